@@ -279,7 +279,7 @@ static void open_case(size_case_t* test, int nodes) {
 }
 
 /* What the patched nodes may cost: 1.05 x the raw launch + 150 ns for each. */
-static void tell_patches(const size_case_t* test) {
+static void report_patches(const size_case_t* test) {
   const double base = quantile(&table.rows[test->rows[0]], 0.5) * 1.05;
   const double all = quantile(&table.rows[test->rows[4]], 0.5),
                one = quantile(&table.rows[test->rows[5]], 0.5);
@@ -324,7 +324,7 @@ int main(int argc, char** argv) {
   }
   show_table(&table);
   for (int c = 0; c < 3; ++c)
-    tell_patches(&cases[c]);
+    report_patches(&cases[c]);
   save_table(&table, "gpu_commands");
   return 0;
 }

@@ -221,7 +221,7 @@ typedef struct accrt_api {
   accrt_status_t (*dlpack_import_unversioned)(accrt_device_t* device, void* managed, accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides); /* 0.4 */
   accrt_status_t (*dlpack_export_unversioned)(const accrt_tensor_t* tensor, void** out_managed); /* 0.4 */
   accrt_status_t (*bundle_verify_within)(accrt_bundle_t* bundle, const accrt_budget_t* budget); /* 0.4 */
-  accrt_status_t (*stream_progress)(accrt_stream_t* stream, uint64_t* out_submitted, uint64_t* out_given, uint64_t* out_completed); /* 0.4 */
+  accrt_status_t (*stream_progress)(accrt_stream_t* stream, uint64_t* out_submitted, uint64_t* out_issued, uint64_t* out_completed); /* 0.4 */
   accrt_status_t (*call_attempt)(accrt_call_t* call, uint64_t timeout_ns); /* 0.4 */
   accrt_status_t (*call_wait)(accrt_call_t* call, uint64_t timeout_ns); /* 0.4 */
   accrt_status_t (*stream_cancel)(accrt_stream_t* stream); /* 0.4 */

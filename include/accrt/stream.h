@@ -135,7 +135,7 @@ ACCRT_API accrt_status_t accrt_stream_query(accrt_stream_t* stream);
  * ran, failed or was dropped. (With accrt_buffer_import you need not look: its release callback
  * comes at that time.) A stream whose device runs on the calling thread moves only inside waits.
  * @param out_submitted the last number; may be NULL.
- * @param out_given the last number that the stream has given to the device; work with a higher
+ * @param out_issued the last number that the stream has issued to the device; work with a higher
  *   number still waits for a semaphore, or behind work that does; may be NULL.
  * @param out_completed the last number up to which all work has ended; may be NULL.
  * @return ACCRT_OK, also for a stream that has failed; ACCRT_ERROR_INVALID_ARGUMENT (stream is
@@ -143,7 +143,7 @@ ACCRT_API accrt_status_t accrt_stream_query(accrt_stream_t* stream);
  *   Thread-safe. Never blocks.
  *   Since: 0.4 */
 ACCRT_API accrt_status_t accrt_stream_progress(accrt_stream_t* stream, uint64_t* out_submitted,
-                                               uint64_t* out_given, uint64_t* out_completed);
+                                               uint64_t* out_issued, uint64_t* out_completed);
 /** Waits until all work enqueued before is complete. If the stream has failed, a wait without a
  * limit still returns only when none of its work runs any more, so that memory may be freed.
  * @param policy ACCRT_WAIT_*.

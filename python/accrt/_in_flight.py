@@ -61,7 +61,7 @@ class _Queue:
         _queues.discard(self)
 
     def progress(self) -> tuple[int, int, int]:
-        """The number of the last submission, of the last one that the device was given, of the last one that is over."""
+        """The number of the last submission, of the last one issued to the device, of the last one that is over."""
         numbers = (ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64())
         lib.accrt_stream_progress(self.stream, *map(ctypes.byref, numbers))  # all 0 in a forked child: nothing runs there
         return tuple(number.value for number in numbers)
@@ -89,7 +89,7 @@ class _Queue:
                 # An exception between any two lines (Ctrl-C) loses nothing: a list that is in both places stays.
                 old.append([_NEVER, self._young])
                 self._young = []
-            submitted, _given, completed = self.progress()
+            submitted, _issued, completed = self.progress()
             for entry in old:
                 if entry[0] == _NEVER:
                     entry[0] = submitted
@@ -160,10 +160,10 @@ def _drain(limit_s: float) -> bool:
     while True:
         behind, running = [], []
         for in_flight in [*_queues, *_busy]:
-            submitted, given, completed = in_flight.progress()
+            submitted, issued, completed = in_flight.progress()
             if completed < submitted:
                 behind.append(in_flight)
-            if completed < given:
+            if completed < issued:
                 running.append(in_flight)
         now = time.monotonic()
         if running:

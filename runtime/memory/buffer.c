@@ -63,7 +63,7 @@ accrt_fence_t* accrt_buffer_only_user(accrt_buffer_t* buffer) {
   return only;
 }
 
-void accrt_buffer_keep_use(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission) {
+void accrt_buffer_set_use(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission) {
   accrt_buffer_use_t* uses = buffer->uses;
   if (fence_of(&uses[0]) != fence || fence_of(&uses[1]) != NULL || buffer->more_uses != NULL) {
     accrt_fence_retain(fence);
@@ -384,7 +384,7 @@ accrt_status_t accrt_buffer_free_in_order(accrt_buffer_t* buffer, accrt_fence_t*
                             buffer->id, fence->stream_id);
   }
   accrt_instance_t* instance = buffer->pool->instance;
-  accrt_buffer_keep_use(buffer, fence, submission);
+  accrt_buffer_set_use(buffer, fence, submission);
   /* Relaxed is enough: it was the last reference, and the pool's lock publishes the rest. */
   atomic_store_explicit(&buffer->object.references, 0, memory_order_relaxed);
   if (!accrt_pool_free_in_order(buffer->pool, buffer, fence))

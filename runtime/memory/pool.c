@@ -406,7 +406,7 @@ static bool release_in_order(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   accrt_fence_t* fence = accrt_buffer_only_user(buffer);
   if (fence == NULL || !stays_in_stream_cache(pool, buffer))
     return false;
-  accrt_buffer_keep_use(buffer, fence, 0);
+  accrt_buffer_set_use(buffer, fence, 0);
   accrt_mutex_lock(&pool->lock);
   accrt_stream_cache_t* cache = accrt_stream_cache_find(pool, fence);
   if (cache != NULL)

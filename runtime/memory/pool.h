@@ -157,7 +157,7 @@ bool accrt_buffer_is_idle(accrt_buffer_t* buffer);
 accrt_fence_t* accrt_buffer_only_user(accrt_buffer_t* buffer);
 /* Makes `fence` the only use, in uses[0]. All other uses have ended, and no other thread has the
  * buffer. */
-void accrt_buffer_keep_use(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission);
+void accrt_buffer_set_use(accrt_buffer_t* buffer, accrt_fence_t* fence, uint64_t submission);
 /* Removes all noted uses. */
 void accrt_buffer_clear_uses(accrt_buffer_t* buffer);
 

@@ -103,7 +103,7 @@ static accrt_status_t fail_timeout(const accrt_call_t* call, uint64_t timeout_ns
 }
 
 /* What the session failed with, or `status` when it did not. */
-static accrt_status_t tell_failure(accrt_session_t* session, accrt_status_t status) {
+static accrt_status_t report_failure(accrt_session_t* session, accrt_status_t status) {
   accrt_session_look(session);
   /* What failed, rather than that something has. Acquire pairs with the release in
    * accrt_session_fail. */
@@ -123,7 +123,7 @@ static accrt_status_t wait_run(accrt_call_t* call, uint64_t timeout_ns, uint64_t
   if (status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY)
     return fail_timeout(call, timeout_ns);
   if (status != ACCRT_OK)
-    return tell_failure(session, status);
+    return report_failure(session, status);
   if (session->first_unknown != 0 && session->last_submission <= call->last_submission)
     session->first_unknown = 0;
   return ACCRT_OK;

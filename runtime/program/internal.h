@@ -521,7 +521,7 @@ void accrt_session_collect_runs(accrt_session_t* session);
  * if the run fails. */
 accrt_status_t accrt_session_execute_traced(accrt_session_t* session, accrt_run_t* run,
                                             accrt_stream_work_t* work);
-/* Submits to any other stream. The stream retains the plan; nobody is told of the end. */
+/* Submits to any other stream. The stream retains the plan; there is no listener. */
 accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_plan_t* plan,
                                      accrt_stream_work_t* work);
 /* Checks the outcome of executions without a completion. A failure poisons the session. */

@@ -169,8 +169,8 @@ static accrt_status_t make_results(preparation_t* preparation) {
   if (status == ACCRT_OK)
     status = execute(preparation);
   if (status == ACCRT_OK && preparation->uses_disk) {
-    accrt_prepare_keep(preparation->program, preparation->weights, preparation->function,
-                       &preparation->entry, preparation->stream);
+    accrt_prepare_store(preparation->program, preparation->weights, preparation->function,
+                        &preparation->entry, preparation->stream);
   }
   return status;
 }

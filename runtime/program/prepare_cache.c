@@ -324,9 +324,9 @@ static accrt_status_t fetch(const accrt_program_t* program, const accrt_weight_s
   return status != ACCRT_OK ? status : finished;
 }
 
-void accrt_prepare_keep(accrt_program_t* program, const accrt_weight_set_t* weights,
-                        uint32_t function, const accrt_prepare_entry_t* entry,
-                        accrt_stream_t* stream) {
+void accrt_prepare_store(accrt_program_t* program, const accrt_weight_set_t* weights,
+                         uint32_t function, const accrt_prepare_entry_t* entry,
+                         accrt_stream_t* stream) {
   const uint64_t size_bytes = entry_bytes(program, function);
   if (entry->folder == NULL || size_bytes == 0 || size_bytes == SIZE_MAX)
     return;

@@ -12,13 +12,13 @@ typedef struct accrt_prepare_entry {
 } accrt_prepare_entry_t;
 
 /* Places the results of a function from disk. False when the function has to run; pass `entry` to
- * accrt_prepare_keep then. `weights` must be the set of the program's creation, without swaps.
+ * accrt_prepare_store then. `weights` must be the set of the program's creation, without swaps.
  * Leaves the thread's error record unchanged. May block on files. */
 bool accrt_prepare_find(accrt_program_t* program, accrt_weight_set_t* weights, uint32_t function,
                         const accrt_plan_t* plan, accrt_prepare_entry_t* entry);
 /* Stores the results of the function. */
-void accrt_prepare_keep(accrt_program_t* program, const accrt_weight_set_t* weights,
-                        uint32_t function, const accrt_prepare_entry_t* entry,
-                        accrt_stream_t* stream);
+void accrt_prepare_store(accrt_program_t* program, const accrt_weight_set_t* weights,
+                         uint32_t function, const accrt_prepare_entry_t* entry,
+                         accrt_stream_t* stream);
 
 #endif /* ACCRT_RUNTIME_PROGRAM_PREPARE_CACHE_H_ */

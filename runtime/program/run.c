@@ -121,12 +121,12 @@ static void drop_plan(void* object) {
   accrt_program_unref(program);
 }
 
-static const accrt_keep_class_t keep_plan = {ref_plan, drop_plan};
+static const accrt_retained_class_t retained_plan = {ref_plan, drop_plan};
 
 accrt_status_t accrt_session_execute(accrt_session_t* session, accrt_plan_t* plan,
                                      accrt_stream_work_t* work) {
-  work->kept_class = &keep_plan;
-  work->kept = plan;
+  work->retained_class = &retained_plan;
+  work->retained = plan;
   uint64_t submission = 0;
   ACCRT_TRY(accrt_stream_execute(session->stream, work, &submission));
   session->last_submission = submission;

@@ -48,7 +48,7 @@ static void retire(accrt_session_t* session) {
    * alone. */
   const bool is_idle = accrt_stream_synchronize(session->stream, 0, ACCRT_WAIT_BLOCK) == ACCRT_OK;
   if (is_idle || accrt_stream_notify(session->stream, destroy_later, session) != ACCRT_OK) {
-    /* Nobody is told of the work, which uses what goes now. */
+    /* Nothing reports the end of the work, which uses what is freed now. */
     if (!is_idle)
       (void)accrt_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
     destroy(session);

@@ -26,14 +26,14 @@
 typedef struct check {
   accx_hasher_t hasher;
   accrt_mutex_t lock;
-  uint64_t next; /* how far it is */
-  bool late;     /* given up */
-  atomic_uint turn;
+  uint64_t next;   /* how far it is */
+  bool late;       /* given up */
+  atomic_uint fed; /* counts the pieces that were added; threads wait for it */
 } check_t;
 
 /* A constant that is moved. */
 typedef struct load {
-  uint64_t turn;
+  uint64_t sort_key;
   uint32_t constant;
   uint32_t chosen;     /* bits of its components */
   uint32_t first, end; /* items */
@@ -119,23 +119,23 @@ static bool comes_by_chunks(const shipment_t* shipment, uint32_t constant) {
 
 /* Small ones first, so that they lie together; what comes by chunks last, in the order of each
  * file. */
-#define TURN_LARGE (UINT64_C(1) << 32)
-#define TURN_CHUNKS (UINT64_C(2) << 32)
-static uint64_t turn_of(const shipment_t* shipment, uint32_t constant) {
+#define SORT_LARGE (UINT64_C(1) << 32)
+#define SORT_CHUNKS (UINT64_C(2) << 32)
+static uint64_t sort_key_of(const shipment_t* shipment, uint32_t constant) {
   if (!comes_by_chunks(shipment, constant))
-    return (is_large(shipment->program, constant) ? TURN_LARGE : 0) + constant;
+    return (is_large(shipment->program, constant) ? SORT_LARGE : 0) + constant;
   const accrt_external_t* external = shipment->external;
   const accrt_external_part_t* part =
       &external->parts[shipment->program->tables->constants[constant].component_first];
   uint64_t source = 0; /* the program's bundle is behind the others */
   while (source < external->source_count && external->sources[source] != part->weights)
     ++source;
-  return TURN_CHUNKS + (source << 32) + part->tensor;
+  return SORT_CHUNKS + (source << 32) + part->tensor;
 }
 
 static bool comes_before(const void* context, uint32_t a, uint32_t b) {
   const load_t* loads = context;
-  return loads[a].turn < loads[b].turn;
+  return loads[a].sort_key < loads[b].sort_key;
 }
 
 /* Counts first, then notes. */
@@ -161,7 +161,7 @@ static accrt_status_t choose_loads(shipment_t* shipment, const accrt_weight_set_
       continue;
     shipment->order[count] = count;
     shipment->loads[count++] =
-        (load_t){.turn = turn_of(shipment, i), .constant = i, .chosen = chosen};
+        (load_t){.sort_key = sort_key_of(shipment, i), .constant = i, .chosen = chosen};
   }
   accx_sort(shipment->order, count, comes_before, shipment->loads);
   return ACCRT_OK;
@@ -200,12 +200,12 @@ static accrt_status_t add_items(shipment_t* shipment, load_t* load) {
         !accrt_add_u64(item->offset_bytes, size_bytes, &shipment->size_bytes) ||
         !accrt_add_u64(digest_offset, size_bytes, &digest_offset))
       return ACCRT_FAIL_INNER(OVERFLOW, "the weights do not fit 64 bits");
-    item->place_bytes = load->turn >= TURN_CHUNKS
+    item->place_bytes = load->sort_key >= SORT_CHUNKS
                             ? accrt_external_stored(shipment->external, component)->offset_bytes
                             : item->offset_bytes;
   }
   load->end = shipment->item_count;
-  if (load->turn < TURN_CHUNKS)
+  if (load->sort_key < SORT_CHUNKS)
     shipment->part_count = load->end;
   return ACCRT_OK;
 }
@@ -227,8 +227,8 @@ static accrt_status_t add_load(shipment_t* shipment, load_t* load) {
   return ACCRT_OK;
 }
 
-static load_t* load_at(const shipment_t* shipment, uint32_t turn) {
-  return &shipment->loads[shipment->order[turn]];
+static load_t* load_at(const shipment_t* shipment, uint32_t index) {
+  return &shipment->loads[shipment->order[index]];
 }
 
 static accrt_status_t add_loads(shipment_t* shipment) {
@@ -264,7 +264,7 @@ static accrt_status_t add_part(shipment_t* shipment, uint64_t begin_bytes, uint6
 }
 
 static bool is_large_part(const load_t* load) {
-  return load->turn >= TURN_LARGE && load->turn < TURN_CHUNKS && load->check != NULL;
+  return load->sort_key >= SORT_LARGE && load->sort_key < SORT_CHUNKS && load->check != NULL;
 }
 
 /* Constants from one on that are checked piece by piece and large, at most RUN_WIDTH of them: a run
@@ -299,7 +299,7 @@ static accrt_status_t order_parts(shipment_t* shipment) {
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0, end; status == ACCRT_OK && i < shipment->load_count; i = end) {
     const load_t* load = load_at(shipment, i);
-    if (load->turn >= TURN_CHUNKS)
+    if (load->sort_key >= SORT_CHUNKS)
       break;
     end = i + 1;
     const uint64_t next_bytes = load->end < shipment->part_count
@@ -355,11 +355,11 @@ static accrt_status_t order_chunks(shipment_t* shipment) {
 
 /* ---- Filling ---- */
 
-/* Adds a constant's bytes at `at` when it is their turn. */
+/* Adds a constant's bytes at `at` when all before them were added. */
 static void feed(check_t* check, uint64_t at, const void* bytes, uint64_t size_bytes) {
   const uint64_t deadline = accrt_deadline_ns(PATIENCE_NS);
   for (;;) {
-    const unsigned turn = atomic_load_explicit(&check->turn, memory_order_acquire);
+    const unsigned fed = atomic_load_explicit(&check->fed, memory_order_acquire);
     const uint64_t left = accrt_deadline_left_ns(deadline);
     accrt_mutex_lock(&check->lock);
     const bool mine = check->next == at;
@@ -370,15 +370,15 @@ static void feed(check_t* check, uint64_t at, const void* bytes, uint64_t size_b
       return;
     if (mine)
       break;
-    accrt_futex_wait(&check->turn, turn, left);
+    accrt_futex_wait(&check->fed, fed, left);
   }
   accx_hasher_update(&check->hasher, bytes, (size_t)size_bytes);
   accrt_mutex_lock(&check->lock);
   check->next += size_bytes;
   accrt_mutex_unlock(&check->lock);
   /* Release pairs with the acquire above. */
-  atomic_fetch_add_explicit(&check->turn, 1, memory_order_release);
-  accrt_futex_wake(&check->turn, INT32_MAX);
+  atomic_fetch_add_explicit(&check->fed, 1, memory_order_release);
+  accrt_futex_wake(&check->fed, INT32_MAX);
 }
 
 /* The first item that ends behind an offset. */

@@ -525,11 +525,11 @@ static accrt_status_t run_all(threaded_queue_t* queue, const accrt_driver_comman
                               uint32_t count, const accrt_driver_submission_t* submission,
                               accrt_error_t* out_error) {
   accrt_status_t status = is_cancelled(&queue->base)
-                              ? tell_cancelled("commands", 0, count, submission, out_error)
+                              ? report_cancelled("commands", 0, count, submission, out_error)
                               : ACCRT_OK;
   for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {
     status = is_cancelled(&queue->base)
-                 ? tell_cancelled("commands", i, count, submission, out_error)
+                 ? report_cancelled("commands", i, count, submission, out_error)
                  : run_one(queue, &commands[i], submission, out_error);
   }
   return status;
@@ -572,7 +572,7 @@ static void skip(threaded_queue_t* queue, job_t* job, accrt_error_t* error) {
 /* Runs it, or skips it. *error: the queue's failure so far, then the job's. */
 static void run_job(threaded_queue_t* queue, job_t* job, accrt_error_t* error) {
   if (error->status == ACCRT_OK && is_cancelled(&queue->base) && !job->numbered)
-    tell_cancelled("commands", 0, 0, &job->submission, error);
+    report_cancelled("commands", 0, 0, &job->submission, error);
   if (error->status != ACCRT_OK) {
     skip(queue, job, error);
   } else if (job->kind == JOB_COMMAND) {

@@ -120,6 +120,30 @@ def test_comments_of_sources_are_short(folder):
     assert written
 
 
+#: Parts of names that product sources have lost. The glossary has the field's words for them.
+LOST_PARTS = "door gate hear heard tell tells told turn turns unheard".split()
+
+
+def lost_names(text: str, lost: list[str]) -> set[str]:
+    code = re.sub(r'"(?:\\.|[^"\\\n])*"|/\*.*?\*/|//[^\n]*', " ", text, flags=re.S)
+    return {name for name in re.findall(r"[A-Za-z_]\w*", code) if set(name.lower().split("_")) & set(lost)}
+
+
+def product_sources() -> dict[pathlib.Path, str]:
+    folders = ("abi", "format", "loader", "runtime", "tools", "write")
+    files = [p for folder in folders for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".c", ".h", ".def", ".inc")]
+    return {p: p.read_text() for p in files if not re.search(r"test", p.name)}
+
+
+def test_names_use_words_of_the_field():
+    lost = {str(p.relative_to(ROOT)): lost_names(text, LOST_PARTS) for p, text in product_sources().items()}
+    assert {name: names for name, names in lost.items() if names} == {}
+
+
+def test_a_lost_word_is_seen():
+    assert lost_names('int stream_GATE; /* gate */ char turned[] = "gate"; op->told', ["gate", "turn", "told"]) == {"stream_GATE", "told"}
+
+
 def test_every_public_header_is_read():
     assert len(HEADERS) >= 17 and "include/accrt/sys/driver.h" in HEADERS
 

@@ -172,7 +172,7 @@ static bool receive_all(int fd, void* bytes, uint64_t size) {
   return true;
 }
 
-static int fail_told(confined_t* confined, const wire_header_t* header) {
+static int fail_reported(confined_t* confined, const wire_header_t* header) {
   char text[WIRE_MAX_TEXT_BYTES + 1];
   if (header->size_bytes > WIRE_MAX_TEXT_BYTES ||
       !receive_all(confined->control, text, header->size_bytes))
@@ -188,7 +188,7 @@ static int receive(confined_t* confined, uint32_t type, wire_header_t* header) {
     return fail_ended(confined, NULL);
   if (header->id != confined->id || (header->type != WIRE_ERROR && header->type != type))
     return fail_ended(confined, "answered without sense");
-  return header->type == WIRE_ERROR ? fail_told(confined, header) : ACCX_OK;
+  return header->type == WIRE_ERROR ? fail_reported(confined, header) : ACCX_OK;
 }
 
 /* ---- The call ---- */

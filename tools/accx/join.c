@@ -642,7 +642,7 @@ void accx_weight_list_free(accx_weight_list_t* list) {
 
 /* compressed-tensors packs zero points of eight rows into a word. Layouts have them by row, two
  * groups per byte. */
-static void turn(const accx_weight_t* weight, const unsigned char* words, unsigned char* out) {
+static void transpose(const accx_weight_t* weight, const unsigned char* words, unsigned char* out) {
   const facts_t* facts = &weight->facts;
   const uint64_t n = (uint64_t)facts->shape[facts->rank - 2];
   const uint64_t groups = (uint64_t)facts->shape[facts->rank - 1] / facts->group_elements;
@@ -677,7 +677,7 @@ static accrt_status_t make_part(accx_weight_list_t* list, const accx_weight_t* w
   list->made_of = part;
   memset(list->made, 0, part->size_bytes);
   if (part->kind == ACCX_PART_TURNED) {
-    turn(weight, data, list->made);
+    transpose(weight, data, list->made);
   } else {
     float scale;
     memcpy(&scale, data, sizeof scale);

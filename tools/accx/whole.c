@@ -68,7 +68,7 @@ static int fail(const whole_t* whole, int error) {
   return accx_fail(ACCX_FAILED, "%s: %s", accx_safe(whole->path), accrt_put_text(error));
 }
 
-int accx_whole_write(accrt_bundle_writer_t* writer, const char* path, const int* told) {
+int accx_whole_write(accrt_bundle_writer_t* writer, const char* path, const int* reported_code) {
   whole_t* whole = accx_alloc(1, sizeof *whole);
   whole->path = accx_text("%s", path);
   whole->put = (accrt_put_t)ACCRT_PUT_INIT;
@@ -80,8 +80,8 @@ int accx_whole_write(accrt_bundle_writer_t* writer, const char* path, const int*
     return fail(whole, error);
   const accrt_status_t status = accrt_bundle_writer_write_fd(writer, whole->put.fd);
   accx_progress_clear();
-  if (status != ACCRT_OK && *told)
-    return *told;
+  if (status != ACCRT_OK && *reported_code)
+    return *reported_code;
   if (status != ACCRT_OK)
     return accx_fail_status(status, "%s", accx_safe(path));
   return ACCX_OK;

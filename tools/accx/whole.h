@@ -8,9 +8,9 @@
 
 #include "accrt/write.h"
 
-/* Writes a bundle beside `path`. Reports a failure, unless `*told` is an exit code: then it was
- * reported already. */
-int accx_whole_write(accrt_bundle_writer_t* writer, const char* path, const int* told);
+/* Writes a bundle beside `path`. Reports a failure, unless `*reported_code` is an exit code: then
+ * it was reported already. */
+int accx_whole_write(accrt_bundle_writer_t* writer, const char* path, const int* reported_code);
 /* Renames all written files to their names. With a `code` other than ACCX_OK removes them. Returns
  * `code`. */
 int accx_whole_finish(int code);

@@ -137,9 +137,9 @@ static bool compare(values_t* one, values_t* two, char* out, size_t capacity) {
 bool accx_values_text(accrt_weights_t* a, accrt_weights_t* b, const char* constant, uint32_t role,
                       char* out, size_t capacity) {
   values_t one, two = {.data = NULL};
-  const bool told = find_values(a, constant, role, &one) && find_values(b, constant, role, &two) &&
-                    are_alike(&one, &two) && compare(&one, &two, out, capacity);
+  const bool found = find_values(a, constant, role, &one) && find_values(b, constant, role, &two) &&
+                     are_alike(&one, &two) && compare(&one, &two, out, capacity);
   free(one.data);
   free(two.data);
-  return told;
+  return found;
 }

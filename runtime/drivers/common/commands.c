@@ -39,7 +39,7 @@ accrt_status_t accrt_commands_create(accrt_device_t* device, uint32_t binding_co
     return status;
   }
   accrt_object_init(&commands->object);
-  commands->device = accrt_device_keep(device);
+  commands->device = accrt_device_ref(device);
   commands->instance = device->instance;
   commands->binding_count = binding_count;
   commands->needs = memory;
@@ -87,7 +87,7 @@ accrt_commands_t* accrt_commands_retain(accrt_commands_t* commands) {
   if (commands == NULL || accrt_forked())
     return commands;
   accrt_object_retain(&commands->object);
-  (void)accrt_device_keep(commands->device);
+  (void)accrt_device_ref(commands->device);
   return commands;
 }
 
@@ -96,7 +96,7 @@ void accrt_commands_release(accrt_commands_t* commands) {
     return;
   accrt_device_t* device = commands->device;
   accrt_commands_unref(commands);
-  accrt_device_drop(device);
+  accrt_device_unref(device);
 }
 
 /* ---- Recording ---- */

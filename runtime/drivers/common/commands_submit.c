@@ -182,8 +182,8 @@ static accrt_status_t enqueue_list(accrt_stream_t* stream, accrt_commands_t* com
                                     .scalar_count = 0,
                                     .name = "accrt_stream_submit",
                                     .completion = {NULL, NULL},
-                                    .kept_class = &accrt_keep_commands,
-                                    .kept = commands};
+                                    .retained_class = &accrt_retained_commands,
+                                    .retained = commands};
   const accrt_status_t status = accrt_stream_enqueue_work(stream, NULL, &work, out_number);
   if (status == ACCRT_OK)
     note_uses(stream, commands, bindings, *out_number);

@@ -859,14 +859,14 @@ static void test_threads_share_a_stream(void** state) {
   uint32_t expected = 0;
   for (int i = 0; i < 667; ++i)
     expected = expected * 3 + 1;
-  uint64_t submitted, given, completed;
-  assert_int_equal(accrt_stream_progress(stream, &submitted, &given, &completed), ACCRT_OK);
+  uint64_t submitted, issued, completed;
+  assert_int_equal(accrt_stream_progress(stream, &submitted, &issued, &completed), ACCRT_OK);
   for (int i = 0; i < 4; ++i) {
     assert_int_equal(submitters[i].failed, 0);
     assert_int_equal(submitters[i].word, expected);
   }
   assert_true(submitted >= 4 * 667);
-  assert_int_equal(given, submitted);
+  assert_int_equal(issued, submitted);
   assert_int_equal(completed, submitted);
   accrt_commands_release(commands);
 }

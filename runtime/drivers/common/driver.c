@@ -168,7 +168,7 @@ static const char* missing_of_groups(const accrt_driver_table_t* table) {
   return NULL;
 }
 
-static const char* missing_slot(const accrt_driver_table_t* table) {
+static const char* missing_function(const accrt_driver_table_t* table) {
 #define MANDATORY(slot)                                                                            \
   if (table->slot == NULL)                                                                         \
   return #slot
@@ -221,7 +221,7 @@ static accrt_status_t copy_table(const accrt_driver_table_t* table, const char* 
                       "%s: a driver's name has 1 to 31 letters, digits and '_', not '%s'", where,
                       out_table->name != NULL ? out_table->name : "(null)");
   }
-  const char* missing = missing_slot(out_table);
+  const char* missing = missing_function(out_table);
   if (missing != NULL)
     return ACCRT_FAIL(INVALID_FORMAT, "%s: driver '%s' lacks the function %s", where,
                       out_table->name, missing);
@@ -517,7 +517,7 @@ static accrt_status_t open_device(accrt_device_t* device) {
     info->min_alignment_bytes = ACCRT_POOL_MIN_ALIGNMENT;
   accrt_upper_device(device)->caller_runs =
       (info->flags & ACCRT_DEVICE_FLAG_CALLER_RUNS) != 0 && slot->table.device_progress != NULL;
-  /* Whoever traces hears of every operation. */
+  /* A trace has the end of every operation. */
   accrt_upper_device(device)->native_events = slot->table.event_create != NULL &&
                                               !accrt_upper_device(device)->caller_runs &&
                                               accrt_instance_tracing(device->instance) == 0;
@@ -649,12 +649,12 @@ accrt_status_t accrt_instance_device_by_name(accrt_instance_t* instance, const c
 }
 
 /* Devices live as long as their instance: a reference of one is a reference of the other. */
-accrt_device_t* accrt_device_keep(accrt_device_t* device) {
+accrt_device_t* accrt_device_ref(accrt_device_t* device) {
   (void)accrt_instance_retain(device->instance);
   return device;
 }
 
-void accrt_device_drop(accrt_device_t* device) {
+void accrt_device_unref(accrt_device_t* device) {
   accrt_instance_release(device->instance);
 }
 
@@ -662,7 +662,7 @@ accrt_device_t* accrt_device_retain(accrt_device_t* device) {
   if (device == NULL || accrt_forked())
     return device;
   atomic_fetch_add_explicit(&accrt_upper_device(device)->retained, 1, memory_order_relaxed);
-  return accrt_device_keep(device);
+  return accrt_device_ref(device);
 }
 
 /* Who was lent a device and releases it has no reference to drop: nothing comes of it. */
@@ -676,7 +676,7 @@ void accrt_device_release(accrt_device_t* device) {
     if (atomic_compare_exchange_weak_explicit(&accrt_upper_device(device)->retained, &retained,
                                               retained - 1, memory_order_relaxed,
                                               memory_order_relaxed)) {
-      accrt_device_drop(device);
+      accrt_device_unref(device);
       return;
     }
   }
@@ -707,7 +707,7 @@ accrt_status_t accrt_device_enable_peer(accrt_device_t* device, accrt_device_t* 
   if (status != ACCRT_OK) {
     accrt_error_prefix("%s to %s", device->info.name, peer->info.name);
   } else if (accrt_upper_device(peer)->index < 64) {
-    /* Relaxed: who launches has been told by who enabled it. */
+    /* Relaxed: the thread that enabled it has passed that on to those that launch. */
     atomic_fetch_or_explicit(&accrt_upper_device(device)->peers,
                              UINT64_C(1) << accrt_upper_device(peer)->index, memory_order_relaxed);
   }

@@ -4,8 +4,9 @@
  * Where a driver has events, a record goes to it directly. A record that the stream defers, and
  * every record without such a driver, is emulated: it gets the next value of the event's semaphore
  * as long as the records come from one stream, which reaches them in order; otherwise, and after a
- * failure, a fresh semaphore. A deferred record goes to the driver's event when its turn comes; who
- * waited for it before that waits for the semaphore. It may not know how streams work.
+ * failure, a fresh semaphore. A deferred record goes to the driver's event when all before it has
+ * been issued; who waited for it before that waits for the semaphore. It may not know how streams
+ * work.
  */
 #include <sched.h>
 
@@ -36,7 +37,7 @@ accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
   }
   accrt_object_init(&event->object);
   accrt_mutex_init(&event->lock, ACCRT_LOCK_EVENT);
-  event->device = accrt_device_keep(device);
+  event->device = accrt_device_ref(device);
   event->flags = flags;
   *out_event = event;
   return ACCRT_OK;
@@ -61,7 +62,7 @@ accrt_event_t* accrt_event_retain(accrt_event_t* event) {
   if (event == NULL || accrt_forked())
     return event;
   accrt_object_retain(&event->object);
-  (void)accrt_device_keep(event->device);
+  (void)accrt_device_ref(event->device);
   return event;
 }
 
@@ -70,7 +71,7 @@ void accrt_event_release(accrt_event_t* event) {
     return;
   accrt_device_t* device = event->device;
   accrt_event_unref(event);
-  accrt_device_drop(device);
+  accrt_device_unref(device);
 }
 
 void accrt_event_reached(accrt_event_t* event, uint64_t generation, uint64_t time_ns) {
@@ -169,8 +170,8 @@ static void undo_record(accrt_event_t* event, const latest_t* old, const latest_
 /* Gives the record to the driver. False: the stream defers, or the driver has no events. */
 static bool record_native(accrt_stream_t* stream, accrt_event_t* event,
                           accrt_status_t* out_status) {
-  accrt_turn_t turn;
-  if (event->native == NULL || !stream->native || !accrt_stream_enter(stream, 0, &turn))
+  accrt_submit_held_t held;
+  if (event->native == NULL || !stream->native || !accrt_submit_try_lock(stream, 0, &held))
     return false;
   *out_status = stream->table->event_record(stream->queue, event->native);
   accrt_semaphore_t* old = NULL;
@@ -184,7 +185,7 @@ static bool record_native(accrt_stream_t* stream, accrt_event_t* event,
     set_mode(event, ACCRT_EVENT_NATIVE);
     accrt_mutex_unlock(&event->lock);
   }
-  accrt_stream_leave_tail(stream, &turn, *out_status, ACCRT_GATE_TAIL);
+  accrt_submit_unlock_event(stream, &held, *out_status, ACCRT_SUBMIT_EVENT);
   accrt_device_note_status(stream->device, *out_status);
   accrt_semaphore_unref(old);
   return true;
@@ -199,7 +200,7 @@ void accrt_event_record_late(accrt_event_t* event, uint64_t generation, accrt_st
   const accrt_error_t saved = *accrt_error_current();
   if (!latest || stream->table->event_record(stream->queue, event->native) != ACCRT_OK) {
     (void)accrt_error_restore(&saved);
-    return; /* the semaphore tells */
+    return; /* the semaphore has it */
   }
   accrt_mutex_lock(&event->lock);
   if (event->generation == generation) {
@@ -259,20 +260,21 @@ static accrt_semaphore_t* hold_latest(accrt_event_t* event, uint64_t* out_value)
 
 /* Lets the driver's queue wait. False: the stream defers, or is of a device that cannot. */
 static bool wait_native(accrt_stream_t* stream, accrt_event_t* event, accrt_status_t* out_status) {
-  accrt_turn_t turn;
+  accrt_submit_held_t held;
   if (!stream->native)
     return false;
-  while (!accrt_stream_enter(stream, 0, &turn)) {
+  while (!accrt_submit_try_lock(stream, 0, &held)) {
     if (!stream->foreign)
       return false;
-    /* Nothing is deferred there: somebody is at the queue, or it has failed. */
+    /* Nothing is deferred there: another thread owns the submission lock, or the stream has
+     * failed. */
     *out_status = accrt_stream_check(stream, "accrt_stream_wait_event");
     if (*out_status != ACCRT_OK)
       return true;
     (void)sched_yield();
   }
   *out_status = stream->table->event_wait(stream->queue, event->native);
-  accrt_stream_leave_tail(stream, &turn, *out_status, ACCRT_GATE_TAILS);
+  accrt_submit_unlock_event(stream, &held, *out_status, ACCRT_SUBMIT_EVENT_MASK);
   accrt_device_note_status(stream->device, *out_status);
   return true;
 }

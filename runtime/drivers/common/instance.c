@@ -5,7 +5,7 @@
 
 #define TEARDOWN_PAUSE_NS UINT64_C(50000)
 
-/* ---- Streams with work that nobody hears of ---- */
+/* ---- Streams with work without a listener ---- */
 
 /* The next stream (of the device, or of any when that is NULL) below an id, retained; NULL when
  * there is none. New streams have greater ids than old ones. */
@@ -35,11 +35,11 @@ static void refresh_fences(accrt_device_t* device) {
   for_streams(device->instance, device, accrt_stream_refresh);
 }
 
-/* Whoever waits for memory to fall idle is told by a driver, where work runs silently. */
+/* The driver reports when memory falls idle that a thread waits for, where work has no listener. */
 static void ask_if_behind(accrt_stream_t* stream) {
   accrt_stream_refresh(stream);
   if (!accrt_fence_passed(stream->fence,
-                          atomic_load_explicit(&stream->submitted, memory_order_relaxed)))
+                          atomic_load_explicit(&stream->issued_work, memory_order_relaxed)))
     accrt_stream_ask(stream);
 }
 

@@ -3,7 +3,7 @@
  *
  * Everything here is implemented in runtime/core, runtime/memory and runtime/drivers/common. It may
  * not mention bundles or programs. The structs behind the handles are private to those folders;
- * this header is the door.
+ * others use them through this header alone.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_INTERNAL_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_INTERNAL_H_
@@ -24,12 +24,12 @@
 
 /* ---- Streams ---- */
 
-/* How something that work on a stream uses is kept until that work has ended. The functions may be
- * called under no lock of ours; `drop` where a driver may be called. */
-typedef struct accrt_keep_class {
+/* How an object that work on a stream uses is retained until that work has ended. The functions are
+ * called without a lock of the library; `drop` where a driver may be called. */
+typedef struct accrt_retained_class {
   void (*ref)(void* object);
   void (*drop)(void* object);
-} accrt_keep_class_t;
+} accrt_retained_class_t;
 
 /* A driver list to be executed in stream order. Arrays are copied when the stream must defer. */
 typedef struct accrt_stream_work {
@@ -40,11 +40,11 @@ typedef struct accrt_stream_work {
   uint32_t scalar_count;
   const char* name; /* for traces; static or outliving the work */
   /* called exactly once when execute succeeds, however the work ends (run, failed, dropped); `done`
-   * NULL: nobody, see accrt_stream_outcome */
+   * NULL: no listener, see accrt_stream_outcome */
   accrt_driver_completion_t completion;
-  const accrt_keep_class_t*
-      kept_class; /* of `kept`, to be kept until the work has ended; NULL: nothing */
-  void* kept;
+  const accrt_retained_class_t*
+      retained_class; /* of `retained`, until the work has ended; NULL: nothing */
+  void* retained;
 } accrt_stream_work_t;
 
 /* Internal references hold the object and not the instance, for what ends with it. */

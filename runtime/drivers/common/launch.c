@@ -359,8 +359,9 @@ accrt_status_t accrt_stream_dispatch(accrt_stream_t* stream, accrt_kernel_t* ker
                                 .params = block,
                                 .params_size_bytes = definition->params_size_bytes};
   const accrt_stream_work_t work = {.name = definition->name,
-                                    .kept_class = kernel->pack != NULL ? &accrt_keep_pack : NULL,
-                                    .kept = kernel->pack};
+                                    .retained_class =
+                                        kernel->pack != NULL ? &accrt_retained_pack : NULL,
+                                    .retained = kernel->pack};
   return accrt_stream_enqueue_work(stream, &command, &work, out_number);
 }
 

@@ -2,7 +2,7 @@
  * launched again and again. It may not know how kernels run.
  *
  * A launch keeps its buffers, so a use needs no note while the buffer is in the launch: the launch
- * itself remembers on which streams it was last launched, and tells a buffer when that leaves.
+ * itself remembers on which streams it was last launched, and notes that in a buffer which leaves.
  */
 #include <string.h>
 
@@ -157,7 +157,7 @@ static accrt_status_t make_launch(accrt_device_t* device, accrt_kernel_t* kernel
     }
   }
   accrt_object_init(&launch->object);
-  launch->device = accrt_device_keep(device);
+  launch->device = accrt_device_ref(device);
   launch->kernel = kernel;
   launch->view = view;
   launch->pack = kernel->pack;
@@ -184,7 +184,7 @@ accrt_launch_t* accrt_launch_retain(accrt_launch_t* launch) {
   if (launch == NULL || accrt_forked())
     return launch;
   accrt_object_retain(&launch->object);
-  (void)accrt_device_keep(launch->device);
+  (void)accrt_device_ref(launch->device);
   return launch;
 }
 
@@ -212,7 +212,7 @@ void accrt_launch_release(accrt_launch_t* launch) {
     launch->zombie.destroy = destroy;
     accrt_dispose(device->instance, &launch->zombie);
   }
-  accrt_device_drop(device);
+  accrt_device_unref(device);
 }
 
 /* ---- Arguments ---- */
@@ -286,19 +286,20 @@ static accrt_status_t check_launch(accrt_stream_t* stream, const accrt_launch_t*
                                                                     : fail_missing(launch);
 }
 
-/* The short way: nobody has to hear of the end. False: an operation has to be made. */
+/* The short way, without a listener. False: an operation has to be made. */
 static bool pass(accrt_stream_t* stream, accrt_launch_t* launch, const uint32_t grid[3],
                  launch_use_t* use, accrt_status_t* out_status) {
-  accrt_turn_t turn;
+  accrt_submit_held_t held;
   if (launch->driver_launch == NULL || stream->listens ||
-      !accrt_stream_enter(stream, ACCRT_GATE_ONE, &turn))
+      !accrt_submit_try_lock(stream, ACCRT_SUBMIT_ONE, &held))
     return false;
-  const uint64_t number = accrt_turn_number(&turn);
+  const uint64_t number = accrt_submit_number(&held);
   accrt_status_t status = ACCRT_ERROR_OUT_OF_MEMORY;
-  if (launch->pack == NULL || accrt_stream_keep(stream, &accrt_keep_pack, launch->pack, number))
+  if (launch->pack == NULL ||
+      accrt_stream_retain_object(stream, &accrt_retained_pack, launch->pack, number))
     status = stream->table->queue_launch(stream->queue, launch->driver_launch, grid, launch->block,
                                          number);
-  accrt_stream_leave_number(stream, &turn, status);
+  accrt_submit_unlock_number(stream, &held, status);
   use->submission = number;
   if (status != ACCRT_OK)
     accrt_device_note_status(stream->device, status);
@@ -322,7 +323,7 @@ accrt_status_t accrt_stream_launch_prepared(accrt_stream_t* stream, accrt_launch
   if (pass(stream, launch, grid, use, &status))
     return status;
   uint64_t number;
-  /* Through the stream's operations: it defers, or somebody has to hear of the end. */
+  /* Through the stream's operations: it defers, or needs a listener. */
   status = accrt_stream_dispatch(stream, launch->kernel, grid, launch->block, &number);
   if (status == ACCRT_OK)
     use->submission = number;

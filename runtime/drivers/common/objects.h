@@ -130,7 +130,7 @@ enum {
   ACCRT_OP_SIGNAL,
   ACCRT_OP_RECORD,
   ACCRT_OP_NOTIFY,
-  ACCRT_OP_MARK, /* asks the driver to tell when all before has ended */
+  ACCRT_OP_MARK, /* asks the driver to report when all before has ended */
 };
 
 enum { ACCRT_WAITING_NEW = 0, ACCRT_WAITING_WATCHED, ACCRT_WAITING_FIRED };
@@ -143,11 +143,11 @@ typedef struct accrt_op {
   uint64_t number;
   const char* name;
   uint32_t kind;
-  bool done; /* under the stream's lock: it has ended, or never needed the driver */
-  bool told; /* the driver tells its end: all before it on the queue has ended then too */
-  /* before it there may be work of which nobody is told the end; without such work all before it
-   * has ended once it is settled in its turn */
-  bool after_silent;
+  bool done;     /* under the stream's lock: it has ended, or never needed the driver */
+  bool reported; /* the driver reports its end: all before it on the queue has ended then too */
+  /* before it there may be work whose end the driver does not report; without such work all before
+   * it has ended once it is settled in its place in the list */
+  bool after_unreported;
   /* under the stream's lock: a wait that was dropped while its watch was firing; the watch's task
    * frees it */
   bool abandoned;
@@ -169,8 +169,8 @@ typedef struct accrt_op {
   accrt_driver_list_t* list;
   accrt_driver_command_t command;
   accrt_driver_completion_t completion;
-  const accrt_keep_class_t* kept_class; /* of `kept`: one reference */
-  void* kept;
+  const accrt_retained_class_t* retained_class; /* of `retained`: one reference */
+  void* retained;
   uint32_t binding_count;
   uint32_t scalar_count;
   void* storage; /* what was copied to defer: bindings, scalars, parameter block */
@@ -183,26 +183,26 @@ typedef struct accrt_op_list {
 } accrt_op_list_t;
 
 /* Something that work without a listener uses, and the last number that does. */
-typedef struct accrt_keep {
+typedef struct accrt_retained {
   void* object; /* one reference */
-  const accrt_keep_class_t* kept_class;
+  const accrt_retained_class_t* retained_class;
   uint64_t number;
-} accrt_keep_t;
+} accrt_retained_t;
 
-#define ACCRT_STREAM_INLINE_KEEPS 16u
+#define ACCRT_STREAM_INLINE_RETAINED 16u
 
-/* The gate: the last number taken, and flags. Who sets OWNED calls the driver's queue until he
- * clears it. Taking it with a number is one step, so numbers are in the queue's order. BLOCKED:
- * only those who hold the lock may take it (something is deferred, or the stream has failed). TAIL:
- * behind the last number the queue has something that has none, a record or a wait for an event;
- * WAITS: a wait. */
-#define ACCRT_GATE_OWNED UINT64_C(1)
-#define ACCRT_GATE_BLOCKED UINT64_C(2)
-#define ACCRT_GATE_TAIL UINT64_C(4)
-#define ACCRT_GATE_WAITS UINT64_C(8)
-#define ACCRT_GATE_TAILS (ACCRT_GATE_TAIL | ACCRT_GATE_WAITS)
-#define ACCRT_GATE_SHIFT 4
-#define ACCRT_GATE_ONE (UINT64_C(1) << ACCRT_GATE_SHIFT)
+/* The submission lock, one word: the last number, and flags. The thread that sets OWNED calls the
+ * driver's queue until it clears it. Locking and taking a number are one step, so numbers are in
+ * the queue's order. BLOCKED: only threads that hold the stream's mutex may lock it (something is
+ * deferred, or the stream has failed). EVENT: behind the last number the queue has a record of an
+ * event or a wait for one, which have no number; EVENT_WAIT: a wait. */
+#define ACCRT_SUBMIT_OWNED UINT64_C(1)
+#define ACCRT_SUBMIT_BLOCKED UINT64_C(2)
+#define ACCRT_SUBMIT_EVENT UINT64_C(4)
+#define ACCRT_SUBMIT_EVENT_WAIT UINT64_C(8)
+#define ACCRT_SUBMIT_EVENT_MASK (ACCRT_SUBMIT_EVENT | ACCRT_SUBMIT_EVENT_WAIT)
+#define ACCRT_SUBMIT_SHIFT 4
+#define ACCRT_SUBMIT_ONE (UINT64_C(1) << ACCRT_SUBMIT_SHIFT)
 
 struct accrt_stream {
   accrt_zombie_t zombie; /* first: see accrt_dispose */
@@ -219,38 +219,40 @@ struct accrt_stream {
   bool native;          /* the driver's own events may be used */
   atomic_uint poisoned; /* as `failed`, to be read without the lock */
   atomic_uint failures; /* how often it has failed */
-  atomic_bool
-      left; /* a foreign one that its user has let go: its queue may be gone, only the mark tells */
+  /* a foreign one that its user has released: its queue may be gone, only the mark reports */
+  atomic_bool left;
   atomic_uint staged; /* transfers of this stream that the staging engine has not ended */
-  _Alignas(64) atomic_uint_least64_t gate;
-  /* Written by who owns the gate; markers that need no driver raise `given` under the lock. */
-  atomic_uint_least64_t submitted; /* the last number that the driver has seen */
-  atomic_uint_least64_t given; /* all up to this one were given to the driver, or need it no more */
+  _Alignas(64) atomic_uint_least64_t submit_lock;
+  /* Written by the owner of the submission lock; markers that need no driver raise `issued` under
+   * the mutex. */
+  atomic_uint_least64_t issued_work; /* the last number that the driver has seen */
+  atomic_uint_least64_t issued;      /* all up to this one went to the driver, or need it no more */
   atomic_uint_least64_t
-      told_number;        /* the last number up to which the driver has promised to tell the end */
-  atomic_uint keep_count; /* written by who owns the gate */
-  /* Of who owns the gate alone. */
-  accrt_keep_t* keeps;    /* hash table by object, open addresses */
-  uint32_t keep_capacity; /* a power of two */
-  atomic_uint tails;      /* counts records and waits without a number */
-  accrt_keep_t inline_keeps[ACCRT_STREAM_INLINE_KEEPS];
+      reported_number;        /* the last number up to which the driver will report the end */
+  atomic_uint retained_count; /* written by the owner of the submission lock */
+  /* Of the owner of the submission lock alone. */
+  accrt_retained_t* retained; /* hash table by object, open addresses */
+  uint32_t retained_capacity; /* a power of two */
+  atomic_uint event_count;    /* counts records and waits without a number */
+  accrt_retained_t inline_retained[ACCRT_STREAM_INLINE_RETAINED];
   _Alignas(64) accrt_mutex_t lock;
   /* under the lock */
-  accrt_op_list_t deferred; /* not given to the driver yet */
-  accrt_op_list_t
-      in_flight; /* given to the driver, or done and waiting for their turn to be settled */
+  accrt_op_list_t deferred;  /* not issued to the driver yet */
+  accrt_op_list_t in_flight; /* at the driver, or done and not settled yet */
   accrt_op_t* spares;
   uint32_t spare_count;
-  /* kept for who must hear of an end and may not fail for want of memory; NULL while it is under
-   * way */
+  /* allocated with the stream, since a mark may not fail for want of memory; NULL while it is in
+   * use */
   accrt_op_t* mark;
   bool mark_wanted;
-  /* an event behind the last record or wait; valid while the gate and `tails` are as they were */
-  accrt_point_t* tail;
-  uint64_t tail_gate;
-  uint64_t tail_given;
-  uint32_t tail_count;
-  bool busy; /* who owns the gate came with the lock, and looks for more work before he leaves */
+  /* an event behind the last record or wait; valid while `submit_lock` and `event_count` are as
+   * they were */
+  accrt_point_t* sync_point;
+  uint64_t sync_word;
+  uint64_t sync_issued;
+  uint32_t sync_count;
+  bool busy; /* the owner of the submission lock took it under the mutex, and looks for more work
+                before it unlocks */
   bool settling;            /* a thread is settling ended operations, in order */
   uint64_t settling_number; /* the one that it is at */
   bool failed;
@@ -294,8 +296,9 @@ typedef struct accrt_request {
   uint32_t binding_count;
   uint32_t scalar_count;
   accrt_driver_completion_t completion;
-  const accrt_keep_class_t* kept_class; /* of `kept`, which the work uses; NULL: nothing */
-  void* kept;
+  const accrt_retained_class_t*
+      retained_class; /* of `retained`, which the work uses; NULL: nothing */
+  void* retained;
 } accrt_request_t;
 
 /* Takes work: a command, or the list of `work` (`command` NULL). As below, without a request on the
@@ -308,94 +311,100 @@ accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,
                                     uint64_t* out_number);
 /* Packs and command lists that work uses. */
-extern const accrt_keep_class_t accrt_keep_pack;
-extern const accrt_keep_class_t accrt_keep_commands;
+extern const accrt_retained_class_t accrt_retained_pack;
+extern const accrt_retained_class_t accrt_retained_commands;
 
 /* A dispatch with its parameters in a block. */
 accrt_status_t accrt_stream_dispatch(accrt_stream_t* stream, accrt_kernel_t* kernel,
                                      const uint32_t grid[3], const void* block,
                                      uint64_t* out_number);
 
-/* A turn at the driver's queue without the lock. */
-typedef struct accrt_turn {
-  uint64_t gate;  /* as it is while the turn lasts */
-  uint64_t tails; /* ACCRT_GATE_TAILS of before */
-} accrt_turn_t;
+/* The submission lock as a thread holds it. */
+typedef struct accrt_submit_held {
+  uint64_t word;   /* the value of the lock word while it is held */
+  uint64_t events; /* the bits of ACCRT_SUBMIT_EVENT_MASK before that */
+} accrt_submit_held_t;
 
-static inline uint64_t accrt_turn_number(const accrt_turn_t* turn) {
-  return turn->gate >> ACCRT_GATE_SHIFT;
+static inline uint64_t accrt_submit_number(const accrt_submit_held_t* held) {
+  return held->word >> ACCRT_SUBMIT_SHIFT;
 }
-/* As below, when the gate was not free at first: spins for a short while. */
-bool accrt_stream_enter_slow(accrt_stream_t* stream, uint64_t add, accrt_turn_t* out_turn);
-void accrt_stream_leave_slow(accrt_stream_t* stream, uint64_t tail);
-/* Takes the queue, with the next number (add: ACCRT_GATE_ONE) or without one (0). False: the long
- * way must be taken. */
-static inline bool accrt_stream_enter(accrt_stream_t* stream, uint64_t add,
-                                      accrt_turn_t* out_turn) {
-  uint_least64_t seen = atomic_load_explicit(&stream->gate, memory_order_relaxed);
-  if ((seen & (ACCRT_GATE_OWNED | ACCRT_GATE_BLOCKED)) == 0) {
-    out_turn->tails = seen & ACCRT_GATE_TAILS;
+/* As below, when the lock was not free at first: spins for a short while. */
+bool accrt_submit_try_lock_slow(accrt_stream_t* stream, uint64_t add,
+                                accrt_submit_held_t* out_held);
+void accrt_submit_unlock_slow(accrt_stream_t* stream, uint64_t events);
+/* Locks the driver's queue, with the next number (add: ACCRT_SUBMIT_ONE) or without one (0). False:
+ * the request has to become an operation. */
+static inline bool accrt_submit_try_lock(accrt_stream_t* stream, uint64_t add,
+                                         accrt_submit_held_t* out_held) {
+  uint_least64_t seen = atomic_load_explicit(&stream->submit_lock, memory_order_relaxed);
+  if ((seen & (ACCRT_SUBMIT_OWNED | ACCRT_SUBMIT_BLOCKED)) == 0) {
+    out_held->events = seen & ACCRT_SUBMIT_EVENT_MASK;
     /* A number is of work, which comes behind all else. */
-    out_turn->gate =
-        ((seen + add) | ACCRT_GATE_OWNED) & ~(add != 0 ? ACCRT_GATE_TAILS : UINT64_C(0));
-    /* Acquire pairs with the release of who leaves. */
-    if (atomic_compare_exchange_strong_explicit(&stream->gate, &seen, out_turn->gate,
+    out_held->word =
+        ((seen + add) | ACCRT_SUBMIT_OWNED) & ~(add != 0 ? ACCRT_SUBMIT_EVENT_MASK : UINT64_C(0));
+    /* Acquire pairs with the release of the owner before. */
+    if (atomic_compare_exchange_strong_explicit(&stream->submit_lock, &seen, out_held->word,
                                                 memory_order_acquire, memory_order_relaxed))
       return true;
   }
-  return accrt_stream_enter_slow(stream, add, out_turn);
+  return accrt_submit_try_lock_slow(stream, add, out_held);
 }
-/* Gives the queue back. `tail`: ACCRT_GATE_TAIL when a record was given to the driver,
- * ACCRT_GATE_TAILS for a wait, else 0. */
-static inline void accrt_stream_leave(accrt_stream_t* stream, const accrt_turn_t* turn,
-                                      uint64_t tail) {
-  uint_least64_t expected = turn->gate;
-  ACCRT_ASSERT((turn->gate & ACCRT_GATE_OWNED) != 0);
-  /* Release pairs with the acquire of who comes next. */
-  if (!atomic_compare_exchange_strong_explicit(&stream->gate, &expected,
-                                               (turn->gate & ~ACCRT_GATE_OWNED) | tail,
+/* Unlocks. `events`: ACCRT_SUBMIT_EVENT if a record went to the driver, ACCRT_SUBMIT_EVENT_MASK for
+ * a wait, else 0. */
+static inline void accrt_submit_unlock(accrt_stream_t* stream, const accrt_submit_held_t* held,
+                                       uint64_t events) {
+  uint_least64_t expected = held->word;
+  ACCRT_ASSERT((held->word & ACCRT_SUBMIT_OWNED) != 0);
+  /* Release pairs with the acquire of the next owner. */
+  if (!atomic_compare_exchange_strong_explicit(&stream->submit_lock, &expected,
+                                               (held->word & ~ACCRT_SUBMIT_OWNED) | events,
                                                memory_order_release, memory_order_relaxed))
-    accrt_stream_leave_slow(stream, tail);
+    accrt_submit_unlock_slow(stream, events);
 }
-/* Ends a turn with a number: the driver has taken it, or has not. */
-static inline void accrt_stream_leave_number(accrt_stream_t* stream, const accrt_turn_t* turn,
-                                             accrt_status_t status) {
-  const uint64_t number = accrt_turn_number(turn);
+/* Unlocks after a submission with a number, which the driver has accepted or not. */
+static inline void accrt_submit_unlock_number(accrt_stream_t* stream,
+                                              const accrt_submit_held_t* held,
+                                              accrt_status_t status) {
+  const uint64_t number = accrt_submit_number(held);
   if (status == ACCRT_OK) {
-    /* Relaxed: ordered by the release of `given`. */
-    atomic_store_explicit(&stream->submitted, number, memory_order_relaxed);
+    /* Relaxed: ordered by the release of `issued`. */
+    atomic_store_explicit(&stream->issued_work, number, memory_order_relaxed);
   }
   /* Release pairs with the acquire in accrt_stream_complete. */
-  atomic_store_explicit(&stream->given, number, memory_order_release);
-  accrt_stream_leave(stream, turn, status == ACCRT_OK ? 0 : turn->tails);
+  atomic_store_explicit(&stream->issued, number, memory_order_release);
+  accrt_submit_unlock(stream, held, status == ACCRT_OK ? 0 : held->events);
 }
-/* Ends a turn in which a record or a wait was given to the driver. */
-static inline void accrt_stream_leave_tail(accrt_stream_t* stream, const accrt_turn_t* turn,
-                                           accrt_status_t status, uint64_t tail) {
+/* Unlocks after a record of an event or a wait for one. */
+static inline void accrt_submit_unlock_event(accrt_stream_t* stream,
+                                             const accrt_submit_held_t* held, accrt_status_t status,
+                                             uint64_t events) {
   if (status == ACCRT_OK)
-    atomic_store_explicit(&stream->tails,
-                          atomic_load_explicit(&stream->tails, memory_order_relaxed) + 1,
+    atomic_store_explicit(&stream->event_count,
+                          atomic_load_explicit(&stream->event_count, memory_order_relaxed) + 1,
                           memory_order_relaxed);
-  accrt_stream_leave(stream, turn, status == ACCRT_OK ? tail : 0);
+  accrt_submit_unlock(stream, held, status == ACCRT_OK ? events : 0);
 }
-/* Keeps an object until `number` has ended. In a turn. False: there is no memory for that. */
-bool accrt_stream_keep_new(accrt_stream_t* stream, const accrt_keep_class_t* kept_class,
-                           void* object, uint64_t number);
-static inline uint32_t accrt_keep_slot(const void* object, uint32_t capacity) {
+/* Retains an object until `number` has ended. The caller owns the submission lock. False: there is
+ * no memory for that. */
+bool accrt_stream_retain_new(accrt_stream_t* stream, const accrt_retained_class_t* retained_class,
+                             void* object, uint64_t number);
+static inline uint32_t accrt_retained_index(const void* object, uint32_t capacity) {
   return (uint32_t)((uintptr_t)object >> 6) & (capacity - 1);
 }
-static inline bool accrt_stream_keep(accrt_stream_t* stream, const accrt_keep_class_t* kept_class,
-                                     void* object, uint64_t number) {
-  accrt_keep_t* keep = &stream->keeps[accrt_keep_slot(object, stream->keep_capacity)];
-  if (keep->object != object)
-    return accrt_stream_keep_new(stream, kept_class, object, number);
-  keep->number = number;
+static inline bool accrt_stream_retain_object(accrt_stream_t* stream,
+                                              const accrt_retained_class_t* retained_class,
+                                              void* object, uint64_t number) {
+  accrt_retained_t* entry =
+      &stream->retained[accrt_retained_index(object, stream->retained_capacity)];
+  if (entry->object != object)
+    return accrt_stream_retain_new(stream, retained_class, object, number);
+  entry->number = number;
   return true;
 }
-/* What the driver says of how far the queue is; a failure makes the stream fail. Never blocks. */
+/* Asks the driver how far the queue is; a failure makes the stream fail. Never blocks. */
 void accrt_stream_refresh(accrt_stream_t* stream);
-/* Asks the driver to tell when all that it has from this stream by now has ended; nothing happens
- * when it owes that already. */
+/* Asks the driver to report when all that it has from this stream by now has ended; nothing happens
+ * if it will report that already. */
 void accrt_stream_ask(accrt_stream_t* stream);
 /* The stream of a fence, retained; NULL when it is gone. */
 accrt_stream_t* accrt_fence_stream(accrt_fence_t* fence);
@@ -443,12 +452,12 @@ struct accrt_point {
   accrt_device_t* device;
   accrt_driver_event_t* event;
   accrt_fence_t* fence; /* of the stream that signals; one reference */
-  uint64_t number; /* reached once the fence has passed it; UINT64_MAX: the event alone tells */
+  uint64_t number;      /* reached once the fence has passed it; UINT64_MAX: only the event says */
   uint64_t value;
   /* under the semaphore's point_lock: the last stream that waits for it on the device */
   uint64_t waiter_id;
   accrt_semaphore_t* semaphore; /* internal reference, while armed */
-  bool armed; /* under the semaphore's point_lock: somebody will be told when it is reached */
+  bool armed; /* under the semaphore's point_lock: the driver will report when it is reached */
   accrt_task_t task; /* of the completion, which has filled `error` */
   accrt_error_t error;
 };
@@ -481,7 +490,7 @@ bool accrt_stream_wait_native(accrt_stream_t* stream, accrt_semaphore_t* semapho
 /* Waits on the calling thread for a point, for a while. False when none covers the value. */
 bool accrt_semaphore_wait_point(accrt_semaphore_t* semaphore, uint64_t value, uint64_t deadline_ns,
                                 uint32_t policy);
-/* Sees to it that who watches for `value` hears of it. */
+/* Has the driver report when `value` is reached, for those who watch for it. */
 void accrt_semaphore_arm(accrt_semaphore_t* semaphore, uint64_t value);
 /* The same for the last point of a semaphore whose last reference is gone: until it is reached, the
  * point has one. False: no device will raise it. */
@@ -514,10 +523,10 @@ struct accrt_event {
 #define ACCRT_EVENT_NEVER 0u
 #define ACCRT_EVENT_NATIVE 1u /* in the driver's event */
 #define ACCRT_EVENT_EMULATED                                                                       \
-  2u /* in the semaphore; the driver's event gets it when its turn comes */
+  2u /* in the semaphore; the driver's event gets it after what is deferred before it */
 void accrt_event_unref(accrt_event_t* event);
-/* The turn of a record that was deferred: the driver's event gets it, if no other record came
- * since. Called by who owns the stream's gate. */
+/* Issues a record that was deferred: the driver's event gets it, if no other record came since. The
+ * caller owns the stream's submission lock. */
 void accrt_event_record_late(accrt_event_t* event, uint64_t generation, accrt_stream_t* stream);
 /* A record was reached: keeps the time if it is still the latest. */
 void accrt_event_reached(accrt_event_t* event, uint64_t generation, uint64_t time_ns);
@@ -559,14 +568,14 @@ accrt_status_t accrt_instance_make(const accrt_instance_options_t* options,
 accrt_status_t accrt_options_check(accrt_instance_t* instance);
 /* A device is gone for good when `status` says so. */
 void accrt_device_note_status(accrt_device_t* device, accrt_status_t status);
-/* Records why a lost device is, in the driver's own words, and returns ACCRT_ERROR_DEVICE_LOST. */
 /* The library's own references: for children. */
-accrt_device_t* accrt_device_keep(accrt_device_t* device);
-void accrt_device_drop(accrt_device_t* device);
+accrt_device_t* accrt_device_ref(accrt_device_t* device);
+void accrt_device_unref(accrt_device_t* device);
 /* The kernel's pack is of another instance than the device: ACCRT_ERROR_INVALID_ARGUMENT with both
  * names. */
 accrt_status_t accrt_kernel_fail_instance(const accrt_device_t* device,
                                           const accrt_kernel_t* kernel);
+/* Records why a lost device is, in the driver's own words, and returns ACCRT_ERROR_DEVICE_LOST. */
 accrt_status_t accrt_device_fail_lost(accrt_device_t* device);
 /* What memory needs from here: instance.c. */
 extern const accrt_memory_above_t accrt_memory_above;

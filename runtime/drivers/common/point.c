@@ -3,16 +3,16 @@
  *
  * A signal on a stream with native events records an event and leaves a point {value, event} with
  * the semaphore. Another stream of the driver waits for that event on the device; the host waits
- * for it on the calling thread. Nobody is told when it is reached: the semaphore is advanced when
+ * for it on the calling thread. Nothing reports when it is reached: the semaphore is advanced when
  * somebody looks (accrt_semaphore_resolve), unless a watch needs to know: then the point is armed,
- * and a completion of the driver tells.
+ * and a completion of the driver reports.
  *
  * The points of a semaphore are a chain: each is certain to be reached after the one before,
  * because the same stream signals both, or because the later stream waits for the earlier point. A
  * signal that does not fit the chain is done as an operation.
  *
  * Events are kept with their points and used again. It may not know how streams feed drivers beyond
- * turns at the gate.
+ * the submission lock.
  */
 #include <stdio.h>
 #include <string.h>
@@ -106,7 +106,7 @@ static void pause_a_little(void) {
 }
 
 void accrt_device_close_points(accrt_device_t* device) {
-  /* Acquire pairs with the release in point_done. What a device has been given ends without the
+  /* Acquire pairs with the release in point_done. What a device has ends without the
    * host. */
   while (atomic_load_explicit(&accrt_upper_device(device)->armed, memory_order_acquire) != 0)
     pause_a_little();
@@ -280,7 +280,7 @@ void accrt_semaphore_resolve_slow(accrt_semaphore_t* semaphore) {
   }
 }
 
-/* ---- Being told ---- */
+/* ---- Reporting ---- */
 
 static void drop_armed(accrt_semaphore_t* semaphore, accrt_point_t* point) {
   accrt_device_t* device = point->device;
@@ -302,7 +302,7 @@ static void done_task(accrt_task_t* task) {
 }
 
 /* As a task: the thread may be in the middle of a call of the driver, with the observer's lock or
- * in a turn. */
+ * by the owner of the submission lock. */
 static void point_done(void* user, accrt_status_t status, const accrt_error_t* error,
                        uint64_t time_ns) {
   (void)time_ns;
@@ -328,7 +328,7 @@ static void hold_armed(accrt_semaphore_t* semaphore, accrt_point_t* point) {
   atomic_fetch_add_explicit(&accrt_upper_device(point->device)->armed, 1, memory_order_relaxed);
 }
 
-/* The driver could not be asked: this thread waits instead. What a device has been given ends
+/* The driver could not be asked: this thread waits instead. What a device has ends
  * without the host. */
 static void wait_here(accrt_semaphore_t* semaphore, accrt_point_t* point) {
   const accrt_error_t saved = *accrt_error_current();
@@ -480,8 +480,8 @@ static void look_at_oldest(accrt_semaphore_t* semaphore) {
   accrt_mutex_unlock(&semaphore->point_lock);
 }
 
-/* In a turn: records the point and adds it. */
-static bool record_point(accrt_stream_t* stream, const accrt_turn_t* turn,
+/* By the owner of the submission lock: records the point and adds it. */
+static bool record_point(accrt_stream_t* stream, const accrt_submit_held_t* held,
                          accrt_semaphore_t* semaphore, accrt_point_t* point,
                          accrt_status_t* out_status) {
   const accrt_driver_table_t* table = stream->table;
@@ -490,9 +490,9 @@ static bool record_point(accrt_stream_t* stream, const accrt_turn_t* turn,
     accrt_device_note_status(stream->device, *out_status);
     return true;
   }
-  /* Behind a wait for an event, and on somebody else's queue, the stream's numbers do not tell. */
-  const bool unknown = stream->foreign || (turn->gate & ACCRT_GATE_WAITS) != 0;
-  point->number = unknown ? UINT64_MAX - 1 : accrt_turn_number(turn);
+  /* Behind a wait for an event, and on somebody else's queue, the stream's numbers do not say. */
+  const bool unknown = stream->foreign || (held->word & ACCRT_SUBMIT_EVENT_WAIT) != 0;
+  point->number = unknown ? UINT64_MAX - 1 : accrt_submit_number(held);
   accrt_fence_retain(stream->fence);
   point->fence = stream->fence;
   bool armed;
@@ -522,14 +522,14 @@ bool accrt_stream_signal_native(accrt_stream_t* stream, accrt_semaphore_t* semap
   if (point == NULL)
     return false;
   point->value = value;
-  accrt_turn_t turn;
+  accrt_submit_held_t held;
   bool done = false;
-  /* Completions may come from within the driver's call: what they lead to waits until the turn is
+  /* Completions may come from within the driver's call: what they lead to waits until the lock is
    * over. */
   accrt_context_enter();
-  if (accrt_stream_enter(stream, 0, &turn)) {
-    done = record_point(stream, &turn, semaphore, point, out_status);
-    accrt_stream_leave_tail(stream, &turn, done ? *out_status : ACCRT_OK, ACCRT_GATE_TAIL);
+  if (accrt_submit_try_lock(stream, 0, &held)) {
+    done = record_point(stream, &held, semaphore, point, out_status);
+    accrt_submit_unlock_event(stream, &held, done ? *out_status : ACCRT_OK, ACCRT_SUBMIT_EVENT);
   }
   accrt_context_leave();
   accrt_point_unref(point);
@@ -552,16 +552,16 @@ bool accrt_stream_wait_native(accrt_stream_t* stream, accrt_semaphore_t* semapho
   if (point == NULL)
     return false;
   bool done = false;
-  accrt_turn_t turn;
+  accrt_submit_held_t held;
   if (point->fence == stream->fence && !stream->foreign) {
     /* Its own signal is before anything that follows. */
     *out_status = accrt_stream_check(stream, "accrt_stream_wait");
     done = true;
   } else if (stream->native &&
              accrt_upper_device(stream->device)->slot == accrt_upper_device(point->device)->slot &&
-             accrt_stream_enter(stream, 0, &turn)) {
+             accrt_submit_try_lock(stream, 0, &held)) {
     *out_status = stream->table->event_wait(stream->queue, point->event);
-    accrt_stream_leave_tail(stream, &turn, *out_status, ACCRT_GATE_TAILS);
+    accrt_submit_unlock_event(stream, &held, *out_status, ACCRT_SUBMIT_EVENT_MASK);
     accrt_device_note_status(stream->device, *out_status);
     if (*out_status == ACCRT_OK)
       note_waiter(semaphore, point, stream->id);
@@ -610,7 +610,7 @@ accrt_status_t accrt_event_snapshot(accrt_device_t* device, accrt_driver_event_t
     if (status == ACCRT_OK)
       status = accrt_fence_create(&device->instance->allocator, 0, &point->fence);
     if (status == ACCRT_OK) {
-      point->number = UINT64_MAX; /* the event alone tells */
+      point->number = UINT64_MAX; /* only the event says */
       point->value = 1;
       accrt_mutex_lock(&(*out_semaphore)->point_lock);
       append(*out_semaphore, point);

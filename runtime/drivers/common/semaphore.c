@@ -59,7 +59,7 @@ void accrt_semaphore_fail_with(accrt_semaphore_t* semaphore, const accrt_error_t
   (void)accrt_timeline_fail(&semaphore->timeline, store_error, &store);
 }
 
-/* Nobody can raise it any more, and streams wait for it: they are told why. */
+/* Nothing can raise it any more, and streams wait for it: their record says why. */
 static void fail_left(accrt_semaphore_t* semaphore) {
   const accrt_error_t saved = *accrt_error_current();
   (void)ACCRT_FAIL_INNER(CANCELLED,
@@ -76,7 +76,7 @@ void accrt_semaphore_unref(accrt_semaphore_t* semaphore) {
   if (semaphore == NULL || !accrt_object_release(&semaphore->object))
     return;
   accrt_context_enter();
-  /* Relaxed: a wait that is gone by now, or goes meanwhile, needs to hear of nothing, and nobody is
+  /* Relaxed: a wait that is gone by now, or goes meanwhile, needs no notice, and nobody is
    * left who could begin one. */
   const bool waited = atomic_load_explicit(&semaphore->waits, memory_order_relaxed) > 1;
   if (waited && accrt_semaphore_arm_last(semaphore)) {

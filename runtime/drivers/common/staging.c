@@ -104,8 +104,8 @@ static void pop_job(accrt_staging_t* staging) {
 /* Whether a record says more than the one that the job has: the one that lies first is kept, so
  * that the same fault gives the same message, and any before one of a piece that was skipped
  * because of another. */
-static bool tells_more(const accrt_staging_job_t* job, uint64_t offset_bytes,
-                       const accrt_error_t* error) {
+static bool is_better_record(const accrt_staging_job_t* job, uint64_t offset_bytes,
+                             const accrt_error_t* error) {
   const bool skipped = error->status == ACCRT_ERROR_POISONED;
   const bool had_skipped = job->error.status == ACCRT_ERROR_POISONED;
   if (!job->failed || skipped != had_skipped)
@@ -117,7 +117,7 @@ static bool tells_more(const accrt_staging_job_t* job, uint64_t offset_bytes,
 static void fail_piece(accrt_staging_t* staging, accrt_staging_job_t* job, uint64_t offset_bytes,
                        const accrt_error_t* error) {
   accrt_monitor_lock(&staging->monitor);
-  if (tells_more(job, offset_bytes, error)) {
+  if (is_better_record(job, offset_bytes, error)) {
     job->error = *error;
     job->failed_offset = offset_bytes;
   }

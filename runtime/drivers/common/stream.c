@@ -5,7 +5,7 @@
 
 #include "runtime/drivers/common/objects.h"
 
-/* ---- The door ---- */
+/* ---- Work of programs ---- */
 
 accrt_status_t accrt_stream_execute(accrt_stream_t* stream, const accrt_stream_work_t* work,
                                     uint64_t* out_submission) {
@@ -15,7 +15,7 @@ accrt_status_t accrt_stream_execute(accrt_stream_t* stream, const accrt_stream_w
 
 /* ---- Work for limited waits ---- */
 
-/* On the runner: what waits for the way is given to the driver by this thread. */
+/* On the runner: this thread issues what waits for `way`. */
 static void open_way(accrt_job_t* job) {
   accrt_stream_t* stream = (accrt_stream_t*)((char*)job - offsetof(accrt_stream_t, way_job));
   accrt_mutex_lock(&stream->lock);

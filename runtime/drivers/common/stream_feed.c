@@ -1,61 +1,60 @@
-/* runtime/drivers/common/stream_feed.c - streams: taking requests and giving them to the driver. It
- * may not know what an operation's work is.
+/* runtime/drivers/common/stream_feed.c - streams: taking requests and issuing them to the driver.
+ * It may not know what an operation's work is.
  *
- * Work takes the gate with a number, goes to the driver, and leaves; see accrt_stream_enter. Where
- * somebody has to hear of its end (a completion, a trace, a driver that reports no numbers) its
- * number gets a listener: an operation in the list in flight. What is no work, and what cannot go
- * to the driver yet, is an operation too. It gets its number when it is taken. If nothing is before
- * it that was not given to the driver yet, it is given to the driver at once; otherwise it is
- * deferred. One thread at a time owns the gate and calls the driver's queue: it holds no lock
- * meanwhile, and takes what others have deferred before it leaves. What needs no driver (a signal,
- * a notification, with nothing running before) just takes its place in the list in flight, already
+ * A thread takes the submission lock together with a number, calls the driver, and unlocks; see
+ * accrt_submit_try_lock. Work whose end must be reported (a completion, a trace, a driver that
+ * reports no numbers) gets a listener: an operation in the list in flight. What is no work, and
+ * what cannot go to the driver yet, is an operation too. It gets its number when it is taken. It
+ * goes to the driver at once if all before it has been issued; otherwise it is deferred. One thread
+ * at a time owns the submission lock and calls the driver's queue: it holds no mutex meanwhile, and
+ * issues what others have deferred before it unlocks. What needs no driver (a signal, a
+ * notification, with nothing running before) just takes its place in the list in flight, already
  * done.
  */
 #include "runtime/drivers/common/stream_internal.h"
 
-/* How long a thread waits for another's call of the driver before it takes the long way: such a
- * call takes microseconds. */
-#define SPINS_FOR_GATE 200
+/* How long a thread waits for another's call of the driver before it defers: such a call takes
+ * microseconds. */
+#define SPINS_FOR_LOCK 200
 
 static void wait_task(accrt_task_t* task);
 
 /* ---- What an operation needs ---- */
 
-/* Needs no driver of itself: its turn is when all before it has been settled. */
+/* Needs no driver of itself: it is done when all before it has been settled. */
 static bool is_marker(const accrt_op_t* op) {
   return op->kind == ACCRT_OP_SIGNAL || op->kind == ACCRT_OP_NOTIFY || op->kind == ACCRT_OP_RECORD;
 }
 
-/* Work that the driver has, and of which it will not tell the end. Foreign queues may have more
- * than we know. */
-static bool has_silent_work(const accrt_stream_t* stream) {
-  if (stream->foreign ||
-      (atomic_load_explicit(&stream->gate, memory_order_relaxed) & ACCRT_GATE_WAITS) != 0)
+/* The driver has work whose end it will not report. Foreign queues may have more than we know. */
+static bool has_unreported_work(const accrt_stream_t* stream) {
+  if (stream->foreign || (atomic_load_explicit(&stream->submit_lock, memory_order_relaxed) &
+                          ACCRT_SUBMIT_EVENT_WAIT) != 0)
     return true;
-  const uint64_t submitted = atomic_load_explicit(&stream->submitted, memory_order_relaxed);
-  return submitted > atomic_load_explicit(&stream->told_number, memory_order_relaxed) &&
-         !accrt_fence_passed(stream->fence, submitted);
+  const uint64_t issued = atomic_load_explicit(&stream->issued_work, memory_order_relaxed);
+  return issued > atomic_load_explicit(&stream->reported_number, memory_order_relaxed) &&
+         !accrt_fence_passed(stream->fence, issued);
 }
 
-/* A marker behind silent work asks the driver, and so does a timing record behind running work:
- * when did the device get there? */
+/* A marker behind work without a listener asks the driver, and so does a timing record behind
+ * running work: when did the device get there? */
 static bool asks_driver(const accrt_stream_t* stream, const accrt_op_t* op) {
   const bool timed =
       op->kind == ACCRT_OP_RECORD && (op->event->flags & ACCRT_EVENT_FLAG_TIMING) != 0;
-  return (timed && stream->in_flight.head != NULL) || op->after_silent;
+  return (timed && stream->in_flight.head != NULL) || op->after_unreported;
 }
 
 /* The driver gets it. Notes what is before it. Under the lock. */
 static bool needs_driver(const accrt_stream_t* stream, accrt_op_t* op) {
   ACCRT_ASSERT_HELD(&stream->lock);
-  op->after_silent = has_silent_work(stream);
+  op->after_unreported = has_unreported_work(stream);
   return !is_marker(op) || asks_driver(stream, op) ||
          (op->kind == ACCRT_OP_RECORD && op->event->native != NULL && stream->native);
 }
 
 static void raise(atomic_uint_least64_t* number, uint64_t value) {
   uint_least64_t seen = atomic_load_explicit(number, memory_order_relaxed);
-  /* Release pairs with the acquire in accrt_stream_given. */
+  /* Release pairs with the acquire in accrt_stream_issued. */
   while (seen < value && !atomic_compare_exchange_weak_explicit(
                              number, &seen, value, memory_order_release, memory_order_relaxed))
     continue;
@@ -68,115 +67,117 @@ static void launch_op(accrt_stream_t* stream, accrt_op_t* op, bool driver) {
     op->done = true;
     if (stream->in_flight.head == NULL)
       op->time_ns = accrt_clock_ns();
-    raise(&stream->given, op->number);
+    raise(&stream->issued, op->number);
   }
-  op->told = driver;
+  op->reported = driver;
   accrt_op_append(&stream->in_flight, op);
 }
 
-/* ---- The gate ---- */
+/* ---- The submission lock ---- */
 
-bool accrt_stream_enter_slow(accrt_stream_t* stream, uint64_t add, accrt_turn_t* out_turn) {
-  for (int i = 0; i < SPINS_FOR_GATE; ++i) {
-    uint_least64_t seen = atomic_load_explicit(&stream->gate, memory_order_relaxed);
-    if ((seen & ACCRT_GATE_BLOCKED) != 0)
+bool accrt_submit_try_lock_slow(accrt_stream_t* stream, uint64_t add,
+                                accrt_submit_held_t* out_held) {
+  for (int i = 0; i < SPINS_FOR_LOCK; ++i) {
+    uint_least64_t seen = atomic_load_explicit(&stream->submit_lock, memory_order_relaxed);
+    if ((seen & ACCRT_SUBMIT_BLOCKED) != 0)
       return false;
-    if ((seen & ACCRT_GATE_OWNED) != 0) {
+    if ((seen & ACCRT_SUBMIT_OWNED) != 0) {
       accrt_pause();
       continue;
     }
-    out_turn->tails = seen & ACCRT_GATE_TAILS;
-    out_turn->gate =
-        ((seen + add) | ACCRT_GATE_OWNED) & ~(add != 0 ? ACCRT_GATE_TAILS : UINT64_C(0));
-    /* Acquire pairs with the release of who leaves. */
-    if (atomic_compare_exchange_weak_explicit(&stream->gate, &seen, out_turn->gate,
+    out_held->events = seen & ACCRT_SUBMIT_EVENT_MASK;
+    out_held->word =
+        ((seen + add) | ACCRT_SUBMIT_OWNED) & ~(add != 0 ? ACCRT_SUBMIT_EVENT_MASK : UINT64_C(0));
+    /* Acquire pairs with the release of the owner before. */
+    if (atomic_compare_exchange_weak_explicit(&stream->submit_lock, &seen, out_held->word,
                                               memory_order_acquire, memory_order_relaxed))
       return true;
   }
   return false;
 }
 
-/* Others have put work behind, or the stream has failed: all of that is done before the gate is
- * given back. */
-void accrt_stream_leave_slow(accrt_stream_t* stream, uint64_t tail) {
+/* Others have deferred work, or the stream has failed: all of that is done before the lock is
+ * released. */
+void accrt_submit_unlock_slow(accrt_stream_t* stream, uint64_t events) {
   accrt_context_enter();
   accrt_mutex_lock(&stream->lock);
   stream->busy = true;
-  if (tail != 0)
-    (void)atomic_fetch_or_explicit(&stream->gate, tail, memory_order_relaxed);
+  if (events != 0)
+    (void)atomic_fetch_or_explicit(&stream->submit_lock, events, memory_order_relaxed);
   accrt_mutex_unlock(&stream->lock);
   accrt_stream_drain(stream);
   accrt_context_leave();
 }
 
-/* A number for an operation that is done, or given to the driver at once (`own`), with the gate
- * still as it was `seen`. False: it is not, or somebody is at the queue. Under the lock. */
+/* A number for an operation that is done, or goes to the driver at once (`own`), with the
+ * submission lock still as it was `seen`. False: it is not, or a thread owns it. Under the lock. */
 static bool claim_direct(accrt_stream_t* stream, uint64_t seen, bool own, uint64_t* out_number) {
   ACCRT_ASSERT_HELD(&stream->lock);
-  if ((seen & (ACCRT_GATE_OWNED | ACCRT_GATE_BLOCKED)) != 0)
+  if ((seen & (ACCRT_SUBMIT_OWNED | ACCRT_SUBMIT_BLOCKED)) != 0)
     return false;
-  const uint64_t next = (seen + ACCRT_GATE_ONE) | (own ? ACCRT_GATE_OWNED : 0);
-  *out_number = next >> ACCRT_GATE_SHIFT;
+  const uint64_t next = (seen + ACCRT_SUBMIT_ONE) | (own ? ACCRT_SUBMIT_OWNED : 0);
+  *out_number = next >> ACCRT_SUBMIT_SHIFT;
   uint_least64_t expected = seen;
-  /* Acquire pairs with the release of who leaves. */
-  return atomic_compare_exchange_strong_explicit(&stream->gate, &expected, next,
+  /* Acquire pairs with the release of the owner before. */
+  return atomic_compare_exchange_strong_explicit(&stream->submit_lock, &expected, next,
                                                  memory_order_acquire, memory_order_relaxed);
 }
 
-/* A number for an operation that is put behind. True: the gate was free, and is the caller's now.
- * Under the lock. */
+/* A number for an operation that is deferred. True: the submission lock was free, and the caller
+ * owns it now. Under the lock. */
 static bool claim_deferred(accrt_stream_t* stream, uint64_t* out_number) {
   ACCRT_ASSERT_HELD(&stream->lock);
   const bool may_own = stream->deferred.head == NULL;
-  uint_least64_t seen = atomic_load_explicit(&stream->gate, memory_order_relaxed);
+  uint_least64_t seen = atomic_load_explicit(&stream->submit_lock, memory_order_relaxed);
   uint64_t next;
   bool own;
   do {
-    own = may_own && (seen & ACCRT_GATE_OWNED) == 0;
-    next = (seen + ACCRT_GATE_ONE) | ACCRT_GATE_BLOCKED | (own ? ACCRT_GATE_OWNED : 0);
-    /* Acquire pairs with the release of who leaves. */
-  } while (!atomic_compare_exchange_weak_explicit(&stream->gate, &seen, next, memory_order_acquire,
-                                                  memory_order_relaxed));
-  *out_number = next >> ACCRT_GATE_SHIFT;
+    own = may_own && (seen & ACCRT_SUBMIT_OWNED) == 0;
+    next = (seen + ACCRT_SUBMIT_ONE) | ACCRT_SUBMIT_BLOCKED | (own ? ACCRT_SUBMIT_OWNED : 0);
+    /* Acquire pairs with the release of the owner before. */
+  } while (!atomic_compare_exchange_weak_explicit(&stream->submit_lock, &seen, next,
+                                                  memory_order_acquire, memory_order_relaxed));
+  *out_number = next >> ACCRT_SUBMIT_SHIFT;
   return own;
 }
 
 bool accrt_stream_claim(accrt_stream_t* stream) {
   ACCRT_ASSERT_HELD(&stream->lock);
-  /* Acquire pairs with the release of who leaves. */
+  /* Acquire pairs with the release of the owner before. */
   const uint64_t seen = atomic_fetch_or_explicit(
-      &stream->gate, ACCRT_GATE_OWNED | ACCRT_GATE_BLOCKED, memory_order_acquire);
-  if ((seen & ACCRT_GATE_OWNED) != 0)
+      &stream->submit_lock, ACCRT_SUBMIT_OWNED | ACCRT_SUBMIT_BLOCKED, memory_order_acquire);
+  if ((seen & ACCRT_SUBMIT_OWNED) != 0)
     return false;
   stream->busy = true;
   return true;
 }
 
-/* Gives the gate back. Under the lock, by its owner. */
-static void release_gate(accrt_stream_t* stream) {
+/* Releases the submission lock. Under the lock, by its owner. */
+static void release_submit_lock(accrt_stream_t* stream) {
   ACCRT_ASSERT_HELD(&stream->lock);
   const bool blocked = stream->failed || stream->deferred.head != NULL || stream->resetting;
-  const uint64_t clear = ACCRT_GATE_OWNED | (blocked ? 0 : ACCRT_GATE_BLOCKED);
-  const uint64_t gate = atomic_load_explicit(&stream->gate, memory_order_relaxed);
-  ACCRT_ASSERT((gate & ACCRT_GATE_OWNED) != 0);
+  const uint64_t clear = ACCRT_SUBMIT_OWNED | (blocked ? 0 : ACCRT_SUBMIT_BLOCKED);
+  const uint64_t word = atomic_load_explicit(&stream->submit_lock, memory_order_relaxed);
+  ACCRT_ASSERT((word & ACCRT_SUBMIT_OWNED) != 0);
   stream->busy = false;
-  /* While it is owned, others change it under the lock alone. Release pairs with the acquire of who
-   * comes next. */
-  atomic_store_explicit(&stream->gate, gate & ~clear, memory_order_release);
+  /* While it is owned, others change it under the lock alone. Release pairs with the acquire of the
+   * next owner. */
+  atomic_store_explicit(&stream->submit_lock, word & ~clear, memory_order_release);
 }
 
 /* The driver has an operation's work now, or something that stands for it. By the owner of the
- * gate. */
-static void note_given(accrt_stream_t* stream, const accrt_op_t* op, uint64_t number,
-                       accrt_status_t status) {
+ * submission lock. */
+static void note_issued(accrt_stream_t* stream, const accrt_op_t* op, uint64_t number,
+                        accrt_status_t status) {
   const bool numbered = op->kind == ACCRT_OP_COMMAND || op->kind == ACCRT_OP_LIST;
   if (status == ACCRT_OK) {
-    atomic_store_explicit(&stream->told_number, number, memory_order_relaxed);
+    atomic_store_explicit(&stream->reported_number, number, memory_order_relaxed);
     if (numbered)
-      atomic_store_explicit(&stream->submitted, number, memory_order_relaxed);
-    (void)atomic_fetch_and_explicit(&stream->gate, ~ACCRT_GATE_TAILS, memory_order_relaxed);
+      atomic_store_explicit(&stream->issued_work, number, memory_order_relaxed);
+    (void)atomic_fetch_and_explicit(&stream->submit_lock, ~ACCRT_SUBMIT_EVENT_MASK,
+                                    memory_order_relaxed);
   }
-  raise(&stream->given, number);
+  raise(&stream->issued, number);
 }
 
 /* ---- Feeding the driver ---- */
@@ -188,7 +189,7 @@ static accrt_driver_submission_t make_submission(const accrt_stream_t* stream, a
                                      .completion = {accrt_op_done, op}};
 }
 
-/* From the caller's own arrays. `op`: the listener, or NULL when nobody is told of the end. */
+/* From the caller's own arrays. `op`: the listener, or NULL without one. */
 static accrt_driver_submission_t submission_of(const accrt_stream_t* stream,
                                                const accrt_stream_work_t* work, uint64_t number,
                                                accrt_op_t* op) {
@@ -202,7 +203,7 @@ static accrt_driver_submission_t submission_of(const accrt_stream_t* stream,
                                      .completion = {op != NULL ? accrt_op_done : NULL, op}};
 }
 
-/* The driver tells when all before is over. */
+/* The driver reports when all before is over. */
 static accrt_status_t submit_marker(accrt_stream_t* stream, accrt_op_t* op) {
   if (op->kind == ACCRT_OP_RECORD)
     accrt_event_record_late(op->event, op->generation, stream);
@@ -210,7 +211,7 @@ static accrt_status_t submit_marker(accrt_stream_t* stream, accrt_op_t* op) {
   return stream->table->queue_notify(stream->queue, completion);
 }
 
-/* Gives a deferred operation to the driver, from its own copies. */
+/* Issues a deferred operation, from its own copies. */
 static accrt_status_t submit_deferred(accrt_stream_t* stream, accrt_op_t* op) {
   if (is_marker(op) || op->kind == ACCRT_OP_MARK)
     return submit_marker(stream, op);
@@ -234,8 +235,8 @@ static bool wait_is_over(accrt_op_t* op, bool* out_watch) {
 }
 
 /* Starts to watch, without the lock: what a device will reach has to be asked for. The caller owns
- * the gate, so the operation stays at the head of the list; only a failure of the stream takes it
- * away, and that leaves it to who is watching. */
+ * the submission lock, so the operation stays at the head of the list; only a failure of the stream
+ * takes it away, and that leaves it to who is watching. */
 static void start_watch(accrt_stream_t* stream, accrt_op_t* op) {
   accrt_semaphore_t* semaphore = op->semaphore;
   op->watch.value = op->value;
@@ -254,7 +255,7 @@ static void start_watch(accrt_stream_t* stream, accrt_op_t* op) {
 }
 
 /* The mark stands behind all that the driver has, and needs no number of its own. Under the lock,
- * by the owner of the gate. */
+ * by the owner of the submission lock. */
 static accrt_op_t* take_mark(accrt_stream_t* stream) {
   ACCRT_ASSERT_HELD(&stream->lock);
   accrt_op_t* op = stream->mark;
@@ -266,13 +267,13 @@ static accrt_op_t* take_mark(accrt_stream_t* stream) {
   accrt_op_fill(stream, op, &request);
   /* What was deferred when the stream failed will not come any more. */
   if (stream->failed)
-    raise(&stream->given, accrt_stream_taken(stream));
-  op->number = accrt_stream_given(stream);
+    raise(&stream->issued, accrt_stream_submitted(stream));
+  op->number = accrt_stream_issued(stream);
   return op;
 }
 
 /* The next operation that the driver is to get, already in flight; NULL when there is none: then
- * the gate is given up. */
+ * the submission lock is released. */
 static accrt_op_t* next_for_driver(accrt_stream_t* stream) {
   accrt_mutex_lock(&stream->lock);
   accrt_op_t* found = take_mark(stream);
@@ -296,7 +297,7 @@ static accrt_op_t* next_for_driver(accrt_stream_t* stream) {
       continue;
     }
     (void)accrt_op_pop(&stream->deferred);
-    op->after_silent = has_silent_work(stream);
+    op->after_unreported = has_unreported_work(stream);
     launch_op(stream, op, false);
     if (op->watch.failed)
       accrt_stream_fail(stream, op->number, &op->semaphore->error);
@@ -306,12 +307,12 @@ static accrt_op_t* next_for_driver(accrt_stream_t* stream) {
     launch_op(stream, found, true);
   }
   if (found == NULL)
-    release_gate(stream);
+    release_submit_lock(stream);
   accrt_mutex_unlock(&stream->lock);
   return found;
 }
 
-/* The driver cannot tell when it is over, for want of memory: this thread waits for it. A queue
+/* The driver cannot report when it is over, for want of memory: this thread waits for it. A queue
  * that is being captured has nothing to be waited for, and one of a device that is gone runs
  * nothing. */
 static void wait_instead(accrt_stream_t* stream, accrt_status_t status) {
@@ -329,7 +330,7 @@ void accrt_stream_drain(accrt_stream_t* stream) {
       const accrt_op_t shown = {.kind = op->kind};
       const uint64_t number = op->number;
       const accrt_status_t status = submit_deferred(stream, op);
-      note_given(stream, &shown, number, status);
+      note_issued(stream, &shown, number, status);
       if (status == ACCRT_OK)
         continue;
       accrt_device_note_status(stream->device, status);
@@ -337,10 +338,10 @@ void accrt_stream_drain(accrt_stream_t* stream) {
         wait_instead(stream, status);
       accrt_mutex_lock(&stream->lock);
       op->done = true;
-      op->told = op->kind == ACCRT_OP_MARK && status != ACCRT_ERROR_INVALID_STATE;
+      op->reported = op->kind == ACCRT_OP_MARK && status != ACCRT_ERROR_INVALID_STATE;
       /* A record takes its place in order all the same where that is known, only less exact in
        * time. */
-      if (op->kind != ACCRT_OP_MARK && (op->kind != ACCRT_OP_RECORD || op->after_silent))
+      if (op->kind != ACCRT_OP_MARK && (op->kind != ACCRT_OP_RECORD || op->after_unreported))
         accrt_stream_fail(stream, op->number, accrt_error_current());
       accrt_mutex_unlock(&stream->lock);
     } while ((op = next_for_driver(stream)) != NULL);
@@ -378,7 +379,7 @@ static void wait_task(accrt_task_t* task) {
 void accrt_stream_ask(accrt_stream_t* stream) {
   accrt_context_enter();
   accrt_mutex_lock(&stream->lock);
-  if (!has_silent_work(stream) && !accrt_stream_has_tail(stream)) {
+  if (!has_unreported_work(stream) && !accrt_stream_has_events(stream)) {
     accrt_mutex_unlock(&stream->lock);
     accrt_context_leave();
     return;
@@ -395,7 +396,7 @@ void accrt_stream_ask(accrt_stream_t* stream) {
 /* ---- Work ---- */
 
 /* Behind what has smaller numbers, which is nearly always all: only a failure puts greater numbers
- * there before their turn. Under the lock. */
+ * there early. Under the lock. */
 static void insert_listener(accrt_stream_t* stream, accrt_op_t* op) {
   ACCRT_ASSERT_HELD(&stream->lock);
   accrt_op_t** link = &stream->in_flight.head;
@@ -411,7 +412,7 @@ static void insert_listener(accrt_stream_t* stream, accrt_op_t* op) {
   *link = op;
 }
 
-/* Attaches a listener to the number of a turn: the driver tells it the end. */
+/* Attaches a listener to a number: the driver reports the end to it. */
 static accrt_status_t add_listener(accrt_stream_t* stream, const accrt_request_t* request,
                                    uint64_t number, accrt_op_t** out_op) {
   accrt_mutex_lock(&stream->lock);
@@ -423,8 +424,8 @@ static accrt_status_t add_listener(accrt_stream_t* stream, const accrt_request_t
   }
   accrt_op_fill(stream, op, request);
   op->number = number;
-  op->told = true;
-  op->after_silent = has_silent_work(stream);
+  op->reported = true;
+  op->after_unreported = has_unreported_work(stream);
   insert_listener(stream, op);
   accrt_stream_activate(stream);
   accrt_mutex_unlock(&stream->lock);
@@ -436,7 +437,7 @@ static accrt_status_t add_listener(accrt_stream_t* stream, const accrt_request_t
 static void refuse_listener(accrt_stream_t* stream, accrt_op_t* op) {
   accrt_mutex_lock(&stream->lock);
   op->done = true;
-  op->told = false;
+  op->reported = false;
   op->kind = ACCRT_OP_NONE;
   accrt_stream_settle(stream);
 }
@@ -464,15 +465,17 @@ static accrt_request_t request_of(const accrt_driver_command_t* command,
                            .binding_count = work->binding_count,
                            .scalar_count = work->scalar_count,
                            .completion = work->completion,
-                           .kept_class = work->kept_class,
-                           .kept = work->kept};
+                           .retained_class = work->retained_class,
+                           .retained = work->retained};
 }
 
-/* In a turn, where somebody has to hear of the end. The listener may be over, and used again,
- * before the driver's call returns. */
-static accrt_status_t submit_heard(accrt_stream_t* stream, const accrt_driver_command_t* command,
-                                   const accrt_stream_work_t* work, const accrt_turn_t* turn) {
-  const uint64_t number = accrt_turn_number(turn);
+/* By the owner of the submission lock. The listener may be over, and used again, before the
+ * driver's call returns. */
+static accrt_status_t submit_with_listener(accrt_stream_t* stream,
+                                           const accrt_driver_command_t* command,
+                                           const accrt_stream_work_t* work,
+                                           const accrt_submit_held_t* held) {
+  const uint64_t number = accrt_submit_number(held);
   const accrt_request_t request = request_of(command, work);
   accrt_op_t* op = NULL;
   accrt_status_t status = add_listener(stream, &request, number, &op);
@@ -481,44 +484,47 @@ static accrt_status_t submit_heard(accrt_stream_t* stream, const accrt_driver_co
     status = submit(stream, command, work, number, op);
   }
   if (status == ACCRT_OK)
-    atomic_store_explicit(&stream->told_number, number, memory_order_relaxed);
-  accrt_stream_leave_number(stream, turn, status);
+    atomic_store_explicit(&stream->reported_number, number, memory_order_relaxed);
+  accrt_submit_unlock_number(stream, held, status);
   if (status != ACCRT_OK && op != NULL)
     refuse_listener(stream, op);
   return status;
 }
 
-static accrt_status_t submit_unheard(accrt_stream_t* stream, const accrt_driver_command_t* command,
-                                     const accrt_stream_work_t* work, const accrt_turn_t* turn) {
-  const uint64_t number = accrt_turn_number(turn);
+static accrt_status_t submit_without_listener(accrt_stream_t* stream,
+                                              const accrt_driver_command_t* command,
+                                              const accrt_stream_work_t* work,
+                                              const accrt_submit_held_t* held) {
+  const uint64_t number = accrt_submit_number(held);
   accrt_status_t status = ACCRT_OK;
-  if (work->kept_class != NULL && !accrt_stream_keep(stream, work->kept_class, work->kept, number))
+  if (work->retained_class != NULL &&
+      !accrt_stream_retain_object(stream, work->retained_class, work->retained, number))
     status = ACCRT_ERROR_OUT_OF_MEMORY;
   if (status == ACCRT_OK)
     status = submit(stream, command, work, number, NULL);
-  accrt_stream_leave_number(stream, turn, status);
+  accrt_submit_unlock_number(stream, held, status);
   return status;
 }
 
-/* Takes the gate with a number and gives the work to the driver. False: it has to be deferred. */
+/* Takes the submission lock with a number and issues the work. False: it has to be deferred. */
 static bool pass(accrt_stream_t* stream, const accrt_driver_command_t* command,
                  const accrt_stream_work_t* work, uint64_t* out_number,
                  accrt_status_t* out_status) {
-  accrt_turn_t turn;
-  if (!accrt_stream_enter(stream, ACCRT_GATE_ONE, &turn))
+  accrt_submit_held_t held;
+  if (!accrt_submit_try_lock(stream, ACCRT_SUBMIT_ONE, &held))
     return false;
   accrt_status_t status;
   if (stream->listens || work->completion.done != NULL) {
     accrt_context_enter();
-    status = submit_heard(stream, command, work, &turn);
+    status = submit_with_listener(stream, command, work, &held);
     accrt_context_leave();
   } else {
-    status = submit_unheard(stream, command, work, &turn);
+    status = submit_without_listener(stream, command, work, &held);
   }
   if (status != ACCRT_OK)
     accrt_device_note_status(stream->device, status);
   if (out_number != NULL)
-    *out_number = accrt_turn_number(&turn);
+    *out_number = accrt_submit_number(&held);
   *out_status = status;
   return true;
 }
@@ -526,10 +532,11 @@ static bool pass(accrt_stream_t* stream, const accrt_driver_command_t* command,
 /* ---- Taking requests ---- */
 
 typedef struct taken {
-  /* to be touched by the one who feeds it to the driver alone: others are gone once the lock is */
+  /* only for the thread that feeds it to the driver: with another it may be gone once the lock is
+   * released */
   accrt_op_t* op;
   uint64_t number;
-  bool direct; /* a marker that this call gives to the driver */
+  bool direct; /* a marker that this call issues */
   bool drain;  /* this call became the one that feeds the driver */
   bool again;  /* nothing is in the way of work any more: it need not be deferred */
 } taken_t;
@@ -549,14 +556,14 @@ static bool can_be_direct(const accrt_stream_t* stream, const accrt_request_t* r
          request->kind != ACCRT_OP_WAIT;
 }
 
-/* Puts a filled operation into its list, with a number. False: another thread has taken the gate
- * meanwhile. Under the lock. */
+/* Puts a filled operation into its list, with a number. False: another thread has taken the
+ * submission lock meanwhile. Under the lock. */
 static bool place_op(accrt_stream_t* stream, accrt_op_t* op, bool direct, taken_t* out_taken) {
   ACCRT_ASSERT_HELD(&stream->lock);
   if (direct) {
-    /* What is judged here holds as long as the gate is the same. Acquire: with what others have
-     * noted in it. */
-    const uint64_t seen = atomic_load_explicit(&stream->gate, memory_order_acquire);
+    /* What is judged here holds as long as the lock word is the same. Acquire: with what others
+     * have noted in it. */
+    const uint64_t seen = atomic_load_explicit(&stream->submit_lock, memory_order_acquire);
     const bool driver = needs_driver(stream, op);
     if (!claim_direct(stream, seen, driver, &op->number))
       return false;
@@ -621,19 +628,19 @@ static accrt_status_t take(accrt_stream_t* stream, const accrt_request_t* reques
   return accrt_stream_poisoned(stream, "");
 }
 
-/* Gives a marker to the driver, then what others have deferred meanwhile. */
+/* Issues a marker, then what others have deferred meanwhile. */
 static accrt_status_t feed_direct(accrt_stream_t* stream, const taken_t* taken,
                                   const accrt_request_t* request) {
   accrt_op_t* op = taken->op;
   const accrt_op_t shown = {.kind = request->kind};
   accrt_status_t status = submit_marker(stream, op);
-  note_given(stream, &shown, taken->number, status);
+  note_issued(stream, &shown, taken->number, status);
   accrt_mutex_lock(&stream->lock);
   if (status != ACCRT_OK) {
     accrt_device_note_status(stream->device, status);
     op->done = true;
-    op->told = false;
-    if (op->kind == ACCRT_OP_RECORD && !op->after_silent) {
+    op->reported = false;
+    if (op->kind == ACCRT_OP_RECORD && !op->after_unreported) {
       status = ACCRT_OK; /* in order all the same, only less exact in time */
     } else {
       op->kind = ACCRT_OP_NONE;
@@ -641,7 +648,7 @@ static accrt_status_t feed_direct(accrt_stream_t* stream, const taken_t* taken,
   }
   const bool more = stream->deferred.head != NULL || stream->mark_wanted;
   if (!more) {
-    release_gate(stream);
+    release_submit_lock(stream);
     accrt_stream_settle(stream);
     return status;
   }
@@ -722,8 +729,8 @@ static accrt_status_t take_idle(accrt_stream_t* stream, uint64_t* out_number) {
   if (stream->failed) {
     status = ACCRT_ERROR_POISONED;
   } else if (!stream->settling && stream->in_flight.head == NULL && stream->deferred.head == NULL &&
-             claim_direct(stream, atomic_load_explicit(&stream->gate, memory_order_acquire), true,
-                          out_number)) {
+             claim_direct(stream, atomic_load_explicit(&stream->submit_lock, memory_order_acquire),
+                          true, out_number)) {
     stream->busy = true;
     stream->inline_number = *out_number;
     status = ACCRT_OK;
@@ -733,12 +740,12 @@ static accrt_status_t take_idle(accrt_stream_t* stream, uint64_t* out_number) {
 }
 
 /* Gives it back: the number has ended, all before it has too and well (`sound`), and what others
- * have enqueued meanwhile goes to the driver. The gate was taken under the lock with nothing in
- * flight, and nobody settles meanwhile: `given` and the timeline are of this thread alone, and
- * nobody else advances the fence as far. */
+ * have enqueued meanwhile goes to the driver. The submission lock was taken under the mutex
+ * with nothing in flight, and no thread settles meanwhile: only this thread writes `issued` and the
+ * timeline, and no other advances the fence as far. */
 static void give_idle(accrt_stream_t* stream, uint64_t number, bool sound) {
-  /* Release pairs with the acquire in accrt_stream_given. */
-  atomic_store_explicit(&stream->given, number, memory_order_release);
+  /* Release pairs with the acquire in accrt_stream_issued. */
+  atomic_store_explicit(&stream->issued, number, memory_order_release);
   if (sound)
     accrt_fence_advance_alone(stream->fence, number);
   if (accrt_timeline_advance_alone(&stream->timeline, number)) {
@@ -749,10 +756,11 @@ static void give_idle(accrt_stream_t* stream, uint64_t number, bool sound) {
   accrt_mutex_lock(&stream->lock);
   stream->inline_number = 0;
   if (stream->deferred.head == NULL && !stream->mark_wanted) {
-    release_gate(stream);
+    release_submit_lock(stream);
     if (stream->in_flight.head == NULL &&
         !atomic_load_explicit(&stream->active, memory_order_relaxed)) {
-      accrt_mutex_unlock(&stream->lock); /* nobody came meanwhile: there is nothing to settle */
+      /* Nothing was enqueued meanwhile, so there is nothing to settle. */
+      accrt_mutex_unlock(&stream->lock);
       return;
     }
     accrt_context_enter();
@@ -794,7 +802,7 @@ accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_s
   }
   if (status == ACCRT_ERROR_CANCELLED) {
     accrt_mutex_lock(&stream->lock);
-    accrt_stream_tell_more(stream, number, accrt_error_current());
+    accrt_stream_add_detail(stream, number, accrt_error_current());
     accrt_mutex_unlock(&stream->lock);
   }
   give_idle(stream, number,
@@ -805,7 +813,7 @@ accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_s
   *out_submission = number;
   if (status != ACCRT_ERROR_POISONED)
     return status;
-  accrt_stream_refresh(stream); /* what failed before, which nobody had asked for */
+  accrt_stream_refresh(stream); /* finds what failed before */
   ACCRT_TRY(accrt_stream_check(stream, ""));
   return status;
 }

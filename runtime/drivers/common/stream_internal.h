@@ -1,7 +1,7 @@
 /* runtime/drivers/common/stream_internal.h - what the files of streams know of each other. Private
  * to stream_*.c.
  *
- * stream_op.c makes operations, stream_feed.c takes requests and gives them to the driver,
+ * stream_op.c makes operations, stream_feed.c takes requests and issues them to the driver,
  * stream_settle.c does what the end of an operation means, stream_wait.c waits, asks and resets,
  * stream_life.c makes and ends streams, stream.c is the public face.
  */
@@ -50,8 +50,8 @@ static inline bool accrt_is_work(const accrt_request_t* request) {
 typedef struct accrt_op_references {
   accrt_semaphore_t* semaphore;
   accrt_event_t* event;
-  const accrt_keep_class_t* kept_class;
-  void* kept;
+  const accrt_retained_class_t* retained_class;
+  void* retained;
   bool waits; /* the semaphore's reference is a wait's */
 } accrt_op_references_t;
 /* Takes the references out of an operation: whoever has them drops them. */
@@ -60,11 +60,11 @@ void accrt_op_drop_references(const accrt_op_references_t* references);
 
 /* ---- Feeding the driver: stream_feed.c ---- */
 
-/* Gives the driver what is deferred and may go. The caller has taken the gate and set `busy`; an
- * internal reference is held by `active`. Inside a context. */
+/* Issues what is deferred and may go to the driver. The caller owns the submission lock and has set
+ * `busy`; an internal reference is held by `active`. Inside a context. */
 void accrt_stream_drain(accrt_stream_t* stream);
-/* Takes the gate without a number, to drain; when somebody else has it, he will drain before he
- * leaves. Under the lock. */
+/* Takes the submission lock without a number, to drain; if another thread owns it, that one will
+ * drain before it unlocks. Under the lock. */
 bool accrt_stream_claim(accrt_stream_t* stream);
 /* Keeps a stream alive for its operations. Under the lock. */
 static inline void accrt_stream_activate(accrt_stream_t* stream) {
@@ -76,10 +76,11 @@ static inline void accrt_stream_activate(accrt_stream_t* stream) {
   accrt_object_retain(&stream->object);
 }
 static inline bool accrt_stream_is_owned(const accrt_stream_t* stream) {
-  return (atomic_load_explicit(&stream->gate, memory_order_relaxed) & ACCRT_GATE_OWNED) != 0;
+  return (atomic_load_explicit(&stream->submit_lock, memory_order_relaxed) & ACCRT_SUBMIT_OWNED) !=
+         0;
 }
-static inline uint64_t accrt_stream_taken(const accrt_stream_t* stream) {
-  return atomic_load_explicit(&stream->gate, memory_order_acquire) >> ACCRT_GATE_SHIFT;
+static inline uint64_t accrt_stream_submitted(const accrt_stream_t* stream) {
+  return atomic_load_explicit(&stream->submit_lock, memory_order_acquire) >> ACCRT_SUBMIT_SHIFT;
 }
 
 /* ---- Ends: stream_settle.c ---- */
@@ -88,12 +89,12 @@ void accrt_op_done(void* user, accrt_status_t status, const accrt_error_t* error
 /* Settles all that has ended, in order. Called with the lock held, returns without it; the stream
  * may be gone then. */
 void accrt_stream_settle(accrt_stream_t* stream);
-/* The stream has failed at `number`. Under the lock. Who has called it sees to it that somebody
- * drains or settles. */
+/* The stream has failed at `number`. Under the lock. The caller sees to it that a thread drains or
+ * settles. */
 void accrt_stream_fail(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error);
-/* What was cancelled has ended and says how far it got, which nobody knew before. Under the
+/* What was cancelled has ended and says how far it got, which was not known before. Under the
  * lock. */
-void accrt_stream_tell_more(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error);
+void accrt_stream_add_detail(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error);
 void accrt_error_make(accrt_error_t* out_error, accrt_status_t status, const char* operation,
                       const char* message);
 void accrt_stream_trace(accrt_stream_t* stream, uint32_t kind, uint64_t number, const char* name,
@@ -105,24 +106,25 @@ void accrt_kick_watchers(accrt_instance_t* instance);
 /* ---- Looking: stream_wait.c ---- */
 
 /* The number up to which all is complete, by what the driver has said: `ended` is the last
- * submission up to which all have ended, `given` what was read before the driver was asked. */
-static inline uint64_t accrt_stream_complete(const accrt_stream_t* stream, uint64_t given,
+ * submission up to which all have ended, `issued` what was read before the driver was asked. */
+static inline uint64_t accrt_stream_complete(const accrt_stream_t* stream, uint64_t issued,
                                              uint64_t ended) {
-  /* Relaxed: at least what it was when `given` was stored, which was read with acquire. */
-  return ended >= atomic_load_explicit(&stream->submitted, memory_order_relaxed) ? given : ended;
+  /* Relaxed: at least what it was when `issued` was stored, which was read with acquire. */
+  return ended >= atomic_load_explicit(&stream->issued_work, memory_order_relaxed) ? issued : ended;
 }
-static inline uint64_t accrt_stream_given(const accrt_stream_t* stream) {
-  /* Acquire pairs with the release of who gave it to the driver. */
-  return atomic_load_explicit(&stream->given, memory_order_acquire);
+static inline uint64_t accrt_stream_issued(const accrt_stream_t* stream) {
+  /* Acquire pairs with the release of the thread that issued it. */
+  return atomic_load_explicit(&stream->issued, memory_order_acquire);
 }
-/* Something was given to the driver of which nobody has seen the end. */
+/* The driver has work whose end was not seen yet. */
 static inline bool accrt_stream_is_behind(const accrt_stream_t* stream) {
   return !accrt_fence_passed(stream->fence,
-                             atomic_load_explicit(&stream->submitted, memory_order_relaxed));
+                             atomic_load_explicit(&stream->issued_work, memory_order_relaxed));
 }
 /* The queue has a record or a wait behind the last number. */
-static inline bool accrt_stream_has_tail(const accrt_stream_t* stream) {
-  return (atomic_load_explicit(&stream->gate, memory_order_relaxed) & ACCRT_GATE_TAIL) != 0;
+static inline bool accrt_stream_has_events(const accrt_stream_t* stream) {
+  return (atomic_load_explicit(&stream->submit_lock, memory_order_relaxed) & ACCRT_SUBMIT_EVENT) !=
+         0;
 }
 /* The first number that a failure may be of, when `ended` is the last that is known to have ended
  * well. */
@@ -131,13 +133,13 @@ uint64_t accrt_stream_first_failed(const accrt_stream_t* stream, const accrt_err
 /* The driver has returned a failure of work without a listener; it is this thread's record.
  * `ended`: as far as all went well. */
 void accrt_stream_found_failure(accrt_stream_t* stream, uint64_t ended);
-/* Waits on this thread until what the driver was given has ended. Drivers that report no numbers
+/* Waits on this thread until what the driver has has ended. Drivers that report no numbers
  * are not waited for: their work has listeners, which are settled in order. */
 void accrt_stream_wait_queue(accrt_stream_t* stream);
-/* Nothing of it runs and nobody is at it; what is deferred must have been dropped. Blocks. */
+/* Nothing of it runs and no thread uses it; what is deferred must have been dropped. Blocks. */
 void accrt_stream_wait_idle(accrt_stream_t* stream);
-/* Drops what has been kept for work that has ended, or all (`all`: nobody else is at the stream).
+/* Drops what is retained for work that has ended, or all (`all`: no other thread uses the stream).
  * Where a driver may be called. */
-void accrt_stream_trim_keeps(accrt_stream_t* stream, bool all);
+void accrt_stream_trim_retained(accrt_stream_t* stream, bool all);
 
 #endif /* ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_INTERNAL_H_ */

@@ -1,5 +1,5 @@
-/* runtime/drivers/common/stream_life.c - streams: making, wrapping, what is kept for work without
- * listeners, the end. It may not know what work is. */
+/* runtime/drivers/common/stream_life.c - streams: making, wrapping, objects retained for work
+ * without listeners, the end. It may not know what work is. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,55 +9,57 @@
 /* How many references are dropped at a time. */
 #define TRIM_BATCH 32u
 
-/* ---- What is kept: a hash table with open addresses, of the gate's owner alone ---- */
+/* ---- Retained objects: a hash table with open addresses, for the submission lock's owner ---- */
 
-static uint32_t keep_count(const accrt_stream_t* stream) {
-  return atomic_load_explicit(&stream->keep_count, memory_order_relaxed);
+static uint32_t retained_count(const accrt_stream_t* stream) {
+  return atomic_load_explicit(&stream->retained_count, memory_order_relaxed);
 }
 
-static accrt_keep_t* find_keep(accrt_keep_t* keeps, uint32_t capacity, const void* object) {
-  uint32_t slot = accrt_keep_slot(object, capacity);
-  while (keeps[slot].object != NULL && keeps[slot].object != object)
-    slot = (slot + 1) & (capacity - 1);
-  return &keeps[slot];
+static accrt_retained_t* find_retained(accrt_retained_t* table, uint32_t capacity,
+                                       const void* object) {
+  uint32_t i = accrt_retained_index(object, capacity);
+  while (table[i].object != NULL && table[i].object != object)
+    i = (i + 1) & (capacity - 1);
+  return &table[i];
 }
 
-static void free_keeps(accrt_stream_t* stream, accrt_keep_t* keeps, uint32_t capacity) {
-  if (keeps != stream->inline_keeps)
-    accrt_free_array(&stream->instance->allocator, keeps, capacity, sizeof *keeps);
+static void free_retained(accrt_stream_t* stream, accrt_retained_t* table, uint32_t capacity) {
+  if (table != stream->inline_retained)
+    accrt_free_array(&stream->instance->allocator, table, capacity, sizeof *table);
 }
 
-static bool grow_keeps(accrt_stream_t* stream) {
-  const uint32_t capacity = stream->keep_capacity * 2;
+static bool grow_retained(accrt_stream_t* stream) {
+  const uint32_t capacity = stream->retained_capacity * 2;
   void* memory;
-  if (accrt_alloc_array(&stream->instance->allocator, capacity, sizeof(accrt_keep_t), &memory) !=
-      ACCRT_OK)
+  if (accrt_alloc_array(&stream->instance->allocator, capacity, sizeof(accrt_retained_t),
+                        &memory) != ACCRT_OK)
     return false;
-  for (uint32_t i = 0; i < stream->keep_capacity; ++i) {
-    if (stream->keeps[i].object != NULL)
-      *find_keep(memory, capacity, stream->keeps[i].object) = stream->keeps[i];
+  for (uint32_t i = 0; i < stream->retained_capacity; ++i) {
+    if (stream->retained[i].object != NULL)
+      *find_retained(memory, capacity, stream->retained[i].object) = stream->retained[i];
   }
-  free_keeps(stream, stream->keeps, stream->keep_capacity);
-  stream->keeps = memory;
-  stream->keep_capacity = capacity;
+  free_retained(stream, stream->retained, stream->retained_capacity);
+  stream->retained = memory;
+  stream->retained_capacity = capacity;
   return true;
 }
 
-bool accrt_stream_keep_new(accrt_stream_t* stream, const accrt_keep_class_t* kept_class,
-                           void* object, uint64_t number) {
-  accrt_keep_t* keep = find_keep(stream->keeps, stream->keep_capacity, object);
-  if (keep->object == NULL) {
-    if ((keep_count(stream) + 1) * 4 > stream->keep_capacity * 3) {
-      if (!grow_keeps(stream))
+bool accrt_stream_retain_new(accrt_stream_t* stream, const accrt_retained_class_t* retained_class,
+                             void* object, uint64_t number) {
+  accrt_retained_t* entry = find_retained(stream->retained, stream->retained_capacity, object);
+  if (entry->object == NULL) {
+    if ((retained_count(stream) + 1) * 4 > stream->retained_capacity * 3) {
+      if (!grow_retained(stream))
         return false;
-      keep = find_keep(stream->keeps, stream->keep_capacity, object);
+      entry = find_retained(stream->retained, stream->retained_capacity, object);
     }
-    kept_class->ref(object);
-    keep->object = object;
-    keep->kept_class = kept_class;
-    atomic_store_explicit(&stream->keep_count, keep_count(stream) + 1, memory_order_relaxed);
+    retained_class->ref(object);
+    entry->object = object;
+    entry->retained_class = retained_class;
+    atomic_store_explicit(&stream->retained_count, retained_count(stream) + 1,
+                          memory_order_relaxed);
   }
-  keep->number = number;
+  entry->number = number;
   return true;
 }
 
@@ -66,52 +68,53 @@ static void close_holes(accrt_stream_t* stream) {
   bool moved;
   do {
     moved = false;
-    for (uint32_t i = 0; i < stream->keep_capacity; ++i) {
-      const accrt_keep_t keep = stream->keeps[i];
-      if (keep.object == NULL)
+    for (uint32_t i = 0; i < stream->retained_capacity; ++i) {
+      const accrt_retained_t entry = stream->retained[i];
+      if (entry.object == NULL)
         continue;
-      stream->keeps[i].object = NULL;
-      accrt_keep_t* place = find_keep(stream->keeps, stream->keep_capacity, keep.object);
-      *place = keep;
-      moved |= place != &stream->keeps[i];
+      stream->retained[i].object = NULL;
+      accrt_retained_t* place =
+          find_retained(stream->retained, stream->retained_capacity, entry.object);
+      *place = entry;
+      moved |= place != &stream->retained[i];
     }
   } while (moved);
 }
 
 /* Moves what may go out of the table. */
-static uint32_t take_out(accrt_stream_t* stream, bool all, accrt_keep_t* taken) {
+static uint32_t take_out(accrt_stream_t* stream, bool all, accrt_retained_t* taken) {
   uint32_t count = 0;
-  for (uint32_t i = 0; i < stream->keep_capacity && count < TRIM_BATCH; ++i) {
-    accrt_keep_t* keep = &stream->keeps[i];
-    if (keep->object == NULL || (!all && !accrt_fence_passed(stream->fence, keep->number)))
+  for (uint32_t i = 0; i < stream->retained_capacity && count < TRIM_BATCH; ++i) {
+    accrt_retained_t* entry = &stream->retained[i];
+    if (entry->object == NULL || (!all && !accrt_fence_passed(stream->fence, entry->number)))
       continue;
-    taken[count++] = *keep;
-    keep->object = NULL;
+    taken[count++] = *entry;
+    entry->object = NULL;
   }
-  const uint32_t left = keep_count(stream) - count;
-  atomic_store_explicit(&stream->keep_count, left, memory_order_relaxed);
+  const uint32_t left = retained_count(stream) - count;
+  atomic_store_explicit(&stream->retained_count, left, memory_order_relaxed);
   if (count > 0 && left > 0)
     close_holes(stream);
   return count;
 }
 
-void accrt_stream_trim_keeps(accrt_stream_t* stream, bool all) {
-  accrt_keep_t taken[TRIM_BATCH];
+void accrt_stream_trim_retained(accrt_stream_t* stream, bool all) {
+  accrt_retained_t taken[TRIM_BATCH];
   uint32_t count;
   do {
-    accrt_turn_t turn;
-    if (atomic_load_explicit(&stream->keep_count, memory_order_relaxed) == 0 ||
-        (!all && !accrt_stream_enter(stream, 0, &turn)))
+    accrt_submit_held_t held;
+    if (atomic_load_explicit(&stream->retained_count, memory_order_relaxed) == 0 ||
+        (!all && !accrt_submit_try_lock(stream, 0, &held)))
       return;
     count = take_out(stream, all, taken);
     if (!all)
-      accrt_stream_leave(stream, &turn, 0);
+      accrt_submit_unlock(stream, &held, 0);
     for (uint32_t i = 0; i < count; ++i)
-      taken[i].kept_class->drop(taken[i].object);
+      taken[i].retained_class->drop(taken[i].object);
   } while (count == TRIM_BATCH);
 }
 
-/* ---- Classes of what is kept ---- */
+/* ---- Classes of retained objects ---- */
 
 static void ref_pack(void* object) {
   accrt_kernel_pack_ref(object);
@@ -119,7 +122,7 @@ static void ref_pack(void* object) {
 static void drop_pack(void* object) {
   accrt_kernel_pack_unref(object);
 }
-const accrt_keep_class_t accrt_keep_pack = {ref_pack, drop_pack};
+const accrt_retained_class_t accrt_retained_pack = {ref_pack, drop_pack};
 
 static void ref_commands(void* object) {
   accrt_commands_ref(object);
@@ -127,7 +130,7 @@ static void ref_commands(void* object) {
 static void drop_commands(void* object) {
   accrt_commands_unref(object);
 }
-const accrt_keep_class_t accrt_keep_commands = {ref_commands, drop_commands};
+const accrt_retained_class_t accrt_retained_commands = {ref_commands, drop_commands};
 
 /* ---- The end ---- */
 
@@ -147,9 +150,9 @@ static void unlink_stream(accrt_stream_t* stream) {
 static void free_stream(accrt_stream_t* stream) {
   const accrt_allocator_t* allocator = &stream->instance->allocator;
   accrt_fence_release(stream->fence);
-  accrt_point_unref(stream->tail);
+  accrt_point_unref(stream->sync_point);
   accrt_semaphore_unref(stream->way);
-  free_keeps(stream, stream->keeps, stream->keep_capacity);
+  free_retained(stream, stream->retained, stream->retained_capacity);
   accrt_op_free(stream, stream->mark);
   while (stream->spares != NULL)
     accrt_op_free(stream, accrt_op_take_spare(stream));
@@ -158,12 +161,12 @@ static void free_stream(accrt_stream_t* stream) {
 
 static void destroy(accrt_zombie_t* zombie) {
   accrt_stream_t* stream = (accrt_stream_t*)zombie;
-  accrt_stream_wait_idle(stream); /* it is: only a thread that gives the gate back may be at it */
+  accrt_stream_wait_idle(stream); /* it is: only a thread that unlocks may still use it */
   unlink_stream(stream);
   if (stream->queue != NULL)
     stream->table->queue_destroy(stream->queue);
   accrt_fence_advance(stream->fence, UINT64_MAX);
-  accrt_stream_trim_keeps(stream, true);
+  accrt_stream_trim_retained(stream, true);
   accrt_kick_watchers(stream->instance);
   free_stream(stream);
 }
@@ -175,7 +178,7 @@ static void disown(accrt_stream_t* stream) {
   accrt_mutex_unlock(&stream->fence->owner_lock);
 }
 
-/* Its owner may end the queue as soon as the stream is released: what it was given is over then. */
+/* Its owner may end the queue as soon as the stream is released: what it has is over then. */
 static void finish_foreign(accrt_stream_t* stream) {
   const accrt_error_t saved = *accrt_error_current();
   accrt_stream_wait_queue(stream);
@@ -185,14 +188,14 @@ static void finish_foreign(accrt_stream_t* stream) {
 void accrt_stream_unref(accrt_stream_t* stream) {
   if (!accrt_object_release(&stream->object))
     return;
-  if (accrt_stream_is_behind(stream) || accrt_stream_has_tail(stream)) {
-    /* Work that nobody hears of may still run: then the stream lives until the driver tells its
+  if (accrt_stream_is_behind(stream) || accrt_stream_has_events(stream)) {
+    /* Work without a listener may still run: then the stream lives until the driver reports its
      * end. */
     accrt_object_init(&stream->object);
     if (stream->foreign)
       finish_foreign(stream);
     accrt_stream_refresh(stream);
-    if (accrt_stream_is_behind(stream) || accrt_stream_has_tail(stream))
+    if (accrt_stream_is_behind(stream) || accrt_stream_has_events(stream))
       accrt_stream_ask(stream);
     atomic_store_explicit(&stream->left, stream->foreign, memory_order_relaxed);
     if (!accrt_object_release(&stream->object))
@@ -244,8 +247,8 @@ static void fill_stream(accrt_stream_t* stream, accrt_device_t* device, const ch
   stream->listens = stream->traces || stream->table->queue_progress == NULL;
   stream->outside = stream->table->queue_wait == NULL || accrt_upper_device(device)->caller_runs;
   stream->native = !stream->traces && accrt_upper_device(device)->native_events != 0;
-  stream->keeps = stream->inline_keeps;
-  stream->keep_capacity = ACCRT_STREAM_INLINE_KEEPS;
+  stream->retained = stream->inline_retained;
+  stream->retained_capacity = ACCRT_STREAM_INLINE_RETAINED;
   stream->id = accrt_instance_next_id(device->instance);
   (void)snprintf(stream->label, sizeof stream->label, "%s", label != NULL ? label : "");
 }
@@ -360,7 +363,7 @@ accrt_status_t accrt_stream_free(accrt_stream_t* stream, accrt_buffer_t* buffer)
                       "buffer %" PRIu64 " is of another instance than stream %" PRIu64, buffer->id,
                       stream->id);
   }
-  return accrt_buffer_free_in_order(buffer, stream->fence, accrt_stream_taken(stream));
+  return accrt_buffer_free_in_order(buffer, stream->fence, accrt_stream_submitted(stream));
 }
 
 accrt_fence_t* accrt_stream_fence(accrt_stream_t* stream) {
@@ -368,5 +371,5 @@ accrt_fence_t* accrt_stream_fence(accrt_stream_t* stream) {
 }
 
 uint64_t accrt_stream_last_submission(accrt_stream_t* stream) {
-  return accrt_stream_taken(stream);
+  return accrt_stream_submitted(stream);
 }

@@ -85,8 +85,8 @@ void accrt_op_fill(accrt_stream_t* stream, accrt_op_t* op, const accrt_request_t
   op->kind = request->kind;
   op->name = request->name;
   op->done = false;
-  op->told = false;
-  op->after_silent = true; /* until it is known */
+  op->reported = false;
+  op->after_unreported = true; /* until it is known */
   op->abandoned = false;
   op->waiting = ACCRT_WAITING_NEW;
   op->status = ACCRT_OK;
@@ -99,8 +99,8 @@ void accrt_op_fill(accrt_stream_t* stream, accrt_op_t* op, const accrt_request_t
   op->notify_user = request->notify_user;
   op->list = request->list;
   op->completion = request->completion;
-  op->kept_class = request->kept_class;
-  op->kept = request->kept;
+  op->retained_class = request->retained_class;
+  op->retained = request->retained;
   op->binding_count = request->binding_count;
   op->scalar_count = request->scalar_count;
   if (op->semaphore != NULL && op->kind == ACCRT_OP_WAIT)
@@ -109,17 +109,18 @@ void accrt_op_fill(accrt_stream_t* stream, accrt_op_t* op, const accrt_request_t
     accrt_object_retain(&op->semaphore->object);
   if (op->event != NULL)
     accrt_object_retain(&op->event->object);
-  if (op->kept_class != NULL)
-    op->kept_class->ref(op->kept);
+  if (op->retained_class != NULL)
+    op->retained_class->ref(op->retained);
 }
 
 accrt_op_references_t accrt_op_take_references(accrt_op_t* op) {
-  const accrt_op_references_t references = {op->semaphore, op->event, op->kept_class, op->kept,
+  const accrt_op_references_t references = {op->semaphore, op->event, op->retained_class,
+                                            op->retained,
                                             op->semaphore != NULL && op->kind == ACCRT_OP_WAIT};
   op->semaphore = NULL;
   op->event = NULL;
-  op->kept_class = NULL;
-  op->kept = NULL;
+  op->retained_class = NULL;
+  op->retained = NULL;
   return references;
 }
 
@@ -129,6 +130,6 @@ void accrt_op_drop_references(const accrt_op_references_t* references) {
   else
     accrt_semaphore_unref(references->semaphore);
   accrt_event_unref(references->event);
-  if (references->kept_class != NULL)
-    references->kept_class->drop(references->kept);
+  if (references->retained_class != NULL)
+    references->retained_class->drop(references->retained);
 }

@@ -6,7 +6,7 @@
  *
  * Failure: the first operation that failed has `failed_number`; it and all behind it are settled as
  * failed. What was deferred moves to the list in flight, done, so that it is settled in order too.
- * The driver is asked to tell when nothing runs any more.
+ * The driver is asked to report when nothing runs any more.
  */
 #include <stdio.h>
 #include <string.h>
@@ -32,7 +32,7 @@ void accrt_stream_fail(accrt_stream_t* stream, uint64_t number, const accrt_erro
   }
   stream->failed = true;
   accrt_fence_taint(stream->fence);
-  (void)atomic_fetch_or_explicit(&stream->gate, ACCRT_GATE_BLOCKED, memory_order_relaxed);
+  (void)atomic_fetch_or_explicit(&stream->submit_lock, ACCRT_SUBMIT_BLOCKED, memory_order_relaxed);
   while (stream->deferred.head != NULL) {
     accrt_op_t* op = accrt_op_pop(&stream->deferred);
     op->done = true;
@@ -42,7 +42,7 @@ void accrt_stream_fail(accrt_stream_t* stream, uint64_t number, const accrt_erro
   atomic_store_explicit(&stream->poisoned, 1, memory_order_release);
 }
 
-void accrt_stream_tell_more(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error) {
+void accrt_stream_add_detail(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error) {
   ACCRT_ASSERT_HELD(&stream->lock);
   if (error->status != ACCRT_ERROR_CANCELLED || !stream->failed ||
       stream->failed_number != number || stream->error.status != ACCRT_ERROR_CANCELLED)
@@ -210,7 +210,7 @@ static void end_op(accrt_stream_t* stream, accrt_op_t* op, ended_t* out_ended) {
   out_ended->failed = stream->failed && op->number >= stream->failed_number &&
                       op->kind != ACCRT_OP_NONE && op->kind != ACCRT_OP_MARK;
   out_ended->first = op->number == stream->failed_number;
-  out_ended->over = op->told || !op->after_silent;
+  out_ended->over = op->reported || !op->after_unreported;
   out_ended->number = op->number;
   out_ended->name = op->name;
   out_ended->references = (accrt_op_references_t){NULL, NULL, NULL, NULL, false};
@@ -237,7 +237,7 @@ void accrt_stream_settle(accrt_stream_t* stream) {
     ended_t ended;
     end_op(stream, op, &ended);
     stream->settling_number = ended.number;
-    /* Back before anybody hears of the end: who repeats what he waited for finds it. */
+    /* Back before the end is reported: a thread that repeats what it waited for finds it. */
     const bool waits = ended.kind == ACCRT_OP_WAIT, notifies = ended.kind == ACCRT_OP_NOTIFY;
     const bool unwanted = !waits && !notifies && accrt_op_recycle(stream, op);
     accrt_mutex_unlock(&stream->lock);
@@ -251,8 +251,7 @@ void accrt_stream_settle(accrt_stream_t* stream) {
     accrt_mutex_lock(&stream->lock);
   }
   stream->settling = false;
-  /* Something settled has failed the stream: the driver has to be asked, and nobody else may be at
-   * it. */
+  /* Something settled has failed the stream: the driver has to be asked, by one thread. */
   const bool drain = stream->mark_wanted && stream->mark != NULL && accrt_stream_claim(stream);
   const bool idle = atomic_load_explicit(&stream->active, memory_order_relaxed) && !stream->busy &&
                     !stream->mark_wanted && stream->in_flight.head == NULL &&
@@ -276,15 +275,15 @@ uint64_t accrt_stream_first_failed(const accrt_stream_t* stream, const accrt_err
   if (ended < completed)
     ended = completed;
   /* A driver that knows says so. */
-  if (error->submission > ended && error->submission <= accrt_stream_taken(stream))
+  if (error->submission > ended && error->submission <= accrt_stream_submitted(stream))
     return error->submission;
   return ended + 1;
 }
 
-/* The number that the driver's record is of. What stands behind work tells of the first that was
+/* The number that the driver's record is of. An operation behind work reports the first that was
  * cancelled, by what the record says. Under the lock. */
-static uint64_t told_number(const accrt_stream_t* stream, const accrt_op_t* op,
-                            const accrt_error_t* error) {
+static uint64_t number_of_record(const accrt_stream_t* stream, const accrt_op_t* op,
+                                 const accrt_error_t* error) {
   ACCRT_ASSERT_HELD(&stream->lock);
   if (is_work(op))
     return op->number;
@@ -307,12 +306,12 @@ void accrt_op_done(void* user, accrt_status_t status, const accrt_error_t* error
   op->time_ns = time_ns;
   if (status != ACCRT_OK) {
     accrt_device_note_status(stream->device, status);
-    /* What is told of a failure before it may be work without a listener: then the first that is
-     * not known to be over. */
-    const bool own = !op->after_silent || (is_work(op) && status != ACCRT_ERROR_POISONED);
+    /* The failure may be of work without a listener before it: then it is of the first number that
+     * is not known to be over. */
+    const bool own = !op->after_unreported || (is_work(op) && status != ACCRT_ERROR_POISONED);
     const uint64_t first = own ? op->number : accrt_stream_first_failed(stream, error, 0);
-    /* A mark tells of the first work that was cancelled, by the driver's own record. */
-    accrt_stream_tell_more(stream, told_number(stream, op, error), error);
+    /* A mark reports the first work that was cancelled, by the driver's own record. */
+    accrt_stream_add_detail(stream, number_of_record(stream, op, error), error);
     if (op->kind != ACCRT_OP_MARK || !stream->failed)
       accrt_stream_fail(stream, first < op->number ? first : op->number, error);
   }

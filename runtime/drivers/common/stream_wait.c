@@ -43,20 +43,20 @@ static bool is_refusal(accrt_status_t status) {
 void accrt_stream_refresh(accrt_stream_t* stream) {
   if (atomic_load_explicit(&stream->left, memory_order_relaxed))
     return;
-  const uint64_t given = accrt_stream_given(stream);
-  if (accrt_fence_passed(stream->fence, given))
+  const uint64_t issued = accrt_stream_issued(stream);
+  if (accrt_fence_passed(stream->fence, issued))
     return;
   if (!accrt_stream_is_behind(stream)) {
-    accrt_fence_advance(stream->fence, given); /* what came since needed no driver */
+    accrt_fence_advance(stream->fence, issued); /* what came since needed no driver */
     return;
   }
   if (stream->table->queue_progress == NULL)
-    return; /* listeners tell */
+    return; /* listeners report */
   uint64_t ended = 0;
   const accrt_error_t saved = *accrt_error_current();
   const accrt_status_t status = stream->table->queue_progress(stream->queue, &ended);
   if (status == ACCRT_OK) {
-    accrt_fence_advance(stream->fence, accrt_stream_complete(stream, given, ended));
+    accrt_fence_advance(stream->fence, accrt_stream_complete(stream, issued, ended));
     return;
   }
   if (!is_refusal(status))
@@ -154,7 +154,7 @@ static void pause_a_little(accrt_stream_t* stream, uint64_t limit_ns) {
 void accrt_stream_wait_queue(accrt_stream_t* stream) {
   if (stream->table->queue_wait == NULL)
     return;
-  const uint64_t number = atomic_load_explicit(&stream->submitted, memory_order_relaxed);
+  const uint64_t number = atomic_load_explicit(&stream->issued_work, memory_order_relaxed);
   const bool caller_runs = accrt_upper_device(stream->device)->caller_runs;
   accrt_status_t status;
   do {
@@ -191,15 +191,15 @@ static accrt_reach_t wait_driver(accrt_stream_t* stream, uint64_t number, uint64
                                  uint32_t policy, accrt_status_t* out_refused) {
   if (stream->outside)
     return wait_outside(stream, number, timeout_ns, policy);
-  const uint64_t given = accrt_stream_given(stream);
+  const uint64_t issued = accrt_stream_issued(stream);
   const accrt_status_t status =
       stream->table->queue_wait(stream->queue, number, timeout_ns, policy);
   if (status == ACCRT_OK) {
     /* All that was enqueued by then; a number may be on its way to the driver on another thread. */
-    accrt_fence_advance(stream->fence, given < number ? given : number);
-    if (given < number)
+    accrt_fence_advance(stream->fence, issued < number ? issued : number);
+    if (issued < number)
       (void)sched_yield();
-    return given < number ? ACCRT_REACH_PENDING : ACCRT_REACH_REACHED;
+    return issued < number ? ACCRT_REACH_PENDING : ACCRT_REACH_REACHED;
   }
   if (status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY)
     return ACCRT_REACH_PENDING;
@@ -269,8 +269,9 @@ static accrt_status_t wait_number(accrt_stream_t* stream, uint64_t number, uint6
   if (refused != ACCRT_OK)
     return refused;
   accrt_instance_reap_zombies(stream->instance);
-  if (atomic_load_explicit(&stream->keep_count, memory_order_relaxed) >= ACCRT_STREAM_INLINE_KEEPS)
-    accrt_stream_trim_keeps(stream, false);
+  if (atomic_load_explicit(&stream->retained_count, memory_order_relaxed) >=
+      ACCRT_STREAM_INLINE_RETAINED)
+    accrt_stream_trim_retained(stream, false);
   if ((reach != ACCRT_REACH_PENDING || !over) && is_failed(stream, number))
     return accrt_stream_poisoned(stream, "");
   if (reach == ACCRT_REACH_REACHED)
@@ -291,44 +292,45 @@ accrt_status_t accrt_stream_wait_over(accrt_stream_t* stream, uint64_t number,
 /* ---- Records and waits behind the last number ---- */
 
 /* As an operation, which has one: where the stream defers. */
-static accrt_status_t number_tail(accrt_stream_t* stream) {
+static accrt_status_t enqueue_mark(accrt_stream_t* stream) {
   const accrt_request_t request = {.kind = ACCRT_OP_MARK, .name = "accrt_stream_synchronize"};
   return accrt_stream_enqueue(stream, &request, NULL);
 }
 
 /* The event that was recorded behind all of them, when nothing came since. */
-static accrt_point_t* find_tail(accrt_stream_t* stream, uint64_t* out_given, uint32_t* out_count) {
+static accrt_point_t* find_sync_point(accrt_stream_t* stream, uint64_t* out_issued,
+                                      uint32_t* out_count) {
   accrt_point_t* point = NULL;
   accrt_mutex_lock(&stream->lock);
-  const uint64_t gate = atomic_load_explicit(&stream->gate, memory_order_relaxed);
-  if (stream->tail != NULL && gate == stream->tail_gate &&
-      atomic_load_explicit(&stream->tails, memory_order_relaxed) == stream->tail_count) {
-    point = stream->tail;
+  const uint64_t word = atomic_load_explicit(&stream->submit_lock, memory_order_relaxed);
+  if (stream->sync_point != NULL && word == stream->sync_word &&
+      atomic_load_explicit(&stream->event_count, memory_order_relaxed) == stream->sync_count) {
+    point = stream->sync_point;
     accrt_object_retain(&point->object);
-    *out_given = stream->tail_given;
-    *out_count = stream->tail_count;
+    *out_issued = stream->sync_issued;
+    *out_count = stream->sync_count;
   }
   accrt_mutex_unlock(&stream->lock);
   return point;
 }
 
 /* That, or a new one; `*out_point` NULL: the stream defers. */
-static accrt_status_t take_tail(accrt_stream_t* stream, accrt_point_t** out_point,
-                                uint64_t* out_given, uint32_t* out_count) {
-  *out_point = find_tail(stream, out_given, out_count);
+static accrt_status_t take_sync_point(accrt_stream_t* stream, accrt_point_t** out_point,
+                                      uint64_t* out_issued, uint32_t* out_count) {
+  *out_point = find_sync_point(stream, out_issued, out_count);
   if (*out_point != NULL)
     return ACCRT_OK;
   accrt_point_t* point;
-  accrt_turn_t turn;
+  accrt_submit_held_t held;
   ACCRT_TRY(accrt_point_take(stream->device, &point));
-  if (!accrt_stream_enter(stream, 0, &turn)) {
+  if (!accrt_submit_try_lock(stream, 0, &held)) {
     accrt_point_unref(point);
     return ACCRT_OK;
   }
-  *out_given = accrt_stream_given(stream);
-  *out_count = atomic_load_explicit(&stream->tails, memory_order_relaxed);
+  *out_issued = accrt_stream_issued(stream);
+  *out_count = atomic_load_explicit(&stream->event_count, memory_order_relaxed);
   accrt_status_t status = stream->table->event_record(stream->queue, point->event);
-  accrt_stream_leave(stream, &turn, 0);
+  accrt_submit_unlock(stream, &held, 0);
   if (status != ACCRT_OK) {
     accrt_device_note_status(stream->device, status);
     accrt_point_unref(point);
@@ -336,11 +338,11 @@ static accrt_status_t take_tail(accrt_stream_t* stream, accrt_point_t** out_poin
   }
   accrt_object_retain(&point->object);
   accrt_mutex_lock(&stream->lock);
-  accrt_point_t* old = stream->tail;
-  stream->tail = point;
-  stream->tail_gate = turn.gate & ~ACCRT_GATE_OWNED;
-  stream->tail_given = *out_given;
-  stream->tail_count = *out_count;
+  accrt_point_t* old = stream->sync_point;
+  stream->sync_point = point;
+  stream->sync_word = held.word & ~ACCRT_SUBMIT_OWNED;
+  stream->sync_issued = *out_issued;
+  stream->sync_count = *out_count;
   accrt_mutex_unlock(&stream->lock);
   accrt_point_unref(old);
   *out_point = point;
@@ -348,35 +350,36 @@ static accrt_status_t take_tail(accrt_stream_t* stream, accrt_point_t** out_poin
 }
 
 /* All that the queue had is over. The flags go if nothing came since. */
-static void pass_tail(accrt_stream_t* stream, uint64_t given, uint32_t count) {
-  accrt_turn_t turn;
-  accrt_fence_advance(stream->fence, given);
-  if (!accrt_stream_enter(stream, 0, &turn))
+static void pass_sync_point(accrt_stream_t* stream, uint64_t issued, uint32_t count) {
+  accrt_submit_held_t held;
+  accrt_fence_advance(stream->fence, issued);
+  if (!accrt_submit_try_lock(stream, 0, &held))
     return;
-  if (atomic_load_explicit(&stream->tails, memory_order_relaxed) == count) {
-    (void)atomic_fetch_and_explicit(&stream->gate, ~ACCRT_GATE_TAILS, memory_order_relaxed);
-    turn.gate &= ~ACCRT_GATE_TAILS;
+  if (atomic_load_explicit(&stream->event_count, memory_order_relaxed) == count) {
+    (void)atomic_fetch_and_explicit(&stream->submit_lock, ~ACCRT_SUBMIT_EVENT_MASK,
+                                    memory_order_relaxed);
+    held.word &= ~ACCRT_SUBMIT_EVENT_MASK;
   }
-  accrt_stream_leave(stream, &turn, 0);
+  accrt_submit_unlock(stream, &held, 0);
 }
 
 /* Waits until they are over too. ACCRT_ERROR_TIMEOUT without a record; a failure fails the stream
  * and is ACCRT_OK here. */
-static accrt_status_t wait_tail(accrt_stream_t* stream, uint64_t timeout_ns, uint32_t policy) {
+static accrt_status_t wait_events(accrt_stream_t* stream, uint64_t timeout_ns, uint32_t policy) {
   accrt_point_t* point;
-  uint64_t given;
+  uint64_t issued;
   uint32_t count;
-  if (!accrt_stream_has_tail(stream) || is_poisoned(stream))
+  if (!accrt_stream_has_events(stream) || is_poisoned(stream))
     return ACCRT_OK;
-  ACCRT_TRY(take_tail(stream, &point, &given, &count));
+  ACCRT_TRY(take_sync_point(stream, &point, &issued, &count));
   if (point == NULL)
-    return is_poisoned(stream) ? ACCRT_OK : number_tail(stream);
+    return is_poisoned(stream) ? ACCRT_OK : enqueue_mark(stream);
   accrt_status_t status = timeout_ns == 0
                               ? stream->table->event_query(point->event)
                               : stream->table->event_synchronize(point->event, timeout_ns, policy);
   accrt_point_unref(point);
   if (status == ACCRT_OK) {
-    pass_tail(stream, given, count);
+    pass_sync_point(stream, issued, count);
   } else if (status == ACCRT_ERROR_NOT_READY || status == ACCRT_ERROR_TIMEOUT) {
     status = ACCRT_ERROR_TIMEOUT;
   } else if (!is_refusal(status)) {
@@ -392,7 +395,7 @@ accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout
   if (policy > ACCRT_WAIT_SPIN)
     return ACCRT_FAIL(INVALID_ARGUMENT, "policy %" PRIu32 " is not known", policy);
   const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
-  accrt_status_t status = wait_tail(stream, timeout_ns, policy);
+  accrt_status_t status = wait_events(stream, timeout_ns, policy);
   const uint64_t last = accrt_stream_last_submission(stream);
   if (status == ACCRT_ERROR_TIMEOUT)
     return fail_not_done(stream, last, timeout_ns);
@@ -400,7 +403,7 @@ accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout
     return status;
   status = wait_number(stream, last, accrt_limit_left_ns(timeout_ns, deadline_ns), timeout_ns,
                        policy, false);
-  accrt_stream_trim_keeps(stream, false);
+  accrt_stream_trim_retained(stream, false);
   return status;
 }
 
@@ -410,13 +413,13 @@ static void store(uint64_t* out, uint64_t value) {
 }
 
 accrt_status_t accrt_stream_progress(accrt_stream_t* stream, uint64_t* out_submitted,
-                                     uint64_t* out_given, uint64_t* out_completed) {
+                                     uint64_t* out_issued, uint64_t* out_completed) {
   store(out_submitted, 0);
-  store(out_given, 0);
+  store(out_issued, 0);
   store(out_completed, 0);
   ACCRT_ENTER(stream);
   store(out_submitted, accrt_stream_last_submission(stream));
-  store(out_given, accrt_stream_given(stream));
+  store(out_issued, accrt_stream_issued(stream));
   accrt_stream_refresh(stream);
   /* Acquire pairs with the release in accrt_fence_advance: what the device did is seen. */
   store(out_completed, atomic_load_explicit(&stream->fence->completed, memory_order_acquire));
@@ -425,7 +428,7 @@ accrt_status_t accrt_stream_progress(accrt_stream_t* stream, uint64_t* out_submi
 
 accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
   ACCRT_ENTER(stream);
-  accrt_status_t status = wait_tail(stream, 0, ACCRT_WAIT_SPIN);
+  accrt_status_t status = wait_events(stream, 0, ACCRT_WAIT_SPIN);
   const uint64_t last = accrt_stream_last_submission(stream);
   if (status == ACCRT_ERROR_TIMEOUT)
     return fail_not_done(stream, last, 0);
@@ -488,16 +491,16 @@ static uint64_t first_incomplete(accrt_stream_t* stream, const char** out_name) 
   ACCRT_ASSERT_HELD(&stream->lock);
   if (stream->inline_number != 0)
     return stream->inline_number;
-  uint64_t silent = 0;
+  uint64_t unreported = 0;
   if (accrt_stream_is_behind(stream))
-    silent = atomic_load_explicit(&stream->fence->completed, memory_order_relaxed) + 1;
+    unreported = atomic_load_explicit(&stream->fence->completed, memory_order_relaxed) + 1;
   const accrt_op_t* op = stream->in_flight.head;
   while (op != NULL && (op->done || op->kind == ACCRT_OP_MARK))
     op = op->next;
   if (op == NULL)
     op = stream->deferred.head;
-  if (op == NULL || (silent != 0 && silent < op->number))
-    return silent;
+  if (op == NULL || (unreported != 0 && unreported < op->number))
+    return unreported;
   *out_name = op->name;
   return op->number;
 }
@@ -513,7 +516,7 @@ static bool fail_cancelled(accrt_stream_t* stream) {
   (void)snprintf(message, sizeof message,
                  "cancelled: submissions %" PRIu64 " to %" PRIu64 " of stream %" PRIu64
                  " were not complete",
-                 first, accrt_stream_taken(stream), stream->id);
+                 first, accrt_stream_submitted(stream), stream->id);
   accrt_error_make(&error, ACCRT_ERROR_CANCELLED, name, message);
   accrt_stream_fail(stream, first, &error);
   return true;
@@ -569,7 +572,7 @@ void accrt_stream_wait_idle(accrt_stream_t* stream) {
         stream->table->queue_wait != NULL) {
       const accrt_error_t saved = *accrt_error_current();
       accrt_status_t refused = ACCRT_OK;
-      (void)wait_driver(stream, atomic_load_explicit(&stream->submitted, memory_order_relaxed),
+      (void)wait_driver(stream, atomic_load_explicit(&stream->issued_work, memory_order_relaxed),
                         ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK, &refused);
       if (refused != ACCRT_OK)
         pause_a_little(stream, ACCRT_TIMEOUT_INFINITE);
@@ -601,16 +604,17 @@ static void clear_failure(accrt_stream_t* stream) {
   atomic_store_explicit(&stream->poisoned, 0, memory_order_relaxed);
   /* Who still waits for a number of before learns what became of it; who waits from now on has a
    * number of his own. */
-  const uint64_t last = accrt_stream_taken(stream);
+  const uint64_t last = accrt_stream_submitted(stream);
   stream->dropped_first = stream->failed_number;
   stream->dropped_last = last;
   stream->dropped_error = stream->error;
-  atomic_store_explicit(&stream->given, last + 1, memory_order_release);
+  atomic_store_explicit(&stream->issued, last + 1, memory_order_release);
   accrt_fence_advance(stream->fence, last + 1);
   accrt_timeline_advance(&stream->timeline, last + 1);
-  /* BLOCKED was set, so nobody else changes the gate. Release pairs with the acquire of who takes
-   * it next. */
-  atomic_store_explicit(&stream->gate, (last + 1) << ACCRT_GATE_SHIFT, memory_order_release);
+  /* BLOCKED was set, so no other thread changes the word. Release pairs with the acquire of the
+   * next owner. */
+  atomic_store_explicit(&stream->submit_lock, (last + 1) << ACCRT_SUBMIT_SHIFT,
+                        memory_order_release);
 }
 
 accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
@@ -638,6 +642,6 @@ accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
   if (status == ACCRT_OK)
     clear_failure(stream);
   accrt_mutex_unlock(&stream->lock);
-  accrt_stream_trim_keeps(stream, false);
+  accrt_stream_trim_retained(stream, false);
   return status;
 }

@@ -399,8 +399,8 @@ static accrt_status_t refuse_capture(const cuda_queue_t* queue, const char* oper
                            (void*)queue->stream);
 }
 
-static accrt_status_t tell_failure(const cuda_queue_t* queue, accrt_status_t status,
-                                   const char* operation) {
+static accrt_status_t report_failure(const cuda_queue_t* queue, accrt_status_t status,
+                                     const char* operation) {
   const accrt_error_t* failure = &queue->failure;
   return queue->device->environment->fail(
       queue->device->environment, status, failure->driver_code,
@@ -412,7 +412,7 @@ static accrt_status_t check(cuda_queue_t* queue, const char* operation) {
   if (cuda_device_is_lost(queue->device))
     return accrt_cuda_device_lost(queue->device, operation);
   if (has_failed(queue))
-    return tell_failure(queue, ACCRT_ERROR_POISONED, operation);
+    return report_failure(queue, ACCRT_ERROR_POISONED, operation);
   return accrt_cuda_queue_is_capturing(queue) ? refuse_capture(queue, operation) : ACCRT_OK;
 }
 
@@ -610,7 +610,7 @@ static accrt_status_t applicable_failure(cuda_queue_t* queue, uint64_t number,
     return accrt_cuda_device_lost(queue->device, operation);
   if (!has_failed(queue) || number < queue->failure.submission)
     return ACCRT_OK;
-  return tell_failure(queue, queue->failure.status, queue->failure.operation);
+  return report_failure(queue, queue->failure.status, queue->failure.operation);
 }
 
 /* Requires the current context, relaxed. If the stream is busy, it leaves a mark for the next

@@ -150,7 +150,7 @@ static bool run_queues(const wait_t* wait) {
 }
 
 /* The last submission up to `number` that the queue was given: numbers may leave gaps. What has
- * ended need not be told apart. */
+ * ended need not be distinguished. */
 static uint64_t find_submission(host_queue_t* queue, uint64_t number) {
   /* Acquire pairs with the release in accrt_host_progress_enqueue. */
   const uint64_t enqueued = atomic_load_explicit(&queue->progress.enqueued, memory_order_acquire);

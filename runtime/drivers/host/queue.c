@@ -3,7 +3,7 @@
  *
  * A queue with entries is *owned*: it is in the ready list, or some thread works on it. The owner
  * runs entries in order and calls their completions, holding no lock. `pending` drops before a
- * completion is called, so that whoever is told that the work has ended can at once run something
+ * completion is called, so that a caller that learns of the end can at once run something
  * on the idle queue; a reference keeps the queue's memory until its owner has let go.
  */
 #include <stdio.h>
@@ -202,7 +202,7 @@ static void complete(accrt_driver_completion_t completion, const accrt_error_t* 
 }
 
 /* The queue's failure, or that it was cancelled. Under the mutex. */
-static void tell_failure(const host_queue_t* queue, uint64_t number, accrt_error_t* out_error) {
+static void report_failure(const host_queue_t* queue, uint64_t number, accrt_error_t* out_error) {
   ACCRT_ASSERT_HELD(&queue->mutex);
   *out_error = queue->failure;
   if (out_error->status != ACCRT_OK ||
@@ -220,7 +220,7 @@ accrt_status_t accrt_host_queue_notify(host_queue_t* queue, accrt_driver_complet
   const bool idle = !queue->owned;
   accrt_error_t failure;
   if (idle)
-    tell_failure(queue, 0, &failure);
+    report_failure(queue, 0, &failure);
   accrt_mutex_unlock(&queue->mutex);
   if (idle) {
     complete(completion, &failure);
@@ -306,10 +306,10 @@ static void run_entry(host_queue_t* queue, host_entry_t* entry, uint32_t worker_
     end_list_run(run, entry->list, entry->instance);
 }
 
-/* Behind a failure: a notification tells it, work is skipped. */
+/* Behind a failure: a notification reports it, work is skipped. */
 static void skip_entry(host_queue_t* queue, host_entry_t* entry, accrt_error_t* error) {
   accrt_mutex_lock(&queue->mutex);
-  tell_failure(queue, entry->number, error);
+  report_failure(queue, entry->number, error);
   /* The first work that a cancelled queue drops is its failure. */
   if (entry->kind != HOST_ENTRY_NOTIFY && queue->failure.status == ACCRT_OK)
     queue->failure = *error;
@@ -363,7 +363,7 @@ static host_entry_t* pop_first(host_queue_t* queue) {
   return entry;
 }
 
-/* Others wait for a thread, and this queue has had its turn. Relaxed: fairness, nothing else. */
+/* Other queues wait for a thread, and this one has run something. Relaxed: for fairness alone. */
 static bool should_yield(host_queue_t* queue, uint32_t entry_limit) {
   return entry_limit == 0 ||
          atomic_load_explicit(&queue->device->ready_count, memory_order_relaxed) != 0;
@@ -400,11 +400,11 @@ accrt_status_t accrt_host_queue_run(host_queue_t* queue, host_list_t* list,
   if (atomic_load_explicit(&queue->pending, memory_order_acquire) != 0)
     return ACCRT_ERROR_NOT_READY;
   if (queue->failure.status != ACCRT_OK) {
-    const accrt_status_t told = queue->failure.status == ACCRT_ERROR_CANCELLED
-                                    ? ACCRT_ERROR_CANCELLED
-                                    : ACCRT_ERROR_POISONED;
-    return accrt_host_fail(device->environment, told, queue->failure.driver_code, NULL, "queue_run",
-                           "the queue has failed: %s", queue->failure.message);
+    const accrt_status_t status = queue->failure.status == ACCRT_ERROR_CANCELLED
+                                      ? ACCRT_ERROR_CANCELLED
+                                      : ACCRT_ERROR_POISONED;
+    return accrt_host_fail(device->environment, status, queue->failure.driver_code, NULL,
+                           "queue_run", "the queue has failed: %s", queue->failure.message);
   }
   if (device->worker_count != 0 && !accrt_host_stack_suffices())
     return ACCRT_ERROR_NOT_READY;

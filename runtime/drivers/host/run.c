@@ -313,7 +313,7 @@ bool accrt_host_run(host_run_t* run, host_scratch_t* scratch) {
 }
 
 /* How far it got. Commands are done in the order of the waves. */
-static void tell_cancelled(const host_run_t* run, accrt_error_t* out_error) {
+static void report_cancelled(const host_run_t* run, accrt_error_t* out_error) {
   const host_instance_t* instance = run->instance;
   out_error->status = ACCRT_ERROR_CANCELLED;
   out_error->submission = run->submission;
@@ -341,7 +341,7 @@ void accrt_host_run_error(const host_run_t* run, accrt_error_t* out_error) {
   memset(out_error, 0, sizeof *out_error);
   out_error->struct_size = (uint32_t)sizeof *out_error;
   if (run_state(run) == HOST_RUN_CANCELLED) {
-    tell_cancelled(run, out_error);
+    report_cancelled(run, out_error);
     return;
   }
   const uint32_t* id = run->workgroup_id;

@@ -14,7 +14,7 @@
  * kernel. */
 #define DRIVER_STACK_BYTES (16u * 1024u)
 
-/* Lowest and highest address of this thread's stack; both 0 when they cannot be told. */
+/* Lowest and highest address of this thread's stack; both 0 when they are not known. */
 static void stack_bounds(uintptr_t* out_low, uintptr_t* out_high) {
   *out_low = *out_high = 0;
   pthread_attr_t attributes;
@@ -40,7 +40,7 @@ bool accrt_host_stack_suffices(void) {
       high = 1;
   }
   const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-  /* Elsewhere is somebody's own stack (a coroutine's), whose size nobody can tell. */
+  /* Elsewhere is somebody's own stack (a coroutine's), whose size is not known. */
   if (here < low || here >= high)
     return false;
   return here - low >= ACCRT_KERNEL_STACK_BYTES + DRIVER_STACK_BYTES;

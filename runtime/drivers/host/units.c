@@ -74,9 +74,9 @@ void accrt_host_fill_items(const host_fill_t* fill, uint64_t begin, uint64_t end
 
 /* ---- Dispatches ---- */
 
-/* The first failure of a run is the one that is told. Relaxed reads elsewhere only save work; who
- * reads the details has waited for the units (release of `done`, acquire by the coordinator) or is
- * this thread. */
+/* The first failure of a run is the one that is reported. Relaxed reads elsewhere only save work;
+ * who reads the details has waited for the units (release of `done`, acquire by the coordinator) or
+ * is this thread. */
 static void record_failure(host_run_t* run, const host_scratch_t* scratch,
                            const host_command_t* command, int32_t code) {
   uint_least32_t expected = 0;

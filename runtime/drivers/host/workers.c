@@ -22,7 +22,7 @@
 #define WORKER_STACK_BYTES ((size_t)1 << 20)
 #define PAUSES_PER_LOOK 32u
 #define POLITE_AFTER_NS UINT64_C(10000)
-#define ENTRIES_PER_TURN UINT32_MAX
+#define ENTRIES_WITHOUT_LIMIT UINT32_MAX
 #define NO_CPU (-1)
 
 /* ---- The ready list: under the device's mutex; ready_count says how long it is ---- */
@@ -80,7 +80,7 @@ static void rescue(host_device_t* device) {
     host_queue_t* queue = accrt_host_queue_take(device);
     if (queue == NULL)
       return;
-    accrt_host_queue_work(queue, device->concurrency - 1, 1, ENTRIES_PER_TURN);
+    accrt_host_queue_work(queue, device->concurrency - 1, 1, ENTRIES_WITHOUT_LIMIT);
   }
 }
 
@@ -158,7 +158,7 @@ static bool work_once(host_worker_t* worker) {
   host_queue_t* queue = accrt_host_queue_take(device);
   if (queue != NULL) {
     wake_taker(device); /* for the next one in the list */
-    accrt_host_queue_work(queue, worker->index, 0, ENTRIES_PER_TURN);
+    accrt_host_queue_work(queue, worker->index, 0, ENTRIES_WITHOUT_LIMIT);
     return true;
   }
   return accrt_host_board_help(device, &worker->scratch, worker->index);

@@ -269,9 +269,9 @@ static int is_cancelled(const accrt_driver_queue_t* queue) {
 }
 
 /* Fills the record: how far it got, after `done` of `total` commands or workgroups. */
-static accrt_status_t tell_cancelled(const char* what, uint64_t done, uint64_t total,
-                                     const accrt_driver_submission_t* submission,
-                                     accrt_error_t* out_error) {
+static accrt_status_t report_cancelled(const char* what, uint64_t done, uint64_t total,
+                                       const accrt_driver_submission_t* submission,
+                                       accrt_error_t* out_error) {
   memset(out_error, 0, sizeof *out_error);
   out_error->struct_size = (uint32_t)sizeof *out_error;
   out_error->status = ACCRT_ERROR_CANCELLED;
@@ -302,8 +302,8 @@ static accrt_status_t run_workgroups(const accrt_driver_queue_t* queue,
     for (id[1] = 0; id[1] < view->workgroup_count[1]; ++id[1]) {
       for (id[0] = 0; id[0] < view->workgroup_count[0]; ++id[0]) {
         if (is_cancelled(queue))
-          return tell_cancelled("workgroups", done, (uint64_t)count[0] * count[1] * count[2],
-                                submission, out_error);
+          return report_cancelled("workgroups", done, (uint64_t)count[0] * count[1] * count[2],
+                                  submission, out_error);
         ++done;
         message[0] = '\0';
         const int32_t code =
@@ -496,9 +496,9 @@ static accrt_status_t run_commands(accrt_driver_queue_t* queue,
   }
   accrt_status_t status = ACCRT_OK;
   if (count == 0 && is_cancelled(queue))
-    status = tell_cancelled("commands", 0, 0, submission, &error);
+    status = report_cancelled("commands", 0, 0, submission, &error);
   for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {
-    status = is_cancelled(queue) ? tell_cancelled("commands", i, count, submission, &error)
+    status = is_cancelled(queue) ? report_cancelled("commands", i, count, submission, &error)
                                  : run_command(queue, &commands[i], submission, &error);
   }
   if (status == ACCRT_ERROR_CANCELLED) {
@@ -538,7 +538,7 @@ static accrt_status_t queue_notify(accrt_driver_queue_t* queue,
   accrt_error_t failure = queue->failure;
   if (failure.status == ACCRT_OK && is_cancelled(queue)) {
     const accrt_driver_submission_t none = {.number = 0};
-    tell_cancelled("commands", 0, 0, &none, &failure);
+    report_cancelled("commands", 0, 0, &none, &failure);
   }
   complete(completion, failure.status == ACCRT_OK ? NULL : &failure);
   return ACCRT_OK;
