@@ -12,10 +12,11 @@ import atexit
 import ctypes
 import os
 import time
-from _thread import RLock, allocate_lock, start_new_thread
+from _thread import RLock, allocate_lock
 
 from . import _ffi
 from ._library import _State, lib
+from ._threads import start
 
 EXIT_PATIENCE_S, EXIT_LIMIT_S, EXIT_CANCEL_S = 0.5, 20.0, 2.0
 _SLICE_NS = 20_000_000
@@ -115,7 +116,7 @@ def _watch(in_flight: _Queue) -> None:
         if not _watching:
             try:
                 _watching = True
-                start_new_thread(_look_after, ())
+                start(_look_after)
             except RuntimeError:  # no more threads: whoever enqueues or waits looks
                 _watching = False
 

@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import math
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock
 from time import monotonic_ns
 
 from . import _ffi
 from ._library import last_error, shown
+from ._threads import start
 from .errors import Error
 
 #: How long a foreign call waits before Python looks at its signals.
@@ -87,7 +88,7 @@ def apart(make):
             over.release()
 
     try:
-        start_new_thread(run, ())
+        start(run)
     except RuntimeError:  # no more threads
         return make()
     over.acquire()  # signals are handled meanwhile

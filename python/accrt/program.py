@@ -10,7 +10,6 @@ import os
 import re
 import time
 import weakref
-from _thread import start_new_thread
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Sequence, TypeVar, overload
 
@@ -20,6 +19,7 @@ from ._copies import copied_view, copies, fits
 from ._files import read_small
 from ._in_flight import InFlight
 from ._library import Handle, allowed, c_text, check, created, describe, filled, last_error, lib, need, never_raises, number, retained, shown, struct, whole
+from ._threads import start
 from ._waits import SLICE_NS, apart, until, with_limit
 from .bundle import Bundle, Signature
 from .errors import Error, InvalidStateError, TypeMismatchError, listing
@@ -673,7 +673,7 @@ class Call(Handle):
             except RuntimeError:  # the loop is closed: nobody waits
                 pass
 
-        start_new_thread(make, ())
+        start(make)
         error = await made
         if error is not None:
             raise error

@@ -1,6 +1,7 @@
 """Work in flight owns what it uses, whatever the caller drops: each scenario of in_flight.py in a process of its own."""
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -32,3 +33,31 @@ def test_in_flight(name, golden_bundle, pack):
     if name not in ("ends_with_exit", "ends_with_an_exception"):
         assert f"done {name}" in ran.stdout, said
     assert "Exception ignored" not in ran.stderr and "Traceback" not in ran.stderr, said
+
+
+#: A thread of the package takes long to begin. CPython frees what it begins with when the interpreter ends, so the end has to wait for it.
+LATE = """
+import _thread, atexit, time
+started, begun = [], []
+atexit.register(lambda: print(len(started), "started,", len(begun), "begun"))  # runs after accrt's own
+start_new_thread = _thread.start_new_thread
+def start_late(run, arguments):
+    def begin():
+        time.sleep(0.5)
+        begun.append(run)
+        run(*arguments)
+    started.append(run)
+    return start_new_thread(begin, ())
+_thread.start_new_thread = start_late
+import accrt
+import numpy as np
+device = accrt.default_instance().device("host")
+accrt.Stream(device).copy(np.ones(64, np.uint8), accrt.Pool(device).buffer(64))
+"""
+
+
+def test_the_end_waits_until_threads_have_begun():
+    ran = subprocess.run([sys.executable, "-c", LATE], env={**os.environ, "PYTHONPATH": str(ROOT / "python")}, timeout=LIMIT_S,
+                         capture_output=True, text=True, check=False)
+    found = re.fullmatch(r"(\d+) started, (\d+) begun\n", ran.stdout)
+    assert ran.returncode == 0 and found and int(found[1]) == int(found[2]) > 0, ran.stdout + ran.stderr
