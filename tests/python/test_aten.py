@@ -65,6 +65,32 @@ def test_a_dimension_that_is_known_is_iterated_and_no_other():
         bool(n)
 
 
+@pytest.mark.parametrize(
+    "use, text",
+    [
+        (lambda x: x.shape[0] == 3, "n == 3"), (lambda x: x.shape[0] != 3, "n == 3"), (lambda x: 3 == x.shape[0], "n == 3"),
+        (lambda x: 4 in x.shape, "n == 4"), (lambda x: x.shape == (3, 3), "n == 3"), (lambda x: (3, 3) != x.shape, "n == 3"),
+        (lambda x: x.shape.count(2), "n == 2"), (lambda x: x.shape.index(3), "n == 3"), (lambda x: np.int64(3) == x.shape[0], "n == 3"),
+        (lambda x: x.shape[0] == 2 * x.shape[0], r"n == \(2 \* n\)"), (lambda x: x.type == value(shape=(4, 3)).type, "n == 4"),
+        (lambda x: x.shape[0] < 3, "n compares with 3"), (lambda x: 3 >= x.shape[0], "n compares with 3"), (lambda x: x.shape < (3, 3), "n == 3"),
+        (lambda x: sorted(x.shape), "n compares with|compares with n"), (lambda x: max(x.shape), "compares with"),
+    ],
+)  # fmt: skip
+def test_a_comparison_that_only_a_call_decides_is_refused(use, text):
+    with pytest.raises(ValueError, match=f"{text}.* is not known while compiling; use "):
+        use(symbolic()[0])
+
+
+def test_a_comparison_that_is_the_same_at_each_call_is_answered():
+    x, n = symbolic()
+    y = (x * 2.0).relu()
+    assert x.shape == y.shape and x.shape == (n, 3) and not x.shape != y.shape and x.type == y.type and n in x.shape
+    assert x.shape[0] == n and n + n == 2 * n and (n + 1) - n == 1 and x.shape.index(n) == 0
+    assert n != -1 and n + 1 != n and n != n + 2 and 2 * n + 1 != 0 and not n == -3  # dimensions are 0 or more
+    assert x.shape != (n,) and x.shape != (n, 4) and n is not None and n != None and n != "n"  # noqa: E711
+    assert len({n, n + 1, n + 2, n - 1, n - 2, x.shape[0]}) == 5 and {n: 1}[x.shape[0]] == 1
+
+
 def test_what_does_not_index_is_refused_by_name():
     x = value()
     for item, text in (

@@ -37,7 +37,7 @@ from .common import (
 )  # fmt: skip
 from .expressions import (
     Expr, Size, ceildiv, constant, equal, induction, less, less_equal, logical_and, logical_not, logical_or, maximum, minimum,
-    not_equal, present, select,
+    not_equal, present, same, select,
 )  # fmt: skip
 from .extras import Adapter, Asset, File, Location, Segment, Shard
 from .functions import Block, Command, Function, Range, Scalar, Slot, TensorRange, scalar
@@ -51,5 +51,5 @@ __all__ = [
     "Encoding", "Expr", "File", "FileKind", "Function", "Image", "ImageKind", "Kernel", "Location", "Parameter",
     "Predicate", "Range", "Role", "Scalar", "Segment", "Shard", "Signer", "Slot", "State", "SymbolClass", "TargetCaps",
     "TargetError", "TensorRange", "ceildiv", "constant", "dtype_size_bytes", "equal", "induction", "less", "less_equal", "logical_and",
-    "logical_not", "logical_or", "maximum", "minimum", "not_equal", "present", "scalar", "select",
+    "logical_not", "logical_or", "maximum", "minimum", "not_equal", "present", "same", "scalar", "select",
 ]  # fmt: skip

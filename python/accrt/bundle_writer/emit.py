@@ -17,7 +17,7 @@ from .common import (
     ACCESSES, ADAPTER_SCALED, BINDING_BY_NAME, COMMAND_FIELDS, DTYPES, EXPRESSION_OPS, FEATURE_FUNCTION_TARGET, MAX_RANK, PARAMETER_KINDS,
     PREDICATES, EXTERNAL, BundleError, Encoding, Opcode, Role,
 )  # fmt: skip
-from .expressions import Expr, Size, constant
+from .expressions import Expr, Size, constant, same
 from .functions import (
     ABSENT, SCALAR, SCALAR_ARGUMENT, SYMBOL, TENSOR, Argument, Block, Command, Function, Range, Slot, nested_blocks,
 )  # fmt: skip
@@ -284,7 +284,7 @@ class Emission:
             for argument in function.arguments:
                 scope.slots[id(function.slots[(0, id(argument), 0)])] = self._argument(function, argument, scope)
         for function, scope, block in bodies:
-            if function.transient_align != 1 or function.transient_size != constant(0):
+            if function.transient_align != 1 or not same(function.transient_size, constant(0)):
                 self._id("arena", scope.number, scope.size(function.transient_size), function.transient_align)
             self._block(function.body, block, scope)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Number
 from operator import index
 from typing import Any, Sequence, Set, Tuple, Union
 
@@ -12,11 +13,12 @@ Size = Union[int, "Expr"]
 
 
 class Expr:
-    """An integer expression of shape symbols: immutable, equal and hashed by structure.
+    """An integer expression of shape symbols: immutable, and hashed by its structure.
 
     It stands for checked 64-bit arithmetic: overflow, division by zero or a symbol without a value is an error where the
-    expression is used. `//` floors and `%` has the divisor's sign, as in Python. Comparing two expressions with `==` tells
-    whether they are the same expression; `equal(a, b)` makes an expression that is 1 or 0.
+    expression is used. `//` floors and `%` has the divisor's sign, as in Python. `==` is True where both sides are equal for
+    all values of the symbols, False where they are for none, and else refused: `equal(a, b)` makes an expression that is 1 or
+    0, and `same(a, b)` tells whether both are one expression.
     """
 
     __slots__ = ("op", "args", "value", "_hash")
@@ -31,7 +33,8 @@ class Expr:
         object.__setattr__(self, "op", op)
         object.__setattr__(self, "args", tuple(args))
         object.__setattr__(self, "value", value)
-        object.__setattr__(self, "_hash", hash((op, self.args, value)))
+        # Python hashes -1 as -2: two expressions of one hash would be compared by `==`.
+        object.__setattr__(self, "_hash", hash((op, self.args, str(value))))
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("expressions are immutable")
@@ -40,11 +43,16 @@ class Expr:
         return self._hash
 
     def __eq__(self, other: Any) -> bool:
-        if self is other:
+        if not isinstance(other, (Expr, Number)):
+            return NotImplemented
+        if same(self, other):
             return True
-        if not isinstance(other, Expr) or self._hash != other._hash:
-            return False
-        return (self.op, self.value, self.args) == (other.op, other.value, other.args)
+        from .canonical import always_equal
+
+        answer = always_equal(self, other)
+        if answer is None:
+            raise BundleError(f"whether {self} == {other} is not known while compiling; use equal() in select() or cond()")
+        return answer
 
     def __bool__(self) -> bool:
         raise BundleError(f"the truth of {self} is not known while compiling; use select() or a branch command")
@@ -130,6 +138,17 @@ def constant(value: Size) -> Expr:
     if not -(1 << 63) <= number < 1 << 63:
         raise BundleError(f"{number} does not fit a signed 64-bit expression")
     return Expr("constant", (), number)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether both are one integer, or one expression by its structure."""
+    if not isinstance(a, Expr) or not isinstance(b, Expr):
+        return not isinstance(a, Expr) and not isinstance(b, Expr) and bool(a == b)
+    if a is b:
+        return True
+    if a._hash != b._hash or (a.op, a.value, len(a.args)) != (b.op, b.value, len(b.args)):
+        return False
+    return all(map(same, a.args, b.args))
 
 
 def nonnegative(value: Size, what: str) -> Expr:

@@ -20,7 +20,7 @@ from ..bundle_writer import Segment, SymbolClass
 from . import ops as _ops  # noqa: F401  - makes operations methods of Value and Function
 from .driver import available_targets, compile, compile_writer
 from .encodings import Quantized, declared, dequantize
-from .expr import Expr, ceildiv, maximum, minimum, select
+from .expr import Expr, ceildiv, equal, maximum, minimum, select
 from .ir import Constant, External, Function, IRError, Module, Shard, State, TensorType, Value, verify
 from .kernels.kerneldef import CSource, CudaSource, CudaVariant, KernelDef, OperatorSource, Param
 from .ops import cat
@@ -30,5 +30,5 @@ from .reference import Interpreter
 __all__ = [
     "CSource", "Constant", "CudaSource", "CudaVariant", "Expr", "External", "Function", "IRError", "Interpreter", "KernelDef", "Module",
     "OperatorSource", "Param", "Quantized", "Segment", "Shard", "State", "SymbolClass", "TensorType", "Value", "available_targets", "cat", "ceildiv", "compile",
-    "compile_writer", "declared", "dequantize", "maximum", "minimum", "quantize", "select", "verify",
+    "compile_writer", "declared", "dequantize", "equal", "maximum", "minimum", "quantize", "select", "verify",
 ]  # fmt: skip

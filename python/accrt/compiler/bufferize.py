@@ -51,7 +51,7 @@ class Place:
 
     def is_contiguous(self) -> bool:
         wanted = select.contiguous(self.type).strides
-        return all(size == 1 or ex.proved_equal(a, b) for size, a, b in zip(self.type.shape, self.strides, wanted))
+        return all(ex.same(size, 1) or ex.proved_equal(a, b) for size, a, b in zip(self.type.shape, self.strides, wanted))
 
     def range(self) -> Tuple[Size, Size]:
         """(offset, size) in bytes from the first to the last element; the size is 0 when there is none."""
@@ -336,7 +336,7 @@ class _Bufferizer:
             lead = type_.rank - len(source.strides)
             strides: List[Size] = [0] * lead
             for size, wanted, stride in zip(source.type.shape, type_.shape[lead:], source.strides):
-                strides.append(0 if size == 1 and wanted != 1 else stride)
+                strides.append(0 if ex.same(size, 1) and not ex.same(wanted, 1) else stride)
             return Place(source.storage, source.offset_bytes, tuple(strides), type_)
         if op.name in ("aten.slice", "aten.select"):
             return self._cut(op, source)
@@ -393,13 +393,13 @@ class _Bufferizer:
         """Strides of a reshape without a copy, or None: old axes are joined where they are walked as one, then split."""
         if source.is_contiguous():
             return select.contiguous(TensorType(source.type.dtype, tuple(shape))).strides
-        old = [(size, stride) for size, stride in zip(source.type.shape, source.strides) if size != 1]
+        old = [(size, stride) for size, stride in zip(source.type.shape, source.strides) if not ex.same(size, 1)]
         strides: List[Size] = []
         at = 0
         wanted = [size for size in shape]
         index = 0
         while index < len(wanted):
-            if wanted[index] == 1:
+            if ex.same(wanted[index], 1):
                 strides.append(0)
                 index += 1
                 continue
@@ -500,7 +500,7 @@ class _Bufferizer:
         for index, place in enumerate(operands):
             if place is None or not select.may_share(op, index) or place.storage.kind != "transient" or place.storage.workspace:
                 continue
-            same = place.type.shape == value.shape and DTYPE_BYTES[place.type.dtype] == DTYPE_BYTES[value.dtype]
+            same = ex.same_shape(place.type.shape, value.shape) and DTYPE_BYTES[place.type.dtype] == DTYPE_BYTES[value.dtype]
             if not same or not place.is_contiguous() or self._lives_after(place.storage, op):
                 continue
             # The same operand twice is read element by element where that is all that is read; a product reads whole rows.
@@ -603,7 +603,7 @@ class _Bufferizer:
 
     def access(self, command: Command, name: str, place: Place, mode: str) -> None:
         offset, size = place.range()
-        if offset != 0 and (ex.bounds(place.type.elements, self.ranges)[0] or 0) < 1:
+        if not ex.same(offset, 0) and (ex.bounds(place.type.elements, self.ranges)[0] or 0) < 1:
             offset = ex.minimum(offset, place.storage.size_bytes)  # where there is no element, stay inside all the same
         place.storage.touch(command.position)
         command.accesses[name] = Access(place.storage, offset, size, mode)
@@ -617,7 +617,7 @@ class _Bufferizer:
 
     def copy_unless_there(self, source: Place, target: Place, name: str) -> None:
         there = source.storage is target.storage and ex.proved_equal(source.offset_bytes, target.offset_bytes)
-        same = all(size == 1 or ex.proved_equal(a, b) for size, a, b in zip(source.type.shape, source.strides, target.strides))
+        same = all(ex.same(size, 1) or ex.proved_equal(a, b) for size, a, b in zip(source.type.shape, source.strides, target.strides))
         if not (there and same):
             self.emit_copy(source, target, name)
 
@@ -782,5 +782,5 @@ def _divides_more(total: Size, whole: Size) -> bool:
     """Whether `total` is a proper part of `whole`: more new axes are needed to fill the old one."""
     if isinstance(total, int) and isinstance(whole, int):
         return total < whole
-    quotient = ex.simplify(ex.constant(whole) // ex.constant(total)) if total != 0 else 0
+    quotient = ex.simplify(ex.constant(whole) // ex.constant(total)) if not ex.same(total, 0) else 0
     return ex.proved_equal(ex.constant(quotient) * total, whole) and not ex.proved_equal(quotient, 1)

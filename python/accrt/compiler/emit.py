@@ -158,7 +158,7 @@ class Emitter:
             self._prepare_arguments(buffers, made, slots)
         else:
             self._results(buffers, made, slots)
-        if plan.size != 0:
+        if not ex.same(plan.size, 0):
             made.transient(plan.size, ALIGN)
         _FunctionEmitter(self, buffers, plan, made, slots).block(buffers.commands, made.body)
 

@@ -56,6 +56,10 @@ class TensorType:
     def rank(self) -> int:
         return len(self.shape)
 
+    def same(self, other: TensorType) -> bool:
+        """Whether both are one type, sizes by their structure; `==` refuses sizes that only a call can compare."""
+        return (self.dtype, self.encoding) == (other.dtype, other.encoding) and ex.same_shape(self.shape, other.shape)
+
     @property
     def elements(self) -> Size:
         return ex.product(self.shape)
@@ -67,6 +71,10 @@ class TensorType:
     def __str__(self) -> str:
         dims = ", ".join(ex.size_text(size) for size in self.shape)
         return f"{self.dtype}[{dims}]" + ("" if self.encoding == "plain" else f" {self.encoding}")
+
+
+def same_types(first: Sequence[TensorType], second: Sequence[TensorType]) -> bool:
+    return len(first) == len(second) and all(a.same(b) for a, b in zip(first, second))
 
 
 @dataclass(eq=False)
@@ -763,7 +771,7 @@ def _verify_alias(function: Function, result: Result) -> None:
     if not result.alias:
         return
     found = [i for i in function.inputs if i.name == result.alias and i.access in ("donated", "read_write")]
-    if not found or found[0].value.type != result.value.type:
+    if not found or not found[0].value.type.same(result.value.type):
         raise IRError(
             f"function {function.name!r}, result {result.name!r}: {result.alias!r} is no donated or read_write input of type "
             f"{result.value.type}"
@@ -797,11 +805,11 @@ def _verify_op(op: Op) -> None:
         _verify_decision(op, {})
         wanted = [[r.type for r in op.results]] * len(op.regions)
         found = [[v.type for v in region.yields] for region in op.regions]
-        if wanted != found:
+        if not all(map(same_types, wanted, found)):
             raise IRError(f"{op.where}: its bodies yield {[[str(t) for t in f] for f in found]}, not {[str(t) for t in wanted[0]]}")
         return
     types = ops.infer(op)
-    if [r.type for r in op.results] != types:
+    if not same_types([r.type for r in op.results], types):
         raise IRError(f"{op.where}: results of types {[str(t) for t in types]} follow, it has {[str(r.type) for r in op.results]}")
 
 

@@ -330,7 +330,7 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
     """Three sizes, each 1 or more: a size of 0 launches nothing, which is right only where there is nothing to write."""
     where = f"the grid of kernel {kernel.name!r}"
     sizes = arguments.sizes(grid, where)
-    nothing = bool(op.results) and all(0 in v.shape for v in op.results)
+    nothing = bool(op.results) and all(any(ex.same(size, 0) for size in v.shape) for v in op.results)
     if len(sizes) != 3:
         raise IRError(f"{where} is {grid!r}, expected three sizes: x, y, z")
     if any(isinstance(size, int) and (size < 0 or (size == 0 and not nothing)) for size in sizes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .. import expr as ex
 from ..expr import Size
 from ..ir import FLOATS, IRError, Op, Value
 from .products import check_product_types, MIXED
@@ -56,7 +57,7 @@ def _decompose_sdpa(op: Op) -> Value:
         seen = function.arange(keys).unsqueeze(0) <= rows
     if mask is not None:
         lead = [1] * (4 - mask.rank) + list(mask.shape)
-        heads_of = [kv_heads, group] if lead[1] != 1 else [1, 1]
+        heads_of = [kv_heads, group] if not ex.same(lead[1], 1) else [1, 1]
         shaped = mask.view([lead[0], *heads_of, *lead[2:]])
         if mask.dtype == "bool":
             seen = shaped if seen is None else seen.logical_and(shaped)

@@ -7,7 +7,7 @@ from typing import Any, Dict
 from .. import arguments
 from .. import expr as ex
 from ..expr import Size
-from ..ir import IRError, Op, State, TensorType
+from ..ir import IRError, Op, State, TensorType, same_types
 from .schema import define, Types
 
 
@@ -41,7 +41,7 @@ def _infer_write_input(op: Op) -> Types:
     """Overwrites a read_write input; reads of it that come later see the new content."""
     value = op.operands[0]
     found = [i for i in op.block.function.inputs if i.name == op.attrs["name"] and i.access == "read_write"]
-    if not found or found[0].value.type != value.type:
+    if not found or not found[0].value.type.same(value.type):
         raise IRError(f"{value.type} into {op.attrs['name']!r}, which is no read_write input of that type")
     return []
 
@@ -56,7 +56,7 @@ def _infer_call(op: Op) -> Types:
         raise IRError(f"{callee.name!r} takes scalars {names}, not {sorted(op.attrs['scalars'])}")
     given = {i.symbol: op.attrs["scalars"][i.name] for i in callee.inputs if i.symbol}
     wanted = [_given_type(i.value.type, given) for i in callee.inputs if i.value is not None]
-    if [v.type for v in op.operands] != wanted:
+    if not same_types([v.type for v in op.operands], wanted):
         raise IRError(f"{callee.name!r} takes {[str(t) for t in wanted]}, not {[str(v.type) for v in op.operands]}")
     return [_given_type(r.value.type, given) for r in callee.results]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import expr as ex
 from ..ir import IRError, Op, TensorType
 from .indexing import check_index
 from .schema import broadcast, define, need_same, Types
@@ -40,7 +41,9 @@ def _infer_product(op: Op) -> Types:
     need_same(x.shape[-1], weight.shape[0], "inner dimension of a product")
     need_same(weight.shape[1], op.attrs["columns"], "columns of a product")
     result = TensorType(op.attrs["dtype"], x.shape[:-1] + (op.attrs["columns"],))
-    if (bias is not None and bias.shape != result.shape[-1:]) or (residual is not None and residual.type != result):
+    if (bias is not None and not ex.same_shape(bias.shape, result.shape[-1:])) or (
+        residual is not None and not residual.type.same(result)
+    ):
         raise IRError(f"product of {result} with another bias or residual")
     return [result]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Tuple
 
+from .. import expr as ex
 from ..expr import Size
 from ..ir import FLOATS, IRError, Op, Value
 from .elementwise import unary_inference
@@ -49,7 +50,7 @@ for _name in ("sum", "mean", "amax", "amin"):
         """Over some dimensions, or all. Sums of integers and bools are i64."""
         dtype = op.operands[0].dtype
         if op.name in ("aten.amax", "aten.amin"):
-            gone = [axis for axis in axes_of(op.attrs["dim"], op.operands[0].rank) if op.operands[0].rank and op.operands[0].shape[axis] == 0]
+            gone = [axis for axis in axes_of(op.attrs["dim"], op.operands[0].rank) if op.operands[0].rank and ex.same(op.operands[0].shape[axis], 0)]
             if gone:
                 raise IRError(f"{op.name} over dimension {gone[0]} of {op.operands[0].type}: nothing has no extreme")
         if op.name == "aten.sum" and dtype not in FLOATS:

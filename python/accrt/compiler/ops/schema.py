@@ -242,9 +242,9 @@ def broadcast(shapes: Sequence[Sequence[Size]]) -> Tuple[Size, ...]:
     result: List[Size] = []
     for axis in range(rank):
         sizes = [shape[axis - rank + len(shape)] for shape in shapes if axis - rank + len(shape) >= 0]
-        chosen = next((size for size in sizes if size != 1), 1)
+        chosen = next((size for size in sizes if not ex.same(size, 1)), 1)
         for size in sizes:
-            if size != 1 and not ex.proved_equal(size, chosen):
+            if not ex.same(size, 1) and not ex.proved_equal(size, chosen):
                 texts = ["[" + ", ".join(map(str, shape)) + "]" for shape in shapes]
                 raise IRError(f"shapes {' and '.join(texts)} do not broadcast: {size} is not proved to equal {chosen}")
         result.append(chosen)

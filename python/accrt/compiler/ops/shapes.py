@@ -14,14 +14,15 @@ from .schema import axis_of, broadcast, build, define, method_axis, need_same, r
 
 def _view_shape(op: Op) -> Tuple[Size, ...]:
     source, wanted = op.operands[0].type, [ex.simplify(s) for s in op.attrs["size"]]
-    if wanted.count(-1) > 1:
+    left = [at for at, size in enumerate(wanted) if ex.same(size, -1)]
+    if len(left) > 1:
         raise IRError(f"view to {wanted}: one size may be -1")
-    if -1 in wanted:
-        known = ex.product(s for s in wanted if s != -1)
-        if known == 0:
+    if left:
+        known = ex.product(size for at, size in enumerate(wanted) if at not in left)
+        if ex.same(known, 0):
             raise IRError(f"view of {source} as {wanted}: -1 may be anything beside a size of 0")
         missing = ex.simplify(ex.constant(source.elements) // known)
-        wanted[wanted.index(-1)] = missing
+        wanted[left[0]] = missing
     need_same(ex.product(wanted), source.elements, f"view of {source} as [{', '.join(map(str, wanted))}]")
     return tuple(wanted)
 
@@ -95,10 +96,10 @@ Value.transpose, Value.t = _transpose, _t
 def _infer_expand(op: Op) -> Types:
     source, wanted = op.operands[0], [ex.simplify(s) for s in op.attrs["size"]]
     lead = len(wanted) - source.rank
-    if lead < 0 or -1 in wanted[:lead]:
+    if lead < 0 or any(ex.same(size, -1) for size in wanted[:lead]):
         raise IRError(f"expand of {source.type} to [{', '.join(map(str, wanted))}]: it has fewer dimensions" if lead < 0 else
                       f"expand of {source.type} to [{', '.join(map(str, wanted))}]: -1 stands for a dimension that is not there yet")
-    wanted = [source.shape[i - lead] if s == -1 else s for i, s in enumerate(wanted)]
+    wanted = [source.shape[i - lead] if ex.same(s, -1) else s for i, s in enumerate(wanted)]
     result = broadcast([source.shape, wanted])
     for a, b in zip(result, wanted):
         need_same(a, b, f"expand of {source.type}")
@@ -167,7 +168,7 @@ def _squeeze(self: Value, dim: Any = None) -> Value:
         if isinstance(size, Expr) and (low is None or low <= 1) and (high is None or high >= 1):
             raise IRError(f"function {self.function.name!r}: squeeze of dimension {axis} of {self.type}: {size} may be 1 and may be more, "
                           "and then the result has another rank: give the symbol a minimum of 2, or use view()")
-        gone += [axis] if size == 1 else []
+        gone += [axis] if ex.same(size, 1) else []
     return self.view([size for axis, size in enumerate(self.shape) if axis not in gone]) if gone else self
 
 

@@ -75,7 +75,7 @@ def _epilogue(function: Function, product: Op, op: Op, position: int, derived: D
             bias = other if other.rank == 1 else other.view([-1])
             if product.name != "accrt.product" and bias.dtype != "f32":
                 bias = bias.to_copy("f32")
-        elif residual is None and other.type == product.result.type and op.result.type == product.result.type and other is not product.result:
+        elif residual is None and other is not product.result and all(v.type.same(product.result.type) for v in (other, op.result)):
             residual = other
         else:
             return None
@@ -87,7 +87,7 @@ def _epilogue(function: Function, product: Op, op: Op, position: int, derived: D
 def _is_bias(value: Value, product: Op, derived: Dict[int, List[str]]) -> bool:
     columns = product.attrs["columns"]
     lead = value.shape[:-1]
-    return id(value) in derived and value.rank >= 1 and value.shape[-1] == columns and all(size == 1 for size in lead)
+    return id(value) in derived and value.rank >= 1 and ex.same(value.shape[-1], columns) and all(ex.same(size, 1) for size in lead)
 
 
 # ---- Element-wise chains ---------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def _try(op: Op, index: int, used: Dict[int, List[Op]], ops_before: Sequence[Op]
     free = not producer.operands
     inner = producer.attrs["program"]
     positions = any(node.op == "index" for node in inner.nodes)
-    same = value.shape == op.attrs["shape"]
+    same = ex.same_shape(value.shape, op.attrs["shape"])
     cheap = len(producer.operands) <= 2 and all(node.op in CHEAP for node in inner.nodes)
     alone = all(user is op for user in used[id(value)])
     if (positions and not same) or not (free or (alone and (same or cheap))):

@@ -82,8 +82,8 @@ def _identity(op: Op) -> Optional[Sequence[Value]]:
         return None
     if op.name == "aten.view" and source.op is not None and source.op.name == "aten.view":
         return [source.op.operands[0].view(list(op.result.shape))]
-    if op.name in ("aten.view", "aten.expand", "aten.slice") and op.result.type == source.type:
-        if op.name != "aten.slice" or (op.attrs["step"] == 1 and ops.slice_bounds(op)[0] == 0):
+    if op.name in ("aten.view", "aten.expand", "aten.slice") and op.result.type.same(source.type):
+        if op.name != "aten.slice" or (op.attrs["step"] == 1 and ex.same(ops.slice_bounds(op)[0], 0)):
             return [source]
     return None
 
