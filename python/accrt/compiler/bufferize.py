@@ -310,7 +310,9 @@ class _Bufferizer:
     def _touches(self, op: Op, storage: Storage) -> bool:
         if op.regions or op.name == "accrt.call":
             return True
-        if op.name in ("accrt.state_write", "accrt.write_input") and self._sink(op).storage is storage:
+        if op.name == "accrt.write_input" and self._sink(op).storage is storage:
+            return True
+        if storage.kind == "state" and op.name != "accrt.state_read" and any(state.name == storage.target for state, _written in ops.states_of(op)):
             return True
         return any(v is not None and self._root(v) == (storage.kind, storage.target) for v in op.operands)
 
@@ -447,7 +449,9 @@ class _Bufferizer:
         operands = [None if v is None else self.place(v) for v in op.operands]
         targets = [self._target(op, index, operands) for index in range(len(op.results))]
         lowering, operands, targets = self._lowered(op, operands, targets)
-        places = {"in": operands, "out": targets, "temporary": [self.fresh(type_) for type_ in lowering.temporaries]}
+        states = [self.whole(self.storage("state", s.name, s.type.size_bytes), s.type) for s, _written in ops.states_of(op)]
+        temporaries = [self.fresh(type_) for type_ in lowering.temporaries]
+        places = {"in": operands, "out": targets, "temporary": temporaries, "state": states}
         self._steps(op, lowering, places, [a for a in lowering.alternatives if self._decided(a[0])])
         for value, place in zip(op.results, targets):
             self.places[id(value)] = place
@@ -472,9 +476,10 @@ class _Bufferizer:
     def _step(self, op: Op, step: select.Lowering, places: Mapping[str, Sequence[Optional[Place]]]) -> None:
         command = self.command("dispatch", self._name(op))
         command.launch = step.launch
-        written = {step.launch.buffers[p.name].operand for p in step.launch.kernel.params if p.access == "write" and p.name in step.launch.buffers}
+        bound = step.launch.buffers
+        modes = {bound[p.name].operand: p.access for p in step.launch.kernel.params if p.access != "none" and p.name in bound}
         for name, (side, index) in step.bindings.items():
-            self.access(command, name, places[side][index], "write" if name in written else "read")
+            self.access(command, name, places[side][index], modes[name])
         if not (isinstance(step.launch.workspace_bytes, int) and step.launch.workspace_bytes == 0):
             self._workspace(command, step.launch)
 
@@ -591,6 +596,8 @@ class _Bufferizer:
         if op.name == "accrt.kernel":  # its user's
             kernel = op.attrs["kernel"]
             short = (kernel.cuda or kernel).name if self.family == "cuda" else kernel.name
+        if op.name not in ("accrt.state_read", "accrt.state_write"):  # where an index fails, the message has the command's name
+            short = " ".join([short, *(state.name for state, _written in ops.states_of(op))])
         return f"{op.label}/{short}" if op.label else short
 
     # -- commands
@@ -650,7 +657,7 @@ class _Bufferizer:
         users = [value for value in self._views_of(op.result)]
         end = max((self.last_use.get(id(value), -1) for value in users), default=-1)
         for other in self.function.body.walk():
-            writes = other.name == "accrt.state_write" and other.attrs["state"] is state
+            writes = any(written and touched is state for touched, written in ops.states_of(other))
             if other.name == "accrt.call":
                 writes = "write" in self.touched_states[other.attrs["callee"]].get(state.name, "")
             if writes and begin < self.order[id(other)] < end:

@@ -163,8 +163,13 @@ class _Run:
         definition = ops.OPS[op.name]
         args = [self.of(v) for v in op.operands]
         attrs = {k: self.size(v, inductions) if isinstance(v, ex.Expr) else v for k, v in op.attrs.items()}
-        result = np.asarray(definition.reference(*args, **attrs))
-        return [result.astype(NUMPY[op.result.dtype])]
+        attrs.update({name: self.interpreter.states[op.attrs[name].name] for name, _written in definition.states})
+        try:
+            made = definition.reference(*args, **attrs)
+        except IndexError as error:
+            raise IRError(f"{op.where}: {error}") from None
+        made = list(made) if isinstance(made, tuple) else [made] if op.results else []
+        return [np.asarray(array).astype(NUMPY[value.dtype]) for value, array in zip(op.results, made)]
 
     # -- operations that need more than their operands
 

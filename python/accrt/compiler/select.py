@@ -21,7 +21,8 @@ from .kernels import attention, elementwise, matmul, packed, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
-#: A bound operand: ("in", index of the operand), ("out", index of the result) or ("temporary", index of the temporary).
+#: A bound operand: ("in", index of the operand), ("out", index of the result), ("temporary", index of the temporary) or
+#: ("state", index among the states that the operation touches, as ops.states_of has them).
 Binding = Tuple[str, int]
 
 
@@ -266,6 +267,28 @@ def _rope(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(made, x=("in", 0), out=OUT)
 
 
+@_rule("accrt.rope_at")
+def _rope_at(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, positions, frequencies = operands
+    if x.dtype == "f64":
+        raise ValueError("rotary embedding: the kernel's sines are f32")
+    require_plain(frequencies)
+    at, turned = op.attrs, frequencies.shape[0]
+    if not isinstance(turned, int):
+        raise ValueError("rotary embedding: how much of a head turns must be known while compiling")
+    ins, outs = (TensorSpec(s.dtype, (1, *s.shape), (0, *s.strides)) for s in (x, results[0]))
+    made = tensor_ops.lower_rope(
+        ins, outs, positions=positions, frequencies=frequencies, rotary=2 * turned, interleaved=at["interleaved"], scale=at["scale"]
+    )
+    return named(made, x=("in", 0), positions=("in", 1), frequencies=("in", 2), out=OUT)
+
+
+@_rule("accrt.state_scatter")
+def _state_scatter(op: Op, operands: Specs, results: Specs) -> Lowering:
+    made = tensor_ops.lower_scatter(operands[0], operands[1], contiguous(op.attrs["state"].type))
+    return named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
+
+
 @_rule("aten.embedding")
 def _embedding(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(tensor_ops.lower_gather(operands[0], operands[1], results[0], 0), x=("in", 0), index=("in", 1), out=OUT)
@@ -338,7 +361,7 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
 
 
 #: Operations whose result may take the memory of an operand: element i is read before element i is written.
-IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope")
+IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope", "accrt.rope_at")
 #: Products whose result may take the memory of the residual that they add.
 PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized")
 

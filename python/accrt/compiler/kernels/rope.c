@@ -3,9 +3,9 @@
  *
  * Instantiated with X_TAG (input and result), POSITION_TAG (i32 or i64) and ENTRY. Angle of pair i
  * at position t: t * ratio^i, or t * frequencies[i] when that buffer is given. Angles are formed
- * and reduced in double and rotated in f32. The position is `start` + the index along length, or +
- * positions[batch][index]. Sizes past `rotary` are copied. May run in place. x of the grid walks
- * groups of (batch, length). */
+ * and reduced in double and rotated in f32, by cosines and sines times `scale`. The position is
+ * `start` + the index along length, or + positions[batch][index]. Sizes past `rotary` are copied.
+ * May run in place. x of the grid walks groups of (batch, length). */
 #include "types.h"
 #include "vmath.h"
 
@@ -20,12 +20,13 @@ typedef struct {
   int64_t batch, length, heads, size, rotary, interleaved, start;
   int64_t x_batch, x_row, x_head, out_batch, out_row, out_head, positions_batch, positions_row;
   double ratio;
+  float scale;
 } rope_params_t;
 
 #define MAX_PAIRS 256
 
 /* sin and cos of angles up to about 2^40 in magnitude: the quarter turns are counted in double. */
-static void turn(const double* frequency, double position, float* cosine, float* sine,
+static void turn(const double* frequency, double position, float scale, float* cosine, float* sine,
                  int64_t pairs) {
   INDEPENDENT for (int64_t i = 0; i < pairs; i++) {
     double angle = position * frequency[i];
@@ -34,8 +35,8 @@ static void turn(const double* frequency, double position, float* cosine, float*
     double r = FMAD(n, -0x1.921fb54442d18p0, angle);
     r = FMAD(n, -0x1.1a62633145c07p-54, r);
     int32_t quadrant = (int32_t)(uint32_t)bits_f64(quarters);
-    sine[i] = trig_quadrant((float)r, quadrant);
-    cosine[i] = trig_quadrant((float)r, quadrant + 1);
+    sine[i] = scale * trig_quadrant((float)r, quadrant);
+    cosine[i] = scale * trig_quadrant((float)r, quadrant + 1);
   }
 }
 
@@ -89,7 +90,7 @@ KERNEL_ENTRY(ENTRY) {
     position += p->positions
                     ? (int64_t)p->positions[batch * p->positions_batch + row * p->positions_row]
                     : row;
-    turn(frequency, (double)position, cosine, sine, pairs);
+    turn(frequency, (double)position, p->scale, cosine, sine, pairs);
     rotate_token(p, batch, row, cosine, sine);
   }
   return KERNEL_OK;

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import elementwise as ew
 from . import expr as ex
-from .kerneldef import BufferArg, CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, writes
+from .kerneldef import BufferArg, CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, updates, writes
 from .matmul import collapse_rows, require_contiguous_last
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
@@ -195,7 +195,7 @@ def rope_kernel(x: str, positions: str) -> KernelDef:
     params = layout(
         [reads("x"), reads("positions", optional=True), reads("frequencies", optional=True), writes("out")]
         + [symbol(n) for n in names]
-        + [scalar("ratio", "f64")]
+        + [scalar("ratio", "f64"), scalar("scale", "f32")]
     )
     name = f"rope_{x}_{positions}"
 
@@ -216,12 +216,14 @@ def lower_rope(
     rotary: Optional[int] = None,
     interleaved: bool = False,
     start: Any = 0,
+    scale: float = 1.0,
 ) -> Launch:
     """Rotary embedding of [batch, length, heads, size], any strides but a contiguous last axis. Operands: x, positions,
     frequencies, out; out may be the memory of x.
 
     The position is `start` (a size or symbol) plus the index, or plus positions[batch, length] (i32 or i64; leading axes
-    broadcast). `rotary` is how much of the head turns (default all). Frequencies [rotary / 2] of f32 replace theta's.
+    broadcast). `rotary` is how much of the head turns (default all). Frequencies [rotary / 2] of f32 replace theta's. Cosines and sines are
+    multiplied by `scale`.
     """
     require_contiguous_last(x, "x")
     require_contiguous_last(out, "out")
@@ -233,7 +235,7 @@ def lower_rope(
     values = {
         "batch": batch, "length": length, "heads": heads, "size": size, "rotary": turned, "interleaved": int(interleaved),
         "start": start, "positions_batch": places[0], "positions_row": places[1],
-        "ratio": float(theta) ** (-2.0 / turned) if turned else 1.0,
+        "ratio": float(theta) ** (-2.0 / turned) if turned else 1.0, "scale": float(scale),
     }  # fmt: skip
     for name, spec in (("x", x), ("out", out)):
         values.update({f"{name}_batch": spec.strides[0], f"{name}_row": spec.strides[1], f"{name}_head": spec.strides[2]})
@@ -241,6 +243,36 @@ def lower_rope(
     buffers.update({"positions": "positions"} if positions is not None else {})
     buffers.update({"frequencies": "frequencies"} if frequencies is not None else {})
     return launch(rope_kernel(x.dtype, positions.dtype if positions is not None else "i64"), buffers, values)
+
+
+# ---- Rows of a state -------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def scatter_kernel(index: str) -> KernelDef:
+    names = "count rows row_bytes x_row_bytes slot_step".split()
+    params = layout([reads("x"), reads("slots"), updates("state")] + [symbol(n) for n in names])
+    name = f"state_scatter_{index}"
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.minimum(ex.ceildiv(v["count"] * v["row_bytes"], 32768), 16), 1), 1, 1)
+
+    return KernelDef(name, "state_scatter", _source("scatter.c", "scatter_params_t", name, INDEX_TAG=index), params, grid)
+
+
+def lower_scatter(x: TensorSpec, slots: TensorSpec, state: TensorSpec) -> Launch:
+    """state[slots[i]] = x[i] for rows of a state whose leading axes are taken as one. Operands: x, slots, state. -1 skips; another slot
+    outside fails the dispatch."""
+    lead = state.rank - (x.rank - 1)
+    row, row_step = _joined(x.shape[1:], x.strides[1:], "row")
+    if x.dtype != state.dtype or not ((ex.is_static(row) and row == 1) or ex.equal(row_step, 1)):
+        raise ValueError(f"state_scatter: rows of {x.dtype} into {state.dtype}; contiguous ones of the state's type are needed")
+    item = x.element_size
+    values = {
+        "count": x.shape[0], "rows": ex.product(state.shape[:lead]), "row_bytes": row * item, "x_row_bytes": x.strides[0] * item,
+        "slot_step": slots.strides[0],
+    }  # fmt: skip
+    return launch(scatter_kernel(slots.dtype), {"x": "x", "slots": "slots", "state": "state"}, values)
 
 
 # ---- Copies, fill, iota ----------------------------------------------------------------------------------------------

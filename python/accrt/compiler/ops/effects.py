@@ -11,7 +11,7 @@ from ..ir import IRError, Op, State, TensorType, same_types
 from .schema import define, Types
 
 
-def _check_state(op: Op, state: Any) -> None:
+def check_state(op: Op, state: Any) -> None:
     known = op.block.function.module.states
     if not isinstance(state, State):
         raise IRError(f"{arguments.described(state)} is no state: it takes what m.state(...) gives{arguments.near(state, known)}")
@@ -19,18 +19,18 @@ def _check_state(op: Op, state: Any) -> None:
         raise IRError(f"state {state.name!r} is of another module")
 
 
-@define("accrt.state_read(state)")
+@define("accrt.state_read(State state)")
 def _infer_state_read(op: Op) -> Types:
     """What is in a state: what m.state(...) gave."""
-    _check_state(op, op.attrs["state"])
+    check_state(op, op.attrs["state"])
     return [op.attrs["state"].type]
 
 
-@define("accrt.state_write(Tensor value, state, Size[] offsets)", effect=True)
+@define("accrt.state_write(Tensor value, State! state, Size[] offsets)", effect=True)
 def _infer_state_write(op: Op) -> Types:
     """Writes `value` into the state, its first element at `offsets` (sizes or expressions, one per dimension)."""
     value, state = op.operands[0], op.attrs["state"]
-    _check_state(op, state)
+    check_state(op, state)
     if value.dtype != state.type.dtype or value.rank != state.type.rank or len(op.attrs["offsets"]) != value.rank:
         raise IRError(f"{value.type} into state {state.name!r} of {state.type} at {op.attrs['offsets']}")
     return []

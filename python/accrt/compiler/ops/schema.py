@@ -13,7 +13,7 @@ from .. import arguments
 from .. import expr as ex
 from ..arguments import DTYPES
 from ..expr import Expr, Size
-from ..ir import FLOATS, Function, IRError, Op, TensorType, Value
+from ..ir import FLOATS, Function, IRError, Op, State, TensorType, Value
 
 Types = List[TensorType]
 
@@ -49,8 +49,20 @@ class OpDef:
     def tensors(self) -> List[Parameter]:
         return [p for p in self.parameters if p.kind]
 
+    @property
+    def states(self) -> List[Tuple[str, bool]]:
+        """Names of the attributes that are states, and whether the operation writes them: `State` and `State!` in the schema."""
+        return [(p.name, p.type == "State!") for p in self.parameters if p.type in ("State", "State!")]
+
 
 OPS: Dict[str, OpDef] = {}
+
+
+def states_of(op: Op) -> List[Tuple[State, bool]]:
+    """The states that an operation touches where they lie, in the order of its schema, and whether it writes them. A call's are
+    its callee's."""
+    definition = OPS.get(op.name)
+    return [] if definition is None else [(op.attrs[name], written) for name, written in definition.states]
 
 
 def infer(op: Op) -> Types:

@@ -8,7 +8,7 @@ from .. import ops, select
 from ..ir import Module, Op, Value
 from .rewrite import rewrite
 
-ALWAYS = ("aten.linear", "aten.mm", "aten.bmm", "aten.addmm", "aten.gather")
+ALWAYS = ("aten.linear", "aten.mm", "aten.bmm", "aten.addmm", "aten.gather", "accrt.state_gather")
 MAX_DEPTH = 8
 
 
@@ -24,7 +24,8 @@ def decompose(module: Module, family: str = "host") -> None:
                 if op.name not in ALWAYS and select.supported(op, family):
                     return None
                 changed.append(op)
-                return [definition.decompose(op)]
+                made = definition.decompose(op)
+                return made if isinstance(made, list) else [made]
 
             rewrite(function, visit)
             if not changed:

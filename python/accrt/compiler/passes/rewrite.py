@@ -74,7 +74,7 @@ def constant_derived(function: Function) -> Dict[int, List[str]]:
 
     found: Dict[int, List[str]] = {id(v): [v.constant.name] for v in function.constants.values()}
     for op in function.body.walk():
-        if op.name in ("accrt.repeat", "accrt.cond") or OPS[op.name].effect or op.name == "accrt.state_read":
+        if op.name in ("accrt.repeat", "accrt.cond") or OPS[op.name].effect or OPS[op.name].states:
             continue
         operands = [v for v in op.operands if v is not None]
         if not op.results or (operands and not all(id(v) in found for v in operands)):

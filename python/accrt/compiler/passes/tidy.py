@@ -113,7 +113,7 @@ def _share(function: Function) -> None:
 
     def visit(op: Op) -> Optional[Sequence[Value]]:
         definition = ops.OPS.get(op.name)
-        if definition is None or definition.effect or op.name in ("accrt.state_read",) or op.regions or any(mutable_root(v) is not None for v in op.operands):
+        if definition is None or definition.effect or definition.states or op.regions or any(mutable_root(v) is not None for v in op.operands):
             return None
         key = _key(op)
         if key is None:
