@@ -21,11 +21,11 @@
 #define STUB(name, spec)                                                                           \
   __asm__(".pushsection .text.accrt_" #name ",\"ax\",@progbits\n"                                  \
           ".globl accrt_" #name "\n"                                                               \
-          ".globl accrt_slot_" #name "\n"                                                          \
-          ".hidden accrt_slot_" #name ", accrt_body_" #name "\n"                                   \
+          ".globl accrt_entry_" #name "\n"                                                         \
+          ".hidden accrt_entry_" #name ", accrt_body_" #name "\n"                                  \
           ".hidden accrt_watch_through, accrt_watch_flag\n"                                        \
           ".type accrt_" #name ", @function\n"                                                     \
-          "accrt_slot_" #name ":\n"                                                                \
+          "accrt_entry_" #name ":\n"                                                               \
           "accrt_" #name ":\n" STUB_LANDING "cmpl $0, accrt_watch_flag(%rip)\n"                    \
           "jne 1f\n"                                                                               \
           "jmp accrt_body_" #name "\n"                                                             \

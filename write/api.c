@@ -12,9 +12,9 @@ uint32_t accrt_write_version(void) {
 static const accrt_write_api_t api_table = {
     .struct_size = (uint32_t)sizeof(accrt_write_api_t),
     .library_version = ACCRT_VERSION,
-#define SLOT(name) .name = accrt_##name,
+#define MEMBER(name) .name = accrt_##name,
 #include "abi/write_table.inc"
-#undef SLOT
+#undef MEMBER
 };
 
 accrt_status_t accrt_write_get_api(uint32_t version, accrt_write_api_t* table, size_t size_bytes) {

@@ -36,29 +36,29 @@ static const char* const step_names[KERNELS] = {"step0", "step1", "step2", "step
                                                 "step4", "step5", "step6", "step7"};
 
 /* Everything that one thread launches with. */
-typedef struct lane {
+typedef struct launcher {
   CUstream raw_stream;
   accrt_stream_t* stream;
   CUdeviceptr memory; /* BATCH results, then the same of x and of y */
   accrt_buffer_t* buffer;
   accrt_launch_t* launches[KERNELS];
-} lane_t;
+} launcher_t;
 
 static CUfunction raw_kernels[KERNELS];
 static accrt_kernel_t* kernels[KERNELS];
 static accrt_device_t* device;
-static lane_t lanes[MAX_THREADS];
+static launcher_t launchers[MAX_THREADS];
 static float host_out[BATCH * ELEMENTS], host_x[BATCH * ELEMENTS], host_y[BATCH * ELEMENTS];
 static int round_number;
 
-static uint64_t out_at(const lane_t* lane, int i) {
-  return lane->memory + (uint64_t)i * SLOT_BYTES;
+static uint64_t out_at(const launcher_t* launcher, int i) {
+  return launcher->memory + (uint64_t)i * SLOT_BYTES;
 }
-static uint64_t x_at(const lane_t* lane, int i) {
-  return lane->memory + (uint64_t)(BATCH + i) * SLOT_BYTES;
+static uint64_t x_at(const launcher_t* launcher, int i) {
+  return launcher->memory + (uint64_t)(BATCH + i) * SLOT_BYTES;
 }
-static uint64_t y_at(const lane_t* lane, int i) {
-  return lane->memory + (uint64_t)(2 * BATCH + (i * 7) % BATCH) * SLOT_BYTES;
+static uint64_t y_at(const launcher_t* launcher, int i) {
+  return launcher->memory + (uint64_t)(2 * BATCH + (i * 7) % BATCH) * SLOT_BYTES;
 }
 static float scale_at(int i) {
   return (float)(round_number % 97) + (float)i * 0.25f;
@@ -95,50 +95,50 @@ static void load_kernels(void) {
     CHECK(accrt_kernel_pack_find(pack, step_names[i], &kernels[i]));
 }
 
-static void fill_inputs(lane_t* lane) {
+static void fill_inputs(launcher_t* launcher) {
   for (int i = 0; i < BATCH * ELEMENTS; ++i) {
     host_x[i] = (float)(i % 101) - 50.0f;
     host_y[i] = (float)(i % 89) * 0.5f;
   }
-  RAW_CALL(cuMemcpyHtoD, lane->memory + sizeof host_out, host_x, sizeof host_x);
-  RAW_CALL(cuMemcpyHtoD, lane->memory + 2 * sizeof host_out, host_y, sizeof host_y);
+  RAW_CALL(cuMemcpyHtoD, launcher->memory + sizeof host_out, host_x, sizeof host_x);
+  RAW_CALL(cuMemcpyHtoD, launcher->memory + 2 * sizeof host_out, host_y, sizeof host_y);
 }
 
-static void open_lane(lane_t* lane) {
+static void open_launcher(launcher_t* launcher) {
   accrt_pool_t* pool;
-  RAW_CALL(cuStreamCreate, &lane->raw_stream, CU_STREAM_NON_BLOCKING);
-  CHECK(accrt_stream_create(device, NULL, &lane->stream));
+  RAW_CALL(cuStreamCreate, &launcher->raw_stream, CU_STREAM_NON_BLOCKING);
+  CHECK(accrt_stream_create(device, NULL, &launcher->stream));
   CHECK(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
-  CHECK(accrt_buffer_create(pool, 3 * sizeof host_out, NULL, &lane->buffer));
+  CHECK(accrt_buffer_create(pool, 3 * sizeof host_out, NULL, &launcher->buffer));
   accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
-  CHECK(accrt_buffer_info(lane->buffer, &info));
-  lane->memory = info.device_address;
+  CHECK(accrt_buffer_info(launcher->buffer, &info));
+  launcher->memory = info.device_address;
   for (int i = 0; i < KERNELS; ++i)
-    CHECK(accrt_launch_create(device, kernels[i], &lane->launches[i]));
-  fill_inputs(lane);
+    CHECK(accrt_launch_create(device, kernels[i], &launcher->launches[i]));
+  fill_inputs(launcher);
 }
 
 /* ---- One launch, by each way ---- */
 
-typedef void (*launch_fn_t)(lane_t* lane, int kernel, int i);
+typedef void (*launch_fn_t)(launcher_t* launcher, int kernel, int i);
 
-static void launch_raw(lane_t* lane, int kernel, int i) {
-  CUdeviceptr out = out_at(lane, i), x = x_at(lane, i), y = y_at(lane, i);
+static void launch_raw(launcher_t* launcher, int kernel, int i) {
+  CUdeviceptr out = out_at(launcher, i), x = x_at(launcher, i), y = y_at(launcher, i);
   float scale = scale_at(i);
   int n = ELEMENTS;
   void* arguments[5] = {&out, &x, &y, &scale, &n};
-  RAW_CALL(cuLaunchKernel, raw_kernels[kernel], 1, 1, 1, ELEMENTS, 1, 1, 0, lane->raw_stream,
+  RAW_CALL(cuLaunchKernel, raw_kernels[kernel], 1, 1, 1, ELEMENTS, 1, 1, 0, launcher->raw_stream,
            arguments, NULL);
 }
 
 static const uint32_t one[3] = {1, 1, 1};
 
-static void memory_argument(accrt_kernel_argument_t* argument, const lane_t* lane,
+static void memory_argument(accrt_kernel_argument_t* argument, const launcher_t* launcher,
                             uint64_t address) {
   argument->kind = ACCRT_KERNEL_PARAM_BUFFER;
   argument->binding = ACCRT_BINDING_NONE;
-  argument->buffer = lane->buffer;
-  argument->offset_bytes = address - lane->memory;
+  argument->buffer = launcher->buffer;
+  argument->offset_bytes = address - launcher->memory;
   argument->size_bytes = SLOT_BYTES;
 }
 
@@ -148,48 +148,51 @@ static void scalar_argument(accrt_kernel_argument_t* argument, uint32_t bits) {
   argument->value = bits;
 }
 
-static void fill_arguments(accrt_kernel_argument_t arguments[5], const lane_t* lane, int i) {
+static void fill_arguments(accrt_kernel_argument_t arguments[5], const launcher_t* launcher,
+                           int i) {
   const float scale = scale_at(i);
   uint32_t bits;
   memcpy(&bits, &scale, sizeof bits);
   memset(arguments, 0, 5 * sizeof *arguments);
-  memory_argument(&arguments[0], lane, out_at(lane, i));
-  memory_argument(&arguments[1], lane, x_at(lane, i));
-  memory_argument(&arguments[2], lane, y_at(lane, i));
+  memory_argument(&arguments[0], launcher, out_at(launcher, i));
+  memory_argument(&arguments[1], launcher, x_at(launcher, i));
+  memory_argument(&arguments[2], launcher, y_at(launcher, i));
   scalar_argument(&arguments[3], bits);
   scalar_argument(&arguments[4], ELEMENTS);
 }
 
-static void launch_unprepared(lane_t* lane, int kernel, int i) {
+static void launch_unprepared(launcher_t* launcher, int kernel, int i) {
   accrt_kernel_argument_t arguments[5];
-  fill_arguments(arguments, lane, i);
-  CHECK(accrt_stream_launch(lane->stream, kernels[kernel], one, arguments, 5, sizeof arguments[0]));
+  fill_arguments(arguments, launcher, i);
+  CHECK(accrt_stream_launch(launcher->stream, kernels[kernel], one, arguments, 5,
+                            sizeof arguments[0]));
 }
 
 /* The block is written as a careful caller writes it: addresses directly. */
-static void launch_block(lane_t* lane, int kernel, int i) {
-  step_params_t* params = accrt_launch_params(lane->launches[kernel]);
-  *params = (step_params_t){out_at(lane, i), x_at(lane, i), y_at(lane, i), scale_at(i), ELEMENTS};
-  CHECK(accrt_stream_launch_prepared(lane->stream, lane->launches[kernel], one));
+static void launch_block(launcher_t* launcher, int kernel, int i) {
+  step_params_t* params = accrt_launch_params(launcher->launches[kernel]);
+  *params = (step_params_t){out_at(launcher, i), x_at(launcher, i), y_at(launcher, i), scale_at(i),
+                            ELEMENTS};
+  CHECK(accrt_stream_launch_prepared(launcher->stream, launcher->launches[kernel], one));
 }
 
-static void launch_set(lane_t* lane, int kernel, int i) {
+static void launch_set(launcher_t* launcher, int kernel, int i) {
   accrt_kernel_argument_t arguments[5];
-  fill_arguments(arguments, lane, i);
+  fill_arguments(arguments, launcher, i);
   for (uint32_t a = 0; a < 5; ++a)
-    CHECK(accrt_launch_set(lane->launches[kernel], a, &arguments[a], sizeof arguments[0]));
-  CHECK(accrt_stream_launch_prepared(lane->stream, lane->launches[kernel], one));
+    CHECK(accrt_launch_set(launcher->launches[kernel], a, &arguments[a], sizeof arguments[0]));
+  CHECK(accrt_stream_launch_prepared(launcher->stream, launcher->launches[kernel], one));
 }
 
 /* ---- Batches ---- */
 
-static void finish(lane_t* lane) {
-  CHECK(accrt_stream_synchronize(lane->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_SPIN));
-  RAW_CALL(cuStreamSynchronize, lane->raw_stream);
+static void finish(launcher_t* launcher) {
+  CHECK(accrt_stream_synchronize(launcher->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_SPIN));
+  RAW_CALL(cuStreamSynchronize, launcher->raw_stream);
 }
 
-static void verify(lane_t* lane, const char* name) {
-  RAW_CALL(cuMemcpyDtoH, host_out, lane->memory, sizeof host_out);
+static void verify(launcher_t* launcher, const char* name) {
+  RAW_CALL(cuMemcpyDtoH, host_out, launcher->memory, sizeof host_out);
   for (int i = 0; i < BATCH; ++i) {
     for (int e = 0; e < ELEMENTS; ++e) {
       const float x = host_x[i * ELEMENTS + e], y = host_y[((i * 7) % BATCH) * ELEMENTS + e];
@@ -213,50 +216,50 @@ typedef struct batch {
 } batch_t;
 
 static void run_batch(table_t* table, const batch_t* batch) {
-  lane_t* lane = &lanes[0];
+  launcher_t* launcher = &launchers[0];
   ++round_number;
-  finish(lane);
+  finish(launcher);
   const double begin = now_ns();
   for (int i = 0; i < BATCH; ++i)
-    batch->launch(lane, i % batch->kernel_count, i);
+    batch->launch(launcher, i % batch->kernel_count, i);
   const double submitted = now_ns();
-  finish(lane);
+  finish(launcher);
   const double end = now_ns();
   add_sample(table, batch->submit_row, (submitted - begin) / BATCH);
   add_sample(table, batch->sustained_row, (end - begin) / BATCH);
-  verify(lane, batch->name);
+  verify(launcher, batch->name);
 }
 
 /* ---- A wait after each launch ---- */
 
-typedef void (*wait_fn_t)(lane_t* lane);
+typedef void (*wait_fn_t)(launcher_t* launcher);
 static CUevent spin_event, blocking_event;
 
-static void wait_raw_synchronize(lane_t* lane) {
-  RAW_CALL(cuStreamSynchronize, lane->raw_stream);
+static void wait_raw_synchronize(launcher_t* launcher) {
+  RAW_CALL(cuStreamSynchronize, launcher->raw_stream);
 }
-static void wait_raw_spin(lane_t* lane) {
-  RAW_CALL(cuEventRecord, spin_event, lane->raw_stream);
+static void wait_raw_spin(launcher_t* launcher) {
+  RAW_CALL(cuEventRecord, spin_event, launcher->raw_stream);
   while (RAW(cuEventQuery)(spin_event) == CUDA_ERROR_NOT_READY)
     ;
 }
-static void wait_raw_block(lane_t* lane) {
-  RAW_CALL(cuEventRecord, blocking_event, lane->raw_stream);
+static void wait_raw_block(launcher_t* launcher) {
+  RAW_CALL(cuEventRecord, blocking_event, launcher->raw_stream);
   RAW_CALL(cuEventSynchronize, blocking_event);
 }
-static void wait_spin(lane_t* lane) {
-  CHECK(accrt_stream_synchronize(lane->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_SPIN));
+static void wait_spin(launcher_t* launcher) {
+  CHECK(accrt_stream_synchronize(launcher->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_SPIN));
 }
-static void wait_block(lane_t* lane) {
-  CHECK(accrt_stream_synchronize(lane->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
+static void wait_block(launcher_t* launcher) {
+  CHECK(accrt_stream_synchronize(launcher->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
 }
 
 static void run_waits(table_t* table, int row, launch_fn_t launch, wait_fn_t wait) {
   ++round_number;
   const double begin = now_ns();
   for (int i = 0; i < WAITS; ++i) {
-    launch(&lanes[0], 0, i);
-    wait(&lanes[0]);
+    launch(&launchers[0], 0, i);
+    wait(&launchers[0]);
   }
   add_sample(table, row, (now_ns() - begin) / WAITS);
 }
@@ -264,7 +267,7 @@ static void run_waits(table_t* table, int row, launch_fn_t launch, wait_fn_t wai
 /* ---- Threads ---- */
 
 typedef struct worker {
-  lane_t* lane;
+  launcher_t* launcher;
   launch_fn_t launch;
   pthread_barrier_t* start;
 } worker_t;
@@ -274,8 +277,8 @@ static void* work(void* argument) {
   RAW_CALL(cuCtxSetCurrent, raw.context);
   pthread_barrier_wait(worker->start);
   for (int i = 0; i < BATCH; ++i)
-    worker->launch(worker->lane, 0, i);
-  finish(worker->lane);
+    worker->launch(worker->launcher, 0, i);
+  finish(worker->launcher);
   return NULL;
 }
 
@@ -287,7 +290,7 @@ static void run_threads(table_t* table, int row, launch_fn_t launch, int count) 
   pthread_barrier_init(&start, NULL, (unsigned)count + 1);
   ++round_number;
   for (int i = 0; i < count; ++i) {
-    workers[i] = (worker_t){&lanes[i], launch, &start};
+    workers[i] = (worker_t){&launchers[i], launch, &start};
     pthread_create(&threads[i], NULL, work, &workers[i]);
   }
   pthread_barrier_wait(&start);
@@ -297,7 +300,7 @@ static void run_threads(table_t* table, int row, launch_fn_t launch, int count) 
   add_sample(table, row, (double)count * BATCH / ((now_ns() - begin) * 1e-9) / 1000.0);
   pthread_barrier_destroy(&start);
   for (int i = 0; i < count; ++i)
-    verify(&lanes[i], "threads");
+    verify(&launchers[i], "threads");
 }
 
 /* ---- Tables ---- */
@@ -339,7 +342,7 @@ int main(int argc, char** argv) {
   CHECK(accrt_instance_device_by_name(instance, name, &device));
   load_kernels();
   for (int i = 0; i < MAX_THREADS; ++i)
-    open_lane(&lanes[i]);
+    open_launcher(&launchers[i]);
   RAW_CALL(cuEventCreate, &spin_event, CU_EVENT_DISABLE_TIMING);
   RAW_CALL(cuEventCreate, &blocking_event, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC);
 

@@ -26,13 +26,13 @@ static const char* find_functions(void* library, accrt_crypto_t* crypto) {
 #define NAME(name, result, parameters) #name "\0"
       ACCRT_CRYPTO_FUNCTIONS(NAME);
 #undef NAME
-  char* slot = (char*)crypto;
+  char* member = (char*)crypto;
   for (const char* name = names; *name != '\0'; name += strlen(name) + 1) {
     void* const found = dlsym(library, name);
     if (found == NULL)
       return name;
-    memcpy(slot, &found, sizeof found);
-    slot += sizeof found;
+    memcpy(member, &found, sizeof found);
+    member += sizeof found;
   }
   return NULL;
 }

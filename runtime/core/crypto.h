@@ -61,12 +61,12 @@ bool accrt_crypto_open(accrt_crypto_t* crypto, const char* name, accrt_crypto_re
 accrt_status_t accrt_crypto_fail(const accrt_crypto_reason_t* reason);
 
 /* libcrypto of one instance. */
-typedef struct accrt_crypto_slot {
+typedef struct accrt_lazy_crypto {
   accrt_mutex_t lock;
   atomic_uint state; /* 0: not tried; 1: open; 2: could not be opened */
   accrt_crypto_t crypto;
   accrt_crypto_reason_t reason; /* state 2: the reason */
-} accrt_crypto_slot_t;
+} accrt_lazy_crypto_t;
 
 /* Returns the instance's libcrypto. If there is none, ACCRT_ERROR_UNSUPPORTED names the library.
  * Thread-safe. */

@@ -24,7 +24,7 @@ uint32_t accrt_instance_host_code_policy(const accrt_instance_t* instance) {
 struct accrt_trust* accrt_instance_trust_store(accrt_instance_t* instance) {
   return &instance->trust;
 }
-struct accrt_crypto_slot* accrt_instance_crypto_slot(accrt_instance_t* instance) {
+struct accrt_lazy_crypto* accrt_instance_lazy_crypto(accrt_instance_t* instance) {
   return &instance->crypto;
 }
 uint32_t accrt_instance_flags(const accrt_instance_t* instance) {

@@ -13,7 +13,7 @@
 uint32_t accrt_instance_host_code_policy(const accrt_instance_t* instance);
 /* Its trust settings (trust.h), and its libcrypto (crypto.h). */
 struct accrt_trust* accrt_instance_trust_store(accrt_instance_t* instance);
-struct accrt_crypto_slot* accrt_instance_crypto_slot(accrt_instance_t* instance);
+struct accrt_lazy_crypto* accrt_instance_lazy_crypto(accrt_instance_t* instance);
 /* ACCRT_INSTANCE_FLAG_*. */
 uint32_t accrt_instance_flags(const accrt_instance_t* instance);
 /* Packs that bundles may ask for. */

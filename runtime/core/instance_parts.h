@@ -34,7 +34,7 @@ struct accrt_instance {
   accrt_runtime_options_t runtime_options;
   uint32_t flags;
   accrt_trust_t trust;
-  accrt_crypto_slot_t crypto;
+  accrt_lazy_crypto_t crypto;
   atomic_uint_least64_t next_id;
   accrt_pack_set_t packs;
   /* called for the last reference; the upper half frees the instance */

@@ -46,8 +46,8 @@ struct accrt_kernel_pack {
   accrt_kernel_t* kernels;
   uint32_t kernel_count;
   uint32_t* handles; /* per definition: index into kernels, or NO_KERNEL */
-  uint32_t* slots;   /* hash table: definition + 1, or 0 */
-  uint32_t slot_count;
+  uint32_t* table;   /* hash table: definition + 1, or 0 */
+  uint32_t table_size;
   unsigned char* block;
   size_t block_size_bytes;
   accrt_elf_image_t image; /* of a pack that was loaded from memory */
@@ -353,19 +353,19 @@ static uint32_t hash_name(const char* name) {
   return hash;
 }
 
-/* Returns the definition with this name, or NO_KERNEL. `out_slot` gets the entry where it is or
+/* Returns the definition with this name, or NO_KERNEL. `out_index` gets the entry where it is or
  * belongs. */
 static uint32_t find_definition(const accrt_kernel_pack_t* pack, const char* name,
-                                uint32_t* out_slot) {
-  const uint32_t mask = pack->slot_count - 1;
-  uint32_t slot = hash_name(name) & mask;
-  for (; pack->slots[slot] != 0; slot = (slot + 1) & mask) {
-    if (strcmp(pack->definitions[pack->slots[slot] - 1].name, name) == 0)
+                                uint32_t* out_index) {
+  const uint32_t mask = pack->table_size - 1;
+  uint32_t at = hash_name(name) & mask;
+  for (; pack->table[at] != 0; at = (at + 1) & mask) {
+    if (strcmp(pack->definitions[pack->table[at] - 1].name, name) == 0)
       break;
   }
-  if (out_slot != NULL)
-    *out_slot = slot;
-  return pack->slots[slot] - 1; /* an empty slot returns NO_KERNEL */
+  if (out_index != NULL)
+    *out_index = at;
+  return pack->table[at] - 1; /* an empty entry returns NO_KERNEL */
 }
 
 static void copy_definition(accrt_kernel_pack_t* pack, const accrt_kernel_def_t* source,
@@ -398,12 +398,12 @@ static void copy_operator(accrt_kernel_pack_t* pack, const accrt_operator_def_t*
 
 static accrt_status_t add_kernel(accrt_kernel_pack_t* pack, uint32_t index) {
   const accrt_kernel_def_t* definition = &pack->definitions[index];
-  uint32_t slot;
-  if (find_definition(pack, definition->name, &slot) != NO_KERNEL) {
+  uint32_t at;
+  if (find_definition(pack, definition->name, &at) != NO_KERNEL) {
     return ACCRT_FAIL(INVALID_FORMAT, "pack '%s': there are two kernels or operators '%s'",
                       pack->name, definition->name);
   }
-  pack->slots[slot] = index + 1;
+  pack->table[at] = index + 1;
   pack->handles[index] = NO_KERNEL;
   if ((definition->required_cpu_features & ~accrt_kernel_environment()->cpu_features) != 0)
     return ACCRT_OK;
@@ -428,13 +428,13 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
   const uint32_t kernel_count = reader->table->kernel_count;
   const uint32_t operator_count = reader->table->host_operator_count;
   const uint32_t count = kernel_count + operator_count;
-  uint32_t slots = 2;
-  while (slots < 2 * count)
-    slots *= 2;
+  uint32_t table_size = 2;
+  while (table_size < 2 * count)
+    table_size *= 2;
   /* Cannot overflow 64 bits: MAX_KERNELS, MAX_PARAMS and MAX_TEXT_BYTES bound every factor. */
   pack->block_size_bytes =
       rounded(count * sizeof(accrt_kernel_def_t)) + rounded(count * sizeof(accrt_kernel_t)) +
-      rounded(count * sizeof(uint32_t)) + rounded(slots * sizeof(uint32_t)) +
+      rounded(count * sizeof(uint32_t)) + rounded(table_size * sizeof(uint32_t)) +
       rounded(operator_count * sizeof(accrt_operator_def_t)) +
       rounded(reader->param_count * sizeof(accrt_kernel_param_t)) + rounded(reader->text_bytes);
   void* block;
@@ -444,8 +444,8 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
   pack->definitions = take(&arena, count * sizeof(accrt_kernel_def_t));
   pack->kernels = take(&arena, count * sizeof(accrt_kernel_t));
   pack->handles = take(&arena, count * sizeof(uint32_t));
-  pack->slots = take(&arena, slots * sizeof(uint32_t));
-  pack->slot_count = slots;
+  pack->table = take(&arena, table_size * sizeof(uint32_t));
+  pack->table_size = table_size;
   pack->operators = take(&arena, operator_count * sizeof(accrt_operator_def_t));
   accrt_kernel_param_t* params = take(&arena, reader->param_count * sizeof(accrt_kernel_param_t));
   char* text = take(&arena, reader->text_bytes);

@@ -442,7 +442,7 @@ static void test_import(void** state) {
   atomic_int released = 0;
   uint32_t words[16] = {0};
   accrt_buffer_t* buffer;
-  test_driver_fail(TEST_SLOT_MEMORY_IMPORT, 1, ACCRT_ERROR_UNSUPPORTED);
+  test_driver_fail(TEST_FUNCTION_MEMORY_IMPORT, 1, ACCRT_ERROR_UNSUPPORTED);
   assert_int_equal(
       accrt_buffer_import(world.device, words, sizeof words, count_release, &released, &buffer),
       ACCRT_ERROR_UNSUPPORTED);
@@ -524,7 +524,7 @@ static void test_export(void** state) {
   assert_int_equal(accrt_buffer_export(NULL, ACCRT_HANDLE_FD, &handle),
                    ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_buffer_export(ipc, ACCRT_HANDLE_IPC, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
-  test_driver_fail(TEST_SLOT_MEMORY_EXPORT, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_MEMORY_EXPORT, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_buffer_export(ipc, ACCRT_HANDLE_IPC, &handle), ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_buffer_export(fd, ACCRT_HANDLE_FD, &handle), ACCRT_OK);
   assert_true(handle.fd >= 0);
@@ -538,7 +538,7 @@ static void test_export(void** state) {
   assert_int_equal(handle.size_bytes, 8 * KIB);
   /* Opened again. */
   accrt_buffer_t* opened;
-  test_driver_fail(TEST_SLOT_MEMORY_IMPORT, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_MEMORY_IMPORT, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_buffer_import_handle(world.device, &handle, &opened), ACCRT_ERROR_DRIVER);
   assert_null(opened);
   assert_int_equal(accrt_buffer_import_handle(world.device, &handle, &opened), ACCRT_OK);
@@ -594,7 +594,7 @@ static void test_export_refuses(void** state) {
   assert_int_equal(try_exportable(host, 100, 1, &buffer), ACCRT_ERROR_UNSUPPORTED);
   assert_int_equal(try_exportable(pool, UINT64_MAX, 1, &buffer), ACCRT_ERROR_OVERFLOW);
   assert_int_equal(try_exportable(pool, 17 * KIB, 1, &buffer), ACCRT_ERROR_OUT_OF_DEVICE_MEMORY);
-  test_driver_fail(TEST_SLOT_MEMORY_ALLOCATE, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_MEMORY_ALLOCATE, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(try_exportable(pool, 100, 1, &buffer), ACCRT_ERROR_DRIVER);
   assert_null(buffer);
   accrt_pool_release(pool);

@@ -12,7 +12,7 @@
 #include "runtime/core/struct.h"
 #include "runtime/program/internal.h"
 
-/* What one slot of the bundle gets; `rank` 0 and `dtype` 0: nothing. */
+/* What one adapter tensor of the bundle gets; `rank` 0 and `dtype` 0: nothing. */
 typedef struct filling {
   accrt_tensor_t tensor;
   int64_t shape[ACCRT_MAX_RANK];
@@ -59,7 +59,7 @@ void accrt_adapter_release(accrt_adapter_t* adapter) {
   accrt_instance_release(instance);
 }
 
-/* ---- Which tensor is for which slot ---- */
+/* ---- Which tensor of the file is for which of the bundle ---- */
 
 typedef struct loader {
   accrt_adapter_t* adapter;
@@ -70,8 +70,8 @@ typedef struct loader {
   uint64_t size_bytes; /* of the buffer */
 } loader_t;
 
-static const char* slot_name(const loader_t* loader, uint32_t slot) {
-  return accrt_program_string(loader->program, loader->records[slot].slot);
+static const char* name_of(const loader_t* loader, uint32_t index) {
+  return accrt_program_string(loader->program, loader->records[index].slot);
 }
 
 /* PEFT's files put this before the names of the model that they adapt. */
@@ -88,10 +88,11 @@ static uint32_t find_tensor(const loader_t* loader, const char* name) {
                              ACCX_WEIGHTS_NONE);
 }
 
-/* The slot with B in the place of A, or the other way round; NONE when the name says of no pair. */
-static uint32_t other_of_pair(const loader_t* loader, uint32_t slot) {
+/* The adapter tensor with B in the place of A, or the other way round; NONE when the name says of
+ * no pair. */
+static uint32_t other_of_pair(const loader_t* loader, uint32_t index) {
   char name[ACCX_MAX_NAME_BYTES + 1];
-  const char* own = slot_name(loader, slot);
+  const char* own = name_of(loader, index);
   const size_t size_bytes = strlen(own);
   if (size_bytes > ACCX_MAX_NAME_BYTES)
     return ACCX_NONE;
@@ -103,7 +104,7 @@ static uint32_t other_of_pair(const loader_t* loader, uint32_t slot) {
     return ACCX_NONE;
   *last ^= 'A' ^ 'B';
   for (uint32_t i = 0; i < loader->program->tables->adapter_count; ++i) {
-    if (strcmp(slot_name(loader, i), name) == 0)
+    if (strcmp(name_of(loader, i), name) == 0)
       return i;
   }
   return ACCX_NONE;
@@ -114,7 +115,7 @@ static accrt_status_t match(const loader_t* loader) {
   const uint32_t count = loader->program->tables->adapter_count;
   uint32_t used = 0;
   for (uint32_t i = 0; i < count; ++i) {
-    fillings[i].source = find_tensor(loader, slot_name(loader, i));
+    fillings[i].source = find_tensor(loader, name_of(loader, i));
     used += fillings[i].source != ACCX_WEIGHTS_NONE;
   }
   for (uint32_t i = 0; i < count; ++i) {
@@ -122,8 +123,8 @@ static accrt_status_t match(const loader_t* loader) {
         fillings[i].source != ACCX_WEIGHTS_NONE ? other_of_pair(loader, i) : ACCX_NONE;
     if (other != ACCX_NONE && fillings[other].source == ACCX_WEIGHTS_NONE) {
       return ACCRT_FAIL_INNER(NOT_FOUND, "%s has '%s' and not the other of the pair, '%s'",
-                              accx_weights_name(loader->weights), slot_name(loader, i),
-                              slot_name(loader, other));
+                              accx_weights_name(loader->weights), name_of(loader, i),
+                              name_of(loader, other));
     }
   }
   const char* const name = accx_weights_name(loader->weights);
@@ -145,21 +146,21 @@ static accrt_status_t match(const loader_t* loader) {
 
 /* ---- Types ---- */
 
-static accrt_status_t fail_shape(const loader_t* loader, uint32_t slot, uint32_t dimension,
+static accrt_status_t fail_shape(const loader_t* loader, uint32_t index, uint32_t dimension,
                                  const char* what, int64_t expected) {
   return ACCRT_FAIL_INNER(SHAPE_MISMATCH,
                           "%s: '%s', dimension %" PRIu32 ": got %" PRId64 ", %s %" PRId64,
-                          accx_weights_name(loader->weights), slot_name(loader, slot), dimension,
-                          loader->adapter->fillings[slot].shape[dimension], what, expected);
+                          accx_weights_name(loader->weights), name_of(loader, index), dimension,
+                          loader->adapter->fillings[index].shape[dimension], what, expected);
 }
 
 /* One dimension: a number, or a symbol that all of the function's have alike. Others are seen at
  * calls. */
-static accrt_status_t check_dimension(const loader_t* loader, uint32_t slot, uint32_t dimension,
+static accrt_status_t check_dimension(const loader_t* loader, uint32_t index, uint32_t dimension,
                                       const accx_expression_t* node, accrt_expr_value_t* symbols) {
-  const int64_t got = loader->adapter->fillings[slot].shape[dimension];
+  const int64_t got = loader->adapter->fillings[index].shape[dimension];
   if (node->op == ACCX_EXPR_CONSTANT && node->immediate != got)
-    return fail_shape(loader, slot, dimension, "the input has", node->immediate);
+    return fail_shape(loader, index, dimension, "the input has", node->immediate);
   if (node->op != ACCX_EXPR_SYMBOL)
     return ACCRT_OK;
   const uint32_t symbol = (uint32_t)node->immediate;
@@ -167,20 +168,20 @@ static accrt_status_t check_dimension(const loader_t* loader, uint32_t slot, uin
   char range[96];
   if (!accrt_symbol_allows(record, got)) {
     return ACCRT_FAIL_INNER(SHAPE_MISMATCH, "%s: '%s', symbol '%s': got %" PRId64 ", allowed: %s",
-                            accx_weights_name(loader->weights), slot_name(loader, slot),
+                            accx_weights_name(loader->weights), name_of(loader, index),
                             accrt_program_string(loader->program, record->name), got,
                             accrt_symbol_range_text(record, range, sizeof range));
   }
   if (symbols[symbol].fault == ACCRT_EXPR_OK && symbols[symbol].value != got)
-    return fail_shape(loader, slot, dimension, "another adapter tensor says",
+    return fail_shape(loader, index, dimension, "another adapter tensor says",
                       symbols[symbol].value);
   symbols[symbol] = accrt_expr_known(got);
   return ACCRT_OK;
 }
 
-static accrt_status_t check_input(const loader_t* loader, uint32_t slot, uint32_t function,
+static accrt_status_t check_input(const loader_t* loader, uint32_t index, uint32_t function,
                                   const accx_argument_t* input, accrt_expr_value_t* symbols) {
-  const filling_t* filling = &loader->adapter->fillings[slot];
+  const filling_t* filling = &loader->adapter->fillings[index];
   accrt_weights_tensor_t info;
   ACCRT_TRY(accx_weights_describe(loader->weights, filling->source, &info));
   if (info.encoding != ACCRT_LAYOUT_PLAIN || info.dtype != input->type.dtype ||
@@ -188,7 +189,7 @@ static accrt_status_t check_input(const loader_t* loader, uint32_t slot, uint32_
     return ACCRT_FAIL_INNER(TYPE_MISMATCH,
                             "%s: '%s' is %s of rank %" PRIu32
                             ", but input '%s' of function '%s' is %s of rank %" PRIu32,
-                            accx_weights_name(loader->weights), slot_name(loader, slot),
+                            accx_weights_name(loader->weights), name_of(loader, index),
                             info.type_name, info.rank,
                             accrt_program_string(loader->program, input->name),
                             accrt_function_name(loader->program, function),
@@ -197,12 +198,12 @@ static accrt_status_t check_input(const loader_t* loader, uint32_t slot, uint32_
   const accx_expression_t* scope = accrt_function_scope(loader->program, function);
   accrt_status_t status = ACCRT_OK;
   for (uint32_t d = 0; d < info.rank && status == ACCRT_OK; ++d)
-    status = check_dimension(loader, slot, d, &scope[input->type.dims[d]], symbols);
+    status = check_dimension(loader, index, d, &scope[input->type.dims[d]], symbols);
   return status;
 }
 
-/* The index of the slot that fills an input and is filled; NONE. */
-static uint32_t slot_for(const accrt_adapter_t* adapter, uint32_t input_name) {
+/* The index of the adapter tensor that fills an input and is filled; NONE. */
+static uint32_t find_for(const accrt_adapter_t* adapter, uint32_t input_name) {
   const accrt_bundle_tables_t* tables = adapter->program->tables;
   for (uint32_t i = 0; i < tables->adapter_count; ++i) {
     if (tables->adapters[i].input == input_name && adapter->fillings[i].source != ACCX_WEIGHTS_NONE)
@@ -218,10 +219,10 @@ static accrt_status_t check_function(const loader_t* loader, uint32_t function,
   for (uint32_t i = 0; i < tables->symbol_count; ++i)
     symbols[i] = accrt_expr_unknown(i);
   for (uint32_t i = 0; i < tables->functions[function].input_count; ++i) {
-    const uint32_t slot = slot_for(loader->adapter, arguments[i].name);
-    if (slot == ACCX_NONE)
+    const uint32_t index = find_for(loader->adapter, arguments[i].name);
+    if (index == ACCX_NONE)
       continue;
-    ACCRT_TRY(check_input(loader, slot, function, &arguments[i], symbols));
+    ACCRT_TRY(check_input(loader, index, function, &arguments[i], symbols));
   }
   return ACCRT_OK;
 }
@@ -258,16 +259,16 @@ static accrt_status_t check(loader_t* loader) {
 
 /* The rank is the symbol in the input's type: the first function that has the input says which
  * dimension that is. */
-static int64_t rank_of(const loader_t* loader, uint32_t slot) {
+static int64_t rank_of(const loader_t* loader, uint32_t index) {
   const accrt_bundle_tables_t* tables = loader->program->tables;
   for (uint32_t f = 0; f < tables->function_count; ++f) {
     const accx_argument_t* arguments = accrt_function_arguments(loader->program, f);
     const accx_expression_t* scope = accrt_function_scope(loader->program, f);
     for (uint32_t i = 0; i < tables->functions[f].input_count; ++i) {
       for (uint32_t d = 0;
-           arguments[i].name == loader->records[slot].input && d < arguments[i].type.rank; ++d) {
+           arguments[i].name == loader->records[index].input && d < arguments[i].type.rank; ++d) {
         if (scope[arguments[i].type.dims[d]].op == ACCX_EXPR_SYMBOL)
-          return loader->adapter->fillings[slot].shape[d];
+          return loader->adapter->fillings[index].shape[d];
       }
     }
   }
@@ -292,9 +293,9 @@ static double alpha_of(const loader_t* loader) {
 }
 
 /* Each element by a factor, in f32, rounded to nearest even where its type is narrower. */
-static accrt_status_t scale(const loader_t* loader, uint32_t slot, unsigned char* bytes) {
-  const filling_t* filling = &loader->adapter->fillings[slot];
-  const int64_t rank = rank_of(loader, slot);
+static accrt_status_t scale(const loader_t* loader, uint32_t index, unsigned char* bytes) {
+  const filling_t* filling = &loader->adapter->fillings[index];
+  const int64_t rank = rank_of(loader, index);
   const uint32_t dtype = filling->tensor.dtype;
   const double alpha = alpha_of(loader);
   const uint32_t width = accrt_dtype_bits(dtype) / 8;
@@ -305,7 +306,7 @@ static accrt_status_t scale(const loader_t* loader, uint32_t slot, unsigned char
     return ACCRT_FAIL_INNER(
         INVALID_ARGUMENT,
         "%s: '%s' (%s, rank %" PRId64 ") is to be scaled by alpha / rank, and %s is %g",
-        accx_weights_name(loader->weights), slot_name(loader, slot), accrt_dtype_name(dtype), rank,
+        accx_weights_name(loader->weights), name_of(loader, index), accrt_dtype_name(dtype), rank,
         is_given ? "scale" : "alpha", is_given ? loader->options.scale : alpha);
   }
   for (uint64_t i = 0; i < filling->size_bytes / width; ++i) {
@@ -420,12 +421,12 @@ accrt_status_t accrt_call_adapt(accrt_call_t* call) {
     accrt_call_argument_t* argument = &call->arguments[i];
     if (argument->bound && !argument->adapted)
       continue;
-    const uint32_t slot = adapter != NULL ? slot_for(adapter, call->signature[i].name) : ACCX_NONE;
-    if (slot == ACCX_NONE && !argument->bound)
+    const uint32_t index = adapter != NULL ? find_for(adapter, call->signature[i].name) : ACCX_NONE;
+    if (index == ACCX_NONE && !argument->bound)
       continue;
-    status =
-        accrt_call_put_tensor(call, i, slot != ACCX_NONE ? &adapter->fillings[slot].tensor : NULL);
-    argument->adapted = status == ACCRT_OK && slot != ACCX_NONE;
+    status = accrt_call_put_tensor(call, i,
+                                   index != ACCX_NONE ? &adapter->fillings[index].tensor : NULL);
+    argument->adapted = status == ACCRT_OK && index != ACCX_NONE;
   }
   if (status == ACCRT_OK)
     call->adapter_version = call->session->adapter_version;

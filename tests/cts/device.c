@@ -202,7 +202,7 @@ static const void* empty_table(uint32_t max_abi) {
   return &table;
 }
 
-static void test_driver_without_mandatory_slots(void** state) {
+static void test_driver_without_mandatory_functions(void** state) {
   cts_t* cts = *state;
   uint32_t before = 0;
   uint32_t after = 0;
@@ -240,7 +240,7 @@ const cts_test_t cts_device_tests[] = {
     CTS_N(test_driver_symbol_is_missing, 0),
     CTS_N(test_driver_refuses_version, 0),
     CTS_N(test_driver_of_other_major_version, 0),
-    CTS_N(test_driver_without_mandatory_slots, 0),
+    CTS_N(test_driver_without_mandatory_functions, 0),
     CTS_N(test_same_driver_twice, 0),
     CTS_END,
 };

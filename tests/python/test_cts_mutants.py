@@ -26,8 +26,8 @@ pytestmark = pytest.mark.skipif(not SUITE.exists() or not COMPILER or not NULL.e
 #: obligation, text of the null driver, what stands there instead, the test that catches it.
 MUTANTS = [
     # Tracing
-    ("lists are cancelled before copies and fills too", "    status = is_cancelled(queue) ? tell_cancelled(\"commands\"",
-     "    status = (i == 0 || commands[i].opcode == ACCRT_DRIVER_COMMAND_DISPATCH) && is_cancelled(queue) ? tell_cancelled(\"commands\"",
+    ("lists are cancelled before copies and fills too", "    status = is_cancelled(queue) ? report_cancelled(\"commands\"",
+     "    status = (i == 0 || commands[i].opcode == ACCRT_DRIVER_COMMAND_DISPATCH) && is_cancelled(queue) ? report_cancelled(\"commands\"",
      "direct.test_cancelled_work_stops"),
     ("what is the caller's stays as it is", "  (void)device;\n  out_info->flags", "  (void)device;\n  memset(out_info, 0, sizeof *out_info);\n  out_info->flags",
      "direct.test_facts_are_filled"),
@@ -96,8 +96,8 @@ MUTANTS = [
     ("lists keep their commands", "    memcpy(list->commands, info->commands, size_bytes);\n    list->command_count = info->command_count;", "    last_info = info; memcpy(list->commands, info->commands, size_bytes);\n    list->command_count = info->command_count;", "direct.test_lists_keep_no_description"),
     # Cancelling
     ("cancelling is obeyed", "  atomic_store_explicit(&queue->cancelled, 1, memory_order_relaxed);", "  (void)queue;", "direct.test_cancelled_work_stops"),
-    ("no workgroup begins when cancelled", "        if (is_cancelled(queue))\n          return tell", "        if (0)\n          return tell", "direct.test_cancelled_work_stops"),
-    ("no command begins when cancelled", "status = is_cancelled(queue) ? tell", "status = 0 ? tell", "direct.test_cancelled_work_stops"),
+    ("no workgroup begins when cancelled", "        if (is_cancelled(queue))\n          return report_cancelled", "        if (0)\n          return report_cancelled", "direct.test_cancelled_work_stops"),
+    ("no command begins when cancelled", "status = is_cancelled(queue) ? report_cancelled", "status = 0 ? report_cancelled", "direct.test_cancelled_work_stops"),
     # Memory
     ("memory has what was asked for", "  out_memory->size_bytes = size_bytes;\n  return ACCRT_OK;\n}\n\nstatic void memory_free", "  out_memory->size_bytes = size_bytes / 2;\n  return ACCRT_OK;\n}\n\nstatic void memory_free", "direct.test_memory_is_what_was_asked_for"),
     ("memory is aligned", "out_memory->device_address = (uint64_t)(uintptr_t)pointer;\n  out_memory->host_pointer = pointer;\n  out_memory->size_bytes = size_bytes;\n  return ACCRT_OK;\n}\n\nstatic void memory_free", "out_memory->device_address = (uint64_t)(uintptr_t)pointer + 8;\n  out_memory->host_pointer = (char*)pointer + 8;\n  out_memory->size_bytes = size_bytes;\n  return ACCRT_OK;\n}\n\nstatic void memory_free", "direct.test_memory_is_what_was_asked_for"),
@@ -208,7 +208,7 @@ MUTANTS = [
     ("what is skipped has a time", "  completion.done(completion.user, status, error, now_ns());", "  completion.done(completion.user, status, error, status == ACCRT_ERROR_POISONED ? 0 : now_ns());", "direct.test_failures_have_a_record_and_stay"),
     ("what is cancelled has a time", "    complete(submission->completion, &error); /* and", "    if (submission->completion.done) submission->completion.done(submission->completion.user, error.status, &error, 0); /* and", "direct.test_cancelled_work_stops"),
     ("blocks have the size of the dispatch", "                                  .params_size_bytes = dispatch->params_size_bytes,", "                                  .params_size_bytes = dispatch->kernel->definition->params_size_bytes,", "direct.test_random_dispatches"),
-    ("each workgroup looks whether it is cancelled", "        if (is_cancelled(queue))\n          return tell", "        if (is_cancelled(queue) && done % 2 == 1)\n          return tell", "direct.test_kernels_end_at_any_workgroup"),
+    ("each workgroup looks whether it is cancelled", "        if (is_cancelled(queue))\n          return report_cancelled", "        if (is_cancelled(queue) && done % 2 == 1)\n          return report_cancelled", "direct.test_kernels_end_at_any_workgroup"),
     ("what is cancelled is not traced as well", "      .status = status,\n", "      .status = status == ACCRT_ERROR_CANCELLED ? ACCRT_OK : status,\n", "direct.test_kernels_end_at_any_workgroup"),
     ("what is cancelled gives back its local memory", "  if (local_memory != NULL) {\n    allocator->deallocate(", "  if (local_memory != NULL && status != ACCRT_ERROR_CANCELLED) {\n    allocator->deallocate(", "direct.test_kernels_end_at_any_workgroup"),
     ("the caller's floats come back behind a failure", "  fesetenv(&callers);", "  if (status == ACCRT_OK) fesetenv(&callers);", "direct.test_kernels_end_at_any_workgroup"),
@@ -293,12 +293,12 @@ THREADED_MUTANTS = [
     ("what waits is dropped", "  if (error->status == ACCRT_OK && is_cancelled(&queue->base) && !job->numbered)", "  if (0)", "direct.test_idle_queues_are_cancelled_too"),
     ("cancelling waits for nothing", "  unlock(driver); /* wakes it where it waits for an event */", "  while (((threaded_queue_t*)base)->running)\n    wait_change(driver, ACCRT_TIMEOUT_INFINITE);\n  unlock(driver);", "direct.test_cancelled_queues_drop_what_they_have"),
     ("cancelled is not poisoned", "  if (job->numbered && error->status != ACCRT_ERROR_CANCELLED)", "  if (job->numbered)", "direct.test_cancelled_queues_drop_what_they_have"),
-    ("lists end when cancelled", "  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {\n    status = is_cancelled(&queue->base)\n                 ? tell", "  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {\n    status = 0\n                 ? tell", "direct.test_cancelled_queues_drop_what_they_have"),
+    ("lists end when cancelled", "  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {\n    status = is_cancelled(&queue->base)\n                 ? report_cancelled", "  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {\n    status = 0\n                 ? report_cancelled", "direct.test_cancelled_queues_drop_what_they_have"),
     ("cancelling is one queue's", "static void threaded_cancel(accrt_driver_queue_t* base) {\n", "static void threaded_cancel(accrt_driver_queue_t* base) {\n  all_cancelled = 1;\n", "direct.test_cancelled_queues_drop_what_they_have"),
     ("a reset ends cancelling", "  queue_reset(base);\n", "  memset(&base->failure, 0, sizeof base->failure);\n", "direct.test_idle_queues_are_cancelled_too"),
     ("cancelled queues wait for no event", "  while (!job->point->reached && !is_cancelled(&queue->base))", "  while (!job->point->reached)", "direct.test_cancelled_queues_wait_for_no_event"),
     ("progress tells that it was cancelled", "  const accrt_error_t failure = queue->base.failure;\n  /* Of", "  accrt_error_t failure = queue->base.failure;\n  if (failure.status == ACCRT_ERROR_CANCELLED)\n    failure.status = ACCRT_OK;\n  /* Of", "direct.test_cancelled_queues_drop_what_they_have"),
-    ("cancelled work says how far it got", "                 ? tell_cancelled(\"commands\", i, count, submission, out_error)", "                 ? tell_cancelled(\"commands\", 0, count, submission, out_error)", "direct.test_cancelled_queues_drop_what_they_have"),
+    ("cancelled work says how far it got", "                 ? report_cancelled(\"commands\", i, count, submission, out_error)", "                 ? report_cancelled(\"commands\", 0, count, submission, out_error)", "direct.test_cancelled_queues_drop_what_they_have"),
     # Lists on the caller
     ("only idle queues run on the caller", "  const uint32_t busy = queue->first != NULL || queue->running;", "  const uint32_t busy = queue->first != NULL;", "direct.test_lists_run_on_the_caller_of_idle_queues"),
     ("failed queues run nothing on the caller", "  if (error.status != ACCRT_OK) {\n    if (error.status != ACCRT_ERROR_CANCELLED)", "  if (0) {\n    if (error.status != ACCRT_ERROR_CANCELLED)", "direct.test_lists_run_on_the_caller_of_idle_queues"),

@@ -140,6 +140,17 @@ def test_names_use_words_of_the_field():
     assert {name: names for name, names in lost.items() if names} == {}
 
 
+#: Names with `slot` below programs: the public ones that the glossary lists, and those of ELF.
+SLOTS = "STAGING_SLOT staging_slot_bytes OWN_JUMP_SLOT R_X86_64_JUMP_SLOT R_AARCH64_JUMP_SLOT accrt_bundle_writer_slot bundle_writer_slot".split()
+
+
+def test_a_slot_is_an_entry_of_a_binding_table():
+    below = {str(p.relative_to(ROOT)): text for p, text in product_sources().items()}
+    below = {name: text for name, text in below.items() if re.match(r"abi/|runtime/(core|memory|drivers)/", name)}
+    wrong = {name: lost_names(text, ["slot", "slots"]) - set(SLOTS) for name, text in below.items() if not name.endswith("struct_fields.inc")}
+    assert {name: names for name, names in wrong.items() if names} == {}
+
+
 def test_a_lost_word_is_seen():
     assert lost_names('int stream_GATE; /* gate */ char turned[] = "gate"; op->told', ["gate", "turn", "told"]) == {"stream_GATE", "told"}
 

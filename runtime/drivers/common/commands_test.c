@@ -612,7 +612,7 @@ static void test_recording_refuses(void** state) {
   assert_int_equal(count, 0); /* on failure nothing is recorded */
   assert_int_equal(accrt_commands_count(NULL, &count), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_int_equal(accrt_commands_count(commands, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
-  test_driver_fail(TEST_SLOT_LIST_CREATE, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_LIST_CREATE, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_commands_finalize(commands), ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_commands_finalize(commands), ACCRT_OK); /* it can be tried again */
   accrt_commands_release(commands);
@@ -669,7 +669,7 @@ static void test_submission_refuses(void** state) {
   assert_says("command 2 (fill)");
   assert_int_equal(accrt_stream_run(stream, commands, bindings, 3, BINDING_BYTES, FOREVER),
                    ACCRT_ERROR_INVALID_ARGUMENT);
-  test_driver_fail(TEST_SLOT_QUEUE_EXECUTE, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_QUEUE_EXECUTE, 1, ACCRT_ERROR_DRIVER);
   bindings[0].offset_bytes = 0;
   assert_int_equal(accrt_stream_submit(stream, commands, bindings, 3, BINDING_BYTES),
                    ACCRT_ERROR_DRIVER);
@@ -713,7 +713,7 @@ static void test_run(void** state) {
   assert_int_equal(error.submission, 102);
   assert_int_equal(accrt_stream_query(stream), ACCRT_OK);
   /* A driver that cannot run it here: it is enqueued and waited for. */
-  test_driver_fail(TEST_SLOT_QUEUE_RUN, 1, ACCRT_ERROR_NOT_READY);
+  test_driver_fail(TEST_FUNCTION_QUEUE_RUN, 1, ACCRT_ERROR_NOT_READY);
   const uint32_t word = *words_of(buffer);
   assert_int_equal(accrt_stream_run(stream, good, &binding, 1, BINDING_BYTES, FOREVER), ACCRT_OK);
   assert_int_equal(*words_of(buffer), word * 3 + 1);

@@ -19,39 +19,39 @@
 
 static const char* environment_option(const accrt_driver_environment_t* environment,
                                       const char* key) {
-  const accrt_driver_slot_t* slot = environment->runtime;
-  return accrt_instance_option(slot->instance, key);
+  const accrt_open_driver_t* driver = environment->runtime;
+  return accrt_instance_option(driver->instance, key);
 }
 
 static void environment_log(const accrt_driver_environment_t* environment, uint32_t level,
                             const char* line) {
-  const accrt_driver_slot_t* slot = environment->runtime;
-  accrt_instance_log(slot->instance, level, slot->name, "%s", line);
+  const accrt_open_driver_t* driver = environment->runtime;
+  accrt_instance_log(driver->instance, level, driver->name, "%s", line);
 }
 
 static accrt_status_t environment_fail(const accrt_driver_environment_t* environment,
                                        accrt_status_t status, int32_t driver_code,
                                        const char* driver_name, const char* operation,
                                        const char* message) {
-  const accrt_driver_slot_t* slot = environment->runtime;
-  return accrt_error_record_driver(status, driver_code, driver_name, operation, slot->name, 0, "%s",
-                                   message != NULL ? message : "");
+  const accrt_open_driver_t* driver = environment->runtime;
+  return accrt_error_record_driver(status, driver_code, driver_name, operation, driver->name, 0,
+                                   "%s", message != NULL ? message : "");
 }
 
 static void environment_trace(const accrt_driver_environment_t* environment,
                               const accrt_trace_event_t* event) {
-  const accrt_driver_slot_t* slot = environment->runtime;
-  accrt_instance_trace(slot->instance, event);
+  const accrt_open_driver_t* driver = environment->runtime;
+  accrt_instance_trace(driver->instance, event);
 }
 
-static void fill_environment(accrt_driver_slot_t* slot) {
-  accrt_instance_t* instance = slot->instance;
-  slot->environment = (accrt_driver_environment_t){
-      .struct_size = (uint32_t)sizeof slot->environment,
+static void fill_environment(accrt_open_driver_t* driver) {
+  accrt_instance_t* instance = driver->instance;
+  driver->environment = (accrt_driver_environment_t){
+      .struct_size = (uint32_t)sizeof driver->environment,
       .abi_version = ACCRT_DRIVER_ABI_VERSION,
       .allocator = &instance->allocator,
       .executor = instance->executor.submit != NULL ? &instance->executor : NULL,
-      .runtime = slot,
+      .runtime = driver,
       .option = environment_option,
       .log = environment_log,
       .fail = environment_fail,
@@ -62,10 +62,10 @@ static void fill_environment(accrt_driver_slot_t* slot) {
 
 /* ---- Options ---- */
 
-static const accrt_driver_slot_t* next_slot(accrt_instance_t* instance,
-                                            const accrt_driver_slot_t* slot) {
+static const accrt_open_driver_t* next_driver(accrt_instance_t* instance,
+                                              const accrt_open_driver_t* driver) {
   accrt_mutex_lock(&accrt_upper(instance)->lock);
-  const accrt_driver_slot_t* next = slot == NULL ? accrt_upper(instance)->slots : slot->next;
+  const accrt_open_driver_t* next = driver == NULL ? accrt_upper(instance)->drivers : driver->next;
   accrt_mutex_unlock(&accrt_upper(instance)->lock);
   return next;
 }
@@ -92,9 +92,9 @@ accrt_status_t accrt_options_check(accrt_instance_t* instance) {
     accrt_near_t near;
     accrt_near_init(&near, key);
     bool known = accrt_runtime_option_known(key, &near);
-    for (const accrt_driver_slot_t* slot = next_slot(instance, NULL); slot != NULL && !known;
-         slot = next_slot(instance, slot)) {
-      known = knows(&slot->table, key, &near);
+    for (const accrt_open_driver_t* driver = next_driver(instance, NULL); driver != NULL && !known;
+         driver = next_driver(instance, driver)) {
+      known = knows(&driver->table, key, &near);
     }
     if (!known)
       return ACCRT_FAIL_INNER(NOT_FOUND, "no driver knows the option '%s'%s", key,
@@ -104,18 +104,18 @@ accrt_status_t accrt_options_check(accrt_instance_t* instance) {
 }
 
 /* Options with this driver's prefix, whenever it comes. */
-static accrt_status_t check_own_options(const accrt_driver_slot_t* slot) {
-  const accrt_instance_t* instance = slot->instance;
+static accrt_status_t check_own_options(const accrt_open_driver_t* driver) {
+  const accrt_instance_t* instance = driver->instance;
   for (uint32_t i = 0; i < instance->option_count; ++i) {
     const char* key = instance->options[i].key;
     if (key[0] == '+')
       key += 1;
-    if (!has_prefix(key, slot->name))
+    if (!has_prefix(key, driver->name))
       continue;
     accrt_near_t near;
     accrt_near_init(&near, key);
-    if (!knows(&slot->table, key, &near)) {
-      return ACCRT_FAIL(NOT_FOUND, "driver '%s' does not know the option '%s'%s", slot->name, key,
+    if (!knows(&driver->table, key, &near)) {
+      return ACCRT_FAIL(NOT_FOUND, "driver '%s' does not know the option '%s'%s", driver->name, key,
                         accrt_near_text(&near));
     }
   }
@@ -136,15 +136,15 @@ static accrt_status_t check_version(const accrt_driver_table_t* table, const cha
                     ACCRT_DRIVER_ABI_MAJOR, ACCRT_DRIVER_ABI_MINOR);
 }
 
-/* Optional slots come in groups: all of one, or none. The first that is missing of a group that is
- * there, or NULL. */
+/* Optional functions come in groups: all of one, or none. The first that is missing of a group that
+ * is there, or NULL. */
 static const char* missing_of_groups(const accrt_driver_table_t* table) {
-#define NEEDS(slot, other)                                                                         \
-  if (table->slot != NULL && table->other == NULL)                                                 \
+#define NEEDS(function, other)                                                                     \
+  if (table->function != NULL && table->other == NULL)                                             \
   return #other
-#define PAIR(slot, other)                                                                          \
-  NEEDS(slot, other);                                                                              \
-  NEEDS(other, slot)
+#define PAIR(function, other)                                                                      \
+  NEEDS(function, other);                                                                          \
+  NEEDS(other, function)
   NEEDS(memory_import, memory_unimport);
   PAIR(module_load, module_unload);
   PAIR(module_load, module_find);
@@ -169,9 +169,9 @@ static const char* missing_of_groups(const accrt_driver_table_t* table) {
 }
 
 static const char* missing_function(const accrt_driver_table_t* table) {
-#define MANDATORY(slot)                                                                            \
-  if (table->slot == NULL)                                                                         \
-  return #slot
+#define MANDATORY(function)                                                                        \
+  if (table->function == NULL)                                                                     \
+  return #function
   MANDATORY(open);
   MANDATORY(close);
   MANDATORY(device_count);
@@ -199,7 +199,7 @@ static bool good_name(const char* name) {
     if (!isalnum((unsigned char)name[length]) && name[length] != '_')
       return false;
   }
-  return length > 0 && length < sizeof((accrt_driver_slot_t*)NULL)->name;
+  return length > 0 && length < sizeof((accrt_open_driver_t*)NULL)->name;
 }
 
 /* The driver's table as one of this library's size: what an older driver lacks is NULL. */
@@ -230,11 +230,11 @@ static accrt_status_t copy_table(const accrt_driver_table_t* table, const char* 
 
 /* ---- Opening ---- */
 
-static const accrt_driver_slot_t* find_slot(accrt_instance_t* instance, const char* name) {
-  const accrt_driver_slot_t* slot = next_slot(instance, NULL);
-  while (slot != NULL && strcmp(slot->name, name) != 0)
-    slot = next_slot(instance, slot);
-  return slot;
+static const accrt_open_driver_t* find_driver(accrt_instance_t* instance, const char* name) {
+  const accrt_open_driver_t* driver = next_driver(instance, NULL);
+  while (driver != NULL && strcmp(driver->name, name) != 0)
+    driver = next_driver(instance, driver);
+  return driver;
 }
 
 static void free_devices(accrt_instance_t* instance, accrt_device_t** devices, uint32_t count) {
@@ -245,16 +245,16 @@ static void free_devices(accrt_instance_t* instance, accrt_device_t** devices, u
   accrt_free_array(&instance->allocator, devices, count, sizeof *devices);
 }
 
-static accrt_status_t make_devices(accrt_driver_slot_t* slot, accrt_device_t*** out_devices) {
-  accrt_instance_t* instance = slot->instance;
+static accrt_status_t make_devices(accrt_open_driver_t* driver, accrt_device_t*** out_devices) {
+  accrt_instance_t* instance = driver->instance;
   void* memory;
   *out_devices = NULL;
-  accrt_status_t status =
-      accrt_alloc_array(&instance->allocator, slot->device_count, sizeof(accrt_device_t*), &memory);
+  accrt_status_t status = accrt_alloc_array(&instance->allocator, driver->device_count,
+                                            sizeof(accrt_device_t*), &memory);
   if (status != ACCRT_OK || memory == NULL)
     return status;
   accrt_device_t** devices = memory;
-  for (uint32_t i = 0; i < slot->device_count && status == ACCRT_OK; ++i) {
+  for (uint32_t i = 0; i < driver->device_count && status == ACCRT_OK; ++i) {
     status = accrt_alloc(&instance->allocator, sizeof(accrt_upper_device_t), &memory);
     if (status != ACCRT_OK)
       break;
@@ -263,8 +263,8 @@ static accrt_status_t make_devices(accrt_driver_slot_t* slot, accrt_device_t*** 
     devices[i] = device;
     device->instance = instance;
     device->above = &accrt_memory_above;
-    device->table = &slot->table;
-    upper->slot = slot;
+    device->table = &driver->table;
+    upper->driver = driver;
     upper->index = i;
     accrt_mutex_init(&upper->point_lock, ACCRT_LOCK_SPARE_POINTS);
     accrt_mutex_init(&upper->observer_lock, ACCRT_LOCK_OBSERVER);
@@ -273,7 +273,7 @@ static accrt_status_t make_devices(accrt_driver_slot_t* slot, accrt_device_t*** 
   if (status == ACCRT_OK) {
     *out_devices = devices;
   } else {
-    free_devices(instance, devices, slot->device_count);
+    free_devices(instance, devices, driver->device_count);
   }
   return status;
 }
@@ -292,38 +292,38 @@ static void append_devices(accrt_instance_t* instance, accrt_device_t** bigger, 
   accrt_upper(instance)->device_count += count;
 }
 
-static void append_slot(accrt_instance_t* instance, accrt_driver_slot_t* slot) {
-  accrt_driver_slot_t** link = &accrt_upper(instance)->slots;
+static void append_driver(accrt_instance_t* instance, accrt_open_driver_t* driver) {
+  accrt_open_driver_t** link = &accrt_upper(instance)->drivers;
   while (*link != NULL)
     link = &(*link)->next;
-  *link = slot;
+  *link = driver;
 }
 
 /* Publishes devices, and the driver when it is `new`. Another thread may have opened one of the
  * same name meanwhile. */
-static accrt_status_t publish(accrt_instance_t* instance, accrt_driver_slot_t* slot,
+static accrt_status_t publish(accrt_instance_t* instance, accrt_open_driver_t* driver,
                               accrt_device_t** devices, bool new) {
   for (;;) {
     accrt_mutex_lock(&accrt_upper(instance)->lock);
     const uint32_t seen = accrt_upper(instance)->device_count;
     accrt_mutex_unlock(&accrt_upper(instance)->lock);
-    const size_t capacity = (size_t)seen + slot->device_count;
+    const size_t capacity = (size_t)seen + driver->device_count;
     void* bigger;
     ACCRT_TRY(accrt_alloc_array(&instance->allocator, capacity, sizeof(accrt_device_t*), &bigger));
     accrt_device_t** old = bigger;
     size_t old_capacity = capacity;
     bool exists = false, done = false;
     accrt_mutex_lock(&accrt_upper(instance)->lock);
-    for (const accrt_driver_slot_t* other = accrt_upper(instance)->slots; other != NULL && new;
+    for (const accrt_open_driver_t* other = accrt_upper(instance)->drivers; other != NULL && new;
          other = other->next) {
-      exists |= strcmp(other->name, slot->name) == 0;
+      exists |= strcmp(other->name, driver->name) == 0;
     }
     if (!exists && accrt_upper(instance)->device_count == seen) {
       old = accrt_upper(instance)->devices;
       old_capacity = accrt_upper(instance)->device_capacity;
-      append_devices(instance, bigger, capacity, devices, slot->device_count);
+      append_devices(instance, bigger, capacity, devices, driver->device_count);
       if (new)
-        append_slot(instance, slot);
+        append_driver(instance, driver);
       done = true;
     }
     accrt_mutex_unlock(&accrt_upper(instance)->lock);
@@ -331,80 +331,81 @@ static accrt_status_t publish(accrt_instance_t* instance, accrt_driver_slot_t* s
     if (done)
       return ACCRT_OK;
     if (exists)
-      return ACCRT_FAIL(ALREADY_EXISTS, "a driver of the name '%s' is open already", slot->name);
+      return ACCRT_FAIL(ALREADY_EXISTS, "a driver of the name '%s' is open already", driver->name);
   }
 }
 
 /* Asks the driver for its devices. When there are none, its reason is kept. */
-static accrt_status_t count_devices(accrt_driver_slot_t* slot, accrt_device_t*** out_devices) {
+static accrt_status_t count_devices(accrt_open_driver_t* driver, accrt_device_t*** out_devices) {
   const accrt_error_t saved = *accrt_error_current();
   accrt_clear_error();
-  slot->device_count = slot->table.device_count(slot->driver);
+  driver->device_count = driver->table.device_count(driver->self);
   const accrt_error_t* error = accrt_error_current();
-  if (slot->device_count == 0 && error->status != ACCRT_OK) {
-    slot->absent_status = error->status;
-    slot->absent_code = error->driver_code;
-    (void)snprintf(slot->absent_name, sizeof slot->absent_name, "%s", error->driver_name);
-    (void)snprintf(slot->absent, sizeof slot->absent, "%s", error->message);
+  if (driver->device_count == 0 && error->status != ACCRT_OK) {
+    driver->absent_status = error->status;
+    driver->absent_code = error->driver_code;
+    (void)snprintf(driver->absent_name, sizeof driver->absent_name, "%s", error->driver_name);
+    (void)snprintf(driver->absent, sizeof driver->absent, "%s", error->message);
   }
   (void)accrt_error_restore(&saved);
-  if (slot->device_count > MAX_DEVICES_PER_DRIVER) {
-    return ACCRT_FAIL(DRIVER, "driver '%s' claims %" PRIu32 " devices", slot->name,
-                      slot->device_count);
+  if (driver->device_count > MAX_DEVICES_PER_DRIVER) {
+    return ACCRT_FAIL(DRIVER, "driver '%s' claims %" PRIu32 " devices", driver->name,
+                      driver->device_count);
   }
-  return make_devices(slot, out_devices);
+  return make_devices(driver, out_devices);
 }
 
-static accrt_status_t open_slot(accrt_driver_slot_t* slot, bool lazy,
-                                accrt_device_t*** out_devices) {
-  accrt_status_t status = slot->table.open(&slot->environment, &slot->driver);
+static accrt_status_t open_driver(accrt_open_driver_t* driver, bool lazy,
+                                  accrt_device_t*** out_devices) {
+  accrt_status_t status = driver->table.open(&driver->environment, &driver->self);
   if (status != ACCRT_OK) {
-    slot->driver = NULL;
-    accrt_error_prefix("driver '%s'", slot->name);
+    driver->self = NULL;
+    accrt_error_prefix("driver '%s'", driver->name);
     return status;
   }
   if (lazy)
     return ACCRT_OK;
-  atomic_init(&slot->counted, ACCRT_DEVICES_COUNTED);
-  return count_devices(slot, out_devices);
+  atomic_init(&driver->counted, ACCRT_DEVICES_COUNTED);
+  return count_devices(driver, out_devices);
 }
 
-static void log_absent(const accrt_driver_slot_t* slot) {
+static void log_absent(const accrt_open_driver_t* driver) {
   /* A machine without such devices is not worth a warning; one whose driver does not work is. */
   const uint32_t level =
-      slot->absent_status == ACCRT_ERROR_NOT_FOUND ? ACCRT_LOG_INFO : ACCRT_LOG_WARNING;
-  if (slot->absent_status != ACCRT_OK)
-    accrt_instance_log(slot->instance, level, slot->name, "no devices: %s", slot->absent);
+      driver->absent_status == ACCRT_ERROR_NOT_FOUND ? ACCRT_LOG_INFO : ACCRT_LOG_WARNING;
+  if (driver->absent_status != ACCRT_OK)
+    accrt_instance_log(driver->instance, level, driver->name, "no devices: %s", driver->absent);
 }
 
 /* Counts the devices of a lazy driver. One thread does, the others wait for it: the driver is
  * called under no lock. */
-static accrt_status_t ensure_counted(accrt_driver_slot_t* slot) {
+static accrt_status_t ensure_counted(accrt_open_driver_t* driver) {
   for (;;) {
     unsigned state = ACCRT_DEVICES_UNKNOWN;
     /* Acquire pairs with the release below. */
-    if (atomic_compare_exchange_strong_explicit(&slot->counted, &state, ACCRT_DEVICES_COUNTING,
+    if (atomic_compare_exchange_strong_explicit(&driver->counted, &state, ACCRT_DEVICES_COUNTING,
                                                 memory_order_acquire, memory_order_acquire)) {
       accrt_device_t** devices = NULL;
-      accrt_status_t status = count_devices(slot, &devices);
+      accrt_status_t status = count_devices(driver, &devices);
       if (status == ACCRT_OK)
-        status = publish(slot->instance, slot, devices, false);
+        status = publish(driver->instance, driver, devices, false);
       if (status == ACCRT_OK) {
-        accrt_free_array(&slot->instance->allocator, devices, slot->device_count, sizeof *devices);
+        accrt_free_array(&driver->instance->allocator, devices, driver->device_count,
+                         sizeof *devices);
       } else {
-        free_devices(slot->instance, devices, slot->device_count);
+        free_devices(driver->instance, devices, driver->device_count);
       }
       /* Release pairs with the acquires of those who find them counted. */
-      atomic_store_explicit(&slot->counted,
+      atomic_store_explicit(&driver->counted,
                             status == ACCRT_OK ? ACCRT_DEVICES_COUNTED : ACCRT_DEVICES_UNKNOWN,
                             memory_order_release);
-      accrt_futex_wake(&slot->counted, INT32_MAX);
-      log_absent(slot);
+      accrt_futex_wake(&driver->counted, INT32_MAX);
+      log_absent(driver);
       return status;
     }
     if (state == ACCRT_DEVICES_COUNTED)
       return ACCRT_OK;
-    accrt_futex_wait(&slot->counted, ACCRT_DEVICES_COUNTING, UINT64_MAX);
+    accrt_futex_wait(&driver->counted, ACCRT_DEVICES_COUNTING, UINT64_MAX);
   }
 }
 
@@ -421,30 +422,30 @@ accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_f
   }
   accrt_driver_table_t local;
   ACCRT_TRY(copy_table(table, where, &local));
-  if (find_slot(instance, local.name) != NULL) {
+  if (find_driver(instance, local.name) != NULL) {
     return ACCRT_FAIL_INNER(ALREADY_EXISTS, "a driver of the name '%s' is open already",
                             local.name);
   }
-  accrt_driver_slot_t* slot;
-  ACCRT_TRY(ACCRT_NEW(&instance->allocator, &slot));
+  accrt_open_driver_t* driver;
+  ACCRT_TRY(ACCRT_NEW(&instance->allocator, &driver));
   accrt_device_t** devices = NULL;
-  slot->instance = instance;
-  slot->table = local;
-  (void)snprintf(slot->name, sizeof slot->name, "%s", local.name);
-  fill_environment(slot);
-  accrt_status_t status = check_own_options(slot);
+  driver->instance = instance;
+  driver->table = local;
+  (void)snprintf(driver->name, sizeof driver->name, "%s", local.name);
+  fill_environment(driver);
+  accrt_status_t status = check_own_options(driver);
   if (status == ACCRT_OK)
-    status = open_slot(slot, lazy, &devices);
+    status = open_driver(driver, lazy, &devices);
   if (status == ACCRT_OK)
-    status = publish(instance, slot, devices, true);
+    status = publish(instance, driver, devices, true);
   if (status != ACCRT_OK) {
-    free_devices(instance, devices, slot->device_count);
-    if (slot->driver != NULL)
-      local.close(slot->driver);
-    accrt_free(&instance->allocator, slot, sizeof *slot);
+    free_devices(instance, devices, driver->device_count);
+    if (driver->self != NULL)
+      local.close(driver->self);
+    accrt_free(&instance->allocator, driver, sizeof *driver);
     return status;
   }
-  accrt_free_array(&instance->allocator, devices, slot->device_count, sizeof *devices);
+  accrt_free_array(&instance->allocator, devices, driver->device_count, sizeof *devices);
   return ACCRT_OK;
 }
 
@@ -475,9 +476,9 @@ accrt_status_t accrt_instance_load_driver(accrt_instance_t* instance, const char
 /* Of all drivers. */
 static accrt_status_t ensure_all_counted(accrt_instance_t* instance) {
   accrt_status_t status = ACCRT_OK;
-  for (const accrt_driver_slot_t* slot = next_slot(instance, NULL);
-       slot != NULL && status == ACCRT_OK; slot = next_slot(instance, slot)) {
-    status = ensure_counted((accrt_driver_slot_t*)(uintptr_t)slot);
+  for (const accrt_open_driver_t* driver = next_driver(instance, NULL);
+       driver != NULL && status == ACCRT_OK; driver = next_driver(instance, driver)) {
+    status = ensure_counted((accrt_open_driver_t*)(uintptr_t)driver);
   }
   return status;
 }
@@ -494,21 +495,21 @@ accrt_status_t accrt_instance_device_count(accrt_instance_t* instance, uint32_t*
 }
 
 static accrt_status_t open_device(accrt_device_t* device) {
-  accrt_driver_slot_t* slot = accrt_upper_device(device)->slot;
-  const accrt_status_t status = slot->table.device_open(
-      slot->driver, accrt_upper_device(device)->index, &device->driver_device);
+  accrt_open_driver_t* driver = accrt_upper_device(device)->driver;
+  const accrt_status_t status = driver->table.device_open(
+      driver->self, accrt_upper_device(device)->index, &device->driver_device);
   if (status != ACCRT_OK) {
-    accrt_error_prefix("%s:%" PRIu32, slot->name, accrt_upper_device(device)->index);
+    accrt_error_prefix("%s:%" PRIu32, driver->name, accrt_upper_device(device)->index);
     return status;
   }
   accrt_device_info_t* info = &device->info;
   *info = (accrt_device_info_t)ACCRT_DEVICE_INFO_INIT;
-  slot->table.device_info(device->driver_device, info);
+  driver->table.device_info(device->driver_device, info);
   info->struct_size = (uint32_t)sizeof *info;
   info->next = NULL;
-  (void)snprintf(info->name, sizeof info->name, "%s:%" PRIu32, slot->name,
+  (void)snprintf(info->name, sizeof info->name, "%s:%" PRIu32, driver->name,
                  accrt_upper_device(device)->index);
-  (void)snprintf(info->driver, sizeof info->driver, "%s", slot->name);
+  (void)snprintf(info->driver, sizeof info->driver, "%s", driver->name);
   info->index = accrt_upper_device(device)->index;
   /* Drivers of before 0.2 leave it open. */
   if (info->dlpack_device_type == 0 && (info->flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0)
@@ -516,9 +517,9 @@ static accrt_status_t open_device(accrt_device_t* device) {
   if (!accrt_is_power_of_two(info->min_alignment_bytes))
     info->min_alignment_bytes = ACCRT_POOL_MIN_ALIGNMENT;
   accrt_upper_device(device)->caller_runs =
-      (info->flags & ACCRT_DEVICE_FLAG_CALLER_RUNS) != 0 && slot->table.device_progress != NULL;
+      (info->flags & ACCRT_DEVICE_FLAG_CALLER_RUNS) != 0 && driver->table.device_progress != NULL;
   /* A trace has the end of every operation. */
-  accrt_upper_device(device)->native_events = slot->table.event_create != NULL &&
+  accrt_upper_device(device)->native_events = driver->table.event_create != NULL &&
                                               !accrt_upper_device(device)->caller_runs &&
                                               accrt_instance_tracing(device->instance) == 0;
   accrt_upper_device(device)->enqueue_runs = (info->flags & ACCRT_DEVICE_FLAG_ENQUEUE_RUNS) != 0;
@@ -588,34 +589,35 @@ accrt_status_t accrt_instance_device(accrt_instance_t* instance, uint32_t index,
 /* "host" is "host:0". */
 static bool is_named(const accrt_device_t* device, const char* name) {
   char full[48];
-  (void)snprintf(full, sizeof full, "%s:%" PRIu32, accrt_upper_device(device)->slot->name,
+  (void)snprintf(full, sizeof full, "%s:%" PRIu32, accrt_upper_device(device)->driver->name,
                  accrt_upper_device(device)->index);
   return strcmp(full, name) == 0 || (accrt_upper_device(device)->index == 0 &&
-                                     strcmp(accrt_upper_device(device)->slot->name, name) == 0);
+                                     strcmp(accrt_upper_device(device)->driver->name, name) == 0);
 }
 
 /* The driver that a device's name is of: its own name, alone or with an index. */
-static accrt_driver_slot_t* slot_of_name(accrt_instance_t* instance, const char* name) {
-  const accrt_driver_slot_t* slot = next_slot(instance, NULL);
-  for (; slot != NULL; slot = next_slot(instance, slot)) {
-    const size_t length = strlen(slot->name);
-    if (strncmp(slot->name, name, length) == 0 && (name[length] == '\0' || name[length] == ':'))
+static accrt_open_driver_t* driver_of_name(accrt_instance_t* instance, const char* name) {
+  const accrt_open_driver_t* driver = next_driver(instance, NULL);
+  for (; driver != NULL; driver = next_driver(instance, driver)) {
+    const size_t length = strlen(driver->name);
+    if (strncmp(driver->name, name, length) == 0 && (name[length] == '\0' || name[length] == ':'))
       break;
   }
-  return (accrt_driver_slot_t*)(uintptr_t)slot;
+  return (accrt_open_driver_t*)(uintptr_t)driver;
 }
 
 /* A driver without devices has a reason, and a status of its own for it. */
-static accrt_status_t fail_absent(const accrt_driver_slot_t* slot, const char* name) {
-  return accrt_error_record_driver(slot->absent_status, slot->absent_code, slot->absent_name,
+static accrt_status_t fail_absent(const accrt_open_driver_t* driver, const char* name) {
+  return accrt_error_record_driver(driver->absent_status, driver->absent_code, driver->absent_name,
                                    accrt_error_operation("accrt_instance_device_by_name"), __FILE__,
-                                   (uint32_t)__LINE__, "no device '%.80s': %s", name, slot->absent);
+                                   (uint32_t)__LINE__, "no device '%.80s': %s", name,
+                                   driver->absent);
 }
 
 static accrt_status_t fail_not_found(accrt_instance_t* instance, const char* name) {
-  const accrt_driver_slot_t* slot = slot_of_name(instance, name);
-  if (slot != NULL && slot->device_count == 0 && slot->absent_status != ACCRT_OK)
-    return fail_absent(slot, name);
+  const accrt_open_driver_t* driver = driver_of_name(instance, name);
+  if (driver != NULL && driver->device_count == 0 && driver->absent_status != ACCRT_OK)
+    return fail_absent(driver, name);
   char text[256] = "";
   size_t length = 0;
   accrt_mutex_lock(&accrt_upper(instance)->lock);
@@ -623,7 +625,7 @@ static accrt_status_t fail_not_found(accrt_instance_t* instance, const char* nam
     const accrt_device_t* device = accrt_upper(instance)->devices[i];
     const int written =
         snprintf(text + length, sizeof text - length, "%s%s:%" PRIu32, i > 0 ? ", " : "",
-                 accrt_upper_device(device)->slot->name, accrt_upper_device(device)->index);
+                 accrt_upper_device(device)->driver->name, accrt_upper_device(device)->index);
     length += written > 0 ? (size_t)written : 0;
   }
   accrt_mutex_unlock(&accrt_upper(instance)->lock);
@@ -636,8 +638,8 @@ accrt_status_t accrt_instance_device_by_name(accrt_instance_t* instance, const c
   if (out_device != NULL)
     *out_device = NULL;
   ACCRT_ENTER(out_device, instance, name);
-  accrt_driver_slot_t* slot = slot_of_name(instance, name);
-  ACCRT_TRY(slot != NULL ? ensure_counted(slot) : ACCRT_OK);
+  accrt_open_driver_t* driver = driver_of_name(instance, name);
+  ACCRT_TRY(driver != NULL ? ensure_counted(driver) : ACCRT_OK);
   accrt_device_t* found = NULL;
   accrt_mutex_lock(&accrt_upper(instance)->lock);
   for (uint32_t i = 0; i < accrt_upper(instance)->device_count && found == NULL; ++i) {
@@ -697,7 +699,7 @@ accrt_status_t accrt_device_enable_peer(accrt_device_t* device, accrt_device_t* 
     return accrt_device_fail_lost(accrt_device_is_lost(device) ? device : peer);
   }
   const accrt_driver_table_t* table = device->table;
-  if (accrt_upper_device(device)->slot != accrt_upper_device(peer)->slot ||
+  if (accrt_upper_device(device)->driver != accrt_upper_device(peer)->driver ||
       table->device_enable_peer == NULL) {
     return ACCRT_FAIL(UNSUPPORTED, "%s cannot reach memory of %s", device->info.name,
                       peer->info.name);
@@ -770,11 +772,11 @@ void accrt_instance_close_drivers(accrt_instance_t* instance) {
   }
   accrt_free_array(&instance->allocator, accrt_upper(instance)->devices,
                    accrt_upper(instance)->device_capacity, sizeof *accrt_upper(instance)->devices);
-  accrt_driver_slot_t* slot = accrt_upper(instance)->slots;
-  while (slot != NULL) {
-    accrt_driver_slot_t* next = slot->next;
-    slot->table.close(slot->driver);
-    accrt_free(&instance->allocator, slot, sizeof *slot);
-    slot = next;
+  accrt_open_driver_t* driver = accrt_upper(instance)->drivers;
+  while (driver != NULL) {
+    accrt_open_driver_t* next = driver->next;
+    driver->table.close(driver->self);
+    accrt_free(&instance->allocator, driver, sizeof *driver);
+    driver = next;
   }
 }

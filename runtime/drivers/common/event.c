@@ -220,7 +220,7 @@ static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event, 
   }
   if (stream->device == event->device ||
       (across && event->native != NULL &&
-       accrt_upper_device(stream->device)->slot == accrt_upper_device(event->device)->slot))
+       accrt_upper_device(stream->device)->driver == accrt_upper_device(event->device)->driver))
     return ACCRT_OK;
   return accrt_device_check_same("event", event->device, "stream", stream->device);
 }

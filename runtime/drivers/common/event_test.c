@@ -211,7 +211,7 @@ static void test_timing(void** state) {
   assert_true(elapsed <= -(int64_t)(5 * MS));
   /* A driver that cannot notify leaves the order and a time. */
   fill(stream, &word, 2);
-  test_driver_fail(TEST_SLOT_QUEUE_NOTIFY, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_QUEUE_NOTIFY, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_stream_record(stream, end), ACCRT_OK);
   assert_int_equal(accrt_event_query(end), ACCRT_ERROR_NOT_READY);
   while (test_driver_step())

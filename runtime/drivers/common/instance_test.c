@@ -168,7 +168,7 @@ static void test_broken_drivers(void** state) {
   assert_int_equal(accrt_instance_register_driver(instance, refuse), ACCRT_ERROR_VERSION_MISMATCH);
   assert_says("0.2 to 0.3");
   assert_int_equal(accrt_instance_register_driver(instance, bad_name), ACCRT_ERROR_INVALID_FORMAT);
-  test_driver_fail(TEST_SLOT_OPEN, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_OPEN, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_instance_register_driver(instance, test_driver_query), ACCRT_ERROR_DRIVER);
   assert_says("driver 'test': injected fault");
   test_driver.device_count = 1000000;
@@ -213,7 +213,7 @@ static void test_devices(void** state) {
   assert_says("test:0, test:1");
   assert_int_equal(accrt_instance_device_by_name(instance, NULL, &device),
                    ACCRT_ERROR_INVALID_ARGUMENT);
-  test_driver_fail(TEST_SLOT_DEVICE_OPEN, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_DEVICE_OPEN, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_instance_device_by_name(instance, "test", &device), ACCRT_ERROR_DRIVER);
   assert_says("test:0: injected fault");
   assert_int_equal(accrt_instance_device_by_name(instance, "test", &device), ACCRT_OK);

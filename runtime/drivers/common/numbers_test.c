@@ -154,7 +154,7 @@ static void check_failure(int how) {
   accrt_semaphore_t* semaphore = make_semaphore();
   uint32_t words[3] = {0, 0, 0};
   fill(stream, &words[0], 1);
-  test_driver_fail(TEST_SLOT_RUN, 2, ACCRT_ERROR_KERNEL);
+  test_driver_fail(TEST_FUNCTION_RUN, 2, ACCRT_ERROR_KERNEL);
   fill(stream, &words[1], 2);
   fill(stream, &words[2], 3);
   assert_int_equal(accrt_stream_signal(stream, semaphore, 1), ACCRT_OK);
@@ -213,7 +213,7 @@ static void test_work_on_the_caller_finds_a_failure(void** state) {
   const accrt_binding_place_t place = {ACCRT_BINDING_NONE, 0, {NULL, &words[1], 0}};
   assert_int_equal(accrt_commands_fill(commands, &place, 4, 3, 4, NULL, NULL), ACCRT_OK);
   assert_int_equal(accrt_commands_finalize(commands), ACCRT_OK);
-  test_driver_fail(TEST_SLOT_RUN, 1, ACCRT_ERROR_KERNEL);
+  test_driver_fail(TEST_FUNCTION_RUN, 1, ACCRT_ERROR_KERNEL);
   fill(stream, &words[0], 1);
   run_all();
   const accrt_status_t status =
@@ -242,20 +242,20 @@ static void test_driver_cannot_say(void** state) {
   accrt_stream_t* stream = make_stream();
   uint32_t word = 0;
   fill(stream, &word, 1);
-  test_driver_fail(TEST_SLOT_QUEUE_PROGRESS, 1, ACCRT_ERROR_OUT_OF_MEMORY);
+  test_driver_fail(TEST_FUNCTION_QUEUE_PROGRESS, 1, ACCRT_ERROR_OUT_OF_MEMORY);
   assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_NOT_READY);
-  test_driver_fail(TEST_SLOT_QUEUE_WAIT, 1, ACCRT_ERROR_OUT_OF_MEMORY);
+  test_driver_fail(TEST_FUNCTION_QUEUE_WAIT, 1, ACCRT_ERROR_OUT_OF_MEMORY);
   assert_int_equal(accrt_stream_synchronize(stream, MS, 0), ACCRT_ERROR_OUT_OF_MEMORY);
   run_all();
   assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
-  test_driver_fail(TEST_SLOT_QUEUE_ENQUEUE, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_QUEUE_ENQUEUE, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(try_fill(stream, &word, 2), ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_stream_query(stream), ACCRT_OK); /* its number is nobody's */
   assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_OK);
   /* The device goes. */
   fill(stream, &word, 3);
-  test_driver_fail(TEST_SLOT_QUEUE_WAIT, 1, ACCRT_ERROR_DEVICE_LOST);
-  test_driver_fail(TEST_SLOT_QUEUE_NOTIFY, 1, ACCRT_ERROR_DEVICE_LOST);
+  test_driver_fail(TEST_FUNCTION_QUEUE_WAIT, 1, ACCRT_ERROR_DEVICE_LOST);
+  test_driver_fail(TEST_FUNCTION_QUEUE_NOTIFY, 1, ACCRT_ERROR_DEVICE_LOST);
   assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_ERROR_DEVICE_LOST);
   assert_int_equal(try_fill(stream, &word, 4), ACCRT_ERROR_DEVICE_LOST);
   assert_int_equal(accrt_device_status(world.device), ACCRT_ERROR_DEVICE_LOST);
@@ -685,7 +685,7 @@ static void test_points_fail(void** state) {
   accrt_stream_t *one = make_stream(), *two = make_stream();
   accrt_semaphore_t *a = make_semaphore(), *b = make_semaphore();
   uint32_t words[2] = {0, 0};
-  test_driver_fail(TEST_SLOT_RUN, 1, ACCRT_ERROR_KERNEL);
+  test_driver_fail(TEST_FUNCTION_RUN, 1, ACCRT_ERROR_KERNEL);
   fill(one, &words[0], 1);
   assert_int_equal(accrt_stream_signal(one, a, 1), ACCRT_OK);
   assert_int_equal(accrt_stream_wait(two, a, 1), ACCRT_OK);
@@ -756,7 +756,7 @@ static void test_native_events(void** state) {
   assert_int_equal(accrt_stream_synchronize(two, FOREVER, 0), ACCRT_OK);
   assert_int_equal(accrt_event_synchronize(event, FOREVER, 0), ACCRT_OK);
   /* Behind a failure. */
-  test_driver_fail(TEST_SLOT_RUN, 1, ACCRT_ERROR_KERNEL);
+  test_driver_fail(TEST_FUNCTION_RUN, 1, ACCRT_ERROR_KERNEL);
   fill(one, &words[0], 2);
   assert_int_equal(accrt_stream_record(one, event), ACCRT_OK);
   assert_int_equal(accrt_stream_wait_event(two, event), ACCRT_OK);
@@ -890,7 +890,7 @@ static void test_prepared(void** state) {
   const uint32_t grid[3] = {1, 1, 1}, none[3] = {1, 0, 1};
   accrt_launch_t* launch;
   assert_int_equal(accrt_launch_create(world.device, NULL, &launch), ACCRT_ERROR_INVALID_ARGUMENT);
-  test_driver_fail(TEST_SLOT_LAUNCH_CREATE, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_LAUNCH_CREATE, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_launch_create(world.device, kernel, &launch), ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_launch_create(world.device, kernel, &launch), ACCRT_OK);
   assert_int_equal(accrt_stream_launch_prepared(stream, launch, grid), ACCRT_ERROR_INVALID_STATE);

@@ -30,11 +30,11 @@ typedef struct accrt_zombie {
 } accrt_zombie_t;
 
 /* One open driver. */
-typedef struct accrt_driver_slot {
-  struct accrt_driver_slot* next;
+typedef struct accrt_open_driver {
+  struct accrt_open_driver* next;
   accrt_instance_t* instance;
   accrt_driver_table_t table; /* the driver's, cut or extended with NULL to our size */
-  accrt_driver_t* driver;
+  accrt_driver_t* self;       /* what the driver returned when it was opened */
   accrt_driver_environment_t environment;
   char name[32];
   uint32_t device_count; /* valid when counted; then never changes */
@@ -44,7 +44,7 @@ typedef struct accrt_driver_slot {
   int32_t absent_code;
   char absent_name[32];
   char absent[512];
-} accrt_driver_slot_t;
+} accrt_open_driver_t;
 #define ACCRT_DEVICES_UNKNOWN 0u
 #define ACCRT_DEVICES_COUNTING 1u
 #define ACCRT_DEVICES_COUNTED 2u
@@ -63,8 +63,8 @@ typedef struct accrt_upper {
   atomic_uint progress_asked; /* it is queued */
   accrt_mutex_t lock;
   /* under the lock */
-  accrt_driver_slot_t* slots; /* in the order they were opened; append only */
-  accrt_device_t** devices;   /* append only */
+  accrt_open_driver_t* drivers; /* in the order they were opened; append only */
+  accrt_device_t** devices;     /* append only */
   uint32_t device_count;
   size_t device_capacity;
   accrt_stream_t* streams; /* all that are not freed */
@@ -78,7 +78,7 @@ static inline accrt_upper_t* accrt_upper(const accrt_instance_t* instance) {
 /* A device whole: the lower half is runtime/memory's. */
 typedef struct accrt_upper_device {
   accrt_device_t device;
-  accrt_driver_slot_t* slot;
+  accrt_open_driver_t* driver;
   uint32_t index;       /* within its driver */
   atomic_uint state;    /* ACCRT_DEVICE_CLOSED, _OPENING, _OPEN */
   atomic_uint retained; /* references that accrt_device_retain gave: each is one of the instance */

@@ -558,7 +558,8 @@ bool accrt_stream_wait_native(accrt_stream_t* stream, accrt_semaphore_t* semapho
     *out_status = accrt_stream_check(stream, "accrt_stream_wait");
     done = true;
   } else if (stream->native &&
-             accrt_upper_device(stream->device)->slot == accrt_upper_device(point->device)->slot &&
+             accrt_upper_device(stream->device)->driver ==
+                 accrt_upper_device(point->device)->driver &&
              accrt_submit_try_lock(stream, 0, &held)) {
     *out_status = stream->table->event_wait(stream->queue, point->event);
     accrt_submit_unlock_event(stream, &held, *out_status, ACCRT_SUBMIT_EVENT_MASK);

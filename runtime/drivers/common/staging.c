@@ -1,5 +1,5 @@
-/* runtime/drivers/common/staging.c - the engine behind large transfers: jobs, threads, slots. It
- * may not know streams (staging_stream.c does) nor call anybody under its lock. */
+/* runtime/drivers/common/staging.c - the engine behind large transfers: jobs, threads, ring
+ * entries. It may not know streams (staging_stream.c does) nor call anybody under its lock. */
 #define _GNU_SOURCE
 #include "runtime/drivers/common/staging.h"
 
@@ -11,10 +11,11 @@
 
 #include "runtime/drivers/common/objects.h"
 
-#define MAX_SLOTS 16u
-#define MIN_SLOTS 2u
+#define MAX_RING_ENTRIES 16u
+#define MIN_RING_ENTRIES 2u
 #define MAX_COPY_QUEUES 8u
-/* Pieces of a small transfer, so that several threads share it; of a large one they are slots. */
+/* Pieces of a small transfer, so that several threads share it; of a large one they are ring
+ * entries. */
 #define MIN_PIECE_BYTES (UINT64_C(512) << 10)
 #define PIECES_PER_TRANSFER 64u
 /* Less is not worth a thread's waking up. */
@@ -28,7 +29,8 @@
 
 #define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
 
-typedef struct slot {
+/* A piece of pinned memory of the ring. */
+typedef struct ring_entry {
   unsigned char* memory;
   uint64_t address; /* for the driver */
   /* of the copy in flight */
@@ -39,7 +41,7 @@ typedef struct slot {
   atomic_uint pending; /* copies without their completion; and 1 while more are to come */
   atomic_int failure;  /* status of a copy that failed */
   accrt_staging_t* staging;
-} slot_t;
+} ring_entry_t;
 
 /* A queue of the device, which several threads give copies to: one copy engine works through one
  * queue without a pause, and through many with one at each change. The lock is held around the
@@ -48,7 +50,7 @@ typedef struct copy_queue {
   accrt_mutex_t lock;
   accrt_driver_queue_t* queue; /* NULL until it is needed */
   uint64_t last_number;
-  uint32_t in_flight; /* slots with copies that are not retired */
+  uint32_t in_flight; /* ring entries with copies that are not retired */
   bool failed;        /* skips all until it is reset, which needs it empty */
   accrt_error_t error;
 } copy_queue_t;
@@ -56,12 +58,12 @@ typedef struct copy_queue {
 typedef struct stager {
   accrt_staging_t* staging;
   pthread_t thread;
-  bool ready; /* slots are there */
+  bool ready; /* ring entries are there */
   copy_queue_t* copy_queue;
-  slot_t slots[MAX_SLOTS];
+  ring_entry_t entries[MAX_RING_ENTRIES];
   uint32_t first; /* oldest in flight */
   uint32_t in_flight;
-  unsigned char* memory; /* of all slots */
+  unsigned char* memory; /* of all ring entries */
   uint64_t memory_bytes;
   accrt_driver_memory_t pinned; /* as the driver knows it */
   enum { NOT_PINNED, PINNED_BY_IMPORT, PINNED_BY_DRIVER } pinning;
@@ -69,8 +71,8 @@ typedef struct stager {
 
 struct accrt_staging {
   accrt_device_t* device;
-  uint64_t slot_bytes;
-  uint32_t slot_count; /* of each thread */
+  uint64_t entry_bytes;
+  uint32_t entry_count; /* of each thread */
   uint32_t most_threads;
   uint32_t copy_queue_count;
   copy_queue_t copy_queues[MAX_COPY_QUEUES];
@@ -161,7 +163,7 @@ static bool claim(accrt_staging_t* staging, piece_t* out_piece) {
   return true;
 }
 
-/* ---- A thread's slots ---- */
+/* ---- A thread's ring entries ---- */
 
 /* Memory in large pages where they can be had, and there before the driver is asked to pin it: that
  * is much faster than what drivers allocate. */
@@ -201,7 +203,7 @@ static bool allocate_pinned(stager_t* stager) {
 static accrt_status_t make_memory(stager_t* stager) {
   const accrt_staging_t* staging = stager->staging;
   const accrt_driver_table_t* table = table_of(staging);
-  stager->memory_bytes = staging->slot_bytes * staging->slot_count;
+  stager->memory_bytes = staging->entry_bytes * staging->entry_count;
   stager->memory = take_memory(staging, stager->memory_bytes);
   if (stager->memory == NULL) {
     return ACCRT_FAIL(OUT_OF_MEMORY, "could not allocate %" PRIu64 " bytes for staging",
@@ -221,10 +223,10 @@ static accrt_status_t make_memory(stager_t* stager) {
     address = stager->pinned.device_address;
   }
   /* Else it is not pinned: slower, and right. */
-  for (uint32_t i = 0; i < staging->slot_count; ++i) {
-    stager->slots[i].memory = memory + i * staging->slot_bytes;
-    stager->slots[i].address = address + i * staging->slot_bytes;
-    stager->slots[i].staging = stager->staging;
+  for (uint32_t i = 0; i < staging->entry_count; ++i) {
+    stager->entries[i].memory = memory + i * staging->entry_bytes;
+    stager->entries[i].address = address + i * staging->entry_bytes;
+    stager->entries[i].staging = stager->staging;
   }
   return ACCRT_OK;
 }
@@ -252,49 +254,49 @@ static accrt_status_t make_ready(stager_t* stager) {
 
 /* ---- Copies in flight ---- */
 
-static void land(slot_t* slot) {
+static void land(ring_entry_t* entry) {
   /* Release pairs with the acquire in await_landing. */
-  if (atomic_fetch_sub_explicit(&slot->pending, 1, memory_order_acq_rel) == 1)
-    accrt_futex_wake(&slot->pending, 1);
+  if (atomic_fetch_sub_explicit(&entry->pending, 1, memory_order_acq_rel) == 1)
+    accrt_futex_wake(&entry->pending, 1);
 }
 
 /* A driver that gives no record: one is made, without touching this thread's. */
-static void fail_silently(slot_t* slot, accrt_status_t status) {
+static void fail_silently(ring_entry_t* entry, accrt_status_t status) {
   const accrt_error_t saved = *accrt_error_current();
   (void)ACCRT_FAIL_STATUS(status, "a copy failed, and the driver gave no record");
-  fail_piece(slot->staging, slot->job, slot->offset_bytes, accrt_error_current());
+  fail_piece(entry->staging, entry->job, entry->offset_bytes, accrt_error_current());
   (void)accrt_error_restore(&saved);
 }
 
 static void landed(void* user, accrt_status_t status, const accrt_error_t* error,
                    uint64_t time_ns) {
-  slot_t* slot = user;
+  ring_entry_t* entry = user;
   (void)time_ns;
   if (status != ACCRT_OK) {
-    atomic_store_explicit(&slot->failure, status, memory_order_relaxed);
+    atomic_store_explicit(&entry->failure, status, memory_order_relaxed);
     if (error != NULL)
-      fail_piece(slot->staging, slot->job, slot->offset_bytes, error);
+      fail_piece(entry->staging, entry->job, entry->offset_bytes, error);
     else
-      fail_silently(slot, status);
+      fail_silently(entry, status);
   }
-  land(slot);
+  land(entry);
 }
 
-/* Waits for a slot's copies. A failure is in the job then. By completion, and not by the driver's
+/* Waits for a entry's copies. A failure is in the job then. By completion, and not by the driver's
  * number: a dozen threads that ask a driver how far it is keep it from its work. */
-static accrt_status_t await_landing(stager_t* stager, slot_t* slot) {
+static accrt_status_t await_landing(stager_t* stager, ring_entry_t* entry) {
   accrt_device_t* device = stager->staging->device;
   const accrt_driver_table_t* table = table_of(stager->staging);
   unsigned pending;
   /* Acquire pairs with the release in land. */
-  while ((pending = atomic_load_explicit(&slot->pending, memory_order_acquire)) != 0) {
+  while ((pending = atomic_load_explicit(&entry->pending, memory_order_acquire)) != 0) {
     if (!accrt_upper_device(device)->caller_runs || table->device_progress == NULL) {
-      accrt_futex_wait(&slot->pending, pending, UINT64_MAX);
+      accrt_futex_wait(&entry->pending, pending, UINT64_MAX);
     } else if (table->device_progress(device->driver_device) == 0) {
-      accrt_futex_wait(&slot->pending, pending, PROGRESS_PAUSE_NS);
+      accrt_futex_wait(&entry->pending, pending, PROGRESS_PAUSE_NS);
     }
   }
-  const accrt_status_t status = atomic_load_explicit(&slot->failure, memory_order_relaxed);
+  const accrt_status_t status = atomic_load_explicit(&entry->failure, memory_order_relaxed);
   accrt_device_note_status(device, status);
   return status;
 }
@@ -329,7 +331,7 @@ static void copy_error(accrt_staging_t* staging, const accrt_staging_job_t* job,
   accrt_monitor_unlock(&staging->monitor);
 }
 
-/* A slot's copies are over: the last one out resets a copy queue that has failed. */
+/* A entry's copies are over: the last one out resets a copy queue that has failed. */
 static void leave_copy_queue(accrt_staging_t* staging, copy_queue_t* copy_queue,
                              accrt_status_t status, const accrt_staging_job_t* job) {
   lock_copy_queue(copy_queue);
@@ -350,20 +352,20 @@ static void leave_copy_queue(accrt_staging_t* staging, copy_queue_t* copy_queue,
 /* Ends the oldest copy in flight. */
 static void retire_oldest(stager_t* stager) {
   accrt_staging_t* staging = stager->staging;
-  slot_t* slot = &stager->slots[stager->first];
-  accrt_staging_job_t* job = slot->job;
+  ring_entry_t* entry = &stager->entries[stager->first];
+  accrt_staging_job_t* job = entry->job;
   accrt_error_enter(job->name);
-  accrt_status_t status = await_landing(stager, slot);
-  stager->first = (stager->first + 1) % staging->slot_count;
+  accrt_status_t status = await_landing(stager, entry);
+  stager->first = (stager->first + 1) % staging->entry_count;
   ACCRT_ASSERT(stager->in_flight > 0);
   stager->in_flight -= 1;
   leave_copy_queue(staging, stager->copy_queue, status, job);
   if (status == ACCRT_OK && job->direction == ACCRT_STAGING_FROM_DEVICE) {
-    status = job->move(job->user, slot->offset_bytes, slot->memory, slot->size_bytes);
+    status = job->move(job->user, entry->offset_bytes, entry->memory, entry->size_bytes);
     if (status != ACCRT_OK)
-      fail_piece(staging, job, slot->offset_bytes, accrt_error_current());
+      fail_piece(staging, job, entry->offset_bytes, accrt_error_current());
   }
-  end_piece(staging, job, slot->size_bytes);
+  end_piece(staging, job, entry->size_bytes);
 }
 
 static accrt_driver_range_t range_at(uint64_t address, uint64_t size_bytes, uint32_t access) {
@@ -374,10 +376,10 @@ static accrt_driver_range_t range_at(uint64_t address, uint64_t size_bytes, uint
 }
 
 /* Under the copy queue's lock. */
-static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot, uint64_t from, uint64_t to,
-                                   uint64_t size_bytes) {
+static accrt_status_t enqueue_copy(stager_t* stager, ring_entry_t* entry, uint64_t from,
+                                   uint64_t to, uint64_t size_bytes) {
   ACCRT_ASSERT_HELD(&stager->copy_queue->lock);
-  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = slot->job->name};
+  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = entry->job->name};
   command.as.copy =
       (accrt_driver_copy_t){.source = range_at(from, size_bytes, ACCRT_KERNEL_ACCESS_READ),
                             .target = range_at(to, size_bytes, ACCRT_KERNEL_ACCESS_WRITE),
@@ -386,17 +388,17 @@ static accrt_status_t enqueue_copy(stager_t* stager, slot_t* slot, uint64_t from
                             .target_stride_bytes = {VALUE(0), VALUE(0)}};
   const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
                                                 .number = stager->copy_queue->last_number + 1,
-                                                .completion = {landed, slot}};
+                                                .completion = {landed, entry}};
   /* Relaxed: the enqueue publishes it to whoever calls the completion. */
-  atomic_fetch_add_explicit(&slot->pending, 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&entry->pending, 1, memory_order_relaxed);
   const accrt_status_t status =
       table_of(stager->staging)->queue_enqueue(stager->copy_queue->queue, &command, &submission);
   if (status != ACCRT_OK) {
-    atomic_fetch_sub_explicit(&slot->pending, 1, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&entry->pending, 1, memory_order_relaxed);
     return status;
   }
   stager->copy_queue->last_number += 1;
-  slot->copies += 1;
+  entry->copies += 1;
   return ACCRT_OK;
 }
 
@@ -416,67 +418,68 @@ static bool has_extent(const accrt_staging_job_t* job, uint32_t extent, uint64_t
   return extent < job->extent_count && job->extents[extent].offset_bytes < end_bytes;
 }
 
-/* The parts of a slot that extents lie in. */
-static accrt_status_t enqueue_extents(stager_t* stager, slot_t* slot) {
+/* The parts of a entry that extents lie in. */
+static accrt_status_t enqueue_extents(stager_t* stager, ring_entry_t* entry) {
   ACCRT_ASSERT_HELD(&stager->copy_queue->lock);
-  const accrt_staging_job_t* job = slot->job;
-  const uint64_t slot_end = slot->offset_bytes + slot->size_bytes;
+  const accrt_staging_job_t* job = entry->job;
+  const uint64_t entry_end = entry->offset_bytes + entry->size_bytes;
   accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = accrt_extent_find(job->extents, job->extent_count, slot->offset_bytes);
-       has_extent(job, i, slot_end) && status == ACCRT_OK; ++i) {
+  for (uint32_t i = accrt_extent_find(job->extents, job->extent_count, entry->offset_bytes);
+       has_extent(job, i, entry_end) && status == ACCRT_OK; ++i) {
     const accrt_extent_t* extent = &job->extents[i];
     const uint64_t extent_end = extent->offset_bytes + extent->size_bytes;
     const uint64_t begin =
-        extent->offset_bytes > slot->offset_bytes ? extent->offset_bytes : slot->offset_bytes;
-    const uint64_t end = extent_end < slot_end ? extent_end : slot_end;
-    status = enqueue_copy(stager, slot, slot->address + (begin - slot->offset_bytes),
+        extent->offset_bytes > entry->offset_bytes ? extent->offset_bytes : entry->offset_bytes;
+    const uint64_t end = extent_end < entry_end ? extent_end : entry_end;
+    status = enqueue_copy(stager, entry, entry->address + (begin - entry->offset_bytes),
                           extent->address + (begin - extent->offset_bytes), end - begin);
   }
   return status;
 }
 
-/* Gives the driver a slot's copies. On failure some may be in flight all the same. */
-static accrt_status_t enqueue_slot(stager_t* stager, slot_t* slot) {
+/* Gives the driver a entry's copies. On failure some may be in flight all the same. */
+static accrt_status_t enqueue_entry(stager_t* stager, ring_entry_t* entry) {
   copy_queue_t* copy_queue = stager->copy_queue;
-  const accrt_staging_job_t* job = slot->job;
-  const uint64_t device_address = job->address + slot->offset_bytes;
+  const accrt_staging_job_t* job = entry->job;
+  const uint64_t device_address = job->address + entry->offset_bytes;
   const bool up = job->direction == ACCRT_STAGING_TO_DEVICE;
-  atomic_store_explicit(&slot->pending, 1, memory_order_relaxed);
-  atomic_store_explicit(&slot->failure, ACCRT_OK, memory_order_relaxed);
-  slot->copies = 0;
+  atomic_store_explicit(&entry->pending, 1, memory_order_relaxed);
+  atomic_store_explicit(&entry->failure, ACCRT_OK, memory_order_relaxed);
+  entry->copies = 0;
   lock_copy_queue(copy_queue);
   accrt_status_t status = open_copy_queue(stager->staging, copy_queue);
   if (status == ACCRT_OK)
     status = job->extents != NULL
-                 ? enqueue_extents(stager, slot)
-                 : enqueue_copy(stager, slot, up ? slot->address : device_address,
-                                up ? device_address : slot->address, slot->size_bytes);
-  copy_queue->in_flight += slot->copies > 0;
+                 ? enqueue_extents(stager, entry)
+                 : enqueue_copy(stager, entry, up ? entry->address : device_address,
+                                up ? device_address : entry->address, entry->size_bytes);
+  copy_queue->in_flight += entry->copies > 0;
   accrt_mutex_unlock(&copy_queue->lock);
-  land(slot);
+  land(entry);
   return status;
 }
 
-/* Moves a piece through a slot of this thread. `out_flying`: it is in flight, and ends with its
- * slot. */
+/* Moves a piece through a entry of this thread. `out_flying`: it is in flight, and ends with its
+ * entry. */
 static accrt_status_t launch(stager_t* stager, const piece_t* piece, bool* out_flying) {
   accrt_staging_t* staging = stager->staging;
   accrt_staging_job_t* job = piece->job;
   ACCRT_TRY(make_ready(stager));
-  if (stager->in_flight == staging->slot_count)
+  if (stager->in_flight == staging->entry_count)
     retire_oldest(stager);
   accrt_error_enter(job->name);
-  slot_t* slot = &stager->slots[(stager->first + stager->in_flight) % staging->slot_count];
-  slot->job = job;
-  slot->offset_bytes = piece->offset_bytes;
-  slot->size_bytes = piece->size_bytes;
-  slot->copies = 0;
+  ring_entry_t* entry =
+      &stager->entries[(stager->first + stager->in_flight) % staging->entry_count];
+  entry->job = job;
+  entry->offset_bytes = piece->offset_bytes;
+  entry->size_bytes = piece->size_bytes;
+  entry->copies = 0;
   accrt_status_t status = ACCRT_OK;
   if (job->direction == ACCRT_STAGING_TO_DEVICE)
-    status = job->move(job->user, piece->offset_bytes, slot->memory, piece->size_bytes);
+    status = job->move(job->user, piece->offset_bytes, entry->memory, piece->size_bytes);
   if (status == ACCRT_OK)
-    status = enqueue_slot(stager, slot);
-  *out_flying = slot->copies > 0;
+    status = enqueue_entry(stager, entry);
+  *out_flying = entry->copies > 0;
   stager->in_flight += *out_flying;
   return status;
 }
@@ -572,13 +575,13 @@ static accrt_status_t make_staging(accrt_device_t* device, accrt_staging_t** out
   void* memory;
   ACCRT_TRY(accrt_alloc(&device->instance->allocator, staging_bytes(threads), &memory));
   accrt_staging_t* staging = memory;
-  const uint64_t slots = options->staging_ring_bytes / options->staging_slot_bytes / threads;
+  const uint64_t entries = options->staging_ring_bytes / options->staging_slot_bytes / threads;
   staging->device = device;
   staging->most_threads = threads;
-  staging->slot_bytes = options->staging_slot_bytes;
-  staging->slot_count = slots < MIN_SLOTS   ? MIN_SLOTS
-                        : slots > MAX_SLOTS ? MAX_SLOTS
-                                            : (uint32_t)slots;
+  staging->entry_bytes = options->staging_slot_bytes;
+  staging->entry_count = entries < MIN_RING_ENTRIES   ? MIN_RING_ENTRIES
+                         : entries > MAX_RING_ENTRIES ? MAX_RING_ENTRIES
+                                                      : (uint32_t)entries;
   staging->tail = &staging->head;
   accrt_monitor_init(&staging->monitor, ACCRT_LOCK_STAGING);
   staging->copy_queue_count = options->staging_queues;
@@ -648,13 +651,13 @@ static void wake_threads(accrt_staging_t* staging, uint64_t size_bytes) {
     accrt_monitor_wake_one(&staging->monitor);
 }
 
-/* Whole slots, or less where that lets more threads take part. */
+/* Whole ring entries, or less where that lets more threads take part. */
 static uint64_t piece_bytes_of(const accrt_staging_t* staging, const accrt_staging_job_t* job) {
   const uint64_t least =
       job->extents != NULL ? (uint64_t)ACCRT_STAGING_CHUNK_BYTES : MIN_PIECE_BYTES;
   const uint64_t share = job->size_bytes / PIECES_PER_TRANSFER / least * least;
-  if (share > staging->slot_bytes)
-    return staging->slot_bytes;
+  if (share > staging->entry_bytes)
+    return staging->entry_bytes;
   return share < least ? least : share;
 }
 

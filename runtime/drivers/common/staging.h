@@ -1,6 +1,6 @@
 /* runtime/drivers/common/staging.h - moving much between a device and what it cannot reach well:
- * plain host memory, files, bundles. Several threads fill pinned slots of a ring, check what is in
- * them while it is in the cache, and give the driver one copy after the other.
+ * plain host memory, files, bundles. Several threads fill pinned entries of a ring, check what is
+ * in them while it is in the cache, and give the driver one copy after the other.
  *
  * One engine a device, made when it is first needed and kept until the instance ends. It knows the
  * driver's table and nothing of where bytes come from. It may not call anybody under its lock.
@@ -12,7 +12,7 @@
 
 #include "runtime/drivers/common/internal.h"
 
-/* What slots are made of, and what digests of bundles are made of: uploads with extents get
+/* What ring entries are made of, and what digests of bundles are made of: uploads with extents get
  * multiples of it but for the last piece. */
 #define ACCRT_STAGING_CHUNK_BYTES (UINT64_C(1) << 20)
 /* Copies of less go straight to the driver. */

@@ -261,17 +261,17 @@ static void test_failures_of_the_driver(void** state) {
     const accrt_place_t host = at_memory(memory, 0), device = at_buffer(buffer, 0);
     const accrt_place_t* ends[2] = {&host, &device};
     /* No queue. */
-    test_driver_fail(TEST_SLOT_QUEUE_CREATE, 1, ACCRT_ERROR_OUT_OF_MEMORY);
+    test_driver_fail(TEST_FUNCTION_QUEUE_CREATE, 1, ACCRT_ERROR_OUT_OF_MEMORY);
     assert_int_equal(accrt_stream_copy(stream, ends[direction], ends[1 - direction], SIZE),
                      ACCRT_OK);
     assert_failed(ACCRT_ERROR_OUT_OF_MEMORY, "injected fault");
     /* A copy that is refused, and one that fails while it runs. */
     for (int n = 1; n <= 6; ++n) {
-      test_driver_fail(TEST_SLOT_QUEUE_ENQUEUE, n, ACCRT_ERROR_DRIVER);
+      test_driver_fail(TEST_FUNCTION_QUEUE_ENQUEUE, n, ACCRT_ERROR_DRIVER);
       assert_int_equal(accrt_stream_copy(stream, ends[direction], ends[1 - direction], SIZE),
                        ACCRT_OK);
       assert_failed(ACCRT_ERROR_DRIVER, "injected fault");
-      test_driver_fail(TEST_SLOT_RUN, n, ACCRT_ERROR_DRIVER);
+      test_driver_fail(TEST_FUNCTION_RUN, n, ACCRT_ERROR_DRIVER);
       assert_int_equal(accrt_stream_copy(stream, ends[direction], ends[1 - direction], SIZE),
                        ACCRT_OK);
       assert_int_equal(synchronize(), ACCRT_ERROR_POISONED);
@@ -296,7 +296,7 @@ static void test_without_pinning(void** state) {
   unsigned char* from = make_bytes(SIZE, 5);
   unsigned char* to = calloc(1, SIZE);
   accrt_buffer_t* buffer = make_buffer(SIZE);
-  test_driver_fail(TEST_SLOT_MEMORY_IMPORT, 1, ACCRT_ERROR_UNSUPPORTED);
+  test_driver_fail(TEST_FUNCTION_MEMORY_IMPORT, 1, ACCRT_ERROR_UNSUPPORTED);
   copy(at_memory(from, 0), at_buffer(buffer, 0), SIZE);
   copy(at_buffer(buffer, 0), at_memory(to, 0), SIZE);
   assert_int_equal(synchronize(), ACCRT_OK);
@@ -540,10 +540,10 @@ static void test_upload(void** state) {
     }
     for (int n = 1; n < 8; ++n) {
       source.bad_first = UINT64_MAX;
-      test_driver_fail(TEST_SLOT_QUEUE_ENQUEUE, n, ACCRT_ERROR_DRIVER);
+      test_driver_fail(TEST_FUNCTION_QUEUE_ENQUEUE, n, ACCRT_ERROR_DRIVER);
       assert_int_equal(accrt_device_upload(world.device, &upload), ACCRT_ERROR_DRIVER);
     }
-    atomic_store(&test_driver.fail_at[TEST_SLOT_QUEUE_ENQUEUE], 0);
+    atomic_store(&test_driver.fail_at[TEST_FUNCTION_QUEUE_ENQUEUE], 0);
     assert_int_equal(accrt_device_upload(world.device, &upload), ACCRT_OK);
     free(to);
     accrt_buffer_release(buffer);

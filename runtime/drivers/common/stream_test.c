@@ -276,7 +276,7 @@ static void test_failure_of_a_command(void** state) {
     accrt_semaphore_t *before = make_semaphore(0), *after = make_semaphore(0);
     uint32_t words[3] = {0, 0, 0};
     accrt_semaphore_t* gate = make_semaphore(0);
-    test_driver_fail(TEST_SLOT_RUN, 2, ACCRT_ERROR_KERNEL);
+    test_driver_fail(TEST_FUNCTION_RUN, 2, ACCRT_ERROR_KERNEL);
     assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
     fill(stream, &words[0], 1);
     assert_int_equal(accrt_stream_signal(stream, before, 1), ACCRT_OK);
@@ -382,14 +382,14 @@ static void test_signal_that_is_not_above(void** state) {
 static void test_driver_refuses(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
-  test_driver_fail(TEST_SLOT_QUEUE_CREATE, 1, ACCRT_ERROR_OUT_OF_MEMORY);
+  test_driver_fail(TEST_FUNCTION_QUEUE_CREATE, 1, ACCRT_ERROR_OUT_OF_MEMORY);
   accrt_stream_t* stream;
   assert_int_equal(accrt_stream_create(world.device, NULL, &stream), ACCRT_ERROR_OUT_OF_MEMORY);
   stream = make_stream();
   accrt_semaphore_t *gate = make_semaphore(0), *done = make_semaphore(0);
   uint32_t word = 0;
   const accrt_place_t place = {NULL, &word, 0};
-  test_driver_fail(TEST_SLOT_QUEUE_ENQUEUE, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_QUEUE_ENQUEUE, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_stream_fill(stream, &place, 4, 1, 4), ACCRT_ERROR_DRIVER);
   accrt_error_t error = ACCRT_ERROR_INIT;
   assert_int_equal(accrt_last_error(&error), ACCRT_OK);
@@ -402,7 +402,7 @@ static void test_driver_refuses(void** state) {
   assert_int_equal(accrt_stream_wait(stream, gate, 1), ACCRT_OK);
   fill(stream, &word, 3);
   assert_int_equal(accrt_stream_signal(stream, done, 1), ACCRT_OK);
-  test_driver_fail(TEST_SLOT_QUEUE_ENQUEUE, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_QUEUE_ENQUEUE, 1, ACCRT_ERROR_DRIVER);
   accrt_clear_error();
   assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
   assert_int_equal(accrt_last_error(&error), ACCRT_OK);
@@ -412,7 +412,7 @@ static void test_driver_refuses(void** state) {
   assert_int_equal(error.status, ACCRT_ERROR_DRIVER);
   assert_int_equal(word, 2);
   /* A reset that the driver refuses leaves the stream failed. */
-  test_driver_fail(TEST_SLOT_QUEUE_RESET, 1, ACCRT_ERROR_DRIVER);
+  test_driver_fail(TEST_FUNCTION_QUEUE_RESET, 1, ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_stream_reset(stream), ACCRT_ERROR_DRIVER);
   assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_POISONED);
   assert_int_equal(accrt_stream_reset(stream), ACCRT_OK);
@@ -453,7 +453,7 @@ static void test_device_lost(void** state) {
   accrt_semaphore_t* done = make_semaphore(0);
   assert_int_equal(accrt_device_status(world.device), ACCRT_OK);
   uint32_t word = 0;
-  test_driver_fail(TEST_SLOT_RUN, 1, ACCRT_ERROR_DEVICE_LOST);
+  test_driver_fail(TEST_FUNCTION_RUN, 1, ACCRT_ERROR_DEVICE_LOST);
   fill(stream, &word, 1);
   const accrt_status_t status = accrt_stream_signal(stream, done, 1);
   if (status == ACCRT_OK)
@@ -602,7 +602,7 @@ static void test_completions_of_lists(void** state) {
     execute(stream, list, &words[2], &behind);
     assert_int_equal(accrt_stream_wait(stream, never, 1), ACCRT_OK);
     execute(stream, list, &words[3], &dropped);
-    test_driver_fail(TEST_SLOT_RUN, 2, ACCRT_ERROR_KERNEL);
+    test_driver_fail(TEST_FUNCTION_RUN, 2, ACCRT_ERROR_KERNEL);
     assert_int_equal(accrt_semaphore_signal(gate, 1), ACCRT_OK);
     assert_int_equal(accrt_stream_synchronize(stream, FOREVER, 0), ACCRT_ERROR_POISONED);
     finished_t* all[4] = {&good, &bad, &behind, &dropped};

@@ -1,7 +1,7 @@
 /* runtime/drivers/common/test_driver.h - test fixture: a small driver that can be slow,
  * synchronous, stepped, or broken.
  *
- * With `native` it has the optional slots of 0.2 too: progress by number, events, prepared
+ * With `native` it has the optional functions of 0.2 too: progress by number, events, prepared
  * launches, wrapped queues, modules. Its queues then run in any order that their waits allow
  * (`shuffle`), and what they run nobody is told of.
  *
@@ -34,29 +34,29 @@ enum test_driver_mode {
   TEST_DRIVER_CALLER,      /* device_progress runs it: ACCRT_DEVICE_FLAG_CALLER_RUNS */
 };
 
-enum test_driver_slot {
-  TEST_SLOT_OPEN,
-  TEST_SLOT_DEVICE_OPEN,
-  TEST_SLOT_MEMORY_ALLOCATE,
-  TEST_SLOT_MEMORY_IMPORT,
-  TEST_SLOT_MEMORY_EXPORT,
-  TEST_SLOT_QUEUE_CREATE,
-  TEST_SLOT_QUEUE_ENQUEUE,
-  TEST_SLOT_QUEUE_EXECUTE,
-  TEST_SLOT_QUEUE_NOTIFY,
-  TEST_SLOT_QUEUE_RESET,
-  TEST_SLOT_QUEUE_RUN,
-  TEST_SLOT_LIST_CREATE,
-  TEST_SLOT_RUN, /* a command fails while it runs */
-  TEST_SLOT_QUEUE_PROGRESS,
-  TEST_SLOT_QUEUE_WAIT,
-  TEST_SLOT_EVENT_CREATE,
-  TEST_SLOT_EVENT_RECORD,
-  TEST_SLOT_EVENT_WAIT,
-  TEST_SLOT_LAUNCH_CREATE,
-  TEST_SLOT_QUEUE_LAUNCH,
-  TEST_SLOT_MODULE_LOAD,
-  TEST_SLOT_COUNT,
+enum test_driver_function {
+  TEST_FUNCTION_OPEN,
+  TEST_FUNCTION_DEVICE_OPEN,
+  TEST_FUNCTION_MEMORY_ALLOCATE,
+  TEST_FUNCTION_MEMORY_IMPORT,
+  TEST_FUNCTION_MEMORY_EXPORT,
+  TEST_FUNCTION_QUEUE_CREATE,
+  TEST_FUNCTION_QUEUE_ENQUEUE,
+  TEST_FUNCTION_QUEUE_EXECUTE,
+  TEST_FUNCTION_QUEUE_NOTIFY,
+  TEST_FUNCTION_QUEUE_RESET,
+  TEST_FUNCTION_QUEUE_RUN,
+  TEST_FUNCTION_LIST_CREATE,
+  TEST_FUNCTION_RUN, /* a command fails while it runs */
+  TEST_FUNCTION_QUEUE_PROGRESS,
+  TEST_FUNCTION_QUEUE_WAIT,
+  TEST_FUNCTION_EVENT_CREATE,
+  TEST_FUNCTION_EVENT_RECORD,
+  TEST_FUNCTION_EVENT_WAIT,
+  TEST_FUNCTION_LAUNCH_CREATE,
+  TEST_FUNCTION_QUEUE_LAUNCH,
+  TEST_FUNCTION_MODULE_LOAD,
+  TEST_FUNCTION_COUNT,
 };
 
 typedef struct test_job test_job_t;
@@ -72,12 +72,12 @@ typedef struct test_driver_state {
   uint32_t abi_version;      /* 0: ours */
   uint32_t table_size_bytes; /* 0: ours */
   int no_import, no_export, no_run, no_host_memory_kind;
-  int native;    /* has the slots of 0.2 */
+  int native;    /* has the functions of 0.2 */
   uint32_t seed; /* not 0: which queue goes on is chosen at random */
   const char* const* option_keys;
-  /* the n-th call of a slot from now fails with this status (n 1: the next) */
-  atomic_int fail_at[TEST_SLOT_COUNT];
-  accrt_status_t fail_status[TEST_SLOT_COUNT];
+  /* the n-th call of a function from now fails with this status (n 1: the next) */
+  atomic_int fail_at[TEST_FUNCTION_COUNT];
+  accrt_status_t fail_status[TEST_FUNCTION_COUNT];
   /* what is there */
   atomic_long memory_bytes, mappings, imports, queues, lists, devices, drivers, runs;
   atomic_long events, launches, modules, natives;
@@ -95,7 +95,7 @@ typedef struct test_driver_state {
 
 static test_driver_state_t test_driver;
 
-/* Tests on the driver with the slots of 0.2 include the others with this set. */
+/* Tests on the driver with the functions of 0.2 include the others with this set. */
 #ifndef TEST_DRIVER_NATIVE
 #define TEST_DRIVER_NATIVE 0
 #endif
@@ -170,16 +170,17 @@ static inline void test_driver_reset(int mode) {
   (void)pthread_cond_init(&test_driver.changed, NULL);
 }
 
-static inline void test_driver_fail(enum test_driver_slot slot, int n, accrt_status_t status) {
-  test_driver.fail_status[slot] = status;
-  atomic_store(&test_driver.fail_at[slot], n);
+static inline void test_driver_fail(enum test_driver_function function, int n,
+                                    accrt_status_t status) {
+  test_driver.fail_status[function] = status;
+  atomic_store(&test_driver.fail_at[function], n);
 }
 
-static inline accrt_status_t test_fault(enum test_driver_slot slot, const char* name) {
-  if (atomic_load(&test_driver.fail_at[slot]) == 0 ||
-      atomic_fetch_sub(&test_driver.fail_at[slot], 1) != 1)
+static inline accrt_status_t test_fault(enum test_driver_function function, const char* name) {
+  if (atomic_load(&test_driver.fail_at[function]) == 0 ||
+      atomic_fetch_sub(&test_driver.fail_at[function], 1) != 1)
     return ACCRT_OK;
-  const accrt_status_t status = test_driver.fail_status[slot];
+  const accrt_status_t status = test_driver.fail_status[function];
   if (status == ACCRT_ERROR_DEVICE_LOST)
     atomic_store(&test_driver.lost, 1);
   return (test_driver.environment->fail)(test_driver.environment, status, 77, "TEST_FAULT", name,
@@ -315,9 +316,9 @@ static inline accrt_status_t test_run_command(const accrt_driver_command_t* comm
   char message[256] = "";
   int32_t code = 0;
   atomic_fetch_add(&test_driver.runs, 1);
-  if (atomic_load(&test_driver.fail_at[TEST_SLOT_RUN]) != 0 &&
-      atomic_fetch_sub(&test_driver.fail_at[TEST_SLOT_RUN], 1) == 1) {
-    const accrt_status_t status = test_driver.fail_status[TEST_SLOT_RUN];
+  if (atomic_load(&test_driver.fail_at[TEST_FUNCTION_RUN]) != 0 &&
+      atomic_fetch_sub(&test_driver.fail_at[TEST_FUNCTION_RUN], 1) == 1) {
+    const accrt_status_t status = test_driver.fail_status[TEST_FUNCTION_RUN];
     if (status == ACCRT_ERROR_DEVICE_LOST)
       atomic_store(&test_driver.lost, 1);
     test_set_error(error, status, 78, command->name, "injected failure of a command");
@@ -588,9 +589,9 @@ static inline accrt_status_t test_add_job(accrt_driver_queue_t* queue, accrt_dri
 
 /* ---- The table ---- */
 
-#define TEST_TRY(slot)                                                                             \
+#define TEST_TRY(function)                                                                         \
   do {                                                                                             \
-    const accrt_status_t fault_ = test_fault((slot), __func__);                                    \
+    const accrt_status_t fault_ = test_fault((function), __func__);                                \
     if (fault_ != ACCRT_OK)                                                                        \
       return fault_;                                                                               \
   } while (0)
@@ -599,7 +600,7 @@ static inline accrt_status_t test_open(const accrt_driver_environment_t* environ
                                        accrt_driver_t** out_driver) {
   test_driver.environment = environment;
   *out_driver = NULL;
-  TEST_TRY(TEST_SLOT_OPEN);
+  TEST_TRY(TEST_FUNCTION_OPEN);
   *out_driver = test_driver_alloc(sizeof **out_driver);
   if (*out_driver == NULL)
     return test_no_memory(__func__);
@@ -631,7 +632,7 @@ static inline accrt_status_t test_device_open(accrt_driver_t* driver, uint32_t i
                                               accrt_driver_device_t** out_device) {
   (void)driver;
   *out_device = NULL;
-  TEST_TRY(TEST_SLOT_DEVICE_OPEN);
+  TEST_TRY(TEST_FUNCTION_DEVICE_OPEN);
   accrt_driver_device_t* device = test_driver_alloc(sizeof *device);
   if (device == NULL)
     return test_no_memory(__func__);
@@ -685,7 +686,7 @@ static inline accrt_status_t test_memory_allocate(accrt_driver_device_t* device,
   (void)device;
   (void)kind;
   memset(out_memory, 0, sizeof *out_memory);
-  TEST_TRY(TEST_SLOT_MEMORY_ALLOCATE);
+  TEST_TRY(TEST_FUNCTION_MEMORY_ALLOCATE);
   void* memory = NULL;
   if (size_bytes % test_driver.granularity_bytes != 0) {
     return (test_driver.environment->fail)(test_driver.environment, ACCRT_ERROR_INTERNAL, 0, NULL,
@@ -719,7 +720,7 @@ static inline accrt_status_t test_memory_import(accrt_driver_device_t* device, v
                                                 accrt_driver_memory_t* out_memory) {
   (void)device;
   memset(out_memory, 0, sizeof *out_memory);
-  TEST_TRY(TEST_SLOT_MEMORY_IMPORT);
+  TEST_TRY(TEST_FUNCTION_MEMORY_IMPORT);
   atomic_fetch_add(&test_driver.imports, 1);
   *out_memory = (accrt_driver_memory_t){pointer, (uint64_t)(uintptr_t)pointer, pointer, size_bytes};
   return ACCRT_OK;
@@ -749,7 +750,7 @@ static inline accrt_status_t test_memory_export(accrt_driver_device_t* device,
   (void)device;
   memset(out_handle, 0, sizeof *out_handle);
   out_handle->fd = -1;
-  TEST_TRY(TEST_SLOT_MEMORY_EXPORT);
+  TEST_TRY(TEST_FUNCTION_MEMORY_EXPORT);
   out_handle->kind = handle_kind;
   out_handle->size_bytes = memory->size_bytes;
   memcpy(out_handle->bytes, &memory->device_address, sizeof memory->device_address);
@@ -771,7 +772,7 @@ static inline accrt_status_t test_queue_create(accrt_driver_device_t* device, in
   (void)device;
   (void)priority;
   *out_queue = NULL;
-  TEST_TRY(TEST_SLOT_QUEUE_CREATE);
+  TEST_TRY(TEST_FUNCTION_QUEUE_CREATE);
   *out_queue = test_driver_alloc(sizeof **out_queue);
   if (*out_queue == NULL)
     return test_no_memory(__func__);
@@ -787,20 +788,20 @@ static inline void test_queue_destroy(accrt_driver_queue_t* queue) {
 static inline accrt_status_t test_queue_enqueue(accrt_driver_queue_t* queue,
                                                 const accrt_driver_command_t* command,
                                                 const accrt_driver_submission_t* submission) {
-  TEST_TRY(TEST_SLOT_QUEUE_ENQUEUE);
+  TEST_TRY(TEST_FUNCTION_QUEUE_ENQUEUE);
   return test_add_job(queue, NULL, command, submission, submission->completion);
 }
 
 static inline accrt_status_t test_queue_execute(accrt_driver_queue_t* queue,
                                                 accrt_driver_list_t* list,
                                                 const accrt_driver_submission_t* submission) {
-  TEST_TRY(TEST_SLOT_QUEUE_EXECUTE);
+  TEST_TRY(TEST_FUNCTION_QUEUE_EXECUTE);
   return test_add_job(queue, list, NULL, submission, submission->completion);
 }
 
 static inline accrt_status_t test_queue_run(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
                                             const accrt_driver_submission_t* submission) {
-  TEST_TRY(TEST_SLOT_QUEUE_RUN);
+  TEST_TRY(TEST_FUNCTION_QUEUE_RUN);
   if (atomic_load(&queue->in_flight) != 0)
     return ACCRT_ERROR_NOT_READY;
   if (atomic_load(&queue->failed))
@@ -818,11 +819,11 @@ static inline accrt_status_t test_queue_run(accrt_driver_queue_t* queue, accrt_d
 static inline accrt_status_t test_queue_notify(accrt_driver_queue_t* queue,
                                                accrt_driver_completion_t completion) {
   atomic_fetch_add(&test_driver.notifies, 1);
-  TEST_TRY(TEST_SLOT_QUEUE_NOTIFY);
+  TEST_TRY(TEST_FUNCTION_QUEUE_NOTIFY);
   return test_add_job(queue, NULL, NULL, NULL, completion);
 }
 
-/* ---- The slots of 0.2 ---- */
+/* ---- The functions of 0.2 ---- */
 
 static inline accrt_status_t test_queue_failure(const accrt_driver_queue_t* queue,
                                                 const char* operation) {
@@ -837,7 +838,7 @@ static inline accrt_status_t test_queue_progress(accrt_driver_queue_t* queue,
                                                  uint64_t* out_number) {
   *out_number = 0;
   atomic_fetch_add(&test_driver.progresses, 1);
-  TEST_TRY(TEST_SLOT_QUEUE_PROGRESS);
+  TEST_TRY(TEST_FUNCTION_QUEUE_PROGRESS);
   (void)pthread_mutex_lock(&test_driver.lock);
   *out_number = queue->ended;
   (void)pthread_mutex_unlock(&test_driver.lock);
@@ -879,7 +880,7 @@ static inline accrt_status_t test_queue_wait(accrt_driver_queue_t* queue, uint64
                                              uint64_t timeout_ns, uint32_t policy) {
   (void)policy;
   atomic_fetch_add(&test_driver.queue_waits, 1);
-  TEST_TRY(TEST_SLOT_QUEUE_WAIT);
+  TEST_TRY(TEST_FUNCTION_QUEUE_WAIT);
   (void)pthread_mutex_lock(&test_driver.lock);
   test_number_t wanted = {queue, number < queue->enqueued ? number : queue->enqueued};
   (void)pthread_mutex_unlock(&test_driver.lock);
@@ -894,7 +895,7 @@ static inline accrt_status_t test_event_create(accrt_driver_device_t* device, ui
   (void)device;
   (void)flags;
   *out_event = NULL;
-  TEST_TRY(TEST_SLOT_EVENT_CREATE);
+  TEST_TRY(TEST_FUNCTION_EVENT_CREATE);
   *out_event = test_driver_alloc(sizeof **out_event);
   if (*out_event == NULL)
     return test_no_memory(__func__);
@@ -928,14 +929,14 @@ static inline accrt_status_t test_add_event_job(accrt_driver_queue_t* queue,
 static inline accrt_status_t test_event_record(accrt_driver_queue_t* queue,
                                                accrt_driver_event_t* event) {
   atomic_fetch_add(&test_driver.records, 1);
-  TEST_TRY(TEST_SLOT_EVENT_RECORD);
+  TEST_TRY(TEST_FUNCTION_EVENT_RECORD);
   return test_add_event_job(queue, event, 1);
 }
 
 static inline accrt_status_t test_event_wait(accrt_driver_queue_t* queue,
                                              accrt_driver_event_t* event) {
   atomic_fetch_add(&test_driver.waits, 1);
-  TEST_TRY(TEST_SLOT_EVENT_WAIT);
+  TEST_TRY(TEST_FUNCTION_EVENT_WAIT);
   return test_add_event_job(queue, event, 0);
 }
 
@@ -978,7 +979,7 @@ static inline accrt_status_t test_launch_create(accrt_driver_device_t* device,
                                                 accrt_driver_launch_t** out_launch) {
   (void)device;
   *out_launch = NULL;
-  TEST_TRY(TEST_SLOT_LAUNCH_CREATE);
+  TEST_TRY(TEST_FUNCTION_LAUNCH_CREATE);
   *out_launch = test_driver_alloc(sizeof **out_launch);
   if (*out_launch == NULL)
     return test_no_memory(__func__);
@@ -996,7 +997,7 @@ static inline accrt_status_t test_queue_launch(accrt_driver_queue_t* queue,
                                                accrt_driver_launch_t* launch,
                                                const uint32_t grid[3], const void* params,
                                                uint64_t number) {
-  TEST_TRY(TEST_SLOT_QUEUE_LAUNCH);
+  TEST_TRY(TEST_FUNCTION_QUEUE_LAUNCH);
   accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_DISPATCH, .name = "launch"};
   command.as.dispatch =
       (accrt_driver_dispatch_t){.kernel = launch->kernel,
@@ -1018,7 +1019,7 @@ static inline accrt_status_t test_queue_wrap(accrt_driver_device_t* device, void
     return (test_driver.environment->fail)(test_driver.environment, ACCRT_ERROR_INVALID_ARGUMENT, 0,
                                            NULL, __func__, "of another device");
   }
-  TEST_TRY(TEST_SLOT_QUEUE_CREATE);
+  TEST_TRY(TEST_FUNCTION_QUEUE_CREATE);
   *out_queue = test_driver_alloc(sizeof **out_queue);
   if (*out_queue == NULL)
     return test_no_memory(__func__);
@@ -1050,7 +1051,7 @@ static inline accrt_status_t test_module_load(accrt_driver_device_t* device,
                                               accrt_driver_module_t** out_module) {
   (void)device;
   *out_module = NULL;
-  TEST_TRY(TEST_SLOT_MODULE_LOAD);
+  TEST_TRY(TEST_FUNCTION_MODULE_LOAD);
   if (image->size_bytes < 11 || memcmp(image->data, "test module", 11) != 0) {
     return (test_driver.environment->fail)(test_driver.environment, ACCRT_ERROR_INVALID_FORMAT, 0,
                                            NULL, __func__, "no module of the test driver");
@@ -1087,7 +1088,7 @@ static inline accrt_status_t test_module_find(accrt_driver_module_t* module, con
 }
 
 static inline accrt_status_t test_queue_reset(accrt_driver_queue_t* queue) {
-  TEST_TRY(TEST_SLOT_QUEUE_RESET);
+  TEST_TRY(TEST_FUNCTION_QUEUE_RESET);
   atomic_store(&queue->failed, 0);
   return ACCRT_OK;
 }
@@ -1097,7 +1098,7 @@ static inline accrt_status_t test_list_create(accrt_driver_device_t* device,
                                               accrt_driver_list_t** out_list) {
   (void)device;
   *out_list = NULL;
-  TEST_TRY(TEST_SLOT_LIST_CREATE);
+  TEST_TRY(TEST_FUNCTION_LIST_CREATE);
   *out_list = test_driver_alloc(sizeof **out_list);
   if (*out_list == NULL)
     return test_no_memory(__func__);
@@ -1112,7 +1113,7 @@ static inline void test_list_destroy(accrt_driver_list_t* list) {
   atomic_fetch_sub(&test_driver.lists, 1);
 }
 
-/* Adds the slots of 0.2. */
+/* Adds the functions of 0.2. */
 static inline void test_driver_add_native(accrt_driver_table_t* table) {
   table->module_load = test_module_load;
   table->module_unload = test_module_unload;

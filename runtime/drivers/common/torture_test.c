@@ -234,10 +234,10 @@ static void test_caller(void** state) {
   torture(TEST_DRIVER_CALLER, 1);
 }
 
-/* The same with every slot of the driver failing in turn. */
-static void test_driver_slots(void** state) {
+/* The same with every function of the driver failing in turn. */
+static void test_driver_functions(void** state) {
   (void)state;
-  for (int slot = 0; slot < TEST_SLOT_COUNT; ++slot) {
+  for (int function = 0; function < TEST_FUNCTION_COUNT; ++function) {
     accrt_status_t status = ACCRT_ERROR_DRIVER;
     for (int n = 1; status != ACCRT_OK; ++n) {
       assert_true(n < 100);
@@ -245,7 +245,7 @@ static void test_driver_slots(void** state) {
       life_t life = {.fd = -1};
       uint32_t words[4] = {0};
       test_driver_reset(TEST_DRIVER_THREAD);
-      test_driver_fail((enum test_driver_slot)slot, n, ACCRT_ERROR_DRIVER);
+      test_driver_fail((enum test_driver_function)function, n, ACCRT_ERROR_DRIVER);
       status = make_all(&life, &world.allocator, words);
       if (status == ACCRT_OK)
         status = use_all(&life);
@@ -253,7 +253,7 @@ static void test_driver_slots(void** state) {
         assert_true(status == ACCRT_ERROR_DRIVER || status == ACCRT_ERROR_POISONED);
       release_all(&life);
       assert_int_equal(test_world_left(&world), 0);
-      if (atomic_load(&test_driver.fail_at[slot]) > 0)
+      if (atomic_load(&test_driver.fail_at[function]) > 0)
         break; /* called less often than n times */
     }
   }
@@ -264,7 +264,7 @@ int main(void) {
       cmocka_unit_test(test_synchronous),
       cmocka_unit_test(test_threaded),
       cmocka_unit_test(test_caller),
-      cmocka_unit_test(test_driver_slots),
+      cmocka_unit_test(test_driver_functions),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* 
 }
 
 static bool reaches(const accrt_device_t* device, const accrt_device_t* owner) {
-  if (accrt_upper_device(device)->slot != accrt_upper_device(owner)->slot)
+  if (accrt_upper_device(device)->driver != accrt_upper_device(owner)->driver)
     return false;
   if (device->table->device_enable_peer == NULL)
     return true;
@@ -64,7 +64,8 @@ static bool is_shared(const accrt_device_t* device, const accrt_buffer_t* buffer
   if (accrt_buffer_host_pointer(buffer) == NULL)
     return false;
   return !by_kernel || (device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0 ||
-         accrt_upper_device(accrt_buffer_device(buffer))->slot == accrt_upper_device(device)->slot;
+         accrt_upper_device(accrt_buffer_device(buffer))->driver ==
+             accrt_upper_device(device)->driver;
 }
 
 accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accrt_buffer_t* buffer,
@@ -74,7 +75,7 @@ accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accr
     return ACCRT_OK;
   return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: memory of %s is out of reach of %s%s", what,
                           owner->info.name, device->info.name,
-                          accrt_upper_device(owner)->slot == accrt_upper_device(device)->slot
+                          accrt_upper_device(owner)->driver == accrt_upper_device(device)->driver
                               ? ": accrt_device_enable_peer was not called, or found no path"
                               : "");
 }

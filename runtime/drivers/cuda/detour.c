@@ -134,21 +134,21 @@ static CUresult await(const side_t* side, CUevent event) {
 static CUresult move_piece(cuda_device_t* device, const side_t* source, const side_t* target,
                            const piece_t* piece) {
   cuda_detour_t* detour = &device->detour;
-  const uint32_t slot = detour->next++ % CHUNKS;
-  const uint64_t chunk = (uint64_t)(uintptr_t)detour->chunks[slot];
-  const CUevent emptied = target->device->detour.emptied[target->device != device][slot];
-  CUresult result = await(source, detour->last_emptied[slot]);
+  const uint32_t index = detour->next++ % CHUNKS;
+  const uint64_t chunk = (uint64_t)(uintptr_t)detour->chunks[index];
+  const CUevent emptied = target->device->detour.emptied[target->device != device][index];
+  CUresult result = await(source, detour->last_emptied[index]);
   if (result == CUDA_SUCCESS)
     result = move(source, piece->from, piece->from_stride, chunk, piece->width, piece);
   if (result == CUDA_SUCCESS)
-    result = record(source, source->device->detour.filled[slot]);
+    result = record(source, source->device->detour.filled[index]);
   if (result == CUDA_SUCCESS)
-    result = await(target, source->device->detour.filled[slot]);
+    result = await(target, source->device->detour.filled[index]);
   if (result == CUDA_SUCCESS)
     result = move(target, chunk, piece->width, piece->to, piece->to_stride, piece);
   if (result == CUDA_SUCCESS)
     result = record(target, emptied);
-  detour->last_emptied[slot] = emptied;
+  detour->last_emptied[index] = emptied;
   return result;
 }
 

@@ -142,17 +142,17 @@ accrt_status_t accrt_cuda_operation_capture(cuda_device_t* device, cuda_operatio
 
 /* ---- Instances (graph_build.c, graph_patch.c) ---- */
 
-#define CUDA_SLOT_ABSENT 0u /* an empty node: there is nothing to copy, fill or run */
-#define CUDA_SLOT_ENABLED 1u
-#define CUDA_SLOT_DISABLED 2u
+#define CUDA_STATE_EMPTY 0u /* an empty node: there is nothing to copy, fill or run */
+#define CUDA_STATE_ENABLED 1u
+#define CUDA_STATE_DISABLED 2u
 
-/* One command in an instance. */
-typedef struct cuda_slot {
-  CUgraphNode node;
-  uint32_t state;                 /* CUDA_SLOT_* */
+/* The node of one command in an instance. */
+typedef struct cuda_exec_node {
+  CUgraphNode graph_node;
+  uint32_t state;                 /* CUDA_STATE_* */
   uint32_t stamp;                 /* number of the last update that patched it */
   CUDA_KERNEL_NODE_PARAMS kernel; /* KERNEL: kernelParams has pointers to fields of its block */
-} cuda_slot_t;
+} cuda_exec_node_t;
 
 typedef struct cuda_instance {
   struct cuda_instance* previous; /* in the device's list, which its graph mutex guards */
@@ -170,7 +170,7 @@ typedef struct cuda_instance {
    * the mutex. */
   _Atomic(const cuda_queue_t*) queue;
   uint64_t* inputs;
-  cuda_slot_t* slots; /* by command */
+  cuda_exec_node_t* nodes; /* by command */
   CUgraph* graphs; /* by segment; a graph must outlive its instantiation, which patches refer to */
   CUgraphExec* execs;    /* by segment; NULL for direct ones */
   unsigned char* blocks; /* parameter blocks of all commands */
@@ -210,9 +210,9 @@ accrt_status_t accrt_cuda_instance_update(cuda_instance_t* instance,
 accrt_status_t accrt_cuda_command_fail(const cuda_instance_t* instance, uint32_t index,
                                        CUresult result, const char* call);
 
-/* Writes a dispatch's values for this submission to its slot. False when a grid dimension is 0, so
+/* Writes a dispatch's values for this submission to its node. False when a grid dimension is 0, so
  * nothing runs. */
-bool accrt_cuda_slot_dispatch(cuda_instance_t* instance, uint32_t index,
+bool accrt_cuda_node_dispatch(cuda_instance_t* instance, uint32_t index,
                               const accrt_driver_submission_t* submission);
 /* Makes the memcpy node's parameters for a copy. Returns its CUDA_COPY_* shape: NOTHING, DETOUR, or
  * the planned LINEAR, 2D or 3D. */

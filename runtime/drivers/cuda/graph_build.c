@@ -22,7 +22,7 @@ static void write_patch(unsigned char* block, const cuda_patch_t* patch,
     memcpy(block + patch->offset_bytes, &bits, patch->size_bytes);
 }
 
-bool accrt_cuda_slot_dispatch(cuda_instance_t* instance, uint32_t index,
+bool accrt_cuda_node_dispatch(cuda_instance_t* instance, uint32_t index,
                               const accrt_driver_submission_t* submission) {
   const cuda_planned_t* planned = &instance->plan->commands[index];
   const cuda_patch_t* patches = instance->plan->patches + planned->first_patch;
@@ -32,7 +32,7 @@ bool accrt_cuda_slot_dispatch(cuda_instance_t* instance, uint32_t index,
   if (planned->fixed_grid)
     return true;
   const accrt_driver_value_t* grid = planned->command->as.dispatch.grid;
-  CUDA_KERNEL_NODE_PARAMS* params = &instance->slots[index].kernel;
+  CUDA_KERNEL_NODE_PARAMS* params = &instance->nodes[index].kernel;
   params->gridDimX = (unsigned)cuda_value(&grid[0], submission);
   params->gridDimY = (unsigned)cuda_value(&grid[1], submission);
   params->gridDimZ = (unsigned)cuda_value(&grid[2], submission);
@@ -108,7 +108,7 @@ static accrt_status_t fail_add(const node_adder_t* adder, CUresult result, const
 accrt_status_t accrt_cuda_command_fail(const cuda_instance_t* instance, uint32_t index,
                                        CUresult result, const char* call) {
   const accrt_driver_command_t* command = instance->plan->commands[index].command;
-  const CUDA_KERNEL_NODE_PARAMS* params = &instance->slots[index].kernel;
+  const CUDA_KERNEL_NODE_PARAMS* params = &instance->nodes[index].kernel;
   const uint32_t grid[3] = {params->gridDimX, params->gridDimY, params->gridDimZ};
   char shape[128] = "";
   if (instance->plan->commands[index].kind == CUDA_NODE_KERNEL)
@@ -121,17 +121,18 @@ accrt_status_t accrt_cuda_command_fail(const cuda_instance_t* instance, uint32_t
 }
 
 static accrt_status_t add_nothing(const node_adder_t* adder) {
-  cuda_slot_t* slot = &adder->instance->slots[adder->index];
-  slot->state = CUDA_SLOT_ABSENT;
+  cuda_exec_node_t* node = &adder->instance->nodes[adder->index];
+  node->state = CUDA_STATE_EMPTY;
   return fail_add(
-      adder, adder->instance->device->api->cuGraphAddEmptyNode(&slot->node, adder->graph, NULL, 0),
+      adder,
+      adder->instance->device->api->cuGraphAddEmptyNode(&node->graph_node, adder->graph, NULL, 0),
       "cuGraphAddEmptyNode");
 }
 
 /* Clusters and cooperative launch are attributes of the node. Overlap is a property of the edge. */
 static CUresult set_attributes(const node_adder_t* adder, const cuda_kernel_t* kernel) {
   const cuda_api_t* api = adder->instance->device->api;
-  const CUgraphNode node = adder->instance->slots[adder->index].node;
+  const CUgraphNode node = adder->instance->nodes[adder->index].graph_node;
   for (uint32_t i = 0; i < kernel->attribute_count; ++i) {
     const CUlaunchAttribute* attribute = &kernel->attributes[i];
     if (attribute->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
@@ -151,10 +152,10 @@ static accrt_status_t add_kernel(const node_adder_t* adder) {
   const cuda_api_t* api = instance->device->api;
   const cuda_planned_t* planned = &instance->plan->commands[adder->index];
   const cuda_kernel_t* kernel = cuda_dispatch_kernel(&planned->command->as.dispatch);
-  cuda_slot_t* slot = &instance->slots[adder->index];
-  const bool runs = accrt_cuda_slot_dispatch(instance, adder->index, adder->submission);
-  CUDA_KERNEL_NODE_PARAMS params = slot->kernel;
-  slot->state = runs ? CUDA_SLOT_ENABLED : CUDA_SLOT_DISABLED;
+  cuda_exec_node_t* node = &instance->nodes[adder->index];
+  const bool runs = accrt_cuda_node_dispatch(instance, adder->index, adder->submission);
+  CUDA_KERNEL_NODE_PARAMS params = node->kernel;
+  node->state = runs ? CUDA_STATE_ENABLED : CUDA_STATE_DISABLED;
   if (!runs) {
     unsigned grid[3];
     cuda_least_grid(kernel, grid);
@@ -162,7 +163,7 @@ static accrt_status_t add_kernel(const node_adder_t* adder) {
     params.gridDimY = grid[1];
     params.gridDimZ = grid[2];
   }
-  CUresult result = api->cuGraphAddKernelNode(&slot->node, adder->graph, NULL, 0, &params);
+  CUresult result = api->cuGraphAddKernelNode(&node->graph_node, adder->graph, NULL, 0, &params);
   if (result != CUDA_SUCCESS)
     return fail_add(adder, result, "cuGraphAddKernelNode");
   result = set_attributes(adder, kernel);
@@ -172,7 +173,7 @@ static accrt_status_t add_kernel(const node_adder_t* adder) {
 static accrt_status_t add_copy(const node_adder_t* adder) {
   cuda_instance_t* instance = adder->instance;
   cuda_device_t* device = instance->device;
-  cuda_slot_t* slot = &instance->slots[adder->index];
+  cuda_exec_node_t* node = &instance->nodes[adder->index];
   CUDA_MEMCPY3D copy;
   const uint32_t shape = accrt_cuda_node_copy(
       device, &instance->plan->commands[adder->index].command->as.copy, adder->submission, &copy);
@@ -180,39 +181,39 @@ static accrt_status_t add_copy(const node_adder_t* adder) {
     return add_nothing(adder);
   if (shape == CUDA_COPY_DETOUR) /* the list then runs command by command */
     return fail_add(adder, CUDA_ERROR_INVALID_VALUE, "cuGraphAddMemcpyNode");
-  slot->state = CUDA_SLOT_ENABLED;
-  return fail_add(
-      adder,
-      device->api->cuGraphAddMemcpyNode(&slot->node, adder->graph, NULL, 0, &copy, device->context),
-      "cuGraphAddMemcpyNode");
+  node->state = CUDA_STATE_ENABLED;
+  return fail_add(adder,
+                  device->api->cuGraphAddMemcpyNode(&node->graph_node, adder->graph, NULL, 0, &copy,
+                                                    device->context),
+                  "cuGraphAddMemcpyNode");
 }
 
 static accrt_status_t add_fill(const node_adder_t* adder) {
   cuda_instance_t* instance = adder->instance;
   const cuda_device_t* device = instance->device;
-  cuda_slot_t* slot = &instance->slots[adder->index];
+  cuda_exec_node_t* node = &instance->nodes[adder->index];
   CUDA_MEMSET_NODE_PARAMS fill;
   if (!accrt_cuda_node_fill(&instance->plan->commands[adder->index].command->as.fill,
                             adder->submission, &fill))
     return add_nothing(adder);
-  slot->state = CUDA_SLOT_ENABLED;
-  return fail_add(
-      adder,
-      device->api->cuGraphAddMemsetNode(&slot->node, adder->graph, NULL, 0, &fill, device->context),
-      "cuGraphAddMemsetNode");
+  node->state = CUDA_STATE_ENABLED;
+  return fail_add(adder,
+                  device->api->cuGraphAddMemsetNode(&node->graph_node, adder->graph, NULL, 0, &fill,
+                                                    device->context),
+                  "cuGraphAddMemsetNode");
 }
 
 static accrt_status_t add_operator(const node_adder_t* adder) {
   cuda_instance_t* instance = adder->instance;
   cuda_device_t* device = instance->device;
   const cuda_planned_t* planned = &instance->plan->commands[adder->index];
-  cuda_slot_t* slot = &instance->slots[adder->index];
+  cuda_exec_node_t* node = &instance->nodes[adder->index];
   CUgraph child;
   ACCRT_TRY(accrt_cuda_operation_capture(device, planned->operation, adder->submission,
                                          instance->blocks + planned->params_offset, &child));
-  slot->state = CUDA_SLOT_ENABLED;
+  node->state = CUDA_STATE_ENABLED;
   const CUresult result =
-      device->api->cuGraphAddChildGraphNode(&slot->node, adder->graph, NULL, 0, child);
+      device->api->cuGraphAddChildGraphNode(&node->graph_node, adder->graph, NULL, 0, child);
   (void)device->api->cuGraphDestroy(child); /* the node has a copy */
   return fail_add(adder, result, "cuGraphAddChildGraphNode");
 }
@@ -249,8 +250,8 @@ static bool overlaps_previous(const cuda_planned_t* planned) {
 
 static accrt_status_t add_edge(const node_adder_t* adder, uint32_t from, bool overlap) {
   cuda_instance_t* instance = adder->instance;
-  const CUgraphNode source = instance->slots[from].node;
-  const CUgraphNode target = instance->slots[adder->index].node;
+  const CUgraphNode source = instance->nodes[from].graph_node;
+  const CUgraphNode target = instance->nodes[adder->index].graph_node;
   CUgraphEdgeData edge;
   memset(&edge, 0, sizeof edge);
   if (overlap) {
@@ -293,11 +294,11 @@ static accrt_status_t add_nodes(node_adder_t* adder, const cuda_segment_t* segme
 static accrt_status_t disable_nodes(const cuda_instance_t* instance, uint32_t segment_index) {
   const cuda_segment_t* segment = &instance->plan->segments[segment_index];
   for (uint32_t i = segment->first; i < segment->first + segment->count; ++i) {
-    const cuda_slot_t* slot = &instance->slots[i];
-    if (slot->state != CUDA_SLOT_DISABLED)
+    const cuda_exec_node_t* node = &instance->nodes[i];
+    if (node->state != CUDA_STATE_DISABLED)
       continue;
-    const CUresult result =
-        instance->device->api->cuGraphNodeSetEnabled(instance->execs[segment_index], slot->node, 0);
+    const CUresult result = instance->device->api->cuGraphNodeSetEnabled(
+        instance->execs[segment_index], node->graph_node, 0);
     if (result != CUDA_SUCCESS)
       return accrt_cuda_command_fail(instance, i, result, "cuGraphNodeSetEnabled");
   }
@@ -386,7 +387,7 @@ void accrt_cuda_instance_clear(cuda_instance_t* instance) {
 /* ---- The instance itself ---- */
 
 /* Sets the parts of a kernel's node that never change. */
-static void init_slot(cuda_instance_t* instance, uint32_t index) {
+static void init_node(cuda_instance_t* instance, uint32_t index) {
   const cuda_planned_t* planned = &instance->plan->commands[index];
   if (planned->kind != CUDA_NODE_KERNEL)
     return;
@@ -398,7 +399,7 @@ static void init_slot(cuda_instance_t* instance, uint32_t index) {
     memcpy(block, dispatch->params, dispatch->params_size_bytes);
   for (uint32_t i = 0; i < kernel->param_count; ++i)
     fields[i] = block + kernel->param_offsets[i];
-  instance->slots[index].kernel =
+  instance->nodes[index].kernel =
       (CUDA_KERNEL_NODE_PARAMS){.func = kernel->function,
                                 .gridDimX = (unsigned)dispatch->grid[0].constant,
                                 .gridDimY = (unsigned)dispatch->grid[1].constant,
@@ -425,8 +426,8 @@ accrt_status_t accrt_cuda_instance_create(cuda_device_t* device, const cuda_plan
   status = accrt_alloc_array(allocator, cuda_plan_inputs(plan), sizeof *instance->inputs,
                              (void**)&instance->inputs);
   if (status == ACCRT_OK)
-    status = accrt_alloc_array(allocator, plan->command_count, sizeof *instance->slots,
-                               (void**)&instance->slots);
+    status = accrt_alloc_array(allocator, plan->command_count, sizeof *instance->nodes,
+                               (void**)&instance->nodes);
   if (status == ACCRT_OK)
     status = accrt_alloc_array(allocator, plan->segment_count, sizeof(CUgraph),
                                (void**)&instance->graphs);
@@ -443,7 +444,7 @@ accrt_status_t accrt_cuda_instance_create(cuda_device_t* device, const cuda_plan
     return status;
   }
   for (uint32_t i = 0; i < plan->command_count; ++i)
-    init_slot(instance, i);
+    init_node(instance, i);
   *out_instance = instance;
   return ACCRT_OK;
 }
@@ -454,7 +455,7 @@ void accrt_cuda_instance_free(cuda_instance_t* instance) {
   if (instance->graphs != NULL && instance->execs != NULL)
     accrt_cuda_instance_clear(instance);
   accrt_free_array(allocator, instance->inputs, cuda_plan_inputs(plan), sizeof *instance->inputs);
-  accrt_free_array(allocator, instance->slots, plan->command_count, sizeof *instance->slots);
+  accrt_free_array(allocator, instance->nodes, plan->command_count, sizeof *instance->nodes);
   accrt_free_array(allocator, instance->graphs, plan->segment_count, sizeof(CUgraph));
   accrt_free_array(allocator, instance->execs, plan->segment_count, sizeof(CUgraphExec));
   accrt_free(allocator, instance->blocks, plan->blocks_bytes);

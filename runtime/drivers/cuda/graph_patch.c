@@ -55,59 +55,59 @@ uint32_t accrt_cuda_plan_changed(const cuda_plan_t* plan, const uint64_t* inputs
 /* The result of a patch when the graph must be built again. */
 #define BUILD_AGAIN CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
 
-static CUresult set_enabled(const cuda_instance_t* instance, cuda_slot_t* slot, CUgraphExec exec,
-                            bool enabled) {
-  const uint32_t state = enabled ? CUDA_SLOT_ENABLED : CUDA_SLOT_DISABLED;
-  if (slot->state == state)
+static CUresult set_enabled(const cuda_instance_t* instance, cuda_exec_node_t* node,
+                            CUgraphExec exec, bool enabled) {
+  const uint32_t state = enabled ? CUDA_STATE_ENABLED : CUDA_STATE_DISABLED;
+  if (node->state == state)
     return CUDA_SUCCESS;
-  if (slot->state == CUDA_SLOT_ABSENT)
+  if (node->state == CUDA_STATE_EMPTY)
     return enabled ? BUILD_AGAIN : CUDA_SUCCESS;
   const CUresult result =
-      instance->device->api->cuGraphNodeSetEnabled(exec, slot->node, enabled ? 1 : 0);
+      instance->device->api->cuGraphNodeSetEnabled(exec, node->graph_node, enabled ? 1 : 0);
   if (result == CUDA_SUCCESS)
-    slot->state = state;
+    node->state = state;
   return result;
 }
 
 static CUresult patch_kernel(cuda_instance_t* instance, uint32_t index, CUgraphExec exec,
                              const accrt_driver_submission_t* submission) {
-  cuda_slot_t* slot = &instance->slots[index];
-  const bool runs = accrt_cuda_slot_dispatch(instance, index, submission);
+  cuda_exec_node_t* node = &instance->nodes[index];
+  const bool runs = accrt_cuda_node_dispatch(instance, index, submission);
   if (!runs)
-    return set_enabled(instance, slot, exec, false);
+    return set_enabled(instance, node, exec, false);
   const CUresult result =
-      instance->device->api->cuGraphExecKernelNodeSetParams(exec, slot->node, &slot->kernel);
-  return result != CUDA_SUCCESS ? result : set_enabled(instance, slot, exec, true);
+      instance->device->api->cuGraphExecKernelNodeSetParams(exec, node->graph_node, &node->kernel);
+  return result != CUDA_SUCCESS ? result : set_enabled(instance, node, exec, true);
 }
 
 static CUresult patch_copy(cuda_instance_t* instance, uint32_t index, CUgraphExec exec,
                            const accrt_driver_submission_t* submission) {
   cuda_device_t* device = instance->device;
-  cuda_slot_t* slot = &instance->slots[index];
+  cuda_exec_node_t* node = &instance->nodes[index];
   CUDA_MEMCPY3D copy;
   const uint32_t shape = accrt_cuda_node_copy(
       device, &instance->plan->commands[index].command->as.copy, submission, &copy);
   if (shape == CUDA_COPY_NOTHING)
-    return set_enabled(instance, slot, exec, false);
-  if (shape != CUDA_COPY_LINEAR || slot->state == CUDA_SLOT_ABSENT)
+    return set_enabled(instance, node, exec, false);
+  if (shape != CUDA_COPY_LINEAR || node->state == CUDA_STATE_EMPTY)
     return BUILD_AGAIN;
   const CUresult result =
-      device->api->cuGraphExecMemcpyNodeSetParams(exec, slot->node, &copy, device->context);
-  return result != CUDA_SUCCESS ? result : set_enabled(instance, slot, exec, true);
+      device->api->cuGraphExecMemcpyNodeSetParams(exec, node->graph_node, &copy, device->context);
+  return result != CUDA_SUCCESS ? result : set_enabled(instance, node, exec, true);
 }
 
 static CUresult patch_fill(cuda_instance_t* instance, uint32_t index, CUgraphExec exec,
                            const accrt_driver_submission_t* submission) {
   cuda_device_t* device = instance->device;
-  cuda_slot_t* slot = &instance->slots[index];
+  cuda_exec_node_t* node = &instance->nodes[index];
   CUDA_MEMSET_NODE_PARAMS fill;
   if (!accrt_cuda_node_fill(&instance->plan->commands[index].command->as.fill, submission, &fill))
-    return set_enabled(instance, slot, exec, false);
-  if (slot->state == CUDA_SLOT_ABSENT)
+    return set_enabled(instance, node, exec, false);
+  if (node->state == CUDA_STATE_EMPTY)
     return BUILD_AGAIN;
   const CUresult result =
-      device->api->cuGraphExecMemsetNodeSetParams(exec, slot->node, &fill, device->context);
-  return result != CUDA_SUCCESS ? result : set_enabled(instance, slot, exec, true);
+      device->api->cuGraphExecMemsetNodeSetParams(exec, node->graph_node, &fill, device->context);
+  return result != CUDA_SUCCESS ? result : set_enabled(instance, node, exec, true);
 }
 
 /* Captures the operator again. With other arguments its work may have another structure; then the
@@ -122,8 +122,8 @@ static CUresult patch_operator(cuda_instance_t* instance, uint32_t index, CUgrap
                                              instance->blocks + planned->params_offset, &child);
   if (*out_status != ACCRT_OK)
     return CUDA_SUCCESS;
-  const CUresult result =
-      device->api->cuGraphExecChildGraphNodeSetParams(exec, instance->slots[index].node, child);
+  const CUresult result = device->api->cuGraphExecChildGraphNodeSetParams(
+      exec, instance->nodes[index].graph_node, child);
   (void)device->api->cuGraphDestroy(child);
   return result;
 }
@@ -161,11 +161,11 @@ static CUresult patch_dependents(cuda_instance_t* instance, uint32_t input,
     /* Prefetch the next command's data while CUDA works on this one. */
     const uint32_t soon = plan->dependents[k + 1 < end ? k + 1 : k];
     __builtin_prefetch(&plan->commands[soon]);
-    __builtin_prefetch(&instance->slots[soon]);
-    __builtin_prefetch(&instance->slots[soon].kernel.kernelParams);
-    if (instance->slots[index].stamp == instance->stamp)
+    __builtin_prefetch(&instance->nodes[soon]);
+    __builtin_prefetch(&instance->nodes[soon].kernel.kernelParams);
+    if (instance->nodes[index].stamp == instance->stamp)
       continue;
-    instance->slots[index].stamp = instance->stamp;
+    instance->nodes[index].stamp = instance->stamp;
     const CUresult result = patch_command(instance, index, submission, out_status);
     if (result != CUDA_SUCCESS || *out_status != ACCRT_OK)
       return result;

@@ -3,7 +3,7 @@
  *
  * A worker first takes ready queues, then helps on the board, then spins for the device's spin
  * time, then parks: it says so in its state word, looks once more, and sleeps on the word. With an
- * embedder's executor a worker is a slot without a thread: waking one submits a task that runs the
+ * embedder's executor a worker has no thread of its own: waking one submits a task that runs the
  * same loop and ends where a thread would sleep.
  *
  * No wake-up is lost: whoever makes a queue ready raises ready_count and then looks for parked

@@ -605,7 +605,7 @@ static void list_destroy(accrt_driver_list_t* list) {
   deallocate(environment, list, sizeof *list);
 }
 
-/* ---- The table. Optional slots are left out: device_status (a device that cannot be lost),
+/* ---- The table. Optional functions are left out: device_status (a device that cannot be lost),
  * device_progress (only for devices that run on the caller), module_* (no machine code of its own),
  * queue_run (everything runs on the caller). ---- */
 
@@ -646,7 +646,7 @@ accrt_driver_query(uint32_t max_abi);
 #endif
 
 /* A runtime of another major version speaks another table: refuse. Of this major, older minors know
- * fewer slots and newer ones more; both read the table up to the smaller size. */
+ * fewer functions and newer ones more; both read the table up to the smaller size. */
 const accrt_driver_table_t* QUERY(uint32_t max_abi) {
   return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &null_table : NULL;
 }

@@ -1,4 +1,4 @@
-/* runtime/core/crypto_slot.c - an instance's libcrypto, opened when it is first needed. */
+/* runtime/core/crypto_lazy.c - an instance's libcrypto, opened when it is first needed. */
 #include "runtime/core/crypto.h"
 
 #include "runtime/core/error.h"
@@ -7,20 +7,20 @@
 enum { NOT_TRIED, THERE, NOT_THERE };
 
 const accrt_crypto_t* accrt_instance_crypto_if(accrt_instance_t* instance) {
-  accrt_crypto_slot_t* slot = accrt_instance_crypto_slot(instance);
+  accrt_lazy_crypto_t* lazy = accrt_instance_lazy_crypto(instance);
   /* Acquire pairs with the release below: a thread that reads THERE also sees the table. */
-  unsigned state = atomic_load_explicit(&slot->state, memory_order_acquire);
+  unsigned state = atomic_load_explicit(&lazy->state, memory_order_acquire);
   if (state == NOT_TRIED) {
-    accrt_mutex_lock(&slot->lock);
-    state = atomic_load_explicit(&slot->state, memory_order_relaxed);
+    accrt_mutex_lock(&lazy->lock);
+    state = atomic_load_explicit(&lazy->state, memory_order_relaxed);
     if (state == NOT_TRIED) {
       const char* name = accrt_instance_option(instance, "crypto.library");
-      state = accrt_crypto_open(&slot->crypto, name, &slot->reason) ? THERE : NOT_THERE;
-      atomic_store_explicit(&slot->state, state, memory_order_release);
+      state = accrt_crypto_open(&lazy->crypto, name, &lazy->reason) ? THERE : NOT_THERE;
+      atomic_store_explicit(&lazy->state, state, memory_order_release);
     }
-    accrt_mutex_unlock(&slot->lock);
+    accrt_mutex_unlock(&lazy->lock);
   }
-  return state == THERE ? &slot->crypto : NULL;
+  return state == THERE ? &lazy->crypto : NULL;
 }
 
 accrt_status_t accrt_instance_crypto(accrt_instance_t* instance,
@@ -28,5 +28,5 @@ accrt_status_t accrt_instance_crypto(accrt_instance_t* instance,
   *out_crypto = accrt_instance_crypto_if(instance);
   if (*out_crypto != NULL)
     return ACCRT_OK;
-  return accrt_crypto_fail(&accrt_instance_crypto_slot(instance)->reason);
+  return accrt_crypto_fail(&accrt_instance_lazy_crypto(instance)->reason);
 }
