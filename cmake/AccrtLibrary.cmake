@@ -72,7 +72,7 @@ endif()
 # The rule: a file is compiled for size. What runs at each call is compiled for speed: the library stays
 # small (tests/abi/size.sh) at no cost to a launch.
 set(ACCRT_HOT_SOURCES
-    "runtime/core/(context|guard|sha256|sync)"
+    "runtime/core/(context|guard|sync)"
     "runtime/memory/buffer"
     "runtime/drivers/common/(event|launch|point|stream_(feed|life|op|settle|wait)|timeline)"
     "runtime/drivers/cuda/(event|graph_patch|launch|queue)"
@@ -112,7 +112,7 @@ foreach(source IN LISTS ACCRT_SOURCES)
 endforeach()
 # The formulas of layouts are exact: no a * b + c becomes one operation.
 set_source_files_properties(loader/layout_decode.c format/layout_block.c PROPERTIES
-                            COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O2>")
+                            COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O2;${ACCRT_SPEED_OPTIONS}>")
 # gcc unrolls the digest's loop at -O3 only: weights that are in memory are checked in three quarters
 # of the time.
 set_source_files_properties(runtime/core/hash128_update.c PROPERTIES

@@ -1,4 +1,5 @@
-/* runtime/core/try.h - the one idiom for a call that may fail. It may include only the statuses.
+/* runtime/core/try.h - the one idiom for a call that may fail, and the mark of functions that
+ * rarely run. It may include only the statuses.
  *
  * Use ACCRT_TRY where there is nothing to undo. Where something has to be undone, a function stores
  * its status in a variable and leaves by one exit.
@@ -15,5 +16,9 @@
     if (accrt_try_status != ACCRT_OK)                                                              \
       return accrt_try_status;                                                                     \
   } while (0)
+
+/* Of a function in a file that is compiled for speed: it runs once in an object's life, so it is
+ * compiled for size, and lies apart from what runs at each call. */
+#define ACCRT_RARE __attribute__((cold))
 
 #endif /* ACCRT_RUNTIME_CORE_TRY_H_ */

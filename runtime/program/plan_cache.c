@@ -111,7 +111,7 @@ static void evict_oldest(accrt_session_t* session) {
   accrt_plan_release(plan); /* calls and runs in flight have references of their own */
 }
 
-void accrt_session_drop_plans(accrt_session_t* session) {
+ACCRT_RARE void accrt_session_drop_plans(accrt_session_t* session) {
   for (uint32_t i = 0; i < session->plan_capacity; ++i) {
     while (session->plans[i] != NULL) {
       accrt_plan_t* plan = session->plans[i];
@@ -239,9 +239,9 @@ static accrt_status_t begin_by_name(accrt_program_t* program, const char* functi
   return status;
 }
 
-accrt_status_t accrt_session_warmup(accrt_session_t* session, const char* function,
-                                    const accrt_symbol_value_t* symbols, uint32_t symbol_count,
-                                    uint32_t symbol_size_bytes) {
+ACCRT_RARE accrt_status_t accrt_session_warmup(accrt_session_t* session, const char* function,
+                                               const accrt_symbol_value_t* symbols,
+                                               uint32_t symbol_count, uint32_t symbol_size_bytes) {
   ACCRT_ENTER(session);
   ACCRT_USE_SESSION(session);
   by_name_t by_name;
@@ -314,10 +314,10 @@ static accrt_status_t estimate_by_name(accrt_program_t* program, by_name_t* by_n
   return status;
 }
 
-accrt_status_t accrt_program_estimate(accrt_program_t* program, const char* function,
-                                      const accrt_symbol_value_t* symbols, uint32_t symbol_count,
-                                      uint32_t symbol_size_bytes,
-                                      accrt_memory_estimate_t* out_estimate) {
+ACCRT_RARE accrt_status_t accrt_program_estimate(accrt_program_t* program, const char* function,
+                                                 const accrt_symbol_value_t* symbols,
+                                                 uint32_t symbol_count, uint32_t symbol_size_bytes,
+                                                 accrt_memory_estimate_t* out_estimate) {
   ACCRT_ENTER(program);
   by_name_t by_name;
   accrt_memory_estimate_t estimate = ACCRT_MEMORY_ESTIMATE_INIT;

@@ -147,7 +147,7 @@ static void unlink_stream(accrt_stream_t* stream) {
   accrt_mutex_unlock(&accrt_upper(instance)->lock);
 }
 
-static void free_stream(accrt_stream_t* stream) {
+ACCRT_RARE static void free_stream(accrt_stream_t* stream) {
   const accrt_allocator_t* allocator = &stream->instance->allocator;
   accrt_fence_release(stream->fence);
   accrt_point_unref(stream->sync_point);
@@ -159,7 +159,7 @@ static void free_stream(accrt_stream_t* stream) {
   accrt_free_aligned(allocator, stream, sizeof *stream, _Alignof(accrt_stream_t));
 }
 
-static void destroy(accrt_zombie_t* zombie) {
+ACCRT_RARE static void destroy(accrt_zombie_t* zombie) {
   accrt_stream_t* stream = (accrt_stream_t*)zombie;
   accrt_stream_wait_idle(stream); /* it is: only a thread that unlocks may still use it */
   unlink_stream(stream);
@@ -278,9 +278,9 @@ static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_opt
 }
 
 /* What making and wrapping have in common. `operation` is the public function that was called. */
-static accrt_status_t open_stream(const char* operation, accrt_device_t* device,
-                                  const accrt_stream_options_t* options, void* const* native,
-                                  accrt_stream_t** out_stream) {
+ACCRT_RARE static accrt_status_t open_stream(const char* operation, accrt_device_t* device,
+                                             const accrt_stream_options_t* options,
+                                             void* const* native, accrt_stream_t** out_stream) {
   ACCRT_TRY(accrt_check_fork_in(operation));
   if (device == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");

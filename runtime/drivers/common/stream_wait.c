@@ -617,7 +617,7 @@ static void clear_failure(accrt_stream_t* stream) {
                         memory_order_release);
 }
 
-accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
+ACCRT_RARE accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
   ACCRT_ENTER(stream);
   drop_deferred(stream, __func__, "dropped: the stream was reset");
   /* One thread resets; the others find nothing to do when it is over. */

@@ -96,10 +96,10 @@ static void unlink_queue(cuda_queue_t* queue) {
   accrt_mutex_unlock(&device->queues_mutex);
 }
 
-static accrt_status_t preallocate_marks(cuda_queue_t* queue);
+ACCRT_RARE static accrt_status_t preallocate_marks(cuda_queue_t* queue);
 
-accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* opaque, int32_t priority,
-                                       accrt_driver_queue_t** out_queue) {
+ACCRT_RARE accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* opaque, int32_t priority,
+                                                  accrt_driver_queue_t** out_queue) {
   cuda_device_t* device = (cuda_device_t*)opaque;
   *out_queue = NULL;
   if (cuda_device_is_lost(device))
@@ -128,8 +128,8 @@ accrt_status_t accrt_cuda_queue_create(accrt_driver_device_t* opaque, int32_t pr
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_cuda_queue_wrap(accrt_driver_device_t* opaque, void* native,
-                                     accrt_driver_queue_t** out_queue) {
+ACCRT_RARE accrt_status_t accrt_cuda_queue_wrap(accrt_driver_device_t* opaque, void* native,
+                                                accrt_driver_queue_t** out_queue) {
   cuda_device_t* device = (cuda_device_t*)opaque;
   *out_queue = NULL;
   CUstream stream = native;
@@ -781,7 +781,7 @@ accrt_status_t accrt_cuda_queue_wait(accrt_driver_queue_t* opaque, uint64_t numb
   return status == ACCRT_OK ? applicable_failure(queue, target, "queue_wait") : status;
 }
 
-void accrt_cuda_device_drain(cuda_device_t* device) {
+ACCRT_RARE void accrt_cuda_device_drain(cuda_device_t* device) {
   accrt_mutex_lock(&device->queues_mutex);
   for (cuda_queue_t* queue = device->queues; queue != NULL; queue = queue->next) {
     const uint64_t number = submitted(queue);

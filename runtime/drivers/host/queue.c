@@ -15,8 +15,8 @@
 #define INITIAL_PARAMS_BYTES 256u
 #define PARAMS_ALIGNMENT 16u
 
-accrt_status_t accrt_host_queue_create(host_device_t* device, int32_t priority,
-                                       host_queue_t** out_queue) {
+ACCRT_RARE accrt_status_t accrt_host_queue_create(host_device_t* device, int32_t priority,
+                                                  host_queue_t** out_queue) {
   *out_queue = NULL;
   host_queue_t* queue;
   ACCRT_TRY(accrt_alloc(device->allocator, sizeof *queue, (void**)&queue));

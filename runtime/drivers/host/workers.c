@@ -315,7 +315,7 @@ static accrt_status_t start_worker(host_device_t* device, uint32_t index) {
   return start_thread(worker);
 }
 
-accrt_status_t accrt_host_workers_start(host_device_t* device) {
+ACCRT_RARE accrt_status_t accrt_host_workers_start(host_device_t* device) {
   if (device->worker_count == 0)
     return ACCRT_OK;
   accrt_status_t status =
@@ -333,7 +333,7 @@ static void stop_thread(host_worker_t* worker) {
   pthread_join(worker->thread, NULL);
 }
 
-void accrt_host_workers_stop(host_device_t* device) {
+ACCRT_RARE void accrt_host_workers_stop(host_device_t* device) {
   if (device->workers == NULL)
     return;
   atomic_store_explicit(&device->stopping, 1, memory_order_seq_cst);
