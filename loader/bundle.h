@@ -166,6 +166,11 @@ uint32_t accrt_bundle_lookup_symbol(const accrt_bundle_t* bundle, const char* na
 uint32_t accrt_bundle_lookup_state(const accrt_bundle_t* bundle, const char* name);
 uint32_t accrt_bundle_lookup_kernel(const accrt_bundle_t* bundle, const char* name);
 
+/* The SHA-256 of the bytes that have this digest, in hexadecimal digits, as the metadata says; NULL
+ * where it says nothing. Nobody has looked at the text. */
+const char* accrt_bundle_sha256_of(const accrt_bundle_tables_t* tables,
+                                   const accx_digest_t* digest);
+
 /* ---- Reading commands ---- */
 
 static inline const char* accrt_bundle_string(const accrt_bundle_tables_t* tables,

@@ -1,22 +1,76 @@
 /* loader/files.c - the files that a bundle names. It opens them in the bundle's folder, and checks
  * them against the bundle's record. */
 #define _GNU_SOURCE
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "loader/internal.h"
 #include "loader/weights.h"
+#include "runtime/core/crypto.h"
+#include "runtime/core/sha256.h"
+
+/* Of metadata: before the digits of a digest. */
+#define SHA256_KEY "sha256/"
 
 int accrt_bundle_skips_digests(const accrt_bundle_t* bundle) {
   return bundle->verify == ACCRT_VERIFY_NO_DATA;
 }
 
-static accrt_status_t digest_of(const accrt_bundle_t* bundle, accx_source_t* source,
-                                accx_digest_t* out_digest) {
+const char* accrt_bundle_sha256_of(const accrt_bundle_tables_t* tables,
+                                   const accx_digest_t* digest) {
+  char key[sizeof SHA256_KEY - 1 + ACCX_DIGEST_TEXT_BYTES] = SHA256_KEY;
+  (void)accx_digest_text(digest, key + sizeof SHA256_KEY - 1);
+  uint32_t first = 0, end = tables->metadata_count;
+  while (first < end) { /* keys ascend */
+    const uint32_t middle = first + (end - first) / 2;
+    const accx_metadata_t* entry = &tables->metadata[middle];
+    const int order = strcmp(key, accrt_bundle_string(tables, entry->key));
+    if (order == 0)
+      return accrt_bundle_string(tables, entry->value);
+    if (order < 0)
+      end = middle;
+    else
+      first = middle + 1;
+  }
+  return NULL;
+}
+
+int accx_weights_fd(const accrt_weights_t* weights, uint32_t tensor) {
+  const accx_weights_file_t* file = &weights->files[weights->entries[tensor].file];
+  const accx_source_t* source = file->bundle != NULL ? &file->bundle->source : &file->source;
+  return source->kind == ACCX_SOURCE_FILE ? source->fd : -1;
+}
+
+static accrt_status_t sha256_of(const accrt_bundle_t* bundle, accx_source_t* source, void* piece,
+                                char* out_text) {
+  accrt_sha256_t hash;
+  unsigned char digest[ACCRT_SHA256_BYTES];
+  accrt_status_t status = ACCRT_OK;
+  accrt_sha256_init(&hash, accrt_instance_crypto_if(bundle->instance));
+  for (uint64_t at = 0; at < source->size_bytes && status == ACCRT_OK; at += ACCX_CHUNK_BYTES) {
+    const uint64_t left = source->size_bytes - at;
+    const uint64_t size = left < ACCX_CHUNK_BYTES ? left : ACCX_CHUNK_BYTES;
+    status = accx_source_read(source, at, piece, size);
+    if (status == ACCRT_OK)
+      accrt_sha256_update(&hash, piece, (size_t)size);
+  }
+  accrt_sha256_finish(&hash, digest);
+  (void)accrt_hex(digest, sizeof digest, out_text);
+  return status;
+}
+
+/* In hexadecimal digits: the fast digest, or SHA-256. */
+static accrt_status_t digest_of(const accrt_bundle_t* bundle, accx_source_t* source, bool is_fast,
+                                char* out_text) {
   void* piece;
+  accx_digest_t digest;
   ACCRT_TRY(accrt_alloc(bundle->allocator, ACCX_CHUNK_BYTES, &piece));
-  const accrt_status_t status =
-      accx_source_digest(source, 0, source->size_bytes, piece, out_digest);
+  accrt_status_t status = is_fast
+                              ? accx_source_digest(source, 0, source->size_bytes, piece, &digest)
+                              : sha256_of(bundle, source, piece, out_text);
+  if (is_fast && status == ACCRT_OK)
+    (void)accx_digest_text(&digest, out_text);
   accrt_free(bundle->allocator, piece, ACCX_CHUNK_BYTES);
   return status;
 }
@@ -67,19 +121,19 @@ static accrt_status_t check_content(const accrt_bundle_t* bundle, uint32_t index
   }
   if (!check_digest)
     return ACCRT_OK;
-  accx_digest_t found;
+  char fast[ACCX_DIGEST_TEXT_BYTES], found[2 * ACCRT_SHA256_BYTES + 1];
   accx_source_t source;
   const accrt_bundle_t* inner = weights->files[0].bundle;
+  const char* strong = accrt_bundle_sha256_of(&bundle->tables, &file->digest);
+  const char* wanted = strong != NULL ? strong : accx_digest_text(&file->digest, fast);
   ACCRT_TRY(
       accx_source_open_fd(inner != NULL ? inner->source.fd : weights->files[0].source.fd, &source));
-  const accrt_status_t status = digest_of(bundle, &source, &found);
+  const accrt_status_t status = digest_of(bundle, &source, strong == NULL, found);
   accx_source_close(&source, false);
-  if (status != ACCRT_OK || accx_digest_equal(&found, &file->digest))
+  if (status != ACCRT_OK || strcmp(found, wanted) == 0)
     return status;
-  char has[ACCX_DIGEST_TEXT_BYTES], wants[ACCX_DIGEST_TEXT_BYTES];
-  return ACCRT_FAIL_INNER(DATA_CORRUPT, "file '%s' of %s has the digest %s, not %s", name,
-                          bundle->name, accx_digest_text(&found, has),
-                          accx_digest_text(&file->digest, wants));
+  return ACCRT_FAIL_INNER(DATA_CORRUPT, "file '%s' of %s has the digest %s, not %.64s", name,
+                          bundle->name, found, wanted);
 }
 
 accrt_status_t accrt_bundle_open_file(accrt_bundle_t* bundle, uint32_t file,

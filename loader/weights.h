@@ -190,6 +190,8 @@ accrt_status_t accx_weights_place(accrt_weights_t* weights, uint32_t tensor, uin
                                   accrt_weights_component_t* out_component);
 accrt_status_t accx_weights_bytes(accrt_weights_t* weights, uint32_t tensor, uint32_t component,
                                   const void** out_data, uint64_t* out_size_bytes);
+/* The descriptor of the file that has the tensor; -1: memory or callbacks. */
+int accx_weights_fd(const accrt_weights_t* weights, uint32_t tensor);
 accrt_status_t accx_weights_copy(accrt_weights_t* weights, uint32_t tensor, uint32_t component,
                                  uint64_t offset_bytes, void* target, uint64_t size_bytes);
 /* Passes all bytes of a component to `visit`, in order and in pieces. Files are read into private

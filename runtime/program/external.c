@@ -616,6 +616,8 @@ accrt_status_t accrt_external_create(accrt_program_t* program,
   status = create(program, request->base, &external);
   if (status == ACCRT_OK)
     status = bind_all(program, request, changed, external);
+  if (status == ACCRT_OK)
+    status = accrt_external_check_roots(program, external, changed);
   if (status != ACCRT_OK) {
     accrt_external_release(external);
     return status;

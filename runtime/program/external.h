@@ -94,6 +94,10 @@ accrt_status_t accrt_external_accept(const accrt_program_t* program, accrt_exter
 /* Makes it here, unless it is known. */
 accrt_status_t accrt_external_check(const accrt_program_t* program, accrt_external_t* external,
                                     uint32_t constant);
+/* Compares with their SHA-256 those of the `bound` constants (by constant) whose digest has one in
+ * the bundle's metadata. ACCRT_ERROR_DATA_CORRUPT. May read all of them, by several threads. */
+accrt_status_t accrt_external_check_roots(const accrt_program_t* program,
+                                          accrt_external_t* external, const uint8_t* bound);
 static inline bool accrt_external_unknown(const accrt_external_t* external, uint32_t constant) {
   return atomic_load_explicit(&external->checked[constant], memory_order_relaxed) ==
          ACCRT_EXTERNAL_UNKNOWN;

@@ -290,12 +290,25 @@ class BundleWriter:
             part = Component(Role.DATA, dtype, None, int(size_bytes))
         return self._add_constant(name, dtype, dims, Encoding(encoding), group_elements, PREPARED, (part,))
 
-    def file(self, name: str, kind: FileKind, *, size_bytes: int = 0, digest: Optional[bytes] = None) -> File:
-        """Declares a file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`: XXH3-128 of the whole file."""
+    def _strong(self, where: str, digest: Optional[bytes], sha256: Optional[bytes]) -> None:
+        """Records which SHA-256 the bytes have that a digest stands for, where readers look for it (docs/accx-format.md)."""
+        if sha256 is None:
+            return
+        if digest is None or len(sha256) != 32:
+            raise BundleError(f"{where}: sha256 is 32 bytes, and goes with a digest")
+        if self._metadata.setdefault(f"sha256/{digest.hex()}", sha256.hex()) != sha256.hex():
+            raise BundleError(f"{where}: something else has the digest {digest.hex()} and another SHA-256: they cannot be told apart")
+
+    def file(
+        self, name: str, kind: FileKind, *, size_bytes: int = 0, digest: Optional[bytes] = None, sha256: Optional[bytes] = None
+    ) -> File:  # fmt: skip
+        """Declares a file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`: XXH3-128 of the whole file, which finds
+        damage; `sha256`: with a digest, that of the whole file: then it cannot be replaced."""
         self._new(self._files, name, "file")
         bare = name not in (".", "..") and not any(c in "/\\\x7f" or c < " " for c in name)
         if not bare or len(name.encode()) > MAX_FILE_NAME_BYTES or (digest is not None and len(digest) != 16):
             raise BundleError(f"file {name!r}: a bare file name of at most {MAX_FILE_NAME_BYTES} bytes, a digest of 16")
+        self._strong(f"file {name!r}", digest, sha256)
         made = File(name, FileKind(kind), int(size_bytes), digest)
         self._files[name] = made
         return made
@@ -309,6 +322,7 @@ class BundleWriter:
         file: Optional[File] = None,
         tensor: str = "",
         digest: Optional[bytes] = None,
+        sha256: Optional[bytes] = None,
         encoding: Encoding = Encoding.PLAIN,
         group_elements: int = 0,
         components: Optional[Mapping[Any, str]] = None,
@@ -316,7 +330,7 @@ class BundleWriter:
     ) -> Constant:
         """Declares a weight outside the bundle: `tensor` (the constant's name by default) in `file`, or in whatever is given
         at load. `digest`: XXH3-128 of its components' bytes one after another; None: any bytes of the right name and type.
-        Quantized: the data types of `components` by role, where the layout leaves a choice. OPAQUE: `size_bytes`."""
+        `sha256`: with a digest, that of the same bytes: a digest alone can be forged. Quantized: the data types of `components` by role, where the layout leaves a choice. OPAQUE: `size_bytes`."""
         self._new(self._constants, name, "constant")
         where = f"constant {name!r}"
         check_name(tensor, f"{where}, tensor")
@@ -324,6 +338,7 @@ class BundleWriter:
         dtype_id(dtype, where)
         if digest is not None and (len(digest) != 16 or not any(digest)):
             raise BundleError(f"{where}: a digest of 16 bytes, not all zero")
+        self._strong(where, digest, sha256)
         if file is not None and self._files.get(file.name) is not file:
             raise BundleError(f"{where}: file {file.name!r} belongs to another bundle")
         parts = self._external_parts(dtype, dims, Encoding(encoding), group_elements, components, size_bytes, where)

@@ -202,12 +202,13 @@ class Emitter:
         if at.file:
             if at.file not in self.files:
                 facts = self.module.files[at.file]
-                self.files[at.file] = self.bundle.file(facts.name, facts.kind, size_bytes=facts.size_bytes, digest=facts.digest)
+                self.files[at.file] = self.bundle.file(facts.name, facts.kind, size_bytes=facts.size_bytes, digest=facts.digest, sha256=facts.sha256)
             file = self.files[at.file]
         more: Dict[str, Any] = {}
         if isinstance(q, Quantized):
             more = {**_layout(q), "components": {role: q.component_type(role) for role in q.components}}
-        made = self.bundle.external(source.name, source.type.dtype, source.type.shape, file=file, tensor=at.tensor, digest=at.digest, **more)
+        more.update(file=file, tensor=at.tensor, digest=at.digest, sha256=at.sha256)
+        made = self.bundle.external(source.name, source.type.dtype, source.type.shape, **more)
         if at.shard is not None:
             self.bundle.shard(made, at.shard.degree, axis=at.shard.axis, extent=at.extent, segments=at.shard.segments)
         return made

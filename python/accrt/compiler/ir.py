@@ -110,8 +110,8 @@ class Shard:
 @dataclass(frozen=True)
 class External:
     """Where the bytes of a weight are that the bundle does not hold. `file`: the bare name of a file beside the bundle (Module.file); none:
-    whatever is given at load. `tensor`: its name there, where that is another. `digest`: XXH3-128 of its bytes, and no others are taken;
-    with `by_name` the name and the type are enough."""
+    whatever is given at load. `tensor`: its name there, where that is another. `digest`: XXH3-128 of its bytes, and no others are taken
+    (`sha256`: none that were forged, either); with `by_name` the name and the type are enough."""
 
     file: str = ""
     tensor: str = ""
@@ -119,16 +119,18 @@ class External:
     by_name: bool = False
     shard: Optional[Shard] = None
     extent: int = 0  # of the full tensor along the shard's axis
+    sha256: Optional[bytes] = None
 
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`: XXH3-128 of the whole file."""
+    """A file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`, `sha256`: XXH3-128 and SHA-256 of the whole file."""
 
     name: str
     kind: FileKind
     size_bytes: int = 0
     digest: Optional[bytes] = None
+    sha256: Optional[bytes] = None
 
 
 @dataclass(eq=False)
@@ -661,22 +663,25 @@ class Module:
             raise IRError(f"constant {name!r}: a {type(quantized).__name__} is no Quantized; {more}")
         return self._constant(Constant(name, TensorType(quantized.dtype, tuple(quantized.shape), quantized.layout), quantized))
 
-    def file(self, name: str, kind: Union[str, FileKind] = "", *, size_bytes: int = 0, digest: Optional[bytes] = None) -> str:
+    def file(
+        self, name: str, kind: Union[str, FileKind] = "", *, size_bytes: int = 0, digest: Optional[bytes] = None,
+        sha256: Optional[bytes] = None,
+    ) -> str:  # fmt: skip
         """Says what is known of a file that weights lie in: its kind ("safetensors", "gguf", "accx"; by default what its name ends in),
-        size, and digest."""
+        size, digest, and SHA-256."""
         self._new(self.files, name, "file")
         wanted = kind if isinstance(kind, FileKind) else (kind or name.rpartition(".")[2]).upper()
         try:
             found = wanted if isinstance(wanted, FileKind) else FileKind[wanted]
         except KeyError:
             raise IRError(f"file {name!r}: its kind is safetensors, gguf or accx, not {kind or name.rpartition('.')[2]!r}") from None
-        self.files[name] = WeightFile(name, found, size_bytes, digest)
+        self.files[name] = WeightFile(name, found, size_bytes, digest, sha256)
         return name
 
     def external(
         self, name: str, dtype: str, shape: Sequence[int], *, layout: str = "plain", group: int = 0,
         components: Mapping[str, str] = MappingProxyType({}), file: str = "", tensor: str = "", digest: Optional[bytes] = None,
-        by_name: bool = False, shard: Optional[Shard] = None,
+        sha256: Optional[bytes] = None, by_name: bool = False, shard: Optional[Shard] = None,
     ) -> Constant:  # fmt: skip
         """Adds a weight whose bytes are outside the bundle and not known here (External says where). `shape` is that of the tensor; with
         a shard the weight is a rank's part of it. `layout`: its encoding, with `group` where that is free and the types of
@@ -703,7 +708,7 @@ class Module:
                 data = declared(layout, full, group=group, dtype=dtype, components=components)
             except ValueError as error:
                 raise IRError(f"{where}: {error}") from None
-        return self._constant(Constant(name, TensorType(dtype, full, layout), data, External(file, tensor, digest, by_name, shard, extent)))
+        return self._constant(Constant(name, TensorType(dtype, full, layout), data, External(file, tensor, digest, by_name, shard, extent, sha256)))
 
     def state(self, name: str, dtype: str, shape: Sequence[Size], *, fill_pattern: int = 0) -> State:
         """Declares memory of a session; its dimensions are sizes or expressions of SESSION symbols."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from typing import Any, Mapping
+import hashlib
+from typing import Any, Callable, Mapping
 
 import numpy as np
 import xxhash
@@ -14,9 +15,9 @@ from ..ir import External, IRError, Module
 from .tidy import clone
 
 
-def digest_of(data: Any) -> bytes:
-    """What binds a weight to its bytes: XXH3-128 of its components, one after another in order of role."""
-    hashed = xxhash.xxh3_128()
+def digest_of(data: Any, algorithm: Callable[[], Any] = xxhash.xxh3_128) -> bytes:
+    """What binds a weight to its bytes: XXH3-128 (or another digest) of its components, one after another in order of role."""
+    hashed = algorithm()
     arrays = [data.components[r] for r in LAYOUTS[data.layout].roles if r in data.components] if isinstance(data, Quantized) else [data]
     for array in arrays:
         hashed.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
@@ -41,7 +42,7 @@ def leave_out(module: Module, wanted: Mapping[str, Any]) -> Module:
         if not place.by_name and place.digest is None:
             if isinstance(constant.data, Quantized) and constant.data.components["data"] is None:
                 raise IRError(f"constant {name!r}: its bytes are not known here, so it has no digest: give it, or by_name=True")
-            place = dataclasses.replace(place, digest=digest_of(constant.data))
+            place = dataclasses.replace(place, digest=digest_of(constant.data), sha256=digest_of(constant.data, hashlib.sha256))
         if place.file and place.file not in work.files:
             work.file(place.file)
         replaced = dataclasses.replace(constant, external=place)
