@@ -1,13 +1,15 @@
 """Pools and buffers."""
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from operator import index
 
 from . import _ffi
-from ._library import Handle, allowed, c_text, check, created, filled, lib, need, never_raises, number, retained, struct
+from ._library import Handle, _owner, allowed, c_text, check, created, filled, lib, need, never_raises, number, retained, struct
 from ._records import PoolEntry
 from ._waits import apart
+from .errors import Error
 from .instance import Device
 
 KINDS = {"device": _ffi.ACCRT_MEMORY_DEVICE, "pinned": _ffi.ACCRT_MEMORY_PINNED, "host": _ffi.ACCRT_MEMORY_HOST,
@@ -62,6 +64,9 @@ class Pool(Handle):
         return Buffer(created(lib.accrt_buffer_create, self.handle, size_bytes, ctypes.byref(options)), self.device)
 
 
+_retain = _owner("accrt_buffer").retain
+
+
 class Buffer(Handle):
     """Memory of a device, with the buffer protocol through `memoryview()` where the host can reach it.
 
@@ -72,15 +77,14 @@ class Buffer(Handle):
         read_only (bool): whoever owns the memory forbids writing (DLPack).
     """
 
-    __slots__ = ("_info", "device", "stream", "_read_only")
+    __slots__ = ("_known", "device", "stream", "_read_only")
     _kind = "accrt_buffer"
 
     def __init__(self, handle, device: Device | None = None, stream=None, read_only: bool = False) -> None:
         super().__init__(handle)
         allowed(device, Device)
         self.device, self.stream, self._read_only = device, stream, read_only
-        self._info = info = struct(_ffi.accrt_buffer_info)  # without the reference that `filled` keeps
-        check(lib.accrt_buffer_info(handle, ctypes.byref(info)))
+        self._known: _ffi.accrt_buffer_info | None = None
 
     @classmethod
     def borrowed(cls, handle, device: Device | None = None, stream=None) -> Buffer:
@@ -88,6 +92,31 @@ class Buffer(Handle):
         if not isinstance(handle, _ffi.accrt_buffer_p):
             raise TypeError(f"handle is {handle!r}, expected a ctypes pointer to an accrt_buffer_t")
         return cls(retained(handle), device, stream)
+
+    @classmethod
+    def _of_result(cls, handle, device: Device | None, stream) -> Buffer:
+        """What `borrowed` makes, for each result of each call: of what the library itself gives."""
+        self = cls.__new__(cls)
+        self._pointer = _retain(handle)
+        self.device, self.stream, self._read_only, self._known = device, stream, False, None
+        return self
+
+    @property
+    def _info(self) -> _ffi.accrt_buffer_info:
+        """Asked for once, by who wants it first: most results are read through a tensor, which does not."""
+        info = self._known
+        if info is None:
+            info = struct(_ffi.accrt_buffer_info)  # without the reference that `filled` keeps
+            check(lib.accrt_buffer_info(self.handle, ctypes.byref(info)))
+            self._known = info
+        return info
+
+    def close(self) -> None:
+        """Gives the reference back now. What is known of the memory (its size, its kind) can still be asked for."""
+        if self._pointer is not None and self._known is None:
+            with contextlib.suppress(Error):  # in a forked child
+                self._info  # noqa: B018 - before the handle goes
+        super().close()
 
     @property
     def read_only(self) -> bool:

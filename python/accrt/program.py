@@ -52,12 +52,16 @@ def _alone(method: _Method) -> _Method:
         try:
             uses[me] = None
             if [*uses][0] is not me:  # no two are first
-                raise InvalidStateError("the session (with its calls) is in use, on another thread or below this call; it is for one thread "
-                                        "at a time", name="ACCRT_ERROR_INVALID_STATE")
+                raise _in_use()
             return method(self, *arguments, **named)
         finally:
             uses.pop(me, None)  # one step, which Ctrl-C does not part
     return guarded  # type: ignore[return-value]
+
+
+def _in_use() -> InvalidStateError:
+    return InvalidStateError("the session (with its calls) is in use, on another thread or below this call; it is for one thread at a time",
+                             name="ACCRT_ERROR_INVALID_STATE")
 
 
 def _int64(value, name: str) -> int:
@@ -448,7 +452,7 @@ class Session(Handle):
 def _tensor(raw: _ffi.accrt_tensor, shape, strides, device: Device, stream: Stream | None = None) -> Tensor:
     """A Tensor for a borrowed C tensor with a buffer; `stream` when work there may still fill it."""
     rank = raw.rank
-    return Tensor._of(Buffer.borrowed(raw.buffer, device, stream), raw.dtype, shape[:rank], strides[:rank], raw.offset_bytes)
+    return Tensor._of(Buffer._of_result(raw.buffer, device, stream), raw.dtype, shape[:rank], strides[:rank], raw.offset_bytes)
 
 
 class Call(Handle):
@@ -458,7 +462,7 @@ class Call(Handle):
     """
 
     __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses",
-                 "_planned")
+                 "_planned", "_result_of", "_bound")
     _kind = "accrt_call"
 
     def __init__(self, session: Session, prepared: _Prepared) -> None:
@@ -469,6 +473,9 @@ class Call(Handle):
         self._in_flight, self._uses = session._in_flight, session._uses
         self._running = self._submitted = False  # a run may be in flight: of `run`, of `submit`
         self._planned = False  # the plan for these arguments is made: asking C again takes as long as a submission
+        self._bound: set[int] = set()  # what C has a tensor for
+        out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
+        self._result_of = (out, shape, strides, ctypes.byref(out), shape, strides)  # what accrt_call_result fills, each time
         self._run, self._enqueue = _shortest(self._pointer)
         self._forget()
 
@@ -504,17 +511,18 @@ class Call(Handle):
             copy: copy what cannot be used as it lies (strided, of the other byte order, misaligned, lists of numbers). Only for what is
                 read.
         """
-        self._set(name_or_index, value, dtype, copy)
+        prepared = self._prepared
+        index = number(name_or_index, "index", 32) if isinstance(name_or_index, int) else prepared.index(name_or_index)
+        if index >= len(prepared.arguments):
+            signature = prepared.signature
+            raise IndexError(f"{signature.name}() has {len(prepared.arguments)} arguments, there is no {index}; it is {signature}")
+        self._set(index, value, dtype, copy)
 
-    def _set(self, name_or_index: str | int, value: Any, dtype: str | None, copy: bool) -> None:
+    def _set(self, index: int, value: Any, dtype: str | None, copy: bool) -> None:
+        """`set` of an index that is one of the function's."""
         self._planned = False
-        signature = self._prepared.signature
-        index = number(name_or_index, "index", 32) if isinstance(name_or_index, int) else self._prepared.index(name_or_index)
-        inputs = len(signature.inputs)
-        arguments = signature.inputs + signature.results
-        if index >= len(arguments):
-            raise IndexError(f"{signature.name}() has {len(arguments)} arguments, there is no {index}; it is {signature}")
-        argument = arguments[index]
+        prepared = self._prepared
+        signature, argument, inputs = prepared.signature, prepared.arguments[index], prepared.inputs
         if argument.kind == "scalar" and value is not None:
             check(lib.accrt_call_set_scalar(self.handle, index, _int64(value, argument.name)))
             return
@@ -522,7 +530,7 @@ class Call(Handle):
         if value is not None:
             session = self._session
             wanted = dtype_id(dtype) if dtype else None
-            bits = self._prepared.bits.get(index)
+            bits = prepared.bits.get(index)
             if bits is not None and wanted is None and bits_of(value) == bits:
                 wanted = dtype_id(bits)
             try:
@@ -536,18 +544,29 @@ class Call(Handle):
                 raise ValueError(f"{signature.name}: {argument.name} is written, and a copy would lose that: pass a contiguous array")
             if view.read_only and argument.kind not in ("read", "scalar"):
                 raise ValueError(f"{signature.name}: {argument.name} is written, and the array is read-only")
-        before = self._views.get(index)
-        if before is not None and (self._submitted or self._running):
-            self._in_flight.keep(before)
-        self._views[index] = (before, view)  # whatever comes in between (Ctrl-C)
+        if view is None and index not in self._bound:  # it is as C has it
+            if index >= inputs:
+                self._outputs[index - inputs] = self._fixed = None
+            return
+        views = self._views
+        before = views.get(index)
+        views[index] = (before, view)  # whatever comes in between (Ctrl-C)
         try:
-            check(lib.accrt_call_set_tensor(self.handle, index, ctypes.byref(view.c) if view else None))
+            if view is not None:
+                self._bound.add(index)
+            status = lib.accrt_call_set_tensor(self.handle, index, ctypes.byref(view.c) if view is not None else None)
+            if status:
+                raise last_error(status)
+            if before is not None and (self._submitted or self._running):  # now that no work begins with it any more
+                self._in_flight.keep(before)
+            if view is None:
+                self._bound.discard(index)
         except BaseException as error:
             if isinstance(error, Error):
-                self._views[index] = before
+                views[index] = before
                 _advised(error, argument, value, view, copy)
             raise
-        self._views[index] = view
+        views[index] = view
         if index >= inputs:
             self._outputs[index - inputs] = value
             given = [self._outputs.get(i) for i in range(len(signature.results))]
@@ -622,19 +641,31 @@ class Call(Handle):
     def _failure(self, status: int, told_ns: int = 0, asked_ns: int = 0):
         return with_limit(last_error(status), told_ns, asked_ns) if self._pointer is not None else ValueError("this Call is closed")
 
-    @_alone
     def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
         """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device. The arguments' memory lives
         until it is complete, also when the call is dropped or bound anew; leave what is in it as it is. A plan that is not made is made
         first; Ctrl-C ends that wait."""
+        if waits or signals or not self._planned:
+            self._submit_in_steps(waits, signals)
+            return
+        # Without the steps of _alone: they take as long as the submission. Who comes in between loses no memory for that: what was bound
+        # here is kept where another may have unbound it, or may take the mark back (_set, wait), before the work has its number.
+        uses, views = self._uses, self._views
+        if uses:
+            raise _in_use()
+        self._submitted = True
+        status = self._enqueue(None, 0, None, 0)
+        if status:
+            raise self._failure(status)
+        if uses or self._views is not views:
+            self._in_flight.keep((*views.values(),))
+        self._submitted = True
+
+    @_alone
+    def _submit_in_steps(self, waits: Iterable[tuple[Semaphore, int]], signals: Iterable[tuple[Semaphore, int]]) -> None:
         if not self._planned and not self._plan_within(SLICE_NS):
             apart(self._plan)
         self._submitted = True
-        if not waits and not signals:
-            status = self._enqueue(None, 0, None, 0)
-            if status:
-                raise self._failure(status)
-            return
         wait_table, wait_count = _timepoints("waits", waits)
         signal_table, signal_count = _timepoints("signals", signals)
         check(lib.accrt_call_submit(self.handle, wait_table, wait_count, signal_table, signal_count))
@@ -691,9 +722,11 @@ class Call(Handle):
         given = self._outputs.get(index)
         if given is not None:
             return given
-        out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
+        out, shape, strides, *filled = self._result_of
         handle = self.handle  # which keeps what is lent here
-        check(lib.accrt_call_result(handle, index, ctypes.byref(out), shape, strides))
+        status = lib.accrt_call_result(handle, index, *filled)
+        if status:
+            raise last_error(status)
         if out.buffer:
             session = self._session
             return _tensor(out, shape, strides, session.program.device, session.stream if self._submitted or self._running else None)
@@ -781,10 +814,11 @@ class _Prepared:
     """What a session keeps of a function between calls. It refers to no session: a program that is dropped gives its memory back at
     once, and does not wait for the collector of cycles, which knows nothing of a device's memory."""
 
-    __slots__ = ("signature", "doc", "bits", "_indices")
+    __slots__ = ("signature", "arguments", "inputs", "doc", "bits", "_indices")
 
     def __init__(self, signature: Signature) -> None:
         self.signature = signature
+        self.arguments, self.inputs = (*signature.inputs, *signature.results), len(signature.inputs)
         types = [a.type.partition("[")[0] for a in signature.inputs + signature.results]
         self.bits = {i: name for i, name in enumerate(types) if name in BIT_TYPES}  # numpy has none of these
         self.doc = f"{signature}\n\n{signature.doc}"

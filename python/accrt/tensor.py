@@ -686,9 +686,12 @@ def _from_array_interface(value, interface: dict, dtype: int | None) -> View:
     if shape == () and not hasattr(value, "__setitem__"):
         # A numpy scalar: its interface points into a temporary array that is gone already.
         raise TypeError(f"{type(value).__name__} is a scalar without memory of its own: pass numpy.asarray(value)")
-    known = _array_dtype(value, typestr, dtype)
-    if shape and min(shape) < 0:
-        raise ValueError(f"shape is {shape}, which has a negative dimension")
+    known = _FROM_TYPESTR.get(typestr) if dtype is None else None
+    if known is None:
+        known = _array_dtype(value, typestr, dtype)
+    for size in shape:
+        if size < 0:
+            raise ValueError(f"shape is {shape}, which has a negative dimension")
     if strides is not None:
         bytes_each = int(typestr[2:])
         if len(strides) != len(shape) or any(s % bytes_each for s in strides):
@@ -801,7 +804,8 @@ def as_view(value, device, dtype: int | None = None, stream=None) -> View:
         return weight_view(dtype)
     interface = getattr(value, "__array_interface__", None)
     if interface is not None:
-        refuse_masked(value)
+        if type(value).__name__ != "ndarray":
+            refuse_masked(value)
         return _from_array_interface(value, interface, dtype)
     try:
         return _from_buffer(value, dtype)

@@ -20,7 +20,7 @@ ELSEWHERE = {
     ("program.py", "Call.run", "accrt_call_run"): "the limit is a slice at most",
     ("program.py", "", "accrt_call_attempt"): "_SHORTEST: Call.__call__ and Call.run give it a slice",
     ("program.py", "", "accrt_call_submit"): "Call.submit has the plan made before",
-    ("program.py", "Call.submit", "accrt_call_submit"): "the plan is made before",
+    ("program.py", "Call._submit_in_steps", "accrt_call_submit"): "the plan is made before",
     ("program.py", "Call._plan_within", "accrt_call_plan"): "a slice, or some milliseconds",
     ("weights.py", "Weight.component", "accrt_weights_data"): "some KiB",
 }
