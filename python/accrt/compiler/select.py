@@ -10,14 +10,16 @@ may stand for one operation: they are tried from the highest priority down.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from ..bundle_writer.expressions import less_equal, logical_or
 from . import arguments
 from . import expr as ex
 from . import ops
-from .ir import IRError, Op, TensorType
-from .kernels import attention, elementwise, matmul, packed, tensor_ops
+from .ir import IRError, Op, TensorType, late_symbols
+from .kernels import attention, elementwise, matmul, packed, paged, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
@@ -287,6 +289,38 @@ def _rope_at(op: Op, operands: Specs, results: Specs) -> Lowering:
 def _state_scatter(op: Op, operands: Specs, results: Specs) -> Lowering:
     made = tensor_ops.lower_scatter(operands[0], operands[1], contiguous(op.attrs["state"].type))
     return named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
+
+
+@_rule("accrt.paged_attention")
+def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
+    """A few tokens with long sequences: units of keys are shared out among workgroups, and joined."""
+    at, (q, row_ids, row_starts, kv_lengths) = op.attrs, operands
+    for spec in (row_ids, row_starts, kv_lengths):
+        require_plain(spec)
+    k, v, table = (contiguous(at[name].type) for name in ("keys", "values", "page_table"))
+
+    def launches(shared: bool) -> Tuple[Launch, ...]:
+        return paged.lower_paged_attention(
+            q, k, v, table, row_ids.shape[0], results[0], scale=at["scale"], window=at["window"], soft_cap=at["soft_cap"], shared=shared
+        )
+
+    tensors: Dict[str, Binding] = {
+        "q": ("in", 0), "row_ids": ("in", 1), "row_starts": ("in", 2), "kv_lengths": ("in", 3), "k": ("state", 0), "v": ("state", 1), "table": ("state", 2),
+    }  # fmt: skip
+    whole = Lowering(launches(False)[0], {**tensors, "out": OUT})
+    units = ex.ceildiv(ex.constant(table.shape[1]) * k.shape[1], paged.UNIT)
+    many = less_equal(paged.SHARES + 1, ex.constant(q.shape[0]) * k.shape[2])
+    one = ex.simplify(logical_or(many, less_equal(units, 1)))
+    late = late_symbols(op.block.function)
+    if any(name in late for name in ex.symbols_of(one)) or (isinstance(one, int) and one):
+        return whole
+    parts = ex.simplify(ex.constant(q.shape[0]) * q.shape[1] * units * paged.part_floats(v.shape[3]))
+    first, last = launches(True)
+    joined = Lowering(
+        last, {"partial": ("temporary", 0), "row_starts": ("in", 2), "kv_lengths": ("in", 3), "out": OUT},
+        (Lowering(first, {**tensors, "partial": ("temporary", 0)}),), (TensorType("f32", (ex.select(one, 0, parts),)),),
+    )  # fmt: skip
+    return joined if isinstance(one, int) else dataclasses.replace(joined, alternatives=((one, whole),))
 
 
 @_rule("aten.embedding")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, List
 
 from .. import expr as ex
@@ -147,3 +148,84 @@ def _function_state_gather(self: Function, state: State, index: Value, dims: int
 
 _function_state_gather.__doc__ = f"state_gather(state, index, dims=1): accrt.state_gather. {_infer_state_gather.__doc__}"
 Function.state_gather = _function_state_gather
+
+
+# ---- Attention over pages --------------------------------------------------------------------------------------------
+
+
+def _row_of_keys(state: Any, pages: Any, length: int) -> Any:
+    """Keys or values [length, heads, size] of one sequence."""
+    np = numpy()
+    size = state.shape[1]
+    wanted = pages[: -(-length // size)]
+    wrong = wanted[(wanted < 0) | (wanted >= len(state))]
+    if len(wrong) or length > size * len(pages):
+        raise IndexError(f"page {wrong[0]} is outside a state of {len(state)} pages" if len(wrong) else f"{length} keys in {len(pages)} pages of {size}")
+    return np.ascontiguousarray(state[wanted]).reshape(-1, *state.shape[2:])[:length]
+
+
+def _paged_attention(
+    q: Any, row_ids: Any, row_starts: Any, kv_lengths: Any, keys: Any, values: Any, page_table: Any, scale: Any = None, window: Any = None,
+    soft_cap: Any = None,
+) -> Any:  # fmt: skip
+    np = numpy()
+    out = np.zeros((*q.shape[:2], values.shape[3]))
+    if np.any(np.diff(row_starts) < 0) or row_starts[0] < 0 or row_starts[-1] > len(q):
+        raise IndexError(f"row_starts must ascend, up to {len(q)} tokens")
+    factor, group = 1 / math.sqrt(q.shape[-1]) if scale is None else scale, q.shape[1] // keys.shape[2]
+    for begin, end, row, length in zip(row_starts, row_starts[1:], row_ids, kv_lengths):
+        if begin == end:
+            continue
+        if not 0 <= row < len(page_table) or length < end - begin:
+            raise IndexError(f"row {row} of a page table of {len(page_table)}, with {length} keys and {end - begin} tokens")
+        k, v = (np.repeat(_row_of_keys(state, page_table[row], length), group, 1) for state in (keys, values))
+        scores = np.einsum("qhd,khd->hqk", q[begin:end], k) * factor
+        scores = scores if soft_cap is None else soft_cap * np.tanh(scores / soft_cap)
+        last, at = np.arange(length - (end - begin), length)[:, None], np.arange(length)[None, :]
+        seen = (at <= last) & (at > last - (length + 1 if window is None else window))
+        scores = np.where(seen, scores, -np.inf)
+        e = np.exp(scores - np.max(scores, -1, keepdims=True))
+        out[begin:end] = np.einsum("hqk,khd->qhd", e / np.sum(e, -1, keepdims=True), v)
+    return out
+
+
+@define(
+    "accrt.paged_attention(Tensor query, State keys, State values, State page_table, Tensor row_ids, Tensor row_starts, Tensor kv_lengths, "
+    "float? scale=None, int? window=None, float? soft_cap=None)",
+    reference=_paged_attention,
+)
+def _infer_paged_attention(op: Op) -> Types:
+    """Attention of ragged rows over keys and values in pages. query [tokens, heads, size]; tokens [row_starts[r], row_starts[r + 1]) are
+    the last ones of a sequence of kv_lengths[r] keys, whose pages stand in row row_ids[r] of the table. keys and values are states
+    [pages, page_size, key heads, size], page_table one of i32 [rows, pages of a row]. Causal: a token sees the keys up to its own;
+    with a window the last `window` of these. Scores are multiplied by `scale` (1 / sqrt(size)); a soft_cap c makes c * tanh(score / c)
+    of them. Tokens of no row give zeros. A page, row or length that does not fit fails the call."""
+    q, row_ids, row_starts, lengths = op.operands
+    k, v, table = (op.attrs[name] for name in ("keys", "values", "page_table"))
+    for state in (k, v, table):
+        check_state(op, state)
+    types = ("f32", "f16", "bf16")
+    if q.rank != 3 or q.dtype not in types:
+        raise IRError(f"paged attention of {q.type}; f32, f16 or bf16 [tokens, heads, size] are needed")
+    for state in (k, v):
+        if state.type.rank != 4 or state.type.dtype not in types or state.type.dtype != k.type.dtype:
+            raise IRError(f"paged attention over states of {k.type} and {v.type}; both are of f32, f16 or bf16 [pages, page_size, heads, size]")
+    if table.type.dtype != "i32" or table.type.rank != 2:
+        raise IRError(f"paged attention with a page table of {table.type}; i32 [rows, pages of a row] is needed")
+    for a, b, what in zip(k.type.shape, v.type.shape, ("pages", "page_size", "heads")):
+        need_same(a, b, f"paged attention, {what} of keys and values")
+    need_same(q.shape[2], k.type.shape[3], "paged attention, head size")
+    fixed = {"heads": q.shape[1], "key heads": k.type.shape[2], "head size": q.shape[2], "value size": v.type.shape[3]}
+    for what, size in fixed.items():
+        if not isinstance(size, int) or size < 1:
+            raise IRError(f"paged attention: {what} {size}; it must be known while compiling, and 1 or more")
+    if q.shape[1] % k.type.shape[2]:
+        raise IRError(f"paged attention with {q.shape[1]} heads and {k.type.shape[2]} key heads")
+    _index_of(op, row_ids, "row_ids", row_ids.shape[0] if row_ids.rank else 0)
+    _index_of(op, row_starts, "row_starts", ex.simplify(ex.constant(row_ids.shape[0]) + 1))
+    _index_of(op, lengths, "kv_lengths", row_ids.shape[0])
+    if any(value.dtype != "i32" for value in (row_ids, row_starts, lengths)):
+        raise IRError("paged attention: row_ids, row_starts and kv_lengths are of i32")
+    if op.attrs["window"] is not None and op.attrs["window"] < 1 or op.attrs["soft_cap"] is not None and op.attrs["soft_cap"] <= 0:
+        raise IRError(f"paged attention with a window of {op.attrs['window']} and a soft_cap of {op.attrs['soft_cap']}; both are more than 0")
+    return [TensorType(q.dtype, (q.shape[0], q.shape[1], v.type.shape[3]))]

@@ -1,0 +1,289 @@
+"""Attention over keys and values in pages: against the float64 reference, and bit for bit against itself in other batches."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Optional
+
+import numpy as np
+import pytest
+
+import compiler_harness as ch
+import kernel_harness as kh
+from accrt.compiler import Interpreter, IRError, Module, SymbolClass
+
+ROUNDINGS = {"f32": 24, "f16": 4, "bf16": 4}
+
+
+def rng(*more):
+    return np.random.default_rng([kh.SEED, *more])
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    heads: int = 4
+    kv_heads: int = 2
+    size: int = 32
+    value_size: int = 0
+    page_size: int = 16
+    q: str = "f32"
+    kv: str = "f32"
+    window: Optional[int] = None
+    soft_cap: Optional[float] = None
+    scale: Optional[float] = None
+    table_rows: int = 6
+    table_pages: int = 60
+    pages: int = 150
+
+
+def module(s: Shape) -> Module:
+    m = Module("paged")
+    tokens, rows = m.symbol("tokens", maximum=4096), m.symbol("rows", maximum=512)
+    pages, table_rows, table_pages = (m.symbol(name, SymbolClass.SESSION, maximum=8192) for name in ("pages", "table_rows", "table_pages"))
+    k = m.state("k", s.kv, [pages, s.page_size, s.kv_heads, s.size])
+    v = m.state("v", s.kv, [pages, s.page_size, s.kv_heads, s.value_size or s.size])
+    table = m.state("table", "i32", [table_rows, table_pages])
+    f = m.function("attend")
+    q = f.input("q", s.q, [tokens, s.heads, s.size])
+    row_ids, starts, lengths = f.input("row_ids", "i32", [rows]), f.input("row_starts", "i32", [rows + 1]), f.input("kv_lengths", "i32", [rows])
+    f.result("y", q.paged_attention(k, v, table, row_ids, starts, lengths, scale=s.scale, window=s.window, soft_cap=s.soft_cap))
+    return m
+
+
+class Running:
+    """The same pages in the executor and in the reference."""
+
+    def __init__(self, s: Shape, seed: int = 0, on: str = ""):
+        self.s, self.m, self.random = s, module(s), rng(seed)
+        sizes = {"pages": s.pages, "table_rows": s.table_rows, "table_pages": s.table_pages}
+        self.running = ch.program(self.m, on)
+        self.session, self.oracle = ch.session(self.running, **sizes), Interpreter(self.m, sizes)
+        for name in ("k", "v"):
+            shape = self.oracle.states[name].shape
+            self.put(name, ch.values(self.random, s.kv, shape))
+        self.put("table", self.random.integers(0, s.pages, (s.table_rows, s.table_pages)).astype(np.int32))
+
+    def put(self, name, content):
+        memory = self.session.state(name)
+        memory.view(content.dtype)[...] = content.reshape(-1)
+        self.oracle.states[name][...] = kh.decode(content, self.s.kv if name != "table" else "i32").reshape(self.oracle.states[name].shape)
+
+    def queries(self, tokens):
+        return ch.values(self.random, self.s.q, (tokens, self.s.heads, self.s.size))
+
+    def run(self, q, row_ids, starts, lengths):
+        given = (q, *(np.asarray(x, np.int32) for x in (row_ids, starts, lengths)))
+        return self.session.run("attend", *given)[0]
+
+    def check(self, q, row_ids, starts, lengths):
+        given = (q, *(np.asarray(x, np.int32) for x in (row_ids, starts, lengths)))
+        got, want = self.session.run("attend", *given)[0], self.oracle.run("attend", *given)[0]
+        ch.assert_close(got, want, self.s.q, ROUNDINGS[self.s.q], 2.0)
+        return got
+
+    def batch(self, rows, padding_rows=1, padding_tokens=3, most=40):
+        """Random rows: of one token (decoding), of several, of none; then padding."""
+        longest = self.s.table_pages * self.s.page_size
+        counts = [int(self.random.choice([0, 1, 1, 1, self.random.integers(2, most)])) for _ in range(rows)]
+        counts = [min(c, longest) for c in counts]
+        lengths = [int(self.random.integers(c, longest + 1)) for c in counts] + [0] * padding_rows
+        starts = np.concatenate([[0], np.cumsum(counts), np.full(padding_rows, sum(counts))])
+        row_ids = np.concatenate([self.random.integers(0, self.s.table_rows, rows), np.zeros(padding_rows)])
+        return self.queries(sum(counts) + padding_tokens), row_ids, starts, lengths
+
+
+CASES = {
+    "plain": Shape(),
+    "one_head": Shape(heads=1, kv_heads=1, size=64),
+    "grouped_14": Shape(heads=14, kv_heads=2, size=64, kv="bf16"),
+    "grouped_8": Shape(heads=32, kv_heads=4, size=128, kv="f16", q="f16", pages=80),
+    "one_key_head": Shape(heads=20, kv_heads=1, size=16, kv="bf16", q="bf16"),
+    "many_groups": Shape(heads=70, kv_heads=1, size=16, pages=40, table_pages=20),
+    "odd_size": Shape(heads=6, kv_heads=3, size=20, value_size=12, kv="f16"),
+    "odd_alone": Shape(heads=2, kv_heads=2, size=9),
+    "size_80": Shape(heads=4, kv_heads=4, size=80),
+    "size_256": Shape(heads=4, kv_heads=2, size=256, kv="bf16", soft_cap=50.0, scale=0.1, pages=60),
+    "value_size": Shape(size=96, value_size=48, kv="bf16"),
+    "page_1": Shape(page_size=1, table_pages=700, pages=900),
+    "page_64": Shape(page_size=64, table_pages=14, pages=30, kv="bf16"),
+    "page_3": Shape(page_size=3, table_pages=200, pages=300, window=100),
+    "window_1": Shape(window=1),
+    "window": Shape(window=37, kv="f16"),
+    "window_units": Shape(window=300, heads=8, soft_cap=5.0),
+    "soft_cap": Shape(soft_cap=1.5, scale=1.0),
+    "short_table": Shape(table_pages=3),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("on", kh.host_targets())
+def test_ragged_batches(name, on):
+    at = Running(CASES[name], list(CASES).index(name), on)
+    for rows in (0, 1, 2, 5, 9):
+        at.check(*at.batch(rows))
+    at.check(*at.batch(3, padding_rows=0, padding_tokens=0))
+    at.check(at.queries(1), [0], [0, 1], [at.s.table_pages * at.s.page_size])
+    at.check(at.queries(5), [0], [2, 4], [7])  # tokens before the first row are padding too
+    at.check(at.queries(0), [0, 0], [0, 0, 0], [0, 0])
+
+
+def test_many_tokens_at_once():
+    """More than are shared out: long prefill beside decoding."""
+    at = Running(Shape(heads=8, kv_heads=4, size=64, kv="bf16"))
+    at.check(at.queries(340), [3, 1, 2, 0, 5], [0, 1, 300, 301, 331, 335], [900, 299, 700, 555, 4])
+
+
+# ---- The same bits, whatever else is in the batch ----
+
+
+def bits(x):
+    return x.view(np.uint16 if x.itemsize == 2 else np.uint32)
+
+
+@pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size"])
+@pytest.mark.parametrize("on", kh.host_targets())
+def test_a_row_has_the_same_bits_alone_batched_and_in_chunks(name, on):
+    at = Running(CASES[name], 100, on)
+    longest = at.s.table_pages * at.s.page_size
+    length = min(longest, 777)
+    q = at.queries(length)
+    whole = at.run(q, [2], [0, length], [length])
+    random = at.random
+    for chunk in (1, 2, 3, 7, 16, 64, 129, 300):
+        first = 0 if chunk > 16 else int(random.integers(0, length - 4 * chunk))
+        for begin in range(first, min(length, first + 4 * chunk), chunk):
+            end = min(length, begin + chunk)
+            alone = at.run(q[begin:end], [2], [0, end - begin], [end])
+            np.testing.assert_array_equal(bits(alone), bits(whole[begin:end]))
+    for begin, end in ((0, 1), (5, 9), (length - 1, length), (length - 20, length), (100, 101)):
+        others, ids, starts, lengths = at.batch(8)
+        place = int(random.integers(0, 9))
+        cut = starts[place]
+        mixed = np.concatenate([others[:cut], q[begin:end], others[cut:]])
+        ids = np.insert(ids, place, 2)
+        starts = np.concatenate([starts[: place + 1], starts[place:] + (end - begin)])
+        lengths = np.insert(lengths, place, end)
+        got = at.run(mixed, ids, starts, lengths)
+        np.testing.assert_array_equal(bits(got[cut : cut + end - begin]), bits(whole[begin:end]))
+
+
+def test_the_table_may_be_larger_and_pages_may_lie_elsewhere():
+    small, large = Running(Shape(table_pages=20), 3), Running(Shape(table_pages=300, pages=500), 4)
+    place = rng(5).permutation(500)[:150]
+    for name in ("k", "v"):
+        content = np.zeros(large.oracle.states[name].shape, np.float32)
+        content[place] = small.session.state(name).reshape(150, 16, 2, 32)
+        large.put(name, content)
+    table = np.zeros((6, 300), np.int32)
+    table[:, :20] = place[small.session.state("table").reshape(6, 20)]
+    large.put("table", table)
+    q = small.queries(7)
+    given = [0, 4, 2], [0, 3, 4, 7], [320, 1, 300]
+    np.testing.assert_array_equal(small.run(q, *given), large.run(q, *given))
+
+
+def test_a_query_sees_no_key_after_its_own():
+    """Not even NaN in it."""
+    for window in (None, 20):
+        at = Running(Shape(window=window, table_pages=20), 8)
+        q = at.queries(300)
+        table = np.arange(6 * 20).reshape(6, 20).astype(np.int32)
+        at.put("table", table)
+        want = at.run(q[:280], [1], [0, 280], [280])
+        for name in ("k", "v"):
+            content = at.session.state(name).reshape(-1, 2, 32).copy()
+            content[20 * 16 + 280 : 20 * 16 + 320] = np.nan
+            at.put(name, content)
+        got = at.run(q, [1], [0, 300], [300])
+        np.testing.assert_array_equal(got[:280], want)
+        assert np.isnan(got[280:]).all()
+
+
+# ---- What tensors say is checked ----
+
+HOSTILE = {
+    "a page after the last": (dict(table=150), "page 150 is outside a state of 150 pages"),
+    "a page before the first": (dict(table=-1), "page -1 is outside a state of 150 pages"),
+    "a far page": (dict(table=2**31 - 1), "page 2147483647 is outside"),
+    "a row after the last": (dict(ids=[6, 0]), "row 6 is outside a page table of 6 rows"),
+    "a row before the first": (dict(ids=[-1, 0]), "row -1 is outside a page table of 6 rows"),
+    "more keys than the table has": (dict(lengths=[961, 5]), "961 keys are more than the 960 of a row"),
+    "many more": (dict(lengths=[2**31 - 1, 5]), "2147483647 keys are more than the 960"),
+    "fewer keys than tokens": (dict(lengths=[2, 5]), "a row of 3 tokens has 2 keys"),
+    "keys below zero": (dict(lengths=[-5, 5]), "a row of 3 tokens has -5 keys"),
+    "rows that go back": (dict(starts=[0, 3, 2]), "a row begins at token 3 and ends at 2"),
+    "rows that begin before the first token": (dict(starts=[-1, 3, 4]), "a row begins at token -1"),
+    "rows that end after the last": (dict(starts=[0, 3, 6]), "a row begins at token 3 and ends at 6"),
+    "a far end": (dict(starts=[0, 3, 2**31 - 1]), "ends at 2147483647"),
+}
+
+
+@pytest.mark.parametrize("tokens", [5, 200])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_tables_fail_by_name(name, tokens):
+    changed, match = HOSTILE[name]
+    at = Running(Shape(), 9)
+    if "table" in changed:
+        table = at.session.state("table").copy()
+        table[3] = changed["table"]
+        at.put("table", table)
+    if name in ("rows that end after the last",):
+        changed = {"starts": [0, 3, tokens + 1]}
+        match = f"a row begins at token 3 and ends at {tokens + 1}"
+    given = [changed.get("ids", [0, 1]), changed.get("starts", [0, 3, 5]), changed.get("lengths", [70, 5])]
+    with pytest.raises(RuntimeError, match="paged_attention k v table: 1: .*" + match):
+        at.run(at.queries(tokens), *given)
+    with pytest.raises(IRError):
+        at.oracle.run("attend", at.queries(tokens), *(np.asarray(x, np.int32) for x in given))
+
+
+def test_a_bad_row_that_no_block_reaches_is_found():
+    at = Running(Shape(), 9)
+    with pytest.raises(RuntimeError, match="a row begins at token 2 and ends at 0"):
+        at.run(at.queries(2), [0, 0, 0], [0, 1, 2, 0], [1, 1, 0])
+
+
+def test_what_is_in_padding_does_not_matter():
+    """Rows without tokens may say anything of pages and keys."""
+    at = Running(Shape(), 9)
+    q = at.queries(4)
+    want = at.run(q, [1, 0], [0, 4, 4], [30, 0])
+    np.testing.assert_array_equal(at.run(q, [1, -7], [0, 4, 4], [30, 2**31 - 1]), want)
+
+
+def wrong(match, **changed):
+    m = Module("wrong")
+    n, r = m.symbol("n"), m.symbol("r")
+    k = m.state("k", *changed.get("k", ("f32", [9, 16, 2, 32])))
+    v = m.state("v", *changed.get("v", ("f32", [9, 16, 2, 32])))
+    table = m.state("t", *changed.get("table", ("i32", [3, 4])))
+    f = m.function("f")
+    tensors = {"q": ("f32", [n, 4, 32]), "ids": ("i32", [r]), "starts": ("i32", [r + 1]), "lengths": ("i32", [r])}
+    q, *rest = (f.input(name, *changed.get(name, given)) for name, given in tensors.items())
+    with pytest.raises(IRError, match="function 'f', operation accrt.paged_attention: .*" + match):
+        q.paged_attention(k, v, table, *rest, **changed.get("more", {}))
+
+
+def test_what_does_not_fit_is_said():
+    wrong(r"floats|f32, f16 or bf16 \[tokens", q=("f64", [3, 4, 32]))
+    wrong("4 heads and 3 key heads", k=("f32", [9, 16, 3, 32]), v=("f32", [9, 16, 3, 32]))
+    wrong("head size: 32 is not proved to equal 16", k=("f32", [9, 16, 2, 16]))
+    wrong("page_size of keys and values", v=("f32", [9, 8, 2, 32]))
+    wrong("over states of f32.* and f16", v=("f16", [9, 16, 2, 32]))
+    wrong("over states of i32", k=("i32", [9, 16, 2, 32]))
+    wrong(r"a page table of i64", table=("i64", [3, 4]))
+    wrong(r"row_starts: 7 is not proved", starts=("i32", [7]))
+    wrong("row_ids of f32", ids=("f32", [3]))
+    wrong("of i32", lengths=("i64", [3]), ids=("i32", [3]), starts=("i32", [4]))
+    wrong("a window of 0", more={"window": 0})
+    wrong("soft_cap of -1", more={"soft_cap": -1.0})
+
+
+def test_there_is_no_version_for_cuda_and_that_is_said():
+    from accrt.compiler import available_targets, compile
+
+    if "sm_90" not in available_targets():
+        pytest.skip("no nvcc")
+    m = module(Shape())
+    with pytest.raises(IRError, match="no cuda kernel does accrt.paged_attention"):
+        compile(m, targets=["sm_90"])
