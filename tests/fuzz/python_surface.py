@@ -55,7 +55,7 @@ OPERATIONS = {
     "Bundle.metadata": "self", "Bundle.symbols": "self", "Bundle.constants": "self", "Bundle.files": "self", "Bundle.assets": "self",
     "Bundle.adapters": "self", "Bundle.constant_bytes": "self name", "Bundle.function_names": "self flag?", "Bundle.function_targets": "self name",
     "Bundle.signature": "self name",
-    "Call": "session wrong", "Call.close": "self", "Call.function": "self", "Call.set": "self argument memory dtype?", "Call.__call__": "self",
+    "Call": "session wrong", "Call.close": "self", "Buffer.close": "self", "Call.function": "self", "Call.set": "self argument memory dtype?", "Call.__call__": "self",
     "Call.run": "self timeout", "Call.submit": "self points? points?", "Call.results": "self", "Call.wait": "self timeout",
     "Commands": "device small?", "Commands.binding": "self small size?", "Commands.dispatch": "self kernel grid memory memory number number",
     "Commands.copy": "self place place size after?", "Commands.fill": "self place size number width? after?", "Commands.barrier": "self",
