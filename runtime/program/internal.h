@@ -277,10 +277,6 @@ const char* accrt_symbol_range_text(const accx_symbol_t* symbol, char* text, siz
  * `out_low` gets the smallest value of the bucket. */
 int64_t accrt_symbol_bucket(const accrt_bundle_tables_t* tables, const accx_symbol_t* symbol,
                             int64_t value, int64_t* out_low);
-/* The value that sizes memory: the bucket's upper bound, a RUNTIME symbol's maximum, otherwise the
- * symbol's value. */
-accrt_expr_value_t accrt_symbol_memory_value(const accrt_bundle_tables_t* tables, uint32_t symbol,
-                                             accrt_expr_value_t value);
 /* Takes the values of all symbols, or of SESSION symbols only, from a list by name. A symbol that
  * the list lacks gets its maximum. */
 accrt_status_t accrt_symbols_from_list(const accrt_program_t* program,

@@ -211,8 +211,8 @@ static accrt_status_t finish(accrt_plan_builder_t* builder) {
   return status != ACCRT_OK ? status : create_list(builder);
 }
 
-/* The allocation size of each result: its size when bucket and RUNTIME symbols have the values that
- * size memory. */
+/* The allocation size of each result: room for each call of the plan. A dimension that is negative
+ * in all of them has no elements here: each call is refused. */
 static accrt_status_t size_results(accrt_plan_builder_t* builder, const accrt_frame_t* frame) {
   const uint32_t count = frame->record->result_count;
   void* memory;
@@ -226,8 +226,11 @@ static accrt_status_t size_results(accrt_plan_builder_t* builder, const accrt_fr
     int64_t shape[ACCX_MAX_RANK] = {0};
     bool fits = true;
     for (uint32_t d = 0; d < type->rank; ++d) {
-      fits = fits && frame->memory_values[type->dims[d]].fault == ACCRT_EXPR_OK;
-      shape[d] = frame->memory_values[type->dims[d]].value;
+      const accrt_symbolic_value_t size = frame->values[type->dims[d]];
+      fits = fits && size.fault == ACCRT_EXPR_OK;
+      shape[d] = accrt_symbolic_bounds_of(&builder->symbolic, size).maximum;
+      if (shape[d] < 0)
+        shape[d] = 0;
     }
     if (!fits ||
         !accrt_shape_bytes(type->dtype, type->rank, shape, &builder->plan->result_bytes[i])) {

@@ -32,10 +32,7 @@ typedef struct accrt_frame {
   int64_t inductions[ACCX_MAX_BLOCK_DEPTH];
   accrt_symbolic_value_t* symbols; /* of the module */
   accrt_symbolic_value_t* values;  /* of the function's scope */
-  accrt_expr_value_t*
-      memory_symbols; /* the same with bucket and RUNTIME symbols at the values that size memory */
-  accrt_expr_value_t* memory_values;
-  uint8_t* present; /* by argument */
+  uint8_t* present;                /* by argument */
   accrt_frame_slot_t* slots;
   uint64_t arena_base;
   uint64_t arena_end; /* end of the frame's own part of the arena */

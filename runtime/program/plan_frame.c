@@ -62,9 +62,6 @@ accrt_status_t accrt_frame_evaluate(accrt_plan_builder_t* builder, accrt_frame_t
   ACCRT_TRY(accrt_charge((uint64_t)count + 1));
   for (uint32_t i = 0; i < count; ++i)
     frame->values[i] = evaluate_node(builder, frame, &scope[i]);
-  const accrt_expr_environment_t memory = {frame->memory_symbols, frame->present, frame->inductions,
-                                           frame->induction_count};
-  accrt_expr_evaluate(scope, count, &memory, frame->memory_values);
   return builder->symbolic.status;
 }
 
@@ -81,26 +78,22 @@ static accrt_status_t allocate(accrt_plan_builder_t* builder, uint32_t function,
   const uint32_t node_count = frame->record->expression_count;
   ACCRT_TRY(accrt_function_check_features(builder->program, function));
   ACCRT_TRY(accrt_charge((uint64_t)symbol_count + node_count + frame->record->slot_count + 64));
-  void* memory[6] = {NULL};
+  void* memory[4] = {NULL};
   const struct {
     size_t count;
     size_t bytes;
-  } wanted[6] = {{symbol_count, sizeof *frame->symbols},
-                 {symbol_count, sizeof *frame->memory_symbols},
+  } wanted[4] = {{symbol_count, sizeof *frame->symbols},
                  {node_count, sizeof *frame->values},
-                 {node_count, sizeof *frame->memory_values},
                  {accrt_function_argument_count(builder->program, function), 1},
                  {frame->record->slot_count, sizeof *frame->slots}};
   accrt_status_t status = ACCRT_OK;
-  for (int i = 0; i < 6 && status == ACCRT_OK; ++i) {
+  for (int i = 0; i < 4 && status == ACCRT_OK; ++i) {
     status = accrt_zone_take(&frame->zone, wanted[i].count, wanted[i].bytes, &memory[i]);
   }
   frame->symbols = memory[0];
-  frame->memory_symbols = memory[1];
-  frame->values = memory[2];
-  frame->memory_values = memory[3];
-  frame->present = memory[4];
-  frame->slots = memory[5];
+  frame->values = memory[1];
+  frame->present = memory[2];
+  frame->slots = memory[3];
   return status;
 }
 
@@ -125,21 +118,22 @@ static accrt_symbolic_value_t type_bytes(accrt_plan_builder_t* builder, const ac
                             accrt_symbolic_constant(8));
 }
 
+/* Room for each call of the plan: the most that the size can be. */
 static accrt_status_t place_arena(accrt_plan_builder_t* builder, accrt_frame_t* frame,
                                   uint64_t floor_bytes) {
   const accx_function_t* record = frame->record;
-  accrt_expr_value_t size = accrt_expr_known(0);
-  if (record->transient_size != ACCX_NONE)
-    size = frame->memory_values[record->transient_size];
-  if (size.fault != ACCRT_EXPR_OK) {
-    return accrt_expr_fail(size, symbol_name(builder, size.symbol), "size of the transient memory");
+  accrt_symbolic_value_t size = accrt_symbolic_constant(0);
+  if (record->transient_size != ACCX_NONE) {
+    ACCRT_TRY(accrt_frame_value(builder, frame, record->transient_size,
+                                "size of the transient memory", &size));
   }
+  const int64_t most = accrt_symbolic_bounds_of(&builder->symbolic, size).maximum;
   const uint64_t align = record->transient_align == 0 ? 1 : record->transient_align;
-  if (size.value < 0 || !accrt_align_u64(floor_bytes, align, &frame->arena_base) ||
-      !accrt_add_u64(frame->arena_base, (uint64_t)size.value, &frame->arena_end) ||
+  if (most < 0 || !accrt_align_u64(floor_bytes, align, &frame->arena_base) ||
+      !accrt_add_u64(frame->arena_base, (uint64_t)most, &frame->arena_end) ||
       frame->arena_end > INT64_MAX) {
     return ACCRT_FAIL(OVERFLOW, "size of the transient memory: %" PRId64 " bytes after %" PRIu64,
-                      size.value, floor_bytes);
+                      most, floor_bytes);
   }
   if (frame->arena_end > builder->arena_bytes)
     builder->arena_bytes = frame->arena_end;
@@ -242,11 +236,8 @@ static accrt_symbolic_value_t live_value(accrt_plan_builder_t* builder, uint32_t
 accrt_status_t accrt_frame_enter(accrt_plan_builder_t* builder, accrt_frame_t* out_frame) {
   const accrt_plan_request_t* request = builder->request;
   ACCRT_TRY(allocate(builder, request->function, out_frame));
-  for (uint32_t i = 0; i < builder->tables->symbol_count; ++i) {
+  for (uint32_t i = 0; i < builder->tables->symbol_count; ++i)
     out_frame->symbols[i] = live_value(builder, i, request->symbols[i]);
-    out_frame->memory_symbols[i] =
-        accrt_symbol_memory_value(builder->tables, i, request->symbols[i]);
-  }
   const uint32_t argument_count =
       accrt_function_argument_count(builder->program, request->function);
   if (argument_count != 0)
@@ -277,7 +268,6 @@ static accrt_status_t pass_scalars(const accrt_plan_builder_t* builder, const ac
     status = accrt_frame_value(builder, caller, operand->expression,
                                accrt_program_string(builder->program, arguments[i].name),
                                &frame->symbols[arguments[i].symbol]);
-    frame->memory_symbols[arguments[i].symbol] = caller->memory_values[operand->expression];
   }
   return status;
 }
@@ -316,11 +306,8 @@ accrt_status_t accrt_frame_call(accrt_plan_builder_t* builder, const accrt_frame
   const accx_operand_t* operands = accx_call_operands(call);
   ACCRT_TRY(allocate(builder, call->function, out_frame));
   const uint32_t symbol_count = builder->tables->symbol_count;
-  if (symbol_count != 0) {
+  if (symbol_count != 0)
     memcpy(out_frame->symbols, caller->symbols, symbol_count * sizeof *out_frame->symbols);
-    memcpy(out_frame->memory_symbols, caller->memory_symbols,
-           symbol_count * sizeof *out_frame->memory_symbols);
-  }
   ACCRT_TRY(pass_scalars(builder, caller, operands, call->operand_count, out_frame));
   ACCRT_TRY(accrt_frame_evaluate(builder, out_frame));
   ACCRT_TRY(place_arena(builder, out_frame, caller->arena_end));

@@ -160,6 +160,14 @@ static accrt_status_t check_dimensions(const accrt_call_t* call, uint32_t argume
   return ACCRT_OK;
 }
 
+static accrt_status_t fail_negative(const accrt_call_t* call, uint32_t argument, uint32_t dimension,
+                                    int64_t value) {
+  const accrt_status_t status =
+      ACCRT_FAIL(OUT_OF_RANGE, "dimension %" PRIu32 " would be %" PRId64, dimension, value);
+  accrt_call_prefix(call, argument);
+  return status;
+}
+
 /* Computes the shape of a result that the caller did not bind. */
 static accrt_status_t shape_result(accrt_call_t* call, uint32_t argument) {
   const accx_type_t* type = &call->signature[argument].type;
@@ -169,11 +177,12 @@ static accrt_status_t shape_result(accrt_call_t* call, uint32_t argument) {
     if (value.fault != ACCRT_EXPR_OK)
       return fail_value(call, argument, d, value);
     result->shape[d] = value.value;
+    if (value.value < 0)
+      return fail_negative(call, argument, d, value.value);
   }
   if (accrt_shape_bytes(type->dtype, type->rank, result->shape, &result->size_bytes))
     return ACCRT_OK;
-  const accrt_status_t status =
-      ACCRT_FAIL(OVERFLOW, "a dimension is negative, or its size does not fit 63 bits");
+  const accrt_status_t status = ACCRT_FAIL(OVERFLOW, "its size does not fit 63 bits");
   accrt_call_prefix(call, argument);
   return status;
 }

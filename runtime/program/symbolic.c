@@ -74,25 +74,30 @@ static accrt_symbolic_bounds_t bounds_multiply(accrt_symbolic_bounds_t a,
   return result;
 }
 
-/* Handles FLOORDIV, CEILDIV and MOD by a positive constant. Other divisions get no useful
- * bounds. */
+static int64_t divided(uint32_t op, int64_t value, int64_t by) {
+  return accrt_expr_apply(op, accrt_expr_known(value), accrt_expr_known(by), accrt_expr_known(0))
+      .value;
+}
+
+/* Handles FLOORDIV, CEILDIV and MOD by what is not negative; by 0 is a fault. Other divisions get
+ * no useful bounds. */
 static accrt_symbolic_bounds_t bounds_divide(uint32_t op, accrt_symbolic_bounds_t a,
                                              accrt_symbolic_bounds_t b) {
-  if (b.minimum != b.maximum || b.minimum <= 0)
+  if (b.minimum < 0 || b.maximum <= 0)
     return bounds_any();
-  const int64_t by = b.minimum;
+  const int64_t least = b.minimum == 0 ? 1 : b.minimum;
+  const int64_t most = b.maximum;
+  const uint64_t by = least == most ? (uint64_t)most : 0; /* 0: not known */
   if (op == ACCX_EXPR_MOD) {
-    if (a.minimum >= 0 && a.maximum < by)
+    if (a.minimum >= 0 && a.maximum < least)
       return a;
-    const accrt_symbolic_bounds_t result = {0, by - 1, gcd(a.divisor, (uint64_t)by)};
+    const accrt_symbolic_bounds_t result = {0, most - 1, by != 0 ? gcd(a.divisor, by) : 1};
     return result;
   }
-  const accrt_expr_value_t none = accrt_expr_known(0);
-  const accrt_expr_value_t divisor = accrt_expr_known(by);
   const accrt_symbolic_bounds_t result = {
-      accrt_expr_apply(op, accrt_expr_known(a.minimum), divisor, none).value,
-      accrt_expr_apply(op, accrt_expr_known(a.maximum), divisor, none).value,
-      a.divisor % (uint64_t)by == 0 ? a.divisor / (uint64_t)by : 1,
+      divided(op, a.minimum, a.minimum < 0 ? least : most),
+      divided(op, a.maximum, a.maximum < 0 ? most : least),
+      by != 0 && a.divisor % by == 0 ? a.divisor / by : 1,
   };
   return result;
 }
@@ -343,11 +348,14 @@ accrt_symbolic_value_t accrt_symbolic_apply(accrt_symbolic_t* symbolic, uint32_t
     return result;
   if (count >= 2 && b.fault != ACCRT_EXPR_OK && needs_second(op))
     return b;
+  /* Bounds leave faults out: a SELECT with a fault on one side has those of the other. */
+  const accrt_symbolic_value_t second = op == ACCX_EXPR_SELECT && b.fault != 0 ? c : b;
+  const accrt_symbolic_value_t third = op == ACCX_EXPR_SELECT && c.fault != 0 ? b : c;
   const accrt_symbolic_bounds_t any = bounds_any();
   const accrt_symbolic_bounds_t bounds =
       bounds_apply(op, accrt_symbolic_bounds_of(symbolic, a),
-                   b.fault == 0 ? accrt_symbolic_bounds_of(symbolic, b) : any,
-                   c.fault == 0 ? accrt_symbolic_bounds_of(symbolic, c) : any);
+                   second.fault == 0 ? accrt_symbolic_bounds_of(symbolic, second) : any,
+                   third.fault == 0 ? accrt_symbolic_bounds_of(symbolic, third) : any);
   accx_expression_t node = {op, node_of(symbolic, a), ACCX_NONE, ACCX_NONE, 0};
   if (count > 1)
     node.b = node_of(symbolic, b);

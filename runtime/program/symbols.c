@@ -36,19 +36,6 @@ int64_t accrt_symbol_bucket(const accrt_bundle_tables_t* tables, const accx_symb
   return bounds[i];
 }
 
-accrt_expr_value_t accrt_symbol_memory_value(const accrt_bundle_tables_t* tables, uint32_t symbol,
-                                             accrt_expr_value_t value) {
-  const accx_symbol_t* record = &tables->symbols[symbol];
-  if (value.fault != ACCRT_EXPR_OK)
-    return value;
-  int64_t low;
-  if (record->symbol_class == ACCX_SYMBOL_RUNTIME)
-    return accrt_expr_known(record->maximum);
-  if (record->symbol_class != ACCX_SYMBOL_BUCKET)
-    return value;
-  return accrt_expr_known(accrt_symbol_bucket(tables, record, value.value, &low));
-}
-
 static accrt_status_t fail_symbol_name(const accrt_program_t* program, const char* name,
                                        bool session_only) {
   accrt_near_t near;

@@ -110,6 +110,71 @@ def test_callees_have_the_dimensions_that_callers_give():
     assert runtime(m).f(np.ones((5, 2), np.float32)).tolist() == [5.0, 5.0]
 
 
+# ---- Sizes that shrink as a symbol grows -------------------------------------------------------------------------------
+
+
+SHRINKING = {
+    "the slice": (lambda x, k: x[:, k:], lambda x, k: x[:, k:]),
+    "by element": (lambda x, k: x[:, k:] * 2.0, lambda x, k: x[:, k:] * 2),
+    "transients": (lambda x, k: (x[:, k:].exp() * 0.5).softmax(-1).sum(1), lambda x, k: np.ones(3) if k < 8 else np.zeros(3)),
+    "a product": (lambda x, k: (x[:, k:].t() @ x).relu(), lambda x, k: np.maximum(x[:, k:].T @ x, 0)),
+    "both sides": (lambda x, k: x[:, :k].sum(1) - x[:, k:].sum(1), lambda x, k: x[:, :k].sum(1) - x[:, k:].sum(1)),
+}
+
+
+@pytest.mark.parametrize("symbol_class", [*LATE, SymbolClass.SPECIALIZE])
+@pytest.mark.parametrize("maximum", [8, 9, 100])
+@pytest.mark.parametrize("name", SHRINKING)
+def test_what_is_left_of_a_dimension_is_there_for_every_start_in_it(name, maximum, symbol_class):
+    """Memory is sized for all values of the symbol, and a start beyond the dimension is refused by name and value."""
+    made, expected = SHRINKING[name]
+    m = Module("shrinking")
+    k = m.symbol("k", symbol_class, maximum=maximum, **({"buckets": (4, maximum)} if symbol_class == SymbolClass.BUCKET else {}))
+    f = m.function("f")
+    x = f.input("x", "f32", [3, 8])
+    f.scalar("k", k)
+    f.result("y", made(x, k))
+    session, data = runtime(m), np.arange(24, dtype=np.float32).reshape(3, 8) / 8
+    for start in (8, 0, 3, 7, 4, 5, 8):
+        np.testing.assert_allclose(np.asarray(session.f(data, start)), expected(data, start), rtol=1e-5)
+    for start in {min(9, maximum), maximum} - {8}:
+        with pytest.raises(Exception, match=rf"dimension [01] would be {8 - start}$|of 'x', dimension 1 of f32\[3, 8\]: .*{start}.* do not fit in 8") as caught:
+            session.f(data, start)
+        assert type(caught.value).__name__ == "OutOfRangeError", caught.value
+        np.testing.assert_allclose(np.asarray(session.f(data, 0)), expected(data, 0), rtol=1e-5)
+
+
+@pytest.mark.parametrize("symbol_class", LATE)
+def test_a_function_that_is_given_a_size_that_shrinks_has_memory_for_it(symbol_class):
+    m = Module("given")
+    k = m.symbol("k", symbol_class, maximum=8, **({"buckets": (4, 8)} if symbol_class == SymbolClass.BUCKET else {}))
+    n = m.symbol("n", maximum=400)
+    inner = m.function("inner", internal=True)
+    y = inner.input("y", "f32", [3, n])
+    inner.scalar("n", n)
+    inner.result("z", (y.exp() * 0.5).softmax(-1).sum(1))
+    f = m.function("f")
+    x = f.input("x", "f32", [3, 8])
+    f.scalar("k", k)
+    f.result("y", f.call(inner, x[:, k:] * 1.0, n=8 - k)[0])
+    session = runtime(m)
+    for start in (7, 0, 3, 5):
+        np.testing.assert_allclose(np.asarray(session.f(np.zeros((3, 8), np.float32), start)), np.ones(3), rtol=1e-5)
+
+
+def test_the_estimate_has_room_for_sizes_that_shrink():
+    m = Module("estimate")
+    k = m.symbol("k", SymbolClass.RUNTIME, minimum=2, maximum=100)
+    f = m.function("f")
+    x = f.input("x", "f32", [3, 1000])
+    f.scalar("k", k)
+    f.result("y", (x[:, k:].exp() * 0.5).softmax(-1))
+    session = runtime(m)
+    estimate = session.program.estimate("f")
+    assert estimate["result_bytes"] == 3 * 998 * 4 and estimate["transient_bytes"] >= 3 * 998 * 4
+    assert np.asarray(session.f(np.zeros((3, 1000), np.float32), 100)).shape == (3, 900)
+
+
 # ---- What each call checks -----------------------------------------------------------------------------------------------
 
 
