@@ -259,8 +259,6 @@ accrt_status_t accrt_cuda_fail(cuda_device_t* device, CUresult result, const cha
 accrt_status_t accrt_cuda_fail_at(const accrt_driver_environment_t* environment,
                                   const cuda_api_t* api, CUresult result, const char* call,
                                   const char* format, ...) __attribute__((format(printf, 5, 6)));
-/* The error record of this thread's last failed call, for accrt_cuda_queue_fail. */
-void accrt_cuda_last_failure(accrt_error_t* out_error);
 /* Records an error of this driver, without a result of CUDA. */
 accrt_status_t accrt_cuda_refuse(const accrt_driver_environment_t* environment,
                                  accrt_status_t status, const char* operation, const char* format,

@@ -186,7 +186,3 @@ accrt_status_t accrt_cuda_device_lost(cuda_device_t* device, const char* operati
                                    failure->driver_code, failure->driver_name, operation,
                                    failure->message);
 }
-
-void accrt_cuda_last_failure(accrt_error_t* out_error) {
-  *out_error = *accrt_error_current();
-}
