@@ -17,42 +17,8 @@ const char* accrt_error_operation(const char* function) {
   return function != NULL && strncmp(function, "accrt_", 6) == 0 ? function : running;
 }
 
-static accrt_status_t record(accrt_error_place_t place, int error_number, const char* function,
-                             const char* format, va_list arguments) {
+void accrt_error_put(const accrt_error_origin_t* origin, const char* format, va_list arguments) {
   accrt_error_t error;
-  char file[sizeof error.source_file];
-  accrt_error_origin_t origin = {0};
-  accrt_error_origin_at(place, &origin, file);
-  origin.operation = accrt_error_operation(function);
-  origin.driver_code = error_number;
-  origin.driver_name = error_number != 0 ? accrt_errno_name(error_number) : NULL;
-  accrt_error_fill(&error, &origin, format, arguments);
+  accrt_error_fill(&error, origin, format, arguments);
   (void)accrt_set_error(&error);
-  return origin.status;
-}
-
-accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = record(place, 0, NULL, format, arguments);
-  va_end(arguments);
-  return status;
-}
-
-accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
-                                   const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = record(place, 0, function, format, arguments);
-  va_end(arguments);
-  return status;
-}
-
-accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
-                                      const char* function, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = record(place, error_number, function, format, arguments);
-  va_end(arguments);
-  return status;
 }

@@ -2,7 +2,6 @@
  * lock. */
 #include "runtime/core/error.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -61,51 +60,17 @@ accrt_status_t accrt_error_record_driver(accrt_status_t status, int32_t driver_c
   return result;
 }
 
-static accrt_status_t record_at(accrt_error_place_t place, int error_number, const char* function,
-                                const char* format, va_list arguments) {
-  char file[sizeof current_error.source_file];
-  accrt_error_origin_t origin = {0};
-  accrt_error_origin_at(place, &origin, file);
-  origin.operation = accrt_error_operation(function);
-  origin.driver_code = error_number;
-  origin.driver_name = error_number != 0 ? accrt_errno_name(error_number) : NULL;
-  accrt_error_fill(&current_error, &origin, format, arguments);
-  return origin.status;
-}
-
-accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = record_at(place, 0, NULL, format, arguments);
-  va_end(arguments);
-  return status;
-}
-
-accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
-                                   const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = record_at(place, 0, function, format, arguments);
-  va_end(arguments);
-  return status;
+void accrt_error_put(const accrt_error_origin_t* origin, const char* format, va_list arguments) {
+  accrt_error_fill(&current_error, origin, format, arguments);
 }
 
 accrt_status_t accrt_error_fail_status(accrt_status_t status, accrt_error_place_t place,
                                        const char* function, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  (void)record_at(place, 0, function, format, arguments);
+  (void)accrt_error_fail_at(place, 0, function, format, arguments);
   va_end(arguments);
   current_error.status = status;
-  return status;
-}
-
-accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
-                                      const char* function, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = record_at(place, error_number, function, format, arguments);
-  va_end(arguments);
   return status;
 }
 

@@ -73,6 +73,14 @@ extern const char accrt_error_files[];
 /* Fills in what the place says. `file` has room for a record's source_file. */
 void accrt_error_origin_at(accrt_error_place_t place, accrt_error_origin_t* out_origin, char* file);
 
+/* Where records go. Each library has its own: libaccrt.so fills this thread's record, and
+ * libaccrt_write.so gives a record to libaccrt.so. */
+void accrt_error_put(const accrt_error_origin_t* origin, const char* format, va_list arguments)
+    ACCRT_PRINTF(2, 0);
+/* What the functions below have in common. `error_number`: of a failed system call, or 0. */
+accrt_status_t accrt_error_fail_at(accrt_error_place_t place, int error_number,
+                                   const char* function, const char* format, va_list arguments)
+    ACCRT_PRINTF(4, 0);
 /* Records a failure in a helper: of the public function that this thread is in. */
 accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...)
     ACCRT_PRINTF(2, 3);

@@ -1,4 +1,5 @@
-/* runtime/core/error_fill.c - fills error records: this thread's (error.c), or that of a library
+/* runtime/core/error_fill.c - makes error records and fills them. Where a record goes is one
+ * function of each library, accrt_error_put: this thread's record (error.c), or through a library
  * above this one (write/shared.c). It may not allocate and has no state. */
 #define _GNU_SOURCE
 #include "runtime/core/error.h"
@@ -152,6 +153,45 @@ const char* accrt_errno_name(int error_number) {
       return other_errno_names[i].name;
   }
   return "errno";
+}
+
+accrt_status_t accrt_error_fail_at(accrt_error_place_t place, int error_number,
+                                   const char* function, const char* format, va_list arguments) {
+  char file[sizeof(((accrt_error_t*)NULL)->source_file)];
+  accrt_error_origin_t origin = {0};
+  accrt_error_origin_at(place, &origin, file);
+  origin.operation = accrt_error_operation(function);
+  origin.driver_code = error_number;
+  origin.driver_name = error_number != 0 ? accrt_errno_name(error_number) : NULL;
+  accrt_error_put(&origin, format, arguments);
+  return origin.status;
+}
+
+accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const accrt_status_t status = accrt_error_fail_at(place, 0, NULL, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
+                                   const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const accrt_status_t status = accrt_error_fail_at(place, 0, function, format, arguments);
+  va_end(arguments);
+  return status;
+}
+
+accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
+                                      const char* function, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const accrt_status_t status =
+      accrt_error_fail_at(place, error_number, function, format, arguments);
+  va_end(arguments);
+  return status;
 }
 
 accrt_status_t accrt_error_fail_null(accrt_error_place_t place, const char* function,
