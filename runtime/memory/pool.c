@@ -66,7 +66,7 @@ static void free_segments(accrt_pool_t* pool, accrt_segment_t* segments) {
   }
 }
 
-/* ---- Accounting, under the pool's lock ---- */
+/* ---- Accounting: the functions with a pool are called under its lock ---- */
 
 static void raise(uint64_t* mark, uint64_t value) {
   if (value > *mark)

@@ -278,10 +278,11 @@ static accrt_status_t make_devices(accrt_open_driver_t* driver, accrt_device_t**
   return status;
 }
 
-/* Room for `count` more devices: `*out_array` replaces the instance's, to be swapped in under the
- * lock. */
+/* Adds `count` devices: `bigger`, which has room for them, replaces the instance's array. Under the
+ * instance's lock. */
 static void append_devices(accrt_instance_t* instance, accrt_device_t** bigger, size_t capacity,
                            accrt_device_t** devices, uint32_t count) {
+  ACCRT_ASSERT_HELD(&accrt_upper(instance)->lock);
   if (accrt_upper(instance)->device_count > 0)
     memcpy(bigger, accrt_upper(instance)->devices,
            accrt_upper(instance)->device_count * sizeof *bigger);
@@ -292,7 +293,9 @@ static void append_devices(accrt_instance_t* instance, accrt_device_t** bigger, 
   accrt_upper(instance)->device_count += count;
 }
 
+/* Under the instance's lock. */
 static void append_driver(accrt_instance_t* instance, accrt_open_driver_t* driver) {
+  ACCRT_ASSERT_HELD(&accrt_upper(instance)->lock);
   accrt_open_driver_t** link = &accrt_upper(instance)->drivers;
   while (*link != NULL)
     link = &(*link)->next;

@@ -25,7 +25,7 @@
 #define ENTRIES_WITHOUT_LIMIT UINT32_MAX
 #define NO_CPU (-1)
 
-/* ---- The ready list: under the device's mutex; ready_count says how long it is ---- */
+/* ---- The ready list: these functions take the device's mutex; ready_count is its length ---- */
 
 void accrt_host_queue_push(host_device_t* device, host_queue_t* queue) {
   accrt_mutex_lock(&device->mutex);
