@@ -82,6 +82,11 @@ if(TARGET write.text.text)
                       "LINKER:--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=open_memstream")
 endif()
 
+file(GLOB ACCRT_SERVE_TESTS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/serve/*_test.c")
+foreach(source IN LISTS ACCRT_SERVE_TESTS)
+  accrt_add_test("${source}" accrt_serve_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
+endforeach()
+
 file(GLOB ACCRT_OUTSIDE_TESTS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/unit/*.c")
 foreach(source IN LISTS ACCRT_OUTSIDE_TESTS)
   accrt_add_test("${source}" accrt_write "${PROJECT_SOURCE_DIR}/tests/unit")
@@ -159,7 +164,7 @@ if(NOT ACCRT_SANITIZE)
            "${PROJECT_SOURCE_DIR}/tests/install/consumers.sh" "${CMAKE_BINARY_DIR}")
   accrt_test_environment(tests.install.consumers "tests/install")
   add_test(NAME tests.abi.symbols COMMAND sh "${PROJECT_SOURCE_DIR}/tests/abi/symbols.sh"
-           "$<TARGET_FILE:accrt>" "$<TARGET_FILE:accrt_write>")
+           "$<TARGET_FILE:accrt>" "$<TARGET_FILE:accrt_write>" "$<TARGET_FILE:accrt_serve>")
   accrt_test_environment(tests.abi.symbols "tests/abi")
 endif()
 

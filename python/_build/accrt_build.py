@@ -32,7 +32,7 @@ SUMMARY = "Runs compiled .accx accelerator programs on numpy arrays and anything
 ZIP_DATE = (2020, 1, 1, 0, 0, 0)
 SDIST_PARTS = (
     "CMakeLists.txt", "LICENSE", "README.md", "VERSION", "pyproject.toml", "abi", "cmake",
-    "docs", "format", "include", "loader", "python", "packs", "runtime", "tools", "write",
+    "docs", "format", "include", "loader", "python", "packs", "runtime", "serve", "tools", "write",
 )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def build_binaries(build_dir):
     # The search path of what is installed: no path of this machine goes into the wheel.
     options += ["-DACCRT_BUILD_TESTS=OFF", "-DACCRT_TOOL_STATIC=ON", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON"]
     options += [f"-DCMAKE_{kind}_LINKER_FLAGS={older}" for kind in ("EXE", "SHARED") if older]
-    targets = ["accrt", "accrt_write", "accrt-sandbox"]
+    targets = ["accrt", "accrt_write", "accrt_serve", "accrt-sandbox"]
     try:
         _cmake(build_dir, *options, "-DACCRT_BUILD_TOOLS=ON")
         targets += ["accx"]
@@ -122,7 +122,7 @@ def build_binaries(build_dir):
     for linked in [*build_dir.glob("bin/acc*"), *build_dir.glob("lib/*.so*")]:
         linked.unlink()
     subprocess.run(["cmake", "--build", str(build_dir), "--target", *targets, "-j", jobs], check=True)
-    libraries = {f"lib{name}.so.0": (build_dir / "lib" / f"lib{name}.so").resolve() for name in ("accrt", "accrt_write")}
+    libraries = {f"lib{name}.so.0": (build_dir / "lib" / f"lib{name}.so").resolve() for name in ("accrt", "accrt_write", "accrt_serve")}
     commands = {name: build_dir / "bin" / name for name in ("accx", "accrt-sandbox") if name in targets}
     if shutil.which("strip"):
         for binary in (*libraries.values(), *commands.values()):

@@ -1,4 +1,4 @@
-"""Finds and loads libaccrt.so and libaccrt_write.so, and turns statuses into exceptions. The one place that knows where they lie."""
+"""Finds and loads libaccrt.so and the libraries that stand on it, and turns statuses into exceptions. The one place that knows where they lie."""
 from __future__ import annotations
 
 import ctypes
@@ -46,44 +46,54 @@ def _check_version(path: str, version: int) -> None:
 lib = _load()
 
 
-def _write_candidates() -> list[str]:
-    """Where libaccrt_write.so may be, in order: $ACCRT_WRITE_LIBRARY (alone, when set), beside libaccrt.so, the system."""
-    chosen = os.environ.get("ACCRT_WRITE_LIBRARY")
+def _candidates(name: str) -> list[str]:
+    """Where libaccrt_NAME.so may be, in order: the environment's path to it (alone, when set), beside libaccrt.so, the system."""
+    chosen = os.environ.get(f"ACCRT_{name.upper()}_LIBRARY")
     if chosen:
         return [chosen]
     folder = os.path.dirname(lib._name)
-    near = [os.path.join(folder, name) for name in ("libaccrt_write.so.0", "libaccrt_write.so")] if folder else []
-    return [p for p in near if os.path.exists(p)] or ["libaccrt_write.so.0"]
+    near = [os.path.join(folder, file) for file in (f"libaccrt_{name}.so.0", f"libaccrt_{name}.so")] if folder else []
+    return [p for p in near if os.path.exists(p)] or [f"libaccrt_{name}.so.0"]
 
 
-def _load_write() -> _ffi.Library:
+def _load_above(name: str, purpose: str) -> _ffi.Library:
+    """A library that stands on libaccrt.so."""
     tried = []
-    for path in _write_candidates():
+    for path in _candidates(name):
         try:
             library = _ffi.Library(path)
-            version = library.accrt_write_version()
+            version = library[f"accrt_{name}_version"]()
         except (OSError, AttributeError) as error:
             tried.append(str(error))
             continue
         if version >> 12 != lib.accrt_version() >> 12:
             raise ImportError(f"{path} has version {version >> 24}.{version >> 12 & 0xFFF}, which is not that of {lib._name}")
         return library
-    raise ImportError("writing, signing and quantizing need libaccrt_write.so, which was not found: install it beside "
-                      f"{lib._name}, or set ACCRT_WRITE_LIBRARY to its path. Tried: " + "; ".join(tried))  # fmt: skip
+    raise ImportError(f"{purpose} need libaccrt_{name}.so, which was not found: install it beside "
+                      f"{lib._name}, or set ACCRT_{name.upper()}_LIBRARY to its path. Tried: " + "; ".join(tried))  # fmt: skip
 
 
-_write: _ffi.Library | None = None
+_above: dict[str, _ffi.Library] = {}
+
+
+def _library_above(name: str, purpose: str) -> _ffi.Library:
+    if name not in _above:
+        _above[name] = _load_above(name, purpose)
+    return _above[name]
 
 
 def write_library() -> _ffi.Library:
     """libaccrt_write.so, loaded when it is first asked for: what runs bundles works without. Raises ImportError where it is not there."""
-    global _write
-    if _write is None:
-        _write = _load_write()
-    return _write
+    return _library_above("write", "writing, signing and quantizing")
+
+
+def serve_library() -> _ffi.Library:
+    """libaccrt_serve.so, loaded when it is first asked for. Raises ImportError where it is not there."""
+    return _library_above("serve", "serving language models")
 
 
 lib.write = write_library
+lib.serve = serve_library
 
 
 def check(status: int) -> None:

@@ -5,9 +5,9 @@ set -eu
 cd "$(dirname "$0")/../.."
 revision=${1:-}
 if [ -n "$revision" ]; then
-  names=$(git ls-tree -r --name-only "$revision" runtime loader format write abi)
+  names=$(git ls-tree -r --name-only "$revision" runtime loader format write serve abi)
 else
-  names=$(git ls-files runtime loader format write abi)
+  names=$(git ls-files runtime loader format write serve abi)
 fi
 total=0
 for name in $(printf '%s\n' "$names" | grep '\.[ch]$' | grep -v _test); do

@@ -2,7 +2,7 @@
 # What each library exports is exactly what its list in abi/ has, each under the version node that
 # brought it, and every function of its public headers is in that list. Beside them stand the two
 # names of gdb's JIT interface in libaccrt.so, by which gdb learns about kernels loaded from memory.
-# Usage: symbols.sh PATH/libaccrt.so PATH/libaccrt_write.so
+# Usage: symbols.sh PATH/libaccrt.so PATH/libaccrt_write.so PATH/libaccrt_serve.so
 set -eu
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
@@ -35,5 +35,6 @@ check() {
   echo "$(basename "$library"): $(wc -l <"$work/listed") exported symbols"
 }
 # shellcheck disable=SC2046  # names of headers: no blanks in them
-check "$1" abi/api.def ACCRT $(find include/accrt -maxdepth 1 -name '*.h' ! -name write.h)
+check "$1" abi/api.def ACCRT $(find include/accrt -maxdepth 1 -name '*.h' ! -name write.h ! -name serve.h)
 check "$2" abi/write.def ACCRT_WRITE include/accrt/write.h include/accrt/write/*.h
+check "$3" abi/serve.def ACCRT_SERVE include/accrt/serve.h include/accrt/serve/*.h

@@ -33,7 +33,7 @@ cp "$work/user/main.c" "$work/user/main.cc"
 cat >"$work/user/CMakeLists.txt" <<'EOF'
 cmake_minimum_required(VERSION 3.18)
 project(user C CXX)
-find_package(accrt 0.4 REQUIRED COMPONENTS write)
+find_package(accrt 0.4 REQUIRED COMPONENTS write serve)
 add_executable(shared main.c)
 target_link_libraries(shared accrt::accrt)
 add_executable(static main.c)
@@ -44,6 +44,42 @@ add_executable(write_shared write.c)
 target_link_libraries(write_shared accrt::write)
 add_executable(write_static write.c)
 target_link_libraries(write_static accrt::write_static)
+add_executable(serve_shared serve.c)
+target_link_libraries(serve_shared accrt::serve)
+add_executable(serve_static serve.c)
+target_link_libraries(serve_static accrt::serve_static)
+EOF
+# An engine serves a request, and its failure is in the record of the library below it.
+cat >"$work/user/serve.c" <<'EOF'
+#include <accrt/accrt.h>
+#include <accrt/serve.h>
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+  accrt_serve_model_t* model;
+  accrt_serve_engine_t* engine;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
+  accrt_serve_stats_t stats = ACCRT_SERVE_STATS_INIT;
+  const int32_t prompt[] = {1, 2, 3};
+  request.prompt = prompt;
+  request.max_new_tokens = 4;
+  if (accrt_serve_version() != accrt_version() ||
+      accrt_serve_model_create_simulated(NULL, &model) != ACCRT_OK ||
+      accrt_serve_engine_create(model, NULL, &engine) != ACCRT_OK ||
+      accrt_serve_engine_submit(engine, &request, NULL) != ACCRT_ERROR_OUT_OF_RANGE ||
+      accrt_last_error(&error) != ACCRT_OK || error.status != ACCRT_ERROR_OUT_OF_RANGE ||
+      strcmp(error.message, "the prompt has no tokens") != 0)
+    return 1;
+  request.prompt_count = 3;
+  if (accrt_serve_engine_submit(engine, &request, NULL) != ACCRT_OK ||
+      accrt_serve_engine_drain(engine, ACCRT_TIMEOUT_INFINITE) != ACCRT_OK ||
+      accrt_serve_engine_stats(engine, &stats) != ACCRT_OK || stats.output_tokens != 4)
+    return 1;
+  accrt_serve_engine_release(engine);
+  accrt_serve_model_release(model);
+  return 0;
+}
 EOF
 # A writer's failure is in the record of the library below it.
 cat >"$work/user/write.c" <<'EOF'
@@ -71,7 +107,7 @@ say() { echo "-- $*"; }
 say "find_package"
 cmake -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/user.log"
 cmake --build "$work/user/build" >>"$work/user.log" || { cat "$work/user.log"; exit 1; }
-for program in shared static cplusplus write_shared write_static; do "$work/user/build/$program"; done
+for program in shared static cplusplus write_shared write_static serve_shared serve_static; do "$work/user/build/$program"; done
 
 say "pkg-config: $(pkg-config --modversion accrt)"
 # shellcheck disable=SC2046  # lists of flags
@@ -85,6 +121,9 @@ say "pkg-config: $(pkg-config --modversion accrt)"
 # shellcheck disable=SC2046
 cc -o "$work/write" "$work/user/write.c" $(pkg-config --cflags --libs accrt_write)
 "$work/write"
+# shellcheck disable=SC2046  # a list of flags
+cc -o "$work/serve" "$work/user/serve.c" $(pkg-config --cflags --libs accrt_serve)
+"$work/serve"
 
 if [ -x "$prefix/bin/accx" ]; then
   say "accx"

@@ -1,0 +1,463 @@
+/* accrt/serve.h - all of libaccrt_serve: an engine that generates tokens for many requests at once.
+ *
+ * It uses libaccrt (accrt/accrt.h); link both: `-laccrt_serve -laccrt`, pkg-config accrt_serve, or
+ * CMake's find_package(accrt COMPONENTS serve) and accrt::serve. The rules of accrt/base.h hold
+ * here too: accrt_last_error has the full record of a failure. docs/serving.md explains the
+ * scheduler.
+ *
+ * A *model* computes one step: it takes tokens of many sequences and gives the next token of those
+ * that ask for it. An *engine* decides what each step computes. A *request* is a prompt with its
+ * parameters; it has one *sequence* or more (`n`), which share the prompt. What a request produces
+ * comes as *events*.
+ *
+ *   accrt_serve_engine_create(model, &options, &engine);
+ *   accrt_serve_engine_submit(engine, &request, &id);
+ *   while (accrt_serve_engine_step(engine) == ACCRT_OK)
+ *     while (accrt_serve_engine_poll(engine, events, sizeof *events, 16, &count) == ACCRT_OK) ...
+ *
+ * With ACCRT_SERVE_ENGINE_THREAD the engine steps on a thread of its own: wait for events with
+ * accrt_serve_engine_event_fd, or with accrt_serve_engine_wait.
+ */
+#ifndef ACCRT_SERVE_H_
+#define ACCRT_SERVE_H_
+
+#include "accrt/instance.h"
+
+ACCRT_BEGIN
+
+typedef struct accrt_serve_model accrt_serve_model_t;
+typedef struct accrt_serve_engine accrt_serve_engine_t;
+
+/** Version of libaccrt_serve, as ACCRT_MAKE_VERSION. Its minor version must be that of libaccrt
+ * (accrt_version). Since: 0.4 */
+ACCRT_API uint32_t accrt_serve_version(void);
+
+/* ---- Time ---- */
+
+/** Where an engine takes the time from. The function is called by any thread, not under a lock; its
+ * values never go back. Frozen. */
+typedef struct accrt_serve_clock {
+  void* self;
+  uint64_t (*now_ns)(void* self);
+} accrt_serve_clock_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_clock_t, now_ns, 16);
+
+/** The system's monotonic clock in nanoseconds, which engines use unless their options name
+ * another: what deadlines are compared with. Thread-safe, never blocks. Since: 0.4 */
+ACCRT_API uint64_t accrt_serve_now_ns(void);
+
+/* ---- Models ---- */
+
+/** Most alternatives of a token that a model reports. */
+#define ACCRT_SERVE_MAX_LOGPROBS 20u
+
+/** What a model can do. All its pointers are lent: valid while the model is. */
+typedef struct accrt_serve_model_info {
+  uint32_t struct_size;
+  uint32_t flags; /**< ACCRT_SERVE_MODEL_* */
+  void* next;     /**< NULL */
+  const char* name;
+  uint32_t vocab_size; /**< token ids are [0, vocab_size) */
+  uint32_t page_size;  /**< tokens of a page of the KV cache */
+  uint32_t page_count; /**< pages of the KV cache */
+  uint32_t max_rows;   /**< most sequences of a step; rows of the page table */
+  uint32_t max_tokens; /**< most tokens of a step; at least max_rows */
+  uint32_t max_length; /**< most tokens of a sequence, prompt and new ones together */
+  uint32_t row_pages;  /**< pages that a row of the page table has room for */
+  uint32_t eos_count;
+  const int32_t* eos; /**< tokens that end a sequence unless a request ignores them */
+  /** the bytes that each token stands for, as docs/serving.md describes; NULL: unknown. Then events
+   * have no text */
+  const void* token_bytes;
+  uint64_t token_bytes_size_bytes;
+  uint64_t kv_bytes_per_token; /**< device memory of one token's keys and values; 0: unknown */
+} accrt_serve_model_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, kv_bytes_per_token, 88);
+#define ACCRT_SERVE_MODEL_INFO_INIT ACCRT_STRUCT_INIT(accrt_serve_model_info_t)
+
+/** the model takes a step before the one before it has been waited for, and replaces token id -1 by
+ * the last token sampled for that row */
+#define ACCRT_SERVE_MODEL_OVERLAP 1u
+
+/** every sample is a plain argmax: no parameters, no edits */
+#define ACCRT_SERVE_STEP_GREEDY 1u
+/** log probabilities are wanted of some sample */
+#define ACCRT_SERVE_STEP_LOGPROBS 2u
+
+/** One step of a model. The arrays are valid until `submit` returns. Rows are the sequences of the
+ * step; the tokens of row r are [row_starts[r], row_starts[r + 1]), and its last ones are the last
+ * tokens of its `kv_lengths[r]` keys. */
+typedef struct accrt_serve_step {
+  uint32_t struct_size;
+  uint32_t flags; /**< ACCRT_SERVE_STEP_* */
+  const accrt_chain_t* next;
+  uint64_t number; /**< from 1; counts up */
+  uint32_t token_count, row_count, sample_count;
+  uint32_t change_count; /**< of the page table; made before anything else */
+  uint32_t edit_count;
+  uint32_t top_count;          /**< most alternatives that a sample of the step wants */
+  const int32_t* token_ids;    /**< [token_count]; -1: the last token sampled for its row */
+  const int32_t* positions;    /**< [token_count], from 0 in each sequence */
+  const int32_t* slots;        /**< [token_count]: page * page_size + offset of its key and value */
+  const int32_t* token_rows;   /**< [token_count]: index of its row in the step */
+  const int32_t* row_starts;   /**< [row_count + 1] */
+  const int32_t* row_ids;      /**< [row_count]: row of the page table */
+  const int32_t* kv_lengths;   /**< [row_count]: keys after this step's are written */
+  const uint64_t* row_keys;    /**< [row_count]: which sequence; for tests, models need it not */
+  const int32_t* change_slots; /**< [change_count]: row * row_pages + index */
+  const int32_t* change_pages; /**< [change_count]: the page that is there from now on */
+  const int32_t* sample_tokens;    /**< [sample_count]: index of the token whose logits count */
+  const int32_t* sample_rows;      /**< [sample_count]: row of the page table */
+  const float* temperature;        /**< [sample_count]; 0: argmax */
+  const int32_t* top_k;            /**< [sample_count]; 0: off */
+  const float* top_p;              /**< [sample_count]; 1: off */
+  const float* min_p;              /**< [sample_count]; 0: off */
+  const uint32_t* seeds;           /**< [2 * sample_count]: low and high words */
+  const int32_t* sample_positions; /**< [sample_count]: position of the token to be drawn */
+  /** [sample_count + 1]: the edits of sample s are [edit_starts[s], edit_starts[s + 1]) */
+  const int32_t* edit_starts;
+  const int32_t* edit_tokens; /**< [edit_count] */
+  /** [edit_count]: a logit above 0 is divided by it, another multiplied; 1: neither */
+  const float* edit_multiply;
+  const float* edit_add; /**< [edit_count]: then added; -infinity bans the token */
+} accrt_serve_step_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, edit_add, 224);
+
+/** What a step gave. A model fills it in `wait`; its arrays are valid until the model's next
+ * `wait`. */
+typedef struct accrt_serve_results {
+  uint32_t struct_size;
+  uint32_t top_count;        /**< alternatives of each sample in top_tokens and top_logprobs */
+  void* next;                /**< NULL */
+  const int32_t* tokens;     /**< [sample_count] */
+  const float* logprobs;     /**< [sample_count] of the chosen token; NULL: not asked for */
+  const int32_t* ranks;      /**< [sample_count]: 0 for the most probable token; may be NULL */
+  const int32_t* top_tokens; /**< [sample_count * top_count], the most probable first */
+  const float* top_logprobs; /**< [sample_count * top_count] */
+} accrt_serve_results_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_results_t, top_logprobs, 56);
+
+/** The functions of a model. The engine calls them from one thread at a time, not under a lock. A
+ * failure of `submit` or `wait` ends the step: the engine calls `reset` and computes the step's
+ * sequences anew. */
+typedef struct accrt_serve_model_functions {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  const accrt_chain_t* next;
+  void* self;
+  /** fills in what the model can do; called once, when it is wrapped */
+  accrt_status_t (*info)(void* self, accrt_serve_model_info_t* out_info);
+  /** begins a step; may return before it is complete */
+  accrt_status_t (*submit)(void* self, const accrt_serve_step_t* step);
+  /** waits for the oldest step that was submitted and not waited for; `number` is its number */
+  accrt_status_t (*wait)(void* self, uint64_t number, accrt_serve_results_t* out_results);
+  /** after a failure: drops all steps; keys and values may be lost. NULL: the model cannot, and the
+   * engine ends with its first failure */
+  accrt_status_t (*reset)(void* self);
+  void (*destroy)(void* self); /**< with the last reference; NULL: nothing to do */
+} accrt_serve_model_functions_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_model_functions_t, destroy, 64);
+#define ACCRT_SERVE_MODEL_FUNCTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_model_functions_t)
+
+/** Makes a model of the caller's functions. `functions` is copied. If it fails, `destroy` is not
+ * called.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (what it says of itself does not fit together);
+ *   ACCRT_ERROR_OUT_OF_MEMORY; what `info` returns. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* functions,
+                                                accrt_serve_model_t** out_model);
+/** Adds a reference; returns its argument. Since: 0.4 */
+ACCRT_API accrt_serve_model_t* accrt_serve_model_retain(accrt_serve_model_t* model);
+/** Drops a reference; NULL is allowed. Since: 0.4 */
+ACCRT_API void accrt_serve_model_release(accrt_serve_model_t* model);
+/** What the model can do. Thread-safe, never blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_model_info(accrt_serve_model_t* model,
+                                                accrt_serve_model_info_t* out_info);
+
+/** Options of accrt_serve_model_create_simulated. Zeros are good defaults. */
+typedef struct accrt_serve_simulation {
+  uint32_t struct_size;
+  uint32_t flags; /**< ACCRT_SERVE_MODEL_OVERLAP or 0 */
+  const accrt_chain_t* next;
+  uint32_t vocab_size; /**< 0: 256. Token t below 256 stands for byte t, others for "<t>" */
+  uint32_t page_size;  /**< 0: 16 */
+  uint32_t page_count; /**< 0: 4096 */
+  uint32_t max_rows;   /**< 0: 256 */
+  uint32_t max_tokens; /**< 0: 2048 */
+  uint32_t max_length; /**< 0: 4096 */
+  int32_t eos;         /**< a token that ends sequences; -1: none. Without options: none */
+  uint32_t fail_every; /**< every so many steps one fails; 0: none does */
+  uint64_t step_ns;    /**< what a step takes, and beside that */
+  uint64_t token_ns;   /**< each of its tokens */
+  /** a step adds its time here instead of sleeping; an engine's clock may read it; may be NULL */
+  uint64_t* time_ns;
+} accrt_serve_simulation_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, time_ns, 72);
+#define ACCRT_SERVE_SIMULATION_INIT ACCRT_STRUCT_INIT(accrt_serve_simulation_t)
+
+/** Makes a model that computes nothing: the next token is a hash of the tokens before it, which it
+ * finds through the page table as attention would. It writes the sequence's history into each page
+ * and fails a step that reads what another sequence wrote, so it finds faults of the scheduler. For
+ * tests and for simulation in virtual time.
+ * @param options NULL for the defaults.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t* options,
+                                                            accrt_serve_model_t** out_model);
+
+/* ---- Engines ---- */
+
+/** the engine steps on a thread of its own; accrt_serve_engine_step is refused */
+#define ACCRT_SERVE_ENGINE_THREAD 1u
+/** no prefix cache: each request computes its whole prompt */
+#define ACCRT_SERVE_ENGINE_NO_CACHE 2u
+/** wait for each step before the next is scheduled, even if the model could overlap them */
+#define ACCRT_SERVE_ENGINE_NO_OVERLAP 4u
+
+/** Options of accrt_serve_engine_create. Zeros are good defaults. */
+typedef struct accrt_serve_options {
+  uint32_t struct_size;
+  uint32_t flags; /**< ACCRT_SERVE_ENGINE_* */
+  const accrt_chain_t* next;
+  const accrt_allocator_t* allocator; /**< copied; NULL: the C library's */
+  const accrt_serve_clock_t* clock;   /**< copied; NULL: accrt_serve_now_ns */
+  uint32_t max_step_tokens;           /**< tokens of a step; 0: what the model can */
+  uint32_t max_running;               /**< sequences at once; 0: what the model can */
+  uint32_t max_chunk_tokens;  /**< of one prompt in a step; 0: as many as the step has room for */
+  uint32_t max_queued;        /**< requests that wait; 0: 1024 */
+  uint64_t max_queued_tokens; /**< prompt tokens of requests that wait; 0: no limit */
+  uint32_t max_preemptions;   /**< of a sequence, before others are preferred as victims; 0: 3 */
+  uint32_t max_failures;      /**< failed steps that a request survives; 0: 1 */
+  uint32_t fair_tokens;       /**< tokens of a tenant's turn; 0: 2048 */
+  uint32_t reserved;          /**< 0 */
+  uint64_t seed;              /**< of requests without a seed; 0: a random one */
+} accrt_serve_options_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_options_t, seed, 80);
+#define ACCRT_SERVE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_options_t)
+
+/** Makes an engine. Retains the model, which must have no other engine.
+ * @param options NULL for the defaults.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (a limit is above the model's, or a step has fewer
+ *   tokens than sequences); ACCRT_ERROR_INVALID_FORMAT (the model's token bytes);
+ *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_IO (no descriptor, no thread). Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model,
+                                                   const accrt_serve_options_t* options,
+                                                   accrt_serve_engine_t** out_engine);
+/** Adds a reference; returns its argument. Since: 0.4 */
+ACCRT_API accrt_serve_engine_t* accrt_serve_engine_retain(accrt_serve_engine_t* engine);
+/** Drops a reference; NULL is allowed. The last one ends the engine's thread after its step, drops
+ * all requests without events, and frees. Blocks. Since: 0.4 */
+ACCRT_API void accrt_serve_engine_release(accrt_serve_engine_t* engine);
+/** The engine's model, lent. Since: 0.4 */
+ACCRT_API accrt_serve_model_t* accrt_serve_engine_model(accrt_serve_engine_t* engine);
+
+/* ---- Requests ---- */
+
+#define ACCRT_SERVE_IGNORE_EOS 1u /**< the model's end tokens end nothing */
+#define ACCRT_SERVE_SEED 2u       /**< `seed` is set */
+#define ACCRT_SERVE_LOGPROBS 4u   /**< events have log probabilities */
+#define ACCRT_SERVE_NO_CACHE 8u   /**< shares no pages with other requests */
+#define ACCRT_SERVE_KEEP_STOP 16u /**< a stop string that was found is part of the text */
+
+/** Least and greatest priority number. Lower numbers are served first. */
+#define ACCRT_SERVE_PRIORITY_FIRST (-8)
+#define ACCRT_SERVE_PRIORITY_LAST 7
+
+/** A number that is added to a token's logit. Frozen. */
+typedef struct accrt_serve_bias {
+  int32_t token;
+  float bias; /**< -infinity bans the token */
+} accrt_serve_bias_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_bias_t, bias, 8);
+
+/** What to generate. All zero but the size, the prompt and max_new_tokens is greedy decoding. What
+ * it points to is copied. */
+typedef struct accrt_serve_request {
+  uint32_t struct_size;
+  uint32_t flags; /**< ACCRT_SERVE_* above */
+  const accrt_chain_t* next;
+  const int32_t* prompt;      /**< token ids */
+  uint32_t prompt_count;      /**< at least 1 */
+  uint32_t max_new_tokens;    /**< 0: as many as the model's length allows */
+  uint32_t min_new_tokens;    /**< no end token and no stop token before */
+  uint32_t n;                 /**< sequences of this prompt; 0: 1 */
+  const int32_t* stop_tokens; /**< end a sequence, and are its last token */
+  uint32_t stop_token_count;
+  uint32_t stop_string_count;
+  const char* const* stop_strings; /**< UTF-8; one that appears ends a sequence before it */
+  float temperature;               /**< 0: argmax */
+  float top_p;                     /**< 0, 1: off */
+  float min_p;                     /**< 0: off */
+  int32_t top_k;                   /**< 0: off */
+  float repetition_penalty;        /**< of tokens in prompt and output; 0, 1: off */
+  float presence_penalty;          /**< taken from the logit of tokens in the output */
+  float frequency_penalty;         /**< the same for each time that the token was drawn */
+  uint32_t bias_count;
+  const accrt_serve_bias_t* biases; /**< no token twice */
+  uint64_t seed; /**< with ACCRT_SERVE_SEED: the same tokens each time, whatever else runs */
+  uint32_t top_logprobs; /**< alternatives of each token, with ACCRT_SERVE_LOGPROBS */
+  int32_t priority;      /**< ACCRT_SERVE_PRIORITY_FIRST to _LAST */
+  uint64_t tenant;       /**< whom it is for: tenants share the engine fairly */
+  uint64_t deadline_ns;  /**< on the engine's clock; 0: none. Ends the request when it passes */
+  /** pages are shared only among requests of the same text; NULL: those without one */
+  const char* cache_salt;
+  void* user_data; /**< its events carry it */
+} accrt_serve_request_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, user_data, 152);
+#define ACCRT_SERVE_REQUEST_INIT ACCRT_STRUCT_INIT(accrt_serve_request_t)
+
+/** Puts a request into the queue. Thread-safe. It waits for no step.
+ * @param out_id the request's number, from 1, never used again; may be NULL.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_READY (the queue is full: try again later; the message has the
+ *   limit); ACCRT_ERROR_OUT_OF_RANGE (a token id, a parameter outside its range, or more tokens
+ *   than the model's length or its pages hold: the message says which); ACCRT_ERROR_UNSUPPORTED
+ *   (stop strings, and the model has no token bytes); ACCRT_ERROR_TIMEOUT (the deadline is past);
+ *   ACCRT_ERROR_INVALID_STATE (the engine drains); ACCRT_ERROR_POISONED (the engine has failed);
+ *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
+                                                   const accrt_serve_request_t* request,
+                                                   uint64_t* out_id);
+/** Ends a request. Its sequences get their last events at the next step, and their pages are free
+ * then, or one step later if the model overlaps steps. Thread-safe, never blocks.
+ * @return ACCRT_OK (also for a request that was cancelled before); ACCRT_ERROR_NOT_FOUND (there is
+ *   no such request, or it has ended). Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_cancel(accrt_serve_engine_t* engine, uint64_t id);
+
+/* ---- Events ---- */
+
+#define ACCRT_SERVE_EVENT_TOKENS 1u   /**< new tokens of a sequence, with their text */
+#define ACCRT_SERVE_EVENT_FINISHED 2u /**< its last tokens, and why it ended */
+#define ACCRT_SERVE_EVENT_FAILED 3u   /**< it ended with a failure: see `status` */
+
+#define ACCRT_SERVE_FINISH_STOP 1u      /**< an end token, a stop token or a stop string */
+#define ACCRT_SERVE_FINISH_LENGTH 2u    /**< max_new_tokens */
+#define ACCRT_SERVE_FINISH_CANCELLED 3u /**< accrt_serve_engine_cancel */
+#define ACCRT_SERVE_FINISH_DEADLINE 4u  /**< deadline_ns has passed */
+#define ACCRT_SERVE_FINISH_FAILED 5u    /**< in events of ACCRT_SERVE_EVENT_FAILED */
+
+/** The log probability of a token. Frozen. */
+typedef struct accrt_serve_logprob {
+  int32_t token;
+  float logprob; /**< natural logarithm, of the logits as the model gave them */
+} accrt_serve_logprob_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_logprob_t, logprob, 8);
+
+/** News of a sequence. Tokens and text of all events of a sequence, one after the other, are its
+ * output. Text is valid UTF-8; what may become part of a stop string is held back until it is
+ * known, so tokens may come before their text. */
+typedef struct accrt_serve_event {
+  uint32_t struct_size;
+  uint32_t kind; /**< ACCRT_SERVE_EVENT_* */
+  void* next;    /**< NULL */
+  uint64_t request;
+  void* user_data;       /**< of the request */
+  uint32_t sequence;     /**< 0 to n - 1 */
+  uint32_t last;         /**< 1: the last event of the request */
+  const int32_t* tokens; /**< lent until the next poll */
+  const char* text;      /**< lent until the next poll; not NUL-terminated */
+  uint32_t token_count;
+  uint32_t text_size_bytes;
+  /** with ACCRT_SERVE_LOGPROBS: for each token 1 + top_count entries, the chosen one first; lent
+   * until the next poll; else NULL */
+  const accrt_serve_logprob_t* logprobs;
+  uint32_t top_count;
+  uint32_t finish_reason; /**< ACCRT_SERVE_FINISH_*; 0: it goes on */
+  int32_t stop_token;     /**< the token that ended it; -1: none did */
+  int32_t stop_string;    /**< index of the stop string that ended it; -1: none did */
+  accrt_status_t status;  /**< of ACCRT_SERVE_EVENT_FAILED */
+  uint32_t prompt_tokens; /**< in the last event of a sequence: tokens of the prompt */
+  uint32_t cached_tokens; /**< those of the prompt that were in the cache at first */
+  uint32_t output_tokens; /**< tokens of this sequence */
+  uint64_t time_ns;       /**< when it was made, on the engine's clock */
+} accrt_serve_event_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_event_t, time_ns, 112);
+
+/** Takes events, the oldest first. What the events of the call before pointed to is gone then.
+ * Externally synchronized: one thread at a time polls, while others do anything else.
+ * @param events filled in; @param event_size_bytes sizeof(accrt_serve_event_t).
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_READY (there is none). Never blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_poll(accrt_serve_engine_t* engine,
+                                                 accrt_serve_event_t* events,
+                                                 uint32_t event_size_bytes, uint32_t capacity,
+                                                 uint32_t* out_count);
+/** A descriptor that is readable while events wait. The engine owns it: only wait for it, with poll
+ * or epoll. -1 for NULL. Since: 0.4 */
+ACCRT_API int accrt_serve_engine_event_fd(accrt_serve_engine_t* engine);
+/** Waits until there are events.
+ * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_POISONED (the engine has failed, and no events
+ *   wait). Blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_wait(accrt_serve_engine_t* engine, uint64_t timeout_ns);
+
+/* ---- Steps ---- */
+
+/** Schedules a step, gives it to the model, and takes the results of the oldest step in flight, as
+ * far as there is anything to do. Externally synchronized.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_READY (nothing to do: no request waits or runs);
+ *   ACCRT_ERROR_INVALID_STATE (the engine has a thread); ACCRT_ERROR_POISONED (the model has failed
+ *   and could not be reset, now or before). Blocks on the model. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_step(accrt_serve_engine_t* engine);
+/** Refuses requests from now on and lets those that are there end. Without a thread of the engine,
+ * it steps. Thread-safe if the engine has a thread, else as accrt_serve_engine_step. Events remain
+ * to be polled.
+ * @return ACCRT_OK (all have ended); ACCRT_ERROR_TIMEOUT (they go on); ACCRT_ERROR_POISONED.
+ *   Blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_drain(accrt_serve_engine_t* engine,
+                                                  uint64_t timeout_ns);
+
+/* ---- Figures ---- */
+
+#define ACCRT_SERVE_HISTOGRAM_BUCKETS 24u
+/** Times. Bucket b counts those of at most 2^b times 62.5 us that are in no bucket before; the last
+ * one counts all that are longer. Frozen. */
+typedef struct accrt_serve_histogram {
+  uint64_t count;
+  uint64_t sum_ns;
+  uint64_t buckets[24]; /**< ACCRT_SERVE_HISTOGRAM_BUCKETS */
+} accrt_serve_histogram_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_histogram_t, buckets, 208);
+
+/** What an engine has and what it has done. Tokens and sequences are counted from its start. */
+typedef struct accrt_serve_stats {
+  uint32_t struct_size;
+  uint32_t healthy;   /**< 0: the model has failed, or work waits and no step has ended for 30 s */
+  void* next;         /**< NULL */
+  uint32_t running;   /**< sequences that have pages */
+  uint32_t waiting;   /**< requests in the queue */
+  uint32_t preempted; /**< sequences that had pages and wait for them again */
+  uint32_t max_running;    /**< as in the options */
+  uint32_t pages;          /**< of the KV cache */
+  uint32_t pages_free;     /**< without contents */
+  uint32_t pages_cached;   /**< free, with contents that a prompt may share */
+  uint32_t pages_pending;  /**< given back; a step in flight still uses them */
+  uint64_t waiting_tokens; /**< prompt tokens of requests in the queue */
+  uint64_t steps;
+  uint64_t step_failures;
+  uint64_t submitted; /**< requests */
+  uint64_t refused;   /**< requests that found the queue full */
+  uint64_t finished_stop, finished_length, finished_cancelled, finished_deadline, finished_failed;
+  uint64_t preemptions;
+  uint64_t prompt_tokens;   /**< of all sequences that were admitted, for the first time */
+  uint64_t cached_tokens;   /**< those of them that the cache had */
+  uint64_t computed_tokens; /**< tokens of all steps */
+  uint64_t output_tokens;
+  uint64_t wasted_tokens; /**< sampled after a sequence's end was found, or lost to failures */
+  uint64_t schedule_ns;   /**< time that the engine itself took in all steps */
+  uint64_t model_ns;      /**< time in the model's functions */
+  accrt_serve_histogram_t queue_time;  /**< from submission until the first step */
+  accrt_serve_histogram_t first_token; /**< from submission until the first token */
+  accrt_serve_histogram_t next_token;  /**< between tokens of a sequence */
+  accrt_serve_histogram_t total_time;  /**< from submission until the end of a sequence */
+} accrt_serve_stats_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, total_time, 1024);
+#define ACCRT_SERVE_STATS_INIT ACCRT_STRUCT_INIT(accrt_serve_stats_t)
+/** Fills `out_stats` as of the end of the last step. Thread-safe, never blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_stats(accrt_serve_engine_t* engine,
+                                                  accrt_serve_stats_t* out_stats);
+/** Writes what the engine has as JSON: its limits, its figures, and a line for each request
+ * (number, state, tenant, priority, lengths, age). As much as fits, NUL-terminated.
+ * @param text may be NULL if capacity_bytes is 0; @param out_size_bytes the size of the whole text
+ *   with its NUL. Thread-safe, never blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_snapshot(accrt_serve_engine_t* engine, char* text,
+                                                     uint64_t capacity_bytes,
+                                                     uint64_t* out_size_bytes);
+
+ACCRT_END
+#endif /* ACCRT_SERVE_H_ */

@@ -1,0 +1,199 @@
+/* serve/batch.c - see serve/batch.h. */
+#include "serve/batch.h"
+
+/* Cuts `count` elements off the block of integers; NULL: it only counts. */
+static int32_t* cut(int32_t* block, size_t* used, size_t count) {
+  int32_t* place = block != NULL ? block + *used : NULL;
+  *used += count;
+  return place;
+}
+
+static size_t cut_all(accsv_batch_t* batch, int32_t* block) {
+  const size_t tokens = batch->tokens_most, rows = batch->rows_most;
+  size_t used = 0;
+  batch->token_ids = cut(block, &used, tokens);
+  batch->positions = cut(block, &used, tokens);
+  batch->slots = cut(block, &used, tokens);
+  batch->token_rows = cut(block, &used, tokens);
+  batch->row_starts = cut(block, &used, rows + 1);
+  batch->row_ids = cut(block, &used, rows);
+  batch->kv_lengths = cut(block, &used, rows);
+  batch->sample_tokens = cut(block, &used, rows);
+  batch->sample_rows = cut(block, &used, rows);
+  batch->sample_positions = cut(block, &used, rows);
+  batch->top_k = cut(block, &used, rows);
+  batch->edit_starts = cut(block, &used, rows + 1);
+  batch->seeds = (uint32_t*)cut(block, &used, 2 * rows);
+  batch->change_slots = cut(block, &used, batch->changes_most);
+  batch->change_pages = cut(block, &used, batch->changes_most);
+  return used;
+}
+
+accrt_status_t accsv_batch_init(accsv_batch_t* batch, const accrt_allocator_t* allocator,
+                                const accsv_limits_t* limits, uint32_t row_pages) {
+  *batch = (accsv_batch_t){.allocator = allocator,
+                           .tokens_most = limits->step_tokens,
+                           .rows_most = limits->rows,
+                           .changes_most = limits->rows * row_pages,
+                           .page_size = limits->page_size,
+                           .row_pages = row_pages};
+  batch->integer_count = cut_all(batch, NULL);
+  accrt_status_t status = ACCSV_NEW_UNSET(allocator, batch->integer_count, &batch->integers);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, 3 * (size_t)limits->rows, &batch->numbers);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, limits->rows, &batch->row_keys);
+  if (status != ACCRT_OK) {
+    accsv_batch_deinit(batch);
+    return status;
+  }
+  (void)cut_all(batch, batch->integers);
+  batch->temperature = batch->numbers;
+  batch->top_p = batch->numbers + limits->rows;
+  batch->min_p = batch->numbers + 2 * (size_t)limits->rows;
+  return ACCRT_OK;
+}
+
+static void free_edits(const accsv_batch_t* batch, accsv_edits_t* edits) {
+  ACCSV_FREE(batch->allocator, edits->tokens, edits->capacity);
+  ACCSV_FREE(batch->allocator, edits->multiply, edits->capacity);
+  ACCSV_FREE(batch->allocator, edits->add, edits->capacity);
+  *edits = (accsv_edits_t){0};
+}
+
+void accsv_batch_deinit(accsv_batch_t* batch) {
+  ACCSV_FREE(batch->allocator, batch->integers, batch->integer_count);
+  ACCSV_FREE(batch->allocator, batch->numbers, 3 * (size_t)batch->rows_most);
+  ACCSV_FREE(batch->allocator, batch->row_keys, batch->rows_most);
+  free_edits(batch, &batch->edits);
+  *batch = (accsv_batch_t){0};
+}
+
+accrt_status_t accsv_batch_reserve_edits(accsv_batch_t* batch, uint64_t count) {
+  if (count <= batch->edits.capacity)
+    return ACCRT_OK;
+  if (count > INT32_MAX)
+    return ACCSV_FAIL(OUT_OF_MEMORY, "%" PRIu64 " edits of logits", count);
+  accsv_edits_t edits = {.capacity = (uint32_t)count};
+  accrt_status_t status = ACCSV_NEW_UNSET(batch->allocator, count, &edits.tokens);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW_UNSET(batch->allocator, count, &edits.multiply);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW_UNSET(batch->allocator, count, &edits.add);
+  if (status != ACCRT_OK) {
+    free_edits(batch, &edits);
+    return status;
+  }
+  free_edits(batch, &batch->edits);
+  batch->edits = edits;
+  return ACCRT_OK;
+}
+
+static uint32_t lay_changes(accsv_batch_t* batch, accsv_sequence_t* sequence, uint32_t changes) {
+  const int32_t base = sequence->row * (int32_t)batch->row_pages;
+  for (uint32_t i = sequence->blocks_mapped; i < sequence->blocks_held; ++i) {
+    batch->change_slots[changes] = base + (int32_t)i;
+    batch->change_pages[changes++] = sequence->blocks[i];
+  }
+  sequence->blocks_mapped = sequence->blocks_held;
+  return changes;
+}
+
+static void lay_tokens(accsv_batch_t* batch, const accsv_part_t* part, uint32_t row,
+                       uint32_t token) {
+  const accsv_sequence_t* sequence = part->sequence;
+  const uint32_t page_size = batch->page_size;
+  for (uint32_t i = 0; i < part->count; ++i, ++token) {
+    const uint32_t position = part->start + i;
+    const uint32_t page = position / page_size;
+    batch->token_ids[token] = position < sequence->known ? sequence->tokens[position] : -1;
+    batch->positions[token] = (int32_t)position;
+    batch->slots[token] =
+        sequence->blocks[page] * (int32_t)page_size + (int32_t)(position - page * page_size);
+    batch->token_rows[token] = (int32_t)row;
+  }
+}
+
+/* Returns whether it is a plain argmax. */
+static bool lay_sample(accsv_batch_t* batch, const accsv_part_t* part, uint32_t sample,
+                       uint32_t last_token) {
+  const accsv_sampler_t* sampler = &accsv_generation_of(part->sequence)->sampler;
+  const uint32_t position = part->start + part->count;
+  batch->sample_tokens[sample] = (int32_t)last_token;
+  batch->sample_rows[sample] = part->sequence->row;
+  batch->sample_positions[sample] = (int32_t)position;
+  batch->temperature[sample] = sampler->temperature;
+  batch->top_k[sample] = sampler->top_k;
+  batch->top_p[sample] = sampler->top_p;
+  batch->min_p[sample] = sampler->min_p;
+  batch->seeds[2 * (size_t)sample] = (uint32_t)sampler->seed;
+  batch->seeds[2 * (size_t)sample + 1] = (uint32_t)(sampler->seed >> 32);
+  if (sampler->tokens != NULL)
+    accsv_sampler_edits(sampler, position - part->sequence->prompt_count, &batch->edits);
+  batch->edit_starts[sample + 1] = (int32_t)batch->edits.count;
+  return accsv_sampler_is_greedy(sampler);
+}
+
+static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
+  step->token_ids = batch->token_ids;
+  step->positions = batch->positions;
+  step->slots = batch->slots;
+  step->token_rows = batch->token_rows;
+  step->row_starts = batch->row_starts;
+  step->row_ids = batch->row_ids;
+  step->kv_lengths = batch->kv_lengths;
+  step->row_keys = batch->row_keys;
+  step->change_slots = batch->change_slots;
+  step->change_pages = batch->change_pages;
+  step->sample_tokens = batch->sample_tokens;
+  step->sample_rows = batch->sample_rows;
+  step->temperature = batch->temperature;
+  step->top_k = batch->top_k;
+  step->top_p = batch->top_p;
+  step->min_p = batch->min_p;
+  step->seeds = batch->seeds;
+  step->sample_positions = batch->sample_positions;
+  step->edit_starts = batch->edit_starts;
+  step->edit_tokens = batch->edits.tokens;
+  step->edit_multiply = batch->edits.multiply;
+  step->edit_add = batch->edits.add;
+}
+
+void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve_step_t* step) {
+  *step = (accrt_serve_step_t){.struct_size = sizeof *step,
+                               .number = plan->step,
+                               .token_count = plan->tokens,
+                               .row_count = plan->count,
+                               .sample_count = plan->samples};
+  uint32_t token = 0, sample = 0, changes = 0;
+  bool greedy = true;
+  batch->edits.count = 0;
+  batch->row_starts[0] = batch->edit_starts[0] = 0;
+  for (uint32_t row = 0; row < plan->count; ++row) {
+    const accsv_part_t* part = &plan->parts[row];
+    accsv_sequence_t* sequence = part->sequence;
+    if (sequence->blocks_mapped < sequence->blocks_held)
+      changes = lay_changes(batch, sequence, changes);
+    lay_tokens(batch, part, row, token);
+    token += part->count;
+    batch->row_starts[row + 1] = (int32_t)token;
+    batch->row_ids[row] = sequence->row;
+    batch->kv_lengths[row] = (int32_t)(part->start + part->count);
+    batch->row_keys[row] = sequence->key;
+    if (!part->sample)
+      continue;
+    greedy &= lay_sample(batch, part, sample++, token - 1);
+    const accsv_request_t* request = accsv_generation_of(sequence)->request;
+    const uint32_t logprobs = accsv_request_logprobs(request);
+    if (logprobs == 0)
+      continue;
+    step->flags |= ACCRT_SERVE_STEP_LOGPROBS;
+    if (logprobs - 1 > step->top_count)
+      step->top_count = logprobs - 1;
+  }
+  if (greedy && (step->flags & ACCRT_SERVE_STEP_LOGPROBS) == 0)
+    step->flags |= ACCRT_SERVE_STEP_GREEDY;
+  step->change_count = changes;
+  step->edit_count = batch->edits.count;
+  point_at(batch, step);
+}

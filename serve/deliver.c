@@ -1,0 +1,263 @@
+/* serve/deliver.c - tokens of sequences become events: text, stops, log probabilities, ends. */
+#include <string.h>
+
+#include "serve/engine.h"
+
+/* What an event says. */
+typedef struct news {
+  const int32_t* token; /* NULL: none */
+  const accrt_serve_results_t* results;
+  uint32_t sample;
+  uint32_t text_size; /* of the tail */
+  uint32_t reason;
+  int32_t stop_token, stop_string;
+  accrt_status_t status;
+  uint64_t now_ns;
+} news_t;
+
+/* ---- Events ---- */
+
+static void fill_logprobs(accrt_serve_logprob_t* out, const accsv_request_t* request,
+                          const news_t* news) {
+  const accrt_serve_results_t* results = news->results;
+  const uint32_t most = results->top_count;
+  out[0] = (accrt_serve_logprob_t){*news->token,
+                                   results->logprobs != NULL ? results->logprobs[news->sample] : 0};
+  for (uint32_t i = 0; i < request->parameters.top_logprobs; ++i) {
+    const size_t at = (size_t)news->sample * most + i;
+    out[1 + i] = i < most
+                     ? (accrt_serve_logprob_t){results->top_tokens[at], results->top_logprobs[at]}
+                     : (accrt_serve_logprob_t){-1, 0};
+  }
+}
+
+static uint32_t storage_needed(const accsv_request_t* request, const news_t* news) {
+  uint64_t needed = news->text_size;
+  if (news->token != NULL)
+    needed += 8 + accsv_request_logprobs(request) * sizeof(accrt_serve_logprob_t);
+  return needed < UINT32_MAX ? (uint32_t)needed : UINT32_MAX;
+}
+
+/* Memory for an event; NULL: there is none. A last event has its own, unless that is too small. */
+static accsv_node_t* get_node(accrt_serve_engine_t* engine, accsv_generation_t* generation,
+                              uint32_t needed, bool last) {
+  accsv_node_t* node = NULL;
+  if (last && generation->last_node->capacity >= needed) {
+    node = generation->last_node;
+    generation->last_node = NULL;
+    return node;
+  }
+  if (needed <= ACCSV_NODE_USUAL)
+    node = accsv_nodes_take(&engine->spare);
+  if (node == NULL)
+    (void)accsv_node_new(&engine->allocator, needed < ACCSV_NODE_USUAL ? ACCSV_NODE_USUAL : needed,
+                         &node);
+  return node;
+}
+
+static void fill_node(accsv_node_t* node, const accsv_generation_t* generation,
+                      const news_t* news) {
+  const accsv_request_t* request = generation->request;
+  const accsv_sequence_t* sequence = &generation->sequence;
+  accrt_serve_event_t* event = &node->event;
+  *event = (accrt_serve_event_t){.struct_size = sizeof *event,
+                                 .kind = ACCRT_SERVE_EVENT_TOKENS,
+                                 .request = request->id,
+                                 .user_data = request->parameters.user_data,
+                                 .sequence = generation->index,
+                                 .stop_token = news->stop_token,
+                                 .stop_string = news->stop_string,
+                                 .finish_reason = news->reason,
+                                 .status = news->status,
+                                 .time_ns = news->now_ns};
+  unsigned char* place = node->storage;
+  if (news->token != NULL) {
+    memcpy(place, news->token, sizeof *news->token);
+    event->tokens = (const int32_t*)(const void*)place;
+    event->token_count = 1;
+    place += 8;
+    const uint32_t logprobs = accsv_request_logprobs(request);
+    if (logprobs > 0) {
+      accrt_serve_logprob_t* out = (accrt_serve_logprob_t*)(void*)place;
+      fill_logprobs(out, request, news);
+      event->logprobs = out;
+      event->top_count = logprobs - 1;
+      place += logprobs * sizeof *out;
+    }
+  }
+  if (news->text_size > 0)
+    memcpy(place, generation->text.tail, news->text_size);
+  event->text = (const char*)place;
+  event->text_size_bytes = news->text_size;
+  if (news->reason == 0)
+    return;
+  event->kind = news->reason == ACCRT_SERVE_FINISH_FAILED ? ACCRT_SERVE_EVENT_FAILED
+                                                          : ACCRT_SERVE_EVENT_FINISHED;
+  event->last = request->going_on == 1;
+  event->prompt_tokens = sequence->prompt_count;
+  event->cached_tokens = sequence->cached_tokens;
+  event->output_tokens = sequence->known - sequence->prompt_count;
+}
+
+/* ---- Ends ---- */
+
+static void count_end(accrt_serve_engine_t* engine, const accsv_request_t* request,
+                      const news_t* news) {
+  accrt_serve_stats_t* figures = &engine->figures;
+  uint64_t* const counters[] = {NULL,
+                                &figures->finished_stop,
+                                &figures->finished_length,
+                                &figures->finished_cancelled,
+                                &figures->finished_deadline,
+                                &figures->finished_failed};
+  ++*counters[news->reason];
+  accsv_histogram_add(&figures->total_time, news->now_ns - request->arrival_ns);
+}
+
+/* The event is made: takes the sequence out of the scheduler. */
+static void close_generation(accrt_serve_engine_t* engine, accsv_generation_t* generation,
+                             const news_t* news) {
+  accsv_request_t* request = generation->request;
+  accsv_scheduler_end(&engine->scheduler, &generation->sequence);
+  engine->edits_reserved -= generation->sampler.capacity;
+  count_end(engine, request, news);
+  if (--request->going_on > 0)
+    return;
+  --engine->live;
+  request->next = engine->ended;
+  engine->ended = request;
+}
+
+/* Its own memory is enough for an event without text. */
+static void end_without_text(accrt_serve_engine_t* engine, accsv_generation_t* generation,
+                             uint32_t reason, accrt_status_t status, uint64_t now_ns) {
+  const news_t news = {
+      .reason = reason, .status = status, .stop_token = -1, .stop_string = -1, .now_ns = now_ns};
+  accsv_node_t* node = get_node(engine, generation, 0, true);
+  fill_node(node, generation, &news);
+  accsv_nodes_put(&engine->events, node);
+  close_generation(engine, generation, &news);
+}
+
+void accsv_end_request(accrt_serve_engine_t* engine, accsv_request_t* request, uint32_t reason,
+                       accrt_status_t status, uint64_t now_ns) {
+  for (uint32_t i = 0; i < request->count; ++i) {
+    accsv_generation_t* generation = &request->generations[i];
+    if (generation->sequence.state != ACCSV_ENDED)
+      end_without_text(engine, generation, reason, status, now_ns);
+  }
+}
+
+/* Sends the news; without memory for them the request fails. */
+static void send(accrt_serve_engine_t* engine, accsv_generation_t* generation, const news_t* news) {
+  accsv_request_t* request = generation->request;
+  accsv_node_t* node =
+      get_node(engine, generation, storage_needed(request, news), news->reason != 0);
+  if (node == NULL) {
+    accsv_end_request(engine, request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_OUT_OF_MEMORY,
+                      news->now_ns);
+    return;
+  }
+  fill_node(node, generation, news);
+  accsv_nodes_put(&engine->events, node);
+  if (news->text_size > 0 && news->reason == 0)
+    accsv_text_drop(&generation->text, news->text_size);
+  if (news->reason != 0)
+    close_generation(engine, generation, news);
+}
+
+/* ---- Tokens ---- */
+
+static bool is_one_of(int32_t token, const int32_t* tokens, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (tokens[i] == token)
+      return true;
+  }
+  return false;
+}
+
+static bool ends_by_token(const accrt_serve_engine_t* engine, const accsv_request_t* request,
+                          int32_t token) {
+  const accrt_serve_request_t* parameters = &request->parameters;
+  const accrt_serve_model_info_t* info = &engine->model->info;
+  if ((parameters->flags & ACCRT_SERVE_IGNORE_EOS) == 0 &&
+      is_one_of(token, info->eos, info->eos_count))
+    return true;
+  return is_one_of(token, parameters->stop_tokens, parameters->stop_token_count);
+}
+
+/* Decodes the token and finds what of the text can be given; a stop string ends the sequence. */
+static accrt_status_t find_text(accrt_serve_engine_t* engine, accsv_generation_t* generation,
+                                uint32_t drawn, news_t* news) {
+  static const accsv_stops_t none = {0};
+  const accsv_request_t* request = generation->request;
+  accsv_text_t* text = &generation->text;
+  if (engine->vocabulary.count == 0)
+    return ACCRT_OK;
+  const accsv_stops_t* stops =
+      drawn >= request->parameters.min_new_tokens ? &request->stops : &none;
+  if (news->reason != ACCRT_SERVE_FINISH_STOP) {
+    uint32_t size_bytes;
+    const unsigned char* bytes =
+        accsv_vocabulary_bytes(&engine->vocabulary, *news->token, &size_bytes);
+    ACCSV_TRY(accsv_text_push(text, &engine->allocator, bytes, size_bytes));
+    uint32_t at;
+    news->stop_string = accsv_text_find_stop(text, stops, &at);
+    if (news->stop_string >= 0) {
+      news->reason = ACCRT_SERVE_FINISH_STOP;
+      news->text_size = at;
+      if ((request->parameters.flags & ACCRT_SERVE_KEEP_STOP) != 0)
+        news->text_size += stops->sizes_bytes[news->stop_string];
+      return ACCRT_OK;
+    }
+  }
+  if (news->reason != 0)
+    ACCSV_TRY(accsv_text_end(text, &engine->allocator));
+  news->text_size = news->reason != 0 ? text->tail_size : accsv_text_certain(text, stops);
+  return ACCRT_OK;
+}
+
+static void count_token(accrt_serve_engine_t* engine, accsv_generation_t* generation,
+                        uint64_t now_ns) {
+  accrt_serve_stats_t* figures = &engine->figures;
+  ++figures->output_tokens;
+  if (generation->last_token_ns == 0)
+    accsv_histogram_add(&figures->first_token, now_ns - generation->request->arrival_ns);
+  else
+    accsv_histogram_add(&figures->next_token, now_ns - generation->last_token_ns);
+  generation->last_token_ns = now_ns > 0 ? now_ns : 1;
+}
+
+void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation, int32_t token,
+                   const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns) {
+  accsv_sequence_t* sequence = &generation->sequence;
+  if (token < 0 || (uint32_t)token >= engine->model->info.vocab_size) {
+    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_INTERNAL,
+                      now_ns);
+    return;
+  }
+  ACCSV_ASSERT(sequence->known < sequence->limit);
+  sequence->tokens[sequence->known++] = token;
+  accsv_sampler_note(&generation->sampler, token);
+  count_token(engine, generation, now_ns);
+  news_t news = {.token = &token,
+                 .results = results,
+                 .sample = sample,
+                 .stop_token = -1,
+                 .stop_string = -1,
+                 .now_ns = now_ns};
+  const uint32_t drawn = sequence->known - sequence->prompt_count;
+  if (drawn >= generation->request->parameters.min_new_tokens &&
+      ends_by_token(engine, generation->request, token)) {
+    news.reason = ACCRT_SERVE_FINISH_STOP;
+    news.stop_token = token;
+  } else if (sequence->known == sequence->limit) {
+    news.reason = ACCRT_SERVE_FINISH_LENGTH;
+  }
+  const accrt_status_t status = find_text(engine, generation, drawn, &news);
+  if (status != ACCRT_OK) {
+    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, status, now_ns);
+    return;
+  }
+  send(engine, generation, &news);
+}

@@ -1,0 +1,69 @@
+/* serve/model.c - see serve/model.h. */
+#include "serve/model.h"
+
+static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
+  if (info->vocab_size == 0 || info->vocab_size > INT32_MAX || info->page_size == 0 ||
+      info->page_count == 0 || info->max_rows == 0 || info->max_length == 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "a model without tokens, pages, rows or length");
+  if (info->max_tokens < info->max_rows)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "a model of %" PRIu32 " rows and %" PRIu32 " tokens a step",
+                      info->max_rows, info->max_tokens);
+  if ((uint64_t)info->row_pages * info->page_size < info->max_length)
+    return ACCSV_FAIL(INVALID_ARGUMENT,
+                      "rows of %" PRIu32 " pages of %" PRIu32 " tokens, and a length of %" PRIu32,
+                      info->row_pages, info->page_size, info->max_length);
+  if ((uint64_t)info->page_count * info->page_size > INT32_MAX ||
+      (uint64_t)info->max_rows * info->row_pages > INT32_MAX)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "slots of pages or of the page table beyond 31 bits");
+  for (uint32_t i = 0; i < info->eos_count; ++i) {
+    if (info->eos[i] < 0 || (uint32_t)info->eos[i] >= info->vocab_size)
+      return ACCSV_FAIL(INVALID_ARGUMENT, "end token %" PRId32, info->eos[i]);
+  }
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* functions,
+                                      accrt_serve_model_t** out_model) {
+  ACCSV_NOT_NULL(out_model);
+  *out_model = NULL;
+  ACCSV_NOT_NULL(functions);
+  accrt_serve_model_functions_t own;
+  ACCSV_TRY(
+      accsv_take_struct("accrt_serve_model_functions_t", functions, sizeof own, &own, sizeof own));
+  ACCSV_NOT_NULL(functions->info);
+  ACCSV_NOT_NULL(functions->submit);
+  ACCSV_NOT_NULL(functions->wait);
+  accrt_serve_model_info_t info = ACCRT_SERVE_MODEL_INFO_INIT;
+  ACCSV_TRY(own.info(own.self, &info));
+  ACCSV_TRY(check_info(&info));
+  accrt_serve_model_t* model;
+  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
+  atomic_init(&model->refs, 1);
+  model->functions = own;
+  model->info = info;
+  *out_model = model;
+  return ACCRT_OK;
+}
+
+accrt_serve_model_t* accrt_serve_model_retain(accrt_serve_model_t* model) {
+  if (model != NULL)
+    (void)atomic_fetch_add_explicit(&model->refs, 1, memory_order_relaxed);
+  return model;
+}
+
+void accrt_serve_model_release(accrt_serve_model_t* model) {
+  /* Pairs with itself: the last one sees what all others did before. */
+  if (model == NULL || atomic_fetch_sub_explicit(&model->refs, 1, memory_order_acq_rel) != 1)
+    return;
+  if (model->functions.destroy != NULL)
+    model->functions.destroy(model->functions.self);
+  ACCSV_FREE(&accsv_allocator_system, model, 1);
+}
+
+accrt_status_t accrt_serve_model_info(accrt_serve_model_t* model,
+                                      accrt_serve_model_info_t* out_info) {
+  ACCSV_NOT_NULL(model);
+  ACCSV_NOT_NULL(out_info);
+  return accsv_give_struct("accrt_serve_model_info_t", &model->info, sizeof model->info,
+                           sizeof model->info, out_info);
+}

@@ -1,0 +1,348 @@
+/* serve/model_simulated.c - a model that computes nothing: for tests and for virtual time.
+ *
+ * A slot of its KV cache holds what attention would need: the position, and a hash of all tokens up
+ * to it. A token's hash is made of that of the token before it, which is found through the page
+ * table; the next token is a hash of that. So the output depends on every page of a sequence, and a
+ * step fails when a page is not what the sequence has written or shares.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "accrt/serve.h"
+#include "serve/base.h"
+
+#define BEGINNING UINT64_C(0x5EED)
+#define DEPTH 2u
+
+typedef struct stamp {
+  uint64_t hash;    /* of all tokens up to this one */
+  uint64_t before;  /* of those before it */
+  int32_t position; /* -1: nothing was written */
+} stamp_t;
+
+typedef struct results {
+  uint64_t number;
+  uint64_t duration_ns;
+  accrt_status_t status;
+  uint32_t top_count;
+  int32_t *tokens, *ranks, *top_tokens;
+  float *logprobs, *top_logprobs;
+} results_t;
+
+typedef struct simulated {
+  accrt_serve_simulation_t options;
+  stamp_t* stamps;
+  int32_t* page_table;
+  int32_t* last_tokens;
+  uint64_t* row_hashes; /* of the step's rows: all tokens so far */
+  unsigned char* table; /* token bytes */
+  size_t table_bytes;
+  uint32_t row_pages;
+  results_t results[DEPTH]; /* of steps in flight, the oldest first */
+  uint32_t in_flight;
+} simulated_t;
+
+/* ---- Token bytes ---- */
+
+static uint32_t token_text(uint32_t token, unsigned char* out) {
+  if (token < 256) {
+    out[0] = (unsigned char)token;
+    return 1;
+  }
+  return (uint32_t)snprintf((char*)out, 16, "<%" PRIu32 ">", token);
+}
+
+static void put_u32(unsigned char* place, uint32_t value) {
+  for (int i = 0; i < 4; ++i)
+    place[i] = (unsigned char)(value >> (8 * i));
+}
+
+static accrt_status_t make_table(simulated_t* model) {
+  const uint32_t count = model->options.vocab_size;
+  unsigned char text[16];
+  size_t bytes = 0;
+  for (uint32_t token = 0; token < count; ++token)
+    bytes += token_text(token, text);
+  const size_t head = 8 + 4 * ((size_t)count + 1) + count;
+  model->table_bytes = head + bytes;
+  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, model->table_bytes, &model->table));
+  put_u32(model->table, count);
+  uint32_t offset = 0;
+  for (uint32_t token = 0; token < count; ++token) {
+    const uint32_t size = token_text(token, text);
+    put_u32(model->table + 8 + 4 * (size_t)token, offset);
+    memcpy(model->table + head + offset, text, size);
+    offset += size;
+    if (model->options.eos == (int32_t)token)
+      model->table[8 + 4 * ((size_t)count + 1) + token] = 1;
+  }
+  put_u32(model->table + 8 + 4 * (size_t)count, offset);
+  return ACCRT_OK;
+}
+
+/* ---- A step ---- */
+
+static accrt_status_t write_token(simulated_t* model, const accrt_serve_step_t* step, uint32_t row,
+                                  uint32_t at) {
+  const int32_t page_size = (int32_t)model->options.page_size;
+  const int32_t* pages = model->page_table + (size_t)step->row_ids[row] * model->row_pages;
+  const int32_t position = step->positions[at];
+  const int32_t slot = pages[position / page_size] * page_size + position % page_size;
+  if (slot != step->slots[at])
+    return ACCSV_FAIL(DATA_CORRUPT, "slot %" PRId32 " of position %" PRId32 " is not %" PRId32,
+                      step->slots[at], position, slot);
+  uint64_t before = BEGINNING;
+  if (position > 0) {
+    const int32_t last = position - 1;
+    const stamp_t* stamp = &model->stamps[pages[last / page_size] * page_size + last % page_size];
+    if (stamp->position != last)
+      return ACCSV_FAIL(DATA_CORRUPT, "position %" PRId32 " of sequence %" PRIu64 " has %" PRId32,
+                        last, step->row_keys[row], stamp->position);
+    before = stamp->hash;
+  }
+  int32_t token = step->token_ids[at];
+  if (token < 0)
+    token = model->last_tokens[step->row_ids[row]];
+  model->stamps[slot] =
+      (stamp_t){accsv_mix(before ^ ((uint64_t)(uint32_t)token + 1) * UINT64_C(0x9E3779B97F4A7C15)),
+                before, position};
+  return ACCRT_OK;
+}
+
+/* Follows the row's pages from its end to its beginning: each page begins where the one before it
+ * ended. */
+static accrt_status_t read_row(simulated_t* model, const accrt_serve_step_t* step, uint32_t row) {
+  const int32_t page_size = (int32_t)model->options.page_size;
+  const int32_t* pages = model->page_table + (size_t)step->row_ids[row] * model->row_pages;
+  const int32_t length = step->kv_lengths[row];
+  for (int32_t page = 0; page * page_size < length; ++page) {
+    const stamp_t* stamps = model->stamps + (size_t)pages[page] * model->options.page_size;
+    const int32_t end =
+        length - page * page_size < page_size ? length - page * page_size : page_size;
+    const uint64_t before = page == 0
+                                ? BEGINNING
+                                : model
+                                      ->stamps[(size_t)pages[page - 1] * model->options.page_size +
+                                               model->options.page_size - 1]
+                                      .hash;
+    if (stamps[0].before != before || stamps[end - 1].position != page * page_size + end - 1)
+      return ACCSV_FAIL(DATA_CORRUPT, "page %" PRId32 " of sequence %" PRIu64 " is another's", page,
+                        step->row_keys[row]);
+    model->row_hashes[row] = stamps[end - 1].hash;
+  }
+  return ACCRT_OK;
+}
+
+static bool is_banned(const accrt_serve_step_t* step, uint32_t sample, int32_t token) {
+  for (int32_t e = step->edit_starts[sample]; e < step->edit_starts[sample + 1]; ++e) {
+    if (step->edit_tokens[e] == token && step->edit_add[e] == -INFINITY)
+      return true;
+  }
+  return false;
+}
+
+/* A bias of 100 or more decides; a ban gives the next token. */
+static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step, uint32_t sample,
+                      uint64_t hash) {
+  for (int32_t e = step->edit_starts[sample]; e < step->edit_starts[sample + 1]; ++e) {
+    if (step->edit_add[e] >= 100.0f)
+      return step->edit_tokens[e];
+  }
+  if (step->temperature[sample] > 0.0f)
+    hash = accsv_mix(hash + step->seeds[2 * (size_t)sample] +
+                     ((uint64_t)step->seeds[2 * (size_t)sample + 1] << 32) +
+                     (uint64_t)step->sample_positions[sample]);
+  int32_t token = (int32_t)(accsv_mix(hash) % model->options.vocab_size);
+  while (is_banned(step, sample, token))
+    token = (token + 1) % (int32_t)model->options.vocab_size;
+  return token;
+}
+
+static void fill_sample(const simulated_t* model, results_t* results, uint32_t sample,
+                        int32_t token) {
+  results->tokens[sample] = token;
+  results->logprobs[sample] = -0.25f;
+  results->ranks[sample] = 0;
+  for (uint32_t i = 0; i < ACCRT_SERVE_MAX_LOGPROBS; ++i) {
+    const size_t at = (size_t)sample * ACCRT_SERVE_MAX_LOGPROBS + i;
+    results->top_tokens[at] = (int32_t)(((uint32_t)token + i) % model->options.vocab_size);
+    results->top_logprobs[at] = -0.25f - (float)i;
+  }
+}
+
+static accrt_status_t compute(simulated_t* model, const accrt_serve_step_t* step,
+                              results_t* results) {
+  for (uint32_t i = 0; i < step->change_count; ++i)
+    model->page_table[step->change_slots[i]] = step->change_pages[i];
+  for (uint32_t row = 0; row < step->row_count; ++row) {
+    for (int32_t at = step->row_starts[row]; at < step->row_starts[row + 1]; ++at)
+      ACCSV_TRY(write_token(model, step, row, (uint32_t)at));
+  }
+  for (uint32_t row = 0; row < step->row_count; ++row)
+    ACCSV_TRY(read_row(model, step, row));
+  for (uint32_t sample = 0; sample < step->sample_count; ++sample) {
+    const int32_t row = step->token_rows[step->sample_tokens[sample]];
+    const int32_t token = choose(model, step, sample, model->row_hashes[row]);
+    model->last_tokens[step->sample_rows[sample]] = token;
+    fill_sample(model, results, sample, token);
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
+  simulated_t* model = self;
+  const uint32_t most = (model->options.flags & ACCRT_SERVE_MODEL_OVERLAP) != 0 ? DEPTH : 1;
+  if (model->in_flight == most)
+    return ACCSV_FAIL(INVALID_STATE, "%" PRIu32 " steps are in flight", most);
+  results_t* results = &model->results[model->in_flight];
+  ACCSV_TRY(compute(model, step, results));
+  results->number = step->number;
+  results->duration_ns = model->options.step_ns + step->token_count * model->options.token_ns;
+  const uint32_t every = model->options.fail_every;
+  results->status = every != 0 && step->number % every == 0 ? ACCRT_ERROR_KERNEL : ACCRT_OK;
+  ++model->in_flight;
+  return ACCRT_OK;
+}
+
+static void pass_time(const simulated_t* model, uint64_t duration_ns) {
+  if (model->options.time_ns != NULL) {
+    *model->options.time_ns += duration_ns;
+  } else if (duration_ns > 0) {
+    const struct timespec duration = {.tv_sec = (time_t)(duration_ns / UINT64_C(1000000000)),
+                                      .tv_nsec = (long)(duration_ns % UINT64_C(1000000000))};
+    (void)nanosleep(&duration, NULL);
+  }
+}
+
+static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results_t* out_results) {
+  simulated_t* model = self;
+  if (model->in_flight == 0 || model->results[0].number != number)
+    return ACCSV_FAIL(INVALID_STATE, "step %" PRIu64 " is not the oldest in flight", number);
+  const results_t results = model->results[0];
+  for (uint32_t i = 1; i < DEPTH; ++i)
+    model->results[i - 1] = model->results[i];
+  model->results[DEPTH - 1] = results; /* its memory is used again, after the next wait */
+  --model->in_flight;
+  pass_time(model, results.duration_ns);
+  if (results.status != ACCRT_OK)
+    return ACCSV_FAIL(KERNEL, "step %" PRIu64 " was to fail", number);
+  out_results->tokens = results.tokens;
+  out_results->logprobs = results.logprobs;
+  out_results->ranks = results.ranks;
+  out_results->top_count = ACCRT_SERVE_MAX_LOGPROBS;
+  out_results->top_tokens = results.top_tokens;
+  out_results->top_logprobs = results.top_logprobs;
+  return ACCRT_OK;
+}
+
+static accrt_status_t reset(void* self) {
+  simulated_t* model = self;
+  const size_t slots = (size_t)model->options.page_count * model->options.page_size;
+  for (size_t i = 0; i < slots; ++i)
+    model->stamps[i].position = -1;
+  memset(model->page_table, 0,
+         (size_t)model->options.max_rows * model->row_pages * sizeof *model->page_table);
+  model->in_flight = 0;
+  return ACCRT_OK;
+}
+
+static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
+  const simulated_t* model = self;
+  out_info->flags = model->options.flags;
+  out_info->name = "simulated";
+  out_info->vocab_size = model->options.vocab_size;
+  out_info->page_size = model->options.page_size;
+  out_info->page_count = model->options.page_count;
+  out_info->max_rows = model->options.max_rows;
+  out_info->max_tokens = model->options.max_tokens;
+  out_info->max_length = model->options.max_length;
+  out_info->row_pages = model->row_pages;
+  out_info->eos_count = model->options.eos >= 0;
+  out_info->eos = &model->options.eos;
+  out_info->token_bytes = model->table;
+  out_info->token_bytes_size_bytes = model->table_bytes;
+  return ACCRT_OK;
+}
+
+/* ---- Making ---- */
+
+static void destroy(void* self) {
+  simulated_t* model = self;
+  const accrt_allocator_t* allocator = &accsv_allocator_system;
+  const accrt_serve_simulation_t* options = &model->options;
+  const size_t rows = options->max_rows;
+  ACCSV_FREE(allocator, model->stamps, (size_t)options->page_count * options->page_size);
+  ACCSV_FREE(allocator, model->page_table, rows * model->row_pages);
+  ACCSV_FREE(allocator, model->last_tokens, rows);
+  ACCSV_FREE(allocator, model->row_hashes, rows);
+  ACCSV_FREE(allocator, model->table, model->table_bytes);
+  for (uint32_t i = 0; i < DEPTH; ++i) {
+    results_t* results = &model->results[i];
+    ACCSV_FREE(allocator, results->tokens, rows);
+    ACCSV_FREE(allocator, results->ranks, rows);
+    ACCSV_FREE(allocator, results->logprobs, rows);
+    ACCSV_FREE(allocator, results->top_tokens, rows * ACCRT_SERVE_MAX_LOGPROBS);
+    ACCSV_FREE(allocator, results->top_logprobs, rows * ACCRT_SERVE_MAX_LOGPROBS);
+  }
+  ACCSV_FREE(allocator, model, 1);
+}
+
+static accrt_status_t make_memory(simulated_t* model) {
+  const accrt_allocator_t* allocator = &accsv_allocator_system;
+  const accrt_serve_simulation_t* options = &model->options;
+  const size_t rows = options->max_rows;
+  ACCSV_TRY(ACCSV_NEW(allocator, (size_t)options->page_count * options->page_size, &model->stamps));
+  ACCSV_TRY(ACCSV_NEW(allocator, rows * model->row_pages, &model->page_table));
+  ACCSV_TRY(ACCSV_NEW(allocator, rows, &model->last_tokens));
+  ACCSV_TRY(ACCSV_NEW(allocator, rows, &model->row_hashes));
+  for (uint32_t i = 0; i < DEPTH; ++i) {
+    results_t* results = &model->results[i];
+    ACCSV_TRY(ACCSV_NEW(allocator, rows, &results->tokens));
+    ACCSV_TRY(ACCSV_NEW(allocator, rows, &results->ranks));
+    ACCSV_TRY(ACCSV_NEW(allocator, rows, &results->logprobs));
+    ACCSV_TRY(ACCSV_NEW(allocator, rows * ACCRT_SERVE_MAX_LOGPROBS, &results->top_tokens));
+    ACCSV_TRY(ACCSV_NEW(allocator, rows * ACCRT_SERVE_MAX_LOGPROBS, &results->top_logprobs));
+  }
+  ACCSV_TRY(make_table(model));
+  return reset(model);
+}
+
+static void set_default(uint32_t* option, uint32_t value) {
+  if (*option == 0)
+    *option = value;
+}
+
+accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t* options,
+                                                  accrt_serve_model_t** out_model) {
+  ACCSV_NOT_NULL(out_model);
+  *out_model = NULL;
+  accrt_serve_simulation_t own = ACCRT_SERVE_SIMULATION_INIT;
+  own.eos = -1;
+  if (options != NULL)
+    ACCSV_TRY(accsv_take_struct("accrt_serve_simulation_t", options, sizeof own, &own, sizeof own));
+  set_default(&own.vocab_size, 256);
+  set_default(&own.page_size, 16);
+  set_default(&own.page_count, 4096);
+  set_default(&own.max_rows, 256);
+  set_default(&own.max_tokens, 2048);
+  set_default(&own.max_length, 4096);
+  simulated_t* model;
+  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
+  model->options = own;
+  model->row_pages = (own.max_length + own.page_size - 1) / own.page_size;
+  accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
+  functions.self = model;
+  functions.info = info;
+  functions.submit = submit;
+  functions.wait = wait_step;
+  functions.reset = reset;
+  functions.destroy = destroy;
+  accrt_status_t status = make_memory(model);
+  if (status == ACCRT_OK)
+    status = accrt_serve_model_wrap(&functions, out_model);
+  if (status != ACCRT_OK)
+    destroy(model);
+  return status;
+}

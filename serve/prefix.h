@@ -1,0 +1,85 @@
+/* serve/prefix.h - the prefix cache: which block has the keys and values of which tokens.
+ *
+ * An entry says: this block has these tokens, and the tokens before it are those of its parent
+ * entry. A parent is named by block and generation, so that a name never means two contents, and a
+ * lookup compares all tokens and the salt: no collision of hashes can give the contents of another
+ * prompt. Only full blocks are entries. An entry whose parent was taken away can no longer be
+ * found; it goes when its block is taken.
+ *
+ * A salt is a number that stands for a text, for as long as a request or an entry uses that text.
+ * It allocates when it is made; requests bring the memory of their salt. Externally synchronized.
+ */
+#ifndef ACCRT_SERVE_PREFIX_H_
+#define ACCRT_SERVE_PREFIX_H_
+
+#include "serve/pool.h"
+
+/* A text of requests, and the number that stands for it. */
+typedef struct accsv_salt {
+  struct accsv_salt* next;
+  uint64_t id;
+  uint32_t refs;
+  uint32_t size_bytes; /* of the text */
+  char text[];
+} accsv_salt_t;
+
+/* The end of a chain of entries; block ACCSV_NO_BLOCK: the chain is empty. */
+typedef struct accsv_chain {
+  int32_t block;
+  uint32_t generation;
+} accsv_chain_t;
+#define ACCSV_CHAIN_EMPTY ((accsv_chain_t){ACCSV_NO_BLOCK, 0})
+
+typedef struct accsv_entry {
+  uint64_t hash;
+  uint64_t salt; /* of a first block; else 0 */
+  accsv_salt_t* text;
+  accsv_chain_t parent;
+  int32_t next; /* in its bucket */
+} accsv_entry_t;
+
+#define ACCSV_SALT_BUCKETS 256u
+
+typedef struct accsv_prefix {
+  accsv_pool_t* pool;
+  accsv_entry_t* entries; /* of each block */
+  int32_t* tokens;        /* of each block */
+  int32_t* buckets;
+  uint32_t bucket_count; /* a power of two */
+  uint32_t page_size;
+  uint64_t seed;
+  uint64_t last_salt;
+  accsv_salt_t* salts[ACCSV_SALT_BUCKETS];
+} accsv_prefix_t;
+
+accrt_status_t accsv_prefix_init(accsv_prefix_t* prefix, accsv_pool_t* pool, uint32_t page_size,
+                                 uint64_t seed);
+void accsv_prefix_deinit(accsv_prefix_t* prefix);
+
+/* The block that has `page_size` tokens after `parent`, or ACCSV_NO_BLOCK. */
+int32_t accsv_prefix_find(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
+                          const int32_t* tokens);
+/* `block` has these tokens from now on. Returns the chain that ends with them: that of another
+ * block if one has them already. An empty chain if `parent` is gone. */
+accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
+                                  accsv_salt_t* text, const int32_t* tokens, int32_t block);
+static inline accsv_chain_t accsv_prefix_chain(const accsv_prefix_t* prefix, int32_t block) {
+  return (accsv_chain_t){block, prefix->pool->blocks[block].generation};
+}
+/* Forgets everything: keys and values are lost. */
+void accsv_prefix_clear(accsv_prefix_t* prefix);
+
+/* Makes a salt of a request known. Returns the one to use, held: `own`, or one of the same text
+ * that was there (then the caller frees `own`). */
+accsv_salt_t* accsv_prefix_intern(accsv_prefix_t* prefix, accsv_salt_t* own);
+void accsv_prefix_drop_salt(accsv_prefix_t* prefix, accsv_salt_t* salt);
+static inline uint64_t accsv_prefix_fresh_salt(accsv_prefix_t* prefix) {
+  return ++prefix->last_salt;
+}
+/* A salt with this text, or NULL without memory. */
+accsv_salt_t* accsv_salt_new(const accrt_allocator_t* allocator, const char* text);
+void accsv_salt_free(const accrt_allocator_t* allocator, accsv_salt_t* salt);
+/* NULL, or what is wrong. O(blocks). */
+const char* accsv_prefix_check(const accsv_prefix_t* prefix);
+
+#endif /* ACCRT_SERVE_PREFIX_H_ */

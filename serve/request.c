@@ -1,0 +1,253 @@
+/* serve/request.c - see serve/request.h. */
+#include "serve/request.h"
+
+#include <math.h>
+#include <string.h>
+
+#define MAX_SEQUENCES 1024u
+#define MAX_STOPS 1024u
+#define MAX_STOP_BYTES 4096u
+#define MAX_BIASES 1048576u
+
+/* ---- Checks ---- */
+
+static accrt_status_t check_tokens(const char* what, const int32_t* tokens, uint32_t count,
+                                   const accrt_serve_model_info_t* info) {
+  if (tokens == NULL && count > 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "%s is NULL", what);
+  for (uint32_t i = 0; i < count; ++i) {
+    if (tokens[i] < 0 || (uint32_t)tokens[i] >= info->vocab_size)
+      return ACCSV_FAIL(OUT_OF_RANGE, "%s[%" PRIu32 "] is %" PRId32 ", not in 0 to %" PRIu32, what,
+                        i, tokens[i], info->vocab_size - 1);
+  }
+  return ACCRT_OK;
+}
+
+/* Also refuses what is not a number. */
+static accrt_status_t check_number(const char* what, float value, float least, float most) {
+  if (value >= least && value <= most)
+    return ACCRT_OK;
+  return ACCSV_FAIL(OUT_OF_RANGE, "%s is %g, not in %g to %g", what, (double)value, (double)least,
+                    (double)most);
+}
+
+static accrt_status_t check_lengths(accrt_serve_request_t* request,
+                                    const accrt_serve_model_info_t* info) {
+  if (request->prompt_count == 0)
+    return ACCSV_FAIL(OUT_OF_RANGE, "the prompt has no tokens");
+  const uint64_t held = (uint64_t)info->page_count * info->page_size;
+  const uint32_t longest = held < info->max_length ? (uint32_t)held : info->max_length;
+  if (request->prompt_count >= longest)
+    return ACCSV_FAIL(OUT_OF_RANGE,
+                      "the prompt has %" PRIu32 " tokens; with a new one at most %" PRIu32 " fit",
+                      request->prompt_count, longest);
+  const uint32_t room = longest - request->prompt_count;
+  if (request->max_new_tokens == 0)
+    request->max_new_tokens = room;
+  if (request->max_new_tokens > room)
+    return ACCSV_FAIL(OUT_OF_RANGE,
+                      "%" PRIu32 " tokens and %" PRIu32 " new ones; at most %" PRIu32 " fit",
+                      request->prompt_count, request->max_new_tokens, longest);
+  if (request->min_new_tokens > request->max_new_tokens)
+    return ACCSV_FAIL(OUT_OF_RANGE, "min_new_tokens is %" PRIu32 ", max_new_tokens %" PRIu32,
+                      request->min_new_tokens, request->max_new_tokens);
+  if (request->n == 0)
+    request->n = 1;
+  if (request->n > MAX_SEQUENCES)
+    return ACCSV_FAIL(OUT_OF_RANGE, "n is %" PRIu32 ", at most %u", request->n, MAX_SEQUENCES);
+  return ACCRT_OK;
+}
+
+static accrt_status_t check_numbers(const accrt_serve_request_t* request) {
+  ACCSV_TRY(check_number("temperature", request->temperature, 0.0f, 1e6f));
+  ACCSV_TRY(check_number("top_p", request->top_p, 0.0f, 1.0f));
+  ACCSV_TRY(check_number("min_p", request->min_p, 0.0f, 1.0f));
+  ACCSV_TRY(check_number("repetition_penalty", request->repetition_penalty, 0.0f, 1e6f));
+  ACCSV_TRY(check_number("presence_penalty", request->presence_penalty, -1e6f, 1e6f));
+  ACCSV_TRY(check_number("frequency_penalty", request->frequency_penalty, -1e6f, 1e6f));
+  if (request->top_k < 0)
+    return ACCSV_FAIL(OUT_OF_RANGE, "top_k is %" PRId32, request->top_k);
+  if (request->priority < ACCRT_SERVE_PRIORITY_FIRST ||
+      request->priority > ACCRT_SERVE_PRIORITY_LAST)
+    return ACCSV_FAIL(OUT_OF_RANGE, "priority is %" PRId32 ", not in %d to %d", request->priority,
+                      ACCRT_SERVE_PRIORITY_FIRST, ACCRT_SERVE_PRIORITY_LAST);
+  if (request->top_logprobs > ACCRT_SERVE_MAX_LOGPROBS)
+    return ACCSV_FAIL(OUT_OF_RANGE, "top_logprobs is %" PRIu32 ", at most %u",
+                      request->top_logprobs, ACCRT_SERVE_MAX_LOGPROBS);
+  return ACCRT_OK;
+}
+
+static accrt_status_t check_biases(const accrt_serve_request_t* request,
+                                   const accrt_serve_model_info_t* info) {
+  if (request->bias_count > MAX_BIASES)
+    return ACCSV_FAIL(OUT_OF_RANGE, "%" PRIu32 " biases", request->bias_count);
+  if (request->bias_count > 0)
+    ACCSV_NOT_NULL(request->biases);
+  for (uint32_t i = 0; i < request->bias_count; ++i) {
+    ACCSV_TRY(check_tokens("token of a bias", &request->biases[i].token, 1, info));
+    if (isnan(request->biases[i].bias) || request->biases[i].bias == INFINITY)
+      return ACCSV_FAIL(OUT_OF_RANGE, "biases[%" PRIu32 "] is not a number", i);
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t check_stops(const accrt_serve_request_t* request,
+                                  const accrt_serve_model_info_t* info) {
+  ACCSV_TRY(check_tokens("stop_tokens", request->stop_tokens, request->stop_token_count, info));
+  if (request->stop_string_count == 0)
+    return ACCRT_OK;
+  ACCSV_NOT_NULL(request->stop_strings);
+  if (info->token_bytes == NULL)
+    return ACCSV_FAIL(UNSUPPORTED, "stop strings: the model does not know its tokens' text");
+  if (request->stop_string_count > MAX_STOPS || request->stop_token_count > MAX_STOPS)
+    return ACCSV_FAIL(OUT_OF_RANGE, "more than %u stop strings or stop tokens", MAX_STOPS);
+  for (uint32_t i = 0; i < request->stop_string_count; ++i) {
+    ACCSV_NOT_NULL(request->stop_strings[i]);
+    const size_t size = strlen(request->stop_strings[i]);
+    if (size == 0 || size > MAX_STOP_BYTES)
+      return ACCSV_FAIL(OUT_OF_RANGE, "stop_strings[%" PRIu32 "] has %zu bytes, not 1 to %u", i,
+                        size, MAX_STOP_BYTES);
+  }
+  return ACCRT_OK;
+}
+
+accrt_status_t accsv_request_check(accrt_serve_request_t* request,
+                                   const accrt_serve_model_info_t* info) {
+  const uint32_t known = ACCRT_SERVE_IGNORE_EOS | ACCRT_SERVE_SEED | ACCRT_SERVE_LOGPROBS |
+                         ACCRT_SERVE_NO_CACHE | ACCRT_SERVE_KEEP_STOP;
+  if ((request->flags & ~known) != 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", request->flags);
+  ACCSV_TRY(check_lengths(request, info));
+  ACCSV_TRY(check_tokens("prompt", request->prompt, request->prompt_count, info));
+  ACCSV_TRY(check_numbers(request));
+  ACCSV_TRY(check_biases(request, info));
+  return check_stops(request, info);
+}
+
+/* ---- Copies ---- */
+
+/* Places one array after the other, aligned to 8; with `memory` NULL it only counts. */
+typedef struct packer {
+  char* memory;
+  size_t used;
+} packer_t;
+
+static void* pack(packer_t* packer, const void* bytes, size_t size_bytes) {
+  void* place = packer->memory != NULL ? packer->memory + packer->used : NULL;
+  if (place != NULL && size_bytes > 0)
+    memcpy(place, bytes, size_bytes);
+  packer->used += (size_bytes + 7) & ~(size_t)7;
+  return place;
+}
+
+static void pack_stops(packer_t* packer, accsv_request_t* request,
+                       const accrt_serve_request_t* given) {
+  const uint32_t count = given->stop_string_count;
+  const char** strings = pack(packer, given->stop_strings, count * sizeof(char*));
+  uint32_t* sizes = pack(packer, given->stop_strings, count * sizeof(uint32_t));
+  for (uint32_t i = 0; i < count; ++i) {
+    const size_t size = strlen(given->stop_strings[i]);
+    const char* copy = pack(packer, given->stop_strings[i], size + 1);
+    if (copy != NULL) {
+      strings[i] = copy;
+      sizes[i] = (uint32_t)size;
+    }
+  }
+  request->stops = (accsv_stops_t){count, strings, sizes};
+}
+
+static size_t pack_all(packer_t* packer, accsv_request_t* request,
+                       const accrt_serve_request_t* given) {
+  accrt_serve_request_t* own = &request->parameters;
+  own->prompt = NULL; /* the generations have it */
+  own->cache_salt = NULL;
+  own->next = NULL;
+  own->stop_tokens =
+      pack(packer, given->stop_tokens, given->stop_token_count * sizeof *given->stop_tokens);
+  own->biases = pack(packer, given->biases, given->bias_count * sizeof *given->biases);
+  pack_stops(packer, request, given);
+  own->stop_strings = request->stops.strings;
+  return packer->used;
+}
+
+static accrt_status_t copy_parameters(const accrt_allocator_t* allocator, accsv_request_t* request,
+                                      const accrt_serve_request_t* given) {
+  request->parameters = *given;
+  packer_t packer = {NULL, 0};
+  const size_t size_bytes = pack_all(&packer, request, given);
+  ACCSV_TRY(ACCSV_NEW(allocator, size_bytes, &request->memory));
+  request->memory_bytes = size_bytes;
+  packer = (packer_t){request->memory, 0};
+  (void)pack_all(&packer, request, given);
+  return ACCRT_OK;
+}
+
+/* ---- Life ---- */
+
+static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_request_t* request,
+                                      uint32_t index, const accrt_serve_request_t* given,
+                                      const accrt_serve_model_info_t* info, uint64_t seed) {
+  accsv_generation_t* generation = &request->generations[index];
+  accsv_sequence_t* sequence = &generation->sequence;
+  generation->request = request;
+  generation->index = index;
+  sequence->row = -1;
+  sequence->chain = ACCSV_CHAIN_EMPTY;
+  sequence->priority = (int8_t)given->priority;
+  sequence->prompt_count = sequence->known = given->prompt_count;
+  sequence->limit = given->prompt_count + given->max_new_tokens;
+  sequence->block_capacity = accsv_pages(sequence->limit, info->page_size);
+  ACCSV_TRY(ACCSV_NEW_UNSET(allocator, sequence->limit, &sequence->tokens));
+  memcpy(sequence->tokens, given->prompt, given->prompt_count * sizeof *given->prompt);
+  ACCSV_TRY(ACCSV_NEW_UNSET(allocator, sequence->block_capacity, &sequence->blocks));
+  /* The first sequence has the seed itself, so that n changes nothing for it. */
+  const uint64_t own_seed = index == 0 ? seed : accsv_mix(seed + index);
+  ACCSV_TRY(
+      accsv_sampler_init(&generation->sampler, allocator, given, info, sequence->limit, own_seed));
+  sequence->history = generation->sampler.history;
+  const uint32_t logprobs = accsv_request_logprobs(request) * sizeof(accrt_serve_logprob_t);
+  return accsv_node_new(allocator, ACCSV_NODE_USUAL + logprobs, &generation->last_node);
+}
+
+accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
+                                 const accrt_serve_request_t* given,
+                                 const accrt_serve_model_info_t* info, uint64_t seed,
+                                 accsv_request_t** out_request) {
+  *out_request = NULL;
+  char* memory;
+  const size_t size_bytes = sizeof(accsv_request_t) + given->n * sizeof(accsv_generation_t);
+  ACCSV_TRY(ACCSV_NEW(allocator, size_bytes, &memory));
+  accsv_request_t* request = (accsv_request_t*)(void*)memory;
+  request->count = request->going_on = given->n;
+  accrt_status_t status = copy_parameters(allocator, request, given);
+  for (uint32_t i = 0; status == ACCRT_OK && i < given->n; ++i)
+    status = make_generation(allocator, request, i, given, info, seed);
+  if (status == ACCRT_OK && given->cache_salt != NULL &&
+      (given->flags & ACCRT_SERVE_NO_CACHE) == 0) {
+    request->salt = accsv_salt_new(allocator, given->cache_salt);
+    if (request->salt == NULL)
+      status = ACCSV_FAIL(OUT_OF_MEMORY, "no memory for the cache's salt");
+  }
+  if (status != ACCRT_OK) {
+    accsv_request_free(allocator, request);
+    return status;
+  }
+  *out_request = request;
+  return ACCRT_OK;
+}
+
+void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* request) {
+  if (request == NULL)
+    return;
+  for (uint32_t i = 0; i < request->count; ++i) {
+    accsv_generation_t* generation = &request->generations[i];
+    ACCSV_FREE(allocator, generation->sequence.tokens, generation->sequence.limit);
+    ACCSV_FREE(allocator, generation->sequence.blocks, generation->sequence.block_capacity);
+    accsv_sampler_deinit(&generation->sampler, allocator);
+    accsv_text_deinit(&generation->text, allocator);
+    accsv_node_free(allocator, generation->last_node);
+  }
+  accsv_salt_free(allocator, request->salt);
+  ACCSV_FREE(allocator, request->memory, request->memory_bytes);
+  accsv_free(allocator, request, sizeof *request + request->count * sizeof(accsv_generation_t), 1);
+}

@@ -1,0 +1,72 @@
+/* serve/request.h - a request inside the engine: its parameters, and what each of its sequences has
+ * beside what the scheduler knows.
+ */
+#ifndef ACCRT_SERVE_REQUEST_H_
+#define ACCRT_SERVE_REQUEST_H_
+
+#include "accrt/serve.h"
+#include "serve/outbox.h"
+#include "serve/sampling.h"
+#include "serve/sequence.h"
+#include "serve/text.h"
+
+typedef struct accsv_generation {
+  accsv_sequence_t sequence; /* first: the scheduler's pointer is this one's */
+  struct accsv_request* request;
+  uint32_t index;
+  accsv_sampler_t sampler;
+  accsv_text_t text;
+  accsv_node_t* last_node; /* for its last event, so that no failure can lose it */
+  uint64_t last_token_ns;  /* 0: no token yet */
+} accsv_generation_t;
+
+typedef struct accsv_request {
+  uint64_t id;
+  accrt_serve_request_t parameters; /* its pointers are to memory of the request */
+  uint64_t arrival_ns;
+  uint32_t count;     /* generations */
+  uint32_t going_on;  /* those that have not ended */
+  uint32_t in_flight; /* parts of steps in flight */
+  bool released;      /* generations after the first may start */
+  bool started;       /* it has been admitted once */
+  accsv_stops_t stops;
+  accsv_salt_t* salt;  /* until the scheduler has it */
+  uint32_t heap_place; /* among those with deadlines */
+
+  /* Under the engine's lock. */
+  struct accsv_request* next;         /* in the inbox; of those that ended in this step */
+  struct accsv_request* next_started; /* of those admitted for the first time in this step */
+  struct accsv_request* next_cancel;  /* among those that were cancelled */
+  struct accsv_request* other;        /* in its bucket of the registry */
+  bool cancelled;
+  bool listed;           /* in the registry */
+  uint8_t shown_started; /* for snapshots */
+
+  char* memory; /* of copies */
+  size_t memory_bytes;
+  accsv_generation_t generations[];
+} accsv_request_t;
+
+static inline accsv_generation_t* accsv_generation_of(accsv_sequence_t* sequence) {
+  return (accsv_generation_t*)(void*)sequence;
+}
+
+/* Checks a request against the model and fills in what is 0 for a default. `request` is this
+ * library's copy of the caller's struct. */
+accrt_status_t accsv_request_check(accrt_serve_request_t* request,
+                                   const accrt_serve_model_info_t* info);
+/* Makes a request with all memory that it needs until it ends, but for its text and its events.
+ * `request` was checked. */
+accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
+                                 const accrt_serve_request_t* request,
+                                 const accrt_serve_model_info_t* info, uint64_t seed,
+                                 accsv_request_t** out_request);
+void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* request);
+/* Entries of log probabilities of a token. */
+static inline uint32_t accsv_request_logprobs(const accsv_request_t* request) {
+  return (request->parameters.flags & ACCRT_SERVE_LOGPROBS) != 0
+             ? 1 + request->parameters.top_logprobs
+             : 0;
+}
+
+#endif /* ACCRT_SERVE_REQUEST_H_ */

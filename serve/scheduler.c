@@ -1,0 +1,395 @@
+/* serve/scheduler.c - see serve/scheduler.h. */
+#include "serve/scheduler.h"
+
+/* What is known while one step is scheduled. */
+typedef struct round {
+  accsv_scheduler_t* scheduler;
+  accsv_plan_t* plan;
+  uint32_t budget;
+  uint32_t promised; /* of the pending pages: sequences wait for them instead of preempting */
+  bool preempted;
+} round_t;
+
+accrt_status_t accsv_scheduler_init(accsv_scheduler_t* scheduler,
+                                    const accrt_allocator_t* allocator,
+                                    const accsv_limits_t* limits) {
+  *scheduler = (accsv_scheduler_t){.limits = *limits};
+  scheduler->pool.allocator = scheduler->queue.allocator = allocator;
+  scheduler->prefix.pool = &scheduler->pool;
+  accrt_status_t status = accsv_pool_init(&scheduler->pool, allocator, limits->pages);
+  if (status == ACCRT_OK)
+    status =
+        accsv_prefix_init(&scheduler->prefix, &scheduler->pool, limits->page_size, limits->seed);
+  if (status == ACCRT_OK)
+    status = accsv_queue_init(&scheduler->queue, allocator, limits->sequences, limits->quantum);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, limits->rows, &scheduler->running);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, limits->rows, &scheduler->chunks);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, limits->rows, &scheduler->free_rows);
+  if (status != ACCRT_OK) {
+    accsv_scheduler_deinit(scheduler);
+    return status;
+  }
+  for (uint32_t i = limits->rows; i-- > 0;)
+    scheduler->free_rows[scheduler->free_row_count++] = (int32_t)i;
+  return ACCRT_OK;
+}
+
+void accsv_scheduler_deinit(accsv_scheduler_t* scheduler) {
+  const accrt_allocator_t* allocator = scheduler->pool.allocator;
+  const uint32_t rows = scheduler->limits.rows;
+  ACCSV_FREE(allocator, scheduler->running, rows);
+  ACCSV_FREE(allocator, scheduler->chunks, rows);
+  ACCSV_FREE(allocator, scheduler->free_rows, rows);
+  accsv_queue_deinit(&scheduler->queue);
+  accsv_prefix_deinit(&scheduler->prefix);
+  accsv_pool_deinit(&scheduler->pool);
+  *scheduler = (accsv_scheduler_t){0};
+}
+
+/* ---- Leaving ---- */
+
+/* The last blocks first, so that a prompt's beginning stays in the cache for longest. */
+static void drop_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+  while (sequence->blocks_held > 0)
+    accsv_pool_drop(&scheduler->pool, sequence->blocks[--sequence->blocks_held],
+                    sequence->last_step);
+  sequence->blocks_mapped = sequence->registered = 0;
+  sequence->chain = ACCSV_CHAIN_EMPTY;
+  sequence->unshared = false;
+}
+
+static void leave_running(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+  for (uint32_t i = sequence->place + 1; i < scheduler->running_count; ++i) {
+    scheduler->running[i - 1] = scheduler->running[i];
+    scheduler->running[i - 1]->place = i - 1;
+  }
+  --scheduler->running_count;
+  scheduler->free_rows[scheduler->free_row_count++] = sequence->row;
+  sequence->row = -1;
+  drop_blocks(scheduler, sequence);
+}
+
+static void requeue(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+  leave_running(scheduler, sequence);
+  sequence->computed = 0;
+  accsv_queue_push_preempted(&scheduler->queue, sequence, true);
+}
+
+void accsv_scheduler_end(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+  if (sequence->state == ACCSV_RUNNING)
+    leave_running(scheduler, sequence);
+  else if (sequence->state == ACCSV_QUEUED || sequence->state == ACCSV_PREEMPTED)
+    accsv_queue_remove(&scheduler->queue, sequence);
+  sequence->state = ACCSV_ENDED;
+  accsv_prefix_drop_salt(&scheduler->prefix, sequence->salt_text);
+  sequence->salt_text = NULL;
+  if (sequence->flow != NULL)
+    accsv_queue_leave(&scheduler->queue, sequence);
+}
+
+void accsv_scheduler_end_step(accsv_scheduler_t* scheduler, uint64_t step) {
+  accsv_pool_end_step(&scheduler->pool, step);
+}
+
+void accsv_scheduler_lose(accsv_scheduler_t* scheduler) {
+  while (scheduler->running_count > 0)
+    requeue(scheduler, scheduler->running[scheduler->running_count - 1]);
+  accsv_prefix_clear(&scheduler->prefix);
+}
+
+/* ---- Preemption ---- */
+
+/* Is `a` the better victim: less urgent, not spared by the cap, less computed, admitted later? */
+static bool better_victim(const accsv_scheduler_t* scheduler, const accsv_sequence_t* a,
+                          const accsv_sequence_t* b) {
+  if (a->priority != b->priority)
+    return a->priority > b->priority;
+  const bool a_spared = a->preemptions >= scheduler->limits.max_preemptions;
+  const bool b_spared = b->preemptions >= scheduler->limits.max_preemptions;
+  if (a_spared != b_spared)
+    return b_spared;
+  if (a->computed != b->computed)
+    return a->computed < b->computed;
+  return a->order > b->order;
+}
+
+/* Among those that are not more urgent than `sequence`, which may be the victim itself. */
+static accsv_sequence_t* find_victim(const accsv_scheduler_t* scheduler,
+                                     accsv_sequence_t* sequence) {
+  accsv_sequence_t* victim = sequence;
+  for (uint32_t i = 0; i < scheduler->running_count; ++i) {
+    if (better_victim(scheduler, scheduler->running[i], victim))
+      victim = scheduler->running[i];
+  }
+  return victim;
+}
+
+static void preempt(round_t* round, accsv_sequence_t* victim) {
+  round->budget += victim->n;
+  victim->n = 0;
+  ++victim->preemptions;
+  ++round->scheduler->preemptions;
+  round->preempted = true;
+  requeue(round->scheduler, victim);
+}
+
+/* Are there `needed` pages now? If not, they may be coming, or others have to give theirs. */
+static bool make_room(round_t* round, accsv_sequence_t* sequence, uint32_t needed) {
+  accsv_pool_t* pool = &round->scheduler->pool;
+  while (accsv_pool_available(pool) < needed) {
+    const uint32_t coming = pool->pending.count;
+    if (coming >= round->promised + needed) {
+      round->promised += needed;
+      return false;
+    }
+    accsv_sequence_t* victim = find_victim(round->scheduler, sequence);
+    preempt(round, victim);
+    if (victim == sequence)
+      return false;
+  }
+  return true;
+}
+
+/* ---- Running ---- */
+
+static uint32_t remaining(const accsv_sequence_t* sequence) {
+  return sequence->known + sequence->pending - sequence->computed;
+}
+
+/* Nothing to compute: all tokens that it may have are known or sampled, or the last one has to be
+ * known first. */
+static bool rests(const accsv_sequence_t* sequence) {
+  return sequence->known + sequence->pending >= sequence->limit ||
+         (sequence->pending > 0 && sequence->history) || remaining(sequence) == 0;
+}
+
+static void take_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence, uint32_t count) {
+  while (sequence->blocks_held < count) {
+    ACCSV_ASSERT(sequence->blocks_held < sequence->block_capacity);
+    sequence->blocks[sequence->blocks_held++] = accsv_pool_take(&scheduler->pool);
+  }
+}
+
+static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
+  const accsv_limits_t* limits = &round->scheduler->limits;
+  uint32_t count = remaining(sequence);
+  if (count > limits->chunk_tokens)
+    count = limits->chunk_tokens;
+  if (count > round->budget)
+    count = round->budget;
+  if (count == 0)
+    return;
+  const uint32_t pages = accsv_pages(sequence->computed + count, limits->page_size);
+  if (pages > sequence->blocks_held) {
+    if (!make_room(round, sequence, pages - sequence->blocks_held))
+      return;
+    take_blocks(round->scheduler, sequence, pages);
+  }
+  sequence->n = count;
+  round->budget -= count;
+  round->plan->parts[round->plan->count++] = (accsv_part_t){.sequence = sequence};
+}
+
+/* Rows that decode come first: a long prompt does not hold them up. A sequence that is preempted
+ * leaves the list, and the one after it takes its place. */
+static void schedule_all_running(round_t* round) {
+  accsv_scheduler_t* scheduler = round->scheduler;
+  uint32_t chunks = 0;
+  for (uint32_t i = 0; i < scheduler->running_count;) {
+    accsv_sequence_t* sequence = scheduler->running[i];
+    if (!rests(sequence)) {
+      if (remaining(sequence) == 1)
+        schedule_running(round, sequence);
+      else
+        scheduler->chunks[chunks++] = sequence;
+    }
+    /* Others before it may have left the list; if it left itself, the next one stands there now. */
+    i = sequence->place + (sequence->state == ACCSV_RUNNING);
+  }
+  for (uint32_t i = 0; i < chunks; ++i) {
+    if (scheduler->chunks[i]->state == ACCSV_RUNNING)
+      schedule_running(round, scheduler->chunks[i]);
+  }
+}
+
+/* Drops the parts of those that were preempted after they had been scheduled. */
+static void drop_parts(accsv_plan_t* plan) {
+  uint32_t kept = 0;
+  for (uint32_t i = 0; i < plan->count; ++i) {
+    if (plan->parts[i].sequence->n > 0)
+      plan->parts[kept++] = plan->parts[i];
+  }
+  plan->count = kept;
+}
+
+/* Full blocks of known tokens become entries of the cache, in the step that computes them: layers
+ * write keys and values before they read any, so even sequences of the same step may share them. */
+static void register_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+  const uint32_t page_size = scheduler->limits.page_size;
+  uint32_t end = sequence->computed + sequence->n;
+  if (end > sequence->known)
+    end = sequence->known;
+  while (!sequence->unshared && (sequence->registered + 1) * page_size <= end) {
+    const uint32_t at = sequence->registered;
+    sequence->chain = accsv_prefix_insert(
+        &scheduler->prefix, sequence->chain, sequence->salt, sequence->salt_text,
+        sequence->tokens + (size_t)at * page_size, sequence->blocks[at]);
+    if (sequence->chain.block == ACCSV_NO_BLOCK)
+      sequence->unshared = true;
+    else
+      ++sequence->registered;
+  }
+}
+
+/* ---- Admission ---- */
+
+/* Writes the blocks that the cache has of its tokens into its list, without holding them. The last
+ * token is always computed: its logits are wanted. Counts those that are in the free list. */
+static uint32_t find_hits(const accsv_scheduler_t* scheduler, accsv_sequence_t* sequence,
+                          uint32_t* out_free) {
+  const uint32_t page_size = scheduler->limits.page_size;
+  const uint32_t most = (sequence->known - 1) / page_size;
+  accsv_chain_t chain = ACCSV_CHAIN_EMPTY;
+  uint32_t hits = 0, in_list = 0;
+  while (hits < most) {
+    const int32_t block = accsv_prefix_find(&scheduler->prefix, chain, sequence->salt,
+                                            sequence->tokens + (size_t)hits * page_size);
+    if (block == ACCSV_NO_BLOCK)
+      break;
+    chain = accsv_prefix_chain(&scheduler->prefix, block);
+    sequence->blocks[hits++] = block;
+    in_list += scheduler->pool.blocks[block].list == ACCSV_LIST_FREE;
+  }
+  *out_free = in_list;
+  return hits;
+}
+
+static void hold_hits(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence, uint32_t hits) {
+  for (uint32_t i = 0; i < hits; ++i)
+    accsv_pool_touch(&scheduler->pool, sequence->blocks[i]);
+  sequence->blocks_held = sequence->registered = hits;
+  sequence->computed = hits * scheduler->limits.page_size;
+  if (hits > 0)
+    sequence->chain = accsv_prefix_chain(&scheduler->prefix, sequence->blocks[hits - 1]);
+}
+
+static void start(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+  accsv_queue_remove(&scheduler->queue, sequence);
+  sequence->state = ACCSV_RUNNING;
+  sequence->order = ++scheduler->admissions;
+  sequence->row = scheduler->free_rows[--scheduler->free_row_count];
+  sequence->place = scheduler->running_count;
+  scheduler->running[scheduler->running_count++] = sequence;
+  if (sequence->admitted)
+    return;
+  sequence->admitted = true;
+  sequence->cached_tokens = sequence->computed;
+  scheduler->prompt_tokens += sequence->prompt_count;
+  scheduler->cached_tokens += sequence->cached_tokens;
+}
+
+/* A sequence gets the pages of all its known tokens at once, so that what has begun can go on; one
+ * page more must be there if others run, which would have to be preempted soon otherwise. */
+static bool admit(round_t* round, accsv_sequence_t* sequence) {
+  accsv_scheduler_t* scheduler = round->scheduler;
+  uint32_t hits_in_list;
+  const uint32_t hits = find_hits(scheduler, sequence, &hits_in_list);
+  const uint32_t pages = accsv_pages(sequence->known, scheduler->limits.page_size);
+  const uint32_t spare = scheduler->running_count > 0 ? 1 : 0;
+  if (accsv_pool_available(&scheduler->pool) < hits_in_list + pages - hits + spare)
+    return false;
+  hold_hits(scheduler, sequence, hits);
+  take_blocks(scheduler, sequence, pages);
+  start(scheduler, sequence);
+  schedule_running(round, sequence);
+  register_blocks(scheduler, sequence);
+  return true;
+}
+
+static void admit_all(round_t* round) {
+  accsv_scheduler_t* scheduler = round->scheduler;
+  while (round->budget > 0 && scheduler->running_count < scheduler->limits.rows) {
+    accsv_sequence_t* sequence = accsv_queue_peek(&scheduler->queue);
+    if (sequence == NULL || !admit(round, sequence))
+      return;
+  }
+}
+
+/* ---- A step ---- */
+
+static void close_plan(accsv_plan_t* plan) {
+  for (uint32_t i = 0; i < plan->count; ++i) {
+    accsv_part_t* part = &plan->parts[i];
+    accsv_sequence_t* sequence = part->sequence;
+    part->start = sequence->computed;
+    part->count = sequence->n;
+    sequence->computed += sequence->n;
+    sequence->flow->deficit -= sequence->n;
+    sequence->last_step = plan->step;
+    sequence->n = 0;
+    ++sequence->in_flight;
+    part->sample = sequence->computed == sequence->known + sequence->pending;
+    sequence->pending += part->sample;
+    plan->samples += part->sample;
+    plan->tokens += part->count;
+  }
+}
+
+void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_plan_t* plan) {
+  round_t round = {.scheduler = scheduler, .plan = plan, .budget = scheduler->limits.step_tokens};
+  plan->step = step;
+  plan->count = plan->tokens = plan->samples = 0;
+  schedule_all_running(&round);
+  if (round.preempted)
+    drop_parts(plan);
+  for (uint32_t i = 0; i < plan->count; ++i)
+    register_blocks(scheduler, plan->parts[i].sequence);
+  if (!round.preempted)
+    admit_all(&round);
+  close_plan(plan);
+}
+
+/* ---- Invariants ---- */
+
+static const char* check_sequence(const accsv_scheduler_t* scheduler,
+                                  const accsv_sequence_t* sequence) {
+  const uint32_t page_size = scheduler->limits.page_size;
+  if (sequence->state != ACCSV_RUNNING)
+    return "a running sequence is in another state";
+  if (sequence->computed > sequence->known + sequence->pending)
+    return "more is computed than there is";
+  if (sequence->blocks_held < accsv_pages(sequence->computed, page_size))
+    return "a sequence has too few blocks";
+  if (sequence->registered * page_size > sequence->known)
+    return "tokens that are not known are in the cache";
+  for (uint32_t i = 0; i < sequence->blocks_held; ++i) {
+    if (scheduler->pool.blocks[sequence->blocks[i]].refs == 0)
+      return "a sequence has a block that it does not hold";
+  }
+  return NULL;
+}
+
+const char* accsv_scheduler_check(const accsv_scheduler_t* scheduler) {
+  const char* wrong = accsv_pool_check(&scheduler->pool);
+  if (wrong == NULL)
+    wrong = accsv_prefix_check(&scheduler->prefix);
+  if (wrong == NULL)
+    wrong = accsv_queue_check(&scheduler->queue);
+  uint64_t held = 0, refs = 0;
+  for (uint32_t i = 0; wrong == NULL && i < scheduler->running_count; ++i) {
+    held += scheduler->running[i]->blocks_held;
+    wrong = scheduler->running[i]->place != i ? "a running sequence is in another place"
+                                              : check_sequence(scheduler, scheduler->running[i]);
+  }
+  for (uint32_t i = 0; i < scheduler->pool.count; ++i)
+    refs += scheduler->pool.blocks[i].refs;
+  if (wrong == NULL && held != refs)
+    wrong = "holds and lists of blocks differ";
+  if (wrong == NULL &&
+      scheduler->running_count + scheduler->free_row_count != scheduler->limits.rows)
+    wrong = "rows are lost";
+  return wrong;
+}

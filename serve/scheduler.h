@@ -1,0 +1,70 @@
+/* serve/scheduler.h - what the next step computes. docs/serving.md explains it with a picture.
+ *
+ * There is no phase of prompts and none of decoding: each sequence's computed tokens chase its
+ * known ones, within one budget of tokens a step. It knows no model, no time and no events.
+ *
+ * It allocates when it is made and never again. Externally synchronized.
+ */
+#ifndef ACCRT_SERVE_SCHEDULER_H_
+#define ACCRT_SERVE_SCHEDULER_H_
+
+#include "serve/queue.h"
+
+typedef struct accsv_limits {
+  uint32_t pages, page_size;
+  uint32_t rows;        /* sequences at once */
+  uint32_t step_tokens; /* at least `rows` */
+  uint32_t chunk_tokens;
+  uint32_t max_preemptions;
+  uint32_t sequences; /* that there are at once, with those that wait */
+  uint32_t quantum;
+  uint64_t seed;
+} accsv_limits_t;
+
+/* A sequence's part in a step: tokens [start, start + count), and whether one is sampled. */
+typedef struct accsv_part {
+  accsv_sequence_t* sequence;
+  uint32_t start, count;
+  bool sample;
+} accsv_part_t;
+
+typedef struct accsv_plan {
+  uint64_t step;
+  uint32_t count, tokens, samples;
+  accsv_part_t* parts; /* of `rows` */
+} accsv_plan_t;
+
+typedef struct accsv_scheduler {
+  accsv_limits_t limits;
+  accsv_pool_t pool;
+  accsv_prefix_t prefix;
+  accsv_queue_t queue;
+  accsv_sequence_t** running; /* in the order of their admission */
+  accsv_sequence_t** chunks;  /* of the step being scheduled: those with prompts to compute */
+  int32_t* free_rows;
+  uint32_t running_count, free_row_count;
+  uint64_t admissions;
+  uint64_t preemptions;
+  uint64_t prompt_tokens, cached_tokens; /* of first admissions */
+} accsv_scheduler_t;
+
+accrt_status_t accsv_scheduler_init(accsv_scheduler_t* scheduler,
+                                    const accrt_allocator_t* allocator,
+                                    const accsv_limits_t* limits);
+/* All sequences must have ended. */
+void accsv_scheduler_deinit(accsv_scheduler_t* scheduler);
+
+/* Fills `plan` (its parts' memory is the caller's) with step number `step`, which must be higher
+ * than all before. Sequences in it are taken as computed from now on. No part: there is nothing
+ * that can be computed before a step in flight ends. */
+void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_plan_t* plan);
+/* Steps up to `step` have ended. */
+void accsv_scheduler_end_step(accsv_scheduler_t* scheduler, uint64_t step);
+/* All keys and values are lost, and no step is in flight: everything that runs starts anew. */
+void accsv_scheduler_lose(accsv_scheduler_t* scheduler);
+/* Ends a sequence in any state; its pages are free when its last step has ended. */
+void accsv_scheduler_end(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence);
+/* NULL, or which invariant does not hold. O(pages + sequences). */
+const char* accsv_scheduler_check(const accsv_scheduler_t* scheduler);
+
+#endif /* ACCRT_SERVE_SCHEDULER_H_ */

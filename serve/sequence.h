@@ -1,0 +1,59 @@
+/* serve/sequence.h - what the scheduler knows of a sequence. Its tokens chase one another:
+ *
+ *   0 ... computed ... known ... known + pending
+ *
+ * `known` tokens have values. `pending` more were sampled by steps in flight. Keys and values of
+ * the first `computed` are written, or will be by steps in flight.
+ */
+#ifndef ACCRT_SERVE_SEQUENCE_H_
+#define ACCRT_SERVE_SEQUENCE_H_
+
+#include "serve/prefix.h"
+
+enum {
+  ACCSV_NEW_SEQUENCE, /* not in the scheduler yet, or waiting for the prompt of its request */
+  ACCSV_QUEUED,
+  ACCSV_RUNNING,   /* has a row of the page table and pages */
+  ACCSV_PREEMPTED, /* had them; waits before all that are queued */
+  ACCSV_ENDED,
+};
+
+struct accsv_flow;
+
+typedef struct accsv_sequence {
+  /* What a step looks at, together. */
+  int32_t* tokens;
+  int32_t* blocks;
+  struct accsv_flow* flow;
+  uint32_t known, pending, computed;
+  uint32_t limit;                      /* most tokens, prompt and new ones */
+  uint32_t n;                          /* tokens in the step that is being scheduled */
+  uint32_t blocks_held, blocks_mapped; /* mapped: in the page table of the device */
+  uint32_t registered;                 /* blocks that are part of `chain` */
+  int32_t row;                         /* of the page table; -1: none */
+  uint8_t state;
+  bool history;  /* sampling needs all tokens known: it is not overlapped */
+  bool unshared; /* its chain has ended: no more blocks of it become entries */
+  int8_t priority;
+  uint64_t last_step; /* the last step that it was in */
+  accsv_chain_t chain;
+
+  uint64_t salt;
+  accsv_salt_t* salt_text;
+  uint64_t key;                           /* names it in steps */
+  uint64_t order;                         /* of its admission */
+  struct accsv_sequence *next, *previous; /* in its flow, or among the preempted */
+  uint32_t place;                         /* in the list of running ones */
+  uint32_t prompt_count, block_capacity;
+  uint32_t preemptions, failures;
+  uint64_t failed_step;   /* the last failure that it was charged for */
+  uint32_t cached_tokens; /* of its first admission */
+  uint32_t in_flight;     /* steps in flight that it is in */
+  bool admitted;          /* once at least */
+} accsv_sequence_t;
+
+static inline uint32_t accsv_pages(uint32_t tokens, uint32_t page_size) {
+  return tokens / page_size + (tokens % page_size != 0);
+}
+
+#endif /* ACCRT_SERVE_SEQUENCE_H_ */
