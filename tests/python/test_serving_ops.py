@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -194,3 +196,78 @@ def test_what_does_not_fit_is_said():
     wrong(lambda f, s, n: f.input("x", "f32", [n, 1, 8]).rope_at(f.input("p", "i32", [3]), f.input("w", "f32", [4])), "positions: 3 is not proved")
 
 
+
+
+# ---- argmax and topk ----
+
+
+def special(random, shape):
+    """Few values, so that many are equal; infinities, NaN and zeros of both signs among them."""
+    x = random.choice(np.array([0.0, -0.0, 1.0, -1.5, 2.0, 2.0], np.float32), shape)
+    x[random.random(shape) < 0.02] = np.inf
+    x[random.random(shape) < 0.02] = -np.inf
+    x[random.random(shape) < random.choice([0.0, 0.02])] = np.nan
+    return x
+
+
+def largest_module(dtype, k=3):
+    m = Module("largest")
+    n, w = m.symbol("n"), m.symbol("w", minimum=1)
+    for name, dim in (("last", -1), ("first", 0)):
+        f = m.function(name)
+        x = f.input("x", dtype, [n, w])
+        f.result("argmax", x.argmax(dim))
+        f.result("kept", x.argmax(dim, keepdim=True))
+        if dtype in ("f32", "f16", "bf16"):
+            top, places = x.topk(k, dim)
+            f.result("top", top)
+            f.result("places", places)
+    f = m.function("whole")
+    f.result("all", f.input("x", dtype, [n, w]).argmax())
+    return m
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64", "i32", "u8", "i64"])
+def test_the_largest(dtype):
+    m = largest_module(dtype)
+    running, oracle = ch.program(m), Interpreter(m)
+    session = ch.session(running)
+    for shape in ((1, 5), (4, 33), (3, 1000), (7, 64), (130, 3), (3, 4099)):
+        for turn in range(2):
+            random = rng(*shape, turn)
+            x = kh.encode(special(random, shape), dtype) if turn and dtype in ch.EPSILON else ch.values(random, dtype, shape, -90, 90)
+            for name in ("last", "first", "whole"):
+                if dtype in ("f32", "f16", "bf16") and shape[1 if name == "last" else 0] < 3:
+                    continue
+                for got, want in zip(session.run(name, x), oracle.run(name, x)):
+                    ch.assert_close(got, want, dtype if got.dtype != np.int64 else "i64", 1)
+
+
+@pytest.mark.parametrize("k", [1, 20, 64, 65, 1000, 4096])
+def test_topk_of_long_rows(k):
+    m = largest_module("f32", k)
+    session, oracle = ch.session(ch.program(m)), Interpreter(m)
+    random = rng(k)
+    normal = random.standard_normal((2, 4096)).astype(np.float32)
+    same, few = np.full((2, 4096), 7.0, np.float32), special(random, (2, 4096))
+    late = np.sort(normal, -1)
+    for x in (normal, same, few, late, -late):
+        for got, want in zip(session.run("last", x), oracle.run("last", x)):
+            np.testing.assert_array_equal(got, want.astype(got.dtype))
+
+
+def test_the_largest_of_nothing_is_refused():
+    wrong(lambda f, s, n: f.input("x", "f32", [n, 0]).argmax(-1), "nothing has no extreme")
+    wrong(lambda f, s, n: f.input("x", "f32", [n, 5]).topk(6), "the 6 largest of dimension 1")
+    wrong(lambda f, s, n: f.input("x", "i32", [n, 5]).topk(2), "topk of i32")
+    wrong(lambda f, s, n: f.input("x", "bool", [n, 5]).argmax(), "argmax of bool")
+    m = largest_module("f32", 9)
+    with pytest.raises(RuntimeError, match="the 9 largest of 5 elements"):
+        ch.session(ch.program(m)).run("last", np.zeros((2, 5), np.float32))
+
+
+def test_argmax_without_a_kernel_is_the_same(monkeypatch):
+    """As CUDA does it: out of comparisons and reductions."""
+    rules = importlib.import_module("accrt.compiler.select")._RULES["host"]
+    monkeypatch.setitem(rules, "aten.argmax", [])
+    test_the_largest("f64")

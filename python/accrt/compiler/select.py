@@ -231,6 +231,23 @@ for _name, _kind in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin",
     _rule("aten." + _name)(_reduce(_kind))
 
 
+@_rule("aten.argmax")
+def _argmax(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, dim = operands[0], op.attrs["dim"]
+    if dim is None or op.attrs["keepdim"] or x.rank == 0 or ops.axis_of(dim, x.rank) != x.rank - 1:
+        raise ValueError("argmax: kernels take the last dimension")
+    return named(tensor_ops.lower_argmax(x, results[0]), x=("in", 0), out=OUT)
+
+
+@_rule("aten.topk")
+def _topk(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x = operands[0]
+    if x.rank == 0 or ops.axis_of(op.attrs["dim"], x.rank) != x.rank - 1:
+        raise ValueError("topk: kernels take the last dimension")
+    made = tensor_ops.lower_topk(x, results[0], results[1])
+    return named(made, x=("in", 0), values=OUT, indices=("out", 1))
+
+
 @_rule("aten.scaled_dot_product_attention")
 def _attention(op: Op, operands: Specs, results: Specs) -> Lowering:
     q, k, v, mask = operands

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import elementwise as ew
 from . import expr as ex
-from .kerneldef import BufferArg, CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, updates, writes
+from .kerneldef import BufferArg, CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, updates, workspace, writes
 from .matmul import collapse_rows, require_contiguous_last
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
@@ -132,6 +132,62 @@ def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -
         values[f"r{i}"] = r_shape[i - pad] if i >= pad else 1
         values[f"x_r{i}"] = r_x[i - pad] if i >= pad else 0
     return launch(reduce_kernel(op, x.dtype, out.dtype), {"x": "x", "out": "out"}, values)
+
+
+# ---- The largest -----------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def argmax_kernel(x: str) -> KernelDef:
+    params = layout([reads("x"), writes("out")] + [symbol(n) for n in ("rows", "n", "x_row", "out_row")])
+    name = f"argmax_{x}"
+    producer = _source("argmax.c", "argmax_params_t", name, X_TAG=x, OUT_TAG="i64")
+    return KernelDef(name, "argmax", producer, params, _row_grid("n", 8192))
+
+
+def lower_argmax(x: TensorSpec, out: TensorSpec) -> Launch:
+    """The place of the largest element of the last axis. Operands: x, out."""
+    require_contiguous_last(x, "x")
+    rows, x_row = collapse_rows(x, "x")
+    _, out_row = _joined(out.shape, out.strides, "result")
+    values = {"rows": rows, "n": x.shape[-1], "x_row": x_row, "out_row": out_row}
+    return launch(argmax_kernel(x.dtype), {"x": "x", "out": "out"}, values)
+
+
+#: Groups of rows that have a part of the workspace.
+LARGEST_GROUPS = 32
+
+
+def _rounded(n: Any) -> Any:
+    return ex.ceildiv(n, 64) * 64
+
+
+@functools.lru_cache(maxsize=None)
+def topk_kernel(x: str) -> KernelDef:
+    params = layout(
+        [reads("x"), writes("values"), writes("indices"), workspace("work")]
+        + [symbol(n) for n in ("rows", "n", "k", "x_row", "values_row", "indices_row")]
+    )
+    name = f"topk_{x}"
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.minimum(v["rows"], LARGEST_GROUPS), 1), 1, 1)
+
+    def work(v: Mapping[str, Any]) -> Any:
+        return grid(v)[0] * _rounded(v["n"]) * 16
+
+    producer = _source("topk.c", "topk_params_t", name, X_TAG=x, OUT_TAG="i64")
+    return KernelDef(name, "topk", producer, params, grid, workspace_bytes=work)
+
+
+def lower_topk(x: TensorSpec, values: TensorSpec, indices: TensorSpec) -> Launch:
+    """The largest elements of the last axis, and their places. Operands: x, values, indices."""
+    for spec, what in ((x, "x"), (values, "values"), (indices, "indices")):
+        require_contiguous_last(spec, what)
+    rows, x_row = collapse_rows(x, "x")
+    sizes = {"rows": rows, "n": x.shape[-1], "k": values.shape[-1], "x_row": x_row}
+    sizes.update({"values_row": collapse_rows(values, "values")[1], "indices_row": collapse_rows(indices, "indices")[1]})
+    return launch(topk_kernel(x.dtype), {name: name for name in ("x", "values", "indices")}, sizes)
 
 
 # ---- Gather ----------------------------------------------------------------------------------------------------------

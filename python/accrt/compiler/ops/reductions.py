@@ -134,3 +134,83 @@ def _infer_rms_norm(op: Op) -> Types:
     if op.attrs["eps"] is None:
         op.attrs["eps"] = 2.0**-52 if op.operands[0].dtype == "f64" else 2.0**-23
     return _infer_norm(op)
+
+
+# ---- The largest -----------------------------------------------------------------------------------------------------
+
+
+def _argmax(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    """numpy's takes the first of equal ones, and the first NaN before all else; so does ATen's."""
+    np = numpy()
+    if dim is None:
+        flat = np.argmax(x.reshape(-1))
+        return flat.reshape([1] * x.ndim) if keepdim else flat
+    return np.argmax(x, dim, keepdims=keepdim) if x.ndim else np.int64(0)
+
+
+def _decompose_argmax(op: Op) -> Value:
+    """Over the last dimension, which kernels take; where none does, the lowest place of what equals the largest."""
+    x, dim, shape = op.operands[0], op.attrs["dim"], list(op.result.shape)
+    axis = axis_of(dim, x.rank) if dim is not None else 0
+    if dim is None or op.attrs["keepdim"] or x.rank == 0 or axis != x.rank - 1:
+        last = x.flatten() if dim is None or x.rank == 0 else x.permute([*(a for a in range(x.rank) if a != axis), axis])
+        return (last if last.rank else last.view([1])).argmax(-1).view(shape)
+    n, function = x.shape[-1], op.block.function
+    there = x.eq(x.amax(-1, True)).logical_or(x.ne(x))
+    return there.where(function.arange(n), function.full((), n, "i64")).amin(-1)
+
+
+@define("aten.argmax(Tensor self, int? dim=None, bool keepdim=False)", reference=_argmax, decompose=_decompose_argmax)
+def _infer_argmax(op: Op) -> Types:
+    """The place of the largest element of a dimension, or of all elements in a row; of equal ones the lowest. NaN is the largest. i64."""
+    x, dim = op.operands[0], op.attrs["dim"]
+    axes = axes_of(dim, x.rank)
+    if x.dtype == "bool":
+        raise IRError(f"{op.name} of bool")
+    gone = [axis for axis in axes if x.rank and ex.same(x.shape[axis], 0)]
+    if gone:
+        raise IRError(f"{op.name} over dimension {gone[0]} of {x.type}: nothing has no extreme")
+    return resized(op, _reduced(op), "i64")
+
+
+def _topk(x: Any, k: int, dim: int = -1) -> Any:
+    """Descending, of equal ones the lower place first, NaN before all else."""
+    np = numpy()
+    if not x.ndim:
+        return x.reshape(()), np.int64(0)
+    key = np.where(np.isnan(x), np.inf, x) if x.dtype.kind == "f" else x.astype(object)
+    places = np.argsort(-key, dim, kind="stable")
+    if x.dtype.kind == "f":  # NaN before infinity
+        first = np.take_along_axis(~np.isnan(x), places, dim)
+        places = np.take_along_axis(places, np.argsort(first, dim, kind="stable"), dim)
+    if k > x.shape[dim]:
+        raise IndexError(f"the {k} largest of {x.shape[dim]} elements")
+    places = np.take(places, np.arange(k), dim)
+    return np.take_along_axis(x, places, dim), places
+
+
+def _decompose_topk(op: Op) -> Any:
+    x, k = op.operands[0], op.attrs["k"]
+    axis = axis_of(op.attrs["dim"], x.rank)
+    if x.rank == 0:
+        return [x.view([1]).topk(k)[0].view([]), x.view([1]).topk(k)[1].view([])]
+    order = [*(a for a in range(x.rank) if a != axis), axis]
+    if axis == x.rank - 1:
+        return None  # a kernel does it, or nothing
+    back = [order.index(a) for a in range(x.rank)]
+    return [part.permute(back) for part in x.permute(order).topk(k)]
+
+
+@define("aten.topk(Tensor self, int k, int dim=-1)", reference=_topk, decompose=_decompose_topk)
+def _infer_topk(op: Op) -> Types:
+    """The k largest elements of a dimension, in descending order, and their places (i64); of equal ones the lower place first. NaN is
+    the largest."""
+    x, k = op.operands[0], op.attrs["k"]
+    axis = axis_of(op.attrs["dim"], x.rank)
+    if x.dtype not in ("f32", "f16", "bf16"):
+        raise IRError(f"{op.name} of {x.dtype}: f32, f16 and bf16 have one")
+    size = x.shape[axis] if x.rank else 1
+    if k < 0 or isinstance(size, int) and k > size:
+        raise IRError(f"the {k} largest of dimension {axis} of {x.type}")
+    shape = [k if a == axis else s for a, s in enumerate(x.shape)]
+    return [*resized(op, shape), *resized(op, shape, "i64")]

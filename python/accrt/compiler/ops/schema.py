@@ -39,7 +39,7 @@ class OpDef:
     parameters: Tuple[Parameter, ...]
     infer: Callable[[Op], Types]
     reference: Optional[Callable[..., Any]] = None
-    decompose: Optional[Callable[[Op], Value]] = None
+    decompose: Optional[Callable[[Op], Any]] = None  # a value, a list of them, or None where it is as simple as it gets
     scalar_op: str = ""
     to_float: bool = False
     effect: bool = False

@@ -23,8 +23,10 @@ def decompose(module: Module, family: str = "host") -> None:
                     return None
                 if op.name not in ALWAYS and select.supported(op, family):
                     return None
-                changed.append(op)
                 made = definition.decompose(op)
+                if made is None:
+                    return None
+                changed.append(op)
                 return made if isinstance(made, list) else [made]
 
             rewrite(function, visit)
