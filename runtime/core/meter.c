@@ -31,16 +31,19 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
-static bool has_cancel(const accrt_meter_t* meter) {
-  while (meter != NULL && meter->cancel == NULL)
+static bool has_end(const accrt_meter_t* meter) {
+  while (meter != NULL && meter->deadline_ns == UINT64_MAX && meter->cancel == NULL)
     meter = meter->outer;
   return meter != NULL;
 }
 
+bool accrt_meter_has_end(void) {
+  return has_end(accrt_meter_current);
+}
+
 static void plan_look(accrt_meter_t* meter) {
-  const bool has_end = meter->deadline_ns != UINT64_MAX || has_cancel(meter);
   const uint64_t end = meter->max_steps == UINT64_MAX ? UINT64_MAX : meter->max_steps + 1;
-  meter->next_check = has_end ? smaller(end, meter->steps + STEPS_BETWEEN_LOOKS) : end;
+  meter->next_check = has_end(meter) ? smaller(end, meter->steps + STEPS_BETWEEN_LOOKS) : end;
 }
 
 void accrt_meter_begin(accrt_meter_t* meter, const accrt_budget_t* budget, const char* what,

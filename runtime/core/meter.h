@@ -65,6 +65,9 @@ accrt_status_t accrt_meter_look(accrt_meter_t* meter);
 /* Counts `size_bytes` more memory, or fails with ACCRT_ERROR_BUDGET. */
 accrt_status_t accrt_meter_take(accrt_meter_t* meter, size_t size_bytes);
 
+/* True when the time or another thread may end this thread's work. */
+bool accrt_meter_has_end(void);
+
 static inline accrt_status_t accrt_charge(uint64_t steps) {
   accrt_meter_t* const meter = accrt_meter_current;
   if (meter == NULL)

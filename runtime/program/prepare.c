@@ -7,6 +7,9 @@
 
 #include "runtime/program/prepare_cache.h"
 
+/* How often a running function's limits are looked at. */
+#define LOOK_NS UINT64_C(20000000)
+
 /* One prepare function during its run. */
 typedef struct preparation {
   accrt_program_t* program;
@@ -142,6 +145,33 @@ static accrt_status_t bind(preparation_t* preparation) {
   return status;
 }
 
+/* Ends the function when the time is over, or another thread cancels the making of the program.
+ * What a device cannot stop is waited for, because the memory that it uses goes. */
+static accrt_status_t wait_within_limits(accrt_stream_t* stream, uint64_t submission) {
+  for (;;) {
+    const accrt_status_t status = accrt_stream_wait_over(stream, submission, LOOK_NS);
+    if (status != ACCRT_ERROR_TIMEOUT)
+      return status == ACCRT_OK ? ACCRT_OK : accrt_finish_stream(stream);
+    if (accrt_checkpoint() == ACCRT_OK)
+      continue;
+    const accrt_error_t error = *accrt_error_current();
+    (void)accrt_stream_cancel(stream);
+    (void)accrt_stream_wait_over(stream, submission, ACCRT_TIMEOUT_INFINITE);
+    return accrt_error_restore(&error);
+  }
+}
+
+/* On other threads, while this one looks at the limits. */
+static accrt_status_t execute_within_limits(accrt_stream_t* stream,
+                                            const accrt_stream_work_t* work) {
+  uint64_t submission;
+  accrt_status_t status = accrt_stream_hand_over(stream);
+  if (status == ACCRT_OK)
+    status = accrt_stream_execute(stream, work, &submission);
+  accrt_stream_go(stream);
+  return status == ACCRT_OK ? wait_within_limits(stream, submission) : status;
+}
+
 static accrt_status_t execute(preparation_t* preparation) {
   const accrt_plan_t* plan = preparation->plan;
   if (plan->list == NULL)
@@ -152,6 +182,8 @@ static accrt_status_t execute(preparation_t* preparation) {
   work.bindings = preparation->bindings;
   work.binding_count = plan->binding_count;
   work.name = accrt_function_name(preparation->program, preparation->function);
+  if (accrt_meter_has_end())
+    return execute_within_limits(preparation->stream, &work);
   uint64_t submission;
   accrt_status_t status = accrt_stream_execute_inline(preparation->stream, &work, &submission);
   if (status != ACCRT_ERROR_NOT_READY)

@@ -14,7 +14,7 @@ import time
 import pytest
 
 import accrt
-from accrt.bundle_writer import BundleWriter, FileKind, ImageKind, Parameter, Predicate, Segment, SymbolClass
+from accrt.bundle_writer import BundleWriter, Encoding, FileKind, ImageKind, Parameter, Predicate, Segment, SymbolClass
 from accx_tool import ACCX, ROOT, needs_tool
 
 BUILD = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).parents[1]
@@ -839,3 +839,45 @@ def test_every_duration_of_the_tool_may_be_none(tmp_path):
             more = ["--sandbox"] if verb == "run" else []
             done = accx(verb, small, *more, option, bad)
             assert done.returncode == 2 and f"{option} is '{bad}'" in done.stderr and "or inf" in done.stderr, done
+
+
+# ---- Prepare functions ----
+
+
+def slow_to_prepare(path):
+    """Its prepare function copies 16 MiB 2^13 times: half a minute of work."""
+    size = 1 << 24
+    b = BundleWriter()
+    w = b.constant("w", bytes(size), dtype="u8", shape=(size,))
+    made = b.prepared("made", size, dtype="u8", shape=(size,), encoding=Encoding.PLAIN)
+    f = b.function("make", prepare=True)
+    source, product = f.source("w", w), f.product("made", made)
+    f.body.repeat(1 << 13).body.copy(source.read(), product.write(), size)
+    main = b.function("main")
+    y = main.result("y", "u8", [size])
+    main.body.copy(main.constant(made).read(), y.write(), size)
+    b.write(str(path))
+    return str(path)
+
+
+@pytest.mark.parametrize("threads", ["0", "2"])
+@pytest.mark.parametrize("how", ["limit", "cancel"])
+def test_prepare_functions_end_while_they_run(tmp_path, threads, how):
+    """They ran to their end, and the limit was heard of then."""
+    path = slow_to_prepare(tmp_path / "slow.accx")
+    instance = accrt.Instance(options={"host.threads": threads, "prepare.cache": ""})
+    budget = accrt.Budget(timeout=0.3 if how == "limit" else None)
+    if how == "cancel":
+        threading.Timer(0.3, budget.cancel).start()
+    begin = time.process_time()
+    wanted, words = (TimeoutError, "limit of 300000000 ns") if how == "limit" else (accrt.CancelledError, "it was cancelled")
+    with pytest.raises(wanted, match=f"prepare function 'make': .*{words}"):
+        accrt.Program(accrt.Bundle(path, instance), instance.device("host"), budget=budget)
+    assert time.process_time() - begin < 4, "of processor time, which others do not lengthen"
+    # Nothing is left behind: the same device makes and runs another one.
+    b = BundleWriter()
+    main = b.function("main")
+    main.body.copy(main.input("x", "u8", [4]).read(), main.result("y", "u8", [4]).write(), 4)
+    b.write(str(tmp_path / "other.accx"))
+    session = accrt.Program(accrt.Bundle(str(tmp_path / "other.accx"), instance), instance.device("host")).session()
+    assert session.main(bytearray(b"abcd")).tolist() == [97, 98, 99, 100]

@@ -445,7 +445,7 @@ static accrt_status_t error_of_native(accrt_event_t* event, accrt_error_t* out_e
   return accrt_struct_write("accrt_error_t", out_error, &error, sizeof error);
 }
 
-accrt_status_t accrt_event_error(accrt_event_t* event, accrt_error_t* out_error) {
+ACCRT_RARE accrt_status_t accrt_event_error(accrt_event_t* event, accrt_error_t* out_error) {
   ACCRT_ENTER(event);
   if (mode_of(event) == ACCRT_EVENT_NATIVE)
     return error_of_native(event, out_error);

@@ -313,7 +313,7 @@ accrt_status_t accrt_stream_wrap(accrt_device_t* device, void* native,
   return open_stream(__func__, device, NULL, &native, out_stream);
 }
 
-accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out_native) {
+ACCRT_RARE accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out_native) {
   if (out_native != NULL)
     *out_native = NULL;
   ACCRT_ENTER(out_native, stream);

@@ -443,7 +443,7 @@ accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
   return fail_not_done(stream, last, 0);
 }
 
-accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_t* out_error) {
+ACCRT_RARE accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_t* out_error) {
   ACCRT_ENTER(stream);
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_stream_refresh(stream);
@@ -506,7 +506,7 @@ static uint64_t first_incomplete(accrt_stream_t* stream, const char** out_name) 
 }
 
 /* True when something was under way. */
-static bool fail_cancelled(accrt_stream_t* stream) {
+ACCRT_RARE static bool fail_cancelled(accrt_stream_t* stream) {
   const char* name = "accrt_stream_cancel";
   const uint64_t first = first_incomplete(stream, &name);
   if (first == 0)
@@ -543,7 +543,8 @@ accrt_status_t accrt_stream_cancel(accrt_stream_t* stream) {
 /* ---- Resetting ---- */
 
 /* Fails what is deferred, if anything is. */
-static void drop_deferred(accrt_stream_t* stream, const char* operation, const char* message) {
+ACCRT_RARE static void drop_deferred(accrt_stream_t* stream, const char* operation,
+                                     const char* message) {
   accrt_error_t error;
   accrt_error_make(&error, ACCRT_ERROR_CANCELLED, operation, message);
   accrt_context_enter();

@@ -1,0 +1,150 @@
+/* tests/fakecuda/cancel.c - what cancelling promises on CUDA (docs/decisions/safe-in-every-hand.md): what the runtime still holds is
+ * dropped, what the device has runs to its end, all of it is told as cancelled, and a reset waits for the device. Under the stand-in.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "stand_in.h"
+
+enum { FILLS = 12, LISTS = 4, WORDS = 64 };
+
+#define OK(expression) assert_int_equal((expression), ACCRT_OK)
+
+typedef struct place {
+  accrt_instance_t* instance;
+  accrt_stream_t* stream;
+  accrt_buffer_t* filled[FILLS + LISTS];
+  accrt_buffer_t* held;
+  accrt_commands_t* commands;
+} place_t;
+
+static int set_up_group(void** state) {
+  (void)state;
+  find_stand_in();
+  return 0;
+}
+
+static void fill(accrt_stream_t* stream, accrt_buffer_t* buffer, uint32_t word) {
+  const accrt_place_t target = {.buffer = buffer};
+  OK(accrt_stream_fill(stream, &target, WORDS * sizeof word, word, sizeof word));
+}
+
+static uint32_t word_of(accrt_stream_t* stream, accrt_buffer_t* buffer) {
+  uint32_t words[WORDS];
+  const accrt_place_t source = {.buffer = buffer};
+  const accrt_place_t target = {.pointer = words};
+  OK(accrt_stream_copy(stream, &source, &target, sizeof words));
+  OK(accrt_stream_synchronize(stream, PATIENCE, ACCRT_WAIT_BLOCK));
+  for (int i = 1; i < WORDS; ++i)
+    assert_int_equal(words[i], words[0]);
+  return words[0];
+}
+
+/* A list of two fills: the last one holds. */
+static void record(place_t* p, accrt_device_t* device) {
+  const accrt_binding_place_t target = {.binding = 0};
+  OK(accrt_commands_create(device, 1, &p->commands));
+  OK(accrt_commands_fill(p->commands, &target, WORDS * 4, 1, 4, NULL, NULL));
+  OK(accrt_commands_fill(p->commands, &target, WORDS * 4, 2, 4, NULL, NULL));
+  OK(accrt_commands_finalize(p->commands));
+}
+
+static void open_place(place_t* p) {
+  accrt_device_t* device;
+  accrt_pool_t* pool;
+  p->instance = instance_with(NULL, NULL);
+  OK(accrt_instance_device_by_name(p->instance, "cuda:0", &device));
+  OK(accrt_stream_create(device, NULL, &p->stream));
+  OK(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
+  for (int i = 0; i < FILLS + LISTS; ++i) {
+    OK(accrt_buffer_create(pool, WORDS * 4, NULL, &p->filled[i]));
+    fill(p->stream, p->filled[i], 0);
+  }
+  OK(accrt_buffer_create(pool, WORDS * 4, NULL, &p->held));
+  fill(p->stream, p->held, 4711);
+  record(p, device);
+  OK(accrt_stream_synchronize(p->stream, PATIENCE, ACCRT_WAIT_BLOCK));
+}
+
+static void close_place(place_t* p) {
+  for (int i = 0; i < FILLS + LISTS; ++i)
+    accrt_buffer_release(p->filled[i]);
+  accrt_buffer_release(p->held);
+  accrt_commands_release(p->commands);
+  accrt_stream_release(p->stream);
+  accrt_instance_release(p->instance);
+  assert_int_equal(atomic_load(&live_allocations), 0);
+}
+
+/* Work for the device, and behind it work that waits for the host. */
+static void enqueue(place_t* p, accrt_semaphore_t* gate, accrt_semaphore_t* after) {
+  for (int i = 0; i < FILLS; ++i)
+    fill(p->stream, p->filled[i], 100 + (uint32_t)i);
+  for (int i = FILLS; i < FILLS + LISTS; ++i) {
+    const accrt_binding_t binding = {.buffer = p->filled[i], .size_bytes = ACCRT_TO_END};
+    OK(accrt_stream_submit(p->stream, p->commands, &binding, 1, (uint32_t)sizeof binding));
+  }
+  OK(accrt_stream_wait(p->stream, gate, 1));
+  fill(p->stream, p->held, 1);
+  OK(accrt_stream_signal(p->stream, after, 1));
+}
+
+static void check_told(place_t* p, accrt_semaphore_t* after) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  OK(accrt_stream_error(p->stream, &error));
+  assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
+  assert_true(error.submission > 0);
+  assert_non_null(strstr(error.message, "were not complete"));
+  assert_int_equal(accrt_stream_synchronize(p->stream, PATIENCE, ACCRT_WAIT_BLOCK),
+                   ACCRT_ERROR_POISONED);
+  const accrt_place_t target = {.buffer = p->held};
+  assert_int_equal(accrt_stream_fill(p->stream, &target, WORDS * 4, 2, 4), ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_semaphore_wait(after, 1, PATIENCE, ACCRT_WAIT_BLOCK),
+                   ACCRT_ERROR_POISONED);
+  OK(accrt_semaphore_error(after, &error));
+  assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
+}
+
+static void test_what_the_device_has_runs_to_its_end(void** state) {
+  (void)state;
+  place_t p;
+  accrt_semaphore_t *gate, *after;
+  open_place(&p);
+  OK(accrt_semaphore_create(p.instance, 0, &gate));
+  OK(accrt_semaphore_create(p.instance, 0, &after));
+  demand("delay_us=100000"); /* the device is behind */
+  enqueue(&p, gate, after);
+  OK(accrt_stream_cancel(p.stream));
+  check_told(&p, after);
+  OK(accrt_stream_reset(p.stream));
+  demand("reset");
+  OK(accrt_semaphore_signal(gate, 1)); /* too late */
+  for (int i = 0; i < FILLS; ++i)
+    assert_int_equal(word_of(p.stream, p.filled[i]), 100 + i);
+  for (int i = FILLS; i < FILLS + LISTS; ++i)
+    assert_int_equal(word_of(p.stream, p.filled[i]), 2);
+  assert_int_equal(word_of(p.stream, p.held), 4711); /* it was dropped */
+  accrt_semaphore_release(gate);
+  accrt_semaphore_release(after);
+  close_place(&p);
+}
+
+static int check_misuse(void** state) {
+  (void)state;
+  assert_int_equal(complaints(), 0);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_teardown(test_what_the_device_has_runs_to_its_end, check_misuse),
+  };
+  return cmocka_run_group_tests(tests, set_up_group, NULL);
+}
