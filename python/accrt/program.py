@@ -575,22 +575,23 @@ class Call(Handle):
     def __call__(self) -> Any:
         """Runs and waits; the GIL is released meanwhile. Returns the results: one alone, several as a tuple. Ctrl-C ends the wait, and the
         run goes on: `wait` waits for it, `Session.cancel` ends it. A plan that is being made then is made and run, too."""
-        fixed = self._fixed
+        fixed, views = self._fixed, self._views  # what the run uses, also when another thread closes the call now
         if fixed is None:
             return self._run_alone()
         # One step, and nothing of the library's is borrowed: who is alone need not be asked.
         self._running = True
         status = self._run(SLICE_NS)
         if status:
-            self._go_on(status, _INFINITE)
+            self._go_on(status, views, _INFINITE)
         self._running = False
         return fixed
 
     def _run_now(self) -> Any:
+        views = self._views
         self._running = True
         status = self._run(SLICE_NS)
         if status:
-            self._go_on(status, _INFINITE)
+            self._go_on(status, views, _INFINITE)
         self._running = self._submitted = False
         return self._fixed if self._fixed is not None else self._results()
 
@@ -600,43 +601,55 @@ class Call(Handle):
     def run(self, timeout: float | None = None) -> Any:
         """As calling it, with a timeout in seconds. After TimeoutError the run goes on: `wait` waits for it, `Session.cancel` ends it.
         A plan that is not made by then is given up, as the message says, and nothing runs: `Session.warmup` makes it ahead."""
-        pointer = self.handle
+        views, pointer = self._views, self.handle
         limit = timeout_ns(timeout)
         begin = 0 if limit == _INFINITE else time.monotonic_ns()
         self._running = True
         if limit <= SLICE_NS:
             status = lib.accrt_call_run(pointer, limit)
             if status:
+                self._keep_on(views)
                 raise self._failure(status)
         else:
             status = self._run(SLICE_NS)
             if status:
-                self._go_on(status, limit, begin)
+                self._go_on(status, views, limit, begin)
         self._running = self._submitted = False
         return self._fixed if self._fixed is not None else self._results()
 
     @_alone
     def wait(self, timeout: float | None = None) -> None:
         """Waits for the latest run, however it was started. Raises TimeoutError, or what the run failed with."""
-        self._go_on(_ffi.ACCRT_ERROR_NOT_READY, timeout_ns(timeout))
+        self._go_on(_ffi.ACCRT_ERROR_NOT_READY, self._views, timeout_ns(timeout))
         self._running = self._submitted = False
 
-    def _go_on(self, status: int, limit: int, begin: int = 0) -> None:
-        """The first slice is over, or the run has failed. begin: when the limit began; 0: now."""
+    def _go_on(self, status: int, views: dict, limit: int, begin: int = 0) -> None:
+        """The first slice is over, or the run has failed. views: what it uses. begin: when the limit began; 0: now."""
         left = max(limit - (time.monotonic_ns() - begin), 1) if begin else limit
-        if status == _ffi.ACCRT_ERROR_NOT_READY:
-            status = until(lib.accrt_call_wait, left, self.handle, asked_ns=limit)
-        elif status == _ffi.ACCRT_ERROR_TIMEOUT:
-            apart(lambda: self._plan_and_run(limit, left))
-            return
-        if status:
-            raise self._failure(status)
+        try:
+            if status == _ffi.ACCRT_ERROR_NOT_READY:
+                status = until(lib.accrt_call_wait, left, self.handle, asked_ns=limit)
+            elif status == _ffi.ACCRT_ERROR_TIMEOUT:
+                apart(lambda: self._plan_and_run(views, limit, left))
+                return
+            if status:
+                raise self._failure(status)
+        except BaseException:
+            self._keep_on(views)
+            raise
 
-    def _plan_and_run(self, limit: int, left: int) -> None:
-        """Making the plan takes longer than a slice: all of it in one call, whose limit is `left` of what was asked."""
+    def _plan_and_run(self, views: dict, limit: int, left: int) -> None:
+        """Making the plan takes longer than a slice: all of it in one call, whose limit is `left` of what was asked. views: what the run
+        uses, until it is over: after Ctrl-C the call may be closed, or forget them, before the run begins."""
         status = lib.accrt_call_run(self.handle, left)
         if status:
+            self._keep_on(views)
             raise self._failure(status, left, limit)
+
+    def _keep_on(self, views: dict) -> None:
+        """A run may go on that nobody waits for: what it uses stays until it is over, also where the call has been closed or looks idle."""
+        if self._views is not views or not self._running:
+            self._in_flight.keep(views)
 
     def _failure(self, status: int, told_ns: int = 0, asked_ns: int = 0):
         return with_limit(last_error(status), told_ns, asked_ns) if self._pointer is not None else ValueError("this Call is closed")
@@ -663,12 +676,15 @@ class Call(Handle):
 
     @_alone
     def _submit_in_steps(self, waits: Iterable[tuple[Semaphore, int]], signals: Iterable[tuple[Semaphore, int]]) -> None:
+        views = self._views
         if not self._planned and not self._plan_within(SLICE_NS):
             apart(self._plan)
         self._submitted = True
         wait_table, wait_count = _timepoints("waits", waits)
         signal_table, signal_count = _timepoints("signals", signals)
         check(lib.accrt_call_submit(self.handle, wait_table, wait_count, signal_table, signal_count))
+        if self._views is not views:  # another thread has closed the call meanwhile
+            self._in_flight.keep(views)
 
     def _plan_within(self, limit_ns: int) -> bool:
         """Whether the limit was enough to make the plan, or to see that none can be made: then the run fails with the same error."""
@@ -885,8 +901,9 @@ class Function:
     async def call_async(self, *inputs: Any, out: _Out, copy: Any = False, **named: Any) -> _Out: ...
 
     async def call_async(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Any:
-        """As calling it, awaited in an asyncio event loop: no thread is blocked. A plan that takes long is made on another thread; whoever
-        is cancelled meanwhile leaves it to that thread, and the session is in use until it is made."""
+        """As calling it, awaited in an asyncio event loop: no thread is blocked. A plan that takes long is made on another thread. Whoever
+        is cancelled meanwhile leaves it to that thread, which makes it to its end or to that of the session's budget (by default 2^26
+        steps, some seconds; Budget.cancel() ends it): until then the session is in use, and then it has the plan. Nothing has run."""
         call = self.bind(*inputs, out=out, copy=copy, **named)
         await call._plan_async()
         semaphore = Semaphore(self.session.program.device.instance)

@@ -1,12 +1,14 @@
 """Ctrl-C ends every wait, limits hold, and work is cancelled: from Python, on devices with and without threads."""
 from __future__ import annotations
 
+import gc
 import math
 import pathlib
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -279,19 +281,75 @@ def test_an_event_loop_runs_on_while_a_plan_is_made():
     assert 0.3 <= took < 2 and ticks >= 3
 
 
-def test_plans_longer_than_a_slice_are_made_and_run():
-    """Python looks at its signals every 50 ms; a plan that takes longer is made all the same."""
+def cancelled_while_planning(session, *arguments) -> None:
+    """A call_async that is cancelled while another thread makes its plan."""
+    import asyncio
+
+    async def main():
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(session.main.call_async(*arguments), 0.02)
+    asyncio.run(main())
+
+
+def once_free(session, *arguments):
+    """What the session's function gives or raises, once the session is not in use any more."""
     import accrt
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return session.main(*arguments)
+        except accrt.InvalidStateError as error:
+            assert "in use" in str(error) and time.monotonic() < end, error
+        except accrt.Error as error:
+            return error
+        time.sleep(0.005)
+
+
+def test_the_plan_of_a_cancelled_call_is_made_and_kept():
+    """The other thread makes it to its end, and nothing is lost: the next call has it, and what the cancelled one was given goes."""
+    import accrt
+    session = accrt.Program(accrt.Bundle(planned_for_long(x=True))).session()
+    x = np.full(4, 3, np.uint8)
+    given = weakref.ref(x)
+    cancelled_while_planning(session, x)
+    del x
+    y = once_free(session, np.full(4, 9, np.uint8))
+    assert y.numpy().tolist() == [9] * 4
+    assert session.main.bind(np.full(4, 5, np.uint8))._plan_within(1)  # in no time: it is there
+    gc.collect()
+    assert given() is None and session.error is None
+
+
+def test_a_budget_ends_the_plan_of_a_cancelled_call():
+    import accrt
+    budget = accrt.Budget(max_steps=math.inf)
+    session = accrt.Program(accrt.Bundle(long_plan())).session(budget=budget)
+    cancelled_while_planning(session)
+    with pytest.raises(accrt.InvalidStateError, match="in use"):
+        session.main()
+    budget.cancel()
+    assert "it was cancelled after" in str(once_free(session))
+
+
+def planned_for_long(x: bool = False) -> bytes:
+    """A function whose plan takes some million steps; with an input it gives that, else 7."""
     from accrt.bundle_writer import BundleWriter
     b = BundleWriter()
     f = b.function("main")
+    source = f.input("x", "u8", [4]) if x else None
     y = f.result("y", "u8", [4])
     block = f.body
     for times in (200, 200, 20):
         block = block.repeat(times).body
-    block.barrier()  # some million steps
-    f.body.fill(y.write(), 7)
-    program = accrt.Program(accrt.Bundle(b.to_bytes()))
+    block.barrier()
+    f.body.copy(source.read(), y.write(), 4) if x else f.body.fill(y.write(), 7)
+    return b.to_bytes()
+
+
+def test_plans_longer_than_a_slice_are_made_and_run():
+    """Python looks at its signals every 50 ms; a plan that takes longer is made all the same."""
+    import accrt
+    program = accrt.Program(accrt.Bundle(planned_for_long()))
     begin = time.monotonic()
     program.session().warmup("main")
     print(f"the plan takes {time.monotonic() - begin:.3f} s")

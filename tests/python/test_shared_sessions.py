@@ -2,11 +2,14 @@
 no memory goes that somebody uses. Each case runs in a process of its own."""
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+import time
 import traceback
+import weakref
 
 import numpy as np
 import pytest
@@ -169,6 +172,94 @@ def ran(case: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_threads_that_share_a_session(case):
     ran(case)
+
+
+# ---- A call that another thread closes ---------------------------------------------------------------------------------
+
+
+def closing(call, reference):
+    """Closes the call on another thread, and lets pass what would give its arrays back. Whether the array is there still."""
+    other = threading.Thread(target=call.close)
+    other.start()
+    other.join()
+    call._in_flight.look()  # what the thread that looks after memory in flight does, some times a second
+    gc.collect()
+    return reference() is not None
+
+
+def bound_to_its_own(session):
+    """A call with `out=` whose input nobody else has, and what tells whether that is there."""
+    x, y = np.full(SIZE, 7, np.uint8), np.zeros(SIZE, np.uint8)
+    call = session.echo.bind(x, out=y)
+    call()
+    return call, y, weakref.ref(x)
+
+
+@pytest.mark.parametrize("submitted", [False, True], ids=["run", "submit"])
+def test_a_call_that_is_closed_as_it_begins_keeps_its_arrays(submitted):
+    """The other thread comes where the run has its handle and has not begun."""
+    session = accrt.Program(accrt.Bundle(echo())).session()
+    call, y, reference = bound_to_its_own(session)
+    if submitted:
+        call.submit()
+        call.wait()
+    begin, there = call._enqueue if submitted else call._run, []
+
+    def interrupted(*arguments):
+        there.append(closing(call, reference))
+        return begin(*arguments)
+    call._run = call._enqueue = interrupted
+    y[:] = 0
+    call.submit() if submitted else call()
+    session.stream.synchronize()
+    assert there == [True] and (y == 7).all()
+    with pytest.raises(ValueError, match="this Call is closed"):
+        call()
+
+
+@pytest.mark.parametrize("begin", ["run", "_submit_in_steps", "_plan_and_run"])
+def test_a_call_of_several_steps_that_is_closed_keeps_its_arrays(begin, monkeypatch):
+    """The other thread comes between two steps: the work may be with the device when it is waited for, or not at all."""
+    session = accrt.Program(accrt.Bundle(echo())).session()
+    call, y, reference = bound_to_its_own(session)
+    there = []
+
+    def closed_before(function):
+        def interrupted(*arguments):
+            if not there:
+                there.append(closing(call, reference))
+            return function(*arguments)
+        return interrupted
+    for name in ("accrt_call_run", "accrt_call_submit"):
+        monkeypatch.setattr(accrt.program.lib, name, closed_before(getattr(accrt.program.lib, name)))
+    y[:] = 0
+    no_limit = (1 << 64) - 1
+    try:
+        {"run": lambda: call.run(0.02), "_submit_in_steps": lambda: call._submit_in_steps((), ()),
+         "_plan_and_run": lambda: call._plan_and_run(call._views, no_limit, no_limit)}[begin]()
+    except ValueError as error:  # it has run, and its results are not to be asked for any more
+        assert "this Call is closed" in str(error)
+    session.stream.synchronize()
+    assert there == [True] and (y == 7).all()
+
+
+def test_a_call_that_is_closed_while_it_waits_keeps_its_arrays_until_it_is_over():
+    session = accrt.Program(accrt.Bundle(echo())).session()
+    gate = accrt.Semaphore(session.program.device.instance)
+    stream = accrt.Stream(session.program.device)
+    session = session.program.session(stream=stream)
+    call, y, reference = bound_to_its_own(session)
+    stream.wait(gate, 1)
+    y[:] = 0
+    runs = threading.Thread(target=call)
+    runs.start()
+    while not call._running:
+        time.sleep(0.01)
+    there = closing(call, reference)
+    gate.signal(1)
+    runs.join()
+    stream.synchronize()
+    assert there and (y == 7).all()
 
 
 def test_threads_that_are_first():
