@@ -19,7 +19,7 @@ from . import arguments
 from . import expr as ex
 from . import ops
 from .ir import IRError, Op, TensorType, late_symbols
-from .kernels import attention, elementwise, matmul, packed, paged, tensor_ops
+from .kernels import attention, elementwise, matmul, packed, paged, sampling, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
@@ -338,6 +338,15 @@ def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
         (Lowering(first, {**tensors, "partial": ("temporary", 0)}),), (TensorType("f32", (ex.select(one, 0, parts),)),),
     )  # fmt: skip
     return joined if isinstance(one, int) else dataclasses.replace(joined, alternatives=((one, whole),))
+
+
+@_rule("accrt.sample")
+def _sample(op: Op, operands: Specs, results: Specs) -> Lowering:
+    for spec in (*operands[1:], *results):
+        require_plain(spec)
+    bindings: Dict[str, Binding] = {name: ("in", index) for index, name in enumerate(sampling.READ)}
+    bindings.update({name: ("out", index) for index, name in enumerate(sampling.WRITTEN)})
+    return Lowering(sampling.lower_sample(operands, op.attrs["top"]), bindings)
 
 
 @_rule("aten.embedding")
