@@ -2,9 +2,9 @@
 # What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
-CHECKS="format generated lint headers gcc clang symbols size floors wheel weights asan pyfuzz tsan torch"
+CHECKS="format generated lint headers gcc clang symbols size floors wheel weights docs asan pyfuzz tsan torch"
 # Run only when named: slow, or a matter of judgement.
-CHECKS_ON_DEMAND="tidy layouts docs"
+CHECKS_ON_DEMAND="tidy layouts"
 
 check_main() {
   case ${1:-} in
@@ -191,6 +191,7 @@ oracle_sources() {
 
 # The documentation site: it builds without a broken link, and a browser finds a function in it by search.
 check_docs() {
+  docs_venv || skip "what makes the site could not be had (docs/site/requirements.txt)"
   cmd_docs
   ensure_packages chromium
   "$PY" tests/docs/browser.py "$BUILD/site"

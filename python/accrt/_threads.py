@@ -1,7 +1,7 @@
 """Threads that the end of the interpreter does not wait for.
 
-CPython before 3.13 frees the states of all other threads when it ends. A thread that was started and has not run yet then uses its own: the
-process dies by SIGSEGV. So the end waits here until each thread has begun; from then on CPython stops it safely. What threading.Thread starts
+CPython frees the states of all other threads when it ends. A thread that was started and has not run yet may then use its own: 3.11.2 dies
+of that by SIGSEGV. So the end waits here until each thread has begun; from then on CPython stops it safely. What threading.Thread starts
 has begun when `start` returns, but that module takes longer to import than the rest of the package.
 """
 from __future__ import annotations

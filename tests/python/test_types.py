@@ -98,6 +98,7 @@ def test_results_are_typed(tmp_path):
     ran = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), path.name],
                          cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "python")}, capture_output=True, text=True, timeout=300, check=False)
     found = [text.replace("builtins.tuple", "tuple") for text in re.findall(r'Revealed type is "(.*)"', ran.stdout)]
+    found = [text.replace("tuple[int, ...]", "tuple[Any, ...]") for text in found]  # numpy's own, by its version
     short = [re.sub(r"^(int|str|float)$", r"builtins.\1", text) for text in found]
     assert ran.returncode == 0 and short == REVEALED, ran.stdout + ran.stderr
 
