@@ -85,12 +85,10 @@ static uint32_t number_of(const char* name, uint32_t numbers) {
 
 /* Reads {"id": 7, "name": "..."}. Only the id counts. */
 static bool read_id(accx_json_t* json, uint64_t* out_id) {
-  bool first = true, more, found = false;
-  while (accx_json_next(json, '}', &first, &more) && more) {
-    const char* name;
-    size_t size;
-    if (!accx_json_key(json, &name, &size))
-      return false;
+  bool first = true, found = false;
+  const char* name;
+  size_t size;
+  while (accx_json_member(json, &first, &name, &size) && name != NULL) {
     const bool id = strcmp(name, "id") == 0;
     if (id && found)
       return accx_json_fail(json, "a member occurs twice");
@@ -158,14 +156,12 @@ static bool read_archs(accx_json_t* json, const char** archs, size_t* count) {
 /* Reads {"name": "cuda", "architectures": ["sm_90"]} in any order, and appends "cuda:sm_90" to the
  * text. */
 static bool read_driver(accx_json_t* json, accrt_caps_t* caps) {
-  bool first = true, more;
+  bool first = true;
   const char *driver = NULL, *archs[MAX_DEVICES];
   size_t count = 0;
-  while (accx_json_next(json, '}', &first, &more) && more) {
-    const char* name;
-    size_t size;
-    if (!accx_json_key(json, &name, &size))
-      return false;
+  const char* name;
+  size_t size;
+  while (accx_json_member(json, &first, &name, &size) && name != NULL) {
     if (!(strcmp(name, "name") == 0            ? read_word(json, &driver)
           : strcmp(name, "architectures") == 0 ? read_archs(json, archs, &count)
                                                : accx_json_skip(json)))
@@ -231,14 +227,13 @@ static bool read_member(accx_json_t* json, size_t member, accrt_caps_t* caps) {
 /* `out_name` gets the member that was read last. */
 static bool read_members(accx_json_t* json, accrt_caps_t* caps, uint32_t* out_seen,
                          const char** out_name) {
-  bool first = true, more;
+  bool first = true;
   if (!accx_json_take(json, '{', "an object is missing"))
     return false;
-  while (accx_json_next(json, '}', &first, &more) && more) {
-    const char* name;
-    size_t size, member = 0;
-    if (!accx_json_key(json, &name, &size))
-      return false;
+  const char* name;
+  size_t size;
+  while (accx_json_member(json, &first, &name, &size) && name != NULL) {
+    size_t member = 0;
     while (member < MEMBER_COUNT && strcmp(members[member].name, name) != 0)
       ++member;
     *out_name = name;

@@ -171,6 +171,14 @@ bool accx_json_key(accx_json_t* json, const char** out_text, size_t* out_size_by
          accx_json_take(json, ':', "a colon is missing");
 }
 
+bool accx_json_member(accx_json_t* json, bool* first, const char** out_name,
+                      size_t* out_size_bytes) {
+  bool more = false;
+  *out_name = NULL;
+  return accx_json_next(json, '}', first, &more) &&
+         (!more || accx_json_key(json, out_name, out_size_bytes));
+}
+
 /* ---- Numbers and the rest ---- */
 
 bool accx_json_integer(accx_json_t* json, uint64_t* out_value) {

@@ -33,6 +33,9 @@ bool accx_json_next(accx_json_t* json, char close, bool* first, bool* out_more);
 bool accx_json_string(accx_json_t* json, const char** out_text, size_t* out_size_bytes);
 /* Reads a member's name and the colon. */
 bool accx_json_key(accx_json_t* json, const char** out_text, size_t* out_size_bytes);
+/* accx_json_next and accx_json_key of an object: the next member's name, or NULL after the last. */
+bool accx_json_member(accx_json_t* json, bool* first, const char** out_name,
+                      size_t* out_size_bytes);
 /* Reads a whole number from 0 to 2^63 - 1, without sign, fraction or exponent. */
 bool accx_json_integer(accx_json_t* json, uint64_t* out_value);
 /* Checks and skips any value. */

@@ -70,16 +70,16 @@ static accrt_status_t end_metadata(const header_t* header, uint32_t first) {
 
 static accrt_status_t read_metadata(header_t* header) {
   accx_json_t* json = &header->json;
-  bool first = true, more;
+  bool first = true;
   const uint32_t first_value = header->weights->value_count;
   NEED(accx_json_take(json, '{', "__metadata__ is not an object"));
   for (;;) {
     const char *key, *text;
     size_t key_bytes, text_bytes;
-    NEED(accx_json_next(json, '}', &first, &more));
-    if (!more)
+    NEED(accx_json_member(json, &first, &key, &key_bytes));
+    if (key == NULL)
       return end_metadata(header, first_value);
-    NEED(accx_json_key(json, &key, &key_bytes) && accx_json_string(json, &text, &text_bytes));
+    NEED(accx_json_string(json, &text, &text_bytes));
     if (header->weights->value_count - first_value == ACCX_WEIGHTS_MAX_METADATA) {
       return ACCX_REFUSE(header->name, safetensors_METADATA, "__metadata__ has more than %u keys",
                          ACCX_WEIGHTS_MAX_METADATA);
@@ -170,16 +170,15 @@ static accrt_status_t check_size(const header_t* header, const accx_weights_entr
 static accrt_status_t read_fields(header_t* header, accx_weights_entry_t* entry) {
   static const char fields[][13] = {"dtype", "shape", "data_offsets"};
   accx_json_t* json = &header->json;
-  bool first = true, more;
+  bool first = true;
   uint32_t seen = 0;
   NEED(accx_json_take(json, '{', "a tensor is not an object"));
   for (;;) {
     const char* key;
     size_t key_bytes;
-    NEED(accx_json_next(json, '}', &first, &more));
-    if (!more)
+    NEED(accx_json_member(json, &first, &key, &key_bytes));
+    if (key == NULL)
       break;
-    NEED(accx_json_key(json, &key, &key_bytes));
     uint32_t field = 0;
     while (field < 3 && strcmp(fields[field], key) != 0)
       ++field;
@@ -222,15 +221,14 @@ static accrt_status_t read_tensor(header_t* header, const char* name, size_t nam
 
 static accrt_status_t read_members(header_t* header) {
   accx_json_t* json = &header->json;
-  bool first = true, more, had_metadata = false;
+  bool first = true, had_metadata = false;
   NEED(accx_json_take(json, '{', "the header is not an object"));
   for (;;) {
     const char* key;
     size_t key_bytes;
-    NEED(accx_json_next(json, '}', &first, &more));
-    if (!more)
+    NEED(accx_json_member(json, &first, &key, &key_bytes));
+    if (key == NULL)
       break;
-    NEED(accx_json_key(json, &key, &key_bytes));
     if (strcmp(key, "__metadata__") != 0) {
       ACCRT_TRY(read_tensor(header, key, key_bytes));
       continue;

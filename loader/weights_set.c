@@ -188,15 +188,15 @@ static accrt_status_t number_of(index_t* index, const char* name, size_t name_by
 
 static accrt_status_t read_map(index_t* index) {
   accx_json_t* json = &index->json;
-  bool first = true, more;
+  bool first = true;
   NEED(accx_json_take(json, '{', "weight_map is not an object"));
   for (;;) {
     const char *tensor, *file;
     size_t tensor_bytes, file_bytes;
-    NEED(accx_json_next(json, '}', &first, &more));
-    if (!more)
+    NEED(accx_json_member(json, &first, &tensor, &tensor_bytes));
+    if (tensor == NULL)
       return ACCRT_OK;
-    NEED(accx_json_key(json, &tensor, &tensor_bytes) && accx_json_string(json, &file, &file_bytes));
+    NEED(accx_json_string(json, &file, &file_bytes));
     ACCRT_TRY(ACCRT_GROW(index->weights->allocator, (size_t)index->pair_count + 1, &index->pairs,
                          &index->pair_capacity));
     ACCRT_TRY(accrt_charge_record(index->pair_count));
@@ -208,16 +208,15 @@ static accrt_status_t read_map(index_t* index) {
 
 static accrt_status_t read_index(index_t* index) {
   accx_json_t* json = &index->json;
-  bool first = true, more, had_map = false;
+  bool first = true, had_map = false;
   NEED(accx_json_take(json, '{',
                       "neither weights of a known format nor an index: an object is missing"));
   for (;;) {
     const char* key;
     size_t key_bytes;
-    NEED(accx_json_next(json, '}', &first, &more));
-    if (!more)
+    NEED(accx_json_member(json, &first, &key, &key_bytes));
+    if (key == NULL)
       break;
-    NEED(accx_json_key(json, &key, &key_bytes));
     if (strcmp(key, "weight_map") != 0) {
       NEED(accx_json_skip(json));
       continue;

@@ -422,6 +422,8 @@ void accrt_cuda_queue_fail(cuda_queue_t* queue, uint64_t number, const accrt_err
  * part of the capture, and a query would break the capture. Only wrapped streams can be
  * captured. */
 bool accrt_cuda_queue_is_capturing(const cuda_queue_t* queue);
+/* Records that nothing is enqueued on a stream that is being captured. */
+accrt_status_t accrt_cuda_refuse_capture(const cuda_queue_t* queue, const char* operation);
 /* Updates the queue's progress. The context must be current and relaxed. CUDA_SUCCESS means that
  * all submitted work has ended. */
 CUresult accrt_cuda_queue_advance(cuda_queue_t* queue);

@@ -41,11 +41,14 @@ void accrt_cuda_event_destroy(accrt_driver_event_t* opaque) {
   accrt_free(device->allocator, event, sizeof *event);
 }
 
-static accrt_status_t refuse_capture(const cuda_queue_t* queue, const char* operation) {
-  return accrt_cuda_refuse(queue->device->environment, ACCRT_ERROR_INVALID_STATE, operation,
-                           "stream %p is being captured into a graph by its owner; the capture "
-                           "goes on, nothing was enqueued",
-                           (void*)queue->stream);
+/* Refuses a lost device and a captured stream. A failed queue takes events all the same. */
+static accrt_status_t check(cuda_queue_t* queue, const char* operation) {
+  if (cuda_queue_is_ready(queue))
+    return ACCRT_OK;
+  if (cuda_device_is_lost(queue->device))
+    return accrt_cuda_device_lost(queue->device, operation);
+  return accrt_cuda_queue_is_capturing(queue) ? accrt_cuda_refuse_capture(queue, operation)
+                                              : ACCRT_OK;
 }
 
 accrt_status_t accrt_cuda_event_record(accrt_driver_queue_t* opaque_queue,
@@ -53,12 +56,7 @@ accrt_status_t accrt_cuda_event_record(accrt_driver_queue_t* opaque_queue,
   cuda_queue_t* queue = (cuda_queue_t*)opaque_queue;
   const cuda_event_t* event = (const cuda_event_t*)opaque_event;
   cuda_device_t* device = queue->device;
-  if (!cuda_queue_is_ready(queue)) {
-    if (cuda_device_is_lost(device))
-      return accrt_cuda_device_lost(device, "event_record");
-    if (accrt_cuda_queue_is_capturing(queue))
-      return refuse_capture(queue, "event_record");
-  }
+  ACCRT_TRY(check(queue, "event_record"));
   const cuda_scope_t scope = cuda_enter(device);
   const CUresult result = device->api->cuEventRecord(event->event, queue->stream);
   cuda_leave(device, scope);
@@ -73,12 +71,7 @@ accrt_status_t accrt_cuda_event_wait(accrt_driver_queue_t* opaque_queue,
   cuda_queue_t* queue = (cuda_queue_t*)opaque_queue;
   const cuda_event_t* event = (const cuda_event_t*)opaque_event;
   cuda_device_t* device = queue->device;
-  if (!cuda_queue_is_ready(queue)) {
-    if (cuda_device_is_lost(device))
-      return accrt_cuda_device_lost(device, "event_wait");
-    if (accrt_cuda_queue_is_capturing(queue))
-      return refuse_capture(queue, "event_wait");
-  }
+  ACCRT_TRY(check(queue, "event_wait"));
   const cuda_scope_t scope = cuda_enter(device);
   const CUresult result =
       device->api->cuStreamWaitEvent(queue->stream, event->event, CU_EVENT_WAIT_DEFAULT);

@@ -392,7 +392,7 @@ bool accrt_cuda_queue_is_capturing(const cuda_queue_t* queue) {
          (result == CUDA_SUCCESS && status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-static accrt_status_t refuse_capture(const cuda_queue_t* queue, const char* operation) {
+accrt_status_t accrt_cuda_refuse_capture(const cuda_queue_t* queue, const char* operation) {
   return accrt_cuda_refuse(queue->device->environment, ACCRT_ERROR_INVALID_STATE, operation,
                            "stream %p is being captured into a graph by its owner; the capture "
                            "goes on, nothing was enqueued",
@@ -413,7 +413,8 @@ static accrt_status_t check(cuda_queue_t* queue, const char* operation) {
     return accrt_cuda_device_lost(queue->device, operation);
   if (has_failed(queue))
     return report_failure(queue, ACCRT_ERROR_POISONED, operation);
-  return accrt_cuda_queue_is_capturing(queue) ? refuse_capture(queue, operation) : ACCRT_OK;
+  return accrt_cuda_queue_is_capturing(queue) ? accrt_cuda_refuse_capture(queue, operation)
+                                              : ACCRT_OK;
 }
 
 static accrt_status_t make_timing(cuda_device_t* device, CUevent* event) {
@@ -766,7 +767,7 @@ accrt_status_t accrt_cuda_queue_wait(accrt_driver_queue_t* opaque, uint64_t numb
     if (cuda_device_is_lost(device))
       return accrt_cuda_device_lost(device, "queue_wait");
     if (!has_mark_at(queue, target) && accrt_cuda_queue_is_capturing(queue))
-      return refuse_capture(queue, "queue_wait");
+      return accrt_cuda_refuse_capture(queue, "queue_wait");
     wait_t wait = {queue, target, policy, timeout_ns, 0, UINT64_MAX};
     if (policy != ACCRT_WAIT_SPIN || timeout_ns != ACCRT_TIMEOUT_INFINITE)
       wait.begin_ns = accrt_clock_ns();
@@ -816,7 +817,7 @@ accrt_status_t accrt_cuda_queue_notify(accrt_driver_queue_t* opaque,
     return ACCRT_OK;
   }
   if (accrt_cuda_queue_is_capturing(queue))
-    return refuse_capture(queue, "queue_notify");
+    return accrt_cuda_refuse_capture(queue, "queue_notify");
   cuda_ticket_t* ticket;
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
