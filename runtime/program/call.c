@@ -101,7 +101,8 @@ void accrt_call_release(accrt_call_t* call) {
 
 /* ---- Arguments ---- */
 
-accrt_status_t accrt_call_find(accrt_call_t* call, const char* name, uint32_t* out_index) {
+ACCRT_RARE accrt_status_t accrt_call_find(accrt_call_t* call, const char* name,
+                                          uint32_t* out_index) {
   if (out_index != NULL)
     *out_index = 0;
   ACCRT_ENTER(call, name, out_index);

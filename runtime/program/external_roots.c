@@ -122,8 +122,9 @@ static bool make_key(const sweep_t* sweep, accrt_cache_key_t* out_key) {
     const char* wanted = wanted_of(sweep, i);
     if (wanted == NULL)
       continue;
-    accrt_sha256_update(&hash, wanted, strlen(wanted) + 1);
     const accx_constant_t* constant = &tables->constants[i];
+    accrt_sha256_update_u32(&hash, constant->component_count);
+    accrt_sha256_update(&hash, wanted, strlen(wanted) + 1);
     for (uint32_t k = 0; k < constant->component_count && known; ++k)
       known = add_identity(&sweep->external->parts[constant->component_first + k], &hash);
   }

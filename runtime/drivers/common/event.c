@@ -414,8 +414,8 @@ static accrt_status_t elapsed_native(accrt_event_t* start, accrt_event_t* end,
   return table_of(start)->event_elapsed(start->native, end->native, out_elapsed_ns);
 }
 
-accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_t* end,
-                                   int64_t* out_elapsed_ns) {
+ACCRT_RARE accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_t* end,
+                                              int64_t* out_elapsed_ns) {
   if (out_elapsed_ns != NULL)
     *out_elapsed_ns = 0;
   ACCRT_ENTER(out_elapsed_ns, start, end);

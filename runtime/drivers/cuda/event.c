@@ -135,8 +135,9 @@ accrt_status_t accrt_cuda_event_synchronize(accrt_driver_event_t* opaque, uint64
   }
 }
 
-accrt_status_t accrt_cuda_event_elapsed(accrt_driver_event_t* opaque_start,
-                                        accrt_driver_event_t* opaque_end, int64_t* out_elapsed_ns) {
+ACCRT_RARE accrt_status_t accrt_cuda_event_elapsed(accrt_driver_event_t* opaque_start,
+                                                   accrt_driver_event_t* opaque_end,
+                                                   int64_t* out_elapsed_ns) {
   const cuda_event_t* start = (const cuda_event_t*)opaque_start;
   const cuda_event_t* end = (const cuda_event_t*)opaque_end;
   cuda_device_t* device = start->device;
