@@ -541,3 +541,11 @@ def test_every_target_of_this_machine_gives_the_same_within_tolerance():
     data = compile(m, targets=targets)
     for target in targets:
         ch.compare(m, accx_exec.Program(data, target), "f", [f32(37, 96)], roundings=256, scale=32)
+
+
+def test_assets_come_along():
+    import accrt
+
+    data = compile(cache_module(), targets=[kh.host_targets()[-1]], assets={"LICENSE": (b"free", "text/plain")})
+    (asset,) = accrt.Bundle(data).assets.values()
+    assert (asset.name, asset.media_type, bytes(asset.data)) == ("LICENSE", "text/plain", b"free")

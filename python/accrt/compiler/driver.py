@@ -126,12 +126,14 @@ def compile(
     target_caps: Any = None,
     quantize: Optional[Mapping[str, Any]] = None,
     external: Optional[Mapping[str, Any]] = None,
+    assets: Optional[Mapping[str, Tuple[bytes, str]]] = None,
     signer: Optional[bw.Signer] = None,
 ) -> Optional[bytes]:
     """Compiles a module and writes the bundle to `path`, or returns its bytes where no path is given. `target_caps`: the JSON of
     `accx caps` where the bundle will run (a path, say); what that cannot do is written in an older way, or is an error here.
     `quantize`: layouts of plain matrices by patterns of their names ({"layers.*": "q4_k"}), as passes.quantize_weights has it. `external`: weights that the bundle does not hold, by patterns of
-    their names ({"layers.*": "model.safetensors"}), as passes.leave_out has it.
+    their names ({"layers.*": "model.safetensors"}), as passes.leave_out has it. `assets`: what comes along, by name: bytes and what they
+    are ({"LICENSE": (text, "text/plain")}).
 
     The bundle is signed by `signer`, or else by the user's own key (accrt.trust.signing_key), which is made when there is none:
     this user's programs then run its machine code, and others refuse it until they trust the key. Where no key can be had, it
@@ -147,6 +149,8 @@ def compile(
     if external:
         module = passes.leave_out(module, external)
     bundle = compile_writer(module, targets, target_caps)
+    for name, (content, media_type) in (assets or {}).items():
+        bundle.asset(name, content, media_type=media_type)
     trust, signer = _trust(signer)
     content = bundle.to_bytes(signer) if path is None else bundle.write(path, signer)
     if trust is not None and bundle.code_root is not None:
