@@ -2,7 +2,7 @@
 # What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
-CHECKS="format generated lint headers gcc clang symbols size floors wheel weights docs asan pyfuzz tsan torch"
+CHECKS="format generated lint headers gcc clang symbols size floors wheel weights docs asan pyfuzz tsan torch models"
 # Run only when named: slow, or a matter of judgement.
 CHECKS_ON_DEMAND="tidy layouts"
 
@@ -142,6 +142,22 @@ local_torch() {
 check_torch() {
   can_import torch || local_torch || skip "torch is not in .venv (.venv/bin/pip install torch==2.13.0)"
   cmd_torch_test
+}
+
+# Hugging Face's own logits for each family of accrt.models, with random weights: in an environment of their own, with torch's
+# build for processors as above.
+check_models() {
+  configure_and_build "$BUILD"
+  where=$BUILD/check/models
+  [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
+  if ! "$where/bin/python" -c 'import torch, transformers, gguf, numpy, xxhash, pytest' 2>/dev/null; then
+    timeout 300 "$where/bin/python" -m pip install -q --disable-pip-version-check --dry-run --no-deps --report "$BUILD/check/torch.json" \
+      torch==2.13.0 >/dev/null 2>&1 || true
+    grep -q '"url": "file:' "$BUILD/check/torch.json" || skip "there is no build of torch for processors on this machine"
+    timeout 1800 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 torch==2.13.0 transformers gguf numpy xxhash pytest ||
+      skip "the packages torch, transformers and gguf could not be had"
+  fi
+  in_tree "$where/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py
 }
 
 # Dequantizers beside other projects' packages, in an environment of their own. GPTQ's and AWQ's are not installed: only their

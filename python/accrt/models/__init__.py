@@ -1,0 +1,214 @@
+"""Models as people have them, made into bundles that are served: a Hugging Face folder or a GGUF file -> a bundle with external weights.
+
+    from accrt import models
+
+    opened = models.open("Qwen2.5-0.5B-Instruct")      # made once, then from the user's cache
+    program = accrt.Bundle(opened.bundle).program(weights=opened.sources())
+
+    python -m accrt.models Qwen2.5-0.5B-Instruct -o qwen.accx
+
+docs/models.md says which models there are, what is refused, and how one is added; docs/serving-model.md what the bundle has.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from ._blocks import Decoder, Options
+from ._checkpoint import Checkpoint, open_weights, read
+from ._config import Refused
+from ._registry import decoder, families
+
+#: Of what is made here. Sources are part of the key, so it need not change with them.
+VERSION = 1
+Progress = Optional[Callable[[str, float], None]]
+
+
+class Opened(NamedTuple):
+    """A model that can be served. `bundle`: the path of its program. `weights`: paths of what it takes its weights from. `tokenizer`: the
+    folder that tokenizer.json and its companions lie in. `info`: the bundle's metadata, and how it was made."""
+
+    bundle: str
+    weights: List[str]
+    tokenizer: str
+    info: Dict[str, Any]
+
+    def sources(self) -> List[Any]:
+        """The weights, open."""
+        return [open_weights(path) for path in self.weights]
+
+
+def open(
+    model: Union[str, "os.PathLike[str]"], *, options: Options = Options(), targets: Optional[Sequence[str]] = None, progress: Progress = None,
+    output: Union[None, str, "os.PathLike[str]"] = None,
+) -> Opened:  # fmt: skip
+    """A model's bundle, from the user's cache where it has been made before.
+
+    Args:
+        model: a folder with config.json, a .gguf file, or a safetensors file whose metadata has the configuration.
+        targets: as accrt.compiler.compile has them; None: all that can be built here.
+        progress: called with what was done, and how many seconds it took.
+        output: where the bundle is written, if not to the cache.
+    Raises:
+        Refused: everything that stands against it. NotFoundError, InvalidFormatError and what else opening weights raises.
+    """
+    clock = _Clock(progress)
+    checkpoint = read(model)
+    clock.done(f"read {len(checkpoint.tensors)} tensors")
+    made = decoder(checkpoint, options)
+    signer = _signer()
+    names = _targets(targets)
+    folder = _cache_folder(_key(checkpoint, options, names, signer)) if output is None else None
+    path = os.fspath(output) if output is not None else str(folder / "model.accx") if folder is not None else ""
+    if not path:
+        raise OSError("there is no place for bundles: neither XDG_CACHE_HOME nor HOME is a path. output= names one")
+    facts: Dict[str, Any] = {"cached": False}
+    if folder is None:
+        _build(made, path, targets, names, clock)
+    else:
+        facts["cached"] = _cached_or_built(made, folder, targets, names, signer is not None, clock)
+    tokenizer = checkpoint.path if checkpoint.form == "folder" else str(folder or os.path.dirname(os.path.abspath(path)))
+    if output is not None and checkpoint.form != "folder":
+        tokenizer = ""  # what the bundle has as assets
+    return Opened(path, list(checkpoint.weights), tokenizer, {**made.metadata(), **facts, "seconds": clock.total})
+
+
+class _Clock:
+    def __init__(self, progress: Progress):
+        self._progress, self._start = progress, time.monotonic()
+        self._last = self._start
+
+    def done(self, what: str) -> None:
+        now = time.monotonic()
+        if self._progress is not None:
+            self._progress(what, now - self._last)
+        self._last = now
+
+    @property
+    def total(self) -> float:
+        return time.monotonic() - self._start
+
+
+# ---- making bundles ------------------------------------------------------------------------------------------------------
+
+
+def assets(made: Decoder) -> Dict[str, Tuple[bytes, str]]:
+    """What goes into the bundle beside the program: the bytes of tokens, and the tokenizer's files."""
+    from . import _tokens
+
+    checkpoint = made.checkpoint
+    found: Dict[str, Tuple[bytes, str]] = {}
+    for name, content in checkpoint.files.items():
+        found[name] = (content, "application/json" if name.endswith(".json") else "text/plain")
+    template = checkpoint.json("tokenizer_config.json").get("chat_template")
+    if "chat_template.jinja" not in found and template:
+        found["chat_template.jinja"] = (_template(template).encode(), "text/plain")
+    if made.has_tokenizer:
+        if "tokenizer.json" not in checkpoint.files:
+            raise Refused(checkpoint.path, ["there is no tokenizer.json"])
+        try:
+            tokens = _tokens.of_tokenizer(checkpoint.json("tokenizer.json"), made.vocabulary)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Refused(checkpoint.path, [f"tokenizer.json: {error!r}"]) from None
+    else:
+        tokens = _tokens.byte_tokens()
+    found["serve.token_bytes"] = (_tokens.table(*tokens), "application/octet-stream")
+    return found
+
+
+def _template(given: Any) -> str:
+    """tokenizer_config.json has one, or several by name."""
+    if isinstance(given, list):
+        named = {item.get("name"): item.get("template", "") for item in given if isinstance(item, dict)}
+        return named.get("default") or next(iter(named.values()), "")
+    return str(given)
+
+
+def _build(made: Decoder, path: str, targets: Optional[Sequence[str]], names: Sequence[str], clock: _Clock) -> None:
+    from ..compiler import driver
+
+    beside = assets(made)
+    clock.done("made the table of tokens")
+    module = made.build()
+    clock.done(f"built {module.metadata['serve.layers']} layers of {module.metadata['serve.family']}")
+    driver.compile(module, path, targets=targets, assets=beside)
+    clock.done(f"compiled for {', '.join(names)}")
+
+
+def _targets(targets: Optional[Sequence[str]]) -> List[str]:
+    from ..compiler import available_targets
+
+    return available_targets() if targets is None else list(targets)
+
+
+def _signer() -> Any:
+    from .. import trust
+
+    return trust.signer_or_reason()[0]
+
+
+# ---- the cache -------------------------------------------------------------------------------------------------------------
+
+
+def _key(checkpoint: Checkpoint, options: Options, targets: Sequence[str], signer: Any) -> str:
+    """What a bundle follows from: nothing of the weights but their names, types and shapes, so none is read."""
+    digest = hashlib.sha256(_sources_digest())
+    tensors = {name: [t.source, t.dtype, list(t.shape), t.layout, t.group, dict(t.components)] for name, t in sorted(checkpoint.tensors.items())}
+    facts = [VERSION, checkpoint.form, checkpoint.name, checkpoint.config, tensors, list(options.__dict__.items()), list(targets)]
+    digest.update(json.dumps(facts, sort_keys=True).encode())
+    digest.update(b"" if signer is None else bytes(signer.public_key))
+    for name, content in sorted(checkpoint.files.items()):
+        digest.update(f"\0{name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _sources_digest() -> bytes:
+    """Of everything that writes: another version of it makes another bundle."""
+    digest, package = hashlib.sha256(), Path(__file__).resolve().parents[1]
+    for part in ("compiler", "models", "bundle_writer"):
+        for path in sorted((package / part).rglob("*")):
+            if path.suffix in (".py", ".c", ".h", ".cu", ".cuh") and path.is_file():
+                digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    return digest.digest()
+
+
+def _cache_folder(key: str) -> Optional[Path]:
+    from .._paths import user_folder
+
+    folder = user_folder("XDG_CACHE_HOME", "~/.cache")
+    return Path(folder) / "models" / key if folder else None
+
+
+def _cached_or_built(
+    made: Decoder, folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: _Clock
+) -> bool:  # fmt: skip
+    """Whether it was there. One process makes it, others that come meanwhile wait for that one. A bundle that nobody signed is made again:
+    its code is trusted by the process alone that made it."""
+    import fcntl
+
+    from .._paths import is_private, make_private_folder, set_own_file
+
+    make_private_folder(str(folder))
+    if not is_private(str(folder)):
+        raise PermissionError(f"{folder}: somebody else may write to it or to a folder above it")
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        path = folder / "model.accx"
+        if signed and path.is_file():
+            clock.done("found it in the cache")
+            return True
+        for name, content in made.checkpoint.files.items() if made.checkpoint.form != "folder" else ():
+            set_own_file(str(folder / name), content)
+        _build(made, str(path), targets, names, clock)
+        return False
+    finally:
+        os.close(lock)
+
+
+__all__ = ["Opened", "Options", "Refused", "families", "open", "read"]

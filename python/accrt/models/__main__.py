@@ -1,0 +1,39 @@
+"""python -m accrt.models MODEL -o model.accx: a model's folder or GGUF file made into a bundle."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import List, Optional
+
+from . import Options, Refused, open as open_model
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m accrt.models", description=__doc__)
+    parser.add_argument("model", help="a folder with config.json, or a .gguf file")
+    parser.add_argument("-o", "--output", help="where the bundle is written (default: the user's cache)")
+    parser.add_argument("--target", action="append", help="x86-64-v3, cuda, ... (default: all that can be built here); may be given several times")
+    parser.add_argument("--kv-type", default="", help="f32, f16 or bf16 (default: 16 bits where the weights have them)")
+    parser.add_argument("--max-position", type=int, default=0, help="the longest sequence (default: what the model was made for)")
+    parser.add_argument("--page-size", type=int, default=16, help="keys on a page (default: 16)")
+    given = parser.parse_args(arguments)
+    options = Options(page_size=given.page_size, kv_type=given.kv_type, max_position=given.max_position)
+    try:
+        opened = open_model(given.model, options=options, targets=given.target, output=given.output, progress=_say)
+    except Refused as refused:
+        print(f"{refused.what} is refused:", *(f"  - {point}" for point in refused.points), sep="\n", file=sys.stderr)
+        return 1
+    except (OSError, LookupError, ValueError) as error:
+        print(f"{given.model}: {error}", file=sys.stderr)
+        return 1
+    print(opened.bundle)
+    return 0
+
+
+def _say(what: str, seconds: float) -> None:
+    print(f"{seconds:8.2f} s  {what}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,375 @@
+"""What families are written with: a Decoder has the step program (docs/serving-model.md) and the parts that models are put together of.
+
+A family is a class in a file of its own, which says whose configurations it reads and what is different in it:
+
+    class Qwen3(Decoder):
+        types = architectures = ("qwen3",)
+
+        def turned(self, x, name):                     # queries and keys have a norm of their own before they are turned
+            return self.rope(self.rms_norm(x, name + "_norm"))
+
+A Decoder as it is computes what Llama does: norms before attention and before the gated MLP, grouped heads, rotary embeddings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from ..compiler import Module, SymbolClass
+from ..compiler.ir import Constant, Function, Value
+from . import _rope
+from ._checkpoint import Checkpoint, Tensor
+from ._config import Config, Refused
+
+#: Sizes that the engine calls with. Between two of them, tokens cost what the larger one does.
+TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+CHANGES = (16, 256)
+EDITS = (1, 64, 1024, 16384, 262144)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a bundle is made. `kv_type` "": of 16 bits where the weights are; `max_position` 0: what the model was made for."""
+
+    page_size: int = 16
+    kv_type: str = ""
+    max_position: int = 0
+    token_buckets: Tuple[int, ...] = TOKENS
+    row_buckets: Tuple[int, ...] = ROWS
+    sample_buckets: Tuple[int, ...] = ROWS
+    change_buckets: Tuple[int, ...] = CHANGES
+    edit_buckets: Tuple[int, ...] = EDITS
+
+
+@dataclass
+class Step:
+    """The inputs of the function that is being made."""
+
+    f: Function
+    token_ids: Value
+    positions: Value
+    slots: Value
+    token_rows: Value
+    row_starts: Value
+    row_ids: Value
+    kv_lengths: Value
+    sample_tokens: Value
+    rotations: Dict[str, Any] = field(default_factory=dict)
+
+
+class Decoder:
+    #: model_type of config.json, general.architecture of GGUF files.
+    types: Tuple[str, ...] = ()
+    architectures: Tuple[str, ...] = ()
+    #: Where the layers of a GGUF file and their parts are called something else than in Llama: beginnings of names, Hugging Face's by GGUF's.
+    gguf_names: Mapping[str, str] = {}
+    #: What every name begins with. Files of the model without its head leave it out.
+    prefix = "model."
+    #: Names that end so are no weights of the model.
+    ignored: Tuple[str, ...] = (".rotary_emb.inv_freq",)
+    embedding_name, final_norm, layer_name = "embed_tokens", "norm", "layers.{}"
+    #: Whether rotary embeddings turn neighbours, and not the halves of a head.
+    interleaved = False
+    tied = False  # what a configuration without tie_word_embeddings means
+    act = "silu"
+    #: Without one, ids are bytes.
+    has_tokenizer = True
+
+    def __init__(self, checkpoint: Checkpoint, options: Options = Options()):
+        self.checkpoint, self.options, self.config = checkpoint, options, Config(checkpoint.config)
+        self.is_gguf = checkpoint.form == "gguf"
+        self.config.points.extend(checkpoint.points)
+        self.m = Module("model")
+        self._used: Dict[str, Constant] = {}
+        if not any(name.startswith(self.prefix) for name in checkpoint.tensors):
+            self.prefix = ""
+        self.setup()
+        self._check_options()
+        self.config.check_unread()
+        self._stop_if_refused()
+
+    # -- what a configuration says
+
+    def setup(self) -> None:
+        """Reads the configuration. A family adds what it has."""
+        config = self.config
+        self.vocabulary, self.hidden = config.integer("vocab_size"), config.integer("hidden_size")
+        self.layers, self.heads = config.integer("num_hidden_layers"), config.integer("num_attention_heads")
+        self.kv_heads = config.integer("num_key_value_heads", self.heads)
+        self.head_size = config.integer("head_dim", max(self.hidden // self.heads, 1))
+        if self.heads % self.kv_heads and not config.points:
+            config.refuse(f"config: num_key_value_heads is {self.kv_heads}, which does not divide num_attention_heads, {self.heads}")
+        self.trained = config.integer("max_position_embeddings", 2048)
+        self.eps = config.number("rms_norm_eps", 1e-6)
+        self.act = config.choice("hidden_act", ACTIVATIONS, self.act)
+        self.is_tied = config.flag("tie_word_embeddings", self.tied)
+        self.intermediate = config.integer("intermediate_size", 4 * self.hidden)
+        for name in ("attention_bias", "mlp_bias"):  # the tensors say it
+            config.flag(name)
+        self.setup_rope()
+
+    def setup_rope(self) -> None:
+        self.rotation = _rope.make(self.config, self.head_size, self.options.max_position or 1)
+        self.trained = min(self.trained, self.rotation.longest or self.trained)
+
+    def _check_options(self) -> None:
+        if self.options.page_size < 1 or self.options.page_size & (self.options.page_size - 1):
+            self.config.refuse(f"page_size is {self.options.page_size}, expected a power of two")
+        if self.options.kv_type not in ("", "f32", "f16", "bf16"):
+            self.config.refuse(f"kv_type is {self.options.kv_type!r}; there are f32, f16 and bf16")
+        if self.options.max_position < 0 or self.options.max_position > self.config.get("max_position_embeddings", self.trained):
+            self.config.refuse(f"max_position is {self.options.max_position}; the model was made for {self.config.get('max_position_embeddings', self.trained)}")
+
+    def _stop_if_refused(self) -> None:
+        if self.config.points:
+            raise Refused(self.checkpoint.path, self.config.points)
+
+    @property
+    def max_position(self) -> int:
+        return self.options.max_position or self.trained
+
+    @property
+    def float_type(self) -> str:
+        """The type of the embedding; "" where it is packed."""
+        found = self.checkpoint.tensors.get(f"{self.prefix}{self.embedding_name}.weight")
+        return found.dtype if found is not None and found.layout == "plain" else ""
+
+    @property
+    def kv_type(self) -> str:
+        return self.options.kv_type or self.float_type or "f16"
+
+    # -- weights
+
+    def has(self, name: str) -> bool:
+        return self._key(name) in self.checkpoint.tensors
+
+    def _key(self, name: str) -> str:
+        return name if name.startswith("lm_head") else self.prefix + name
+
+    def weight(self, name: str, shape: Sequence[int]) -> Constant:
+        """A weight of the checkpoint, which must have this shape. What is missing or different is refused at the end, with all others."""
+        key = self._key(name)
+        if key not in self._used:
+            found = self.checkpoint.tensors.get(key)
+            if found is None:
+                self.config.refuse(f"tensor {key}: it is missing")
+            elif tuple(found.shape) != tuple(shape):
+                self.config.refuse(f"tensor {key}: its shape is {list(found.shape)}, expected {list(shape)}")
+            if found is None or tuple(found.shape) != tuple(shape):
+                found = Tensor(key, "f32", tuple(shape))
+            self._used[key] = self.m.external(
+                found.source, found.dtype, found.shape, layout=found.layout, group=found.group if _has_free_group(found.layout) else 0,
+                components=found.components, by_name=True,
+            )  # fmt: skip
+        return self._used[key]
+
+    def constant(self, name: str, array: np.ndarray) -> Constant:
+        """A weight that follows from the configuration."""
+        name = f"accrt.{name}"
+        return self.m.constants[name] if name in self.m.constants else self.m.constant(name, array)
+
+    # -- parts
+
+    def linear(self, x: Value, name: str, size: int, bias: Optional[bool] = None) -> Value:
+        """x W^T + b. `bias` None: where the checkpoint has one."""
+        b = self.weight(f"{name}.bias", [size]) if bias or (bias is None and self.has(f"{name}.bias")) else None
+        return self.product(x, self.weight(f"{name}.weight", [size, int(x.shape[-1])]), b)
+
+    def product(self, x: Value, weight: Constant, bias: Optional[Constant] = None) -> Value:
+        return x.linear(weight, None if bias is None else self.float(bias, x.function))
+
+    def float(self, constant: Constant, f: Optional[Function] = None) -> Value:
+        """A small weight in f32."""
+        value = (f or self.step.f).constant(constant)
+        return value if value.dtype == "f32" else value.to_copy("f32")
+
+    def rms_norm(self, x: Value, name: str) -> Value:
+        return x.rms_norm(self.float(self.weight(f"{name}.weight", [int(x.shape[-1])])), self.eps)
+
+    def layer_norm(self, x: Value, name: str) -> Value:
+        size = [int(x.shape[-1])]
+        return x.layer_norm(self.float(self.weight(f"{name}.weight", size)), self.float(self.weight(f"{name}.bias", size)), self.eps)
+
+    def norm(self, x: Value, name: str) -> Value:
+        return self.rms_norm(x, name)
+
+    def rope(self, x: Value) -> Value:
+        """x [tokens, heads, size], turned by the tokens' positions."""
+        return x.rope_at(self.step.positions, self.frequencies(), self.rotation.scale, self.interleaved)
+
+    def frequencies(self) -> Any:
+        return self.constant("rope.frequencies", self.rotation.frequencies.astype(np.float32))
+
+    def turned(self, x: Value, name: str) -> Value:
+        """Queries or keys as attention takes them."""
+        return self.rope(x)
+
+    def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
+        """Queries, keys and values, [tokens, heads, size]."""
+        sizes = (("q_proj", self.heads), ("k_proj", self.kv_heads), ("v_proj", self.kv_heads))
+        q, k, v = (self.split_heads(self.linear(x, f"{name}.{part}", heads * self.head_size), heads) for part, heads in sizes)
+        return self.turned(q, f"{name}.q"), self.turned(k, f"{name}.k"), v
+
+    def split_heads(self, x: Value, heads: int) -> Value:
+        return x.view([x.shape[0], heads, self.head_size])
+
+    def window(self, layer: int) -> Optional[int]:
+        """How many keys a layer sees; None: all."""
+        return None
+
+    scale: Optional[float] = None
+    soft_cap: Optional[float] = None
+
+    def attend(self, q: Value, k: Value, v: Value, layer: int) -> Value:
+        """Writes keys and values where the step says, then attends; [tokens, heads * size]."""
+        at, (keys, values) = self.step, self.cache[layer]
+        k.state_scatter(keys, at.slots)
+        v.state_scatter(values, at.slots)
+        mixed = q.paged_attention(
+            keys, values, self.page_table, at.row_ids, at.row_starts, at.kv_lengths,
+            scale=self.scale, window=self.window(layer), soft_cap=self.soft_cap,
+        )  # fmt: skip
+        return mixed.view([q.shape[0], self.heads * self.head_size])
+
+    def attention(self, x: Value, name: str, layer: int) -> Value:
+        return self.linear(self.attend(*self.qkv(x, name), layer), f"{name}.o_proj", self.hidden)
+
+    def activation(self, x: Value) -> Value:
+        return ACTIVATIONS[self.act](x)
+
+    def mlp(self, x: Value, name: str) -> Value:
+        gate, up = (self.linear(x, f"{name}.{part}_proj", self.intermediate) for part in ("gate", "up"))
+        return self.linear(self.activation(gate) * up, f"{name}.down_proj", self.hidden)
+
+    def layer(self, x: Value, name: str, index: int) -> Value:
+        x = self.attention(self.norm(x, f"{name}.input_layernorm"), f"{name}.self_attn", index) + x
+        return self.mlp(self.norm(x, f"{name}.post_attention_layernorm"), f"{name}.mlp") + x
+
+    def embedding(self, ids: Value, name: str, rows: int) -> Value:
+        found = self.step.f.constant(self.weight(f"{name}.weight", [rows, self.hidden])).embedding(ids)
+        return found if found.dtype == "f32" else found.to_copy("f32")
+
+    def embed(self, ids: Value) -> Value:
+        """What the first layer takes."""
+        return self.embedding(ids, self.embedding_name, self.vocabulary)
+
+    def head(self, x: Value) -> Value:
+        """Logits of normed rows. A head that the checkpoint does not have is the embedding, which is held once."""
+        shape = [self.vocabulary, self.hidden]
+        own = self.has("lm_head.weight") and (self.is_gguf or not self.is_tied)
+        if not own and not self.is_tied and not self.is_gguf:
+            self.config.refuse("tensor lm_head.weight: it is missing, and tie_word_embeddings is false")
+        logits = self.product(x, self.weight("lm_head.weight" if own else f"{self.embedding_name}.weight", shape))
+        return logits + self.float(self.weight("lm_head.bias", shape[:1])) if self.has("lm_head.bias") else logits
+
+    # -- the step program
+
+    def build(self) -> Module:
+        """The module with all functions. Raises Refused with everything that stands against it."""
+        self._declare()
+        for name, doc, last in (
+            ("step", "one step of all running rows: their logits", ("logits", self.head)),
+            ("embed", "as step, but what the head would be given", ("hidden", lambda x: x)),
+        ):
+            self._forward(name, doc, *last)
+        self._update_pages()
+        self._check_all_used()
+        self._stop_if_refused()
+        self.m.metadata.update(self.metadata())
+        if self.float_type != "f32":  # values between layers pass the range of f16 in some models
+            self.m.compute["cuda"] = self.float_type or "bf16"
+        return self.m
+
+    def _declare(self) -> None:
+        m, options = self.m, self.options
+        most = {"tokens": max(options.token_buckets), "rows": max(options.row_buckets), "samples": max(options.sample_buckets),
+                "changes": max(options.change_buckets), "edits": max(options.edit_buckets)}  # fmt: skip
+        self.sizes = {name: m.symbol(name, minimum=1, maximum=maximum) for name, maximum in most.items()}
+        longest = -(-self.max_position // options.page_size)
+        for name, maximum in (("pages", 1 << 26), ("table_rows", 1 << 16), ("table_pages", longest)):
+            self.sizes[name] = m.symbol(name, SymbolClass.SESSION, minimum=1, maximum=maximum)
+        shape = [self.sizes["pages"], options.page_size, self.kv_heads, self.head_size]
+        self.cache = [tuple(m.state(f"kv.{layer}.{part}", self.kv_type, shape) for part in "kv") for layer in range(self.layers)]
+        self.page_table = m.state("page_table", "i32", [self.sizes["table_rows"], self.sizes["table_pages"]])
+        self.last_token = m.state("last_token", "i32", [self.sizes["table_rows"]])
+
+    def _forward(self, name: str, doc: str, result: str, last: Any) -> None:
+        f, sizes = self.m.function(name, doc=doc), self.sizes
+        tokens, rows = sizes["tokens"], sizes["rows"]
+
+        def ids(name: str, size: Any, doc: str) -> Value:
+            return f.input(name, "i32", [size], doc=doc)
+
+        given = ids("token_ids", tokens, "ids; -1: the last sampled token of its row")
+        self.step = Step(
+            f, given, ids("positions", tokens, "from 0, in their sequences"), ids("slots", tokens, "where keys and values go; -1: nowhere"),
+            ids("token_rows", tokens, "rows of the batch"), ids("row_starts", rows + 1, "first token of each row, and the end"),
+            ids("row_ids", rows, "rows of the page table"), ids("kv_lengths", rows, "keys after this step's"), given,
+        )  # fmt: skip
+        self._change_pages(f)
+        self.step.sample_tokens = ids("sample_tokens", sizes["samples"], "tokens whose results are wanted")
+        last_ids = f.state_gather(self.last_token, self.step.row_ids.index_select(0, self.step.token_rows))
+        self.step.token_ids = (given < 0).where(last_ids, given)
+        x = self.embed(self.step.token_ids)
+        for layer in range(self.layers):
+            with f.label(f"layer {layer}"):
+                x = self.layer(x, self.layer_name.format(layer), layer)
+        f.result(result, last(self.norm(x.index_select(0, self.step.sample_tokens), self.final_norm)), doc=doc)
+
+    def _change_pages(self, f: Function) -> None:
+        slots = f.input("change_slots", "i32", [self.sizes["changes"]], doc="entries of the page table that change; -1: none")
+        f.input("change_pages", "i32", [self.sizes["changes"]], doc="what they become").state_scatter(self.page_table, slots)
+
+    def _update_pages(self) -> None:
+        self._change_pages(self.m.function("update_pages", doc="changes of the page table that no step has room for"))
+
+    def _check_all_used(self) -> None:
+        """A tensor that nothing reads is part of a model that is not the one built here."""
+        passed = set(self._used) | set(self.checkpoint.unused)
+        passed |= {"lm_head.weight"} if self.is_tied else set()
+        for name in self.checkpoint.tensors:
+            if name not in passed and not name.endswith(self.ignored):
+                self.config.refuse(f"tensor {name}: this family has no use for it")
+
+    def metadata(self) -> Dict[str, str]:
+        def numbers(values: Sequence[int]) -> str:
+            return ",".join(map(str, values))
+
+        options, checkpoint = self.options, self.checkpoint
+        kv_bytes = 2 * self.layers * self.kv_heads * self.head_size * (4 if self.kv_type == "f32" else 2)
+        return {
+            "serve.version": "1", "serve.family": self.types[0], "serve.name": checkpoint.name, "serve.vocab_size": str(self.vocabulary),
+            "serve.hidden_size": str(self.hidden), "serve.layers": str(self.layers), "serve.page_size": str(options.page_size),
+            "serve.max_position": str(self.max_position), "serve.kv_type": self.kv_type, "serve.kv_bytes_per_token": str(kv_bytes),
+            "serve.bos": numbers(token_ids(checkpoint, "bos_token_id")), "serve.eos": numbers(token_ids(checkpoint, "eos_token_id")),
+            "serve.token_buckets": numbers(options.token_buckets), "serve.row_buckets": numbers(options.row_buckets),
+            "serve.sample_buckets": numbers(options.sample_buckets), "serve.change_buckets": numbers(options.change_buckets),
+            "serve.edit_buckets": numbers(options.edit_buckets),
+        }  # fmt: skip
+
+
+def token_ids(checkpoint: Checkpoint, name: str) -> List[int]:
+    """Ids of a kind: those of generation_config.json, then those of config.json that are others."""
+    found: List[int] = []
+    for source in (checkpoint.json("generation_config.json"), checkpoint.config):
+        value = source.get(name)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, int) and not isinstance(item, bool) and item >= 0 and item not in found:
+                found.append(item)
+    return found
+
+
+def _has_free_group(layout: str) -> bool:
+    from ..compiler.encodings import LAYOUTS
+
+    return layout != "plain" and LAYOUTS[layout].free_group
+
+
+ACTIVATIONS = {
+    "silu": lambda x: x.silu(), "swish": lambda x: x.silu(), "gelu": lambda x: x.gelu(), "relu": lambda x: x.relu(), "gelu_new": lambda x: x.gelu("tanh"),
+    "gelu_pytorch_tanh": lambda x: x.gelu("tanh"), "gelu_tanh": lambda x: x.gelu("tanh"),
+}  # fmt: skip

@@ -1,0 +1,154 @@
+"""A model as people have it: a Hugging Face folder, a GGUF file, or a safetensors file whose metadata has the configuration (bytelm).
+
+All of them become a Checkpoint: a configuration with Hugging Face's keys, tensors by Hugging Face's names, and the files of the tokenizer.
+No weight is read, their names, types and shapes are enough.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Mapping, Tuple
+
+from .._files import read_small
+from ..compiler.encodings import LAYOUTS
+from ..errors import NotFoundError
+from ..weights import Weight, Weights
+from ._config import Refused
+
+#: Files of a folder that go into the bundle where they are there.
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json")
+_LIMIT = 256 << 20
+_FLOATS = ("f32", "f16", "bf16")
+_LAYOUT_NAMES = {layout.id: layout.name for layout in LAYOUTS.values()}
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """`source`: what it is called in its file, which is the name that a program binds it by. `components`: data types of a layout's
+    components where it leaves a choice."""
+
+    source: str
+    dtype: str
+    shape: Tuple[int, ...]
+    layout: str = "plain"
+    group: int = 0
+    components: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}" + ("" if self.layout == "plain" else f" {self.layout}")
+
+
+@dataclass
+class Checkpoint:
+    """`path`: the folder or file. `weights`: what a program takes its weights from. `files`: of the tokenizer, by name. `points`: what is
+    refused already."""
+
+    path: str
+    form: str  # "folder", "gguf", "file"
+    config: Dict[str, Any]
+    tensors: Dict[str, Tensor]
+    weights: List[str]
+    files: Dict[str, bytes]
+    points: List[str] = field(default_factory=list)
+    #: Tensors that stand for something else than weights of the model: nothing is lost where no family reads them.
+    unused: Tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        base = os.path.basename(os.path.abspath(self.path))
+        return base.rpartition(".")[0] or base if self.form != "folder" else base
+
+    def json(self, name: str) -> Dict[str, Any]:
+        """A file of the tokenizer; {} where it is not there."""
+        if name not in self.files:
+            return {}
+        try:
+            found = json.loads(self.files[name])
+        except ValueError as error:
+            raise Refused(f"{self.path}/{name}", [f"it is not JSON: {error}"]) from None
+        return found if isinstance(found, dict) else {}
+
+
+def open_weights(path: str) -> Weights:
+    """A source. Files of a set may be links, as download caches have them."""
+    return Weights(path, follow_links=True)
+
+
+def read(path: str) -> Checkpoint:
+    """Raises Refused, NotFoundError, and what opening weights raises."""
+    path = os.path.abspath(os.fspath(path))
+    if not os.path.exists(path):
+        raise NotFoundError(f"{path}: there is no such folder or file")
+    if os.path.isdir(path):
+        return _folder(path)
+    source = open_weights(path)
+    if source.info.kind == "gguf":
+        from . import _gguf
+
+        return _gguf.read(path, source)
+    if source.info.kind == "safetensors" and "architecture" in source.metadata:
+        return _file(path, source)
+    raise Refused(path, [f"a file of {source.info.kind} without a configuration: give the folder that it lies in, with config.json"])
+
+
+def _folder(path: str) -> Checkpoint:
+    files = {name: _small(os.path.join(path, name)) for name in TOKENIZER_FILES if os.path.exists(os.path.join(path, name))}
+    if not os.path.exists(os.path.join(path, "config.json")):
+        return _folder_of_one(path)
+    try:
+        config = json.loads(_small(os.path.join(path, "config.json")))
+    except ValueError as error:
+        raise Refused(f"{path}/config.json", [f"it is not JSON: {error}"]) from None
+    try:
+        source = open_weights(path)
+    except NotFoundError:
+        others = sorted(name for name in os.listdir(path) if name.endswith((".bin", ".pth", ".pt", ".h5", ".msgpack")))
+        what = f"weights are read from safetensors files, not from {others[0]}" if others else "there are no weights: no model.safetensors, and no index of its parts"
+        raise Refused(path, [what]) from None
+    made = Checkpoint(path, "folder", config, {}, [path], files)
+    from . import _quantized
+
+    _quantized.gather(made, source)
+    return made
+
+
+def _folder_of_one(path: str) -> Checkpoint:
+    """A folder without config.json may have one file that has everything."""
+    found = sorted(name for name in os.listdir(path) if name.endswith((".gguf", ".safetensors")))
+    if len(found) == 1:
+        return read(os.path.join(path, found[0]))
+    raise Refused(path, ["there is no config.json" + (f", and more than one file of weights: name one of {', '.join(found)}" if found else "")])
+
+
+def _file(path: str, source: Weights) -> Checkpoint:
+    """A safetensors file with the configuration in its metadata, as text."""
+    config: Dict[str, Any] = {}
+    for key, value in source.metadata.items():
+        try:
+            config[key] = json.loads(str(value))
+        except ValueError:
+            config[key] = value
+    config["model_type"] = "bytelm" if config.get("vocab_size") == 256 and config["architecture"] == "llama" else config["architecture"]
+    made = Checkpoint(path, "file", config, {}, [path], {})
+    for name in source:
+        add_plain(made, name, source[name])
+    return made
+
+
+def _small(path: str) -> bytes:
+    return read_small(path, _LIMIT)
+
+
+def add_plain(made: Checkpoint, name: str, weight: Weight, source: str = "") -> None:
+    """A tensor as it is in its file; what has no layout or a type that nothing computes with is refused."""
+    layout = _LAYOUT_NAMES.get(weight.encoding, "plain" if weight.encoding == 0 else "")
+    dtype = weight.dtype or "f32"
+    if not layout or (layout == "plain" and dtype not in _FLOATS):
+        made.points.append(f"tensor {weight.name}: its type is {weight.type_name}, which no operation reads")
+        dtype = "f32"
+    made.tensors[name] = Tensor(source or weight.name, dtype, weight.shape, layout or "plain", weight.group_elements)
+
+
+__all__ = ["Checkpoint", "Tensor", "add_plain", "open_weights", "read"]

@@ -1,0 +1,80 @@
+"""What a model's configuration asks for, read so that nothing it asks for is passed over: what is wrong, what no family can do and what
+this family does not do are gathered, and refused together."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set
+
+#: Keys that change what a model computes, with the values that do not. A key that is set and that its family has not read is refused.
+MEANINGFUL: Dict[str, Sequence[Any]] = {
+    "add_cross_attention": (False,), "alibi": (False,), "attention_bias": (False,), "attention_chunk_size": (), "attention_multiplier": (),
+    "attention_out_bias": (False,), "attention_sinks": (False,), "attn_logit_softcapping": (), "clip_qkv": (), "embedding_multiplier": (1,),
+    "final_logit_softcapping": (), "first_k_dense_replace": (0,), "head_dim": (), "is_encoder_decoder": (False,), "kv_lora_rank": (0,), "layer_types": (),
+    "lm_head_bias": (False,), "logit_scale": (1,), "logits_scaling": (1,), "mlp_bias": (False,), "n_routed_experts": (0,), "no_rope_layers": ([],),
+    "num_experts": (0, 1), "num_kv_shared_layers": (0,), "num_local_experts": (0, 1), "num_nextn_predict_layers": (0,), "partial_rotary_factor": (1,),
+    "parallel_attn": (False,), "q_lora_rank": (), "qk_layernorm": (False,), "query_pre_attn_scalar": (), "residual_multiplier": (1,), "rope_parameters": ({},),
+    "rope_scaling": ({},), "rotary_dim": (), "rotary_pct": (1,), "scale_attn_by_inverse_layer_idx": (False,), "scale_embedding": (False,),
+    "sliding_window": (0,), "use_bidirectional_attention": (False,), "use_parallel_residual": (False,), "use_qk_norm": (False,),
+    "use_sliding_window": (False,), "vision_config": (),
+}  # fmt: skip
+
+
+class Refused(ValueError):
+    """A model that cannot be made into a bundle: `points` says everything that stands against it, one line each."""
+
+    def __init__(self, what: str, points: Sequence[str]):
+        self.what, self.points = what, tuple(points)
+        super().__init__(f"{what}: " + (points[0] if len(points) == 1 else "".join(f"\n  - {point}" for point in points)))
+
+
+class Config:
+    """The keys of config.json, read by name and type."""
+
+    def __init__(self, values: Mapping[str, Any]):
+        self.values = dict(values)
+        self.points: List[str] = []
+        self._read: Set[str] = set()
+
+    def refuse(self, point: str) -> None:
+        if point not in self.points:
+            self.points.append(point)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A value as it is; None in the file is as good as nothing there."""
+        self._read.add(name)
+        value = self.values.get(name)
+        return default if value is None else value
+
+    def integer(self, name: str, default: Any = None, minimum: int = 1) -> int:
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+            self.refuse(f"config: {name} is {value!r}, expected an integer of at least {minimum}")
+            return minimum
+        return value
+
+    def number(self, name: str, default: Any = None) -> float:
+        value = self.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            self.refuse(f"config: {name} is {value!r}, expected a number")
+            return 1.0
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.get(name, default)
+        if not isinstance(value, bool):
+            self.refuse(f"config: {name} is {value!r}, expected true or false")
+        return bool(value)
+
+    def choice(self, name: str, known: Iterable[str], default: str) -> str:
+        value = self.get(name, default)
+        if value not in known:
+            self.refuse(f"config: {name} is {value!r}; there are {', '.join(known)}")
+            return default
+        return value
+
+    def check_unread(self) -> None:
+        """Refuses what would change the results and was not looked at."""
+        for name, neutral in MEANINGFUL.items():
+            value = self.values.get(name)
+            if value is not None and name not in self._read and value not in neutral:
+                self.refuse(f"config: {name} is {value!r}, which this family does not do")

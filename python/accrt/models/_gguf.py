@@ -1,0 +1,204 @@
+"""GGUF files: their metadata as a configuration with Hugging Face's keys, their tensors by Hugging Face's names, their tokenizer as
+tokenizer.json."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ..weights import Weights
+from ._checkpoint import Checkpoint, add_plain
+from ._config import Refused
+
+#: Keys of configurations by those of files, behind the architecture's name.
+_KEYS = {
+    "block_count": "num_hidden_layers", "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size", "vocab_size": "vocab_size",
+    "attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
+    "attention.layer_norm_rms_epsilon": "rms_norm_eps", "attention.layer_norm_epsilon": "layer_norm_epsilon", "context_length": "max_position_embeddings",
+    "attention.sliding_window": "sliding_window", "rope.freq_base": "rope_theta", "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping", "expert_count": "num_experts", "attention.clamp_kqv": "clip_qkv", "logit_scale": "logit_scale",
+    "embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier", "attention.scale": "attention_multiplier",
+    "use_parallel_residual": "use_parallel_residual", "attention.max_alibi_bias": "alibi",
+}  # fmt: skip
+#: Beginnings of names, behind "blk.N.".
+_LAYER = {
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj", "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+}  # fmt: skip
+_KINDS = {"tokenizer.ggml.bos_token_id": "bos_token_id", "tokenizer.ggml.padding_token_id": "pad_token_id"}
+#: Ids that end an answer: eos, the end of a turn, the end of a message.
+_ENDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
+
+
+def read(path: str, source: Weights) -> Checkpoint:
+    from . import _registry
+
+    metadata = source.metadata
+    architecture = str(metadata.get("general.architecture", ""))
+    try:
+        family = _registry.by_architecture(architecture)
+    except KeyError:
+        known = sorted(name for item in _registry.families() for name in item.architectures)
+        raise Refused(path, [f"general.architecture is {architecture!r}; there are {', '.join(known)}"]) from None
+    made = Checkpoint(path, "gguf", {"model_type": family.types[0]}, {}, [path], {})
+    _configuration(made, metadata, architecture, source)
+    for name in source:
+        add_plain(made, _renamed(name, family), source[name], name)
+    made.files.update(tokenizer_files(metadata, made.points))
+    return made
+
+
+def _renamed(name: str, family: Any) -> str:
+    base, dot, end = name.rpartition(".")
+    heads = {"token_embd": family.prefix + family.embedding_name, "output_norm": family.prefix + family.final_norm, "output": "lm_head",
+             "position_embd": family.prefix + "wpe"}  # fmt: skip
+    if base in heads:
+        return f"{heads[base]}{dot}{end}"
+    if not base.startswith("blk."):
+        return name
+    _blk, number, part = base.split(".", 2)
+    return f"{family.prefix}{family.layer_name.format(number)}.{ {**_LAYER, **family.gguf_names}.get(part, part) }{dot}{end}"
+
+
+def _configuration(made: Checkpoint, metadata: Mapping[str, Any], architecture: str, source: Weights) -> None:
+    config = made.config
+    for key, name in _KEYS.items():
+        value = metadata.get(f"{architecture}.{key}")
+        if value is not None:
+            config[name] = value
+    if isinstance(config.get("num_key_value_heads"), list) or isinstance(config.get("intermediate_size"), list):
+        made.points.append("metadata: layers of different sizes")
+    if "vocab_size" not in config and "token_embd.weight" in source:
+        config["vocab_size"] = source["token_embd.weight"].shape[0]
+    given = {key[len(architecture) + 6 :]: value for key, value in metadata.items() if key.startswith(f"{architecture}.rope.")}
+    _rope(made, given)
+    for key, name in _KINDS.items():
+        if key in metadata:
+            config[name] = metadata[key]
+    config["eos_token_id"] = list(dict.fromkeys(metadata[key] for key in _ENDS if key in metadata))
+
+
+def _rope(made: Checkpoint, given: Mapping[str, Any]) -> None:
+    config, kind = made.config, str(given.get("scaling.type", "none"))
+    head = config.get("head_dim") or config.get("hidden_size", 1) // max(int(config.get("num_attention_heads", 1)), 1)
+    turned = given.get("dimension_count", head)
+    if turned != head:
+        config["partial_rotary_factor"] = turned / head
+    if kind in ("linear", "yarn") or given.get("scale_linear"):
+        scaling = {"rope_type": kind if kind == "yarn" else "linear", "factor": given.get("scaling.factor", given.get("scale_linear")),
+                   "original_max_position_embeddings": given.get("scaling.original_context_length"),
+                   "beta_fast": given.get("scaling.yarn_beta_fast"), "beta_slow": given.get("scaling.yarn_beta_slow"),
+                   "attention_factor": given.get("scaling.yarn_attn_factor")}  # fmt: skip
+        config["rope_scaling"] = {key: value for key, value in scaling.items() if value is not None}
+    elif kind not in ("none", "longrope"):
+        made.points.append(f"metadata: rope.scaling.type is {kind!r}; there are linear, yarn and longrope")
+    if "scaling.attn_factor" in given:
+        config["rope_attention_factor"] = given["scaling.attn_factor"]
+    if "scaling.original_context_length" in given:
+        config["original_max_position_embeddings"] = given["scaling.original_context_length"]
+
+
+# ---- Tokenizers ------------------------------------------------------------------------------------------------------
+
+#: How text is cut before merges, by tokenizer.ggml.pre: what each of them is in Hugging Face's tokenizer.json.
+_WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CUTS = {"llama-bpe": _WORD % "{1,3}", "llama3": _WORD % "{1,3}", "llama-v3": _WORD % "{1,3}", "qwen2": _WORD % "", "deepseek-r1-qwen": _WORD % "",
+         "smaug-bpe": _WORD % "{1,3}", "gpt-2": "", "default": "", "phi-2": "", "gpt2": ""}  # fmt: skip
+
+
+def tokenizer_files(metadata: Mapping[str, Any], points: List[str]) -> Dict[str, bytes]:
+    """tokenizer.json, tokenizer_config.json and the chat template, as far as the file has them."""
+    files: Dict[str, bytes] = {}
+    template = metadata.get("tokenizer.chat_template")
+    if isinstance(template, str) and template:
+        files["chat_template.jinja"] = template.encode()
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if not isinstance(tokens, list):
+        points.append("metadata: there is no tokenizer (tokenizer.ggml.tokens)")
+        return files
+    texts = [token if isinstance(token, str) else token.decode("utf-8", "replace") for token in tokens]
+    made = _tokenizer(texts, metadata, points)
+    if made is not None:
+        files["tokenizer.json"] = json.dumps(made, ensure_ascii=False).encode()
+    files["tokenizer_config.json"] = json.dumps(_settings(texts, metadata), ensure_ascii=False).encode()
+    return files
+
+
+def _settings(texts: List[str], metadata: Mapping[str, Any]) -> Dict[str, Any]:
+    made: Dict[str, Any] = {}
+    for name in ("bos", "eos", "unknown", "padding"):
+        at = metadata.get(f"tokenizer.ggml.{name}_token_id")
+        if isinstance(at, int) and 0 <= at < len(texts):
+            made[{"unknown": "unk", "padding": "pad"}.get(name, name) + "_token"] = texts[at]
+    adds = metadata.get("tokenizer.ggml.add_bos_token")
+    made["add_bos_token"] = bool(adds) if adds is not None else metadata.get("tokenizer.ggml.model") == "llama"
+    return made
+
+
+def _tokenizer(texts: List[str], metadata: Mapping[str, Any], points: List[str]) -> Optional[Dict[str, Any]]:
+    kind = metadata.get("tokenizer.ggml.model")
+    vocabulary: Dict[str, int] = {}
+    for at, text in enumerate(texts):
+        vocabulary.setdefault(text, at)
+    if kind == "gpt2":
+        parts = _bytes_bpe(vocabulary, metadata, points)
+    elif kind == "llama":
+        parts = _pieces_bpe(vocabulary, texts, metadata)
+    else:
+        points.append(f"metadata: tokenizer.ggml.model is {kind!r}; there are gpt2 and llama")
+        return None
+    types = metadata.get("tokenizer.ggml.token_type") or []
+    added = [{"id": at, "content": texts[at], "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": type_ == 3}
+             for at, type_ in enumerate(types) if type_ in (3, 4) and at < len(texts)]  # fmt: skip
+    return {"version": "1.0", "truncation": None, "padding": None, "added_tokens": added, **parts, "post_processor": _start(texts, metadata, parts)}
+
+
+def _start(texts: List[str], metadata: Mapping[str, Any], parts: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
+    """What puts the first token before a text, where the file asks for it."""
+    bos = metadata.get("tokenizer.ggml.bos_token_id")
+    settings = _settings(texts, metadata)
+    if not settings["add_bos_token"] or "bos_token" not in settings:
+        return parts.get("post_processor")
+    text = settings["bos_token"]
+    single = [{"SpecialToken": {"id": text, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    pair = single + [{"SpecialToken": {"id": text, "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}]
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {text: {"id": text, "ids": [bos], "tokens": [text]}}}
+
+
+def _bytes_bpe(vocabulary: Dict[str, int], metadata: Mapping[str, Any], points: List[str]) -> Dict[str, Any]:
+    pre = str(metadata.get("tokenizer.ggml.pre", "default"))
+    if pre not in _CUTS:
+        points.append(f"metadata: tokenizer.ggml.pre is {pre!r}; there are {', '.join(_CUTS)}")
+    cut = _CUTS.get(pre, "")
+    whole = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": not cut}
+    split = {"type": "Split", "pattern": {"Regex": cut}, "behavior": "Isolated", "invert": False}
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
+             "byte_fallback": False, "ignore_merges": cut == _CUTS["llama-bpe"], "vocab": vocabulary, "merges": metadata.get("tokenizer.ggml.merges") or []}  # fmt: skip
+    return {"normalizer": {"type": "NFC"} if pre == "qwen2" else None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, whole]} if cut else whole, "model": model}  # fmt: skip
+
+
+def _pieces_bpe(vocabulary: Dict[str, int], texts: List[str], metadata: Mapping[str, Any]) -> Dict[str, Any]:
+    """SentencePiece's BPE, whose merges follow from the scores: of two that could be made, that of the better piece comes first."""
+    scores = metadata.get("tokenizer.ggml.scores") or [0.0] * len(texts)
+    unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    prefixed = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
+    steps = [{"type": "Prepend", "prepend": "\u2581"}] * prefixed + [{"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]
+    back = [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]
+    model = {"type": "BPE", "dropout": None, "unk_token": texts[unknown] if unknown < len(texts) else None, "continuing_subword_prefix": None,
+             "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True, "ignore_merges": False, "vocab": vocabulary,
+             "merges": [list(pair) for pair in merges_of(vocabulary, scores)]}  # fmt: skip
+    return {"normalizer": {"type": "Sequence", "normalizers": steps}, "pre_tokenizer": None, "model": model,
+            "decoder": {"type": "Sequence", "decoders": back + [{"type": "Strip", "content": " ", "start": 1, "stop": 0}] * prefixed}}  # fmt: skip
+
+
+def merges_of(vocabulary: Mapping[str, int], scores: List[float]) -> List[Tuple[str, str]]:
+    found = []
+    for text, at in vocabulary.items():
+        for cut in range(1, len(text)):
+            left, right = text[:cut], text[cut:]
+            if left in vocabulary and right in vocabulary:
+                found.append((-scores[at], at, vocabulary[left], vocabulary[right], left, right))
+    found.sort()
+    return [(left, right) for *_order, left, right in found]

@@ -1,0 +1,168 @@
+"""Quantized checkpoints of Hugging Face: which tensors are one weight, and in which layout (docs/layouts.md). Nothing is unpacked here."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+
+from ..weights import Weight, Weights
+from ._checkpoint import Checkpoint, Tensor, add_plain
+
+#: What stands beside a weight and changes nothing of it: scales of activations, which are computed in floats here, and shapes.
+_BESIDE = (".input_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale", ".weight_shape", ".input_zero_point", ".kv_scale")
+_SCALES = ("f32", "f16", "bf16")
+
+
+def gather(made: Checkpoint, source: Weights) -> None:
+    """Fills `made.tensors` from a source, as `quantization_config` says."""
+    given = made.config.get("quantization_config") or {}
+    method = str(given.get("quant_method", "")) if given else ""
+    taken: Dict[str, str] = {}
+    if given:
+        reader = _METHODS.get(method)
+        if reader is None:
+            made.points.append(f"config: quantization_config.quant_method is {method!r}; there are {', '.join(_METHODS)}")
+        else:
+            taken = _join(made, source, given, reader)
+    for name in source:
+        if name not in taken and not (given and name.endswith(_BESIDE)):
+            add_plain(made, name, source[name])
+
+
+def _join(made: Checkpoint, source: Weights, given: Mapping[str, Any], reader: Callable[..., Any]) -> Dict[str, str]:
+    taken: Dict[str, str] = {}
+    problems: Dict[str, str] = {}
+    for name in source:
+        found = reader(made, source, given, name, problems)
+        if found is not None:
+            base, tensor, members = found
+            made.tensors[base] = tensor
+            taken.update(dict.fromkeys(members, base))
+    made.points.extend(problems)
+    return taken
+
+
+Found = Optional[Tuple[str, Tensor, Tuple[str, ...]]]
+
+
+def _members(source: Weights, *names: str) -> Tuple[str, ...]:
+    return tuple(name for name in names if name in source)
+
+
+def _group(given: Mapping[str, Any], k: int) -> int:
+    size = int(given.get("group_size", 128))
+    return k if size == -1 else size
+
+
+def _scale_type(weight: Weight, problems: Dict[str, str]) -> str:
+    if weight.dtype not in _SCALES:
+        problems.setdefault(f"tensor {weight.name}: scales of {weight.type_name}; there are {', '.join(_SCALES)}", "")
+    return weight.dtype if weight.dtype in _SCALES else "f32"
+
+
+def _float(made: Checkpoint) -> str:
+    """The type that a packed weight stands for."""
+    dtype = str(made.config.get("torch_dtype") or made.config.get("dtype") or "float16")
+    return {"float32": "f32", "bfloat16": "bf16"}.get(dtype.replace("torch.", ""), "f16")
+
+
+def _gptq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
+    base, _, last = name.rpartition(".")
+    if last != "qweight":
+        return None
+    if given.get("bits", 4) != 4:
+        problems.setdefault(f"config: quantization_config.bits is {given.get('bits')!r}; GPTQ of 4 bits is read", "")
+        return None
+    words = source[name].shape
+    k, n = words[0] * 8, words[1]
+    version = "gptq_v2" if given.get("checkpoint_format") == "gptq_v2" else "gptq_v1"
+    components = {"scales": _scale_type(source[base + ".scales"], problems)}
+    if given.get("desc_act"):
+        components["group_index"] = "i32"
+    members = _members(source, name, base + ".scales", base + ".qzeros", base + ".g_idx")
+    return base + ".weight", Tensor(base, _float(made), (n, k), version, _group(given, k), components), members
+
+
+def _awq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
+    base, _, last = name.rpartition(".")
+    if last != "qweight":
+        return None
+    if given.get("bits", 4) != 4 or str(given.get("version", "gemm")).lower() != "gemm":
+        problems.setdefault(f"config: quantization_config has bits {given.get('bits', 4)!r} and version {given.get('version')!r}; AWQ of 4 bits in version 'gemm' is read", "")
+        return None
+    words = source[name].shape
+    k, n = words[0], words[1] * 8
+    members = _members(source, name, base + ".scales", base + ".qzeros")
+    components = {"scales": _scale_type(source[base + ".scales"], problems)}
+    return base + ".weight", Tensor(base, _float(made), (n, k), "awq", _group(given, k), components), members
+
+
+def _fp8(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
+    """FP8 of 128 x 128 blocks, as DeepSeek and Qwen have it, or with one scale."""
+    weight = source[name]
+    if not name.endswith(".weight") or not weight.dtype.startswith("f8"):
+        return None
+    if name + "_scale_inv" in source:
+        block = given.get("weight_block_size")
+        if block is not None and list(block) != [128, 128]:
+            problems.setdefault(f"config: quantization_config.weight_block_size is {block!r}; there is [128, 128]", "")
+        scales, layout = name + "_scale_inv", "f8_block128"
+        return name, _scaled(made, source, weight, scales, layout, problems), (name, scales)
+    return _f8(made, source, weight, problems)
+
+
+def _f8(made: Checkpoint, source: Weights, weight: Weight, problems: Dict[str, str]) -> Found:
+    scales = weight.name + "_scale"
+    if scales not in source:
+        problems.setdefault(f"tensor {weight.name}: it is {weight.type_name} and has no {scales}", "")
+        return None
+    count = 1
+    for extent in source[scales].shape:
+        count *= extent
+    layout = "f8_tensor" if count == 1 else "f8_channel"
+    if count not in (1, weight.shape[0]):
+        problems.setdefault(f"tensor {scales}: shape {list(source[scales].shape)}; there is one scale, or one for each row", "")
+    return weight.name, _scaled(made, source, weight, scales, layout, problems), (weight.name, scales)
+
+
+def _scaled(made: Checkpoint, source: Weights, weight: Weight, scales: str, layout: str, problems: Dict[str, str], group: int = 0) -> Tensor:
+    components = {"data": weight.dtype, "scales": _scale_type(source[scales], problems)}
+    return Tensor(weight.name, _float(made), weight.shape, layout, group, components)
+
+
+def _compressed(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
+    """compressed-tensors: symmetric INT4 by group, INT8 and FP8 by channel or tensor."""
+    if name.endswith(".weight_packed"):
+        return _packed_int4(made, source, given, name[: -len("_packed")], problems)
+    weight = source[name]
+    if not name.endswith(".weight"):
+        return None
+    if weight.dtype.startswith("f8"):
+        return _f8(made, source, weight, problems)
+    if weight.dtype != "i8":
+        return None
+    if name + "_zero_point" in source:
+        problems.setdefault(f"tensor {name}_zero_point: INT8 with zero points is not read; accx pack converts INT4's", "")
+    if name + "_scale" not in source or source[name + "_scale"].shape not in ((weight.shape[0], 1), (weight.shape[0],)):
+        problems.setdefault(f"tensor {name}: INT8 has one scale for each row, in {name}_scale", "")
+        return None
+    return name, _scaled(made, source, weight, name + "_scale", "i8_channel", problems), (name, name + "_scale")
+
+
+def _packed_int4(made: Checkpoint, source: Weights, given: Mapping[str, Any], base: str, problems: Dict[str, str]) -> Found:
+    packed, scales = source[base + "_packed"], base + "_scale"
+    bits = {group.get("weights", {}).get("num_bits") for group in (given.get("config_groups") or {}).values() if isinstance(group, dict)}
+    if bits - {4} or packed.dtype != "i32" or len(packed.shape) != 2 or scales not in source:
+        problems.setdefault(f"tensor {base}_packed: {packed.type_name} of {sorted(map(str, bits))} bits; INT4 in words is read", "")
+        return None
+    if base + "_zero_point" in source:
+        problems.setdefault(f"tensor {base}_zero_point: zero points are packed along the other dimension: `accx pack` makes a file that is read", "")
+    n, k = packed.shape[0], packed.shape[1] * 8
+    groups = source[scales].shape[-1]
+    components = {"scales": _scale_type(source[scales], problems)}
+    if base + "_g_idx" in source:
+        components["group_index"] = "i32"
+    members = _members(source, base + "_packed", scales, base + "_g_idx", base + "_zero_point")
+    return base, Tensor(base, _float(made), (n, k), "i4_group", k // groups, components), members
+
+
+_METHODS = {"gptq": _gptq, "awq": _awq, "fp8": _fp8, "compressed-tensors": _compressed}

@@ -1,0 +1,44 @@
+"""The families: every file of this folder that has no underscore before its name. Their classes say what they read."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from typing import Dict, Tuple, Type
+
+from ._blocks import Decoder, Options
+from ._checkpoint import Checkpoint
+from ._config import Refused
+
+
+def families() -> Tuple[Type[Decoder], ...]:
+    package = __name__.rpartition(".")[0]
+    found: Dict[str, Type[Decoder]] = {}
+    for info in sorted(pkgutil.iter_modules(importlib.import_module(package).__path__), key=lambda info: info.name):
+        if not info.name.startswith("_"):
+            module = importlib.import_module(f"{package}.{info.name}")
+            for item in vars(module).values():
+                if isinstance(item, type) and issubclass(item, Decoder) and item.__module__ == module.__name__ and item.types:
+                    found[item.__name__] = item
+    return tuple(found.values())
+
+
+def by_type(name: str) -> Type[Decoder]:
+    """The family of a model_type. KeyError: there is none."""
+    return {type_: family for family in families() for type_ in family.types}[name]
+
+
+def by_architecture(name: str) -> Type[Decoder]:
+    """The family of a GGUF file's architecture. KeyError: there is none."""
+    return {type_: family for family in families() for type_ in family.architectures}[name]
+
+
+def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
+    """The family's decoder for a checkpoint. Raises Refused."""
+    name = checkpoint.config.get("model_type")
+    try:
+        family = by_type(str(name))
+    except KeyError:
+        known = sorted(type_ for family in families() for type_ in family.types)
+        raise Refused(checkpoint.path, [f"config: model_type is {name!r}; there are {', '.join(known)}"]) from None
+    return family(checkpoint, options)

@@ -1,0 +1,113 @@
+"""Frequencies of rotary embeddings, plain and scaled: linear, Llama 3, YaRN, LongRoPE."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Tuple
+
+import numpy as np
+
+from ._config import Config
+
+
+@dataclass(frozen=True)
+class Rope:
+    """`frequencies`: radians a position, of each pair of elements; cos and sin are multiplied by `scale`. `longest`: positions that these
+    frequencies are for (0: any)."""
+
+    frequencies: np.ndarray
+    scale: float = 1.0
+    longest: int = 0
+
+
+def _plain(theta: float, size: int) -> np.ndarray:
+    return theta ** -(np.arange(0, size, 2, dtype=np.float64) / size)
+
+
+def settings(config: Config) -> Tuple[float, Dict[str, Any]]:
+    """Theta and the scaling, from either of the forms that config.json has had."""
+    given = dict(config.get("rope_scaling") or {})
+    newer = config.get("rope_parameters")
+    given.update(newer if isinstance(newer, dict) else {})
+    theta = given.get("rope_theta", config.get("rope_theta", 10000.0))
+    given["rope_type"] = given.get("rope_type", given.get("type", "default")) or "default"
+    if given["rope_type"] in ("su", "longrope"):
+        given["rope_type"] = "longrope"
+    given.setdefault("original_max_position_embeddings", config.get("original_max_position_embeddings"))
+    given.setdefault("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
+    return float(theta), given
+
+
+def make(config: Config, head_size: int, max_position: int) -> Rope:
+    """What a configuration asks for. `max_position`: the longest sequence that is served, by which LongRoPE chooses its factors."""
+    theta, given = settings(config)
+    kind, size = given["rope_type"], int(head_size * given["partial_rotary_factor"])
+    if kind not in _KINDS:
+        config.refuse(f"config: rope_type is {kind!r}; there are {', '.join(_KINDS)}")
+        kind = "default"
+    try:
+        return _KINDS[kind](theta, size, given, config, max_position)
+    except (KeyError, TypeError, ValueError) as error:
+        config.refuse(f"config: rope_scaling of type {kind!r}: {error!r}")
+        return Rope(_plain(theta, size))
+
+
+def _default(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
+    return Rope(_plain(theta, size))
+
+
+def _linear(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
+    return Rope(_plain(theta, size) / float(given["factor"]))
+
+
+def _llama3(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
+    """Long waves are slowed down by the factor, short ones are not, those between by a part of it."""
+    plain, factor = _plain(theta, size), float(given["factor"])
+    low, high, original = (float(given[name]) for name in ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings"))
+    waves = 2 * math.pi / plain
+    part = (original / waves - low) / (high - low)
+    between = (1 - part) * plain / factor + part * plain
+    return Rope(np.where(waves > original / low, plain / factor, np.where(waves < original / high, plain, between)))
+
+
+def _mscale(factor: float, by: float = 1.0) -> float:
+    return 0.1 * by * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def _yarn(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
+    original = float(given["original_max_position_embeddings"] or config.get("max_position_embeddings"))
+    factor = float(given.get("factor") or config.get("max_position_embeddings") / original)
+    scale = given.get("attention_factor")
+    if scale is None:
+        both = given.get("mscale") and given.get("mscale_all_dim")
+        scale = _mscale(factor, given["mscale"]) / _mscale(factor, given["mscale_all_dim"]) if both else _mscale(factor)
+
+    def border(turns: float) -> float:
+        return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(theta))
+
+    low, high = border(float(given.get("beta_fast") or 32)), border(float(given.get("beta_slow") or 1))
+    if given.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, size - 1)
+    ramp = np.clip((np.arange(size // 2) - low) / (high - low if high != low else 0.001), 0, 1)
+    plain = _plain(theta, size)
+    return Rope(plain / factor * ramp + plain * (1 - ramp), float(scale))
+
+
+def _longrope(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
+    """The short factors up to the length of training, the long ones for everything else: a sequence keeps its keys, so the factors
+    cannot change while it grows."""
+    original = int(given["original_max_position_embeddings"])
+    longest = int(config.get("max_position_embeddings") or original)
+    factor, scale = float(given.get("factor") or longest / original), given.get("attention_factor")
+    if scale is None:
+        scale = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0
+    is_long = max_position > original
+    factors = np.asarray(given["long_factor" if is_long else "short_factor"], np.float64)
+    if factors.shape != (size // 2,):
+        raise ValueError(f"{len(factors)} factors for {size // 2} pairs")
+    return Rope(_plain(theta, size) / factors, float(scale), 0 if is_long else original)
+
+
+_KINDS = {"default": _default, "linear": _linear, "llama3": _llama3, "yarn": _yarn, "longrope": _longrope}

@@ -1,0 +1,18 @@
+"""Mistral: Llama with one window for all layers."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from ._blocks import Decoder
+
+
+class Mistral(Decoder):
+    types = ("mistral",)
+
+    def setup(self) -> None:
+        super().setup()
+        self.sliding = self.config.integer("sliding_window", 0, minimum=0)
+
+    def window(self, layer: int) -> Optional[int]:
+        return self.sliding or None

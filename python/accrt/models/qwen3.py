@@ -1,0 +1,19 @@
+"""Qwen 3: as Qwen 2, without biases, but with a norm of each query and key before it is turned."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from ..compiler.ir import Value
+from ._blocks import Decoder
+from .qwen2 import Qwen2
+
+
+class Qwen3(Qwen2):
+    types = architectures = ("qwen3",)
+
+    def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
+        return Decoder.qkv(self, x, name)
+
+    def turned(self, x: Value, name: str) -> Value:
+        return self.rope(self.rms_norm(x, f"{name}_norm"))

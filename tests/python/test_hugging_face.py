@@ -1,0 +1,95 @@
+"""Hugging Face's own logits for every family with random weights and sizes, beside the step program's. A rotating part of the variants,
+from a seed that is printed; ACCRT_TEST_ALL=1: all. Runs where torch and transformers are: `./dev check models`."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+import tiny_models as tiny
+from test_step_programs import LENGTH, OPTIONS, ROWS, opened, run
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+pytestmark = pytest.mark.torch
+
+SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+ALL = os.environ.get("ACCRT_TEST_ALL") == "1"
+
+
+def sized(config, rng):
+    """Other sizes of a variant."""
+    c = dict(config)
+    kv = rng.choice([1, 2, 3])
+    heads, size = kv * rng.choice([1, 2, 4]), 16
+    if c["model_type"] == "gpt2":
+        return {**c, "n_layer": rng.choice([1, 2, 4]), "n_head": heads, "n_embd": heads * 8}
+    if c["model_type"] == "phi3":
+        kv = heads if "rope_scaling" in c else kv  # a head is hidden / heads
+        c["hidden_size"] = heads * size
+    else:
+        c.update(hidden_size=heads * 8 * rng.choice([1, 2, 3]), head_dim=size)
+    c.update(num_attention_heads=heads, num_key_value_heads=kv, num_hidden_layers=rng.choice([1, 2, 4]), intermediate_size=8 * rng.choice([4, 9, 15]))
+    if c.get("sliding_window"):
+        c["sliding_window"] = rng.choice([3, 8, 33])
+    return c
+
+
+def theirs(folder, ids):
+    """(logits, hidden states after the last norm)."""
+    transformers.logging.set_verbosity_error()
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    with torch.no_grad():
+        out = model(torch.tensor(ids)[None], output_hidden_states=True)
+    return out.logits[0].numpy(), out.hidden_states[-1][0].numpy()
+
+
+def chosen():
+    names = list(tiny.CONFIGS)
+    random.Random(SEED).shuffle(names)
+    return names if ALL else names[:5]
+
+
+@pytest.mark.parametrize("name", chosen())
+def test_logits(tmp_path, name):
+    print("seed", SEED)
+    rng = random.Random(f"{SEED} {name}")
+    config = sized(tiny.CONFIGS[name], rng)
+    print(config)
+    folder = tiny.write_folder(tmp_path / "m", config, tiny.tensors(config, rng.randrange(1 << 30), gain=1.2))
+    program, page_size = opened(folder, OPTIONS)
+    numbers = np.random.default_rng(rng.randrange(1 << 30))
+    ids = numbers.integers(0, config["vocab_size"], (ROWS, LENGTH))
+    expected = [theirs(folder, row) for row in ids]
+    for at, function in ((0, "step"), (1, "embed")):
+        for row, position, result in run(program, page_size, ids, numbers, function):
+            np.testing.assert_allclose(result, expected[row][at][position], rtol=0, atol=1e-4, err_msg=f"{function}, row {row}, position {position}")
+
+
+def test_a_file_that_the_gguf_package_writes(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    config = tiny.CONFIGS["llama-tied-rope3"]
+    config = {**config, "hidden_size": 64, "intermediate_size": 96}
+    weights = tiny.tensors(config, SEED, gain=1.0)
+    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
+    for key, value in tiny.gguf_metadata(config).items():
+        add = {str: writer.add_string, float: writer.add_float32, int: writer.add_uint32, list: writer.add_array}[type(value)]
+        if key != "general.architecture":
+            add(key, value)
+    for name, array in tiny.gguf_tensors(config, weights).items():
+        packed = array.ndim == 2 and "token_embd" not in name and array.shape[1] % 32 == 0
+        kind = gguf.GGMLQuantizationType.Q8_0
+        writer.add_tensor(name, gguf.quants.quantize(array, kind) if packed else array, raw_dtype=kind if packed else None)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    program, page_size = opened(tmp_path / "m.gguf", OPTIONS)
+    ids = np.random.default_rng(SEED).integers(0, 320, (ROWS, LENGTH))
+    expected = [tiny.reference(config, weights, row)[0] for row in ids]
+    errors = [np.linalg.norm(result - expected[row][position]) / np.linalg.norm(expected[row][position])
+              for row, position, result in run(program, page_size, ids, np.random.default_rng(SEED))]  # fmt: skip
+    assert np.mean(errors) < 0.05 and np.max(errors) < 0.15

@@ -1,0 +1,325 @@
+"""What accrt.models reads: configurations, folders, GGUF files, tokenizers. What it refuses is said by name, all at once."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import kernel_harness as kh
+import tiny_models as tiny
+
+import accrt
+from accrt import models
+from accrt.compiler.kernels import image
+from accrt.models import Options, Refused, _gguf, _registry, _rope, _tokens
+from accrt.models._config import Config
+
+LLAMA = tiny.CONFIGS["llama"]
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return tiny.tensors(LLAMA, kh.SEED)
+
+
+def points(folder, **options):
+    with pytest.raises(Refused) as caught:
+        models._registry.decoder(models.read(folder), Options(**options)).build()
+    return caught.value.points
+
+
+def changed(config, **changes):
+    return {**config, **changes}
+
+
+# ---- Families ------------------------------------------------------------------------------------------------------------
+
+
+def test_families_are_found_by_their_files():
+    found = {type_ for family in models.families() for type_ in family.types}
+    assert {"llama", "mistral", "qwen2", "qwen3", "gemma2", "phi3", "gpt2", "bytelm"} <= found
+    assert _registry.by_architecture("qwen2").types == ("qwen2",)
+
+
+def test_a_family_is_added_by_a_file_alone(tmp_path, monkeypatch, weights):
+    (tmp_path / "twice.py").write_text(
+        "from accrt.models._blocks import Decoder\n"
+        "class Twice(Decoder):\n"
+        "    types = ('twice',)\n"
+        "    def embed(self, ids):\n"
+        "        return super().embed(ids) * 2.0\n")  # fmt: skip
+    monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
+    folder = tiny.write_folder(tmp_path / "model", changed(LLAMA, model_type="twice"), weights)
+    try:
+        assert type(_registry.decoder(models.read(folder))).__name__ == "Twice"
+    finally:
+        sys.modules.pop("accrt.models.twice", None)
+
+
+# ---- What is refused -------------------------------------------------------------------------------------------------------
+
+
+def test_all_points_come_at_once(tmp_path, weights):
+    config = changed(LLAMA, hidden_act="swishy", rope_scaling={"rope_type": "dynamic", "factor": 2.0}, num_attention_heads=0, clip_qkv=8.0)
+    found = points(tiny.write_folder(tmp_path, config, weights))
+    assert [sum(word in point for point in found) for word in ("hidden_act", "rope_type is 'dynamic'", "num_attention_heads", "clip_qkv is 8.0")] == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("name, value", [("num_local_experts", 8), ("attn_logit_softcapping", 30.0), ("sliding_window", 128), ("layer_types", ["linear_attention"]),
+                                         ("kv_lora_rank", 64), ("is_encoder_decoder", True), ("embedding_multiplier", 12.0)])  # fmt: skip
+def test_what_changes_results_and_is_not_done(tmp_path, weights, name, value):
+    (point,) = points(tiny.write_folder(tmp_path, changed(LLAMA, **{name: value}), weights))
+    assert point == f"config: {name} is {value!r}, which this family does not do"
+
+
+def test_neutral_values_are_taken(tmp_path, weights):
+    config = changed(LLAMA, num_local_experts=0, sliding_window=None, partial_rotary_factor=1.0, mlp_bias=False, rope_scaling=None, clip_qkv=None)
+    assert _registry.decoder(models.read(tiny.write_folder(tmp_path, config, weights)))
+
+
+def test_tensors_that_are_missing_differ_or_are_too_many(tmp_path, weights):
+    broken = dict(weights)
+    del broken["model.layers.1.mlp.up_proj.weight"]
+    broken["model.norm.weight"] = np.ones(7, np.float32)
+    broken["model.layers.0.self_attn.sinks"] = np.ones(6, np.float32)
+    assert sorted(points(tiny.write_folder(tmp_path, LLAMA, broken))) == [
+        "tensor model.layers.0.self_attn.sinks: this family has no use for it", "tensor model.layers.1.mlp.up_proj.weight: it is missing",
+        "tensor model.norm.weight: its shape is [7], expected [48]"]  # fmt: skip
+
+
+def test_a_head_that_is_neither_there_nor_tied(tmp_path, weights):
+    without = {name: array for name, array in weights.items() if name != "lm_head.weight"}
+    assert points(tiny.write_folder(tmp_path, LLAMA, without)) == ("tensor lm_head.weight: it is missing, and tie_word_embeddings is false",)
+
+
+def test_folders_that_are_no_models(tmp_path, weights):
+    with pytest.raises(accrt.NotFoundError):
+        models.read(tmp_path / "nothing")
+    with pytest.raises(Refused, match="no config.json"):
+        models.read(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    with pytest.raises(Refused, match="no model.safetensors"):
+        models.read(tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
+    with pytest.raises(Refused, match="not from pytorch_model.bin"):
+        models.read(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(Refused, match="not JSON"):
+        models.read(tmp_path)
+    with pytest.raises(Refused, match="model_type is 'bert'; there are bytelm, gemma2, gpt2"):
+        _registry.decoder(models.read(tiny.write_folder(tmp_path / "bert", changed(LLAMA, model_type="bert"), weights)))
+
+
+def test_options_are_checked(tmp_path, weights):
+    folder = tiny.write_folder(tmp_path, LLAMA, weights)
+    found = points(folder, page_size=12, kv_type="f8", max_position=1000)
+    assert [word in " ".join(found) for word in ("page_size is 12", "kv_type is 'f8'", "max_position is 1000")] == [True] * 3
+
+
+def test_quantization_that_is_not_known(tmp_path, weights):
+    config = changed(LLAMA, quantization_config={"quant_method": "bitsandbytes"})
+    assert "quant_method is 'bitsandbytes'" in points(tiny.write_folder(tmp_path, config, weights))[0]
+
+
+# ---- Rotary frequencies ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scaling", [{}, {"type": "linear", "factor": 4.0}, tiny._LLAMA3, tiny._YARN, {**tiny._YARN, "attention_factor": 1.5},
+                                     tiny._LONG, {**tiny._LONG, "type": "su"}])  # fmt: skip
+@pytest.mark.parametrize("longest", [0, 256])
+def test_frequencies(scaling, longest):
+    config = {"rope_theta": 10000.0, "max_position_embeddings": 256, "original_max_position_embeddings": 64, "rope_scaling": scaling}
+    expected, scale = tiny._frequencies(config if scaling.get("type") != "su" else {**config, "rope_scaling": tiny._LONG}, 16, longest)
+    asked = Config(config)
+    found = _rope.make(asked, 16, longest)
+    assert not asked.points
+    np.testing.assert_allclose(found.frequencies, expected, rtol=1e-12)
+    assert math.isclose(found.scale, scaling.get("attention_factor", scale), rel_tol=1e-12)
+
+
+def test_scaling_that_lacks_something():
+    asked = Config({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}})
+    _rope.make(asked, 16, 0)
+    assert "low_freq_factor" in asked.points[0] and len(asked.points) == 1
+
+
+# ---- Tokens --------------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_of_byte_level_tokens():
+    tokens, flags = _tokens.parse(_tokens.table(*_tokens.of_tokenizer(tiny.byte_tokenizer(), 264)))
+    assert tokens[:256] == [bytes([byte]) for byte in range(256)] and tokens[256] == b"th"
+    assert tokens[257:] == [b"<s>", b"</s>", b"<tool>", b"", b"", b"", b""] and flags[255:] == [0, 0, 1, 1, 0, 1, 1, 1, 1]
+
+
+def pieces_metadata():
+    """SentencePiece's vocabulary as GGUF files have it: control tokens, bytes, letters, and what they merge to."""
+    texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "t", "h", "e", "n", "th", "the", "\u2581the", "\u2581t", "en", "\u2581then"]
+    kinds = [2, 3, 3, *[6] * 256, *[1] * (len(texts) - 259)]
+    scores = [0.0] * 259 + [-float(i) for i in range(len(texts) - 259)]
+    return {"tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": texts, "tokenizer.ggml.scores": scores, "tokenizer.ggml.token_type": kinds,
+            "tokenizer.ggml.bos_token_id": 1, "tokenizer.ggml.eos_token_id": 2, "tokenizer.ggml.unknown_token_id": 0}  # fmt: skip
+
+
+def test_bytes_of_pieces():
+    files = _gguf.tokenizer_files(pieces_metadata(), [])
+    tokens, flags = _tokens.of_tokenizer(json.loads(files["tokenizer.json"]), 270)
+    assert tokens[3 + 0xE2] == b"\xe2" and tokens[259:261] == [b" ", b"t"] and tokens[266] == b" the"
+    assert flags[:4] == [0, 1, 1, 0]
+
+
+def test_a_unigram_vocabulary_and_word_pieces():
+    tokenizer = {"model": {"type": "Unigram", "vocab": [["\u2581a", -1.0], ["<0x0A>", -2.0]]}, "decoder": {"type": "Metaspace"}, "added_tokens": []}
+    assert _tokens.of_tokenizer(tokenizer, 2) == ([b" a", b"\n"], [0, 0])
+    words = {"model": {"type": "WordPiece", "vocab": {"un": 0, "##able": 1}}, "decoder": {"type": "WordPiece", "prefix": "##"}, "added_tokens": []}
+    assert _tokens.of_tokenizer(words, 2)[0] == [b" un", b"able"]
+    with pytest.raises(ValueError, match="without a vocabulary"):
+        _tokens.of_tokenizer({"model": {"type": "Strange"}}, 2)
+
+
+def test_tokens_are_what_the_tokenizers_library_decodes():
+    tokenizers = pytest.importorskip("tokenizers")
+    for made in (json.dumps(tiny.byte_tokenizer()), _gguf.tokenizer_files(pieces_metadata(), [])["tokenizer.json"].decode()):
+        tokenizer = tokenizers.Tokenizer.from_str(made)
+        tokens, _flags = _tokens.of_tokenizer(json.loads(made), tokenizer.get_vocab_size())
+        for text in ("then the hen", " a\u00e9\u6f22\U0001f389 th", "the\n\nthen"):
+            ids = tokenizer.encode(text, add_special_tokens=False).ids
+            assert b"".join(tokens[at] for at in ids).decode().strip(" ") == tokenizer.decode(ids).strip(" ") == text.strip(" ")
+
+
+def test_a_tokenizer_of_gguf_merges_as_the_original_does():
+    tokenizers = pytest.importorskip("tokenizers")
+    original = tokenizers.Tokenizer.from_str(json.dumps(tiny.byte_tokenizer()))
+    made = tokenizers.Tokenizer.from_str(_gguf.tokenizer_files(tiny.gguf_metadata(LLAMA), [])["tokenizer.json"].decode())
+    rng = random.Random(kh.SEED)
+    for _ in range(50):
+        text = "".join(rng.choice(["the", " then", "<tool>", "\u00e9", "</s>", "\n", "123", "'s"]) for _ in range(10))
+        assert made.encode(text).ids == original.encode(text).ids
+
+
+def test_tokenizers_of_gguf_that_are_not_known():
+    problems = []
+    _gguf.tokenizer_files(tiny.gguf_metadata(LLAMA, {"tokenizer.ggml.pre": "strange"}), problems)
+    _gguf.tokenizer_files(tiny.gguf_metadata(LLAMA, {"tokenizer.ggml.model": "t5"}), problems)
+    _gguf.tokenizer_files({}, problems)
+    assert [word in problem for word, problem in zip(("tokenizer.ggml.pre is 'strange'", "tokenizer.ggml.model is 't5'", "no tokenizer"), problems)] == [True] * 3
+
+
+# ---- GGUF files ------------------------------------------------------------------------------------------------------------
+
+
+def test_gguf_files_that_are_refused(tmp_path, weights):
+    arrays = tiny.gguf_tensors(LLAMA, weights)
+    path = tmp_path / "tiny.gguf"
+    tiny.write_gguf(path, {**tiny.gguf_metadata(LLAMA), "general.architecture": "mamba"}, arrays)
+    with pytest.raises(Refused, match="general.architecture is 'mamba'; there are gemma2, gpt2, llama, phi3, qwen2, qwen3"):
+        models.read(path)
+    name = "blk.0.ffn_gate.weight"
+    arrays[name] = np.zeros((80, 256), np.float32)  # Q2_K: 84 bytes a block
+    tiny.write_gguf(path, {**tiny.gguf_metadata(LLAMA), "llama.rope.scaling.type": "strange"}, arrays, {name: (10, bytes(80 * 84))})
+    found = points(path)
+    assert "tensor blk.0.ffn_gate.weight: its type is Q2_K, which no operation reads" in found
+    assert any("rope.scaling.type is 'strange'" in point for point in found)
+
+
+def test_what_a_gguf_file_says(tmp_path, weights):
+    tiny.write_gguf(tmp_path / "tiny.gguf", {**tiny.gguf_metadata(LLAMA), "tokenizer.ggml.eot_token_id": 259}, tiny.gguf_tensors(LLAMA, weights))
+    made = models.read(tmp_path / "tiny.gguf")
+    assert made.name == "tiny" and made.config["eos_token_id"] == [258, 259] and made.files["chat_template.jinja"] == b"{{ messages }}"
+    assert made.tensors["model.layers.0.self_attn.q_proj.weight"].source == "blk.0.attn_q.weight"
+    assert models.read(tmp_path).name == "tiny"  # the one file of a folder
+
+
+# ---- The bundle and the cache ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A cache of this test's own, but for kernels, which take long to compile."""
+    kernels, folder = image.cache_directory(), tmp_path / "cache" / "accrt"
+    folder.mkdir(parents=True)
+    if kernels is not None:
+        kernels.mkdir(parents=True, exist_ok=True)
+        (folder / "kernels").symlink_to(kernels)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return folder / "models"
+
+
+TARGETS = kh.host_targets()[-1:]
+
+
+def test_a_bundle_has_all_that_serves_it(tmp_path, cache, weights):
+    settings = {"chat_template": [{"name": "tool", "template": "t"}, {"name": "default", "template": "hello {{ messages }}"}]}
+    folder = tiny.write_folder(tmp_path / "Tiny-1", LLAMA, weights, tokenizer_config__json=settings, generation_config__json={"eos_token_id": [259, 258]})
+    opened = models.open(folder, targets=TARGETS)
+    bundle = accrt.Bundle(opened.bundle)
+    assert opened.weights == [str(folder)] and opened.tokenizer == str(folder) and not opened.info["cached"]
+    assert sorted(bundle.function_names()) == ["embed", "step", "update_pages"]
+    assert sorted(bundle.assets) == ["chat_template.jinja", "generation_config.json", "serve.token_bytes", "tokenizer.json", "tokenizer_config.json"]
+    assert bundle.assets["chat_template.jinja"].data == b"hello {{ messages }}"
+    assert _tokens.parse(bundle.assets["serve.token_bytes"].data)[0][256] == b"th"
+    expected = {"version": "1", "family": "llama", "name": "Tiny-1", "vocab_size": "320", "hidden_size": "48", "layers": "3", "page_size": "16",
+                "max_position": "256", "kv_type": "f32", "kv_bytes_per_token": str(2 * 3 * 2 * 16 * 4), "bos": "257", "eos": "259,258"}  # fmt: skip
+    found = {key[6:]: value for key, value in bundle.metadata.items() if key.startswith("serve.")}
+    assert {key: found[key] for key in expected} == expected
+    assert all(found[f"{name}_buckets"] for name in ("token", "row", "sample", "change", "edit"))
+    assert all(constant.external or constant.prepared or constant.name.startswith("accrt.") for constant in bundle.constants)
+
+
+def test_the_cache_knows_what_a_bundle_follows_from(tmp_path, cache, weights):
+    folder = tiny.write_folder(tmp_path / "m", LLAMA, weights)
+    first = models.open(folder, targets=TARGETS)
+    said = []
+    again = models.open(folder, targets=TARGETS, progress=lambda what, seconds: said.append(what))
+    assert again.bundle == first.bundle and again.info["cached"] and said[-1] == "found it in the cache"
+    other = {name: array + 1 for name, array in weights.items()}  # other numbers, the same bundle
+    assert models.open(tiny.write_folder(folder, LLAMA, other), targets=TARGETS).bundle == first.bundle
+    (folder / "tokenizer_config.json").write_text('{"chat_template": "x"}')
+    assert models.open(folder, targets=TARGETS).bundle != first.bundle
+    assert models.open(folder, targets=TARGETS, options=Options(page_size=32)).bundle != first.bundle
+    assert len(list(cache.iterdir())) == 3 and not [path for path in cache.rglob("*.part")]
+
+
+def test_two_who_come_at_once_make_it_once(tmp_path, cache, weights):
+    folder = tiny.write_folder(tmp_path / "m", LLAMA, weights)
+    code = f"from accrt import models; print(models.open({str(folder)!r}, targets={TARGETS!r}).info['cached'])"
+    runs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert sorted(run.communicate()[0].strip() for run in runs) == ["False", "True", "True"]
+    made = []
+    threads = [threading.Thread(target=lambda: made.append(models.open(folder, targets=TARGETS).info["cached"])) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert made == [True] * 3
+
+
+def test_a_tokenizer_of_a_gguf_file_lies_beside_its_bundle(tmp_path, cache, weights):
+    tiny.write_gguf(tmp_path / "tiny.gguf", tiny.gguf_metadata(LLAMA), tiny.gguf_tensors(LLAMA, weights))
+    opened = models.open(tmp_path / "tiny.gguf", targets=TARGETS)
+    with open(f"{opened.tokenizer}/tokenizer.json", encoding="utf-8") as file:
+        assert json.load(file)["model"]["vocab"]["th"] == 256
+    assert accrt.Bundle(opened.bundle).program(weights=opened.sources())
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path, cache, weights):
+    with pytest.raises(Refused, match="no tokenizer.json"):
+        models.open(tiny.write_folder(tmp_path / "m", LLAMA, weights, tokenizer=False), targets=TARGETS)
+
+
+def test_the_command(tmp_path, cache, weights):
+    folder = tiny.write_folder(tmp_path / "m", LLAMA, weights)
+    command = [sys.executable, "-m", "accrt.models", str(folder), "-o", str(tmp_path / "m.accx"), "--target", TARGETS[0]]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(tmp_path / "m.accx") and "built 3 layers of llama" in done.stderr
+    assert accrt.Bundle(tmp_path / "m.accx").metadata["serve.family"] == "llama"
+    (folder / "config.json").write_text(json.dumps(changed(LLAMA, clip_qkv=8.0, num_local_experts=2)))
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stderr.count("\n  - config: ") == 2 and "Traceback" not in done.stderr

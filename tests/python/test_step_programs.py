@@ -1,0 +1,217 @@
+"""The step program of every family, run by the library, beside float64 in numpy (tiny_models.py): ragged batches of prompts in pieces and
+of single tokens, pages in any order, padding in every input."""
+
+from __future__ import annotations
+
+import functools
+import pathlib
+import sys
+
+import numpy as np
+import pytest
+
+import kernel_harness as kh
+import tiny_models as tiny
+
+import accrt
+from accrt import models
+from accrt.compiler.encodings import Quantized, dequantize
+from accrt.models import Options
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGETS = kh.host_targets()[-1:]
+LENGTH, ROWS, PAGES = 64, 5, 40
+INPUTS = ("token_ids", "positions", "slots", "token_rows", "row_starts", "row_ids", "kv_lengths", "change_slots", "change_pages", "sample_tokens")
+PADDED = {"tokens": 64, "rows": 8, "samples": 8, "changes": 32}
+OPTIONS = Options(kv_type="f32", token_buckets=(64,), row_buckets=(8,), sample_buckets=(8,), change_buckets=(32,), edit_buckets=(4,))
+
+
+@functools.lru_cache(maxsize=None)
+def weights_of(name):
+    return tiny.tensors(tiny.CONFIGS[name], kh.SEED)
+
+
+def opened(path, options=OPTIONS):
+    made = models.open(path, options=options, targets=TARGETS, output=f"{path}.accx")
+    return accrt.Bundle(made.bundle).program(weights=made.sources()), int(made.info["serve.page_size"])
+
+
+def session_sizes(page_size):
+    return {"pages": PAGES, "table_rows": ROWS, "table_pages": -(-LENGTH // page_size)}
+
+
+def run(program, page_size, ids, rng, function="step"):
+    """What the function says of every position that a step ended at: [(row, position, result)]."""
+    session = program.session(session_sizes(page_size))
+    batches = tiny.Batches(lambda *arrays: np.array(session[function](*arrays)), page_size, PAGES, ROWS, -(-LENGTH // page_size), rng)
+    found = []
+    while min(batches.done) < LENGTH:
+        chosen = [r for r in rng.permutation(ROWS)[: rng.integers(1, ROWS + 1)] if batches.done[r] < LENGTH]
+        work = [(int(r), int(min(rng.choice([1, 1, 2, 7, 12]), LENGTH - batches.done[r]))) for r in chosen]
+        if work:
+            results = batches.step(work, ids, **PADDED)
+            found += [(row, batches.done[row] - 1, result) for (row, _count), result in zip(work, results)]
+    return found
+
+
+def compare(program, page_size, config, weights, atol, max_position=0):
+    rng = np.random.default_rng(kh.SEED)
+    ids = rng.integers(0, config["vocab_size"], (ROWS, LENGTH))
+    expected = [tiny.reference(config, weights, row, max_position) for row in ids]
+    for at, function in ((0, "step"), (1, "embed")):
+        for row, position, result in run(program, page_size, ids, rng, function):
+            np.testing.assert_allclose(result, expected[row][at][position], rtol=0, atol=atol, err_msg=f"{function}, row {row}, position {position}")
+
+
+@pytest.mark.parametrize("name", tiny.CONFIGS)
+def test_a_folder(tmp_path, name):
+    config, weights = tiny.CONFIGS[name], weights_of(name)
+    compare(*opened(tiny.write_folder(tmp_path / "m", config, weights, shards=2 if name == "qwen3" else 1)), config, weights, 2e-4)
+
+
+def test_other_pages_and_the_long_factors(tmp_path):
+    config, weights = tiny.CONFIGS["phi3-long"], weights_of("phi3-long")
+    options = Options(**{**OPTIONS.__dict__, "page_size": 8, "max_position": 256})
+    folder = tiny.write_folder(tmp_path / "m", config, weights)
+    compare(*opened(folder, options), config, weights, 2e-4, max_position=256)
+    assert models.open(folder, targets=TARGETS, output=tmp_path / "short.accx").info["serve.max_position"] == "64"
+
+
+@pytest.mark.parametrize("dtype, atol", [("BF16", 1e-3), ("F16", 1e-3)])
+def test_weights_of_16_bits(tmp_path, dtype, atol):
+    config = tiny.CONFIGS["qwen2"]
+    stored = {name: tiny._stored(array, dtype) for name, array in weights_of("qwen2").items()}
+    rounded = {name: tiny.to_bf16(weights_of("qwen2")[name]) if dtype == "BF16" else array.astype(np.float32) for name, array in stored.items()}
+    compare(*opened(tiny.write_folder(tmp_path / "m", config, rounded, dtype)), config, rounded, atol)
+
+
+@pytest.mark.parametrize("name", ["llama", "llama-tied-rope3", "llama-yarn", "mistral-all", "qwen2", "qwen3", "gemma2", "phi3", "phi3-long", "gpt2"])
+def test_a_gguf_file(tmp_path, name):
+    config, weights = dict(tiny.CONFIGS[name]), weights_of(name)
+    if name == "gemma2":
+        config["query_pre_attn_scalar"] = config["head_dim"]  # which files of this size stand for
+    tiny.write_gguf(tmp_path / "m.gguf", tiny.gguf_metadata(config), tiny.gguf_tensors(config, weights))
+    compare(*opened(tmp_path / "m.gguf"), config, weights, 2e-4)
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_packed_weights_of_a_gguf_file(tmp_path, tied):
+    """Q8_0 as it is: the embedding too, whose rows are looked up."""
+    config = {**tiny.CONFIGS["llama"], "hidden_size": 64, "head_dim": 32, "num_attention_heads": 2, "num_key_value_heads": 1, "intermediate_size": 96,
+              "tie_word_embeddings": tied}  # fmt: skip
+    weights = tiny.tensors(config, kh.SEED, gain=1.0)
+    arrays = tiny.gguf_tensors(config, weights)
+    types = {name: "Q8_0" for name, array in arrays.items() if array.ndim == 2}
+    tiny.write_gguf(tmp_path / "m.gguf", tiny.gguf_metadata(config), arrays, types)
+    made = models.read(tmp_path / "m.gguf")
+    assert {tensor.layout for tensor in made.tensors.values() if len(tensor.shape) == 2} == {"q8_0"}
+    rounded = {name: tiny.q8_0_values(array) if array.ndim == 2 else array for name, array in weights.items()}
+    for part, heads in (("q", 2), ("k", 1)):  # rounded in the order that they are stored in, which is the same set of rows
+        for name in [name for name in rounded if f".{part}_proj" in name]:
+            stored = tiny.q8_0_values(tiny._permuted(weights[name], heads))
+            rounded[name] = stored.reshape(heads, 16, 2, -1).swapaxes(1, 2).reshape(weights[name].shape)
+    program, page_size = opened(tmp_path / "m.gguf")
+    rng = np.random.default_rng(kh.SEED)
+    ids = rng.integers(0, 320, (ROWS, LENGTH))
+    expected = [tiny.reference(config, rounded, row)[0] for row in ids]
+    # Products round what they multiply to 8 bits, half a percent each.
+    errors = [np.linalg.norm(result - expected[row][position]) / np.linalg.norm(expected[row][position]) for row, position, result in run(program, page_size, ids, rng)]
+    assert np.mean(errors) < 0.05 and np.max(errors) < 0.15
+
+
+# ---- Quantized checkpoints of Hugging Face ---------------------------------------------------------------------------------
+
+
+def packed_matrix(layout, n, k, rng, **settings):
+    """Components of a matrix in a layout, as the checkpoints have them: {suffix: (type in the file, array)}, and its values."""
+    scale = 2.0 / np.sqrt(k)
+    if layout in ("gptq_v1", "gptq_v2", "awq"):
+        group, words = settings["group"], rng.integers(0, 1 << 32, (k // 8, n) if layout != "awq" else (k, n // 8), np.uint32).view(np.int32)
+        zeros = np.full((k // group, n // 8), 0x77777777 if layout == "gptq_v1" else 0x88888888, np.uint32).view(np.int32)
+        scales = (rng.uniform(0.5, 1.0, (k // group, n)) * scale / 5).astype(np.float16)
+        parts = {"data": words, "scales": scales, "zeros": zeros}
+        if settings.get("shuffled"):
+            parts["group_index"] = rng.permutation(np.arange(k, dtype=np.int32) // group)
+        values = dequantize(Quantized(layout, (n, k), parts, group, "f32"))
+        files = {".qweight": ("I32", words), ".scales": ("F16", scales), ".qzeros": ("I32", zeros)}
+        if layout != "awq":
+            files[".g_idx"] = ("I32", parts.get("group_index", np.arange(k, dtype=np.int32) // group))
+        return files, values
+    if layout == "i4_group":
+        group, codes = settings["group"], rng.integers(0, 16, (n, k)).astype(np.uint32)
+        words = sum(codes[:, at::8] << np.uint32(4 * at) for at in range(8)).astype(np.uint32).view(np.int32)
+        scales = (rng.uniform(0.5, 1.0, (n, k // group)) * scale / 5).astype(np.float32)
+        files = {".weight_packed": ("I32", words), ".weight_scale": ("F32", scales), ".weight_shape": ("I64", np.array([n, k]))}
+        return files, (codes.astype(np.float32) - 8) * np.repeat(scales, group, 1)
+    if layout == "i8_channel":
+        codes, scales = rng.integers(-127, 128, (n, k)).astype(np.int8), (rng.uniform(0.5, 1.0, (n, 1)) * scale / 120).astype(np.float32)
+        return {".weight": ("I8", codes), ".weight_scale": ("F32", scales)}, codes * scales
+    codes = (rng.integers(0, 0x58, (n, k)) | rng.integers(0, 2, (n, k)) << 7).astype(np.uint8)  # f8e4m3fn up to 16
+    shape = {"f8_block128": (-(-n // 128), -(-k // 128)), "f8_channel": (n, 1), "f8_tensor": (1,)}[layout]
+    scales = (rng.uniform(0.5, 1.0, shape) * scale / 5).astype(np.float32)
+    values = dequantize(Quantized(layout, (n, k), {"data": codes, "scales": scales}, dtype="f32"))
+    return {".weight": ("F8_E4M3", codes), ".weight_scale_inv" if layout == "f8_block128" else ".weight_scale": ("F32", scales)}, values
+
+
+QUANTIZED = {
+    "gptq": ("gptq_v1", {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": False}, {"group": 16}),
+    "gptq-shuffled": ("gptq_v2", {"quant_method": "gptq", "bits": 4, "group_size": 16, "desc_act": True, "checkpoint_format": "gptq_v2"}, {"group": 16, "shuffled": True}),
+    "awq": ("awq", {"quant_method": "awq", "bits": 4, "group_size": 16, "version": "gemm"}, {"group": 16}),
+    "fp8-blocks": ("f8_block128", {"quant_method": "fp8", "weight_block_size": [128, 128]}, {}),
+    "fp8": ("f8_tensor", {"quant_method": "fp8"}, {}),
+    "int4": ("i4_group", {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}}, {"group": 16}),
+    "int8": ("i8_channel", {"quant_method": "compressed-tensors"}, {}),
+    "fp8-rows": ("f8_channel", {"quant_method": "compressed-tensors"}, {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_a_quantized_folder(tmp_path, name):
+    layout, settings, more = QUANTIZED[name]
+    config = {**tiny.CONFIGS["llama"], "torch_dtype": "float32", "quantization_config": settings}
+    weights, rng, stored = tiny.tensors(config, kh.SEED, gain=1.0), np.random.default_rng(kh.SEED), {}
+    for key, array in list(weights.items()):
+        if "_proj" not in key:
+            stored[key] = ("F32", array)
+            continue
+        files, weights[key] = packed_matrix(layout, *array.shape, rng, **more)
+        stored.update({key[: -len(".weight")] + end: part for end, part in files.items()})
+    stored["model.layers.0.self_attn.q_proj.input_scale"] = ("F32", np.ones(1, np.float32))
+    folder = tiny.write_folder(tmp_path / "m", config, {})
+    tiny.write_safetensors(folder / "model.safetensors", stored)
+    program, page_size = opened(folder)
+    ids = rng.integers(0, 320, (ROWS, LENGTH))
+    expected = [tiny.reference(config, weights, row)[0] for row in ids]
+    errors = [np.linalg.norm(result - expected[row][position]) / np.linalg.norm(expected[row][position]) for row, position, result in run(program, page_size, ids, rng)]
+    exact = layout in ("gptq_v1", "gptq_v2", "awq")  # plain in memory: no kernel reads them packed
+    assert np.max(errors) < 1e-4 if exact else np.mean(errors) < 0.05 and np.max(errors) < 0.15
+
+
+def test_changes_of_pages_without_a_step(tmp_path):
+    config, weights = tiny.CONFIGS["llama"], weights_of("llama")
+    program, _page_size = opened(tiny.write_folder(tmp_path / "m", config, weights))
+    session = program.session({"pages": PAGES, "table_rows": ROWS, "table_pages": 4})
+    slots, pages = np.full(32, -1, np.int32), np.zeros(32, np.int32)
+    slots[:3], pages[:3] = (0, 7, 19), (5, 6, 7)
+    session.update_pages(slots, pages)
+    table = np.array(session.state("page_table")).reshape(-1)
+    assert [table[at] for at in (0, 7, 19)] == [5, 6, 7]
+
+
+def test_bytelm(tmp_path):
+    """The project's own model, without a tokenizer, beside its reference in numpy."""
+    sys.path.insert(0, str(ROOT / "examples/bytelm"))
+    try:
+        import build as bytelm
+    finally:
+        sys.path.pop(0)
+    made = models.open(ROOT / "examples/bytelm/weights.safetensors", options=OPTIONS, targets=TARGETS, output=tmp_path / "bytelm.accx")
+    assert made.info["serve.family"] == "bytelm" and made.info["serve.eos"] == ""
+    tensors, config = bytelm.load()
+    weights = {name: (bits.astype(np.uint32) << 16).view(np.float32) for name, (_dtype, bits) in tensors.items()}
+    config = {**config, "model_type": "llama"}
+    program = accrt.Bundle(made.bundle).program(weights=made.sources())
+    text = np.frombuffer((ROOT / "examples/bytelm/heldout.txt").read_bytes()[: ROWS * LENGTH], np.uint8).reshape(ROWS, LENGTH).astype(np.int64)
+    expected = [tiny.reference(config, weights, row)[0] for row in text]
+    for row, position, result in run(program, 16, text, np.random.default_rng(kh.SEED)):
+        np.testing.assert_allclose(result, expected[row][position], rtol=0, atol=2e-3)
