@@ -187,6 +187,68 @@ def test_a_quantized_folder(tmp_path, name):
     assert np.max(errors) < 1e-4 if exact else np.mean(errors) < 0.05 and np.max(errors) < 0.15
 
 
+def test_the_last_token_is_taken_where_the_id_is_missing(tmp_path):
+    """Overlap: the next step is laid out before this one's token is known; -1 stands for it."""
+    config, weights = tiny.CONFIGS["llama"], weights_of("llama")
+    program, page_size = opened(tiny.write_folder(tmp_path / "m", config, weights))
+    session = program.session(session_sizes(page_size))
+    batches = tiny.Batches(lambda *arrays: np.array(session.step(*arrays)), page_size, PAGES, ROWS, -(-LENGTH // page_size), np.random.default_rng(kh.SEED))
+    ids = np.random.default_rng(kh.SEED).integers(0, 320, (ROWS, LENGTH))
+    text = {row: list(ids[row][:5]) for row in (1, 3)}
+    logits = batches.step([(1, 5), (3, 5)], ids, **PADDED)
+    ids[:, 5:] = -1
+    for _ in range(6):
+        padded = np.zeros((8, 320), np.float32)
+        padded[:2] = logits
+        tokens = np.array(session.sample_greedy(padded, np.array([1, 3, -1, -1, -1, -1, -1, -1], np.int32)))
+        for at, row in enumerate((1, 3)):
+            assert tokens[at] == logits[at].argmax()
+            text[row].append(int(tokens[at]))
+        logits = batches.step([(1, 1), (3, 1)], ids, **PADDED)
+        for at, row in enumerate((1, 3)):
+            np.testing.assert_allclose(logits[at], tiny.reference(config, weights, np.array(text[row]))[0][-1], rtol=0, atol=2e-4)
+
+
+def test_sampling_edits_masks_and_what_is_said_of_a_token(tmp_path):
+    """The whole pass is tested with its operation: here that the program's inputs are in the order that is documented."""
+    config = tiny.CONFIGS["llama"]
+    program, page_size = opened(tiny.write_folder(tmp_path / "m", config, weights_of("llama")))
+    session = program.session(session_sizes(page_size))
+    rng = np.random.default_rng(kh.SEED)
+    logits = rng.standard_normal((8, 320)).astype(np.float32)
+    order = np.argsort(-logits, 1, kind="stable")
+    mask = np.zeros((8, 10), np.uint32)
+    mask[2, order[2, 5] // 32] = 1 << (order[2, 5] % 32)  # row 2 may say its sixth alone
+    starts = np.array([0, 0, 1, 1, 1, 1, 1, 1, 1], np.int32)  # row 1 has its likeliest banned
+    edits = np.array([order[1, 0], 0, 0, 0], np.int32)
+    i32, f32 = np.int32, np.float32
+    call = {
+        "logits": logits, "sample_rows": np.array([4, 0, 1, -1, -1, -1, -1, -1], i32), "temperature": np.array([0, 0, 0, 1, 1, 1, 1, 1], f32),
+        "top_k": np.array([0, 0, 0, 1, 0, 0, 0, 0], i32), "top_p": np.array([1, 1, 1, 1, 1e-6, 1, 1, 1], f32),
+        "min_p": np.array([0, 0, 0, 0, 0, 0.999999, 0, 0], f32), "seed": np.arange(16, dtype=np.uint32).reshape(8, 2),
+        "position": np.arange(8, dtype=i32), "edit_starts": starts, "edit_tokens": edits, "edit_multiply": np.ones(4, f32),
+        "edit_add": np.full(4, -np.inf, f32), "mask_rows": np.array([-1, -1, 2, -1, -1, -1, -1, -1], i32), "mask_bits": mask,
+    }  # fmt: skip
+    token, logprob, top_ids, top_logprobs, rank = map(np.array, session.sample(*call.values()))
+    assert token[:6].tolist() == [order[0, 0], order[1, 1], order[2, 5], order[3, 0], order[4, 0], order[5, 0]]
+    expected = logits - np.log(np.exp(logits.astype(np.float64)).sum(1, keepdims=True))
+    np.testing.assert_allclose(logprob, expected[np.arange(8), token], atol=1e-5)
+    assert (top_ids == order[:, :20]).all() and rank[:3].tolist() == [1, 2, 6]
+    np.testing.assert_allclose(top_logprobs, np.take_along_axis(expected, order[:, :20], 1), atol=1e-5)
+    assert np.array(session.state("last_token")).tolist() == [token[1], token[2], 0, 0, token[0]]
+
+
+def test_ids_that_are_none_do_not_take_the_step_with_them(tmp_path):
+    config, weights = tiny.CONFIGS["llama"], weights_of("llama")
+    program, page_size = opened(tiny.write_folder(tmp_path / "m", config, weights))
+    session = program.session(session_sizes(page_size))
+    batches = tiny.Batches(lambda *arrays: np.array(session.step(*arrays)), page_size, PAGES, ROWS, -(-LENGTH // page_size), np.random.default_rng(kh.SEED))
+    ids = np.random.default_rng(kh.SEED).integers(0, 320, (ROWS, LENGTH))
+    ids[2, 3] = 1 << 30
+    logits = batches.step([(1, 8), (2, 8)], ids, **PADDED)
+    np.testing.assert_allclose(logits[0], tiny.reference(config, weights, ids[1, :8])[0][-1], rtol=0, atol=2e-4)
+
+
 def test_changes_of_pages_without_a_step(tmp_path):
     config, weights = tiny.CONFIGS["llama"], weights_of("llama")
     program, _page_size = opened(tiny.write_folder(tmp_path / "m", config, weights))

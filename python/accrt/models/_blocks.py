@@ -29,6 +29,8 @@ TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CHANGES = (16, 256)
 EDITS = (1, 64, 1024, 16384, 262144)
+#: The likeliest tokens that are said of each row.
+TOP = 20
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,7 @@ class Decoder:
         ):
             self._forward(name, doc, *last)
         self._update_pages()
+        self._samplers()
         self._check_all_used()
         self._stop_if_refused()
         self.m.metadata.update(self.metadata())
@@ -313,7 +316,8 @@ class Decoder:
         self._change_pages(f)
         self.step.sample_tokens = ids("sample_tokens", sizes["samples"], "tokens whose results are wanted")
         last_ids = f.state_gather(self.last_token, self.step.row_ids.index_select(0, self.step.token_rows))
-        self.step.token_ids = (given < 0).where(last_ids, given)
+        # An id that is none is for the engine to refuse; here it must not take the other rows' step with it.
+        self.step.token_ids = (given < 0).where(last_ids, given).clamp(0, self.vocabulary - 1)
         x = self.embed(self.step.token_ids)
         for layer in range(self.layers):
             with f.label(f"layer {layer}"):
@@ -326,6 +330,28 @@ class Decoder:
 
     def _update_pages(self) -> None:
         self._change_pages(self.m.function("update_pages", doc="changes of the page table that no step has room for"))
+
+    def _samplers(self) -> None:
+        samples, edits, words = self.sizes["samples"], self.sizes["edits"], -(-self.vocabulary // 32)
+        inputs = (
+            ("temperature", "f32", [samples]), ("top_k", "i32", [samples]), ("top_p", "f32", [samples]), ("min_p", "f32", [samples]),
+            ("seed", "u32", [samples, 2]), ("position", "i32", [samples]), ("edit_starts", "i32", [samples + 1]), ("edit_tokens", "i32", [edits]),
+            ("edit_multiply", "f32", [edits]), ("edit_add", "f32", [edits]), ("mask_rows", "i32", [samples]), ("mask_bits", "u32", [samples, words]),
+        )  # fmt: skip
+        f, logits, rows = self._sampler("sample", "a token for each row of logits, and what is said of it")
+        results = f.sample(logits, *(f.input(name, dtype, shape) for name, dtype, shape in inputs), top=TOP)
+        results[0].state_scatter(self.last_token, rows)
+        for name, value in zip(("token", "logprob", "top_ids", "top_logprobs", "rank"), results):
+            f.result(name, value)
+        f, logits, rows = self._sampler("sample_greedy", "the likeliest token of each row of logits")
+        token = logits.sample_greedy()
+        token.state_scatter(self.last_token, rows)
+        f.result("token", token)
+
+    def _sampler(self, name: str, doc: str) -> Tuple[Function, Value, Value]:
+        f = self.m.function(name, doc=doc)
+        logits = f.input("logits", "f32", [self.sizes["samples"], self.vocabulary])
+        return f, logits, f.input("sample_rows", "i32", [self.sizes["samples"]], doc="rows of the page table whose last token it is; -1: none")
 
     def _check_all_used(self) -> None:
         """A tensor that nothing reads is part of a model that is not the one built here."""
