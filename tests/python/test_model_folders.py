@@ -128,6 +128,23 @@ def test_quantization_that_is_not_known(tmp_path, weights):
     assert "quant_method is 'bitsandbytes'" in points(tiny.write_folder(tmp_path, config, weights))[0]
 
 
+def test_keys_that_are_left_out_mean_what_they_mean_to_hugging_face(tmp_path):
+    config = {key: value for key, value in tiny.CONFIGS["gemma2"].items()
+              if key not in ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window", "query_pre_attn_scalar")}  # fmt: skip
+    weights = tiny.tensors(tiny.CONFIGS["gemma2"], kh.SEED)
+    made = _registry.decoder(models.read(tiny.write_folder(tmp_path / "a", config, weights)))
+    assert (made.soft_cap, made.final_cap, made.scale, made.window(0), made.window(1)) == (50.0, 30.0, 1 / 16, 4096, None)
+    config.update(attn_logit_softcapping=None, final_logit_softcapping=None, sliding_window=None)
+    made = _registry.decoder(models.read(tiny.write_folder(tmp_path / "b", config, weights)))
+    assert (made.soft_cap, made.final_cap, made.window(0)) == (None, 0.0, None)
+
+
+@pytest.mark.parametrize("scaling, expected", [(None, 256), ({"type": "linear", "factor": 2.0}, 512), (tiny._LLAMA3, 256), ({**tiny._YARN, "factor": 8.0}, 512)])
+def test_how_long_a_sequence_may_be(tmp_path, weights, scaling, expected):
+    made = _registry.decoder(models.read(tiny.write_folder(tmp_path, changed(LLAMA, rope_scaling=scaling), weights)))
+    assert made.max_position == expected
+
+
 # ---- Rotary frequencies ----------------------------------------------------------------------------------------------------
 
 

@@ -78,12 +78,15 @@ class Decoder:
     interleaved = False
     tied = False  # what a configuration without tie_word_embeddings means
     act = "silu"
+    #: What Hugging Face takes where a configuration does not have a key (one that has it as null, has it).
+    defaults: Mapping[str, Any] = {}
     #: Without one, ids are bytes.
     has_tokenizer = True
 
     def __init__(self, checkpoint: Checkpoint, options: Options = Options()):
-        self.checkpoint, self.options, self.config = checkpoint, options, Config(checkpoint.config)
         self.is_gguf = checkpoint.form == "gguf"
+        self.checkpoint, self.options = checkpoint, options
+        self.config = Config({**({} if self.is_gguf else self.defaults), **checkpoint.config})
         self.config.points.extend(checkpoint.points)
         self.m = Module("model")
         self._used: Dict[str, Constant] = {}
@@ -105,7 +108,7 @@ class Decoder:
         self.head_size = config.integer("head_dim", max(self.hidden // self.heads, 1))
         if self.heads % self.kv_heads and not config.points:
             config.refuse(f"config: num_key_value_heads is {self.kv_heads}, which does not divide num_attention_heads, {self.heads}")
-        self.trained = config.integer("max_position_embeddings", 2048)
+        self.most = self.trained = config.integer("max_position_embeddings", 2048)
         self.eps = config.number("rms_norm_eps", 1e-6)
         self.act = config.choice("hidden_act", ACTIVATIONS, self.act)
         self.is_tied = config.flag("tie_word_embeddings", self.tied)
@@ -116,6 +119,7 @@ class Decoder:
 
     def setup_rope(self) -> None:
         self.rotation = _rope.make(self.config, self.head_size, self.options.max_position or 1)
+        self.most = self.trained = max(self.trained, 0 if self.is_gguf else self.rotation.stretched)
         self.trained = min(self.trained, self.rotation.longest or self.trained)
 
     def _check_options(self) -> None:
@@ -123,8 +127,8 @@ class Decoder:
             self.config.refuse(f"page_size is {self.options.page_size}, expected a power of two")
         if self.options.kv_type not in ("", "f32", "f16", "bf16"):
             self.config.refuse(f"kv_type is {self.options.kv_type!r}; there are f32, f16 and bf16")
-        if self.options.max_position < 0 or self.options.max_position > self.config.get("max_position_embeddings", self.trained):
-            self.config.refuse(f"max_position is {self.options.max_position}; the model was made for {self.config.get('max_position_embeddings', self.trained)}")
+        if not 0 <= self.options.max_position <= self.most:
+            self.config.refuse(f"max_position is {self.options.max_position}; the model was made for {self.most}")
 
     def _stop_if_refused(self) -> None:
         if self.config.points:

@@ -14,11 +14,12 @@ from ._config import Config
 @dataclass(frozen=True)
 class Rope:
     """`frequencies`: radians a position, of each pair of elements; cos and sin are multiplied by `scale`. `longest`: positions that these
-    frequencies are for (0: any)."""
+    frequencies are for (0: any); `stretched`: positions that the scaling makes of those of the training (0: no more)."""
 
     frequencies: np.ndarray
     scale: float = 1.0
     longest: int = 0
+    stretched: int = 0
 
 
 def _plain(theta: float, size: int) -> np.ndarray:
@@ -58,7 +59,8 @@ def _default(theta: float, size: int, given: Mapping[str, Any], config: Config, 
 
 
 def _linear(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
-    return Rope(_plain(theta, size) / float(given["factor"]))
+    factor = float(given["factor"])
+    return Rope(_plain(theta, size) / factor, stretched=int(int(config.get("max_position_embeddings", 0)) * factor))
 
 
 def _llama3(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
@@ -92,7 +94,7 @@ def _yarn(theta: float, size: int, given: Mapping[str, Any], config: Config, max
     low, high = max(low, 0), min(high, size - 1)
     ramp = np.clip((np.arange(size // 2) - low) / (high - low if high != low else 0.001), 0, 1)
     plain = _plain(theta, size)
-    return Rope(plain / factor * ramp + plain * (1 - ramp), float(scale))
+    return Rope(plain / factor * ramp + plain * (1 - ramp), float(scale), stretched=int(original * factor))
 
 
 def _longrope(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:

@@ -14,6 +14,7 @@ from ._blocks import ACTIVATIONS, Decoder
 
 class Gemma2(Decoder):
     types = architectures = ("gemma2",)
+    defaults = {"sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256, "head_dim": 256}
     tied = True
     act = "gelu_pytorch_tanh"
     gguf_names = {"ffn_norm": "pre_feedforward_layernorm", "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}

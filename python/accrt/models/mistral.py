@@ -9,6 +9,7 @@ from ._blocks import Decoder
 
 class Mistral(Decoder):
     types = ("mistral",)
+    defaults = {"sliding_window": 4096, "num_key_value_heads": 8}
 
     def setup(self) -> None:
         super().setup()

@@ -10,6 +10,7 @@ from ._blocks import Decoder
 
 class Qwen2(Decoder):
     types = architectures = ("qwen2",)
+    defaults = {"max_window_layers": 28, "sliding_window": 4096}
 
     def setup(self) -> None:
         super().setup()
