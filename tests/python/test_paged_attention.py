@@ -280,10 +280,13 @@ def test_what_does_not_fit_is_said():
 
 
 def test_there_is_no_version_for_cuda_and_that_is_said():
-    from accrt.compiler import available_targets, compile
+    """Who demands CUDA is told which operation has no kernel; else the function is there for hosts, and others for both."""
+    from accrt.compiler import driver
 
-    if "sm_90" not in available_targets():
-        pytest.skip("no nvcc")
     m = module(Shape())
-    with pytest.raises(IRError, match="no cuda kernel does accrt.paged_attention"):
-        compile(m, targets=["sm_90"])
+    g = m.function("twice")
+    g.result("y", g.input("x", "f32", [4]) * 2.0)
+    _work, planned = driver._planned(m, "cuda", False)
+    assert [buffers.function.name for buffers, _plan in planned] == ["twice"]
+    with pytest.raises(IRError, match="function 'attend', operation accrt.paged_attention.*: no kernel for .*: no cuda kernel does accrt.paged_attention"):
+        driver._planned(m, "cuda", True)

@@ -197,48 +197,56 @@ static void heat(const row_t* r, const float* from, const uint32_t* maxima, uint
   }
 }
 
-/* Sums of exp of all, and of those that are at least -1, -2, -4, ... */
-#define STEPS 6
-static void sums(const row_t* r, double* total, double* above) {
-  *total = 0.0;
-  for (int s = 0; s < STEPS; s++)
-    above[s] = 0.0;
-  for (int64_t at = 0; at < r->p->vocab; at += BLOCK) {
-    int64_t count = min_i64(BLOCK, r->p->vocab - at);
-    float x[BLOCK], e[BLOCK], all[16] = {0};
-    for (int64_t i = count; i < BLOCK; i++)
-      x[i] = NEGATIVE_INFINITY;
-    __builtin_memcpy(x, r->wide + at, (size_t)count * 4);
-    INDEPENDENT for (int i = 0; i < BLOCK; i++) e[i] = m_exp_nonpositive(x[i]);
-    for (int i = 0; i < BLOCK; i++)
-      all[i % 16] += e[i];
-    double sum = 0.0;
-    for (int j = 0; j < 16; j++)
-      sum += (double)all[j];
-    *total += sum;
-    uint32_t top = r->maxima[at / BLOCK];
-    for (int s = 0; s < STEPS; s++) {
-      float least = -(float)(1 << s), lanes[16] = {0};
-      if (top < order_f32(least))
-        continue;
-      for (int i = 0; i < BLOCK; i++)
-        lanes[i % 16] += x[i] >= least ? e[i] : 0.0f;
-      sum = 0.0;
-      for (int j = 0; j < 16; j++)
-        sum += (double)lanes[j];
-      above[s] += sum;
+/* Sums of exp of all, and of those that are at least some bounds. */
+#define STEPS 10
+#define SUM_LANES 16
+static const float sum_bounds[STEPS] = {-1, -2, -3, -4, -6, -8, -10, -12, -16, -24};
+
+static void flush_sums(float (*lanes)[SUM_LANES], double* sums) {
+  for (int s = 0; s <= STEPS; s++) {
+    for (int j = 0; j < SUM_LANES; j++) {
+      sums[s] += (double)lanes[s][j];
+      lanes[s][j] = 0.0f;
     }
   }
 }
 
+/* sums[STEPS] is that of all. */
+static void sum_above(const row_t* r, double* sums) {
+  float lanes[STEPS + 1][SUM_LANES] = {{0}};
+  for (int s = 0; s <= STEPS; s++)
+    sums[s] = 0.0;
+  for (int64_t at = 0; at < r->p->vocab; at += BLOCK) {
+    int64_t count = min_i64(BLOCK, r->p->vocab - at);
+    float x[BLOCK], e[BLOCK], top = unorder_f32(r->maxima[at / BLOCK]);
+    for (int64_t i = count; i < BLOCK; i++)
+      x[i] = NEGATIVE_INFINITY;
+    __builtin_memcpy(x, r->wide + at, (size_t)count * 4);
+    INDEPENDENT for (int i = 0; i < BLOCK; i++) e[i] = m_exp_nonpositive(x[i]);
+    for (int i = 0; i < BLOCK; i += SUM_LANES) {
+      for (int j = 0; j < SUM_LANES; j++)
+        lanes[STEPS][j] += e[i + j];
+    }
+    for (int s = STEPS - 1; s >= 0 && top >= sum_bounds[s]; s--) {
+      for (int i = 0; i < BLOCK; i += SUM_LANES) {
+        for (int j = 0; j < SUM_LANES; j++)
+          lanes[s][j] += x[i + j] >= sum_bounds[s] ? e[i + j] : 0.0f;
+      }
+    }
+    if (at % (16 * BLOCK) == 15 * BLOCK) /* short sums of floats, long ones of doubles */
+      flush_sums(lanes, sums);
+  }
+  flush_sums(lanes, sums);
+}
+
 /* The least key that top-p of all tokens keeps. */
 static uint64_t cut_top_p(const row_t* r, float top_p) {
-  double total, above[STEPS];
-  sums(r, &total, above);
-  double target = (double)top_p * total;
+  double sums[STEPS + 1];
+  sum_above(r, sums);
+  double target = (double)top_p * sums[STEPS];
   uint32_t least = MINUS_INFINITY_ORDER + 1;
   for (int s = STEPS - 1; s >= 0; s--) /* a little more, as these sums are rounded otherwise */
-    least = above[s] > target * 1.0001 ? order_f32(-(float)(1 << s)) : least;
+    least = sums[s] > target * 1.0001 ? order_f32(sum_bounds[s]) : least;
   int64_t count = collect(r->wide, r->p->vocab, r->maxima, least, r->keys);
   return cut(r->keys, count, target, 1, r->mass);
 }
@@ -279,45 +287,45 @@ static uint64_t least_key(const row_t* r) {
   return least;
 }
 
-/* The four words of 16 counters from `first` on: words[4 * i + w]. */
-static void philox(uint32_t seed0, uint32_t seed1, uint32_t first, uint32_t position,
-                   uint32_t* words) {
-  uint32_t a[16], b[16], c[16], d[16], k0 = seed0, k1 = seed1;
-  for (uint32_t i = 0; i < 16; i++) {
-    a[i] = first + i;
-    b[i] = position;
-    c[i] = d[i] = 0;
-  }
-  for (int round = 0; round < 10; round++, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
-    for (int i = 0; i < 16; i++) {
-      uint64_t x = (uint64_t)0xD2511F53u * a[i], y = (uint64_t)0xCD9E8D57u * c[i];
-      a[i] = (uint32_t)(y >> 32) ^ b[i] ^ k0;
-      b[i] = (uint32_t)y;
-      c[i] = (uint32_t)(x >> 32) ^ d[i] ^ k1;
-      d[i] = (uint32_t)x;
+/* The four words of BLOCK / 4 counters from `first` on: words[4 * i + w]. */
+static __attribute__((noinline)) void philox(uint32_t seed0, uint32_t seed1, uint32_t first,
+                                             uint32_t position, uint32_t* words) {
+  INDEPENDENT for (uint32_t i = 0; i < BLOCK / 4; i++) {
+    uint32_t a = first + i, b = position, c = 0, d = 0, k0 = seed0, k1 = seed1;
+    UNROLL_FULLY for (int round = 0; round < 10; round++) {
+      uint64_t x = (uint64_t)0xD2511F53u * a, y = (uint64_t)0xCD9E8D57u * c;
+      a = (uint32_t)(y >> 32) ^ b ^ k0;
+      b = (uint32_t)y;
+      c = (uint32_t)(x >> 32) ^ d ^ k1;
+      d = (uint32_t)x;
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
     }
-  }
-  for (int i = 0; i < 16; i++) {
-    words[4 * i] = a[i];
-    words[4 * i + 1] = b[i];
-    words[4 * i + 2] = c[i];
-    words[4 * i + 3] = d[i];
+    words[4 * i] = a;
+    words[4 * i + 1] = b;
+    words[4 * i + 2] = c;
+    words[4 * i + 3] = d;
   }
 }
 
-/* log(1 - v) for v in (0, 1): what 1 - v loses is made good by the quotient. */
-ALWAYS_INLINE float log1p_minus(float v) {
-  float u = 1.0f - v, lost = u - 1.0f;
-  float wide = m_log(u) * (-v / (lost == 0.0f ? 1.0f : lost));
-  return lost == 0.0f ? -v : wide;
-}
-
-static void noise(const uint32_t* words, float* out) {
+/* -log(-log(1 - v)). What 1 - v loses is made good by a quotient: log(u) * v / (1 - u). Loops of
+ * one logarithm each, so that compilers make vectors of them. */
+static __attribute__((noinline)) void noise(const uint32_t* words, float* out) {
+  float v[BLOCK], u[BLOCK];
   INDEPENDENT for (int i = 0; i < BLOCK; i++) {
-    float v = (float)words[i] * 0x1p-32f + 0x1p-33f;
-    v = v > 0x1.fffffep-1f ? 0x1.fffffep-1f : v;
-    out[i] = -m_log(-log1p_minus(v));
+    float x = (float)words[i] * 0x1p-32f + 0x1p-33f;
+    v[i] = x > 0x1.fffffep-1f ? 0x1.fffffep-1f : x;
+    u[i] = 1.0f - v[i];
   }
+  INDEPENDENT for (int i = 0; i < BLOCK; i++) out[i] = m_log(u[i]);
+  INDEPENDENT for (int i = 0; i < BLOCK; i++) {
+    float lost = 1.0f - u[i];
+    float wide = -out[i] * (v[i] / select_f32(lost == 0.0f, 1.0f, lost));
+    u[i] = select_f32(lost == 0.0f, v[i], wide);
+  }
+  INDEPENDENT for (int i = 0; i < BLOCK; i++) out[i] = m_log(u[i]);
+  for (int i = 0; i < BLOCK; i++)
+    out[i] = -out[i];
 }
 
 static int64_t choose(const row_t* r, uint64_t least) {
@@ -333,10 +341,17 @@ static int64_t choose(const row_t* r, uint64_t least) {
     philox(seed0, seed1, (uint32_t)(at / 4), position, words);
     noise(words, out);
     int64_t count = min_i64(BLOCK, p->vocab - at);
-    for (int64_t i = 0; i < count; i++) {
-      float score = r->wide[at + i] + out[i];
-      if ((score > best || token < 0) && key_of(order_f32(r->wide[at + i]), at + i) >= least) {
-        best = score;
+    const float* wide = r->wide + at;
+    float highest = NEGATIVE_INFINITY;
+    INDEPENDENT for (int64_t i = 0; i < count; i++) {
+      float score = wide[i] + out[i];
+      out[i] = order_f32(wide[i]) >= order ? score : NEGATIVE_INFINITY;
+    }
+    for (int64_t i = 0; i < count; i++)
+      highest = out[i] > highest ? out[i] : highest;
+    for (int64_t i = 0; i < count && (highest > best || token < 0); i++) {
+      if ((out[i] > best || token < 0) && key_of(order_f32(wide[i]), at + i) >= least) {
+        best = out[i];
         token = at + i;
       }
     }
