@@ -336,10 +336,14 @@ def _run_foreign(launch: Launch, memory: Memory, target: str) -> None:
         return number(len(content)) + content
 
     names = sorted(memory._blocks)
-    job = sized(launch.kernel.name.encode()) + sized(pack_params(launch, {})) + number(*launch.grid, len(names))
+    job = sized(launch.kernel.name.encode()) + sized(pack_params(launch, {})) + number(*launch.grid, len(names) + 1)
     for name in names:
         job += sized(memory._blocks[name][0].tobytes())
-    job += number(len(launch.buffers))
+    job += sized(bytes([POISON]) * int(launch.workspace_bytes))
+    scratch = [param.offset for param in launch.kernel.params if param.kind == "workspace"]
+    job += number(len(launch.buffers) + len(scratch))
+    for offset in scratch:
+        job += number(offset, len(names), 0)
     for param, address in _addresses(launch, memory).items():
         name = launch.buffers[param].operand
         offset = address - memory._blocks[name][0].ctypes.data

@@ -10,6 +10,8 @@ import test_kernels_math as functions
 import test_kernels_matmul as matmul
 import test_kernels_tensor as tensor
 import test_packed_kernels as packed
+import test_paged_attention as pages
+import test_sampling as sampling
 from accrt.compiler.kernels import elementwise as ew
 
 REASON = harness.foreign_reason()
@@ -96,3 +98,12 @@ def test_arithmetic_gives_the_same_bytes_as_here():
 def test_quantized_weights(layout):
     packed.test_values_of_every_layout_are_the_registry_s(layout, TARGET)
     packed.test_products_are_within_their_bound(layout, TARGET)
+
+
+def test_attention_over_pages():
+    pages.test_units_that_are_shared_out_give_the_same_bits("bf16", 48, 7, TARGET)
+    pages.test_units_that_are_shared_out_give_the_same_bits("f32", 64, 4, TARGET)
+
+
+def test_sampling():
+    sampling.test_the_kernel_alone(TARGET)

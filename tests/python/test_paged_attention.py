@@ -10,7 +10,8 @@ import pytest
 
 import compiler_harness as ch
 import kernel_harness as kh
-from accrt.compiler import Interpreter, IRError, Module, SymbolClass
+from accrt.compiler import Interpreter, IRError, Module, SymbolClass, ops
+from accrt.compiler.kernels import paged
 
 ROUNDINGS = {"f32": 24, "f16": 4, "bf16": 4}
 
@@ -197,6 +198,35 @@ def test_a_query_sees_no_key_after_its_own():
         got = at.run(q, [1], [0, 300], [300])
         np.testing.assert_array_equal(got[:280], want)
         assert np.isnan(got[280:]).all()
+
+
+@pytest.mark.parametrize("target", kh.host_targets())
+@pytest.mark.parametrize("kv,size,group", [("f32", 64, 4), ("bf16", 48, 7), ("f16", 20, 1)])
+def test_units_that_are_shared_out_give_the_same_bits(kv, size, group, target):
+    """The kernels alone, with threads: parts that others join are what one workgroup makes of them."""
+    random, pages, page_size, kv_heads, tokens = rng(size), 40, 16, 2, 9
+    cache = {name: ch.values(random, kv, (pages, page_size, kv_heads, size)) for name in "kv"}
+    given = {
+        "q": ch.values(random, "f32", (tokens, kv_heads * group, size)), **cache, "table": random.permutation(40).reshape(1, 40).astype(np.int32),
+        "row_ids": np.zeros(2, np.int32), "row_starts": np.array([0, 1, 8], np.int32), "kv_lengths": np.array([640, 300], np.int32),
+    }  # fmt: skip
+    specs = {name: kh.spec_of(array, kv if name in "kv" else "f32") for name, array in given.items()}
+
+    def launches(shared):
+        more = {"scale": None, "window": None, "soft_cap": None, "shared": shared}
+        return paged.lower_paged_attention(specs["q"], specs["k"], specs["v"], specs["table"], 2, specs["q"], **more)
+
+    out = {"out": np.empty_like(given["q"])}
+    alone = kh.run(launches(False)[0], given, out, target, threads=3)["out"]
+    first, last = launches(True)
+    parts = {"partial": np.empty(tokens * kv_heads * group * 3 * paged.part_floats(size), np.float32)}
+    parts = kh.run(first, given, parts, target, threads=3)
+    joined = kh.run(last, {**parts, "row_starts": given["row_starts"], "kv_lengths": given["kv_lengths"]}, out, target, threads=3)["out"]
+    np.testing.assert_array_equal(bits(joined), bits(alone))
+    decoded = {name: kh.decode(cache[name], kv) for name in "kv"}
+    rows = (given[name].astype(np.int64) for name in ("row_ids", "row_starts", "kv_lengths"))
+    want = ops.OPS["accrt.paged_attention"].reference(given["q"].astype(np.float64), *rows, keys=decoded["k"], values=decoded["v"], page_table=given["table"])
+    ch.assert_close(alone, want, "f32", ROUNDINGS["f32"], 2.0)
 
 
 # ---- What tensors say is checked ----

@@ -12,6 +12,8 @@ import pytest
 import compiler_harness as ch
 import kernel_harness as kh
 from accrt.compiler import Interpreter, IRError, Module
+from accrt.compiler.kernels import sampling as lowering
+from accrt.compiler.kernels.kerneldef import TensorSpec
 from accrt.compiler.ops import sampling
 
 NAMES = ("logits", "temperature", "top_k", "top_p", "min_p", "seed", "position", "edit_starts", "edit_tokens", "edit_multiply", "edit_add", "mask_rows", "mask_bits")
@@ -73,7 +75,10 @@ def chosen_well(row, token):
 
 
 def check(m, session, given, exact=False):
-    got, want = session.run("pick", *given), Interpreter(m).run("pick", *given)
+    return compare(given, session.run("pick", *given), Interpreter(m).run("pick", *given), exact)
+
+
+def compare(given, got, want, exact=False):
     by_name = dict(zip(NAMES, given))
     rows = {name: by_name[name] for name in ("logits", "temperature", "top_k", "top_p", "min_p", "seed", "position")}
     other = 0
@@ -124,6 +129,18 @@ def test_random_rows(vocab, on):
             _got, near = check(m, session, random_rows(rng(vocab, samples, turn), samples, vocab))
             seen, other = seen + samples, other + near
     assert other <= 0.1 * seen, f"{other} of {seen} rows hang on rounding"
+
+
+@pytest.mark.parametrize("target", kh.host_targets())
+def test_the_kernel_alone(target):
+    """With guarded memory around each tensor and the workspace, on three threads."""
+    given = random_rows(rng(77), 40, 1000)
+    named, specs = dict(zip(NAMES, given)), [TensorSpec.contiguous(str(x.dtype).replace("float", "f").replace("uint", "u").replace("int", "i"), x.shape) for x in given]
+    shapes = {"token": (40,), "logprob": (40,), "top_ids": (40, 20), "top_logprobs": (40, 20), "rank": (40,)}
+    results = {n: np.empty(shape, np.float32 if "log" in n else np.int32) for n, shape in shapes.items()}
+    got = kh.run(lowering.lower_sample(specs, 20), named, results, target, threads=3)
+    want = Interpreter(module(1000)).run("pick", *given)
+    compare(given, [got[n] for n in shapes], want)
 
 
 def test_a_large_vocabulary():
