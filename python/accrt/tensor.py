@@ -6,6 +6,7 @@ numpy is optional: without it, anything with the buffer protocol goes in, and re
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from operator import index as _index
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
@@ -341,6 +342,19 @@ class Tensor:
         if self.size != 1 or self.dtype not in _INTEGERS:
             raise TypeError(f"{self.dtype}{list(self.shape)} is no integer: one element of an integer type is")
         return int(self._value("an integer"))
+
+    def __round__(self, digits: int | None = None) -> int | float:
+        """As round() of the number: a whole number where no digits are asked for."""
+        return round(self._value("round()"), digits)
+
+    def __trunc__(self) -> int:
+        return math.trunc(self._value("trunc()"))
+
+    def __floor__(self) -> int:
+        return math.floor(self._value("floor()"))
+
+    def __ceil__(self) -> int:
+        return math.ceil(self._value("ceil()"))
 
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if spec and self.size == 1 else format(str(self), spec)

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -141,7 +142,21 @@ def test_an_array_of_false_is_false_and_nan_true(device):
     assert int(tensor_of(np.array([-2.75]), device)) == -2
 
 
-@pytest.mark.parametrize("convert", (float, int, bool))
+@pytest.mark.parametrize("dtype", ("f32", "f64", "i64", "u8", "bool"))
+def test_one_element_is_rounded_as_its_number_is(dtype, device):
+    """Whole numbers stay exact: floor() of a number that no float holds is that number."""
+    values = {"f32": (-2.5, 0.5, 1234.5), "f64": (-2.675, 3.5, 2.0 ** 60), "i64": (-15, 25, (1 << 62) + 1), "u8": (0, 145, 255)}
+    for value in values.get(dtype, (False, True)):
+        t = tensor_of(np.array([value], NUMPY[dtype]), device)
+        for convert in (round, math.trunc, math.floor, math.ceil):
+            made = convert(t)
+            assert made == convert(value) and type(made) is int
+        for digits in (0, 1, -1, None):
+            made, expected = round(t, digits), round(t.item(), digits)
+            assert made == expected and type(made) is type(expected)
+
+
+@pytest.mark.parametrize("convert", (float, int, bool, round, math.floor, math.ceil, math.trunc))
 @pytest.mark.parametrize("shape", ((2,), (0,), (2, 3), (1, 0)))
 def test_more_or_fewer_elements_do_not_convert(convert, shape, device):
     with pytest.raises(ValueError) as caught:
