@@ -33,8 +33,7 @@
 #define ACCX_CONTAINER_MAJOR 0
 #define ACCX_CONTAINER_MINOR 3
 #define ACCX_COMMANDS_MAJOR 0 /* ACCX_COMMANDS_MINOR: format/fields.h, the latest of the opcodes */
-#define ACCX_LAYOUTS_MAJOR 0
-#define ACCX_LAYOUTS_MINOR 2
+#define ACCX_LAYOUTS_MAJOR 0  /* ACCX_LAYOUTS_MINOR: there too, the latest of the layouts */
 
 #define ACCX_ASSERT_SIZE(type, size) _Static_assert(sizeof(type) == (size), #type)
 

@@ -51,9 +51,9 @@ typedef enum {
 /* clang-format off */
 static const accx_layout_t layouts[] = {
 #define DEF_LAYOUT(number, name, word, flags, min_rank, max_rank, block_elements, block_bytes, row_multiple, tile_rows, group_elements, \
-                   required_roles, extents, types, note)                                           \
+                   required_roles, extents, types, since, note)                                    \
     {number, flags, min_rank, max_rank, block_elements, block_bytes, row_multiple, tile_rows, group_elements, \
-     required_roles, LIST extents, LIST types, word},
+     required_roles, since, LIST extents, LIST types, word},
 #include "format/format.def"
 };
 /* clang-format on */

@@ -19,6 +19,7 @@ typedef struct accx_layout {
   uint8_t tile_rows;       /* rows that share a scale */
   uint16_t group_elements; /* elements that share a scale; 0: free or the row */
   uint8_t required_roles;  /* bit 1 << role */
+  uint8_t since_minor;     /* of the layout registry */
   uint8_t extents
       [ACCRT_LAYOUT_ROLE_COUNT]; /* how many elements a component has: extent_t of layout.c */
   uint32_t dtypes[ACCRT_LAYOUT_ROLE_COUNT]; /* bit 1 << data type */

@@ -36,6 +36,7 @@ static void test_ids_and_names_are_frozen(void** state) {
     assert_int_equal(accrt_layout_info(ids[i], &info), ACCRT_OK);
     assert_int_equal(info.id, ids[i]);
     assert_int_equal(accx_layout_at(i)->id, ids[i]);
+    assert_int_equal(accx_layout_at(i)->since_minor, ids[i] <= ACCRT_LAYOUT_OPAQUE ? 1 : 2);
     uint32_t found;
     assert_int_equal(accrt_layout_find(info.name, &found), ACCRT_OK);
     assert_int_equal(found, ids[i]);

@@ -1,5 +1,6 @@
 /* loader/verify.c - the order of the checks, their scratch memory, their messages, and the computed
  * minimum versions. */
+#include "format/layout.h"
 #include "loader/internal.h"
 #include "loader/upgrade.h"
 
@@ -56,8 +57,9 @@ static void raise_minor(accx_version_t* version, uint32_t minor) {
 
 static void raise_for_layout(uint32_t encoding, uint32_t group_elements,
                              accx_header_t* out_versions) {
-  if (encoding > ACCX_ENCODING_OPAQUE)
-    raise_minor(&out_versions->layouts, 2);
+  const accx_layout_t* layout = accx_layout_find(encoding);
+  if (layout != NULL)
+    raise_minor(&out_versions->layouts, layout->since_minor);
   if (group_elements != 0)
     raise_minor(&out_versions->container, 3);
 }
