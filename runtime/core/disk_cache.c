@@ -108,7 +108,7 @@ static bool read_entry(const accrt_allocator_t* allocator, int file, const struc
     return false;
   void* data = NULL;
   const size_t size_bytes = (size_t)header.size_bytes;
-  if (accrt_alloc(allocator, size_bytes, &data) != ACCRT_OK)
+  if (accrt_alloc_unset(allocator, size_bytes, 16, &data) != ACCRT_OK)
     return false;
   unsigned char digest[16];
   if (read_whole(file, sizeof header, data, size_bytes)) {

@@ -102,7 +102,7 @@ static void* run_reading(void* user) {
   reading_t* reading = user;
   const accrt_crypto_t* crypto = accrt_instance_crypto_if(reading->program->instance);
   void* bytes;
-  if (accrt_alloc(reading->program->allocator, PIECE_BYTES, &bytes) != ACCRT_OK) {
+  if (accrt_alloc_unset(reading->program->allocator, PIECE_BYTES, 16, &bytes) != ACCRT_OK) {
     atomic_store_explicit(&reading->failed, true, memory_order_relaxed);
     return NULL;
   }
@@ -183,7 +183,7 @@ static bool leaves_match(const accrt_program_t* program, const accrt_external_t*
                          uint32_t function, const accrt_plan_t* plan) {
   const accx_argument_t* arguments = accrt_function_arguments(program, function);
   void* scratch;
-  if (accrt_alloc(program->allocator, PIECE_BYTES, &scratch) != ACCRT_OK)
+  if (accrt_alloc_unset(program->allocator, PIECE_BYTES, 16, &scratch) != ACCRT_OK)
     return false;
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < plan->binding_count && status == ACCRT_OK; ++i) {
