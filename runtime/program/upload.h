@@ -23,7 +23,7 @@ void accrt_weight_set_drop_sources(const accrt_program_t* program, accrt_weight_
 
 /* On a device that uses weights where they lie: checks what of `count` components from `first` on
  * bundles store and is used, or of just one in any case, with as many threads as the device has.
- * What is wrong is told by whoever places it. */
+ * The placing of the weights reports what is wrong. */
 void accrt_weight_set_check_ahead(const accrt_program_t* program, const accrt_weight_set_t* weights,
                                   uint32_t first, uint32_t count);
 #define ACCRT_CHECK_AHEAD_BYTES (UINT64_C(32) << 20) /* of one component: less is not worth it */

@@ -129,6 +129,12 @@ def lost_names(text: str, lost: list[str]) -> set[str]:
     return {name for name in re.findall(r"[A-Za-z_]\w*", code) if set(name.lower().split("_")) & set(lost)}
 
 
+def test_comments_use_words_of_the_field():
+    private = re.compile(r"\b(doors?|gates?|hears?|heard|told)\b")
+    comments = {str(p.relative_to(ROOT)): " ".join(re.findall(r"/\*.*?\*/", text, re.S)) for p, text in product_sources().items()}
+    assert {name: private.findall(text) for name, text in comments.items() if private.search(text)} == {}
+
+
 def product_sources() -> dict[pathlib.Path, str]:
     folders = ("abi", "format", "loader", "runtime", "tools", "write")
     files = [p for folder in folders for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".c", ".h", ".def", ".inc")]

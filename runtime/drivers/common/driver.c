@@ -398,7 +398,7 @@ static accrt_status_t ensure_counted(accrt_open_driver_t* driver) {
       } else {
         free_devices(driver->instance, devices, driver->device_count);
       }
-      /* Release pairs with the acquires of those who find them counted. */
+      /* Release pairs with the acquires of threads that find them counted. */
       atomic_store_explicit(&driver->counted,
                             status == ACCRT_OK ? ACCRT_DEVICES_COUNTED : ACCRT_DEVICES_UNKNOWN,
                             memory_order_release);
@@ -541,7 +541,7 @@ static accrt_status_t ensure_open(accrt_device_t* device) {
                                                 ACCRT_DEVICE_OPENING, memory_order_acquire,
                                                 memory_order_acquire)) {
       const accrt_status_t status = open_device(device);
-      /* Release pairs with the acquires of those who find the device open. */
+      /* Release pairs with the acquires of threads that find the device open. */
       atomic_store_explicit(&accrt_upper_device(device)->state,
                             status == ACCRT_OK ? ACCRT_DEVICE_OPEN : ACCRT_DEVICE_CLOSED,
                             memory_order_release);
@@ -670,7 +670,7 @@ accrt_device_t* accrt_device_retain(accrt_device_t* device) {
   return accrt_device_ref(device);
 }
 
-/* Who was lent a device and releases it has no reference to drop: nothing comes of it. */
+/* A caller that was lent a device has no reference to drop: its release does nothing. */
 void accrt_device_release(accrt_device_t* device) {
   if (device == NULL || accrt_forked())
     return;

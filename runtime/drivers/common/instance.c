@@ -152,7 +152,7 @@ static uint32_t run_devices(void* user) {
 static void progress_job(accrt_job_t* job) {
   accrt_instance_t* instance =
       (accrt_instance_t*)((char*)job - offsetof(accrt_upper_t, progress_job));
-  /* Before the work is looked for: who asks from here on is heard. Acq_rel pairs with the
+  /* Before the work is looked for: a request from here on is served. Acq_rel pairs with the
    * exchange in ask_devices. */
   (void)atomic_exchange_explicit(&accrt_upper(instance)->progress_asked, 0, memory_order_acq_rel);
   while (run_devices(instance) != 0)

@@ -113,7 +113,7 @@ typedef struct accrt_upload {
   accrt_status_t (*fill)(void* user, uint64_t offset_bytes, void* memory, uint64_t size_bytes);
   void* user;
 } accrt_upload_t;
-/* Moves it through the staging ring to memory that nobody uses yet, and returns when all of it is
+/* Moves it through the staging ring to memory that is not used yet, and returns when all of it is
  * there; when a piece cannot be filled, with the error of the first such piece. Not for devices
  * that reach host memory. Blocks. */
 accrt_status_t accrt_device_upload(accrt_device_t* device, const accrt_upload_t* upload);

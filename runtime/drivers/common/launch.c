@@ -223,7 +223,7 @@ accrt_status_t accrt_launch_reach(const accrt_kernel_tensor_t* view, uint64_t* o
   return ACCRT_OK;
 }
 
-/* What the view reaches must lie in its range: the kernel is told no other bounds. */
+/* What the view reaches must lie in its range: the kernel gets no other bounds. */
 static accrt_status_t check_reach(const accrt_packing_t* packing,
                                   const accrt_kernel_argument_t* argument,
                                   const accrt_kernel_param_t* param, bool bound) {
@@ -314,7 +314,7 @@ accrt_status_t accrt_launch_pack(accrt_packing_t* packing) {
 
 /* ---- Launching on a stream ---- */
 
-/* What is in the field of an argument that is no memory is nobody's. */
+/* The field of an argument that is no memory means nothing. */
 static accrt_buffer_t* buffer_of(const accrt_kernel_argument_t* argument) {
   const bool value =
       argument->kind == ACCRT_KERNEL_PARAM_SCALAR || argument->kind == ACCRT_KERNEL_PARAM_SYMBOL;
@@ -346,7 +346,7 @@ accrt_status_t accrt_stream_dispatch(accrt_stream_t* stream, accrt_kernel_t* ker
                                      uint64_t* out_number) {
   const accrt_driver_kernel_t* view = accrt_kernel_driver_view(kernel);
   const accrt_kernel_def_t* definition = view->definition;
-  accrt_driver_command_t command; /* what a dispatch does not have is nobody's */
+  accrt_driver_command_t command; /* only the fields of a dispatch are set and read */
   command.opcode = ACCRT_DRIVER_COMMAND_DISPATCH;
   command.predecessor_count = 0;
   command.predecessors = NULL;

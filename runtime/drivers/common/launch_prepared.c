@@ -94,7 +94,7 @@ static accrt_status_t prepare_use(accrt_launch_t* launch, accrt_fence_t* fence) 
   return ACCRT_OK;
 }
 
-/* For want of memory for a note: the use is over before anybody else can have the buffer. */
+/* For want of memory for a note: the use is over before another owner can have the buffer. */
 static void wait_for(accrt_fence_t* fence, uint64_t submission) {
   atomic_uint nobody;
   atomic_init(&nobody, 0);
@@ -106,7 +106,7 @@ static void wait_for(accrt_fence_t* fence, uint64_t submission) {
   }
 }
 
-/* A buffer leaves: from now on it has to know itself who uses it. */
+/* A buffer leaves: from now on it has to note its uses itself. */
 static void let_go(accrt_launch_t* launch, accrt_buffer_t* buffer) {
   if (buffer == NULL)
     return;

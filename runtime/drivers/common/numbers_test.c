@@ -1,5 +1,5 @@
 /* Streams on a driver with the slots of 0.2: work that nobody is told of, the driver's own events,
- * points of semaphores, prepared launches, somebody else's queues, modules. The order in which
+ * points of semaphores, prepared launches, wrapped queues, modules. The order in which
  * queues go on is chosen at random from a fixed seed. */
 #define TEST_DRIVER_NATIVE 1
 #include "runtime/drivers/common/test_driver.h"

@@ -91,7 +91,7 @@ typedef struct accrt_upper_device {
   accrt_mutex_t point_lock;
   accrt_point_t* spare_points; /* under point_lock */
   accrt_mutex_t observer_lock; /* held while the driver is called with the observer */
-  /* a queue for waiting on events without disturbing anybody; made when first needed */
+  /* a queue for waiting on events beside the streams; made when first needed */
   accrt_driver_queue_t* observer;
   atomic_uint armed; /* completions that the observer or a stream owes for points */
 } accrt_upper_device_t;
@@ -212,7 +212,7 @@ struct accrt_stream {
   const accrt_driver_table_t* table;
   accrt_driver_queue_t* queue;
   accrt_fence_t* fence;
-  bool foreign;         /* somebody else's queue: work cannot be held back */
+  bool foreign;         /* a queue of the caller: work cannot be held back */
   bool traces;          /* every number has a listener: its end is traced */
   bool listens;         /* the same, or because the driver reports no numbers */
   bool outside;         /* threads that wait may not do so in the driver: see stream_wait.c */
@@ -424,8 +424,8 @@ static inline accrt_status_t accrt_stream_check(accrt_stream_t* stream, const ch
 
 /* ---- Semaphores ---- */
 void accrt_semaphore_unref(accrt_semaphore_t* semaphore);
-/* References of waits in streams. They hold the memory, and cannot raise the value: when nobody is
- * left who can, the waits fail. Taken by who holds one of either kind. */
+/* References of waits in streams. They hold the memory, and cannot raise the value: when nothing is
+ * left that can, the waits fail. Taken by a caller that holds one of either kind. */
 void accrt_semaphore_ref_wait(accrt_semaphore_t* semaphore);
 void accrt_semaphore_unref_wait(accrt_semaphore_t* semaphore);
 /* Fails it with a full record. Inside a context. */
@@ -490,7 +490,7 @@ bool accrt_stream_wait_native(accrt_stream_t* stream, accrt_semaphore_t* semapho
 /* Waits on the calling thread for a point, for a while. False when none covers the value. */
 bool accrt_semaphore_wait_point(accrt_semaphore_t* semaphore, uint64_t value, uint64_t deadline_ns,
                                 uint32_t policy);
-/* Has the driver report when `value` is reached, for those who watch for it. */
+/* Has the driver report when `value` is reached, for its watchers. */
 void accrt_semaphore_arm(accrt_semaphore_t* semaphore, uint64_t value);
 /* The same for the last point of a semaphore whose last reference is gone: until it is reached, the
  * point has one. False: no device will raise it. */
@@ -551,7 +551,7 @@ accrt_wait_progress_fn_t accrt_instance_progress(accrt_instance_t* instance, uin
 /* Closes what the teardown of the instance left: devices and drivers. */
 void accrt_instance_close_drivers(accrt_instance_t* instance);
 /* Opens a driver. ACCRT_ERROR_ALREADY_EXISTS and the others of accrt_instance_load_driver. `lazy`:
- * it takes long to find its devices, which are counted when somebody asks for them. */
+ * it takes long to find its devices, which are counted when a caller asks for them. */
 accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_fn_t query,
                                 const char* where, bool lazy);
 /* A driver inside the library. */

@@ -4,7 +4,7 @@
  * A signal on a stream with native events records an event and leaves a point {value, event} with
  * the semaphore. Another stream of the driver waits for that event on the device; the host waits
  * for it on the calling thread. Nothing reports when it is reached: the semaphore is advanced when
- * somebody looks (accrt_semaphore_resolve), unless a watch needs to know: then the point is armed,
+ * a thread looks (accrt_semaphore_resolve), unless a watch needs to know: then the point is armed,
  * and a completion of the driver reports.
  *
  * The points of a semaphore are a chain: each is certain to be reached after the one before,
@@ -19,7 +19,7 @@
 
 #include "runtime/drivers/common/objects.h"
 
-/* Points of one semaphore before somebody looks whether the oldest are reached. */
+/* Points of one semaphore before the oldest are queried. */
 #define FIRST_LIMIT 64u
 /* How long a thread waits for a device at a time, before it looks whether the semaphore has failed
  * meanwhile. */
@@ -186,7 +186,7 @@ accrt_point_t* accrt_semaphore_point(accrt_semaphore_t* semaphore, uint64_t valu
   return point;
 }
 
-/* Somebody raised the semaphore from elsewhere, and the stream's signal came too late. */
+/* The semaphore was raised from elsewhere, and the stream's signal came too late. */
 static void fail_late(const accrt_semaphore_t* semaphore, accrt_point_t* point, uint64_t present) {
   accrt_stream_t* stream = accrt_fence_stream(point->fence);
   if (stream == NULL)
@@ -207,7 +207,7 @@ static void reached(accrt_semaphore_t* semaphore, accrt_point_t* point) {
   accrt_mutex_lock(&semaphore->point_lock);
   if (!is_linked(semaphore, point)) {
     accrt_mutex_unlock(&semaphore->point_lock);
-    return; /* somebody else has seen it */
+    return; /* another thread has seen it */
   }
   accrt_point_t* chain = cut(semaphore, point);
   accrt_mutex_unlock(&semaphore->point_lock);
@@ -388,7 +388,7 @@ bool accrt_semaphore_arm_last(accrt_semaphore_t* semaphore) {
   accrt_point_t* point = semaphore->last_point;
   const bool ours = point != NULL && !point->armed;
   if (ours) {
-    accrt_object_init(&semaphore->object); /* it has none, and nobody else can give it one */
+    accrt_object_init(&semaphore->object); /* it has none, and no other thread can give it one */
     hold_armed(semaphore, point);
     accrt_object_retain(&point->object);
   }
@@ -442,7 +442,7 @@ static bool is_watched(accrt_semaphore_t* semaphore, uint64_t value) {
   return watched;
 }
 
-/* Adds the point that the stream has just recorded. `*out_armed`: somebody watches, and references
+/* Adds the point that the stream has just recorded. `*out_armed`: it is watched, and references
  * for a completion are held. False: it does not fit. */
 static bool add_point(accrt_semaphore_t* semaphore, const accrt_stream_t* stream,
                       accrt_point_t* point, bool* out_armed) {
@@ -453,7 +453,7 @@ static bool add_point(accrt_semaphore_t* semaphore, const accrt_stream_t* stream
   if (added) {
     append(semaphore, point);
     accrt_object_retain(&point->object);
-    /* Who watches from now on sees the point; who did before is seen here. */
+    /* A watcher from now on sees the point; one from before is seen here. */
     if (is_watched(semaphore, point->value)) {
       accrt_object_retain(&semaphore->object);
       hold_armed(semaphore, point);
@@ -464,7 +464,7 @@ static bool add_point(accrt_semaphore_t* semaphore, const accrt_stream_t* stream
   return added;
 }
 
-/* A semaphore that nobody asks after would collect points without end. */
+/* A semaphore that is never queried would collect points without end. */
 static void look_at_oldest(accrt_semaphore_t* semaphore) {
   accrt_mutex_lock(&semaphore->point_lock);
   if (semaphore->point_limit == 0)
@@ -490,7 +490,7 @@ static bool record_point(accrt_stream_t* stream, const accrt_submit_held_t* held
     accrt_device_note_status(stream->device, *out_status);
     return true;
   }
-  /* Behind a wait for an event, and on somebody else's queue, the stream's numbers do not say. */
+  /* Behind a wait for an event, and on a queue of the caller, the stream's numbers do not say. */
   const bool unknown = stream->foreign || (held->word & ACCRT_SUBMIT_EVENT_WAIT) != 0;
   point->number = unknown ? UINT64_MAX - 1 : accrt_submit_number(held);
   accrt_fence_retain(stream->fence);

@@ -76,8 +76,8 @@ void accrt_semaphore_unref(accrt_semaphore_t* semaphore) {
   if (semaphore == NULL || !accrt_object_release(&semaphore->object))
     return;
   accrt_context_enter();
-  /* Relaxed: a wait that is gone by now, or goes meanwhile, needs no notice, and nobody is
-   * left who could begin one. */
+  /* Relaxed: a wait that is gone by now, or goes meanwhile, needs no notice, and no
+   * thread is left that could begin one. */
   const bool waited = atomic_load_explicit(&semaphore->waits, memory_order_relaxed) > 1;
   if (waited && accrt_semaphore_arm_last(semaphore)) {
     accrt_context_leave();
@@ -92,7 +92,7 @@ void accrt_semaphore_unref(accrt_semaphore_t* semaphore) {
   accrt_semaphore_unref_wait(semaphore);
 }
 
-/* The record of somebody else's failure as this thread's: what failed here is in front, what failed
+/* The record of another thread's failure as this one's: what failed here is in front, what failed
  * first behind. */
 accrt_status_t accrt_record_poison(const char* operation, const char* what, uint64_t id,
                                    const accrt_error_t* origin) {
@@ -385,8 +385,8 @@ static void export_task(accrt_task_t* task) {
 }
 
 static void export_fire(accrt_watch_t* watch) {
-  /* As a task: the allocator is the caller's code, and whoever advances the timeline may still be
-   * busy with it. */
+  /* As a task: the allocator is the caller's code, and the thread that advances the timeline may
+   * still be busy with it. */
   accrt_context_post(&((exported_t*)watch)->task);
 }
 

@@ -1,5 +1,5 @@
 /* runtime/drivers/common/staging.c - the engine behind large transfers: jobs, threads, ring
- * entries. It may not know streams (staging_stream.c does) nor call anybody under its lock. */
+ * entries. It may not know streams (staging_stream.c does) nor call other code under its lock. */
 #define _GNU_SOURCE
 #include "runtime/drivers/common/staging.h"
 
@@ -78,7 +78,7 @@ struct accrt_staging {
   copy_queue_t copy_queues[MAX_COPY_QUEUES];
   accrt_monitor_t monitor;
   /* under its lock */
-  accrt_staging_job_t* head; /* with pieces that nobody has claimed */
+  accrt_staging_job_t* head; /* with pieces that no thread has claimed */
   accrt_staging_job_t** tail;
   bool stopping;
   uint32_t thread_count; /* grows with what is asked for */
@@ -141,7 +141,7 @@ typedef struct piece {
   accrt_staging_job_t* job;
   uint64_t offset_bytes;
   uint64_t size_bytes;
-  bool dropped; /* the rest of a job that has failed: nobody moves it */
+  bool dropped; /* the rest of a job that has failed: it is not moved */
 } piece_t;
 
 /* The next piece. Under the lock. */
@@ -389,7 +389,7 @@ static accrt_status_t enqueue_copy(stager_t* stager, ring_entry_t* entry, uint64
   const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
                                                 .number = stager->copy_queue->last_number + 1,
                                                 .completion = {landed, entry}};
-  /* Relaxed: the enqueue publishes it to whoever calls the completion. */
+  /* Relaxed: the enqueue publishes it to the thread that calls the completion. */
   atomic_fetch_add_explicit(&entry->pending, 1, memory_order_relaxed);
   const accrt_status_t status =
       table_of(stager->staging)->queue_enqueue(stager->copy_queue->queue, &command, &submission);
@@ -681,7 +681,7 @@ void accrt_staging_post(accrt_staging_t* staging, accrt_staging_job_t* job) {
     job->done(job);
 }
 
-/* A job that somebody waits for. */
+/* A job that its caller waits for. */
 typedef struct run {
   accrt_staging_job_t job; /* first: see run_done */
   atomic_uint over;

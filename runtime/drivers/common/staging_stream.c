@@ -119,7 +119,7 @@ static accrt_status_t enqueue_both(transfer_t* transfer, uint64_t* out_number) {
                                 .semaphore = transfer->semaphore,
                                 .value = IS_OVER};
   const accrt_status_t status = accrt_stream_enqueue(transfer->stream, &signal, NULL);
-  /* A signal alone does nothing: nobody watches it yet. */
+  /* A signal alone does nothing: it has no watcher yet. */
   return status == ACCRT_OK ? accrt_stream_enqueue(transfer->stream, &wait, out_number) : status;
 }
 
@@ -249,8 +249,7 @@ accrt_status_t accrt_stream_read_file(accrt_stream_t* stream, int32_t fd, uint64
   if (status != ACCRT_OK || size_bytes == 0)
     return status;
   if (stream->foreign) {
-    return ACCRT_FAIL(NOT_READY,
-                      "stream %" PRIu64 " is somebody else's queue: it cannot wait for a file",
+    return ACCRT_FAIL(NOT_READY, "stream %" PRIu64 " is wrapped: it cannot wait for a file",
                       stream->id);
   }
   /* Room for the note, while a lack of memory is still a plain error. */

@@ -236,7 +236,7 @@ static bool wait_is_over(accrt_op_t* op, bool* out_watch) {
 
 /* Starts to watch, without the lock: what a device will reach has to be asked for. The caller owns
  * the submission lock, so the operation stays at the head of the list; only a failure of the stream
- * takes it away, and that leaves it to who is watching. */
+ * takes it away, and that leaves it to the watch. */
 static void start_watch(accrt_stream_t* stream, accrt_op_t* op) {
   accrt_semaphore_t* semaphore = op->semaphore;
   op->watch.value = op->value;
@@ -657,12 +657,12 @@ static accrt_status_t feed_direct(accrt_stream_t* stream, const taken_t* taken,
   return status;
 }
 
-/* What somebody else enqueues would overtake it. */
+/* What the owner of the queue enqueues would overtake it. */
 static accrt_status_t refuse_deferral(accrt_stream_t* stream, const accrt_request_t* request) {
   ACCRT_TRY(accrt_stream_check(stream, ""));
   return ACCRT_FAIL_INNER(NOT_READY,
                           "semaphore %" PRIu64 " has not reached %" PRIu64 ", and stream %" PRIu64
-                          " is somebody else's queue: it cannot hold work back",
+                          " is wrapped: it cannot hold work back",
                           request->semaphore->id, request->value, stream->id);
 }
 

@@ -54,7 +54,7 @@ typedef struct accrt_op_references {
   void* retained;
   bool waits; /* the semaphore's reference is a wait's */
 } accrt_op_references_t;
-/* Takes the references out of an operation: whoever has them drops them. */
+/* Takes the references out of an operation: the caller drops them. */
 accrt_op_references_t accrt_op_take_references(accrt_op_t* op);
 void accrt_op_drop_references(const accrt_op_references_t* references);
 
@@ -71,7 +71,7 @@ static inline void accrt_stream_activate(accrt_stream_t* stream) {
   ACCRT_ASSERT_HELD(&stream->lock);
   if (atomic_load_explicit(&stream->active, memory_order_relaxed))
     return;
-  /* Release pairs with the acquire of those who look for operations without the lock. */
+  /* Release pairs with the acquire of threads that look for operations without the lock. */
   atomic_store_explicit(&stream->active, true, memory_order_release);
   accrt_object_retain(&stream->object);
 }
@@ -99,7 +99,7 @@ void accrt_error_make(accrt_error_t* out_error, accrt_status_t status, const cha
                       const char* message);
 void accrt_stream_trace(accrt_stream_t* stream, uint32_t kind, uint64_t number, const char* name,
                         accrt_status_t status, uint64_t time_ns);
-/* Wakes the runtime's thread when somebody waits for memory to fall idle. To be called after a
+/* Wakes the runtime's thread when an owner waits for memory to fall idle. To be called after a
  * fence has advanced. */
 void accrt_kick_watchers(accrt_instance_t* instance);
 

@@ -171,7 +171,7 @@ ACCRT_RARE static void destroy(accrt_zombie_t* zombie) {
   free_stream(stream);
 }
 
-/* Nobody holds the stream any more: its fence is not to find it. */
+/* The last reference is gone: the fence must not find the stream any more. */
 static void disown(accrt_stream_t* stream) {
   accrt_mutex_lock(&stream->fence->owner_lock);
   stream->fence->owner = NULL;
@@ -227,7 +227,7 @@ static int32_t clamp_priority(const accrt_device_t* device, int32_t priority) {
   return priority > info->priority_greatest ? info->priority_greatest : priority;
 }
 
-/* `native`: somebody else's queue to be wrapped, or NULL for one of the stream's own. */
+/* `native`: the caller's queue to be wrapped, or NULL for one of the stream's own. */
 static accrt_status_t open_queue(accrt_stream_t* stream, int32_t priority, void* const* native) {
   accrt_driver_device_t* device = stream->device->driver_device;
   stream->foreign = native != NULL;

@@ -528,7 +528,7 @@ accrt_status_t accrt_stream_cancel(accrt_stream_t* stream) {
   accrt_context_enter();
   accrt_mutex_lock(&stream->lock);
   if (fail_cancelled(stream) && stream->table->queue_cancel != NULL) {
-    /* Nobody resets the stream meanwhile: what is enqueued then is not meant. */
+    /* The stream is not reset meanwhile: what is enqueued after a reset is not cancelled. */
     stream->cancelling += 1;
     accrt_mutex_unlock(&stream->lock);
     stream->table->queue_cancel(stream->queue);
@@ -603,8 +603,8 @@ static void clear_failure(accrt_stream_t* stream) {
   ACCRT_ASSERT_HELD(&stream->lock);
   stream->failed = false;
   atomic_store_explicit(&stream->poisoned, 0, memory_order_relaxed);
-  /* Who still waits for a number of before learns what became of it; who waits from now on has a
-   * number of his own. */
+  /* A thread that still waits for an earlier number gets its failure. Waits from now on are for
+   * later numbers. */
   const uint64_t last = accrt_stream_submitted(stream);
   stream->dropped_first = stream->failed_number;
   stream->dropped_last = last;

@@ -8,8 +8,8 @@
 #include "accrt/stream.h"
 
 /* A short spin before sleeping: a wake-up through the kernel costs some microseconds. Where
- * spinning has not helped the last waits for a timeline, it keeps a processor from whoever would
- * signal: then few, and many again only now and then, to see. */
+ * spinning has not helped the last waits for a timeline, it keeps a processor from the thread that
+ * would signal: then few, and many again only now and then, to see. */
 #define SPINS_BEFORE_SLEEP 200
 #define FEW_SPINS_BEFORE_SLEEP 4
 #define MISSES_BEFORE_FEW 4
@@ -63,7 +63,7 @@ accrt_reach_t accrt_timeline_watch(accrt_timeline_t* timeline, accrt_watch_t* wa
     if (watch->next != NULL)
       watch->next->previous = watch;
     atomic_store_explicit(&timeline->watches, watch, memory_order_seq_cst);
-    /* Who raises it without the lock may not have seen the watch. Seq_cst pairs with
+    /* A thread that raises it without the lock may not have seen the watch. Seq_cst pairs with
      * accrt_timeline_advance_alone. */
     if (atomic_load_explicit(&timeline->value, memory_order_seq_cst) >= watch->value) {
       unlink_watch(timeline, watch);

@@ -1,8 +1,7 @@
 /* runtime/drivers/common/timeline.h - a 64-bit value that grows, with watchers: the heart of
  * semaphores, events and streams.
  *
- * It may not allocate, and calls nobody under its lock. Its error record is kept by whoever owns
- * it.
+ * It may not allocate, and calls nothing under its lock. Its owner has its error record.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_TIMELINE_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_TIMELINE_H_
@@ -27,8 +26,9 @@ typedef struct accrt_timeline {
   accrt_mutex_t lock;
   atomic_uint failed;
   atomic_uint_least64_t value;
-  /* Changed under the lock. Seq_cst where one is added and in accrt_timeline_advance_alone: of who
-   * adds one and who raises the value at the same time, one sees the other. */
+  /* Changed under the lock. Seq_cst where one is added and in accrt_timeline_advance_alone: of a
+   * thread that adds one and a thread that raises the value at the same time, one sees the
+   * other. */
   _Atomic(accrt_watch_t*) watches;
   atomic_uint misses; /* waits in a row for which spinning did not help; a hint */
 } accrt_timeline_t;
@@ -59,8 +59,8 @@ bool accrt_timeline_unwatch(accrt_timeline_t* timeline, accrt_watch_t* watch);
 /* Raises the value, failed or not; a value that is not above the present one changes nothing.
  * Inside a context. */
 void accrt_timeline_advance(accrt_timeline_t* timeline, uint64_t value);
-/* The same without the lock, where no other thread raises it at the same time. True: somebody
- * watches, and accrt_timeline_fire is to follow. */
+/* The same without the lock, where no other thread raises it at the same time. True: it is watched,
+ * and accrt_timeline_fire is to follow. */
 static inline bool accrt_timeline_advance_alone(accrt_timeline_t* timeline, uint64_t value) {
   if (value > atomic_load_explicit(&timeline->value, memory_order_relaxed))
     atomic_store_explicit(&timeline->value, value, memory_order_seq_cst);
@@ -73,7 +73,7 @@ void accrt_timeline_fire(accrt_timeline_t* timeline);
 accrt_status_t accrt_timeline_signal(accrt_timeline_t* timeline, uint64_t value,
                                      uint64_t* out_present);
 /* Fails it: false when it has failed already. `store` (may be NULL) is called under the lock,
- * before anybody can see the failure, and may only copy. Inside a context. */
+ * before another thread can see the failure, and may only copy. Inside a context. */
 bool accrt_timeline_fail(accrt_timeline_t* timeline, void (*store)(void* user), void* user);
 /* ---- Waiting on the host ---- */
 
@@ -95,9 +95,8 @@ typedef struct accrt_wait {
   struct accrt_waiter_watch* watches; /* storage for `count`, or NULL: then it polls */
   accrt_wait_progress_fn_t progress;  /* NULL: nothing needs the caller */
   void* progress_user;
-  void (*look)(void* user); /* before each check; NULL: nothing to look at */
-  void (*watched)(
-      void* user); /* once all items are watched, before sleeping; NULL: nobody wants to know */
+  void (*look)(void* user);    /* before each check; NULL: nothing to look at */
+  void (*watched)(void* user); /* once all items are watched, before sleeping; may be NULL */
   void* look_user;
 } accrt_wait_t;
 

@@ -58,8 +58,8 @@ static bool reaches(const accrt_device_t* device, const accrt_device_t* owner) {
          (peers >> accrt_upper_device(owner)->index & 1) != 0;
 }
 
-/* Memory of the host is for everybody's copies and fills, but for the kernels of those alone who
- * reach all of it, or whose driver it is from. */
+/* Copies and fills of every device reach host memory. Kernels reach it on devices that reach all of
+ * it, or whose driver it is from. */
 static bool is_shared(const accrt_device_t* device, const accrt_buffer_t* buffer, bool by_kernel) {
   if (accrt_buffer_host_pointer(buffer) == NULL)
     return false;

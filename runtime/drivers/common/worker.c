@@ -123,8 +123,8 @@ bool accrt_worker_hand_over(accrt_worker_t* worker) {
   return true;
 }
 
-/* A thread that destroys the instance was handed it, or is somebody else's runtime thread. Another
- * thread may start the worker meanwhile: one of a driver that drops what it worked on. */
+/* A thread that destroys the instance was handed it, or is the runtime thread of another instance.
+ * Another thread may start the worker meanwhile: one of a driver that drops what it worked on. */
 static bool nobody_else(accrt_worker_t* worker) {
   accrt_mutex_lock(&worker->lock);
   const bool alone = !worker->started || pthread_equal(pthread_self(), worker->thread) != 0;

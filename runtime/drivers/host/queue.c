@@ -330,7 +330,7 @@ static void end_entry(host_queue_t* queue, host_entry_t* entry, const accrt_erro
   const accrt_driver_completion_t completion = entry->completion;
   const uint64_t number = entry->number;
   const bool is_work = entry->kind != HOST_ENTRY_NOTIFY;
-  /* Back before anybody hears of the end: who repeats what he waited for finds it. */
+  /* Back before the end is reported: a thread that repeats what it waited for finds it. */
   give_entry(queue, entry);
   /* Release pairs with the acquire in accrt_host_queue_run: run and scratch are free. */
   atomic_fetch_sub_explicit(&queue->pending, 1, memory_order_release);

@@ -531,7 +531,7 @@ static accrt_status_t queue_execute(accrt_driver_queue_t* queue, accrt_driver_li
   return run_commands(queue, list->commands, list->command_count, submission);
 }
 
-/* Everything enqueued before has ended already. A failed queue tells its failure, a cancelled one
+/* Everything enqueued before has ended already. A failed queue reports its failure, a cancelled one
  * that it is. */
 static accrt_status_t queue_notify(accrt_driver_queue_t* queue,
                                    accrt_driver_completion_t completion) {
