@@ -69,10 +69,11 @@ static double sample_mixed(const row_t* row) {
     random ^= random << 13;
     random ^= random >> 7;
     random ^= random << 17;
-    accrt_buffer_t** slot = &held[random % HELD];
-    if (*slot != NULL)
-      check(accrt_stream_free(stream, *slot), "stream_free");
-    check(accrt_buffer_create(pool, 256u << (random >> 40) % 12, &in_order, slot), "buffer_create");
+    accrt_buffer_t** entry = &held[random % HELD];
+    if (*entry != NULL)
+      check(accrt_stream_free(stream, *entry), "stream_free");
+    check(accrt_buffer_create(pool, 256u << (random >> 40) % 12, &in_order, entry),
+          "buffer_create");
   }
   const uint64_t end = now_ns();
   for (uint32_t i = 0; i < HELD; ++i) {

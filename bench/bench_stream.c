@@ -1,14 +1,15 @@
 /* bench/bench_stream.c - what streams add to a driver's own calls: everything over a driver whose
- * slots do nothing.
+ * functions do nothing.
  *
  *   bench_stream [--seconds S] [--json FILE] [BUNDLE]
  *
- * The driver is in this file; it has the slots of 0.2, takes every submission and says at once that
- * it is over. What a row takes beyond the first one, the driver's slot called directly, is the
- * library's. Public headers only. Each row is measured in batches, rows in turn; told are the
- * median of the batches' medians, the smallest of them (another program on the machine makes them
- * larger, never smaller), and what is asked for. BUNDLE must have the function `affine` of
- * tests/bundles/make.py. */
+ * The driver is in this file; it has the functions of 0.2, takes every submission and says at once
+ * that it is over. What a row takes beyond the first one, the driver's function called directly, is
+ * the library's. Public headers only. Each row is measured in batches, rows in turn; reported are
+ * the median of the batches' medians, the smallest of them (another program on the machine makes
+ * them larger, never smaller), and what is asked for. BUNDLE must have the function `affine` of
+ * tests/bundles/make.py.
+ */
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -469,7 +470,7 @@ static void make_all(const char* bundle) {
   check(queue_create(&the_device, 0, &raw_queue), "queue_create");
   make_kernel();
   make_commands();
-  add("the driver's slot, called directly", NULL, step_raw);
+  add("the driver's function, called directly", NULL, step_raw);
   add("prepared launch", "+ 50 ns", step_prepared);
   add("prepared launch, block written each time", "+ 50 ns", step_prepared_params);
   add("prepared launch, a buffer set each time", NULL, step_prepared_set);

@@ -9,7 +9,7 @@
 #include "kernels.h"
 
 #define ELEMENTS 32
-#define SLOT_BYTES (ELEMENTS * sizeof(float))
+#define VECTOR_BYTES (ELEMENTS * sizeof(float))
 #define MAX_NODES 1000
 #define PLACES 24 /* where results may go: more than an implementation may keep ready */
 #define REPEATS 50
@@ -35,7 +35,7 @@ static CUdeviceptr memory; /* PLACES x MAX_NODES results, then x, then y */
 static CUfunction raw_kernel;
 static CUstream raw_stream;
 static float host[MAX_NODES * ELEMENTS];
-#define RESULT_BYTES ((uint64_t)MAX_NODES * SLOT_BYTES)
+#define RESULT_BYTES ((uint64_t)MAX_NODES * VECTOR_BYTES)
 
 /* One size: a raw graph and two recorded lists, one with a binding for all results, one with a
  * binding for each. */
@@ -94,8 +94,9 @@ static CUgraphExec make_graph(int nodes) {
   CUgraphExec exec;
   RAW_CALL(cuGraphCreate, &graph, 0);
   for (int i = 0; i < nodes; ++i) {
-    CUdeviceptr out = memory + (uint64_t)i * SLOT_BYTES;
-    CUdeviceptr x = memory + PLACES * RESULT_BYTES + (uint64_t)i * SLOT_BYTES, y = x + RESULT_BYTES;
+    CUdeviceptr out = memory + (uint64_t)i * VECTOR_BYTES;
+    CUdeviceptr x = memory + PLACES * RESULT_BYTES + (uint64_t)i * VECTOR_BYTES,
+                y = x + RESULT_BYTES;
     float scale = 2.0f;
     int n = ELEMENTS;
     void* arguments[5] = {&out, &x, &y, &scale, &n};
@@ -120,7 +121,7 @@ static void memory_argument(accrt_kernel_argument_t* argument, uint32_t binding,
   argument->binding = binding;
   argument->buffer = binding == ACCRT_BINDING_NONE ? buffer : NULL;
   argument->offset_bytes = offset;
-  argument->size_bytes = SLOT_BYTES;
+  argument->size_bytes = VECTOR_BYTES;
 }
 
 static void scalar_argument(accrt_kernel_argument_t* argument, uint32_t bits) {
@@ -139,10 +140,10 @@ static accrt_commands_t* record(int nodes, int apart) {
   for (int i = 0; i < nodes; ++i) {
     accrt_kernel_argument_t arguments[5];
     memset(arguments, 0, sizeof arguments);
-    const uint64_t slot = (uint64_t)i * SLOT_BYTES;
-    memory_argument(&arguments[0], apart ? (uint32_t)i : 0u, apart ? 0 : slot);
-    memory_argument(&arguments[1], ACCRT_BINDING_NONE, PLACES * RESULT_BYTES + slot);
-    memory_argument(&arguments[2], ACCRT_BINDING_NONE, (PLACES + 1) * RESULT_BYTES + slot);
+    const uint64_t offset = (uint64_t)i * VECTOR_BYTES;
+    memory_argument(&arguments[0], apart ? (uint32_t)i : 0u, apart ? 0 : offset);
+    memory_argument(&arguments[1], ACCRT_BINDING_NONE, PLACES * RESULT_BYTES + offset);
+    memory_argument(&arguments[2], ACCRT_BINDING_NONE, (PLACES + 1) * RESULT_BYTES + offset);
     scalar_argument(&arguments[3], bits);
     scalar_argument(&arguments[4], ELEMENTS);
     CHECK(accrt_commands_dispatch(commands, kernel, grid, arguments, 5, sizeof arguments[0], NULL,
@@ -165,8 +166,8 @@ static void finish(void) {
 
 static void verify(int place_index, int first, int count, const char* what) {
   const uint64_t from =
-      memory + (uint64_t)place_index * RESULT_BYTES + (uint64_t)first * SLOT_BYTES;
-  RAW_CALL(cuMemcpyDtoH, host, from, (size_t)count * SLOT_BYTES);
+      memory + (uint64_t)place_index * RESULT_BYTES + (uint64_t)first * VECTOR_BYTES;
+  RAW_CALL(cuMemcpyDtoH, host, from, (size_t)count * VECTOR_BYTES);
   for (int i = 0; i < count * ELEMENTS; ++i) {
     const float x = (float)((first * ELEMENTS + i) % 1009);
     if (host[i] != 3.0f * x) {
@@ -196,7 +197,7 @@ static void run_raw(table_t* table, const size_case_t* test) {
 }
 
 static void run_unchanged(table_t* table, const size_case_t* test) {
-  const accrt_binding_t binding = place(0, 0, (uint64_t)test->nodes * SLOT_BYTES);
+  const accrt_binding_t binding = place(0, 0, (uint64_t)test->nodes * VECTOR_BYTES);
   double submit = 0, done = 0;
   wipe(0);
   CHECK(accrt_stream_submit(stream, test->shared, &binding, 1, sizeof binding));
@@ -218,7 +219,7 @@ static void run_all_changed(table_t* table, const size_case_t* test) {
   for (int p = 0; p < PLACES; ++p)
     wipe(p);
   for (int i = 0; i < REPEATS; ++i) {
-    const accrt_binding_t binding = place(i % PLACES, 0, (uint64_t)test->nodes * SLOT_BYTES);
+    const accrt_binding_t binding = place(i % PLACES, 0, (uint64_t)test->nodes * VECTOR_BYTES);
     const double begin = now_ns();
     CHECK(accrt_stream_submit(stream, test->shared, &binding, 1, sizeof binding));
     submit += now_ns() - begin;
@@ -235,7 +236,7 @@ static void run_one_changed(table_t* table, const size_case_t* test) {
   for (int p = 0; p < PLACES; ++p)
     wipe(p);
   for (int i = 0; i < REPEATS; ++i) {
-    test->apart_bindings[node] = place(i % PLACES, (uint64_t)node * SLOT_BYTES, SLOT_BYTES);
+    test->apart_bindings[node] = place(i % PLACES, (uint64_t)node * VECTOR_BYTES, VECTOR_BYTES);
     const double begin = now_ns();
     CHECK(accrt_stream_submit(stream, test->apart, test->apart_bindings, (uint32_t)test->nodes,
                               sizeof(accrt_binding_t)));
@@ -261,7 +262,7 @@ static void open_case(size_case_t* test, int nodes) {
   if (test->apart_bindings == NULL)
     die("memory", "none left");
   for (int i = 0; i < nodes; ++i)
-    test->apart_bindings[i] = place(0, (uint64_t)i * SLOT_BYTES, SLOT_BYTES);
+    test->apart_bindings[i] = place(0, (uint64_t)i * VECTOR_BYTES, VECTOR_BYTES);
   snprintf(name, sizeof name, "%d kernels: cuGraphLaunch, submit", nodes);
   test->rows[0] = add_row(&table, name, "ns", -1, 0);
   snprintf(name, sizeof name, "%d kernels: cuGraphLaunch + cuStreamSynchronize", nodes);

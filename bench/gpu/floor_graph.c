@@ -196,9 +196,9 @@ typedef struct spinner {
   CUdeviceptr out;
 } spinner_t;
 
-static void spin_params(spinner_t* s, uint32_t slot, uint32_t value, uint32_t ns,
+static void spin_params(spinner_t* s, uint32_t index, uint32_t value, uint32_t ns,
                         CUgraphExec exec) {
-  CUdeviceptr out = s->out + slot * 4u;
+  CUdeviceptr out = s->out + index * 4u;
   void* params[3] = {&out, &value, &ns};
   const CUDA_KERNEL_NODE_PARAMS p = kernel_node(s->function, 1, 32, params);
   if (exec == NULL)
@@ -776,7 +776,8 @@ static void branches(CUstream stream) {
   static const unsigned grids[4] = {1, 16, 66, 132};
   static const uint32_t cycles[5] = {0, 1500, 4000, 10000, 40000};
   static const int widths[5] = {1, 2, 4, 8, 32};
-  printf("## 32 kernels between two, in so many chains: us a graph to completion (submit), median "
+  printf("## 32 kernels between two, in so many parallel chains: us a graph to completion "
+         "(submit), median "
          "of 7\n");
   for (int g = 0; g < 4; ++g) {
     for (int c = 0; c < 5; ++c) {
@@ -807,10 +808,10 @@ static void branches(CUstream stream) {
   fflush(stdout);
 }
 
-/* ---- Independent kernels, in so many lanes ---- */
+/* ---- Independent kernels, in so many parallel chains ---- */
 
-static void lanes_init(shape_t* s, CUstream stream, CUfunction function, CUdeviceptr out,
-                       int node_count, int lanes, int head) {
+static void chains_init(shape_t* s, CUstream stream, CUfunction function, CUdeviceptr out,
+                        int node_count, int chains, int head) {
   CUgraph g;
   static CUgraphNode ends[1000];
   CUgraphNode first = NULL;
@@ -822,10 +823,10 @@ static void lanes_init(shape_t* s, CUstream stream, CUfunction function, CUdevic
     CHECK(p_cuGraphAddKernelNode(&first, g, NULL, 0, &q));
   if (head == 2)
     CHECK(p_cuGraphAddEmptyNode(&first, g, NULL, 0));
-  for (int i = 0; i < lanes; ++i)
+  for (int i = 0; i < chains; ++i)
     ends[i] = first;
   for (int i = 0; i < node_count; ++i) {
-    CUgraphNode* end = &ends[i % lanes];
+    CUgraphNode* end = &ends[i % chains];
     CUgraphNode node;
     CHECK(p_cuGraphAddKernelNode(&node, g, *end != NULL ? end : NULL, *end != NULL, &q));
     *end = node;
@@ -835,14 +836,15 @@ static void lanes_init(shape_t* s, CUstream stream, CUfunction function, CUdevic
   s->stream = stream;
 }
 
-static void lanes(CUstream stream) {
+static void chains(CUstream stream) {
   static const int counts[3] = {8, 100, 1000};
   static const int widths[9] = {1, 2, 4, 8, 16, 32, 64, 100, 1000};
   static const char* const heads[3] = {"roots", "after a kernel", "after an empty node"};
   CUdeviceptr out;
   CHECK(p_cuMemAlloc(&out, 4096));
   CUfunction work = floor_function(floor_library, "work");
-  printf("## independent tiny kernels in so many lanes: us a graph to completion (submit), median "
+  printf("## independent tiny kernels in so many parallel chains: us a graph to completion "
+         "(submit), median "
          "of 9\n");
   for (int n = 0; n < 3; ++n) {
     for (int head = 0; head < 3; ++head) {
@@ -850,7 +852,7 @@ static void lanes(CUstream stream) {
       double done[9][9], submit[9][9];
       int used = 0;
       for (int w = 0; w < 9 && widths[w] <= counts[n]; ++w, ++used)
-        lanes_init(&s[w], stream, work, out, counts[n], widths[w], head);
+        chains_init(&s[w], stream, work, out, counts[n], widths[w], head);
       for (int r = -2; r < 9; ++r) {
         for (int w = 0; w < used; ++w) {
           CHECK(p_cuStreamSynchronize(stream));
@@ -933,7 +935,7 @@ int main(void) {
   creation(stream);
   sizes(stream);
   branches(stream);
-  lanes(stream);
+  chains(stream);
   layered(stream);
   return 0;
 }

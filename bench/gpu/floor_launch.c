@@ -8,7 +8,7 @@
 #include "floor.h"
 
 #define ELEMENTS 32
-#define SLOTS 1024
+#define OUTPUTS 1024
 #define MAX_EXECS 32
 
 typedef struct packed {
@@ -39,11 +39,11 @@ typedef struct launcher {
 } launcher_t;
 
 static void pack(const launcher_t* self, int i, packed_t* out) {
-  const int slot = self->vary & VARY_OUT ? i % SLOTS : 0;
+  const int output = self->vary & VARY_OUT ? i % OUTPUTS : 0;
   const uint64_t other = (uint64_t)(i & 1) * 1024;
   *out = (packed_t){.a = self->a + (self->vary & VARY_A ? other : 0),
                     .b = self->b + (self->vary & VARY_B ? other : 0),
-                    .out = self->out + (uint64_t)slot * ELEMENTS * sizeof(float),
+                    .out = self->out + (uint64_t)output * ELEMENTS * sizeof(float),
                     .n = ELEMENTS + (self->vary & VARY_N ? i & 1 : 0),
                     .s = (float)(self->vary & VARY_S ? (uint32_t)i + self->seed : 1)};
 }
@@ -69,7 +69,7 @@ static void launcher_init(launcher_t* self, CUstream stream, CUfunction function
   self->vary = vary;
   CHECK(p_cuMemAlloc(&self->a, 8192));
   CHECK(p_cuMemAlloc(&self->b, 8192));
-  CHECK(p_cuMemAlloc(&self->out, (SLOTS + 1) * ELEMENTS * sizeof(float)));
+  CHECK(p_cuMemAlloc(&self->out, (OUTPUTS + 1) * ELEMENTS * sizeof(float)));
   CHECK(p_cuMemsetD32(self->a, 0x3F800000u, 2048)); /* 1.0f */
   CHECK(p_cuMemsetD32(self->b, 0x40000000u, 2048)); /* 2.0f */
   packed_t block;
@@ -89,19 +89,19 @@ static void launcher_init(launcher_t* self, CUstream stream, CUfunction function
   CHECK(p_cuStreamSynchronize(stream));
 }
 
-/* After SLOTS launches with vary: all outputs are as they must be. */
+/* After OUTPUTS launches with vary: all outputs are as they must be. */
 static void launcher_verify(launcher_t* self, void (*run)(void*, int), const char* name) {
-  static float out[SLOTS * ELEMENTS];
-  CHECK(p_cuMemsetD32(self->out, 0, SLOTS * ELEMENTS));
+  static float out[OUTPUTS * ELEMENTS];
+  CHECK(p_cuMemsetD32(self->out, 0, OUTPUTS * ELEMENTS));
   self->seed = 7;
-  run(self, SLOTS);
+  run(self, OUTPUTS);
   CHECK(p_cuStreamSynchronize(self->stream));
   CHECK(p_cuMemcpyDtoH(out, self->out, sizeof out));
   int wrong = 0;
-  for (int i = 0; i < SLOTS * ELEMENTS; ++i)
+  for (int i = 0; i < OUTPUTS * ELEMENTS; ++i)
     wrong += out[i] != (float)(i / ELEMENTS + 7) + 2.0f;
   printf("%-46s %s (%d of %d elements wrong)\n", name, wrong == 0 ? "results right" : "WRONG",
-         wrong, SLOTS * ELEMENTS);
+         wrong, OUTPUTS * ELEMENTS);
 }
 
 static void run_kernel(void* opaque, int count) {

@@ -15,7 +15,7 @@
 #define BATCH 1000
 #define KERNELS 8
 #define ELEMENTS 32
-#define SLOT_BYTES (ELEMENTS * sizeof(float))
+#define VECTOR_BYTES (ELEMENTS * sizeof(float))
 #define WAITS 200
 #define MAX_THREADS 4
 
@@ -52,13 +52,13 @@ static float host_out[BATCH * ELEMENTS], host_x[BATCH * ELEMENTS], host_y[BATCH 
 static int round_number;
 
 static uint64_t out_at(const launcher_t* launcher, int i) {
-  return launcher->memory + (uint64_t)i * SLOT_BYTES;
+  return launcher->memory + (uint64_t)i * VECTOR_BYTES;
 }
 static uint64_t x_at(const launcher_t* launcher, int i) {
-  return launcher->memory + (uint64_t)(BATCH + i) * SLOT_BYTES;
+  return launcher->memory + (uint64_t)(BATCH + i) * VECTOR_BYTES;
 }
 static uint64_t y_at(const launcher_t* launcher, int i) {
-  return launcher->memory + (uint64_t)(2 * BATCH + (i * 7) % BATCH) * SLOT_BYTES;
+  return launcher->memory + (uint64_t)(2 * BATCH + (i * 7) % BATCH) * VECTOR_BYTES;
 }
 static float scale_at(int i) {
   return (float)(round_number % 97) + (float)i * 0.25f;
@@ -139,7 +139,7 @@ static void memory_argument(accrt_kernel_argument_t* argument, const launcher_t*
   argument->binding = ACCRT_BINDING_NONE;
   argument->buffer = launcher->buffer;
   argument->offset_bytes = address - launcher->memory;
-  argument->size_bytes = SLOT_BYTES;
+  argument->size_bytes = VECTOR_BYTES;
 }
 
 static void scalar_argument(accrt_kernel_argument_t* argument, uint32_t bits) {
