@@ -136,7 +136,7 @@ def test_comments_use_words_of_the_field():
 
 
 def product_sources() -> dict[pathlib.Path, str]:
-    folders = ("abi", "format", "loader", "runtime", "tools", "write")
+    folders = ("abi", "format", "loader", "runtime", "serve", "tools", "write")
     files = [p for folder in folders for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".c", ".h", ".def", ".inc")]
     return {p: p.read_text() for p in files if not re.search(r"test", p.name)}
 
