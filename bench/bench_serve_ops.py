@@ -58,7 +58,7 @@ def attention(runner, shape, counts, keys, target, rng):
     pages = TensorSpec.contiguous("bf16", (rows * row_pages, PAGE, kv_heads, size))
     table = TensorSpec.contiguous("i32", (rows, row_pages))
     q = TensorSpec.contiguous("f32", (tokens, heads, size))
-    shared = tokens * kv_heads <= paged.SHARES
+    shared = tokens * heads * -(-keys // paged.UNIT) * paged.part_floats(size) <= paged.PARTS
     made = paged.lower_paged_attention(q, pages, pages, table, rows, q, scale=None, window=None, soft_cap=None, shared=shared)
     return Launches(runner, made, arrays, target), 2 * rows * keys * kv_heads * size * 2
 

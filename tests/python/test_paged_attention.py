@@ -116,9 +116,16 @@ CASES = {
 }
 
 
+@pytest.fixture(params=[paged.PARTS, 0], ids=["shared", "whole"])
+def parts(request, monkeypatch):
+    """Units shared out among workgroups, or gone through by one."""
+    monkeypatch.setattr(paged, "PARTS", request.param)
+    return request.param
+
+
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("on", kh.host_targets())
-def test_ragged_batches(name, on):
+def test_ragged_batches(name, on, parts):
     at = Running(CASES[name], list(CASES).index(name), on)
     for rows in (0, 1, 2, 5, 9):
         at.check(*at.batch(rows))
@@ -128,8 +135,8 @@ def test_ragged_batches(name, on):
     at.check(at.queries(0), [0, 0], [0, 0, 0], [0, 0])
 
 
-def test_many_tokens_at_once():
-    """More than are shared out: long prefill beside decoding."""
+def test_many_tokens_at_once(parts):
+    """Long prefill beside decoding."""
     at = Running(Shape(heads=8, kv_heads=4, size=64, kv="bf16"))
     at.check(at.queries(340), [3, 1, 2, 0, 5], [0, 1, 300, 301, 331, 335], [900, 299, 700, 555, 4])
 
@@ -143,12 +150,16 @@ def bits(x):
 
 @pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size"])
 @pytest.mark.parametrize("on", kh.host_targets())
-def test_a_row_has_the_same_bits_alone_batched_and_in_chunks(name, on):
-    at = Running(CASES[name], 100, on)
+def test_a_row_has_the_same_bits_alone_batched_and_in_chunks(name, on, monkeypatch):
+    at, with_few_parts = Running(CASES[name], 100, on), paged.PARTS
+    monkeypatch.setattr(paged, "PARTS", 0)
+    other = Running(CASES[name], 100, on)
+    monkeypatch.setattr(paged, "PARTS", with_few_parts)
     longest = at.s.table_pages * at.s.page_size
     length = min(longest, 777)
     q = at.queries(length)
     whole = at.run(q, [2], [0, length], [length])
+    np.testing.assert_array_equal(bits(other.run(q, [2], [0, length], [length])), bits(whole))
     random = at.random
     for chunk in (1, 2, 3, 7, 16, 64, 129, 300):
         first = 0 if chunk > 16 else int(random.integers(0, length - 4 * chunk))
@@ -250,7 +261,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("tokens", [5, 200])
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_tables_fail_by_name(name, tokens):
+def test_hostile_tables_fail_by_name(name, tokens, parts):
     changed, match = HOSTILE[name]
     at = Running(Shape(), 9)
     if "table" in changed:
@@ -267,13 +278,13 @@ def test_hostile_tables_fail_by_name(name, tokens):
         at.oracle.run("attend", at.queries(tokens), *(np.asarray(x, np.int32) for x in given))
 
 
-def test_a_bad_row_that_no_block_reaches_is_found():
+def test_a_bad_row_that_no_block_reaches_is_found(parts):
     at = Running(Shape(), 9)
     with pytest.raises(RuntimeError, match="a row begins at token 2 and ends at 0"):
         at.run(at.queries(2), [0, 0, 0], [0, 1, 2, 0], [1, 1, 0])
 
 
-def test_what_is_in_padding_does_not_matter():
+def test_what_is_in_padding_does_not_matter(parts):
     """Rows without tokens may say anything of pages and keys."""
     at = Running(Shape(), 9)
     q = at.queries(4)

@@ -15,8 +15,10 @@ UNIT = 256
 _PART_HEAD = 16
 _ROWS = 64
 _SLICE = 32
-#: Workgroups among which units are shared out, where a few tokens have all of the machine.
-SHARES = 64
+#: Workgroups that units of a block are shared out to: so many that the keys and values of all heads of a unit stay in the cache.
+SHARES = 256
+#: Floats of parts at most: with more, a workgroup goes through all units of its block.
+PARTS = 8 << 20
 _SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units")
 
 
@@ -44,7 +46,7 @@ def attention_kernel(q: str, kv: str, head: int, group: int, shared: bool) -> Ke
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
         blocks = ex.minimum(v["tokens"], v["tokens"] // v["block_tokens"] + v["rows"])
         shares = ex.minimum(v["units"], ex.ceildiv(SHARES, v["kv_heads"])) if shared else 1
-        return (ex.maximum(blocks, 1), v["kv_heads"], ex.maximum(shares, 1))
+        return (v["kv_heads"], ex.maximum(blocks, 1), ex.maximum(shares, 1))
 
     producer = CSource("paged_attention.c", defines=defines, struct="paged_attention_params_t")
     return KernelDef(name, "paged_attention", producer, params, grid, local_memory_bytes=4 * floats)

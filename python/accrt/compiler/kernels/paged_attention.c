@@ -184,9 +184,13 @@ static void score_few(const state_t* s, int64_t from, int64_t to) {
     const kv_t* keys[TILE_KEYS];
     for (int64_t i = 0; i < TILE_KEYS; i++)
       keys[i] = s->k_at[min_i64(j + i, to - 1)];
-    for (int64_t d = 0; d < s->p->head_size; d += 64 / (int64_t)sizeof(kv_t)) {
-      for (int64_t i = 0; i < TILE_KEYS; i++)
-        __builtin_prefetch(s->k_at[min_i64(j + 4 * TILE_KEYS + i, to - 1)] + d, 0, 3);
+    int64_t line = 64 / (int64_t)sizeof(kv_t);
+    for (int64_t i = 0; i < TILE_KEYS; i++) {
+      int64_t ahead = min_i64(j + 4 * TILE_KEYS + i, to - 1);
+      for (int64_t d = 0; d < s->p->head_size; d += line)
+        __builtin_prefetch(s->k_at[ahead] + d, 0, 3);
+      for (int64_t d = 0; d < s->p->sizes.value_size; d += line)
+        __builtin_prefetch(s->v_at[min_i64(j + i, to - 1)] + d, 0, 2);
     }
     score_there(s->rows, s->q, keys, s->p->head_size, s->scores + j);
   }
@@ -425,13 +429,13 @@ static void place(state_t* s, float* memory) {
 KERNEL_ENTRY(ENTRY) {
   (void)environment;
   const paged_attention_params_t* p = (const paged_attention_params_t*)dispatch->params;
-  state_t s = {.p = p, .workgroup = workgroup, .kv_head = workgroup->workgroup_id[1]};
+  state_t s = {.p = p, .workgroup = workgroup, .kv_head = workgroup->workgroup_id[0]};
   int32_t code = KERNEL_OK;
-  if (workgroup->workgroup_id[0] == 0)
+  if (workgroup->workgroup_id[1] == 0)
     code = clear_padding(&s);
   if (code == KERNEL_OK)
     code = paged_find(&p->sizes, p->row_starts, p->kv_lengths, p->block_tokens,
-                      workgroup->workgroup_id[0], workgroup, &s.block);
+                      workgroup->workgroup_id[1], workgroup, &s.block);
   if (code != KERNEL_OK || s.block.count == 0)
     return code;
   s.block.row_id = p->row_ids[s.block.row];
