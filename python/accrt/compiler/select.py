@@ -310,7 +310,7 @@ def _state_scatter(op: Op, operands: Specs, results: Specs) -> Lowering:
 
 @_rule("accrt.paged_attention")
 def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
-    """Where the parts are not too many, units of keys are shared out among workgroups, and joined."""
+    """Where tokens are not too many, units of keys are shared out among workgroups, and joined."""
     at, (q, row_ids, row_starts, kv_lengths) = op.attrs, operands
     for spec in (row_ids, row_starts, kv_lengths):
         require_plain(spec)
@@ -327,7 +327,8 @@ def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
     whole = Lowering(launches(False)[0], {**tensors, "out": OUT})
     units = ex.ceildiv(ex.constant(table.shape[1]) * k.shape[1], paged.UNIT)
     parts = ex.simplify(ex.constant(q.shape[0]) * q.shape[1] * units * paged.part_floats(v.shape[3]))
-    one = ex.simplify(logical_or(less_equal(paged.PARTS + 1, parts), less_equal(units, 1)))
+    many = logical_or(less_equal(paged.TOKENS + 1, q.shape[0]), less_equal(paged.PARTS + 1, parts))
+    one = ex.simplify(logical_or(many, less_equal(units, 1)))
     late = late_symbols(op.block.function)
     if any(name in late for name in ex.symbols_of(one)) or (isinstance(one, int) and one):
         return whole

@@ -17,7 +17,8 @@ _ROWS = 64
 _SLICE = 32
 #: Workgroups that units of a block are shared out to: so many that the keys and values of all heads of a unit stay in the cache.
 SHARES = 256
-#: Floats of parts at most: with more, a workgroup goes through all units of its block.
+#: With more tokens, or more floats of parts, a workgroup goes through all units of its block: parts cost a twentieth of the time.
+TOKENS = 128
 PARTS = 8 << 20
 _SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units")
 
