@@ -141,6 +141,31 @@ def test_many_tokens_at_once(parts):
     at.check(at.queries(340), [3, 1, 2, 0, 5], [0, 1, 300, 301, 331, 335], [900, 299, 700, 555, 4])
 
 
+@pytest.mark.parametrize("kind", ["BUCKET", "RUNTIME"])
+def test_sizes_that_come_with_a_call(kind):
+    """Where a plan serves several sizes, a workgroup goes through all units of its block: how many parts there are is not known."""
+    m = Module("late")
+    more = {"buckets": (8, 64)} if kind == "BUCKET" else {}
+    tokens, rows = (m.symbol(name, SymbolClass[kind], minimum=1, maximum=64, **more) for name in ("tokens", "rows"))
+    k, v = (m.state(name, "f32", [40, 16, 2, 32]) for name in "kv")
+    table = m.state("table", "i32", [2, 30])
+    f = m.function("attend")
+    q, slots = f.input("q", "f32", [tokens, 4, 32]), f.input("slots", "i32", [tokens])
+    rest = [f.input(name, "i32", [size]) for name, size in (("ids", rows), ("starts", rows + 1), ("lengths", rows))]
+    q.narrow(1, 0, 2).state_scatter(k, slots)
+    q.narrow(1, 2, 2).state_scatter(v, slots)
+    f.input("pages", "i32", [60]).state_scatter(table, f.arange(60).to_copy("i32"))
+    f.result("y", q.paged_attention(k, v, table, *rest))
+    session, oracle, random, at = ch.session(ch.program(m)), Interpreter(m), rng(11), 0
+    pages = random.permutation(np.arange(60) % 40).astype(np.int32)
+    for count in (1, 7, 64, 8, 1, 60, 64, 64, 64):
+        positions = np.arange(at, at + count)
+        slots, at = (pages[30 + positions // 16] * 16 + positions % 16).astype(np.int32), at + count
+        given = [ch.values(random, "f32", (count, 4, 32)), slots, *(np.array(x, np.int32) for x in ([1], [0, count], [at])), pages]
+        for got, want in zip(session.run("attend", *given), oracle.run("attend", *given)):
+            ch.assert_close(got, want, "f32", ROUNDINGS["f32"], 2.0)
+
+
 # ---- The same bits, whatever else is in the batch ----
 
 
