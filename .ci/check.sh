@@ -80,11 +80,11 @@ check_clang() {
 }
 check_symbols() {
   configure_and_build "$BUILD"
-  sh tests/abi/symbols.sh "$BUILD/lib/libaccrt.so" "$BUILD/lib/libaccrt_write.so" "$BUILD/lib/libaccrt_serve.so"
+  sh tests/abi/symbols.sh "$BUILD/lib/libaccrt.so" "$BUILD/lib/libaccrt_write.so" "$BUILD/lib/libaccrt_serve.so" "$BUILD/lib/libaccrt_http.so"
 }
 check_size() {
   configure_and_build "$BUILD"
-  sh tests/abi/size.sh "$BUILD/lib/libaccrt.so" "$BUILD/lib/libaccrt_write.so" "$BUILD/lib/libaccrt_serve.so"
+  sh tests/abi/size.sh "$BUILD/lib/libaccrt.so" "$BUILD/lib/libaccrt_write.so" "$BUILD/lib/libaccrt_serve.so" "$BUILD/lib/libaccrt_http.so"
 }
 # No folder uses symbols of a floor above: docs/architecture.md.
 check_floors() {
@@ -128,7 +128,7 @@ check_pyfuzz() {
 check_tidy() {
   ensure_packages clang-tidy
   configure_and_build "$BUILD/check/clang" -DCMAKE_C_COMPILER=clang -DACCRT_WERROR=ON
-  git ls-files 'runtime/*.c' 'loader/*.c' 'format/*.c' 'write/*.c' 'serve/*.c' 'abi/*.c' 'tools/*.c' |
+  git ls-files 'runtime/*.c' 'loader/*.c' 'format/*.c' 'write/*.c' 'serve/*.c' 'serve/http/*.c' 'abi/*.c' 'tools/*.c' |
     xargs -P "$JOBS" -n 8 clang-tidy -quiet -p "$BUILD/check/clang"
   echo "no findings of clang-tidy"
 }

@@ -9,6 +9,11 @@ set(ACCRT_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/accrt")
 install(TARGETS accrt accrt_static accrt_write accrt_write_static accrt_serve accrt_serve_static EXPORT accrtTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+if(TARGET accrt_http)
+  install(TARGETS accrt_http accrt_http_static EXPORT accrtTargets
+          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+          ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+endif()
 install(DIRECTORY include/accrt DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING
         PATTERN "*.h")
 install(EXPORT accrtTargets NAMESPACE accrt:: DESTINATION "${ACCRT_CMAKE_DIR}")
@@ -24,11 +29,14 @@ install(FILES "${CMAKE_BINARY_DIR}/accrtConfig.cmake"
 file(RELATIVE_PATH ACCRT_PC_PREFIX "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig"
      "${CMAKE_INSTALL_PREFIX}")
 string(REGEX REPLACE "/$" "" ACCRT_PC_PREFIX "${ACCRT_PC_PREFIX}")
-foreach(name accrt accrt_write accrt_serve)
+foreach(name accrt accrt_write accrt_serve accrt_http)
   configure_file(cmake/${name}.pc.in "${CMAKE_BINARY_DIR}/${name}.pc" @ONLY)
 endforeach()
 install(FILES "${CMAKE_BINARY_DIR}/accrt.pc" "${CMAKE_BINARY_DIR}/accrt_write.pc" "${CMAKE_BINARY_DIR}/accrt_serve.pc"
         DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+if(TARGET accrt_http)
+  install(FILES "${CMAKE_BINARY_DIR}/accrt_http.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+endif()
 
 if(TARGET accx)
   install(TARGETS accx RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")

@@ -87,6 +87,17 @@ foreach(source IN LISTS ACCRT_SERVE_TESTS)
   accrt_add_test("${source}" accrt_serve_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
 endforeach()
 
+file(GLOB ACCRT_HTTP_TESTS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/serve/http/*_test.c")
+foreach(source IN LISTS ACCRT_HTTP_TESTS)
+  if(TARGET accrt_http_static)
+    accrt_add_test("${source}" accrt_http_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include"
+                   "${ACCRT_LLHTTP_INCLUDE}")
+  endif()
+endforeach()
+if(NOT TARGET accrt_http_static)
+  accrt_skipped_test(serve.http "serve/http" "libaccrt_http is not built: it needs llhttp")
+endif()
+
 file(GLOB ACCRT_OUTSIDE_TESTS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/unit/*.c")
 foreach(source IN LISTS ACCRT_OUTSIDE_TESTS)
   accrt_add_test("${source}" accrt_write "${PROJECT_SOURCE_DIR}/tests/unit")
@@ -164,7 +175,7 @@ if(NOT ACCRT_SANITIZE)
            "${PROJECT_SOURCE_DIR}/tests/install/consumers.sh" "${CMAKE_BINARY_DIR}")
   accrt_test_environment(tests.install.consumers "tests/install")
   add_test(NAME tests.abi.symbols COMMAND sh "${PROJECT_SOURCE_DIR}/tests/abi/symbols.sh"
-           "$<TARGET_FILE:accrt>" "$<TARGET_FILE:accrt_write>" "$<TARGET_FILE:accrt_serve>")
+           "$<TARGET_FILE:accrt>" "$<TARGET_FILE:accrt_write>" "$<TARGET_FILE:accrt_serve>" "${CMAKE_BINARY_DIR}/lib/libaccrt_http.so")
   accrt_test_environment(tests.abi.symbols "tests/abi")
 endif()
 

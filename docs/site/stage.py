@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ["base", "instance", "memory", "stream", "commands", "tensor", "bundle", "program", "weights", "layout", "trust", "kernel",
-           "write", "write/bundle_writer", "write/quantize", "write/rewrite", "serve", "sys/driver"]
+           "write", "write/bundle_writer", "write/quantize", "write/rewrite", "serve", "http", "sys/driver"]
 PYTHON = ["accrt.program", "accrt.instance", "accrt.bundle", "accrt.tensor", "accrt.memory", "accrt.stream", "accrt.kernels",
           "accrt.weights", "accrt.layouts", "accrt.trust", "accrt.budget", "accrt.sandbox", "accrt.errors", "accrt.bundle_writer"]
 

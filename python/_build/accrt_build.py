@@ -53,6 +53,11 @@ def metadata():
         "Provides-Extra: compiler",
         'Requires-Dist: numpy; extra == "compiler"',
         'Requires-Dist: xxhash; extra == "compiler"',
+        "Provides-Extra: serve",
+        'Requires-Dist: numpy; extra == "serve"',
+        'Requires-Dist: xxhash; extra == "serve"',
+        'Requires-Dist: tokenizers; extra == "serve"',
+        'Requires-Dist: jinja2; extra == "serve"',
     ]
     readme = ROOT / "README.md"
     if readme.exists():
@@ -60,11 +65,12 @@ def metadata():
     return "\n".join(lines) + "\n"
 
 
+ENTRY_POINTS = "[console_scripts]\naccrt-serve = accrt.serve.command:main\n"
 #: What accx prints of itself when it is built, and where it belongs below share/.
 WORDS = {"accx.1": "man/man1/accx.1", "bash": "bash-completion/completions/accx", "zsh": "zsh/site-functions/_accx",
          "fish": "fish/vendor_completions.d/accx.fish"}
 #: What a manylinux system has.
-SYSTEM_LIBRARIES = re.compile(r"^(lib(c|m|dl|pthread|rt)\.so\.\d+|ld-linux[-\w]*\.so\.\d+|libaccrt\.so\.0)$")
+SYSTEM_LIBRARIES = re.compile(r"^(lib(c|m|dl|pthread|rt)\.so\.\d+|ld-linux[-\w]*\.so\.\d+|libaccrt\.so\.0|libaccrt_serve\.so\.0)$")
 
 
 def platform_tag(binaries):
@@ -108,7 +114,7 @@ def build_binaries(build_dir):
     # The search path of what is installed: no path of this machine goes into the wheel.
     options += ["-DACCRT_BUILD_TESTS=OFF", "-DACCRT_TOOL_STATIC=ON", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON"]
     options += [f"-DCMAKE_{kind}_LINKER_FLAGS={older}" for kind in ("EXE", "SHARED") if older]
-    targets = ["accrt", "accrt_write", "accrt_serve", "accrt-sandbox"]
+    targets = ["accrt", "accrt_write", "accrt_serve", "accrt_http", "accrt-sandbox"]
     try:
         _cmake(build_dir, *options, "-DACCRT_BUILD_TOOLS=ON")
         targets += ["accx"]
@@ -122,7 +128,10 @@ def build_binaries(build_dir):
     for linked in [*build_dir.glob("bin/acc*"), *build_dir.glob("lib/*.so*")]:
         linked.unlink()
     subprocess.run(["cmake", "--build", str(build_dir), "--target", *targets, "-j", jobs], check=True)
-    libraries = {f"lib{name}.so.0": (build_dir / "lib" / f"lib{name}.so").resolve() for name in ("accrt", "accrt_write", "accrt_serve")}
+    libraries = {f"lib{name}.so.0": (build_dir / "lib" / f"lib{name}.so").resolve() for name in ("accrt", "accrt_write", "accrt_serve", "accrt_http")
+                 if name != "accrt_http" or name in targets}
+    if "accrt_http" not in targets:
+        print("the wheel is made without libaccrt_http.so, so without accrt-serve: it needs llhttp (Debian: node-llhttp)", file=sys.stderr)
     commands = {name: build_dir / "bin" / name for name in ("accx", "accrt-sandbox") if name in targets}
     if shutil.which("strip"):
         for binary in (*libraries.values(), *commands.values()):
@@ -193,6 +202,7 @@ def write_wheel(directory, tag, files):
         writer.add(name, path.read_bytes(), executable)
     writer.add(f"{dist_info}/METADATA", metadata().encode())
     writer.add(f"{dist_info}/WHEEL", wheel_metadata(tag).encode())
+    writer.add(f"{dist_info}/entry_points.txt", ENTRY_POINTS.encode())
     writer.add(f"{dist_info}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes())
     writer.close(dist_info)
     return filename

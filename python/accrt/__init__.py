@@ -21,6 +21,7 @@ _MODULES = {
     "bundle": ("Bundle",),
     "instance": ("Device", "Instance", "caps", "default_instance"),
     "kernels": ("Commands", "DeviceKernel", "Kernel", "KernelPack", "Launch", "launch"),
+    "llm": ("LLM",),
     "memory": ("Buffer", "Pool"),
     "program": ("Adapter", "Call", "Function", "Program", "Session", "load"),
     "stream": ("Event", "Semaphore", "Stream"),
@@ -28,7 +29,7 @@ _MODULES = {
     "weights": ("Weight", "Weights"),
 }
 # Modules that are loaded when they are first named.
-_LAZY = ("bundle_reader", "bundle_writer", "compiler", "errors", "layouts", "models", "trust", "weights")
+_LAZY = ("bundle_reader", "bundle_writer", "compiler", "errors", "layouts", "models", "serve", "trust", "weights")
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [*_HOME, "__version__", "Error"]  # noqa: F405 - __getattr__ makes them

@@ -1,13 +1,14 @@
 # Names of the package for type checkers and editors: at run time __init__.py loads each when it is first used.
 # tests/python/test_types.py compares them.
 from . import bundle_reader as bundle_reader, bundle_writer as bundle_writer, compiler as compiler
-from . import errors as errors, layouts as layouts, models as models, trust as trust, weights as weights
+from . import errors as errors, layouts as layouts, models as models, serve as serve, trust as trust, weights as weights
 from ._records import Argument as Argument, Asset as Asset, Constant as Constant, DeviceInfo as DeviceInfo, PoolEntry as PoolEntry, Signature as Signature, Symbol as Symbol
 from .budget import Budget as Budget
 from .bundle import Bundle as Bundle
 from .errors import *
 from .instance import Device as Device, Instance as Instance, caps as caps, default_instance as default_instance
 from .kernels import Commands as Commands, DeviceKernel as DeviceKernel, Kernel as Kernel, KernelPack as KernelPack, Launch as Launch, launch as launch
+from .llm import LLM as LLM
 from .memory import Buffer as Buffer, Pool as Pool
 from .program import Adapter as Adapter, Call as Call, Function as Function, Program as Program, Session as Session, load as load
 from .stream import Event as Event, Semaphore as Semaphore, Stream as Stream

@@ -96,6 +96,14 @@ lib.write = write_library
 lib.serve = serve_library
 
 
+def http_library() -> _ffi.Library:
+    """libaccrt_http.so, loaded when it is first asked for. Raises ImportError where it is not there."""
+    return _library_above("http", "HTTP servers")
+
+
+lib.http = http_library
+
+
 def check(status: int) -> None:
     """Raises the exception of a failed call, with the thread's whole record."""
     if status != 0:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TARGETS = ("accrt_format_objects", "accrt_objects", "accrt_write_objects", "accrt_serve_objects")
+TARGETS = ("accrt_format_objects", "accrt_objects", "accrt_write_objects", "accrt_serve_objects", "accrt_http_objects")
 
 
 def read_table(path):

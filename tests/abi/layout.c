@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "accrt/accrt.h"
+#include "accrt/http.h"
 #include "accrt/serve.h"
 #include "accrt/write.h"
 
@@ -1251,6 +1252,66 @@ int main(void) {
   printf(", \"first_token\": [%zu, %zu]", offsetof(accrt_serve_stats_t, first_token), sizeof(((accrt_serve_stats_t*)0)->first_token));
   printf(", \"next_token\": [%zu, %zu]", offsetof(accrt_serve_stats_t, next_token), sizeof(((accrt_serve_stats_t*)0)->next_token));
   printf(", \"total_time\": [%zu, %zu]", offsetof(accrt_serve_stats_t, total_time), sizeof(((accrt_serve_stats_t*)0)->total_time));
+  printf("}}\n");
+  printf(",\"accrt_http_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_options_t));
+  printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_options_t, struct_size), sizeof(((accrt_http_options_t*)0)->struct_size));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_http_options_t, reserved), sizeof(((accrt_http_options_t*)0)->reserved));
+  printf(", \"next\": [%zu, %zu]", offsetof(accrt_http_options_t, next), sizeof(((accrt_http_options_t*)0)->next));
+  printf(", \"allocator\": [%zu, %zu]", offsetof(accrt_http_options_t, allocator), sizeof(((accrt_http_options_t*)0)->allocator));
+  printf(", \"host\": [%zu, %zu]", offsetof(accrt_http_options_t, host), sizeof(((accrt_http_options_t*)0)->host));
+  printf(", \"port\": [%zu, %zu]", offsetof(accrt_http_options_t, port), sizeof(((accrt_http_options_t*)0)->port));
+  printf(", \"log_fd\": [%zu, %zu]", offsetof(accrt_http_options_t, log_fd), sizeof(((accrt_http_options_t*)0)->log_fd));
+  printf(", \"model\": [%zu, %zu]", offsetof(accrt_http_options_t, model), sizeof(((accrt_http_options_t*)0)->model));
+  printf(", \"api_key\": [%zu, %zu]", offsetof(accrt_http_options_t, api_key), sizeof(((accrt_http_options_t*)0)->api_key));
+  printf(", \"cors_origin\": [%zu, %zu]", offsetof(accrt_http_options_t, cors_origin), sizeof(((accrt_http_options_t*)0)->cors_origin));
+  printf(", \"page\": [%zu, %zu]", offsetof(accrt_http_options_t, page), sizeof(((accrt_http_options_t*)0)->page));
+  printf(", \"page_bytes\": [%zu, %zu]", offsetof(accrt_http_options_t, page_bytes), sizeof(((accrt_http_options_t*)0)->page_bytes));
+  printf(", \"max_model_tokens\": [%zu, %zu]", offsetof(accrt_http_options_t, max_model_tokens), sizeof(((accrt_http_options_t*)0)->max_model_tokens));
+  printf(", \"max_connections\": [%zu, %zu]", offsetof(accrt_http_options_t, max_connections), sizeof(((accrt_http_options_t*)0)->max_connections));
+  printf(", \"max_jobs\": [%zu, %zu]", offsetof(accrt_http_options_t, max_jobs), sizeof(((accrt_http_options_t*)0)->max_jobs));
+  printf(", \"retry_after_s\": [%zu, %zu]", offsetof(accrt_http_options_t, retry_after_s), sizeof(((accrt_http_options_t*)0)->retry_after_s));
+  printf(", \"max_header_bytes\": [%zu, %zu]", offsetof(accrt_http_options_t, max_header_bytes), sizeof(((accrt_http_options_t*)0)->max_header_bytes));
+  printf(", \"max_body_bytes\": [%zu, %zu]", offsetof(accrt_http_options_t, max_body_bytes), sizeof(((accrt_http_options_t*)0)->max_body_bytes));
+  printf(", \"max_held_bytes\": [%zu, %zu]", offsetof(accrt_http_options_t, max_held_bytes), sizeof(((accrt_http_options_t*)0)->max_held_bytes));
+  printf(", \"max_output_bytes\": [%zu, %zu]", offsetof(accrt_http_options_t, max_output_bytes), sizeof(((accrt_http_options_t*)0)->max_output_bytes));
+  printf(", \"request_timeout_ns\": [%zu, %zu]", offsetof(accrt_http_options_t, request_timeout_ns), sizeof(((accrt_http_options_t*)0)->request_timeout_ns));
+  printf(", \"idle_timeout_ns\": [%zu, %zu]", offsetof(accrt_http_options_t, idle_timeout_ns), sizeof(((accrt_http_options_t*)0)->idle_timeout_ns));
+  printf(", \"stall_timeout_ns\": [%zu, %zu]", offsetof(accrt_http_options_t, stall_timeout_ns), sizeof(((accrt_http_options_t*)0)->stall_timeout_ns));
+  printf(", \"health_timeout_ns\": [%zu, %zu]", offsetof(accrt_http_options_t, health_timeout_ns), sizeof(((accrt_http_options_t*)0)->health_timeout_ns));
+  printf("}}\n");
+  printf(",\"accrt_http_counts\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_counts_t));
+  printf("\"connections\": [%zu, %zu]", offsetof(accrt_http_counts_t, connections), sizeof(((accrt_http_counts_t*)0)->connections));
+  printf(", \"queued\": [%zu, %zu]", offsetof(accrt_http_counts_t, queued), sizeof(((accrt_http_counts_t*)0)->queued));
+  printf(", \"jobs\": [%zu, %zu]", offsetof(accrt_http_counts_t, jobs), sizeof(((accrt_http_counts_t*)0)->jobs));
+  printf(", \"draining\": [%zu, %zu]", offsetof(accrt_http_counts_t, draining), sizeof(((accrt_http_counts_t*)0)->draining));
+  printf(", \"held_bytes\": [%zu, %zu]", offsetof(accrt_http_counts_t, held_bytes), sizeof(((accrt_http_counts_t*)0)->held_bytes));
+  printf("}}\n");
+  printf(",\"accrt_http_job_info\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_job_info_t));
+  printf("\"kind\": [%zu, %zu]", offsetof(accrt_http_job_info_t, kind), sizeof(((accrt_http_job_info_t*)0)->kind));
+  printf(", \"left\": [%zu, %zu]", offsetof(accrt_http_job_info_t, left), sizeof(((accrt_http_job_info_t*)0)->left));
+  printf(", \"number\": [%zu, %zu]", offsetof(accrt_http_job_info_t, number), sizeof(((accrt_http_job_info_t*)0)->number));
+  printf(", \"body_bytes\": [%zu, %zu]", offsetof(accrt_http_job_info_t, body_bytes), sizeof(((accrt_http_job_info_t*)0)->body_bytes));
+  printf(", \"body\": [%zu, %zu]", offsetof(accrt_http_job_info_t, body), sizeof(((accrt_http_job_info_t*)0)->body));
+  printf("}}\n");
+  printf(",\"accrt_http_format\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_format_t));
+  printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_format_t, struct_size), sizeof(((accrt_http_format_t*)0)->struct_size));
+  printf(", \"flags\": [%zu, %zu]", offsetof(accrt_http_format_t, flags), sizeof(((accrt_http_format_t*)0)->flags));
+  printf(", \"next\": [%zu, %zu]", offsetof(accrt_http_format_t, next), sizeof(((accrt_http_format_t*)0)->next));
+  printf(", \"id\": [%zu, %zu]", offsetof(accrt_http_format_t, id), sizeof(((accrt_http_format_t*)0)->id));
+  printf(", \"model\": [%zu, %zu]", offsetof(accrt_http_format_t, model), sizeof(((accrt_http_format_t*)0)->model));
+  printf(", \"created\": [%zu, %zu]", offsetof(accrt_http_format_t, created), sizeof(((accrt_http_format_t*)0)->created));
+  printf(", \"top_logprobs\": [%zu, %zu]", offsetof(accrt_http_format_t, top_logprobs), sizeof(((accrt_http_format_t*)0)->top_logprobs));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_http_format_t, reserved), sizeof(((accrt_http_format_t*)0)->reserved));
+  printf(", \"prefixes\": [%zu, %zu]", offsetof(accrt_http_format_t, prefixes), sizeof(((accrt_http_format_t*)0)->prefixes));
+  printf("}}\n");
+  printf(",\"accrt_http_failure\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_failure_t));
+  printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_failure_t, struct_size), sizeof(((accrt_http_failure_t*)0)->struct_size));
+  printf(", \"status\": [%zu, %zu]", offsetof(accrt_http_failure_t, status), sizeof(((accrt_http_failure_t*)0)->status));
+  printf(", \"next\": [%zu, %zu]", offsetof(accrt_http_failure_t, next), sizeof(((accrt_http_failure_t*)0)->next));
+  printf(", \"message\": [%zu, %zu]", offsetof(accrt_http_failure_t, message), sizeof(((accrt_http_failure_t*)0)->message));
+  printf(", \"type\": [%zu, %zu]", offsetof(accrt_http_failure_t, type), sizeof(((accrt_http_failure_t*)0)->type));
+  printf(", \"parameter\": [%zu, %zu]", offsetof(accrt_http_failure_t, parameter), sizeof(((accrt_http_failure_t*)0)->parameter));
+  printf(", \"code\": [%zu, %zu]", offsetof(accrt_http_failure_t, code), sizeof(((accrt_http_failure_t*)0)->code));
   printf("}}\n");
   printf("}\n");
   return 0;

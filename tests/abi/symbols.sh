@@ -3,6 +3,7 @@
 # brought it, and every function of its public headers is in that list. Beside them stand the two
 # names of gdb's JIT interface in libaccrt.so, by which gdb learns about kernels loaded from memory.
 # Usage: symbols.sh PATH/libaccrt.so PATH/libaccrt_write.so PATH/libaccrt_serve.so
+# PATH/libaccrt_http.so (the last one may not be there: it is built where llhttp is)
 set -eu
 cd "$(dirname "$0")/../.."
 work=$(mktemp -d)
@@ -35,6 +36,7 @@ check() {
   echo "$(basename "$library"): $(wc -l <"$work/listed") exported symbols"
 }
 # shellcheck disable=SC2046  # names of headers: no blanks in them
-check "$1" abi/api.def ACCRT $(find include/accrt -maxdepth 1 -name '*.h' ! -name write.h ! -name serve.h)
+check "$1" abi/api.def ACCRT $(find include/accrt -maxdepth 1 -name '*.h' ! -name write.h ! -name serve.h ! -name http.h)
 check "$2" abi/write.def ACCRT_WRITE include/accrt/write.h include/accrt/write/*.h
 check "$3" abi/serve.def ACCRT_SERVE include/accrt/serve.h include/accrt/serve/*.h
+[ ! -e "${4:-}" ] || check "$4" abi/http.def ACCRT_HTTP include/accrt/http.h

@@ -24,7 +24,7 @@ stage = load_stage()
 
 
 def api() -> set[str]:
-    text = (ROOT / "abi/api.def").read_text() + (ROOT / "abi/write.def").read_text() + (ROOT / "abi/serve.def").read_text()
+    text = (ROOT / "abi/api.def").read_text() + (ROOT / "abi/write.def").read_text() + (ROOT / "abi/serve.def").read_text() + (ROOT / "abi/http.def").read_text()
     return set(re.findall(r"^ACCRT_FUNCTION\((\w+),", text, re.M)) - {"accrt_get_api", "accrt_write_get_api", "accrt_serve_get_api"}
 
 

@@ -1,0 +1,46 @@
+# libaccrt_http.so and libaccrt_http.a: the HTTP server before an engine. It stands on the public functions of libaccrt_serve.so and
+# libaccrt.so. The parser is llhttp, hidden inside: its sources (Debian 12: node-llhttp), else its archive or library (libllhttp-dev).
+if(NOT TARGET accrt_serve)
+  return()
+endif()
+find_path(ACCRT_LLHTTP_INCLUDE llhttp.h PATH_SUFFIXES llhttp
+          PATHS /usr/share/include /usr/local/share/include)
+find_path(ACCRT_LLHTTP_SOURCES llhttp.c PATHS /usr/share/llhttp /usr/local/share/llhttp NO_DEFAULT_PATH)
+find_library(ACCRT_LLHTTP_LIBRARY NAMES libllhttp.a llhttp)
+if(ACCRT_LLHTTP_INCLUDE AND ACCRT_LLHTTP_SOURCES)
+  set(ACCRT_LLHTTP_OBJECTS $<TARGET_OBJECTS:accrt_llhttp>)
+  add_library(accrt_llhttp OBJECT "${ACCRT_LLHTTP_SOURCES}/api.c" "${ACCRT_LLHTTP_SOURCES}/http.c"
+              "${ACCRT_LLHTTP_SOURCES}/llhttp.c")
+  set_target_properties(accrt_llhttp PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden)
+  target_include_directories(accrt_llhttp PRIVATE "${ACCRT_LLHTTP_INCLUDE}")
+  target_compile_options(accrt_llhttp PRIVATE ${ACCRT_SANITIZE_FLAGS} -w)
+elseif(ACCRT_LLHTTP_INCLUDE AND ACCRT_LLHTTP_LIBRARY)
+  set(ACCRT_LLHTTP_LINKED "${ACCRT_LLHTTP_LIBRARY}")
+else()
+  message(STATUS "libaccrt_http is left out: it needs llhttp (Debian: node-llhttp or libllhttp-dev). Everything else builds.")
+  return()
+endif()
+
+file(GLOB ACCRT_HTTP_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}"
+     "${CMAKE_CURRENT_SOURCE_DIR}/serve/http/*.c")
+list(FILTER ACCRT_HTTP_SOURCES EXCLUDE REGEX "_test\\.c$")
+add_library(accrt_http_objects OBJECT ${ACCRT_HTTP_SOURCES})
+accrt_library_objects(accrt_http_objects)
+target_include_directories(accrt_http_objects SYSTEM PRIVATE "${ACCRT_LLHTTP_INCLUDE}")
+
+add_library(accrt_http SHARED $<TARGET_OBJECTS:accrt_http_objects> ${ACCRT_LLHTTP_OBJECTS})
+set(ACCRT_HTTP_VERSION_SCRIPT "${PROJECT_SOURCE_DIR}/abi/libaccrt_http.map")
+set_target_properties(accrt_http PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+                      EXPORT_NAME http LINKER_LANGUAGE C LINK_DEPENDS "${ACCRT_HTTP_VERSION_SCRIPT}"
+                      BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+target_include_directories(accrt_http INTERFACE ${ACCRT_PUBLIC_INCLUDE})
+target_link_options(accrt_http PRIVATE ${ACCRT_LINK_OPTIONS} "-Wl,--version-script=${ACCRT_HTTP_VERSION_SCRIPT}")
+target_link_libraries(accrt_http PRIVATE Threads::Threads ${ACCRT_LLHTTP_LINKED} PUBLIC accrt_serve)
+
+add_library(accrt_http_static STATIC $<TARGET_OBJECTS:accrt_http_objects> ${ACCRT_LLHTTP_OBJECTS})
+set_target_properties(accrt_http_static PROPERTIES OUTPUT_NAME accrt_http EXPORT_NAME http_static LINKER_LANGUAGE C)
+target_include_directories(accrt_http_static INTERFACE ${ACCRT_PUBLIC_INCLUDE})
+target_link_libraries(accrt_http_static INTERFACE accrt_serve_static ${ACCRT_LLHTTP_LINKED})
+
+add_library(accrt::http ALIAS accrt_http)
+add_library(accrt::http_static ALIAS accrt_http_static)

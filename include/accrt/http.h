@@ -1,0 +1,178 @@
+/* accrt/http.h - libaccrt_http: an OpenAI-compatible HTTP server before an engine of
+ * libaccrt_serve.
+ *
+ * The library owns sockets, HTTP, JSON output, server-sent events, limits and metrics. What needs a
+ * tokenizer is done once a request by workers, which are threads of the caller: accrt_http_next
+ * hands out a request's body, and accrt_http_start gives the token ids that the worker made of it
+ * to the engine. From token to socket no caller's code runs.
+ *
+ * Link `-laccrt_http -laccrt_serve -laccrt`. The rules of accrt/base.h hold here too.
+ * docs/server.md describes the answers, the limits and the metrics.
+ */
+#ifndef ACCRT_HTTP_H_
+#define ACCRT_HTTP_H_
+
+#include "accrt/serve.h"
+
+ACCRT_BEGIN
+
+typedef struct accrt_http_server accrt_http_server_t;
+typedef struct accrt_http_job accrt_http_job_t;
+
+/** How a server is made. 0 and NULL stand for defaults. Since: 0.4 */
+typedef struct accrt_http_options {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  const accrt_chain_t* next;
+  const accrt_allocator_t* allocator; /**< copied; NULL: the C library's */
+  const char* host;                   /**< a name or address to listen at; NULL: "127.0.0.1" */
+  uint32_t port;                      /**< 0: one that is free (accrt_http_server_port) */
+  int32_t log_fd;      /**< a line for each request is written here; -1: none. It is not closed */
+  const char* model;   /**< the model's name in answers. Required */
+  const char* api_key; /**< what /v1/... asks for as `Authorization: Bearer`; NULL: nothing */
+  const char* cors_origin; /**< who may call from a browser, or "*"; NULL: nobody else */
+  const char* page;        /**< HTML for `/`, of page_bytes bytes; NULL: none */
+  uint64_t page_bytes;
+  uint32_t max_model_tokens; /**< shown by /v1/models; 0: not shown */
+  uint32_t max_connections;  /**< 1,024. More are told 503 and closed */
+  uint32_t max_jobs;         /**< 256: requests that wait for a worker; more get 429 */
+  uint32_t retry_after_s;    /**< 1: seconds in `Retry-After` of 429 and 503 */
+  uint64_t max_header_bytes; /**< 65,536: path and headers; more get 431 */
+  uint64_t max_body_bytes;   /**< 16 MiB: one request's body; more get 413 */
+  uint64_t max_held_bytes;   /**< 256 MiB: bodies of all requests; more get 503 */
+  uint64_t
+      max_output_bytes; /**< 1 MiB: what a stream's client may leave unread; then it is closed */
+  uint64_t request_timeout_ns; /**< 30 s: from a request's first byte to its last; then 408 */
+  uint64_t idle_timeout_ns;    /**< 75 s: a connection without a request is then closed */
+  uint64_t stall_timeout_ns; /**< 30 s: a client that takes nothing of its answer is then closed */
+  /** 30 s: /health fails when work waits and the engine made no step for so long */
+  uint64_t health_timeout_ns;
+} accrt_http_options_t;
+ACCRT_ASSERT_LAYOUT(accrt_http_options_t, health_timeout_ns, 160);
+#define ACCRT_HTTP_OPTIONS_INIT                                                                    \
+  { .struct_size = (uint32_t)sizeof(accrt_http_options_t), .log_fd = -1 }
+
+/** Listens, and starts the thread that serves.
+ * @param engine retained. It has a thread of its own (ACCRT_SERVE_ENGINE_THREAD), and its events
+ *   are taken by this server alone.
+ * @return ACCRT_OK, ACCRT_ERROR_IO (the address cannot be had, or no descriptor);
+ *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine,
+                                                  const accrt_http_options_t* options,
+                                                  accrt_http_server_t** out_server);
+/** Adds a reference; returns its argument. Since: 0.4 */
+ACCRT_API accrt_http_server_t* accrt_http_server_retain(accrt_http_server_t* server);
+/** The last reference ends the thread and closes every connection; jobs that are handed out must
+ * have been answered. It waits for the thread. Since: 0.4 */
+ACCRT_API void accrt_http_server_release(accrt_http_server_t* server);
+/** The port that it listens at; 0 for NULL. Never blocks. Since: 0.4 */
+ACCRT_API uint32_t accrt_http_server_port(const accrt_http_server_t* server);
+
+/** Ends the server gracefully: it listens no longer, closes idle connections, refuses new requests
+ * with 503, and waits until the answers under way have left. What is not done at the end of the
+ * timeout is cancelled and closed. accrt_http_next then says ACCRT_ERROR_CANCELLED. Blocks. Since:
+ * 0.5
+ * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT (some answers were cut off) */
+ACCRT_API accrt_status_t accrt_http_server_drain(accrt_http_server_t* server, uint64_t timeout_ns);
+
+/** What a server holds. Frozen. Since: 0.4 */
+typedef struct accrt_http_counts {
+  uint32_t connections;
+  uint32_t queued; /**< requests that wait for a worker */
+  uint32_t jobs;   /**< requests that are not answered yet, those included */
+  uint32_t draining;
+  uint64_t held_bytes; /**< of bodies */
+} accrt_http_counts_t;
+ACCRT_ASSERT_LAYOUT(accrt_http_counts_t, held_bytes, 24);
+
+/** Never blocks for long. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_http_server_counts(accrt_http_server_t* server,
+                                                  accrt_http_counts_t* out_counts);
+
+/* ---- Jobs: requests whose body a worker reads ---- */
+
+#define ACCRT_HTTP_CHAT 1u       /**< POST /v1/chat/completions */
+#define ACCRT_HTTP_COMPLETION 2u /**< POST /v1/completions */
+#define ACCRT_HTTP_EMBEDDING 3u  /**< POST /v1/embeddings */
+#define ACCRT_HTTP_TOKENIZE 4u   /**< POST /tokenize */
+
+/** Waits for a request. Any number of threads may wait.
+ * @param out_job lent until it is answered by accrt_http_start, _fail or _answer. Every job must be
+ *   answered, also when its client has left meanwhile.
+ * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_CANCELLED (the server has ended: there will be
+ *   no more). Since: 0.4 */
+ACCRT_API accrt_status_t accrt_http_next(accrt_http_server_t* server, uint64_t timeout_ns,
+                                         accrt_http_job_t** out_job);
+
+/** A job's request. Frozen. Since: 0.4 */
+typedef struct accrt_http_job_info {
+  uint32_t kind; /**< ACCRT_HTTP_CHAT and so on */
+  uint32_t left; /**< 1: the client has left */
+  uint64_t number;
+  uint64_t body_bytes;
+  const void* body; /**< lent until the job is answered */
+} accrt_http_job_info_t;
+ACCRT_ASSERT_LAYOUT(accrt_http_job_info_t, body, 32);
+
+/** Never blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
+                                             accrt_http_job_info_t* out_info);
+
+#define ACCRT_HTTP_STREAM 1u   /**< server-sent events */
+#define ACCRT_HTTP_USAGE 2u    /**< a last chunk of a stream has the usage */
+#define ACCRT_HTTP_LOGPROBS 4u /**< the answer has log probabilities */
+
+/** The form of an answer that the engine makes. Since: 0.4 */
+typedef struct accrt_http_format {
+  uint32_t struct_size;
+  uint32_t flags; /**< ACCRT_HTTP_STREAM and so on */
+  const accrt_chain_t* next;
+  const char* id;        /**< NULL: one is made */
+  const char* model;     /**< NULL: the server's */
+  uint64_t created;      /**< seconds since 1970; 0: now */
+  uint32_t top_logprobs; /**< alternatives shown for each token */
+  uint32_t reserved;     /**< 0 */
+  /** text put before each choice of a completion (`echo`), one for each request; NULL: none */
+  const char* const* prefixes;
+} accrt_http_format_t;
+ACCRT_ASSERT_LAYOUT(accrt_http_format_t, prefixes, 56);
+#define ACCRT_HTTP_FORMAT_INIT ACCRT_STRUCT_INIT(accrt_http_format_t)
+
+/** Hands requests to the engine and answers the job with what it makes of them. Choices are
+ * numbered through: all of the first request, then those of the second.
+ * @param requests `count` pointers, at least 1; all have the same `n`. Copied; user_data is the
+ *   server's own.
+ * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job is answered by that);
+ *   what accrt_serve_engine_submit returns: then the job is not answered, and nothing of it runs.
+ *   Since: 0.4 */
+ACCRT_API accrt_status_t accrt_http_start(accrt_http_job_t* job,
+                                          const accrt_serve_request_t* const* requests,
+                                          uint32_t count, const accrt_http_format_t* format);
+
+/** Why a job is refused, in OpenAI's form. Texts may be NULL; they are copied. Since: 0.4 */
+typedef struct accrt_http_failure {
+  uint32_t struct_size;
+  uint32_t status; /**< HTTP's, 400 to 599 */
+  const accrt_chain_t* next;
+  const char* message;
+  const char* type;      /**< NULL: by the status */
+  const char* parameter; /**< the offending one */
+  const char* code;
+} accrt_http_failure_t;
+ACCRT_ASSERT_LAYOUT(accrt_http_failure_t, code, 48);
+#define ACCRT_HTTP_FAILURE_INIT ACCRT_STRUCT_INIT(accrt_http_failure_t)
+
+/** Answers a job with a failure. 429 and 503 get `Retry-After`. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_http_fail(accrt_http_job_t* job,
+                                         const accrt_http_failure_t* failure);
+
+/** Answers a job with a body that the worker made. Copied. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_http_answer(accrt_http_job_t* job, uint32_t status,
+                                           const char* content_type, const void* body,
+                                           uint64_t body_bytes);
+
+/** Version of libaccrt_http, as ACCRT_MAKE_VERSION. Since: 0.4 */
+ACCRT_API uint32_t accrt_http_version(void);
+
+ACCRT_END
+#endif /* ACCRT_HTTP_H_ */

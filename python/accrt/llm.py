@@ -1,0 +1,269 @@
+"""Generating text in this process: `accrt.LLM`.
+
+    llm = accrt.LLM("./Qwen2.5-0.5B-Instruct")
+    for output in llm.generate(["The sky is", "Water is"], max_tokens=20):
+        print(output.text)
+    print(llm.chat([{"role": "user", "content": "Hello"}]).text)
+    async for piece in llm.stream("Once upon a time"):
+        print(piece.text, end="")
+
+Parameters have the names that the server knows (accrt.serve.PARAMETERS).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+from typing import Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Union
+
+from . import _ffi
+from .errors import Error
+from .serve import engine as _engine
+from .serve import loading as _load
+from .serve.parameters import BadParameter, Request, checked
+
+Prompt = Union[str, Sequence[int]]
+Message = Dict[str, Any]
+
+
+class Completion:
+    """One continuation of a prompt."""
+
+    def __init__(self, index: int) -> None:
+        self.index, self.text, self.finish_reason = index, "", None
+        self.token_ids: List[int] = []
+        #: for each token, its own (id, log probability) and those of the alternatives; None if not asked for
+        self.logprobs: Optional[list] = None
+
+    def add(self, event: _engine.Event) -> None:
+        self.text += event.text
+        self.token_ids += event.tokens
+        if event.logprobs is not None:
+            self.logprobs = (self.logprobs or []) + event.logprobs
+        if event.finish_reason is not None:
+            self.finish_reason = event.finish_reason
+
+    def __repr__(self) -> str:
+        return f"Completion(index={self.index}, text={self.text!r}, finish_reason={self.finish_reason!r})"
+
+
+class Output:
+    """What came of a prompt. `text`, `token_ids` and `finish_reason` are those of the first continuation."""
+
+    def __init__(self, prompt: Optional[Prompt], prompt_token_ids: Sequence[int], n: int) -> None:
+        self.prompt, self.prompt_token_ids = prompt, list(prompt_token_ids)
+        self.completions = [Completion(i) for i in range(n)]
+        self.cached_tokens = 0
+
+    @property
+    def text(self) -> str:
+        return self.completions[0].text
+
+    @property
+    def token_ids(self) -> List[int]:
+        return self.completions[0].token_ids
+
+    @property
+    def finish_reason(self) -> Optional[str]:
+        return self.completions[0].finish_reason
+
+    def __repr__(self) -> str:
+        return f"Output({self.completions!r})"
+
+
+class Piece:
+    """News of a stream: the text and tokens that are new."""
+
+    def __init__(self, event: _engine.Event) -> None:
+        self.index, self.text, self.token_ids = event.sequence, event.text, list(event.tokens)
+        self.logprobs, self.finish_reason = event.logprobs, event.finish_reason
+
+    def __repr__(self) -> str:
+        return f"Piece(index={self.index}, text={self.text!r}, finish_reason={self.finish_reason!r})"
+
+
+class LLM:
+    """A model with its engine and its tokenizer.
+
+    Args:
+        model: a folder, a .gguf file or a bundle; or what accrt.serve.load has returned.
+        options: those of accrt-serve for the engine and the model, by the same names.
+    """
+
+    def __init__(self, model: Any, *, progress: Any = None, **options: Any) -> None:
+        unknown = sorted(set(options) - set(_engine.OPTIONS) - set(_load.OPTIONS))
+        if unknown:
+            raise TypeError(f"LLM has no option {unknown[0]!r}; there are {', '.join([*_engine.OPTIONS, *_load.OPTIONS])}")
+        if isinstance(model, _load.Loaded):
+            self._loaded = model
+        else:
+            self._loaded = _load.load(model, progress=progress, **{k: v for k, v in options.items() if k in _load.OPTIONS})
+        self._engine = _engine.Engine(self._loaded.model, **{k: v for k, v in options.items() if k in _engine.OPTIONS})
+        self._hub = _engine.Hub(self._engine)
+        self._watchers: Dict[asyncio.AbstractEventLoop, int] = {}
+
+    @property
+    def name(self) -> str:
+        return self._loaded.name
+
+    @property
+    def engine(self) -> _engine.Engine:
+        return self._engine
+
+    def close(self) -> None:
+        """Ends the engine; what is under way ends with it."""
+        self._engine.close()
+
+    def __enter__(self) -> "LLM":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<accrt.LLM {self.name}>"
+
+    # ---- all at once ----
+
+    def generate(self, prompts: Union[Prompt, Sequence[Prompt]], **parameters: Any) -> Any:
+        """Continues prompts: texts or lists of token ids. One prompt gives one Output, a list gives a list in the same order."""
+        values = checked(parameters)
+        if _is_prompt(prompts):
+            return self._run([(prompts, self._loaded.text.prompt(prompts))], values)[0]
+        return self._run([(one, self._loaded.text.prompt(one)) for one in prompts], values)
+
+    def chat(self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]], **parameters: Any) -> Any:
+        """Answers a conversation, or each of several."""
+        values = checked(parameters)
+        if messages and isinstance(messages[0], dict):
+            return self._run([(None, self._loaded.text.chat(messages))], values)[0]
+        return self._run([(None, self._loaded.text.chat(one)) for one in messages], values)
+
+    def _run(self, prompts: List[Any], values: Dict[str, Any]) -> List[Output]:
+        outputs = [Output(given, ids, values["n"]) for given, ids in prompts]
+        waiting, open_outputs = collections.deque(outputs), set(map(id, outputs))
+        numbers: List[int] = []
+        failures: List[_engine.Event] = []
+        try:
+            while open_outputs:
+                self._submit_some(waiting, open_outputs, numbers, values, failures)
+                self._hub.pump(0.05)
+                if failures:
+                    raise Error(f"a request ended with a failure, status {failures[0].status}")
+        finally:
+            for number in numbers if open_outputs else ():
+                self._hub.forget(number)
+        return outputs
+
+    def _submit_some(self, waiting: Deque[Output], open_outputs: set, numbers: List[int], values: Dict[str, Any], failures: list) -> None:
+        """As many as the engine's queue takes."""
+        while waiting:
+            output = waiting[0]
+            request = Request(output.prompt_token_ids, values, _engine.now_ns())
+            try:
+                numbers.append(self._hub.submit(request, _collector(output, open_outputs, failures)))
+            except Error as error:
+                if error.status == _ffi.ACCRT_ERROR_NOT_READY and len(open_outputs) > len(waiting):
+                    return  # some of ours are under way: there will be room
+                raise
+            waiting.popleft()
+
+    # ---- piece by piece ----
+
+    def stream(self, prompt: Prompt, **parameters: Any) -> "Stream":
+        """Continues a prompt piece by piece: `async for piece in llm.stream(...)`, or `for`."""
+        return Stream(self, self._loaded.text.prompt(prompt), checked(parameters))
+
+    def stream_chat(self, messages: Sequence[Message], **parameters: Any) -> "Stream":
+        """The same for a conversation."""
+        return Stream(self, self._loaded.text.chat(messages), checked(parameters))
+
+    def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
+        count = self._watchers.get(loop, 0)
+        if count == 0:
+            loop.add_reader(self._engine.fileno(), self._hub.take_if_free)
+        self._watchers[loop] = count + 1
+
+    def _unwatch(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._watchers[loop] -= 1
+        if self._watchers[loop] == 0:
+            del self._watchers[loop]
+            loop.remove_reader(self._engine.fileno())
+
+
+def _is_prompt(given: Any) -> bool:
+    return isinstance(given, str) or (len(given) > 0 and isinstance(given[0], int))
+
+
+def _collector(output: Output, open_outputs: set, failures: list) -> Any:
+    def take(event: _engine.Event) -> None:
+        output.completions[event.sequence].add(event)
+        output.cached_tokens = max(output.cached_tokens, event.cached_tokens)
+        if event.finish_reason == "failed":
+            failures.append(event)
+        if event.last:
+            open_outputs.discard(id(output))
+
+    return take
+
+
+class Stream:
+    """Pieces of one request as they come. Leaving it, or collecting it, ends the request."""
+
+    def __init__(self, llm: LLM, prompt: Sequence[int], values: Dict[str, Any]) -> None:
+        self._llm, self._pieces, self._ended = llm, collections.deque(), False
+        self._wake: Any = None
+        self._number: Optional[int] = None
+        self._request = Request(prompt, values, _engine.now_ns())
+
+    def _take(self, event: _engine.Event) -> None:
+        self._pieces.append(event)
+        if self._wake is not None:
+            self._wake()
+
+    def _next(self) -> Optional[Piece]:
+        event = self._pieces.popleft()
+        if event.finish_reason == "failed":
+            raise Error(f"the request ended with a failure, status {event.status}")
+        self._ended = event.last
+        return Piece(event) if event.text or event.tokens or event.finish_reason else None
+
+    def _end(self) -> None:
+        if self._number is not None and not self._ended:
+            self._llm._hub.forget(self._number)
+        self._ended = True
+
+    def __iter__(self) -> Iterator[Piece]:
+        hub = self._llm._hub
+        self._number = hub.submit(self._request, self._take)
+        try:
+            while not self._ended:
+                if not self._pieces:
+                    hub.pump(0.05)
+                    continue
+                piece = self._next()
+                if piece is not None:
+                    yield piece
+        finally:
+            self._end()
+
+    async def __aiter__(self) -> AsyncIterator[Piece]:
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        self._wake = lambda: loop.call_soon_threadsafe(ready.set)
+        self._llm._watch(loop)
+        try:
+            self._number = self._llm._hub.submit(self._request, self._take)
+            while not self._ended:
+                if not self._pieces:
+                    await ready.wait()
+                    ready.clear()
+                    continue
+                piece = self._next()
+                if piece is not None:
+                    yield piece
+        finally:
+            self._llm._unwatch(loop)
+            self._end()
+
+
+__all__ = ["BadParameter", "Completion", "LLM", "Output", "Piece", "Stream"]

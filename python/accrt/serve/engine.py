@@ -1,0 +1,232 @@
+"""The engine of libaccrt_serve: models, requests, events. `accrt.LLM` and the server stand on it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from .. import _ffi
+from .._library import Handle, check, created, lib, struct
+from ..errors import Error
+from .parameters import Request
+
+#: How an engine is set up: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
+OPTIONS: Dict[str, Tuple[int, str]] = {
+    "max_running": (0, "sequences at once; 0: what the model can"),
+    "max_step_tokens": (0, "tokens of one step; 0: what the model can"),
+    "max_chunk_tokens": (0, "tokens of one prompt in a step; 0: as many as fit"),
+    "max_queued": (0, "requests that wait; more get 429; 0: 1024"),
+    "max_queued_tokens": (0, "prompt tokens of requests that wait; 0: no limit"),
+    "max_preemptions": (0, "of a sequence, before others are preferred; 0: 3"),
+    "fair_tokens": (0, "tokens of a user's turn; 0: 2048"),
+    "seed": (0, "of requests without a seed; 0: a random one"),
+}
+_REASONS = {0: None, _ffi.ACCRT_SERVE_FINISH_STOP: "stop", _ffi.ACCRT_SERVE_FINISH_LENGTH: "length",
+            _ffi.ACCRT_SERVE_FINISH_CANCELLED: "cancelled", _ffi.ACCRT_SERVE_FINISH_DEADLINE: "deadline",
+            _ffi.ACCRT_SERVE_FINISH_FAILED: "failed"}  # fmt: skip
+_AT_ONCE = 64
+
+
+class Model(Handle):
+    """A model of the engine's: a step program, or a simulated one."""
+
+    __slots__ = ("_kept",)
+    _kind = "accrt_serve_model"
+
+    @classmethod
+    def simulated(cls, **options: int) -> "Model":
+        """A model that computes nothing, for tests: its options are the fields of accrt_serve_simulation_t."""
+        given = struct(_ffi.accrt_serve_simulation, eos=-1)
+        for name, value in options.items():
+            setattr(given, name, value)
+        return cls(created(lib.accrt_serve_model_create_simulated, ctypes.byref(given)))
+
+    @property
+    def info(self) -> Dict[str, Any]:
+        found = struct(_ffi.accrt_serve_model_info)
+        check(lib.accrt_serve_model_info(self.handle, ctypes.byref(found)))
+        out = {name: getattr(found, name) for name in ("vocab_size", "page_size", "page_count", "max_rows", "max_tokens", "max_length")}
+        out["name"] = (found.name or b"").decode(errors="replace")
+        out["eos"] = [found.eos[i] for i in range(found.eos_count)]
+        return out
+
+
+class Event(NamedTuple):
+    """News of a sequence."""
+
+    request: int
+    sequence: int
+    last: bool
+    tokens: Tuple[int, ...]
+    text: str
+    logprobs: Optional[List[List[Tuple[int, float]]]]
+    finish_reason: Optional[str]
+    stop_token: int
+    status: int
+    prompt_tokens: int
+    cached_tokens: int
+    output_tokens: int
+
+
+def _event(e: Any) -> Event:
+    logprobs = None
+    if e.logprobs:
+        width = 1 + e.top_count
+        logprobs = [[(e.logprobs[i * width + k].token, e.logprobs[i * width + k].logprob) for k in range(width)] for i in range(e.token_count)]
+    # Not e.text: ctypes would copy up to a NUL that is not there.
+    text = ctypes.string_at(ctypes.c_void_p.from_buffer(e, _ffi.accrt_serve_event.text.offset).value, e.text_size_bytes) if e.text_size_bytes else b""
+    return Event(e.request, e.sequence, bool(e.last), tuple(e.tokens[: e.token_count]) if e.token_count else (), text.decode(errors="replace"), logprobs,
+                 _REASONS.get(e.finish_reason, "failed"), e.stop_token, e.status, e.prompt_tokens, e.cached_tokens, e.output_tokens)  # fmt: skip
+
+
+class Engine(Handle):
+    """Steps a model on a thread of its own. Events go to one poller: `poll` here, or a server's."""
+
+    __slots__ = ("model", "_events")
+    _kind = "accrt_serve_engine"
+
+    def __init__(self, model: Model, **options: int) -> None:
+        given = struct(_ffi.accrt_serve_options, flags=_ffi.ACCRT_SERVE_ENGINE_THREAD)
+        for name, value in options.items():
+            if name not in OPTIONS:
+                raise TypeError(f"an engine has no option {name!r}; there are {', '.join(OPTIONS)}")
+            setattr(given, name, value)
+        self.model = model
+        self._events = None
+        super().__init__(created(lib.accrt_serve_engine_create, model.handle, ctypes.byref(given)))
+
+    def submit(self, request: Request) -> int:
+        number = ctypes.c_uint64()
+        check(lib.accrt_serve_engine_submit(self.handle, ctypes.byref(request.struct), ctypes.byref(number)))
+        return number.value
+
+    def cancel(self, number: int) -> None:
+        """Ends a request; one that has ended already is left alone."""
+        status = lib.accrt_serve_engine_cancel(self.handle, number)
+        if status != _ffi.ACCRT_ERROR_NOT_FOUND:
+            check(status)
+
+    def fileno(self) -> int:
+        """Readable while events wait."""
+        return lib.accrt_serve_engine_event_fd(self.handle)
+
+    def wait(self, seconds: float) -> bool:
+        status = lib.accrt_serve_engine_wait(self.handle, int(seconds * 1e9))
+        if status == _ffi.ACCRT_ERROR_TIMEOUT:
+            return False
+        check(status)
+        return True
+
+    def poll(self) -> List[Event]:
+        """The events that wait, the oldest first. One thread at a time."""
+        if self._events is None:
+            self._events = (_ffi.accrt_serve_event * _AT_ONCE)()
+        out: List[Event] = []
+        count = ctypes.c_uint32()
+        size = ctypes.sizeof(_ffi.accrt_serve_event)
+        while True:
+            status = lib.accrt_serve_engine_poll(self.handle, self._events, size, _AT_ONCE, ctypes.byref(count))
+            if status == _ffi.ACCRT_ERROR_NOT_READY:
+                return out
+            check(status)
+            out += [_event(self._events[i]) for i in range(count.value)]
+
+    def stats(self) -> Dict[str, int]:
+        found = struct(_ffi.accrt_serve_stats)
+        check(lib.accrt_serve_engine_stats(self.handle, ctypes.byref(found)))
+        return {name: getattr(found, name) for name, kind in found._fields_ if kind in (ctypes.c_uint32, ctypes.c_uint64) and name != "struct_size"}
+
+    def drain(self, seconds: float) -> bool:
+        """Lets what is there end; False where it did not in time."""
+        status = lib.accrt_serve_engine_drain(self.handle, int(seconds * 1e9))
+        if status == _ffi.ACCRT_ERROR_TIMEOUT:
+            return False
+        check(status)
+        return True
+
+
+def now_ns() -> int:
+    """The engine's clock."""
+    return lib.accrt_serve_now_ns()
+
+
+Sink = Callable[[Event], None]
+
+
+class Hub:
+    """Gives the events of one engine to those who asked for them, whoever polls."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self._sinks: Dict[int, Sink] = {}
+        self._early: Dict[int, List[Event]] = {}
+        self._polling = threading.Lock()
+        self._guard = threading.Lock()
+        self._submitting = 0
+
+    def submit(self, request: Request, sink: Sink) -> int:
+        with self._guard:
+            self._submitting += 1
+        number = None
+        try:
+            number = self.engine.submit(request)
+        finally:
+            with self._guard:
+                self._submitting -= 1
+                early = []
+                if number is not None:
+                    self._sinks[number] = sink
+                    early = self._early.pop(number, [])
+                if not self._submitting:
+                    self._early.clear()
+                for event in early:
+                    self._give(event)
+        return number
+
+    def _give(self, event: Event) -> None:
+        """The guard is held."""
+        sink = self._sinks.get(event.request)
+        if sink is None:
+            if self._submitting:  # faster than its submission could tell its number
+                self._early.setdefault(event.request, []).append(event)
+            return
+        if event.last:
+            del self._sinks[event.request]
+        sink(event)
+
+    def pump(self, seconds: float) -> None:
+        """Waits for events for a while, and gives them away. Threads that find another one at it wait with it."""
+        if not self._polling.acquire(blocking=False):
+            time.sleep(min(seconds, 0.001))
+            return
+        try:
+            if self.engine.wait(seconds):
+                self.take()
+        finally:
+            self._polling.release()
+
+    def take(self) -> None:
+        """Gives away what there is. The polling lock is held, or there is one thread."""
+        events = self.engine.poll()
+        with self._guard:
+            for event in events:
+                self._give(event)
+
+    def take_if_free(self) -> None:
+        if self._polling.acquire(blocking=False):
+            try:
+                self.take()
+            finally:
+                self._polling.release()
+
+    def forget(self, number: int) -> None:
+        """Nobody wants the rest of this request."""
+        try:
+            self.engine.cancel(number)
+        except (Error, ValueError):
+            pass
+        with self._guard:
+            if number in self._sinks:
+                self._sinks[number] = lambda event: None

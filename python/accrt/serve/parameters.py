@@ -1,0 +1,185 @@
+"""What a request may ask for: one table of names for `accrt.LLM` and for the server, and how it is checked and given to the engine.
+
+Names are OpenAI's where it has one, else vLLM's. What is wrong raises BadParameter, which names the parameter and shows its value.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+import hashlib
+import math
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from .. import _ffi
+
+#: Most sequences of one request, most stop strings, most alternatives of a token.
+MOST_SEQUENCES, MOST_STOPS, MOST_LOGPROBS = 128, 16, _ffi.ACCRT_SERVE_MAX_LOGPROBS
+
+
+class BadParameter(ValueError):
+    """A parameter that is refused. `code` is for programs."""
+
+    def __init__(self, parameter: Optional[str], message: str, code: str = "invalid_value") -> None:
+        super().__init__(message)
+        self.parameter, self.code = parameter, code
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def whole(least: Optional[int] = None, most: Optional[int] = None) -> Callable[[str, Any], int]:
+    def check(name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise BadParameter(name, f"{name} is {shown(value)}, expected an integer", "invalid_type")
+        return _within(name, value, least, most)
+
+    return check
+
+
+def real(least: Optional[float] = None, most: Optional[float] = None, above: Optional[float] = None) -> Callable[[str, Any], float]:
+    def check(name: str, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise BadParameter(name, f"{name} is {shown(value)}, expected a number", "invalid_type")
+        if not math.isfinite(value):
+            raise BadParameter(name, f"{name} is {shown(value)}, expected a finite number")
+        if above is not None and not value > above:
+            raise BadParameter(name, f"{name} is {shown(value)}, expected a number above {above}")
+        return float(_within(name, value, least, most))
+
+    return check
+
+
+def _within(name: str, value: Any, least: Any, most: Any) -> Any:
+    if (least is not None and value < least) or (most is not None and value > most):
+        limits = f"from {least} to {most}" if most is not None and least is not None else f"at least {least}" if most is None else f"at most {most}"
+        raise BadParameter(name, f"{name} is {shown(value)}, expected a number {limits}")
+    return value
+
+
+def flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected true or false", "invalid_type")
+    return value
+
+
+def text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected a string", "invalid_type")
+    return value
+
+
+def stops(name: str, value: Any) -> Tuple[str, ...]:
+    found = (value,) if isinstance(value, str) else value
+    if not isinstance(found, (list, tuple)) or not all(isinstance(one, str) for one in found):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected a string or a list of strings", "invalid_type")
+    if len(found) > MOST_STOPS or not all(found) or any("\0" in one for one in found):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected at most {MOST_STOPS} strings, none of them empty or with a NUL in it")
+    return tuple(found)
+
+
+def token_ids(name: str, value: Any) -> Tuple[int, ...]:
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, int) and not isinstance(one, bool) for one in value):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected a list of token ids", "invalid_type")
+    if any(not 0 <= one < 1 << 31 for one in value):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected token ids of 0 or more")
+    return tuple(value)
+
+
+def biases(name: str, value: Any) -> Dict[int, float]:
+    if not isinstance(value, dict):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected an object of token ids and numbers", "invalid_type")
+    found: Dict[int, float] = {}
+    for key, number in value.items():
+        try:
+            token = int(key)
+        except (TypeError, ValueError):
+            raise BadParameter(name, f"{name} has the key {shown(key)}, expected a token id") from None
+        if not 0 <= token < 1 << 31:
+            raise BadParameter(name, f"{name} has the key {shown(key)}, expected a token id of 0 or more")
+        found[token] = real(-100, 100)(f"{name}[{token}]", number)
+    return found
+
+
+class Parameter(NamedTuple):
+    default: Any
+    check: Callable[[str, Any], Any]
+    help: str
+
+
+PARAMETERS: Dict[str, Parameter] = {
+    "max_tokens": Parameter(None, whole(1), "most tokens to generate; without it, as many as the model's length allows"),
+    "min_tokens": Parameter(0, whole(0), "no end before so many tokens"),
+    "n": Parameter(1, whole(1, MOST_SEQUENCES), "how many continuations"),
+    "temperature": Parameter(1.0, real(0, 100), "0: always the most probable token"),
+    "top_p": Parameter(1.0, real(most=1, above=0), "draws from the most probable tokens that together have this probability"),
+    "top_k": Parameter(0, whole(-1), "draws from the k most probable tokens; 0 or -1: off"),
+    "min_p": Parameter(0.0, real(0, 1), "leaves out tokens below this part of the most probable one"),
+    "repetition_penalty": Parameter(1.0, real(above=0), "logits of tokens that occurred are divided or multiplied by it"),
+    "presence_penalty": Parameter(0.0, real(-2, 2), "taken from the logits of tokens that were generated"),
+    "frequency_penalty": Parameter(0.0, real(-2, 2), "the same for each time they were"),
+    "logit_bias": Parameter({}, biases, "added to logits, by token id"),
+    "seed": Parameter(None, whole(-(1 << 63), (1 << 64) - 1), "the same tokens each time"),
+    "stop": Parameter((), stops, "strings that end the text before them"),
+    "stop_token_ids": Parameter((), token_ids, "tokens that end the text"),
+    "include_stop_str_in_output": Parameter(False, flag, "the stop string is part of the text"),
+    "ignore_eos": Parameter(False, flag, "the model's end tokens end nothing"),
+    "logprobs": Parameter(None, whole(0, MOST_LOGPROBS), "log probabilities, of this many alternatives for each token"),
+    "priority": Parameter(0, whole(_ffi.ACCRT_SERVE_PRIORITY_FIRST, _ffi.ACCRT_SERVE_PRIORITY_LAST), "lower numbers are served first"),
+    "user": Parameter(None, text, "whom the request is for: the engine is shared fairly among them"),
+    "timeout": Parameter(None, real(above=0), "seconds after which the request ends"),
+    "cache_salt": Parameter(None, text, "shares cached prompts only with requests of the same salt"),
+}  # fmt: skip
+
+
+def checked(given: Dict[str, Any], also: Sequence[str] = ()) -> Dict[str, Any]:
+    """All parameters, with defaults for those that are missing or None. Names in `also` are the caller's own."""
+    for name in given:
+        if name not in PARAMETERS and name not in also:
+            near = difflib.get_close_matches(name, [*PARAMETERS, *also], 1)
+            raise BadParameter(name, f"unknown parameter {shown(name)}" + (f"; did you mean {near[0]}?" if near else ""), "unknown_parameter")
+    return {name: parameter.default if given.get(name) is None else parameter.check(name, given[name]) for name, parameter in PARAMETERS.items()}
+
+
+class Request:
+    """A request of the engine in C's memory, which it owns."""
+
+    __slots__ = ("struct", "_kept")
+
+    def __init__(self, prompt: Sequence[int], parameters: Dict[str, Any], now_ns: int = 0) -> None:
+        p = parameters
+        try:
+            ids = (ctypes.c_int32 * len(prompt))(*prompt)
+        except (TypeError, OverflowError):
+            raise BadParameter("prompt", f"the prompt has the token {shown(prompt)}, which is no token id") from None
+        stop_ids = (ctypes.c_int32 * len(p["stop_token_ids"]))(*p["stop_token_ids"])
+        strings = (ctypes.c_char_p * len(p["stop"]))(*[one.encode() for one in p["stop"]])
+        pairs = (_ffi.accrt_serve_bias * len(p["logit_bias"]))(*p["logit_bias"].items())
+        salt = None if p["cache_salt"] is None else p["cache_salt"].encode().replace(b"\0", b"\xff")
+        self._kept = (ids, stop_ids, strings, pairs, salt)
+        self.struct = _ffi.accrt_serve_request(
+            struct_size=ctypes.sizeof(_ffi.accrt_serve_request), flags=_flags(p), prompt=ids, prompt_count=len(prompt),
+            max_new_tokens=p["max_tokens"] or 0, min_new_tokens=p["min_tokens"], n=p["n"], stop_tokens=stop_ids,
+            stop_token_count=len(stop_ids), stop_string_count=len(strings), stop_strings=strings, temperature=p["temperature"],
+            top_p=p["top_p"], min_p=p["min_p"], top_k=max(p["top_k"], 0), repetition_penalty=p["repetition_penalty"],
+            presence_penalty=p["presence_penalty"], frequency_penalty=p["frequency_penalty"], bias_count=len(pairs), biases=pairs,
+            seed=(p["seed"] or 0) & (1 << 64) - 1, top_logprobs=p["logprobs"] or 0, priority=p["priority"], tenant=tenant(p["user"]),
+            deadline_ns=now_ns + int(p["timeout"] * 1e9) if p["timeout"] is not None else 0, cache_salt=salt)  # fmt: skip
+
+
+def _flags(p: Dict[str, Any]) -> int:
+    chosen: List[Tuple[bool, int]] = [
+        (p["ignore_eos"], _ffi.ACCRT_SERVE_IGNORE_EOS),
+        (p["seed"] is not None, _ffi.ACCRT_SERVE_SEED),
+        (p["logprobs"] is not None, _ffi.ACCRT_SERVE_LOGPROBS),
+        (p["include_stop_str_in_output"], _ffi.ACCRT_SERVE_KEEP_STOP),
+    ]
+    return sum(bit for wanted, bit in chosen if wanted)
+
+
+def tenant(user: Optional[str]) -> int:
+    """The engine's number of a user; 0 for nobody in particular."""
+    return 0 if not user else int.from_bytes(hashlib.blake2b(user.encode(), digest_size=8).digest(), "little") or 1

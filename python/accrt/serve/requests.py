@@ -1,0 +1,145 @@
+"""From the body of a request, as OpenAI has it, to what the engine is asked. Pure: no sockets, no engine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+from .. import _ffi
+from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, checked, flag, shown, text, whole
+from .text import Text
+
+
+class Work(NamedTuple):
+    """What a request asks: requests of the engine, and the form of the answer."""
+
+    requests: List[Request]
+    flags: int
+    top_logprobs: int
+    model: Optional[str]
+    prefixes: Optional[List[bytes]]
+
+
+#: Accepted and without effect: what they ask for is what happens, or nothing is lost.
+_IGNORED = {"store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier", "verbosity", "parallel_tool_calls"}
+
+
+def _only(*values: Any) -> Callable[[str, Any], None]:
+    def check(name: str, value: Any) -> None:
+        if value not in values:
+            raise BadParameter(name, f"{name} is {shown(value)}, which is not supported", "unsupported")
+
+    return check
+
+
+#: Features that are not there: only what asks for nothing passes.
+_MISSING = {
+    "tools": _only([]), "tool_choice": _only("none", "auto"), "functions": _only([]), "function_call": _only("none", "auto"),
+    "response_format": _only({"type": "text"}), "modalities": _only(["text"]), "audio": _only(), "prediction": _only(),
+    "web_search_options": _only(), "suffix": _only(""), "reasoning_effort": _only("none"),
+}  # fmt: skip
+_SHARED = ("model", "stream", "stream_options", "add_special_tokens")
+_CHAT = ("messages", "max_completion_tokens", "top_logprobs", "chat_template_kwargs")
+_COMPLETION = ("prompt", "echo", "best_of")
+
+
+def parse(body: bytes) -> Dict[str, Any]:
+    try:
+        given = json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadParameter(None, f"the body is no JSON: {error}", "invalid_json") from None
+    if not isinstance(given, dict):
+        raise BadParameter(None, "the body is no JSON object", "invalid_json")
+    return given
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _common(given: Dict[str, Any], own: Sequence[str], models: Sequence[str]) -> Tuple[Dict[str, Any], int]:
+    """Parameters and flags that both kinds have. Removes what is no parameter of the engine."""
+    for name, check in _MISSING.items():
+        if given.get(name) is not None:
+            check(name, given[name])
+    rest = {name: value for name, value in given.items() if name not in _IGNORED and name not in _MISSING}
+    model = rest.get("model")
+    if model is not None and text("model", model) not in models:
+        raise BadParameter("model", f"model is {shown(model)}; here is {models[0]!r}", "model_not_found")
+    flags = 0
+    if rest.get("stream") is not None and flag("stream", rest["stream"]):
+        flags |= _ffi.ACCRT_HTTP_STREAM
+    flags |= _stream_options(rest.get("stream_options"), flags)
+    known = (*_SHARED, *own)
+    values = checked({k: v for k, v in rest.items() if k not in known or k == "logprobs"}, known)
+    return values, flags
+
+
+def _stream_options(given: Any, flags: int) -> int:
+    if given is None:
+        return 0
+    if not isinstance(given, dict):
+        raise BadParameter("stream_options", f"stream_options is {shown(given)}, expected an object", "invalid_type")
+    if not flags & _ffi.ACCRT_HTTP_STREAM:
+        raise BadParameter("stream_options", "stream_options are for streams: stream is not true")
+    for name in given:
+        if name not in ("include_usage", "include_obfuscation"):
+            raise BadParameter("stream_options", f"unknown option {shown(name)} in stream_options", "unknown_parameter")
+    usage = given.get("include_usage")
+    return _ffi.ACCRT_HTTP_USAGE if usage is not None and flag("stream_options.include_usage", usage) else 0
+
+
+def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int) -> Work:
+    """POST /v1/chat/completions."""
+    wanted = flag("logprobs", given["logprobs"]) if given.get("logprobs") is not None else False
+    top = whole(0, MOST_LOGPROBS)("top_logprobs", given["top_logprobs"]) if given.get("top_logprobs") is not None else 0
+    if top and not wanted:
+        raise BadParameter("top_logprobs", "top_logprobs are wanted, but logprobs is not true")
+    values, flags = _common({**given, "logprobs": top if wanted else None}, _CHAT, models)
+    if given.get("max_completion_tokens") is not None:
+        values["max_tokens"] = whole(1)("max_completion_tokens", given["max_completion_tokens"])
+    extra = given.get("chat_template_kwargs")
+    if extra is not None and not isinstance(extra, dict):
+        raise BadParameter("chat_template_kwargs", f"chat_template_kwargs is {shown(extra)}, expected an object", "invalid_type")
+    request = Request(model_text.chat(given.get("messages"), extra), values, now_ns)
+    return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None)
+
+
+def _prompts(given: Any) -> List[Any]:
+    """One prompt or several: each is a text or a list of token ids."""
+    if given is None:
+        raise BadParameter("prompt", "prompt is missing", "missing_parameter")
+    if isinstance(given, list) and given and all(isinstance(one, (str, list)) for one in given):
+        if len(given) > MOST_SEQUENCES:
+            raise BadParameter("prompt", f"prompt has {len(given)} prompts, expected at most {MOST_SEQUENCES}")
+        return given
+    return [given]
+
+
+def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int) -> Work:
+    """POST /v1/completions."""
+    values, flags = _common(given, _COMPLETION, models)
+    if given.get("max_tokens") is None:
+        values["max_tokens"] = 16  # OpenAI's
+    if given.get("best_of") is not None and given["best_of"] != values["n"]:
+        raise BadParameter("best_of", f"best_of is {shown(given['best_of'])}, which is not supported beside n = {values['n']}", "unsupported")
+    echo = flag("echo", given["echo"]) if given.get("echo") is not None else False
+    if echo and values["logprobs"] is not None:
+        raise BadParameter("echo", "echo with logprobs is not supported", "unsupported")
+    prompts = _prompts(given.get("prompt"))
+    if echo and not all(isinstance(one, str) for one in prompts):
+        raise BadParameter("echo", "echo is supported for prompts that are texts, not for token ids", "unsupported")
+    requests = [Request(model_text.prompt(one), values, now_ns) for one in prompts]
+    if values["logprobs"] is not None:
+        flags |= _ffi.ACCRT_HTTP_LOGPROBS
+    prefixes = [one.replace("\0", "\ufffd").encode(errors="replace") for one in prompts] if echo else None
+    return Work(requests, flags, values["logprobs"] or 0, given.get("model"), prefixes)
+
+
+def tokenize(given: Dict[str, Any], model_text: Text) -> Dict[str, Any]:
+    """POST /tokenize: how many tokens something is."""
+    if given.get("messages") is not None:
+        ids = model_text.chat(given["messages"])
+    else:
+        ids = model_text.prompt(given.get("prompt"))
+    return {"count": len(ids), "tokens": ids}

@@ -1,0 +1,187 @@
+"""The server: libaccrt_http in front of an engine, and the threads that make requests of bodies."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import pathlib
+import threading
+import traceback
+from typing import Any, Dict, List, Optional, Tuple
+
+from .. import _ffi
+from .._library import Handle, check, created, lib, struct
+from ..errors import Error
+from . import requests
+from .engine import Engine, now_ns
+from .parameters import BadParameter
+from .text import Text
+
+#: How a server is set up: names, defaults and helps are those of accrt-serve. Times are in seconds.
+OPTIONS: Dict[str, Tuple[Any, str]] = {
+    "host": ("127.0.0.1", "a name or address to listen at"),
+    "port": (8000, "0: one that is free"),
+    "api_key": (None, "what /v1/... asks for; also from $ACCRT_API_KEY"),
+    "cors_origin": (None, "who may call from a browser, or '*'"),
+    "max_connections": (1024, "more are told 503"),
+    "max_jobs": (256, "requests that wait for a worker; more get 429"),
+    "retry_after": (1, "seconds in Retry-After"),
+    "max_header_bytes": (65536, "of one request; more get 431"),
+    "max_body_bytes": (16 << 20, "of one request; more get 413"),
+    "max_held_bytes": (256 << 20, "bodies of all requests; more get 503"),
+    "max_output_bytes": (1 << 20, "what a stream's client may leave unread before it is closed"),
+    "request_timeout": (30.0, "a request's first byte to its last; then 408"),
+    "idle_timeout": (75.0, "after which a connection without a request is closed"),
+    "stall_timeout": (30.0, "after which a client that takes nothing is closed"),
+    "health_timeout": (30.0, "without a step while work waits: /health fails"),
+    "workers": (0, "threads that make tokens of text; 0: by the processors"),
+}
+_TIMES = ("request_timeout", "idle_timeout", "stall_timeout", "health_timeout")
+_NUMBERS = ("port", "max_connections", "max_jobs", "max_header_bytes", "max_body_bytes", "max_held_bytes", "max_output_bytes")
+
+#: HTTP's status for what the engine says to a request.
+_STATUS = {
+    _ffi.ACCRT_ERROR_NOT_READY: (429, "overloaded"),
+    _ffi.ACCRT_ERROR_OUT_OF_RANGE: (400, "invalid_value"),
+    _ffi.ACCRT_ERROR_INVALID_ARGUMENT: (400, "invalid_value"),
+    _ffi.ACCRT_ERROR_UNSUPPORTED: (400, "unsupported"),
+    _ffi.ACCRT_ERROR_TIMEOUT: (504, "deadline"),
+    _ffi.ACCRT_ERROR_INVALID_STATE: (503, "draining"),
+    _ffi.ACCRT_ERROR_OUT_OF_MEMORY: (503, "overloaded"),
+}
+
+
+class Server(Handle):
+    """Serves an engine over HTTP, as OpenAI's interface has it, until it is closed.
+
+        with Server(engine, text, name="my-model", port=0) as server:
+            print(server.url)
+
+    `text` makes tokens of texts. Options are those of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
+    """
+
+    __slots__ = ("engine", "_text", "_names", "_threads", "_kept")
+    _kind = "accrt_http_server"
+
+    def __init__(self, engine: Engine, text: Text, *, name: str, log_fd: int = -1, page: Optional[bytes] = None, **options: Any) -> None:
+        unknown = sorted(set(options) - set(OPTIONS))
+        if unknown:
+            raise TypeError(f"a server has no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
+        chosen = {key: options.get(key, default) for key, (default, _) in OPTIONS.items()}
+        given = struct(_ffi.accrt_http_options, log_fd=log_fd, model=name.encode(), retry_after_s=int(chosen["retry_after"]))
+        given.max_model_tokens = engine.model.info["max_length"]
+        for key in _NUMBERS:
+            setattr(given, key, int(chosen[key]))
+        for key in _TIMES:
+            setattr(given, key + "_ns", int(chosen[key] * 1e9))
+        for key in ("host", "api_key", "cors_origin"):
+            setattr(given, key, chosen[key].encode() if chosen[key] else None)
+        content = _page() if page is None else page
+        given.page, given.page_bytes = content, len(content)
+        self.engine, self._text, self._names = engine, text, (name,)
+        super().__init__(created(lib.accrt_http_server_create, engine.handle, ctypes.byref(given)))
+        count = chosen["workers"] or min(4, os.cpu_count() or 1)
+        self._threads = [threading.Thread(target=self._work, name=f"accrt-serve-{i}", daemon=True) for i in range(count)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def port(self) -> int:
+        return lib.accrt_http_server_port(self.handle)
+
+    def counts(self) -> Dict[str, int]:
+        """What it holds: connections, queued, jobs, draining, held_bytes."""
+        found = _ffi.accrt_http_counts()
+        check(lib.accrt_http_server_counts(self.handle, ctypes.byref(found)))
+        return {name: getattr(found, name) for name, _ in found._fields_}
+
+    def drain(self, seconds: float) -> bool:
+        """Refuses new requests and lets those under way end. False: some were cut off. The server serves no more then."""
+        status = lib.accrt_http_server_drain(self.handle, int(seconds * 1e9))
+        for thread in self._threads:
+            thread.join()
+        if status == _ffi.ACCRT_ERROR_TIMEOUT:
+            return False
+        check(status)
+        return True
+
+    def close(self) -> None:
+        if getattr(self, "_pointer", None) is not None:
+            self.drain(0)
+        super().close()
+
+    # ---- workers ----
+
+    def _work(self) -> None:
+        server = self.handle
+        job = _ffi.accrt_http_job_p()
+        while True:
+            status = lib.accrt_http_next(server, 1 << 62, ctypes.byref(job))
+            if status == _ffi.ACCRT_ERROR_TIMEOUT:
+                continue
+            if status != 0:
+                return
+            self._serve(job)
+
+    def _serve(self, job: Any) -> None:
+        """Every job is answered, whatever goes wrong."""
+        try:
+            self._answer(job)
+        except BadParameter as error:
+            code = error.code
+            fail(job, 404 if code == "model_not_found" else 400, str(error), error.parameter, code)
+        except UnicodeError as error:
+            fail(job, 400, f"a text cannot be encoded: {error}", None, "invalid_value")
+        except Error as error:
+            status, code = _STATUS.get(error.status, (500, "engine_failed"))
+            fail(job, status, error.message, None, code)
+        except Exception:  # noqa: BLE001 - a fault of ours ends one request
+            traceback.print_exc()
+            fail(job, 500, "the server failed at this request", None, "internal")
+
+    def _answer(self, job: Any) -> None:
+        info = _ffi.accrt_http_job_info()
+        check(lib.accrt_http_job_info(job, ctypes.byref(info)))
+        given = requests.parse(ctypes.string_at(info.body, info.body_bytes) if info.body_bytes else b"")
+        if info.kind == _ffi.ACCRT_HTTP_CHAT:
+            work = requests.chat(given, self._text, self._names, now_ns())
+        elif info.kind == _ffi.ACCRT_HTTP_COMPLETION:
+            work = requests.completion(given, self._text, self._names, now_ns())
+        elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
+            return answer(job, {**requests.tokenize(given, self._text), "max_model_len": self.engine.model.info["max_length"]})
+        else:
+            return fail(job, 501, "this model is not served for embeddings", None, "unsupported")
+        return start(job, work)
+
+
+def start(job: Any, work: requests.Work) -> None:
+    """Gives the requests to the engine, which answers the job."""
+    pointers = (ctypes.POINTER(_ffi.accrt_serve_request) * len(work.requests))(*[ctypes.pointer(one.struct) for one in work.requests])
+    form = struct(_ffi.accrt_http_format, flags=work.flags, top_logprobs=work.top_logprobs, model=work.model.encode() if work.model else None)
+    if work.prefixes is not None:
+        form.prefixes = (ctypes.c_char_p * len(work.prefixes))(*work.prefixes)
+    status = lib.accrt_http_start(job, pointers, len(pointers), ctypes.byref(form))
+    if status != _ffi.ACCRT_ERROR_CANCELLED:  # the client has left: that answers it
+        check(status)
+
+
+def answer(job: Any, body: Dict[str, Any]) -> None:
+    data = json.dumps(body).encode()
+    check(lib.accrt_http_answer(job, 200, b"application/json", data, len(data)))
+
+
+def fail(job: Any, status: int, message: str, parameter: Optional[str], code: Optional[str]) -> None:
+    given = struct(_ffi.accrt_http_failure, status=status, message=_line(message), parameter=parameter and _line(parameter), code=code and code.encode())
+    check(lib.accrt_http_fail(job, ctypes.byref(given)))
+
+
+def _line(text: str) -> bytes:
+    return text.replace("\0", "\ufffd").encode(errors="replace")
+
+
+def _page() -> bytes:
+    return (pathlib.Path(__file__).parent / "page.html").read_bytes()
+
+
+__all__: List[str] = ["OPTIONS", "Server"]

@@ -1,0 +1,139 @@
+"""From text to token ids, once a request: tokenizers and chat templates."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from typing import Any, Dict, List, Optional, Sequence
+
+from .parameters import BadParameter
+
+
+class Bytes:
+    """Token ids are the text's UTF-8 bytes."""
+
+    def encode(self, text: str, special: bool = True) -> List[int]:
+        return list(text.encode())
+
+
+class Tokenizer:
+    """A tokenizer.json, read by Hugging Face's `tokenizers`."""
+
+    def __init__(self, content: bytes) -> None:
+        try:
+            import tokenizers
+        except ImportError:
+            raise ImportError("this model's text becomes tokens with the package `tokenizers`: pip install 'accrt[serve]'") from None
+        self._inner = tokenizers.Tokenizer.from_buffer(content)
+
+    def encode(self, text: str, special: bool = True) -> List[int]:
+        return self._inner.encode(text, add_special_tokens=special).ids
+
+
+def _name(entry: Any) -> str:
+    """A special token in tokenizer_config.json: a string, or an object with its content."""
+    return entry.get("content", "") if isinstance(entry, dict) else entry or ""
+
+
+class ChatTemplate:
+    """Jinja as Hugging Face has it, in a sandbox: a template comes with the model, and is nobody's code to trust."""
+
+    def __init__(self, source: str, config: Optional[Dict[str, Any]] = None) -> None:
+        try:
+            import jinja2
+            import jinja2.ext
+            import jinja2.sandbox
+        except ImportError:
+            raise ImportError("chat templates need the package `jinja2`: pip install 'accrt[serve]'") from None
+        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])  # fmt: skip
+        environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
+        environment.globals["raise_exception"] = _refuse
+        environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
+        self._errors = jinja2.TemplateError
+        try:
+            self._template = environment.from_string(source)
+        except jinja2.TemplateError as error:
+            raise ValueError(f"the chat template cannot be read: {error}") from None
+        self._names = {name: _name(value) for name, value in (config or {}).items() if name.endswith("_token")}
+
+    def render(self, messages: Sequence[Dict[str, Any]], extra: Optional[Dict[str, Any]] = None) -> str:
+        names = {**self._names, "add_generation_prompt": True, **(extra or {}), "messages": list(messages)}
+        try:
+            return self._template.render(**names)
+        except self._errors as error:
+            raise BadParameter("messages", f"the model's chat template refuses these messages: {error}", "chat_template") from None
+        except (TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:
+            if isinstance(error, BadParameter):
+                raise
+            raise BadParameter("messages", f"the model's chat template fails with these messages: {error}", "chat_template") from None
+
+
+def _refuse(message: str) -> None:
+    raise BadParameter("messages", f"the model's chat template says: {message}", "chat_template")
+
+
+class Text:
+    """A model's tokenizer and its chat template, where it has one."""
+
+    def __init__(self, tokenizer: Any, template: Optional[ChatTemplate] = None) -> None:
+        self.tokenizer, self.template = tokenizer, template
+
+    def prompt(self, given: Any, name: str = "prompt") -> List[int]:
+        """Token ids of a prompt, which is a text or token ids already."""
+        if isinstance(given, str):
+            ids = self.tokenizer.encode(given)
+        elif isinstance(given, (list, tuple)) and all(isinstance(one, int) and not isinstance(one, bool) for one in given):
+            ids = list(given)
+        else:
+            raise BadParameter(name, f"{name} is a {type(given).__name__}, expected a string or a list of token ids", "invalid_type")
+        if not ids:
+            raise BadParameter(name, f"{name} has no tokens")
+        return ids
+
+    def chat(self, messages: Any, extra: Optional[Dict[str, Any]] = None) -> List[int]:
+        """Token ids of a conversation, up to where the model goes on."""
+        checked = check_messages(messages)
+        if self.template is None:
+            raise BadParameter("messages", "this model has no chat template: use /v1/completions, or start with --chat-template", "no_chat_template")
+        ids = self.tokenizer.encode(self.template.render(checked, extra), special=False)
+        if not ids:
+            raise BadParameter("messages", "the chat template makes no tokens of these messages")
+        return ids
+
+
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+def check_messages(given: Any) -> List[Dict[str, Any]]:
+    """Messages whose contents are strings, as templates expect them."""
+    if not isinstance(given, (list, tuple)) or not given:
+        raise BadParameter("messages", f"messages is {given!r:.80}, expected a list of at least one message", "invalid_type")
+    out = []
+    for i, message in enumerate(given):
+        where = f"messages[{i}]"
+        if not isinstance(message, dict):
+            raise BadParameter(where, f"{where} is {message!r:.80}, expected an object", "invalid_type")
+        role = message.get("role")
+        if role not in _ROLES:
+            raise BadParameter(f"{where}.role", f"{where}.role is {role!r:.80}, expected one of {', '.join(_ROLES)}")
+        if message.get("tool_calls") or message.get("function_call"):
+            raise BadParameter(f"{where}.tool_calls", "tool calls are not supported", "unsupported")
+        out.append({**message, "content": _content(f"{where}.content", message.get("content"), role)})
+    return out
+
+
+def _content(where: str, given: Any, role: str) -> str:
+    if isinstance(given, str):
+        return given
+    if given is None and role == "assistant":
+        return ""
+    if not isinstance(given, list):
+        raise BadParameter(where, f"{where} is {given!r:.80}, expected a string or a list of parts", "invalid_type")
+    texts = []
+    for i, part in enumerate(given):
+        kind = part.get("type") if isinstance(part, dict) else None
+        if kind not in ("text", "input_text") or not isinstance(part.get("text"), str):
+            raise BadParameter(f"{where}[{i}]", f"{where}[{i}] is {part!r:.80}: only parts of type text are supported", "unsupported")
+        texts.append(part["text"])
+    return "".join(texts)

@@ -1,0 +1,405 @@
+/* serve/http/jobs.c - between the loop and the workers: the queue of requests, what workers say to
+ * them, and the engine's requests that they start. It formats nothing but failures. */
+#include "serve/http/server.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct accrt_http_job http_job_t;
+
+static size_t flight_bytes(uint32_t count) {
+  return sizeof(http_flight_t) + count * sizeof(http_part_t);
+}
+
+static void flight_free(http_server_t* server, http_flight_t* flight) {
+  accrt_http_free(&server->allocator, flight, flight_bytes(flight->count));
+  atomic_fetch_sub(&server->flights, 1);
+}
+
+static void forget_choices(http_job_t* job) {
+  for (uint32_t i = 0; i < job->choice_count && job->choices != NULL; ++i) {
+    accrt_http_text_deinit(&job->choices[i].text);
+    for (uint32_t list = 0; list < HTTP_LISTS; ++list)
+      accrt_http_text_deinit(&job->choices[i].lists[list]);
+  }
+  accrt_http_free(&job->server->allocator, job->choices, job->choice_count * sizeof *job->choices);
+  job->choices = NULL;
+}
+
+static void forget_body(http_job_t* job) {
+  accrt_http_text_deinit(&job->body);
+  atomic_fetch_sub(&job->server->held_bytes, job->held_bytes);
+  job->held_bytes = 0;
+}
+
+static void job_free(http_job_t* job) {
+  http_server_t* server = job->server;
+  if (job->flight != NULL)
+    accrt_http_flight_drop(server, job->flight);
+  forget_choices(job);
+  forget_body(job);
+  accrt_http_text_deinit(&job->ready);
+  accrt_http_text_deinit(&job->before);
+  accrt_http_free(&server->allocator, job, sizeof *job);
+  pthread_mutex_lock(&server->lock);
+  --server->jobs_alive;
+  pthread_cond_broadcast(&server->changed);
+  pthread_mutex_unlock(&server->lock);
+}
+
+/* ---- The loop's side ---- */
+
+static http_job_t* job_of(http_connection_t* c) {
+  http_server_t* server = c->server;
+  http_job_t* job = accrt_http_new(&server->allocator, sizeof *job);
+  if (job == NULL)
+    return NULL;
+  job->server = server;
+  job->connection = c;
+  job->kind = c->route->job_kind;
+  job->number = ++server->jobs_made;
+  job->arrived_ns = server->now_ns;
+  accrt_http_text_init(&job->body, &server->allocator);
+  accrt_http_text_init(&job->ready, &server->allocator);
+  accrt_http_text_init(&job->before, &server->allocator);
+  job->held_bytes = c->body.size;
+  accrt_http_text_move(&job->body, &c->body);
+  return job;
+}
+
+void accrt_http_job_make(http_connection_t* c) {
+  http_server_t* server = c->server;
+  pthread_mutex_lock(&server->lock);
+  const uint32_t full = server->queued >= server->max_jobs;
+  pthread_mutex_unlock(&server->lock);
+  http_job_t* job = full ? NULL : job_of(c);
+  if (job == NULL) {
+    const http_failure_t failure = {.status = full ? 429 : 503,
+                                    .code = "overloaded",
+                                    .message = "The server has as many requests as it may."};
+    accrt_http_answer_failure(c, &failure);
+    return;
+  }
+  c->job = job;
+  pthread_mutex_lock(&server->lock);
+  if (server->queue_last != NULL)
+    server->queue_last->next = job;
+  else
+    server->queue_first = job;
+  server->queue_last = job;
+  ++server->queued;
+  ++server->jobs_alive;
+  pthread_cond_broadcast(&server->changed);
+  pthread_mutex_unlock(&server->lock);
+}
+
+/* Takes a job out of the queue. 0 if it is not there: a worker has it, or had it. */
+static uint32_t unqueue(http_server_t* server, http_job_t* job) {
+  uint32_t found = 0;
+  pthread_mutex_lock(&server->lock);
+  http_job_t* before = NULL;
+  for (http_job_t* at = server->queue_first; at != NULL; before = at, at = at->next) {
+    if (at != job)
+      continue;
+    if (before != NULL)
+      before->next = at->next;
+    else
+      server->queue_first = at->next;
+    if (server->queue_last == at)
+      server->queue_last = before;
+    --server->queued;
+    found = 1;
+    break;
+  }
+  pthread_mutex_unlock(&server->lock);
+  return found;
+}
+
+void accrt_http_job_leave(http_job_t* job) {
+  job->connection = NULL;
+  atomic_store(&job->left, 1); /* pairs with the loads of the workers */
+  if (job->settled != 0 || unqueue(job->server, job))
+    job_free(job);
+}
+
+void accrt_http_job_finish(http_job_t* job) {
+  if (job->connection != NULL)
+    job->connection->job = NULL;
+  job->connection = NULL;
+  job->done = 1;
+  if (job->settled != 0)
+    job_free(job);
+}
+
+void accrt_http_flight_end(http_server_t* server, http_flight_t* flight) {
+  if (flight->open > 0)
+    return;
+  if (flight->job != NULL)
+    flight->job->flight = NULL;
+  flight_free(server, flight);
+}
+
+void accrt_http_flight_drop(http_server_t* server, http_flight_t* flight) {
+  if (flight->job != NULL)
+    flight->job->flight = NULL;
+  flight->job = NULL;
+  for (uint32_t i = 0; i < flight->count; ++i)
+    if (flight->parts[i].ended == 0)
+      (void)accrt_serve_engine_cancel(server->engine, flight->parts[i].id);
+}
+
+static void settle(http_job_t* job) {
+  job->settled = 1;
+  if (job->done != 0 || job->connection == NULL) {
+    job_free(job);
+    return;
+  }
+  if (job->ready_status == 0)
+    return; /* the engine answers */
+  http_connection_t* c = job->connection;
+  if (job->ready_status >= 400)
+    accrt_http_answer_refusal(c, job->ready_status, &job->ready);
+  else if (job->ready.failed != 0)
+    accrt_http_connection_abort(c);
+  else
+    accrt_http_answer_whole(c, job->ready_status, job->ready_type, job->ready.data, job->ready.size,
+                            NULL);
+  if (c->job == job) /* an aborted connection has left it already */
+    accrt_http_job_finish(job);
+}
+
+void accrt_http_inbox(http_server_t* server) {
+  pthread_mutex_lock(&server->lock);
+  http_job_t* job = server->inbox_first;
+  server->inbox_first = server->inbox_last = NULL;
+  pthread_mutex_unlock(&server->lock);
+  while (job != NULL) {
+    http_job_t* next = job->next;
+    job->next = NULL;
+    settle(job);
+    job = next;
+  }
+}
+
+/* ---- The workers' side ---- */
+
+static void give_back(http_job_t* job) {
+  http_server_t* server = job->server;
+  pthread_mutex_lock(&server->lock);
+  job->next = NULL;
+  job->taken = 0;
+  if (server->inbox_last != NULL)
+    server->inbox_last->next = job;
+  else
+    server->inbox_first = job;
+  server->inbox_last = job;
+  pthread_mutex_unlock(&server->lock);
+  accrt_http_wake(server);
+}
+
+static struct timespec end_of(uint64_t timeout_ns) {
+  struct timespec end;
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  if (timeout_ns > UINT64_C(1000000000) * 86400 * 365)
+    timeout_ns = UINT64_C(1000000000) * 86400 * 365;
+  const uint64_t total = (uint64_t)end.tv_nsec + timeout_ns;
+  end.tv_sec += (time_t)(total / HTTP_SECOND_NS);
+  end.tv_nsec = (long)(total % HTTP_SECOND_NS);
+  return end;
+}
+
+accrt_status_t accrt_http_next(http_server_t* server, uint64_t timeout_ns, http_job_t** out_job) {
+  if (out_job == NULL)
+    return HTTP_FAIL(INVALID_ARGUMENT, "out_job is NULL");
+  *out_job = NULL;
+  HTTP_ENTER(server);
+  const struct timespec end = end_of(timeout_ns);
+  pthread_mutex_lock(&server->lock);
+  int late = timeout_ns == 0;
+  while (server->queue_first == NULL && server->ended == 0 && !late)
+    late = pthread_cond_timedwait(&server->changed, &server->lock, &end) == ETIMEDOUT;
+  http_job_t* job = server->queue_first;
+  if (job != NULL) {
+    server->queue_first = job->next;
+    if (server->queue_first == NULL)
+      server->queue_last = NULL;
+    job->next = NULL;
+    job->taken = 1;
+    --server->queued;
+  }
+  const uint32_t ended = server->ended;
+  pthread_mutex_unlock(&server->lock);
+  *out_job = job;
+  if (job != NULL)
+    return ACCRT_OK;
+  if (ended != 0)
+    return HTTP_FAIL(CANCELLED, "the server has ended");
+  return HTTP_FAIL(TIMEOUT, "no request came in %llu ns", (unsigned long long)timeout_ns);
+}
+
+accrt_status_t accrt_http_job_info(http_job_t* job, accrt_http_job_info_t* out_info) {
+  HTTP_ENTER(job == NULL ? NULL : job->server);
+  if (out_info == NULL)
+    return HTTP_FAIL(INVALID_ARGUMENT, "out_info is NULL");
+  *out_info = (accrt_http_job_info_t){.kind = job->kind,
+                                      .left = atomic_load(&job->left),
+                                      .number = job->number,
+                                      .body_bytes = job->body.size,
+                                      .body = job->body.data};
+  return ACCRT_OK;
+}
+
+/* Gives the requests to the engine. On failure none of them counts. */
+static accrt_status_t submit(http_job_t* job, http_flight_t* flight,
+                             const accrt_serve_request_t* const* requests) {
+  http_server_t* server = job->server;
+  accrt_status_t status = ACCRT_OK;
+  uint32_t given = 0;
+  pthread_mutex_lock(&server->submitting);
+  for (; given < flight->count; ++given) {
+    accrt_serve_request_t request;
+    http_part_t* part = &flight->parts[given];
+    *part = (http_part_t){.flight = flight, .index = given};
+    status = accrt_http_take_struct(&request, sizeof request, requests[given], "accrt_http_start");
+    request.user_data = part;
+    if (status == ACCRT_OK)
+      status = accrt_serve_engine_submit(server->engine, &request, &part->id);
+    if (status != ACCRT_OK)
+      break;
+  }
+  flight->open = given;
+  if (status == ACCRT_OK) {
+    flight->job = job;
+    job->flight = flight;
+  }
+  for (uint32_t i = given; i < flight->count; ++i)
+    flight->parts[i].ended = 1;
+  if (status != ACCRT_OK && given > 0)
+    accrt_http_flight_drop(server, flight);
+  pthread_mutex_unlock(&server->submitting);
+  if (status != ACCRT_OK && given == 0)
+    flight_free(server, flight);
+  return status;
+}
+
+static accrt_status_t check(const accrt_serve_request_t* const* requests, uint32_t count) {
+  if (requests == NULL || count == 0)
+    return HTTP_FAIL(INVALID_ARGUMENT, "there are no requests");
+  for (uint32_t i = 0; i < count; ++i) {
+    if (requests[i] == NULL)
+      return HTTP_FAIL(INVALID_ARGUMENT, "request %u is NULL", i);
+    if (requests[i]->n != requests[0]->n || requests[i]->n > 65536 || count > 65536)
+      return HTTP_FAIL(INVALID_ARGUMENT, "request %u has n %u, and the first one %u", i,
+                       requests[i]->n, requests[0]->n);
+  }
+  return ACCRT_OK;
+}
+
+static uint64_t characters(const char* words) {
+  uint64_t count = 0;
+  for (; *words != 0; ++words)
+    count += (*words & 0xC0) != 0x80;
+  return count;
+}
+
+/* Room for what the answer is made of. */
+static accrt_status_t prepare(http_job_t* job, uint32_t n, uint32_t count,
+                              const accrt_http_format_t* format) {
+  const accrt_allocator_t* allocator = &job->server->allocator;
+  forget_choices(job);
+  job->unsent_bytes = 0;
+  accrt_http_text_clear(&job->before);
+  job->flags = format->flags;
+  job->top_logprobs = format->top_logprobs;
+  job->choices_per_part = n == 0 ? 1 : n;
+  job->choice_count = job->choices_open = job->choices_per_part * count;
+  job->choices = accrt_http_new(allocator, job->choice_count * sizeof *job->choices);
+  if (job->choices == NULL)
+    return HTTP_FAIL(OUT_OF_MEMORY, "%u choices", job->choice_count);
+  for (uint32_t i = 0; i < job->choice_count; ++i) {
+    http_choice_t* choice = &job->choices[i];
+    accrt_http_text_init(&choice->text, allocator);
+    for (uint32_t list = 0; list < HTTP_LISTS; ++list)
+      accrt_http_text_init(&choice->lists[list], allocator);
+    const char* prefix =
+        format->prefixes == NULL ? NULL : format->prefixes[i / job->choices_per_part];
+    if (prefix == NULL)
+      continue;
+    accrt_http_put_text(&choice->text, prefix);
+    job->unsent_bytes += choice->text.size;
+    choice->offset = characters(prefix);
+  }
+  accrt_http_put_before(job, format);
+  return job->before.failed == 0 ? ACCRT_OK : HTTP_FAIL(OUT_OF_MEMORY, "the answer's head");
+}
+
+accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* const* requests,
+                                uint32_t count, const accrt_http_format_t* format) {
+  HTTP_ENTER(job == NULL ? NULL : job->server);
+  accrt_http_format_t form;
+  accrt_status_t status = accrt_http_take_struct(&form, sizeof form, format, __func__);
+  if (status == ACCRT_OK)
+    status = check(requests, count);
+  if (status != ACCRT_OK)
+    return status;
+  if (atomic_load(&job->left) != 0) {
+    give_back(job);
+    return HTTP_FAIL(CANCELLED, "the client has left");
+  }
+  status = prepare(job, requests[0]->n, count, &form);
+  http_flight_t* flight =
+      status != ACCRT_OK ? NULL : accrt_http_new(&job->server->allocator, flight_bytes(count));
+  if (flight == NULL)
+    return status != ACCRT_OK ? status : HTTP_FAIL(OUT_OF_MEMORY, "%u requests", count);
+  flight->count = count;
+  atomic_fetch_add(&job->server->flights, 1);
+  status = submit(job, flight, requests);
+  if (status != ACCRT_OK)
+    return status;
+  forget_body(job);
+  give_back(job);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_http_fail(http_job_t* job, const accrt_http_failure_t* failure) {
+  HTTP_ENTER(job == NULL ? NULL : job->server);
+  accrt_http_failure_t given;
+  const accrt_status_t status = accrt_http_take_struct(&given, sizeof given, failure, __func__);
+  if (status != ACCRT_OK)
+    return status;
+  if (given.status < 400 || given.status > 599)
+    return HTTP_FAIL(INVALID_ARGUMENT, "status %u is no failure of HTTP", given.status);
+  const http_failure_t form = {.status = given.status,
+                               .type = given.type,
+                               .parameter = given.parameter,
+                               .code = given.code,
+                               .message = given.message};
+  accrt_http_text_clear(&job->ready);
+  accrt_http_put_failure(&job->ready, &form);
+  job->ready_status = given.status;
+  give_back(job);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_http_answer(http_job_t* job, uint32_t status, const char* content_type,
+                                 const void* body, uint64_t body_bytes) {
+  HTTP_ENTER(job == NULL ? NULL : job->server);
+  if (content_type == NULL || strlen(content_type) >= sizeof job->ready_type ||
+      strpbrk(content_type, "\r\n") != NULL)
+    return HTTP_FAIL(INVALID_ARGUMENT, "the content type is NULL, too long or two lines");
+  if (status < 200 || status > 399 || (body == NULL && body_bytes > 0))
+    return HTTP_FAIL(INVALID_ARGUMENT, "status %u, %llu bytes at %p", status,
+                     (unsigned long long)body_bytes, body);
+  accrt_http_text_clear(&job->ready);
+  accrt_http_put(&job->ready, body, (size_t)body_bytes);
+  if (job->ready.failed != 0) {
+    accrt_http_text_clear(&job->ready);
+    return HTTP_FAIL(OUT_OF_MEMORY, "%llu bytes", (unsigned long long)body_bytes);
+  }
+  snprintf(job->ready_type, sizeof job->ready_type, "%s", content_type);
+  job->ready_status = status;
+  give_back(job);
+  return ACCRT_OK;
+}

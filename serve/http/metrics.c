@@ -1,0 +1,205 @@
+/* serve/http/metrics.c - counters, histograms, and their Prometheus text. It knows no
+ * connection. */
+#include "serve/http/metrics.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* vLLM's buckets, so that its dashboards fit. */
+static const double token_bounds[] = {1,   2,    5,    10,    20,    50,    100,    200,
+                                      500, 1000, 2000, 5000., 10000, 20000, 50000., 100000};
+
+static const char* const ended_names[HTTP_ENDED_COUNT] = {"stop", "length", "abort", "error"};
+
+#define HISTOGRAM(bounds_)                                                                         \
+  (http_histogram_t) {                                                                             \
+    .bounds = bounds_, .bound_count = sizeof bounds_ / sizeof bounds_[0]                           \
+  }
+
+void accrt_http_metrics_init(http_metrics_t* metrics) {
+  *metrics = (http_metrics_t){0};
+  metrics->prompt_tokens = HISTOGRAM(token_bounds);
+  metrics->output_tokens = HISTOGRAM(token_bounds);
+}
+
+uint32_t accrt_http_ended(const char* finish_reason) {
+  for (uint32_t i = 0; i < HTTP_ENDED_COUNT; ++i)
+    if (finish_reason != NULL && strcmp(finish_reason, ended_names[i]) == 0)
+      return i;
+  return HTTP_ENDED_ERROR;
+}
+
+void accrt_http_observe(http_histogram_t* histogram, double value) {
+  uint32_t bucket = 0;
+  while (bucket < histogram->bound_count && value > histogram->bounds[bucket])
+    ++bucket;
+  ++histogram->counts[bucket];
+  histogram->sum += value;
+}
+
+/* A number as Prometheus reads it, whatever the process' locale. */
+static void put_number(http_text_t* text, double value) {
+  char digits[40];
+  snprintf(digits, sizeof digits, "%.15g", value);
+  char* comma = strchr(digits, ',');
+  if (comma != NULL)
+    *comma = '.';
+  accrt_http_put_text(text, digits);
+}
+
+/* What the samples of one text have in common. */
+typedef struct page {
+  http_text_t* text;
+  http_text_t model; /* the name as Prometheus' labels have it */
+} page_t;
+
+static void put_head(const page_t* page, const char* name, const char* help, const char* kind) {
+  accrt_http_put_format(page->text, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind);
+}
+
+/* name{model_name="m",label="value"} up to the space before the value; `label` may be NULL. */
+static void put_name(const page_t* page, const char* name, const char* suffix, const char* label,
+                     const char* value) {
+  accrt_http_put_text(page->text, name);
+  accrt_http_put_text(page->text, suffix);
+  accrt_http_put_text(page->text, "{model_name=\"");
+  accrt_http_put(page->text, page->model.data, page->model.size);
+  if (label != NULL)
+    accrt_http_put_format(page->text, "\",%s=\"%s", label, value);
+  accrt_http_put_text(page->text, "\"} ");
+}
+
+static void put_value(const page_t* page, double value) {
+  put_number(page->text, value);
+  accrt_http_put(page->text, "\n", 1);
+}
+
+static void put_one(const page_t* page, const char* kind, const char* name, double value,
+                    const char* help) {
+  put_head(page, name, help, kind);
+  put_name(page, name, "", NULL, NULL);
+  put_value(page, value);
+}
+
+static void put_bucket(const page_t* page, const char* name, double bound, uint64_t below) {
+  char digits[40];
+  snprintf(digits, sizeof digits, "%.15g", bound);
+  char* comma = strchr(digits, ',');
+  if (comma != NULL)
+    *comma = '.';
+  put_name(page, name, "_bucket", "le", bound < 0 ? "+Inf" : digits);
+  put_value(page, (double)below);
+}
+
+static void put_end(const page_t* page, const char* name, double sum, uint64_t count) {
+  put_bucket(page, name, -1, count);
+  put_name(page, name, "_sum", NULL, NULL);
+  put_value(page, sum);
+  put_name(page, name, "_count", NULL, NULL);
+  put_value(page, (double)count);
+}
+
+static void put_histogram(const page_t* page, const char* name, const http_histogram_t* histogram,
+                          const char* help) {
+  put_head(page, name, help, "histogram");
+  uint64_t below = 0;
+  for (uint32_t i = 0; i < histogram->bound_count; ++i) {
+    below += histogram->counts[i];
+    put_bucket(page, name, histogram->bounds[i], below);
+  }
+  put_end(page, name, histogram->sum, below + histogram->counts[histogram->bound_count]);
+}
+
+/* One of the engine's, whose buckets end at 62.5 us times powers of two. */
+static void put_times(const page_t* page, const char* name, const accrt_serve_histogram_t* times,
+                      const char* help) {
+  put_head(page, name, help, "histogram");
+  uint64_t below = 0;
+  double bound = 62.5e-6;
+  for (uint32_t i = 0; i + 1 < ACCRT_SERVE_HISTOGRAM_BUCKETS; ++i, bound *= 2) {
+    below += times->buckets[i];
+    put_bucket(page, name, bound, below);
+  }
+  put_end(page, name, (double)times->sum_ns * 1e-9, below + times->buckets[23]);
+}
+
+static void put_engine(const page_t* page, const accrt_serve_stats_t* s) {
+  const uint32_t idle = s->pages_free + s->pages_cached;
+  const double used = s->pages > idle ? (double)(s->pages - idle) / s->pages : 0;
+  put_one(page, "gauge", "vllm:num_requests_running", s->running, "Sequences that have pages.");
+  put_one(page, "gauge", "vllm:num_requests_waiting", (double)s->waiting + s->preempted,
+          "Requests in the queue, and sequences that were preempted.");
+  put_one(page, "gauge", "vllm:kv_cache_usage_perc", used, "Pages in use, 0 to 1.");
+  put_one(page, "counter", "vllm:num_preemptions_total", (double)s->preemptions,
+          "Sequences that lost their pages to others.");
+  put_one(page, "counter", "vllm:prompt_tokens_total", (double)s->prompt_tokens,
+          "Prompt tokens of sequences that were admitted.");
+  put_one(page, "counter", "vllm:generation_tokens_total", (double)s->output_tokens,
+          "Tokens generated.");
+  put_one(page, "counter", "vllm:prefix_cache_queries_total", (double)s->prompt_tokens,
+          "Prompt tokens looked up in the prefix cache.");
+  put_one(page, "counter", "vllm:prefix_cache_hits_total", (double)s->cached_tokens,
+          "Prompt tokens that the prefix cache had.");
+  put_times(page, "vllm:request_queue_time_seconds", &s->queue_time,
+            "From a request's submission to its first step.");
+  put_times(page, "vllm:time_to_first_token_seconds", &s->first_token,
+            "From a request's submission to its first token.");
+  put_times(page, "vllm:inter_token_latency_seconds", &s->next_token,
+            "Between tokens of one sequence.");
+  put_times(page, "vllm:e2e_request_latency_seconds", &s->total_time,
+            "From a request's submission to the end of a sequence.");
+  put_one(page, "gauge", "accrt:kv_pages", s->pages, "Pages of the KV cache.");
+  put_one(page, "gauge", "accrt:kv_pages_cached", s->pages_cached,
+          "Pages whose contents a prompt may share.");
+  put_one(page, "counter", "accrt:steps_total", (double)s->steps, "Steps of the engine.");
+  put_one(page, "counter", "accrt:step_failures_total", (double)s->step_failures,
+          "Steps that failed.");
+  put_one(page, "counter", "accrt:computed_tokens_total", (double)s->computed_tokens,
+          "Tokens of all steps.");
+  put_one(page, "counter", "accrt:wasted_tokens_total", (double)s->wasted_tokens,
+          "Tokens sampled after an end, or lost to failures.");
+  put_one(page, "counter", "accrt:schedule_seconds_total", (double)s->schedule_ns * 1e-9,
+          "Time of the engine itself in all steps.");
+  put_one(page, "counter", "accrt:model_seconds_total", (double)s->model_ns * 1e-9,
+          "Time in the model's functions.");
+}
+
+static void put_ends(const page_t* page, const uint64_t counts[HTTP_ENDED_COUNT]) {
+  static const char name[] = "vllm:request_success_total";
+  put_head(page, name, "Choices that ended, by reason.", "counter");
+  for (uint32_t i = 0; i < HTTP_ENDED_COUNT; ++i) {
+    put_name(page, name, "", "finished_reason", ended_names[i]);
+    put_value(page, (double)counts[i]);
+  }
+}
+
+static void put_answers(const page_t* page, const uint64_t counts[6]) {
+  static const char name[] = "accrt:http_answers_total";
+  put_head(page, name, "Answers, by the first digit of their status.", "counter");
+  for (uint32_t i = 2; i < 6; ++i) {
+    const char digit[4] = {(char)('0' + i), 'x', 'x', 0};
+    put_name(page, name, "", "status", digit);
+    put_value(page, (double)counts[i]);
+  }
+}
+
+void accrt_http_put_metrics(http_text_t* text, const http_metrics_t* metrics,
+                            const accrt_serve_stats_t* stats, const char* model) {
+  page_t page = {.text = text};
+  accrt_http_text_init(&page.model, text->allocator);
+  accrt_http_put_escaped(&page.model, model, strlen(model)); /* as labels want it, too */
+  put_engine(&page, stats);
+  put_histogram(&page, "vllm:request_prompt_tokens", &metrics->prompt_tokens,
+                "Tokens of a request's prompt.");
+  put_histogram(&page, "vllm:request_generation_tokens", &metrics->output_tokens,
+                "Tokens generated for a choice.");
+  put_ends(&page, metrics->ended);
+  put_answers(&page, metrics->answers);
+  put_one(&page, "counter", "accrt:http_refused_total", (double)metrics->refused,
+          "Requests refused because the server was full or ending.");
+  put_one(&page, "counter", "accrt:http_clients_left_total", (double)metrics->left,
+          "Clients that left before their answer was whole.");
+  put_one(&page, "counter", "accrt:http_clients_stalled_total", (double)metrics->stalled,
+          "Of those, clients that took too little of their answer.");
+  accrt_http_text_deinit(&page.model);
+}

@@ -1,0 +1,190 @@
+/* serve/http/request.c - from bytes to a request, by llhttp. Strict: whatever servers along the way
+ * might read in two ways is refused. It sends nothing. */
+#include "serve/http/server.h"
+
+#include <string.h>
+#include <strings.h>
+
+enum { FIELD_BYTES = 4 /* what a header costs beside its name and value */ };
+
+void accrt_http_refuse(http_connection_t* c, uint32_t status, const char* code,
+                       const char* message) {
+  if (c->refusal.status == 0)
+    c->refusal = (http_failure_t){.status = status, .code = code, .message = message};
+}
+
+static http_connection_t* of(llhttp_t* parser) {
+  return parser->data;
+}
+
+/* Counts bytes of the path and the headers. */
+static int count(http_connection_t* c, size_t size) {
+  c->header_bytes += size;
+  if (c->header_bytes <= c->server->max_header_bytes)
+    return 0;
+  accrt_http_refuse(c, 431, "headers_too_large", "The path and the headers are too large.");
+  return HPE_USER;
+}
+
+static int on_url(llhttp_t* parser, const char* at, size_t size) {
+  http_connection_t* c = of(parser);
+  accrt_http_put(&c->target, at, size);
+  return count(c, size);
+}
+
+static int on_field(llhttp_t* parser, const char* at, size_t size) {
+  http_connection_t* c = of(parser);
+  for (size_t i = 0; i < size && c->field_size < sizeof c->field; ++i)
+    c->field[c->field_size++] = at[i];
+  return count(c, size);
+}
+
+static int on_field_end(llhttp_t* parser) {
+  static const char* const names[HEADER_COUNT] = {[HEADER_AUTHORIZATION] = "authorization",
+                                                  [HEADER_EXPECT] = "expect",
+                                                  [HEADER_ORIGIN] = "origin",
+                                                  [HEADER_REQUEST_HEADERS] =
+                                                      "access-control-request-headers"};
+  http_connection_t* c = of(parser);
+  c->header = HEADER_OTHER;
+  for (uint32_t i = HEADER_OTHER + 1; i < HEADER_COUNT; ++i)
+    if (strlen(names[i]) == c->field_size && strncasecmp(names[i], c->field, c->field_size) == 0)
+      c->header = (http_header_t)i;
+  c->field_size = 0;
+  if (c->header != HEADER_OTHER) /* the last one of a name counts */
+    c->values[c->header].size = 0;
+  return count(c, FIELD_BYTES);
+}
+
+static int on_value(llhttp_t* parser, const char* at, size_t size) {
+  http_connection_t* c = of(parser);
+  if (c->header != HEADER_OTHER)
+    accrt_http_put(&c->values[c->header], at, size);
+  return count(c, size);
+}
+
+/* The path alone: without scheme and host, which a proxy's client sends, and without the query. */
+static void find_route(http_connection_t* c) {
+  const char* path = c->target.data;
+  size_t size = c->target.size;
+  if (size > 7 && strncasecmp(path, "http://", 7) == 0) {
+    const char* slash = memchr(path + 7, '/', size - 7);
+    size = slash == NULL ? 0 : size - (size_t)(slash - path);
+    path = slash;
+  }
+  const char* query = size == 0 ? NULL : memchr(path, '?', size);
+  if (query != NULL)
+    size = (size_t)(query - path);
+  c->route = size == 0 ? &accrt_http_no_route : accrt_http_route(path, size);
+}
+
+static int on_headers(llhttp_t* parser) {
+  http_connection_t* c = of(parser);
+  parser->upgrade = 0; /* nothing else is spoken here: the request is served as it is */
+  c->keep = llhttp_should_keep_alive(parser) != 0;
+  c->old_version = parser->http_major < 1 || (parser->http_major == 1 && parser->http_minor == 0);
+  c->head_only = parser->method == HTTP_HEAD;
+  find_route(c);
+  const int has_length = (parser->flags & F_CONTENT_LENGTH) != 0;
+  if (has_length && parser->content_length > c->server->max_body_bytes) {
+    accrt_http_refuse(c, 413, "body_too_large", "The body is too large.");
+    return -1;
+  }
+  const http_text_t* expect = &c->values[HEADER_EXPECT];
+  const int has_body = (has_length && parser->content_length > 0) || (parser->flags & F_CHUNKED);
+  if (has_body && expect->size == 12 && strncasecmp(expect->data, "100-continue", 12) == 0) {
+    accrt_http_put_text(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
+    accrt_http_connection_touch(c);
+  }
+  return 0;
+}
+
+static int on_body(llhttp_t* parser, const char* at, size_t size) {
+  http_connection_t* c = of(parser);
+  http_server_t* server = c->server;
+  if (c->body.size + size > server->max_body_bytes) {
+    accrt_http_refuse(c, 413, "body_too_large", "The body is too large.");
+    return HPE_USER;
+  }
+  const uint64_t held = atomic_fetch_add(&server->held_bytes, size) + size;
+  accrt_http_put(&c->body, at, size);
+  if (c->body.failed != 0 || held > server->max_held_bytes) {
+    if (c->body.failed != 0)
+      atomic_fetch_sub(&server->held_bytes, size);
+    accrt_http_refuse(c, 503, "overloaded", "The server holds as many requests as it may.");
+    return HPE_USER;
+  }
+  return 0;
+}
+
+static int on_complete(llhttp_t* parser) {
+  of(parser)->complete = 1;
+  return HPE_PAUSED;
+}
+
+static const llhttp_settings_t* settings(void) {
+  static const llhttp_settings_t functions = {.on_url = on_url,
+                                              .on_header_field = on_field,
+                                              .on_header_field_complete = on_field_end,
+                                              .on_header_value = on_value,
+                                              .on_headers_complete = on_headers,
+                                              .on_body = on_body,
+                                              .on_message_complete = on_complete};
+  return &functions;
+}
+
+void accrt_http_request_drop(http_connection_t* c) {
+  atomic_fetch_sub(&c->server->held_bytes, c->body.size);
+  accrt_http_text_clear(&c->body);
+}
+
+/* Ready for the next request. */
+void accrt_http_request_init(http_connection_t* c) {
+  llhttp_init(&c->parser, HTTP_REQUEST, settings());
+  c->parser.data = c;
+  accrt_http_text_clear(&c->target);
+  accrt_http_request_drop(c);
+  for (uint32_t i = 0; i < HEADER_COUNT; ++i)
+    accrt_http_text_clear(&c->values[i]);
+  c->field_size = 0;
+  c->header_bytes = 0;
+  c->begun = c->complete = c->keep = c->old_version = c->head_only = 0;
+  c->route = NULL;
+  c->refusal = (http_failure_t){0};
+  c->status = 0;
+  c->sent_bytes = 0;
+}
+
+void accrt_http_request_deinit(http_connection_t* c) {
+  atomic_fetch_sub(&c->server->held_bytes, c->body.size);
+  accrt_http_text_deinit(&c->target);
+  accrt_http_text_deinit(&c->body);
+  for (uint32_t i = 0; i < HEADER_COUNT; ++i)
+    accrt_http_text_deinit(&c->values[i]);
+}
+
+/* Bytes that follow a complete request wait until it is answered. */
+static void keep_rest(http_connection_t* c, const char* bytes, size_t size) {
+  const char* end = llhttp_get_error_pos(&c->parser);
+  if (end == NULL || end < bytes || end > bytes + size)
+    return;
+  accrt_http_put(&c->early, end, size - (size_t)(end - bytes));
+}
+
+void accrt_http_request_feed(http_connection_t* c, const char* bytes, size_t size) {
+  if (c->begun == 0) {
+    c->begun = 1;
+    c->arrived_ns = c->server->now_ns;
+  }
+  const llhttp_errno_t result = llhttp_execute(&c->parser, bytes, size);
+  if (result == HPE_OK)
+    return;
+  if (result == HPE_PAUSED && c->complete != 0) {
+    keep_rest(c, bytes, size);
+    return;
+  }
+  c->keep = 0;
+  const char* reason = llhttp_get_error_reason(&c->parser);
+  accrt_http_refuse(c, 400, "malformed_request",
+                    reason != NULL && reason[0] != 0 ? reason : "This is no HTTP request.");
+}

@@ -1,0 +1,236 @@
+/* serve/http/routes.c - which path is answered how, and the answers that need no worker. */
+#include "serve/http/server.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static const char json_type[] = "application/json";
+
+static void answer_page(http_connection_t* c) {
+  const http_server_t* server = c->server;
+  if (server->page == NULL) {
+    const http_failure_t failure = {
+        .status = 404, .code = "unknown_path", .message = "There is no page here; see /v1/models."};
+    accrt_http_answer_failure(c, &failure);
+    return;
+  }
+  /* It runs what is in it, and asks this server alone. */
+  accrt_http_answer_whole(c, 200, "text/html; charset=utf-8", server->page,
+                          (size_t)server->page_bytes,
+                          "Content-Security-Policy: default-src 'none'; script-src "
+                          "'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; "
+                          "frame-ancestors 'none'\r\nX-Content-Type-Options: nosniff\r\n");
+}
+
+static void answer_health(http_connection_t* c) {
+  accrt_serve_stats_t stats;
+  const uint32_t healthy = accrt_http_healthy(c->server, &stats);
+  if (healthy != 0 && c->server->draining == 0) {
+    accrt_http_answer_whole(c, 200, json_type, "{\"status\":\"ok\"}", 15, NULL);
+    return;
+  }
+  const http_failure_t failure = {.status = 503,
+                                  .code = healthy == 0 ? "engine_stuck" : "draining",
+                                  .message = healthy == 0
+                                                 ? "Work waits, and the engine makes no steps."
+                                                 : "The server is ending."};
+  accrt_http_answer_failure(c, &failure);
+}
+
+/* Finishes with a body that was put together here. */
+static void answer_text(http_connection_t* c, const char* type, http_text_t* body) {
+  if (body->failed != 0)
+    accrt_http_connection_abort(c);
+  else
+    accrt_http_answer_whole(c, 200, type, body->data, body->size, NULL);
+  accrt_http_text_deinit(body);
+}
+
+static void answer_metrics(http_connection_t* c) {
+  http_server_t* server = c->server;
+  accrt_serve_stats_t stats;
+  (void)accrt_http_healthy(server, &stats);
+  http_text_t body;
+  accrt_http_text_init(&body, &server->allocator);
+  accrt_http_put_metrics(&body, &server->metrics, &stats, server->model);
+  answer_text(c, "text/plain; version=0.0.4; charset=utf-8", &body);
+}
+
+static void put_model(const http_server_t* server, http_text_t* body) {
+  accrt_http_put_text(body, "{\"id\":");
+  accrt_http_put_string(body, server->model);
+  accrt_http_put_format(body, ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"accrt\"",
+                        (unsigned long long)server->started_at);
+  if (server->max_model_tokens != 0)
+    accrt_http_put_format(body, ",\"max_model_len\":%u", server->max_model_tokens);
+  accrt_http_put_text(body, "}");
+}
+
+static void answer_models(http_connection_t* c) {
+  http_text_t body;
+  accrt_http_text_init(&body, &c->server->allocator);
+  accrt_http_put_text(&body, "{\"object\":\"list\",\"data\":[");
+  put_model(c->server, &body);
+  accrt_http_put_text(&body, "]}");
+  answer_text(c, json_type, &body);
+}
+
+static int digit_of(char c) {
+  const char* at = c == 0 ? NULL : strchr("0123456789abcdef", c | 32);
+  return at == NULL ? -1 : (int)(at - "0123456789abcdef");
+}
+
+/* 1 if the path's end, in which some bytes may stand as %XX, is this name. */
+static uint32_t is_name(const char* at, size_t size, const char* name) {
+  size_t i = 0;
+  while (i < size && at[i] != '?' && *name != 0) {
+    char byte = at[i];
+    if (byte == '%' && i + 2 < size && digit_of(at[i + 1]) >= 0 && digit_of(at[i + 2]) >= 0) {
+      byte = (char)(digit_of(at[i + 1]) * 16 + digit_of(at[i + 2]));
+      i += 2;
+    }
+    if (byte != *name++)
+      return 0;
+    ++i;
+  }
+  return *name == 0 && (i == size || at[i] == '?');
+}
+
+static void answer_model(http_connection_t* c) {
+  static const char prefix[] = "/v1/models/";
+  const char* at = memmem(c->target.data, c->target.size, prefix, sizeof prefix - 1);
+  const size_t before = at == NULL ? 0 : (size_t)(at - c->target.data) + sizeof prefix - 1;
+  if (at == NULL || !is_name(at + sizeof prefix - 1, c->target.size - before, c->server->model)) {
+    const http_failure_t failure = {.status = 404,
+                                    .code = "model_not_found",
+                                    .parameter = "model",
+                                    .message = "There is no model of this name here."};
+    accrt_http_answer_failure(c, &failure);
+    return;
+  }
+  http_text_t body;
+  accrt_http_text_init(&body, &c->server->allocator);
+  put_model(c->server, &body);
+  answer_text(c, json_type, &body);
+}
+
+static void answer_version(http_connection_t* c) {
+  http_text_t body;
+  accrt_http_text_init(&body, &c->server->allocator);
+  accrt_http_put_format(&body, "{\"version\":\"%d.%d.%d\"}", ACCRT_VERSION_MAJOR,
+                        ACCRT_VERSION_MINOR, ACCRT_VERSION_PATCH);
+  answer_text(c, json_type, &body);
+}
+
+#define ONLY_GET "GET, HEAD, OPTIONS", HTTP_BIT_GET
+#define ONLY_POST "POST, OPTIONS", HTTP_BIT_POST
+
+static const http_route_t routes[] = {
+    {"/", ONLY_GET, 0, 0, answer_page},
+    {"/health", ONLY_GET, 0, 0, answer_health},
+    {"/metrics", ONLY_GET, 0, 0, answer_metrics},
+    {"/version", ONLY_GET, 0, 0, answer_version},
+    {"/v1/models", ONLY_GET, 1, 0, answer_models},
+    {"/v1/chat/completions", ONLY_POST, 1, ACCRT_HTTP_CHAT, NULL},
+    {"/v1/completions", ONLY_POST, 1, ACCRT_HTTP_COMPLETION, NULL},
+    {"/v1/embeddings", ONLY_POST, 1, ACCRT_HTTP_EMBEDDING, NULL},
+    {"/tokenize", ONLY_POST, 1, ACCRT_HTTP_TOKENIZE, NULL},
+};
+static const http_route_t one_model = {"/v1/models/", ONLY_GET, 1, 0, answer_model};
+const http_route_t accrt_http_no_route = {NULL, "", 0, 0, 0, NULL};
+
+const http_route_t* accrt_http_route(const char* path, size_t size) {
+  for (size_t i = 0; i < sizeof routes / sizeof routes[0]; ++i)
+    if (strlen(routes[i].path) == size && memcmp(routes[i].path, path, size) == 0)
+      return &routes[i];
+  const size_t prefix = strlen(one_model.path);
+  if (size > prefix && memcmp(path, one_model.path, prefix) == 0)
+    return &one_model;
+  return &accrt_http_no_route;
+}
+
+/* Takes as long for a wrong key as for one that is nearly right. */
+static uint32_t has_key(const http_connection_t* c) {
+  const char* key = c->server->api_key;
+  const http_text_t* given = &c->values[HEADER_AUTHORIZATION];
+  if (key == NULL)
+    return 1;
+  if (given->size < 7 || strncasecmp(given->data, "Bearer ", 7) != 0)
+    return 0;
+  const size_t length = strlen(key), got = given->size - 7;
+  uint32_t difference = length != got;
+  for (size_t i = 0; i < got; ++i)
+    difference |= (uint32_t)(unsigned char)given->data[7 + i] ^
+                  (uint32_t)(unsigned char)key[length == 0 ? 0 : i % length];
+  return difference == 0;
+}
+
+/* A browser asks before it sends what is no form. */
+static void answer_options(http_connection_t* c) {
+  http_text_t extra;
+  accrt_http_text_init(&extra, &c->server->allocator);
+  accrt_http_put_format(&extra, "Allow: %s\r\n", c->route->methods);
+  const http_text_t* wanted = &c->values[HEADER_REQUEST_HEADERS];
+  if (c->server->cors_origin != NULL) {
+    accrt_http_put_format(&extra, "Access-Control-Allow-Methods: %s\r\n", c->route->methods);
+    accrt_http_put_text(&extra, "Access-Control-Allow-Headers: ");
+    if (wanted->size > 0)
+      accrt_http_put(&extra, wanted->data, wanted->size);
+    else
+      accrt_http_put_text(&extra, "Authorization, Content-Type");
+    accrt_http_put_text(&extra, "\r\nAccess-Control-Max-Age: 600\r\n");
+  }
+  accrt_http_put(&extra, "", 1);
+  if (extra.failed != 0)
+    accrt_http_connection_abort(c);
+  else
+    accrt_http_answer_whole(c, 204, NULL, "", 0, extra.data);
+  accrt_http_text_deinit(&extra);
+}
+
+static uint32_t is_allowed(const http_connection_t* c) {
+  const uint8_t method = c->parser.method;
+  const uint32_t bits = c->route->method_bits;
+  return ((method == HTTP_GET || method == HTTP_HEAD) && (bits & HTTP_BIT_GET)) ||
+         (method == HTTP_POST && (bits & HTTP_BIT_POST));
+}
+
+/* Why a request that was read is not served; status 0: it is. */
+static http_failure_t fault_of(const http_connection_t* c) {
+  if (c->route->path == NULL)
+    return (http_failure_t){
+        .status = 404, .code = "unknown_path", .message = "There is nothing at this path."};
+  if (!is_allowed(c))
+    return (http_failure_t){
+        .status = 405, .code = "unknown_method", .message = "This path has other methods."};
+  if (c->route->needs_key != 0 && !has_key(c))
+    return (http_failure_t){.status = 401,
+                            .code = "invalid_api_key",
+                            .message = "The API key is missing or wrong: it is sent as "
+                                       "`Authorization: Bearer KEY`."};
+  if (c->route->job_kind != 0 && c->server->draining != 0)
+    return (http_failure_t){.status = 503, .code = "draining", .message = "The server is ending."};
+  return (http_failure_t){0};
+}
+
+void accrt_http_dispatch(http_connection_t* c) {
+  if (c->route == NULL)
+    c->route = &accrt_http_no_route;
+  if (c->refusal.status != 0) {
+    accrt_http_request_drop(c);
+    accrt_http_answer_failure(c, &c->refusal);
+    return;
+  }
+  if (c->parser.method == HTTP_OPTIONS && c->route->path != NULL) {
+    answer_options(c);
+    return;
+  }
+  const http_failure_t fault = fault_of(c);
+  if (fault.status != 0)
+    accrt_http_answer_failure(c, &fault);
+  else if (c->route->job_kind != 0)
+    accrt_http_job_make(c);
+  else
+    c->route->answer(c);
+}

@@ -1,0 +1,187 @@
+/* serve/http/stream.c - from events of the engine to answers: which choice gets what, when a chunk
+ * is written, and how an answer ends. The JSON is chunk.c's. */
+#include "serve/http/server.h"
+
+#include <stdio.h>
+
+typedef struct accrt_http_job http_job_t;
+
+enum { EVENTS = 64, POLLS_A_TURN = 8 };
+
+static void begin_stream(http_job_t* job) {
+  if (job->head_sent != 0)
+    return;
+  job->head_sent = 1;
+  accrt_http_answer_head(job->connection, 200, "text/event-stream; charset=utf-8", HTTP_NO_SIZE,
+                         "Cache-Control: no-cache\r\nX-Accel-Buffering: no\r\n");
+}
+
+static uint32_t has_news(const http_choice_t* choice) {
+  return choice->text.size > 0 || choice->lists[0].size > 0 ||
+         (choice->finish_reason != NULL && choice->ended == 0);
+}
+
+/* The memory of what waits ran out: the client cannot be told all. */
+static uint32_t is_lost(const http_choice_t* choice) {
+  uint32_t failed = choice->text.failed;
+  for (uint32_t list = 0; list < HTTP_LISTS; ++list)
+    failed |= choice->lists[list].failed;
+  return failed;
+}
+
+static void end_stream(http_job_t* job) {
+  http_connection_t* c = job->connection;
+  accrt_http_put_end(job);
+  accrt_http_answer_done(c);
+  accrt_http_job_finish(job);
+}
+
+void accrt_http_stream_resume(http_job_t* job) {
+  http_connection_t* c = job->connection;
+  if (job->head_sent == 0)
+    return;
+  for (uint32_t i = 0; i < job->choice_count; ++i) {
+    if (accrt_http_backlog(c) >= HTTP_RESUME_BYTES)
+      return;
+    if (has_news(&job->choices[i]))
+      accrt_http_put_chunks(job, i);
+  }
+  if (job->choices_open == 0)
+    end_stream(job);
+}
+
+static void end_whole(http_job_t* job) {
+  http_connection_t* c = job->connection;
+  http_text_t body;
+  accrt_http_text_init(&body, &job->server->allocator);
+  accrt_http_put_whole(job, &body);
+  if (body.failed != 0)
+    accrt_http_connection_abort(c);
+  else
+    accrt_http_answer_whole(c, 200, "application/json", body.data, body.size, NULL);
+  accrt_http_text_deinit(&body);
+  if (c->job == job) /* an aborted connection has left it already */
+    accrt_http_job_finish(job);
+}
+
+/* A sequence that neither reached its end nor its length. */
+static void end_with_failure(http_job_t* job, const accrt_serve_event_t* event) {
+  http_connection_t* c = job->connection;
+  http_failure_t failure = {.status = 500, .code = "engine_failed"};
+  char message[160];
+  snprintf(message, sizeof message, "The engine failed: %s.", accrt_status_text(event->status));
+  failure.message = message;
+  if (event->finish_reason == ACCRT_SERVE_FINISH_DEADLINE)
+    failure = (http_failure_t){
+        .status = 504, .code = "deadline", .message = "The request's time was over."};
+  if (event->finish_reason == ACCRT_SERVE_FINISH_CANCELLED)
+    failure = (http_failure_t){
+        .status = 503, .code = "cancelled", .message = "The request was cancelled."};
+  const uint32_t how = failure.status == 500 ? HTTP_ENDED_ERROR : HTTP_ENDED_ABORT;
+  ++job->server->metrics.ended[how];
+  if (job->head_sent == 0) {
+    accrt_http_answer_failure(c, &failure);
+  } else {
+    accrt_http_put_stream_failure(job, &failure);
+    accrt_http_answer_done(c);
+  }
+  if (c->job == job)
+    accrt_http_job_finish(job);
+}
+
+/* The counts of a sequence that has ended. */
+static void finish(http_job_t* job, http_part_t* part, http_choice_t* choice,
+                   const accrt_serve_event_t* event) {
+  http_metrics_t* metrics = &job->server->metrics;
+  const uint32_t by_length = event->finish_reason == ACCRT_SERVE_FINISH_LENGTH;
+  choice->finish_reason = by_length ? "length" : "stop";
+  ++metrics->ended[by_length ? HTTP_ENDED_LENGTH : HTTP_ENDED_STOP];
+  accrt_http_observe(&metrics->output_tokens, event->output_tokens);
+  job->output_tokens += event->output_tokens;
+  if (part->prompt_tokens == 0) {
+    part->prompt_tokens = event->prompt_tokens;
+    job->prompt_tokens += event->prompt_tokens;
+    job->cached_tokens += event->cached_tokens;
+    accrt_http_observe(&metrics->prompt_tokens, event->prompt_tokens);
+  }
+  --job->choices_open;
+}
+
+/* A client that leaves too much unread is not waited for. */
+static uint32_t is_too_slow(const http_job_t* job) {
+  return (job->flags & ACCRT_HTTP_STREAM) != 0 &&
+         accrt_http_backlog(job->connection) + job->unsent_bytes > job->server->max_output_bytes;
+}
+
+/* Adds the event's text and log probabilities to the choice. */
+static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event) {
+  const size_t before = accrt_http_choice_bytes(choice);
+  accrt_http_put(&choice->text, event->text, event->text_size_bytes);
+  if ((job->flags & ACCRT_HTTP_LOGPROBS) != 0 && event->logprobs != NULL)
+    accrt_http_put_logprobs(job, choice, event);
+  job->unsent_bytes += accrt_http_choice_bytes(choice) - before;
+}
+
+static void deliver(http_job_t* job, http_part_t* part, const accrt_serve_event_t* event) {
+  http_server_t* server = job->server;
+  const uint32_t index = part->index * job->choices_per_part + event->sequence;
+  if (event->sequence >= job->choices_per_part || index >= job->choice_count)
+    return;
+  http_choice_t* choice = &job->choices[index];
+  if (job->first_ns == 0)
+    job->first_ns = server->now_ns;
+  if (event->finish_reason > ACCRT_SERVE_FINISH_LENGTH) {
+    end_with_failure(job, event);
+    return;
+  }
+  add(job, choice, event);
+  if (event->finish_reason != 0)
+    finish(job, part, choice, event);
+  if (is_lost(choice)) {
+    accrt_http_connection_abort(job->connection);
+  } else if (is_too_slow(job)) {
+    ++server->metrics.stalled;
+    accrt_http_connection_abort(job->connection);
+  } else if ((job->flags & ACCRT_HTTP_STREAM) == 0) {
+    if (job->choices_open == 0)
+      end_whole(job);
+  } else {
+    begin_stream(job);
+    if (accrt_http_backlog(job->connection) < HTTP_RESUME_BYTES &&
+        (has_news(choice) || choice->begun == 0))
+      accrt_http_put_chunks(job, index);
+    accrt_http_connection_touch(job->connection);
+    if (job->choices_open == 0)
+      accrt_http_stream_resume(job);
+  }
+}
+
+static void handle(http_server_t* server, const accrt_serve_event_t* event) {
+  http_part_t* part = event->user_data;
+  if (part == NULL || part->ended != 0)
+    return;
+  http_flight_t* flight = part->flight;
+  if (event->last != 0) {
+    part->ended = 1;
+    --flight->open;
+  }
+  http_job_t* job = flight->job;
+  if (job != NULL && job->connection != NULL && job->done == 0)
+    deliver(job, part, event);
+  accrt_http_flight_end(server, flight);
+}
+
+void accrt_http_events(http_server_t* server) {
+  for (uint32_t turn = 0; turn < POLLS_A_TURN; ++turn) {
+    uint32_t count = 0;
+    const accrt_status_t status = accrt_serve_engine_poll(server->engine, server->events,
+                                                          sizeof *server->events, EVENTS, &count);
+    if (status != ACCRT_OK || count == 0)
+      return;
+    /* A worker that is in the middle of submitting says first what became of it. */
+    pthread_mutex_lock(&server->submitting);
+    pthread_mutex_unlock(&server->submitting);
+    for (uint32_t i = 0; i < count; ++i)
+      handle(server, &server->events[i]);
+  }
+}

@@ -1,0 +1,42 @@
+/* serve/http/text.h - bytes that grow: what is read from clients and what is sent to them. */
+#ifndef ACCRT_SERVE_HTTP_TEXT_H_
+#define ACCRT_SERVE_HTTP_TEXT_H_
+
+#include "accrt/instance.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* `failed` says that memory ran out: what was put since then is missing, and the text is not
+ * used. */
+typedef struct http_text {
+  const accrt_allocator_t* allocator;
+  char* data;
+  size_t size;
+  size_t capacity;
+  uint32_t failed;
+} http_text_t;
+
+void accrt_http_text_init(http_text_t* text, const accrt_allocator_t* allocator);
+void accrt_http_text_deinit(http_text_t* text);
+/* Empties it. Memory beyond what most requests need is given back. */
+void accrt_http_text_clear(http_text_t* text);
+/* Removes the first bytes. */
+void accrt_http_text_drop(http_text_t* text, size_t count);
+/* Moves the bytes of `from` to `to`, whose own are dropped. */
+void accrt_http_text_move(http_text_t* to, http_text_t* from);
+
+void accrt_http_put(http_text_t* text, const void* bytes, size_t size);
+void accrt_http_put_text(http_text_t* text, const char* words);
+void accrt_http_put_format(http_text_t* text, const char* format, ...)
+    __attribute__((format(printf, 2, 3)));
+void accrt_http_put_u64(http_text_t* text, uint64_t number);
+/* The inside of a JSON string: escaped, without quotes. What is no UTF-8 becomes U+FFFD. */
+void accrt_http_put_escaped(http_text_t* text, const char* bytes, size_t size);
+/* A JSON string, or null for NULL. */
+void accrt_http_put_string(http_text_t* text, const char* words);
+/* A JSON number with as few digits as tell this float from its neighbours; at least -9999.0, which
+ * also stands for minus infinity and for what is no number. */
+void accrt_http_put_float(http_text_t* text, float number);
+
+#endif

@@ -1,0 +1,159 @@
+"""What the tests of the server share: a server over the simulated model, a client on a plain socket, and what must be so afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+
+import pytest
+
+from accrt import _library
+
+TEMPLATE = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
+
+
+def need_server():
+    """Skips the module where the server was not built."""
+    for library in (_library.serve_library, _library.http_library):
+        try:
+            library()
+        except ImportError as error:
+            pytest.skip(str(error), allow_module_level=True)
+    pytest.importorskip("jinja2")
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def until(condition, seconds=20.0):
+    """Whether it becomes true. The limit is for what never does."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.005)
+    return bool(condition())
+
+
+class Served:
+    def __init__(self, server, engine):
+        self.server, self.engine = server, engine
+
+    @property
+    def port(self):
+        return self.server.port
+
+    def connect(self, receive_bytes=None):
+        client = socket.socket()
+        client.settimeout(30)
+        if receive_bytes:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        client.connect(("127.0.0.1", self.port))
+        return client
+
+    def raw(self, data, **options):
+        """Sends bytes; everything that comes until the server closes."""
+        with self.connect(**options) as client:
+            client.sendall(data)
+            return read_all(client)
+
+    def busy(self):
+        stats = self.engine.stats()
+        return stats["running"] + stats["waiting"] + stats["preempted"]
+
+    def at_rest(self):
+        """Nothing is held: no connection, no job, no body, no sequence, no page."""
+        stats = self.engine.stats()
+        counts = dict(self.server.counts(), draining=0)
+        return not any(counts.values()) and not self.busy() and stats["pages_free"] + stats["pages_cached"] == stats["pages"]
+
+
+@contextlib.contextmanager
+def served(*, name="sim", engine=None, model=None, check_descriptors=True, **options):
+    """A server that must be at rest when the test is done, and give back every descriptor."""
+    from accrt import serve
+
+    before = descriptors()
+    loaded = serve.simulated(chat_template=TEMPLATE, **(model or {}))
+    made = serve.Engine(loaded.model, **(engine or {}))
+    server = serve.Server(made, loaded.text, name=name, port=0, **options)
+    out = Served(server, made)
+    yield out
+    if not server.counts()["draining"]:
+        assert until(out.at_rest), (server.counts(), made.stats())
+        assert server.drain(20)
+    server.close()
+    made.close()
+    assert not check_descriptors or until(lambda: descriptors() <= before)
+
+
+def post(path, body, *headers, close=True):
+    """The bytes of a request."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    lines = [f"POST {path} HTTP/1.1", "Host: test", f"Content-Length: {len(data)}", *headers, *(["Connection: close"] if close else [])]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
+
+
+def get(path, *headers, version="1.1", method="GET"):
+    return "\r\n".join([f"{method} {path} HTTP/{version}", "Host: test", "Connection: close", *headers]).encode() + b"\r\n\r\n"
+
+
+def read_all(client):
+    out = b""
+    with contextlib.suppress(ConnectionResetError):
+        while True:
+            data = client.recv(1 << 16)
+            if not data:
+                break
+            out += data
+    return out
+
+
+class Answer:
+    """An answer taken apart, by the rules of HTTP and nothing else."""
+
+    def __init__(self, data):
+        head, _, rest = data.partition(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        assert lines[0].startswith("HTTP/1.1 "), data[:200]
+        self.status = int(lines[0].split()[1])
+        self.headers = {key.lower(): value.strip() for key, _, value in (line.partition(":") for line in lines[1:])}
+        self.whole = True
+        if self.headers.get("transfer-encoding") == "chunked":
+            rest, self.whole = _chunks(rest)
+        elif "content-length" in self.headers:
+            size = int(self.headers["content-length"])
+            rest, self.rest = rest[:size], rest[size:]
+        self.body = rest
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self):
+        return self.json["error"]
+
+    @property
+    def events(self):
+        parts = self.body.split(b"\n\n")
+        assert parts.pop() == b"" and all(part.startswith(b"data: ") and b"\n" not in part for part in parts)
+        return [part[6:] for part in parts]
+
+
+def _chunks(data):
+    out = b""
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        count = int(size, 16)
+        if count == 0:
+            return out, data == b"\r\n"
+        if len(data) < count + 2:
+            return out + data[:count], False
+        assert data[count : count + 2] == b"\r\n"
+        out, data = out + data[:count], data[count + 2 :]
+    return out, False

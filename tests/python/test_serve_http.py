@@ -1,0 +1,539 @@
+"""The server on plain sockets: answers byte for byte, and clients that are malformed, slow, too many, or gone."""
+
+from __future__ import annotations
+
+import collections
+import json
+import random
+import re
+import socket
+import struct
+import threading
+
+import pytest
+import serve_http
+from serve_http import Answer, descriptors, get, post, read_all, served, until
+
+serve_http.need_server()
+
+from accrt import llm, serve  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def server():
+    with served(model={"eos": 0}, check_descriptors=False) as one:
+        yield one
+
+
+def ask(server, path, body, *headers):
+    return Answer(server.raw(post(path, body, *headers)))
+
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+# ---- answers, byte for byte ----------------------------------------------------------------------------------------------
+
+
+def neutral(data):
+    """Without what differs from run to run."""
+    data = re.sub(rb'"id":"(chatcmpl|cmpl)-[0-9a-f]{24}"', rb'"id":"ID"', data)
+    return re.sub(rb'"created":\d+', rb'"created":1', data)
+
+
+def compact(value):
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """The same model in this process: what text the engine gives, piece by piece."""
+    with llm.LLM(serve.simulated(chat_template=serve_http.TEMPLATE, eos=0)) as model:
+        yield model
+
+
+def chunk(kind, choices, **more):
+    names = {"id": "ID", "object": "chat.completion.chunk" if kind == "chat" else "text_completion", "created": 1, "model": "sim"}
+    return compact({**names, "choices": choices, **more})
+
+
+def expected_stream(kind, output, pieces, usage):
+    """What OpenAI's interface has: the role first, no reason before the end, an empty last delta, the usage, [DONE]."""
+    def one(delta, reason=None):
+        body = {"delta": delta} if kind == "chat" else {"text": delta.get("content", "")}
+        choice = {"index": 0, **body, "logprobs": None, "finish_reason": reason}
+        return chunk(kind, [choice], **({"usage": None} if usage else {}))
+
+    lines = [one({"role": "assistant", "content": ""})] if kind == "chat" else []
+    lines += [one({"content": piece.text}) for piece in pieces if piece.text]
+    lines += [one({}, pieces[-1].finish_reason)]
+    if usage:
+        count, made = len(output.prompt_token_ids), len(output.token_ids)
+        figures = {"prompt_tokens": count, "completion_tokens": made, "total_tokens": count + made, "prompt_tokens_details": {"cached_tokens": 0}}
+        lines += [chunk(kind, [], usage=figures)]
+    return lines + [b"[DONE]"]
+
+
+@pytest.mark.parametrize("usage", [False, True])
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+def test_streams_byte_for_byte(server, reference, kind, usage):
+    messages, prompt = [{"role": "user", "content": f"{kind} {usage}"}], f"{kind} {usage} prompt"
+    given = {"messages": messages} if kind == "chat" else {"prompt": prompt}
+    parameters = {"max_tokens": 40, "temperature": 0, "seed": 1}
+    stream = reference.stream_chat(messages, **parameters) if kind == "chat" else reference.stream(prompt, **parameters)
+    pieces = list(stream)
+    output = reference.chat(messages, **parameters) if kind == "chat" else reference.generate(prompt, **parameters)
+    options = {"stream_options": {"include_usage": True}} if usage else {}
+    answer = ask(server, CHAT if kind == "chat" else COMPLETIONS, {**given, **parameters, "stream": True, **options})
+    assert answer.status == 200 and answer.whole
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8" and answer.headers["cache-control"] == "no-cache"
+    expected = [line.replace("\u0085".encode(), b"\\u0085") for line in expected_stream(kind, output, pieces, usage)]
+    assert [neutral(event) for event in answer.events] == expected
+
+
+@pytest.mark.parametrize("kind", ["chat", "completion"])
+def test_whole_answers_byte_for_byte(server, reference, kind):
+    messages, prompt, parameters = [{"role": "user", "content": "whole"}], "whole prompt", {"max_tokens": 20, "temperature": 0, "seed": 1}
+    output = reference.chat(messages, **parameters) if kind == "chat" else reference.generate(prompt, **parameters)
+    given = {"messages": messages} if kind == "chat" else {"prompt": prompt}
+    answer = ask(server, CHAT if kind == "chat" else COMPLETIONS, {**given, **parameters})
+    body = {"message": {"role": "assistant", "content": output.text, "refusal": None}} if kind == "chat" else {"text": output.text}
+    count, made = len(output.prompt_token_ids), len(output.token_ids)
+    assert answer.status == 200 and answer.headers["content-type"] == "application/json"
+    assert neutral(answer.body) == compact({
+        "id": "ID", "object": "chat.completion" if kind == "chat" else "text_completion", "created": 1, "model": "sim",
+        "choices": [{"index": 0, **body, "logprobs": None, "finish_reason": output.finish_reason}],
+        "usage": {"prompt_tokens": count, "completion_tokens": made, "total_tokens": count + made, "prompt_tokens_details": {"cached_tokens": 0}},
+    })  # fmt: skip
+
+
+def test_choices_logprobs_and_echo(server):
+    answer = ask(server, COMPLETIONS, {"prompt": ["one", "two"], "n": 2, "max_tokens": 3, "echo": True, "seed": 1})
+    texts = [choice["text"] for choice in answer.json["choices"]]
+    assert [c["index"] for c in answer.json["choices"]] == [0, 1, 2, 3]
+    assert [text[:3] for text in texts] == ["one", "one", "two", "two"]
+    assert answer.json["usage"]["prompt_tokens"] == 6 and answer.json["usage"]["completion_tokens"] == 12
+    answer = ask(server, COMPLETIONS, {"prompt": "x", "max_tokens": 3, "logprobs": 2, "temperature": 0, "ignore_eos": True})
+    lists = answer.json["choices"][0]["logprobs"]
+    assert [len(lists[name]) for name in ("tokens", "token_logprobs", "top_logprobs", "text_offset")] == [3, 3, 3, 3]
+    assert lists["text_offset"][0] == 0 and all(number <= 0 for number in lists["token_logprobs"])
+    answer = ask(server, CHAT, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3, "logprobs": True, "top_logprobs": 2,
+                                "temperature": 0, "ignore_eos": True, "stream": True})  # fmt: skip
+    entries = [e for event in answer.events[:-1] for e in (json.loads(event)["choices"][0]["logprobs"] or {"content": []})["content"]]
+    assert len(entries) == 3 and all(len(e["top_logprobs"]) == 2 and len(e["bytes"]) == 1 and e["logprob"] <= 0 for e in entries)
+
+
+def test_tokens_of_a_prompt_are_counted(server):
+    assert ask(server, "/tokenize", {"prompt": "abc"}).json == {"count": 3, "tokens": [97, 98, 99], "max_model_len": 4096}
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ({"prompt": "x", "temperature": "hot"}, "temperature", "temperature is 'hot', expected a number"),
+    ({"prompt": "x", "temprature": 1}, "temprature", "did you mean temperature?"),
+    ({"prompt": "x", "max_tokens": 0}, "max_tokens", "max_tokens is 0, expected a number at least 1"),
+    ({"prompt": "x", "n": 1000}, "n", "n is 1000, expected a number from 1 to 128"),
+    ({"prompt": "x", "top_p": 0}, "top_p", "top_p is 0, expected a number above 0"),
+    ({"prompt": "x", "stop": [""]}, "stop", "none of them empty"),
+    ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "has the key 'a', expected a token id"),
+    ({"prompt": "x", "logit_bias": {"1": 101}}, "logit_bias[1]", "is 101, expected a number from -100 to 100"),
+    ({"prompt": "x", "logprobs": 21}, "logprobs", "logprobs is 21"),
+    ({"prompt": "x", "stream": 1}, "stream", "stream is 1, expected true or false"),
+    ({"prompt": "x", "stream_options": {}}, "stream_options", "stream is not true"),
+    ({"prompt": "x", "tools": [{}]}, "tools", "which is not supported"),
+    ({"prompt": "x", "response_format": {"type": "json_object"}}, "response_format", "which is not supported"),
+    ({"prompt": ""}, "prompt", "prompt has no tokens"),
+    ({"prompt": {"a": 1}}, "prompt", "expected a string or a list of token ids"),
+    ({}, "prompt", "prompt is missing"),
+    ({"prompt": [1, 256]}, None, "256"),
+    ({"prompt": "x", "max_tokens": 5000}, None, "4096"),
+    ({"prompt": "\ud800"}, None, "cannot be encoded"),
+    (b"{", None, "the body is no JSON"),
+    (b"[1]", None, "the body is no JSON object"),
+    (b'{"prompt": "x", "temperature": NaN}', None, "NaN is no JSON"),
+    (b"[" * 100000, None, "the body is no JSON"),
+]
+
+
+@pytest.mark.parametrize("body,parameter,message", REFUSED)
+def test_bad_parameters_are_named(server, body, parameter, message):
+    answer = ask(server, COMPLETIONS, body)
+    assert answer.status == 400, answer.body
+    error = answer.error
+    assert set(error) == {"message", "type", "param", "code"} and error["type"] == "invalid_request_error"
+    assert error["param"] == parameter and message in error["message"]
+
+
+@pytest.mark.parametrize("messages,parameter", [
+    (None, "messages"), ([], "messages"), (["x"], "messages[0]"), ([{"role": "king", "content": "x"}], "messages[0].role"),
+    ([{"role": "user"}], "messages[0].content"), ([{"role": "user", "content": [{"type": "image_url"}]}], "messages[0].content[0]"),
+])  # fmt: skip
+def test_bad_messages_are_named(server, messages, parameter):
+    answer = ask(server, CHAT, {"messages": messages})
+    assert answer.status == 400 and answer.error["param"] == parameter, answer.body
+
+
+def test_another_model_is_not_found(server):
+    answer = ask(server, COMPLETIONS, {"prompt": "x", "model": "gpt"})
+    assert answer.status == 404 and answer.error["code"] == "model_not_found" and answer.error["param"] == "model"
+    assert Answer(server.raw(get("/v1/models/sim"))).json["id"] == "sim"
+    assert Answer(server.raw(get("/v1/models/other"))).status == 404
+
+
+def test_a_template_is_in_a_sandbox(server):
+    from accrt.serve import BadParameter, ChatTemplate
+
+    hostile = ChatTemplate("{{ messages.__class__.__mro__ }}{{ ''.__class__.__mro__[1].__subclasses__() }}")
+    with pytest.raises(BadParameter, match="chat template"):
+        hostile.render([{"role": "user", "content": "x"}])
+    with pytest.raises(BadParameter, match="only one"):
+        ChatTemplate("{{ raise_exception('only one') }}").render([])
+
+
+MALFORMED = [
+    (b"nonsense\r\n\r\n", 400), (b"GET / HTTP/9.9\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nno colon\r\n\r\n", 400),
+    (b"GET / HTTP/1.1\r\nA: \x01\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
+    (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 431), (b"GET / HTTP/1.1\r\nA: " + b"b" * 70000 + b"\r\n\r\n", 431),
+    (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20000 + b"\r\n", 431),
+    (get("/nothing"), 404), (get("/v1/completions"), 405), (get("/health", method="DELETE"), 405),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("data,status", MALFORMED)
+def test_malformed_requests(server, data, status):
+    answer = Answer(server.raw(data))
+    assert answer.status == status and answer.error["message"], answer.body
+    if status == 405:
+        assert "OPTIONS" in answer.headers["allow"]
+
+
+def test_any_cut_and_any_flipped_byte_is_answered_or_closed(server):
+    whole = post(COMPLETIONS, {"prompt": "x", "max_tokens": 1})
+    generator = random.Random(7)
+    for _ in range(150):
+        data = bytearray(whole)
+        for _ in range(generator.randrange(1, 4)):
+            data[generator.randrange(len(data))] = generator.randrange(256)
+        with server.connect() as client:
+            client.sendall(bytes(data))
+            client.shutdown(socket.SHUT_WR)
+            read_all(client)
+    assert Answer(server.raw(whole)).status == 200
+
+
+# ---- connections -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_serves_one_request_after_the_other(server):
+    with server.connect() as client:
+        for i in range(3):
+            client.sendall(post(COMPLETIONS, {"prompt": f"{i}", "max_tokens": 2}, close=False))
+            data = b""
+            while b"total_tokens" not in data:
+                data += client.recv(1 << 16)
+            assert Answer(data).status == 200 and "connection" not in Answer(data).headers
+    piped = post(COMPLETIONS, {"prompt": "a", "max_tokens": 1}, close=False) * 3 + get("/health")
+    answers, rest = [], server.raw(piped)
+    while rest:
+        answers.append(Answer(rest))
+        rest = answers[-1].rest
+    assert [a.status for a in answers] == [200] * 4 and answers[-1].json == {"status": "ok"}
+
+
+def test_bodies_in_pieces_and_in_chunks(server):
+    body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
+    with server.connect() as client:
+        for byte in post(COMPLETIONS, body):
+            client.sendall(bytes([byte]))
+        assert Answer(read_all(client)).status == 200
+    pieces = b"".join(b"%x\r\n%s\r\n" % (len(body[i : i + 5]), body[i : i + 5]) for i in range(0, len(body), 5))
+    head = b"POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    assert Answer(server.raw(head + pieces + b"0\r\n\r\n")).status == 200
+    with server.connect() as client:
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nExpect: 100-continue\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
+        assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(body)
+        assert Answer(read_all(client)).status == 200
+
+
+def test_old_clients(server):
+    body = json.dumps({"prompt": "x", "max_tokens": 2, "stream": True}).encode()
+    data = server.raw(b"POST /v1/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    answer = Answer(data)
+    assert answer.headers["connection"] == "close" and "transfer-encoding" not in answer.headers
+    assert answer.events[-1] == b"[DONE]"
+
+
+def test_plain_paths(server):
+    assert Answer(server.raw(get("/health"))).json == {"status": "ok"}
+    models = Answer(server.raw(get("/v1/models"))).json
+    assert [(m["id"], m["object"], m["max_model_len"]) for m in models["data"]] == [("sim", "model", 4096)]
+    page = Answer(server.raw(get("/")))
+    assert page.headers["content-type"].startswith("text/html") and b"<script>" in page.body
+    assert not re.search(rb"(src|href)=|https?://", page.body) and "default-src 'none'" in page.headers["content-security-policy"]
+    head = Answer(server.raw(get("/v1/models", method="HEAD")))
+    assert head.status == 200 and head.body == b"" and int(head.headers["content-length"]) > 0
+    assert Answer(server.raw(get("http://test/health?x=1"))).status == 200
+    assert Answer(server.raw(post("/v1/embeddings", {"input": "x"}))).status == 501
+
+
+def test_keys_and_other_origins():
+    with served(api_key="secret", cors_origin="https://here.example") as server:
+        for headers, status in [((), 401), (("Authorization: Bearer wrong",), 401), (("Authorization: Bearer secre",), 401),
+                                (("Authorization: Bearer secrett",), 401), (("authorization: bearer secret",), 200)]:  # fmt: skip
+            answer = ask(server, COMPLETIONS, {"prompt": "x", "max_tokens": 1}, *headers)
+            assert answer.status == status and answer.headers["access-control-allow-origin"] == "https://here.example"
+        answer = ask(server, COMPLETIONS, {"prompt": "x"})
+        assert answer.error["code"] == "invalid_api_key" and answer.headers["www-authenticate"] == "Bearer"
+        assert Answer(server.raw(get("/health"))).status == 200
+        asked = Answer(server.raw(get(CHAT, "Origin: https://here.example", "Access-Control-Request-Headers: x-mine", method="OPTIONS")))
+        assert asked.status == 204 and asked.headers["access-control-allow-headers"] == "x-mine" and "POST" in asked.headers["access-control-allow-methods"]
+
+
+# ---- metrics and health ----------------------------------------------------------------------------------------------------
+
+
+def samples(text):
+    return {m[1]: float(m[2]) for m in re.finditer(r'^([a-zA-Z0-9_:]+\{[^}]*\}) (\S+)$', text, re.M)}
+
+
+def test_metrics(server):
+    ask(server, COMPLETIONS, {"prompt": "counted", "max_tokens": 3, "ignore_eos": True})
+    answer = Answer(server.raw(get("/metrics")))
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = samples(answer.body.decode())
+    label = '{model_name="sim"}'
+    assert found[f"vllm:num_requests_running{label}"] == 0 and found[f"vllm:kv_cache_usage_perc{label}"] == 0
+    assert found[f"vllm:generation_tokens_total{label}"] >= 3 and found[f"vllm:prompt_tokens_total{label}"] >= 7
+    assert found['vllm:request_success_total{model_name="sim",finished_reason="length"}'] >= 1
+    for name in ("time_to_first_token_seconds", "inter_token_latency_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds"):
+        buckets = [v for k, v in found.items() if k.startswith(f"vllm:{name}_bucket")]
+        assert buckets == sorted(buckets) and buckets[-1] == found[f"vllm:{name}_count{label}"] > 0
+    parser = pytest.importorskip("prometheus_client.parser", reason="prometheus_client is not here")
+    families = list(parser.text_string_to_metric_families(answer.body.decode()))
+    assert len(families) > 15 and all(f.documentation and f.type in ("gauge", "counter", "histogram") for f in families)
+
+
+def test_health_fails_when_work_waits_and_no_step_is_made():
+    with served(model={"step_ns": 2_000_000_000}, health_timeout=0.2) as server:
+        with server.connect() as client:
+            client.sendall(post(COMPLETIONS, {"prompt": "x", "max_tokens": 2}))
+            assert until(lambda: Answer(server.raw(get("/health"))).status == 503)
+        assert until(server.at_rest)
+        assert Answer(server.raw(get("/health"))).status == 200
+
+
+# ---- clients that leave, stall, dawdle -------------------------------------------------------------------------------------
+
+LONG = {"prompt": "x", "max_tokens": 4000, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def slow():
+    """A step takes 2 ms."""
+    with served(model={"step_ns": 2_000_000}, check_descriptors=False) as one:
+        yield one
+
+
+def leave_close(client):
+    client.close()
+
+
+def leave_reset(client):
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def leave_half(client):
+    client.shutdown(socket.SHUT_WR)
+    read_all(client)
+    client.close()
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("leave", [leave_close, leave_reset, leave_half])
+def test_a_client_that_leaves_ends_its_request(slow, leave, stream):
+    client = slow.connect()
+    client.sendall(post(COMPLETIONS, {**LONG, "stream": stream, "n": 3}))
+    assert until(slow.busy)
+    if stream:
+        assert client.recv(100)
+    cancelled = slow.engine.stats()["finished_cancelled"]
+    leave(client)
+    assert until(slow.at_rest)
+    assert slow.engine.stats()["finished_cancelled"] > cancelled
+
+
+def test_survivors_are_not_disturbed(slow):
+    body = {"prompt": "survivor", "max_tokens": 60, "seed": 1, "ignore_eos": True}
+    alone = ask(slow, COMPLETIONS, body).json["choices"]
+    found = []
+    thread = threading.Thread(target=lambda: found.append(ask(slow, COMPLETIONS, body).json["choices"]))
+    thread.start()
+    for _ in range(15):
+        client = slow.connect()
+        client.sendall(post(COMPLETIONS, {**LONG, "stream": True}))
+        client.recv(100)
+        leave_reset(client)
+    thread.join()
+    assert found == [alone]
+
+
+def test_a_client_that_reads_nothing_is_cut_off():
+    with served(max_output_bytes=65536, stall_timeout=60) as server:
+        with server.connect(receive_bytes=4096) as client:
+            client.sendall(post(COMPLETIONS, {**LONG, "stream": True, "n": 128, "max_tokens": 4000}))
+            assert until(server.busy)
+            assert until(lambda: not server.busy(), 60)
+        assert samples(Answer(server.raw(get("/metrics"))).body.decode())['accrt:http_clients_stalled_total{model_name="sim"}'] == 1
+    with served(stall_timeout=0.3, model={"step_ns": 1_000_000}) as server:
+        with server.connect(receive_bytes=4096) as client:
+            client.sendall(post(COMPLETIONS, {**LONG, "stream": True, "n": 100}))
+            assert until(server.busy)
+            assert until(lambda: not server.busy(), 60)
+
+
+def test_a_slow_reader_gets_everything_in_fewer_chunks():
+    with served() as server:
+        with server.connect(receive_bytes=4096) as client:
+            client.sendall(post(COMPLETIONS, {**LONG, "n": 8, "stream": True, "seed": 1}))
+            assert until(server.busy)
+            assert until(lambda: not server.busy() or server.engine.stats()["output_tokens"] >= 8 * 4000, 60)
+            answer = Answer(read_all(client))
+        assert answer.whole and answer.events[-1] == b"[DONE]"
+        texts = collections.defaultdict(str)
+        for event in answer.events[:-1]:
+            choice = json.loads(event)["choices"][0]
+            texts[choice["index"]] += choice["text"]
+        whole = ask(server, COMPLETIONS, {**LONG, "n": 8, "seed": 1}).json["choices"]
+        assert [texts[i] for i in range(8)] == [choice["text"] for choice in whole]
+
+
+def test_requests_that_do_not_arrive_in_time():
+    with served(request_timeout=0.2, idle_timeout=0.2) as server:
+        with server.connect() as client:
+            assert read_all(client) == b""
+        for part in (b"GET / HT", b"POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{"):
+            with server.connect() as client:
+                client.sendall(part)
+                answer = Answer(read_all(client))
+            assert answer.status == 408 and answer.headers["connection"] == "close"
+
+
+def test_too_many_connections():
+    with served(max_connections=3) as server:
+        clients = [server.connect() for _ in range(3)]
+        for client in clients:
+            client.sendall(get("/health").replace(b"Connection: close\r\n", b""))
+            assert b"200 OK" in client.recv(1000)
+        assert server.raw(b"").startswith(b"HTTP/1.1 503 ")
+        for client in clients:
+            client.close()
+        assert until(lambda: server.server.counts()["connections"] == 0)
+        assert Answer(server.raw(get("/health"))).status == 200
+
+
+def test_bodies_are_bounded_together():
+    with served(max_body_bytes=1000, max_held_bytes=1500) as server:
+        assert Answer(server.raw(post(COMPLETIONS, b"x" * 1001))).status == 413
+        with server.connect() as first, server.connect() as second:
+            first.sendall(post(COMPLETIONS, b"x" * 1000)[:-100])
+            assert until(lambda: server.server.counts()["held_bytes"] == 900)
+            second.sendall(post(COMPLETIONS, b"x" * 1000)[:-100])
+            answer = Answer(read_all(second))
+            assert answer.status == 503 and answer.headers["retry-after"] == "1"
+            assert server.server.counts()["held_bytes"] == 900
+
+
+def test_ten_times_too_much():
+    """Who is served gets all, who is not is told when to come back."""
+    with served(model={"step_ns": 3_000_000}, engine={"max_running": 4, "max_queued": 4}, max_jobs=8) as server:
+        found = []
+
+        def one(i):
+            found.append(ask(server, COMPLETIONS, {"prompt": f"{i}", "max_tokens": 8, "ignore_eos": True}))
+
+        threads = [threading.Thread(target=one, args=(i,)) for i in range(80)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        counts = collections.Counter(answer.status for answer in found)
+        assert set(counts) == {200, 429} and counts[200] >= 8, counts
+        for answer in found:
+            if answer.status == 200:
+                assert answer.json["usage"]["completion_tokens"] == 8
+            else:
+                assert answer.headers["retry-after"] == "1" and answer.error["code"] == "overloaded"
+
+
+def test_chaos():
+    """Many clients that do anything, from a seed; `served` sees to it that nothing is left."""
+    with served(model={"step_ns": 200_000}) as server:
+        def one(seed):
+            generator = random.Random(seed)
+            for _ in range(25):
+                body = {"prompt": "c" * generator.randrange(1, 50), "max_tokens": generator.randrange(1, 80), "n": generator.randrange(1, 4),
+                        "stream": generator.random() < 0.7}  # fmt: skip
+                data = post(COMPLETIONS, body)
+                client = server.connect()
+                try:
+                    cut = generator.random() < 0.2
+                    client.sendall(data[: generator.randrange(1, len(data))] if cut else data)
+                    for _ in range(0 if cut else generator.randrange(0, 12)):
+                        if generator.random() < 0.3 or not client.recv(400):
+                            break
+                except OSError:
+                    pass
+                (leave_reset if generator.random() < 0.3 else leave_close)(client)
+
+        threads = [threading.Thread(target=one, args=(seed,)) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_drain_lets_answers_end():
+    with served(model={"step_ns": 3_000_000}) as server:
+        idle, under_way = server.connect(), server.connect()
+        under_way.sendall(post(COMPLETIONS, {"prompt": "x", "max_tokens": 60, "stream": True, "ignore_eos": True}, close=False))
+        assert until(server.busy)
+        assert server.server.drain(20)
+        assert read_all(idle) == b""
+        answer = Answer(read_all(under_way))
+        assert answer.whole and answer.events[-1] == b"[DONE]"
+        with pytest.raises(OSError):
+            server.connect()
+        idle.close()
+        under_way.close()
+
+
+def test_a_drain_ends_at_its_limit():
+    with served(model={"step_ns": 3_000_000}) as server:
+        with server.connect() as client:
+            client.sendall(post(COMPLETIONS, {**LONG, "stream": True}))
+            assert until(server.busy)
+            assert not server.server.drain(0.1)
+            assert not Answer(read_all(client)).whole
+        assert until(lambda: not server.busy())
+
+
+def test_servers_come_and_go():
+    before = descriptors()
+    for _ in range(5):
+        with served() as server:
+            assert Answer(server.raw(get("/health"))).status == 200
+    assert descriptors() == before
+    with served() as server, pytest.raises(OSError, match="cannot listen"):
+        serve.Server(server.engine, serve.simulated().text, name="x", port=server.port)
