@@ -2,7 +2,7 @@
 # What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
-CHECKS="format generated lint headers gcc clang symbols size floors wheel weights docs asan pyfuzz tsan torch models"
+CHECKS="format generated lint headers gcc clang symbols size floors wheel weights docs asan pyfuzz tsan torch models openai"
 # Run only when named: slow, or a matter of judgement.
 CHECKS_ON_DEMAND="tidy layouts"
 
@@ -158,6 +158,17 @@ check_models() {
       skip "the packages torch, transformers and gguf could not be had"
   fi
   in_tree "$where/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py
+}
+
+# The server with OpenAI's own client, and its metrics with Prometheus' own parser, in an environment of their own.
+check_openai() {
+  configure_and_build "$BUILD"
+  [ -e "$BUILD/lib/libaccrt_http.so" ] || skip "libaccrt_http was not built: it needs llhttp"
+  where=$BUILD/check/openai
+  [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
+  timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 openai prometheus_client jinja2 pytest ||
+    skip "the packages openai and prometheus_client could not be had"
+  in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_llm.py tests/python/test_serve_http.py -k "openai or metrics"
 }
 
 # Dequantizers beside other projects' packages, in an environment of their own. GPTQ's and AWQ's are not installed: only their

@@ -1,0 +1,270 @@
+"""accrt.LLM and accrt-serve over the simulated model: texts, streams, what is said when something is wrong, and how the command ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import pytest
+import serve_http
+from serve_http import TEMPLATE, Answer, descriptors, get, post, read_all, until
+
+serve_http.need_server()
+
+import accrt  # noqa: E402
+from accrt import serve  # noqa: E402
+
+GREEDY = {"max_tokens": 24, "temperature": 0, "seed": 1}
+
+
+@pytest.fixture(scope="module")
+def llm():
+    with accrt.LLM(serve.simulated(chat_template=TEMPLATE)) as one:
+        yield one
+
+
+def text_of(ids):
+    return bytes(ids).decode(errors="replace")
+
+
+# ---- all at once ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_prompt_and_many(llm):
+    one = llm.generate("first", **GREEDY)
+    both = llm.generate(["first", [115, 101]], **GREEDY)
+    assert one.text == both[0].text == text_of(one.token_ids) and len(one.token_ids) == 24 and one.finish_reason == "length"
+    assert both[1].prompt_token_ids == [115, 101] and both[1].text == llm.generate("se", **GREEDY).text
+    assert "Completion(index=0" in repr(one) and repr(llm) == "<accrt.LLM simulated>"
+
+
+def test_more_prompts_than_the_queue_takes():
+    with accrt.LLM(serve.simulated(), max_queued=8, max_running=4) as small:
+        outputs = small.generate([f"{i}" for i in range(200)], **GREEDY)
+        assert [o.text for o in outputs[:3]] == [small.generate(f"{i}", **GREEDY).text for i in range(3)]
+        assert all(len(o.token_ids) == 24 for o in outputs)
+
+
+def test_chats_sequences_and_log_probabilities(llm):
+    messages = [{"role": "user", "content": "hello"}]
+    rendered = "user: hello\nassistant:"
+    assert llm.chat(messages, **GREEDY).token_ids == llm.generate(rendered, **GREEDY).token_ids
+    assert [o.text for o in llm.chat([messages, messages], **GREEDY)] == [llm.chat(messages, **GREEDY).text] * 2
+    output = llm.generate("x", max_tokens=5, n=3, logprobs=2, seed=4)
+    assert len(output.completions) == 3 and [len(c.logprobs) for c in output.completions] == [5, 5, 5]
+    assert all(len(entry) == 3 for entry in output.completions[0].logprobs)
+    assert output.completions[0].logprobs[0][0][0] == output.completions[0].token_ids[0]
+
+
+def test_the_end(llm):
+    whole = llm.generate("stop here", **GREEDY)
+    assert llm.generate("stop here", **GREEDY, stop_token_ids=[whole.token_ids[3]]).token_ids == whole.token_ids[:4]
+    forced = {"logit_bias": {ord("a"): 100}, "max_tokens": 10}
+    assert llm.generate("b", **forced).text == "a" * 10
+    stopped = llm.generate("b", **forced, stop="aaa")
+    assert stopped.text == "" and stopped.finish_reason == "stop"
+    assert llm.generate("b", **forced, stop="aaa", include_stop_str_in_output=True).text == "aaa"
+
+
+@pytest.mark.parametrize("parameters,message", [
+    ({"temperature": "hot"}, "temperature is 'hot'"), ({"temprature": 1}, "did you mean temperature"), ({"max_tokens": -1}, "at least 1"),
+    ({"max_tokens": True}, "expected an integer"), ({"stop": 3}, "expected a string or a list"),
+])  # fmt: skip
+def test_bad_parameters(llm, parameters, message):
+    with pytest.raises(serve.BadParameter, match=re.escape(message)):
+        llm.generate("x", **parameters)
+
+
+def test_what_the_engine_refuses(llm):
+    with pytest.raises(accrt.Error, match="4096"):
+        llm.generate("x", max_tokens=5000)
+    with pytest.raises(serve.BadParameter, match="no tokens"):
+        llm.generate("")
+    with accrt.LLM(serve.simulated()) as plain, pytest.raises(serve.BadParameter, match="no chat template"):
+        plain.chat([{"role": "user", "content": "x"}])
+    with pytest.raises(TypeError, match="LLM has no option 'maximum'"):
+        accrt.LLM("simulated:", maximum=3)
+
+
+def test_threads_share_an_engine(llm):
+    alone = [llm.generate(f"thread {i}", **GREEDY).text for i in range(6)]
+    found = [None] * 6
+
+    def one(i):
+        found[i] = llm.generate(f"thread {i}", **GREEDY).text
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == alone
+
+
+# ---- piece by piece -------------------------------------------------------------------------------------------------------
+
+
+def test_pieces_are_the_whole(llm):
+    whole = llm.generate("pieces", **GREEDY)
+    pieces = list(llm.stream("pieces", **GREEDY))
+    assert "".join(p.text for p in pieces) == whole.text and [t for p in pieces for t in p.token_ids] == whole.token_ids
+    assert len(pieces) > 5 and pieces[-1].finish_reason == "length"
+
+
+def test_many_streams_at_once(llm):
+    async def one(prompt):
+        return "".join([piece.text async for piece in llm.stream(prompt, **GREEDY)])
+
+    async def all_of_them():
+        return await asyncio.gather(*[one(f"async {i}") for i in range(20)])
+
+    assert asyncio.run(all_of_them()) == [llm.generate(f"async {i}", **GREEDY).text for i in range(20)]
+    assert asyncio.run(one("again")) == llm.generate("again", **GREEDY).text
+
+
+def test_who_leaves_a_stream_ends_its_request():
+    before = descriptors()
+    with accrt.LLM(serve.simulated(step_ns=1_000_000)) as model:
+        for piece in model.stream("long", max_tokens=4000):
+            break
+        gc.collect()
+        assert until(lambda: model.engine.stats()["running"] == 0)
+
+        async def leave():
+            async for _ in model.stream("long", max_tokens=4000):
+                break
+
+        asyncio.run(leave())
+        assert until(lambda: model.engine.stats()["running"] == 0)
+        stats = model.engine.stats()
+        assert stats["pages_free"] + stats["pages_cached"] == stats["pages"]
+    assert until(lambda: descriptors() <= before)
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def command(tmp_path):
+    """accrt-serve in a process of its own."""
+    running = []
+
+    def start(*arguments):
+        process = subprocess.Popen([sys.executable, "-m", "accrt.serve", *arguments], stderr=subprocess.PIPE, text=True,
+                                   env={**os.environ, "PYTHONPATH": str(serve_http.__file__).rsplit("/tests/", 1)[0] + "/python"})  # fmt: skip
+        running.append(process)
+        lines = []
+        for line in process.stderr:
+            lines.append(line)
+            found = re.search(r"at http://\S+:(\d+) after", line)
+            if found:
+                return process, int(found[1]), lines
+        process.wait()
+        return process, None, lines
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def ask(port, data):
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+        client.sendall(data)
+        return Answer(read_all(client))
+
+
+def test_the_command_serves_and_ends(command, tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text(TEMPLATE)
+    process, port, lines = command("simulated:", "--port", "0", "--name", "mine", "--chat-template", str(template), "--api-key", "k")
+    assert port and lines[0].startswith("Loading simulated:")
+    answer = ask(port, post("/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3}, "Authorization: Bearer k"))
+    assert answer.status == 200 and answer.json["model"] == "mine"
+    assert ask(port, get("/v1/models")).status == 401
+    under_way = socket.create_connection(("127.0.0.1", port), timeout=30)
+    under_way.sendall(post("/v1/completions", {"prompt": "x", "max_tokens": 2000, "stream": True}, "Authorization: Bearer k"))
+    assert under_way.recv(100)
+    process.send_signal(signal.SIGTERM)
+    assert read_all(under_way).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
+    under_way.close()
+    assert process.wait(30) == 0
+    log = process.stderr.read()
+    assert '"POST /v1/chat/completions" 200' in log and '"GET /v1/models" 401' in log and "Ending" in log
+
+
+def test_the_command_says_what_is_wrong(command, tmp_path):
+    process, port, lines = command(str(tmp_path / "nothing.accx"), "--port", "0")
+    assert port is None and process.wait(30) == 1
+    assert lines[-1].startswith("accrt-serve: ") and "nothing.accx" in lines[-1] and len(lines) == 2
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        process, port, lines = command("simulated:", "--port", str(taken.getsockname()[1]))
+        assert port is None and process.wait(30) == 1 and "cannot listen at 127.0.0.1" in lines[-1]
+
+
+def test_help_names_every_option():
+    from accrt.serve import command as module
+    from accrt.serve import engine, loading, server
+
+    text = module._parser().format_help()
+    for options in (engine.OPTIONS, loading.OPTIONS, server.OPTIONS):
+        assert [name for name in options if "--" + name.replace("_", "-") not in text] == []
+
+
+# ---- the official client --------------------------------------------------------------------------------------------------
+
+
+def test_the_openai_client():
+    openai = pytest.importorskip("openai", reason="the openai client is not here (./dev check openai has it)")
+    messages = [{"role": "user", "content": "hello"}]
+    with serve_http.served(check_descriptors=False, api_key="k") as server:
+        url = f"http://127.0.0.1:{server.port}/v1"
+        with openai.OpenAI(base_url=url, api_key="k", max_retries=0) as client:
+            whole = client.chat.completions.create(model="sim", messages=messages, max_tokens=10, temperature=0, logprobs=True, top_logprobs=2)
+            assert whole.usage.completion_tokens == 10 and len(whole.choices[0].logprobs.content) == 10
+            options = {"include_usage": True}
+            chunks = list(client.chat.completions.create(model="sim", messages=messages, max_tokens=10, temperature=0, stream=True, stream_options=options))
+            assert "".join(c.choices[0].delta.content or "" for c in chunks if c.choices) == whole.choices[0].message.content
+            assert chunks[0].choices[0].delta.role == "assistant" and chunks[-1].usage.total_tokens == whole.usage.total_tokens
+            assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "length"
+            text = client.completions.create(model="sim", prompt=["a", "b"], n=2, max_tokens=4, logprobs=1)
+            assert len(text.choices) == 4 and len(text.choices[3].logprobs.tokens) == 4
+            assert [m.id for m in client.models.list()] == ["sim"] and client.models.retrieve("sim").id == "sim"
+            with pytest.raises(openai.BadRequestError, match="temperature is -1") as caught:
+                client.completions.create(model="sim", prompt="x", temperature=-1)
+            assert caught.value.param == "temperature" and caught.value.code == "invalid_value"
+            with pytest.raises(openai.NotFoundError):
+                client.completions.create(model="other", prompt="x")
+            stream = client.completions.create(model="sim", prompt="x", max_tokens=4000, stream=True)
+            next(iter(stream))
+            stream.close()
+            assert until(lambda: not server.busy())
+        with openai.OpenAI(base_url=url, api_key="wrong", max_retries=0) as client, pytest.raises(openai.AuthenticationError):
+            client.models.list()
+
+        async def both():
+            async with openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0) as client:
+                async def one(i):
+                    stream = await client.completions.create(model="sim", prompt=f"{i}", max_tokens=20, temperature=0, stream=True)
+                    return "".join([chunk.choices[0].text async for chunk in stream])
+
+                async def other(i):
+                    return (await client.completions.create(model="sim", prompt=f"{i}", max_tokens=20, temperature=0)).choices[0].text
+
+                streamed = await asyncio.gather(*[one(i) for i in range(10)])
+                return streamed, await asyncio.gather(*[other(i) for i in range(10)])
+
+        streamed, at_once = asyncio.run(both())
+        assert streamed == at_once
+    assert json.dumps(streamed)
