@@ -91,8 +91,8 @@ uint32_t accrt_http_healthy(http_server_t* server, accrt_serve_stats_t* stats) {
   if (accrt_serve_engine_stats(server->engine, stats) != ACCRT_OK)
     return 0;
   /* The engine's figures are those of the end of its last step, which may never come. */
-  const uint32_t busy = stats->running + stats->waiting + stats->preempted > 0 ||
-                        atomic_load(&server->flights) > 0;
+  const uint32_t busy =
+      stats->running + stats->waiting + stats->preempted > 0 || atomic_load(&server->flights) > 0;
   if (server->seen_busy == 0 || stats->steps != server->seen_steps)
     server->seen_steps_ns = server->now_ns;
   server->seen_busy = busy;
