@@ -30,11 +30,12 @@ typedef struct accrt_http_options {
   int32_t log_fd;      /**< a line for each request is written here; -1: none. It is not closed */
   const char* model;   /**< the model's name in answers. Required */
   const char* api_key; /**< what /v1/... asks for as `Authorization: Bearer`; NULL: nothing */
-  const char* cors_origin; /**< who may call from a browser, or "*"; NULL: nobody else */
-  const char* page;        /**< HTML for `/`, of page_bytes bytes; NULL: none */
+  const char*
+      cors_origin;  /**< who may call from a browser, or "*"; NULL: this server's page alone */
+  const char* page; /**< HTML for `/`, of page_bytes bytes; NULL: none */
   uint64_t page_bytes;
   uint32_t max_model_tokens; /**< shown by /v1/models; 0: not shown */
-  uint32_t max_connections;  /**< 1,024. More are told 503 and closed */
+  uint32_t max_connections;  /**< 1,024. More get 503 and are closed */
   uint32_t max_jobs;         /**< 256: requests that wait for a worker; more get 429 */
   uint32_t retry_after_s;    /**< 1: seconds in `Retry-After` of 429 and 503 */
   uint64_t max_header_bytes; /**< 65,536: path and headers; more get 431 */
