@@ -10,7 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { INPUT_BYTES = 64 * 1024, READS_A_TURN = 4 };
+enum { INPUT_BYTES = 64 * 1024, READS_AT_ONCE = 4 };
 static const uint64_t linger_ns = 2 * HTTP_SECOND_NS;
 
 static void set(int fd, int level, int option, int value) {
@@ -130,7 +130,7 @@ static ssize_t receive(http_connection_t* c) {
 }
 
 static void read_request(http_connection_t* c) {
-  for (uint32_t i = 0; i < READS_A_TURN && c->phase == HTTP_READING; ++i) {
+  for (uint32_t i = 0; i < READS_AT_ONCE && c->phase == HTTP_READING; ++i) {
     const ssize_t got = receive(c);
     if (got < 0)
       accrt_http_connection_close(c);
@@ -143,7 +143,7 @@ static void read_request(http_connection_t* c) {
 }
 
 static void read_nothing(http_connection_t* c) {
-  for (uint32_t i = 0; i < READS_A_TURN; ++i) {
+  for (uint32_t i = 0; i < READS_AT_ONCE; ++i) {
     const ssize_t got = receive(c);
     if (got < 0)
       accrt_http_connection_close(c);
@@ -201,7 +201,7 @@ static uint32_t send_some(http_connection_t* c) {
 }
 
 /* The request is answered: the next one, or the end. */
-static void turn_over(http_connection_t* c) {
+static void next_request(http_connection_t* c) {
   http_server_t* server = c->server;
   if (c->keep == 0) {
     if (c->complete != 0 && c->early.size == 0) {
@@ -263,7 +263,7 @@ void accrt_http_connection_settle(http_connection_t* c) {
     return;
   }
   if (c->phase == HTTP_SENDING) {
-    turn_over(c);
+    next_request(c);
   } else if (c->phase == HTTP_WAITING) {
     accrt_http_watch(c, EPOLLRDHUP);
     accrt_http_deadline(c, UINT64_MAX);

@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { READY = 128, ACCEPTS_A_TURN = 64 };
+enum { READY = 128, ACCEPTS_AT_ONCE = 64 };
 static const uint64_t accept_pause_ns = HTTP_SECOND_NS / 10;
 /* How long the end waits for last events of an engine that gives none. */
 static const uint64_t end_limit_ns = 10 * HTTP_SECOND_NS;
@@ -131,7 +131,7 @@ static void refuse_client(http_server_t* server, int fd) {
 }
 
 static void accept_clients(http_server_t* server) {
-  for (uint32_t i = 0; i < ACCEPTS_A_TURN; ++i) {
+  for (uint32_t i = 0; i < ACCEPTS_AT_ONCE; ++i) {
     struct sockaddr_storage address;
     socklen_t size = sizeof address;
     const int fd =

@@ -6,7 +6,7 @@
 
 typedef struct accrt_http_job http_job_t;
 
-enum { EVENTS = 64, POLLS_A_TURN = 8 };
+enum { EVENTS = 64, POLLS_AT_ONCE = 8 };
 
 static void begin_stream(http_job_t* job) {
   if (job->head_sent != 0)
@@ -21,7 +21,7 @@ static uint32_t has_news(const http_choice_t* choice) {
          (choice->finish_reason != NULL && choice->ended == 0);
 }
 
-/* The memory of what waits ran out: the client cannot be told all. */
+/* The memory of what waits ran out: its client cannot get all. */
 static uint32_t is_lost(const http_choice_t* choice) {
   uint32_t failed = choice->text.failed;
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
@@ -172,7 +172,7 @@ static void handle(http_server_t* server, const accrt_serve_event_t* event) {
 }
 
 void accrt_http_events(http_server_t* server) {
-  for (uint32_t turn = 0; turn < POLLS_A_TURN; ++turn) {
+  for (uint32_t poll = 0; poll < POLLS_AT_ONCE; ++poll) {
     uint32_t count = 0;
     const accrt_status_t status = accrt_serve_engine_poll(server->engine, server->events,
                                                           sizeof *server->events, EVENTS, &count);
