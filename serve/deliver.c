@@ -148,14 +148,20 @@ void accsv_end_request(accrt_serve_engine_t* engine, accsv_request_t* request, u
   }
 }
 
-/* Sends the news; without memory for them the request fails. */
+/* The token's event could not be made: the request fails, without that token. */
+static void fail_token(accrt_serve_engine_t* engine, accsv_generation_t* generation,
+                       accrt_status_t status, uint64_t now_ns) {
+  --generation->sequence.known;
+  accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, status, now_ns);
+}
+
+/* Sends the news of a token. */
 static void send(accrt_serve_engine_t* engine, accsv_generation_t* generation, const news_t* news) {
   accsv_request_t* request = generation->request;
   accsv_node_t* node =
       get_node(engine, generation, storage_needed(request, news), news->reason != 0);
   if (node == NULL) {
-    accsv_end_request(engine, request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_OUT_OF_MEMORY,
-                      news->now_ns);
+    fail_token(engine, generation, ACCRT_ERROR_OUT_OF_MEMORY, news->now_ns);
     return;
   }
   fill_node(node, generation, news);
@@ -256,7 +262,7 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
   }
   const accrt_status_t status = find_text(engine, generation, drawn, &news);
   if (status != ACCRT_OK) {
-    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, status, now_ns);
+    fail_token(engine, generation, status, now_ns);
     return;
   }
   send(engine, generation, &news);

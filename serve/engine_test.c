@@ -325,13 +325,600 @@ static void test_company(void** state) {
   assert_true(preemptions > 0);
 }
 
+/* ---- Ends ---- */
+
+static void test_refusals(void** state) {
+  (void)state;
+  static output_t output;
+  memset(&output, 0, sizeof output);
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.page_count = 4;
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.max_queued = 3;
+  options.max_queued_tokens = 30;
+  accrt_serve_engine_t* engine = make_engine(&simulation, &options);
+  const accrt_serve_request_t good = hello_request(4, &output);
+  uint64_t id = 7;
+#define REFUSED(status, ...)                                                                       \
+  do {                                                                                             \
+    accrt_serve_request_t bad = good;                                                              \
+    __VA_ARGS__;                                                                                   \
+    assert_int_equal(accrt_serve_engine_submit(engine, &bad, &id), ACCRT_ERROR_##status);          \
+    assert_int_equal(id, 0);                                                                       \
+  } while (0)
+  const int32_t outside[] = {1, 256}, negative[] = {-1};
+  const accrt_serve_bias_t bias = {3, NAN}, far_bias = {999, 1};
+  const char* const empty[] = {""};
+  REFUSED(INVALID_ARGUMENT, bad.struct_size = 8);
+  REFUSED(INVALID_ARGUMENT, bad.flags = 1u << 20);
+  REFUSED(INVALID_ARGUMENT, bad.prompt = NULL);
+  REFUSED(OUT_OF_RANGE, bad.prompt_count = 0);
+  REFUSED(OUT_OF_RANGE, bad.prompt = outside; bad.prompt_count = 2);
+  REFUSED(OUT_OF_RANGE, bad.prompt = negative; bad.prompt_count = 1);
+  REFUSED(OUT_OF_RANGE, bad.max_new_tokens = 64 - HELLO + 1);
+  REFUSED(OUT_OF_RANGE, bad.min_new_tokens = 5);
+  REFUSED(OUT_OF_RANGE, bad.n = 1000000);
+  REFUSED(OUT_OF_RANGE, bad.temperature = -1.0f);
+  REFUSED(OUT_OF_RANGE, bad.temperature = NAN);
+  REFUSED(OUT_OF_RANGE, bad.top_p = 1.5f);
+  REFUSED(OUT_OF_RANGE, bad.min_p = -0.5f);
+  REFUSED(OUT_OF_RANGE, bad.top_k = -1);
+  REFUSED(OUT_OF_RANGE, bad.priority = 8);
+  REFUSED(OUT_OF_RANGE, bad.top_logprobs = 21);
+  REFUSED(OUT_OF_RANGE, bad.biases = &bias; bad.bias_count = 1);
+  REFUSED(OUT_OF_RANGE, bad.biases = &far_bias; bad.bias_count = 1);
+  REFUSED(OUT_OF_RANGE, bad.stop_tokens = outside; bad.stop_token_count = 2);
+  REFUSED(OUT_OF_RANGE, bad.stop_strings = empty; bad.stop_string_count = 1);
+  REFUSED(TIMEOUT, bad.deadline_ns = 1);
+  (void)submit(engine, &good);
+  (void)submit(engine, &good);
+  REFUSED(NOT_READY, (void)0); /* 30 tokens */
+  REFUSED(NOT_READY, bad.prompt_count = 5);
+  accrt_serve_request_t small = good;
+  small.prompt_count = 4;
+  (void)submit(engine, &small);
+  REFUSED(NOT_READY, bad.prompt_count = 1); /* three requests */
+  assert_int_equal(stats_of(engine).refused, 3);
+  assert_int_equal(stats_of(engine).waiting, 3);
+  assert_int_equal(accrt_serve_engine_cancel(engine, 99), ACCRT_ERROR_NOT_FOUND);
+  assert_int_equal(accrt_serve_engine_drain(engine, ACCRT_TIMEOUT_INFINITE), ACCRT_OK);
+  REFUSED(INVALID_STATE, (void)0);
+#undef REFUSED
+  accrt_serve_engine_release(engine); /* with events that nobody took */
+}
+
+/* Cancels after each number of steps: in the queue, in the prompt, while it decodes, preempted, in
+ * flight, ended. The others go on as if it had never been. */
+static void test_cancel_in_each_state(void** state) {
+  (void)state;
+  static trial_t trials[4];
+  bool all_ended = false;
+  for (uint32_t at = 0; !all_ended; ++at) {
+    accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+    simulation.flags = at % 2 != 0 ? ACCRT_SERVE_MODEL_OVERLAP : 0;
+    simulation.eos = -1;
+    simulation.page_size = 8;
+    simulation.page_count = 24;
+    simulation.max_rows = 3;
+    simulation.max_tokens = 24;
+    accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
+    uint64_t ids[4];
+    for (uint32_t i = 0; i < 4; ++i) {
+      memset(&trials[i], 0, sizeof trials[i]);
+      trials[i].request = hello_request(60 + i, trials[i].outputs);
+      for (uint32_t k = 0; k < 50; ++k)
+        trials[i].prompt[k] = (int32_t)(k < 20 ? k : k * (i + 1));
+      trials[i].request.prompt = trials[i].prompt;
+      trials[i].request.prompt_count = 50;
+      trials[i].request.n = i == 1 ? 2 : 1;
+      run_alone(&simulation, &trials[i].request, trials[i].alone);
+      ids[i] = submit(engine, &trials[i].request);
+    }
+    for (uint32_t i = 0; i < at / 2; ++i)
+      (void)step(engine);
+    const bool ended = trials[1].outputs[0].ends + trials[1].outputs[1].ends == 2;
+    all_ended = ended && at % 2 != 0;
+    assert_int_equal(accrt_serve_engine_cancel(engine, ids[1]),
+                     ended ? ACCRT_ERROR_NOT_FOUND : ACCRT_OK);
+    if (!ended)
+      assert_int_equal(accrt_serve_engine_cancel(engine, ids[1]), ACCRT_OK);
+    run(engine);
+    check_empty(engine);
+    for (uint32_t i = 0; i < 4; ++i) {
+      if (i != 1)
+        check_same(&trials[i].outputs[0], &trials[i].alone[0]);
+    }
+    assert_int_equal(trials[1].outputs[0].ends, 1);
+    assert_int_equal(trials[1].outputs[1].ends, 1);
+    assert_int_equal(trials[1].outputs[0].last + trials[1].outputs[1].last, 1);
+    accrt_serve_engine_release(engine);
+  }
+}
+
+/* The pages of a cancelled request are free after the next step; with overlap, one later. */
+static void test_cancel_frees(void** state) {
+  (void)state;
+  for (uint32_t overlap = 0; overlap < 2; ++overlap) {
+    static output_t output;
+    memset(&output, 0, sizeof output);
+    accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+    simulation.flags = overlap ? ACCRT_SERVE_MODEL_OVERLAP : 0;
+    simulation.eos = -1;
+    accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
+    const accrt_serve_request_t request = hello_request(100, &output);
+    const uint64_t id = submit(engine, &request);
+    for (uint32_t i = 0; i < 10; ++i)
+      assert_int_equal(step(engine), ACCRT_OK);
+    assert_int_equal(accrt_serve_engine_cancel(engine, id), ACCRT_OK);
+    assert_int_equal(step(engine), ACCRT_OK);
+    (void)step(engine);
+    check_empty(engine);
+    assert_int_equal(output.reason, ACCRT_SERVE_FINISH_CANCELLED);
+    accrt_serve_engine_release(engine);
+  }
+}
+
+static uint64_t read_time(void* self) {
+  return *(uint64_t*)self;
+}
+
+static void test_deadlines(void** state) {
+  (void)state;
+  static output_t outputs[40];
+  memset(outputs, 0, sizeof outputs);
+  uint64_t now_ns = 1000;
+  const accrt_serve_clock_t clock = {&now_ns, read_time};
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.eos = -1;
+  simulation.time_ns = &now_ns;
+  simulation.step_ns = 1000;
+  simulation.max_rows = 4;
+  simulation.max_tokens = 64;
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.clock = &clock;
+  accrt_serve_engine_t* engine = make_engine(&simulation, &options);
+  for (uint32_t i = 0; i < 40; ++i) {
+    accrt_serve_request_t request = hello_request(30, &outputs[i]);
+    request.deadline_ns = i % 3 == 0 ? 0 : 1001 + below(300000);
+    (void)submit(engine, &request);
+  }
+  run(engine);
+  check_empty(engine);
+  uint32_t late = 0;
+  for (uint32_t i = 0; i < 40; ++i) {
+    assert_int_equal(outputs[i].ends, 1);
+    late += outputs[i].reason == ACCRT_SERVE_FINISH_DEADLINE;
+    if (i % 3 == 0)
+      assert_int_equal(outputs[i].reason, ACCRT_SERVE_FINISH_LENGTH);
+  }
+  assert_true(late > 0);
+  assert_int_equal(stats_of(engine).finished_deadline, late);
+  accrt_serve_engine_release(engine);
+}
+
+/* ---- Text ---- */
+
+static void test_stops(void** state) {
+  (void)state;
+  static output_t whole, cut, kept, token;
+  const accrt_serve_request_t plain = hello_request(60, NULL);
+  run_alone(NULL, &plain, &whole);
+  /* A stop string over two tokens' texts, in the middle of the output. */
+  char stop[8];
+  uint32_t at = whole.text_size / 2;
+  while (((unsigned char)whole.text[at] & 0xC0) == 0x80)
+    ++at;
+  memcpy(stop, whole.text + at, 6);
+  stop[6] = 0;
+  const char* const strings[] = {"not in it", stop};
+  accrt_serve_request_t request = plain;
+  request.stop_strings = strings;
+  request.stop_string_count = 2;
+  run_alone(NULL, &request, &cut);
+  const char* first = memmem(whole.text, whole.text_size, stop, 6);
+  assert_non_null(first);
+  const uint32_t before = (uint32_t)(first - whole.text);
+  assert_int_equal(cut.text_size, before);
+  assert_memory_equal(cut.text, whole.text, before);
+  assert_int_equal(cut.reason, ACCRT_SERVE_FINISH_STOP);
+  assert_int_equal(cut.stop_string, 1);
+  assert_int_equal(cut.stop_token, -1);
+  request.flags |= ACCRT_SERVE_KEEP_STOP;
+  run_alone(NULL, &request, &kept);
+  assert_int_equal(kept.text_size, before + 6);
+  /* A stop token is a token of the output, and no text. */
+  request = plain;
+  request.stop_tokens = &whole.tokens[20];
+  request.stop_token_count = 1;
+  run_alone(NULL, &request, &token);
+  assert_int_equal(token.stop_token, whole.tokens[20]);
+  assert_int_equal(token.tokens[token.token_count - 1], whole.tokens[20]);
+  assert_true(token.token_count <= 21);
+}
+
+static void test_parameters(void** state) {
+  (void)state;
+  static output_t plain, biased, seeded[2], other;
+  accrt_serve_request_t request = hello_request(8, NULL);
+  run_alone(NULL, &request, &plain);
+  const accrt_serve_bias_t bias = {77, 100};
+  request.biases = &bias;
+  request.bias_count = 1;
+  run_alone(NULL, &request, &biased);
+  for (uint32_t i = 0; i < 8; ++i)
+    assert_int_equal(biased.tokens[i], 77);
+  request = hello_request(8, NULL);
+  request.temperature = 1;
+  request.flags = ACCRT_SERVE_SEED;
+  request.seed = 5;
+  run_alone(NULL, &request, &other);
+  request.n = 2; /* changes nothing for the first */
+  run_alone(NULL, &request, seeded);
+  assert_memory_equal(seeded[0].tokens, other.tokens, 8 * 4);
+  assert_memory_not_equal(seeded[1].tokens, other.tokens, 8 * 4);
+}
+
+/* ---- Sharing ---- */
+
+static void test_shared_prompts(void** state) {
+  (void)state;
+  static output_t outputs[3];
+  static int32_t prompt[200];
+  memset(outputs, 0, sizeof outputs);
+  for (int32_t i = 0; i < 200; ++i)
+    prompt[i] = i % 50;
+  accrt_serve_engine_t* engine = make_engine(NULL, NULL);
+  accrt_serve_request_t request = hello_request(5, &outputs[0]);
+  request.prompt = prompt;
+  request.prompt_count = 200;
+  (void)submit(engine, &request);
+  run(engine);
+  assert_int_equal(outputs[0].cached, 0);
+  request.user_data = &outputs[1];
+  (void)submit(engine, &request);
+  run(engine);
+  assert_int_equal(outputs[1].cached, 192);
+  request.user_data = &outputs[2];
+  request.cache_salt = "mine";
+  (void)submit(engine, &request);
+  run(engine);
+  assert_int_equal(outputs[2].cached, 0);
+  assert_memory_equal(outputs[0].tokens, outputs[1].tokens, 5 * 4);
+  assert_memory_equal(outputs[0].tokens, outputs[2].tokens, 5 * 4);
+  check_empty(engine);
+  accrt_serve_engine_release(engine);
+  /* Four sequences of a prompt hold its full pages once. */
+  static output_t four[4];
+  memset(four, 0, sizeof four);
+  engine = make_engine(NULL, NULL);
+  request = hello_request(50, four);
+  request.prompt = prompt;
+  request.prompt_count = 200;
+  request.n = 4;
+  request.flags = ACCRT_SERVE_NO_CACHE;
+  (void)submit(engine, &request);
+  for (uint32_t i = 0; i < 5; ++i)
+    (void)step(engine);
+  const accrt_serve_stats_t stats = stats_of(engine);
+  assert_int_equal(stats.running, 4);
+  assert_int_equal(stats.pages - stats.pages_free - stats.pages_cached, 12 + 4);
+  run(engine);
+  check_empty(engine);
+  accrt_serve_engine_release(engine);
+}
+
+/* A tenant with a thousand requests does not keep another one waiting. */
+static void test_fairness(void** state) {
+  (void)state;
+  static output_t greedy, modest;
+  uint64_t steps = 0;
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.eos = -1;
+  simulation.max_rows = 4;
+  simulation.max_tokens = 64;
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.fair_tokens = 50;
+  accrt_serve_engine_t* engine = make_engine(&simulation, &options);
+  static output_t many[500];
+  memset(many, 0, sizeof many);
+  memset(&modest, 0, sizeof modest);
+  memset(&greedy, 0, sizeof greedy);
+  for (uint32_t i = 0; i < 500; ++i) {
+    const accrt_serve_request_t request = hello_request(20, &many[i]);
+    (void)submit(engine, &request);
+  }
+  accrt_serve_request_t request = hello_request(20, &modest);
+  request.tenant = 2;
+  (void)submit(engine, &request);
+  while (modest.ends == 0 && step(engine) == ACCRT_OK)
+    ++steps;
+  assert_true(steps < 100);
+  request = hello_request(20, &greedy);
+  request.priority = -1; /* before all others */
+  (void)submit(engine, &request);
+  for (steps = 0; greedy.ends == 0 && step(engine) == ACCRT_OK;)
+    ++steps;
+  assert_true(steps < 60);
+  run(engine);
+  check_empty(engine);
+  accrt_serve_engine_release(engine);
+}
+
+/* ---- Failures ---- */
+
+/* Every few steps one fails: what is not at fault too often ends with the tokens it has alone. */
+static void test_failing_steps(void** state) {
+  (void)state;
+  static trial_t trials[12];
+  for (uint32_t round = 0; round < 6; ++round) {
+    accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+    simulation.flags = round % 2 != 0 ? ACCRT_SERVE_MODEL_OVERLAP : 0;
+    simulation.eos = -1;
+    simulation.fail_every = 7 + round;
+    simulation.max_rows = 4;
+    simulation.max_tokens = 40;
+    accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+    options.max_failures = round < 2 ? 1 : 1000;
+    accrt_serve_engine_t* engine = make_engine(&simulation, &options);
+    uint32_t failed = 0;
+    for (uint32_t i = 0; i < 12; ++i) {
+      make_trial(&trials[i]);
+      run_alone(&(accrt_serve_simulation_t){.eos = -1}, &trials[i].request, trials[i].alone);
+      trials[i].request.user_data = trials[i].outputs;
+      (void)submit(engine, &trials[i].request);
+    }
+    run(engine);
+    const accrt_serve_stats_t stats = stats_of(engine);
+    assert_true(stats.step_failures > 0);
+    assert_int_equal(stats.pages_free + stats.pages_cached, stats.pages);
+    for (uint32_t i = 0; i < 12; ++i) {
+      for (uint32_t k = 0; k < trials[i].request.n; ++k) {
+        assert_int_equal(trials[i].outputs[k].ends, 1);
+        if (trials[i].outputs[k].reason == ACCRT_SERVE_FINISH_FAILED) {
+          assert_int_equal(trials[i].outputs[k].status, ACCRT_ERROR_KERNEL);
+          ++failed;
+        } else {
+          check_same(&trials[i].outputs[k], &trials[i].alone[k]);
+        }
+      }
+    }
+    assert_int_equal(failed > 0, round < 2);
+    assert_int_equal(stats.finished_failed, failed);
+    accrt_serve_engine_release(engine);
+  }
+}
+
+/* A model that fails for good: everything ends, and nothing hangs. */
+static accrt_serve_model_t* inner_model;
+static accrt_status_t dead_info(void* self, accrt_serve_model_info_t* out_info) {
+  (void)self;
+  return accrt_serve_model_info(inner_model, out_info);
+}
+static accrt_status_t dead_submit(void* self, const accrt_serve_step_t* one) {
+  (void)self;
+  (void)one;
+  return ACCRT_ERROR_DEVICE_LOST;
+}
+static accrt_status_t dead_wait(void* self, uint64_t number, accrt_serve_results_t* out_results) {
+  (void)self;
+  (void)number;
+  (void)out_results;
+  return ACCRT_ERROR_DEVICE_LOST;
+}
+
+static void test_dead_model(void** state) {
+  (void)state;
+  static output_t outputs[3];
+  for (uint32_t thread = 0; thread < 2; ++thread) {
+    memset(outputs, 0, sizeof outputs);
+    inner_model = make_model(NULL);
+    accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
+    functions.info = dead_info;
+    functions.submit = dead_submit;
+    functions.wait = dead_wait;
+    accrt_serve_model_t* model;
+    assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
+    accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+    options.flags = thread ? ACCRT_SERVE_ENGINE_THREAD : 0;
+    accrt_serve_engine_t *engine, *second;
+    assert_int_equal(accrt_serve_engine_create(model, &options, &engine), ACCRT_OK);
+    assert_int_equal(accrt_serve_engine_create(model, &options, &second),
+                     ACCRT_ERROR_INVALID_STATE);
+    assert_null(second);
+    const accrt_serve_request_t request = hello_request(5, &outputs[0]);
+    (void)submit(engine, &request);
+    if (thread) {
+      while (outputs[0].ends == 0) {
+        assert_int_equal(accrt_serve_engine_wait(engine, ACCRT_TIMEOUT_INFINITE), ACCRT_OK);
+        take_all(engine);
+      }
+      assert_int_equal(accrt_serve_engine_drain(engine, 1000), ACCRT_ERROR_POISONED);
+      assert_int_equal(accrt_serve_engine_wait(engine, 1000), ACCRT_ERROR_POISONED);
+    } else {
+      assert_int_equal(step(engine), ACCRT_ERROR_POISONED);
+      assert_int_equal(step(engine), ACCRT_ERROR_POISONED);
+    }
+    assert_int_equal(outputs[0].ends, 1);
+    assert_int_equal(outputs[0].status, ACCRT_ERROR_DEVICE_LOST);
+    assert_int_equal(accrt_serve_engine_submit(engine, &request, NULL), ACCRT_ERROR_POISONED);
+    assert_int_equal(stats_of(engine).healthy, 0);
+    accrt_serve_engine_release(engine);
+    accrt_serve_model_release(model);
+    accrt_serve_model_release(inner_model);
+  }
+}
+
+/* Each allocation fails once, then all after it: the engine is not made, the request is refused or
+ * fails alone, and nothing is lost. */
+typedef struct failing {
+  int64_t left; /* allocations until the failure */
+  bool for_ever;
+  int64_t live_bytes;
+} failing_t;
+
+static void* failing_allocate(void* self, size_t size_bytes, size_t alignment) {
+  failing_t* failing = self;
+  (void)alignment;
+  const bool fails = failing->for_ever ? failing->left <= 0 : failing->left == 0;
+  --failing->left;
+  if (fails)
+    return NULL;
+  failing->live_bytes += (int64_t)size_bytes;
+  return malloc(size_bytes);
+}
+static void failing_deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
+  failing_t* failing = self;
+  (void)alignment;
+  failing->live_bytes -= (int64_t)size_bytes;
+  free(pointer);
+}
+
+static void run_without_memory(failing_t* failing) {
+  static trial_t trials[5];
+  const accrt_allocator_t allocator = {failing, failing_allocate, failing_deallocate};
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.eos = -1;
+  simulation.page_count = 32;
+  simulation.max_rows = 3;
+  simulation.max_tokens = 64;
+  simulation.max_length = 256;
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.allocator = &allocator;
+  options.max_queued = 16;
+  accrt_serve_model_t* model = make_model(&simulation);
+  accrt_serve_engine_t* engine;
+  const accrt_status_t status = accrt_serve_engine_create(model, &options, &engine);
+  accrt_serve_model_release(model);
+  if (status != ACCRT_OK) {
+    assert_int_equal(status, ACCRT_ERROR_OUT_OF_MEMORY);
+    assert_null(engine);
+    return;
+  }
+  uint32_t expected = 0, ended = 0;
+  for (uint32_t i = 0; i < 5; ++i) {
+    make_trial(&trials[i]);
+    trials[i].request.user_data = trials[i].outputs;
+    const accrt_status_t refused = accrt_serve_engine_submit(engine, &trials[i].request, NULL);
+    assert_true(refused == ACCRT_OK || refused == ACCRT_ERROR_OUT_OF_MEMORY);
+    expected += refused == ACCRT_OK ? trials[i].request.n : 0;
+  }
+  run(engine);
+  check_empty(engine);
+  for (uint32_t i = 0; i < 5; ++i) {
+    for (uint32_t k = 0; k < MOST_N; ++k)
+      ended += trials[i].outputs[k].ends;
+  }
+  assert_int_equal(ended, expected);
+  accrt_serve_engine_release(engine);
+}
+
+static void test_without_memory(void** state) {
+  (void)state;
+  const uint64_t seed = random_state;
+  for (uint32_t for_ever = 0; for_ever < 2; ++for_ever) {
+    int64_t at = 0;
+    for (;; ++at) {
+      failing_t failing = {at, for_ever != 0, 0};
+      random_state = seed;
+      run_without_memory(&failing);
+      assert_int_equal(failing.live_bytes, 0);
+      if (failing.left > 0)
+        break;
+    }
+    assert_true(at > 20);
+  }
+}
+
+/* ---- Threads ---- */
+
+#define CLIENTS 4
+#define EACH 25
+
+typedef struct client {
+  accrt_serve_engine_t* engine;
+  output_t outputs[EACH];
+} client_t;
+
+static void* run_client(void* argument) {
+  client_t* client = argument;
+  for (uint32_t i = 0; i < EACH; ++i) {
+    accrt_serve_request_t request = hello_request(10 + i % 7, &client->outputs[i]);
+    uint64_t id;
+    accrt_status_t status;
+    do
+      status = accrt_serve_engine_submit(client->engine, &request, &id);
+    while (status == ACCRT_ERROR_NOT_READY);
+    assert_int_equal(status, ACCRT_OK);
+    if (i % 5 == 0)
+      (void)accrt_serve_engine_cancel(client->engine, id);
+    accrt_serve_stats_t stats = ACCRT_SERVE_STATS_INIT;
+    assert_int_equal(accrt_serve_engine_stats(client->engine, &stats), ACCRT_OK);
+    char text[4096];
+    uint64_t size;
+    assert_int_equal(accrt_serve_engine_snapshot(client->engine, text, sizeof text, &size),
+                     ACCRT_OK);
+    assert_true(size > 100 && text[0] == '{');
+  }
+  return NULL;
+}
+
+static void test_threads(void** state) {
+  (void)state;
+  static client_t clients[CLIENTS];
+  memset(clients, 0, sizeof clients);
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.flags = ACCRT_SERVE_MODEL_OVERLAP;
+  simulation.eos = -1;
+  simulation.max_rows = 8;
+  simulation.max_tokens = 64;
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.flags = ACCRT_SERVE_ENGINE_THREAD;
+  options.max_queued = 20;
+  accrt_serve_engine_t* engine = make_engine(&simulation, &options);
+  assert_int_equal(accrt_serve_engine_step(engine), ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(accrt_serve_engine_wait(engine, 1000), ACCRT_ERROR_TIMEOUT);
+  pthread_t threads[CLIENTS];
+  for (uint32_t i = 0; i < CLIENTS; ++i) {
+    clients[i].engine = engine;
+    assert_int_equal(pthread_create(&threads[i], NULL, run_client, &clients[i]), 0);
+  }
+  uint32_t ended = 0;
+  while (ended < CLIENTS * EACH) {
+    struct pollfd file = {.fd = accrt_serve_engine_event_fd(engine), .events = POLLIN};
+    assert_int_equal(poll(&file, 1, -1), 1);
+    accrt_serve_event_t events[16];
+    uint32_t count;
+    if (accrt_serve_engine_poll(engine, events, sizeof *events, 16, &count) != ACCRT_OK)
+      continue;
+    for (uint32_t i = 0; i < count; ++i) {
+      take(&events[i]);
+      ended += events[i].kind != ACCRT_SERVE_EVENT_TOKENS;
+    }
+  }
+  for (uint32_t i = 0; i < CLIENTS; ++i)
+    (void)pthread_join(threads[i], NULL);
+  assert_int_equal(accrt_serve_engine_drain(engine, ACCRT_TIMEOUT_INFINITE), ACCRT_OK);
+  struct pollfd file = {.fd = accrt_serve_engine_event_fd(engine), .events = POLLIN};
+  assert_int_equal(poll(&file, 1, 0), 0);
+  const accrt_serve_stats_t stats = stats_of(engine);
+  assert_int_equal(stats.submitted, CLIENTS * EACH);
+  assert_int_equal(stats.finished_length + stats.finished_cancelled, CLIENTS * EACH);
+  assert_int_equal(stats.pages_free + stats.pages_cached, stats.pages);
+  accrt_serve_engine_release(engine);
+}
+
 int main(void) {
   const char* seed = getenv("ACCRT_TEST_SEED");
   random_state = seed != NULL ? strtoull(seed, NULL, 10) : accrt_serve_now_ns() | 1;
   print_message("seed %llu\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_request),
-      cmocka_unit_test(test_company),
+      cmocka_unit_test(test_one_request),    cmocka_unit_test(test_company),
+      cmocka_unit_test(test_refusals),       cmocka_unit_test(test_cancel_in_each_state),
+      cmocka_unit_test(test_cancel_frees),   cmocka_unit_test(test_deadlines),
+      cmocka_unit_test(test_stops),          cmocka_unit_test(test_parameters),
+      cmocka_unit_test(test_shared_prompts), cmocka_unit_test(test_fairness),
+      cmocka_unit_test(test_failing_steps),  cmocka_unit_test(test_dead_model),
+      cmocka_unit_test(test_without_memory), cmocka_unit_test(test_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,7 +164,7 @@ static void fill_sample(const simulated_t* model, results_t* results, uint32_t s
                         int32_t token) {
   results->tokens[sample] = token;
   results->logprobs[sample] = -0.25f;
-  results->ranks[sample] = 0;
+  results->ranks[sample] = 1;
   for (uint32_t i = 0; i < ACCRT_SERVE_MAX_LOGPROBS; ++i) {
     const size_t at = (size_t)sample * ACCRT_SERVE_MAX_LOGPROBS + i;
     results->top_tokens[at] = (int32_t)(((uint32_t)token + i) % model->options.vocab_size);

@@ -39,6 +39,8 @@ accrt_status_t accsv_scheduler_init(accsv_scheduler_t* scheduler,
 
 void accsv_scheduler_deinit(accsv_scheduler_t* scheduler) {
   const accrt_allocator_t* allocator = scheduler->pool.allocator;
+  if (allocator == NULL) /* it was never made */
+    return;
   const uint32_t rows = scheduler->limits.rows;
   ACCSV_FREE(allocator, scheduler->running, rows);
   ACCSV_FREE(allocator, scheduler->chunks, rows);

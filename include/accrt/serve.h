@@ -131,7 +131,7 @@ typedef struct accrt_serve_results {
   void* next;                /**< NULL */
   const int32_t* tokens;     /**< [sample_count] */
   const float* logprobs;     /**< [sample_count] of the chosen token; NULL: not asked for */
-  const int32_t* ranks;      /**< [sample_count]: 0 for the most probable token; may be NULL */
+  const int32_t* ranks;      /**< [sample_count]: 1 for the most probable token; may be NULL */
   const int32_t* top_tokens; /**< [sample_count * top_count], the most probable first */
   const float* top_logprobs; /**< [sample_count * top_count] */
 } accrt_serve_results_t;
