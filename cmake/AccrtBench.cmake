@@ -8,7 +8,7 @@ foreach(source IN LISTS ACCRT_BENCH_SOURCES)
   get_filename_component(name "${source}" NAME_WE)
   add_executable(${name} "${source}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/bench")
-  target_link_libraries(${name} PRIVATE accrt_write accrt accrt_flags m)
+  target_link_libraries(${name} PRIVATE accrt_serve accrt_write accrt accrt_flags m)
 endforeach()
 # The digest that the library is measured beside is compiled as the library's.
 set_source_files_properties(bench/bench_open.c PROPERTIES COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")

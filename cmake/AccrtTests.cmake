@@ -87,6 +87,12 @@ foreach(source IN LISTS ACCRT_SERVE_TESTS)
   accrt_add_test("${source}" accrt_serve_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
 endforeach()
 
+# What tests/python/serve_reference.py drives.
+add_executable(serve.scheduler_drive tests/serve/scheduler_drive.c)
+set_target_properties(serve.scheduler_drive PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+target_include_directories(serve.scheduler_drive PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
+target_link_libraries(serve.scheduler_drive PRIVATE accrt_serve_static accrt_flags)
+
 file(GLOB ACCRT_OUTSIDE_TESTS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/unit/*.c")
 foreach(source IN LISTS ACCRT_OUTSIDE_TESTS)
   accrt_add_test("${source}" accrt_write "${PROJECT_SOURCE_DIR}/tests/unit")

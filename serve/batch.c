@@ -103,9 +103,14 @@ static void lay_tokens(accsv_batch_t* batch, const accsv_part_t* part, uint32_t 
                        uint32_t token) {
   const accsv_sequence_t* sequence = part->sequence;
   const uint32_t page_size = batch->page_size;
+  /* A token of a sequence that decodes is on its last page: no division for it. */
+  uint32_t page = sequence->blocks_held - 1;
+  if (part->start < page * page_size || part->count > 1)
+    page = part->start / page_size;
   for (uint32_t i = 0; i < part->count; ++i, ++token) {
     const uint32_t position = part->start + i;
-    const uint32_t page = position / page_size;
+    if (position == (page + 1) * page_size)
+      ++page;
     batch->token_ids[token] = position < sequence->known ? sequence->tokens[position] : -1;
     batch->positions[token] = (int32_t)position;
     batch->slots[token] =
@@ -114,13 +119,9 @@ static void lay_tokens(accsv_batch_t* batch, const accsv_part_t* part, uint32_t 
   }
 }
 
-/* Returns whether it is a plain argmax. */
-static bool lay_sample(accsv_batch_t* batch, const accsv_part_t* part, uint32_t sample,
-                       uint32_t last_token) {
+static void lay_parameters(accsv_batch_t* batch, const accsv_part_t* part, uint32_t sample) {
   const accsv_sampler_t* sampler = &accsv_generation_of(part->sequence)->sampler;
   const uint32_t position = part->start + part->count;
-  batch->sample_tokens[sample] = (int32_t)last_token;
-  batch->sample_rows[sample] = part->sequence->row;
   batch->sample_positions[sample] = (int32_t)position;
   batch->temperature[sample] = sampler->temperature;
   batch->top_k[sample] = sampler->top_k;
@@ -131,7 +132,25 @@ static bool lay_sample(accsv_batch_t* batch, const accsv_part_t* part, uint32_t 
   if (sampler->tokens != NULL)
     accsv_sampler_edits(sampler, position - part->sequence->prompt_count, &batch->edits);
   batch->edit_starts[sample + 1] = (int32_t)batch->edits.count;
-  return accsv_sampler_is_greedy(sampler);
+}
+
+/* What a step needs beside rows of tokens, unless all of it is plain. */
+static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve_step_t* step) {
+  uint32_t sample = 0;
+  for (uint32_t i = 0; i < plan->count; ++i) {
+    const accsv_part_t* part = &plan->parts[i];
+    if (!part->sample)
+      continue;
+    lay_parameters(batch, part, sample++);
+    if (part->sequence->plain)
+      continue;
+    const uint32_t logprobs = accsv_request_logprobs(accsv_generation_of(part->sequence)->request);
+    if (logprobs == 0)
+      continue;
+    step->flags |= ACCRT_SERVE_STEP_LOGPROBS;
+    if (logprobs - 1 > step->top_count)
+      step->top_count = logprobs - 1;
+  }
 }
 
 static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
@@ -166,7 +185,7 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
                                .row_count = plan->count,
                                .sample_count = plan->samples};
   uint32_t token = 0, sample = 0, changes = 0;
-  bool greedy = true;
+  bool plain = true;
   batch->edits.count = 0;
   batch->row_starts[0] = batch->edit_starts[0] = 0;
   for (uint32_t row = 0; row < plan->count; ++row) {
@@ -182,17 +201,14 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
     batch->row_keys[row] = sequence->key;
     if (!part->sample)
       continue;
-    greedy &= lay_sample(batch, part, sample++, token - 1);
-    const accsv_request_t* request = accsv_generation_of(sequence)->request;
-    const uint32_t logprobs = accsv_request_logprobs(request);
-    if (logprobs == 0)
-      continue;
-    step->flags |= ACCRT_SERVE_STEP_LOGPROBS;
-    if (logprobs - 1 > step->top_count)
-      step->top_count = logprobs - 1;
+    batch->sample_tokens[sample] = (int32_t)(token - 1);
+    batch->sample_rows[sample++] = sequence->row;
+    plain &= sequence->plain;
   }
-  if (greedy && (step->flags & ACCRT_SERVE_STEP_LOGPROBS) == 0)
+  if (plain)
     step->flags |= ACCRT_SERVE_STEP_GREEDY;
+  else
+    lay_sampling(batch, plan, step);
   step->change_count = changes;
   step->edit_count = batch->edits.count;
   point_at(batch, step);

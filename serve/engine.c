@@ -136,6 +136,8 @@ static accrt_status_t make_parts(accrt_serve_engine_t* engine) {
   engine->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (engine->event_fd < 0)
     return ACCSV_FAIL(IO, "eventfd: %s", strerror(errno));
+  accsv_figures_update(engine);
+  engine->shown = engine->figures;
   return ACCRT_OK;
 }
 

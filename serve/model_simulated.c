@@ -146,6 +146,8 @@ static bool is_banned(const accrt_serve_step_t* step, uint32_t sample, int32_t t
 /* A bias of 100 or more decides; a ban gives the next token. */
 static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step, uint32_t sample,
                       uint64_t hash) {
+  if ((step->flags & ACCRT_SERVE_STEP_GREEDY) != 0)
+    return (int32_t)(accsv_mix(hash) % model->options.vocab_size);
   for (int32_t e = step->edit_starts[sample]; e < step->edit_starts[sample + 1]; ++e) {
     if (step->edit_add[e] >= 100.0f)
       return step->edit_tokens[e];

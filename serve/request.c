@@ -205,6 +205,8 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   ACCSV_TRY(
       accsv_sampler_init(&generation->sampler, allocator, given, info, sequence->limit, own_seed));
   sequence->history = generation->sampler.history;
+  sequence->plain =
+      accsv_sampler_is_greedy(&generation->sampler) && (given->flags & ACCRT_SERVE_LOGPROBS) == 0;
   const uint32_t logprobs = accsv_request_logprobs(request) * sizeof(accrt_serve_logprob_t);
   return accsv_node_new(allocator, ACCSV_NODE_USUAL + logprobs, &generation->last_node);
 }

@@ -24,11 +24,10 @@ typedef struct accsv_request {
   uint64_t id;
   accrt_serve_request_t parameters; /* its pointers are to memory of the request */
   uint64_t arrival_ns;
-  uint32_t count;     /* generations */
-  uint32_t going_on;  /* those that have not ended */
-  uint32_t in_flight; /* parts of steps in flight */
-  bool released;      /* generations after the first may start */
-  bool started;       /* it has been admitted once */
+  uint32_t count;    /* generations */
+  uint32_t going_on; /* those that have not ended */
+  bool released;     /* generations after the first may start */
+  bool started;      /* it has been admitted once */
   accsv_stops_t stops;
   accsv_salt_t* salt;  /* until the scheduler has it */
   uint32_t heap_place; /* among those with deadlines */
@@ -62,6 +61,14 @@ accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
                                  const accrt_serve_model_info_t* info, uint64_t seed,
                                  accsv_request_t** out_request);
 void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* request);
+/* Whether a step in flight has one of its sequences. */
+static inline bool accsv_request_in_flight(const accsv_request_t* request) {
+  for (uint32_t i = 0; i < request->count; ++i) {
+    if (request->generations[i].sequence.in_flight > 0)
+      return true;
+  }
+  return false;
+}
 /* Entries of log probabilities of a token. */
 static inline uint32_t accsv_request_logprobs(const accsv_request_t* request) {
   return (request->parameters.flags & ACCRT_SERVE_LOGPROBS) != 0

@@ -1,11 +1,15 @@
 /* serve/scheduler.c - see serve/scheduler.h. */
 #include "serve/scheduler.h"
 
+/* Sequences whose memory is fetched before it is needed. */
+#define AHEAD 6u
+
 /* What is known while one step is scheduled. */
 typedef struct round {
   accsv_scheduler_t* scheduler;
   accsv_plan_t* plan;
   uint32_t budget;
+  uint32_t filling;  /* sequences that fill a page */
   uint32_t promised; /* of the pending pages: sequences wait for them instead of preempting */
   bool preempted;
 } round_t;
@@ -27,6 +31,8 @@ accrt_status_t accsv_scheduler_init(accsv_scheduler_t* scheduler,
   if (status == ACCRT_OK)
     status = ACCSV_NEW(allocator, limits->rows, &scheduler->chunks);
   if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, limits->rows, &scheduler->filling);
+  if (status == ACCRT_OK)
     status = ACCSV_NEW(allocator, limits->rows, &scheduler->free_rows);
   if (status != ACCRT_OK) {
     accsv_scheduler_deinit(scheduler);
@@ -44,6 +50,7 @@ void accsv_scheduler_deinit(accsv_scheduler_t* scheduler) {
   const uint32_t rows = scheduler->limits.rows;
   ACCSV_FREE(allocator, scheduler->running, rows);
   ACCSV_FREE(allocator, scheduler->chunks, rows);
+  ACCSV_FREE(allocator, scheduler->filling, rows);
   ACCSV_FREE(allocator, scheduler->free_rows, rows);
   accsv_queue_deinit(&scheduler->queue);
   accsv_prefix_deinit(&scheduler->prefix);
@@ -184,14 +191,17 @@ static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
     count = round->budget;
   if (count == 0)
     return;
-  const uint32_t pages = accsv_pages(sequence->computed + count, limits->page_size);
-  if (pages > sequence->blocks_held) {
+  /* Most tokens need no new page: no division for them. */
+  if (sequence->computed + count > sequence->blocks_held * limits->page_size) {
+    const uint32_t pages = accsv_pages(sequence->computed + count, limits->page_size);
     if (!make_room(round, sequence, pages - sequence->blocks_held))
       return;
     take_blocks(round->scheduler, sequence, pages);
   }
   sequence->n = count;
   round->budget -= count;
+  if ((sequence->registered + 1) * limits->page_size <= sequence->computed + count)
+    round->scheduler->filling[round->filling++] = sequence;
   round->plan->parts[round->plan->count++] = (accsv_part_t){.sequence = sequence};
 }
 
@@ -202,6 +212,11 @@ static void schedule_all_running(round_t* round) {
   uint32_t chunks = 0;
   for (uint32_t i = 0; i < scheduler->running_count;) {
     accsv_sequence_t* sequence = scheduler->running[i];
+    if (i + AHEAD < scheduler->running_count) {
+      const char* later = (const char*)scheduler->running[i + AHEAD];
+      __builtin_prefetch(later, 1);
+      __builtin_prefetch(later + 64, 1);
+    }
     if (!rests(sequence)) {
       if (remaining(sequence) == 1)
         schedule_running(round, sequence);
@@ -347,8 +362,11 @@ void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_pla
   schedule_all_running(&round);
   if (round.preempted)
     drop_parts(plan);
-  for (uint32_t i = 0; i < plan->count; ++i)
-    register_blocks(scheduler, plan->parts[i].sequence);
+  for (uint32_t i = 0; i < round.filling; ++i) {
+    if (scheduler->filling[i]->n > 0)
+      register_blocks(scheduler, scheduler->filling[i]);
+  }
+  round.filling = 0; /* admission registers at once */
   if (!round.preempted)
     admit_all(&round);
   close_plan(plan);

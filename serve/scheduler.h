@@ -41,6 +41,7 @@ typedef struct accsv_scheduler {
   accsv_queue_t queue;
   accsv_sequence_t** running; /* in the order of their admission */
   accsv_sequence_t** chunks;  /* of the step being scheduled: those with prompts to compute */
+  accsv_sequence_t** filling; /* the same: those that fill a page */
   int32_t* free_rows;
   uint32_t running_count, free_row_count;
   uint64_t admissions;

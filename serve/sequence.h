@@ -36,19 +36,22 @@ typedef struct accsv_sequence {
   bool unshared; /* its chain has ended: no more blocks of it become entries */
   int8_t priority;
   uint64_t last_step; /* the last step that it was in */
+  uint64_t key;       /* names it in steps */
   accsv_chain_t chain;
+  uint32_t place;        /* in the list of running ones */
+  uint32_t in_flight;    /* steps in flight that it is in */
+  uint32_t prompt_count; /* tokens */
+  bool plain;            /* argmax without edits and without log probabilities */
+  bool noted;            /* its request has started, and others of it may */
 
   uint64_t salt;
   accsv_salt_t* salt_text;
-  uint64_t key;                           /* names it in steps */
   uint64_t order;                         /* of its admission */
   struct accsv_sequence *next, *previous; /* in its flow, or among the preempted */
-  uint32_t place;                         /* in the list of running ones */
-  uint32_t prompt_count, block_capacity;
+  uint32_t block_capacity;
   uint32_t preemptions, failures;
   uint64_t failed_step;   /* the last failure that it was charged for */
   uint32_t cached_tokens; /* of its first admission */
-  uint32_t in_flight;     /* steps in flight that it is in */
   bool admitted;          /* once at least */
 } accsv_sequence_t;
 

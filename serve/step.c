@@ -147,7 +147,7 @@ static accsv_request_t* take_ended(accrt_serve_engine_t* engine) {
           place = &(*place)->next_cancel;
       }
     }
-    if (request->in_flight == 0) {
+    if (!accsv_request_in_flight(request)) {
       request->next = to_free;
       to_free = request;
     }
@@ -208,17 +208,19 @@ static void release_others(accrt_serve_engine_t* engine, accsv_request_t* reques
 
 static void note_parts(accrt_serve_engine_t* engine, const accsv_plan_t* plan, uint64_t now_ns) {
   for (uint32_t i = 0; i < plan->count; ++i) {
-    accsv_generation_t* generation = accsv_generation_of(plan->parts[i].sequence);
-    accsv_request_t* request = generation->request;
-    ++request->in_flight;
+    accsv_sequence_t* sequence = plan->parts[i].sequence;
+    if (sequence->noted)
+      continue;
+    accsv_request_t* request = accsv_generation_of(sequence)->request;
     if (!request->started) {
       request->started = true;
       request->next_started = engine->started;
       engine->started = request;
       accsv_histogram_add(&engine->figures.queue_time, now_ns - request->arrival_ns);
     }
-    if (!request->released && generation->sequence.computed >= generation->sequence.prompt_count)
+    if (!request->released && sequence->computed >= sequence->prompt_count)
       release_others(engine, request);
+    sequence->noted = request->released;
   }
 }
 
@@ -226,7 +228,7 @@ static void forget_part(accrt_serve_engine_t* engine, const accsv_part_t* part) 
   accsv_request_t* request = accsv_generation_of(part->sequence)->request;
   --part->sequence->in_flight;
   part->sequence->pending -= part->sample;
-  if (--request->in_flight == 0 && request->going_on == 0 && !request->listed)
+  if (request->going_on == 0 && !request->listed && !accsv_request_in_flight(request))
     accsv_request_free(&engine->allocator, request);
 }
 
@@ -295,9 +297,7 @@ static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
   for (uint32_t i = 0; i < plan->count; ++i) {
     const accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
-    accsv_request_t* request = accsv_generation_of(sequence)->request;
     --sequence->in_flight;
-    --request->in_flight;
     if (part->sample) {
       --sequence->pending;
       if (sequence->state == ACCSV_ENDED)
@@ -307,8 +307,11 @@ static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
                       sample, now_ns);
       ++sample;
     }
-    /* It ended in an earlier step, and this was the last that had it. */
-    if (request->in_flight == 0 && request->going_on == 0 && !request->listed)
+    if (sequence->state != ACCSV_ENDED)
+      continue;
+    /* If it ended in an earlier step, this may be the last that had it. */
+    accsv_request_t* request = accsv_generation_of(sequence)->request;
+    if (request->going_on == 0 && !request->listed && !accsv_request_in_flight(request))
       accsv_request_free(&engine->allocator, request);
   }
 }

@@ -22,6 +22,7 @@
 #define ACCRT_SERVE_H_
 
 #include "accrt/instance.h"
+#include "accrt/program.h"
 
 ACCRT_BEGIN
 
@@ -79,7 +80,7 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, kv_bytes_per_token, 88);
  * the last token sampled for that row */
 #define ACCRT_SERVE_MODEL_OVERLAP 1u
 
-/** every sample is a plain argmax: no parameters, no edits */
+/** every sample is a plain argmax: the arrays of parameters and edits have no meaning */
 #define ACCRT_SERVE_STEP_GREEDY 1u
 /** log probabilities are wanted of some sample */
 #define ACCRT_SERVE_STEP_LOGPROBS 2u
@@ -172,6 +173,58 @@ ACCRT_API void accrt_serve_model_release(accrt_serve_model_t* model);
 /** What the model can do. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_model_info(accrt_serve_model_t* model,
                                                 accrt_serve_model_info_t* out_info);
+
+/** Options of a model over a bundle's step program. Zeros are good defaults. */
+typedef struct accrt_serve_program_options {
+  uint32_t struct_size;
+  uint32_t flags; /**< 0 */
+  const accrt_chain_t* next;
+  uint32_t max_rows;   /**< sequences at once; 0: what the bundle can */
+  uint32_t max_tokens; /**< tokens of a step; 0: what the bundle can */
+  uint32_t max_length; /**< tokens of a sequence; 0: what the bundle can */
+  uint32_t pages;      /**< for keys and values; 0: as many as `kv_bytes` holds */
+  /** memory for keys and values; 0: a quarter of the device's, at most 1 GiB. Never more pages are
+   * made than max_rows sequences of max_length have */
+  uint64_t kv_bytes;
+} accrt_serve_program_options_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_program_options_t, kv_bytes, 40);
+#define ACCRT_SERVE_PROGRAM_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_program_options_t)
+
+/** What a model over a step program takes, in bytes, and its sizes. */
+typedef struct accrt_serve_memory {
+  uint32_t struct_size;
+  uint32_t max_rows, max_tokens, max_length; /**< as in the options, with the defaults */
+  uint32_t pages, row_pages;
+  uint64_t page_bytes;
+  uint64_t kv_bytes;        /**< pages * page_bytes */
+  uint64_t state_bytes;     /**< of the session: keys and values, and the page table */
+  uint64_t transient_bytes; /**< of the largest step */
+  uint64_t result_bytes;    /**< of the largest step */
+  uint64_t weight_bytes;    /**< of the program, which is there already */
+} accrt_serve_memory_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_memory_t, weight_bytes, 72);
+#define ACCRT_SERVE_MEMORY_INIT ACCRT_STRUCT_INIT(accrt_serve_memory_t)
+
+/** Says what accrt_serve_model_open_program would take, and takes nothing.
+ * @param options NULL for the defaults.
+ * @return as accrt_serve_model_open_program. Thread-safe. Blocks: it makes a plan. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_program_memory(accrt_device_t* device,
+                                                    accrt_program_t* program,
+                                                    const accrt_serve_program_options_t* options,
+                                                    accrt_serve_memory_t* out_memory);
+
+/** Makes a model of a bundle's step program (docs/serving-model.md). It has a session of its own,
+ * whose keys and values are allocated here. Retains the program.
+ * @param device the program's device, which must use host memory.
+ * @param options NULL for the defaults.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (metadata or a function that a step program has);
+ *   ACCRT_ERROR_INVALID_FORMAT (metadata that says nothing sensible); ACCRT_ERROR_VERSION_MISMATCH
+ *   (a step program of another version); ACCRT_ERROR_UNSUPPORTED (the device);
+ *   ACCRT_ERROR_OUT_OF_RANGE (an option is above the bundle's); ACCRT_ERROR_OUT_OF_DEVICE_MEMORY
+ *   (no page fits); ACCRT_ERROR_OUT_OF_MEMORY; as accrt_session_create. Blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_model_open_program(
+    accrt_device_t* device, accrt_program_t* program, const accrt_serve_program_options_t* options,
+    accrt_serve_model_t** out_model);
 
 /** Options of accrt_serve_model_create_simulated. Zeros are good defaults. */
 typedef struct accrt_serve_simulation {

@@ -1441,6 +1441,30 @@ _FIELDS = {
         ("reset", CFUNCTYPE(c_int32, c_void_p)),
         ("destroy", CFUNCTYPE(None, c_void_p)),
     ],
+    "accrt_serve_program_options": lambda m: [
+        ("struct_size", c_uint32),
+        ("flags", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("max_rows", c_uint32),
+        ("max_tokens", c_uint32),
+        ("max_length", c_uint32),
+        ("pages", c_uint32),
+        ("kv_bytes", c_uint64),
+    ],
+    "accrt_serve_memory": lambda m: [
+        ("struct_size", c_uint32),
+        ("max_rows", c_uint32),
+        ("max_tokens", c_uint32),
+        ("max_length", c_uint32),
+        ("pages", c_uint32),
+        ("row_pages", c_uint32),
+        ("page_bytes", c_uint64),
+        ("kv_bytes", c_uint64),
+        ("state_bytes", c_uint64),
+        ("transient_bytes", c_uint64),
+        ("result_bytes", c_uint64),
+        ("weight_bytes", c_uint64),
+    ],
     "accrt_serve_simulation": lambda m: [
         ("struct_size", c_uint32),
         ("flags", c_uint32),
@@ -1919,6 +1943,8 @@ _PROTOTYPES = {
     "accrt_serve_engine_drain": lambda m: (c_int32, [m.accrt_serve_engine_p, c_uint64]),
     "accrt_serve_engine_stats": lambda m: (c_int32, [m.accrt_serve_engine_p, POINTER(m.accrt_serve_stats)]),
     "accrt_serve_engine_snapshot": lambda m: (c_int32, [m.accrt_serve_engine_p, c_void_p, c_uint64, POINTER(c_uint64)]),
+    "accrt_serve_program_memory": lambda m: (c_int32, [m.accrt_device_p, m.accrt_program_p, POINTER(m.accrt_serve_program_options), POINTER(m.accrt_serve_memory)]),
+    "accrt_serve_model_open_program": lambda m: (c_int32, [m.accrt_device_p, m.accrt_program_p, POINTER(m.accrt_serve_program_options), POINTER(m.accrt_serve_model_p)]),
     "accrt_http_version": lambda m: (c_uint32, []),
     "accrt_http_server_create": lambda m: (c_int32, [m.accrt_serve_engine_p, POINTER(m.accrt_http_options), POINTER(m.accrt_http_server_p)]),
     "accrt_http_server_retain": lambda m: (m.accrt_http_server_p, [m.accrt_http_server_p]),
@@ -2019,6 +2045,8 @@ _SERVE = frozenset((
     "accrt_serve_engine_drain",
     "accrt_serve_engine_stats",
     "accrt_serve_engine_snapshot",
+    "accrt_serve_program_memory",
+    "accrt_serve_model_open_program",
 ))
 # Those of libaccrt_http.so.
 _HTTP = frozenset((

@@ -33,9 +33,11 @@ typedef struct accrt_serve_api {
   accrt_status_t (*serve_engine_drain)(accrt_serve_engine_t* engine, uint64_t timeout_ns); /* 0.4 */
   accrt_status_t (*serve_engine_stats)(accrt_serve_engine_t* engine, accrt_serve_stats_t* out_stats); /* 0.4 */
   accrt_status_t (*serve_engine_snapshot)(accrt_serve_engine_t* engine, char* text, uint64_t capacity_bytes, uint64_t* out_size_bytes); /* 0.4 */
+  accrt_status_t (*serve_program_memory)(accrt_device_t* device, accrt_program_t* program, const accrt_serve_program_options_t* options, accrt_serve_memory_t* out_memory); /* 0.4 */
+  accrt_status_t (*serve_model_open_program)(accrt_device_t* device, accrt_program_t* program, const accrt_serve_program_options_t* options, accrt_serve_model_t** out_model); /* 0.4 */
 } accrt_serve_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 168 && offsetof(accrt_serve_api_t, serve_engine_snapshot) == 168 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 184 && offsetof(accrt_serve_api_t, serve_model_open_program) == 184 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.

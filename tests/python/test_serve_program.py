@@ -1,0 +1,150 @@
+"""The engine over step programs: what many requests get together is what each gets alone, and what the reference in numpy says."""
+
+import ctypes
+import random
+
+import kernel_harness as kh
+import numpy as np
+import pytest
+import tiny_models as tiny
+
+import accrt
+from accrt import _ffi, models
+from accrt._library import check, lib, struct
+
+LLAMA = tiny.CONFIGS["llama"]
+
+
+@pytest.fixture(scope="module")
+def weights():
+    return tiny.tensors(LLAMA, 7, gain=1.0)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory, weights):
+    folder = tiny.write_folder(tmp_path_factory.mktemp("serve") / "Tiny-1", LLAMA, weights)
+    options = models.Options(page_size=8, token_buckets=(1, 4, 16, 64), row_buckets=(1, 8), sample_buckets=(1, 8), change_buckets=(4, 16), edit_buckets=(1, 40, 640))
+    return models.open(folder, targets=kh.host_targets()[-1:], options=options, output=folder.parent / "tiny.accx")
+
+
+class Engine:
+    """The C engine, by hand."""
+
+    def __init__(self, opened, options=None, **program_options):
+        bundle = accrt.Bundle(opened.bundle)
+        self.program = bundle.program(weights=opened.sources())
+        device, self.model, self.engine = _ffi.accrt_device_p(), _ffi.accrt_serve_model_p(), _ffi.accrt_serve_engine_p()
+        check(lib.accrt_instance_device_by_name(bundle.instance.handle, b"host", ctypes.byref(device)))
+        given = struct(_ffi.accrt_serve_program_options, **program_options)
+        self.memory = struct(_ffi.accrt_serve_memory)
+        check(lib.accrt_serve_program_memory(device, self.program.handle, ctypes.byref(given), ctypes.byref(self.memory)))
+        check(lib.accrt_serve_model_open_program(device, self.program.handle, ctypes.byref(given), ctypes.byref(self.model)))
+        given = struct(_ffi.accrt_serve_options, **(options or {}))
+        check(lib.accrt_serve_engine_create(self.model, ctypes.byref(given), ctypes.byref(self.engine)))
+        self.outputs = {}
+
+    def submit(self, prompt, new_tokens, **values):
+        request = struct(_ffi.accrt_serve_request, max_new_tokens=new_tokens, **values)
+        request.prompt, request.prompt_count = (ctypes.c_int32 * len(prompt))(*prompt), len(prompt)
+        number = ctypes.c_uint64()
+        check(lib.accrt_serve_engine_submit(self.engine, ctypes.byref(request), ctypes.byref(number)))
+        self.outputs[number.value] = {}
+        return number.value
+
+    def run(self):
+        events, count = (_ffi.accrt_serve_event * 16)(), ctypes.c_uint32()
+        while lib.accrt_serve_engine_step(self.engine) == 0:
+            while lib.accrt_serve_engine_poll(self.engine, events, ctypes.sizeof(events[0]), 16, ctypes.byref(count)) == 0:
+                for event in events[: count.value]:
+                    assert event.status == 0, event.status
+                    output = self.outputs[event.request].setdefault(event.sequence, {"tokens": [], "logprobs": [], "text": b""})
+                    output["tokens"] += event.tokens[: event.token_count]
+                    output["text"] += ctypes.string_at(event.text, event.text_size_bytes)
+                    if event.logprobs:
+                        output["logprobs"].append([(p.token, p.logprob) for p in event.logprobs[: 1 + event.top_count]])
+                    output["reason"] = event.finish_reason
+
+    def stats(self):
+        stats = struct(_ffi.accrt_serve_stats)
+        check(lib.accrt_serve_engine_stats(self.engine, ctypes.byref(stats)))
+        return stats
+
+    def close(self):
+        lib.accrt_serve_engine_release(self.engine)
+        lib.accrt_serve_model_release(self.model)
+
+
+def generate(opened, requests, options=None, **program_options):
+    """The first sequences' outputs of requests (prompt, new tokens, values), and the engine's figures."""
+    engine = Engine(opened, options, **program_options)
+    numbers = [engine.submit(prompt, count, **values) for prompt, count, values in requests]
+    engine.run()
+    stats = engine.stats()
+    engine.close()
+    return [engine.outputs[number] for number in numbers], stats
+
+
+def random_requests(rng, count):
+    common = [rng.randrange(256) for _ in range(40)]
+    for i in range(count):
+        prompt = common[: rng.choice([0, 17, 40])] + [rng.randrange(256) for _ in range(rng.randint(1, 30))]
+        values = {"flags": _ffi.ACCRT_SERVE_SEED | _ffi.ACCRT_SERVE_IGNORE_EOS, "seed": i}
+        if i % 2:
+            values.update(temperature=0.8, top_k=rng.choice([0, 20]), top_p=rng.choice([0.0, 0.9]), min_p=rng.choice([0.0, 0.05]))
+        if i % 3 == 0:
+            values.update(repetition_penalty=1.2, frequency_penalty=0.3)
+        yield prompt, rng.randint(5, 40), values
+
+
+def test_greedy_tokens_are_those_of_the_reference(opened, weights):
+    prompt = [72, 101, 108, 108, 111]
+    (output,), _ = generate(opened, [(prompt, 30, {"flags": _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_LOGPROBS, "top_logprobs": 3})])
+    tokens = output[0]["tokens"]
+    logits = tiny.reference(LLAMA, weights, prompt + tokens)[len(prompt) - 1 : -1]
+    assert len(tokens) == 30 and len(output[0]["logprobs"]) == 30
+    for token, row, logprobs in zip(tokens, logits, output[0]["logprobs"]):
+        expected = row - np.log(np.exp(row - row.max()).sum()) - row.max()
+        assert row[token] >= row.max() - 1e-3
+        assert logprobs[0][0] == token and abs(logprobs[0][1] - expected[token]) < 1e-3
+        assert np.allclose([p for _, p in logprobs[1:]], np.sort(expected)[::-1][:3], atol=1e-3)
+
+
+@pytest.mark.parametrize("pages", [20, 200])
+def test_many_requests_get_what_each_gets_alone(opened, pages):
+    """With 20 pages they are preempted, too."""
+    rng = random.Random(3)
+    requests = list(random_requests(rng, 16))
+    together, stats = generate(opened, requests, {"max_chunk_tokens": 24}, pages=pages)
+    assert stats.step_failures == 0 and (stats.preemptions > 0) == (pages == 20) and stats.cached_tokens > 0
+    assert stats.pages_free + stats.pages_cached == stats.pages == pages
+    for request, output in zip(requests, together):
+        (alone,), _ = generate(opened, [request], {"flags": _ffi.ACCRT_SERVE_ENGINE_NO_CACHE})
+        assert output[0]["tokens"] == alone[0]["tokens"] and output[0]["text"] == alone[0]["text"]
+
+
+def test_biases_bans_and_sequences(opened):
+    prompt = [1, 2, 3]
+    bias = (_ffi.accrt_serve_bias * 1)(_ffi.accrt_serve_bias(65, 1000.0))
+    (forced, several), _ = generate(opened, [
+        (prompt, 5, {"biases": bias, "bias_count": 1, "flags": _ffi.ACCRT_SERVE_IGNORE_EOS}),
+        (prompt, 12, {"n": 3, "temperature": 1.0, "flags": _ffi.ACCRT_SERVE_SEED | _ffi.ACCRT_SERVE_IGNORE_EOS, "seed": 9}),
+    ])  # fmt: skip
+    assert forced[0]["tokens"] == [65] * 5 and forced[0]["text"] == b"AAAAA"
+    assert len({tuple(several[i]["tokens"]) for i in range(3)}) == 3
+
+
+def test_memory_is_said_before_it_is_taken(opened):
+    engine = Engine(opened, max_rows=4, max_length=100, kv_bytes=1 << 20)
+    memory = engine.memory
+    assert (memory.max_rows, memory.max_length, memory.row_pages) == (4, 100, 13)
+    assert memory.page_bytes == 8 * 2 * 3 * 2 * 16 * 4 and memory.kv_bytes == memory.pages * memory.page_bytes <= 1 << 20
+    assert memory.pages == 52 and memory.state_bytes >= memory.kv_bytes and memory.transient_bytes > 0
+    assert engine.stats().max_running == 4
+    engine.close()
+
+
+def test_what_is_no_step_program_is_refused(opened, tmp_path):
+    with pytest.raises(accrt.OutOfRangeError, match="max_rows is 9, and the bundle has 8"):
+        Engine(opened, max_rows=9)
+    with pytest.raises(accrt.OutOfDeviceMemoryError, match="hold no page"):
+        Engine(opened, kv_bytes=100)
