@@ -1,6 +1,9 @@
 /* serve/batch.c - see serve/batch.h. */
 #include "serve/batch.h"
 
+/* Sequences whose arrays are fetched before they are needed. */
+#define AHEAD 6u
+
 /* Cuts `count` elements off the block of integers; NULL: it only counts. */
 static int32_t* cut(int32_t* block, size_t* used, size_t count) {
   int32_t* place = block != NULL ? block + *used : NULL;
@@ -103,7 +106,8 @@ static void lay_tokens(accsv_batch_t* batch, const accsv_part_t* part, uint32_t 
                        uint32_t token) {
   const accsv_sequence_t* sequence = part->sequence;
   const uint32_t page_size = batch->page_size;
-  /* A token of a sequence that decodes is on its last page: no division for it. */
+  /* A token of a sequence that decodes is on its last page: no division for it.
+   */
   uint32_t page = sequence->blocks_held - 1;
   if (part->start < page * page_size || part->count > 1)
     page = part->start / page_size;
@@ -153,6 +157,12 @@ static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_s
   }
 }
 
+/* What a sequence that decodes adds lies at the ends of its arrays. */
+static void fetch(const accsv_sequence_t* sequence) {
+  __builtin_prefetch(&sequence->tokens[sequence->known - 1]);
+  __builtin_prefetch(&sequence->blocks[sequence->blocks_held - 1]);
+}
+
 static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
   step->token_ids = batch->token_ids;
   step->positions = batch->positions;
@@ -191,6 +201,8 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
   for (uint32_t row = 0; row < plan->count; ++row) {
     const accsv_part_t* part = &plan->parts[row];
     accsv_sequence_t* sequence = part->sequence;
+    if (row + AHEAD < plan->count)
+      fetch(plan->parts[row + AHEAD].sequence);
     if (sequence->blocks_mapped < sequence->blocks_held)
       changes = lay_changes(batch, sequence, changes);
     lay_tokens(batch, part, row, token);

@@ -10,8 +10,8 @@ static uint64_t fold(uint64_t a, uint64_t b) {
   return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
-/* Two tokens at a time, as wyhash and XXH3 do. The seed is random, so that no prompt can be made
- * that fills one bucket. */
+/* Two tokens at a time, as wyhash and XXH3 do. The seed is random, so that no
+ * prompt can be made that fills one bucket. */
 static uint64_t hash_of(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
                         const int32_t* tokens) {
   uint64_t hash = prefix->seed ^ fold(salt + MULTIPLIER,
@@ -31,9 +31,25 @@ static int32_t* bucket_of(const accsv_prefix_t* prefix, uint64_t hash) {
   return &prefix->buckets[hash & (prefix->bucket_count - 1)];
 }
 
+/* Blocks are taken in the order of the free list: what the next ones need is
+ * fetched meanwhile. */
+static void fetch_next(const accsv_prefix_t* prefix) {
+  const accsv_pool_t* pool = prefix->pool;
+  const int32_t next = pool->free.head;
+  if (next == ACCSV_NO_BLOCK)
+    return;
+  __builtin_prefetch(bucket_of(prefix, prefix->entries[next].hash), 1);
+  const int32_t later = pool->blocks[next].next;
+  if (later == ACCSV_NO_BLOCK)
+    return;
+  __builtin_prefetch(&prefix->entries[later], 1);
+  __builtin_prefetch(&pool->blocks[later], 1);
+}
+
 static void forget(void* self, int32_t block) {
   accsv_prefix_t* prefix = self;
   accsv_entry_t* entry = &prefix->entries[block];
+  fetch_next(prefix);
   int32_t* place = bucket_of(prefix, entry->hash);
   while (*place != block) {
     ACCSV_ASSERT(*place != ACCSV_NO_BLOCK);
