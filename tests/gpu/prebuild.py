@@ -19,6 +19,7 @@ import test_models  # noqa: E402
 import test_ops  # noqa: E402
 import test_quantized  # noqa: E402
 import test_safe  # noqa: E402
+import test_serving  # noqa: E402
 from accrt.compiler import available_targets, compile  # noqa: E402
 
 MODULES = {
@@ -32,6 +33,7 @@ MODULES = {
     "experts": test_external.experts_module,
     "lora": test_lora.module,
     "safe": test_safe.module,
+    "serving": test_serving.module,
     "bytelm_test": test_models.bytelm_module,
     **{f"minilm_{dtype}_test": functools.partial(test_models.minilm_module, dtype) for dtype in test_models.COSINE},
 }

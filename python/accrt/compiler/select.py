@@ -308,33 +308,27 @@ def _state_scatter(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
 
 
-@_rule("accrt.paged_attention")
-def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
-    """Where tokens are not too many, units of keys are shared out among workgroups, and joined."""
+def paged_attention(op: Op, operands: Specs, lower: Callable[[bool], Tuple[Launch, ...]], most_tokens: int, joins: Sequence[str]) -> Lowering:
+    """Up to `most_tokens` tokens, units of keys are shared out among workgroups, and joined. `lower(shared)`: the launches. `joins`: which
+    of the operands the launch that joins takes."""
     at, (q, row_ids, row_starts, kv_lengths) = op.attrs, operands
     for spec in (row_ids, row_starts, kv_lengths):
         require_plain(spec)
-    k, v, table = (contiguous(at[name].type) for name in ("keys", "values", "page_table"))
-
-    def launches(shared: bool) -> Tuple[Launch, ...]:
-        return paged.lower_paged_attention(
-            q, k, v, table, row_ids.shape[0], results[0], scale=at["scale"], window=at["window"], soft_cap=at["soft_cap"], shared=shared
-        )
-
+    v, table = at["values"].type, at["page_table"].type
     tensors: Dict[str, Binding] = {
         "q": ("in", 0), "row_ids": ("in", 1), "row_starts": ("in", 2), "kv_lengths": ("in", 3), "k": ("state", 0), "v": ("state", 1), "table": ("state", 2),
     }  # fmt: skip
-    whole = Lowering(launches(False)[0], {**tensors, "out": OUT})
-    units = ex.ceildiv(ex.constant(table.shape[1]) * k.shape[1], paged.UNIT)
+    whole = Lowering(lower(False)[0], {**tensors, "out": OUT})
+    units = ex.ceildiv(ex.constant(table.shape[1]) * v.shape[1], paged.UNIT)
     parts = ex.simplify(ex.constant(q.shape[0]) * q.shape[1] * units * paged.part_floats(v.shape[3]))
-    many = logical_or(less_equal(paged.TOKENS + 1, q.shape[0]), less_equal(paged.PARTS + 1, parts))
+    many = logical_or(less_equal(most_tokens + 1, q.shape[0]), less_equal(paged.PARTS + 1, parts))
     one = ex.simplify(logical_or(many, less_equal(units, 1)))
     late = late_symbols(op.block.function)
     if any(name in late for name in ex.symbols_of(one)) or (isinstance(one, int) and one):
         return whole
-    first, last = launches(True)
+    first, last = lower(True)
     joined = Lowering(
-        last, {"partial": ("temporary", 0), "row_starts": ("in", 2), "kv_lengths": ("in", 3), "out": OUT},
+        last, {"partial": ("temporary", 0), "out": OUT, **{name: tensors[name] for name in joins}},
         (Lowering(first, {**tensors, "partial": ("temporary", 0)}),), (TensorType("f32", (ex.select(one, 0, parts),)),),
     )  # fmt: skip
     return joined if isinstance(one, int) else dataclasses.replace(joined, alternatives=((one, whole),))
@@ -347,6 +341,19 @@ def _sample(op: Op, operands: Specs, results: Specs) -> Lowering:
     bindings: Dict[str, Binding] = {name: ("in", index) for index, name in enumerate(sampling.READ)}
     bindings.update({name: ("out", index) for index, name in enumerate(sampling.WRITTEN)})
     return Lowering(sampling.lower_sample(operands, op.attrs["top"]), bindings)
+
+
+@_rule("accrt.paged_attention")
+def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
+    at, q = op.attrs, operands[0]
+    k, v, table = (contiguous(at[name].type) for name in ("keys", "values", "page_table"))
+
+    def lower(shared: bool) -> Tuple[Launch, ...]:
+        return paged.lower_paged_attention(
+            q, k, v, table, operands[1].shape[0], results[0], scale=at["scale"], window=at["window"], soft_cap=at["soft_cap"], shared=shared
+        )
+
+    return paged_attention(op, operands, lower, paged.TOKENS, ("row_starts", "kv_lengths"))
 
 
 @_rule("aten.embedding")

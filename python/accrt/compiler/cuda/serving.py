@@ -1,0 +1,153 @@
+"""Records of what a step of a serving engine needs: rotary embedding at given positions, rows of states written by slots, attention over
+pages (rope_at.cu, scatter.cu, paged_attention.cuh)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any, Mapping, Tuple
+
+from .. import expr as sizes
+from .. import select
+from ..ir import Op
+from ..kernels import expr as ex
+from ..kernels import paged
+from ..kernels.kerneldef import KernelDef, Launch, launch, reads, scalar, symbol, updates, writes
+from ..kernels.matmul import require_contiguous_last
+from ..kernels.tensor_ops import lower_scatter
+from .norms import FLOATS, TYPES, entry_kernel
+from .tensor_ops import make_kernel
+
+Grid = Tuple[Any, Any, Any]
+
+# ---- Rotary embedding ------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def rope_at_kernel(x: str, position: str) -> KernelDef:
+    names = "tokens heads size pairs interleaved position_step x_token x_head out_token out_head".split()
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.ceildiv(v["tokens"] * (v["size"] - v["pairs"]), 128), 1), 1, 1)
+
+    params = [reads("x"), reads("positions"), reads("frequencies"), writes("out")] + [symbol(n) for n in names] + [scalar("scale", "f32")]
+    return make_kernel(f"rope_at_{x}_{position}", "rotary_embedding", "rope_at.cu", params, grid, (128, 1, 1), X_TAG=x, POSITION_TAG=position)
+
+
+@select.rule("accrt.rope_at", "cuda")
+def _rope_at(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    (x, positions, frequencies), out = operands, results[0]
+    if x.dtype not in FLOATS:
+        raise ValueError(f"rotary embedding of {x.dtype}: the kernel's sines are f32")
+    select.require_plain(frequencies)
+    require_contiguous_last(x, "x")
+    require_contiguous_last(out, "out")
+    tokens, heads, size = x.shape
+    values = {
+        "tokens": tokens, "heads": heads, "size": size, "pairs": frequencies.shape[0], "interleaved": int(op.attrs["interleaved"]),
+        "position_step": positions.strides[0], "x_token": x.strides[0], "x_head": x.strides[1], "out_token": out.strides[0],
+        "out_head": out.strides[1], "scale": float(op.attrs["scale"]),
+    }  # fmt: skip
+    buffers = {name: name for name in ("x", "positions", "frequencies", "out")}
+    made = launch(rope_at_kernel(x.dtype, positions.dtype), buffers, values)
+    return select.named(made, x=("in", 0), positions=("in", 1), frequencies=("in", 2), out=select.OUT)
+
+
+# ---- Rows of a state -------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=None)
+def scatter_kernel(index: str) -> KernelDef:
+    names = "count rows row_bytes x_row_bytes slot_step".split()
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.ceildiv(v["count"] * v["row_bytes"], 16 * 256), 1), 1, 1)
+
+    params = [reads("x"), reads("slots"), updates("state")] + [symbol(n) for n in names]
+    return make_kernel(f"state_scatter_{index}", "state_scatter", "scatter.cu", params, grid, INDEX_TAG=index)
+
+
+@select.rule("accrt.state_scatter", "cuda")
+def _state_scatter(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    """As on hosts, but that a slot outside writes nothing."""
+    x, slots = operands
+    made = lower_scatter(x, slots, select.contiguous(op.attrs["state"].type))
+    chosen = launch(scatter_kernel(slots.dtype), {"x": "x", "slots": "slots", "state": "state"}, made.values)
+    return select.named(chosen, x=("in", 0), slots=("in", 1), state=("state", 0))
+
+
+# ---- Attention over pages --------------------------------------------------------------------------------------------
+
+_SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units")
+#: Blocks that keep the machine busy: two for each multiprocessor of the largest that this is made for.
+_BLOCKS = 264
+_MOST_CHUNKS = 4
+
+
+@functools.lru_cache(maxsize=None)
+def attention_kernel(q: str, kv: str, chunks: int, rows: int, full: bool) -> KernelDef:
+    """`chunks`: of 64 of the head; `rows`: query heads that go through the keys together; `full`: heads fill their chunks, so that keys are
+    loaded 16 bytes at a time."""
+    names = "head_size pages page_size table_rows table_pages q_token q_head out_token out_head".split()
+    params = (
+        [reads(name) for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")]
+        + [writes("out", optional=True), writes("partial", optional=True)]
+        + [symbol(name) for name in (*_SIZES, *names)]
+        + [scalar("scale", "f32"), scalar("soft_cap", "f32")]
+    )
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(v["tokens"], 1), v["kv_heads"] * ex.ceildiv(v["group"], rows), ex.maximum(v["shares"], 1))
+
+    name = f"paged_attention_{q}_{kv}_{chunks}_{rows}" + ("" if full else "_part")
+    return entry_kernel(
+        name, "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_ATTENTION", (TYPES[q], TYPES[kv], chunks, rows, str(full).lower()), params,
+        grid, 128
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def join_kernel(q: str) -> KernelDef:
+    params = (
+        [reads(name) for name in ("partial", "row_ids", "row_starts", "kv_lengths")] + [writes("out")]
+        + [symbol(name) for name in (*_SIZES, "out_token", "out_head", "most_keys", "table_rows")]
+    )  # fmt: skip
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(v["tokens"], 1), v["group"] * v["kv_heads"], 1)
+
+    return entry_kernel(f"paged_join_{q}", "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_JOIN", (TYPES[q],), params, grid, 128)
+
+
+@select.rule("accrt.paged_attention", "cuda")
+def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    at, q, out = op.attrs, operands[0], results[0]
+    k, v, table = (select.contiguous(at[name].type) for name in ("keys", "values", "page_table"))
+    require_contiguous_last(q, "q")
+    require_contiguous_last(out, "out")
+    (tokens, heads, size), value_size, kv_heads = q.shape, v.shape[3], k.shape[2]
+    group, chunks = heads // kv_heads, ex.ceildiv(max(size, value_size), 64)
+    if chunks > _MOST_CHUNKS:
+        raise ValueError(f"paged attention: head size {max(size, value_size)}, at most {64 * _MOST_CHUNKS} is possible")
+    rows = next(n for n in (1, 2, 4) if n >= group or n == (4 if chunks <= 2 else 2))
+    units = ex.ceildiv(table.shape[1] * k.shape[1], paged.UNIT)
+    blocks = ex.maximum(tokens, 1) * (kv_heads * ex.ceildiv(group, rows))
+    values = {
+        "tokens": tokens, "rows": operands[1].shape[0], "group": group, "kv_heads": kv_heads, "value_size": value_size,
+        "window": at["window"] or 0, "units": units, "head_size": size, "pages": k.shape[0], "page_size": k.shape[1],
+        "table_rows": table.shape[0], "table_pages": table.shape[1], "q_token": q.strides[0], "q_head": q.strides[1],
+        "out_token": out.strides[0], "out_head": out.strides[1], "soft_cap": float(at["soft_cap"] or 0.0),
+        "scale": 1.0 / math.sqrt(size) if at["scale"] is None else float(at["scale"]), "most_keys": table.shape[1] * k.shape[1],
+    }  # fmt: skip
+
+    def lower(shared: bool) -> Tuple[Launch, ...]:
+        kernel = attention_kernel(q.dtype, k.dtype, chunks, rows, size == value_size == 64 * chunks)
+        tensors = {name: name for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")}
+        if not shared:
+            return (launch(kernel, {**tensors, "out": "out"}, {**values, "shares": 1}),)
+        shares = ex.minimum(units, sizes.ceildiv(sizes.constant(_BLOCKS), sizes.constant(blocks)))
+        joined = {name: name for name in ("partial", "row_ids", "row_starts", "kv_lengths", "out")}
+        return launch(kernel, {**tensors, "partial": "partial"}, {**values, "shares": shares}), launch(join_kernel(q.dtype), joined, values)
+
+    most_tokens = ex.ceildiv(_BLOCKS, kv_heads * ex.ceildiv(group, rows)) - 1
+    return select.paged_attention(op, operands, lower, most_tokens, ("row_ids", "row_starts", "kv_lengths"))
