@@ -144,20 +144,11 @@ check_torch() {
   cmd_torch_test
 }
 
-# Hugging Face's own logits for each family of accrt.models, with random weights: in an environment of their own, with torch's
-# build for processors as above.
+# Hugging Face's own logits for each family of accrt.models, with random weights: a part of the variants, from a seed.
 check_models() {
   configure_and_build "$BUILD"
-  where=$BUILD/check/models
-  [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
-  if ! "$where/bin/python" -c 'import torch, transformers, gguf, numpy, xxhash, pytest' 2>/dev/null; then
-    timeout 300 "$where/bin/python" -m pip install -q --disable-pip-version-check --dry-run --no-deps --report "$BUILD/check/torch.json" \
-      torch==2.13.0 >/dev/null 2>&1 || true
-    grep -q '"url": "file:' "$BUILD/check/torch.json" || skip "there is no build of torch for processors on this machine"
-    timeout 1800 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 torch==2.13.0 transformers gguf numpy xxhash pytest ||
-      skip "the packages torch, transformers and gguf could not be had"
-  fi
-  in_tree "$where/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py
+  hugging_face_environment || skip "$missing"
+  in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py
 }
 
 # The server with OpenAI's own client, and its metrics with Prometheus' own parser, in an environment of their own.
