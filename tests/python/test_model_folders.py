@@ -340,3 +340,57 @@ def test_the_command(tmp_path, cache, weights):
     (folder / "config.json").write_text(json.dumps(changed(LLAMA, clip_qkv=8.0, num_local_experts=2)))
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.count("\n  - config: ") == 2 and "Traceback" not in done.stderr
+
+
+# ---- Strange values ----------------------------------------------------------------------------------------------------------
+
+JUNK = (None, True, False, 0, -1, 1, 3, 1 << 40, 1 << 70, 0.0, -2.5, 1e308, "", "x", "4096", [], [1], ["sliding_attention"], {}, {"a": 1}, [None], {"rope_type": []},
+        {"rope_type": "yarn"}, {"rope_type": "llama3", "factor": 0, "low_freq_factor": 0, "high_freq_factor": 0, "original_max_position_embeddings": 0},
+        {"rope_type": "yarn", "factor": -1.0, "original_max_position_embeddings": -64}, {"rope_type": "linear", "factor": 0.0}, float("nan"), float("inf"))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2-windows", "gemma2", "phi3-long", "gpt2"])
+def test_junk_in_a_configuration_is_refused_or_taken(tmp_path, name):
+    config, weights, rng = tiny.CONFIGS[name], tiny.tensors(tiny.CONFIGS[name], kh.SEED), random.Random(kh.SEED)
+    folder = tiny.write_folder(tmp_path, config, weights)
+    keys = sorted({*config, "rope_scaling", "rope_parameters", "torch_dtype", "tie_word_embeddings", "sliding_window", "quantization_config", "layer_types", "partial_rotary_factor"})
+    for key in keys:
+        for value in JUNK:
+            (folder / "config.json").write_text(json.dumps({**config, key: value, **({rng.choice(keys): rng.choice(JUNK)} if rng.random() < 0.3 else {})}))
+            try:
+                made = models.read(folder)
+                _registry.decoder(made).build()
+            except Refused as refused:
+                assert refused.points and all(point for point in refused.points)
+
+
+def test_junk_in_a_gguf_file_is_refused_or_taken(tmp_path, weights):
+    arrays, metadata, rng = tiny.gguf_tensors(LLAMA, weights), tiny.gguf_metadata(LLAMA), random.Random(kh.SEED)
+    values = [True, 0, 1, (1 << 32) - 1, 0.0, -2.5, "", "x", [1], ["a"], [0.5]]
+    for key in [*metadata, "llama.rope.scaling.type", "llama.rope.scaling.factor", "tokenizer.ggml.scores", "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.add_bos_token"]:
+        for value in values:
+            changed_too = {"tokenizer.ggml.model": "llama"} if rng.random() < 0.3 and key != "tokenizer.ggml.model" else {}
+            tiny.write_gguf(tmp_path / "m.gguf", {**metadata, **changed_too, key: value}, arrays)
+            try:
+                made = _registry.decoder(models.read(tmp_path / "m.gguf"))
+                made.build()
+                models.assets(made)
+            except Refused as refused:
+                assert refused.points
+
+
+def test_junk_in_a_tokenizer_is_refused_or_taken(tmp_path, weights):
+    folder, rng, original = tiny.write_folder(tmp_path, LLAMA, weights), random.Random(kh.SEED), tiny.byte_tokenizer()
+    for _ in range(300):
+        text = json.loads(json.dumps(original))
+        place = rng.choice([text, text["model"], text["added_tokens"][0], text["model"]["vocab"], text["decoder"]])
+        place[rng.choice(sorted(place))] = rng.choice(JUNK)
+        (folder / "tokenizer.json").write_text(json.dumps(text))
+        (folder / "tokenizer_config.json").write_text(json.dumps(rng.choice(JUNK)))
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": rng.choice(JUNK)}))
+        try:
+            made = _registry.decoder(models.read(folder))
+            models.assets(made)
+            made.metadata()
+        except Refused:
+            pass

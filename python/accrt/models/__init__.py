@@ -113,7 +113,7 @@ def assets(made: Decoder) -> Dict[str, Tuple[bytes, str]]:
             raise Refused(checkpoint.path, ["there is no tokenizer.json"])
         try:
             tokens = _tokens.of_tokenizer(checkpoint.json("tokenizer.json"), made.vocabulary)
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise Refused(checkpoint.path, [f"tokenizer.json: {error!r}"]) from None
     else:
         tokens = _tokens.byte_tokens()

@@ -103,7 +103,7 @@ class Decoder:
         """Reads the configuration. A family adds what it has."""
         config = self.config
         self.vocabulary, self.hidden = config.integer("vocab_size"), config.integer("hidden_size")
-        self.layers, self.heads = config.integer("num_hidden_layers"), config.integer("num_attention_heads")
+        self.layers, self.heads = config.integer("num_hidden_layers", maximum=4096), config.integer("num_attention_heads")
         self.kv_heads = config.integer("num_key_value_heads", self.heads)
         self.head_size = config.integer("head_dim", max(self.hidden // self.heads, 1))
         if self.heads % self.kv_heads and not config.points:
@@ -116,6 +116,16 @@ class Decoder:
         for name in ("attention_bias", "mlp_bias"):  # the tensors say it
             config.flag(name)
         self.setup_rope()
+
+    def windows_of(self, default: Sequence[str]) -> List[Optional[int]]:
+        """The window of each layer, as layer_types says it; `default`: where a configuration does not."""
+        config = self.config
+        width, kinds = config.integer("sliding_window", 0, minimum=0), config.get("layer_types") or list(default)
+        known = ("full_attention", "sliding_attention")
+        if not isinstance(kinds, list) or len(kinds) != self.layers or any(kind not in known for kind in kinds):
+            config.refuse(f"config: layer_types is {kinds!r}; there are {' and '.join(known)}, one for each layer")
+            kinds = [known[0]] * self.layers
+        return [width or None if kind == "sliding_attention" else None for kind in kinds]
 
     def setup_rope(self) -> None:
         self.rotation = _rope.make(self.config, self.head_size, self.options.max_position or 1)

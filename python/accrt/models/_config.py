@@ -19,6 +19,10 @@ MEANINGFUL: Dict[str, Sequence[Any]] = {
 }  # fmt: skip
 
 
+#: No size of a model is larger.
+MOST = (1 << 31) - 1
+
+
 class Refused(ValueError):
     """A model that cannot be made into a bundle: `points` says everything that stands against it, one line each."""
 
@@ -45,17 +49,17 @@ class Config:
         value = self.values.get(name)
         return default if value is None else value
 
-    def integer(self, name: str, default: Any = None, minimum: int = 1) -> int:
+    def integer(self, name: str, default: Any = None, minimum: int = 1, maximum: int = MOST) -> int:
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-            self.refuse(f"config: {name} is {value!r}, expected an integer of at least {minimum}")
+        if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
+            self.refuse(f"config: {name} is {value!r}, expected an integer from {minimum} to {maximum}")
             return minimum
         return value
 
-    def number(self, name: str, default: Any = None) -> float:
+    def number(self, name: str, default: Any = None, minimum: float = 0.0) -> float:
         value = self.get(name, default)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            self.refuse(f"config: {name} is {value!r}, expected a number")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not minimum <= value < 1e30:
+            self.refuse(f"config: {name} is {value!r}, expected a number from {minimum:g} on")
             return 1.0
         return float(value)
 
@@ -67,7 +71,7 @@ class Config:
 
     def choice(self, name: str, known: Iterable[str], default: str) -> str:
         value = self.get(name, default)
-        if value not in known:
+        if not isinstance(value, str) or value not in known:
             self.refuse(f"config: {name} is {value!r}; there are {', '.join(known)}")
             return default
         return value

@@ -76,15 +76,21 @@ def _configuration(made: Checkpoint, metadata: Mapping[str, Any], architecture: 
     for key, name in _KINDS.items():
         if key in metadata:
             config[name] = metadata[key]
-    config["eos_token_id"] = list(dict.fromkeys(metadata[key] for key in _ENDS if key in metadata))
+    ends = [metadata[key] for key in _ENDS if isinstance(metadata.get(key), int)]
+    config["eos_token_id"] = list(dict.fromkeys(ends))
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _rope(made: Checkpoint, given: Mapping[str, Any]) -> None:
     config, kind = made.config, str(given.get("scaling.type", "none"))
-    head = config.get("head_dim") or config.get("hidden_size", 1) // max(int(config.get("num_attention_heads", 1)), 1)
+    heads = config.get("num_attention_heads")
+    head = config.get("head_dim") or (config["hidden_size"] // heads if _is_size(heads) and _is_size(config.get("hidden_size")) else 0)
     turned = given.get("dimension_count", head)
-    if turned != head:
-        config["partial_rotary_factor"] = turned / head
+    if _is_size(head) and turned != head:
+        config["partial_rotary_factor"] = turned / head if _is_size(turned) else turned
     if kind in ("linear", "yarn") or given.get("scale_linear"):
         scaling = {"rope_type": kind if kind == "yarn" else "linear", "factor": given.get("scaling.factor", given.get("scale_linear")),
                    "original_max_position_embeddings": given.get("scaling.original_context_length"),
@@ -114,9 +120,14 @@ def tokenizer_files(metadata: Mapping[str, Any], points: List[str]) -> Dict[str,
     if isinstance(template, str) and template:
         files["chat_template.jinja"] = template.encode()
     tokens = metadata.get("tokenizer.ggml.tokens")
-    if not isinstance(tokens, list):
+    if not isinstance(tokens, list) or not all(isinstance(token, (str, bytes)) for token in tokens):
         points.append("metadata: there is no tokenizer (tokenizer.ggml.tokens)")
         return files
+    for key, kind in (("scores", float), ("token_type", int), ("merges", str)):
+        given = metadata.get(f"tokenizer.ggml.{key}", [])
+        if not isinstance(given, list) or not all(isinstance(item, kind) for item in given) or (given and kind is not str and len(given) != len(tokens)):
+            points.append(f"metadata: tokenizer.ggml.{key} is no list of {kind.__name__}, one for each token")
+            return files
     texts = [token if isinstance(token, str) else token.decode("utf-8", "replace") for token in tokens]
     made = _tokenizer(texts, metadata, points)
     if made is not None:
@@ -167,7 +178,7 @@ def _start(texts: List[str], metadata: Mapping[str, Any], parts: Mapping[str, An
 
 
 def _bytes_bpe(vocabulary: Dict[str, int], metadata: Mapping[str, Any], points: List[str]) -> Dict[str, Any]:
-    pre = str(metadata.get("tokenizer.ggml.pre", "default"))
+    pre = str(metadata.get("tokenizer.ggml.pre") or "default")
     if pre not in _CUTS:
         points.append(f"metadata: tokenizer.ggml.pre is {pre!r}; there are {', '.join(_CUTS)}")
     cut = _CUTS.get(pre, "")
@@ -183,6 +194,7 @@ def _pieces_bpe(vocabulary: Dict[str, int], texts: List[str], metadata: Mapping[
     """SentencePiece's BPE, whose merges follow from the scores: of two that could be made, that of the better piece comes first."""
     scores = metadata.get("tokenizer.ggml.scores") or [0.0] * len(texts)
     unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
+    unknown = unknown if isinstance(unknown, int) else len(texts)
     prefixed = bool(metadata.get("tokenizer.ggml.add_space_prefix", True))
     steps = [{"type": "Prepend", "prepend": "\u2581"}] * prefixed + [{"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]
     back = [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}]

@@ -15,6 +15,9 @@ _SCALES = ("f32", "f16", "bf16")
 def gather(made: Checkpoint, source: Weights) -> None:
     """Fills `made.tensors` from a source, as `quantization_config` says."""
     given = made.config.get("quantization_config") or {}
+    if not isinstance(given, dict):
+        made.points.append(f"config: quantization_config is {given!r}, expected an object")
+        given = {}
     method = str(given.get("quant_method", "")) if given else ""
     taken: Dict[str, str] = {}
     if given:
@@ -48,8 +51,11 @@ def _members(source: Weights, *names: str) -> Tuple[str, ...]:
     return tuple(name for name in names if name in source)
 
 
-def _group(given: Mapping[str, Any], k: int) -> int:
-    size = int(given.get("group_size", 128))
+def _group(given: Mapping[str, Any], k: int, problems: Dict[str, str]) -> int:
+    size = given.get("group_size", 128)
+    if isinstance(size, bool) or not isinstance(size, int) or size < -1 or size == 0:
+        problems.setdefault(f"config: quantization_config.group_size is {size!r}", "")
+        return k
     return k if size == -1 else size
 
 
@@ -79,7 +85,7 @@ def _gptq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str
     if given.get("desc_act"):
         components["group_index"] = "i32"
     members = _members(source, name, base + ".scales", base + ".qzeros", base + ".g_idx")
-    return base + ".weight", Tensor(base, _float(made), (n, k), version, _group(given, k), components), members
+    return base + ".weight", Tensor(base, _float(made), (n, k), version, _group(given, k, problems), components), members
 
 
 def _awq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
@@ -93,7 +99,7 @@ def _awq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str,
     k, n = words[0], words[1] * 8
     members = _members(source, name, base + ".scales", base + ".qzeros")
     components = {"scales": _scale_type(source[base + ".scales"], problems)}
-    return base + ".weight", Tensor(base, _float(made), (n, k), "awq", _group(given, k), components), members
+    return base + ".weight", Tensor(base, _float(made), (n, k), "awq", _group(given, k, problems), components), members
 
 
 def _fp8(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:

@@ -28,30 +28,42 @@ def _plain(theta: float, size: int) -> np.ndarray:
 
 def settings(config: Config) -> Tuple[float, Dict[str, Any]]:
     """Theta and the scaling, from either of the forms that config.json has had."""
-    given = dict(config.get("rope_scaling") or {})
-    newer = config.get("rope_parameters")
-    given.update(newer if isinstance(newer, dict) else {})
-    theta = given.get("rope_theta", config.get("rope_theta", 10000.0))
-    given["rope_type"] = given.get("rope_type", given.get("type", "default")) or "default"
-    if given["rope_type"] in ("su", "longrope"):
+    given: Dict[str, Any] = {}
+    for name in ("rope_scaling", "rope_parameters"):
+        found = config.get(name, {})
+        if not isinstance(found, dict):
+            config.refuse(f"config: {name} is {found!r}, expected an object")
+        given.update(found if isinstance(found, dict) else {})
+    given["rope_type"] = str(given.get("rope_type", given.get("type")) or "default")
+    if given["rope_type"] == "su":
         given["rope_type"] = "longrope"
-    given.setdefault("original_max_position_embeddings", config.get("original_max_position_embeddings"))
-    given.setdefault("partial_rotary_factor", config.get("partial_rotary_factor", 1.0))
-    return float(theta), given
+    if not given.get("original_max_position_embeddings"):
+        given["original_max_position_embeddings"] = config.get("original_max_position_embeddings")
+    for name, default in (("rope_theta", 10000.0), ("partial_rotary_factor", 1.0)):
+        value = given.get(name, config.get(name, default))
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30 or (value > 1 and name[0] == "p"):
+            config.refuse(f"config: {name} is {value!r}, expected a number above 0")
+            value = default
+        given[name] = float(value)
+    return given["rope_theta"], given
 
 
 def make(config: Config, head_size: int, max_position: int) -> Rope:
     """What a configuration asks for. `max_position`: the longest sequence that is served, by which LongRoPE chooses its factors."""
     theta, given = settings(config)
-    kind, size = given["rope_type"], int(head_size * given["partial_rotary_factor"])
+    kind, size = given["rope_type"], int(head_size * given["partial_rotary_factor"]) // 2 * 2
     if kind not in _KINDS:
         config.refuse(f"config: rope_type is {kind!r}; there are {', '.join(_KINDS)}")
         kind = "default"
     try:
-        return _KINDS[kind](theta, size, given, config, max_position)
-    except (KeyError, TypeError, ValueError) as error:
+        with np.errstate(all="ignore"):
+            made = _KINDS[kind](theta, size, given, config, max_position)
+        if np.isfinite(made.frequencies).all() and math.isfinite(made.scale) and size >= 2:
+            return made
+        config.refuse(f"config: rope_scaling of type {kind!r}: its frequencies are not finite, or there are none")
+    except (ArithmeticError, KeyError, TypeError, ValueError) as error:
         config.refuse(f"config: rope_scaling of type {kind!r}: {error!r}")
-        return Rope(_plain(theta, size))
+    return Rope(_plain(theta, max(size, 2)))
 
 
 def _default(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:

@@ -31,19 +31,22 @@ def byte_tokens() -> Tuple[List[bytes], List[int]]:
 
 
 def of_tokenizer(tokenizer: Mapping[str, Any], count: int) -> Tuple[List[bytes], List[int]]:
-    """Bytes and flags of `count` ids from what tokenizer.json says. Ids without a token print nothing. ValueError: a model that is not
-    known."""
-    model = tokenizer.get("model") or {}
+    """Bytes and flags of `count` ids from what tokenizer.json says. Ids without a token print nothing. ValueError: it does not say so."""
+    model = tokenizer.get("model")
+    if not isinstance(model, dict):
+        raise ValueError("there is no model")
     vocabulary = _vocabulary(model)
     parts = [part.get("type") for part in _parts(tokenizer.get("decoder"))]
     is_bytes = "ByteLevel" in parts or (not parts and "ByteLevel" in [p.get("type") for p in _parts(tokenizer.get("pre_tokenizer"))])
-    prefix = next((part.get("prefix", "##") for part in _parts(tokenizer.get("decoder")) if part.get("type") == "WordPiece"), None)
+    prefix = next((str(part.get("prefix", "##")) for part in _parts(tokenizer.get("decoder")) if part.get("type") == "WordPiece"), None)
     tokens, flags = [b""] * count, [HIDDEN] * count
     for text, at in vocabulary:
         if at < count:
             tokens[at], flags[at] = _bytes_of(text, is_bytes, prefix), 0
     for added in tokenizer.get("added_tokens") or []:
         at = added["id"]
+        if not _is_token(added["content"], at):
+            raise ValueError(f"added token {added!r}")
         if at < count:
             tokens[at], flags[at] = added["content"].encode(), HIDDEN if added.get("special") else 0
     return tokens, flags
@@ -51,11 +54,20 @@ def of_tokenizer(tokenizer: Mapping[str, Any], count: int) -> Tuple[List[bytes],
 
 def _vocabulary(model: Mapping[str, Any]) -> List[Tuple[str, int]]:
     vocabulary = model.get("vocab")
-    if isinstance(vocabulary, dict):
-        return list(vocabulary.items())
     if isinstance(vocabulary, list):  # Unigram: pieces and scores
-        return [(piece[0], at) for at, piece in enumerate(vocabulary)]
-    raise ValueError(f"a tokenizer of type {model.get('type')!r} without a vocabulary")
+        tokens = [(piece[0], at) for at, piece in enumerate(vocabulary)]
+    elif isinstance(vocabulary, dict):
+        tokens = list(vocabulary.items())
+    else:
+        raise ValueError(f"a tokenizer of type {model.get('type')!r} without a vocabulary")
+    for text, at in tokens:
+        if not _is_token(text, at):
+            raise ValueError(f"token {text!r} with the id {at!r}")
+    return tokens
+
+
+def _is_token(text: Any, at: Any) -> bool:
+    return isinstance(text, str) and isinstance(at, int) and not isinstance(at, bool) and at >= 0
 
 
 def _parts(item: Any) -> List[Mapping[str, Any]]:
@@ -63,7 +75,7 @@ def _parts(item: Any) -> List[Mapping[str, Any]]:
     if not isinstance(item, dict):
         return []
     for name in ("decoders", "pretokenizers"):
-        if name in item:
+        if isinstance(item.get(name), list):
             return [part for inner in item[name] for part in _parts(inner)]
     return [item]
 

@@ -25,12 +25,10 @@ class Gemma2(Decoder):
         self.act = config.choice("hidden_activation", ACTIVATIONS, self.act)
         # GGUF files do not have it; of the three sizes that there are, the one of 46 layers scales by something else than its heads' size.
         scalar = self.hidden // self.heads if self.is_gguf and self.layers == 46 else self.head_size
-        self.scale = config.number("query_pre_attn_scalar", scalar) ** -0.5
+        self.scale = config.number("query_pre_attn_scalar", scalar, minimum=1e-6) ** -0.5
         self.soft_cap = config.number("attn_logit_softcapping", 0.0) or None
         self.final_cap = config.number("final_logit_softcapping", 0.0)
-        width = config.integer("sliding_window", 0, minimum=0) or None
-        kinds = config.get("layer_types") or ["full_attention" if i % 2 else "sliding_attention" for i in range(self.layers)]
-        self.windows = [width if kind == "sliding_attention" else None for kind in kinds]
+        self.windows = self.windows_of(["full_attention" if layer % 2 else "sliding_attention" for layer in range(self.layers)])
 
     def window(self, layer: int) -> Optional[int]:
         return self.windows[layer]

@@ -14,15 +14,9 @@ class Qwen2(Decoder):
 
     def setup(self) -> None:
         super().setup()
-        config = self.config
-        width = config.integer("sliding_window", 0, minimum=0)
-        width = width if config.flag("use_sliding_window") else 0
-        first = config.integer("max_window_layers", self.layers, minimum=0)
-        kinds = config.get("layer_types") or ["sliding_attention" if i >= first else "full_attention" for i in range(self.layers)]
-        unknown = sorted({str(kind) for kind in kinds} - {"sliding_attention", "full_attention"})
-        if unknown or len(kinds) != self.layers:
-            config.refuse(f"config: layer_types has {', '.join(unknown) or len(kinds)}; there are full_attention and sliding_attention, one for each layer")
-        self.windows = [width or None if kind == "sliding_attention" else None for kind in kinds]
+        first = self.config.integer("max_window_layers", self.layers, minimum=0)
+        windows = self.windows_of(["sliding_attention" if layer >= first else "full_attention" for layer in range(self.layers)])
+        self.windows = windows if self.config.flag("use_sliding_window") else [None] * self.layers
 
     def window(self, layer: int) -> Optional[int]:
         return self.windows[layer]
