@@ -1168,7 +1168,7 @@ static void test_lost_device(void** state) {
   wait_for(&told, 1);
   accrt_driver_module_t* code = load_kernels(f);
   assert_int_equal(control("async=1:700"), 0); /* CUDA_ERROR_ILLEGAL_ADDRESS */
-  be_late(f, code, LATE_NS);
+  be_late(f, code, VERY_LATE_NS);
   for (int i = 0; i < 3; ++i)
     assert_int_equal(fill(f, memory.device_address, 64, 1, 4, completion), ACCRT_OK);
   assert_error(wait_all(f), ACCRT_ERROR_DEVICE_LOST, "CUDA_ERROR_ILLEGAL_ADDRESS");
