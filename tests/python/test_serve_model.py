@@ -1,0 +1,72 @@
+"""A folder as people have it, served: its tokenizer, its chat template and its step program, over HTTP and in process."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import serve_http
+from serve_http import Answer, post, until
+
+serve_http.need_server()
+
+pytest.importorskip("numpy")
+pytest.importorskip("tokenizers", reason="the package tokenizers is not here")
+tiny = pytest.importorskip("tiny_models")
+
+import accrt  # noqa: E402
+from accrt import serve  # noqa: E402
+
+LLAMA = tiny.CONFIGS["llama"]
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory, request):
+    place = tmp_path_factory.mktemp("served")
+    folder = tiny.write_folder(place / "Tiny-1", LLAMA, tiny.tensors(LLAMA, 7, gain=1.0))
+    (folder / "chat_template.jinja").write_text(serve_http.TEMPLATE)
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    request.addfinalizer(patch.undo)
+    steps = []
+    out = serve.load(folder, max_length=256, kv_bytes=1 << 20, progress=lambda what, seconds: steps.append(what))
+    assert any(step.startswith("weights take") for step in steps)
+    return out
+
+
+@pytest.fixture(scope="module")
+def llm(loaded):
+    with accrt.LLM(loaded) as one:
+        yield one
+
+
+def test_text_becomes_tokens_and_text_again(llm, loaded):
+    output = llm.generate("hello", max_tokens=8, temperature=0, ignore_eos=True)
+    assert output.prompt_token_ids == loaded.text.tokenizer.encode("hello") and len(output.token_ids) == 8
+    together = llm.generate(["x", "hello", "yes"], max_tokens=8, temperature=0, ignore_eos=True)
+    assert together[1].token_ids == output.token_ids
+    assert loaded.name == "Tiny-1" and llm.engine.model.info["max_length"] == 256
+
+
+def test_over_http_and_in_process_are_the_same(llm, loaded):
+    parameters = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    messages = [{"role": "user", "content": "hello"}]
+    expected = llm.chat(messages, **parameters), llm.generate("once", **parameters)
+    server = serve.Server(llm.engine, loaded.text, name=loaded.name, port=0)  # takes the engine's events from here on
+    here = serve_http.Served(server, llm.engine)
+    try:
+        chat = Answer(here.raw(post("/v1/chat/completions", {"messages": messages, **parameters})))
+        assert chat.json["choices"][0]["message"]["content"] == expected[0].text
+        assert chat.json["usage"]["prompt_tokens"] == len(expected[0].prompt_token_ids)
+        stream = Answer(here.raw(post("/v1/completions", {"prompt": "once", "stream": True, **parameters})))
+        assert "".join(json.loads(event)["choices"][0]["text"] for event in stream.events[:-1]) == expected[1].text
+        tokens = Answer(here.raw(post("/v1/completions", {"prompt": expected[1].prompt_token_ids, **parameters})))
+        assert tokens.json["choices"][0]["text"] == expected[1].text
+        assert until(here.at_rest)
+    finally:
+        server.close()
+
+
+def test_a_bundle_alone_needs_its_weights(loaded, tmp_path):
+    with pytest.raises(accrt.Error):
+        serve.load(tmp_path / "nothing.accx")
