@@ -2,7 +2,7 @@
 # What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
-CHECKS="format generated lint headers gcc clang symbols size floors wheel weights docs asan pyfuzz tsan torch models openai"
+CHECKS="format generated lint headers gcc clang symbols size release floors wheel weights docs asan pyfuzz tsan torch models openai"
 # Run only when named: slow, or a matter of judgement.
 CHECKS_ON_DEMAND="tidy layouts"
 
@@ -85,6 +85,12 @@ check_symbols() {
 check_size() {
   configure_and_build "$BUILD"
   sh tests/abi/size.sh "$BUILD/lib/libaccrt.so" "$BUILD/lib/libaccrt_write.so" "$BUILD/lib/libaccrt_serve.so" "$BUILD/lib/libaccrt_http.so"
+}
+# The C tests once more, with what ships: `./dev test` runs them with assertions.
+check_release() {
+  configure_and_build "$BUILD"
+  in_tree ctest --test-dir "$BUILD" -j2 --output-on-failure
+  echo "the C tests pass without assertions"
 }
 # No folder uses symbols of a floor above: docs/architecture.md.
 check_floors() {
