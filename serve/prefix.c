@@ -12,7 +12,7 @@ static uint64_t fold(uint64_t a, uint64_t b) {
 
 /* Two tokens at a time, as wyhash and XXH3 do. The seed is random, so that no
  * prompt can be made that fills one bucket. */
-static uint64_t hash_of(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
+static uint32_t hash_of(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
                         const int32_t* tokens) {
   uint64_t hash = prefix->seed ^ fold(salt + MULTIPLIER,
                                       (uint64_t)(uint32_t)parent.block << 32 | parent.generation);
@@ -24,10 +24,10 @@ static uint64_t hash_of(const accsv_prefix_t* prefix, accsv_chain_t parent, uint
   }
   if (i < prefix->page_size)
     hash = fold(hash ^ (uint32_t)tokens[i], MULTIPLIER);
-  return accsv_mix(hash);
+  return (uint32_t)accsv_mix(hash);
 }
 
-static int32_t* bucket_of(const accsv_prefix_t* prefix, uint64_t hash) {
+static int32_t* bucket_of(const accsv_prefix_t* prefix, uint32_t hash) {
   return &prefix->buckets[hash & (prefix->bucket_count - 1)];
 }
 
@@ -94,7 +94,7 @@ void accsv_prefix_deinit(accsv_prefix_t* prefix) {
   prefix->buckets = NULL;
 }
 
-static int32_t find_hashed(const accsv_prefix_t* prefix, uint64_t hash, accsv_chain_t parent,
+static int32_t find_hashed(const accsv_prefix_t* prefix, uint32_t hash, accsv_chain_t parent,
                            uint64_t salt, const int32_t* tokens) {
   const size_t bytes = prefix->page_size * sizeof *tokens;
   int32_t block = *bucket_of(prefix, hash);
@@ -127,7 +127,7 @@ accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, 
        !pool->blocks[parent.block].keyed))
     return ACCSV_CHAIN_EMPTY;
   salt = salt_after(parent, salt);
-  const uint64_t hash = hash_of(prefix, parent, salt, tokens);
+  const uint32_t hash = hash_of(prefix, parent, salt, tokens);
   const int32_t other = find_hashed(prefix, hash, parent, salt, tokens);
   if (other != ACCSV_NO_BLOCK)
     return accsv_prefix_chain(prefix, other);

@@ -30,11 +30,12 @@ typedef struct accsv_chain {
 } accsv_chain_t;
 #define ACCSV_CHAIN_EMPTY ((accsv_chain_t){ACCSV_NO_BLOCK, 0})
 
+/* Half a line of the processor's cache. */
 typedef struct accsv_entry {
-  uint64_t hash;
   uint64_t salt; /* of a first block; else 0 */
   accsv_salt_t* text;
   accsv_chain_t parent;
+  uint32_t hash;
   int32_t next; /* in its bucket */
 } accsv_entry_t;
 

@@ -1,6 +1,7 @@
 """The engine over step programs: what many requests get together is what each gets alone, and what the reference in numpy says."""
 
 import ctypes
+import json
 import random
 
 import kernel_harness as kh
@@ -163,3 +164,22 @@ def test_text_is_what_python_decodes():
     outputs, _ = generate(None, [([rng.randrange(256) for _ in range(9)], 300, {"temperature": 1.0}) for _ in range(20)])
     for output in outputs:
         assert output[0]["text"].decode() == bytes(output[0]["tokens"]).decode(errors="replace") and len(output[0]["tokens"]) == 300
+
+
+def test_a_snapshot_is_json():
+    engine = Engine(None, {"max_running": 1})
+    for i in range(3):
+        engine.submit([1, 2, 3], 5, tenant=i, priority=-i)
+    check(lib.accrt_serve_engine_step(engine.engine))
+    size = ctypes.c_uint64()
+    check(lib.accrt_serve_engine_snapshot(engine.engine, None, 0, ctypes.byref(size)))
+    text = ctypes.create_string_buffer(size.value + 100)  # ages grow meanwhile
+    check(lib.accrt_serve_engine_snapshot(engine.engine, text, len(text), ctypes.byref(size)))
+    assert size.value == len(text.value) + 1
+    said = json.loads(text.value)
+    assert said["running"] == 1 and said["waiting"] == 2 and said["limits"]["running"] == 1 and said["healthy"]
+    assert {one["id"]: one["state"] for one in said["requests"]} == {1: "waiting", 2: "waiting", 3: "running"}
+    short = ctypes.create_string_buffer(b"x" * 20, 20)
+    check(lib.accrt_serve_engine_snapshot(engine.engine, short, 20, ctypes.byref(size)))
+    assert short.value == text.value[:19] and size.value > 700
+    engine.close()
