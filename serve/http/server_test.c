@@ -1,0 +1,284 @@
+/* The server with the simulated model: answers, clients that leave, memory that runs out, the end.
+ * What is tested byte for byte is in tests/python/test_serve_http.py; this runs under
+ * sanitizers. */
+#include "accrt/http.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { ANSWER_BYTES = 1 << 20, WORKERS = 2 };
+
+typedef struct served {
+  accrt_serve_model_t* model;
+  accrt_serve_engine_t* engine;
+  accrt_http_server_t* server;
+  pthread_t workers[WORKERS];
+} served_t;
+
+/* Bodies are "STREAM N TOKENS", as a worker of this test reads them. */
+static void serve_job(accrt_http_job_t* job) {
+  static const int32_t prompt[] = {1, 2, 3};
+  accrt_http_job_info_t info;
+  assert_int_equal(accrt_http_job_info(job, &info), ACCRT_OK);
+  char body[64] = "";
+  if (info.body_bytes < sizeof body)
+    memcpy(body, info.body, info.body_bytes);
+  unsigned stream = 0, n = 0, tokens = 0;
+  accrt_http_failure_t failure = ACCRT_HTTP_FAILURE_INIT;
+  failure.status = 400;
+  failure.message = "not three numbers";
+  accrt_status_t status = ACCRT_ERROR_INVALID_FORMAT;
+  if (sscanf(body, "%u %u %u", &stream, &n, &tokens) == 3) {
+    accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
+    request.prompt = prompt;
+    request.prompt_count = 3;
+    request.n = n;
+    request.max_new_tokens = tokens;
+    request.flags = ACCRT_SERVE_LOGPROBS;
+    request.top_logprobs = 2;
+    const accrt_serve_request_t* const requests[] = {&request, &request};
+    accrt_http_format_t format = ACCRT_HTTP_FORMAT_INIT;
+    format.flags = (stream ? ACCRT_HTTP_STREAM : 0) | ACCRT_HTTP_USAGE | ACCRT_HTTP_LOGPROBS;
+    format.top_logprobs = 1;
+    status = accrt_http_start(job, requests, 2, &format);
+    failure.status = 429;
+    failure.message = "full";
+  }
+  if (status != ACCRT_OK && status != ACCRT_ERROR_CANCELLED)
+    assert_int_equal(accrt_http_fail(job, &failure), ACCRT_OK);
+}
+
+static void* work(void* server) {
+  for (;;) {
+    accrt_http_job_t* job = NULL;
+    const accrt_status_t status = accrt_http_next(server, ACCRT_TIMEOUT_INFINITE, &job);
+    if (status != ACCRT_OK) {
+      assert_int_equal(status, ACCRT_ERROR_CANCELLED);
+      return NULL;
+    }
+    serve_job(job);
+  }
+}
+
+static accrt_http_options_t options_of(const accrt_allocator_t* allocator) {
+  accrt_http_options_t options = ACCRT_HTTP_OPTIONS_INIT;
+  options.model = "m";
+  options.allocator = allocator;
+  return options;
+}
+
+static void open_engine(served_t* served, uint64_t step_ns) {
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.eos = -1;
+  simulation.step_ns = step_ns;
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.flags = ACCRT_SERVE_ENGINE_THREAD;
+  assert_int_equal(accrt_serve_model_create_simulated(&simulation, &served->model), ACCRT_OK);
+  assert_int_equal(accrt_serve_engine_create(served->model, &options, &served->engine), ACCRT_OK);
+}
+
+static void start_workers(served_t* served) {
+  for (int i = 0; i < WORKERS; ++i)
+    assert_int_equal(pthread_create(&served->workers[i], NULL, work, served->server), 0);
+}
+
+static void end(served_t* served, accrt_status_t expected) {
+  const uint64_t limit = expected == ACCRT_OK ? UINT64_C(30000000000) : UINT64_C(50000000);
+  assert_int_equal(accrt_http_server_drain(served->server, limit), expected);
+  for (int i = 0; i < WORKERS; ++i)
+    pthread_join(served->workers[i], NULL);
+  accrt_http_server_release(served->server);
+  accrt_serve_engine_release(served->engine);
+  accrt_serve_model_release(served->model);
+}
+
+static int client_of(const served_t* served) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_port =
+                                          htons((uint16_t)accrt_http_server_port(served->server)),
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  assert_int_equal(connect(fd, (const struct sockaddr*)&address, sizeof address), 0);
+  return fd;
+}
+
+static void ask(int fd, const char* body) {
+  char request[256];
+  const int size = snprintf(request, sizeof request,
+                            "POST /v1/chat/completions HTTP/1.1\r\nConnection: close\r\n"
+                            "Content-Length: %zu\r\n\r\n%s",
+                            strlen(body), body);
+  (void)!send(fd, request, (size_t)size, MSG_NOSIGNAL);
+}
+
+/* Everything until the server closes; the text is NUL-terminated. */
+static size_t read_all(int fd, char* text) {
+  size_t size = 0;
+  ssize_t got = 0;
+  while (size < ANSWER_BYTES - 1 && (got = recv(fd, text + size, ANSWER_BYTES - 1 - size, 0)) > 0)
+    size += (size_t)got;
+  text[size] = 0;
+  close(fd);
+  return size;
+}
+
+static void test_answers(void** state) {
+  (void)state;
+  served_t served = {0};
+  open_engine(&served, 0);
+  const accrt_http_options_t options = options_of(NULL);
+  assert_int_equal(accrt_http_server_create(served.engine, &options, &served.server), ACCRT_OK);
+  start_workers(&served);
+  char* text = malloc(ANSWER_BYTES);
+  static const struct {
+    const char *body, *begins, *has;
+  } cases[] = {{"1 2 20", "HTTP/1.1 200 ", "data: [DONE]\n\n\r\n0\r\n\r\n"},
+               {"0 3 20", "HTTP/1.1 200 ", "\"completion_tokens\":120"},
+               {"nothing", "HTTP/1.1 400 ", "not three numbers"},
+               {"0 1 100000", "HTTP/1.1 429 ", "Retry-After: 1"}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; ++i) {
+    const int fd = client_of(&served);
+    ask(fd, cases[i].body);
+    read_all(fd, text);
+    assert_ptr_equal(strstr(text, cases[i].begins), text);
+    assert_non_null(strstr(text, cases[i].has));
+  }
+  for (uint32_t round = 0; round < 20; ++round) { /* clients that leave at any moment */
+    const int fd = client_of(&served);
+    ask(fd, "1 4 2000");
+    if (round % 2 != 0)
+      (void)!recv(fd, text, 1 + round * 50, 0);
+    close(fd);
+  }
+  free(text);
+  end(&served, ACCRT_OK);
+}
+
+static void test_the_end_cuts_off(void** state) {
+  (void)state;
+  served_t served = {0};
+  open_engine(&served, 1000000);
+  const accrt_http_options_t options = options_of(NULL);
+  assert_int_equal(accrt_http_server_create(served.engine, &options, &served.server), ACCRT_OK);
+  start_workers(&served);
+  const int fd = client_of(&served);
+  ask(fd, "1 1 4000");
+  char byte = 0;
+  assert_int_equal(recv(fd, &byte, 1, 0), 1);
+  end(&served, ACCRT_ERROR_TIMEOUT);
+  close(fd);
+}
+
+/* An allocator whose allocation number `fail_at` fails, and counts what is out. */
+typedef struct failing {
+  _Atomic uint64_t count, fail_at, out;
+} failing_t;
+
+static void* allocate(void* self, size_t size, size_t alignment) {
+  failing_t* failing = self;
+  (void)alignment;
+  if (atomic_fetch_add(&failing->count, 1) + 1 == failing->fail_at)
+    return NULL;
+  atomic_fetch_add(&failing->out, 1);
+  return malloc(size);
+}
+static void deallocate(void* self, void* pointer, size_t size, size_t alignment) {
+  (void)size;
+  (void)alignment;
+  atomic_fetch_sub(&((failing_t*)self)->out, 1);
+  free(pointer);
+}
+
+/* Every allocation fails once: nothing is lost, and the next request is served. */
+static void test_no_memory(void** state) {
+  (void)state;
+  char* text = malloc(ANSWER_BYTES);
+  for (uint64_t fail_at = 1, done = 0; !done; ++fail_at) {
+    failing_t failing = {0};
+    failing.fail_at = fail_at;
+    const accrt_allocator_t allocator = {&failing, allocate, deallocate};
+    served_t served = {0};
+    open_engine(&served, 0);
+    const accrt_http_options_t options = options_of(&allocator);
+    const accrt_status_t status = accrt_http_server_create(served.engine, &options, &served.server);
+    if (status != ACCRT_OK) {
+      assert_int_equal(status, ACCRT_ERROR_OUT_OF_MEMORY);
+      assert_null(served.server);
+      accrt_serve_engine_release(served.engine);
+      accrt_serve_model_release(served.model);
+      assert_int_equal(failing.out, 0);
+      continue;
+    }
+    start_workers(&served);
+    int fd = client_of(&served);
+    ask(fd, fail_at % 2 == 0 ? "1 2 8" : "0 2 8");
+    read_all(fd, text); /* whole, a failure, or cut off */
+    done = failing.count < fail_at && fail_at % 2 == 0;
+    failing.fail_at = 0;
+    fd = client_of(&served);
+    ask(fd, "0 1 4");
+    read_all(fd, text);
+    assert_non_null(strstr(text, "\"completion_tokens\":8"));
+    end(&served, ACCRT_OK);
+    assert_int_equal(failing.out, 0);
+  }
+  free(text);
+}
+
+static void test_bad_arguments(void** state) {
+  (void)state;
+  served_t served = {0};
+  open_engine(&served, 0);
+  accrt_http_options_t options = options_of(NULL);
+  assert_int_equal(accrt_http_server_create(NULL, &options, &served.server),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_http_server_create(served.engine, NULL, &served.server),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  options.port = 70000;
+  assert_int_equal(accrt_http_server_create(served.engine, &options, &served.server),
+                   ACCRT_ERROR_OUT_OF_RANGE);
+  options.port = 0;
+  options.host = "no such host.invalid";
+  assert_int_equal(accrt_http_server_create(served.engine, &options, &served.server),
+                   ACCRT_ERROR_IO);
+  options.host = NULL;
+  options.model = NULL;
+  assert_int_equal(accrt_http_server_create(served.engine, &options, &served.server),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
+  options.model = "m";
+  assert_int_equal(accrt_http_server_create(served.engine, &options, &served.server), ACCRT_OK);
+  accrt_http_job_t* job = NULL;
+  assert_int_equal(accrt_http_next(served.server, 0, &job), ACCRT_ERROR_TIMEOUT);
+  assert_int_equal(accrt_http_next(NULL, 0, &job), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_http_fail(NULL, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_int_equal(accrt_http_server_port(NULL), 0);
+  assert_ptr_equal(accrt_http_server_retain(served.server), served.server);
+  accrt_http_server_release(served.server);
+  accrt_http_server_release(served.server);
+  accrt_http_server_release(NULL);
+  accrt_serve_engine_release(served.engine);
+  accrt_serve_model_release(served.model);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_answers),
+      cmocka_unit_test(test_the_end_cuts_off),
+      cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_bad_arguments),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
