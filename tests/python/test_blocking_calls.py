@@ -22,6 +22,9 @@ ELSEWHERE = {
     ("program.py", "", "accrt_call_submit"): "Call.submit has the plan made before",
     ("program.py", "Call._submit_in_steps", "accrt_call_submit"): "the plan is made before",
     ("program.py", "Call._plan_within", "accrt_call_plan"): "a slice, or some milliseconds",
+    ("serve/engine.py", "Engine.drain", "accrt_serve_engine_drain"): "_within gives it to until, as it is",
+    ("serve/engine.py", "Engine.wait", "accrt_serve_engine_wait"): "the same",
+    ("serve/server.py", "Server._work", "accrt_http_next"): "on threads of the server's own, where no signal is handled",
     ("weights.py", "Weight.component", "accrt_weights_data"): "some KiB",
 }
 # Read by hand: these do not wait, whatever the words around them say.

@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import _ffi
 from .._library import Handle, check, created, lib, struct
+from .._waits import until
 from ..errors import Error
 from .parameters import Request
 
@@ -113,11 +114,7 @@ class Engine(Handle):
         return lib.accrt_serve_engine_event_fd(self.handle)
 
     def wait(self, seconds: float) -> bool:
-        status = lib.accrt_serve_engine_wait(self.handle, int(seconds * 1e9))
-        if status == _ffi.ACCRT_ERROR_TIMEOUT:
-            return False
-        check(status)
-        return True
+        return _within(lib.accrt_serve_engine_wait, seconds, self.handle)
 
     def poll(self) -> List[Event]:
         """The events that wait, the oldest first. One thread at a time."""
@@ -140,11 +137,19 @@ class Engine(Handle):
 
     def drain(self, seconds: float) -> bool:
         """Lets what is there end; False where it did not in time."""
-        status = lib.accrt_serve_engine_drain(self.handle, int(seconds * 1e9))
-        if status == _ffi.ACCRT_ERROR_TIMEOUT:
-            return False
-        check(status)
-        return True
+        return _within(lib.accrt_serve_engine_drain, seconds, self.handle)
+
+
+def _within(function, seconds: float, handle) -> bool:
+    """Whether what `function` waits for has come in time. Ctrl-C ends the wait."""
+    try:
+        status = until(function, int(seconds * 1e9), handle)
+    except TimeoutError:
+        return False
+    if status == _ffi.ACCRT_ERROR_TIMEOUT:
+        return False
+    check(status)
+    return True
 
 
 def now_ns() -> int:

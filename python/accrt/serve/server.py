@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 from .. import _ffi
 from .._library import Handle, check, created, lib, struct
+from .._waits import apart
 from ..errors import Error
 from . import requests
 from .engine import Engine, now_ns
@@ -98,13 +99,18 @@ class Server(Handle):
 
     def drain(self, seconds: float) -> bool:
         """Refuses new requests and lets those under way end. False: some were cut off. The server serves no more then."""
-        status = lib.accrt_http_server_drain(self.handle, int(seconds * 1e9))
+        handle = self.handle
+
+        def complete() -> bool:
+            status = lib.accrt_http_server_drain(handle, int(seconds * 1e9))
+            if status != _ffi.ACCRT_ERROR_TIMEOUT:
+                check(status)
+            return status != _ffi.ACCRT_ERROR_TIMEOUT
+
+        done = apart(complete)
         for thread in self._threads:
             thread.join()
-        if status == _ffi.ACCRT_ERROR_TIMEOUT:
-            return False
-        check(status)
-        return True
+        return done
 
     def close(self) -> None:
         if getattr(self, "_pointer", None) is not None:
