@@ -17,8 +17,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HEADERS = ["base", "instance", "memory", "stream", "commands", "tensor", "bundle", "program", "weights", "layout", "trust", "kernel",
            "write", "write/bundle_writer", "write/quantize", "write/rewrite", "serve", "http", "sys/driver"]
-PYTHON = ["accrt.program", "accrt.instance", "accrt.bundle", "accrt.tensor", "accrt.memory", "accrt.stream", "accrt.kernels",
-          "accrt.weights", "accrt.layouts", "accrt.trust", "accrt.budget", "accrt.sandbox", "accrt.errors", "accrt.bundle_writer"]
+PYTHON = ["accrt.program", "accrt.session", "accrt.call", "accrt.adapter", "accrt.instance", "accrt.bundle", "accrt.tensor",
+          "accrt.memory", "accrt.stream", "accrt.kernels", "accrt.weights", "accrt.layouts", "accrt.trust", "accrt.budget",
+          "accrt.sandbox", "accrt.errors", "accrt.bundle_writer"]
 
 
 def fail(message: str) -> None:

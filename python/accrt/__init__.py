@@ -17,13 +17,16 @@ import importlib
 # Which module has which name; __init__.pyi says it to type checkers. The exception classes are in errors.
 _MODULES = {
     "_records": ("Argument", "Asset", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
+    "adapter": ("Adapter",),
     "budget": ("Budget",),
     "bundle": ("Bundle",),
+    "call": ("Call", "Function"),
     "instance": ("Device", "Instance", "caps", "default_instance"),
     "kernels": ("Commands", "DeviceKernel", "Kernel", "KernelPack", "Launch", "launch"),
     "llm": ("LLM",),
     "memory": ("Buffer", "Pool"),
-    "program": ("Adapter", "Call", "Function", "Program", "Session", "load"),
+    "program": ("Program", "load"),
+    "session": ("Session",),
     "stream": ("Event", "Semaphore", "Stream"),
     "tensor": ("Tensor", "from_dlpack"),
     "weights": ("Weight", "Weights"),

@@ -3,14 +3,17 @@
 from . import bundle_reader as bundle_reader, bundle_writer as bundle_writer, compiler as compiler
 from . import errors as errors, layouts as layouts, models as models, serve as serve, trust as trust, weights as weights
 from ._records import Argument as Argument, Asset as Asset, Constant as Constant, DeviceInfo as DeviceInfo, PoolEntry as PoolEntry, Signature as Signature, Symbol as Symbol
+from .adapter import Adapter as Adapter
 from .budget import Budget as Budget
 from .bundle import Bundle as Bundle
+from .call import Call as Call, Function as Function
 from .errors import *
 from .instance import Device as Device, Instance as Instance, caps as caps, default_instance as default_instance
 from .kernels import Commands as Commands, DeviceKernel as DeviceKernel, Kernel as Kernel, KernelPack as KernelPack, Launch as Launch, launch as launch
 from .llm import LLM as LLM
 from .memory import Buffer as Buffer, Pool as Pool
-from .program import Adapter as Adapter, Call as Call, Function as Function, Program as Program, Session as Session, load as load
+from .program import Program as Program, load as load
+from .session import Session as Session
 from .stream import Event as Event, Semaphore as Semaphore, Stream as Stream
 from .tensor import Tensor as Tensor, from_dlpack as from_dlpack
 from .weights import Weight as Weight, Weights as Weights

@@ -301,6 +301,13 @@ def number(value: object, what: str, bits: int = 64, signed: bool = False) -> in
     return found
 
 
+def int64(value, name: str) -> int:
+    found = whole(value, name)  # ctypes would cut what does not fit, and int() what is no integer
+    if not -(1 << 63) <= found < 1 << 63:
+        raise OverflowError(f"{name}: {found} does not fit 64 bits")
+    return found
+
+
 def created(function, *arguments):
     """Calls `function(*arguments, &out)` and returns the new handle: an owning pointer, where that kind of handle is owned."""
     base = function.argtypes[-1]._type_

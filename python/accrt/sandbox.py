@@ -20,7 +20,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 from . import _ffi, errors
 from ._bits import refuse_masked
-from ._library import check, describe, filled, lib, never_raises
+from ._library import check, describe, filled, int64, lib, never_raises
 from ._size_text import dimension
 from .budget import above_0
 from .bundle import Bundle, Signature
@@ -113,7 +113,6 @@ class SandboxSession:
     def __init__(self, source, weights: Sequence[Union[str, "os.PathLike[str]"]] = (), symbols: Optional[Mapping[str, int]] = None,
                  variant: str = "", threads: Optional[int] = None, memory_mib: Optional[int] = None, cpu_s: Optional[int] = None,
                  weak: bool = False, trust: Optional[str] = None, timeout: Optional[float] = None) -> None:
-        from .program import _int64
         from .weights import refuse_unused
         self._lock = threading.Lock()
         self._process: Optional[_Process] = None
@@ -127,7 +126,7 @@ class SandboxSession:
         memory, cpu = _limit("memory_mib", memory_mib, 64), _limit("cpu_s", cpu_s, 1)
         self._memory, self._cpu = memory << 20, cpu
         self._timeout = above_0(timeout)
-        given = {name: _int64(value, name) for name, value in (symbols or {}).items()}
+        given = {name: int64(value, name) for name, value in (symbols or {}).items()}
         files: List[int] = []
         try:
             files.append(_again(source) if isinstance(source, int) else _opened(source, "source"))
@@ -551,7 +550,6 @@ def _item(argument, offset: int, shape: Sequence[int], size: int) -> bytes:
 
 def _request(function: _Function, given: List[Any], arrays: List[Any]) -> Tuple[bytes, List[Any]]:
     """The items of a call with what fills them up, and the bytes behind them."""
-    from .program import _int64
     import numpy as np
     begin = end = _round_up(_ITEM.size * len(given))
     items, blobs = [], []
@@ -559,7 +557,7 @@ def _request(function: _Function, given: List[Any], arrays: List[Any]) -> Tuple[
         if value is None:
             items.append(_ITEM.pack(argument.index, _ABSENT, *[0] * 13))
         elif array is None:
-            items.append(_ITEM.pack(argument.index, _SCALAR, 0, 0, *[0] * 8, _int64(value, argument.name), 0, 0))
+            items.append(_ITEM.pack(argument.index, _SCALAR, 0, 0, *[0] * 8, int64(value, argument.name), 0, 0))
         else:
             items.append(_item(argument, end, array.shape, array.nbytes))
             padding = bytes(-array.nbytes % _ALIGNMENT)

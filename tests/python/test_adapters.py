@@ -389,7 +389,7 @@ def test_slots_that_do_not_fit_together(slots, words):
 @pytest.mark.parametrize("kind", ["a FIFO", "a device", "a folder", "large"])
 def test_a_config_that_is_no_small_file_is_an_error(tmp_path, kind):
     """It comes along with somebody's adapter: nothing waits for it, and nothing reads it without an end."""
-    from accrt.program import _peft_config
+    from accrt.adapter import _peft_config
     path = tmp_path / "adapter_config.json"
     if kind == "a FIFO":
         os.mkfifo(path)

@@ -263,4 +263,4 @@ def test_a_cycle_is_seen(path):
         session = session_of(path)
         cycle = [session]
         cycle.append(cycle)
-    assert "accrt.program.Session" in left_to_the_collector(work, path)
+    assert "accrt.session.Session" in left_to_the_collector(work, path)

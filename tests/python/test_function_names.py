@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import accrt
-from accrt.program import Session
+from accrt.session import Session
 from accrt.sandbox import SandboxSession
 
 X = np.arange(4, dtype=np.float32)

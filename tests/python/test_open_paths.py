@@ -377,7 +377,7 @@ def test_what_is_no_file_hangs_no_function(tmp_path, kind):
 def test_a_fifo_beside_an_adapter_hangs_nothing(tmp_path, golden_bundle):
     """PEFT's config is opened because it is there: a download may bring anything by that name."""
     os.mkfifo(tmp_path / "adapter_config.json")
-    code = f"from accrt.program import _peft_config; _peft_config({str(tmp_path / 'adapter_config.json')!r})"
+    code = f"from accrt.adapter import _peft_config; _peft_config({str(tmp_path / 'adapter_config.json')!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
     assert "is not JSON" in done.stderr, done.stderr
     (tmp_path / "adapter_model.safetensors").write_bytes(bytes([2, 0, 0, 0, 0, 0, 0, 0]) + b"{}")

@@ -231,7 +231,7 @@ def test_a_call_of_several_steps_that_is_closed_keeps_its_arrays(begin, monkeypa
             return function(*arguments)
         return interrupted
     for name in ("accrt_call_run", "accrt_call_submit"):
-        monkeypatch.setattr(accrt.program.lib, name, closed_before(getattr(accrt.program.lib, name)))
+        monkeypatch.setattr(accrt.call.lib, name, closed_before(getattr(accrt.call.lib, name)))
     y[:] = 0
     no_limit = (1 << 64) - 1
     try:

@@ -87,7 +87,7 @@ except accrt.MissingFileError as error:
 except accrt.Error as other:
     reveal_type(other.status)
 """
-REVEALED = ["accrt.program.Session", "accrt.tensor.Tensor", "accrt.tensor.Tensor", "builtins.float", "accrt.tensor.Tensor", "accrt.tensor.Tensor",
+REVEALED = ["accrt.session.Session", "accrt.tensor.Tensor", "accrt.tensor.Tensor", "builtins.float", "accrt.tensor.Tensor", "accrt.tensor.Tensor",
             "builtins.str", "tuple[Any, ...]", "accrt.sandbox.SandboxSession", "accrt.bundle.Bundle", "builtins.str", "builtins.int"]
 
 

@@ -3,25 +3,12 @@ container.py found, and makes the tables that model.py shows."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Set
+from typing import Any, Dict, List, Optional, Set
 
-from . import extras, layouts
+from . import extras, images, layouts
 from . import records as r
-from .container import Container, FormatError, digest_of, form_minor
-
-# What an expression is made of: symbol classes in the low four bits, PRESENT; the depth of repeats apart.
-_SPECIALIZE, _BUCKET, _RUNTIME, _SESSION, _PRESENT = 1, 2, 4, 8, 16
-_SYMBOLS, _ANY = 15, 31
-_NUMBERS = range(r.MAX_RANK)
-
-
-class Scope(NamedTuple):
-    """Nodes that may be referred to, and from where."""
-
-    first: int
-    count: int
-    allowed: int
-    depth: int = 0
+from .commands import ANY, NUMBERS, PRESENT, SESSION, SYMBOLS, Command, Scope, Walk
+from .container import Container, FormatError, form_minor
 
 
 class _Facts:
@@ -35,14 +22,6 @@ class _Facts:
         self.commands = 0
         self.scalars: Set[int] = set()
         self.bound: Set[int] = set()
-
-
-class Command(NamedTuple):
-    """A command: its header, and where its own fields begin in the stream."""
-
-    header: Any
-    fields: int
-    end: int
 
 
 class Tables:
@@ -74,7 +53,7 @@ class Tables:
         self._kernels()
         self._blocks()
         self._functions()
-        self._images()
+        images.check_images(self)
         extras.check_adapters(self)
         extras.check_assets(self)
         extras.check_locations(self)
@@ -205,7 +184,7 @@ class Tables:
         if node.op == r.EXPR_INDUCTION and function is not None and 0 <= value < r.MAX_BLOCK_DEPTH:
             return 0, value + 1
         if node.op == r.EXPR_PRESENT and self._optional_input(function, value):
-            return _PRESENT, 0
+            return PRESENT, 0
         if node.op in (r.EXPR_SYMBOL, r.EXPR_INDUCTION, r.EXPR_PRESENT):
             raise self.fail(46, f"expressions[{index}]: {value} of op {node.op} names nothing")
         return None
@@ -282,7 +261,7 @@ class Tables:
 
     def _constant_shape(self, constant: Any, where: str) -> None:
         product = 1
-        for place in _NUMBERS:
+        for place in NUMBERS:
             size = constant[8 + place]
             if size < 0 or (place >= constant.rank and size):
                 raise self.fail(52, f"{where}: shape {constant[8:]} of rank {constant.rank}")
@@ -316,7 +295,7 @@ class Tables:
         return place + size if stored else end
 
     def _states(self) -> None:
-        scope = Scope(0, self.module_nodes, _SESSION)
+        scope = Scope(0, self.module_nodes, SESSION)
         previous = 0
         for index, state in enumerate(self.states):
             where = f"states[{index}]"
@@ -453,7 +432,7 @@ class Tables:
         return self.arguments[first : first + function.input_count + function.result_count]
 
     def _signature(self, function: Any) -> None:
-        scope = Scope(function.expression_first, function.expression_count, _SYMBOLS)
+        scope = Scope(function.expression_first, function.expression_count, SYMBOLS)
         names: Set[int] = set()
         own = self._own_arguments(function)
         for index, argument in enumerate(own):
@@ -556,7 +535,7 @@ class Tables:
         if following and not self._same_signature(function, self.functions[following[0]]):
             raise self.fail(74, f"functions[{following[0]}] differs from functions[{index}]")
         self._check_slots(index)
-        scope = Scope(function.expression_first, function.expression_count, _ANY)
+        scope = Scope(function.expression_first, function.expression_count, ANY)
         self._expression(scope, function.transient_size, f"functions[{index}].transient_size")
         self._collect_symbols(index, function)
         self._body(index, function, scope)
@@ -679,79 +658,7 @@ class Tables:
     def _body(self, index: int, function: Any, scope: Scope) -> None:
         if function.body != self.next_block or function.body >= len(self.blocks):
             raise self.fail(81, f"functions[{index}].body: {function.body}, the next one is {self.next_block}")
-        _Walk(self, index, scope).block(function.body, 1, scope)
-
-    # -- Images --
-
-    def _images(self) -> None:
-        previous = end = 0
-        code = self.container.sections.get("code", memoryview(b""))
-        for index, image in enumerate(self.images):
-            where = f"images[{index}]"
-            self._ordered(image.name, previous, where + ".name")
-            previous = image.name
-            if image.kind == 5:
-                self._pack(image, where)
-                continue
-            if not 1 <= image.kind <= 4:
-                raise self.fail(107, f"{where}: kind {image.kind}")
-            place = -(-end // r.BIG_ALIGN) * r.BIG_ALIGN
-            if image.offset_bytes != place or not image.size_bytes or place + image.size_bytes > len(code):
-                raise self.fail(106, f"{where}: {image.size_bytes} bytes at {image.offset_bytes}")
-            end = place + image.size_bytes
-        if end != len(code):
-            raise self.fail(106, f"{len(code)} bytes of code, images end at {end}")
-        self._launches()
-        problem = self._code_problem(code)
-        if 62 in self.container.by_type and digest_of(code) != self.container.by_type[62].digest:
-            raise self.fail(20, "the digest of section code does not match")
-        if problem:
-            raise problem
-
-    def _pack(self, image: Any, where: str) -> None:
-        if image.offset_bytes or image.size_bytes:
-            raise self.fail(106, f"{where}: a pack with {image.size_bytes} bytes")
-        name = self.strings[image.name]
-        plain = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-        good = len(name) <= r.MAX_PACK_NAME_BYTES and name[0] in plain and all(byte in plain + b"._-" for byte in name)
-        if not good:
-            raise self.fail(107, f"{where}: {name!r} is no name of a pack")
-
-    def _launches(self) -> None:
-        if not self.launches and self.container.header.container_minor < 2:
-            return
-        following = 0
-        for index, variant in enumerate(self.variants):
-            if self.images[variant.image].kind not in (2, 3, 4):
-                continue
-            if following == len(self.launches) or self.launches[following].variant != index:
-                raise self.fail(109, f"variants[{index}] has no launch in its place")
-            self._launch(self.launches[following], following)
-            following += 1
-        if following != len(self.launches):
-            raise self.fail(109, f"launches[{following}]: variant {self.launches[following].variant}")
-
-    def _launch(self, launch: Any, index: int) -> None:
-        block, cluster = launch[2:5], launch[5:8]
-        threads, blocks = block[0] * block[1] * block[2], cluster[0] * cluster[1] * cluster[2]
-        good = 1 <= threads <= r.MAX_BLOCK_THREADS and (cluster == (0, 0, 0) or 1 <= blocks <= r.MAX_CLUSTER_BLOCKS)
-        if launch.traits & ~96 or launch.reserved or not good or launch.dynamic_shared_bytes > r.MAX_LOCAL_BYTES:
-            raise self.fail(109, f"launches[{index}]: {tuple(launch)}")
-
-    def _code_problem(self, code: memoryview) -> Optional[FormatError]:
-        at = 0
-        for index, image in enumerate(self.images):
-            if image.kind == 5:
-                continue
-            if any(code[at : image.offset_bytes]):
-                return self.fail(106, f"bytes before images[{index}] are not 0")
-            at = image.offset_bytes + image.size_bytes
-            content = code[image.offset_bytes : at]
-            if image.kind == 1 and not _elf_header_good(content):
-                return self.fail(108, f"images[{index}]: no ELF image whose headers lie inside it")
-            if image.kind == 3 and content[-1]:
-                return self.fail(108, f"images[{index}]: PTX does not end with NUL")
-        return None
+        Walk(self, index, scope).block(function.body, 1, scope)
 
     # -- The computed minimum --
 
@@ -772,277 +679,3 @@ class Tables:
             stored = getattr(header, what + "_minor")
             if stored != minor and stored <= r.VERSIONS[what][1]:
                 raise self.fail(110, f"header.{what}: 0.{stored} is stored, 0.{minor} is the computed minimum")
-
-
-def _elf_header_good(image: memoryview) -> bool:
-    if len(image) < 64 or bytes(image[:7]) != b"\x7fELF\x02\x01\x01":
-        return False
-
-    def number(offset: int, size: int) -> int:
-        return int.from_bytes(image[offset : offset + size], "little")
-
-    if number(16, 2) != 3 or number(52, 2) != 64:
-        return False
-    programs, sections = number(56, 2), number(60, 2)
-    if number(54, 2) != 56 or not programs or number(32, 8) + programs * 56 > len(image):
-        return False
-    return not sections or (number(58, 2) == 64 and number(40, 8) + sections * 64 <= len(image))
-
-
-class _Walk:
-    """The commands of one function (rules 72 and 81 to 94)."""
-
-    def __init__(self, tables: Tables, function: int, scope: Scope):
-        self.tables = tables
-        self.stream = tables.stream
-        self.index = function
-        self.function = tables.functions[function]
-        self.facts = tables.facts[function]
-        self.view_first = tables.next_view
-        self.scope = scope
-        self.place = 0
-        self.where = ""
-
-    def fail(self, rule: int, message: str) -> FormatError:
-        return self.tables.fail(rule, f"{self.where}: {message}")
-
-    def block(self, block: int, block_depth: int, scope: Scope) -> None:
-        tables = self.tables
-        record, first = tables.blocks[block], tables.block_first[block]
-        tables.next_block += 1
-        self.facts.commands += record.command_count
-        for check in (self._command, self._nested):
-            for place in range(record.command_count):
-                self.where = f"commands[{first + place}]"
-                self.scope, self.place = scope, place
-                check(tables.commands[first + place], block_depth)
-
-    def _enter(self, block: int, block_depth: int, scope: Scope) -> None:
-        if block != self.tables.next_block or block >= len(self.tables.blocks):
-            raise self.fail(81, f"block {block}, the next one is {self.tables.next_block}")
-        if block_depth == r.MAX_BLOCK_DEPTH:
-            raise self.fail(82, "blocks nest too deep")
-        where = self.where
-        self.block(block, block_depth + 1, scope)
-        self.where = where
-
-    def _command(self, command: Command, _block_depth: int) -> None:
-        self._header(command)
-        opcode = command.header.opcode
-        if opcode == r.OP_DISPATCH:
-            self._dispatch(command)
-        elif opcode == r.OP_COPY:
-            self._copy(command)
-        elif opcode == r.OP_FILL:
-            self._fill(command)
-        elif opcode == r.OP_CALL:
-            self._call(command)
-        elif opcode == r.OP_REPEAT:
-            self._repeat(command)
-        elif opcode == r.OP_BRANCH:
-            self._branch(command)
-        elif opcode == r.OP_MARKER:
-            self._marker(command)
-
-    def _header(self, command: Command) -> None:
-        header, tables = command.header, self.tables
-        tables._string(header.name, self.where + ".name")
-        known = header.opcode in r.COMMAND_KINDS
-        wanted = r.COMMAND_KINDS[header.opcode][1] if known else 0
-        if header.flags & ~1 or (known and header.flags != wanted):
-            raise self.fail(84, f"flags 0x{header.flags:x} of opcode {header.opcode}")
-        if not known and header.flags & 1 and not self.function.required_features & ~r.FUNCTION_FEATURES:
-            raise self.fail(85, f"the file requires opcode {header.opcode}")
-        if header.reserved or (header.location != r.NONE and header.location >= len(tables.locations)):
-            raise self.fail(86, f"reserved {header.reserved}, location {header.location}")
-        self._predecessors(command)
-
-    def _predecessors(self, command: Command) -> None:
-        count = command.header.predecessor_count
-        first = command.end - (count * 4 + 7) // 8 * 8
-        numbers = self.stream[first : command.end].cast("I") if count else ()
-        previous = -1
-        for index in range(count):
-            if command.header.opcode == r.OP_BARRIER or not previous < numbers[index] < self.place:
-                raise self.fail(87, f"predecessor {numbers[index]} of command {self.place}")
-            previous = numbers[index]
-        if count % 2 and numbers[count]:
-            raise self.fail(86, "padding after predecessors is not 0")
-
-    def _number(self, node: int, what: str) -> None:
-        self.tables._expression(self.scope, node, f"{self.where}.{what}")
-
-    def _size(self, node: int, what: str) -> None:
-        self.tables._size(self.scope, node, f"{self.where}.{what}")
-
-    # -- Ranges and operands --
-
-    def _slot_access(self, slot: Any) -> int:
-        if slot.kind == 1:
-            return 1
-        if slot.kind:
-            return 3
-        kind = self.tables.arguments[self.function.argument_first + slot.index].kind
-        return 0 if kind == 4 else 1 if kind == 0 else 3
-
-    def _range(self, slot: int, access: int, offset: int, size: int, wanted: int, what: str) -> None:
-        tables, allowed = self.tables, 0
-        if slot < self.function.slot_count:
-            allowed = self._slot_access(tables.slots[self.function.slot_first + slot])
-        if not allowed:
-            raise self.fail(88, f"{what}: slot {slot} has no storage")
-        if access != wanted or wanted & ~allowed:
-            raise self.fail(89, f"{what}: access {access} to slot {slot}, wanted {wanted}, allowed {allowed}")
-        self._size(offset, what)
-        if size != r.NONE:
-            self._size(size, what)
-
-    def _view(self, index: int) -> None:
-        tables = self.tables
-        if not self.view_first <= index <= tables.next_view or index >= len(tables.views):
-            raise self.fail(72, f"view {index}, the next one is {tables.next_view}")
-        if index == tables.next_view:
-            tables.next_view += 1
-        view = tables.views[index]
-        tables._dtype(view.dtype, f"views[{index}]")
-        if view.rank > r.MAX_RANK:
-            raise tables.fail(72, f"views[{index}]: rank {view.rank}")
-        for place in _NUMBERS:
-            shape, stride = view[2 + place], view[10 + place]
-            if place < view.rank:
-                self._size(shape, "view.shape")
-                self._number(stride, "view.strides")
-            elif (shape, stride) != (r.NONE, r.NONE):
-                raise tables.fail(72, f"views[{index}]: entry {place} past rank {view.rank}")
-
-    def _operand(self, at: int, kind: int, access: int, size_bytes: int, optional: bool) -> None:
-        operand = r.OPERAND.at(self.stream, at)
-        if operand.kind != kind and not (operand.kind == 6 and optional):
-            raise self.fail(91, f"an operand of kind {operand.kind}, declared is {kind}")
-        kind = operand.kind
-        span = (operand.slot, operand.access, operand.offset, operand.size)
-        clean = (
-            not operand.reserved
-            and (kind == 4 or operand.expression == r.NONE)
-            and (kind == 2 or operand.view == r.NONE)
-            and (kind in (1, 2, 5) or span == (r.NONE, 0, r.NONE, r.NONE))
-            and (kind == 3 or not operand.immediate)
-        )
-        if not clean:
-            raise self.fail(86, f"an operand of kind {kind} with a field that its kind does not use")
-        if kind == 3:
-            if size_bytes < 8 and operand.immediate >> (8 * size_bytes):
-                raise self.fail(91, f"0x{operand.immediate:x} in {size_bytes} bytes")
-        elif kind == 4:
-            self._number(operand.expression, "operands")
-        elif kind != 6:
-            if kind == 2:
-                self._view(operand.view)
-            if kind == 5 and not self._is_arena(operand.slot):
-                raise self.fail(91, f"a workspace in slot {operand.slot}")
-            self._range(*span, access, "operands")
-
-    def _is_arena(self, slot: int) -> bool:
-        if slot >= self.function.slot_count:
-            return False
-        return bool(self.tables.slots[self.function.slot_first + slot].kind == 3)
-
-    # -- By opcode --
-
-    def _dispatch(self, command: Command) -> None:
-        tables, fields = self.tables, r.DISPATCH.at(self.stream, command.fields)
-        kernel = tables.kernels[fields.kernel] if fields.kernel < len(tables.kernels) else None
-        if kernel is None or fields.operand_count != kernel.parameter_count:
-            raise self.fail(90, f"kernel {fields.kernel} with {fields.operand_count} operands")
-        if fields.reserved:
-            raise self.fail(86, f"reserved {fields.reserved}")
-        for node in (fields.x, fields.y, fields.z):
-            self._size(node, "grid")
-        at = command.fields + r.DISPATCH.size_bytes
-        for place in range(fields.operand_count):
-            parameter = tables.parameters[kernel.parameter_first + place]
-            self._operand(at, parameter.kind, parameter.access, parameter.size_bytes, bool(parameter.flags & 1))
-            at += r.OPERAND.size_bytes
-
-    def _copy(self, command: Command) -> None:
-        fields = r.COPY.at(self.stream, command.fields)
-        if fields.reserved or fields.s_size != r.NONE or fields.t_size != r.NONE:
-            raise self.fail(86, "reserved or sizes of a copy")
-        self._range(*fields[0:4], 1, "source")
-        self._range(*fields[4:8], 2, "target")
-        for node in fields[8:11]:
-            self._size(node, "extent")
-        for node in (fields.s_row, fields.t_row, fields.s_plane, fields.t_plane):
-            self._size(node, "stride")
-
-    def _fill(self, command: Command) -> None:
-        fields = r.FILL.at(self.stream, command.fields)
-        width = fields.pattern_bytes
-        if width not in (1, 2, 4, 8) or fields.pattern >> (8 * width):
-            raise self.fail(92, f"0x{fields.pattern:x} in {width} bytes")
-        if fields.reserved:
-            raise self.fail(86, f"reserved {fields.reserved}")
-        self._range(*fields[0:4], 2, "target")
-
-    def _call(self, command: Command) -> None:
-        tables, fields = self.tables, r.CALL.at(self.stream, command.fields)
-        if fields.function >= self.index or tables.functions[fields.function].flags & 1:
-            raise self.fail(93, f"function {fields.function} from function {self.index}")
-        callee = tables.functions[fields.function]
-        if callee.target and callee.target != self.function.target:
-            raise self.fail(75, f"function {fields.function} is for {tables.text(callee.target)!r}")
-        arguments = tables._own_arguments(callee)
-        if fields.operand_count != len(arguments):
-            raise self.fail(91, f"{fields.operand_count} operands for {len(arguments)} arguments")
-        at = command.fields + r.CALL.size_bytes
-        for argument in arguments:
-            access = {0: 1, 3: 2}.get(argument.kind, 3)
-            self._operand(at, 4 if argument.kind == 4 else 1, access, 0, bool(argument.flags & 1))
-            at += r.OPERAND.size_bytes
-        self._add_callee(fields.function)
-
-    def _add_callee(self, callee: int) -> None:
-        facts, below = self.facts, self.tables.facts[callee]
-        facts.impure |= below.impure
-        facts.commands += below.commands
-        facts.depth = max(facts.depth, below.depth + 1)
-        if facts.depth >= r.MAX_CALL_DEPTH or facts.commands > r.MAX_EXPANDED_COMMANDS:
-            raise self.fail(94, f"calls nest {facts.depth + 1} deep and expand to {facts.commands} commands")
-        if callee in facts.merged:
-            return
-        facts.merged.add(callee)
-        for symbol in below.needed:
-            self.tables._need(self.index, symbol)
-
-    def _decision(self, node: int, what: str) -> None:
-        scope = self.scope._replace(allowed=_SPECIALIZE | _SESSION | _PRESENT)
-        self.tables._expression(scope, node, f"{self.where}.{what}")
-
-    def _repeat(self, command: Command) -> None:
-        fields = r.REPEAT.at(self.stream, command.fields)
-        self._decision(fields.count, "count")
-        self._size(fields.count, "count")
-
-    def _branch(self, command: Command) -> None:
-        fields = r.BRANCH.at(self.stream, command.fields)
-        if fields.reserved:
-            raise self.fail(86, f"reserved {fields.reserved}")
-        self._decision(fields.condition, "condition")
-
-    def _nested(self, command: Command, block_depth: int) -> None:
-        """The blocks that it names, when all commands around it have been checked: the order of the stream."""
-        scope = self.scope
-        if command.header.opcode == r.OP_REPEAT:
-            fields = r.REPEAT.at(self.stream, command.fields)
-            self._enter(fields.block, block_depth, scope._replace(depth=scope.depth + 1))
-        elif command.header.opcode == r.OP_BRANCH:
-            fields = r.BRANCH.at(self.stream, command.fields)
-            for block in (fields.then_block, fields.else_block):
-                if block != r.NONE:
-                    self._enter(block, block_depth, scope)
-
-    def _marker(self, command: Command) -> None:
-        fields = r.MARKER.at(self.stream, command.fields)
-        if fields.reserved:
-            raise self.fail(86, f"reserved {fields.reserved}")
-        self.tables._string(fields.text, self.where + ".text")

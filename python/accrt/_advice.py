@@ -1,0 +1,57 @@
+"""What the message of an array that is refused says would help."""
+from __future__ import annotations
+
+from typing import Any
+
+from ._bits import BIT_TYPES, ML_DTYPES
+from ._copies import copies, fits
+from .errors import Error
+from .tensor import _NAMES, _TYPESTR, Tensor
+
+
+def advised(error: Exception, argument, value: Any, view, copy: bool) -> Exception:
+    """The error of an argument that is refused, whose message also says what would help. view: None where it could not be read."""
+    own = argument.type.partition("[")[0]
+    advice = ""
+    if view is None or not fits(view):
+        if argument.kind != "read":
+            advice = "; it is written: pass a contiguous array, as numpy.empty gives"
+        elif not copy and copies(value):
+            advice = "; give copy=True to have it copied"
+    elif _NAMES[view.c.dtype] != own:
+        advice = _type_advice(own, _NAMES[view.c.dtype], argument, value)
+    return with_advice(error, advice)
+
+
+def with_advice(error: Exception, advice: str) -> Exception:
+    """The error with something at the end of its message."""
+    if advice:
+        text = f"{error}".replace(" (copy it first)", "") + advice  # one advice, not two
+        error.args = (text,)
+        if isinstance(error, Error):
+            error.message = text
+    return error
+
+
+def weight_advice(own: str) -> str:
+    """For arrays of another type than the weight's."""
+    if own in BIT_TYPES:
+        return f"; pass an accrt.Tensor or accrt.Weight of {own}, a torch tensor, or an array of ml_dtypes.{ML_DTYPES[own]}"
+    return f"; array.astype({_NUMPY_NAMES[own]!r}) converts it" if own in _NUMPY_NAMES else ""
+
+
+def _type_advice(own: str, got: str, argument, value: Any) -> str:
+    typestr = _TYPESTR.get(got, "")
+    if BIT_TYPES.get(own) == typestr:
+        return (f"; numbers and the bits of {own} look alike there. Pass an accrt.Tensor, a torch tensor, array.view(ml_dtypes."
+                f"{ML_DTYPES[own]}), or a list of numbers with copy=True; if they are bits: "
+                f"call.set({argument.name!r}, array, dtype={own!r})")
+    if own in _TYPESTR and typestr and not isinstance(value, Tensor):
+        return f"; array.astype({_NUMPY_NAMES[own]!r}) converts it" if argument.kind == "read" else f"; pass an array of {_NUMPY_NAMES[own]}"
+    if own in BIT_TYPES:
+        return f"; pass array.astype(ml_dtypes.{ML_DTYPES[own]}), a torch tensor of that type, or a list of numbers with copy=True"
+    return ""
+
+
+_NUMPY_NAMES = {"bool": "bool", **{f"{letter}{bits}": f"{word}{bits}" for letter, word, sizes in (
+    ("i", "int", (8, 16, 32, 64)), ("u", "uint", (8, 16, 32, 64)), ("f", "float", (16, 32, 64))) for bits in sizes}}
