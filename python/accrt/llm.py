@@ -17,6 +17,7 @@ import collections
 from typing import Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import _ffi
+from ._library import never_raises
 from .errors import Error
 from .serve import engine as _engine
 from .serve import loading as _load
@@ -120,6 +121,7 @@ class LLM:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    @never_raises
     def __repr__(self) -> str:
         return f"<accrt.LLM {self.name}>"
 

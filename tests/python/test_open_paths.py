@@ -386,6 +386,13 @@ def test_a_fifo_beside_an_adapter_hangs_nothing(tmp_path, golden_bundle):
     assert done.returncode != 0 and "not a regular file" in done.stderr, done.stderr
 
 
+def test_a_fifo_as_a_chat_template_hangs_nothing(tmp_path):
+    os.mkfifo(tmp_path / "template")
+    code = f"from accrt.serve.loading import load; load('simulated:', chat_template={str(tmp_path / 'template')!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert "it is not a regular file" in done.stderr, done.stderr
+
+
 @pytest.mark.skipif(not (BUILD / "lib" / "libaccrt.a").exists(), reason="there is no static library here")
 def test_the_static_library_leaves_gdbs_names_to_others(tmp_path):
     archive = BUILD / "lib" / "libaccrt.a"

@@ -10,7 +10,9 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
+from .._files import read_small
 from .._library import check, created, lib, struct
+from .._waits import apart
 from .engine import Model
 from .text import Bytes, ChatTemplate, Text, Tokenizer
 
@@ -23,6 +25,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "weights": (None, "files that a bundle (.accx) takes its weights from, separated by commas"),
     "chat_template": (None, "a file with a Jinja template, in place of the model's own"),
 }
+_TEMPLATE_BYTES = 1 << 20  # models' own have some KiB
 Progress = Optional[Callable[[str, float], None]]
 
 
@@ -60,8 +63,7 @@ def load(
     """
     template = None
     if chat_template is not None:
-        with open(chat_template, encoding="utf-8") as file:
-            template = file.read()
+        template = read_small(chat_template, _TEMPLATE_BYTES).decode()
     path = os.fspath(model)
     if path == "simulated:":
         return simulated(chat_template=template)
@@ -102,12 +104,12 @@ def _targets(device: str) -> Optional[List[str]]:
 
 def _model(program: Any, options: Any, say: "_Clock") -> Model:
     """Says what it takes before it takes it."""
-    device = program.device.handle
+    device, handle = program.device.handle, program.handle
     memory = struct(_ffi.accrt_serve_memory)
-    check(lib.accrt_serve_program_memory(device, program.handle, ctypes.byref(options), ctypes.byref(memory)))
+    apart(lambda: check(lib.accrt_serve_program_memory(device, handle, ctypes.byref(options), ctypes.byref(memory))))
     say.done(f"weights take {_size(memory.weight_bytes)}, {memory.pages} pages of keys and values {_size(memory.kv_bytes)}, "
              f"a step {_size(memory.transient_bytes + memory.result_bytes)}")  # fmt: skip
-    made = Model(created(lib.accrt_serve_model_open_program, device, program.handle, ctypes.byref(options)))
+    made = Model(apart(lambda: created(lib.accrt_serve_model_open_program, device, handle, ctypes.byref(options))))
     say.done("made the session")
     return made
 
