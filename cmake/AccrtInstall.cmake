@@ -10,6 +10,7 @@ install(TARGETS accrt accrt_static accrt_write accrt_write_static accrt_serve ac
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(TARGET accrt_http)
+  install(FILES serve/http/LICENSE.llhttp DESTINATION "${CMAKE_INSTALL_DOCDIR}")
   install(TARGETS accrt_http accrt_http_static EXPORT accrtTargets
           LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
           ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")

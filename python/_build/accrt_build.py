@@ -204,6 +204,8 @@ def write_wheel(directory, tag, files):
     writer.add(f"{dist_info}/WHEEL", wheel_metadata(tag).encode())
     writer.add(f"{dist_info}/entry_points.txt", ENTRY_POINTS.encode())
     writer.add(f"{dist_info}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes())
+    if any(name == "accrt/libaccrt_http.so.0" for name, _, _ in files):
+        writer.add(f"{dist_info}/licenses/LICENSE.llhttp", (ROOT / "serve/http/LICENSE.llhttp").read_bytes())
     writer.close(dist_info)
     return filename
 
@@ -234,7 +236,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         build_dir = kept or stack.enter_context(tempfile.TemporaryDirectory(prefix="accrt-wheel-"))
         libraries, commands = build_binaries(pathlib.Path(build_dir))
         tag = wheel_tag([*libraries.values(), *commands.values()])
-        return write_wheel(wheel_directory, tag, wheel_files(libraries, commands))
+        return write_wheel(wheel_directory, tag, list(wheel_files(libraries, commands)))
 
 
 def build_sdist(sdist_directory, config_settings=None):

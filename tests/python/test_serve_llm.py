@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -220,6 +221,14 @@ def test_help_names_every_option():
     text = module._parser().format_help()
     for options in (engine.OPTIONS, loading.OPTIONS, server.OPTIONS):
         assert [name for name in options if "--" + name.replace("_", "-") not in text] == []
+
+
+def test_the_page_in_a_browser():
+    browser = shutil.which("chromium") or pytest.skip("there is no chromium")
+    with serve_http.served(check_descriptors=False) as server:
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom", f"http://127.0.0.1:{server.port}/"]
+        page = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+    assert '<b id="model">sim</b>' in page and '<textarea id="text"' in page  # it has asked the server for the name
 
 
 # ---- the official client --------------------------------------------------------------------------------------------------
