@@ -104,7 +104,7 @@ typedef struct accrt_serve_step {
   const int32_t* row_starts;   /**< [row_count + 1] */
   const int32_t* row_ids;      /**< [row_count]: row of the page table */
   const int32_t* kv_lengths;   /**< [row_count]: keys after this step's are written */
-  const uint64_t* row_keys;    /**< [row_count]: which sequence; for tests, models need it not */
+  const uint64_t* row_keys;    /**< [row_count]: which sequence; for tests, not for models */
   const int32_t* change_slots; /**< [change_count]: row * row_pages + index */
   const int32_t* change_pages; /**< [change_count]: the page that is there from now on */
   const int32_t* sample_tokens;    /**< [sample_count]: index of the token whose logits count */
