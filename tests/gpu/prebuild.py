@@ -16,6 +16,7 @@ import test_external  # noqa: E402
 import test_fast  # noqa: E402
 import test_lora  # noqa: E402
 import test_models  # noqa: E402
+import test_next_token  # noqa: E402
 import test_ops  # noqa: E402
 import test_quantized  # noqa: E402
 import test_safe  # noqa: E402
@@ -32,6 +33,7 @@ MODULES = {
     "external_ranks": test_external.ranks_module,
     "experts": test_external.experts_module,
     "lora": test_lora.module,
+    "next_token": test_next_token.module,
     "safe": test_safe.module,
     "serving": test_serving.module,
     "bytelm_test": test_models.bytelm_module,

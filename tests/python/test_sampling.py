@@ -281,3 +281,12 @@ def test_greedy_rows_alone():
     got = ch.session(ch.program(m)).run("f", x)[0]
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, np.argmax(x, -1))
+
+
+def test_there_is_a_version_for_cuda():
+    """What it gives is tested on a GPU (tests/gpu/test_next_token.py)."""
+    from accrt.compiler import available_targets, compile
+
+    if "sm_90" not in available_targets():
+        pytest.skip("no nvcc")
+    assert compile(module(1000), targets=["sm_90"])
