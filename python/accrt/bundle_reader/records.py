@@ -185,11 +185,11 @@ REPEAT = Record("Repeat", "II", "count block")
 BRANCH = Record("Branch", "IIII", "condition then_block else_block reserved")
 MARKER = Record("Marker", "II", "text reserved")
 OP_DISPATCH, OP_COPY, OP_FILL, OP_BARRIER, OP_CALL, OP_REPEAT, OP_BRANCH, OP_MARKER = range(1, 9)
-#: By opcode: bytes of its own fields, REQUIRED bit.
+#: By opcode: bytes of its own fields, REQUIRED bit, minor version of the command set that has it first.
 COMMAND_KINDS = {
-    OP_DISPATCH: (DISPATCH.size_bytes, 1), OP_COPY: (COPY.size_bytes, 1), OP_FILL: (FILL.size_bytes, 1), OP_BARRIER: (0, 1),
-    OP_CALL: (CALL.size_bytes, 1), OP_REPEAT: (REPEAT.size_bytes, 1), OP_BRANCH: (BRANCH.size_bytes, 1),
-    OP_MARKER: (MARKER.size_bytes, 0),
+    OP_DISPATCH: (DISPATCH.size_bytes, 1, 1), OP_COPY: (COPY.size_bytes, 1, 1), OP_FILL: (FILL.size_bytes, 1, 1),
+    OP_BARRIER: (0, 1, 1), OP_CALL: (CALL.size_bytes, 1, 1), OP_REPEAT: (REPEAT.size_bytes, 1, 1),
+    OP_BRANCH: (BRANCH.size_bytes, 1, 1), OP_MARKER: (MARKER.size_bytes, 0, 1),
 }  # fmt: skip
 
 EXPR_CONSTANT, EXPR_SYMBOL, EXPR_INDUCTION, EXPR_NOT, EXPR_SELECT, EXPR_PRESENT = 0, 1, 2, 17, 18, 19
