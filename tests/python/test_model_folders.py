@@ -251,7 +251,7 @@ def test_what_a_gguf_file_says(tmp_path, weights):
     made = models.read(tmp_path / "tiny.gguf")
     assert made.name == "tiny" and made.config["eos_token_id"] == [258, 259] and made.files["chat_template.jinja"] == b"{{ messages }}"
     assert made.tensors["model.layers.0.self_attn.q_proj.weight"].source == "blk.0.attn_q.weight"
-    assert models.read(tmp_path).name == "tiny"  # the one file of a folder
+    assert models.read(tmp_path).name == tmp_path.name  # the one file of a folder, which the user named
 
 
 # ---- The bundle and the cache ------------------------------------------------------------------------------------------------

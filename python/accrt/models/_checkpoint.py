@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Tuple
 
 from .._files import read_small
@@ -54,9 +54,13 @@ class Checkpoint:
     points: List[str] = field(default_factory=list)
     #: Tensors that stand for something else than weights of the model: nothing is lost where no family reads them.
     unused: Tuple[str, ...] = ()
+    #: The model's name, where the path does not say it.
+    called: str = ""
 
     @property
     def name(self) -> str:
+        if self.called:
+            return self.called
         base = os.path.basename(os.path.abspath(self.path))
         return base.rpartition(".")[0] or base if self.form != "folder" else base
 
@@ -118,7 +122,7 @@ def _folder_of_one(path: str) -> Checkpoint:
     """A folder without config.json may have one file that has everything."""
     found = sorted(name for name in os.listdir(path) if name.endswith((".gguf", ".safetensors")))
     if len(found) == 1:
-        return read(os.path.join(path, found[0]))
+        return replace(read(os.path.join(path, found[0])), called=os.path.basename(path))
     raise Refused(path, ["there is no config.json" + (f", and more than one file of weights: name one of {', '.join(found)}" if found else "")])
 
 
