@@ -67,6 +67,8 @@ OPERATIONS = {
     "Function": "session wrong", "Function.index": "self name", "Function.bind": "self memory memory? number?",
     "Function.__call__": "self memory memory? number?", "Function.call_async": "self memory memory? number?",
     "Instance": "rare policy?", "Instance.device": "self devicename?", "Instance.devices": "self", "Instance.load_driver": "self path",
+    # A model that is served has threads of its own: tests/python/test_serve_llm.py
+    "LLM": "wrong", **{f"LLM.{name}": "wrong any*" for name in ("chat", "close", "engine", "generate", "name", "stream", "stream_chat")},
     "Kernel": "pack wrong", "Kernel.pack": "self", "Kernel.parameters": "self", "Kernel.handle": "self", "Kernel.arguments": "self values device",
     "KernelPack": "instance bytes name?", "KernelPack.of_module": "device bytes kernels kind?", "KernelPack.kernel": "self kernelname",
     "KernelPack.kernels": "self",

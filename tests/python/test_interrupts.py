@@ -188,7 +188,7 @@ class Slow:
         return late
 
 import numpy as np
-from accrt import bundle, layouts, program as programs, trust, weights
+from accrt import adapter, bundle, layouts, program as programs, trust, weights
 names = {"accrt_bundle_open_path", "accrt_bundle_open_memory", "accrt_bundle_verify_within", "accrt_weights_open_path", "accrt_adapter_load",
          "accrt_bundle_constant_data", "accrt_bundle_sign", "accrt_layout_dequantize"}
 b = BundleWriter()
@@ -202,7 +202,7 @@ b.write(path)
 made, source = accrt.Program(path), accrt.Weights(path)
 packed = layouts.Packed(0, (4,), {"data": layouts.Component("f32", np.zeros(16, np.uint8))})
 real = bundle.lib
-for module in (bundle, weights, programs, trust, layouts):
+for module in (adapter, bundle, weights, programs, trust, layouts):
     module.lib = Slow(real, names)
 interrupted("Bundle", lambda: accrt.Bundle(path))
 interrupted("Bundle of memory", lambda: accrt.Bundle(bytearray(open(path, "rb").read())))
