@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import numbers
 from typing import Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import _ffi
@@ -194,7 +195,7 @@ class LLM:
 
 
 def _is_prompt(given: Any) -> bool:
-    return isinstance(given, str) or (len(given) > 0 and isinstance(given[0], int))
+    return isinstance(given, str) or (len(given) > 0 and isinstance(given[0], numbers.Integral))
 
 
 def _collector(output: Output, open_outputs: set, failures: list) -> Any:

@@ -148,7 +148,7 @@ REFUSED = [
     ({}, "prompt", "prompt is missing"),
     ({"prompt": [1, 256]}, None, "256"),
     ({"prompt": "x", "max_tokens": 5000}, None, "4096"),
-    ({"prompt": "\ud800"}, None, "cannot be encoded"),
+    ({"prompt": "\ud800"}, "prompt", "half of a surrogate pair"),
     (b"{", None, "the body is no JSON"),
     (b"[1]", None, "the body is no JSON object"),
     (b'{"prompt": "x", "temperature": NaN}', None, "NaN is no JSON"),

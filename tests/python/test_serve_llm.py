@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 import serve_http
 from serve_http import TEMPLATE, Answer, descriptors, get, post, read_all, until
@@ -77,7 +78,8 @@ def test_the_end(llm):
 
 @pytest.mark.parametrize("parameters,message", [
     ({"temperature": "hot"}, "temperature is 'hot'"), ({"temprature": 1}, "did you mean temperature"), ({"max_tokens": -1}, "at least 1"),
-    ({"max_tokens": True}, "expected an integer"), ({"stop": 3}, "expected a string or a list"),
+    ({"max_tokens": True}, "expected an integer"), ({"stop": 3}, "expected a string or a list"), ({"max_tokens": np.float32(3)}, "expected an integer"),
+    ({"user": "half \ud83d"}, "user has half of a surrogate pair at character 5"),
 ])  # fmt: skip
 def test_bad_parameters(llm, parameters, message):
     with pytest.raises(serve.BadParameter, match=re.escape(message)):
@@ -212,6 +214,32 @@ def test_the_command_says_what_is_wrong(command, tmp_path):
         taken.listen()
         process, port, lines = command("simulated:", "--port", str(taken.getsockname()[1]))
         assert port is None and process.wait(30) == 1 and "cannot listen at 127.0.0.1" in lines[-1]
+
+
+def test_numbers_of_numpy_are_numbers(llm):
+    greedy = {**GREEDY, "max_tokens": np.int64(5), "temperature": np.float32(0)}
+    assert llm.generate([np.int64(115), np.int32(101)], **greedy).text == llm.generate("se", **{**GREEDY, "max_tokens": 5}).text
+
+
+@pytest.mark.parametrize("prompt", ["\ud800", "half \ud83d"])
+def test_half_a_character_is_refused(llm, prompt):
+    """As JavaScript leaves it where it cuts a string: it has no UTF-8 bytes."""
+    with pytest.raises(serve.BadParameter, match="half of a surrogate pair"):
+        llm.generate(prompt)
+    with pytest.raises(serve.BadParameter, match="messages has half of a surrogate pair"):
+        llm.chat([{"role": "user", "content": prompt}])
+
+
+@pytest.mark.parametrize("option,message", [
+    (("--workers", "-1"), "-1 is no number from 0 on"), (("--kv-bytes", "-5"), "-5 is no number from 0 on"), (("--port", "99999999"), "is no port"),
+    (("--drain-timeout", "-4"), "-4 is no number of seconds"), (("--idle-timeout", "inf"), "inf is no number of seconds"),
+])  # fmt: skip
+def test_options_are_checked_before_anything_is_loaded(capsys, option, message):
+    from accrt.serve import command as module
+
+    with pytest.raises(SystemExit):
+        module.main(["simulated:", "=".join(option)])
+    assert message in capsys.readouterr().err
 
 
 def test_help_names_every_option():

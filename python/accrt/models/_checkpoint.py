@@ -105,6 +105,8 @@ def _folder(path: str) -> Checkpoint:
         config = json.loads(_small(os.path.join(path, "config.json")))
     except ValueError as error:
         raise Refused(f"{path}/config.json", [f"it is not JSON: {error}"]) from None
+    if not isinstance(config, dict):
+        raise Refused(f"{path}/config.json", [f"it is {json.dumps(config):.40}, expected an object"])
     try:
         source = open_weights(path)
     except NotFoundError:

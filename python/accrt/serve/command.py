@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import sys
@@ -17,6 +18,31 @@ from . import server as server_module
 _DRAIN_SECONDS = 30.0
 
 
+def _count(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text} is no number from 0 on")
+    return number
+
+
+def _port(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text} is no port: they end at 65535")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+    return number
+
+
+#: How an option is read, by the type of its default.
+_READ: Dict[type, Any] = {int: _count, float: _seconds, str: str}
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="accrt-serve", description="Serves a model over HTTP, as OpenAI's interface has it.",
                                      epilog="docs/server.md describes answers, limits and metrics.")  # fmt: skip
@@ -26,9 +52,10 @@ def _parser() -> argparse.ArgumentParser:
         for name, (default, words) in options.items():
             kind = type(default) if default is not None else str
             shown = f" (default: {default})" if default not in (None, 0) else ""
-            group.add_argument("--" + name.replace("_", "-"), type=kind, default=default, help=words.replace("%", "%%") + shown, metavar=kind.__name__.upper())
+            read = _port if name == "port" else _READ[kind]
+            group.add_argument("--" + name.replace("_", "-"), type=read, default=default, help=words.replace("%", "%%") + shown, metavar=kind.__name__.upper())
     parser.add_argument("--name", help="the model's name in answers; default: that of its folder or file")
-    parser.add_argument("--drain-timeout", type=float, default=_DRAIN_SECONDS, help="seconds for answers under way after SIGTERM (default: 30)")
+    parser.add_argument("--drain-timeout", type=_seconds, default=_DRAIN_SECONDS, help="seconds for answers under way after SIGTERM (default: 30)")
     parser.add_argument("--quiet", action="store_true", help="no line for each request")
     return parser
 

@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from .. import _ffi
 from .._files import read_small
-from .._library import check, created, lib, struct
+from .._library import check, created, lib, number, struct
 from .._waits import apart
 from .engine import Model
 from .text import Bytes, ChatTemplate, Text, Tokenizer
@@ -71,7 +71,9 @@ def load(
     say = _Clock(progress)
     program = bundle.program(device=bundle.instance.device(device), weights=sources)
     say.done("bound the weights")
-    options = struct(_ffi.accrt_serve_program_options, kv_bytes=kv_bytes, max_rows=max_rows, max_length=max_length)
+    options = struct(
+        _ffi.accrt_serve_program_options, kv_bytes=number(kv_bytes, "kv_bytes"), max_rows=number(max_rows, "max_rows", 32),
+        max_length=number(max_length, "max_length", 32))
     made = _model(program, options, say)
     metadata = bundle.metadata
     text = text_of({name: asset.data for name, asset in bundle.assets.items() if name != "serve.token_bytes"}, template)

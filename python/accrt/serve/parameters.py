@@ -9,6 +9,7 @@ import ctypes
 import difflib
 import hashlib
 import math
+import numbers
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
@@ -33,16 +34,16 @@ def shown(value: Any) -> str:
 
 def whole(least: Optional[int] = None, most: Optional[int] = None) -> Callable[[str, Any], int]:
     def check(name: str, value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
             raise BadParameter(name, f"{name} is {shown(value)}, expected an integer", "invalid_type")
-        return _within(name, value, least, most)
+        return int(_within(name, value, least, most))
 
     return check
 
 
 def real(least: Optional[float] = None, most: Optional[float] = None, above: Optional[float] = None) -> Callable[[str, Any], float]:
     def check(name: str, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise BadParameter(name, f"{name} is {shown(value)}, expected a number", "invalid_type")
         if not math.isfinite(value):
             raise BadParameter(name, f"{name} is {shown(value)}, expected a finite number")
@@ -69,6 +70,15 @@ def flag(name: str, value: Any) -> bool:
 def text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise BadParameter(name, f"{name} is {shown(value)}, expected a string", "invalid_type")
+    return unicode(name, value)
+
+
+def unicode(name: str, value: str) -> str:
+    """The string, which must have UTF-8 bytes: half of a surrogate pair, as cut emojis leave it, has none."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BadParameter(name, f"{name} has half of a surrogate pair at character {error.start}, which is no text") from None
     return value
 
 

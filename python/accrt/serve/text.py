@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import numbers
 from typing import Any, Dict, List, Optional, Sequence
 
-from .parameters import BadParameter
+from .parameters import BadParameter, unicode
 
 
 class Bytes:
@@ -82,9 +83,9 @@ class Text:
     def prompt(self, given: Any, name: str = "prompt") -> List[int]:
         """Token ids of a prompt, which is a text or token ids already."""
         if isinstance(given, str):
-            ids = self.tokenizer.encode(given)
-        elif isinstance(given, (list, tuple)) and all(isinstance(one, int) and not isinstance(one, bool) for one in given):
-            ids = list(given)
+            ids = self.tokenizer.encode(unicode(name, given))
+        elif isinstance(given, (list, tuple)) and all(isinstance(one, numbers.Integral) and not isinstance(one, bool) for one in given):
+            ids = [int(one) for one in given]
         else:
             raise BadParameter(name, f"{name} is a {type(given).__name__}, expected a string or a list of token ids", "invalid_type")
         if not ids:
@@ -96,7 +97,7 @@ class Text:
         checked = check_messages(messages)
         if self.template is None:
             raise BadParameter("messages", "this model has no chat template: use /v1/completions, or start with --chat-template", "no_chat_template")
-        ids = self.tokenizer.encode(self.template.render(checked, extra), special=False)
+        ids = self.tokenizer.encode(unicode("messages", self.template.render(checked, extra)), special=False)
         if not ids:
             raise BadParameter("messages", "the chat template makes no tokens of these messages")
         return ids
