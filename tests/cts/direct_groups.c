@@ -1069,6 +1069,21 @@ static void test_cancelled_queues_drop_what_they_have(void** state) {
 }
 
 /* A queue that is cancelled before it has anything drops what comes, empty work as all else. */
+/* Another queue goes on, and its reset ends nothing of this one's. */
+static void check_other_queue(direct_t* d, accrt_driver_queue_t* other,
+                              const accrt_driver_command_t* marker) {
+  outcome_t work, notice, late;
+  direct_enqueue(d, other, marker, NULL, 0, NULL, 0, &work);
+  direct_notify(d, other, &notice);
+  direct_await(d, &work);
+  direct_await(d, &notice);
+  assert_int_equal(work.status, ACCRT_OK);
+  assert_int_equal(notice.status, ACCRT_OK);
+  assert_int_equal(d->table->queue_reset(other), ACCRT_OK);
+  direct_enqueue(d, d->queue, marker, NULL, 0, NULL, 0, &late);
+  check_cancelled(d, &late);
+}
+
 static void test_idle_queues_are_cancelled_too(void** state) {
   direct_t* d = *state;
   if (!HAS(d, queue_cancel)) {
@@ -1077,6 +1092,7 @@ static void test_idle_queues_are_cancelled_too(void** state) {
   }
   accrt_driver_list_t* empty = direct_list(d, NULL, 0, 0, 0);
   const accrt_driver_command_t marker = {.opcode = ACCRT_DRIVER_COMMAND_MARKER, .name = "marker"};
+  accrt_driver_queue_t* other = make_queue(d);
   for (int turn = 0; turn < 2; ++turn) {
     outcome_t outcomes[4], notice, again;
     d->table->queue_cancel(d->queue);
@@ -1091,11 +1107,13 @@ static void test_idle_queues_are_cancelled_too(void** state) {
     for (int i = 0; i < 4; ++i)
       check_cancelled(d, &outcomes[i]);
     assert_int_equal(outcomes[0].error.submission, outcomes[0].number);
+    check_other_queue(d, other, &marker);
     assert_int_equal(d->table->queue_reset(d->queue), ACCRT_OK);
     direct_enqueue(d, d->queue, &marker, NULL, 0, NULL, 0, &again);
     direct_await(d, &again);
     assert_int_equal(again.status, ACCRT_OK);
   }
+  d->table->queue_destroy(other);
   d->table->list_destroy(empty);
 }
 

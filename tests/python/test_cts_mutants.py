@@ -224,6 +224,7 @@ MUTANTS = [
     ("refusals name the kind", "has no commands of kind %\" PRIu32 \" here\",\n           opcode);", "does not know this command\");\n  (void)opcode;", "direct.test_unknown_commands_are_refused"),
     ("what is refused is told once", "    return refuse_kind(queue->device->driver->environment, command->opcode, \"queue_enqueue\");\n", "  {\n    accrt_error_t error = {.status = ACCRT_ERROR_UNSUPPORTED};\n    complete(submission->completion, &error);\n    return refuse_kind(queue->device->driver->environment, command->opcode, \"queue_enqueue\");\n  }\n", "direct.test_unknown_commands_are_refused"),
     ("a refusal has a status", "      return refuse_kind(environment, opcode, \"list_create\");\n", "      { refuse_kind(environment, opcode, \"list_create\"); return ACCRT_OK; }\n", "direct.test_unknown_commands_are_refused"),
+    ("cancelling is one idle queue's", "static int is_cancelled(const accrt_driver_queue_t* queue) {\n  return atomic_load_explicit(&queue->cancelled", "static atomic_uint one_for_all;\nstatic int is_cancelled(const accrt_driver_queue_t* queue) {\n  (void)queue;\n  return atomic_load_explicit(&one_for_all", "direct.test_idle_queues_are_cancelled_too"),
 ]  # fmt: skip
 
 #: The same of tests/cts/threaded.c: the null driver with threads and the optional groups of the table.
@@ -389,6 +390,10 @@ EXTRA = {
     "launches keep the kernel, not its struct": (
         "  accrt_driver_kernel_t kernel;\n};", "  accrt_driver_kernel_t kernel;\n  const accrt_driver_kernel_t* lent;\n};",
         "  launch->kernel = *kernel;", "  launch->kernel = *kernel;\n  launch->lent = kernel;",
+    ),
+    "cancelling is one idle queue's": (
+        "  atomic_store_explicit(&queue->cancelled, 1, memory_order_relaxed);", "  atomic_store_explicit(&one_for_all, 1, memory_order_relaxed);",
+        "  atomic_store_explicit(&queue->cancelled, 0, memory_order_relaxed);", "  atomic_store_explicit(&one_for_all, 0, memory_order_relaxed);",
     ),
     "cancelling is one queue's": (
         "/* ---- A queue's thread ---- */", "static atomic_uint all_cancelled;\n",
