@@ -69,7 +69,7 @@ class Call(Handle):
         self._planned = False  # the plan for these arguments is made: asking C again takes as long as a submission
         self._bound: set[int] = set()  # what C has a tensor for
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
-        self._result_of = (out, shape, strides, ctypes.byref(out), shape, strides)  # what accrt_call_result fills, each time
+        self._result_of = (out, ctypes.byref(out), shape, strides)  # what accrt_call_result fills, each time
         self._run, self._enqueue = _shortest(self._pointer)
         self._forget()
 
@@ -332,9 +332,9 @@ class Call(Handle):
         given = self._outputs.get(index)
         if given is not None:
             return given
-        out, shape, strides, *filled = self._result_of
+        out, place, shape, strides = self._result_of
         handle = self.handle  # which keeps what is lent here
-        status = lib.accrt_call_result(handle, index, *filled)
+        status = lib.accrt_call_result(handle, index, place, shape, strides)
         if status:
             raise last_error(status)
         if out.buffer:
