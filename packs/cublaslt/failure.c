@@ -1,5 +1,5 @@
-/* failure.c - the functions of error.h that safe_open.c calls, for the pack. It may not allocate.
- */
+/* failure.c - where runtime/core/error_fill.c puts records in the pack: this thread's message. It
+ * may not allocate. */
 #include "failure.h"
 
 #include <stdio.h>
@@ -12,37 +12,11 @@ const char* failure_message(void) {
   return message;
 }
 
-static accrt_status_t record(accrt_error_place_t place, const char* format, va_list arguments) {
+const char* accrt_error_operation(const char* function) {
+  return function != NULL ? function : "";
+}
+
+void accrt_error_put(const accrt_error_origin_t* origin, const char* format, va_list arguments) {
+  (void)origin;
   (void)vsnprintf(message, sizeof message, format, arguments);
-  return (accrt_status_t)accrt_place_status(place);
-}
-
-accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = record(place, format, arguments);
-  va_end(arguments);
-  return status;
-}
-
-/* Without optimization, every place of ACCRT_FAIL has a call of this one too. */
-accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
-                                   const char* format, ...) {
-  (void)function;
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = record(place, format, arguments);
-  va_end(arguments);
-  return status;
-}
-
-accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
-                                      const char* function, const char* format, ...) {
-  (void)error_number;
-  (void)function;
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = record(place, format, arguments);
-  va_end(arguments);
-  return status;
 }

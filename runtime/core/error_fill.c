@@ -1,6 +1,7 @@
 /* runtime/core/error_fill.c - makes error records and fills them. Where a record goes is one
- * function of each library, accrt_error_put: this thread's record (error.c), or through a library
- * above this one (write/shared.c). It may not allocate and has no state. */
+ * function of each library, accrt_error_put: this thread's record (error.c), a record of the
+ * library below (write/shared.c), or a pack's own message (packs/cublaslt/failure.c). It may not
+ * allocate and has no state. */
 #define _GNU_SOURCE
 #include "runtime/core/error.h"
 
