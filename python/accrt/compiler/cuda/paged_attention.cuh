@@ -77,6 +77,22 @@ static __device__ __forceinline__ void paged_load(words<T, 8>& to, const T* p, i
     part[i] = i < left ? p[i] : from_float<T>(0.0f);
 }
 
+/** What thread `sub` of eight has of some rows, `row` elements apart; zeros for a slot below 0. */
+template <class T, int CHUNKS, bool FULL>
+static __device__ __forceinline__ void paged_fetch(words<T, 8> (&to)[PAGED_AHEAD][CHUNKS],
+                                                   const index_t (&slot)[PAGED_AHEAD],
+                                                   const T* from, index_t row, int size, int sub) {
+#pragma unroll
+  for (int a = 0; a < PAGED_AHEAD; a++)
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) {
+      const int at = c * 64 + sub * 8;
+      to[a][c].fill(0);
+      if (slot[a] >= 0)
+        paged_load<T, FULL>(to[a][c], from + slot[a] * row + at, size - at);
+    }
+}
+
 /** Joins a part to what the parts before it gave; values by `value`, which is one of the row's. */
 static __device__ __forceinline__ void paged_join(float maximum, float sum, float part_maximum,
                                                   float part_sum, float& before, float& now,
@@ -178,15 +194,7 @@ paged_attend(paged_block<CHUNKS, ROWS>& shared, const Q* q, const KV* k, const K
             slot[a] = (index_t)page * page_keys + key % page_keys;
         }
       }
-#pragma unroll
-      for (int a = 0; a < PAGED_AHEAD; a++)
-#pragma unroll
-        for (int c = 0; c < CHUNKS; c++) {
-          const int at = c * 64 + sub * 8;
-          loaded[a][c].fill(0);
-          if (slot[a] >= 0)
-            paged_load<KV, FULL>(loaded[a][c], k_head + slot[a] * k_row + at, (int)head_size - at);
-        }
+      paged_fetch<KV, CHUNKS, FULL>(loaded, slot, k_head, k_row, (int)head_size, sub);
 #pragma unroll
       for (int a = 0; a < PAGED_AHEAD; a++) {
 #pragma unroll
@@ -201,16 +209,7 @@ paged_attend(paged_block<CHUNKS, ROWS>& shared, const Q* q, const KV* k, const K
               score[a][r] = fmaf(query[r][c][i], loaded[a][c].get(i), score[a][r]);
       }
       // Values come while scores are made of the keys.
-#pragma unroll
-      for (int a = 0; a < PAGED_AHEAD; a++)
-#pragma unroll
-        for (int c = 0; c < CHUNKS; c++) {
-          const int at = c * 64 + sub * 8;
-          loaded[a][c].fill(0);
-          if (slot[a] >= 0)
-            paged_load<KV, FULL>(loaded[a][c], v_head + slot[a] * v_row + at,
-                                 (int)s.value_size - at);
-        }
+      paged_fetch<KV, CHUNKS, FULL>(loaded, slot, v_head, v_row, (int)s.value_size, sub);
 #pragma unroll
       for (int a = 0; a < PAGED_AHEAD; a++) {
 #pragma unroll
