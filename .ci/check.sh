@@ -163,8 +163,8 @@ check_openai() {
   [ -e "$BUILD/lib/libaccrt_http.so" ] || skip "libaccrt_http was not built: it needs llhttp"
   where=$BUILD/check/openai
   [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
-  timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 openai prometheus_client jinja2 pytest ||
-    skip "the packages openai and prometheus_client could not be had"
+  timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 openai prometheus_client jinja2 numpy xxhash pytest ||
+    skip "the packages openai, prometheus_client, jinja2, numpy, xxhash and pytest could not be had"
   in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_llm.py tests/python/test_serve_http.py -k "openai or metrics"
 }
 
