@@ -1,7 +1,7 @@
 #!/bin/sh
 # The installed tree serves its users: find_package and pkg-config, shared and static, C and C++,
-# also after the tree was moved; the tool runs; examples/embed builds both ways; examples/emit writes a
-# bundle and runs it.
+# also after the tree was moved; the tool runs; examples/embed and
+# examples/serve_embed build both ways; examples/emit writes a bundle and runs it.
 # Usage: consumers.sh BUILD_FOLDER
 set -eu
 build=$(realpath "$1")
@@ -145,6 +145,19 @@ if [ -e "$repo/examples/embed/CMakeLists.txt" ]; then
   else
     echo "built and linked; not run, because there is no $bundle"
   fi
+fi
+
+if [ -e "$repo/examples/serve_embed/CMakeLists.txt" ]; then
+  say "examples/serve_embed" # tests/python/test_serve_embed.py runs it with a bundle
+  cmake -S "$repo/examples/serve_embed" -B "$work/serve_embed" -DCMAKE_PREFIX_PATH="$prefix" >"$work/serve_embed.log"
+  cmake --build "$work/serve_embed" >>"$work/serve_embed.log" || { cat "$work/serve_embed.log"; exit 1; }
+  # shellcheck disable=SC2046
+  cc -o "$work/serve_embed/by-pkg-config" "$repo/examples/serve_embed/main.c" \
+    $(pkg-config --cflags --libs accrt_serve)
+  for program in serve_embed by-pkg-config; do
+    ! "$work/serve_embed/$program" none.accx none 2>"$work/serve_embed.out" || exit 1
+    grep -q 'ACCRT_ERROR_NOT_FOUND' "$work/serve_embed.out" || { cat "$work/serve_embed.out"; exit 1; }
+  done
 fi
 
 if [ -e "$repo/examples/emit/CMakeLists.txt" ]; then
