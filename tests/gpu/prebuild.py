@@ -22,6 +22,7 @@ import test_quantized  # noqa: E402
 import test_safe  # noqa: E402
 import test_served_models  # noqa: E402
 import test_serving  # noqa: E402
+import test_token_adapters  # noqa: E402
 from accrt.compiler import available_targets, compile  # noqa: E402
 
 MODULES = {
@@ -37,6 +38,7 @@ MODULES = {
     "next_token": test_next_token.module,
     "safe": test_safe.module,
     "serving": test_serving.module,
+    "token_adapters": test_token_adapters.module,
     **{f"served_{family}": functools.partial(test_served_models.module, family) for family in test_served_models.FAMILIES},
     "bytelm_test": test_models.bytelm_module,
     **{f"minilm_{dtype}_test": functools.partial(test_models.minilm_module, dtype) for dtype in test_models.COSINE},

@@ -9,6 +9,7 @@ import test_kernels_elementwise as elementwise
 import test_kernels_math as functions
 import test_kernels_matmul as matmul
 import test_kernels_tensor as tensor
+import test_lora_ops as lora
 import test_packed_kernels as packed
 import test_paged_attention as pages
 import test_sampling as sampling
@@ -107,3 +108,7 @@ def test_attention_over_pages():
 
 def test_sampling():
     sampling.test_the_kernel_alone(TARGET)
+
+
+def test_low_rank_products():
+    lora.test_the_kernels_alone(TARGET)

@@ -19,7 +19,7 @@ from . import arguments
 from . import expr as ex
 from . import ops
 from .ir import IRError, Op, TensorType, late_symbols
-from .kernels import attention, elementwise, matmul, packed, paged, sampling, tensor_ops
+from .kernels import attention, elementwise, lora, matmul, packed, paged, sampling, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
@@ -356,6 +356,20 @@ def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
     return paged_attention(op, operands, lower, paged.TOKENS, ("row_starts", "kv_lengths"))
 
 
+@_rule("accrt.lora_shrink")
+def _lora_shrink(op: Op, operands: Specs, results: Specs) -> Lowering:
+    require_plain(results[0])
+    made = lora.lower_shrink(operands[0], contiguous(op.attrs["factors"].type), operands[1])
+    return named(made, x=("in", 0), index=("in", 1), factors=("state", 0), out=OUT)
+
+
+@_rule("accrt.lora_expand")
+def _lora_expand(op: Op, operands: Specs, results: Specs) -> Lowering:
+    y, shrunk, index = operands
+    made = lora.lower_expand(y, shrunk, contiguous(op.attrs["factors"].type), index, results[0])
+    return named(made, y=("in", 0), shrunk=("in", 1), index=("in", 2), factors=("state", 0), out=OUT)
+
+
 @_rule("aten.embedding")
 def _embedding(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(tensor_ops.lower_gather(operands[0], operands[1], results[0], 0), x=("in", 0), index=("in", 1), out=OUT)
@@ -428,7 +442,7 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
 
 
 #: Operations whose result may take the memory of an operand: element i is read before element i is written.
-IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope", "accrt.rope_at")
+IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope", "accrt.rope_at", "accrt.lora_expand")
 #: Products whose result may take the memory of the residual that they add.
 PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized")
 

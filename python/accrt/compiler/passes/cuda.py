@@ -12,11 +12,12 @@ from .rewrite import constant_derived, rewrite
 _LOWERED = (
     "aten.linear", "aten.matmul", "aten.mm", "aten.bmm", "aten.addmm", "aten.scaled_dot_product_attention",
     "aten.layer_norm", "aten.rms_norm", "aten.softmax", "aten.embedding", "accrt.rope",
+    "accrt.lora_shrink", "accrt.lora_expand",
 )  # fmt: skip
 #: Calculated in the lower type where an operand has it already.
 _FOLLOWING = ("aten.add", "aten.gelu", "aten.silu", "aten.relu", "aten.tanh", "aten.sigmoid", "aten.cat")
-#: Operands that stay as they are: masks, indices, weights of norms.
-_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.rms_norm": (1,)}
+#: Operands that stay as they are: masks, indices, weights of norms, sums of low-rank products.
+_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.rms_norm": (1,), "accrt.lora_expand": (1,)}
 
 
 def lower_precision(module: Module) -> None:
@@ -47,7 +48,8 @@ def _lower(function: Function, dtype: str) -> None:
             return None
         kept = _KEPT.get(op.name, ())
         operands = [v if v is None or v.dtype != "f32" or i in kept else low(v) for i, v in enumerate(op.operands)]
-        return [function.add(op.name, operands, op.attrs).result.to_copy("f32")]
+        made = function.add(op.name, operands, op.attrs).result
+        return [made if made.dtype == "f32" else made.to_copy("f32")]
 
     rewrite(function, visit)
 

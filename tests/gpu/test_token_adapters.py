@@ -1,0 +1,98 @@
+"""Low-rank products with an adapter for each token on a GPU, against the float64 reference; tokens without one keep their bits, and a
+token's bits do not depend on the others. tests/python/test_lora_ops.py does the same on hosts."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
+
+import compiler_harness as ch  # noqa: E402
+import kernel_harness as kh  # noqa: E402
+import test_ops  # noqa: E402
+from accrt.compiler import Interpreter, Module  # noqa: E402
+
+ADAPTERS = 5
+#: Type of x, y and the result, type of factors, sizes, rank.
+SHAPES = (
+    ("f32", "f32", 96, 80, 8), ("bf16", "bf16", 2048, 512, 16), ("f16", "f16", 64, 130, 3), ("f32", "bf16", 33, 1101, 5), ("bf16", "f32", 1, 1, 1),
+)  # fmt: skip
+
+
+def module():
+    m = Module("token_adapters")
+    n = m.symbol("n", maximum=4096)
+    for i, (x, factors, size, out, rank) in enumerate(SHAPES):
+        a, b = m.state(f"a{i}", factors, [ADAPTERS, rank, size]), m.state(f"b{i}", factors, [ADAPTERS, rank, out])
+        f = m.function(f"f{i}")
+        given, y, index = f.input("x", x, [n, size]), f.input("y", x, [n, out]), f.input("index", "i32", [n])
+        f.result("y", y.lora_expand(given.lora_shrink(a, index), b, index))
+    return m
+
+
+class Running:
+    def __init__(self):
+        import accrt
+
+        instance = accrt.default_instance("all")
+        self.m = module()
+        self.program = accrt.Bundle(test_ops.built("token_adapters", self.m), instance).program(instance.device("cuda:0"))
+        self.session, self.oracle = self.program.session(), Interpreter(self.m)
+        self.random = np.random.default_rng([kh.SEED, 77])
+        for name, state in self.m.states.items():
+            content = ch.values(self.random, state.type.dtype, self.oracle.states[name].shape, -1.0, 1.0)
+            there = self.session.state(name)
+            self.session.stream.copy(content, there.buffer, content.nbytes, target_offset=there.offset_bytes)
+            self.session.stream.synchronize()
+            self.oracle.states[name][...] = kh.decode(content, state.type.dtype)
+
+    def tensor(self, x, dtype):
+        import accrt
+
+        x = np.ascontiguousarray(x)
+        buffer = accrt.Pool(self.program.device).buffer(max(x.nbytes, 16))
+        if x.nbytes:
+            self.session.stream.copy(x, buffer, x.nbytes)
+            self.session.stream.synchronize()
+        return accrt.Tensor(buffer, dtype, x.shape)
+
+    def run(self, shape, x, y, index):
+        dtype = SHAPES[shape][0]
+        return np.asarray(self.session[f"f{shape}"](self.tensor(x, dtype), self.tensor(y, dtype), self.tensor(index, "i32")).tolist(), np.float64)
+
+    def given(self, shape, tokens):
+        dtype, _factors, size, out, _rank = SHAPES[shape]
+        x, y = (ch.values(self.random, dtype, (tokens, n), -1.0, 1.0) for n in (size, out))
+        return x, y, self.random.integers(-1, ADAPTERS, tokens).astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def running():
+    why = test_ops.reason("token_adapters")
+    if why:
+        pytest.skip(why)
+    return Running()
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 300])
+@pytest.mark.parametrize("shape", range(len(SHAPES)))
+def test_random_shapes(running, shape, tokens):
+    x, y, index = running.given(shape, tokens)
+    got, want = running.run(shape, x, y, index), running.oracle.run(f"f{shape}", x, y, index)[0]
+    bound = max(1.0, np.abs(want).max()) * (32 * 2.0**-23 + {"f32": 0.0, "f16": 2.0**-10, "bf16": 2.0**-7}[SHAPES[shape][0]])
+    assert np.abs(got - want).max() <= bound
+    assert np.array_equal(got[index < 0], kh.decode(y, SHAPES[shape][0])[index < 0])
+    for i in range(0, tokens, 17):
+        assert np.array_equal(running.run(shape, x[i : i + 1], y[i : i + 1], index[i : i + 1])[0], got[i])
+
+
+def test_an_adapter_outside_is_none(running):
+    x, y, _index = running.given(0, 4)
+    got = running.run(0, x, y, np.array([-2, ADAPTERS, 2**31 - 1, -(2**31)], np.int32))
+    assert np.array_equal(got, kh.decode(y, "f32"))
+

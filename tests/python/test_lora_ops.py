@@ -1,0 +1,169 @@
+"""Low-rank products with an adapter for each token: against the float64 reference, alone and in place, and bit for bit in other batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import compiler_harness as ch
+import kernel_harness as kh
+from accrt.compiler import Interpreter, IRError, Module, available_targets, compile
+from accrt.compiler.kernels import lora as lowering
+
+ADAPTERS, TYPES = 5, ("f32", "f16", "bf16")
+#: Roundings of f32 sums, relative to the largest that comes of them.
+ROUNDINGS = 16
+
+
+def rng(*more):
+    return np.random.default_rng([kh.SEED, *more])
+
+
+def module(x="f32", factors="f32", size=96, out=80, rank=8, wide=0):
+    """y + (x A) B. `wide`: y is columns of something wider, and so not in place."""
+    m = Module("lora")
+    n = m.symbol("n", maximum=4096)
+    a, b = m.state("a", factors, [ADAPTERS, rank, size]), m.state("b", factors, [ADAPTERS, rank, out])
+    f = m.function("f")
+    given, y, index = f.input("x", x, [n, size]), f.input("y", x, [n, out + wide]), f.input("index", "i32", [n])
+    at = y.slice(-1, wide, out + wide) if wide else y
+    shrunk = given.lora_shrink(a, index)
+    f.result("shrunk", shrunk)
+    f.result("y", at.lora_expand(shrunk, b, index))
+    return m
+
+
+class Running:
+    def __init__(self, m, *more):
+        self.m, self.random = m, rng(*more)
+        self.program = ch.program(m)
+        self.session, self.oracle = ch.session(self.program), Interpreter(m)
+        for name, state in m.states.items():
+            content = ch.values(self.random, state.type.dtype, self.oracle.states[name].shape, -1.0, 1.0)
+            self.session.state(name)[...] = content.reshape(self.session.state(name).shape)
+            self.oracle.states[name][...] = kh.decode(content, state.type.dtype)
+
+    def given(self, tokens, index=None):
+        inputs = {i.name: i.value for i in self.m.functions["f"].inputs}
+        x, y = (ch.values(self.random, inputs[name].dtype, (tokens, inputs[name].shape[1]), -1.0, 1.0) for name in ("x", "y"))
+        return x, y, self.random.integers(-1, ADAPTERS, tokens).astype(np.int32) if index is None else np.asarray(index, np.int32)
+
+    def check(self, *given):
+        got, want = self.session.run("f", *given), self.oracle.run("f", *given)
+        x = {i.name: i.value for i in self.m.functions["f"].inputs}["x"].dtype
+        for have, expected, dtype in ((got[0], want[0], "f32"), (got[1], want[1], x)):
+            roundings = ROUNDINGS if dtype == "f32" else 1 + ROUNDINGS * 2.0**-23 / ch.EPSILON[x]
+            ch.assert_close(have, expected, dtype, roundings, max(1.0, np.abs(expected).max(initial=0.0)))
+        return got
+
+
+@pytest.mark.parametrize("size,out,rank", [(96, 80, 8), (1, 1, 1), (33, 1100, 5), (2048, 64, 16), (17, 130, 3)])
+@pytest.mark.parametrize("x", TYPES)
+@pytest.mark.parametrize("factors", TYPES)
+def test_random_shapes(x, factors, size, out, rank):
+    running = Running(module(x, factors, size, out, rank), size, rank)
+    for tokens in (1, 7, 0, 40):
+        running.check(*running.given(tokens))
+    running.check(*running.given(9, [2, 2, 2, -1, -1, 0, 0, 4, 4]))
+
+
+def test_tokens_without_an_adapter_keep_their_bits():
+    running = Running(module("bf16", "bf16"))
+    x, y, index = running.given(20, [-1] * 20)
+    shrunk, kept = running.session.run("f", x, y, index)
+    assert not shrunk.any()
+    np.testing.assert_array_equal(kept, y)
+
+
+def test_columns_of_something_wider():
+    running = Running(module(wide=24))
+    for tokens in (1, 6):
+        running.check(*running.given(tokens))
+
+
+@pytest.mark.parametrize("factors", TYPES)
+def test_a_token_does_not_depend_on_the_others(factors):
+    running = Running(module("f32", factors, size=300, out=1500, rank=6))
+    x, y, index = running.given(70)
+    index[10:30] = 3
+    together = running.session.run("f", x, y, index)
+    for i in range(0, 70, 3):
+        for whole, alone in zip(together, running.session.run("f", x[i : i + 1], y[i : i + 1], index[i : i + 1])):
+            np.testing.assert_array_equal(whole[i : i + 1], alone)
+    for whole, part in zip(together, running.session.run("f", x[11:34], y[11:34], index[11:34])):
+        np.testing.assert_array_equal(whole[11:34], part)
+
+
+def test_the_result_takes_the_memory_of_what_it_is_added_to():
+    """So tokens without an adapter cost nothing."""
+    m = Module("in_place")
+    n = m.symbol("n", maximum=64)
+    a, b = m.state("a", "f32", [2, 4, 16]), m.state("b", "f32", [2, 4, 16])
+    f = m.function("f")
+    x, index = f.input("x", "f32", [n, 16]), f.input("index", "i32", [n])
+    y = x.linear(m.constant("w", np.eye(16, dtype=np.float32)))
+    f.result("y", y.lora_expand(x.lora_shrink(a, index), b, index).softmax(-1))
+    from accrt.compiler import bufferize, passes
+
+    made = bufferize.bufferize(passes.run(m).functions["f"], {})
+    places = [c.accesses for c in made.commands if "lora_expand" in c.name]
+    assert len(places) == 1 and places[0]["y"].storage is places[0]["out"].storage
+
+
+@pytest.mark.parametrize("adapter", [-2, ADAPTERS, 2**31 - 1, -(2**31)])
+def test_an_adapter_outside_fails_the_call(adapter):
+    running = Running(module())
+    x, y, index = running.given(3, [0, adapter, 1])
+    with pytest.raises(RuntimeError, match=rf"lora_shrink a: 1: adapter {adapter} of {ADAPTERS}"):
+        running.session.run("f", x, y, index)
+    with pytest.raises(IRError, match=rf"adapter {adapter} of {ADAPTERS}"):
+        running.oracle.run("f", x, y, index)
+
+
+def test_what_does_not_fit_is_said():
+    m = Module("wrong")
+    n = m.symbol("n")
+    a, short = m.state("a", "f32", [2, 4, 16]), m.state("short", "i32", [2, 4, 16])
+    f = m.function("f")
+    x, index = f.input("x", "f32", [n, 16]), f.input("index", "i32", [n])
+    for build, words in (
+        (lambda: x.lora_shrink(short, index), "factors of i32"),
+        (lambda: f.input("wide", "f32", [n, 17]).lora_shrink(a, index), "17 is not proved to equal 16"),
+        (lambda: f.input("whole", "i32", [n, 16]).lora_shrink(a, index), "lora_shrink of i32"),
+        (lambda: x.lora_shrink(a, f.input("long", "i64", [n])), "index of i64"),
+        (lambda: x.lora_shrink(a, f.input("fixed", "i32", [3])), "3 is not proved to equal n"),
+        (lambda: x.lora_expand(x, a, index), "rank of state 'a'"),
+        (lambda: x.lora_expand(x.to_copy("f16"), a, index), "lora_expand of f16"),
+    ):
+        with pytest.raises(IRError, match=words):
+            build()
+
+
+@pytest.mark.parametrize("target", kh.host_targets())
+def test_the_kernels_alone(target):
+    """On several threads, with guards around all memory."""
+    random = rng(7)
+    for tokens, size, out, rank in ((1, 40, 70, 3), (37, 100, 1030, 9)):
+        x, y = (random.uniform(-1, 1, (tokens, n)).astype(np.float32) for n in (size, out))
+        a, b = (kh.encode(random.uniform(-1, 1, (ADAPTERS, rank, n)), "bf16") for n in (size, out))
+        index = random.integers(-1, ADAPTERS, tokens).astype(np.int32)
+        spec = {name: kh.spec_of(array, dtype) for name, array, dtype in (("x", x, "f32"), ("y", y, "f32"), ("a", a, "bf16"), ("b", b, "bf16"))}
+        spec["index"] = kh.spec_of(index, "i32")
+        shrunk = np.zeros((tokens, rank), np.float32)
+        made = lowering.lower_shrink(spec["x"], spec["a"], spec["index"])
+        shrunk = kh.run(made, {"x": x, "factors": a, "index": index}, {"out": shrunk}, target, threads=3)["out"]
+        on = index >= 0
+        wide = kh.decode(a, "bf16")[index]
+        want = np.where(on[:, None], np.einsum("tk,trk->tr", x.astype(np.float64), wide), 0.0)
+        np.testing.assert_allclose(shrunk, want, rtol=0, atol=1e-6 * size)
+        made = lowering.lower_expand(spec["y"], kh.spec_of(shrunk, "f32"), spec["b"], spec["index"], spec["y"])
+        got = kh.run(made, {"y": y, "shrunk": shrunk, "factors": b, "index": index}, {"out": np.zeros_like(y)}, target, threads=3)["out"]
+        want = y + np.where(on[:, None], np.einsum("tr,trn->tn", shrunk.astype(np.float64), kh.decode(b, "bf16")[index]), 0.0)
+        np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * rank)
+
+
+def test_there_is_a_version_for_cuda():
+    if "sm_90" not in available_targets():
+        pytest.skip("no nvcc here")
+    for x, factors in (("f32", "bf16"), ("bf16", "bf16"), ("f16", "f16")):
+        assert compile(module(x, factors), targets=["sm_90"])
