@@ -25,7 +25,8 @@ COUNTS = {("accrt_stream_launch", "arguments"): "argument_count", ("accrt_comman
           ("accrt_commands_invoke", "arguments"): "argument_count", ("accrt_stream_submit", "bindings"): "binding_count",
           ("accrt_stream_run", "bindings"): "binding_count", ("accrt_semaphore_wait_many", "timepoints"): "count",
           ("accrt_call_submit", "waits"): "wait_count", ("accrt_call_submit", "signals"): "signal_count",
-          ("accrt_program_swap_weights", "weights"): "weight_count", ("accrt_program_load_weights", "weights"): "weight_count"}
+          ("accrt_program_swap_weights", "weights"): "weight_count", ("accrt_program_load_weights", "weights"): "weight_count",
+          ("accrt_program_swap_weights_within", "weights"): "weight_count", ("accrt_program_load_weights_within", "weights"): "weight_count"}
 #: Fields of structs that are arrays of handles, and the field with their count.
 ARRAY_FIELDS = {("accrt_program_options", "weights"): "weight_count"}
 
@@ -248,7 +249,8 @@ TOGETHER = {
     "accrt_commands_copy": INSTANCE, "accrt_commands_fill": REACH, "accrt_stream_submit": "stream and list: one device; bindings: " + REACH,
     "accrt_stream_run": "stream and list: one device; bindings: " + REACH,
     "accrt_program_create": "device, bundle and weights: " + INSTANCE, "accrt_program_swap_weights": REACH,
-    "accrt_program_load_weights": INSTANCE, "accrt_session_create": "stream and pool of the program's device",
+    "accrt_program_swap_weights_within": REACH, "accrt_program_load_weights": INSTANCE, "accrt_program_load_weights_within": INSTANCE,
+    "accrt_session_create": "stream and pool of the program's device",
     "accrt_session_clone": "stream and pool of the program's device", "accrt_session_bind_state": DEVICE,
     "accrt_call_set_tensor": REACH, "accrt_call_submit": INSTANCE, "accrt_launch_create": "the kernel of the device's instance, for it",
     "accrt_launch_set": REACH, "accrt_stream_launch_prepared": DEVICE, "accrt_adapter_load": INSTANCE,
@@ -299,7 +301,8 @@ OWN_CALLS = ("accrt_instance_create", "accrt_instance_register_driver", "accrt_b
              "accrt_bundle_decrypt", "accrt_bundle_check")
 #: Functions that wait for work: the fuzzer signals everything first.
 WAITS = ("accrt_stream_reset", "accrt_session_reset", "accrt_session_clone", "accrt_session_bind_state", "accrt_session_create",
-         "accrt_call_run", "accrt_call_attempt", "accrt_call_submit", "accrt_call_plan", "accrt_program_swap_weights", "accrt_session_warmup", "accrt_stream_native")
+         "accrt_call_run", "accrt_call_attempt", "accrt_call_submit", "accrt_call_plan", "accrt_program_swap_weights",
+         "accrt_program_swap_weights_within", "accrt_session_warmup", "accrt_stream_native")
 
 
 class FuzzCall:

@@ -89,6 +89,18 @@ ACCRT_API accrt_status_t accrt_program_swap_weights(accrt_program_t* program,
                                                     uint32_t weight_count,
                                                     uint32_t weight_size_bytes);
 
+/** As accrt_program_swap_weights, within a budget: reading, copying and prepare functions end at
+ * its limits.
+ * @param budget copied; NULL for the defaults.
+ * @return as accrt_program_swap_weights; ACCRT_ERROR_BUDGET, ACCRT_ERROR_TIMEOUT,
+ *   ACCRT_ERROR_CANCELLED. On failure all weights stay as they were. Thread-safe. Blocks.
+ *   Since: 0.4 */
+ACCRT_API accrt_status_t accrt_program_swap_weights_within(accrt_program_t* program,
+                                                           const accrt_weight_t* weights,
+                                                           uint32_t weight_count,
+                                                           uint32_t weight_size_bytes,
+                                                           const accrt_budget_t* budget);
+
 /** Replaces weights by tensors of sources, all or none, as accrt_program_swap_weights does. Nothing
  * is converted: types and shapes must be those of the constants.
  * @param weights the sources, searched in order; the first one that has a tensor of the name is
@@ -104,6 +116,14 @@ ACCRT_API accrt_status_t accrt_program_load_weights(accrt_program_t* program,
                                                     accrt_weights_t* const* weights,
                                                     uint32_t weight_count, const char* const* names,
                                                     uint32_t name_count, uint32_t flags);
+/** As accrt_program_load_weights, within a budget, as accrt_program_swap_weights_within.
+ * @param budget copied; NULL for the defaults.
+ * @return as accrt_program_load_weights; ACCRT_ERROR_BUDGET, ACCRT_ERROR_TIMEOUT,
+ *   ACCRT_ERROR_CANCELLED. On failure all weights stay as they were. Thread-safe. Blocks.
+ *   Since: 0.4 */
+ACCRT_API accrt_status_t accrt_program_load_weights_within(
+    accrt_program_t* program, accrt_weights_t* const* weights, uint32_t weight_count,
+    const char* const* names, uint32_t name_count, uint32_t flags, const accrt_budget_t* budget);
 
 /* ---- Sessions ---- */
 

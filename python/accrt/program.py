@@ -90,18 +90,20 @@ class Program(Handle):
         raw = apart(lambda: filled(_ffi.accrt_memory_estimate, lib.accrt_program_estimate, handle, c_text(function), values, count, size))
         return {n: getattr(raw, n) for n, _ in raw._fields_ if n.endswith("_bytes")}
 
-    def swap_weights(self, weights: Mapping[str, object]) -> None:
+    def swap_weights(self, weights: Mapping[str, object], budget: _budgets.Budget | None = None) -> None:
         """Replaces weights, all or none, between calls. Values: arrays, Tensors or accrt.Weight of the same type and shape; they are
-        copied."""
+        copied. budget: what it may cost, with the prepare functions that run again: BudgetError, TimeoutError, CancelledError at a limit,
+        and all weights stay as they were."""
         if not isinstance(weights, Mapping):
             raise TypeError(f"weights is {describe(weights)}, expected a dict from names of constants to arrays; load_weights takes files")
         views = {name: self._weight_view(name, value) for name, value in weights.items()}
         table = (_ffi.accrt_weight * max(len(views), 1))()
         for entry, (name, view) in zip(table, views.items()):
             entry.name, entry.tensor = c_text(name), view.c
+        limits = ctypes.byref(budget._c()) if budget is not None else None
         try:
             with listing(lambda: [c.name for c in self.bundle.constants if not c.prepared], next(iter(views)) if len(views) == 1 else None):
-                apart(lambda: check(lib.accrt_program_swap_weights(self.handle, table, len(views), ctypes.sizeof(_ffi.accrt_weight))))
+                apart(lambda: check(lib.accrt_program_swap_weights_within(self.handle, table, len(views), ctypes.sizeof(_ffi.accrt_weight), limits)))
         except TypeMismatchError as error:
             own = {constant.name: constant.dtype for constant in self.bundle.constants}
             wrong = [n for n, v in views.items() if str(error).startswith(f"weight {n!r} ") and own.get(n, "") != _NAMES[v.c.dtype]]
@@ -120,10 +122,11 @@ class Program(Handle):
         own = [constant.dtype for constant in self.bundle.constants if constant.name == name] if bits else []
         return dtype_id(bits) if own == [bits] else None
 
-    def load_weights(self, weights, names: Iterable[str] | None = None, by_name: bool = False) -> None:
+    def load_weights(self, weights, names: Iterable[str] | None = None, by_name: bool = False,
+                     budget: _budgets.Budget | None = None) -> None:
         """Replaces weights by those of accrt.Weights or paths (one, or several in the order in which they are searched), all or none, between
         calls. names: constants to replace; None: all that are not in the bundle (ValueError when it has them all, which would load
-        nothing). by_name: digests are not compared."""
+        nothing). by_name: digests are not compared. budget: as of swap_weights."""
         from .weights import handles
         sources, count = handles(weights, self.bundle.instance)
         if names is None and not self.bundle._reads_weights():
@@ -134,7 +137,8 @@ class Program(Handle):
             table = (ctypes.c_char_p * max(len(encoded), 1))(*encoded)
         total = len(encoded) if table is not None else 0
         flags = _ffi.ACCRT_BIND_BY_NAME if by_name else 0
-        apart(lambda: check(lib.accrt_program_load_weights(self.handle, sources, count, table, total, flags)))
+        limits = ctypes.byref(budget._c()) if budget is not None else None
+        apart(lambda: check(lib.accrt_program_load_weights_within(self.handle, sources, count, table, total, flags, limits)))
 
     def load_adapter(self, source, *, alpha: float = 0, scale: float = 0, partial: bool = False) -> Adapter:
         """Loads a LoRA adapter for the optional inputs that the bundle's adapter tensors name (`bundle.adapters`): set it as `session.adapter`.

@@ -28,15 +28,19 @@ static bool believable(uint32_t struct_size) {
   return struct_size >= ACCRT_STRUCT_MIN_BYTES && struct_size <= ACCRT_STRUCT_MAX_BYTES;
 }
 
-/* Generated: the fields of more than 8 bytes. A struct's size could end inside such a field. */
+/* Generated: the fields of more than 8 bytes. A struct's size could end inside such a field. Their
+ * names are one text, the struct's and the field's by turns, because arrays of names would be twice
+ * as large. */
+#define SHORT(owner, field)
+#define LONG(owner, field) #owner "\0" #field "\0"
+static const char field_names[] =
+#include "runtime/core/struct_fields.inc"
+    ;
+#undef LONG
 typedef struct field {
-  char owner[32];
-  char name[20];
   uint16_t offset, size_bytes;
 } field_t;
-#define SHORT(owner, field)
-#define LONG(owner, field)                                                                         \
-  {#owner, #field, (uint16_t)offsetof(owner, field), (uint16_t)sizeof(((owner*)0)->field)},
+#define LONG(owner, field) {(uint16_t)offsetof(owner, field), (uint16_t)sizeof(((owner*)0)->field)},
 static const field_t long_fields[] = {
 #include "runtime/core/struct_fields.inc"
 };
@@ -44,30 +48,36 @@ static const field_t long_fields[] = {
 #undef LONG
 
 /* The long field that ends behind `size`, or NULL. */
-static const field_t* cut_field(const char* name, uint32_t size) {
+static const field_t* cut_field(const char* name, uint32_t size, const char** out_field_name) {
+  const char* owner = field_names;
   for (size_t i = 0; i < sizeof long_fields / sizeof *long_fields; ++i) {
     const field_t* field = &long_fields[i];
+    const char* field_name = owner + strlen(owner) + 1;
+    *out_field_name = field_name;
     if (size > field->offset && size - field->offset < field->size_bytes &&
-        strcmp(field->owner, name) == 0)
+        strcmp(owner, name) == 0)
       return field;
+    owner = field_name + strlen(field_name) + 1;
   }
   return NULL;
 }
 
 bool accrt_struct_is_cut(const char* name, uint32_t size) {
-  return size % 8 != 0 || cut_field(name, size) != NULL;
+  const char* field_name;
+  return size % 8 != 0 || cut_field(name, size, &field_name) != NULL;
 }
 
 static accrt_status_t check_cut(const char* name, uint32_t size) {
   if (size % 8 != 0)
     return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not a multiple of 8",
                             name, size);
-  const field_t* field = cut_field(name, size);
+  const char* field_name;
+  const field_t* field = cut_field(name, size, &field_name);
   if (field == NULL)
     return ACCRT_OK;
   return ACCRT_FAIL_INNER(
       INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " cuts the field '%s', bytes %u to %u", name,
-      size, field->name, field->offset, (unsigned)field->offset + field->size_bytes);
+      size, field_name, field->offset, (unsigned)field->offset + field->size_bytes);
 }
 
 static accrt_status_t check_chain(const char* name, const accrt_chain_t* member) {

@@ -331,7 +331,7 @@ static accrt_status_t build_loaded(accrt_program_t* program, const accrt_weight_
 }
 
 /* The set is made without a lock; when another swap came first, it is made again on top of that. */
-static accrt_status_t run_swap(accrt_program_t* program, const swap_t* swap) {
+static accrt_status_t swap_and_publish(accrt_program_t* program, const swap_t* swap) {
   accrt_status_t status = ACCRT_OK;
   bool is_done = false;
   while (status == ACCRT_OK && !is_done) {
@@ -348,9 +348,22 @@ static accrt_status_t run_swap(accrt_program_t* program, const swap_t* swap) {
   return status;
 }
 
-accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
-                                          uint32_t weight_count, uint32_t weight_size_bytes) {
-  ACCRT_TRY(accrt_check_fork());
+static accrt_status_t run_swap(accrt_program_t* program, const swap_t* swap,
+                               const accrt_budget_t* budget) {
+  accrt_budget_t own;
+  ACCRT_TRY(accrt_budget_read(budget, &own));
+  accrt_meter_t meter;
+  accrt_meter_begin(&meter, &own, "replacing weights of", accrt_bundle_name(program->bundle),
+                    ACCRT_METER_PROGRAM_STEPS, ACCRT_METER_PROGRAM_BYTES);
+  accrt_meter_allow(accrt_bundle_table_bytes(program->bundle));
+  const accrt_status_t status = swap_and_publish(program, swap);
+  accrt_meter_end(&meter);
+  return status;
+}
+
+static accrt_status_t swap_tensors(accrt_program_t* program, const accrt_weight_t* weights,
+                                   uint32_t weight_count, uint32_t weight_size_bytes,
+                                   const accrt_budget_t* budget) {
   if (program == NULL || (weights == NULL && weight_count != 0)) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "weights");
   }
@@ -361,13 +374,13 @@ accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_
   memset(&swap, 0, sizeof swap);
   swap.list = weights;
   swap.count = weight_count;
-  return run_swap(program, &swap);
+  return run_swap(program, &swap, budget);
 }
 
-accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weights_t* const* weights,
-                                          uint32_t weight_count, const char* const* names,
-                                          uint32_t name_count, uint32_t flags) {
-  ACCRT_TRY(accrt_check_fork());
+static accrt_status_t load_sources(accrt_program_t* program, accrt_weights_t* const* weights,
+                                   uint32_t weight_count, const char* const* names,
+                                   uint32_t name_count, uint32_t flags,
+                                   const accrt_budget_t* budget) {
   if (program == NULL || weights == NULL || (names == NULL && name_count != 0)) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL",
                       program == NULL   ? "program"
@@ -385,5 +398,34 @@ accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weight
                                             .name_count = name_count,
                                             .by_name = (flags & ACCRT_BIND_BY_NAME) != 0,
                                             .is_load = true};
-  return run_swap(program, &swap);
+  return run_swap(program, &swap, budget);
+}
+
+accrt_status_t accrt_program_swap_weights_within(accrt_program_t* program,
+                                                 const accrt_weight_t* weights,
+                                                 uint32_t weight_count, uint32_t weight_size_bytes,
+                                                 const accrt_budget_t* budget) {
+  ACCRT_TRY(accrt_check_fork());
+  return swap_tensors(program, weights, weight_count, weight_size_bytes, budget);
+}
+
+accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
+                                          uint32_t weight_count, uint32_t weight_size_bytes) {
+  return accrt_program_swap_weights_within(program, weights, weight_count, weight_size_bytes, NULL);
+}
+
+accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weights_t* const* weights,
+                                          uint32_t weight_count, const char* const* names,
+                                          uint32_t name_count, uint32_t flags) {
+  ACCRT_TRY(accrt_check_fork());
+  return load_sources(program, weights, weight_count, names, name_count, flags, NULL);
+}
+
+accrt_status_t accrt_program_load_weights_within(accrt_program_t* program,
+                                                 accrt_weights_t* const* weights,
+                                                 uint32_t weight_count, const char* const* names,
+                                                 uint32_t name_count, uint32_t flags,
+                                                 const accrt_budget_t* budget) {
+  ACCRT_TRY(accrt_check_fork());
+  return load_sources(program, weights, weight_count, names, name_count, flags, budget);
 }

@@ -11,11 +11,13 @@ import subprocess
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import accrt
 from accrt.bundle_writer import BundleWriter, Encoding, FileKind, ImageKind, Parameter, Predicate, Segment, SymbolClass
 from accx_tool import ACCX, ROOT, needs_tool
+from safetensors_file import safetensors_bytes
 
 BUILD = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).parents[1]
 COUNT = BUILD / "tests/bounded.count"
@@ -844,7 +846,7 @@ def test_every_duration_of_the_tool_may_be_none(tmp_path):
 # ---- Prepare functions ----
 
 
-def slow_to_prepare(path):
+def slow_to_prepare(path, copies=1 << 13):
     """Its prepare function copies 16 MiB 2^13 times: half a minute of work."""
     size = 1 << 24
     b = BundleWriter()
@@ -852,12 +854,34 @@ def slow_to_prepare(path):
     made = b.prepared("made", size, dtype="u8", shape=(size,), encoding=Encoding.PLAIN)
     f = b.function("make", prepare=True)
     source, product = f.source("w", w), f.product("made", made)
-    f.body.repeat(1 << 13).body.copy(source.read(), product.write(), size)
+    f.body.repeat(copies).body.copy(source.read(), product.write(), size)
     main = b.function("main")
     y = main.result("y", "u8", [size])
     main.body.copy(main.constant(made).read(), y.write(), size)
     b.write(str(path))
     return str(path)
+
+
+@pytest.mark.parametrize("threads", ["0", "2"])
+@pytest.mark.parametrize("how", ["limit", "cancel"])
+@pytest.mark.parametrize("call", ["swap", "load"])
+def test_prepare_functions_end_when_weights_are_replaced(tmp_path, threads, how, call):
+    """They ran to their end, however long: replacing weights took no budget."""
+    path = slow_to_prepare(tmp_path / "slow.accx", copies=32)
+    instance = accrt.Instance(options={"host.threads": threads, "prepare.cache": ""})
+    program = accrt.Program(accrt.Bundle(path, instance), instance.device("host"))
+    budget = accrt.Budget(timeout=0.001 if how == "limit" else None)
+    if how == "cancel":
+        budget.cancel()
+    other = np.full(1 << 24, 7, np.uint8)
+    (tmp_path / "other.safetensors").write_bytes(safetensors_bytes({"w": other}))
+    replace = {"swap": lambda **limits: program.swap_weights({"w": other}, **limits),
+               "load": lambda **limits: program.load_weights(tmp_path / "other.safetensors", names=["w"], by_name=True, **limits)}[call]
+    with pytest.raises(TimeoutError if how == "limit" else accrt.CancelledError, match="replacing weights of|prepare function 'make'"):
+        replace(budget=budget)
+    assert program.session().main().tolist()[::1 << 20] == [0] * 16  # all weights are as they were
+    replace()
+    assert program.session().main().tolist()[::1 << 20] == [7] * 16
 
 
 @pytest.mark.parametrize("threads", ["0", "2"])
