@@ -114,38 +114,134 @@ static uint64_t characters(const char* bytes, size_t size) {
   return count;
 }
 
+/* Whether two tokens are shown as the same text. */
+static uint32_t is_same_key(const http_server_t* server, int32_t a, int32_t b) {
+  if (a == b)
+    return 1;
+  size_t sizes[2] = {0, 0};
+  const char* bytes[2] = {token_of(server, a, &sizes[0]), token_of(server, b, &sizes[1])};
+  return sizes[0] > 0 && sizes[0] == sizes[1] && memcmp(bytes[0], bytes[1], sizes[0]) == 0;
+}
+
+/* Whether an alternative before number `i` has its text: that one is the more probable. */
+static uint32_t is_known(const http_server_t* server, const accrt_serve_logprob_t* entries,
+                         uint32_t i) {
+  for (uint32_t k = 1; k < i; ++k)
+    if (is_same_key(server, entries[k].token, entries[i].token))
+      return 1;
+  return 0;
+}
+
+/* A token as completions name it: its text; part of a character as `bytes:\xe2\x80`. */
+static void put_key(const http_server_t* server, http_text_t* text, int32_t token) {
+  size_t size = 0;
+  const char* bytes = token_of(server, token, &size);
+  if (size == 0 || accrt_http_is_utf8(bytes, size)) {
+    put_token(text, bytes, size, token);
+    return;
+  }
+  accrt_http_put_text(text, "\"bytes:");
+  for (size_t i = 0; i < size; ++i)
+    accrt_http_put_format(text, "\\\\x%02x", (unsigned)(unsigned char)bytes[i]);
+  accrt_http_put_text(text, "\"");
+}
+
+/* As OpenAI has it: the alternatives by falling probability, each text once, and always the token
+ * that was chosen. */
 static void put_completion_logprob(const http_job_t* job, http_choice_t* choice,
                                    const accrt_serve_logprob_t* entries, uint32_t top_count) {
   const char* comma = choice->lists[LIST_TOKENS].size == 0 ? "" : ",";
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     accrt_http_put_text(&choice->lists[list], comma);
+  const http_server_t* server = job->server;
   size_t size = 0;
-  const char* bytes = token_of(job->server, entries[0].token, &size);
-  put_token(&choice->lists[LIST_TOKENS], bytes, size, entries[0].token);
+  const char* bytes = token_of(server, entries[0].token, &size);
+  put_key(server, &choice->lists[LIST_TOKENS], entries[0].token);
   accrt_http_put_float(&choice->lists[LIST_VALUES], entries[0].logprob);
   accrt_http_put_u64(&choice->lists[LIST_OFFSETS], choice->offset);
   choice->offset += characters(bytes, size);
   http_text_t* top = &choice->lists[LIST_TOP];
-  for (uint32_t i = 1; i <= top_count; ++i) {
-    bytes = token_of(job->server, entries[i].token, &size);
-    accrt_http_put_text(top, i == 1 ? "{" : ",");
-    put_token(top, bytes, size, entries[i].token);
-    accrt_http_put_text(top, ":");
-    accrt_http_put_float(top, entries[i].logprob);
+  if (top_count == 0) {
+    accrt_http_put_text(top, "null");
+    return;
   }
-  accrt_http_put_text(top, top_count == 0 ? "null" : "}");
+  uint32_t has_chosen = 0;
+  for (uint32_t i = 1; i <= top_count; ++i) {
+    const uint32_t is_chosen = is_same_key(server, entries[0].token, entries[i].token);
+    if ((is_chosen && has_chosen) || (!is_chosen && is_known(server, entries, i)))
+      continue;
+    accrt_http_put_text(top, i == 1 ? "{" : ",");
+    put_key(server, top, entries[i].token);
+    accrt_http_put_text(top, ":");
+    accrt_http_put_float(top, entries[is_chosen ? 0 : i].logprob);
+    has_chosen |= is_chosen;
+  }
+  if (!has_chosen) {
+    accrt_http_put_text(top, ",");
+    put_key(server, top, entries[0].token);
+    accrt_http_put_text(top, ":");
+    accrt_http_put_float(top, entries[0].logprob);
+  }
+  accrt_http_put_text(top, "}");
 }
+
+static void put_logprob(const http_job_t* job, http_choice_t* choice,
+                        const accrt_serve_logprob_t* entries, uint32_t top_count) {
+  if (is_chat(job))
+    put_chat_logprob(job, &choice->lists[0], entries, top_count);
+  else
+    put_completion_logprob(job, choice, entries, top_count);
+}
+
+/* What an event had, in `waiting`: before the log probabilities of its tokens. */
+typedef struct record {
+  uint32_t text_bytes;
+  uint32_t token_count;
+  uint32_t top_count;
+} record_t;
 
 void accrt_http_put_logprobs(http_job_t* job, http_choice_t* choice,
                              const accrt_serve_event_t* event) {
   const uint32_t top = event->top_count < job->top_logprobs ? event->top_count : job->top_logprobs;
+  const record_t record = {event->text_size_bytes, event->token_count, top};
+  if (is_stream(job))
+    accrt_http_put(&choice->waiting, &record, sizeof record);
   for (uint32_t i = 0; i < event->token_count; ++i) {
     const accrt_serve_logprob_t* entries = event->logprobs + (size_t)i * (1 + event->top_count);
-    if (is_chat(job))
-      put_chat_logprob(job, &choice->lists[0], entries, top);
+    if (is_stream(job))
+      accrt_http_put(&choice->waiting, entries, (1 + top) * sizeof *entries);
     else
-      put_completion_logprob(job, choice, entries, top);
+      put_logprob(job, choice, entries, top);
   }
+}
+
+/* Turns events of `waiting` into lists, until those are as large as a chunk should be. Returns the
+ * bytes of their text. */
+static size_t take_waiting(const http_job_t* job, http_choice_t* choice) {
+  http_text_t* waiting = &choice->waiting;
+  size_t text_bytes = 0;
+  while (choice->written < waiting->size && choice->lists[0].size < HTTP_CHUNK_BYTES &&
+         choice->lists[LIST_TOP].size < HTTP_CHUNK_BYTES) {
+    record_t record;
+    memcpy(&record, waiting->data + choice->written, sizeof record);
+    choice->written += sizeof record;
+    text_bytes += record.text_bytes;
+    for (uint32_t i = 0; i < record.token_count; ++i) {
+      accrt_serve_logprob_t entries[1 + ACCRT_SERVE_MAX_LOGPROBS];
+      const size_t size = (1 + record.top_count) * sizeof *entries;
+      memcpy(entries, waiting->data + choice->written, size);
+      choice->written += size;
+      put_logprob(job, choice, entries, record.top_count);
+    }
+  }
+  if (choice->written * 2 < waiting->size)
+    return text_bytes;
+  accrt_http_text_drop(waiting, choice->written);
+  choice->written = 0;
+  if (waiting->size > 0)
+    return text_bytes;
+  accrt_http_text_clear(waiting);
+  return choice->text.size;
 }
 
 /* The value of "logprobs". */
@@ -216,16 +312,22 @@ static void put_role(const http_job_t* job, uint32_t index) {
 }
 
 static void put_content(http_job_t* job, uint32_t index, http_choice_t* choice) {
+  const size_t before = accrt_http_choice_bytes(choice);
+  const size_t text_bytes = has_logprobs(job) ? take_waiting(job, choice) : choice->text.size;
   http_text_t* text = begin(job, index);
   accrt_http_put_text(text, is_chat(job) ? ",\"delta\":{\"content\":\"" : ",\"text\":\"");
-  accrt_http_put_escaped(text, choice->text.data, choice->text.size);
+  accrt_http_put_escaped(text, choice->text.data, text_bytes);
   accrt_http_put_text(text, is_chat(job) ? "\"},\"logprobs\":" : "\",\"logprobs\":");
   put_lists(job, text, choice);
   end(job, text, NULL);
-  job->unsent_bytes -= accrt_http_choice_bytes(choice);
-  accrt_http_text_clear(&choice->text);
-  for (uint32_t list = 0; list < HTTP_LISTS; ++list)
+  accrt_http_text_drop(&choice->text, text_bytes);
+  if (choice->text.size == 0)
+    accrt_http_text_clear(&choice->text);
+  for (uint32_t list = 0; list < HTTP_LISTS; ++list) {
+    job->connection->out.failed |= choice->lists[list].failed;
     accrt_http_text_clear(&choice->lists[list]);
+  }
+  job->unsent_bytes -= before - accrt_http_choice_bytes(choice);
 }
 
 static void put_finish(const http_job_t* job, uint32_t index, const char* reason) {
@@ -240,9 +342,9 @@ void accrt_http_put_chunks(http_job_t* job, uint32_t index) {
   if (choice->begun == 0 && is_chat(job))
     put_role(job, index);
   choice->begun = 1;
-  if (choice->text.size > 0 || choice->lists[0].size > 0)
+  if (accrt_http_choice_bytes(choice) > 0)
     put_content(job, index, choice);
-  if (choice->finish_reason != NULL && choice->ended == 0) {
+  if (choice->finish_reason != NULL && choice->ended == 0 && accrt_http_choice_bytes(choice) == 0) {
     put_finish(job, index, choice->finish_reason);
     choice->ended = 1;
   }

@@ -10,7 +10,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-enum { INPUT_BYTES = 64 * 1024, READS_AT_ONCE = 4 };
+enum { INPUT_BYTES = 64 * 1024, READS_AT_ONCE = 4, WRITES_AT_ONCE = 4 };
 static const uint64_t linger_ns = 2 * HTTP_SECOND_NS;
 
 static void set(int fd, int level, int option, int value) {
@@ -68,8 +68,8 @@ void accrt_http_connection_close(http_connection_t* c) {
     return;
   if (c->job != NULL) {
     ++server->metrics.left;
-    if (c->status == 0)
-      c->status = 499; /* as servers before this one note it */
+    /* Whatever its head said. 499: as servers before this one note it. */
+    c->status = atomic_load(&server->cutting) != 0 ? 503 : 499;
     accrt_http_log(c);
     accrt_http_job_leave(c->job);
     c->job = NULL;
@@ -233,7 +233,8 @@ static void next_request(http_connection_t* c) {
 /* What a client leaves unread is bounded in size and in time. */
 static void watch_slow(http_connection_t* c) {
   http_server_t* server = c->server;
-  if (c->phase == HTTP_WAITING && accrt_http_backlog(c) > server->max_output_bytes) {
+  const uint32_t is_stream = c->phase == HTTP_WAITING && c->job != NULL && c->job->head_sent != 0;
+  if (is_stream && accrt_http_backlog(c) + c->job->unsent_bytes > server->max_output_bytes) {
     ++server->metrics.stalled;
     accrt_http_connection_abort(c);
     return;
@@ -242,6 +243,21 @@ static void watch_slow(http_connection_t* c) {
     c->stalled_ns = server->now_ns;
   accrt_http_deadline(c, c->stalled_ns + server->stall_timeout_ns);
   accrt_http_watch(c, EPOLLOUT | (c->phase == HTTP_WAITING ? EPOLLRDHUP : 0));
+}
+
+/* Writes and sends what a stream has held back, as far as the client takes it; some of it, so that
+ * others have their turn. 1: there may be more. */
+static uint32_t resume(http_connection_t* c) {
+  for (uint32_t i = 0; i < WRITES_AT_ONCE; ++i) {
+    if (accrt_http_backlog(c) >= HTTP_RESUME_BYTES || c->phase != HTTP_WAITING || c->job == NULL ||
+        accrt_http_stream_resume(c->job) == 0)
+      return 0;
+    if (c->out.failed != 0)
+      accrt_http_connection_abort(c);
+    if (c->fd < 0 || !send_some(c))
+      return 0;
+  }
+  return 1;
 }
 
 void accrt_http_connection_settle(http_connection_t* c) {
@@ -253,11 +269,9 @@ void accrt_http_connection_settle(http_connection_t* c) {
   }
   if (!send_some(c) || c->phase == HTTP_READING || c->phase == HTTP_LINGERING)
     return;
-  if (accrt_http_backlog(c) < HTTP_RESUME_BYTES && c->phase == HTTP_WAITING && c->job != NULL) {
-    accrt_http_stream_resume(c->job); /* may put more, and end the answer */
-    if (!send_some(c))
-      return;
-  }
+  const uint32_t more = resume(c);
+  if (c->fd < 0)
+    return;
   if (accrt_http_backlog(c) > 0) {
     watch_slow(c);
     return;
@@ -265,7 +279,7 @@ void accrt_http_connection_settle(http_connection_t* c) {
   if (c->phase == HTTP_SENDING) {
     next_request(c);
   } else if (c->phase == HTTP_WAITING) {
-    accrt_http_watch(c, EPOLLRDHUP);
+    accrt_http_watch(c, EPOLLRDHUP | (more != 0 ? EPOLLOUT : 0));
     accrt_http_deadline(c, UINT64_MAX);
   }
 }

@@ -21,6 +21,7 @@ static void flight_free(http_server_t* server, http_flight_t* flight) {
 static void forget_choices(http_job_t* job) {
   for (uint32_t i = 0; i < job->choice_count && job->choices != NULL; ++i) {
     accrt_http_text_deinit(&job->choices[i].text);
+    accrt_http_text_deinit(&job->choices[i].waiting);
     for (uint32_t list = 0; list < HTTP_LISTS; ++list)
       accrt_http_text_deinit(&job->choices[i].lists[list]);
   }
@@ -264,6 +265,7 @@ static accrt_status_t submit(http_job_t* job, http_flight_t* flight,
     *part = (http_part_t){.flight = flight, .index = given};
     status = accrt_http_take_struct(&request, sizeof request, requests[given], "accrt_http_start");
     request.user_data = part;
+    job->given_tokens += request.prompt_count;
     if (status == ACCRT_OK)
       status = accrt_serve_engine_submit(server->engine, &request, &part->id);
     if (status != ACCRT_OK)
@@ -310,6 +312,8 @@ static accrt_status_t prepare(http_job_t* job, uint32_t n, uint32_t count,
   const accrt_allocator_t* allocator = &job->server->allocator;
   forget_choices(job);
   job->unsent_bytes = 0;
+  job->next_choice = 0;
+  job->given_tokens = 0;
   accrt_http_text_clear(&job->before);
   job->flags = format->flags;
   job->top_logprobs = format->top_logprobs;
@@ -321,6 +325,7 @@ static accrt_status_t prepare(http_job_t* job, uint32_t n, uint32_t count,
   for (uint32_t i = 0; i < job->choice_count; ++i) {
     http_choice_t* choice = &job->choices[i];
     accrt_http_text_init(&choice->text, allocator);
+    accrt_http_text_init(&choice->waiting, allocator);
     for (uint32_t list = 0; list < HTTP_LISTS; ++list)
       accrt_http_text_init(&choice->lists[list], allocator);
     const char* prefix =

@@ -59,7 +59,7 @@ static void put_job(http_text_t* text, const http_connection_t* c) {
     return;
   accrt_http_put_format(
       text, " prompt=%llu cached=%llu output=%llu first=%.1fms",
-      (unsigned long long)job->prompt_tokens, (unsigned long long)job->cached_tokens,
+      (unsigned long long)job->given_tokens, (unsigned long long)job->cached_tokens,
       (unsigned long long)job->output_tokens, (double)(job->first_ns - job->arrived_ns) * 1e-6);
 }
 

@@ -130,6 +130,9 @@ enum { HTTP_LISTS = 4 };
 typedef struct http_choice {
   http_text_t text;
   http_text_t lists[HTTP_LISTS];
+  http_text_t waiting; /* of a stream: log probabilities as numbers, which take less than as JSON */
+  size_t written;      /* bytes of `waiting` */
+  uint32_t tokens;
   uint64_t offset;           /* characters before the next token (text_offset of completions) */
   uint32_t begun;            /* its first chunk, with the role, has been written */
   uint32_t ended;            /* its last chunk has been written */
@@ -137,7 +140,7 @@ typedef struct http_choice {
 } http_choice_t;
 
 static inline size_t accrt_http_choice_bytes(const http_choice_t* choice) {
-  size_t bytes = choice->text.size;
+  size_t bytes = choice->text.size + choice->waiting.size - choice->written;
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     bytes += choice->lists[list].size;
   return bytes;
@@ -185,13 +188,15 @@ struct accrt_http_job {
   uint32_t choice_count;
   uint32_t choices_open;
   http_choice_t* choices;
-  http_text_t before; /* of each chunk: up to the list of choices */
+  uint32_t next_choice; /* whose turn it is to be written */
+  http_text_t before;   /* of each chunk: up to the list of choices */
 
   size_t unsent_bytes; /* in the choices */
   uint32_t head_sent;
   uint32_t done; /* nothing more will be sent */
   uint64_t arrived_ns;
-  uint64_t first_ns; /* of the first token; 0: none yet */
+  uint64_t first_ns;     /* of the first token; 0: none yet */
+  uint64_t given_tokens; /* of the prompts, before their sequences say so */
   uint64_t prompt_tokens, cached_tokens, output_tokens;
 };
 
@@ -263,6 +268,8 @@ struct accrt_http_server {
 /* While less than this waits to be sent, a stream's chunks are written; what comes beyond is kept
  * as text, and written as fewer chunks later. */
 #define HTTP_RESUME_BYTES 32768u
+/* Log probabilities beyond this go into another chunk. */
+#define HTTP_CHUNK_BYTES 16384u
 
 /* What waits to be sent. */
 static inline size_t accrt_http_backlog(const http_connection_t* connection) {
@@ -338,17 +345,18 @@ void accrt_http_flight_drop(http_server_t* server, http_flight_t* flight);
 /* ---- stream.c: from events of the engine to answers ---- */
 
 void accrt_http_events(http_server_t* server);
-/* The client has taken enough of what waited: what was held back is written. */
-void accrt_http_stream_resume(struct accrt_http_job* job);
+/* The client has taken enough of what waited: what was held back is written, a part at a time.
+ * 0: there is nothing. */
+uint32_t accrt_http_stream_resume(struct accrt_http_job* job);
 
 /* ---- chunk.c: OpenAI's JSON ---- */
 
 /* {"id":...,"model":... up to and without the choices. */
 void accrt_http_put_before(struct accrt_http_job* job, const accrt_http_format_t* format);
-/* Adds the event's text and log probabilities to the choice. */
+/* Adds the event's log probabilities to the choice: as JSON, or for a stream as numbers. */
 void accrt_http_put_logprobs(struct accrt_http_job* job, http_choice_t* choice,
                              const accrt_serve_event_t* event);
-/* Writes what a stream's choice has as chunks into the connection. */
+/* Writes what a stream's choice has into the connection; of many log probabilities, some. */
 void accrt_http_put_chunks(struct accrt_http_job* job, uint32_t index);
 /* The end of a stream: usage if asked for, [DONE], the last chunk of HTTP. */
 void accrt_http_put_end(struct accrt_http_job* job);

@@ -167,6 +167,39 @@ static void test_answers(void** state) {
   end(&served, ACCRT_OK);
 }
 
+/* What a slow client has not taken waits as numbers, and none of it is lost. */
+static void test_a_slow_client_gets_all(void** state) {
+  (void)state;
+  served_t served = {0};
+  open_engine(&served, 0);
+  const accrt_http_options_t options = options_of(NULL);
+  assert_int_equal(accrt_http_server_create(served.engine, &options, &served.server), ACCRT_OK);
+  start_workers(&served);
+  const int fd = client_of(&served);
+  const int bytes = 65536;
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes), 0);
+  ask(fd, "1 4 3500");
+  accrt_serve_stats_t stats = ACCRT_SERVE_STATS_INIT;
+  while (stats.output_tokens < UINT64_C(2) * 4 * 3500) {
+    usleep(1000);
+    assert_int_equal(accrt_serve_engine_stats(served.engine, &stats), ACCRT_OK);
+  }
+  char* text = malloc(ANSWER_BYTES);
+  char last[32] = "";
+  uint32_t tokens = 0;
+  for (ssize_t got = 0; (got = recv(fd, text, ANSWER_BYTES, 0)) > 0;) {
+    for (ssize_t i = 0; i < got; ++i)
+      tokens += text[i] == 'p' && i + 1 < got && text[i + 1] == '_'; /* "top_logprobs" */
+    if (got > 31)
+      memcpy(last, text + got - 31, 31);
+  }
+  assert_true(tokens > 2 * 4 * 3500 - 100); /* some are cut by a read */
+  assert_non_null(strstr(last, "data: [DONE]\n\n\r\n0\r\n\r\n"));
+  free(text);
+  close(fd);
+  end(&served, ACCRT_OK);
+}
+
 static void test_the_end_cuts_off(void** state) {
   (void)state;
   served_t served = {0};
@@ -275,9 +308,8 @@ static void test_bad_arguments(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_answers),
-      cmocka_unit_test(test_the_end_cuts_off),
-      cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_answers),          cmocka_unit_test(test_a_slow_client_gets_all),
+      cmocka_unit_test(test_the_end_cuts_off), cmocka_unit_test(test_no_memory),
       cmocka_unit_test(test_bad_arguments),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -17,13 +17,13 @@ static void begin_stream(http_job_t* job) {
 }
 
 static uint32_t has_news(const http_choice_t* choice) {
-  return choice->text.size > 0 || choice->lists[0].size > 0 ||
+  return accrt_http_choice_bytes(choice) > 0 ||
          (choice->finish_reason != NULL && choice->ended == 0);
 }
 
 /* The memory of what waits ran out: its client cannot get all. */
 static uint32_t is_lost(const http_choice_t* choice) {
-  uint32_t failed = choice->text.failed;
+  uint32_t failed = choice->text.failed | choice->waiting.failed;
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     failed |= choice->lists[list].failed;
   return failed;
@@ -36,18 +36,26 @@ static void end_stream(http_job_t* job) {
   accrt_http_job_finish(job);
 }
 
-void accrt_http_stream_resume(http_job_t* job) {
-  http_connection_t* c = job->connection;
+uint32_t accrt_http_stream_resume(http_job_t* job) {
+  const http_connection_t* c = job->connection;
   if (job->head_sent == 0)
-    return;
-  for (uint32_t i = 0; i < job->choice_count; ++i) {
-    if (accrt_http_backlog(c) >= HTTP_RESUME_BYTES)
-      return;
-    if (has_news(&job->choices[i]))
-      accrt_http_put_chunks(job, i);
+    return 0;
+  uint32_t wrote = 0;
+  uint32_t without = 0; /* so many choices in a row have nothing */
+  while (without < job->choice_count && accrt_http_backlog(c) < HTTP_RESUME_BYTES) {
+    const uint32_t index = job->next_choice;
+    job->next_choice = (index + 1) % job->choice_count;
+    ++without;
+    if (!has_news(&job->choices[index]))
+      continue;
+    accrt_http_put_chunks(job, index);
+    wrote = 1;
+    without = 0;
   }
-  if (job->choices_open == 0)
-    end_stream(job);
+  if (without < job->choice_count || job->choices_open > 0)
+    return wrote;
+  end_stream(job);
+  return 1;
 }
 
 static void end_whole(http_job_t* job) {
@@ -97,7 +105,8 @@ static void finish(http_job_t* job, http_part_t* part, http_choice_t* choice,
   choice->finish_reason = by_length ? "length" : "stop";
   ++metrics->ended[by_length ? HTTP_ENDED_LENGTH : HTTP_ENDED_STOP];
   accrt_http_observe(&metrics->output_tokens, event->output_tokens);
-  job->output_tokens += event->output_tokens;
+  job->output_tokens += event->output_tokens - choice->tokens;
+  choice->tokens = event->output_tokens;
   if (part->prompt_tokens == 0) {
     part->prompt_tokens = event->prompt_tokens;
     job->prompt_tokens += event->prompt_tokens;
@@ -107,12 +116,6 @@ static void finish(http_job_t* job, http_part_t* part, http_choice_t* choice,
   --job->choices_open;
 }
 
-/* A client that leaves too much unread is not waited for. */
-static uint32_t is_too_slow(const http_job_t* job) {
-  return (job->flags & ACCRT_HTTP_STREAM) != 0 &&
-         accrt_http_backlog(job->connection) + job->unsent_bytes > job->server->max_output_bytes;
-}
-
 /* Adds the event's text and log probabilities to the choice. */
 static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event) {
   const size_t before = accrt_http_choice_bytes(choice);
@@ -120,6 +123,8 @@ static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_
   if ((job->flags & ACCRT_HTTP_LOGPROBS) != 0 && event->logprobs != NULL)
     accrt_http_put_logprobs(job, choice, event);
   job->unsent_bytes += accrt_http_choice_bytes(choice) - before;
+  choice->tokens += event->token_count;
+  job->output_tokens += event->token_count;
 }
 
 static void deliver(http_job_t* job, http_part_t* part, const accrt_serve_event_t* event) {
@@ -139,9 +144,6 @@ static void deliver(http_job_t* job, http_part_t* part, const accrt_serve_event_
     finish(job, part, choice, event);
   if (is_lost(choice)) {
     accrt_http_connection_abort(job->connection);
-  } else if (is_too_slow(job)) {
-    ++server->metrics.stalled;
-    accrt_http_connection_abort(job->connection);
   } else if ((job->flags & ACCRT_HTTP_STREAM) == 0) {
     if (job->choices_open == 0)
       end_whole(job);
@@ -152,7 +154,7 @@ static void deliver(http_job_t* job, http_part_t* part, const accrt_serve_event_
       accrt_http_put_chunks(job, index);
     accrt_http_connection_touch(job->connection);
     if (job->choices_open == 0)
-      accrt_http_stream_resume(job);
+      (void)accrt_http_stream_resume(job);
   }
 }
 

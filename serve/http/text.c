@@ -126,6 +126,17 @@ static size_t sequence(const unsigned char* at, size_t left) {
   return overlong || surrogate || beyond ? 0 : length;
 }
 
+uint32_t accrt_http_is_utf8(const char* bytes, size_t size) {
+  const unsigned char* at = (const unsigned char*)bytes;
+  for (size_t i = 0; i < size;) {
+    const size_t length = sequence(at + i, size - i);
+    if (length == 0)
+      return 0;
+    i += length;
+  }
+  return 1;
+}
+
 static void put_control(http_text_t* text, unsigned char byte) {
   static const char hex[] = "0123456789abcdef";
   static const char letters[] = "\bb\tt\nn\ff\rr\"\"\\\\";

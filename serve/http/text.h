@@ -31,6 +31,8 @@ void accrt_http_put_text(http_text_t* text, const char* words);
 void accrt_http_put_format(http_text_t* text, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 void accrt_http_put_u64(http_text_t* text, uint64_t number);
+/* 1: these bytes are UTF-8. */
+uint32_t accrt_http_is_utf8(const char* bytes, size_t size);
 /* The inside of a JSON string: escaped, without quotes. What is no UTF-8 becomes U+FFFD. */
 void accrt_http_put_escaped(http_text_t* text, const char* bytes, size_t size);
 /* A JSON string, or null for NULL. */

@@ -416,6 +416,61 @@ def test_a_slow_reader_gets_everything_in_fewer_chunks():
         assert [texts[i] for i in range(8)] == [choice["text"] for choice in whole]
 
 
+def lists_of(choices):
+    """Text and lists of log probabilities of a stream's choices, put together."""
+    out = {}
+    for choice in choices:
+        text, entries = out.setdefault(choice["index"], ["", collections.defaultdict(list)])
+        out[choice["index"]][0] = text + choice["text"]
+        for name, values in (choice["logprobs"] or {}).items():
+            entries[name] += values
+    return {index: (text, dict(entries)) for index, (text, entries) in out.items()}
+
+
+def test_many_log_probabilities_reach_a_slow_reader():
+    """They wait as numbers, and are written as JSON when the client takes them."""
+    body = {**LONG, "max_tokens": 300, "n": 8, "logprobs": 20, "seed": 1}
+    with served() as server:
+        with server.connect(receive_bytes=4096) as client:
+            client.sendall(post(COMPLETIONS, {**body, "stream": True}))
+            assert until(lambda: server.engine.stats()["output_tokens"] >= 8 * 300 and not server.busy(), 60)
+            answer = Answer(read_all(client))
+        assert answer.whole and answer.events[-1] == b"[DONE]"
+        assert max(map(len, answer.events)) < 100_000
+        whole = ask(server, COMPLETIONS, body).json["choices"]
+        assert lists_of(json.loads(event)["choices"][0] for event in answer.events[:-1]) == lists_of(whole)
+
+
+def test_a_client_that_left_is_in_the_log_with_what_was_made(tmp_path):
+    with open(tmp_path / "log", "w+") as log, served(model={"step_ns": 1_000_000}, log_fd=log.fileno()) as server:
+        client = server.connect()
+        client.sendall(post(COMPLETIONS, {**LONG, "stream": True}))
+        assert client.recv(4000)
+        assert until(lambda: server.engine.stats()["output_tokens"] > 5)
+        leave_reset(client)
+        assert until(server.at_rest)
+        log.seek(0)
+        found = re.search(r'"POST /v1/completions" (\d+) \S+ prompt=(\d+) cached=0 output=(\d+) ', log.read())
+    assert found and found[1] == "499" and found[2] == "1" and int(found[3]) > 0
+
+
+def pairs_only_once(pairs):
+    assert len({key for key, _ in pairs}) == len(pairs), pairs
+    return dict(pairs)
+
+
+def test_alternatives_have_each_text_once_and_the_chosen_token(server):
+    """As OpenAI: a map cannot have a text twice, and the token that was drawn is in it, however improbable."""
+    body = {"prompt": "x", "max_tokens": 40, "logprobs": 5, "temperature": 2, "seed": 3, "ignore_eos": True}
+    answer = Answer(server.raw(post(COMPLETIONS, body)))
+    lists = json.loads(answer.body, object_pairs_hook=pairs_only_once)["choices"][0]["logprobs"]
+    assert len(lists["tokens"]) == 40 and any(token.startswith("bytes:\\x") for token in lists["tokens"])
+    for token, logprob, top in zip(lists["tokens"], lists["token_logprobs"], lists["top_logprobs"]):
+        assert top[token] == logprob and 5 <= len(top) <= 6
+        values = list(top.values())
+        assert values == sorted(values, reverse=True)
+
+
 def test_requests_that_do_not_arrive_in_time():
     with served(request_timeout=0.2, idle_timeout=0.2) as server:
         with server.connect() as client:
