@@ -148,6 +148,8 @@ static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_s
     lay_parameters(batch, part, sample++);
     if (part->sequence->plain)
       continue;
+    if (accsv_generation_of(part->sequence)->constraint_state != NULL)
+      step->flags |= ACCRT_SERVE_STEP_MASKS;
     const uint32_t logprobs = accsv_request_logprobs(accsv_generation_of(part->sequence)->request);
     if (logprobs == 0)
       continue;

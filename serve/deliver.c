@@ -11,6 +11,7 @@ typedef struct news {
   uint32_t text_size; /* of the tail */
   uint32_t reason;
   int32_t stop_token, stop_string;
+  bool complete; /* the constraint lets nothing follow this token, which is part of the text */
   accrt_status_t status;
   uint64_t now_ns;
 } news_t;
@@ -182,12 +183,17 @@ static bool is_one_of(int32_t token, const int32_t* tokens, uint32_t count) {
   return false;
 }
 
+/* An end token of a constrained sequence came because nothing else might. */
 static bool ends_by_token(const accrt_serve_engine_t* engine, const accsv_request_t* request,
-                          int32_t token) {
+                          int32_t token, uint32_t drawn) {
   const accrt_serve_request_t* parameters = &request->parameters;
   const accrt_serve_model_info_t* info = &engine->model->info;
-  if ((parameters->flags & ACCRT_SERVE_IGNORE_EOS) == 0 &&
-      is_one_of(token, info->eos, info->eos_count))
+  const bool is_end = is_one_of(token, info->eos, info->eos_count);
+  if (is_end && parameters->constraint != NULL)
+    return true;
+  if (drawn < parameters->min_new_tokens)
+    return false;
+  if (is_end && (parameters->flags & ACCRT_SERVE_IGNORE_EOS) == 0)
     return true;
   return is_one_of(token, parameters->stop_tokens, parameters->stop_token_count);
 }
@@ -202,7 +208,7 @@ static accrt_status_t find_text(accrt_serve_engine_t* engine, accsv_generation_t
     return ACCRT_OK;
   const accsv_stops_t* stops =
       drawn >= request->parameters.min_new_tokens ? &request->stops : &none;
-  if (news->reason != ACCRT_SERVE_FINISH_STOP) {
+  if (news->reason != ACCRT_SERVE_FINISH_STOP || news->complete) {
     uint32_t size_bytes;
     const unsigned char* bytes =
         accsv_vocabulary_bytes(&engine->vocabulary, *news->token, &size_bytes);
@@ -223,6 +229,19 @@ static accrt_status_t find_text(accrt_serve_engine_t* engine, accsv_generation_t
   return ACCRT_OK;
 }
 
+/* A constraint learns the token. It never learns one that ends the sequence. */
+static accrt_status_t advance(accsv_generation_t* generation, int32_t token, news_t* news) {
+  if (generation->constraint_state == NULL || news->reason == ACCRT_SERVE_FINISH_STOP)
+    return ACCRT_OK;
+  uint32_t ended = 0;
+  ACCSV_TRY(generation->request->parameters.constraint->functions.advance(
+      generation->constraint_state, token, &ended));
+  news->complete = ended != 0;
+  if (news->complete)
+    news->reason = ACCRT_SERVE_FINISH_STOP;
+  return ACCRT_OK;
+}
+
 static void count_token(accrt_serve_engine_t* engine, accsv_generation_t* generation,
                         uint64_t now_ns) {
   accrt_serve_stats_t* figures = &engine->figures;
@@ -237,9 +256,11 @@ static void count_token(accrt_serve_engine_t* engine, accsv_generation_t* genera
 void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation, int32_t token,
                    const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns) {
   accsv_sequence_t* sequence = &generation->sequence;
-  if (token < 0 || (uint32_t)token >= engine->model->info.vocab_size) {
-    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_INTERNAL,
-                      now_ns);
+  accrt_status_t status = generation->constraint_status;
+  if (token < 0 || (uint32_t)token >= engine->model->info.vocab_size)
+    status = ACCRT_ERROR_INTERNAL;
+  if (status != ACCRT_OK) {
+    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, status, now_ns);
     return;
   }
   ACCSV_ASSERT(sequence->known < sequence->limit);
@@ -253,14 +274,15 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
                  .stop_string = -1,
                  .now_ns = now_ns};
   const uint32_t drawn = sequence->known - sequence->prompt_count;
-  if (drawn >= generation->request->parameters.min_new_tokens &&
-      ends_by_token(engine, generation->request, token)) {
+  if (ends_by_token(engine, generation->request, token, drawn)) {
     news.reason = ACCRT_SERVE_FINISH_STOP;
     news.stop_token = token;
   } else if (sequence->known == sequence->limit) {
     news.reason = ACCRT_SERVE_FINISH_LENGTH;
   }
-  const accrt_status_t status = find_text(engine, generation, drawn, &news);
+  status = advance(generation, token, &news);
+  if (status == ACCRT_OK)
+    status = find_text(engine, generation, drawn, &news);
   if (status != ACCRT_OK) {
     fail_token(engine, generation, status, now_ns);
     return;

@@ -117,6 +117,7 @@ static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
                                  .seed = random_seed()};
   ACCSV_TRY(accsv_scheduler_init(&engine->scheduler, &engine->allocator, &limits));
   ACCSV_TRY(accsv_batch_init(&engine->batch, &engine->allocator, &limits, info->row_pages));
+  ACCSV_TRY(accsv_masks_init(&engine->masks, &engine->allocator, info, limits.rows));
   for (uint32_t i = 0; i < ACCSV_DEPTH; ++i)
     ACCSV_TRY(ACCSV_NEW(&engine->allocator, limits.rows, &engine->plans[i].parts));
   return ACCRT_OK;
@@ -146,6 +147,7 @@ static void free_engine(accrt_serve_engine_t* engine) {
   for (uint32_t i = 0; i < ACCSV_DEPTH; ++i)
     ACCSV_FREE(&allocator, engine->plans[i].parts, engine->options.max_running);
   accsv_batch_deinit(&engine->batch);
+  accsv_masks_deinit(&engine->masks);
   accsv_scheduler_deinit(&engine->scheduler);
   accsv_nodes_free(&allocator, &engine->outbox);
   accsv_nodes_free(&allocator, &engine->lent);

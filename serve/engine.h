@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "serve/batch.h"
+#include "serve/constraint.h"
 #include "serve/model.h"
 
 #define ACCSV_DEPTH 2u /* most steps in flight */
@@ -34,6 +35,7 @@ struct accrt_serve_engine {
   atomic_flag stepping; /* a second thread that steps is refused */
   accsv_scheduler_t scheduler;
   accsv_batch_t batch;
+  accsv_masks_t masks;
   accsv_plan_t plans[ACCSV_DEPTH]; /* the oldest first */
   uint32_t in_flight;
   uint64_t step;               /* the last one that was begun */

@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -187,6 +188,165 @@ static void test_one_request(void** state) {
   accrt_serve_engine_release(engine);
 }
 
+/* ---- A constraint ---- */
+
+/* Of consecutive tokens the second has another remainder by 3. After every `round` tokens the
+ * sequence may end; after `most` it ends. It checks that each token was in the mask before it. */
+typedef struct rhyme {
+  uint32_t round, most;
+  atomic_uint started, stopped;
+  accrt_status_t failure; /* of the mask after `most` tokens */
+} rhyme_t;
+typedef struct verse {
+  rhyme_t* rhyme;
+  uint32_t count;
+  int32_t last;
+  uint32_t mask[8];
+} verse_t;
+
+static accrt_status_t rhyme_start(void* self, void** out_state) {
+  rhyme_t* rhyme = self;
+  verse_t* verse = calloc(1, sizeof *verse);
+  assert_non_null(verse);
+  *verse = (verse_t){.rhyme = rhyme, .last = -1};
+  (void)atomic_fetch_add(&rhyme->started, 1);
+  *out_state = verse;
+  return ACCRT_OK;
+}
+static accrt_status_t rhyme_mask(void* state, uint32_t* mask, uint32_t words,
+                                 uint32_t* out_may_end) {
+  verse_t* verse = state;
+  assert_int_equal(words, 8);
+  if (verse->rhyme->failure != ACCRT_OK && verse->count == verse->rhyme->most)
+    return verse->rhyme->failure;
+  for (int32_t token = 0; token < 256; ++token) {
+    assert_int_equal(mask[token / 32] >> (token % 32) & 1, 0);
+    if (verse->last < 0 || token % 3 != verse->last % 3)
+      mask[token / 32] |= UINT32_C(1) << (token % 32);
+  }
+  *out_may_end = verse->count > 0 && verse->count % verse->rhyme->round == 0;
+  memcpy(verse->mask, mask, sizeof verse->mask);
+  return ACCRT_OK;
+}
+static accrt_status_t rhyme_advance(void* state, int32_t token, uint32_t* out_ended) {
+  verse_t* verse = state;
+  assert_int_equal(verse->mask[token / 32] >> (token % 32) & 1, 1);
+  verse->last = token;
+  *out_ended = ++verse->count == verse->rhyme->most && verse->rhyme->failure == ACCRT_OK;
+  return ACCRT_OK;
+}
+static void rhyme_stop(void* state) {
+  (void)atomic_fetch_add(&((verse_t*)state)->rhyme->stopped, 1);
+  free(state);
+}
+
+static accrt_serve_constraint_t* make_rhyme(rhyme_t* rhyme) {
+  accrt_serve_constraint_functions_t functions = ACCRT_SERVE_CONSTRAINT_FUNCTIONS_INIT;
+  functions.self = rhyme;
+  functions.start = rhyme_start;
+  functions.mask = rhyme_mask;
+  functions.advance = rhyme_advance;
+  functions.stop = rhyme_stop;
+  accrt_serve_constraint_t* constraint;
+  assert_int_equal(accrt_serve_constraint_create(&functions, &constraint), ACCRT_OK);
+  return constraint;
+}
+
+static rhyme_t rhyme = {.round = 5, .most = 37};
+static accrt_serve_constraint_t* rhyming;
+
+static void check_rhymes(const output_t* output) {
+  for (uint32_t i = 1; i < output->token_count; ++i)
+    assert_int_not_equal(output->tokens[i] % 3, output->tokens[i - 1] % 3);
+}
+
+static void test_constraint(void** state) {
+  (void)state;
+  for (uint32_t overlap = 0; overlap < 2; ++overlap) {
+    static output_t output[2];
+    memset(output, 0, sizeof output);
+    rhyme_t own = {.round = 5, .most = 12};
+    accrt_serve_constraint_t* constraint = make_rhyme(&own);
+    accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+    simulation.eos = -1;
+    simulation.flags = overlap != 0 ? ACCRT_SERVE_MODEL_OVERLAP : 0;
+    accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
+    accrt_serve_request_t request = hello_request(40, output);
+    request.constraint = constraint;
+    request.n = 2;
+    request.temperature = 1.0f;
+    (void)submit(engine, &request);
+    accrt_serve_constraint_release(constraint);
+    run(engine);
+    for (uint32_t i = 0; i < 2; ++i) {
+      check_rhymes(&output[i]);
+      assert_int_equal(output[i].token_count, 12);
+      assert_int_equal(output[i].reason, ACCRT_SERVE_FINISH_STOP);
+      assert_int_equal(output[i].stop_token, -1);
+      assert_true(output[i].text_size >= 12); /* the last token is part of the text */
+    }
+    assert_int_equal(own.started, 2);
+    assert_int_equal(own.stopped, 2);
+    check_empty(engine);
+    accrt_serve_engine_release(engine);
+  }
+}
+
+/* An end token comes only where the constraint lets it. */
+static void test_constraint_and_ends(void** state) {
+  (void)state;
+  static output_t output;
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.vocab_size = 256;
+  simulation.eos = 255;
+  accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
+  const accrt_serve_bias_t to_the_end = {255, 100.0f};
+  static const uint32_t least[] = {0, 6, 0};
+  static const uint32_t counts[] = {6, 11, 37};
+  for (uint32_t i = 0; i < 3; ++i) {
+    memset(&output, 0, sizeof output);
+    accrt_serve_request_t request = hello_request(40, &output);
+    rhyme_t own = {.round = 5, .most = 37};
+    request.constraint = make_rhyme(&own);
+    request.biases = &to_the_end;
+    request.bias_count = 1;
+    request.min_new_tokens = least[i];
+    request.flags = i == 2 ? ACCRT_SERVE_IGNORE_EOS : 0;
+    (void)submit(engine, &request);
+    accrt_serve_constraint_release(request.constraint);
+    run(engine);
+    assert_int_equal(own.stopped, 1);
+    assert_int_equal(output.token_count, counts[i]);
+    assert_int_equal(output.reason, ACCRT_SERVE_FINISH_STOP);
+    assert_int_equal(output.stop_token, i == 2 ? -1 : 255);
+  }
+  accrt_serve_engine_release(engine);
+}
+
+/* A mask that cannot be made ends its request alone. */
+static void test_constraint_that_fails(void** state) {
+  (void)state;
+  static output_t output, other;
+  memset(&output, 0, sizeof output);
+  memset(&other, 0, sizeof other);
+  rhyme_t own = {.round = 100, .most = 7, .failure = ACCRT_ERROR_OUT_OF_RANGE};
+  accrt_serve_engine_t* engine = make_engine(NULL, NULL);
+  accrt_serve_request_t request = hello_request(40, &output);
+  request.constraint = make_rhyme(&own);
+  const accrt_serve_request_t plain = hello_request(40, &other);
+  (void)submit(engine, &request);
+  (void)submit(engine, &plain);
+  accrt_serve_constraint_release(request.constraint);
+  run(engine);
+  assert_int_equal(output.reason, ACCRT_SERVE_FINISH_FAILED);
+  assert_int_equal(output.status, ACCRT_ERROR_OUT_OF_RANGE);
+  assert_int_equal(output.token_count, 7);
+  assert_int_equal(other.reason, ACCRT_SERVE_FINISH_LENGTH);
+  assert_int_equal(own.stopped, 1);
+  check_empty(engine);
+  accrt_serve_engine_release(engine);
+}
+
 /* ---- Random requests ---- */
 
 static uint64_t random_state;
@@ -255,6 +415,7 @@ static void make_trial(trial_t* trial) {
   trial->biases[0] = (accrt_serve_bias_t){(int32_t)below(256), -INFINITY};
   request->biases = trial->biases;
   request->bias_count = below(2);
+  request->constraint = below(3) == 0 ? rhyming : NULL;
 }
 
 static void check_same(const output_t* a, const output_t* b) {
@@ -706,6 +867,28 @@ static accrt_status_t dead_wait(void* self, uint64_t number, accrt_serve_results
   return ACCRT_ERROR_DEVICE_LOST;
 }
 
+static void test_model_without_masks(void** state) {
+  (void)state;
+  accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
+  functions.info = dead_info;
+  functions.submit = dead_submit;
+  functions.wait = dead_wait;
+  inner_model = make_model(NULL);
+  accrt_serve_model_t* model;
+  assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
+  accrt_serve_engine_t* engine;
+  assert_int_equal(accrt_serve_engine_create(model, NULL, &engine), ACCRT_OK);
+  accrt_serve_request_t request = hello_request(4, NULL);
+  request.constraint = rhyming;
+  assert_int_equal(accrt_serve_engine_submit(engine, &request, NULL), ACCRT_ERROR_UNSUPPORTED);
+  accrt_serve_engine_release(engine);
+  accrt_serve_model_release(model);
+  accrt_serve_model_release(inner_model);
+  accrt_serve_constraint_functions_t none = ACCRT_SERVE_CONSTRAINT_FUNCTIONS_INIT;
+  accrt_serve_constraint_t* constraint;
+  assert_int_equal(accrt_serve_constraint_create(&none, &constraint), ACCRT_ERROR_INVALID_ARGUMENT);
+}
+
 static void test_dead_model(void** state) {
   (void)state;
   static output_t outputs[3];
@@ -912,13 +1095,27 @@ int main(void) {
   random_state = seed != NULL ? strtoull(seed, NULL, 10) : accrt_serve_now_ns() | 1;
   print_message("seed %llu\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_request),    cmocka_unit_test(test_company),
-      cmocka_unit_test(test_refusals),       cmocka_unit_test(test_cancel_in_each_state),
-      cmocka_unit_test(test_cancel_frees),   cmocka_unit_test(test_deadlines),
-      cmocka_unit_test(test_stops),          cmocka_unit_test(test_parameters),
-      cmocka_unit_test(test_shared_prompts), cmocka_unit_test(test_fairness),
-      cmocka_unit_test(test_failing_steps),  cmocka_unit_test(test_dead_model),
-      cmocka_unit_test(test_without_memory), cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_one_request),
+      cmocka_unit_test(test_company),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_cancel_in_each_state),
+      cmocka_unit_test(test_cancel_frees),
+      cmocka_unit_test(test_deadlines),
+      cmocka_unit_test(test_stops),
+      cmocka_unit_test(test_parameters),
+      cmocka_unit_test(test_shared_prompts),
+      cmocka_unit_test(test_fairness),
+      cmocka_unit_test(test_failing_steps),
+      cmocka_unit_test(test_dead_model),
+      cmocka_unit_test(test_without_memory),
+      cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_constraint),
+      cmocka_unit_test(test_constraint_and_ends),
+      cmocka_unit_test(test_constraint_that_fails),
+      cmocka_unit_test(test_model_without_masks),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  rhyming = make_rhyme(&rhyme);
+  const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  accrt_serve_constraint_release(rhyming);
+  return failed + (rhyme.started != rhyme.stopped);
 }

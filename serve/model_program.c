@@ -492,9 +492,23 @@ static accrt_status_t run_greedy(program_model_t* model, const accrt_serve_step_
   return ACCRT_OK;
 }
 
+/* The masks of some samples, one after the other. */
+static void fill_masks(program_model_t* model, const accrt_serve_masks_t* masks, uint32_t first,
+                       uint32_t count) {
+  int32_t used = 0;
+  for (uint32_t i = 0; masks != NULL && i < count; ++i) {
+    const int32_t row = masks->rows[first + i];
+    if (row < 0)
+      continue;
+    memcpy(model->mask_bits + (size_t)used * masks->words, masks->bits + (size_t)row * masks->words,
+           masks->words * sizeof *masks->bits);
+    model->mask_rows[i] = used++;
+  }
+}
+
 /* Samples [first, first + count), whose logits lie at the beginning. */
 static accrt_status_t run_sample(program_model_t* model, const accrt_serve_step_t* step,
-                                 uint32_t first, uint32_t count) {
+                                 const accrt_serve_masks_t* masks, uint32_t first, uint32_t count) {
   const int32_t edits = step->edit_starts[first];
   const uint32_t edit_count = (uint32_t)(step->edit_starts[first + count] - edits);
   const uint32_t sizes[SIZE_COUNT] = {
@@ -514,6 +528,7 @@ static accrt_status_t run_sample(program_model_t* model, const accrt_serve_step_
   fill_numbers(model->edit_multiply, step->edit_multiply + edits, edit_count, sizes[EDITS], 1.0f);
   fill_numbers(model->edit_add, step->edit_add + edits, edit_count, sizes[EDITS], 0.0f);
   fill(model->mask_rows, NULL, 0, size, -1);
+  fill_masks(model, masks, first, count);
   ACCSV_TRY(run(&model->sample, sizes));
   memcpy(model->tokens + first, model->part_tokens, count * 4);
   memcpy(model->ranks + first, model->part_ranks, count * 4);
@@ -524,7 +539,8 @@ static accrt_status_t run_sample(program_model_t* model, const accrt_serve_step_
 }
 
 /* In parts, if there are more edits than one call takes. */
-static accrt_status_t run_samples(program_model_t* model, const accrt_serve_step_t* step) {
+static accrt_status_t run_samples(program_model_t* model, const accrt_serve_step_t* step,
+                                  const accrt_serve_masks_t* masks) {
   const int32_t most = (int32_t)largest(&model->description, EDITS);
   const size_t vocab = model->description.vocab_size;
   for (uint32_t first = 0; first < step->sample_count;) {
@@ -535,7 +551,7 @@ static accrt_status_t run_samples(program_model_t* model, const accrt_serve_step
     if (step->edit_starts[end] - step->edit_starts[first] > most)
       return ACCSV_FAIL(OUT_OF_RANGE, "a sample has %" PRId32 " edits of logits, at most %" PRId32,
                         step->edit_starts[end] - step->edit_starts[first], most);
-    ACCSV_TRY(run_sample(model, step, first, end - first));
+    ACCSV_TRY(run_sample(model, step, masks, first, end - first));
     if (end < step->sample_count)
       memmove(model->logits, model->logits + (end - first) * vocab,
               (step->sample_count - end) * vocab * sizeof *model->logits);
@@ -549,9 +565,14 @@ static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
   ACCSV_TRY(run_step(model, step));
   const bool greedy = (step->flags & ACCRT_SERVE_STEP_GREEDY) != 0;
   model->has_logprobs = !greedy;
-  if (step->sample_count == 0)
+  if (step->sample_count == 0 || (step->flags & ACCRT_SERVE_STEP_MASKS) != 0)
     return ACCRT_OK;
-  return greedy ? run_greedy(model, step) : run_samples(model, step);
+  return greedy ? run_greedy(model, step) : run_samples(model, step, NULL);
+}
+
+static accrt_status_t sample_step(void* self, const accrt_serve_step_t* step,
+                                  const accrt_serve_masks_t* masks) {
+  return run_samples(self, step, masks);
 }
 
 static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results_t* out_results) {
@@ -645,6 +666,7 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
   functions.wait = wait_step;
   functions.reset = reset;
   functions.destroy = destroy;
+  functions.sample = sample_step;
   accrt_status_t status = read_description(accrt_program_bundle(program), &model->description);
   if (status == ACCRT_OK)
     status = plan_memory(device, program, &own, &model->description, &model->memory);

@@ -143,13 +143,20 @@ static bool is_banned(const accrt_serve_step_t* step, uint32_t sample, int32_t t
   return false;
 }
 
+static bool is_allowed(const accrt_serve_masks_t* masks, uint32_t sample, int32_t token) {
+  if (masks == NULL || masks->rows[sample] < 0)
+    return true;
+  const uint32_t* bits = masks->bits + (size_t)masks->rows[sample] * masks->words;
+  return (bits[token / 32] >> (token % 32) & 1) != 0;
+}
+
 /* A bias of 100 or more decides; a ban gives the next token. */
-static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step, uint32_t sample,
-                      uint64_t hash) {
+static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step,
+                      const accrt_serve_masks_t* masks, uint32_t sample, uint64_t hash) {
   if ((step->flags & ACCRT_SERVE_STEP_GREEDY) != 0)
     return (int32_t)(accsv_mix(hash) % model->options.vocab_size);
   for (int32_t e = step->edit_starts[sample]; e < step->edit_starts[sample + 1]; ++e) {
-    if (step->edit_add[e] >= 100.0f)
+    if (step->edit_add[e] >= 100.0f && is_allowed(masks, sample, step->edit_tokens[e]))
       return step->edit_tokens[e];
   }
   if (step->temperature[sample] > 0.0f)
@@ -157,8 +164,11 @@ static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step, 
                      ((uint64_t)step->seeds[2 * (size_t)sample + 1] << 32) +
                      (uint64_t)step->sample_positions[sample]);
   int32_t token = (int32_t)(accsv_mix(hash) % model->options.vocab_size);
-  while (is_banned(step, sample, token))
+  for (uint32_t i = 0; i < model->options.vocab_size; ++i) {
+    if (!is_banned(step, sample, token) && is_allowed(masks, sample, token))
+      break;
     token = (token + 1) % (int32_t)model->options.vocab_size;
+  }
   return token;
 }
 
@@ -174,6 +184,16 @@ static void fill_sample(const simulated_t* model, results_t* results, uint32_t s
   }
 }
 
+static void draw(simulated_t* model, const accrt_serve_step_t* step,
+                 const accrt_serve_masks_t* masks, results_t* results) {
+  for (uint32_t sample = 0; sample < step->sample_count; ++sample) {
+    const int32_t row = step->token_rows[step->sample_tokens[sample]];
+    const int32_t token = choose(model, step, masks, sample, model->row_hashes[row]);
+    model->last_tokens[step->sample_rows[sample]] = token;
+    fill_sample(model, results, sample, token);
+  }
+}
+
 static accrt_status_t compute(simulated_t* model, const accrt_serve_step_t* step,
                               results_t* results) {
   for (uint32_t i = 0; i < step->change_count; ++i)
@@ -184,12 +204,8 @@ static accrt_status_t compute(simulated_t* model, const accrt_serve_step_t* step
   }
   for (uint32_t row = 0; row < step->row_count; ++row)
     ACCSV_TRY(read_row(model, step, row));
-  for (uint32_t sample = 0; sample < step->sample_count; ++sample) {
-    const int32_t row = step->token_rows[step->sample_tokens[sample]];
-    const int32_t token = choose(model, step, sample, model->row_hashes[row]);
-    model->last_tokens[step->sample_rows[sample]] = token;
-    fill_sample(model, results, sample, token);
-  }
+  if ((step->flags & ACCRT_SERVE_STEP_MASKS) == 0)
+    draw(model, step, NULL, results);
   return ACCRT_OK;
 }
 
@@ -205,6 +221,15 @@ static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
   const uint32_t every = model->options.fail_every;
   results->status = every != 0 && step->number % every == 0 ? ACCRT_ERROR_KERNEL : ACCRT_OK;
   ++model->in_flight;
+  return ACCRT_OK;
+}
+
+static accrt_status_t sample_step(void* self, const accrt_serve_step_t* step,
+                                  const accrt_serve_masks_t* masks) {
+  simulated_t* model = self;
+  if (model->in_flight == 0 || model->results[model->in_flight - 1].number != step->number)
+    return ACCSV_FAIL(INVALID_STATE, "step %" PRIu64 " is not the newest", step->number);
+  draw(model, step, masks, &model->results[model->in_flight - 1]);
   return ACCRT_OK;
 }
 
@@ -341,6 +366,7 @@ accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t
   functions.wait = wait_step;
   functions.reset = reset;
   functions.destroy = destroy;
+  functions.sample = sample_step;
   accrt_status_t status = make_memory(model);
   if (status == ACCRT_OK)
     status = accrt_serve_model_wrap(&functions, out_model);

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "serve/constraint.h"
+
 #define MAX_SEQUENCES 1024u
 #define MAX_STOPS 1024u
 #define MAX_STOP_BYTES 4096u
@@ -162,6 +164,7 @@ static size_t pack_all(packer_t* packer, accsv_request_t* request,
   own->prompt = NULL; /* the generations have it */
   own->cache_salt = NULL;
   own->next = NULL;
+  own->constraint = NULL; /* until it is retained */
   own->stop_tokens =
       pack(packer, given->stop_tokens, given->stop_token_count * sizeof *given->stop_tokens);
   own->biases = pack(packer, given->biases, given->bias_count * sizeof *given->biases);
@@ -184,6 +187,13 @@ static accrt_status_t copy_parameters(const accrt_allocator_t* allocator, accsv_
 
 /* ---- Life ---- */
 
+static accrt_status_t start_constraint(accsv_generation_t* generation) {
+  const accrt_serve_constraint_t* constraint = generation->request->parameters.constraint;
+  if (constraint == NULL)
+    return ACCRT_OK;
+  return constraint->functions.start(constraint->functions.self, &generation->constraint_state);
+}
+
 static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_request_t* request,
                                       uint32_t index, const accrt_serve_request_t* given,
                                       const accrt_serve_model_info_t* info, uint64_t seed) {
@@ -205,8 +215,9 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   ACCSV_TRY(
       accsv_sampler_init(&generation->sampler, allocator, given, info, sequence->limit, own_seed));
   sequence->history = generation->sampler.history;
-  sequence->plain =
-      accsv_sampler_is_greedy(&generation->sampler) && (given->flags & ACCRT_SERVE_LOGPROBS) == 0;
+  sequence->plain = accsv_sampler_is_greedy(&generation->sampler) &&
+                    (given->flags & ACCRT_SERVE_LOGPROBS) == 0 && given->constraint == NULL;
+  ACCSV_TRY(start_constraint(generation));
   const uint32_t logprobs = accsv_request_logprobs(request) * sizeof(accrt_serve_logprob_t);
   return accsv_node_new(allocator, ACCSV_NODE_USUAL + logprobs, &generation->last_node);
 }
@@ -222,6 +233,7 @@ accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
   accsv_request_t* request = (accsv_request_t*)(void*)memory;
   request->count = request->going_on = given->n;
   accrt_status_t status = copy_parameters(allocator, request, given);
+  request->parameters.constraint = accrt_serve_constraint_retain(given->constraint);
   for (uint32_t i = 0; status == ACCRT_OK && i < given->n; ++i)
     status = make_generation(allocator, request, i, given, info, seed);
   if (status == ACCRT_OK && given->cache_salt != NULL &&
@@ -248,7 +260,10 @@ void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* req
     accsv_sampler_deinit(&generation->sampler, allocator);
     accsv_text_deinit(&generation->text, allocator);
     accsv_node_free(allocator, generation->last_node);
+    if (generation->constraint_state != NULL)
+      request->parameters.constraint->functions.stop(generation->constraint_state);
   }
+  accrt_serve_constraint_release(request->parameters.constraint);
   accsv_salt_free(allocator, request->salt);
   ACCSV_FREE(allocator, request->memory, request->memory_bytes);
   accsv_free(allocator, request, sizeof *request + request->count * sizeof(accsv_generation_t), 1);

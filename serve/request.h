@@ -16,8 +16,10 @@ typedef struct accsv_generation {
   uint32_t index;
   accsv_sampler_t sampler;
   accsv_text_t text;
-  accsv_node_t* last_node; /* for its last event, so that no failure can lose it */
-  uint64_t last_token_ns;  /* 0: no token yet */
+  accsv_node_t* last_node;          /* for its last event, so that no failure can lose it */
+  uint64_t last_token_ns;           /* 0: no token yet */
+  void* constraint_state;           /* NULL: any token may come */
+  accrt_status_t constraint_status; /* why its last mask could not be made */
 } accsv_generation_t;
 
 typedef struct accsv_request {

@@ -83,7 +83,8 @@ accrt_status_t accsv_sampler_init(accsv_sampler_t* sampler, const accrt_allocato
       .repetition = request->repetition_penalty == 0.0f ? 1.0f : request->repetition_penalty,
       .presence = request->presence_penalty,
       .frequency = request->frequency_penalty,
-      .min_new_tokens = request->min_new_tokens,
+      /* Of constrained sequences the mask says where they may end. */
+      .min_new_tokens = request->constraint == NULL ? request->min_new_tokens : 0,
   };
   sampler->history = repeats(sampler) || sampler->presence != 0.0f || sampler->frequency != 0.0f;
   ACCSV_TRY(make_table(sampler, allocator, most_entries(sampler, request, info, limit)));

@@ -75,6 +75,13 @@ static void take_salt(accrt_serve_engine_t* engine, accsv_request_t* request) {
   }
 }
 
+/* Room in the batch for all that the request may have. */
+static accrt_status_t make_room(accrt_serve_engine_t* engine, const accsv_request_t* request) {
+  if (request->parameters.constraint != NULL)
+    ACCSV_TRY(accsv_masks_prepare(&engine->masks));
+  return accsv_batch_reserve_edits(&engine->batch, engine->edits_reserved);
+}
+
 static void take_request(accrt_serve_engine_t* engine, accsv_request_t* request, uint64_t now_ns) {
   ++engine->live;
   take_salt(engine, request);
@@ -85,7 +92,7 @@ static void take_request(accrt_serve_engine_t* engine, accsv_request_t* request,
     accsv_queue_join(&engine->scheduler.queue, &generation->sequence, request->parameters.tenant);
   }
   heap_put(engine, request);
-  if (accsv_batch_reserve_edits(&engine->batch, engine->edits_reserved) != ACCRT_OK) {
+  if (make_room(engine, request) != ACCRT_OK) {
     accsv_end_request(engine, request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_OUT_OF_MEMORY,
                       now_ns);
     return;
@@ -276,21 +283,6 @@ static accrt_status_t recover(accrt_serve_engine_t* engine, accrt_status_t failu
                     accrt_status_name(failure), accrt_status_name(reset));
 }
 
-static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* plan,
-                                 uint64_t now_ns) {
-  const accrt_serve_model_functions_t* functions = &engine->model->functions;
-  accrt_serve_step_t step;
-  note_parts(engine, plan, now_ns);
-  accsv_batch_lay(&engine->batch, plan, &step);
-  ++engine->in_flight;
-  ++engine->figures.steps;
-  engine->figures.computed_tokens += plan->tokens;
-  const uint64_t begin_ns = accsv_now(engine);
-  const accrt_status_t status = functions->submit(functions->self, &step);
-  engine->model_ns += accsv_now(engine) - begin_ns;
-  return status == ACCRT_OK ? ACCRT_OK : recover(engine, status, accsv_now(engine));
-}
-
 static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
                          const accrt_serve_results_t* results, uint64_t now_ns) {
   uint32_t sample = 0;
@@ -334,6 +326,51 @@ static accrt_status_t finish_step(accrt_serve_engine_t* engine) {
   engine->progress_ns = now_ns;
   take_results(engine, &plan, &results, now_ns);
   return ACCRT_OK;
+}
+
+/* Draws the samples of the newest step, with masks that were begun. */
+static accrt_status_t sample_step(accrt_serve_engine_t* engine, const accrt_serve_step_t* step) {
+  const accrt_serve_model_functions_t* functions = &engine->model->functions;
+  accrt_serve_masks_t masks;
+  accsv_masks_finish(&engine->masks, &masks);
+  const uint64_t begin_ns = accsv_now(engine);
+  const accrt_status_t status = functions->sample(functions->self, step, &masks);
+  const uint64_t now_ns = accsv_now(engine);
+  engine->model_ns += now_ns - begin_ns;
+  return status == ACCRT_OK ? ACCRT_OK : recover(engine, status, now_ns);
+}
+
+/* Masks are computed while the model computes the step: at once if all tokens are known, else when
+ * those of the step before have come. */
+static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* plan,
+                                 uint64_t now_ns) {
+  const accrt_serve_model_functions_t* functions = &engine->model->functions;
+  accrt_serve_step_t step;
+  note_parts(engine, plan, now_ns);
+  accsv_batch_lay(&engine->batch, plan, &step);
+  const bool masked = (step.flags & ACCRT_SERVE_STEP_MASKS) != 0;
+  const bool known = engine->in_flight++ == 0;
+  ++engine->figures.steps;
+  engine->figures.computed_tokens += plan->tokens;
+  if (masked && known)
+    accsv_masks_begin(&engine->masks, plan);
+  const uint64_t begin_ns = accsv_now(engine);
+  const accrt_status_t status = functions->submit(functions->self, &step);
+  engine->model_ns += accsv_now(engine) - begin_ns;
+  if (status != ACCRT_OK) {
+    accrt_serve_masks_t masks;
+    accsv_masks_finish(&engine->masks, &masks);
+    return recover(engine, status, accsv_now(engine));
+  }
+  if (!masked)
+    return ACCRT_OK;
+  if (!known) {
+    ACCSV_TRY(finish_step(engine));
+    if (engine->in_flight == 0) /* it failed, and this one with it */
+      return ACCRT_OK;
+    accsv_masks_begin(&engine->masks, &engine->plans[0]);
+  }
+  return sample_step(engine, &step);
 }
 
 /* ---- A step ---- */

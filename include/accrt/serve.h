@@ -28,6 +28,7 @@ ACCRT_BEGIN
 
 typedef struct accrt_serve_model accrt_serve_model_t;
 typedef struct accrt_serve_engine accrt_serve_engine_t;
+typedef struct accrt_serve_constraint accrt_serve_constraint_t;
 
 /** Version of libaccrt_serve, as ACCRT_MAKE_VERSION. Its minor version must be that of libaccrt
  * (accrt_version). Since: 0.4 */
@@ -84,6 +85,9 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, kv_bytes_per_token, 88);
 #define ACCRT_SERVE_STEP_GREEDY 1u
 /** log probabilities are wanted of some sample */
 #define ACCRT_SERVE_STEP_LOGPROBS 2u
+/** some sample is constrained: `submit` draws nothing, and `sample` follows with the masks. The
+ * step's arrays are valid until `sample` returns */
+#define ACCRT_SERVE_STEP_MASKS 4u
 
 /** One step of a model. The arrays are valid until `submit` returns. Rows are the sequences of the
  * step; the tokens of row r are [row_starts[r], row_starts[r + 1]), and its last ones are the last
@@ -124,6 +128,18 @@ typedef struct accrt_serve_step {
 } accrt_serve_step_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, edit_add, 224);
 
+/** Which tokens the samples of a step may be. Valid until `sample` returns. */
+typedef struct accrt_serve_masks {
+  uint32_t struct_size;
+  uint32_t count; /**< masks */
+  const accrt_chain_t* next;
+  const int32_t* rows;  /**< [sample_count]: which mask a sample has; -1: any token may come */
+  const uint32_t* bits; /**< [count * words]: token t may come if bit t % 32 of word t / 32 is 1 */
+  uint32_t words;       /**< of a mask: (vocab_size + 31) / 32 */
+  uint32_t reserved;    /**< 0 */
+} accrt_serve_masks_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_masks_t, reserved, 40);
+
 /** What a step gave. A model fills it in `wait`; its arrays are valid until the model's next
  * `wait`. */
 typedef struct accrt_serve_results {
@@ -156,8 +172,13 @@ typedef struct accrt_serve_model_functions {
    * engine ends with its first failure */
   accrt_status_t (*reset)(void* self);
   void (*destroy)(void* self); /**< with the last reference; NULL: nothing to do */
+  /** draws the samples of the step that was submitted last, whose flags have
+   * ACCRT_SERVE_STEP_MASKS; may return before it is complete. NULL: the model takes no masks, and
+   * requests with a constraint are refused */
+  accrt_status_t (*sample)(void* self, const accrt_serve_step_t* step,
+                           const accrt_serve_masks_t* masks);
 } accrt_serve_model_functions_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_model_functions_t, destroy, 64);
+ACCRT_ASSERT_LAYOUT(accrt_serve_model_functions_t, sample, 72);
 #define ACCRT_SERVE_MODEL_FUNCTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_model_functions_t)
 
 /** Makes a model of the caller's functions. `functions` is copied. If it fails, `destroy` is not
@@ -302,6 +323,43 @@ ACCRT_API void accrt_serve_engine_release(accrt_serve_engine_t* engine);
 /** The engine's model, lent. Since: 0.4 */
 ACCRT_API accrt_serve_model_t* accrt_serve_engine_model(accrt_serve_engine_t* engine);
 
+/* ---- Constraints ---- */
+
+/** The functions of a constraint: which tokens a sequence may have, a grammar's say. A *state* is
+ * that of one sequence; its functions are called by one thread at a time. End tokens are not a
+ * constraint's business: it says where the sequence may end. */
+typedef struct accrt_serve_constraint_functions {
+  uint32_t struct_size;
+  uint32_t reserved; /**< 0 */
+  const accrt_chain_t* next;
+  void* self;
+  /** makes the state of a sequence without tokens; called by any thread */
+  accrt_status_t (*start)(void* self, void** out_state);
+  /** Says which tokens may come next: sets bit t % 32 of mask[t / 32] for token t. Called by any
+   * thread.
+   * @param mask `words` words, all 0 before.
+   * @param out_may_end 1: the sequence may end here. */
+  accrt_status_t (*mask)(void* state, uint32_t* mask, uint32_t words, uint32_t* out_may_end);
+  /** takes a token that the mask had; `out_ended` 1: nothing may follow, so the sequence ends */
+  accrt_status_t (*advance)(void* state, int32_t token, uint32_t* out_ended);
+  void (*stop)(void* state);   /**< the state is not used any more; called by any thread */
+  void (*destroy)(void* self); /**< with the last reference; NULL: nothing to do */
+} accrt_serve_constraint_functions_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_constraint_functions_t, destroy, 64);
+#define ACCRT_SERVE_CONSTRAINT_FUNCTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_constraint_functions_t)
+
+/** Makes a constraint of the caller's functions, for any number of requests. `functions` is copied.
+ * If it fails, `destroy` is not called.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (a function is missing);
+ *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_constraint_create(
+    const accrt_serve_constraint_functions_t* functions, accrt_serve_constraint_t** out_constraint);
+/** Adds a reference; returns its argument. Since: 0.4 */
+ACCRT_API accrt_serve_constraint_t*
+accrt_serve_constraint_retain(accrt_serve_constraint_t* constraint);
+/** Drops a reference; NULL is allowed. Since: 0.4 */
+ACCRT_API void accrt_serve_constraint_release(accrt_serve_constraint_t* constraint);
+
 /* ---- Requests ---- */
 
 #define ACCRT_SERVE_IGNORE_EOS 1u /**< the model's end tokens end nothing */
@@ -353,8 +411,12 @@ typedef struct accrt_serve_request {
   /** pages are shared only among requests of the same text; NULL: those without one */
   const char* cache_salt;
   void* user_data; /**< its events carry it */
+  /** which tokens each of its sequences may have; retained; NULL: any. End and stop tokens come
+   * only where a sequence may end, and end it even with ACCRT_SERVE_IGNORE_EOS or before
+   * min_new_tokens if nothing else may come */
+  accrt_serve_constraint_t* constraint;
 } accrt_serve_request_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, user_data, 152);
+ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, constraint, 160);
 #define ACCRT_SERVE_REQUEST_INIT ACCRT_STRUCT_INIT(accrt_serve_request_t)
 
 /** Puts a request into the queue. Thread-safe. It waits for no step.
@@ -362,7 +424,8 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, user_data, 152);
  * @return ACCRT_OK; ACCRT_ERROR_NOT_READY (the queue is full: try again later; the message has the
  *   limit); ACCRT_ERROR_OUT_OF_RANGE (a token id, a parameter outside its range, or more tokens
  *   than the model's length or its pages hold: the message says which); ACCRT_ERROR_UNSUPPORTED
- *   (stop strings, and the model has no token bytes); ACCRT_ERROR_TIMEOUT (the deadline is past);
+ *   (stop strings, and the model has no token bytes; a constraint, and the model takes no masks);
+ *   what the constraint's `start` returns; ACCRT_ERROR_TIMEOUT (the deadline is past);
  *   ACCRT_ERROR_INVALID_STATE (the engine drains); ACCRT_ERROR_POISONED (the engine has failed);
  *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,

@@ -292,6 +292,7 @@ ACCRT_SERVE_PRIORITY_LAST = 7
 ACCRT_SERVE_SEED = 2
 ACCRT_SERVE_STEP_GREEDY = 1
 ACCRT_SERVE_STEP_LOGPROBS = 2
+ACCRT_SERVE_STEP_MASKS = 4
 ACCRT_SHARD_REPLICATED = 0
 ACCRT_SHARD_SPLIT = 1
 ACCRT_SIGN_VOUCH = 1
@@ -1420,6 +1421,15 @@ _FIELDS = {
         ("edit_multiply", POINTER(c_float)),
         ("edit_add", POINTER(c_float)),
     ],
+    "accrt_serve_masks": lambda m: [
+        ("struct_size", c_uint32),
+        ("count", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("rows", POINTER(c_int32)),
+        ("bits", POINTER(c_uint32)),
+        ("words", c_uint32),
+        ("reserved", c_uint32),
+    ],
     "accrt_serve_results": lambda m: [
         ("struct_size", c_uint32),
         ("top_count", c_uint32),
@@ -1440,6 +1450,7 @@ _FIELDS = {
         ("wait", CFUNCTYPE(c_int32, c_void_p, c_uint64, POINTER(m.accrt_serve_results))),
         ("reset", CFUNCTYPE(c_int32, c_void_p)),
         ("destroy", CFUNCTYPE(None, c_void_p)),
+        ("sample", CFUNCTYPE(c_int32, c_void_p, POINTER(m.accrt_serve_step), POINTER(m.accrt_serve_masks))),
     ],
     "accrt_serve_program_options": lambda m: [
         ("struct_size", c_uint32),
@@ -1498,6 +1509,17 @@ _FIELDS = {
         ("reserved", c_uint32),
         ("seed", c_uint64),
     ],
+    "accrt_serve_constraint_functions": lambda m: [
+        ("struct_size", c_uint32),
+        ("reserved", c_uint32),
+        ("next", POINTER(m.accrt_chain)),
+        ("self", c_void_p),
+        ("start", CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p))),
+        ("mask", CFUNCTYPE(c_int32, c_void_p, POINTER(c_uint32), c_uint32, POINTER(c_uint32))),
+        ("advance", CFUNCTYPE(c_int32, c_void_p, c_int32, POINTER(c_uint32))),
+        ("stop", CFUNCTYPE(None, c_void_p)),
+        ("destroy", CFUNCTYPE(None, c_void_p)),
+    ],
     "accrt_serve_bias": lambda m: [
         ("token", c_int32),
         ("bias", c_float),
@@ -1531,6 +1553,7 @@ _FIELDS = {
         ("deadline_ns", c_uint64),
         ("cache_salt", c_char_p),
         ("user_data", c_void_p),
+        ("constraint", m.accrt_serve_constraint_p),
     ],
     "accrt_serve_logprob": lambda m: [
         ("token", c_int32),
@@ -1947,6 +1970,9 @@ _PROTOTYPES = {
     "accrt_serve_engine_snapshot": lambda m: (c_int32, [m.accrt_serve_engine_p, c_void_p, c_uint64, POINTER(c_uint64)]),
     "accrt_serve_program_memory": lambda m: (c_int32, [m.accrt_device_p, m.accrt_program_p, POINTER(m.accrt_serve_program_options), POINTER(m.accrt_serve_memory)]),
     "accrt_serve_model_open_program": lambda m: (c_int32, [m.accrt_device_p, m.accrt_program_p, POINTER(m.accrt_serve_program_options), POINTER(m.accrt_serve_model_p)]),
+    "accrt_serve_constraint_create": lambda m: (c_int32, [POINTER(m.accrt_serve_constraint_functions), POINTER(m.accrt_serve_constraint_p)]),
+    "accrt_serve_constraint_retain": lambda m: (m.accrt_serve_constraint_p, [m.accrt_serve_constraint_p]),
+    "accrt_serve_constraint_release": lambda m: (None, [m.accrt_serve_constraint_p]),
     "accrt_http_version": lambda m: (c_uint32, []),
     "accrt_http_server_create": lambda m: (c_int32, [m.accrt_serve_engine_p, POINTER(m.accrt_http_options), POINTER(m.accrt_http_server_p)]),
     "accrt_http_server_retain": lambda m: (m.accrt_http_server_p, [m.accrt_http_server_p]),
@@ -1978,6 +2004,7 @@ _HANDLES = frozenset((
     "accrt_pool",
     "accrt_program",
     "accrt_semaphore",
+    "accrt_serve_constraint",
     "accrt_serve_engine",
     "accrt_serve_model",
     "accrt_session",
@@ -2049,6 +2076,9 @@ _SERVE = frozenset((
     "accrt_serve_engine_snapshot",
     "accrt_serve_program_memory",
     "accrt_serve_model_open_program",
+    "accrt_serve_constraint_create",
+    "accrt_serve_constraint_retain",
+    "accrt_serve_constraint_release",
 ))
 # Those of libaccrt_http.so.
 _HTTP = frozenset((

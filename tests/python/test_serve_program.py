@@ -141,6 +141,66 @@ def test_biases_bans_and_sequences(opened):
     assert len({tuple(several[i]["tokens"]) for i in range(3)}) == 3
 
 
+class Remainder:
+    """A constraint in Python: token k has the remainder k by 3."""
+
+    def __init__(self):
+        self.counts, self.handle = {}, _ffi.accrt_serve_constraint_p()
+        fields = dict(_ffi.accrt_serve_constraint_functions._fields_)
+        kept = {name: fields[name](getattr(self, name)) for name in ("start", "mask", "advance", "stop")}
+        self.functions = struct(_ffi.accrt_serve_constraint_functions, **kept)
+        check(lib.accrt_serve_constraint_create(ctypes.byref(self.functions), ctypes.byref(self.handle)))
+
+    def start(self, _, out):
+        out[0] = len(self.counts) + 1
+        self.counts[len(self.counts) + 1] = 0
+        return 0
+
+    def mask(self, state, bits, words, may_end):
+        for token in range(self.counts[state] % 3, words * 32, 3):
+            bits[token // 32] |= 1 << token % 32
+        return 0
+
+    def advance(self, state, token, ended):
+        assert token % 3 == self.counts[state] % 3
+        self.counts[state] += 1
+        return 0
+
+    def stop(self, state):
+        self.counts[state] = -1
+
+
+@pytest.mark.parametrize("pages", [24, 200])
+def test_constrained_requests_among_others(opened, pages):
+    """A constraint is what bans of all other tokens would be, whatever else is in the step."""
+    constraint = Remainder()
+    rng = random.Random(5)
+    requests = list(random_requests(rng, 12))
+    for prompt, _, values in requests[::2]:
+        values["constraint"] = constraint.handle
+    together, stats = generate(opened, requests, {"max_chunk_tokens": 24}, pages=pages)
+    assert stats.step_failures == 0 and (stats.preemptions > 0) == (pages == 24)
+    for i, (request, output) in enumerate(zip(requests, together)):
+        (alone,), _ = generate(opened, [request])
+        assert output[0]["tokens"] == alone[0]["tokens"] and len(output[0]["tokens"]) == request[1]
+        assert i % 2 or all(token % 3 == k % 3 for k, token in enumerate(output[0]["tokens"]))
+    assert set(constraint.counts.values()) == {-1}
+    lib.accrt_serve_constraint_release(constraint.handle)
+
+
+def test_a_constraint_is_what_bans_of_other_tokens_are(opened):
+    constraint = Remainder()
+    prompt, flags = [5, 6, 7], _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_SEED
+    values = {"flags": flags, "seed": 3, "temperature": 1.0, "top_p": 0.9}
+    (masked,), _ = generate(opened, [(prompt, 9, {**values, "constraint": constraint.handle})])
+    for k, token in enumerate(masked[0]["tokens"]):
+        others = [t for t in range(LLAMA["vocab_size"]) if t % 3 != k % 3]
+        biases = (_ffi.accrt_serve_bias * len(others))(*[(t, float("-inf")) for t in others])
+        (banned,), _ = generate(opened, [(prompt + masked[0]["tokens"][:k], 1, {**values, "biases": biases, "bias_count": len(others)})])
+        assert banned[0]["tokens"] == [token]
+    lib.accrt_serve_constraint_release(constraint.handle)
+
+
 def test_memory_is_said_before_it_is_taken(opened):
     engine = Engine(opened, max_rows=4, max_length=100, kv_bytes=1 << 20)
     memory = engine.memory

@@ -35,9 +35,12 @@ typedef struct accrt_serve_api {
   accrt_status_t (*serve_engine_snapshot)(accrt_serve_engine_t* engine, char* text, uint64_t capacity_bytes, uint64_t* out_size_bytes); /* 0.4 */
   accrt_status_t (*serve_program_memory)(accrt_device_t* device, accrt_program_t* program, const accrt_serve_program_options_t* options, accrt_serve_memory_t* out_memory); /* 0.4 */
   accrt_status_t (*serve_model_open_program)(accrt_device_t* device, accrt_program_t* program, const accrt_serve_program_options_t* options, accrt_serve_model_t** out_model); /* 0.4 */
+  accrt_status_t (*serve_constraint_create)(const accrt_serve_constraint_functions_t* functions, accrt_serve_constraint_t** out_constraint); /* 0.4 */
+  accrt_serve_constraint_t* (*serve_constraint_retain)(accrt_serve_constraint_t* constraint); /* 0.4 */
+  void (*serve_constraint_release)(accrt_serve_constraint_t* constraint); /* 0.4 */
 } accrt_serve_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 184 && offsetof(accrt_serve_api_t, serve_model_open_program) == 184 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 208 && offsetof(accrt_serve_api_t, serve_constraint_release) == 208 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.

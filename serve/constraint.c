@@ -1,0 +1,206 @@
+/* serve/constraint.c - see serve/constraint.h. */
+#include "serve/constraint.h"
+
+#include <string.h>
+#include <unistd.h>
+
+/* ---- Constraints ---- */
+
+accrt_status_t accrt_serve_constraint_create(const accrt_serve_constraint_functions_t* functions,
+                                             accrt_serve_constraint_t** out_constraint) {
+  ACCSV_NOT_NULL(out_constraint);
+  *out_constraint = NULL;
+  ACCSV_NOT_NULL(functions);
+  accrt_serve_constraint_functions_t own;
+  ACCSV_TRY(accsv_take_struct("accrt_serve_constraint_functions_t", functions, sizeof own, &own,
+                              sizeof own));
+  ACCSV_NOT_NULL(own.start);
+  ACCSV_NOT_NULL(own.mask);
+  ACCSV_NOT_NULL(own.advance);
+  ACCSV_NOT_NULL(own.stop);
+  accrt_serve_constraint_t* constraint;
+  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &constraint));
+  atomic_init(&constraint->refs, 1);
+  constraint->functions = own;
+  *out_constraint = constraint;
+  return ACCRT_OK;
+}
+
+accrt_serve_constraint_t* accrt_serve_constraint_retain(accrt_serve_constraint_t* constraint) {
+  if (constraint != NULL)
+    (void)atomic_fetch_add_explicit(&constraint->refs, 1, memory_order_relaxed);
+  return constraint;
+}
+
+void accrt_serve_constraint_release(accrt_serve_constraint_t* constraint) {
+  /* Pairs with itself: the last one sees what all others did before. */
+  if (constraint == NULL ||
+      atomic_fetch_sub_explicit(&constraint->refs, 1, memory_order_acq_rel) != 1)
+    return;
+  if (constraint->functions.destroy != NULL)
+    constraint->functions.destroy(constraint->functions.self);
+  ACCSV_FREE(&accsv_allocator_system, constraint, 1);
+}
+
+/* ---- A mask ---- */
+
+static void allow(uint32_t* bits, const int32_t* tokens, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i)
+    bits[(uint32_t)tokens[i] / 32] |= UINT32_C(1) << ((uint32_t)tokens[i] % 32);
+}
+
+static void forbid(uint32_t* bits, const int32_t* tokens, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i)
+    bits[(uint32_t)tokens[i] / 32] &= ~(UINT32_C(1) << ((uint32_t)tokens[i] % 32));
+}
+
+static bool is_empty(const uint32_t* bits, uint32_t words) {
+  for (uint32_t i = 0; i < words; ++i) {
+    if (bits[i] != 0)
+      return false;
+  }
+  return true;
+}
+
+/* What the constraint allows, and the tokens that end the sequence where it may end: also before
+ * its least length, and although it ignores end tokens, if there is nothing else. */
+static accrt_status_t compute(const accsv_masks_t* masks, const accsv_mask_job_t* job) {
+  const accsv_request_t* request = job->generation->request;
+  const accrt_serve_request_t* parameters = &request->parameters;
+  const accrt_serve_model_info_t* info = masks->info;
+  uint32_t may_end = 0;
+  memset(job->bits, 0, masks->words * sizeof *job->bits);
+  ACCSV_TRY(parameters->constraint->functions.mask(job->generation->constraint_state, job->bits,
+                                                   masks->words, &may_end));
+  if (info->vocab_size % 32 != 0) /* what is beyond the vocabulary may not come */
+    job->bits[masks->words - 1] &= (UINT32_C(1) << (info->vocab_size % 32)) - 1;
+  forbid(job->bits, info->eos, info->eos_count);
+  const bool alone = is_empty(job->bits, masks->words);
+  if (may_end != 0 && (alone || job->drawn >= parameters->min_new_tokens)) {
+    if (alone || (parameters->flags & ACCRT_SERVE_IGNORE_EOS) == 0)
+      allow(job->bits, info->eos, info->eos_count);
+    allow(job->bits, parameters->stop_tokens, parameters->stop_token_count);
+  }
+  if (alone && is_empty(job->bits, masks->words))
+    return ACCSV_FAIL(OUT_OF_RANGE, "the constraint leaves no token");
+  return ACCRT_OK;
+}
+
+/* Computes masks until none is left that nobody has begun. The lock is held, but not meanwhile. */
+static void work_off(accsv_masks_t* masks) {
+  while (masks->next < masks->count) {
+    const accsv_mask_job_t* job = &masks->jobs[masks->next++];
+    (void)pthread_mutex_unlock(&masks->lock);
+    const accrt_status_t status = compute(masks, job);
+    if (status != ACCRT_OK) {
+      job->generation->constraint_status = status;
+      memset(job->bits, 0xFF, masks->words * sizeof *job->bits); /* its token is dropped */
+    }
+    (void)pthread_mutex_lock(&masks->lock);
+    if (++masks->completed == masks->count)
+      (void)pthread_cond_signal(&masks->done);
+  }
+}
+
+static void* help(void* self) {
+  accsv_masks_t* masks = self;
+  (void)pthread_mutex_lock(&masks->lock);
+  while (!masks->stopping) {
+    work_off(masks);
+    if (!masks->stopping)
+      (void)pthread_cond_wait(&masks->work, &masks->lock);
+  }
+  (void)pthread_mutex_unlock(&masks->lock);
+  return NULL;
+}
+
+/* ---- The masks of a step ---- */
+
+accrt_status_t accsv_masks_init(accsv_masks_t* masks, const accrt_allocator_t* allocator,
+                                const accrt_serve_model_info_t* info, uint32_t most_samples) {
+  *masks = (accsv_masks_t){.info = info, .most = most_samples};
+  masks->words = (info->vocab_size + 31) / 32;
+  const int failed = pthread_mutex_init(&masks->lock, NULL) +
+                     pthread_cond_init(&masks->work, NULL) + pthread_cond_init(&masks->done, NULL);
+  if (failed != 0)
+    return ACCSV_FAIL(OUT_OF_MEMORY, "no condition variable");
+  masks->allocator = allocator;
+  return ACCRT_OK;
+}
+
+void accsv_masks_deinit(accsv_masks_t* masks) {
+  if (masks->allocator == NULL) /* it was never made */
+    return;
+  (void)pthread_mutex_lock(&masks->lock);
+  masks->stopping = true;
+  (void)pthread_cond_broadcast(&masks->work);
+  (void)pthread_mutex_unlock(&masks->lock);
+  for (uint32_t i = 0; i < masks->thread_count; ++i)
+    (void)pthread_join(masks->threads[i], NULL);
+  (void)pthread_cond_destroy(&masks->done);
+  (void)pthread_cond_destroy(&masks->work);
+  (void)pthread_mutex_destroy(&masks->lock);
+  ACCSV_FREE(masks->allocator, masks->rows, masks->most);
+  ACCSV_FREE(masks->allocator, masks->jobs, masks->most);
+  ACCSV_FREE(masks->allocator, masks->bits, (size_t)masks->most * masks->words);
+  *masks = (accsv_masks_t){0};
+}
+
+/* Without helpers the stepping thread computes all masks. */
+static void start_helpers(accsv_masks_t* masks) {
+  const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+  while (masks->thread_count < ACCSV_MASK_THREADS && masks->thread_count + 1 < processors &&
+         pthread_create(&masks->threads[masks->thread_count], NULL, help, masks) == 0)
+    ++masks->thread_count;
+}
+
+accrt_status_t accsv_masks_prepare(accsv_masks_t* masks) {
+  if (masks->ready)
+    return ACCRT_OK;
+  if (masks->rows == NULL)
+    ACCSV_TRY(ACCSV_NEW(masks->allocator, masks->most, &masks->rows));
+  if (masks->jobs == NULL)
+    ACCSV_TRY(ACCSV_NEW(masks->allocator, masks->most, &masks->jobs));
+  ACCSV_TRY(ACCSV_NEW_UNSET(masks->allocator, (size_t)masks->most * masks->words, &masks->bits));
+  masks->ready = true;
+  start_helpers(masks);
+  return ACCRT_OK;
+}
+
+void accsv_masks_begin(accsv_masks_t* masks, const accsv_plan_t* plan) {
+  uint32_t sample = 0, count = 0;
+  (void)pthread_mutex_lock(&masks->lock);
+  for (uint32_t i = 0; i < plan->count; ++i) {
+    if (!plan->parts[i].sample)
+      continue;
+    accsv_sequence_t* sequence = plan->parts[i].sequence;
+    accsv_generation_t* generation = accsv_generation_of(sequence);
+    masks->rows[sample] = -1;
+    if (generation->constraint_state != NULL && sequence->state != ACCSV_ENDED) {
+      masks->rows[sample] = (int32_t)count;
+      masks->jobs[count] =
+          (accsv_mask_job_t){generation, masks->bits + (size_t)count * masks->words,
+                             sequence->known - sequence->prompt_count};
+      ++count;
+    }
+    ++sample;
+  }
+  masks->next = masks->completed = 0;
+  masks->count = count;
+  if (count > 0)
+    (void)pthread_cond_broadcast(&masks->work);
+  (void)pthread_mutex_unlock(&masks->lock);
+}
+
+void accsv_masks_finish(accsv_masks_t* masks, accrt_serve_masks_t* out_masks) {
+  (void)pthread_mutex_lock(&masks->lock);
+  work_off(masks);
+  while (masks->completed < masks->count)
+    (void)pthread_cond_wait(&masks->done, &masks->lock);
+  (void)pthread_mutex_unlock(&masks->lock);
+  *out_masks = (accrt_serve_masks_t){.struct_size = sizeof *out_masks,
+                                     .count = masks->count,
+                                     .rows = masks->rows,
+                                     .bits = masks->bits,
+                                     .words = masks->words};
+}
