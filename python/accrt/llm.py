@@ -22,6 +22,7 @@ from ._library import never_raises
 from .errors import Error
 from .serve import engine as _engine
 from .serve import loading as _load
+from .serve import options as _options
 from .serve.parameters import BadParameter, Request, checked
 
 Prompt = Union[str, Sequence[int]]
@@ -93,9 +94,8 @@ class LLM:
     """
 
     def __init__(self, model: Any, *, progress: Any = None, **options: Any) -> None:
-        unknown = sorted(set(options) - set(_engine.OPTIONS) - set(_load.OPTIONS))
-        if unknown:
-            raise TypeError(f"LLM has no option {unknown[0]!r}; there are {', '.join([*_engine.OPTIONS, *_load.OPTIONS])}")
+        _options.known(options, [_engine.OPTIONS, _load.OPTIONS], "LLM")
+        _options.checked(options, _engine.OPTIONS)  # before the model is loaded
         if isinstance(model, _load.Loaded):
             self._loaded = model
         else:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -17,6 +19,7 @@ import threading
 import numpy as np
 import pytest
 import serve_http
+import tiny_models as tiny
 from serve_http import TEMPLATE, Answer, descriptors, get, post, read_all, until
 
 serve_http.need_server()
@@ -24,6 +27,7 @@ serve_http.need_server()
 import accrt  # noqa: E402
 from accrt import serve  # noqa: E402
 
+PYTHON = str(pathlib.Path(serve_http.__file__).parents[2] / "python")
 GREEDY = {"max_tokens": 24, "temperature": 0, "seed": 1}
 
 
@@ -162,7 +166,7 @@ def command(tmp_path):
 
     def start(*arguments):
         process = subprocess.Popen([sys.executable, "-m", "accrt.serve", *arguments], stderr=subprocess.PIPE, text=True,
-                                   env={**os.environ, "PYTHONPATH": str(serve_http.__file__).rsplit("/tests/", 1)[0] + "/python"})  # fmt: skip
+                                   env={**os.environ, "PYTHONPATH": PYTHON})  # fmt: skip
         running.append(process)
         lines = []
         for line in process.stderr:
@@ -214,6 +218,132 @@ def test_the_command_says_what_is_wrong(command, tmp_path):
         taken.listen()
         process, port, lines = command("simulated:", "--port", str(taken.getsockname()[1]))
         assert port is None and process.wait(30) == 1 and "cannot listen at 127.0.0.1" in lines[-1]
+
+
+# ---- told to stop while it compiles ---------------------------------------------------------------------------------------
+
+
+def beneath(pid):
+    """Processes that this one, or one of its session, has started."""
+    found = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            stat = pathlib.Path("/proc", str(int(entry)), "stat").read_text()
+            if int(stat.rpartition(")")[2].split()[1]) == pid:
+                found += [int(entry), *beneath(int(entry))]
+    return found
+
+
+def runs(pid):
+    with contextlib.suppress(OSError):
+        return pathlib.Path("/proc", str(pid), "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_told_to_stop_while_compiling(tmp_path, number):
+    """One line, no compiler left, no temporary file left."""
+    folder = tiny.write_folder(tmp_path / "model", tiny.CONFIGS["llama"], tiny.tensors(tiny.CONFIGS["llama"], 1))
+    temporary, cache = tmp_path / "temporary", tmp_path / "cache"
+    temporary.mkdir()
+    environment = {**os.environ, "PYTHONPATH": PYTHON, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache)}
+    process = subprocess.Popen([sys.executable, "-m", "accrt.serve", str(folder), "--port", "0"], stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert until(lambda: list(temporary.glob("accrt-kernel-*")) and beneath(process.pid), 120)
+        compilers = beneath(process.pid)
+        process.send_signal(number)
+        assert process.wait(60) == 128 + number
+        lines = process.stderr.read().splitlines()
+    finally:
+        process.kill()
+        process.stderr.close()
+    assert lines[-1] == f"accrt-serve: ended by {number.name} while it was loading" and not any("Traceback" in line for line in lines)
+    assert until(lambda: not any(runs(pid) for pid in compilers))
+    assert list(temporary.iterdir()) == []
+
+
+# ---- what is wrong is said before anything is compiled ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model that nothing was compiled for."""
+    return tiny.write_folder(tmp_path_factory.mktemp("models") / "tiny", tiny.CONFIGS["llama"], tiny.tensors(tiny.CONFIGS["llama"], 1))
+
+
+@pytest.fixture
+def no_compiler(monkeypatch, tmp_path):
+    from accrt.compiler import _children
+
+    def run(*arguments, **options):
+        pytest.fail(f"a compiler is started: {arguments}")
+
+    monkeypatch.setattr(_children, "run", run)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+@pytest.mark.parametrize("options,message", [
+    (["--device", "cuda:9"], "cuda:9"), (["--host", "no such host"], "host 'no such host'"), (["--max-length", "257"], "max_length is 257, and the model has 256"),
+    (["--max-rows", "100000"], "max_rows is 100000, and the model has "), (["--chat-template", "nofile"], "nofile: No such file"),
+    (["--chat-template", "/"], "chat_template /: it is not a regular file"), (["--weights", "other.safetensors"], "weights are other.safetensors, but"),
+    (["--max-running", "5000000000"], "max_running is 5000000000, which does not fit"),
+])  # fmt: skip
+def test_options_are_looked_at_before_compiling(folder, no_compiler, capsys, options, message):
+    from accrt.serve import command as module
+
+    assert module.main([str(folder), "--port", "0", *options]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) <= 3 and lines[-1].startswith("accrt-serve: ") and message in lines[-1], lines
+
+
+def test_a_port_and_a_template_are_looked_at_before_compiling(folder, no_compiler, capsys, tmp_path):
+    from accrt.serve import command as module
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        assert module.main([str(folder), "--port", str(taken.getsockname()[1])]) == 1
+    assert "cannot listen at 127.0.0.1 port" in capsys.readouterr().err
+    template = tmp_path / "template.jinja"
+    for content, message in ((b"{% for %}", "the chat template cannot be read"), (b"\xff", "byte 0 is no UTF-8"), (b"x" * 2_000_000, "more than 1048576 bytes")):
+        template.write_bytes(content)
+        assert module.main([str(folder), "--port", "0", "--chat-template", str(template)]) == 1
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert message in line and str(template) in line
+
+
+@pytest.mark.parametrize("name,content,message", [
+    ("tokenizer.json", "", "tokenizer.json: it is not JSON"), ("tokenizer.json", '{"model": {"vo', "tokenizer.json: it is not JSON"),
+    ("tokenizer.json", '{"a": 1}', "tokenizer.json: there is no model"), ("tokenizer.json", "[1]", "tokenizer.json: it is [1], expected an object"),
+    ("tokenizer.json", '{"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "b"]]}}', "tokenizer.json: Token `b` out of vocabulary"),
+    ("tokenizer_config.json", "{", "tokenizer_config.json: it is not JSON"), ("tokenizer_config.json", "3", "tokenizer_config.json: it is 3, expected an object"),
+    ("chat_template.jinja", "{% if %}", "the chat template cannot be read"), ("config.json", "{", "config.json: it is not JSON"),
+])  # fmt: skip
+def test_files_of_a_folder_that_are_broken(folder, no_compiler, capsys, tmp_path, name, content, message):
+    from accrt.serve import command as module
+
+    broken = tmp_path / "broken"
+    shutil.copytree(folder, broken)
+    (broken / name).write_text(content)
+    assert module.main([str(broken), "--port", "0"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) <= 3 and lines[-1].startswith("accrt-serve: ") and message in lines[-1], lines
+
+
+@pytest.mark.parametrize("model,message", [(None, "model is None, expected the path"), (5, "model is 5, expected the path")])
+def test_a_model_that_is_no_path(model, message):
+    with pytest.raises(TypeError, match=message):
+        accrt.LLM(model)
+
+
+@pytest.mark.parametrize("options,error,message", [
+    ({"max_running": "8"}, TypeError, "max_running is '8', expected an integer"), ({"kv_bytes": 1.5}, TypeError, "kv_bytes is 1.5, expected an integer"),
+    ({"device": 0}, TypeError, "device is 0, expected a string"), ({"max_lenght": 3}, TypeError, "did you mean 'max_length'?"),
+    ({"seed": -1}, OverflowError, "seed is -1"), ({"max_rows": True}, TypeError, "max_rows is True"),
+])  # fmt: skip
+def test_options_of_another_type_are_named(options, error, message):
+    with pytest.raises(error, match=re.escape(message)):
+        accrt.LLM("no such folder", **options)
 
 
 def test_numbers_of_numpy_are_numbers(llm):

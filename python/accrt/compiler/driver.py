@@ -24,8 +24,9 @@ DEFAULT_TARGETS = HOST_TARGETS + CUDA_TARGETS
 def available_targets(wanted: Sequence[str] = DEFAULT_TARGETS) -> List[str]:
     """Those of the targets that can be built here: for hosts with a C compiler, for CUDA with nvcc. "cuda" stands for all of
     CUDA's."""
-    good = image.available_targets()[0] + nvcc.available_targets()[0]
-    return [name for name in _expanded(wanted) if name in good]
+    names = _expanded(wanted)
+    good = image.available_targets()[0] + (nvcc.available_targets()[0] if set(names) & set(CUDA_TARGETS) else [])
+    return [name for name in names if name in good]
 
 
 def _expanded(targets: Sequence[str]) -> List[str]:

@@ -115,8 +115,7 @@ OUT: Binding = ("out", 0)
 
 @_rule("accrt.elementwise")
 def _elementwise(op: Op, operands: Specs, results: Specs) -> Lowering:
-    program, numbers = elementwise.with_arguments(op.attrs["program"])
-    made = elementwise.lower(program, operands, results, symbols=op.attrs["symbols"], scalars=numbers)
+    made = elementwise.lower(op.attrs["program"], operands, results, symbols=op.attrs["symbols"])
     bindings: Dict[str, Binding] = {f"x{i}": ("in", i) for i in range(len(operands))}
     bindings.update({f"y{i}": ("out", i) for i in range(len(results))})
     return Lowering(made, bindings)

@@ -19,16 +19,15 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _peft
 from ._blocks import Decoder, Options
 from ._checkpoint import Checkpoint, open_weights, read
 from ._config import Refused
-from ._peft import Adapter, read_adapter
 from ._registry import decoder, families
 
 #: Of what is made here. Sources are part of the key, so it need not change with them.
 VERSION = 1
 Progress = Optional[Callable[[str, float], None]]
+Check = Callable[[Dict[str, str], Dict[str, Tuple[bytes, str]]], None]
 
 
 class Opened(NamedTuple):
@@ -47,7 +46,7 @@ class Opened(NamedTuple):
 
 def open(
     model: Union[str, "os.PathLike[str]"], *, options: Options = Options(), targets: Optional[Sequence[str]] = None, progress: Progress = None,
-    output: Union[None, str, "os.PathLike[str]"] = None,
+    output: Union[None, str, "os.PathLike[str]"] = None, check: "Optional[Check]" = None,
 ) -> Opened:  # fmt: skip
     """A model's bundle, from the user's cache where it has been made before.
 
@@ -56,6 +55,7 @@ def open(
         targets: as accrt.compiler.compile has them; None: all that can be built here.
         progress: called with what was done, and how many seconds it took.
         output: where the bundle is written, if not to the cache.
+        check: called with the metadata and the assets of a bundle before it is compiled; what it raises ends this.
     Raises:
         Refused: everything that stands against it. NotFoundError, InvalidFormatError and what else opening weights raises.
     """
@@ -71,9 +71,9 @@ def open(
         raise OSError("there is no place for bundles: neither XDG_CACHE_HOME nor HOME is a path. output= names one")
     facts: Dict[str, Any] = {"cached": False}
     if folder is None:
-        _build(made, path, targets, names, clock)
+        _build(made, path, targets, names, clock, check)
     else:
-        facts["cached"] = _cached_or_built(made, folder, targets, names, signer is not None, clock)
+        facts["cached"] = _cached_or_built(made, folder, targets, names, signer is not None, clock, check)
     tokenizer = checkpoint.path if checkpoint.form == "folder" else str(folder or os.path.dirname(os.path.abspath(path)))
     if output is not None and checkpoint.form != "folder":
         tokenizer = ""  # what the bundle has as assets
@@ -116,7 +116,8 @@ def assets(made: Decoder) -> Dict[str, Tuple[bytes, str]]:
         try:
             tokens = _tokens.of_tokenizer(checkpoint.json("tokenizer.json"), made.vocabulary)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            raise Refused(checkpoint.path, [f"tokenizer.json: {error!r}"]) from None
+            words = str(error) if isinstance(error, ValueError) else repr(error)
+            raise Refused(checkpoint.path, [f"tokenizer.json: {words}"]) from None
     else:
         tokens = _tokens.byte_tokens()
     found["serve.token_bytes"] = (_tokens.table(*tokens), "application/octet-stream")
@@ -131,14 +132,14 @@ def _template(given: Any) -> str:
     return str(given)
 
 
-def _build(made: Decoder, path: str, targets: Optional[Sequence[str]], names: Sequence[str], clock: _Clock) -> None:
+def _build(made: Decoder, path: str, targets: Optional[Sequence[str]], names: Sequence[str], clock: _Clock, check: "Optional[Check]") -> None:
     from ..compiler import driver
 
     beside = assets(made)
+    if check is not None:
+        check(made.metadata(), beside)
     clock.done("made the table of tokens")
     module = made.build()
-    if made.adapted:
-        beside["serve.adapters"] = (json.dumps(_peft.layout_of(made)).encode(), "application/json")
     clock.done(f"built {module.metadata['serve.layers']} layers of {module.metadata['serve.family']}")
     driver.compile(module, path, targets=targets, assets=beside)
     clock.done(f"compiled for {', '.join(names)}")
@@ -189,7 +190,8 @@ def _cache_folder(key: str) -> Optional[Path]:
 
 
 def _cached_or_built(
-    made: Decoder, folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: _Clock
+    made: Decoder, folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: _Clock,
+    check: "Optional[Check]",
 ) -> bool:  # fmt: skip
     """Whether it was there. One process makes it, others that come meanwhile wait for that one. A bundle that nobody signed is made again:
     its code is trusted by the process alone that made it."""
@@ -209,10 +211,10 @@ def _cached_or_built(
             return True
         for name, content in made.checkpoint.files.items() if made.checkpoint.form != "folder" else ():
             set_own_file(str(folder / name), content)
-        _build(made, str(path), targets, names, clock)
+        _build(made, str(path), targets, names, clock, check)
         return False
     finally:
         os.close(lock)
 
 
-__all__ = ["Adapter", "Opened", "Options", "Refused", "families", "open", "read", "read_adapter"]
+__all__ = ["Opened", "Options", "Refused", "families", "open", "read"]

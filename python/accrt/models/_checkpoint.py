@@ -72,7 +72,9 @@ class Checkpoint:
             found = json.loads(self.files[name])
         except ValueError as error:
             raise Refused(f"{self.path}/{name}", [f"it is not JSON: {error}"]) from None
-        return found if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            raise Refused(f"{self.path}/{name}", [f"it is {json.dumps(found):.40}, expected an object"])
+        return found
 
 
 def open_weights(path: str) -> Weights:

@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional
 
 from . import engine as engine_module
 from . import loading as load_module
+from . import options as given_options
 from . import server as server_module
 
 _DRAIN_SECONDS = 30.0
@@ -71,45 +72,101 @@ class _Progress:
         self.start = time.monotonic()
 
     def __call__(self, what: str, seconds: float) -> None:
-        print(f"  {what} ({seconds:.2f} s)", file=sys.stderr, flush=True)
+        _say(f"  {what} ({seconds:.2f} s)")
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, file=sys.stderr, flush=True)
+    except OSError:  # the terminal is closed: serving goes on, or ends, without it
+        pass
+
+
+class _Told(BaseException):
+    """A signal, while the model was being loaded."""
+
+
+class _Signals:
+    """What SIGINT, SIGTERM and SIGHUP do: the first one ends what goes on in order; the third one the process, at once."""
+
+    def __init__(self) -> None:
+        self.told = threading.Event()
+        self.number = signal.SIGTERM
+        self.loading = True
+        self._count = 0
+        self._before: Dict[int, Any] = {}
+
+    def __enter__(self) -> "_Signals":
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            before = signal.getsignal(number)
+            if number != signal.SIGHUP or before != signal.SIG_IGN:  # nohup
+                self._before[number] = before
+                signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    def _take(self, number: int, frame: object) -> None:
+        self._count += 1
+        if self._count >= (3 if self.loading else 2):  # what is being loaded is cleaned up meanwhile
+            os._exit(128 + number)
+        if self._count == 1:
+            self.number = signal.Signals(number)
+            self.told.set()
+            if self.loading:
+                raise _Told
+
+
+def _words(error: BaseException) -> str:
+    """An error in one line, with the file that it is about."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error) or type(error).__name__
+
+
+def _open(arguments: argparse.Namespace, progress: _Progress) -> server_module.Server:
+    """What takes no time is looked at first."""
+    options = given_options.checked(_chosen(arguments, server_module.OPTIONS), server_module.OPTIONS)
+    engine_options = given_options.checked(_chosen(arguments, engine_module.OPTIONS), engine_module.OPTIONS)
+    options["api_key"] = options["api_key"] or os.environ.get("ACCRT_API_KEY") or None
+    server_module.check_address(arguments.host, arguments.port)
+    loaded = load_module.load(arguments.model, progress=progress, **_chosen(arguments, load_module.OPTIONS))
+    engine = engine_module.Engine(loaded.model, **engine_options)
+    return server_module.Server(engine, loaded.text, name=arguments.name or loaded.name, log_fd=-1 if arguments.quiet else 2, **options)
 
 
 def main(argv: Optional[List[str]] = None) -> int:
+    """Serves until a signal ends it. Returns the exit status: 0, 1 (something is wrong, or answers were cut off), 128 + the signal that ended
+    it while it was loading."""
     arguments = _parser().parse_args(argv)
     progress = _Progress()
-    print(f"Loading {arguments.model}", file=sys.stderr, flush=True)
-    try:
-        loaded = load_module.load(arguments.model, progress=progress, **_chosen(arguments, load_module.OPTIONS))
-        engine = engine_module.Engine(loaded.model, **_chosen(arguments, engine_module.OPTIONS))
-        options = _chosen(arguments, server_module.OPTIONS)
-        options["api_key"] = options["api_key"] or os.environ.get("ACCRT_API_KEY") or None
-        server = server_module.Server(engine, loaded.text, name=arguments.name or loaded.name, log_fd=-1 if arguments.quiet else 2, **options)
-    except (OSError, RuntimeError, ValueError, ImportError) as error:
-        print(f"accrt-serve: {error}", file=sys.stderr)
-        return 1
-    seconds = time.monotonic() - progress.start
-    host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
-    print(f"Serving {arguments.name or loaded.name} at http://{host}:{server.port} after {seconds:.2f} s", file=sys.stderr, flush=True)
-    return _until_told(server, engine, arguments.drain_timeout)
+    with _Signals() as signals:
+        _say(f"Loading {arguments.model}")
+        try:
+            server = _open(arguments, progress)
+            signals.loading = False
+        except _Told:
+            _say(f"accrt-serve: ended by {signals.number.name} while it was loading")
+            return 128 + signals.number
+        except (OSError, RuntimeError, TypeError, ValueError, OverflowError, ImportError) as error:
+            _say(f"accrt-serve: {_words(error)}")
+            return 1
+        seconds = time.monotonic() - progress.start
+        host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
+        _say(f"Serving {server.name} at http://{host}:{server.port} after {seconds:.2f} s")
+        return _until_told(server, signals, arguments.drain_timeout)
 
 
-def _until_told(server: server_module.Server, engine: engine_module.Engine, seconds: float) -> int:
-    """SIGTERM or SIGINT: answers under way end; the second one: at once."""
-    told = threading.Event()
-    signal.signal(signal.SIGTERM, lambda number, frame: _tell(told))
-    signal.signal(signal.SIGINT, lambda number, frame: _tell(told))
-    while not told.wait(3600):
+def _until_told(server: server_module.Server, signals: _Signals, seconds: float) -> int:
+    """The first signal: answers under way end; the second one: at once."""
+    while not signals.told.wait(3600):
         pass
-    print("Ending: answers under way are finished", file=sys.stderr, flush=True)
+    _say("Ending: answers under way are finished")
     whole = server.drain(seconds)
     server.close()
-    engine.close()
+    server.engine.close()
     if not whole:
-        print(f"accrt-serve: answers were cut off after {seconds:g} s", file=sys.stderr)
+        _say(f"accrt-serve: answers were cut off after {seconds:g} s")
     return 0 if whole else 1
-
-
-def _tell(told: threading.Event) -> None:
-    if told.is_set():
-        os._exit(130)
-    told.set()

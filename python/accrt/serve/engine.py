@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import select
 import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
@@ -12,6 +11,7 @@ from .. import _ffi
 from .._library import Handle, check, created, lib, struct
 from .._waits import until
 from ..errors import Error
+from . import options as given_options
 from .parameters import Request
 
 #: How an engine is set up: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
@@ -90,10 +90,9 @@ class Engine(Handle):
     _kind = "accrt_serve_engine"
 
     def __init__(self, model: Model, **options: int) -> None:
+        given_options.known(options, [OPTIONS], "an engine")
         given = struct(_ffi.accrt_serve_options, flags=_ffi.ACCRT_SERVE_ENGINE_THREAD)
-        for name, value in options.items():
-            if name not in OPTIONS:
-                raise TypeError(f"an engine has no option {name!r}; there are {', '.join(OPTIONS)}")
+        for name, value in given_options.checked(options, OPTIONS).items():
             setattr(given, name, value)
         self.model = model
         self._events = None
@@ -115,21 +114,7 @@ class Engine(Handle):
         return lib.accrt_serve_engine_event_fd(self.handle)
 
     def wait(self, seconds: float) -> bool:
-        """Whether there are events, after so long at most. It sleeps on the descriptor, from which signals wake Python, and nothing else does."""
-        if self._ready():
-            return True
-        kept = self.handle  # noqa: F841 - until this returns
-        waiting = select.poll()
-        waiting.register(self.fileno(), select.POLLIN)
-        waiting.poll(min(max(seconds, 0.0) * 1000, 2**31 - 1))
-        return self._ready()
-
-    def _ready(self) -> bool:
-        status = lib.accrt_serve_engine_wait(self.handle, 0)
-        if status == _ffi.ACCRT_ERROR_TIMEOUT:
-            return False
-        check(status)
-        return True
+        return _within(lib.accrt_serve_engine_wait, seconds, self.handle)
 
     def poll(self) -> List[Event]:
         """The events that wait, the oldest first. One thread at a time."""

@@ -11,8 +11,10 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from .. import _ffi
 from .._files import read_small
-from .._library import check, created, lib, number, struct
+from .._library import check, created, lib, shown, struct
 from .._waits import apart
+from ..instance import default_instance
+from . import options as given_options
 from .engine import Model
 from .text import Bytes, ChatTemplate, Text, Tokenizer
 
@@ -39,10 +41,41 @@ class Loaded(NamedTuple):
 
 def text_of(assets: Dict[str, bytes], template: Optional[str] = None) -> Text:
     """The tokenizer and the chat template that a bundle has as assets. Without a tokenizer, tokens are bytes."""
-    config = json.loads(assets["tokenizer_config.json"]) if "tokenizer_config.json" in assets else {}
+    config = _object(assets, "tokenizer_config.json")
     tokenizer: Any = Tokenizer(assets["tokenizer.json"]) if "tokenizer.json" in assets else Bytes()
-    source = template if template is not None else assets["chat_template.jinja"].decode() if "chat_template.jinja" in assets else None
+    source = template if template is not None else _decoded(assets["chat_template.jinja"], "chat_template.jinja") if "chat_template.jinja" in assets else None
     return Text(tokenizer, ChatTemplate(source, config) if source is not None else None)
+
+
+def _object(assets: Dict[str, bytes], name: str) -> Dict[str, Any]:
+    if name not in assets:
+        return {}
+    try:
+        found = json.loads(assets[name])
+    except ValueError as error:
+        raise ValueError(f"{name}: it is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ValueError(f"{name}: it is {shown(found)}, expected an object")
+    return found
+
+
+def _decoded(content: bytes, name: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: byte {error.start} is no UTF-8") from None
+
+
+def _template(path: str) -> str:
+    """A template that is given beside the model, tried before anything else is done."""
+    try:
+        source = _decoded(read_small(path, _TEMPLATE_BYTES), path)
+        ChatTemplate(source)
+    except OSError:
+        raise
+    except ValueError as error:
+        raise ValueError(str(error) if path in str(error) else f"chat_template {path}: {error}") from None
+    return source
 
 
 def simulated(name: str = "simulated", chat_template: Optional[str] = None, **options: int) -> Loaded:
@@ -52,28 +85,32 @@ def simulated(name: str = "simulated", chat_template: Optional[str] = None, **op
 
 def load(
     model: Any, *, progress: Progress = None, device: str = "host", kv_bytes: int = 0, max_rows: int = 0, max_length: int = 0,
-    weights: Optional[str] = None, chat_template: Optional[str] = None,
+    weights: Any = None, chat_template: Any = None,
 ) -> Loaded:  # fmt: skip
-    """A model that can be served.
+    """A model that can be served. What can be wrong with the options is looked at before anything is compiled.
 
     Args:
-        model: a folder with config.json, a .gguf file, or a bundle (.accx) with a step program; `simulated:` computes nothing.
-        progress: called with what was done, and how many seconds it took.
-        others: those of accrt-serve.
+        model (str, os.PathLike): a folder with config.json, a .gguf file, or a bundle (.accx) with a step program; `simulated:` computes nothing.
+        progress: called with what was done (str), and how many seconds it took (float).
+        device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of paths), chat_template (path): as for accrt-serve.
+    Raises:
+        TypeError, ValueError, OverflowError: an option. OSError: a file. accrt.models.Refused: the model. accrt.Error: what the library says.
     """
-    template = None
-    if chat_template is not None:
-        template = read_small(chat_template, _TEMPLATE_BYTES).decode()
+    if not isinstance(model, (str, os.PathLike)):
+        raise TypeError(f"model is {shown(model)}, expected the path of a folder, of a .gguf file or of a bundle (.accx)")
     path = os.fspath(model)
+    chosen = given_options.checked({"device": device, "kv_bytes": kv_bytes, "max_rows": max_rows, "max_length": max_length, "weights": weights,
+                                    "chat_template": chat_template}, OPTIONS)  # fmt: skip
+    template = None if chat_template is None else _template(chosen["chat_template"])
     if path == "simulated:":
         return simulated(chat_template=template)
-    bundle, sources = _open(path, weights.split(",") if weights else [], device, progress)
+    default_instance().device(device)  # whether there is one
+    files = chosen["weights"].split(",") if isinstance(chosen["weights"], str) else chosen["weights"] or []
+    bundle, sources = _open(path, files, chosen, template, progress)
     say = _Clock(progress)
     program = bundle.program(device=bundle.instance.device(device), weights=sources)
     say.done("bound the weights")
-    options = struct(
-        _ffi.accrt_serve_program_options, kv_bytes=number(kv_bytes, "kv_bytes"), max_rows=number(max_rows, "max_rows", 32),
-        max_length=number(max_length, "max_length", 32))
+    options = struct(_ffi.accrt_serve_program_options, **{name: chosen[name] for name in ("kv_bytes", "max_rows", "max_length")})
     made = _model(program, options, say)
     metadata = bundle.metadata
     text = text_of({name: asset.data for name, asset in bundle.assets.items() if name != "serve.token_bytes"}, template)
@@ -81,7 +118,7 @@ def load(
     return Loaded(made, text, metadata.get("serve.name") or os.path.splitext(os.path.basename(os.path.normpath(path)))[0])
 
 
-def _open(path: str, weights: Sequence[str], device: str, progress: Progress) -> Tuple[Any, List[Any]]:
+def _open(path: str, weights: Sequence[str], options: Dict[str, Any], template: Optional[str], progress: Progress) -> Tuple[Any, List[Any]]:
     """The bundle, and what it takes its weights from."""
     from ..bundle import Bundle
 
@@ -89,9 +126,16 @@ def _open(path: str, weights: Sequence[str], device: str, progress: Progress) ->
         from ..weights import Weights
 
         return Bundle(path), [Weights(one) for one in weights]
+    if weights:
+        raise ValueError(f"weights are {','.join(weights)}, but {path} has its own: they are given for a bundle (.accx), which has none")
     from .. import models
 
-    opened = models.open(path, targets=_targets(device), progress=progress)
+    def check(metadata: Dict[str, str], assets: Dict[str, Tuple[bytes, str]]) -> None:
+        largest = {name: int(metadata[f"serve.{name}_buckets"].split(",")[-1]) for name in ("row", "sample", "token")}
+        given_options.limits(options, {"max_rows": min(largest.values()), "max_length": int(metadata["serve.max_position"])}, "the model")
+        text_of({name: content for name, (content, _type) in assets.items() if name != "serve.token_bytes"}, template)
+
+    opened = models.open(path, targets=_targets(options["device"]), progress=progress, check=check)
     return Bundle(opened.bundle), opened.sources()
 
 

@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import pathlib
+import socket
 import threading
 import traceback
 from typing import Any, Dict, List, Optional, Tuple
@@ -14,6 +15,7 @@ from .. import _ffi
 from .._library import Handle, check, created, lib, struct
 from .._waits import apart
 from ..errors import Error
+from . import options as given_options
 from . import requests
 from .engine import Engine, now_ns
 from .parameters import BadParameter
@@ -53,6 +55,25 @@ _STATUS = {
 }
 
 
+def check_address(host: str, port: int) -> None:
+    """Raises what a server at this address would, before anything else is done for it."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise OSError(f"host {host!r}: {getattr(error, 'strerror', None) or error}") from None
+    failure: Optional[OSError] = None
+    for family, kind, protocol, _name, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                one.bind(address)
+            return
+        except OSError as error:
+            failure = error
+    reason = os.strerror(failure.errno) if failure and failure.errno else "no address"
+    raise OSError(f"cannot listen at {host} port {port}: {reason}")
+
+
 class Server(Handle):
     """Serves an engine over HTTP, as OpenAI's interface has it, until it is closed.
 
@@ -66,10 +87,8 @@ class Server(Handle):
     _kind = "accrt_http_server"
 
     def __init__(self, engine: Engine, text: Text, *, name: str, log_fd: int = -1, page: Optional[bytes] = None, **options: Any) -> None:
-        unknown = sorted(set(options) - set(OPTIONS))
-        if unknown:
-            raise TypeError(f"a server has no option {unknown[0]!r}; there are {', '.join(OPTIONS)}")
-        chosen = {key: options.get(key, default) for key, (default, _) in OPTIONS.items()}
+        given_options.known(options, [OPTIONS], "a server")
+        chosen = given_options.checked(options, OPTIONS)
         given = struct(_ffi.accrt_http_options, log_fd=log_fd, model=name.encode(), retry_after_s=int(chosen["retry_after"]))
         given.max_model_tokens = engine.model.info["max_length"]
         for key in _NUMBERS:
@@ -88,7 +107,13 @@ class Server(Handle):
             thread.start()
 
     @property
+    def name(self) -> str:
+        """The model's name in answers."""
+        return self._names[0]
+
+    @property
     def port(self) -> int:
+        """Where it listens."""
         return lib.accrt_http_server_port(self.handle)
 
     def counts(self) -> Dict[str, int]:

@@ -25,7 +25,11 @@ class Tokenizer:
             import tokenizers
         except ImportError:
             raise ImportError("this model's text becomes tokens with the package `tokenizers`: pip install 'accrt[serve]'") from None
-        self._inner = tokenizers.Tokenizer.from_buffer(content)
+        try:
+            self._inner = tokenizers.Tokenizer.from_buffer(content)
+        except Exception as error:  # noqa: BLE001 - it raises nothing more special
+            words = " ".join(str(error).split()).replace("Cannot instantiate Tokenizer from buffer: ", "")
+            raise ValueError(f"tokenizer.json: {words}") from None
 
     def encode(self, text: str, special: bool = True) -> List[int]:
         return self._inner.encode(text, add_special_tokens=special).ids

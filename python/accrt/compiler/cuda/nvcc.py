@@ -7,7 +7,6 @@ that costs registers. The same sources and compiler give the same bytes. It uses
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import glob
 import os
@@ -15,13 +14,13 @@ import re
 import shlex
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
+from .. import _children
 from ..kernels.image import ImageError, _cached, _digest, _version
 from ..kernels.kerneldef import CUDA_DIRECTORY, CudaSource, KernelDef
 
@@ -107,7 +106,7 @@ def available_targets() -> Tuple[List[str], Dict[str, str]]:
 
 
 def _run(command: Sequence[str], what: str, directory: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, cwd=directory)
+    done = _children.run(command, directory, cwd=directory)
     if done.returncode != 0:
         raise ImageError(f"{what} failed: {' '.join(command)}\n{(done.stderr + done.stdout).strip()[:4000]}")
 
@@ -169,8 +168,7 @@ def build_images(kernels: Sequence[KernelDef], targets: Sequence[str], name: str
         for arch in sorted(special):
             groups.append((f"{name}.{arch}.special", arch, True, special[arch]))
     jobs = [(source, arch) for _name, arch, _special, units in groups for source in units]
-    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, os.cpu_count() or 1)) as pool:
-        made = dict(zip(jobs, pool.map(lambda job: compile_unit(*job), jobs)))
+    made = dict(zip(jobs, _children.each(lambda job: compile_unit(*job), jobs)))
     images: List[CudaImage] = []
     for image_name, arch, is_special, units in groups:
         for index, (source, members) in enumerate(units.items()):

@@ -6,7 +6,6 @@ pack's table and links. The same sources and compiler give the same bytes: no bu
 
 from __future__ import annotations
 
-import concurrent.futures
 import functools
 import hashlib
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from ..._paths import read_own_file, set_own_file, user_folder
+from .. import _children
 from .kerneldef import ACCESS_IDS, PARAM_KINDS, SOURCE_DIRECTORY, CSource, KernelDef
 
 
@@ -181,8 +181,8 @@ def _cached(key: str, make) -> bytes:
     return content
 
 
-def _run(command: Sequence[str], what: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True)
+def _run(command: Sequence[str], what: str, directory: str) -> None:
+    done = _children.run(command, directory)
     if done.returncode != 0:
         raise ImageError(f"{what} failed: {' '.join(command)}\n{done.stderr.strip()[:4000]}")
 
@@ -214,7 +214,7 @@ def _compile_unit(text: str, depends: str, extra: Sequence[str], target: Target,
             _run(
                 [*compiler.command, *flags, *places, f"-I{include_directory()}", f"-I{SOURCE_DIRECTORY}",
                  "-c", str(source), "-o", str(output)],
-                f"compiling a kernel for {target.name}",
+                f"compiling a kernel for {target.name}", directory,
             )  # fmt: skip
             return output.read_bytes()
 
@@ -306,8 +306,7 @@ def build_image(kernels: Sequence[KernelDef], target: str, pack_name: str = "acc
         units.setdefault(kernel.producer, []).append(kernel)
     jobs = [(_unit_text(members), producer.depends(), producer.flags) for producer, members in units.items()]
     jobs.append((_pack_text(ordered, pack_name), "", ()))
-    with concurrent.futures.ThreadPoolExecutor(max_workers=max(1, os.cpu_count() or 1)) as pool:
-        objects = list(pool.map(lambda job: _compile_unit(job[0], job[1], job[2], wanted, compiler), jobs))
+    objects = _children.each(lambda job: _compile_unit(job[0], job[1], job[2], wanted, compiler), jobs)
     image = _link(objects, wanted, compiler)
     check_image(image, wanted)
     return image
@@ -325,7 +324,7 @@ def _link(objects: Sequence[bytes], target: Target, compiler: Compiler) -> bytes
                 names.append(f"u{index}.o")
                 Path(directory, names[-1]).write_bytes(content)
             command = [*compiler.command, *_LINK_FLAGS, *compiler.link_flags, *names, "-o", "image.so"]
-            done = subprocess.run(command, capture_output=True, text=True, cwd=directory)
+            done = _children.run(command, directory, cwd=directory)
             if done.returncode != 0:
                 raise ImageError(f"linking for {target.name} failed: {' '.join(command)}\n{done.stderr.strip()[:4000]}")
             return Path(directory, "image.so").read_bytes()
