@@ -29,6 +29,7 @@ ACCRT_BEGIN
 typedef struct accrt_serve_model accrt_serve_model_t;
 typedef struct accrt_serve_engine accrt_serve_engine_t;
 typedef struct accrt_serve_constraint accrt_serve_constraint_t;
+typedef struct accrt_serve_grammars accrt_serve_grammars_t;
 
 /** Version of libaccrt_serve, as ACCRT_MAKE_VERSION. Its minor version must be that of libaccrt
  * (accrt_version). Since: 0.4 */
@@ -359,6 +360,32 @@ ACCRT_API accrt_serve_constraint_t*
 accrt_serve_constraint_retain(accrt_serve_constraint_t* constraint);
 /** Drops a reference; NULL is allowed. Since: 0.4 */
 ACCRT_API void accrt_serve_constraint_release(accrt_serve_constraint_t* constraint);
+
+/** What a grammar is written in. */
+#define ACCRT_SERVE_GRAMMAR_JSON_SCHEMA 1u
+#define ACCRT_SERVE_GRAMMAR_REGEX 2u /**< as Rust's crate `regex` has it; the whole text matches */
+#define ACCRT_SERVE_GRAMMAR_LARK 3u  /**< llguidance's variant of Lark's grammars */
+
+/** Opens llguidance, a library of its own that computes masks of grammars, for a model's tokens.
+ * Retains the model.
+ * @param path the library; NULL: `libllguidance.so`, where the system finds it. The Python package
+ *   `llguidance` has it as its extension module, which a process with Python can open.
+ * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (there is no such library, it has not the functions
+ *   that are needed, or the model has no token bytes); ACCRT_ERROR_INVALID_FORMAT (token bytes that
+ *   it refuses); ACCRT_ERROR_OUT_OF_MEMORY. Blocks: it reads the vocabulary. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_grammars_open(accrt_serve_model_t* model, const char* path,
+                                                   accrt_serve_grammars_t** out_grammars);
+/** Adds a reference; returns its argument. Since: 0.4 */
+ACCRT_API accrt_serve_grammars_t* accrt_serve_grammars_retain(accrt_serve_grammars_t* grammars);
+/** Drops a reference; NULL is allowed. Constraints have one each. Since: 0.4 */
+ACCRT_API void accrt_serve_grammars_release(accrt_serve_grammars_t* grammars);
+/** Makes a constraint of a grammar, for any number of requests.
+ * @param kind ACCRT_SERVE_GRAMMAR_*; @param text UTF-8.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_FORMAT (the grammar: the message says what is wrong with
+ *   it); ACCRT_ERROR_OUT_OF_MEMORY. Thread-safe. Blocks: it compiles the grammar. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t* grammars,
+                                                         uint32_t kind, const char* text,
+                                                         accrt_serve_constraint_t** out_constraint);
 
 /* ---- Requests ---- */
 

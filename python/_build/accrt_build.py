@@ -57,6 +57,7 @@ def metadata():
         'Requires-Dist: numpy; extra == "serve"',
         'Requires-Dist: xxhash; extra == "serve"',
         'Requires-Dist: tokenizers; extra == "serve"',
+        'Requires-Dist: llguidance; extra == "serve"',
         'Requires-Dist: jinja2; extra == "serve"',
     ]
     readme = ROOT / "README.md"

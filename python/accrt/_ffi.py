@@ -280,6 +280,9 @@ ACCRT_SERVE_FINISH_DEADLINE = 4
 ACCRT_SERVE_FINISH_FAILED = 5
 ACCRT_SERVE_FINISH_LENGTH = 2
 ACCRT_SERVE_FINISH_STOP = 1
+ACCRT_SERVE_GRAMMAR_JSON_SCHEMA = 1
+ACCRT_SERVE_GRAMMAR_LARK = 3
+ACCRT_SERVE_GRAMMAR_REGEX = 2
 ACCRT_SERVE_HISTOGRAM_BUCKETS = 24
 ACCRT_SERVE_IGNORE_EOS = 1
 ACCRT_SERVE_KEEP_STOP = 16
@@ -1973,6 +1976,10 @@ _PROTOTYPES = {
     "accrt_serve_constraint_create": lambda m: (c_int32, [POINTER(m.accrt_serve_constraint_functions), POINTER(m.accrt_serve_constraint_p)]),
     "accrt_serve_constraint_retain": lambda m: (m.accrt_serve_constraint_p, [m.accrt_serve_constraint_p]),
     "accrt_serve_constraint_release": lambda m: (None, [m.accrt_serve_constraint_p]),
+    "accrt_serve_grammars_open": lambda m: (c_int32, [m.accrt_serve_model_p, c_char_p, POINTER(m.accrt_serve_grammars_p)]),
+    "accrt_serve_grammars_retain": lambda m: (m.accrt_serve_grammars_p, [m.accrt_serve_grammars_p]),
+    "accrt_serve_grammars_release": lambda m: (None, [m.accrt_serve_grammars_p]),
+    "accrt_serve_grammars_constraint": lambda m: (c_int32, [m.accrt_serve_grammars_p, c_uint32, c_char_p, POINTER(m.accrt_serve_constraint_p)]),
     "accrt_http_version": lambda m: (c_uint32, []),
     "accrt_http_server_create": lambda m: (c_int32, [m.accrt_serve_engine_p, POINTER(m.accrt_http_options), POINTER(m.accrt_http_server_p)]),
     "accrt_http_server_retain": lambda m: (m.accrt_http_server_p, [m.accrt_http_server_p]),
@@ -2006,6 +2013,7 @@ _HANDLES = frozenset((
     "accrt_semaphore",
     "accrt_serve_constraint",
     "accrt_serve_engine",
+    "accrt_serve_grammars",
     "accrt_serve_model",
     "accrt_session",
     "accrt_stream",
@@ -2079,6 +2087,10 @@ _SERVE = frozenset((
     "accrt_serve_constraint_create",
     "accrt_serve_constraint_retain",
     "accrt_serve_constraint_release",
+    "accrt_serve_grammars_open",
+    "accrt_serve_grammars_retain",
+    "accrt_serve_grammars_release",
+    "accrt_serve_grammars_constraint",
 ))
 # Those of libaccrt_http.so.
 _HTTP = frozenset((

@@ -162,7 +162,7 @@ class LLM:
         """As many as the engine's queue takes."""
         while waiting:
             output = waiting[0]
-            request = Request(output.prompt_token_ids, values, _engine.now_ns())
+            request = Request(output.prompt_token_ids, values, _engine.now_ns(), self._engine.constraint(values))
             try:
                 numbers.append(self._hub.submit(request, _collector(output, open_outputs, failures)))
             except Error as error:
@@ -217,7 +217,7 @@ class Stream:
         self._llm, self._pieces, self._ended = llm, collections.deque(), False
         self._wake: Any = None
         self._number: Optional[int] = None
-        self._request = Request(prompt, values, _engine.now_ns())
+        self._request = Request(prompt, values, _engine.now_ns(), llm.engine.constraint(values))
 
     def _take(self, event: _engine.Event) -> None:
         self._pieces.append(event)

@@ -38,9 +38,13 @@ typedef struct accrt_serve_api {
   accrt_status_t (*serve_constraint_create)(const accrt_serve_constraint_functions_t* functions, accrt_serve_constraint_t** out_constraint); /* 0.4 */
   accrt_serve_constraint_t* (*serve_constraint_retain)(accrt_serve_constraint_t* constraint); /* 0.4 */
   void (*serve_constraint_release)(accrt_serve_constraint_t* constraint); /* 0.4 */
+  accrt_status_t (*serve_grammars_open)(accrt_serve_model_t* model, const char* path, accrt_serve_grammars_t** out_grammars); /* 0.4 */
+  accrt_serve_grammars_t* (*serve_grammars_retain)(accrt_serve_grammars_t* grammars); /* 0.4 */
+  void (*serve_grammars_release)(accrt_serve_grammars_t* grammars); /* 0.4 */
+  accrt_status_t (*serve_grammars_constraint)(accrt_serve_grammars_t* grammars, uint32_t kind, const char* text, accrt_serve_constraint_t** out_constraint); /* 0.4 */
 } accrt_serve_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 208 && offsetof(accrt_serve_api_t, serve_constraint_release) == 208 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 240 && offsetof(accrt_serve_api_t, serve_grammars_constraint) == 240 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.

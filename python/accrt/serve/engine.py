@@ -12,7 +12,8 @@ from .._library import Handle, check, created, lib, struct
 from .._waits import until
 from ..errors import Error
 from . import options as given_options
-from .parameters import Request
+from .grammar import Compiler, Constraint
+from .parameters import Request, grammar_of
 
 #: How an engine is set up: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
 OPTIONS: Dict[str, Tuple[int, str]] = {
@@ -86,7 +87,7 @@ def _event(e: Any) -> Event:
 class Engine(Handle):
     """Steps a model on a thread of its own. Events go to one poller: `poll` here, or a server's."""
 
-    __slots__ = ("model", "_events")
+    __slots__ = ("model", "_events", "_compiler")
     _kind = "accrt_serve_engine"
 
     def __init__(self, model: Model, **options: int) -> None:
@@ -96,7 +97,12 @@ class Engine(Handle):
             setattr(given, name, value)
         self.model = model
         self._events = None
+        self._compiler = Compiler(model)
         super().__init__(created(lib.accrt_serve_engine_create, model.handle, ctypes.byref(given)))
+
+    def constraint(self, parameters: Dict[str, Any]) -> Optional[Constraint]:
+        """Of what the parameters say that the text must be; None: it may be anything."""
+        return self._compiler(grammar_of(parameters))
 
     def submit(self, request: Request) -> int:
         number = ctypes.c_uint64()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import difflib
 import hashlib
+import json
 import math
 import numbers
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -114,6 +115,88 @@ def biases(name: str, value: Any) -> Dict[int, float]:
     return found
 
 
+# ---- grammars ----
+
+
+class Grammar(NamedTuple):
+    """What the text must be. `kind` is json (a schema), regex or lark."""
+
+    parameter: str
+    kind: str
+    text: str
+
+
+#: Whitespace between the parts of JSON, unless a schema says otherwise: bounded, so that no model goes on with it for ever.
+_WHITESPACE = "[ \\t\\n\\r]{0,20}"
+
+
+def _json_text(name: str, value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadParameter(name, f"{name} is no JSON: {error}") from None
+
+
+def json_schema(name: str, value: Any) -> Grammar:
+    """A schema: an object, true, or the text of one."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise BadParameter(name, f"{name} is no JSON: {error}") from None
+    elif hasattr(value, "model_json_schema"):  # a class of pydantic's
+        value = value.model_json_schema()
+    if not isinstance(value, (dict, bool)):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected a JSON schema: an object", "invalid_type")
+    if isinstance(value, dict) and "x-guidance" not in value:
+        value = {**value, "x-guidance": {"whitespace_pattern": _WHITESPACE}}
+    return Grammar(name, "json", unicode(name, _json_text(name, value)))
+
+
+def _pattern(kind: str) -> Callable[[str, Any], Grammar]:
+    def check(name: str, value: Any) -> Grammar:
+        if "\0" in text(name, value):
+            raise BadParameter(name, f"{name} has a NUL in it")
+        return Grammar(name, kind, value)
+
+    return check
+
+
+def choices(name: str, value: Any) -> Grammar:
+    if not isinstance(value, (list, tuple)) or not value or not all(isinstance(one, str) and one for one in value):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected a list of texts, none of them empty", "invalid_type")
+    return Grammar(name, "lark", "start: " + " | ".join(_json_text(name, unicode(name, one)) for one in value))
+
+
+_FORMS: Dict[str, Callable[[str, Any], Grammar]] = {"json": json_schema, "regex": _pattern("regex"), "choice": choices, "grammar": _pattern("lark")}
+
+
+def structured_outputs(name: str, value: Any) -> Grammar:
+    """As vLLM has it: an object with one of json, json_object, regex, choice and grammar."""
+    given = {key: one for key, one in value.items() if one is not None and one is not False} if isinstance(value, dict) else {}
+    if len(given) != 1 or not set(given) <= {*_FORMS, "json_object"}:
+        raise BadParameter(name, f"{name} is {shown(value)}, expected an object with one of json, json_object, regex, choice and grammar")
+    ((form, one),) = given.items()
+    return json_schema(name, {"type": "object"}) if form == "json_object" else _FORMS[form](f"{name}.{form}", one)
+
+
+def response_format(name: str, value: Any) -> Optional[Grammar]:
+    """As OpenAI has it: of type text, json_object or json_schema."""
+    if not isinstance(value, dict):
+        raise BadParameter(name, f"{name} is {shown(value)}, expected an object", "invalid_type")
+    kind = value.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return json_schema(name, {"type": "object"})
+    if kind != "json_schema":
+        raise BadParameter(f"{name}.type", f"{name}.type is {shown(kind)}, expected text, json_object or json_schema")
+    form = value.get("json_schema")
+    if not isinstance(form, dict) or form.get("schema", {}) is None:
+        raise BadParameter(f"{name}.json_schema", f"{name}.json_schema is {shown(form)}, expected an object with a schema", "invalid_type")
+    return json_schema(f"{name}.json_schema.schema", form.get("schema", {}))
+
+
 class Parameter(NamedTuple):
     default: Any
     check: Callable[[str, Any], Any]
@@ -141,6 +224,12 @@ PARAMETERS: Dict[str, Parameter] = {
     "priority": Parameter(0, whole(_ffi.ACCRT_SERVE_PRIORITY_FIRST, _ffi.ACCRT_SERVE_PRIORITY_LAST), "lower numbers are served first"),
     "user": Parameter(None, text, "whom the request is for: the engine is shared fairly among them"),
     "timeout": Parameter(None, real(above=0), "seconds after which the request ends"),
+    "response_format": Parameter(None, response_format, "what the text must be: text, json_object, or json_schema with a schema"),
+    "structured_outputs": Parameter(None, structured_outputs, "the same, as vLLM has it: an object with json, regex, choice or grammar"),
+    "guided_json": Parameter(None, json_schema, "a JSON schema that the text must fit"),
+    "guided_regex": Parameter(None, _pattern("regex"), "a regular expression that the whole text must match"),
+    "guided_choice": Parameter(None, choices, "texts, one of which it must be"),
+    "guided_grammar": Parameter(None, _pattern("lark"), "a grammar in llguidance's variant of Lark"),
     "cache_salt": Parameter(None, text, "shares cached prompts only with requests of the same salt"),
 }  # fmt: skip
 
@@ -151,7 +240,19 @@ def checked(given: Dict[str, Any], also: Sequence[str] = ()) -> Dict[str, Any]:
         if name not in PARAMETERS and name not in also:
             near = difflib.get_close_matches(name, [*PARAMETERS, *also], 1)
             raise BadParameter(name, f"unknown parameter {shown(name)}" + (f"; did you mean {near[0]}?" if near else ""), "unknown_parameter")
-    return {name: parameter.default if given.get(name) is None else parameter.check(name, given[name]) for name, parameter in PARAMETERS.items()}
+    values = {name: parameter.default if given.get(name) is None else parameter.check(name, given[name]) for name, parameter in PARAMETERS.items()}
+    asked = [name for name in _GRAMMARS if values[name] is not None]
+    if len(asked) > 1:
+        raise BadParameter(asked[1], f"{asked[1]} and {asked[0]} both say what the text must be")
+    return values
+
+
+_GRAMMARS = ("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar")
+
+
+def grammar_of(parameters: Dict[str, Any]) -> Optional[Grammar]:
+    """What the text must be; None: anything."""
+    return next((parameters[name] for name in _GRAMMARS if parameters[name] is not None), None)
 
 
 class Request:
@@ -159,7 +260,7 @@ class Request:
 
     __slots__ = ("struct", "_kept")
 
-    def __init__(self, prompt: Sequence[int], parameters: Dict[str, Any], now_ns: int = 0) -> None:
+    def __init__(self, prompt: Sequence[int], parameters: Dict[str, Any], now_ns: int = 0, constraint: Any = None) -> None:
         p = parameters
         try:
             ids = (ctypes.c_int32 * len(prompt))(*prompt)
@@ -169,7 +270,7 @@ class Request:
         strings = (ctypes.c_char_p * len(p["stop"]))(*[one.encode() for one in p["stop"]])
         pairs = (_ffi.accrt_serve_bias * len(p["logit_bias"]))(*p["logit_bias"].items())
         salt = None if p["cache_salt"] is None else p["cache_salt"].encode().replace(b"\0", b"\xff")
-        self._kept = (ids, stop_ids, strings, pairs, salt)
+        self._kept = (ids, stop_ids, strings, pairs, salt, constraint)
         self.struct = _ffi.accrt_serve_request(
             struct_size=ctypes.sizeof(_ffi.accrt_serve_request), flags=_flags(p), prompt=ids, prompt_count=len(prompt),
             max_new_tokens=p["max_tokens"] or 0, min_new_tokens=p["min_tokens"], n=p["n"], stop_tokens=stop_ids,
@@ -177,7 +278,8 @@ class Request:
             top_p=p["top_p"], min_p=p["min_p"], top_k=max(p["top_k"], 0), repetition_penalty=p["repetition_penalty"],
             presence_penalty=p["presence_penalty"], frequency_penalty=p["frequency_penalty"], bias_count=len(pairs), biases=pairs,
             seed=(p["seed"] or 0) & (1 << 64) - 1, top_logprobs=p["logprobs"] or 0, priority=p["priority"], tenant=tenant(p["user"]),
-            deadline_ns=now_ns + int(p["timeout"] * 1e9) if p["timeout"] is not None else 0, cache_salt=salt)  # fmt: skip
+            deadline_ns=now_ns + int(p["timeout"] * 1e9) if p["timeout"] is not None else 0, cache_salt=salt,
+            constraint=constraint.handle if constraint is not None else None)  # fmt: skip
 
 
 def _flags(p: Dict[str, Any]) -> int:

@@ -35,7 +35,7 @@ def _only(*values: Any) -> Callable[[str, Any], None]:
 #: Features that are not there: only what asks for nothing passes.
 _MISSING = {
     "tools": _only([]), "tool_choice": _only("none", "auto"), "functions": _only([]), "function_call": _only("none", "auto"),
-    "response_format": _only({"type": "text"}), "modalities": _only(["text"]), "audio": _only(), "prediction": _only(),
+    "modalities": _only(["text"]), "audio": _only(), "prediction": _only(),
     "web_search_options": _only(), "suffix": _only(""), "reasoning_effort": _only("none"),
 }  # fmt: skip
 _SHARED = ("model", "stream", "stream_options", "add_special_tokens")
@@ -89,7 +89,14 @@ def _stream_options(given: Any, flags: int) -> int:
     return _ffi.ACCRT_HTTP_USAGE if usage is not None and flag("stream_options.include_usage", usage) else 0
 
 
-def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int) -> Work:
+Constrain = Callable[[Dict[str, Any]], Any]
+
+
+def _free(parameters: Dict[str, Any]) -> None:
+    """Without an engine nothing is constrained."""
+
+
+def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = _free) -> Work:
     """POST /v1/chat/completions."""
     wanted = flag("logprobs", given["logprobs"]) if given.get("logprobs") is not None else False
     top = whole(0, MOST_LOGPROBS)("top_logprobs", given["top_logprobs"]) if given.get("top_logprobs") is not None else 0
@@ -101,7 +108,7 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
     extra = given.get("chat_template_kwargs")
     if extra is not None and not isinstance(extra, dict):
         raise BadParameter("chat_template_kwargs", f"chat_template_kwargs is {shown(extra)}, expected an object", "invalid_type")
-    request = Request(model_text.chat(given.get("messages"), extra), values, now_ns)
+    request = Request(model_text.chat(given.get("messages"), extra), values, now_ns, constrain(values))
     return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None)
 
 
@@ -116,7 +123,7 @@ def _prompts(given: Any) -> List[Any]:
     return [given]
 
 
-def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int) -> Work:
+def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = _free) -> Work:
     """POST /v1/completions."""
     values, flags = _common(given, _COMPLETION, models)
     if given.get("max_tokens") is None:
@@ -129,7 +136,8 @@ def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], n
     prompts = _prompts(given.get("prompt"))
     if echo and not all(isinstance(one, str) for one in prompts):
         raise BadParameter("echo", "echo is supported for prompts that are texts, not for token ids", "unsupported")
-    requests = [Request(model_text.prompt(one), values, now_ns) for one in prompts]
+    constraint = constrain(values)
+    requests = [Request(model_text.prompt(one), values, now_ns, constraint) for one in prompts]
     if values["logprobs"] is not None:
         flags |= _ffi.ACCRT_HTTP_LOGPROBS
     prefixes = [one.replace("\0", "\ufffd").encode(errors="replace") for one in prompts] if echo else None

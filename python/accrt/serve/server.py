@@ -176,9 +176,9 @@ class Server(Handle):
         check(lib.accrt_http_job_info(job, ctypes.byref(info)))
         given = requests.parse(ctypes.string_at(info.body, info.body_bytes) if info.body_bytes else b"")
         if info.kind == _ffi.ACCRT_HTTP_CHAT:
-            work = requests.chat(given, self._text, self._names, now_ns())
+            work = requests.chat(given, self._text, self._names, now_ns(), self.engine.constraint)
         elif info.kind == _ffi.ACCRT_HTTP_COMPLETION:
-            work = requests.completion(given, self._text, self._names, now_ns())
+            work = requests.completion(given, self._text, self._names, now_ns(), self.engine.constraint)
         elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
             return answer(job, {**requests.tokenize(given, self._text), "max_model_len": self.engine.model.info["max_length"]})
         else:

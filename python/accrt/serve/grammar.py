@@ -1,0 +1,86 @@
+"""Grammars: what `response_format` and its relatives ask for, and the constraints of the engine that come of it.
+
+llguidance computes the masks. Its C interface is in the extension module of the Python package, which the engine opens itself: no Python runs
+for a token.
+"""
+
+from __future__ import annotations
+
+import collections
+import glob
+import importlib.util
+import os
+import threading
+from typing import Optional, Tuple
+
+from .. import _ffi
+from .._library import Handle, created, lib
+from ..errors import InvalidFormatError, UnsupportedError
+from .parameters import BadParameter, Grammar
+
+_KINDS = {"json": _ffi.ACCRT_SERVE_GRAMMAR_JSON_SCHEMA, "regex": _ffi.ACCRT_SERVE_GRAMMAR_REGEX, "lark": _ffi.ACCRT_SERVE_GRAMMAR_LARK}
+_KEPT = 128
+
+
+class Constraint(Handle):
+    """A compiled grammar."""
+
+    __slots__ = ()
+    _kind = "accrt_serve_constraint"
+
+
+class Grammars(Handle):
+    """Compiles grammars for a model's tokens, and keeps those that were used last."""
+
+    __slots__ = ("_guard", "_constraints")
+    _kind = "accrt_serve_grammars"
+
+    def __init__(self, model: Handle, path: Optional[str] = None) -> None:
+        self._guard = threading.Lock()
+        self._constraints: "collections.OrderedDict[Tuple[str, str], Constraint]" = collections.OrderedDict()
+        found = path or _library()
+        super().__init__(created(lib.accrt_serve_grammars_open, model.handle, found.encode() if found else None))
+
+    def constraint(self, kind: str, text: str) -> Constraint:
+        key = (kind, text)
+        with self._guard:
+            if key in self._constraints:
+                self._constraints.move_to_end(key)
+                return self._constraints[key]
+        made = Constraint(created(lib.accrt_serve_grammars_constraint, self.handle, _KINDS[kind], text.encode()))
+        with self._guard:
+            self._constraints[key] = made
+            while len(self._constraints) > _KEPT:
+                self._constraints.popitem(last=False)
+        return made
+
+
+def _library() -> Optional[str]:
+    """The extension module of the package `llguidance`, which is not imported."""
+    spec = importlib.util.find_spec("llguidance")
+    for folder in (spec.submodule_search_locations or []) if spec is not None else []:
+        for found in sorted(glob.glob(os.path.join(glob.escape(folder), "_lib*.so"))):
+            return found
+    return None
+
+
+class Compiler:
+    """A model's grammars, opened when the first one is asked for."""
+
+    def __init__(self, model: Handle) -> None:
+        self._model, self._guard, self._grammars = model, threading.Lock(), None
+
+    def __call__(self, grammar: Optional[Grammar]) -> Optional[Constraint]:
+        """The constraint of a grammar. BadParameter: the grammar is wrong, or there is nothing that compiles it."""
+        if grammar is None:
+            return None
+        try:
+            with self._guard:
+                if self._grammars is None:
+                    self._grammars = Grammars(self._model)
+            return self._grammars.constraint(grammar.kind, grammar.text)
+        except UnsupportedError as error:
+            raise BadParameter(grammar.parameter, f"{grammar.parameter} needs the package `llguidance`: pip install llguidance ({error.message})",
+                               "unsupported") from None  # fmt: skip
+        except InvalidFormatError as error:
+            raise BadParameter(grammar.parameter, f"{grammar.parameter}: {error.message}") from None

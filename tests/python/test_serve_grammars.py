@@ -1,0 +1,235 @@
+"""Structured output: what a request says that the text must be, it is, whatever the model would say. Grammars are llguidance's.
+
+Set ACCRT_TEST_SEED to repeat a run with the schemas and seeds that it prints.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import threading
+
+import pytest
+import serve_http
+from serve_http import Answer, post
+
+serve_http.need_server()
+
+import accrt  # noqa: E402
+from accrt import serve  # noqa: E402
+from accrt.serve import grammar, parameters  # noqa: E402
+
+SEED = int(os.environ.get("ACCRT_TEST_SEED", random.SystemRandom().randrange(1 << 30)))
+WHOLE = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}}, "required": ["name", "age"],
+         "additionalProperties": False}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def llm():
+    pytest.importorskip("llguidance")
+    with accrt.LLM(serve.simulated(chat_template=serve_http.TEMPLATE), max_running=16) as one:
+        yield one
+
+
+# ---- what is asked -----------------------------------------------------------------------------------------------------------------
+
+
+def test_all_names_for_the_same():
+    def grammar_of(**given):
+        return parameters.grammar_of(parameters.checked(given))
+
+    assert grammar_of() is None and grammar_of(response_format={"type": "text"}) is None
+    schema = grammar_of(guided_json=WHOLE)
+    assert schema.kind == "json" and json.loads(schema.text)["required"] == ["name", "age"]
+    others = [grammar_of(guided_json=json.dumps(WHOLE)), grammar_of(structured_outputs={"json": WHOLE}),
+              grammar_of(response_format={"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": WHOLE}})]  # fmt: skip
+    assert {one.text for one in others} == {schema.text}
+    assert grammar_of(response_format={"type": "json_object"}).text == grammar_of(structured_outputs={"json_object": True}).text
+    assert grammar_of(guided_choice=["a", 'b"\n']) == grammar_of(guided_choice=("a", 'b"\n')) == ("guided_choice", "lark", 'start: "a" | "b\\"\\n"')
+    assert grammar_of(guided_regex="a+") == ("guided_regex", "regex", "a+")
+    assert "x-guidance" in json.loads(schema.text) and json.loads(grammar_of(guided_json={"x-guidance": {}}).text) == {"x-guidance": {}}
+
+
+@pytest.mark.parametrize("given,parameter", [
+    ({"response_format": "json"}, "response_format"), ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"), ({"guided_json": 3}, "guided_json"), ({"guided_json": "{"}, "guided_json"),
+    ({"guided_choice": []}, "guided_choice"), ({"guided_choice": "ab"}, "guided_choice"), ({"guided_regex": 1}, "guided_regex"),
+    ({"structured_outputs": {}}, "structured_outputs"), ({"structured_outputs": {"json": {}, "regex": "a"}}, "structured_outputs"),
+    ({"guided_json": {}, "guided_regex": "a"}, "guided_regex"), ({"response_format": {"type": "json_schema", "json_schema": {"schema": 3}}}, "response_format.json_schema.schema"),
+])  # fmt: skip
+def test_what_is_no_grammar_is_refused(given, parameter):
+    with pytest.raises(serve.BadParameter) as caught:
+        parameters.checked(given)
+    assert caught.value.parameter == parameter
+
+
+def test_without_llguidance_it_is_refused_by_name(monkeypatch):
+    monkeypatch.setattr(grammar, "_library", lambda: "/nowhere/libllguidance.so")
+    with accrt.LLM(serve.simulated()) as one:
+        with pytest.raises(serve.BadParameter, match="guided_regex needs the package `llguidance`: pip install llguidance"):
+            one.generate("x", guided_regex="a+")
+        assert one.generate("x", max_tokens=3).finish_reason == "length"
+
+
+# ---- what comes of it --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given,pattern", [
+    ({"guided_regex": "[a-f]{3,5}-[0-9]{1,3}x"}, "[a-f]{3,5}-[0-9]{1,3}x"), ({"guided_choice": ["yes", "no", "m\u00f6glich"]}, "yes|no|m\u00f6glich"),
+    ({"guided_grammar": 'start: "(" start ")" | "x"\n'}, r"\(*x\)*"), ({"structured_outputs": {"regex": "(ab)+;"}}, "(ab)+;"),
+])  # fmt: skip
+def test_texts_match(llm, given, pattern):
+    found = set()
+    for i in range(5):
+        output = llm.generate(f"prompt {i}", n=8, max_tokens=300, seed=i, **given)
+        found |= {(c.text, c.finish_reason) for c in output.completions}
+    ended = {text for text, reason in found if reason == "stop"}
+    assert ended and all(re.fullmatch(pattern, text) for text in ended), ended
+    assert all(reason in ("stop", "length") for _, reason in found)
+
+
+def test_it_ends_where_nothing_may_follow(llm):
+    """Without an end token, and before min_tokens."""
+    output = llm.generate("x", guided_choice=["abc"], max_tokens=50, min_tokens=20, ignore_eos=True)
+    assert output.text == "abc" and output.finish_reason == "stop" and output.token_ids == list(b"abc")
+
+
+def test_an_end_token_comes_where_it_may(llm):
+    with accrt.LLM(serve.simulated(eos=0)) as one:
+        for i in range(20):
+            output = one.generate("x", guided_regex="[a-c]{4,}", seed=i, max_tokens=300, logit_bias={0: 99}, temperature=2.0)
+            assert re.fullmatch("[a-c]{4,}", output.text) and output.finish_reason == "stop" and output.token_ids[-1] == 0
+            output = one.generate("x", guided_regex="[a-c]{4,}", seed=i, max_tokens=30, ignore_eos=True)
+            assert output.finish_reason == "length" and len(output.token_ids) == 30
+
+
+def test_a_bad_grammar_is_refused_and_says_why(llm):
+    for given, words in [({"guided_json": {"type": "objekt"}}, "objekt"), ({"guided_regex": "[a"}, "unclosed character class"), ({"guided_grammar": "start: foo"}, "foo")]:
+        with pytest.raises(serve.BadParameter, match=words) as caught:
+            llm.generate("x", **given)
+        assert caught.value.parameter == next(iter(given)) and "\n" not in str(caught.value)
+
+
+def test_stop_strings_penalties_and_log_probabilities(llm):
+    output = llm.generate("x", guided_regex="(ab){30}", stop="bab", logprobs=1, repetition_penalty=1.2, max_tokens=80)
+    assert output.text == "a" and output.finish_reason == "stop" and len(output.completions[0].logprobs) == len(output.token_ids) == 4
+
+
+# ---- random schemas ----------------------------------------------------------------------------------------------------------------
+
+
+def random_schema(rng, depth=0):
+    """A schema that llguidance and `fits` know all of. Strings and lists are short, so that the text ends."""
+    kind = rng.choice(["string", "integer", "number", "boolean", "null", "enum"] + ["object", "array", "anyOf"] * (depth < 3))
+    if kind == "string":
+        return {"type": "string", "maxLength": rng.randint(0, 8)}
+    if kind == "integer":
+        low = rng.randint(-1000, 1000)
+        return {"type": "integer", "minimum": low, "maximum": low + rng.randint(0, 5000)}
+    if kind == "number":
+        return {"type": "number", "minimum": 0, "maximum": 8}
+    if kind == "enum":
+        return {"enum": rng.sample(["a", "\u00e9\"\\", 1, -2.5, True, None, "zz"], rng.randint(1, 4))}
+    if kind == "array":
+        return {"type": "array", "items": random_schema(rng, depth + 1), "minItems": rng.randint(0, 1), "maxItems": rng.randint(1, 3)}
+    if kind == "anyOf":
+        return {"anyOf": [random_schema(rng, depth + 1) for _ in range(2)]}
+    if kind == "object":
+        names = rng.sample(["a", "b c", "\u00fc", "x\"y", "long_name"], rng.randint(0, 4))
+        return {"type": "object", "properties": {name: random_schema(rng, depth + 1) for name in names}, "required": names[: rng.randint(0, len(names))],
+                "additionalProperties": False}  # fmt: skip
+    return {"type": kind}
+
+
+def fits(value, schema):
+    if "anyOf" in schema:
+        return any(fits(value, one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return any(type(value) is type(one) and value == one for one in schema["enum"])
+    kind = schema["type"]
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind in ("integer", "number"):
+        return number and (kind == "number" or value == int(value)) and schema["minimum"] <= value <= schema["maximum"]
+    if kind == "string":
+        return isinstance(value, str) and len(value) <= schema["maxLength"]
+    if kind == "array":
+        return isinstance(value, list) and schema["minItems"] <= len(value) <= schema["maxItems"] and all(fits(one, schema["items"]) for one in value)
+    if kind == "object":
+        return isinstance(value, dict) and set(schema["required"]) <= set(value) <= set(schema["properties"]) and all(fits(one, schema["properties"][key]) for key, one in value.items())
+    return value is None if kind == "null" else isinstance(value, bool)
+
+
+def test_random_schemas_always_fit(llm):
+    """Every text of a random model that ends is JSON, and fits its schema."""
+    print("seed", SEED)
+    rng, ended = random.Random(SEED), 0
+    for i in range(60):
+        schema = random_schema(rng)
+        output = llm.generate(f"{i}", guided_json=schema, n=6, max_tokens=1500, seed=rng.randrange(1 << 30))
+        for one in output.completions:
+            if one.finish_reason == "stop":
+                ended += 1
+                assert fits(json.loads(one.text), schema), (schema, one.text)
+            else:
+                assert one.finish_reason == "length"
+    assert ended > 200
+
+
+def test_mixed_with_others_the_texts_are_the_same(llm):
+    """Beside others, preempted, overlapped: the text of a request with a seed is the one that it has alone."""
+    schemas = [random_schema(random.Random(SEED + i)) for i in range(24)]
+    alone = [llm.generate(f"{i}", guided_json=schema, max_tokens=120, seed=i).text for i, schema in enumerate(schemas)]
+    with accrt.LLM(serve.simulated(flags=1, page_count=18, page_size=8, step_ns=100000, max_rows=9, max_tokens=64, max_length=512)) as small:
+        outputs = [None] * 24
+
+        def run(i):
+            outputs[i] = small.generate(f"{i}", max_tokens=120, seed=i, **({"guided_json": schemas[i]} if i % 3 else {}))
+
+        threads = [threading.Thread(target=run, args=(i,)) for i in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stats = small.engine.stats()
+    assert [output.text for i, output in enumerate(outputs) if i % 3] == [text for i, text in enumerate(alone) if i % 3]
+    assert stats["step_failures"] == 0
+
+
+# ---- over HTTP ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_over_http():
+    pytest.importorskip("llguidance")
+    body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 600, "seed": 1}
+    schema = {"response_format": {"type": "json_schema", "json_schema": {"name": "person", "schema": WHOLE}}}
+    with serve_http.served() as server:
+        whole = Answer(server.raw(post("/v1/chat/completions", {**body, **schema, "n": 4}))).json
+        for choice in whole["choices"]:
+            value = json.loads(choice["message"]["content"])
+            assert choice["finish_reason"] == "stop" and isinstance(value["age"], int) and len(value["name"]) <= 9
+        events = Answer(server.raw(post("/v1/chat/completions", {**body, **schema, "stream": True}))).events
+        text = "".join(json.loads(event)["choices"][0]["delta"].get("content", "") for event in events[:-1])
+        assert text == Answer(server.raw(post("/v1/chat/completions", {**body, **schema}))).json["choices"][0]["message"]["content"]
+        choice = Answer(server.raw(post("/v1/completions", {"prompt": ["a", "b"], "guided_choice": ["left", "right"]}))).json["choices"]
+        assert {one["text"] for one in choice} <= {"left", "right"}
+        answer = Answer(server.raw(post("/v1/chat/completions", {**body, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "objekt"}}}})))
+        assert answer.status == 400 and answer.error["param"] == "response_format.json_schema.schema" and "objekt" in answer.error["message"]
+
+
+def test_the_openai_client():
+    openai = pytest.importorskip("openai")
+    pytest.importorskip("llguidance")
+    with serve_http.served(check_descriptors=False) as server, openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="x") as client:
+        form = {"type": "json_schema", "json_schema": {"name": "person", "schema": WHOLE, "strict": True}}
+        answer = client.chat.completions.create(model="sim", messages=[{"role": "user", "content": "x"}], response_format=form, max_tokens=600)
+        assert set(json.loads(answer.choices[0].message.content)) == {"name", "age"}
+        pydantic = pytest.importorskip("pydantic")
+
+        class Person(pydantic.BaseModel):
+            name: str = pydantic.Field(max_length=5)
+            old: bool
+
+        parsed = client.chat.completions.parse(model="sim", messages=[{"role": "user", "content": "x"}], response_format=Person, max_tokens=600)
+        assert isinstance(parsed.choices[0].message.parsed, Person)
