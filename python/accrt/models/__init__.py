@@ -19,9 +19,11 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from . import _peft
 from ._blocks import Decoder, Options
 from ._checkpoint import Checkpoint, open_weights, read
 from ._config import Refused
+from ._peft import Adapter, read_adapter
 from ._registry import decoder, families
 
 #: Of what is made here. Sources are part of the key, so it need not change with them.
@@ -140,6 +142,8 @@ def _build(made: Decoder, path: str, targets: Optional[Sequence[str]], names: Se
         check(made.metadata(), beside)
     clock.done("made the table of tokens")
     module = made.build()
+    if made.adapted:
+        beside["serve.adapters"] = (json.dumps(_peft.layout_of(made)).encode(), "application/json")
     clock.done(f"built {module.metadata['serve.layers']} layers of {module.metadata['serve.family']}")
     driver.compile(module, path, targets=targets, assets=beside)
     clock.done(f"compiled for {', '.join(names)}")
@@ -217,4 +221,4 @@ def _cached_or_built(
         os.close(lock)
 
 
-__all__ = ["Opened", "Options", "Refused", "families", "open", "read"]
+__all__ = ["Adapter", "Opened", "Options", "Refused", "families", "open", "read", "read_adapter"]

@@ -17,8 +17,15 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--kv-type", default="", help="f32, f16 or bf16 (default: 16 bits where the weights have them)")
     parser.add_argument("--max-position", type=int, default=0, help="the longest sequence (default: what the model was made for)")
     parser.add_argument("--page-size", type=int, default=16, help="keys on a page (default: 16)")
+    parser.add_argument("--adapters", type=int, default=0, help="places for LoRA adapters (default: 0)")
+    parser.add_argument("--max-rank", type=int, default=16, help="the largest rank of adapters (default: 16)")
+    parser.add_argument("--adapter-targets", default="", help="ends of the names of the products that adapters change, as q_proj,v_proj (default: all)")
     given = parser.parse_args(arguments)
-    options = Options(page_size=given.page_size, kv_type=given.kv_type, max_position=given.max_position)
+    targets = tuple(filter(None, given.adapter_targets.split(",")))
+    options = Options(
+        page_size=given.page_size, kv_type=given.kv_type, max_position=given.max_position, adapters=given.adapters, max_rank=given.max_rank,
+        adapter_targets=targets,
+    )  # fmt: skip
     try:
         opened = open_model(given.model, options=options, targets=given.target, output=given.output, progress=_say)
     except Refused as refused:

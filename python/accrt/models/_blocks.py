@@ -19,7 +19,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from ..compiler import Module, SymbolClass
-from ..compiler.ir import Constant, Function, Value
+from ..compiler.ir import Constant, Function, State, Value
 from . import _rope
 from ._checkpoint import Checkpoint, Tensor
 from ._config import Config, Refused
@@ -31,11 +31,14 @@ CHANGES = (16, 256)
 EDITS = (1, 64, 1024, 16384, 262144)
 #: The likeliest tokens that are said of each row.
 TOP = 20
+#: LoRA adapters that a bundle has places for, and their rank.
+MOST_ADAPTERS, MOST_RANK = 1024, 512
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a bundle is made. `kv_type` "": of 16 bits where the weights are; `max_position` 0: what the model was made for."""
+    """How a bundle is made. `kv_type` "": of 16 bits where the weights are; `max_position` 0: what the model was made for. `adapters`: places
+    for LoRA adapters of rank `max_rank` at most, in products whose names end so, or all."""
 
     page_size: int = 16
     kv_type: str = ""
@@ -45,6 +48,9 @@ class Options:
     sample_buckets: Tuple[int, ...] = ROWS
     change_buckets: Tuple[int, ...] = CHANGES
     edit_buckets: Tuple[int, ...] = EDITS
+    adapters: int = 0
+    max_rank: int = 16
+    adapter_targets: Tuple[str, ...] = ()
 
 
 @dataclass
@@ -60,6 +66,7 @@ class Step:
     row_ids: Value
     kv_lengths: Value
     sample_tokens: Value
+    token_adapters: Optional[Value] = None
     rotations: Dict[str, Any] = field(default_factory=dict)
 
 
@@ -90,6 +97,8 @@ class Decoder:
         self.config.points.extend(checkpoint.points)
         self.m = Module("model")
         self._used: Dict[str, Constant] = {}
+        #: Products that adapters change, by the names that PEFT has for them: what they take and what they give.
+        self.adapted: Dict[str, Tuple[int, int]] = {}
         if not any(name.startswith(self.prefix) for name in checkpoint.tensors):
             self.prefix = ""
         self.setup()
@@ -139,6 +148,14 @@ class Decoder:
             self.config.refuse(f"kv_type is {self.options.kv_type!r}; there are f32, f16 and bf16")
         if not 0 <= self.options.max_position <= self.most:
             self.config.refuse(f"max_position is {self.options.max_position}; the model was made for {self.most}")
+        self._check_adapters()
+
+    def _check_adapters(self) -> None:
+        options = self.options
+        if not 0 <= options.adapters <= MOST_ADAPTERS or not 1 <= options.max_rank <= MOST_RANK:
+            self.config.refuse(f"{options.adapters} adapters of rank {options.max_rank}; there may be {MOST_ADAPTERS}, of rank 1 to {MOST_RANK}")
+        if options.adapters and self.is_gguf:  # whose rows of queries and keys may be in another order
+            self.config.refuse("adapters: they go with a model's folder, and not with a GGUF file")
 
     def _stop_if_refused(self) -> None:
         if self.config.points:
@@ -157,6 +174,10 @@ class Decoder:
     @property
     def kv_type(self) -> str:
         return self.options.kv_type or self.float_type or "f16"
+
+    @property
+    def adapter_type(self) -> str:
+        return self.float_type or "f16"
 
     # -- weights
 
@@ -193,10 +214,23 @@ class Decoder:
     def linear(self, x: Value, name: str, size: int, bias: Optional[bool] = None) -> Value:
         """x W^T + b. `bias` None: where the checkpoint has one."""
         b = self.weight(f"{name}.bias", [size]) if bias or (bias is None and self.has(f"{name}.bias")) else None
-        return self.product(x, self.weight(f"{name}.weight", [size, int(x.shape[-1])]), b)
+        return self.adapt(self.product(x, self.weight(f"{name}.weight", [size, int(x.shape[-1])]), b), x, name)
 
     def product(self, x: Value, weight: Constant, bias: Optional[Constant] = None) -> Value:
         return x.linear(weight, None if bias is None else self.float(bias, x.function))
+
+    def adapt(self, y: Value, x: Value, name: str) -> Value:
+        """y, the product of x with the weight `name`, and what the token's adapter adds to it."""
+        options, name = self.options, type(self).prefix + name
+        if not options.adapters or (options.adapter_targets and not name.endswith(options.adapter_targets)):
+            return y
+        sizes = self.adapted[name] = (int(x.shape[-1]), int(y.shape[-1]))
+        a, b = (self._factors(f"lora.{name}.{part}", size) for part, size in zip("ab", sizes))
+        return y.lora_expand(x.lora_shrink(a, self.step.token_adapters), b, self.step.token_adapters)
+
+    def _factors(self, name: str, size: int) -> State:
+        options = self.options
+        return self.m.states.get(name) or self.m.state(name, self.adapter_type, [options.adapters, options.max_rank, size])
 
     def float(self, constant: Constant, f: Optional[Function] = None) -> Value:
         """A small weight in f32."""
@@ -295,6 +329,8 @@ class Decoder:
         self._update_pages()
         self._samplers()
         self._check_all_used()
+        if self.options.adapters and not self.adapted:
+            self.config.refuse(f"adapter_targets are {', '.join(self.options.adapter_targets)}: no product of this model ends so")
         self._stop_if_refused()
         self.m.metadata.update(self.metadata())
         if self.float_type != "f32":  # values between layers pass the range of f16 in some models
@@ -329,6 +365,8 @@ class Decoder:
         )  # fmt: skip
         self._change_pages(f)
         self.step.sample_tokens = ids("sample_tokens", sizes["samples"], "tokens whose results are wanted")
+        if self.options.adapters:
+            self.step.token_adapters = ids("token_adapters", tokens, "adapters; -1: none")
         last_ids = f.state_gather(self.last_token, self.step.row_ids.index_select(0, self.step.token_rows))
         # An id that is none is for the engine to refuse; here it must not take the other rows' step with it.
         self.step.token_ids = (given < 0).where(last_ids, given).clamp(0, self.vocabulary - 1)
@@ -389,6 +427,7 @@ class Decoder:
             "serve.token_buckets": numbers(options.token_buckets), "serve.row_buckets": numbers(options.row_buckets),
             "serve.sample_buckets": numbers(options.sample_buckets), "serve.change_buckets": numbers(options.change_buckets),
             "serve.edit_buckets": numbers(options.edit_buckets),
+            **({"serve.adapters": str(options.adapters), "serve.adapter_rank": str(options.max_rank)} if options.adapters else {}),
         }  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class GPT2(Decoder):
         if self.is_gguf:
             return super().linear(x, name, size, bias)
         weight = self.step.f.constant(self.weight(f"{name}.weight", [int(x.shape[-1]), size]))
-        return x.matmul(weight) + self.float(self.weight(f"{name}.bias", [size]))
+        return self.adapt(x.matmul(weight) + self.float(self.weight(f"{name}.bias", [size])), x, name)
 
     def embed(self, ids: Value) -> Value:
         return super().embed(ids) + self.embedding(self.step.positions, "wpe", self.trained)
