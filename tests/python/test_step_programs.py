@@ -85,6 +85,13 @@ def test_weights_of_16_bits(tmp_path, dtype, atol):
     compare(*opened(tiny.write_folder(tmp_path / "m", config, rounded, dtype)), config, rounded, atol)
 
 
+def test_gemma_in_the_type_that_it_was_trained_in(tmp_path):
+    """The root that embeddings are multiplied by is rounded to that type, and here it is a whole number."""
+    config = {**tiny.CONFIGS["gemma2"], "hidden_size": 64}
+    rounded = {name: tiny.to_bf16(array) for name, array in tiny.tensors(config, kh.SEED).items()}
+    compare(*opened(tiny.write_folder(tmp_path / "m", config, rounded, "BF16")), config, rounded, 1e-3)
+
+
 @pytest.mark.parametrize("name", ["llama", "llama-tied-rope3", "llama-yarn", "mistral-all", "qwen2", "qwen3", "gemma2", "phi3", "phi3-long", "gpt2"])
 def test_a_gguf_file(tmp_path, name):
     config, weights = dict(tiny.CONFIGS[name]), weights_of(name)

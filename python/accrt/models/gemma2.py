@@ -36,7 +36,7 @@ class Gemma2(Decoder):
     def embed(self, ids: Value) -> Value:
         root = math.sqrt(self.hidden)
         if self.float_type == "bf16":  # the type that the model was trained in
-            root = float(((np.float32(root).view(np.uint32) + 0x8000) & 0xFFFF0000).view(np.float32))
+            root = float(np.uint32(int(np.float32(root).view(np.uint32)) + 0x8000 & 0xFFFF0000).view(np.float32))
         return super().embed(ids) * root
 
     def rms_norm(self, x: Value, name: str) -> Value:
