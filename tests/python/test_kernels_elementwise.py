@@ -259,6 +259,41 @@ def test_fill_and_iota(target):
         np.testing.assert_array_equal(harness.run(launch, {}, {"y0": out}, target)["y0"], 5 - 3 * np.arange(100003))
 
 
+def of_constants(dtype, numbers):
+    """Each number clamps, is added and is compared with; of floats it is divided by too."""
+    nodes, outputs = [N("input", dtype, (), 0)], []
+    for number in numbers:
+        at = len(nodes)
+        nodes += [N("const", dtype, value=number), N("min", dtype, (0, at)), N("add", dtype, (0, at)), N("lt", "bool", (0, at))]
+        outputs += [at + 1, at + 2, at + 3]
+        nodes += [N("div", dtype, (0, at))] * (number != 0)
+        outputs += [at + 4] * (number != 0)
+    return ew.Program(tuple(nodes), tuple(outputs))
+
+
+@pytest.mark.parametrize("dtype, numbers", [("f32", (30.0, 0.1, 0.5, 32.0, -7.25)), ("f64", (0.1, 3e200)), ("i32", (151935, -3, 8)), ("u32", (4000000000,)), ("i64", (1 << 40, 0))])
+def test_numbers_become_arguments_with_the_same_bits(dtype, numbers):
+    program = of_constants(dtype, numbers)
+    changed, values = ew.with_arguments(program)
+    kept = {"f32": {0.5, 32.0}, "i32": {151935, -3, 8}, "u32": {4000000000}, "i64": {1 << 40, 0}}.get(dtype, set())
+    assert values == [number for number in numbers if number not in kept]
+    x = random_array((3001,), dtype)
+    expected = run(program, [x], [dtype], TARGETS[0])
+    for one, other in zip(expected, run(changed, [x], [dtype], TARGETS[0], scalars=values)):
+        assert one.tobytes() == other.tobytes()
+
+
+def test_one_kernel_serves_every_number():
+    def made(cap, vocabulary):
+        program = ew.Program((N("input", "f32", (), 0), N("const", "f32", value=cap), N("mul", "f32", (0, 1)), N("cast", "i64", (2,)), N("const", "i64", value=0),
+                              N("const", "i64", value=vocabulary), N("clamp", "i64", (3, 4, 5))), (6,))  # fmt: skip
+        return ew.with_arguments(program)
+
+    (first, numbers), (second, others) = made(30.0, 32000), made(50.0, 151936)
+    assert first == second and (numbers, others) == ([30.0, 32000], [50.0, 151936])
+    assert sum(node.op == "const" for node in first.nodes) == 1  # the zero
+
+
 def test_bad_programs_are_named():
     for nodes, text in (
         ((N("input", "f32", (), 0), N("input", "i32", (), 1), N("add", "f32", (0, 1))), "arguments of types"),

@@ -115,7 +115,8 @@ OUT: Binding = ("out", 0)
 
 @_rule("accrt.elementwise")
 def _elementwise(op: Op, operands: Specs, results: Specs) -> Lowering:
-    made = elementwise.lower(op.attrs["program"], operands, results, symbols=op.attrs["symbols"])
+    program, numbers = elementwise.with_arguments(op.attrs["program"])
+    made = elementwise.lower(program, operands, results, symbols=op.attrs["symbols"], scalars=numbers)
     bindings: Dict[str, Binding] = {f"x{i}": ("in", i) for i in range(len(operands))}
     bindings.update({f"y{i}": ("out", i) for i in range(len(results))})
     return Lowering(made, bindings)

@@ -252,7 +252,8 @@ def lower(
 
 @select.rule("accrt.elementwise", "cuda")
 def _elementwise(op: Any, operands: select.Specs, results: select.Specs) -> select.Lowering:
-    made = lower(op.attrs["program"], operands, results, symbols=op.attrs["symbols"])
+    program, numbers = ew.with_arguments(op.attrs["program"])
+    made = lower(program, operands, results, symbols=op.attrs["symbols"], scalars=numbers)
     bindings: Dict[str, select.Binding] = {f"x{i}": ("in", i) for i in range(len(operands))}
     bindings.update({f"y{i}": ("out", i) for i in range(len(results))})
     return select.Lowering(made, bindings)

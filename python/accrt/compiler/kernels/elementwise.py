@@ -435,6 +435,31 @@ def make_kernel(program: Program, rank: int, input_dtypes: Sequence[str], classe
     return KernelDef(name, "elementwise", producer, params, grid, entry=entry)
 
 
+#: Constants of these types may become arguments.
+_ARGUMENT_TYPES = ("f32", "f64", "i32", "u32", "i64")
+_MOST_ARGUMENTS = 8
+
+
+def with_arguments(program: Program) -> Tuple[Program, List[Any]]:
+    """The program with its numbers as scalars, and their values: one kernel then serves every size of a vocabulary, every soft cap. Kept
+    as they are: numbers that programs are full of, and those that a compiler does more with than with an argument (divisors, powers)."""
+    fixed = {arg for node in program.nodes if node.op in ("div", "pow") and node.dtype not in FLOATS for arg in node.args}
+    fixed |= {node.args[1] for node in program.nodes if node.op == "pow" or node.op == "div" and _is_power_of_two(program.nodes[node.args[1]])}
+    nodes, values = list(program.nodes), []
+    first = program.count("scalar")
+    for at, node in enumerate(nodes):
+        if node.op != "const" or at in fixed or node.dtype not in _ARGUMENT_TYPES or not math.isfinite(node.value) or node.value in (0, 1, -1, 2, -2, 0.5, -0.5):
+            continue
+        if len(values) < _MOST_ARGUMENTS:
+            nodes[at] = Node("scalar", node.dtype, value=first + len(values))
+            values.append(node.value)
+    return Program(tuple(nodes), program.outputs), values
+
+
+def _is_power_of_two(node: Node) -> bool:
+    return node.op == "const" and math.frexp(node.value)[0] in (0.5, -0.5)
+
+
 # ---- Lowering --------------------------------------------------------------------------------------------------------
 
 
