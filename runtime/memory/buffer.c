@@ -409,6 +409,10 @@ void* accrt_buffer_plain_pointer(const accrt_buffer_t* buffer) {
   return buffer->pool->system_memory ? buffer->host_pointer : NULL;
 }
 
+bool accrt_buffer_began_zeroed(const accrt_buffer_t* buffer) {
+  return buffer->zeroed;
+}
+
 accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer) {
   return buffer->pool->device;
 }

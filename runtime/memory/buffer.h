@@ -15,6 +15,8 @@ void accrt_buffer_range(const accrt_buffer_t* buffer, uint64_t* out_address,
 void* accrt_buffer_host_pointer(const accrt_buffer_t* buffer);
 /* The same for plain host memory that no driver pinned or imported; NULL for all other memory. */
 void* accrt_buffer_plain_pointer(const accrt_buffer_t* buffer);
+/* True when the buffer's memory was all zeros when it was allocated. */
+bool accrt_buffer_began_zeroed(const accrt_buffer_t* buffer);
 accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer);
 accrt_device_t* accrt_pool_device(const accrt_pool_t* pool);
 /* True when the caller has the only reference and no stream uses the buffer: the caller may

@@ -427,6 +427,7 @@ accrt_buffer_t* accrt_pool_take_freed(accrt_pool_t* pool, accrt_fence_t* fence, 
   if (buffer != NULL) {
     account_retired(pool, buffer);
     buffer->size_bytes = size_bytes;
+    buffer->zeroed = false;
     account_use(pool, buffer);
     link_live(pool, buffer);
   }
@@ -496,7 +497,10 @@ static accrt_status_t lock_with_spares(accrt_pool_t* pool, uint32_t count) {
 
 static void adopt(accrt_pool_t* pool, accrt_buffer_t* buffer, accrt_block_t* block) {
   ACCRT_ASSERT_HELD(&pool->lock);
-  const accrt_driver_memory_t* memory = &block->segment->memory;
+  accrt_segment_t* const segment = block->segment;
+  const accrt_driver_memory_t* memory = &segment->memory;
+  buffer->zeroed = block->offset_bytes >= segment->zero_from;
+  raise(&segment->zero_from, block->offset_bytes + block->size_bytes);
   buffer->block = block;
   buffer->address = memory->device_address + block->offset_bytes;
   buffer->host_pointer =
@@ -581,6 +585,7 @@ static accrt_status_t grow_and_take(accrt_pool_t* pool, accrt_buffer_t* buffer, 
   raise(&pool->statistics.high_water_reserved_bytes, pool->statistics.reserved_bytes);
   accrt_heap_add_segment(&pool->heap, segment);
   segment->apart = buffer->handle_kind != 0;
+  segment->zero_from = pool->zeroed && !segment->apart ? 0 : UINT64_MAX;
   accrt_block_t* block = segment->apart
                              ? accrt_heap_take_segment(&pool->heap, segment)
                              : accrt_heap_take(&pool->heap, size_bytes, buffer->alignment_bytes);

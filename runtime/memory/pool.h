@@ -56,6 +56,7 @@ struct accrt_buffer {
   uint32_t driver_import;
   uint32_t watched;
   uint32_t handle_kind; /* ACCRT_HANDLE_* if made for export; 0: not */
+  bool zeroed;          /* its memory was zeros when it was allocated */
   void (*release)(void* user);
   void* release_user;
   char label[ACCRT_LABEL_BYTES];
@@ -91,6 +92,7 @@ struct accrt_pool {
       /* size of the first mapping; later ones have the size of the pool, up to a limit */
       grow_bytes;
   uint64_t min_alignment_bytes; /* of buffers */
+  bool zeroed;                  /* the driver's mappings begin as zeros */
   char label[ACCRT_LABEL_BYTES];
   accrt_mutex_t lock;
   /* Guarded by the lock: */

@@ -36,6 +36,7 @@ static accrt_status_t configure(accrt_pool_t* pool, const accrt_pool_options_t* 
     info.default_grow_bytes = SYSTEM_GROW;
     info.alignment_bytes = ACCRT_POOL_SYSTEM_GRANULARITY;
   }
+  pool->zeroed = info.zeroed != 0;
   const uint64_t driver_granularity = info.granularity_bytes == 0 ? 1 : info.granularity_bytes;
   uint64_t granularity = larger(driver_granularity, ACCRT_POOL_MIN_ALIGNMENT);
   if (!accrt_is_power_of_two(granularity)) {

@@ -95,6 +95,42 @@ static void test_keeps_memory_until_trimmed(void** state) {
   close_world();
 }
 
+static bool begins_zeroed(accrt_pool_t* pool, uint64_t size_bytes, accrt_buffer_t** out_buffer) {
+  *out_buffer = make_buffer(pool, size_bytes, "");
+  return accrt_buffer_began_zeroed(*out_buffer);
+}
+
+/* Zeros are what nobody has had, of a driver that says so. */
+static void test_zeroed(void** state) {
+  (void)state;
+  open_world(TEST_DRIVER_SYNCHRONOUS);
+  accrt_buffer_t* buffers[3];
+  accrt_pool_t* pool = make_pool(0, 0, "unknown");
+  assert_false(begins_zeroed(pool, 1000, &buffers[0]));
+  accrt_buffer_release(buffers[0]);
+  accrt_pool_release(pool);
+
+  test_driver.zeroed = 1;
+  pool = make_pool(0, 0, "zeros");
+  assert_true(begins_zeroed(pool, 1000, &buffers[0]));
+  assert_true(begins_zeroed(pool, 3000, &buffers[1]));
+  accrt_buffer_release(buffers[0]);
+  assert_false(begins_zeroed(pool, 1000, &buffers[0])); /* the place of the first one */
+  accrt_buffer_release(buffers[1]);
+  assert_false(begins_zeroed(pool, 8000, &buffers[1])); /* partly the second one's place */
+  assert_true(begins_zeroed(pool, 1000, &buffers[2]));
+  assert_true(accrt_buffer_began_zeroed(buffers[2]));
+  for (int i = 0; i < 3; ++i)
+    accrt_buffer_release(buffers[i]);
+  assert_false(begins_zeroed(pool, 64 * KIB, &buffers[0])); /* all of the mapping */
+  accrt_buffer_release(buffers[0]);
+  assert_int_equal(accrt_pool_trim(pool, 0), ACCRT_OK);
+  assert_true(begins_zeroed(pool, 64 * KIB, &buffers[0])); /* a new one */
+  accrt_buffer_release(buffers[0]);
+  accrt_pool_release(pool);
+  close_world();
+}
+
 static void test_bad_arguments(void** state) {
   (void)state;
   open_world(TEST_DRIVER_SYNCHRONOUS);
@@ -1119,6 +1155,7 @@ static void test_stream_order_allocates_nothing(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_keeps_memory_until_trimmed),
+      cmocka_unit_test(test_zeroed),
       cmocka_unit_test(test_bad_arguments),
       cmocka_unit_test(test_mapping),
       cmocka_unit_test(test_memory_out_of_reach),

@@ -534,8 +534,9 @@ static inline bool accrt_session_is_busy(accrt_session_t* session) {
 void accrt_session_drain(accrt_session_t* session);
 /* Allocates session-owned storage for every state. */
 accrt_status_t accrt_session_create_states(accrt_session_t* session);
-/* Fills all states with their initial values and waits for that. No call may be in flight. */
-accrt_status_t accrt_session_fill_states(accrt_session_t* session);
+/* Fills all states with their initial values and waits for that. No call may be in flight. New
+ * states, which have just been allocated, are left alone where their memory is zeros already. */
+accrt_status_t accrt_session_fill_states(accrt_session_t* session, bool are_new);
 void accrt_session_destroy_states(accrt_session_t* session);
 
 /* First line of each public function on a session or on one of its calls. */

@@ -144,7 +144,7 @@ static accrt_status_t take_all(accrt_session_t* session, const accrt_session_opt
   ACCRT_TRY(reserve_run(session));
   ACCRT_TRY(accrt_session_create_states(session));
   if (fill)
-    ACCRT_TRY(accrt_session_fill_states(session));
+    ACCRT_TRY(accrt_session_fill_states(session, true));
   return ACCRT_OK;
 }
 
@@ -363,7 +363,7 @@ accrt_status_t accrt_session_reset(accrt_session_t* session) {
   accrt_session_collect_runs(session);
   session->first_unknown = 0;
   session->seen_failures = accrt_stream_failures(session->stream);
-  accrt_status_t status = accrt_session_fill_states(session);
+  accrt_status_t status = accrt_session_fill_states(session, false);
   /* Relaxed: nothing is in flight, and the session's owner alone looks. */
   if (status == ACCRT_OK)
     atomic_store_explicit(&session->failed, 0, memory_order_relaxed);

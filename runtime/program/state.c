@@ -145,12 +145,16 @@ static accrt_status_t fill_pieces(accrt_stream_t* stream, const accrt_session_st
   return status;
 }
 
+/* `is_new`: nobody has written to the state since its buffer was allocated. */
 static accrt_status_t fill_state(const accrt_session_t* session, accrt_stream_t* stream,
-                                 uint32_t index, const accrt_session_state_t* state,
+                                 uint32_t index, const accrt_session_state_t* state, bool is_new,
                                  uint64_t* pending_bytes) {
   const accx_state_t* record = &session->program->tables->states[index];
   const uint32_t bits = accrt_dtype_bits(record->type.dtype);
   uint64_t pattern = record->fill_pattern;
+  /* Pages that nobody touches are not taken from the system: pools of pages for long texts. */
+  if (is_new && pattern == 0 && state->buffer != NULL && accrt_buffer_began_zeroed(state->buffer))
+    return ACCRT_OK;
   /* Repeat elements of less than a byte until they fill the byte. */
   for (uint32_t b = bits; b < 8; b *= 2) {
     pattern &= (UINT64_C(1) << b) - 1;
@@ -163,7 +167,7 @@ static accrt_status_t fill_state(const accrt_session_t* session, accrt_stream_t*
  * separate stream: calls that wait for something may be on the session's stream. */
 static accrt_status_t fill_states(const accrt_session_t* session,
                                   const accrt_session_state_t* states, uint32_t first,
-                                  uint32_t count) {
+                                  uint32_t count, bool are_new) {
   if (count == 0)
     return ACCRT_OK;
   accrt_stream_t* stream;
@@ -171,7 +175,7 @@ static accrt_status_t fill_states(const accrt_session_t* session,
   uint64_t pending_bytes = 0;
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i)
-    status = fill_state(session, stream, first + i, &states[i], &pending_bytes);
+    status = fill_state(session, stream, first + i, &states[i], are_new, &pending_bytes);
   /* Wait even after a failure, so that nothing writes later. */
   const accrt_error_t error = *accrt_error_current();
   const accrt_status_t finished = accrt_finish_stream(stream);
@@ -179,8 +183,8 @@ static accrt_status_t fill_states(const accrt_session_t* session,
   return status != ACCRT_OK ? accrt_error_restore(&error) : finished;
 }
 
-accrt_status_t accrt_session_fill_states(accrt_session_t* session) {
-  return fill_states(session, session->states, 0, session->program->tables->state_count);
+accrt_status_t accrt_session_fill_states(accrt_session_t* session, bool are_new) {
+  return fill_states(session, session->states, 0, session->program->tables->state_count, are_new);
 }
 
 static accrt_status_t find_state(const accrt_session_t* session, const char* name,
@@ -256,7 +260,7 @@ static accrt_status_t bind_own(accrt_session_t* session, uint32_t index) {
   accrt_buffer_t* buffer;
   ACCRT_TRY(accrt_session_allocate(session, made.size_bytes, state_name(session, index), &buffer));
   set_storage(&made, buffer, 0, false);
-  accrt_status_t status = fill_states(session, &made, index, 1);
+  accrt_status_t status = fill_states(session, &made, index, 1, true);
   if (status != ACCRT_OK) {
     accrt_buffer_release(buffer);
     return status;

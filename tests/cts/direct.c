@@ -732,6 +732,13 @@ static void test_memory_is_what_was_asked_for(void** state) {
     }
     for (int i = 0; i < 8; ++i)
       d->table->memory_free(d->device, &pieces[i]);
+    if (info.zeroed) {
+      assert_int_equal(
+          d->table->memory_allocate(d->device, kind, info.granularity_bytes, &pieces[0]), ACCRT_OK);
+      for (uint64_t i = 0; pieces[0].host_pointer != NULL && i < info.granularity_bytes; ++i)
+        assert_int_equal(((unsigned char*)pieces[0].host_pointer)[i], 0);
+      d->table->memory_free(d->device, &pieces[0]);
+    }
   }
 }
 

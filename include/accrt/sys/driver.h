@@ -277,8 +277,10 @@ typedef struct accrt_driver_memory_info {
   uint64_t granularity_bytes;  /**< sizes for memory_allocate are multiples of this */
   uint64_t default_grow_bytes; /**< the least that a pool asks for; 0: the granularity */
   uint64_t alignment_bytes;    /**< of every allocation */
+  uint32_t zeroed;             /**< 1: what memory_allocate gives reads as zeros. Since: 0.4 */
+  uint32_t reserved;
 } accrt_driver_memory_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_driver_memory_info_t, alignment_bytes, 32);
+ACCRT_ASSERT_LAYOUT(accrt_driver_memory_info_t, reserved, 40);
 
 /** The driver's functions. Append-only; `struct_size` is the driver's. Functions marked optional
  * may be NULL. */

@@ -69,6 +69,7 @@ typedef struct test_driver_state {
   uint64_t memory_limit_bytes;
   uint64_t granularity_bytes;
   uint64_t grow_bytes;
+  uint32_t zeroed;           /* what it says of its memory */
   uint32_t abi_version;      /* 0: ours */
   uint32_t table_size_bytes; /* 0: ours */
   int no_import, no_export, no_run, no_host_memory_kind;
@@ -678,6 +679,7 @@ static inline void test_memory_info(accrt_driver_device_t* device, uint32_t kind
   out_info->granularity_bytes = test_driver.granularity_bytes;
   out_info->default_grow_bytes = test_driver.grow_bytes;
   out_info->alignment_bytes = 4096;
+  out_info->zeroed = test_driver.zeroed;
 }
 
 static inline accrt_status_t test_memory_allocate(accrt_driver_device_t* device, uint32_t kind,

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -20,12 +21,14 @@
 #define GRANULARITY_BYTES UINT64_C(1)
 #define GROW_BYTES UINT64_C(0)
 #define ALIGNMENT_BYTES UINT64_C(256)
+#define ZEROED 0
 #else
 #define GRANULARITY_BYTES (UINT64_C(64) << 10)
 /* Address space: pages are there when they are touched. Few large blocks waste fewer pages at their
  * ends than many small ones. */
 #define GROW_BYTES (UINT64_C(32) << 20)
 #define ALIGNMENT_BYTES PAGE_BYTES
+#define ZEROED 1 /* pages of the system's are zeros, and cost nothing before they are touched */
 #endif
 
 void accrt_host_memory_info(accrt_driver_device_t* device, uint32_t kind,
@@ -36,6 +39,8 @@ void accrt_host_memory_info(accrt_driver_device_t* device, uint32_t kind,
   out_info->granularity_bytes = GRANULARITY_BYTES;
   out_info->default_grow_bytes = GROW_BYTES;
   out_info->alignment_bytes = ALIGNMENT_BYTES;
+  if (out_info->struct_size > offsetof(accrt_driver_memory_info_t, zeroed))
+    out_info->zeroed = ZEROED;
 }
 
 static void describe(void* pointer, uint64_t size_bytes, void* handle,

@@ -736,14 +736,17 @@ static void test_device_memory(void** state) {
   accrt_driver_memory_info_t info = {.struct_size = (uint32_t)sizeof info};
   test.table->memory_info(test.device, 1, &info);
   assert_int_equal(info.supported, 1);
-  const uint64_t sizes[] = {info.granularity_bytes, UINT64_C(3) << 20, UINT64_C(64) << 20};
-  for (size_t i = 0; i < 3; ++i) {
+  const uint64_t small = info.granularity_bytes, large = UINT64_C(3) << 20;
+  const uint64_t sizes[] = {small, small, large, large, UINT64_C(64) << 20};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
     accrt_driver_memory_t memory;
     assert_int_equal(test.table->memory_allocate(test.device, 1, sizes[i], &memory), ACCRT_OK);
     assert_int_equal(memory.device_address % info.alignment_bytes, 0);
     assert_true((uint64_t)(uintptr_t)memory.host_pointer == memory.device_address);
-    ((char*)memory.host_pointer)[0] = 1;
-    ((char*)memory.host_pointer)[sizes[i] - 1] = 1;
+    char* const bytes = memory.host_pointer;
+    for (uint64_t at = 0; at < sizes[i] && info.zeroed; at += 509)
+      assert_int_equal(bytes[at], 0);
+    memset(bytes, 1, sizes[i]);
     test.table->memory_free(test.device, &memory);
   }
   accrt_driver_memory_t memory;
