@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define DEFAULT_ALIGNMENT 16u
+#define LINE_BYTES 64u /* of the processor's cache */
 #define MAX_STRUCT_BYTES 65536u
 #define MAX_CHAIN 32
 
@@ -34,8 +35,7 @@ accrt_status_t accsv_fail(accrt_status_t status, const char* operation, const ch
 
 static void* system_allocate(void* self, size_t size_bytes, size_t alignment) {
   (void)self;
-  (void)alignment;
-  return malloc(size_bytes);
+  return alignment <= DEFAULT_ALIGNMENT ? malloc(size_bytes) : aligned_alloc(alignment, size_bytes);
 }
 static void system_deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
   (void)self;
@@ -44,6 +44,11 @@ static void system_deallocate(void* self, void* pointer, size_t size_bytes, size
   free(pointer);
 }
 const accrt_allocator_t accsv_allocator_system = {NULL, system_allocate, system_deallocate};
+
+/* Elements of whole lines begin with one. */
+static size_t alignment_of(size_t element_bytes) {
+  return element_bytes % LINE_BYTES == 0 ? LINE_BYTES : DEFAULT_ALIGNMENT;
+}
 
 accrt_status_t accsv_new_unset_at(const accrt_allocator_t* allocator, size_t count,
                                   size_t element_bytes, void* place) {
@@ -54,7 +59,7 @@ accrt_status_t accsv_new_unset_at(const accrt_allocator_t* allocator, size_t cou
     return ACCSV_FAIL(OUT_OF_MEMORY, "%zu elements of %zu bytes", count, element_bytes);
   if (size_bytes == 0)
     return ACCRT_OK;
-  pointer = allocator->allocate(allocator->self, size_bytes, DEFAULT_ALIGNMENT);
+  pointer = allocator->allocate(allocator->self, size_bytes, alignment_of(element_bytes));
   if (pointer == NULL)
     return ACCSV_FAIL(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory", size_bytes);
   memcpy(place, &pointer, sizeof pointer);
@@ -74,7 +79,8 @@ accrt_status_t accsv_new_at(const accrt_allocator_t* allocator, size_t count, si
 void accsv_free(const accrt_allocator_t* allocator, void* pointer, size_t count,
                 size_t element_bytes) {
   if (pointer != NULL)
-    allocator->deallocate(allocator->self, pointer, count * element_bytes, DEFAULT_ALIGNMENT);
+    allocator->deallocate(allocator->self, pointer, count * element_bytes,
+                          alignment_of(element_bytes));
 }
 
 static uint32_t size_of(const void* object) {

@@ -45,7 +45,8 @@ accrt_status_t accsv_fail(accrt_status_t status, const char* operation, const ch
 
 /* The allocator of the C library. */
 extern const accrt_allocator_t accsv_allocator_system;
-/* Zeroed memory of count * element_bytes; 0 bytes give NULL. Records ACCRT_ERROR_OUT_OF_MEMORY. */
+/* Zeroed memory of count * element_bytes, aligned to 16, or to 64 where elements are multiples
+ * of 64 bytes; 0 bytes give NULL. Records ACCRT_ERROR_OUT_OF_MEMORY. */
 accrt_status_t accsv_new_at(const accrt_allocator_t* allocator, size_t count, size_t element_bytes,
                             void* place);
 /* The same, not zeroed. */

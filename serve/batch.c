@@ -1,9 +1,6 @@
 /* serve/batch.c - see serve/batch.h. */
 #include "serve/batch.h"
 
-/* Sequences whose arrays are fetched before they are needed. */
-#define AHEAD 6u
-
 /* Cuts `count` elements off the block of integers; NULL: it only counts. */
 static int32_t* cut(int32_t* block, size_t* used, size_t count) {
   int32_t* place = block != NULL ? block + *used : NULL;
@@ -99,18 +96,29 @@ static uint32_t lay_changes(accsv_batch_t* batch, accsv_sequence_t* sequence, ui
     batch->change_pages[changes++] = sequence->blocks[i];
   }
   sequence->blocks_mapped = sequence->blocks_held;
+  sequence->unmapped = false;
   return changes;
+}
+
+/* A sequence that decodes: its token is the last one, on its last page. */
+static bool lay_last(accsv_batch_t* batch, const accsv_part_t* part, uint32_t row, uint32_t token) {
+  const accsv_sequence_t* sequence = part->sequence;
+  const uint32_t page_start = (sequence->blocks_held - 1) * batch->page_size;
+  if (part->count != 1 || part->start + 1 < sequence->known || part->start < page_start)
+    return false;
+  batch->token_ids[token] = part->start < sequence->known ? sequence->last_token : -1;
+  batch->positions[token] = (int32_t)part->start;
+  batch->slots[token] =
+      sequence->last_block * (int32_t)batch->page_size + (int32_t)(part->start - page_start);
+  batch->token_rows[token] = (int32_t)row;
+  return true;
 }
 
 static void lay_tokens(accsv_batch_t* batch, const accsv_part_t* part, uint32_t row,
                        uint32_t token) {
   const accsv_sequence_t* sequence = part->sequence;
   const uint32_t page_size = batch->page_size;
-  /* A token of a sequence that decodes is on its last page: no division for it.
-   */
-  uint32_t page = sequence->blocks_held - 1;
-  if (part->start < page * page_size || part->count > 1)
-    page = part->start / page_size;
+  uint32_t page = part->start / page_size;
   for (uint32_t i = 0; i < part->count; ++i, ++token) {
     const uint32_t position = part->start + i;
     if (position == (page + 1) * page_size)
@@ -159,12 +167,6 @@ static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_s
   }
 }
 
-/* What a sequence that decodes adds lies at the ends of its arrays. */
-static void fetch(const accsv_sequence_t* sequence) {
-  __builtin_prefetch(&sequence->tokens[sequence->known - 1]);
-  __builtin_prefetch(&sequence->blocks[sequence->blocks_held - 1]);
-}
-
 static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
   step->token_ids = batch->token_ids;
   step->positions = batch->positions;
@@ -203,11 +205,10 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
   for (uint32_t row = 0; row < plan->count; ++row) {
     const accsv_part_t* part = &plan->parts[row];
     accsv_sequence_t* sequence = part->sequence;
-    if (row + AHEAD < plan->count)
-      fetch(plan->parts[row + AHEAD].sequence);
-    if (sequence->blocks_mapped < sequence->blocks_held)
+    if (sequence->unmapped)
       changes = lay_changes(batch, sequence, changes);
-    lay_tokens(batch, part, row, token);
+    if (!lay_last(batch, part, row, token))
+      lay_tokens(batch, part, row, token);
     token += part->count;
     batch->row_starts[row + 1] = (int32_t)token;
     batch->row_ids[row] = sequence->row;

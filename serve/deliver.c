@@ -264,7 +264,7 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
     return;
   }
   ACCSV_ASSERT(sequence->known < sequence->limit);
-  sequence->tokens[sequence->known++] = token;
+  sequence->tokens[sequence->known++] = sequence->last_token = token;
   accsv_sampler_note(&generation->sampler, token);
   count_token(engine, generation, now_ns);
   news_t news = {.token = &token,

@@ -17,14 +17,32 @@
 
 #define ACCSV_NO_BLOCK (-1)
 
+/* The end of a chain of blocks with contents; block ACCSV_NO_BLOCK: the chain is empty. */
+typedef struct accsv_chain {
+  int32_t block;
+  uint32_t generation;
+} accsv_chain_t;
+#define ACCSV_CHAIN_EMPTY ((accsv_chain_t){ACCSV_NO_BLOCK, 0})
+
+struct accsv_salt;
+
+/* A line of the processor's cache: with the prefix cache's entry, since who takes a block forgets
+ * its contents. */
 typedef struct accsv_block {
-  int32_t next, previous; /* in the free or the pending list; ACCSV_NO_BLOCK at its ends */
+  _Alignas(64) int32_t next;
+  int32_t previous; /* both in the free or the pending list; ACCSV_NO_BLOCK at its ends */
   uint32_t refs;
   uint32_t generation;
   uint64_t step; /* the last step that uses it; it is pending until that has ended */
   uint8_t list;  /* ACCSV_LIST_* */
   bool keyed;    /* the prefix cache knows its contents */
+  /* Of the prefix cache (serve/prefix.h). */
+  uint32_t hash;
+  accsv_chain_t parent;
+  uint64_t salt; /* of a first block; else 0 */
+  struct accsv_salt* text;
 } accsv_block_t;
+_Static_assert(sizeof(accsv_block_t) == 64, "a block is a line");
 
 enum { ACCSV_LIST_NONE, ACCSV_LIST_FREE, ACCSV_LIST_PENDING };
 

@@ -41,7 +41,7 @@ static void test_order(void** state) {
   assert_int_equal(accsv_pool_available(pool), 0);
   const int32_t tokens[] = {1, 2};
   const accsv_chain_t chain =
-      accsv_prefix_insert(&world->prefix, ACCSV_CHAIN_EMPTY, 0, NULL, tokens, 3);
+      accsv_prefix_insert(&world->prefix, ACCSV_CHAIN_EMPTY, 0, NULL, tokens, 0, 3);
   assert_int_equal(chain.block, 3);
   accsv_pool_drop(pool, 3, 0); /* with contents: last */
   accsv_pool_drop(pool, 5, 0);
@@ -59,7 +59,7 @@ static void test_steps_in_flight(void** state) {
   accsv_pool_t* pool = &world->pool;
   const int32_t block = accsv_pool_take(pool);
   const int32_t tokens[] = {1, 2};
-  (void)accsv_prefix_insert(&world->prefix, ACCSV_CHAIN_EMPTY, 0, NULL, tokens, block);
+  (void)accsv_prefix_insert(&world->prefix, ACCSV_CHAIN_EMPTY, 0, NULL, tokens, 0, block);
   accsv_pool_drop(pool, block, 7);
   assert_int_equal(pool->pending.count, 1);
   assert_int_equal(accsv_pool_available(pool), 5);
@@ -90,8 +90,8 @@ static void test_chains(void** state) {
   const int32_t tokens[] = {1, 2}, other[] = {1, 3};
   for (int32_t i = 0; i < 4; ++i)
     (void)accsv_pool_take(&world->pool);
-  const accsv_chain_t first = accsv_prefix_insert(prefix, ACCSV_CHAIN_EMPTY, 5, NULL, tokens, 0);
-  const accsv_chain_t second = accsv_prefix_insert(prefix, first, 5, NULL, tokens, 1);
+  const accsv_chain_t first = accsv_prefix_insert(prefix, ACCSV_CHAIN_EMPTY, 5, NULL, tokens, 0, 0);
+  const accsv_chain_t second = accsv_prefix_insert(prefix, first, 5, NULL, tokens, 0, 1);
   assert_int_equal(accsv_prefix_find(prefix, first, 5, tokens), 1);
   assert_int_equal(accsv_prefix_find(prefix, first, 5, other), ACCSV_NO_BLOCK);
   assert_int_equal(accsv_prefix_find(prefix, second, 5, tokens), ACCSV_NO_BLOCK);
@@ -99,7 +99,7 @@ static void test_chains(void** state) {
   assert_int_equal(accsv_prefix_find(prefix, ACCSV_CHAIN_EMPTY, 6, tokens), ACCSV_NO_BLOCK);
   assert_int_equal(accsv_prefix_find(prefix, ACCSV_CHAIN_EMPTY, 5, tokens), 0);
   /* The same tokens once more: the first block stands for both. */
-  assert_int_equal(accsv_prefix_insert(prefix, ACCSV_CHAIN_EMPTY, 5, NULL, tokens, 2).block, 0);
+  assert_int_equal(accsv_prefix_insert(prefix, ACCSV_CHAIN_EMPTY, 5, NULL, tokens, 0, 2).block, 0);
   assert_false(world->pool.blocks[2].keyed);
   /* A parent that was taken away: what followed it is no longer found, and
    * nothing is put in. */
@@ -107,7 +107,7 @@ static void test_chains(void** state) {
   while (accsv_pool_available(&world->pool) > 0)
     (void)accsv_pool_take(&world->pool);
   assert_int_equal(accsv_prefix_find(prefix, ACCSV_CHAIN_EMPTY, 5, tokens), ACCSV_NO_BLOCK);
-  assert_int_equal(accsv_prefix_insert(prefix, first, 5, NULL, other, 3).block, ACCSV_NO_BLOCK);
+  assert_int_equal(accsv_prefix_insert(prefix, first, 5, NULL, other, 0, 3).block, ACCSV_NO_BLOCK);
 }
 
 static void test_salts(void** state) {
@@ -122,7 +122,7 @@ static void test_salts(void** state) {
   assert_int_not_equal(a->id, b->id);
   const int32_t tokens[] = {1, 2};
   const int32_t block = accsv_pool_take(&world->pool);
-  (void)accsv_prefix_insert(prefix, ACCSV_CHAIN_EMPTY, a->id, a, tokens, block);
+  (void)accsv_prefix_insert(prefix, ACCSV_CHAIN_EMPTY, a->id, a, tokens, 0, block);
   const uint64_t id = a->id;
   accsv_prefix_drop_salt(prefix, a);
   accsv_prefix_drop_salt(prefix, a); /* the entry holds it still */

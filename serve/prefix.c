@@ -27,35 +27,47 @@ static uint32_t hash_of(const accsv_prefix_t* prefix, accsv_chain_t parent, uint
   return (uint32_t)accsv_mix(hash);
 }
 
-static int32_t* bucket_of(const accsv_prefix_t* prefix, uint32_t hash) {
-  return &prefix->buckets[hash & (prefix->bucket_count - 1)];
+/* Where a hash is looked for first. */
+static accsv_slot_t* home_of(const accsv_prefix_t* prefix, uint32_t hash) {
+  return &prefix->slots[hash & (prefix->slot_count - 1)];
 }
 
-/* Blocks are taken in the order of the free list: what the next ones need is
- * fetched meanwhile. */
-static void fetch_next(const accsv_prefix_t* prefix) {
+static uint32_t slot_after(const accsv_prefix_t* prefix, uint32_t slot) {
+  return (slot + 1) & (prefix->slot_count - 1);
+}
+
+void accsv_prefix_fetch_free(const accsv_prefix_t* prefix, uint32_t count) {
   const accsv_pool_t* pool = prefix->pool;
-  const int32_t next = pool->free.head;
-  if (next == ACCSV_NO_BLOCK)
-    return;
-  __builtin_prefetch(bucket_of(prefix, prefix->entries[next].hash), 1);
-  const int32_t later = pool->blocks[next].next;
-  if (later == ACCSV_NO_BLOCK)
-    return;
-  __builtin_prefetch(&prefix->entries[later], 1);
-  __builtin_prefetch(&pool->blocks[later], 1);
+  int32_t block = pool->free.head;
+  for (; count > 0 && block != ACCSV_NO_BLOCK; --count) {
+    __builtin_prefetch(home_of(prefix, pool->blocks[block].hash), 1);
+    block = pool->blocks[block].next;
+  }
+}
+
+/* Those behind it that may stand nearer to their homes move up, so that no search ends too
+ * early. */
+static void empty_slot(accsv_prefix_t* prefix, uint32_t empty) {
+  const uint32_t mask = prefix->slot_count - 1;
+  uint32_t slot = slot_after(prefix, empty);
+  for (; prefix->slots[slot].block != ACCSV_NO_BLOCK; slot = slot_after(prefix, slot)) {
+    if (((slot - prefix->slots[slot].hash) & mask) < ((slot - empty) & mask))
+      continue;
+    prefix->slots[empty] = prefix->slots[slot];
+    empty = slot;
+  }
+  prefix->slots[empty].block = ACCSV_NO_BLOCK;
 }
 
 static void forget(void* self, int32_t block) {
   accsv_prefix_t* prefix = self;
-  accsv_entry_t* entry = &prefix->entries[block];
-  fetch_next(prefix);
-  int32_t* place = bucket_of(prefix, entry->hash);
-  while (*place != block) {
-    ACCSV_ASSERT(*place != ACCSV_NO_BLOCK);
-    place = &prefix->entries[*place].next;
+  accsv_block_t* entry = &prefix->pool->blocks[block];
+  uint32_t slot = entry->hash & (prefix->slot_count - 1);
+  while (prefix->slots[slot].block != block) {
+    ACCSV_ASSERT(prefix->slots[slot].block != ACCSV_NO_BLOCK);
+    slot = slot_after(prefix, slot);
   }
-  *place = entry->next;
+  empty_slot(prefix, slot);
   accsv_prefix_drop_salt(prefix, entry->text);
   entry->text = NULL;
 }
@@ -65,47 +77,48 @@ accrt_status_t accsv_prefix_init(accsv_prefix_t* prefix, accsv_pool_t* pool, uin
   *prefix = (accsv_prefix_t){.pool = pool, .page_size = page_size, .seed = seed};
   pool->forget = forget;
   pool->self = prefix;
-  uint32_t buckets = 16;
-  while (buckets < pool->count && buckets < UINT32_C(1) << 30)
-    buckets *= 2;
-  prefix->bucket_count = buckets;
-  accrt_status_t status = ACCSV_NEW(pool->allocator, pool->count, &prefix->entries);
+  uint32_t slots = 16;
+  while (slots < 2 * (uint64_t)pool->count)
+    slots *= 2;
+  prefix->slot_count = slots;
+  accrt_status_t status =
+      ACCSV_NEW(pool->allocator, (size_t)pool->count * page_size, &prefix->tokens);
   if (status == ACCRT_OK)
-    status = ACCSV_NEW(pool->allocator, (size_t)pool->count * page_size, &prefix->tokens);
-  if (status == ACCRT_OK)
-    status = ACCSV_NEW(pool->allocator, buckets, &prefix->buckets);
+    status = ACCSV_NEW_UNSET(pool->allocator, slots, &prefix->slots);
   if (status != ACCRT_OK) {
     accsv_prefix_deinit(prefix);
     return status;
   }
-  memset(prefix->buckets, 0xFF, (size_t)buckets * sizeof *prefix->buckets);
+  for (uint32_t i = 0; i < slots; ++i)
+    prefix->slots[i] = (accsv_slot_t){0, ACCSV_NO_BLOCK};
   return ACCRT_OK;
 }
 
 void accsv_prefix_deinit(accsv_prefix_t* prefix) {
   const accrt_allocator_t* allocator = prefix->pool->allocator;
-  if (prefix->buckets != NULL)
+  if (prefix->slots != NULL)
     accsv_prefix_clear(prefix);
-  ACCSV_FREE(allocator, prefix->entries, prefix->pool->count);
   ACCSV_FREE(allocator, prefix->tokens, (size_t)prefix->pool->count * prefix->page_size);
-  ACCSV_FREE(allocator, prefix->buckets, prefix->bucket_count);
-  prefix->entries = NULL;
+  ACCSV_FREE(allocator, prefix->slots, prefix->slot_count);
   prefix->tokens = NULL;
-  prefix->buckets = NULL;
+  prefix->slots = NULL;
 }
 
 static int32_t find_hashed(const accsv_prefix_t* prefix, uint32_t hash, accsv_chain_t parent,
                            uint64_t salt, const int32_t* tokens) {
   const size_t bytes = prefix->page_size * sizeof *tokens;
-  int32_t block = *bucket_of(prefix, hash);
-  for (; block != ACCSV_NO_BLOCK; block = prefix->entries[block].next) {
-    const accsv_entry_t* entry = &prefix->entries[block];
-    if (entry->hash == hash && entry->parent.block == parent.block &&
-        entry->parent.generation == parent.generation && entry->salt == salt &&
+  uint32_t slot = hash & (prefix->slot_count - 1);
+  for (; prefix->slots[slot].block != ACCSV_NO_BLOCK; slot = slot_after(prefix, slot)) {
+    if (prefix->slots[slot].hash != hash)
+      continue;
+    const int32_t block = prefix->slots[slot].block;
+    const accsv_block_t* entry = &prefix->pool->blocks[block];
+    if (entry->parent.block == parent.block && entry->parent.generation == parent.generation &&
+        entry->salt == salt &&
         memcmp(prefix->tokens + (size_t)block * prefix->page_size, tokens, bytes) == 0)
-      break;
+      return block;
   }
-  return block;
+  return ACCSV_NO_BLOCK;
 }
 
 /* The salt is part of the first block alone: the others follow from it. */
@@ -119,27 +132,45 @@ int32_t accsv_prefix_find(const accsv_prefix_t* prefix, accsv_chain_t parent, ui
   return find_hashed(prefix, hash_of(prefix, parent, salt, tokens), parent, salt, tokens);
 }
 
+uint32_t accsv_prefix_fetch(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
+                            const int32_t* tokens, int32_t block) {
+  const uint32_t hash = hash_of(prefix, parent, salt_after(parent, salt), tokens);
+  __builtin_prefetch(home_of(prefix, hash), 1);
+  __builtin_prefetch(prefix->tokens + (size_t)block * prefix->page_size, 1);
+  __builtin_prefetch(&prefix->pool->blocks[block], 1);
+  if (parent.block != ACCSV_NO_BLOCK)
+    __builtin_prefetch(&prefix->pool->blocks[parent.block], 1);
+  return hash;
+}
+
 accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
-                                  accsv_salt_t* text, const int32_t* tokens, int32_t block) {
+                                  accsv_salt_t* text, const int32_t* tokens, uint32_t hash,
+                                  int32_t block) {
   accsv_pool_t* pool = prefix->pool;
   if (parent.block != ACCSV_NO_BLOCK &&
       (pool->blocks[parent.block].generation != parent.generation ||
        !pool->blocks[parent.block].keyed))
     return ACCSV_CHAIN_EMPTY;
   salt = salt_after(parent, salt);
-  const uint32_t hash = hash_of(prefix, parent, salt, tokens);
+  if (hash == 0)
+    hash = hash_of(prefix, parent, salt, tokens);
   const int32_t other = find_hashed(prefix, hash, parent, salt, tokens);
   if (other != ACCSV_NO_BLOCK)
     return accsv_prefix_chain(prefix, other);
   ACCSV_ASSERT(!pool->blocks[block].keyed && pool->blocks[block].refs > 0);
-  accsv_entry_t* entry = &prefix->entries[block];
-  int32_t* place = bucket_of(prefix, hash);
-  *entry = (accsv_entry_t){.hash = hash, .salt = salt, .parent = parent, .next = *place};
+  accsv_block_t* entry = &prefix->pool->blocks[block];
+  uint32_t slot = hash & (prefix->slot_count - 1);
+  while (prefix->slots[slot].block != ACCSV_NO_BLOCK)
+    slot = slot_after(prefix, slot);
+  prefix->slots[slot] = (accsv_slot_t){hash, block};
+  entry->hash = hash;
+  entry->salt = salt;
+  entry->parent = parent;
+  entry->text = NULL;
   if (parent.block == ACCSV_NO_BLOCK && text != NULL) {
     entry->text = text;
     ++text->refs;
   }
-  *place = block;
   memcpy(prefix->tokens + (size_t)block * prefix->page_size, tokens,
          prefix->page_size * sizeof *tokens);
   pool->blocks[block].keyed = true;
@@ -207,20 +238,25 @@ void accsv_salt_free(const accrt_allocator_t* allocator, accsv_salt_t* salt) {
 
 const char* accsv_prefix_check(const accsv_prefix_t* prefix) {
   uint32_t found = 0, keyed = 0;
-  for (uint32_t i = 0; i < prefix->bucket_count; ++i) {
-    int32_t block = prefix->buckets[i];
-    for (; block != ACCSV_NO_BLOCK; block = prefix->entries[block].next) {
-      const accsv_entry_t* entry = &prefix->entries[block];
-      const int32_t* tokens = prefix->tokens + (size_t)block * prefix->page_size;
-      if (!prefix->pool->blocks[block].keyed)
-        return "an entry's block has no contents";
-      if (entry->hash != hash_of(prefix, entry->parent, entry->salt, tokens))
-        return "an entry's hash is not that of its tokens";
-      if (++found > prefix->pool->count)
-        return "a bucket has a circle";
+  for (uint32_t i = 0; i < prefix->slot_count; ++i) {
+    const int32_t block = prefix->slots[i].block;
+    if (block == ACCSV_NO_BLOCK)
+      continue;
+    const accsv_block_t* entry = &prefix->pool->blocks[block];
+    const int32_t* tokens = prefix->tokens + (size_t)block * prefix->page_size;
+    ++found;
+    if (!prefix->pool->blocks[block].keyed)
+      return "an entry's block has no contents";
+    if (entry->hash != hash_of(prefix, entry->parent, entry->salt, tokens) ||
+        entry->hash != prefix->slots[i].hash)
+      return "an entry's hash is not that of its tokens";
+    for (uint32_t slot = entry->hash & (prefix->slot_count - 1); slot != i;
+         slot = slot_after(prefix, slot)) {
+      if (prefix->slots[slot].block == ACCSV_NO_BLOCK)
+        return "a search would not find an entry";
     }
   }
   for (uint32_t i = 0; i < prefix->pool->count; ++i)
     keyed += prefix->pool->blocks[i].keyed;
-  return found != keyed ? "a block with contents is in no bucket" : NULL;
+  return found != keyed ? "a block with contents is in no slot" : NULL;
 }

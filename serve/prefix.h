@@ -23,30 +23,20 @@ typedef struct accsv_salt {
   char text[];
 } accsv_salt_t;
 
-/* The end of a chain of entries; block ACCSV_NO_BLOCK: the chain is empty. */
-typedef struct accsv_chain {
-  int32_t block;
-  uint32_t generation;
-} accsv_chain_t;
-#define ACCSV_CHAIN_EMPTY ((accsv_chain_t){ACCSV_NO_BLOCK, 0})
-
-/* Half a line of the processor's cache. */
-typedef struct accsv_entry {
-  uint64_t salt; /* of a first block; else 0 */
-  accsv_salt_t* text;
-  accsv_chain_t parent;
+/* Of a table with open addressing, so that a look at one line of memory finds a hash or says that
+ * there is none. */
+typedef struct accsv_slot {
   uint32_t hash;
-  int32_t next; /* in its bucket */
-} accsv_entry_t;
+  int32_t block; /* ACCSV_NO_BLOCK: empty */
+} accsv_slot_t;
 
 #define ACCSV_SALT_BUCKETS 256u
 
 typedef struct accsv_prefix {
   accsv_pool_t* pool;
-  accsv_entry_t* entries; /* of each block */
-  int32_t* tokens;        /* of each block */
-  int32_t* buckets;
-  uint32_t bucket_count; /* a power of two */
+  int32_t* tokens; /* of each block */
+  accsv_slot_t* slots;
+  uint32_t slot_count; /* a power of two, at least two for each block */
   uint32_t page_size;
   uint64_t seed;
   uint64_t last_salt;
@@ -60,10 +50,17 @@ void accsv_prefix_deinit(accsv_prefix_t* prefix);
 /* The block that has `page_size` tokens after `parent`, or ACCSV_NO_BLOCK. */
 int32_t accsv_prefix_find(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
                           const int32_t* tokens);
-/* `block` has these tokens from now on. Returns the chain that ends with them: that of another
- * block if one has them already. An empty chain if `parent` is gone. */
+/* `block` has these tokens from now on. `hash` is 0 or theirs. Returns the chain that ends with
+ * them: that of another block if one has them already. An empty chain if `parent` is gone. */
 accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
-                                  accsv_salt_t* text, const int32_t* tokens, int32_t block);
+                                  accsv_salt_t* text, const int32_t* tokens, uint32_t hash,
+                                  int32_t block);
+/* So many blocks may be taken soon: fetches the memory that forgetting them needs. */
+void accsv_prefix_fetch_free(const accsv_prefix_t* prefix, uint32_t count);
+/* An insertion with these arguments comes soon: fetches the memory that it needs, and returns its
+ * hash. */
+uint32_t accsv_prefix_fetch(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
+                            const int32_t* tokens, int32_t block);
 static inline accsv_chain_t accsv_prefix_chain(const accsv_prefix_t* prefix, int32_t block) {
   return (accsv_chain_t){block, prefix->pool->blocks[block].generation};
 }

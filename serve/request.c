@@ -209,6 +209,7 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   sequence->block_capacity = accsv_pages(sequence->limit, info->page_size);
   ACCSV_TRY(ACCSV_NEW_UNSET(allocator, sequence->limit, &sequence->tokens));
   memcpy(sequence->tokens, given->prompt, given->prompt_count * sizeof *given->prompt);
+  sequence->last_token = given->prompt[given->prompt_count - 1];
   ACCSV_TRY(ACCSV_NEW_UNSET(allocator, sequence->block_capacity, &sequence->blocks));
   /* The first sequence has the seed itself, so that n changes nothing for it. */
   const uint64_t own_seed = index == 0 ? seed : accsv_mix(seed + index);
@@ -222,15 +223,17 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   return accsv_node_new(allocator, ACCSV_NODE_USUAL + logprobs, &generation->last_node);
 }
 
+static size_t request_bytes(uint32_t generations) {
+  return sizeof(accsv_request_t) + generations * sizeof(accsv_generation_t);
+}
+
 accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
                                  const accrt_serve_request_t* given,
                                  const accrt_serve_model_info_t* info, uint64_t seed,
                                  accsv_request_t** out_request) {
   *out_request = NULL;
-  char* memory;
-  const size_t size_bytes = sizeof(accsv_request_t) + given->n * sizeof(accsv_generation_t);
-  ACCSV_TRY(ACCSV_NEW(allocator, size_bytes, &memory));
-  accsv_request_t* request = (accsv_request_t*)(void*)memory;
+  accsv_request_t* request;
+  ACCSV_TRY(accsv_new_at(allocator, 1, request_bytes(given->n), &request));
   request->count = request->going_on = given->n;
   accrt_status_t status = copy_parameters(allocator, request, given);
   request->parameters.constraint = accrt_serve_constraint_retain(given->constraint);
@@ -266,5 +269,5 @@ void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* req
   accrt_serve_constraint_release(request->parameters.constraint);
   accsv_salt_free(allocator, request->salt);
   ACCSV_FREE(allocator, request->memory, request->memory_bytes);
-  accsv_free(allocator, request, sizeof *request + request->count * sizeof(accsv_generation_t), 1);
+  accsv_free(allocator, request, 1, request_bytes(request->count));
 }

@@ -11,7 +11,7 @@
 #include "serve/text.h"
 
 typedef struct accsv_generation {
-  accsv_sequence_t sequence; /* first: the scheduler's pointer is this one's */
+  _Alignas(64) accsv_sequence_t sequence; /* first: the scheduler's pointer is this one's */
   struct accsv_request* request;
   uint32_t index;
   accsv_sampler_t sampler;

@@ -2,7 +2,7 @@
 #include "serve/scheduler.h"
 
 /* Sequences whose memory is fetched before it is needed. */
-#define AHEAD 6u
+#define AHEAD 12u
 
 /* What is known while one step is scheduled. */
 typedef struct round {
@@ -62,12 +62,12 @@ void accsv_scheduler_deinit(accsv_scheduler_t* scheduler) {
 
 /* The last blocks first, so that a prompt's beginning stays in the cache for longest. */
 static void drop_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+  const uint64_t step = sequence->in_flight > 0 ? scheduler->planned : 0;
   while (sequence->blocks_held > 0)
-    accsv_pool_drop(&scheduler->pool, sequence->blocks[--sequence->blocks_held],
-                    sequence->last_step);
+    accsv_pool_drop(&scheduler->pool, sequence->blocks[--sequence->blocks_held], step);
   sequence->blocks_mapped = sequence->registered = 0;
   sequence->chain = ACCSV_CHAIN_EMPTY;
-  sequence->unshared = false;
+  sequence->unshared = sequence->unmapped = false;
 }
 
 static void leave_running(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
@@ -97,6 +97,11 @@ void accsv_scheduler_end(accsv_scheduler_t* scheduler, accsv_sequence_t* sequenc
   sequence->salt_text = NULL;
   if (sequence->flow != NULL)
     accsv_queue_leave(&scheduler->queue, sequence);
+}
+
+void accsv_scheduler_fetch(const accsv_scheduler_t* scheduler) {
+  const uint32_t running = scheduler->running_count;
+  accsv_prefix_fetch_free(&scheduler->prefix, running < 64 ? running : 64);
 }
 
 void accsv_scheduler_end_step(accsv_scheduler_t* scheduler, uint64_t step) {
@@ -178,8 +183,19 @@ static bool rests(const accsv_sequence_t* sequence) {
 static void take_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence, uint32_t count) {
   while (sequence->blocks_held < count) {
     ACCSV_ASSERT(sequence->blocks_held < sequence->block_capacity);
-    sequence->blocks[sequence->blocks_held++] = accsv_pool_take(&scheduler->pool);
+    sequence->last_block = accsv_pool_take(&scheduler->pool);
+    sequence->blocks[sequence->blocks_held++] = sequence->last_block;
   }
+  sequence->unmapped = true;
+}
+
+/* Its next full block will become an entry of the cache, with the hash that is returned. */
+static uint32_t fetch_entry(const accsv_scheduler_t* scheduler, const accsv_sequence_t* sequence) {
+  const uint32_t at = sequence->registered, page_size = scheduler->limits.page_size;
+  if (sequence->unshared || (at + 1) * page_size > sequence->known)
+    return 0;
+  return accsv_prefix_fetch(&scheduler->prefix, sequence->chain, sequence->salt,
+                            sequence->tokens + (size_t)at * page_size, sequence->blocks[at]);
 }
 
 static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
@@ -200,9 +216,25 @@ static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
   }
   sequence->n = count;
   round->budget -= count;
-  if ((sequence->registered + 1) * limits->page_size <= sequence->computed + count)
-    round->scheduler->filling[round->filling++] = sequence;
-  round->plan->parts[round->plan->count++] = (accsv_part_t){.sequence = sequence};
+  if ((sequence->registered + 1) * limits->page_size <= sequence->computed + count) {
+    round->scheduler->filling[round->filling++] =
+        (accsv_filling_t){sequence, fetch_entry(round->scheduler, sequence)};
+  }
+  round->plan->parts[round->plan->count++].sequence = sequence;
+}
+
+/* One token of a sequence that decodes: most need no page and fill none. */
+static void schedule_one(round_t* round, accsv_sequence_t* sequence) {
+  const uint32_t page_size = round->scheduler->limits.page_size;
+  const uint32_t end = sequence->computed + 1;
+  if (end > sequence->blocks_held * page_size || (sequence->registered + 1) * page_size <= end ||
+      round->budget == 0) {
+    schedule_running(round, sequence);
+    return;
+  }
+  sequence->n = 1;
+  --round->budget;
+  round->plan->parts[round->plan->count++].sequence = sequence;
 }
 
 /* Rows that decode come first: a long prompt does not hold them up. A sequence that is preempted
@@ -212,19 +244,16 @@ static void schedule_all_running(round_t* round) {
   uint32_t chunks = 0;
   for (uint32_t i = 0; i < scheduler->running_count;) {
     accsv_sequence_t* sequence = scheduler->running[i];
-    if (i + AHEAD < scheduler->running_count) {
-      const char* later = (const char*)scheduler->running[i + AHEAD];
-      __builtin_prefetch(later, 1);
-      __builtin_prefetch(later + 64, 1);
-    }
+    if (i + AHEAD < scheduler->running_count)
+      __builtin_prefetch(scheduler->running[i + AHEAD], 1);
     if (!rests(sequence)) {
       if (remaining(sequence) == 1)
-        schedule_running(round, sequence);
+        schedule_one(round, sequence);
       else
         scheduler->chunks[chunks++] = sequence;
     }
     /* Others before it may have left the list; if it left itself, the next one stands there now. */
-    i = sequence->place + (sequence->state == ACCSV_RUNNING);
+    i = round->preempted ? sequence->place + (sequence->state == ACCSV_RUNNING) : i + 1;
   }
   for (uint32_t i = 0; i < chunks; ++i) {
     if (scheduler->chunks[i]->state == ACCSV_RUNNING)
@@ -243,17 +272,20 @@ static void drop_parts(accsv_plan_t* plan) {
 }
 
 /* Full blocks of known tokens become entries of the cache, in the step that computes them: layers
- * write keys and values before they read any, so even sequences of the same step may share them. */
-static void register_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+ * write keys and values before they read any, so even sequences of the same step may share them.
+ * `hash` is that of the first one, or 0. */
+static void register_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence,
+                            uint32_t hash) {
   const uint32_t page_size = scheduler->limits.page_size;
   uint32_t end = sequence->computed + sequence->n;
   if (end > sequence->known)
     end = sequence->known;
   while (!sequence->unshared && (sequence->registered + 1) * page_size <= end) {
     const uint32_t at = sequence->registered;
-    sequence->chain = accsv_prefix_insert(
-        &scheduler->prefix, sequence->chain, sequence->salt, sequence->salt_text,
-        sequence->tokens + (size_t)at * page_size, sequence->blocks[at]);
+    const int32_t* tokens = sequence->tokens + (size_t)at * page_size;
+    sequence->chain = accsv_prefix_insert(&scheduler->prefix, sequence->chain, sequence->salt,
+                                          sequence->salt_text, tokens, hash, sequence->blocks[at]);
+    hash = 0;
     if (sequence->chain.block == ACCSV_NO_BLOCK)
       sequence->unshared = true;
     else
@@ -288,9 +320,12 @@ static void hold_hits(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence, 
   for (uint32_t i = 0; i < hits; ++i)
     accsv_pool_touch(&scheduler->pool, sequence->blocks[i]);
   sequence->blocks_held = sequence->registered = hits;
+  sequence->unmapped = true;
   sequence->computed = hits * scheduler->limits.page_size;
-  if (hits > 0)
-    sequence->chain = accsv_prefix_chain(&scheduler->prefix, sequence->blocks[hits - 1]);
+  if (hits == 0)
+    return;
+  sequence->last_block = sequence->blocks[hits - 1];
+  sequence->chain = accsv_prefix_chain(&scheduler->prefix, sequence->last_block);
 }
 
 static void start(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
@@ -322,7 +357,7 @@ static bool admit(round_t* round, accsv_sequence_t* sequence) {
   take_blocks(scheduler, sequence, pages);
   start(scheduler, sequence);
   schedule_running(round, sequence);
-  register_blocks(scheduler, sequence);
+  register_blocks(scheduler, sequence, 0);
   return true;
 }
 
@@ -337,39 +372,51 @@ static void admit_all(round_t* round) {
 
 /* ---- A step ---- */
 
-static void close_plan(accsv_plan_t* plan) {
-  for (uint32_t i = 0; i < plan->count; ++i) {
+static void close_plan(accsv_scheduler_t* scheduler, accsv_plan_t* plan) {
+  const uint32_t count = plan->count;
+  uint32_t tokens = 0, samples = 0;
+  bool fresh = false;
+  for (uint32_t i = 0; i < count; ++i) {
     accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
-    part->start = sequence->computed;
+    const uint32_t start = sequence->computed, end = start + sequence->n;
+    const bool sample = end == sequence->known + sequence->pending;
+    part->start = start;
     part->count = sequence->n;
-    sequence->computed += sequence->n;
+    part->sample = sample;
     sequence->flow->deficit -= sequence->n;
-    sequence->last_step = plan->step;
+    sequence->computed = end;
     sequence->n = 0;
     ++sequence->in_flight;
-    part->sample = sequence->computed == sequence->known + sequence->pending;
-    sequence->pending += part->sample;
-    plan->samples += part->sample;
-    plan->tokens += part->count;
+    sequence->pending = (uint16_t)(sequence->pending + sample);
+    tokens += end - start;
+    samples += sample;
+    fresh |= !sequence->noted;
   }
+  plan->tokens = tokens;
+  plan->samples = samples;
+  plan->fresh = fresh;
+  if (count > 0)
+    scheduler->planned = plan->step;
 }
 
 void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_plan_t* plan) {
   round_t round = {.scheduler = scheduler, .plan = plan, .budget = scheduler->limits.step_tokens};
   plan->step = step;
-  plan->count = plan->tokens = plan->samples = 0;
+  plan->count = 0;
   schedule_all_running(&round);
+
   if (round.preempted)
     drop_parts(plan);
   for (uint32_t i = 0; i < round.filling; ++i) {
-    if (scheduler->filling[i]->n > 0)
-      register_blocks(scheduler, scheduler->filling[i]);
+    if (scheduler->filling[i].sequence->n > 0)
+      register_blocks(scheduler, scheduler->filling[i].sequence, scheduler->filling[i].hash);
   }
   round.filling = 0; /* admission registers at once */
   if (!round.preempted)
     admit_all(&round);
-  close_plan(plan);
+
+  close_plan(scheduler, plan);
 }
 
 /* ---- Invariants ---- */

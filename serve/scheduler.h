@@ -31,8 +31,14 @@ typedef struct accsv_part {
 typedef struct accsv_plan {
   uint64_t step;
   uint32_t count, tokens, samples;
+  bool fresh;          /* some of its sequences are not noted */
   accsv_part_t* parts; /* of `rows` */
 } accsv_plan_t;
+
+typedef struct accsv_filling {
+  accsv_sequence_t* sequence;
+  uint32_t hash; /* of the block as an entry of the cache; 0: not known */
+} accsv_filling_t;
 
 typedef struct accsv_scheduler {
   accsv_limits_t limits;
@@ -41,9 +47,10 @@ typedef struct accsv_scheduler {
   accsv_queue_t queue;
   accsv_sequence_t** running; /* in the order of their admission */
   accsv_sequence_t** chunks;  /* of the step being scheduled: those with prompts to compute */
-  accsv_sequence_t** filling; /* the same: those that fill a page */
+  accsv_filling_t* filling;   /* the same: those that fill a page */
   int32_t* free_rows;
   uint32_t running_count, free_row_count;
+  uint64_t planned; /* the last step */
   uint64_t admissions;
   uint64_t preemptions;
   uint64_t prompt_tokens, cached_tokens; /* of first admissions */
@@ -59,6 +66,8 @@ void accsv_scheduler_deinit(accsv_scheduler_t* scheduler);
  * than all before. Sequences in it are taken as computed from now on. No part: there is nothing
  * that can be computed before a step in flight ends. */
 void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_plan_t* plan);
+/* While a step runs: fetches the memory that the next one will need first. */
+void accsv_scheduler_fetch(const accsv_scheduler_t* scheduler);
 /* Steps up to `step` have ended. */
 void accsv_scheduler_end_step(accsv_scheduler_t* scheduler, uint64_t step);
 /* All keys and values are lost, and no step is in flight: everything that runs starts anew. */

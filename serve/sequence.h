@@ -21,29 +21,33 @@ enum {
 struct accsv_flow;
 
 typedef struct accsv_sequence {
-  /* What a step looks at, together. */
+  /* What a step looks at while the sequence decodes: a line of the processor's cache. */
+  uint32_t known, computed;
+  uint32_t limit; /* most tokens, prompt and new ones */
+  uint32_t n;     /* tokens in the step that is being scheduled */
+  uint32_t blocks_held;
+  uint32_t registered; /* blocks that are part of `chain` */
+  uint16_t pending;
+  uint16_t in_flight; /* steps in flight that it is in */
+  int32_t row;        /* of the page table; -1: none */
+  uint8_t state;
+  int8_t priority;
+  bool history;       /* sampling needs all tokens known: it is not overlapped */
+  bool unshared;      /* its chain has ended: no more blocks of it become entries */
+  bool plain;         /* argmax without edits and without log probabilities */
+  bool noted;         /* its request has started, and others of it may */
+  bool unmapped;      /* it has blocks that are not in the page table of the device yet */
+  int32_t last_token; /* tokens[known - 1] */
+  int32_t last_block; /* blocks[blocks_held - 1] */
+  struct accsv_flow* flow;
+  uint64_t key; /* names it in steps */
+
   int32_t* tokens;
   int32_t* blocks;
-  struct accsv_flow* flow;
-  uint32_t known, pending, computed;
-  uint32_t limit;                      /* most tokens, prompt and new ones */
-  uint32_t n;                          /* tokens in the step that is being scheduled */
-  uint32_t blocks_held, blocks_mapped; /* mapped: in the page table of the device */
-  uint32_t registered;                 /* blocks that are part of `chain` */
-  int32_t row;                         /* of the page table; -1: none */
-  uint8_t state;
-  bool history;  /* sampling needs all tokens known: it is not overlapped */
-  bool unshared; /* its chain has ended: no more blocks of it become entries */
-  int8_t priority;
-  uint64_t last_step; /* the last step that it was in */
-  uint64_t key;       /* names it in steps */
   accsv_chain_t chain;
-  uint32_t place;        /* in the list of running ones */
-  uint32_t in_flight;    /* steps in flight that it is in */
-  uint32_t prompt_count; /* tokens */
-  bool plain;            /* argmax without edits and without log probabilities */
-  bool noted;            /* its request has started, and others of it may */
-
+  uint32_t place;         /* in the list of running ones */
+  uint32_t blocks_mapped; /* in the page table of the device */
+  uint32_t prompt_count;  /* tokens */
   uint64_t salt;
   accsv_salt_t* salt_text;
   uint64_t order;                         /* of its admission */

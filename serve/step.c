@@ -234,7 +234,7 @@ static void note_parts(accrt_serve_engine_t* engine, const accsv_plan_t* plan, u
 static void forget_part(accrt_serve_engine_t* engine, const accsv_part_t* part) {
   accsv_request_t* request = accsv_generation_of(part->sequence)->request;
   --part->sequence->in_flight;
-  part->sequence->pending -= part->sample;
+  part->sequence->pending = (uint16_t)(part->sequence->pending - part->sample);
   if (request->going_on == 0 && !request->listed && !accsv_request_in_flight(request))
     accsv_request_free(&engine->allocator, request);
 }
@@ -346,7 +346,8 @@ static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* pla
                                  uint64_t now_ns) {
   const accrt_serve_model_functions_t* functions = &engine->model->functions;
   accrt_serve_step_t step;
-  note_parts(engine, plan, now_ns);
+  if (plan->fresh)
+    note_parts(engine, plan, now_ns);
   accsv_batch_lay(&engine->batch, plan, &step);
   const bool masked = (step.flags & ACCRT_SERVE_STEP_MASKS) != 0;
   const bool known = engine->in_flight++ == 0;
@@ -357,6 +358,7 @@ static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* pla
   const uint64_t begin_ns = accsv_now(engine);
   const accrt_status_t status = functions->submit(functions->self, &step);
   engine->model_ns += accsv_now(engine) - begin_ns;
+  accsv_scheduler_fetch(&engine->scheduler);
   if (status != ACCRT_OK) {
     accrt_serve_masks_t masks;
     accsv_masks_finish(&engine->masks, &masks);
@@ -419,6 +421,7 @@ accrt_status_t accsv_engine_step(accrt_serve_engine_t* engine) {
 static void end_all(accrt_serve_engine_t* engine, accrt_status_t status, uint64_t now_ns) {
   (void)pthread_mutex_lock(&engine->lock);
   engine->dead = status;
+  (void)eventfd_write(engine->event_fd, 1); /* who waits for it sees the failure */
   (void)pthread_mutex_unlock(&engine->lock);
   engine->failure = status;
   (void)take_inbox(engine, now_ns);

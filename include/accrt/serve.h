@@ -521,8 +521,8 @@ ACCRT_API accrt_status_t accrt_serve_engine_poll(accrt_serve_engine_t* engine,
                                                  accrt_serve_event_t* events,
                                                  uint32_t event_size_bytes, uint32_t capacity,
                                                  uint32_t* out_count);
-/** A descriptor that is readable while events wait. The engine owns it: only wait for it, with poll
- * or epoll. -1 for NULL. Since: 0.4 */
+/** A descriptor that is readable while events wait, and once when the engine has failed. The engine
+ * owns it: only wait for it, with poll or epoll. -1 for NULL. Since: 0.4 */
 ACCRT_API int accrt_serve_engine_event_fd(accrt_serve_engine_t* engine);
 /** Waits until there are events.
  * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_POISONED (the engine has failed, and no events

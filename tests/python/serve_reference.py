@@ -24,7 +24,7 @@ class Sequence:
     def __init__(self, key, priority, tenant, salt, history, limit, tokens):
         self.key, self.priority, self.tenant, self.salt, self.history, self.limit = key, priority, tenant, salt, history, limit
         self.tokens, self.prompt = list(tokens), len(tokens)
-        self.pending = self.computed = self.n = self.registered = self.preemptions = self.order = self.last_step = self.in_flight = 0
+        self.pending = self.computed = self.n = self.registered = self.preemptions = self.order = self.in_flight = 0
         self.blocks, self.chain, self.unshared, self.row, self.state = [], None, False, -1, "new"
 
     @property
@@ -141,7 +141,7 @@ class Scheduler:
         self.free_rows.append(s.row)
         s.row = -1
         while s.blocks:
-            self.drop(s.blocks.pop(), s.last_step)
+            self.drop(s.blocks.pop(), self.step if s.in_flight else 0)
         s.registered, s.chain, s.unshared = 0, None, False
 
     def requeue(self, s):
@@ -262,7 +262,6 @@ class Scheduler:
             start, count = s.computed, s.n
             s.computed += count
             s.flow.deficit -= count
-            s.last_step = self.step + 1
             s.n = 0
             s.in_flight += 1
             sample = s.remaining == 0

@@ -47,7 +47,7 @@ static void end_sequence(accsv_sequence_t* sequence) {
 static void forget(accsv_part_t* part) {
   accsv_sequence_t* sequence = part->sequence;
   --sequence->in_flight;
-  sequence->pending -= part->sample;
+  sequence->pending = (uint16_t)(sequence->pending - part->sample);
 }
 
 static void begin(char* line) {
