@@ -162,7 +162,7 @@ accrt_status_t accrt_serve_engine_poll(accrt_serve_engine_t* engine, accrt_serve
     memcpy(place, &node->event, sizeof node->event);
     place += event_size_bytes;
   }
-  if (engine->outbox.head == NULL && count > 0) {
+  if (engine->outbox.head == NULL) {
     eventfd_t value;
     (void)eventfd_read(engine->event_fd, &value);
   }

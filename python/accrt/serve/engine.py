@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import select
 import threading
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
@@ -120,7 +121,21 @@ class Engine(Handle):
         return lib.accrt_serve_engine_event_fd(self.handle)
 
     def wait(self, seconds: float) -> bool:
-        return _within(lib.accrt_serve_engine_wait, seconds, self.handle)
+        """Whether there are events, after so long at most. It sleeps on the descriptor, from which signals wake Python, and nothing else does."""
+        if self._ready():
+            return True
+        kept = self.handle  # noqa: F841 - until this returns
+        waiting = select.poll()
+        waiting.register(self.fileno(), select.POLLIN)
+        waiting.poll(min(max(seconds, 0.0) * 1000, 2**31 - 1))
+        return self._ready()
+
+    def _ready(self) -> bool:
+        status = lib.accrt_serve_engine_wait(self.handle, 0)
+        if status == _ffi.ACCRT_ERROR_TIMEOUT:
+            return False
+        check(status)
+        return True
 
     def poll(self) -> List[Event]:
         """The events that wait, the oldest first. One thread at a time."""
