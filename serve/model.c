@@ -67,3 +67,17 @@ accrt_status_t accrt_serve_model_info(accrt_serve_model_t* model,
   return accsv_give_struct("accrt_serve_model_info_t", &model->info, sizeof model->info,
                            sizeof model->info, out_info);
 }
+
+accrt_status_t accrt_serve_model_prepare(accrt_serve_model_t* model, uint32_t* out_left) {
+  ACCSV_NOT_NULL(out_left);
+  *out_left = 0;
+  ACCSV_NOT_NULL(model);
+  if (model->functions.prepare == NULL)
+    return ACCRT_OK;
+  /* Pairs with the release below, and with that of an engine that lets go of the model. */
+  if (atomic_exchange_explicit(&model->taken, true, memory_order_acquire))
+    return ACCSV_FAIL(INVALID_STATE, "the model has an engine");
+  const accrt_status_t status = model->functions.prepare(model->functions.self, out_left);
+  atomic_store_explicit(&model->taken, false, memory_order_release);
+  return status;
+}

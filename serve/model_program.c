@@ -1,264 +1,940 @@
 /* serve/model_program.c - a bundle's step program as a model (docs/serving-model.md).
  *
- * Inputs lie in host memory that the calls are bound to once for each size: a step copies its
- * arrays there, fills them up to sizes that the bundle lists, and runs `step` and then `sample` or
- * `sample_greedy`. It is for devices that use host memory. It schedules nothing.
+ * Each function has a call for each combination of sizes that steps have had. Its arguments lie at
+ * fixed places and are bound once, so a step makes no plan and patches no graph. The inputs of a
+ * step are laid into one range of memory, and its results are taken from another.
+ *
+ * On a device with memory of its own both ranges exist on the device and, for each step in flight,
+ * in pinned host memory: a step is a copy, `step`, `sample` or `sample_greedy`, and a copy back,
+ * all on the session's stream, and nobody waits but `wait`. On hosts there is one range, and
+ * `submit` runs the step. This file schedules nothing.
  */
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "accrt/accrt.h"
-#include "accrt/serve.h"
-#include "serve/base.h"
+#include "serve/step_program.h"
 
-#define MOST_BUCKETS 64u
-#define MOST_EOS 64u
 #define MOST_ARGUMENTS 20u
 #define TOP ACCRT_SERVE_MAX_LOGPROBS
-#define DEFAULT_KV_BYTES (UINT64_C(1) << 30)
 #define PLANS 1024u
+#define SLOTS 2u
+#define ELEMENT_BYTES 4u
+#define ALIGNMENT UINT64_C(64)
 
-enum { TOKENS, ROWS, SAMPLES, CHANGES, EDITS, SIZE_COUNT };
-static const char* const size_names[SIZE_COUNT] = {"token", "row", "sample", "change", "edit"};
+enum {
+  TOKENS = ACCSV_TOKENS,
+  ROWS = ACCSV_ROWS,
+  SAMPLES = ACCSV_SAMPLES,
+  CHANGES = ACCSV_CHANGES,
+  EDITS = ACCSV_EDITS,
+  SIZE_COUNT = ACCSV_SIZE_COUNT
+};
 
-typedef struct buckets {
-  uint32_t sizes[MOST_BUCKETS]; /* ascending */
-  uint32_t count;
-} buckets_t;
+/* What arguments lie in. */
+enum { INPUTS, UPDATES, RESULTS, LOGITS, MASKS, AREA_COUNT };
 
-/* What the bundle says of itself. */
-typedef struct description {
-  const char* name;
-  uint32_t vocab_size, page_size, max_position;
-  uint64_t kv_bytes_per_token;
-  int32_t eos[MOST_EOS];
-  uint32_t eos_count;
-  buckets_t buckets[SIZE_COUNT];
-  const void* token_bytes;
-  uint64_t token_bytes_size_bytes;
-} description_t;
+/* Positions of arguments, in the order of list_arguments. */
+enum {
+  TOKEN_IDS,
+  POSITIONS,
+  SLOT_IDS,
+  TOKEN_ROWS,
+  ROW_STARTS,
+  ROW_IDS,
+  KV_LENGTHS,
+  CHANGE_SLOTS,
+  CHANGE_PAGES,
+  SAMPLE_TOKENS
+};
+enum {
+  SAMPLED_LOGITS,
+  SAMPLE_ROWS,
+  TEMPERATURE,
+  TOP_K,
+  TOP_P,
+  MIN_P,
+  SEED,
+  SAMPLE_POSITIONS,
+  EDIT_STARTS,
+  MASK_ROWS,
+  EDIT_TOKENS,
+  EDIT_MULTIPLY,
+  EDIT_ADD,
+  MASK_BITS,
+  TOKEN,
+  LOGPROB,
+  RANK,
+  TOP_IDS,
+  TOP_LOGPROBS
+};
+enum { GREEDY_TOKEN = 2 };
 
-/* An argument of a function: where it lies, and which size is its first dimension. */
+/* All elements have 4 bytes. */
 typedef struct argument {
   const char* name;
   accrt_dtype_t dtype;
-  uint32_t size, plus; /* index of the size; elements beyond it */
+  uint32_t size, plus; /* index of the size that is its first dimension; elements beyond it */
   uint32_t columns;    /* 0: one dimension */
-  void* data;
+  uint32_t area;
 } argument_t;
 
+/* A call that is bound for some sizes. */
 typedef struct bound {
   accrt_call_t* call;
+  uint64_t offsets[MOST_ARGUMENTS]; /* in their areas */
+  uint64_t begin, end;              /* of its part of the inputs, or of the updates */
+  uint64_t results_end;
+} bound_t;
+
+typedef struct function {
+  const char* name;
   argument_t arguments[MOST_ARGUMENTS];
   uint32_t indices[MOST_ARGUMENTS];
   uint32_t count;
-  uint32_t sizes[SIZE_COUNT]; /* that it is bound for; 0: not bound */
-} bound_t;
+  uint32_t strides[SIZE_COUNT]; /* of `bound`, by index of the size; 0: it does not have it */
+  uint32_t bound_count;
+  bound_t** bound;
+} function_t;
+
+typedef struct area {
+  accrt_buffer_t* device;      /* what calls are bound to */
+  accrt_buffer_t* host[SLOTS]; /* its images in host memory; NULL: it has none, or is its own */
+  unsigned char* at[SLOTS];    /* what the host writes and reads */
+  uint64_t size_bytes;
+} area_t;
+
+/* What a step in flight gives. */
+typedef struct pending {
+  uint64_t offsets[MOST_ARGUMENTS]; /* of the results */
+  bool has_logprobs, has_top;
+} pending_t;
+
+typedef struct shape {
+  uint32_t sizes[SIZE_COUNT];
+} shape_t;
 
 typedef struct program_model {
   accrt_program_t* program;
+  accrt_device_t* device;
   accrt_session_t* session;
-  description_t description;
+  accrt_stream_t* stream; /* the session's */
+  accrt_event_t* events[SLOTS];
+  bool is_host;
+  uint32_t slots; /* steps in flight */
+  accsv_description_t description;
   accrt_serve_memory_t memory;
-  bound_t step, update, sample, greedy;
-  unsigned char* block; /* all arrays */
-  uint64_t block_bytes;
-  int32_t *token_ids, *positions, *slots, *token_rows, *row_starts, *row_ids, *kv_lengths;
-  int32_t *change_slots, *change_pages, *sample_tokens;
-  int32_t *sample_rows, *top_k, *sample_positions, *edit_starts, *edit_tokens, *mask_rows;
-  uint32_t *seeds, *mask_bits;
-  float *temperature, *top_p, *min_p, *edit_multiply, *edit_add, *logits;
-  /* Of one call of `sample`, and of all of a step. */
-  int32_t *part_tokens, *part_ranks, *part_top_tokens;
-  float *part_logprobs, *part_top_logprobs;
-  int32_t *tokens, *ranks, *top_tokens;
-  float *logprobs, *top_logprobs;
-  bool has_logprobs; /* of the last step */
+  function_t step, update, sample, greedy;
+  uint32_t calls; /* that are bound */
+  area_t areas[AREA_COUNT];
+  /* Inputs of `step` end here, and those of samplers begin: both are copied at once, whatever their
+   * sizes are. */
+  uint64_t middle;
+  uint64_t gathered; /* where in the results those of a step in parts lie */
+  pending_t pending[SLOTS];
+  shape_t* shapes; /* that steps have on a device of its own memory */
+  uint32_t shape_count, shapes_most, prepared;
 } program_model_t;
 
-/* ---- What the bundle says ---- */
+static uint64_t aligned(uint64_t bytes) {
+  return (bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
+}
 
-static accrt_status_t find_value(accrt_bundle_t* bundle, const char* key, const char** out_value) {
-  accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
-  ACCSV_TRY(accrt_bundle_info(bundle, &info));
-  for (uint32_t i = 0; i < info.metadata_count; ++i) {
-    const char* name;
-    ACCSV_TRY(accrt_bundle_metadata(bundle, i, &name, out_value));
-    if (strcmp(name, key) == 0)
-      return ACCRT_OK;
+/* ---- Arguments ---- */
+
+static void add(function_t* function, const char* name, accrt_dtype_t dtype, uint32_t size,
+                uint32_t plus, uint32_t columns, uint32_t area) {
+  function->arguments[function->count++] = (argument_t){name, dtype, size, plus, columns, area};
+}
+#define I32 ACCRT_DTYPE_I32
+#define U32 ACCRT_DTYPE_U32
+#define F32 ACCRT_DTYPE_F32
+
+static void list_step(function_t* step, uint32_t vocab) {
+  step->name = "step";
+  add(step, "token_ids", I32, TOKENS, 0, 0, INPUTS);
+  add(step, "positions", I32, TOKENS, 0, 0, INPUTS);
+  add(step, "slots", I32, TOKENS, 0, 0, INPUTS);
+  add(step, "token_rows", I32, TOKENS, 0, 0, INPUTS);
+  add(step, "row_starts", I32, ROWS, 1, 0, INPUTS);
+  add(step, "row_ids", I32, ROWS, 0, 0, INPUTS);
+  add(step, "kv_lengths", I32, ROWS, 0, 0, INPUTS);
+  add(step, "change_slots", I32, CHANGES, 0, 0, INPUTS);
+  add(step, "change_pages", I32, CHANGES, 0, 0, INPUTS);
+  add(step, "sample_tokens", I32, SAMPLES, 0, 0, INPUTS);
+  add(step, "logits", F32, SAMPLES, 0, vocab, LOGITS);
+}
+
+/* Results that are asked for less often lie further behind: what is copied is a beginning. */
+static void list_sample(function_t* sample, uint32_t vocab) {
+  sample->name = "sample";
+  add(sample, "logits", F32, SAMPLES, 0, vocab, LOGITS);
+  add(sample, "sample_rows", I32, SAMPLES, 0, 0, INPUTS);
+  add(sample, "temperature", F32, SAMPLES, 0, 0, INPUTS);
+  add(sample, "top_k", I32, SAMPLES, 0, 0, INPUTS);
+  add(sample, "top_p", F32, SAMPLES, 0, 0, INPUTS);
+  add(sample, "min_p", F32, SAMPLES, 0, 0, INPUTS);
+  add(sample, "seed", U32, SAMPLES, 0, 2, INPUTS);
+  add(sample, "position", I32, SAMPLES, 0, 0, INPUTS);
+  add(sample, "edit_starts", I32, SAMPLES, 1, 0, INPUTS);
+  add(sample, "mask_rows", I32, SAMPLES, 0, 0, INPUTS);
+  add(sample, "edit_tokens", I32, EDITS, 0, 0, INPUTS);
+  add(sample, "edit_multiply", F32, EDITS, 0, 0, INPUTS);
+  add(sample, "edit_add", F32, EDITS, 0, 0, INPUTS);
+  add(sample, "mask_bits", U32, SAMPLES, 0, (vocab + 31) / 32, MASKS);
+  add(sample, "token", I32, SAMPLES, 0, 0, RESULTS);
+  add(sample, "logprob", F32, SAMPLES, 0, 0, RESULTS);
+  add(sample, "rank", I32, SAMPLES, 0, 0, RESULTS);
+  add(sample, "top_ids", I32, SAMPLES, 0, TOP, RESULTS);
+  add(sample, "top_logprobs", F32, SAMPLES, 0, TOP, RESULTS);
+}
+
+static void list_arguments(program_model_t* model) {
+  const uint32_t vocab = model->description.vocab_size;
+  list_step(&model->step, vocab);
+  list_sample(&model->sample, vocab);
+  model->update.name = "update_pages";
+  add(&model->update, "change_slots", I32, CHANGES, 0, 0, UPDATES);
+  add(&model->update, "change_pages", I32, CHANGES, 0, 0, UPDATES);
+  model->greedy.name = "sample_greedy";
+  add(&model->greedy, "logits", F32, SAMPLES, 0, vocab, LOGITS);
+  add(&model->greedy, "sample_rows", I32, SAMPLES, 0, 0, INPUTS);
+  add(&model->greedy, "token", I32, SAMPLES, 0, 0, RESULTS);
+}
+
+static uint64_t argument_bytes(const argument_t* argument, const uint32_t* sizes) {
+  const uint64_t rows = (uint64_t)sizes[argument->size] + argument->plus;
+  return rows * (argument->columns != 0 ? argument->columns : 1) * ELEMENT_BYTES;
+}
+
+/* Where arguments lie for these sizes. */
+static void lay(const program_model_t* model, const function_t* function, const uint32_t* sizes,
+                bound_t* out) {
+  uint64_t used[AREA_COUNT] = {0};
+  for (uint32_t i = 0; i < function->count; ++i) {
+    const argument_t* argument = &function->arguments[i];
+    out->offsets[i] = used[argument->area];
+    used[argument->area] += aligned(argument_bytes(argument, sizes));
   }
-  return ACCSV_FAIL(NOT_FOUND, "the bundle has no metadata '%s': it is not a step program", key);
-}
-
-/* Numbers divided by commas; an empty text has none. */
-static accrt_status_t read_numbers(accrt_bundle_t* bundle, const char* key, uint64_t most,
-                                   uint32_t capacity, uint64_t* out_numbers, uint32_t* out_count) {
-  const char* text;
-  *out_count = 0;
-  ACCSV_TRY(find_value(bundle, key, &text));
-  for (const char* at = text; *at != 0;) {
-    char* end;
-    errno = 0;
-    const uint64_t number = strtoull(at, &end, 10);
-    if (end == at || *at == '-' || errno != 0 || number > most || (*end != 0 && *end != ',') ||
-        *out_count == capacity)
-      return ACCSV_FAIL(INVALID_FORMAT, "metadata %s is '%.100s'", key, text);
-    out_numbers[(*out_count)++] = number;
-    at = *end == ',' ? end + 1 : end;
+  out->results_end = used[RESULTS];
+  out->begin = 0;
+  out->end = used[UPDATES];
+  if (used[INPUTS] == 0)
+    return;
+  out->begin = function == &model->step ? model->middle - used[INPUTS] : model->middle;
+  out->end = out->begin + used[INPUTS];
+  for (uint32_t i = 0; i < function->count; ++i) {
+    if (function->arguments[i].area == INPUTS)
+      out->offsets[i] += out->begin;
   }
-  return ACCRT_OK;
-}
-
-static accrt_status_t read_number(accrt_bundle_t* bundle, const char* key, uint64_t most,
-                                  uint64_t* out_number) {
-  uint32_t count;
-  ACCSV_TRY(read_numbers(bundle, key, most, 1, out_number, &count));
-  if (count == 0 || *out_number == 0)
-    return ACCSV_FAIL(INVALID_FORMAT, "metadata %s is not a number above 0", key);
-  return ACCRT_OK;
-}
-
-static accrt_status_t read_size(accrt_bundle_t* bundle, const char* key, uint32_t* out_size) {
-  uint64_t number;
-  ACCSV_TRY(read_number(bundle, key, INT32_MAX, &number));
-  *out_size = (uint32_t)number;
-  return ACCRT_OK;
-}
-
-static accrt_status_t read_buckets(accrt_bundle_t* bundle, uint32_t size, buckets_t* out) {
-  char key[64];
-  uint64_t numbers[MOST_BUCKETS];
-  (void)snprintf(key, sizeof key, "serve.%s_buckets", size_names[size]);
-  ACCSV_TRY(read_numbers(bundle, key, INT32_MAX, MOST_BUCKETS, numbers, &out->count));
-  for (uint32_t i = 0; i < out->count; ++i) {
-    out->sizes[i] = (uint32_t)numbers[i];
-    if (numbers[i] == 0 || (i > 0 && numbers[i] <= numbers[i - 1]))
-      return ACCSV_FAIL(INVALID_FORMAT, "metadata %s does not ascend", key);
-  }
-  return out->count > 0 ? ACCRT_OK : ACCSV_FAIL(INVALID_FORMAT, "metadata %s is empty", key);
-}
-
-static accrt_status_t read_table(accrt_bundle_t* bundle, description_t* out) {
-  uint32_t index;
-  if (accrt_bundle_find_asset(bundle, "serve.token_bytes", &index) != ACCRT_OK)
-    return ACCRT_OK; /* no text, then */
-  accrt_asset_info_t asset = ACCRT_ASSET_INFO_INIT;
-  ACCSV_TRY(accrt_bundle_asset(bundle, index, &asset));
-  out->token_bytes = asset.data;
-  out->token_bytes_size_bytes = asset.size_bytes;
-  return ACCRT_OK;
-}
-
-static accrt_status_t read_description(accrt_bundle_t* bundle, description_t* out) {
-  *out = (description_t){0};
-  uint64_t version, eos[MOST_EOS];
-  ACCSV_TRY(read_number(bundle, "serve.version", UINT32_MAX, &version));
-  if (version != 1)
-    return ACCSV_FAIL(VERSION_MISMATCH,
-                      "a step program of version %" PRIu64 "; this library runs version 1",
-                      version);
-  ACCSV_TRY(find_value(bundle, "serve.name", &out->name));
-  ACCSV_TRY(read_size(bundle, "serve.vocab_size", &out->vocab_size));
-  ACCSV_TRY(read_size(bundle, "serve.page_size", &out->page_size));
-  ACCSV_TRY(read_size(bundle, "serve.max_position", &out->max_position));
-  ACCSV_TRY(
-      read_number(bundle, "serve.kv_bytes_per_token", UINT64_C(1) << 40, &out->kv_bytes_per_token));
-  ACCSV_TRY(read_numbers(bundle, "serve.eos", INT32_MAX, MOST_EOS, eos, &out->eos_count));
-  for (uint32_t i = 0; i < out->eos_count; ++i)
-    out->eos[i] = (int32_t)eos[i];
-  for (uint32_t size = 0; size < SIZE_COUNT; ++size)
-    ACCSV_TRY(read_buckets(bundle, size, &out->buckets[size]));
-  return read_table(bundle, out);
-}
-
-static uint32_t largest(const description_t* description, uint32_t size) {
-  const buckets_t* buckets = &description->buckets[size];
-  return buckets->sizes[buckets->count - 1];
-}
-
-/* The smallest size that the bundle lists and that is at least `needed`. */
-static uint32_t round_up(const program_model_t* model, uint32_t size, uint32_t needed) {
-  const buckets_t* buckets = &model->description.buckets[size];
-  uint32_t i = 0;
-  while (buckets->sizes[i] < needed && i + 1 < buckets->count)
-    ++i;
-  return buckets->sizes[i];
 }
 
 /* ---- Memory ---- */
 
-static accrt_status_t take_limit(const char* name, uint32_t given, uint32_t most, uint32_t* out) {
-  if (given > most)
-    return ACCSV_FAIL(OUT_OF_RANGE, "%s is %" PRIu32 ", and the bundle has %" PRIu32, name, given,
-                      most);
-  *out = given != 0 ? given : most;
+static accrt_status_t make_buffer(accrt_device_t* device, uint32_t kind, uint64_t size_bytes,
+                                  accrt_buffer_t** out_buffer) {
+  accrt_pool_t* pool;
+  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
+  options.label = "serve";
+  ACCSV_TRY(accrt_device_pool(device, kind, &pool));
+  return accrt_buffer_create(pool, size_bytes, &options, out_buffer);
+}
+
+static accrt_status_t point_at(accrt_buffer_t* buffer, unsigned char** out_pointer) {
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  ACCSV_TRY(accrt_buffer_info(buffer, &info));
+  if (info.host_pointer == NULL && info.size_bytes > 0)
+    return ACCSV_FAIL(UNSUPPORTED, "the host cannot reach the memory that steps are laid in");
+  *out_pointer = info.host_pointer;
   return ACCRT_OK;
 }
 
-/* At least one page; no more than all rows can use. */
-static accrt_status_t plan_pages(const accrt_serve_program_options_t* options,
-                                 const description_t* description, uint64_t device_bytes,
-                                 accrt_serve_memory_t* memory) {
-  uint64_t kv_bytes = options->kv_bytes;
-  if (kv_bytes == 0)
-    kv_bytes = device_bytes != 0 && device_bytes / 4 < DEFAULT_KV_BYTES ? device_bytes / 4
-                                                                        : DEFAULT_KV_BYTES;
-  uint64_t pages = options->pages != 0 ? options->pages : kv_bytes / memory->page_bytes;
-  const uint64_t useful = (uint64_t)memory->max_rows * memory->row_pages;
-  if (pages > useful)
-    pages = useful;
-  if (pages > INT32_MAX / description->page_size)
-    pages = INT32_MAX / description->page_size;
-  if (pages == 0)
-    return ACCSV_FAIL(OUT_OF_DEVICE_MEMORY,
-                      "%" PRIu64 " bytes for keys and values hold no page of %" PRIu64, kv_bytes,
-                      memory->page_bytes);
-  memory->pages = (uint32_t)pages;
-  memory->kv_bytes = pages * memory->page_bytes;
+static void release_area(area_t* area) {
+  accrt_buffer_release(area->device);
+  for (uint32_t i = 0; i < SLOTS; ++i)
+    accrt_buffer_release(area->host[i]);
+  *area = (area_t){0};
+}
+
+/* `has_images`: the host writes or reads it. */
+static accrt_status_t make_area(const program_model_t* model, uint64_t size_bytes, bool has_images,
+                                area_t* out) {
+  area_t area = {.size_bytes = size_bytes};
+  accrt_status_t status = make_buffer(model->device, ACCRT_MEMORY_DEVICE, size_bytes, &area.device);
+  for (uint32_t i = 0; i < model->slots && has_images && status == ACCRT_OK; ++i) {
+    if (!model->is_host)
+      status = make_buffer(model->device, ACCRT_MEMORY_PINNED, size_bytes, &area.host[i]);
+    if (status == ACCRT_OK)
+      status = point_at(model->is_host ? area.device : area.host[i], &area.at[i]);
+  }
+  if (status != ACCRT_OK) {
+    release_area(&area);
+    return status;
+  }
+  *out = area;
   return ACCRT_OK;
 }
 
-static accrt_status_t estimate(accrt_program_t* program, const description_t* description,
-                               accrt_serve_memory_t* memory) {
-  const accrt_symbol_value_t symbols[] = {
-      {"tokens", memory->max_tokens},    {"rows", memory->max_rows},
-      {"samples", memory->max_rows},     {"changes", largest(description, CHANGES)},
-      {"pages", memory->pages},          {"table_rows", memory->max_rows},
-      {"table_pages", memory->row_pages}};
-  accrt_memory_estimate_t needed = ACCRT_MEMORY_ESTIMATE_INIT;
-  ACCSV_TRY(accrt_program_estimate(program, "step", symbols, sizeof symbols / sizeof *symbols,
-                                   sizeof *symbols, &needed));
-  memory->state_bytes = needed.state_bytes;
-  memory->transient_bytes = needed.transient_bytes;
-  memory->result_bytes = needed.result_bytes;
-  memory->weight_bytes = needed.weight_bytes;
+/* The largest sizes that steps of this model have. */
+static void largest_sizes(const program_model_t* model, uint32_t* sizes) {
+  const accsv_description_t* description = &model->description;
+  sizes[TOKENS] = accsv_round_up(description, TOKENS, model->memory.max_tokens);
+  sizes[ROWS] = accsv_round_up(description, ROWS, model->memory.max_rows);
+  sizes[SAMPLES] = accsv_round_up(description, SAMPLES, model->memory.max_rows);
+  sizes[CHANGES] = accsv_largest(description, CHANGES);
+  sizes[EDITS] = accsv_largest(description, EDITS);
+}
+
+static accrt_status_t make_areas(program_model_t* model) {
+  uint32_t sizes[SIZE_COUNT];
+  bound_t step, sample;
+  largest_sizes(model, sizes);
+  lay(model, &model->step, sizes, &step);
+  model->middle = step.end - step.begin;
+  lay(model, &model->sample, sizes, &sample);
+  model->gathered = sample.results_end;
+  const uint64_t logits = argument_bytes(&model->sample.arguments[SAMPLED_LOGITS], sizes);
+  const uint64_t masks = argument_bytes(&model->sample.arguments[MASK_BITS], sizes);
+  ACCSV_TRY(make_area(model, sample.end, true, &model->areas[INPUTS]));
+  ACCSV_TRY(make_area(model, 2 * sample.results_end, true, &model->areas[RESULTS]));
+  ACCSV_TRY(make_area(model, masks, true, &model->areas[MASKS]));
+  return make_area(model, logits, false, &model->areas[LOGITS]);
+}
+
+/* Copies a range between the device and the image of a step. */
+static accrt_status_t copy(program_model_t* model, uint32_t index, uint32_t slot, uint64_t begin,
+                           uint64_t end, bool to_device) {
+  const area_t* area = &model->areas[index];
+  if (area->host[slot] == NULL)
+    return ACCRT_OK;
+  const accrt_place_t host = {.buffer = area->host[slot], .offset_bytes = begin};
+  const accrt_place_t device = {.buffer = area->device, .offset_bytes = begin};
+  return accrt_stream_copy(model->stream, to_device ? &host : &device, to_device ? &device : &host,
+                           end - begin);
+}
+
+/* ---- Calls ---- */
+
+static accrt_status_t make_function(program_model_t* model, function_t* function) {
+  function->bound_count = 1;
+  for (uint32_t i = 0; i < function->count; ++i) {
+    const uint32_t size = function->arguments[i].size;
+    if (function->strides[size] != 0)
+      continue;
+    function->strides[size] = function->bound_count;
+    function->bound_count *= model->description.buckets[size].count;
+  }
+  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, function->bound_count, &function->bound));
+  accrt_call_t* call;
+  ACCSV_TRY(accrt_call_create(model->session, function->name, &call));
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < function->count && status == ACCRT_OK; ++i)
+    status = accrt_call_find(call, function->arguments[i].name, &function->indices[i]);
+  accrt_call_release(call);
+  return status;
+}
+
+static void release_bound(bound_t* bound) {
+  accrt_call_release(bound->call);
+  ACCSV_FREE(&accsv_allocator_system, bound, 1);
+}
+
+static void release_calls(function_t* function) {
+  for (uint32_t i = 0; function->bound != NULL && i < function->bound_count; ++i) {
+    if (function->bound[i] != NULL)
+      release_bound(function->bound[i]);
+    function->bound[i] = NULL;
+  }
+}
+
+static void release_all_calls(program_model_t* model) {
+  release_calls(&model->step);
+  release_calls(&model->update);
+  release_calls(&model->sample);
+  release_calls(&model->greedy);
+  model->calls = 0;
+}
+
+/* `shift`: where the argument lies behind its place. */
+static accrt_status_t bind_argument(const program_model_t* model, const function_t* function,
+                                    const bound_t* bound, uint32_t index, const uint32_t* sizes,
+                                    uint64_t shift) {
+  const argument_t* argument = &function->arguments[index];
+  const int64_t shape[] = {(int64_t)sizes[argument->size] + argument->plus, argument->columns};
+  const accrt_tensor_t tensor = {.buffer = model->areas[argument->area].device,
+                                 .offset_bytes = bound->offsets[index] + shift,
+                                 .dtype = argument->dtype,
+                                 .rank = argument->columns != 0 ? 2 : 1,
+                                 .shape = shape};
+  return accrt_call_set_tensor(bound->call, function->indices[index], &tensor);
+}
+
+static accrt_status_t make_bound(const program_model_t* model, const function_t* function,
+                                 const uint32_t* sizes, bound_t** out_bound) {
+  bound_t* bound;
+  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &bound));
+  lay(model, function, sizes, bound);
+  accrt_status_t status = accrt_call_create(model->session, function->name, &bound->call);
+  for (uint32_t i = 0; i < function->count && status == ACCRT_OK; ++i) {
+    if (function->arguments[i].area != UPDATES)
+      status = bind_argument(model, function, bound, i, sizes, 0);
+  }
+  if (status != ACCRT_OK) {
+    release_bound(bound);
+    return status;
+  }
+  *out_bound = bound;
   return ACCRT_OK;
 }
 
-static accrt_status_t plan_memory(accrt_device_t* device, accrt_program_t* program,
-                                  const accrt_serve_program_options_t* options,
-                                  const description_t* description, accrt_serve_memory_t* memory) {
-  accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
-  ACCSV_TRY(accrt_device_info(device, &info));
-  if ((info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0)
-    return ACCSV_FAIL(UNSUPPORTED, "device %s has memory of its own: only hosts serve yet",
-                      info.name);
-  *memory = (accrt_serve_memory_t)ACCRT_SERVE_MEMORY_INIT;
-  uint32_t rows = largest(description, ROWS);
-  if (rows > largest(description, SAMPLES))
-    rows = largest(description, SAMPLES);
-  const uint32_t tokens = largest(description, TOKENS);
-  ACCSV_TRY(
-      take_limit("max_rows", options->max_rows, rows < tokens ? rows : tokens, &memory->max_rows));
-  ACCSV_TRY(take_limit("max_tokens", options->max_tokens, tokens, &memory->max_tokens));
-  ACCSV_TRY(take_limit("max_length", options->max_length, description->max_position,
-                       &memory->max_length));
-  memory->row_pages = (memory->max_length + description->page_size - 1) / description->page_size;
-  memory->page_bytes = description->kv_bytes_per_token * description->page_size;
-  ACCSV_TRY(plan_pages(options, description, info.memory_total_bytes, memory));
-  return estimate(program, description, memory);
+/* The function's call for these sizes. */
+static accrt_status_t find_bound(program_model_t* model, function_t* function,
+                                 const uint32_t* sizes, bound_t** out_bound) {
+  uint32_t at = 0;
+  for (uint32_t size = 0; size < SIZE_COUNT; ++size) {
+    if (function->strides[size] != 0)
+      at += function->strides[size] * accsv_bucket(&model->description.buckets[size], sizes[size]);
+  }
+  if (function->bound[at] == NULL) {
+    if (model->calls >= PLANS)
+      release_all_calls(model); /* their plans are as many as the session keeps */
+    ACCSV_TRY(make_bound(model, function, sizes, &function->bound[at]));
+    ++model->calls;
+  }
+  *out_bound = function->bound[at];
+  return ACCRT_OK;
+}
+
+/* Runs the call on a host, and queues it elsewhere. */
+static accrt_status_t go(const program_model_t* model, const bound_t* bound) {
+  return model->is_host ? accrt_call_run(bound->call, ACCRT_TIMEOUT_INFINITE)
+                        : accrt_call_submit(bound->call, NULL, 0, NULL, 0);
+}
+
+/* ---- Sizes ---- */
+
+/* Tokens of prompts are many for each row: few sizes of rows will do for them. */
+static const uint32_t coarse_rows[] = {1, 8, 64, UINT32_MAX};
+#define COARSE_COUNT (sizeof coarse_rows / sizeof *coarse_rows)
+
+static uint32_t round_rows(const program_model_t* model, uint32_t rows) {
+  uint32_t i = 0;
+  while (coarse_rows[i] < rows)
+    ++i;
+  return accsv_round_up(&model->description, ROWS, coarse_rows[i]);
+}
+
+static uint32_t smaller(uint32_t a, uint32_t b) {
+  return a < b ? a : b;
+}
+
+/* Each combination of sizes that a step may have on a card has a graph, so they are few. */
+static void choose_few(const program_model_t* model, uint32_t tokens, uint32_t rows,
+                       uint32_t* sizes) {
+  const accsv_description_t* description = &model->description;
+  const bool decodes = tokens <= rows;
+  uint32_t most[SIZE_COUNT];
+  largest_sizes(model, most);
+  const uint32_t some = decodes ? accsv_round_up(description, ROWS, rows) : round_rows(model, rows);
+  sizes[ROWS] = smaller(some, most[ROWS]);
+  sizes[TOKENS] =
+      smaller(accsv_round_up(description, TOKENS, decodes ? sizes[ROWS] : tokens), most[TOKENS]);
+  sizes[SAMPLES] = smaller(accsv_round_up(description, SAMPLES, sizes[ROWS]), most[SAMPLES]);
+  /* A row that decodes gets a page now and then. */
+  sizes[CHANGES] = accsv_round_up(description, CHANGES, decodes ? sizes[ROWS] / 4 : UINT32_MAX);
+}
+
+static void choose_sizes(const program_model_t* model, const accrt_serve_step_t* step,
+                         uint32_t* sizes) {
+  const accsv_description_t* description = &model->description;
+  if (!model->is_host) {
+    choose_few(model, step->token_count, step->row_count, sizes);
+  } else {
+    sizes[TOKENS] = accsv_round_up(description, TOKENS, step->token_count);
+    sizes[ROWS] = accsv_round_up(description, ROWS, step->row_count);
+    sizes[SAMPLES] = accsv_round_up(description, SAMPLES, step->sample_count);
+    sizes[CHANGES] = accsv_round_up(description, CHANGES, step->change_count);
+  }
+  sizes[EDITS] = accsv_round_up(description, EDITS, step->edit_count);
+}
+
+/* ---- A step ---- */
+
+static uint32_t slot_of(const program_model_t* model, uint64_t number) {
+  return (uint32_t)(number % model->slots);
+}
+
+static void* place(const program_model_t* model, uint32_t area, uint32_t slot, uint64_t offset) {
+  return model->areas[area].at[slot] + offset;
+}
+
+/* Copies `count` elements and fills up to `size` with `padding`. */
+static void fill(int32_t* to, const int32_t* from, uint32_t count, uint32_t size, int32_t padding) {
+  if (count > 0)
+    memcpy(to, from, count * sizeof *to);
+  for (uint32_t i = count; i < size; ++i)
+    to[i] = padding;
+}
+static void fill_numbers(float* to, const float* from, uint32_t count, uint32_t size,
+                         float padding) {
+  if (count > 0)
+    memcpy(to, from, count * sizeof *to);
+  for (uint32_t i = count; i < size; ++i)
+    to[i] = padding;
+}
+
+static accrt_status_t reserve_updates(program_model_t* model, uint64_t size_bytes) {
+  area_t* area = &model->areas[UPDATES];
+  if (size_bytes <= area->size_bytes)
+    return ACCRT_OK;
+  area_t larger;
+  ACCSV_TRY(make_area(model, 2 * size_bytes, true, &larger));
+  release_area(area); /* steps in flight keep it */
+  *area = larger;
+  return ACCRT_OK;
+}
+
+/* Changes that the step has no room for come before it. */
+static accrt_status_t change_pages(program_model_t* model, const accrt_serve_step_t* step,
+                                   uint32_t slot, uint32_t count) {
+  if (count == 0)
+    return ACCRT_OK;
+  const uint32_t most = accsv_largest(&model->description, CHANGES);
+  const uint32_t parts = (count + most - 1) / most;
+  const uint32_t sizes[SIZE_COUNT] = {[CHANGES] = most};
+  bound_t* update;
+  ACCSV_TRY(find_bound(model, &model->update, sizes, &update));
+  const uint64_t part_bytes = update->end;
+  ACCSV_TRY(reserve_updates(model, parts * part_bytes));
+  for (uint32_t i = 0; i < parts; ++i) {
+    const uint32_t first = i * most, some = count - first < most ? count - first : most;
+    fill(place(model, UPDATES, slot, i * part_bytes + update->offsets[0]),
+         step->change_slots + first, some, most, -1);
+    fill(place(model, UPDATES, slot, i * part_bytes + update->offsets[1]),
+         step->change_pages + first, some, most, 0);
+  }
+  ACCSV_TRY(copy(model, UPDATES, slot, 0, parts * part_bytes, true));
+  for (uint32_t i = 0; i < parts; ++i) {
+    for (uint32_t k = 0; k < model->update.count; ++k)
+      ACCSV_TRY(bind_argument(model, &model->update, update, k, sizes, i * part_bytes));
+    ACCSV_TRY(go(model, update));
+  }
+  return ACCRT_OK;
+}
+
+/* The step's changes but for the `first` ones. */
+static void fill_step(const program_model_t* model, const accrt_serve_step_t* step,
+                      const bound_t* bound, const uint32_t* sizes, uint32_t slot, uint32_t first) {
+  unsigned char* base = model->areas[INPUTS].at[slot];
+  const uint64_t* at = bound->offsets;
+  const uint32_t tokens = step->token_count, rows = step->row_count;
+  const uint32_t changes = step->change_count - first;
+#define AT(index) (int32_t*)(void*)(base + at[index])
+  fill(AT(TOKEN_IDS), step->token_ids, tokens, sizes[TOKENS], 0);
+  fill(AT(POSITIONS), step->positions, tokens, sizes[TOKENS], 0);
+  fill(AT(SLOT_IDS), step->slots, tokens, sizes[TOKENS], -1);
+  fill(AT(TOKEN_ROWS), step->token_rows, tokens, sizes[TOKENS], 0);
+  fill(AT(ROW_STARTS), step->row_starts, rows + 1, sizes[ROWS] + 1, (int32_t)tokens);
+  fill(AT(ROW_IDS), step->row_ids, rows, sizes[ROWS], 0);
+  fill(AT(KV_LENGTHS), step->kv_lengths, rows, sizes[ROWS], 0);
+  fill(AT(CHANGE_SLOTS), changes > 0 ? step->change_slots + first : NULL, changes, sizes[CHANGES],
+       -1);
+  fill(AT(CHANGE_PAGES), changes > 0 ? step->change_pages + first : NULL, changes, sizes[CHANGES],
+       0);
+  fill(AT(SAMPLE_TOKENS), step->sample_tokens, step->sample_count, sizes[SAMPLES], 0);
+#undef AT
+}
+
+/* What a call of a sampler is about: samples [first, end) alone leave their tokens, and have their
+ * edits and masks. */
+typedef struct part {
+  uint32_t slot, first, end;
+  const accrt_serve_masks_t* masks; /* NULL: none */
+} part_t;
+
+/* The masks of a part, one after the other. Returns how many there are. */
+static uint32_t fill_masks(const program_model_t* model, const part_t* part, int32_t* rows) {
+  const accrt_serve_masks_t* masks = part->masks;
+  uint32_t used = 0;
+  for (uint32_t i = part->first; masks != NULL && i < part->end; ++i) {
+    if (masks->rows[i] < 0)
+      continue;
+    const size_t mask_bytes = masks->words * sizeof *masks->bits;
+    memcpy(place(model, MASKS, part->slot, used * mask_bytes),
+           masks->bits + (size_t)masks->rows[i] * masks->words, mask_bytes);
+    rows[i] = (int32_t)used++;
+  }
+  return used;
+}
+
+/* Lays the part's inputs, and copies its masks. The other inputs may go with those of the step. */
+static accrt_status_t fill_sample(program_model_t* model, const accrt_serve_step_t* step,
+                                  const bound_t* bound, const uint32_t* sizes, const part_t* part) {
+  const uint32_t slot = part->slot, first = part->first, end = part->end;
+  unsigned char* base = model->areas[INPUTS].at[slot];
+  const uint64_t* at = bound->offsets;
+  const uint32_t size = sizes[SAMPLES], count = step->sample_count;
+  const int32_t edits = step->edit_starts[first];
+  const uint32_t edit_count = (uint32_t)(step->edit_starts[end] - edits);
+#define INTEGERS(index) (int32_t*)(void*)(base + at[index])
+#define NUMBERS(index) (float*)(void*)(base + at[index])
+  int32_t *rows = INTEGERS(SAMPLE_ROWS), *starts = INTEGERS(EDIT_STARTS);
+  fill(rows, NULL, 0, first, -1);
+  fill(rows + first, step->sample_rows + first, end - first, size - first, -1);
+  fill_numbers(NUMBERS(TEMPERATURE), step->temperature, count, size, 0.0f);
+  fill(INTEGERS(TOP_K), step->top_k, count, size, 0);
+  fill_numbers(NUMBERS(TOP_P), step->top_p, count, size, 1.0f);
+  fill_numbers(NUMBERS(MIN_P), step->min_p, count, size, 0.0f);
+  fill(INTEGERS(SEED), (const int32_t*)step->seeds, 2 * count, 2 * size, 0);
+  fill(INTEGERS(SAMPLE_POSITIONS), step->sample_positions, count, size, 0);
+  for (uint32_t i = 0; i <= size; ++i)
+    starts[i] = i < first ? 0 : step->edit_starts[i < end ? i : end] - edits;
+  fill(INTEGERS(MASK_ROWS), NULL, 0, size, -1);
+  const uint32_t masks = fill_masks(model, part, INTEGERS(MASK_ROWS));
+  fill(INTEGERS(EDIT_TOKENS), step->edit_tokens + edits, edit_count, sizes[EDITS], 0);
+  fill_numbers(NUMBERS(EDIT_MULTIPLY), step->edit_multiply + edits, edit_count, sizes[EDITS], 1.0f);
+  fill_numbers(NUMBERS(EDIT_ADD), step->edit_add + edits, edit_count, sizes[EDITS], 0.0f);
+#undef INTEGERS
+#undef NUMBERS
+  const uint64_t words = (model->description.vocab_size + 31) / 32;
+  return masks == 0 ? ACCRT_OK : copy(model, MASKS, slot, 0, masks * words * ELEMENT_BYTES, true);
+}
+
+/* Notes where results lie, and copies those that are wanted to the host. */
+static accrt_status_t take_back(program_model_t* model, const accrt_serve_step_t* step,
+                                uint32_t slot, const bound_t* bound, bool greedy, uint64_t base) {
+  pending_t* pending = &model->pending[slot];
+  *pending = (pending_t){0};
+  if (greedy) {
+    pending->offsets[TOKEN] = base + bound->offsets[GREEDY_TOKEN];
+    return copy(model, RESULTS, slot, base, base + step->sample_count * sizeof(int32_t), false);
+  }
+  for (uint32_t i = TOKEN; i <= TOP_LOGPROBS; ++i)
+    pending->offsets[i] = base + bound->offsets[i];
+  pending->has_logprobs = (step->flags & ACCRT_SERVE_STEP_LOGPROBS) != 0;
+  pending->has_top = pending->has_logprobs && step->top_count > 0;
+  uint64_t end = base + step->sample_count * sizeof(int32_t);
+  if (pending->has_top)
+    end = base + bound->results_end;
+  else if (pending->has_logprobs)
+    end = base + bound->offsets[TOP_IDS];
+  return copy(model, RESULTS, slot, base, end, false);
+}
+
+/* Keeps the results of samples [first, end), which the next part would write over. */
+static accrt_status_t gather(program_model_t* model, const bound_t* bound, uint32_t first,
+                             uint32_t end) {
+  accrt_buffer_t* results = model->areas[RESULTS].device;
+  for (uint32_t i = TOKEN; i <= TOP_LOGPROBS; ++i) {
+    const uint32_t columns = model->sample.arguments[i].columns;
+    const uint64_t row_bytes = (columns != 0 ? columns : 1) * ELEMENT_BYTES;
+    const uint64_t offset = bound->offsets[i] + first * row_bytes;
+    const accrt_place_t from = {.buffer = results, .offset_bytes = offset};
+    const accrt_place_t to = {.buffer = results, .offset_bytes = model->gathered + offset};
+    ACCSV_TRY(accrt_stream_copy(model->stream, &from, &to, (end - first) * row_bytes));
+  }
+  return ACCRT_OK;
+}
+
+/* The part's inputs lie where those of the part before did, so the host waits. */
+static accrt_status_t run_part(program_model_t* model, const accrt_serve_step_t* step,
+                               const uint32_t* step_sizes, const part_t* part) {
+  uint32_t sizes[SIZE_COUNT];
+  bound_t* bound;
+  memcpy(sizes, step_sizes, sizeof sizes);
+  sizes[EDITS] =
+      accsv_round_up(&model->description, EDITS,
+                     (uint32_t)(step->edit_starts[part->end] - step->edit_starts[part->first]));
+  ACCSV_TRY(find_bound(model, &model->sample, sizes, &bound));
+  ACCSV_TRY(fill_sample(model, step, bound, sizes, part));
+  ACCSV_TRY(copy(model, INPUTS, part->slot, bound->begin, bound->end, true));
+  ACCSV_TRY(go(model, bound));
+  ACCSV_TRY(gather(model, bound, part->first, part->end));
+  return accrt_stream_synchronize(model->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+}
+
+/* In parts, where there are more edits than one call takes. */
+static accrt_status_t run_parts(program_model_t* model, const accrt_serve_step_t* step,
+                                const accrt_serve_masks_t* masks, const uint32_t* sizes) {
+  const int32_t most = (int32_t)accsv_largest(&model->description, EDITS);
+  const int32_t* starts = step->edit_starts;
+  part_t part = {.slot = slot_of(model, step->number), .masks = masks};
+  for (; part.first < step->sample_count; part.first = part.end) {
+    part.end = part.first + 1;
+    while (part.end < step->sample_count && starts[part.end + 1] - starts[part.first] <= most)
+      ++part.end;
+    if (starts[part.end] - starts[part.first] > most)
+      return ACCSV_FAIL(OUT_OF_RANGE, "a sample has %" PRId32 " edits of logits, at most %" PRId32,
+                        starts[part.end] - starts[part.first], most);
+    ACCSV_TRY(run_part(model, step, sizes, &part));
+  }
+  bound_t whole;
+  lay(model, &model->sample, sizes, &whole);
+  return take_back(model, step, part.slot, &whole, false, model->gathered);
+}
+
+static bool is_in_parts(const accrt_serve_step_t* step, const uint32_t* sizes) {
+  return (step->flags & ACCRT_SERVE_STEP_GREEDY) == 0 && step->edit_count > sizes[EDITS];
+}
+
+/* The sampler of a step, with its inputs laid. */
+static accrt_status_t lay_sampler(program_model_t* model, const accrt_serve_step_t* step,
+                                  const accrt_serve_masks_t* masks, const uint32_t* sizes,
+                                  bound_t** out_sampler) {
+  const bool greedy = (step->flags & ACCRT_SERVE_STEP_GREEDY) != 0;
+  const part_t all = {slot_of(model, step->number), 0, step->sample_count, masks};
+  ACCSV_TRY(find_bound(model, greedy ? &model->greedy : &model->sample, sizes, out_sampler));
+  const bound_t* sampler = *out_sampler;
+  if (!greedy)
+    return fill_sample(model, step, sampler, sizes, &all);
+  fill(place(model, INPUTS, all.slot, sampler->offsets[SAMPLE_ROWS]), step->sample_rows,
+       step->sample_count, sizes[SAMPLES], -1);
+  return ACCRT_OK;
+}
+
+/* The sampler whose inputs are on their way, and what it gives. */
+static accrt_status_t draw(program_model_t* model, const accrt_serve_step_t* step,
+                           const bound_t* sampler) {
+  ACCSV_TRY(go(model, sampler));
+  return take_back(model, step, slot_of(model, step->number), sampler,
+                   (step->flags & ACCRT_SERVE_STEP_GREEDY) != 0, 0);
+}
+
+/* The step, and the sampler behind it unless that waits for masks. */
+static accrt_status_t run_step(program_model_t* model, const accrt_serve_step_t* step,
+                               const uint32_t* sizes) {
+  const uint32_t slot = slot_of(model, step->number);
+  const bool draws = step->sample_count > 0 && (step->flags & ACCRT_SERVE_STEP_MASKS) == 0;
+  const uint32_t early =
+      step->change_count > sizes[CHANGES] ? step->change_count - sizes[CHANGES] : 0;
+  bound_t *forward, *sampler = NULL;
+  ACCSV_TRY(change_pages(model, step, slot, early));
+  ACCSV_TRY(find_bound(model, &model->step, sizes, &forward));
+  fill_step(model, step, forward, sizes, slot, early);
+  if (draws && !is_in_parts(step, sizes))
+    ACCSV_TRY(lay_sampler(model, step, NULL, sizes, &sampler));
+  const uint64_t end = sampler != NULL ? sampler->end : forward->end;
+  ACCSV_TRY(copy(model, INPUTS, slot, forward->begin, end, true));
+  ACCSV_TRY(go(model, forward));
+  if (sampler != NULL)
+    return draw(model, step, sampler);
+  return draws ? run_parts(model, step, NULL, sizes) : ACCRT_OK;
+}
+
+/* `wait` waits for all that the step has until now. */
+static accrt_status_t mark(program_model_t* model, uint64_t number) {
+  return model->is_host ? ACCRT_OK
+                        : accrt_stream_record(model->stream, model->events[slot_of(model, number)]);
+}
+
+static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
+  program_model_t* model = self;
+  uint32_t sizes[SIZE_COUNT];
+  choose_sizes(model, step, sizes);
+  ACCSV_TRY(run_step(model, step, sizes));
+  return mark(model, step->number);
+}
+
+static accrt_status_t sample_step(void* self, const accrt_serve_step_t* step,
+                                  const accrt_serve_masks_t* masks) {
+  program_model_t* model = self;
+  uint32_t sizes[SIZE_COUNT];
+  bound_t* sampler;
+  choose_sizes(model, step, sizes);
+  if (is_in_parts(step, sizes)) {
+    ACCSV_TRY(run_parts(model, step, masks, sizes));
+    return mark(model, step->number);
+  }
+  ACCSV_TRY(lay_sampler(model, step, masks, sizes, &sampler));
+  ACCSV_TRY(copy(model, INPUTS, slot_of(model, step->number), sampler->begin, sampler->end, true));
+  ACCSV_TRY(draw(model, step, sampler));
+  return mark(model, step->number);
+}
+
+static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results_t* out_results) {
+  const program_model_t* model = self;
+  const uint32_t slot = slot_of(model, number);
+  const pending_t* pending = &model->pending[slot];
+  if (!model->is_host) /* else submit has run it */
+    ACCSV_TRY(
+        accrt_event_synchronize(model->events[slot], ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
+  out_results->tokens = place(model, RESULTS, slot, pending->offsets[TOKEN]);
+  if (!pending->has_logprobs)
+    return ACCRT_OK;
+  out_results->logprobs = place(model, RESULTS, slot, pending->offsets[LOGPROB]);
+  out_results->ranks = place(model, RESULTS, slot, pending->offsets[RANK]);
+  if (!pending->has_top)
+    return ACCRT_OK;
+  out_results->top_count = TOP;
+  out_results->top_tokens = place(model, RESULTS, slot, pending->offsets[TOP_IDS]);
+  out_results->top_logprobs = place(model, RESULTS, slot, pending->offsets[TOP_LOGPROBS]);
+  return ACCRT_OK;
+}
+
+static accrt_status_t reset(void* self) {
+  return accrt_session_reset(((program_model_t*)self)->session);
+}
+
+static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
+  const program_model_t* model = self;
+  const accsv_description_t* description = &model->description;
+  out_info->flags = model->is_host ? 0 : ACCRT_SERVE_MODEL_OVERLAP;
+  out_info->name = description->name;
+  out_info->vocab_size = description->vocab_size;
+  out_info->page_size = description->page_size;
+  out_info->page_count = model->memory.pages;
+  out_info->max_rows = model->memory.max_rows;
+  out_info->max_tokens = model->memory.max_tokens;
+  out_info->max_length = model->memory.max_length;
+  out_info->row_pages = model->memory.row_pages;
+  out_info->eos_count = description->eos_count;
+  out_info->eos = description->eos;
+  out_info->token_bytes = description->token_bytes;
+  out_info->token_bytes_size_bytes = description->token_bytes_size_bytes;
+  out_info->kv_bytes_per_token = description->kv_bytes_per_token;
+  return ACCRT_OK;
+}
+
+/* ---- Preparation: the plans and graphs of the sizes that steps have ---- */
+
+/* A combination of sizes, unless it is listed. */
+static accrt_status_t list_shape(program_model_t* model, uint32_t tokens, uint32_t rows) {
+  shape_t shape = {{0}};
+  choose_few(model, tokens, rows, shape.sizes);
+  shape.sizes[EDITS] = model->description.buckets[EDITS].sizes[0];
+  for (uint32_t i = 0; i < model->shape_count; ++i) {
+    if (memcmp(&model->shapes[i], &shape, sizeof shape) == 0)
+      return ACCRT_OK;
+  }
+  if (model->shape_count == model->shapes_most)
+    return ACCSV_FAIL(OUT_OF_RANGE, "more than %" PRIu32 " sizes of steps", model->shapes_most);
+  model->shapes[model->shape_count++] = shape;
+  return ACCRT_OK;
+}
+
+/* Steps that decode first: they are most of all. */
+static accrt_status_t list_shapes(program_model_t* model) {
+  const accsv_buckets_t* rows = &model->description.buckets[ROWS];
+  const accsv_buckets_t* tokens = &model->description.buckets[TOKENS];
+  const uint32_t most_rows = model->memory.max_rows, most_tokens = model->memory.max_tokens;
+  model->shapes_most = rows->count + tokens->count * (uint32_t)COARSE_COUNT;
+  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, model->shapes_most, &model->shapes));
+  for (uint32_t i = 0; i < rows->count && (i == 0 || rows->sizes[i - 1] < most_rows); ++i)
+    ACCSV_TRY(list_shape(model, rows->sizes[i], rows->sizes[i]));
+  for (uint32_t i = 0; i < tokens->count && (i == 0 || tokens->sizes[i - 1] < most_tokens); ++i) {
+    /* The fewest rows of each coarse size; each has a token, and one has several. */
+    for (uint32_t k = 0, fewest = 1;
+         k < COARSE_COUNT && fewest <= most_rows && fewest < tokens->sizes[i];
+         fewest = coarse_rows[k++] + 1)
+      ACCSV_TRY(list_shape(model, tokens->sizes[i], fewest));
+  }
+  return ACCRT_OK;
+}
+
+/* Runs a step of padding alone, with each sampler: it writes nothing but logits and results. */
+static accrt_status_t run_padding(program_model_t* model, const uint32_t* sizes) {
+  static const int32_t zero[1];
+  static const float number[1];
+  accrt_serve_step_t step = {.struct_size = sizeof step};
+  bound_t *forward, *greedy, *sample;
+  step.row_starts = step.edit_starts = step.edit_tokens = step.change_slots = zero;
+  step.sample_rows = step.top_k = step.sample_positions = zero;
+  step.seeds = (const uint32_t*)zero;
+  step.temperature = step.top_p = step.min_p = step.edit_multiply = step.edit_add = number;
+  ACCSV_TRY(find_bound(model, &model->step, sizes, &forward));
+  ACCSV_TRY(find_bound(model, &model->greedy, sizes, &greedy));
+  ACCSV_TRY(find_bound(model, &model->sample, sizes, &sample));
+  fill_step(model, &step, forward, sizes, 0, 0);
+  const part_t none = {0};
+  ACCSV_TRY(fill_sample(model, &step, sample, sizes, &none)); /* its rows are those of `greedy` */
+  ACCSV_TRY(copy(model, INPUTS, 0, forward->begin, sample->end, true));
+  ACCSV_TRY(go(model, forward));
+  ACCSV_TRY(go(model, greedy));
+  ACCSV_TRY(go(model, sample));
+  return accrt_stream_synchronize(model->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+}
+
+static accrt_status_t prepare(void* self, uint32_t* out_left) {
+  program_model_t* model = self;
+  if (model->prepared < model->shape_count)
+    ACCSV_TRY(run_padding(model, model->shapes[model->prepared++].sizes));
+  *out_left = model->shape_count - model->prepared;
+  return ACCRT_OK;
+}
+
+/* ---- Making ---- */
+
+static void destroy_function(function_t* function) {
+  release_calls(function);
+  ACCSV_FREE(&accsv_allocator_system, function->bound, function->bound_count);
+}
+
+static void destroy(void* self) {
+  program_model_t* model = self;
+  destroy_function(&model->step);
+  destroy_function(&model->update);
+  destroy_function(&model->sample);
+  destroy_function(&model->greedy);
+  accrt_session_release(model->session);
+  for (uint32_t i = 0; i < AREA_COUNT; ++i)
+    release_area(&model->areas[i]);
+  for (uint32_t i = 0; i < SLOTS; ++i)
+    accrt_event_release(model->events[i]);
+  ACCSV_FREE(&accsv_allocator_system, model->shapes, model->shapes_most);
+  accrt_program_release(model->program);
+  accrt_device_release(model->device);
+  ACCSV_FREE(&accsv_allocator_system, model, 1);
+}
+
+static accrt_status_t make_session(program_model_t* model) {
+  const accrt_symbol_value_t symbols[] = {{"pages", model->memory.pages},
+                                          {"table_rows", model->memory.max_rows},
+                                          {"table_pages", model->memory.row_pages}};
+  accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
+  options.symbols = symbols;
+  options.symbol_count = sizeof symbols / sizeof *symbols;
+  options.symbol_size_bytes = sizeof *symbols;
+  options.max_plans = PLANS;
+  options.label = "serve";
+  ACCSV_TRY(accrt_session_create(model->program, &options, &model->session));
+  model->stream = accrt_session_stream(model->session);
+  return ACCRT_OK;
+}
+
+static accrt_status_t make_functions(program_model_t* model) {
+  ACCSV_TRY(make_function(model, &model->step));
+  ACCSV_TRY(make_function(model, &model->update));
+  ACCSV_TRY(make_function(model, &model->sample));
+  return make_function(model, &model->greedy);
+}
+
+/* The largest plans have the largest arena, which later ones find in its place. */
+static accrt_status_t make_card(program_model_t* model) {
+  uint32_t sizes[SIZE_COUNT];
+  largest_sizes(model, sizes);
+  const accrt_symbol_value_t symbols[] = {{"tokens", sizes[TOKENS]},
+                                          {"rows", sizes[ROWS]},
+                                          {"samples", sizes[SAMPLES]},
+                                          {"changes", sizes[CHANGES]},
+                                          {"edits", sizes[EDITS]}};
+  const uint32_t count = sizeof symbols / sizeof *symbols;
+  ACCSV_TRY(accrt_session_warmup(model->session, "step", symbols, count, sizeof *symbols));
+  ACCSV_TRY(accrt_session_warmup(model->session, "sample", symbols, count, sizeof *symbols));
+  for (uint32_t i = 0; i < model->slots; ++i)
+    ACCSV_TRY(accrt_event_create(model->device, 0, &model->events[i]));
+  return list_shapes(model);
+}
+
+static accrt_status_t make_model(program_model_t* model,
+                                 const accrt_serve_program_options_t* options) {
+  ACCSV_TRY(accsv_description_read(accrt_program_bundle(model->program), &model->description));
+  ACCSV_TRY(accsv_is_host(model->device, &model->is_host));
+  model->slots = model->is_host ? 1 : SLOTS;
+  ACCSV_TRY(accsv_plan_memory(model->device, model->program, options, &model->description,
+                              &model->memory));
+  list_arguments(model);
+  ACCSV_TRY(make_areas(model));
+  ACCSV_TRY(make_session(model));
+  ACCSV_TRY(make_functions(model));
+  return model->is_host ? ACCRT_OK : make_card(model);
 }
 
 static accrt_status_t take_options(const accrt_serve_program_options_t* options,
@@ -278,373 +954,13 @@ accrt_status_t accrt_serve_program_memory(accrt_device_t* device, accrt_program_
   ACCSV_NOT_NULL(program);
   ACCSV_NOT_NULL(out_memory);
   accrt_serve_program_options_t own;
-  description_t description;
+  accsv_description_t description;
   accrt_serve_memory_t memory;
   ACCSV_TRY(take_options(options, &own));
-  ACCSV_TRY(read_description(accrt_program_bundle(program), &description));
-  ACCSV_TRY(plan_memory(device, program, &own, &description, &memory));
+  ACCSV_TRY(accsv_description_read(accrt_program_bundle(program), &description));
+  ACCSV_TRY(accsv_plan_memory(device, program, &own, &description, &memory));
   return accsv_give_struct("accrt_serve_memory_t", &memory, sizeof memory, sizeof memory,
                            out_memory);
-}
-
-/* ---- Arrays ---- */
-
-/* Cuts an array off the block; with `base` NULL it only counts. */
-static void* cut(unsigned char* base, uint64_t* used, uint64_t count, uint64_t element_bytes) {
-  void* place = base != NULL ? base + *used : NULL;
-  *used += (count * element_bytes + 63) & ~UINT64_C(63);
-  return place;
-}
-
-static uint64_t cut_all(program_model_t* model, unsigned char* base) {
-  const description_t* description = &model->description;
-  const uint64_t tokens = largest(description, TOKENS), rows = largest(description, ROWS);
-  const uint64_t samples = largest(description, SAMPLES), changes = largest(description, CHANGES);
-  const uint64_t edits = largest(description, EDITS), vocab = description->vocab_size;
-  uint64_t used = 0;
-  model->token_ids = cut(base, &used, tokens, 4);
-  model->positions = cut(base, &used, tokens, 4);
-  model->slots = cut(base, &used, tokens, 4);
-  model->token_rows = cut(base, &used, tokens, 4);
-  model->row_starts = cut(base, &used, rows + 1, 4);
-  model->row_ids = cut(base, &used, rows, 4);
-  model->kv_lengths = cut(base, &used, rows, 4);
-  model->change_slots = cut(base, &used, changes, 4);
-  model->change_pages = cut(base, &used, changes, 4);
-  model->sample_tokens = cut(base, &used, samples, 4);
-  model->sample_rows = cut(base, &used, samples, 4);
-  model->temperature = cut(base, &used, samples, 4);
-  model->top_k = cut(base, &used, samples, 4);
-  model->top_p = cut(base, &used, samples, 4);
-  model->min_p = cut(base, &used, samples, 4);
-  model->seeds = cut(base, &used, 2 * samples, 4);
-  model->sample_positions = cut(base, &used, samples, 4);
-  model->edit_starts = cut(base, &used, samples + 1, 4);
-  model->edit_tokens = cut(base, &used, edits, 4);
-  model->edit_multiply = cut(base, &used, edits, 4);
-  model->edit_add = cut(base, &used, edits, 4);
-  model->mask_rows = cut(base, &used, samples, 4);
-  model->mask_bits = cut(base, &used, samples * ((vocab + 31) / 32), 4);
-  model->part_tokens = cut(base, &used, samples, 4);
-  model->part_ranks = cut(base, &used, samples, 4);
-  model->part_logprobs = cut(base, &used, samples, 4);
-  model->part_top_tokens = cut(base, &used, samples * TOP, 4);
-  model->part_top_logprobs = cut(base, &used, samples * TOP, 4);
-  model->tokens = cut(base, &used, samples, 4);
-  model->ranks = cut(base, &used, samples, 4);
-  model->logprobs = cut(base, &used, samples, 4);
-  model->top_tokens = cut(base, &used, samples * TOP, 4);
-  model->top_logprobs = cut(base, &used, samples * TOP, 4);
-  model->logits = cut(base, &used, samples * vocab, 4);
-  return used;
-}
-
-static accrt_status_t make_arrays(program_model_t* model) {
-  model->block_bytes = cut_all(model, NULL);
-  ACCSV_TRY(ACCSV_NEW_UNSET(&accsv_allocator_system, model->block_bytes, &model->block));
-  /* Logits are written before they are read. */
-  (void)cut_all(model, model->block);
-  memset(model->block, 0, (size_t)((unsigned char*)model->logits - model->block));
-  return ACCRT_OK;
-}
-
-/* ---- Calls ---- */
-
-static void add(bound_t* bound, const char* name, accrt_dtype_t dtype, uint32_t size, uint32_t plus,
-                uint32_t columns, void* data) {
-  bound->arguments[bound->count++] = (argument_t){name, dtype, size, plus, columns, data};
-}
-#define I32 ACCRT_DTYPE_I32
-#define U32 ACCRT_DTYPE_U32
-#define F32 ACCRT_DTYPE_F32
-
-static void list_arguments(program_model_t* m) {
-  const uint32_t vocab = m->description.vocab_size;
-  bound_t* step = &m->step;
-  add(step, "token_ids", I32, TOKENS, 0, 0, m->token_ids);
-  add(step, "positions", I32, TOKENS, 0, 0, m->positions);
-  add(step, "slots", I32, TOKENS, 0, 0, m->slots);
-  add(step, "token_rows", I32, TOKENS, 0, 0, m->token_rows);
-  add(step, "row_starts", I32, ROWS, 1, 0, m->row_starts);
-  add(step, "row_ids", I32, ROWS, 0, 0, m->row_ids);
-  add(step, "kv_lengths", I32, ROWS, 0, 0, m->kv_lengths);
-  add(step, "change_slots", I32, CHANGES, 0, 0, m->change_slots);
-  add(step, "change_pages", I32, CHANGES, 0, 0, m->change_pages);
-  add(step, "sample_tokens", I32, SAMPLES, 0, 0, m->sample_tokens);
-  add(step, "logits", F32, SAMPLES, 0, vocab, m->logits);
-  add(&m->update, "change_slots", I32, CHANGES, 0, 0, m->change_slots);
-  add(&m->update, "change_pages", I32, CHANGES, 0, 0, m->change_pages);
-  add(&m->greedy, "logits", F32, SAMPLES, 0, vocab, m->logits);
-  add(&m->greedy, "sample_rows", I32, SAMPLES, 0, 0, m->sample_rows);
-  add(&m->greedy, "token", I32, SAMPLES, 0, 0, m->part_tokens);
-  bound_t* sample = &m->sample;
-  add(sample, "logits", F32, SAMPLES, 0, vocab, m->logits);
-  add(sample, "sample_rows", I32, SAMPLES, 0, 0, m->sample_rows);
-  add(sample, "temperature", F32, SAMPLES, 0, 0, m->temperature);
-  add(sample, "top_k", I32, SAMPLES, 0, 0, m->top_k);
-  add(sample, "top_p", F32, SAMPLES, 0, 0, m->top_p);
-  add(sample, "min_p", F32, SAMPLES, 0, 0, m->min_p);
-  add(sample, "seed", U32, SAMPLES, 0, 2, m->seeds);
-  add(sample, "position", I32, SAMPLES, 0, 0, m->sample_positions);
-  add(sample, "edit_starts", I32, SAMPLES, 1, 0, m->edit_starts);
-  add(sample, "edit_tokens", I32, EDITS, 0, 0, m->edit_tokens);
-  add(sample, "edit_multiply", F32, EDITS, 0, 0, m->edit_multiply);
-  add(sample, "edit_add", F32, EDITS, 0, 0, m->edit_add);
-  add(sample, "mask_rows", I32, SAMPLES, 0, 0, m->mask_rows);
-  add(sample, "mask_bits", U32, SAMPLES, 0, (vocab + 31) / 32, m->mask_bits);
-  add(sample, "token", I32, SAMPLES, 0, 0, m->part_tokens);
-  add(sample, "logprob", F32, SAMPLES, 0, 0, m->part_logprobs);
-  add(sample, "top_ids", I32, SAMPLES, 0, TOP, m->part_top_tokens);
-  add(sample, "top_logprobs", F32, SAMPLES, 0, TOP, m->part_top_logprobs);
-  add(sample, "rank", I32, SAMPLES, 0, 0, m->part_ranks);
-}
-
-static accrt_status_t make_call(const program_model_t* model, const char* function,
-                                bound_t* bound) {
-  ACCSV_TRY(accrt_call_create(model->session, function, &bound->call));
-  for (uint32_t i = 0; i < bound->count; ++i)
-    ACCSV_TRY(accrt_call_find(bound->call, bound->arguments[i].name, &bound->indices[i]));
-  return ACCRT_OK;
-}
-
-/* Binds what has another size than in the run before. */
-static accrt_status_t bind(bound_t* bound, const uint32_t* sizes) {
-  for (uint32_t i = 0; i < bound->count; ++i) {
-    const argument_t* argument = &bound->arguments[i];
-    if (bound->sizes[argument->size] == sizes[argument->size])
-      continue;
-    const int64_t shape[] = {(int64_t)sizes[argument->size] + argument->plus, argument->columns};
-    const accrt_tensor_t tensor = {.data = argument->data,
-                                   .dtype = argument->dtype,
-                                   .rank = argument->columns != 0 ? 2 : 1,
-                                   .shape = shape};
-    ACCSV_TRY(accrt_call_set_tensor(bound->call, bound->indices[i], &tensor));
-  }
-  memcpy(bound->sizes, sizes, sizeof bound->sizes);
-  return ACCRT_OK;
-}
-
-static accrt_status_t run(bound_t* bound, const uint32_t* sizes) {
-  ACCSV_TRY(bind(bound, sizes));
-  return accrt_call_run(bound->call, ACCRT_TIMEOUT_INFINITE);
-}
-
-/* ---- A step ---- */
-
-/* Copies `count` elements and fills up to `size` with `padding`. */
-static void fill(int32_t* to, const int32_t* from, uint32_t count, uint32_t size, int32_t padding) {
-  if (count > 0)
-    memcpy(to, from, count * sizeof *to);
-  for (uint32_t i = count; i < size; ++i)
-    to[i] = padding;
-}
-static void fill_numbers(float* to, const float* from, uint32_t count, uint32_t size,
-                         float padding) {
-  if (count > 0)
-    memcpy(to, from, count * sizeof *to);
-  for (uint32_t i = count; i < size; ++i)
-    to[i] = padding;
-}
-
-/* Changes of the page table that the step has no room for come before it. */
-static accrt_status_t change_pages(program_model_t* model, const accrt_serve_step_t* step,
-                                   uint32_t* out_size) {
-  const uint32_t most = largest(&model->description, CHANGES);
-  uint32_t at = 0;
-  for (; step->change_count - at > most; at += most) {
-    fill(model->change_slots, step->change_slots + at, most, most, -1);
-    fill(model->change_pages, step->change_pages + at, most, most, 0);
-    const uint32_t sizes[SIZE_COUNT] = {[CHANGES] = most};
-    ACCSV_TRY(run(&model->update, sizes));
-  }
-  const uint32_t count = step->change_count - at;
-  const uint32_t size = round_up(model, CHANGES, count);
-  fill(model->change_slots, step->change_slots + at, count, size, -1);
-  fill(model->change_pages, step->change_pages + at, count, size, 0);
-  *out_size = size;
-  return ACCRT_OK;
-}
-
-static accrt_status_t run_step(program_model_t* model, const accrt_serve_step_t* step) {
-  uint32_t sizes[SIZE_COUNT] = {
-      [TOKENS] = round_up(model, TOKENS, step->token_count),
-      [ROWS] = round_up(model, ROWS, step->row_count),
-      [SAMPLES] = round_up(model, SAMPLES, step->sample_count),
-  };
-  ACCSV_TRY(change_pages(model, step, &sizes[CHANGES]));
-  fill(model->token_ids, step->token_ids, step->token_count, sizes[TOKENS], 0);
-  fill(model->positions, step->positions, step->token_count, sizes[TOKENS], 0);
-  fill(model->slots, step->slots, step->token_count, sizes[TOKENS], -1);
-  fill(model->token_rows, step->token_rows, step->token_count, sizes[TOKENS], 0);
-  fill(model->row_starts, step->row_starts, step->row_count + 1, sizes[ROWS] + 1,
-       (int32_t)step->token_count);
-  fill(model->row_ids, step->row_ids, step->row_count, sizes[ROWS], 0);
-  fill(model->kv_lengths, step->kv_lengths, step->row_count, sizes[ROWS], 0);
-  fill(model->sample_tokens, step->sample_tokens, step->sample_count, sizes[SAMPLES], 0);
-  return run(&model->step, sizes);
-}
-
-static accrt_status_t run_greedy(program_model_t* model, const accrt_serve_step_t* step) {
-  const uint32_t sizes[SIZE_COUNT] = {[SAMPLES] = round_up(model, SAMPLES, step->sample_count)};
-  fill(model->sample_rows, step->sample_rows, step->sample_count, sizes[SAMPLES], -1);
-  ACCSV_TRY(run(&model->greedy, sizes));
-  memcpy(model->tokens, model->part_tokens, step->sample_count * sizeof *model->tokens);
-  return ACCRT_OK;
-}
-
-/* The masks of some samples, one after the other. */
-static void fill_masks(program_model_t* model, const accrt_serve_masks_t* masks, uint32_t first,
-                       uint32_t count) {
-  int32_t used = 0;
-  for (uint32_t i = 0; masks != NULL && i < count; ++i) {
-    const int32_t row = masks->rows[first + i];
-    if (row < 0)
-      continue;
-    memcpy(model->mask_bits + (size_t)used * masks->words, masks->bits + (size_t)row * masks->words,
-           masks->words * sizeof *masks->bits);
-    model->mask_rows[i] = used++;
-  }
-}
-
-/* Samples [first, first + count), whose logits lie at the beginning. */
-static accrt_status_t run_sample(program_model_t* model, const accrt_serve_step_t* step,
-                                 const accrt_serve_masks_t* masks, uint32_t first, uint32_t count) {
-  const int32_t edits = step->edit_starts[first];
-  const uint32_t edit_count = (uint32_t)(step->edit_starts[first + count] - edits);
-  const uint32_t sizes[SIZE_COUNT] = {
-      [SAMPLES] = round_up(model, SAMPLES, count), [EDITS] = round_up(model, EDITS, edit_count)};
-  const uint32_t size = sizes[SAMPLES];
-  fill(model->sample_rows, step->sample_rows + first, count, size, -1);
-  fill_numbers(model->temperature, step->temperature + first, count, size, 0.0f);
-  fill(model->top_k, step->top_k + first, count, size, 0);
-  fill_numbers(model->top_p, step->top_p + first, count, size, 1.0f);
-  fill_numbers(model->min_p, step->min_p + first, count, size, 0.0f);
-  fill(model->sample_positions, step->sample_positions + first, count, size, 0);
-  memset(model->seeds, 0, 2 * (size_t)size * sizeof *model->seeds);
-  memcpy(model->seeds, step->seeds + 2 * (size_t)first, 2 * count * sizeof *model->seeds);
-  for (uint32_t i = 0; i <= size; ++i)
-    model->edit_starts[i] = step->edit_starts[first + (i < count ? i : count)] - edits;
-  fill(model->edit_tokens, step->edit_tokens + edits, edit_count, sizes[EDITS], 0);
-  fill_numbers(model->edit_multiply, step->edit_multiply + edits, edit_count, sizes[EDITS], 1.0f);
-  fill_numbers(model->edit_add, step->edit_add + edits, edit_count, sizes[EDITS], 0.0f);
-  fill(model->mask_rows, NULL, 0, size, -1);
-  fill_masks(model, masks, first, count);
-  ACCSV_TRY(run(&model->sample, sizes));
-  memcpy(model->tokens + first, model->part_tokens, count * 4);
-  memcpy(model->ranks + first, model->part_ranks, count * 4);
-  memcpy(model->logprobs + first, model->part_logprobs, count * 4);
-  memcpy(model->top_tokens + (size_t)first * TOP, model->part_top_tokens, count * 4 * TOP);
-  memcpy(model->top_logprobs + (size_t)first * TOP, model->part_top_logprobs, count * 4 * TOP);
-  return ACCRT_OK;
-}
-
-/* In parts, if there are more edits than one call takes. */
-static accrt_status_t run_samples(program_model_t* model, const accrt_serve_step_t* step,
-                                  const accrt_serve_masks_t* masks) {
-  const int32_t most = (int32_t)largest(&model->description, EDITS);
-  const size_t vocab = model->description.vocab_size;
-  for (uint32_t first = 0; first < step->sample_count;) {
-    uint32_t end = first + 1;
-    while (end < step->sample_count &&
-           step->edit_starts[end + 1] - step->edit_starts[first] <= most)
-      ++end;
-    if (step->edit_starts[end] - step->edit_starts[first] > most)
-      return ACCSV_FAIL(OUT_OF_RANGE, "a sample has %" PRId32 " edits of logits, at most %" PRId32,
-                        step->edit_starts[end] - step->edit_starts[first], most);
-    ACCSV_TRY(run_sample(model, step, masks, first, end - first));
-    if (end < step->sample_count)
-      memmove(model->logits, model->logits + (end - first) * vocab,
-              (step->sample_count - end) * vocab * sizeof *model->logits);
-    first = end;
-  }
-  return ACCRT_OK;
-}
-
-static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
-  program_model_t* model = self;
-  ACCSV_TRY(run_step(model, step));
-  const bool greedy = (step->flags & ACCRT_SERVE_STEP_GREEDY) != 0;
-  model->has_logprobs = !greedy;
-  if (step->sample_count == 0 || (step->flags & ACCRT_SERVE_STEP_MASKS) != 0)
-    return ACCRT_OK;
-  return greedy ? run_greedy(model, step) : run_samples(model, step, NULL);
-}
-
-static accrt_status_t sample_step(void* self, const accrt_serve_step_t* step,
-                                  const accrt_serve_masks_t* masks) {
-  return run_samples(self, step, masks);
-}
-
-static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results_t* out_results) {
-  const program_model_t* model = self;
-  (void)number; /* submit has run it */
-  out_results->tokens = model->tokens;
-  if (!model->has_logprobs)
-    return ACCRT_OK;
-  out_results->logprobs = model->logprobs;
-  out_results->ranks = model->ranks;
-  out_results->top_count = TOP;
-  out_results->top_tokens = model->top_tokens;
-  out_results->top_logprobs = model->top_logprobs;
-  return ACCRT_OK;
-}
-
-static accrt_status_t reset(void* self) {
-  return accrt_session_reset(((program_model_t*)self)->session);
-}
-
-static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
-  const program_model_t* model = self;
-  const description_t* description = &model->description;
-  out_info->name = description->name;
-  out_info->vocab_size = description->vocab_size;
-  out_info->page_size = description->page_size;
-  out_info->page_count = model->memory.pages;
-  out_info->max_rows = model->memory.max_rows;
-  out_info->max_tokens = model->memory.max_tokens;
-  out_info->max_length = model->memory.max_length;
-  out_info->row_pages = model->memory.row_pages;
-  out_info->eos_count = description->eos_count;
-  out_info->eos = description->eos;
-  out_info->token_bytes = description->token_bytes;
-  out_info->token_bytes_size_bytes = description->token_bytes_size_bytes;
-  out_info->kv_bytes_per_token = description->kv_bytes_per_token;
-  return ACCRT_OK;
-}
-
-/* ---- Making ---- */
-
-static void destroy(void* self) {
-  program_model_t* model = self;
-  accrt_call_release(model->step.call);
-  accrt_call_release(model->update.call);
-  accrt_call_release(model->sample.call);
-  accrt_call_release(model->greedy.call);
-  accrt_session_release(model->session);
-  accrt_program_release(model->program);
-  ACCSV_FREE(&accsv_allocator_system, model->block, model->block_bytes);
-  ACCSV_FREE(&accsv_allocator_system, model, 1);
-}
-
-static accrt_status_t make_session(program_model_t* model) {
-  const accrt_symbol_value_t symbols[] = {{"pages", model->memory.pages},
-                                          {"table_rows", model->memory.max_rows},
-                                          {"table_pages", model->memory.row_pages}};
-  accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
-  options.symbols = symbols;
-  options.symbol_count = sizeof symbols / sizeof *symbols;
-  options.symbol_size_bytes = sizeof *symbols;
-  options.max_plans = PLANS;
-  options.label = "serve";
-  return accrt_session_create(model->program, &options, &model->session);
-}
-
-static accrt_status_t make_calls(program_model_t* model) {
-  list_arguments(model);
-  ACCSV_TRY(make_call(model, "step", &model->step));
-  ACCSV_TRY(make_call(model, "update_pages", &model->update));
-  ACCSV_TRY(make_call(model, "sample", &model->sample));
-  return make_call(model, "sample_greedy", &model->greedy);
 }
 
 accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_program_t* program,
@@ -658,6 +974,7 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
   ACCSV_TRY(take_options(options, &own));
   program_model_t* model;
   ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
+  model->device = accrt_device_retain(device);
   model->program = accrt_program_retain(program);
   accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
   functions.self = model;
@@ -667,15 +984,8 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
   functions.reset = reset;
   functions.destroy = destroy;
   functions.sample = sample_step;
-  accrt_status_t status = read_description(accrt_program_bundle(program), &model->description);
-  if (status == ACCRT_OK)
-    status = plan_memory(device, program, &own, &model->description, &model->memory);
-  if (status == ACCRT_OK)
-    status = make_arrays(model);
-  if (status == ACCRT_OK)
-    status = make_session(model);
-  if (status == ACCRT_OK)
-    status = make_calls(model);
+  functions.prepare = prepare;
+  accrt_status_t status = make_model(model, &own);
   if (status == ACCRT_OK)
     status = accrt_serve_model_wrap(&functions, out_model);
   if (status != ACCRT_OK)

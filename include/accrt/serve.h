@@ -178,8 +178,10 @@ typedef struct accrt_serve_model_functions {
    * requests with a constraint are refused */
   accrt_status_t (*sample)(void* self, const accrt_serve_step_t* step,
                            const accrt_serve_masks_t* masks);
+  /** as accrt_serve_model_prepare; NULL: nothing is prepared */
+  accrt_status_t (*prepare)(void* self, uint32_t* out_left);
 } accrt_serve_model_functions_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_model_functions_t, sample, 72);
+ACCRT_ASSERT_LAYOUT(accrt_serve_model_functions_t, prepare, 80);
 #define ACCRT_SERVE_MODEL_FUNCTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_model_functions_t)
 
 /** Makes a model of the caller's functions. `functions` is copied. If it fails, `destroy` is not
@@ -196,6 +198,14 @@ ACCRT_API void accrt_serve_model_release(accrt_serve_model_t* model);
 ACCRT_API accrt_status_t accrt_serve_model_info(accrt_serve_model_t* model,
                                                 accrt_serve_model_info_t* out_info);
 
+/** Prepares one of the kinds of steps that the model will run: on a card, the plan and the graph of
+ * some number of tokens and rows. What is not prepared is made by the first step that needs it.
+ * Call it before an engine has the model, until `*out_left` is 0.
+ * @param out_left kinds that are not prepared yet.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (an engine has the model); what the model returns.
+ *   Blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_model_prepare(accrt_serve_model_t* model, uint32_t* out_left);
+
 /** Options of a model over a bundle's step program. Zeros are good defaults. */
 typedef struct accrt_serve_program_options {
   uint32_t struct_size;
@@ -205,8 +215,9 @@ typedef struct accrt_serve_program_options {
   uint32_t max_tokens; /**< tokens of a step; 0: what the bundle can */
   uint32_t max_length; /**< tokens of a sequence; 0: what the bundle can */
   uint32_t pages;      /**< for keys and values; 0: as many as `kv_bytes` holds */
-  /** memory for keys and values; 0: a quarter of the device's, at most 1 GiB. Never more pages are
-   * made than max_rows sequences of max_length have */
+  /** memory for keys and values. 0: on hosts a quarter of the memory, at most 1 GiB; on a device
+   * with memory of its own nine tenths of it, less what the process has there and what a step
+   * takes. Never more pages are made than max_rows sequences of max_length have */
   uint64_t kv_bytes;
 } accrt_serve_program_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_program_options_t, kv_bytes, 40);
@@ -237,11 +248,12 @@ ACCRT_API accrt_status_t accrt_serve_program_memory(accrt_device_t* device,
 
 /** Makes a model of a bundle's step program (docs/serving-model.md). It has a session of its own,
  * whose keys and values are allocated here. Retains the program.
- * @param device the program's device, which must use host memory.
+ * @param device the program's device. On one with memory of its own the model overlaps steps
+ *   (ACCRT_SERVE_MODEL_OVERLAP).
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (metadata or a function that a step program has);
  *   ACCRT_ERROR_INVALID_FORMAT (metadata that says nothing sensible); ACCRT_ERROR_VERSION_MISMATCH
- *   (a step program of another version); ACCRT_ERROR_UNSUPPORTED (the device);
+ *   (a step program of another version);
  *   ACCRT_ERROR_OUT_OF_RANGE (an option is above the bundle's); ACCRT_ERROR_OUT_OF_DEVICE_MEMORY
  *   (no page fits); ACCRT_ERROR_OUT_OF_MEMORY; as accrt_session_create. Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_model_open_program(

@@ -1454,6 +1454,7 @@ _FIELDS = {
         ("reset", CFUNCTYPE(c_int32, c_void_p)),
         ("destroy", CFUNCTYPE(None, c_void_p)),
         ("sample", CFUNCTYPE(c_int32, c_void_p, POINTER(m.accrt_serve_step), POINTER(m.accrt_serve_masks))),
+        ("prepare", CFUNCTYPE(c_int32, c_void_p, POINTER(c_uint32))),
     ],
     "accrt_serve_program_options": lambda m: [
         ("struct_size", c_uint32),
@@ -1980,6 +1981,7 @@ _PROTOTYPES = {
     "accrt_serve_grammars_retain": lambda m: (m.accrt_serve_grammars_p, [m.accrt_serve_grammars_p]),
     "accrt_serve_grammars_release": lambda m: (None, [m.accrt_serve_grammars_p]),
     "accrt_serve_grammars_constraint": lambda m: (c_int32, [m.accrt_serve_grammars_p, c_uint32, c_char_p, POINTER(m.accrt_serve_constraint_p)]),
+    "accrt_serve_model_prepare": lambda m: (c_int32, [m.accrt_serve_model_p, POINTER(c_uint32)]),
     "accrt_http_version": lambda m: (c_uint32, []),
     "accrt_http_server_create": lambda m: (c_int32, [m.accrt_serve_engine_p, POINTER(m.accrt_http_options), POINTER(m.accrt_http_server_p)]),
     "accrt_http_server_retain": lambda m: (m.accrt_http_server_p, [m.accrt_http_server_p]),
@@ -2091,6 +2093,7 @@ _SERVE = frozenset((
     "accrt_serve_grammars_retain",
     "accrt_serve_grammars_release",
     "accrt_serve_grammars_constraint",
+    "accrt_serve_model_prepare",
 ))
 # Those of libaccrt_http.so.
 _HTTP = frozenset((

@@ -1128,6 +1128,7 @@ int main(void) {
   printf(", \"reset\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, reset), sizeof(((accrt_serve_model_functions_t*)0)->reset));
   printf(", \"destroy\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, destroy), sizeof(((accrt_serve_model_functions_t*)0)->destroy));
   printf(", \"sample\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, sample), sizeof(((accrt_serve_model_functions_t*)0)->sample));
+  printf(", \"prepare\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, prepare), sizeof(((accrt_serve_model_functions_t*)0)->prepare));
   printf("}}\n");
   printf(",\"accrt_serve_program_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_program_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_program_options_t, struct_size), sizeof(((accrt_serve_program_options_t*)0)->struct_size));

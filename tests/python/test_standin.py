@@ -1,4 +1,4 @@
-"""Programs under the stand-in for CUDA's driver: tests/gpu/test_programs.py in processes of its own, in several orders of things;
+"""Programs and the engine under the stand-in for CUDA's driver: tests/gpu/ in processes of its own, in several orders of things;
 and that the transcript, which holds the stand-in against the real driver, has every entry point that the driver uses."""
 
 from __future__ import annotations
@@ -37,6 +37,16 @@ def test_programs(settings):
     assert done.returncode == 0, done.stdout + done.stderr
     counted = re.search(r"(\d+) passed", done.stdout)
     assert counted and int(counted[1]) >= 80 and "skipped" not in done.stdout, done.stdout
+
+
+@needs_stand_in
+@pytest.mark.parametrize("settings", [{}, {"seed": 2, "delay_us": 1000}, {"seed": 3, "arch": 80, "devices": 1}], ids=["plain", "late", "sm_80"])
+def test_served_engine(settings):
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(ROOT / "tests/gpu/test_served_engine.py"), "-k", "not on_a_gpu"]
+    done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = re.search(r"(\d+) passed", done.stdout)
+    assert counted and int(counted[1]) >= 20 and "skipped" not in done.stdout, done.stdout
 
 
 @needs_stand_in

@@ -1,0 +1,300 @@
+"""The engine over a device with memory of its own: what many requests get together, with two steps in flight, is what each gets alone.
+
+The step program of tests/bundles/served.py, whose attention is a hash, runs on a GPU and under the stand-in for CUDA's driver
+(tests/python/test_standin.py); there the calls of the driver are counted, and fail. Whole models run on a GPU alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import random
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "bundles"), str(HERE.parent / "python")]
+
+import accrt  # noqa: E402
+from accrt import _ffi  # noqa: E402
+from accrt._library import check, lib, struct  # noqa: E402
+
+DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
+SEED = int(os.environ.get("ACCRT_TEST_SEED", "20261123"))
+MASK = 0xFFFFFFFF
+
+
+def why_not():
+    try:
+        accrt.default_instance("all").device(DEVICE)
+    except accrt.Error as error:
+        return str(error)
+    return ""
+
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+
+
+class Engine:
+    """The C engine, stepped by hand."""
+
+    def __init__(self, program, options=None, prepare=False, **program_options):
+        self.model, self.engine, self.outputs, self.program = _ffi.accrt_serve_model_p(), _ffi.accrt_serve_engine_p(), {}, program
+        given = struct(_ffi.accrt_serve_program_options, **program_options)
+        self.memory = struct(_ffi.accrt_serve_memory)
+        device = program.device.handle
+        check(lib.accrt_serve_program_memory(device, program.handle, ctypes.byref(given), ctypes.byref(self.memory)))
+        check(lib.accrt_serve_model_open_program(device, program.handle, ctypes.byref(given), ctypes.byref(self.model)))
+        self.info = struct(_ffi.accrt_serve_model_info)
+        check(lib.accrt_serve_model_info(self.model, ctypes.byref(self.info)))
+        self.kinds = self.prepare() if prepare else 0
+        given = struct(_ffi.accrt_serve_options, **(options or {}))
+        check(lib.accrt_serve_engine_create(self.model, ctypes.byref(given), ctypes.byref(self.engine)))
+
+    def prepare(self):
+        left, count = ctypes.c_uint32(1), 0
+        while left.value:
+            check(lib.accrt_serve_model_prepare(self.model, ctypes.byref(left)))
+            count += 1
+        return count
+
+    def submit(self, prompt, new_tokens, **values):
+        request = struct(_ffi.accrt_serve_request, max_new_tokens=new_tokens, **values)
+        request.prompt, request.prompt_count = (ctypes.c_int32 * len(prompt))(*prompt), len(prompt)
+        number = ctypes.c_uint64()
+        check(lib.accrt_serve_engine_submit(self.engine, ctypes.byref(request), ctypes.byref(number)))
+        self.outputs[number.value] = {}
+        return number.value
+
+    def take(self):
+        events, count = (_ffi.accrt_serve_event * 16)(), ctypes.c_uint32()
+        while lib.accrt_serve_engine_poll(self.engine, events, ctypes.sizeof(events[0]), 16, ctypes.byref(count)) == 0:
+            for event in events[: count.value]:
+                output = self.outputs[event.request].setdefault(event.sequence, {"tokens": [], "logprobs": [], "status": 0})
+                output["tokens"] += event.tokens[: event.token_count]
+                output["status"] = event.status or output["status"]
+                if event.logprobs:
+                    output["logprobs"] += [(p.token, p.logprob) for p in event.logprobs[: 1 + event.top_count]]
+
+    def step(self):
+        status = lib.accrt_serve_engine_step(self.engine)
+        self.take()
+        return status
+
+    def run(self):
+        while self.step() == 0:
+            pass
+
+    def stats(self):
+        stats = struct(_ffi.accrt_serve_stats)
+        check(lib.accrt_serve_engine_stats(self.engine, ctypes.byref(stats)))
+        return stats
+
+    def close(self):
+        lib.accrt_serve_engine_release(self.engine)
+        lib.accrt_serve_model_release(self.model)
+
+
+def generate(program, requests, options=None, **program_options):
+    """The outputs of requests (prompt, new tokens, values), and the engine's figures."""
+    engine = Engine(program, options, **program_options)
+    numbers = [engine.submit(prompt, count, **values) for prompt, count, values in requests]
+    engine.run()
+    stats = engine.stats()
+    engine.close()
+    outputs = [engine.outputs[number] for number in numbers]
+    assert all(one["status"] == 0 for output in outputs for one in output.values())
+    return outputs, stats
+
+
+# ---- The program of served.h ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def instance():
+    return accrt.Instance(host_code="all")
+
+
+@pytest.fixture(scope="module")
+def program(instance):
+    import served
+
+    return accrt.Bundle(served.bundle(), instance).program(device=instance.device(DEVICE))
+
+
+def mix(x):
+    x ^= x >> 15
+    x = x * 0x85EBCA6B & MASK
+    x ^= x >> 13
+    x = x * 0xC2B2AE35 & MASK
+    return x ^ x >> 16
+
+
+def greedy(prompt, count):
+    """What served.h's attention says comes next, the likeliest each time."""
+    tokens, hashed = list(prompt), 17
+    for token in prompt:
+        hashed = (hashed * 31 + token + 1) & MASK
+    while len(tokens) < len(prompt) + count:
+        scores = [mix(mix(hashed) ^ v * 2654435761 & MASK) & 255 for v in range(64)]
+        tokens.append(scores.index(max(scores)))
+        hashed = (hashed * 31 + tokens[-1] + 1) & MASK
+    return tokens[len(prompt) :]
+
+
+def prompt_of(rng, longest=60):
+    return [rng.randrange(64) for _ in range(rng.randint(1, longest))]
+
+
+def random_requests(rng, count):
+    common = [rng.randrange(64) for _ in range(70)]
+    for i in range(count):
+        prompt = common[: rng.choice([0, 17, 70])] + prompt_of(rng, 40)
+        values = {"flags": _ffi.ACCRT_SERVE_SEED | _ffi.ACCRT_SERVE_IGNORE_EOS, "seed": i}
+        if i % 2:
+            values.update(temperature=0.5, top_k=rng.choice([0, 20]), top_p=rng.choice([0.0, 0.9]), min_p=rng.choice([0.0, 0.05]))
+        if i % 3 == 0:
+            values.update(repetition_penalty=1.5, frequency_penalty=0.25)
+        if i % 4 == 0:
+            values["flags"] |= _ffi.ACCRT_SERVE_LOGPROBS
+            values["top_logprobs"] = rng.choice([0, 3, 20])
+        if i % 5 == 0:
+            values["n"] = 2
+        yield prompt, rng.randint(1, 40), values
+
+
+@pytest.mark.parametrize("prepare", [False, True])
+def test_greedy_tokens_are_those_of_the_program(program, prepare):
+    rng = random.Random(SEED)
+    requests = [(prompt_of(rng), rng.randint(1, 60), {"flags": _ffi.ACCRT_SERVE_IGNORE_EOS}) for _ in range(40)]
+    outputs, stats = generate(program, requests, {"max_chunk_tokens": 24}, prepare=prepare)
+    assert stats.step_failures == 0
+    for (prompt, count, _values), output in zip(requests, outputs):
+        assert output[0]["tokens"] == greedy(prompt, count)
+
+
+@pytest.mark.parametrize("pages", [40, 400])
+def test_together_and_overlapped_is_alone(program, pages):
+    """With 40 pages they are preempted, too; the alone ones have neither a cache nor a step ahead."""
+    requests = list(random_requests(random.Random(SEED + pages), 40))
+    together, stats = generate(program, requests, {"max_chunk_tokens": 24}, pages=pages)
+    assert stats.step_failures == 0 and (stats.preemptions > 0) == (pages == 40) and stats.cached_tokens > 0
+    assert stats.pages_free + stats.pages_cached == stats.pages == pages
+    plain = {"flags": _ffi.ACCRT_SERVE_ENGINE_NO_CACHE | _ffi.ACCRT_SERVE_ENGINE_NO_OVERLAP}
+    for request, output in zip(requests, together):
+        (alone,), _ = generate(program, [request], plain)
+        assert output == alone
+
+
+def test_it_overlaps(program):
+    engine = Engine(program)
+    assert engine.info.flags & _ffi.ACCRT_SERVE_MODEL_OVERLAP
+    engine.submit([1, 2, 3], 5)
+    assert engine.step() == 0 and engine.stats().steps == 1 and not engine.outputs[1]
+    assert engine.step() == 0 and engine.stats().steps == 2 and len(engine.outputs[1][0]["tokens"]) == 1
+    engine.run()
+    assert engine.outputs[1][0]["tokens"] == greedy([1, 2, 3], 5)
+    engine.close()
+
+
+def test_more_changes_and_edits_than_a_call_takes(program):
+    """A prompt of 400 tokens has 25 pages, and a step takes 16; 8 requests have 12 edits each, and a call takes 80."""
+    rng = random.Random(SEED)
+    long = [[rng.randrange(64) for _ in range(400)] for _ in range(4)]
+    outputs, _stats = generate(program, [(prompt, 20, {}) for prompt in long])
+    assert [output[0]["tokens"] for output in outputs] == [greedy(prompt, 20) for prompt in long]
+    requests = []
+    for i in range(8):
+        biases = (_ffi.accrt_serve_bias * 12)(*[_ffi.accrt_serve_bias(rng.randrange(64), rng.randint(-8, 8) / 2) for _ in range(12)])
+        values = {"biases": biases, "bias_count": 12, "flags": _ffi.ACCRT_SERVE_SEED | _ffi.ACCRT_SERVE_LOGPROBS, "seed": i, "top_logprobs": 5}
+        requests.append((prompt_of(rng), 20, {**values, "temperature": 0.5 * (i % 2)}))
+    together, _stats = generate(program, requests)
+    for request, output in zip(requests, together):
+        (alone,), _stats = generate(program, [request])
+        assert output == alone
+
+
+def test_memory_is_said_before_it_is_taken(program):
+    engine = Engine(program, max_rows=4, max_length=100)
+    memory = engine.memory
+    assert (memory.max_rows, memory.max_length, memory.row_pages, memory.pages) == (4, 100, 7, 28)
+    assert memory.kv_bytes == 28 * 64 and memory.state_bytes >= memory.kv_bytes
+    engine.close()
+    with pytest.raises(accrt.OutOfDeviceMemoryError, match="hold no page"):
+        Engine(program, kv_bytes=63)
+
+
+# ---- What is asked of the driver: under the stand-in ----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def stand_in():
+    library = ctypes.CDLL("libcuda.so.1")
+    if not hasattr(library, "fakecuda_count"):
+        pytest.skip("a real driver does not count its calls, nor fail on demand")
+    library.fakecuda_count.restype = library.fakecuda_complaints.restype = ctypes.c_uint64
+    return library
+
+
+def counted(stand_in):
+    names = [line.split("(")[1].split(",")[0] for line in (HERE.parents[1] / "runtime/drivers/cuda/symbols.def").read_text().splitlines() if line.startswith("CUDA_SYMBOL(")]
+    return {name: stand_in.fakecuda_count(name.encode()) for name in names}
+
+
+#: Calls that ask how far the device is, whose number depends on how fast it is; and what a thread says of itself.
+ASKING = {"cuEventQuery", "cuStreamQuery", "cuEventSynchronize", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent",
+          "cuThreadExchangeStreamCaptureMode", "cuPointerGetAttributes"}  # fmt: skip
+
+
+@pytest.mark.parametrize("values", [{}, {"temperature": 0.5}, {"temperature": 0.5, "flags": _ffi.ACCRT_SERVE_LOGPROBS, "top_logprobs": 4}],
+                         ids=["greedy", "sampled", "logprobs"])  # fmt: skip
+def test_calls_of_a_steady_step(program, stand_in, values):
+    """Two copies, two graphs and an event a step; none is made or patched."""
+    engine = Engine(program, prepare=True)
+    for i in range(7):
+        engine.submit([i] * (1 + 2 * i), 200, **{**values, "flags": values.get("flags", 0) | _ffi.ACCRT_SERVE_IGNORE_EOS})
+    for _ in range(20):
+        assert engine.step() == 0
+    before = counted(stand_in)
+    for _ in range(100):
+        assert engine.step() == 0
+    calls = {name: (count - before[name]) / 100 for name, count in counted(stand_in).items() if count != before[name] and name not in ASKING}
+    assert calls == {"cuMemcpyAsync": 2, "cuGraphLaunch": 2, "cuEventRecord": 1}
+    engine.run()
+    engine.close()
+
+
+def test_prepared_steps_make_nothing(program, stand_in):
+    engine = Engine(program, prepare=True)
+    assert engine.kinds > 10
+    before = counted(stand_in)
+    rng = random.Random(SEED)
+    requests = [(prompt_of(rng), rng.randint(1, 30)) for _ in range(30)]
+    numbers = [engine.submit(prompt, count, flags=_ffi.ACCRT_SERVE_IGNORE_EOS) for prompt, count in requests]
+    engine.run()
+    made = {name for name, count in counted(stand_in).items() if count != before[name]}
+    assert not {name for name in made if name.startswith(("cuGraphAdd", "cuGraphExec", "cuGraphInst", "cuMemCreate", "cuMemAlloc"))}, made
+    for (prompt, count), number in zip(requests, numbers):
+        assert engine.outputs[number][0]["tokens"] == greedy(prompt, count)
+    with pytest.raises(accrt.InvalidStateError, match="has an engine"):
+        engine.prepare()
+    engine.close()
+
+
+@pytest.mark.parametrize("entry", ["cuGraphLaunch", "cuMemcpyAsync", "cuEventRecord"])
+@pytest.mark.parametrize("after", [1, 4, 11])
+def test_a_failed_call_costs_time_alone(program, stand_in, entry, after):
+    engine = Engine(program, prepare=True)
+    rng = random.Random(SEED)
+    requests = [(prompt_of(rng), 30) for _ in range(6)]
+    numbers = [engine.submit(prompt, count, flags=_ffi.ACCRT_SERVE_IGNORE_EOS) for prompt, count in requests]
+    engine.step()
+    assert stand_in.fakecuda_control(f"fail={entry}:{after}=400".encode()) == 0
+    engine.run()
+    stand_in.fakecuda_control(b"reset")
+    assert engine.stats().step_failures == 1
+    for (prompt, count), number in zip(requests, numbers):
+        assert engine.outputs[number][0]["tokens"] == greedy(prompt, count)
+    engine.close()
