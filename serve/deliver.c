@@ -102,8 +102,9 @@ static void fill_node(accsv_node_t* node, const accsv_generation_t* generation,
 
 /* ---- Ends ---- */
 
-static void count_end(accrt_serve_engine_t* engine, const accsv_request_t* request,
+static void count_end(accrt_serve_engine_t* engine, const accsv_generation_t* generation,
                       const news_t* news) {
+  const accsv_request_t* request = generation->request;
   accrt_serve_stats_t* figures = &engine->figures;
   uint64_t* const counters[] = {NULL,
                                 &figures->finished_stop,
@@ -112,6 +113,10 @@ static void count_end(accrt_serve_engine_t* engine, const accsv_request_t* reque
                                 &figures->finished_deadline,
                                 &figures->finished_failed};
   ++*counters[news->reason];
+  if (news->reason == ACCRT_SERVE_FINISH_STOP || news->reason == ACCRT_SERVE_FINISH_LENGTH)
+    accsv_pace_note_end(&engine->pace,
+                        generation->sequence.known - generation->sequence.prompt_count,
+                        request->parameters.max_new_tokens);
   accsv_histogram_add(&figures->total_time, news->now_ns - request->arrival_ns);
 }
 
@@ -121,7 +126,7 @@ static void close_generation(accrt_serve_engine_t* engine, accsv_generation_t* g
   accsv_request_t* request = generation->request;
   accsv_scheduler_end(&engine->scheduler, &generation->sequence);
   engine->edits_reserved -= generation->sampler.capacity;
-  count_end(engine, request, news);
+  count_end(engine, generation, news);
   if (--request->going_on > 0)
     return;
   --engine->live;

@@ -116,6 +116,8 @@ static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
                                  .quantum = options->fair_tokens,
                                  .seed = random_seed()};
   ACCSV_TRY(accsv_scheduler_init(&engine->scheduler, &engine->allocator, &limits));
+  engine->scheduler.drop = accsv_engine_drop;
+  engine->scheduler.self = engine;
   ACCSV_TRY(accsv_batch_init(&engine->batch, &engine->allocator, &limits, info->row_pages));
   ACCSV_TRY(accsv_masks_init(&engine->masks, &engine->allocator, info, limits.rows));
   for (uint32_t i = 0; i < ACCSV_DEPTH; ++i)

@@ -14,6 +14,7 @@
 #include "serve/batch.h"
 #include "serve/constraint.h"
 #include "serve/model.h"
+#include "serve/pace.h"
 
 #define ACCSV_DEPTH 2u /* most steps in flight */
 #define ACCSV_SPARE_NODES 4096u
@@ -49,6 +50,9 @@ struct accrt_serve_engine {
   uint32_t live;               /* requests that it has */
   accrt_serve_stats_t figures;
   uint64_t progress_ns, model_ns;
+  accsv_pace_t pace;
+  uint64_t planning_ns;   /* the begin of this step */
+  uint32_t starts;        /* requests that began since the last step ended */
   accrt_status_t failure; /* as `dead` */
 
   /* Under the lock. */
@@ -82,6 +86,10 @@ static inline uint64_t accsv_now(const accrt_serve_engine_t* engine) {
 accrt_status_t accsv_engine_step(accrt_serve_engine_t* engine);
 /* Ends all requests that the stepping thread has, without events. */
 void accsv_engine_drop_all(accrt_serve_engine_t* engine);
+
+/* Ends a request that waits if it could not end before its deadline, and returns whether it did.
+ * The scheduler's `drop`. */
+bool accsv_engine_drop(void* self, accsv_sequence_t* sequence);
 
 /* ---- serve/deliver.c: tokens become events ---- */
 

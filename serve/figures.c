@@ -6,6 +6,7 @@
 
 #define FIRST_BUCKET_NS 62500u
 #define STALLED_NS UINT64_C(30000000000)
+#define THOUSAND 1000u
 
 void accsv_histogram_add(accrt_serve_histogram_t* histogram, uint64_t ns) {
   uint32_t bucket = 0;
@@ -33,6 +34,8 @@ void accsv_figures_update(accrt_serve_engine_t* engine) {
   figures->prompt_tokens = scheduler->prompt_tokens;
   figures->cached_tokens = scheduler->cached_tokens;
   figures->model_ns = engine->model_ns;
+  figures->step_tokens = scheduler->mixed_tokens != UINT32_MAX ? scheduler->mixed_tokens : 0;
+  figures->queue_ns = accsv_pace_queue(&engine->pace, THOUSAND); /* `collect` makes it right */
 }
 
 /* The figures as of now; the caller holds the lock. */
@@ -40,6 +43,7 @@ static accrt_serve_stats_t collect(const accrt_serve_engine_t* engine, uint64_t 
   accrt_serve_stats_t stats = engine->shown;
   stats.waiting = engine->waiting;
   stats.waiting_tokens = engine->waiting_tokens;
+  stats.queue_ns = engine->shown.queue_ns / THOUSAND * engine->waiting;
   stats.submitted = engine->submitted;
   stats.refused = engine->refused;
   stats.healthy = engine->dead == ACCRT_OK &&

@@ -17,7 +17,7 @@ typedef struct round {
 accrt_status_t accsv_scheduler_init(accsv_scheduler_t* scheduler,
                                     const accrt_allocator_t* allocator,
                                     const accsv_limits_t* limits) {
-  *scheduler = (accsv_scheduler_t){.limits = *limits};
+  *scheduler = (accsv_scheduler_t){.limits = *limits, .mixed_tokens = UINT32_MAX};
   scheduler->pool.allocator = scheduler->queue.allocator = allocator;
   scheduler->prefix.pool = &scheduler->pool;
   accrt_status_t status = accsv_pool_init(&scheduler->pool, allocator, limits->pages);
@@ -237,6 +237,20 @@ static void schedule_one(round_t* round, accsv_sequence_t* sequence) {
   round->plan->parts[round->plan->count++].sequence = sequence;
 }
 
+/* What is left of the step for prompts, now that those that decode have their tokens. */
+static void limit_prompts(round_t* round) {
+  const accsv_scheduler_t* scheduler = round->scheduler;
+  if (round->plan->count == 0)
+    return;
+  uint32_t left = scheduler->mixed_tokens > round->plan->count
+                      ? scheduler->mixed_tokens - round->plan->count
+                      : 0;
+  if (left < scheduler->limits.page_size)
+    left = scheduler->limits.page_size;
+  if (round->budget > left)
+    round->budget = left;
+}
+
 /* Rows that decode come first: a long prompt does not hold them up. A sequence that is preempted
  * leaves the list, and the one after it takes its place. */
 static void schedule_all_running(round_t* round) {
@@ -255,6 +269,7 @@ static void schedule_all_running(round_t* round) {
     /* Others before it may have left the list; if it left itself, the next one stands there now. */
     i = round->preempted ? sequence->place + (sequence->state == ACCSV_RUNNING) : i + 1;
   }
+  limit_prompts(round);
   for (uint32_t i = 0; i < chunks; ++i) {
     if (scheduler->chunks[i]->state == ACCSV_RUNNING)
       schedule_running(round, scheduler->chunks[i]);
@@ -365,7 +380,11 @@ static void admit_all(round_t* round) {
   accsv_scheduler_t* scheduler = round->scheduler;
   while (round->budget > 0 && scheduler->running_count < scheduler->limits.rows) {
     accsv_sequence_t* sequence = accsv_queue_peek(&scheduler->queue);
-    if (sequence == NULL || !admit(round, sequence))
+    if (sequence == NULL)
+      return;
+    if (scheduler->drop != NULL && scheduler->drop(scheduler->self, sequence))
+      continue;
+    if (!admit(round, sequence))
       return;
   }
 }

@@ -33,6 +33,7 @@ typedef struct accsv_plan {
   uint32_t count, tokens, samples;
   bool fresh;          /* some of its sequences are not noted */
   accsv_part_t* parts; /* of `rows` */
+  uint64_t begun_ns;   /* the engine's */
 } accsv_plan_t;
 
 typedef struct accsv_filling {
@@ -51,6 +52,11 @@ typedef struct accsv_scheduler {
   int32_t* free_rows;
   uint32_t running_count, free_row_count;
   uint64_t planned; /* the last step */
+  /* Most tokens of a step in which a sequence decodes; prompts have a page of it in any case. */
+  uint32_t mixed_tokens;
+  /* Ends the sequence that would be admitted next if that is of no use; NULL: it always is. */
+  bool (*drop)(void* self, accsv_sequence_t* sequence);
+  void* self;
   uint64_t admissions;
   uint64_t preemptions;
   uint64_t prompt_tokens, cached_tokens; /* of first admissions */

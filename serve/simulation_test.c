@@ -145,6 +145,164 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags) {
   accrt_serve_model_release(model);
 }
 
+/* ---- Time between tokens ---- */
+
+typedef struct paced {
+  uint64_t now_ns;
+  accrt_serve_model_t* model;
+  accrt_serve_engine_t* engine;
+} paced_t;
+
+static void make_paced(paced_t* paced, accrt_serve_simulation_t* simulation,
+                       accrt_serve_options_t* options, accrt_serve_clock_t* clock) {
+  paced->now_ns = 1000;
+  *clock = (accrt_serve_clock_t){&paced->now_ns, read_time};
+  simulation->time_ns = &paced->now_ns;
+  options->clock = clock;
+  assert_int_equal(accrt_serve_model_create_simulated(simulation, &paced->model), ACCRT_OK);
+  assert_int_equal(accrt_serve_engine_create(paced->model, options, &paced->engine), ACCRT_OK);
+}
+static void free_paced(paced_t* paced) {
+  assert_null(accsv_scheduler_check(&paced->engine->scheduler));
+  accrt_serve_engine_release(paced->engine);
+  accrt_serve_model_release(paced->model);
+}
+
+static accrt_status_t submit_sized(accrt_serve_engine_t* engine, uint32_t prompt_tokens,
+                                   uint32_t new_tokens, uint64_t deadline_ns, void* user_data) {
+  static int32_t prompt[4096];
+  for (uint32_t i = 0; i < prompt_tokens; ++i)
+    prompt[i] = (int32_t)(next_random() % 256);
+  accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
+  request.prompt = prompt;
+  request.prompt_count = prompt_tokens;
+  request.max_new_tokens = new_tokens;
+  request.deadline_ns = deadline_ns;
+  request.user_data = user_data;
+  return accrt_serve_engine_submit(engine, &request, NULL);
+}
+
+/* Sixteen sequences draw tokens while long prompts come. Returns the longest step in which they
+ * did, but for the first ones. */
+static uint64_t longest_step(uint64_t max_step_ns, uint32_t flags, uint64_t* out_total_ns) {
+  paced_t paced;
+  accrt_serve_clock_t clock;
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.flags = flags;
+  simulation.eos = -1;
+  simulation.step_ns = 5000000;
+  simulation.token_ns = 20000;
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.max_step_ns = max_step_ns;
+  make_paced(&paced, &simulation, &options, &clock);
+  for (uint32_t i = 0; i < 16; ++i)
+    assert_int_equal(submit_sized(paced.engine, 8, 1500, 0, NULL), ACCRT_OK);
+  uint64_t longest_ns = 0, steps = 0;
+  counts_t counts = {0};
+  for (;;) {
+    if (steps % 25 == 10 && steps < 600)
+      assert_int_equal(submit_sized(paced.engine, 2000, 4, 0, NULL), ACCRT_OK);
+    const uint64_t begin_ns = paced.now_ns;
+    if (accrt_serve_engine_step(paced.engine) != ACCRT_OK)
+      break;
+    take_events(paced.engine, &counts);
+    if (++steps > 60 && steps < 1200 && paced.now_ns - begin_ns > longest_ns)
+      longest_ns = paced.now_ns - begin_ns;
+  }
+  assert_int_equal(counts.ended, 16 + 24);
+  *out_total_ns = paced.now_ns;
+  free_paced(&paced);
+  return longest_ns;
+}
+
+static void test_step_time(void** state) {
+  (void)state;
+  uint64_t free_ns, held_ns;
+  for (uint32_t flags = 0; flags <= ACCRT_SERVE_MODEL_OVERLAP; ++flags) {
+    assert_true(longest_step(0, flags, &free_ns) > 40000000);
+    const uint64_t longest_ns = longest_step(10000000, flags, &held_ns);
+    print_message("steps of 10 ms wanted: %.2f ms at most\n", (double)longest_ns / 1e6);
+    assert_true(longest_ns <= 10500000);
+    assert_true(held_ns <= free_ns + free_ns / 20);
+  }
+}
+
+/* A target that no step can hold: prompts still advance. */
+static void test_step_time_too_short(void** state) {
+  (void)state;
+  uint64_t total_ns;
+  assert_true(longest_step(1, 0, &total_ns) <= 5000000 + 20000 * (16 + 16 + 1));
+}
+
+/* ---- Overload ---- */
+
+/* Requests come at `rate` times what the engine can do (0: always one more than it can take), with
+ * a deadline after 3 s. Returns the tokens of those that ended in time, prompt and answer, in each
+ * second: what the engine computed of use. */
+static double goodput(double rate, uint32_t flags, double* out_rate) {
+  paced_t paced;
+  accrt_serve_clock_t clock;
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.flags = flags;
+  simulation.eos = 0;
+  simulation.max_rows = 128;
+  simulation.max_tokens = 512;
+  simulation.step_ns = 5000000;
+  simulation.token_ns = 20000;
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  make_paced(&paced, &simulation, &options, &clock);
+  const uint64_t warm_ns = UINT64_C(10000000000), end_ns = UINT64_C(70000000000);
+  uint64_t next_ns = paced.now_ns, good = 0, tokens = 0, refused = 0;
+  while (paced.now_ns < end_ns) {
+    while (rate > 0 ? next_ns <= paced.now_ns : paced.engine->waiting < 64) {
+      const uint64_t deadline_ns = rate > 0 ? next_ns + UINT64_C(3000000000) : 0;
+      next_ns += rate > 0 ? (uint64_t)(-log(uniform()) * 1e9 / rate) : 0;
+      if (deadline_ns != 0 && deadline_ns <= paced.now_ns)
+        continue;
+      refused += submit_sized(paced.engine, length(150, 1000), length(60, 300), deadline_ns,
+                              NULL) != ACCRT_OK;
+    }
+    if (accrt_serve_engine_step(paced.engine) != ACCRT_OK)
+      paced.now_ns = next_ns;
+    accrt_serve_event_t events[64];
+    uint32_t count;
+    while (accrt_serve_engine_poll(paced.engine, events, sizeof *events, 64, &count) == ACCRT_OK) {
+      for (uint32_t i = 0; i < count; ++i) {
+        if (paced.now_ns < warm_ns || (events[i].finish_reason != ACCRT_SERVE_FINISH_STOP &&
+                                       events[i].finish_reason != ACCRT_SERVE_FINISH_LENGTH))
+          continue;
+        ++good;
+        tokens += events[i].prompt_tokens + events[i].output_tokens;
+      }
+    }
+  }
+  accrt_serve_stats_t stats = ACCRT_SERVE_STATS_INIT;
+  assert_int_equal(accrt_serve_engine_stats(paced.engine, &stats), ACCRT_OK);
+  const double seconds = (double)(paced.now_ns - warm_ns) / 1e9;
+  print_message(
+      "%g/s came: %.1f/s ended in time, %llu refused, %llu late of which %llu never began, "
+      "the queue takes %.2f s\n",
+      rate, (double)good / seconds, (unsigned long long)refused,
+      (unsigned long long)stats.finished_deadline, (unsigned long long)stats.hopeless,
+      (double)stats.queue_ns / 1e9);
+  if (rate > 0)
+    assert_true(stats.queue_ns > 100000000 && stats.queue_ns < UINT64_C(20000000000));
+  free_paced(&paced);
+  *out_rate = (double)good / seconds;
+  return (double)tokens / seconds;
+}
+
+static void test_goodput(void** state) {
+  (void)state;
+  for (uint32_t flags = 0; flags <= ACCRT_SERVE_MODEL_OVERLAP; ++flags) {
+    double rate;
+    const double capacity = goodput(0, flags, &rate);
+    const double kept = goodput(10 * rate, flags, &rate) / capacity;
+    print_message("10 times the load: %.1f%% of the goodput\n", 100 * kept);
+    assert_true(kept >= 0.95);
+  }
+}
+
 static uint64_t requests_wanted(void) {
   const char* text = getenv("ACCRT_SERVE_REQUESTS");
   return text != NULL ? strtoull(text, NULL, 10) : 100000;
@@ -165,8 +323,9 @@ int main(void) {
   random_state = seed != NULL ? strtoull(seed, NULL, 10) : accrt_serve_now_ns() | 1;
   print_message("seed %llu\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_traffic),
-      cmocka_unit_test(test_overload),
+      cmocka_unit_test(test_traffic),   cmocka_unit_test(test_overload),
+      cmocka_unit_test(test_step_time), cmocka_unit_test(test_step_time_too_short),
+      cmocka_unit_test(test_goodput),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -122,6 +122,26 @@ static bool take_inbox(accrt_serve_engine_t* engine, uint64_t now_ns) {
   return any;
 }
 
+bool accsv_engine_drop(void* self, accsv_sequence_t* sequence) {
+  accrt_serve_engine_t* engine = self;
+  accsv_request_t* request = accsv_generation_of(sequence)->request;
+  const accrt_serve_request_t* parameters = &request->parameters;
+  /* Alone it may be faster than those that were measured. */
+  if (parameters->deadline_ns == 0 || request->started || engine->scheduler.running_count == 0)
+    return false;
+  const uint32_t tokens = engine->scheduler.mixed_tokens < engine->options.max_step_tokens
+                              ? engine->scheduler.mixed_tokens
+                              : engine->options.max_step_tokens;
+  const uint64_t needed_ns =
+      accsv_pace_request(&engine->pace, sequence->known, tokens, parameters->max_new_tokens);
+  const uint64_t now_ns = engine->planning_ns;
+  if (now_ns + needed_ns + needed_ns / 4 <= parameters->deadline_ns)
+    return false;
+  ++engine->figures.hopeless;
+  accsv_end_request(engine, request, ACCRT_SERVE_FINISH_DEADLINE, ACCRT_OK, now_ns);
+  return true;
+}
+
 static void end_late(accrt_serve_engine_t* engine, uint64_t now_ns) {
   while (engine->deadline_count > 0 && deadline_at(engine, 0) <= now_ns) {
     accsv_request_t* request = engine->deadlines[0];
@@ -221,6 +241,7 @@ static void note_parts(accrt_serve_engine_t* engine, const accsv_plan_t* plan, u
     accsv_request_t* request = accsv_generation_of(sequence)->request;
     if (!request->started) {
       request->started = true;
+      ++engine->starts;
       request->next_started = engine->started;
       engine->started = request;
       accsv_histogram_add(&engine->figures.queue_time, now_ns - request->arrival_ns);
@@ -308,6 +329,16 @@ static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
   }
 }
 
+/* A step that was submitted before the one before it had ended began with that end. */
+static void note_pace(accrt_serve_engine_t* engine, const accsv_plan_t* plan, uint64_t now_ns) {
+  const uint64_t begin_ns =
+      plan->begun_ns > engine->progress_ns ? plan->begun_ns : engine->progress_ns;
+  accsv_pace_note_step(&engine->pace, plan->tokens, now_ns - begin_ns, engine->starts);
+  engine->starts = 0;
+  if (engine->options.max_step_ns != 0)
+    engine->scheduler.mixed_tokens = accsv_pace_tokens(&engine->pace, engine->options.max_step_ns);
+}
+
 static accrt_status_t finish_step(accrt_serve_engine_t* engine) {
   const accrt_serve_model_functions_t* functions = &engine->model->functions;
   accsv_plan_t plan = engine->plans[0];
@@ -323,6 +354,7 @@ static accrt_status_t finish_step(accrt_serve_engine_t* engine) {
     engine->plans[i] = engine->plans[i + 1];
   engine->plans[engine->in_flight] = plan; /* its memory is used again */
   accsv_scheduler_end_step(&engine->scheduler, plan.step);
+  note_pace(engine, &plan, now_ns);
   engine->progress_ns = now_ns;
   take_results(engine, &plan, &results, now_ns);
   return ACCRT_OK;
@@ -356,6 +388,7 @@ static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* pla
   if (masked && known)
     accsv_masks_begin(&engine->masks, plan);
   const uint64_t begin_ns = accsv_now(engine);
+  plan->begun_ns = begin_ns;
   const accrt_status_t status = functions->submit(functions->self, &step);
   engine->model_ns += accsv_now(engine) - begin_ns;
   accsv_scheduler_fetch(&engine->scheduler);
@@ -380,6 +413,7 @@ static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* pla
 static accrt_status_t run_step(accrt_serve_engine_t* engine, uint64_t now_ns, bool* out_any) {
   if (engine->in_flight < engine->depth && engine->live > 0) {
     accsv_plan_t* plan = &engine->plans[engine->in_flight];
+    engine->planning_ns = now_ns;
     accsv_scheduler_plan(&engine->scheduler, engine->step + 1, plan);
     if (plan->count > 0) {
       ++engine->step;

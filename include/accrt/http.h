@@ -37,7 +37,8 @@ typedef struct accrt_http_options {
   uint32_t max_model_tokens; /**< shown by /v1/models; 0: not shown */
   uint32_t max_connections;  /**< 1,024. More get 503 and are closed */
   uint32_t max_jobs;         /**< 256: requests that wait for a worker; more get 429 */
-  uint32_t retry_after_s;    /**< 1: seconds in `Retry-After` of 429 and 503 */
+  /** 1: least seconds in `Retry-After` of 429 and 503; up to 600 while the queue is longer */
+  uint32_t retry_after_s;
   uint64_t max_header_bytes; /**< 65,536: path and headers; more get 431 */
   uint64_t max_body_bytes;   /**< 16 MiB: one request's body; more get 413 */
   uint64_t max_held_bytes;   /**< 256 MiB: bodies of all requests; more get 503 */

@@ -316,8 +316,12 @@ typedef struct accrt_serve_options {
   uint32_t fair_tokens;       /**< tokens of a tenant's turn; 0: 2048 */
   uint32_t reserved;          /**< 0 */
   uint64_t seed;              /**< of requests without a seed; 0: a random one */
+  /** what a step may take in which a sequence draws tokens: chunks of prompts are made as large as
+   * the steps that were measured allow, and no smaller than a page. 0: no limit, and what a step
+   * computes does not depend on time */
+  uint64_t max_step_ns;
 } accrt_serve_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_options_t, seed, 80);
+ACCRT_ASSERT_LAYOUT(accrt_serve_options_t, max_step_ns, 88);
 #define ACCRT_SERVE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_options_t)
 
 /** Makes an engine. Retains the model, which must have no other engine.
@@ -446,7 +450,9 @@ typedef struct accrt_serve_request {
   uint32_t top_logprobs; /**< alternatives of each token, with ACCRT_SERVE_LOGPROBS */
   int32_t priority;      /**< ACCRT_SERVE_PRIORITY_FIRST to _LAST */
   uint64_t tenant;       /**< whom it is for: tenants share the engine fairly */
-  uint64_t deadline_ns;  /**< on the engine's clock; 0: none. Ends the request when it passes */
+  /** on the engine's clock; 0: none. Ends the request when it passes; one that waits ends when it
+   * could no longer end in time, as requests of late went */
+  uint64_t deadline_ns;
   /** pages are shared only among requests of the same text; NULL: those without one */
   const char* cache_salt;
   void* user_data; /**< its events carry it */
@@ -600,8 +606,12 @@ typedef struct accrt_serve_stats {
   accrt_serve_histogram_t first_token; /**< from submission until the first token */
   accrt_serve_histogram_t next_token;  /**< between tokens of a sequence */
   accrt_serve_histogram_t total_time;  /**< from submission until the end of a sequence */
+  uint64_t hopeless;    /**< of finished_deadline: never begun, since it could not end in time */
+  uint64_t queue_ns;    /**< until all that waits has begun, at the pace of late; 0: not known */
+  uint32_t step_tokens; /**< of a step in which a sequence draws tokens, by max_step_ns; 0: any */
+  uint32_t reserved;    /**< 0 */
 } accrt_serve_stats_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, total_time, 1024);
+ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, reserved, 1048);
 #define ACCRT_SERVE_STATS_INIT ACCRT_STRUCT_INIT(accrt_serve_stats_t)
 /** Fills `out_stats` as of the end of the last step. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_stats(accrt_serve_engine_t* engine,

@@ -1512,6 +1512,7 @@ _FIELDS = {
         ("fair_tokens", c_uint32),
         ("reserved", c_uint32),
         ("seed", c_uint64),
+        ("max_step_ns", c_uint64),
     ],
     "accrt_serve_constraint_functions": lambda m: [
         ("struct_size", c_uint32),
@@ -1625,6 +1626,10 @@ _FIELDS = {
         ("first_token", m.accrt_serve_histogram),
         ("next_token", m.accrt_serve_histogram),
         ("total_time", m.accrt_serve_histogram),
+        ("hopeless", c_uint64),
+        ("queue_ns", c_uint64),
+        ("step_tokens", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_http_options": lambda m: [
         ("struct_size", c_uint32),

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#define MOST_RETRY_S 600u
+
 static const char* words_of(uint32_t status) {
   switch (status) {
   case 200:
@@ -134,11 +136,22 @@ void accrt_http_put_failure(http_text_t* text, const http_failure_t* failure) {
   accrt_http_put_text(text, "}}");
 }
 
+/* When what waits will have begun, at the pace of late. */
+uint32_t accrt_http_retry_after(const http_server_t* server) {
+  accrt_serve_stats_t stats = ACCRT_SERVE_STATS_INIT;
+  if (server->engine == NULL || accrt_serve_engine_stats(server->engine, &stats) != ACCRT_OK)
+    return server->retry_after_s;
+  const uint64_t seconds = (stats.queue_ns + 999999999) / 1000000000;
+  if (seconds <= server->retry_after_s)
+    return server->retry_after_s;
+  return seconds < MOST_RETRY_S ? (uint32_t)seconds : MOST_RETRY_S;
+}
+
 void accrt_http_answer_refusal(http_connection_t* c, uint32_t status, const http_text_t* body) {
   char extra[80] = "";
   if (status == 429 || status == 503) {
     ++c->server->metrics.refused;
-    snprintf(extra, sizeof extra, "Retry-After: %u\r\n", c->server->retry_after_s);
+    snprintf(extra, sizeof extra, "Retry-After: %u\r\n", accrt_http_retry_after(c->server));
   }
   if (status == 401)
     snprintf(extra, sizeof extra, "WWW-Authenticate: Bearer\r\n");

@@ -322,6 +322,8 @@ void accrt_http_answer_failure(http_connection_t* connection, const http_failure
 /* The same, with the JSON made before. */
 void accrt_http_answer_refusal(http_connection_t* connection, uint32_t status,
                                const http_text_t* body);
+/* Seconds after which a client that was refused may find room. */
+uint32_t accrt_http_retry_after(const http_server_t* server);
 /* The JSON of a failure. */
 void accrt_http_put_failure(http_text_t* text, const http_failure_t* failure);
 /* The connection's answer is whole. */

@@ -1186,6 +1186,7 @@ int main(void) {
   printf(", \"fair_tokens\": [%zu, %zu]", offsetof(accrt_serve_options_t, fair_tokens), sizeof(((accrt_serve_options_t*)0)->fair_tokens));
   printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_options_t, reserved), sizeof(((accrt_serve_options_t*)0)->reserved));
   printf(", \"seed\": [%zu, %zu]", offsetof(accrt_serve_options_t, seed), sizeof(((accrt_serve_options_t*)0)->seed));
+  printf(", \"max_step_ns\": [%zu, %zu]", offsetof(accrt_serve_options_t, max_step_ns), sizeof(((accrt_serve_options_t*)0)->max_step_ns));
   printf("}}\n");
   printf(",\"accrt_serve_constraint_functions\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_constraint_functions_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_constraint_functions_t, struct_size), sizeof(((accrt_serve_constraint_functions_t*)0)->struct_size));
@@ -1299,6 +1300,10 @@ int main(void) {
   printf(", \"first_token\": [%zu, %zu]", offsetof(accrt_serve_stats_t, first_token), sizeof(((accrt_serve_stats_t*)0)->first_token));
   printf(", \"next_token\": [%zu, %zu]", offsetof(accrt_serve_stats_t, next_token), sizeof(((accrt_serve_stats_t*)0)->next_token));
   printf(", \"total_time\": [%zu, %zu]", offsetof(accrt_serve_stats_t, total_time), sizeof(((accrt_serve_stats_t*)0)->total_time));
+  printf(", \"hopeless\": [%zu, %zu]", offsetof(accrt_serve_stats_t, hopeless), sizeof(((accrt_serve_stats_t*)0)->hopeless));
+  printf(", \"queue_ns\": [%zu, %zu]", offsetof(accrt_serve_stats_t, queue_ns), sizeof(((accrt_serve_stats_t*)0)->queue_ns));
+  printf(", \"step_tokens\": [%zu, %zu]", offsetof(accrt_serve_stats_t, step_tokens), sizeof(((accrt_serve_stats_t*)0)->step_tokens));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_stats_t, reserved), sizeof(((accrt_serve_stats_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_http_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_options_t, struct_size), sizeof(((accrt_http_options_t*)0)->struct_size));

@@ -51,6 +51,7 @@ class Scheduler:
         self.free, self.waiting = list(range(pages)), []  # waiting: for the end of a step
         self.entries, self.key_of = {}, {}
         self.ended = self.step = self.admissions = 0
+        self.mixed = 1 << 32
         self.running, self.free_rows = [], list(reversed(range(rows)))
         self.flows, self.rings, self.preempted = {}, {}, {}
         self.sequences, self.flight = {}, []
@@ -246,6 +247,8 @@ class Scheduler:
                 self.schedule(s)
             else:
                 chunks.append(s)
+        if self.parts:
+            self.budget = min(self.budget, max(self.mixed - len(self.parts), self.page_size))
         for s in chunks:
             if s.state == "running":
                 self.schedule(s)
@@ -358,6 +361,8 @@ def apply(scheduler, operation):
         scheduler.end(s)
     elif name == "l":
         scheduler.lose()
+    elif name == "t":
+        scheduler.mixed = numbers[0]
     scheduler.check()
     return scheduler, said + scheduler.state()
 
@@ -384,6 +389,8 @@ def random_operations(rng, count):
                 yield ("p",)
             elif choice < 0.97:
                 yield ("r",)
+            elif choice < 0.975:
+                yield ("t", rng.randint(0, 30))
             elif choice < 0.998:
                 yield ("c", rng.randint(max(0, key - 12), key))
             else:

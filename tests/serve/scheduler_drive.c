@@ -7,6 +7,7 @@
  *   r                                                              the oldest step ends
  *   c KEY                                                          a sequence is cancelled
  *   l                                                              all keys and values are lost
+ *   t TOKENS                                                       the limit of mixed steps
  *
  * The token sampled for a sequence is (key + position) % 3.
  */
@@ -193,6 +194,9 @@ int main(void) {
       break;
     case 'l':
       lose();
+      break;
+    case 't':
+      scheduler.mixed_tokens = (uint32_t)strtoul(line + 1, NULL, 10);
       break;
     default:
       stop("an operation");

@@ -21,6 +21,7 @@ OPTIONS: Dict[str, Tuple[int, str]] = {
     "max_running": (0, "sequences at once; 0: what the model can"),
     "max_step_tokens": (0, "tokens of one step; 0: what the model can"),
     "max_chunk_tokens": (0, "tokens of one prompt in a step; 0: as many as fit"),
+    "max_step_ns": (0, "of a step in which a request draws tokens: what chunks of prompts are cut to; 0: no limit"),
     "max_queued": (0, "requests that wait; more get 429; 0: 1024"),
     "max_queued_tokens": (0, "prompt tokens of requests that wait; 0: no limit"),
     "max_preemptions": (0, "of a sequence, before others are preferred; 0: 3"),

@@ -29,7 +29,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "cors_origin": (None, "who may call from a browser, or '*'"),
     "max_connections": (1024, "more are told 503"),
     "max_jobs": (256, "requests that wait for a worker; more get 429"),
-    "retry_after": (1, "seconds in Retry-After"),
+    "retry_after": (1, "least seconds in Retry-After; more while the queue is longer"),
     "max_header_bytes": (65536, "of one request; more get 431"),
     "max_body_bytes": (16 << 20, "of one request; more get 413"),
     "max_held_bytes": (256 << 20, "bodies of all requests; more get 503"),
