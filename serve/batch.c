@@ -17,6 +17,7 @@ static size_t cut_all(accsv_batch_t* batch, int32_t* block) {
   batch->token_rows = cut(block, &used, tokens);
   batch->row_starts = cut(block, &used, rows + 1);
   batch->row_ids = cut(block, &used, rows);
+  batch->row_adapters = cut(block, &used, rows);
   batch->kv_lengths = cut(block, &used, rows);
   batch->sample_tokens = cut(block, &used, rows);
   batch->sample_rows = cut(block, &used, rows);
@@ -199,7 +200,7 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
                                .row_count = plan->count,
                                .sample_count = plan->samples};
   uint32_t token = 0, sample = 0, changes = 0;
-  bool plain = true;
+  bool plain = true, adapted = false;
   batch->edits.count = 0;
   batch->row_starts[0] = batch->edit_starts[0] = 0;
   for (uint32_t row = 0; row < plan->count; ++row) {
@@ -212,6 +213,8 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
     token += part->count;
     batch->row_starts[row + 1] = (int32_t)token;
     batch->row_ids[row] = sequence->row;
+    batch->row_adapters[row] = sequence->adapted ? sequence->adapter : -1;
+    adapted |= sequence->adapted;
     batch->kv_lengths[row] = (int32_t)(part->start + part->count);
     batch->row_keys[row] = sequence->key;
     if (!part->sample)
@@ -227,4 +230,5 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
   step->change_count = changes;
   step->edit_count = batch->edits.count;
   point_at(batch, step);
+  step->row_adapters = adapted ? batch->row_adapters : NULL;
 }

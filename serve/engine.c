@@ -81,7 +81,7 @@ static void* run_thread(void* self) {
     const accrt_status_t status = accsv_engine_step(engine);
     (void)pthread_mutex_lock(&engine->lock);
     while (status != ACCRT_OK && engine->inbox == NULL && engine->cancels == NULL &&
-           !engine->stopping)
+           engine->adapters.orders == NULL && !engine->stopping)
       (void)pthread_cond_wait(&engine->work, &engine->lock);
     stopping = engine->stopping;
     (void)pthread_mutex_unlock(&engine->lock);
@@ -135,6 +135,7 @@ static accrt_status_t make_parts(accrt_serve_engine_t* engine) {
     engine->bucket_count *= 2;
   ACCSV_TRY(ACCSV_NEW(&engine->allocator, engine->bucket_count, &engine->registry));
   ACCSV_TRY(ACCSV_NEW(&engine->allocator, engine->most_live, &engine->deadlines));
+  ACCSV_TRY(accsv_adapters_init(&engine->adapters, &engine->allocator, info->adapter_count));
   ACCSV_TRY(make_scheduler(engine));
   engine->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (engine->event_fd < 0)
@@ -151,6 +152,7 @@ static void free_engine(accrt_serve_engine_t* engine) {
   accsv_batch_deinit(&engine->batch);
   accsv_masks_deinit(&engine->masks);
   accsv_scheduler_deinit(&engine->scheduler);
+  accsv_adapters_deinit(&engine->adapters, &allocator);
   accsv_nodes_free(&allocator, &engine->outbox);
   accsv_nodes_free(&allocator, &engine->lent);
   accsv_nodes_free(&allocator, &engine->returned);
@@ -269,7 +271,7 @@ accrt_status_t accrt_serve_engine_step(accrt_serve_engine_t* engine) {
   return step_alone(engine);
 }
 
-static struct timespec time_after(uint64_t timeout_ns) {
+struct timespec accsv_time_after(uint64_t timeout_ns) {
   const uint64_t now_ns = accrt_serve_now_ns();
   const uint64_t end_ns = timeout_ns < UINT64_MAX / 2 ? now_ns + timeout_ns : UINT64_MAX / 2;
   return (struct timespec){.tv_sec = (time_t)(end_ns / UINT64_C(1000000000)),
@@ -278,7 +280,7 @@ static struct timespec time_after(uint64_t timeout_ns) {
 
 accrt_status_t accrt_serve_engine_wait(accrt_serve_engine_t* engine, uint64_t timeout_ns) {
   ACCSV_NOT_NULL(engine);
-  const struct timespec end = time_after(timeout_ns);
+  const struct timespec end = accsv_time_after(timeout_ns);
   accrt_status_t status = ACCRT_OK;
   (void)pthread_mutex_lock(&engine->lock);
   while (engine->outbox.head == NULL && engine->dead == ACCRT_OK && status == ACCRT_OK) {
@@ -301,7 +303,7 @@ static bool is_drained(const accrt_serve_engine_t* engine) {
 }
 
 static accrt_status_t drain_thread(accrt_serve_engine_t* engine, uint64_t timeout_ns) {
-  const struct timespec end = time_after(timeout_ns);
+  const struct timespec end = accsv_time_after(timeout_ns);
   bool late = false;
   (void)pthread_mutex_lock(&engine->lock);
   while (!is_drained(engine) && !late)

@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "serve/adapters.h"
 #include "serve/batch.h"
 #include "serve/constraint.h"
 #include "serve/model.h"
@@ -68,6 +69,7 @@ struct accrt_serve_engine {
   uint64_t waiting_tokens;
   uint64_t last_id, submitted, refused, seeds;
   accsv_nodes_t outbox, lent, returned;
+  accsv_adapters_t adapters;
   accrt_serve_stats_t shown;
   uint64_t shown_progress_ns;
   accrt_status_t dead; /* why the engine ended; ACCRT_OK: it lives */
@@ -79,6 +81,9 @@ struct accrt_serve_engine {
 static inline uint64_t accsv_now(const accrt_serve_engine_t* engine) {
   return engine->clock.now_ns(engine->clock.self);
 }
+
+/* The end of a wait that begins now, on the system's clock. */
+struct timespec accsv_time_after(uint64_t timeout_ns);
 
 /* ---- serve/step.c ---- */
 

@@ -40,12 +40,21 @@ static accrt_serve_model_t* make_model(const accrt_serve_simulation_t* options) 
   return model;
 }
 
+/* Names and contents of those that models with places for adapters get. */
+static const char* const adapters[] = {"poet", "clerk", "judge"};
+
 static accrt_serve_engine_t* make_engine(const accrt_serve_simulation_t* simulation,
                                          const accrt_serve_options_t* options) {
   accrt_serve_model_t* model = make_model(simulation);
   accrt_serve_engine_t* engine;
   assert_int_equal(accrt_serve_engine_create(model, options, &engine), ACCRT_OK);
   accrt_serve_model_release(model);
+  for (uint32_t i = 0; simulation != NULL && i < simulation->adapter_count; ++i) {
+    const char* name = adapters[i];
+    const accrt_serve_adapter_tensor_t tensor = {"any", name, strlen(name)};
+    assert_int_equal(accrt_serve_engine_load_adapter(engine, name, &tensor, 1, sizeof tensor),
+                     ACCRT_OK);
+  }
   return engine;
 }
 
@@ -143,6 +152,7 @@ static void run_alone(const accrt_serve_simulation_t* simulation,
   accrt_serve_simulation_t own = ACCRT_SERVE_SIMULATION_INIT;
   own.eos = simulation != NULL ? simulation->eos : -1;
   own.vocab_size = simulation != NULL ? simulation->vocab_size : 0;
+  own.adapter_count = simulation != NULL ? simulation->adapter_count : 0;
   accrt_serve_engine_t* engine = make_engine(&own, NULL);
   accrt_serve_request_t copy = *request;
   memset(out, 0, sizeof *out * (request->n > 0 ? request->n : 1));
@@ -444,6 +454,7 @@ static void run_company(const accrt_serve_simulation_t* simulation,
   uint32_t submitted = 0;
   for (uint32_t i = 0; i < TRIALS; ++i) {
     make_trial(&trials[i]);
+    trials[i].request.adapter = below(3) == 0 ? NULL : adapters[below(3)];
     run_alone(simulation, &trials[i].request, trials[i].alone);
     trials[i].request.user_data = trials[i].outputs;
   }
@@ -475,6 +486,7 @@ static void test_company(void** state) {
     simulation.max_rows = 1 + below(16);
     simulation.max_tokens = simulation.max_rows + below(80);
     simulation.max_length = 256;
+    simulation.adapter_count = 3;
     accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
     options.max_chunk_tokens = below(2) == 0 ? 0 : 1 + below(32);
     options.max_preemptions = 1 + below(3);

@@ -46,6 +46,9 @@ static accrt_serve_stats_t collect(const accrt_serve_engine_t* engine, uint64_t 
   stats.queue_ns = engine->shown.queue_ns / THOUSAND * engine->waiting;
   stats.submitted = engine->submitted;
   stats.refused = engine->refused;
+  stats.adapters = engine->adapters.loaded;
+  stats.adapter_places = engine->adapters.count;
+  stats.adapter_loads = engine->adapters.loads;
   stats.healthy = engine->dead == ACCRT_OK &&
                   (engine->listed == 0 || now_ns < engine->shown_progress_ns + STALLED_NS);
   return stats;
@@ -109,13 +112,14 @@ static void add_request(writer_t* writer, const accsv_request_t* request, uint64
   add(writer,
       "%s\n  {\"id\": %" PRIu64 ", \"state\": \"%s\", \"tenant\": %" PRIu64
       ", \"priority\": %" PRId32 ", \"prompt_tokens\": %" PRIu32 ", \"max_new_tokens\": %" PRIu32
-      ", \"n\": %" PRIu32 ", \"age_ns\": %" PRIu64 "}",
+      ", \"n\": %" PRIu32 ", \"adapter\": %" PRId32 ", \"age_ns\": %" PRIu64 "}",
       first ? "" : ",", request->id,
       request->cancelled       ? "cancelled"
       : request->shown_started ? "running"
                                : "waiting",
       parameters->tenant, parameters->priority, parameters->prompt_count,
-      parameters->max_new_tokens, request->count, age_ns);
+      parameters->max_new_tokens, request->count,
+      request->adapter != NULL ? (int32_t)request->adapter->place : -1, age_ns);
 }
 
 accrt_status_t accrt_serve_engine_snapshot(accrt_serve_engine_t* engine, char* text,

@@ -36,6 +36,8 @@ accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* funct
   accrt_serve_model_info_t info = ACCRT_SERVE_MODEL_INFO_INIT;
   ACCSV_TRY(own.info(own.self, &info));
   ACCSV_TRY(check_info(&info));
+  if (info.adapter_count > 0 && own.set_adapter == NULL)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "a model with places for adapters, and no set_adapter");
   accrt_serve_model_t* model;
   ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
   atomic_init(&model->refs, 1);

@@ -25,6 +25,7 @@ typedef struct stamp {
 typedef struct results {
   uint64_t number;
   uint64_t duration_ns;
+  uint64_t places; /* of adapters that the step uses, a bit for each of 64 */
   accrt_status_t status;
   uint32_t top_count;
   int32_t *tokens, *ranks, *top_tokens;
@@ -39,6 +40,7 @@ typedef struct simulated {
   uint64_t* row_hashes; /* of the step's rows: all tokens so far */
   unsigned char* table; /* token bytes */
   size_t table_bytes;
+  uint64_t* adapters; /* hashes of what is in each place; 0: nothing */
   uint32_t row_pages;
   results_t results[DEPTH]; /* of steps in flight, the oldest first */
   uint32_t in_flight;
@@ -105,9 +107,11 @@ static accrt_status_t write_token(simulated_t* model, const accrt_serve_step_t* 
   int32_t token = step->token_ids[at];
   if (token < 0)
     token = model->last_tokens[step->row_ids[row]];
-  model->stamps[slot] =
-      (stamp_t){accsv_mix(before ^ ((uint64_t)(uint32_t)token + 1) * UINT64_C(0x9E3779B97F4A7C15)),
-                before, position};
+  const int32_t adapter = step->row_adapters != NULL ? step->row_adapters[row] : -1;
+  const uint64_t changed = adapter >= 0 ? model->adapters[adapter] : 0;
+  model->stamps[slot] = (stamp_t){
+      accsv_mix(before ^ changed ^ ((uint64_t)(uint32_t)token + 1) * UINT64_C(0x9E3779B97F4A7C15)),
+      before, position};
   return ACCRT_OK;
 }
 
@@ -209,12 +213,49 @@ static accrt_status_t compute(simulated_t* model, const accrt_serve_step_t* step
   return ACCRT_OK;
 }
 
+/* A place that is empty is used by no row. */
+static accrt_status_t find_places(const simulated_t* model, const accrt_serve_step_t* step,
+                                  uint64_t* out_places) {
+  *out_places = 0;
+  for (uint32_t row = 0; step->row_adapters != NULL && row < step->row_count; ++row) {
+    const int32_t place = step->row_adapters[row];
+    if (place < -1 || place >= (int32_t)model->options.adapter_count ||
+        (place >= 0 && model->adapters[place] == 0))
+      return ACCSV_FAIL(DATA_CORRUPT, "sequence %" PRIu64 " has place %" PRId32 " for its adapter",
+                        step->row_keys[row], place);
+    if (place >= 0)
+      *out_places |= UINT64_C(1) << (place % 64);
+  }
+  return ACCRT_OK;
+}
+
+static accrt_status_t set_adapter(void* self, uint32_t place,
+                                  const accrt_serve_adapter_tensor_t* tensors,
+                                  uint32_t tensor_count) {
+  simulated_t* model = self;
+  for (uint32_t i = 0; i < model->in_flight; ++i) {
+    if ((model->results[i].places & UINT64_C(1) << (place % 64)) != 0)
+      return ACCSV_FAIL(INVALID_STATE, "a step in flight uses place %" PRIu32, place);
+  }
+  uint64_t hash = 1;
+  for (uint32_t i = 0; i < tensor_count; ++i) {
+    if (strcmp(tensors[i].name, "fails") == 0)
+      return ACCSV_FAIL(NOT_FOUND, "there is no place for 'fails'");
+    const unsigned char* bytes = tensors[i].data;
+    for (uint64_t b = 0; b < tensors[i].size_bytes; ++b)
+      hash = accsv_mix(hash + bytes[b]) | 1;
+  }
+  model->adapters[place] = tensor_count > 0 ? hash : 0;
+  return ACCRT_OK;
+}
+
 static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
   simulated_t* model = self;
   const uint32_t most = (model->options.flags & ACCRT_SERVE_MODEL_OVERLAP) != 0 ? DEPTH : 1;
   if (model->in_flight == most)
     return ACCSV_FAIL(INVALID_STATE, "%" PRIu32 " steps are in flight", most);
   results_t* results = &model->results[model->in_flight];
+  ACCSV_TRY(find_places(model, step, &results->places));
   ACCSV_TRY(compute(model, step, results));
   results->number = step->number;
   results->duration_ns = model->options.step_ns + step->token_count * model->options.token_ns;
@@ -290,6 +331,7 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->eos = &model->options.eos;
   out_info->token_bytes = model->table;
   out_info->token_bytes_size_bytes = model->table_bytes;
+  out_info->adapter_count = model->options.adapter_count;
   return ACCRT_OK;
 }
 
@@ -304,6 +346,7 @@ static void destroy(void* self) {
   ACCSV_FREE(allocator, model->page_table, rows * model->row_pages);
   ACCSV_FREE(allocator, model->last_tokens, rows);
   ACCSV_FREE(allocator, model->row_hashes, rows);
+  ACCSV_FREE(allocator, model->adapters, options->adapter_count);
   ACCSV_FREE(allocator, model->table, model->table_bytes);
   for (uint32_t i = 0; i < DEPTH; ++i) {
     results_t* results = &model->results[i];
@@ -324,6 +367,7 @@ static accrt_status_t make_memory(simulated_t* model) {
   ACCSV_TRY(ACCSV_NEW(allocator, rows * model->row_pages, &model->page_table));
   ACCSV_TRY(ACCSV_NEW(allocator, rows, &model->last_tokens));
   ACCSV_TRY(ACCSV_NEW(allocator, rows, &model->row_hashes));
+  ACCSV_TRY(ACCSV_NEW(allocator, options->adapter_count, &model->adapters));
   for (uint32_t i = 0; i < DEPTH; ++i) {
     results_t* results = &model->results[i];
     ACCSV_TRY(ACCSV_NEW(allocator, rows, &results->tokens));
@@ -365,6 +409,7 @@ accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t
   functions.submit = submit;
   functions.wait = wait_step;
   functions.reset = reset;
+  functions.set_adapter = set_adapter;
   functions.destroy = destroy;
   functions.sample = sample_step;
   accrt_status_t status = make_memory(model);

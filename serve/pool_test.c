@@ -114,9 +114,9 @@ static void test_salts(void** state) {
   world_t* world = *state;
   accsv_prefix_t* prefix = &world->prefix;
   const accrt_allocator_t* allocator = &accsv_allocator_system;
-  accsv_salt_t* a = accsv_prefix_intern(prefix, accsv_salt_new(allocator, "a"));
-  accsv_salt_t* again = accsv_salt_new(allocator, "a");
-  accsv_salt_t* b = accsv_prefix_intern(prefix, accsv_salt_new(allocator, "b"));
+  accsv_salt_t* a = accsv_prefix_intern(prefix, accsv_salt_new(allocator, 0, "a"));
+  accsv_salt_t* again = accsv_salt_new(allocator, 0, "a");
+  accsv_salt_t* b = accsv_prefix_intern(prefix, accsv_salt_new(allocator, 0, "b"));
   assert_ptr_equal(accsv_prefix_intern(prefix, again), a);
   accsv_salt_free(allocator, again);
   assert_int_not_equal(a->id, b->id);
@@ -127,7 +127,7 @@ static void test_salts(void** state) {
   accsv_prefix_drop_salt(prefix, a);
   accsv_prefix_drop_salt(prefix, a); /* the entry holds it still */
   accsv_prefix_drop_salt(prefix, b);
-  a = accsv_prefix_intern(prefix, accsv_salt_new(allocator, "a2"));
+  a = accsv_prefix_intern(prefix, accsv_salt_new(allocator, 0, "a2"));
   assert_int_not_equal(a->id, id);
   accsv_prefix_drop_salt(prefix, a);
   accsv_prefix_clear(prefix);

@@ -219,15 +219,23 @@ void accsv_prefix_drop_salt(accsv_prefix_t* prefix, accsv_salt_t* salt) {
   accsv_salt_free(prefix->pool->allocator, salt);
 }
 
-accsv_salt_t* accsv_salt_new(const accrt_allocator_t* allocator, const char* text) {
-  const size_t size_bytes = strlen(text);
+/* An adapter's number stands behind a NUL, which no text has. */
+accsv_salt_t* accsv_salt_new(const accrt_allocator_t* allocator, uint64_t adapter,
+                             const char* text) {
+  const size_t text_bytes = text != NULL ? strlen(text) : 0;
+  const size_t size_bytes = text_bytes + (adapter != 0 ? 1 + sizeof adapter : 0);
   char* memory;
   if (size_bytes > UINT32_MAX / 2 ||
       ACCSV_NEW(allocator, sizeof(accsv_salt_t) + size_bytes, &memory) != ACCRT_OK)
     return NULL;
   accsv_salt_t* salt = (accsv_salt_t*)(void*)memory;
   salt->size_bytes = (uint32_t)size_bytes;
-  memcpy(salt->text, text, size_bytes);
+  if (text_bytes > 0)
+    memcpy(salt->text, text, text_bytes);
+  if (adapter != 0) {
+    salt->text[text_bytes] = 0;
+    memcpy(salt->text + text_bytes + 1, &adapter, sizeof adapter);
+  }
   return salt;
 }
 

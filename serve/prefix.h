@@ -74,8 +74,9 @@ void accsv_prefix_drop_salt(accsv_prefix_t* prefix, accsv_salt_t* salt);
 static inline uint64_t accsv_prefix_fresh_salt(accsv_prefix_t* prefix) {
   return ++prefix->last_salt;
 }
-/* A salt with this text, or NULL without memory. */
-accsv_salt_t* accsv_salt_new(const accrt_allocator_t* allocator, const char* text);
+/* A salt with this text (NULL: none), for one adapter (0: none), or NULL without memory. */
+accsv_salt_t* accsv_salt_new(const accrt_allocator_t* allocator, uint64_t adapter,
+                             const char* text);
 void accsv_salt_free(const accrt_allocator_t* allocator, accsv_salt_t* salt);
 /* NULL, or what is wrong. O(blocks). */
 const char* accsv_prefix_check(const accsv_prefix_t* prefix);

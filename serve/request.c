@@ -163,6 +163,7 @@ static size_t pack_all(packer_t* packer, accsv_request_t* request,
   accrt_serve_request_t* own = &request->parameters;
   own->prompt = NULL; /* the generations have it */
   own->cache_salt = NULL;
+  own->adapter = NULL; /* as above */
   own->next = NULL;
   own->constraint = NULL; /* until it is retained */
   own->stop_tokens =
@@ -223,12 +224,31 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   return accsv_node_new(allocator, ACCSV_NODE_USUAL + logprobs, &generation->last_node);
 }
 
+static accrt_status_t make_salt(const accrt_allocator_t* allocator, accsv_request_t* request,
+                                const accrt_serve_request_t* given,
+                                const accsv_adapter_t* adapter) {
+  if ((given->cache_salt == NULL && adapter == NULL) || (given->flags & ACCRT_SERVE_NO_CACHE) != 0)
+    return ACCRT_OK;
+  const uint64_t number = adapter != NULL ? adapter->number : 0;
+  request->salt = accsv_salt_new(allocator, number, given->cache_salt);
+  return request->salt != NULL ? ACCRT_OK
+                               : ACCSV_FAIL(OUT_OF_MEMORY, "no memory for the cache's salt");
+}
+
+static void give_adapter(accsv_request_t* request, accsv_adapter_t* adapter) {
+  request->adapter = adapter;
+  for (uint32_t i = 0; adapter != NULL && i < request->count; ++i) {
+    request->generations[i].sequence.adapted = true;
+    request->generations[i].sequence.adapter = (int32_t)adapter->place;
+  }
+}
+
 static size_t request_bytes(uint32_t generations) {
   return sizeof(accsv_request_t) + generations * sizeof(accsv_generation_t);
 }
 
 accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
-                                 const accrt_serve_request_t* given,
+                                 const accrt_serve_request_t* given, accsv_adapter_t* adapter,
                                  const accrt_serve_model_info_t* info, uint64_t seed,
                                  accsv_request_t** out_request) {
   *out_request = NULL;
@@ -239,16 +259,13 @@ accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
   request->parameters.constraint = accrt_serve_constraint_retain(given->constraint);
   for (uint32_t i = 0; status == ACCRT_OK && i < given->n; ++i)
     status = make_generation(allocator, request, i, given, info, seed);
-  if (status == ACCRT_OK && given->cache_salt != NULL &&
-      (given->flags & ACCRT_SERVE_NO_CACHE) == 0) {
-    request->salt = accsv_salt_new(allocator, given->cache_salt);
-    if (request->salt == NULL)
-      status = ACCSV_FAIL(OUT_OF_MEMORY, "no memory for the cache's salt");
-  }
+  if (status == ACCRT_OK)
+    status = make_salt(allocator, request, given, adapter);
   if (status != ACCRT_OK) {
     accsv_request_free(allocator, request);
     return status;
   }
+  give_adapter(request, adapter);
   *out_request = request;
   return ACCRT_OK;
 }
@@ -267,6 +284,7 @@ void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* req
       request->parameters.constraint->functions.stop(generation->constraint_state);
   }
   accrt_serve_constraint_release(request->parameters.constraint);
+  accsv_adapter_drop(request->adapter);
   accsv_salt_free(allocator, request->salt);
   ACCSV_FREE(allocator, request->memory, request->memory_bytes);
   accsv_free(allocator, request, 1, request_bytes(request->count));

@@ -5,6 +5,7 @@
 #define ACCRT_SERVE_REQUEST_H_
 
 #include "accrt/serve.h"
+#include "serve/adapters.h"
 #include "serve/outbox.h"
 #include "serve/sampling.h"
 #include "serve/sequence.h"
@@ -31,8 +32,9 @@ typedef struct accsv_request {
   bool released;     /* generations after the first may start */
   bool started;      /* it has been admitted once */
   accsv_stops_t stops;
-  accsv_salt_t* salt;  /* until the scheduler has it */
-  uint32_t heap_place; /* among those with deadlines */
+  accsv_salt_t* salt;       /* until the scheduler has it */
+  accsv_adapter_t* adapter; /* held; NULL: none */
+  uint32_t heap_place;      /* among those with deadlines */
 
   /* Under the engine's lock. */
   struct accsv_request* next;         /* in the inbox; of those that ended in this step */
@@ -57,9 +59,9 @@ static inline accsv_generation_t* accsv_generation_of(accsv_sequence_t* sequence
 accrt_status_t accsv_request_check(accrt_serve_request_t* request,
                                    const accrt_serve_model_info_t* info);
 /* Makes a request with all memory that it needs until it ends, but for its text and its events.
- * `request` was checked. */
+ * `request` was checked; `adapter` (NULL: none) is held, and is the request's if this succeeds. */
 accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
-                                 const accrt_serve_request_t* request,
+                                 const accrt_serve_request_t* request, accsv_adapter_t* adapter,
                                  const accrt_serve_model_info_t* info, uint64_t seed,
                                  accsv_request_t** out_request);
 void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* request);

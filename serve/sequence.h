@@ -37,6 +37,7 @@ typedef struct accsv_sequence {
   bool plain;         /* argmax without edits and without log probabilities */
   bool noted;         /* its request has started, and others of it may */
   bool unmapped;      /* it has blocks that are not in the page table of the device yet */
+  bool adapted;       /* it has an adapter */
   int32_t last_token; /* tokens[known - 1] */
   int32_t last_block; /* blocks[blocks_held - 1] */
   struct accsv_flow* flow;
@@ -48,6 +49,7 @@ typedef struct accsv_sequence {
   uint32_t place;         /* in the list of running ones */
   uint32_t blocks_mapped; /* in the page table of the device */
   uint32_t prompt_count;  /* tokens */
+  int32_t adapter;        /* its place in the model, if it has one */
   uint64_t salt;
   accsv_salt_t* salt_text;
   uint64_t order;                         /* of its admission */

@@ -105,10 +105,13 @@ static bool take_inbox(accrt_serve_engine_t* engine, uint64_t now_ns) {
   (void)pthread_mutex_lock(&engine->lock);
   accsv_request_t* request = engine->inbox;
   accsv_request_t* cancelled = engine->cancels;
+  accsv_order_t* orders = engine->adapters.orders;
+  engine->adapters.orders = NULL;
   engine->inbox = engine->inbox_tail = engine->cancels = NULL;
   accsv_nodes_append(&engine->spare, &engine->returned);
   (void)pthread_mutex_unlock(&engine->lock);
-  const bool any = request != NULL || cancelled != NULL;
+  const bool ordered = accsv_adapters_step(engine, orders);
+  const bool any = request != NULL || cancelled != NULL || ordered;
   while (request != NULL) {
     accsv_request_t* next = request->next;
     take_request(engine, request, now_ns);
@@ -208,15 +211,19 @@ static void publish(accrt_serve_engine_t* engine) {
   if (any && was_empty) {
     (void)eventfd_write(engine->event_fd, 1);
     (void)pthread_cond_broadcast(&engine->news);
-  } else if (engine->listed == 0) {
+  } else if (engine->listed == 0 || engine->adapters.waiting > 0) {
     (void)pthread_cond_broadcast(&engine->news);
   }
   (void)pthread_mutex_unlock(&engine->lock);
+  bool dropped = false;
   while (to_free != NULL) {
     accsv_request_t* next = to_free->next;
+    dropped |= to_free->adapter != NULL;
     accsv_request_free(&engine->allocator, to_free);
     to_free = next;
   }
+  if (dropped)
+    accsv_adapters_notify(engine);
   while (engine->spare.count > ACCSV_SPARE_NODES)
     accsv_node_free(&engine->allocator, accsv_nodes_take(&engine->spare));
 }

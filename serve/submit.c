@@ -78,6 +78,24 @@ static uint64_t seed_of(accrt_serve_engine_t* engine, const accrt_serve_request_
   return accsv_mix(engine->seed + number * UINT64_C(0x9E3779B97F4A7C15));
 }
 
+static accrt_status_t make_request(accrt_serve_engine_t* engine, const accrt_serve_request_t* given,
+                                   accsv_request_t** out_request) {
+  accsv_adapter_t* adapter = NULL;
+  if (given->adapter != NULL) {
+    adapter = accsv_adapter_hold(engine, given->adapter);
+    if (adapter == NULL)
+      return ACCSV_FAIL(NOT_FOUND, "no adapter '%.200s' is loaded", given->adapter);
+  }
+  const accrt_status_t status =
+      accsv_request_new(&engine->allocator, given, adapter, &engine->model->info,
+                        seed_of(engine, given), out_request);
+  if (status != ACCRT_OK && adapter != NULL) {
+    accsv_adapter_drop(adapter);
+    accsv_adapters_notify(engine);
+  }
+  return status;
+}
+
 accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
                                          const accrt_serve_request_t* request, uint64_t* out_id) {
   if (out_id != NULL)
@@ -94,8 +112,7 @@ accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
     return ACCSV_FAIL(TIMEOUT, "the deadline has passed");
   ACCSV_TRY(check_room(engine, &own));
   accsv_request_t* made;
-  ACCSV_TRY(accsv_request_new(&engine->allocator, &own, &engine->model->info, seed_of(engine, &own),
-                              &made));
+  ACCSV_TRY(make_request(engine, &own, &made));
   made->arrival_ns = now_ns;
   (void)pthread_mutex_lock(&engine->lock);
   const accrt_status_t status = refusal(engine, &own);
@@ -106,6 +123,7 @@ accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
   (void)pthread_mutex_unlock(&engine->lock);
   if (status != ACCRT_OK) {
     accsv_request_free(&engine->allocator, made);
+    accsv_adapters_notify(engine);
     return record_refusal(engine, status);
   }
   if (out_id != NULL)

@@ -74,8 +74,10 @@ typedef struct accrt_serve_model_info {
   const void* token_bytes;
   uint64_t token_bytes_size_bytes;
   uint64_t kv_bytes_per_token; /**< device memory of one token's keys and values; 0: unknown */
+  uint32_t adapter_count;      /**< LoRA adapters that it has places for */
+  uint32_t reserved;           /**< 0 */
 } accrt_serve_model_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, kv_bytes_per_token, 88);
+ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, reserved, 96);
 #define ACCRT_SERVE_MODEL_INFO_INIT ACCRT_STRUCT_INIT(accrt_serve_model_info_t)
 
 /** the model takes a step before the one before it has been waited for, and replaces token id -1 by
@@ -126,8 +128,10 @@ typedef struct accrt_serve_step {
   /** [edit_count]: a logit above 0 is divided by it, another multiplied; 1: neither */
   const float* edit_multiply;
   const float* edit_add; /**< [edit_count]: then added; -infinity bans the token */
+  /** [row_count]: the place of the row's adapter; -1: none. NULL: no row has one */
+  const int32_t* row_adapters;
 } accrt_serve_step_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, edit_add, 224);
+ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, row_adapters, 232);
 
 /** Which tokens the samples of a step may be. Valid until `sample` returns. */
 typedef struct accrt_serve_masks {
@@ -155,6 +159,14 @@ typedef struct accrt_serve_results {
 } accrt_serve_results_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_results_t, top_logprobs, 56);
 
+/** A part of an adapter: the bytes for one of the model's places for such parts. Frozen. */
+typedef struct accrt_serve_adapter_tensor {
+  const char* name; /**< of a step program: the state that holds it for all adapters */
+  const void* data; /**< one adapter's row of that state */
+  uint64_t size_bytes;
+} accrt_serve_adapter_tensor_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_adapter_tensor_t, size_bytes, 24);
+
 /** The functions of a model. The engine calls them from one thread at a time, not under a lock. A
  * failure of `submit` or `wait` ends the step: the engine calls `reset` and computes the step's
  * sequences anew. */
@@ -180,8 +192,13 @@ typedef struct accrt_serve_model_functions {
                            const accrt_serve_masks_t* masks);
   /** as accrt_serve_model_prepare; NULL: nothing is prepared */
   accrt_status_t (*prepare)(void* self, uint32_t* out_left);
+  /** Puts an adapter into a place that no step in flight uses. What no tensor names becomes zeros,
+   * so that no tensor at all empties the place. Checks everything before it changes anything;
+   * adapters outlast `reset`. NULL: the model has no adapters */
+  accrt_status_t (*set_adapter)(void* self, uint32_t place,
+                                const accrt_serve_adapter_tensor_t* tensors, uint32_t tensor_count);
 } accrt_serve_model_functions_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_model_functions_t, prepare, 80);
+ACCRT_ASSERT_LAYOUT(accrt_serve_model_functions_t, set_adapter, 88);
 #define ACCRT_SERVE_MODEL_FUNCTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_model_functions_t)
 
 /** Makes a model of the caller's functions. `functions` is copied. If it fails, `destroy` is not
@@ -277,8 +294,11 @@ typedef struct accrt_serve_simulation {
   uint64_t token_ns;   /**< each of its tokens */
   /** a step adds its time here instead of sleeping; an engine's clock may read it; may be NULL */
   uint64_t* time_ns;
+  /** places for adapters. A tensor of one may have any name; its bytes change the next token */
+  uint32_t adapter_count;
+  uint32_t reserved; /**< 0 */
 } accrt_serve_simulation_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, time_ns, 72);
+ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, reserved, 80);
 #define ACCRT_SERVE_SIMULATION_INIT ACCRT_STRUCT_INIT(accrt_serve_simulation_t)
 
 /** Makes a model that computes nothing: the next token is a hash of the tokens before it, which it
@@ -403,6 +423,33 @@ ACCRT_API accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t*
                                                          uint32_t kind, const char* text,
                                                          accrt_serve_constraint_t** out_constraint);
 
+/* ---- Adapters ---- */
+
+/** Puts a LoRA adapter into one of the model's places, between two steps: requests may name it from
+ * then on. The prefix cache shares no pages between adapters, nor with one of the same name that
+ * was there before. Thread-safe if the engine has a thread, else as accrt_serve_engine_step.
+ * @param name UTF-8; copied.
+ * @param tensors what the model's places for its parts get; copied. Parts that are not named are
+ *   zeros.
+ * @param tensor_size_bytes sizeof(accrt_serve_adapter_tensor_t).
+ * @return ACCRT_OK; ACCRT_ERROR_ALREADY_EXISTS (one of that name is loaded, or is being loaded);
+ *   ACCRT_ERROR_NOT_READY (all places are taken); ACCRT_ERROR_UNSUPPORTED (the model has no
+ *   places); ACCRT_ERROR_INVALID_ARGUMENT (an empty name); ACCRT_ERROR_POISONED;
+ *   ACCRT_ERROR_OUT_OF_MEMORY; what the model's `set_adapter` returns: of a step program
+ *   ACCRT_ERROR_NOT_FOUND (a tensor that it has no place for) and ACCRT_ERROR_SHAPE_MISMATCH (one
+ *   of another size). Blocks on a step that is under way. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_load_adapter(
+    accrt_serve_engine_t* engine, const char* name, const accrt_serve_adapter_tensor_t* tensors,
+    uint32_t tensor_count, uint32_t tensor_size_bytes);
+/** Takes an adapter away when no request uses it. Requests that name it are refused from now on; if
+ * time runs out before those that have it end, it stays, and may be named again. Without a thread
+ * of the engine it does not wait: no request would end. Thread-safe if the engine has a thread,
+ * else as accrt_serve_engine_step.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (no adapter of that name is loaded);
+ *   ACCRT_ERROR_NOT_READY (requests use it still). Blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_unload_adapter(accrt_serve_engine_t* engine,
+                                                           const char* name, uint64_t timeout_ns);
+
 /* ---- Requests ---- */
 
 #define ACCRT_SERVE_IGNORE_EOS 1u /**< the model's end tokens end nothing */
@@ -460,8 +507,9 @@ typedef struct accrt_serve_request {
    * only where a sequence may end, and end it even with ACCRT_SERVE_IGNORE_EOS or before
    * min_new_tokens if nothing else may come */
   accrt_serve_constraint_t* constraint;
+  const char* adapter; /**< the name of one that is loaded; NULL: none */
 } accrt_serve_request_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, constraint, 160);
+ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, adapter, 168);
 #define ACCRT_SERVE_REQUEST_INIT ACCRT_STRUCT_INIT(accrt_serve_request_t)
 
 /** Puts a request into the queue. Thread-safe. It waits for no step.
@@ -470,7 +518,8 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, constraint, 160);
  *   limit); ACCRT_ERROR_OUT_OF_RANGE (a token id, a parameter outside its range, or more tokens
  *   than the model's length or its pages hold: the message says which); ACCRT_ERROR_UNSUPPORTED
  *   (stop strings, and the model has no token bytes; a constraint, and the model takes no masks);
- *   what the constraint's `start` returns; ACCRT_ERROR_TIMEOUT (the deadline is past);
+ *   ACCRT_ERROR_NOT_FOUND (no adapter of that name is loaded); what the constraint's `start`
+ *   returns; ACCRT_ERROR_TIMEOUT (the deadline is past);
  *   ACCRT_ERROR_INVALID_STATE (the engine drains); ACCRT_ERROR_POISONED (the engine has failed);
  *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
@@ -606,12 +655,15 @@ typedef struct accrt_serve_stats {
   accrt_serve_histogram_t first_token; /**< from submission until the first token */
   accrt_serve_histogram_t next_token;  /**< between tokens of a sequence */
   accrt_serve_histogram_t total_time;  /**< from submission until the end of a sequence */
-  uint64_t hopeless;    /**< of finished_deadline: never begun, since it could not end in time */
-  uint64_t queue_ns;    /**< until all that waits has begun, at the pace of late; 0: not known */
-  uint32_t step_tokens; /**< of a step in which a sequence draws tokens, by max_step_ns; 0: any */
-  uint32_t reserved;    /**< 0 */
+  uint64_t hopeless;      /**< of finished_deadline: never begun, since it could not end in time */
+  uint64_t queue_ns;      /**< until all that waits has begun, at the pace of late; 0: not known */
+  uint32_t step_tokens;   /**< of a step in which a sequence draws tokens, by max_step_ns; 0: any */
+  uint32_t adapters;      /**< that are loaded */
+  uint64_t adapter_loads; /**< that succeeded */
+  uint32_t adapter_places; /**< for adapters */
+  uint32_t reserved;       /**< 0 */
 } accrt_serve_stats_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, reserved, 1048);
+ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, reserved, 1064);
 #define ACCRT_SERVE_STATS_INIT ACCRT_STRUCT_INIT(accrt_serve_stats_t)
 /** Fills `out_stats` as of the end of the last step. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_stats(accrt_serve_engine_t* engine,

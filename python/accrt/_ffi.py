@@ -1389,6 +1389,8 @@ _FIELDS = {
         ("token_bytes", c_void_p),
         ("token_bytes_size_bytes", c_uint64),
         ("kv_bytes_per_token", c_uint64),
+        ("adapter_count", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_serve_step": lambda m: [
         ("struct_size", c_uint32),
@@ -1423,6 +1425,7 @@ _FIELDS = {
         ("edit_tokens", POINTER(c_int32)),
         ("edit_multiply", POINTER(c_float)),
         ("edit_add", POINTER(c_float)),
+        ("row_adapters", POINTER(c_int32)),
     ],
     "accrt_serve_masks": lambda m: [
         ("struct_size", c_uint32),
@@ -1443,6 +1446,11 @@ _FIELDS = {
         ("top_tokens", POINTER(c_int32)),
         ("top_logprobs", POINTER(c_float)),
     ],
+    "accrt_serve_adapter_tensor": lambda m: [
+        ("name", c_char_p),
+        ("data", c_void_p),
+        ("size_bytes", c_uint64),
+    ],
     "accrt_serve_model_functions": lambda m: [
         ("struct_size", c_uint32),
         ("reserved", c_uint32),
@@ -1455,6 +1463,7 @@ _FIELDS = {
         ("destroy", CFUNCTYPE(None, c_void_p)),
         ("sample", CFUNCTYPE(c_int32, c_void_p, POINTER(m.accrt_serve_step), POINTER(m.accrt_serve_masks))),
         ("prepare", CFUNCTYPE(c_int32, c_void_p, POINTER(c_uint32))),
+        ("set_adapter", CFUNCTYPE(c_int32, c_void_p, c_uint32, POINTER(m.accrt_serve_adapter_tensor), c_uint32)),
     ],
     "accrt_serve_program_options": lambda m: [
         ("struct_size", c_uint32),
@@ -1495,6 +1504,8 @@ _FIELDS = {
         ("step_ns", c_uint64),
         ("token_ns", c_uint64),
         ("time_ns", POINTER(c_uint64)),
+        ("adapter_count", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_serve_options": lambda m: [
         ("struct_size", c_uint32),
@@ -1559,6 +1570,7 @@ _FIELDS = {
         ("cache_salt", c_char_p),
         ("user_data", c_void_p),
         ("constraint", m.accrt_serve_constraint_p),
+        ("adapter", c_char_p),
     ],
     "accrt_serve_logprob": lambda m: [
         ("token", c_int32),
@@ -1629,6 +1641,9 @@ _FIELDS = {
         ("hopeless", c_uint64),
         ("queue_ns", c_uint64),
         ("step_tokens", c_uint32),
+        ("adapters", c_uint32),
+        ("adapter_loads", c_uint64),
+        ("adapter_places", c_uint32),
         ("reserved", c_uint32),
     ],
     "accrt_http_options": lambda m: [
@@ -1987,6 +2002,8 @@ _PROTOTYPES = {
     "accrt_serve_grammars_release": lambda m: (None, [m.accrt_serve_grammars_p]),
     "accrt_serve_grammars_constraint": lambda m: (c_int32, [m.accrt_serve_grammars_p, c_uint32, c_char_p, POINTER(m.accrt_serve_constraint_p)]),
     "accrt_serve_model_prepare": lambda m: (c_int32, [m.accrt_serve_model_p, POINTER(c_uint32)]),
+    "accrt_serve_engine_load_adapter": lambda m: (c_int32, [m.accrt_serve_engine_p, c_char_p, POINTER(m.accrt_serve_adapter_tensor), c_uint32, c_uint32]),
+    "accrt_serve_engine_unload_adapter": lambda m: (c_int32, [m.accrt_serve_engine_p, c_char_p, c_uint64]),
     "accrt_http_version": lambda m: (c_uint32, []),
     "accrt_http_server_create": lambda m: (c_int32, [m.accrt_serve_engine_p, POINTER(m.accrt_http_options), POINTER(m.accrt_http_server_p)]),
     "accrt_http_server_retain": lambda m: (m.accrt_http_server_p, [m.accrt_http_server_p]),
@@ -2099,6 +2116,8 @@ _SERVE = frozenset((
     "accrt_serve_grammars_release",
     "accrt_serve_grammars_constraint",
     "accrt_serve_model_prepare",
+    "accrt_serve_engine_load_adapter",
+    "accrt_serve_engine_unload_adapter",
 ))
 # Those of libaccrt_http.so.
 _HTTP = frozenset((

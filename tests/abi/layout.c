@@ -1063,6 +1063,8 @@ int main(void) {
   printf(", \"token_bytes\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, token_bytes), sizeof(((accrt_serve_model_info_t*)0)->token_bytes));
   printf(", \"token_bytes_size_bytes\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, token_bytes_size_bytes), sizeof(((accrt_serve_model_info_t*)0)->token_bytes_size_bytes));
   printf(", \"kv_bytes_per_token\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, kv_bytes_per_token), sizeof(((accrt_serve_model_info_t*)0)->kv_bytes_per_token));
+  printf(", \"adapter_count\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, adapter_count), sizeof(((accrt_serve_model_info_t*)0)->adapter_count));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, reserved), sizeof(((accrt_serve_model_info_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_serve_step\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_step_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_step_t, struct_size), sizeof(((accrt_serve_step_t*)0)->struct_size));
@@ -1097,6 +1099,7 @@ int main(void) {
   printf(", \"edit_tokens\": [%zu, %zu]", offsetof(accrt_serve_step_t, edit_tokens), sizeof(((accrt_serve_step_t*)0)->edit_tokens));
   printf(", \"edit_multiply\": [%zu, %zu]", offsetof(accrt_serve_step_t, edit_multiply), sizeof(((accrt_serve_step_t*)0)->edit_multiply));
   printf(", \"edit_add\": [%zu, %zu]", offsetof(accrt_serve_step_t, edit_add), sizeof(((accrt_serve_step_t*)0)->edit_add));
+  printf(", \"row_adapters\": [%zu, %zu]", offsetof(accrt_serve_step_t, row_adapters), sizeof(((accrt_serve_step_t*)0)->row_adapters));
   printf("}}\n");
   printf(",\"accrt_serve_masks\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_masks_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_masks_t, struct_size), sizeof(((accrt_serve_masks_t*)0)->struct_size));
@@ -1117,6 +1120,11 @@ int main(void) {
   printf(", \"top_tokens\": [%zu, %zu]", offsetof(accrt_serve_results_t, top_tokens), sizeof(((accrt_serve_results_t*)0)->top_tokens));
   printf(", \"top_logprobs\": [%zu, %zu]", offsetof(accrt_serve_results_t, top_logprobs), sizeof(((accrt_serve_results_t*)0)->top_logprobs));
   printf("}}\n");
+  printf(",\"accrt_serve_adapter_tensor\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_adapter_tensor_t));
+  printf("\"name\": [%zu, %zu]", offsetof(accrt_serve_adapter_tensor_t, name), sizeof(((accrt_serve_adapter_tensor_t*)0)->name));
+  printf(", \"data\": [%zu, %zu]", offsetof(accrt_serve_adapter_tensor_t, data), sizeof(((accrt_serve_adapter_tensor_t*)0)->data));
+  printf(", \"size_bytes\": [%zu, %zu]", offsetof(accrt_serve_adapter_tensor_t, size_bytes), sizeof(((accrt_serve_adapter_tensor_t*)0)->size_bytes));
+  printf("}}\n");
   printf(",\"accrt_serve_model_functions\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_model_functions_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, struct_size), sizeof(((accrt_serve_model_functions_t*)0)->struct_size));
   printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, reserved), sizeof(((accrt_serve_model_functions_t*)0)->reserved));
@@ -1129,6 +1137,7 @@ int main(void) {
   printf(", \"destroy\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, destroy), sizeof(((accrt_serve_model_functions_t*)0)->destroy));
   printf(", \"sample\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, sample), sizeof(((accrt_serve_model_functions_t*)0)->sample));
   printf(", \"prepare\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, prepare), sizeof(((accrt_serve_model_functions_t*)0)->prepare));
+  printf(", \"set_adapter\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, set_adapter), sizeof(((accrt_serve_model_functions_t*)0)->set_adapter));
   printf("}}\n");
   printf(",\"accrt_serve_program_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_program_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_program_options_t, struct_size), sizeof(((accrt_serve_program_options_t*)0)->struct_size));
@@ -1169,6 +1178,8 @@ int main(void) {
   printf(", \"step_ns\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, step_ns), sizeof(((accrt_serve_simulation_t*)0)->step_ns));
   printf(", \"token_ns\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, token_ns), sizeof(((accrt_serve_simulation_t*)0)->token_ns));
   printf(", \"time_ns\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, time_ns), sizeof(((accrt_serve_simulation_t*)0)->time_ns));
+  printf(", \"adapter_count\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, adapter_count), sizeof(((accrt_serve_simulation_t*)0)->adapter_count));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, reserved), sizeof(((accrt_serve_simulation_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_serve_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_options_t, struct_size), sizeof(((accrt_serve_options_t*)0)->struct_size));
@@ -1233,6 +1244,7 @@ int main(void) {
   printf(", \"cache_salt\": [%zu, %zu]", offsetof(accrt_serve_request_t, cache_salt), sizeof(((accrt_serve_request_t*)0)->cache_salt));
   printf(", \"user_data\": [%zu, %zu]", offsetof(accrt_serve_request_t, user_data), sizeof(((accrt_serve_request_t*)0)->user_data));
   printf(", \"constraint\": [%zu, %zu]", offsetof(accrt_serve_request_t, constraint), sizeof(((accrt_serve_request_t*)0)->constraint));
+  printf(", \"adapter\": [%zu, %zu]", offsetof(accrt_serve_request_t, adapter), sizeof(((accrt_serve_request_t*)0)->adapter));
   printf("}}\n");
   printf(",\"accrt_serve_logprob\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_logprob_t));
   printf("\"token\": [%zu, %zu]", offsetof(accrt_serve_logprob_t, token), sizeof(((accrt_serve_logprob_t*)0)->token));
@@ -1303,6 +1315,9 @@ int main(void) {
   printf(", \"hopeless\": [%zu, %zu]", offsetof(accrt_serve_stats_t, hopeless), sizeof(((accrt_serve_stats_t*)0)->hopeless));
   printf(", \"queue_ns\": [%zu, %zu]", offsetof(accrt_serve_stats_t, queue_ns), sizeof(((accrt_serve_stats_t*)0)->queue_ns));
   printf(", \"step_tokens\": [%zu, %zu]", offsetof(accrt_serve_stats_t, step_tokens), sizeof(((accrt_serve_stats_t*)0)->step_tokens));
+  printf(", \"adapters\": [%zu, %zu]", offsetof(accrt_serve_stats_t, adapters), sizeof(((accrt_serve_stats_t*)0)->adapters));
+  printf(", \"adapter_loads\": [%zu, %zu]", offsetof(accrt_serve_stats_t, adapter_loads), sizeof(((accrt_serve_stats_t*)0)->adapter_loads));
+  printf(", \"adapter_places\": [%zu, %zu]", offsetof(accrt_serve_stats_t, adapter_places), sizeof(((accrt_serve_stats_t*)0)->adapter_places));
   printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_stats_t, reserved), sizeof(((accrt_serve_stats_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_http_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_options_t));

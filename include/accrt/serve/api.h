@@ -43,9 +43,11 @@ typedef struct accrt_serve_api {
   void (*serve_grammars_release)(accrt_serve_grammars_t* grammars); /* 0.4 */
   accrt_status_t (*serve_grammars_constraint)(accrt_serve_grammars_t* grammars, uint32_t kind, const char* text, accrt_serve_constraint_t** out_constraint); /* 0.4 */
   accrt_status_t (*serve_model_prepare)(accrt_serve_model_t* model, uint32_t* out_left); /* 0.4 */
+  accrt_status_t (*serve_engine_load_adapter)(accrt_serve_engine_t* engine, const char* name, const accrt_serve_adapter_tensor_t* tensors, uint32_t tensor_count, uint32_t tensor_size_bytes); /* 0.4 */
+  accrt_status_t (*serve_engine_unload_adapter)(accrt_serve_engine_t* engine, const char* name, uint64_t timeout_ns); /* 0.4 */
 } accrt_serve_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 248 && offsetof(accrt_serve_api_t, serve_model_prepare) == 248 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 264 && offsetof(accrt_serve_api_t, serve_engine_unload_adapter) == 264 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.
