@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "serve/program_adapters.h"
 #include "serve/step_program.h"
 
 #define MOST_ARGUMENTS 20u
@@ -43,7 +44,9 @@ enum {
   KV_LENGTHS,
   CHANGE_SLOTS,
   CHANGE_PAGES,
-  SAMPLE_TOKENS
+  SAMPLE_TOKENS,
+  STEP_LOGITS,
+  TOKEN_ADAPTERS
 };
 enum {
   SAMPLED_LOGITS,
@@ -129,6 +132,7 @@ typedef struct program_model {
    * sizes are. */
   uint64_t middle;
   uint64_t gathered; /* where in the results those of a step in parts lie */
+  accsv_program_adapters_t adapters;
   pending_t pending[SLOTS];
   shape_t* shapes; /* that steps have on a device of its own memory */
   uint32_t shape_count, shapes_most, prepared;
@@ -148,7 +152,7 @@ static void add(function_t* function, const char* name, accrt_dtype_t dtype, uin
 #define U32 ACCRT_DTYPE_U32
 #define F32 ACCRT_DTYPE_F32
 
-static void list_step(function_t* step, uint32_t vocab) {
+static void list_step(function_t* step, uint32_t vocab, bool has_adapters) {
   step->name = "step";
   add(step, "token_ids", I32, TOKENS, 0, 0, INPUTS);
   add(step, "positions", I32, TOKENS, 0, 0, INPUTS);
@@ -161,6 +165,8 @@ static void list_step(function_t* step, uint32_t vocab) {
   add(step, "change_pages", I32, CHANGES, 0, 0, INPUTS);
   add(step, "sample_tokens", I32, SAMPLES, 0, 0, INPUTS);
   add(step, "logits", F32, SAMPLES, 0, vocab, LOGITS);
+  if (has_adapters)
+    add(step, "token_adapters", I32, TOKENS, 0, 0, INPUTS);
 }
 
 /* Results that are asked for less often lie further behind: what is copied is a beginning. */
@@ -189,7 +195,7 @@ static void list_sample(function_t* sample, uint32_t vocab) {
 
 static void list_arguments(program_model_t* model) {
   const uint32_t vocab = model->description.vocab_size;
-  list_step(&model->step, vocab);
+  list_step(&model->step, vocab, model->description.adapters > 0);
   list_sample(&model->sample, vocab);
   model->update.name = "update_pages";
   add(&model->update, "change_slots", I32, CHANGES, 0, 0, UPDATES);
@@ -520,6 +526,14 @@ static accrt_status_t change_pages(program_model_t* model, const accrt_serve_ste
   return ACCRT_OK;
 }
 
+/* The adapter of each token is that of its row. */
+static void fill_adapters(int32_t* to, const accrt_serve_step_t* step, uint32_t size) {
+  const uint32_t tokens = step->row_adapters != NULL ? step->token_count : 0;
+  for (uint32_t i = 0; i < tokens; ++i)
+    to[i] = step->row_adapters[step->token_rows[i]];
+  fill(to + tokens, NULL, 0, size - tokens, -1);
+}
+
 /* The step's changes but for the `first` ones. */
 static void fill_step(const program_model_t* model, const accrt_serve_step_t* step,
                       const bound_t* bound, const uint32_t* sizes, uint32_t slot, uint32_t first) {
@@ -540,6 +554,8 @@ static void fill_step(const program_model_t* model, const accrt_serve_step_t* st
   fill(AT(CHANGE_PAGES), changes > 0 ? step->change_pages + first : NULL, changes, sizes[CHANGES],
        0);
   fill(AT(SAMPLE_TOKENS), step->sample_tokens, step->sample_count, sizes[SAMPLES], 0);
+  if (model->description.adapters > 0)
+    fill_adapters(AT(TOKEN_ADAPTERS), step, sizes[TOKENS]);
 #undef AT
 }
 
@@ -770,7 +786,15 @@ static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results
 }
 
 static accrt_status_t reset(void* self) {
-  return accrt_session_reset(((program_model_t*)self)->session);
+  program_model_t* model = self;
+  return accsv_program_adapters_reset(&model->adapters, model->device, model->session);
+}
+
+static accrt_status_t set_adapter(void* self, uint32_t place,
+                                  const accrt_serve_adapter_tensor_t* tensors,
+                                  uint32_t tensor_count) {
+  program_model_t* model = self;
+  return accsv_program_adapters_set(&model->adapters, model->stream, place, tensors, tensor_count);
 }
 
 static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
@@ -790,6 +814,7 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->token_bytes = description->token_bytes;
   out_info->token_bytes_size_bytes = description->token_bytes_size_bytes;
   out_info->kv_bytes_per_token = description->kv_bytes_per_token;
+  out_info->adapter_count = description->adapters;
   return ACCRT_OK;
 }
 
@@ -873,6 +898,7 @@ static void destroy(void* self) {
   destroy_function(&model->update);
   destroy_function(&model->sample);
   destroy_function(&model->greedy);
+  accsv_program_adapters_deinit(&model->adapters);
   accrt_session_release(model->session);
   for (uint32_t i = 0; i < AREA_COUNT; ++i)
     release_area(&model->areas[i]);
@@ -933,6 +959,9 @@ static accrt_status_t make_model(program_model_t* model,
   list_arguments(model);
   ACCSV_TRY(make_areas(model));
   ACCSV_TRY(make_session(model));
+  ACCSV_TRY(accsv_program_adapters_init(&model->adapters, model->session,
+                                        accrt_program_bundle(model->program),
+                                        model->description.adapters));
   ACCSV_TRY(make_functions(model));
   return model->is_host ? ACCRT_OK : make_card(model);
 }
@@ -985,6 +1014,7 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
   functions.destroy = destroy;
   functions.sample = sample_step;
   functions.prepare = prepare;
+  functions.set_adapter = set_adapter;
   accrt_status_t status = make_model(model, &own);
   if (status == ACCRT_OK)
     status = accrt_serve_model_wrap(&functions, out_model);

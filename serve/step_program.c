@@ -13,7 +13,8 @@ static const char* const size_names[ACCSV_SIZE_COUNT] = {"token", "row", "sample
 
 /* ---- What the bundle says ---- */
 
-static accrt_status_t find_value(accrt_bundle_t* bundle, const char* key, const char** out_value) {
+/* NULL: there is none. */
+static accrt_status_t look_up(accrt_bundle_t* bundle, const char* key, const char** out_value) {
   accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
   ACCSV_TRY(accrt_bundle_info(bundle, &info));
   for (uint32_t i = 0; i < info.metadata_count; ++i) {
@@ -22,6 +23,14 @@ static accrt_status_t find_value(accrt_bundle_t* bundle, const char* key, const 
     if (strcmp(name, key) == 0)
       return ACCRT_OK;
   }
+  *out_value = NULL;
+  return ACCRT_OK;
+}
+
+static accrt_status_t find_value(accrt_bundle_t* bundle, const char* key, const char** out_value) {
+  ACCSV_TRY(look_up(bundle, key, out_value));
+  if (*out_value != NULL)
+    return ACCRT_OK;
   return ACCSV_FAIL(NOT_FOUND, "the bundle has no metadata '%s': it is not a step program", key);
 }
 
@@ -58,6 +67,14 @@ static accrt_status_t read_size(accrt_bundle_t* bundle, const char* key, uint32_
   ACCSV_TRY(read_number(bundle, key, INT32_MAX, &number));
   *out_size = (uint32_t)number;
   return ACCRT_OK;
+}
+
+/* Bundles without places for adapters say nothing of them. */
+static accrt_status_t read_adapters(accrt_bundle_t* bundle, uint32_t* out_count) {
+  const char* value;
+  *out_count = 0;
+  ACCSV_TRY(look_up(bundle, "serve.adapters", &value));
+  return value != NULL ? read_size(bundle, "serve.adapters", out_count) : ACCRT_OK;
 }
 
 static accrt_status_t read_buckets(accrt_bundle_t* bundle, uint32_t size, accsv_buckets_t* out) {
@@ -103,6 +120,7 @@ accrt_status_t accsv_description_read(accrt_bundle_t* bundle, accsv_description_
     out->eos[i] = (int32_t)eos[i];
   for (uint32_t size = 0; size < ACCSV_SIZE_COUNT; ++size)
     ACCSV_TRY(read_buckets(bundle, size, &out->buckets[size]));
+  ACCSV_TRY(read_adapters(bundle, &out->adapters));
   return read_table(bundle, out);
 }
 
