@@ -20,6 +20,7 @@ import test_next_token  # noqa: E402
 import test_ops  # noqa: E402
 import test_quantized  # noqa: E402
 import test_safe  # noqa: E402
+import test_served_engine  # noqa: E402
 import test_served_models  # noqa: E402
 import test_serving  # noqa: E402
 import test_token_adapters  # noqa: E402
@@ -40,6 +41,7 @@ MODULES = {
     "serving": test_serving.module,
     "token_adapters": test_token_adapters.module,
     **{f"served_{family}": functools.partial(test_served_models.module, family) for family in test_served_models.FAMILIES},
+    "served_engine": test_served_engine.module,
     "bytelm_test": test_models.bytelm_module,
     **{f"minilm_{dtype}_test": functools.partial(test_models.minilm_module, dtype) for dtype in test_models.COSINE},
 }

@@ -226,6 +226,23 @@ def test_memory_is_said_before_it_is_taken(program):
         Engine(program, kv_bytes=63)
 
 
+def test_a_gpu_is_chosen_where_kernels_are_for_it(tmp_path):
+    import served
+
+    path, said = tmp_path / "served.accx", []
+    path.write_bytes(served.bundle())
+    with accrt.LLM(path, progress=lambda what, seconds: said.append(what)) as llm:
+        outputs = llm.generate([[1, 2, 3], [4] * 50], max_tokens=9, temperature=0)
+        assert [output.token_ids for output in outputs] == [greedy([1, 2, 3], 9), greedy([4] * 50, 9)]
+    assert said[0] == "bound the weights on cuda:0" and any(what.startswith("prepared ") for what in said)
+    said.clear()
+    with accrt.LLM(path, device=DEVICE, prepare=0, progress=lambda what, seconds: said.append(what)) as llm:
+        assert llm.generate([1, 2, 3], max_tokens=9, temperature=0).token_ids == greedy([1, 2, 3], 9)
+    assert not any(what.startswith("prepared ") for what in said)
+    with pytest.raises(accrt.NoVariantError):
+        accrt.LLM(path, device="host")
+
+
 # ---- What is asked of the driver: under the stand-in ----------------------------------------------------------------------
 
 
@@ -298,3 +315,87 @@ def test_a_failed_call_costs_time_alone(program, stand_in, entry, after):
     for (prompt, count), number in zip(requests, numbers):
         assert engine.outputs[number][0]["tokens"] == greedy(prompt, count)
     engine.close()
+
+
+# ---- A whole model: on a GPU ----------------------------------------------------------------------------------------------
+
+BUCKETS = {"token": (1, 4, 16, 64), "row": (1, 8), "sample": (1, 8), "change": (4, 32), "edit": (4, 64)}
+
+
+def module():
+    """For prebuild.py."""
+    import tempfile
+
+    import test_served_models
+
+    from accrt import models
+
+    with tempfile.TemporaryDirectory() as path:
+        options = models.Options(**{f"{name}_buckets": sizes for name, sizes in BUCKETS.items()})
+        return models.decoder(models.read(test_served_models.written("llama", pathlib.Path(path))[0]), options).build()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    import kernel_harness as kh
+    import test_ops
+    import test_served_models
+
+    from accrt import models
+    from accrt.compiler import compile
+
+    on_host = not DEVICE.startswith("cuda")
+    why = "" if on_host else test_ops.reason("served_engine")
+    if why:
+        pytest.skip(why)
+    folder, weights = test_served_models.written("llama", tmp_path_factory.mktemp("served_engine"))
+    instance = accrt.default_instance("all")
+    data = compile(module(), targets=kh.host_targets()[-1:]) if on_host else test_ops.built("served_engine", module())
+    program = accrt.Bundle(data, instance).program(device=instance.device(DEVICE), weights=list(models.read(folder).weights))
+    return weights, program
+
+
+def compare_on_a_gpu(weights, prompt, output, bound):
+    """Each token is one of the likeliest of float64's, and what is said of it is right, as far as bf16 goes."""
+    import numpy as np
+    import tiny_models as tiny
+
+    tokens = output["tokens"]
+    logits = tiny.reference(tiny.CONFIGS["llama"], weights, prompt + tokens)[0][len(prompt) - 1 : -1]
+    assert len(output["logprobs"]) == 4 * len(tokens)
+    for i, (token, row) in enumerate(zip(tokens, logits)):
+        near = 6 * bound * np.sqrt(np.mean(row * row))
+        expected = row - np.log(np.exp(row - row.max()).sum()) - row.max()
+        said = output["logprobs"][4 * i : 4 * i + 4]
+        assert row[token] >= row.max() - 2 * near and said[0][0] == token
+        assert all(abs(value - expected[which]) <= near for which, value in said), (i, said)
+
+
+@pytest.mark.parametrize("pages", [14, 100])
+def test_a_model_on_a_gpu(model, pages):
+    """Overlap, chunks, hits of the cache, n > 1 and, with 14 pages, preemption."""
+    import test_served_models
+
+    weights, program = model
+    rng = random.Random(SEED)
+    common = [rng.randrange(300) for _ in range(40)]
+    requests = []
+    for i in range(16):
+        prompt = common[: rng.choice([0, 17, 40])] + [rng.randrange(300) for _ in range(rng.randint(1, 20))]
+        values = {"flags": _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_LOGPROBS, "top_logprobs": 3, "n": 1 + (i % 5 == 0)}
+        requests.append((prompt, rng.randint(3, 60 - len(prompt) if len(prompt) < 57 else 3), values))
+    outputs, stats = generate(program, requests, {"max_chunk_tokens": 12}, prepare=True, pages=pages, max_rows=8, max_length=64)
+    assert stats.step_failures == 0 and stats.cached_tokens > 0 and (stats.preemptions > 0) == (pages == 14)
+    for (prompt, count, values), output in zip(requests, outputs):
+        assert len(output) == values["n"]
+        for one in output.values():
+            assert len(one["tokens"]) == count
+            compare_on_a_gpu(weights, prompt, one, test_served_models.BOUND)
+
+
+def test_seeds_repeat_on_a_gpu(model):
+    _weights, program = model
+    values = {"flags": _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_SEED, "seed": 3, "temperature": 1.0, "top_k": 30, "top_p": 0.9}
+    found = [generate(program, [([1, 2, 3], 30, values)], {"flags": flags}, max_length=64)[0][0][0]["tokens"]
+             for flags in (0, 0, _ffi.ACCRT_SERVE_ENGINE_NO_OVERLAP)]  # fmt: skip
+    assert found[0] == found[1] == found[2] and len(set(found[0])) > 3

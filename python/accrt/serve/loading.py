@@ -13,6 +13,7 @@ from .. import _ffi
 from .._files import read_small
 from .._library import check, created, lib, shown, struct
 from .._waits import apart
+from ..errors import Error, NoVariantError
 from ..instance import default_instance
 from . import options as given_options
 from .engine import Model
@@ -20,12 +21,13 @@ from .text import Bytes, ChatTemplate, Text, Tokenizer
 
 #: How a model is loaded: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
 OPTIONS: Dict[str, Tuple[Any, str]] = {
-    "device": ("host", "where it runs"),
-    "kv_bytes": (0, "memory for keys and values; 0: a quarter of the device's, at most 1 GiB"),
+    "device": ("auto", "where it runs: host, cuda, cuda:1; auto: a GPU if there is one and the model has kernels for it, else the host"),
+    "kv_bytes": (0, "memory for keys and values; 0: what a GPU has left; of a host a quarter, at most 1 GiB"),
     "max_rows": (0, "sequences that the model computes at once; 0: what the bundle can"),
     "max_length": (0, "tokens of a sequence, prompt and new ones; 0: what the bundle can"),
     "weights": (None, "files that a bundle (.accx) takes its weights from, separated by commas"),
     "chat_template": (None, "a file with a Jinja template, in place of the model's own"),
+    "prepare": (1, "on a GPU, 1: graphs of all sizes of steps are made before the first request; 0: when they are needed"),
 }
 _TEMPLATE_BYTES = 1 << 20  # models' own have some KiB
 Progress = Optional[Callable[[str, float], None]]
@@ -84,15 +86,16 @@ def simulated(name: str = "simulated", chat_template: Optional[str] = None, **op
 
 
 def load(
-    model: Any, *, progress: Progress = None, device: str = "host", kv_bytes: int = 0, max_rows: int = 0, max_length: int = 0,
-    weights: Any = None, chat_template: Any = None,
+    model: Any, *, progress: Progress = None, device: str = "auto", kv_bytes: int = 0, max_rows: int = 0, max_length: int = 0,
+    weights: Any = None, chat_template: Any = None, prepare: int = 1,
 ) -> Loaded:  # fmt: skip
     """A model that can be served. What can be wrong with the options is looked at before anything is compiled.
 
     Args:
         model (str, os.PathLike): a folder with config.json, a .gguf file, or a bundle (.accx) with a step program; `simulated:` computes nothing.
         progress: called with what was done (str), and how many seconds it took (float).
-        device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of paths), chat_template (path): as for accrt-serve.
+        device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of paths), chat_template (path),
+            prepare (int): as for accrt-serve.
     Raises:
         TypeError, ValueError, OverflowError: an option. OSError: a file. accrt.models.Refused: the model. accrt.Error: what the library says.
     """
@@ -100,32 +103,55 @@ def load(
         raise TypeError(f"model is {shown(model)}, expected the path of a folder, of a .gguf file or of a bundle (.accx)")
     path = os.fspath(model)
     chosen = given_options.checked({"device": device, "kv_bytes": kv_bytes, "max_rows": max_rows, "max_length": max_length, "weights": weights,
-                                    "chat_template": chat_template}, OPTIONS)  # fmt: skip
+                                    "chat_template": chat_template, "prepare": prepare}, OPTIONS)  # fmt: skip
     template = None if chat_template is None else _template(chosen["chat_template"])
     if path == "simulated:":
         return simulated(chat_template=template)
-    default_instance().device(device)  # whether there is one
+    place = _place(chosen["device"])
     files = chosen["weights"].split(",") if isinstance(chosen["weights"], str) else chosen["weights"] or []
-    bundle, sources = _open(path, files, chosen, template, progress)
+    bundle, sources, place = _open(path, files, chosen, place, template, progress)
     say = _Clock(progress)
-    program = bundle.program(device=bundle.instance.device(device), weights=sources)
-    say.done("bound the weights")
+    program = _program(bundle, sources, place, chosen["device"] == "auto")
+    say.done(f"bound the weights on {program.device.name}")
     options = struct(_ffi.accrt_serve_program_options, **{name: chosen[name] for name in ("kv_bytes", "max_rows", "max_length")})
     made = _model(program, options, say)
+    if chosen["prepare"]:
+        _prepare(made, say)
     metadata = bundle.metadata
     text = text_of({name: asset.data for name, asset in bundle.assets.items() if name != "serve.token_bytes"}, template)
     say.done("read the tokenizer")
     return Loaded(made, text, metadata.get("serve.name") or os.path.splitext(os.path.basename(os.path.normpath(path)))[0])
 
 
-def _open(path: str, weights: Sequence[str], options: Dict[str, Any], template: Optional[str], progress: Progress) -> Tuple[Any, List[Any]]:
-    """The bundle, and what it takes its weights from."""
+def _place(name: str) -> Any:
+    """The device: of "auto" the first GPU, or the host."""
+    if name != "auto":
+        return default_instance().device(name)
+    try:
+        return default_instance().device("cuda")
+    except Error:
+        return default_instance().device("host")
+
+
+def _program(bundle: Any, sources: List[Any], place: Any, may_be_host: bool) -> Any:
+    try:
+        return bundle.program(device=bundle.instance.device(place.name), weights=sources)
+    except NoVariantError:
+        if not may_be_host or place.info.host_memory:
+            raise
+        return bundle.program(device=bundle.instance.device("host"), weights=sources)
+
+
+def _open(
+    path: str, weights: Sequence[str], options: Dict[str, Any], place: Any, template: Optional[str], progress: Progress,
+) -> Tuple[Any, List[Any], Any]:  # fmt: skip
+    """The bundle, what it takes its weights from, and the device."""
     from ..bundle import Bundle
 
     if path.endswith(".accx"):
         from ..weights import Weights
 
-        return Bundle(path), [Weights(one) for one in weights]
+        return Bundle(path), [Weights(one) for one in weights], place
     if weights:
         raise ValueError(f"weights are {','.join(weights)}, but {path} has its own: they are given for a bundle (.accx), which has none")
     from .. import models
@@ -135,17 +161,25 @@ def _open(path: str, weights: Sequence[str], options: Dict[str, Any], template: 
         given_options.limits(options, {"max_rows": min(largest.values()), "max_length": int(metadata["serve.max_position"])}, "the model")
         text_of({name: content for name, (content, _type) in assets.items() if name != "serve.token_bytes"}, template)
 
-    opened = models.open(path, targets=_targets(options["device"]), progress=progress, check=check)
-    return Bundle(opened.bundle), opened.sources()
+    targets, place = _targets(place, options["device"] == "auto")
+    opened = models.open(path, targets=targets, progress=progress, check=check)
+    return Bundle(opened.bundle), opened.sources(), place
 
 
-def _targets(device: str) -> Optional[List[str]]:
-    """What is compiled for a device: for a host, what its processors run; else all that can be built."""
+def _targets(place: Any, may_be_host: bool) -> Tuple[List[str], Any]:
+    """What is compiled for a device, and the device: for a GPU what it runs, for a host what its processors run."""
     from ..compiler import available_targets
+    from ..compiler.driver import CUDA_TARGETS
 
-    if device != "host":
-        return None
-    return available_targets(["aarch64"] if platform.machine() == "aarch64" else ["x86-64-v3", "x86-64-v4"])
+    if not place.info.host_memory:
+        arch = place.info.arch
+        found = available_targets([arch if arch in CUDA_TARGETS else "ptx"])
+        if found:
+            return found, place
+        if not may_be_host:
+            raise ValueError(f"device is {place.name}, and nothing here compiles for it: it needs nvcc, or a bundle (.accx) that was compiled elsewhere")
+        place = place.instance.device("host")
+    return available_targets(["aarch64"] if platform.machine() == "aarch64" else ["x86-64-v3", "x86-64-v4"]), place
 
 
 def _model(program: Any, options: Any, say: "_Clock") -> Model:
@@ -158,6 +192,17 @@ def _model(program: Any, options: Any, say: "_Clock") -> Model:
     made = Model(apart(lambda: created(lib.accrt_serve_model_open_program, device, handle, ctypes.byref(options))))
     say.done("made the session")
     return made
+
+
+def _prepare(made: Model, say: "_Clock") -> None:
+    """Piece by piece, so that Ctrl-C ends it."""
+    left, count = ctypes.c_uint32(1), 0
+    handle = made.handle
+    while left.value:
+        apart(lambda: check(lib.accrt_serve_model_prepare(handle, ctypes.byref(left))))
+        count += 1
+    if count > 1:
+        say.done(f"prepared {count} sizes of steps")
 
 
 def _size(count: int) -> str:
