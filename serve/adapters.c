@@ -245,3 +245,31 @@ accrt_status_t accrt_serve_engine_unload_adapter(accrt_serve_engine_t* engine, c
   settle(engine, adapter, false);
   return ACCRT_OK;
 }
+
+/* ---- Names ---- */
+
+accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engine, char* names,
+                                           uint64_t capacity_bytes, uint64_t* out_size_bytes,
+                                           uint32_t* out_count) {
+  ACCSV_NOT_NULL(out_size_bytes);
+  ACCSV_NOT_NULL(out_count);
+  *out_size_bytes = *out_count = 0;
+  ACCSV_NOT_NULL(engine);
+  if (capacity_bytes > 0)
+    ACCSV_NOT_NULL(names);
+  uint64_t size = 0;
+  (void)pthread_mutex_lock(&engine->lock);
+  for (uint32_t i = 0; i < engine->adapters.count; ++i) {
+    const accsv_adapter_t* adapter = &engine->adapters.places[i];
+    if (adapter->name == NULL || !adapter->ready || adapter->leaving)
+      continue;
+    const uint64_t room = capacity_bytes > size ? capacity_bytes - size : 0;
+    if (room > 0)
+      memcpy(names + size, adapter->name, adapter->name_bytes < room ? adapter->name_bytes : room);
+    size += adapter->name_bytes;
+    ++*out_count;
+  }
+  (void)pthread_mutex_unlock(&engine->lock);
+  *out_size_bytes = size;
+  return ACCRT_OK;
+}

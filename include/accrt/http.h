@@ -93,10 +93,12 @@ ACCRT_API accrt_status_t accrt_http_server_counts(accrt_http_server_t* server,
 
 /* ---- Jobs: requests whose body a worker reads ---- */
 
-#define ACCRT_HTTP_CHAT 1u       /**< POST /v1/chat/completions */
-#define ACCRT_HTTP_COMPLETION 2u /**< POST /v1/completions */
-#define ACCRT_HTTP_EMBEDDING 3u  /**< POST /v1/embeddings */
-#define ACCRT_HTTP_TOKENIZE 4u   /**< POST /tokenize */
+#define ACCRT_HTTP_CHAT 1u           /**< POST /v1/chat/completions */
+#define ACCRT_HTTP_COMPLETION 2u     /**< POST /v1/completions */
+#define ACCRT_HTTP_EMBEDDING 3u      /**< POST /v1/embeddings */
+#define ACCRT_HTTP_TOKENIZE 4u       /**< POST /tokenize */
+#define ACCRT_HTTP_LOAD_ADAPTER 5u   /**< POST /v1/load_lora_adapter */
+#define ACCRT_HTTP_UNLOAD_ADAPTER 6u /**< POST /v1/unload_lora_adapter */
 
 /** Waits for a request. Any number of threads may wait.
  * @param out_job lent until it is answered by accrt_http_start, _fail or _answer. Every job must be

@@ -449,6 +449,13 @@ ACCRT_API accrt_status_t accrt_serve_engine_load_adapter(
  *   ACCRT_ERROR_NOT_READY (requests use it still). Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_unload_adapter(accrt_serve_engine_t* engine,
                                                            const char* name, uint64_t timeout_ns);
+/** Writes the names that requests may have now, each with its NUL, in the order of their places. As
+ * many bytes as fit.
+ * @param names may be NULL if capacity_bytes is 0; @param out_size_bytes the size of all names;
+ *   @param out_count how many there are. Thread-safe, never blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engine, char* names,
+                                                     uint64_t capacity_bytes,
+                                                     uint64_t* out_size_bytes, uint32_t* out_count);
 
 /* ---- Requests ---- */
 

@@ -143,9 +143,11 @@ ACCRT_HOST_CODE_SIGNED = 1
 ACCRT_HTTP_CHAT = 1
 ACCRT_HTTP_COMPLETION = 2
 ACCRT_HTTP_EMBEDDING = 3
+ACCRT_HTTP_LOAD_ADAPTER = 5
 ACCRT_HTTP_LOGPROBS = 4
 ACCRT_HTTP_STREAM = 1
 ACCRT_HTTP_TOKENIZE = 4
+ACCRT_HTTP_UNLOAD_ADAPTER = 6
 ACCRT_HTTP_USAGE = 2
 ACCRT_IMAGE_CUBIN = 2
 ACCRT_IMAGE_FATBIN = 4
@@ -2004,6 +2006,7 @@ _PROTOTYPES = {
     "accrt_serve_model_prepare": lambda m: (c_int32, [m.accrt_serve_model_p, POINTER(c_uint32)]),
     "accrt_serve_engine_load_adapter": lambda m: (c_int32, [m.accrt_serve_engine_p, c_char_p, POINTER(m.accrt_serve_adapter_tensor), c_uint32, c_uint32]),
     "accrt_serve_engine_unload_adapter": lambda m: (c_int32, [m.accrt_serve_engine_p, c_char_p, c_uint64]),
+    "accrt_serve_engine_adapters": lambda m: (c_int32, [m.accrt_serve_engine_p, c_void_p, c_uint64, POINTER(c_uint64), POINTER(c_uint32)]),
     "accrt_http_version": lambda m: (c_uint32, []),
     "accrt_http_server_create": lambda m: (c_int32, [m.accrt_serve_engine_p, POINTER(m.accrt_http_options), POINTER(m.accrt_http_server_p)]),
     "accrt_http_server_retain": lambda m: (m.accrt_http_server_p, [m.accrt_http_server_p]),
@@ -2118,6 +2121,7 @@ _SERVE = frozenset((
     "accrt_serve_model_prepare",
     "accrt_serve_engine_load_adapter",
     "accrt_serve_engine_unload_adapter",
+    "accrt_serve_engine_adapters",
 ))
 # Those of libaccrt_http.so.
 _HTTP = frozenset((

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import numbers
+import os
 from typing import Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import _ffi
@@ -23,6 +24,7 @@ from .errors import Error
 from .serve import engine as _engine
 from .serve import loading as _load
 from .serve import options as _options
+from .serve.adapters import Adapters
 from .serve.parameters import BadParameter, Request, checked
 
 Prompt = Union[str, Sequence[int]]
@@ -102,6 +104,7 @@ class LLM:
             self._loaded = _load.load(model, progress=progress, **{k: v for k, v in options.items() if k in _load.OPTIONS})
         self._engine = _engine.Engine(self._loaded.model, **{k: v for k, v in options.items() if k in _engine.OPTIONS})
         self._hub = _engine.Hub(self._engine)
+        self._adapters = Adapters(self._engine, self._loaded.layout)
         self._watchers: Dict[asyncio.AbstractEventLoop, int] = {}
 
     @property
@@ -111,6 +114,22 @@ class LLM:
     @property
     def engine(self) -> _engine.Engine:
         return self._engine
+
+    # ---- adapters ----
+
+    @property
+    def adapters(self) -> List[str]:
+        """The LoRA adapters that are loaded: what `adapter=` of a request may be."""
+        return self._adapters.names()
+
+    def load_adapter(self, name: str, folder: "str | os.PathLike[str]") -> None:
+        """Loads a PEFT folder under a name, for `generate(..., adapter=name)`. Other requests go on meanwhile. The model needs places:
+        LLM(..., adapters=4, max_rank=16). Raises accrt.models.Refused with everything that stands against the adapter."""
+        self._adapters.load(name, folder)
+
+    def unload_adapter(self, name: str, timeout: float = 30.0) -> None:
+        """Takes an adapter away when the requests that have it have ended. NotReadyError: they go on after so many seconds; it stays."""
+        self._adapters.unload(name, timeout)
 
     def close(self) -> None:
         """Ends the engine; what is under way ends with it."""

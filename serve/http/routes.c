@@ -57,21 +57,47 @@ static void answer_metrics(http_connection_t* c) {
   answer_text(c, "text/plain; version=0.0.4; charset=utf-8", &body);
 }
 
-static void put_model(const http_server_t* server, http_text_t* body) {
+/* The model, or one of its adapters. */
+static void put_model(const http_server_t* server, const char* name, http_text_t* body) {
   accrt_http_put_text(body, "{\"id\":");
-  accrt_http_put_string(body, server->model);
+  accrt_http_put_string(body, name);
   accrt_http_put_format(body, ",\"object\":\"model\",\"created\":%llu,\"owned_by\":\"accrt\"",
                         (unsigned long long)server->started_at);
   if (server->max_model_tokens != 0)
     accrt_http_put_format(body, ",\"max_model_len\":%u", server->max_model_tokens);
+  if (name != server->model) {
+    accrt_http_put_text(body, ",\"parent\":");
+    accrt_http_put_string(body, server->model);
+  }
   accrt_http_put_text(body, "}");
 }
 
+/* Names of the adapters that are there now, one after the other. Returns how many bytes. */
+static size_t adapter_names(const http_server_t* server, http_text_t* out) {
+  uint64_t size = 0, room = 0;
+  uint32_t count;
+  accrt_http_text_init(out, &server->allocator);
+  do { /* others may come meanwhile */
+    for (; room < size && out->failed == 0; ++room)
+      accrt_http_put(out, "", 1);
+    if (out->failed != 0 ||
+        accrt_serve_engine_adapters(server->engine, out->data, room, &size, &count) != ACCRT_OK)
+      return 0;
+  } while (size > room);
+  return (size_t)size;
+}
+
 static void answer_models(http_connection_t* c) {
-  http_text_t body;
+  http_text_t body, names;
   accrt_http_text_init(&body, &c->server->allocator);
   accrt_http_put_text(&body, "{\"object\":\"list\",\"data\":[");
-  put_model(c->server, &body);
+  put_model(c->server, c->server->model, &body);
+  const size_t size = adapter_names(c->server, &names);
+  for (size_t at = 0; at < size; at += strlen(names.data + at) + 1) {
+    accrt_http_put_text(&body, ",");
+    put_model(c->server, names.data + at, &body);
+  }
+  accrt_http_text_deinit(&names);
   accrt_http_put_text(&body, "]}");
   answer_text(c, json_type, &body);
 }
@@ -97,11 +123,28 @@ static uint32_t is_name(const char* at, size_t size, const char* name) {
   return *name == 0 && (i == size || at[i] == '?');
 }
 
-static void answer_model(http_connection_t* c) {
+/* The model or the adapter that the path's end names; NULL: there is none. */
+static const char* named(const http_connection_t* c, const http_text_t* names, size_t names_size) {
   static const char prefix[] = "/v1/models/";
   const char* at = memmem(c->target.data, c->target.size, prefix, sizeof prefix - 1);
-  const size_t before = at == NULL ? 0 : (size_t)(at - c->target.data) + sizeof prefix - 1;
-  if (at == NULL || !is_name(at + sizeof prefix - 1, c->target.size - before, c->server->model)) {
+  if (at == NULL)
+    return NULL;
+  at += sizeof prefix - 1;
+  const size_t size = c->target.size - (size_t)(at - c->target.data);
+  if (is_name(at, size, c->server->model))
+    return c->server->model;
+  for (size_t i = 0; i < names_size; i += strlen(names->data + i) + 1)
+    if (is_name(at, size, names->data + i))
+      return names->data + i;
+  return NULL;
+}
+
+static void answer_model(http_connection_t* c) {
+  http_text_t names;
+  const size_t size = adapter_names(c->server, &names);
+  const char* name = named(c, &names, size);
+  if (name == NULL) {
+    accrt_http_text_deinit(&names);
     const http_failure_t failure = {.status = 404,
                                     .code = "model_not_found",
                                     .parameter = "model",
@@ -111,7 +154,8 @@ static void answer_model(http_connection_t* c) {
   }
   http_text_t body;
   accrt_http_text_init(&body, &c->server->allocator);
-  put_model(c->server, &body);
+  put_model(c->server, name, &body);
+  accrt_http_text_deinit(&names);
   answer_text(c, json_type, &body);
 }
 
@@ -135,6 +179,8 @@ static const http_route_t routes[] = {
     {"/v1/chat/completions", ONLY_POST, 1, ACCRT_HTTP_CHAT, NULL},
     {"/v1/completions", ONLY_POST, 1, ACCRT_HTTP_COMPLETION, NULL},
     {"/v1/embeddings", ONLY_POST, 1, ACCRT_HTTP_EMBEDDING, NULL},
+    {"/v1/load_lora_adapter", ONLY_POST, 1, ACCRT_HTTP_LOAD_ADAPTER, NULL},
+    {"/v1/unload_lora_adapter", ONLY_POST, 1, ACCRT_HTTP_UNLOAD_ADAPTER, NULL},
     {"/tokenize", ONLY_POST, 1, ACCRT_HTTP_TOKENIZE, NULL},
 };
 static const http_route_t one_model = {"/v1/models/", ONLY_GET, 1, 0, answer_model};

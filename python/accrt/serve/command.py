@@ -9,12 +9,13 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import engine as engine_module
 from . import loading as load_module
 from . import options as given_options
 from . import server as server_module
+from .adapters import Adapters
 
 _DRAIN_SECONDS = 30.0
 
@@ -40,6 +41,13 @@ def _seconds(text: str) -> float:
     return number
 
 
+def _adapter(text: str) -> Tuple[str, str]:
+    name, _equals, folder = text.partition("=")
+    if not name or not folder:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=FOLDER")
+    return name, folder
+
+
 #: How an option is read, by the type of its default.
 _READ: Dict[type, Any] = {int: _count, float: _seconds, str: str}
 
@@ -51,10 +59,14 @@ def _parser() -> argparse.ArgumentParser:
     for title, options in (("server", server_module.OPTIONS), ("engine", engine_module.OPTIONS), ("model", load_module.OPTIONS)):
         group = parser.add_argument_group(title)
         for name, (default, words) in options.items():
+            if isinstance(default, bool):
+                group.add_argument("--" + name.replace("_", "-"), action="store_true", help=words.replace("%", "%%"))
+                continue
             kind = type(default) if default is not None else str
             shown = f" (default: {default})" if default not in (None, 0) else ""
             read = _port if name == "port" else _READ[kind]
             group.add_argument("--" + name.replace("_", "-"), type=read, default=default, help=words.replace("%", "%%") + shown, metavar=kind.__name__.upper())
+    parser.add_argument("--adapter", action="append", default=[], type=_adapter, metavar="NAME=FOLDER", help="a PEFT folder that is loaded at the start; may be given several times")
     parser.add_argument("--name", help="the model's name in answers; default: that of its folder or file")
     parser.add_argument("--drain-timeout", type=_seconds, default=_DRAIN_SECONDS, help="seconds for answers under way after SIGTERM (default: 30)")
     parser.add_argument("--quiet", action="store_true", help="no line for each request")
@@ -132,9 +144,17 @@ def _open(arguments: argparse.Namespace, progress: _Progress) -> server_module.S
     engine_options = given_options.checked(_chosen(arguments, engine_module.OPTIONS), engine_module.OPTIONS)
     options["api_key"] = options["api_key"] or os.environ.get("ACCRT_API_KEY") or None
     server_module.check_address(arguments.host, arguments.port)
+    if not arguments.model.endswith(".accx"):  # which has its own places
+        arguments.adapters = max(arguments.adapters, len(arguments.adapter))
     loaded = load_module.load(arguments.model, progress=progress, **_chosen(arguments, load_module.OPTIONS))
     engine = engine_module.Engine(loaded.model, **engine_options)
-    return server_module.Server(engine, loaded.text, name=arguments.name or loaded.name, log_fd=-1 if arguments.quiet else 2, **options)
+    adapters = Adapters(engine, loaded.layout)
+    for name, folder in arguments.adapter:
+        start = time.monotonic()
+        adapters.load(name, folder)
+        progress(f"loaded the adapter {name}", time.monotonic() - start)
+    log_fd = -1 if arguments.quiet else 2
+    return server_module.Server(engine, loaded.text, name=arguments.name or loaded.name, adapters=adapters, log_fd=log_fd, **options)
 
 
 def main(argv: Optional[List[str]] = None) -> int:

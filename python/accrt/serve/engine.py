@@ -52,7 +52,7 @@ class Model(Handle):
     def info(self) -> Dict[str, Any]:
         found = struct(_ffi.accrt_serve_model_info)
         check(lib.accrt_serve_model_info(self.handle, ctypes.byref(found)))
-        out = {name: getattr(found, name) for name in ("vocab_size", "page_size", "page_count", "max_rows", "max_tokens", "max_length")}
+        out = {name: getattr(found, name) for name in ("vocab_size", "page_size", "page_count", "max_rows", "max_tokens", "max_length", "adapter_count")}
         out["name"] = (found.name or b"").decode(errors="replace")
         out["eos"] = [found.eos[i] for i in range(found.eos_count)]
         return out

@@ -15,6 +15,7 @@ from .._library import check, created, lib, shown, struct
 from .._waits import apart
 from ..errors import Error, NoVariantError
 from ..instance import default_instance
+from . import adapters as lora
 from . import options as given_options
 from .engine import Model
 from .text import Bytes, ChatTemplate, Text, Tokenizer
@@ -28,6 +29,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "weights": (None, "files that a bundle (.accx) takes its weights from, separated by commas"),
     "chat_template": (None, "a file with a Jinja template, in place of the model's own"),
     "prepare": (1, "on a GPU, 1: graphs of all sizes of steps are made before the first request; 0: when they are needed"),
+    **lora.OPTIONS,
 }
 _TEMPLATE_BYTES = 1 << 20  # models' own have some KiB
 Progress = Optional[Callable[[str, float], None]]
@@ -39,6 +41,8 @@ class Loaded(NamedTuple):
     model: Model
     text: Text
     name: str
+    #: what the bundle says of its places for LoRA adapters
+    layout: Optional[bytes] = None
 
 
 def text_of(assets: Dict[str, bytes], template: Optional[str] = None) -> Text:
@@ -87,7 +91,7 @@ def simulated(name: str = "simulated", chat_template: Optional[str] = None, **op
 
 def load(
     model: Any, *, progress: Progress = None, device: str = "auto", kv_bytes: int = 0, max_rows: int = 0, max_length: int = 0,
-    weights: Any = None, chat_template: Any = None, prepare: int = 1,
+    weights: Any = None, chat_template: Any = None, prepare: int = 1, adapters: int = 0, max_rank: int = 16, adapter_targets: Optional[str] = None,
 ) -> Loaded:  # fmt: skip
     """A model that can be served. What can be wrong with the options is looked at before anything is compiled.
 
@@ -96,6 +100,7 @@ def load(
         progress: called with what was done (str), and how many seconds it took (float).
         device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of paths), chat_template (path),
             prepare (int): as for accrt-serve.
+        adapters (int), max_rank (int), adapter_targets (str): places for LoRA adapters; a bundle has its own.
     Raises:
         TypeError, ValueError, OverflowError: an option. OSError: a file. accrt.models.Refused: the model. accrt.Error: what the library says.
     """
@@ -103,10 +108,11 @@ def load(
         raise TypeError(f"model is {shown(model)}, expected the path of a folder, of a .gguf file or of a bundle (.accx)")
     path = os.fspath(model)
     chosen = given_options.checked({"device": device, "kv_bytes": kv_bytes, "max_rows": max_rows, "max_length": max_length, "weights": weights,
-                                    "chat_template": chat_template, "prepare": prepare}, OPTIONS)  # fmt: skip
+                                    "chat_template": chat_template, "prepare": prepare, "adapters": adapters, "max_rank": max_rank,
+                                    "adapter_targets": adapter_targets}, OPTIONS)  # fmt: skip
     template = None if chat_template is None else _template(chosen["chat_template"])
     if path == "simulated:":
-        return simulated(chat_template=template)
+        return simulated(chat_template=template, adapter_count=chosen["adapters"])
     place = _place(chosen["device"])
     files = chosen["weights"].split(",") if isinstance(chosen["weights"], str) else chosen["weights"] or []
     bundle, sources, place = _open(path, files, chosen, place, template, progress)
@@ -118,9 +124,11 @@ def load(
     if chosen["prepare"]:
         _prepare(made, say)
     metadata = bundle.metadata
-    text = text_of({name: asset.data for name, asset in bundle.assets.items() if name != "serve.token_bytes"}, template)
+    assets = bundle.assets
+    text = text_of({name: asset.data for name, asset in assets.items() if name != "serve.token_bytes"}, template)
     say.done("read the tokenizer")
-    return Loaded(made, text, metadata.get("serve.name") or os.path.splitext(os.path.basename(os.path.normpath(path)))[0])
+    layout = bytes(assets["serve.adapters"].data) if "serve.adapters" in assets else None
+    return Loaded(made, text, metadata.get("serve.name") or os.path.splitext(os.path.basename(os.path.normpath(path)))[0], layout)
 
 
 def _place(name: str) -> Any:
@@ -151,7 +159,9 @@ def _open(
     if path.endswith(".accx"):
         from ..weights import Weights
 
-        return Bundle(path), [Weights(one) for one in weights], place
+        bundle = Bundle(path)
+        given_options.limits(options, {"adapters": int(bundle.metadata.get("serve.adapters", "0"))}, "the bundle")
+        return bundle, [Weights(one) for one in weights], place
     if weights:
         raise ValueError(f"weights are {','.join(weights)}, but {path} has its own: they are given for a bundle (.accx), which has none")
     from .. import models
@@ -162,8 +172,13 @@ def _open(
         text_of({name: content for name, (content, _type) in assets.items() if name != "serve.token_bytes"}, template)
 
     targets, place = _targets(place, options["device"] == "auto")
-    opened = models.open(path, targets=targets, progress=progress, check=check)
+    places = models.Options(adapters=options["adapters"], max_rank=options["max_rank"], adapter_targets=_names(options["adapter_targets"]))
+    opened = models.open(path, options=places, targets=targets, progress=progress, check=check)
     return Bundle(opened.bundle), opened.sources(), place
+
+
+def _names(given: Optional[str]) -> Tuple[str, ...]:
+    return tuple(filter(None, (given or "").split(",")))
 
 
 def _targets(place: Any, may_be_host: bool) -> Tuple[List[str], Any]:

@@ -14,6 +14,7 @@ import numbers
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
+from .adapters import name_of
 
 #: Most sequences of one request, most stop strings, most alternatives of a token.
 MOST_SEQUENCES, MOST_STOPS, MOST_LOGPROBS = 128, 16, _ffi.ACCRT_SERVE_MAX_LOGPROBS
@@ -113,6 +114,15 @@ def biases(name: str, value: Any) -> Dict[int, float]:
             raise BadParameter(name, f"{name} has the key {shown(key)}, expected a token id of 0 or more")
         found[token] = real(-100, 100)(f"{name}[{token}]", number)
     return found
+
+
+def adapter(name: str, value: Any) -> str:
+    checked_text = text(name, value)
+    try:
+        name_of(checked_text)
+    except ValueError as error:
+        raise BadParameter(name, f"{name}: {error}") from None
+    return checked_text
 
 
 # ---- grammars ----
@@ -231,6 +241,7 @@ PARAMETERS: Dict[str, Parameter] = {
     "guided_choice": Parameter(None, choices, "texts, one of which it must be"),
     "guided_grammar": Parameter(None, _pattern("lark"), "a grammar in llguidance's variant of Lark"),
     "cache_salt": Parameter(None, text, "shares cached prompts only with requests of the same salt"),
+    "adapter": Parameter(None, adapter, "a LoRA adapter that is loaded, by its name"),
 }  # fmt: skip
 
 
@@ -270,7 +281,8 @@ class Request:
         strings = (ctypes.c_char_p * len(p["stop"]))(*[one.encode() for one in p["stop"]])
         pairs = (_ffi.accrt_serve_bias * len(p["logit_bias"]))(*p["logit_bias"].items())
         salt = None if p["cache_salt"] is None else p["cache_salt"].encode().replace(b"\0", b"\xff")
-        self._kept = (ids, stop_ids, strings, pairs, salt, constraint)
+        lora = None if p["adapter"] is None else p["adapter"].encode()
+        self._kept = (ids, stop_ids, strings, pairs, salt, constraint, lora)
         self.struct = _ffi.accrt_serve_request(
             struct_size=ctypes.sizeof(_ffi.accrt_serve_request), flags=_flags(p), prompt=ids, prompt_count=len(prompt),
             max_new_tokens=p["max_tokens"] or 0, min_new_tokens=p["min_tokens"], n=p["n"], stop_tokens=stop_ids,
@@ -279,7 +291,7 @@ class Request:
             presence_penalty=p["presence_penalty"], frequency_penalty=p["frequency_penalty"], bias_count=len(pairs), biases=pairs,
             seed=(p["seed"] or 0) & (1 << 64) - 1, top_logprobs=p["logprobs"] or 0, priority=p["priority"], tenant=tenant(p["user"]),
             deadline_ns=now_ns + int(p["timeout"] * 1e9) if p["timeout"] is not None else 0, cache_salt=salt,
-            constraint=constraint.handle if constraint is not None else None)  # fmt: skip
+            constraint=constraint.handle if constraint is not None else None, adapter=lora)  # fmt: skip
 
 
 def _flags(p: Dict[str, Any]) -> int:

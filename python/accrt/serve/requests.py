@@ -6,7 +6,7 @@ import json
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
-from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, checked, flag, shown, text, whole
+from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, adapter, checked, flag, real, shown, text, whole
 from .text import Text
 
 
@@ -65,13 +65,17 @@ def _common(given: Dict[str, Any], own: Sequence[str], models: Sequence[str]) ->
     rest = {name: value for name, value in given.items() if name not in _IGNORED and name not in _MISSING}
     model = rest.get("model")
     if model is not None and text("model", model) not in models:
-        raise BadParameter("model", f"model is {shown(model)}; here is {models[0]!r}", "model_not_found")
+        raise BadParameter("model", f"model is {shown(model)}; here is {', '.join(map(repr, models))}", "model_not_found")
     flags = 0
     if rest.get("stream") is not None and flag("stream", rest["stream"]):
         flags |= _ffi.ACCRT_HTTP_STREAM
     flags |= _stream_options(rest.get("stream_options"), flags)
     known = (*_SHARED, *own)
     values = checked({k: v for k, v in rest.items() if k not in known or k == "logprobs"}, known)
+    if model is not None and model != models[0]:  # as vLLM has it: an adapter is a model
+        if values["adapter"] not in (None, model):
+            raise BadParameter("adapter", f"adapter is {shown(values['adapter'])}, and the model {shown(model)} is an adapter itself")
+        values["adapter"] = model
     return values, flags
 
 
@@ -151,3 +155,26 @@ def tokenize(given: Dict[str, Any], model_text: Text) -> Dict[str, Any]:
     else:
         ids = model_text.prompt(given.get("prompt"))
     return {"count": len(ids), "tokens": ids}
+
+
+def adapter_to_load(given: Dict[str, Any]) -> Tuple[str, str]:
+    """POST /v1/load_lora_adapter, as vLLM has it: a name, and a folder of the server's machine."""
+    _only_known(given, ("lora_name", "lora_path"))
+    return adapter("lora_name", given.get("lora_name")), text("lora_path", given.get("lora_path"))
+
+
+def adapter_to_unload(given: Dict[str, Any]) -> Tuple[str, float]:
+    """POST /v1/unload_lora_adapter: a name, and how many seconds the requests that use it may still have."""
+    _only_known(given, ("lora_name", "lora_int_id", "timeout"))
+    seconds = 0.0 if given.get("timeout") is None else real(0, MOST_UNLOAD_SECONDS)("timeout", given["timeout"])
+    return adapter("lora_name", given.get("lora_name")), seconds
+
+
+#: A worker waits meanwhile.
+MOST_UNLOAD_SECONDS = 60
+
+
+def _only_known(given: Dict[str, Any], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise BadParameter(name, f"unknown parameter {shown(name)}; there are {', '.join(known)}", "unknown_parameter")

@@ -14,9 +14,10 @@ from typing import Any, Dict, List, Optional, Tuple
 from .. import _ffi
 from .._library import Handle, check, created, lib, struct
 from .._waits import apart
-from ..errors import Error
+from ..errors import AlreadyExistsError, Error, NotReadyError
 from . import options as given_options
 from . import requests
+from .adapters import Adapters
 from .engine import Engine, now_ns
 from .parameters import BadParameter
 from .text import Text
@@ -39,6 +40,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "stall_timeout": (30.0, "after which a client that takes nothing is closed"),
     "health_timeout": (30.0, "without a step while work waits: /health fails"),
     "workers": (0, "threads that make tokens of text; 0: by the processors"),
+    "adapter_loading": (False, "clients may load LoRA adapters from folders of this machine, and unload them"),
 }
 _TIMES = ("request_timeout", "idle_timeout", "stall_timeout", "health_timeout")
 _NUMBERS = ("port", "max_connections", "max_jobs", "max_header_bytes", "max_body_bytes", "max_held_bytes", "max_output_bytes")
@@ -46,6 +48,7 @@ _NUMBERS = ("port", "max_connections", "max_jobs", "max_header_bytes", "max_body
 #: HTTP's status for what the engine says to a request.
 _STATUS = {
     _ffi.ACCRT_ERROR_NOT_READY: (429, "overloaded"),
+    _ffi.ACCRT_ERROR_NOT_FOUND: (404, "model_not_found"),
     _ffi.ACCRT_ERROR_OUT_OF_RANGE: (400, "invalid_value"),
     _ffi.ACCRT_ERROR_INVALID_ARGUMENT: (400, "invalid_value"),
     _ffi.ACCRT_ERROR_UNSUPPORTED: (400, "unsupported"),
@@ -80,13 +83,13 @@ class Server(Handle):
         with Server(engine, text, name="my-model", port=0) as server:
             print(server.url)
 
-    `text` makes tokens of texts. Options are those of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
+    `text` makes tokens of texts; `adapters` are those of the engine, which are models by their names. Options are those of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
     """
 
-    __slots__ = ("engine", "_text", "_names", "_threads", "_kept")
+    __slots__ = ("engine", "adapters", "_text", "_name", "_loading", "_threads", "_kept")
     _kind = "accrt_http_server"
 
-    def __init__(self, engine: Engine, text: Text, *, name: str, log_fd: int = -1, page: Optional[bytes] = None, **options: Any) -> None:
+    def __init__(self, engine: Engine, text: Text, *, name: str, adapters: Optional[Adapters] = None, log_fd: int = -1, page: Optional[bytes] = None, **options: Any) -> None:  # fmt: skip
         given_options.known(options, [OPTIONS], "a server")
         chosen = given_options.checked(options, OPTIONS)
         given = struct(_ffi.accrt_http_options, log_fd=log_fd, model=name.encode(), retry_after_s=int(chosen["retry_after"]))
@@ -99,7 +102,9 @@ class Server(Handle):
             setattr(given, key, chosen[key].encode() if chosen[key] else None)
         content = _page() if page is None else page
         given.page, given.page_bytes = content, len(content)
-        self.engine, self._text, self._names = engine, text, (name,)
+        self.engine, self._text, self._name = engine, text, name
+        self.adapters = Adapters(engine, None) if adapters is None else adapters
+        self._loading = chosen["adapter_loading"]
         super().__init__(created(lib.accrt_http_server_create, engine.handle, ctypes.byref(given)))
         count = chosen["workers"] or min(4, os.cpu_count() or 1)
         self._threads = [threading.Thread(target=self._work, name=f"accrt-serve-{i}", daemon=True) for i in range(count)]
@@ -109,7 +114,12 @@ class Server(Handle):
     @property
     def name(self) -> str:
         """The model's name in answers."""
-        return self._names[0]
+        return self._name
+
+    @property
+    def names(self) -> List[str]:
+        """What `model` may be: the model, and its adapters."""
+        return [self._name, *self.adapters.names()]
 
     @property
     def port(self) -> int:
@@ -176,14 +186,42 @@ class Server(Handle):
         check(lib.accrt_http_job_info(job, ctypes.byref(info)))
         given = requests.parse(ctypes.string_at(info.body, info.body_bytes) if info.body_bytes else b"")
         if info.kind == _ffi.ACCRT_HTTP_CHAT:
-            work = requests.chat(given, self._text, self._names, now_ns(), self.engine.constraint)
+            work = requests.chat(given, self._text, self.names, now_ns(), self.engine.constraint)
         elif info.kind == _ffi.ACCRT_HTTP_COMPLETION:
-            work = requests.completion(given, self._text, self._names, now_ns(), self.engine.constraint)
+            work = requests.completion(given, self._text, self.names, now_ns(), self.engine.constraint)
         elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
             return answer(job, {**requests.tokenize(given, self._text), "max_model_len": self.engine.model.info["max_length"]})
+        elif info.kind in (_ffi.ACCRT_HTTP_LOAD_ADAPTER, _ffi.ACCRT_HTTP_UNLOAD_ADAPTER):
+            return self._answer_adapter(job, given, info.kind == _ffi.ACCRT_HTTP_LOAD_ADAPTER)
         else:
             return fail(job, 501, "this model is not served for embeddings", None, "unsupported")
         return start(job, work)
+
+
+    def _answer_adapter(self, job: Any, given: Dict[str, Any], loads: bool) -> None:
+        """As vLLM answers."""
+        if not self._loading:
+            return fail(job, 404, "adapters are not loaded here: the server was started without --adapter-loading", None, "unknown_path")
+        if loads:
+            name, path = requests.adapter_to_load(given)
+            if name == self._name:
+                raise BadParameter("lora_name", f"lora_name is {name!r}, which is the model's own name")
+            try:
+                tensors = self.adapters.read(path)
+            except (OSError, ValueError, Error) as error:
+                raise BadParameter("lora_path", str(error), "invalid_adapter") from None
+            try:
+                self.adapters.put(name, path, tensors)
+            except (AlreadyExistsError, NotReadyError) as error:
+                return fail(job, 409, error.message, "lora_name", "adapter_exists" if isinstance(error, AlreadyExistsError) else "no_place")
+        else:
+            name, seconds = requests.adapter_to_unload(given)
+            try:
+                self.adapters.unload(name, seconds)
+            except NotReadyError as error:
+                return fail(job, 409, error.message, "lora_name", "adapter_in_use")
+        text = f"Success: LoRA adapter '{name}' {'added' if loads else 'removed'} successfully.".encode()
+        check(lib.accrt_http_answer(job, 200, b"text/plain; charset=utf-8", text, len(text)))
 
 
 def start(job: Any, work: requests.Work) -> None:
