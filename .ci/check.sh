@@ -150,11 +150,12 @@ check_torch() {
   cmd_torch_test
 }
 
-# Hugging Face's own logits for each family of accrt.models, with random weights: a part of the variants, from a seed.
+# Hugging Face's own logits for each family of accrt.models, and models of 36 families through accrt.from_torch: a part, from a seed.
 check_models() {
   configure_and_build "$BUILD"
   hugging_face_environment || skip "$missing"
-  in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py
+  in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
+    tests/python/test_from_torch_models.py
 }
 
 # The server with OpenAI's own client, and its metrics with Prometheus' own parser, in an environment of their own.

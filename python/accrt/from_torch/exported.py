@@ -1,0 +1,290 @@
+"""From an ExportedProgram to a module of the reference compiler: inputs, symbols, weights, states, results."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from ..compiler import Expr, Function, Module, State
+from ..compiler import expr as ex
+from . import ops_math, ops_nn, ops_views  # noqa: F401  - fill the table
+from .lowering import Failures, Lowering
+from .values import dtype_of, Known, Unsupported, UnsupportedOperations
+
+
+@dataclass
+class Method:
+    """A function of a bundle that is made of several: what is exported, and its example inputs."""
+
+    model: Any
+    args: Any = ()
+    kwargs: Optional[Mapping[str, Any]] = None
+    dynamic_shapes: Any = None
+
+
+def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = None, dynamic_shapes: Any = None) -> Any:
+    """The ExportedProgram of a module, of a path, or what it was given."""
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError("from_torch needs torch: pip install torch") from error
+    if isinstance(model, torch.export.ExportedProgram):
+        return model
+    if isinstance(model, (str, os.PathLike)):
+        return torch.export.load(os.fspath(model))
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"model is a {type(model).__name__}, expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file")
+    if isinstance(args, Mapping):
+        args, kwargs = (), {**args, **(kwargs or {})}
+    args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    with torch.no_grad():
+        return torch.export.export(model, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
+
+
+def convert(
+    model: Any, args: Any = (), *, kwargs: Optional[Mapping[str, Any]] = None, dynamic_shapes: Any = None, name: str = "", maximum: int = 1 << 16
+) -> Module:
+    """The module of the reference compiler, before it is compiled: `accrt.compiler.compile(module, path)` does that. Arguments and
+    errors as accrt.from_torch."""
+    methods = model if isinstance(model, Mapping) else {"forward": Method(model, args, kwargs, dynamic_shapes)}
+    if not methods:
+        raise ValueError("a dict without functions")
+    module = Module(name or _name_of(model))
+    shared = _Shared(module, maximum)
+    failures = Failures()
+    for function, method in methods.items():
+        method = method if isinstance(method, Method) else Method(method)
+        program = exported(method.model, method.args, method.kwargs, method.dynamic_shapes)
+        prefix = f"{function}." if len(methods) > 1 else ""
+        _Program(shared, program, module.function(function), failures, prefix, method.dynamic_shapes).lower()
+    if failures.found:
+        raise UnsupportedOperations(module.name, failures.listed())
+    return module
+
+
+def _name_of(model: Any) -> str:
+    if isinstance(model, (str, os.PathLike)):
+        return os.path.basename(os.fspath(model)).partition(".")[0] or "model"
+    if isinstance(model, Mapping) or not hasattr(model, "named_parameters") or hasattr(model, "graph_signature"):
+        return "model"
+    return type(model).__name__
+
+
+class _Shared:
+    """What the functions of a module have in common: weights by content, states by name, symbols."""
+
+    def __init__(self, module: Module, maximum: int) -> None:
+        self.module, self.maximum = module, maximum
+        self.weights: Dict[Any, Known] = {}
+        self.states: Dict[str, State] = {}
+
+    def weight(self, name: str, tensor: Any) -> Known:
+        """Tied weights are one, under the first name."""
+        key = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype) if tensor.numel() else (name,)
+        if key not in self.weights:
+            taken = {known.name for known in self.weights.values()}
+            self.weights[key] = Known(tensor, _free_name(name, taken))
+        return self.weights[key]
+
+    def state(self, name: str, tensor: Any) -> State:
+        if name not in self.states:
+            self.states[name] = self.module.state(name, dtype_of(tensor.dtype), list(tensor.shape), fill_pattern=_pattern_of(name, tensor))
+        return self.states[name]
+
+
+def _free_name(name: str, taken: Any) -> str:
+    free, count = name, 1
+    while free in taken:
+        count += 1
+        free = f"{name}_{count}"
+    return free
+
+
+def _pattern_of(name: str, tensor: Any) -> int:
+    """The fill pattern of a written buffer's first content."""
+    flat = tensor.detach().flatten().cpu().contiguous()
+    if not flat.numel():
+        return 0
+    import torch
+
+    if not bool((flat.view(torch.uint8).view(flat.numel(), -1) == flat[:1].view(torch.uint8)).all()):
+        raise Unsupported(f"the written buffer {name!r} does not begin with one value everywhere")
+    return int.from_bytes(bytes(flat[:1].view(torch.uint8).tolist()), "little")
+
+
+class _Program:
+    """One ExportedProgram, while it becomes one function."""
+
+    def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, dynamic_shapes: Any) -> None:
+        self.shared, self.program, self.function, self.failures, self.prefix = shared, program, function, failures, prefix
+        self.dim_names = _dim_names(dynamic_shapes)
+        self.symbols: Dict[str, Expr] = {}
+        self.lowering = Lowering(shared.module, function, failures, prefix)
+
+    def lower(self) -> None:
+        from torch.export.graph_signature import InputKind
+
+        signature = self.program.graph_signature
+        written = self._written()
+        placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
+        values: List[Any] = []
+        states: Dict[str, Any] = {}
+        for spec, node in zip(signature.input_specs, placeholders):
+            if spec.kind == InputKind.USER_INPUT:
+                values.append(self._input(node, spec, spec.arg.name in written))
+            elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                tensor = self._content(spec)
+                if spec.target in written or node in self._touched():
+                    states[spec.target] = node
+                    values.append(self._state(spec.target, tensor, node))
+                else:
+                    values.append(self.shared.weight(spec.target, tensor))
+            else:
+                values.append(None)
+        outputs = self.lowering.run(self.program.graph_module, values)
+        if self.failures.found:
+            return
+        self._results(outputs, states)
+
+    def _content(self, spec: Any) -> Any:
+        program = self.program
+        if spec.target in program.state_dict:
+            return program.state_dict[spec.target]
+        return program.constants[spec.target]
+
+    def _written(self) -> Dict[str, str]:
+        """Targets of buffers and names of inputs that the signature says are written."""
+        signature = self.program.graph_signature
+        return {**{v: k for k, v in signature.buffers_to_mutate.items()}, **{v: k for k, v in signature.user_inputs_to_mutate.items()}}
+
+    def _touched(self) -> Any:
+        """Placeholders of weights and buffers that an operation writes in place, or a view of them: an export that is not strict
+        does not list them."""
+        from .lowering import _writes
+
+        if not hasattr(self, "_touched_nodes"):
+            from .ops_views import VIEWS
+
+            roots: Dict[Any, Any] = {}
+            touched = set()
+            for node in self.program.graph.nodes:
+                if node.op == "call_function" and str(node.target) in VIEWS and hasattr(node.args[0], "op"):
+                    roots[node] = roots.get(node.args[0], node.args[0])
+                if node.op == "call_function" and _writes(node.target) and "detach_" not in str(node.target):
+                    root = roots.setdefault(node, roots.get(node.args[0], node.args[0]))
+                    if getattr(root, "op", "") == "placeholder":
+                        touched.add(root)
+            self._touched_nodes = touched
+        return self._touched_nodes
+
+    # -- inputs
+
+    def _input(self, node: Any, spec: Any, is_written: bool) -> Any:
+        import torch
+
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            shape = [self._dimension(node.name, d, size) for d, size in enumerate(value.shape)]
+            try:
+                dtype = dtype_of(value.dtype)
+            except Unsupported as error:
+                self.failures.add(f"input {node.name!r}", str(error), node)
+                return None
+            access = "read_write" if is_written or node in self._touched() else "read"
+            return self.function.input(node.name, dtype, shape, access=access)
+        return getattr(spec.arg, "value", None)
+
+    def _dimension(self, name: str, dim: int, size: Any) -> Any:
+        if isinstance(size, int):
+            return size
+        expression = size.node.expr
+        if not expression.is_Symbol:
+            self.failures.add(f"input {name!r}", f"dimension {dim} is {expression}, which is no symbol alone", _Nowhere())
+            return 1
+        key = str(expression)
+        if key not in self.symbols:
+            bounds = self.program.range_constraints.get(expression)
+            upper = str(bounds.upper) if bounds is not None else ""
+            most = min(int(upper), self.shared.maximum) if upper.isdigit() else self.shared.maximum
+            wanted = self.dim_names.get((name, dim)) or f"{name}_{dim}"
+            lower = int(bounds.lower) if bounds is not None and str(bounds.lower).isdigit() else 1
+            self.symbols[key] = self._symbol(wanted, 1 if lower <= 2 else lower, most)
+        return self.symbols[key]
+
+    def _symbol(self, name: str, minimum: int, most: int) -> Expr:
+        known = self.shared.module.symbols.get(name)
+        if known is not None and (known.minimum, known.maximum) == (minimum, most):
+            return ex.symbol(name)
+        return self.shared.module.symbol(_free_name(name, self.shared.module.symbols), minimum=minimum, maximum=most)
+
+    def _state(self, name: str, tensor: Any, node: Any) -> Any:
+        try:
+            return self.function.state_read(self.shared.state(name, tensor))
+        except Unsupported as error:
+            self.failures.add(f"buffer {name!r}", str(error), node)
+            return None
+
+    # -- results
+
+    def _results(self, outputs: List[Any], states: Dict[str, Any]) -> None:
+        from torch.export.graph_signature import OutputKind
+
+        names = _result_names(self.program)
+        lowering, own = self.lowering, iter(names)
+        wrote = set()
+        for spec, value in zip(self.program.graph_signature.output_specs, outputs):
+            if spec.kind == OutputKind.BUFFER_MUTATION:
+                wrote.add(spec.target)
+                lowering.value(value).state_write(self.shared.states[spec.target], [0] * lowering.rank(value))
+            elif spec.kind == OutputKind.USER_INPUT_MUTATION:
+                lowering.value(value).write_input(spec.target)
+            elif spec.kind == OutputKind.USER_OUTPUT:
+                name = next(own)
+                if value is not None and not isinstance(value, (bool, int, float, str)):
+                    self.function.result(name, lowering.value(value))
+        for target, node in states.items():
+            if target not in wrote:
+                value = lowering.env[node]
+                lowering.value(value).state_write(self.shared.states[target], [0] * lowering.rank(value))
+        for node in self._touched():
+            if any(i.name == node.name for i in self.function.inputs):
+                lowering.value(lowering.env[node]).write_input(node.name)
+
+
+class _Nowhere:
+    meta: Dict[str, Any] = {}
+
+
+def _dim_names(dynamic_shapes: Any) -> Dict[Tuple[str, int], str]:
+    """Names of Dims by input and dimension, where dynamic_shapes is a dict by input."""
+    names = {}
+    if isinstance(dynamic_shapes, Mapping):
+        for name, dims in dynamic_shapes.items():
+            pairs = dims.items() if isinstance(dims, Mapping) else enumerate(dims) if isinstance(dims, (list, tuple)) else ()
+            for d, dim in pairs:
+                own = getattr(dim, "__name__", None)
+                if isinstance(d, int) and isinstance(own, str) and own.isidentifier():
+                    names[name, d] = own
+    return names
+
+
+def _result_names(program: Any) -> List[str]:
+    """Names of the results, by their place in what the model returns: "logits", "output_1"."""
+    from torch.utils import _pytree as pytree
+
+    spec = program.call_spec.out_spec
+    count = len(program.graph_signature.user_outputs)
+    try:
+        paths = [path for path, _ in pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(count)), spec))[0]]
+    except Exception:
+        paths = [()] * count
+    names: List[str] = []
+    for at, path in enumerate(paths):
+        words = [str(getattr(key, "key", getattr(key, "name", getattr(key, "idx", "")))) for key in path]
+        word = re.sub(r"\W+", "_", "_".join(words)).strip("_")
+        word = f"output_{word}" if not word or word[0].isdigit() else word
+        word = "output" if count == 1 and not path else word
+        names.append(_free_name(word if word != "output_" else f"output_{at}", names))
+    return names

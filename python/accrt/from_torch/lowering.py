@@ -1,0 +1,384 @@
+"""Goes through one exported graph and lowers each node by the table.
+
+What torch can calculate now, because it is made of weights and numbers alone, it calculates (folding). Operations that write in
+place become new values, and the views of what was written are made again from it.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from ..compiler import Expr, Function, IRError, Module, Value
+from ..compiler import expr as ex
+from ..compiler.expr import Size
+from . import affine
+from .table import TABLE
+from .values import array_of, dtype_of, Known, Missing, MISSING, number_of, Unsupported
+
+#: What folding may make out of smaller things, in bytes: masks and tables of positions stay operations when they are larger.
+FOLDED_BYTES = 1 << 22
+#: Not the same each time, so never folded.
+RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial", "dropout", "uniform")
+
+
+@dataclass
+class View:
+    """How a node is a part of another one: `take` gives it out of the whole, `put` a whole with the part replaced."""
+
+    whole: Any
+    take: Callable[[Any], Any]
+    put: Callable[[Any, Any], Any]
+
+
+@dataclass
+class Failures:
+    """What could not be lowered, by operation, reason and place."""
+
+    found: Counter = field(default_factory=Counter)
+    where: Dict[Tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, target: str, why: str, node: Any) -> None:
+        self.found[target, why] += 1
+        self.where.setdefault((target, why), source_of(node))
+
+    def listed(self) -> List[Tuple[str, int, str, str]]:
+        return [(target, count, self.where[target, why], why) for (target, why), count in sorted(self.found.items())]
+
+
+def source_of(node: Any) -> str:
+    """The line of the model's code that made a node, as "file:12, in forward"."""
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip().startswith("File ")]
+    if not lines:
+        return ""
+    path, line, *inside = lines[-1][len("File ") :].split(", ")
+    return f"{path.strip(chr(34)).rpartition('/')[2]}:{line.replace('line ', '')}" + (f", {inside[0]}" if inside else "")
+
+
+class Lowering:
+    """One function of the module, while it is made out of a graph. Lowerings get it as their first argument."""
+
+    def __init__(self, module: Module, function: Function, failures: Failures, prefix: str = "") -> None:
+        self.module, self.function, self.failures, self.prefix = module, function, failures, prefix
+        self.env: Dict[Any, Any] = {}
+        self.views: Dict[Any, View] = {}
+        self.patterns: Dict[int, affine.Pattern] = {}  # by id of a value, which `values` keeps
+        self.values: List[Value] = []
+        self.node: Any = None
+
+    # -- the graph
+
+    def run(self, graph_module: Any, values: List[Any]) -> List[Any]:
+        """Lowers a graph with these values of its placeholders; what it gives."""
+        given = iter(values)
+        for node in graph_module.graph.nodes:
+            if node.op == "placeholder":
+                self.env[node] = next(given)
+            elif node.op == "get_attr":
+                self.env[node] = self._attribute(graph_module, node)
+            elif node.op == "call_function":
+                self._call(node, graph_module)
+            elif node.op == "output":
+                return [self.read(item) for item in node.args[0]]
+        raise AssertionError("a graph without an output")
+
+    def _attribute(self, graph_module: Any, node: Any) -> Any:
+        import torch
+
+        item = graph_module
+        for part in node.target.split("."):
+            item = getattr(item, part)
+        return Known(item, "") if isinstance(item, torch.Tensor) else item
+
+    def read(self, item: Any) -> Any:
+        """A node's value; lists and numbers as they are."""
+        import torch
+
+        if isinstance(item, torch.fx.Node):
+            return self.env[item]
+        if isinstance(item, (list, tuple)):
+            return type(item)(self.read(part) for part in item) if not hasattr(item, "_fields") else item
+        if isinstance(item, slice):
+            return slice(self.read(item.start), self.read(item.stop), self.read(item.step))
+        return item
+
+    def _call(self, node: Any, graph_module: Any) -> None:
+        self.node = node
+        args, kwargs = [self.read(a) for a in node.args], {k: self.read(v) for k, v in node.kwargs.items()}
+        name = str(node.target) if not callable(node.target) or hasattr(node.target, "_schema") else getattr(node.target, "__name__", str(node.target))
+        try:
+            if has_missing(args) or has_missing(kwargs):
+                result = MISSING
+            elif self._inlines(name):
+                result = self._inlined(node, args)
+            elif _writes(node.target):
+                result = self._written(node, name, args, kwargs)
+            else:
+                result = self._lowered(node.target, name, args, kwargs)
+                self._note_view(node, name, args, kwargs)
+        except Unsupported as error:
+            self.failures.add(name, str(error), node)
+            result = MISSING
+        except IRError as error:
+            self.failures.add(name, str(error).partition(": ")[2] or str(error), node)
+            result = MISSING
+        self.env[node] = result
+
+    @staticmethod
+    def _inlines(name: str) -> bool:
+        return name in ("wrap_with_set_grad_enabled", "wrap_with_autocast")
+
+    def _inlined(self, node: Any, args: List[Any]) -> Any:
+        at = next(i for i, a in enumerate(args) if hasattr(a, "graph"))
+        inner = Lowering(self.module, self.function, self.failures, self.prefix)
+        inner.patterns, inner.values = self.patterns, self.values
+        return tuple(inner.run(args[at], args[at + 1 :]))
+
+    def _lowered(self, target: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
+        if _is_known(args) and _is_known(kwargs):
+            folded = self._folded(target, name, args, kwargs)
+            if folded is not None:
+                return folded
+        if target is operator.getitem:
+            return args[0][args[1]]
+        if name in TABLE:
+            return TABLE[name](self, *args, **kwargs)
+        if name in SIZES:
+            return SIZES[name](*args)
+        raise Unsupported("")
+
+    def _folded(self, target: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
+        """What torch gives for content that is known, or None where it is larger than it is worth."""
+        import torch
+
+        if any(f".{word}" in name for word in RANDOM) or name.startswith("aten.sym_") or not callable(target):
+            return None
+        most = max(FOLDED_BYTES, 2 * sum(k.tensor.numel() * k.tensor.element_size() for k in _knowns([args, list(kwargs.values())])))
+        value = self.node.meta.get("val")
+        sizes = [v.numel() * v.element_size() for v in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(v, torch.Tensor)]
+        if not sizes or any(not isinstance(s, int) or s > most for s in sizes):
+            return None
+        with torch.no_grad():
+            given = target(*_unwrapped(args), **_unwrapped(kwargs))
+        return _wrapped(given)
+
+    # -- writing in place
+
+    def _note_view(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> None:
+        from .ops_views import VIEWS
+
+        if name not in VIEWS or not hasattr(node.args[0], "op"):
+            return
+        rest = tuple(args[1:])
+        self.views[node] = View(_itself(node.args[0]), lambda whole: self._lowered(node.target, name, [whole, *rest], kwargs),
+                                lambda whole, part: VIEWS[name](self, whole, part, *rest, **kwargs))
+
+    def _written(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
+        """x.add_(y) is x = x.add(y), for x, for what x is a view of, and for the other views of that."""
+        import torch
+
+        packet, _, overload = name.rpartition(".")
+        plain = f"{packet[:-1]}.{overload}"
+        target = getattr(getattr(torch.ops.aten, packet[len("aten.") : -1], None), overload, None)
+        if plain == "aten.detach.default":
+            return args[0]
+        if not name.startswith("aten.") or (plain not in TABLE and target is None):
+            raise Unsupported("it writes in place")
+        self.write(_itself(node), self._lowered(target, plain, args, kwargs))
+        return self.env[_itself(node)]
+
+    def write(self, node: Any, value: Any) -> None:
+        """`node` has this content from now on."""
+        self.env[node] = value
+        root = node
+        while root in self.views:
+            view = self.views[root]
+            self.env[view.whole] = view.put(self.env[view.whole], self.env[root])
+            root = view.whole
+        for other, view in self.views.items():  # in the order of the graph: what a view is of comes before it
+            if other is not node and other in self.env and self._root(other) is root and self.env[view.whole] is not MISSING:
+                self.env[other] = view.take(self.env[view.whole])
+        for other in self.env:
+            if _itself(other) is not other:
+                self.env[other] = self.env[_itself(other)]
+
+    def _root(self, node: Any) -> Any:
+        while node in self.views:
+            node = self.views[node].whole
+        return node
+
+    # -- what lowerings use
+
+    def value(self, item: Any, dtype: str = "") -> Value:
+        """A value of the function: of a Known tensor a constant, of a number a tensor without dimensions."""
+        if isinstance(item, Value):
+            return item
+        if isinstance(item, Known):
+            return self._constant(item)
+        if isinstance(item, bool):
+            return self.function.full([], item, dtype or "bool")
+        if isinstance(item, (int, Expr)):
+            return self.function.full([], item, dtype or "i64")
+        if isinstance(item, float):
+            return self.function.full([], item, dtype or "f32")
+        raise Unsupported(f"an argument of type {type(item).__name__}")
+
+    def operand(self, item: Any) -> Any:
+        """As value(), but numbers stay numbers, also those of tensors without dimensions: they do not decide the result's type."""
+        if isinstance(item, (int, float, Expr)):
+            return item
+        number = number_of(item)
+        return self.value(item) if number is None else number
+
+    def _constant(self, item: Known) -> Value:
+        if not item.name:
+            data, dtype = array_of(item.tensor)
+            if item.tensor.dim() == 0:
+                return self.function.full([], item.tensor.item(), dtype)
+            item.name = self._new_name(f"{self.prefix}{self.node.name}")
+            self.module.constant(item.name, data, dtype)
+        elif item.name not in self.module.constants:
+            data, dtype = array_of(item.tensor)
+            self.module.constant(item.name, data, dtype)
+        return self.function.constant(self.module.constants[item.name])
+
+    def _new_name(self, name: str) -> str:
+        taken, count = name, 1
+        while taken in self.module.constants:
+            count += 1
+            taken = f"{name}_{count}"
+        return taken
+
+    def shape(self, item: Any) -> Tuple[Size, ...]:
+        return tuple(item.tensor.shape) if isinstance(item, Known) else tuple(item.shape)
+
+    def dtype(self, item: Any) -> str:
+        return dtype_of(item.tensor.dtype) if isinstance(item, Known) else item.dtype
+
+    def rank(self, item: Any) -> int:
+        return len(self.shape(item))
+
+    def axis(self, item: Any, dim: int, more: int = 0) -> int:
+        rank = self.rank(item) + more
+        return dim + rank if dim < 0 else dim
+
+    # -- patterns of integers and masks (affine.py)
+
+    def pattern(self, item: Any) -> Optional[affine.Pattern]:
+        if isinstance(item, bool):
+            return affine.Truth(0) if item else None
+        if isinstance(item, (int, Expr)):
+            return affine.constant(0, item)
+        if isinstance(item, Known):
+            return _pattern_of(item)
+        return self.patterns.get(id(item))
+
+    def marked(self, value: Any, pattern: Optional[affine.Pattern]) -> Any:
+        """The value, of which this pattern is known."""
+        if pattern is not None and isinstance(value, Value):
+            self.patterns[id(value)] = pattern
+            self.values.append(value)
+        return value
+
+
+def _itself(node: Any) -> Any:
+    """x.add_(y) gives x itself: the node of x."""
+    while node.op == "call_function" and _writes(node.target) and hasattr(node.args[0], "op"):
+        node = node.args[0]
+    return node
+
+
+def _pattern_of(item: Known) -> Optional[affine.Pattern]:
+    """Of small tensors: a constant, an arange along one dimension, or all true."""
+    import torch
+
+    tensor = item.tensor
+    if tensor.numel() == 0 or tensor.numel() > 1 << 20 or tensor.is_floating_point() or tensor.is_complex():
+        return None
+    if tensor.dtype == torch.bool:
+        return affine.Truth(tensor.dim()) if bool(tensor.all()) else _triangle_of(tensor)
+    first = int(tensor.flatten()[0])
+    if bool((tensor == first).all()):
+        return affine.constant(tensor.dim(), first)
+    long = [d for d, size in enumerate(tensor.shape) if size > 1]
+    if len(long) != 1 or not bool((tensor.flatten().diff() == 1).all()):
+        return None
+    return affine.Affine(tuple(int(d == long[0]) for d in range(tensor.dim())), first)
+
+
+def _triangle_of(tensor: Any) -> Optional[affine.Pattern]:
+    """Of a mask whose last two dimensions are a triangle: key <= query + offset."""
+    import torch
+
+    if tensor.dim() < 2 or not bool((tensor == tensor[(0,) * (tensor.dim() - 2)]).all()):
+        return None
+    square = tensor[(0,) * (tensor.dim() - 2)]
+    offset = int(square[0].sum()) - 1
+    rows, columns = torch.arange(square.shape[0]).unsqueeze(1), torch.arange(square.shape[1])
+    if not bool((square == (columns <= rows + offset)).all()):
+        return None
+    coefficients = [0] * tensor.dim()
+    coefficients[-2:] = [1, -1]
+    return affine.Truth(tensor.dim(), (affine.Affine(tuple(coefficients), offset),))
+
+
+def has_missing(item: Any) -> bool:
+    if isinstance(item, (list, tuple)):
+        return any(has_missing(i) for i in item)
+    if isinstance(item, dict):
+        return has_missing(list(item.values()))
+    return isinstance(item, Missing)
+
+
+def _is_known(item: Any) -> bool:
+    if isinstance(item, (list, tuple)):
+        return all(_is_known(i) for i in item)
+    if isinstance(item, dict):
+        return _is_known(list(item.values()))
+    return not isinstance(item, (Value, Expr))
+
+
+def _knowns(item: Any) -> List[Known]:
+    if isinstance(item, (list, tuple)):
+        return [k for part in item for k in _knowns(part)]
+    return [item] if isinstance(item, Known) else []
+
+
+def _unwrapped(item: Any) -> Any:
+    if isinstance(item, (list, tuple)):
+        return type(item)(_unwrapped(i) for i in item)
+    if isinstance(item, dict):
+        return {k: _unwrapped(v) for k, v in item.items()}
+    return item.tensor if isinstance(item, Known) else item
+
+
+def _wrapped(given: Any) -> Any:
+    import torch
+
+    if isinstance(given, (list, tuple)):
+        return [_wrapped(g) for g in given]
+    return Known(given) if isinstance(given, torch.Tensor) else given
+
+
+def _writes(target: Any) -> bool:
+    schema = getattr(target, "_schema", None)
+    return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+
+
+def _floor(a: Any, b: Any) -> Any:
+    return a // b if isinstance(a, int) and isinstance(b, int) else ex.simplify(ex.constant(a) // b)
+
+
+def _size(method: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: method(a, b) if isinstance(a, (int, float)) and isinstance(b, (int, float)) else ex.simplify(method(ex.constant(a), b))
+
+
+#: Arithmetic of sizes: Python's own operators in the graph.
+SIZES: Dict[str, Callable[..., Any]] = {
+    "add": _size(operator.add), "sub": _size(operator.sub), "mul": _size(operator.mul), "floordiv": _floor, "mod": _size(operator.mod),
+    "sym_max": lambda a, b: max(a, b) if isinstance(a, int) and isinstance(b, int) else ex.maximum(a, b),
+    "sym_min": lambda a, b: min(a, b) if isinstance(a, int) and isinstance(b, int) else ex.minimum(a, b),
+    "neg": lambda a: -a, "sym_float": lambda a: a, "sym_int": lambda a: a,
+}  # fmt: skip

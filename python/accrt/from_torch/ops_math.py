@@ -1,0 +1,641 @@
+"""Lowerings of operations by element, of comparisons, of casts, and of reductions. Formulas are those of torch's documentation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Optional, Sequence
+
+from ..compiler import Expr, Value
+from ..compiler import expr as ex
+from . import affine
+from .table import lowers
+from .values import dtype_of, Known, number_of, Unsupported
+
+INTEGERS = ("bool", "u8", "i8", "i32", "u32", "i64")
+FLOATS = ("f16", "bf16", "f32", "f64")
+
+
+def _pair(lo: Any, a: Any, b: Any) -> Any:
+    """Both operands; at least the first is a value."""
+    a, b = lo.operand(a), lo.operand(b)
+    if isinstance(a, Value):
+        return a, b
+    return (lo.value(a, b.dtype if _same_kind(a, b.dtype) else ""), b) if isinstance(b, Value) else (lo.value(a), b)
+
+
+def _same_kind(number: Any, dtype: str) -> bool:
+    return dtype in FLOATS or (dtype != "bool" and not isinstance(number, float))
+
+
+def _binary(method: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def lower(lo: Any, a: Any, b: Any) -> Any:
+        return method(*_pair(lo, a, b))
+
+    return lower
+
+
+def _scaled(b: Any, alpha: Any) -> Any:
+    return b if isinstance(alpha, int) and alpha == 1 else b * alpha
+
+
+def _added(lo: Any, a: Any, b: Any, sign: int, alpha: Any) -> Any:
+    first, second = lo.pattern(a), lo.pattern(b)
+    if not isinstance(a, Value) and not isinstance(b, Value) and isinstance(lo.operand(a), (Expr, int)) and isinstance(lo.operand(b), (Expr, int)):
+        a, b = lo.value(lo.operand(a)), lo.operand(b)
+    x, y = _pair(lo, a, b)
+    if x.dtype == "bool" and isinstance(y, Value) and y.dtype == "bool":
+        return x.logical_or(y)
+    result = x + _scaled(y, alpha) if sign > 0 else x - _scaled(y, alpha)
+    known = isinstance(first, affine.Affine) and isinstance(second, affine.Affine) and isinstance(alpha, int) and alpha == 1
+    return lo.marked(result, affine.add(first, second, sign) if known else None)
+
+
+@lowers("aten.add.Tensor", "aten.add.Scalar")
+def add(lo: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
+    return _added(lo, a, b, 1, alpha)
+
+
+@lowers("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(lo: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
+    return _added(lo, a, b, -1, alpha)
+
+
+@lowers("aten.rsub.Scalar", "aten.rsub.Tensor")
+def rsub(lo: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
+    return _added(lo, b, a, -1, alpha)
+
+
+lowers("aten.mul.Tensor", "aten.mul.Scalar")(_binary(lambda a, b: a * b))
+lowers("aten.maximum.default", "aten.max.other")(_binary(lambda a, b: a.maximum(b)))
+lowers("aten.minimum.default", "aten.min.other")(_binary(lambda a, b: a.minimum(b)))
+lowers("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")(_binary(lambda a, b: a**b))
+lowers("aten.logical_xor.default")(_binary(lambda a, b: a.logical_xor(b)))
+
+
+@lowers("aten.pow.Scalar")
+def pow_scalar(lo: Any, a: Any, b: Any) -> Any:
+    return a ** lo.value(b)
+
+
+@lowers("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div(lo: Any, a: Any, b: Any, rounding_mode: Optional[str] = None) -> Any:
+    x, y = _pair(lo, a, b)
+    return _rounded(lo, x, y, rounding_mode) if rounding_mode else x / y
+
+
+def _rounded(lo: Any, x: Value, y: Any, mode: str) -> Any:
+    if x.dtype in INTEGERS and (y.dtype in INTEGERS if isinstance(y, Value) else isinstance(y, (int, Expr))):
+        return x.div(y, rounding_mode=mode)
+    return (x / y).floor() if mode == "floor" else trunc(lo, x / y)
+
+
+def _floor_divide(lo: Any, a: Any, b: Any) -> Any:
+    return _rounded(lo, *_pair(lo, a, b), "floor")
+
+
+def _remainder(lo: Any, a: Any, b: Any) -> Any:
+    x, y = _pair(lo, a, b)
+    return x - _rounded(lo, x, y, "floor") * y
+
+
+def _fmod(lo: Any, a: Any, b: Any) -> Any:
+    x, y = _pair(lo, a, b)
+    return x - _rounded(lo, x, y, "trunc") * y
+
+
+lowers("aten.floor_divide.default", "aten.floor_divide.Scalar")(_floor_divide)
+lowers("aten.remainder.Tensor", "aten.remainder.Scalar")(_remainder)
+lowers("aten.fmod.Tensor", "aten.fmod.Scalar")(_fmod)
+
+
+def _unary(name: str) -> Callable[..., Any]:
+    return lambda lo, x: getattr(lo.value(x), name)()
+
+
+for _name in ("abs", "ceil", "cos", "erf", "exp", "floor", "neg", "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh"):
+    lowers(f"aten.{_name}.default")(_unary(_name))
+lowers("aten.log.default")(_unary("log"))
+
+
+@lowers("aten.log1p.default")
+def log1p(lo: Any, x: Any) -> Any:
+    return (lo.value(x) + 1.0).log()
+
+
+@lowers("aten.log2.default")
+def log2(lo: Any, x: Any) -> Any:
+    return lo.value(x).log() * (1 / math.log(2))
+
+
+@lowers("aten.expm1.default")
+def expm1(lo: Any, x: Any) -> Any:
+    return lo.value(x).exp() - 1.0
+
+
+@lowers("aten.square.default")
+def square(lo: Any, x: Any) -> Any:
+    x = lo.value(x)
+    return x * x
+
+
+@lowers("aten.sign.default", "aten.sgn.default")
+def sign(lo: Any, x: Any) -> Any:
+    x = lo.value(x)
+    return x.gt(0).to_copy(x.dtype) - x.lt(0).to_copy(x.dtype)
+
+
+@lowers("aten.round.default")
+def round_(lo: Any, x: Any) -> Any:
+    """To the nearest, ties to even."""
+    x = lo.value(x)
+    if x.dtype in INTEGERS:
+        return x
+    low = x.floor()
+    apart = x - low
+    odd = (low * 0.5).floor() * 2.0
+    return apart.gt(0.5).logical_or(apart.eq(0.5).logical_and(low.ne(odd))).where(low + 1.0, low)
+
+
+@lowers("aten.trunc.default", "aten.fix.default")
+def trunc(lo: Any, x: Any) -> Any:
+    x = lo.value(x)
+    return x if x.dtype in INTEGERS else x.lt(0.0).where(x.ceil(), x.floor())
+
+
+@lowers("aten.tan.default")
+def tan(lo: Any, x: Any) -> Any:
+    x = lo.value(x)
+    return x.sin() / x.cos()
+
+
+@lowers("aten.isnan.default")
+def isnan(lo: Any, x: Any) -> Any:
+    x = lo.value(x)
+    return x.ne(x)
+
+
+@lowers("aten.isinf.default")
+def isinf(lo: Any, x: Any) -> Any:
+    return lo.value(x).abs().eq(math.inf)
+
+
+@lowers("aten.gelu.default")
+def gelu(lo: Any, x: Any, approximate: str = "none") -> Any:
+    return lo.value(x).gelu(approximate)
+
+
+@lowers("aten.softplus.default")
+def softplus(lo: Any, x: Any, beta: float = 1, threshold: float = 20) -> Any:
+    """log(1 + exp(beta x)) / beta, without overflow: the larger of y and 0, and what is left of it."""
+    x = lo.value(x)
+    y = x * beta
+    soft = (y.maximum(0.0) + ((y.abs() * -1.0).exp() + 1.0).log()) * (1 / beta)
+    return y.gt(threshold).where(x, soft)
+
+
+@lowers("aten.elu.default")
+def elu(lo: Any, x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    x = lo.value(x)
+    return x.gt(0.0).where(x * scale, ((x * input_scale).exp() - 1.0) * (alpha * scale))
+
+
+@lowers("aten.leaky_relu.default")
+def leaky_relu(lo: Any, x: Any, negative_slope: float = 0.01) -> Any:
+    x = lo.value(x)
+    return x.gt(0.0).where(x, x * negative_slope)
+
+
+@lowers("aten.mish.default")
+def mish(lo: Any, x: Any) -> Any:
+    x = lo.value(x)
+    return x * softplus(lo, x).tanh()
+
+
+@lowers("aten.relu6.default", "aten.hardtanh.default")
+def hardtanh(lo: Any, x: Any, low: Any = None, high: Any = None) -> Any:
+    if low is None:
+        low, high = (0.0, 6.0) if "relu6" in str(lo.node.target) else (-1.0, 1.0)
+    return lo.value(x).clamp(low, high)
+
+
+@lowers("aten.hardsigmoid.default")
+def hardsigmoid(lo: Any, x: Any) -> Any:
+    return (lo.value(x) * (1 / 6) + 0.5).clamp(0.0, 1.0)
+
+
+@lowers("aten.hardswish.default")
+def hardswish(lo: Any, x: Any) -> Any:
+    return lo.value(x) * hardsigmoid(lo, x)
+
+
+@lowers("aten.log_sigmoid.default")
+def log_sigmoid(lo: Any, x: Any) -> Any:
+    return softplus(lo, -lo.value(x)) * -1.0
+
+
+@lowers("aten.glu.default")
+def glu(lo: Any, x: Any, dim: int = -1) -> Any:
+    x = lo.value(x)
+    first, second = x.chunk(2, lo.axis(x, dim))
+    return first * second.sigmoid()
+
+
+@lowers("aten.clamp.default", "aten.clip.default", "aten.clamp_min.default", "aten.clamp.Tensor")
+def clamp(lo: Any, x: Any, min: Any = None, max: Any = None) -> Any:
+    x = lo.value(x)
+    x = x if min is None else x.maximum(lo.operand(min))
+    return x if max is None else x.minimum(lo.operand(max))
+
+
+@lowers("aten.clamp_max.default")
+def clamp_max(lo: Any, x: Any, max: Any) -> Any:
+    return lo.value(x).minimum(lo.operand(max))
+
+
+# ---- comparisons and truth
+
+
+def _comparison(kind: str) -> Callable[..., Any]:
+    def lower(lo: Any, a: Any, b: Any) -> Any:
+        first, second = lo.pattern(a), lo.pattern(b)
+        x, y = _pair(lo, a, b)
+        result = getattr(x, kind)(y)
+        if not isinstance(first, affine.Affine) or not isinstance(second, affine.Affine):
+            return result
+        if kind == "ne":
+            return _known_truth(lo, result, affine.differs(first, second))
+        return lo.marked(result, affine.compare(kind, first, second))
+
+    return lower
+
+
+def _known_truth(lo: Any, result: Value, truth: Optional[bool]) -> Any:
+    """A comparison whose outcome is the same everywhere."""
+    if truth is None:
+        return result
+    made = lo.function.full([], truth, "bool").expand(list(result.shape))
+    # False is the number 0 in what adds it up.
+    return lo.marked(made, affine.Truth(result.rank) if truth else affine.constant(result.rank, 0))
+
+
+for _kind in ("eq", "ne", "lt", "le", "gt", "ge"):
+    lowers(f"aten.{_kind}.Tensor", f"aten.{_kind}.Scalar")(_comparison(_kind))
+
+
+@lowers("aten.__and__.Tensor", "aten.__and__.Scalar", "aten.logical_and.default", "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar")
+def and_(lo: Any, a: Any, b: Any) -> Any:
+    first, second = lo.pattern(a), lo.pattern(b)
+    x, y = lo.value(a), lo.value(b)
+    _only_bool(lo, x, y)
+    truth = affine.both(first, second) if isinstance(first, affine.Truth) and isinstance(second, affine.Truth) else None
+    return lo.marked(x.logical_and(y), truth)
+
+
+@lowers("aten.__or__.Tensor", "aten.logical_or.default", "aten.bitwise_or.Tensor", "aten.__or__.Scalar")
+def or_(lo: Any, a: Any, b: Any) -> Any:
+    x, y = lo.value(a), lo.value(b)
+    _only_bool(lo, x, y)
+    return x.logical_or(y)
+
+
+@lowers("aten.bitwise_xor.Tensor", "aten.__xor__.Tensor")
+def xor(lo: Any, a: Any, b: Any) -> Any:
+    x, y = lo.value(a), lo.value(b)
+    _only_bool(lo, x, y)
+    return x.logical_xor(y)
+
+
+def _only_bool(lo: Any, *values: Value) -> None:
+    if "logical" not in str(lo.node.target) and any(v.dtype != "bool" for v in values):
+        raise Unsupported(f"bits of {', '.join(v.dtype for v in values)}")
+
+
+@lowers("aten.bitwise_not.default", "aten.logical_not.default", "aten.__invert__.default")
+def not_(lo: Any, x: Any) -> Any:
+    x = lo.value(x)
+    if x.dtype == "bool" or "logical" in str(lo.node.target):
+        return x.logical_not()
+    return x * -1 - 1
+
+
+@lowers("aten.where.self", "aten.where.ScalarOther", "aten.where.ScalarSelf", "aten.where.Scalar")
+def where(lo: Any, condition: Any, a: Any, b: Any) -> Any:
+    a, b = lo.operand(a), lo.operand(b)
+    if not isinstance(a, Value) and not isinstance(b, Value):
+        a = lo.value(a)
+    return lo.value(condition).where(a, b)
+
+
+@lowers("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
+def masked_fill(lo: Any, x: Any, mask: Any, value: Any) -> Any:
+    x = lo.value(x)
+    number = lo.operand(value)
+    filled = number if not isinstance(number, Value) else number.to_copy(x.dtype)
+    result = lo.value(mask).where(filled, x)
+    return result if result.dtype == x.dtype else result.to_copy(x.dtype)
+
+
+# ---- casts and new tensors
+
+
+def cast(lo: Any, x: Any, dtype: str) -> Any:
+    x, pattern = lo.value(x), lo.pattern(x)
+    if x.dtype == dtype:
+        return x
+    return lo.marked(x.to_copy(dtype), pattern if isinstance(pattern, affine.Affine) and dtype in ("i32", "i64") else None)
+
+
+@lowers("aten.to.dtype")
+def to_dtype(lo: Any, x: Any, dtype: Any, *rest: Any, **named: Any) -> Any:
+    return cast(lo, x, dtype_of(dtype))
+
+
+@lowers("aten.to.dtype_layout", "aten._to_copy.default")
+def to_layout(lo: Any, x: Any, dtype: Any = None, **named: Any) -> Any:
+    return x if dtype is None else cast(lo, x, dtype_of(dtype))
+
+
+@lowers("aten.type_as.default", "aten.to.other")
+def type_as(lo: Any, x: Any, other: Any, *rest: Any, **named: Any) -> Any:
+    return cast(lo, x, lo.dtype(other))
+
+
+def full_of(lo: Any, size: Sequence[Any], value: Any, dtype: str) -> Any:
+    value = lo.operand(value)
+    if isinstance(value, Value):
+        made = value.to_copy(dtype) if value.dtype != dtype else value
+        return made.expand(list(size)) if size else made
+    made = lo.function.full(list(size), value, dtype)
+    if dtype == "bool":
+        return lo.marked(made, affine.Truth(len(size)) if value else None)
+    return lo.marked(made, affine.constant(len(size), value) if dtype in ("i32", "i64") and not isinstance(value, float) else None)
+
+
+def _default_dtype(value: Any) -> str:
+    import torch
+
+    return "bool" if isinstance(value, bool) else "i64" if isinstance(value, (int, Expr)) else dtype_of(torch.get_default_dtype())
+
+
+@lowers("aten.full.default")
+def full(lo: Any, size: Sequence[Any], value: Any, dtype: Any = None, **named: Any) -> Any:
+    return full_of(lo, size, value, dtype_of(dtype) if dtype is not None else _default_dtype(value))
+
+
+@lowers("aten.zeros.default", "aten.empty.memory_format")
+def zeros(lo: Any, size: Sequence[Any], dtype: Any = None, **named: Any) -> Any:
+    return full_of(lo, size, 0, dtype_of(dtype) if dtype is not None else _default_dtype(0.0))
+
+
+@lowers("aten.ones.default")
+def ones(lo: Any, size: Sequence[Any], dtype: Any = None, **named: Any) -> Any:
+    return full_of(lo, size, 1, dtype_of(dtype) if dtype is not None else _default_dtype(0.0))
+
+
+def _like(value: Any) -> Callable[..., Any]:
+    def lower(lo: Any, x: Any, dtype: Any = None, **named: Any) -> Any:
+        return full_of(lo, lo.shape(x), value, dtype_of(dtype) if dtype is not None else lo.dtype(x))
+
+    return lower
+
+
+lowers("aten.zeros_like.default", "aten.empty_like.default")(_like(0))
+lowers("aten.ones_like.default")(_like(1))
+
+
+@lowers("aten.full_like.default")
+def full_like(lo: Any, x: Any, value: Any, dtype: Any = None, **named: Any) -> Any:
+    return full_of(lo, lo.shape(x), value, dtype_of(dtype) if dtype is not None else lo.dtype(x))
+
+
+def _new(value: Any) -> Callable[..., Any]:
+    def lower(lo: Any, x: Any, size: Sequence[Any], dtype: Any = None, **named: Any) -> Any:
+        return full_of(lo, size, value, dtype_of(dtype) if dtype is not None else lo.dtype(x))
+
+    return lower
+
+
+lowers("aten.new_zeros.default", "aten.new_empty.default")(_new(0))
+lowers("aten.new_ones.default")(_new(1))
+
+
+@lowers("aten.new_full.default")
+def new_full(lo: Any, x: Any, size: Sequence[Any], value: Any, dtype: Any = None, **named: Any) -> Any:
+    return full_of(lo, size, value, dtype_of(dtype) if dtype is not None else lo.dtype(x))
+
+
+@lowers("aten.scalar_tensor.default")
+def scalar_tensor(lo: Any, value: Any, dtype: Any = None, **named: Any) -> Any:
+    return full_of(lo, [], value, dtype_of(dtype) if dtype is not None else _default_dtype(0.0))
+
+
+@lowers("aten.fill.Scalar", "aten.fill.Tensor")
+def fill(lo: Any, x: Any, value: Any) -> Any:
+    return full_of(lo, lo.shape(x), value, lo.dtype(x))
+
+
+@lowers("aten.zero.default")
+def zero(lo: Any, x: Any) -> Any:
+    return full_of(lo, lo.shape(x), 0, lo.dtype(x))
+
+
+@lowers("aten.copy.default")
+def copy(lo: Any, x: Any, source: Any, non_blocking: bool = False) -> Any:
+    made = cast(lo, source, lo.dtype(x))
+    return made if ex.same_shape(lo.shape(made), lo.shape(x)) else made.expand(list(lo.shape(x)))
+
+
+@lowers("aten.arange.default", "aten.arange.start", "aten.arange.start_step")
+def arange(lo: Any, *bounds: Any, dtype: Any = None, **named: Any) -> Any:
+    numbers = [b for b in bounds if not isinstance(b, Expr)]
+    wanted = dtype_of(dtype) if dtype is not None else "i64" if not any(isinstance(n, float) for n in numbers) else _default_dtype(0.0)
+    if any(isinstance(n, float) and n != int(n) for n in numbers):
+        raise Unsupported(f"arange{bounds}")
+    start, end, step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
+    whole = [int(b) if isinstance(b, float) else b for b in (start, end, step)]
+    made = lo.function.arange(*whole)
+    made = lo.marked(made, affine.iota(whole[0], whole[2]) if isinstance(whole[2], int) else None)
+    return made if wanted == "i64" else cast(lo, made, wanted)
+
+
+# ---- reductions
+
+
+def _dims(lo: Any, x: Value, dim: Any) -> Any:
+    if dim is None or (isinstance(dim, (list, tuple)) and not dim):
+        return None
+    return [lo.axis(x, d) for d in ([dim] if isinstance(dim, int) else dim)]
+
+
+def _reduction(name: str) -> Callable[..., Any]:
+    def lower(lo: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+        x = lo.value(x)
+        x = x if dtype is None else cast(lo, x, dtype_of(dtype))
+        return getattr(x, name)(_dims(lo, x, dim), keepdim)
+
+    return lower
+
+
+lowers("aten.sum.default", "aten.sum.dim_IntList")(_reduction("sum"))
+lowers("aten.mean.default", "aten.mean.dim")(_reduction("mean"))
+lowers("aten.amax.default", "aten.max.default")(_reduction("amax"))
+lowers("aten.amin.default", "aten.min.default")(_reduction("amin"))
+
+
+@lowers("aten.max.dim", "aten.min.dim")
+def extreme(lo: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
+    x, at = lo.value(x), lo.axis(x, dim)
+    if "max" in str(lo.node.target):
+        return [x.amax(at, keepdim), x.argmax(at, keepdim)]
+    return [x.amin(at, keepdim), (-x).argmax(at, keepdim)]
+
+
+@lowers("aten.argmax.default")
+def argmax(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return lo.value(x).argmax(dim, keepdim)
+
+
+@lowers("aten.argmin.default")
+def argmin(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    return (-lo.value(x)).argmax(dim, keepdim)
+
+
+@lowers("aten.topk.default")
+def topk(lo: Any, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    if not largest:
+        values, places = (-lo.value(x)).topk(k, dim)
+        return [-values, places]
+    return lo.value(x).topk(k, dim)
+
+
+@lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
+def any_(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    x = lo.value(x)
+    return x.ne(0).to_copy("i32").amax(_dims(lo, x, dim), keepdim).ne(0)
+
+
+@lowers("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all_(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
+    x = lo.value(x)
+    return x.ne(0).to_copy("i32").amin(_dims(lo, x, dim), keepdim).ne(0)
+
+
+@lowers("aten.var.correction", "aten.var.dim")
+def var(lo: Any, x: Any, dim: Any = None, unbiased: Any = True, correction: Any = None, keepdim: bool = False) -> Any:
+    x = lo.value(x)
+    dims = _dims(lo, x, dim)
+    apart = x - x.mean(dims, True)
+    total = (apart * apart).sum(dims, keepdim)
+    less = correction if correction is not None else int(bool(unbiased))
+    count = ex.product(x.shape[d] for d in (range(x.rank) if dims is None else dims))
+    return total / ex.simplify(ex.constant(count) - int(less))
+
+
+@lowers("aten.std.correction", "aten.std.dim")
+def std(lo: Any, x: Any, dim: Any = None, unbiased: Any = True, correction: Any = None, keepdim: bool = False) -> Any:
+    return var(lo, x, dim, unbiased, correction, keepdim).sqrt()
+
+
+@lowers("aten.linalg_vector_norm.default")
+def vector_norm(lo: Any, x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
+    x = lo.value(x)
+    dims = _dims(lo, x, dim)
+    if ord == 2:
+        return (x * x).sum(dims, keepdim).sqrt()
+    if ord == 1:
+        return x.abs().sum(dims, keepdim)
+    if ord == math.inf:
+        return x.abs().amax(dims, keepdim)
+    raise Unsupported(f"norm of order {ord}")
+
+
+@lowers("aten.norm.ScalarOpt_dim")
+def norm(lo: Any, x: Any, ord: Any, dim: Any, keepdim: bool = False) -> Any:
+    return vector_norm(lo, x, 2 if ord is None else ord, dim, keepdim)
+
+
+@lowers("aten.logsumexp.default")
+def logsumexp(lo: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
+    x = lo.value(x)
+    dims = _dims(lo, x, dim)
+    top = x.amax(dims, True).maximum(-3e38)
+    total = (x - top).exp().sum(dims, True).log() + top
+    return total if keepdim else total.sum(dims, False)
+
+
+@lowers("aten.softmax.int", "aten._softmax.default", "aten.special_softmax.int")
+def softmax(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
+    x = lo.value(x)
+    x = cast(lo, x, dtype_of(dtype)) if dtype is not None and not isinstance(dtype, bool) else x
+    at = lo.axis(x, dim)
+    if at == x.rank - 1:
+        return x.softmax(-1)
+    return x.transpose(at, x.rank - 1).softmax(-1).transpose(at, x.rank - 1)
+
+
+@lowers("aten.log_softmax.int", "aten._log_softmax.default")
+def log_softmax(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
+    x = lo.value(x)
+    x = cast(lo, x, dtype_of(dtype)) if dtype is not None and not isinstance(dtype, bool) else x
+    apart = x - x.amax(lo.axis(x, dim), True)
+    return apart - apart.exp().sum(lo.axis(x, dim), True).log()
+
+
+@lowers("aten.cumsum.default")
+def cumsum(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
+    """Sum by sum over doubling distances: log2(size) steps. Of what is 0 everywhere it is 0."""
+    pattern = lo.pattern(x)
+    x = lo.value(x)
+    wanted = dtype_of(dtype) if dtype is not None else "i64" if x.dtype in INTEGERS else x.dtype
+    if isinstance(pattern, affine.Affine) and pattern.is_constant and ex.same(pattern.offset, 0):
+        return full_of(lo, x.shape, 0, wanted)
+    x, at = cast(lo, x, wanted), lo.axis(x, dim)
+    size = x.shape[at]
+    places = lo.function.arange(size)
+    # sum over k of x[k] where k <= i: the comparison is made where it is used, in the kernel of the sum.
+    seen = (places.unsqueeze(0) <= places.unsqueeze(1)).to_copy(wanted)
+    moved = x.transpose(at, x.rank - 1) if at != x.rank - 1 else x
+    total = (moved.unsqueeze(moved.rank - 1) * seen).sum(-1)
+    total = total if total.dtype == wanted else total.to_copy(wanted)
+    return total.transpose(at, x.rank - 1) if at != x.rank - 1 else total
+
+
+@lowers("aten.diff.default")
+def diff(lo: Any, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    from .ops_views import cat, slice_
+
+    if n != 1:
+        raise Unsupported(f"diff of order {n}")
+    at = lo.axis(x, dim)
+    pattern = lo.pattern(x)
+    whole = cat(lo, [item for item in (prepend, x, append) if item is not None], at)
+    size = lo.shape(whole)[at]
+    result = sub(lo, slice_(lo, whole, at, 1, size), slice_(lo, whole, at, 0, ex.simplify(ex.constant(size) - 1)))
+    return lo.marked(result, _difference(lo, pattern, lo.pattern(prepend) if prepend is not None else None, at, append is None))
+
+
+def _difference(lo: Any, pattern: Any, before: Any, at: int, is_all: bool) -> Any:
+    """An arange whose prepended element continues it downwards has one difference everywhere."""
+    if not isinstance(pattern, affine.Affine) or not isinstance(before, affine.Affine) or not is_all:
+        return None
+    step = pattern.coefficients[at]
+    first = affine.Affine(tuple(0 if d == at else c for d, c in enumerate(pattern.coefficients)), pattern.offset)
+    prepended = affine.Affine(tuple(0 if d == at else c for d, c in enumerate(before.coefficients)), before.offset)
+    if affine.differs(affine.add(first, affine.constant(0, step), -1), prepended) is not False:
+        return None
+    return affine.constant(len(pattern.coefficients), step)
+
+
+@lowers("aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default", "aten.sym_constrain_range_for_size.default",
+        "aten.sym_constrain_range.default", "aten._assert_async.default")
+def asserts(lo: Any, *args: Any, **named: Any) -> Any:
+    """What torch found true of the example; the compiler proves or checks sizes of its own."""
+    return None
+
+
+@lowers("aten.item.default", "aten._local_scalar_dense.default")
+def item(lo: Any, x: Any) -> Any:
+    number = number_of(x) if isinstance(x, Known) else None
+    if number is None:
+        raise Unsupported("a number that the call calculates cannot decide shapes or branches")
+    return number

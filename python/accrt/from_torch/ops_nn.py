@@ -1,0 +1,553 @@
+"""Lowerings of products, norms, attention, convolutions, pooling, and lookups by index."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, List, Optional, Sequence, Tuple
+
+from ..compiler import Value
+from ..compiler import cat as join
+from ..compiler import expr as ex
+from . import affine
+from .ops_math import cast
+from .ops_views import expand, slice_
+from .table import lowers
+from .values import Known, Unsupported
+
+# ---- products
+
+
+@lowers("aten.linear.default")
+def linear(lo: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+    x, weight = lo.value(x), lo.value(weight)
+    return x.linear(weight, None if bias is None else lo.value(bias))
+
+
+@lowers("aten.matmul.default")
+def matmul(lo: Any, a: Any, b: Any) -> Any:
+    a, b = lo.value(a), lo.value(b)
+    if a.rank == 1 or b.rank == 1:
+        left = a.unsqueeze(0) if a.rank == 1 else a
+        right = b.unsqueeze(1) if b.rank == 1 else b
+        result = left.matmul(right)
+        if b.rank == 1:
+            result = result.select(result.rank - 1, 0)
+        return result.select(result.rank - (1 if b.rank == 1 else 2), 0) if a.rank == 1 else result
+    return a.matmul(b)
+
+
+@lowers("aten.mm.default")
+def mm(lo: Any, a: Any, b: Any) -> Any:
+    return lo.value(a).matmul(lo.value(b))
+
+
+lowers("aten.bmm.default")(mm)
+
+
+@lowers("aten.addmm.default")
+def addmm(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    product = lo.value(a).matmul(lo.value(b))
+    if isinstance(b, Known) and alpha == 1 and beta == 1 and lo.rank(bias) == 1:
+        return lo.value(a).linear(lo.value(Known(b.tensor.t())), lo.value(bias))
+    return (product if alpha == 1 else product * alpha) + (lo.value(bias) if beta == 1 else lo.value(bias) * beta)
+
+
+@lowers("aten.baddbmm.default")
+def baddbmm(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    product = lo.value(a).matmul(lo.value(b))
+    product = product if alpha == 1 else product * alpha
+    return product if beta == 0 else product + (lo.value(bias) if beta == 1 else lo.value(bias) * beta)
+
+
+@lowers("aten.outer.default")
+def outer(lo: Any, a: Any, b: Any) -> Any:
+    return lo.value(a).unsqueeze(1) * lo.value(b).unsqueeze(0)
+
+
+@lowers("aten.einsum.default")
+def einsum(lo: Any, equation: str, operands: Sequence[Any], path: Any = None) -> Any:
+    """Of two operands: a product over the letters that only they have, batched over those that all have."""
+    terms, _, result = equation.replace(" ", "").partition("->")
+    letters = terms.split(",")
+    if len(operands) != 2 or not result or "." in equation or any(len(set(term)) != len(term) for term in letters):
+        raise Unsupported(f"einsum {equation!r}")
+    (left, right), (a, b) = letters, [lo.value(o) for o in operands]
+    size = {**dict(zip(left, a.shape)), **dict(zip(right, b.shape))}
+    batch = [c for c in result if c in left and c in right]
+    inner = [c for c in left if c in right and c not in result]
+    rows, columns = [c for c in left if c not in right], [c for c in right if c not in left]
+    if any(c not in result for c in rows + columns):
+        raise Unsupported(f"einsum {equation!r}")
+
+    def block(value: Value, term: str, *groups: List[str]) -> Value:
+        order = [c for group in groups for c in group]
+        return value.permute([term.index(c) for c in order]).view([*(size[c] for c in groups[0]), *(ex.product(size[c] for c in g) for g in groups[1:])])
+
+    product = block(a, left, batch, rows, inner).matmul(block(b, right, batch, inner, columns))
+    order = batch + rows + columns
+    return product.view([size[c] for c in order]).permute([order.index(c) for c in result])
+
+
+# ---- norms and attention
+
+
+@lowers("aten.layer_norm.default")
+def layer_norm(lo: Any, x: Any, normalized_shape: Sequence[Any], weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enable: bool = True) -> Any:
+    x = lo.value(x)
+    if len(normalized_shape) > 1:
+        flat = x.flatten(x.rank - len(normalized_shape))
+        made = flat.layer_norm(weight and lo.value(weight).flatten(), bias and lo.value(bias).flatten(), eps)
+        return made.view(list(x.shape))
+    return x.layer_norm(None if weight is None else lo.value(weight), None if bias is None else lo.value(bias), eps)
+
+
+@lowers("aten.rms_norm.default")
+def rms_norm(lo: Any, x: Any, normalized_shape: Sequence[Any], weight: Any = None, eps: Optional[float] = None) -> Any:
+    if len(normalized_shape) > 1:
+        raise Unsupported(f"rms_norm over {len(normalized_shape)} dimensions")
+    return lo.value(x).rms_norm(None if weight is None else lo.value(weight), eps)
+
+
+def _by_channel(lo: Any, x: Value, item: Any) -> Value:
+    return lo.value(item).view([1, -1, *[1] * (x.rank - 2)])
+
+
+@lowers("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
+def batch_norm(lo: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any) -> Any:
+    """In evaluation: one factor and one summand of each channel, made while lowering."""
+    import torch
+
+    training, eps = (rest[0], rest[2]) if len(rest) > 2 else (False, rest[1])
+    if training or not isinstance(mean, Known) or not isinstance(variance, Known):
+        raise Unsupported("batch_norm in training mode: call model.eval() first")
+    x = lo.value(x)
+    factor = torch.rsqrt(variance.tensor.double() + eps)
+    factor = factor if weight is None else factor * weight.tensor.double()
+    summand = -mean.tensor.double() * factor + (0 if bias is None else bias.tensor.double())
+    made = x * _by_channel(lo, x, Known(factor.to(mean.tensor.dtype))) + _by_channel(lo, x, Known(summand.to(mean.tensor.dtype)))
+    return made if "legit" not in str(lo.node.target) else [made, None, None]
+
+
+@lowers("aten.group_norm.default")
+def group_norm(lo: Any, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True) -> Any:
+    x = lo.value(x)
+    made = x.view([x.shape[0], groups, -1]).layer_norm(None, None, eps).view(list(x.shape))
+    made = made if weight is None else made * _by_channel(lo, x, weight)
+    return made if bias is None else made + _by_channel(lo, x, bias)
+
+
+@lowers("aten.instance_norm.default")
+def instance_norm(lo: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, use_input_stats: bool, momentum: float, eps: float, cudnn: bool) -> Any:
+    if not use_input_stats:
+        raise Unsupported("instance_norm with running statistics")
+    return group_norm(lo, x, lo.shape(x)[1], weight, bias, eps)
+
+
+@lowers("aten.scaled_dot_product_attention.default")
+def attention(
+    lo: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
+    enable_gqa: bool = False,
+) -> Any:  # fmt: skip
+    """Heads that were expanded to those of the query are read where they are; a mask that is causal, or all true, needs no tensor."""
+    q, k, v = lo.value(query), lo.value(key), lo.value(value)
+    known = affine.Mask(True, 0) if is_causal else None if attn_mask is None else affine.attention_mask(lo.pattern(attn_mask), q.shape[-2], k.shape[-2])
+    mask = None if attn_mask is None or known is not None else lo.value(attn_mask)
+    squeezed = 4 - q.rank
+    if squeezed < 0:
+        raise Unsupported(f"attention of {q.rank} dimensions")
+    for _ in range(squeezed):
+        q, k, v = q.unsqueeze(0), k.unsqueeze(0), v.unsqueeze(0)
+    mask = None if mask is None else _mask_of(lo, mask, q, k)
+    k, v = (expand(lo, x, [q.shape[0], *x.shape[1:]]) if ex.same(x.shape[0], 1) else x for x in (_ungrouped(k), _ungrouped(v)))
+    if not ex.same(k.shape[1], v.shape[1]):
+        k, v = lo.value(key), lo.value(value)
+    causal = known is not None and known.causal
+    made = q.scaled_dot_product_attention(k, v, mask, causal, scale, known.offset if causal and not ex.same(known.offset, 0) else None)
+    for _ in range(squeezed):
+        made = made.select(0, 0)
+    return made
+
+
+def _mask_of(lo: Any, mask: Value, q: Value, k: Value) -> Value:
+    """With four dimensions; of floats in the type of the query."""
+    mask = mask.view([1] * (4 - mask.rank) + list(mask.shape)) if mask.rank < 4 else mask
+    if not ex.same(mask.shape[2], q.shape[2]) or not ex.same(mask.shape[3], k.shape[2]):
+        mask = mask.expand([mask.shape[0], mask.shape[1], q.shape[2], k.shape[2]])
+    return mask if mask.dtype in ("bool", q.dtype) else cast(lo, mask, q.dtype)
+
+
+def _ungrouped(x: Value) -> Value:
+    """Undoes [b, g, t, d] -> [b, g, n, t, d] -> [b, g * n, t, d]: the compiler's attention has grouped heads itself."""
+    view = x.op
+    if view is None or view.name != "aten.view" or x.rank != 4:
+        return x
+    wide = view.operands[0]
+    op = wide.op
+    if op is None or op.name != "aten.expand" or wide.rank != 5:
+        return x
+    source = op.operands[0]
+    one = source.op
+    if not ex.same(source.shape[2], 1) or one is None or not ex.same_shape((*source.shape[:2], *source.shape[3:]), (*wide.shape[:2], *wide.shape[3:])):
+        return x
+    grouped = one.operands[0] if one.name == "aten.view" and one.operands[0].rank == 4 else source.view([*source.shape[:2], *source.shape[3:]])
+    return grouped if ex.same_shape(grouped.shape, (*wide.shape[:2], *wide.shape[3:])) else x
+
+
+# ---- convolutions
+
+
+def _each(item: Any, count: int) -> List[int]:
+    return list(item) * (count if len(item) == 1 else 1) if isinstance(item, (list, tuple)) else [item] * count
+
+
+def padded(lo: Any, x: Value, pads: Sequence[Tuple[Any, Any]], number: float = 0.0) -> Value:
+    """More places before and after each of the last dimensions."""
+    for at, (before, after) in zip(range(x.rank - len(pads), x.rank), pads):
+        parts = [x]
+        if isinstance(before, int) and before < 0 or isinstance(after, int) and after < 0:
+            end = ex.simplify(ex.constant(x.shape[at]) + min(after, 0))
+            parts = [slice_(lo, x, at, max(-before, 0), end)]
+            before, after = max(before, 0), max(after, 0)
+        for size, first in ((before, True), (after, False)):
+            if not ex.same(size, 0):
+                more = lo.function.full([*x.shape[:at], size, *x.shape[at + 1 :]], number, x.dtype)
+                parts.insert(0, more) if first else parts.append(more)
+        x = join(parts, at) if len(parts) > 1 else parts[0]
+    return x
+
+
+def _taps(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Any:
+    """The input of each place of the kernel, [n, c, *out], and out."""
+    first = x.rank - len(kernel)
+    out = [ex.simplify((ex.constant(x.shape[first + d]) - dilations[d] * (kernel[d] - 1) - 1) // strides[d] + 1) for d in range(len(kernel))]
+    parts: List[Any] = [((), x)]
+    for d in range(len(kernel)):
+        parts = [
+            ((*place, k), _strided(part, first + d, k * dilations[d], out[d], strides[d])) for place, part in parts for k in range(kernel[d])
+        ]
+    return parts, out
+
+
+def _strided(x: Value, at: int, start: int, count: Any, step: int) -> Value:
+    end = ex.simplify((ex.constant(count) - 1) * step + start + 1)
+    if start == 0 and step == 1 and ex.same(end, x.shape[at]):
+        return x
+    return x.slice(at, start, end, step)
+
+
+def _channels_last(x: Value) -> Value:
+    return x.permute([0, *range(2, x.rank), 1])
+
+
+def _channels_first(x: Value) -> Value:
+    return x.permute([0, x.rank - 1, *range(1, x.rank - 1)])
+
+
+@lowers("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default", "aten.conv1d.padding", "aten.conv2d.padding")
+def conv(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+    """As a product: each place of the kernel gives columns. A kernel that does not overlap itself takes a view of the input."""
+    x = lo.value(x)
+    if not isinstance(weight, Known):
+        raise Unsupported("a convolution whose weight is calculated")
+    dims = weight.tensor.dim() - 2
+    unbatched = x.rank == dims + 1
+    x = x.unsqueeze(0) if unbatched else x
+    kernel, strides, dilations = list(weight.tensor.shape[2:]), _each(stride, dims), _each(dilation, dims)
+    if isinstance(padding, str):
+        total = [dilations[d] * (kernel[d] - 1) if padding == "same" else 0 for d in range(dims)]
+        pads = [(t // 2, t - t // 2) for t in total]
+    else:
+        pads = [(p, p) for p in _each(padding, dims)]
+    x = padded(lo, x, pads)
+    made = _convolved(lo, x, weight, kernel, strides, dilations, groups)
+    made = made if bias is None else made + _by_channel(lo, made, bias)
+    return made.select(0, 0) if unbatched else made
+
+
+def _convolved(lo: Any, x: Value, weight: Known, kernel: List[int], strides: List[int], dilations: List[int], groups: int) -> Value:
+    channels, outputs, dims = weight.tensor.shape[1] * groups, weight.tensor.shape[0], len(kernel)
+    if groups == channels == outputs:
+        return _depthwise(lo, x, weight, kernel, strides, dilations)
+    if groups > 1:
+        each = [Known(part) for part in weight.tensor.chunk(groups, 0)]
+        inputs = x.chunk(groups, 1)
+        return join([_convolved(lo, part, own, kernel, strides, dilations, 1) for part, own in zip(inputs, each)], 1)
+    sizes = x.shape[2:]
+    if kernel == strides and all(d == 1 for d in dilations) and all(isinstance(s, int) and s % k == 0 for s, k in zip(sizes, kernel)):
+        split = [part for s, k in zip(sizes, kernel) for part in (s // k, k)]
+        places = x.view([x.shape[0], channels, *split]).permute([0, *range(2, 2 + 2 * dims, 2), 1, *range(3, 3 + 2 * dims, 2)])
+        columns = places.view([x.shape[0], *[s // k for s, k in zip(sizes, kernel)], -1])
+        return _channels_first(columns.linear(lo.value(Known(weight.tensor.reshape(outputs, -1)))))
+    parts, _out = _taps(_channels_last_free(x), kernel, strides, dilations)
+    columns = [_channels_last(part) for _place, part in parts]
+    matrix = weight.tensor.permute(0, *range(2, 2 + dims), 1).reshape(outputs, -1)
+    return _channels_first((join(columns, dims + 1) if len(columns) > 1 else columns[0]).linear(lo.value(Known(matrix.contiguous()))))
+
+
+def _channels_last_free(x: Value) -> Value:
+    return x
+
+
+def _depthwise(lo: Any, x: Value, weight: Known, kernel: List[int], strides: List[int], dilations: List[int]) -> Value:
+    parts, _out = _taps(x, kernel, strides, dilations)
+    total: Optional[Value] = None
+    for place, part in parts:
+        tap = part * _by_channel(lo, part, Known(weight.tensor[(slice(None), 0, *place)].contiguous()))
+        total = tap if total is None else total + tap
+    assert total is not None
+    return total
+
+
+@lowers("aten.conv_transpose1d.default", "aten.conv_transpose2d.input")
+def conv_transpose(
+    lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1
+) -> Any:
+    """A convolution of the input with zeros between its places, with the kernel turned around."""
+    x = lo.value(x)
+    if not isinstance(weight, Known):
+        raise Unsupported("a convolution whose weight is calculated")
+    dims = weight.tensor.dim() - 2
+    kernel, strides, dilations = list(weight.tensor.shape[2:]), _each(stride, dims), _each(dilation, dims)
+    paddings, more = _each(padding, dims), _each(output_padding, dims)
+    for d in range(dims):
+        x = _spread(lo, x, 2 + d, strides[d])
+    reach = [dilations[d] * (kernel[d] - 1) - paddings[d] for d in range(dims)]
+    x = padded(lo, x, [(reach[d], reach[d] + more[d]) for d in range(dims)])
+    per = weight.tensor.shape[0] // groups
+    turned = weight.tensor.flip(list(range(2, 2 + dims))).reshape(groups, per, weight.tensor.shape[1], *kernel).transpose(1, 2)
+    turned = turned.reshape(-1, per, *kernel).contiguous()
+    made = _convolved(lo, x, Known(turned), kernel, [1] * dims, dilations, groups)
+    return made if bias is None else made + _by_channel(lo, made, bias)
+
+
+def _spread(lo: Any, x: Value, at: int, step: int) -> Value:
+    """step - 1 zeros behind each place but the last."""
+    if step == 1:
+        return x
+    wide = x.unsqueeze(at + 1)
+    zeros = lo.function.full([*x.shape[: at + 1], step - 1, *x.shape[at + 1 :]], 0.0, x.dtype)
+    size = ex.simplify(ex.constant(x.shape[at]) * step)
+    return join([wide, zeros], at + 1).view([*x.shape[:at], size, *x.shape[at + 1 :]]).slice(at, 0, ex.simplify(ex.constant(size) - (step - 1)))
+
+
+# ---- pooling, padding, sizes
+
+
+@lowers("aten.max_pool2d.default", "aten.max_pool1d.default")
+def max_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Any:
+    if ceil_mode:
+        raise Unsupported("pooling with ceil_mode")
+    dims = 2 if "2d" in str(lo.node.target) else 1
+    kernel = _each(kernel, dims)
+    x = padded(lo, lo.value(x), [(p, p) for p in _each(padding, dims)], -math.inf)
+    parts, _out = _taps(x, kernel, _each(stride or kernel, dims), _each(dilation, dims))
+    total = parts[0][1]
+    for _place, part in parts[1:]:
+        total = total.maximum(part)
+    return total
+
+
+@lowers("aten.avg_pool2d.default", "aten.avg_pool1d.default")
+def avg_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor: Any = None) -> Any:
+    dims = 2 if "2d" in str(lo.node.target) else 1
+    kernel, pads = _each(kernel, dims), _each(padding, dims)
+    if ceil_mode or (any(pads) and not count_include_pad):
+        raise Unsupported("pooling with ceil_mode, or without counting the padding")
+    x = padded(lo, lo.value(x), [(p, p) for p in pads])
+    parts, _out = _taps(x, kernel, _each(stride or kernel, dims), [1] * dims)
+    total = parts[0][1]
+    for _place, part in parts[1:]:
+        total = total + part
+    return total * (1 / (divisor or math.prod(kernel)))
+
+
+@lowers("aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool1d.default")
+def adaptive_avg_pool(lo: Any, x: Any, size: Any) -> Any:
+    x = lo.value(x)
+    sizes = list(size) if isinstance(size, (list, tuple)) else [size]
+    first = x.rank - len(sizes)
+    if all(s == 1 for s in sizes):
+        return x.mean(list(range(first, x.rank)), True)
+    for at, wanted in enumerate(sizes, first):
+        if not isinstance(x.shape[at], int):
+            raise Unsupported(f"adaptive pooling of a dimension of {x.shape[at]}")
+        x = join([x.slice(at, i * x.shape[at] // wanted, -(-(i + 1) * x.shape[at] // wanted)).mean([at], True) for i in range(wanted)], at)
+    return x
+
+
+@lowers("aten.pad.default", "aten.constant_pad_nd.default")
+def pad(lo: Any, x: Any, pads: Sequence[Any], mode: Any = "constant", value: Any = None) -> Any:
+    x = lo.value(x)
+    number = value if isinstance(mode, str) else mode  # constant_pad_nd has the number there
+    pairs = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
+    if not isinstance(mode, str) or mode == "constant":
+        return padded(lo, x, pairs, 0 if number is None else number)
+    if mode not in ("reflect", "replicate"):
+        raise Unsupported(f"padding of mode {mode!r}")
+    for at, (before, after) in enumerate(pairs, x.rank - len(pairs)):
+        size = x.shape[at]
+        last = ex.simplify(ex.constant(size) - 1)
+        places = (lo.function.arange(ex.simplify(ex.constant(size) + before + after)) - before)
+        if mode == "reflect":
+            places = places.abs()
+            places = places.gt(last).where(places * -1 + ex.simplify(ex.constant(last) * 2), places)
+        else:
+            places = places.maximum(0).minimum(last)
+        x = x.index_select(at, places)
+    return x
+
+
+@lowers("aten.upsample_nearest2d.vec", "aten.upsample_nearest1d.vec")
+def upsample_nearest(lo: Any, x: Any, size: Any = None, factors: Any = None) -> Any:
+    x = lo.value(x)
+    count = len(size if size is not None else factors)
+    for d in range(count):
+        at = x.rank - count + d
+        extent = x.shape[at]
+        target = size[d] if size is not None else ex.simplify(ex.constant(extent) * int(factors[d])) if factors[d] == int(factors[d]) else None
+        if target is None or (size is not None and not isinstance(extent, int)):
+            raise Unsupported("upsampling by a factor that is no integer")
+        x = x.index_select(at, lo.function.arange(target) * extent // target)
+    return x
+
+
+@lowers("aten.pixel_shuffle.default")
+def pixel_shuffle(lo: Any, x: Any, factor: int) -> Any:
+    x = lo.value(x)
+    n, c, h, w = x.shape
+    parts = x.view([n, c // factor**2, factor, factor, h, w]).permute([0, 1, 4, 2, 5, 3])
+    return parts.view([n, c // factor**2, ex.simplify(ex.constant(h) * factor), ex.simplify(ex.constant(w) * factor)])
+
+
+# ---- lookups
+
+
+@lowers("aten.embedding.default")
+def embedding(lo: Any, weight: Any, indices: Any, padding_idx: int = -1, scale_grad: bool = False, sparse: bool = False) -> Any:
+    return lo.value(weight).embedding(lo.value(indices))
+
+
+@lowers("aten.index_select.default")
+def index_select(lo: Any, x: Any, dim: int, index: Any) -> Any:
+    return lo.value(x).index_select(lo.axis(x, dim), lo.value(index))
+
+
+@lowers("aten.gather.default")
+def gather(lo: Any, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
+    x, index = lo.value(x), lo.value(index)
+    at = lo.axis(x, dim)
+    return x.gather(at, index)
+
+
+@lowers("aten.take_along_dim.default")
+def take_along_dim(lo: Any, x: Any, index: Any, dim: int) -> Any:
+    return gather(lo, x, dim, index)
+
+
+@lowers("aten.index.Tensor")
+def index(lo: Any, x: Any, indices: Sequence[Any]) -> Any:
+    """Advanced indexing: the indices are one shape after broadcasting. They become one place in the dimensions that they index."""
+    x = lo.value(x)
+    axes = [d for d, i in enumerate(indices) if i is not None]
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        raise Unsupported("indices with whole dimensions between them")
+    if any(lo.dtype(indices[d]) == "bool" for d in axes):
+        raise Unsupported("a mask as an index: how many elements it takes is known to the call alone")
+    pattern = _looked_up(lo, x, indices, axes)
+    if pattern is not None and isinstance(pattern, affine.Affine) and pattern.is_constant and x.dtype in ("i32", "i64"):
+        shape = _broadcast([lo.shape(indices[d]) for d in axes])
+        return lo.marked(lo.function.full(list(shape), pattern.offset, x.dtype), pattern)
+    total: Any = None
+    for d in axes:
+        place = lo.value(indices[d])
+        place = place if place.dtype == "i64" else cast(lo, place, "i64")
+        known = lo.pattern(indices[d])
+        if not (isinstance(known, affine.Affine) and affine.is_natural(known)):  # torch counts negative ones from the end
+            place = place.lt(0).where(place + x.shape[d], place)
+        total = place if total is None else total * x.shape[d] + place
+    shape = total.shape
+    extent = ex.product(x.shape[d] for d in axes)
+    flat = x.view([*x.shape[: axes[0]], extent, *x.shape[axes[-1] + 1 :]]) if len(axes) > 1 else x
+    made = flat.index_select(axes[0], total.flatten() if total.rank != 1 else total)
+    made = made.view([*x.shape[: axes[0]], *shape, *x.shape[axes[-1] + 1 :]]) if total.rank != 1 else made
+    return lo.marked(made, pattern)
+
+
+def _looked_up(lo: Any, x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Any:
+    source = lo.pattern(x)
+    places = [lo.pattern(indices[d]) for d in axes]
+    if source is None or len(axes) != x.rank or not all(isinstance(p, affine.Affine) for p in places):
+        return None
+    return affine.looked_up(source, places)
+
+
+def _broadcast(shapes: Sequence[Sequence[Any]]) -> List[Any]:
+    from ..compiler.ops.schema import broadcast
+
+    return list(broadcast(shapes))
+
+
+@lowers("aten.index_put.default", "aten.index_copy.default", "aten.index_add.default")
+def index_put(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
+    """One index along one dimension: each place of the dimension takes the last of the values that go there."""
+    x = lo.value(x)
+    if "index_put" in str(lo.node.target):
+        indices, values, accumulate = rest[0], rest[1], rest[2] if len(rest) > 2 else named.get("accumulate", False)
+        axes = [d for d, i in enumerate(indices) if i is not None]
+        if len(axes) != 1:
+            raise Unsupported(f"index_put with {len(axes)} indices")
+        at, places = axes[0], lo.value(indices[axes[0]])
+    else:
+        at, places, values = lo.axis(x, rest[0]), lo.value(rest[1]), rest[2]
+        accumulate = "index_add" in str(lo.node.target)
+    values = lo.value(values)
+    if places.rank != 1 or places.dtype == "bool":
+        raise Unsupported(f"places of {places.type}")
+    places = places.lt(0).where(places + x.shape[at], places)
+    values = values if values.dtype == x.dtype else cast(lo, values, x.dtype)
+    values = values.expand([*x.shape[:at], places.shape[0], *x.shape[at + 1 :]])
+    own = lo.function.arange(x.shape[at]).unsqueeze(1)
+    goes = own.eq(places.unsqueeze(0))  # [size, count]
+    if accumulate:
+        moved = values.transpose(at, 0).flatten(1) if values.rank > 1 else values.unsqueeze(1)
+        added = goes.to_copy(x.dtype).matmul(moved)
+        shape = list(x.shape)
+        shape[0], shape[at] = shape[at], shape[0]
+        return x + added.view(shape).transpose(at, 0)
+    order = goes.to_copy("i64") * (lo.function.arange(places.shape[0]) + 1)
+    last = order.amax([1])  # 0: nothing goes there
+    taken = values.index_select(at, (last - 1).maximum(0))
+    shape = [1] * x.rank
+    shape[at] = x.shape[at]
+    return last.gt(0).view(shape).where(taken, x)
+
+
+@lowers("aten.slice_scatter.default")
+def slice_scatter(lo: Any, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    from .ops_views import VIEWS
+
+    return VIEWS["aten.slice.Tensor"](lo, x, source, dim, start, end, step)
+
+
+@lowers("aten.tril.default", "aten.triu.default")
+def triangle(lo: Any, x: Any, diagonal: Any = 0) -> Any:
+    x = lo.value(x)
+    rows, columns = lo.function.arange(x.shape[-2]).unsqueeze(1), lo.function.arange(x.shape[-1])
+    lower = "tril" in str(lo.node.target)
+    kept = columns.le(rows + diagonal) if lower else columns.ge(rows + diagonal)
+    if x.dtype == "bool":
+        made, pattern = x.logical_and(kept), lo.pattern(x)
+        if isinstance(pattern, affine.Truth) and lower and isinstance(diagonal, int):
+            axes = [0] * x.rank
+            axes[-2:] = [1, -1]
+            pattern = affine.both(pattern, affine.Truth(x.rank, (affine.Affine(tuple(axes), diagonal),)))
+            return lo.marked(made, pattern)
+        return made
+    return kept.where(x, 0)
+
+
+@lowers("aten.one_hot.default")
+def one_hot(lo: Any, x: Any, classes: int = -1) -> Any:
+    if classes < 0:
+        raise Unsupported("one_hot without num_classes")
+    return lo.value(x).unsqueeze(lo.rank(x)).eq(lo.function.arange(classes)).to_copy("i64")

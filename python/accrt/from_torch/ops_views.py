@@ -1,0 +1,331 @@
+"""Lowerings of operations that show the same elements in another shape, and how what is written to a view gets into the whole."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Sequence
+
+from ..compiler import Expr, Value
+from ..compiler import cat as join
+from ..compiler import expr as ex
+from . import affine
+from .table import lowers
+from .values import Unsupported
+
+#: By operation: the whole with the part replaced. Its arguments are (lowering, whole, part, *the view's own).
+VIEWS: Dict[str, Callable[..., Any]] = {}
+
+
+def _put(*targets: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        VIEWS.update({target: function for target in targets})
+        return function
+
+    return register
+
+
+def _reshape_put(lo: Any, whole: Any, part: Any, *rest: Any, **named: Any) -> Any:
+    return lo.value(part).view(list(lo.shape(whole)))
+
+
+@lowers("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default")
+def view(lo: Any, x: Any, size: Sequence[Any]) -> Any:
+    x = lo.value(x)
+    return x if ex.same_shape(x.shape, tuple(size)) else x.view(list(size))
+
+
+_put("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.unflatten.int")(_reshape_put)
+
+
+@lowers("aten.view_as.default", "aten.reshape_as.default")
+def view_as(lo: Any, x: Any, other: Any) -> Any:
+    return lo.value(x).view(list(lo.shape(other)))
+
+
+@lowers("aten.flatten.using_ints")
+def flatten(lo: Any, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    return lo.value(x).flatten(start_dim, end_dim)
+
+
+@lowers("aten.unflatten.int")
+def unflatten(lo: Any, x: Any, dim: int, sizes: Sequence[Any]) -> Any:
+    x, at = lo.value(x), lo.axis(x, dim)
+    return x.view([*x.shape[:at], *_without_minus(x.shape[at], sizes), *x.shape[at + 1 :]])
+
+
+def _without_minus(size: Any, sizes: Sequence[Any]) -> Sequence[Any]:
+    known = ex.product(s for s in sizes if not (isinstance(s, int) and s == -1))
+    return [ex.simplify(ex.constant(size) // known) if isinstance(s, int) and s == -1 else s for s in sizes]
+
+
+def _permuted(lo: Any, x: Value, dims: Sequence[int]) -> Any:
+    result, pattern = x.permute(list(dims)), lo.pattern(x)
+    return lo.marked(result, pattern and affine.mapped(pattern, {d: dims.index(d) for d in range(x.rank)}, x.rank))
+
+
+@lowers("aten.permute.default")
+def permute(lo: Any, x: Any, dims: Sequence[int]) -> Any:
+    x = lo.value(x)
+    return _permuted(lo, x, [lo.axis(x, d) for d in dims])
+
+
+@_put("aten.permute.default")
+def _put_permute(lo: Any, whole: Any, part: Any, dims: Sequence[int]) -> Any:
+    dims = [lo.axis(whole, d) for d in dims]
+    return lo.value(part).permute([dims.index(d) for d in range(len(dims))])
+
+
+@lowers("aten.transpose.int", "aten.swapaxes.default")
+def transpose(lo: Any, x: Any, dim0: int, dim1: int) -> Any:
+    x = lo.value(x)
+    dims = list(range(x.rank))
+    if x.rank:
+        a, b = lo.axis(x, dim0), lo.axis(x, dim1)
+        dims[a], dims[b] = dims[b], dims[a]
+    return _permuted(lo, x, dims)
+
+
+@_put("aten.transpose.int", "aten.swapaxes.default")
+def _put_transpose(lo: Any, whole: Any, part: Any, dim0: int, dim1: int) -> Any:
+    return transpose(lo, part, dim0, dim1)
+
+
+@lowers("aten.t.default", "aten.numpy_T.default", "aten.mT.default")
+def t(lo: Any, x: Any) -> Any:
+    x = lo.value(x)
+    return _permuted(lo, x, list(range(x.rank))[::-1]) if x.rank <= 2 else transpose(lo, x, -1, -2)
+
+
+@_put("aten.t.default")
+def _put_t(lo: Any, whole: Any, part: Any) -> Any:
+    return t(lo, part)
+
+
+@lowers("aten.movedim.int", "aten.movedim.intlist")
+def movedim(lo: Any, x: Any, source: Any, destination: Any) -> Any:
+    x = lo.value(x)
+    sources = [lo.axis(x, d) for d in ([source] if isinstance(source, int) else source)]
+    targets = [lo.axis(x, d) for d in ([destination] if isinstance(destination, int) else destination)]
+    rest = iter(d for d in range(x.rank) if d not in sources)
+    return _permuted(lo, x, [sources[targets.index(d)] if d in targets else next(rest) for d in range(x.rank)])
+
+
+@lowers("aten.unsqueeze.default")
+def unsqueeze(lo: Any, x: Any, dim: int) -> Any:
+    x, at = lo.value(x), lo.axis(x, dim, 1)
+    pattern = lo.pattern(x)
+    return lo.marked(x.unsqueeze(at), pattern and affine.mapped(pattern, {d: d + (d >= at) for d in range(x.rank)}, x.rank + 1))
+
+
+_put("aten.unsqueeze.default", "aten.squeeze.dim", "aten.squeeze.default", "aten.squeeze.dims")(_reshape_put)
+
+
+@lowers("aten.squeeze.dim", "aten.squeeze.default", "aten.squeeze.dims")
+def squeeze(lo: Any, x: Any, dim: Any = None) -> Any:
+    x = lo.value(x)
+    dims = range(x.rank) if dim is None else [dim] if isinstance(dim, int) else dim
+    gone = [lo.axis(x, d) for d in dims if ex.same(x.shape[lo.axis(x, d)], 1)]
+    left = [d for d in range(x.rank) if d not in gone]
+    pattern = lo.pattern(x)
+    result = x.view([x.shape[d] for d in left]) if gone else x
+    return lo.marked(result, pattern and affine.mapped(pattern, {d: left.index(d) if d in left else None for d in range(x.rank)}, len(left)))
+
+
+@lowers("aten.expand.default")
+def expand(lo: Any, x: Any, size: Sequence[Any], implicit: bool = False) -> Any:
+    x = lo.value(x)
+    more = len(size) - x.rank
+    shape = [x.shape[i - more] if isinstance(s, int) and s == -1 else s for i, s in enumerate(size)]
+    pattern = lo.pattern(x)
+    if ex.same_shape(tuple(shape), x.shape):
+        return x
+    return lo.marked(x.expand(shape), pattern and affine.mapped(pattern, {d: d + more for d in range(x.rank)}, len(size)))
+
+
+@lowers("aten.expand_as.default")
+def expand_as(lo: Any, x: Any, other: Any) -> Any:
+    return expand(lo, x, lo.shape(other))
+
+
+def _bounds(lo: Any, x: Any, at: int, start: Any, end: Any) -> Any:
+    """Start and end as the compiler takes them: torch counts from the end and cuts what is outside."""
+    size = lo.shape(x)[at]
+    start, end = 0 if start is None else start, size if end is None else end
+    if isinstance(end, int) and end >= 1 << 31:
+        end = size
+    if isinstance(start, int) and start < 0:
+        start = max(size + start, 0) if isinstance(size, int) else ex.simplify(ex.constant(size) + start)
+    if isinstance(end, int) and end < 0:
+        end = max(size + end, 0) if isinstance(size, int) else ex.simplify(ex.constant(size) + end)
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        start = min(start, size)
+        end = max(min(end, size), start)
+    elif isinstance(size, int) and isinstance(end, int):
+        end = min(end, size)
+    return start, end
+
+
+@lowers("aten.slice.Tensor")
+def slice_(lo: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    x = lo.value(x)
+    at = lo.axis(x, dim)
+    start, end = _bounds(lo, x, at, start, end)
+    if isinstance(start, int) and start == 0 and ex.same(end, x.shape[at]) and step == 1:
+        return x
+    pattern = lo.pattern(x)
+    return lo.marked(x.slice(at, start, end, step), affine.shifted(pattern, at, start) if pattern is not None and step == 1 else None)
+
+
+@_put("aten.slice.Tensor")
+def _put_slice(lo: Any, whole: Any, part: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
+    whole, part, at = lo.value(whole), lo.value(part), lo.axis(whole, dim)
+    if step != 1:
+        raise Unsupported(f"a slice with step {step} is written")
+    start, end = _bounds(lo, whole, at, start, end)
+    size, parts = whole.shape[at], [part]
+    if not ex.same(start, 0):
+        parts.insert(0, whole.slice(at, 0, start))
+    if not ex.same(end, size):
+        parts.append(whole.slice(at, end, size))
+    return join(parts, at) if len(parts) > 1 else part
+
+
+@lowers("aten.select.int")
+def select(lo: Any, x: Any, dim: int, index: Any) -> Any:
+    x = lo.value(x)
+    at = lo.axis(x, dim)
+    place = ex.simplify(ex.constant(x.shape[at]) + index) if isinstance(index, int) and index < 0 else index
+    pattern = lo.pattern(x)
+    if pattern is not None:
+        pattern = affine.mapped(affine.shifted(pattern, at, place), {d: None if d == at else d - (d > at) for d in range(x.rank)}, x.rank - 1)
+    return lo.marked(x.select(at, place), pattern)
+
+
+@_put("aten.select.int")
+def _put_select(lo: Any, whole: Any, part: Any, dim: int, index: Any) -> Any:
+    at = lo.axis(whole, dim)
+    place = ex.simplify(ex.constant(lo.shape(whole)[at]) + index) if isinstance(index, int) and index < 0 else index
+    return _put_slice(lo, whole, lo.value(part).unsqueeze(at), at, place, ex.simplify(ex.constant(place) + 1))
+
+
+@lowers("aten.narrow.default")
+def narrow(lo: Any, x: Any, dim: int, start: Any, length: Any) -> Any:
+    return slice_(lo, x, dim, start, ex.simplify(ex.constant(start) + length))
+
+
+@lowers("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes")
+def split(lo: Any, x: Any, size: Any, dim: int = 0) -> Any:
+    return lo.value(x).split(size, dim)
+
+
+@lowers("aten.chunk.default")
+def chunk(lo: Any, x: Any, chunks: int, dim: int = 0) -> Any:
+    return lo.value(x).chunk(chunks, dim)
+
+
+@lowers("aten.unbind.int")
+def unbind(lo: Any, x: Any, dim: int = 0) -> Any:
+    x = lo.value(x)
+    at = lo.axis(x, dim)
+    if not isinstance(x.shape[at], int):
+        raise Unsupported(f"unbind over a dimension of {x.shape[at]}")
+    return [select(lo, x, at, i) for i in range(x.shape[at])]
+
+
+def _identity(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
+    return x
+
+
+lowers(
+    "aten.alias.default", "aten.detach.default", "aten.contiguous.default", "aten.clone.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default",
+    "aten.to.device", "aten.positive.default",
+)(_identity)  # fmt: skip
+_put("aten.alias.default", "aten.detach.default")(lambda lo, whole, part: part)
+
+
+@lowers("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default")
+def dropout(lo: Any, x: Any, p: float, train: bool) -> Any:
+    if train and p > 0:
+        raise Unsupported("dropout in training mode: call model.eval() first")
+    return x
+
+
+@lowers("aten.cat.default", "aten.concat.default")
+def cat(lo: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
+    values = [lo.value(x) for x in tensors]
+    values = [x for x in values if not (x.rank == 1 and ex.same(x.shape[0], 0))] or values[:1]
+    dtype = _widest([x.dtype for x in values])
+    values = [x if x.dtype == dtype else x.to_copy(dtype) for x in values]
+    return join(values, lo.axis(values[0], dim)) if len(values) > 1 else values[0]
+
+
+_ORDER = ("bool", "u8", "i8", "i32", "u32", "i64", "f16", "bf16", "f32", "f64")
+
+
+def _widest(dtypes: Sequence[str]) -> str:
+    return max(dtypes, key=_ORDER.index)
+
+
+@lowers("aten.stack.default")
+def stack(lo: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
+    values = [lo.value(x) for x in tensors]
+    at = lo.axis(values[0], dim, 1)
+    return cat(lo, [x.unsqueeze(at) for x in values], at)
+
+
+@lowers("aten.repeat.default")
+def repeat(lo: Any, x: Any, repeats: Sequence[Any]) -> Any:
+    x = lo.value(x)
+    x = x.view([1] * (len(repeats) - x.rank) + list(x.shape))
+    wide, tall, size = [], [], []
+    for count, extent in zip(repeats, x.shape):
+        wide += [1, extent]
+        tall += [count, extent]
+        size.append(ex.simplify(ex.constant(count) * extent))
+    return x.view(wide).expand(tall).view(size)
+
+
+@lowers("aten.repeat_interleave.self_int")
+def repeat_interleave(lo: Any, x: Any, repeats: int, dim: Any = None, output_size: Any = None) -> Any:
+    x = lo.value(x)
+    if dim is None:
+        x, dim = x.flatten(), 0
+    at = lo.axis(x, dim)
+    wide = x.unsqueeze(at + 1).expand([*x.shape[: at + 1], repeats, *x.shape[at + 1 :]])
+    return wide.view([*x.shape[:at], ex.simplify(ex.constant(x.shape[at]) * repeats), *x.shape[at + 1 :]])
+
+
+@lowers("aten.roll.default")
+def roll(lo: Any, x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    x = lo.value(x)
+    if not dims:
+        return roll(lo, x.flatten(), shifts, [0]).view(list(x.shape))
+    for shift, dim in zip(shifts, dims):
+        at = lo.axis(x, dim)
+        cut = ex.simplify(ex.constant(x.shape[at]) - shift) if shift > 0 else -shift
+        if shift:
+            x = join([x.slice(at, cut, x.shape[at]), x.slice(at, 0, cut)], at)
+    return x
+
+
+@lowers("aten.flip.default")
+def flip(lo: Any, x: Any, dims: Sequence[int]) -> Any:
+    x = lo.value(x)
+    for dim in dims:
+        at = lo.axis(x, dim)
+        last = ex.simplify(ex.constant(x.shape[at]) - 1)
+        x = x.index_select(at, lo.function.arange(x.shape[at]) * -1 + last)
+    return x
+
+
+@lowers("aten.sym_size.int", "aten.size.int")
+def sym_size(lo: Any, x: Any, dim: int) -> Any:
+    return lo.shape(x)[lo.axis(x, dim)]
+
+
+@lowers("aten.sym_numel.default")
+def sym_numel(lo: Any, x: Any) -> Any:
+    return ex.product(lo.shape(x))
+
+
+def _is_size(item: Any) -> bool:
+    return isinstance(item, (int, Expr))

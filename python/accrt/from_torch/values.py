@@ -1,0 +1,74 @@
+"""What a node of an exported graph may be while it is lowered, and the errors of lowering.
+
+A node is a Value of the compiler, a Known tensor (its content is there now), a number, an Expr (a size that only a call
+knows), None, a list of these, or MISSING: what an operation without a lowering would have given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, List, Optional, Tuple
+
+from ..compiler import IRError
+
+
+class Missing:
+    """The result of an operation that has no lowering. What takes it is not looked at: the list has causes only."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING = Missing()
+
+
+@dataclass(eq=False)
+class Known:
+    """A torch tensor whose content is there while lowering: a weight, or what was made of weights and numbers alone. `name`:
+    of a weight as it is."""
+
+    tensor: Any
+    name: str = ""
+
+
+class Unsupported(Exception):
+    """One operation cannot be lowered. Raised by lowerings, and gathered into UnsupportedOperations."""
+
+
+class UnsupportedOperations(IRError):
+    """All that a model has and the compiler cannot do. `operations`: name, how often, where in the model, and why."""
+
+    def __init__(self, model: str, operations: List[Tuple[str, int, str, str]]):
+        self.operations = operations
+        lines = [f"  {name} x{count}{': ' + why if why else ''}{' (' + where + ')' if where else ''}" for name, count, where, why in operations]
+        super().__init__(f"{model}: no lowering for {len(operations)} operation{'s' if len(operations) != 1 else ''}:\n" + "\n".join(lines))
+
+
+DTYPES = {
+    "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8",
+    "uint32": "u32", "bool": "bool",
+}  # fmt: skip
+
+
+def dtype_of(dtype: Any) -> str:
+    """The compiler's name of a torch dtype."""
+    name = str(dtype).rpartition(".")[2]
+    if name not in DTYPES:
+        raise Unsupported(f"tensors of {name}")
+    return DTYPES[name]
+
+
+def array_of(tensor: Any) -> Tuple[Any, str]:
+    """A numpy array of a torch tensor's content, and its data type."""
+    import torch
+
+    dtype = dtype_of(tensor.dtype)
+    plain = tensor.detach().cpu().contiguous()
+    if dtype == "bf16":
+        return plain.view(torch.int16).numpy().view("uint16"), dtype
+    return plain.numpy(), dtype
+
+
+def number_of(value: Any) -> Optional[Any]:
+    """The number in a Known tensor without dimensions."""
+    return value.tensor.item() if isinstance(value, Known) and value.tensor.dim() == 0 else None

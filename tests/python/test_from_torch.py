@@ -1,0 +1,403 @@
+"""accrt.from_torch: operations beside torch's float64 results, writing in place, written buffers, dynamic sizes, masks, and what is said of
+what cannot be done. Runs where torch is installed: `./dev torch-test`. Whole models: test_from_torch_models.py."""
+
+from __future__ import annotations
+
+import math
+import os
+import pathlib
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import accrt
+import kernel_harness as kh
+from accrt.from_torch import convert, Method, UnsupportedOperations
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.torch
+
+F = torch.nn.functional
+SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+TARGETS = [kh.host_targets()[-1]]  # one is enough
+
+
+class Of(torch.nn.Module):
+    """A module of a function."""
+
+    def __init__(self, function, **tensors):
+        super().__init__()
+        self.function = function
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+    def forward(self, *args):
+        return self.function(self, *args) if self._buffers else self.function(*args)
+
+
+def session_of(model, args, instance, **options):
+    from accrt.compiler import compile
+
+    module = convert(model, args, **options)
+    return accrt.Program(accrt.Bundle(compile(module, targets=TARGETS), instance)).session(), module
+
+
+def called(session, args, name="forward"):
+    given = [a.numpy() if isinstance(a, torch.Tensor) else a for a in args]
+    out = session[name](*given)
+    return [np.asarray(o) for o in (out if isinstance(out, (tuple, list)) else [out])]
+
+
+def close(ours, reference):
+    """Each element, by the size of the reference and of the whole."""
+    assert ours.shape == tuple(reference.shape), (ours.shape, tuple(reference.shape))
+    if ours.dtype == bool or not reference.is_floating_point():
+        assert (ours == reference.numpy()).all(), (ours, reference)
+        return
+    wanted = reference.double().numpy()
+    rms = math.sqrt(float((wanted[np.isfinite(wanted)] ** 2).mean())) if np.isfinite(wanted).any() else 1.0
+    same = (ours == wanted) | (np.isnan(ours) & np.isnan(wanted)) | (np.abs(ours - wanted) <= 1e-5 * (np.abs(wanted) + rms))
+    assert same.all(), (ours[~same], wanted[~same])
+
+
+def doubled(args):
+    return [a.double() if isinstance(a, torch.Tensor) and a.is_floating_point() else a for a in args]
+
+
+def leaves(out):
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+
+
+def check(model, args, instance, others=(), **options):
+    """The bundle's results beside the model's in float64, for the example and for other arguments."""
+    session, module = session_of(model, args, instance, **options)
+    import copy
+
+    reference = copy.deepcopy(model).double()
+    for given in [args, *others]:
+        ours = called(session, given)
+        with torch.no_grad():
+            theirs = leaves(reference(*doubled([a.clone() if isinstance(a, torch.Tensor) else a for a in given])))
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs):
+            close(a, b)
+    return module
+
+
+def some(*shape):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(SEED & 0x7FFFFFFF))
+
+
+def whole(*shape, most=9):
+    return torch.randint(0, most, shape, generator=torch.Generator().manual_seed(SEED & 0x7FFFFFFF))
+
+
+X, Y, IDS = (3, 4), (4,), (2, 5)
+OPERATIONS = {
+    "add": (lambda x, y: x + y, X, Y), "alpha": (lambda x, y: torch.add(x, y, alpha=3), X, Y), "rsub": (lambda x: 2 - x, X),
+    "div": (lambda x, y: x / (y.abs() + 1), X, Y), "floor": (lambda x: torch.div(x, 0.5, rounding_mode="floor"), X), "remainder": (lambda x, y: (x % 0.3, x.fmod(0.3), x // 0.25, torch.fmod(x, y)), X, Y), "pow": (lambda x: (x.abs() + 1) ** 1.5, X),
+    "power": (lambda x: 2.0**x, X), "square": (lambda x: x.square() + torch.square(x), X), "round": (lambda x: torch.round(x * 2) + (x * 2).trunc(), X),
+    "sign": (lambda x: torch.sign(x) + x.sgn(), X), "logs": (lambda x: torch.log1p(x.abs()) + torch.log2(x.abs() + 1) + torch.expm1(x), X),
+    "softplus": (lambda x: F.softplus(x * 30) + F.softplus(x, beta=2, threshold=1), X), "elu": (lambda x: F.elu(x) + F.leaky_relu(x) + F.mish(x), X),
+    "hard": (lambda x: F.hardswish(x) + F.relu6(x) + F.hardtanh(x) + F.hardsigmoid(x), X), "glu": (lambda x: F.glu(x), X),
+    "logsigmoid": (lambda x: F.logsigmoid(x), X), "clamp": (lambda x: x.clamp(-0.5, 0.5) + x.clamp_min(0.1) + x.clamp_max(0.1), X),
+    "gelu": (lambda x: F.gelu(x) + F.gelu(x, approximate="tanh"), X), "where": (lambda x: torch.where(x > 0, x, -2.0), X),
+    "masked_fill": (lambda x: x.masked_fill(x > 0, float("-inf")), X), "bools": (lambda x: ((x > 0) & ~(x < 1)) | (x == 0) ^ (x != x), X),
+    "isnan": (lambda x: (x / x.clamp_min(0)).isnan() | (1 / x.clamp_min(0)).isinf(), X),
+    "sum": (lambda x: (x.sum(), x.sum(0), x.mean([0, 1], keepdim=True), x.amax(1), x.max(), x.min()), X),
+    "max_dim": (lambda x: (x.max(1), x.min(0)), X), "arg": (lambda x: (x.argmax(1), x.argmin(), x.argmax()), X), "topk": (lambda x: x.topk(2), X),
+    "topk_least": (lambda x: x.topk(2, largest=False), X), "any": (lambda x: ((x > 1).any(), (x > -1).all(1), (x > 1).any(0, keepdim=True)), X),
+    "var": (lambda x: (x.var(1), x.std(0, unbiased=False), x.var()), X), "norm": (lambda x: (torch.linalg.vector_norm(x, dim=1), F.normalize(x, dim=0)), X),
+    "logsumexp": (lambda x: x.logsumexp(1), X), "softmax": (lambda x: (F.softmax(x, 0), F.softmax(x, -1), F.log_softmax(x, 1)), X),
+    "cumsum": (lambda x: (x.cumsum(1), x.cumsum(0)), X), "cumsum_whole": (lambda i: ((i > 4).cumsum(1), i.cumsum(0)), "i"),
+    "views": (lambda x: (x.reshape(2, 6), x.flatten(), x.t(), x.unsqueeze(1).transpose(0, 2), x.unflatten(1, (2, 2)), x[None].squeeze(0)), X),
+    "slices": (lambda x: (x[1:], x[:, ::2], x[-1], x[..., -2:], x[0, 1:9], x.select(1, -1), x.narrow(0, 1, 2)), X),
+    "splits": (lambda x: (*x.split(2, 1), *x.chunk(2, 1), *x.unbind(0), *x.split([1, 3], 1)), X),
+    "joins": (lambda x: (torch.cat([x, x[:1]]), torch.stack([x, x + 1], 1), x.repeat(2, 3), x.repeat_interleave(2, 1), torch.cat([x, x > 0])), X),
+    "roll": (lambda x: (x.roll(1, 0), x.roll((-1, 1), (0, 1)), x.flip(1), x.roll(2)), X), "movedim": (lambda x: x[None].movedim(0, 2), X),
+    "expand": (lambda x: (x[:, None].expand(3, 2, 4), x[:1].expand(5, -1)), X), "diff": (lambda x: (x.diff(), x.diff(dim=0, prepend=x[:1])), X),
+    "triangles": (lambda x: (x.tril(), x.triu(1), x.tril(-1)), X), "new": (lambda x: (torch.zeros_like(x) + x.new_ones(4), torch.full((2,), 3.0) + x[0, 0]), X),
+    "arange": (lambda x: (torch.arange(4) + x, torch.arange(1, 9, 2, dtype=torch.float32) * x), X),
+    "casts": (lambda x: (x.to(torch.int32), (x > 0).float(), x.double().float(), x.long().type_as(x)), X), "whole": (lambda i: (i // 2, i % 3, i * 2 - 1, -i, i.float() / 2), "i"),
+    "matmul": (lambda x: (x @ x.t(), x @ x[0], x[0] @ x.t(), x[None] @ x.t()), X), "bmm": (lambda x: torch.bmm(x[None], x.t()[None]), X),
+    "addmm": (lambda x: torch.addmm(x[:, :3], x, x.t(), beta=0.5, alpha=2), X), "einsum": (lambda x: (torch.einsum("ij,kj->ik", x, x), torch.einsum("bi,bj->bij", x, x)), X),
+    "baddbmm": (lambda x: torch.baddbmm(x[None, :, :3], x[None], x.t()[None]), X), "outer": (lambda x: torch.outer(x[0], x[:, 0]), X),
+    "layer_norm": (lambda x: (F.layer_norm(x, (4,)), F.layer_norm(x, (3, 4))), X), "rms_norm": (lambda x: F.rms_norm(x, (4,), eps=1e-6), X),
+    "group_norm": (lambda x: F.group_norm(x[None].expand(2, 3, 4).transpose(1, 2), 2), X), "instance_norm": (lambda x: F.instance_norm(x[None]), X),
+    "pads": (lambda x: (F.pad(x, (1, 2)), F.pad(x, (1, 0, 0, 2), value=3.0), F.pad(x[None], (2, 1), "reflect"), F.pad(x[None], (2, 1), "replicate"), F.pad(x, (-1, 1))), X),
+    "index": (lambda x: (x[torch.tensor([2, 0, -1])], x[torch.tensor([[0, 1]]), torch.tensor([[3], [-2]])], x[:, torch.tensor([1, 1])]), X),
+    "gather": (lambda x: (x.gather(1, torch.tensor([[0, 3], [1, 1], [2, 0]])), x.index_select(0, torch.tensor([1, 1])), torch.take_along_dim(x, x.argmax(1, keepdim=True), 1)), X),
+    "one_hot": (lambda i: F.one_hot(i, 9), "i"), "ids": (lambda i: F.embedding(i, torch.arange(18.0).view(9, 2)), "i"),
+    "interpolate": (lambda x: F.interpolate(x[None], scale_factor=2.0), X), "empty": (lambda x: (x[:0].sum(1), torch.cat([x[:0], x])), X),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operation(name, instance):
+    print("seed", SEED)
+    function, *shapes = OPERATIONS[name]
+    check(Of(function), tuple(whole(*IDS) if s == "i" else some(*s) for s in shapes), instance)
+
+
+@pytest.mark.parametrize("name", ["add", "sum", "softmax", "views_of_rows", "cumsum", "joins", "rms_norm", "roll", "any", "var", "index"])
+def test_operation_of_any_size(name, instance):
+    """The example has 3 rows; calls have 1, 2 and 7."""
+    function = (lambda x: (x.flatten(), x.t().reshape(2, -1), x[:, None].expand(-1, 2, 4))) if name == "views_of_rows" else OPERATIONS[name][0]
+    shapes = OPERATIONS[name][1:] if name != "views_of_rows" else (X,)
+    args = tuple(some(*s) for s in shapes)
+    if name in ("index", "joins"):
+        function = {"index": lambda x: x[torch.arange(x.shape[0]) - 1], "joins": lambda x: (torch.cat([x, x]), x.repeat(2, 1), torch.stack([x, x]))}[name]
+    dims = ({0: torch.export.Dim("rows", max=64)}, *[None] * (len(args) - 1))
+    others = [(some(rows, 4), *args[1:]) for rows in (1, 2, 7)]
+    module = check(Of(lambda *a: function(*a)), args, instance, others, dynamic_shapes=(dims,))
+    assert [(s.minimum, s.maximum) for s in module.symbols.values()] == [(1, 64)]
+
+
+class Convolutions(torch.nn.Module):
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(layers)
+
+    def forward(self, x):
+        return [layer(x) for layer in self.layers]
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_convolutions(dims, instance):
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    one = torch.nn.Conv1d if dims == 1 else torch.nn.Conv2d
+    back = torch.nn.ConvTranspose1d if dims == 1 else torch.nn.ConvTranspose2d
+    pools = [torch.nn.MaxPool1d(2), torch.nn.AvgPool1d(3, 1)] if dims == 1 else [torch.nn.MaxPool2d(3, 2, 1), torch.nn.AvgPool2d(2), torch.nn.AdaptiveAvgPool2d((3, 2))]
+    layers = [one(4, 6, 3), one(4, 6, 2, stride=2), one(4, 6, 3, padding=1, stride=2, bias=False), one(4, 6, 3, dilation=2, padding="same"),
+              one(4, 4, 3, groups=4), one(4, 8, 3, groups=2, padding=2), one(4, 6, 1), back(4, 6, 3), back(4, 6, 2, stride=2, bias=False),
+              back(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), *pools]  # fmt: skip
+    check(Convolutions(layers).eval(), (some(2, 4, 8) if dims == 1 else some(2, 4, 8, 6),), instance)
+
+
+def test_batch_norm_is_folded(instance):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+    model(some(4, 3, 8, 8))
+    module = check(model.eval(), (some(2, 3, 8, 8),), instance)
+    assert not any("rsqrt" in line for line in str(module).splitlines())
+
+
+def test_writing_in_place(instance):
+    def writes(x, y):
+        z = x.clone()
+        z[:, 1] = 7
+        z[1:].mul_(2)
+        row = z[0]
+        row += y
+        t = z.t()
+        t[2].zero_()
+        part = z.view(-1)[3:5]
+        z.add_(1)
+        return z, row, part, t
+
+    check(Of(writes), (some(*X), some(*Y)), instance)
+
+
+def test_written_inputs_are_read_write(instance):
+    session, module = session_of(Of(lambda x, y: x.add_(y)), (some(*X), some(*Y)), instance)
+    (function,) = module.functions.values()
+    assert [i.access for i in function.inputs] == ["read_write", "read"]
+    x, y = some(*X), some(*Y)
+    mine = x.clone().numpy()
+    session.forward(mine, y.numpy())
+    np.testing.assert_allclose(mine, (x + y).numpy())
+
+
+class Cache(torch.nn.Module):
+    """Keys that stay from call to call, as Hugging Face's static cache keeps them."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("keys", torch.zeros(2, 8, 4))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+        self.project = torch.nn.Linear(4, 4)
+
+    def forward(self, x, places):
+        self.keys.index_copy_(1, places, self.project(x))
+        self.calls += 1
+        return self.keys.sum(1), self.calls.clone()
+
+
+def test_written_buffers_are_states(instance):
+    torch.manual_seed(1)
+    model = Cache().eval()
+    args = (some(2, 3, 4), torch.tensor([0, 1, 2]))
+    session, module = session_of(model, args, instance)
+    assert set(module.states) == {"keys", "calls"}
+    for places in ([0, 1, 2], [3, 4, 5], [0, 7, 1]):
+        given = (some(2, 3, 4) + places[0], torch.tensor(places))
+        with torch.no_grad():
+            wanted = leaves(model(*given))
+        for a, b in zip(called(session, given), wanted):
+            close(a, b)
+
+
+def test_functions_share_weights_and_states(instance):
+    """Two programs of one model, of 3 tokens and of 1: one state, one weight."""
+    torch.manual_seed(1)
+    model = Cache().eval()
+    more, one = (some(2, 3, 4), torch.tensor([0, 1, 2])), (some(2, 1, 4), torch.tensor([3]))
+    session, module = session_of({"prefill": Method(model, more), "decode": Method(model, one)}, (), instance)
+    assert sorted(module.constants) == ["project.bias", "project.weight"] and len(module.states) == 2
+    for name, given in (("prefill", more), ("decode", one)):
+        with torch.no_grad():
+            wanted = leaves(model(*given))
+        for a, b in zip(called(session, given, name), wanted):
+            close(a, b)
+
+
+def test_tied_weights_are_one(instance):
+    first, second = torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False)
+    second.weight = first.weight
+    module = check(torch.nn.Sequential(first, second).eval(), (some(*X),), instance)
+    assert list(module.constants) == ["0.weight"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_types(dtype, instance):
+    torch.manual_seed(1)
+    kind = getattr(torch, dtype)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.LayerNorm(8)).to(kind).eval()
+    x = some(3, 8).to(kind)
+    session, _module = session_of(model, (x,), instance)
+    ours = torch.from_dlpack(session.forward(x)).double()
+    with torch.no_grad():
+        wanted = model.double()(x.double())
+    assert (ours - wanted).abs().max() < {"float16": 0.02, "bfloat16": 0.15, "float64": 1e-12}[dtype]
+
+
+def masks(module):
+    return [op for f in module.functions.values() for op in f.body.walk() if op.name.endswith("scaled_dot_product_attention")]
+
+
+def attend(mask):
+    def forward(x):
+        q = x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
+        return F.scaled_dot_product_attention(q, q, q, attn_mask=mask(x))
+
+    return Of(forward)
+
+
+def places(x):
+    n = torch.arange(x.shape[1])
+    return n[None, None, :, None], n[None, None, None, :]
+
+
+MASKS = {
+    "causal": (lambda x: places(x)[1] <= places(x)[0], (True, False)),
+    "strict": (lambda x: places(x)[1] < places(x)[0] + 1, (True, False)),
+    "tril": (lambda x: torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(), (True, False)),
+    "all": (lambda x: places(x)[1] >= 0, (False, False)),
+    "window": (lambda x: (places(x)[1] <= places(x)[0]) & (places(x)[1] > places(x)[0] - 2), (False, True)),
+    "backwards": (lambda x: places(x)[1] >= places(x)[0], (False, True)),
+    "numbers": (lambda x: torch.where(places(x)[1] <= places(x)[0], 0.0, -1e4), (False, True)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", MASKS)
+def test_masks(name, dynamic, instance):
+    """Causal ones and those of nothing need no tensor; others are one. All give torch's results."""
+    mask, (causal, tensor) = MASKS[name]
+    dims = {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("tokens", max=64)}
+    others = [(some(1, 9, 8),), (some(3, 1, 8),)] if dynamic else []
+    module = check(attend(mask), (some(2, 5, 8),), instance, others, dynamic_shapes=((dims,),) if dynamic else None)
+    (op,) = masks(module)
+    assert (bool(op.attrs["is_causal"]), op.operands[3] is not None) == (causal, tensor)
+
+
+def test_grouped_heads_are_not_repeated(instance):
+    def forward(x):
+        q, k = x.view(2, 5, 4, 2).transpose(1, 2), x[..., :4].reshape(2, 5, 2, 2).transpose(1, 2)
+        k = k[:, :, None].expand(2, 2, 2, 5, 2).reshape(2, 4, 5, 2)
+        return F.scaled_dot_product_attention(q, k, k, is_causal=True)
+
+    module = check(Of(forward), (some(2, 5, 8),), instance)
+    assert masks(module)[0].operands[1].shape[1] == 2
+
+
+# ---- what cannot be done
+
+
+def test_what_is_missing_is_one_list(instance):
+    def forward(x):
+        return torch.special.bessel_j0(x) + torch.special.bessel_j0(x + 1) + torch.linalg.det(x[:3, :3])
+
+    with pytest.raises(UnsupportedOperations) as caught:
+        convert(Of(forward), (some(*X),))
+    names = {name: count for name, count, _where, _why in caught.value.operations}
+    assert names["aten.special_bessel_j0.default"] == 2 and len(names) == 2
+    assert "test_from_torch.py" in str(caught.value) and "x2" in str(caught.value)
+
+
+def test_data_that_decides_is_refused(instance):
+    with pytest.raises(UnsupportedOperations, match="known to the call alone"):
+        convert(Of(lambda x, i: x[:, i > 3]), (some(2, 5), torch.tensor([1, 4, 5, 6, 0])), dynamic_shapes=None)
+
+
+@pytest.mark.parametrize("layer", [torch.nn.Dropout(), torch.nn.BatchNorm1d(4)])
+def test_training_mode_is_refused(layer):
+    with pytest.raises(UnsupportedOperations, match="in training mode: call model.eval"):
+        convert(layer.train(), (some(*X),))
+    convert(layer.eval(), (some(*X),))
+
+
+def test_wrong_arguments():
+    with pytest.raises(TypeError, match="model is a int, expected a torch.nn.Module"):
+        convert(5)
+    with pytest.raises(ValueError, match="without functions"):
+        convert({})
+
+
+def test_a_path_and_the_bundle_that_is_written(tmp_path):
+    """The whole way: a .pt2 file, a bundle on disk, and a process that has no torch."""
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Softmax(-1)).eval()
+    x = some(2, 4)
+    torch.export.save(torch.export.export(model, (x,)), tmp_path / "model.pt2")
+    bundle = accrt.from_torch(tmp_path / "model.pt2", path=tmp_path / "model.accx", targets=TARGETS)
+    assert bundle.function_names() == ["forward"]
+    np.save(tmp_path / "x.npy", x.numpy())
+    code = ("import sys; sys.modules['torch'] = None\nimport accrt, numpy as np\n"
+            f"print(np.asarray(accrt.load({str(tmp_path / 'model.accx')!r}).forward(np.load({str(tmp_path / 'x.npy')!r}))).tolist())")
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    np.testing.assert_allclose(np.array(eval(out)), model(x).detach().numpy(), rtol=1e-5)
+
+
+def test_results_have_the_names_of_the_model(instance):
+    class Named(torch.nn.Module):
+        def forward(self, x):
+            return {"logits": x + 1, "hidden": (x * 2, x * 3)}
+
+    _session, module = session_of(Named().eval(), (some(*X),), instance)
+    assert [r.name for r in module.functions["forward"].results] == ["logits", "hidden_0", "hidden_1"]
+
+
+def test_the_document_has_the_table_of_what_is_covered():
+    from accrt.from_torch.__main__ import operations
+
+    document = (pathlib.Path(__file__).resolve().parents[2] / "docs/from-torch.md").read_text()
+    assert operations() in document, "python -m accrt.from_torch --operations"
+
+
+def test_the_command_line(tmp_path):
+    torch.export.save(torch.export.export(Of(lambda x: x * 2), (some(*X),)), tmp_path / "twice.pt2")
+    run = [sys.executable, "-m", "accrt.from_torch"]
+    done = subprocess.run([*run, "twice.pt2", "-o", "twice.accx", "--target", TARGETS[0]], cwd=tmp_path, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0 and "compiled in" in done.stderr, done.stderr
+    assert np.asarray(accrt.load(tmp_path / "twice.accx").forward(np.ones(X, np.float32))).tolist() == [[2.0] * 4] * 3
+    torch.export.save(torch.export.export(Of(lambda x: torch.special.bessel_j0(x)), (some(*X),)), tmp_path / "bessel.pt2")
+    for name, wanted in (("missing.pt2", "missing.pt2"), ("bessel.pt2", "no lowering for 1 operation")):
+        done = subprocess.run([*run, name, "-o", "x.accx"], cwd=tmp_path, capture_output=True, text=True, env=environment())
+        assert done.returncode == 1 and wanted in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def environment():
+    return dict(os.environ, PYTHONPATH=str(pathlib.Path(accrt.__file__).parents[1]))

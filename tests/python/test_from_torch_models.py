@@ -1,0 +1,68 @@
+"""Whole models of 36 families (torch_models.py) through accrt.from_torch: every element of every output beside torch's float64 result,
+with fixed sizes, with sizes that vary, and with two sizes that the export never saw. A part of them, from a seed that is printed;
+ACCRT_TEST_ALL=1: all. Runs where torch and transformers are: `./dev check models`."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+import accrt
+import kernel_harness as kh
+from accrt.compiler import compile
+from accrt.from_torch import convert, UnsupportedOperations
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+pytestmark = pytest.mark.torch
+
+import torch_models as models  # noqa: E402
+
+SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
+
+
+def chosen():
+    names = list(models.MODELS)
+    if os.environ.get("ACCRT_TEST_ALL") == "1":
+        return names
+    return random.Random(SEED).sample(names, 6)
+
+
+def compare(session, model, inputs):
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    out = session.forward(**{name: value.numpy() for name, value in tensors.items()})
+    ours = [np.asarray(o, dtype=np.float64) for o in (out if isinstance(out, (tuple, list)) else [out])]
+    with torch.no_grad():
+        given = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in inputs.items()}
+        theirs = [leaf for leaf in torch.utils._pytree.tree_leaves(model.double()(**given)) if isinstance(leaf, torch.Tensor)]
+    model.float()
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs):
+        b = b.numpy().astype(np.float64)
+        assert a.shape == b.shape
+        rms = np.sqrt((b**2).mean())
+        assert (np.abs(a - b) <= 1e-4 * (np.abs(b) + rms)).all(), np.abs(a - b).max()
+
+
+@pytest.mark.parametrize("sizes", ["fixed", "vary"])
+@pytest.mark.parametrize("name", chosen())
+def test_model(name, sizes, instance):
+    print("seed", SEED)
+    if sizes == "vary" and name in models.STATIC:
+        pytest.skip(models.STATIC[name])
+    model, inputs = models.MODELS[name]()
+    shapes = models.dynamic_shapes(inputs) if sizes == "vary" else None
+    if name in models.UNSUPPORTED:
+        with pytest.raises(UnsupportedOperations, match=models.UNSUPPORTED[name]):
+            convert(model, inputs, dynamic_shapes=shapes)
+        return
+    module = convert(model, inputs, dynamic_shapes=shapes)
+    session = accrt.Program(accrt.Bundle(compile(module, targets=[kh.host_targets()[-1]]), instance)).session()
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    compare(session, model, inputs)
+    if sizes == "vary":
+        for batch, length in ((1, 5), (3, 17)):
+            compare(session, model, models.resized(inputs, batch, length))

@@ -1,0 +1,149 @@
+"""Small models of 36 families from their configurations alone, with random weights and example inputs: what tests export.
+
+MODELS[name]() gives (model, inputs by name). Sequences are inputs of integers of two dimensions; a decoder's own have a length of
+their own. UNSUPPORTED says which do not convert, and STATIC which torch cannot export with sizes that vary, and why.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Callable, Dict, Tuple
+
+import torch
+import transformers as hf
+
+VOCABULARY = 99
+#: The name of a family, and what is missing.
+UNSUPPORTED = {"mixtral": "aten.sort.default"}
+STATIC = {"mamba": "its scan is a Python loop over the sequence"}
+
+BASE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=VOCABULARY, max_position_embeddings=64)
+IMAGE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32, patch_size=8)
+TOKENS = dict(pad_token_id=0, bos_token_id=1, eos_token_id=2)
+PAIR = dict(d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=64,
+            decoder_ffn_dim=64, vocab_size=VOCABULARY)  # fmt: skip
+
+Made = Tuple[Any, Dict[str, Any]]
+MODELS: Dict[str, Callable[[], Made]] = {}
+
+
+def ids(batch: int = 2, length: int = 12) -> torch.Tensor:
+    return torch.randint(3, VOCABULARY, (batch, length))
+
+
+def _made(model: str, config: str, inputs: Callable[[], Dict[str, Any]], **given: Any) -> Callable[[], Made]:
+    def make() -> Made:
+        hf.logging.set_verbosity_error()
+        warnings.filterwarnings("ignore")
+        torch.manual_seed(0)
+        return getattr(hf, model)(getattr(hf, config)(**given)).eval(), inputs()
+
+    return make
+
+
+def masked() -> Dict[str, Any]:
+    mask = torch.ones(2, 12, dtype=torch.long)
+    mask[1, 9:] = 0
+    return dict(input_ids=ids(), attention_mask=mask)
+
+
+def plain() -> Dict[str, Any]:
+    return dict(input_ids=ids(), use_cache=False)
+
+
+def image() -> Dict[str, Any]:
+    return dict(pixel_values=torch.randn(2, 3, 32, 32))
+
+
+def pair() -> Dict[str, Any]:
+    return dict(input_ids=ids(), decoder_input_ids=ids(2, 7), use_cache=False)
+
+
+def _encoder(model: str, config: str, **more: Any) -> Callable[[], Made]:
+    return _made(model, config, masked, **{**BASE, **more})
+
+
+def _decoder(model: str, config: str, **more: Any) -> Callable[[], Made]:
+    return _made(model, config, plain, **{**BASE, **TOKENS, **more})
+
+
+_SPEECH = dict(max_source_positions=20, max_target_positions=30, num_mel_bins=8, decoder_start_token_id=1, **TOKENS)
+MODELS.update(
+    bert=_encoder("BertModel", "BertConfig"),
+    roberta=_encoder("RobertaForSequenceClassification", "RobertaConfig", **TOKENS),
+    distilbert=_made("DistilBertForSequenceClassification", "DistilBertConfig", masked, dim=32, n_layers=2, n_heads=4, hidden_dim=64,
+                     vocab_size=VOCABULARY, max_position_embeddings=64),
+    electra=_encoder("ElectraModel", "ElectraConfig", embedding_size=32),
+    albert=_encoder("AlbertModel", "AlbertConfig", embedding_size=16),
+    mpnet=_encoder("MPNetModel", "MPNetConfig"),
+    deberta=_encoder("DebertaV2Model", "DebertaV2Config", type_vocab_size=0, relative_attention=True, position_biased_input=False,
+                     pos_att_type=["p2c", "c2p"]),
+    modernbert=_encoder("ModernBertModel", "ModernBertConfig", cls_token_id=1, sep_token_id=2, **TOKENS),
+    gpt2=_made("GPT2LMHeadModel", "GPT2Config", plain, n_embd=32, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=64, **TOKENS),
+    opt=_decoder("OPTForCausalLM", "OPTConfig", ffn_dim=64, word_embed_proj_dim=32),
+    gptneox=_decoder("GPTNeoXForCausalLM", "GPTNeoXConfig"),
+    llama=_decoder("LlamaForCausalLM", "LlamaConfig", num_key_value_heads=2),
+    mistral=_decoder("MistralForCausalLM", "MistralConfig", num_key_value_heads=2, sliding_window=8),
+    qwen2=_decoder("Qwen2ForCausalLM", "Qwen2Config", num_key_value_heads=2),
+    qwen3=_decoder("Qwen3ForCausalLM", "Qwen3Config", num_key_value_heads=2, head_dim=8),
+    gemma=_decoder("GemmaForCausalLM", "GemmaConfig", num_key_value_heads=1, head_dim=8),
+    gemma2=_decoder("Gemma2ForCausalLM", "Gemma2Config", num_key_value_heads=2, head_dim=8),
+    phi=_decoder("PhiForCausalLM", "PhiConfig"),
+    phi3=_decoder("Phi3ForCausalLM", "Phi3Config", num_key_value_heads=2),
+    falcon=_decoder("FalconForCausalLM", "FalconConfig"),
+    bloom=_made("BloomForCausalLM", "BloomConfig", plain, hidden_size=32, n_layer=2, n_head=4, vocab_size=VOCABULARY, **TOKENS),
+    stablelm=_decoder("StableLmForCausalLM", "StableLmConfig", num_key_value_heads=2),
+    mixtral=_decoder("MixtralForCausalLM", "MixtralConfig", num_key_value_heads=2, num_local_experts=4),
+    olmo=_decoder("OlmoForCausalLM", "OlmoConfig", num_key_value_heads=2),
+    mamba=_made("MambaForCausalLM", "MambaConfig", plain, hidden_size=32, num_hidden_layers=2, vocab_size=VOCABULARY, state_size=4, **TOKENS),
+    vit=_made("ViTForImageClassification", "ViTConfig", image, **IMAGE),
+    deit=_made("DeiTModel", "DeiTConfig", image, **IMAGE),
+    swin=_made("SwinModel", "SwinConfig", image, embed_dim=16, depths=[1, 1], num_heads=[2, 2], window_size=2, image_size=32, patch_size=4),
+    resnet=_made("ResNetForImageClassification", "ResNetConfig", image, embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic"),
+    convnext=_made("ConvNextModel", "ConvNextConfig", image, hidden_sizes=[8, 16], depths=[1, 1], num_stages=2),
+    clip=_made("CLIPModel", "CLIPConfig", lambda: {**masked(), **image()}, text_config={**BASE, **TOKENS}, vision_config=IMAGE),
+    t5=_made("T5ForConditionalGeneration", "T5Config", pair, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=VOCABULARY,
+             decoder_start_token_id=0),
+    bart=_made("BartModel", "BartConfig", pair, max_position_embeddings=64, **PAIR, **TOKENS),
+    whisper=_made("WhisperModel", "WhisperConfig",
+                  lambda: dict(input_features=torch.randn(2, 8, 40), decoder_input_ids=ids(2, 7), use_cache=False), **PAIR, **_SPEECH),
+    whisper_encoder=_made("WhisperModel", "WhisperConfig", lambda: dict(input_features=torch.randn(2, 8, 40)), **PAIR, **_SPEECH),
+    wav2vec2=_made("Wav2Vec2Model", "Wav2Vec2Config", lambda: dict(input_values=torch.randn(2, 400)), conv_dim=(8, 8), conv_stride=(4, 2),
+                   conv_kernel=(8, 4), num_feat_extract_layers=2, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2,
+                   **{k: v for k, v in BASE.items() if k != "max_position_embeddings"}),
+)  # fmt: skip
+_whisper = MODELS["whisper_encoder"]
+MODELS["whisper_encoder"] = lambda: (lambda made: (made[0].encoder, made[1]))(_whisper())
+
+
+def dynamic_shapes(inputs: Dict[str, Any]) -> Dict[str, Any]:
+    """Batch and sequence vary."""
+    batch, tokens, more = (torch.export.Dim(n, max=m) for n, m in (("batch", 8), ("tokens", 60), ("more", 60)))
+
+    def dims(name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return None
+        return {0: batch, 1: more if name.startswith("decoder") else tokens} if is_sequence(value) else {0: batch}
+
+    return {name: dims(name, value) for name, value in inputs.items()}
+
+
+def is_sequence(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 2 and value.dtype == torch.long
+
+
+def resized(inputs: Dict[str, Any], batch: int, length: int) -> Dict[str, Any]:
+    """Other inputs, which the export never saw."""
+
+    def one(name: str, value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if not is_sequence(value):
+            return torch.randn(batch, *value.shape[1:])
+        if "mask" not in name:
+            return ids(batch, length)
+        mask = torch.ones(batch, length, dtype=torch.long)
+        mask[0, length - length // 3 :] = 0
+        return mask
+
+    return {name: one(name, value) for name, value in inputs.items()}
