@@ -394,7 +394,8 @@ def test_the_command_line(tmp_path):
     assert done.returncode == 0 and "compiled in" in done.stderr, done.stderr
     assert np.asarray(accrt.load(tmp_path / "twice.accx").forward(np.ones(X, np.float32))).tolist() == [[2.0] * 4] * 3
     torch.export.save(torch.export.export(Of(lambda x: torch.special.bessel_j0(x)), (some(*X),)), tmp_path / "bessel.pt2")
-    for name, wanted in (("missing.pt2", "missing.pt2"), ("bessel.pt2", "no lowering for 1 operation")):
+    (tmp_path / "text.pt2").write_text("no archive")
+    for name, wanted in (("missing.pt2", "missing.pt2"), ("text.pt2", "text.pt2 is not what torch.export.save writes"), ("bessel.pt2", "no lowering for 1 operation")):
         done = subprocess.run([*run, name, "-o", "x.accx"], cwd=tmp_path, capture_output=True, text=True, env=environment())
         assert done.returncode == 1 and wanted in done.stderr and "Traceback" not in done.stderr, done.stderr
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import zipfile
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
@@ -33,7 +34,7 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
     if isinstance(model, torch.export.ExportedProgram):
         return model
     if isinstance(model, (str, os.PathLike)):
-        return torch.export.load(os.fspath(model))
+        return _loaded(os.fspath(model))
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is a {type(model).__name__}, expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file")
     if isinstance(args, Mapping):
@@ -41,6 +42,16 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     with torch.no_grad():
         return torch.export.export(model, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
+
+
+def _loaded(path: str) -> Any:
+    """What torch.export.save wrote. torch prints a page about other files, so they are refused before it looks."""
+    import torch
+
+    with open(path, "rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError(f"{path} is not what torch.export.save writes (a .pt2 file)")
+    return torch.export.load(path)
 
 
 def convert(
