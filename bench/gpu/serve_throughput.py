@@ -166,7 +166,7 @@ class Bench:
     def _drained(self, prompts, **parameters):
         """Seconds, new tokens and steps; events are counted by the library's own struct, not made into objects."""
         from accrt import _ffi, serve
-        from accrt._library import check, lib
+        from accrt._library import lib
         from accrt.serve.engine import now_ns
         from accrt.serve.parameters import checked
 
@@ -177,8 +177,9 @@ class Bench:
         begin = time.perf_counter()
         for request in requests:
             self.llm.engine.submit(request)
-        while left:
-            check(lib.accrt_serve_engine_wait(engine, 10_000_000_000))
+        while left > 0:
+            if lib.accrt_serve_engine_wait(engine, 10_000_000_000) != 0:
+                raise RuntimeError(f"{left} of {len(requests)} requests stand still: {self.llm.engine.stats()}")
             time.sleep(0.005)  # events are taken in lots
             while lib.accrt_serve_engine_poll(engine, events, ctypes.sizeof(events[0]), 1024, ctypes.byref(count)) == 0 and count.value:
                 got = np.frombuffer(events, np.uint8).reshape(1024, -1)[: count.value]
