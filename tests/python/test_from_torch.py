@@ -131,6 +131,12 @@ OPERATIONS = {
     "index": (lambda x: (x[torch.tensor([2, 0, -1])], x[torch.tensor([[0, 1]]), torch.tensor([[3], [-2]])], x[:, torch.tensor([1, 1])]), X),
     "gather": (lambda x: (x.gather(1, torch.tensor([[0, 3], [1, 1], [2, 0]])), x.index_select(0, torch.tensor([1, 1])), torch.take_along_dim(x, x.argmax(1, keepdim=True), 1)), X),
     "one_hot": (lambda i: F.one_hot(i, 9), "i"), "ids": (lambda i: F.embedding(i, torch.arange(18.0).view(9, 2)), "i"),
+    "sort": (lambda x: (*x.sort(1), *x.sort(0, descending=True), x.argsort(1), *torch.sort(x.round(), stable=True)), X), "sort_whole": (lambda i: (*torch.sort(i, 1, descending=True), *torch.sort(i, dim=0, stable=True)), "i"),
+    "bucketize": (lambda x: (torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])), torch.searchsorted(torch.tensor([0.0, 1.0]), x, right=True)), X),
+    "scatter": (lambda x: (x.scatter(1, torch.tensor([[3, 1], [0, 0], [2, 3]]), x * 2), x.scatter(0, torch.tensor([[1, 2, 0, 0]]), 7.0), x.scatter_add(1, torch.tensor([[3, 3], [0, 1], [2, 2]]), x)), X),
+    "linear": (lambda x: (F.interpolate(x[None, None], size=(7, 3), mode="bilinear"), F.interpolate(x[None], scale_factor=2.0, mode="linear", align_corners=True), F.interpolate(x[None, None], scale_factor=1.5, mode="bilinear")), X),
+    "adaptive": (lambda x: (F.adaptive_max_pool1d(x, 3), F.adaptive_avg_pool1d(x, 3), F.adaptive_max_pool1d(x, 1)), X),
+    "decomposed": (lambda x: (F.selu(x), F.cosine_similarity(x, x + 1), F.prelu(x, x.new_full((1,), 0.25)), F.pixel_unshuffle(x[None, :2].reshape(1, 2, 2, 2), 2), F.unfold(x[None, None], 2)), X),
     "interpolate": (lambda x: F.interpolate(x[None], scale_factor=2.0), X), "empty": (lambda x: (x[:0].sum(1), torch.cat([x[:0], x])), X),
 }  # fmt: skip
 
@@ -175,6 +181,26 @@ def test_convolutions(dims, instance):
               one(4, 4, 3, groups=4), one(4, 8, 3, groups=2, padding=2), one(4, 6, 1), back(4, 6, 3), back(4, 6, 2, stride=2, bias=False),
               back(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), *pools]  # fmt: skip
     check(Convolutions(layers).eval(), (some(2, 4, 8) if dims == 1 else some(2, 4, 8, 6),), instance)
+
+
+@pytest.mark.parametrize("layer", [lambda: torch.nn.LSTM(4, 6, 2, batch_first=True), lambda: torch.nn.GRU(4, 6, bidirectional=True),
+                                   lambda: torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 2),
+                                   lambda: torch.nn.MultiheadAttention(4, 2)])  # fmt: skip
+def test_layers_of_torch(layer, instance):
+    """torch takes some apart; what has no lowering is what it takes apart first."""
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    made = layer().eval()
+    forward = (lambda m, x: m(x, x, x)) if isinstance(made, torch.nn.MultiheadAttention) else (lambda m, x: m(x))
+
+    class Whole(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = made
+
+        def forward(self, x):
+            return forward(self.inner, x)
+
+    check(Whole().eval(), (some(3, 5, 4),), instance)
 
 
 def test_batch_norm_is_folded(instance):

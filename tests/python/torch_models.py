@@ -1,7 +1,7 @@
 """Small models of 36 families from their configurations alone, with random weights and example inputs: what tests export.
 
 MODELS[name]() gives (model, inputs by name). Sequences are inputs of integers of two dimensions; a decoder's own have a length of
-their own. UNSUPPORTED says which do not convert, and STATIC which torch cannot export with sizes that vary, and why.
+their own. STATIC says which torch cannot export with sizes that vary, and why.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import torch
 import transformers as hf
 
 VOCABULARY = 99
-#: The name of a family, and what is missing.
-UNSUPPORTED = {"mixtral": "aten.sort.default"}
 STATIC = {"mamba": "its scan is a Python loop over the sequence"}
 
 BASE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=VOCABULARY, max_position_embeddings=64)

@@ -62,17 +62,45 @@ def convert(
     methods = model if isinstance(model, Mapping) else {"forward": Method(model, args, kwargs, dynamic_shapes)}
     if not methods:
         raise ValueError("a dict without functions")
-    module = Module(name or _name_of(model))
+    given = {function: method if isinstance(method, Method) else Method(method) for function, method in methods.items()}
+    programs = {function: exported(m.model, m.args, m.kwargs, m.dynamic_shapes) for function, m in given.items()}
+    while True:
+        module, failures = _lowered(name or _name_of(model), programs, given, maximum)
+        if not failures.found:
+            return module
+        parts = _decomposed(programs, failures)
+        if parts is None:
+            raise UnsupportedOperations(module.name, failures.listed())
+        programs = parts
+
+
+def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Method], maximum: int) -> Tuple[Module, Failures]:
+    module, failures = Module(name), Failures()
     shared = _Shared(module, maximum)
-    failures = Failures()
-    for function, method in methods.items():
-        method = method if isinstance(method, Method) else Method(method)
-        program = exported(method.model, method.args, method.kwargs, method.dynamic_shapes)
-        prefix = f"{function}." if len(methods) > 1 else ""
-        _Program(shared, program, module.function(function), failures, prefix, method.dynamic_shapes).lower()
-    if failures.found:
-        raise UnsupportedOperations(module.name, failures.listed())
-    return module
+    for function, program in programs.items():
+        prefix = f"{function}." if len(programs) > 1 else ""
+        _Program(shared, program, module.function(function), failures, prefix, methods[function].dynamic_shapes).lower()
+    return module, failures
+
+
+def _decomposed(programs: Mapping[str, Any], failures: Failures) -> Optional[Dict[str, Any]]:
+    """The programs with torch's own decompositions of what has no lowering, and of nothing else; None where there are none."""
+    import torch
+
+    known = torch.export.default_decompositions()
+    missing = [target for target, why in failures.found if not why and target.startswith("aten.")]
+    table = {}
+    for target in missing:
+        packet, _, overload = target[len("aten.") :].rpartition(".")
+        operation = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+        if operation in known:
+            table[operation] = known[operation]
+    if not table:
+        return None
+    try:
+        return {function: program.run_decompositions(table) for function, program in programs.items()}
+    except Exception:  # of many kinds: the list says what is missing
+        return None
 
 
 def _name_of(model: Any) -> str:

@@ -508,6 +508,62 @@ def topk(lo: Any, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: b
     return lo.value(x).topk(k, dim)
 
 
+@lowers("aten.sort.default", "aten.sort.stable")
+def sort(lo: Any, x: Any, *rest: Any, dim: int = -1, descending: bool = False, stable: Any = None) -> Any:
+    """The largest k of k, of the negated elements where the least come first. Equal ones keep their order."""
+    given = list(rest[1:] if "sort.stable" in str(lo.node.target) and stable is None else rest)  # there, `stable` is the first one
+    dim, descending = (given[0] if given else dim), (given[1] if len(given) > 1 else descending)
+    x = lo.value(x)
+    size = x.shape[lo.axis(x, dim)] if x.rank else 1
+    if x.dtype in INTEGERS:
+        return _sorted_by_rank(lo, x, lo.axis(x, dim), descending)
+    if not isinstance(size, int):
+        raise Unsupported(f"sorting {size} elements, a number that only a call knows")
+    if descending:
+        return x.topk(size, dim)
+    values, places = (-x).topk(size, dim)
+    return [-values, places]
+
+
+def _sorted_by_rank(lo: Any, x: Value, at: int, descending: bool) -> Any:
+    """Integers: the place of each is the number of those before it, which are less, or equal and earlier."""
+    last = x.rank - 1
+    moved = x.to_copy("i64").transpose(at, last) if at != last else x.to_copy("i64")
+    own, other = moved.unsqueeze(last + 1), moved.unsqueeze(last)
+    places = lo.function.arange(moved.shape[last])
+    earlier = places.unsqueeze(0) < places.unsqueeze(1)
+    before = (other.gt(own) if descending else other.lt(own)).logical_or(other.eq(own).logical_and(earlier))
+    rank = before.to_copy("i64").sum(-1)
+    found = (rank.unsqueeze(last).eq(places.unsqueeze(1)).to_copy("i64") * places).sum(-1)
+    values = cast(lo, moved.gather(last, found), x.dtype)
+    return [values.transpose(at, last), found.transpose(at, last)] if at != last else [values, found]
+
+
+@lowers("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
+def bucketize(lo: Any, x: Any, boundaries: Any, out_int32: bool = False, right: bool = False, **named: Any) -> Any:
+    if "searchsorted" in str(lo.node.target):
+        x, boundaries = boundaries, x
+    x, boundaries = lo.value(x), lo.value(boundaries)
+    if boundaries.rank != 1:
+        raise Unsupported(f"boundaries of {boundaries.type}")
+    wide = x.unsqueeze(x.rank)
+    found = (wide.ge(boundaries) if right else wide.gt(boundaries)).to_copy("i64").sum(-1)
+    return cast(lo, found, "i32") if out_int32 else found
+
+
+@lowers("aten.histc.default")
+def histc(lo: Any, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
+    """How many elements are in each of `bins` equal parts of [min, max]; max itself is in the last."""
+    x = lo.value(x)
+    if min == max:
+        raise Unsupported("histc of the range that its elements have")
+    flat = cast(lo, x, x.dtype if x.dtype in FLOATS else "f32").flatten()
+    place = ((flat - min) * (bins / (max - min))).floor().minimum(float(bins - 1))
+    inside = flat.ge(min).logical_and(flat.le(max))
+    found = place.unsqueeze(0).eq(cast(lo, lo.function.arange(bins), flat.dtype).unsqueeze(1)).logical_and(inside.unsqueeze(0))
+    return cast(lo, found.to_copy("f32").sum(1), x.dtype)
+
+
 @lowers("aten.any.default", "aten.any.dim", "aten.any.dims")
 def any_(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     x = lo.value(x)

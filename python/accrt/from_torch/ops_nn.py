@@ -59,6 +59,21 @@ def baddbmm(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -
     return product if beta == 0 else product + (lo.value(bias) if beta == 1 else lo.value(bias) * beta)
 
 
+@lowers("transformers.grouped_mm_fallback.default", "aten._grouped_mm.default")
+def grouped_mm(lo: Any, x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    """Rows [offs[e - 1], offs[e]) of x by matrix e. Each matrix takes all rows, of which its own are kept."""
+    x, weight, ends = lo.value(x), lo.value(weight), lo.value(offs)
+    if x.rank != 2 or weight.rank != 3 or not isinstance(weight.shape[0], int) or bias is not None:
+        raise Unsupported(f"groups of {x.type} by {weight.type}")
+    rows = lo.function.arange(x.shape[0])
+    owner = rows.unsqueeze(1).ge(ends.unsqueeze(0)).to_copy("i64").sum(1, True)
+    total: Any = None
+    for e in range(weight.shape[0]):
+        part = owner.eq(e).where(x.matmul(weight.select(0, e)), 0)
+        total = part if total is None else total + part
+    return total
+
+
 @lowers("aten.outer.default")
 def outer(lo: Any, a: Any, b: Any) -> Any:
     return lo.value(a).unsqueeze(1) * lo.value(b).unsqueeze(0)
@@ -333,11 +348,15 @@ def _spread(lo: Any, x: Value, at: int, step: int) -> Value:
 # ---- pooling, padding, sizes
 
 
-@lowers("aten.max_pool2d.default", "aten.max_pool1d.default")
+def _pooled_dims(lo: Any) -> int:
+    return next(d for d in (1, 2, 3) if f"{d}d" in str(lo.node.target))
+
+
+@lowers("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default")
 def max_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Any:
     if ceil_mode:
         raise Unsupported("pooling with ceil_mode")
-    dims = 2 if "2d" in str(lo.node.target) else 1
+    dims = _pooled_dims(lo)
     kernel = _each(kernel, dims)
     x = padded(lo, lo.value(x), [(p, p) for p in _each(padding, dims)], -math.inf)
     parts, _out = _taps(x, kernel, _each(stride or kernel, dims), _each(dilation, dims))
@@ -347,9 +366,9 @@ def max_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, d
     return total
 
 
-@lowers("aten.avg_pool2d.default", "aten.avg_pool1d.default")
+@lowers("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def avg_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor: Any = None) -> Any:
-    dims = 2 if "2d" in str(lo.node.target) else 1
+    dims = _pooled_dims(lo)
     kernel, pads = _each(kernel, dims), _each(padding, dims)
     if ceil_mode or (any(pads) and not count_include_pad):
         raise Unsupported("pooling with ceil_mode, or without counting the padding")
@@ -361,18 +380,28 @@ def avg_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, c
     return total * (1 / (divisor or math.prod(kernel)))
 
 
-@lowers("aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool1d.default")
-def adaptive_avg_pool(lo: Any, x: Any, size: Any) -> Any:
-    x = lo.value(x)
+def _adapted(lo: Any, x: Value, size: Any, reduce: Any) -> Value:
+    """Each place of the result is made of its share of the input's places."""
     sizes = list(size) if isinstance(size, (list, tuple)) else [size]
     first = x.rank - len(sizes)
     if all(s == 1 for s in sizes):
-        return x.mean(list(range(first, x.rank)), True)
+        return reduce(x, list(range(first, x.rank)))
     for at, wanted in enumerate(sizes, first):
-        if not isinstance(x.shape[at], int):
-            raise Unsupported(f"adaptive pooling of a dimension of {x.shape[at]}")
-        x = join([x.slice(at, i * x.shape[at] // wanted, -(-(i + 1) * x.shape[at] // wanted)).mean([at], True) for i in range(wanted)], at)
+        extent = x.shape[at]
+        if not isinstance(extent, int):
+            raise Unsupported(f"adaptive pooling of a dimension of {extent}")
+        x = join([reduce(x.slice(at, i * extent // wanted, -(-(i + 1) * extent // wanted)), [at]) for i in range(wanted)], at)
     return x
+
+
+@lowers("aten.adaptive_avg_pool1d.default", "aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool3d.default")
+def adaptive_avg_pool(lo: Any, x: Any, size: Any) -> Any:
+    return _adapted(lo, lo.value(x), size, lambda part, dims: part.mean(dims, True))
+
+
+@lowers("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
+def adaptive_max_pool(lo: Any, x: Any, size: Any) -> Any:
+    return [_adapted(lo, lo.value(x), size, lambda part, dims: part.amax(dims, True)), None]
 
 
 @lowers("aten.pad.default", "aten.constant_pad_nd.default")
@@ -409,6 +438,42 @@ def upsample_nearest(lo: Any, x: Any, size: Any = None, factors: Any = None) -> 
             raise Unsupported("upsampling by a factor that is no integer")
         x = x.index_select(at, lo.function.arange(target) * extent // target)
     return x
+
+
+@lowers("aten.upsample_bilinear2d.vec", "aten.upsample_linear1d.vec")
+def upsample_linear(lo: Any, x: Any, size: Any, align_corners: bool, factors: Any = None) -> Any:
+    """Between the two nearest places of each dimension, one dimension after the other."""
+    x = lo.value(x)
+    count = len(size if size is not None else factors)
+    for d in range(count):
+        at = x.rank - count + d
+        extent = x.shape[at]
+        if not isinstance(extent, int):
+            raise Unsupported(f"linear upsampling of a dimension of {extent}")
+        target = int(size[d]) if size is not None else int(extent * factors[d])
+        x = _between(lo, x, at, target, align_corners, None if factors is None else factors[d])
+    return x
+
+
+def _between(lo: Any, x: Value, at: int, target: int, align_corners: bool, factor: Optional[float]) -> Value:
+    import torch
+
+    extent = x.shape[at]
+    places = torch.arange(target, dtype=torch.float64)
+    if align_corners:
+        places = places * ((extent - 1) / (target - 1) if target > 1 else 0)
+    else:
+        places = ((places + 0.5) * (1 / factor if factor else extent / target) - 0.5).clamp(min=0)
+    low = places.floor().clamp(max=extent - 1)
+    shape = [1] * x.rank
+    shape[at] = target
+    share = lo.value(Known((places - low).to(getattr(torch, _TORCH[x.dtype])))).view(shape)
+    first = x.index_select(at, lo.value(Known(low.long())))
+    second = x.index_select(at, lo.value(Known((low.long() + 1).clamp(max=extent - 1))))
+    return first + (second - first) * share
+
+
+_TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 
 
 @lowers("aten.pixel_shuffle.default")
@@ -520,6 +585,30 @@ def index_put(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
     shape = [1] * x.rank
     shape[at] = x.shape[at]
     return last.gt(0).view(shape).where(taken, x)
+
+
+@lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default")
+def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
+    """Each place of the dimension takes the last of the elements that go there, or the sum of all."""
+    x, index = lo.value(x), lo.value(index)
+    at, last = lo.axis(x, dim), x.rank - 1
+    beside = [(a, b) for d, (a, b) in enumerate(zip(x.shape, index.shape)) if d != at]
+    if not all(ex.same(a, b) for a, b in beside):
+        raise Unsupported(f"scatter of an index {index.type} into {x.type}: the other dimensions differ")
+    moved, places = x.transpose(at, last), index.transpose(at, last)
+    count = places.shape[last]
+    values = None if isinstance(source, (int, float)) else lo.value(source)
+    if values is not None:
+        values = slice_(lo, values, at, 0, count).transpose(at, last)
+        for d, size in enumerate(index.shape):
+            values = values if d == at or ex.same(values.shape[d if d != last else at], size) else slice_(lo, values, d if d != last else at, 0, size)
+    goes = places.unsqueeze(last).eq(lo.function.arange(moved.shape[last]).unsqueeze(1))  # [..., size, count]
+    if "scatter_add" in str(lo.node.target):
+        made = moved + goes.where(lo.value(values).unsqueeze(last), 0).sum(-1).to_copy(x.dtype)
+        return made.transpose(at, last)
+    number = (goes.to_copy("i64") * (lo.function.arange(count) + 1)).amax([-1])  # 0: nothing goes there
+    taken = source if values is None else values.gather(last, (number - 1).maximum(0))
+    return cast(lo, number.gt(0).where(taken, moved), x.dtype).transpose(at, last)
 
 
 @lowers("aten.slice_scatter.default")
