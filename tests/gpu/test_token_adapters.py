@@ -22,6 +22,8 @@ ADAPTERS = 5
 SHAPES = (
     ("f32", "f32", 96, 80, 8), ("bf16", "bf16", 2048, 512, 16), ("f16", "f16", 64, 130, 3), ("f32", "bf16", 33, 1101, 5), ("bf16", "f32", 1, 1, 1),
 )  # fmt: skip
+#: What passes make of products that are joined: types, size, rank, columns of each part.
+JOINED = (("bf16", "bf16", 2048, 16, (2048, 512, 512)), ("f32", "f32", 33, 5, (70, 33)), ("f16", "bf16", 64, 70, (5, 300, 7)))
 
 
 def module():
@@ -32,7 +34,20 @@ def module():
         f = m.function(f"f{i}")
         given, y, index = f.input("x", x, [n, size]), f.input("y", x, [n, out]), f.input("index", "i32", [n])
         f.result("y", y.lora_expand(given.lora_shrink(a, index), b, index))
+    for i, (x, factors, size, rank, parts) in enumerate(JOINED):
+        states = [[m.state(f"{name}{i}.{k}", factors, [ADAPTERS, rank, size if name == "c" else n]) for k, n in enumerate(parts)] for name in "cd"]
+        f = m.function(f"joined{i}")
+        given, y, index = f.input("x", x, [n, size]), f.input("y", x, [n, sum(parts)]), f.input("index", "i32", [n])
+        shrink, expand = (f"lora_{half}{len(parts)}" for half in ("shrink", "expand"))
+        f.result("y", getattr(y, expand)(getattr(given, shrink)(*states[0], index), *states[1], index))
     return m
+
+
+NAMES = [f"f{i}" for i in range(len(SHAPES))] + [f"joined{i}" for i in range(len(JOINED))]
+
+
+def types_of(name):
+    return SHAPES[int(name[1:])][0] if name[0] == "f" else JOINED[int(name[6:])][0]
 
 
 class Running:
@@ -61,12 +76,12 @@ class Running:
             self.session.stream.synchronize()
         return accrt.Tensor(buffer, dtype, x.shape)
 
-    def run(self, shape, x, y, index):
-        dtype = SHAPES[shape][0]
-        return np.asarray(self.session[f"f{shape}"](self.tensor(x, dtype), self.tensor(y, dtype), self.tensor(index, "i32")).tolist(), np.float64)
+    def run(self, name, x, y, index):
+        dtype = types_of(name)
+        return np.asarray(self.session[name](self.tensor(x, dtype), self.tensor(y, dtype), self.tensor(index, "i32")).tolist(), np.float64)
 
-    def given(self, shape, tokens):
-        dtype, _factors, size, out, _rank = SHAPES[shape]
+    def given(self, name, tokens):
+        dtype, (size, out) = types_of(name), (i.value.shape[1] for i in self.m.functions[name].inputs[:2])
         x, y = (ch.values(self.random, dtype, (tokens, n), -1.0, 1.0) for n in (size, out))
         return x, y, self.random.integers(-1, ADAPTERS, tokens).astype(np.int32)
 
@@ -80,19 +95,27 @@ def running():
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 300])
-@pytest.mark.parametrize("shape", range(len(SHAPES)))
-def test_random_shapes(running, shape, tokens):
-    x, y, index = running.given(shape, tokens)
-    got, want = running.run(shape, x, y, index), running.oracle.run(f"f{shape}", x, y, index)[0]
-    bound = max(1.0, np.abs(want).max()) * (32 * 2.0**-23 + {"f32": 0.0, "f16": 2.0**-10, "bf16": 2.0**-7}[SHAPES[shape][0]])
+@pytest.mark.parametrize("name", NAMES)
+def test_random_shapes(running, name, tokens):
+    x, y, index = running.given(name, tokens)
+    got, want = running.run(name, x, y, index), running.oracle.run(name, x, y, index)[0]
+    bound = max(1.0, np.abs(want).max()) * (32 * 2.0**-23 + {"f32": 0.0, "f16": 2.0**-10, "bf16": 2.0**-7}[types_of(name)])
     assert np.abs(got - want).max() <= bound
-    assert np.array_equal(got[index < 0], kh.decode(y, SHAPES[shape][0])[index < 0])
+    assert np.array_equal(got[index < 0], kh.decode(y, types_of(name))[index < 0])
     for i in range(0, tokens, 17):
-        assert np.array_equal(running.run(shape, x[i : i + 1], y[i : i + 1], index[i : i + 1])[0], got[i])
+        assert np.array_equal(running.run(name, x[i : i + 1], y[i : i + 1], index[i : i + 1])[0], got[i])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_adapter_of_all_tokens(running, name):
+    x, y, index = running.given(name, 200)
+    index[:] = 2
+    got, want = running.run(name, x, y, index), running.oracle.run(name, x, y, index)[0]
+    bound = max(1.0, np.abs(want).max()) * (32 * 2.0**-23 + {"f32": 0.0, "f16": 2.0**-10, "bf16": 2.0**-7}[types_of(name)])
+    assert np.abs(got - want).max() <= bound
 
 
 def test_an_adapter_outside_is_none(running):
-    x, y, _index = running.given(0, 4)
-    got = running.run(0, x, y, np.array([-2, ADAPTERS, 2**31 - 1, -(2**31)], np.int32))
+    x, y, _index = running.given("f0", 4)
+    got = running.run("f0", x, y, np.array([-2, ADAPTERS, 2**31 - 1, -(2**31)], np.int32))
     assert np.array_equal(got, kh.decode(y, "f32"))
-

@@ -245,7 +245,7 @@ def test_every_operation_has_a_case():
         "accrt.state_read", "accrt.state_write", "accrt.write_input", "accrt.call", "accrt.kernel",  # test_compiler_bundle.py
         "accrt.rope_at", "accrt.state_scatter", "accrt.state_gather", "aten.argmax", "aten.topk",  # test_serving_ops.py
         "accrt.paged_attention",  # test_paged_attention.py
-        "accrt.lora_shrink", "accrt.lora_expand",  # test_lora_ops.py
+        *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),  # test_lora_ops.py
         "accrt.sample",  # test_sampling.py
         "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product",  # made by passes
         "accrt.component", "accrt.pack_quantized", "accrt.linear_quantized", "accrt.dequantize", "accrt.embedding_quantized",  # test_packed.py

@@ -7,7 +7,7 @@ import pytest
 
 import compiler_harness as ch
 import kernel_harness as kh
-from accrt.compiler import Interpreter, IRError, Module, available_targets, compile
+from accrt.compiler import Interpreter, IRError, Module, available_targets, bufferize, cat, compile, passes
 from accrt.compiler.kernels import lora as lowering
 
 ADAPTERS, TYPES = 5, ("f32", "f16", "bf16")
@@ -103,11 +103,85 @@ def test_the_result_takes_the_memory_of_what_it_is_added_to():
     x, index = f.input("x", "f32", [n, 16]), f.input("index", "i32", [n])
     y = x.linear(m.constant("w", np.eye(16, dtype=np.float32)))
     f.result("y", y.lora_expand(x.lora_shrink(a, index), b, index).softmax(-1))
-    from accrt.compiler import bufferize, passes
-
     made = bufferize.bufferize(passes.run(m).functions["f"], {})
     places = [c.accesses for c in made.commands if "lora_expand" in c.name]
     assert len(places) == 1 and places[0]["y"].storage is places[0]["out"].storage
+
+
+# ---- several at once ----
+
+
+def joined_module(parts=3, sizes=(70, 33, 1200), rank=5, size=40, dtype="f32", residual=True, biased=True):
+    """Products of one input with an adapter each, one behind them, and a residual."""
+    m, random = Module("joined"), rng(parts, rank)
+    n = m.symbol("n", maximum=512)
+    f = m.function("f")
+    x, index, last = f.input("x", "f32", [n, size]), f.input("index", "i32", [n]), f.input("z", "f32", [n, sum(sizes[:parts])])
+
+    def adapted(x, name, taken, given):
+        w = m.constant(f"w{name}", (random.standard_normal((given, taken)) / taken**0.5).astype(np.float32))
+        b = m.constant(f"b{name}", random.standard_normal(given).astype(np.float32)) if biased else None
+        states = [m.state(f"{part}{name}", dtype, [ADAPTERS, rank, columns]) for part, columns in (("a", taken), ("b", given))]
+        return x.linear(w, b).lora_expand(x.lora_shrink(states[0], index), states[1], index)
+
+    made = cat([adapted(x, str(i), size, columns) for i, columns in enumerate(sizes[:parts])], -1)
+    f.result("y", adapted(made, "last", sum(sizes[:parts]), sum(sizes[:parts])) + last if residual else made)
+    return m
+
+
+def names_of(m, family="host"):
+    made = bufferize.bufferize(passes.run(m, passes.PIPELINES[family]).functions["f"], {}, family)
+    return [c.name.rpartition("/")[2].split()[0] for c in made.commands], made
+
+
+@pytest.mark.parametrize("family", ["host", "cuda"])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_products_of_one_input_have_their_adapters_at_once(parts, family):
+    """In place, and the residual goes to the product."""
+    names, made = names_of(joined_module(parts), family)
+    for name in (f"lora_shrink{parts}", f"lora_expand{parts}", "lora_shrink", "lora_expand"):
+        assert names.count(name) == 1, names
+    assert sum("product" in name or "matmul" in name for name in names) == 2 and "add" not in names
+    for command in made.commands:
+        if "lora_expand" in command.name and command.accesses["out"].storage.kind != "result":
+            assert command.accesses["y"].storage is command.accesses["out"].storage
+
+
+def check_joined(m, tokens, *more):
+    random, oracle = rng(tokens, *more), Interpreter(m)
+    session = ch.session(ch.program(m))
+    for name, state in m.states.items():
+        content = ch.values(random, state.type.dtype, oracle.states[name].shape, -0.2, 0.2)
+        session.state(name)[...] = content.reshape(session.state(name).shape)
+        oracle.states[name][...] = kh.decode(content, state.type.dtype)
+    inputs = {i.name: i.value for i in m.functions["f"].inputs}
+    x, z = (random.uniform(-1, 1, (tokens, inputs[name].shape[1])).astype(np.float32) for name in ("x", "z"))
+    index = random.integers(-1, ADAPTERS, tokens).astype(np.int32)
+    got, want = session.run("f", x, index, z)[0], oracle.run("f", x, index, z)[0]
+    ch.assert_close(got, want, "f32", 64, max(1.0, np.abs(want).max(initial=0.0)))
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("parts,sizes,rank", [(2, (64, 64), 4), (3, (70, 33, 1200), 5), (3, (1, 1, 1), 1), (2, (1023, 5), 9)])
+def test_several_at_once(parts, sizes, rank, dtype):
+    m = joined_module(parts, sizes, rank, dtype=dtype)
+    for tokens in (1, 6, 0, 33):
+        check_joined(m, tokens, parts)
+
+
+def test_what_is_not_the_whole_is_left_alone():
+    """Columns that have no adapter, another rank, or other tokens."""
+    m = Module("apart")
+    n = m.symbol("n", maximum=64)
+    f = m.function("f")
+    x, index, other = f.input("x", "f32", [n, 8]), f.input("index", "i32", [n]), f.input("other", "i32", [n])
+    states = [m.state(f"s{rank}{i}", "f32", [ADAPTERS, rank, 8]) for i in range(4) for rank in (2, 3)]
+    products = [x.linear(m.constant(f"w{i}", rng(i).standard_normal((8, 8)).astype(np.float32))) for i in range(3)]
+    f.result("p", products[0])  # without
+    f.result("q", products[1].lora_expand(x.lora_shrink(states[0], index), states[2], index))
+    f.result("r", products[2].lora_expand(x.lora_shrink(states[4], other), states[6], other))
+    names, _made = names_of(m)
+    assert names.count("lora_expand") == 2 and names.count("lora_shrink") == 2
 
 
 @pytest.mark.parametrize("adapter", [-2, ADAPTERS, 2**31 - 1, -(2**31)])
@@ -150,13 +224,13 @@ def test_the_kernels_alone(target):
         spec = {name: kh.spec_of(array, dtype) for name, array, dtype in (("x", x, "f32"), ("y", y, "f32"), ("a", a, "bf16"), ("b", b, "bf16"))}
         spec["index"] = kh.spec_of(index, "i32")
         shrunk = np.zeros((tokens, rank), np.float32)
-        made = lowering.lower_shrink(spec["x"], spec["a"], spec["index"])
+        made = lowering.lower_shrink(spec["x"], [spec["a"]], spec["index"])
         shrunk = kh.run(made, {"x": x, "factors": a, "index": index}, {"out": shrunk}, target, threads=3)["out"]
         on = index >= 0
         wide = kh.decode(a, "bf16")[index]
         want = np.where(on[:, None], np.einsum("tk,trk->tr", x.astype(np.float64), wide), 0.0)
         np.testing.assert_allclose(shrunk, want, rtol=0, atol=1e-6 * size)
-        made = lowering.lower_expand(spec["y"], kh.spec_of(shrunk, "f32"), spec["b"], spec["index"], spec["y"])
+        made = lowering.lower_expand(spec["y"], kh.spec_of(shrunk, "f32"), [spec["b"]], spec["index"], spec["y"])
         got = kh.run(made, {"y": y, "shrunk": shrunk, "factors": b, "index": index}, {"out": np.zeros_like(y)}, target, threads=3)["out"]
         want = y + np.where(on[:, None], np.einsum("tr,trn->tn", shrunk.astype(np.float64), kh.decode(b, "bf16")[index]), 0.0)
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * rank)
@@ -167,3 +241,4 @@ def test_there_is_a_version_for_cuda():
         pytest.skip("no nvcc here")
     for x, factors in (("f32", "bf16"), ("bf16", "bf16"), ("f16", "f16")):
         assert compile(module(x, factors), targets=["sm_90"])
+    assert compile(joined_module(), targets=["sm_90"])

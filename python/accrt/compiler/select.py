@@ -357,18 +357,27 @@ def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
     return paged_attention(op, operands, lower, paged.TOKENS, ("row_starts", "kv_lengths"))
 
 
-@_rule("accrt.lora_shrink")
+def lora_states(op: Op) -> Tuple[List[TensorSpec], Dict[str, Binding]]:
+    """The states of factors, one for each part, and where a launch finds them."""
+    specs = [contiguous(state.type) for state, _written in ops.states_of(op)]
+    return specs, {name: ("state", index) for index, name in enumerate(lora.FACTORS[: len(specs)])}
+
+
 def _lora_shrink(op: Op, operands: Specs, results: Specs) -> Lowering:
     require_plain(results[0])
-    made = lora.lower_shrink(operands[0], contiguous(op.attrs["factors"].type), operands[1])
-    return named(made, x=("in", 0), index=("in", 1), factors=("state", 0), out=OUT)
+    factors, bound = lora_states(op)
+    return named(lora.lower_shrink(operands[0], factors, operands[1]), x=("in", 0), index=("in", 1), out=OUT, **bound)
 
 
-@_rule("accrt.lora_expand")
 def _lora_expand(op: Op, operands: Specs, results: Specs) -> Lowering:
     y, shrunk, index = operands
-    made = lora.lower_expand(y, shrunk, contiguous(op.attrs["factors"].type), index, results[0])
-    return named(made, y=("in", 0), shrunk=("in", 1), index=("in", 2), factors=("state", 0), out=OUT)
+    factors, bound = lora_states(op)
+    return named(lora.lower_expand(y, shrunk, factors, index, results[0]), y=("in", 0), shrunk=("in", 1), index=("in", 2), out=OUT, **bound)
+
+
+for _parts in ("", "2", "3"):
+    _rule("accrt.lora_shrink" + _parts)(_lora_shrink)
+    _rule("accrt.lora_expand" + _parts)(_lora_expand)
 
 
 @_rule("aten.embedding")
@@ -443,7 +452,8 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
 
 
 #: Operations whose result may take the memory of an operand: element i is read before element i is written.
-IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope", "accrt.rope_at", "accrt.lora_expand")
+IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope", "accrt.rope_at", "accrt.lora_expand", "accrt.lora_expand2",
+            "accrt.lora_expand3")  # fmt: skip
 #: Products whose result may take the memory of the residual that they add.
 PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized")
 

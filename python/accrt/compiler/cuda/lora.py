@@ -15,10 +15,19 @@ from .tensor_ops import make_kernel
 Grid = Tuple[Any, Any, Any]
 
 
+#: Tokens that a block takes at once, as lora.cu has them.
+_SHRINK_TOKENS, _EXPAND_TOKENS = 4, 8
+
+
+def _shares(tokens: Any, each: int) -> Any:
+    """Blocks that share the tokens of one adapter: a block goes on with others when it has done its own."""
+    return ex.maximum(ex.minimum(ex.ceildiv(tokens, 8 * each), 8), 1)
+
+
 @functools.lru_cache(maxsize=None)
 def shrink_kernel(x: str, factors: str) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Grid:
-        return (ex.maximum(v["tokens"], 1), ex.maximum(ex.ceildiv(v["rank"], 8), 1), 1)
+        return (v["adapters"] + 1, ex.maximum(ex.ceildiv(lora.shrunk_rows(v), 8), 1), _shares(v["tokens"], _SHRINK_TOKENS))
 
     name = f"lora_shrink_{x}_{factors}"
     return make_kernel(name, "lora_shrink", "lora.cu", lora.shrink_params(), grid, SHRINK="1", X_TAG=x, F_TAG=factors)
@@ -27,27 +36,28 @@ def shrink_kernel(x: str, factors: str) -> KernelDef:
 @functools.lru_cache(maxsize=None)
 def expand_kernel(y: str, factors: str) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Grid:
-        return (ex.maximum(v["tokens"], 1), ex.maximum(ex.ceildiv(v["size"], 256), 1), 1)
+        return (v["adapters"] + 1, ex.maximum(ex.ceildiv(lora.columns(v), 256), 1), _shares(v["tokens"], _EXPAND_TOKENS))
 
     name = f"lora_expand_{y}_{factors}"
     return make_kernel(name, "lora_expand", "lora.cu", lora.expand_params(), grid, (128, 1, 1), SHRINK="0", X_TAG=y, F_TAG=factors)
 
 
-@select.rule("accrt.lora_shrink", "cuda")
 def _lora_shrink(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     select.require_plain(results[0])
     x, index = operands
-    factors = select.contiguous(op.attrs["factors"].type)
-    values = lora.shrink_values(x, factors, index)
-    made = launch(shrink_kernel(x.dtype, factors.dtype), {name: name for name in ("x", "factors", "index", "out")}, values)
-    return select.named(made, x=("in", 0), index=("in", 1), factors=("state", 0), out=select.OUT)
+    factors, bound = select.lora_states(op)
+    made = launch(shrink_kernel(x.dtype, factors[0].dtype), lora.buffers(len(factors), "x"), lora.shrink_values(x, factors, index))
+    return select.named(made, x=("in", 0), index=("in", 1), out=select.OUT, **bound)
 
 
-@select.rule("accrt.lora_expand", "cuda")
 def _lora_expand(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     y, shrunk, index = operands
-    factors = select.contiguous(op.attrs["factors"].type)
+    factors, bound = select.lora_states(op)
     values = lora.expand_values(y, shrunk, factors, index, results[0])
-    buffers = {name: name for name in ("y", "shrunk", "factors", "index", "out")}
-    made = launch(expand_kernel(y.dtype, factors.dtype), buffers, values)
-    return select.named(made, y=("in", 0), shrunk=("in", 1), index=("in", 2), factors=("state", 0), out=select.OUT)
+    made = launch(expand_kernel(y.dtype, factors[0].dtype), lora.buffers(len(factors), "y", "shrunk"), values)
+    return select.named(made, y=("in", 0), shrunk=("in", 1), index=("in", 2), out=select.OUT, **bound)
+
+
+for _parts in ("", "2", "3"):
+    select.rule("accrt.lora_shrink" + _parts, "cuda")(_lora_shrink)
+    select.rule("accrt.lora_expand" + _parts, "cuda")(_lora_expand)

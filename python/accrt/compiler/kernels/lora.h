@@ -35,6 +35,11 @@ ALWAYS_INLINE int64_t lora_run(const lora_tokens_t* t, int64_t token) {
   return end - token;
 }
 
+/* Of several parts (three at most), which lie side by side, part `k` has factors of its own. */
+#define LORA_PARTS 3
+#define LORA_FACTORS(p, k) ((k) == 0 ? (p)->factors : (k) == 1 ? (p)->factors1 : (p)->factors2)
+#define LORA_SIZE(p, k) ((k) == 0 ? (p)->size : (k) == 1 ? (p)->size1 : (p)->size2)
+
 ALWAYS_INLINE int32_t lora_check(const lora_tokens_t* t,
                                  const accrt_kernel_workgroup_t* workgroup) {
   for (int64_t i = t->first; i < t->end; i++) {

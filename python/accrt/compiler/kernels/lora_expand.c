@@ -1,6 +1,7 @@
 /* lora_expand.c - the second half of low-rank products, an adapter for each token:
  * out[t][n] = y[t][n] + sum over r of shrunk[t][r] * factors[index[t]][r][n], and y[t][n] where
- * index[t] is -1. It may run in place: then tokens without an adapter are not touched.
+ * index[t] is -1. It may run in place: then tokens without an adapter are not touched. With several
+ * parts, columns of the second lie behind those of the first, and so do its rows of `shrunk`.
  *
  * Instantiated with Y_TAG (y and out), F_TAG (factors) and ENTRY. Adds up in f32, over ascending r:
  * the same in every batch. x of the grid walks blocks of tokens, y blocks of COLUMNS. Tokens of one
@@ -14,32 +15,42 @@ typedef struct {
   const y_t* y;
   const float* shrunk;
   const factor_t* factors;
+  const factor_t* factors1;
+  const factor_t* factors2;
   const int32_t* index;
   y_t* out;
-  int64_t tokens, adapters, rank, size, y_row, out_row, shrunk_row, index_step;
+  int64_t tokens, adapters, rank, size, size1, size2, y_row, out_row, shrunk_row, index_step;
 } lora_expand_params_t;
 
 #define COLUMNS 1024
 #define VECTORS 4
 
-/* `count` columns, at most VECTORS * VL, of `tokens` (1 or 2) tokens, added to `sums`. */
-ALWAYS_INLINE void expand_vectors(const lora_expand_params_t* p, const float* shrunk,
-                                  const factor_t* factors, int tokens, vf sums[2][VECTORS]) {
+/* A part of the columns, for one adapter. */
+typedef struct {
+  const factor_t* factors;
+  int64_t size, column, row; /* where its columns and its rows of `shrunk` begin */
+} part_t;
+
+ALWAYS_INLINE void expand_vectors(const lora_expand_params_t* p, const part_t* part,
+                                  const float* shrunk, const factor_t* factors, int tokens,
+                                  vf sums[2][VECTORS]) {
   for (int64_t r = 0; r < p->rank; r++) {
     vf own[2];
     for (int i = 0; i < tokens; i++)
       own[i] = v_set(shrunk[i * p->shrunk_row + r]);
     for (int v = 0; v < VECTORS; v++) {
-      vf f = VECTOR(F_TAG)(factors + r * p->size + v * VL);
+      vf f = VECTOR(F_TAG)(factors + r * part->size + v * VL);
       for (int i = 0; i < tokens; i++)
         sums[i][v] = v_fma(own[i], f, sums[i][v]);
     }
   }
 }
 
-ALWAYS_INLINE void expand_columns(const lora_expand_params_t* p, int64_t token,
-                                  const factor_t* factors, int64_t first, int64_t end, int tokens) {
-  const float* shrunk = p->shrunk + token * p->shrunk_row;
+/* Columns [first, end) of `tokens` (1 or 2) tokens; all of the part. */
+ALWAYS_INLINE void expand_columns(const lora_expand_params_t* p, const part_t* part, int64_t token,
+                                  int64_t first, int64_t end, int tokens) {
+  const float* shrunk = p->shrunk + token * p->shrunk_row + part->row;
+  const factor_t* factors = part->factors - part->column;
   int64_t n = first;
   for (; n + VECTORS * VL <= end; n += VECTORS * VL) {
     vf sums[2][VECTORS];
@@ -47,7 +58,7 @@ ALWAYS_INLINE void expand_columns(const lora_expand_params_t* p, int64_t token,
     for (int i = 0; i < tokens; i++)
       for (int v = 0; v < VECTORS; v++)
         sums[i][v] = VECTOR(Y_TAG)(p->y + (token + i) * p->y_row + n + v * VL);
-    expand_vectors(p, shrunk, factors + n, tokens, sums);
+    expand_vectors(p, part, shrunk, factors + n, tokens, sums);
     for (int i = 0; i < tokens; i++) {
       y_t* out = p->out + (token + i) * p->out_row + n;
       for (int v = 0; v < VECTORS; v++)
@@ -60,8 +71,8 @@ ALWAYS_INLINE void expand_columns(const lora_expand_params_t* p, int64_t token,
     for (int64_t j = n; j < end; j++) {
       float sum = LOAD(Y_TAG)(p->y[(token + i) * p->y_row + j]);
       for (int64_t r = 0; r < p->rank; r++)
-        sum = __builtin_fmaf(shrunk[i * p->shrunk_row + r], LOAD(F_TAG)(factors[r * p->size + j]),
-                             sum);
+        sum = __builtin_fmaf(shrunk[i * p->shrunk_row + r],
+                             LOAD(F_TAG)(factors[r * part->size + j]), sum);
       p->out[(token + i) * p->out_row + j] = STORE(Y_TAG)(sum);
     }
   }
@@ -76,11 +87,28 @@ static void keep(const lora_expand_params_t* p, int64_t token, int64_t count, in
                      (size_t)(end - first) * sizeof(y_t));
 }
 
+/* Columns [first, end) of a run of tokens, part after part. */
+static void expand_run(const lora_expand_params_t* p, int64_t adapter, int64_t token, int64_t count,
+                       int64_t first, int64_t end) {
+  part_t part = {0};
+  for (int64_t k = 0; k < LORA_PARTS && part.column < end; k++) {
+    part.size = LORA_SIZE(p, k);
+    int64_t from = max_i64(first, part.column), to = min_i64(end, part.column + part.size), i = 0;
+    part.factors = from < to ? LORA_FACTORS(p, k) + adapter * p->rank * part.size : 0;
+    for (; from < to && i + 2 <= count; i += 2)
+      expand_columns(p, &part, token + i, from, to, 2);
+    if (from < to && i < count)
+      expand_columns(p, &part, token + i, from, to, 1);
+    part.column += part.size;
+    part.row += p->rank;
+  }
+}
+
 KERNEL_ENTRY(ENTRY) {
   (void)environment;
   const lora_expand_params_t* p = (const lora_expand_params_t*)dispatch->params;
   int64_t first = (int64_t)workgroup->workgroup_id[1] * COLUMNS;
-  int64_t end = min_i64(first + COLUMNS, p->size);
+  int64_t end = min_i64(first + COLUMNS, p->size + p->size1 + p->size2);
   int64_t block = workgroup->workgroup_id[0], blocks = dispatch->workgroup_count[0];
   lora_tokens_t t = {p->index, p->index_step, p->adapters, part_begin(p->tokens, block, blocks),
                      part_begin(p->tokens, block + 1, blocks)};
@@ -89,16 +117,11 @@ KERNEL_ENTRY(ENTRY) {
     return status;
   for (int64_t token = t.first, count; token < t.end; token += count) {
     count = lora_run(&t, token);
-    int64_t adapter = lora_adapter(&t, token), i = 0;
-    if (adapter < 0) {
+    int64_t adapter = lora_adapter(&t, token);
+    if (adapter < 0)
       keep(p, token, count, first, end);
-      continue;
-    }
-    const factor_t* factors = p->factors + adapter * p->rank * p->size;
-    for (; i + 2 <= count; i += 2)
-      expand_columns(p, token + i, factors, first, end, 2);
-    if (i < count)
-      expand_columns(p, token + i, factors, first, end, 1);
+    else
+      expand_run(p, adapter, token, count, first, end);
   }
   return KERNEL_OK;
 }

@@ -1,5 +1,6 @@
 /* lora_shrink.c - the first half of low-rank products, an adapter for each token:
- * out[t][r] = sum over k of x[t][k] * factors[index[t]][r][k], and zeros where index[t] is -1.
+ * out[t][r] = sum over k of x[t][k] * factors[index[t]][r][k], and zeros where index[t] is -1. With
+ * several parts, those of the second have their rows behind the ones of the first.
  *
  * Instantiated with X_TAG, F_TAG (factors) and ENTRY. Adds up in f32. x of the grid walks blocks of
  * tokens, y blocks of ROWS rows of factors. Tokens of one adapter that stand side by side go
@@ -13,9 +14,11 @@ typedef TYPE(F_TAG) factor_t;
 typedef struct {
   const x_t* x;
   const factor_t* factors;
+  const factor_t* factors1;
+  const factor_t* factors2;
   const int32_t* index;
   float* out;
-  int64_t tokens, adapters, rank, size, x_row, index_step;
+  int64_t tokens, adapters, rank, parts, size, x_row, index_step;
 } lora_shrink_params_t;
 
 #define ROWS 4 /* of factors, at once */
@@ -24,7 +27,7 @@ typedef struct {
 ALWAYS_INLINE void shrink(const lora_shrink_params_t* p, int64_t token, const factor_t* factors,
                           int64_t row, int tokens, int rows) {
   const x_t* x = p->x + token * p->x_row;
-  float* out = p->out + token * p->rank + row;
+  float* out = p->out + token * p->parts * p->rank + row;
   int64_t size = p->size, k = 0;
   vf sums[2][ROWS];
   for (int i = 0; i < tokens; i++)
@@ -46,15 +49,21 @@ ALWAYS_INLINE void shrink(const lora_shrink_params_t* p, int64_t token, const fa
       for (int64_t j = k; j < size; j++)
         rest = __builtin_fmaf(LOAD(X_TAG)(x[i * p->x_row + j]), LOAD(F_TAG)(factors[r * size + j]),
                               rest);
-      out[i * p->rank + r] = v_sum(sums[i][r]) + rest;
+      out[i * p->parts * p->rank + r] = v_sum(sums[i][r]) + rest;
     }
   }
 }
 
-static void shrink_run(const lora_shrink_params_t* p, int64_t token, int64_t count,
-                       const factor_t* factors, int64_t row, int64_t rows) {
+/* Rows of one part lie one behind the other. */
+static const factor_t* row_of(const lora_shrink_params_t* p, int64_t adapter, int64_t row) {
+  return LORA_FACTORS(p, row / p->rank) + (adapter * p->rank + row % p->rank) * p->size;
+}
+
+static void shrink_run(const lora_shrink_params_t* p, int64_t token, int64_t count, int64_t adapter,
+                       int64_t row, int64_t rows) {
+  const factor_t* factors = row_of(p, adapter, row);
   int64_t i = 0;
-  if (rows == ROWS) {
+  if (rows == ROWS && row / p->rank == (row + ROWS - 1) / p->rank) {
     for (; i + 2 <= count; i += 2)
       shrink(p, token + i, factors, row, 2, ROWS);
     if (i < count)
@@ -63,13 +72,14 @@ static void shrink_run(const lora_shrink_params_t* p, int64_t token, int64_t cou
   }
   for (; i < count; i++)
     for (int64_t r = 0; r < rows; r++)
-      shrink(p, token + i, factors + r * p->size, row + r, 1, 1);
+      shrink(p, token + i, row_of(p, adapter, row + r), row + r, 1, 1);
 }
 
 KERNEL_ENTRY(ENTRY) {
   (void)environment;
   const lora_shrink_params_t* p = (const lora_shrink_params_t*)dispatch->params;
-  int64_t row = (int64_t)workgroup->workgroup_id[1] * ROWS, rows = min_i64(ROWS, p->rank - row);
+  int64_t row = (int64_t)workgroup->workgroup_id[1] * ROWS, all = p->parts * p->rank;
+  int64_t rows = min_i64(ROWS, all - row);
   int64_t block = workgroup->workgroup_id[0], blocks = dispatch->workgroup_count[0];
   lora_tokens_t t = {p->index, p->index_step, p->adapters, part_begin(p->tokens, block, blocks),
                      part_begin(p->tokens, block + 1, blocks)};
@@ -80,12 +90,12 @@ KERNEL_ENTRY(ENTRY) {
     count = lora_run(&t, token);
     int64_t adapter = lora_adapter(&t, token);
     if (adapter >= 0) {
-      shrink_run(p, token, count, p->factors + (adapter * p->rank + row) * p->size, row, rows);
+      shrink_run(p, token, count, adapter, row, rows);
       continue;
     }
     for (int64_t i = 0; i < count; i++)
       for (int64_t r = 0; r < rows; r++)
-        p->out[(token + i) * p->rank + row + r] = 0.0f;
+        p->out[(token + i) * all + row + r] = 0.0f;
   }
   return KERNEL_OK;
 }

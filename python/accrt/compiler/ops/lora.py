@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Tuple
+from typing import Any, List, Tuple
 
 from ..ir import IRError, Op, State, TensorType, Value
 from .effects import check_state
@@ -11,9 +11,19 @@ from .schema import define, need_same, numpy, Types
 _TYPES = ("f32", "f16", "bf16")
 
 
-def _factors(op: Op, operand: Value, index: Value, what: str) -> Tuple[Any, ...]:
-    """Shape of the state of factors, whose first dimension the index chooses from."""
-    state: State = op.attrs["factors"]
+#: Parts of an operand that the pass join_adapters puts side by side, at most.
+MOST_PARTS = 3
+#: Names of the states of factors, one for each part.
+FACTORS = ("factors", "factors1", "factors2")
+
+
+def factors_of(op: Op) -> List[State]:
+    """The states of factors, in the order of the parts."""
+    return [op.attrs[name] for name in FACTORS if name in op.attrs]
+
+
+def _factors(op: Op, state: State, operand: Value, index: Value, what: str) -> Tuple[Any, ...]:
+    """Shape of a state of factors, whose first dimension the index chooses from."""
     check_state(op, state)
     if operand.rank != 2 or operand.dtype not in _TYPES:
         raise IRError(f"{what} of {operand.type}; f32, f16 or bf16 [tokens, size] is needed")
@@ -22,8 +32,11 @@ def _factors(op: Op, operand: Value, index: Value, what: str) -> Tuple[Any, ...]
     if index.dtype != "i32" or index.rank != 1:
         raise IRError(f"{what} with an index of {index.type}; i32 [tokens] is needed")
     need_same(index.shape[0], operand.shape[0], f"{what}, tokens of the index")
-    need_same(operand.shape[1], state.type.shape[2], f"{what}, size of {operand.type} for state {state.name!r} of {state.type}")
     return state.type.shape
+
+
+def _need_size(state: State, operand: Value, size: Any, what: str) -> None:
+    need_same(operand.shape[1], size, f"{what}, size of {operand.type} for state {state.name!r} of {state.type}")
 
 
 def _check(index: Any, factors: Any) -> None:
@@ -47,7 +60,8 @@ def _infer_lora_shrink(op: Op) -> Types:
     """The first half of a low-rank product: x [tokens, size] times row index[t] of a state of factors [adapters, rank, size]; f32
     [tokens, rank]. An index of -1 gives zeros; any other outside fails the call."""
     x, index = op.operands
-    _adapters, rank, _size = _factors(op, x, index, "lora_shrink")
+    _adapters, rank, size = _factors(op, op.attrs["factors"], x, index, "lora_shrink")
+    _need_size(op.attrs["factors"], x, size, "lora_shrink")
     return [TensorType("f32", (x.shape[0], rank))]
 
 
@@ -65,9 +79,48 @@ def _infer_lora_expand(op: Op) -> Types:
     """The second half: y [tokens, size] plus what lora_shrink gave, f32 [tokens, rank], times row index[t] of a state of factors
     [adapters, rank, size]. A token of index -1 keeps its y; any other outside fails the call."""
     y, shrunk, index = op.operands
-    _adapters, rank, _size = _factors(op, y, index, "lora_expand")
+    _adapters, rank, size = _factors(op, op.attrs["factors"], y, index, "lora_expand")
+    _need_size(op.attrs["factors"], y, size, "lora_expand")
     if shrunk.dtype != "f32" or shrunk.rank != 2:
         raise IRError(f"lora_expand of {shrunk.type}; f32 [tokens, rank] is needed")
     need_same(shrunk.shape[0], y.shape[0], "lora_expand, tokens")
     need_same(shrunk.shape[1], rank, f"lora_expand, rank of state {op.attrs['factors'].name!r}")
     return [y.type]
+
+
+# ---- Several at once: what the pass join_adapters makes of those that share their input ------------------------------
+
+
+def _shrink_parts(x: Any, index: Any, *factors: Any) -> Any:
+    return numpy().concatenate([_lora_shrink(x, index, one) for one in factors], 1)
+
+
+def _expand_parts(y: Any, shrunk: Any, index: Any, *factors: Any) -> Any:
+    np = numpy()
+    columns = np.split(y, np.cumsum([one.shape[2] for one in factors])[:-1], 1)
+    ranks = np.split(shrunk, len(factors), 1)
+    return np.concatenate([_lora_expand(*given, index, one) for *given, one in zip(columns, ranks, factors)], 1)
+
+
+for _count in range(2, MOST_PARTS + 1):
+    _states = ", ".join(f"State {name}" for name in FACTORS[:_count])
+
+    @define(f"accrt.lora_shrink{_count}(Tensor self, {_states}, Tensor index)", reference=_shrink_parts)
+    def _infer_shrink_parts(op: Op) -> Types:
+        """lora_shrink of one input with several states of one rank, side by side."""
+        x, index = op.operands
+        shapes = [_factors(op, state, x, index, "lora_shrink") for state in factors_of(op)]
+        for state, shape in zip(factors_of(op), shapes):
+            _need_size(state, x, shape[2], "lora_shrink")
+        if any(shape[1] != shapes[0][1] for shape in shapes):
+            raise IRError("lora_shrink of several states: they have one rank")
+        return [TensorType("f32", (x.shape[0], len(shapes) * shapes[0][1]))]
+
+    @define(f"accrt.lora_expand{_count}(Tensor self, Tensor shrunk, {_states}, Tensor index)", reference=_expand_parts)
+    def _infer_expand_parts(op: Op) -> Types:
+        """lora_expand of columns that lie side by side, each with a state of its own."""
+        y, shrunk, index = op.operands
+        shapes = [_factors(op, state, y, index, "lora_expand") for state in factors_of(op)]
+        need_same(y.shape[1], sum(shape[2] for shape in shapes), "lora_expand of several states, columns")
+        need_same(shrunk.shape[1], sum(shape[1] for shape in shapes), "lora_expand of several states, rank")
+        return [y.type]

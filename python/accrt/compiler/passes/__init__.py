@@ -15,6 +15,7 @@ from .decompose import decompose
 from .external import digest_of, leave_out
 from .fuse import fuse_elementwise, fuse_epilogues
 from .hoist import hoist_constants
+from .lora import join_adapters
 from .matmul import merge_linears, pack_weights
 from .quantized import lower_quantized, quantize_weights
 from .snapshot import snapshot_views
@@ -27,6 +28,7 @@ PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("lower_quantized", lower_quantized),
     ("tidy", tidy),
     ("merge_linears", merge_linears),
+    ("join_adapters", join_adapters),
     ("decompose", decompose),
     ("pack_weights", pack_weights),
     ("tidy", tidy),
@@ -41,6 +43,7 @@ CUDA_PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("lower_quantized", lower_quantized),
     ("tidy", tidy),
     ("merge_linears", merge_linears),
+    ("join_adapters", join_adapters),
     ("lower_precision", lower_precision),
     ("tidy", tidy),
     ("decompose", functools.partial(decompose, family="cuda")),
@@ -78,6 +81,6 @@ def run(
 
 
 __all__: List[str] = [
-    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "lower_precision",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "lower_precision",
     "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "snapshot_views", "tidy",
 ]  # fmt: skip

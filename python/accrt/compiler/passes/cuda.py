@@ -12,12 +12,12 @@ from .rewrite import constant_derived, rewrite
 _LOWERED = (
     "aten.linear", "aten.matmul", "aten.mm", "aten.bmm", "aten.addmm", "aten.scaled_dot_product_attention",
     "aten.layer_norm", "aten.rms_norm", "aten.softmax", "aten.embedding", "accrt.rope",
-    "accrt.lora_shrink", "accrt.lora_expand",
+    *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),
 )  # fmt: skip
 #: Calculated in the lower type where an operand has it already.
 _FOLLOWING = ("aten.add", "aten.gelu", "aten.silu", "aten.relu", "aten.tanh", "aten.sigmoid", "aten.cat")
 #: Operands that stay as they are: masks, indices, weights of norms, sums of low-rank products.
-_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.rms_norm": (1,), "accrt.lora_expand": (1,)}
+_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.rms_norm": (1,), **{f"accrt.lora_expand{parts}": (1,) for parts in ("", 2, 3)}}
 
 
 def lower_precision(module: Module) -> None:
