@@ -68,8 +68,16 @@ def rsub(lo: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
 lowers("aten.mul.Tensor", "aten.mul.Scalar")(_binary(lambda a, b: a * b))
 lowers("aten.maximum.default", "aten.max.other")(_binary(lambda a, b: a.maximum(b)))
 lowers("aten.minimum.default", "aten.min.other")(_binary(lambda a, b: a.minimum(b)))
-lowers("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")(_binary(lambda a, b: a**b))
 lowers("aten.logical_xor.default")(_binary(lambda a, b: a.logical_xor(b)))
+
+
+@lowers("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor")
+def pow_(lo: Any, a: Any, b: Any) -> Any:
+    """Small whole powers are products, as torch has them."""
+    x, y = _pair(lo, a, b)
+    if isinstance(y, (int, float)) and y in (2, 3):
+        return x * x if y == 2 else x * x * x
+    return x**y
 
 
 @lowers("aten.pow.Scalar")

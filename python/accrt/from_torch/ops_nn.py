@@ -46,10 +46,11 @@ lowers("aten.bmm.default")(mm)
 
 @lowers("aten.addmm.default")
 def addmm(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    product = lo.value(a).matmul(lo.value(b))
-    if isinstance(b, Known) and alpha == 1 and beta == 1 and lo.rank(bias) == 1:
-        return lo.value(a).linear(lo.value(Known(b.tensor.t())), lo.value(bias))
-    return (product if alpha == 1 else product * alpha) + (lo.value(bias) if beta == 1 else lo.value(bias) * beta)
+    bias, a, b = lo.value(bias), lo.value(a), lo.value(b)
+    if alpha == 1 and beta == 1:
+        return bias.addmm(a, b)
+    product = a.matmul(b)
+    return (product if alpha == 1 else product * alpha) + (bias if beta == 1 else bias * beta)
 
 
 @lowers("aten.baddbmm.default")
