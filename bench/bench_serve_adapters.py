@@ -4,8 +4,8 @@
     python bench/bench_serve_adapters.py --shape 1b --device cuda --requests 256 --new 128 [--bundles PREFIX]
     python bench/bench_serve_adapters.py --shape 1b --make PREFIX          # compiles the bundles, for a machine without nvcc
 
-Three engines in turn: a bundle without places for adapters; one with places, none of which is used; the same with requests that have all
-adapters in turn. What is lost is said of the tokens in a second.
+Three kinds of work in turn: a bundle without places for adapters; one with places, none of which is used; the same with requests that have all
+adapters in turn. What is lost is the median over rounds of what a round of each lost beside the first one, in tokens a second.
 """
 
 from __future__ import annotations
@@ -126,20 +126,21 @@ def main():
         engines["adapters"].load(given.adapters, given.rank)
         names = [f"a{i}" for i in range(given.adapters)]
         runs = {"no places": ("plain", []), f"{given.adapters} places, none used": ("adapters", []), f"{given.adapters} adapters mixed": ("adapters", names)}
-        rng, found = random.Random(1), {what: [] for what in runs}
+        found = {what: [] for what in runs}
         order = list(runs)
         for turn in range(given.rounds + 1):
             for what in order:
+                rng = random.Random(turn)  # the same for each
                 prompts = [[rng.randrange(1000, config["vocab_size"]) for _ in range(rng.randint(given.least, given.most))] for _ in range(given.requests)]
                 seconds, tokens = engines[runs[what][0]].drained(prompts, given.new, runs[what][1])
                 if turn:  # the first one makes plans
                     found[what].append(tokens / seconds)
             order.reverse()
-        base, rows = statistics.median(found["no places"]), []
+        base, rows = found["no places"], []
         for what, rates in found.items():
-            rate = statistics.median(rates)
-            rows.append({"what": what, "tokens_per_s": rate, "lost_percent": (1 - rate / base) * 100, "least": min(rates), "most": max(rates)})
-            print(f"{what:28s} {rate:10.1f} tok/s  ({min(rates):.1f} to {max(rates):.1f})  lost {rows[-1]['lost_percent']:5.1f}%", flush=True)
+            rate, lost = statistics.median(rates), statistics.median(1 - a / b for a, b in zip(rates, base)) * 100
+            rows.append({"what": what, "tokens_per_s": rate, "lost_percent": lost, "least": min(rates), "most": max(rates)})
+            print(f"{what:28s} {rate:10.1f} tok/s  ({min(rates):.1f} to {max(rates):.1f})  lost {lost:5.1f}%", flush=True)
         common.save("serve_adapters", {**vars(given), "rows": rows})
 
 
