@@ -10,7 +10,7 @@ from .kerneldef import CSource, KernelDef, Launch, TensorSpec, launch, layout, r
 from .matmul import require_contiguous_last
 
 FLOATS = ("f32", "f16", "bf16")
-_ROWS, _COLUMNS, _TOKENS = 4, 1024, 16
+_ROWS, _COLUMNS, _TOKENS = 4, 1024, 64
 #: Buffers of the states of factors: one for each part, of three at most.
 FACTORS = ("factors", "factors1", "factors2")
 SHRINK = ("tokens", "adapters", "rank", "parts", "size", "x_row", "index_step")

@@ -5,7 +5,7 @@
  *
  * Instantiated with Y_TAG (y and out), F_TAG (factors) and ENTRY. Adds up in f32, over ascending r:
  * the same in every batch. x of the grid walks blocks of tokens, y blocks of COLUMNS. Tokens of one
- * adapter that stand side by side go through its factors in pairs. */
+ * adapter go through its factors in pairs. */
 #include "lora.h"
 
 typedef TYPE(Y_TAG) y_t;
@@ -32,12 +32,12 @@ typedef struct {
 } part_t;
 
 ALWAYS_INLINE void expand_vectors(const lora_expand_params_t* p, const part_t* part,
-                                  const float* shrunk, const factor_t* factors, int tokens,
+                                  const float* const* shrunk, const factor_t* factors, int tokens,
                                   vf sums[2][VECTORS]) {
   for (int64_t r = 0; r < p->rank; r++) {
     vf own[2];
     for (int i = 0; i < tokens; i++)
-      own[i] = v_set(shrunk[i * p->shrunk_row + r]);
+      own[i] = v_set(shrunk[i][r]);
     for (int v = 0; v < VECTORS; v++) {
       vf f = VECTOR(F_TAG)(factors + r * part->size + v * VL);
       for (int i = 0; i < tokens; i++)
@@ -47,58 +47,63 @@ ALWAYS_INLINE void expand_vectors(const lora_expand_params_t* p, const part_t* p
 }
 
 /* Columns [first, end) of `tokens` (1 or 2) tokens; all of the part. */
-ALWAYS_INLINE void expand_columns(const lora_expand_params_t* p, const part_t* part, int64_t token,
-                                  int64_t first, int64_t end, int tokens) {
-  const float* shrunk = p->shrunk + token * p->shrunk_row + part->row;
+ALWAYS_INLINE void expand_columns(const lora_expand_params_t* p, const part_t* part,
+                                  const int64_t* list, int64_t first, int64_t end, int tokens) {
+  const float* shrunk[2];
+  const y_t* y[2];
+  y_t* out[2];
   const factor_t* factors = part->factors - part->column;
   int64_t n = first;
+  for (int i = 0; i < tokens; i++) {
+    shrunk[i] = p->shrunk + list[i] * p->shrunk_row + part->row;
+    y[i] = p->y + list[i] * p->y_row;
+    out[i] = p->out + list[i] * p->out_row;
+  }
   for (; n + VECTORS * VL <= end; n += VECTORS * VL) {
     vf sums[2][VECTORS];
     float made[VECTORS * VL];
     for (int i = 0; i < tokens; i++)
       for (int v = 0; v < VECTORS; v++)
-        sums[i][v] = VECTOR(Y_TAG)(p->y + (token + i) * p->y_row + n + v * VL);
+        sums[i][v] = VECTOR(Y_TAG)(y[i] + n + v * VL);
     expand_vectors(p, part, shrunk, factors + n, tokens, sums);
     for (int i = 0; i < tokens; i++) {
-      y_t* out = p->out + (token + i) * p->out_row + n;
       for (int v = 0; v < VECTORS; v++)
         v_store(made + v * VL, sums[i][v]);
       for (int j = 0; j < VECTORS * VL; j++)
-        out[j] = STORE(Y_TAG)(made[j]);
+        out[i][n + j] = STORE(Y_TAG)(made[j]);
     }
   }
   for (int i = 0; i < tokens; i++) {
     for (int64_t j = n; j < end; j++) {
-      float sum = LOAD(Y_TAG)(p->y[(token + i) * p->y_row + j]);
+      float sum = LOAD(Y_TAG)(y[i][j]);
       for (int64_t r = 0; r < p->rank; r++)
-        sum = __builtin_fmaf(shrunk[i * p->shrunk_row + r],
-                             LOAD(F_TAG)(factors[r * part->size + j]), sum);
-      p->out[(token + i) * p->out_row + j] = STORE(Y_TAG)(sum);
+        sum = __builtin_fmaf(shrunk[i][r], LOAD(F_TAG)(factors[r * part->size + j]), sum);
+      out[i][j] = STORE(Y_TAG)(sum);
     }
   }
 }
 
-static void keep(const lora_expand_params_t* p, int64_t token, int64_t count, int64_t first,
+static void keep(const lora_expand_params_t* p, const lora_tokens_t* t, int64_t first,
                  int64_t end) {
   if (p->out == p->y && p->out_row == p->y_row)
     return;
-  for (int64_t i = token; i < token + count; i++)
-    __builtin_memcpy(p->out + i * p->out_row + first, p->y + i * p->y_row + first,
+  for (int64_t i = 0; i < t->count; i++)
+    __builtin_memcpy(p->out + t->list[i] * p->out_row + first, p->y + t->list[i] * p->y_row + first,
                      (size_t)(end - first) * sizeof(y_t));
 }
 
-/* Columns [first, end) of a run of tokens, part after part. */
-static void expand_run(const lora_expand_params_t* p, int64_t adapter, int64_t token, int64_t count,
-                       int64_t first, int64_t end) {
+/* Columns [first, end) of the tokens of one adapter, part after part. */
+static void expand_all(const lora_expand_params_t* p, const lora_tokens_t* t, int64_t first,
+                       int64_t end) {
   part_t part = {0};
   for (int64_t k = 0; k < LORA_PARTS && part.column < end; k++) {
     part.size = LORA_SIZE(p, k);
     int64_t from = max_i64(first, part.column), to = min_i64(end, part.column + part.size), i = 0;
-    part.factors = from < to ? LORA_FACTORS(p, k) + adapter * p->rank * part.size : 0;
-    for (; from < to && i + 2 <= count; i += 2)
-      expand_columns(p, &part, token + i, from, to, 2);
-    if (from < to && i < count)
-      expand_columns(p, &part, token + i, from, to, 1);
+    part.factors = from < to ? LORA_FACTORS(p, k) + t->adapter * p->rank * part.size : 0;
+    for (; from < to && i + 2 <= t->count; i += 2)
+      expand_columns(p, &part, t->list + i, from, to, 2);
+    if (from < to && i < t->count)
+      expand_columns(p, &part, t->list + i, from, to, 1);
     part.column += part.size;
     part.row += p->rank;
   }
@@ -109,19 +114,14 @@ KERNEL_ENTRY(ENTRY) {
   const lora_expand_params_t* p = (const lora_expand_params_t*)dispatch->params;
   int64_t first = (int64_t)workgroup->workgroup_id[1] * COLUMNS;
   int64_t end = min_i64(first + COLUMNS, p->size + p->size1 + p->size2);
-  int64_t block = workgroup->workgroup_id[0], blocks = dispatch->workgroup_count[0];
-  lora_tokens_t t = {p->index, p->index_step, p->adapters, part_begin(p->tokens, block, blocks),
-                     part_begin(p->tokens, block + 1, blocks)};
-  int32_t status = lora_check(&t, workgroup);
-  if (status != KERNEL_OK)
-    return status;
-  for (int64_t token = t.first, count; token < t.end; token += count) {
-    count = lora_run(&t, token);
-    int64_t adapter = lora_adapter(&t, token);
-    if (adapter < 0)
-      keep(p, token, count, first, end);
+  lora_tokens_t t;
+  int32_t status =
+      lora_begin(&t, p->index, p->index_step, p->tokens, p->adapters, dispatch, workgroup);
+  while (status == KERNEL_OK && lora_next(&t)) {
+    if (t.adapter < 0)
+      keep(p, &t, first, end);
     else
-      expand_run(p, adapter, token, count, first, end);
+      expand_all(p, &t, first, end);
   }
-  return KERNEL_OK;
+  return status;
 }
