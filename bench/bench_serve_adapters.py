@@ -1,7 +1,7 @@
 """What LoRA adapters cost a served model: Llama shapes with random weights in bf16, requests of an engine in this process.
 
     python bench/bench_serve_adapters.py [--shape small] [--adapters 16] [--rank 16] [--requests 32] [--new 32]
-    python bench/bench_serve_adapters.py --shape 1b --device cuda --requests 256 --new 128 [--bundles PREFIX]
+    python bench/bench_serve_adapters.py --shape 1b --device cuda --requests 256 --least 32 --most 512 --new 128 [--bundles PREFIX]
     python bench/bench_serve_adapters.py --shape 1b --make PREFIX          # compiles the bundles, for a machine without nvcc
 
 Three kinds of work in turn: a bundle without places for adapters; one with places, none of which is used; the same with requests that have all
@@ -67,7 +67,8 @@ class Engine:
         import accrt
         from accrt import serve
 
-        self.llm = accrt.LLM(serve.load(str(bundle), weights=str(weights), device=device), max_running=rows)
+        pages = {} if device == "host" else {"kv_bytes": 8 << 30}  # two engines share a GPU
+        self.llm = accrt.LLM(serve.load(str(bundle), weights=str(weights), device=device, **pages), max_running=rows)
         self.engine = self.llm.engine
 
     def load(self, count, rank):

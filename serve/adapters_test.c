@@ -305,10 +305,16 @@ static void test_a_wait_ends(void** state) {
   accrt_serve_engine_t* engine;
   assert_int_equal(accrt_serve_engine_create(model, &options, &engine), ACCRT_OK);
   accrt_serve_model_release(model);
-  assert_int_equal(load(engine, "a", "x"), ACCRT_OK);
   static output_t output, second;
-  assert_int_equal(submit(engine, "a", NULL, &output), ACCRT_OK);
-  assert_int_equal(accrt_serve_engine_unload_adapter(engine, "a", 1000), ACCRT_ERROR_NOT_READY);
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t turn = 0; turn < 100 && status == ACCRT_OK; ++turn) { /* it may end before */
+    take_all(engine);
+    output = (output_t){0};
+    assert_int_equal(load(engine, "a", "x"), ACCRT_OK);
+    assert_int_equal(submit(engine, "a", NULL, &output), ACCRT_OK);
+    status = accrt_serve_engine_unload_adapter(engine, "a", 1000);
+  }
+  assert_int_equal(status, ACCRT_ERROR_NOT_READY);
   assert_int_equal(submit(engine, "a", NULL, &second), ACCRT_OK);
   assert_int_equal(accrt_serve_engine_unload_adapter(engine, "a", ACCRT_TIMEOUT_INFINITE),
                    ACCRT_OK);

@@ -151,6 +151,10 @@ static void put_engine(const page_t* page, const accrt_serve_stats_t* s) {
   put_one(page, "gauge", "accrt:kv_pages", s->pages, "Pages of the KV cache.");
   put_one(page, "gauge", "accrt:kv_pages_cached", s->pages_cached,
           "Pages whose contents a prompt may share.");
+  put_one(page, "gauge", "accrt:adapters", s->adapters, "LoRA adapters that are loaded.");
+  put_one(page, "gauge", "accrt:adapter_places", s->adapter_places, "Places for LoRA adapters.");
+  put_one(page, "counter", "accrt:adapter_loads_total", (double)s->adapter_loads,
+          "LoRA adapters that were loaded.");
   put_one(page, "counter", "accrt:steps_total", (double)s->steps, "Steps of the engine.");
   put_one(page, "counter", "accrt:step_failures_total", (double)s->step_failures,
           "Steps that failed.");
