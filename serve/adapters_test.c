@@ -187,6 +187,11 @@ static void test_refusals(void** state) {
   assert_int_equal(submit(engine, "a", NULL, &output), ACCRT_ERROR_NOT_FOUND);
   assert_int_equal(load(engine, "c", "z"), ACCRT_OK);
   accrt_serve_engine_release(engine);
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.adapter_count = 65537;
+  accrt_serve_model_t* model;
+  assert_int_equal(accrt_serve_model_create_simulated(&simulation, &model),
+                   ACCRT_ERROR_INVALID_ARGUMENT);
   engine = make_engine(0, 0, 0, 0);
   assert_int_equal(load(engine, "a", "x"), ACCRT_ERROR_UNSUPPORTED);
   assert_int_equal(submit(engine, "a", NULL, &output), ACCRT_ERROR_NOT_FOUND);

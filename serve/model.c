@@ -1,6 +1,8 @@
 /* serve/model.c - see serve/model.h. */
 #include "serve/model.h"
 
+#define MOST_ADAPTERS 65536u
+
 static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
   if (info->vocab_size == 0 || info->vocab_size > INT32_MAX || info->page_size == 0 ||
       info->page_count == 0 || info->max_rows == 0 || info->max_length == 0)
@@ -15,6 +17,9 @@ static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
   if ((uint64_t)info->page_count * info->page_size > INT32_MAX ||
       (uint64_t)info->max_rows * info->row_pages > INT32_MAX)
     return ACCSV_FAIL(INVALID_ARGUMENT, "slots of pages or of the page table beyond 31 bits");
+  if (info->adapter_count > MOST_ADAPTERS)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "a model of %" PRIu32 " adapters, at most %u",
+                      info->adapter_count, MOST_ADAPTERS);
   for (uint32_t i = 0; i < info->eos_count; ++i) {
     if (info->eos[i] < 0 || (uint32_t)info->eos[i] >= info->vocab_size)
       return ACCSV_FAIL(INVALID_ARGUMENT, "end token %" PRId32, info->eos[i]);

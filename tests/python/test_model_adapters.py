@@ -83,6 +83,23 @@ def test_logits_are_those_of_the_merged_model(tmp_path, name):
             np.testing.assert_allclose(logits, expected[position], rtol=0, atol=1e-3, err_msg=f"{name}, slot {slot}, position {position}")
 
 
+@pytest.mark.parametrize("name", ["gptq", "int4", "int8", "fp8-rows"])
+def test_adapters_of_a_quantized_model(tmp_path, name):
+    """Packed weights stay packed; what an adapter adds does not round with them."""
+    rng = np.random.default_rng(kh.SEED)
+    folder, config, weights = steps.quantized_folder(tmp_path / "m", name, rng)
+    program, layout = opened(folder)
+    whole = tiny_adapters.random_adapter(weights, 1, rank=4)
+    one = models.read_adapter(tiny_adapters.write_adapter(tmp_path / "a", whole, alpha=2.0), layout)
+    rows = [(rng.integers(0, 320, 24), slot) for slot in (-1, 1, 1)]
+    changed = {-1: weights, 1: tiny_adapters.merged(weights, whole, 0.5)}
+    errors = []
+    for (ids, slot), got in zip(rows, logits_of(program, {1: one}, rows, rng, config)):
+        expected = tiny.reference(config, changed[slot], ids)[0]
+        errors += [np.linalg.norm(logits - expected[position]) / np.linalg.norm(expected[position]) for position, logits in got.items()]
+    assert np.mean(errors) < 0.05 and np.max(errors) < 0.15
+
+
 def test_a_bundle_without_places_is_as_before(tmp_path):
     folder = tiny.write_folder(tmp_path / "m", tiny.CONFIGS["llama"], weights_of("llama"))
     made = models.open(folder, options=steps.OPTIONS, targets=steps.TARGETS, output=tmp_path / "m.accx")
