@@ -411,7 +411,8 @@ accrt_status_t accrt_program_swap_weights_within(accrt_program_t* program,
 
 accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
                                           uint32_t weight_count, uint32_t weight_size_bytes) {
-  return accrt_program_swap_weights_within(program, weights, weight_count, weight_size_bytes, NULL);
+  ACCRT_TRY(accrt_check_fork());
+  return swap_tensors(program, weights, weight_count, weight_size_bytes, NULL);
 }
 
 accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weights_t* const* weights,
