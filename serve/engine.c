@@ -37,10 +37,14 @@ static accrt_status_t set_limit(const char* name, uint32_t* option, uint32_t mos
 
 static accrt_status_t complete_options(accrt_serve_options_t* options,
                                        const accrt_serve_model_info_t* info) {
-  const uint32_t known =
-      ACCRT_SERVE_ENGINE_THREAD | ACCRT_SERVE_ENGINE_NO_CACHE | ACCRT_SERVE_ENGINE_NO_OVERLAP;
+  const uint32_t known = ACCRT_SERVE_ENGINE_THREAD | ACCRT_SERVE_ENGINE_NO_CACHE |
+                         ACCRT_SERVE_ENGINE_NO_OVERLAP | ACCRT_SERVE_ENGINE_BATCH_INVARIANT;
   if ((options->flags & ~known) != 0 || options->reserved != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
+  if ((options->flags & ACCRT_SERVE_ENGINE_BATCH_INVARIANT) != 0 &&
+      (info->flags & ACCRT_SERVE_MODEL_BATCH_INVARIANT) == 0)
+    return ACCSV_FAIL(UNSUPPORTED,
+                      "the model's results depend on what else is in a step, on this device");
   ACCSV_TRY(set_limit("max_step_tokens", &options->max_step_tokens, info->max_tokens));
   ACCSV_TRY(set_limit("max_running", &options->max_running, info->max_rows));
   if (options->max_step_tokens < options->max_running)

@@ -801,6 +801,8 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   const program_model_t* model = self;
   const accsv_description_t* description = &model->description;
   out_info->flags = model->is_host ? 0 : ACCRT_SERVE_MODEL_OVERLAP;
+  if (model->is_host && description->host_invariant)
+    out_info->flags |= ACCRT_SERVE_MODEL_BATCH_INVARIANT;
   out_info->name = description->name;
   out_info->vocab_size = description->vocab_size;
   out_info->page_size = description->page_size;

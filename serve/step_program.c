@@ -77,6 +77,13 @@ static accrt_status_t read_adapters(accrt_bundle_t* bundle, uint32_t* out_count)
   return value != NULL ? read_size(bundle, "serve.adapters", out_count) : ACCRT_OK;
 }
 
+static accrt_status_t read_invariance(accrt_bundle_t* bundle, bool* out_on_hosts) {
+  const char* value;
+  ACCSV_TRY(look_up(bundle, "serve.batch_invariant", &value));
+  *out_on_hosts = value != NULL && strcmp(value, "host") == 0;
+  return ACCRT_OK;
+}
+
 static accrt_status_t read_buckets(accrt_bundle_t* bundle, uint32_t size, accsv_buckets_t* out) {
   char key[64];
   uint64_t numbers[ACCSV_MOST_BUCKETS];
@@ -121,6 +128,7 @@ accrt_status_t accsv_description_read(accrt_bundle_t* bundle, accsv_description_
   for (uint32_t size = 0; size < ACCSV_SIZE_COUNT; ++size)
     ACCSV_TRY(read_buckets(bundle, size, &out->buckets[size]));
   ACCSV_TRY(read_adapters(bundle, &out->adapters));
+  ACCSV_TRY(read_invariance(bundle, &out->host_invariant));
   return read_table(bundle, out);
 }
 

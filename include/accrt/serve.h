@@ -83,6 +83,9 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, reserved, 96);
 /** the model takes a step before the one before it has been waited for, and replaces token id -1 by
  * the last token sampled for that row */
 #define ACCRT_SERVE_MODEL_OVERLAP 1u
+/** what a row gives is the same, bit for bit, whatever else is in its step, and however its tokens
+ * are spread over steps */
+#define ACCRT_SERVE_MODEL_BATCH_INVARIANT 2u
 
 /** every sample is a plain argmax: the arrays of parameters and edits have no meaning */
 #define ACCRT_SERVE_STEP_GREEDY 1u
@@ -280,7 +283,7 @@ ACCRT_API accrt_status_t accrt_serve_model_open_program(
 /** Options of accrt_serve_model_create_simulated. Zeros are good defaults. */
 typedef struct accrt_serve_simulation {
   uint32_t struct_size;
-  uint32_t flags; /**< ACCRT_SERVE_MODEL_OVERLAP or 0 */
+  uint32_t flags; /**< ACCRT_SERVE_MODEL_* */
   const accrt_chain_t* next;
   uint32_t vocab_size; /**< 0: 256. Token t below 256 stands for byte t, others for "<t>" */
   uint32_t page_size;  /**< 0: 16 */
@@ -318,6 +321,9 @@ ACCRT_API accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_si
 #define ACCRT_SERVE_ENGINE_NO_CACHE 2u
 /** wait for each step before the next is scheduled, even if the model could overlap them */
 #define ACCRT_SERVE_ENGINE_NO_OVERLAP 4u
+/** a request with a seed gets the same tokens and log probabilities, bit for bit, whatever else
+ * runs: the model must have ACCRT_SERVE_MODEL_BATCH_INVARIANT */
+#define ACCRT_SERVE_ENGINE_BATCH_INVARIANT 8u
 
 /** Options of accrt_serve_engine_create. Zeros are good defaults. */
 typedef struct accrt_serve_options {
@@ -348,6 +354,7 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_options_t, max_step_ns, 88);
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (a limit is above the model's, or a step has fewer
  *   tokens than sequences); ACCRT_ERROR_INVALID_FORMAT (the model's token bytes);
+ *   ACCRT_ERROR_UNSUPPORTED (the model is not batch-invariant, and the options demand it);
  *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_IO (no descriptor, no thread). Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model,
                                                    const accrt_serve_options_t* options,

@@ -427,6 +427,8 @@ class Decoder:
             "serve.token_buckets": numbers(options.token_buckets), "serve.row_buckets": numbers(options.row_buckets),
             "serve.sample_buckets": numbers(options.sample_buckets), "serve.change_buckets": numbers(options.change_buckets),
             "serve.edit_buckets": numbers(options.edit_buckets),
+            # Tested by test_batch_invariance.py and test_serve_invariance.py, of bundles without places for adapters.
+            **({} if options.adapters else {"serve.batch_invariant": "host"}),
             **({"serve.adapters": str(options.adapters), "serve.adapter_rank": str(options.max_rank)} if options.adapters else {}),
         }  # fmt: skip
 

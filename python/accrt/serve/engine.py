@@ -17,7 +17,7 @@ from .grammar import Compiler, Constraint
 from .parameters import Request, grammar_of
 
 #: How an engine is set up: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
-OPTIONS: Dict[str, Tuple[int, str]] = {
+OPTIONS: Dict[str, Tuple[Any, str]] = {
     "max_running": (0, "sequences at once; 0: what the model can"),
     "max_step_tokens": (0, "tokens of one step; 0: what the model can"),
     "max_chunk_tokens": (0, "tokens of one prompt in a step; 0: as many as fit"),
@@ -27,6 +27,7 @@ OPTIONS: Dict[str, Tuple[int, str]] = {
     "max_preemptions": (0, "of a sequence, before others are preferred; 0: 3"),
     "fair_tokens": (0, "tokens of a user's turn; 0: 2048"),
     "seed": (0, "of requests without a seed; 0: a random one"),
+    "batch_invariant": (False, "refuse a model whose results depend on what else is in a step"),
 }
 _REASONS = {0: None, _ffi.ACCRT_SERVE_FINISH_STOP: "stop", _ffi.ACCRT_SERVE_FINISH_LENGTH: "length",
             _ffi.ACCRT_SERVE_FINISH_CANCELLED: "cancelled", _ffi.ACCRT_SERVE_FINISH_DEADLINE: "deadline",
@@ -92,10 +93,13 @@ class Engine(Handle):
     __slots__ = ("model", "_events", "_compiler")
     _kind = "accrt_serve_engine"
 
-    def __init__(self, model: Model, **options: int) -> None:
+    def __init__(self, model: Model, **options: Any) -> None:
         given_options.known(options, [OPTIONS], "an engine")
         given = struct(_ffi.accrt_serve_options, flags=_ffi.ACCRT_SERVE_ENGINE_THREAD)
-        for name, value in given_options.checked(options, OPTIONS).items():
+        chosen = given_options.checked(options, OPTIONS)
+        if chosen.pop("batch_invariant"):
+            given.flags |= _ffi.ACCRT_SERVE_ENGINE_BATCH_INVARIANT
+        for name, value in chosen.items():
             setattr(given, name, value)
         self.model = model
         self._events = None

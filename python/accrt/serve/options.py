@@ -13,7 +13,7 @@ from .._library import number, shown
 #: name -> (default, help)
 Table = Mapping[str, Tuple[Any, str]]
 #: Those that the library keeps in 64 bits; other whole numbers have 32.
-_LONG = ("kv_bytes", "max_queued_tokens", "seed", "max_header_bytes", "max_body_bytes", "max_held_bytes", "max_output_bytes")
+_LONG = ("kv_bytes", "max_queued_tokens", "max_step_ns", "seed", "max_header_bytes", "max_body_bytes", "max_held_bytes", "max_output_bytes")
 #: Texts that are paths: an os.PathLike is one too.
 _PATHS = ("weights", "chat_template")
 #: 100 years, whose nanoseconds fit.
