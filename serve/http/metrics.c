@@ -166,6 +166,12 @@ static void put_engine(const page_t* page, const accrt_serve_stats_t* s) {
           "Time of the engine itself in all steps.");
   put_one(page, "counter", "accrt:model_seconds_total", (double)s->model_ns * 1e-9,
           "Time in the model's functions.");
+  put_one(page, "gauge", "accrt:queue_seconds", (double)s->queue_ns * 1e-9,
+          "Until all that waits has begun, at the pace of late.");
+  put_one(page, "gauge", "accrt:step_token_limit", s->step_tokens,
+          "Tokens of a step in which a sequence draws one, by max_step_ns; 0: any.");
+  put_one(page, "counter", "accrt:requests_never_begun_total", (double)s->hopeless,
+          "Requests that could no longer end before their deadlines.");
 }
 
 static void put_ends(const page_t* page, const uint64_t counts[HTTP_ENDED_COUNT]) {

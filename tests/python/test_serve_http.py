@@ -542,6 +542,8 @@ def test_retry_after_tells_of_the_queue():
         while answer.status != 429:
             answer = ask(server, COMPLETIONS, body)
         assert 2 <= int(answer.headers["retry-after"]) <= 600
+        found = samples(Answer(server.raw(get("/metrics"))).body.decode())
+        assert found['accrt:queue_seconds{model_name="sim"}'] > 1 and found['accrt:requests_never_begun_total{model_name="sim"}'] == 0
         for thread in threads:
             thread.join()
 
