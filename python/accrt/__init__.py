@@ -23,7 +23,7 @@ _MODULES = {
     "call": ("Call", "Function"),
     "instance": ("Device", "Instance", "caps", "default_instance"),
     "kernels": ("Commands", "DeviceKernel", "Kernel", "KernelPack", "Launch", "launch"),
-    "llm": ("LLM",),
+    "llm": ("BadParameter", "LLM"),
     "memory": ("Buffer", "Pool"),
     "program": ("Program", "load"),
     "session": ("Session",),

@@ -11,7 +11,7 @@ from .errors import *
 from .from_torch import from_torch as from_torch
 from .instance import Device as Device, Instance as Instance, caps as caps, default_instance as default_instance
 from .kernels import Commands as Commands, DeviceKernel as DeviceKernel, Kernel as Kernel, KernelPack as KernelPack, Launch as Launch, launch as launch
-from .llm import LLM as LLM
+from .llm import BadParameter as BadParameter, LLM as LLM
 from .memory import Buffer as Buffer, Pool as Pool
 from .program import Program as Program, load as load
 from .session import Session as Session

@@ -19,13 +19,13 @@ import os
 from typing import Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Union
 
 from . import _ffi
-from ._library import never_raises
+from ._library import lib, never_raises
 from .errors import Error
 from .serve import engine as _engine
 from .serve import loading as _load
 from .serve import options as _options
 from .serve.adapters import Adapters
-from .serve.parameters import BadParameter, Request, checked
+from .serve.parameters import BadParameter, Limits, Request, checked, shown
 
 Prompt = Union[str, Sequence[int]]
 Message = Dict[str, Any]
@@ -105,6 +105,7 @@ class LLM:
         self._engine = _engine.Engine(self._loaded.model, **{k: v for k, v in options.items() if k in _engine.OPTIONS})
         self._hub = _engine.Hub(self._engine)
         self._adapters = Adapters(self._engine, self._loaded.layout)
+        self._limits = Limits.of(self._loaded.model.info)
         self._watchers: Dict[asyncio.AbstractEventLoop, int] = {}
 
     @property
@@ -149,15 +150,22 @@ class LLM:
 
     def generate(self, prompts: Union[Prompt, Sequence[Prompt]], **parameters: Any) -> Any:
         """Continues prompts: texts or lists of token ids. One prompt gives one Output, a list gives a list in the same order."""
-        values = checked(parameters)
+        values = _checked(parameters, "stream")
+        prompts = _listed(prompts)
         if _is_prompt(prompts):
             return self._run([(prompts, self._loaded.text.prompt(prompts))], values)[0]
-        return self._run([(one, self._loaded.text.prompt(one)) for one in prompts], values)
+        if not isinstance(prompts, (list, tuple)):
+            raise BadParameter("prompts", f"prompts is {shown(prompts)}, expected a text, a list of token ids, or a list of those", "invalid_type")
+        several = [_listed(one) for one in prompts]
+        return self._run([(one, self._loaded.text.prompt(one, f"prompts[{i}]")) for i, one in enumerate(several)], values)
 
     def chat(self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]], **parameters: Any) -> Any:
         """Answers a conversation, or each of several."""
-        values = checked(parameters)
-        if messages and isinstance(messages[0], dict):
+        values = _checked(parameters, "stream_chat")
+        if not isinstance(messages, (list, tuple)):
+            raise BadParameter("messages", f"messages is {shown(messages)}, expected a list of messages, as [{{'role': 'user', 'content': 'Hello'}}], "
+                               "or a list of such lists", "invalid_type")  # fmt: skip
+        if messages and not isinstance(messages[0], (list, tuple)):
             return self._run([(None, self._loaded.text.chat(messages))], values)[0]
         return self._run([(None, self._loaded.text.chat(one)) for one in messages], values)
 
@@ -171,7 +179,7 @@ class LLM:
                 self._submit_some(waiting, open_outputs, numbers, values, failures)
                 self._hub.pump(0.05)
                 if failures:
-                    raise Error(f"a request ended with a failure, status {failures[0].status}")
+                    raise _failure(failures[0])
         finally:
             for number in numbers if open_outputs else ():
                 self._hub.forget(number)
@@ -183,6 +191,7 @@ class LLM:
             output = waiting[0]
             request = Request(output.prompt_token_ids, values, _engine.now_ns(), self._engine.constraint(values))
             try:
+                request.check(self._limits)
                 numbers.append(self._hub.submit(request, _collector(output, open_outputs, failures)))
             except Error as error:
                 if error.status == _ffi.ACCRT_ERROR_NOT_READY and len(open_outputs) > len(waiting):
@@ -194,11 +203,11 @@ class LLM:
 
     def stream(self, prompt: Prompt, **parameters: Any) -> "Stream":
         """Continues a prompt piece by piece: `async for piece in llm.stream(...)`, or `for`."""
-        return Stream(self, self._loaded.text.prompt(prompt), checked(parameters))
+        return Stream(self, self._loaded.text.prompt(_listed(prompt)), _checked(parameters))
 
     def stream_chat(self, messages: Sequence[Message], **parameters: Any) -> "Stream":
         """The same for a conversation."""
-        return Stream(self, self._loaded.text.chat(messages), checked(parameters))
+        return Stream(self, self._loaded.text.chat(messages), _checked(parameters))
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         count = self._watchers.get(loop, 0)
@@ -213,8 +222,25 @@ class LLM:
             loop.remove_reader(self._engine.fileno())
 
 
+def _checked(parameters: Dict[str, Any], streaming: Optional[str] = None) -> Dict[str, Any]:
+    if "stream" in parameters:
+        more = f": for pieces as they come, `for piece in llm.{streaming}(...)`" if streaming else ": this gives pieces as they come already"
+        raise BadParameter("stream", f"stream is no parameter here{more}", "unknown_parameter")
+    return checked(parameters)
+
+
+def _listed(given: Any) -> Any:
+    """An array of numpy or torch as the lists that it stands for."""
+    return given.tolist() if hasattr(given, "tolist") and hasattr(given, "shape") else given
+
+
+def _failure(event: _engine.Event) -> Error:
+    name = lib.accrt_status_name(event.status).decode()
+    return Error(f"the engine failed at the request: {lib.accrt_status_text(event.status).decode()} ({name})", name=name)
+
+
 def _is_prompt(given: Any) -> bool:
-    return isinstance(given, str) or (len(given) > 0 and isinstance(given[0], numbers.Integral))
+    return isinstance(given, str) or (isinstance(given, (list, tuple)) and len(given) > 0 and isinstance(given[0], numbers.Integral))
 
 
 def _collector(output: Output, open_outputs: set, failures: list) -> Any:
@@ -237,6 +263,7 @@ class Stream:
         self._wake: Any = None
         self._number: Optional[int] = None
         self._request = Request(prompt, values, _engine.now_ns(), llm.engine.constraint(values))
+        self._request.check(llm._limits)
 
     def _take(self, event: _engine.Event) -> None:
         self._pieces.append(event)
@@ -246,7 +273,7 @@ class Stream:
     def _next(self) -> Optional[Piece]:
         event = self._pieces.popleft()
         if event.finish_reason == "failed":
-            raise Error(f"the request ended with a failure, status {event.status}")
+            raise _failure(event)
         self._ended = event.last
         return Piece(event) if event.text or event.tokens or event.finish_reason else None
 

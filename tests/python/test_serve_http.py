@@ -146,13 +146,26 @@ REFUSED = [
     ({"prompt": ""}, "prompt", "prompt has no tokens"),
     ({"prompt": {"a": 1}}, "prompt", "expected a string or a list of token ids"),
     ({}, "prompt", "prompt is missing"),
-    ({"prompt": [1, 256]}, None, "256"),
-    ({"prompt": "x", "max_tokens": 5000}, None, "4096"),
+    ({"prompt": [1, 256]}, "prompt", "prompt[1] is 256; the model's tokens are 0 to 255"),
+    ({"prompt": ["x", [1, 1 << 40]]}, "prompt[1]", "prompt[1][1] is 1099511627776; the model's tokens are 0 to 255"),
+    ({"prompt": "x" * 4096}, "prompt", "prompt has 4096 tokens, and with a new one at most 4096 fit"),
+    ({"prompt": "xy", "max_tokens": 5000}, "max_tokens", "max_tokens is 5000: after a prompt of 2 tokens at most 4094 fit, as the model takes 4096"),
+    ({"prompt": "x", "max_tokens": 1 << 40}, "max_tokens", "max_tokens is 1099511627776"),
+    ({"prompt": "x", "min_tokens": 5, "max_tokens": 3}, "min_tokens", "min_tokens is 5, above max_tokens, which is 3"),
+    ({"prompt": "x", "min_tokens": 1 << 40, "max_tokens": 3}, "min_tokens", "above max_tokens"),
+    ({"prompt": "x", "stop_token_ids": [3, 300]}, "stop_token_ids", "stop_token_ids[1] is 300; the model's tokens are 0 to 255"),
+    ({"prompt": "x", "logit_bias": {"1": 1, "300": 5}}, "logit_bias", "logit_bias has the token 300; the model's tokens are 0 to 255"),
+    ({"prompt": "x", "temperature": 10**400}, "temperature", "expected a finite number"),
+    ({"prompt": "x", "max_completion_tokens": 3}, "max_completion_tokens", "did you mean max_tokens?"),
+    ({"prompt": "x", "maxTokens": 3}, "maxTokens", "did you mean max_tokens?"),
+    ({"prompt": "x", "max_new_tokens": 3}, "max_new_tokens", "did you mean max_tokens?"),
+    (b'{"prompt": "x", "temperature": ' + b"[" * 900 + b"]" * 900 + b"}", "temperature", "expected a number"),
+    (b'{"prompt": "x", "seed": ' + b"7" * 5000 + b"}", None, "a number has too many digits"),
     ({"prompt": "\ud800"}, "prompt", "half of a surrogate pair"),
     (b"{", None, "the body is no JSON"),
     (b"[1]", None, "the body is no JSON object"),
     (b'{"prompt": "x", "temperature": NaN}', None, "NaN is no JSON"),
-    (b"[" * 100000, None, "the body is no JSON"),
+    (b"[" * 100000, None, "lists or objects are nested too deeply"),
 ]
 
 
@@ -172,6 +185,47 @@ def test_bad_parameters_are_named(server, body, parameter, message):
 def test_bad_messages_are_named(server, messages, parameter):
     answer = ask(server, CHAT, {"messages": messages})
     assert answer.status == 400 and answer.error["param"] == parameter, answer.body
+
+
+@pytest.mark.parametrize("parameters,parameter,message", [
+    ({"max_completion_tokens": 5000}, "max_completion_tokens", "max_completion_tokens is 5000: after a prompt of "),
+    ({"max_tokens": 5000}, "max_tokens", "max_tokens is 5000"), ({"max_completion_token": 5}, "max_completion_token", "did you mean max_completion_tokens?"),
+    ({"maxCompletionTokens": 5}, "maxCompletionTokens", "did you mean max_completion_tokens?"),
+    ({"messages": [{"role": "user", "content": "x" * 5000}]}, "messages", "messages has 5017 tokens, and with a new one at most 4096 fit"),
+    ({"min_tokens": 9, "max_completion_tokens": 3}, "min_tokens", "above max_completion_tokens, which is 3"),
+])  # fmt: skip
+def test_bad_parameters_of_chats_are_named(server, parameters, parameter, message):
+    answer = ask(server, CHAT, {"messages": [{"role": "user", "content": "x"}], **parameters})
+    assert answer.status == 400 and answer.error["param"] == parameter and message in answer.error["message"], answer.body
+
+
+def test_more_prompts_than_wait_are_refused_for_good():
+    """429 would ask the client to try again, and the queue never takes them all at once."""
+    with served(engine={"max_queued": 8}) as server:
+        answer = ask(server, COMPLETIONS, {"prompt": ["x"] * 9, "max_tokens": 1})
+        assert answer.status == 400 and answer.error["param"] == "prompt" and "9 prompts, and the queue takes 8" in answer.error["message"]
+        assert len(ask(server, COMPLETIONS, {"prompt": ["x"] * 8, "max_tokens": 1}).json["choices"]) == 8
+
+
+def test_a_bad_request_fails_alone(slow):
+    """Streams beside it have the tokens that they have alone."""
+    body = {"max_tokens": 80, "seed": 1, "ignore_eos": True, "stream": True}
+    alone = [neutral(ask(slow, COMPLETIONS, {**body, "prompt": f"{i}"}).body) for i in range(4)]
+    found = [b""] * 4
+
+    def one(i):
+        found[i] = neutral(ask(slow, COMPLETIONS, {**body, "prompt": f"{i}"}).body)
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    assert until(slow.busy)
+    failures = slow.engine.stats()["step_failures"]
+    for bad in [body for body, _parameter, _message in REFUSED if isinstance(body, dict)]:
+        assert ask(slow, COMPLETIONS, bad).status == 400
+    for thread in threads:
+        thread.join()
+    assert found == alone and slow.engine.stats()["step_failures"] == failures
 
 
 def test_another_model_is_not_found(server):

@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import pathlib
+import pickle
 import re
 import shutil
 import signal
@@ -91,14 +92,50 @@ def test_bad_parameters(llm, parameters, message):
 
 
 def test_what_the_engine_refuses(llm):
-    with pytest.raises(accrt.Error, match="4096"):
-        llm.generate("x", max_tokens=5000)
+    for make in (llm.generate, lambda *given, **parameters: list(llm.stream(*given, **parameters))):
+        with pytest.raises(accrt.BadParameter, match="max_tokens is 5000: after a prompt of 1 tokens at most 4095 fit") as caught:
+            make("x", max_tokens=5000)
+        assert isinstance(caught.value, (accrt.Error, ValueError)) and caught.value.parameter == "max_tokens"
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert type(copy) is accrt.BadParameter and (copy.parameter, copy.message, copy.code) == ("max_tokens", caught.value.message, caught.value.code)
     with pytest.raises(serve.BadParameter, match="no tokens"):
         llm.generate("")
     with accrt.LLM(serve.simulated()) as plain, pytest.raises(serve.BadParameter, match="no chat template"):
         plain.chat([{"role": "user", "content": "x"}])
     with pytest.raises(TypeError, match="LLM has no option 'maximum'"):
         accrt.LLM("simulated:", maximum=3)
+
+
+@pytest.mark.parametrize("prompts,message", [
+    (None, "prompts is None, expected a text, a list of token ids, or a list of those"), (5, "prompts is 5"), ({"prompt": "x"}, "prompts is {'prompt': 'x'}"),
+    ([None], "prompts[0] is None, expected a string or a list of token ids"), (["a", {"b": 1}], "prompts[1] is {'b': 1}"),
+    (np.array([1.5]), "prompts[0] is 1.5"), ([1, "a"], "prompt is [1, 'a']"), ([0, 256], "prompt[1] is 256; the model's tokens are 0 to 255"),
+])  # fmt: skip
+def test_prompts_that_are_none(llm, prompts, message):
+    with pytest.raises(accrt.BadParameter, match=re.escape(message)):
+        llm.generate(prompts)
+
+
+def test_arrays_are_prompts(llm):
+    whole = llm.generate("se", **GREEDY)
+    assert llm.generate(np.array([115, 101]), **GREEDY).text == whole.text
+    assert [o.text for o in llm.generate(np.array([[115, 101], [115, 101]], np.int16), **GREEDY)] == [whole.text] * 2
+    assert "".join(piece.text for piece in llm.stream(np.array([115, 101]), **GREEDY)) == whole.text
+
+
+@pytest.mark.parametrize("messages", ["hi", {"role": "user", "content": "hi"}, None, 5])
+def test_conversations_that_are_none(llm, messages):
+    with pytest.raises(accrt.BadParameter, match=re.escape("expected a list of messages, as [{'role': 'user', 'content': 'Hello'}]")):
+        llm.chat(messages)
+
+
+def test_streams_are_hinted_at(llm):
+    with pytest.raises(accrt.BadParameter, match=re.escape("stream is no parameter here: for pieces as they come, `for piece in llm.stream(...)`")):
+        llm.generate("x", stream=True)
+    with pytest.raises(accrt.BadParameter, match="llm.stream_chat"):
+        llm.chat([{"role": "user", "content": "hi"}], stream=True)
+    with pytest.raises(accrt.BadParameter, match="gives pieces as they come already"):
+        llm.stream("x", stream=True)
 
 
 def test_threads_share_an_engine(llm):

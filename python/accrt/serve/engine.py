@@ -33,6 +33,7 @@ _REASONS = {0: None, _ffi.ACCRT_SERVE_FINISH_STOP: "stop", _ffi.ACCRT_SERVE_FINI
             _ffi.ACCRT_SERVE_FINISH_CANCELLED: "cancelled", _ffi.ACCRT_SERVE_FINISH_DEADLINE: "deadline",
             _ffi.ACCRT_SERVE_FINISH_FAILED: "failed"}  # fmt: skip
 _AT_ONCE = 64
+_MAX_QUEUED = 1024  # the engine's own default
 
 
 class Model(Handle):
@@ -90,7 +91,7 @@ def _event(e: Any) -> Event:
 class Engine(Handle):
     """Steps a model on a thread of its own. Events go to one poller: `poll` here, or a server's."""
 
-    __slots__ = ("model", "_events", "_compiler")
+    __slots__ = ("model", "max_queued", "_events", "_compiler")
     _kind = "accrt_serve_engine"
 
     def __init__(self, model: Model, **options: Any) -> None:
@@ -102,6 +103,8 @@ class Engine(Handle):
         for name, value in chosen.items():
             setattr(given, name, value)
         self.model = model
+        #: so many requests wait; more are refused
+        self.max_queued = given.max_queued or _MAX_QUEUED
         self._events = None
         self._compiler = Compiler(model)
         super().__init__(created(lib.accrt_serve_engine_create, model.handle, ctypes.byref(given)))

@@ -11,27 +11,56 @@ import hashlib
 import json
 import math
 import numbers
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
+from ..errors import InvalidArgumentError
 from .adapters import name_of
 
 #: Most sequences of one request, most stop strings, most alternatives of a token.
 MOST_SEQUENCES, MOST_STOPS, MOST_LOGPROBS = 128, 16, _ffi.ACCRT_SERVE_MAX_LOGPROBS
 
 
-class BadParameter(ValueError):
-    """A parameter that is refused. `code` is for programs."""
+class BadParameter(InvalidArgumentError):
+    """A parameter that is refused: an accrt.Error and a ValueError.
+
+    Attributes:
+        parameter (str, None): its name. code (str): what is wrong with it, for programs. message (str): one line with its value.
+    """
 
     def __init__(self, parameter: Optional[str], message: str, code: str = "invalid_value") -> None:
-        super().__init__(message)
+        super().__init__(message, name="ACCRT_ERROR_INVALID_ARGUMENT")
         self.parameter, self.code = parameter, code
+
+    def __reduce__(self) -> Any:
+        return BadParameter, (self.parameter, self.message, self.code)
 
 
 def shown(value: Any) -> str:
     """A value in a message: short."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):  # nested too deeply; an integer with too many digits
+        return f"a value of type {type(value).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+#: What other programs call our parameters.
+_ALIASES = {"max_new_tokens": "max_tokens", "max_output_tokens": "max_tokens", "max_length": "max_tokens", "max_completion_tokens": "max_tokens",
+            "min_new_tokens": "min_tokens", "num_return_sequences": "n", "num_predict": "max_tokens", "stop_sequences": "stop",
+            "repeat_penalty": "repetition_penalty", "random_seed": "seed", "do_sample": "temperature", "temp": "temperature"}  # fmt: skip
+
+
+def near(name: str, known: Sequence[str]) -> Optional[str]:
+    """The name that was meant, as far as that can be told."""
+    snake = "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).replace("-", "_").lstrip("_")
+    for one in (name, snake):
+        if one != name and one in known:
+            return one
+        if _ALIASES.get(one) in known:
+            return _ALIASES[one]
+    found = difflib.get_close_matches(snake, known, 1) or [one for one in known if len(snake) > 3 and (snake in one or one in snake and len(one) > 3)]
+    return found[0] if found else None
 
 
 def whole(least: Optional[int] = None, most: Optional[int] = None) -> Callable[[str, Any], int]:
@@ -47,7 +76,11 @@ def real(least: Optional[float] = None, most: Optional[float] = None, above: Opt
     def check(name: str, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, numbers.Real):
             raise BadParameter(name, f"{name} is {shown(value)}, expected a number", "invalid_type")
-        if not math.isfinite(value):
+        try:
+            finite = math.isfinite(value)
+        except OverflowError:
+            finite = False
+        if not finite:
             raise BadParameter(name, f"{name} is {shown(value)}, expected a finite number")
         if above is not None and not value > above:
             raise BadParameter(name, f"{name} is {shown(value)}, expected a number above {above}")
@@ -207,6 +240,10 @@ def response_format(name: str, value: Any) -> Optional[Grammar]:
     return json_schema(f"{name}.json_schema.schema", form.get("schema", {}))
 
 
+#: Longer limits of time are none.
+_MOST_SECONDS = 1e9
+
+
 class Parameter(NamedTuple):
     default: Any
     check: Callable[[str, Any], Any]
@@ -249,8 +286,8 @@ def checked(given: Dict[str, Any], also: Sequence[str] = ()) -> Dict[str, Any]:
     """All parameters, with defaults for those that are missing or None. Names in `also` are the caller's own."""
     for name in given:
         if name not in PARAMETERS and name not in also:
-            near = difflib.get_close_matches(name, [*PARAMETERS, *also], 1)
-            raise BadParameter(name, f"unknown parameter {shown(name)}" + (f"; did you mean {near[0]}?" if near else ""), "unknown_parameter")
+            meant = near(name, [*also, *PARAMETERS])
+            raise BadParameter(name, f"unknown parameter {shown(name)}" + (f"; did you mean {meant}?" if meant else ""), "unknown_parameter")
     values = {name: parameter.default if given.get(name) is None else parameter.check(name, given[name]) for name, parameter in PARAMETERS.items()}
     asked = [name for name in _GRAMMARS if values[name] is not None]
     if len(asked) > 1:
@@ -266,13 +303,26 @@ def grammar_of(parameters: Dict[str, Any]) -> Optional[Grammar]:
     return next((parameters[name] for name in _GRAMMARS if parameters[name] is not None), None)
 
 
+class Limits(NamedTuple):
+    """What a model can: ids of tokens below `vocab_size`, and `longest` tokens of a prompt with its answer."""
+
+    vocab_size: int
+    longest: int
+
+    @classmethod
+    def of(cls, info: Mapping[str, Any]) -> "Limits":
+        """Of what a Model says of itself."""
+        return cls(info["vocab_size"], min(info["max_length"], info["page_count"] * info["page_size"]))
+
+
 class Request:
     """A request of the engine in C's memory, which it owns."""
 
-    __slots__ = ("struct", "_kept")
+    __slots__ = ("struct", "_kept", "_prompt", "_parameters")
 
     def __init__(self, prompt: Sequence[int], parameters: Dict[str, Any], now_ns: int = 0, constraint: Any = None) -> None:
         p = parameters
+        self._prompt, self._parameters = prompt, parameters
         try:
             ids = (ctypes.c_int32 * len(prompt))(*prompt)
         except (TypeError, OverflowError):
@@ -287,11 +337,35 @@ class Request:
             struct_size=ctypes.sizeof(_ffi.accrt_serve_request), flags=_flags(p), prompt=ids, prompt_count=len(prompt),
             max_new_tokens=p["max_tokens"] or 0, min_new_tokens=p["min_tokens"], n=p["n"], stop_tokens=stop_ids,
             stop_token_count=len(stop_ids), stop_string_count=len(strings), stop_strings=strings, temperature=p["temperature"],
-            top_p=p["top_p"], min_p=p["min_p"], top_k=max(p["top_k"], 0), repetition_penalty=p["repetition_penalty"],
+            top_p=p["top_p"], min_p=p["min_p"], top_k=min(max(p["top_k"], 0), (1 << 31) - 1), repetition_penalty=p["repetition_penalty"],
             presence_penalty=p["presence_penalty"], frequency_penalty=p["frequency_penalty"], bias_count=len(pairs), biases=pairs,
             seed=(p["seed"] or 0) & (1 << 64) - 1, top_logprobs=p["logprobs"] or 0, priority=p["priority"], tenant=tenant(p["user"]),
-            deadline_ns=now_ns + int(p["timeout"] * 1e9) if p["timeout"] is not None else 0, cache_salt=salt,
+            deadline_ns=now_ns + int(min(p["timeout"], _MOST_SECONDS) * 1e9) if p["timeout"] is not None else 0, cache_salt=salt,
             constraint=constraint.handle if constraint is not None else None, adapter=lora)  # fmt: skip
+
+    def check(self, limits: Limits, prompt: str = "prompt", max_tokens: str = "max_tokens") -> None:
+        """Raises BadParameter for what the model cannot do. `prompt` and `max_tokens`: what the caller calls them."""
+        p, ids = self._parameters, self._prompt
+        _known_tokens(prompt, ids, limits)
+        _known_tokens("stop_token_ids", p["stop_token_ids"], limits)
+        _known_tokens("logit_bias", list(p["logit_bias"]), limits, "the token ")
+        room = limits.longest - len(ids)
+        if room < 1:
+            raise BadParameter(prompt, f"{prompt} has {len(ids)} tokens, and with a new one at most {limits.longest} fit", "context_length_exceeded")
+        most = p["max_tokens"]
+        if most is not None and most > room:
+            raise BadParameter(max_tokens, f"{max_tokens} is {shown(most)}: after a prompt of {len(ids)} tokens at most {room} fit, as the model takes "
+                               f"{limits.longest}", "context_length_exceeded")  # fmt: skip
+        if p["min_tokens"] > (room if most is None else most):
+            raise BadParameter("min_tokens", f"min_tokens is {shown(p['min_tokens'])}, above {max_tokens}, which is {room if most is None else most}")
+
+
+def _known_tokens(name: str, ids: Sequence[int], limits: Limits, what: str = "") -> None:
+    if not ids or (min(ids) >= 0 and max(ids) < limits.vocab_size):
+        return
+    at = next(i for i, one in enumerate(ids) if not 0 <= one < limits.vocab_size)
+    where = f"{name} has {what}{shown(ids[at])}" if what else f"{name}[{at}] is {shown(ids[at])}"
+    raise BadParameter(name, f"{where}; the model's tokens are 0 to {limits.vocab_size - 1}")
 
 
 def _flags(p: Dict[str, Any]) -> int:

@@ -46,7 +46,11 @@ _COMPLETION = ("prompt", "echo", "best_of")
 def parse(body: bytes) -> Dict[str, Any]:
     try:
         given = json.loads(body, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise BadParameter(None, "the body is no JSON that is read here: lists or objects are nested too deeply", "invalid_json") from None
+    except ValueError as error:
+        if "integer string conversion" in str(error):
+            raise BadParameter(None, "the body is no JSON that is read here: a number has too many digits", "invalid_json") from None
         raise BadParameter(None, f"the body is no JSON: {error}", "invalid_json") from None
     if not isinstance(given, dict):
         raise BadParameter(None, "the body is no JSON object", "invalid_json")

@@ -19,7 +19,7 @@ from . import options as given_options
 from . import requests
 from .adapters import Adapters
 from .engine import Engine, now_ns
-from .parameters import BadParameter
+from .parameters import BadParameter, Limits
 from .text import Text
 
 #: How a server is set up: names, defaults and helps are those of accrt-serve. Times are in seconds.
@@ -86,7 +86,7 @@ class Server(Handle):
     `text` makes tokens of texts; `adapters` are those of the engine, which are models by their names. Options are those of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
     """
 
-    __slots__ = ("engine", "adapters", "_text", "_name", "_loading", "_threads", "_kept")
+    __slots__ = ("engine", "adapters", "_text", "_name", "_limits", "_loading", "_threads", "_kept")
     _kind = "accrt_http_server"
 
     def __init__(self, engine: Engine, text: Text, *, name: str, adapters: Optional[Adapters] = None, log_fd: int = -1, page: Optional[bytes] = None, **options: Any) -> None:  # fmt: skip
@@ -104,6 +104,7 @@ class Server(Handle):
         given.page, given.page_bytes = content, len(content)
         self.engine, self._text, self._name = engine, text, name
         self.adapters = Adapters(engine, None) if adapters is None else adapters
+        self._limits = Limits.of(engine.model.info)
         self._loading = chosen["adapter_loading"]
         super().__init__(created(lib.accrt_http_server_create, engine.handle, ctypes.byref(given)))
         count = chosen["workers"] or min(4, os.cpu_count() or 1)
@@ -163,7 +164,10 @@ class Server(Handle):
                 continue
             if status != 0:
                 return
-            self._serve(job)
+            try:
+                self._serve(job)
+            except Exception:  # noqa: BLE001 - others are still served
+                traceback.print_exc()
 
     def _serve(self, job: Any) -> None:
         """Every job is answered, whatever goes wrong."""
@@ -187,15 +191,26 @@ class Server(Handle):
         given = requests.parse(ctypes.string_at(info.body, info.body_bytes) if info.body_bytes else b"")
         if info.kind == _ffi.ACCRT_HTTP_CHAT:
             work = requests.chat(given, self._text, self.names, now_ns(), self.engine.constraint)
+            names = "messages", "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_COMPLETION:
             work = requests.completion(given, self._text, self.names, now_ns(), self.engine.constraint)
+            names = "prompt", "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
             return answer(job, {**requests.tokenize(given, self._text), "max_model_len": self.engine.model.info["max_length"]})
         elif info.kind in (_ffi.ACCRT_HTTP_LOAD_ADAPTER, _ffi.ACCRT_HTTP_UNLOAD_ADAPTER):
             return self._answer_adapter(job, given, info.kind == _ffi.ACCRT_HTTP_LOAD_ADAPTER)
         else:
             return fail(job, 501, "this model is not served for embeddings", None, "unsupported")
+        self._check(work, *names)
         return start(job, work)
+
+    def _check(self, work: requests.Work, prompt: str, max_tokens: str) -> None:
+        """What the engine would refuse, with the names that the client knows."""
+        several = len(work.requests) > 1
+        if len(work.requests) > self.engine.max_queued:
+            raise BadParameter(prompt, f"{prompt} has {len(work.requests)} prompts, and the queue takes {self.engine.max_queued} (--max-queued)")
+        for i, request in enumerate(work.requests):
+            request.check(self._limits, f"{prompt}[{i}]" if several else prompt, max_tokens)
 
 
     def _answer_adapter(self, job: Any, given: Dict[str, Any], loads: bool) -> None:

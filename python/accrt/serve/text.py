@@ -7,7 +7,7 @@ import json
 import numbers
 from typing import Any, Dict, List, Optional, Sequence
 
-from .parameters import BadParameter, unicode
+from .parameters import BadParameter, shown, unicode
 
 
 class Bytes:
@@ -68,9 +68,9 @@ class ChatTemplate:
             return self._template.render(**names)
         except self._errors as error:
             raise BadParameter("messages", f"the model's chat template refuses these messages: {error}", "chat_template") from None
-        except (TypeError, ValueError, OverflowError, KeyError, AttributeError) as error:
-            if isinstance(error, BadParameter):
-                raise
+        except BadParameter:
+            raise
+        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
             raise BadParameter("messages", f"the model's chat template fails with these messages: {error}", "chat_template") from None
 
 
@@ -91,7 +91,7 @@ class Text:
         elif isinstance(given, (list, tuple)) and all(isinstance(one, numbers.Integral) and not isinstance(one, bool) for one in given):
             ids = [int(one) for one in given]
         else:
-            raise BadParameter(name, f"{name} is a {type(given).__name__}, expected a string or a list of token ids", "invalid_type")
+            raise BadParameter(name, f"{name} is {shown(given)}, expected a string or a list of token ids", "invalid_type")
         if not ids:
             raise BadParameter(name, f"{name} has no tokens")
         return ids
@@ -100,7 +100,7 @@ class Text:
         """Token ids of a conversation, up to where the model goes on."""
         checked = check_messages(messages)
         if self.template is None:
-            raise BadParameter("messages", "this model has no chat template: use /v1/completions, or start with --chat-template", "no_chat_template")
+            raise BadParameter("messages", "this model has no chat template: give it a prompt (/v1/completions, generate), or start with --chat-template", "no_chat_template")
         ids = self.tokenizer.encode(unicode("messages", self.template.render(checked, extra)), special=False)
         if not ids:
             raise BadParameter("messages", "the chat template makes no tokens of these messages")
@@ -113,15 +113,15 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 def check_messages(given: Any) -> List[Dict[str, Any]]:
     """Messages whose contents are strings, as templates expect them."""
     if not isinstance(given, (list, tuple)) or not given:
-        raise BadParameter("messages", f"messages is {given!r:.80}, expected a list of at least one message", "invalid_type")
+        raise BadParameter("messages", f"messages is {shown(given)}, expected a list of at least one message", "invalid_type")
     out = []
     for i, message in enumerate(given):
         where = f"messages[{i}]"
         if not isinstance(message, dict):
-            raise BadParameter(where, f"{where} is {message!r:.80}, expected an object", "invalid_type")
+            raise BadParameter(where, f"{where} is {shown(message)}, expected an object", "invalid_type")
         role = message.get("role")
         if role not in _ROLES:
-            raise BadParameter(f"{where}.role", f"{where}.role is {role!r:.80}, expected one of {', '.join(_ROLES)}")
+            raise BadParameter(f"{where}.role", f"{where}.role is {shown(role)}, expected one of {', '.join(_ROLES)}")
         if message.get("tool_calls") or message.get("function_call"):
             raise BadParameter(f"{where}.tool_calls", "tool calls are not supported", "unsupported")
         out.append({**message, "content": _content(f"{where}.content", message.get("content"), role)})
@@ -134,11 +134,11 @@ def _content(where: str, given: Any, role: str) -> str:
     if given is None and role == "assistant":
         return ""
     if not isinstance(given, list):
-        raise BadParameter(where, f"{where} is {given!r:.80}, expected a string or a list of parts", "invalid_type")
+        raise BadParameter(where, f"{where} is {shown(given)}, expected a string or a list of parts", "invalid_type")
     texts = []
     for i, part in enumerate(given):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind not in ("text", "input_text") or not isinstance(part.get("text"), str):
-            raise BadParameter(f"{where}[{i}]", f"{where}[{i}] is {part!r:.80}: only parts of type text are supported", "unsupported")
+            raise BadParameter(f"{where}[{i}]", f"{where}[{i}] is {shown(part)}: only parts of type text are supported", "unsupported")
         texts.append(part["text"])
     return "".join(texts)
