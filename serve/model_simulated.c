@@ -15,6 +15,10 @@
 
 #define BEGINNING UINT64_C(0x5EED)
 #define DEPTH 2u
+#define MOST_TOKENS (1u << 18) /* whose texts are made */
+#define MOST_SLOTS (1u << 22)
+#define MOST_ROWS (1u << 12)
+#define MOST_PLACES (1u << 24) /* of tokens, in the page table */
 
 typedef struct stamp {
   uint64_t hash;    /* of all tokens up to this one */
@@ -385,6 +389,25 @@ static void set_default(uint32_t* option, uint32_t value) {
     *option = value;
 }
 
+static accrt_status_t check_limit(const char* name, uint64_t value, uint64_t most) {
+  if (value <= most)
+    return ACCRT_OK;
+  return ACCSV_FAIL(OUT_OF_RANGE, "%s: %" PRIu64 ", at most %" PRIu64, name, value, most);
+}
+
+/* What is a slip, or would take the machine's memory. */
+static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
+  if (options->flags > ACCRT_SERVE_MODEL_OVERLAP)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
+  ACCSV_TRY(check_limit("vocab_size", options->vocab_size, MOST_TOKENS));
+  ACCSV_TRY(check_limit("slots of all pages", (uint64_t)options->page_count * options->page_size,
+                        MOST_SLOTS));
+  ACCSV_TRY(check_limit("max_rows", options->max_rows, MOST_ROWS));
+  ACCSV_TRY(check_limit("adapter_count", options->adapter_count, MOST_ROWS));
+  return check_limit("max_rows times max_length", (uint64_t)options->max_rows * options->max_length,
+                     UINT32_MAX);
+}
+
 accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t* options,
                                                   accrt_serve_model_t** out_model) {
   ACCSV_NOT_NULL(out_model);
@@ -399,10 +422,11 @@ accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t
   set_default(&own.max_rows, 256);
   set_default(&own.max_tokens, 2048);
   set_default(&own.max_length, 4096);
+  ACCSV_TRY(check_limits(&own));
   simulated_t* model;
   ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
   model->options = own;
-  model->row_pages = (own.max_length + own.page_size - 1) / own.page_size;
+  model->row_pages = own.max_length / own.page_size + (own.max_length % own.page_size != 0);
   accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
   functions.self = model;
   functions.info = info;

@@ -8,6 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define MAX_STRUCT_BYTES 65536u
+#define MAX_CHAIN 32u
+
 accrt_status_t accrt_http_failed(const char* operation, const char* file, uint32_t line,
                                  accrt_status_t status, int error_number, const char* format, ...) {
   accrt_error_t error = ACCRT_ERROR_INIT;
@@ -45,7 +48,7 @@ accrt_status_t accrt_http_take_struct(void* to, size_t size, const void* from,
   if (from != NULL)
     memcpy(&given, from, sizeof given);
   const unsigned char* bytes = from;
-  uint32_t tail = given < sizeof head;
+  uint32_t tail = given < size || given > MAX_STRUCT_BYTES || given % 8 != 0;
   for (size_t i = size; tail == 0 && i < given; ++i)
     tail = bytes[i] != 0;
   if (tail != 0)
@@ -53,12 +56,13 @@ accrt_status_t accrt_http_take_struct(void* to, size_t size, const void* from,
                              "a struct of %u bytes is NULL, too small, or newer than this library",
                              given);
   memcpy(&head, from, sizeof head);
+  uint32_t members = 0;
   for (const accrt_chain_t* next = head.next; next != NULL; next = next->next)
-    if ((next->struct_type & ACCRT_STRUCT_IGNORABLE) == 0)
+    if (++members > MAX_CHAIN || (next->struct_type & ACCRT_STRUCT_IGNORABLE) == 0)
       return accrt_http_failed(operation, __FILE__, __LINE__, ACCRT_ERROR_INVALID_ARGUMENT, 0,
-                               "unknown struct type %u in the chain", next->struct_type);
-  memset(to, 0, size);
-  memcpy(to, from, given < size ? given : size);
+                               "struct type %u, member %u of the chain, is not known",
+                               next->struct_type, members - 1);
+  memcpy(to, from, size);
   const uint32_t whole = (uint32_t)size;
   memcpy(to, &whole, sizeof whole);
   return ACCRT_OK;

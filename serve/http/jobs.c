@@ -292,6 +292,9 @@ static accrt_status_t check(const accrt_serve_request_t* const* requests, uint32
   for (uint32_t i = 0; i < count; ++i) {
     if (requests[i] == NULL)
       return HTTP_FAIL(INVALID_ARGUMENT, "request %u is NULL", i);
+    if (requests[i]->struct_size < sizeof *requests[i])
+      return HTTP_FAIL(INVALID_ARGUMENT, "request %u: struct_size is %u", i,
+                       requests[i]->struct_size);
     if (requests[i]->n != requests[0]->n || requests[i]->n > 65536 || count > 65536)
       return HTTP_FAIL(INVALID_ARGUMENT, "request %u has n %u, and the first one %u", i,
                        requests[i]->n, requests[0]->n);
