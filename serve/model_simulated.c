@@ -18,7 +18,8 @@
 #define MOST_TOKENS (1u << 18) /* whose texts are made */
 #define MOST_SLOTS (1u << 22)
 #define MOST_ROWS (1u << 12)
-#define MOST_PLACES (1u << 24) /* of tokens, in the page table */
+#define MOST_ADAPTERS (1u << 16) /* as any model */
+#define MOST_PLACES (1u << 24)   /* of tokens, in the page table */
 
 typedef struct stamp {
   uint64_t hash;    /* of all tokens up to this one */
@@ -403,7 +404,9 @@ static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
   ACCSV_TRY(check_limit("slots of all pages", (uint64_t)options->page_count * options->page_size,
                         MOST_SLOTS));
   ACCSV_TRY(check_limit("max_rows", options->max_rows, MOST_ROWS));
-  ACCSV_TRY(check_limit("adapter_count", options->adapter_count, MOST_ROWS));
+  if (options->adapter_count > MOST_ADAPTERS)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "%" PRIu32 " adapters, at most %u", options->adapter_count,
+                      MOST_ADAPTERS);
   return check_limit("max_rows times max_length", (uint64_t)options->max_rows * options->max_length,
                      UINT32_MAX);
 }
