@@ -113,8 +113,10 @@ foreach(source IN LISTS ACCRT_SOURCES)
                               COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:${options}>")
 endforeach()
 # The formulas of layouts are exact: no a * b + c becomes one operation.
-set_source_files_properties(loader/layout_decode.c format/layout_block.c PROPERTIES
+set_source_files_properties(loader/layout_decode.c PROPERTIES
                             COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O2;${ACCRT_SPEED_OPTIONS}>")
+set_source_files_properties(format/layout_block.c PROPERTIES
+                            COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-Os>")
 # gcc unrolls the digest's loop at -O3 only: weights that are in memory are checked in three quarters
 # of the time.
 set_source_files_properties(runtime/core/hash128_update.c PROPERTIES

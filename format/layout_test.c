@@ -10,8 +10,8 @@
 #include "accrt/accrt.h"
 #include "format/layout.h"
 
-static const uint32_t ids[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11,
-                               16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26};
+static const uint32_t ids[] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 16, 17,
+                               18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31};
 
 static uint64_t size_of(uint32_t layout, int64_t n, int64_t k, uint32_t group, uint32_t role,
                         accrt_dtype_t dtype) {
@@ -36,7 +36,9 @@ static void test_ids_and_names_are_frozen(void** state) {
     assert_int_equal(accrt_layout_info(ids[i], &info), ACCRT_OK);
     assert_int_equal(info.id, ids[i]);
     assert_int_equal(accx_layout_at(i)->id, ids[i]);
-    assert_int_equal(accx_layout_at(i)->since_minor, ids[i] <= ACCRT_LAYOUT_OPAQUE ? 1 : 2);
+    assert_int_equal(accx_layout_at(i)->since_minor, ids[i] <= ACCRT_LAYOUT_OPAQUE ? 1
+                                                     : ids[i] < ACCRT_LAYOUT_Q5_0  ? 2
+                                                                                   : 3);
     uint32_t found;
     assert_int_equal(accrt_layout_find(info.name, &found), ACCRT_OK);
     assert_int_equal(found, ids[i]);

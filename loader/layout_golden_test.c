@@ -92,14 +92,13 @@ static void check_values(const vector_t* vector, const float* got, uint64_t firs
   }
 }
 
-static void test_golden_vectors(void** state) {
-  (void)state;
-  FILE* manifest = fopen(FOLDER "manifest.txt", "r");
+/* Returns the layouts in a manifest, by bit. */
+static uint32_t check_manifest(const char* path, uint32_t* count) {
+  FILE* manifest = fopen(path, "r");
   assert_non_null(manifest);
   vector_t vector;
-  uint32_t count = 0;
-  uint32_t seen = 0; /* layouts, by bit */
-  for (; next_vector(manifest, &vector); ++count) {
+  uint32_t seen = 0;
+  for (; next_vector(manifest, &vector); ++*count) {
     const uint64_t columns = (uint64_t)vector.shape[1];
     float* out = malloc(4 * (vector.values + 1));
     assert_non_null(out);
@@ -117,8 +116,18 @@ static void test_golden_vectors(void** state) {
     free_vector(&vector);
   }
   fclose(manifest);
+  return seen;
+}
+
+static void test_golden_vectors(void** state) {
+  (void)state;
+  uint32_t count = 0;
+  const uint32_t seen = check_manifest(FOLDER "manifest.txt", &count);
   assert_true(count >= 39);
   assert_int_equal(seen, 0x7FF0FFD); /* every id but OPAQUE */
+  count = 0;
+  assert_int_equal(check_manifest(FOLDER "manifest_0_3.txt", &count), 0xF8000000);
+  assert_int_equal(count, 5);
 }
 
 static void test_lies_are_refused(void** state) {

@@ -37,6 +37,11 @@ ACCRT_BEGIN
 #define ACCRT_LAYOUT_MXFP4 24u
 #define ACCRT_LAYOUT_MXFP8 25u
 #define ACCRT_LAYOUT_NVFP4 26u
+#define ACCRT_LAYOUT_Q5_0 27u /**< for reading, as all below */
+#define ACCRT_LAYOUT_Q5_1 28u
+#define ACCRT_LAYOUT_Q2_K 29u
+#define ACCRT_LAYOUT_Q3_K 30u
+#define ACCRT_LAYOUT_IQ4_NL 31u
 /* layouts: end */
 
 /* What a component of a weight is. */

@@ -88,6 +88,9 @@ LAYOUTS = {
     "mxfp4": (24, ("data", "scales"), 32, 0, 32, False),
     "mxfp8": (25, ("data", "scales"), 32, 0, 32, False),
     "nvfp4": (26, ("data", "scales", "global_scale"), 16, 0, 16, False),
+    "q5_0": (27, ("data",), 32, 22, 32, False), "q5_1": (28, ("data",), 32, 24, 32, False),
+    "q2_k": (29, ("data",), 256, 84, 16, False), "q3_k": (30, ("data",), 256, 110, 16, False),
+    "iq4_nl": (31, ("data",), 32, 18, 32, False),
 }
 #: What components of a weight are, by number.
 ROLES = (
@@ -208,6 +211,11 @@ class Encoding(enum.IntEnum):
     MXFP4 = 24
     MXFP8 = 25
     NVFP4 = 26
+    Q5_0 = 27  #: for reading, as all below
+    Q5_1 = 28
+    Q2_K = 29
+    Q3_K = 30
+    IQ4_NL = 31
 
 
 class Role(enum.IntEnum):

@@ -402,6 +402,8 @@ def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else GOLDEN
     made = [(f"0.3/{name}", data, status, rule, what) for name, data, status, rule, what in corpus(compiled())]
     made.append(("0.4/conditions", conditions().to_bytes(), "OK", 0, "conditions on dimensions"))
+    later = Parts(neighbours().to_bytes()).needs(layouts=(0, 4)).put(6, 1, 12, "I", 12).build()
+    made.append(("0.4/next/minor-layout", later, "VERSION_MISMATCH", 50, "layouts 0.4: a new layout"))
     for name, data, status, rule, what in made:
         path = folder / f"{name}.accx"
         if path.exists():

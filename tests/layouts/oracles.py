@@ -101,7 +101,8 @@ for _type in PLAIN:
 # ---- GGUF, by the gguf package --------------------------------------------------------------------------------------
 
 GGUF = {"q8_0": "Q8_0", "q4_0": "Q4_0", "q4_1": "Q4_1", "q4_k": "Q4_K", "q5_k": "Q5_K", "q6_k": "Q6_K",
-        "ggml_mxfp4": "MXFP4", "ggml_nvfp4": "NVFP4"}
+        "ggml_mxfp4": "MXFP4", "ggml_nvfp4": "NVFP4",
+        "q5_0": "Q5_0", "q5_1": "Q5_1", "q2_k": "Q2_K", "q3_k": "Q3_K", "iq4_nl": "IQ4_NL"}
 for _name, _type in GGUF.items():
     @case(_name, "gguf", lambda rng, blocks, n=_name: random_weight(
         n, (blocks // 8, 8 * layouts.info(n).block_elements), {"data": "u8"})(rng))

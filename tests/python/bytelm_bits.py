@@ -43,8 +43,11 @@ EXACT = Variant()
 #: Layouts that products read packed, with the groups that are tried.
 PACKED = [Variant(*parts) for parts in (
     ("i8_channel",), ("i8_group", 64), ("i4_group", 32), ("i4_group", 128), ("i4_group_asym", 32), ("i4_group_asym", 128), ("q8_0",), ("q4_0",),
-    ("q4_k",), ("f8_tensor",), ("f8_channel",), ("f8_block128",), ("mxfp4",), ("ggml_mxfp4",), ("mxfp8",),
+    ("q4_1",), ("q4_k",), ("q5_k",), ("q6_k",), ("f8_tensor",), ("f8_channel",), ("f8_block128",), ("mxfp4",), ("ggml_mxfp4",), ("mxfp8",),
 )]  # fmt: skip
+
+#: Layouts that products read packed and that nothing here makes: the matrices of this model have no nearest values in them.
+READ_ALONE = {"gptq_v1", "gptq_v2", "awq", "q5_0", "q5_1", "q2_k", "q3_k", "iq4_nl"}
 
 
 def example(name: str):

@@ -11,7 +11,7 @@ import accrt
 import compiler_harness as h
 import kernel_harness as kh
 from accrt import bundle_writer as bw
-from accrt.compiler import External, Interpreter, IRError, Module, Segment, Shard, compile, dequantize, encodings, packing, passes, quantize
+from accrt.compiler import External, Interpreter, IRError, Module, Segment, Shard, compile, dequantize, encodings, packing, passes, quantize, quantizers
 from test_packed import operations
 from test_packed_kernels import error_bound, random_weight
 from safetensors_file import safetensors_bytes
@@ -187,7 +187,7 @@ def test_what_is_declared_wrongly():
         compile(linear(data=np.zeros((4, 4), np.float32)), targets=TARGETS, external={"w": External(shard=Shard(2, 0))})
 
 
-@pytest.mark.parametrize("layout", [name for name in encodings.LAYOUTS if name not in ("gptq_v1", "gptq_v2", "awq")])
+@pytest.mark.parametrize("layout", list(quantizers._MAKERS))
 def test_experts(layout, instance, tmp_path):
     """Weights of three dimensions: a batch of products takes them dequantized; a product with one matrix of them reads it packed."""
     rng = np.random.default_rng([kh.SEED, 24])

@@ -114,7 +114,8 @@ def test_elements_of_f8_round_to_nearest_even():
     ((2, 64), "q8_0", {"group_elements": 32}, "any other is 0"),
     ((8, 64), "awq", {}, "not written"),
     ((2, 64), "opaque", {}, "no size of its own"),
-    ((2, 64), "q3_k", {}, "there are: plain"),
+    ((2, 256), "q3_k", {}, "not written"),
+    ((2, 64), "q3_k_m", {}, "there are: plain"),
 ])  # fmt: skip
 def test_refusals_say_why(shape, layout, options, message):
     with pytest.raises(accrt.Error, match=message):

@@ -242,10 +242,10 @@ def test_gguf_files_that_are_refused(tmp_path, weights):
     with pytest.raises(Refused, match="general.architecture is 'mamba'; there are gemma2, gpt2, llama, phi3, qwen2, qwen3"):
         models.read(path)
     name = "blk.0.ffn_gate.weight"
-    arrays[name] = np.zeros((80, 256), np.float32)  # Q2_K: 84 bytes a block
-    tiny.write_gguf(path, {**tiny.gguf_metadata(LLAMA), "llama.rope.scaling.type": "strange"}, arrays, {name: (10, bytes(80 * 84))})
+    arrays[name] = np.zeros((80, 256), np.float32)  # IQ2_XXS: 66 bytes a block
+    tiny.write_gguf(path, {**tiny.gguf_metadata(LLAMA), "llama.rope.scaling.type": "strange"}, arrays, {name: (16, bytes(80 * 66))})
     found = points(path)
-    assert "tensor blk.0.ffn_gate.weight: its type is Q2_K, which no operation reads" in found
+    assert "tensor blk.0.ffn_gate.weight: its type is IQ2_XXS, which no operation reads" in found
     assert any("rope.scaling.type is 'strange'" in point for point in found)
 
 

@@ -12,7 +12,7 @@ from accrt.compiler import Interpreter, IRError, Module, compile, encodings, pac
 from test_packed_kernels import error_bound, random_weight
 
 LAYOUTS = list(encodings.LAYOUTS)
-WITHOUT_KERNELS = ("gptq_v1", "gptq_v2", "awq", "q4_1", "q5_k", "q6_k", "ggml_nvfp4", "nvfp4")
+WITHOUT_KERNELS = ("ggml_nvfp4", "nvfp4")
 
 
 def load(module, instance, **options):
@@ -89,7 +89,7 @@ def test_lookups_products_with_transposed_weights_and_plain_uses(instance):
     f.result("scores", rows.matmul(f.as_value(w).t()))
     f.result("scaled", f.as_value(w) * 2.0)
     names = operations(m)
-    assert "accrt.embedding_quantized" in names and "accrt.linear_quantized" in names and "accrt.dequantize" in names
+    assert "accrt.embedding_packed" in names and "accrt.linear_quantized" in names and "accrt.dequantize" in names
     index = np.array([5, 63, 0, 5], np.int32)
     rows, scores, scaled = run(m, instance, "f", index)
     exact = encodings.dequantize(q)
@@ -97,6 +97,33 @@ def test_lookups_products_with_transposed_weights_and_plain_uses(instance):
     np.testing.assert_array_equal(scaled, exact * 2)
     wide = exact.astype(np.float64)
     assert (np.abs(scores - wide[index] @ wide.T) <= error_bound(packing.form_of(q), wide[index], wide, "f32", wide[index] @ wide.T)).all()
+
+
+@pytest.mark.parametrize("layout", ("q8_0", "q4_k", "q6_k"))
+def test_a_tied_weight_is_held_once(layout, instance):
+    """Lookups in one function and products in another read one packed weight; alone, a lookup reads the weight as it is stored."""
+    rng = np.random.default_rng([kh.SEED, 8])
+    q = random_weight(layout, 64, 256, rng)
+    m = Module("tied")
+    index, x = np.array([5, 63, 0], np.int32), rng.standard_normal((3, 256)).astype(np.float32)
+    w = m.weight("w", q)
+    for name in ("embed", "both"):
+        f = m.function(name)
+        f.result("rows", f.as_value(w).embedding(f.input("index", "i32", [3])))
+        if name == "both":
+            f.result("scores", f.input("x", "f32", [3, 256]).linear(w))
+    names = operations(m)
+    assert names.count("accrt.embedding_packed") == 2 and "accrt.embedding_quantized" not in names
+    (rows,) = run(m, instance, "embed", index)
+    np.testing.assert_array_equal(rows, encodings.dequantize(q)[index])
+    rows, scores = run(m, instance, "both", index, x)
+    np.testing.assert_array_equal(rows, encodings.dequantize(q)[index])
+    wide = encodings.dequantize(q).astype(np.float64)
+    assert (np.abs(scores - x @ wide.T) <= error_bound(packing.form_of(q), x, wide, "f32", x @ wide.T)).all()
+    alone = Module("alone")
+    f = alone.function("f")
+    f.result("rows", f.as_value(alone.weight("w", q)).embedding(f.input("index", "i32", [3])))
+    assert operations(alone) == ["accrt.component", "accrt.embedding_quantized"]
 
 
 def test_one_dimension_and_no_rows_of_x(instance):

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import kernel_harness as harness
+from accrt.bundle_writer import Encoding
+from accrt.bundle_writer import layouts as writer
 from accrt.compiler import encodings, packing, quantizers
 from accrt.compiler.kernels import packed
 from accrt.compiler.kernels.kerneldef import TensorSpec
@@ -15,7 +17,7 @@ from accrt.compiler.kernels.kerneldef import TensorSpec
 TARGETS = harness.host_targets()
 HALF_ULP = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-9}
 LAYOUTS = list(encodings.LAYOUTS)
-PACKED = ("q8_0", "q4_k", "q4_0", "i8_channel", "i8_group", "i4_group", "i4_group_asym", "mxfp4", "ggml_mxfp4", "f8_tensor", "f8_channel", "f8_block128", "mxfp8")
+PACKED = ("q8_0", "q4_k", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "q2_k", "q3_k", "q5_k", "q6_k", "gptq_v1", "gptq_v2", "awq", "i8_channel", "i8_group", "i4_group", "i4_group_asym", "mxfp4", "ggml_mxfp4", "f8_tensor", "f8_channel", "f8_block128", "mxfp8")
 
 
 def random_weight(layout, n, k, rng, group=0, **more):
@@ -28,7 +30,7 @@ def random_weight(layout, n, k, rng, group=0, **more):
     types = {}
     if facts.block[1]:
         blocks = random_bytes(n * k // facts.block[0] * facts.block[1]).reshape(-1, facts.block[1])
-        for at in {"q4_1": (0, 2), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "q8_0": (0,), "q4_0": (0,)}.get(layout, ()):
+        for at in {"q4_1": (0, 2), "q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "q8_0": (0,), "q4_0": (0,), "q5_0": (0,), "q5_1": (0, 2), "iq4_nl": (0,), "q2_k": (80, 82), "q3_k": (108,)}.get(layout, ()):
             blocks[:, at : at + 2] = floats(len(blocks), 1).astype(np.float16).view(np.uint8)
         if layout == "ggml_mxfp4":
             blocks[:, 0] = rng.integers(110, 135, len(blocks))
@@ -147,7 +149,7 @@ def error_bound(form, x, w, dtype, exact):
     by_block = weights.reshape(-1, blocks, 32).sum(axis=2)
     rounding = 0.501 * steps @ by_block.T if packed.needs_codes(form) else 0.0
     magnitude = np.abs(x) @ np.abs(w).T
-    if form.codes == "q4" or form.has("zeros"):
+    if form.codes in ("q2", "q4", "q5") or form.has("zeros"):
         magnitude = magnitude * 4  # what is subtracted is larger than the difference
     terms = blocks + 16 if packed.needs_codes(form) else k / 4 + 16
     return rounding + terms * HALF_ULP["f32"] * (magnitude + 1e-30) + 2 * HALF_ULP[dtype] * (np.abs(exact) + 2.0**-14)
@@ -169,11 +171,12 @@ def check(q, target, m, rng, dx="f32", dc="f32"):
 def test_products_are_within_their_bound(layout, target):
     rng = np.random.default_rng([harness.SEED, 3])
     facts = encodings.LAYOUTS[layout]
+    cut = writer.of(Encoding(facts.id)).rows
     for m, n, k in ((1, 16, 256), (1, 33, 512), (2, 5, 768), (3, 100, 256), (4, 16, 1024), (33, 48, 512)):
-        check(random_weight(layout, n, k, rng), target, m, rng)
+        check(random_weight(layout, -(-n // cut) * cut, k, rng), target, m, rng)
     for m, n, k in ((1, 17, 96), (5, 40, 160)):
         if k % facts.block[0] == 0:
-            check(random_weight(layout, n, k, rng, group=32 if facts.free_group else 0), target, m, rng)
+            check(random_weight(layout, -(-n // cut) * cut, k, rng, group=32 if facts.free_group else 0), target, m, rng)
 
 
 @pytest.mark.parametrize("layout", ("i8_channel", "i8_group", "i4_group", "f8_channel", "f8_tensor", "f8_block128"))
@@ -185,6 +188,23 @@ def test_ragged_rows_and_scales_of_other_types(layout):
                 check(random_weight(layout, n, k, rng, **more), target, m, rng)
     if layout.startswith("f8"):
         check(random_weight(layout, 21, 200, rng, e5m2=True), TARGETS[0], 3, rng)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("layout", [name for name in PACKED if not name.startswith("f8") and name != "mxfp8"])
+def test_rows_of_packed_weights_are_the_layout_s(layout, target):
+    """To the bit: an embedding may read what a product reads."""
+    rng = np.random.default_rng([harness.SEED, 10])
+    for n, k in ((16, 256), (40, 768)):
+        q = random_weight(layout, n, k, rng)
+        form, index = packing.form_of(q), np.array([3, 0, n - 1, 3, n // 2], np.int32)
+        out = np.empty((len(index), k), np.float32)
+        launch = packed.lower_rows(form, harness.spec_of(index, "i32"), harness.spec_of(out, "f32"))
+        got = harness.run(launch, {"w": pack(q, target), "index": index}, {"out": out}, target, threads=2)["out"]
+        np.testing.assert_array_equal(got.view(np.uint32), encodings.dequantize(q)[index].view(np.uint32))
+    with pytest.raises(harness.KernelFailure, match=f"index {n} is outside an axis of size {n}"):
+        index = np.array([0, n], np.int32)
+        harness.run(packed.lower_rows(form, harness.spec_of(index, "i32"), harness.spec_of(out[:2], "f32")), {"w": pack(q, target), "index": index}, {"out": out[:2]}, target)
 
 
 @pytest.mark.parametrize("dx,dc", [("f16", "f16"), ("bf16", "bf16"), ("bf16", "f32"), ("f32", "f16")])
@@ -209,7 +229,7 @@ def test_bias_activation_and_residual(target):
 @pytest.mark.parametrize("layout", PACKED)
 def test_a_row_has_the_same_bytes_alone_and_in_a_batch_and_on_every_target(layout):
     rng = np.random.default_rng([harness.SEED, 7])
-    q = random_weight(layout, 37, 512, rng)
+    q = random_weight(layout, 40 if layout in ("gptq_v1", "gptq_v2", "awq") else 37, 512, rng)
     x = rng.standard_normal((9, 512)).astype(np.float32)
     every = [product(q, pack(q, target), x, "f32", "f32", target) for target in TARGETS]
     features = harness.ENVIRONMENT.cpu_features
@@ -243,7 +263,7 @@ def test_numbers_that_are_none(target):
     assert np.isnan(got[0, 3]) and np.isfinite(np.delete(got[0], 3)).all()
 
 
-@pytest.mark.parametrize("layout", [name for name in LAYOUTS if name not in ("gptq_v1", "gptq_v2", "awq")])
+@pytest.mark.parametrize("layout", list(quantizers._MAKERS))
 def test_quantizers_are_as_near_as_their_bits_allow(layout):
     rng = np.random.default_rng([harness.SEED, 9])
     array = rng.standard_normal((130, 512)).astype(np.float32)

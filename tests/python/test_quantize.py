@@ -110,7 +110,7 @@ def test_every_type_of_a_gguf_file(tmp_path):
 
 
 @pytest.mark.parametrize("options, code, message", [
-    ([], 2, "--layout is needed"), (["--layout", "q3_k"], 2, "no layout is named"), (["--layout", "awq"], 2, "not made"),
+    ([], 2, "--layout is needed"), (["--layout", "q3_k_m"], 2, "no layout is named"), (["--layout", "awq"], 2, "not made"),
     (["--layout", "q4_k", "--group", "32"], 2, "no group size"), (["--layout", "q4_k", "--data", "f8e5m2"], 2, "does not have"),
     (["--layout", "q4_k", "--only", "nothing"], 1, "no weight whose name fits --only"),
     (["--layout", "q4_k", "--only", "odd"], 1, "(for instance 'odd': layout "), (["--layout", "i4_group", "--group", "12"], 2, "a multiple of 8"),

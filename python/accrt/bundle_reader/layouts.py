@@ -80,7 +80,17 @@ LAYOUTS: Dict[int, Layout] = {
     26: Layout(
         "nvfp4", {0: ("elements", (_E2M1,)), 1: ("groups", (_E4M3,)), 4: ("one", (_F32,))}, (0, 1, 4), block=16, group=16
     ),
+    27: _blocks("q5_0", 32, 22),
+    28: _blocks("q5_1", 32, 24),
+    29: _blocks("q2_k", 256, 84, 16),
+    30: _blocks("q3_k", 256, 110, 16),
+    31: _blocks("iq4_nl", 32, 18),
 }
+
+
+def since(encoding: int) -> int:
+    """The minor version of the registry that brought a layout."""
+    return 1 if encoding <= 1 else 2 if encoding <= 26 else 3
 
 
 def type_good(encoding: int, dtype: int, group: int, rank: int) -> bool:

@@ -16,7 +16,7 @@ BIG_ALIGN = 4096
 TENSOR_ALIGN = 256
 
 #: What this reader speaks: major, newest minor.
-VERSIONS: Dict[str, Tuple[int, int]] = {"container": (0, 3), "commands": (0, 1), "kernel_abi": (0, 3), "layouts": (0, 2)}
+VERSIONS: Dict[str, Tuple[int, int]] = {"container": (0, 3), "commands": (0, 1), "kernel_abi": (0, 3), "layouts": (0, 3)}
 
 MAX_SECTIONS = 64
 MAX_METADATA_BYTES = 1 << 30

@@ -673,7 +673,7 @@ class Tables:
             "container": max(container, 3 if grouped else 2 if packs or targets else 1),
             "commands": max((r.COMMAND_KINDS[c.header.opcode][2] for c in self.commands if c.header.opcode in r.COMMAND_KINDS), default=1),
             "kernel_abi": 2 if packs or self.launches else 1,
-            "layouts": 2 if any(shape.encoding > 1 for shape in shapes) else 1,
+            "layouts": max((layouts.since(shape.encoding) for shape in shapes), default=1),
         }
         for what, minor in computed.items():
             stored = getattr(header, what + "_minor")

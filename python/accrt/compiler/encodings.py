@@ -267,6 +267,51 @@ def _of_q6_k(q: Quantized) -> np.ndarray:
     return np.repeat(scales, 16, axis=1) * (codes.reshape(-1, 256).astype(np.int32) - 32).astype(np.float32)
 
 
+def _fifth(b: np.ndarray, at: int) -> np.ndarray:
+    bits = np.unpackbits(np.ascontiguousarray(b[:, at : at + 4]), axis=1, bitorder="little").astype(np.int32)
+    return _halves(b[:, at + 4 : at + 20]) | bits << 4
+
+
+def _of_q5_0(q: Quantized) -> np.ndarray:
+    b = _blocks(q)
+    return _f16(b, 0) * (_fifth(b, 2) - 16).astype(np.float32)
+
+
+def _of_q5_1(q: Quantized) -> np.ndarray:
+    b = _blocks(q)
+    return _f16(b, 0) * _fifth(b, 4).astype(np.float32) + _f16(b, 2)
+
+
+def _pairs_of_bits(b: np.ndarray) -> np.ndarray:
+    """Sixteen groups of sixteen 2-bit codes, as Q2_K and Q3_K have them."""
+    shifts = np.array([0, 2, 4, 6], np.uint8)[None, None, :, None]
+    return (b.reshape(-1, 2, 1, 32) >> shifts & 3).reshape(-1, 16, 16).astype(np.int32)
+
+
+def _of_q2_k(q: Quantized) -> np.ndarray:
+    b = _blocks(q)
+    scales, least = _f16(b, 80) * (b[:, :16] & 15).astype(np.float32), _f16(b, 82) * (b[:, :16] >> 4).astype(np.float32)
+    return scales[:, :, None] * _pairs_of_bits(b[:, 16:80]).astype(np.float32) - least[:, :, None]
+
+
+def _of_q3_k(q: Quantized) -> np.ndarray:
+    b = _blocks(q)
+    s = b[:, 96:108]
+    top = (s[:, None, 8:] >> np.array([0, 2, 4, 6], np.uint8)[None, :, None] & 3).reshape(-1, 16)
+    small = (np.concatenate([s[:, :8] & 15, s[:, :8] >> 4], axis=1) | top << 4).astype(np.int32) - 32
+    high = (b[:, None, :32] >> np.arange(8, dtype=np.uint8)[None, :, None] & 1).reshape(-1, 16, 16).astype(np.int32)
+    codes = (_pairs_of_bits(b[:, 32:96]) | high << 2) - 4
+    return (_f16(b, 108) * small.astype(np.float32))[:, :, None] * codes.astype(np.float32)
+
+
+IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+
+
+def _of_iq4_nl(q: Quantized) -> np.ndarray:
+    b = _blocks(q)
+    return _f16(b, 0) * IQ4_NL[_halves(b[:, 2:])]
+
+
 def _of_ggml_mxfp4(q: Quantized) -> np.ndarray:
     b = _blocks(q)
     return np.ldexp(np.float32(1), b[:, :1].astype(np.int32) - 128) * (E2M1[_halves(b[:, 1:])] * np.float32(2))
@@ -296,5 +341,6 @@ _VALUES = {
     **{name: _of_scaled for name in ("f8_tensor", "f8_channel", "f8_block128", "i8_channel", "i8_group")},
     **{name: _of_int4 for name in ("i4_group", "i4_group_asym", "gptq_v1", "gptq_v2", "awq")},
     "q8_0": _of_q8_0, "q4_0": _of_q4_0, "q4_1": _of_q4_1, "q4_k": _of_q4_k, "q5_k": _of_q4_k, "q6_k": _of_q6_k,
+    "q5_0": _of_q5_0, "q5_1": _of_q5_1, "q2_k": _of_q2_k, "q3_k": _of_q3_k, "iq4_nl": _of_iq4_nl,
     "ggml_mxfp4": _of_ggml_mxfp4, "ggml_nvfp4": _of_ggml_nvfp4, "mxfp4": _of_mx, "mxfp8": _of_mx, "nvfp4": _of_nvfp4,
 }  # fmt: skip

@@ -11,10 +11,13 @@ from typing import Any, Optional, Tuple
 
 from .encodings import LAYOUTS, Quantized
 
-#: For each layout with kernels: meaning of the codes, and the scales (types of their component, "power" or "q4k").
+#: For each layout with kernels: meaning of the codes, the scales (types of their component, "power", or a k layout's), and whether
+#: groups have minima beside them.
 _KERNELS = {
     "f8_tensor": ("f8", ""), "f8_channel": ("f8", ""), "f8_block128": ("f8", ""), "i8_channel": ("s8", ""), "i8_group": ("s8", ""),
-    "i4_group": ("u4", ""), "i4_group_asym": ("u4", ""), "q8_0": ("s8", "f16"), "q4_0": ("u4", "f16"), "q4_k": ("q4", "q4k"),
+    "i4_group": ("u4", ""), "i4_group_asym": ("u4", ""), "q8_0": ("s8", "f16"), "q4_0": ("u4", "f16"), "q4_1": ("q4", "f16", "minima"),
+    "q5_0": ("u5", "f16"), "q5_1": ("q5", "f16", "minima"), "iq4_nl": ("iq4", "f16"), "q2_k": ("q2", "q2k"), "q3_k": ("u3", "q6k"),
+    "q4_k": ("q4", "q4k"), "q5_k": ("q5", "q4k"), "q6_k": ("u6", "q6k"), "gptq_v1": ("u4", ""), "gptq_v2": ("u4", ""), "awq": ("u4", ""),
     "mxfp4": ("e2m1", "power"), "ggml_mxfp4": ("e2m1", "power"), "mxfp8": ("f8", "power"),
 }  # fmt: skip
 
@@ -61,7 +64,8 @@ class Form:
 
     @property
     def codes(self) -> str:
-        """u4 (q - 8 or q - zero), q4, s8, e2m1, e4m3, e5m2; none: no kernel reads it packed."""
+        """u4, u5, u6, u3 (numbers less 8 or a zero, 16, 32, 4), q4, q5, q2 (numbers), s8, e2m1, iq4 (values by a table), e4m3, e5m2; none:
+        no kernel reads it packed."""
         kind = _KERNELS.get(self.layout, ("", ""))[0]
         if kind == "f8":
             kind = "e5m2" if self.is_e5m2 else "e4m3"
@@ -69,8 +73,13 @@ class Form:
 
     @property
     def scales(self) -> str:
-        """f32, f16 or bf16, power, or q4k."""
+        """f32, f16 or bf16, power, or q4k, q2k, q6k: small scales of groups, and factors of these."""
         return _KERNELS[self.layout][1] or self.type_of("scales")
+
+    @property
+    def has_minima(self) -> bool:
+        """A number beside each group's scale that is added to what the scale multiplies."""
+        return "minima" in _KERNELS.get(self.layout, ())
 
     @property
     def layout_id(self) -> int:
@@ -93,6 +102,19 @@ def packed_bytes(form: Form, family: str) -> Optional[int]:
     from .cuda import packed as cuda_packed
 
     return cuda_packed.packed_bytes(form)
+
+
+def has_rows(form: Form, family: str) -> bool:
+    """Whether the family's kernels look rows up in the packed form."""
+    if packed_bytes(form, family) is None:
+        return False
+    if family == "host":
+        from .kernels import packed
+
+        return packed.has_rows(form)
+    from .cuda import packed as cuda_packed
+
+    return cuda_packed.has_rows(form)
 
 
 def activations(form: Form, family: str) -> Tuple[Any, ...]:

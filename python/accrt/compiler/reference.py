@@ -327,6 +327,8 @@ class _Run:
     def _accrt_embedding_quantized(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         return [self.of(op.operands[0])[self.of(op.operands[-1]).astype(np.int64)]]
 
+    _accrt_embedding_packed = _accrt_embedding_quantized
+
     def _accrt_linear_quantized(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         x, weight, bias, residual = (self.of(v) for v in op.operands)
         return self._epilogue(op, x @ weight.T, bias, residual)

@@ -185,7 +185,22 @@ def dequantize_rules(family: str, lower_rows: Callable[..., Launch]) -> None:
     rule("accrt.embedding_quantized", family)(embedding)
 
 
+def rows_rule(family: str, lower_rows: Callable[..., Launch]) -> None:
+    """Registers what looks rows up in packed weights."""
+
+    def embedding(op: Op, operands: Specs, results: Specs) -> Lowering:
+        _packed, index = operands
+        if index.dtype not in packed.INDICES:
+            raise ValueError(f"embedding: indices of {index.dtype}")
+        for spec in (index, results[0]):
+            require_plain(spec)
+        return named(lower_rows(op.attrs["form"], index, results[0]), w=("in", 0), index=("in", 1), out=OUT)
+
+    rule("accrt.embedding_packed", family)(embedding)
+
+
 dequantize_rules("host", packed.lower_dequantize)
+rows_rule("host", packed.lower_rows)
 
 
 def require_plain(spec: TensorSpec) -> None:

@@ -21,6 +21,7 @@ from .tensor_ops import make_kernel, rows_of
 _ROW_BLOCKS = 1 << 16
 _STEP_K, _CODE_BYTES = 128, 2048
 _BYTES = ("s8", "e4m3", "e5m2")
+_CODES = ("u4", "q4", "e2m1", *_BYTES)
 _SCALE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 #: Rows of x up to which the weight is read packed, 16 at a time; more take a plain one.
 FEW_ROWS = 64
@@ -33,7 +34,9 @@ _AHEAD_BYTES = 96 << 10
 
 
 def _kind(form: Form) -> Optional[str]:
-    """How scales lie: as packed.cuh has it; None where groups are too small or ragged for it."""
+    """How scales lie: as packed.cuh has it; None where there are no kernels for them."""
+    if form.has_minima or form.codes not in _CODES:
+        return None
     if form.scales == "q4k":
         return "Q4K"
     if form.scales == "power":
@@ -74,6 +77,10 @@ def packed_bytes(form: Form) -> Optional[int]:
         return None
     tiles = _block_tiles(form)
     return ex.ceildiv(form.n, _rows(form) * tiles) * tiles * ex.ceildiv(form.k, _STEP_K) * _record_bytes(form)
+
+
+def has_rows(form: Form) -> bool:
+    return False
 
 
 def _arguments(form: Form) -> Tuple[str, ...]:

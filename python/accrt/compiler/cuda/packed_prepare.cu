@@ -27,7 +27,7 @@ struct source_t {
              0x80u;
     if (accrt_cuda::packed_form<accrt_cuda::W_CODES>::BYTES)
       return is_number(row, k) ? w.data[row * w.k + k] : 0u;
-    return code4_at(&w, row, k);
+    return code_bits_at(&w, row, k);
   }
   __device__ bool all_numbers(int64_t row, int64_t first, int64_t count) const {
     bool all = true;

@@ -31,6 +31,11 @@ enum {
   MXFP4 = 24,
   MXFP8 = 25,
   NVFP4 = 26,
+  Q5_0 = 27,
+  Q5_1 = 28,
+  Q2_K = 29,
+  Q3_K = 30,
+  IQ4_NL = 31,
 };
 /* layouts: end */
 
@@ -114,14 +119,40 @@ INLINE int64_t group_index_fault(const weight_t* w) {
   return k;
 }
 
-/* The 4-bit code of a layout that has such codes, as it is stored. */
-INLINE uint32_t code4_at(const weight_t* w, int64_t row, int64_t k) {
+/* Element e of 32 codes of five bits: fifth bits, then the low ones in halves. */
+INLINE uint32_t five_bits_at(const uint8_t* b, int64_t e) {
+  return ((uint32_t)b[4 + e % 16] >> (e / 16 * 4) & 15u) | ((uint32_t)b[e / 8] >> e % 8 & 1u) << 4;
+}
+
+/* The code of a layout whose codes have up to six bits, as it is stored. */
+INLINE uint32_t code_bits_at(const weight_t* w, int64_t row, int64_t k) {
   int64_t e = k % 32;
   switch (LAYOUT) {
   case Q4_0:
     return (uint32_t)w->data[(row * w->k + k) / 32 * 18 + 2 + e % 16] >> (e / 16 * 4) & 15u;
+  case IQ4_NL:
+    return (uint32_t)w->data[(row * w->k + k) / 32 * 18 + 2 + e % 16] >> (e / 16 * 4) & 15u;
   case Q4_1:
     return (uint32_t)w->data[(row * w->k + k) / 32 * 20 + 4 + e % 16] >> (e / 16 * 4) & 15u;
+  case Q5_0:
+    return five_bits_at(w->data + (row * w->k + k) / 32 * 22 + 2, e);
+  case Q5_1:
+    return five_bits_at(w->data + (row * w->k + k) / 32 * 24 + 4, e);
+  case Q2_K: {
+    const uint8_t* b = w->data + (row * w->k + k) / 256 * 84;
+    return (uint32_t)b[16 + k % 256 / 128 * 32 + e] >> 2 * (k / 32 & 3) & 3u;
+  }
+  case Q3_K: {
+    const uint8_t* b = w->data + (row * w->k + k) / 256 * 110;
+    return ((uint32_t)b[32 + k % 256 / 128 * 32 + e] >> 2 * (k / 32 & 3) & 3u) |
+           ((uint32_t)b[e] >> k % 256 / 32 & 1u) << 2;
+  }
+  case Q6_K: {
+    const uint8_t* b = w->data + (row * w->k + k) / 256 * 210;
+    int64_t h = k % 256 / 128, g = k % 128 / 32;
+    return ((uint32_t)b[64 * h + e + 32 * (g & 1)] >> 4 * (g >> 1) & 15u) |
+           ((uint32_t)b[128 + 32 * h + e] >> 2 * g & 3u) << 4;
+  }
   case GGML_MXFP4:
     return (uint32_t)w->data[(row * w->k + k) / 32 * 17 + 1 + e % 16] >> (e / 16 * 4) & 15u;
   case Q4_K:
@@ -153,6 +184,19 @@ INLINE uint32_t small_scales(const uint8_t* s, int64_t j) {
     return (s[j] & 63u) | (uint32_t)(s[j + 4] & 63u) << 8;
   return ((s[j + 4] & 15u) | (uint32_t)(s[j - 4] >> 6) << 4) |
          ((uint32_t)(s[j + 4] >> 4) | (uint32_t)(s[j] >> 6) << 4) << 8;
+}
+
+/* Q3_K: the scale of a group of 16. */
+INLINE int32_t q3_scale(const uint8_t* s, int64_t g) {
+  return (int32_t)(((uint32_t)s[g % 8] >> g / 8 * 4 & 15u) |
+                   ((uint32_t)s[8 + g % 4] >> 2 * (g / 4) & 3u) << 4) -
+         32;
+}
+
+/* IQ4_NL: -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113. */
+INLINE int32_t iq4_value(uint32_t code) {
+  uint64_t four = code < 8 ? 0x766A5D4F3F2D1801ull : 0xF1D9C5B5A6998D81ull;
+  return (int32_t)(four >> 8 * (code & 7u) & 255u) - 128;
 }
 
 /* Where the scale of an element is, in a component of scales. */
@@ -209,36 +253,51 @@ INLINE float value_at(const weight_t* w, int64_t row, int64_t k) {
     int64_t g = group_of(w, k);
     if (w->group_index && (uint64_t)g >= (uint64_t)w->groups)
       return float_of(0x7FC00000u); /* who can fail looks before: group_index_fault */
-    return (float)((int32_t)code4_at(w, row, k) - (int32_t)zero_at(w, row, g)) *
+    return (float)((int32_t)code_bits_at(w, row, k) - (int32_t)zero_at(w, row, g)) *
            SCALE_AT(w->scales, scale_index(w, row, g));
   }
   case Q8_0:
     return f16_at(w->data + at / 32 * 34) * (float)(int8_t)w->data[at / 32 * 34 + 2 + k % 32];
   case Q4_0:
-    return f16_at(w->data + at / 32 * 18) * (float)((int32_t)code4_at(w, row, k) - 8);
+    return f16_at(w->data + at / 32 * 18) * (float)((int32_t)code_bits_at(w, row, k) - 8);
   case Q4_1:
-    return f16_at(w->data + at / 32 * 20) * (float)code4_at(w, row, k) +
+    return f16_at(w->data + at / 32 * 20) * (float)code_bits_at(w, row, k) +
            f16_at(w->data + at / 32 * 20 + 2);
   case Q4_K:
   case Q5_K: {
     const uint8_t* b = w->data + at / 256 * (LAYOUT == Q4_K ? 144 : 176);
     uint32_t two = small_scales(b + 4, k % 256 / 32);
     float scale = f16_at(b) * (float)(two & 255u), least = f16_at(b + 2) * (float)(two >> 8);
-    return scale * (float)code4_at(w, row, k) - least;
+    return scale * (float)code_bits_at(w, row, k) - least;
+  }
+  case Q5_0:
+    return f16_at(w->data + at / 32 * 22) * (float)((int32_t)code_bits_at(w, row, k) - 16);
+  case Q5_1:
+    return f16_at(w->data + at / 32 * 24) * (float)code_bits_at(w, row, k) +
+           f16_at(w->data + at / 32 * 24 + 2);
+  case IQ4_NL:
+    return f16_at(w->data + at / 32 * 18) * (float)iq4_value(code_bits_at(w, row, k));
+  case Q2_K: {
+    const uint8_t* b = w->data + at / 256 * 84;
+    uint32_t two = b[k % 256 / 16];
+    float scale = f16_at(b + 80) * (float)(two & 15u), least = f16_at(b + 82) * (float)(two >> 4);
+    return scale * (float)code_bits_at(w, row, k) - least;
+  }
+  case Q3_K: {
+    const uint8_t* b = w->data + at / 256 * 110;
+    float scale = f16_at(b + 108) * (float)q3_scale(b + 96, k % 256 / 16);
+    return scale * (float)((int32_t)code_bits_at(w, row, k) - 4);
   }
   case Q6_K: {
     const uint8_t* b = w->data + at / 256 * 210;
-    int64_t e = k % 256, h = e / 128, g = e % 128 / 32, l = e % 32;
-    uint32_t low = (uint32_t)b[64 * h + l + 32 * (g & 1)] >> 4 * (g >> 1) & 15u;
-    uint32_t high = (uint32_t)b[128 + 32 * h + l] >> 2 * g & 3u;
-    float scale = f16_at(b + 208) * (float)(int8_t)b[192 + e / 16];
-    return scale * (float)((int32_t)(low | high << 4) - 32);
+    float scale = f16_at(b + 208) * (float)(int8_t)b[192 + k % 256 / 16];
+    return scale * (float)((int32_t)code_bits_at(w, row, k) - 32);
   }
   case GGML_MXFP4:
-    return e8m0_half(w->data[at / 32 * 17]) * (e2m1_value(code4_at(w, row, k)) * 2.0f);
+    return e8m0_half(w->data[at / 32 * 17]) * (e2m1_value(code_bits_at(w, row, k)) * 2.0f);
   case GGML_NVFP4:
     return ue4m3_half(w->data[at / 64 * 36 + k % 64 / 16]) *
-           (e2m1_value(code4_at(w, row, k)) * 2.0f);
+           (e2m1_value(code_bits_at(w, row, k)) * 2.0f);
   case MXFP4:
     return e8m0_value(w->scales[at / 32]) * e2m1_value(nibble_at(w->data, at));
   case MXFP8:

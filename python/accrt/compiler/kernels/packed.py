@@ -1,5 +1,5 @@
 """Records of the kernels that read quantized weights: products with packed ones (packed_matmul.c, after quantize_rows.c), what packs them
-(packed_prepare.c), and rows of any layout as floats (dequantize.c)."""
+(packed_prepare.c), rows of packed ones (packed_rows.c) and of any layout (dequantize.c) as floats."""
 
 from __future__ import annotations
 
@@ -21,23 +21,27 @@ _PIECE_BLOCKS, _PREPARE_BLOCKS = 256, 64
 _MOST_BYTES, _LEAST_BYTES, _WORKGROUPS = 2 << 20, 192 << 10, 16
 _FLOATS = ("e4m3", "e5m2")
 _SCALE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "power": 1}
+#: Bits of codes, where there are not four.
+_BITS = {"s8": 8, "e4m3": 8, "e5m2": 8, "u5": 5, "q5": 5, "u6": 6, "u3": 3, "q2": 2}
+#: Bytes of a panel's scales of 256 k, where these have scales themselves.
+_RECORD_BYTES = {"q4k": 320, "q2k": 320, "q6k": 288}
 
 
 def packed_bytes(form: Form) -> Optional[int]:
     """Size of the packed form; None where groups are no whole blocks."""
-    if form.group % BLOCK_K and form.group < form.k:
+    if form.group % BLOCK_K and form.group < form.k and form.scales not in _RECORD_BYTES:
         return None
     if form.codes in _FLOATS and form.scales == "power" and form.group % BLOCK_K:
         return None
     panels, codes = ex.ceildiv(form.n, PANEL_ROWS), _codes_bytes(form)
-    if form.scales == "q4k":
-        return codes + panels * (form.k // 256) * 320
+    if form.scales in _RECORD_BYTES:
+        return codes + panels * (form.k // 256) * _RECORD_BYTES[form.scales]
     scales = ex.ceildiv(panels * form.groups * PANEL_ROWS * _SCALE_BYTES[form.scales], 64) * 64
-    return codes + scales + (panels * form.groups * PANEL_ROWS if form.has("zeros") else 0)
+    return codes + scales + panels * form.groups * PANEL_ROWS * (2 if form.has_minima else form.has("zeros"))
 
 
 def _codes_bytes(form: Form) -> int:
-    return ex.ceildiv(form.n, PANEL_ROWS) * ex.ceildiv(form.k, BLOCK_K) * (512 if form.codes in ("s8", *_FLOATS) else 256)
+    return ex.ceildiv(form.n, PANEL_ROWS) * ex.ceildiv(form.k, BLOCK_K) * 64 * _BITS.get(form.codes, 4)
 
 
 def _tags(**tags: Any) -> Tuple[Tuple[str, str], ...]:
@@ -45,7 +49,7 @@ def _tags(**tags: Any) -> Tuple[Tuple[str, str], ...]:
 
 
 def quantized_row_bytes(k: Any) -> Any:
-    return ex.ceildiv(ex.ceildiv(k, BLOCK_K) * (BLOCK_K + 8), 64) * 64
+    return ex.ceildiv(ex.ceildiv(k, BLOCK_K) * (BLOCK_K + 16), 64) * 64
 
 
 @functools.lru_cache(maxsize=None)
@@ -61,14 +65,14 @@ def quantize_kernel(dtype: str) -> KernelDef:
 
 
 def _kind(form: Form) -> str:
-    parts = [form.codes, form.scales] + ["zeros"] * form.has("zeros") + ["ggml"] * (form.layout == "ggml_mxfp4")
+    parts = [form.codes, form.scales] + ["zeros"] * form.has("zeros") + ["minima"] * form.has_minima + ["ggml"] * (form.layout == "ggml_mxfp4")
     return "_".join(parts)
 
 
 def _defines(form: Form) -> Dict[str, Any]:
     return {
         "CODES": "CODES_" + form.codes.upper(), "SCALES": form.scales, "TOP_IS_NAN": int(form.layout != "ggml_mxfp4"),
-        "ZEROS": int(form.has("zeros")),
+        "ZEROS": int(form.has("zeros")), "MINIMA": int(form.has_minima),
     }  # fmt: skip
 
 
@@ -191,3 +195,27 @@ def lower_dequantize(
     buffers = {role: role for role in ROLES if form.has(role)}
     buffers.update({"index": "index"} if index is not None else {})
     return launch(kernel, {**buffers, "out": "out"}, {**weight_values(form), "rows": rows})
+
+
+def has_rows(form: Form) -> bool:
+    """Whether rows can be read from the packed form as the layout has them."""
+    return form.codes not in _FLOATS
+
+
+@functools.lru_cache(maxsize=None)
+def _rows_kernel(kind: str, defines: Tuple[Tuple[str, str], ...], out: str, index: str) -> KernelDef:
+    params = layout([reads("w"), reads("index"), writes("out")] + [symbol(n) for n in ("n", "k", "group", "groups", "rows")])
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.minimum(v["rows"], 256), 1), 1, 1)
+
+    name = f"packed_rows_{kind}_{out}_{index}"
+    tags = (*defines, *_tags(OUT_TAG=out, INDEX_TAG=index, ENTRY="accrt_" + name))
+    return KernelDef(name, "packed_rows", CSource("packed_rows.c", defines=tags, struct="packed_rows_params_t"), params, grid)
+
+
+def lower_rows(form: Form, index: TensorSpec, out: TensorSpec) -> Launch:
+    """The rows of a packed weight that `index` picks. Operands: w, index, out."""
+    kernel = _rows_kernel(_kind(form), _tags(**_defines(form)), out.dtype, index.dtype)
+    values = {"n": form.n, "k": form.k, "group": form.group, "groups": form.groups, "rows": math.prod(index.shape)}
+    return launch(kernel, {"w": "w", "index": "index", "out": "out"}, values)

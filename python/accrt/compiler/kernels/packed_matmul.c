@@ -1,9 +1,9 @@
 /* packed_matmul.c - c = activation(x @ w^T + bias) + residual, with w packed as packed.h has it.
  *
- * Instantiated with CODES, SCALES (f32, f16, bf16, power, q4k), TOP_IS_NAN (of powers), ZEROS (0 or
- * 1), C_TAG and ENTRY; for floats of 8 bits also A_TAG. x is what quantize_rows.c made, or for
- * 8-bit floats x itself. A workgroup makes `panels_per_group` panels of 16 columns for up to
- * GROUP_ROWS rows; x of the grid walks panels, y rows.
+ * Instantiated with CODES, SCALES (f32, f16, bf16, power, q4k, q2k, q6k), TOP_IS_NAN (of powers),
+ * ZEROS and MINIMA (0 or 1), C_TAG and ENTRY; for floats of 8 bits also A_TAG. x is what
+ * quantize_rows.c made, or for 8-bit floats x itself. A workgroup makes `panels_per_group`
+ * panels of 16 columns for up to GROUP_ROWS rows; x of the grid walks panels, y rows.
  *
  * Sums of products of codes are exact; everything else is f32, blocks in ascending order, so that a
  * row has the same bytes alone and in a batch. */
@@ -13,7 +13,7 @@
 
 typedef TYPE(C_TAG) c_t;
 
-#define IS_FLOAT (CODES >= CODES_E4M3)
+#define IS_FLOAT CODES_ARE_FLOATS(CODES)
 #if IS_FLOAT
 typedef TYPE(A_TAG) x_t;
 #else
@@ -39,13 +39,23 @@ typedef struct {
 #define SCALE_BYTES_bf16 2
 #define SCALE_BYTES_power 1
 #define SCALE_BYTES_q4k 0
+#define SCALE_BYTES_q2k 0
+#define SCALE_BYTES_q6k 0
 #define SCALE_BYTES CONCAT(SCALE_BYTES_, SCALES)
+/* Of 256 k, where scales have scales. */
+#define RECORD_BYTES_f32 0
+#define RECORD_BYTES_f16 0
+#define RECORD_BYTES_bf16 0
+#define RECORD_BYTES_power 0
+#define RECORD_BYTES_q4k Q4K_RECORD_BYTES
+#define RECORD_BYTES_q2k Q2K_RECORD_BYTES
+#define RECORD_BYTES_q6k Q6K_RECORD_BYTES
+#define RECORD_BYTES CONCAT(RECORD_BYTES_, SCALES)
 
 #define SCALE_f32(p) v_load((const float*)(const void*)(p))
 #define SCALE_f16(p) v_load_f16((const f16_t*)(const void*)(p))
 #define SCALE_bf16(p) v_load_bf16((const bf16_t*)(const void*)(p))
 #define SCALE_power(p) v_load_power(p, TOP_IS_NAN)
-#define SCALE_q4k(p) v_zero()
 #define LOAD_SCALE CONCAT(SCALE_, SCALES)
 
 /* What lies below the codes' zero. */
@@ -55,11 +65,19 @@ typedef struct {
 #define BASE 128.0f
 #elif CODES == CODES_E2M1
 #define BASE 12.0f
+#elif CODES == CODES_IQ4
+#define BASE 128.0f
+#elif CODES == CODES_U5
+#define BASE 16.0f
+#elif CODES == CODES_U6
+#define BASE 32.0f
+#elif CODES == CODES_U3
+#define BASE 4.0f
 #else
 #define BASE 0.0f
 #endif
 
-/* A panel: its codes, scales and zeros, and the number of blocks and of those in a group. */
+/* A panel: its codes, scales and zeros (or minima), and how many blocks it and a group have. */
 typedef struct {
   const uint8_t *codes, *scales, *zeros;
   int64_t blocks, group_blocks;
@@ -69,11 +87,11 @@ ALWAYS_INLINE panel_t panel_at(const packed_matmul_params_t* p, int64_t panel) {
   int64_t panels = ceildiv_i64(p->n, PANEL_ROWS), blocks = ceildiv_i64(p->k, BLOCK_K);
   int64_t groups = ceildiv_i64(p->k, p->group);
   int64_t scale_bytes =
-      SCALE_BYTES ? groups * PANEL_ROWS * SCALE_BYTES : ceildiv_i64(blocks, 8) * Q4K_RECORD_BYTES;
+      RECORD_BYTES ? ceildiv_i64(blocks, 8) * RECORD_BYTES : groups * PANEL_ROWS * SCALE_BYTES;
   const uint8_t* scales = p->w + panels * blocks * CODES_BLOCK_BYTES(CODES);
   const uint8_t* zeros = scales + (panels * scale_bytes + 63) / 64 * 64;
   panel_t at = {p->w + panel * blocks * CODES_BLOCK_BYTES(CODES), scales + panel * scale_bytes,
-                zeros + panel * groups * PANEL_ROWS, blocks,
+                zeros + panel * groups * PANEL_ROWS * (MINIMA ? 2 : 1), blocks,
                 min_i64(ceildiv_i64(p->group, BLOCK_K), max_i64(blocks, 1))};
   return at;
 }
@@ -146,8 +164,8 @@ static void panel_rows(const packed_matmul_params_t* p, const panel_t* at, int64
 
 typedef struct {
   const int8_t* codes[MAX_ROWS];
-  const float* scales[MAX_ROWS];
-  const int32_t* sums[MAX_ROWS];
+  const float *scales[MAX_ROWS], *sums[MAX_ROWS];  /* of codes, in blocks */
+  const float *first[MAX_ROWS], *second[MAX_ROWS]; /* and in their halves */
 } rows_t;
 
 ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const int rows) {
@@ -157,14 +175,55 @@ ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const
     const uint8_t* from = p->x + (row + r) * bytes;
     at.codes[r] = (const int8_t*)from;
     at.scales[r] = (const float*)(const void*)(from + blocks * BLOCK_K);
-    at.sums[r] = (const int32_t*)(const void*)(from + blocks * (BLOCK_K + 4));
+    at.sums[r] = at.scales[r] + blocks;
+    at.first[r] = at.sums[r] + blocks;
+    at.second[r] = at.first[r] + blocks;
   }
   return at;
 }
 
-#if CODES == CODES_Q4
+#if RECORD_BYTES
+/* Whether groups have 16 elements. */
+#define HALVES CONCAT(HALVES_, SCALES)
+#define HALVES_q4k 0
+#define HALVES_q2k 1
+#define HALVES_q6k 1
+#define HAS_MINIMA_q4k 1
+#define HAS_MINIMA_q2k 1
+#define HAS_MINIMA_q6k 0
+#define HAS_MINIMA CONCAT(HAS_MINIMA_, SCALES)
+
+/* Scales and minima of a block, or of its halves. */
+typedef struct {
+  vf scales[2], minima[2];
+} small_t;
+
+ALWAYS_INLINE small_t small_scales_q4k(const uint8_t* record, int64_t j, int part) {
+  vf scales = v_load_u8(record + 64 + j * 16 + part * VL);
+  vf minima = v_load_u8(record + 192 + j * 16 + part * VL);
+  return (small_t){{scales, scales}, {minima, minima}};
+}
+ALWAYS_INLINE small_t small_scales_q2k(const uint8_t* record, int64_t j, int part) {
+  small_t small;
+  UNROLL_FULLY for (int i = 0; i < 2; i++) {
+    vi both = vi_load_u8(record + 64 + (2 * j + i) * 16 + part * VL);
+    small.scales[i] = v_from_i(vi_low_nibble(both));
+    small.minima[i] = v_from_i(vi_high_nibble(both));
+  }
+  return small;
+}
+ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int part) {
+  small_t small;
+  UNROLL_FULLY for (int i = 0; i < 2; i++) {
+    small.scales[i] = v_load_i8(record + 32 + (2 * j + i) * 16 + part * VL);
+    small.minima[i] = small.scales[i];
+  }
+  return small;
+}
+#define small_scales_of CONCAT(small_scales_, SCALES)
+
 /* Each 256 k: d (sum of s_j dx_j dot_j) - dmin (sum of m_j dx_j sum_j). The products within are
- * exact before they are added. */
+ * exact before they are added: |s_j dot_j| is at most 2^24. */
 #define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOT)                                                    \
   static inline __attribute__((always_inline))                                                     \
   ATTRIBUTE void NAME##_rows(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
@@ -173,40 +232,55 @@ ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const
     const uint8_t *codes = at->codes, *record = at->scales;                                        \
     sums_t sums;                                                                                   \
     clear(sums, rows);                                                                             \
-    for (int64_t first = 0; first < at->blocks; first += 8, record += Q4K_RECORD_BYTES) {          \
+    for (int64_t first = 0; first < at->blocks; first += 8, record += RECORD_BYTES) {              \
       sums_t scaled, least;                                                                        \
       clear(scaled, rows);                                                                         \
       clear(least, rows);                                                                          \
       for (int64_t j = 0; j < 8; j++, codes += CODES_BLOCK_BYTES(CODES)) {                         \
         ask_ahead(codes);                                                                          \
-        __builtin_prefetch(record + RECORDS_AHEAD * Q4K_RECORD_BYTES + j * 64, 0, 2);              \
+        __builtin_prefetch(record + RECORDS_AHEAD * RECORD_BYTES + j * 64, 0, 2);                  \
         UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
           vu u[8];                                                                                 \
           load_codes(u, codes, part, CODES);                                                       \
-          vf s = v_load_u8(record + 64 + j * 16 + part * VL);                                      \
-          vf m = v_load_u8(record + 192 + j * 16 + part * VL);                                     \
+          small_t small = small_scales_of(record, j, part);                                        \
           UNROLL_FULLY for (int r = 0; r < rows; r++) {                                            \
+            const int8_t* xs = x.codes[r] + (first + j) * BLOCK_K;                                 \
             float dx = x.scales[r][first + j];                                                     \
-            vf dot = v_from_i(DOT(u, x.codes[r] + (first + j) * BLOCK_K, CODES));                  \
-            scaled[r][part] = v_fma(v_mul(dot, s), v_set(dx), scaled[r][part]);                    \
-            float all = dx * (float)x.sums[r][first + j];                                          \
-            least[r][part] = v_fma(m, v_set(all), least[r][part]);                                 \
+            if (HALVES) {                                                                          \
+              float x0 = x.first[r][first + j], x1 = x.second[r][first + j];                       \
+              vf a = v_from_i(DOT(u, xs, 4, CODES)), b = v_from_i(DOT(u + 4, xs + 16, 4, CODES));  \
+              a = BASE != 0 ? v_fma(v_set(-BASE), v_set(x0), a) : a;                               \
+              b = BASE != 0 ? v_fma(v_set(-BASE), v_set(x1), b) : b;                               \
+              a = v_fma(small.scales[1], b, v_mul(small.scales[0], a));                            \
+              scaled[r][part] = v_fma(a, v_set(dx), scaled[r][part]);                              \
+              if (HAS_MINIMA) {                                                                    \
+                vf m = v_fma(small.minima[1], v_set(x1), v_mul(small.minima[0], v_set(x0)));       \
+                least[r][part] = v_fma(m, v_set(dx), least[r][part]);                              \
+              }                                                                                    \
+            } else {                                                                               \
+              vf a = v_mul(v_from_i(DOT(u, xs, 8, CODES)), small.scales[0]);                       \
+              scaled[r][part] = v_fma(a, v_set(dx), scaled[r][part]);                              \
+              float all = dx * x.sums[r][first + j];                                               \
+              least[r][part] = v_fma(small.minima[0], v_set(all), least[r][part]);                 \
+            }                                                                                      \
           }                                                                                        \
         }                                                                                          \
       }                                                                                            \
       UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                      \
         vf d = SCALE_f16(record + part * VL * 2);                                                  \
-        vf dmin = v_mul(SCALE_f16(record + 32 + part * VL * 2), v_set(-1.0f));                     \
+        vf dmin = HAS_MINIMA ? v_mul(SCALE_f16(record + 32 + part * VL * 2), v_set(-1.0f)) : d;    \
         UNROLL_FULLY for (int r = 0; r < rows; r++) {                                              \
           sums[r][part] = v_fma(d, scaled[r][part], sums[r][part]);                                \
-          sums[r][part] = v_fma(dmin, least[r][part], sums[r][part]);                              \
+          if (HAS_MINIMA)                                                                          \
+            sums[r][part] = v_fma(dmin, least[r][part], sums[r][part]);                            \
         }                                                                                          \
       }                                                                                            \
     }                                                                                              \
     store_sums(sums, rows, tile, step);                                                            \
   }
 #else
-/* Each group: s (sum of dx_j (dot_j - z sum_j)). What is in the brackets is exact. */
+/* Each group: s (sum of dx_j (dot_j - z sum_j)), and minima: m (sum of dx_j sum_j). What is in the
+ * inner brackets is exact. */
 #define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOT)                                                    \
   static inline __attribute__((always_inline))                                                     \
   ATTRIBUTE void NAME##_rows(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
@@ -216,10 +290,13 @@ ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const
     sums_t sums;                                                                                   \
     clear(sums, rows);                                                                             \
     for (int64_t first = 0; first < at->blocks; first += at->group_blocks) {                       \
-      sums_t inner;                                                                                \
+      sums_t inner, least;                                                                         \
       clear(inner, rows);                                                                          \
+      clear(least, rows);                                                                          \
       int64_t end = min_i64(first + at->group_blocks, at->blocks);                                 \
       __builtin_prefetch(scales + SCALES_AHEAD * PANEL_ROWS * SCALE_BYTES, 0, 2);                  \
+      if (MINIMA)                                                                                  \
+        __builtin_prefetch(zeros + SCALES_AHEAD * PANEL_ROWS * 2, 0, 2);                           \
       for (int64_t j = first; j < end; j++, codes += CODES_BLOCK_BYTES(CODES)) {                   \
         ask_ahead(codes);                                                                          \
         UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
@@ -227,19 +304,26 @@ ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const
           load_codes(u, codes, part, CODES);                                                       \
           vf base = ZEROS ? v_load_u8(zeros + part * VL) : v_set(BASE);                            \
           UNROLL_FULLY for (int r = 0; r < rows; r++) {                                            \
-            vf dot = v_from_i(DOT(u, x.codes[r] + j * BLOCK_K, CODES));                            \
-            dot = v_fma(base, v_set(-(float)x.sums[r][j]), dot);                                   \
-            inner[r][part] = v_fma(dot, v_set(x.scales[r][j]), inner[r][part]);                    \
+            vf sum = v_from_i(DOT(u, x.codes[r] + j * BLOCK_K, 8, CODES));                         \
+            if (ZEROS || BASE != 0)                                                                \
+              sum = v_fma(base, v_set(-x.sums[r][j]), sum);                                        \
+            inner[r][part] = v_fma(sum, v_set(x.scales[r][j]), inner[r][part]);                    \
+            if (MINIMA)                                                                            \
+              least[r][part] = v_fma(v_set(x.sums[r][j]), v_set(x.scales[r][j]), least[r][part]);  \
           }                                                                                        \
         }                                                                                          \
       }                                                                                            \
       UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                      \
         vf scale = LOAD_SCALE(scales + part * VL * SCALE_BYTES);                                   \
-        UNROLL_FULLY for (int r = 0; r < rows; r++) sums[r][part] =                                \
-            v_fma(inner[r][part], scale, sums[r][part]);                                           \
+        vf minimum = MINIMA ? SCALE_f16(zeros + part * VL * 2) : scale;                            \
+        UNROLL_FULLY for (int r = 0; r < rows; r++) {                                              \
+          sums[r][part] = v_fma(inner[r][part], scale, sums[r][part]);                             \
+          if (MINIMA)                                                                              \
+            sums[r][part] = v_fma(least[r][part], minimum, sums[r][part]);                         \
+        }                                                                                          \
       }                                                                                            \
       scales += PANEL_ROWS * SCALE_BYTES;                                                          \
-      zeros += PANEL_ROWS;                                                                         \
+      zeros += PANEL_ROWS * (MINIMA ? 2 : 1);                                                      \
     }                                                                                              \
     store_sums(sums, rows, tile, step);                                                            \
   }
@@ -267,9 +351,9 @@ ALWAYS_INLINE rows_t rows_at(const packed_matmul_params_t* p, int64_t row, const
     }                                                                                              \
   }
 
-DEFINE_PANEL_ROWS(panel_rows, , dot_block)
+DEFINE_PANEL_ROWS(panel_rows, , dot)
 #if VL == 16
-DEFINE_PANEL_ROWS(panel_rows_vnni, VNNI, dot_block_vnni)
+DEFINE_PANEL_ROWS(panel_rows_vnni, VNNI, dot_vnni)
 #define PANEL_ROWS_WITH(environment)                                                               \
   ((environment)->cpu_features & ACCRT_CPU_AVX512_VNNI ? panel_rows_vnni : panel_rows)
 #else

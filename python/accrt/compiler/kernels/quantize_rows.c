@@ -19,7 +19,7 @@ typedef struct {
 
 /* One block; what is behind `count` is zero. */
 static void quantize_block(const a_t* from, int64_t count, int8_t* codes, float* out_scale,
-                           int32_t* out_sum) {
+                           int32_t out_sums[2]) {
   float x[BLOCK_K];
   for (int i = 0; i < BLOCK_K; i++)
     x[i] = 0.0f;
@@ -37,16 +37,17 @@ static void quantize_block(const a_t* from, int64_t count, int8_t* codes, float*
   float largest = f32_bits(top);
   int usable = top < 0x7F800000u && largest >= 0x1p-100f;
   float inverse = usable ? 127.0f / largest : 0.0f;
-  int32_t sum = 0;
+  int32_t sums[2] = {0, 0}; /* of sixteen codes each */
   for (int i = 0; i < BLOCK_K; i++) {
     /* Rounds to nearest, ties to even: what is added leaves the integer in the low bits. */
     float product = usable ? x[i] * inverse : 0.0f;
     int32_t code = (int32_t)(bits_f32(product + 0x1.8p23f) - 0x4B400000u);
     codes[i] = (int8_t)code;
-    sum += code;
+    sums[i / 16] += code;
   }
   *out_scale = usable ? largest / 127.0f : top < 0x7F800000u ? 0.0f : f32_bits(0x7FC00000u);
-  *out_sum = sum;
+  out_sums[0] = sums[0];
+  out_sums[1] = sums[1];
 }
 
 KERNEL_ENTRY(ENTRY) {
@@ -57,11 +58,14 @@ KERNEL_ENTRY(ENTRY) {
     return KERNEL_OK;
   uint8_t* out = p->out + row * quantized_row_bytes(p->k);
   float* scales = (float*)(void*)(out + blocks * BLOCK_K);
-  int32_t* sums = (int32_t*)(void*)(scales + blocks);
   int64_t first = (int64_t)workgroup->workgroup_id[0] * PIECE_BLOCKS;
   for (int64_t i = first; i < min_i64(first + PIECE_BLOCKS, blocks); i++) {
+    int32_t sums[2];
     quantize_block(p->x + row * p->ldx + i * BLOCK_K, min_i64(BLOCK_K, p->k - i * BLOCK_K),
-                   (int8_t*)out + i * BLOCK_K, &scales[i], &sums[i]);
+                   (int8_t*)out + i * BLOCK_K, &scales[i], sums);
+    scales[blocks + i] = (float)(sums[0] + sums[1]);
+    scales[2 * blocks + i] = (float)sums[0];
+    scales[3 * blocks + i] = (float)sums[1];
   }
   return KERNEL_OK;
 }

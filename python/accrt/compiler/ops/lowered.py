@@ -92,3 +92,11 @@ def _infer_embedding_quantized(op: Op) -> Types:
     form, indices = op.attrs["form"], op.operands[-1]
     check_index(indices)
     return [TensorType(form.dtype, indices.shape + (form.k,))]
+
+
+@define("accrt.embedding_packed(Tensor packed, Tensor indices, form)")
+def _infer_embedding_packed(op: Op) -> Types:
+    """Rows of a quantized weight that is packed for products, too."""
+    form, indices = op.attrs["form"], op.operands[1]
+    check_index(indices)
+    return [TensorType(form.dtype, indices.shape + (form.k,))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from .. import ops, packing
 from ..encodings import Quantized
@@ -14,9 +14,12 @@ from .rewrite import rewrite
 
 
 def lower_quantized(module: Module, family: str = "host") -> None:
-    for function in module.functions.values():
-        if any(_quantized(value) for value in function.constants.values()):
-            _Lowering(module, function, family).run()
+    work = [_Lowering(module, f, family) for f in module.functions.values() if any(_quantized(value) for value in f.constants.values())]
+    for lowering in work:
+        lowering.run()
+    packed = {matrix for lowering in work for matrix in lowering.packed}
+    for lowering in work:
+        lowering.share_packed(packed)
 
 
 def _quantized(value: Optional[Value]) -> bool:
@@ -50,8 +53,25 @@ class _Lowering:
         for result in self.function.results:
             if _quantized(result.value):
                 result.value = self._dequantized(result.value)
-        # What is made of weights alone stands first, so that every block may use it.
+        self._place_heads()
+
+    def share_packed(self, packed: Set[_Matrix]) -> None:
+        """Lookups in what products of any function read packed read that, too: nothing else holds the weight then."""
+        rewrite(self.function, lambda op: self._shared(op, packed))
+        self._place_heads()
+
+    def _shared(self, op: Op, packed: Set[_Matrix]) -> Optional[Sequence[Value]]:
+        if op.name != "accrt.embedding_quantized":
+            return None
+        matrix, form = _Matrix(op.operands[0].op.operands[0].constant, None), op.attrs["form"]
+        if matrix not in packed or not packing.has_rows(form, self.family):
+            return None
+        return [ops.build(self.function, "accrt.embedding_packed", self._pack(matrix, form), op.operands[-1], form)]
+
+    def _place_heads(self) -> None:
+        """What is made of weights alone stands first, so that every block may use it."""
         self.function.body.ops[:0] = self.heads
+        self.heads = []
 
     def _visit(self, op: Op) -> Optional[Sequence[Value]]:
         if op.name in ("accrt.component", "accrt.pack_quantized"):
