@@ -141,7 +141,7 @@ static const field_case_t field_cases[] = {
     FIELD(TYPE, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, type.rank, 1),
     FIELD(LAYOUT_TYPE, ARGUMENTS, accx_argument_t, ARGUMENT_MAIN, type.group_elements, 1),
     FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, dtype, 77),
-    FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, encoding, 27),
+    FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, encoding, 32),
     FIELD(TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, rank, 9),
     FIELD(LAYOUT_TYPE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, group_elements, 1),
     FIELD(CONSTANT_SOURCE, CONSTANTS, accx_constant_t, CONSTANT_WEIGHT, source,
