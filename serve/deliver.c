@@ -214,9 +214,10 @@ static accrt_status_t find_text(accrt_serve_engine_t* engine, accsv_generation_t
   const accsv_stops_t* stops =
       drawn >= request->parameters.min_new_tokens ? &request->stops : &none;
   if (news->reason != ACCRT_SERVE_FINISH_STOP || news->complete) {
+    const bool special = (request->parameters.flags & ACCRT_SERVE_SPECIAL) != 0;
     uint32_t size_bytes;
     const unsigned char* bytes =
-        accsv_vocabulary_bytes(&engine->vocabulary, *news->token, &size_bytes);
+        accsv_vocabulary_bytes(&engine->vocabulary, *news->token, special, &size_bytes);
     ACCSV_TRY(accsv_text_push(text, &engine->allocator, bytes, size_bytes));
     uint32_t at;
     news->stop_string = accsv_text_find_stop(text, stops, &at);

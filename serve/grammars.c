@@ -110,7 +110,7 @@ static accrt_status_t find_functions(accrt_serve_grammars_t* grammars, const cha
  * and their number. */
 static uint32_t put_token(const accsv_vocabulary_t* vocabulary, uint32_t token, uint8_t* out) {
   uint32_t size;
-  const unsigned char* bytes = accsv_vocabulary_bytes(vocabulary, (int32_t)token, &size);
+  const unsigned char* bytes = accsv_vocabulary_bytes(vocabulary, (int32_t)token, false, &size);
   if (bytes != NULL && size > 0) {
     if (out != NULL)
       memcpy(out, bytes, size);

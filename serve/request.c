@@ -116,7 +116,7 @@ static accrt_status_t check_stops(const accrt_serve_request_t* request,
 accrt_status_t accsv_request_check(accrt_serve_request_t* request,
                                    const accrt_serve_model_info_t* info) {
   const uint32_t known = ACCRT_SERVE_IGNORE_EOS | ACCRT_SERVE_SEED | ACCRT_SERVE_LOGPROBS |
-                         ACCRT_SERVE_NO_CACHE | ACCRT_SERVE_KEEP_STOP;
+                         ACCRT_SERVE_NO_CACHE | ACCRT_SERVE_KEEP_STOP | ACCRT_SERVE_SPECIAL;
   if ((request->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", request->flags);
   ACCSV_TRY(check_lengths(request, info));

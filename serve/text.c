@@ -41,10 +41,10 @@ accrt_status_t accsv_vocabulary_read(accsv_vocabulary_t* vocabulary, const void*
 }
 
 const unsigned char* accsv_vocabulary_bytes(const accsv_vocabulary_t* vocabulary, int32_t token,
-                                            uint32_t* out_size_bytes) {
+                                            bool special, uint32_t* out_size_bytes) {
   *out_size_bytes = 0;
   if (token < 0 || (uint32_t)token >= vocabulary->count ||
-      (vocabulary->flags[token] & ACCSV_TOKEN_SPECIAL) != 0)
+      (!special && (vocabulary->flags[token] & ACCSV_TOKEN_SPECIAL) != 0))
     return NULL;
   const unsigned char* place = vocabulary->offsets + 4 * (size_t)token;
   const uint32_t begin = read_u32(place);

@@ -22,9 +22,9 @@ typedef struct accsv_vocabulary {
 /* Refuses a table that is cut, whose offsets fall, or that has fewer tokens than `vocab_size`. */
 accrt_status_t accsv_vocabulary_read(accsv_vocabulary_t* vocabulary, const void* table,
                                      uint64_t size_bytes, uint32_t vocab_size);
-/* The bytes of a token; none for special ones and for numbers outside. */
+/* The bytes of a token; none for numbers outside, and for special ones unless those are wanted. */
 const unsigned char* accsv_vocabulary_bytes(const accsv_vocabulary_t* vocabulary, int32_t token,
-                                            uint32_t* out_size_bytes);
+                                            bool special, uint32_t* out_size_bytes);
 
 typedef struct accsv_stops {
   uint32_t count;

@@ -121,12 +121,13 @@ static void test_tables(void** state) {
   accsv_vocabulary_t vocabulary;
   assert_int_equal(accsv_vocabulary_read(&vocabulary, good, sizeof good, 2), ACCRT_OK);
   uint32_t size;
-  assert_memory_equal(accsv_vocabulary_bytes(&vocabulary, 0, &size), "a", 1);
+  assert_memory_equal(accsv_vocabulary_bytes(&vocabulary, 0, false, &size), "a", 1);
   assert_int_equal(size, 1);
-  assert_null(accsv_vocabulary_bytes(&vocabulary, 1, &size)); /* special */
+  assert_null(accsv_vocabulary_bytes(&vocabulary, 1, false, &size)); /* special */
   assert_int_equal(size, 0);
-  assert_null(accsv_vocabulary_bytes(&vocabulary, 2, &size));
-  assert_null(accsv_vocabulary_bytes(&vocabulary, -1, &size));
+  assert_non_null(accsv_vocabulary_bytes(&vocabulary, 1, true, &size));
+  assert_null(accsv_vocabulary_bytes(&vocabulary, 2, false, &size));
+  assert_null(accsv_vocabulary_bytes(&vocabulary, -1, false, &size));
   assert_int_equal(accsv_vocabulary_read(&vocabulary, good, sizeof good, 3),
                    ACCRT_ERROR_INVALID_FORMAT);
   for (size_t cut = 0; cut < sizeof good; ++cut)

@@ -125,6 +125,12 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_STREAM 1u   /**< server-sent events */
 #define ACCRT_HTTP_USAGE 2u    /**< a last chunk of a stream has the usage */
 #define ACCRT_HTTP_LOGPROBS 4u /**< the answer has log probabilities */
+#define ACCRT_HTTP_ONE_CALL 8u /**< calls of tools after the first one are dropped */
+
+/** How a family of models writes calls of tools; docs/server.md describes the forms. */
+#define ACCRT_HTTP_TOOLS_HERMES 1u  /**< `<tool_call>` and JSON: Hermes, Qwen */
+#define ACCRT_HTTP_TOOLS_LLAMA 2u   /**< JSON as the whole answer, or after `<|python_tag|>` */
+#define ACCRT_HTTP_TOOLS_MISTRAL 3u /**< `[TOOL_CALLS]` and JSON */
 
 /** The form of an answer that the engine makes. Since: 0.4 */
 typedef struct accrt_http_format {
@@ -135,7 +141,8 @@ typedef struct accrt_http_format {
   const char* model;     /**< NULL: the server's */
   uint64_t created;      /**< seconds since 1970; 0: now */
   uint32_t top_logprobs; /**< alternatives shown for each token */
-  uint32_t reserved;     /**< 0 */
+  uint32_t
+      tools; /**< ACCRT_HTTP_TOOLS_*: calls in a chat's text become tool_calls; 0: it is text */
   /** text put before each choice of a completion (`echo`), one for each request; NULL: none */
   const char* const* prefixes;
 } accrt_http_format_t;

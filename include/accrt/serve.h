@@ -473,6 +473,8 @@ ACCRT_API accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engin
 #define ACCRT_SERVE_LOGPROBS 4u   /**< events have log probabilities */
 #define ACCRT_SERVE_NO_CACHE 8u   /**< shares no pages with other requests */
 #define ACCRT_SERVE_KEEP_STOP 16u /**< a stop string that was found is part of the text */
+#define ACCRT_SERVE_SPECIAL                                                                        \
+  32u /**< special tokens are part of the text, but for those that end it */
 
 /** Least and greatest priority number. Lower numbers are served first. */
 #define ACCRT_SERVE_PRIORITY_FIRST (-8)

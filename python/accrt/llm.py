@@ -25,7 +25,7 @@ from .serve import engine as _engine
 from .serve import loading as _load
 from .serve import options as _options
 from .serve.adapters import Adapters
-from .serve.parameters import BadParameter, Limits, Request, checked, shown
+from .serve.parameters import BadParameter, Limits, Request, checked, grammar_of, shown
 
 Prompt = Union[str, Sequence[int]]
 Message = Dict[str, Any]
@@ -189,7 +189,7 @@ class LLM:
         """As many as the engine's queue takes."""
         while waiting:
             output = waiting[0]
-            request = Request(output.prompt_token_ids, values, _engine.now_ns(), self._engine.constraint(values))
+            request = Request(output.prompt_token_ids, values, _engine.now_ns(), self._engine.constraint(grammar_of(values)))
             try:
                 request.check(self._limits)
                 numbers.append(self._hub.submit(request, _collector(output, open_outputs, failures)))
@@ -262,7 +262,7 @@ class Stream:
         self._llm, self._pieces, self._ended = llm, collections.deque(), False
         self._wake: Any = None
         self._number: Optional[int] = None
-        self._request = Request(prompt, values, _engine.now_ns(), llm.engine.constraint(values))
+        self._request = Request(prompt, values, _engine.now_ns(), llm.engine.constraint(grammar_of(values)))
         self._request.check(llm._limits)
 
     def _take(self, event: _engine.Event) -> None:

@@ -201,9 +201,9 @@ typedef struct record {
 } record_t;
 
 void accrt_http_put_logprobs(http_job_t* job, http_choice_t* choice,
-                             const accrt_serve_event_t* event) {
+                             const accrt_serve_event_t* event, size_t text_bytes) {
   const uint32_t top = event->top_count < job->top_logprobs ? event->top_count : job->top_logprobs;
-  const record_t record = {event->text_size_bytes, event->token_count, top};
+  const record_t record = {(uint32_t)text_bytes, event->token_count, top};
   if (is_stream(job))
     accrt_http_put(&choice->waiting, &record, sizeof record);
   for (uint32_t i = 0; i < event->token_count; ++i) {
@@ -330,6 +330,15 @@ static void put_content(http_job_t* job, uint32_t index, http_choice_t* choice) 
   job->unsent_bytes -= before - accrt_http_choice_bytes(choice);
 }
 
+static void put_calls(http_job_t* job, uint32_t index, http_choice_t* choice) {
+  job->unsent_bytes -= choice->calls.size;
+  accrt_http_tools_close(&job->tools[index]);
+  http_text_t* text = begin(job, index);
+  put_pieces(text, ",\"delta\":{\"tool_calls\":[", &choice->calls, "]},\"logprobs\":null");
+  end(job, text, NULL);
+  accrt_http_text_clear(&choice->calls);
+}
+
 static void put_finish(const http_job_t* job, uint32_t index, const char* reason) {
   http_text_t* text = begin(job, index);
   accrt_http_put_text(text, is_chat(job) ? ",\"delta\":{},\"logprobs\":null"
@@ -342,8 +351,10 @@ void accrt_http_put_chunks(http_job_t* job, uint32_t index) {
   if (choice->begun == 0 && is_chat(job))
     put_role(job, index);
   choice->begun = 1;
-  if (accrt_http_choice_bytes(choice) > 0)
+  if (accrt_http_choice_bytes(choice) > choice->calls.size)
     put_content(job, index, choice);
+  if (choice->calls.size > 0)
+    put_calls(job, index, choice);
   if (choice->finish_reason != NULL && choice->ended == 0 && accrt_http_choice_bytes(choice) == 0) {
     put_finish(job, index, choice->finish_reason);
     choice->ended = 1;
@@ -385,14 +396,28 @@ void accrt_http_put_stream_failure(http_job_t* job, const http_failure_t* failur
 
 /* ---- Whole answers ---- */
 
+/* Calls alone have no content. */
+static void put_whole_text(http_text_t* body, const http_choice_t* choice) {
+  if (choice->text.size == 0 && choice->calls.size > 0) {
+    accrt_http_put_text(body, "null");
+    return;
+  }
+  accrt_http_put_text(body, "\"");
+  accrt_http_put_escaped(body, choice->text.data, choice->text.size);
+  accrt_http_put_text(body, "\"");
+}
+
 static void put_choice(const http_job_t* job, http_text_t* body, uint32_t index) {
   const http_choice_t* choice = &job->choices[index];
   accrt_http_put_format(body, "%s{\"index\":%u,", index == 0 ? "" : ",", index);
-  accrt_http_put_text(body, is_chat(job) ? "\"message\":{\"role\":\"assistant\",\"content\":\""
-                                         : "\"text\":\"");
-  accrt_http_put_escaped(body, choice->text.data, choice->text.size);
-  accrt_http_put_text(body,
-                      is_chat(job) ? "\",\"refusal\":null},\"logprobs\":" : "\",\"logprobs\":");
+  accrt_http_put_text(body, is_chat(job) ? "\"message\":{\"role\":\"assistant\",\"content\":"
+                                         : "\"text\":");
+  put_whole_text(body, choice);
+  if (is_chat(job))
+    accrt_http_put_text(body, ",\"refusal\":null");
+  if (choice->calls.size > 0)
+    put_pieces(body, ",\"tool_calls\":[", &choice->calls, "]");
+  accrt_http_put_text(body, is_chat(job) ? "},\"logprobs\":" : ",\"logprobs\":");
   put_lists(job, body, choice);
   accrt_http_put_text(body, ",\"finish_reason\":");
   accrt_http_put_string(body, choice->finish_reason);

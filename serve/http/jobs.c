@@ -21,12 +21,17 @@ static void flight_free(http_server_t* server, http_flight_t* flight) {
 static void forget_choices(http_job_t* job) {
   for (uint32_t i = 0; i < job->choice_count && job->choices != NULL; ++i) {
     accrt_http_text_deinit(&job->choices[i].text);
+    accrt_http_text_deinit(&job->choices[i].calls);
+    if (job->tools != NULL)
+      accrt_http_tools_deinit(&job->tools[i]);
     accrt_http_text_deinit(&job->choices[i].waiting);
     for (uint32_t list = 0; list < HTTP_LISTS; ++list)
       accrt_http_text_deinit(&job->choices[i].lists[list]);
   }
   accrt_http_free(&job->server->allocator, job->choices, job->choice_count * sizeof *job->choices);
   job->choices = NULL;
+  accrt_http_free(&job->server->allocator, job->tools, job->choice_count * sizeof *job->tools);
+  job->tools = NULL;
 }
 
 static void forget_body(http_job_t* job) {
@@ -309,6 +314,25 @@ static uint64_t characters(const char* words) {
   return count;
 }
 
+/* Calls of tools are found in each choice's text. */
+static accrt_status_t prepare_tools(http_job_t* job, uint32_t form) {
+  if (form == 0 || job->kind != ACCRT_HTTP_CHAT)
+    return ACCRT_OK;
+  const accrt_allocator_t* allocator = &job->server->allocator;
+  http_tools_t* tools = accrt_http_new(allocator, job->choice_count * sizeof *job->tools);
+  if (tools == NULL)
+    return HTTP_FAIL(OUT_OF_MEMORY, "%u choices", job->choice_count);
+  for (uint32_t i = 0; i < job->choice_count; ++i) {
+    http_choice_t* choice = &job->choices[i];
+    accrt_http_tools_init(&tools[i], allocator, form, &choice->text, &choice->calls);
+    tools[i].whole = (job->flags & ACCRT_HTTP_STREAM) == 0;
+    if ((job->flags & ACCRT_HTTP_ONE_CALL) != 0)
+      tools[i].most = 1;
+  }
+  job->tools = tools;
+  return ACCRT_OK;
+}
+
 /* Room for what the answer is made of. */
 static accrt_status_t prepare(http_job_t* job, uint32_t n, uint32_t count,
                               const accrt_http_format_t* format) {
@@ -328,6 +352,7 @@ static accrt_status_t prepare(http_job_t* job, uint32_t n, uint32_t count,
   for (uint32_t i = 0; i < job->choice_count; ++i) {
     http_choice_t* choice = &job->choices[i];
     accrt_http_text_init(&choice->text, allocator);
+    accrt_http_text_init(&choice->calls, allocator);
     accrt_http_text_init(&choice->waiting, allocator);
     for (uint32_t list = 0; list < HTTP_LISTS; ++list)
       accrt_http_text_init(&choice->lists[list], allocator);
@@ -339,6 +364,9 @@ static accrt_status_t prepare(http_job_t* job, uint32_t n, uint32_t count,
     job->unsent_bytes += choice->text.size;
     choice->offset = characters(prefix);
   }
+  const accrt_status_t status = prepare_tools(job, format->tools);
+  if (status != ACCRT_OK)
+    return status;
   accrt_http_put_before(job, format);
   return job->before.failed == 0 ? ACCRT_OK : HTTP_FAIL(OUT_OF_MEMORY, "the answer's head");
 }
@@ -350,6 +378,8 @@ accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* co
   accrt_status_t status = accrt_http_take_struct(&form, sizeof form, format, __func__);
   if (status == ACCRT_OK)
     status = check(requests, count);
+  if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_MISTRAL)
+    status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of calls of tools", form.tools);
   if (status != ACCRT_OK)
     return status;
   if (atomic_load(&job->left) != 0) {

@@ -13,6 +13,7 @@
 #include "accrt/http.h"
 #include "serve/http/metrics.h"
 #include "serve/http/text.h"
+#include "serve/http/tools.h"
 
 #include <llhttp.h>
 #include <pthread.h>
@@ -129,6 +130,7 @@ enum { HTTP_LISTS = 4 };
  * waits while the client is slow. */
 typedef struct http_choice {
   http_text_t text;
+  http_text_t calls; /* of tools: entries of tool_calls */
   http_text_t lists[HTTP_LISTS];
   http_text_t waiting; /* of a stream: log probabilities as numbers, which take less than as JSON */
   size_t written;      /* bytes of `waiting` */
@@ -140,7 +142,7 @@ typedef struct http_choice {
 } http_choice_t;
 
 static inline size_t accrt_http_choice_bytes(const http_choice_t* choice) {
-  size_t bytes = choice->text.size + choice->waiting.size - choice->written;
+  size_t bytes = choice->text.size + choice->calls.size + choice->waiting.size - choice->written;
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     bytes += choice->lists[list].size;
   return bytes;
@@ -188,6 +190,7 @@ struct accrt_http_job {
   uint32_t choice_count;
   uint32_t choices_open;
   http_choice_t* choices;
+  http_tools_t* tools;  /* of each choice; NULL: calls are text */
   uint32_t next_choice; /* whose turn it is to be written */
   http_text_t before;   /* of each chunk: up to the list of choices */
 
@@ -357,7 +360,7 @@ uint32_t accrt_http_stream_resume(struct accrt_http_job* job);
 void accrt_http_put_before(struct accrt_http_job* job, const accrt_http_format_t* format);
 /* Adds the event's log probabilities to the choice: as JSON, or for a stream as numbers. */
 void accrt_http_put_logprobs(struct accrt_http_job* job, http_choice_t* choice,
-                             const accrt_serve_event_t* event);
+                             const accrt_serve_event_t* event, size_t text_bytes);
 /* Writes what a stream's choice has into the connection; of many log probabilities, some. */
 void accrt_http_put_chunks(struct accrt_http_job* job, uint32_t index);
 /* The end of a stream: usage if asked for, [DONE], the last chunk of HTTP. */

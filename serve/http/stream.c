@@ -23,7 +23,7 @@ static uint32_t has_news(const http_choice_t* choice) {
 
 /* The memory of what waits ran out: its client cannot get all. */
 static uint32_t is_lost(const http_choice_t* choice) {
-  uint32_t failed = choice->text.failed | choice->waiting.failed;
+  uint32_t failed = choice->text.failed | choice->calls.failed | choice->waiting.failed;
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     failed |= choice->lists[list].failed;
   return failed;
@@ -102,7 +102,8 @@ static void finish(http_job_t* job, http_part_t* part, http_choice_t* choice,
                    const accrt_serve_event_t* event) {
   http_metrics_t* metrics = &job->server->metrics;
   const uint32_t by_length = event->finish_reason == ACCRT_SERVE_FINISH_LENGTH;
-  choice->finish_reason = by_length ? "length" : "stop";
+  const uint32_t calls = job->tools == NULL ? 0 : job->tools[choice - job->choices].count;
+  choice->finish_reason = by_length ? "length" : calls > 0 ? "tool_calls" : "stop";
   ++metrics->ended[by_length ? HTTP_ENDED_LENGTH : HTTP_ENDED_STOP];
   accrt_http_observe(&metrics->output_tokens, event->output_tokens);
   job->output_tokens += event->output_tokens - choice->tokens;
@@ -116,12 +117,24 @@ static void finish(http_job_t* job, http_part_t* part, http_choice_t* choice,
   --job->choices_open;
 }
 
+static void add_text(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event) {
+  if (job->tools == NULL) {
+    accrt_http_put(&choice->text, event->text, event->text_size_bytes);
+    return;
+  }
+  http_tools_t* tools = &job->tools[choice - job->choices];
+  accrt_http_tools_push(tools, event->text, event->text_size_bytes);
+  if (event->finish_reason != 0)
+    accrt_http_tools_end(tools);
+}
+
 /* Adds the event's text and log probabilities to the choice. */
 static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event) {
   const size_t before = accrt_http_choice_bytes(choice);
-  accrt_http_put(&choice->text, event->text, event->text_size_bytes);
+  const size_t text_before = choice->text.size;
+  add_text(job, choice, event);
   if ((job->flags & ACCRT_HTTP_LOGPROBS) != 0 && event->logprobs != NULL)
-    accrt_http_put_logprobs(job, choice, event);
+    accrt_http_put_logprobs(job, choice, event, choice->text.size - text_before);
   job->unsent_bytes += accrt_http_choice_bytes(choice) - before;
   choice->tokens += event->token_count;
   job->output_tokens += event->token_count;

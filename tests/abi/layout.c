@@ -1368,7 +1368,7 @@ int main(void) {
   printf(", \"model\": [%zu, %zu]", offsetof(accrt_http_format_t, model), sizeof(((accrt_http_format_t*)0)->model));
   printf(", \"created\": [%zu, %zu]", offsetof(accrt_http_format_t, created), sizeof(((accrt_http_format_t*)0)->created));
   printf(", \"top_logprobs\": [%zu, %zu]", offsetof(accrt_http_format_t, top_logprobs), sizeof(((accrt_http_format_t*)0)->top_logprobs));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_http_format_t, reserved), sizeof(((accrt_http_format_t*)0)->reserved));
+  printf(", \"tools\": [%zu, %zu]", offsetof(accrt_http_format_t, tools), sizeof(((accrt_http_format_t*)0)->tools));
   printf(", \"prefixes\": [%zu, %zu]", offsetof(accrt_http_format_t, prefixes), sizeof(((accrt_http_format_t*)0)->prefixes));
   printf("}}\n");
   printf(",\"accrt_http_failure\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_failure_t));

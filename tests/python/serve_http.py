@@ -78,7 +78,7 @@ def served(*, name="sim", engine=None, model=None, check_descriptors=True, **opt
     from accrt import serve
 
     before = descriptors()
-    loaded = serve.simulated(chat_template=TEMPLATE, **(model or {}))
+    loaded = serve.simulated(**{"chat_template": TEMPLATE, **(model or {})})
     made = serve.Engine(loaded.model, **(engine or {}))
     server = serve.Server(made, loaded.text, name=name, port=0, **options)
     out = Served(server, made)

@@ -14,7 +14,7 @@ from .._waits import until
 from ..errors import Error
 from . import options as given_options
 from .grammar import Compiler, Constraint
-from .parameters import Request, grammar_of
+from .parameters import Grammar, Request
 
 #: How an engine is set up: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
 OPTIONS: Dict[str, Tuple[Any, str]] = {
@@ -109,9 +109,9 @@ class Engine(Handle):
         self._compiler = Compiler(model)
         super().__init__(created(lib.accrt_serve_engine_create, model.handle, ctypes.byref(given)))
 
-    def constraint(self, parameters: Dict[str, Any]) -> Optional[Constraint]:
-        """Of what the parameters say that the text must be; None: it may be anything."""
-        return self._compiler(grammar_of(parameters))
+    def constraint(self, grammar: Optional[Grammar]) -> Optional[Constraint]:
+        """What lets only texts of a grammar through; None: anything may come."""
+        return self._compiler(grammar)
 
     def submit(self, request: Request) -> int:
         number = ctypes.c_uint64()

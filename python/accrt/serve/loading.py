@@ -19,6 +19,7 @@ from . import adapters as lora
 from . import options as given_options
 from .engine import Model
 from .text import Bytes, ChatTemplate, Text, Tokenizer
+from .tools import FORMS
 
 #: How a model is loaded: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
 OPTIONS: Dict[str, Tuple[Any, str]] = {
@@ -30,6 +31,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "chat_template": (None, "a file with a Jinja template, in place of the model's own"),
     "prepare": (1, "on a GPU, 1: graphs of all sizes of steps are made before the first request; 0: when they are needed"),
     **lora.OPTIONS,
+    "tool_parser": (None, "how the model writes calls of tools: hermes, llama3_json or mistral; default: as its chat template says"),
 }
 _TEMPLATE_BYTES = 1 << 20  # models' own have some KiB
 Progress = Optional[Callable[[str, float], None]]
@@ -45,12 +47,12 @@ class Loaded(NamedTuple):
     layout: Optional[bytes] = None
 
 
-def text_of(assets: Dict[str, bytes], template: Optional[str] = None) -> Text:
+def text_of(assets: Dict[str, bytes], template: Optional[str] = None, tool_parser: Optional[str] = None) -> Text:
     """The tokenizer and the chat template that a bundle has as assets. Without a tokenizer, tokens are bytes."""
     config = _object(assets, "tokenizer_config.json")
     tokenizer: Any = Tokenizer(assets["tokenizer.json"]) if "tokenizer.json" in assets else Bytes()
     source = template if template is not None else _decoded(assets["chat_template.jinja"], "chat_template.jinja") if "chat_template.jinja" in assets else None
-    return Text(tokenizer, ChatTemplate(source, config) if source is not None else None)
+    return Text(tokenizer, ChatTemplate(source, config) if source is not None else None, tool_parser)
 
 
 def _object(assets: Dict[str, bytes], name: str) -> Dict[str, Any]:
@@ -84,14 +86,15 @@ def _template(path: str) -> str:
     return source
 
 
-def simulated(name: str = "simulated", chat_template: Optional[str] = None, **options: int) -> Loaded:
+def simulated(name: str = "simulated", chat_template: Optional[str] = None, tool_parser: Optional[str] = None, **options: int) -> Loaded:
     """A model that computes nothing and whose tokens are bytes: to try a server and its clients."""
-    return Loaded(Model.simulated(**options), text_of({}, chat_template), name)
+    return Loaded(Model.simulated(**options), text_of({}, chat_template, tool_parser), name)
 
 
 def load(
     model: Any, *, progress: Progress = None, device: str = "auto", kv_bytes: int = 0, max_rows: int = 0, max_length: int = 0,
     weights: Any = None, chat_template: Any = None, prepare: int = 1, adapters: int = 0, max_rank: int = 16, adapter_targets: Optional[str] = None,
+    tool_parser: Optional[str] = None,
 ) -> Loaded:  # fmt: skip
     """A model that can be served. What can be wrong with the options is looked at before anything is compiled.
 
@@ -99,7 +102,7 @@ def load(
         model (str, os.PathLike): a folder with config.json, a .gguf file, or a bundle (.accx) with a step program; `simulated:` computes nothing.
         progress: called with what was done (str), and how many seconds it took (float).
         device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of paths), chat_template (path),
-            prepare (int): as for accrt-serve.
+            tool_parser (str), prepare (int): as for accrt-serve.
         adapters (int), max_rank (int), adapter_targets (str): places for LoRA adapters; a bundle has its own.
     Raises:
         TypeError, ValueError, OverflowError: an option. OSError: a file. accrt.models.Refused: the model. accrt.Error: what the library says.
@@ -109,10 +112,12 @@ def load(
     path = os.fspath(model)
     chosen = given_options.checked({"device": device, "kv_bytes": kv_bytes, "max_rows": max_rows, "max_length": max_length, "weights": weights,
                                     "chat_template": chat_template, "prepare": prepare, "adapters": adapters, "max_rank": max_rank,
-                                    "adapter_targets": adapter_targets}, OPTIONS)  # fmt: skip
+                                    "adapter_targets": adapter_targets, "tool_parser": tool_parser}, OPTIONS)  # fmt: skip
+    if tool_parser is not None and tool_parser not in FORMS:
+        raise ValueError(f"tool_parser is {shown(tool_parser)}, expected one of {', '.join(FORMS)}")
     template = None if chat_template is None else _template(chosen["chat_template"])
     if path == "simulated:":
-        return simulated(chat_template=template, adapter_count=chosen["adapters"])
+        return simulated(chat_template=template, tool_parser=tool_parser, adapter_count=chosen["adapters"])
     place = _place(chosen["device"])
     files = chosen["weights"].split(",") if isinstance(chosen["weights"], str) else chosen["weights"] or []
     bundle, sources, place = _open(path, files, chosen, place, template, progress)
@@ -125,7 +130,7 @@ def load(
         _prepare(made, say)
     metadata = bundle.metadata
     assets = bundle.assets
-    text = text_of({name: asset.data for name, asset in assets.items() if name != "serve.token_bytes"}, template)
+    text = text_of({name: asset.data for name, asset in assets.items() if name != "serve.token_bytes"}, template, tool_parser)
     say.done("read the tokenizer")
     layout = bytes(assets["serve.adapters"].data) if "serve.adapters" in assets else None
     return Loaded(made, text, metadata.get("serve.name") or os.path.splitext(os.path.basename(os.path.normpath(path)))[0], layout)

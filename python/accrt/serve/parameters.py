@@ -170,7 +170,7 @@ class Grammar(NamedTuple):
 
 
 #: Whitespace between the parts of JSON, unless a schema says otherwise: bounded, so that no model goes on with it for ever.
-_WHITESPACE = "[ \\t\\n\\r]{0,20}"
+WHITESPACE = "[ \\t\\n\\r]{0,20}"
 
 
 def _json_text(name: str, value: Any) -> str:
@@ -192,7 +192,7 @@ def json_schema(name: str, value: Any) -> Grammar:
     if not isinstance(value, (dict, bool)):
         raise BadParameter(name, f"{name} is {shown(value)}, expected a JSON schema: an object", "invalid_type")
     if isinstance(value, dict) and "x-guidance" not in value:
-        value = {**value, "x-guidance": {"whitespace_pattern": _WHITESPACE}}
+        value = {**value, "x-guidance": {"whitespace_pattern": WHITESPACE}}
     return Grammar(name, "json", unicode(name, _json_text(name, value)))
 
 
@@ -266,6 +266,7 @@ PARAMETERS: Dict[str, Parameter] = {
     "stop": Parameter((), stops, "strings that end the text before them"),
     "stop_token_ids": Parameter((), token_ids, "tokens that end the text"),
     "include_stop_str_in_output": Parameter(False, flag, "the stop string is part of the text"),
+    "skip_special_tokens": Parameter(True, flag, "special tokens are no part of the text"),
     "ignore_eos": Parameter(False, flag, "the model's end tokens end nothing"),
     "logprobs": Parameter(None, whole(0, MOST_LOGPROBS), "log probabilities, of this many alternatives for each token"),
     "priority": Parameter(0, whole(_ffi.ACCRT_SERVE_PRIORITY_FIRST, _ffi.ACCRT_SERVE_PRIORITY_LAST), "lower numbers are served first"),
@@ -374,6 +375,7 @@ def _flags(p: Dict[str, Any]) -> int:
         (p["seed"] is not None, _ffi.ACCRT_SERVE_SEED),
         (p["logprobs"] is not None, _ffi.ACCRT_SERVE_LOGPROBS),
         (p["include_stop_str_in_output"], _ffi.ACCRT_SERVE_KEEP_STOP),
+        (not p["skip_special_tokens"], _ffi.ACCRT_SERVE_SPECIAL),
     ]
     return sum(bit for wanted, bit in chosen if wanted)
 

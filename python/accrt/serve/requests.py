@@ -6,7 +6,8 @@ import json
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
-from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, adapter, checked, flag, real, shown, text, whole
+from . import tools
+from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, Grammar, adapter, checked, flag, grammar_of, real, shown, text, whole
 from .text import Text
 
 
@@ -18,10 +19,11 @@ class Work(NamedTuple):
     top_logprobs: int
     model: Optional[str]
     prefixes: Optional[List[bytes]]
+    tools: int = 0  # the form of calls
 
 
 #: Accepted and without effect: what they ask for is what happens, or nothing is lost.
-_IGNORED = {"store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier", "verbosity", "parallel_tool_calls"}
+_IGNORED = {"store", "metadata", "service_tier", "prompt_cache_key", "safety_identifier", "verbosity"}
 
 
 def _only(*values: Any) -> Callable[[str, Any], None]:
@@ -34,12 +36,12 @@ def _only(*values: Any) -> Callable[[str, Any], None]:
 
 #: Features that are not there: only what asks for nothing passes.
 _MISSING = {
-    "tools": _only([]), "tool_choice": _only("none", "auto"), "functions": _only([]), "function_call": _only("none", "auto"),
+    "functions": _only([]), "function_call": _only("none", "auto"),
     "modalities": _only(["text"]), "audio": _only(), "prediction": _only(),
     "web_search_options": _only(), "suffix": _only(""), "reasoning_effort": _only("none"),
 }  # fmt: skip
 _SHARED = ("model", "stream", "stream_options", "add_special_tokens")
-_CHAT = ("messages", "max_completion_tokens", "top_logprobs", "chat_template_kwargs")
+_CHAT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "max_completion_tokens", "top_logprobs", "chat_template_kwargs")
 _COMPLETION = ("prompt", "echo", "best_of")
 
 
@@ -97,10 +99,10 @@ def _stream_options(given: Any, flags: int) -> int:
     return _ffi.ACCRT_HTTP_USAGE if usage is not None and flag("stream_options.include_usage", usage) else 0
 
 
-Constrain = Callable[[Dict[str, Any]], Any]
+Constrain = Callable[[Optional[Grammar]], Any]
 
 
-def _free(parameters: Dict[str, Any]) -> None:
+def _free(grammar: Optional[Grammar]) -> None:
     """Without an engine nothing is constrained."""
 
 
@@ -116,8 +118,14 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
     extra = given.get("chat_template_kwargs")
     if extra is not None and not isinstance(extra, dict):
         raise BadParameter("chat_template_kwargs", f"chat_template_kwargs is {shown(extra)}, expected an object", "invalid_type")
-    request = Request(model_text.chat(given.get("messages"), extra), values, now_ns, constrain(values))
-    return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None)
+    asked, grammar = tools.asked(given, model_text.tool_parser), grammar_of(values)
+    if asked is not None:
+        grammar = asked.grammar(model_text.tokenizer.special, grammar)
+        values["skip_special_tokens"] = values["skip_special_tokens"] and not asked.form.special
+        flags |= _ffi.ACCRT_HTTP_ONE_CALL if asked.one else 0
+        extra = {**(extra or {}), "tools": asked.tools}
+    request = Request(model_text.chat(given.get("messages"), extra), values, now_ns, constrain(grammar))
+    return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None, asked.form.number if asked is not None else 0)
 
 
 def _prompts(given: Any) -> List[Any]:
@@ -144,7 +152,7 @@ def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], n
     prompts = _prompts(given.get("prompt"))
     if echo and not all(isinstance(one, str) for one in prompts):
         raise BadParameter("echo", "echo is supported for prompts that are texts, not for token ids", "unsupported")
-    constraint = constrain(values)
+    constraint = constrain(grammar_of(values))
     requests = [Request(model_text.prompt(one), values, now_ns, constraint) for one in prompts]
     if values["logprobs"] is not None:
         flags |= _ffi.ACCRT_HTTP_LOGPROBS

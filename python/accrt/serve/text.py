@@ -7,6 +7,7 @@ import json
 import numbers
 from typing import Any, Dict, List, Optional, Sequence
 
+from . import tools
 from .parameters import BadParameter, shown, unicode
 
 
@@ -15,6 +16,10 @@ class Bytes:
 
     def encode(self, text: str, special: bool = True) -> List[int]:
         return list(text.encode())
+
+    def special(self, text: str) -> Optional[int]:
+        """The id of a special token; None: there is none of this name."""
+        return None
 
 
 class Tokenizer:
@@ -33,6 +38,11 @@ class Tokenizer:
 
     def encode(self, text: str, special: bool = True) -> List[int]:
         return self._inner.encode(text, add_special_tokens=special).ids
+
+    def special(self, text: str) -> Optional[int]:
+        number = self._inner.token_to_id(text)
+        added = self._inner.get_added_tokens_decoder().get(number) if number is not None else None
+        return number if added is not None and added.special else None
 
 
 def _name(entry: Any) -> str:
@@ -55,7 +65,7 @@ class ChatTemplate:
         environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
-        self._errors = jinja2.TemplateError
+        self._errors, self.source = jinja2.TemplateError, source
         try:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
@@ -81,8 +91,10 @@ def _refuse(message: str) -> None:
 class Text:
     """A model's tokenizer and its chat template, where it has one."""
 
-    def __init__(self, tokenizer: Any, template: Optional[ChatTemplate] = None) -> None:
+    def __init__(self, tokenizer: Any, template: Optional[ChatTemplate] = None, tool_parser: Optional[str] = None) -> None:
         self.tokenizer, self.template = tokenizer, template
+        #: how the model writes calls of tools: one of tools.FORMS; None: that is not known
+        self.tool_parser = tool_parser or (tools.detect(template.source) if template is not None else None)
 
     def prompt(self, given: Any, name: str = "prompt") -> List[int]:
         """Token ids of a prompt, which is a text or token ids already."""
@@ -122,9 +134,13 @@ def check_messages(given: Any) -> List[Dict[str, Any]]:
         role = message.get("role")
         if role not in _ROLES:
             raise BadParameter(f"{where}.role", f"{where}.role is {shown(role)}, expected one of {', '.join(_ROLES)}")
-        if message.get("tool_calls") or message.get("function_call"):
-            raise BadParameter(f"{where}.tool_calls", "tool calls are not supported", "unsupported")
-        out.append({**message, "content": _content(f"{where}.content", message.get("content"), role)})
+        if message.get("function_call"):
+            raise BadParameter(f"{where}.function_call", "function_call is not supported: tool_calls are", "unsupported")
+        made = {name: value for name, value in message.items() if value is not None and name != "tool_calls"}
+        made["content"] = _content(f"{where}.content", message.get("content"), role)
+        if message.get("tool_calls"):
+            made["tool_calls"] = tools.check_calls(f"{where}.tool_calls", message["tool_calls"])
+        out.append(made)
     return out
 
 

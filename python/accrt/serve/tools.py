@@ -1,0 +1,166 @@
+"""Tools: what a request says of them, for the chat template, for the grammar of forced calls, and for the messages of earlier calls.
+
+Calls in a model's text are found in C (serve/http/tools.c). Here is which form a model writes them in, and what that form looks like.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from .. import _ffi
+from .parameters import WHITESPACE, BadParameter, Grammar, flag, shown
+
+
+class Form(NamedTuple):
+    """How a family of models writes calls: an object with a name and arguments, between marks."""
+
+    number: int
+    open: str
+    close: str
+    between: str
+    arguments: str
+    array: bool
+    marked: bool  # whether `open` must come before a call
+    special: bool  # its marks are special tokens, which the text must have
+
+
+FORMS: Dict[str, Form] = {
+    "hermes": Form(_ffi.ACCRT_HTTP_TOOLS_HERMES, "<tool_call>", "</tool_call>", "\n", "arguments", False, True, False),
+    "llama3_json": Form(_ffi.ACCRT_HTTP_TOOLS_LLAMA, "<|python_tag|>", "", "; ", "parameters", False, False, True),
+    "mistral": Form(_ffi.ACCRT_HTTP_TOOLS_MISTRAL, "[TOOL_CALLS]", "", ", ", "arguments", True, True, True),
+}
+MOST_TOOLS = 128
+_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,128}\Z")
+
+
+def detect(template: str) -> Optional[str]:
+    """The form that a chat template teaches its model; None: none, or one that is not known."""
+    if "<function=" in template:  # XML between Hermes' marks
+        return None
+    return next((name for name, form in FORMS.items() if form.open in template), "llama3_json" if '"parameters": dictionary' in template else None)
+
+
+class Asked(NamedTuple):
+    """What a request says of tools."""
+
+    tools: List[Dict[str, Any]]
+    form: Form
+    one: bool  # calls after the first are dropped
+    forced: bool  # the answer is a call
+    choices: List[Dict[str, Any]]  # functions that may be called
+
+    def grammar(self, special: Any, other: Optional[Grammar]) -> Optional[Grammar]:
+        """What the text must be: calls if they are forced; calls or what another grammar says. `special` gives the number of a special token."""
+        if not self.forced and other is None:
+            return None
+        if other is not None and (self.forced or other.kind != "json"):
+            raise BadParameter(other.parameter, f"{other.parameter} and tools with tool_choice {'required' if self.forced else 'auto'} are not supported together",
+                               "unsupported")  # fmt: skip
+        lines = [f"start: calls | %json {other.text}" if other is not None else "start: calls", *self._calls(special)]
+        return Grammar("tools", "lark", "\n".join(lines))
+
+    def _calls(self, special: Any) -> List[str]:
+        form = self.form
+        call = " | ".join(f"call{i}" for i in range(len(self.choices)))
+        lines = [f"call: {call}", *(f"call{i}: %json {_schema(function, form)}" for i, function in enumerate(self.choices))]
+        if form.close:
+            lines.append(f'one: {_mark(form.open, special)} "\\n" call "\\n" {_mark(form.close, special)}')
+        else:
+            lines.append("one: call")
+        many = "one" if self.one else f"one ({json.dumps(form.between)} one)*"
+        if form.array:
+            return [f'calls: {_mark(form.open, special)} "[" {many} "]"', *lines]
+        return [f"calls: {many}", *lines]
+
+
+def _mark(text: str, special: Any) -> str:
+    number = special(text)
+    return json.dumps(text) if number is None else f"<[{number}]>"
+
+
+def _schema(function: Dict[str, Any], form: Form) -> str:
+    """The schema of a call. Definitions that parameters refer to are found at its root."""
+    parameters = dict(function.get("parameters") or {"type": "object", "properties": {}})
+    parameters.pop("$schema", None)
+    whole: Dict[str, Any] = {name: parameters.pop(name) for name in ("$defs", "definitions") if name in parameters}
+    whole.update({"type": "object", "properties": {"name": {"const": function["name"]}, form.arguments: parameters}, "required": ["name", form.arguments],
+                  "additionalProperties": False, "x-guidance": {"whitespace_pattern": WHITESPACE}})  # fmt: skip
+    try:
+        return json.dumps(whole, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadParameter("tools", f"the parameters of {function['name']} are no JSON: {error}") from None
+
+
+def _functions(given: Any) -> List[Dict[str, Any]]:
+    if not isinstance(given, (list, tuple)) or len(given) > MOST_TOOLS:
+        raise BadParameter("tools", f"tools is {shown(given)}, expected a list of at most {MOST_TOOLS} tools", "invalid_type")
+    functions = []
+    for i, tool in enumerate(given):
+        where, function = f"tools[{i}]", tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(tool, dict) or tool.get("type", "function") != "function" or not isinstance(function, dict):
+            raise BadParameter(where, f"{where} is {shown(tool)}, expected an object of type function with a function", "invalid_type")
+        name = function.get("name")
+        if not isinstance(name, str) or not _NAME.match(name):
+            raise BadParameter(f"{where}.function.name", f"{where}.function.name is {shown(name)}, expected letters, digits and any of _-.:/")
+        if function.get("parameters") is not None and not isinstance(function["parameters"], dict):
+            raise BadParameter(f"{where}.function.parameters", f"{where}.function.parameters is {shown(function['parameters'])}, expected a JSON schema",
+                               "invalid_type")  # fmt: skip
+        functions.append(function)
+    return functions
+
+
+def _chosen(choice: Any, functions: Sequence[Dict[str, Any]]) -> str:
+    """auto, none, required, or the name of a function."""
+    if choice in ("auto", "none", "required"):
+        return choice
+    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(name, str):
+        raise BadParameter("tool_choice", f"tool_choice is {shown(choice)}, expected none, auto, required or a function's name in an object of type function")
+    if not any(one["name"] == name for one in functions):
+        raise BadParameter("tool_choice", f"tool_choice names {shown(name)}, which is none of the tools")
+    return "=" + name
+
+
+def asked(given: Dict[str, Any], form: Optional[str]) -> Optional[Asked]:
+    """What a request's tools, tool_choice and parallel_tool_calls say; None: there is nothing to call."""
+    functions = _functions(given.get("tools") or [])
+    choice = _chosen(given["tool_choice"], functions) if given.get("tool_choice") is not None else "auto"
+    parallel = flag("parallel_tool_calls", given["parallel_tool_calls"]) if given.get("parallel_tool_calls") is not None else True
+    if not functions:
+        if choice not in ("auto", "none"):
+            raise BadParameter("tool_choice", f"tool_choice is {shown(given['tool_choice'])}, but there are no tools")
+        return None
+    if choice == "none":
+        return None
+    if form is None:
+        raise BadParameter("tools", f"how this model writes calls of tools is not known: start with --tool-parser, one of {', '.join(FORMS)}", "unsupported")
+    choices = [one for one in functions if choice in ("auto", "required") or "=" + one["name"] == choice]
+    return Asked(list(given["tools"]), FORMS[form], not parallel or choice.startswith("="), choice != "auto", choices)
+
+
+def check_calls(where: str, given: Any) -> List[Dict[str, Any]]:
+    """Calls in a message of the assistant's, as templates expect them: arguments as an object, where they are one."""
+    if not isinstance(given, (list, tuple)):
+        raise BadParameter(where, f"{where} is {shown(given)}, expected a list of calls", "invalid_type")
+    out = []
+    for i, call in enumerate(given):
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise BadParameter(f"{where}[{i}]", f"{where}[{i}] is {shown(call)}, expected an object with a function that has a name", "invalid_type")
+        out.append({**call, "type": "function", "function": {**function, "arguments": _arguments(function.get("arguments"))}})
+    return out
+
+
+def _arguments(given: Any) -> Any:
+    if given is None or given == "":
+        return {}
+    if not isinstance(given, str):
+        return given
+    try:
+        found = json.loads(given)
+    except (ValueError, RecursionError):
+        return given  # what a model wrote may be anything
+    return found if isinstance(found, dict) else given

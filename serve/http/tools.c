@@ -1,0 +1,454 @@
+/* serve/http/tools.c - see serve/http/tools.h. */
+#include "serve/http/tools.h"
+
+#include <string.h>
+#include <sys/random.h>
+
+#include "accrt/http.h"
+
+enum {
+  TEXT,       /* no call */
+  OPEN,       /* after a mark: a call should begin */
+  PLAIN_NAME, /* Mistral: a name without quotes */
+  PLAIN_MARK, /* and marks between it and the arguments */
+  NEXT_KEY,   /* in the object, before a key or its end */
+  KEY,
+  COLON,
+  VALUE,
+  NAME,
+  ARGUMENTS,
+  SKIPPED, /* a value that says nothing */
+  AFTER,   /* after a call */
+};
+
+typedef struct marks {
+  const char* open;
+  const char* close; /* NULL: none */
+} marks_t;
+
+static marks_t marks_of(const http_tools_t* t) {
+  if (t->form == ACCRT_HTTP_TOOLS_HERMES)
+    return (marks_t){"<tool_call>", "</tool_call>"};
+  if (t->form == ACCRT_HTTP_TOOLS_MISTRAL)
+    return (marks_t){"[TOOL_CALLS]", NULL};
+  return (marks_t){"<|python_tag|>", NULL};
+}
+
+static uint32_t is_space(char byte) {
+  return byte == ' ' || byte == '\n' || byte == '\r' || byte == '\t';
+}
+
+static uint32_t is_of_name(char byte) {
+  return (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z') ||
+         (byte >= '0' && byte <= '9') || (byte != 0 && strchr("_-.:/", byte) != NULL);
+}
+
+void accrt_http_tools_init(http_tools_t* t, const accrt_allocator_t* allocator, uint32_t form,
+                           http_text_t* content, http_text_t* calls) {
+  memset(t, 0, sizeof *t);
+  t->form = form;
+  t->most = UINT32_MAX;
+  t->content = content;
+  t->calls = calls;
+  accrt_http_text_init(&t->held, allocator);
+  accrt_http_text_init(&t->arguments, allocator);
+}
+
+void accrt_http_tools_deinit(http_tools_t* t) {
+  accrt_http_text_deinit(&t->held);
+  accrt_http_text_deinit(&t->arguments);
+}
+
+/* ---- What is written ---- */
+
+static void put_content(http_tools_t* t, const char* bytes, size_t size) {
+  accrt_http_put(t->content, bytes, size);
+  t->begun |= size > 0;
+}
+
+static void flush_held(http_tools_t* t) {
+  put_content(t, t->held.data, t->held.size);
+  t->content->failed |= t->held.failed;
+  accrt_http_text_clear(&t->held);
+}
+
+/* OpenAI's are of any form; Mistral's templates ask for nine letters or digits. */
+static void put_id(http_tools_t* t) {
+  static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789AB";
+  unsigned char bytes[24];
+  const size_t count = t->form == ACCRT_HTTP_TOOLS_MISTRAL ? 9 : sizeof bytes;
+  if (getrandom(bytes, count, GRND_NONBLOCK) != (ssize_t)count)
+    memset(bytes, (int)t->count, count);
+  if (t->form != ACCRT_HTTP_TOOLS_MISTRAL)
+    accrt_http_put_text(t->calls, "call_");
+  for (size_t i = 0; i < count; ++i)
+    accrt_http_put(t->calls, &letters[bytes[i] % 64], 1);
+}
+
+void accrt_http_tools_close(http_tools_t* t) {
+  if (t->entry_open != 0)
+    accrt_http_put_text(t->calls, "\"}}");
+  t->entry_open = 0;
+}
+
+static void begin_entry(http_tools_t* t) {
+  accrt_http_put_text(t->calls, t->calls->size > 0 ? ",{" : "{");
+  if (t->whole != 0)
+    return;
+  accrt_http_put_text(t->calls, "\"index\":");
+  accrt_http_put_u64(t->calls, t->count - 1);
+  accrt_http_put_text(t->calls, ",");
+}
+
+static void put_arguments(http_tools_t* t, const char* bytes, size_t size) {
+  if (t->dropped != 0 || size == 0)
+    return;
+  if (t->entry_open == 0) {
+    begin_entry(t);
+    accrt_http_put_text(t->calls, "\"function\":{\"arguments\":\"");
+  }
+  t->entry_open = 1;
+  accrt_http_put_escaped(t->calls, bytes, size);
+}
+
+/* The object is a call: what was held of it is not text. */
+static void commit(http_tools_t* t) {
+  t->committed = t->begun = 1;
+  t->dropped = t->count >= t->most;
+  accrt_http_text_clear(&t->held);
+  if (t->dropped != 0)
+    return;
+  accrt_http_tools_close(t);
+  ++t->count;
+  begin_entry(t);
+  accrt_http_put_text(t->calls, "\"id\":\"");
+  put_id(t);
+  accrt_http_put_text(t->calls, "\",\"type\":\"function\",\"function\":{\"name\":\"");
+  accrt_http_put(t->calls, t->name, t->name_size);
+  accrt_http_put_text(t->calls, "\",\"arguments\":\"");
+  t->entry_open = 1;
+  put_arguments(t, t->arguments.data, t->arguments.size);
+  t->calls->failed |= t->arguments.failed;
+  accrt_http_text_clear(&t->arguments);
+}
+
+/* ---- Calls ---- */
+
+/* What a state says to a byte. */
+typedef enum verdict { TOOK, AGAIN /* the new state looks at it too */, NO_CALL } verdict_t;
+
+static verdict_t took_if(uint32_t condition) {
+  return condition != 0 ? TOOK : NO_CALL;
+}
+
+static void begin_object(http_tools_t* t) {
+  t->state = NEXT_KEY;
+  t->dropped = t->has_arguments = t->name_size = t->plain = 0;
+  accrt_http_text_clear(&t->arguments);
+}
+
+static void begin_arguments(http_tools_t* t) {
+  t->state = ARGUMENTS;
+  t->has_arguments = 1;
+  t->depth = t->in_string = t->escaped = 0;
+  if (t->name_size > 0)
+    commit(t);
+}
+
+static void end_object(http_tools_t* t) {
+  if (t->committed == 0) { /* it has no arguments */
+    commit(t);
+    put_arguments(t, "{}", 2);
+  }
+  t->state = AFTER;
+  t->matched = 0;
+}
+
+/* Follows a JSON value by its strings and brackets. 1: it ends with this byte. */
+static uint32_t follow(http_tools_t* t, char byte) {
+  if (t->in_string != 0) {
+    if (t->escaped != 0 || byte == '\\')
+      t->escaped = t->escaped == 0;
+    else if (byte == '"')
+      t->in_string = 0;
+    return t->in_string == 0 && t->depth == 0;
+  }
+  if (byte == '"')
+    t->in_string = 1;
+  else if (byte == '{' || byte == '[')
+    ++t->depth;
+  else if (byte == '}' || byte == ']')
+    return --t->depth == 0;
+  return 0;
+}
+
+static uint32_t key_is(const http_tools_t* t, const char* words) {
+  return t->key_size == strlen(words) && memcmp(t->key, words, t->key_size) == 0;
+}
+
+static verdict_t take_next_key(http_tools_t* t, char byte) {
+  if (byte == '"') {
+    t->state = KEY;
+    t->key_size = 0;
+    return TOOK;
+  }
+  /* Where calls have no marks, a name alone makes none. */
+  const uint32_t alone =
+      t->name_size > 0 && t->has_arguments == 0 && t->form != ACCRT_HTTP_TOOLS_LLAMA;
+  if (byte == '}' && (t->committed != 0 || alone != 0)) {
+    end_object(t);
+    return TOOK;
+  }
+  return took_if(is_space(byte) || byte == ',');
+}
+
+static verdict_t take_key(http_tools_t* t, char byte) {
+  if (byte == '"')
+    t->state = COLON;
+  else if (t->key_size < HTTP_CALL_KEY_BYTES)
+    t->key[t->key_size++] = byte;
+  return took_if(byte != '\\');
+}
+
+static verdict_t take_colon(http_tools_t* t, char byte) {
+  if (byte == ':')
+    t->state = VALUE;
+  return took_if(is_space(byte) || byte == ':');
+}
+
+static verdict_t take_value(http_tools_t* t, char byte) {
+  if (is_space(byte))
+    return TOOK;
+  if (key_is(t, "name") && t->name_size == 0) {
+    t->state = NAME;
+    return took_if(byte == '"');
+  }
+  if ((key_is(t, "arguments") || key_is(t, "parameters")) && t->has_arguments == 0) {
+    if (byte != '{')
+      return NO_CALL;
+    begin_arguments(t);
+    return AGAIN;
+  }
+  t->state = SKIPPED;
+  t->depth = t->in_string = t->escaped = 0;
+  return AGAIN;
+}
+
+static verdict_t take_name(http_tools_t* t, char byte) {
+  if (byte == '"') {
+    t->state = NEXT_KEY;
+    if (t->name_size > 0 && t->has_arguments != 0)
+      commit(t);
+    return took_if(t->name_size > 0);
+  }
+  if (!is_of_name(byte) || t->name_size == HTTP_CALL_NAME_BYTES)
+    return NO_CALL;
+  t->name[t->name_size++] = byte;
+  return TOOK;
+}
+
+static verdict_t take_skipped(http_tools_t* t, char byte) {
+  const uint32_t outside = t->in_string == 0 && t->depth == 0;
+  if (outside && byte == ']')
+    return NO_CALL;
+  if (outside && (byte == ',' || byte == '}')) {
+    t->state = NEXT_KEY;
+    return AGAIN;
+  }
+  if (follow(t, byte))
+    t->state = NEXT_KEY;
+  return TOOK;
+}
+
+static verdict_t take_open(http_tools_t* t, char byte) {
+  if (is_space(byte))
+    return TOOK;
+  if (byte == '{') {
+    begin_object(t);
+    return TOOK;
+  }
+  if (t->form != ACCRT_HTTP_TOOLS_MISTRAL || t->array != 0)
+    return NO_CALL;
+  if (byte == '[') {
+    t->array = 1;
+    return TOOK;
+  }
+  begin_object(t);
+  t->plain = 1;
+  t->state = PLAIN_NAME;
+  return AGAIN;
+}
+
+/* name{...}, name[ARGS]{...}, name[CALL_ID]...[ARGS]{...} */
+static verdict_t take_plain(http_tools_t* t, char byte) {
+  if (byte == '{' && t->name_size > 0) {
+    begin_arguments(t);
+    return AGAIN;
+  }
+  if (t->state == PLAIN_MARK)
+    return TOOK;
+  if (byte == '[' && t->name_size > 0) {
+    t->state = PLAIN_MARK;
+    return TOOK;
+  }
+  if (!is_of_name(byte) || t->name_size == HTTP_CALL_NAME_BYTES)
+    return NO_CALL;
+  t->name[t->name_size++] = byte;
+  return TOOK;
+}
+
+/* The next object of several. */
+static verdict_t open_another(http_tools_t* t) {
+  t->state = OPEN;
+  t->committed = 0;
+  return TOOK;
+}
+
+static verdict_t take_after(http_tools_t* t, char byte) {
+  const char* close = marks_of(t).close;
+  if (close != NULL && byte == close[t->matched]) {
+    if (close[++t->matched] == 0) {
+      t->state = TEXT;
+      t->matched = 0;
+    }
+    return TOOK;
+  }
+  if (t->matched > 0) { /* the beginning of the mark was text */
+    put_content(t, close, t->matched);
+    return NO_CALL;
+  }
+  if (is_space(byte) || (byte == '}' && close != NULL))
+    return TOOK;
+  if (byte == '{' && t->form != ACCRT_HTTP_TOOLS_MISTRAL) {
+    (void)open_another(t);
+    return AGAIN;
+  }
+  if ((byte == ',' && t->array != 0) || (byte == ';' && t->form == ACCRT_HTTP_TOOLS_LLAMA))
+    return open_another(t);
+  if (byte == ']' && t->array != 0) {
+    t->state = TEXT;
+    t->array = 0;
+    return TOOK;
+  }
+  return NO_CALL;
+}
+
+/* ---- Text ---- */
+
+/* White space and what may be a mark are held: they are dropped before a call. */
+static void take_text(http_tools_t* t, char byte) {
+  const char* open = marks_of(t).open;
+  if (byte == open[t->matched]) {
+    accrt_http_put(&t->held, &byte, 1);
+    if (open[++t->matched] != 0)
+      return;
+    t->state = OPEN;
+    t->matched = t->array = t->committed = 0;
+    return;
+  }
+  if (t->matched > 0)
+    flush_held(t);
+  t->matched = byte == open[0];
+  if (t->matched != 0 || is_space(byte)) {
+    accrt_http_put(&t->held, &byte, 1);
+  } else if (byte == '{' && t->begun == 0 && t->form == ACCRT_HTTP_TOOLS_LLAMA) {
+    accrt_http_put(&t->held, &byte, 1);
+    t->committed = 0;
+    begin_object(t);
+  } else {
+    flush_held(t);
+    put_content(t, &byte, 1);
+  }
+}
+
+/* What was no call is text; behind a call, text follows. */
+static void give_up(http_tools_t* t) {
+  const uint32_t in_call = t->committed != 0 && t->state != AFTER;
+  t->state = in_call ? AFTER : TEXT;
+  t->matched = 0;
+  if (in_call)
+    return;
+  t->array = 0;
+  t->begun = 1;
+  flush_held(t);
+}
+
+static verdict_t take(http_tools_t* t, char byte) {
+  switch (t->state) {
+  case OPEN:
+    return take_open(t, byte);
+  case PLAIN_NAME:
+  case PLAIN_MARK:
+    return take_plain(t, byte);
+  case NEXT_KEY:
+    return take_next_key(t, byte);
+  case KEY:
+    return take_key(t, byte);
+  case COLON:
+    return take_colon(t, byte);
+  case VALUE:
+    return take_value(t, byte);
+  case NAME:
+    return take_name(t, byte);
+  case SKIPPED:
+    return take_skipped(t, byte);
+  default:
+    return take_after(t, byte);
+  }
+}
+
+/* Takes a byte outside of arguments. 0: the state has changed, and the byte is looked at again. */
+static uint32_t take_byte(http_tools_t* t, char byte) {
+  if (t->state == TEXT) {
+    take_text(t, byte);
+    return 1;
+  }
+  const uint32_t holds = t->state != AFTER && t->committed == 0;
+  if (holds != 0)
+    accrt_http_put(&t->held, &byte, 1);
+  const verdict_t verdict = take(t, byte);
+  if (verdict == TOOK)
+    return 1;
+  if (holds != 0 && t->held.size > 0)
+    --t->held.size;
+  if (verdict == NO_CALL)
+    give_up(t);
+  return 0;
+}
+
+/* Arguments go on as they are, in pieces that are whole characters. Returns the bytes taken. */
+static size_t take_arguments(http_tools_t* t, const char* bytes, size_t size) {
+  size_t used = 0;
+  while (used < size && t->state == ARGUMENTS) {
+    if (follow(t, bytes[used++]))
+      t->state = NEXT_KEY;
+  }
+  if (t->committed != 0) {
+    put_arguments(t, bytes, used);
+  } else {
+    accrt_http_put(&t->arguments, bytes, used);
+    accrt_http_put(&t->held, bytes, used);
+  }
+  if (t->state != ARGUMENTS && t->plain != 0)
+    end_object(t);
+  return used;
+}
+
+void accrt_http_tools_push(http_tools_t* t, const char* bytes, size_t size) {
+  for (size_t i = 0; i < size;) {
+    if (t->state == ARGUMENTS)
+      i += take_arguments(t, bytes + i, size - i);
+    else
+      i += take_byte(t, bytes[i]);
+  }
+}
+
+void accrt_http_tools_end(http_tools_t* t) {
+  const uint32_t in_call = t->state == AFTER || (t->state != TEXT && t->committed != 0);
+  /* White space behind calls is none of the model's words. */
+  if (t->state == TEXT && t->matched == 0 && t->count > 0)
+    accrt_http_text_clear(&t->held);
+  if (in_call == 0)
+    flush_held(t);
+  accrt_http_tools_close(t);
+}

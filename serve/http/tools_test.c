@@ -1,0 +1,304 @@
+/* serve/http/tools_test.c - calls of tools: what is written of each text, wherever it is cut.
+ *
+ * Prints the seed of its random values; ACCRT_TEST_SEED sets it.
+ */
+#include "serve/http/tools.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "accrt/http.h"
+
+enum { HERMES = ACCRT_HTTP_TOOLS_HERMES, LLAMA = ACCRT_HTTP_TOOLS_LLAMA };
+enum { MISTRAL = ACCRT_HTTP_TOOLS_MISTRAL };
+
+static void* allocate(void* self, size_t size, size_t alignment) {
+  (void)self;
+  (void)alignment;
+  return malloc(size);
+}
+static void deallocate(void* self, void* pointer, size_t size, size_t alignment) {
+  (void)self;
+  (void)size;
+  (void)alignment;
+  free(pointer);
+}
+static const accrt_allocator_t allocator = {.allocate = allocate, .deallocate = deallocate};
+
+typedef struct trial {
+  uint32_t form;
+  const char* text;
+  const char* content;
+  const char* calls; /* name and arguments, escaped as in the answer */
+} trial_t;
+
+#define CALL(name, arguments) "{" name ":" arguments "}"
+static const trial_t trials[] = {
+    /* Text that is none. */
+    {HERMES, "Hello, world. \n", "Hello, world. \n", ""},
+    {HERMES, "a < b, <tool, <tool_cal, <<tool_call", "a < b, <tool, <tool_cal, <<tool_call", ""},
+    {HERMES, "{\"name\": \"f\", \"arguments\": {}}", "{\"name\": \"f\", \"arguments\": {}}", ""},
+    {LLAMA, "", "", ""},
+    {MISTRAL, " [TOOL_CALL] [x]", " [TOOL_CALL] [x]", ""},
+    /* One call. */
+    {HERMES,
+     "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"}\"}]}}\n</tool_call>",
+     "", CALL("f", "{\\\"a\\\": [1, {\\\"b\\\": \\\"}\\\"}]}")},
+    {HERMES, "I look.\n\n<tool_call>{\"name\":\"get_x\",\"arguments\":{}}</tool_call>\n", "I look.",
+     CALL("get_x", "{}")},
+    {HERMES,
+     "<tool_call>{\"arguments\": {\"q\": \"\xC3\xA9\\\"\\\\\"}, \"name\": \"f\"}</tool_call>", "",
+     CALL("f", "{\\\"q\\\": \\\"\xC3\xA9\\\\\\\"\\\\\\\\\\\"}")},
+    {HERMES, "<tool_call>{\"name\": \"none\"}</tool_call>", "", CALL("none", "{}")},
+    {HERMES,
+     "<tool_call>{\"id\": 7, \"x\": [\"}\"], \"name\": \"f\", \"parameters\": {}, \"t\": "
+     "null}</tool_call>",
+     "", CALL("f", "{}")},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}}}</tool_call> done", " done",
+     CALL("f", "{}")},
+    {LLAMA, " {\"name\": \"f\", \"parameters\": {\"a\": 1}}", "", CALL("f", "{\\\"a\\\": 1}")},
+    {LLAMA, "Well <|python_tag|>{\"name\": \"f\", \"parameters\": {}}", "Well", CALL("f", "{}")},
+    {MISTRAL, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": \"]\"}}]", "",
+     CALL("f", "{\\\"a\\\": \\\"]\\\"}")},
+    {MISTRAL, "[TOOL_CALLS]f{\"a\": 1}", "", CALL("f", "{\\\"a\\\": 1}")},
+    {MISTRAL, "Yes. [TOOL_CALLS]f[CALL_ID]abc123DEF[ARGS]{}", "Yes.", CALL("f", "{}")},
+    /* Several. */
+    {HERMES,
+     "<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": "
+     "\"g\", "
+     "\"arguments\": {\"x\": 1}}\n</tool_call>",
+     "", CALL("f", "{}") CALL("g", "{\\\"x\\\": 1}")},
+    {HERMES,
+     "<tool_call>{\"name\": \"f\", \"arguments\": {}}{\"name\": \"g\", \"arguments\": "
+     "{}}</tool_call>",
+     "", CALL("f", "{}") CALL("g", "{}")},
+    {LLAMA, "{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {}}", "",
+     CALL("f", "{}") CALL("g", "{}")},
+    {MISTRAL,
+     "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]", "",
+     CALL("f", "{}") CALL("g", "{}")},
+    {MISTRAL, "[TOOL_CALLS]f{}[TOOL_CALLS]g{\"b\": {}}", "",
+     CALL("f", "{}") CALL("g", "{\\\"b\\\": {}}")},
+    /* What is no call is text as it was written. */
+    {HERMES, "x <tool_call>\n[1, 2]</tool_call>", "x <tool_call>\n[1, 2]</tool_call>", ""},
+    {HERMES, "<tool_call>{\"name\": 3}", "<tool_call>{\"name\": 3}", ""},
+    {HERMES, "<tool_call>{\"name\": \"a b\", \"arguments\": {}}",
+     "<tool_call>{\"name\": \"a b\", \"arguments\": {}}", ""},
+    {HERMES, "<tool_call>{\"arguments\": {\"a\": 1}}</tool_call>",
+     "<tool_call>{\"arguments\": {\"a\": 1}}</tool_call>", ""},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": 1}",
+     "<tool_call>{\"name\": \"f\", \"arguments\": 1}", ""},
+    {HERMES, "<tool_call>{]}<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>",
+     "<tool_call>{]}", CALL("f", "{}")},
+    {LLAMA, "{\"answer\": 42}", "{\"answer\": 42}", ""},
+    {LLAMA, "{\"name\": \"Ada\", \"age\": 3}", "{\"name\": \"Ada\", \"age\": 3}", ""},
+    {LLAMA, "Look: {\"name\": \"f\", \"parameters\": {}}",
+     "Look: {\"name\": \"f\", \"parameters\": {}}", ""},
+    {LLAMA, "<|python_tag|>print(1)", "<|python_tag|>print(1)", ""},
+    {MISTRAL, "[TOOL_CALLS] what", "[TOOL_CALLS] what", ""},
+    /* Texts that end too soon. */
+    {HERMES, "hm <tool_ca", "hm <tool_ca", ""},
+    {HERMES, "hm <tool_call>{\"name\": \"f\"", "hm <tool_call>{\"name\": \"f\"", ""},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a", "", CALL("f", "{\\\"a")},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool", "", CALL("f", "{}")},
+    {HERMES, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool x", "</tool x",
+     CALL("f", "{}")},
+};
+
+static uint64_t random_state;
+static uint64_t next_random(void) {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  random_state ^= random_state << 17;
+  return random_state;
+}
+
+typedef struct reading {
+  http_text_t content, calls;
+  http_tools_t tools;
+  char joined[2048]; /* "{name:arguments}" of each call */
+  size_t joined_size;
+  uint32_t entries;
+} reading_t;
+
+static void start(reading_t* r, uint32_t form) {
+  memset(r, 0, sizeof *r);
+  accrt_http_text_init(&r->content, &allocator);
+  accrt_http_text_init(&r->calls, &allocator);
+  accrt_http_tools_init(&r->tools, &allocator, form, &r->content, &r->calls);
+}
+static void stop(reading_t* r) {
+  accrt_http_tools_deinit(&r->tools);
+  accrt_http_text_deinit(&r->content);
+  accrt_http_text_deinit(&r->calls);
+}
+
+static void join(reading_t* r, const char* bytes, size_t size) {
+  assert_true(r->joined_size + size < sizeof r->joined);
+  memcpy(r->joined + r->joined_size, bytes, size);
+  r->joined_size += size;
+}
+
+/* Reads the entries that are there, as a client puts them together. */
+static void drain(reading_t* r) {
+  accrt_http_tools_close(&r->tools);
+  accrt_http_put(&r->calls, "", 1);
+  for (const char* at = r->calls.data; at != NULL && *at != 0;) {
+    at += *at == ',';
+    unsigned index = 0;
+    int used = 0;
+    assert_int_equal(sscanf(at, "{\"index\":%u,%n", &index, &used), 1);
+    at += used;
+    static const char id[] = "\"id\":\"";
+    if (strncmp(at, id, sizeof id - 1) == 0) {
+      if (r->entries++ > 0)
+        join(r, "}", 1);
+      assert_int_equal(index + 1, r->entries);
+      at += sizeof id - 1;
+      const size_t id_size = strcspn(at, "\"");
+      assert_int_equal(id_size, r->tools.form == MISTRAL ? 9 : 29);
+      static const char function[] = "\",\"type\":\"function\",\"function\":{\"name\":\"";
+      at += id_size;
+      assert_memory_equal(at, function, sizeof function - 1);
+      at += sizeof function - 1;
+      const size_t name_size = strcspn(at, "\"");
+      join(r, "{", 1);
+      join(r, at, name_size);
+      join(r, ":", 1);
+      at += name_size;
+      static const char arguments[] = "\",\"arguments\":\"";
+      assert_memory_equal(at, arguments, sizeof arguments - 1);
+      at += sizeof arguments - 1;
+    } else {
+      static const char arguments[] = "\"function\":{\"arguments\":\"";
+      assert_memory_equal(at, arguments, sizeof arguments - 1);
+      assert_int_equal(index + 1, r->entries);
+      at += sizeof arguments - 1;
+    }
+    const char* end = at;
+    while (*end != '"')
+      end += *end == '\\' ? 2 : 1;
+    join(r, at, (size_t)(end - at));
+    assert_memory_equal(end, "\"}}", 3);
+    at = end + 3;
+  }
+  accrt_http_text_clear(&r->calls);
+}
+
+static void finish(reading_t* r, const trial_t* trial) {
+  accrt_http_tools_end(&r->tools);
+  drain(r);
+  if (r->entries > 0)
+    join(r, "}", 1);
+  join(r, "", 1);
+  accrt_http_put(&r->content, "", 1);
+  assert_string_equal(r->content.data, trial->content);
+  assert_string_equal(r->joined, trial->calls);
+  assert_int_equal(r->tools.count, r->entries);
+}
+
+/* The end of the characters that begin before `at`. */
+static size_t whole_characters(const char* text, size_t at) {
+  while ((text[at] & 0xC0) == 0x80)
+    ++at;
+  return at;
+}
+
+static void test_texts_in_all_pieces(void** state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof trials / sizeof *trials; ++i) {
+    const trial_t* trial = &trials[i];
+    const size_t size = strlen(trial->text);
+    for (uint32_t round = 0; round < 300; ++round) {
+      reading_t r;
+      start(&r, trial->form);
+      for (size_t at = 0; at < size;) {
+        size_t end =
+            round == 0 ? size : at + 1 + (round == 1 ? 0 : next_random() % (round % 23 + 1));
+        end = whole_characters(trial->text, end < size ? end : size);
+        accrt_http_tools_push(&r.tools, trial->text + at, end - at);
+        if (next_random() % 3 == 0)
+          drain(&r);
+        at = end;
+      }
+      finish(&r, trial);
+      stop(&r);
+    }
+  }
+}
+
+static void test_one_call_at_most(void** state) {
+  (void)state;
+  static const trial_t two = {
+      HERMES,
+      "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call><tool_call>"
+      "{\"name\": \"g\", \"arguments\": {\"a\": 1}}</tool_call>",
+      "", CALL("f", "{}")};
+  reading_t r;
+  start(&r, two.form);
+  r.tools.most = 1;
+  accrt_http_tools_push(&r.tools, two.text, strlen(two.text));
+  finish(&r, &two);
+  stop(&r);
+}
+
+/* Any bytes: nothing is read or written outside, and what is no call is not lost. */
+static void test_random_bytes(void** state) {
+  (void)state;
+  static const char* const pieces[] = {"<tool_call>",
+                                       "</tool_call>",
+                                       "[TOOL_CALLS]",
+                                       "<|python_tag|>",
+                                       "{",
+                                       "}",
+                                       "[",
+                                       "]",
+                                       "\"",
+                                       "\"name\"",
+                                       ":",
+                                       "\"f\"",
+                                       ",",
+                                       "\"arguments\"",
+                                       "\"parameters\"",
+                                       "\\",
+                                       " ",
+                                       "\n",
+                                       ";",
+                                       "x",
+                                       "7",
+                                       "f",
+                                       "[ARGS]"};
+  for (uint32_t round = 0; round < 40000; ++round) {
+    reading_t r;
+    start(&r, 1 + round % 3);
+    for (uint32_t i = 0; i < round % 24; ++i) {
+      const char* piece = pieces[next_random() % (sizeof pieces / sizeof *pieces)];
+      accrt_http_tools_push(&r.tools, piece, strlen(piece));
+    }
+    accrt_http_tools_end(&r.tools);
+    assert_int_equal(r.content.failed | r.calls.failed, 0);
+    if (r.tools.count == 0)
+      assert_int_equal(r.calls.size, 0);
+    stop(&r);
+  }
+}
+
+int main(void) {
+  const char* seed = getenv("ACCRT_TEST_SEED");
+  random_state = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL) | 1;
+  print_message("seed %llu\n", (unsigned long long)random_state);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_texts_in_all_pieces),
+      cmocka_unit_test(test_one_call_at_most),
+      cmocka_unit_test(test_random_bytes),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
