@@ -242,3 +242,21 @@ def test_there_is_a_version_for_cuda():
     for x, factors in (("f32", "bf16"), ("bf16", "bf16"), ("f16", "f16")):
         assert compile(module(x, factors), targets=["sm_90"])
     assert compile(joined_module(), targets=["sm_90"])
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_the_reference_of_several_at_once(count):
+    """The interpreter runs joined operations too: they give what the single ones give, side by side."""
+    m, sizes = Module("several"), (7, 4, 9)[:count]
+    inner = [m.state(f"a{i}", "f32", [3, 5, 6]) for i in range(count)]
+    outer = [m.state(f"b{i}", "f32", [3, 5, size]) for i, size in enumerate(sizes)]
+    f = m.function("f")
+    x, y, index = f.input("x", "f32", [8, 6]), f.input("y", "f32", [8, sum(sizes)]), f.input("index", "i32", [8])
+    f.result("joined", getattr(y, f"lora_expand{count}")(getattr(x, f"lora_shrink{count}")(*inner, index), *outer, index))
+    parts = [column.lora_expand(x.lora_shrink(a, index), b, index) for column, a, b in zip(y.split(list(sizes), 1), inner, outer)]
+    f.result("single", cat(parts, 1))
+    oracle, random = Interpreter(m), rng(count)
+    for state in oracle.states.values():
+        state[...] = random.standard_normal(state.shape)
+    joined, single = oracle.run("f", random.standard_normal((8, 6)), random.standard_normal((8, sum(sizes))), random.integers(-1, 3, 8).astype(np.int32))
+    np.testing.assert_allclose(joined, single)

@@ -91,15 +91,15 @@ def _infer_lora_expand(op: Op) -> Types:
 # ---- Several at once: what the pass join_adapters makes of those that share their input ------------------------------
 
 
-def _shrink_parts(x: Any, index: Any, *factors: Any) -> Any:
-    return numpy().concatenate([_lora_shrink(x, index, one) for one in factors], 1)
+def _shrink_parts(x: Any, index: Any, **factors: Any) -> Any:
+    return numpy().concatenate([_lora_shrink(x, index, one) for one in factors.values()], 1)
 
 
-def _expand_parts(y: Any, shrunk: Any, index: Any, *factors: Any) -> Any:
-    np = numpy()
-    columns = np.split(y, np.cumsum([one.shape[2] for one in factors])[:-1], 1)
-    ranks = np.split(shrunk, len(factors), 1)
-    return np.concatenate([_lora_expand(*given, index, one) for *given, one in zip(columns, ranks, factors)], 1)
+def _expand_parts(y: Any, shrunk: Any, index: Any, **factors: Any) -> Any:
+    np, parts = numpy(), list(factors.values())
+    columns = np.split(y, np.cumsum([one.shape[2] for one in parts])[:-1], 1)
+    ranks = np.split(shrunk, len(parts), 1)
+    return np.concatenate([_lora_expand(*given, index, one) for *given, one in zip(columns, ranks, parts)], 1)
 
 
 for _count in range(2, MOST_PARTS + 1):
