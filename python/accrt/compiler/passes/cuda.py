@@ -11,13 +11,13 @@ from .rewrite import constant_derived, rewrite
 #: Calculated in the lower type whatever their operands are: their kernels add up in f32.
 _LOWERED = (
     "aten.linear", "aten.matmul", "aten.mm", "aten.bmm", "aten.addmm", "aten.scaled_dot_product_attention",
-    "aten.layer_norm", "aten.rms_norm", "aten.softmax", "aten.embedding", "accrt.rope",
+    "aten.layer_norm", "aten.rms_norm", "aten.softmax", "aten.embedding", "accrt.rope", "accrt.rope_at", "accrt.paged_attention",
     *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),
 )  # fmt: skip
 #: Calculated in the lower type where an operand has it already.
 _FOLLOWING = ("aten.add", "aten.gelu", "aten.silu", "aten.relu", "aten.tanh", "aten.sigmoid", "aten.cat")
 #: Operands that stay as they are: masks, indices, weights of norms, sums of low-rank products.
-_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.rms_norm": (1,), **{f"accrt.lora_expand{parts}": (1,) for parts in ("", 2, 3)}}
+_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.rms_norm": (1,), "accrt.rope_at": (2,), **{f"accrt.lora_expand{parts}": (1,) for parts in ("", 2, 3)}}
 
 
 def lower_precision(module: Module) -> None:
@@ -38,6 +38,9 @@ def _lower(function: Function, dtype: str) -> None:
         return source if source is not None else value.to_copy(dtype)
 
     def visit(op: Op) -> Optional[Sequence[Value]]:
+        if op.name == "aten._to_copy" and op.result.dtype == dtype:  # there and back is where it was
+            source = _raised_from(op.operands[0], dtype)
+            return None if source is None else [source]
         if len(op.results) != 1 or op.result.dtype != "f32" or not op.operands or id(op.result) in derived:
             return None
         raised = [v is not None and _raised_from(v, dtype) is not None for v in op.operands]
