@@ -11,409 +11,7 @@
  */
 #include <string.h>
 
-#include "serve/program_adapters.h"
-#include "serve/step_program.h"
-
-#define MOST_ARGUMENTS 20u
-#define TOP ACCRT_SERVE_MAX_LOGPROBS
-#define PLANS 1024u
-#define SLOTS 2u
-#define ELEMENT_BYTES 4u
-#define ALIGNMENT UINT64_C(64)
-
-enum {
-  TOKENS = ACCSV_TOKENS,
-  ROWS = ACCSV_ROWS,
-  SAMPLES = ACCSV_SAMPLES,
-  CHANGES = ACCSV_CHANGES,
-  EDITS = ACCSV_EDITS,
-  SIZE_COUNT = ACCSV_SIZE_COUNT
-};
-
-/* What arguments lie in. */
-enum { INPUTS, UPDATES, RESULTS, LOGITS, MASKS, AREA_COUNT };
-
-/* Positions of arguments, in the order of list_arguments. */
-enum {
-  TOKEN_IDS,
-  POSITIONS,
-  SLOT_IDS,
-  TOKEN_ROWS,
-  ROW_STARTS,
-  ROW_IDS,
-  KV_LENGTHS,
-  CHANGE_SLOTS,
-  CHANGE_PAGES,
-  SAMPLE_TOKENS,
-  STEP_LOGITS,
-  TOKEN_ADAPTERS
-};
-enum {
-  SAMPLED_LOGITS,
-  SAMPLE_ROWS,
-  TEMPERATURE,
-  TOP_K,
-  TOP_P,
-  MIN_P,
-  SEED,
-  SAMPLE_POSITIONS,
-  EDIT_STARTS,
-  MASK_ROWS,
-  EDIT_TOKENS,
-  EDIT_MULTIPLY,
-  EDIT_ADD,
-  MASK_BITS,
-  TOKEN,
-  LOGPROB,
-  RANK,
-  TOP_IDS,
-  TOP_LOGPROBS
-};
-enum { GREEDY_TOKEN = 2 };
-
-/* All elements have 4 bytes. */
-typedef struct argument {
-  const char* name;
-  accrt_dtype_t dtype;
-  uint32_t size, plus; /* index of the size that is its first dimension; elements beyond it */
-  uint32_t columns;    /* 0: one dimension */
-  uint32_t area;
-} argument_t;
-
-/* A call that is bound for some sizes. */
-typedef struct bound {
-  accrt_call_t* call;
-  uint64_t offsets[MOST_ARGUMENTS]; /* in their areas */
-  uint64_t begin, end;              /* of its part of the inputs, or of the updates */
-  uint64_t results_end;
-} bound_t;
-
-typedef struct function {
-  const char* name;
-  argument_t arguments[MOST_ARGUMENTS];
-  uint32_t indices[MOST_ARGUMENTS];
-  uint32_t count;
-  uint32_t strides[SIZE_COUNT]; /* of `bound`, by index of the size; 0: it does not have it */
-  uint32_t bound_count;
-  bound_t** bound;
-} function_t;
-
-typedef struct area {
-  accrt_buffer_t* device;      /* what calls are bound to */
-  accrt_buffer_t* host[SLOTS]; /* its images in host memory; NULL: it has none, or is its own */
-  unsigned char* at[SLOTS];    /* what the host writes and reads */
-  uint64_t size_bytes;
-} area_t;
-
-/* What a step in flight gives. */
-typedef struct pending {
-  uint64_t offsets[MOST_ARGUMENTS]; /* of the results */
-  bool has_logprobs, has_top;
-} pending_t;
-
-typedef struct shape {
-  uint32_t sizes[SIZE_COUNT];
-} shape_t;
-
-typedef struct program_model {
-  accrt_program_t* program;
-  accrt_device_t* device;
-  accrt_session_t* session;
-  accrt_stream_t* stream; /* the session's */
-  accrt_event_t* events[SLOTS];
-  bool is_host;
-  uint32_t slots; /* steps in flight */
-  accsv_description_t description;
-  accrt_serve_memory_t memory;
-  function_t step, update, sample, greedy;
-  uint32_t calls; /* that are bound */
-  area_t areas[AREA_COUNT];
-  /* Inputs of `step` end here, and those of samplers begin: both are copied at once, whatever their
-   * sizes are. */
-  uint64_t middle;
-  uint64_t gathered; /* where in the results those of a step in parts lie */
-  accsv_program_adapters_t adapters;
-  pending_t pending[SLOTS];
-  shape_t* shapes; /* that steps have on a device of its own memory */
-  uint32_t shape_count, shapes_most, prepared;
-} program_model_t;
-
-static uint64_t aligned(uint64_t bytes) {
-  return (bytes + ALIGNMENT - 1) & ~(ALIGNMENT - 1);
-}
-
-/* ---- Arguments ---- */
-
-static void add(function_t* function, const char* name, accrt_dtype_t dtype, uint32_t size,
-                uint32_t plus, uint32_t columns, uint32_t area) {
-  function->arguments[function->count++] = (argument_t){name, dtype, size, plus, columns, area};
-}
-#define I32 ACCRT_DTYPE_I32
-#define U32 ACCRT_DTYPE_U32
-#define F32 ACCRT_DTYPE_F32
-
-static void list_step(function_t* step, uint32_t vocab, bool has_adapters) {
-  step->name = "step";
-  add(step, "token_ids", I32, TOKENS, 0, 0, INPUTS);
-  add(step, "positions", I32, TOKENS, 0, 0, INPUTS);
-  add(step, "slots", I32, TOKENS, 0, 0, INPUTS);
-  add(step, "token_rows", I32, TOKENS, 0, 0, INPUTS);
-  add(step, "row_starts", I32, ROWS, 1, 0, INPUTS);
-  add(step, "row_ids", I32, ROWS, 0, 0, INPUTS);
-  add(step, "kv_lengths", I32, ROWS, 0, 0, INPUTS);
-  add(step, "change_slots", I32, CHANGES, 0, 0, INPUTS);
-  add(step, "change_pages", I32, CHANGES, 0, 0, INPUTS);
-  add(step, "sample_tokens", I32, SAMPLES, 0, 0, INPUTS);
-  add(step, "logits", F32, SAMPLES, 0, vocab, LOGITS);
-  if (has_adapters)
-    add(step, "token_adapters", I32, TOKENS, 0, 0, INPUTS);
-}
-
-/* Results that are asked for less often lie further behind: what is copied is a beginning. */
-static void list_sample(function_t* sample, uint32_t vocab) {
-  sample->name = "sample";
-  add(sample, "logits", F32, SAMPLES, 0, vocab, LOGITS);
-  add(sample, "sample_rows", I32, SAMPLES, 0, 0, INPUTS);
-  add(sample, "temperature", F32, SAMPLES, 0, 0, INPUTS);
-  add(sample, "top_k", I32, SAMPLES, 0, 0, INPUTS);
-  add(sample, "top_p", F32, SAMPLES, 0, 0, INPUTS);
-  add(sample, "min_p", F32, SAMPLES, 0, 0, INPUTS);
-  add(sample, "seed", U32, SAMPLES, 0, 2, INPUTS);
-  add(sample, "position", I32, SAMPLES, 0, 0, INPUTS);
-  add(sample, "edit_starts", I32, SAMPLES, 1, 0, INPUTS);
-  add(sample, "mask_rows", I32, SAMPLES, 0, 0, INPUTS);
-  add(sample, "edit_tokens", I32, EDITS, 0, 0, INPUTS);
-  add(sample, "edit_multiply", F32, EDITS, 0, 0, INPUTS);
-  add(sample, "edit_add", F32, EDITS, 0, 0, INPUTS);
-  add(sample, "mask_bits", U32, SAMPLES, 0, (vocab + 31) / 32, MASKS);
-  add(sample, "token", I32, SAMPLES, 0, 0, RESULTS);
-  add(sample, "logprob", F32, SAMPLES, 0, 0, RESULTS);
-  add(sample, "rank", I32, SAMPLES, 0, 0, RESULTS);
-  add(sample, "top_ids", I32, SAMPLES, 0, TOP, RESULTS);
-  add(sample, "top_logprobs", F32, SAMPLES, 0, TOP, RESULTS);
-}
-
-static void list_arguments(program_model_t* model) {
-  const uint32_t vocab = model->description.vocab_size;
-  list_step(&model->step, vocab, model->description.adapters > 0);
-  list_sample(&model->sample, vocab);
-  model->update.name = "update_pages";
-  add(&model->update, "change_slots", I32, CHANGES, 0, 0, UPDATES);
-  add(&model->update, "change_pages", I32, CHANGES, 0, 0, UPDATES);
-  model->greedy.name = "sample_greedy";
-  add(&model->greedy, "logits", F32, SAMPLES, 0, vocab, LOGITS);
-  add(&model->greedy, "sample_rows", I32, SAMPLES, 0, 0, INPUTS);
-  add(&model->greedy, "token", I32, SAMPLES, 0, 0, RESULTS);
-}
-
-static uint64_t argument_bytes(const argument_t* argument, const uint32_t* sizes) {
-  const uint64_t rows = (uint64_t)sizes[argument->size] + argument->plus;
-  return rows * (argument->columns != 0 ? argument->columns : 1) * ELEMENT_BYTES;
-}
-
-/* Where arguments lie for these sizes. */
-static void lay(const program_model_t* model, const function_t* function, const uint32_t* sizes,
-                bound_t* out) {
-  uint64_t used[AREA_COUNT] = {0};
-  for (uint32_t i = 0; i < function->count; ++i) {
-    const argument_t* argument = &function->arguments[i];
-    out->offsets[i] = used[argument->area];
-    used[argument->area] += aligned(argument_bytes(argument, sizes));
-  }
-  out->results_end = used[RESULTS];
-  out->begin = 0;
-  out->end = used[UPDATES];
-  if (used[INPUTS] == 0)
-    return;
-  out->begin = function == &model->step ? model->middle - used[INPUTS] : model->middle;
-  out->end = out->begin + used[INPUTS];
-  for (uint32_t i = 0; i < function->count; ++i) {
-    if (function->arguments[i].area == INPUTS)
-      out->offsets[i] += out->begin;
-  }
-}
-
-/* ---- Memory ---- */
-
-static accrt_status_t make_buffer(accrt_device_t* device, uint32_t kind, uint64_t size_bytes,
-                                  accrt_buffer_t** out_buffer) {
-  accrt_pool_t* pool;
-  accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
-  options.label = "serve";
-  ACCSV_TRY(accrt_device_pool(device, kind, &pool));
-  return accrt_buffer_create(pool, size_bytes, &options, out_buffer);
-}
-
-static accrt_status_t point_at(accrt_buffer_t* buffer, unsigned char** out_pointer) {
-  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
-  ACCSV_TRY(accrt_buffer_info(buffer, &info));
-  if (info.host_pointer == NULL && info.size_bytes > 0)
-    return ACCSV_FAIL(UNSUPPORTED, "the host cannot reach the memory that steps are laid in");
-  *out_pointer = info.host_pointer;
-  return ACCRT_OK;
-}
-
-static void release_area(area_t* area) {
-  accrt_buffer_release(area->device);
-  for (uint32_t i = 0; i < SLOTS; ++i)
-    accrt_buffer_release(area->host[i]);
-  *area = (area_t){0};
-}
-
-/* `has_images`: the host writes or reads it. */
-static accrt_status_t make_area(const program_model_t* model, uint64_t size_bytes, bool has_images,
-                                area_t* out) {
-  area_t area = {.size_bytes = size_bytes};
-  accrt_status_t status = make_buffer(model->device, ACCRT_MEMORY_DEVICE, size_bytes, &area.device);
-  for (uint32_t i = 0; i < model->slots && has_images && status == ACCRT_OK; ++i) {
-    if (!model->is_host)
-      status = make_buffer(model->device, ACCRT_MEMORY_PINNED, size_bytes, &area.host[i]);
-    if (status == ACCRT_OK)
-      status = point_at(model->is_host ? area.device : area.host[i], &area.at[i]);
-  }
-  if (status != ACCRT_OK) {
-    release_area(&area);
-    return status;
-  }
-  *out = area;
-  return ACCRT_OK;
-}
-
-/* The largest sizes that steps of this model have. */
-static void largest_sizes(const program_model_t* model, uint32_t* sizes) {
-  const accsv_description_t* description = &model->description;
-  sizes[TOKENS] = accsv_round_up(description, TOKENS, model->memory.max_tokens);
-  sizes[ROWS] = accsv_round_up(description, ROWS, model->memory.max_rows);
-  sizes[SAMPLES] = accsv_round_up(description, SAMPLES, model->memory.max_rows);
-  sizes[CHANGES] = accsv_largest(description, CHANGES);
-  sizes[EDITS] = accsv_largest(description, EDITS);
-}
-
-static accrt_status_t make_areas(program_model_t* model) {
-  uint32_t sizes[SIZE_COUNT];
-  bound_t step, sample;
-  largest_sizes(model, sizes);
-  lay(model, &model->step, sizes, &step);
-  model->middle = step.end - step.begin;
-  lay(model, &model->sample, sizes, &sample);
-  model->gathered = sample.results_end;
-  const uint64_t logits = argument_bytes(&model->sample.arguments[SAMPLED_LOGITS], sizes);
-  const uint64_t masks = argument_bytes(&model->sample.arguments[MASK_BITS], sizes);
-  ACCSV_TRY(make_area(model, sample.end, true, &model->areas[INPUTS]));
-  ACCSV_TRY(make_area(model, 2 * sample.results_end, true, &model->areas[RESULTS]));
-  ACCSV_TRY(make_area(model, masks, true, &model->areas[MASKS]));
-  return make_area(model, logits, false, &model->areas[LOGITS]);
-}
-
-/* Copies a range between the device and the image of a step. */
-static accrt_status_t copy(program_model_t* model, uint32_t index, uint32_t slot, uint64_t begin,
-                           uint64_t end, bool to_device) {
-  const area_t* area = &model->areas[index];
-  if (area->host[slot] == NULL)
-    return ACCRT_OK;
-  const accrt_place_t host = {.buffer = area->host[slot], .offset_bytes = begin};
-  const accrt_place_t device = {.buffer = area->device, .offset_bytes = begin};
-  return accrt_stream_copy(model->stream, to_device ? &host : &device, to_device ? &device : &host,
-                           end - begin);
-}
-
-/* ---- Calls ---- */
-
-static accrt_status_t make_function(program_model_t* model, function_t* function) {
-  function->bound_count = 1;
-  for (uint32_t i = 0; i < function->count; ++i) {
-    const uint32_t size = function->arguments[i].size;
-    if (function->strides[size] != 0)
-      continue;
-    function->strides[size] = function->bound_count;
-    function->bound_count *= model->description.buckets[size].count;
-  }
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, function->bound_count, &function->bound));
-  accrt_call_t* call;
-  ACCSV_TRY(accrt_call_create(model->session, function->name, &call));
-  accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 0; i < function->count && status == ACCRT_OK; ++i)
-    status = accrt_call_find(call, function->arguments[i].name, &function->indices[i]);
-  accrt_call_release(call);
-  return status;
-}
-
-static void release_bound(bound_t* bound) {
-  accrt_call_release(bound->call);
-  ACCSV_FREE(&accsv_allocator_system, bound, 1);
-}
-
-static void release_calls(function_t* function) {
-  for (uint32_t i = 0; function->bound != NULL && i < function->bound_count; ++i) {
-    if (function->bound[i] != NULL)
-      release_bound(function->bound[i]);
-    function->bound[i] = NULL;
-  }
-}
-
-static void release_all_calls(program_model_t* model) {
-  release_calls(&model->step);
-  release_calls(&model->update);
-  release_calls(&model->sample);
-  release_calls(&model->greedy);
-  model->calls = 0;
-}
-
-/* `shift`: where the argument lies behind its place. */
-static accrt_status_t bind_argument(const program_model_t* model, const function_t* function,
-                                    const bound_t* bound, uint32_t index, const uint32_t* sizes,
-                                    uint64_t shift) {
-  const argument_t* argument = &function->arguments[index];
-  const int64_t shape[] = {(int64_t)sizes[argument->size] + argument->plus, argument->columns};
-  const accrt_tensor_t tensor = {.buffer = model->areas[argument->area].device,
-                                 .offset_bytes = bound->offsets[index] + shift,
-                                 .dtype = argument->dtype,
-                                 .rank = argument->columns != 0 ? 2 : 1,
-                                 .shape = shape};
-  return accrt_call_set_tensor(bound->call, function->indices[index], &tensor);
-}
-
-static accrt_status_t make_bound(const program_model_t* model, const function_t* function,
-                                 const uint32_t* sizes, bound_t** out_bound) {
-  bound_t* bound;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &bound));
-  lay(model, function, sizes, bound);
-  accrt_status_t status = accrt_call_create(model->session, function->name, &bound->call);
-  for (uint32_t i = 0; i < function->count && status == ACCRT_OK; ++i) {
-    if (function->arguments[i].area != UPDATES)
-      status = bind_argument(model, function, bound, i, sizes, 0);
-  }
-  if (status != ACCRT_OK) {
-    release_bound(bound);
-    return status;
-  }
-  *out_bound = bound;
-  return ACCRT_OK;
-}
-
-/* The function's call for these sizes. */
-static accrt_status_t find_bound(program_model_t* model, function_t* function,
-                                 const uint32_t* sizes, bound_t** out_bound) {
-  uint32_t at = 0;
-  for (uint32_t size = 0; size < SIZE_COUNT; ++size) {
-    if (function->strides[size] != 0)
-      at += function->strides[size] * accsv_bucket(&model->description.buckets[size], sizes[size]);
-  }
-  if (function->bound[at] == NULL) {
-    if (model->calls >= PLANS)
-      release_all_calls(model); /* their plans are as many as the session keeps */
-    ACCSV_TRY(make_bound(model, function, sizes, &function->bound[at]));
-    ++model->calls;
-  }
-  *out_bound = function->bound[at];
-  return ACCRT_OK;
-}
-
-/* Runs the call on a host, and queues it elsewhere. */
-static accrt_status_t go(const program_model_t* model, const bound_t* bound) {
-  return model->is_host ? accrt_call_run(bound->call, ACCRT_TIMEOUT_INFINITE)
-                        : accrt_call_submit(bound->call, NULL, 0, NULL, 0);
-}
+#include "serve/program_calls.h"
 
 /* ---- Sizes ---- */
 
@@ -421,7 +19,7 @@ static accrt_status_t go(const program_model_t* model, const bound_t* bound) {
 static const uint32_t coarse_rows[] = {1, 8, 64, UINT32_MAX};
 #define COARSE_COUNT (sizeof coarse_rows / sizeof *coarse_rows)
 
-static uint32_t round_rows(const program_model_t* model, uint32_t rows) {
+static uint32_t round_rows(const accsv_program_model_t* model, uint32_t rows) {
   uint32_t i = 0;
   while (coarse_rows[i] < rows)
     ++i;
@@ -433,12 +31,12 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
 }
 
 /* Each combination of sizes that a step may have on a card has a graph, so they are few. */
-static void choose_few(const program_model_t* model, uint32_t tokens, uint32_t rows,
+static void choose_few(const accsv_program_model_t* model, uint32_t tokens, uint32_t rows,
                        uint32_t* sizes) {
   const accsv_description_t* description = &model->description;
   const bool decodes = tokens <= rows;
   uint32_t most[SIZE_COUNT];
-  largest_sizes(model, most);
+  accsv_program_largest_sizes(model, most);
   const uint32_t some = decodes ? accsv_round_up(description, ROWS, rows) : round_rows(model, rows);
   sizes[ROWS] = smaller(some, most[ROWS]);
   sizes[TOKENS] =
@@ -448,7 +46,7 @@ static void choose_few(const program_model_t* model, uint32_t tokens, uint32_t r
   sizes[CHANGES] = accsv_round_up(description, CHANGES, decodes ? sizes[ROWS] / 4 : UINT32_MAX);
 }
 
-static void choose_sizes(const program_model_t* model, const accrt_serve_step_t* step,
+static void choose_sizes(const accsv_program_model_t* model, const accrt_serve_step_t* step,
                          uint32_t* sizes) {
   const accsv_description_t* description = &model->description;
   if (!model->is_host) {
@@ -464,11 +62,12 @@ static void choose_sizes(const program_model_t* model, const accrt_serve_step_t*
 
 /* ---- A step ---- */
 
-static uint32_t slot_of(const program_model_t* model, uint64_t number) {
+static uint32_t slot_of(const accsv_program_model_t* model, uint64_t number) {
   return (uint32_t)(number % model->slots);
 }
 
-static void* place(const program_model_t* model, uint32_t area, uint32_t slot, uint64_t offset) {
+static void* place(const accsv_program_model_t* model, uint32_t area, uint32_t slot,
+                   uint64_t offset) {
   return model->areas[area].at[slot] + offset;
 }
 
@@ -487,27 +86,27 @@ static void fill_numbers(float* to, const float* from, uint32_t count, uint32_t 
     to[i] = padding;
 }
 
-static accrt_status_t reserve_updates(program_model_t* model, uint64_t size_bytes) {
-  area_t* area = &model->areas[UPDATES];
+static accrt_status_t reserve_updates(accsv_program_model_t* model, uint64_t size_bytes) {
+  accsv_area_t* area = &model->areas[UPDATES];
   if (size_bytes <= area->size_bytes)
     return ACCRT_OK;
-  area_t larger;
-  ACCSV_TRY(make_area(model, 2 * size_bytes, true, &larger));
-  release_area(area); /* steps in flight keep it */
+  accsv_area_t larger;
+  ACCSV_TRY(accsv_program_make_area(model, 2 * size_bytes, true, &larger));
+  accsv_program_release_area(area); /* steps in flight keep it */
   *area = larger;
   return ACCRT_OK;
 }
 
 /* Changes that the step has no room for come before it. */
-static accrt_status_t change_pages(program_model_t* model, const accrt_serve_step_t* step,
+static accrt_status_t change_pages(accsv_program_model_t* model, const accrt_serve_step_t* step,
                                    uint32_t slot, uint32_t count) {
   if (count == 0)
     return ACCRT_OK;
   const uint32_t most = accsv_largest(&model->description, CHANGES);
   const uint32_t parts = (count + most - 1) / most;
   const uint32_t sizes[SIZE_COUNT] = {[CHANGES] = most};
-  bound_t* update;
-  ACCSV_TRY(find_bound(model, &model->update, sizes, &update));
+  accsv_bound_t* update;
+  ACCSV_TRY(accsv_program_find_bound(model, &model->update, sizes, &update));
   const uint64_t part_bytes = update->end;
   ACCSV_TRY(reserve_updates(model, parts * part_bytes));
   for (uint32_t i = 0; i < parts; ++i) {
@@ -517,11 +116,12 @@ static accrt_status_t change_pages(program_model_t* model, const accrt_serve_ste
     fill(place(model, UPDATES, slot, i * part_bytes + update->offsets[1]),
          step->change_pages + first, some, most, 0);
   }
-  ACCSV_TRY(copy(model, UPDATES, slot, 0, parts * part_bytes, true));
+  ACCSV_TRY(accsv_program_copy(model, UPDATES, slot, 0, parts * part_bytes, true));
   for (uint32_t i = 0; i < parts; ++i) {
     for (uint32_t k = 0; k < model->update.count; ++k)
-      ACCSV_TRY(bind_argument(model, &model->update, update, k, sizes, i * part_bytes));
-    ACCSV_TRY(go(model, update));
+      ACCSV_TRY(
+          accsv_program_bind_argument(model, &model->update, update, k, sizes, i * part_bytes));
+    ACCSV_TRY(accsv_program_go(model, update));
   }
   return ACCRT_OK;
 }
@@ -535,8 +135,9 @@ static void fill_adapters(int32_t* to, const accrt_serve_step_t* step, uint32_t 
 }
 
 /* The step's changes but for the `first` ones. */
-static void fill_step(const program_model_t* model, const accrt_serve_step_t* step,
-                      const bound_t* bound, const uint32_t* sizes, uint32_t slot, uint32_t first) {
+static void fill_step(const accsv_program_model_t* model, const accrt_serve_step_t* step,
+                      const accsv_bound_t* bound, const uint32_t* sizes, uint32_t slot,
+                      uint32_t first) {
   unsigned char* base = model->areas[INPUTS].at[slot];
   const uint64_t* at = bound->offsets;
   const uint32_t tokens = step->token_count, rows = step->row_count;
@@ -567,7 +168,7 @@ typedef struct part {
 } part_t;
 
 /* The masks of a part, one after the other. Returns how many there are. */
-static uint32_t fill_masks(const program_model_t* model, const part_t* part, int32_t* rows) {
+static uint32_t fill_masks(const accsv_program_model_t* model, const part_t* part, int32_t* rows) {
   const accrt_serve_masks_t* masks = part->masks;
   uint32_t used = 0;
   for (uint32_t i = part->first; masks != NULL && i < part->end; ++i) {
@@ -582,8 +183,9 @@ static uint32_t fill_masks(const program_model_t* model, const part_t* part, int
 }
 
 /* Lays the part's inputs, and copies its masks. The other inputs may go with those of the step. */
-static accrt_status_t fill_sample(program_model_t* model, const accrt_serve_step_t* step,
-                                  const bound_t* bound, const uint32_t* sizes, const part_t* part) {
+static accrt_status_t fill_sample(accsv_program_model_t* model, const accrt_serve_step_t* step,
+                                  const accsv_bound_t* bound, const uint32_t* sizes,
+                                  const part_t* part) {
   const uint32_t slot = part->slot, first = part->first, end = part->end;
   unsigned char* base = model->areas[INPUTS].at[slot];
   const uint64_t* at = bound->offsets;
@@ -611,17 +213,21 @@ static accrt_status_t fill_sample(program_model_t* model, const accrt_serve_step
 #undef INTEGERS
 #undef NUMBERS
   const uint64_t words = (model->description.vocab_size + 31) / 32;
-  return masks == 0 ? ACCRT_OK : copy(model, MASKS, slot, 0, masks * words * ELEMENT_BYTES, true);
+  return masks == 0
+             ? ACCRT_OK
+             : accsv_program_copy(model, MASKS, slot, 0, masks * words * ELEMENT_BYTES, true);
 }
 
 /* Notes where results lie, and copies those that are wanted to the host. */
-static accrt_status_t take_back(program_model_t* model, const accrt_serve_step_t* step,
-                                uint32_t slot, const bound_t* bound, bool greedy, uint64_t base) {
-  pending_t* pending = &model->pending[slot];
-  *pending = (pending_t){0};
+static accrt_status_t take_back(accsv_program_model_t* model, const accrt_serve_step_t* step,
+                                uint32_t slot, const accsv_bound_t* bound, bool greedy,
+                                uint64_t base) {
+  accsv_pending_t* pending = &model->pending[slot];
+  *pending = (accsv_pending_t){0};
   if (greedy) {
     pending->offsets[TOKEN] = base + bound->offsets[GREEDY_TOKEN];
-    return copy(model, RESULTS, slot, base, base + step->sample_count * sizeof(int32_t), false);
+    return accsv_program_copy(model, RESULTS, slot, base,
+                              base + step->sample_count * sizeof(int32_t), false);
   }
   for (uint32_t i = TOKEN; i <= TOP_LOGPROBS; ++i)
     pending->offsets[i] = base + bound->offsets[i];
@@ -632,12 +238,12 @@ static accrt_status_t take_back(program_model_t* model, const accrt_serve_step_t
     end = base + bound->results_end;
   else if (pending->has_logprobs)
     end = base + bound->offsets[TOP_IDS];
-  return copy(model, RESULTS, slot, base, end, false);
+  return accsv_program_copy(model, RESULTS, slot, base, end, false);
 }
 
 /* Keeps the results of samples [first, end), which the next part would write over. */
-static accrt_status_t gather(program_model_t* model, const bound_t* bound, uint32_t first,
-                             uint32_t end) {
+static accrt_status_t gather(accsv_program_model_t* model, const accsv_bound_t* bound,
+                             uint32_t first, uint32_t end) {
   accrt_buffer_t* results = model->areas[RESULTS].device;
   for (uint32_t i = TOKEN; i <= TOP_LOGPROBS; ++i) {
     const uint32_t columns = model->sample.arguments[i].columns;
@@ -651,24 +257,24 @@ static accrt_status_t gather(program_model_t* model, const bound_t* bound, uint3
 }
 
 /* The part's inputs lie where those of the part before did, so the host waits. */
-static accrt_status_t run_part(program_model_t* model, const accrt_serve_step_t* step,
+static accrt_status_t run_part(accsv_program_model_t* model, const accrt_serve_step_t* step,
                                const uint32_t* step_sizes, const part_t* part) {
   uint32_t sizes[SIZE_COUNT];
-  bound_t* bound;
+  accsv_bound_t* bound;
   memcpy(sizes, step_sizes, sizeof sizes);
   sizes[EDITS] =
       accsv_round_up(&model->description, EDITS,
                      (uint32_t)(step->edit_starts[part->end] - step->edit_starts[part->first]));
-  ACCSV_TRY(find_bound(model, &model->sample, sizes, &bound));
+  ACCSV_TRY(accsv_program_find_bound(model, &model->sample, sizes, &bound));
   ACCSV_TRY(fill_sample(model, step, bound, sizes, part));
-  ACCSV_TRY(copy(model, INPUTS, part->slot, bound->begin, bound->end, true));
-  ACCSV_TRY(go(model, bound));
+  ACCSV_TRY(accsv_program_copy(model, INPUTS, part->slot, bound->begin, bound->end, true));
+  ACCSV_TRY(accsv_program_go(model, bound));
   ACCSV_TRY(gather(model, bound, part->first, part->end));
   return accrt_stream_synchronize(model->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
 }
 
 /* In parts, where there are more edits than one call takes. */
-static accrt_status_t run_parts(program_model_t* model, const accrt_serve_step_t* step,
+static accrt_status_t run_parts(accsv_program_model_t* model, const accrt_serve_step_t* step,
                                 const accrt_serve_masks_t* masks, const uint32_t* sizes) {
   const int32_t most = (int32_t)accsv_largest(&model->description, EDITS);
   const int32_t* starts = step->edit_starts;
@@ -682,8 +288,8 @@ static accrt_status_t run_parts(program_model_t* model, const accrt_serve_step_t
                         starts[part.end] - starts[part.first], most);
     ACCSV_TRY(run_part(model, step, sizes, &part));
   }
-  bound_t whole;
-  lay(model, &model->sample, sizes, &whole);
+  accsv_bound_t whole;
+  accsv_program_lay(model, &model->sample, sizes, &whole);
   return take_back(model, step, part.slot, &whole, false, model->gathered);
 }
 
@@ -692,13 +298,14 @@ static bool is_in_parts(const accrt_serve_step_t* step, const uint32_t* sizes) {
 }
 
 /* The sampler of a step, with its inputs laid. */
-static accrt_status_t lay_sampler(program_model_t* model, const accrt_serve_step_t* step,
+static accrt_status_t lay_sampler(accsv_program_model_t* model, const accrt_serve_step_t* step,
                                   const accrt_serve_masks_t* masks, const uint32_t* sizes,
-                                  bound_t** out_sampler) {
+                                  accsv_bound_t** out_sampler) {
   const bool greedy = (step->flags & ACCRT_SERVE_STEP_GREEDY) != 0;
   const part_t all = {slot_of(model, step->number), 0, step->sample_count, masks};
-  ACCSV_TRY(find_bound(model, greedy ? &model->greedy : &model->sample, sizes, out_sampler));
-  const bound_t* sampler = *out_sampler;
+  ACCSV_TRY(accsv_program_find_bound(model, greedy ? &model->greedy : &model->sample, sizes,
+                                     out_sampler));
+  const accsv_bound_t* sampler = *out_sampler;
   if (!greedy)
     return fill_sample(model, step, sampler, sizes, &all);
   fill(place(model, INPUTS, all.slot, sampler->offsets[SAMPLE_ROWS]), step->sample_rows,
@@ -707,42 +314,42 @@ static accrt_status_t lay_sampler(program_model_t* model, const accrt_serve_step
 }
 
 /* The sampler whose inputs are on their way, and what it gives. */
-static accrt_status_t draw(program_model_t* model, const accrt_serve_step_t* step,
-                           const bound_t* sampler) {
-  ACCSV_TRY(go(model, sampler));
+static accrt_status_t draw(accsv_program_model_t* model, const accrt_serve_step_t* step,
+                           const accsv_bound_t* sampler) {
+  ACCSV_TRY(accsv_program_go(model, sampler));
   return take_back(model, step, slot_of(model, step->number), sampler,
                    (step->flags & ACCRT_SERVE_STEP_GREEDY) != 0, 0);
 }
 
 /* The step, and the sampler behind it unless that waits for masks. */
-static accrt_status_t run_step(program_model_t* model, const accrt_serve_step_t* step,
+static accrt_status_t run_step(accsv_program_model_t* model, const accrt_serve_step_t* step,
                                const uint32_t* sizes) {
   const uint32_t slot = slot_of(model, step->number);
   const bool draws = step->sample_count > 0 && (step->flags & ACCRT_SERVE_STEP_MASKS) == 0;
   const uint32_t early =
       step->change_count > sizes[CHANGES] ? step->change_count - sizes[CHANGES] : 0;
-  bound_t *forward, *sampler = NULL;
+  accsv_bound_t *forward, *sampler = NULL;
   ACCSV_TRY(change_pages(model, step, slot, early));
-  ACCSV_TRY(find_bound(model, &model->step, sizes, &forward));
+  ACCSV_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
   fill_step(model, step, forward, sizes, slot, early);
   if (draws && !is_in_parts(step, sizes))
     ACCSV_TRY(lay_sampler(model, step, NULL, sizes, &sampler));
   const uint64_t end = sampler != NULL ? sampler->end : forward->end;
-  ACCSV_TRY(copy(model, INPUTS, slot, forward->begin, end, true));
-  ACCSV_TRY(go(model, forward));
+  ACCSV_TRY(accsv_program_copy(model, INPUTS, slot, forward->begin, end, true));
+  ACCSV_TRY(accsv_program_go(model, forward));
   if (sampler != NULL)
     return draw(model, step, sampler);
   return draws ? run_parts(model, step, NULL, sizes) : ACCRT_OK;
 }
 
 /* `wait` waits for all that the step has until now. */
-static accrt_status_t mark(program_model_t* model, uint64_t number) {
+static accrt_status_t mark(accsv_program_model_t* model, uint64_t number) {
   return model->is_host ? ACCRT_OK
                         : accrt_stream_record(model->stream, model->events[slot_of(model, number)]);
 }
 
 static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
-  program_model_t* model = self;
+  accsv_program_model_t* model = self;
   uint32_t sizes[SIZE_COUNT];
   choose_sizes(model, step, sizes);
   ACCSV_TRY(run_step(model, step, sizes));
@@ -751,24 +358,25 @@ static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
 
 static accrt_status_t sample_step(void* self, const accrt_serve_step_t* step,
                                   const accrt_serve_masks_t* masks) {
-  program_model_t* model = self;
+  accsv_program_model_t* model = self;
   uint32_t sizes[SIZE_COUNT];
-  bound_t* sampler;
+  accsv_bound_t* sampler;
   choose_sizes(model, step, sizes);
   if (is_in_parts(step, sizes)) {
     ACCSV_TRY(run_parts(model, step, masks, sizes));
     return mark(model, step->number);
   }
   ACCSV_TRY(lay_sampler(model, step, masks, sizes, &sampler));
-  ACCSV_TRY(copy(model, INPUTS, slot_of(model, step->number), sampler->begin, sampler->end, true));
+  ACCSV_TRY(accsv_program_copy(model, INPUTS, slot_of(model, step->number), sampler->begin,
+                               sampler->end, true));
   ACCSV_TRY(draw(model, step, sampler));
   return mark(model, step->number);
 }
 
 static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results_t* out_results) {
-  const program_model_t* model = self;
+  const accsv_program_model_t* model = self;
   const uint32_t slot = slot_of(model, number);
-  const pending_t* pending = &model->pending[slot];
+  const accsv_pending_t* pending = &model->pending[slot];
   if (!model->is_host) /* else submit has run it */
     ACCSV_TRY(
         accrt_event_synchronize(model->events[slot], ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
@@ -786,19 +394,19 @@ static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results
 }
 
 static accrt_status_t reset(void* self) {
-  program_model_t* model = self;
+  accsv_program_model_t* model = self;
   return accsv_program_adapters_reset(&model->adapters, model->device, model->session);
 }
 
 static accrt_status_t set_adapter(void* self, uint32_t place,
                                   const accrt_serve_adapter_tensor_t* tensors,
                                   uint32_t tensor_count) {
-  program_model_t* model = self;
+  accsv_program_model_t* model = self;
   return accsv_program_adapters_set(&model->adapters, model->stream, place, tensors, tensor_count);
 }
 
 static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
-  const program_model_t* model = self;
+  const accsv_program_model_t* model = self;
   const accsv_description_t* description = &model->description;
   out_info->flags = model->is_host ? 0 : ACCRT_SERVE_MODEL_OVERLAP;
   if (model->is_host && description->host_invariant)
@@ -823,8 +431,8 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
 /* ---- Preparation: the plans and graphs of the sizes that steps have ---- */
 
 /* A combination of sizes, unless it is listed. */
-static accrt_status_t list_shape(program_model_t* model, uint32_t tokens, uint32_t rows) {
-  shape_t shape = {{0}};
+static accrt_status_t list_shape(accsv_program_model_t* model, uint32_t tokens, uint32_t rows) {
+  accsv_shape_t shape = {{0}};
   choose_few(model, tokens, rows, shape.sizes);
   shape.sizes[EDITS] = model->description.buckets[EDITS].sizes[0];
   for (uint32_t i = 0; i < model->shape_count; ++i) {
@@ -838,7 +446,7 @@ static accrt_status_t list_shape(program_model_t* model, uint32_t tokens, uint32
 }
 
 /* Steps that decode first: they are most of all. */
-static accrt_status_t list_shapes(program_model_t* model) {
+static accrt_status_t list_shapes(accsv_program_model_t* model) {
   const accsv_buckets_t* rows = &model->description.buckets[ROWS];
   const accsv_buckets_t* tokens = &model->description.buckets[TOKENS];
   const uint32_t most_rows = model->memory.max_rows, most_tokens = model->memory.max_tokens;
@@ -857,30 +465,30 @@ static accrt_status_t list_shapes(program_model_t* model) {
 }
 
 /* Runs a step of padding alone, with each sampler: it writes nothing but logits and results. */
-static accrt_status_t run_padding(program_model_t* model, const uint32_t* sizes) {
+static accrt_status_t run_padding(accsv_program_model_t* model, const uint32_t* sizes) {
   static const int32_t zero[1];
   static const float number[1];
   accrt_serve_step_t step = {.struct_size = sizeof step};
-  bound_t *forward, *greedy, *sample;
+  accsv_bound_t *forward, *greedy, *sample;
   step.row_starts = step.edit_starts = step.edit_tokens = step.change_slots = zero;
   step.sample_rows = step.top_k = step.sample_positions = zero;
   step.seeds = (const uint32_t*)zero;
   step.temperature = step.top_p = step.min_p = step.edit_multiply = step.edit_add = number;
-  ACCSV_TRY(find_bound(model, &model->step, sizes, &forward));
-  ACCSV_TRY(find_bound(model, &model->greedy, sizes, &greedy));
-  ACCSV_TRY(find_bound(model, &model->sample, sizes, &sample));
+  ACCSV_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
+  ACCSV_TRY(accsv_program_find_bound(model, &model->greedy, sizes, &greedy));
+  ACCSV_TRY(accsv_program_find_bound(model, &model->sample, sizes, &sample));
   fill_step(model, &step, forward, sizes, 0, 0);
   const part_t none = {0};
   ACCSV_TRY(fill_sample(model, &step, sample, sizes, &none)); /* its rows are those of `greedy` */
-  ACCSV_TRY(copy(model, INPUTS, 0, forward->begin, sample->end, true));
-  ACCSV_TRY(go(model, forward));
-  ACCSV_TRY(go(model, greedy));
-  ACCSV_TRY(go(model, sample));
+  ACCSV_TRY(accsv_program_copy(model, INPUTS, 0, forward->begin, sample->end, true));
+  ACCSV_TRY(accsv_program_go(model, forward));
+  ACCSV_TRY(accsv_program_go(model, greedy));
+  ACCSV_TRY(accsv_program_go(model, sample));
   return accrt_stream_synchronize(model->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
 }
 
 static accrt_status_t prepare(void* self, uint32_t* out_left) {
-  program_model_t* model = self;
+  accsv_program_model_t* model = self;
   if (model->prepared < model->shape_count)
     ACCSV_TRY(run_padding(model, model->shapes[model->prepared++].sizes));
   *out_left = model->shape_count - model->prepared;
@@ -889,13 +497,13 @@ static accrt_status_t prepare(void* self, uint32_t* out_left) {
 
 /* ---- Making ---- */
 
-static void destroy_function(function_t* function) {
-  release_calls(function);
+static void destroy_function(accsv_function_t* function) {
+  accsv_program_release_calls(function);
   ACCSV_FREE(&accsv_allocator_system, function->bound, function->bound_count);
 }
 
 static void destroy(void* self) {
-  program_model_t* model = self;
+  accsv_program_model_t* model = self;
   destroy_function(&model->step);
   destroy_function(&model->update);
   destroy_function(&model->sample);
@@ -903,7 +511,7 @@ static void destroy(void* self) {
   accsv_program_adapters_deinit(&model->adapters);
   accrt_session_release(model->session);
   for (uint32_t i = 0; i < AREA_COUNT; ++i)
-    release_area(&model->areas[i]);
+    accsv_program_release_area(&model->areas[i]);
   for (uint32_t i = 0; i < SLOTS; ++i)
     accrt_event_release(model->events[i]);
   ACCSV_FREE(&accsv_allocator_system, model->shapes, model->shapes_most);
@@ -912,7 +520,7 @@ static void destroy(void* self) {
   ACCSV_FREE(&accsv_allocator_system, model, 1);
 }
 
-static accrt_status_t make_session(program_model_t* model) {
+static accrt_status_t make_session(accsv_program_model_t* model) {
   const accrt_symbol_value_t symbols[] = {{"pages", model->memory.pages},
                                           {"table_rows", model->memory.max_rows},
                                           {"table_pages", model->memory.row_pages}};
@@ -927,17 +535,17 @@ static accrt_status_t make_session(program_model_t* model) {
   return ACCRT_OK;
 }
 
-static accrt_status_t make_functions(program_model_t* model) {
-  ACCSV_TRY(make_function(model, &model->step));
-  ACCSV_TRY(make_function(model, &model->update));
-  ACCSV_TRY(make_function(model, &model->sample));
-  return make_function(model, &model->greedy);
+static accrt_status_t make_functions(accsv_program_model_t* model) {
+  ACCSV_TRY(accsv_program_make_function(model, &model->step));
+  ACCSV_TRY(accsv_program_make_function(model, &model->update));
+  ACCSV_TRY(accsv_program_make_function(model, &model->sample));
+  return accsv_program_make_function(model, &model->greedy);
 }
 
 /* The largest plans have the largest arena, which later ones find in its place. */
-static accrt_status_t make_card(program_model_t* model) {
+static accrt_status_t make_card(accsv_program_model_t* model) {
   uint32_t sizes[SIZE_COUNT];
-  largest_sizes(model, sizes);
+  accsv_program_largest_sizes(model, sizes);
   const accrt_symbol_value_t symbols[] = {{"tokens", sizes[TOKENS]},
                                           {"rows", sizes[ROWS]},
                                           {"samples", sizes[SAMPLES]},
@@ -951,15 +559,15 @@ static accrt_status_t make_card(program_model_t* model) {
   return list_shapes(model);
 }
 
-static accrt_status_t make_model(program_model_t* model,
+static accrt_status_t make_model(accsv_program_model_t* model,
                                  const accrt_serve_program_options_t* options) {
   ACCSV_TRY(accsv_description_read(accrt_program_bundle(model->program), &model->description));
   ACCSV_TRY(accsv_is_host(model->device, &model->is_host));
   model->slots = model->is_host ? 1 : SLOTS;
   ACCSV_TRY(accsv_plan_memory(model->device, model->program, options, &model->description,
                               &model->memory));
-  list_arguments(model);
-  ACCSV_TRY(make_areas(model));
+  accsv_program_list_arguments(model);
+  ACCSV_TRY(accsv_program_make_areas(model));
   ACCSV_TRY(make_session(model));
   ACCSV_TRY(accsv_program_adapters_init(&model->adapters, model->session,
                                         accrt_program_bundle(model->program),
@@ -1003,7 +611,7 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
   ACCSV_NOT_NULL(program);
   accrt_serve_program_options_t own;
   ACCSV_TRY(take_options(options, &own));
-  program_model_t* model;
+  accsv_program_model_t* model;
   ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
   model->device = accrt_device_retain(device);
   model->program = accrt_program_retain(program);

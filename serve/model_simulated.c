@@ -398,7 +398,8 @@ static accrt_status_t check_limit(const char* name, uint64_t value, uint64_t mos
 
 /* What is a slip, or would take the machine's memory. */
 static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
-  if (options->flags > ACCRT_SERVE_MODEL_OVERLAP)
+  const uint32_t known = ACCRT_SERVE_MODEL_OVERLAP | ACCRT_SERVE_MODEL_BATCH_INVARIANT;
+  if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
   ACCSV_TRY(check_limit("vocab_size", options->vocab_size, MOST_TOKENS));
   ACCSV_TRY(check_limit("slots of all pages", (uint64_t)options->page_count * options->page_size,

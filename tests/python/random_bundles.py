@@ -13,6 +13,7 @@ from accrt.bundle_writer import layouts
 
 CLASSES = list(bw.SymbolClass)
 PLAIN = list(bw.DTYPES)
+ENCODINGS = [e for e in bw.Encoding if e > bw.Encoding.OPAQUE]
 TRAITS = 32  #: all combinations of a kernel's own
 #: What names and texts may hold, and YAML, messages and terminals have a meaning for.
 ODD = ["'", '"', "\n", "\r\n", "\t", "\x01", "\x7f", "\x1b[31m", "\\", "\\n", "`", "$e0", "\x85", "\u2028", "\ufeff", "\ufffe", "\U0001f600", "e\u0301", "\ud7ff",
@@ -103,7 +104,7 @@ class Maker:
 
     def quantized(self):
         r = self.r
-        encoding = r.choice([e for e in bw.Encoding if e > bw.Encoding.OPAQUE] if self.newest else [bw.Encoding.Q8_0, bw.Encoding.Q4_K])
+        encoding = r.choice(ENCODINGS if self.newest else [bw.Encoding.Q8_0, bw.Encoding.Q4_K])
         layout = layouts.of(encoding)
         shape, group = self.matrix(layout)
         parts = {}
@@ -150,7 +151,7 @@ class Maker:
         b, r = self.b, self.r
         fields = dict(file=r.choice(files + [None]), tensor=r.choice(["", "t"]), digest=r.choice([None, r.randbytes(16)]))
         if r.random() < 0.4:
-            encoding = r.choice([e for e in bw.Encoding if e > bw.Encoding.OPAQUE])
+            encoding = r.choice(ENCODINGS)
             layout = layouts.of(encoding)
             shape, group = self.matrix(layout)
             parts = {role: r.choice(dtypes) for role, dtypes in layout.components.items()

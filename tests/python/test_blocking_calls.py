@@ -23,7 +23,8 @@ ELSEWHERE = {
     ("call.py", "Call._submit_in_steps", "accrt_call_submit"): "the plan is made before",
     ("call.py", "Call._plan_within", "accrt_call_plan"): "a slice, or some milliseconds",
     ("serve/engine.py", "Engine.drain", "accrt_serve_engine_drain"): "_within gives it to until, as it is",
-    ("serve/engine.py", "Engine.wait", "accrt_serve_engine_wait"): "the same",
+    ("serve/engine.py", "Engine._ready", "accrt_serve_engine_wait"): "its limit is 0",
+    ("serve/adapters.py", "Adapters.unload", "accrt_serve_engine_unload_adapter"): "a slice at most",
     ("serve/server.py", "Server._work", "accrt_http_next"): "on threads of the server's own, where no signal is handled",
     ("weights.py", "Weight.component", "accrt_weights_data"): "some KiB",
 }

@@ -52,6 +52,7 @@ def test_random_bundles_are_those_that_were_frozen(monkeypatch):
 
     everything = (test_golden.FOLDER / "0.3" / "everything.accx").read_bytes()
     monkeypatch.setattr(random_bundles, "_elf", [test_golden.images_of(everything)["golden.x86-64"]])
+    monkeypatch.setattr(random_bundles, "ENCODINGS", [e for e in random_bundles.ENCODINGS if e < bw.Encoding.Q5_0])  # that writer had no others
     lines = (test_golden.FOLDER / "random.sha256").read_text().splitlines()[1:]
     assert len(lines) == 12
     for line in lines:

@@ -248,6 +248,6 @@ def test_every_operation_has_a_case():
         *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),  # test_lora_ops.py
         "accrt.sample",  # test_sampling.py
         "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product",  # made by passes
-        "accrt.component", "accrt.pack_quantized", "accrt.linear_quantized", "accrt.dequantize", "accrt.embedding_quantized",  # test_packed.py
+        "accrt.component", "accrt.pack_quantized", "accrt.linear_quantized", "accrt.dequantize", "accrt.embedding_quantized", "accrt.embedding_packed",  # test_packed.py
     }  # fmt: skip
     assert set(ops.OPS) - used - elsewhere == set()

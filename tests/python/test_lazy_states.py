@@ -16,7 +16,7 @@ def program():
     f.input("x", "f32", [1, 1024]).state_scatter(cache, f.input("slot", "i32", [1]))
     g = m.function("get")
     g.result("y", g.state_gather(cache, g.input("slots", "i32", [3])))
-    return accrt.Bundle(compile(m)).program()
+    return accrt.Bundle(compile(m), accrt.Instance(host_code="all")).program()  # whose pool has nothing that was used before
 
 
 def resident():

@@ -339,4 +339,4 @@ def test_on_a_device_with_memory_of_its_own():
                str(ROOT / "tests/python/test_shards.py"), str(ROOT / "tests/python/test_adapters.py") + "::test_scaling_is_one_rounded_product"]
     done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"6\d passed", done.stdout), done.stdout
+    assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= 60, done.stdout

@@ -35,7 +35,7 @@ def now(**changes):
     """What this library says of itself, as the JSON of `accx caps`."""
     mask = accrt.caps()
     known = {
-        "container": "0.3", "commands": "0.1", "kernel_abi": "0.2", "layouts": "0.2", "max_rank": 8,
+        "container": "0.3", "commands": "0.1", "kernel_abi": "0.2", "layouts": "0.3", "max_rank": 8,
         "file_features": ["encrypted-data"], "function_features": ["target"], "variant_features": [],
         "sections": [name for name, (number, _size) in SECTIONS.items() if mask["section_mask"] >> number & 1],
         "expression_ops": list(OPS), "command_set": list(OPCODES[1:]), "dtypes": list(bw.DTYPES),

@@ -15,6 +15,7 @@ from typing import Optional, Tuple
 
 from .. import _ffi
 from .._library import Handle, created, lib
+from .._waits import apart
 from ..errors import InvalidFormatError, UnsupportedError
 from .parameters import BadParameter, Grammar
 
@@ -39,7 +40,7 @@ class Grammars(Handle):
         self._guard = threading.Lock()
         self._constraints: "collections.OrderedDict[Tuple[str, str], Constraint]" = collections.OrderedDict()
         found = path or _library()
-        super().__init__(created(lib.accrt_serve_grammars_open, model.handle, found.encode() if found else None))
+        super().__init__(apart(lambda: created(lib.accrt_serve_grammars_open, model.handle, found.encode() if found else None)))
 
     def constraint(self, kind: str, text: str) -> Constraint:
         key = (kind, text)
@@ -47,7 +48,7 @@ class Grammars(Handle):
             if key in self._constraints:
                 self._constraints.move_to_end(key)
                 return self._constraints[key]
-        made = Constraint(created(lib.accrt_serve_grammars_constraint, self.handle, _KINDS[kind], text.encode()))
+        made = Constraint(apart(lambda: created(lib.accrt_serve_grammars_constraint, self.handle, _KINDS[kind], text.encode())))
         with self._guard:
             self._constraints[key] = made
             while len(self._constraints) > _KEPT:
