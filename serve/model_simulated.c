@@ -18,6 +18,8 @@
 #define MOST_TOKENS (1u << 18) /* whose texts are made */
 #define MOST_SLOTS (1u << 22)
 #define MOST_ROWS (1u << 12)
+#define MOST_STEP_TOKENS (1u << 20)
+#define MOST_LENGTHS (1u << 26) /* of all rows: the page table has a number for each page of them */
 #define MOST_ADAPTERS (1u << 16) /* as any model */
 #define MOST_PLACES (1u << 24)   /* of tokens, in the page table */
 
@@ -408,8 +410,9 @@ static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
   if (options->adapter_count > MOST_ADAPTERS)
     return ACCSV_FAIL(INVALID_ARGUMENT, "%" PRIu32 " adapters, at most %u", options->adapter_count,
                       MOST_ADAPTERS);
+  ACCSV_TRY(check_limit("max_tokens", options->max_tokens, MOST_STEP_TOKENS));
   return check_limit("max_rows times max_length", (uint64_t)options->max_rows * options->max_length,
-                     UINT32_MAX);
+                     MOST_LENGTHS);
 }
 
 accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t* options,

@@ -309,7 +309,8 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, reserved, 80);
  * and fails a step that reads what another sequence wrote, so it finds faults of the scheduler. For
  * tests and for simulation in virtual time.
  * @param options NULL for the defaults.
- * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (more than 2^18 tokens, 2^22 slots or 2^12 rows);
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (a vocabulary of more than 2^18 tokens, more than 2^22
+ *   slots, 2^12 rows, 2^20 tokens of a step, or 2^26 tokens of all rows together);
  *   ACCRT_ERROR_INVALID_ARGUMENT (flags, or what does not fit together);
  *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t* options,
