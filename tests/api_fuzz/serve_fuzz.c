@@ -363,7 +363,8 @@ static accrt_status_t own_wait(void* self, uint64_t wanted, accrt_serve_results_
 static accrt_status_t own_sample(void* self, const accrt_serve_step_t* step,
                                  const accrt_serve_masks_t* masks) {
   own_model_t* model = self;
-  volatile uint32_t sum = 0;
+  volatile uint32_t sum = 0; /* what is read must be there */
+  (void)sum;
   for (uint32_t i = 0; i < step->sample_count; ++i) {
     if (masks->rows[i] < -1 || masks->rows[i] >= (int32_t)masks->count)
       stop("a mask of a step", "");
@@ -383,7 +384,8 @@ static accrt_status_t own_set_adapter(void* self, uint32_t place,
                                       const accrt_serve_adapter_tensor_t* tensors,
                                       uint32_t tensor_count) {
   own_model_t* model = self;
-  volatile uint32_t sum = 0;
+  volatile uint32_t sum = 0; /* what is read must be there */
+  (void)sum;
   if (place >= model->info.adapter_count)
     stop("a place for an adapter", "");
   for (uint32_t i = 0; i < tensor_count; ++i) {
@@ -613,7 +615,8 @@ static void call_accrt_serve_engine_cancel(fuzz_t* f) {
 }
 
 static void read_event(const accrt_serve_event_t* event) {
-  volatile uint64_t sum = 0;
+  volatile uint64_t sum = 0; /* what is read must be there */
+  (void)sum;
   for (uint32_t i = 0; i < event->token_count; ++i)
     sum += (uint64_t)event->tokens[i];
   for (uint32_t i = 0; i < event->text_size_bytes; ++i)
@@ -930,7 +933,8 @@ static void call_accrt_http_job_info(fuzz_t* f) {
   accrt_http_job_info_t info;
   if (!note(accrt_http_job_info(pick_job(f, &at), &info)))
     return;
-  volatile uint64_t sum = 0;
+  volatile uint64_t sum = 0; /* what is read must be there */
+  (void)sum;
   for (uint64_t i = 0; i < info.body_bytes; ++i)
     sum += ((const unsigned char*)info.body)[i];
 }
