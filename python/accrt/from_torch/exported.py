@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..compiler import Expr, Function, Module, State
 from ..compiler import expr as ex
-from . import ops_math, ops_nn, ops_views  # noqa: F401  - fill the table
-from .lowering import Failures, Lowering
+from . import ops_math, ops_nn, ops_views  # noqa: F401  - they fill the table
+from .lowering import Failures, Lowering, writes
 from .values import dtype_of, Known, Unsupported, UnsupportedOperations
 
 
@@ -158,7 +158,7 @@ class _Program:
 
     def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, dynamic_shapes: Any) -> None:
         self.shared, self.program, self.function, self.failures, self.prefix = shared, program, function, failures, prefix
-        self.dim_names = _dim_names(dynamic_shapes)
+        self.dim_names, self.touched = _dim_names(dynamic_shapes), _touched(program.graph)
         self.symbols: Dict[str, Expr] = {}
         self.lowering = Lowering(shared.module, function, failures, prefix)
 
@@ -175,7 +175,7 @@ class _Program:
                 values.append(self._input(node, spec, spec.arg.name in written))
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
                 tensor = self._content(spec)
-                if spec.target in written or node in self._touched():
+                if spec.target in written or node in self.touched:
                     states[spec.target] = node
                     values.append(self._state(spec.target, tensor, node))
                 else:
@@ -198,26 +198,6 @@ class _Program:
         signature = self.program.graph_signature
         return {**{v: k for k, v in signature.buffers_to_mutate.items()}, **{v: k for k, v in signature.user_inputs_to_mutate.items()}}
 
-    def _touched(self) -> Any:
-        """Placeholders of weights and buffers that an operation writes in place, or a view of them: an export that is not strict
-        does not list them."""
-        from .lowering import _writes
-
-        if not hasattr(self, "_touched_nodes"):
-            from .ops_views import VIEWS
-
-            roots: Dict[Any, Any] = {}
-            touched = set()
-            for node in self.program.graph.nodes:
-                if node.op == "call_function" and str(node.target) in VIEWS and hasattr(node.args[0], "op"):
-                    roots[node] = roots.get(node.args[0], node.args[0])
-                if node.op == "call_function" and _writes(node.target) and "detach_" not in str(node.target):
-                    root = roots.setdefault(node, roots.get(node.args[0], node.args[0]))
-                    if getattr(root, "op", "") == "placeholder":
-                        touched.add(root)
-            self._touched_nodes = touched
-        return self._touched_nodes
-
     # -- inputs
 
     def _input(self, node: Any, spec: Any, is_written: bool) -> Any:
@@ -231,7 +211,7 @@ class _Program:
             except Unsupported as error:
                 self.failures.add(f"input {node.name!r}", str(error), node)
                 return None
-            access = "read_write" if is_written or node in self._touched() else "read"
+            access = "read_write" if is_written or node in self.touched else "read"
             return self.function.input(node.name, dtype, shape, access=access)
         return getattr(spec.arg, "value", None)
 
@@ -240,7 +220,7 @@ class _Program:
             return size
         expression = size.node.expr
         if not expression.is_Symbol:
-            self.failures.add(f"input {name!r}", f"dimension {dim} is {expression}, which is no symbol alone", _Nowhere())
+            self.failures.add(f"input {name!r}", f"dimension {dim} is {expression}, which is no symbol alone")
             return 1
         key = str(expression)
         if key not in self.symbols:
@@ -287,13 +267,25 @@ class _Program:
             if target not in wrote:
                 value = lowering.env[node]
                 lowering.value(value).state_write(self.shared.states[target], [0] * lowering.rank(value))
-        for node in self._touched():
+        for node in self.touched:
             if any(i.name == node.name for i in self.function.inputs):
                 lowering.value(lowering.env[node]).write_input(node.name)
 
 
-class _Nowhere:
-    meta: Dict[str, Any] = {}
+def _touched(graph: Any) -> Any:
+    """Placeholders that an operation writes in place, or a view of them: an export that is not strict does not list them."""
+    roots: Dict[Any, Any] = {}
+    touched = set()
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        if str(node.target) in ops_views.VIEWS and hasattr(node.args[0], "op"):
+            roots[node] = roots.get(node.args[0], node.args[0])
+        if writes(node.target) and "detach_" not in str(node.target):
+            root = roots.setdefault(node, roots.get(node.args[0], node.args[0]))
+            if getattr(root, "op", "") == "placeholder":
+                touched.add(root)
+    return touched
 
 
 def _dim_names(dynamic_shapes: Any) -> Dict[Tuple[str, int], str]:

@@ -15,6 +15,7 @@ from ..compiler import Expr, Function, IRError, Module, Value
 from ..compiler import expr as ex
 from ..compiler.expr import Size
 from . import affine
+from .ops_views import VIEWS
 from .table import TABLE
 from .values import array_of, dtype_of, Known, Missing, MISSING, number_of, Unsupported
 
@@ -40,9 +41,9 @@ class Failures:
     found: Counter = field(default_factory=Counter)
     where: Dict[Tuple[str, str], str] = field(default_factory=dict)
 
-    def add(self, target: str, why: str, node: Any) -> None:
+    def add(self, target: str, why: str, node: Any = None) -> None:
         self.found[target, why] += 1
-        self.where.setdefault((target, why), source_of(node))
+        self.where.setdefault((target, why), source_of(node) if node is not None else "")
 
     def listed(self) -> List[Tuple[str, int, str, str]]:
         return [(target, count, self.where[target, why], why) for (target, why), count in sorted(self.found.items())]
@@ -113,7 +114,7 @@ class Lowering:
                 result = MISSING
             elif self._inlines(name):
                 result = self._inlined(node, args)
-            elif _writes(node.target):
+            elif writes(node.target):
                 result = self._written(node, name, args, kwargs)
             else:
                 result = self._lowered(node.target, name, args, kwargs)
@@ -167,8 +168,6 @@ class Lowering:
     # -- writing in place
 
     def _note_view(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> None:
-        from .ops_views import VIEWS
-
         if name not in VIEWS or not hasattr(node.args[0], "op"):
             return
         rest = tuple(args[1:])
@@ -285,7 +284,7 @@ class Lowering:
 
 def _itself(node: Any) -> Any:
     """x.add_(y) gives x itself: the node of x."""
-    while node.op == "call_function" and _writes(node.target) and hasattr(node.args[0], "op"):
+    while node.op == "call_function" and writes(node.target) and hasattr(node.args[0], "op"):
         node = node.args[0]
     return node
 
@@ -362,7 +361,7 @@ def _wrapped(given: Any) -> Any:
     return Known(given) if isinstance(given, torch.Tensor) else given
 
 
-def _writes(target: Any) -> bool:
+def writes(target: Any) -> bool:
     schema = getattr(target, "_schema", None)
     return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
 

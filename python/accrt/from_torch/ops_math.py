@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional, Sequence
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
 from . import affine
+from .ops_views import cat, slice_
 from .table import lowers
 from .values import dtype_of, Known, number_of, Unsupported
 
@@ -647,7 +648,7 @@ def log_softmax(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
 
 @lowers("aten.cumsum.default")
 def cumsum(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
-    """Sum by sum over doubling distances: log2(size) steps. Of what is 0 everywhere it is 0."""
+    """Each place sums all places up to its own. Of what is 0 everywhere it is 0."""
     pattern = lo.pattern(x)
     x = lo.value(x)
     wanted = dtype_of(dtype) if dtype is not None else "i64" if x.dtype in INTEGERS else x.dtype
@@ -666,8 +667,6 @@ def cumsum(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
 
 @lowers("aten.diff.default")
 def diff(lo: Any, x: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    from .ops_views import cat, slice_
-
     if n != 1:
         raise Unsupported(f"diff of order {n}")
     at = lo.axis(x, dim)

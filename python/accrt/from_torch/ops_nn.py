@@ -10,7 +10,7 @@ from ..compiler import cat as join
 from ..compiler import expr as ex
 from . import affine
 from .ops_math import cast
-from .ops_views import expand, slice_
+from .ops_views import expand, slice_, VIEWS
 from .table import lowers
 from .values import Known, Unsupported
 
@@ -233,7 +233,7 @@ def padded(lo: Any, x: Value, pads: Sequence[Tuple[Any, Any]], number: float = 0
 
 
 def _taps(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Any:
-    """The input of each place of the kernel, [n, c, *out], and out."""
+    """The input of each place of the kernel: the place, and [n, c, *out]."""
     first = x.rank - len(kernel)
     out = [ex.simplify((ex.constant(x.shape[first + d]) - dilations[d] * (kernel[d] - 1) - 1) // strides[d] + 1) for d in range(len(kernel))]
     parts: List[Any] = [((), x)]
@@ -241,7 +241,7 @@ def _taps(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Se
         parts = [
             ((*place, k), _strided(part, first + d, k * dilations[d], out[d], strides[d])) for place, part in parts for k in range(kernel[d])
         ]
-    return parts, out
+    return parts
 
 
 def _strided(x: Value, at: int, start: int, count: Any, step: int) -> Value:
@@ -294,18 +294,14 @@ def _convolved(lo: Any, x: Value, weight: Known, kernel: List[int], strides: Lis
         places = x.view([x.shape[0], channels, *split]).permute([0, *range(2, 2 + 2 * dims, 2), 1, *range(3, 3 + 2 * dims, 2)])
         columns = places.view([x.shape[0], *[s // k for s, k in zip(sizes, kernel)], -1])
         return _channels_first(columns.linear(lo.value(Known(weight.tensor.reshape(outputs, -1)))))
-    parts, _out = _taps(_channels_last_free(x), kernel, strides, dilations)
+    parts = _taps(x, kernel, strides, dilations)
     columns = [_channels_last(part) for _place, part in parts]
     matrix = weight.tensor.permute(0, *range(2, 2 + dims), 1).reshape(outputs, -1)
     return _channels_first((join(columns, dims + 1) if len(columns) > 1 else columns[0]).linear(lo.value(Known(matrix.contiguous()))))
 
 
-def _channels_last_free(x: Value) -> Value:
-    return x
-
-
 def _depthwise(lo: Any, x: Value, weight: Known, kernel: List[int], strides: List[int], dilations: List[int]) -> Value:
-    parts, _out = _taps(x, kernel, strides, dilations)
+    parts = _taps(x, kernel, strides, dilations)
     total: Optional[Value] = None
     for place, part in parts:
         tap = part * _by_channel(lo, part, Known(weight.tensor[(slice(None), 0, *place)].contiguous()))
@@ -360,7 +356,7 @@ def max_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, d
     dims = _pooled_dims(lo)
     kernel = _each(kernel, dims)
     x = padded(lo, lo.value(x), [(p, p) for p in _each(padding, dims)], -math.inf)
-    parts, _out = _taps(x, kernel, _each(stride or kernel, dims), _each(dilation, dims))
+    parts = _taps(x, kernel, _each(stride or kernel, dims), _each(dilation, dims))
     total = parts[0][1]
     for _place, part in parts[1:]:
         total = total.maximum(part)
@@ -374,7 +370,7 @@ def avg_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, c
     if ceil_mode or (any(pads) and not count_include_pad):
         raise Unsupported("pooling with ceil_mode, or without counting the padding")
     x = padded(lo, lo.value(x), [(p, p) for p in pads])
-    parts, _out = _taps(x, kernel, _each(stride or kernel, dims), [1] * dims)
+    parts = _taps(x, kernel, _each(stride or kernel, dims), [1] * dims)
     total = parts[0][1]
     for _place, part in parts[1:]:
         total = total + part
@@ -614,8 +610,6 @@ def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
 
 @lowers("aten.slice_scatter.default")
 def slice_scatter(lo: Any, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
-    from .ops_views import VIEWS
-
     return VIEWS["aten.slice.Tensor"](lo, x, source, dim, start, end, step)
 
 

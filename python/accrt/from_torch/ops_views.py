@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Sequence
 
-from ..compiler import Expr, Value
+from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
 from . import affine
@@ -326,6 +326,3 @@ def sym_size(lo: Any, x: Any, dim: int) -> Any:
 def sym_numel(lo: Any, x: Any) -> Any:
     return ex.product(lo.shape(x))
 
-
-def _is_size(item: Any) -> bool:
-    return isinstance(item, (int, Expr))
