@@ -42,6 +42,7 @@ skip() {
 # Runs one part apart from this shell, so that its `set -e` holds, and reports in one line.
 check_run() {
   log=$BUILD/check/logs/$1.log
+  rm -f "$BUILD/check/failed.txt"
   start=$(date +%s)
   code=0
   "$ROOT/dev" check one "$1" >"$log" 2>&1 || code=$?
@@ -51,7 +52,7 @@ check_run() {
     "$SKIPPED") printf '%sskipped%s %-10s %4d s  %s\n' "$B" "$N" "$1" $seconds "$(tail -n 1 "$log")"
       left_out="$left_out $1" ;;
     *) printf '%sFAILED%s  %-10s %4d s\n' "$R" "$N" "$1" $seconds
-      tail -n 80 "$log" | sed 's/^/    | /'
+      if [ -s "$BUILD/check/failed.txt" ]; then cat "$BUILD/check/failed.txt"; else tail -n 80 "$log"; fi | sed 's/^/    | /'
       failed="$failed $1" ;;
   esac
 }
@@ -86,10 +87,18 @@ check_size() {
   configure_and_build "$BUILD"
   sh tests/abi/size.sh "$BUILD/lib/libaccrt.so" "$BUILD/lib/libaccrt_write.so" "$BUILD/lib/libaccrt_serve.so" "$BUILD/lib/libaccrt_http.so"
 }
+# c_tests FOLDER [PREFIX...]: runs the C tests built there. When some fail, their names and what they said come first in the report.
+c_tests() {
+  folder=$1
+  shift
+  in_tree "$@" ctest --test-dir "$folder" -j2 --output-on-failure --output-junit "$folder/results.xml" && return 0
+  "$PY" .ci/failed_tests.py "$folder/results.xml" >"$BUILD/check/failed.txt"
+  return 1
+}
 # The C tests once more, with what ships: `./dev test` runs them with assertions.
 check_release() {
   configure_and_build "$BUILD"
-  in_tree ctest --test-dir "$BUILD" -j2 --output-on-failure
+  c_tests "$BUILD"
   echo "the C tests pass without assertions"
 }
 # No folder uses symbols of a floor above: docs/architecture.md.
@@ -116,7 +125,7 @@ sanitized() {
   shift
   configure_and_build "$BUILD/check/$kind" -DCMAKE_C_COMPILER=gcc -DACCRT_SANITIZE="$kind" \
     -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g"
-  in_tree "$@" ctest --test-dir "$BUILD/check/$kind" -j2 --output-on-failure
+  c_tests "$BUILD/check/$kind" "$@"
   echo "no findings of the $kind sanitizer"
 }
 check_asan() { sanitized address; }
