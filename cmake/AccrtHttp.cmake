@@ -27,20 +27,5 @@ list(FILTER ACCRT_HTTP_SOURCES EXCLUDE REGEX "_test\\.c$")
 add_library(accrt_http_objects OBJECT ${ACCRT_HTTP_SOURCES})
 accrt_library_objects(accrt_http_objects)
 target_include_directories(accrt_http_objects SYSTEM PRIVATE "${ACCRT_LLHTTP_INCLUDE}")
-
-add_library(accrt_http SHARED $<TARGET_OBJECTS:accrt_http_objects> ${ACCRT_LLHTTP_OBJECTS})
-set(ACCRT_HTTP_VERSION_SCRIPT "${PROJECT_SOURCE_DIR}/abi/libaccrt_http.map")
-set_target_properties(accrt_http PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
-                      EXPORT_NAME http LINKER_LANGUAGE C LINK_DEPENDS "${ACCRT_HTTP_VERSION_SCRIPT}"
-                      BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
-target_include_directories(accrt_http INTERFACE ${ACCRT_PUBLIC_INCLUDE})
-target_link_options(accrt_http PRIVATE ${ACCRT_LINK_OPTIONS} "-Wl,--version-script=${ACCRT_HTTP_VERSION_SCRIPT}")
-target_link_libraries(accrt_http PRIVATE Threads::Threads ${ACCRT_LLHTTP_LINKED} PUBLIC accrt_serve)
-
-add_library(accrt_http_static STATIC $<TARGET_OBJECTS:accrt_http_objects> ${ACCRT_LLHTTP_OBJECTS})
-set_target_properties(accrt_http_static PROPERTIES OUTPUT_NAME accrt_http EXPORT_NAME http_static LINKER_LANGUAGE C)
-target_include_directories(accrt_http_static INTERFACE ${ACCRT_PUBLIC_INCLUDE})
-target_link_libraries(accrt_http_static INTERFACE accrt_serve_static ${ACCRT_LLHTTP_LINKED})
-
-add_library(accrt::http ALIAS accrt_http)
-add_library(accrt::http_static ALIAS accrt_http_static)
+accrt_library_above(http accrt_serve OBJECTS ${ACCRT_LLHTTP_OBJECTS} PRIVATE Threads::Threads ${ACCRT_LLHTTP_LINKED}
+                    INTERFACE ${ACCRT_LLHTTP_LINKED})

@@ -48,6 +48,30 @@ function(accrt_library_objects target)
   target_link_libraries(${target} PRIVATE accrt_flags Threads::Threads)
 endfunction()
 
+# accrt_library_above(part below [OBJECTS objects...] [SHARED_SOURCES files...] [PRIVATE libraries...] [INTERFACE libraries...]):
+# libaccrt_<part>.so and .a from accrt_<part>_objects, on the public functions of the library below. OBJECTS are in both; PRIVATE is
+# linked into the shared one, INTERFACE is what who links the static one needs.
+function(accrt_library_above part below)
+  cmake_parse_arguments(PARSE_ARGV 2 its "" "" "OBJECTS;SHARED_SOURCES;PRIVATE;INTERFACE")
+  set(name accrt_${part})
+  set(version_script "${PROJECT_SOURCE_DIR}/abi/lib${name}.map")
+  add_library(${name} SHARED $<TARGET_OBJECTS:${name}_objects> ${its_OBJECTS} ${its_SHARED_SOURCES})
+  set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+                        EXPORT_NAME ${part} LINKER_LANGUAGE C LINK_DEPENDS "${version_script}"
+                        BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+  target_link_options(${name} PRIVATE ${ACCRT_LINK_OPTIONS} "-Wl,--version-script=${version_script}")
+  target_link_libraries(${name} PRIVATE ${its_PRIVATE} PUBLIC ${below})
+
+  add_library(${name}_static STATIC $<TARGET_OBJECTS:${name}_objects> ${its_OBJECTS})
+  set_target_properties(${name}_static PROPERTIES OUTPUT_NAME ${name} EXPORT_NAME ${part}_static LINKER_LANGUAGE C)
+  target_link_libraries(${name}_static INTERFACE ${below}_static ${its_INTERFACE})
+  foreach(target ${name} ${name}_static)
+    target_include_directories(${target} INTERFACE ${ACCRT_PUBLIC_INCLUDE})
+  endforeach()
+  add_library(accrt::${part} ALIAS ${name})
+  add_library(accrt::${part}_static ALIAS ${name}_static)
+endfunction()
+
 # What libaccrt and libaccrt_write both have inside, hidden in each: format/, and files that keep no state.
 set(ACCRT_FORMAT_SOURCES ${ACCRT_SOURCES})
 list(FILTER ACCRT_FORMAT_SOURCES INCLUDE REGEX
