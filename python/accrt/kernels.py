@@ -114,7 +114,7 @@ class KernelPack(Handle):
     to the file or to a folder above it.
     """
 
-    __slots__ = ("instance", "types")
+    __slots__ = ("instance", "types", "device")
     _kind = "accrt_kernel_pack"
 
     def __init__(self, instance: Instance, source: str | os.PathLike | bytes, name: str = "") -> None:
@@ -125,7 +125,7 @@ class KernelPack(Handle):
             made = (lib.accrt_kernel_pack_open, need(instance, Instance), c_path(os.path.abspath(source)))
         handle = apart(lambda: created(*made))
         super().__init__(handle)
-        self.instance = instance
+        self.instance, self.device = instance, None  # the device: of a device module
         self.types = {}  # of kernels' parameters, where they were described here
 
     @classmethod
@@ -154,7 +154,7 @@ class KernelPack(Handle):
         options.image, options.kernels = ctypes.addressof(held), table
         self = cls.__new__(cls)
         Handle.__init__(self, apart(lambda: (created(lib.accrt_kernel_module_load, target, ctypes.byref(options)), keep, held)[0]))
-        self.instance = device.instance
+        self.instance, self.device = device.instance, device
         self.types = {kernel.name: tuple(kind for _, kind in kernel.parameters) for kernel in kernels}
         return self
 
@@ -169,13 +169,20 @@ class KernelPack(Handle):
 
 
 class Kernel:
-    """One kernel of a pack. Made by `KernelPack.kernel`; keeps the pack's code, also when the pack is closed.
+    """One kernel: of a pack (`KernelPack.kernel`, `Kernel.from_pack`), of C source (`Kernel.from_c`), or of a device's machine code
+    (`Kernel.from_module`). Keeps the pack's code, also when the pack is closed.
+
+    `kernel(*values, grid=None, stream=None, **named)` checks what it is given, launches, and waits: arrays, tensors and Buffers for
+    memory, numbers for the rest, in the kernel's order or by name. `grid` is the workgroups in x, y, z; a kernel from C source knows
+    them itself. With a stream it is enqueued there and not waited for. What is wrong with an argument is one error before anything runs.
 
     Attributes:
         pack (KernelPack). name (str). parameters: (name, kind, size in bytes) of each.
+        definition: of a kernel from C source, its record for the reference compiler (accrt.compiler.KernelDef); else None.
     """
 
-    __slots__ = ("_pack", "_pointer", "_owner", "name", "_parameters", "_written", "_places", "_template")
+    __slots__ = ("_pack", "_pointer", "_owner", "name", "_parameters", "_written", "_places", "_template", "_types", "_definition", "_idle",
+                 "__weakref__")
 
     def __init__(self, pack: KernelPack, handle) -> None:
         self._owner = need(pack, KernelPack, "pack")
@@ -193,6 +200,62 @@ class Kernel:
         self._template = (_ffi.accrt_kernel_argument * max(len(given), 1))()
         for entry, (_name, kind, _size) in zip(self._template, self._parameters):
             entry.kind, entry.binding, entry.size_bytes = _BYTES.get(kind, 0), _ffi.ACCRT_BINDING_NONE, _WHOLE
+        scalars = pack.types.get(self.name, ())
+        self._types = tuple("" if kind in _ACCESS else kind for kind in scalars)  # of what is declared: "" says nothing
+        self._definition, self._idle = None, []
+
+    @classmethod
+    def from_c(cls, source, name: str, parameters, grid: Callable, *, entry: str = "", flags: Sequence[str] = (), cuda=None,
+               block: Sequence[int] = (256,), instance: Instance | None = None) -> Kernel:
+        """A kernel of hosts from C source, compiled with gcc or clang at first use and kept on disk by its content. Needs numpy and
+        xxhash, as the reference compiler does. docs/custom-kernels.md is the guide.
+
+        Args:
+            source: C text, or the path of a C file. It defines the function `entry` (docs/kernel-abi.md: "A workgroup"), whose block of
+                parameters is the struct `<entry>_params_t`: it is made of `parameters`, and is there without an #include.
+            name: of the kernel. entry: of the C function; default: the name.
+            parameters: (name, type) in order, or a dict. The type is "read", "write" or "read_write" for memory, with the type of its
+                elements ("read f32"); "symbol" for a size (int64_t); or a scalar's type ("f32", "i32", ...).
+            grid: from the symbols and scalars, by name, to the workgroups: `lambda v: ((v["n"] + 255) // 256, 1, 1)`.
+            flags: more options for the compiler. cuda: CUDA C++ text or a file with the same function as `extern "C" __global__`, for
+                bundles; block: its threads.
+        Raises:
+            accrt.compiler.kernels.image.ImageError: it does not compile; the message has the compiler's. TypeError, ValueError: a
+            parameter. OSError: the file.
+        """
+        from ._kernel_source import definition, image_of
+        from .instance import default_instance
+        record, known = definition(source, name, parameters, grid, entry, flags, cuda, block)
+        root = instance if instance is not None else default_instance()
+        pack = KernelPack(root, image_of(record, root.device("host").info.arch), name)
+        self = pack.kernel(name)
+        self._definition, self._types = record, tuple(dtype for _name, _kind, dtype in known)
+        return self
+
+    @classmethod
+    def from_pack(cls, source: str | os.PathLike | bytes, name: str = "", instance: Instance | None = None) -> Kernel:
+        """A kernel of a compiled pack: a shared object (a path) or a freestanding image (bytes). name: not needed where it has one."""
+        from .instance import default_instance
+        pack = KernelPack(instance if instance is not None else default_instance(), source)
+        if name:
+            return pack.kernel(name)
+        kernels = pack.kernels()
+        if len(kernels) != 1:
+            raise ValueError(f"the pack has {len(kernels)} kernels, say which: {', '.join(kernel.name for kernel in kernels)}")
+        return kernels[0]
+
+    @classmethod
+    def from_module(cls, device: Device, image: bytes | str, kernel: DeviceKernel, kind: str = "") -> Kernel:
+        """A kernel of a device's machine code, as `KernelPack.of_module` takes it: a cubin or fatbin (bytes), or PTX (text)."""
+        return KernelPack.of_module(device, image, [kernel], kind).kernel(kernel.name)
+
+    def __call__(self, *values, grid: Sequence[int] | int | None = None, stream: Stream | None = None, **named) -> None:
+        from ._kernel_call import call
+        call(self, values, grid, stream, named)
+
+    @property
+    def definition(self):
+        return self._definition
 
     @property
     def pack(self) -> KernelPack:

@@ -572,10 +572,11 @@ class Function:
         reference: Optional[Callable[..., Any]] = None,
         **values: Any,
     ) -> List[Value]:
-        """Runs a user's KernelDef. Its buffers are bound in order: those that it reads to `operands`, those that it writes to
-        `results`; `values`: its symbols and scalars by name. `reference(*operands, **values)`: the same in numpy, for the
-        interpreter."""
+        """Runs a user's KernelDef, or an accrt.Kernel from C source. Its buffers are bound in order: those that it reads to
+        `operands`, those that it writes to `results`; `values`: its symbols and scalars by name. `reference(*operands, **values)`:
+        the same in numpy, for the interpreter."""
         where = f"function {self.name!r}, kernel"
+        kernel = getattr(kernel, "definition", kernel)
         if not hasattr(kernel, "params") or not hasattr(kernel, "grid"):
             raise IRError(f"{where}: {described(kernel)} is no KernelDef")
         where = f"{where} {kernel.name!r}"

@@ -45,7 +45,8 @@ _KERNEL_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,255}\Z")
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter. `offset` and `size` are bytes in the packed block; `dtype` is the type of a scalar."""
+    """One parameter. `offset` and `size` are bytes in the packed block; `dtype` is the type of a scalar, or of a buffer's elements ("":
+    not said)."""
 
     name: str
     kind: str

@@ -69,10 +69,18 @@ def _given_type(type_: TensorType, given: Dict[str, Size]) -> TensorType:
 @define("accrt.kernel(Tensor[] operands, kernel, types, values, reference=None)", effect=True)
 def _infer_kernel(op: Op) -> Types:
     kernel = op.attrs["kernel"]
-    read = [p.name for p in kernel.params if p.kind == "buffer" and p.access == "read"]
-    written = [p.name for p in kernel.params if p.kind == "buffer" and p.access == "write"]
+    buffers = [p for p in kernel.params if p.kind == "buffer"]
+    read, written = [p.name for p in buffers if p.access == "read"], [p.name for p in buffers if p.access == "write"]
+    both = [p.name for p in buffers if p.access == "read_write"]
+    if both:
+        raise IRError(f"kernel {kernel.name!r} reads and writes {both}, and values of a program do not change: let it read one buffer and write another")
     if len(op.operands) != len(read) or len(op.attrs["types"]) != len(written):
         raise IRError(f"kernel {kernel.name!r} reads {read} and writes {written}; {len(op.operands)} operands, {len(op.attrs['types'])} results")
+    given = [*zip((p for p in buffers if p.access == "read"), (v.type for v in op.operands)),
+             *zip((p for p in buffers if p.access == "write"), op.attrs["types"])]
+    for param, type_ in given:
+        if param.dtype and param.dtype != type_.dtype:
+            raise IRError(f"kernel {kernel.name!r} takes {param.name} as {param.dtype}, and it is {type_}")
     values = [p.name for p in kernel.params if p.kind in ("symbol", "scalar")]
     if sorted(op.attrs["values"]) != sorted(values):
         raise IRError(f"kernel {kernel.name!r} needs values {values}, not {sorted(op.attrs['values'])}")

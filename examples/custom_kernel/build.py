@@ -1,0 +1,17 @@
+"""A bundle with a function that runs the kernel between two operations of the compiler."""
+import argparse
+
+from kernel import reference, squared_relu
+
+from accrt.compiler import Module, TensorType, command_line
+
+m = Module("custom_kernel")
+rows = m.symbol("rows", maximum=1 << 20)
+f = m.function("activate", doc="squared_relu(x + 1) / 2, by rows of 8")
+x = f.input("x", "f32", [rows, 8])
+(y,) = f.kernel(squared_relu, [x + 1.0], [TensorType("f32", (rows, 8))], reference=reference, n=rows * 8, scale=1.0)
+f.result("y", y * 0.5)
+
+parser = argparse.ArgumentParser(description="compiles the bundle")
+command_line.add_arguments(parser)
+command_line.write(m, parser.parse_args())

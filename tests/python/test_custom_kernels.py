@@ -1,0 +1,246 @@
+"""accrt.Kernel: from C source, packs and modules; called directly; in a bundle; and examples/custom_kernel with its guide."""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import accrt
+from accrt.compiler import Interpreter, IRError, Module, TensorType, compile
+from accrt.compiler.kernels import image
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "examples/custom_kernel"
+LIBRARY = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build/lib/libaccrt.so")).resolve()
+CUBE = """
+int32_t cube(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {
+  (void)e;
+  const cube_params_t* p = d->params;
+  const int64_t first = (int64_t)w->workgroup_id[0] * 256, last = first + 256 < p->n ? first + 256 : p->n;
+  if (p->n == 77) return 7;
+  for (int64_t i = first; i < last; i++) p->y[i] = p->scale * p->x[i] * p->x[i] * p->x[i];
+  return 0;
+}
+"""
+PARAMETERS = [("x", "read f32"), ("y", "write f32"), ("n", "symbol"), ("scale", "f32")]
+
+
+def blocks_of(v):
+    return (v["n"] + 255) // 256
+
+
+@pytest.fixture(scope="module")
+def cube(instance):
+    return accrt.Kernel.from_c(CUBE, "cube", PARAMETERS, blocks_of, instance=instance)
+
+
+def ones(n=1000):
+    return np.full(n, 2, np.float32), np.zeros(n, np.float32)
+
+
+def test_called_directly(cube):
+    x, y = ones()
+    assert cube(x, y, 1000, 0.5) is None and (y == 4).all()
+    cube(x, y, scale=1, n=999)  # by name, and a whole number for a float
+    assert (y[:999] == 8).all() and y[999] == 4
+    cube(x, y, 1000, 2.0, grid=1)
+    assert (y[:256] == 16).all() and (y[256:999] == 8).all()
+    cube(x[:0], y[:0], 0, 2.0)  # nothing to do
+    assert cube.definition.name == "cube" and [p.dtype for p in cube.definition.params] == ["f32", "f32", "i64", "f32"]
+
+
+def test_on_a_stream_it_is_not_waited_for_and_keeps_its_arrays(cube, device):
+    stream, gate, y = accrt.Stream(device), accrt.Semaphore(device.instance), np.zeros(300_000, np.float32)
+    stream.wait(gate, 1)
+    cube(np.full(300_000, 3, np.float32), y, 300_000, 1.0, stream=stream)  # the array is dropped here
+    assert (y == 0).all()
+    gate.signal(1)
+    stream.synchronize(timeout=30)
+    assert (y == 27).all()
+
+
+def test_from_threads(cube):
+    def work(seed):
+        x, y = np.full(5000, seed, np.float32), np.zeros(5000, np.float32)
+        for _ in range(20):
+            cube(x, y, 5000, 1.0)
+        results[seed] = (y == seed ** 3).all()
+
+    results = {}
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == dict.fromkeys(range(1, 5), True)
+
+
+class Elsewhere:
+    """A tensor on a GPU that is not here."""
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+    def __dlpack__(self, **named):
+        raise AssertionError("nobody may ask for it")
+
+
+def test_wrong_arguments_are_one_line_before_anything_runs(cube):
+    x, y = ones(8)
+    shifted = np.frombuffer(bytearray(4 * 8 + 1), np.uint8)[1:].view(np.float32)
+    fixed = y.copy()
+    fixed.flags.writeable = False
+    for wrong, error, text in (
+            ((x, y, 8), TypeError, r"kernel cube takes 4 arguments \(x, y, n, scale\), scale is missing"),
+            ((x, y, 8, 1.0, 5), TypeError, "takes 4 arguments .*, 5 were given"),
+            ((x.astype(np.float64), y, 8, 1.0), TypeError, "x has elements of type f64, and the kernel takes f32"),
+            ((x, y.view(np.int32), 8, 1.0), TypeError, "y has elements of type i32, and the kernel takes f32"),
+            ((x, shifted, 8, 1.0), ValueError, "y: its address is no multiple of the 4 bytes of a f32"),
+            ((x[::2], y, 4, 1.0), ValueError, "x: strides are"),
+            ((x, fixed, 8, 1.0), ValueError, "y is written, and the array is read-only"),
+            ((x, [1.0], 8, 1.0), TypeError, "kernel cube: y: list is not a tensor"),
+            ((x, None, 8, 1.0), accrt.InvalidArgumentError, "'y' is not optional"),
+            ((Elsewhere(), y, 8, 1.0), ValueError, "kernel cube: x lies on a GPU, and the kernel runs on host:0"),
+            ((x, y, 8.5, 1.0), TypeError, "n is 8.5, expected a number of type i64"),
+            ((x, y, 1 << 63, 1.0), OverflowError, "n is 9223372036854775808, which does not fit i64"),
+            ((x, y, 8, "1"), TypeError, "scale is '1', expected a number of type f32"),
+            ((x, y, 8, 1e300), OverflowError, "scale is 1e\\+300, which does not fit f32")):
+        with pytest.raises(error, match=text) as told:
+            cube(*wrong)
+        assert "\n" not in str(told.value)
+    for named, text in (({"m": 1}, "none is named 'm'"), ({"x": x, "n": 8, "scale": 1.0}, "x was given twice"),
+                        ({"n": 8, "scale": 1.0, "grid": "a"}, "grid"), ({"n": 8, "scale": 1.0, "grid": (1, 1, 1, 1)}, "1 to 3 whole numbers"),
+                        ({"n": 8, "scale": 1.0, "grid": 0}, "each size is 1 or more")):
+        with pytest.raises((TypeError, ValueError), match=text):
+            cube(x, y, **named)
+    assert (y == 0).all()
+
+
+def test_what_a_kernel_returns_is_an_error_and_the_next_call_is_fine(cube):
+    x, y = ones()
+    with pytest.raises(accrt.KernelError, match="'cube' returned 7"):
+        cube(x, y, 77, 1.0)
+    cube(x, y, 1000, 1.0)
+    assert (y == 8).all()
+
+
+def test_declarations_that_are_wrong(instance):
+    for parameters, error, text in (("x", TypeError, "expected .name, type. pairs"), ([("x", "f33")], ValueError, "'f33', expected"),
+                                    ([("x", "read"), ("x", "read")], ValueError, "there twice"), ([("x y", "read")], ValueError, "no name in C"),
+                                    ([("x", "bf16")], ValueError, "no 16-bit float"), (["x"], TypeError, r"expected \(name, type\)")):
+        with pytest.raises(error, match=text):
+            accrt.Kernel.from_c(CUBE, "cube", parameters, blocks_of, instance=instance)
+    with pytest.raises(TypeError, match="grid is"):
+        accrt.Kernel.from_c(CUBE, "cube", PARAMETERS, (1, 1, 1), instance=instance)
+    with pytest.raises(ValueError, match="entry="):
+        accrt.Kernel.from_c(CUBE, "my.cube", PARAMETERS, blocks_of, instance=instance)
+    with pytest.raises(image.ImageError, match="cube:5:.*no member named"):
+        accrt.Kernel.from_c(CUBE, "cube", PARAMETERS[:2], blocks_of, instance=instance)
+    with pytest.raises(FileNotFoundError):
+        accrt.Kernel.from_c("none.c", "cube", PARAMETERS, blocks_of, instance=instance)
+
+
+def test_all_types_have_their_place_in_the_struct(instance):
+    types = {"a": "i8", "b": "f64", "c": "bool", "d": "u16", "e": "i32", "f": "u64", "g": "f32", "out": "write f64"}
+    adds = " + ".join(f"(double)p->{name}" for name in types if name != "out")
+    text = CUBE.split("{")[0].replace("cube", "sum") + "{ (void)e; (void)w; const sum_params_t* p = d->params; *p->out = %s; return 0; }\n" % adds
+    kernel, out = accrt.Kernel.from_c(text, "sum", types, lambda v: 1, instance=instance), np.zeros(1)
+    kernel(-3, 0.25, True, 500, -70000, 1 << 40, 0.5, out)
+    assert out[0] == -3 + 0.25 + 1 + 500 - 70000 + (1 << 40) + 0.5
+
+
+def test_the_cache_sees_a_change_of_what_is_included(instance, tmp_path):
+    (tmp_path / "one.c").write_text('#include "add.h"\n' + CUBE.replace("p->scale *", "ADD +"))
+    found = []
+    for value in (1, 2):
+        (tmp_path / "add.h").write_text(f"#define ADD {value}\n")
+        kernel = accrt.Kernel.from_c(tmp_path / "one.c", "cube", PARAMETERS, blocks_of, instance=instance)
+        x, y = ones(4)
+        kernel(x, y, 4, 0.0)
+        found.append(y[0])
+    assert found == [9, 10]
+
+
+def test_many_processes_compile_it_at_once(tmp_path):
+    program = (f"import accrt, numpy as np\nk = accrt.Kernel.from_c({CUBE!r}, 'cube', {PARAMETERS!r}, lambda v: (v['n'] + 255) // 256)\n"
+               "x, y = np.full(9, 2, np.float32), np.zeros(9, np.float32)\nk(x, y, 9, 1.0)\nassert (y == 8).all()\n")
+    env = dict(os.environ, PYTHONPATH=str(ROOT / "python"), XDG_CACHE_HOME=str(tmp_path))
+    running = [subprocess.Popen([sys.executable, "-c", program], env=env, stderr=subprocess.PIPE, text=True) for _ in range(4)]
+    for one in running:
+        _, errors = one.communicate(timeout=300)
+        assert one.returncode == 0, errors
+    left = [p for p in (tmp_path / "accrt/kernels").rglob("*") if p.is_file()]
+    assert left and all(re.fullmatch("[0-9a-f]{64}", p.name) for p in left)
+
+
+def test_in_a_bundle(cube, instance):
+    m = Module("mine")
+    n = m.symbol("n", maximum=1 << 20)
+    f = m.function("cubes")
+    (y,) = f.kernel(cube, [f.input("x", "f32", [n])], [TensorType("f32", (n,))], reference=lambda x, n, scale: scale * x ** 3, n=n, scale=2.0)
+    f.result("y", y + 1.0)
+    session = accrt.Program(accrt.Bundle(compile(m, targets=image.available_targets()[0][:1]), instance)).session()
+    x = np.arange(200, dtype=np.float32)  # exact in float32
+    assert (session.cubes(x).numpy() == 2 * x ** 3 + 1).all() and session.cubes(x[:0]).shape == (0,)
+    assert (np.asarray(Interpreter(m).run("cubes", x)[0]) == 2 * x.astype(np.float64) ** 3 + 1).all()
+
+
+def test_what_does_not_fit_in_a_bundle_is_said_by_name(cube, instance):
+    m = Module("mine")
+    f = m.function("f")
+    x = f.input("x", "f64", [8])
+    with pytest.raises(IRError, match="'cube' takes x as f32, and it is f64"):
+        f.kernel(cube, [x], [TensorType("f32", (8,))], n=8, scale=1.0)
+    both = accrt.Kernel.from_c(CUBE, "cube", [("x", "read f32"), ("y", "read_write f32"), *PARAMETERS[2:]], blocks_of, instance=instance)
+    with pytest.raises(IRError, match="reads and writes .'y'."):
+        f.kernel(both, [x], [TensorType("f32", (8,))], n=8, scale=1.0)
+
+
+def test_packs_and_modules(instance, device, tmp_path):
+    out = tmp_path / "scale_add.so"
+    subprocess.run(["cc", "-std=c11", "-O2", "-ffreestanding", "-fPIC", "-shared", "-nostdlib", "-fvisibility=hidden",
+                    f"-I{ROOT / 'include'}", str(ROOT / "tests/golden/scale_add.c"), "-o", str(out)], check=True)
+    for kernel in (accrt.Kernel.from_pack(out, instance=instance), accrt.Kernel.from_pack(out.read_bytes(), "scale_add", instance)):
+        x, y = ones(3000)
+        kernel(x, y, 3000, 0.5, grid=(3,))
+        assert (y == 1).all() and kernel.definition is None
+        with pytest.raises(TypeError, match="grid is missing"):
+            kernel(x, y, 3000, 0.5)
+        with pytest.raises(TypeError, match="takes 4 arguments"):
+            kernel(x, grid=1)
+    with pytest.raises(accrt.UnsupportedError, match="module"):
+        accrt.Kernel.from_module(device, ".version 9.0", accrt.DeviceKernel("step", [("out", "write")], (32,)), "ptx")
+
+
+def test_the_guide_has_the_example_and_runs(tmp_path):
+    text = (ROOT / "docs/custom-kernels.md").read_text()
+    named = re.findall(r"^```\w+ ([\w.]+)\n(.*?)^```$", text, re.M | re.S)
+    assert [name for name, _ in named] == ["squared_relu.c", "kernel.py", "build.py", "squared_relu.cu"]
+    for name, code in named:
+        assert code == (EXAMPLE / name).read_text(), name
+    program = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)).replace("/tmp/", f"{tmp_path}/")
+    env = dict(os.environ, PYTHONPATH=str(ROOT / "python"), ACCRT_TRUST="all")
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and "x has elements of type f64" in done.stdout and done.stdout.endswith("2.0\n"), done.stderr
+
+
+def test_the_example_from_python_and_from_c(tmp_path):
+    env = dict(os.environ, PYTHONPATH=str(ROOT / "python"), ACCRT_TRUST="all", LD_LIBRARY_PATH=str(LIBRARY.parent))
+    done = subprocess.run([sys.executable, EXAMPLE / "kernel.py"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == "the kernel gives what numpy gives\n", done.stderr
+    bundle = tmp_path / "custom_kernel.accx"
+    done = subprocess.run([sys.executable, EXAMPLE / "build.py", "-o", bundle], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert ("cuda" in str(accrt.Bundle(bundle).function_targets("activate"))) == (shutil.which("nvcc") is not None)
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler")
+    done = subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", EXAMPLE / "main.c", f"-I{ROOT / 'include'}", str(LIBRARY),
+                           "-o", tmp_path / "main"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    done = subprocess.run([tmp_path / "main", bundle], env=env, capture_output=True, text=True)
+    assert done.stdout == "0 0 0 0.5 2 4.5 8 12.5\n", done.stderr
