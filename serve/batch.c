@@ -1,6 +1,9 @@
 /* serve/batch.c - see serve/batch.h. */
 #include "serve/batch.h"
 
+/* Added to a logit: more than any other has. */
+#define SURELY 1e30f
+
 /* Cuts `count` elements off the block of integers; NULL: it only counts. */
 static int32_t* cut(int32_t* block, size_t* used, size_t count) {
   int32_t* place = block != NULL ? block + *used : NULL;
@@ -10,6 +13,7 @@ static int32_t* cut(int32_t* block, size_t* used, size_t count) {
 
 static size_t cut_all(accsv_batch_t* batch, int32_t* block) {
   const size_t tokens = batch->tokens_most, rows = batch->rows_most;
+  const size_t samples = batch->samples_most;
   size_t used = 0;
   batch->token_ids = cut(block, &used, tokens);
   batch->positions = cut(block, &used, tokens);
@@ -19,12 +23,12 @@ static size_t cut_all(accsv_batch_t* batch, int32_t* block) {
   batch->row_ids = cut(block, &used, rows);
   batch->row_adapters = cut(block, &used, rows);
   batch->kv_lengths = cut(block, &used, rows);
-  batch->sample_tokens = cut(block, &used, rows);
-  batch->sample_rows = cut(block, &used, rows);
-  batch->sample_positions = cut(block, &used, rows);
-  batch->top_k = cut(block, &used, rows);
-  batch->edit_starts = cut(block, &used, rows + 1);
-  batch->seeds = (uint32_t*)cut(block, &used, 2 * rows);
+  batch->sample_tokens = cut(block, &used, samples);
+  batch->sample_rows = cut(block, &used, samples);
+  batch->sample_positions = cut(block, &used, samples);
+  batch->top_k = cut(block, &used, samples);
+  batch->edit_starts = cut(block, &used, samples + 1);
+  batch->seeds = (uint32_t*)cut(block, &used, 2 * samples);
   batch->change_slots = cut(block, &used, batch->changes_most);
   batch->change_pages = cut(block, &used, batch->changes_most);
   return used;
@@ -35,13 +39,14 @@ accrt_status_t accsv_batch_init(accsv_batch_t* batch, const accrt_allocator_t* a
   *batch = (accsv_batch_t){.allocator = allocator,
                            .tokens_most = limits->step_tokens,
                            .rows_most = limits->rows,
+                           .samples_most = limits->samples,
                            .changes_most = limits->rows * row_pages,
                            .page_size = limits->page_size,
                            .row_pages = row_pages};
   batch->integer_count = cut_all(batch, NULL);
   accrt_status_t status = ACCSV_NEW_UNSET(allocator, batch->integer_count, &batch->integers);
   if (status == ACCRT_OK)
-    status = ACCSV_NEW(allocator, 3 * (size_t)limits->rows, &batch->numbers);
+    status = ACCSV_NEW(allocator, 3 * (size_t)limits->samples, &batch->numbers);
   if (status == ACCRT_OK)
     status = ACCSV_NEW(allocator, limits->rows, &batch->row_keys);
   if (status != ACCRT_OK) {
@@ -50,8 +55,8 @@ accrt_status_t accsv_batch_init(accsv_batch_t* batch, const accrt_allocator_t* a
   }
   (void)cut_all(batch, batch->integers);
   batch->temperature = batch->numbers;
-  batch->top_p = batch->numbers + limits->rows;
-  batch->min_p = batch->numbers + 2 * (size_t)limits->rows;
+  batch->top_p = batch->numbers + limits->samples;
+  batch->min_p = batch->numbers + 2 * (size_t)limits->samples;
   return ACCRT_OK;
 }
 
@@ -64,7 +69,7 @@ static void free_edits(const accsv_batch_t* batch, accsv_edits_t* edits) {
 
 void accsv_batch_deinit(accsv_batch_t* batch) {
   ACCSV_FREE(batch->allocator, batch->integers, batch->integer_count);
-  ACCSV_FREE(batch->allocator, batch->numbers, 3 * (size_t)batch->rows_most);
+  ACCSV_FREE(batch->allocator, batch->numbers, 3 * (size_t)batch->samples_most);
   ACCSV_FREE(batch->allocator, batch->row_keys, batch->rows_most);
   free_edits(batch, &batch->edits);
   *batch = (accsv_batch_t){0};
@@ -132,9 +137,29 @@ static void lay_tokens(accsv_batch_t* batch, const accsv_part_t* part, uint32_t 
   }
 }
 
-static void lay_parameters(accsv_batch_t* batch, const accsv_part_t* part, uint32_t sample) {
-  const accsv_sampler_t* sampler = &accsv_generation_of(part->sequence)->sampler;
-  const uint32_t position = part->start + part->count;
+static void lay_edit(accsv_edits_t* edits, int32_t token, float add) {
+  ACCSV_ASSERT(edits->count < edits->capacity);
+  edits->tokens[edits->count] = token;
+  edits->multiply[edits->count] = 1.0f;
+  edits->add[edits->count++] = add;
+}
+
+/* The token that the prompt has at `position` is drawn, whatever its logit: so the results have its
+ * log probability, which is that of the logits before edits. */
+static void lay_score(accsv_batch_t* batch, const accsv_sequence_t* sequence, uint32_t position,
+                      uint32_t sample) {
+  batch->sample_positions[sample] = (int32_t)position;
+  batch->temperature[sample] = batch->min_p[sample] = 0.0f;
+  batch->top_p[sample] = 1.0f;
+  batch->top_k[sample] = 0;
+  batch->seeds[2 * (size_t)sample] = batch->seeds[2 * (size_t)sample + 1] = 0;
+  lay_edit(&batch->edits, sequence->tokens[position], SURELY);
+  batch->edit_starts[sample + 1] = (int32_t)batch->edits.count;
+}
+
+static void lay_parameters(accsv_batch_t* batch, const accsv_sequence_t* sequence,
+                           uint32_t position, uint32_t sample) {
+  const accsv_sampler_t* sampler = &accsv_generation_of(sequence)->sampler;
   batch->sample_positions[sample] = (int32_t)position;
   batch->temperature[sample] = sampler->temperature;
   batch->top_k[sample] = sampler->top_k;
@@ -143,8 +168,17 @@ static void lay_parameters(accsv_batch_t* batch, const accsv_part_t* part, uint3
   batch->seeds[2 * (size_t)sample] = (uint32_t)sampler->seed;
   batch->seeds[2 * (size_t)sample + 1] = (uint32_t)(sampler->seed >> 32);
   if (sampler->tokens != NULL)
-    accsv_sampler_edits(sampler, position - part->sequence->prompt_count, &batch->edits);
+    accsv_sampler_edits(sampler, position - sequence->prompt_count, &batch->edits);
   batch->edit_starts[sample + 1] = (int32_t)batch->edits.count;
+}
+
+/* `logprobs`: entries for each token, 0 if they are not wanted. */
+static void want_logprobs(accrt_serve_step_t* step, uint32_t logprobs) {
+  if (logprobs == 0)
+    return;
+  step->flags |= ACCRT_SERVE_STEP_LOGPROBS;
+  if (logprobs - 1 > step->top_count)
+    step->top_count = logprobs - 1;
 }
 
 /* What a step needs beside rows of tokens, unless all of it is plain. */
@@ -152,20 +186,35 @@ static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_s
   uint32_t sample = 0;
   for (uint32_t i = 0; i < plan->count; ++i) {
     const accsv_part_t* part = &plan->parts[i];
-    if (!part->sample)
+    const accsv_sequence_t* sequence = part->sequence;
+    const accsv_generation_t* generation = accsv_generation_of(sequence);
+    const uint32_t scores = accsv_part_scores(part), first = accsv_part_sampled(part) + 1;
+    for (uint32_t s = 0; s < part->samples; ++s, ++sample) {
+      if (s < scores)
+        lay_score(batch, sequence, first + s, sample);
+      else
+        lay_parameters(batch, sequence, first + s, sample);
+    }
+    if (sequence->plain)
       continue;
-    lay_parameters(batch, part, sample++);
-    if (part->sequence->plain)
-      continue;
-    if (accsv_generation_of(part->sequence)->constraint_state != NULL)
+    if (part->draws && generation->constraint_state != NULL)
       step->flags |= ACCRT_SERVE_STEP_MASKS;
-    const uint32_t logprobs = accsv_request_logprobs(accsv_generation_of(part->sequence)->request);
-    if (logprobs == 0)
-      continue;
-    step->flags |= ACCRT_SERVE_STEP_LOGPROBS;
-    if (logprobs - 1 > step->top_count)
-      step->top_count = logprobs - 1;
+    if (part->draws)
+      want_logprobs(step, accsv_request_logprobs(generation->request));
   }
+}
+
+/* The part's samples are its last tokens; only the token that is the sequence's next one is kept
+ * for its row. */
+static uint32_t lay_samples(accsv_batch_t* batch, const accsv_part_t* part, uint32_t end,
+                            uint32_t sample) {
+  for (uint32_t i = part->samples; i > 0; --i) {
+    batch->sample_tokens[sample] = (int32_t)(end - i);
+    batch->sample_rows[sample++] = -1;
+  }
+  if (part->draws)
+    batch->sample_rows[sample - 1] = part->sequence->row;
+  return sample;
 }
 
 static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
@@ -217,10 +266,9 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
     adapted |= sequence->adapted;
     batch->kv_lengths[row] = (int32_t)(part->start + part->count);
     batch->row_keys[row] = sequence->key;
-    if (!part->sample)
+    if (part->samples == 0)
       continue;
-    batch->sample_tokens[sample] = (int32_t)(token - 1);
-    batch->sample_rows[sample++] = sequence->row;
+    sample = lay_samples(batch, part, token, sample);
     plain &= sequence->plain;
   }
   if (plain)

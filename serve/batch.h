@@ -9,7 +9,7 @@
 
 typedef struct accsv_batch {
   const accrt_allocator_t* allocator;
-  uint32_t tokens_most, rows_most, changes_most;
+  uint32_t tokens_most, rows_most, samples_most, changes_most;
   uint32_t page_size, row_pages;
   int32_t* integers; /* all arrays of integers, one after the other */
   size_t integer_count;

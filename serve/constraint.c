@@ -117,8 +117,9 @@ static void* help(void* self) {
 /* ---- The masks of a step ---- */
 
 accrt_status_t accsv_masks_init(accsv_masks_t* masks, const accrt_allocator_t* allocator,
-                                const accrt_serve_model_info_t* info, uint32_t most_samples) {
-  *masks = (accsv_masks_t){.info = info, .most = most_samples};
+                                const accrt_serve_model_info_t* info,
+                                const accsv_limits_t* limits) {
+  *masks = (accsv_masks_t){.info = info, .most = limits->rows, .most_samples = limits->samples};
   masks->words = (info->vocab_size + 31) / 32;
   const int failed = pthread_mutex_init(&masks->lock, NULL) +
                      pthread_cond_init(&masks->work, NULL) + pthread_cond_init(&masks->done, NULL);
@@ -140,7 +141,7 @@ void accsv_masks_deinit(accsv_masks_t* masks) {
   (void)pthread_cond_destroy(&masks->done);
   (void)pthread_cond_destroy(&masks->work);
   (void)pthread_mutex_destroy(&masks->lock);
-  ACCSV_FREE(masks->allocator, masks->rows, masks->most);
+  ACCSV_FREE(masks->allocator, masks->rows, masks->most_samples);
   ACCSV_FREE(masks->allocator, masks->jobs, masks->most);
   ACCSV_FREE(masks->allocator, masks->bits, (size_t)masks->most * masks->words);
   *masks = (accsv_masks_t){0};
@@ -158,7 +159,7 @@ accrt_status_t accsv_masks_prepare(accsv_masks_t* masks) {
   if (masks->ready)
     return ACCRT_OK;
   if (masks->rows == NULL)
-    ACCSV_TRY(ACCSV_NEW(masks->allocator, masks->most, &masks->rows));
+    ACCSV_TRY(ACCSV_NEW(masks->allocator, masks->most_samples, &masks->rows));
   if (masks->jobs == NULL)
     ACCSV_TRY(ACCSV_NEW(masks->allocator, masks->most, &masks->jobs));
   ACCSV_TRY(ACCSV_NEW_UNSET(masks->allocator, (size_t)masks->most * masks->words, &masks->bits));
@@ -171,19 +172,18 @@ void accsv_masks_begin(accsv_masks_t* masks, const accsv_plan_t* plan) {
   uint32_t sample = 0, count = 0;
   (void)pthread_mutex_lock(&masks->lock);
   for (uint32_t i = 0; i < plan->count; ++i) {
-    if (!plan->parts[i].sample)
-      continue;
-    accsv_sequence_t* sequence = plan->parts[i].sequence;
+    const accsv_part_t* part = &plan->parts[i];
+    accsv_sequence_t* sequence = part->sequence;
     accsv_generation_t* generation = accsv_generation_of(sequence);
-    masks->rows[sample] = -1;
-    if (generation->constraint_state != NULL && sequence->state != ACCSV_ENDED) {
-      masks->rows[sample] = (int32_t)count;
+    for (uint32_t s = 0; s < part->samples; ++s)
+      masks->rows[sample++] = -1;
+    if (part->draws && generation->constraint_state != NULL && sequence->state != ACCSV_ENDED) {
+      masks->rows[sample - 1] = (int32_t)count;
       masks->jobs[count] =
           (accsv_mask_job_t){generation, masks->bits + (size_t)count * masks->words,
                              sequence->known - sequence->prompt_count};
       ++count;
     }
-    ++sample;
   }
   masks->next = masks->completed = 0;
   masks->count = count;

@@ -25,7 +25,8 @@ typedef struct accsv_mask_job {
 typedef struct accsv_masks {
   const accrt_allocator_t* allocator;
   const accrt_serve_model_info_t* info;
-  uint32_t most, words;
+  uint32_t most, words; /* masks of a step */
+  uint32_t most_samples;
   int32_t* rows; /* of the samples */
   uint32_t* bits;
   accsv_mask_job_t* jobs;
@@ -40,7 +41,7 @@ typedef struct accsv_masks {
 } accsv_masks_t;
 
 accrt_status_t accsv_masks_init(accsv_masks_t* masks, const accrt_allocator_t* allocator,
-                                const accrt_serve_model_info_t* info, uint32_t most_samples);
+                                const accrt_serve_model_info_t* info, const accsv_limits_t* limits);
 void accsv_masks_deinit(accsv_masks_t* masks);
 /* Takes memory and starts the helpers, unless that was done. */
 accrt_status_t accsv_masks_prepare(accsv_masks_t* masks);

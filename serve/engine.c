@@ -113,6 +113,7 @@ static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
   const accsv_limits_t limits = {.pages = info->page_count,
                                  .page_size = info->page_size,
                                  .rows = options->max_running,
+                                 .samples = info->max_samples,
                                  .step_tokens = options->max_step_tokens,
                                  .chunk_tokens = options->max_chunk_tokens,
                                  .max_preemptions = options->max_preemptions,
@@ -123,7 +124,7 @@ static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
   engine->scheduler.drop = accsv_engine_drop;
   engine->scheduler.self = engine;
   ACCSV_TRY(accsv_batch_init(&engine->batch, &engine->allocator, &limits, info->row_pages));
-  ACCSV_TRY(accsv_masks_init(&engine->masks, &engine->allocator, info, limits.rows));
+  ACCSV_TRY(accsv_masks_init(&engine->masks, &engine->allocator, info, &limits));
   for (uint32_t i = 0; i < ACCSV_DEPTH; ++i)
     ACCSV_TRY(ACCSV_NEW(&engine->allocator, limits.rows, &engine->plans[i].parts));
   return ACCRT_OK;

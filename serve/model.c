@@ -10,6 +10,10 @@ static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
   if (info->max_tokens < info->max_rows)
     return ACCSV_FAIL(INVALID_ARGUMENT, "a model of %" PRIu32 " rows and %" PRIu32 " tokens a step",
                       info->max_rows, info->max_tokens);
+  if (info->max_samples != 0 && info->max_samples < info->max_rows)
+    return ACCSV_FAIL(INVALID_ARGUMENT,
+                      "a model of %" PRIu32 " rows and %" PRIu32 " samples a step", info->max_rows,
+                      info->max_samples);
   if ((uint64_t)info->row_pages * info->page_size < info->max_length)
     return ACCSV_FAIL(INVALID_ARGUMENT,
                       "rows of %" PRIu32 " pages of %" PRIu32 " tokens, and a length of %" PRIu32,
@@ -41,6 +45,8 @@ accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* funct
   accrt_serve_model_info_t info = ACCRT_SERVE_MODEL_INFO_INIT;
   ACCSV_TRY(own.info(own.self, &info));
   ACCSV_TRY(check_info(&info));
+  if (info.max_samples == 0)
+    info.max_samples = info.max_rows;
   if (info.adapter_count > 0 && own.set_adapter == NULL)
     return ACCSV_FAIL(INVALID_ARGUMENT, "a model with places for adapters, and no set_adapter");
   accrt_serve_model_t* model;

@@ -51,6 +51,8 @@ static void choose_sizes(const accsv_program_model_t* model, const accrt_serve_s
   const accsv_description_t* description = &model->description;
   if (!model->is_host) {
     choose_few(model, step->token_count, step->row_count, sizes);
+    if (step->sample_count > sizes[SAMPLES]) /* rows with several are not foreseen */
+      sizes[SAMPLES] = accsv_round_up(description, SAMPLES, step->sample_count);
   } else {
     sizes[TOKENS] = accsv_round_up(description, TOKENS, step->token_count);
     sizes[ROWS] = accsv_round_up(description, ROWS, step->row_count);
@@ -425,6 +427,7 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->token_bytes_size_bytes = description->token_bytes_size_bytes;
   out_info->kv_bytes_per_token = description->kv_bytes_per_token;
   out_info->adapter_count = description->adapters;
+  out_info->max_samples = model->memory.max_samples;
   return ACCRT_OK;
 }
 

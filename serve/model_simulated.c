@@ -18,6 +18,8 @@
 #define MOST_TOKENS (1u << 18) /* whose texts are made */
 #define MOST_SLOTS (1u << 22)
 #define MOST_ROWS (1u << 12)
+#define MOST_SAMPLES (1u << 16)
+#define SAMPLES 512u
 #define MOST_STEP_TOKENS (1u << 20)
 #define MOST_LENGTHS (1u << 26) /* of all rows: the page table has a number for each page of them */
 #define MOST_ADAPTERS (1u << 16) /* as any model */
@@ -44,7 +46,6 @@ typedef struct simulated {
   stamp_t* stamps;
   int32_t* page_table;
   int32_t* last_tokens;
-  uint64_t* row_hashes; /* of the step's rows: all tokens so far */
   unsigned char* table; /* token bytes */
   size_t table_bytes;
   uint64_t* adapters; /* hashes of what is in each place; 0: nothing */
@@ -141,7 +142,6 @@ static accrt_status_t read_row(simulated_t* model, const accrt_serve_step_t* ste
     if (stamps[0].before != before || stamps[end - 1].position != page * page_size + end - 1)
       return ACCSV_FAIL(DATA_CORRUPT, "page %" PRId32 " of sequence %" PRIu64 " is another's", page,
                         step->row_keys[row]);
-    model->row_hashes[row] = stamps[end - 1].hash;
   }
   return ACCRT_OK;
 }
@@ -198,9 +198,10 @@ static void fill_sample(const simulated_t* model, results_t* results, uint32_t s
 static void draw(simulated_t* model, const accrt_serve_step_t* step,
                  const accrt_serve_masks_t* masks, results_t* results) {
   for (uint32_t sample = 0; sample < step->sample_count; ++sample) {
-    const int32_t row = step->token_rows[step->sample_tokens[sample]];
-    const int32_t token = choose(model, step, masks, sample, model->row_hashes[row]);
-    model->last_tokens[step->sample_rows[sample]] = token;
+    const int32_t slot = step->slots[step->sample_tokens[sample]];
+    const int32_t token = choose(model, step, masks, sample, model->stamps[slot].hash);
+    if (step->sample_rows[sample] >= 0)
+      model->last_tokens[step->sample_rows[sample]] = token;
     fill_sample(model, results, sample, token);
   }
 }
@@ -339,6 +340,7 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->token_bytes = model->table;
   out_info->token_bytes_size_bytes = model->table_bytes;
   out_info->adapter_count = model->options.adapter_count;
+  out_info->max_samples = model->options.max_samples;
   return ACCRT_OK;
 }
 
@@ -348,20 +350,19 @@ static void destroy(void* self) {
   simulated_t* model = self;
   const accrt_allocator_t* allocator = &accsv_allocator_system;
   const accrt_serve_simulation_t* options = &model->options;
-  const size_t rows = options->max_rows;
+  const size_t rows = options->max_rows, samples = options->max_samples;
   ACCSV_FREE(allocator, model->stamps, (size_t)options->page_count * options->page_size);
   ACCSV_FREE(allocator, model->page_table, rows * model->row_pages);
   ACCSV_FREE(allocator, model->last_tokens, rows);
-  ACCSV_FREE(allocator, model->row_hashes, rows);
   ACCSV_FREE(allocator, model->adapters, options->adapter_count);
   ACCSV_FREE(allocator, model->table, model->table_bytes);
   for (uint32_t i = 0; i < DEPTH; ++i) {
     results_t* results = &model->results[i];
-    ACCSV_FREE(allocator, results->tokens, rows);
-    ACCSV_FREE(allocator, results->ranks, rows);
-    ACCSV_FREE(allocator, results->logprobs, rows);
-    ACCSV_FREE(allocator, results->top_tokens, rows * ACCRT_SERVE_MAX_LOGPROBS);
-    ACCSV_FREE(allocator, results->top_logprobs, rows * ACCRT_SERVE_MAX_LOGPROBS);
+    ACCSV_FREE(allocator, results->tokens, samples);
+    ACCSV_FREE(allocator, results->ranks, samples);
+    ACCSV_FREE(allocator, results->logprobs, samples);
+    ACCSV_FREE(allocator, results->top_tokens, samples * ACCRT_SERVE_MAX_LOGPROBS);
+    ACCSV_FREE(allocator, results->top_logprobs, samples * ACCRT_SERVE_MAX_LOGPROBS);
   }
   ACCSV_FREE(allocator, model, 1);
 }
@@ -369,19 +370,18 @@ static void destroy(void* self) {
 static accrt_status_t make_memory(simulated_t* model) {
   const accrt_allocator_t* allocator = &accsv_allocator_system;
   const accrt_serve_simulation_t* options = &model->options;
-  const size_t rows = options->max_rows;
+  const size_t rows = options->max_rows, samples = options->max_samples;
   ACCSV_TRY(ACCSV_NEW(allocator, (size_t)options->page_count * options->page_size, &model->stamps));
   ACCSV_TRY(ACCSV_NEW(allocator, rows * model->row_pages, &model->page_table));
   ACCSV_TRY(ACCSV_NEW(allocator, rows, &model->last_tokens));
-  ACCSV_TRY(ACCSV_NEW(allocator, rows, &model->row_hashes));
   ACCSV_TRY(ACCSV_NEW(allocator, options->adapter_count, &model->adapters));
   for (uint32_t i = 0; i < DEPTH; ++i) {
     results_t* results = &model->results[i];
-    ACCSV_TRY(ACCSV_NEW(allocator, rows, &results->tokens));
-    ACCSV_TRY(ACCSV_NEW(allocator, rows, &results->ranks));
-    ACCSV_TRY(ACCSV_NEW(allocator, rows, &results->logprobs));
-    ACCSV_TRY(ACCSV_NEW(allocator, rows * ACCRT_SERVE_MAX_LOGPROBS, &results->top_tokens));
-    ACCSV_TRY(ACCSV_NEW(allocator, rows * ACCRT_SERVE_MAX_LOGPROBS, &results->top_logprobs));
+    ACCSV_TRY(ACCSV_NEW(allocator, samples, &results->tokens));
+    ACCSV_TRY(ACCSV_NEW(allocator, samples, &results->ranks));
+    ACCSV_TRY(ACCSV_NEW(allocator, samples, &results->logprobs));
+    ACCSV_TRY(ACCSV_NEW(allocator, samples * ACCRT_SERVE_MAX_LOGPROBS, &results->top_tokens));
+    ACCSV_TRY(ACCSV_NEW(allocator, samples * ACCRT_SERVE_MAX_LOGPROBS, &results->top_logprobs));
   }
   ACCSV_TRY(make_table(model));
   return reset(model);
@@ -390,6 +390,12 @@ static accrt_status_t make_memory(simulated_t* model) {
 static void set_default(uint32_t* option, uint32_t value) {
   if (*option == 0)
     *option = value;
+}
+
+static void set_default_samples(accrt_serve_simulation_t* options) {
+  set_default(&options->max_samples, options->max_tokens < SAMPLES ? options->max_tokens : SAMPLES);
+  if (options->max_samples < options->max_rows)
+    options->max_samples = options->max_rows;
 }
 
 static accrt_status_t check_limit(const char* name, uint64_t value, uint64_t most) {
@@ -411,6 +417,7 @@ static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
     return ACCSV_FAIL(INVALID_ARGUMENT, "%" PRIu32 " adapters, at most %u", options->adapter_count,
                       MOST_ADAPTERS);
   ACCSV_TRY(check_limit("max_tokens", options->max_tokens, MOST_STEP_TOKENS));
+  ACCSV_TRY(check_limit("max_samples", options->max_samples, MOST_SAMPLES));
   return check_limit("max_rows times max_length", (uint64_t)options->max_rows * options->max_length,
                      MOST_LENGTHS);
 }
@@ -429,6 +436,7 @@ accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t
   set_default(&own.max_rows, 256);
   set_default(&own.max_tokens, 2048);
   set_default(&own.max_length, 4096);
+  set_default_samples(&own);
   ACCSV_TRY(check_limits(&own));
   simulated_t* model;
   ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));

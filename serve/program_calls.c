@@ -151,7 +151,7 @@ void accsv_program_largest_sizes(const accsv_program_model_t* model, uint32_t* s
   const accsv_description_t* description = &model->description;
   sizes[TOKENS] = accsv_round_up(description, TOKENS, model->memory.max_tokens);
   sizes[ROWS] = accsv_round_up(description, ROWS, model->memory.max_rows);
-  sizes[SAMPLES] = accsv_round_up(description, SAMPLES, model->memory.max_rows);
+  sizes[SAMPLES] = model->memory.max_samples;
   sizes[CHANGES] = accsv_largest(description, CHANGES);
   sizes[EDITS] = accsv_largest(description, EDITS);
 }

@@ -50,8 +50,8 @@ typedef struct accsv_request {
   accsv_generation_t generations[];
 } accsv_request_t;
 
-static inline accsv_generation_t* accsv_generation_of(accsv_sequence_t* sequence) {
-  return (accsv_generation_t*)(void*)sequence;
+static inline accsv_generation_t* accsv_generation_of(const accsv_sequence_t* sequence) {
+  return (accsv_generation_t*)(uintptr_t)sequence;
 }
 
 /* Checks a request against the model and fills in what is 0 for a default. `request` is this

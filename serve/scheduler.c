@@ -9,6 +9,8 @@ typedef struct round {
   accsv_scheduler_t* scheduler;
   accsv_plan_t* plan;
   uint32_t budget;
+  uint32_t samples;  /* that are left */
+  uint32_t chunks;   /* prompts that have begun and get their chunks after this one */
   uint32_t filling;  /* sequences that fill a page */
   uint32_t promised; /* of the pending pages: sequences wait for them instead of preempting */
   bool preempted;
@@ -99,6 +101,16 @@ void accsv_scheduler_end(accsv_scheduler_t* scheduler, accsv_sequence_t* sequenc
     accsv_queue_leave(&scheduler->queue, sequence);
 }
 
+void accsv_part_forget(const accsv_part_t* part) {
+  accsv_sequence_t* sequence = part->sequence;
+  accsv_part_leave(part);
+  if (accsv_part_scores(part) == 0)
+    return;
+  if (sequence->asked > accsv_part_sampled(part))
+    sequence->asked = accsv_part_sampled(part);
+  sequence->scores = true;
+}
+
 void accsv_scheduler_fetch(const accsv_scheduler_t* scheduler) {
   const uint32_t running = scheduler->running_count;
   accsv_prefix_fetch_free(&scheduler->prefix, running < 64 ? running : 64);
@@ -112,6 +124,25 @@ void accsv_scheduler_lose(accsv_scheduler_t* scheduler) {
   while (scheduler->running_count > 0)
     requeue(scheduler, scheduler->running[scheduler->running_count - 1]);
   accsv_prefix_clear(&scheduler->prefix);
+}
+
+/* ---- What there is to compute ---- */
+
+static uint32_t remaining(const accsv_sequence_t* sequence) {
+  return sequence->known + sequence->pending - sequence->computed;
+}
+
+/* Of the next `count` tokens: those whose logits are samples. */
+static uint32_t samples_of(const accsv_sequence_t* sequence, uint32_t count) {
+  const uint32_t end = sequence->computed + count;
+  uint32_t samples = count == remaining(sequence);
+  if (sequence->scores) {
+    const uint32_t begin =
+        sequence->asked > sequence->computed ? sequence->asked : sequence->computed;
+    const uint32_t last = end < sequence->to_score ? end : sequence->to_score;
+    samples += last > begin ? last - begin : 0;
+  }
+  return samples;
 }
 
 /* ---- Preemption ---- */
@@ -143,6 +174,8 @@ static accsv_sequence_t* find_victim(const accsv_scheduler_t* scheduler,
 
 static void preempt(round_t* round, accsv_sequence_t* victim) {
   round->budget += victim->n;
+  if (victim->n > 0)
+    round->samples += samples_of(victim, victim->n);
   victim->n = 0;
   ++victim->preemptions;
   ++round->scheduler->preemptions;
@@ -169,10 +202,6 @@ static bool make_room(round_t* round, accsv_sequence_t* sequence, uint32_t neede
 
 /* ---- Running ---- */
 
-static uint32_t remaining(const accsv_sequence_t* sequence) {
-  return sequence->known + sequence->pending - sequence->computed;
-}
-
 /* Nothing to compute: all tokens that it may have are known or sampled, or the last one has to be
  * known first. */
 static bool rests(const accsv_sequence_t* sequence) {
@@ -198,6 +227,19 @@ static uint32_t fetch_entry(const accsv_scheduler_t* scheduler, const accsv_sequ
                             sequence->tokens + (size_t)at * page_size, sequence->blocks[at]);
 }
 
+/* As many tokens as there are samples for. A prompt that is scored leaves a sample for each that
+ * comes after it, and for one that may be admitted. */
+static uint32_t limit_samples(const round_t* round, const accsv_sequence_t* sequence,
+                              uint32_t count) {
+  const accsv_scheduler_t* scheduler = round->scheduler;
+  const uint32_t others = round->chunks + (scheduler->free_row_count > 0);
+  uint32_t most = round->samples;
+  if (sequence->scores)
+    most = most > others + 1 ? most - others : most > 0;
+  const uint32_t samples = samples_of(sequence, count);
+  return samples > most ? count - (samples - most) : count;
+}
+
 static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
   const accsv_limits_t* limits = &round->scheduler->limits;
   uint32_t count = remaining(sequence);
@@ -205,6 +247,7 @@ static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
     count = limits->chunk_tokens;
   if (count > round->budget)
     count = round->budget;
+  count = limit_samples(round, sequence, count);
   if (count == 0)
     return;
   /* Most tokens need no new page: no division for them. */
@@ -216,6 +259,7 @@ static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
   }
   sequence->n = count;
   round->budget -= count;
+  round->samples -= samples_of(sequence, count);
   if ((sequence->registered + 1) * limits->page_size <= sequence->computed + count) {
     round->scheduler->filling[round->filling++] =
         (accsv_filling_t){sequence, fetch_entry(round->scheduler, sequence)};
@@ -234,6 +278,7 @@ static void schedule_one(round_t* round, accsv_sequence_t* sequence) {
   }
   sequence->n = 1;
   --round->budget;
+  --round->samples;
   round->plan->parts[round->plan->count++].sequence = sequence;
 }
 
@@ -271,6 +316,7 @@ static void schedule_all_running(round_t* round) {
   }
   limit_prompts(round);
   for (uint32_t i = 0; i < chunks; ++i) {
+    round->chunks = chunks - i - 1;
     if (scheduler->chunks[i]->state == ACCSV_RUNNING)
       schedule_running(round, scheduler->chunks[i]);
   }
@@ -311,11 +357,12 @@ static void register_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequ
 /* ---- Admission ---- */
 
 /* Writes the blocks that the cache has of its tokens into its list, without holding them. The last
- * token is always computed: its logits are wanted. Counts those that are in the free list. */
+ * token is always computed: its logits are wanted, as those of all that are to be scored. Counts
+ * those that are in the free list. */
 static uint32_t find_hits(const accsv_scheduler_t* scheduler, accsv_sequence_t* sequence,
                           uint32_t* out_free) {
   const uint32_t page_size = scheduler->limits.page_size;
-  const uint32_t most = (sequence->known - 1) / page_size;
+  const uint32_t most = (sequence->scores ? sequence->asked : sequence->known - 1) / page_size;
   accsv_chain_t chain = ACCSV_CHAIN_EMPTY;
   uint32_t hits = 0, in_list = 0;
   while (hits < most) {
@@ -378,7 +425,8 @@ static bool admit(round_t* round, accsv_sequence_t* sequence) {
 
 static void admit_all(round_t* round) {
   accsv_scheduler_t* scheduler = round->scheduler;
-  while (round->budget > 0 && scheduler->running_count < scheduler->limits.rows) {
+  while (round->budget > 0 && round->samples > 0 &&
+         scheduler->running_count < scheduler->limits.rows) {
     accsv_sequence_t* sequence = accsv_queue_peek(&scheduler->queue);
     if (sequence == NULL)
       return;
@@ -399,17 +447,23 @@ static void close_plan(accsv_scheduler_t* scheduler, accsv_plan_t* plan) {
     accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
     const uint32_t start = sequence->computed, end = start + sequence->n;
-    const bool sample = end == sequence->known + sequence->pending;
+    const bool draws = end == sequence->known + sequence->pending;
     part->start = start;
     part->count = sequence->n;
-    part->sample = sample;
+    part->draws = draws;
+    part->samples = draws;
+    if (sequence->scores) {
+      part->samples = samples_of(sequence, sequence->n);
+      sequence->asked += accsv_part_scores(part);
+      sequence->scores = sequence->asked < sequence->to_score;
+    }
     sequence->flow->deficit -= sequence->n;
     sequence->computed = end;
     sequence->n = 0;
     ++sequence->in_flight;
-    sequence->pending = (uint16_t)(sequence->pending + sample);
+    sequence->pending = (uint8_t)(sequence->pending + draws);
     tokens += end - start;
-    samples += sample;
+    samples += part->samples;
     fresh |= !sequence->noted;
   }
   plan->tokens = tokens;
@@ -420,7 +474,10 @@ static void close_plan(accsv_scheduler_t* scheduler, accsv_plan_t* plan) {
 }
 
 void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_plan_t* plan) {
-  round_t round = {.scheduler = scheduler, .plan = plan, .budget = scheduler->limits.step_tokens};
+  round_t round = {.scheduler = scheduler,
+                   .plan = plan,
+                   .budget = scheduler->limits.step_tokens,
+                   .samples = scheduler->limits.samples};
   plan->step = step;
   plan->count = 0;
   schedule_all_running(&round);

@@ -13,6 +13,7 @@
 typedef struct accsv_limits {
   uint32_t pages, page_size;
   uint32_t rows;        /* sequences at once */
+  uint32_t samples;     /* of a step; at least `rows` */
   uint32_t step_tokens; /* at least `rows` */
   uint32_t chunk_tokens;
   uint32_t max_preemptions;
@@ -21,12 +22,23 @@ typedef struct accsv_limits {
   uint64_t seed;
 } accsv_limits_t;
 
-/* A sequence's part in a step: tokens [start, start + count), and whether one is sampled. */
+/* A sequence's part in a step: tokens [start, start + count). The logits of the last ones are its
+ * samples: those of a prompt that is scored, and of the last token that is known. */
 typedef struct accsv_part {
   accsv_sequence_t* sequence;
   uint32_t start, count;
-  bool sample;
+  uint32_t samples;
+  bool draws; /* the last sample is the sequence's next token */
 } accsv_part_t;
+
+/* The first of its tokens whose logits are a sample. */
+static inline uint32_t accsv_part_sampled(const accsv_part_t* part) {
+  return part->start + part->count - part->samples;
+}
+/* Of its samples: those that score a token of the prompt. They come first. */
+static inline uint32_t accsv_part_scores(const accsv_part_t* part) {
+  return part->samples - part->draws;
+}
 
 typedef struct accsv_plan {
   uint64_t step;
@@ -74,6 +86,13 @@ void accsv_scheduler_deinit(accsv_scheduler_t* scheduler);
 void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_plan_t* plan);
 /* While a step runs: fetches the memory that the next one will need first. */
 void accsv_scheduler_fetch(const accsv_scheduler_t* scheduler);
+/* The results of a part, whose step is in flight no more, are taken. */
+static inline void accsv_part_leave(const accsv_part_t* part) {
+  --part->sequence->in_flight;
+  part->sequence->pending = (uint8_t)(part->sequence->pending - part->draws);
+}
+/* The same, and there are no results. */
+void accsv_part_forget(const accsv_part_t* part);
 /* Steps up to `step` have ended. */
 void accsv_scheduler_end_step(accsv_scheduler_t* scheduler, uint64_t step);
 /* All keys and values are lost, and no step is in flight: everything that runs starts anew. */

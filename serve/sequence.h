@@ -27,9 +27,10 @@ typedef struct accsv_sequence {
   uint32_t n;     /* tokens in the step that is being scheduled */
   uint32_t blocks_held;
   uint32_t registered; /* blocks that are part of `chain` */
-  uint16_t pending;
-  uint16_t in_flight; /* steps in flight that it is in */
-  int32_t row;        /* of the page table; -1: none */
+  uint8_t pending;
+  uint8_t in_flight; /* steps in flight that it is in */
+  bool scores;       /* tokens of its prompt are to be scored: asked < to_score */
+  int32_t row;       /* of the page table; -1: none */
   uint8_t state;
   int8_t priority;
   bool history;       /* sampling needs all tokens known: it is not overlapped */
@@ -49,7 +50,9 @@ typedef struct accsv_sequence {
   uint32_t place;         /* in the list of running ones */
   uint32_t blocks_mapped; /* in the page table of the device */
   uint32_t prompt_count;  /* tokens */
-  int32_t adapter;        /* its place in the model, if it has one */
+  /* Tokens of the prompt whose logits are samples, and how many of them steps have had. */
+  uint32_t to_score, asked;
+  int32_t adapter; /* its place in the model, if it has one */
   uint64_t salt;
   accsv_salt_t* salt_text;
   uint64_t order;                         /* of its admission */

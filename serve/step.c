@@ -261,8 +261,7 @@ static void note_parts(accrt_serve_engine_t* engine, const accsv_plan_t* plan, u
 
 static void forget_part(accrt_serve_engine_t* engine, const accsv_part_t* part) {
   accsv_request_t* request = accsv_generation_of(part->sequence)->request;
-  --part->sequence->in_flight;
-  part->sequence->pending = (uint16_t)(part->sequence->pending - part->sample);
+  accsv_part_forget(part);
   if (request->going_on == 0 && !request->listed && !accsv_request_in_flight(request))
     accsv_request_free(&engine->allocator, request);
 }
@@ -278,7 +277,7 @@ static accrt_status_t recover(accrt_serve_engine_t* engine, accrt_status_t failu
   for (uint32_t f = 0; f < engine->in_flight; ++f) {
     for (uint32_t i = 0; i < engine->plans[f].count; ++i) {
       const accsv_part_t* part = &engine->plans[f].parts[i];
-      engine->figures.wasted_tokens += part->sample;
+      engine->figures.wasted_tokens += part->draws;
       if (part->sequence->failed_step != engine->step) {
         part->sequence->failed_step = engine->step;
         ++part->sequence->failures;
@@ -317,15 +316,14 @@ static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
   for (uint32_t i = 0; i < plan->count; ++i) {
     const accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
-    --sequence->in_flight;
-    if (part->sample) {
-      --sequence->pending;
+    accsv_part_leave(part);
+    sample += part->samples;
+    if (part->draws) {
       if (sequence->state == ACCSV_ENDED)
         ++engine->figures.wasted_tokens;
       else
-        accsv_deliver(engine, accsv_generation_of(sequence), results->tokens[sample], results,
-                      sample, now_ns);
-      ++sample;
+        accsv_deliver(engine, accsv_generation_of(sequence), results->tokens[sample - 1], results,
+                      sample - 1, now_ns);
     }
     if (sequence->state != ACCSV_ENDED)
       continue;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define DEFAULT_KV_BYTES (UINT64_C(1) << 30)
+#define USEFUL_SAMPLES 64u
 
 static const char* const size_names[ACCSV_SIZE_COUNT] = {"token", "row", "sample", "change",
                                                          "edit"};
@@ -166,6 +167,12 @@ static accrt_status_t take_limit(const char* name, uint32_t given, uint32_t most
   return ACCRT_OK;
 }
 
+/* Prompts that are scored have many: enough for chunks that are worth a step. */
+static uint32_t most_samples(const accsv_description_t* description, uint32_t max_rows) {
+  return accsv_round_up(description, ACCSV_SAMPLES,
+                        max_rows > USEFUL_SAMPLES ? max_rows : USEFUL_SAMPLES);
+}
+
 static accrt_status_t plan_sizes(const accrt_serve_program_options_t* options,
                                  const accsv_description_t* description,
                                  accrt_serve_memory_t* memory) {
@@ -178,6 +185,7 @@ static accrt_status_t plan_sizes(const accrt_serve_program_options_t* options,
   ACCSV_TRY(take_limit("max_tokens", options->max_tokens, tokens, &memory->max_tokens));
   ACCSV_TRY(take_limit("max_length", options->max_length, description->max_position,
                        &memory->max_length));
+  memory->max_samples = most_samples(description, memory->max_rows);
   memory->row_pages = (memory->max_length + description->page_size - 1) / description->page_size;
   memory->page_bytes = description->kv_bytes_per_token * description->page_size;
   return ACCRT_OK;
@@ -189,7 +197,7 @@ static accrt_status_t estimate(accrt_program_t* program, const accsv_description
   const accrt_symbol_value_t symbols[] = {
       {"tokens", accsv_round_up(description, ACCSV_TOKENS, memory->max_tokens)},
       {"rows", accsv_round_up(description, ACCSV_ROWS, memory->max_rows)},
-      {"samples", accsv_round_up(description, ACCSV_SAMPLES, memory->max_rows)},
+      {"samples", memory->max_samples},
       {"changes", accsv_largest(description, ACCSV_CHANGES)},
       {"edits", description->buckets[ACCSV_EDITS].sizes[0]},
       {"pages", 1},

@@ -75,9 +75,9 @@ typedef struct accrt_serve_model_info {
   uint64_t token_bytes_size_bytes;
   uint64_t kv_bytes_per_token; /**< device memory of one token's keys and values; 0: unknown */
   uint32_t adapter_count;      /**< LoRA adapters that it has places for */
-  uint32_t reserved;           /**< 0 */
+  uint32_t max_samples; /**< most samples of a step; at least max_rows; 0: as many as those */
 } accrt_serve_model_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, reserved, 96);
+ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, max_samples, 96);
 #define ACCRT_SERVE_MODEL_INFO_INIT ACCRT_STRUCT_INIT(accrt_serve_model_info_t)
 
 /** the model takes a step before the one before it has been waited for, and replaces token id -1 by
@@ -97,7 +97,8 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, reserved, 96);
 
 /** One step of a model. The arrays are valid until `submit` returns. Rows are the sequences of the
  * step; the tokens of row r are [row_starts[r], row_starts[r + 1]), and its last ones are the last
- * tokens of its `kv_lengths[r]` keys. */
+ * tokens of its `kv_lengths[r]` keys. A row has any number of samples, which are those of its last
+ * tokens. */
 typedef struct accrt_serve_step {
   uint32_t struct_size;
   uint32_t flags; /**< ACCRT_SERVE_STEP_* */
@@ -117,8 +118,9 @@ typedef struct accrt_serve_step {
   const uint64_t* row_keys;    /**< [row_count]: which sequence; for tests, not for models */
   const int32_t* change_slots; /**< [change_count]: row * row_pages + index */
   const int32_t* change_pages; /**< [change_count]: the page that is there from now on */
-  const int32_t* sample_tokens;    /**< [sample_count]: index of the token whose logits count */
-  const int32_t* sample_rows;      /**< [sample_count]: row of the page table */
+  const int32_t* sample_tokens; /**< [sample_count]: index of the token whose logits count */
+  /** [sample_count]: the row of the page table whose last token this becomes; -1: none */
+  const int32_t* sample_rows;
   const float* temperature;        /**< [sample_count]; 0: argmax */
   const int32_t* top_k;            /**< [sample_count]; 0: off */
   const float* top_p;              /**< [sample_count]; 1: off */
@@ -254,8 +256,10 @@ typedef struct accrt_serve_memory {
   uint64_t transient_bytes; /**< of the largest step */
   uint64_t result_bytes;    /**< of the largest step */
   uint64_t weight_bytes;    /**< of the program, which is there already */
+  uint32_t max_samples;     /**< of a step */
+  uint32_t reserved;        /**< 0 */
 } accrt_serve_memory_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_memory_t, weight_bytes, 72);
+ACCRT_ASSERT_LAYOUT(accrt_serve_memory_t, reserved, 80);
 #define ACCRT_SERVE_MEMORY_INIT ACCRT_STRUCT_INIT(accrt_serve_memory_t)
 
 /** Says what accrt_serve_model_open_program would take, and takes nothing.
@@ -299,9 +303,9 @@ typedef struct accrt_serve_simulation {
   uint64_t* time_ns;
   /** places for adapters. A tensor of one may have any name; its bytes change the next token */
   uint32_t adapter_count;
-  uint32_t reserved; /**< 0 */
+  uint32_t max_samples; /**< 0: 512, as far as max_tokens goes, and at least max_rows */
 } accrt_serve_simulation_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, reserved, 80);
+ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, max_samples, 80);
 #define ACCRT_SERVE_SIMULATION_INIT ACCRT_STRUCT_INIT(accrt_serve_simulation_t)
 
 /** Makes a model that computes nothing: the next token is a hash of the tokens before it, which it

@@ -1404,7 +1404,7 @@ _FIELDS = {
         ("token_bytes_size_bytes", c_uint64),
         ("kv_bytes_per_token", c_uint64),
         ("adapter_count", c_uint32),
-        ("reserved", c_uint32),
+        ("max_samples", c_uint32),
     ],
     "accrt_serve_step": lambda m: [
         ("struct_size", c_uint32),
@@ -1502,6 +1502,8 @@ _FIELDS = {
         ("transient_bytes", c_uint64),
         ("result_bytes", c_uint64),
         ("weight_bytes", c_uint64),
+        ("max_samples", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_serve_simulation": lambda m: [
         ("struct_size", c_uint32),
@@ -1519,7 +1521,7 @@ _FIELDS = {
         ("token_ns", c_uint64),
         ("time_ns", POINTER(c_uint64)),
         ("adapter_count", c_uint32),
-        ("reserved", c_uint32),
+        ("max_samples", c_uint32),
     ],
     "accrt_serve_options": lambda m: [
         ("struct_size", c_uint32),

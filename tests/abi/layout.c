@@ -1064,7 +1064,7 @@ int main(void) {
   printf(", \"token_bytes_size_bytes\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, token_bytes_size_bytes), sizeof(((accrt_serve_model_info_t*)0)->token_bytes_size_bytes));
   printf(", \"kv_bytes_per_token\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, kv_bytes_per_token), sizeof(((accrt_serve_model_info_t*)0)->kv_bytes_per_token));
   printf(", \"adapter_count\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, adapter_count), sizeof(((accrt_serve_model_info_t*)0)->adapter_count));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, reserved), sizeof(((accrt_serve_model_info_t*)0)->reserved));
+  printf(", \"max_samples\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, max_samples), sizeof(((accrt_serve_model_info_t*)0)->max_samples));
   printf("}}\n");
   printf(",\"accrt_serve_step\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_step_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_step_t, struct_size), sizeof(((accrt_serve_step_t*)0)->struct_size));
@@ -1162,6 +1162,8 @@ int main(void) {
   printf(", \"transient_bytes\": [%zu, %zu]", offsetof(accrt_serve_memory_t, transient_bytes), sizeof(((accrt_serve_memory_t*)0)->transient_bytes));
   printf(", \"result_bytes\": [%zu, %zu]", offsetof(accrt_serve_memory_t, result_bytes), sizeof(((accrt_serve_memory_t*)0)->result_bytes));
   printf(", \"weight_bytes\": [%zu, %zu]", offsetof(accrt_serve_memory_t, weight_bytes), sizeof(((accrt_serve_memory_t*)0)->weight_bytes));
+  printf(", \"max_samples\": [%zu, %zu]", offsetof(accrt_serve_memory_t, max_samples), sizeof(((accrt_serve_memory_t*)0)->max_samples));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_memory_t, reserved), sizeof(((accrt_serve_memory_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_serve_simulation\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_simulation_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, struct_size), sizeof(((accrt_serve_simulation_t*)0)->struct_size));
@@ -1179,7 +1181,7 @@ int main(void) {
   printf(", \"token_ns\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, token_ns), sizeof(((accrt_serve_simulation_t*)0)->token_ns));
   printf(", \"time_ns\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, time_ns), sizeof(((accrt_serve_simulation_t*)0)->time_ns));
   printf(", \"adapter_count\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, adapter_count), sizeof(((accrt_serve_simulation_t*)0)->adapter_count));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, reserved), sizeof(((accrt_serve_simulation_t*)0)->reserved));
+  printf(", \"max_samples\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, max_samples), sizeof(((accrt_serve_simulation_t*)0)->max_samples));
   printf("}}\n");
   printf(",\"accrt_serve_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_options_t, struct_size), sizeof(((accrt_serve_options_t*)0)->struct_size));

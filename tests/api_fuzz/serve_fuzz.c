@@ -291,6 +291,10 @@ static accrt_status_t own_info(void* self, accrt_serve_model_info_t* out_info) {
   return ACCRT_OK;
 }
 
+static uint32_t own_samples(const accrt_serve_model_info_t* info) {
+  return info->max_samples != 0 ? info->max_samples : info->max_rows;
+}
+
 /* Every array of the step is read, and every index is one. */
 static accrt_status_t own_submit(void* self, const accrt_serve_step_t* step) {
   own_model_t* model = self;
@@ -299,7 +303,8 @@ static accrt_status_t own_submit(void* self, const accrt_serve_step_t* step) {
   if (step->number == 1)
     model->in_flight = 0;
   if (step->token_count == 0 || step->token_count > info->max_tokens ||
-      step->row_count > info->max_rows || step->sample_count > 64 || model->in_flight == 2)
+      step->row_count > info->max_rows || step->sample_count > own_samples(info) ||
+      step->sample_count > step->token_count || model->in_flight == 2)
     stop("a step beyond the model", "");
   for (uint32_t i = 0; i < step->token_count; ++i) {
     const int32_t row = step->token_rows[i];
@@ -429,6 +434,7 @@ static accrt_serve_model_t* wrap_model(fuzz_t* f) {
   info.eos_count = random_below(f, 3);
   info.eos = eos;
   info.adapter_count = (uint32_t)number(f, 3);
+  info.max_samples = one_in(f, 2) ? 0 : one_in(f, 4) ? (uint32_t)number(f, 9) : 64;
   model->info = info;
   functions->next = chain(f);
   functions->self = model;
@@ -495,7 +501,7 @@ static accrt_serve_simulation_t* simulation(fuzz_t* f) {
   options->fail_every = one_in(f, 4) ? 7 : 0;
   options->step_ns = one_in(f, 8) ? 1000 : 0;
   options->adapter_count = (uint32_t)number(f, 3);
-  options->reserved = one_in(f, 64);
+  options->max_samples = one_in(f, 2) ? (uint32_t)number(f, 40) : 0;
   return options;
 }
 static void call_accrt_serve_model_create_simulated(fuzz_t* f) {

@@ -21,11 +21,14 @@ class Wrong(AssertionError):
 
 
 class Sequence:
-    def __init__(self, key, priority, tenant, salt, history, limit, tokens):
+    def __init__(self, key, priority, tenant, salt, history, scored, limit, tokens):
         self.key, self.priority, self.tenant, self.salt, self.history, self.limit = key, priority, tenant, salt, history, limit
         self.tokens, self.prompt = list(tokens), len(tokens)
         self.pending = self.computed = self.n = self.registered = self.preemptions = self.order = self.in_flight = 0
         self.blocks, self.chain, self.unshared, self.row, self.state = [], None, False, -1, "new"
+        #: tokens of the prompt whose logits are samples, and how many of them steps have had
+        self.to_score, self.asked = (len(tokens) - 1 if scored else 0), 0
+        self.given = 0  # scores whose results came
 
     @property
     def known(self):
@@ -34,6 +37,11 @@ class Sequence:
     @property
     def remaining(self):
         return self.known + self.pending - self.computed
+
+    def samples(self, count):
+        """Positions of samples among the next `count` tokens."""
+        positions = range(self.computed, self.computed + count)
+        return [p for p in positions if self.asked <= p < self.to_score or p == self.known + self.pending - 1]
 
 
 class Flow:
@@ -44,9 +52,9 @@ class Flow:
 class Scheduler:
     """As docs/serving.md describes it, with lists where the C code has links."""
 
-    def __init__(self, pages, page_size, rows, step_tokens, chunk, cap, quantum):
+    def __init__(self, pages, page_size, rows, step_tokens, chunk, cap, quantum, samples):
         self.pages, self.page_size, self.rows, self.step_tokens = pages, page_size, rows, step_tokens
-        self.chunk, self.cap, self.quantum = chunk, cap, quantum
+        self.chunk, self.cap, self.quantum, self.samples = chunk, cap, quantum, samples
         self.refs, self.generation, self.block_step = [0] * pages, [0] * pages, [0] * pages
         self.free, self.waiting = list(range(pages)), []  # waiting: for the end of a step
         self.entries, self.key_of = {}, {}
@@ -171,6 +179,7 @@ class Scheduler:
             victim = max((v for v in self.running if v.priority >= s.priority),
                          key=lambda v: (v.priority, v.preemptions < self.cap, -v.computed, v.order))  # fmt: skip
             self.budget += victim.n
+            self.left += len(victim.samples(victim.n))
             victim.n = 0
             victim.preemptions += 1
             self.any_preempted = True
@@ -179,8 +188,14 @@ class Scheduler:
                 return False
         return True
 
-    def schedule(self, s):
+    def schedule(self, s, after=0):
+        """`after`: prompts that get their chunks after this one."""
         count = min(s.remaining, self.chunk, self.budget)
+        left = self.left
+        if s.asked < s.to_score and left > 0:  # one sample for each of the others, and for one that may be admitted
+            left = max(left - after - (len(self.free_rows) > 0), 1)
+        while count > 0 and len(s.samples(count)) > left:
+            count -= 1
         if count == 0:
             return
         needed = -(-(s.computed + count) // self.page_size) - len(s.blocks)
@@ -190,6 +205,7 @@ class Scheduler:
             s.blocks += [self.take() for _ in range(needed)]
         s.n = count
         self.budget -= count
+        self.left -= len(s.samples(count))
         self.parts.append(s)
 
     def register(self, s):
@@ -210,7 +226,7 @@ class Scheduler:
 
     def hits(self, s):
         chain, found = None, []
-        for at in range((s.known - 1) // self.page_size):
+        for at in range((s.asked if s.asked < s.to_score else s.known - 1) // self.page_size):
             key = (chain, s.salt if chain is None else 0, tuple(s.tokens[at * self.page_size : (at + 1) * self.page_size]))
             block = self.entries.get(key)
             if block is None:
@@ -238,7 +254,7 @@ class Scheduler:
         return True
 
     def plan(self):
-        self.budget, self.promised, self.any_preempted, self.parts = self.step_tokens, 0, False, []
+        self.budget, self.promised, self.any_preempted, self.parts, self.left = self.step_tokens, 0, False, [], self.samples
         chunks = []
         for s in list(self.running):
             if s.state != "running" or s.known + s.pending >= s.limit or (s.pending and s.history) or s.remaining == 0:
@@ -249,30 +265,33 @@ class Scheduler:
                 chunks.append(s)
         if self.parts:
             self.budget = min(self.budget, max(self.mixed - len(self.parts), self.page_size))
-        for s in chunks:
+        for i, s in enumerate(chunks):
             if s.state == "running":
-                self.schedule(s)
+                self.schedule(s, len(chunks) - i - 1)
         self.parts = [s for s in self.parts if s.n > 0]
         for s in self.parts:
             self.register(s)
         if not self.any_preempted:
-            while self.budget > 0 and len(self.running) < self.rows:
+            while self.budget > 0 and self.left > 0 and len(self.running) < self.rows:
                 s = self.peek()
                 if s is None or not self.admit(s):
                     break
-        out, parts = [], []
+        out, parts, tokens, drawn = [], [], 0, 0
         for s in self.parts:
-            start, count = s.computed, s.n
+            start, count, samples = s.computed, s.n, s.samples(s.n)
+            scores = [p for p in samples if p < s.to_score]
+            s.asked += len(scores)
             s.computed += count
             s.flow.deficit -= count
             s.n = 0
             s.in_flight += 1
             sample = s.remaining == 0
             s.pending += sample
-            parts.append((s, sample))
-            out.append(f"{s.key}:{start}+{count}{'*' if sample else ''} ")
-        if sum(int(p.split("+")[1].rstrip("* ")) for p in out) > self.step_tokens:
-            raise Wrong("more tokens than the budget")
+            parts.append((s, sample, scores))
+            out.append(f"{s.key}:{start}+{count}{'*' if sample else '-'}{len(samples)} ")
+            tokens, drawn = tokens + count, drawn + len(samples)
+        if tokens > self.step_tokens or drawn > self.samples:
+            raise Wrong("more tokens or samples than a step has")
         if parts:
             self.step += 1
             self.flight.append((self.step, parts))
@@ -280,17 +299,22 @@ class Scheduler:
 
     # -- operations
 
-    def add(self, key, priority, tenant, salt, history, limit, *tokens):
-        s = self.sequences[key] = Sequence(key, priority, tenant, salt, history, limit, tokens)
+    def add(self, key, priority, tenant, salt, history, scored, limit, *tokens):
+        s = self.sequences[key] = Sequence(key, priority, tenant, salt, history, scored, limit, tokens)
         self.join(s)
         self.push(s)
 
     def retire(self):
         step, parts = self.flight.pop(0)
         self.end_step(step)
-        for s, sample in parts:
+        for s, sample, scores in parts:
             s.in_flight -= 1
             s.pending -= sample
+            if scores != list(range(s.given, s.given + len(scores))):
+                raise Wrong("scores out of order")
+            s.given += len(scores)
+            if sample and s.given != s.to_score:
+                raise Wrong("a token before all scores of its prompt")
             if s.state == "ended":
                 if s.in_flight == 0:
                     del self.sequences[s.key]
@@ -307,9 +331,10 @@ class Scheduler:
             del self.entries[key], self.key_of[block]
             self.generation[block] += 1
         for _, parts in self.flight:
-            for s, sample in parts:
+            for s, sample, _ in parts:
                 s.in_flight -= 1
                 s.pending -= sample
+                s.asked = s.given
                 if s.state == "ended" and s.in_flight == 0:
                     del self.sequences[s.key]
         self.flight = []
@@ -332,7 +357,7 @@ class Scheduler:
         cached = sum(b in self.key_of for b in self.free)
         queued = sum(len(f.queued) for f in self.flows.values())
         preempted = sum(map(len, self.preempted.values()))
-        rows = "".join(f" {s.key}={s.computed}/{s.known}+{s.pending}@{s.row}[{','.join(map(str, s.blocks))}]" for s in self.running)
+        rows = "".join(f" {s.key}={s.computed}/{s.known}+{s.pending}~{s.asked}@{s.row}[{','.join(map(str, s.blocks))}]" for s in self.running)
         return f"| {len(self.free)} {cached} {len(self.waiting)} | {queued} {preempted} |{rows}"
 
 
@@ -343,7 +368,7 @@ def apply(scheduler, operation):
     if name == "i":
         scheduler = Scheduler(*numbers)
     elif name == "a":
-        if numbers[0] in scheduler.sequences or numbers[5] > scheduler.pages * scheduler.page_size:
+        if numbers[0] in scheduler.sequences or numbers[6] > scheduler.pages * scheduler.page_size:
             return scheduler, None
         scheduler.add(*numbers)
     elif name == "p":
@@ -374,7 +399,8 @@ def random_operations(rng, count):
         page_size = rng.choice([1, 2, 3, 4, 8])
         rows = rng.randint(1, 8)
         pages = rng.randint(4, 40)
-        yield ("i", pages, page_size, rows, rows + rng.randint(0, 20), rng.choice([1000, 1, 3, 7]), rng.randint(1, 3), rng.randint(1, 60))
+        yield ("i", pages, page_size, rows, rows + rng.randint(0, 20), rng.choice([1000, 1, 3, 7]), rng.randint(1, 3), rng.randint(1, 60),
+               rows + rng.choice([0, 0, 1, rng.randint(0, 30)]))  # fmt: skip
         key, busy = 0, rng.random()
         for _ in range(rng.randint(20, 600)):
             made += 1
@@ -384,7 +410,7 @@ def random_operations(rng, count):
                 limit = min(len(prompt) + rng.randint(1, 12), pages * page_size)
                 if limit > len(prompt):
                     key = (key + 1) % MOST_KEYS
-                    yield ("a", key, rng.choice([0, 0, 0, -1, 1]), rng.randint(0, 3), rng.choice([0, 0, 7]), rng.randint(0, 1), limit, *prompt)
+                    yield ("a", key, rng.choice([0, 0, 0, -1, 1]), rng.randint(0, 3), rng.choice([0, 0, 7]), rng.randint(0, 1), rng.randint(0, 3) // 3, limit, *prompt)
             elif choice < 0.65:
                 yield ("p",)
             elif choice < 0.97:

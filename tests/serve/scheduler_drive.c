@@ -1,8 +1,8 @@
 /* tests/serve/scheduler_drive.c - runs operations of standard input on the scheduler and prints its
  * state after each, for tests/python/serve_reference.py to compare.
  *
- *   i PAGES PAGE_SIZE ROWS STEP_TOKENS CHUNK PREEMPTIONS QUANTUM   begins anew
- *   a KEY PRIORITY TENANT SALT HISTORY LIMIT TOKEN...              a sequence comes
+ *   i PAGES PAGE_SIZE ROWS STEP_TOKENS CHUNK PREEMPTIONS QUANTUM SAMPLES   begins anew
+ *   a KEY PRIORITY TENANT SALT HISTORY SCORED LIMIT TOKEN...       a sequence comes
  *   p                                                              plans a step
  *   r                                                              the oldest step ends
  *   c KEY                                                          a sequence is cancelled
@@ -45,15 +45,10 @@ static void end_sequence(accsv_sequence_t* sequence) {
     free_sequence(sequence);
 }
 
-static void forget(accsv_part_t* part) {
-  accsv_sequence_t* sequence = part->sequence;
-  --sequence->in_flight;
-  sequence->pending = (uint16_t)(sequence->pending - part->sample);
-}
-
 static void begin(char* line) {
-  unsigned n[7];
-  if (sscanf(line, "%u %u %u %u %u %u %u", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6]) != 7)
+  unsigned n[8];
+  if (sscanf(line, "%u %u %u %u %u %u %u %u", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6],
+             &n[7]) != 8)
     stop("a line");
   for (uint32_t key = 0; key < MOST; ++key) {
     if (sequences[key] == NULL)
@@ -65,7 +60,16 @@ static void begin(char* line) {
       end_sequence(sequences[key]);
   }
   accsv_scheduler_deinit(&scheduler);
-  const accsv_limits_t limits = {n[0], n[1], n[2], n[3], n[4], n[5], MOST, n[6], 12345};
+  const accsv_limits_t limits = {.pages = n[0],
+                                 .page_size = n[1],
+                                 .rows = n[2],
+                                 .step_tokens = n[3],
+                                 .chunk_tokens = n[4],
+                                 .max_preemptions = n[5],
+                                 .quantum = n[6],
+                                 .samples = n[7],
+                                 .sequences = MOST,
+                                 .seed = 12345};
   if (accsv_scheduler_init(&scheduler, &accsv_allocator_system, &limits) != ACCRT_OK)
     stop("memory");
   rows = n[2];
@@ -85,6 +89,7 @@ static void add(char* line) {
   const uint64_t tenant = strtoull(at, &at, 10);
   sequence->salt = strtoull(at, &at, 10);
   sequence->history = strtoul(at, &at, 10) != 0;
+  sequence->scores = strtoul(at, &at, 10) != 0;
   sequence->limit = (uint32_t)strtoul(at, &at, 10);
   sequence->tokens = calloc(sequence->limit, sizeof *sequence->tokens);
   sequence->block_capacity = accsv_pages(sequence->limit, scheduler.limits.page_size);
@@ -100,6 +105,8 @@ static void add(char* line) {
     at = end;
   }
   sequence->prompt_count = sequence->known;
+  sequence->scores &= sequence->known > 1;
+  sequence->to_score = sequence->scores ? sequence->known - 1 : 0;
   sequences[sequence->key] = sequence;
   accsv_queue_join(&scheduler.queue, sequence, tenant);
   accsv_queue_push(&scheduler.queue, sequence);
@@ -110,11 +117,13 @@ static void plan(void) {
   accsv_scheduler_plan(&scheduler, step + 1, one);
   for (uint32_t i = 0; i < one->count; ++i) {
     const accsv_part_t* part = &one->parts[i];
-    printf("%d:%u+%u%s ", (int)part->sequence->key, part->start, part->count,
-           part->sample ? "*" : "");
+    printf("%d:%u+%u%s%u ", (int)part->sequence->key, part->start, part->count,
+           part->draws ? "*" : "-", part->samples);
   }
   if (one->tokens > scheduler.limits.step_tokens)
     stop("a step has more tokens than its budget");
+  if (one->samples > scheduler.limits.samples)
+    stop("a step has more samples than it may");
   if (one->count > 0) {
     ++step;
     ++in_flight;
@@ -130,13 +139,13 @@ static void retire(void) {
   accsv_scheduler_end_step(&scheduler, one.step);
   for (uint32_t i = 0; i < one.count; ++i) {
     accsv_sequence_t* sequence = one.parts[i].sequence;
-    forget(&one.parts[i]);
+    accsv_part_leave(&one.parts[i]);
     if (sequence->state == ACCSV_ENDED) {
       if (sequence->in_flight == 0)
         free_sequence(sequence);
       continue;
     }
-    if (!one.parts[i].sample)
+    if (!one.parts[i].draws)
       continue;
     sequence->tokens[sequence->known] = (int32_t)((sequence->key + sequence->known) % 3);
     if (++sequence->known == sequence->limit)
@@ -150,7 +159,7 @@ static void lose(void) {
   for (uint32_t f = 0; f < in_flight; ++f) {
     for (uint32_t i = 0; i < plans[f].count; ++i) {
       accsv_sequence_t* sequence = plans[f].parts[i].sequence;
-      forget(&plans[f].parts[i]);
+      accsv_part_forget(&plans[f].parts[i]);
       if (sequence->state == ACCSV_ENDED && sequence->in_flight == 0)
         free_sequence(sequence);
     }
@@ -164,8 +173,8 @@ static void print_state(void) {
          scheduler.queue.queued, scheduler.queue.preempted);
   for (uint32_t i = 0; i < scheduler.running_count; ++i) {
     const accsv_sequence_t* sequence = scheduler.running[i];
-    printf(" %d=%u/%u+%u@%d[", (int)sequence->key, sequence->computed, sequence->known,
-           sequence->pending, sequence->row);
+    printf(" %d=%u/%u+%u~%u@%d[", (int)sequence->key, sequence->computed, sequence->known,
+           sequence->pending, sequence->asked, sequence->row);
     for (uint32_t b = 0; b < sequence->blocks_held; ++b)
       printf("%s%d", b > 0 ? "," : "", sequence->blocks[b]);
     printf("]");
@@ -206,7 +215,7 @@ int main(void) {
       stop(wrong);
     print_state();
   }
-  begin((char[]){"1 1 1 1 1 1 1"});
+  begin((char[]){"1 1 1 1 1 1 1 1"});
   for (uint32_t i = 0; i < DEPTH; ++i)
     free(plans[i].parts);
   accsv_scheduler_deinit(&scheduler);

@@ -6,6 +6,7 @@
  *     place, and a sequence finds its own on every page that it holds, shared or not;
  *   - a page that others hold is written only with what it has already;
  *   - a page is given to another sequence only when the last step that used it has ended;
+ *   - a step has at most its samples, and each token of a prompt that is scored is one once;
  *   - while there are sequences and no step is in flight, there is something to compute.
  *
  * All that the library itself can check is checked after every 256th operation, and at the end of a
@@ -37,6 +38,7 @@ typedef struct stamped {
   int32_t tokens[MOST_LENGTH];
   int32_t blocks[MOST_LENGTH];
   uint64_t hashes[MOST_LENGTH]; /* of all tokens up to each, also of those that will be sampled */
+  uint32_t scores;              /* of its prompt, that came */
   bool is_there;
 } stamped_t;
 
@@ -69,6 +71,7 @@ static void begin_world(void) {
   const accsv_limits_t limits = {.pages = 8 + below(MOST_PAGES - 8),
                                  .page_size = 1 + below(MOST_PAGE_SIZE),
                                  .rows = rows,
+                                 .samples = rows + (below(2) == 0 ? below(30) : 0),
                                  .step_tokens = rows + below(40),
                                  .chunk_tokens = below(3) == 0 ? 1 + below(8) : UINT32_MAX,
                                  .max_preemptions = 1 + below(4),
@@ -119,6 +122,11 @@ static void add(void) {
   sequence->priority = (int8_t)(below(4) == 0 ? (int32_t)below(16) - 8 : 0);
   sequence->salt = below(4) == 0 ? 1 + below(2) : 0;
   sequence->history = below(8) == 0;
+  if (below(4) == 0 && sequence->known > 1) {
+    sequence->to_score = sequence->known - 1;
+    sequence->scores = true;
+  }
+  stamped->scores = 0;
   fill(stamped);
   stamped->is_there = true;
   ++live;
@@ -127,6 +135,17 @@ static void add(void) {
     accsv_queue_push_preempted(&scheduler.queue, sequence, below(2) == 0);
   else
     accsv_queue_push(&scheduler.queue, sequence);
+}
+
+/* Each token of a prompt is scored once, in order, and all before the first one is drawn. */
+static void take_scores(const accsv_part_t* part) {
+  stamped_t* stamped = (stamped_t*)(void*)part->sequence;
+  const uint32_t scores = accsv_part_scores(part);
+  if (scores > 0 && accsv_part_sampled(part) != stamped->scores)
+    stop("a score twice, or none");
+  stamped->scores += scores;
+  if (part->draws && stamped->scores != part->sequence->to_score)
+    stop("a token before all scores of its prompt");
 }
 
 static void forget(accsv_sequence_t* sequence) {
@@ -204,10 +223,11 @@ static void check_part(const accsv_part_t* part) {
     stop("a row twice, or none");
   row_steps[sequence->row] = step;
   if (part->count == 0 || part->start + part->count != sequence->computed ||
-      part->sample != (sequence->computed == sequence->known + sequence->pending - part->sample) ||
+      part->draws != (sequence->computed == sequence->known + sequence->pending - part->draws) ||
+      part->samples > part->count || part->samples < part->draws ||
       sequence->known + sequence->pending > sequence->limit)
     stop("a part of a step does not fit its sequence");
-  if (sequence->history && sequence->pending > part->sample)
+  if (sequence->history && sequence->pending > part->draws)
     stop("a sequence with a history is ahead of it");
 }
 
@@ -223,7 +243,8 @@ static void plan(void) {
       stop("there is nothing to compute, and sequences wait");
     return;
   }
-  if (one->count > scheduler.limits.rows || one->tokens > scheduler.limits.step_tokens)
+  if (one->count > scheduler.limits.rows || one->tokens > scheduler.limits.step_tokens ||
+      one->samples > scheduler.limits.samples)
     stop("a step beyond its limits");
   uint32_t tokens = 0, samples = 0;
   for (uint32_t i = 0; i < one->count; ++i) {
@@ -231,7 +252,7 @@ static void plan(void) {
     use_pages(one->parts[i].sequence);
     write_tokens(&one->parts[i]);
     tokens += one->parts[i].count;
-    samples += one->parts[i].sample;
+    samples += one->parts[i].samples;
   }
   if (tokens != one->tokens || samples != one->samples)
     stop("a step's sums are wrong");
@@ -250,15 +271,15 @@ static void retire(void) {
   accsv_scheduler_end_step(&scheduler, one.step);
   for (uint32_t i = 0; i < one.count; ++i) {
     accsv_sequence_t* sequence = one.parts[i].sequence;
-    --sequence->in_flight;
-    sequence->pending -= one.parts[i].sample;
+    accsv_part_leave(&one.parts[i]);
+    take_scores(&one.parts[i]);
     if (sequence->state == ACCSV_ENDED) {
       if (sequence->in_flight == 0)
         forget(sequence);
       continue;
     }
     /* Its token is there already: only that it is known is new. */
-    if (one.parts[i].sample && ++sequence->known == sequence->limit)
+    if (one.parts[i].draws && ++sequence->known == sequence->limit)
       end(sequence);
   }
 }
@@ -270,8 +291,7 @@ static void lose(void) {
   for (uint32_t f = 0; f < in_flight; ++f) {
     for (uint32_t i = 0; i < plans[f].count; ++i) {
       accsv_sequence_t* sequence = plans[f].parts[i].sequence;
-      --sequence->in_flight;
-      sequence->pending -= plans[f].parts[i].sample;
+      accsv_part_forget(&plans[f].parts[i]);
       if (sequence->state == ACCSV_ENDED && sequence->in_flight == 0)
         forget(sequence);
     }
