@@ -258,7 +258,7 @@ def test_what_is_unknown_says_what_is_near():
 def test_targets_say_what_there_is(take):
     for wrong, word in (
         ("x86-64-v3", r"a str, expected a list of names: \['x86-64-v3'\]"), ("x86", "a str.*did you mean 'x86-64-v3'"), (["x86-64-v33"], "did you mean 'x86-64-v3'"),
-        (["X86-64-V4"], "'x86-64-v4'"), (["sm_86"], "'sm_80' or 'sm_90'"), (["host"], "there are aarch64"), ([3], "no target 3"), (3, "expected a list of names"),
+        (["X86-64-V4"], "'x86-64-v4'"), (["sm_86"], "'sm_80' or 'sm_90'"), (["gpu"], "there are x86-64-v3, x86-64-v4, aarch64, .*host \\(this machine's\\)"), ([3], "no target 3"), (3, "expected a list of names"),
     ):  # fmt: skip
         refused(lambda: take(wrong), word, error=image.ImageError)
     if take is not available_targets:

@@ -161,7 +161,7 @@ def test_a_users_kernel_with_and_without_a_counterpart(cuda):
 
 def test_targets_have_names():
     assert driver._expanded(["cuda", "x86-64-v3"]) == ["sm_80", "sm_90", "ptx", "x86-64-v3"]
-    with pytest.raises(image.ImageError, match=r"no target 'sm_70'; did you mean 'sm_80' or 'sm_90'\? There are .*, cuda \(all of CUDA's\)"):
+    with pytest.raises(image.ImageError, match=r"no target 'sm_70'; did you mean 'sm_80' or 'sm_90'\? There are .*, cuda \(all of CUDA's\), host"):
         compile(small_module(), targets=["sm_70"])
 
 

@@ -3,6 +3,7 @@ what cannot be done. Runs where torch is installed: `./dev torch-test`. Whole mo
 
 from __future__ import annotations
 
+import collections
 import math
 import os
 import pathlib
@@ -424,6 +425,26 @@ def test_the_command_line(tmp_path):
     for name, wanted in (("missing.pt2", "missing.pt2"), ("text.pt2", "text.pt2 is not what torch.export.save writes"), ("bessel.pt2", "no lowering for 1 operation")):
         done = subprocess.run([*run, name, "-o", "x.accx"], cwd=tmp_path, capture_output=True, text=True, env=environment())
         assert done.returncode == 1 and wanted in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_file_with_outputs_of_transformers_needs_no_transformers(tmp_path):
+    """torch refuses types that it does not know. transformers makes its own known when it makes the first of them."""
+    class Output(collections.OrderedDict):
+        pass
+
+    class Named(torch.nn.Module):
+        def forward(self, x):
+            return Output(logits=x + 1, hidden=(x * 2, {"a": x * 3}))
+
+    torch.utils._pytree.register_pytree_node(
+        Output, lambda o: (list(o.values()), list(o)), lambda values, keys: Output(zip(keys, values)), serialized_type_name="somewhere.else_.Output",
+        flatten_with_keys_fn=lambda o: ([(torch.utils._pytree.MappingKey(k), v) for k, v in o.items()], list(o)),
+    )  # fmt: skip
+    torch.export.save(torch.export.export(Named().eval(), (some(*X),)), tmp_path / "named.pt2")
+    code = ("import sys; from accrt.from_torch import convert; m = convert('named.pt2'); print([r.name for r in m.functions['forward'].results], "
+            "'transformers' in sys.modules)")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, env=environment())
+    assert done.stdout.strip() == "['logits', 'hidden_0', 'hidden_1_a'] False", done.stderr
 
 
 def environment():

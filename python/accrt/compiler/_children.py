@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextvars
 import os
 import signal
 import subprocess
 import threading
 from typing import Any, Callable, List, Optional, Sequence, Set, TypeVar
+
+from . import progress
 
 _In, _Out = TypeVar("_In"), TypeVar("_Out")
 _SECONDS = 2.0  # for a compiler to end by itself
@@ -63,6 +66,7 @@ def _end(process: Any) -> None:
 def run(command: Sequence[str], directory: str, cwd: Optional[str] = None) -> "subprocess.CompletedProcess[str]":
     """Runs a compiler, whose temporary files lie in a directory, and takes what it says."""
     group = getattr(_own, "group", None) or _Group()
+    _own.ran = True
     process = group.start(command, directory, cwd)
     try:
         out, err = process.communicate()
@@ -76,12 +80,23 @@ def run(command: Sequence[str], directory: str, cwd: Optional[str] = None) -> "s
 
 
 def each(function: Callable[[_In], _Out], jobs: Sequence[_In]) -> List[_Out]:
-    """function(job) for each job, on as many threads as there are processors. What ends the wait, Ctrl-C say, ends the compilers too."""
-    group = _Group()
-    count = max(1, min(len(jobs), os.cpu_count() or 1))
+    """function(job) for each job, on as many threads as there are processors. What ends the wait, Ctrl-C say, ends the compilers too.
+    Who watches the compilation is told of each that is done; those that ran no compiler were in the cache."""
+    group, context, lock = _Group(), contextvars.copy_context(), threading.Lock()
+    done = {True: 0, False: 0}  # by whether a compiler ran
+
+    def told(job: _In) -> _Out:
+        _own.ran = False
+        made = function(job)
+        with lock:
+            done[_own.ran] += 1
+            context.run(progress.tell, sum(done.values()), len(jobs), cached=done[False])
+        return made
+
+    count = max(1, min(len(jobs), progress.jobs() or os.cpu_count() or 1))
     pool = concurrent.futures.ThreadPoolExecutor(count, initializer=lambda: setattr(_own, "group", group))
     try:
-        return list(pool.map(function, jobs))
+        return list(pool.map(told, jobs))
     except BaseException:
         group.end()
         raise

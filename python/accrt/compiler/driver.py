@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from .. import bundle_writer as bw
-from . import arguments, passes
+from . import arguments, passes, progress
 from .bufferize import Buffers, bufferize
 from .cuda import nvcc
 from .emit import Emitter, Version
@@ -23,14 +23,14 @@ DEFAULT_TARGETS = HOST_TARGETS + CUDA_TARGETS
 
 def available_targets(wanted: Sequence[str] = DEFAULT_TARGETS) -> List[str]:
     """Those of the targets that can be built here: for hosts with a C compiler, for CUDA with nvcc. "cuda" stands for all of
-    CUDA's."""
+    CUDA's, "hosts" for all of hosts, "host" for this machine's own."""
     names = _expanded(wanted)
     good = image.available_targets()[0] + (nvcc.available_targets()[0] if set(names) & set(CUDA_TARGETS) else [])
     return [name for name in names if name in good]
 
 
 def _expanded(targets: Sequence[str]) -> List[str]:
-    known = (*DEFAULT_TARGETS, "cuda")
+    known = (*DEFAULT_TARGETS, "cuda", "host", "hosts")
     if isinstance(targets, str):
         more = f": [{targets!r}] is one" if targets in known else arguments.near(targets, known)
         raise image.ImageError(f"targets is {targets!r}, a str, expected a list of names{more}")
@@ -40,9 +40,22 @@ def _expanded(targets: Sequence[str]) -> List[str]:
     for name in targets:
         if name not in known:
             near = arguments.near(name, known)
-            raise image.ImageError(f"no target {name!r}{near}" + ("" if "there are" in near else f" There are {', '.join(known)} (all of CUDA's)"))
-        found += CUDA_TARGETS if name == "cuda" else [name]
+            there = f"{', '.join(DEFAULT_TARGETS)}, cuda (all of CUDA's), host (this machine's) and hosts (all of hosts)"
+            raise image.ImageError(f"no target {name!r}" + (f"; there are {there}" if "there are" in near else f"{near} There are {there}"))
+        found += CUDA_TARGETS if name == "cuda" else HOST_TARGETS if name == "hosts" else [own_target() if name == "host" else name]
     return list(dict.fromkeys(found))
+
+
+def own_target() -> str:
+    """The best target for this machine's processor, as the library knows it. Raises ImageError: there is none."""
+    try:
+        from ..instance import caps
+    except ImportError as problem:
+        raise image.ImageError(f"target 'host': the library, which knows this machine, cannot be loaded: {problem}") from problem
+    arch = str(caps()["cpu_arch"])
+    if arch not in HOST_TARGETS:
+        raise image.ImageError(f"target 'host': this machine is {arch or 'unknown'}, and there are {', '.join(HOST_TARGETS)}")
+    return arch
 
 
 def compile_writer(module: Module, targets: Optional[Sequence[str]] = None, target_caps: Any = None) -> bw.BundleWriter:
@@ -96,6 +109,13 @@ def _runs(target: str, arch: str) -> bool:
 def _planned(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
     """The module after the family's passes, and its functions planned, callees before callers. Not strict: functions that have
     no kernels, and those that call them, are left out."""
+    with progress.part("functions", family):
+        return _planned_functions(module, family, strict)
+
+
+def _planned_functions(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
+    count = len(module.functions)
+    progress.tell(0, count)
     try:
         work = passes.run(module, passes.PIPELINES[family])
     except (IRError, ValueError):
@@ -105,6 +125,8 @@ def _planned(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tu
     planned: List[Tuple[Buffers, Plan]] = []
     touched: Dict[str, Mapping[str, str]] = {}
     for function in _callees_first(work):
+        if not function.prepare:
+            progress.tell(sum(not b.function.prepare for b, _ in planned), count, function.name)
         called = [op.attrs["callee"] for op in function.body.walk() if op.name == "accrt.call"]
         if not all(name in touched for name in called):
             continue
@@ -116,6 +138,7 @@ def _planned(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tu
             continue
         planned.append((buffers, plan(buffers)))
         touched[function.name] = _touched_states(buffers)
+    progress.tell(count, count)
     return work, planned
 
 
@@ -153,7 +176,10 @@ def compile(
     for name, (content, media_type) in (assets or {}).items():
         bundle.asset(name, content, media_type=media_type)
     trust, signer = _trust(signer)
-    content = bundle.to_bytes(signer) if path is None else bundle.write(path, signer)
+    with progress.part("bundle", ""):
+        progress.tell(0, 1)
+        content = bundle.to_bytes(signer) if path is None else bundle.write(path, signer)
+        progress.tell(1, 1)
     if trust is not None and bundle.code_root is not None:
         trust.trust_code(bundle.code_root)
     return content

@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import bundle_writer as bw
 from . import expr as ex
+from . import progress
 from .bufferize import Access, Buffers, Command, Storage
 from .cuda import nvcc
 from .encodings import LAYOUTS, Quantized
@@ -107,7 +108,9 @@ class Emitter:
         usable = images.usable_kernels(kernels, target)
         if not usable:
             return
-        made = self.bundle.image(f"{self.module.name}.{target}", images.build_image(usable, target, self.module.name))
+        with progress.part("kernels", target):
+            content = images.build_image(usable, target, self.module.name)
+        made = self.bundle.image(f"{self.module.name}.{target}", content)
         for kernel in usable:
             features = [name.lower() for name in kernel.cpu_features]
             self.kernels[kernel.name].variant(made, entry=kernel.name, arch=target, cpu_features=features)
@@ -120,7 +123,9 @@ class Emitter:
                 self.kernels[kernel.name].variant(
                     pack, entry=kernel.operator.name, driver="cuda", arch_kind="portable", priority=OPERATOR_PRIORITY
                 )
-        for image in nvcc.build_images(kernels, targets, self.module.name):
+        with progress.part("kernels", "cuda"):
+            built = nvcc.build_images(kernels, targets, self.module.name)
+        for image in built:
             kind = bw.ImageKind.PTX if image.kind == "ptx" else bw.ImageKind.CUBIN
             made = self.bundle.image(image.name, image.data, kind)
             for kernel in image.kernels:

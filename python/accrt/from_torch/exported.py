@@ -14,6 +14,9 @@ from . import ops_math, ops_nn, ops_views  # noqa: F401  - they fill the table
 from .lowering import Failures, Lowering, writes
 from .values import dtype_of, Known, Unsupported, UnsupportedOperations
 
+#: A type of a .pt2 file that has a list of keys, in JSON that is text in JSON.
+_KEYED = re.compile(r'"type\\*": \\*"(\w+(?:\.\w+)+)\\*", \\*"context\\*": \\*"\[\\')
+
 
 @dataclass
 class Method:
@@ -51,7 +54,27 @@ def _loaded(path: str) -> Any:
     with open(path, "rb") as file:
         if not zipfile.is_zipfile(file):
             raise ValueError(f"{path} is not what torch.export.save writes (a .pt2 file)")
-    return torch.export.load(path)
+    _stand_ins(path)
+    try:
+        return torch.export.load(path)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: torch {torch.__version__} cannot load it: {error.__cause__ or error}") from error
+
+
+def _stand_ins(path: str) -> None:
+    """transformers makes its outputs known to torch when it makes the first of them. A file that names such types (their keys are in it) is
+    read with dicts in their place, and without transformers."""
+    from torch.utils import _pytree as pytree
+
+    with zipfile.ZipFile(path) as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist() if name.endswith("/models/model.json")]
+    for kind in sorted({kind for text in texts for kind in _KEYED.findall(text)}):
+        if kind not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
+            made = type(kind.rpartition(".")[2], (dict,), {})
+            pytree.register_pytree_node(
+                made, lambda item: (list(item.values()), list(item)), lambda values, keys, made=made: made(zip(keys, values)),
+                serialized_type_name=kind, flatten_with_keys_fn=pytree._dict_flatten_with_keys,
+            )  # fmt: skip
 
 
 def convert(

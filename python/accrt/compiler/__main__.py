@@ -1,0 +1,79 @@
+"""python -m accrt.compiler MODEL -o MODEL.accx: compiles what torch.export.save wrote (.pt2), an ONNX model (.onnx), or what a Python
+program builds (.py: its function `build()` gives a Module, or `module` is one)."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import runpy
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from . import command_line
+from .arguments import IRError
+from .ir import Module
+
+#: Packages that convert a file, by how its name ends: convert(path, name=, maximum=) gives a Module.
+CONVERTERS: Dict[str, str] = {".pt2": "accrt.from_torch", ".onnx": "accrt.from_onnx"}
+
+
+def read(path: str, name: str = "", maximum: int = 1 << 16) -> Module:
+    """The module of a model's file. Raises what converters raise, ImportError, OSError, ValueError."""
+    suffix = os.path.splitext(path)[1].lower()
+    if suffix not in (*CONVERTERS, ".py"):
+        raise ValueError(f"{path}: expected a model in .pt2 (torch.export.save), .onnx or .py")
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"{path}: there is no such file")
+    if suffix == ".py":
+        return _built(path)
+    try:
+        converter: Any = importlib.import_module(CONVERTERS[suffix])
+    except ModuleNotFoundError as problem:
+        raise ImportError(f"{path}: {suffix} needs {CONVERTERS[suffix]}: {problem}") from problem
+    return converter.convert(path, name=name, maximum=maximum)
+
+
+def _built(path: str) -> Module:
+    """What a program builds. Its own errors stay as they are, with the line."""
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    found = runpy.run_path(path, run_name="__accrt__")
+    made = found["build"]() if callable(found.get("build")) else found.get("module")
+    if not isinstance(made, Module):
+        raise ValueError(f"{path}: expected a function build() that gives an accrt.compiler.Module, or a Module named module")
+    return made
+
+
+def _pairs(items: Optional[List[str]], parser: argparse.ArgumentParser) -> Dict[str, str]:
+    pairs = [item.rpartition("=") for item in items or ()]
+    for item, (pattern, _, layout) in zip(items or (), pairs):
+        if not pattern or not layout:
+            parser.error(f"--quantize {item}: expected PATTERN=LAYOUT, as 'layers.*=q4_k'")
+    return {pattern: layout for pattern, _, layout in pairs}
+
+
+def main(program: str = "accrt.compiler") -> None:
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Compiles a model into a bundle: .pt2 (torch.export.save), .onnx, or a .py whose build() gives a Module.")
+    parser.add_argument("model", help="the model's file")
+    parser.add_argument("--name", default="", help="name of the bundle (default: the file's)")
+    parser.add_argument("--maximum", type=int, default=1 << 16, help="of dimensions that vary and have no maximum (default: %(default)s)")
+    parser.add_argument("--quantize", action="append", metavar="PATTERN=LAYOUT", help="quantize matrices whose names match, as 'layers.*=q4_k' (may be given again)")
+    command_line.add_arguments(parser)
+    arguments = parser.parse_args()
+    sys.argv[0] = program
+    quantize = _pairs(arguments.quantize, parser)
+    command_line.targets(arguments)
+    begin = time.monotonic()
+    try:
+        module = read(arguments.model, arguments.name, arguments.maximum)
+    except (IRError, ImportError, OSError, TypeError, ValueError) as problem:
+        sys.exit(f"{program}: {problem}")
+    if not arguments.quiet:
+        count = len(module.functions)
+        print(f"{arguments.model}: {count} function{'s' if count != 1 else ''}, {len(module.constants)} weights, read in {time.monotonic() - begin:.1f} s", file=sys.stderr)
+    command_line.write(module, arguments, quantize=quantize)
+
+
+if __name__ == "__main__":
+    main()
