@@ -15,10 +15,15 @@ endif()
 
 include(cmake/AccrtTestBundles.cmake)
 
-# Every test gets the same surroundings: where bundles lie, and sanitizers that stop at a finding.
+# Every test gets the same surroundings: where bundles lie, and sanitizers that stop at a finding. The longest take a minute under
+# the thread sanitizer, five on a busy machine.
+set(ACCRT_TEST_TIMEOUT_S 300)
+if(ACCRT_SANITIZE)
+  set(ACCRT_TEST_TIMEOUT_S 1200)
+endif()
 function(accrt_test_environment name label)
   set_tests_properties(${name} PROPERTIES
-    LABELS "${label}" TIMEOUT 300 SKIP_RETURN_CODE 77
+    LABELS "${label}" TIMEOUT ${ACCRT_TEST_TIMEOUT_S} SKIP_RETURN_CODE 77
     ENVIRONMENT "CMAKE_GENERATOR=${CMAKE_GENERATOR};ACCRT_TEST_BUNDLES=${ACCRT_TEST_BUNDLES};ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1;UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1")
 endfunction()
 
