@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 #: Documents in plain words. Add a document when it has been rewritten; none leaves.
 REWRITTEN = ["README.md", *(f"docs/{name}.md" for name in """accx-format bundle-writer compiler concepts contract cuda custom-kernels dependencies driver-guide errors
     fuzzing glossary hostile-input kernel-abi layouts models options programs python-guide quick-start
-    serving serving-model soak support-matrix text-form tool trust weights""".split()),
+    serving serving-model soak support-matrix text-form tool torch trust weights""".split()),
              "docs/architecture.md",
              *sorted(str(p.relative_to(ROOT)) for f in ("guide", "decisions") for p in (ROOT / "docs" / f).glob("*.md"))]
 

@@ -1,0 +1,325 @@
+"""A function of a bundle as a PyTorch operator."""
+from __future__ import annotations
+
+import ast
+import collections
+import os
+import re
+import threading
+from typing import Any, Mapping, Optional, Sequence
+
+import torch
+
+from .. import _ffi
+from .._library import filled, lib
+from ..bundle import Bundle
+from ..program import Program
+from ..session import Session
+from . import _shapes
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_RESERVED = {"self", "out", "int", "float", "bool", "str", "Tensor", "None", "True", "False"}
+_ALIGNED = 16  # bytes: of an argument's address
+_registered: dict[str, "Operator"] = {}  # with their libraries, for as long as the process: graphs name operators
+_registering = threading.RLock()
+
+
+class Runner:
+    """A program, and sessions of it for as many threads as call at once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._idle: list[Session] = []
+
+    def __call__(self, function: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        try:
+            session = self._idle.pop()
+        except IndexError:
+            session = self.program.session()
+        out = tuple(outputs)
+        session.function(function)(*inputs, **({"out": out if len(out) > 1 else out[0]} if out else {}))
+        self._idle.append(session)  # not after a failure: the next call begins anew
+
+
+class Operator:
+    """What is registered for one function. Not for users: `operator` gives torch's own object."""
+
+    def __init__(self, runner: Runner, function: str, name: str, weights: Optional[Any] = None) -> None:
+        bundle = runner.program.bundle
+        self.runner, self.function, self.name, self.weights = runner, function, name, weights
+        self.signature = bundle.signature(function)
+        self.where = f"{name} (function {function!r} of {bundle.info['name']!r})"
+        self.scalars: dict[str, str] = {}  # the symbol that each binds
+        self._refuse(bundle)
+        self.inputs = [self._input(a) for a in self.signature.inputs]
+        self.results = [(a.name, _shapes.parsed(f"{self.where}: result {a.name}", a.type)) for a in self.signature.results]
+        self.tensors = [(n, t) for n, kind, t, _o in self.inputs if kind != "scalar"]
+        #: Symbols that a session fixes have their maximum there.
+        self.fixed = {s.name: s.maximum for s in bundle.symbols if s.symbol_class == "session"}
+        self._refuse_unbound()
+        self.schema = self._schema()
+        self.library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
+        self.overload: Any = None
+
+    def _refuse(self, bundle: Bundle) -> None:
+        if self.signature.internal or self.signature.prepare:
+            raise ValueError(f"{self.where}: it is a function of the bundle's own")
+        if bundle.info["state_count"]:
+            raise ValueError(f"{self.where}: the bundle has states, which an operator cannot have: make what is kept inputs and results")
+        index, symbols = bundle.function_names(internal=True).index(self.function), bundle.symbols
+        for argument in (*self.signature.inputs, *self.signature.results):
+            raw = filled(_ffi.accrt_argument_info, lib.accrt_bundle_argument, bundle.handle, index, argument.index)
+            if raw.alias_kind == _ffi.ACCRT_ALIAS_MUST:
+                raise ValueError(f"{self.where}: its result {argument.name} shares the memory of an input, which an operator's may not")
+            if argument.kind == "scalar":
+                self.scalars[argument.name] = symbols[raw.symbol].name
+        for argument in (*self.signature.inputs, *self.signature.results):
+            if not _NAME.match(argument.name) or argument.name in _RESERVED:
+                raise ValueError(f"{self.where}: an operator's argument cannot be named {argument.name!r}")
+
+    def _refuse_unbound(self) -> None:
+        bound = {*self.fixed, *self.scalars.values(), *(d.id for _n, t in self.tensors for d in t.dims if isinstance(d, ast.Name))}
+        for name, type_ in self.results:
+            for part in (part for dim in type_.dims if not isinstance(dim, int) for part in ast.walk(dim)):
+                called = isinstance(part, ast.Name) and part.id.lstrip("_") in ("ceildiv", "min", "max", "select", "not", "present")
+                if isinstance(part, ast.Name) and part.id not in bound and not called:
+                    raise ValueError(f"{self.where}: result {name} is {type_.text}, and no input binds {part.id}")
+
+    def _input(self, argument: Any) -> tuple[str, str, Any, bool]:
+        if argument.kind == "scalar":
+            return argument.name, "scalar", None, argument.optional
+        return argument.name, argument.kind, _shapes.parsed(f"{self.where}: {argument.name}", argument.type), argument.optional
+
+    def _schema(self) -> str:
+        parts, marks = [], iter("abcdefghijklmnopqrstuvwxyz" * 4)
+        for name, kind, _type, optional in self.inputs:
+            word = "SymInt" if kind == "scalar" else f"Tensor({next(marks)}!)" if kind == "read_write" else "Tensor"
+            parts.append(f"{word}{'?' if optional else ''} {name}")
+        if self.weights is not None:
+            parts.append("Tensor[] weights")
+        results = ", ".join("Tensor" for _ in self.results)
+        return f"{self.name.partition('::')[2]}({', '.join(parts)}) -> {f'({results})' if len(self.results) != 1 else results}"
+
+    # -- what torch calls
+
+    def sizes(self, given: Sequence[Any]) -> list[list[Any]]:
+        """Shapes of the results; what is given is checked."""
+        symbols: dict[str, Any] = collections.defaultdict(int, self.fixed)  # what only an optional input binds is 0 without it
+        symbols.update({self.scalars[n]: value for (n, kind, _t, _o), value in zip(self.inputs, given) if kind == "scalar"})
+        tensors = [value for (_n, kind, _t, _o), value in zip(self.inputs, given) if kind != "scalar"]
+        _shapes.bind(self.where, self.tensors, tensors, symbols)
+        present = [value is not None for value in given]
+        return [[_shapes.size_of(node, symbols, present) for node in t.dims] for _name, t in self.results]
+
+    def fake(self, *given: Any) -> Any:
+        given = given[:len(self.inputs)]
+        like = next((t for t in given if isinstance(t, torch.Tensor)), None)
+        device = like.device if like is not None else "cpu"
+        made = [torch.empty(shape, dtype=t.dtype, device=device) for (_n, t), shape in zip(self.results, self.sizes(given))]
+        return _one(made)
+
+    def run(self, *given: Any) -> Any:
+        """The kernel for CPU tensors: on their own memory, and done when it returns."""
+        weights = given[len(self.inputs)] if self.weights is not None else None
+        given = given[:len(self.inputs)]
+        outputs = [torch.empty(shape, dtype=t.dtype) for (_n, t), shape in zip(self.results, self.sizes(given))]
+        passed, back = [], []
+        written = [v.untyped_storage().data_ptr() for (_n, kind, _t, _o), v in zip(self.inputs, given) if kind == "read_write" and v is not None]
+        if len(written) != len(set(written)):
+            raise ValueError(f"{self.where}: two arguments that are written share their memory")
+        for (name, kind, _type, _optional), value in zip(self.inputs, given):
+            if not isinstance(value, torch.Tensor):
+                passed.append(value)
+                continue
+            if value.device.type != "cpu" or value.layout != torch.strided:
+                raise ValueError(f"{self.where}: {name} is a {value.layout} tensor on {value.device}, and one on the host is needed")
+            plain = _plain(value, kind == "donated")
+            if kind == "read_write":
+                self._may_write(name, value)
+                back.append((value, plain))
+            elif value.untyped_storage().data_ptr() in written:  # what is read stays as it was before the call
+                plain = plain.clone() if plain.data_ptr() == value.data_ptr() else plain
+            passed.append(plain)
+        if self.weights is not None:
+            self.weights.run(self.runner, self.function, weights, passed, outputs)
+        else:
+            self.runner(self.function, passed, outputs)
+        for value, plain in back:
+            if plain.data_ptr() != value.data_ptr():
+                value.copy_(plain)
+            elif not value.is_inference():
+                torch.autograd.graph.increment_version(value)
+        return _one(outputs)
+
+    def _may_write(self, name: str, value: Any) -> None:
+        if value.requires_grad and torch.is_grad_enabled():
+            raise RuntimeError(f"{self.where} writes {name}, which requires grad: call it under torch.no_grad()")
+
+    # -- registration
+
+    def register(self, backward: Optional["Operator"], gradients: str = "") -> Any:
+        library, name = self.library, self.name
+        tags = (torch.Tag.pt2_compliant_tag,)
+        library.define(self.schema, tags=tags)
+        library.impl(name.partition("::")[2], self.run, "CPU")
+        torch.library.register_fake(name, self.fake, lib=library)
+        if not any(kind == "read_write" for _n, kind, _t, _o in self.inputs):
+            self._register_autograd(backward)
+            torch.library.register_vmap(name, self.vmap, lib=library)
+        floating = {t.dtype for _n, t in self.tensors if t.dtype.is_floating_point}
+        if len(floating) == 1:
+            torch.library.register_autocast(name, "cpu", floating.pop(), lib=library)
+        self.overload = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
+        return self.overload
+
+    def _register_autograd(self, backward: Optional["Operator"]) -> None:
+        names = [name for name, *_ in self.inputs]
+        extra = [None] if self.weights is not None else []
+
+        def refuse(ctx: Any, *grads: Any) -> Any:
+            raise RuntimeError(f"{self.where} has no backward: name the bundle's function that is it, as backward=")
+
+        if backward is None:
+            torch.library.register_autograd(self.name, refuse, lib=self.library)
+            return
+        plan = _Backward(self, backward)
+
+        def setup(ctx: Any, inputs: Any, output: Any) -> None:
+            plan.save(ctx, inputs, output if isinstance(output, tuple) else (output,))
+
+        def run(ctx: Any, *grads: Any) -> Any:
+            found = plan.run(ctx, grads)
+            return tuple([found.get(name) for name in names] + extra)
+
+        torch.library.register_autograd(self.name, run, setup_context=setup, lib=self.library)
+
+    def vmap(self, info: Any, in_dims: Any, *given: Any) -> Any:
+        """One call for each element of the batch: the bundle's function has no dimension for it."""
+        def part(value: Any, dim: Any, at: int) -> Any:
+            if isinstance(dim, (list, tuple)):
+                return [part(v, d, at) for v, d in zip(value, dim)]
+            return value if dim is None else value.select(dim, at)
+
+        rows = [self.overload(*[part(v, d, at) for v, d in zip(given, in_dims)]) for at in range(info.batch_size)]
+        if not rows:
+            raise ValueError(f"{self.where}: vmap over a batch of 0")
+        if not self.results:
+            return (), ()
+        if len(self.results) == 1:
+            return torch.stack(rows), 0
+        return tuple(torch.stack(column) for column in zip(*rows)), (0,) * len(self.results)
+
+
+class _Backward:
+    """What a backward function takes, from where, and what it gives: all by name. `grad_y` is the gradient of the result y, other names are the
+    forward function's inputs and results; its result `grad_x` is the gradient of the input x."""
+
+    def __init__(self, forward: Operator, backward: Operator) -> None:
+        self.backward = backward
+        inputs, results = [name for name, *_ in forward.inputs], [name for name, _t in forward.results]
+        self.sources: list[tuple[str, int]] = []
+        for name, kind, _type, _optional in backward.inputs:
+            if name.startswith("grad_") and name[5:] in results:
+                self.sources.append(("grad", results.index(name[5:])))
+            elif name in inputs:
+                self.sources.append(("input", inputs.index(name)))
+            elif name in results:
+                self.sources.append(("result", results.index(name)))
+            else:
+                raise ValueError(f"{backward.where} takes {name!r}, which is no input or result of {forward.function!r}, and no 'grad_' of a result")
+        self.gives = [name[5:] for name, _t in backward.results]
+        for name, _t in backward.results:
+            if not name.startswith("grad_") or name[5:] not in inputs:
+                raise ValueError(f"{backward.where} gives {name!r}, which is no 'grad_' of an input of {forward.function!r}")
+
+    def save(self, ctx: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        saved, plain = [], []
+        for source, at in self.sources:
+            value = inputs[at] if source == "input" else results[at] if source == "result" else None
+            if isinstance(value, torch.Tensor):
+                saved.append(value)
+                plain.append(None)
+            else:
+                plain.append((value,))
+        ctx.save_for_backward(*saved)
+        ctx.accrt_plain = plain
+
+    def run(self, ctx: Any, grads: Sequence[Any]) -> Mapping[str, Any]:
+        saved, given = iter(ctx.saved_tensors), []
+        for (source, at), plain in zip(self.sources, ctx.accrt_plain):
+            given.append(grads[at] if source == "grad" else next(saved) if plain is None else plain[0])
+        made = self.backward.overload(*given)
+        return dict(zip(self.gives, made if isinstance(made, (tuple, list)) else (made,)))
+
+
+def _plain(value: Any, copy: bool) -> Any:
+    """The tensor without its history, contiguous; of memory of its own where that may be overwritten."""
+    value = value.detach().resolve_conj().resolve_neg()
+    if copy or value.data_ptr() % _ALIGNED:
+        return value.clone(memory_format=torch.contiguous_format)
+    return value.contiguous()
+
+
+def _one(made: list) -> Any:
+    return made[0] if len(made) == 1 else tuple(made) if made else None
+
+
+def opened(bundle: Any) -> Program:
+    """A program on the host of a path, a Bundle or a Program."""
+    if isinstance(bundle, Program):
+        if bundle.device.info.dlpack_device[0] != 1:
+            raise ValueError(f"the program is on {bundle.device.name}, and operators run on the host")
+        return bundle
+    return Program(bundle)
+
+
+def register(program: Program, function: str, backward: Optional[str], name: str, weights: Optional[Any] = None) -> Any:
+    if not isinstance(name, str) or name.count("::") != 1 or not all(_NAME.match(part) for part in name.split("::")):
+        raise ValueError(f"name is {name!r}, expected 'namespace::operator'")
+    with _registering:
+        for wanted in (name, f"{name}_backward")[:1 + (backward is not None)]:
+            if wanted in _registered or torch._C._dispatch_has_kernel(wanted) or _is_defined(wanted):
+                raise ValueError(f"there is an operator {wanted} already: give another name=")
+        runner, reverse = Runner(program), None
+        main = Operator(runner, function, name, weights)
+        if backward is not None:
+            reverse = Operator(runner, backward, f"{name}_backward")
+            _Backward(main, reverse)  # refused before anything is registered
+            reverse.register(None)
+            _registered[reverse.name] = reverse
+        made = main.register(reverse)
+        _registered[name] = main
+        return made
+
+
+def _is_defined(name: str) -> bool:
+    space, _, short = name.partition("::")
+    return hasattr(getattr(torch.ops, space), short)
+
+
+def default_name(program: Program, function: str) -> str:
+    base = os.path.splitext(os.path.basename(str(program.bundle.info["name"])))[0]
+    words = [re.sub(r"\W", "_", word) or "accrt" for word in (base, function)]
+    return "::".join(f"_{word}" if word[0].isdigit() else word for word in words)
+
+
+def operator(bundle: Any, function: str, *, backward: Optional[str] = None, name: str = "") -> Any:
+    """Makes a function of a bundle a PyTorch operator, for CPU tensors.
+
+    Args:
+        bundle: a path, an accrt.Bundle, or an accrt.Program on the host.
+        function: its name. Its inputs are the operator's arguments, in order: tensors (those that are read_write are mutated), and SymInt for
+            scalars. Results are new tensors.
+        backward: the function that is its backward: it takes `grad_y` for a result y, and inputs and results of the forward function by
+            their names, and gives `grad_x` for an input x. Without it, a backward through the operator is an error that says so.
+        name: "namespace::operator"; default: the bundle's name and the function's.
+    Returns:
+        torch's operator (a torch._ops.OpOverload): call it, export it, compile it. It stays registered until the process ends.
+    Raises:
+        ValueError: the function cannot be an operator, or the name is taken. What accrt.Program raises.
+    """
+    program = opened(bundle)
+    return register(program, function, backward, name or default_name(program, function))
+
+
+__all__ = ["operator"]

@@ -1,0 +1,323 @@
+"""accrt.torch: functions of bundles as torch operators. Runs where torch is installed: `./dev torch-test`."""
+from __future__ import annotations
+
+import gc
+import pathlib
+import re
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import accrt
+import kernel_harness as kh
+from accrt.compiler import compile, Module
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.torch
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TARGETS = [kh.host_targets()[-1]]
+SPACE = "accrt_test"
+
+
+def module():
+    m = Module("operators")
+    n, k = m.symbol("n", maximum=1 << 16), m.symbol("k", minimum=1, maximum=1 << 12)
+    length = m.symbol("length", maximum=1 << 16)
+    for dtype in ("f32", "f64"):
+        f = m.function(f"rms_{dtype}")
+        x, w, b = f.input("x", dtype, [n, 16]), f.input("w", dtype, [16]), f.input("b", dtype, [16])
+        scale = ((x * x).sum(-1, keepdim=True) * (1 / 16) + 1e-5).rsqrt()
+        f.result("y", x * scale * w + b)
+        f.result("scale", scale)
+        g = m.function(f"rms_{dtype}_backward")
+        dy, x, w = g.input("grad_y", dtype, [n, 16]), g.input("x", dtype, [n, 16]), g.input("w", dtype, [16])
+        scale = g.input("scale", dtype, [n, 1])
+        unit = x * scale
+        inner = (dy * w * unit).sum(-1, keepdim=True) * (1 / 16)
+        g.result("grad_x", (dy * w - unit * inner) * scale)
+        g.result("grad_w", (dy * unit).sum(0))
+        g.result("grad_b", dy.sum(0))
+    f = m.function("silu_mul")
+    x, y = f.input("x", "f32", [n, k]), f.input("y", "f32", [n, k])
+    f.result("z", x.silu() * y)
+    f = m.function("two")
+    x = f.input("x", "f32", [n, 8])
+    f.result("a", x + 1.0)
+    f.result("b", f.cat([x, x], 0))
+    f = m.function("add_one")
+    x, by = f.input("x", "f32", [n, 8], access="read_write"), f.input("by", "f32", [8])
+    (x + by).write_input("x")
+    f = m.function("take")
+    x = f.input("x", "f32", [n, 8])
+    f.scalar("count", length)
+    f.result("y", x[:length])
+    f = m.function("biased")
+    x, b = f.input("x", "f32", [n]), f.input("b", "f32", [n], optional=True)
+    f.result("y", f.cond(f.present(b), lambda: x + b, lambda: x * 2.0)[0])
+    f = m.function("half")
+    f.result("y", f.input("x", "bf16", [n, 8]) + f.input("y2", "bf16", [n, 8]))
+    f = m.function("given")
+    f.result("y", f.input("x", "f32", [n, 8], access="donated") * 3.0)
+    return m
+
+
+@pytest.fixture(scope="module")
+def bundle(instance):
+    return accrt.Bundle(compile(module(), targets=TARGETS), instance)
+
+
+@pytest.fixture(scope="module")
+def operators(bundle):
+    import accrt.torch
+
+    program = bundle.program()
+    make = {"rms_f32": "rms_f32_backward", "rms_f64": "rms_f64_backward"}
+    names = ("rms_f32", "rms_f64", "silu_mul", "two", "add_one", "take", "biased", "half", "given")
+    return {name: accrt.torch.operator(program, name, backward=make.get(name), name=f"{SPACE}::{name}") for name in names}
+
+
+def rms(x, w, b):
+    return torch.nn.functional.rms_norm(x, (16,), w, 1e-5) + b
+
+
+def arguments(dtype=torch.float32, rows=5, grad=True):
+    torch.manual_seed(rows)
+    return [torch.randn(*shape, dtype=dtype).requires_grad_(grad) for shape in ((rows, 16), (16,), (16,))]
+
+
+def test_schemas_are_exact(operators):
+    said = {name: str(op._schema).partition("(")[2] for name, op in operators.items()}
+    assert said["rms_f32"] == "Tensor x, Tensor w, Tensor b) -> (Tensor, Tensor)"
+    assert said["add_one"] == "Tensor(a!) x, Tensor by) -> ()"
+    assert said["take"] == "Tensor x, SymInt count) -> Tensor"
+    assert said["biased"] == "Tensor x, Tensor? b) -> Tensor"
+    assert said["given"] == "Tensor x) -> Tensor"
+    assert torch.Tag.pt2_compliant_tag in operators["rms_f32"].tags
+
+
+@pytest.mark.parametrize("rows", (0, 1, 5, 1000))
+def test_forward_and_backward_beside_torch(operators, rows):
+    ours, theirs = arguments(rows=rows), arguments(rows=rows)
+    y, wanted = operators["rms_f32"](*ours)[0], rms(*theirs)
+    torch.testing.assert_close(y, wanted, rtol=1e-5, atol=1e-5)
+    given = torch.randn(rows, 16)
+    y.backward(given)
+    wanted.backward(given)
+    for one, other in zip(ours, theirs):
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_gradcheck(operators):
+    inputs = arguments(torch.float64, 3)
+    assert torch.autograd.gradcheck(lambda *a: operators["rms_f64"](*a)[0], inputs)
+
+
+@pytest.mark.parametrize("name", ("rms_f32", "silu_mul", "two", "add_one", "take", "biased", "half", "given"))
+def test_opcheck(operators, name):
+    eight = torch.ones(3, 8)
+    samples = {"rms_f32": arguments(), "silu_mul": (torch.ones(3, 7), torch.ones(3, 7)), "two": (eight,), "add_one": (eight, torch.ones(8)),
+               "take": (eight, 2), "biased": (torch.ones(4), None), "half": (eight.bfloat16(), eight.bfloat16()), "given": (eight,)}
+    found = torch.library.opcheck(operators[name], samples[name])
+    assert set(found.values()) == {"SUCCESS"}
+    if name == "biased":
+        torch.library.opcheck(operators[name], (torch.ones(4), torch.ones(4)))
+
+
+def test_it_runs_on_torchs_own_memory(operators, monkeypatch):
+    import accrt.torch._operator as module
+
+    seen, run = [], module.Runner.__call__
+    monkeypatch.setattr(module.Runner, "__call__", lambda self, function, inputs, outputs: (seen.append([t.data_ptr() for t in (*inputs, *outputs)]),
+                                                                                           run(self, function, inputs, outputs))[1])
+    x, y = torch.randn(64, 16), torch.randn(64, 16)
+    z = operators["silu_mul"](x, y)
+    assert seen == [[x.data_ptr(), y.data_ptr(), z.data_ptr()]]
+
+
+def test_strides_offsets_and_shapes(operators):
+    op = operators["silu_mul"]
+    base = torch.randn(9, 33)
+    for x in (base[1:, 1:], base.T, base[:, ::2], base[::3], base[:0], torch.randn(1, 33).expand(9, 33), torch.randn(40)[3:12].view(3, 3)):
+        y = torch.randn(*x.shape)
+        torch.testing.assert_close(op(x, y), torch.nn.functional.silu(x) * y)
+    before = base.clone()
+    op(base.T, base.T)
+    assert torch.equal(base, before)
+
+
+def test_mutation_in_place_of_any_strides(operators):
+    for x in (torch.zeros(3, 8), torch.zeros(8, 3).T, torch.zeros(4, 9)[1:, 1:]):
+        version = x._version
+        assert operators["add_one"](x, torch.ones(8)) is None
+        assert (x == 1).all() and x._version > version
+    x = torch.zeros(1, 8)
+    operators["add_one"](x, x[0])  # what is read stays as it was
+    assert (x == 0).all()
+    with pytest.raises(RuntimeError, match="writes x, which requires grad"):
+        operators["add_one"](torch.zeros(3, 8, requires_grad=True), torch.ones(8))
+    given = torch.ones(3, 8)
+    assert (operators["given"](given) == 3).all() and (given == 1).all()
+
+
+def test_scalars_and_optional_inputs(operators):
+    x = torch.arange(40.0).view(5, 8)
+    assert torch.equal(operators["take"](x, 3), x[:3])
+    b = torch.ones(4)
+    assert torch.equal(operators["biased"](b, None), b * 2) and torch.equal(operators["biased"](b, b + 1), b + 2)
+
+
+def test_bfloat16(operators):
+    x = torch.randn(3, 8).bfloat16()
+    assert torch.equal(operators["half"](x, x), x + x)
+
+
+def test_autocast_casts_to_the_declared_type(operators):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        z = operators["silu_mul"](torch.ones(2, 4).bfloat16(), torch.ones(2, 4))
+    assert z.dtype == torch.float32
+
+
+def test_vmap(operators):
+    x, y = torch.randn(3, 5, 7), torch.randn(5, 7)
+    found = torch.vmap(operators["silu_mul"], in_dims=(0, None))(x, y)
+    torch.testing.assert_close(found, torch.nn.functional.silu(x) * y)
+    a, b = torch.vmap(operators["two"], in_dims=1)(torch.ones(4, 6, 8))
+    assert a.shape == (6, 4, 8) and b.shape == (6, 8, 8)
+
+
+@pytest.mark.parametrize("dynamic", (False, True))
+def test_compiled_without_a_break(operators, dynamic):
+    def model(x, w, b):
+        return operators["rms_f32"](x * 2, w, b)[0].relu().sum()
+
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)
+    for rows in (5, 9):
+        ours, theirs = arguments(rows=rows), arguments(rows=rows)
+        loss, wanted = compiled(*ours), rms(theirs[0] * 2, *theirs[1:]).relu().sum()
+        torch.testing.assert_close(loss, wanted, rtol=1e-4, atol=1e-4)
+        loss.backward()
+        wanted.backward()
+        for one, other in zip(ours, theirs):
+            torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_mutation_under_compile(operators):
+    def model(x):
+        y = x + 1
+        operators["add_one"](y, torch.ones(8))
+        return y * 2
+
+    assert (torch.compile(model, fullgraph=True, backend="aot_eager")(torch.zeros(3, 8)) == 4).all()
+
+
+def test_exported_with_dynamic_rows(operators):
+    class Model(torch.nn.Module):
+        def forward(self, x, y):
+            return operators["silu_mul"](x, y), operators["two"](x)[1]
+
+    rows = torch.export.Dim("rows", min=2, max=100)
+    program = torch.export.export(Model(), (torch.ones(4, 8), torch.ones(4, 8)), dynamic_shapes={"x": {0: rows}, "y": {0: rows}})
+    z, twice = program.module()(torch.ones(9, 8), torch.ones(9, 8))
+    assert z.shape == (9, 8) and twice.shape == (18, 8)
+
+
+def test_wrong_tensors_are_one_clear_line(operators):
+    x, w, b = arguments()
+    op = operators["rms_f32"]
+    for wrong, error, text in (((x.double(), w, b), TypeError, r"x is of torch.float64, and f32\[n, 16\] is needed"),
+                               ((x, w[None], b), ValueError, r"w has 2 dimensions, and f32\[16\] is needed"),
+                               ((x[:, :8], w, b), ValueError, "dimension 1 of x is 8"),
+                               ((x.to("meta"), w.to("meta")[:3], b.to("meta")), ValueError, "dimension 0 of w is 3"),
+                               ((x.detach().to_sparse(), w, b), Exception, "parse")):
+        with pytest.raises(error, match=text) as told:
+            op(*wrong)
+        if error is not Exception:
+            assert "\n" not in str(told.value)
+    with pytest.raises(accrt.OutOfRangeError, match="9 elements from 0 on do not fit in 3"):
+        operators["take"](torch.ones(3, 8), 9)
+    assert torch.equal(operators["take"](torch.ones(3, 8), 2), torch.ones(2, 8))  # the next call is fine
+    with pytest.raises(RuntimeError, match="silu_mul.* has no backward"):
+        operators["silu_mul"](torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)).sum().backward()
+
+
+def test_from_many_threads(operators):
+    def work(seed):
+        x = torch.full((50, 16), float(seed))
+        for _ in range(30):
+            z = operators["silu_mul"](x, x)
+        right[seed] = torch.allclose(z, torch.nn.functional.silu(x) * x)
+
+    right = {}
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == dict.fromkeys(range(4), True)
+
+
+def test_results_live_on_their_own(operators):
+    x = torch.randn(1000, 16)
+    z = operators["silu_mul"](x, x)
+    wanted = torch.nn.functional.silu(x) * x
+    del x
+    gc.collect()
+    assert torch.allclose(z, wanted)
+
+
+def test_what_cannot_be_an_operator_is_refused(bundle, instance, operators):
+    import accrt.torch
+
+    with pytest.raises(ValueError, match="there is an operator accrt_test::two already"):
+        accrt.torch.operator(bundle, "two", name=f"{SPACE}::two")
+    with pytest.raises(ValueError, match="expected 'namespace::operator'"):
+        accrt.torch.operator(bundle, "two", name="two")
+    with pytest.raises(accrt.NotFoundError, match="silu_mul"):
+        accrt.torch.operator(bundle, "silu_mull")
+    with pytest.raises(ValueError, match="takes 'y', which is no input or result of 'two'"):
+        accrt.torch.operator(bundle, "two", backward="silu_mul", name=f"{SPACE}::two_again")
+    m = Module("kept")
+    f, state = m.function("f"), m.state("total", "f32", [4])
+    (f.state_read(state) + f.input("x", "f32", [4])).state_write(state, [0])
+    with pytest.raises(ValueError, match="the bundle has states"):
+        accrt.torch.operator(accrt.Bundle(compile(m, targets=TARGETS), instance), "f", name=f"{SPACE}::kept")
+    m = Module("shared")
+    f = m.function("f")
+    f.result("y", f.input("x", "f32", [4], access="donated") + 1.0, alias="x")
+    m2 = Module("must")
+    f = m2.function("f")
+    f.result("y", f.input("x", "f32", [4], access="donated") + 1.0, alias="x", alias_must=True)
+    with pytest.raises(ValueError, match="shares the memory of an input"):
+        accrt.torch.operator(accrt.Bundle(compile(m2, targets=TARGETS), instance), "f", name=f"{SPACE}::must")
+    given = torch.ones(4)
+    shared = accrt.torch.operator(accrt.Bundle(compile(m, targets=TARGETS), instance), "f", name=f"{SPACE}::shared")
+    assert (shared(given) == 2).all() and (given == 1).all()  # it may share, and has memory of its own
+
+
+def test_a_path_and_its_default_name(tmp_path):
+    path = tmp_path / "my-norms.accx"
+    compile(module(), path, targets=TARGETS)
+    program = ("import accrt, torch\nop = accrt.torch.operator(%r, 'silu_mul')\nassert op is torch.ops.my_norms.silu_mul.default, op\n"
+               "print(op(torch.zeros(2, 3), torch.zeros(2, 3)).sum().item())" % str(path))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == "0.0\n", done.stderr
+
+
+def test_the_guide_runs(tmp_path):
+    text = (ROOT / "docs/torch.md").read_text()
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)).replace("/tmp/", f"{tmp_path}/")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0 and "norms::rms_norm(Tensor x, Tensor w) -> (Tensor, Tensor)\n" in done.stdout, done.stderr
+
+
+def test_sizes_are_expressions_that_are_read_and_not_run():
+    from accrt.torch import _shapes
+
+    found = _shapes.parsed("x", "f32[ceildiv(n, 4) * 2, max(n, 3), select(not(n == 3), 5, 7), n // 2 % 3]")
+    assert [_shapes.size_of(d, {"n": 10}, []) for d in found.dims] == [6, 10, 5, 2]
+    for text in ("f32[__import__('os')]", "f32[n.real]", "f32[...]", "f32[n", "f32 opaque[4]", "f8[4]", "f32['a']", "f32[[1]]", "f32[n for n in x]"):
+        with pytest.raises(ValueError, match="x is "):
+            _shapes.parsed("x", text)
