@@ -3,17 +3,30 @@
     import accrt.torch
 
     rms_norm = accrt.torch.operator("norms.accx", "rms_norm", backward="rms_norm_backward")
-    y = rms_norm(x, weight)
+    y, scale = rms_norm(x, weight)
 
-docs/torch.md is the guide. What stands where: _shapes.py has types and their expressions, _operator.py the registration.
+docs/torch.md is the guide. torch is imported when a name below is first used. What stands where: _shapes.py has types and their
+expressions, _operator.py the registration.
 """
 from __future__ import annotations
 
-try:
-    import torch as _torch  # noqa: F401
-except ImportError as error:
-    raise ImportError("accrt.torch needs torch: pip install torch") from error
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from ._operator import operator
+if TYPE_CHECKING:
+    from ._operator import operator as operator
+
+_HOME = {"operator": "_operator"}
 
 __all__ = ["operator"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import torch  # noqa: F401
+    except ImportError as error:
+        raise ImportError("accrt.torch needs torch: pip install torch") from error
+    value = globals()[name] = getattr(importlib.import_module("." + _HOME[name], __name__), name)
+    return value
