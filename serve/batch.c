@@ -201,6 +201,8 @@ static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_s
       step->flags |= ACCRT_SERVE_STEP_MASKS;
     if (part->draws)
       want_logprobs(step, accsv_request_logprobs(generation->request));
+    if (scores > 0)
+      want_logprobs(step, accsv_request_prompt_logprobs(generation->request));
   }
 }
 

@@ -1,4 +1,5 @@
 /* serve/deliver.c - tokens of sequences become events: text, stops, log probabilities, ends. */
+#include <math.h>
 #include <string.h>
 
 #include "serve/engine.h"
@@ -18,18 +19,22 @@ typedef struct news {
 
 /* ---- Events ---- */
 
+static void fill_top(accrt_serve_logprob_t* out, uint32_t count,
+                     const accrt_serve_results_t* results, uint32_t sample) {
+  const uint32_t most = results->top_count;
+  for (uint32_t i = 0; i < count; ++i) {
+    const size_t at = (size_t)sample * most + i;
+    out[i] = i < most ? (accrt_serve_logprob_t){results->top_tokens[at], results->top_logprobs[at]}
+                      : (accrt_serve_logprob_t){-1, 0};
+  }
+}
+
 static void fill_logprobs(accrt_serve_logprob_t* out, const accsv_request_t* request,
                           const news_t* news) {
   const accrt_serve_results_t* results = news->results;
-  const uint32_t most = results->top_count;
   out[0] = (accrt_serve_logprob_t){*news->token,
                                    results->logprobs != NULL ? results->logprobs[news->sample] : 0};
-  for (uint32_t i = 0; i < request->parameters.top_logprobs; ++i) {
-    const size_t at = (size_t)news->sample * most + i;
-    out[1 + i] = i < most
-                     ? (accrt_serve_logprob_t){results->top_tokens[at], results->top_logprobs[at]}
-                     : (accrt_serve_logprob_t){-1, 0};
-  }
+  fill_top(out + 1, request->parameters.top_logprobs, results, news->sample);
 }
 
 static uint32_t storage_needed(const accsv_request_t* request, const news_t* news) {
@@ -125,7 +130,7 @@ static void close_generation(accrt_serve_engine_t* engine, accsv_generation_t* g
                              const news_t* news) {
   accsv_request_t* request = generation->request;
   accsv_scheduler_end(&engine->scheduler, &generation->sequence);
-  engine->edits_reserved -= generation->sampler.capacity;
+  engine->edits_reserved -= accsv_edits_most(engine, generation);
   count_end(engine, generation, news);
   if (--request->going_on > 0)
     return;
@@ -176,6 +181,74 @@ static void send(accrt_serve_engine_t* engine, accsv_generation_t* generation, c
     accsv_text_drop(&generation->text, news->text_size);
   if (news->reason != 0)
     close_generation(engine, generation, news);
+}
+
+static bool is_token(const accrt_serve_engine_t* engine, int32_t token) {
+  return token >= 0 && (uint32_t)token < engine->model->info.vocab_size;
+}
+
+/* ---- Scores ---- */
+
+/* The place in the event of the log probabilities of the prompt's token at `position`. */
+static accrt_serve_logprob_t* score_of(const accsv_request_t* request, uint32_t position) {
+  accrt_serve_logprob_t* entries = (accrt_serve_logprob_t*)(void*)request->prompt_node->storage;
+  return entries + (size_t)position * accsv_request_prompt_logprobs(request);
+}
+
+/* The sample was made to be the token; where it is another, the model cannot give that token. */
+static void fill_score(accrt_serve_logprob_t* out, uint32_t top_count, int32_t token,
+                       const accrt_serve_results_t* results, uint32_t sample) {
+  const bool drawn = results->tokens[sample] == token;
+  out[0] = (accrt_serve_logprob_t){token, !drawn                      ? -INFINITY
+                                          : results->logprobs != NULL ? results->logprobs[sample]
+                                                                      : 0};
+  fill_top(out + 1, top_count, results, sample);
+}
+
+static void send_prompt(accrt_serve_engine_t* engine, accsv_generation_t* generation,
+                        uint64_t now_ns) {
+  accsv_request_t* request = generation->request;
+  const accsv_sequence_t* sequence = &generation->sequence;
+  accsv_node_t* node = request->prompt_node;
+  accrt_serve_logprob_t* first = score_of(request, 0);
+  first[0] = (accrt_serve_logprob_t){sequence->tokens[0], 0};
+  for (uint32_t i = 1; i < accsv_request_prompt_logprobs(request); ++i)
+    first[i] = (accrt_serve_logprob_t){-1, 0};
+  int32_t* tokens = (int32_t*)(void*)score_of(request, sequence->prompt_count);
+  memcpy(tokens, sequence->tokens, sequence->prompt_count * sizeof *tokens);
+  node->event = (accrt_serve_event_t){.struct_size = sizeof node->event,
+                                      .kind = ACCRT_SERVE_EVENT_PROMPT,
+                                      .request = request->id,
+                                      .user_data = request->parameters.user_data,
+                                      .tokens = tokens,
+                                      .token_count = sequence->prompt_count,
+                                      .text = "",
+                                      .logprobs = first,
+                                      .top_count = request->parameters.prompt_top_logprobs,
+                                      .stop_token = -1,
+                                      .stop_string = -1,
+                                      .time_ns = now_ns};
+  request->prompt_node = NULL;
+  accsv_nodes_put(&engine->events, node);
+  generation->sequence.plain = accsv_generation_is_plain(generation);
+}
+
+void accsv_deliver_scores(accrt_serve_engine_t* engine, const accsv_part_t* part,
+                          const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns) {
+  accsv_generation_t* generation = accsv_generation_of(part->sequence);
+  const accsv_request_t* request = generation->request;
+  const uint32_t first = accsv_part_sampled(part) + 1;
+  for (uint32_t i = 0; i < accsv_part_scores(part); ++i) {
+    if (!is_token(engine, results->tokens[sample + i])) {
+      accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED,
+                        ACCRT_ERROR_INTERNAL, now_ns);
+      return;
+    }
+    fill_score(score_of(request, first + i), request->parameters.prompt_top_logprobs,
+               part->sequence->tokens[first + i], results, sample + i);
+  }
+  if (part->draws && generation->index == 0 && request->prompt_node != NULL)
+    send_prompt(engine, generation, now_ns);
 }
 
 /* ---- Tokens ---- */
@@ -263,10 +336,14 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
                    const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns) {
   accsv_sequence_t* sequence = &generation->sequence;
   accrt_status_t status = generation->constraint_status;
-  if (token < 0 || (uint32_t)token >= engine->model->info.vocab_size)
+  if (!is_token(engine, token))
     status = ACCRT_ERROR_INTERNAL;
   if (status != ACCRT_OK) {
     accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, status, now_ns);
+    return;
+  }
+  if ((generation->request->parameters.flags & ACCRT_SERVE_SCORE_ONLY) != 0) {
+    end_without_text(engine, generation, ACCRT_SERVE_FINISH_LENGTH, ACCRT_OK, now_ns);
     return;
   }
   ACCSV_ASSERT(sequence->known < sequence->limit);

@@ -96,11 +96,22 @@ void accsv_engine_drop_all(accrt_serve_engine_t* engine);
  * The scheduler's `drop`. */
 bool accsv_engine_drop(void* self, accsv_sequence_t* sequence);
 
+/* Edits of logits that a generation may have in one step. */
+static inline uint64_t accsv_edits_most(const accrt_serve_engine_t* engine,
+                                        const accsv_generation_t* generation) {
+  const uint32_t scores = generation->sequence.to_score, most = engine->scheduler.limits.samples;
+  return (uint64_t)generation->sampler.capacity + (scores < most ? scores : most);
+}
+
 /* ---- serve/deliver.c: tokens become events ---- */
 
 /* A token of the sequence is known: text, stops, its event. `sample` is its place in `results`. */
 void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation, int32_t token,
                    const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns);
+/* Takes the log probabilities of the prompt's tokens that a part had; `sample` is the first. When
+ * the part draws a token, all are there: their event is given. */
+void accsv_deliver_scores(accrt_serve_engine_t* engine, const accsv_part_t* part,
+                          const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns);
 /* Ends all sequences of a request that go on. `status` is for ACCRT_SERVE_FINISH_FAILED. */
 void accsv_end_request(accrt_serve_engine_t* engine, accsv_request_t* request, uint32_t reason,
                        accrt_status_t status, uint64_t now_ns);

@@ -32,6 +32,8 @@ typedef struct output {
   accrt_status_t status;
   accrt_serve_logprob_t logprobs[64];
   uint32_t logprob_count;
+  uint32_t prompt_count; /* tokens of the prompt with log probabilities */
+  uint64_t prompt_hash;  /* of those */
 } output_t;
 
 static accrt_serve_model_t* make_model(const accrt_serve_simulation_t* options) {
@@ -58,10 +60,29 @@ static accrt_serve_engine_t* make_engine(const accrt_serve_simulation_t* simulat
   return engine;
 }
 
+/* They come once, before all tokens of all sequences. */
+static void take_prompt(output_t* output, const accrt_serve_event_t* event) {
+  assert_int_equal(output->prompt_count, 0);
+  assert_int_equal(output->events, 0);
+  assert_int_equal(event->finish_reason, 0);
+  output->prompt_count = event->token_count;
+  for (uint32_t i = 0; i < event->token_count; ++i) {
+    const accrt_serve_logprob_t* entries = event->logprobs + i * (1 + event->top_count);
+    assert_int_equal(entries[0].token, event->tokens[i]);
+    assert_true(i == 0 || (entries[0].logprob <= -0.25f && entries[0].logprob > -256));
+    for (uint32_t k = 0; k <= event->top_count; ++k)
+      output->prompt_hash = accsv_mix(output->prompt_hash + (uint32_t)entries[k].token + 1);
+  }
+}
+
 /* Outputs are found by the request's user_data, an array of n. */
 static void take(const accrt_serve_event_t* event) {
   output_t* output = (output_t*)event->user_data + event->sequence;
   assert_int_equal(output->ends, 0);
+  if (event->kind == ACCRT_SERVE_EVENT_PROMPT) {
+    take_prompt(output, event);
+    return;
+  }
   ++output->events;
   assert_true(output->token_count + event->token_count <= MOST_TOKENS);
   if (event->token_count > 0)
@@ -426,6 +447,14 @@ static void make_trial(trial_t* trial) {
   request->biases = trial->biases;
   request->bias_count = below(2);
   request->constraint = below(3) == 0 ? rhyming : NULL;
+  if (below(4) != 0)
+    return;
+  request->flags |= ACCRT_SERVE_PROMPT_LOGPROBS;
+  request->prompt_top_logprobs = below(6);
+  if (below(3) != 0)
+    return;
+  request->flags |= ACCRT_SERVE_SCORE_ONLY;
+  request->max_new_tokens = request->min_new_tokens = 0;
 }
 
 static void check_same(const output_t* a, const output_t* b) {
@@ -440,6 +469,8 @@ static void check_same(const output_t* a, const output_t* b) {
   assert_int_equal(a->stop_string, b->stop_string);
   assert_int_equal(a->logprob_count, b->logprob_count);
   assert_memory_equal(a->logprobs, b->logprobs, a->logprob_count * sizeof *a->logprobs);
+  assert_int_equal(a->prompt_count, b->prompt_count);
+  assert_int_equal(a->prompt_hash, b->prompt_hash);
 }
 
 #define TRIALS 40
@@ -467,8 +498,12 @@ static void run_company(const accrt_serve_simulation_t* simulation,
   check_empty(engine);
   *out_preemptions += stats_of(engine).preemptions;
   for (uint32_t i = 0; i < TRIALS; ++i) {
-    for (uint32_t k = 0; k < trials[i].request.n; ++k)
+    const bool scored = (trials[i].request.flags & ACCRT_SERVE_PROMPT_LOGPROBS) != 0;
+    for (uint32_t k = 0; k < trials[i].request.n; ++k) {
+      const uint32_t wanted = scored && k == 0 ? trials[i].request.prompt_count : 0;
       check_same(&trials[i].outputs[k], &trials[i].alone[k]);
+      assert_int_equal(trials[i].outputs[k].prompt_count, wanted);
+    }
   }
   accrt_serve_engine_release(engine);
   free(trials);
@@ -487,6 +522,7 @@ static void test_company(void** state) {
     simulation.max_tokens = simulation.max_rows + below(80);
     simulation.max_length = 256;
     simulation.adapter_count = 3;
+    simulation.max_samples = below(2) == 0 ? 0 : simulation.max_rows + below(20);
     accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
     options.max_chunk_tokens = below(2) == 0 ? 0 : 1 + below(32);
     options.max_preemptions = 1 + below(3);
@@ -538,6 +574,9 @@ static void test_refusals(void** state) {
   REFUSED(OUT_OF_RANGE, bad.top_k = -1);
   REFUSED(OUT_OF_RANGE, bad.priority = 8);
   REFUSED(OUT_OF_RANGE, bad.top_logprobs = 21);
+  REFUSED(OUT_OF_RANGE, bad.prompt_top_logprobs = 21);
+  REFUSED(INVALID_ARGUMENT, bad.flags = ACCRT_SERVE_SCORE_ONLY);
+  REFUSED(INVALID_ARGUMENT, bad.flags = ACCRT_SERVE_SCORE_ONLY | ACCRT_SERVE_PROMPT_LOGPROBS);
   REFUSED(OUT_OF_RANGE, bad.biases = &bias; bad.bias_count = 1);
   REFUSED(OUT_OF_RANGE, bad.biases = &far_bias; bad.bias_count = 1);
   REFUSED(OUT_OF_RANGE, bad.stop_tokens = outside; bad.stop_token_count = 2);

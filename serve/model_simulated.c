@@ -183,14 +183,18 @@ static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step,
   return token;
 }
 
+/* Tokens are the less likely the further they are behind the one that comes without edits. */
 static void fill_sample(const simulated_t* model, results_t* results, uint32_t sample,
-                        int32_t token) {
+                        int32_t token, uint64_t hash) {
+  const uint32_t count = model->options.vocab_size;
+  const uint32_t likeliest = (uint32_t)(accsv_mix(hash) % count);
+  const uint32_t behind = ((uint32_t)token + count - likeliest) % count;
   results->tokens[sample] = token;
-  results->logprobs[sample] = -0.25f;
-  results->ranks[sample] = 1;
+  results->logprobs[sample] = -0.25f - (float)behind;
+  results->ranks[sample] = 1 + (int32_t)behind;
   for (uint32_t i = 0; i < ACCRT_SERVE_MAX_LOGPROBS; ++i) {
     const size_t at = (size_t)sample * ACCRT_SERVE_MAX_LOGPROBS + i;
-    results->top_tokens[at] = (int32_t)(((uint32_t)token + i) % model->options.vocab_size);
+    results->top_tokens[at] = (int32_t)((likeliest + i) % count);
     results->top_logprobs[at] = -0.25f - (float)i;
   }
 }
@@ -199,10 +203,11 @@ static void draw(simulated_t* model, const accrt_serve_step_t* step,
                  const accrt_serve_masks_t* masks, results_t* results) {
   for (uint32_t sample = 0; sample < step->sample_count; ++sample) {
     const int32_t slot = step->slots[step->sample_tokens[sample]];
-    const int32_t token = choose(model, step, masks, sample, model->stamps[slot].hash);
+    const uint64_t hash = model->stamps[slot].hash;
+    const int32_t token = choose(model, step, masks, sample, hash);
     if (step->sample_rows[sample] >= 0)
       model->last_tokens[step->sample_rows[sample]] = token;
-    fill_sample(model, results, sample, token);
+    fill_sample(model, results, sample, token, hash);
   }
 }
 

@@ -33,6 +33,22 @@ static accrt_status_t check_number(const char* what, float value, float least, f
                     (double)most);
 }
 
+/* One token is drawn where only the prompt is wanted, and given to nobody. */
+static accrt_status_t check_scores(accrt_serve_request_t* request) {
+  if (request->reserved != 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "reserved is not 0");
+  if (request->prompt_top_logprobs > ACCRT_SERVE_MAX_LOGPROBS)
+    return ACCSV_FAIL(OUT_OF_RANGE, "prompt_top_logprobs is %" PRIu32 ", at most %u",
+                      request->prompt_top_logprobs, ACCRT_SERVE_MAX_LOGPROBS);
+  if ((request->flags & ACCRT_SERVE_SCORE_ONLY) == 0)
+    return ACCRT_OK;
+  if ((request->flags & ACCRT_SERVE_PROMPT_LOGPROBS) == 0 || request->max_new_tokens != 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "ACCRT_SERVE_SCORE_ONLY is for prompts that are scored "
+                                        "and generate nothing");
+  request->max_new_tokens = 1;
+  return ACCRT_OK;
+}
+
 static accrt_status_t check_lengths(accrt_serve_request_t* request,
                                     const accrt_serve_model_info_t* info) {
   if (request->prompt_count == 0)
@@ -116,9 +132,11 @@ static accrt_status_t check_stops(const accrt_serve_request_t* request,
 accrt_status_t accsv_request_check(accrt_serve_request_t* request,
                                    const accrt_serve_model_info_t* info) {
   const uint32_t known = ACCRT_SERVE_IGNORE_EOS | ACCRT_SERVE_SEED | ACCRT_SERVE_LOGPROBS |
-                         ACCRT_SERVE_NO_CACHE | ACCRT_SERVE_KEEP_STOP | ACCRT_SERVE_SPECIAL;
+                         ACCRT_SERVE_NO_CACHE | ACCRT_SERVE_KEEP_STOP | ACCRT_SERVE_SPECIAL |
+                         ACCRT_SERVE_PROMPT_LOGPROBS | ACCRT_SERVE_SCORE_ONLY;
   if ((request->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", request->flags);
+  ACCSV_TRY(check_scores(request));
   ACCSV_TRY(check_lengths(request, info));
   ACCSV_TRY(check_tokens("prompt", request->prompt, request->prompt_count, info));
   ACCSV_TRY(check_numbers(request));
@@ -195,6 +213,33 @@ static accrt_status_t start_constraint(accsv_generation_t* generation) {
   return constraint->functions.start(constraint->functions.self, &generation->constraint_state);
 }
 
+bool accsv_generation_is_plain(const accsv_generation_t* generation) {
+  const accsv_request_t* request = generation->request;
+  const bool scores = request->prompt_node != NULL && generation->index == 0;
+  return accsv_sampler_is_greedy(&generation->sampler) &&
+         (request->parameters.flags & ACCRT_SERVE_LOGPROBS) == 0 &&
+         request->parameters.constraint == NULL && !scores;
+}
+
+/* The first generation scores the prompt, for all. What comes of it has its memory from the
+ * beginning, so that no step can fail for it. */
+static accrt_status_t make_prompt_node(const accrt_allocator_t* allocator, accsv_request_t* request,
+                                       accsv_sequence_t* sequence) {
+  if ((request->parameters.flags & ACCRT_SERVE_PROMPT_LOGPROBS) == 0)
+    return ACCRT_OK;
+  const uint32_t count = sequence->prompt_count;
+  const uint64_t entries = (uint64_t)count * accsv_request_prompt_logprobs(request);
+  const uint64_t needed = entries * sizeof(accrt_serve_logprob_t) + (uint64_t)count * 4;
+  if (needed > INT32_MAX)
+    return ACCSV_FAIL(OUT_OF_MEMORY, "%" PRIu64 " bytes for the prompt's log probabilities",
+                      needed);
+  ACCSV_TRY(accsv_node_new(allocator, (uint32_t)needed, &request->prompt_node));
+  sequence->plain = false;
+  sequence->to_score = count - 1;
+  sequence->scores = sequence->to_score > 0;
+  return ACCRT_OK;
+}
+
 static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_request_t* request,
                                       uint32_t index, const accrt_serve_request_t* given,
                                       const accrt_serve_model_info_t* info, uint64_t seed) {
@@ -217,8 +262,9 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   ACCSV_TRY(
       accsv_sampler_init(&generation->sampler, allocator, given, info, sequence->limit, own_seed));
   sequence->history = generation->sampler.history;
-  sequence->plain = accsv_sampler_is_greedy(&generation->sampler) &&
-                    (given->flags & ACCRT_SERVE_LOGPROBS) == 0 && given->constraint == NULL;
+  sequence->plain = accsv_generation_is_plain(generation);
+  if (index == 0)
+    ACCSV_TRY(make_prompt_node(allocator, request, sequence));
   ACCSV_TRY(start_constraint(generation));
   const uint32_t logprobs = accsv_request_logprobs(request) * sizeof(accrt_serve_logprob_t);
   return accsv_node_new(allocator, ACCSV_NODE_USUAL + logprobs, &generation->last_node);
@@ -286,6 +332,7 @@ void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* req
   accrt_serve_constraint_release(request->parameters.constraint);
   accsv_adapter_drop(request->adapter);
   accsv_salt_free(allocator, request->salt);
+  accsv_node_free(allocator, request->prompt_node);
   ACCSV_FREE(allocator, request->memory, request->memory_bytes);
   accsv_free(allocator, request, 1, request_bytes(request->count));
 }

@@ -34,7 +34,10 @@ typedef struct accsv_request {
   accsv_stops_t stops;
   accsv_salt_t* salt;       /* until the scheduler has it */
   accsv_adapter_t* adapter; /* held; NULL: none */
-  uint32_t heap_place;      /* among those with deadlines */
+  /* The event of its prompt's log probabilities, until all are there; NULL: none is wanted, or it
+   * has been given. The first generation's scores go there. */
+  accsv_node_t* prompt_node;
+  uint32_t heap_place; /* among those with deadlines */
 
   /* Under the engine's lock. */
   struct accsv_request* next;         /* in the inbox; of those that ended in this step */
@@ -79,5 +82,12 @@ static inline uint32_t accsv_request_logprobs(const accsv_request_t* request) {
              ? 1 + request->parameters.top_logprobs
              : 0;
 }
+
+/* Entries of log probabilities of a token of the prompt, if those are wanted. */
+static inline uint32_t accsv_request_prompt_logprobs(const accsv_request_t* request) {
+  return 1 + request->parameters.prompt_top_logprobs;
+}
+/* Does every token of the generation take a plain argmax, and nothing beside it? */
+bool accsv_generation_is_plain(const accsv_generation_t* generation);
 
 #endif /* ACCRT_SERVE_REQUEST_H_ */

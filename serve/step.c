@@ -88,7 +88,7 @@ static void take_request(accrt_serve_engine_t* engine, accsv_request_t* request,
   for (uint32_t i = 0; i < request->count; ++i) {
     accsv_generation_t* generation = &request->generations[i];
     generation->sequence.key = ++engine->keys;
-    engine->edits_reserved += generation->sampler.capacity;
+    engine->edits_reserved += accsv_edits_most(engine, generation);
     accsv_queue_join(&engine->scheduler.queue, &generation->sequence, request->parameters.tenant);
   }
   heap_put(engine, request);
@@ -253,7 +253,9 @@ static void note_parts(accrt_serve_engine_t* engine, const accsv_plan_t* plan, u
       engine->started = request;
       accsv_histogram_add(&engine->figures.queue_time, now_ns - request->arrival_ns);
     }
-    if (!request->released && sequence->computed >= sequence->prompt_count)
+    /* The others of one that is scored wait until that is given out. */
+    if (!request->released && sequence->computed >= sequence->prompt_count &&
+        request->prompt_node == NULL)
       release_others(engine, request);
     sequence->noted = request->released;
   }
@@ -310,6 +312,17 @@ static accrt_status_t recover(accrt_serve_engine_t* engine, accrt_status_t failu
                     accrt_status_name(failure), accrt_status_name(reset));
 }
 
+/* When the log probabilities of a prompt are given out, the others of its request may begin. */
+static void take_scores(accrt_serve_engine_t* engine, const accsv_part_t* part,
+                        const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns) {
+  accsv_request_t* request = accsv_generation_of(part->sequence)->request;
+  if (request->prompt_node == NULL)
+    return;
+  accsv_deliver_scores(engine, part, results, sample, now_ns);
+  if (request->prompt_node == NULL)
+    release_others(engine, request);
+}
+
 static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
                          const accrt_serve_results_t* results, uint64_t now_ns) {
   uint32_t sample = 0;
@@ -317,6 +330,8 @@ static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
     const accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
     accsv_part_leave(part);
+    if (part->samples > 0 && sequence->state != ACCSV_ENDED)
+      take_scores(engine, part, results, sample, now_ns);
     sample += part->samples;
     if (part->draws) {
       if (sequence->state == ACCSV_ENDED)

@@ -126,6 +126,9 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_USAGE 2u    /**< a last chunk of a stream has the usage */
 #define ACCRT_HTTP_LOGPROBS 4u /**< the answer has log probabilities */
 #define ACCRT_HTTP_ONE_CALL 8u /**< calls of tools after the first one are dropped */
+#define ACCRT_HTTP_ECHO_LOGPROBS                                                                   \
+  16u /**< of completions: those of the prompt come before those of the choice */
+#define ACCRT_HTTP_PROMPT_LOGPROBS 32u /**< the answer has `prompt_logprobs`; not for streams */
 
 /** How a family of models writes calls of tools; docs/server.md describes the forms. */
 #define ACCRT_HTTP_TOOLS_HERMES 1u  /**< `<tool_call>` and JSON: Hermes, Qwen */
@@ -143,10 +146,13 @@ typedef struct accrt_http_format {
   uint32_t top_logprobs; /**< alternatives shown for each token */
   uint32_t
       tools; /**< ACCRT_HTTP_TOOLS_*: calls in a chat's text become tool_calls; 0: it is text */
-  /** text put before each choice of a completion (`echo`), one for each request; NULL: none */
+  /** text put before each choice of a completion (`echo`), one for each request: NULL there is the
+   * text of the prompt's tokens. NULL: none */
   const char* const* prefixes;
+  uint32_t prompt_top_logprobs; /**< alternatives shown in `prompt_logprobs` */
+  uint32_t reserved;            /**< 0 */
 } accrt_http_format_t;
-ACCRT_ASSERT_LAYOUT(accrt_http_format_t, prefixes, 56);
+ACCRT_ASSERT_LAYOUT(accrt_http_format_t, reserved, 64);
 #define ACCRT_HTTP_FORMAT_INIT ACCRT_STRUCT_INIT(accrt_http_format_t)
 
 /** Hands requests to the engine and answers the job with what it makes of them. Choices are

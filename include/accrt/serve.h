@@ -480,6 +480,10 @@ ACCRT_API accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engin
 #define ACCRT_SERVE_KEEP_STOP 16u /**< a stop string that was found is part of the text */
 #define ACCRT_SERVE_SPECIAL                                                                        \
   32u /**< special tokens are part of the text, but for those that end it */
+#define ACCRT_SERVE_PROMPT_LOGPROBS                                                                \
+  64u /**< an event has the log probabilities of the prompt's own tokens */
+#define ACCRT_SERVE_SCORE_ONLY                                                                     \
+  128u /**< with ACCRT_SERVE_PROMPT_LOGPROBS and max_new_tokens 0: nothing is generated */
 
 /** Least and greatest priority number. Lower numbers are served first. */
 #define ACCRT_SERVE_PRIORITY_FIRST (-8)
@@ -531,8 +535,11 @@ typedef struct accrt_serve_request {
    * min_new_tokens if nothing else may come */
   accrt_serve_constraint_t* constraint;
   const char* adapter; /**< the name of one that is loaded; NULL: none */
+  /** alternatives of each of the prompt's tokens, with ACCRT_SERVE_PROMPT_LOGPROBS */
+  uint32_t prompt_top_logprobs;
+  uint32_t reserved; /**< 0 */
 } accrt_serve_request_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, adapter, 168);
+ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, reserved, 176);
 #define ACCRT_SERVE_REQUEST_INIT ACCRT_STRUCT_INIT(accrt_serve_request_t)
 
 /** Puts a request into the queue. Thread-safe. It waits for no step.
@@ -559,6 +566,10 @@ ACCRT_API accrt_status_t accrt_serve_engine_cancel(accrt_serve_engine_t* engine,
 #define ACCRT_SERVE_EVENT_TOKENS 1u   /**< new tokens of a sequence, with their text */
 #define ACCRT_SERVE_EVENT_FINISHED 2u /**< its last tokens, and why it ended */
 #define ACCRT_SERVE_EVENT_FAILED 3u   /**< it ended with a failure: see `status` */
+/** with ACCRT_SERVE_PROMPT_LOGPROBS, once for a request, before its tokens: `tokens` are those of
+ * the prompt, and `logprobs` theirs. Those of the first one mean nothing: no token is before it. A
+ * token that the model cannot give has -infinity */
+#define ACCRT_SERVE_EVENT_PROMPT 4u
 
 #define ACCRT_SERVE_FINISH_STOP 1u      /**< an end token, a stop token or a stop string */
 #define ACCRT_SERVE_FINISH_LENGTH 2u    /**< max_new_tokens */
@@ -589,7 +600,7 @@ typedef struct accrt_serve_event {
   uint32_t token_count;
   uint32_t text_size_bytes;
   /** with ACCRT_SERVE_LOGPROBS: for each token 1 + top_count entries, the chosen one first; lent
-   * until the next poll; else NULL */
+   * until the next poll; else NULL. In events of ACCRT_SERVE_EVENT_PROMPT, those of the prompt */
   const accrt_serve_logprob_t* logprobs;
   uint32_t top_count;
   uint32_t finish_reason; /**< ACCRT_SERVE_FINISH_*; 0: it goes on */

@@ -142,10 +142,12 @@ ACCRT_HOST_CODE_NONE = 3
 ACCRT_HOST_CODE_SIGNED = 1
 ACCRT_HTTP_CHAT = 1
 ACCRT_HTTP_COMPLETION = 2
+ACCRT_HTTP_ECHO_LOGPROBS = 16
 ACCRT_HTTP_EMBEDDING = 3
 ACCRT_HTTP_LOAD_ADAPTER = 5
 ACCRT_HTTP_LOGPROBS = 4
 ACCRT_HTTP_ONE_CALL = 8
+ACCRT_HTTP_PROMPT_LOGPROBS = 32
 ACCRT_HTTP_STREAM = 1
 ACCRT_HTTP_TOKENIZE = 4
 ACCRT_HTTP_TOOLS_HERMES = 1
@@ -286,6 +288,7 @@ ACCRT_SERVE_ENGINE_NO_OVERLAP = 4
 ACCRT_SERVE_ENGINE_THREAD = 1
 ACCRT_SERVE_EVENT_FAILED = 3
 ACCRT_SERVE_EVENT_FINISHED = 2
+ACCRT_SERVE_EVENT_PROMPT = 4
 ACCRT_SERVE_EVENT_TOKENS = 1
 ACCRT_SERVE_FINISH_CANCELLED = 3
 ACCRT_SERVE_FINISH_DEADLINE = 4
@@ -305,6 +308,8 @@ ACCRT_SERVE_MODEL_OVERLAP = 1
 ACCRT_SERVE_NO_CACHE = 8
 ACCRT_SERVE_PRIORITY_FIRST = -8
 ACCRT_SERVE_PRIORITY_LAST = 7
+ACCRT_SERVE_PROMPT_LOGPROBS = 64
+ACCRT_SERVE_SCORE_ONLY = 128
 ACCRT_SERVE_SEED = 2
 ACCRT_SERVE_SPECIAL = 32
 ACCRT_SERVE_STEP_GREEDY = 1
@@ -1587,6 +1592,8 @@ _FIELDS = {
         ("user_data", c_void_p),
         ("constraint", m.accrt_serve_constraint_p),
         ("adapter", c_char_p),
+        ("prompt_top_logprobs", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_serve_logprob": lambda m: [
         ("token", c_int32),
@@ -1712,6 +1719,8 @@ _FIELDS = {
         ("top_logprobs", c_uint32),
         ("tools", c_uint32),
         ("prefixes", POINTER(c_char_p)),
+        ("prompt_top_logprobs", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_http_failure": lambda m: [
         ("struct_size", c_uint32),

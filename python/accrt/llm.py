@@ -59,6 +59,8 @@ class Output:
         self.prompt, self.prompt_token_ids = prompt, list(prompt_token_ids)
         self.completions = [Completion(i) for i in range(n)]
         self.cached_tokens = 0
+        #: for each token of the prompt, its own (id, log probability) and those of the alternatives; None for the first; None if not asked for
+        self.prompt_logprobs: Optional[list] = None
 
     @property
     def text(self) -> str:
@@ -82,6 +84,10 @@ class Piece:
     def __init__(self, event: _engine.Event) -> None:
         self.index, self.text, self.token_ids = event.sequence, event.text, list(event.tokens)
         self.logprobs, self.finish_reason = event.logprobs, event.finish_reason
+        #: of the first piece, where they were asked for: as Output has them
+        self.prompt_logprobs: Optional[list] = None
+        if event.of_prompt:
+            self.token_ids, self.logprobs, self.prompt_logprobs = [], None, _scores(event)
 
     def __repr__(self) -> str:
         return f"Piece(index={self.index}, text={self.text!r}, finish_reason={self.finish_reason!r})"
@@ -243,8 +249,16 @@ def _is_prompt(given: Any) -> bool:
     return isinstance(given, str) or (isinstance(given, (list, tuple)) and len(given) > 0 and isinstance(given[0], numbers.Integral))
 
 
+def _scores(event: _engine.Event) -> list:
+    """Log probabilities of a prompt: the first token has none."""
+    return [None, *(event.logprobs or [])[1:]]
+
+
 def _collector(output: Output, open_outputs: set, failures: list) -> Any:
     def take(event: _engine.Event) -> None:
+        if event.of_prompt:
+            output.prompt_logprobs = _scores(event)
+            return
         output.completions[event.sequence].add(event)
         output.cached_tokens = max(output.cached_tokens, event.cached_tokens)
         if event.finish_reason == "failed":

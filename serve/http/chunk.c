@@ -9,6 +9,8 @@
 
 typedef struct accrt_http_job http_job_t;
 
+#define PIECE_TOKENS 16u /* of a prompt's log probabilities */
+
 /* Lists of completions. */
 enum { LIST_TOKENS, LIST_VALUES, LIST_TOP, LIST_OFFSETS };
 
@@ -68,6 +70,11 @@ static const char* token_of(const http_server_t* server, int32_t token, size_t* 
   const size_t texts = 8 + 4 * ((size_t)server->token_count + 1) + server->token_count;
   *out_size = ends[1] - ends[0];
   return (const char*)table + texts + ends[0];
+}
+
+static uint32_t is_special(const http_server_t* server, int32_t token) {
+  const unsigned char* flags = server->token_bytes + 8 + 4 * ((size_t)server->token_count + 1);
+  return flags[token] & 1u;
 }
 
 /* A token as a JSON string; what has no text is named by its number. */
@@ -149,7 +156,8 @@ static void put_key(const http_server_t* server, http_text_t* text, int32_t toke
 /* As OpenAI has it: the alternatives by falling probability, each text once, and always the token
  * that was chosen. */
 static void put_completion_logprob(const http_job_t* job, http_choice_t* choice,
-                                   const accrt_serve_logprob_t* entries, uint32_t top_count) {
+                                   const accrt_serve_logprob_t* entries, uint32_t top_count,
+                                   uint32_t is_first) {
   const char* comma = choice->lists[LIST_TOKENS].size == 0 ? "" : ",";
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     accrt_http_put_text(&choice->lists[list], comma);
@@ -157,11 +165,14 @@ static void put_completion_logprob(const http_job_t* job, http_choice_t* choice,
   size_t size = 0;
   const char* bytes = token_of(server, entries[0].token, &size);
   put_key(server, &choice->lists[LIST_TOKENS], entries[0].token);
-  accrt_http_put_float(&choice->lists[LIST_VALUES], entries[0].logprob);
+  if (is_first)
+    accrt_http_put_text(&choice->lists[LIST_VALUES], "null");
+  else
+    accrt_http_put_float(&choice->lists[LIST_VALUES], entries[0].logprob);
   accrt_http_put_u64(&choice->lists[LIST_OFFSETS], choice->offset);
   choice->offset += characters(bytes, size);
   http_text_t* top = &choice->lists[LIST_TOP];
-  if (top_count == 0) {
+  if (top_count == 0 || is_first) {
     accrt_http_put_text(top, "null");
     return;
   }
@@ -185,33 +196,120 @@ static void put_completion_logprob(const http_job_t* job, http_choice_t* choice,
   accrt_http_put_text(top, "}");
 }
 
-static void put_logprob(const http_job_t* job, http_choice_t* choice,
-                        const accrt_serve_logprob_t* entries, uint32_t top_count) {
-  if (is_chat(job))
-    put_chat_logprob(job, &choice->lists[0], entries, top_count);
-  else
-    put_completion_logprob(job, choice, entries, top_count);
-}
-
-/* What an event had, in `waiting`: before the log probabilities of its tokens. */
+/* A run of tokens, in `waiting` of a stream: before their log probabilities. */
 typedef struct record {
-  uint32_t text_bytes;
+  uint32_t text_bytes; /* of the text that comes with it */
   uint32_t token_count;
   uint32_t top_count;
+  uint32_t of_prompt; /* PROMPT_* */
 } record_t;
+enum { PROMPT_BEGIN = 1, PROMPT_MIDDLE = 2, PROMPT_END = 4 };
+
+/* The tokens of an echoed prompt begin at its first character, and what comes after it begins
+ * behind its text, whatever of the text its tokens are. */
+static void begin_record(http_choice_t* choice, const record_t* record) {
+  if ((record->of_prompt & PROMPT_BEGIN) != 0)
+    choice->offset = 0;
+}
+static void end_record(http_choice_t* choice, const record_t* record) {
+  if ((record->of_prompt & PROMPT_END) != 0)
+    choice->offset = choice->prefix;
+}
+
+static void put_logprob(const http_job_t* job, http_choice_t* choice, const record_t* record,
+                        const accrt_serve_logprob_t* entries, uint32_t i) {
+  if (is_chat(job)) {
+    put_chat_logprob(job, &choice->lists[0], entries, record->top_count);
+    return;
+  }
+  put_completion_logprob(job, choice, entries, record->top_count,
+                         i == 0 && (record->of_prompt & PROMPT_BEGIN) != 0);
+  if (record->of_prompt != 0 && choice->offset > choice->prefix)
+    choice->offset = choice->prefix;
+}
+
+static void put_record(const http_job_t* job, http_choice_t* choice, const record_t* record,
+                       const accrt_serve_logprob_t* entries, uint32_t width) {
+  if (is_stream(job)) {
+    accrt_http_put(&choice->waiting, record, sizeof *record);
+    for (uint32_t i = 0; i < record->token_count; ++i, entries += width)
+      accrt_http_put(&choice->waiting, entries, (1 + record->top_count) * sizeof *entries);
+    return;
+  }
+  begin_record(choice, record);
+  for (uint32_t i = 0; i < record->token_count; ++i, entries += width)
+    put_logprob(job, choice, record, entries, i);
+  end_record(choice, record);
+}
 
 void accrt_http_put_logprobs(http_job_t* job, http_choice_t* choice,
                              const accrt_serve_event_t* event, size_t text_bytes) {
   const uint32_t top = event->top_count < job->top_logprobs ? event->top_count : job->top_logprobs;
-  const record_t record = {(uint32_t)text_bytes, event->token_count, top};
-  if (is_stream(job))
-    accrt_http_put(&choice->waiting, &record, sizeof record);
-  for (uint32_t i = 0; i < event->token_count; ++i) {
-    const accrt_serve_logprob_t* entries = event->logprobs + (size_t)i * (1 + event->top_count);
-    if (is_stream(job))
-      accrt_http_put(&choice->waiting, entries, (1 + top) * sizeof *entries);
-    else
-      put_logprob(job, choice, entries, top);
+  const record_t record = {(uint32_t)text_bytes, event->token_count, top, 0};
+  put_record(job, choice, &record, event->logprobs, 1 + event->top_count);
+}
+
+/* In pieces, so that a stream's chunks are no larger than others. */
+void accrt_http_put_prompt_logprobs(http_job_t* job, http_choice_t* choice,
+                                    const accrt_serve_event_t* event) {
+  const uint32_t top = event->top_count < job->top_logprobs ? event->top_count : job->top_logprobs;
+  const uint32_t width = 1 + event->top_count, count = event->token_count;
+  for (uint32_t at = 0; at < count; at += PIECE_TOKENS) {
+    const uint32_t some = count - at < PIECE_TOKENS ? count - at : PIECE_TOKENS;
+    const record_t record = {at == 0 ? (uint32_t)choice->text.size : 0, some, top,
+                             (at == 0 ? PROMPT_BEGIN : 0u) | PROMPT_MIDDLE |
+                                 (at + some == count ? PROMPT_END : 0u)};
+    put_record(job, choice, &record, event->logprobs + (size_t)at * width, width);
+  }
+}
+
+static void put_vllm_logprob(const http_server_t* server, http_text_t* text,
+                             const accrt_serve_logprob_t* entry, uint32_t rank) {
+  size_t size = 0;
+  const char* bytes = token_of(server, entry->token, &size);
+  accrt_http_put_format(text, "\"%d\":{\"logprob\":", (int)entry->token);
+  accrt_http_put_float(text, entry->logprob);
+  if (rank == 0)
+    accrt_http_put_text(text, ",\"rank\":null,\"decoded_token\":\"");
+  else
+    accrt_http_put_format(text, ",\"rank\":%u,\"decoded_token\":\"", rank);
+  accrt_http_put_escaped(text, bytes != NULL ? bytes : "", size);
+  accrt_http_put_text(text, "\"}");
+}
+
+/* The token itself comes first. Its rank is known where it is among the alternatives. */
+void accrt_http_put_vllm_logprobs(const http_job_t* job, http_text_t* text,
+                                  const accrt_serve_event_t* event) {
+  const uint32_t width = 1 + event->top_count;
+  const uint32_t top =
+      event->top_count < job->prompt_top_logprobs ? event->top_count : job->prompt_top_logprobs;
+  accrt_http_put_text(text, "null");
+  for (uint32_t i = 1; i < event->token_count; ++i) {
+    const accrt_serve_logprob_t* entries = event->logprobs + (size_t)i * width;
+    uint32_t rank = 1;
+    while (rank < width && entries[rank].token != entries[0].token)
+      ++rank;
+    accrt_http_put_text(text, ",{");
+    put_vllm_logprob(job->server, text, entries, rank < width ? rank : 0);
+    for (uint32_t k = 1; k <= top; ++k) {
+      if (k == rank)
+        continue;
+      accrt_http_put_text(text, ",");
+      put_vllm_logprob(job->server, text, &entries[k], k);
+    }
+    accrt_http_put_text(text, "}");
+  }
+}
+
+/* The text of a prompt's tokens, special ones left out. Malformed characters are put right where it
+ * becomes JSON. */
+void accrt_http_put_prompt(const http_server_t* server, http_text_t* text, const int32_t* tokens,
+                           uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    size_t size;
+    const char* bytes = token_of(server, tokens[i], &size);
+    if (bytes != NULL && !is_special(server, tokens[i]))
+      accrt_http_put(text, bytes, size);
   }
 }
 
@@ -226,13 +324,15 @@ static size_t take_waiting(const http_job_t* job, http_choice_t* choice) {
     memcpy(&record, waiting->data + choice->written, sizeof record);
     choice->written += sizeof record;
     text_bytes += record.text_bytes;
+    begin_record(choice, &record);
     for (uint32_t i = 0; i < record.token_count; ++i) {
       accrt_serve_logprob_t entries[1 + ACCRT_SERVE_MAX_LOGPROBS];
       const size_t size = (1 + record.top_count) * sizeof *entries;
       memcpy(entries, waiting->data + choice->written, size);
       choice->written += size;
-      put_logprob(job, choice, entries, record.top_count);
+      put_logprob(job, choice, &record, entries, i);
     }
+    end_record(choice, &record);
   }
   if (choice->written * 2 < waiting->size)
     return text_bytes;
@@ -407,6 +507,12 @@ static void put_whole_text(http_text_t* body, const http_choice_t* choice) {
   accrt_http_put_text(body, "\"");
 }
 
+/* The first choice of a request has them for all. */
+static void put_prompt_logprobs(const http_job_t* job, http_text_t* body, uint32_t index) {
+  const uint32_t first = index - index % job->choices_per_part;
+  put_pieces(body, ",\"prompt_logprobs\":[", &job->choices[first].prompt, "]");
+}
+
 static void put_choice(const http_job_t* job, http_text_t* body, uint32_t index) {
   const http_choice_t* choice = &job->choices[index];
   accrt_http_put_format(body, "%s{\"index\":%u,", index == 0 ? "" : ",", index);
@@ -419,6 +525,8 @@ static void put_choice(const http_job_t* job, http_text_t* body, uint32_t index)
     put_pieces(body, ",\"tool_calls\":[", &choice->calls, "]");
   accrt_http_put_text(body, is_chat(job) ? "},\"logprobs\":" : ",\"logprobs\":");
   put_lists(job, body, choice);
+  if (!is_chat(job) && (job->flags & ACCRT_HTTP_PROMPT_LOGPROBS) != 0)
+    put_prompt_logprobs(job, body, index);
   accrt_http_put_text(body, ",\"finish_reason\":");
   accrt_http_put_string(body, choice->finish_reason);
   accrt_http_put_text(body, "}");
@@ -430,5 +538,7 @@ void accrt_http_put_whole(http_job_t* job, http_text_t* body) {
     put_choice(job, body, i);
   accrt_http_put_text(body, "],\"usage\":");
   put_usage(job, body);
+  if (is_chat(job) && (job->flags & ACCRT_HTTP_PROMPT_LOGPROBS) != 0)
+    put_prompt_logprobs(job, body, 0);
   accrt_http_put_text(body, "}");
 }

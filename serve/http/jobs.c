@@ -22,6 +22,7 @@ static void forget_choices(http_job_t* job) {
   for (uint32_t i = 0; i < job->choice_count && job->choices != NULL; ++i) {
     accrt_http_text_deinit(&job->choices[i].text);
     accrt_http_text_deinit(&job->choices[i].calls);
+    accrt_http_text_deinit(&job->choices[i].prompt);
     if (job->tools != NULL)
       accrt_http_tools_deinit(&job->tools[i]);
     accrt_http_text_deinit(&job->choices[i].waiting);
@@ -307,10 +308,10 @@ static accrt_status_t check(const accrt_serve_request_t* const* requests, uint32
   return ACCRT_OK;
 }
 
-static uint64_t characters(const char* words) {
+static uint64_t characters(const http_text_t* text) {
   uint64_t count = 0;
-  for (; *words != 0; ++words)
-    count += (*words & 0xC0) != 0x80;
+  for (size_t i = 0; i < text->size; ++i)
+    count += (text->data[i] & 0xC0) != 0x80;
   return count;
 }
 
@@ -334,16 +335,18 @@ static accrt_status_t prepare_tools(http_job_t* job, uint32_t form) {
 }
 
 /* Room for what the answer is made of. */
-static accrt_status_t prepare(http_job_t* job, uint32_t n, uint32_t count,
-                              const accrt_http_format_t* format) {
+static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* const* requests,
+                              uint32_t count, const accrt_http_format_t* format) {
+  const uint32_t n = requests[0]->n;
   const accrt_allocator_t* allocator = &job->server->allocator;
   forget_choices(job);
-  job->unsent_bytes = 0;
+  job->unsent_bytes = job->prompt_bytes = 0;
   job->next_choice = 0;
   job->given_tokens = 0;
   accrt_http_text_clear(&job->before);
   job->flags = format->flags;
   job->top_logprobs = format->top_logprobs;
+  job->prompt_top_logprobs = format->prompt_top_logprobs;
   job->choices_per_part = n == 0 ? 1 : n;
   job->choice_count = job->choices_open = job->choices_per_part * count;
   job->choices = accrt_http_new(allocator, job->choice_count * sizeof *job->choices);
@@ -353,16 +356,20 @@ static accrt_status_t prepare(http_job_t* job, uint32_t n, uint32_t count,
     http_choice_t* choice = &job->choices[i];
     accrt_http_text_init(&choice->text, allocator);
     accrt_http_text_init(&choice->calls, allocator);
+    accrt_http_text_init(&choice->prompt, allocator);
     accrt_http_text_init(&choice->waiting, allocator);
     for (uint32_t list = 0; list < HTTP_LISTS; ++list)
       accrt_http_text_init(&choice->lists[list], allocator);
-    const char* prefix =
-        format->prefixes == NULL ? NULL : format->prefixes[i / job->choices_per_part];
-    if (prefix == NULL)
+    if (format->prefixes == NULL)
       continue;
-    accrt_http_put_text(&choice->text, prefix);
+    const uint32_t part = i / job->choices_per_part;
+    if (format->prefixes[part] != NULL)
+      accrt_http_put_text(&choice->text, format->prefixes[part]);
+    else
+      accrt_http_put_prompt(job->server, &choice->text, requests[part]->prompt,
+                            requests[part]->prompt_count);
     job->unsent_bytes += choice->text.size;
-    choice->offset = characters(prefix);
+    choice->offset = choice->prefix = characters(&choice->text);
   }
   const accrt_status_t status = prepare_tools(job, format->tools);
   if (status != ACCRT_OK)
@@ -386,7 +393,7 @@ accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* co
     give_back(job);
     return HTTP_FAIL(CANCELLED, "the client has left");
   }
-  status = prepare(job, requests[0]->n, count, &form);
+  status = prepare(job, requests, count, &form);
   http_flight_t* flight =
       status != ACCRT_OK ? NULL : accrt_http_new(&job->server->allocator, flight_bytes(count));
   if (flight == NULL)

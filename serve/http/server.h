@@ -130,12 +130,14 @@ enum { HTTP_LISTS = 4 };
  * waits while the client is slow. */
 typedef struct http_choice {
   http_text_t text;
-  http_text_t calls; /* of tools: entries of tool_calls */
+  http_text_t calls;  /* of tools: entries of tool_calls */
+  http_text_t prompt; /* of the first choice of a request: entries of prompt_logprobs */
   http_text_t lists[HTTP_LISTS];
   http_text_t waiting; /* of a stream: log probabilities as numbers, which take less than as JSON */
   size_t written;      /* bytes of `waiting` */
   uint32_t tokens;
   uint64_t offset;           /* characters before the next token (text_offset of completions) */
+  uint64_t prefix;           /* characters of what was put before it */
   uint32_t begun;            /* its first chunk, with the role, has been written */
   uint32_t ended;            /* its last chunk has been written */
   const char* finish_reason; /* NULL: it goes on */
@@ -186,6 +188,7 @@ struct accrt_http_job {
   /* The form of what the engine makes. */
   uint32_t flags;
   uint32_t top_logprobs;
+  uint32_t prompt_top_logprobs;
   uint32_t choices_per_part;
   uint32_t choice_count;
   uint32_t choices_open;
@@ -194,7 +197,8 @@ struct accrt_http_job {
   uint32_t next_choice; /* whose turn it is to be written */
   http_text_t before;   /* of each chunk: up to the list of choices */
 
-  size_t unsent_bytes; /* in the choices */
+  size_t unsent_bytes;   /* in the choices */
+  uint64_t prompt_bytes; /* of that, at most: log probabilities of prompts */
   uint32_t head_sent;
   uint32_t done; /* nothing more will be sent */
   uint64_t arrived_ns;
@@ -361,6 +365,15 @@ void accrt_http_put_before(struct accrt_http_job* job, const accrt_http_format_t
 /* Adds the event's log probabilities to the choice: as JSON, or for a stream as numbers. */
 void accrt_http_put_logprobs(struct accrt_http_job* job, http_choice_t* choice,
                              const accrt_serve_event_t* event, size_t text_bytes);
+/* The same of the prompt's tokens, whose text is all that the choice has. */
+void accrt_http_put_prompt_logprobs(struct accrt_http_job* job, http_choice_t* choice,
+                                    const accrt_serve_event_t* event);
+/* Entries of prompt_logprobs, as vLLM has them. */
+void accrt_http_put_vllm_logprobs(const struct accrt_http_job* job, http_text_t* text,
+                                  const accrt_serve_event_t* event);
+/* The text of a prompt's tokens. */
+void accrt_http_put_prompt(const http_server_t* server, http_text_t* text, const int32_t* tokens,
+                           uint32_t count);
 /* Writes what a stream's choice has into the connection; of many log probabilities, some. */
 void accrt_http_put_chunks(struct accrt_http_job* job, uint32_t index);
 /* The end of a stream: usage if asked for, [DONE], the last chunk of HTTP. */

@@ -23,7 +23,8 @@ static uint32_t has_news(const http_choice_t* choice) {
 
 /* The memory of what waits ran out: its client cannot get all. */
 static uint32_t is_lost(const http_choice_t* choice) {
-  uint32_t failed = choice->text.failed | choice->calls.failed | choice->waiting.failed;
+  uint32_t failed =
+      choice->text.failed | choice->calls.failed | choice->waiting.failed | choice->prompt.failed;
   for (uint32_t list = 0; list < HTTP_LISTS; ++list)
     failed |= choice->lists[list].failed;
   return failed;
@@ -140,12 +141,50 @@ static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_
   job->output_tokens += event->token_count;
 }
 
+/* Sends what a stream's choice has, as far as its client takes it. */
+static void pass_on(http_job_t* job, uint32_t index) {
+  const http_choice_t* choice = &job->choices[index];
+  if (is_lost(choice)) {
+    accrt_http_connection_abort(job->connection);
+    return;
+  }
+  if ((job->flags & ACCRT_HTTP_STREAM) == 0)
+    return;
+  begin_stream(job);
+  if (accrt_http_backlog(job->connection) < HTTP_RESUME_BYTES &&
+      (has_news(choice) || choice->begun == 0))
+    accrt_http_put_chunks(job, index);
+  accrt_http_connection_touch(job->connection);
+}
+
+/* Log probabilities of the prompt, which all choices of the request have. */
+static void deliver_prompt(http_job_t* job, const http_part_t* part,
+                           const accrt_serve_event_t* event) {
+  const http_connection_t* c = job->connection;
+  for (uint32_t i = 0; c->job == job && i < job->choices_per_part; ++i) {
+    const uint32_t index = part->index * job->choices_per_part + i;
+    http_choice_t* choice = &job->choices[index];
+    const size_t before = accrt_http_choice_bytes(choice);
+    if ((job->flags & ACCRT_HTTP_ECHO_LOGPROBS) != 0 && job->kind == ACCRT_HTTP_COMPLETION)
+      accrt_http_put_prompt_logprobs(job, choice, event);
+    if ((job->flags & ACCRT_HTTP_PROMPT_LOGPROBS) != 0 && i == 0)
+      accrt_http_put_vllm_logprobs(job, &choice->prompt, event);
+    job->unsent_bytes += accrt_http_choice_bytes(choice) - before;
+    job->prompt_bytes += accrt_http_choice_bytes(choice) - before;
+    pass_on(job, index);
+  }
+}
+
 static void deliver(http_job_t* job, http_part_t* part, const accrt_serve_event_t* event) {
   http_server_t* server = job->server;
   const uint32_t index = part->index * job->choices_per_part + event->sequence;
   if (event->sequence >= job->choices_per_part || index >= job->choice_count)
     return;
   http_choice_t* choice = &job->choices[index];
+  if (event->kind == ACCRT_SERVE_EVENT_PROMPT) {
+    deliver_prompt(job, part, event);
+    return;
+  }
   if (job->first_ns == 0)
     job->first_ns = server->now_ns;
   if (event->finish_reason > ACCRT_SERVE_FINISH_LENGTH) {
@@ -161,11 +200,7 @@ static void deliver(http_job_t* job, http_part_t* part, const accrt_serve_event_
     if (job->choices_open == 0)
       end_whole(job);
   } else {
-    begin_stream(job);
-    if (accrt_http_backlog(job->connection) < HTTP_RESUME_BYTES &&
-        (has_news(choice) || choice->begun == 0))
-      accrt_http_put_chunks(job, index);
-    accrt_http_connection_touch(job->connection);
+    pass_on(job, index);
     if (job->choices_open == 0)
       (void)accrt_http_stream_resume(job);
   }

@@ -1247,6 +1247,8 @@ int main(void) {
   printf(", \"user_data\": [%zu, %zu]", offsetof(accrt_serve_request_t, user_data), sizeof(((accrt_serve_request_t*)0)->user_data));
   printf(", \"constraint\": [%zu, %zu]", offsetof(accrt_serve_request_t, constraint), sizeof(((accrt_serve_request_t*)0)->constraint));
   printf(", \"adapter\": [%zu, %zu]", offsetof(accrt_serve_request_t, adapter), sizeof(((accrt_serve_request_t*)0)->adapter));
+  printf(", \"prompt_top_logprobs\": [%zu, %zu]", offsetof(accrt_serve_request_t, prompt_top_logprobs), sizeof(((accrt_serve_request_t*)0)->prompt_top_logprobs));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_request_t, reserved), sizeof(((accrt_serve_request_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_serve_logprob\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_logprob_t));
   printf("\"token\": [%zu, %zu]", offsetof(accrt_serve_logprob_t, token), sizeof(((accrt_serve_logprob_t*)0)->token));
@@ -1372,6 +1374,8 @@ int main(void) {
   printf(", \"top_logprobs\": [%zu, %zu]", offsetof(accrt_http_format_t, top_logprobs), sizeof(((accrt_http_format_t*)0)->top_logprobs));
   printf(", \"tools\": [%zu, %zu]", offsetof(accrt_http_format_t, tools), sizeof(((accrt_http_format_t*)0)->tools));
   printf(", \"prefixes\": [%zu, %zu]", offsetof(accrt_http_format_t, prefixes), sizeof(((accrt_http_format_t*)0)->prefixes));
+  printf(", \"prompt_top_logprobs\": [%zu, %zu]", offsetof(accrt_http_format_t, prompt_top_logprobs), sizeof(((accrt_http_format_t*)0)->prompt_top_logprobs));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_http_format_t, reserved), sizeof(((accrt_http_format_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_http_failure\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_failure_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_failure_t, struct_size), sizeof(((accrt_http_failure_t*)0)->struct_size));

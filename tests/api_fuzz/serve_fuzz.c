@@ -567,10 +567,13 @@ static accrt_serve_request_t* request(fuzz_t* f) {
   for (uint32_t i = 0; i < prompt; ++i)
     tokens[i] = one_in(f, 2) ? (int32_t)i : token(f); /* prompts begin alike */
   own.flags = one_in(f, 64) ? (uint32_t)hostile(f) : random_below(f, 32);
+  if (one_in(f, 3))
+    own.flags |= one_in(f, 3) ? ACCRT_SERVE_PROMPT_LOGPROBS | ACCRT_SERVE_SCORE_ONLY
+                              : ACCRT_SERVE_PROMPT_LOGPROBS;
   own.next = chain(f);
   own.prompt = one_in(f, 64) ? NULL : tokens;
   own.prompt_count = prompt;
-  own.max_new_tokens = (uint32_t)number(f, 20);
+  own.max_new_tokens = one_in(f, 4) ? 0 : (uint32_t)number(f, 20);
   own.min_new_tokens = one_in(f, 8) ? (uint32_t)number(f, 10) : 0;
   own.n = one_in(f, 256) ? (uint32_t)hostile(f) : random_below(f, 4);
   int32_t* stops = block(f, 4 * sizeof *stops);
@@ -596,6 +599,7 @@ static accrt_serve_request_t* request(fuzz_t* f) {
   own.biases = one_in(f, 16) ? NULL : biases;
   own.seed = next(f);
   own.top_logprobs = (uint32_t)number(f, 21);
+  own.prompt_top_logprobs = (uint32_t)number(f, 21);
   own.priority = one_in(f, 64) ? (int32_t)hostile(f) : (int32_t)random_below(f, 16) - 8;
   own.tenant = number(f, 4);
   own.deadline_ns = one_in(f, 8) ? accrt_serve_now_ns() + random_below(f, 1000000) : 0;

@@ -82,7 +82,7 @@ def test_the_end(llm):
 
 
 @pytest.mark.parametrize("parameters,message", [
-    ({"temperature": "hot"}, "temperature is 'hot'"), ({"temprature": 1}, "did you mean temperature"), ({"max_tokens": -1}, "at least 1"),
+    ({"temperature": "hot"}, "temperature is 'hot'"), ({"temprature": 1}, "did you mean temperature"), ({"max_tokens": -1}, "at least 0"), ({"max_tokens": 0}, "at least 1"),
     ({"max_tokens": True}, "expected an integer"), ({"stop": 3}, "expected a string or a list"), ({"max_tokens": np.float32(3)}, "expected an integer"),
     ({"user": "half \ud83d"}, "user has half of a surrogate pair at character 5"),
 ])  # fmt: skip

@@ -65,6 +65,10 @@ class Engine:
             while lib.accrt_serve_engine_poll(self.engine, events, ctypes.sizeof(events[0]), 16, ctypes.byref(count)) == 0:
                 for event in events[: count.value]:
                     assert event.status == 0, event.status
+                    if event.kind == _ffi.ACCRT_SERVE_EVENT_PROMPT:
+                        assert not self.outputs[event.request]  # before all tokens, and once
+                        self.outputs[event.request]["prompt"] = scores(event)
+                        continue
                     output = self.outputs[event.request].setdefault(event.sequence, {"tokens": [], "logprobs": [], "text": b""})
                     output["tokens"] += event.tokens[: event.token_count]
                     output["text"] += ctypes.string_at(event.text, event.text_size_bytes)
@@ -80,6 +84,14 @@ class Engine:
     def close(self):
         lib.accrt_serve_engine_release(self.engine)
         lib.accrt_serve_model_release(self.model)
+
+
+def scores(event):
+    """For each token of a prompt: its own (token, log probability) and those of the alternatives."""
+    width = 1 + event.top_count
+    flat = [(p.token, p.logprob) for p in event.logprobs[: width * event.token_count]]
+    assert [flat[i * width][0] for i in range(event.token_count)] == event.tokens[: event.token_count]
+    return [flat[i * width : (i + 1) * width] for i in range(event.token_count)]
 
 
 def generate(opened, requests, options=None, **program_options):
@@ -108,7 +120,7 @@ def test_greedy_tokens_are_those_of_the_reference(opened, weights):
     prompt = [72, 101, 108, 108, 111]
     (output,), _ = generate(opened, [(prompt, 30, {"flags": _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_LOGPROBS, "top_logprobs": 3})])
     tokens = output[0]["tokens"]
-    logits = tiny.reference(LLAMA, weights, prompt + tokens)[len(prompt) - 1 : -1]
+    logits = tiny.reference(LLAMA, weights, prompt + tokens)[0][len(prompt) - 1 : -1]
     assert len(tokens) == 30 and len(output[0]["logprobs"]) == 30
     for token, row, logprobs in zip(tokens, logits, output[0]["logprobs"]):
         expected = row - np.log(np.exp(row - row.max()).sum()) - row.max()

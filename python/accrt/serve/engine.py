@@ -75,6 +75,7 @@ class Event(NamedTuple):
     prompt_tokens: int
     cached_tokens: int
     output_tokens: int
+    of_prompt: bool = False  # tokens and logprobs are those of the prompt
 
 
 def _event(e: Any) -> Event:
@@ -85,7 +86,7 @@ def _event(e: Any) -> Event:
     # Not e.text: ctypes would copy up to a NUL that is not there.
     text = ctypes.string_at(ctypes.c_void_p.from_buffer(e, _ffi.accrt_serve_event.text.offset).value, e.text_size_bytes) if e.text_size_bytes else b""
     return Event(e.request, e.sequence, bool(e.last), tuple(e.tokens[: e.token_count]) if e.token_count else (), text.decode(errors="replace"), logprobs,
-                 _REASONS.get(e.finish_reason, "failed"), e.stop_token, e.status, e.prompt_tokens, e.cached_tokens, e.output_tokens)  # fmt: skip
+                 _REASONS.get(e.finish_reason, "failed"), e.stop_token, e.status, e.prompt_tokens, e.cached_tokens, e.output_tokens, e.kind == _ffi.ACCRT_SERVE_EVENT_PROMPT)  # fmt: skip
 
 
 class Engine(Handle):

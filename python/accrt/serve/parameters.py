@@ -251,7 +251,7 @@ class Parameter(NamedTuple):
 
 
 PARAMETERS: Dict[str, Parameter] = {
-    "max_tokens": Parameter(None, whole(1), "most tokens to generate; without it, as many as the model's length allows"),
+    "max_tokens": Parameter(None, whole(0), "most tokens to generate; without it, as many as the model's length allows; 0: none, with prompt_logprobs"),
     "min_tokens": Parameter(0, whole(0), "no end before so many tokens"),
     "n": Parameter(1, whole(1, MOST_SEQUENCES), "how many continuations"),
     "temperature": Parameter(1.0, real(0, 100), "0: always the most probable token"),
@@ -269,6 +269,7 @@ PARAMETERS: Dict[str, Parameter] = {
     "skip_special_tokens": Parameter(True, flag, "special tokens are no part of the text"),
     "ignore_eos": Parameter(False, flag, "the model's end tokens end nothing"),
     "logprobs": Parameter(None, whole(0, MOST_LOGPROBS), "log probabilities, of this many alternatives for each token"),
+    "prompt_logprobs": Parameter(None, whole(0, MOST_LOGPROBS), "log probabilities of the prompt's own tokens, with this many alternatives for each"),
     "priority": Parameter(0, whole(_ffi.ACCRT_SERVE_PRIORITY_FIRST, _ffi.ACCRT_SERVE_PRIORITY_LAST), "lower numbers are served first"),
     "user": Parameter(None, text, "whom the request is for: the engine is shared fairly among them"),
     "timeout": Parameter(None, real(above=0), "seconds after which the request ends"),
@@ -293,6 +294,8 @@ def checked(given: Dict[str, Any], also: Sequence[str] = ()) -> Dict[str, Any]:
     asked = [name for name in _GRAMMARS if values[name] is not None]
     if len(asked) > 1:
         raise BadParameter(asked[1], f"{asked[1]} and {asked[0]} both say what the text must be")
+    if values["max_tokens"] == 0 and values["prompt_logprobs"] is None and "echo" not in also:
+        raise BadParameter("max_tokens", "max_tokens is 0, expected a number at least 1: 0 is for prompts alone, with prompt_logprobs")
     return values
 
 
@@ -342,7 +345,8 @@ class Request:
             presence_penalty=p["presence_penalty"], frequency_penalty=p["frequency_penalty"], bias_count=len(pairs), biases=pairs,
             seed=(p["seed"] or 0) & (1 << 64) - 1, top_logprobs=p["logprobs"] or 0, priority=p["priority"], tenant=tenant(p["user"]),
             deadline_ns=now_ns + int(min(p["timeout"], _MOST_SECONDS) * 1e9) if p["timeout"] is not None else 0, cache_salt=salt,
-            constraint=constraint.handle if constraint is not None else None, adapter=lora)  # fmt: skip
+            constraint=constraint.handle if constraint is not None else None, adapter=lora,
+            prompt_top_logprobs=p["prompt_logprobs"] or 0)  # fmt: skip
 
     def check(self, limits: Limits, prompt: str = "prompt", max_tokens: str = "max_tokens") -> None:
         """Raises BadParameter for what the model cannot do. `prompt` and `max_tokens`: what the caller calls them."""
@@ -376,6 +380,8 @@ def _flags(p: Dict[str, Any]) -> int:
         (p["logprobs"] is not None, _ffi.ACCRT_SERVE_LOGPROBS),
         (p["include_stop_str_in_output"], _ffi.ACCRT_SERVE_KEEP_STOP),
         (not p["skip_special_tokens"], _ffi.ACCRT_SERVE_SPECIAL),
+        (p["prompt_logprobs"] is not None, _ffi.ACCRT_SERVE_PROMPT_LOGPROBS),
+        (p["max_tokens"] == 0, _ffi.ACCRT_SERVE_SCORE_ONLY),
     ]
     return sum(bit for wanted, bit in chosen if wanted)
 

@@ -18,8 +18,9 @@ class Work(NamedTuple):
     flags: int
     top_logprobs: int
     model: Optional[str]
-    prefixes: Optional[List[bytes]]
+    prefixes: Optional[List[Optional[bytes]]]
     tools: int = 0  # the form of calls
+    prompt_top_logprobs: int = 0
 
 
 #: Accepted and without effect: what they ask for is what happens, or nothing is lost.
@@ -78,6 +79,10 @@ def _common(given: Dict[str, Any], own: Sequence[str], models: Sequence[str]) ->
     flags |= _stream_options(rest.get("stream_options"), flags)
     known = (*_SHARED, *own)
     values = checked({k: v for k, v in rest.items() if k not in known or k == "logprobs"}, known)
+    if values["prompt_logprobs"] is not None:
+        if flags & _ffi.ACCRT_HTTP_STREAM:
+            raise BadParameter("prompt_logprobs", "prompt_logprobs are not for streams: echo with logprobs is", "unsupported")
+        flags |= _ffi.ACCRT_HTTP_PROMPT_LOGPROBS
     if model is not None and model != models[0]:  # as vLLM has it: an adapter is a model
         if values["adapter"] not in (None, model):
             raise BadParameter("adapter", f"adapter is {shown(values['adapter'])}, and the model {shown(model)} is an adapter itself")
@@ -125,7 +130,8 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
         flags |= _ffi.ACCRT_HTTP_ONE_CALL if asked.one else 0
         extra = {**(extra or {}), "tools": asked.tools}
     request = Request(model_text.chat(given.get("messages"), extra), values, now_ns, constrain(grammar))
-    return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None, asked.form.number if asked is not None else 0)
+    return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None, asked.form.number if asked is not None else 0,
+                values["prompt_logprobs"] or 0)  # fmt: skip
 
 
 def _prompts(given: Any) -> List[Any]:
@@ -148,16 +154,20 @@ def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], n
         raise BadParameter("best_of", f"best_of is {shown(given['best_of'])}, which is not supported beside n = {values['n']}", "unsupported")
     echo = flag("echo", given["echo"]) if given.get("echo") is not None else False
     if echo and values["logprobs"] is not None:
-        raise BadParameter("echo", "echo with logprobs is not supported", "unsupported")
+        flags |= _ffi.ACCRT_HTTP_ECHO_LOGPROBS
+        values["prompt_logprobs"] = max(values["logprobs"], values["prompt_logprobs"] or 0)
+    if values["max_tokens"] == 0:
+        if not echo:
+            raise BadParameter("max_tokens", "max_tokens is 0, expected a number at least 1: 0 is for echo, which gives the prompt alone")
+        values["prompt_logprobs"] = values["prompt_logprobs"] or 0
     prompts = _prompts(given.get("prompt"))
-    if echo and not all(isinstance(one, str) for one in prompts):
-        raise BadParameter("echo", "echo is supported for prompts that are texts, not for token ids", "unsupported")
     constraint = constrain(grammar_of(values))
     requests = [Request(model_text.prompt(one), values, now_ns, constraint) for one in prompts]
     if values["logprobs"] is not None:
         flags |= _ffi.ACCRT_HTTP_LOGPROBS
-    prefixes = [one.replace("\0", "\ufffd").encode(errors="replace") for one in prompts] if echo else None
-    return Work(requests, flags, values["logprobs"] or 0, given.get("model"), prefixes)
+    # Of token ids the engine's side knows the text.
+    prefixes = [one.replace("\0", "\ufffd").encode(errors="replace") if isinstance(one, str) else None for one in prompts] if echo else None
+    return Work(requests, flags, values["logprobs"] or 0, given.get("model"), prefixes, prompt_top_logprobs=given.get("prompt_logprobs") or 0)
 
 
 def tokenize(given: Dict[str, Any], model_text: Text) -> Dict[str, Any]:
