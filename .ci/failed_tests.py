@@ -15,7 +15,7 @@ LINES_OF_A_SANITIZER = r"(WARNING: ThreadSanitizer|ERROR: AddressSanitizer|ERROR
 def what_it_said(output, most):
     """The lines of OUTPUT in which a sanitizer speaks or an assertion fails, and those after each; else its last lines."""
     lines = output.rstrip().splitlines()
-    marks = [i for i, line in enumerate(lines) if re.search(LINES_OF_A_SANITIZER + r"|Assertion|\[  FAILED|\[   LINE", line)]
+    marks = [i for i, line in enumerate(lines) if re.search(LINES_OF_A_SANITIZER + r"|Assertion|\[  (ERROR|FAILED)|\[   LINE", line)]
     first = marks[0] if marks else max(0, len(lines) - most)
     return lines[first : first + most]
 
