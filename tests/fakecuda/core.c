@@ -285,6 +285,8 @@ static bool context_is_live(CUcontext context) {
 /* Its memory, streams and events go with it; the handle stays recognisable (it is never freed). */
 static void context_destroy(CUcontext context) {
   engine_drain(context);
+  task_release(context->orphaned);
+  context->orphaned = NULL;
   for (CUcontext* at = &fake.contexts; *at != NULL; at = &(*at)->next) {
     if (*at == context) {
       *at = context->next;

@@ -426,8 +426,21 @@ void engine_start(void) {
   pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
+void engine_orphan(CUcontext context, task_t* last) {
+  if (last == NULL || last->is_done)
+    return;
+  task_t* both = task_create(context, NULL);
+  task_follow(both, last);
+  task_follow(both, context->orphaned);
+  task_retain(both);
+  task_submit(both);
+  task_release(context->orphaned);
+  context->orphaned = both;
+}
+
 void engine_drain(CUcontext context) {
   task_t* end = task_create(context, NULL);
+  task_follow(end, context->orphaned);
   for (CUstream stream = context->streams; stream != NULL; stream = stream->next)
     task_follow(end, stream->last);
   task_retain(end);

@@ -147,6 +147,7 @@ struct CUctx_st {
   struct CUevent_st* events;
   struct CUstream_st* legacy;     /* the default streams */
   struct CUstream_st* per_thread; /* one is enough: nobody asks for two */
+  task_t* orphaned;               /* ends after the work of streams that were destroyed */
   uint32_t peers;                 /* bit n: device n's memory is reachable */
   uint64_t id;
   int64_t launch_count;
@@ -276,6 +277,8 @@ void task_follow(task_t* task, task_t* before); /* before submission; before may
 void task_submit(task_t* task);                 /* consumes the reference */
 void task_wait(task_t* task);                   /* gives the lock away meanwhile */
 void engine_start(void);
+/* The work up to `last` goes on when its stream is destroyed, and whoever drains the context waits for it. */
+void engine_orphan(CUcontext context, task_t* last);
 void engine_drain(CUcontext context); /* waits until nothing of it is pending */
 
 /* ---- Streams (stream.c) ---- */

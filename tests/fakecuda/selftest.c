@@ -10,11 +10,13 @@
 
 #include <cuda.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fakecuda.h"
@@ -69,6 +71,26 @@ static void test_work_is_late(void** state) {
   assert_int_equal(fakecuda_control("delay_us=50"), 0);
   assert_int_equal(cuStreamDestroy(stream), CUDA_SUCCESS);
   assert_int_equal(cuMemFree(memory), CUDA_SUCCESS);
+}
+
+static void CUDA_CB set_after_a_while(void* word) {
+  const struct timespec pause = {0, 20000000};
+  nanosleep(&pause, NULL);
+  atomic_store((atomic_int*)word, 1);
+}
+
+/* As the real one: cuStreamDestroy returns at once, and the context is not at rest before the stream's work is done. */
+static void test_work_outlives_its_stream(void** state) {
+  (void)state;
+  static atomic_int done[2];
+  for (int i = 0; i < 2; ++i) {
+    CUstream stream = stream_of();
+    assert_int_equal(cuLaunchHostFunc(stream, set_after_a_while, (void*)&done[i]), CUDA_SUCCESS);
+    assert_int_equal(cuStreamDestroy(stream), CUDA_SUCCESS);
+  }
+  assert_int_equal(cuCtxSynchronize(), CUDA_SUCCESS);
+  assert_int_equal(atomic_load(&done[0]), 1);
+  assert_int_equal(atomic_load(&done[1]), 1);
 }
 
 /* Two streams that nothing orders: what the last of both writes must not always be the same. */
@@ -192,6 +214,7 @@ static void test_child_of_a_fork(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_work_is_late, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_work_outlives_its_stream, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_order_is_not_the_calls, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_host_cannot_touch_device_memory, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory_is_poisoned, set_up, tear_down),

@@ -29,6 +29,7 @@ void stream_free(CUstream stream) {
     }
   }
   capture_leave(stream);
+  engine_orphan(stream->context, stream->last);
   task_release(stream->last);
   stream->last = NULL;
   stream->magic = MAGIC_DEAD;
