@@ -1,12 +1,14 @@
-"""Functions of bundles inside of torch: as operators.
+"""Functions of bundles inside of torch: as operators, and as modules.
 
     import accrt.torch
 
     rms_norm = accrt.torch.operator("norms.accx", "rms_norm", backward="rms_norm_backward")
     y, scale = rms_norm(x, weight)
+    model = accrt.torch.Module("model.accx")       # a torch.nn.Module with the bundle's weights
 
 docs/torch.md is the guide. torch is imported when a name below is first used. What stands where: _shapes.py has types and their
-expressions, _operator.py the registration.
+expressions, _operator.py the registration, _module.py
+the module.
 """
 from __future__ import annotations
 
@@ -14,11 +16,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._module import Module as Module
     from ._operator import operator as operator
 
-_HOME = {"operator": "_operator"}
+_HOME = {"Module": "_module", "operator": "_operator"}
 
-__all__ = ["operator"]
+__all__ = ["Module", "operator"]
 
 
 def __getattr__(name: str) -> Any:

@@ -73,7 +73,7 @@ class Operator:
                 raise ValueError(f"{self.where}: its result {argument.name} shares the memory of an input, which an operator's may not")
             if argument.kind == "scalar":
                 self.scalars[argument.name] = symbols[raw.symbol].name
-        for argument in (*self.signature.inputs, *self.signature.results):
+        for argument in self.signature.inputs:
             if not _NAME.match(argument.name) or argument.name in _RESERVED:
                 raise ValueError(f"{self.where}: an operator's argument cannot be named {argument.name!r}")
 
@@ -112,6 +112,8 @@ class Operator:
         return [[_shapes.size_of(node, symbols, present) for node in t.dims] for _name, t in self.results]
 
     def fake(self, *given: Any) -> Any:
+        if self.weights is not None:
+            self.weights.check(self.where, given[-1])
         given = given[:len(self.inputs)]
         like = next((t for t in given if isinstance(t, torch.Tensor)), None)
         device = like.device if like is not None else "cpu"
@@ -120,7 +122,9 @@ class Operator:
 
     def run(self, *given: Any) -> Any:
         """The kernel for CPU tensors: on their own memory, and done when it returns."""
-        weights = given[len(self.inputs)] if self.weights is not None else None
+        weights = given[-1] if self.weights is not None else None
+        if self.weights is not None:
+            self.weights.check(self.where, weights)
         given = given[:len(self.inputs)]
         outputs = [torch.empty(shape, dtype=t.dtype) for (_n, t), shape in zip(self.results, self.sizes(given))]
         passed, back = [], []
@@ -157,7 +161,7 @@ class Operator:
 
     # -- registration
 
-    def register(self, backward: Optional["Operator"], gradients: str = "") -> Any:
+    def register(self, backward: Optional["Operator"]) -> Any:
         library, name = self.library, self.name
         tags = (torch.Tag.pt2_compliant_tag,)
         library.define(self.schema, tags=tags)
@@ -174,7 +178,6 @@ class Operator:
 
     def _register_autograd(self, backward: Optional["Operator"]) -> None:
         names = [name for name, *_ in self.inputs]
-        extra = [None] if self.weights is not None else []
 
         def refuse(ctx: Any, *grads: Any) -> Any:
             raise RuntimeError(f"{self.where} has no backward: name the bundle's function that is it, as backward=")
@@ -189,7 +192,8 @@ class Operator:
 
         def run(ctx: Any, *grads: Any) -> Any:
             found = plan.run(ctx, grads)
-            return tuple([found.get(name) for name in names] + extra)
+            lists = [[found.get(name) for name in self.weights.names]] if self.weights is not None else []
+            return (*(found.get(name) for name in names), *lists)
 
         torch.library.register_autograd(self.name, run, setup_context=setup, lib=self.library)
 
@@ -217,6 +221,8 @@ class _Backward:
     def __init__(self, forward: Operator, backward: Operator) -> None:
         self.backward = backward
         inputs, results = [name for name, *_ in forward.inputs], [name for name, _t in forward.results]
+        weights = forward.weights.names if forward.weights is not None else []
+        self.weighted = forward.weights is not None
         self.sources: list[tuple[str, int]] = []
         for name, kind, _type, _optional in backward.inputs:
             if name.startswith("grad_") and name[5:] in results:
@@ -229,7 +235,7 @@ class _Backward:
                 raise ValueError(f"{backward.where} takes {name!r}, which is no input or result of {forward.function!r}, and no 'grad_' of a result")
         self.gives = [name[5:] for name, _t in backward.results]
         for name, _t in backward.results:
-            if not name.startswith("grad_") or name[5:] not in inputs:
+            if not name.startswith("grad_") or name[5:] not in (*inputs, *weights):
                 raise ValueError(f"{backward.where} gives {name!r}, which is no 'grad_' of an input of {forward.function!r}")
 
     def save(self, ctx: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
@@ -241,14 +247,16 @@ class _Backward:
                 plain.append(None)
             else:
                 plain.append((value,))
-        ctx.save_for_backward(*saved)
+        ctx.accrt_count = len(saved)
+        ctx.save_for_backward(*saved, *(inputs[-1] if self.weighted else ()))
         ctx.accrt_plain = plain
 
     def run(self, ctx: Any, grads: Sequence[Any]) -> Mapping[str, Any]:
-        saved, given = iter(ctx.saved_tensors), []
+        kept, given = ctx.saved_tensors, []
+        saved = iter(kept)
         for (source, at), plain in zip(self.sources, ctx.accrt_plain):
             given.append(grads[at] if source == "grad" else next(saved) if plain is None else plain[0])
-        made = self.backward.overload(*given)
+        made = self.backward.overload(*given, *([list(kept[ctx.accrt_count:])] if self.weighted else ()))
         return dict(zip(self.gives, made if isinstance(made, (tuple, list)) else (made,)))
 
 
@@ -278,12 +286,12 @@ def register(program: Program, function: str, backward: Optional[str], name: str
         raise ValueError(f"name is {name!r}, expected 'namespace::operator'")
     with _registering:
         for wanted in (name, f"{name}_backward")[:1 + (backward is not None)]:
-            if wanted in _registered or torch._C._dispatch_has_kernel(wanted) or _is_defined(wanted):
+            if wanted in _registered or _is_defined(wanted):
                 raise ValueError(f"there is an operator {wanted} already: give another name=")
         runner, reverse = Runner(program), None
         main = Operator(runner, function, name, weights)
         if backward is not None:
-            reverse = Operator(runner, backward, f"{name}_backward")
+            reverse = Operator(runner, backward, f"{name}_backward", weights)
             _Backward(main, reverse)  # refused before anything is registered
             reverse.register(None)
             _registered[reverse.name] = reverse
@@ -295,6 +303,16 @@ def register(program: Program, function: str, backward: Optional[str], name: str
 def _is_defined(name: str) -> bool:
     space, _, short = name.partition("::")
     return hasattr(getattr(torch.ops, space), short)
+
+
+def free_name(name: str) -> str:
+    """The name, or with a number behind it if there is such an operator already."""
+    with _registering:
+        count, found = 1, name
+        while any(wanted in _registered or _is_defined(wanted) for wanted in (found, f"{found}_backward")):
+            count += 1
+            found = f"{name}_{count}"
+        return found
 
 
 def default_name(program: Program, function: str) -> str:
