@@ -114,8 +114,9 @@ def build_binaries(build_dir):
     options = ["-G", "Ninja"] if shutil.which("ninja") else []
     # The search path of what is installed: no path of this machine goes into the wheel.
     options += ["-DACCRT_BUILD_TESTS=OFF", "-DACCRT_TOOL_STATIC=ON", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON"]
-    options += [f"-DCMAKE_{kind}_LINKER_FLAGS={older}" for kind in ("EXE", "SHARED") if older]
-    targets = ["accrt", "accrt_write", "accrt_serve", "accrt_http", "accrt-sandbox"]
+    options += [f"-DCMAKE_{kind}_LINKER_FLAGS={older}" for kind in ("EXE", "SHARED", "MODULE") if older]
+    options += [f"-DACCRT_PYTHON={sys.executable}"]  # whose headers accrt._native is made with: any version's
+    targets = ["accrt", "accrt_write", "accrt_serve", "accrt_http", "accrt-sandbox", "accrt_native"]
     try:
         _cmake(build_dir, *options, "-DACCRT_BUILD_TOOLS=ON")
         targets += ["accx"]
@@ -133,6 +134,11 @@ def build_binaries(build_dir):
                  if name != "accrt_http" or name in targets}
     if "accrt_http" not in targets:
         print("the wheel is made without libaccrt_http.so, so without accrt-serve: it needs llhttp (Debian: node-llhttp)", file=sys.stderr)
+    native = build_dir / "lib" / "_native.abi3.so"
+    if native.exists():
+        libraries[native.name] = native
+    else:
+        print("the wheel is made without accrt._native, so calls from Python are slower: it needs Python.h (Debian: libpython3-dev)", file=sys.stderr)
     commands = {name: build_dir / "bin" / name for name in ("accx", "accrt-sandbox") if name in targets}
     if shutil.which("strip"):
         for binary in (*libraries.values(), *commands.values()):

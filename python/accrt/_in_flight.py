@@ -14,7 +14,7 @@ import os
 import time
 from _thread import RLock, allocate_lock
 
-from . import _ffi
+from . import _fast, _ffi
 from ._library import _State, lib
 from ._threads import start
 
@@ -188,6 +188,8 @@ def _at_exit() -> None:
         pass
     # From here on nothing is given back: threads of the library, and daemon threads, may still be at it. The process ends.
     _State.gives_back = False
+    if _fast.native is not None:
+        _fast.native.end()
     _immortal.extend((list(_queues), _queues, _busy))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_immortal))
 

@@ -194,6 +194,15 @@ class Bundle(Handle):
         return Signature(text(raw.name), text(raw.doc), tuple(arguments[:raw.input_count]),
                          tuple(arguments[raw.input_count:]), bool(raw.flags & 2), bool(raw.flags & 1))
 
+    def _shared_inputs(self, function: str) -> frozenset[int]:
+        """The inputs of a function whose memory its results may have."""
+        index = ctypes.c_uint32()
+        check(lib.accrt_bundle_find_function(self.handle, c_text(function), ctypes.byref(index)))
+        raw = filled(_ffi.accrt_function_info, lib.accrt_bundle_function, self.handle, index)
+        results = (filled(_ffi.accrt_argument_info, lib.accrt_bundle_argument, self.handle, index, raw.input_count + i)
+                   for i in range(raw.result_count))
+        return frozenset(result.alias_input for result in results if result.alias_kind != _ffi.ACCRT_ALIAS_NONE)
+
     def _argument(self, function: int, index: int) -> Argument:
         raw = filled(_ffi.accrt_argument_info, lib.accrt_bundle_argument, self.handle, function, index)
         size = ctypes.c_uint64()

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Iterable, Sequence, TypeVar, overload
 
-from . import _ffi
+from . import _fast, _ffi
 from ._advice import advised
 from ._alone import alone, in_use
 from ._bits import BIT_TYPES, bits_of
@@ -55,7 +55,7 @@ class Call(Handle):
     """
 
     __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses",
-                 "_planned", "_result_of", "_bound")
+                 "_planned", "_result_of", "_bound", "_quick")
     _kind = "accrt_call"
 
     def __init__(self, session: Session, prepared: Prepared) -> None:
@@ -71,11 +71,13 @@ class Call(Handle):
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
         self._result_of = (out, ctypes.byref(out), shape, strides)  # what accrt_call_result fills, each time
         self._run, self._enqueue = _shortest(self._pointer)
+        self._quick = _fast.caller(self, session.program.device)  # None: everything is done here
         self._forget()
 
     def close(self) -> None:
         """Gives the call back now. A run in flight goes on, and keeps the arguments' memory until it is over."""
         self._run, self._enqueue = _shortest(None)
+        self._quick = None
         self._forget()
         super().close()
 
@@ -96,7 +98,6 @@ class Call(Handle):
         self._outputs = {}  # result index -> the caller's object
         self._fixed = None if self._prepared.signature.results else ()  # the results, when all are the caller's
 
-    @alone
     def set(self, name_or_index: str | int, value: Any, dtype: str | None = None, copy: bool = False) -> None:
         """Binds an argument (inputs, then results): an array or tensor, an int for scalar inputs, None to unbind.
 
@@ -105,6 +106,17 @@ class Call(Handle):
             copy: copy what cannot be used as it lies (strided, of the other byte order, misaligned, lists of numbers). Only for what is
                 read.
         """
+        quick = self._quick
+        if quick is not None and dtype is None and copy is False:
+            index = self._prepared._indices.get(name_or_index) if isinstance(name_or_index, str) else name_or_index
+            if type(index) is int and quick.set(self, index, value, self._views):
+                self._planned = False
+                return
+            _fast.learn(value)
+        self._set_alone(name_or_index, value, dtype, copy)
+
+    @alone
+    def _set_alone(self, name_or_index: str | int, value: Any, dtype: str | None, copy: bool) -> None:
         prepared = self._prepared
         index = number(name_or_index, "index", 32) if isinstance(name_or_index, int) else prepared.index(name_or_index)
         if index >= len(prepared.arguments):
@@ -190,6 +202,26 @@ class Call(Handle):
         return self._fixed if self._fixed is not None else self._results()
 
     _run_alone = alone(_run_now)
+
+    def _run_quick(self, inputs: tuple, out: Any) -> Any:
+        """Binds and runs in one step, on new arguments; NotImplemented: nothing ran, and it is to be done in many."""
+        quick = self._quick
+        if quick is None:
+            return NotImplemented
+        self._views = views = [inputs, out]  # what the run uses: whatever comes in between (Ctrl-C)
+        self._running = True
+        results = quick(inputs, out, views)
+        if results is quick:
+            status = quick.status()
+            if status:
+                self._go_on(status, views, _INFINITE)
+            self._running = False
+            self._outputs = {} if out is None else dict(enumerate(out if isinstance(out, tuple) else (out,)))
+            results = self._results()
+            self._outputs = {}
+        self._running = False
+        self._views = {}
+        return results
 
     @alone
     def run(self, timeout: float | None = None) -> Any:
@@ -332,6 +364,11 @@ class Call(Handle):
         given = self._outputs.get(index)
         if given is not None:
             return given
+        quick = self._quick
+        if quick is not None and not (self._submitted or self._running):
+            found = quick.result(index)
+            if found is not None:
+                return found
         out, place, shape, strides = self._result_of
         handle = self.handle  # which keeps what is lent here
         status = lib.accrt_call_result(handle, index, place, shape, strides)
@@ -372,19 +409,26 @@ def _unpack(values: Sequence):
     return values[0] if len(values) == 1 else tuple(values)
 
 
+def _learn(inputs: Sequence, out: Any) -> None:
+    for value in (*inputs, *(out if isinstance(out, (tuple, list)) else (out,))):
+        _fast.learn(value)
+
+
 class Prepared:
     """What a session keeps of a function between calls. It refers to no session: a program that is dropped gives its memory back at
     once, and does not wait for the collector of cycles, which knows nothing of a device's memory."""
 
-    __slots__ = ("signature", "arguments", "inputs", "doc", "bits", "_indices")
+    __slots__ = ("signature", "arguments", "inputs", "doc", "bits", "kinds", "_indices")
 
-    def __init__(self, signature: Signature) -> None:
+    def __init__(self, signature: Signature, shared: frozenset[int] = frozenset()) -> None:
+        """shared: inputs whose memory results may have."""
         self.signature = signature
         self.arguments, self.inputs = (*signature.inputs, *signature.results), len(signature.inputs)
         types = [a.type.partition("[")[0] for a in signature.inputs + signature.results]
         self.bits = {i: name for i, name in enumerate(types) if name in BIT_TYPES}  # numpy has none of these
         self.doc = f"{signature}\n\n{signature.doc}"
         self._indices = {a.name: a.index for a in signature.results + signature.inputs}
+        self.kinds = _fast.kinds(self, shared)
 
     def index(self, name: str) -> int:
         if name not in self._indices:
@@ -434,6 +478,11 @@ class Function:
             # The session keeps it, so it does not keep the session.
             call = Call(weakref.proxy(self.session), self._prepared)
         try:
+            if copy is False and not named:
+                results = call._run_quick(inputs, out)
+                if results is not NotImplemented:
+                    return results
+                _learn(inputs, out)
             self._bind(call, inputs, out, named, copy)
             return call._run_now()
         finally:

@@ -96,8 +96,13 @@ class Buffer(Handle):
     @classmethod
     def _of_result(cls, handle, device: Device | None, stream) -> Buffer:
         """What `borrowed` makes, for each result of each call: of what the library itself gives."""
+        return cls._of_pointer(_retain(handle), device, stream)
+
+    @classmethod
+    def _of_pointer(cls, pointer, device: Device | None, stream=None) -> Buffer:
+        """The same of a reference that is the caller's."""
         self = cls.__new__(cls)
-        self._pointer = _retain(handle)
+        self._pointer = pointer
         self.device, self.stream, self._read_only, self._known = device, stream, False, None
         return self
 

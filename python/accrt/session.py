@@ -159,7 +159,7 @@ class Session(Handle):
         """A function of the bundle as a callable. Raises NotFoundError with near names."""
         prepared = self._functions.get(name) if isinstance(name, str) else None
         if prepared is None:
-            prepared = self._functions[name] = Prepared(self.program.bundle.signature(name))
+            prepared = self._functions[name] = Prepared(self.program.bundle.signature(name), self.program.bundle._shared_inputs(name))
         return Function(self, prepared)
 
     def __getitem__(self, name: str) -> Function:

@@ -11,9 +11,9 @@ import sys
 from operator import index as _index
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from . import _ffi, _values
+from . import _fast, _ffi, _values
 from ._bits import BIT_TYPES, FROM_ML_DTYPES, ML_DTYPES, Interface, as_ml_dtype, refuse_masked, with_bits
-from ._library import _State, adopted, check, created, describe, lib, need, never_raises
+from ._library import _State, _owner, adopted, check, created, describe, lib, need, never_raises
 from .errors import Error, OutOfRangeError
 from .instance import Device
 from .memory import Buffer
@@ -59,6 +59,12 @@ def dtype_id(dtype: str | int) -> int:
     return DTYPES[dtype]
 
 
+_retain_buffer = lib["accrt_buffer_retain"]  # of an address; a function object of its own
+_retain_buffer.argtypes, _retain_buffer.restype = [ctypes.c_void_p], _owner("accrt_buffer")
+#: What a Tensor of the quick way's gets when it is asked for (Tensor._unpack_result).
+_PARTS = frozenset(("_buffer", "_pointer", "_offset_bytes", "_dtype", "_shape", "_strides", "_read_only", "_external"))
+
+
 class View:
     """A C tensor and what keeps its memory alive. Not for users: what functions take apart their arguments into."""
 
@@ -88,7 +94,7 @@ class Tensor:
         buffer (Buffer), offset_bytes (int): where it lies. read_only (bool): its producer (DLPack) forbids writing.
     """
 
-    __slots__ = ("_buffer", "_pointer", "_offset_bytes", "_dtype", "_shape", "_strides", "_read_only", "_external", "_given", "__weakref__")
+    __slots__ = ("_buffer", "_pointer", "_offset_bytes", "_dtype", "_shape", "_strides", "_read_only", "_external", "_given", "_handle", "_owned", "__weakref__")
 
     def __init__(self, buffer: Buffer, dtype: str | int, shape: Sequence[int], strides: Sequence[int] | None = None,
                  offset_bytes: int = 0) -> None:
@@ -112,6 +118,13 @@ class Tensor:
         self._shape, self._strides, self._offset_bytes = tuple(shape), tuple(strides), offset_bytes
         self._read_only, self._external = buffer._read_only, None
         return self
+
+    def _unpack_result(self) -> None:
+        """What `_of` sets, from what the quick way has kept of a result. Two threads may do so at once: they find the same."""
+        address, device, self._dtype, self._shape, self._strides, self._offset_bytes = object.__getattribute__(self, "_owned").parts()
+        pointer = _retain_buffer(address)
+        buffer = Buffer._of_pointer(pointer, device)
+        self._read_only, self._external, self._pointer, self._buffer = False, None, pointer, buffer
 
     def _check_reach(self, size_bytes: int) -> None:
         """Every element lies inside the buffer."""
@@ -365,6 +378,12 @@ class Tensor:
     if not TYPE_CHECKING:  # type checkers know the attributes that there are
 
         def __getattr__(self, name: str) -> Any:
+            if name in _PARTS:  # of a result of the quick way, which has only what C gave
+                self._unpack_result()
+                return object.__getattribute__(self, name)
+            if name == "_handle":  # asked for by the quick way alone
+                self._handle = self._pointer.__index__()
+                return self._handle
             if name.startswith("_"):
                 raise AttributeError(name)
             raise AttributeError(f"an accrt.Tensor has no {name!r}: it holds values; t.numpy() is an array of them, which calculates, and so "
@@ -677,6 +696,10 @@ def _same_size(known: int, bits: int, what: str) -> int:
     return known
 
 
+#: numpy's types from elsewhere (ml_dtypes) that the quick way knows.
+_learned: list[Any] = []
+
+
 def _array_dtype(value, typestr: str, dtype: int | None) -> int:
     known = _FROM_TYPESTR.get(typestr)
     if known is not None and (dtype is None or dtype == known):
@@ -685,6 +708,9 @@ def _array_dtype(value, typestr: str, dtype: int | None) -> int:
     name = FROM_ML_DTYPES.get(getattr(own, "name", ""))
     plain = known is not None or name is not None
     if dtype is None and name is not None:
+        if _fast.native is not None and own not in _learned:
+            _learned.append(own)
+            _fast.native.learn_dtype(own, DTYPES[name])
         return DTYPES[name]
     if dtype is None or not plain:
         raise TypeError(f"arrays of type {own if own is not None else typestr} are not supported")
@@ -838,3 +864,8 @@ def _tensor_view(tensor: Tensor, dtype: int | None) -> View:
     if dtype is not None:
         view.c.dtype = _same_size(dtype, lib.accrt_dtype_bits(view.c.dtype), f"a tensor of {tensor.dtype}")
     return view
+
+
+if _fast.native is not None:
+    _fast.native.learn_tensor(Tensor, DTYPES)
+    _fast.native.learn_results(Tensor, _NAMES)

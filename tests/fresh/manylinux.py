@@ -56,7 +56,7 @@ def main():
         zipfile.ZipFile(wheel).extractall(folder)
         files = list(elf_files(pathlib.Path(folder)))
         names = {path.name for path in files}
-        wrong += [f"{name} is not in the wheel" for name in ("libaccrt.so.0", "libaccrt_write.so.0", "accx", "accrt-sandbox") if name not in names]
+        wrong += [f"{name} is not in the wheel" for name in ("libaccrt.so.0", "libaccrt_write.so.0", "_native.abi3.so", "accx", "accrt-sandbox") if name not in names]
         for path in files:
             found, version = faults(path)
             newest = max(newest, version)

@@ -35,6 +35,12 @@ assert accrt.__file__.startswith(sys.prefix), accrt.__file__
 x, y = array.array("f", [1, 2, 3]), array.array("f", [10, 20, 30])
 accrt.load(sys.argv[1], host_code="all").scale_add(x, y)
 assert list(y) == [12, 24, 36], y
+from accrt import _fast  # one file for all of them
+free = not getattr(sys, "_is_gil_enabled", lambda: True)()
+assert (_fast.native is None) == free and (free or _fast.native.__file__.startswith(sys.prefix)), _fast.native
+session = accrt.load(sys.argv[1], host_code="all")
+result = session.weighted(session.weighted(array.array("f", [1] * 16)))
+assert result.shape == (16,) and len(result.tolist()) == 16, result
 from accrt._library import lib
 assert lib.accrt_write_version() == lib.accrt_version()
 from accrt.sandbox import helper

@@ -1,0 +1,323 @@
+/* python/native/caller.c - a call from Python in one step: arguments are taken apart and bound, the
+ * call runs, its results become Tensors. What this does not know it leaves to python/accrt/call.py,
+ * which does the same in many. */
+#include "python/native/native.h"
+
+/* Of an argument, as Python gives them, a byte each. */
+enum {
+  ARGUMENT_WRITTEN = 1,
+  ARGUMENT_SCALAR = 2,
+  ARGUMENT_OPTIONAL = 4,
+  ARGUMENT_BITS = 8,   /* of a type that numpy lacks */
+  ARGUMENT_SHARED = 16 /* results may have its memory, and then it has to be a buffer */
+};
+enum { MOST_ARGUMENTS = 256 };
+
+typedef struct caller {
+  PyObject ob_base;
+  accrt_call_t* call;
+  PyObject* pointer; /* which keeps the call */
+  PyObject* device;
+  PyObject* bound; /* a set: of what C has a tensor */
+  uint64_t slice_ns;
+  accrt_status_t status; /* of the latest run */
+  bool is_host;
+  Py_ssize_t inputs;
+  Py_ssize_t count; /* of all arguments */
+  uint8_t kinds[MOST_ARGUMENTS];
+} caller_t;
+
+/* ---- Arguments ---- */
+
+/* Whether `bound` knows that C has a tensor there. It is told before C is. */
+static bool note_bound(const caller_t* self, Py_ssize_t index) {
+  PyObject* number = PyLong_FromSsize_t(index);
+  const bool noted = number != NULL && PySet_Add(self->bound, number) == 0;
+  Py_XDECREF(number);
+  return noted;
+}
+
+static bool unbind(const caller_t* self, Py_ssize_t index) {
+  PyObject* number = PyLong_FromSsize_t(index);
+  const int is_bound = number != NULL ? PySet_Contains(self->bound, number) : -1;
+  bool done = is_bound == 0;
+  if (is_bound == 1) {
+    done = accrt_native_api.call_set_tensor(self->call, (uint32_t)index, NULL) == ACCRT_OK &&
+           PySet_Discard(self->bound, number) >= 0;
+  }
+  Py_XDECREF(number);
+  return done;
+}
+
+static bool set_scalar(const caller_t* self, Py_ssize_t index, PyObject* value) {
+  if (!PyLong_CheckExact(value))
+    return false;
+  const long long number = PyLong_AsLongLong(value);
+  if (number == -1 && PyErr_Occurred() != NULL)
+    return false;
+  return accrt_native_api.call_set_scalar(self->call, (uint32_t)index, number) == ACCRT_OK;
+}
+
+/* Integers of one or two bytes may be the bits of a float that numpy lacks. */
+static bool may_be_bits(const native_view_t* view) {
+  return view->is_array &&
+         (view->tensor.dtype == ACCRT_DTYPE_U8 || view->tensor.dtype == ACCRT_DTYPE_U16);
+}
+
+/* Binds an array or a tensor. out_owner: a new reference to what keeps its memory. */
+static bool set_tensor(const caller_t* self, Py_ssize_t index, PyObject* value,
+                       PyObject** out_owner) {
+  native_view_t view;
+  const uint8_t kind = self->kinds[index];
+  if (!accrt_native_take(value, self->is_host && (kind & ARGUMENT_SHARED) == 0, &view))
+    return false;
+  const bool fits = !(view.read_only && (kind & ARGUMENT_WRITTEN) != 0) &&
+                    !((kind & ARGUMENT_BITS) != 0 && may_be_bits(&view));
+  if (!fits || !note_bound(self, index) ||
+      accrt_native_api.call_set_tensor(self->call, (uint32_t)index, &view.tensor) != ACCRT_OK) {
+    Py_DECREF(view.owner);
+    return false;
+  }
+  *out_owner = view.owner;
+  return true;
+}
+
+/* Binds one argument of a call; the list `kept` has what it uses. */
+static bool set_argument(const caller_t* self, Py_ssize_t index, PyObject* value, PyObject* kept) {
+  const uint8_t kind = self->kinds[index];
+  if (value == Py_None)
+    return (kind & (ARGUMENT_SCALAR | ARGUMENT_OPTIONAL)) == ARGUMENT_OPTIONAL &&
+           unbind(self, index);
+  if ((kind & ARGUMENT_SCALAR) != 0)
+    return set_scalar(self, index, value);
+  PyObject* owner;
+  if (!set_tensor(self, index, value, &owner))
+    return false;
+  /* The caller has the value; what was made of it is kept here. */
+  const bool done = owner == value || PyList_Append(kept, owner) == 0;
+  Py_DECREF(owner);
+  return done;
+}
+
+/* What out= gives for a result: borrowed; None: nothing; NULL: it does not fit. */
+static PyObject* output_at(const caller_t* self, PyObject* out, Py_ssize_t index) {
+  const Py_ssize_t results = self->count - self->inputs;
+  if (out == Py_None)
+    return out;
+  if (PyTuple_Check(out))
+    return PyTuple_Size(out) == results ? PyTuple_GetItem(out, index) : NULL;
+  return results == 1 && !PyList_Check(out) ? out : NULL;
+}
+
+static bool set_all(const caller_t* self, PyObject* inputs, PyObject* out, PyObject* kept) {
+  const Py_ssize_t given = PyTuple_Size(inputs);
+  if (given > self->inputs)
+    return false;
+  for (Py_ssize_t i = 0; i < self->inputs; ++i) {
+    if (!set_argument(self, i, i < given ? PyTuple_GetItem(inputs, i) : Py_None, kept))
+      return false;
+  }
+  for (Py_ssize_t i = self->inputs; i < self->count; ++i) {
+    PyObject* value = output_at(self, out, i - self->inputs);
+    if (value == NULL || !set_argument(self, i, value, kept))
+      return false;
+  }
+  return true;
+}
+
+/* ---- Results ---- */
+
+static PyObject* result_at(const caller_t* self, PyObject* out, Py_ssize_t index) {
+  PyObject* given = output_at(self, out, index);
+  if (given != Py_None) {
+    Py_INCREF(given);
+    return given;
+  }
+  accrt_tensor_t tensor;
+  int64_t shape[ACCRT_MAX_RANK];
+  int64_t strides[ACCRT_MAX_RANK];
+  const accrt_status_t status =
+      accrt_native_api.call_result(self->call, (uint32_t)index, &tensor, shape, strides);
+  if (status != ACCRT_OK || tensor.buffer == NULL)
+    return NULL;
+  return accrt_native_result(&tensor, self->device);
+}
+
+/* One alone, several as a tuple; NULL, without an exception, where Python code has to say why. */
+static PyObject* all_results(const caller_t* self, PyObject* out) {
+  const Py_ssize_t results = self->count - self->inputs;
+  PyObject* tuple = results == 1 ? NULL : PyTuple_New(results);
+  PyObject* one = tuple;
+  for (Py_ssize_t i = 0; i < results; ++i) {
+    one = result_at(self, out, i);
+    if (one == NULL || results == 1)
+      break;
+    PyTuple_SetItem(tuple, i, one);
+  }
+  if (one == NULL) {
+    Py_XDECREF(tuple);
+    PyErr_Clear();
+  }
+  return results == 1 || one == NULL ? one : tuple;
+}
+
+/* ---- The class ---- */
+
+/* caller(inputs, out, kept): the results; NotImplemented: nothing ran, bind and run it otherwise;
+ * itself: it ran, or runs, and `status` tells how far that came. */
+static PyObject* caller_call(PyObject* object, PyObject* arguments, PyObject* named) {
+  caller_t* self = (caller_t*)object;
+  (void)named;
+  if (PyTuple_Size(arguments) != 3 || !PyTuple_Check(PyTuple_GetItem(arguments, 0)) ||
+      !PyList_Check(PyTuple_GetItem(arguments, 2))) {
+    PyErr_SetString(PyExc_TypeError, "a Caller takes inputs, out and a list");
+    return NULL;
+  }
+  PyObject* out = PyTuple_GetItem(arguments, 1);
+  if (self->call == NULL ||
+      !set_all(self, PyTuple_GetItem(arguments, 0), out, PyTuple_GetItem(arguments, 2))) {
+    PyErr_Clear();
+    Py_RETURN_NOTIMPLEMENTED;
+  }
+  accrt_status_t status;
+  Py_INCREF(self->pointer); /* also when this object is gone meanwhile */
+  PyObject* pointer = self->pointer;
+  Py_BEGIN_ALLOW_THREADS;
+  status = accrt_native_api.call_attempt(self->call, self->slice_ns);
+  Py_END_ALLOW_THREADS;
+  Py_DECREF(pointer);
+  self->status = status;
+  PyObject* results = status == ACCRT_OK ? all_results(self, out) : NULL;
+  if (results != NULL)
+    return results;
+  Py_INCREF(object);
+  return object;
+}
+
+static bool is_false(PyObject* object, PyObject* name) {
+  PyObject* value = PyObject_GetAttr(object, name);
+  Py_XDECREF(value);
+  return value == Py_False;
+}
+
+/* Nobody is in a method of several steps of the call's session, and no run of it is in flight. */
+static bool is_idle(PyObject* call) {
+  PyObject* uses = PyObject_GetAttr(call, accrt_native_names.uses);
+  const bool is_free = uses != NULL && PyDict_Check(uses) && PyDict_Size(uses) == 0;
+  Py_XDECREF(uses);
+  return is_free && is_false(call, accrt_native_names.running) &&
+         is_false(call, accrt_native_names.submitted);
+}
+
+/* set(call, index, value, views): binds an input of an idle call. The lock of the interpreter is
+ * held throughout, so nothing comes in between. False: do it otherwise. */
+static PyObject* caller_set(PyObject* object, PyObject* arguments) {
+  const caller_t* self = (const caller_t*)object;
+  if (PyTuple_Size(arguments) != 4 || !PyDict_Check(PyTuple_GetItem(arguments, 3))) {
+    PyErr_SetString(PyExc_TypeError, "set takes a call, an index, a value and a dict");
+    return NULL;
+  }
+  PyObject* number = PyTuple_GetItem(arguments, 1);
+  PyObject* value = PyTuple_GetItem(arguments, 2);
+  PyObject* views = PyTuple_GetItem(arguments, 3);
+  const Py_ssize_t index = PyLong_AsSsize_t(number);
+  bool done = index >= 0 && index < self->inputs && self->call != NULL &&
+              is_idle(PyTuple_GetItem(arguments, 0));
+  if (done && (self->kinds[index] & ARGUMENT_SCALAR) != 0) {
+    done = set_scalar(self, index, value);
+  } else if (done) {
+    PyObject* owner;
+    done = value != Py_None && set_tensor(self, index, value, &owner);
+    if (done) {
+      done = PyDict_SetItem(views, number, owner) == 0;
+      Py_DECREF(owner);
+    }
+  }
+  PyErr_Clear();
+  return PyBool_FromLong(done);
+}
+
+/* result(index): a result of the latest run; None: Python code has to say why there is none. */
+static PyObject* caller_result(PyObject* object, PyObject* arguments) {
+  const caller_t* self = (const caller_t*)object;
+  Py_ssize_t index;
+  if (!PyArg_ParseTuple(arguments, "n", &index))
+    return NULL;
+  PyObject* result = NULL;
+  if (self->call != NULL && index >= 0 && index < self->count - self->inputs)
+    result = result_at(self, Py_None, index);
+  if (result != NULL)
+    return result;
+  PyErr_Clear();
+  Py_RETURN_NONE;
+}
+
+static PyObject* caller_status(PyObject* object, PyObject* unused) {
+  (void)unused;
+  return PyLong_FromLong((long)((const caller_t*)object)->status);
+}
+
+static PyObject* caller_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
+  PyObject *pointer, *address, *bound, *device;
+  const char* kinds;
+  Py_ssize_t count, inputs;
+  int is_host;
+  unsigned long long slice_ns;
+  (void)named;
+  if (!PyArg_ParseTuple(arguments, "OO!y#nO!OpK", &pointer, &PyLong_Type, &address, &kinds, &count,
+                        &inputs, &PySet_Type, &bound, &device, &is_host, &slice_ns))
+    return NULL;
+  if (count > MOST_ARGUMENTS || inputs < 0 || inputs > count) {
+    PyErr_SetString(PyExc_ValueError, "more arguments than a Caller takes");
+    return NULL;
+  }
+  void* call = PyLong_AsVoidPtr(address);
+  if (call == NULL && PyErr_Occurred() != NULL)
+    return NULL;
+  allocfunc allocate = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
+  caller_t* self = (caller_t*)allocate(type, 0);
+  if (self == NULL)
+    return NULL;
+  self->call = call;
+  self->inputs = inputs;
+  self->count = count;
+  self->is_host = is_host != 0;
+  self->slice_ns = slice_ns;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    self->kinds[i] = (uint8_t)kinds[i];
+  Py_INCREF(pointer);
+  self->pointer = pointer;
+  Py_INCREF(bound);
+  self->bound = bound;
+  Py_INCREF(device);
+  self->device = device;
+  return (PyObject*)self;
+}
+
+static void caller_free(PyObject* object) {
+  caller_t* self = (caller_t*)object;
+  PyTypeObject* type = Py_TYPE(object);
+  Py_XDECREF(self->pointer);
+  Py_XDECREF(self->bound);
+  Py_XDECREF(self->device);
+  freefunc free_object = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
+  free_object(object);
+  Py_DECREF(type);
+}
+
+bool accrt_native_add_caller(PyObject* module) {
+  static PyMethodDef methods[] = {
+      {"set", caller_set, METH_VARARGS, "set(call, index, value, views): binds an input."},
+      {"result", caller_result, METH_VARARGS, "result(index): a result of the latest run."},
+      {"status", caller_status, METH_NOARGS, "What the latest run came to."},
+      {NULL, NULL, 0, NULL}};
+  static PyType_Slot slots[] = {{Py_tp_new, NATIVE_SLOT(caller_new)},
+                                {Py_tp_call, NATIVE_SLOT(caller_call)},
+                                {Py_tp_dealloc, NATIVE_SLOT(caller_free)},
+                                {Py_tp_methods, methods},
+                                {0, NULL}};
+  static PyType_Spec spec = {"accrt._native.Caller", sizeof(caller_t), 0, Py_TPFLAGS_DEFAULT,
+                             slots};
+  PyObject* type = PyType_FromSpec(&spec);
+  return type != NULL && PyModule_AddObject(module, "Caller", type) == 0;
+}

@@ -1,0 +1,86 @@
+/* python/native/module.c - accrt._native: what Python code calls for each argument and each call,
+ * in C. The package works without it, and slower. */
+#include <string.h>
+
+#include "python/native/native.h"
+
+accrt_api_t accrt_native_api;
+native_names_t accrt_native_names;
+
+/* ---- The module ---- */
+
+static bool intern_names(void) {
+  native_names_t* names = &accrt_native_names;
+  const struct {
+    PyObject** place;
+    const char* text;
+  } all[] = {
+      {&names->array_struct, "__array_struct__"},
+      {&names->dtype, "dtype"},
+      {&names->requires_grad, "requires_grad"},
+      {&names->pointer, "_pointer"},
+      {&names->handle, "_handle"},
+      {&names->owned, "_owned"},
+      {&names->offset_bytes, "_offset_bytes"},
+      {&names->tensor_dtype, "_dtype"},
+      {&names->shape, "_shape"},
+      {&names->strides, "_strides"},
+      {&names->read_only, "_read_only"},
+      {&names->uses, "_uses"},
+      {&names->running, "_running"},
+      {&names->submitted, "_submitted"},
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+    *all[i].place = PyUnicode_InternFromString(all[i].text);
+    if (*all[i].place == NULL)
+      return false;
+  }
+  return true;
+}
+
+/* connect(get_api, version): the library's functions, of the library that Python code has. */
+static PyObject* connect_library(PyObject* module, PyObject* arguments) {
+  (void)module;
+  PyObject* address;
+  unsigned version;
+  if (!PyArg_ParseTuple(arguments, "O!I", &PyLong_Type, &address, &version))
+    return NULL;
+  const accrt_get_api_fn_t get_api = (accrt_get_api_fn_t)(uintptr_t)PyLong_AsVoidPtr(address);
+  if (get_api == NULL && PyErr_Occurred() != NULL)
+    return NULL;
+  const bool is_whole = version == ACCRT_VERSION && get_api != NULL &&
+                        get_api(version, &accrt_native_api, sizeof accrt_native_api) == ACCRT_OK;
+  return PyBool_FromLong(is_whole);
+}
+
+static PyMethodDef methods[] = {
+    {"connect", connect_library, METH_VARARGS, "connect(get_api, version): whether they fit."},
+    {"learn_array", accrt_native_learn_array, METH_VARARGS, "learn_array(numpy.ndarray)"},
+    {"learn_dtype", accrt_native_learn_dtype, METH_VARARGS, "learn_dtype(dtype, id)"},
+    {"learn_tensor", accrt_native_learn_tensor, METH_VARARGS, "learn_tensor(Tensor, ids)"},
+    {"learn_exchange", accrt_native_learn_exchange, METH_VARARGS,
+     "learn_exchange(type, capsule, asks_gradient)"},
+    {"learn_results", accrt_native_learn_results, METH_VARARGS, "learn_results(Tensor, names)"},
+    {"end", accrt_native_end, METH_NOARGS, "Gives nothing back any more: the process ends."},
+    {NULL, NULL, 0, NULL}};
+
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                                        "accrt._native",
+                                        "The fast path of calls; not for users.",
+                                        -1,
+                                        methods,
+                                        NULL,
+                                        NULL,
+                                        NULL,
+                                        NULL};
+
+PyMODINIT_FUNC PyInit__native(void);
+
+PyMODINIT_FUNC PyInit__native(void) {
+  PyObject* module = PyModule_Create(&definition);
+  if (module != NULL && intern_names() && accrt_native_add_caller(module) &&
+      accrt_native_add_held(module) && accrt_native_add_result(module))
+    return module;
+  Py_XDECREF(module);
+  return NULL;
+}

@@ -1,0 +1,93 @@
+/* python/native/native.h - what the files of accrt._native share: arguments taken apart, and the
+ * few facts about Python's classes that this needs.
+ *
+ * Of CPython it may use the stable ABI of 3.9 alone, so that one file serves every version; of the
+ * library the table of functions alone, so that nothing here is linked to it. Whatever it does not
+ * know is left to the Python code, which does it all as well: no function here raises.
+ */
+#ifndef ACCRT_PYTHON_NATIVE_NATIVE_H_
+#define ACCRT_PYTHON_NATIVE_NATIVE_H_
+
+#define PY_SSIZE_T_CLEAN
+#define Py_LIMITED_API 0x03090000
+#include <Python.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "accrt/api.h"
+
+/** A function as a slot of a class holds it. */
+#define NATIVE_SLOT(function) ((void*)(uintptr_t)(function))
+
+/** The library's functions. */
+extern accrt_api_t accrt_native_api;
+
+/** Attributes that are asked for, interned. */
+typedef struct native_names {
+  PyObject* array_struct; /* __array_struct__ */
+  PyObject* dtype;
+  PyObject* requires_grad;
+  PyObject* pointer; /* those of Tensor and Buffer */
+  PyObject* handle;
+  PyObject* owned;
+  PyObject* offset_bytes;
+  PyObject* tensor_dtype;
+  PyObject* shape;
+  PyObject* strides;
+  PyObject* read_only;
+  PyObject* uses;
+  PyObject* running;
+  PyObject* submitted;
+} native_names_t;
+extern native_names_t accrt_native_names;
+
+/** An argument: a C tensor and what keeps its memory alive. `tensor` points into it. */
+typedef struct native_view {
+  accrt_tensor_t tensor;
+  int64_t shape[ACCRT_MAX_RANK];
+  int64_t strides[ACCRT_MAX_RANK];
+  bool read_only;
+  bool is_array;   /* numpy's: its numbers may be the bits of something else */
+  PyObject* owner; /* a new reference */
+} native_view_t;
+
+/** Takes a value apart, without a copy. On false there is nothing to give back, and no exception.
+ * @param is_host the device's memory is the host's: tensors of other libraries may be used there.
+ */
+bool accrt_native_take(PyObject* value, bool is_host, native_view_t* out_view);
+
+/** Learns a class: numpy's array, accrt's Tensor, or one with a table of DLPack's C exchange. They
+ * are methods of the module. */
+PyObject* accrt_native_learn_array(PyObject* module, PyObject* arguments);
+PyObject* accrt_native_learn_dtype(PyObject* module, PyObject* arguments);
+PyObject* accrt_native_learn_tensor(PyObject* module, PyObject* arguments);
+PyObject* accrt_native_learn_exchange(PyObject* module, PyObject* arguments);
+
+/** What a call has given: the C tensor with a reference to its buffer, until Python code asks for
+ * more. A Tensor made here has nothing else. */
+typedef struct native_result {
+  PyObject ob_base;
+  PyObject* device;
+  accrt_tensor_t tensor;
+  int64_t shape[ACCRT_MAX_RANK];
+  int64_t strides[ACCRT_MAX_RANK];
+} native_result_t;
+
+/** A Tensor over what a call has given; NULL with an exception. */
+PyObject* accrt_native_result(const accrt_tensor_t* tensor, PyObject* device);
+/** The same of an object; NULL: it is none. */
+const native_result_t* accrt_native_as_result(PyObject* object);
+PyObject* accrt_native_learn_results(PyObject* module, PyObject* arguments);
+PyObject* accrt_native_end(PyObject* module, PyObject* unused);
+bool accrt_native_add_result(PyObject* module);
+
+/** Adds the class Caller, and the class of what holds a tensor of another library. */
+bool accrt_native_add_caller(PyObject* module);
+bool accrt_native_add_held(PyObject* module);
+
+/** A new object that deletes a DLManagedTensorVersioned with it; NULL with an exception, and then
+ * it is deleted already. */
+PyObject* accrt_native_hold(void* managed);
+
+#endif /* ACCRT_PYTHON_NATIVE_NATIVE_H_ */

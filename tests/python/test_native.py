@@ -1,0 +1,307 @@
+"""accrt._native, the C part of the package: it does what the Python code does, which stays and is tested beside it; tensors of others
+are released once and only when nothing uses them; the layouts that it declares are those of the installed headers."""
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import sysconfig
+import threading
+
+import numpy as np
+import pytest
+
+import accrt
+from accrt import _fast
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+needs_native = pytest.mark.skipif(_fast.native is None, reason="accrt._native is not built here")
+_api = ctypes.pythonapi
+
+
+def said(script, *arguments, **environment):
+    # Warnings of numpy are no matter here, and name addresses.
+    ran = subprocess.run([sys.executable, "-W", "ignore", *map(str, (script, *arguments))], capture_output=True, text=True, check=False,
+                         timeout=300, env={**os.environ, "PYTHONPATH": str(ROOT / "python"), **environment})
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    return re.sub("0x[0-9a-f]+", "ADDRESS", ran.stdout).splitlines()
+
+
+@needs_native
+def test_both_ways_do_the_same(echo_bundle, golden_bundle):
+    script = ROOT / "tests/python/both_ways.py"
+    quick, slow = (said(script, echo_bundle, golden_bundle, ACCRT_NATIVE=way) for way in ("1", "0"))
+    assert quick == slow and len(quick) > 400
+
+
+@pytest.mark.parametrize("way", ["0", "1"])
+def test_the_environment_chooses(way):
+    line = "import accrt._fast; print(accrt._fast.native is None)"
+    assert said("-c", line, ACCRT_NATIVE=way) == [str(way == "0" or _fast.native is None)]
+
+
+# ---- a producer of tensors with the C exchange
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32), ("ndim", ctypes.c_int32),
+                ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p),
+                ("strides", ctypes.c_void_p), ("byte_offset", ctypes.c_uint64)]  # fmt: skip
+
+
+DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+class Managed(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p), ("deleter", DELETER),
+                ("flags", ctypes.c_uint64), ("tensor", Tensor)]  # fmt: skip
+
+
+FROM_OBJECT = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))
+
+
+class Api(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
+                ("from_object", FROM_OBJECT), ("to_object", ctypes.c_void_p), ("borrow", ctypes.c_void_p),
+                ("current_stream", ctypes.c_void_p)]  # fmt: skip
+
+
+_alive: dict = {}
+
+
+@DELETER
+def _delete(address):
+    del _alive[address]
+
+
+@FROM_OBJECT
+def _from_object(value, out):
+    managed = value.managed()
+    _alive[ctypes.addressof(managed)] = managed
+    out[0] = ctypes.addressof(managed)
+    return 0
+
+
+_api.PyCapsule_New.restype = ctypes.py_object
+_api.PyCapsule_New.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+
+def capsule(table, name=b"dlpack_exchange_api"):
+    return _api.PyCapsule_New(ctypes.addressof(table), name, None)
+
+
+TABLE = Api(1, 3, None, None, _from_object, None, None, None)
+
+
+class Producer:
+    """Memory of its own, and a tensor of it. It has no other protocol: what is not taken is refused."""
+
+    __dlpack_c_exchange_api__ = capsule(TABLE)
+
+    def __init__(self, array, **other):
+        self.array, self.other = array, other
+
+    def managed(self):
+        array = self.array
+        shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        strides = (ctypes.c_int64 * array.ndim)(*(s // array.itemsize for s in array.strides))
+        fields = {"data": array.ctypes.data, "device_type": 1, "ndim": array.ndim, "code": 2, "bits": 8 * array.itemsize, "lanes": 1,
+                  "shape": ctypes.addressof(shape), "strides": ctypes.addressof(strides)}  # fmt: skip
+        fields.update(self.other)
+        major, flags = fields.pop("major", 1), fields.pop("flags", 0)
+        managed = Managed(major, 0, None, _delete, flags, Tensor(**fields))
+        managed.kept = shape, strides, array
+        return managed
+
+
+@pytest.fixture
+def f(echo_bundle):
+    return accrt.load(echo_bundle, host_code="all", options={"host.threads": 1})["f32"]
+
+
+def taken(f, value):
+    """The second call: the class is known then, whatever became of the first one."""
+    try:
+        f(value)
+    except TypeError:
+        pass
+    return f(value).tolist()
+
+
+@needs_native
+def test_a_tensor_with_the_exchange_is_used_in_place_and_released_after_the_call(f):
+    array = np.arange(5, dtype=np.float32)
+    assert taken(f, Producer(array)) == [0, 1, 2, 3, 4]
+    assert taken(f, Producer(array, byte_offset=4, data=array.ctypes.data - 4)) == [0, 1, 2, 3, 4]
+    assert not _alive
+
+
+@needs_native
+def test_a_bound_tensor_is_kept_until_another_is_bound(f):
+    taken(f, Producer(np.ones(1, np.float32)))
+    call = f.bind(np.zeros(4, np.float32))
+    call.set("x", Producer(np.full(4, 2, np.float32)))
+    gc.collect()
+    assert len(_alive) == 1 and call().tolist() == [2, 2, 2, 2]
+    call.set(0, Producer(np.full(4, 3, np.float32)))
+    assert len(_alive) == 1 and call().tolist() == [3, 3, 3, 3]
+    call.set(0, np.full(4, 4, np.float32))
+    assert not _alive and call().tolist() == [4, 4, 4, 4]
+
+
+@needs_native
+@pytest.mark.parametrize("other", [{"device_type": 2}, {"lanes": 2}, {"bits": 24}, {"code": 5}, {"ndim": 9}, {"ndim": -1}, {"major": 2}])
+def test_what_does_not_fit_is_released_and_refused(f, other):
+    with pytest.raises(TypeError):
+        taken(f, Producer(np.ones((1,) * 9 + (4,), np.float32) if other.get("ndim") == 9 else np.ones(4, np.float32), **other))
+    assert not _alive
+
+
+@needs_native
+def test_a_read_only_tensor_is_not_written(f):
+    taken(f, Producer(np.ones(1, np.float32)))
+    x = np.zeros(4, np.float32)
+    with pytest.raises(TypeError):  # it has no other protocol, which would say more
+        f(np.ones(4, np.float32), out=Producer(x, flags=1))
+    assert not x.any() and not _alive
+    assert f(Producer(x, flags=1)).tolist() == [0, 0, 0, 0]
+    out = Producer(x)
+    assert f(np.ones(4, np.float32), out=out) is out and x.all() and not _alive
+
+
+@needs_native
+def test_a_table_of_a_later_version_has_an_older_one_behind_it(f):
+    later = Api(2, 0, ctypes.addressof(TABLE))
+    kind = type("Later", (Producer,), {"__dlpack_c_exchange_api__": capsule(later)})
+    assert taken(f, kind(np.ones(2, np.float32))) == [1, 1]
+    alone = Api(2, 0, None)
+    for table in (capsule(alone), capsule(TABLE, b"another"), 7, None):
+        with pytest.raises(TypeError, match="is not a tensor"):
+            taken(f, type("Other", (Producer,), {"__dlpack_c_exchange_api__": table})(np.ones(2, np.float32)))
+    with pytest.raises(TypeError, match="is not a tensor"):  # it may mean something else by its memory
+        taken(f, type("Heir", (Producer,), {})(np.ones(2, np.float32)))
+
+
+@needs_native
+def test_a_result_gives_its_memory_back(f):
+    x = np.ones(1 << 10, np.float32)
+    device = f.session.program.device
+    results = [f(x) for _ in range(100)]
+    [result.shape for result in results[::2]]
+    first = results[0].buffer
+    del results
+    gc.collect()
+    again = {f(x).address for _ in range(100)}
+    assert len(again) < 10 and first.size_bytes and device
+
+
+@needs_native
+def test_threads_ask_a_result_for_its_parts_at_once(f):
+    x = np.ones(64, np.float32)
+    for _ in range(50):
+        result, found = f(x), []
+        threads = [threading.Thread(target=lambda: found.append((result.shape, result.buffer.address, result[0].item()))) for _ in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        assert len(found) == 4 and len(set(found)) == 1
+
+
+# ---- layouts
+
+DLPACK = """
+#include <stddef.h>
+#include <stdint.h>
+#include {header}
+#include "python/native/exchange.h"
+#include "runtime/core/dlpack.h"
+#define SAME(theirs, their_field, ours, our_field) \\
+  _Static_assert(sizeof(theirs) == sizeof(ours) && offsetof(theirs, their_field) == offsetof(ours, our_field), #their_field)
+#define BOTH(field, own) SAME(DLTensor, field, exchange_tensor_t, own); SAME(DLTensor, field, accrt_dl_tensor_t, field)
+SAME(DLTensor, data, exchange_tensor_t, data);
+SAME(DLTensor, device, exchange_tensor_t, device_type);
+SAME(DLTensor, device, accrt_dl_tensor_t, device_type);
+SAME(DLTensor, ndim, exchange_tensor_t, ndim);
+SAME(DLTensor, ndim, accrt_dl_tensor_t, ndim);
+SAME(DLTensor, dtype, exchange_tensor_t, code);
+BOTH(dtype.bits, bits);
+BOTH(dtype.lanes, lanes);
+BOTH(shape, shape);
+BOTH(strides, strides);
+BOTH(byte_offset, byte_offset);
+#define MANAGED(field, own) \\
+  SAME(DLManagedTensorVersioned, field, exchange_managed_t, own); SAME(DLManagedTensorVersioned, field, accrt_dl_managed_t, own)
+MANAGED(version.major, major);
+MANAGED(version.minor, minor);
+MANAGED(manager_ctx, manager_context);
+MANAGED(deleter, deleter);
+MANAGED(flags, flags);
+MANAGED(dl_tensor, tensor);
+SAME(DLManagedTensor, dl_tensor, accrt_dl_unversioned_t, tensor);
+SAME(DLManagedTensor, manager_ctx, accrt_dl_unversioned_t, manager_context);
+SAME(DLManagedTensor, deleter, accrt_dl_unversioned_t, deleter);
+_Static_assert((int)kDLCPU == (int)ACCRT_DL_CPU && (int)kDLCUDA == (int)ACCRT_DL_CUDA && (int)kDLCUDAHost == (int)ACCRT_DL_CUDA_HOST &&
+               (int)kDLCUDAManaged == (int)ACCRT_DL_CUDA_MANAGED && (int)kDLROCMHost == (int)ACCRT_DL_ROCM_HOST, "devices");
+_Static_assert((int)kDLInt == (int)ACCRT_DL_INT && (int)kDLUInt == (int)ACCRT_DL_UINT && (int)kDLFloat == (int)ACCRT_DL_FLOAT &&
+               (int)kDLBfloat == (int)ACCRT_DL_BFLOAT && (int)kDLBool == (int)ACCRT_DL_BOOL, "types");
+_Static_assert(DLPACK_FLAG_BITMASK_READ_ONLY == ACCRT_DL_FLAG_READ_ONLY && EXCHANGE_READ_ONLY == ACCRT_DL_FLAG_READ_ONLY, "read-only");
+#if DLPACK_MAJOR_VERSION > 1 || DLPACK_MINOR_VERSION >= 1
+_Static_assert((int)kDLFloat8_e4m3fn == (int)ACCRT_DL_F8E4M3FN && (int)kDLFloat8_e5m2 == (int)ACCRT_DL_F8E5M2 &&
+               (int)kDLFloat8_e8m0fnu == (int)ACCRT_DL_F8E8M0 && (int)kDLFloat4_e2m1fn == (int)ACCRT_DL_F4E2M1, "small types");
+_Static_assert((int)EXCHANGE_F8E4M3FN == (int)ACCRT_DL_F8E4M3FN && (int)EXCHANGE_F8E5M2 == (int)ACCRT_DL_F8E5M2 &&
+               (int)EXCHANGE_F8E8M0 == (int)ACCRT_DL_F8E8M0, "small types");
+_Static_assert(DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED == ACCRT_DL_FLAG_SUBBYTE_PADDED, "padded");
+#endif
+#if DLPACK_MAJOR_VERSION > 1 || DLPACK_MINOR_VERSION >= 3
+#define API(field, own) SAME(DLPackExchangeAPI, field, exchange_api_t, own)
+API(header.version.major, header.major);
+API(header.prev_api, header.prev_api);
+API(managed_tensor_allocator, allocate);
+API(managed_tensor_from_py_object_no_sync, from_object);
+API(managed_tensor_to_py_object_no_sync, to_object);
+API(dltensor_from_py_object_no_sync, borrow);
+API(current_work_stream, current_stream);
+#endif
+"""
+
+
+def compiles(text, folders, tmp_path):
+    source = tmp_path / "layout.c"
+    source.write_text(text)
+    ran = subprocess.run(["cc", "-std=c11", "-fsyntax-only", *(f"-I{f}" for f in (ROOT, ROOT / "include", *folders)), str(source)],
+                         capture_output=True, text=True, check=False)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.torch
+def test_layouts_are_those_of_torchs_dlpack(tmp_path):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    header = pathlib.Path(torch.__file__).parent / "include/ATen/dlpack.h"
+    text = header.read_text() if header.exists() else pytest.skip("torch came without headers")
+    # torch's copy differs from dlpack.h in guards for C++ alone.
+    (tmp_path / "theirs.h").write_text(text)
+    compiles(DLPACK.replace("{header}", '"theirs.h"'), [tmp_path], tmp_path)
+
+
+def test_layouts_are_those_of_dlpack(tmp_path):
+    if not pathlib.Path("/usr/include/dlpack/dlpack.h").exists():
+        pytest.skip("dlpack.h is not installed (Debian: libdlpack-dev)")
+    compiles(DLPACK.replace("{header}", "<dlpack/dlpack.h>"), [], tmp_path)
+
+
+def test_the_layout_of_array_structs_is_numpys(tmp_path):
+    include = sysconfig.get_path("include")
+    if not pathlib.Path(include, "Python.h").exists():
+        pytest.skip("Python.h is not installed (Debian: libpython3-dev)")
+    ours = (ROOT / "python/native/take.c").read_text()
+    struct = ours[ours.index("typedef struct array_struct"):ours.index("enum { ARRAY_C")]
+    fields = "two nd typekind itemsize flags shape strides data descr".split()
+    asserts = "".join(f'_Static_assert(offsetof(array_struct_t, {f}) == offsetof(PyArrayInterface, {f}), "{f}");\n' for f in fields)
+    flags = ours[ours.index("enum { ARRAY_C"):ours.index("static accrt_dtype_t sized")]
+    compiles("#include <stddef.h>\n#include <Python.h>\n#include <numpy/ndarraytypes.h>\n" + struct + flags + asserts
+             + '_Static_assert(ARRAY_C_CONTIGUOUS == NPY_ARRAY_C_CONTIGUOUS && ARRAY_NOTSWAPPED == NPY_ARRAY_NOTSWAPPED &&'
+               ' ARRAY_WRITEABLE == NPY_ARRAY_WRITEABLE && sizeof(array_struct_t) == sizeof(PyArrayInterface), "flags");\n',
+             [include, np.get_include()], tmp_path)  # fmt: skip
