@@ -36,6 +36,7 @@ def _made(model: str, config: str, inputs: Callable[[], Dict[str, Any]], **given
         torch.manual_seed(0)
         return getattr(hf, model)(getattr(hf, config)(**given)).eval(), inputs()
 
+    make.model = model  # type: ignore[attr-defined]
     return make
 
 
@@ -145,3 +146,29 @@ def resized(inputs: Dict[str, Any], batch: int, length: int) -> Dict[str, Any]:
         return mask
 
     return {name: one(name, value) for name, value in inputs.items()}
+
+
+#: Families that write: their inputs' last sequence grows by a token at each step.
+DECODERS = [name for name, make in MODELS.items() if name not in STATIC and hasattr(make, "model") and any(w in make.model for w in ("CausalLM", "LMHead", "T5For"))]
+
+
+def scaled(model: Any, factor: float) -> Any:
+    """The model with larger matrices: those of a configuration alone are so small that a model repeats its last token, which its tied
+    embeddings like best. Embeddings stay."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() >= 2 and "emb" not in name and "wte" not in name and "shared" not in name:
+                parameter.mul_(factor)
+    return model
+
+
+def greedy(model: Any, inputs: Dict[str, Any], name: str, steps: int) -> Tuple[list, float]:
+    """The tokens that torch chooses in float64, and the least distance between the best two."""
+    inputs, tokens, apart = dict(inputs), [], float("inf")
+    with torch.no_grad():
+        for _ in range(steps):
+            best = model(**inputs).logits[0, -1].topk(2)
+            tokens.append(int(best.indices[0]))
+            apart = min(apart, float(best.values[0] - best.values[1]))
+            inputs[name] = torch.cat([inputs[name], best.indices[:1].unsqueeze(0)], 1)
+    return tokens, apart
