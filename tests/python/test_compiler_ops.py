@@ -66,6 +66,10 @@ case("sum_bool")(lambda f, n, m: _x(f, n, m, "bool").sum(0))
 case("equal_operator", -2, 2)(lambda f, n, m: _x(f, n, m, "i32") == f.input("y", "i32", [n, m]))
 case("unequal_operator", -2, 2)(lambda f, n, m: _x(f, n, m, "i32") != 1)
 case("pow_f32", 0.1, 4.0)(lambda f, n, m: _x(f, n, m).pow(f.input("y", "f32", [n, m])))
+for _dtype in INTS:
+    for _method in ("and", "or", "xor", "left_shift", "right_shift"):
+        case(f"bitwise_{_method}_{_dtype}", -9 if "shift" in _method else -(1 << 62), 70 if "shift" in _method else 1 << 62)(
+            lambda f, n, m, d=_dtype, k=_method: getattr(_x(f, n, m, d), f"bitwise_{k}")(f.input("y", d, [m])))
 for _method in ("eq", "ne", "lt", "le", "gt", "ge"):
     case(f"{_method}_i32", -2, 2)(lambda f, n, m, k=_method: getattr(_x(f, n, m, "i32"), k)(f.input("y", "i32", [n, 1])))
     case(f"{_method}_f32", -2, 2)(lambda f, n, m, k=_method: getattr(_x(f, n, m), k)(0.5))
@@ -244,6 +248,7 @@ def test_every_operation_has_a_case():
     elsewhere = {
         "accrt.state_read", "accrt.state_write", "accrt.write_input", "accrt.call", "accrt.kernel",  # test_compiler_bundle.py
         "accrt.rope_at", "accrt.state_scatter", "accrt.state_gather", "aten.argmax", "aten.topk",  # test_serving_ops.py
+        "aten.cumsum", "aten.sort", "accrt.scatter", "accrt.grouped_matmul",  # test_ordering.py
         "accrt.paged_attention",  # test_paged_attention.py
         *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),  # test_lora_ops.py
         "accrt.sample",  # test_sampling.py

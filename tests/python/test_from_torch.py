@@ -135,6 +135,13 @@ OPERATIONS = {
     "sort": (lambda x: (*x.sort(1), *x.sort(0, descending=True), x.argsort(1), *torch.sort(x.round(), stable=True)), X), "sort_whole": (lambda i: (*torch.sort(i, 1, descending=True), *torch.sort(i, dim=0, stable=True)), "i"),
     "bucketize": (lambda x: (torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])), torch.searchsorted(torch.tensor([0.0, 1.0]), x, right=True)), X),
     "scatter": (lambda x: (x.scatter(1, torch.tensor([[3, 1], [0, 0], [2, 3]]), x * 2), x.scatter(0, torch.tensor([[1, 2, 0, 0]]), 7.0), x.scatter_add(1, torch.tensor([[3, 3], [0, 1], [2, 2]]), x)), X),
+    "scatter_parts": (lambda x: (x.scatter(1, torch.tensor([[3, 1]]), x), x.scatter(0, torch.tensor([[2, 0], [1, 1]]), 5.0), x.scatter_add(0, torch.tensor([[2], [2]]), x)), X),
+    "index_put": (lambda x: (x.index_put((torch.tensor([2, 0, 2]),), x[:, :1] * 3), x.index_put((torch.tensor([2, 0, 2]), torch.tensor([-1, 1, 3])), x[0, :3], accumulate=True),
+                             x.index_put((torch.tensor([[2, 0], [1, 2]]), torch.tensor([1, -2])), x[0, 0]), x.index_add(1, torch.tensor([3, 3]), x[:, :2], alpha=2),
+                             x.index_copy(0, torch.tensor([2, 0]), x[:2]), torch.ops.aten.index_put(x[None], [None, torch.tensor([1]), torch.tensor([2, 0])], x[0, :2], True)), X),
+    "argsort": (lambda x: (torch.argsort(x, dim=0, descending=True), torch.argsort(x.round(), stable=True), x.msort()), X),
+    "integers": (lambda i: (i.argmin(1), i.to(torch.uint8).argmin(1), i.topk(2, 1)[0], i.topk(2, 0, largest=False)[0], i.to(torch.int32).sort(1)[0], i.cumsum(1, dtype=torch.float32)), "i"),
+    "bits": (lambda i: (i & 6, i | 9, i ^ (i + 3), ~i, i << 2, (i - 5) >> 1, i & (i > 3), 3 & i, torch.logical_and(i, i > 2), torch.bitwise_left_shift(i, i)), "i"),
     "linear": (lambda x: (F.interpolate(x[None, None], size=(7, 3), mode="bilinear"), F.interpolate(x[None], scale_factor=2.0, mode="linear", align_corners=True), F.interpolate(x[None, None], scale_factor=1.5, mode="bilinear")), X),
     "adaptive": (lambda x: (F.adaptive_max_pool1d(x, 3), F.adaptive_avg_pool1d(x, 3), F.adaptive_max_pool1d(x, 1)), X),
     "decomposed": (lambda x: (F.selu(x), F.cosine_similarity(x, x + 1), F.prelu(x, x.new_full((1,), 0.25)), F.pixel_unshuffle(x[None, :2].reshape(1, 2, 2, 2), 2), F.unfold(x[None, None], 2)), X),
@@ -149,7 +156,7 @@ def test_operation(name, instance):
     check(Of(function), tuple(whole(*IDS) if s == "i" else some(*s) for s in shapes), instance)
 
 
-@pytest.mark.parametrize("name", ["add", "sum", "softmax", "views_of_rows", "cumsum", "joins", "rms_norm", "roll", "any", "var", "index"])
+@pytest.mark.parametrize("name", ["add", "sum", "softmax", "views_of_rows", "cumsum", "sort", "joins", "rms_norm", "roll", "any", "var", "index"])
 def test_operation_of_any_size(name, instance):
     """The example has 3 rows; calls have 1, 2 and 7."""
     function = (lambda x: (x.flatten(), x.t().reshape(2, -1), x[:, None].expand(-1, 2, 4))) if name == "views_of_rows" else OPERATIONS[name][0]

@@ -19,7 +19,7 @@ from . import arguments
 from . import expr as ex
 from . import ops
 from .ir import IRError, Op, TensorType, late_symbols
-from .kernels import attention, elementwise, lora, matmul, packed, paged, sampling, tensor_ops
+from .kernels import attention, elementwise, lora, matmul, ordering, packed, paged, sampling, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
@@ -262,6 +262,37 @@ def _topk(op: Op, operands: Specs, results: Specs) -> Lowering:
         raise ValueError("topk: kernels take the last dimension")
     made = tensor_ops.lower_topk(x, results[0], results[1])
     return named(made, x=("in", 0), values=OUT, indices=("out", 1))
+
+
+@_rule("aten.cumsum")
+def _cumsum(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x = operands[0]
+    if x.rank == 0:
+        raise ValueError("cumsum: kernels take an axis")
+    return named(ordering.lower_cumsum(x, results[0], ops.axis_of(op.attrs["dim"], x.rank)), x=("in", 0), out=OUT)
+
+
+@_rule("aten.sort")
+def _sort(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x = operands[0]
+    if x.rank == 0:
+        raise ValueError("sort: kernels take an axis")
+    made = ordering.lower_sort(x, results[0], results[1], ops.axis_of(op.attrs["dim"], x.rank), op.attrs["descending"])
+    return named(made, x=("in", 0), values=OUT, places=("out", 1))
+
+
+@_rule("accrt.scatter")
+def _scatter(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, index, source = operands
+    made = ordering.lower_scatter(x, index, source, results[0], ops.axis_of(op.attrs["dim"], x.rank), op.attrs["add"])
+    return named(made, x=("in", 0), index=("in", 1), source=("in", 2), out=OUT)
+
+
+@_rule("accrt.grouped_matmul")
+def _grouped(op: Op, operands: Specs, results: Specs) -> Lowering:
+    require_plain(operands[1])
+    made = ordering.lower_grouped(*operands, results[0])
+    return named(made, x=("in", 0), w=("in", 1), ends=("in", 2), out=OUT)
 
 
 @_rule("aten.scaled_dot_product_attention")

@@ -294,29 +294,33 @@ for _kind in ("eq", "ne", "lt", "le", "gt", "ge"):
 @lowers("aten.__and__.Tensor", "aten.__and__.Scalar", "aten.logical_and.default", "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar")
 def and_(lo: Any, a: Any, b: Any) -> Any:
     first, second = lo.pattern(a), lo.pattern(b)
-    x, y = lo.value(a), lo.value(b)
-    _only_bool(lo, x, y)
     truth = affine.both(first, second) if isinstance(first, affine.Truth) and isinstance(second, affine.Truth) else None
-    return lo.marked(x.logical_and(y), truth)
+    return lo.marked(_bits(lo, a, b, "and"), truth)
 
 
-@lowers("aten.__or__.Tensor", "aten.logical_or.default", "aten.bitwise_or.Tensor", "aten.__or__.Scalar")
+@lowers("aten.__or__.Tensor", "aten.logical_or.default", "aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Scalar")
 def or_(lo: Any, a: Any, b: Any) -> Any:
-    x, y = lo.value(a), lo.value(b)
-    _only_bool(lo, x, y)
-    return x.logical_or(y)
+    return _bits(lo, a, b, "or")
 
 
-@lowers("aten.bitwise_xor.Tensor", "aten.__xor__.Tensor")
+@lowers("aten.bitwise_xor.Tensor", "aten.bitwise_xor.Scalar", "aten.__xor__.Tensor", "aten.__xor__.Scalar")
 def xor(lo: Any, a: Any, b: Any) -> Any:
-    x, y = lo.value(a), lo.value(b)
-    _only_bool(lo, x, y)
-    return x.logical_xor(y)
+    return _bits(lo, a, b, "xor")
 
 
-def _only_bool(lo: Any, *values: Value) -> None:
-    if "logical" not in str(lo.node.target) and any(v.dtype != "bool" for v in values):
-        raise Unsupported(f"bits of {', '.join(v.dtype for v in values)}")
+def _bits(lo: Any, a: Any, b: Any, name: str) -> Value:
+    """Of bools, and where the operation is a logical one, truth; of integers their bits."""
+    x, y = _pair(lo, a, b)
+    is_bool = x.dtype == "bool" and (y.dtype == "bool" if isinstance(y, Value) else isinstance(y, bool))
+    if "logical" in str(lo.node.target) or is_bool:
+        return getattr(x, f"logical_{name}")(lo.value(y))
+    return getattr(x, f"bitwise_{name}")(y)
+
+
+lowers("aten.bitwise_left_shift.Tensor", "aten.bitwise_left_shift.Tensor_Scalar", "aten.__lshift__.Scalar", "aten.__lshift__.Tensor")(
+    _binary(lambda a, b: a.bitwise_left_shift(b)))  # fmt: skip
+lowers("aten.bitwise_right_shift.Tensor", "aten.bitwise_right_shift.Tensor_Scalar", "aten.__rshift__.Scalar", "aten.__rshift__.Tensor")(
+    _binary(lambda a, b: a.bitwise_right_shift(b)))  # fmt: skip
 
 
 @lowers("aten.bitwise_not.default", "aten.logical_not.default", "aten.__invert__.default")
@@ -496,7 +500,7 @@ def extreme(lo: Any, x: Any, dim: int, keepdim: bool = False) -> Any:
     x, at = lo.value(x), lo.axis(x, dim)
     if "max" in str(lo.node.target):
         return [x.amax(at, keepdim), x.argmax(at, keepdim)]
-    return [x.amin(at, keepdim), (-x).argmax(at, keepdim)]
+    return [x.amin(at, keepdim), _turned(x).argmax(at, keepdim)]
 
 
 @lowers("aten.argmax.default")
@@ -506,46 +510,34 @@ def argmax(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 @lowers("aten.argmin.default")
 def argmin(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
-    return (-lo.value(x)).argmax(dim, keepdim)
+    return _turned(lo.value(x)).argmax(dim, keepdim)
+
+
+def _turned(x: Value) -> Value:
+    """What is largest where x is least: integers without overflow."""
+    return (x if x.dtype == "i64" else x.to_copy("i64")) * -1 - 1 if x.dtype in INTEGERS else -x
 
 
 @lowers("aten.topk.default")
 def topk(lo: Any, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
+    x = lo.value(x)
+    if x.dtype not in ("f32", "f16", "bf16"):
+        return [part.slice(lo.axis(x, dim), 0, k) if x.rank else part for part in x.sort(dim, largest)]
     if not largest:
-        values, places = (-lo.value(x)).topk(k, dim)
+        values, places = (-x).topk(k, dim)
         return [-values, places]
-    return lo.value(x).topk(k, dim)
+    return x.topk(k, dim)
 
 
 @lowers("aten.sort.default", "aten.sort.stable")
 def sort(lo: Any, x: Any, *rest: Any, dim: int = -1, descending: bool = False, stable: Any = None) -> Any:
-    """The largest k of k, of the negated elements where the least come first. Equal ones keep their order."""
     given = list(rest[1:] if "sort.stable" in str(lo.node.target) and stable is None else rest)  # there, `stable` is the first one
-    dim, descending = (given[0] if given else dim), (given[1] if len(given) > 1 else descending)
-    x = lo.value(x)
-    size = x.shape[lo.axis(x, dim)] if x.rank else 1
-    if x.dtype in INTEGERS:
-        return _sorted_by_rank(lo, x, lo.axis(x, dim), descending)
-    if not isinstance(size, int):
-        raise Unsupported(f"sorting {size} elements, a number that only a call knows")
-    if descending:
-        return x.topk(size, dim)
-    values, places = (-x).topk(size, dim)
-    return [-values, places]
+    return lo.value(x).sort(given[0] if given else dim, bool(given[1] if len(given) > 1 else descending))
 
 
-def _sorted_by_rank(lo: Any, x: Value, at: int, descending: bool) -> Any:
-    """Integers: the place of each is the number of those before it, which are less, or equal and earlier."""
-    last = x.rank - 1
-    moved = x.to_copy("i64").transpose(at, last) if at != last else x.to_copy("i64")
-    own, other = moved.unsqueeze(last + 1), moved.unsqueeze(last)
-    places = lo.function.arange(moved.shape[last])
-    earlier = places.unsqueeze(0) < places.unsqueeze(1)
-    before = (other.gt(own) if descending else other.lt(own)).logical_or(other.eq(own).logical_and(earlier))
-    rank = before.to_copy("i64").sum(-1)
-    found = (rank.unsqueeze(last).eq(places.unsqueeze(1)).to_copy("i64") * places).sum(-1)
-    values = cast(lo, moved.gather(last, found), x.dtype)
-    return [values.transpose(at, last), found.transpose(at, last)] if at != last else [values, found]
+@lowers("aten.argsort.default", "aten.argsort.stable")
+def argsort(lo: Any, x: Any, dim: int = -1, descending: bool = False, stable: bool = False) -> Any:
+    return lo.value(x).sort(dim, descending)[1]
 
 
 @lowers("aten.bucketize.Tensor", "aten.searchsorted.Tensor")
@@ -648,21 +640,13 @@ def log_softmax(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
 
 @lowers("aten.cumsum.default")
 def cumsum(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
-    """Each place sums all places up to its own. Of what is 0 everywhere it is 0."""
+    """Of what is 0 everywhere it is 0."""
     pattern = lo.pattern(x)
     x = lo.value(x)
     wanted = dtype_of(dtype) if dtype is not None else "i64" if x.dtype in INTEGERS else x.dtype
     if isinstance(pattern, affine.Affine) and pattern.is_constant and ex.same(pattern.offset, 0):
         return full_of(lo, x.shape, 0, wanted)
-    x, at = cast(lo, x, wanted), lo.axis(x, dim)
-    size = x.shape[at]
-    places = lo.function.arange(size)
-    # sum over k of x[k] where k <= i: the comparison is made where it is used, in the kernel of the sum.
-    seen = (places.unsqueeze(0) <= places.unsqueeze(1)).to_copy(wanted)
-    moved = x.transpose(at, x.rank - 1) if at != x.rank - 1 else x
-    total = (moved.unsqueeze(moved.rank - 1) * seen).sum(-1)
-    total = total if total.dtype == wanted else total.to_copy(wanted)
-    return total.transpose(at, x.rank - 1) if at != x.rank - 1 else total
+    return cast(lo, x, wanted).cumsum(dim)
 
 
 @lowers("aten.diff.default")

@@ -62,17 +62,11 @@ def baddbmm(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -
 
 @lowers("transformers.grouped_mm_fallback.default", "aten._grouped_mm.default")
 def grouped_mm(lo: Any, x: Any, weight: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
-    """Rows [offs[e - 1], offs[e]) of x by matrix e. Each matrix takes all rows, of which its own are kept."""
+    """Rows [offs[e - 1], offs[e]) of x by matrix e."""
     x, weight, ends = lo.value(x), lo.value(weight), lo.value(offs)
-    if x.rank != 2 or weight.rank != 3 or not isinstance(weight.shape[0], int) or bias is not None:
+    if x.rank != 2 or weight.rank != 3 or bias is not None:
         raise Unsupported(f"groups of {x.type} by {weight.type}")
-    rows = lo.function.arange(x.shape[0])
-    owner = rows.unsqueeze(1).ge(ends.unsqueeze(0)).to_copy("i64").sum(1, True)
-    total: Any = None
-    for e in range(weight.shape[0]):
-        part = owner.eq(e).where(x.matmul(weight.select(0, e)), 0)
-        total = part if total is None else total + part
-    return total
+    return x.grouped_matmul(weight, ends)
 
 
 @lowers("aten.outer.default")
@@ -519,6 +513,15 @@ def index(lo: Any, x: Any, indices: Sequence[Any]) -> Any:
     if pattern is not None and isinstance(pattern, affine.Affine) and pattern.is_constant and x.dtype in ("i32", "i64"):
         shape = _broadcast([lo.shape(indices[d]) for d in axes])
         return lo.marked(lo.function.full(list(shape), pattern.offset, x.dtype), pattern)
+    total, flat = _place(lo, x, indices, axes)
+    shape = total.shape
+    made = flat.index_select(axes[0], total.flatten() if total.rank != 1 else total)
+    made = made.view([*x.shape[: axes[0]], *shape, *x.shape[axes[-1] + 1 :]]) if total.rank != 1 else made
+    return lo.marked(made, pattern)
+
+
+def _place(lo: Any, x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Tuple[Value, Value]:
+    """The indices of several dimensions as the place in one, and x with these dimensions as one."""
     total: Any = None
     for d in axes:
         place = lo.value(indices[d])
@@ -527,12 +530,8 @@ def index(lo: Any, x: Any, indices: Sequence[Any]) -> Any:
         if not (isinstance(known, affine.Affine) and affine.is_natural(known)):  # torch counts negative ones from the end
             place = place.lt(0).where(place + x.shape[d], place)
         total = place if total is None else total * x.shape[d] + place
-    shape = total.shape
     extent = ex.product(x.shape[d] for d in axes)
-    flat = x.view([*x.shape[: axes[0]], extent, *x.shape[axes[-1] + 1 :]]) if len(axes) > 1 else x
-    made = flat.index_select(axes[0], total.flatten() if total.rank != 1 else total)
-    made = made.view([*x.shape[: axes[0]], *shape, *x.shape[axes[-1] + 1 :]]) if total.rank != 1 else made
-    return lo.marked(made, pattern)
+    return total, x.view([*x.shape[: axes[0]], extent, *x.shape[axes[-1] + 1 :]]) if len(axes) > 1 else x
 
 
 def _looked_up(lo: Any, x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Any:
@@ -551,61 +550,50 @@ def _broadcast(shapes: Sequence[Sequence[Any]]) -> List[Any]:
 
 @lowers("aten.index_put.default", "aten.index_copy.default", "aten.index_add.default")
 def index_put(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
-    """One index along one dimension: each place of the dimension takes the last of the values that go there."""
-    x = lo.value(x)
-    if "index_put" in str(lo.node.target):
-        indices, values, accumulate = rest[0], rest[1], rest[2] if len(rest) > 2 else named.get("accumulate", False)
-        axes = [d for d, i in enumerate(indices) if i is not None]
-        if len(axes) != 1:
-            raise Unsupported(f"index_put with {len(axes)} indices")
-        at, places = axes[0], lo.value(indices[axes[0]])
+    """Each place takes the last of the values that go there, or the sum of all."""
+    x, target = lo.value(x), str(lo.node.target)
+    if "index_put" in target:
+        indices, values, add = rest[0], rest[1], rest[2] if len(rest) > 2 else named.get("accumulate", False)
     else:
-        at, places, values = lo.axis(x, rest[0]), lo.value(rest[1]), rest[2]
-        accumulate = "index_add" in str(lo.node.target)
-    values = lo.value(values)
-    if places.rank != 1 or places.dtype == "bool":
-        raise Unsupported(f"places of {places.type}")
-    places = places.lt(0).where(places + x.shape[at], places)
-    values = values if values.dtype == x.dtype else cast(lo, values, x.dtype)
-    values = values.expand([*x.shape[:at], places.shape[0], *x.shape[at + 1 :]])
-    own = lo.function.arange(x.shape[at]).unsqueeze(1)
-    goes = own.eq(places.unsqueeze(0))  # [size, count]
-    if accumulate:
-        moved = values.transpose(at, 0).flatten(1) if values.rank > 1 else values.unsqueeze(1)
-        added = goes.to_copy(x.dtype).matmul(moved)
-        shape = list(x.shape)
-        shape[0], shape[at] = shape[at], shape[0]
-        return x + added.view(shape).transpose(at, 0)
-    order = goes.to_copy("i64") * (lo.function.arange(places.shape[0]) + 1)
-    last = order.amax([1])  # 0: nothing goes there
-    taken = values.index_select(at, (last - 1).maximum(0))
-    shape = [1] * x.rank
-    shape[at] = x.shape[at]
-    return last.gt(0).view(shape).where(taken, x)
+        indices, values, add = [None] * lo.axis(x, rest[0]) + [rest[1]], rest[2], "index_add" in target
+    axes = [d for d, i in enumerate(indices) if i is not None]
+    if axes != list(range(axes[0], axes[-1] + 1)) or any(lo.dtype(indices[d]) == "bool" for d in axes):
+        raise Unsupported("masks as places, or whole dimensions between them")
+    alpha = named.get("alpha", 1)
+    values = cast(lo, lo.value(values), x.dtype)
+    values = values if alpha == 1 else values * alpha
+    place, flat = _place(lo, x, indices, axes)
+    at, size = axes[0], ex.product(place.shape)
+    values = values.expand([*flat.shape[:at], *place.shape, *flat.shape[at + 1 :]])
+    values = values if place.rank == 1 else values.view([*flat.shape[:at], size, *flat.shape[at + 1 :]])
+    return flat.scatter(place if place.rank == 1 else place.view([size]), values, at, bool(add)).view(list(x.shape))
 
 
 @lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default")
 def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
-    """Each place of the dimension takes the last of the elements that go there, or the sum of all."""
+    """Each place of the dimension takes the last of the elements that go there, or the sum of all. An index that is smaller beside the
+    dimension goes into that part of x."""
     x, index = lo.value(x), lo.value(index)
-    at, last = lo.axis(x, dim), x.rank - 1
-    beside = [(a, b) for d, (a, b) in enumerate(zip(x.shape, index.shape)) if d != at]
-    if not all(ex.same(a, b) for a, b in beside):
-        raise Unsupported(f"scatter of an index {index.type} into {x.type}: the other dimensions differ")
-    moved, places = x.transpose(at, last), index.transpose(at, last)
-    count = places.shape[last]
-    values = None if isinstance(source, (int, float)) else lo.value(source)
-    if values is not None:
-        values = slice_(lo, values, at, 0, count).transpose(at, last)
-        for d, size in enumerate(index.shape):
-            values = values if d == at or ex.same(values.shape[d if d != last else at], size) else slice_(lo, values, d if d != last else at, 0, size)
-    goes = places.unsqueeze(last).eq(lo.function.arange(moved.shape[last]).unsqueeze(1))  # [..., size, count]
-    if "scatter_add" in str(lo.node.target):
-        made = moved + goes.where(lo.value(values).unsqueeze(last), 0).sum(-1).to_copy(x.dtype)
-        return made.transpose(at, last)
-    number = (goes.to_copy("i64") * (lo.function.arange(count) + 1)).amax([-1])  # 0: nothing goes there
-    taken = source if values is None else values.gather(last, (number - 1).maximum(0))
-    return cast(lo, number.gt(0).where(taken, moved), x.dtype).transpose(at, last)
+    at = lo.axis(x, dim)
+    values = lo.value(source) if not isinstance(source, (int, float)) else lo.function.full([], source, x.dtype).expand(list(index.shape))
+    part = x
+    for d, size in enumerate(index.shape):
+        values = values if ex.same(values.shape[d], size) else values.slice(d, 0, size)
+        part = part if d == at or ex.same(part.shape[d], size) else part.slice(d, 0, size)
+    made = part.scatter(index, cast(lo, values, x.dtype), at, "scatter_add" in str(lo.node.target))
+    return made if part is x else _put_corner(x, made)
+
+
+def _put_corner(x: Value, made: Value) -> Value:
+    """x with its first elements in each dimension replaced."""
+    for d in reversed(range(x.rank)):
+        size = made.shape[d]
+        if not ex.same(size, x.shape[d]):
+            rest = x.slice(d, size, x.shape[d])
+            for other in range(d):
+                rest = rest if ex.same(made.shape[other], x.shape[other]) else rest.slice(other, 0, made.shape[other])
+            made = join([made, rest], d)
+    return made
 
 
 @lowers("aten.slice_scatter.default")

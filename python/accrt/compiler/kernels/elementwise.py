@@ -43,7 +43,7 @@ class Node:
 
     Sources: input (value: index of the input), const (value: a number), scalar (value: index of a run-time scalar of
     `dtype`), symbol (value: index of a run-time int64 expression; dtype i64), index (the linear index of the element,
-    i64). All else is named in UNARY, BINARY, COMPARE, LOGICAL, or is where, clamp or cast.
+    i64). All else is named in UNARY, BINARY, COMPARE, LOGICAL, BITWISE, SHIFTS, or is where, clamp or cast.
     """
 
     op: str
@@ -124,6 +124,8 @@ _COST = {
 
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
+BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+SHIFTS = ("shift_left", "shift_right")
 _ARITHMETIC = {"add": "+", "sub": "-", "mul": "*"}
 BINARY = ("add", "sub", "mul", "div", "min", "max", "pow")
 
@@ -154,6 +156,16 @@ def _binary(op: str, dtype: str, a: str, b: str) -> str:
     if dtype in FLOATS:
         return f"m_pow({a}, {b})"
     return _wrap(dtype, f"pow_integer((int64_t){a}, (int64_t){b})")
+
+
+def _shift(op: str, dtype: str, a: str, b: str) -> str:
+    """By fewer than none or by all bits: nothing is left to the left, the sign to the right."""
+    bits = _RANGE[dtype][1].bit_length() + (dtype not in UNSIGNED)
+    outside = f"({b} < 0 || {b} >= {bits})" if dtype not in UNSIGNED else f"({b} >= {bits})"
+    if op == "shift_left":
+        return f"({outside} ? 0 : {_wrap(dtype, f'({_UNSIGNED_OF[dtype]}){a} << ({outside} ? 0 : {b})')})"
+    rest = "0" if dtype in UNSIGNED else f"({a} < 0 ? -1 : 0)"
+    return f"({outside} ? {rest} : {_wrap(dtype, f'{a} >> ({outside} ? 0 : {b})')})"
 
 
 def _to_integer(source: str, target: str, x: str) -> str:
@@ -229,6 +241,10 @@ def _expression(program: Program, node: Node) -> str:
         return f"(uint8_t)({names[0]} {COMPARE[node.op]} {names[1]})"
     if node.op in LOGICAL:
         return f"(uint8_t)({names[0]} {LOGICAL[node.op]} {names[1]})"
+    if node.op in BITWISE:
+        return _wrap(node.dtype, f"{names[0]} {BITWISE[node.op]} {names[1]}")
+    if node.op in SHIFTS:
+        return _shift(node.op, node.dtype, names[0], names[1])
     if node.op == "logical_not":
         return f"(uint8_t)({names[0]} ^ 1)"
     if node.op == "where":
@@ -256,7 +272,7 @@ def verify(program: Program) -> None:
 
 def _verify_types(where: str, node: Node, types: List[str]) -> None:
     arity = {"input": 0, "const": 0, "scalar": 0, "symbol": 0, "index": 0, "where": 3, "clamp": 3, "cast": 1, "logical_not": 1}
-    known = 1 if node.op in UNARY else 2 if node.op in (*BINARY, *COMPARE, *LOGICAL) else arity.get(node.op)
+    known = 1 if node.op in UNARY else 2 if node.op in (*BINARY, *COMPARE, *LOGICAL, *BITWISE, *SHIFTS) else arity.get(node.op)
     if known is None:
         raise ValueError(f"{where}: no such operation")
     if len(types) != known:

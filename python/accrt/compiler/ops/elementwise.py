@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from .. import arguments
 from .. import expr as ex
@@ -114,6 +114,34 @@ for _name, _reference in _COMPARE.items():
     define(f"aten.{_name}(Tensor self, Tensor other)", reference=_reference, scalar_op=_name)(_infer_binary("bool"))
 for _name, _reference in _LOGICAL.items():
     define(f"aten.{_name}(Tensor self, Tensor other)", reference=_reference, scalar_op=_name)(_infer_binary("bool"))
+
+
+def _shifted(left: bool) -> Callable[[Any, Any], Any]:
+    def reference(a: Any, b: Any) -> Any:
+        np = numpy()
+        bits = 8 * a.dtype.itemsize
+        outside = (b < 0) | (b >= bits)
+        count = np.where(outside, 0, b).astype(a.dtype)
+        if left:
+            return np.where(outside, 0, np.left_shift(a, count)).astype(a.dtype)
+        return np.where(outside, np.where(a < 0, -1, 0), np.right_shift(a, count)).astype(a.dtype)
+
+    return reference
+
+
+#: By the operation: its name in kernels, and its reference.
+_BITS: Dict[str, Any] = {
+    **{f"bitwise_{name}": (f"bitwise_{name}", (lambda np_name: lambda a, b: getattr(numpy(), np_name)(a, b))(f"bitwise_{name}")) for name in ("and", "or", "xor")},
+    "bitwise_left_shift": ("shift_left", _shifted(True)), "bitwise_right_shift": ("shift_right", _shifted(False)),
+}  # fmt: skip
+for _name, (_scalar, _reference) in _BITS.items():
+
+    @define(f"aten.{_name}(Tensor self, Tensor other)", reference=_reference, scalar_op=_scalar)
+    def _infer_bits(op: Op) -> Types:
+        """Of integers. Shifts by all bits, or by less than 0, leave 0; to the right of negative ones -1."""
+        if op.operands[0].dtype in FLOATS or op.operands[0].dtype == "bool":
+            raise IRError(f"{op.name} of {op.operands[0].dtype}")
+        return _infer_binary()(op)
 
 
 @define("aten.gelu(Tensor self, str approximate=none)", reference=_gelu, scalar_op="gelu")
@@ -293,7 +321,7 @@ Value.logical_not = _logical_not
 
 
 def _bool_operator(symbol: str, name: str) -> Callable[[Value, Any], Value]:
-    """Of bools what logical_and() and its like do. Bits of integers are not combined here."""
+    """Of bools what logical_and() and its like do. Bits of integers are combined by bitwise_and() and its like."""
 
     def method(self: Value, other: Any) -> Value:
         types = [self.dtype, *([other.dtype] if isinstance(other, Value) else [] if isinstance(arguments.plain(other), bool) else [arguments.described(other)])]
