@@ -117,6 +117,11 @@ check_wheel() {
   [ ! -x "$where/bin/auditwheel" ] || set -- "$@" "$where/bin/python"
   "$PY" tests/fresh/manylinux.py "$@"
   sh tests/fresh/wheel.sh "$1" "$BUILD/check/scale_add.accx"
+  where=$BUILD/check/serve
+  rm -rf "$where" && "$(pick_python)" -m venv "$where"
+  timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 "$1[serve]" ||
+    skip "the packages of accrt[serve] could not be had: models were not served from the wheel"
+  env -u PYTHONPATH -u ACCRT_LIBRARY "$where/bin/python" tests/fresh/serve.py
 }
 
 # sanitized KIND [PREFIX...]: the C tests in a sanitized build of their own.

@@ -153,6 +153,23 @@ def tree_files(folder):
             yield path
 
 
+#: What all compiled kernels may take.
+MOST_KERNEL_BYTES = 8 << 20
+
+
+def kernel_files():
+    """Compiled kernels (`./dev kernels`), from the folder that ACCRT_WHEEL_KERNELS names. A wheel without them compiles kernels where models
+    are served."""
+    folder = os.environ.get("ACCRT_WHEEL_KERNELS")
+    if not folder:
+        return []
+    found = sorted(pathlib.Path(folder).glob("*.zip"))
+    size = sum(path.stat().st_size for path in found)
+    if not 0 < size <= MOST_KERNEL_BYTES:
+        raise SystemExit(f"the kernels in {folder} take {size} bytes, expected some, and {MOST_KERNEL_BYTES} at most")
+    return [(f"accrt/compiler/prebuilt/{path.name}", path, False) for path in found]
+
+
 def wheel_files(libraries, commands):
     """Triples of (name in the wheel, file, whether it is executable): the package, the libraries, the headers, the documents, the commands.
 
@@ -161,6 +178,7 @@ def wheel_files(libraries, commands):
     """
     for path in tree_files(PACKAGE):
         yield f"accrt/{path.relative_to(PACKAGE).as_posix()}", path, False
+    yield from kernel_files()
     include = ROOT / "include"
     for path in tree_files(include):
         yield f"accrt/include/{path.relative_to(include).as_posix()}", path, False

@@ -11,9 +11,10 @@ from .. import bundle_writer as bw
 from . import arguments, passes, progress
 from .bufferize import Buffers, bufferize
 from .cuda import nvcc
-from .emit import Emitter, Version
+from .emit import Emitter, Version, used_kernels
 from .ir import Function, IRError, Module
-from .kernels import image
+from .kernels import image, prebuilt
+from .kernels.kerneldef import KernelDef
 from .plan import Plan, plan
 
 HOST_TARGETS = ("x86-64-v3", "x86-64-v4", "aarch64")
@@ -27,6 +28,19 @@ def available_targets(wanted: Sequence[str] = DEFAULT_TARGETS) -> List[str]:
     names = _expanded(wanted)
     good = image.available_targets()[0] + (nvcc.available_targets()[0] if set(names) & set(CUDA_TARGETS) else [])
     return [name for name in names if name in good]
+
+
+def default_targets() -> List[str]:
+    """All that can be built here, or else what comes with the package. Raises ImageError: there is nothing."""
+    found = available_targets() or prebuilt.available_targets(HOST_TARGETS)
+    if not found:
+        image.need_compiler(own_target())
+    return found
+
+
+def kernels_of(module: Module, family: str) -> List[KernelDef]:
+    """The kernels that a module's functions use on a family of targets."""
+    return used_kernels(_planned(module, family, True)[1])
 
 
 def _expanded(targets: Sequence[str]) -> List[str]:
@@ -66,12 +80,9 @@ def compile_writer(module: Module, targets: Optional[Sequence[str]] = None, targ
     _need_module(module)
     demanded = targets is not None
     caps = None if target_caps is None else bw.TargetCaps.of(target_caps)
-    names = _for_readers(available_targets() if targets is None else _expanded(targets), caps, demanded)
+    names = _for_readers(default_targets() if targets is None else _expanded(targets), caps, demanded)
     if demanded and not names:
         raise image.ImageError(f"targets is an empty list; there are {', '.join(DEFAULT_TARGETS)} and cuda, and None is all that can be built here")
-    if not names:
-        reasons = "; ".join(dict.fromkeys([*image.available_targets()[1].values(), *nvcc.available_targets()[1].values()]))
-        raise image.ImageError(f"no target can be built for: {reasons}")
     module_targets = {"host": [n for n in names if n in HOST_TARGETS], "cuda": [n for n in names if n in CUDA_TARGETS]}
     versions = []
     for family, wanted in module_targets.items():

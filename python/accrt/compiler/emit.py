@@ -35,6 +35,16 @@ class Version:
     planned: Sequence[Tuple[Buffers, Plan]]
 
 
+def used_kernels(planned: Sequence[Tuple[Buffers, Plan]]) -> List[KernelDef]:
+    """The kernels of all launches, by name."""
+    used: Dict[str, KernelDef] = {}
+    for buffers, _plan in planned:
+        for command in _walk(buffers.commands):
+            for launch in command.launch.choices() if command.launch is not None else ():
+                used.setdefault(launch.kernel.name, launch.kernel)
+    return [used[name] for name in sorted(used)]
+
+
 class Emitter:
     """Makes one bundle from the versions of one module. Functions for hosts have no target, those for CUDA are named after
     them; states and constants are shared by name."""
@@ -82,12 +92,7 @@ class Emitter:
     # -- kernels
 
     def _declare_kernels(self, version: Version) -> None:
-        used: Dict[str, KernelDef] = {}
-        for buffers, _plan in version.planned:
-            for command in _walk(buffers.commands):
-                for launch in command.launch.choices() if command.launch is not None else ():
-                    used.setdefault(launch.kernel.name, launch.kernel)
-        kernels = [used[name] for name in sorted(used)]
+        kernels = used_kernels(version.planned)
         for kernel in kernels:
             if kernel.name in self.kernels:
                 raise ValueError(f"two kernels for different targets are named {kernel.name!r}")
@@ -109,11 +114,12 @@ class Emitter:
         if not usable:
             return
         with progress.part("kernels", target):
-            content = images.build_image(usable, target, self.module.name)
-        made = self.bundle.image(f"{self.module.name}.{target}", content)
-        for kernel in usable:
-            features = [name.lower() for name in kernel.cpu_features]
-            self.kernels[kernel.name].variant(made, entry=kernel.name, arch=target, cpu_features=features)
+            built = images.build_images(usable, target, self.module.name)
+        for image in built:
+            made = self.bundle.image(image.name, image.data)
+            for kernel in image.kernels:
+                features = [name.lower() for name in kernel.cpu_features]
+                self.kernels[kernel.name].variant(made, entry=kernel.name, arch=target, cpu_features=features)
 
     def _add_cuda_variants(self, kernels: Sequence[KernelDef], targets: Sequence[str]) -> None:
         """An operator of a library is preferred, then what is for one architecture alone, then cubins, then PTX."""

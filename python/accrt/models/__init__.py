@@ -150,9 +150,9 @@ def _build(made: Decoder, path: str, targets: Optional[Sequence[str]], names: Se
 
 
 def _targets(targets: Optional[Sequence[str]]) -> List[str]:
-    from ..compiler import available_targets
+    from ..compiler import driver
 
-    return available_targets() if targets is None else list(targets)
+    return driver.default_targets() if targets is None else list(targets)
 
 
 def _signer() -> Any:

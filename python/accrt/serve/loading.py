@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import platform
 import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -187,9 +186,8 @@ def _names(given: Optional[str]) -> Tuple[str, ...]:
 
 
 def _targets(place: Any, may_be_host: bool) -> Tuple[List[str], Any]:
-    """What is compiled for a device, and the device: for a GPU what it runs, for a host what its processors run."""
-    from ..compiler import available_targets
-    from ..compiler.driver import CUDA_TARGETS
+    """What is compiled for a device, and the device: for a GPU what it runs, for a host what its processor runs best."""
+    from ..compiler.driver import CUDA_TARGETS, available_targets, own_target
 
     if not place.info.host_memory:
         arch = place.info.arch
@@ -199,7 +197,7 @@ def _targets(place: Any, may_be_host: bool) -> Tuple[List[str], Any]:
         if not may_be_host:
             raise ValueError(f"device is {place.name}, and nothing here compiles for it: it needs nvcc, or a bundle (.accx) that was compiled elsewhere")
         place = place.instance.device("host")
-    return available_targets(["aarch64"] if platform.machine() == "aarch64" else ["x86-64-v3", "x86-64-v4"]), place
+    return [own_target()], place
 
 
 def _model(program: Any, options: Any, say: "_Clock") -> Model:

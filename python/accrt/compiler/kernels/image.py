@@ -21,10 +21,11 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from ..._paths import read_own_file, set_own_file, user_folder
 from .. import _children
+from . import prebuilt
 from .kerneldef import ACCESS_IDS, PARAM_KINDS, SOURCE_DIRECTORY, CSource, KernelDef
 
 
-class ImageError(Exception):
+class ImageError(RuntimeError):
     """An image cannot be built or breaks a rule of the kernel ABI; the message says which and why."""
 
 
@@ -142,7 +143,7 @@ def find_compiler(target_name: str) -> Compiler:
         if version is not None:
             return Compiler(command, link_flags, version, "clang" in version)
         tried.append(" ".join(command))
-    hint = "" if platform.machine() == target.arch else " (clang with lld, or a cross gcc, builds for another machine)"
+    hint = "; install gcc or clang" if platform.machine() == target.arch else " (clang with lld, or a cross gcc, builds for another machine)"
     raise ImageError(f"no C compiler for {target.name}: tried {', '.join(tried) or 'none, as no linker is there'}{hint}")
 
 
@@ -200,10 +201,12 @@ def _kernel_header_text() -> str:
     return (include_directory() / "accrt" / "kernel.h").read_text()
 
 
+def _flags(target: Target, extra: Sequence[str]) -> Tuple[str, ...]:
+    return (*_COMPILE_FLAGS, *target.flags, *extra, *(("-fcf-protection=none",) if target.arch == "x86_64" else ()))
+
+
 def _compile_unit(text: str, depends: str, extra: Sequence[str], target: Target, compiler: Compiler) -> bytes:
-    flags = (*_COMPILE_FLAGS, *target.flags, *extra)
-    if target.arch == "x86_64":
-        flags += ("-fcf-protection=none",)
+    flags = _flags(target, extra)
     key = _digest("unit-1", " ".join(compiler.command), compiler.version, " ".join(flags), _kernel_header_text(), depends, text)
 
     def make() -> bytes:
@@ -289,21 +292,81 @@ def usable_kernels(kernels: Sequence[KernelDef], target_name: str) -> List[Kerne
     return [kernel for kernel in kernels if not kernel.arch or arch in kernel.arch]
 
 
-def build_image(kernels: Sequence[KernelDef], target: str, pack_name: str = "accrt_reference") -> bytes:
-    """One image that holds `kernels`, checked. Raises ImageError. Kernels with one producer share a translation unit."""
-    wanted = TARGETS[target]
-    compiler = find_compiler(target)
+def _ordered(kernels: Sequence[KernelDef], target: str) -> List[KernelDef]:
     unique: Dict[str, KernelDef] = {}
     for kernel in usable_kernels(kernels, target):
         known = unique.setdefault(kernel.name, kernel)
         if (known.producer, known.params) != (kernel.producer, kernel.params):
             raise ImageError(f"two different kernels are named {kernel.name!r}")
-    ordered = [unique[name] for name in sorted(unique)]
+    return [unique[name] for name in sorted(unique)]
+
+
+def _units(kernels: Sequence[KernelDef]) -> Dict[CSource, List[KernelDef]]:
+    units: Dict[CSource, List[KernelDef]] = {}
+    for kernel in kernels:
+        units.setdefault(kernel.producer, []).append(kernel)
+    return units
+
+
+@dataclass(frozen=True)
+class HostImage:
+    """One image and the kernels that it holds."""
+
+    name: str
+    data: bytes
+    kernels: Tuple[KernelDef, ...]
+
+
+def build_images(kernels: Sequence[KernelDef], target: str, name: str = "accrt_reference") -> List[HostImage]:
+    """Images that hold `kernels`, each checked: what comes with the package as it is, one image for a translation unit, and all others in
+    one that is compiled. Raises ImageError."""
+    found: List[HostImage] = []
+    rest: List[KernelDef] = []
+    for producer, members in _units(_ordered(kernels, target)).items():
+        data = prebuilt.find(target, _prebuilt_key(producer, members, TARGETS[target]))
+        if data is None:
+            rest += members
+            continue
+        check_image(data, TARGETS[target])
+        found.append(HostImage(f"{name}.{target}.{len(found):03}", data, tuple(members)))
+    if rest:
+        need_compiler(target, rest)
+        found.append(HostImage(f"{name}.{target}", build_image(rest, target, name), tuple(rest)))
+    return found
+
+
+def need_compiler(target: str, kernels: Sequence[KernelDef] = ()) -> None:
+    """For kernels that did not come with the package. Raises ImageError."""
+    try:
+        find_compiler(target)
+    except ImageError as error:
+        others = f" and {len(kernels) - 1} others are" if len(kernels) > 1 else " is"
+        why = prebuilt.why_missing(target) or f"kernel {kernels[0].name}{others} not among those that came with accrt"
+        raise ImageError(f"{why}, and there is {error}") from None
+
+
+_PREBUILT_PACK = "accrt"
+
+
+def _prebuilt_key(producer: CSource, members: Sequence[KernelDef], target: Target) -> str:
+    flags = " ".join(_flags(target, producer.flags))
+    return _digest("prebuilt-1", target.name, flags, _kernel_header_text(), producer.depends(), _unit_text(members), _pack_text(members, _PREBUILT_PACK))
+
+
+def prebuild(kernels: Sequence[KernelDef], target: str) -> Dict[str, bytes]:
+    """Images as they come with the package, by key: each unit's is compiled, whatever came with this one."""
+    units = list(_units(_ordered(kernels, target)).items())
+    return {_prebuilt_key(producer, members, TARGETS[target]): build_image(members, target, _PREBUILT_PACK) for producer, members in units}
+
+
+def build_image(kernels: Sequence[KernelDef], target: str, pack_name: str = "accrt_reference") -> bytes:
+    """One image that holds `kernels`, compiled and checked. Raises ImageError. Kernels with one producer share a translation unit."""
+    wanted = TARGETS[target]
+    compiler = find_compiler(target)
+    ordered = _ordered(kernels, target)
     if not ordered:
         raise ImageError(f"no kernel has code for {target}")
-    units: Dict[CSource, List[KernelDef]] = {}
-    for kernel in ordered:
-        units.setdefault(kernel.producer, []).append(kernel)
+    units = _units(ordered)
     jobs = [(_unit_text(members), producer.depends(), producer.flags) for producer, members in units.items()]
     jobs.append((_pack_text(ordered, pack_name), "", ()))
     objects = _children.each(lambda job: _compile_unit(job[0], job[1], job[2], wanted, compiler), jobs)

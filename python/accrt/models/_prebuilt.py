@@ -1,0 +1,147 @@
+"""Makes the kernels that come with the package: all that the families need on hosts, of every type and layout of weights.
+
+    python -m accrt.models._prebuilt FOLDER [--targets x86-64-v3,x86-64-v4]
+
+Sizes are arguments of kernels, so small models of each family stand for large ones. A new family, or a new way to compute in one,
+gets a line in CONFIGS.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+
+from ..compiler import driver
+from ..compiler.encodings import LAYOUTS, declared
+from ..compiler.kernels import image, prebuilt
+from ..compiler.kernels.kerneldef import KernelDef
+from ._blocks import Decoder, Options
+from ._checkpoint import Checkpoint, Tensor
+from ._registry import by_type
+
+#: One for each way that a family computes.
+CONFIGS: Dict[str, Dict[str, Any]] = {
+    "llama": {"tie_word_embeddings": False},
+    "llama-tied": {"model_type": "llama", "tie_word_embeddings": True},
+    "llama-biases": {"model_type": "llama", "attention_bias": True, "mlp_bias": True},
+    "mistral": {"sliding_window": 64},
+    "qwen2": {"tie_word_embeddings": True},
+    "qwen3": {},
+    "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 64, "sliding_window": 64, "attn_logit_softcapping": 50.0,
+               "final_logit_softcapping": 30.0},
+    "phi3": {"pad_token_id": 0},
+    "gpt2": {},
+    "bytelm": {"vocab_size": 256},
+}  # fmt: skip
+_SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
+          "head_dim": 64, "max_position_embeddings": 4096}  # fmt: skip
+#: Such that no product's rows fill its panels: matrices that are read together are copied together first.
+_ODD_SIZES = {**_SIZES, "vocab_size": 333, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6, "head_dim": 8}
+_GPT2_NAMES = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "max_position_embeddings": "n_positions",
+               "vocab_size": "vocab_size"}  # fmt: skip
+#: Heads of other sizes.
+_HEADS = (32, 64, 80, 96, 128, 160, 192, 256)
+_FLOATS = ("f32", "bf16", "f16")
+_Packing = Union[Tuple[()], Tuple[str, int, Mapping[str, str]]]  # layout, group, types of components; none: plain
+
+
+class _Tensors(Dict[str, Tensor]):
+    """Every tensor that a family asks for is there."""
+
+    def __init__(self, float_type: str, packing: "_Packing", is_gguf: bool) -> None:
+        super().__init__()
+        self.float_type, self.packing, self.is_gguf = float_type, packing, is_gguf
+
+    def make(self, key: str, shape: Sequence[int]) -> None:
+        is_matrix = len(shape) == 2 and "wpe" not in key
+        dtype = "f32" if self.is_gguf and not is_matrix else self.float_type
+        packing = self.packing if is_matrix and (self.is_gguf or "embed" not in key) else ()  # only GGUF files have packed embeddings
+        self[key] = Tensor(key, dtype, tuple(shape), *packing)
+
+
+def _decoder(
+    name: str, sizes: Mapping[str, Any], float_type: str, packing: "_Packing" = (), form: str = "folder", **options: Any,
+) -> Decoder:  # fmt: skip
+    if name == "gpt2":
+        sizes = {_GPT2_NAMES[key]: value for key, value in sizes.items() if key in _GPT2_NAMES}
+    config = {"model_type": name, **sizes, **CONFIGS[name]}
+    if config["model_type"] == "phi3":
+        del config["head_dim"]
+    family = by_type(config["model_type"])
+    tensors = _Tensors(float_type, packing, form == "gguf")
+    tensors.make(f"{family.prefix}{family.embedding_name}.weight", (config["vocab_size"], config.get("hidden_size", config.get("n_embd"))))
+    if form == "gguf" and config["model_type"] == "llama":
+        tensors.make("rope_freqs.weight", (config["head_dim"] // 2,))
+
+    class Asking(family):  # type: ignore[misc, valid-type]
+        def has(self, name: str) -> bool:
+            return name == "lm_head.weight" and not self.is_tied or (name.endswith(("_proj.bias", "lm_head.bias")) and bool(config.get("attention_bias")))
+
+        def weight(self, name: str, shape: Sequence[int]) -> Any:
+            if self._key(name) not in tensors:
+                tensors.make(self._key(name), shape)
+            return super().weight(name, shape)
+
+    return Asking(Checkpoint("prebuilt", form, config, tensors, [], {}), Options(**options))
+
+
+def _packed(layout: str) -> Iterator[Tuple[int, Dict[str, str]]]:
+    """The groups that checkpoints of a layout have, such as stay packed and such as do not, and the types of its components: where the
+    layout leaves a choice."""
+    scales = [{"scales": dtype} for dtype in ("f16", "bf16", "f32")]
+    for group in (128, 16) if LAYOUTS[layout].free_group else (0,):
+        for given in ({}, *scales, *({**one, "data": "f8e5m2"} for one in ({}, *scales))):
+            try:
+                declared(layout, (256, 256), group=group, components=given)
+            except ValueError:
+                continue
+            yield group, given
+
+
+def every() -> Iterator[Decoder]:
+    """Models that between them need every kernel."""
+    for name in CONFIGS:
+        for sizes in (_SIZES, _ODD_SIZES):
+            for float_type in _FLOATS:
+                yield _decoder(name, sizes, float_type)
+                yield _decoder(name, sizes, float_type, adapters=4)
+                if by_type(CONFIGS[name].get("model_type", name)).architectures:
+                    yield _decoder(name, sizes, float_type, form="gguf")
+    for head_dim in _HEADS:
+        for kv_type in _FLOATS:
+            yield _decoder("llama", {**_SIZES, "head_dim": head_dim}, "f32", kv_type=kv_type)
+    for layout, facts in LAYOUTS.items():
+        for group, components in _packed(layout):
+            if facts.block[1]:
+                yield _decoder("llama", _SIZES, "f32", (layout, group, components), "gguf")
+                yield _decoder("llama-tied", _SIZES, "f32", (layout, group, components), "gguf")
+            else:
+                for float_type in _FLOATS:
+                    yield _decoder("llama", _SIZES, float_type, (layout, group, components))
+
+
+def kernels() -> List[KernelDef]:
+    """Those that come with the package."""
+    found: Dict[str, KernelDef] = {}
+    for made in every():
+        for kernel in driver.kernels_of(made.build(), "host"):
+            if kernel.producer is not None:
+                found.setdefault(kernel.name, kernel)
+    return list(found.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Makes the kernels that come with the package.")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--targets", default=",".join(driver.HOST_TARGETS))
+    given = parser.parse_args()
+    found = kernels()
+    for target in given.targets.split(","):
+        members, path = image.prebuild(found, target), given.folder / f"{target}.zip"
+        prebuilt.write(path, members)
+        print(f"{path}: {len(members)} kernels, {sum(map(len, members.values())) / 1e6:.1f} MB in {path.stat().st_size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
