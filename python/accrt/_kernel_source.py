@@ -121,10 +121,16 @@ def definition(source: Any, name: str, parameters: Any, grid: Any, entry: str = 
                      cuda=device), known
 
 
-def image_of(kernel: Any, arch: str) -> bytes:
-    """The image for the best target that a host of this architecture runs."""
+def target_of(arch: str) -> str:
+    """The best target that a host of this architecture runs."""
     from .compiler.kernels import image
     fitting = [name for name in image.TARGETS if name == arch or arch == "x86-64-v4" and name == "x86-64-v3"]
     if not fitting:
-        raise image.ImageError(f"kernel {kernel.name}: no target that this host ({arch}) runs; there are {', '.join(image.TARGETS)}")
-    return image.build_image([kernel], fitting[-1], kernel.name)
+        raise image.ImageError(f"there is no target that this host ({arch}) runs, but {', '.join(image.TARGETS)}")
+    return fitting[-1]
+
+
+def image_of(kernel: Any, arch: str) -> bytes:
+    """The image for the best target that a host of this architecture runs."""
+    from .compiler.kernels import image
+    return image.build_image([kernel], target_of(arch), kernel.name)

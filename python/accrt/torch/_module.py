@@ -4,7 +4,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping
-from typing import Any, Optional, Sequence
+from typing import Any, Container, Optional, Sequence
 
 import torch
 
@@ -19,11 +19,12 @@ _PLAIN = 0  # of Constant.encoding: no layout of its own
 class Weights:
     """The weights that come as tensors with each call. The program has a copy, which is made anew where they have changed since."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, names: Optional[Container[str]] = None) -> None:
+        """names: those alone; the others stay as the bundle has them."""
         bundle = program.bundle
         self.program = program
         self.known = [c for c in bundle.constants if not c.prepared and not c.external and c.encoding == _PLAIN
-                      and c.dtype in _shapes.DTYPES]
+                      and c.dtype in _shapes.DTYPES and (names is None or c.name in names)]
         self.names = [c.name for c in self.known]
         self._bundle = bundle
         self._lock = threading.Lock()  # the program's weights are those of one call at a time
@@ -47,7 +48,7 @@ class Weights:
 
     def remember(self, tensors: Sequence[torch.Tensor]) -> None:
         """The program has these."""
-        self._seen = [_mark(tensor) for tensor in tensors]
+        self._seen = [mark(tensor) for tensor in tensors]
 
     def forget(self) -> None:
         self._seen = [None] * len(self.known)
@@ -64,24 +65,25 @@ class Weights:
         with self._lock:
             changed = {}
             for at, tensor in enumerate(tensors):
-                if not _same(self._seen[at], tensor):
-                    changed[at] = _mark(tensor)
+                if not same(self._seen[at], tensor):
+                    changed[at] = mark(tensor)
             if changed:
-                self.program.swap_weights({self.names[at]: mark[0].contiguous() for at, mark in changed.items()})
-                for at, mark in changed.items():
-                    self._seen[at] = mark
+                self.program.swap_weights({self.names[at]: new[0].contiguous() for at, new in changed.items()})
+                for at, new in changed.items():
+                    self._seen[at] = new
             runner(function, inputs, outputs)
 
 
-def _mark(tensor: torch.Tensor) -> Any:
+def mark(tensor: torch.Tensor) -> Any:
     """What says later whether a tensor is the same, with the same content. It keeps the memory, so that no other tensor gets its address."""
     return tensor.detach(), None if tensor.is_inference() else tensor._version
 
 
-def _same(mark: Any, tensor: torch.Tensor) -> bool:
-    if mark is None or tensor.is_inference() or mark[1] != tensor._version:
+def same(before: Any, tensor: torch.Tensor) -> bool:
+    """Whether a tensor is what `mark` was made of, and unchanged."""
+    if before is None or tensor.is_inference() or before[1] != tensor._version:
         return False
-    return mark[0].data_ptr() == tensor.data_ptr() and mark[0].stride() == tensor.stride()
+    return before[0].data_ptr() == tensor.data_ptr() and before[0].stride() == tensor.stride()
 
 
 class Module(torch.nn.Module):

@@ -58,7 +58,7 @@ class Operator:
         self.fixed = {s.name: s.maximum for s in bundle.symbols if s.symbol_class == "session"}
         self._refuse_unbound()
         self.schema = self._schema()
-        self.library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
+        self.library: Any = None
         self.overload: Any = None
 
     def _refuse(self, bundle: Bundle) -> None:
@@ -162,7 +162,8 @@ class Operator:
     # -- registration
 
     def register(self, backward: Optional["Operator"]) -> Any:
-        library, name = self.library, self.name
+        name = self.name
+        library = self.library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
         tags = (torch.Tag.pt2_compliant_tag,)
         library.define(self.schema, tags=tags)
         library.impl(name.partition("::")[2], self.run, "CPU")

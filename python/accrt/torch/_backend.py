@@ -1,0 +1,220 @@
+"""torch.compile(model, backend="accrt"): graphs of torch become bundles through accrt.from_torch's table, and run on torch's own memory."""
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Callable, Optional, Sequence
+
+import torch
+
+from ..bundle import Bundle
+from ..program import Program
+from ._module import mark, same, Weights
+from ._operator import Operator, Runner
+
+_log = logging.getLogger("accrt.torch")
+_PLANS = 64  # of one graph: one for each set of shapes
+
+
+def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
+    """The backend, as torch.compile calls it.
+
+    A graph is compiled when it is first called with arguments of these shapes. What has no lowering runs in torch, the rest in bundles.
+    Inference alone: a call that would need gradients is a RuntimeError. The logger "accrt.torch" says (INFO) what runs in torch, and why.
+    """
+    if options:
+        raise ValueError(f"the backend accrt has no options, {', '.join(options)} was given")
+    return _Graph(graph)
+
+
+class _Stale(Exception):
+    """A plan was made of parameters that have changed since, in a way that it cannot follow."""
+
+
+class _Graph:
+    """A graph of torch, and what runs it, by the shapes of its arguments."""
+
+    def __init__(self, graph: torch.fx.GraphModule) -> None:
+        self.graph, self.plans = graph, {}
+        self._making = threading.RLock()
+
+    def __call__(self, *args: Any) -> Any:
+        if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
+            raise RuntimeError("torch.compile(backend='accrt') runs inference alone, and arguments or parameters require grad: call the model under "
+                               "torch.no_grad(). For training there is accrt.torch.operator with a backward")
+        key = tuple((tuple(a.shape), a.stride(), a.dtype, a.device.type, isinstance(a, torch.nn.Parameter)) if isinstance(a, torch.Tensor) else (type(a), a)
+                    for a in args)
+        plan = self.plans.get(key)
+        while True:
+            if plan is None:
+                with self._making:
+                    plan = self.plans.get(key) or self._made(args)
+                    if len(self.plans) < _PLANS:
+                        self.plans[key] = plan
+            try:
+                return plan(*args)
+            except _Stale:
+                with self._making:
+                    if self.plans.get(key) is plan:
+                        del self.plans[key]
+                plan = None
+
+    def _made(self, args: Sequence[Any]) -> Callable[..., Any]:
+        if len(self.plans) >= _PLANS:
+            _log.warning("a graph has been called with %d sets of shapes: further ones run in torch", _PLANS)
+            return self.graph
+        if any(isinstance(a, torch.Tensor) and (a.device.type != "cpu" or a.layout != torch.strided) for a in args):
+            _log.info("a graph runs in torch: its arguments are not all on the host")
+            return self.graph
+        try:
+            with torch.no_grad():
+                return _lowered(self.graph, args)
+        except Exception as error:  # of torch.export, of many kinds: what is not covered runs in torch
+            _log.warning("a graph runs in torch: %s: %s", type(error).__name__, str(error).partition("\n")[0])
+            return self.graph
+
+
+class _Fixed(torch.nn.Module):
+    """A graph whose parameters stand in it, so that they become weights of the bundle."""
+
+    def __init__(self, graph: torch.nn.Module, args: Sequence[Any]) -> None:
+        super().__init__()
+        self.graph, self.fixed = graph, [isinstance(a, torch.nn.Parameter) for a in args]
+        for at, value in enumerate(args):
+            if self.fixed[at]:
+                self.register_parameter(f"argument{at}", torch.nn.Parameter(value.detach(), requires_grad=False))
+
+    def forward(self, *rest: Any) -> Any:
+        given = iter(rest)
+        return self.graph(*[getattr(self, f"argument{at}") if fixed else next(given) for at, fixed in enumerate(self.fixed)])
+
+
+def _lowered(graph: torch.nn.Module, args: Sequence[Any]) -> Callable[..., Any]:
+    """A bundle for the whole graph, or bundles for its parts."""
+    from ..from_torch import UnsupportedOperations
+
+    module = _Fixed(graph, args)
+    rest = tuple(a for a, fixed in zip(args, module.fixed) if not fixed)
+    program = torch.export.export(module, rest, strict=False)
+    if _shares(program):
+        _log.info("a graph runs in torch: a result is a view of an argument or of another result")
+        return graph
+    if any(fixed and a.is_inference() for a, fixed in zip(args, module.fixed)):
+        _log.info("a graph runs in torch: it has parameters that were made under torch.inference_mode(), whose changes nobody counts")
+        return graph
+    try:
+        return _Whole(program, args, module.fixed)
+    except UnsupportedOperations as error:
+        return _parts(graph, program, args, module.fixed, error)
+
+
+def _shares(program: Any) -> bool:
+    """Whether a result lies in the memory of an argument or of another result, as a bundle's never does."""
+    nodes = list(program.graph.nodes)
+    given = {_storage(n.meta.get("val")) for n in nodes if n.op == "placeholder"} - {None}
+    written = len(program.graph_signature.buffers_to_mutate) + len(program.graph_signature.user_inputs_to_mutate)
+    results = [_storage(n.meta.get("val")) for n in nodes[-1].args[0][written:] if isinstance(n, torch.fx.Node)]
+    own = [one for one in results if one is not None]
+    return len(set(own)) < len(own) or any(one in given for one in own)
+
+
+def _storage(value: Any) -> Optional[int]:
+    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+
+
+def _target() -> str:
+    from .._kernel_source import target_of
+    from ..instance import default_instance
+    return target_of(default_instance().device("host").info.arch)
+
+
+class _Whole:
+    """One bundle that is the graph."""
+
+    def __init__(self, program: Any, args: Sequence[Any], fixed: Sequence[bool]) -> None:
+        from ..compiler import compile
+        from ..from_torch import convert
+
+        content = compile(convert(program, name="graph"), targets=[_target()])
+        made = Program(Bundle(content))
+        names = {f"argument{at}": at for at, one in enumerate(fixed) if one}
+        weights = Weights(made, names)
+        self.weights_at = [names[name] for name in weights.names]
+        weights.remember([args[at] for at in self.weights_at])
+        # Lowering calculates what is made of weights alone. Of such constants nobody knows here what they were made of.
+        derived = any(c.name not in names and not c.prepared for c in made.bundle.constants) or len(self.weights_at) < len(names)
+        self.marks = [(at, mark(args[at])) for at in names.values()] if derived else []
+        self.operator = Operator(Runner(made), "forward", "accrt::graph", weights)
+        self.rest = [at for at, one in enumerate(fixed) if not one and isinstance(args[at], torch.Tensor)]
+        self.outputs = [getattr(spec.arg, "value", None) if not hasattr(spec.arg, "name") or type(spec.arg).__name__ == "ConstantArgument" else _Result
+                        for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
+
+    def __call__(self, *args: Any) -> Any:
+        if not all(same(one, args[at]) for at, one in self.marks):
+            raise _Stale
+        made = self.operator.run(*[args[at] for at in self.rest], [args[at] for at in self.weights_at])
+        results = iter(made if isinstance(made, tuple) else (made,))
+        return tuple(next(results) if one is _Result else one for one in self.outputs)
+
+
+class _Result:
+    """In the place of a tensor among what a graph gives."""
+
+
+def _parts(graph: torch.nn.Module, program: Any, args: Sequence[Any], fixed: Sequence[bool], error: Any) -> Callable[..., Any]:
+    """The graph with bundles for what has lowerings."""
+    from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+    from torch.fx.passes.operator_support import OperatorSupportBase
+
+    from ..from_torch.table import TABLE
+
+    missing = {name for name, _count, _where, _why in error.operations}
+    _log.info("%s run%s in torch", ", ".join(sorted(missing)), "s" if len(missing) == 1 else "")
+    targets = [n.target for n in program.graph.nodes if n.op == "call_function"]
+    whole = program.module(check_guards=False)
+    writes = any(getattr(getattr(t, "_schema", None), "is_mutable", False) for t in targets) or any(
+        n.op == "call_function" and getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in whole.graph.nodes)
+    if writes or not all(isinstance(t, torch._ops.OpOverload) or t.__module__ == "_operator" for t in targets):
+        _log.info("a graph runs in torch: it writes in place, or calls what is no operation")
+        return graph
+
+    class Covered(OperatorSupportBase):
+        def is_node_supported(self, submodules: Any, node: torch.fx.Node) -> bool:
+            return node.op == "call_function" and str(node.target) in TABLE and str(node.target) not in missing
+
+    partitioner = CapabilityBasedPartitioner(whole, Covered(), allows_single_node_partition=False)
+    divided = partitioner.partition_and_fuse()
+    for node in divided.graph.nodes:
+        if node.op == "call_module" and node.target.startswith("fused_"):
+            setattr(divided, node.target, _Part(getattr(divided, node.target)))
+    divided.recompile()
+    rest = [at for at, one in enumerate(fixed) if not one]
+    # What was fixed for the export is read as it is now: those buffers are the arguments' own memory.
+    tensors = [(f"argument{at}", at) for at, one in enumerate(fixed) if one]
+
+    def run(*given: Any) -> Any:
+        for name, at in tensors:
+            if getattr(divided, name, None) is not None and getattr(divided, name).data_ptr() != given[at].data_ptr():
+                return graph(*given)  # other parameters than those that the parts were made of
+        made = divided(*[given[at] for at in rest])
+        return tuple(made) if isinstance(made, (list, tuple)) else (made,)
+
+    return run
+
+
+class _Part(torch.nn.Module):
+    """A part of a graph, which is compiled when it is first called."""
+
+    def __init__(self, part: torch.fx.GraphModule) -> None:
+        super().__init__()
+        self.part, self.graph = part, _Graph(part)
+        output = next(n for n in part.graph.nodes if n.op == "output")
+        self.single = not isinstance(output.args[0], (list, tuple))
+
+    def forward(self, *args: Any) -> Any:
+        made = self.graph(*args)
+        return made[0] if self.single and isinstance(made, (list, tuple)) else made
+
+
+if "accrt" not in torch._dynamo.list_backends():  # an installed package says it to torch by itself
+    torch._dynamo.register_backend(name="accrt")(backend)

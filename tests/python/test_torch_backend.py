@@ -1,0 +1,171 @@
+"""torch.compile(model, backend="accrt"). Runs where torch is installed: `./dev torch-test`."""
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.torch
+
+F = torch.nn.functional
+
+
+def close(a, b):
+    torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture
+def compiled(caplog):
+    """Compiles, with no graph of an earlier test, and with what is said of it."""
+    import accrt.torch
+
+    torch._dynamo.reset()
+    caplog.set_level(logging.INFO, "accrt.torch")
+    assert accrt.torch.backend
+    return lambda model, **options: torch.compile(model, backend="accrt", **options)
+
+
+def said(caplog):
+    return [r.getMessage() for r in caplog.records if r.name == "accrt.torch"]
+
+
+def network():
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.GELU(), torch.nn.Linear(16, 3)).eval()
+
+
+def test_a_whole_model_and_its_changes(compiled, caplog):
+    net = network()
+    fast = compiled(net, fullgraph=True)
+    with torch.no_grad():
+        for rows in (5, 1, 9, 9, 12):
+            x = torch.randn(rows, 8)
+            close(fast(x), net(x))
+        net[0].weight.add_(1)
+        close(fast(x), net(x))
+        net.load_state_dict({n: t * 0.5 for n, t in net.state_dict().items()})
+        close(fast(x), net(x))
+    with torch.inference_mode():
+        close(fast(x), net(x))
+    assert said(caplog) == []
+
+
+def test_what_is_made_of_parameters_follows_them(compiled, caplog):
+    weight = torch.nn.Parameter(torch.randn(4, 8))
+    model = lambda x: F.linear(x, weight * 2 + torch.arange(8))  # noqa: E731
+    fast, x = compiled(model, fullgraph=True), torch.randn(3, 8)
+    with torch.no_grad():
+        for _ in range(3):
+            close(fast(x), model(x))
+            weight.mul_(-3)
+    assert said(caplog) == []
+
+
+def test_what_has_no_lowering_runs_in_torch_and_the_rest_in_bundles(compiled, caplog, monkeypatch):
+    import accrt.torch._backend as backend
+
+    wholes, make = [], backend._Whole.__init__
+    monkeypatch.setattr(backend._Whole, "__init__", lambda self, *a: (make(self, *a), wholes.append(self))[0])
+    linear = torch.nn.Linear(8, 8).eval()
+
+    def model(x):
+        y = F.gelu(linear(x)) * 2
+        z = torch.linalg.matrix_exp(y @ y.T)
+        return (z.softmax(-1) + 1) @ y, x.shape[0]
+
+    fast, x = compiled(model, fullgraph=True), torch.randn(5, 8) * 0.1
+    with torch.no_grad():
+        for _ in range(2):
+            found, wanted = fast(x), model(x)
+            close(found[0], wanted[0])
+            assert found[1] == 5
+            linear.weight.mul_(0.5)
+    assert said(caplog) == ["aten.linalg_matrix_exp.default runs in torch"] and len(wholes) == 2
+
+
+def test_training_is_refused_by_name(compiled):
+    net = network()
+    fast = compiled(net)
+    with pytest.raises(RuntimeError, match="runs inference alone, and arguments or parameters require grad: call the model under torch.no_grad"):
+        fast(torch.randn(5, 8))
+    for parameter in net.parameters():
+        parameter.requires_grad_(False)
+    close(fast(torch.ones(5, 8)), net(torch.ones(5, 8)))
+
+
+def test_writes_and_views(compiled, caplog):
+    class Counter(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("count", torch.zeros(4))
+
+        def forward(self, x):
+            self.count.add_(x)
+            return self.count * 2
+
+    counter = Counter()
+    fast = compiled(counter)
+    with torch.no_grad():
+        for n in range(1, 4):
+            assert (fast(torch.ones(4)) == 2 * n).all() and (counter.count == n).all()
+        x = torch.zeros(2, 3)
+        assert (compiled(lambda x: x.add_(1) * 2)(x) == 2).all() and (x == 1).all()
+        x = torch.zeros(2, 3)
+        compiled(lambda x: x.view(-1))(x).add_(1)
+        assert (x == 1).all()
+        y, flat = compiled(lambda x: (lambda y: (y, y.view(-1)))(x + 1))(x)
+        flat.add_(1)
+        assert (y == 3).all()
+        assert said(caplog) == ["a graph runs in torch: a result is a view of an argument or of another result"] * 2
+
+
+def test_control_flow_breaks_and_numbers(compiled):
+    def model(x, n, scale):
+        if x.sum() > 0:  # breaks the graph
+            x = x * scale
+        return x[:n] + n
+
+    fast = compiled(model)
+    with torch.no_grad():
+        for n, scale in ((2, 0.5), (3, 2.5), (4, -1.0)):
+            x = torch.ones(6, 3)
+            close(fast(x, n, scale), model(x, n, scale))
+
+
+def test_dropout_in_training_mode_and_other_types(compiled):
+    net = torch.nn.Dropout(0.5).train()
+    with torch.no_grad():
+        found = compiled(net)(torch.ones(1000))
+        assert set(found.unique().tolist()) == {0.0, 2.0}
+        x = torch.arange(6)
+        assert compiled(lambda x: (x + 1, x > 2, x.to(torch.complex64)))(x)[2].dtype == torch.complex64
+        assert torch.equal(compiled(lambda x: (x.bfloat16() * 2, None))(torch.ones(3))[0], torch.full((3,), 2, dtype=torch.bfloat16))
+        assert compiled(lambda x: x * 2)(torch.ones(0, 4)).shape == (0, 4)
+
+
+def test_threads(compiled):
+    net, right = network(), {}
+    fast = compiled(net)
+
+    def work(seed):
+        with torch.no_grad():
+            x = torch.full((4, 8), float(seed))
+            right[seed] = all(torch.allclose(fast(x), net(x), atol=1e-4) for _ in range(20))
+
+    with torch.no_grad():
+        fast(torch.ones(4, 8))
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert right == dict.fromkeys(range(3), True)
+
+
+def test_options_are_refused():
+    import accrt.torch
+
+    with pytest.raises(ValueError, match="has no options, mode was given"):
+        accrt.torch.backend(torch.fx.symbolic_trace(torch.nn.ReLU()), [], mode="x")
