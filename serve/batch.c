@@ -124,12 +124,13 @@ static void lay_tokens(accsv_batch_t* batch, const accsv_part_t* part, uint32_t 
                        uint32_t token) {
   const accsv_sequence_t* sequence = part->sequence;
   const uint32_t page_size = batch->page_size;
+  const uint32_t end = sequence->known + part->drafts;
   uint32_t page = part->start / page_size;
   for (uint32_t i = 0; i < part->count; ++i, ++token) {
     const uint32_t position = part->start + i;
     if (position == (page + 1) * page_size)
       ++page;
-    batch->token_ids[token] = position < sequence->known ? sequence->tokens[position] : -1;
+    batch->token_ids[token] = position < end ? sequence->tokens[position] : -1;
     batch->positions[token] = (int32_t)position;
     batch->slots[token] =
         sequence->blocks[page] * (int32_t)page_size + (int32_t)(position - page * page_size);
@@ -207,14 +208,14 @@ static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_s
 }
 
 /* The part's samples are its last tokens; only the token that is the sequence's next one is kept
- * for its row. */
+ * for its row, and with drafts none: which one it is, is not known. */
 static uint32_t lay_samples(accsv_batch_t* batch, const accsv_part_t* part, uint32_t end,
                             uint32_t sample) {
   for (uint32_t i = part->samples; i > 0; --i) {
     batch->sample_tokens[sample] = (int32_t)(end - i);
     batch->sample_rows[sample++] = -1;
   }
-  if (part->draws)
+  if (part->draws && part->drafts == 0)
     batch->sample_rows[sample - 1] = part->sequence->row;
   return sample;
 }

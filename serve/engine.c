@@ -12,6 +12,8 @@
 #define DEFAULT_QUEUED 1024u
 #define DEFAULT_PREEMPTIONS 3u
 #define DEFAULT_FAIR_TOKENS 2048u
+#define DEFAULT_LOOKUP 4u
+#define DEFAULT_LEAST_LOOKUP 2u
 
 uint64_t accrt_serve_now_ns(void) {
   struct timespec now;
@@ -35,12 +37,32 @@ static accrt_status_t set_limit(const char* name, uint32_t* option, uint32_t mos
   return ACCRT_OK;
 }
 
+static accrt_status_t complete_speculation(accrt_serve_options_t* options) {
+  if (options->num_speculative_tokens > ACCRT_SERVE_MAX_DRAFTS)
+    return ACCSV_FAIL(OUT_OF_RANGE, "num_speculative_tokens is %" PRIu32 ", at most %u",
+                      options->num_speculative_tokens, ACCRT_SERVE_MAX_DRAFTS);
+  if (options->prompt_lookup_max == 0)
+    options->prompt_lookup_max =
+        options->prompt_lookup_min > DEFAULT_LOOKUP ? options->prompt_lookup_min : DEFAULT_LOOKUP;
+  if (options->prompt_lookup_min == 0)
+    options->prompt_lookup_min = options->prompt_lookup_max < DEFAULT_LEAST_LOOKUP
+                                     ? options->prompt_lookup_max
+                                     : DEFAULT_LEAST_LOOKUP;
+  if (options->prompt_lookup_min > options->prompt_lookup_max)
+    return ACCSV_FAIL(OUT_OF_RANGE,
+                      "prompt_lookup_min is %" PRIu32
+                      ", above prompt_lookup_max, which is %" PRIu32,
+                      options->prompt_lookup_min, options->prompt_lookup_max);
+  return ACCRT_OK;
+}
+
 static accrt_status_t complete_options(accrt_serve_options_t* options,
                                        const accrt_serve_model_info_t* info) {
   const uint32_t known = ACCRT_SERVE_ENGINE_THREAD | ACCRT_SERVE_ENGINE_NO_CACHE |
                          ACCRT_SERVE_ENGINE_NO_OVERLAP | ACCRT_SERVE_ENGINE_BATCH_INVARIANT;
-  if ((options->flags & ~known) != 0 || options->reserved != 0)
+  if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
+  ACCSV_TRY(complete_speculation(options));
   if ((options->flags & ACCRT_SERVE_ENGINE_BATCH_INVARIANT) != 0 &&
       (info->flags & ACCRT_SERVE_MODEL_BATCH_INVARIANT) == 0)
     return ACCSV_FAIL(UNSUPPORTED,
@@ -110,16 +132,18 @@ static accrt_status_t make_waiting(accrt_serve_engine_t* engine) {
 static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
   const accrt_serve_model_info_t* info = &engine->model->info;
   const accrt_serve_options_t* options = &engine->options;
-  const accsv_limits_t limits = {.pages = info->page_count,
-                                 .page_size = info->page_size,
-                                 .rows = options->max_running,
-                                 .samples = info->max_samples,
-                                 .step_tokens = options->max_step_tokens,
-                                 .chunk_tokens = options->max_chunk_tokens,
-                                 .max_preemptions = options->max_preemptions,
-                                 .sequences = engine->most_live,
-                                 .quantum = options->fair_tokens,
-                                 .seed = random_seed()};
+  const accsv_limits_t limits = {
+      .pages = info->page_count,
+      .page_size = info->page_size,
+      .rows = options->max_running,
+      .samples = info->max_samples,
+      .step_tokens = options->max_step_tokens,
+      .chunk_tokens = options->max_chunk_tokens,
+      .max_preemptions = options->max_preemptions,
+      .sequences = engine->most_live,
+      .quantum = options->fair_tokens,
+      .seed = random_seed(),
+      .lookup = {options->prompt_lookup_min, options->prompt_lookup_max}};
   ACCSV_TRY(accsv_scheduler_init(&engine->scheduler, &engine->allocator, &limits));
   engine->scheduler.drop = accsv_engine_drop;
   engine->scheduler.self = engine;

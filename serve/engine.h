@@ -100,7 +100,8 @@ bool accsv_engine_drop(void* self, accsv_sequence_t* sequence);
 static inline uint64_t accsv_edits_most(const accrt_serve_engine_t* engine,
                                         const accsv_generation_t* generation) {
   const uint32_t scores = generation->sequence.to_score, most = engine->scheduler.limits.samples;
-  return (uint64_t)generation->sampler.capacity + (scores < most ? scores : most);
+  return (uint64_t)generation->sampler.capacity * (1 + generation->sequence.guesses) +
+         (scores < most ? scores : most);
 }
 
 /* ---- serve/deliver.c: tokens become events ---- */

@@ -174,12 +174,15 @@ static void run_alone(const accrt_serve_simulation_t* simulation,
   own.eos = simulation != NULL ? simulation->eos : -1;
   own.vocab_size = simulation != NULL ? simulation->vocab_size : 0;
   own.adapter_count = simulation != NULL ? simulation->adapter_count : 0;
+  own.repeat = simulation != NULL ? simulation->repeat : 0;
   accrt_serve_engine_t* engine = make_engine(&own, NULL);
   accrt_serve_request_t copy = *request;
   memset(out, 0, sizeof *out * (request->n > 0 ? request->n : 1));
   copy.user_data = out;
+  copy.flags |= ACCRT_SERVE_NO_SPECULATION;
   (void)submit(engine, &copy);
   run(engine);
+  assert_int_equal(stats_of(engine).drafts, 0);
   check_empty(engine);
   accrt_serve_engine_release(engine);
 }
@@ -447,6 +450,9 @@ static void make_trial(trial_t* trial) {
   request->biases = trial->biases;
   request->bias_count = below(2);
   request->constraint = below(3) == 0 ? rhyming : NULL;
+  request->num_speculative_tokens = below(3) == 0 ? 1 + below(9) : 0;
+  if (below(8) == 0)
+    request->flags |= ACCRT_SERVE_NO_SPECULATION;
   if (below(4) != 0)
     return;
   request->flags |= ACCRT_SERVE_PROMPT_LOGPROBS;
@@ -478,7 +484,7 @@ static void check_same(const output_t* a, const output_t* b) {
 /* All tokens and texts are those of each request alone, whatever the engine's shape; with little
  * memory sequences are preempted. */
 static void run_company(const accrt_serve_simulation_t* simulation,
-                        const accrt_serve_options_t* options, uint64_t* out_preemptions) {
+                        const accrt_serve_options_t* options, accrt_serve_stats_t* sums) {
   trial_t* trials = calloc(TRIALS, sizeof *trials);
   assert_non_null(trials);
   accrt_serve_engine_t* engine = make_engine(simulation, options);
@@ -496,7 +502,11 @@ static void run_company(const accrt_serve_simulation_t* simulation,
       (void)step(engine);
   }
   check_empty(engine);
-  *out_preemptions += stats_of(engine).preemptions;
+  const accrt_serve_stats_t stats = stats_of(engine);
+  sums->preemptions += stats.preemptions;
+  sums->drafts += stats.drafts;
+  sums->draft_tokens += stats.draft_tokens;
+  sums->accepted_tokens += stats.accepted_tokens;
   for (uint32_t i = 0; i < TRIALS; ++i) {
     const bool scored = (trials[i].request.flags & ACCRT_SERVE_PROMPT_LOGPROBS) != 0;
     for (uint32_t k = 0; k < trials[i].request.n; ++k) {
@@ -511,7 +521,7 @@ static void run_company(const accrt_serve_simulation_t* simulation,
 
 static void test_company(void** state) {
   (void)state;
-  uint64_t preemptions = 0;
+  accrt_serve_stats_t sums = {0};
   for (uint32_t round = 0; round < 24; ++round) {
     accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
     simulation.flags = round % 2 == 0 ? ACCRT_SERVE_MODEL_OVERLAP : 0;
@@ -525,13 +535,19 @@ static void test_company(void** state) {
     simulation.max_samples = below(2) == 0 ? 0 : simulation.max_rows + below(20);
     accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
     options.max_chunk_tokens = below(2) == 0 ? 0 : 1 + below(32);
+    simulation.repeat = below(3) == 0 ? 0 : 2 + below(30);
+    options.num_speculative_tokens = below(2) == 0 ? 0 : 1 + below(6);
+    options.prompt_lookup_max = below(4);
+    options.prompt_lookup_min = options.prompt_lookup_max > 0 ? below(2) : 0;
     options.max_preemptions = 1 + below(3);
     options.fair_tokens = 1 + below(200);
     if (below(4) == 0)
       options.flags |= ACCRT_SERVE_ENGINE_NO_CACHE;
-    run_company(&simulation, &options, &preemptions);
+    run_company(&simulation, &options, &sums);
   }
-  assert_true(preemptions > 0);
+  assert_true(sums.preemptions > 0);
+  assert_true(sums.drafts > 0 && sums.accepted_tokens > 0);
+  assert_true(sums.draft_tokens > sums.accepted_tokens);
 }
 
 /* ---- Ends ---- */
@@ -575,6 +591,7 @@ static void test_refusals(void** state) {
   REFUSED(OUT_OF_RANGE, bad.priority = 8);
   REFUSED(OUT_OF_RANGE, bad.top_logprobs = 21);
   REFUSED(OUT_OF_RANGE, bad.prompt_top_logprobs = 21);
+  REFUSED(OUT_OF_RANGE, bad.num_speculative_tokens = 33);
   REFUSED(INVALID_ARGUMENT, bad.flags = ACCRT_SERVE_SCORE_ONLY);
   REFUSED(INVALID_ARGUMENT, bad.flags = ACCRT_SERVE_SCORE_ONLY | ACCRT_SERVE_PROMPT_LOGPROBS);
   REFUSED(OUT_OF_RANGE, bad.biases = &bias; bad.bias_count = 1);

@@ -29,6 +29,7 @@ typedef struct stamp {
   uint64_t hash;    /* of all tokens up to this one */
   uint64_t before;  /* of those before it */
   int32_t position; /* -1: nothing was written */
+  int32_t token;
 } stamp_t;
 
 typedef struct results {
@@ -119,7 +120,7 @@ static accrt_status_t write_token(simulated_t* model, const accrt_serve_step_t* 
   const uint64_t changed = adapter >= 0 ? model->adapters[adapter] : 0;
   model->stamps[slot] = (stamp_t){
       accsv_mix(before ^ changed ^ ((uint64_t)(uint32_t)token + 1) * UINT64_C(0x9E3779B97F4A7C15)),
-      before, position};
+      before, position, token};
   return ACCRT_OK;
 }
 
@@ -163,14 +164,15 @@ static bool is_allowed(const accrt_serve_masks_t* masks, uint32_t sample, int32_
 
 /* A bias of 100 or more decides; a ban gives the next token. */
 static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step,
-                      const accrt_serve_masks_t* masks, uint32_t sample, uint64_t hash) {
+                      const accrt_serve_masks_t* masks, uint32_t sample, uint64_t hash,
+                      bool repeats) {
   if ((step->flags & ACCRT_SERVE_STEP_GREEDY) != 0)
     return (int32_t)(accsv_mix(hash) % model->options.vocab_size);
   for (int32_t e = step->edit_starts[sample]; e < step->edit_starts[sample + 1]; ++e) {
     if (step->edit_add[e] >= 100.0f && is_allowed(masks, sample, step->edit_tokens[e]))
       return step->edit_tokens[e];
   }
-  if (step->temperature[sample] > 0.0f)
+  if (step->temperature[sample] > 0.0f && !repeats)
     hash = accsv_mix(hash + step->seeds[2 * (size_t)sample] +
                      ((uint64_t)step->seeds[2 * (size_t)sample + 1] << 32) +
                      (uint64_t)step->sample_positions[sample]);
@@ -203,8 +205,11 @@ static void draw(simulated_t* model, const accrt_serve_step_t* step,
                  const accrt_serve_masks_t* masks, results_t* results) {
   for (uint32_t sample = 0; sample < step->sample_count; ++sample) {
     const int32_t slot = step->slots[step->sample_tokens[sample]];
-    const uint64_t hash = model->stamps[slot].hash;
-    const int32_t token = choose(model, step, masks, sample, hash);
+    const stamp_t* stamp = &model->stamps[slot];
+    const uint32_t repeat = model->options.repeat;
+    const bool repeats = repeat > 0 && accsv_mix(stamp->hash + 1) % repeat != 0;
+    const uint64_t hash = repeats ? accsv_mix((uint32_t)stamp->token + 1) : stamp->hash;
+    const int32_t token = choose(model, step, masks, sample, hash, repeats);
     if (step->sample_rows[sample] >= 0)
       model->last_tokens[step->sample_rows[sample]] = token;
     fill_sample(model, results, sample, token, hash);
@@ -414,6 +419,8 @@ static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
   const uint32_t known = ACCRT_SERVE_MODEL_OVERLAP | ACCRT_SERVE_MODEL_BATCH_INVARIANT;
   if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
+  if (options->reserved != 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "reserved is not 0");
   ACCSV_TRY(check_limit("vocab_size", options->vocab_size, MOST_TOKENS));
   ACCSV_TRY(check_limit("slots of all pages", (uint64_t)options->page_count * options->page_size,
                         MOST_SLOTS));

@@ -35,8 +35,9 @@ static accrt_status_t check_number(const char* what, float value, float least, f
 
 /* One token is drawn where only the prompt is wanted, and given to nobody. */
 static accrt_status_t check_scores(accrt_serve_request_t* request) {
-  if (request->reserved != 0)
-    return ACCSV_FAIL(INVALID_ARGUMENT, "reserved is not 0");
+  if (request->num_speculative_tokens > ACCRT_SERVE_MAX_DRAFTS)
+    return ACCSV_FAIL(OUT_OF_RANGE, "num_speculative_tokens is %" PRIu32 ", at most %u",
+                      request->num_speculative_tokens, ACCRT_SERVE_MAX_DRAFTS);
   if (request->prompt_top_logprobs > ACCRT_SERVE_MAX_LOGPROBS)
     return ACCSV_FAIL(OUT_OF_RANGE, "prompt_top_logprobs is %" PRIu32 ", at most %u",
                       request->prompt_top_logprobs, ACCRT_SERVE_MAX_LOGPROBS);
@@ -133,7 +134,8 @@ accrt_status_t accsv_request_check(accrt_serve_request_t* request,
                                    const accrt_serve_model_info_t* info) {
   const uint32_t known = ACCRT_SERVE_IGNORE_EOS | ACCRT_SERVE_SEED | ACCRT_SERVE_LOGPROBS |
                          ACCRT_SERVE_NO_CACHE | ACCRT_SERVE_KEEP_STOP | ACCRT_SERVE_SPECIAL |
-                         ACCRT_SERVE_PROMPT_LOGPROBS | ACCRT_SERVE_SCORE_ONLY;
+                         ACCRT_SERVE_PROMPT_LOGPROBS | ACCRT_SERVE_SCORE_ONLY |
+                         ACCRT_SERVE_NO_SPECULATION;
   if ((request->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", request->flags);
   ACCSV_TRY(check_scores(request));
@@ -221,6 +223,17 @@ bool accsv_generation_is_plain(const accsv_generation_t* generation) {
          request->parameters.constraint == NULL && !scores;
 }
 
+/* What depends on the tokens before it, as penalties and grammars do, has no drafts. A sequence
+ * with drafts needs its last token: it is not overlapped. */
+static void speculate(accsv_generation_t* generation, const accrt_serve_request_t* given) {
+  accsv_sequence_t* sequence = &generation->sequence;
+  if (sequence->history || given->constraint != NULL ||
+      (given->flags & ACCRT_SERVE_NO_SPECULATION) != 0)
+    return;
+  sequence->guesses = given->num_speculative_tokens;
+  sequence->history = sequence->guesses > 0;
+}
+
 /* The first generation scores the prompt, for all. What comes of it has its memory from the
  * beginning, so that no step can fail for it. */
 static accrt_status_t make_prompt_node(const accrt_allocator_t* allocator, accsv_request_t* request,
@@ -262,6 +275,7 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   ACCSV_TRY(
       accsv_sampler_init(&generation->sampler, allocator, given, info, sequence->limit, own_seed));
   sequence->history = generation->sampler.history;
+  speculate(generation, given);
   sequence->plain = accsv_generation_is_plain(generation);
   if (index == 0)
     ACCSV_TRY(make_prompt_node(allocator, request, sequence));

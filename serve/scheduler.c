@@ -78,6 +78,7 @@ static void leave_running(accsv_scheduler_t* scheduler, accsv_sequence_t* sequen
     scheduler->running[i - 1]->place = i - 1;
   }
   --scheduler->running_count;
+  scheduler->guessing -= sequence->guesses > 0;
   scheduler->free_rows[scheduler->free_row_count++] = sequence->row;
   sequence->row = -1;
   drop_blocks(scheduler, sequence);
@@ -101,9 +102,34 @@ void accsv_scheduler_end(accsv_scheduler_t* scheduler, accsv_sequence_t* sequenc
     accsv_queue_leave(&scheduler->queue, sequence);
 }
 
+/* The device's page table keeps what is beyond: nothing reads it. */
+static void give_back(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+  const uint32_t needed = accsv_pages(sequence->known, scheduler->limits.page_size);
+  if (sequence->blocks_held <= needed)
+    return;
+  while (sequence->blocks_held > needed)
+    accsv_pool_drop(&scheduler->pool, sequence->blocks[--sequence->blocks_held], 0);
+  if (sequence->blocks_mapped > needed)
+    sequence->blocks_mapped = needed;
+  sequence->last_block = sequence->blocks[needed - 1];
+}
+
+void accsv_scheduler_settle(accsv_scheduler_t* scheduler, const accsv_part_t* part) {
+  accsv_sequence_t* sequence = part->sequence;
+  if (part->drafts == 0)
+    return;
+  sequence->drafts = 0;
+  if (sequence->state != ACCSV_RUNNING)
+    return;
+  if (sequence->computed >= sequence->known)
+    sequence->computed = sequence->known - 1;
+  give_back(scheduler, sequence);
+}
+
 void accsv_part_forget(const accsv_part_t* part) {
   accsv_sequence_t* sequence = part->sequence;
   accsv_part_leave(part);
+  sequence->drafts = 0;
   if (accsv_part_scores(part) == 0)
     return;
   if (sequence->asked > accsv_part_sampled(part))
@@ -397,6 +423,7 @@ static void start(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
   sequence->row = scheduler->free_rows[--scheduler->free_row_count];
   sequence->place = scheduler->running_count;
   scheduler->running[scheduler->running_count++] = sequence;
+  scheduler->guessing += sequence->guesses > 0;
   if (sequence->admitted)
     return;
   sequence->admitted = true;
@@ -437,6 +464,60 @@ static void admit_all(round_t* round) {
   }
 }
 
+/* ---- Drafts ---- */
+
+/* Pages for drafts are those that nobody waits for, and that the running ones will not need at
+ * once. */
+static uint32_t pages_for_drafts(const round_t* round) {
+  const accsv_scheduler_t* scheduler = round->scheduler;
+  const uint32_t available = accsv_pool_available(&scheduler->pool);
+  const bool wanted = round->preempted || round->promised > 0 || scheduler->queue.queued > 0 ||
+                      scheduler->queue.preempted > 0;
+  return wanted || available <= scheduler->running_count ? 0 : available - scheduler->running_count;
+}
+
+static uint32_t least_of(uint32_t a, uint32_t b) {
+  return a < b ? a : b;
+}
+
+/* Drafts behind a sequence's last token, if that is computed now. */
+static void draft(round_t* round, accsv_sequence_t* sequence, uint32_t budget) {
+  accsv_scheduler_t* scheduler = round->scheduler;
+  const uint32_t page_size = scheduler->limits.page_size, known = sequence->known;
+  if (sequence->guesses == 0 || sequence->pending > 0 || sequence->computed + sequence->n != known)
+    return;
+  uint32_t most = least_of(sequence->guesses, sequence->limit - known - 1);
+  most = least_of(most, least_of(budget, round->samples));
+  const uint32_t pages = sequence->blocks_held + pages_for_drafts(round);
+  most = least_of(most, pages * page_size - known);
+  if (most == 0)
+    return;
+  most = accsv_guess(sequence->tokens, known, &scheduler->limits.lookup, most,
+                     sequence->tokens + known);
+  const uint32_t needed = accsv_pages(known + most, page_size);
+  if (needed > sequence->blocks_held)
+    take_blocks(scheduler, sequence, needed);
+  sequence->drafts = (uint8_t)most;
+  sequence->n += most;
+  round->budget -= most;
+  round->samples -= most;
+}
+
+/* They get what the step has left when all others have their tokens. */
+static void draft_all(round_t* round) {
+  const accsv_plan_t* plan = round->plan;
+  uint32_t tokens = 0;
+  for (uint32_t i = 0; i < plan->count; ++i)
+    tokens += plan->parts[i].sequence->n;
+  const uint32_t most = round->scheduler->mixed_tokens;
+  for (uint32_t i = 0; i < plan->count; ++i) {
+    accsv_sequence_t* sequence = plan->parts[i].sequence;
+    const uint32_t before = sequence->n;
+    draft(round, sequence, least_of(round->budget, most > tokens ? most - tokens : 0));
+    tokens += sequence->n - before;
+  }
+}
+
 /* ---- A step ---- */
 
 static void close_plan(accsv_scheduler_t* scheduler, accsv_plan_t* plan) {
@@ -447,13 +528,15 @@ static void close_plan(accsv_scheduler_t* scheduler, accsv_plan_t* plan) {
     accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
     const uint32_t start = sequence->computed, end = start + sequence->n;
-    const bool draws = end == sequence->known + sequence->pending;
+    const uint32_t drafts = sequence->drafts;
+    const bool draws = end - drafts == sequence->known + sequence->pending;
     part->start = start;
     part->count = sequence->n;
     part->draws = draws;
-    part->samples = draws;
+    part->drafts = drafts;
+    part->samples = drafts + draws;
     if (sequence->scores) {
-      part->samples = samples_of(sequence, sequence->n);
+      part->samples = samples_of(sequence, sequence->n - drafts) + drafts;
       sequence->asked += accsv_part_scores(part);
       sequence->scores = sequence->asked < sequence->to_score;
     }
@@ -491,6 +574,8 @@ void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_pla
   round.filling = 0; /* admission registers at once */
   if (!round.preempted)
     admit_all(&round);
+  if (scheduler->guessing > 0)
+    draft_all(&round);
 
   close_plan(scheduler, plan);
 }
@@ -502,7 +587,8 @@ static const char* check_sequence(const accsv_scheduler_t* scheduler,
   const uint32_t page_size = scheduler->limits.page_size;
   if (sequence->state != ACCSV_RUNNING)
     return "a running sequence is in another state";
-  if (sequence->computed > sequence->known + sequence->pending)
+  if (sequence->computed > sequence->known + sequence->pending + sequence->drafts ||
+      (sequence->drafts > 0 && sequence->pending == 0))
     return "more is computed than there is";
   if (sequence->blocks_held < accsv_pages(sequence->computed, page_size))
     return "a sequence has too few blocks";

@@ -8,6 +8,7 @@
 #ifndef ACCRT_SERVE_SCHEDULER_H_
 #define ACCRT_SERVE_SCHEDULER_H_
 
+#include "serve/guess.h"
 #include "serve/queue.h"
 
 typedef struct accsv_limits {
@@ -20,15 +21,18 @@ typedef struct accsv_limits {
   uint32_t sequences; /* that there are at once, with those that wait */
   uint32_t quantum;
   uint64_t seed;
+  accsv_lookup_t lookup; /* of drafts */
 } accsv_limits_t;
 
 /* A sequence's part in a step: tokens [start, start + count). The logits of the last ones are its
- * samples: those of a prompt that is scored, and of the last token that is known. */
+ * samples: those of a prompt that is scored, of the last token that is known, and of drafts behind
+ * it. */
 typedef struct accsv_part {
   accsv_sequence_t* sequence;
   uint32_t start, count;
   uint32_t samples;
-  bool draws; /* the last sample is the sequence's next token */
+  uint32_t drafts; /* of `count`; then it draws */
+  bool draws;      /* a sample is the sequence's next token; those of drafts come after it */
 } accsv_part_t;
 
 /* The first of its tokens whose logits are a sample. */
@@ -37,7 +41,7 @@ static inline uint32_t accsv_part_sampled(const accsv_part_t* part) {
 }
 /* Of its samples: those that score a token of the prompt. They come first. */
 static inline uint32_t accsv_part_scores(const accsv_part_t* part) {
-  return part->samples - part->draws;
+  return part->samples - part->draws - part->drafts;
 }
 
 typedef struct accsv_plan {
@@ -63,7 +67,8 @@ typedef struct accsv_scheduler {
   accsv_filling_t* filling;   /* the same: those that fill a page */
   int32_t* free_rows;
   uint32_t running_count, free_row_count;
-  uint64_t planned; /* the last step */
+  uint32_t guessing; /* of the running ones: those that may have drafts */
+  uint64_t planned;  /* the last step */
   /* Most tokens of a step in which a sequence decodes; prompts have a page of it in any case. */
   uint32_t mixed_tokens;
   /* Ends the sequence that would be admitted next if that is of no use; NULL: it always is. */
@@ -91,7 +96,10 @@ static inline void accsv_part_leave(const accsv_part_t* part) {
   --part->sequence->in_flight;
   part->sequence->pending = (uint8_t)(part->sequence->pending - part->draws);
 }
-/* The same, and there are no results. */
+/* After that, and after what came of the drafts is known: forgets those that were wrong, and gives
+ * back the pages that they alone had. */
+void accsv_scheduler_settle(accsv_scheduler_t* scheduler, const accsv_part_t* part);
+/* Instead of both: there are no results. */
 void accsv_part_forget(const accsv_part_t* part);
 /* Steps up to `step` have ended. */
 void accsv_scheduler_end_step(accsv_scheduler_t* scheduler, uint64_t step);

@@ -3,7 +3,9 @@
  *   0 ... computed ... known ... known + pending
  *
  * `known` tokens have values. `pending` more were sampled by steps in flight. Keys and values of
- * the first `computed` are written, or will be by steps in flight.
+ * the first `computed` are written, or will be by steps in flight. Behind the known ones there may
+ * be `drafts`, guesses that a step in flight computes too: then `computed` is known + drafts, until
+ * it is known how many of them were right.
  */
 #ifndef ACCRT_SERVE_SEQUENCE_H_
 #define ACCRT_SERVE_SEQUENCE_H_
@@ -30,6 +32,7 @@ typedef struct accsv_sequence {
   uint8_t pending;
   uint8_t in_flight; /* steps in flight that it is in */
   bool scores;       /* tokens of its prompt are to be scored: asked < to_score */
+  uint8_t drafts;    /* tokens behind the known ones that are guesses, in a step in flight */
   int32_t row;       /* of the page table; -1: none */
   uint8_t state;
   int8_t priority;
@@ -52,7 +55,8 @@ typedef struct accsv_sequence {
   uint32_t prompt_count;  /* tokens */
   /* Tokens of the prompt whose logits are samples, and how many of them steps have had. */
   uint32_t to_score, asked;
-  int32_t adapter; /* its place in the model, if it has one */
+  uint32_t guesses; /* most drafts of a step; above 0 only with `history` */
+  int32_t adapter;  /* its place in the model, if it has one */
   uint64_t salt;
   accsv_salt_t* salt_text;
   uint64_t order;                         /* of its admission */

@@ -323,6 +323,30 @@ static void take_scores(accrt_serve_engine_t* engine, const accsv_part_t* part,
     release_others(engine, request);
 }
 
+/* The token after the last one that was known, and those after drafts as far as these are right:
+ * each is what would have been drawn without drafts. */
+static void take_tokens(accrt_serve_engine_t* engine, const accsv_part_t* part,
+                        const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns) {
+  accsv_sequence_t* sequence = part->sequence;
+  uint32_t right = 0;
+  if (sequence->state == ACCSV_ENDED)
+    ++engine->figures.wasted_tokens;
+  for (uint32_t i = 0; i <= part->drafts && sequence->state != ACCSV_ENDED; ++i) {
+    const int32_t token = results->tokens[sample + i];
+    const bool goes_on = i < part->drafts && sequence->tokens[sequence->known] == token;
+    accsv_deliver(engine, accsv_generation_of(sequence), token, results, sample + i, now_ns);
+    if (!goes_on)
+      break;
+    ++right;
+  }
+  if (part->drafts == 0)
+    return;
+  accsv_scheduler_settle(&engine->scheduler, part);
+  ++engine->figures.drafts;
+  engine->figures.draft_tokens += part->drafts;
+  engine->figures.accepted_tokens += right;
+}
+
 static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
                          const accrt_serve_results_t* results, uint64_t now_ns) {
   uint32_t sample = 0;
@@ -333,13 +357,8 @@ static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
     if (part->samples > 0 && sequence->state != ACCSV_ENDED)
       take_scores(engine, part, results, sample, now_ns);
     sample += part->samples;
-    if (part->draws) {
-      if (sequence->state == ACCSV_ENDED)
-        ++engine->figures.wasted_tokens;
-      else
-        accsv_deliver(engine, accsv_generation_of(sequence), results->tokens[sample - 1], results,
-                      sample - 1, now_ns);
-    }
+    if (part->draws)
+      take_tokens(engine, part, results, sample - part->drafts - 1, now_ns);
     if (sequence->state != ACCSV_ENDED)
       continue;
     /* If it ended in an earlier step, this may be the last that had it. */

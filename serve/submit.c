@@ -105,6 +105,8 @@ accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
   accrt_serve_request_t own;
   ACCSV_TRY(accsv_take_struct("accrt_serve_request_t", request, sizeof own, &own, sizeof own));
   ACCSV_TRY(accsv_request_check(&own, &engine->model->info));
+  if (own.num_speculative_tokens == 0)
+    own.num_speculative_tokens = engine->options.num_speculative_tokens;
   if (own.constraint != NULL && engine->model->functions.sample == NULL)
     return ACCSV_FAIL(UNSUPPORTED, "a constraint: the model takes no masks");
   const uint64_t now_ns = accsv_now(engine);

@@ -53,6 +53,8 @@ ACCRT_API uint64_t accrt_serve_now_ns(void);
 
 /** Most alternatives of a token that a model reports. */
 #define ACCRT_SERVE_MAX_LOGPROBS 20u
+/** Most drafts of a sequence in a step. */
+#define ACCRT_SERVE_MAX_DRAFTS 32u
 
 /** What a model can do. All its pointers are lent: valid while the model is. */
 typedef struct accrt_serve_model_info {
@@ -304,8 +306,12 @@ typedef struct accrt_serve_simulation {
   /** places for adapters. A tensor of one may have any name; its bytes change the next token */
   uint32_t adapter_count;
   uint32_t max_samples; /**< 0: 512, as far as max_tokens goes, and at least max_rows */
+  /** above 0: but for one of so many, a token follows from the one before it alone, so that texts
+   * repeat themselves */
+  uint32_t repeat;
+  uint32_t reserved; /**< 0 */
 } accrt_serve_simulation_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, max_samples, 80);
+ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, reserved, 88);
 #define ACCRT_SERVE_SIMULATION_INIT ACCRT_STRUCT_INIT(accrt_serve_simulation_t)
 
 /** Makes a model that computes nothing: the next token is a hash of the tokens before it, which it
@@ -347,14 +353,19 @@ typedef struct accrt_serve_options {
   uint32_t max_preemptions;   /**< of a sequence, before others are preferred as victims; 0: 3 */
   uint32_t max_failures;      /**< failed steps that a request survives; 0: 1 */
   uint32_t fair_tokens;       /**< tokens of a tenant's turn; 0: 2048 */
-  uint32_t reserved;          /**< 0 */
-  uint64_t seed;              /**< of requests without a seed; 0: a random one */
+  /** of requests that say nothing: tokens of a step that are guessed from the sequence's own text
+   * and computed along with its last one. What is drawn does not change. 0: none */
+  uint32_t num_speculative_tokens;
+  uint64_t seed; /**< of requests without a seed; 0: a random one */
   /** what a step may take in which a sequence draws tokens: chunks of prompts are made as large as
    * the steps that were measured allow, and no smaller than a page. 0: no limit, and what a step
    * computes does not depend on time */
   uint64_t max_step_ns;
+  /** guesses follow the longest end of the text that was there before, of at most so many tokens
+   * (0: 4) and at least so many (0: 2, or the most if that is less) */
+  uint32_t prompt_lookup_max, prompt_lookup_min;
 } accrt_serve_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_options_t, max_step_ns, 88);
+ACCRT_ASSERT_LAYOUT(accrt_serve_options_t, prompt_lookup_min, 96);
 #define ACCRT_SERVE_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_options_t)
 
 /** Makes an engine. Retains the model, which must have no other engine.
@@ -484,6 +495,7 @@ ACCRT_API accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engin
   64u /**< an event has the log probabilities of the prompt's own tokens */
 #define ACCRT_SERVE_SCORE_ONLY                                                                     \
   128u /**< with ACCRT_SERVE_PROMPT_LOGPROBS and max_new_tokens 0: nothing is generated */
+#define ACCRT_SERVE_NO_SPECULATION 256u /**< no drafts, whatever the engine's options say */
 
 /** Least and greatest priority number. Lower numbers are served first. */
 #define ACCRT_SERVE_PRIORITY_FIRST (-8)
@@ -537,9 +549,9 @@ typedef struct accrt_serve_request {
   const char* adapter; /**< the name of one that is loaded; NULL: none */
   /** alternatives of each of the prompt's tokens, with ACCRT_SERVE_PROMPT_LOGPROBS */
   uint32_t prompt_top_logprobs;
-  uint32_t reserved; /**< 0 */
+  uint32_t num_speculative_tokens; /**< as the engine's option; 0: what that says */
 } accrt_serve_request_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, reserved, 176);
+ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, num_speculative_tokens, 176);
 #define ACCRT_SERVE_REQUEST_INIT ACCRT_STRUCT_INIT(accrt_serve_request_t)
 
 /** Puts a request into the queue. Thread-safe. It waits for no step.
@@ -694,10 +706,13 @@ typedef struct accrt_serve_stats {
   uint32_t step_tokens;   /**< of a step in which a sequence draws tokens, by max_step_ns; 0: any */
   uint32_t adapters;      /**< that are loaded */
   uint64_t adapter_loads; /**< that succeeded */
-  uint32_t adapter_places; /**< for adapters */
-  uint32_t reserved;       /**< 0 */
+  uint32_t adapter_places;  /**< for adapters */
+  uint32_t reserved;        /**< 0 */
+  uint64_t drafts;          /**< times that a sequence had drafts in a step that has ended */
+  uint64_t draft_tokens;    /**< tokens of those */
+  uint64_t accepted_tokens; /**< of these: those that were drawn */
 } accrt_serve_stats_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, reserved, 1064);
+ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, accepted_tokens, 1088);
 #define ACCRT_SERVE_STATS_INIT ACCRT_STRUCT_INIT(accrt_serve_stats_t)
 /** Fills `out_stats` as of the end of the last step. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_stats(accrt_serve_engine_t* engine,

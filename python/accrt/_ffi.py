@@ -302,10 +302,12 @@ ACCRT_SERVE_HISTOGRAM_BUCKETS = 24
 ACCRT_SERVE_IGNORE_EOS = 1
 ACCRT_SERVE_KEEP_STOP = 16
 ACCRT_SERVE_LOGPROBS = 4
+ACCRT_SERVE_MAX_DRAFTS = 32
 ACCRT_SERVE_MAX_LOGPROBS = 20
 ACCRT_SERVE_MODEL_BATCH_INVARIANT = 2
 ACCRT_SERVE_MODEL_OVERLAP = 1
 ACCRT_SERVE_NO_CACHE = 8
+ACCRT_SERVE_NO_SPECULATION = 256
 ACCRT_SERVE_PRIORITY_FIRST = -8
 ACCRT_SERVE_PRIORITY_LAST = 7
 ACCRT_SERVE_PROMPT_LOGPROBS = 64
@@ -1527,6 +1529,8 @@ _FIELDS = {
         ("time_ns", POINTER(c_uint64)),
         ("adapter_count", c_uint32),
         ("max_samples", c_uint32),
+        ("repeat", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_serve_options": lambda m: [
         ("struct_size", c_uint32),
@@ -1542,9 +1546,11 @@ _FIELDS = {
         ("max_preemptions", c_uint32),
         ("max_failures", c_uint32),
         ("fair_tokens", c_uint32),
-        ("reserved", c_uint32),
+        ("num_speculative_tokens", c_uint32),
         ("seed", c_uint64),
         ("max_step_ns", c_uint64),
+        ("prompt_lookup_max", c_uint32),
+        ("prompt_lookup_min", c_uint32),
     ],
     "accrt_serve_constraint_functions": lambda m: [
         ("struct_size", c_uint32),
@@ -1593,7 +1599,7 @@ _FIELDS = {
         ("constraint", m.accrt_serve_constraint_p),
         ("adapter", c_char_p),
         ("prompt_top_logprobs", c_uint32),
-        ("reserved", c_uint32),
+        ("num_speculative_tokens", c_uint32),
     ],
     "accrt_serve_logprob": lambda m: [
         ("token", c_int32),
@@ -1668,6 +1674,9 @@ _FIELDS = {
         ("adapter_loads", c_uint64),
         ("adapter_places", c_uint32),
         ("reserved", c_uint32),
+        ("drafts", c_uint64),
+        ("draft_tokens", c_uint64),
+        ("accepted_tokens", c_uint64),
     ],
     "accrt_http_options": lambda m: [
         ("struct_size", c_uint32),

@@ -140,6 +140,12 @@ static void put_engine(const page_t* page, const accrt_serve_stats_t* s) {
           "Prompt tokens looked up in the prefix cache.");
   put_one(page, "counter", "vllm:prefix_cache_hits_total", (double)s->cached_tokens,
           "Prompt tokens that the prefix cache had.");
+  put_one(page, "counter", "vllm:spec_decode_num_drafts_total", (double)s->drafts,
+          "Times that a sequence had tokens guessed from its text.");
+  put_one(page, "counter", "vllm:spec_decode_num_draft_tokens_total", (double)s->draft_tokens,
+          "Tokens that were guessed.");
+  put_one(page, "counter", "vllm:spec_decode_num_accepted_tokens_total", (double)s->accepted_tokens,
+          "Of these: those that were drawn.");
   put_times(page, "vllm:request_queue_time_seconds", &s->queue_time,
             "From a request's submission to its first step.");
   put_times(page, "vllm:time_to_first_token_seconds", &s->first_token,

@@ -1182,6 +1182,8 @@ int main(void) {
   printf(", \"time_ns\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, time_ns), sizeof(((accrt_serve_simulation_t*)0)->time_ns));
   printf(", \"adapter_count\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, adapter_count), sizeof(((accrt_serve_simulation_t*)0)->adapter_count));
   printf(", \"max_samples\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, max_samples), sizeof(((accrt_serve_simulation_t*)0)->max_samples));
+  printf(", \"repeat\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, repeat), sizeof(((accrt_serve_simulation_t*)0)->repeat));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, reserved), sizeof(((accrt_serve_simulation_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_serve_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_options_t, struct_size), sizeof(((accrt_serve_options_t*)0)->struct_size));
@@ -1197,9 +1199,11 @@ int main(void) {
   printf(", \"max_preemptions\": [%zu, %zu]", offsetof(accrt_serve_options_t, max_preemptions), sizeof(((accrt_serve_options_t*)0)->max_preemptions));
   printf(", \"max_failures\": [%zu, %zu]", offsetof(accrt_serve_options_t, max_failures), sizeof(((accrt_serve_options_t*)0)->max_failures));
   printf(", \"fair_tokens\": [%zu, %zu]", offsetof(accrt_serve_options_t, fair_tokens), sizeof(((accrt_serve_options_t*)0)->fair_tokens));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_options_t, reserved), sizeof(((accrt_serve_options_t*)0)->reserved));
+  printf(", \"num_speculative_tokens\": [%zu, %zu]", offsetof(accrt_serve_options_t, num_speculative_tokens), sizeof(((accrt_serve_options_t*)0)->num_speculative_tokens));
   printf(", \"seed\": [%zu, %zu]", offsetof(accrt_serve_options_t, seed), sizeof(((accrt_serve_options_t*)0)->seed));
   printf(", \"max_step_ns\": [%zu, %zu]", offsetof(accrt_serve_options_t, max_step_ns), sizeof(((accrt_serve_options_t*)0)->max_step_ns));
+  printf(", \"prompt_lookup_max\": [%zu, %zu]", offsetof(accrt_serve_options_t, prompt_lookup_max), sizeof(((accrt_serve_options_t*)0)->prompt_lookup_max));
+  printf(", \"prompt_lookup_min\": [%zu, %zu]", offsetof(accrt_serve_options_t, prompt_lookup_min), sizeof(((accrt_serve_options_t*)0)->prompt_lookup_min));
   printf("}}\n");
   printf(",\"accrt_serve_constraint_functions\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_constraint_functions_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_constraint_functions_t, struct_size), sizeof(((accrt_serve_constraint_functions_t*)0)->struct_size));
@@ -1248,7 +1252,7 @@ int main(void) {
   printf(", \"constraint\": [%zu, %zu]", offsetof(accrt_serve_request_t, constraint), sizeof(((accrt_serve_request_t*)0)->constraint));
   printf(", \"adapter\": [%zu, %zu]", offsetof(accrt_serve_request_t, adapter), sizeof(((accrt_serve_request_t*)0)->adapter));
   printf(", \"prompt_top_logprobs\": [%zu, %zu]", offsetof(accrt_serve_request_t, prompt_top_logprobs), sizeof(((accrt_serve_request_t*)0)->prompt_top_logprobs));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_request_t, reserved), sizeof(((accrt_serve_request_t*)0)->reserved));
+  printf(", \"num_speculative_tokens\": [%zu, %zu]", offsetof(accrt_serve_request_t, num_speculative_tokens), sizeof(((accrt_serve_request_t*)0)->num_speculative_tokens));
   printf("}}\n");
   printf(",\"accrt_serve_logprob\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_logprob_t));
   printf("\"token\": [%zu, %zu]", offsetof(accrt_serve_logprob_t, token), sizeof(((accrt_serve_logprob_t*)0)->token));
@@ -1323,6 +1327,9 @@ int main(void) {
   printf(", \"adapter_loads\": [%zu, %zu]", offsetof(accrt_serve_stats_t, adapter_loads), sizeof(((accrt_serve_stats_t*)0)->adapter_loads));
   printf(", \"adapter_places\": [%zu, %zu]", offsetof(accrt_serve_stats_t, adapter_places), sizeof(((accrt_serve_stats_t*)0)->adapter_places));
   printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_stats_t, reserved), sizeof(((accrt_serve_stats_t*)0)->reserved));
+  printf(", \"drafts\": [%zu, %zu]", offsetof(accrt_serve_stats_t, drafts), sizeof(((accrt_serve_stats_t*)0)->drafts));
+  printf(", \"draft_tokens\": [%zu, %zu]", offsetof(accrt_serve_stats_t, draft_tokens), sizeof(((accrt_serve_stats_t*)0)->draft_tokens));
+  printf(", \"accepted_tokens\": [%zu, %zu]", offsetof(accrt_serve_stats_t, accepted_tokens), sizeof(((accrt_serve_stats_t*)0)->accepted_tokens));
   printf("}}\n");
   printf(",\"accrt_http_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_options_t, struct_size), sizeof(((accrt_http_options_t*)0)->struct_size));

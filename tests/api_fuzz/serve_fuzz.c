@@ -502,6 +502,8 @@ static accrt_serve_simulation_t* simulation(fuzz_t* f) {
   options->step_ns = one_in(f, 8) ? 1000 : 0;
   options->adapter_count = (uint32_t)number(f, 3);
   options->max_samples = one_in(f, 2) ? (uint32_t)number(f, 40) : 0;
+  options->repeat = random_below(f, 8);
+  options->reserved = one_in(f, 64);
   return options;
 }
 static void call_accrt_serve_model_create_simulated(fuzz_t* f) {
@@ -527,7 +529,9 @@ static accrt_serve_options_t* engine_options(fuzz_t* f, uint32_t flags) {
   options->max_preemptions = (uint32_t)number(f, 3);
   options->max_failures = (uint32_t)number(f, 3);
   options->fair_tokens = (uint32_t)number(f, 50);
-  options->reserved = one_in(f, 64);
+  options->num_speculative_tokens = one_in(f, 2) ? (uint32_t)number(f, 33) : 0;
+  options->prompt_lookup_max = one_in(f, 2) ? (uint32_t)number(f, 5) : 0;
+  options->prompt_lookup_min = one_in(f, 2) ? (uint32_t)number(f, 3) : 0;
   options->seed = random_below(f, 2);
   options->max_step_ns = one_in(f, 4) ? number(f, 100000) : 0;
   return options;
@@ -600,6 +604,7 @@ static accrt_serve_request_t* request(fuzz_t* f) {
   own.seed = next(f);
   own.top_logprobs = (uint32_t)number(f, 21);
   own.prompt_top_logprobs = (uint32_t)number(f, 21);
+  own.num_speculative_tokens = one_in(f, 4) ? (uint32_t)number(f, 33) : 0;
   own.priority = one_in(f, 64) ? (int32_t)hostile(f) : (int32_t)random_below(f, 16) - 8;
   own.tenant = number(f, 4);
   own.deadline_ns = one_in(f, 8) ? accrt_serve_now_ns() + random_below(f, 1000000) : 0;

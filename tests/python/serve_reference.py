@@ -21,7 +21,7 @@ class Wrong(AssertionError):
 
 
 class Sequence:
-    def __init__(self, key, priority, tenant, salt, history, scored, limit, tokens):
+    def __init__(self, key, priority, tenant, salt, history, scored, guesses, limit, tokens):
         self.key, self.priority, self.tenant, self.salt, self.history, self.limit = key, priority, tenant, salt, history, limit
         self.tokens, self.prompt = list(tokens), len(tokens)
         self.pending = self.computed = self.n = self.registered = self.preemptions = self.order = self.in_flight = 0
@@ -29,6 +29,7 @@ class Sequence:
         #: tokens of the prompt whose logits are samples, and how many of them steps have had
         self.to_score, self.asked = (len(tokens) - 1 if scored else 0), 0
         self.given = 0  # scores whose results came
+        self.guesses, self.drafts, self.history = guesses, [], bool(history or guesses)
 
     @property
     def known(self):
@@ -52,7 +53,8 @@ class Flow:
 class Scheduler:
     """As docs/serving.md describes it, with lists where the C code has links."""
 
-    def __init__(self, pages, page_size, rows, step_tokens, chunk, cap, quantum, samples):
+    def __init__(self, pages, page_size, rows, step_tokens, chunk, cap, quantum, samples, least, most):
+        self.lookup = least, most
         self.pages, self.page_size, self.rows, self.step_tokens = pages, page_size, rows, step_tokens
         self.chunk, self.cap, self.quantum, self.samples = chunk, cap, quantum, samples
         self.refs, self.generation, self.block_step = [0] * pages, [0] * pages, [0] * pages
@@ -253,6 +255,35 @@ class Scheduler:
         self.register(s)
         return True
 
+    def guess(self, tokens, wanted):
+        """What followed the longest end of the text that was there before; of equally long ones, the last."""
+        best = None
+        for length in range(self.lookup[1], self.lookup[0] - 1, -1):
+            starts = [at for at in range(len(tokens) - length) if tokens[at : at + length] == tokens[len(tokens) - length :]]
+            if starts and length > 0:
+                best = starts[-1] + length
+                break
+        if best is None:
+            return []
+        text = list(tokens)
+        for i in range(wanted):
+            text.append(text[best + i])
+        return text[len(tokens) :]
+
+    def draft(self, s, budget):
+        if s.guesses == 0 or s.pending or s.computed + s.n != s.known:
+            return
+        taken = self.any_preempted or self.promised or any(f.queued for f in self.flows.values()) or any(self.preempted.values())
+        pages = len(s.blocks) + (0 if taken else max(len(self.free) - len(self.running), 0))
+        most = min(s.guesses, s.limit - s.known - 1, budget, self.left, pages * self.page_size - s.known)
+        if most <= 0:
+            return
+        s.drafts = self.guess(s.tokens, most)
+        s.blocks += [self.take() for _ in range(-(-(s.known + len(s.drafts)) // self.page_size) - len(s.blocks))]
+        s.n += len(s.drafts)
+        self.budget -= len(s.drafts)
+        self.left -= len(s.drafts)
+
     def plan(self):
         self.budget, self.promised, self.any_preempted, self.parts, self.left = self.step_tokens, 0, False, [], self.samples
         chunks = []
@@ -276,18 +307,22 @@ class Scheduler:
                 s = self.peek()
                 if s is None or not self.admit(s):
                     break
+        for s in self.parts:
+            used = sum(t.n for t in self.parts)
+            self.draft(s, min(self.budget, max(self.mixed - used, 0)))
         out, parts, tokens, drawn = [], [], 0, 0
         for s in self.parts:
-            start, count, samples = s.computed, s.n, s.samples(s.n)
+            start, count, samples = s.computed, s.n, s.samples(s.n - len(s.drafts))
             scores = [p for p in samples if p < s.to_score]
+            samples += s.drafts
             s.asked += len(scores)
             s.computed += count
             s.flow.deficit -= count
             s.n = 0
             s.in_flight += 1
-            sample = s.remaining == 0
+            sample = s.remaining + len(s.drafts) == 0
             s.pending += sample
-            parts.append((s, sample, scores))
+            parts.append((s, sample, scores, s.drafts))
             out.append(f"{s.key}:{start}+{count}{'*' if sample else '-'}{len(samples)} ")
             tokens, drawn = tokens + count, drawn + len(samples)
         if tokens > self.step_tokens or drawn > self.samples:
@@ -299,15 +334,15 @@ class Scheduler:
 
     # -- operations
 
-    def add(self, key, priority, tenant, salt, history, scored, limit, *tokens):
-        s = self.sequences[key] = Sequence(key, priority, tenant, salt, history, scored, limit, tokens)
+    def add(self, key, priority, tenant, salt, history, scored, guesses, limit, *tokens):
+        s = self.sequences[key] = Sequence(key, priority, tenant, salt, history, scored, guesses, limit, tokens)
         self.join(s)
         self.push(s)
 
     def retire(self):
         step, parts = self.flight.pop(0)
         self.end_step(step)
-        for s, sample, scores in parts:
+        for s, sample, scores, drafts in parts:
             s.in_flight -= 1
             s.pending -= sample
             if scores != list(range(s.given, s.given + len(scores))):
@@ -319,9 +354,25 @@ class Scheduler:
                 if s.in_flight == 0:
                     del self.sequences[s.key]
             elif sample:
-                s.tokens.append((s.key + s.known) % 3)
-                if s.known == s.limit:
-                    self.end(s)
+                self.take_tokens(s, drafts)
+
+    @staticmethod
+    def token_at(s):
+        return (s.key + s.known) % 3 if s.key % 2 == 0 else ((s.known * 2654435761 + s.key) % 2**32 >> 9) & 1
+
+    def take_tokens(self, s, drafts):
+        """The next token, and those after drafts that are right."""
+        s.drafts = []
+        for draft in [*drafts, None]:
+            s.tokens.append(self.token_at(s))
+            if s.known == s.limit:
+                return self.end(s)
+            if s.tokens[-1] != draft:
+                break
+        if drafts and s.state == "running":
+            s.computed = min(s.computed, s.known - 1)
+            while len(s.blocks) > -(-s.known // self.page_size):
+                self.drop(s.blocks.pop(), 0)
 
     def lose(self):
         self.end_step(self.step)
@@ -331,10 +382,10 @@ class Scheduler:
             del self.entries[key], self.key_of[block]
             self.generation[block] += 1
         for _, parts in self.flight:
-            for s, sample, _ in parts:
+            for s, sample, _, _ in parts:
                 s.in_flight -= 1
                 s.pending -= sample
-                s.asked = s.given
+                s.asked, s.drafts = s.given, []
                 if s.state == "ended" and s.in_flight == 0:
                     del self.sequences[s.key]
         self.flight = []
@@ -357,7 +408,7 @@ class Scheduler:
         cached = sum(b in self.key_of for b in self.free)
         queued = sum(len(f.queued) for f in self.flows.values())
         preempted = sum(map(len, self.preempted.values()))
-        rows = "".join(f" {s.key}={s.computed}/{s.known}+{s.pending}~{s.asked}@{s.row}[{','.join(map(str, s.blocks))}]" for s in self.running)
+        rows = "".join(f" {s.key}={s.computed}/{s.known}+{s.pending}~{s.asked}@{s.row}[{','.join(map(str, s.blocks))}]{'?' if s.drafts else ''}{''.join(map(str, s.drafts))}" for s in self.running)
         return f"| {len(self.free)} {cached} {len(self.waiting)} | {queued} {preempted} |{rows}"
 
 
@@ -368,7 +419,7 @@ def apply(scheduler, operation):
     if name == "i":
         scheduler = Scheduler(*numbers)
     elif name == "a":
-        if numbers[0] in scheduler.sequences or numbers[6] > scheduler.pages * scheduler.page_size:
+        if numbers[0] in scheduler.sequences or numbers[7] > scheduler.pages * scheduler.page_size:
             return scheduler, None
         scheduler.add(*numbers)
     elif name == "p":
@@ -400,17 +451,17 @@ def random_operations(rng, count):
         rows = rng.randint(1, 8)
         pages = rng.randint(4, 40)
         yield ("i", pages, page_size, rows, rows + rng.randint(0, 20), rng.choice([1000, 1, 3, 7]), rng.randint(1, 3), rng.randint(1, 60),
-               rows + rng.choice([0, 0, 1, rng.randint(0, 30)]))  # fmt: skip
+               rows + rng.choice([0, 0, 1, rng.randint(0, 30)]), rng.randint(1, 2), rng.randint(2, 4))  # fmt: skip
         key, busy = 0, rng.random()
         for _ in range(rng.randint(20, 600)):
             made += 1
             choice = rng.random()
             if choice < 0.15 + 0.15 * busy:
                 prompt = [rng.choice([0, 0, 0, 1]) for _ in range(rng.randint(1, max(1, pages * page_size // 2)))]
-                limit = min(len(prompt) + rng.randint(1, 12), pages * page_size)
+                limit = min(len(prompt) + rng.randint(1, 30), pages * page_size)
                 if limit > len(prompt):
                     key = (key + 1) % MOST_KEYS
-                    yield ("a", key, rng.choice([0, 0, 0, -1, 1]), rng.randint(0, 3), rng.choice([0, 0, 7]), rng.randint(0, 1), rng.randint(0, 3) // 3, limit, *prompt)
+                    yield ("a", key, rng.choice([0, 0, 0, -1, 1]), rng.randint(0, 3), rng.choice([0, 0, 7]), rng.randint(0, 1), rng.randint(0, 3) // 3, rng.choice([0, 0, 1, 4]), limit, *prompt)
             elif choice < 0.65:
                 yield ("p",)
             elif choice < 0.97:

@@ -1,15 +1,17 @@
 /* tests/serve/scheduler_drive.c - runs operations of standard input on the scheduler and prints its
  * state after each, for tests/python/serve_reference.py to compare.
  *
- *   i PAGES PAGE_SIZE ROWS STEP_TOKENS CHUNK PREEMPTIONS QUANTUM SAMPLES   begins anew
- *   a KEY PRIORITY TENANT SALT HISTORY SCORED LIMIT TOKEN...       a sequence comes
+ *   i PAGES PAGE_SIZE ROWS STEP_TOKENS CHUNK PREEMPTIONS QUANTUM SAMPLES LEAST MOST   begins anew;
+ *                                                       LEAST and MOST are sizes of n-grams
+ *   a KEY PRIORITY TENANT SALT HISTORY SCORED GUESSES LIMIT TOKEN...   a sequence comes
  *   p                                                              plans a step
  *   r                                                              the oldest step ends
  *   c KEY                                                          a sequence is cancelled
  *   l                                                              all keys and values are lost
  *   t TOKENS                                                       the limit of mixed steps
  *
- * The token sampled for a sequence is (key + position) % 3.
+ * The token sampled for a sequence of an even key is (key + position) % 3; of others it follows no
+ * rule.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,9 +48,9 @@ static void end_sequence(accsv_sequence_t* sequence) {
 }
 
 static void begin(char* line) {
-  unsigned n[8];
-  if (sscanf(line, "%u %u %u %u %u %u %u %u", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6],
-             &n[7]) != 8)
+  unsigned n[10];
+  if (sscanf(line, "%u %u %u %u %u %u %u %u %u %u", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6],
+             &n[7], &n[8], &n[9]) != 10)
     stop("a line");
   for (uint32_t key = 0; key < MOST; ++key) {
     if (sequences[key] == NULL)
@@ -68,6 +70,7 @@ static void begin(char* line) {
                                  .max_preemptions = n[5],
                                  .quantum = n[6],
                                  .samples = n[7],
+                                 .lookup = {n[8], n[9]},
                                  .sequences = MOST,
                                  .seed = 12345};
   if (accsv_scheduler_init(&scheduler, &accsv_allocator_system, &limits) != ACCRT_OK)
@@ -90,6 +93,8 @@ static void add(char* line) {
   sequence->salt = strtoull(at, &at, 10);
   sequence->history = strtoul(at, &at, 10) != 0;
   sequence->scores = strtoul(at, &at, 10) != 0;
+  sequence->guesses = (uint32_t)strtoul(at, &at, 10);
+  sequence->history |= sequence->guesses > 0;
   sequence->limit = (uint32_t)strtoul(at, &at, 10);
   sequence->tokens = calloc(sequence->limit, sizeof *sequence->tokens);
   sequence->block_capacity = accsv_pages(sequence->limit, scheduler.limits.page_size);
@@ -130,6 +135,28 @@ static void plan(void) {
   }
 }
 
+static int32_t token_at(const accsv_sequence_t* sequence) {
+  const uint32_t key = (uint32_t)sequence->key, at = sequence->known;
+  return (int32_t)(key % 2 == 0 ? (key + at) % 3 : (at * 2654435761u + key) >> 9 & 1);
+}
+
+/* The next token, and those after drafts that are right. */
+static void take_tokens(const accsv_part_t* part) {
+  accsv_sequence_t* sequence = part->sequence;
+  for (uint32_t i = 0; i <= part->drafts; ++i) {
+    const int32_t token = token_at(sequence);
+    const bool goes_on = i < part->drafts && sequence->tokens[sequence->known] == token;
+    sequence->tokens[sequence->known] = token;
+    if (++sequence->known == sequence->limit) {
+      end_sequence(sequence);
+      return;
+    }
+    if (!goes_on)
+      break;
+  }
+  accsv_scheduler_settle(&scheduler, part);
+}
+
 static void retire(void) {
   accsv_plan_t one = plans[0];
   --in_flight;
@@ -145,11 +172,8 @@ static void retire(void) {
         free_sequence(sequence);
       continue;
     }
-    if (!one.parts[i].draws)
-      continue;
-    sequence->tokens[sequence->known] = (int32_t)((sequence->key + sequence->known) % 3);
-    if (++sequence->known == sequence->limit)
-      end_sequence(sequence);
+    if (one.parts[i].draws)
+      take_tokens(&one.parts[i]);
   }
 }
 
@@ -167,6 +191,11 @@ static void lose(void) {
   in_flight = 0;
 }
 
+static void print_drafts(const accsv_sequence_t* sequence) {
+  for (uint32_t i = 0; i < sequence->drafts; ++i)
+    printf("%s%d", i == 0 ? "?" : "", (int)sequence->tokens[sequence->known + i]);
+}
+
 static void print_state(void) {
   const accsv_pool_t* pool = &scheduler.pool;
   printf("| %u %u %u | %u %u |", pool->free.count, pool->cached, pool->pending.count,
@@ -178,6 +207,7 @@ static void print_state(void) {
     for (uint32_t b = 0; b < sequence->blocks_held; ++b)
       printf("%s%d", b > 0 ? "," : "", sequence->blocks[b]);
     printf("]");
+    print_drafts(sequence);
   }
   printf("\n");
 }
@@ -215,7 +245,7 @@ int main(void) {
       stop(wrong);
     print_state();
   }
-  begin((char[]){"1 1 1 1 1 1 1 1"});
+  begin((char[]){"1 1 1 1 1 1 1 1 1 1"});
   for (uint32_t i = 0; i < DEPTH; ++i)
     free(plans[i].parts);
   accsv_scheduler_deinit(&scheduler);

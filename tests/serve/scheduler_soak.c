@@ -7,6 +7,7 @@
  *   - a page that others hold is written only with what it has already;
  *   - a page is given to another sequence only when the last step that used it has ended;
  *   - a step has at most its samples, and each token of a prompt that is scored is one once;
+ *   - drafts are written where nobody else reads;
  *   - while there are sequences and no step is in flight, there is something to compute.
  *
  * All that the library itself can check is checked after every 256th operation, and at the end of a
@@ -36,6 +37,7 @@ typedef struct shadow {
 typedef struct stamped {
   accsv_sequence_t sequence; /* first: the scheduler's pointer is this one's */
   int32_t tokens[MOST_LENGTH];
+  int32_t truth[MOST_LENGTH]; /* what all tokens are, also those that will be sampled */
   int32_t blocks[MOST_LENGTH];
   uint64_t hashes[MOST_LENGTH]; /* of all tokens up to each, also of those that will be sampled */
   uint32_t scores;              /* of its prompt, that came */
@@ -52,6 +54,7 @@ static accsv_plan_t plans[DEPTH];
 static uint32_t in_flight, live;
 static uint64_t step, keys, random_state, seed, done;
 static uint64_t tokens_done, preemptions_done, admissions_done, ended_done;
+static uint64_t drafts_done, accepted_done;
 
 static _Noreturn void stop(const char* what) {
   fprintf(stderr, "scheduler_soak: seed %llu, operation %llu: %s\n", (unsigned long long)seed,
@@ -77,6 +80,7 @@ static void begin_world(void) {
                                  .max_preemptions = 1 + below(4),
                                  .sequences = MOST_SEQUENCES,
                                  .quantum = 1 + below(64),
+                                 .lookup = {1 + below(2), 2 + below(3)},
                                  .seed = accsv_mix(random_state)};
   if (accsv_scheduler_init(&scheduler, &accsv_allocator_system, &limits) != ACCRT_OK)
     stop("no memory");
@@ -89,14 +93,17 @@ static void begin_world(void) {
     plans[i].parts = parts[i];
 }
 
+static uint64_t hash_after(uint64_t hash, int32_t token) {
+  return accsv_mix(hash ^ ((uint64_t)(uint32_t)token + 2) * 0x9E3779B97F4A7C15u);
+}
+
 static void fill(stamped_t* stamped) {
   accsv_sequence_t* sequence = &stamped->sequence;
   uint64_t hash = sequence->salt + 1;
   for (uint32_t i = 0; i < sequence->limit; ++i) {
     /* Prompts begin alike in many ways, and what is sampled may be another's prompt. */
-    stamped->tokens[i] = below(8) > 0 ? (int32_t)(i % 2) : (int32_t)below(2);
-    hash = accsv_mix(hash ^ ((uint64_t)(uint32_t)stamped->tokens[i] + 2) * 0x9E3779B97F4A7C15u);
-    stamped->hashes[i] = hash;
+    stamped->tokens[i] = stamped->truth[i] = below(8) > 0 ? (int32_t)(i % 2) : (int32_t)below(2);
+    stamped->hashes[i] = hash = hash_after(hash, stamped->tokens[i]);
   }
 }
 
@@ -122,6 +129,10 @@ static void add(void) {
   sequence->priority = (int8_t)(below(4) == 0 ? (int32_t)below(16) - 8 : 0);
   sequence->salt = below(4) == 0 ? 1 + below(2) : 0;
   sequence->history = below(8) == 0;
+  if (below(4) == 0) {
+    sequence->guesses = 1 + below(6);
+    sequence->history = true;
+  }
   if (below(4) == 0 && sequence->known > 1) {
     sequence->to_score = sequence->known - 1;
     sequence->scores = true;
@@ -200,19 +211,25 @@ static void check_sharers(const stamped_t* writer, uint32_t at) {
 static void write_tokens(const accsv_part_t* part) {
   const uint32_t page_size = scheduler.limits.page_size;
   const stamped_t* stamped = (const stamped_t*)(const void*)part->sequence;
-  for (uint32_t at = part->start; at < part->start + part->count; ++at) {
+  const uint32_t end = part->start + part->count;
+  uint64_t before = part->start > 0 ? stamped->hashes[part->start - 1] : 0;
+  for (uint32_t at = part->start; at < end; ++at) {
+    const bool guessed = at >= end - part->drafts;
+    const uint64_t hash = guessed ? hash_after(before, stamped->tokens[at]) : stamped->hashes[at];
     const uint32_t slot =
         (uint32_t)part->sequence->blocks[at / page_size] * page_size + at % page_size;
     if (at > 0) {
       const uint32_t last =
           (uint32_t)part->sequence->blocks[(at - 1) / page_size] * page_size + (at - 1) % page_size;
-      if (stamps[last] != stamped->hashes[at - 1])
+      if (stamps[last] != before)
         stop("a page is another's");
     }
-    if (stamps[slot] != stamped->hashes[at] &&
+    if (guessed && scheduler.pool.blocks[part->sequence->blocks[at / page_size]].refs > 1)
+      stop("a draft is written into a shared page");
+    if (stamps[slot] != hash &&
         scheduler.pool.blocks[part->sequence->blocks[at / page_size]].refs > 1)
       check_sharers(stamped, at);
-    stamps[slot] = stamped->hashes[at];
+    stamps[slot] = before = hash;
   }
 }
 
@@ -223,7 +240,9 @@ static void check_part(const accsv_part_t* part) {
     stop("a row twice, or none");
   row_steps[sequence->row] = step;
   if (part->count == 0 || part->start + part->count != sequence->computed ||
-      part->draws != (sequence->computed == sequence->known + sequence->pending - part->draws) ||
+      part->draws != (sequence->computed ==
+                      sequence->known + sequence->pending - part->draws + part->drafts) ||
+      part->drafts > sequence->guesses || (part->drafts > 0 && !part->draws) ||
       part->samples > part->count || part->samples < part->draws ||
       sequence->known + sequence->pending > sequence->limit)
     stop("a part of a step does not fit its sequence");
@@ -260,6 +279,26 @@ static void plan(void) {
   ++in_flight;
 }
 
+/* The next token, and those after drafts that are right. */
+static void take_tokens(const accsv_part_t* part) {
+  accsv_sequence_t* sequence = part->sequence;
+  const int32_t* truth = ((const stamped_t*)(const void*)sequence)->truth;
+  for (uint32_t i = 0; i <= part->drafts; ++i) {
+    const uint32_t at = sequence->known;
+    const bool goes_on = i < part->drafts && sequence->tokens[at] == truth[at];
+    sequence->tokens[at] = truth[at];
+    if (++sequence->known == sequence->limit) {
+      end(sequence);
+      return;
+    }
+    if (!goes_on)
+      break;
+    ++accepted_done;
+  }
+  drafts_done += part->drafts;
+  accsv_scheduler_settle(&scheduler, part);
+}
+
 static void retire(void) {
   if (in_flight == 0)
     return;
@@ -278,9 +317,8 @@ static void retire(void) {
         forget(sequence);
       continue;
     }
-    /* Its token is there already: only that it is known is new. */
-    if (one.parts[i].draws && ++sequence->known == sequence->limit)
-      end(sequence);
+    if (one.parts[i].draws)
+      take_tokens(&one.parts[i]);
   }
 }
 
@@ -360,9 +398,11 @@ int main(int argc, char** argv) {
     }
     end_world();
   }
-  printf("%llu operations: %llu tokens, %llu admissions, %llu preemptions, %llu ends\n",
+  printf("%llu operations: %llu tokens, %llu admissions, %llu preemptions, %llu ends, %llu of %llu "
+         "drafts\n",
          (unsigned long long)done, (unsigned long long)tokens_done,
          (unsigned long long)admissions_done, (unsigned long long)preemptions_done,
-         (unsigned long long)ended_done);
+         (unsigned long long)ended_done, (unsigned long long)accepted_done,
+         (unsigned long long)drafts_done);
   return 0;
 }

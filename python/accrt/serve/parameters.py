@@ -270,6 +270,7 @@ PARAMETERS: Dict[str, Parameter] = {
     "ignore_eos": Parameter(False, flag, "the model's end tokens end nothing"),
     "logprobs": Parameter(None, whole(0, MOST_LOGPROBS), "log probabilities, of this many alternatives for each token"),
     "prompt_logprobs": Parameter(None, whole(0, MOST_LOGPROBS), "log probabilities of the prompt's own tokens, with this many alternatives for each"),
+    "num_speculative_tokens": Parameter(None, whole(0, _ffi.ACCRT_SERVE_MAX_DRAFTS), "tokens of a step that are guessed from the text so far; the text does not change"),
     "priority": Parameter(0, whole(_ffi.ACCRT_SERVE_PRIORITY_FIRST, _ffi.ACCRT_SERVE_PRIORITY_LAST), "lower numbers are served first"),
     "user": Parameter(None, text, "whom the request is for: the engine is shared fairly among them"),
     "timeout": Parameter(None, real(above=0), "seconds after which the request ends"),
@@ -346,7 +347,7 @@ class Request:
             seed=(p["seed"] or 0) & (1 << 64) - 1, top_logprobs=p["logprobs"] or 0, priority=p["priority"], tenant=tenant(p["user"]),
             deadline_ns=now_ns + int(min(p["timeout"], _MOST_SECONDS) * 1e9) if p["timeout"] is not None else 0, cache_salt=salt,
             constraint=constraint.handle if constraint is not None else None, adapter=lora,
-            prompt_top_logprobs=p["prompt_logprobs"] or 0)  # fmt: skip
+            prompt_top_logprobs=p["prompt_logprobs"] or 0, num_speculative_tokens=p["num_speculative_tokens"] or 0)  # fmt: skip
 
     def check(self, limits: Limits, prompt: str = "prompt", max_tokens: str = "max_tokens") -> None:
         """Raises BadParameter for what the model cannot do. `prompt` and `max_tokens`: what the caller calls them."""
@@ -382,6 +383,7 @@ def _flags(p: Dict[str, Any]) -> int:
         (not p["skip_special_tokens"], _ffi.ACCRT_SERVE_SPECIAL),
         (p["prompt_logprobs"] is not None, _ffi.ACCRT_SERVE_PROMPT_LOGPROBS),
         (p["max_tokens"] == 0, _ffi.ACCRT_SERVE_SCORE_ONLY),
+        (p["num_speculative_tokens"] == 0, _ffi.ACCRT_SERVE_NO_SPECULATION),
     ]
     return sum(bit for wanted, bit in chosen if wanted)
 
