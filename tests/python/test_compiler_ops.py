@@ -190,6 +190,51 @@ case("rope_position", roundings=8)(lambda f, n, m: f.input("x", "f32", [2, 3, n,
 case("rope_strided", roundings=8)(lambda f, n, m: f.input("x", "f32", [n, 3, 16]).transpose(0, 1).rope(5).transpose(0, 1))
 case("rope_f64", roundings=1 << 12)(lambda f, n, m: f.input("x", "f64", [3, n, 8]).rope(2))
 
+
+
+def _weight(f, outputs, inputs, high, wide, dtype="f32"):
+    """A constant: such weights are packed."""
+    numbers = np.random.default_rng(7).uniform(-1, 1, (outputs, inputs, high, wide))
+    return f.constant(f.module.constant(f"{f.name}.weight.{len(f.constants)}", kh.encode(numbers, dtype), dtype=dtype))
+
+
+def _bias(f, *shape):
+    return f.constant(f.module.constant(f"{f.name}.bias.{len(f.constants)}", np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)))
+
+
+_IMAGES = [(1, 1), (3, 5), (2, 33), (0, 4)]
+for _dtype in FLOATS:
+    case(f"conv2d_{_dtype}", roundings=256 if _dtype == "f64" else 64 if _dtype == "f32" else 4, scale=16, shapes=_IMAGES)(
+        lambda f, n, m, d=_dtype: f.input("x", d, [n, 5, m, m + 2]).conv2d(_weight(f, 40, 5, 3, 2, d), None, 1, [1, 2])
+    )
+case("conv2d_strided", roundings=64, scale=16, shapes=_IMAGES)(
+    lambda f, n, m: f.input("x", "f32", [n, 6, m, m + 9]).conv2d(_weight(f, 9, 6, 3, 3), _bias(f, 9), [2, 1], [1, 2, 0, 1], [1, 2])
+)
+case("conv2d_groups", roundings=64, scale=16, shapes=_IMAGES)(
+    lambda f, n, m: f.input("x", "f32", [n, 8, m + 2, 7]).conv2d(_weight(f, 12, 2, 3, 3), _bias(f, 12), groups=4)
+)
+case("conv2d_depthwise", roundings=64, scale=16, shapes=_IMAGES)(
+    lambda f, n, m: f.input("x", "f32", [n, 70, m, m]).conv2d(_weight(f, 70, 1, 3, 3), _bias(f, 70), 2, 1, groups=70).silu()
+)
+case("conv2d_of_inputs", roundings=64, scale=16, shapes=_IMAGES)(
+    lambda f, n, m: f.input("x", "f32", [n, 4, m + 2, 7]).conv2d(f.input("w", "f32", [6, 2, 3, 3]), f.input("b", "f32", [6]), groups=2)
+)
+
+
+@case("conv2d_block", roundings=512, scale=64, shapes=_IMAGES)
+def _conv_block(f, n, m):
+    """Factors and summands of channels, activations, a residual, joins: as networks of convolutions have them."""
+    x = f.input("x", "f32", [n, 3, m + 1, m])
+    y = (x.conv2d(_weight(f, 32, 3, 3, 3), None, 1, 1) * _bias(f, 1, 32, 1, 1) + _bias(f, 32, 1, 1)).relu()
+    z = (y.conv2d(_weight(f, 32, 32, 1, 1)) * _bias(f, 32, 1, 1) + y).gelu()
+    w = cat([z, (y.conv2d(_weight(f, 8, 32, 3, 3), _bias(f, 8), 1, 1) + 1.0) * 2.0], 1)
+    return w.max_pool2d(3, 2, 1) * w.avg_pool2d(3, 2, 1) + w.mean([2, 3], True)
+
+
+for _dtype in FLOATS:
+    case(f"max_pool2d_{_dtype}", shapes=_IMAGES)(lambda f, n, m, d=_dtype: f.input("x", d, [n, 5, m + 1, m]).max_pool2d(2, [1, 2], 1, [1, 2]))
+    case(f"avg_pool2d_{_dtype}", shapes=_IMAGES)(lambda f, n, m, d=_dtype: f.input("x", d, [n, 5, m + 1, m + 2]).avg_pool2d([2, 3], padding=1))
+
 _INDEXED = [(1, 1), (3, 5), (17, 33), (0, 4)]
 for _dtype in ("u8", "i32", "i64", "u32"):
     case(f"embedding_{_dtype}", 0, 6, shapes=_INDEXED)(lambda f, n, m, d=_dtype: f.input("w", "f32", [7, m]).embedding(f.input("i", d, [n, 2])))
@@ -252,7 +297,7 @@ def test_every_operation_has_a_case():
         "accrt.paged_attention",  # test_paged_attention.py
         *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),  # test_lora_ops.py
         "accrt.sample",  # test_sampling.py
-        "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product",  # made by passes
+        "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window",  # made by passes
         "accrt.component", "accrt.pack_quantized", "accrt.linear_quantized", "accrt.dequantize", "accrt.embedding_quantized", "accrt.embedding_packed",  # test_packed.py
     }  # fmt: skip
     assert set(ops.OPS) - used - elsewhere == set()

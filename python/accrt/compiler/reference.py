@@ -337,13 +337,39 @@ class _Run:
         x, weight, bias, residual = (self.of(v) for v in op.operands)
         return self._epilogue(op, x @ weight, bias, residual)
 
+    def _accrt_conv_packed(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, packed, bias, residual = (self.of(v) for v in op.operands)
+        groups, (high, wide) = op.attrs["groups"], op.attrs["window"].kernel
+        each = op.attrs["columns"] // groups
+        matrices = [part.transpose(1, 0, 2).reshape(packed.shape[1], -1)[:, :each] for part in np.split(packed, groups)]
+        weight = np.concatenate([m.reshape(high, wide, -1, each).transpose(3, 2, 0, 1) for m in matrices])
+        return self._epilogue(op, self._convolved(op, x, weight, groups), bias, residual)
+
+    def _accrt_window(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, weight, bias, residual = (self.of(v) for v in op.operands)
+        window, kind = op.attrs["window"], op.attrs["kind"]
+        if kind == "depthwise":
+            y = self._convolved(op, x, weight.T.reshape(-1, 1, *window.kernel), x.shape[3])
+        else:
+            at = {"kernel": window.kernel, "stride": window.stride, "padding": window.pads, **({"dilation": window.dilation} if kind == "max" else {})}
+            y = ops.OPS["aten.max_pool2d" if kind == "max" else "aten.avg_pool2d"].reference(x.transpose(0, 3, 1, 2), **at).transpose(0, 2, 3, 1)
+        return self._epilogue(op, y, bias, residual)
+
+    def _convolved(self, op: Op, x: np.ndarray, weight: np.ndarray, groups: int) -> np.ndarray:
+        at = op.attrs["window"]
+        made = ops.OPS["aten.conv2d"].reference(x.transpose(0, 3, 1, 2), weight, None, at.stride, at.pads, at.dilation, groups)
+        return made.transpose(0, 2, 3, 1)
+
     def _epilogue(self, op: Op, y: np.ndarray, bias: Any, residual: Any) -> List[np.ndarray]:
-        y = y if bias is None else y + bias
-        activation = op.attrs["activation"]
-        if activation != "none":
-            aten, attrs = {"gelu_tanh": ("aten.gelu", {"approximate": "tanh"})}.get(activation, ("aten." + activation, {}))
-            y = ops.OPS[aten].reference(y, **attrs)
-        return [y if residual is None else y + residual]
+        y = self._activated(y if bias is None else y + bias, op.attrs["activation"])
+        return [self._activated(y if residual is None else y + residual, op.attrs.get("last", "none"))]
+
+    @staticmethod
+    def _activated(y: np.ndarray, activation: str) -> np.ndarray:
+        if activation == "none":
+            return y
+        aten, attrs = {"gelu_tanh": ("aten.gelu", {"approximate": "tanh"})}.get(activation, ("aten." + activation, {}))
+        return ops.OPS[aten].reference(y, **attrs)
 
 
 def _cast(run: _Run, fake: Op, array: np.ndarray) -> np.ndarray:

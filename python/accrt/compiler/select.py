@@ -19,7 +19,7 @@ from . import arguments
 from . import expr as ex
 from . import ops
 from .ir import IRError, Op, TensorType, late_symbols
-from .kernels import attention, elementwise, lora, matmul, ordering, packed, paged, sampling, tensor_ops
+from .kernels import attention, conv, elementwise, lora, matmul, ordering, packed, paged, sampling, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
@@ -132,6 +132,22 @@ def _matmul_packed(op: Op, operands: Specs, results: Specs) -> Lowering:
     x, packed, bias, residual = operands
     made = matmul.lower_matmul_packed(x, packed, results[0], bias, residual, op.attrs["activation"])
     return named(made, a=("in", 0), b=("in", 1), bias=_in(op, 2), residual=_in(op, 3), out=OUT)
+
+
+@_rule("accrt.conv_packed")
+def _conv_packed(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, weight, bias, residual = operands
+    at = op.attrs
+    made = conv.lower_conv(x, weight, results[0], at["window"], at["groups"], bias, residual, at["activation"], at["last"])
+    return named(made, x=("in", 0), w=("in", 1), bias=_in(op, 2), residual=_in(op, 3), out=OUT)
+
+
+@_rule("accrt.window")
+def _window(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, weight, bias, residual = operands
+    at = op.attrs
+    made = conv.lower_window(at["kind"], x, results[0], at["window"], weight, bias, residual, at["activation"], at["last"])
+    return named(made, x=("in", 0), w=_in(op, 1), bias=_in(op, 2), residual=_in(op, 3), out=OUT)
 
 
 @_rule("aten.matmul")
@@ -501,7 +517,7 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
 IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope", "accrt.rope_at", "accrt.lora_expand", "accrt.lora_expand2",
             "accrt.lora_expand3")  # fmt: skip
 #: Products whose result may take the memory of the residual that they add.
-PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized")
+PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized", "accrt.conv_packed", "accrt.window")
 
 
 def may_share(op: Op, index: int) -> bool:

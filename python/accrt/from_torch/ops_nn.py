@@ -253,8 +253,32 @@ def _channels_first(x: Value) -> Value:
     return x.permute([0, x.rank - 1, *range(1, x.rank - 1)])
 
 
-@lowers("aten.conv1d.default", "aten.conv2d.default", "aten.conv3d.default", "aten.conv1d.padding", "aten.conv2d.padding")
+@lowers("aten.conv1d.default", "aten.conv2d.default", "aten.conv1d.padding", "aten.conv2d.padding")
 def conv(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
+    """One of one dimension is one of two, of height 1."""
+    x, weight = lo.value(x), lo.value(weight)
+    dims = weight.rank - 2
+    strides, dilations, pads = _each(stride, dims), _each(dilation, dims), _conv_pads(weight.shape[2:], padding, dilation)
+    unbatched = x.rank == dims + 1
+    x = x.unsqueeze(0) if unbatched else x
+    if dims == 1:
+        x, weight = x.unsqueeze(2), weight.unsqueeze(2)
+        strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
+    made = x.conv2d(weight, None if bias is None else lo.value(bias), strides, [p for pair in pads for p in pair], dilations, groups)
+    made = made.select(2, 0) if dims == 1 else made
+    return made.select(0, 0) if unbatched else made
+
+
+def _conv_pads(kernel: Sequence[int], padding: Any, dilation: Any) -> List[Tuple[int, int]]:
+    dims = len(kernel)
+    if not isinstance(padding, str):
+        return [(p, p) for p in _each(padding, dims)]
+    total = [d * (k - 1) if padding == "same" else 0 for k, d in zip(kernel, _each(dilation, dims))]
+    return [(t // 2, t - t // 2) for t in total]
+
+
+@lowers("aten.conv3d.default")
+def conv3d(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
     """As a product: each place of the kernel gives columns. A kernel that does not overlap itself takes a view of the input."""
     x = lo.value(x)
     if not isinstance(weight, Known):
@@ -263,12 +287,7 @@ def conv(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, paddin
     unbatched = x.rank == dims + 1
     x = x.unsqueeze(0) if unbatched else x
     kernel, strides, dilations = list(weight.tensor.shape[2:]), _each(stride, dims), _each(dilation, dims)
-    if isinstance(padding, str):
-        total = [dilations[d] * (kernel[d] - 1) if padding == "same" else 0 for d in range(dims)]
-        pads = [(t // 2, t - t // 2) for t in total]
-    else:
-        pads = [(p, p) for p in _each(padding, dims)]
-    x = padded(lo, x, pads)
+    x = padded(lo, x, _conv_pads(kernel, padding, dilation))
     made = _convolved(lo, x, weight, kernel, strides, dilations, groups)
     made = made if bias is None else made + _by_channel(lo, made, bias)
     return made.select(0, 0) if unbatched else made
@@ -349,6 +368,8 @@ def max_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, d
         raise Unsupported("pooling with ceil_mode")
     dims = _pooled_dims(lo)
     kernel = _each(kernel, dims)
+    if dims < 3:
+        return _pooled(lo.value(x), dims, "max_pool2d", kernel, _each(stride or kernel, dims), _each(padding, dims), _each(dilation, dims))
     x = padded(lo, lo.value(x), [(p, p) for p in _each(padding, dims)], -math.inf)
     parts = _taps(x, kernel, _each(stride or kernel, dims), _each(dilation, dims))
     total = parts[0][1]
@@ -357,12 +378,28 @@ def max_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, d
     return total
 
 
+def _pooled(x: Value, dims: int, method: str, kernel: List[int], *sizes: List[int]) -> Value:
+    """Of one dimension: of two, of height 1. Without a batch: a batch of one."""
+    unbatched = x.rank == dims + 1
+    x = x.unsqueeze(0) if unbatched else x
+    if dims == 1:
+        x, kernel = x.unsqueeze(2), [1, *kernel]
+        stride, padding, *rest = sizes
+        sizes = ([1, *stride], [0, *padding], *([1, *each] for each in rest))
+    made = getattr(x, method)(kernel, *sizes)
+    made = made.select(2, 0) if dims == 1 else made
+    return made.select(0, 0) if unbatched else made
+
+
 @lowers("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def avg_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor: Any = None) -> Any:
     dims = _pooled_dims(lo)
     kernel, pads = _each(kernel, dims), _each(padding, dims)
     if ceil_mode or (any(pads) and not count_include_pad):
         raise Unsupported("pooling with ceil_mode, or without counting the padding")
+    if dims < 3:
+        made = _pooled(lo.value(x), dims, "avg_pool2d", kernel, _each(stride or kernel, dims), pads)
+        return made if not divisor else made * (math.prod(kernel) / divisor)
     x = padded(lo, lo.value(x), [(p, p) for p in pads])
     parts = _taps(x, kernel, _each(stride or kernel, dims), [1] * dims)
     total = parts[0][1]

@@ -10,6 +10,7 @@ import functools
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..ir import Module, verify, verify_adapters, verify_optional
+from .convolutions import form_convolutions
 from .cuda import form_products, lower_precision
 from .decompose import decompose
 from .external import digest_of, leave_out
@@ -29,6 +30,7 @@ PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("tidy", tidy),
     ("merge_linears", merge_linears),
     ("join_adapters", join_adapters),
+    ("form_convolutions", form_convolutions),
     ("decompose", decompose),
     ("pack_weights", pack_weights),
     ("tidy", tidy),
@@ -81,6 +83,6 @@ def run(
 
 
 __all__: List[str] = [
-    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "lower_precision",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "lower_precision",
     "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "snapshot_views", "tidy",
 ]  # fmt: skip

@@ -66,16 +66,17 @@ def _epilogue(function: Function, product: Op, op: Op, position: int, derived: D
     if op.name == "aten.gelu":
         activation = "gelu" if op.attrs["approximate"] == "none" else "gelu_tanh"
     if activation is not None:
-        if attrs["activation"] != "none" or residual is not None:
+        after = residual is not None or attrs["activation"] != "none"
+        if attrs.get("last" if after else "activation") != "none":
             return None
-        attrs["activation"] = activation
+        attrs["last" if after else "activation"] = activation
     elif op.name == "aten.add":
         other = op.operands[1 - position]
         if _is_bias(other, product, derived) and bias is None and residual is None and attrs["activation"] == "none":
             bias = other if other.rank == 1 else other.view([-1])
             if product.name != "accrt.product" and bias.dtype != "f32":
                 bias = bias.to_copy("f32")
-        elif residual is None and other is not product.result and all(v.type.same(product.result.type) for v in (other, op.result)):
+        elif residual is None and attrs.get("last", "none") == "none" and other is not product.result and all(v.type.same(product.result.type) for v in (other, op.result)):
             residual = other
         else:
             return None
