@@ -181,7 +181,7 @@ class Kernel:
         definition: of a kernel from C source, its record for the reference compiler (accrt.compiler.KernelDef); else None.
     """
 
-    __slots__ = ("_pack", "_pointer", "_owner", "name", "_parameters", "_written", "_places", "_template", "_types", "_definition", "_idle",
+    __slots__ = ("_pack", "_pointer", "_owner", "name", "_parameters", "_written", "_places", "_template", "_accesses", "_types", "_definition", "_idle",
                  "__weakref__")
 
     def __init__(self, pack: KernelPack, handle) -> None:
@@ -195,6 +195,7 @@ class Kernel:
         given = raw.params[:raw.param_count] if raw.param_count else ()
         self._parameters = tuple((text(p.name), kinds.get(p.kind, str(p.kind)), p.size_bytes) for p in given)
         self._written = tuple(bool(p.access & _ffi.ACCRT_KERNEL_ACCESS_WRITE) for p in given)
+        self._accesses = tuple(p.access for p in given)
         # What is the same in every launch: (scalar, written, parameter) of each, and the C table without values.
         self._places = tuple((p[1] in ("scalar", "symbol"), w, p) for p, w in zip(self._parameters, self._written))
         self._template = (_ffi.accrt_kernel_argument * max(len(given), 1))()
@@ -252,6 +253,13 @@ class Kernel:
     def __call__(self, *values, grid: Sequence[int] | int | None = None, stream: Stream | None = None, **named) -> None:
         from ._kernel_call import call
         call(self, values, grid, stream, named)
+
+    def check(self, *values, grid: Sequence[int] | int | None = None, **named) -> list[str]:
+        """Runs a kernel of a host several times with copies of these arguments, between red zones, and says what is amiss, a line each: writes
+        outside of an argument or to one that is read, reads outside, results that differ between runs, written arguments that are not
+        written as a whole, and anything of this with sizes of 0. An empty list: nothing. A kernel that crashes takes the process along."""
+        from ._kernel_check import check
+        return check(self, values, grid, named)
 
     @property
     def definition(self):

@@ -71,7 +71,7 @@ OPERATIONS = {
     "BadParameter": "any*", "LLM": "wrong", **{f"LLM.{name}": "wrong any*" for name in ("adapters", "chat", "close", "engine", "generate", "load_adapter", "name", "stream", "stream_chat", "unload_adapter")},
     "Kernel": "pack wrong", "Kernel.pack": "self", "Kernel.parameters": "self", "Kernel.handle": "self", "Kernel.arguments": "self values device",
     "Kernel.from_c": "wrong any*", "Kernel.from_pack": "bytes kernelname? instance?", "Kernel.from_module": "device bytes any kind?",
-    "Kernel.__call__": "self memory memory number number", "Kernel.definition": "self",
+    "Kernel.__call__": "self memory memory number number", "Kernel.check": "self memory memory number number", "Kernel.definition": "self",
     "KernelPack": "instance bytes name?", "KernelPack.of_module": "device bytes kernels kind?", "KernelPack.kernel": "self kernelname",
     "KernelPack.kernels": "self",
     "Launch": "device kernel", "Launch.kernel": "self", "Launch.set": "self small memory", "Launch.__call__": "self stream grid",

@@ -244,3 +244,86 @@ def test_the_example_from_python_and_from_c(tmp_path):
     assert done.returncode == 0, done.stderr
     done = subprocess.run([tmp_path / "main", bundle], env=env, capture_output=True, text=True)
     assert done.stdout == "0 0 0 0.5 2 4.5 8 12.5\n", done.stderr
+
+
+def made(body, instance):
+    text = CUBE.replace("  if (p->n == 77) return 7;\n", "")
+    text = text[:text.index("  for (")] + body + "  return 0;\n}\n"
+    return accrt.Kernel.from_c(text, "cube", PARAMETERS, blocks_of, instance=instance)
+
+
+LOOP = "for (int64_t i = first; i < last; i++) p->y[i] = p->x[i];\n"
+
+
+@pytest.mark.parametrize("body, text", (
+    ("  " + LOOP, ""),
+    ("  for (int64_t i = first; i <= last; i++) p->y[i] = p->x[i];\n", "writes outside of y: byte 0 after its end"),
+    ("  " + LOOP + "  p->y[-1] = 1;\n", "writes outside of y: byte 1 before its beginning"),
+    ("  " + LOOP + "  ((float*)p->x)[3] = 7;\n", "writes x, which is declared as read: byte 1[2345]"),
+    ("  for (int64_t i = first; i < last; i++) p->y[i] = p->x[i + 1];\n", "reads outside of its arguments: y depends on what lies there, from byte 399[67]"),
+    ("  static int64_t calls = 1;\n  for (int64_t i = first; i < last; i++) p->y[i] = calls;\n  if (last == p->n) calls += 1;\n",
+     "gives other bytes in y when it runs again"),
+    ("  for (int64_t i = first; i < last - 1; i++) p->y[i] = p->x[i];\n", "does not write all of y, or reads it: byte"),
+    ("  " + LOOP + "  if (p->n == 0) p->y[0] = 1;\n", "writes outside of y: byte 0 after its end, with sizes of 0"),
+    ("  if (p->n == 0) return 9;\n  " + LOOP, "refuses arguments without elements: .*returned 9")))
+def test_a_check_says_what_is_amiss(body, text, instance):
+    x, y = np.arange(1, 1001, dtype=np.float32), np.zeros(1000, np.float32)
+    found = made(body, instance).check(x, y, 1000, 1.0)
+    assert (found == [] if not text else len(found) == 1 and re.match(f"kernel cube {text}", found[0])), found
+    assert (y == 0).all() and x[3] == 4  # the arguments themselves stay as they are
+
+
+def test_a_check_refuses_what_a_call_refuses(cube, device):
+    x, y = ones(1000)
+    assert cube.check(x, y, n=1000, scale=2.0) == []
+    with pytest.raises(TypeError, match="scale is missing"):
+        cube.check(x, y, 1000)
+    with pytest.raises(TypeError, match="elements of type f64"):
+        cube.check(x.astype(np.float64), y, 1000, 1.0)
+    with pytest.raises(TypeError, match="y is a Buffer: a check takes arrays"):
+        cube.check(x, accrt.Pool(device).buffer(4000), 1000, 1.0)
+
+
+ON_A_GPU = """
+import sys, numpy as np, accrt
+device = accrt.default_instance().device("cuda:0")
+described = accrt.DeviceKernel("scale", [("x", "read"), ("y", "write"), ("factor", "f32"), ("n", "u32")], block=(256,))
+scale = accrt.Kernel.from_module(device, open(sys.argv[1]).read(), described)
+pool, stream, n = accrt.Pool(device), accrt.Stream(device), 1000
+buffers = [pool.buffer(4 * n) for _ in range(2)]
+x, y = (accrt.Tensor(buffer, "f32", [n]) for buffer in buffers)
+stream.copy(np.full(n, 3, np.float32), buffers[0])
+stream.synchronize()
+scale(x, y, 2, n, grid=4)
+assert (y.numpy() == 6).all()
+scale(buffers[0], y, factor=4.0, n=n, grid=(4, 1), stream=stream)
+stream.synchronize()
+assert (y.numpy() == 12).all()
+for wrong, text in (((x, y, 2), "n is missing"), ((x, y, "2", n), "factor is '2'"), ((x, y, 2, -1), "n is -1, which does not fit u32"),
+                    ((np.zeros(n, np.float32), y, 2, n), "scale: x lies on the host, and the kernel runs on cuda:0")):
+    try:
+        scale(*wrong, grid=4)
+    except (TypeError, ValueError, OverflowError) as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(text)
+try:
+    accrt.Kernel.from_module(device, open(sys.argv[1]).read(), described._replace(parameters=described.parameters[:3]))
+except accrt.Error as error:
+    print(type(error).__name__)
+"""
+
+
+def test_machine_code_of_a_gpu_under_the_stand_in(tmp_path):
+    from test_docs import SCALE_PTX, SCALE_TWIN
+    from test_standin import environment, STAND_IN
+
+    if not (STAND_IN / "libcuda.so.1").exists():
+        pytest.skip("the stand-in for CUDA's driver was not built: CUDA 13's headers are not here")
+    (tmp_path / "scale.ptx").write_text(SCALE_PTX)
+    (tmp_path / "twin.c").write_text(SCALE_TWIN)
+    subprocess.run(["cc", "-std=c11", f"-I{ROOT / 'tests/fakecuda'}", f"-I{ROOT / 'include'}", "-shared", "-fPIC", "-o", tmp_path / "twin.so", tmp_path / "twin.c"],
+                   check=True)
+    env = dict(environment(), FAKECUDA_KERNELS=str(tmp_path / "twin.so"))
+    done = subprocess.run([sys.executable, "-c", ON_A_GPU, tmp_path / "scale.ptx"], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout == "InvalidFormatError\n", done.stdout + done.stderr

@@ -1,0 +1,134 @@
+"""`Kernel.check`: runs a kernel of a host on copies of its arguments between red zones, several times, and says what it does beside its task."""
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from . import _kernel_call
+from ._library import lib
+from .memory import Buffer
+from .tensor import as_view, contiguous_strides, extent, View
+
+if TYPE_CHECKING:
+    from .kernels import Kernel
+
+_ZONE, _ALIGN = 4096, 64  # bytes of a red zone, and of the alignment of what is between two
+
+
+class _Guarded:
+    """A copy of an argument between two red zones. Taken by `as_view` as it is."""
+
+    def __init__(self, name: str, written: bool, like: View, content: bytes) -> None:
+        self.name, self.written, self.like, self.content = name, written, like, content
+        self._memory = (ctypes.c_uint8 * (2 * _ZONE + len(content) + _ALIGN))()
+        address = ctypes.addressof(self._memory)
+        self._begin = -(-(address + _ZONE) // _ALIGN) * _ALIGN - address
+        self.zone = 0
+
+    def fill(self, zone: int, content: bytes) -> None:
+        self.zone = zone
+        ctypes.memset(self._memory, zone, len(self._memory))
+        ctypes.memmove(ctypes.addressof(self._memory) + self._begin, content, len(content))
+
+    def bytes(self) -> bytes:
+        return ctypes.string_at(ctypes.addressof(self._memory) + self._begin, len(self.content))
+
+    def outside(self) -> str:
+        """Which byte of the red zones was written, if any was."""
+        after = self._begin + len(self.content)
+        whole = bytes(self._memory)
+        for first, last, step in ((after, len(whole), 1), (self._begin - 1, -1, -1)):
+            found = next((at for at in range(first, last, step) if whole[at] != self.zone), None)
+            if found is not None:
+                return f"byte {found - after} after its end" if step > 0 else f"byte {self._begin - found} before its beginning"
+        return ""
+
+    def _weight_view(self, _dtype: int | None) -> View:
+        rank = self.like.c.rank
+        return View(None, ctypes.addressof(self._memory) + self._begin, 0, self.like.c.dtype, self.like.shape_array[:rank], None, self)
+
+
+def check(kernel: Kernel, given: Sequence, grid: Any, named: Mapping[str, Any]) -> list[str]:
+    """What is amiss, each in a line; nothing: an empty list."""
+    device = kernel.pack.device if kernel.pack.device is not None else kernel.pack.instance.device("host")
+    if not device.info.host_memory:
+        raise ValueError(f"kernel {kernel.name} runs on {device.name}, and only those of hosts are checked: compute-sanitizer checks those of GPUs")
+    values = _kernel_call.ordered(kernel, given, named)
+    _kernel_call.arguments(kernel, values, device)  # what a call refuses is refused here
+    guarded = [_guard(kernel, place, value, device) for place, value in zip(kernel._places, values)]
+    memory = [one for one in guarded if isinstance(one, _Guarded)]
+    found: list[str] = []
+    first = _run(kernel, guarded, memory, grid, 0xA5, 0, found)
+    if not found:
+        _compare(found, memory, first, _run(kernel, guarded, memory, grid, 0xA5, 0, found),
+                 "gives other bytes in {name} when it runs again: from byte {at} on")
+    if not found:
+        _compare(found, memory, first, _run(kernel, guarded, memory, grid, 0x5A, 0, found),
+                 "reads outside of its arguments: {name} depends on what lies there, from byte {at} on")
+    if not found:
+        _compare(found, memory, first, _run(kernel, guarded, memory, grid, 0xA5, 0xFF, found),
+                 "does not write all of {name}, or reads it: byte {at} depends on what was there before")
+    return [f"kernel {kernel.name} {line}" for line in found or _empty(kernel, values, device)]
+
+
+def _guard(kernel: Kernel, place: Any, value: Any, device: Any) -> Any:
+    scalar, written, (name, _kind, _size) = place
+    if scalar or value is None:
+        return value
+    if isinstance(value, Buffer):
+        raise TypeError(f"kernel {kernel.name}: {name} is a Buffer: a check takes arrays, which it copies")
+    view = as_view(value, device)
+    shape = tuple(view.shape_array[:view.c.rank])
+    strides = tuple(view.strides_array[:view.c.rank]) if view.strides_array else contiguous_strides(shape)
+    _low, high = extent(shape, strides)
+    if high and strides != contiguous_strides(shape):
+        raise ValueError(f"kernel {kernel.name}: {name} has the strides {strides}: a check takes contiguous arrays")
+    size = (high * lib.accrt_dtype_bits(view.c.dtype) + 7) // 8
+    address = value.address if view.c.buffer else view.c.data
+    return _Guarded(name, written, view, ctypes.string_at(address, size) if size else b"")
+
+
+def _run(kernel: Kernel, guarded: Sequence, memory: Sequence[_Guarded], grid: Any, zone: int, flip: int, found: list[str]) -> list[bytes]:
+    """One run; flip: changes what lies in arguments that are written only. What they hold then."""
+    only_written = {p[2][0] for p, access in zip(kernel._places, kernel._accesses) if access == 2}
+    for at, one in enumerate(memory):  # each has another zone, so that a copy of one to another shows
+        one.fill((zone + 29 * at) & 0xFF, bytes(byte ^ flip for byte in one.content) if flip and one.name in only_written else one.content)
+    _kernel_call.call(kernel, guarded, grid, None, {})
+    for one in memory:
+        outside = one.outside()
+        if outside:
+            found.append(f"writes outside of {one.name}: {outside}")
+        if not one.written and one.bytes() != one.content:
+            found.append(f"writes {one.name}, which is declared as read: byte {_differs(one.bytes(), one.content)}")
+    return [one.bytes() for one in memory]
+
+
+def _compare(found: list[str], memory: Sequence[_Guarded], before: Sequence[bytes], after: Sequence[bytes], text: str) -> None:
+    if found:
+        return
+    for one, a, b in zip(memory, before, after):
+        if a != b:
+            found.append(text.format(name=one.name, at=_differs(a, b)))
+
+
+def _differs(a: bytes, b: bytes) -> int:
+    return next(at for at, (x, y) in enumerate(zip(a, b)) if x != y)
+
+
+def _empty(kernel: Kernel, values: Sequence, device: Any) -> list[str]:
+    """The kernel with arguments without elements and sizes of 0, in one workgroup, as a grid that is rounded up has it."""
+    if not any(kind == "symbol" for _name, kind, _size in kernel._parameters):
+        return []
+    guarded: list[Any] = []
+    for place, value in zip(kernel._places, values):
+        one = _guard(kernel, place, value, device)
+        if isinstance(one, _Guarded):
+            one = _Guarded(one.name, one.written, one.like, b"")
+            one.like = View(None, None, 0, one.like.c.dtype, (0,) * max(one.like.c.rank, 1), None, None)
+        guarded.append(0 if place[2][1] == "symbol" else one)
+    found: list[str] = []
+    try:
+        _run(kernel, guarded, [one for one in guarded if isinstance(one, _Guarded)], 1, 0xA5, 0, found)
+    except Exception as error:  # noqa: BLE001 - what the kernel says of it
+        return [f"refuses arguments without elements: {error}"]
+    return [f"{line}, with sizes of 0" for line in found]
