@@ -169,7 +169,7 @@ check_models() {
   configure_and_build "$BUILD"
   hugging_face_environment || skip "$missing"
   in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
-    tests/python/test_from_torch_models.py
+    tests/python/test_from_torch_models.py tests/python/test_torch_examples.py
 }
 
 # The server with OpenAI's own client, and its metrics with Prometheus' own parser, in an environment of their own.
