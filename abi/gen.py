@@ -213,6 +213,8 @@ class Ctypes:
             return self.function(target)
         if isinstance(target, c_ast.TypeDecl) and isinstance(target.type, c_ast.Struct):
             name = target.type.name
+            if not name.startswith("accrt_"):  # of another project's header
+                return "c_void_p"
             return f"POINTER(m.{name})" if name in self.api.structs else self.handle_type(name)
         if isinstance(target, c_ast.TypeDecl) and isinstance(target.type, c_ast.IdentifierType):
             name = " ".join(target.type.names)

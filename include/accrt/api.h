@@ -83,8 +83,8 @@ typedef struct accrt_api {
   accrt_status_t (*event_error)(accrt_event_t* event, accrt_error_t* out_error); /* 0.1 */
   uint32_t (*dtype_bits)(accrt_dtype_t dtype); /* 0.1 */
   const char* (*dtype_name)(accrt_dtype_t dtype); /* 0.1 */
-  accrt_status_t (*dlpack_import)(accrt_device_t* device, void* managed, accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides, uint32_t* out_read_only); /* 0.1 */
-  accrt_status_t (*dlpack_export)(const accrt_tensor_t* tensor, uint32_t read_only, void** out_managed); /* 0.1 */
+  accrt_status_t (*dlpack_import)(accrt_device_t* device, struct DLManagedTensorVersioned* managed, accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides, uint32_t* out_read_only); /* 0.1 */
+  accrt_status_t (*dlpack_export)(const accrt_tensor_t* tensor, uint32_t read_only, struct DLManagedTensorVersioned** out_managed); /* 0.1 */
   accrt_status_t (*kernel_pack_open)(accrt_instance_t* instance, const char* path, accrt_kernel_pack_t** out_pack); /* 0.1 */
   accrt_status_t (*kernel_pack_register)(accrt_instance_t* instance, accrt_kernel_pack_query_fn_t query, accrt_kernel_pack_t** out_pack); /* 0.1 */
   accrt_status_t (*kernel_pack_load)(accrt_instance_t* instance, const void* image, uint64_t size_bytes, const char* name, accrt_kernel_pack_t** out_pack); /* 0.1 */
@@ -218,8 +218,8 @@ typedef struct accrt_api {
   accrt_status_t (*instance_revoke_key)(accrt_instance_t* instance, const accrt_key_t* public_key, const char* reason); /* 0.4 */
   accrt_status_t (*instance_trust_floor)(accrt_instance_t* instance, const char* name, uint64_t version); /* 0.4 */
   accrt_status_t (*instance_key_trust)(accrt_instance_t* instance, const accrt_key_t* public_key, accrt_key_trust_t* out_trust); /* 0.4 */
-  accrt_status_t (*dlpack_import_unversioned)(accrt_device_t* device, void* managed, accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides); /* 0.4 */
-  accrt_status_t (*dlpack_export_unversioned)(const accrt_tensor_t* tensor, void** out_managed); /* 0.4 */
+  accrt_status_t (*dlpack_import_unversioned)(accrt_device_t* device, struct DLManagedTensor* managed, accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides); /* 0.4 */
+  accrt_status_t (*dlpack_export_unversioned)(const accrt_tensor_t* tensor, struct DLManagedTensor** out_managed); /* 0.4 */
   accrt_status_t (*bundle_verify_within)(accrt_bundle_t* bundle, const accrt_budget_t* budget); /* 0.4 */
   accrt_status_t (*stream_progress)(accrt_stream_t* stream, uint64_t* out_submitted, uint64_t* out_issued, uint64_t* out_completed); /* 0.4 */
   accrt_status_t (*call_attempt)(accrt_call_t* call, uint64_t timeout_ns); /* 0.4 */

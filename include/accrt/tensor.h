@@ -30,8 +30,12 @@ ACCRT_API uint32_t accrt_dtype_bits(accrt_dtype_t dtype);
 /** Short name ("f32", "bf16", "i64", "bool"); "?" for an unknown type. Static string. Since: 0.1 */
 ACCRT_API const char* accrt_dtype_name(accrt_dtype_t dtype);
 
-/** Imports a DLPack tensor (DLManagedTensorVersioned of major version 1) without a copy.
- * @param managed a DLManagedTensorVersioned*. On success the library owns it: it calls the deleter
+/* Of dlpack.h (github.com/dmlc/dlpack), which need not be included. */
+struct DLManagedTensorVersioned;
+struct DLManagedTensor;
+
+/** Imports a DLPack tensor (of major version 1) without a copy.
+ * @param managed On success the library owns it: it calls the deleter
  *   once, on any thread, when the last reference and the last use on a stream are gone. On failure
  *   the caller still owns it.
  * @param out_tensor a view of it. The caller owns its buffer:
@@ -41,7 +45,8 @@ ACCRT_API const char* accrt_dtype_name(accrt_dtype_t dtype);
  * @return ACCRT_OK; ACCRT_ERROR_VERSION_MISMATCH; ACCRT_ERROR_UNSUPPORTED (a data type, rank or
  *   device that `device` cannot take; the message names it); ACCRT_ERROR_OUT_OF_MEMORY.
  *   Since: 0.1 */
-ACCRT_API accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
+ACCRT_API accrt_status_t accrt_dlpack_import(accrt_device_t* device,
+                                             struct DLManagedTensorVersioned* managed,
                                              accrt_tensor_t* out_tensor, int64_t* shape,
                                              int64_t* strides, uint32_t* out_read_only);
 /** Exports a tensor as a DLManagedTensorVersioned (1.0) that retains the tensor's buffer.
@@ -50,14 +55,15 @@ ACCRT_API accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* manag
  * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (a data type that DLPack lacks);
  *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_only,
-                                             void** out_managed);
+                                             struct DLManagedTensorVersioned** out_managed);
 
 /** Imports a tensor of DLPack before 1.0 (DLManagedTensor) without a copy: JAX gives these. Such a
  * tensor cannot say that it is read-only: the caller has to know.
- * @param managed a DLManagedTensor*; owned as in accrt_dlpack_import.
+ * @param managed owned as in accrt_dlpack_import.
  * @param out_tensor, shape, strides as in accrt_dlpack_import.
  * @return as accrt_dlpack_import, without ACCRT_ERROR_VERSION_MISMATCH. Thread-safe. Since: 0.4 */
-ACCRT_API accrt_status_t accrt_dlpack_import_unversioned(accrt_device_t* device, void* managed,
+ACCRT_API accrt_status_t accrt_dlpack_import_unversioned(accrt_device_t* device,
+                                                         struct DLManagedTensor* managed,
                                                          accrt_tensor_t* out_tensor, int64_t* shape,
                                                          int64_t* strides);
 /** Exports a tensor as a DLManagedTensor, for consumers of DLPack before 1.0. They may write to it:
@@ -65,7 +71,7 @@ ACCRT_API accrt_status_t accrt_dlpack_import_unversioned(accrt_device_t* device,
  * @param out_managed as in accrt_dlpack_export.
  * @return as accrt_dlpack_export. Thread-safe. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_dlpack_export_unversioned(const accrt_tensor_t* tensor,
-                                                         void** out_managed);
+                                                         struct DLManagedTensor** out_managed);
 
 ACCRT_END
 #endif /* ACCRT_TENSOR_H_ */

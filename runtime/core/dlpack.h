@@ -53,21 +53,22 @@ typedef struct accrt_dl_tensor {
   uint64_t byte_offset;
 } accrt_dl_tensor_t;
 
-/* DLManagedTensorVersioned. Version, context and deleter never move, whatever the major version. */
-typedef struct accrt_dl_managed {
+/* Named as in dlpack.h and accrt/tensor.h. Version, context and deleter never move, whatever the
+ * major version. */
+typedef struct DLManagedTensorVersioned {
   uint32_t major;
   uint32_t minor;
   void* manager_context;
-  void (*deleter)(struct accrt_dl_managed* self); /* may be NULL */
+  void (*deleter)(struct DLManagedTensorVersioned* self); /* may be NULL */
   uint64_t flags;
   accrt_dl_tensor_t tensor;
 } accrt_dl_managed_t;
 
-/* DLManagedTensor, from before DLPack 1.0: it has no version and no flags. */
-typedef struct accrt_dl_unversioned {
+/* From before DLPack 1.0: it has no version and no flags. */
+typedef struct DLManagedTensor {
   accrt_dl_tensor_t tensor;
   void* manager_context;
-  void (*deleter)(struct accrt_dl_unversioned* self); /* may be NULL */
+  void (*deleter)(struct DLManagedTensor* self); /* may be NULL */
 } accrt_dl_unversioned_t;
 
 _Static_assert(sizeof(accrt_dl_unversioned_t) == 64, "DLManagedTensor");

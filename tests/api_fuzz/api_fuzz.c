@@ -650,7 +650,7 @@ static void call_accrt_kernel_module_load(fuzz_t* f) {
 
 /* Out and in again: DLPack has no lengths that could be checked. */
 static void call_accrt_dlpack_export(fuzz_t* f) {
-  void* managed = NULL;
+  struct DLManagedTensorVersioned* managed = NULL;
   const accrt_status_t status =
       accrt_dlpack_export(make_tensor(f), random_below(f, 2), one_in(f, 16) ? NULL : &managed);
   note_status(f, status);
@@ -684,7 +684,7 @@ static void call_accrt_dlpack_import(fuzz_t* f) {
 }
 
 static void call_accrt_dlpack_export_unversioned(fuzz_t* f) {
-  void* managed = NULL;
+  struct DLManagedTensor* managed = NULL;
   const accrt_status_t status =
       accrt_dlpack_export_unversioned(make_tensor(f), one_in(f, 16) ? NULL : &managed);
   note_status(f, status);

@@ -166,7 +166,7 @@ static accrt_status_t check_import(const accrt_device_t* device, const void* man
   return missing == NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", missing);
 }
 
-accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
+accrt_status_t accrt_dlpack_import(accrt_device_t* device, accrt_dl_managed_t* managed,
                                    accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides,
                                    uint32_t* out_read_only) {
   if (out_tensor != NULL)
@@ -192,7 +192,8 @@ accrt_status_t accrt_dlpack_import(accrt_device_t* device, void* managed,
   return status;
 }
 
-accrt_status_t accrt_dlpack_import_unversioned(accrt_device_t* device, void* managed,
+accrt_status_t accrt_dlpack_import_unversioned(accrt_device_t* device,
+                                               accrt_dl_unversioned_t* managed,
                                                accrt_tensor_t* out_tensor, int64_t* shape,
                                                int64_t* strides) {
   if (out_tensor != NULL)
@@ -317,7 +318,7 @@ static accrt_status_t export_tensor(const accrt_tensor_t* tensor, const type_pai
 }
 
 accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_only,
-                                   void** out_managed) {
+                                   accrt_dl_managed_t** out_managed) {
   if (out_managed == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_managed is NULL");
   *out_managed = NULL;
@@ -335,7 +336,8 @@ accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_o
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_dlpack_export_unversioned(const accrt_tensor_t* tensor, void** out_managed) {
+accrt_status_t accrt_dlpack_export_unversioned(const accrt_tensor_t* tensor,
+                                               accrt_dl_unversioned_t** out_managed) {
   if (out_managed == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_managed is NULL");
   *out_managed = NULL;

@@ -192,7 +192,7 @@ static void test_round_trip_of_types(void** state) {
                                    .rank = 2,
                                    .shape = shape,
                                    .strides = strides};
-    void* managed;
+    accrt_dl_managed_t* managed;
     assert_int_equal(accrt_dlpack_export(&tensor, dtype % 2, &managed), ACCRT_OK);
     accrt_tensor_t back;
     int64_t back_shape[8], back_strides[8];
@@ -257,7 +257,7 @@ static void test_export_refuses(void** state) {
   assert_int_equal(accrt_buffer_create(pool, 64, NULL, &buffer), ACCRT_OK);
   const int64_t shape[1] = {16}, too_many[1] = {17}, back[1] = {-1};
   accrt_tensor_t tensor = {.buffer = buffer, .dtype = ACCRT_DTYPE_F32, .rank = 1, .shape = shape};
-  void* managed = &tensor;
+  accrt_dl_managed_t* managed = (void*)&tensor;
   assert_int_equal(accrt_dlpack_export(NULL, 0, &managed), ACCRT_ERROR_INVALID_ARGUMENT);
   assert_null(managed);
   assert_int_equal(accrt_dlpack_export(&tensor, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
@@ -275,9 +275,8 @@ static void test_export_refuses(void** state) {
   tensor.offset_bytes = 60;
   assert_int_equal(accrt_dlpack_export(&tensor, 0, &managed), ACCRT_OK);
   accrt_buffer_release(buffer); /* the export keeps it */
-  accrt_dl_managed_t* exported = managed;
-  assert_int_equal(exported->major, 1);
-  exported->deleter(exported);
+  assert_int_equal(managed->major, 1);
+  managed->deleter(managed);
 }
 
 /* ---- Before DLPack 1.0 ---- */
@@ -319,7 +318,7 @@ static void test_unversioned(void** state) {
       ACCRT_OK);
   assert_int_equal(tensor.rank, 2);
   assert_int_equal(strides[0], 5);
-  void* exported;
+  accrt_dl_unversioned_t* exported;
   assert_int_equal(accrt_dlpack_export_unversioned(&tensor, &exported), ACCRT_OK);
   accrt_dl_unversioned_t* old = exported;
   assert_ptr_equal(old->tensor.data, producer.data);

@@ -69,7 +69,7 @@ typedef struct life {
   accrt_event_t* event;
   accrt_kernel_pack_t* pack;
   accrt_commands_t* commands;
-  void* exported;
+  accrt_dl_managed_t* exported;
   int32_t fd;
 } life_t;
 
@@ -158,7 +158,7 @@ static void release_all(life_t* life) {
   if (life->fd >= 0)
     (void)close(life->fd);
   if (life->exported != NULL)
-    ((accrt_dl_managed_t*)life->exported)->deleter(life->exported);
+    life->exported->deleter(life->exported);
   accrt_commands_release(life->commands);
   accrt_kernel_pack_release(life->pack);
   accrt_event_release(life->event);
