@@ -67,6 +67,14 @@ def learn(value: object) -> None:
             pass
 
 
+def capsule(source: object) -> Any:
+    """A DLPack capsule of a host tensor through the C exchange, or None."""
+    if native is None:
+        return None
+    learn(source)
+    return native.capsule(source)
+
+
 _READ, _WRITTEN, _SCALAR, _OPTIONAL, _BITS, _SHARED = 0, 1, 2, 4, 8, 16  # as caller.c has them
 
 

@@ -666,14 +666,23 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
         raise TypeError(f"source is {describe(source)}, which has no __dlpack__")
     refuse_masked(source)
     order = {"stream": stream.native} if stream is not None and source.__dlpack_device__()[0] == _CUDA else {}
-    try:
-        capsule = source.__dlpack__(max_version=(1, 0), **order)
-    except TypeError:  # from before there were versions to ask for
-        capsule = source.__dlpack__(**order)
+    capsule = _fast.capsule(source)
+    if capsule is None:
+        try:
+            capsule = source.__dlpack__(max_version=(1, 0), **order)
+        except TypeError:  # from before there were versions to ask for
+            capsule = source.__dlpack__(**order)
+    tensor = _taken(capsule, target, device, type(source).__name__)
+    tensor._external = source
+    return tensor
+
+
+def _taken(capsule, target, device: Device, what: str) -> Tensor:
+    """A Tensor of a capsule's, which is used up."""
     old = not _pyapi.PyCapsule_IsValid(capsule, _DLPACK_NAME)
     name, used = (_DLPACK_OLD_NAME, _DLPACK_OLD_USED) if old else (_DLPACK_NAME, _DLPACK_USED)
     if not _pyapi.PyCapsule_IsValid(capsule, name):
-        raise BufferError(f"{type(source).__name__}.__dlpack__() gave no unused DLPack capsule")
+        raise BufferError(f"{what}.__dlpack__() gave no unused DLPack capsule")
     managed = _pyapi.PyCapsule_GetPointer(capsule, name)
     shape, strides = (ctypes.c_int64 * _ffi.ACCRT_MAX_RANK)(), (ctypes.c_int64 * _ffi.ACCRT_MAX_RANK)()
     out, read_only = _ffi.accrt_tensor(), ctypes.c_uint32(1)
@@ -683,9 +692,18 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
         check(lib.accrt_dlpack_import(target, managed, ctypes.byref(out), shape, strides, ctypes.byref(read_only)))
     _pyapi.PyCapsule_SetName(capsule, used)
     buffer = Buffer(adopted(out.buffer), device, read_only=bool(read_only.value))
-    tensor = Tensor._of(buffer, out.dtype, shape[:out.rank], strides[:out.rank], out.offset_bytes)
-    tensor._external = source
-    return tensor
+    return Tensor._of(buffer, out.dtype, shape[:out.rank], strides[:out.rank], out.offset_bytes)
+
+
+def _from_capsule(capsule) -> Tensor:
+    """A Tensor of what comes through DLPack's C exchange: on the default instance's device that has the memory."""
+    from .instance import default_instance
+    managed = _pyapi.PyCapsule_GetPointer(capsule, _DLPACK_NAME)
+    where = tuple((ctypes.c_int32 * 2).from_address(managed + 40))  # device_type and device_id of the DLTensor, which is at 32
+    for device in default_instance().devices():
+        if device.info.dlpack_device == where:
+            return _taken(capsule, need(device, Device), device, "the producer")
+    raise BufferError(f"no device here has the memory of DLPack's device {where}")
 
 
 def _same_size(known: int, bits: int, what: str) -> int:
@@ -869,3 +887,4 @@ def _tensor_view(tensor: Tensor, dtype: int | None) -> View:
 if _fast.native is not None:
     _fast.native.learn_tensor(Tensor, DTYPES)
     _fast.native.learn_results(Tensor, _NAMES)
+    Tensor.__dlpack_c_exchange_api__ = _fast.native.offer(_from_capsule)  # type: ignore[attr-defined]

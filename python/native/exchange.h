@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #define EXCHANGE_MAJOR 1u
+#define EXCHANGE_MINOR 3u
 #define EXCHANGE_CAPSULE "dlpack_exchange_api"
 
 enum { EXCHANGE_CPU = 1 };

@@ -61,6 +61,9 @@ static PyMethodDef methods[] = {
     {"learn_exchange", accrt_native_learn_exchange, METH_VARARGS,
      "learn_exchange(type, capsule, asks_gradient)"},
     {"learn_results", accrt_native_learn_results, METH_VARARGS, "learn_results(Tensor, names)"},
+    {"offer", accrt_native_offer, METH_VARARGS, "offer(from_capsule): Tensor's table."},
+    {"capsule", accrt_native_capsule, METH_O,
+     "capsule(tensor): of one with the C exchange, or None."},
     {"end", accrt_native_end, METH_NOARGS, "Gives nothing back any more: the process ends."},
     {NULL, NULL, 0, NULL}};
 

@@ -20,6 +20,8 @@
 /** A function as a slot of a class holds it. */
 #define NATIVE_SLOT(function) ((void*)(uintptr_t)(function))
 
+struct exchange_managed;
+
 /** The library's functions. */
 extern accrt_api_t accrt_native_api;
 
@@ -86,8 +88,17 @@ bool accrt_native_add_result(PyObject* module);
 bool accrt_native_add_caller(PyObject* module);
 bool accrt_native_add_held(PyObject* module);
 
-/** A new object that deletes a DLManagedTensorVersioned with it; NULL with an exception, and then
- * it is deleted already. */
-PyObject* accrt_native_hold(void* managed);
+/** A new object that deletes a managed tensor with it; NULL with an exception, and then it is
+ * deleted already. */
+PyObject* accrt_native_hold(struct exchange_managed* managed);
+/** Calls its deleter, which may be Python's: an exception that is on its way is put aside. */
+void accrt_native_delete(struct exchange_managed* managed);
+/** A host tensor of a class that offers DLPack's C exchange; NULL, without an exception: it is not
+ * one. */
+struct exchange_managed* accrt_native_exchanged(PyObject* value);
+
+/** Methods of the module: the table that accrt.Tensor offers; a capsule of a tensor of others. */
+PyObject* accrt_native_offer(PyObject* module, PyObject* arguments);
+PyObject* accrt_native_capsule(PyObject* module, PyObject* value);
 
 #endif /* ACCRT_PYTHON_NATIVE_NATIVE_H_ */

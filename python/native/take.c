@@ -182,11 +182,16 @@ static bool wants_gradient(PyObject* value) {
   return !is_plain;
 }
 
-static bool take_exchanged(const known_class_t* known, PyObject* value, native_view_t* view) {
-  if (known->asks_gradient && wants_gradient(value))
-    return false;
+static exchange_managed_t* ask(const known_class_t* known, PyObject* value) {
   exchange_managed_t* managed = NULL;
-  if (known->api->from_object(value, &managed) != 0 || managed == NULL)
+  if (known->asks_gradient && wants_gradient(value))
+    return NULL;
+  return known->api->from_object(value, &managed) == 0 ? managed : NULL;
+}
+
+static bool take_exchanged(const known_class_t* known, PyObject* value, native_view_t* view) {
+  exchange_managed_t* managed = ask(known, value);
+  if (managed == NULL)
     return false;
   const bool taken = take_managed(managed, view);
   PyObject* owner = accrt_native_hold(managed);
@@ -306,6 +311,21 @@ bool accrt_native_take(PyObject* value, bool is_host, native_view_t* out_view) {
   return false;
 }
 
+exchange_managed_t* accrt_native_exchanged(PyObject* value) {
+  const PyObject* type = (PyObject*)Py_TYPE(value);
+  exchange_managed_t* managed = NULL;
+  for (size_t i = 0; i < class_count; ++i) {
+    if (classes[i].type == type && classes[i].source == SOURCE_EXCHANGE)
+      managed = ask(&classes[i], value);
+  }
+  PyErr_Clear();
+  const bool is_host = managed != NULL && managed->major == EXCHANGE_MAJOR &&
+                       managed->tensor.device_type == EXCHANGE_CPU;
+  if (managed != NULL && !is_host)
+    accrt_native_delete(managed);
+  return is_host ? managed : NULL;
+}
+
 /* ---- Learning ---- */
 
 /* Whether there is room for it. Classes stay known for good. */
@@ -376,8 +396,7 @@ typedef struct held {
 
 static PyObject* held_type;
 
-/* A deleter may be Python's: none runs well while an exception is on its way. */
-static void delete_managed(exchange_managed_t* managed) {
+void accrt_native_delete(exchange_managed_t* managed) {
   if (managed == NULL || managed->deleter == NULL)
     return;
   PyObject *kind, *value, *trace;
@@ -392,14 +411,14 @@ static void held_free(PyObject* self) {
   freefunc free_object = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
   free_object(self);
   Py_DECREF(type);
-  delete_managed(managed);
+  accrt_native_delete(managed);
 }
 
-PyObject* accrt_native_hold(void* managed) {
+PyObject* accrt_native_hold(exchange_managed_t* managed) {
   allocfunc allocate = (allocfunc)(uintptr_t)PyType_GetSlot((PyTypeObject*)held_type, Py_tp_alloc);
   held_t* held = (held_t*)allocate((PyTypeObject*)held_type, 0);
   if (held == NULL) {
-    delete_managed(managed);
+    accrt_native_delete(managed);
     return NULL;
   }
   held->managed = managed;

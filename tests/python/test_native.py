@@ -216,8 +216,22 @@ DLPACK = """
 #include <stddef.h>
 #include <stdint.h>
 #include {header}
+#include "accrt/tensor.h"
+/* Who includes both needs no cast. */
+accrt_status_t both(accrt_device_t* device, accrt_tensor_t* tensor, int64_t* n, uint32_t* read_only);
+accrt_status_t both(accrt_device_t* device, accrt_tensor_t* tensor, int64_t* n, uint32_t* read_only) {
+  DLManagedTensorVersioned* managed;
+  DLManagedTensor* old;
+  if (accrt_dlpack_export(tensor, 0, &managed) || accrt_dlpack_export_unversioned(tensor, &old))
+    return 1;
+  return accrt_dlpack_import(device, managed, tensor, n, n, read_only) || accrt_dlpack_import_unversioned(device, old, tensor, n, n);
+}
 #include "python/native/exchange.h"
+#define DLManagedTensorVersioned OwnManagedTensorVersioned
+#define DLManagedTensor OwnManagedTensor
 #include "runtime/core/dlpack.h"
+#undef DLManagedTensorVersioned
+#undef DLManagedTensor
 #define SAME(theirs, their_field, ours, our_field) \\
   _Static_assert(sizeof(theirs) == sizeof(ours) && offsetof(theirs, their_field) == offsetof(ours, our_field), #their_field)
 #define BOTH(field, own) SAME(DLTensor, field, exchange_tensor_t, own); SAME(DLTensor, field, accrt_dl_tensor_t, field)
@@ -271,7 +285,7 @@ API(current_work_stream, current_stream);
 def compiles(text, folders, tmp_path):
     source = tmp_path / "layout.c"
     source.write_text(text)
-    ran = subprocess.run(["cc", "-std=c11", "-fsyntax-only", *(f"-I{f}" for f in (ROOT, ROOT / "include", *folders)), str(source)],
+    ran = subprocess.run(["cc", "-std=c11", "-fsyntax-only", "-Wall", "-Werror", "-Wno-cpp", *(f"-I{f}" for f in (ROOT, ROOT / "include", *folders)), str(source)],
                          capture_output=True, text=True, check=False)  # fmt: skip
     assert ran.returncode == 0, ran.stderr
 
@@ -305,3 +319,143 @@ def test_the_layout_of_array_structs_is_numpys(tmp_path):
              + '_Static_assert(ARRAY_C_CONTIGUOUS == NPY_ARRAY_C_CONTIGUOUS && ARRAY_NOTSWAPPED == NPY_ARRAY_NOTSWAPPED &&'
                ' ARRAY_WRITEABLE == NPY_ARRAY_WRITEABLE && sizeof(array_struct_t) == sizeof(PyArrayInterface), "flags");\n',
              [include, np.get_include()], tmp_path)  # fmt: skip
+
+
+# ---- what accrt.Tensor offers
+
+
+class Offered(ctypes.Structure):
+    """The table as a consumer sees it."""
+
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p),
+                ("allocate", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(Tensor), ctypes.POINTER(ctypes.c_void_p), ctypes.c_void_p, ctypes.c_void_p)),
+                ("from_object", FROM_OBJECT),
+                ("to_object", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.py_object))),
+                ("borrow", ctypes.c_void_p),
+                ("current_stream", ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)))]  # fmt: skip
+
+
+_api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+
+
+@pytest.fixture
+def offered():
+    if _fast.native is None:
+        pytest.skip("accrt._native is not built here")
+    return Offered.from_address(_api.PyCapsule_GetPointer(accrt.Tensor.__dlpack_c_exchange_api__, b"dlpack_exchange_api"))
+
+
+def managed_of(offered, tensor):
+    out = ctypes.c_void_p()
+    assert offered.from_object(tensor, ctypes.byref(out)) == 0
+    return Managed.from_address(out.value)
+
+
+def test_a_tensor_goes_out_through_the_exchange(offered, f):
+    for asked in (False, True):  # for its parts, before
+        result = f(np.arange(6, dtype=np.float32))
+        view = result[1:5:2] if asked else result
+        wanted, address = (view.tolist(), view.address) if asked else (list(range(6)), None)
+        managed = managed_of(offered, view)
+        tensor = managed.tensor
+        assert (managed.major, tensor.device_type, tensor.ndim, tensor.code, tensor.bits, tensor.lanes) == (1, 1, 1, 2, 32, 1)
+        assert managed.flags == 0 and address in (None, tensor.data + tensor.byte_offset)
+        del result, view
+        gc.collect()
+        stride = ctypes.c_int64.from_address(tensor.strides).value
+        found = (ctypes.c_float * 6).from_address(tensor.data + tensor.byte_offset)
+        assert [found[i * stride] for i in range(len(wanted))] == wanted  # the memory is the consumer's now
+        managed.deleter(ctypes.addressof(managed))
+
+
+def test_what_may_not_be_written_says_so_and_others_are_refused(offered, f, device):
+    fixed = np.ones(4, np.float32)
+    fixed.setflags(write=False)
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":
+        managed = managed_of(offered, accrt.from_dlpack(fixed, device))
+        assert managed.flags == 1
+        managed.deleter(ctypes.addressof(managed))
+    out = ctypes.c_void_p()
+    for other in (fixed, None, 3):
+        with pytest.raises((TypeError, AttributeError)):
+            offered.from_object(other, ctypes.byref(out))
+
+
+def test_a_managed_tensor_comes_in_through_the_exchange(offered):
+    array = np.arange(5, dtype=np.float32)
+    managed = Producer(array).managed()
+    _alive[ctypes.addressof(managed)] = managed
+    out = ctypes.py_object()
+    assert offered.to_object(ctypes.addressof(managed), ctypes.byref(out)) == 0
+    tensor = out.value
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(tensor))  # py_object(out) has one of its own, and to_object gave one
+    assert type(tensor) is accrt.Tensor and tensor.tolist() == [0, 1, 2, 3, 4] and tensor.address == array.ctypes.data
+    assert len(_alive) == 1
+    del tensor, out
+    gc.collect()
+    assert not _alive
+    lost = Producer(array, device_type=2).managed()
+    _alive[ctypes.addressof(lost)] = lost
+    with pytest.raises(BufferError, match="device"):
+        offered.to_object(ctypes.addressof(lost), ctypes.byref(ctypes.py_object()))
+    assert not _alive  # it was given away
+
+
+def test_the_exchange_allocates(offered):
+    shape = (ctypes.c_int64 * 3)(2, 0, 4)
+    for sizes, kind in (((2, 3, 4), (2, 32, 1)), ((2, 0, 4), (2, 32, 1)), ((5,), (0, 4, 1)), ((), (4, 16, 1)), ((2, 2), (2, 32, 4))):
+        shape = (ctypes.c_int64 * max(len(sizes), 1))(*sizes)
+        prototype = Tensor(None, 1, 0, len(sizes), *kind, ctypes.addressof(shape), None, 0)
+        out = ctypes.c_void_p()
+        assert offered.allocate(ctypes.byref(prototype), ctypes.byref(out), None, None) == 0
+        managed = Managed.from_address(out.value)
+        assert managed.tensor.data % 64 == 0 and managed.tensor.shape != ctypes.addressof(shape)
+        strides = (ctypes.c_int64 * max(len(sizes), 1)).from_address(managed.tensor.strides)
+        if sizes == (2, 3, 4):
+            assert list(strides) == [12, 4, 1]
+            ctypes.memset(managed.tensor.data, 1, 4 * 24)
+        managed.deleter(ctypes.addressof(managed))
+    told = []
+    tell = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p)(lambda _, kind, text: told.append(kind))
+    for wrong in ({"device_type": 2}, {"ndim": 9}, {"ndim": -1}):
+        prototype = Tensor(None, 1, 0, 1, 2, 32, 1, ctypes.addressof(shape), None, 0)
+        for name, value in wrong.items():
+            setattr(prototype, name, value)
+        assert offered.allocate(ctypes.byref(prototype), ctypes.byref(out), None, ctypes.cast(tell, ctypes.c_void_p)) == -1
+    huge = (ctypes.c_int64 * 2)(1 << 40, 1 << 40)
+    prototype = Tensor(None, 1, 0, 2, 2, 32, 1, ctypes.addressof(huge), None, 0)
+    assert offered.allocate(ctypes.byref(prototype), ctypes.byref(out), None, ctypes.cast(tell, ctypes.c_void_p)) == -1
+    assert told == [b"BufferError"] * 4
+    stream = ctypes.c_void_p(1)
+    assert offered.current_stream(1, 0, ctypes.byref(stream)) == 0 and not stream.value
+
+
+@needs_native
+def test_from_dlpack_uses_the_exchange(device):
+    array = np.arange(5, dtype=np.float32)
+    tensor = accrt.from_dlpack(Both(array), device)
+    assert tensor.tolist() == [0, 1, 2, 3, 4] and tensor.address == array.ctypes.data and len(_alive) == 1
+    del tensor
+    gc.collect()
+    assert not _alive
+    with pytest.raises(accrt.Error):
+        accrt.from_dlpack(Both(array, bits=24), device)
+    gc.collect()
+    assert not _alive
+
+
+class Both(Producer):
+    __dlpack_c_exchange_api__ = Producer.__dlpack_c_exchange_api__
+
+    def __dlpack__(self, **_):
+        raise AssertionError("the exchange was not used")
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+
+@pytest.mark.parametrize("way", ["0", "1"])
+def test_round_trips_leave_nothing(way):
+    (line,) = said(ROOT / "tests/fuzz/round_trips.py", "--operations", "500", "--seed", "11", ACCRT_NATIVE=way)
+    assert line.startswith("500 round trips") and line.endswith("without accrt._native") == (way == "0" or _fast.native is None)
