@@ -2,7 +2,7 @@
 # What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
-CHECKS="format generated lint headers gcc clang symbols size release floors wheel weights docs asan pyfuzz tsan torch models openai"
+CHECKS="format generated lint headers gcc clang symbols size release floors wheel weights docs asan pyfuzz tsan torch models onnx openai"
 # Run only when named: slow, or a matter of judgement.
 CHECKS_ON_DEMAND="tidy layouts"
 
@@ -164,12 +164,24 @@ check_torch() {
   cmd_torch_test
 }
 
-# Hugging Face's own logits for each family of accrt.models, and models of 36 families through accrt.from_torch: a part, from a seed.
+# Hugging Face's own logits for each family of accrt.models, and models of 36 families through accrt.from_torch and
+# accrt.from_onnx: a part, from a seed.
 check_models() {
   configure_and_build "$BUILD"
   hugging_face_environment || skip "$missing"
   in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
-    tests/python/test_from_torch_models.py tests/python/test_torch_examples.py
+    tests/python/test_from_torch_models.py tests/python/test_from_onnx_models.py \
+    tests/python/test_torch_examples.py
+}
+
+# ONNX's own conformance tests of nodes through accrt.from_onnx, in an environment of their own.
+check_onnx() {
+  configure_and_build "$BUILD"
+  where=$BUILD/check/onnx
+  [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
+  timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 onnx==1.23.2 numpy xxhash pytest ||
+    skip "the packages onnx, numpy, xxhash and pytest could not be had"
+  in_tree "$where/bin/python" -m pytest -q -m torch tests/python/test_onnx_conformance.py tests/python/test_from_onnx.py
 }
 
 # The server with OpenAI's own client, and its metrics with Prometheus' own parser, in an environment of their own.

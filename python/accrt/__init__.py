@@ -32,7 +32,7 @@ _MODULES = {
     "weights": ("Weight", "Weights"),
 }
 # Modules that are loaded when they are first named.
-_LAZY = ("bundle_reader", "bundle_writer", "compiler", "errors", "from_torch", "layouts", "models", "serve", "torch", "trust", "weights")
+_LAZY = ("bundle_reader", "bundle_writer", "compiler", "errors", "from_onnx", "from_torch", "layouts", "models", "serve", "torch", "trust", "weights")
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [*_HOME, "__version__", "Error"]  # noqa: F405 - __getattr__ makes them

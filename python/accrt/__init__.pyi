@@ -8,6 +8,7 @@ from .budget import Budget as Budget
 from .bundle import Bundle as Bundle
 from .call import Call as Call, Function as Function
 from .errors import *
+from .from_onnx import from_onnx as from_onnx
 from .from_torch import from_torch as from_torch
 from .instance import Device as Device, Instance as Instance, caps as caps, default_instance as default_instance
 from .kernels import Commands as Commands, DeviceKernel as DeviceKernel, Kernel as Kernel, KernelPack as KernelPack, Launch as Launch, launch as launch

@@ -31,22 +31,6 @@ def chosen(names=tuple(models.MODELS), count=6):
     return random.Random(SEED).sample(names, count)
 
 
-def compare(session, model, inputs):
-    tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
-    out = session.forward(**{name: value.numpy() for name, value in tensors.items()})
-    ours = [np.asarray(o, dtype=np.float64) for o in (out if isinstance(out, (tuple, list)) else [out])]
-    with torch.no_grad():
-        given = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in inputs.items()}
-        theirs = [leaf for leaf in torch.utils._pytree.tree_leaves(model.double()(**given)) if isinstance(leaf, torch.Tensor)]
-    model.float()
-    assert len(ours) == len(theirs)
-    for a, b in zip(ours, theirs):
-        b = b.numpy().astype(np.float64)
-        assert a.shape == b.shape
-        rms = np.sqrt((b**2).mean())
-        assert (np.abs(a - b) <= 1e-4 * (np.abs(b) + rms)).all(), np.abs(a - b).max()
-
-
 @pytest.mark.parametrize("sizes", ["fixed", "vary"])
 @pytest.mark.parametrize("name", chosen())
 def test_model(name, sizes, instance):
@@ -60,10 +44,10 @@ def test_model(name, sizes, instance):
     torch.manual_seed(SEED & 0x7FFFFFFF)
     if name == "mixtral":
         model.set_experts_implementation("eager")  # the other has no float64
-    compare(session, model, inputs)
+    models.compare(session, model, inputs)
     if sizes == "vary":
         for batch, length in ((1, 5), (3, 17)):
-            compare(session, model, models.resized(inputs, batch, length))
+            models.compare(session, model, models.resized(inputs, batch, length))
 
 
 @pytest.mark.parametrize("name", chosen(models.DECODERS, 3))

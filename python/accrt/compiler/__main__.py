@@ -9,7 +9,7 @@ import os
 import runpy
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 from . import command_line
 from .arguments import IRError
@@ -19,20 +19,22 @@ from .ir import Module
 CONVERTERS: Dict[str, str] = {".pt2": "accrt.from_torch", ".onnx": "accrt.from_onnx"}
 
 
-def read(path: str, name: str = "", maximum: int = 1 << 16) -> Module:
-    """The module of a model's file. Raises what converters raise, ImportError, OSError, ValueError."""
+def read(path: str, name: str = "", maximum: int = 1 << 16, sizes: Optional[Mapping[str, Any]] = None) -> Module:
+    """The module of a model's file. `sizes`: of an ONNX model's dimensions. Raises what converters raise, ImportError, OSError, ValueError."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in (*CONVERTERS, ".py"):
         raise ValueError(f"{path}: expected a model in .pt2 (torch.export.save), .onnx or .py")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: there is no such file")
+    if sizes and suffix != ".onnx":
+        raise ValueError(f"{path}: --size is of ONNX models")
     if suffix == ".py":
         return _built(path)
     try:
         converter: Any = importlib.import_module(CONVERTERS[suffix])
     except ModuleNotFoundError as problem:
         raise ImportError(f"{path}: {suffix} needs {CONVERTERS[suffix]}: {problem}") from problem
-    return converter.convert(path, name=name, maximum=maximum)
+    return converter.convert(path, name=name, maximum=maximum, **({"sizes": sizes} if sizes else {}))
 
 
 def _built(path: str) -> Module:
@@ -53,20 +55,33 @@ def _pairs(items: Optional[List[str]], parser: argparse.ArgumentParser) -> Dict[
     return {pattern: layout for pattern, _, layout in pairs}
 
 
+def _sizes(items: Optional[List[str]], parser: argparse.ArgumentParser) -> Dict[str, Any]:
+    """batch=8 or batch=1:64."""
+    found: Dict[str, Any] = {}
+    for item in items or ():
+        name, _, size = item.rpartition("=")
+        numbers = size.split(":")
+        if not name or len(numbers) > 2 or not all(n.isdigit() for n in numbers):
+            parser.error(f"--size {item}: expected NAME=SIZE, as batch=8 or batch=1:64")
+        found[name] = int(numbers[0]) if len(numbers) == 1 else (int(numbers[0]), int(numbers[1]))
+    return found
+
+
 def main(program: str = "accrt.compiler") -> None:
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Compiles a model into a bundle: .pt2 (torch.export.save), .onnx, or a .py whose build() gives a Module.")
     parser.add_argument("model", help="the model's file")
     parser.add_argument("--name", default="", help="name of the bundle (default: the file's)")
     parser.add_argument("--maximum", type=int, default=1 << 16, help="of dimensions that vary and have no maximum (default: %(default)s)")
+    parser.add_argument("--size", action="append", metavar="NAME=SIZE", help="of an ONNX model's dimension that varies, as batch=8 or batch=1:64 (may be given again)")
     parser.add_argument("--quantize", action="append", metavar="PATTERN=LAYOUT", help="quantize matrices whose names match, as 'layers.*=q4_k' (may be given again)")
     command_line.add_arguments(parser)
     arguments = parser.parse_args()
     sys.argv[0] = program
-    quantize = _pairs(arguments.quantize, parser)
+    quantize, sizes = _pairs(arguments.quantize, parser), _sizes(arguments.size, parser)
     command_line.targets(arguments)
     begin = time.monotonic()
     try:
-        module = read(arguments.model, arguments.name, arguments.maximum)
+        module = read(arguments.model, arguments.name, arguments.maximum, sizes)
     except (IRError, ImportError, OSError, TypeError, ValueError) as problem:
         sys.exit(f"{program}: {problem}")
     if not arguments.quiet:

@@ -11,7 +11,7 @@ Patterns only say more about a value that is lowered all the same. What nothing 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
 from ..compiler import expr as ex
 from ..compiler.expr import Size
@@ -139,6 +139,38 @@ class Mask:
 
     causal: bool = False
     offset: Size = 0
+
+
+def pattern_of(array: Any) -> Optional[Pattern]:
+    """Of small numpy arrays: a constant, an arange along one dimension, or all true."""
+    if array.size == 0 or array.size > 1 << 20 or array.dtype.kind not in "biu":
+        return None
+    if array.dtype.kind == "b":
+        return Truth(array.ndim) if bool(array.all()) else _triangle_of(array)
+    flat = array.reshape(-1)
+    first = int(flat[0])
+    if bool((flat == first).all()):
+        return constant(array.ndim, first)
+    long = [d for d, size in enumerate(array.shape) if size > 1]
+    if len(long) != 1 or not bool((flat[1:] == flat[:-1] + 1).all()):
+        return None
+    return Affine(tuple(int(d == long[0]) for d in range(array.ndim)), first)
+
+
+def _triangle_of(array: Any) -> Optional[Pattern]:
+    """Of a mask whose last two dimensions are a triangle: key <= query + offset."""
+    import numpy as np
+
+    if array.ndim < 2 or not bool((array == array[(0,) * (array.ndim - 2)]).all()):
+        return None
+    square = array[(0,) * (array.ndim - 2)]
+    offset = int(square[0].sum()) - 1
+    rows, columns = np.arange(square.shape[0])[:, None], np.arange(square.shape[1])
+    if not bool((square == (columns <= rows + offset)).all()):
+        return None
+    coefficients = [0] * array.ndim
+    coefficients[-2:] = [1, -1]
+    return Truth(array.ndim, (Affine(tuple(coefficients), offset),))
 
 
 def attention_mask(pattern: Optional[Pattern], queries: Size, keys: Size) -> Optional[Mask]:

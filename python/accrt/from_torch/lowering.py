@@ -290,37 +290,10 @@ def _itself(node: Any) -> Any:
 
 
 def _pattern_of(item: Known) -> Optional[affine.Pattern]:
-    """Of small tensors: a constant, an arange along one dimension, or all true."""
-    import torch
-
     tensor = item.tensor
-    if tensor.numel() == 0 or tensor.numel() > 1 << 20 or tensor.is_floating_point() or tensor.is_complex():
+    if tensor.is_floating_point() or tensor.is_complex():
         return None
-    if tensor.dtype == torch.bool:
-        return affine.Truth(tensor.dim()) if bool(tensor.all()) else _triangle_of(tensor)
-    first = int(tensor.flatten()[0])
-    if bool((tensor == first).all()):
-        return affine.constant(tensor.dim(), first)
-    long = [d for d, size in enumerate(tensor.shape) if size > 1]
-    if len(long) != 1 or not bool((tensor.flatten().diff() == 1).all()):
-        return None
-    return affine.Affine(tuple(int(d == long[0]) for d in range(tensor.dim())), first)
-
-
-def _triangle_of(tensor: Any) -> Optional[affine.Pattern]:
-    """Of a mask whose last two dimensions are a triangle: key <= query + offset."""
-    import torch
-
-    if tensor.dim() < 2 or not bool((tensor == tensor[(0,) * (tensor.dim() - 2)]).all()):
-        return None
-    square = tensor[(0,) * (tensor.dim() - 2)]
-    offset = int(square[0].sum()) - 1
-    rows, columns = torch.arange(square.shape[0]).unsqueeze(1), torch.arange(square.shape[1])
-    if not bool((square == (columns <= rows + offset)).all()):
-        return None
-    coefficients = [0] * tensor.dim()
-    coefficients[-2:] = [1, -1]
-    return affine.Truth(tensor.dim(), (affine.Affine(tuple(coefficients), offset),))
+    return affine.pattern_of(tensor.detach().cpu().numpy())
 
 
 def has_missing(item: Any) -> bool:

@@ -9,7 +9,7 @@ from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
 from . import affine
-from .ops_math import cast
+from .ops_math import cast, full_of
 from .ops_views import expand, slice_, VIEWS
 from .table import lowers
 from .values import Known, Unsupported
@@ -210,7 +210,7 @@ def _each(item: Any, count: int) -> List[int]:
     return list(item) * (count if len(item) == 1 else 1) if isinstance(item, (list, tuple)) else [item] * count
 
 
-def padded(lo: Any, x: Value, pads: Sequence[Tuple[Any, Any]], number: float = 0.0) -> Value:
+def padded(lo: Any, x: Value, pads: Sequence[Tuple[Any, Any]], number: Any = 0.0) -> Value:
     """More places before and after each of the last dimensions."""
     for at, (before, after) in zip(range(x.rank - len(pads), x.rank), pads):
         parts = [x]
@@ -220,7 +220,7 @@ def padded(lo: Any, x: Value, pads: Sequence[Tuple[Any, Any]], number: float = 0
             before, after = max(before, 0), max(after, 0)
         for size, first in ((before, True), (after, False)):
             if not ex.same(size, 0):
-                more = lo.function.full([*x.shape[:at], size, *x.shape[at + 1 :]], number, x.dtype)
+                more = full_of(lo, [*x.shape[:at], size, *x.shape[at + 1 :]], number, x.dtype)
                 parts.insert(0, more) if first else parts.append(more)
         x = join(parts, at) if len(parts) > 1 else parts[0]
     return x
