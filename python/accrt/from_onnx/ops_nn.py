@@ -12,7 +12,7 @@ from ..compiler import cat as join
 from ..compiler import expr as ex
 from ..from_torch import affine
 from ..from_torch import ops_nn as aten
-from ..from_torch.ops_math import cast, round_
+from ..from_torch.ops_math import cast, FLOATS, round_
 from ..from_torch.ops_views import flip
 from .table import lowers
 from .values import dtype_named, Known, numpy_type, Unsupported
@@ -38,7 +38,7 @@ def gemm(lo: Any, a: Any, b: Any, c: Any = None, alpha: float = 1.0, beta: float
 
 
 def _factor(x: Value, number: float) -> Any:
-    return number if x.dtype in ("f16", "bf16", "f32", "f64") else int(number)
+    return number if x.dtype in FLOATS else int(number)
 
 
 @lowers("Einsum")
@@ -267,13 +267,27 @@ def conv(
     x = lo.value(x)
     dims = x.rank - 2
     kernel, steps, apart = list(lo.shape(weight)[2:]), each(strides, dims), each(dilations, dims)
-    x = aten.padded(lo, x, pads_of(lo, x, dims, kernel, steps, apart, auto_pad, pads))
-    made = convolved(lo, x, weight, kernel, steps, apart, group)
-    return made if bias is None else made + by_channel(lo, made, bias)
+    around = pads_of(lo, x, dims, kernel, steps, apart, auto_pad, pads)
+    return convolved(lo, x, weight, bias, kernel, steps, apart, group, around)
 
 
-def convolved(lo: Any, x: Value, weight: Any, kernel: List[int], strides: List[int], dilations: List[int], groups: int) -> Value:
-    """As a product: each place of the kernel gives columns."""
+def convolved(
+    lo: Any, x: Value, weight: Any, bias: Any, kernel: List[int], strides: List[int], dilations: List[int], groups: int, pads: Sequence[Any]
+) -> Value:  # fmt: skip
+    """One of one dimension is one of two, of height 1."""
+    dims = len(kernel)
+    if dims > 2 or any(size < 0 for both in pads for size in both):
+        made = _as_product(lo, aten.padded(lo, x, pads), weight, kernel, strides, dilations, groups)
+        return made if bias is None else made + by_channel(lo, made, bias)
+    own = lo.value(weight)
+    if dims == 1:
+        x, own, strides, dilations, pads = x.unsqueeze(2), own.unsqueeze(2), [1, *strides], [1, *dilations], [(0, 0), *pads]
+    made = x.conv2d(own, lo.optional(bias), strides, [size for both in pads for size in both], dilations, groups)
+    return made.select(2, 0) if dims == 1 else made
+
+
+def _as_product(lo: Any, x: Value, weight: Any, kernel: List[int], strides: List[int], dilations: List[int], groups: int) -> Value:
+    """Each place of the kernel gives columns."""
     outputs, dims = lo.shape(weight)[0], len(kernel)
     parts = aten._taps(x, kernel, strides, dilations)
     if groups > 1 and groups == lo.shape(x)[1] == outputs:
@@ -322,9 +336,8 @@ def conv_transpose(
     for d in range(dims):
         x = aten._spread(lo, x, 2 + d, steps[d])
     reach = [apart[d] * (kernel[d] - 1) for d in range(dims)]
-    x = aten.padded(lo, x, [(reach[d] - cut[d][0], reach[d] - cut[d][1] + more[d]) for d in range(dims)])
-    made = convolved(lo, x, _turned(lo, weight, group, kernel), kernel, [1] * dims, apart, group)
-    return made if bias is None else made + by_channel(lo, made, bias)
+    around = [(reach[d] - cut[d][0], reach[d] - cut[d][1] + more[d]) for d in range(dims)]
+    return convolved(lo, x, _turned(lo, weight, group, kernel), bias, kernel, [1] * dims, apart, group, around)
 
 
 def _cut(
@@ -387,7 +400,13 @@ def max_pool(
     x = lo.value(x)
     steps, apart, pairs, more = _windows(lo, x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
     pairs = [(before, after + m) for (before, after), m in zip(pairs, more)]
-    least: Any = -math.inf if x.dtype in ("f16", "bf16", "f32", "f64") else {"u8": 0, "i8": -128}.get(x.dtype, -(1 << 31))
+    dims = len(kernel_shape)
+    if dims < 3 and x.dtype in FLOATS and len(lo.node.output) == 1:
+        around = [size for both in [(0, 0)] * (2 - dims) + pairs for size in both]
+        wide = [[1] * (2 - dims) + list(item) for item in (kernel_shape, steps, apart)]
+        made = (x.unsqueeze(2) if dims == 1 else x).max_pool2d(wide[0], wide[1], around, wide[2])
+        return made.select(2, 0) if dims == 1 else made
+    least: Any = -math.inf if x.dtype in FLOATS else {"u8": 0, "i8": -128}.get(x.dtype, -(1 << 31))
     parts = aten._taps(aten.padded(lo, x, pairs, least), kernel_shape, steps, apart)
     if len(lo.node.output) > 1:
         return _with_places(lo, x, parts, steps, apart, pairs, storage_order)
