@@ -21,6 +21,33 @@ import warnings
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
 
 
+def unet():
+    """Two levels down and up, with batch norms, as for segmentation."""
+    import torch
+    from torch import nn
+
+    def double(inputs, outputs):
+        each = [(inputs, outputs), (outputs, outputs)]
+        return nn.Sequential(*(m for i, o in each for m in (nn.Conv2d(i, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU())))
+
+    class Unet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second, self.low = double(3, 32), double(32, 64), double(64, 128)
+            self.up_second, self.up_first = nn.ConvTranspose2d(128, 64, 2, 2), nn.ConvTranspose2d(64, 32, 2, 2)
+            self.second_back, self.first_back, self.last = double(128, 64), double(64, 32), nn.Conv2d(32, 2, 1)
+            self.down = nn.MaxPool2d(2)
+
+        def forward(self, x):
+            first = self.first(x)
+            second = self.second(self.down(first))
+            low = self.low(self.down(second))
+            second = self.second_back(torch.cat([second, self.up_second(low)], 1))
+            return self.last(self.first_back(torch.cat([first, self.up_first(second)], 1)))
+
+    return Unet()
+
+
 def models():
     import torch
     import transformers as hf
@@ -35,6 +62,7 @@ def models():
         "vit-tiny": lambda: (hf.ViTModel(hf.ViTConfig(hidden_size=192, num_hidden_layers=12, num_attention_heads=3, intermediate_size=768)), image),
         "gpt2-prefill": lambda: (hf.GPT2LMHeadModel(hf.GPT2Config()), dict(input_ids=ids, use_cache=False)),
         "resnet-18": lambda: (hf.ResNetModel(hf.ResNetConfig(embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic")), image),
+        "unet": lambda: (unet(), dict(x=torch.randn(1, 3, 128, 128))),
     }
 
 

@@ -187,7 +187,8 @@ def test_convolutions(dims, instance):
     pools = [torch.nn.MaxPool1d(2), torch.nn.AvgPool1d(3, 1)] if dims == 1 else [torch.nn.MaxPool2d(3, 2, 1), torch.nn.AvgPool2d(2), torch.nn.AdaptiveAvgPool2d((3, 2))]
     layers = [one(4, 6, 3), one(4, 6, 2, stride=2), one(4, 6, 3, padding=1, stride=2, bias=False), one(4, 6, 3, dilation=2, padding="same"),
               one(4, 4, 3, groups=4), one(4, 8, 3, groups=2, padding=2), one(4, 6, 1), back(4, 6, 3), back(4, 6, 2, stride=2, bias=False),
-              back(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), *pools]  # fmt: skip
+              back(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), back(4, 6, 4, stride=2, padding=1), back(4, 6, 5, stride=3, padding=2),
+              back(4, 6, 2, stride=3), back(4, 6, 3, stride=2, dilation=2), *pools]  # fmt: skip
     check(Convolutions(layers).eval(), (some(2, 4, 8) if dims == 1 else some(2, 4, 8, 6),), instance)
 
 

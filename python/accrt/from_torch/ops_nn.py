@@ -327,13 +327,15 @@ def _depthwise(lo: Any, x: Value, weight: Known, kernel: List[int], strides: Lis
 def conv_transpose(
     lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1
 ) -> Any:
-    """A convolution of the input with zeros between its places, with the kernel turned around."""
+    """A convolution of the input with the kernel turned around; with zeros between its places where they are needed."""
     x = lo.value(x)
     if not isinstance(weight, Known):
         raise Unsupported("a convolution whose weight is calculated")
     dims = weight.tensor.dim() - 2
     kernel, strides, dilations = list(weight.tensor.shape[2:]), _each(stride, dims), _each(dilation, dims)
     paddings, more = _each(padding, dims), _each(output_padding, dims)
+    if all(d == 1 for d in dilations) and all(s <= k and p < k + m for s, k, p, m in zip(strides, kernel, paddings, more)):
+        return _transposed(lo, x, weight, bias, strides, paddings, more, groups)
     for d in range(dims):
         x = _spread(lo, x, 2 + d, strides[d])
     reach = [dilations[d] * (kernel[d] - 1) - paddings[d] for d in range(dims)]
@@ -343,6 +345,34 @@ def conv_transpose(
     turned = turned.reshape(-1, per, *kernel).contiguous()
     made = _convolved(lo, x, Known(turned), kernel, [1] * dims, dilations, groups)
     return made if bias is None else made + _by_channel(lo, made, bias)
+
+
+def _transposed(lo: Any, x: Value, weight: Known, bias: Any, strides: List[int], paddings: List[int], more: List[int], groups: int) -> Value:
+    """Places of the result at each distance from a multiple of the stride see places of the kernel of their own: each distance is a
+    convolution that has no zeros between places, and all are one with as many times the outputs."""
+    import torch
+
+    dims, (inputs, outputs), kernel = len(strides), weight.tensor.shape[:2], list(weight.tensor.shape[2:])
+    if dims == 1:
+        x, strides, paddings, more, kernel = x.unsqueeze(2), [1, *strides], [0, *paddings], [0, *more], [1, *kernel]
+    (down, across), taps = strides, [-(-k // s) for k, s in zip(kernel, strides)]
+    # Place q * stride + r of the result, padding included, sees place q - j of x with place r + stride * j of the kernel.
+    padding = (0, taps[1] * across - kernel[1], 0, taps[0] * down - kernel[0])
+    wide = torch.nn.functional.pad(weight.tensor.reshape(inputs, outputs, *kernel), padding)
+    wide = wide.reshape(groups, inputs // groups, outputs, taps[0], down, taps[1], across).flip([3, 5]).permute(0, 4, 6, 2, 1, 3, 5)
+    wide = wide.reshape(groups * down * across * outputs, inputs // groups, *taps).contiguous()
+    after = [-(-(k - p + m) // s) - 1 for k, p, m, s in zip(kernel, paddings, more, strides)]
+    summand = None
+    if isinstance(bias, Known):
+        summand, bias = lo.value(Known(bias.tensor.reshape(groups, 1, outputs).expand(groups, down * across, outputs).reshape(-1).contiguous())), None
+    made = x.conv2d(lo.value(Known(wide)), summand, 1, [taps[0] - 1, after[0], taps[1] - 1, after[1]], 1, groups)
+    batch, _channels, height, width = made.shape
+    made = made.permute([0, 2, 3, 1]).view([batch, height, width, groups, down, across, outputs]).permute([0, 1, 4, 2, 5, 3, 6])
+    made = made.view([batch, ex.simplify(ex.constant(height) * down), ex.simplify(ex.constant(width) * across), groups * outputs]).permute([0, 3, 1, 2])
+    for at, (p, s, k, m) in enumerate(zip(paddings, strides, kernel, more), 2):
+        made = slice_(lo, made, at, p, ex.simplify((ex.constant(x.shape[at]) - 1) * s + k - p + m))
+    made = made if bias is None else made + lo.value(bias).view([1, -1, 1, 1])
+    return made.select(2, 0) if dims == 1 else made
 
 
 def _spread(lo: Any, x: Value, at: int, step: int) -> Value:

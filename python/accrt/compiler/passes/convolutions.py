@@ -109,7 +109,7 @@ _FORMS = {"aten.conv2d": _form_conv, "aten.max_pool2d": _form_pool, "aten.avg_po
 
 
 def _move_permutes(function: Function) -> None:
-    """Element-wise operations and joins of what lies channels last are done there."""
+    """Element-wise operations, joins, slices and lookups of what lies channels last are done there."""
 
     def visit(op: Op) -> Optional[Sequence[Value]]:
         definition = ops.OPS.get(op.name)
@@ -118,6 +118,9 @@ def _move_permutes(function: Function) -> None:
         if op.name == "aten.cat" and all(_first(v) for v in op.operands):
             axis = ops.axis_of(op.attrs["dim"], 4)
             return [ops.cat([_last(v) for v in op.operands], _TO_FIRST[axis]).permute(_TO_FIRST)]
+        if op.name in ("aten.slice", "aten.index_select") and _first(op.operands[0]):
+            attrs = {**op.attrs, "dim": _TO_FIRST[ops.axis_of(op.attrs["dim"], 4)]}
+            return [function.add(op.name, [_last(op.operands[0]), *op.operands[1:]], attrs).result.permute(_TO_FIRST)]
         if not definition.scalar_op or not any(v is not None and _first(v) and ex.same_shape(v.shape, op.result.shape) for v in op.operands):
             return None
         operands = [v if v is None or v.rank == 0 else _last(v) for v in op.operands]
