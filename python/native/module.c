@@ -18,6 +18,7 @@ static bool intern_names(void) {
       {&names->array_struct, "__array_struct__"},
       {&names->dtype, "dtype"},
       {&names->requires_grad, "requires_grad"},
+      {&names->is_neg, "is_neg"},
       {&names->pointer, "_pointer"},
       {&names->handle, "_handle"},
       {&names->owned, "_owned"},

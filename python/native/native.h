@@ -30,6 +30,7 @@ typedef struct native_names {
   PyObject* array_struct; /* __array_struct__ */
   PyObject* dtype;
   PyObject* requires_grad;
+  PyObject* is_neg;
   PyObject* pointer; /* those of Tensor and Buffer */
   PyObject* handle;
   PyObject* owned;

@@ -175,16 +175,21 @@ static bool take_managed(const exchange_managed_t* managed, native_view_t* view)
   return true;
 }
 
-static bool wants_gradient(PyObject* value) {
+/* Whether the memory is all that there is to a tensor: nobody wants a gradient of it, and its
+ * numbers are not the negatives of what lies there. */
+static bool is_plain(PyObject* value) {
   PyObject* wanted = PyObject_GetAttr(value, accrt_native_names.requires_grad);
-  const bool is_plain = wanted == Py_False;
   Py_XDECREF(wanted);
-  return !is_plain;
+  if (wanted != Py_False)
+    return false;
+  PyObject* negative = PyObject_CallMethodObjArgs(value, accrt_native_names.is_neg, NULL);
+  Py_XDECREF(negative);
+  return negative == Py_False;
 }
 
 static exchange_managed_t* ask(const known_class_t* known, PyObject* value) {
   exchange_managed_t* managed = NULL;
-  if (known->asks_gradient && wants_gradient(value))
+  if (known->asks_gradient && !is_plain(value))
     return NULL;
   return known->api->from_object(value, &managed) == 0 ? managed : NULL;
 }

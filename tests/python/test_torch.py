@@ -41,3 +41,110 @@ def test_bfloat16_and_gradients(program, device):
     assert accrt.from_dlpack(torch.ones(4, dtype=torch.bfloat16), device).dtype == "bf16"
     with pytest.raises(Exception, match="grad"):
         program.session().weighted(torch.ones(16, requires_grad=True))
+
+
+# ---- what a tensor is beside its memory
+
+@pytest.fixture
+def echo(echo_bundle):
+    return accrt.load(echo_bundle, host_code="all", options={"host.threads": 1})
+
+
+TYPES = {"bool": torch.bool, "i8": torch.int8, "u8": torch.uint8, "i16": torch.int16, "u16": torch.uint16, "i32": torch.int32,
+         "u32": torch.uint32, "i64": torch.int64, "u64": torch.uint64, "f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32,
+         "f64": torch.float64, "f8e4m3fn": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2, "f8e8m0": torch.float8_e8m0fnu}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_every_type_goes_in_and_out(echo, name):
+    bits = torch.arange(32, dtype=torch.uint8) % 2 if name == "bool" else torch.arange(32, dtype=torch.uint8)
+    tensor = bits.view(TYPES[name])
+    for _ in range(2):  # the first time a class is learned
+        result = echo[name](tensor)
+        back = torch.from_dlpack(result)
+        assert back.dtype == TYPES[name] and torch.equal(back.view(torch.uint8), bits) and result.dtype == name
+
+
+def test_what_has_no_type_here_is_refused(echo, device):
+    for other in (torch.ones(4, dtype=torch.complex64), torch.ones(4).to_sparse(), torch.ones(4, device="meta")):
+        for _ in range(2):
+            with pytest.raises((accrt.Error, BufferError, TypeError, ValueError)):
+                echo.f32(other)
+            with pytest.raises((accrt.Error, BufferError, TypeError, ValueError)):
+                accrt.from_dlpack(other, device)
+
+
+def test_layouts(echo):
+    whole = torch.arange(64, dtype=torch.float32)
+    assert echo.f32(whole[16:32]).tolist() == whole[16:32].tolist()  # 64 bytes on
+    assert echo.f32(torch.empty(0)).shape == (0,) and echo.f32(whole[:0]).tolist() == []
+    for strided in (whole[::2], whole[1:], torch.tensor(3.0), whole.reshape(8, 8), torch.ones(1).expand(16)):
+        call = echo.f32.bind(whole)
+        for refuse in (lambda: echo.f32(strided), lambda: call.set(0, strided)):
+            with pytest.raises((accrt.ShapeMismatchError, ValueError)):
+                refuse()
+        assert call().tolist() == whole.tolist()
+    assert echo.f32(whole[::2], copy=True).tolist() == whole[::2].tolist()
+
+
+def test_strides_and_offsets_come_with_a_tensor(device):
+    whole = torch.arange(24, dtype=torch.float32).reshape(4, 6)
+    for part in (whole[1:3, ::2], whole.t(), whole[2], whole[3, 5], whole[:, 6:], whole.as_strided((3, 3), (1, 1), 2)):
+        tensor = accrt.from_dlpack(part, device)
+        assert tensor.shape == part.shape and tensor.tolist() == part.tolist()
+        assert part.numel() == 0 or (tensor.address == part.data_ptr() and torch.equal(torch.from_dlpack(tensor), part))
+
+
+def test_what_dlpack_cannot_say_is_refused(echo, device):
+    wanted, negative = torch.ones(16, requires_grad=True), torch._neg_view(torch.ones(16))
+    call = echo.f32.bind(torch.zeros(16))
+    for act in (echo.f32, lambda t: call.set("x", t), lambda t: accrt.from_dlpack(t, device)):
+        for _ in range(2):
+            with pytest.raises(BufferError, match="gradient"):
+                act(wanted)
+            with pytest.raises(BufferError, match="resolve_neg"):
+                act(negative)
+    assert call().tolist() == [0] * 16
+    assert echo.f32(negative.resolve_neg()).tolist() == [-1] * 16
+    assert echo.f32(torch.nn.Parameter(torch.ones(16), requires_grad=False)).tolist() == [1] * 16
+    assert echo.f32(wanted.detach()).tolist() == [1] * 16
+
+
+def test_a_bound_tensor_keeps_its_storage(echo):
+    """Whatever becomes of the tensor: what lies in the memory is what was there."""
+    for forget in (lambda t: t.set_(torch.zeros(4)), lambda t: setattr(t, "data", torch.zeros(16)), lambda t: None):
+        tensor = torch.arange(1 << 10, dtype=torch.float32)
+        call = echo.f32.bind(tensor[:16])
+        call.set(0, tensor)  # the quick way, once the class is known
+        storage = tensor.untyped_storage()
+        forget(tensor)
+        del tensor
+        torch.zeros(1 << 10)  # takes the place of what is free
+        assert call().tolist() == list(range(1 << 10)) and storage.nbytes() == 4 << 10
+
+
+def test_work_in_flight_keeps_its_tensors(echo):
+    """The device is not done: a run waits for a semaphore, and everybody has dropped the tensor."""
+    semaphore = accrt.Semaphore(echo.program.device.instance)
+    call = echo.f32.bind(torch.zeros(16))
+    for value in (1, 2, 3):
+        call.set(0, torch.full((1 << 10,), float(value)))
+        out = torch.zeros(1 << 10)
+        call.set("y", out)
+        call.submit(waits=[(semaphore, value)])
+        call.set(0, torch.zeros(16))
+        call.set("y", None)
+        for _ in range(4):
+            torch.full((1 << 10,), -1.0)
+        semaphore.signal(value)
+        call.wait()
+        assert out[0].item() == value and out[-1].item() == value
+
+
+def test_a_result_may_outlive_everything(echo_bundle):
+    views = []
+    for _ in range(20):
+        session = accrt.load(echo_bundle, host_code="all")
+        views.append(torch.from_dlpack(session.f32(torch.arange(16, dtype=torch.float32))))
+        del session
+    assert all(view.tolist() == list(range(16)) for view in views)
