@@ -41,7 +41,7 @@ static uint64_t read_time(void* self) {
 }
 
 typedef struct counts {
-  uint64_t submitted, refused, ended, failed, stopped, cancelled;
+  uint64_t submitted, refused, ended, failed, stopped, cancelled, scored;
 } counts_t;
 
 static void submit_one(accrt_serve_engine_t* engine, uint64_t number, counts_t* counts) {
@@ -60,6 +60,11 @@ static void submit_one(accrt_serve_engine_t* engine, uint64_t number, counts_t* 
   request.n = number % 100 == 0 ? 3 : 1;
   request.temperature = number % 3 == 0 ? 1.0f : 0.0f;
   request.frequency_penalty = number % 40 == 0 ? 0.5f : 0.0f;
+  request.num_speculative_tokens = number % 4 == 0 ? 5 : 0;
+  if (number % 13 == 0) {
+    request.flags |= ACCRT_SERVE_PROMPT_LOGPROBS;
+    request.prompt_top_logprobs = 1;
+  }
   uint64_t id;
   const accrt_status_t status = accrt_serve_engine_submit(engine, &request, &id);
   if (status == ACCRT_ERROR_NOT_READY) {
@@ -79,6 +84,7 @@ static void take_events(accrt_serve_engine_t* engine, counts_t* counts) {
     for (uint32_t i = 0; i < count; ++i) {
       counts->failed += events[i].kind == ACCRT_SERVE_EVENT_FAILED;
       counts->ended += events[i].last;
+      counts->scored += events[i].kind == ACCRT_SERVE_EVENT_PROMPT;
     }
   }
 }
@@ -95,6 +101,7 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags) {
   simulation.step_ns = 5000000;
   simulation.token_ns = 20000;
   simulation.time_ns = &now_ns;
+  simulation.repeat = 20;
   accrt_serve_model_t* model;
   assert_int_equal(accrt_serve_model_create_simulated(&simulation, &model), ACCRT_OK);
   accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
@@ -125,6 +132,7 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags) {
   assert_int_equal(counts.submitted + counts.refused, requests);
   assert_int_equal(counts.ended, counts.submitted);
   assert_int_equal(counts.failed, 0);
+  assert_true(counts.scored > requests / 100 && stats.accepted_tokens > 0);
   assert_int_equal(stats.step_failures, 0);
   assert_int_equal(stats.pages_free + stats.pages_cached, stats.pages);
   assert_int_equal(stats.running + stats.waiting + stats.preempted, 0);
