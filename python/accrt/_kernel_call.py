@@ -83,7 +83,7 @@ def arguments(kernel: Kernel, values: Sequence, device: Device):
             _refuse_elsewhere(what, value, device)
         try:
             kept = kernel._argument(entry, value, place, device)
-        except (TypeError, ValueError, OverflowError) as error:
+        except (TypeError, ValueError, OverflowError, BufferError) as error:
             if what not in str(error):
                 error.args = (f"{what}: {error}",)
             raise

@@ -84,7 +84,7 @@ def _guard(kernel: Kernel, place: Any, value: Any, device: Any) -> Any:
     if high and strides != contiguous_strides(shape):
         raise ValueError(f"kernel {kernel.name}: {name} has the strides {strides}: a check takes contiguous arrays")
     size = (high * lib.accrt_dtype_bits(view.c.dtype) + 7) // 8
-    address = value.address if view.c.buffer else view.c.data
+    address = view.owner.address if view.c.buffer else view.c.data
     return _Guarded(name, written, view, ctypes.string_at(address, size) if size else b"")
 
 

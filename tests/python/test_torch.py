@@ -148,3 +148,23 @@ def test_a_result_may_outlive_everything(echo_bundle):
         views.append(torch.from_dlpack(session.f32(torch.arange(16, dtype=torch.float32))))
         del session
     assert all(view.tolist() == list(range(16)) for view in views)
+def test_kernels_take_tensors(instance):
+    source = """
+int32_t half(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {
+  (void)e, (void)w;
+  const half_params_t* p = d->params;
+  for (int64_t i = 0; i < p->n; ++i) p->y[i] = p->x[i] / 2;
+  return 0;
+}
+"""
+    half = accrt.Kernel.from_c(source, "half", [("x", "read f32"), ("y", "write f32"), ("n", "symbol")], lambda v: 1, instance=instance)
+    x, y = torch.arange(10.0), torch.zeros(10)
+    half(x, y, 10)
+    assert torch.equal(y, x / 2) and half.check(x, y, 10) == []
+    assert half.check(x, y, 11) == ["kernel half writes outside of y: byte 0 after its end"]
+    with pytest.raises(TypeError, match="x has elements of type f64, and the kernel takes f32"):
+        half(x.double(), y, 10)
+    with pytest.raises(ValueError, match="x: strides are"):
+        half(x[::2], y, 5)
+    with pytest.raises(Exception, match="kernel half: x: .*grad"):
+        half(x.requires_grad_(), y, 10)

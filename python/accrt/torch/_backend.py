@@ -96,26 +96,42 @@ def _lowered(graph: torch.nn.Module, args: Sequence[Any]) -> Callable[..., Any]:
     module = _Fixed(graph, args)
     rest = tuple(a for a, fixed in zip(args, module.fixed) if not fixed)
     program = torch.export.export(module, rest, strict=False)
-    if _shares(program):
-        _log.info("a graph runs in torch: a result is a view of an argument or of another result")
-        return graph
     if any(fixed and a.is_inference() for a, fixed in zip(args, module.fixed)):
         _log.info("a graph runs in torch: it has parameters that were made under torch.inference_mode(), whose changes nobody counts")
         return graph
+    if _shared(program.graph, results_of(program)):
+        return _parts(graph, program, args, module.fixed, set())
     try:
         return _Whole(program, args, module.fixed)
     except UnsupportedOperations as error:
-        return _parts(graph, program, args, module.fixed, error)
+        return _parts(graph, program, args, module.fixed, {name for name, _count, _where, _why in error.operations})
 
 
-def _shares(program: Any) -> bool:
-    """Whether a result lies in the memory of an argument or of another result, as a bundle's never does."""
-    nodes = list(program.graph.nodes)
-    given = {_storage(n.meta.get("val")) for n in nodes if n.op == "placeholder"} - {None}
+def results_of(program: Any) -> list[Any]:
+    """The nodes of what the program gives, without what it writes."""
     written = len(program.graph_signature.buffers_to_mutate) + len(program.graph_signature.user_inputs_to_mutate)
-    results = [_storage(n.meta.get("val")) for n in nodes[-1].args[0][written:] if isinstance(n, torch.fx.Node)]
-    own = [one for one in results if one is not None]
-    return len(set(own)) < len(own) or any(one in given for one in own)
+    return [n for n in list(program.graph.nodes)[-1].args[0][written:] if isinstance(n, torch.fx.Node)]
+
+
+def _shared(graph: torch.fx.Graph, results: Sequence[Any]) -> set[Any]:
+    """The results that lie in the memory of an argument or of another result, as a bundle's never do."""
+    given = {_storage(n.meta.get("val")) for n in graph.nodes if n.op in ("placeholder", "get_attr")}
+    found: dict[Any, list[Any]] = {}
+    for node in results:
+        found.setdefault(_storage(node.meta.get("val")), []).append(node)
+    return {node for one, nodes in found.items() if one is not None and (one in given or len(nodes) > 1) for node in nodes}
+
+
+def _views(results: set[Any]) -> set[Any]:
+    """These results, and what they are views of, as far as these are views themselves: with torch they share memory as they have to."""
+    pending, found = list(results), set()
+    while pending:
+        node = pending.pop()
+        base = [n for n in node.all_input_nodes if _storage(n.meta.get("val")) == _storage(node.meta.get("val"))]
+        if node.op == "call_function" and base and node not in found:
+            found.add(node)
+            pending += base
+    return found
 
 
 def _storage(value: Any) -> Optional[int]:
@@ -161,15 +177,15 @@ class _Result:
     """In the place of a tensor among what a graph gives."""
 
 
-def _parts(graph: torch.nn.Module, program: Any, args: Sequence[Any], fixed: Sequence[bool], error: Any) -> Callable[..., Any]:
-    """The graph with bundles for what has lowerings."""
+def _parts(graph: torch.nn.Module, program: Any, args: Sequence[Any], fixed: Sequence[bool], missing: set[str]) -> Callable[..., Any]:
+    """The graph with bundles for what has lowerings. missing: what has none."""
     from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
     from torch.fx.passes.operator_support import OperatorSupportBase
 
     from ..from_torch.table import TABLE
 
-    missing = {name for name, _count, _where, _why in error.operations}
-    _log.info("%s run%s in torch", ", ".join(sorted(missing)), "s" if len(missing) == 1 else "")
+    if missing:
+        _log.info("%s run%s in torch", ", ".join(sorted(missing)), "s" if len(missing) == 1 else "")
     targets = [n.target for n in program.graph.nodes if n.op == "call_function"]
     whole = program.module(check_guards=False)
     writes = any(getattr(getattr(t, "_schema", None), "is_mutable", False) for t in targets) or any(
@@ -178,9 +194,15 @@ def _parts(graph: torch.nn.Module, program: Any, args: Sequence[Any], fixed: Seq
         _log.info("a graph runs in torch: it writes in place, or calls what is no operation")
         return graph
 
+    output = next(n for n in whole.graph.nodes if n.op == "output")
+    views = _views(_shared(whole.graph, output.all_input_nodes))
+    if not views and _shared(program.graph, results_of(program)):
+        _log.info("a graph runs in torch: a result is an argument or another result")
+        return graph
+
     class Covered(OperatorSupportBase):
         def is_node_supported(self, submodules: Any, node: torch.fx.Node) -> bool:
-            return node.op == "call_function" and str(node.target) in TABLE and str(node.target) not in missing
+            return node.op == "call_function" and str(node.target) in TABLE and str(node.target) not in missing and node not in views
 
     partitioner = CapabilityBasedPartitioner(whole, Covered(), allows_single_node_partition=False)
     divided = partitioner.partition_and_fuse()
