@@ -87,6 +87,26 @@ def test_positions_and_a_causal_mask_need_no_tensor():
     assert made.attrs["is_causal"] and made.operands[3] is None
 
 
+def test_places_that_count_from_the_end():
+    """Range - 2 begins below 0: in GatherND, as in Gather, these count from the end."""
+    nodes = [node("Shape", "x", "n"), node("Squeeze", "n", "count"), node("Range", "zero count one", "at"), node("Sub", "at two", "places")]
+    weights = dict(zero=np.array(0), one=np.array(1), two=np.array(2), last=np.array([1]))
+    x = rng.standard_normal(6).astype(np.float32)
+    for more in ([node("Gather", "x places")], [node("Unsqueeze", "places last", "wide"), node("GatherND", "x wide")]):
+        (y,) = Interpreter(convert(model(nodes + more, [("x", F32, ["n"])], weights))).run("forward", x)
+        assert (y == x[np.arange(6) - 2]).all()
+
+
+def test_images_that_vary_are_repeated():
+    proto = model([helper.make_node("Resize", ["x", "", "factors"], ["y"], mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor")],
+                  [("x", F32, [1, 2, "h", "w"])], dict(factors=np.array([1, 1, 2, 3], np.float32)))  # fmt: skip
+    x = rng.standard_normal((1, 2, 3, 4)).astype(np.float32)
+    (y,) = Interpreter(convert(proto)).run("forward", x)
+    assert (y == x.repeat(2, 2).repeat(3, 3)).all()
+    assert "a dimension of h by linear" in refused(model([helper.make_node("Resize", ["x", "", "factors"], ["y"], mode="linear")], [("x", F32, [1, 2, "h", 4])],
+                                                         dict(factors=np.array([1, 1, 2, 2], np.float32))))  # fmt: skip
+
+
 def test_sizes_fix_and_bound_what_varies():
     proto = model([node("Relu", "x")], [("x", F32, ["batch", "length", None])])
     assert [(s.name, s.minimum, s.maximum) for s in convert(proto, maximum=9).symbols.values()] == [("batch", 1, 9), ("length", 1, 9), ("x_2", 1, 9)]

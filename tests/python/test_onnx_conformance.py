@@ -27,7 +27,7 @@ pytestmark = pytest.mark.torch
 #: Inputs that decide shapes, by operation.
 DECIDING = {
     "Reshape": (1,), "Expand": (1,), "Slice": (1, 2, 3, 4), "Tile": (1,), "Pad": (1, 3), "TopK": (1,), "Range": (0, 1, 2), "Squeeze": (1,),
-    "Unsqueeze": (1,), "ConstantOfShape": (0,), "Resize": (2, 3), "Split": (1,), "OneHot": (1,), "CumSum": (1,), "CumProd": (1,), "Trilu": (1,),
+    "Unsqueeze": (1,), "ConstantOfShape": (0,), "Resize": (1, 2, 3), "Split": (1,), "OneHot": (1,), "CumSum": (1,), "CumProd": (1,), "Trilu": (1,),
     "CenterCropPad": (1,), "Dropout": (1, 2), "If": (0,), "AffineGrid": (1,), "Col2Im": (1, 2), "BlackmanWindow": (0,), "HannWindow": (0,),
     "HammingWindow": (0,), **{f"Reduce{r}": (1,) for r in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")},
 }  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 from ..compiler import Expr, Module
 from ..compiler import expr as ex
 from ..from_torch.lowering import Failures
-from . import folding, ops_math, ops_nn, ops_shapes  # noqa: F401  - they fill the table
+from . import folding, ops_image, ops_math, ops_nn, ops_shapes  # noqa: F401  - they fill the table
 from .lowering import Lowering
 from .values import dtype_named, Known, Missing, MISSING, Unsupported, UnsupportedOperations
 

@@ -186,7 +186,7 @@ def gather_nd(lo: Any, x: Any, index: Any, batch_dims: int = 0) -> Any:
     for d in range(count):
         size = source.shape[batch_dims + d]
         place = places.select(last, d)
-        place = place if lo.pattern(index) is not None else place.lt(0).where(place + size, place)
+        place = place.lt(0).where(place + size, place)
         total = place if total is None else total * size + place
     extent = ex.product(source.shape[batch_dims : batch_dims + count])
     for d in range(batch_dims):  # the place of the batch comes before
