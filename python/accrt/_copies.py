@@ -10,10 +10,12 @@ from typing import Any, Sequence
 
 from ._bits import refuse_masked
 from ._library import describe, lib, shown
-from .tensor import (_CODES, _FROM_CODE, _NAMES, DTYPES, Tensor, View, _array_dtype, _same_size, as_view, contiguous_strides,
-                     dtype_id, from_dlpack)
+from .memory import Pool
+from .tensor import (_CODES, _CPU, _DLPACK_NAME, _FROM_CODE, _NAMES, DTYPES, Tensor, View, _array_dtype, _pyapi, _same_size, as_view,
+                     contiguous_strides, dtype_id, extent, from_dlpack)
 
 _ALIGNMENT = 64
+_HOST = (_CPU, 0)
 
 
 def _owned(data, dtype: int, shape: Sequence[int]) -> View:
@@ -210,3 +212,34 @@ def copies(value: Any) -> bool:
         return memoryview(value).format.lstrip("@=<>!") in _FROM_CODE
     except (TypeError, BufferError):
         return hasattr(value, "__dlpack__")
+
+
+_IS_COPIED = 2  # DLPack's flag, of a managed tensor whose flags are at byte 24
+
+
+def given_copy(tensor: Tensor, own: tuple[int, int], target: tuple[int, int], copy: bool | None, max_version: Any) -> Any:
+    """The DLPack capsule of a copy in the host's memory: what `Tensor.__dlpack__` gives with copy=True, or for another device."""
+    if target != _HOST:
+        raise BufferError(f"the tensor is on device {own}, and copies are made on (1, 0) alone, not on {target}")
+    if copy is False:
+        raise BufferError(f"the tensor is on device {own}, not {target}, and copy=False forbids a copy")
+    made = host_copy(tensor)
+    capsule = made.__dlpack__(max_version=max_version)
+    if max_version is not None and tuple(max_version) >= (1, 0):
+        flags = ctypes.c_uint64.from_address(_pyapi.PyCapsule_GetPointer(capsule, _DLPACK_NAME) + 24)
+        flags.value |= _IS_COPIED
+    return capsule
+
+
+def host_copy(tensor: Tensor) -> Tensor:
+    """The same values and strides in memory of the host's, which may be written."""
+    device = tensor.buffer.device
+    if device is None:
+        raise BufferError("this memory does not know its device, so there is nowhere to copy it to")
+    low, high = extent(tensor.shape, tensor.strides)
+    bits = lib.accrt_dtype_bits(DTYPES[tensor.dtype])
+    begin = tensor.offset_bytes + low * bits // 8
+    size = tensor.offset_bytes + (high * bits + 7) // 8 - begin
+    buffer = Pool(device, "host").buffer(max(size, 1))
+    buffer.memoryview()[:size] = tensor.buffer.read(begin, size)
+    return Tensor._of(buffer, DTYPES[tensor.dtype], tensor.shape, tensor.strides, tensor.offset_bytes - begin)

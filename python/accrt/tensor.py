@@ -430,14 +430,15 @@ class Tensor:
                    copy: bool | None = None) -> Any:
         """A DLPack capsule that shares the memory: of DLPack 1.0 for consumers that ask for it with max_version (numpy >= 2.1,
         torch >= 2.9), else of the form before (JAX). That one cannot say that a tensor may not be written, so read-only tensors
-        are given to the former alone."""
+        are given to the former alone. A copy is made on the host alone: with copy=True, or for dl_device=(1, 0) of a GPU's tensor."""
+        own = self.__dlpack_device__()
+        target = own if dl_device is None else tuple(dl_device)
+        if copy or target != own:
+            from ._copies import given_copy  # circular: copies are Tensors
+            return given_copy(self, own, target, copy, max_version)
         old = max_version is None or tuple(max_version) < (1, 0)
         if old and self.read_only:
             raise BufferError("the tensor is read-only, which only DLPack 1.0 and newer can say: pass max_version=(1, 0)")
-        if copy:
-            raise BufferError("copy=True is not supported")
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the tensor is on device {self.__dlpack_device__()}, not {tuple(dl_device)}")
         self._order_before(stream)
         managed = ctypes.c_void_p()
         view = self.view()

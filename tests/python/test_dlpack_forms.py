@@ -166,6 +166,43 @@ def test_read_only_tensors_are_exported_with_versions_alone(device):
     assert not np.from_dlpack(tensor).flags.writeable if hasattr(np, "from_dlpack") and np.lib.NumpyVersion(np.__version__) >= "2.1.0" else True
 
 
+@pytest.mark.parametrize("version", [None, (1, 0)])
+def test_a_copy_is_memory_of_its_own_that_may_be_written(device, version):
+    array = np.arange(24, dtype=np.int16).reshape(4, 6)
+    whole = accrt.Pool(device).buffer(array.nbytes)
+    whole.memoryview()[:] = array.tobytes()
+    tensor = accrt.Tensor(whole, "i16", (4, 6))
+    for part in (tensor, tensor[1:3, ::-2], tensor[2, 3], tensor[:, 6:]):
+        part._read_only = True
+        capsule = part.__dlpack__(max_version=version, copy=True)
+        given = accrt.tensor._taken(capsule, device.handle, device, "a copy")
+        assert given.tolist() == part.tolist() and given.shape == part.shape and given.read_only == (version is None)
+        if part.size:
+            assert not whole.address <= given.address < whole.address + whole.size_bytes
+
+
+def test_a_copy_says_that_it_is_one(device):
+    tensor = accrt.Tensor(accrt.Pool(device).buffer(64), "f32", (16,))
+    for copy, wanted in ((True, 2), (None, 0), (False, 0)):
+        capsule = tensor.__dlpack__(max_version=(1, 0), copy=copy, dl_device=(1, 0))
+        assert ctypes.c_uint64.from_address(_api.PyCapsule_GetPointer(capsule, b"dltensor_versioned") + 24).value == wanted
+
+
+def test_copies_are_made_on_the_host(device, monkeypatch):
+    tensor = accrt.Tensor(accrt.Pool(device).buffer(64), "f32", (16,))
+    tensor.buffer.memoryview()[:] = np.arange(16, dtype=np.float32).tobytes()
+    with pytest.raises(BufferError, match="copies are made on"):
+        tensor.__dlpack__(dl_device=(2, 0))
+    monkeypatch.setattr(accrt.Tensor, "__dlpack_device__", lambda self: (2, 0) if self is tensor else (1, 0))
+    for copy in (None, True):
+        capsule = tensor.__dlpack__(dl_device=(1, 0), copy=copy, max_version=(1, 0))
+        assert accrt.tensor._taken(capsule, device.handle, device, "a copy").tolist() == list(range(16))
+    with pytest.raises(BufferError, match="copy=False"):
+        tensor.__dlpack__(dl_device=(1, 0), copy=False)
+    with pytest.raises(BufferError, match="copies are made on"):
+        tensor.__dlpack__(copy=True)
+
+
 def test_what_is_no_capsule_is_refused(device):
     class Wrong:
         def __dlpack_device__(self):
