@@ -97,6 +97,12 @@ def whole(*shape, most=9):
 
 
 X, Y, IDS = (3, 4), (4,), (2, 5)
+def put(x, places, values):
+    y = x.clone()
+    y[places] = values
+    return y
+
+
 OPERATIONS = {
     "add": (lambda x, y: x + y, X, Y), "alpha": (lambda x, y: torch.add(x, y, alpha=3), X, Y), "rsub": (lambda x: 2 - x, X),
     "div": (lambda x, y: x / (y.abs() + 1), X, Y), "floor": (lambda x: torch.div(x, 0.5, rounding_mode="floor"), X), "remainder": (lambda x, y: (x % 0.3, x.fmod(0.3), x // 0.25, torch.fmod(x, y)), X, Y), "pow": (lambda x: (x.abs() + 1) ** 1.5, X),
@@ -139,6 +145,13 @@ OPERATIONS = {
     "index_put": (lambda x: (x.index_put((torch.tensor([2, 0, 2]),), x[:, :1] * 3), x.index_put((torch.tensor([2, 0, 2]), torch.tensor([-1, 1, 3])), x[0, :3], accumulate=True),
                              x.index_put((torch.tensor([[2, 0], [1, 2]]), torch.tensor([1, -2])), x[0, 0]), x.index_add(1, torch.tensor([3, 3]), x[:, :2], alpha=2),
                              x.index_copy(0, torch.tensor([2, 0]), x[:2]), torch.ops.aten.index_put(x[None], [None, torch.tensor([1]), torch.tensor([2, 0])], x[0, :2], True)), X),
+    "masks": (lambda x: (put(x, x > 0, 0), put(x, x[:, 0] > 0, x[0]), put(x, (slice(None), x[0] > 0), 2.0), x.index_put((x > 0,), x[0, :1], accumulate=True),
+                         x.masked_scatter(x > 0, x.t().flatten()), x.masked_scatter(x[0] > 0, torch.arange(12.0).view(3, 4).to(x.dtype))), X),
+    "reduced": (lambda x: (x.scatter_reduce(1, torch.tensor([[3, 1], [0, 0], [2, 3]]), x, "sum"), x.scatter_reduce(0, torch.tensor([[1, 1, 0, 2]]), x, "sum", include_self=False),
+                           x.prod(), x.prod(1), (x > 0).prod(0, keepdim=True), *torch.var_mean(x, 1), *torch.std_mean(x), x.kthvalue(2, 1)[0]), X),
+    "parts": (lambda x: (x.diagonal(), x.diagonal(1), x.diagonal(-1), x[None].diagonal(0, 2, 1), x[:, :3].trace(), x.unfold(1, 2, 1), x.unfold(0, 2, 1), x.unfold(1, 3, 2),
+                         x[None].expand(2, 3, 4)[torch.tensor([0, 1]), :, torch.tensor([3, -2])]), X),
+    "functions": (lambda x: (x.abs().log10(), x.exp2(), x.sinh(), x.cosh(), torch.hypot(x, x.flip(0)), torch.hypot(x * 0, x * 0), x.isfinite(), torch.logaddexp(x, x + 1), (x > 0) * (x < 1)), X),
     "argsort": (lambda x: (torch.argsort(x, dim=0, descending=True), torch.argsort(x.round(), stable=True), x.msort()), X),
     "integers": (lambda i: (i.argmin(1), i.to(torch.uint8).argmin(1), i.topk(2, 1)[0], i.topk(2, 0, largest=False)[0], i.to(torch.int32).sort(1)[0], i.cumsum(1, dtype=torch.float32)), "i"),
     "bits": (lambda i: (i & 6, i | 9, i ^ (i + 3), ~i, i << 2, (i - 5) >> 1, i & (i > 3), 3 & i, torch.logical_and(i, i > 2), torch.bitwise_left_shift(i, i)), "i"),

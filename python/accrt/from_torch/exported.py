@@ -10,7 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..compiler import Expr, Function, Module, State
 from ..compiler import expr as ex
-from . import ops_math, ops_nn, ops_views  # noqa: F401  - they fill the table
+from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
 from .lowering import Failures, Lowering, writes
 from .values import dtype_of, Known, Unsupported, UnsupportedOperations
 

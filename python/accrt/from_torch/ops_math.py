@@ -66,7 +66,12 @@ def rsub(lo: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
     return _added(lo, b, a, -1, alpha)
 
 
-lowers("aten.mul.Tensor", "aten.mul.Scalar")(_binary(lambda a, b: a * b))
+@lowers("aten.mul.Tensor", "aten.mul.Scalar")
+def mul(lo: Any, a: Any, b: Any) -> Any:
+    x, y = _pair(lo, a, b)
+    return x.logical_and(y) if x.dtype == "bool" and isinstance(y, Value) and y.dtype == "bool" else x * y
+
+
 lowers("aten.maximum.default", "aten.max.other")(_binary(lambda a, b: a.maximum(b)))
 lowers("aten.minimum.default", "aten.min.other")(_binary(lambda a, b: a.minimum(b)))
 lowers("aten.logical_xor.default")(_binary(lambda a, b: a.logical_xor(b)))

@@ -10,6 +10,7 @@ from ..compiler import cat as join
 from ..compiler import expr as ex
 from . import affine
 from .ops_math import cast, full_of
+from .ops_more import permuted, put_mask
 from .ops_views import expand, slice_, VIEWS
 from .table import lowers
 from .values import Known, Unsupported
@@ -572,10 +573,10 @@ def index(lo: Any, x: Any, indices: Sequence[Any]) -> Any:
     """Advanced indexing: the indices are one shape after broadcasting. They become one place in the dimensions that they index."""
     x = lo.value(x)
     axes = [d for d, i in enumerate(indices) if i is not None]
-    if axes != list(range(axes[0], axes[-1] + 1)):
-        raise Unsupported("indices with whole dimensions between them")
     if any(lo.dtype(indices[d]) == "bool" for d in axes):
         raise Unsupported("a mask as an index: how many elements it takes is known to the call alone")
+    if axes != list(range(axes[0], axes[-1] + 1)):
+        return index(lo, *permuted(x, indices, axes))
     pattern = _looked_up(lo, x, indices, axes)
     if pattern is not None and isinstance(pattern, affine.Affine) and pattern.is_constant and x.dtype in ("i32", "i64"):
         shape = _broadcast([lo.shape(indices[d]) for d in axes])
@@ -624,8 +625,10 @@ def index_put(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
     else:
         indices, values, add = [None] * lo.axis(x, rest[0]) + [rest[1]], rest[2], "index_add" in target
     axes = [d for d, i in enumerate(indices) if i is not None]
+    if len(axes) == 1 and lo.dtype(indices[axes[0]]) == "bool" and "index_put" in target:
+        return put_mask(lo, x, indices[axes[0]], axes[0], lo.value(values), bool(add))
     if axes != list(range(axes[0], axes[-1] + 1)) or any(lo.dtype(indices[d]) == "bool" for d in axes):
-        raise Unsupported("masks as places, or whole dimensions between them")
+        raise Unsupported("several masks as places, or whole dimensions between them")
     alpha = named.get("alpha", 1)
     values = cast(lo, lo.value(values), x.dtype)
     values = values if alpha == 1 else values * alpha
@@ -638,6 +641,10 @@ def index_put(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
 
 @lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default")
 def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
+    return scattered(lo, x, dim, index, source, "scatter_add" in str(lo.node.target))
+
+
+def scattered(lo: Any, x: Any, dim: int, index: Any, source: Any, add: bool) -> Any:
     """Each place of the dimension takes the last of the elements that go there, or the sum of all. An index that is smaller beside the
     dimension goes into that part of x."""
     x, index = lo.value(x), lo.value(index)
@@ -647,7 +654,7 @@ def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
     for d, size in enumerate(index.shape):
         values = values if ex.same(values.shape[d], size) else values.slice(d, 0, size)
         part = part if d == at or ex.same(part.shape[d], size) else part.slice(d, 0, size)
-    made = part.scatter(index, cast(lo, values, x.dtype), at, "scatter_add" in str(lo.node.target))
+    made = part.scatter(index, cast(lo, values, x.dtype), at, add)
     return made if part is x else _put_corner(x, made)
 
 
