@@ -307,6 +307,17 @@ def test_the_cache_knows_what_a_bundle_follows_from(tmp_path, cache, weights):
     assert len(list(cache.iterdir())) == 3 and not [path for path in cache.rglob("*.part")]
 
 
+def test_what_is_in_the_cache_needs_no_compiler(tmp_path, cache, weights):
+    """Nor its modules, nor numpy: they take longer to import than all that a later start of a server does."""
+    folder = tiny.write_folder(tmp_path / "tiny", LLAMA, weights)
+    code = f"""import json, sys, accrt; from accrt.serve import loading
+loading.load({str(folder)!r}, device="host", kv_bytes=1 << 22)
+info = accrt.models.open({str(folder)!r}, targets=["host"]).info
+print(json.dumps([sorted(set(sys.modules) & {{"numpy", "accrt.compiler"}}), info["serve.family"], info["cached"]]))"""
+    said = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in range(2)]
+    assert [json.loads(one) for one in said] == [[["accrt.compiler", "numpy"], "llama", True], [[], "llama", True]]
+
+
 def test_two_who_come_at_once_make_it_once(tmp_path, cache, weights):
     folder = tiny.write_folder(tmp_path / "m", LLAMA, weights)
     code = f"from accrt import models; print(models.open({str(folder)!r}, targets={TARGETS!r}).info['cached'])"

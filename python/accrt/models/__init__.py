@@ -13,18 +13,21 @@ docs/models.md says which models there are, what is refused, and how one is adde
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _peft
-from ._blocks import Decoder, Options
 from ._checkpoint import Checkpoint, open_weights, read
 from ._config import Refused
-from ._peft import Adapter, read_adapter
-from ._registry import decoder, families
+from ._options import Options
+
+if TYPE_CHECKING:
+    from ._blocks import Decoder
+    from ._peft import Adapter, read_adapter
+    from ._registry import families
 
 #: Of what is made here. Sources are part of the key, so it need not change with them.
 VERSION = 1
@@ -64,22 +67,49 @@ def open(
     clock = _Clock(progress)
     checkpoint = read(model)
     clock.done(f"read {len(checkpoint.tensors)} tensors")
-    made = decoder(checkpoint, options)
     signer = _signer()
     names = _targets(targets)
     folder = _cache_folder(_key(checkpoint, options, names, signer)) if output is None else None
     path = os.fspath(output) if output is not None else str(folder / "model.accx") if folder is not None else ""
     if not path:
         raise OSError("there is no place for bundles: neither XDG_CACHE_HOME nor HOME is a path. output= names one")
-    facts: Dict[str, Any] = {"cached": False}
-    if folder is None:
-        _build(made, path, targets, names, clock, check)
+    cached = folder is not None and signer is not None and os.path.isfile(path)
+    if folder is not None and cached:  # without the compiler, whose modules take longer to import than all else
+        _need_private(folder)
+        clock.done("found it in the cache")
+        facts = _metadata(path)
     else:
-        facts["cached"] = _cached_or_built(made, folder, targets, names, signer is not None, clock, check)
+        made = _decoder(checkpoint, options)
+        facts = made.metadata()
+        if folder is None:
+            _build(made, path, targets, names, clock, check)
+        else:
+            cached = _cached_or_built(made, folder, targets, names, signer is not None, clock, check)
     tokenizer = checkpoint.path if checkpoint.form == "folder" else str(folder or os.path.dirname(os.path.abspath(path)))
     if output is not None and checkpoint.form != "folder":
         tokenizer = ""  # what the bundle has as assets
-    return Opened(path, list(checkpoint.weights), tokenizer, {**made.metadata(), **facts, "seconds": clock.total})
+    return Opened(path, list(checkpoint.weights), tokenizer, {**facts, "cached": cached, "seconds": clock.total})
+
+
+def __getattr__(name: str) -> Any:
+    """What imports numpy or the compiler, when it is first named."""
+    home = {"Adapter": "_peft", "read_adapter": "_peft", "families": "_registry"}.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("." + home, __name__), name)
+
+
+def _decoder(checkpoint: Checkpoint, options: Options) -> "Decoder":
+    from . import _registry
+
+    return _registry.decoder(checkpoint, options)
+
+
+def _metadata(path: str) -> Dict[str, str]:
+    from ..bundle import Bundle
+
+    with Bundle(path) as bundle:
+        return bundle.metadata
 
 
 class _Clock:
@@ -101,7 +131,7 @@ class _Clock:
 # ---- making bundles ------------------------------------------------------------------------------------------------------
 
 
-def assets(made: Decoder) -> Dict[str, Tuple[bytes, str]]:
+def assets(made: "Decoder") -> Dict[str, Tuple[bytes, str]]:
     """What goes into the bundle beside the program: the bytes of tokens, and the tokenizer's files."""
     from . import _tokens
 
@@ -134,8 +164,9 @@ def _template(given: Any) -> str:
     return str(given)
 
 
-def _build(made: Decoder, path: str, targets: Optional[Sequence[str]], names: Sequence[str], clock: _Clock, check: "Optional[Check]") -> None:
+def _build(made: "Decoder", path: str, targets: Optional[Sequence[str]], names: Sequence[str], clock: _Clock, check: "Optional[Check]") -> None:
     from ..compiler import driver
+    from . import _peft
 
     beside = assets(made)
     if check is not None:
@@ -150,9 +181,14 @@ def _build(made: Decoder, path: str, targets: Optional[Sequence[str]], names: Se
 
 
 def _targets(targets: Optional[Sequence[str]]) -> List[str]:
-    from ..compiler import driver
+    """Their names; of "host" that of this machine, which the key of the cache has."""
+    if targets is None:
+        from ..compiler import driver
 
-    return driver.default_targets() if targets is None else list(targets)
+        return driver.default_targets()
+    from ..instance import caps
+
+    return [str(caps()["cpu_arch"]) or name if name == "host" else name for name in targets]
 
 
 def _signer() -> Any:
@@ -194,18 +230,17 @@ def _cache_folder(key: str) -> Optional[Path]:
 
 
 def _cached_or_built(
-    made: Decoder, folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: _Clock,
+    made: "Decoder", folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: _Clock,
     check: "Optional[Check]",
 ) -> bool:  # fmt: skip
     """Whether it was there. One process makes it, others that come meanwhile wait for that one. A bundle that nobody signed is made again:
     its code is trusted by the process alone that made it."""
     import fcntl
 
-    from .._paths import is_private, make_private_folder, set_own_file
+    from .._paths import make_private_folder, set_own_file
 
     make_private_folder(str(folder))
-    if not is_private(str(folder)):
-        raise PermissionError(f"{folder}: somebody else may write to it or to a folder above it")
+    _need_private(folder)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -219,6 +254,13 @@ def _cached_or_built(
         return False
     finally:
         os.close(lock)
+
+
+def _need_private(folder: Path) -> None:
+    from .._paths import is_private
+
+    if not is_private(str(folder)):
+        raise PermissionError(f"{folder}: somebody else may write to it or to a folder above it")
 
 
 __all__ = ["Adapter", "Opened", "Options", "Refused", "families", "open", "read", "read_adapter"]

@@ -23,34 +23,12 @@ from ..compiler.ir import Constant, Function, State, Value
 from . import _rope
 from ._checkpoint import Checkpoint, Tensor
 from ._config import Config, Refused
+from ._options import Options
 
-#: Sizes that the engine calls with. Between two of them, tokens cost what the larger one does.
-TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048)
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-CHANGES = (16, 256)
-EDITS = (1, 64, 1024, 16384, 262144)
 #: The likeliest tokens that are said of each row.
 TOP = 20
 #: LoRA adapters that a bundle has places for, and their rank.
 MOST_ADAPTERS, MOST_RANK = 1024, 512
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a bundle is made. `kv_type` "": of 16 bits where the weights are; `max_position` 0: what the model was made for. `adapters`: places
-    for LoRA adapters of rank `max_rank` at most, in products whose names end so, or all."""
-
-    page_size: int = 16
-    kv_type: str = ""
-    max_position: int = 0
-    token_buckets: Tuple[int, ...] = TOKENS
-    row_buckets: Tuple[int, ...] = ROWS
-    sample_buckets: Tuple[int, ...] = ROWS
-    change_buckets: Tuple[int, ...] = CHANGES
-    edit_buckets: Tuple[int, ...] = EDITS
-    adapters: int = 0
-    max_rank: int = 16
-    adapter_targets: Tuple[str, ...] = ()
 
 
 @dataclass

@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Tuple
 
+from .. import _format
 from .._files import read_small
-from ..compiler.encodings import LAYOUTS
 from ..errors import NotFoundError
 from ..weights import Weight, Weights
 from ._config import Refused
@@ -21,7 +21,7 @@ from ._config import Refused
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json")
 _LIMIT = 256 << 20
 _FLOATS = ("f32", "f16", "bf16")
-_LAYOUT_NAMES = {layout.id: layout.name for layout in LAYOUTS.values()}
+_LAYOUT_NAMES = {number: name for name, (number, *_facts) in _format.LAYOUTS.items() if number > _format.Encoding.OPAQUE}
 
 
 @dataclass(frozen=True)

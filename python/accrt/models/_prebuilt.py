@@ -16,8 +16,9 @@ from ..compiler import driver
 from ..compiler.encodings import LAYOUTS, declared
 from ..compiler.kernels import image, prebuilt
 from ..compiler.kernels.kerneldef import KernelDef
-from ._blocks import Decoder, Options
+from ._blocks import Decoder
 from ._checkpoint import Checkpoint, Tensor
+from ._options import Options
 from ._registry import by_type
 
 #: One for each way that a family computes.

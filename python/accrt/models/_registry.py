@@ -6,9 +6,10 @@ import importlib
 import pkgutil
 from typing import Dict, Tuple, Type
 
-from ._blocks import Decoder, Options
+from ._blocks import Decoder
 from ._checkpoint import Checkpoint
 from ._config import Refused
+from ._options import Options
 
 
 def families() -> Tuple[Type[Decoder], ...]:

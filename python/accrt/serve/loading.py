@@ -187,9 +187,9 @@ def _names(given: Optional[str]) -> Tuple[str, ...]:
 
 def _targets(place: Any, may_be_host: bool) -> Tuple[List[str], Any]:
     """What is compiled for a device, and the device: for a GPU what it runs, for a host what its processor runs best."""
-    from ..compiler.driver import CUDA_TARGETS, available_targets, own_target
-
     if not place.info.host_memory:
+        from ..compiler.driver import CUDA_TARGETS, available_targets
+
         arch = place.info.arch
         found = available_targets([arch if arch in CUDA_TARGETS else "ptx"])
         if found:
@@ -197,7 +197,7 @@ def _targets(place: Any, may_be_host: bool) -> Tuple[List[str], Any]:
         if not may_be_host:
             raise ValueError(f"device is {place.name}, and nothing here compiles for it: it needs nvcc, or a bundle (.accx) that was compiled elsewhere")
         place = place.instance.device("host")
-    return [own_target()], place
+    return ["host"], place
 
 
 def _model(program: Any, options: Any, say: "_Clock") -> Model:
