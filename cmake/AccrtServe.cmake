@@ -8,4 +8,4 @@ file(GLOB ACCRT_SERVE_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE
 list(FILTER ACCRT_SERVE_SOURCES EXCLUDE REGEX "_test\\.c$")
 add_library(accrt_serve_objects OBJECT ${ACCRT_SERVE_SOURCES})
 accrt_library_objects(accrt_serve_objects)
-accrt_library_above(serve accrt PRIVATE Threads::Threads)
+accrt_library_above(serve accrt PRIVATE Threads::Threads m)

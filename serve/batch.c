@@ -27,6 +27,7 @@ static size_t cut_all(accsv_batch_t* batch, int32_t* block) {
   batch->sample_rows = cut(block, &used, samples);
   batch->sample_positions = cut(block, &used, samples);
   batch->top_k = cut(block, &used, samples);
+  batch->embed_tokens = cut(block, &used, samples);
   batch->edit_starts = cut(block, &used, samples + 1);
   batch->seeds = (uint32_t*)cut(block, &used, 2 * samples);
   batch->change_slots = cut(block, &used, batch->changes_most);
@@ -233,6 +234,7 @@ static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
   step->change_pages = batch->change_pages;
   step->sample_tokens = batch->sample_tokens;
   step->sample_rows = batch->sample_rows;
+  step->embed_tokens = batch->embed_tokens;
   step->temperature = batch->temperature;
   step->top_k = batch->top_k;
   step->top_p = batch->top_p;
@@ -245,41 +247,59 @@ static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
   step->edit_add = batch->edits.add;
 }
 
+/* What has been laid so far. */
+typedef struct laid {
+  uint32_t row, token, sample, embeds, changes;
+  bool plain, adapted;
+} laid_t;
+
+static void lay_part(accsv_batch_t* batch, const accsv_part_t* part, laid_t* laid) {
+  accsv_sequence_t* sequence = part->sequence;
+  const uint32_t row = laid->row++;
+  if (sequence->unmapped)
+    laid->changes = lay_changes(batch, sequence, laid->changes);
+  if (!lay_last(batch, part, row, laid->token))
+    lay_tokens(batch, part, row, laid->token);
+  laid->token += part->count;
+  batch->row_starts[row + 1] = (int32_t)laid->token;
+  batch->row_ids[row] = sequence->row;
+  batch->row_adapters[row] = sequence->adapted ? sequence->adapter : -1;
+  laid->adapted |= sequence->adapted;
+  batch->kv_lengths[row] = (int32_t)(part->start + part->count);
+  batch->row_keys[row] = sequence->key;
+  for (uint32_t i = part->embeds; i > 0; --i)
+    batch->embed_tokens[laid->embeds++] = (int32_t)(laid->token - i);
+  if (part->samples == 0)
+    return;
+  laid->sample = lay_samples(batch, part, laid->token, laid->sample);
+  laid->plain &= sequence->plain;
+}
+
 void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve_step_t* step) {
   *step = (accrt_serve_step_t){.struct_size = sizeof *step,
                                .number = plan->step,
                                .token_count = plan->tokens,
                                .row_count = plan->count,
                                .sample_count = plan->samples};
-  uint32_t token = 0, sample = 0, changes = 0;
-  bool plain = true, adapted = false;
+  laid_t laid = {.plain = true};
   batch->edits.count = 0;
   batch->row_starts[0] = batch->edit_starts[0] = 0;
-  for (uint32_t row = 0; row < plan->count; ++row) {
-    const accsv_part_t* part = &plan->parts[row];
-    accsv_sequence_t* sequence = part->sequence;
-    if (sequence->unmapped)
-      changes = lay_changes(batch, sequence, changes);
-    if (!lay_last(batch, part, row, token))
-      lay_tokens(batch, part, row, token);
-    token += part->count;
-    batch->row_starts[row + 1] = (int32_t)token;
-    batch->row_ids[row] = sequence->row;
-    batch->row_adapters[row] = sequence->adapted ? sequence->adapter : -1;
-    adapted |= sequence->adapted;
-    batch->kv_lengths[row] = (int32_t)(part->start + part->count);
-    batch->row_keys[row] = sequence->key;
-    if (part->samples == 0)
-      continue;
-    sample = lay_samples(batch, part, token, sample);
-    plain &= sequence->plain;
+  for (uint32_t i = 0; i < plan->count; ++i) {
+    if (!plan->parts[i].sequence->embeds)
+      lay_part(batch, &plan->parts[i], &laid);
   }
-  if (plain)
+  step->embed_row_count = plan->count - laid.row;
+  for (uint32_t i = 0; laid.row < plan->count; ++i) { /* those that are embedded come last */
+    if (plan->parts[i].sequence->embeds)
+      lay_part(batch, &plan->parts[i], &laid);
+  }
+  if (laid.plain)
     step->flags |= ACCRT_SERVE_STEP_GREEDY;
   else
     lay_sampling(batch, plan, step);
-  step->change_count = changes;
+  step->change_count = laid.changes;
+  step->embed_count = laid.embeds;
   step->edit_count = batch->edits.count;
   point_at(batch, step);
-  step->row_adapters = adapted ? batch->row_adapters : NULL;
+  step->row_adapters = laid.adapted ? batch->row_adapters : NULL;
 }

@@ -118,7 +118,8 @@ static void count_end(accrt_serve_engine_t* engine, const accsv_generation_t* ge
                                 &figures->finished_deadline,
                                 &figures->finished_failed};
   ++*counters[news->reason];
-  if (news->reason == ACCRT_SERVE_FINISH_STOP || news->reason == ACCRT_SERVE_FINISH_LENGTH)
+  if ((news->reason == ACCRT_SERVE_FINISH_STOP || news->reason == ACCRT_SERVE_FINISH_LENGTH) &&
+      request->parameters.embed == 0)
     accsv_pace_note_end(&engine->pace,
                         generation->sequence.known - generation->sequence.prompt_count,
                         request->parameters.max_new_tokens);
@@ -249,6 +250,71 @@ void accsv_deliver_scores(accrt_serve_engine_t* engine, const accsv_part_t* part
   }
   if (part->draws && generation->index == 0 && request->prompt_node != NULL)
     send_prompt(engine, generation, now_ns);
+}
+
+/* ---- Embeddings ---- */
+
+/* What the sum of the rows is divided by: their number, or its own norm; not finite where a row is
+ * not. */
+static double divisor_of(const accsv_generation_t* generation) {
+  const accrt_serve_request_t* parameters = &generation->request->parameters;
+  double sum = 0;
+  for (uint32_t i = 0; i < parameters->embed_dimensions; ++i)
+    sum += generation->embedding[i] * generation->embedding[i];
+  if ((parameters->flags & ACCRT_SERVE_EMBED_RAW) == 0)
+    return sum != 0 ? sqrt(sum) : 1;
+  const double rows = parameters->embed == ACCRT_SERVE_EMBED_MEAN ? generation->embedded : 1;
+  return isfinite(sum) ? rows : sum;
+}
+
+static void fill_embedding(accsv_node_t* node, const accsv_generation_t* generation,
+                           double divisor) {
+  const uint32_t size = generation->request->parameters.embed_dimensions;
+  float* out = (float*)(void*)node->storage;
+  for (uint32_t i = 0; i < size; ++i)
+    out[i] = (float)(generation->embedding[i] / divisor);
+  node->event.embedding = out;
+  node->event.embedding_size = size;
+}
+
+/* A part that is computed again, as after a preemption, has rows that came before. */
+void accsv_deliver_rows(accrt_serve_engine_t* engine, const accsv_part_t* part, const float* rows,
+                        uint64_t now_ns) {
+  accsv_generation_t* generation = accsv_generation_of(part->sequence);
+  const uint32_t end = part->start + part->count, first = end - part->embeds;
+  const uint32_t size = generation->request->parameters.embed_dimensions;
+  if (rows == NULL) {
+    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_INTERNAL,
+                      now_ns);
+    return;
+  }
+  ACCSV_ASSERT(first <= generation->embedded || part->embeds < part->count);
+  for (uint32_t token = first; token < end; ++token) {
+    const float* row = rows + (size_t)(token - first) * engine->model->info.embedding_size;
+    for (uint32_t i = 0; token >= generation->embedded && i < size; ++i)
+      generation->embedding[i] += (double)row[i];
+  }
+  if (end > generation->embedded)
+    generation->embedded = end;
+  if (end < part->sequence->known)
+    return;
+  const double divisor = divisor_of(generation);
+  if (!isfinite(divisor)) {
+    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_INTERNAL,
+                      now_ns);
+    return;
+  }
+  const news_t news = {.reason = ACCRT_SERVE_FINISH_STOP,
+                       .status = ACCRT_OK,
+                       .stop_token = -1,
+                       .stop_string = -1,
+                       .now_ns = now_ns};
+  accsv_node_t* node = generation->last_node; /* it was made large enough */
+  generation->last_node = NULL;
+  fill_node(node, generation, &news);
+  fill_embedding(node, generation, divisor);
+  accsv_nodes_put(&engine->events, node);
+  close_generation(engine, generation, &news);
 }
 
 /* ---- Tokens ---- */

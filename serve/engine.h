@@ -114,6 +114,10 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
 void accsv_deliver_scores(accrt_serve_engine_t* engine, const accsv_part_t* part,
                           const accrt_serve_results_t* results, uint32_t sample, uint64_t now_ns);
 /* Ends all sequences of a request that go on. `status` is for ACCRT_SERVE_FINISH_FAILED. */
+/* The rows that are wanted of a sequence's tokens [start, start + count); `rows` has those of the
+ * last ones alone, if it wants no others. */
+void accsv_deliver_rows(accrt_serve_engine_t* engine, const accsv_part_t* part, const float* rows,
+                        uint64_t now_ns);
 void accsv_end_request(accrt_serve_engine_t* engine, accsv_request_t* request, uint32_t reason,
                        accrt_status_t status, uint64_t now_ns);
 

@@ -22,6 +22,7 @@
 
 #define MOST_TOKENS 4096
 #define MOST_TEXT 16384
+#define MOST_EMBEDDING 64
 
 /* What came of a sequence. */
 typedef struct output {
@@ -34,6 +35,8 @@ typedef struct output {
   uint32_t logprob_count;
   uint32_t prompt_count; /* tokens of the prompt with log probabilities */
   uint64_t prompt_hash;  /* of those */
+  float embedding[MOST_EMBEDDING];
+  uint32_t embedding_size;
 } output_t;
 
 static accrt_serve_model_t* make_model(const accrt_serve_simulation_t* options) {
@@ -105,6 +108,10 @@ static void take(const accrt_serve_event_t* event) {
   output->status = event->status;
   output->cached = event->cached_tokens;
   output->last = event->last;
+  output->embedding_size = event->embedding_size;
+  assert_true(event->embedding_size <= MOST_EMBEDDING);
+  if (event->embedding_size > 0)
+    memcpy(output->embedding, event->embedding, event->embedding_size * sizeof(float));
   assert_int_equal(event->output_tokens, output->token_count);
 }
 
@@ -175,6 +182,7 @@ static void run_alone(const accrt_serve_simulation_t* simulation,
   own.vocab_size = simulation != NULL ? simulation->vocab_size : 0;
   own.adapter_count = simulation != NULL ? simulation->adapter_count : 0;
   own.repeat = simulation != NULL ? simulation->repeat : 0;
+  own.embedding_size = simulation != NULL ? simulation->embedding_size : 0;
   accrt_serve_engine_t* engine = make_engine(&own, NULL);
   accrt_serve_request_t copy = *request;
   memset(out, 0, sizeof *out * (request->n > 0 ? request->n : 1));
@@ -1158,6 +1166,166 @@ static void test_threads(void** state) {
   accrt_serve_engine_release(engine);
 }
 
+/* ---- Embeddings ---- */
+
+#define EMBEDDED 96
+
+static double norm_of(const float* numbers, uint32_t count) {
+  double sum = 0;
+  for (uint32_t i = 0; i < count; ++i)
+    sum += (double)numbers[i] * (double)numbers[i];
+  return sqrt(sum);
+}
+
+static void test_embedding(void** state) {
+  (void)state;
+  static output_t output, other;
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.eos = -1;
+  simulation.embedding_size = 24;
+  accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
+  accrt_serve_request_t request = hello_request(0, &output);
+  request.embed = ACCRT_SERVE_EMBED_LAST;
+  memset(&output, 0, sizeof output);
+  (void)submit(engine, &request);
+  run(engine);
+  assert_int_equal(output.events, 1);
+  assert_int_equal(output.reason, ACCRT_SERVE_FINISH_STOP);
+  assert_int_equal(output.last, 1);
+  assert_int_equal(output.embedding_size, 24);
+  assert_true(fabs(norm_of(output.embedding, 24) - 1) < 1e-6);
+  /* As it is: the same direction. */
+  memset(&other, 0, sizeof other);
+  request.user_data = &other;
+  request.flags = ACCRT_SERVE_EMBED_RAW;
+  (void)submit(engine, &request);
+  run(engine);
+  const double norm = norm_of(other.embedding, 24);
+  for (uint32_t i = 0; i < 24; ++i)
+    assert_true(fabs(other.embedding[i] / norm - output.embedding[i]) < 1e-6);
+  /* Its first numbers alone. */
+  memset(&other, 0, sizeof other);
+  request.flags = 0;
+  request.embed_dimensions = 5;
+  (void)submit(engine, &request);
+  run(engine);
+  assert_int_equal(other.embedding_size, 5);
+  assert_true(fabs(norm_of(other.embedding, 5) - 1) < 1e-6);
+  for (uint32_t i = 1; i < 5; ++i)
+    assert_true(fabs(other.embedding[i] / other.embedding[0] -
+                     output.embedding[i] / output.embedding[0]) < 1e-4);
+  check_empty(engine);
+  accrt_serve_engine_release(engine);
+}
+
+static void check_no_embedding(accrt_serve_engine_t* engine, const accrt_serve_request_t* request,
+                               accrt_status_t status) {
+  assert_int_equal(accrt_serve_engine_submit(engine, request, NULL), status);
+}
+
+static void test_embedding_refusals(void** state) {
+  (void)state;
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.eos = -1;
+  accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
+  accrt_serve_request_t request = hello_request(0, NULL);
+  request.embed = ACCRT_SERVE_EMBED_LAST;
+  check_no_embedding(engine, &request, ACCRT_ERROR_UNSUPPORTED);
+  accrt_serve_engine_release(engine);
+  simulation.embedding_size = 8;
+  simulation.max_length = HELLO;
+  engine = make_engine(&simulation, NULL);
+  check_no_embedding(engine, &request, ACCRT_OK); /* no room for a new token is needed */
+  request.embed = 3;
+  check_no_embedding(engine, &request, ACCRT_ERROR_INVALID_ARGUMENT);
+  request.embed = ACCRT_SERVE_EMBED_MEAN;
+  request.embed_dimensions = 9;
+  check_no_embedding(engine, &request, ACCRT_ERROR_OUT_OF_RANGE);
+  request.embed_dimensions = 0;
+  request.n = 2;
+  check_no_embedding(engine, &request, ACCRT_ERROR_INVALID_ARGUMENT);
+  request.n = 1;
+  request.flags = ACCRT_SERVE_LOGPROBS;
+  check_no_embedding(engine, &request, ACCRT_ERROR_INVALID_ARGUMENT);
+  request.flags = 0;
+  request.constraint = rhyming;
+  check_no_embedding(engine, &request, ACCRT_ERROR_INVALID_ARGUMENT);
+  request.constraint = NULL;
+  request.prompt_count = 0;
+  check_no_embedding(engine, &request, ACCRT_ERROR_OUT_OF_RANGE);
+  accrt_serve_engine_release(engine);
+}
+
+/* Prompts and generated texts of all lengths at once, with little memory, in chunks, some of them
+ * cancelled, with steps that fail: each is the same as alone, bit for bit. */
+static void embed_in_company(uint32_t flags, uint32_t fail_every) {
+  static output_t outputs[EMBEDDED], alone;
+  static int32_t prompts[EMBEDDED][160];
+  memset(outputs, 0, sizeof outputs);
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.flags = flags;
+  simulation.eos = -1;
+  simulation.embedding_size = 8;
+  simulation.fail_every = fail_every;
+  simulation.page_size = 4;
+  simulation.page_count = 150;
+  simulation.max_rows = 7;
+  simulation.max_tokens = 50;
+  simulation.adapter_count = 2;
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.max_chunk_tokens = 21;
+  options.max_failures = 1000;
+  accrt_serve_engine_t* engine = make_engine(&simulation, &options);
+  accrt_serve_request_t requests[EMBEDDED];
+  uint64_t ids[EMBEDDED];
+  for (uint32_t i = 0; i < EMBEDDED; ++i) {
+    requests[i] = (accrt_serve_request_t)ACCRT_SERVE_REQUEST_INIT;
+    requests[i].prompt = prompts[i];
+    requests[i].prompt_count = 1 + below(i % 4 == 0 ? 8 : 160);
+    for (uint32_t k = 0; k < requests[i].prompt_count; ++k) /* many begin as others do */
+      prompts[i][k] = (int32_t)(k < 40 ? k : below(256));
+    requests[i].embed = below(3);
+    if (requests[i].embed == 0)
+      requests[i].max_new_tokens = 1 + below(40);
+    if (below(4) == 0)
+      requests[i].adapter = adapters[below(2)];
+    requests[i].priority = (int32_t)below(3);
+    requests[i].user_data = &outputs[i];
+    ids[i] = submit(engine, &requests[i]);
+    if (below(2) == 0)
+      (void)step(engine);
+    if (i > 4 && below(8) == 0)
+      (void)accrt_serve_engine_cancel(engine, ids[below(i)]);
+  }
+  run(engine);
+  const accrt_serve_stats_t stats = stats_of(engine);
+  assert_int_equal(stats.pages_free + stats.pages_cached, stats.pages);
+  assert_int_equal(engine->live, 0);
+  accrt_serve_simulation_t own = simulation;
+  own.fail_every = 0;
+  for (uint32_t i = 0; i < EMBEDDED; ++i) {
+    assert_int_equal(outputs[i].ends, 1);
+    if (outputs[i].reason == ACCRT_SERVE_FINISH_CANCELLED)
+      continue;
+    run_alone(&own, &requests[i], &alone);
+    assert_int_equal(outputs[i].reason, alone.reason);
+    assert_int_equal(outputs[i].token_count, alone.token_count);
+    assert_memory_equal(outputs[i].tokens, alone.tokens, alone.token_count * 4);
+    assert_int_equal(outputs[i].embedding_size, requests[i].embed != 0 ? 8 : 0);
+    assert_memory_equal(outputs[i].embedding, alone.embedding, sizeof alone.embedding);
+  }
+  accrt_serve_engine_release(engine);
+}
+
+static void test_embeddings_in_company(void** state) {
+  (void)state;
+  for (uint32_t i = 0; i < 10; ++i) {
+    embed_in_company(0, 0);
+    embed_in_company(ACCRT_SERVE_MODEL_OVERLAP, 0);
+    embed_in_company(ACCRT_SERVE_MODEL_OVERLAP, 67);
+  }
+}
+
 int main(void) {
   const char* seed = getenv("ACCRT_TEST_SEED");
   random_state = seed != NULL ? strtoull(seed, NULL, 10) : accrt_serve_now_ns() | 1;
@@ -1181,6 +1349,9 @@ int main(void) {
       cmocka_unit_test(test_constraint_and_ends),
       cmocka_unit_test(test_constraint_that_fails),
       cmocka_unit_test(test_model_without_masks),
+      cmocka_unit_test(test_embedding),
+      cmocka_unit_test(test_embedding_refusals),
+      cmocka_unit_test(test_embeddings_in_company),
   };
   rhyming = make_rhyme(&rhyme);
   const int failed = cmocka_run_group_tests(tests, NULL, NULL);

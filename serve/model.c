@@ -2,6 +2,7 @@
 #include "serve/model.h"
 
 #define MOST_ADAPTERS 65536u
+#define MOST_EMBEDDING (1u << 20)
 
 static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
   if (info->vocab_size == 0 || info->vocab_size > INT32_MAX || info->page_size == 0 ||
@@ -24,6 +25,9 @@ static accrt_status_t check_info(const accrt_serve_model_info_t* info) {
   if (info->adapter_count > MOST_ADAPTERS)
     return ACCSV_FAIL(INVALID_ARGUMENT, "a model of %" PRIu32 " adapters, at most %u",
                       info->adapter_count, MOST_ADAPTERS);
+  if (info->embedding_size > MOST_EMBEDDING)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "embeddings of %" PRIu32 " numbers, at most %u",
+                      info->embedding_size, MOST_EMBEDDING);
   for (uint32_t i = 0; i < info->eos_count; ++i) {
     if (info->eos[i] < 0 || (uint32_t)info->eos[i] >= info->vocab_size)
       return ACCSV_FAIL(INVALID_ARGUMENT, "end token %" PRId32, info->eos[i]);

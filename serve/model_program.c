@@ -138,9 +138,8 @@ static void fill_adapters(int32_t* to, const accrt_serve_step_t* step, uint32_t 
 
 /* The step's changes but for the `first` ones. */
 static void fill_step(const accsv_program_model_t* model, const accrt_serve_step_t* step,
-                      const accsv_bound_t* bound, const uint32_t* sizes, uint32_t slot,
+                      const accsv_bound_t* bound, const uint32_t* sizes, unsigned char* base,
                       uint32_t first) {
-  unsigned char* base = model->areas[INPUTS].at[slot];
   const uint64_t* at = bound->offsets;
   const uint32_t tokens = step->token_count, rows = step->row_count;
   const uint32_t changes = step->change_count - first;
@@ -333,7 +332,7 @@ static accrt_status_t run_step(accsv_program_model_t* model, const accrt_serve_s
   accsv_bound_t *forward, *sampler = NULL;
   ACCSV_TRY(change_pages(model, step, slot, early));
   ACCSV_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
-  fill_step(model, step, forward, sizes, slot, early);
+  fill_step(model, step, forward, sizes, model->areas[INPUTS].at[slot], early);
   if (draws && !is_in_parts(step, sizes))
     ACCSV_TRY(lay_sampler(model, step, NULL, sizes, &sampler));
   const uint64_t end = sampler != NULL ? sampler->end : forward->end;
@@ -350,17 +349,85 @@ static accrt_status_t mark(accsv_program_model_t* model, uint64_t number) {
                         : accrt_stream_record(model->stream, model->events[slot_of(model, number)]);
 }
 
+/* ---- Embeddings: the last rows of a step ---- */
+
+/* The step without the rows that are embedded. */
+static accrt_serve_step_t without_embeds(const accrt_serve_step_t* step) {
+  accrt_serve_step_t rest = *step;
+  rest.row_count -= step->embed_row_count;
+  rest.token_count = (uint32_t)step->row_starts[rest.row_count];
+  return rest;
+}
+
+/* These rows alone; their tokens and rows are still counted from the step's beginning. */
+static accrt_serve_step_t embeds_alone(const accrt_serve_step_t* step) {
+  const uint32_t row = step->row_count - step->embed_row_count;
+  const uint32_t token = (uint32_t)step->row_starts[row];
+  accrt_serve_step_t alone = *step;
+  alone.row_count = step->embed_row_count;
+  alone.token_count -= token;
+  alone.token_ids += token;
+  alone.positions += token;
+  alone.slots += token;
+  alone.token_rows += token;
+  alone.row_starts += row;
+  alone.row_ids += row;
+  alone.kv_lengths += row;
+  alone.sample_tokens = step->embed_tokens;
+  alone.sample_count = step->embed_count;
+  if (row > 0) /* `step` has made them */
+    alone.change_count = 0;
+  return alone;
+}
+
+static void count_from(int32_t* numbers, uint32_t count, int32_t first) {
+  for (uint32_t i = 0; i < count; ++i)
+    numbers[i] -= first;
+}
+
+static accrt_status_t run_embed(accsv_program_model_t* model, const accrt_serve_step_t* step) {
+  const uint32_t slot = slot_of(model, step->number);
+  const accrt_serve_step_t alone = embeds_alone(step);
+  const int32_t row = (int32_t)(step->row_count - alone.row_count), token = alone.row_starts[0];
+  uint32_t sizes[SIZE_COUNT];
+  accsv_bound_t* bound;
+  choose_sizes(model, &alone, sizes);
+  if (sizes[SAMPLES] < alone.sample_count)
+    sizes[SAMPLES] = accsv_round_up(&model->description, SAMPLES, alone.sample_count);
+  const uint32_t early =
+      alone.change_count > sizes[CHANGES] ? alone.change_count - sizes[CHANGES] : 0;
+  ACCSV_TRY(change_pages(model, &alone, slot, early));
+  ACCSV_TRY(accsv_program_find_bound(model, &model->embed, sizes, &bound));
+  unsigned char* base = model->areas[EMBED_INPUTS].at[slot];
+  const uint64_t* at = bound->offsets;
+  fill_step(model, &alone, bound, sizes, base, early);
+  count_from((int32_t*)(void*)(base + at[TOKEN_ROWS]), alone.token_count, row);
+  count_from((int32_t*)(void*)(base + at[ROW_STARTS]), alone.row_count + 1, token);
+  count_from((int32_t*)(void*)(base + at[SAMPLE_TOKENS]), alone.sample_count, token);
+  ACCSV_TRY(accsv_program_copy(model, EMBED_INPUTS, slot, 0, bound->end, true));
+  ACCSV_TRY(accsv_program_go(model, bound));
+  const uint64_t row_bytes = (uint64_t)model->description.hidden_size * ELEMENT_BYTES;
+  return alone.sample_count == 0
+             ? ACCRT_OK
+             : accsv_program_copy(model, HIDDEN, slot, 0, alone.sample_count * row_bytes, false);
+}
+
 static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
   accsv_program_model_t* model = self;
+  const accrt_serve_step_t rest = without_embeds(step);
   uint32_t sizes[SIZE_COUNT];
-  choose_sizes(model, step, sizes);
-  ACCSV_TRY(run_step(model, step, sizes));
+  choose_sizes(model, &rest, sizes);
+  if (rest.row_count > 0)
+    ACCSV_TRY(run_step(model, &rest, sizes));
+  if (step->embed_row_count > 0)
+    ACCSV_TRY(run_embed(model, step));
   return mark(model, step->number);
 }
 
-static accrt_status_t sample_step(void* self, const accrt_serve_step_t* step,
+static accrt_status_t sample_step(void* self, const accrt_serve_step_t* whole,
                                   const accrt_serve_masks_t* masks) {
   accsv_program_model_t* model = self;
+  const accrt_serve_step_t rest = without_embeds(whole), *step = &rest;
   uint32_t sizes[SIZE_COUNT];
   accsv_bound_t* sampler;
   choose_sizes(model, step, sizes);
@@ -383,6 +450,8 @@ static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results
     ACCSV_TRY(
         accrt_event_synchronize(model->events[slot], ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
   out_results->tokens = place(model, RESULTS, slot, pending->offsets[TOKEN]);
+  if (model->description.hidden_size > 0)
+    out_results->embeddings = place(model, HIDDEN, slot, 0);
   if (!pending->has_logprobs)
     return ACCRT_OK;
   out_results->logprobs = place(model, RESULTS, slot, pending->offsets[LOGPROB]);
@@ -428,6 +497,7 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->kv_bytes_per_token = description->kv_bytes_per_token;
   out_info->adapter_count = description->adapters;
   out_info->max_samples = model->memory.max_samples;
+  out_info->embedding_size = description->hidden_size;
   return ACCRT_OK;
 }
 
@@ -480,7 +550,7 @@ static accrt_status_t run_padding(accsv_program_model_t* model, const uint32_t* 
   ACCSV_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
   ACCSV_TRY(accsv_program_find_bound(model, &model->greedy, sizes, &greedy));
   ACCSV_TRY(accsv_program_find_bound(model, &model->sample, sizes, &sample));
-  fill_step(model, &step, forward, sizes, 0, 0);
+  fill_step(model, &step, forward, sizes, model->areas[INPUTS].at[0], 0);
   const part_t none = {0};
   ACCSV_TRY(fill_sample(model, &step, sample, sizes, &none)); /* its rows are those of `greedy` */
   ACCSV_TRY(accsv_program_copy(model, INPUTS, 0, forward->begin, sample->end, true));
@@ -511,6 +581,7 @@ static void destroy(void* self) {
   destroy_function(&model->update);
   destroy_function(&model->sample);
   destroy_function(&model->greedy);
+  destroy_function(&model->embed);
   accsv_program_adapters_deinit(&model->adapters);
   accrt_session_release(model->session);
   for (uint32_t i = 0; i < AREA_COUNT; ++i)
@@ -542,6 +613,8 @@ static accrt_status_t make_functions(accsv_program_model_t* model) {
   ACCSV_TRY(accsv_program_make_function(model, &model->step));
   ACCSV_TRY(accsv_program_make_function(model, &model->update));
   ACCSV_TRY(accsv_program_make_function(model, &model->sample));
+  if (model->description.hidden_size > 0)
+    ACCSV_TRY(accsv_program_make_function(model, &model->embed));
   return accsv_program_make_function(model, &model->greedy);
 }
 

@@ -24,6 +24,7 @@
 #define MOST_LENGTHS (1u << 26) /* of all rows: the page table has a number for each page of them */
 #define MOST_ADAPTERS (1u << 16) /* as any model */
 #define MOST_PLACES (1u << 24)   /* of tokens, in the page table */
+#define MOST_EMBEDDING 4096u
 
 typedef struct stamp {
   uint64_t hash;    /* of all tokens up to this one */
@@ -39,7 +40,7 @@ typedef struct results {
   accrt_status_t status;
   uint32_t top_count;
   int32_t *tokens, *ranks, *top_tokens;
-  float *logprobs, *top_logprobs;
+  float *logprobs, *top_logprobs, *embeddings;
 } results_t;
 
 typedef struct simulated {
@@ -216,6 +217,17 @@ static void draw(simulated_t* model, const accrt_serve_step_t* step,
   }
 }
 
+/* A token's row is made of what its slot holds: all tokens up to it. */
+static void embed(const simulated_t* model, const accrt_serve_step_t* step, results_t* results) {
+  const uint32_t size = model->options.embedding_size;
+  for (uint32_t i = 0; i < step->embed_count; ++i) {
+    const uint64_t hash = model->stamps[step->slots[step->embed_tokens[i]]].hash;
+    for (uint32_t k = 0; k < size; ++k)
+      results->embeddings[(size_t)i * size + k] =
+          (float)(accsv_mix(hash + k) % 2001) / 1000.0f - 1.0f;
+  }
+}
+
 static accrt_status_t compute(simulated_t* model, const accrt_serve_step_t* step,
                               results_t* results) {
   for (uint32_t i = 0; i < step->change_count; ++i)
@@ -226,6 +238,7 @@ static accrt_status_t compute(simulated_t* model, const accrt_serve_step_t* step
   }
   for (uint32_t row = 0; row < step->row_count; ++row)
     ACCSV_TRY(read_row(model, step, row));
+  embed(model, step, results);
   if ((step->flags & ACCRT_SERVE_STEP_MASKS) == 0)
     draw(model, step, NULL, results);
   return ACCRT_OK;
@@ -320,6 +333,7 @@ static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results
   out_results->top_count = ACCRT_SERVE_MAX_LOGPROBS;
   out_results->top_tokens = results.top_tokens;
   out_results->top_logprobs = results.top_logprobs;
+  out_results->embeddings = results.embeddings;
   return ACCRT_OK;
 }
 
@@ -351,6 +365,7 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->token_bytes_size_bytes = model->table_bytes;
   out_info->adapter_count = model->options.adapter_count;
   out_info->max_samples = model->options.max_samples;
+  out_info->embedding_size = model->options.embedding_size;
   return ACCRT_OK;
 }
 
@@ -373,6 +388,7 @@ static void destroy(void* self) {
     ACCSV_FREE(allocator, results->logprobs, samples);
     ACCSV_FREE(allocator, results->top_tokens, samples * ACCRT_SERVE_MAX_LOGPROBS);
     ACCSV_FREE(allocator, results->top_logprobs, samples * ACCRT_SERVE_MAX_LOGPROBS);
+    ACCSV_FREE(allocator, results->embeddings, samples * options->embedding_size);
   }
   ACCSV_FREE(allocator, model, 1);
 }
@@ -392,6 +408,7 @@ static accrt_status_t make_memory(simulated_t* model) {
     ACCSV_TRY(ACCSV_NEW(allocator, samples, &results->logprobs));
     ACCSV_TRY(ACCSV_NEW(allocator, samples * ACCRT_SERVE_MAX_LOGPROBS, &results->top_tokens));
     ACCSV_TRY(ACCSV_NEW(allocator, samples * ACCRT_SERVE_MAX_LOGPROBS, &results->top_logprobs));
+    ACCSV_TRY(ACCSV_NEW(allocator, samples * options->embedding_size, &results->embeddings));
   }
   ACCSV_TRY(make_table(model));
   return reset(model);
@@ -419,12 +436,11 @@ static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
   const uint32_t known = ACCRT_SERVE_MODEL_OVERLAP | ACCRT_SERVE_MODEL_BATCH_INVARIANT;
   if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
-  if (options->reserved != 0)
-    return ACCSV_FAIL(INVALID_ARGUMENT, "reserved is not 0");
   ACCSV_TRY(check_limit("vocab_size", options->vocab_size, MOST_TOKENS));
   ACCSV_TRY(check_limit("slots of all pages", (uint64_t)options->page_count * options->page_size,
                         MOST_SLOTS));
   ACCSV_TRY(check_limit("max_rows", options->max_rows, MOST_ROWS));
+  ACCSV_TRY(check_limit("embedding_size", options->embedding_size, MOST_EMBEDDING));
   if (options->adapter_count > MOST_ADAPTERS)
     return ACCSV_FAIL(INVALID_ARGUMENT, "%" PRIu32 " adapters, at most %u", options->adapter_count,
                       MOST_ADAPTERS);

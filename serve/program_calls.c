@@ -19,21 +19,33 @@ static void add(accsv_function_t* function, const char* name, accrt_dtype_t dtyp
 #define U32 ACCRT_DTYPE_U32
 #define F32 ACCRT_DTYPE_F32
 
-static void list_step(accsv_function_t* step, uint32_t vocab, bool has_adapters) {
+/* The inputs of `step`, which `embed` has too. */
+static void list_inputs(accsv_function_t* step, uint32_t area) {
+  add(step, "token_ids", I32, TOKENS, 0, 0, area);
+  add(step, "positions", I32, TOKENS, 0, 0, area);
+  add(step, "slots", I32, TOKENS, 0, 0, area);
+  add(step, "token_rows", I32, TOKENS, 0, 0, area);
+  add(step, "row_starts", I32, ROWS, 1, 0, area);
+  add(step, "row_ids", I32, ROWS, 0, 0, area);
+  add(step, "kv_lengths", I32, ROWS, 0, 0, area);
+  add(step, "change_slots", I32, CHANGES, 0, 0, area);
+  add(step, "change_pages", I32, CHANGES, 0, 0, area);
+  add(step, "sample_tokens", I32, SAMPLES, 0, 0, area);
+}
+
+static void list_steps(accsv_program_model_t* model) {
+  const accsv_description_t* description = &model->description;
+  accsv_function_t *step = &model->step, *embed = &model->embed;
   step->name = "step";
-  add(step, "token_ids", I32, TOKENS, 0, 0, INPUTS);
-  add(step, "positions", I32, TOKENS, 0, 0, INPUTS);
-  add(step, "slots", I32, TOKENS, 0, 0, INPUTS);
-  add(step, "token_rows", I32, TOKENS, 0, 0, INPUTS);
-  add(step, "row_starts", I32, ROWS, 1, 0, INPUTS);
-  add(step, "row_ids", I32, ROWS, 0, 0, INPUTS);
-  add(step, "kv_lengths", I32, ROWS, 0, 0, INPUTS);
-  add(step, "change_slots", I32, CHANGES, 0, 0, INPUTS);
-  add(step, "change_pages", I32, CHANGES, 0, 0, INPUTS);
-  add(step, "sample_tokens", I32, SAMPLES, 0, 0, INPUTS);
-  add(step, "logits", F32, SAMPLES, 0, vocab, LOGITS);
-  if (has_adapters)
-    add(step, "token_adapters", I32, TOKENS, 0, 0, INPUTS);
+  list_inputs(step, INPUTS);
+  add(step, "logits", F32, SAMPLES, 0, description->vocab_size, LOGITS);
+  embed->name = "embed";
+  list_inputs(embed, EMBED_INPUTS);
+  add(embed, "hidden", F32, SAMPLES, 0, description->hidden_size, HIDDEN);
+  if (description->adapters == 0)
+    return;
+  add(step, "token_adapters", I32, TOKENS, 0, 0, INPUTS);
+  add(embed, "token_adapters", I32, TOKENS, 0, 0, EMBED_INPUTS);
 }
 
 /* Results that are asked for less often lie further behind: what is copied is a beginning. */
@@ -62,7 +74,7 @@ static void list_sample(accsv_function_t* sample, uint32_t vocab) {
 
 void accsv_program_list_arguments(accsv_program_model_t* model) {
   const uint32_t vocab = model->description.vocab_size;
-  list_step(&model->step, vocab, model->description.adapters > 0);
+  list_steps(model);
   list_sample(&model->sample, vocab);
   model->update.name = "update_pages";
   add(&model->update, "change_slots", I32, CHANGES, 0, 0, UPDATES);
@@ -89,7 +101,7 @@ void accsv_program_lay(const accsv_program_model_t* model, const accsv_function_
   }
   out->results_end = used[RESULTS];
   out->begin = 0;
-  out->end = used[UPDATES];
+  out->end = used[UPDATES] + used[EMBED_INPUTS]; /* no function has both */
   if (used[INPUTS] == 0)
     return;
   out->begin = function == &model->step ? model->middle - used[INPUTS] : model->middle;
@@ -169,6 +181,12 @@ accrt_status_t accsv_program_make_areas(accsv_program_model_t* model) {
   ACCSV_TRY(accsv_program_make_area(model, sample.end, true, &model->areas[INPUTS]));
   ACCSV_TRY(accsv_program_make_area(model, 2 * sample.results_end, true, &model->areas[RESULTS]));
   ACCSV_TRY(accsv_program_make_area(model, masks, true, &model->areas[MASKS]));
+  if (model->description.hidden_size > 0) {
+    accsv_program_lay(model, &model->embed, sizes, &step);
+    const uint64_t hidden = argument_bytes(&model->embed.arguments[STEP_HIDDEN], sizes);
+    ACCSV_TRY(accsv_program_make_area(model, step.end, true, &model->areas[EMBED_INPUTS]));
+    ACCSV_TRY(accsv_program_make_area(model, hidden, true, &model->areas[HIDDEN]));
+  }
   return accsv_program_make_area(model, logits, false, &model->areas[LOGITS]);
 }
 
@@ -224,6 +242,7 @@ static void release_all_calls(accsv_program_model_t* model) {
   accsv_program_release_calls(&model->update);
   accsv_program_release_calls(&model->sample);
   accsv_program_release_calls(&model->greedy);
+  accsv_program_release_calls(&model->embed);
   model->calls = 0;
 }
 

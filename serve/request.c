@@ -50,12 +50,43 @@ static accrt_status_t check_scores(accrt_serve_request_t* request) {
   return ACCRT_OK;
 }
 
+/* Most tokens of a sequence. */
+static uint32_t longest_of(const accrt_serve_model_info_t* info) {
+  const uint64_t held = (uint64_t)info->page_count * info->page_size;
+  return held < info->max_length ? (uint32_t)held : info->max_length;
+}
+
+static accrt_status_t check_embed(accrt_serve_request_t* request,
+                                  const accrt_serve_model_info_t* info) {
+  const uint32_t scores = ACCRT_SERVE_LOGPROBS | ACCRT_SERVE_PROMPT_LOGPROBS;
+  const uint32_t longest = longest_of(info);
+  if (info->embedding_size == 0)
+    return ACCSV_FAIL(UNSUPPORTED, "the model gives no embeddings");
+  if (request->embed > ACCRT_SERVE_EMBED_MEAN)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "embed is %" PRIu32, request->embed);
+  if (request->embed_dimensions > info->embedding_size)
+    return ACCSV_FAIL(OUT_OF_RANGE, "embed_dimensions is %" PRIu32 ", and the model has %" PRIu32,
+                      request->embed_dimensions, info->embedding_size);
+  if (request->n > 1 || request->constraint != NULL || (request->flags & scores) != 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "an embedding has no n, constraint or log probabilities");
+  if (request->prompt_count == 0 || request->prompt_count > longest)
+    return ACCSV_FAIL(OUT_OF_RANGE,
+                      "the prompt has %" PRIu32 " tokens; from 1 to %" PRIu32 " can be embedded",
+                      request->prompt_count, longest);
+  if (request->embed_dimensions == 0)
+    request->embed_dimensions = info->embedding_size;
+  if (request->embed == ACCRT_SERVE_EMBED_MEAN)
+    request->flags |= ACCRT_SERVE_NO_CACHE; /* tokens that are not computed have no rows */
+  request->min_new_tokens = 0;
+  request->max_new_tokens = request->n = 1;
+  return ACCRT_OK;
+}
+
 static accrt_status_t check_lengths(accrt_serve_request_t* request,
                                     const accrt_serve_model_info_t* info) {
   if (request->prompt_count == 0)
     return ACCSV_FAIL(OUT_OF_RANGE, "the prompt has no tokens");
-  const uint64_t held = (uint64_t)info->page_count * info->page_size;
-  const uint32_t longest = held < info->max_length ? (uint32_t)held : info->max_length;
+  const uint32_t longest = longest_of(info);
   if (request->prompt_count >= longest)
     return ACCSV_FAIL(OUT_OF_RANGE,
                       "the prompt has %" PRIu32 " tokens; with a new one at most %" PRIu32 " fit",
@@ -135,11 +166,11 @@ accrt_status_t accsv_request_check(accrt_serve_request_t* request,
   const uint32_t known = ACCRT_SERVE_IGNORE_EOS | ACCRT_SERVE_SEED | ACCRT_SERVE_LOGPROBS |
                          ACCRT_SERVE_NO_CACHE | ACCRT_SERVE_KEEP_STOP | ACCRT_SERVE_SPECIAL |
                          ACCRT_SERVE_PROMPT_LOGPROBS | ACCRT_SERVE_SCORE_ONLY |
-                         ACCRT_SERVE_NO_SPECULATION;
+                         ACCRT_SERVE_NO_SPECULATION | ACCRT_SERVE_EMBED_RAW;
   if ((request->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", request->flags);
   ACCSV_TRY(check_scores(request));
-  ACCSV_TRY(check_lengths(request, info));
+  ACCSV_TRY(request->embed != 0 ? check_embed(request, info) : check_lengths(request, info));
   ACCSV_TRY(check_tokens("prompt", request->prompt, request->prompt_count, info));
   ACCSV_TRY(check_numbers(request));
   ACCSV_TRY(check_biases(request, info));
@@ -227,7 +258,7 @@ bool accsv_generation_is_plain(const accsv_generation_t* generation) {
  * with drafts needs its last token: it is not overlapped. */
 static void speculate(accsv_generation_t* generation, const accrt_serve_request_t* given) {
   accsv_sequence_t* sequence = &generation->sequence;
-  if (sequence->history || given->constraint != NULL ||
+  if (sequence->history || given->constraint != NULL || given->embed != 0 ||
       (given->flags & ACCRT_SERVE_NO_SPECULATION) != 0)
     return;
   sequence->guesses = given->num_speculative_tokens;
@@ -280,16 +311,25 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   if (index == 0)
     ACCSV_TRY(make_prompt_node(allocator, request, sequence));
   ACCSV_TRY(start_constraint(generation));
-  const uint32_t logprobs = accsv_request_logprobs(request) * sizeof(accrt_serve_logprob_t);
-  return accsv_node_new(allocator, ACCSV_NODE_USUAL + logprobs, &generation->last_node);
+  uint32_t more = accsv_request_logprobs(request) * (uint32_t)sizeof(accrt_serve_logprob_t);
+  sequence->embeds = given->embed != 0;
+  sequence->embeds_all = given->embed == ACCRT_SERVE_EMBED_MEAN;
+  if (given->embed != 0) {
+    ACCSV_TRY(ACCSV_NEW(allocator, given->embed_dimensions, &generation->embedding));
+    more = given->embed_dimensions * (uint32_t)sizeof(float);
+  }
+  return accsv_node_new(allocator, ACCSV_NODE_USUAL + more, &generation->last_node);
 }
 
 static accrt_status_t make_salt(const accrt_allocator_t* allocator, accsv_request_t* request,
                                 const accrt_serve_request_t* given,
                                 const accsv_adapter_t* adapter) {
-  if ((given->cache_salt == NULL && adapter == NULL) || (given->flags & ACCRT_SERVE_NO_CACHE) != 0)
+  /* Another function of the model writes their pages. */
+  const uint64_t embeds = given->embed != 0 ? UINT64_C(1) << 63 : 0;
+  if ((given->cache_salt == NULL && adapter == NULL && embeds == 0) ||
+      (given->flags & ACCRT_SERVE_NO_CACHE) != 0)
     return ACCRT_OK;
-  const uint64_t number = adapter != NULL ? adapter->number : 0;
+  const uint64_t number = (adapter != NULL ? adapter->number : 0) | embeds;
   request->salt = accsv_salt_new(allocator, number, given->cache_salt);
   return request->salt != NULL ? ACCRT_OK
                                : ACCSV_FAIL(OUT_OF_MEMORY, "no memory for the cache's salt");
@@ -339,6 +379,7 @@ void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* req
     ACCSV_FREE(allocator, generation->sequence.blocks, generation->sequence.block_capacity);
     accsv_sampler_deinit(&generation->sampler, allocator);
     accsv_text_deinit(&generation->text, allocator);
+    ACCSV_FREE(allocator, generation->embedding, request->parameters.embed_dimensions);
     accsv_node_free(allocator, generation->last_node);
     if (generation->constraint_state != NULL)
       request->parameters.constraint->functions.stop(generation->constraint_state);

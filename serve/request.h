@@ -21,6 +21,8 @@ typedef struct accsv_generation {
   uint64_t last_token_ns;           /* 0: no token yet */
   void* constraint_state;           /* NULL: any token may come */
   accrt_status_t constraint_status; /* why its last mask could not be made */
+  double* embedding;                /* the sum of the rows that came; NULL: it has none */
+  uint32_t embedded;                /* tokens whose rows have come */
 } accsv_generation_t;
 
 typedef struct accsv_request {

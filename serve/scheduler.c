@@ -158,8 +158,11 @@ static uint32_t remaining(const accsv_sequence_t* sequence) {
   return sequence->known + sequence->pending - sequence->computed;
 }
 
-/* Of the next `count` tokens: those whose logits are samples. */
+/* Of the next `count` tokens: those whose logits are samples, or whose rows are part of an
+ * embedding. */
 static uint32_t samples_of(const accsv_sequence_t* sequence, uint32_t count) {
+  if (sequence->embeds_all)
+    return count;
   const uint32_t end = sequence->computed + count;
   uint32_t samples = count == remaining(sequence);
   if (sequence->scores) {
@@ -253,14 +256,14 @@ static uint32_t fetch_entry(const accsv_scheduler_t* scheduler, const accsv_sequ
                             sequence->tokens + (size_t)at * page_size, sequence->blocks[at]);
 }
 
-/* As many tokens as there are samples for. A prompt that is scored leaves a sample for each that
- * comes after it, and for one that may be admitted. */
+/* As many tokens as there are samples for. A prompt with a sample for each token leaves one for each
+ * that comes after it, and for one that may be admitted. */
 static uint32_t limit_samples(const round_t* round, const accsv_sequence_t* sequence,
                               uint32_t count) {
   const accsv_scheduler_t* scheduler = round->scheduler;
   const uint32_t others = round->chunks + (scheduler->free_row_count > 0);
   uint32_t most = round->samples;
-  if (sequence->scores)
+  if (sequence->scores || sequence->embeds_all)
     most = most > others + 1 ? most - others : most > 0;
   const uint32_t samples = samples_of(sequence, count);
   return samples > most ? count - (samples - most) : count;
@@ -529,12 +532,13 @@ static void close_plan(accsv_scheduler_t* scheduler, accsv_plan_t* plan) {
     accsv_sequence_t* sequence = part->sequence;
     const uint32_t start = sequence->computed, end = start + sequence->n;
     const uint32_t drafts = sequence->drafts;
-    const bool draws = end - drafts == sequence->known + sequence->pending;
+    const bool draws = !sequence->embeds && end - drafts == sequence->known + sequence->pending;
     part->start = start;
     part->count = sequence->n;
     part->draws = draws;
     part->drafts = drafts;
     part->samples = drafts + draws;
+    part->embeds = sequence->embeds ? samples_of(sequence, sequence->n) : 0;
     if (sequence->scores) {
       part->samples = samples_of(sequence, sequence->n - drafts) + drafts;
       sequence->asked += accsv_part_scores(part);

@@ -26,11 +26,12 @@ typedef struct accsv_limits {
 
 /* A sequence's part in a step: tokens [start, start + count). The logits of the last ones are its
  * samples: those of a prompt that is scored, of the last token that is known, and of drafts behind
- * it. */
+ * it. A sequence that becomes an embedding has none. */
 typedef struct accsv_part {
   accsv_sequence_t* sequence;
   uint32_t start, count;
   uint32_t samples;
+  uint32_t embeds; /* of the last tokens: those whose rows are part of an embedding */
   uint32_t drafts; /* of `count`; then it draws */
   bool draws;      /* a sample is the sequence's next token; those of drafts come after it */
 } accsv_part_t;

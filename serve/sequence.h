@@ -36,14 +36,16 @@ typedef struct accsv_sequence {
   int32_t row;       /* of the page table; -1: none */
   uint8_t state;
   int8_t priority;
-  bool history;       /* sampling needs all tokens known: it is not overlapped */
-  bool unshared;      /* its chain has ended: no more blocks of it become entries */
-  bool plain;         /* argmax without edits and without log probabilities */
-  bool noted;         /* its request has started, and others of it may */
-  bool unmapped;      /* it has blocks that are not in the page table of the device yet */
-  bool adapted;       /* it has an adapter */
-  int32_t last_token; /* tokens[known - 1] */
-  int32_t last_block; /* blocks[blocks_held - 1] */
+  bool history;        /* sampling needs all tokens known: it is not overlapped */
+  bool unshared;       /* its chain has ended: no more blocks of it become entries */
+  bool plain;          /* argmax without edits and without log probabilities */
+  bool noted;          /* its request has started, and others of it may */
+  bool unmapped : 1;   /* it has blocks that are not in the page table of the device yet */
+  bool adapted : 1;    /* it has an adapter */
+  bool embeds : 1;     /* it becomes an embedding: nothing of it is sampled */
+  bool embeds_all : 1; /* and not the row of its last token alone is part of that */
+  int32_t last_token;  /* tokens[known - 1] */
+  int32_t last_block;  /* blocks[blocks_held - 1] */
   struct accsv_flow* flow;
   uint64_t key; /* names it in steps */
 

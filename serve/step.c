@@ -349,7 +349,9 @@ static void take_tokens(accrt_serve_engine_t* engine, const accsv_part_t* part,
 
 static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
                          const accrt_serve_results_t* results, uint64_t now_ns) {
+  const uint32_t row_size = engine->model->info.embedding_size;
   uint32_t sample = 0;
+  size_t embeds = 0;
   for (uint32_t i = 0; i < plan->count; ++i) {
     const accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
@@ -359,6 +361,11 @@ static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
     sample += part->samples;
     if (part->draws)
       take_tokens(engine, part, results, sample - part->drafts - 1, now_ns);
+    if (sequence->embeds && sequence->state != ACCSV_ENDED)
+      accsv_deliver_rows(
+          engine, part,
+          results->embeddings != NULL ? results->embeddings + embeds * row_size : NULL, now_ns);
+    embeds += part->embeds;
     if (sequence->state != ACCSV_ENDED)
       continue;
     /* If it ended in an earlier step, this may be the last that had it. */

@@ -70,12 +70,12 @@ static accrt_status_t read_size(accrt_bundle_t* bundle, const char* key, uint32_
   return ACCRT_OK;
 }
 
-/* Bundles without places for adapters say nothing of them. */
-static accrt_status_t read_adapters(accrt_bundle_t* bundle, uint32_t* out_count) {
+/* 0 where the bundle says nothing of it. */
+static accrt_status_t read_if_there(accrt_bundle_t* bundle, const char* key, uint32_t* out_size) {
   const char* value;
-  *out_count = 0;
-  ACCSV_TRY(look_up(bundle, "serve.adapters", &value));
-  return value != NULL ? read_size(bundle, "serve.adapters", out_count) : ACCRT_OK;
+  *out_size = 0;
+  ACCSV_TRY(look_up(bundle, key, &value));
+  return value != NULL ? read_size(bundle, key, out_size) : ACCRT_OK;
 }
 
 static accrt_status_t read_invariance(accrt_bundle_t* bundle, bool* out_on_hosts) {
@@ -128,7 +128,11 @@ accrt_status_t accsv_description_read(accrt_bundle_t* bundle, accsv_description_
     out->eos[i] = (int32_t)eos[i];
   for (uint32_t size = 0; size < ACCSV_SIZE_COUNT; ++size)
     ACCSV_TRY(read_buckets(bundle, size, &out->buckets[size]));
-  ACCSV_TRY(read_adapters(bundle, &out->adapters));
+  ACCSV_TRY(read_if_there(bundle, "serve.adapters", &out->adapters));
+  ACCSV_TRY(read_if_there(bundle, "serve.hidden_size", &out->hidden_size));
+  uint32_t embed;
+  if (accrt_bundle_find_function(bundle, "embed", &embed) != ACCRT_OK)
+    out->hidden_size = 0;
   ACCSV_TRY(read_invariance(bundle, &out->host_invariant));
   return read_table(bundle, out);
 }

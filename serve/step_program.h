@@ -23,8 +23,9 @@ typedef struct accsv_description {
   const char* name;
   uint32_t vocab_size, page_size, max_position;
   uint64_t kv_bytes_per_token;
-  uint32_t adapters;   /* places; 0: none */
-  bool host_invariant; /* on hosts a row's results do not depend on what else is in a step */
+  uint32_t adapters;    /* places; 0: none */
+  uint32_t hidden_size; /* of the rows that `embed` gives; 0: there is no such function */
+  bool host_invariant;  /* on hosts a row's results do not depend on what else is in a step */
   int32_t eos[ACCSV_MOST_EOS];
   uint32_t eos_count;
   accsv_buckets_t buckets[ACCSV_SIZE_COUNT];

@@ -129,6 +129,7 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_ECHO_LOGPROBS                                                                   \
   16u /**< of completions: those of the prompt come before those of the choice */
 #define ACCRT_HTTP_PROMPT_LOGPROBS 32u /**< the answer has `prompt_logprobs`; not for streams */
+#define ACCRT_HTTP_BASE64 64u /**< embeddings are the bytes of floats in base64, not numbers */
 
 /** How a family of models writes calls of tools; docs/server.md describes the forms. */
 #define ACCRT_HTTP_TOOLS_HERMES 1u  /**< `<tool_call>` and JSON: Hermes, Qwen */
@@ -157,8 +158,8 @@ ACCRT_ASSERT_LAYOUT(accrt_http_format_t, reserved, 64);
 
 /** Hands requests to the engine and answers the job with what it makes of them. Choices are
  * numbered through: all of the first request, then those of the second.
- * @param requests `count` pointers, at least 1; all have the same `n`. Copied; user_data is the
- *   server's own.
+ * @param requests `count` pointers, at least 1; all have the same `n`; those of a job of
+ *   ACCRT_HTTP_EMBEDDING have `embed`, others have not. Copied; user_data is the server's own.
  * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job is answered by that);
  *   what accrt_serve_engine_submit returns: then the job is not answered, and nothing of it runs.
  *   Since: 0.4 */

@@ -77,9 +77,11 @@ typedef struct accrt_serve_model_info {
   uint64_t token_bytes_size_bytes;
   uint64_t kv_bytes_per_token; /**< device memory of one token's keys and values; 0: unknown */
   uint32_t adapter_count;      /**< LoRA adapters that it has places for */
-  uint32_t max_samples; /**< most samples of a step; at least max_rows; 0: as many as those */
+  uint32_t max_samples;    /**< most samples of a step; at least max_rows; 0: as many as those */
+  uint32_t embedding_size; /**< numbers of an embedding; 0: it gives none */
+  uint32_t reserved;       /**< 0 */
 } accrt_serve_model_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, max_samples, 96);
+ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, reserved, 104);
 #define ACCRT_SERVE_MODEL_INFO_INIT ACCRT_STRUCT_INIT(accrt_serve_model_info_t)
 
 /** the model takes a step before the one before it has been waited for, and replaces token id -1 by
@@ -137,8 +139,13 @@ typedef struct accrt_serve_step {
   const float* edit_add; /**< [edit_count]: then added; -infinity bans the token */
   /** [row_count]: the place of the row's adapter; -1: none. NULL: no row has one */
   const int32_t* row_adapters;
+  /** so many of the rows are embedded, and draw nothing. They are the last ones, and their tokens
+   * come after all others */
+  uint32_t embed_row_count;
+  uint32_t embed_count;
+  const int32_t* embed_tokens; /**< [embed_count]: index of the token whose hidden row counts */
 } accrt_serve_step_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, row_adapters, 232);
+ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, embed_tokens, 248);
 
 /** Which tokens the samples of a step may be. Valid until `sample` returns. */
 typedef struct accrt_serve_masks {
@@ -163,8 +170,9 @@ typedef struct accrt_serve_results {
   const int32_t* ranks;      /**< [sample_count]: 1 for the most probable token; may be NULL */
   const int32_t* top_tokens; /**< [sample_count * top_count], the most probable first */
   const float* top_logprobs; /**< [sample_count * top_count] */
+  const float* embeddings;   /**< [embed_count * embedding_size]: what the head would be given */
 } accrt_serve_results_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_results_t, top_logprobs, 56);
+ACCRT_ASSERT_LAYOUT(accrt_serve_results_t, embeddings, 64);
 
 /** A part of an adapter: the bytes for one of the model's places for such parts. Frozen. */
 typedef struct accrt_serve_adapter_tensor {
@@ -309,9 +317,9 @@ typedef struct accrt_serve_simulation {
   /** above 0: but for one of so many, a token follows from the one before it alone, so that texts
    * repeat themselves */
   uint32_t repeat;
-  uint32_t reserved; /**< 0 */
+  uint32_t embedding_size; /**< at most 4,096; 0: it gives no embeddings */
 } accrt_serve_simulation_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, reserved, 88);
+ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, embedding_size, 88);
 #define ACCRT_SERVE_SIMULATION_INIT ACCRT_STRUCT_INIT(accrt_serve_simulation_t)
 
 /** Makes a model that computes nothing: the next token is a hash of the tokens before it, which it
@@ -497,6 +505,13 @@ ACCRT_API accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engin
   128u /**< with ACCRT_SERVE_PROMPT_LOGPROBS and max_new_tokens 0: nothing is generated */
 #define ACCRT_SERVE_NO_SPECULATION 256u /**< no drafts, whatever the engine's options say */
 
+/** the embedding is given as the model made it: its numbers are not divided by their norm */
+#define ACCRT_SERVE_EMBED_RAW 512u
+
+/** How the rows of a prompt's tokens become one embedding. */
+#define ACCRT_SERVE_EMBED_LAST 1u /**< the row of the last token */
+#define ACCRT_SERVE_EMBED_MEAN 2u /**< the mean of all rows; no page is taken from the cache */
+
 /** Least and greatest priority number. Lower numbers are served first. */
 #define ACCRT_SERVE_PRIORITY_FIRST (-8)
 #define ACCRT_SERVE_PRIORITY_LAST 7
@@ -550,8 +565,12 @@ typedef struct accrt_serve_request {
   /** alternatives of each of the prompt's tokens, with ACCRT_SERVE_PROMPT_LOGPROBS */
   uint32_t prompt_top_logprobs;
   uint32_t num_speculative_tokens; /**< as the engine's option; 0: what that says */
+  /** ACCRT_SERVE_EMBED_*: nothing is generated, and the prompt's embedding comes with the event that
+   * ends the request. 0: the prompt is continued */
+  uint32_t embed;
+  uint32_t embed_dimensions; /**< the first so many numbers of the embedding alone; 0: all */
 } accrt_serve_request_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, num_speculative_tokens, 176);
+ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, embed_dimensions, 184);
 #define ACCRT_SERVE_REQUEST_INIT ACCRT_STRUCT_INIT(accrt_serve_request_t)
 
 /** Puts a request into the queue. Thread-safe. It waits for no step.
@@ -623,8 +642,11 @@ typedef struct accrt_serve_event {
   uint32_t cached_tokens; /**< those of the prompt that were in the cache at first */
   uint32_t output_tokens; /**< tokens of this sequence */
   uint64_t time_ns;       /**< when it was made, on the engine's clock */
+  const float* embedding; /**< of a request with `embed`; lent until the next poll; else NULL */
+  uint32_t embedding_size;
+  uint32_t reserved; /**< 0 */
 } accrt_serve_event_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_event_t, time_ns, 112);
+ACCRT_ASSERT_LAYOUT(accrt_serve_event_t, reserved, 128);
 
 /** Takes events, the oldest first. What the events of the call before pointed to is gone then.
  * Externally synchronized: one thread at a time polls, while others do anything else.

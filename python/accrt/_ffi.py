@@ -140,6 +140,7 @@ ACCRT_HOST_CODE_ALL = 2
 ACCRT_HOST_CODE_DEFAULT = 0
 ACCRT_HOST_CODE_NONE = 3
 ACCRT_HOST_CODE_SIGNED = 1
+ACCRT_HTTP_BASE64 = 64
 ACCRT_HTTP_CHAT = 1
 ACCRT_HTTP_COMPLETION = 2
 ACCRT_HTTP_ECHO_LOGPROBS = 16
@@ -282,6 +283,9 @@ ACCRT_QUANTIZE_NEAREST = 0
 ACCRT_QUANTIZE_SEARCH = 1
 ACCRT_SCOPE_CODE = 1
 ACCRT_SCOPE_WEIGHTS = 2
+ACCRT_SERVE_EMBED_LAST = 1
+ACCRT_SERVE_EMBED_MEAN = 2
+ACCRT_SERVE_EMBED_RAW = 512
 ACCRT_SERVE_ENGINE_BATCH_INVARIANT = 8
 ACCRT_SERVE_ENGINE_NO_CACHE = 2
 ACCRT_SERVE_ENGINE_NO_OVERLAP = 4
@@ -1412,6 +1416,8 @@ _FIELDS = {
         ("kv_bytes_per_token", c_uint64),
         ("adapter_count", c_uint32),
         ("max_samples", c_uint32),
+        ("embedding_size", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_serve_step": lambda m: [
         ("struct_size", c_uint32),
@@ -1447,6 +1453,9 @@ _FIELDS = {
         ("edit_multiply", POINTER(c_float)),
         ("edit_add", POINTER(c_float)),
         ("row_adapters", POINTER(c_int32)),
+        ("embed_row_count", c_uint32),
+        ("embed_count", c_uint32),
+        ("embed_tokens", POINTER(c_int32)),
     ],
     "accrt_serve_masks": lambda m: [
         ("struct_size", c_uint32),
@@ -1466,6 +1475,7 @@ _FIELDS = {
         ("ranks", POINTER(c_int32)),
         ("top_tokens", POINTER(c_int32)),
         ("top_logprobs", POINTER(c_float)),
+        ("embeddings", POINTER(c_float)),
     ],
     "accrt_serve_adapter_tensor": lambda m: [
         ("name", c_char_p),
@@ -1530,7 +1540,7 @@ _FIELDS = {
         ("adapter_count", c_uint32),
         ("max_samples", c_uint32),
         ("repeat", c_uint32),
-        ("reserved", c_uint32),
+        ("embedding_size", c_uint32),
     ],
     "accrt_serve_options": lambda m: [
         ("struct_size", c_uint32),
@@ -1600,6 +1610,8 @@ _FIELDS = {
         ("adapter", c_char_p),
         ("prompt_top_logprobs", c_uint32),
         ("num_speculative_tokens", c_uint32),
+        ("embed", c_uint32),
+        ("embed_dimensions", c_uint32),
     ],
     "accrt_serve_logprob": lambda m: [
         ("token", c_int32),
@@ -1627,6 +1639,9 @@ _FIELDS = {
         ("cached_tokens", c_uint32),
         ("output_tokens", c_uint32),
         ("time_ns", c_uint64),
+        ("embedding", POINTER(c_float)),
+        ("embedding_size", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_serve_histogram": lambda m: [
         ("count", c_uint64),

@@ -21,6 +21,7 @@ from typing import Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Se
 from . import _ffi
 from ._library import lib, never_raises
 from .errors import Error
+from .serve import embedding as _embedding
 from .serve import engine as _engine
 from .serve import loading as _load
 from .serve import options as _options
@@ -61,6 +62,7 @@ class Output:
         self.cached_tokens = 0
         #: for each token of the prompt, its own (id, log probability) and those of the alternatives; None for the first; None if not asked for
         self.prompt_logprobs: Optional[list] = None
+        self.embedding: Optional[bytes] = None
 
     @property
     def text(self) -> str:
@@ -175,6 +177,24 @@ class LLM:
             return self._run([(None, self._loaded.text.chat(messages))], values)[0]
         return self._run([(None, self._loaded.text.chat(one)) for one in messages], values)
 
+    def embed(self, prompts: Union[Prompt, Sequence[Prompt]], **parameters: Any) -> Any:
+        """Embeddings of texts or lists of token ids, as numpy arrays of float32: one row for one prompt, a matrix for a list of them.
+
+        Parameters are those of the server's /v1/embeddings: dimensions, pooling ("last" or "mean"), normalize, user, priority, timeout,
+        cache_salt, adapter.
+        """
+        import numpy
+
+        values = _embedding.parameters(parameters, self._loaded.text.pooling, self._loaded.model.info["embedding_size"])
+        given = _listed(prompts)
+        several, listed = _embedding.inputs("prompts", [_listed(one) for one in given] if isinstance(given, (list, tuple)) else given)
+        pairs = [(one, self._loaded.text.prompt(one, f"prompts[{i}]" if listed else "prompts")) for i, one in enumerate(several)]
+        outputs = self._run(pairs, values)
+        if any(output.embedding is None for output in outputs):
+            raise Error(f"the request's time was over after {values['timeout']:g} s", name="ACCRT_ERROR_TIMEOUT")
+        rows = [numpy.frombuffer(output.embedding, "<f4") for output in outputs]
+        return numpy.stack(rows) if listed else rows[0].copy()
+
     def _run(self, prompts: List[Any], values: Dict[str, Any]) -> List[Output]:
         outputs = [Output(given, ids, values["n"]) for given, ids in prompts]
         waiting, open_outputs = collections.deque(outputs), set(map(id, outputs))
@@ -260,6 +280,7 @@ def _collector(output: Output, open_outputs: set, failures: list) -> Any:
             output.prompt_logprobs = _scores(event)
             return
         output.completions[event.sequence].add(event)
+        output.embedding = event.embedding
         output.cached_tokens = max(output.cached_tokens, event.cached_tokens)
         if event.finish_reason == "failed":
             failures.append(event)

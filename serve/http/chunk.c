@@ -44,6 +44,12 @@ static void put_new_id(http_text_t* text, const http_job_t* job) {
 
 void accrt_http_put_before(http_job_t* job, const accrt_http_format_t* format) {
   http_text_t* text = &job->before;
+  const char* model = format->model != NULL ? format->model : job->server->model;
+  if (job->kind == ACCRT_HTTP_EMBEDDING) {
+    accrt_http_put_text(text, "{\"object\":\"list\",\"model\":");
+    accrt_http_put_string(text, model);
+    return;
+  }
   const char* object = is_chat(job) ? is_stream(job) ? "chat.completion.chunk" : "chat.completion"
                                     : "text_completion";
   accrt_http_put_text(text, "{\"id\":");
@@ -54,7 +60,7 @@ void accrt_http_put_before(http_job_t* job, const accrt_http_format_t* format) {
   accrt_http_put_format(text, ",\"object\":\"%s\",\"created\":", object);
   accrt_http_put_u64(text, format->created != 0 ? format->created : (uint64_t)time(NULL));
   accrt_http_put_text(text, ",\"model\":");
-  accrt_http_put_string(text, format->model != NULL ? format->model : job->server->model);
+  accrt_http_put_string(text, model);
 }
 
 /* ---- Log probabilities ---- */
@@ -533,6 +539,10 @@ static void put_choice(const http_job_t* job, http_text_t* body, uint32_t index)
 }
 
 void accrt_http_put_whole(http_job_t* job, http_text_t* body) {
+  if (job->kind == ACCRT_HTTP_EMBEDDING) {
+    accrt_http_put_embeddings(job, body);
+    return;
+  }
   put_pieces(body, "", &job->before, ",\"choices\":[");
   for (uint32_t i = 0; i < job->choice_count; ++i)
     put_choice(job, body, i);

@@ -292,7 +292,8 @@ static accrt_status_t submit(http_job_t* job, http_flight_t* flight,
   return status;
 }
 
-static accrt_status_t check(const accrt_serve_request_t* const* requests, uint32_t count) {
+static accrt_status_t check(const http_job_t* job, const accrt_serve_request_t* const* requests,
+                            uint32_t count) {
   if (requests == NULL || count == 0)
     return HTTP_FAIL(INVALID_ARGUMENT, "there are no requests");
   for (uint32_t i = 0; i < count; ++i) {
@@ -304,6 +305,8 @@ static accrt_status_t check(const accrt_serve_request_t* const* requests, uint32
     if (requests[i]->n != requests[0]->n || requests[i]->n > 65536 || count > 65536)
       return HTTP_FAIL(INVALID_ARGUMENT, "request %u has n %u, and the first one %u", i,
                        requests[i]->n, requests[0]->n);
+    if ((requests[i]->embed != 0) != (job->kind == ACCRT_HTTP_EMBEDDING))
+      return HTTP_FAIL(INVALID_ARGUMENT, "request %u has embed %u", i, requests[i]->embed);
   }
   return ACCRT_OK;
 }
@@ -384,9 +387,12 @@ accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* co
   accrt_http_format_t form;
   accrt_status_t status = accrt_http_take_struct(&form, sizeof form, format, __func__);
   if (status == ACCRT_OK)
-    status = check(requests, count);
+    status = check(job, requests, count);
   if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_MISTRAL)
     status = HTTP_FAIL(INVALID_ARGUMENT, "no form %u of calls of tools", form.tools);
+  if (status == ACCRT_OK && job->kind == ACCRT_HTTP_EMBEDDING &&
+      ((form.flags & ~ACCRT_HTTP_BASE64) != 0 || form.prefixes != NULL))
+    status = HTTP_FAIL(INVALID_ARGUMENT, "flags 0x%x or a prefix of embeddings", form.flags);
   if (status != ACCRT_OK)
     return status;
   if (atomic_load(&job->left) != 0) {

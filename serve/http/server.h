@@ -383,6 +383,13 @@ void accrt_http_put_stream_failure(struct accrt_http_job* job, const http_failur
 /* The body of a whole answer. */
 void accrt_http_put_whole(struct accrt_http_job* job, http_text_t* body);
 
+/* ---- embedding.c ---- */
+
+/* The event's embedding, as JSON. */
+void accrt_http_put_embedding(http_text_t* text, const accrt_serve_event_t* event, uint32_t flags);
+/* The body of an answer whose choices are embeddings. */
+void accrt_http_put_embeddings(const struct accrt_http_job* job, http_text_t* body);
+
 /* ---- loop.c ---- */
 
 void* accrt_http_loop(void* server);

@@ -119,6 +119,10 @@ static void finish(http_job_t* job, http_part_t* part, http_choice_t* choice,
 }
 
 static void add_text(http_job_t* job, http_choice_t* choice, const accrt_serve_event_t* event) {
+  if (event->embedding != NULL) {
+    accrt_http_put_embedding(&choice->text, event, job->flags);
+    return;
+  }
   if (job->tools == NULL) {
     accrt_http_put(&choice->text, event->text, event->text_size_bytes);
     return;

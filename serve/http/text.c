@@ -192,11 +192,7 @@ void accrt_http_put_string(http_text_t* text, const char* words) {
   accrt_http_put(text, "\"", 1);
 }
 
-void accrt_http_put_float(http_text_t* text, float number) {
-  if (!(number > -9999.0f))
-    number = -9999.0f;
-  if (number > 1e30f)
-    number = 1e30f;
+void accrt_http_put_number(http_text_t* text, float number) {
   char digits[40];
   for (int precision = 6; precision <= 9; ++precision) {
     snprintf(digits, sizeof digits - 2, "%.*g", precision, (double)number);
@@ -209,4 +205,10 @@ void accrt_http_put_float(http_text_t* text, float number) {
   if (strpbrk(digits, ".e") == NULL)
     strcat(digits, ".0");
   accrt_http_put_text(text, digits);
+}
+
+void accrt_http_put_float(http_text_t* text, float number) {
+  if (!(number > -9999.0f))
+    number = -9999.0f;
+  accrt_http_put_number(text, number > 1e30f ? 1e30f : number);
 }

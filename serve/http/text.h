@@ -37,8 +37,9 @@ uint32_t accrt_http_is_utf8(const char* bytes, size_t size);
 void accrt_http_put_escaped(http_text_t* text, const char* bytes, size_t size);
 /* A JSON string, or null for NULL. */
 void accrt_http_put_string(http_text_t* text, const char* words);
-/* A JSON number with as few digits as tell this float from its neighbours; at least -9999.0, which
- * also stands for minus infinity and for what is no number. */
+/* A JSON number with as few digits as tell this float, which is finite, from its neighbours. */
+void accrt_http_put_number(http_text_t* text, float number);
+/* The same; at least -9999.0, which also stands for minus infinity and for what is no number. */
 void accrt_http_put_float(http_text_t* text, float number);
 
 #endif

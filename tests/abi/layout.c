@@ -1065,6 +1065,8 @@ int main(void) {
   printf(", \"kv_bytes_per_token\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, kv_bytes_per_token), sizeof(((accrt_serve_model_info_t*)0)->kv_bytes_per_token));
   printf(", \"adapter_count\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, adapter_count), sizeof(((accrt_serve_model_info_t*)0)->adapter_count));
   printf(", \"max_samples\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, max_samples), sizeof(((accrt_serve_model_info_t*)0)->max_samples));
+  printf(", \"embedding_size\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, embedding_size), sizeof(((accrt_serve_model_info_t*)0)->embedding_size));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, reserved), sizeof(((accrt_serve_model_info_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_serve_step\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_step_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_step_t, struct_size), sizeof(((accrt_serve_step_t*)0)->struct_size));
@@ -1100,6 +1102,9 @@ int main(void) {
   printf(", \"edit_multiply\": [%zu, %zu]", offsetof(accrt_serve_step_t, edit_multiply), sizeof(((accrt_serve_step_t*)0)->edit_multiply));
   printf(", \"edit_add\": [%zu, %zu]", offsetof(accrt_serve_step_t, edit_add), sizeof(((accrt_serve_step_t*)0)->edit_add));
   printf(", \"row_adapters\": [%zu, %zu]", offsetof(accrt_serve_step_t, row_adapters), sizeof(((accrt_serve_step_t*)0)->row_adapters));
+  printf(", \"embed_row_count\": [%zu, %zu]", offsetof(accrt_serve_step_t, embed_row_count), sizeof(((accrt_serve_step_t*)0)->embed_row_count));
+  printf(", \"embed_count\": [%zu, %zu]", offsetof(accrt_serve_step_t, embed_count), sizeof(((accrt_serve_step_t*)0)->embed_count));
+  printf(", \"embed_tokens\": [%zu, %zu]", offsetof(accrt_serve_step_t, embed_tokens), sizeof(((accrt_serve_step_t*)0)->embed_tokens));
   printf("}}\n");
   printf(",\"accrt_serve_masks\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_masks_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_masks_t, struct_size), sizeof(((accrt_serve_masks_t*)0)->struct_size));
@@ -1119,6 +1124,7 @@ int main(void) {
   printf(", \"ranks\": [%zu, %zu]", offsetof(accrt_serve_results_t, ranks), sizeof(((accrt_serve_results_t*)0)->ranks));
   printf(", \"top_tokens\": [%zu, %zu]", offsetof(accrt_serve_results_t, top_tokens), sizeof(((accrt_serve_results_t*)0)->top_tokens));
   printf(", \"top_logprobs\": [%zu, %zu]", offsetof(accrt_serve_results_t, top_logprobs), sizeof(((accrt_serve_results_t*)0)->top_logprobs));
+  printf(", \"embeddings\": [%zu, %zu]", offsetof(accrt_serve_results_t, embeddings), sizeof(((accrt_serve_results_t*)0)->embeddings));
   printf("}}\n");
   printf(",\"accrt_serve_adapter_tensor\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_adapter_tensor_t));
   printf("\"name\": [%zu, %zu]", offsetof(accrt_serve_adapter_tensor_t, name), sizeof(((accrt_serve_adapter_tensor_t*)0)->name));
@@ -1183,7 +1189,7 @@ int main(void) {
   printf(", \"adapter_count\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, adapter_count), sizeof(((accrt_serve_simulation_t*)0)->adapter_count));
   printf(", \"max_samples\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, max_samples), sizeof(((accrt_serve_simulation_t*)0)->max_samples));
   printf(", \"repeat\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, repeat), sizeof(((accrt_serve_simulation_t*)0)->repeat));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, reserved), sizeof(((accrt_serve_simulation_t*)0)->reserved));
+  printf(", \"embedding_size\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, embedding_size), sizeof(((accrt_serve_simulation_t*)0)->embedding_size));
   printf("}}\n");
   printf(",\"accrt_serve_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_options_t, struct_size), sizeof(((accrt_serve_options_t*)0)->struct_size));
@@ -1253,6 +1259,8 @@ int main(void) {
   printf(", \"adapter\": [%zu, %zu]", offsetof(accrt_serve_request_t, adapter), sizeof(((accrt_serve_request_t*)0)->adapter));
   printf(", \"prompt_top_logprobs\": [%zu, %zu]", offsetof(accrt_serve_request_t, prompt_top_logprobs), sizeof(((accrt_serve_request_t*)0)->prompt_top_logprobs));
   printf(", \"num_speculative_tokens\": [%zu, %zu]", offsetof(accrt_serve_request_t, num_speculative_tokens), sizeof(((accrt_serve_request_t*)0)->num_speculative_tokens));
+  printf(", \"embed\": [%zu, %zu]", offsetof(accrt_serve_request_t, embed), sizeof(((accrt_serve_request_t*)0)->embed));
+  printf(", \"embed_dimensions\": [%zu, %zu]", offsetof(accrt_serve_request_t, embed_dimensions), sizeof(((accrt_serve_request_t*)0)->embed_dimensions));
   printf("}}\n");
   printf(",\"accrt_serve_logprob\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_logprob_t));
   printf("\"token\": [%zu, %zu]", offsetof(accrt_serve_logprob_t, token), sizeof(((accrt_serve_logprob_t*)0)->token));
@@ -1280,6 +1288,9 @@ int main(void) {
   printf(", \"cached_tokens\": [%zu, %zu]", offsetof(accrt_serve_event_t, cached_tokens), sizeof(((accrt_serve_event_t*)0)->cached_tokens));
   printf(", \"output_tokens\": [%zu, %zu]", offsetof(accrt_serve_event_t, output_tokens), sizeof(((accrt_serve_event_t*)0)->output_tokens));
   printf(", \"time_ns\": [%zu, %zu]", offsetof(accrt_serve_event_t, time_ns), sizeof(((accrt_serve_event_t*)0)->time_ns));
+  printf(", \"embedding\": [%zu, %zu]", offsetof(accrt_serve_event_t, embedding), sizeof(((accrt_serve_event_t*)0)->embedding));
+  printf(", \"embedding_size\": [%zu, %zu]", offsetof(accrt_serve_event_t, embedding_size), sizeof(((accrt_serve_event_t*)0)->embedding_size));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_event_t, reserved), sizeof(((accrt_serve_event_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_serve_histogram\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_histogram_t));
   printf("\"count\": [%zu, %zu]", offsetof(accrt_serve_histogram_t, count), sizeof(((accrt_serve_histogram_t*)0)->count));

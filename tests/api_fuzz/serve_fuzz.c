@@ -32,6 +32,7 @@
 #define MAX_CLIENTS 4
 #define CALLS_PER_ROUND 2000
 #define VOCABULARY 300
+#define EMBEDDING 16
 
 typedef struct world {
   atomic_long allocations, models;
@@ -277,6 +278,7 @@ typedef struct own_model {
   uint32_t samples[2];
   int32_t tokens[64], ranks[64], top_tokens[64 * 4];
   float logprobs[64], top_logprobs[64 * 4];
+  float* embeddings; /* of the largest step */
 } own_model_t;
 
 static bool own_chance(own_model_t* model, uint32_t n) {
@@ -333,6 +335,15 @@ static accrt_status_t own_submit(void* self, const accrt_serve_step_t* step) {
         step->edit_starts[i] > step->edit_starts[i + 1])
       stop("edits of a step", "");
   }
+  if (step->embed_row_count > step->row_count ||
+      step->sample_count + step->embed_count > own_samples(info) ||
+      (step->embed_row_count > 0 && info->embedding_size == 0))
+    stop("rows that are embedded", "");
+  for (uint32_t i = 0; i < step->embed_count; ++i) {
+    const int32_t first = step->row_starts[step->row_count - step->embed_row_count];
+    if (step->embed_tokens[i] < first || step->embed_tokens[i] >= (int32_t)step->token_count)
+      stop("an embedded token of a step", "");
+  }
   if (own_chance(model, 64))
     return ACCRT_ERROR_KERNEL;
   model->numbers[model->in_flight] = step->number;
@@ -355,6 +366,7 @@ static accrt_status_t own_wait(void* self, uint64_t wanted, accrt_serve_results_
     model->logprobs[i] = -1.0f;
   }
   out_results->tokens = model->tokens;
+  out_results->embeddings = own_chance(model, 64) ? NULL : model->embeddings;
   if (own_chance(model, 2)) {
     out_results->logprobs = model->logprobs;
     out_results->ranks = model->ranks;
@@ -409,6 +421,7 @@ static accrt_status_t own_reset(void* self) {
 static void own_destroy(void* self) {
   own_model_t* model = self;
   atomic_fetch_sub(&model->world->models, 1);
+  free(model->embeddings);
   free(model);
 }
 
@@ -435,6 +448,12 @@ static accrt_serve_model_t* wrap_model(fuzz_t* f) {
   info.eos = eos;
   info.adapter_count = (uint32_t)number(f, 3);
   info.max_samples = one_in(f, 2) ? 0 : one_in(f, 4) ? (uint32_t)number(f, 9) : 64;
+  info.embedding_size = one_in(f, 64) ? (uint32_t)hostile(f) : random_below(f, EMBEDDING + 1);
+  if (info.embedding_size <= UINT32_C(1) << 20)
+    model->embeddings = calloc((size_t)64 * info.embedding_size + 1, sizeof(float));
+  for (uint32_t i = 0;
+       model->embeddings != NULL && i < 64 * EMBEDDING && i < 64 * info.embedding_size; ++i)
+    model->embeddings[i] = real(f);
   model->info = info;
   functions->next = chain(f);
   functions->self = model;
@@ -503,7 +522,7 @@ static accrt_serve_simulation_t* simulation(fuzz_t* f) {
   options->adapter_count = (uint32_t)number(f, 3);
   options->max_samples = one_in(f, 2) ? (uint32_t)number(f, 40) : 0;
   options->repeat = random_below(f, 8);
-  options->reserved = one_in(f, 64);
+  options->embedding_size = (uint32_t)number(f, 70);
   return options;
 }
 static void call_accrt_serve_model_create_simulated(fuzz_t* f) {
@@ -611,6 +630,14 @@ static accrt_serve_request_t* request(fuzz_t* f) {
   own.cache_salt = one_in(f, 4) ? text(f) : NULL;
   own.constraint = one_in(f, 4) ? any_of(f, &f->constraints) : NULL;
   own.adapter = one_in(f, 8) ? text(f) : NULL;
+  own.embed = one_in(f, 4) ? random_below(f, one_in(f, 32) ? 9 : 3) : 0;
+  own.embed_dimensions = (uint32_t)number(f, EMBEDDING);
+  if (own.embed != 0 && !one_in(f, 8)) {
+    own.n = 1;
+    own.constraint = NULL;
+    own.flags &= ~ACCRT_SERVE_LOGPROBS;
+    own.flags |= one_in(f, 4) ? ACCRT_SERVE_EMBED_RAW : 0;
+  }
   memcpy(made_request, &own,
          made_request->struct_size < sizeof own && made_request->struct_size > 4
              ? made_request->struct_size
@@ -961,7 +988,7 @@ static void call_accrt_http_start(fuzz_t* f) {
   for (uint32_t i = 0; i < 4; ++i)
     requests[i] = one_in(f, 64) ? NULL : request(f);
   accrt_http_format_t* format = sized(f, sizeof *format);
-  format->flags = one_in(f, 64) ? (uint32_t)hostile(f) : random_below(f, 8);
+  format->flags = one_in(f, 64) ? (uint32_t)hostile(f) : random_below(f, 32);
   format->next = chain(f);
   format->id = text(f);
   format->model = text(f);

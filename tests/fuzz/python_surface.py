@@ -68,7 +68,7 @@ OPERATIONS = {
     "Function.__call__": "self memory memory? number?", "Function.call_async": "self memory memory? number?",
     "Instance": "rare policy?", "Instance.device": "self devicename?", "Instance.devices": "self", "Instance.load_driver": "self path",
     # A model that is served has threads of its own: tests/python/test_serve_llm.py
-    "BadParameter": "any*", "LLM": "wrong", **{f"LLM.{name}": "wrong any*" for name in ("adapters", "chat", "close", "engine", "generate", "load_adapter", "name", "stream", "stream_chat", "unload_adapter")},
+    "BadParameter": "any*", "LLM": "wrong", **{f"LLM.{name}": "wrong any*" for name in ("adapters", "chat", "close", "embed", "engine", "generate", "load_adapter", "name", "stream", "stream_chat", "unload_adapter")},
     "Kernel": "pack wrong", "Kernel.pack": "self", "Kernel.parameters": "self", "Kernel.handle": "self", "Kernel.arguments": "self values device",
     "Kernel.from_c": "wrong any*", "Kernel.from_pack": "bytes kernelname? instance?", "Kernel.from_module": "device bytes any kind?",
     "Kernel.__call__": "self memory memory number number", "Kernel.check": "self memory memory number number", "Kernel.definition": "self",

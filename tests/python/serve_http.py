@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import socket
@@ -27,6 +28,15 @@ def need_server():
 
 def descriptors():
     return len(os.listdir("/proc/self/fd"))
+
+
+def open_files():
+    """What the descriptors lead to: for who asks which one was left open."""
+    found = []
+    for one in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{one}"))
+    return sorted(found)
 
 
 def until(condition, seconds=20.0):
@@ -77,7 +87,7 @@ def served(*, name="sim", engine=None, model=None, check_descriptors=True, **opt
     """A server that must be at rest when the test is done, and give back every descriptor."""
     from accrt import serve
 
-    before = descriptors()
+    before, files = descriptors(), open_files()
     loaded = serve.simulated(**{"chat_template": TEMPLATE, **(model or {})})
     made = serve.Engine(loaded.model, **(engine or {}))
     server = serve.Server(made, loaded.text, name=name, port=0, **options)
@@ -88,7 +98,8 @@ def served(*, name="sim", engine=None, model=None, check_descriptors=True, **opt
         assert server.drain(20)
     server.close()
     made.close()
-    assert not check_descriptors or until(lambda: descriptors() <= before)
+    gc.collect()  # models that other tests made meanwhile
+    assert not check_descriptors or until(lambda: descriptors() <= before), (files, open_files())
 
 
 def post(path, body, *headers, close=True):

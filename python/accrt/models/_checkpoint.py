@@ -18,7 +18,8 @@ from ..weights import Weight, Weights
 from ._config import Refused
 
 #: Files of a folder that go into the bundle where they are there.
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json",
+                   "modules.json", "1_Pooling/config.json")
 _LIMIT = 256 << 20
 _FLOATS = ("f32", "f16", "bf16")
 _LAYOUT_NAMES = {number: name for name, (number, *_facts) in _format.LAYOUTS.items() if number > _format.Encoding.OPAQUE}

@@ -57,7 +57,7 @@ class Model(Handle):
     def info(self) -> Dict[str, Any]:
         found = struct(_ffi.accrt_serve_model_info)
         check(lib.accrt_serve_model_info(self.handle, ctypes.byref(found)))
-        out = {name: getattr(found, name) for name in ("vocab_size", "page_size", "page_count", "max_rows", "max_tokens", "max_length", "adapter_count")}
+        out = {name: getattr(found, name) for name in ("vocab_size", "page_size", "page_count", "max_rows", "max_tokens", "max_length", "adapter_count", "embedding_size")}
         out["name"] = (found.name or b"").decode(errors="replace")
         out["eos"] = [found.eos[i] for i in range(found.eos_count)]
         return out
@@ -79,6 +79,8 @@ class Event(NamedTuple):
     cached_tokens: int
     output_tokens: int
     of_prompt: bool = False  # tokens and logprobs are those of the prompt
+    #: floats, as they lie in memory
+    embedding: Optional[bytes] = None
 
 
 def _event(e: Any) -> Event:
@@ -89,7 +91,8 @@ def _event(e: Any) -> Event:
     # Not e.text: ctypes would copy up to a NUL that is not there.
     text = ctypes.string_at(ctypes.c_void_p.from_buffer(e, _ffi.accrt_serve_event.text.offset).value, e.text_size_bytes) if e.text_size_bytes else b""
     return Event(e.request, e.sequence, bool(e.last), tuple(e.tokens[: e.token_count]) if e.token_count else (), text.decode(errors="replace"), logprobs,
-                 _REASONS.get(e.finish_reason, "failed"), e.stop_token, e.status, e.prompt_tokens, e.cached_tokens, e.output_tokens, e.kind == _ffi.ACCRT_SERVE_EVENT_PROMPT)  # fmt: skip
+                 _REASONS.get(e.finish_reason, "failed"), e.stop_token, e.status, e.prompt_tokens, e.cached_tokens, e.output_tokens, e.kind == _ffi.ACCRT_SERVE_EVENT_PROMPT,
+                 ctypes.string_at(e.embedding, 4 * e.embedding_size) if e.embedding_size else None)  # fmt: skip
 
 
 class Engine(Handle):

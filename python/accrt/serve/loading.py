@@ -16,6 +16,7 @@ from ..errors import Error, NoVariantError
 from ..instance import default_instance
 from . import adapters as lora
 from . import options as given_options
+from .embedding import pooling_of
 from .engine import Model
 from .text import Bytes, ChatTemplate, Text, Tokenizer
 from .tools import FORMS
@@ -51,7 +52,7 @@ def text_of(assets: Dict[str, bytes], template: Optional[str] = None, tool_parse
     config = _object(assets, "tokenizer_config.json")
     tokenizer: Any = Tokenizer(assets["tokenizer.json"]) if "tokenizer.json" in assets else Bytes()
     source = template if template is not None else _decoded(assets["chat_template.jinja"], "chat_template.jinja") if "chat_template.jinja" in assets else None
-    return Text(tokenizer, ChatTemplate(source, config) if source is not None else None, tool_parser)
+    return Text(tokenizer, ChatTemplate(source, config) if source is not None else None, tool_parser, pooling_of(assets))
 
 
 def _object(assets: Dict[str, bytes], name: str) -> Dict[str, Any]:
@@ -87,7 +88,7 @@ def _template(path: str) -> str:
 
 def simulated(name: str = "simulated", chat_template: Optional[str] = None, tool_parser: Optional[str] = None, **options: int) -> Loaded:
     """A model that computes nothing and whose tokens are bytes: to try a server and its clients."""
-    return Loaded(Model.simulated(**options), text_of({}, chat_template, tool_parser), name)
+    return Loaded(Model.simulated(**{"embedding_size": 64, **options}), text_of({}, chat_template, tool_parser), name)
 
 
 def load(

@@ -348,6 +348,10 @@ class Request:
             deadline_ns=now_ns + int(min(p["timeout"], _MOST_SECONDS) * 1e9) if p["timeout"] is not None else 0, cache_salt=salt,
             constraint=constraint.handle if constraint is not None else None, adapter=lora,
             prompt_top_logprobs=p["prompt_logprobs"] or 0, num_speculative_tokens=p["num_speculative_tokens"] or 0)  # fmt: skip
+        embed = p.get("embed")
+        if embed is not None:
+            self.struct.embed, self.struct.embed_dimensions = embed.kind, embed.dimensions
+            self.struct.flags |= embed.flags
 
     def check(self, limits: Limits, prompt: str = "prompt", max_tokens: str = "max_tokens") -> None:
         """Raises BadParameter for what the model cannot do. `prompt` and `max_tokens`: what the caller calls them."""
@@ -356,6 +360,10 @@ class Request:
         _known_tokens("stop_token_ids", p["stop_token_ids"], limits)
         _known_tokens("logit_bias", list(p["logit_bias"]), limits, "the token ")
         room = limits.longest - len(ids)
+        if p.get("embed") is not None:
+            if room < 0:
+                raise BadParameter(prompt, f"{prompt} has {len(ids)} tokens, and the model takes {limits.longest}", "context_length_exceeded")
+            return
         if room < 1:
             raise BadParameter(prompt, f"{prompt} has {len(ids)} tokens, and with a new one at most {limits.longest} fit", "context_length_exceeded")
         most = p["max_tokens"]

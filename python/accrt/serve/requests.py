@@ -6,7 +6,7 @@ import json
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
-from . import tools
+from . import embedding, tools
 from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, Grammar, adapter, checked, flag, grammar_of, real, shown, text, whole
 from .text import Text
 
@@ -70,9 +70,7 @@ def _common(given: Dict[str, Any], own: Sequence[str], models: Sequence[str]) ->
         if given.get(name) is not None:
             check(name, given[name])
     rest = {name: value for name, value in given.items() if name not in _IGNORED and name not in _MISSING}
-    model = rest.get("model")
-    if model is not None and text("model", model) not in models:
-        raise BadParameter("model", f"model is {shown(model)}; here is {', '.join(map(repr, models))}", "model_not_found")
+    lora = model_of(rest.get("model"), models)
     flags = 0
     if rest.get("stream") is not None and flag("stream", rest["stream"]):
         flags |= _ffi.ACCRT_HTTP_STREAM
@@ -83,11 +81,18 @@ def _common(given: Dict[str, Any], own: Sequence[str], models: Sequence[str]) ->
         if flags & _ffi.ACCRT_HTTP_STREAM:
             raise BadParameter("prompt_logprobs", "prompt_logprobs are not for streams: echo with logprobs is", "unsupported")
         flags |= _ffi.ACCRT_HTTP_PROMPT_LOGPROBS
-    if model is not None and model != models[0]:  # as vLLM has it: an adapter is a model
-        if values["adapter"] not in (None, model):
-            raise BadParameter("adapter", f"adapter is {shown(values['adapter'])}, and the model {shown(model)} is an adapter itself")
-        values["adapter"] = model
+    if lora is not None:
+        if values["adapter"] not in (None, lora):
+            raise BadParameter("adapter", f"adapter is {shown(values['adapter'])}, and the model {shown(lora)} is an adapter itself")
+        values["adapter"] = lora
     return values, flags
+
+
+def model_of(given: Any, models: Sequence[str]) -> Optional[str]:
+    """The adapter that `model` names, as vLLM has it: an adapter is a model. None: the model itself."""
+    if given is not None and text("model", given) not in models:
+        raise BadParameter("model", f"model is {shown(given)}; here is {', '.join(map(repr, models))}", "model_not_found")
+    return given if given is not None and given != models[0] else None
 
 
 def _stream_options(given: Any, flags: int) -> int:
@@ -168,6 +173,27 @@ def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], n
     # Of token ids the engine's side knows the text.
     prefixes = [one.replace("\0", "\ufffd").encode(errors="replace") if isinstance(one, str) else None for one in prompts] if echo else None
     return Work(requests, flags, values["logprobs"] or 0, given.get("model"), prefixes, prompt_top_logprobs=given.get("prompt_logprobs") or 0)
+
+
+_EMBEDDING = ("input", "model", "encoding_format")
+
+
+def embed(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, size: int) -> Work:
+    """POST /v1/embeddings."""
+    form = given.get("encoding_format")
+    if form not in (None, "float", "base64"):
+        raise BadParameter("encoding_format", f"encoding_format is {shown(form)}, expected float or base64")
+    rest = {name: value for name, value in given.items() if name not in _EMBEDDING and name not in _IGNORED}
+    lora = model_of(given.get("model"), models)
+    if lora is not None and rest.get("adapter") not in (None, lora):
+        raise BadParameter("adapter", f"adapter is {shown(rest['adapter'])}, and the model {shown(lora)} is an adapter itself")
+    values = embedding.parameters({**rest, "adapter": lora or rest.get("adapter")}, model_text.pooling, size)
+    if given.get("input") is None:
+        raise BadParameter("input", "input is missing", "missing_parameter")
+    several, listed = embedding.inputs("input", given["input"])
+    ids = [model_text.prompt(one, f"input[{i}]" if listed else "input") for i, one in enumerate(several)]
+    flags = _ffi.ACCRT_HTTP_BASE64 if form == "base64" else 0
+    return Work([Request(one, values, now_ns) for one in ids], flags, 0, given.get("model"), None)
 
 
 def tokenize(given: Dict[str, Any], model_text: Text) -> Dict[str, Any]:

@@ -8,6 +8,7 @@ import numbers
 from typing import Any, Dict, List, Optional, Sequence
 
 from . import tools
+from .embedding import Pooling
 from .parameters import BadParameter, shown, unicode
 
 
@@ -91,8 +92,10 @@ def _refuse(message: str) -> None:
 class Text:
     """A model's tokenizer and its chat template, where it has one."""
 
-    def __init__(self, tokenizer: Any, template: Optional[ChatTemplate] = None, tool_parser: Optional[str] = None) -> None:
-        self.tokenizer, self.template = tokenizer, template
+    def __init__(
+        self, tokenizer: Any, template: Optional[ChatTemplate] = None, tool_parser: Optional[str] = None, pooling: Pooling = Pooling(),
+    ) -> None:  # fmt: skip
+        self.tokenizer, self.template, self.pooling = tokenizer, template, pooling
         #: how the model writes calls of tools: one of tools.FORMS; None: that is not known
         self.tool_parser = tool_parser or (tools.detect(template.source) if template is not None else None)
 
