@@ -192,7 +192,7 @@ check_openai() {
   [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
   timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 openai llguidance prometheus_client jinja2 numpy xxhash pytest ||
     skip "the packages openai, llguidance, prometheus_client, jinja2, numpy, xxhash and pytest could not be had"
-  in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_llm.py tests/python/test_serve_http.py -k "openai or metrics"
+  in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_llm.py tests/python/test_serve_http.py tests/python/test_serve_embeddings.py -k "openai or metrics"
   in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_grammars.py tests/python/test_serve_tools.py
 }
 
