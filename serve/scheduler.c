@@ -256,8 +256,8 @@ static uint32_t fetch_entry(const accsv_scheduler_t* scheduler, const accsv_sequ
                             sequence->tokens + (size_t)at * page_size, sequence->blocks[at]);
 }
 
-/* As many tokens as there are samples for. A prompt with a sample for each token leaves one for each
- * that comes after it, and for one that may be admitted. */
+/* As many tokens as there are samples for. A prompt with a sample for each token leaves one for
+ * each that comes after it, and for one that may be admitted. */
 static uint32_t limit_samples(const round_t* round, const accsv_sequence_t* sequence,
                               uint32_t count) {
   const accsv_scheduler_t* scheduler = round->scheduler;

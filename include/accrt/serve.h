@@ -565,8 +565,8 @@ typedef struct accrt_serve_request {
   /** alternatives of each of the prompt's tokens, with ACCRT_SERVE_PROMPT_LOGPROBS */
   uint32_t prompt_top_logprobs;
   uint32_t num_speculative_tokens; /**< as the engine's option; 0: what that says */
-  /** ACCRT_SERVE_EMBED_*: nothing is generated, and the prompt's embedding comes with the event that
-   * ends the request. 0: the prompt is continued */
+  /** ACCRT_SERVE_EMBED_*: nothing is generated, and the prompt's embedding comes with the event
+   * that ends the request. 0: the prompt is continued */
   uint32_t embed;
   uint32_t embed_dimensions; /**< the first so many numbers of the embedding alone; 0: all */
 } accrt_serve_request_t;
