@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from .. import _ffi
 from .parameters import PARAMETERS, BadParameter, Parameter, checked, flag, near, shown, text, whole
