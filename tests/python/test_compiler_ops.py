@@ -231,6 +231,14 @@ def _conv_block(f, n, m):
     return w.max_pool2d(3, 2, 1) * w.avg_pool2d(3, 2, 1) + w.mean([2, 3], True)
 
 
+case("group_norm", roundings=512, shapes=_IMAGES)(
+    lambda f, n, m: f.input("x", "f32", [n, 6, m, 2]).group_norm(3, f.input("w", "f32", [6]), f.input("b", "f32", [6]))
+)
+for _dtype in ("f32", "bf16", "f16"):
+    case(f"group_norm_last_{_dtype}", roundings=2048 if _dtype == "f32" else 16, scale=4, shapes=_IMAGES)(
+        lambda f, n, m, d=_dtype: f.input("x", d, [n, 70, m + 1, m + 3]).max_pool2d(2, 1).group_norm(7, f.input("w", d, [70])).silu()
+        + f.input("y", d, [n, 70, m, m + 2])
+    )
 for _dtype in FLOATS:
     case(f"max_pool2d_{_dtype}", shapes=_IMAGES)(lambda f, n, m, d=_dtype: f.input("x", d, [n, 5, m + 1, m]).max_pool2d(2, [1, 2], 1, [1, 2]))
     case(f"avg_pool2d_{_dtype}", shapes=_IMAGES)(lambda f, n, m, d=_dtype: f.input("x", d, [n, 5, m + 1, m + 2]).avg_pool2d([2, 3], padding=1))
@@ -297,7 +305,7 @@ def test_every_operation_has_a_case():
         "accrt.paged_attention",  # test_paged_attention.py
         *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),  # test_lora_ops.py
         "accrt.sample",  # test_sampling.py
-        "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window",  # made by passes
+        "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last",  # made by passes
         "accrt.component", "accrt.pack_quantized", "accrt.linear_quantized", "accrt.dequantize", "accrt.embedding_quantized", "accrt.embedding_packed",  # test_packed.py
     }  # fmt: skip
     assert set(ops.OPS) - used - elsewhere == set()

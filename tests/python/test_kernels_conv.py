@@ -144,6 +144,22 @@ def test_the_largest_of_nan_is_nan(target):
     np.testing.assert_array_equal(np.isnan(got), expected)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
+def test_norms_of_groups(dtype, target):
+    for sizes, groups in (((2, 9, 70, 12), 3), ((1, 3, 4, 200), 20), ((1, 1, 1, 5), 1), ((0, 3, 4, 8), 2)):
+        x, residual = (harness.encode(RNG.standard_normal(sizes) * 3 + 100, dtype) for _ in range(2))
+        weight, bias, out = random((sizes[3],)), random((sizes[3],)), np.empty(sizes, harness.NUMPY[dtype])
+        given = {"weight": weight, "bias": bias, "residual": residual}
+        specs = {name: harness.spec_of(a, dtype if name == "residual" else "f32") for name, a in given.items()}
+        launch = conv.lower_group_norm(harness.spec_of(x, dtype), harness.spec_of(out, dtype), groups, 1e-5, activation="tanh", last="relu", **specs)
+        got = harness.decode(harness.run(launch, {"x": x, **given}, {"out": out}, target, threads=2)["out"], dtype)
+        made = ops.OPS["aten.group_norm"].reference(harness.decode(x, dtype).transpose(0, 3, 1, 2), weight, bias, groups, 1e-5)
+        exact = np.maximum(np.tanh(made.transpose(0, 2, 3, 1)) + harness.decode(residual, dtype), 0)
+        # The mean, about 100, is f32: of its distances that many roundings.
+        assert (np.abs(got - exact) <= 1024 * HALF_ULP["f32"] * 4 + 2 * HALF_ULP[dtype] * np.abs(exact)).all(), f"seed {harness.SEED}"
+
+
 def test_blocks_fit_local_memory():
     for channels, outputs, size, kernel, stride, dilation in ((3, 64, 224, 7, 2, 1), (512, 512, 7, 3, 1, 1), (4096, 4096, 64, 3, 1, 1), (64, 64, 999, 31, 1, 1), (2048, 10, "h", 3, 2, 2)):
         window = window_of((kernel, kernel), stride, 1, dilation)

@@ -355,6 +355,11 @@ class _Run:
             y = ops.OPS["aten.max_pool2d" if kind == "max" else "aten.avg_pool2d"].reference(x.transpose(0, 3, 1, 2), **at).transpose(0, 2, 3, 1)
         return self._epilogue(op, y, bias, residual)
 
+    def _accrt_group_norm_last(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, weight, bias, residual = (self.of(v) for v in op.operands)
+        y = ops.OPS["aten.group_norm"].reference(x.transpose(0, 3, 1, 2), weight, None, op.attrs["groups"], op.attrs["eps"])
+        return self._epilogue(op, y.transpose(0, 2, 3, 1), bias, residual)
+
     def _convolved(self, op: Op, x: np.ndarray, weight: np.ndarray, groups: int) -> np.ndarray:
         at = op.attrs["window"]
         made = ops.OPS["aten.conv2d"].reference(x.transpose(0, 3, 1, 2), weight, None, at.stride, at.pads, at.dilation, groups)

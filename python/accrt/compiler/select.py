@@ -150,6 +150,14 @@ def _window(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(made, x=("in", 0), w=_in(op, 1), bias=_in(op, 2), residual=_in(op, 3), out=OUT)
 
 
+@_rule("accrt.group_norm_last")
+def _group_norm(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, weight, bias, residual = operands
+    at = op.attrs
+    made = conv.lower_group_norm(x, results[0], at["groups"], at["eps"], weight, bias, residual, at["activation"], at["last"])
+    return named(made, x=("in", 0), weight=_in(op, 1), bias=_in(op, 2), residual=_in(op, 3), out=OUT)
+
+
 @_rule("aten.matmul")
 def _matmul(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(matmul.lower_matmul(operands[0], operands[1], results[0]), a=("in", 0), b=("in", 1), out=OUT)
@@ -517,7 +525,8 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
 IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope", "accrt.rope_at", "accrt.lora_expand", "accrt.lora_expand2",
             "accrt.lora_expand3")  # fmt: skip
 #: Products whose result may take the memory of the residual that they add.
-PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized", "accrt.conv_packed", "accrt.window")
+PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized", "accrt.conv_packed", "accrt.window",
+            "accrt.group_norm_last")  # fmt: skip
 
 
 def may_share(op: Op, index: int) -> bool:

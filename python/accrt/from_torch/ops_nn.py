@@ -141,10 +141,7 @@ def batch_norm(lo: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any
 
 @lowers("aten.group_norm.default")
 def group_norm(lo: Any, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True) -> Any:
-    x = lo.value(x)
-    made = x.view([x.shape[0], groups, -1]).layer_norm(None, None, eps).view(list(x.shape))
-    made = made if weight is None else made * _by_channel(lo, x, weight)
-    return made if bias is None else made + _by_channel(lo, x, bias)
+    return lo.value(x).group_norm(groups, None if weight is None else lo.value(weight), None if bias is None else lo.value(bias), eps)
 
 
 @lowers("aten.instance_norm.default")

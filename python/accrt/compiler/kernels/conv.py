@@ -1,4 +1,4 @@
-"""Records of the kernels of convolutions and pooling, channels last (conv.c, window.c)."""
+"""Records of the kernels of convolutions, pooling and norms of groups, channels last (conv.c, window.c, group_norm.c)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from . import expr as ex
-from .kerneldef import CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, symbol, writes
+from .kerneldef import CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, writes
 from .matmul import ACTIVATIONS, optional_buffers, PANEL, require_contiguous_last
 
 TILE_FLOATS = 49152  # as in conv.c
@@ -162,3 +162,45 @@ def lower_window(
     }  # fmt: skip
     buffers = {"x": "x", "out": "out", **optional_buffers(bias, residual), **({} if w is None else {"w": "w"})}
     return launch(window_kernel(kind, x.dtype, out.dtype), buffers, values)
+
+
+# ---- Norms of groups of channels -------------------------------------------------------------------------------------
+
+MOST_CHANNELS = 1024  # as in group_norm.c
+
+
+@functools.lru_cache(maxsize=None)
+def group_norm_kernel(x: str, c: str) -> KernelDef:
+    params = layout(
+        [reads("x"), reads("weight", optional=True), reads("bias", optional=True), reads("residual", optional=True), writes("out")]
+        + [symbol(n) for n in ("batch", "height", "width", "channels", "groups", "groups_per_group", *(s for s in _STEPS if s != "x_c"))]
+        + [symbol("activation"), symbol("last"), scalar("epsilon", "f64")]
+    )
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.ceildiv(v["groups"], v["groups_per_group"]), ex.maximum(v["batch"], 1), 1)
+
+    name = f"group_norm_{x}_{c}"
+    producer = CSource("group_norm.c", defines=(("X_TAG", x), ("C_TAG", c), ("ENTRY", "accrt_" + name)), struct="group_norm_params_t")
+    return KernelDef(name, "group_norm", producer, params, grid, local_memory_bytes=24 * MOST_CHANNELS)
+
+
+def lower_group_norm(
+    x: TensorSpec, out: TensorSpec, groups: int, epsilon: float, weight: Optional[TensorSpec] = None, bias: Optional[TensorSpec] = None,
+    residual: Optional[TensorSpec] = None, activation: str = "none", last: str = "none",
+) -> Launch:  # fmt: skip
+    """x and out are [batch, height, width, channels] with a contiguous last axis, weight and bias f32. Operands: x, weight, bias,
+    residual, out."""
+    _check(out, bias, residual)
+    _check(out, weight, None)
+    require_contiguous_last(x, "x")
+    channels = x.shape[3]
+    if channels // groups > MOST_CHANNELS:
+        raise ValueError(f"group_norm: groups of {channels // groups} channels; at most {MOST_CHANNELS} are possible")
+    each = max(1, min(groups, 64 // max(channels // groups, 1)))
+    values = {
+        **_image_values(x, out, residual), "channels": channels, "groups": groups, "groups_per_group": each, "epsilon": epsilon,
+        "activation": ACTIVATIONS[activation], "last": ACTIVATIONS[last],
+    }  # fmt: skip
+    buffers = {"x": "x", "out": "out", **optional_buffers(bias, residual), **({} if weight is None else {"weight": "weight"})}
+    return launch(group_norm_kernel(x.dtype, out.dtype), buffers, values)

@@ -220,6 +220,44 @@ def _infer_avg_pool2d(op: Op) -> Types:
     return resized(op, (*x.shape[:2], *_sizes(x, pool_window(op), "avg_pool2d")))
 
 
+# ---- Norms of groups of channels -------------------------------------------------------------------------------------
+
+
+def _group_norm(x: Any, weight: Any = None, bias: Any = None, groups: int = 1, eps: float = 1e-5) -> Any:
+    np = numpy()
+    if not x.size:
+        return x.copy()
+    flat = x.reshape(x.shape[0], groups, -1)
+    made = ((flat - flat.mean(-1, keepdims=True)) / np.sqrt(flat.var(-1, keepdims=True) + eps)).reshape(x.shape)
+    shape = (-1, *[1] * (x.ndim - 2))
+    made = made if weight is None else made * weight.reshape(shape)
+    return made if bias is None else made + bias.reshape(shape)
+
+
+def _decompose_group_norm(op: Op) -> Value:
+    x, weight, bias = op.operands
+    shape = [-1, *[1] * (x.rank - 2)]
+    made = x.view([x.shape[0], op.attrs["groups"], -1]).layer_norm(None, None, op.attrs["eps"]).view(list(x.shape))
+    made = made if weight is None else made * weight.view(shape)
+    return made if bias is None else made + bias.view(shape)
+
+
+@define(
+    "aten.group_norm(Tensor self, int groups, Tensor? weight=None, Tensor? bias=None, float eps=1e-5)",
+    reference=_group_norm, decompose=_decompose_group_norm,
+)  # fmt: skip
+def _infer_group_norm(op: Op) -> Types:
+    """Each of `groups` equal parts of the channels of [batch, channels, ...] to mean 0 and variance 1; weight and bias are those of the
+    channels."""
+    x, groups = op.operands[0], op.attrs["groups"]
+    if x.rank < 2 or x.dtype not in FLOATS or not isinstance(x.shape[1], int) or groups < 1 or x.shape[1] % groups:
+        raise IRError(f"group_norm of {x.type} in {groups} groups")
+    for value in op.operands[1:]:
+        if value is not None and (value.rank != 1 or value.dtype not in FLOATS or not ex.same(value.shape[0], x.shape[1])):
+            raise IRError(f"group_norm of {x.type} with weight or bias {value.type}")
+    return [x.type]
+
+
 # ---- What the pass form_convolutions makes of them: channels last ----------------------------------------------------
 
 
@@ -237,3 +275,9 @@ def _infer_window(op: Op) -> Types:
     [kernel height * kernel width, channels]; max; or mean."""
     x, at = op.operands[0], op.attrs
     return [TensorType(at["dtype"], (x.shape[0], *at["window"].sizes(x.shape[1], x.shape[2]), at["columns"]))]
+
+
+@define("accrt.group_norm_last(Tensor self, Tensor? weight, Tensor? bias, Tensor? residual, groups, eps, columns, activation, last)")
+def _infer_group_norm_last(op: Op) -> Types:
+    """The same of [batch, height, width, channels], and what follows it; weight and bias are f32."""
+    return [op.operands[0].type]

@@ -8,6 +8,7 @@ from typing import Dict, List, Optional, Sequence
 from .. import expr as ex
 from .. import ops
 from ..ir import Function, Module, Op, Value
+from ..kernels.conv import MOST_CHANNELS
 from ..ops.convolutions import conv_window, pool_window, Window
 from .rewrite import constant_derived, rewrite, uses
 
@@ -17,7 +18,7 @@ _TO_LAST, _TO_FIRST = [0, 2, 3, 1], [0, 3, 1, 2]
 
 def form_convolutions(module: Module) -> None:
     for function in module.functions.values():
-        if function.prepare or not any(op.name in _FORMS for op in function.body.walk()):
+        if function.prepare or not any(op.name in _FORMS and op.name != "aten.group_norm" for op in function.body.walk()):
             continue
         _fold(function)
         _form(function)
@@ -102,7 +103,16 @@ def _form_pool(function: Function, op: Op, derived: Dict[int, List[str]]) -> Opt
     return function.add("accrt.window", [op.operands[0].permute(_TO_LAST), None, None, None], _attrs(op, pool_window(op), kind=kind)).result
 
 
-_FORMS = {"aten.conv2d": _form_conv, "aten.max_pool2d": _form_pool, "aten.avg_pool2d": _form_pool}
+def _form_group_norm(function: Function, op: Op, derived: Dict[int, List[str]]) -> Optional[Value]:
+    x, *rest = op.operands
+    if x.rank != 4 or x.shape[1] // op.attrs["groups"] > MOST_CHANNELS:
+        return None
+    weight, bias = (v if v is None or v.dtype == "f32" else v.to_copy("f32") for v in rest)
+    attrs = {"groups": op.attrs["groups"], "eps": op.attrs["eps"], "columns": x.shape[1], "activation": "none", "last": "none"}
+    return function.add("accrt.group_norm_last", [x.permute(_TO_LAST), weight, bias, None], attrs).result
+
+
+_FORMS = {"aten.group_norm": _form_group_norm, "aten.conv2d": _form_conv, "aten.max_pool2d": _form_pool, "aten.avg_pool2d": _form_pool}
 
 
 # ---- Channels stay last between them ---------------------------------------------------------------------------------
