@@ -318,6 +318,25 @@ print(json.dumps([sorted(set(sys.modules) & {{"numpy", "accrt.compiler"}}), info
     assert [json.loads(one) for one in said] == [[["accrt.compiler", "numpy"], "llama", True], [[], "llama", True]]
 
 
+def test_an_option_that_is_not_there_is_said_in_one_line(capsys):
+    from accrt.serve.command import main
+
+    for given, said in ((["--max-runing", "3"], "unrecognized arguments: --max-runing 3; is it --max-running?"),
+                        (["--port", "99999"], "argument --port: 99999 is no port: they end at 65535; --help lists all options")):  # fmt: skip
+        with pytest.raises(SystemExit) as ended:
+            main(["simulated:", *given])
+        assert ended.value.code == 2 and capsys.readouterr().err == f"accrt-serve: {said}\n"
+
+
+@pytest.mark.parametrize("name", ["numpy", "xxhash"])
+def test_a_package_that_is_missing_is_named(tmp_path, cache, weights, name):
+    folder = tiny.write_folder(tmp_path / "tiny", LLAMA, weights)
+    code = f"import sys; sys.modules[{name!r}] = None; from accrt.serve.command import main; sys.exit(main([{str(folder)!r}, '--port', '0', '--device', 'host']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    said = f"accrt-serve: a model's first start needs the package `{name}`: pip install 'accrt[serve]'"
+    assert done.returncode == 1 and done.stderr.splitlines()[-1] == said
+
+
 def test_two_who_come_at_once_make_it_once(tmp_path, cache, weights):
     folder = tiny.write_folder(tmp_path / "m", LLAMA, weights)
     code = f"from accrt import models; print(models.open({str(folder)!r}, targets={TARGETS!r}).info['cached'])"

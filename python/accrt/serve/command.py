@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import os
+import re
 import signal
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NoReturn, Optional, Tuple
 
 from . import engine as engine_module
 from . import loading as load_module
@@ -52,8 +54,16 @@ def _adapter(text: str) -> Tuple[str, str]:
 _READ: Dict[type, Any] = {int: _count, float: _seconds, str: str}
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """In one line, with the option that was meant."""
+        unknown = re.match(r"unrecognized arguments: (--[^ =]+)", message)
+        near = difflib.get_close_matches(unknown[1], self._option_string_actions, 1) if unknown else []
+        self.exit(2, f"{self.prog}: {message}" + (f"; is it {near[0]}?" if near else "; --help lists all options") + "\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="accrt-serve", description="Serves a model over HTTP, as OpenAI's interface has it.",
+    parser = _Parser(prog="accrt-serve", description="Serves a model over HTTP, as OpenAI's interface has it.",
                                      epilog="docs/server.md describes answers, limits and metrics.")  # fmt: skip
     parser.add_argument("model", help="a folder with config.json, a .gguf file, or a bundle (.accx)")
     for title, options in (("server", server_module.OPTIONS), ("engine", engine_module.OPTIONS), ("model", load_module.OPTIONS)):
@@ -135,6 +145,8 @@ def _words(error: BaseException) -> str:
     """An error in one line, with the file that it is about."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, ModuleNotFoundError) and error.name in ("numpy", "xxhash"):
+        return f"a model's first start needs the package `{error.name}`: pip install 'accrt[serve]'"
     return str(error) or type(error).__name__
 
 
