@@ -73,6 +73,11 @@ class Engine:
         while lib.accrt_serve_engine_poll(self.engine, events, ctypes.sizeof(events[0]), 16, ctypes.byref(count)) == 0:
             for event in events[: count.value]:
                 output = self.outputs[event.request].setdefault(event.sequence, {"tokens": [], "logprobs": [], "status": 0})
+                if event.kind == _ffi.ACCRT_SERVE_EVENT_PROMPT:
+                    output["scores"] = [(p.token, p.logprob) for p in event.logprobs[: event.token_count * (1 + event.top_count)]]
+                    continue
+                if event.embedding_size:
+                    output["embedding"] = event.embedding[: event.embedding_size]
                 output["tokens"] += event.tokens[: event.token_count]
                 output["status"] = event.status or output["status"]
                 if event.logprobs:
@@ -355,20 +360,27 @@ def model(tmp_path_factory):
     return weights, program
 
 
-def compare_on_a_gpu(weights, prompt, output, bound):
-    """Each token is one of the likeliest of float64's, and what is said of it is right, as far as bf16 goes."""
+def compare_logprobs(row, said, bound):
+    """What is said of a token and of the likeliest ones is right, as far as bf16 goes. Returns how far that is."""
     import numpy as np
+
+    near = 6 * bound * np.sqrt(np.mean(row * row))
+    expected = row - np.log(np.exp(row - row.max()).sum()) - row.max()
+    assert all(abs(value - expected[which]) <= near for which, value in said), said
+    return near
+
+
+def compare_on_a_gpu(weights, prompt, output, bound):
+    """Each token is one of the likeliest of float64's, and what is said of it is right."""
     import tiny_models as tiny
 
     tokens = output["tokens"]
     logits = tiny.reference(tiny.CONFIGS["llama"], weights, prompt + tokens)[0][len(prompt) - 1 : -1]
     assert len(output["logprobs"]) == 4 * len(tokens)
     for i, (token, row) in enumerate(zip(tokens, logits)):
-        near = 6 * bound * np.sqrt(np.mean(row * row))
-        expected = row - np.log(np.exp(row - row.max()).sum()) - row.max()
         said = output["logprobs"][4 * i : 4 * i + 4]
+        near = compare_logprobs(row, said, bound)
         assert row[token] >= row.max() - 2 * near and said[0][0] == token
-        assert all(abs(value - expected[which]) <= near for which, value in said), (i, said)
 
 
 @pytest.mark.parametrize("pages", [14, 100])
@@ -391,6 +403,40 @@ def test_a_model_on_a_gpu(model, pages):
         for one in output.values():
             assert len(one["tokens"]) == count
             compare_on_a_gpu(weights, prompt, one, test_served_models.BOUND)
+
+
+def test_scores_drafts_and_embeddings_on_a_gpu(model):
+    """In the same steps as each other."""
+    import numpy as np
+    import test_served_models
+    import tiny_models as tiny
+
+    weights, program = model
+    rng = random.Random(SEED)
+    words = [rng.randrange(300) for _ in range(6)]
+    drafted = {"flags": _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_LOGPROBS, "top_logprobs": 3, "num_speculative_tokens": 4}
+    scored = {"flags": _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_PROMPT_LOGPROBS, "prompt_top_logprobs": 3}
+    requests = []
+    for i in range(12):
+        prompt = words * (1 + i % 3) + [rng.randrange(300) for _ in range(i)]
+        values = (drafted, scored, {"embed": _ffi.ACCRT_SERVE_EMBED_LAST}, {"embed": _ffi.ACCRT_SERVE_EMBED_MEAN})[i % 4]
+        requests.append((prompt, 30 if i % 4 == 0 else 2, values))
+    outputs, stats = generate(program, requests, {"max_chunk_tokens": 7}, prepare=True, pages=60, max_rows=8, max_length=64)
+    assert stats.step_failures == 0 and stats.draft_tokens > 0
+    for (prompt, _count, values), output in zip(requests, outputs):
+        one = output[0]
+        logits, hidden = tiny.reference(tiny.CONFIGS["llama"], weights, np.array(prompt))
+        if values is drafted:
+            compare_on_a_gpu(weights, prompt, one, test_served_models.BOUND)
+        elif values is scored:
+            assert len(one["scores"]) == 4 * len(prompt)
+            for i in range(1, len(prompt)):
+                said = one["scores"][4 * i : 4 * i + 4]
+                assert said[0][0] == prompt[i]
+                compare_logprobs(logits[i - 1], said, test_served_models.BOUND)
+        else:
+            row = hidden.mean(0) if values["embed"] == _ffi.ACCRT_SERVE_EMBED_MEAN else hidden[-1]
+            np.testing.assert_allclose(one["embedding"], row / np.linalg.norm(row), rtol=0, atol=6 * test_served_models.BOUND)
 
 
 def test_seeds_repeat_on_a_gpu(model):

@@ -27,7 +27,7 @@ from ._options import Options
 if TYPE_CHECKING:
     from ._blocks import Decoder
     from ._peft import Adapter, read_adapter
-    from ._registry import families
+    from ._registry import decoder, families
 
 #: Of what is made here. Sources are part of the key, so it need not change with them.
 VERSION = 1
@@ -93,7 +93,7 @@ def open(
 
 def __getattr__(name: str) -> Any:
     """What imports numpy or the compiler, when it is first named."""
-    home = {"Adapter": "_peft", "read_adapter": "_peft", "families": "_registry"}.get(name)
+    home = {"Adapter": "_peft", "read_adapter": "_peft", "decoder": "_registry", "families": "_registry"}.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("." + home, __name__), name)
