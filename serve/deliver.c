@@ -288,7 +288,8 @@ void accsv_deliver_rows(accrt_serve_engine_t* engine, const accsv_part_t* part, 
                       now_ns);
     return;
   }
-  ACCSV_ASSERT(first <= generation->embedded || part->embeds < part->count);
+  /* Of all rows none is left out. */
+  ACCSV_ASSERT(first <= generation->embedded || !part->sequence->embeds_all);
   for (uint32_t token = first; token < end; ++token) {
     const float* row = rows + (size_t)(token - first) * engine->model->info.embedding_size;
     for (uint32_t i = 0; token >= generation->embedded && i < size; ++i)

@@ -22,6 +22,7 @@ import numpy as np
 import accrt
 
 N, COUNT = 1 << 18, 300
+LONG = 1000  # the most: for what is interrupted after 20 ms, with larger arrays
 PATTERN = 0x5A
 SCENARIOS = {}
 
@@ -41,11 +42,11 @@ class Work:
         self.session = self.program.session()
         self.kernel = accrt.KernelPack(self.instance, pack).kernel("scale_add")
 
-    def x(self):
-        return np.ones(N, np.float32)
+    def x(self, times=1):
+        return np.ones(times * N, np.float32)
 
-    def y(self):
-        return np.zeros(N, np.float32)
+    def y(self, times=1):
+        return np.zeros(times * N, np.float32)
 
     def check_nothing_overwritten(self, stream=None) -> None:
         """Takes what was freed and looks that nobody writes to it until all is done."""
@@ -109,7 +110,7 @@ def task_group(work):
 def interrupt_of_asyncio_run(work):
     async def main():
         threading.Timer(0.02, os.kill, [os.getpid(), signal.SIGINT]).start()
-        await work.session.steps.call_async(work.x(), work.y(), count=COUNT)
+        await work.session.steps.call_async(work.x(4), work.y(4), count=LONG)
     try:
         asyncio.run(main())
         raise AssertionError("not interrupted")
@@ -122,7 +123,7 @@ def interrupt_of_asyncio_run(work):
 def interrupt_of_a_call(work):
     try:
         threading.Timer(0.02, os.kill, [os.getpid(), signal.SIGINT]).start()
-        work.session.steps(work.x(), work.y(), count=COUNT)
+        work.session.steps(work.x(4), work.y(4), count=LONG)
         time.sleep(1)
     except KeyboardInterrupt:
         pass
