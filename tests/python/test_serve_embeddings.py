@@ -115,7 +115,7 @@ def test_beside_generation_in_chunks_with_little_memory(simulated):
     """Bit for bit the same as alone."""
     texts = [f"{i % 7}" * (1 + 37 * i % 300) for i in range(60)]
     expected = {pooling: simulated.embed(texts, pooling=pooling) for pooling in embedding.POOLINGS}
-    model = {"page_count": 60, "max_rows": 9, "max_tokens": 40}
+    model = {"page_count": 60, "max_rows": 9, "max_tokens": 40, "step_ns": 300_000}  # so that all of it meets
     with serve_http.served(model=model, engine={"max_chunk_tokens": 13}) as small:
         clients = [small.connect() for _ in range(6)]
         for i, client in enumerate(clients):
