@@ -48,6 +48,26 @@ def close(a, b):
     torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_batch_norms_keep_their_names(instance):
+    import accrt.torch
+
+    def net(seed):
+        torch.manual_seed(seed)
+        made = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+        made(torch.randn(8, 3, 8, 8))
+        return made.eval()
+
+    one, other, x = net(0), net(1), torch.randn(2, 3, 8, 8)
+    ours = accrt.torch.Module(accrt.Bundle(compile(accrt.from_torch.convert(one, (x,)), targets=TARGETS), instance))
+    close(ours(x), one(x))
+    ours.load_state_dict(other.state_dict())
+    close(ours(x), other(x))
+    one.load_state_dict(ours.state_dict(), strict=False)
+    close(one(x), other(x))
+    with pytest.raises(RuntimeError, match="Unexpected key.*more"):
+        ours.load_state_dict({**other.state_dict(), "more": x})
+
+
 def test_parameters_are_the_weights_and_changes_are_seen(bundle):
     import accrt.torch
 

@@ -12,7 +12,7 @@ from ..compiler import Expr, Function, Module, State
 from ..compiler import expr as ex
 from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
 from .lowering import Failures, Lowering, writes
-from .values import dtype_of, Known, Unsupported, UnsupportedOperations
+from .values import dtype_of, Known, MISSING, Unsupported, UnsupportedOperations
 
 #: A type of a .pt2 file that has a list of keys, in JSON that is text in JSON.
 _KEYED = re.compile(r'"type\\*": \\*"(\w+(?:\.\w+)+)\\*", \\*"context\\*": \\*"\[\\')
@@ -181,7 +181,7 @@ class _Program:
 
     def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, dynamic_shapes: Any) -> None:
         self.shared, self.program, self.function, self.failures, self.prefix = shared, program, function, failures, prefix
-        self.dim_names, self.touched = _dim_names(dynamic_shapes), _touched(program.graph)
+        self.dim_names, self.touched = _dim_names(program, dynamic_shapes), _touched(program.graph)
         self.symbols: Dict[str, Expr] = {}
         self.lowering = Lowering(shared.module, function, failures, prefix)
 
@@ -233,7 +233,7 @@ class _Program:
                 dtype = dtype_of(value.dtype)
             except Unsupported as error:
                 self.failures.add(f"input {node.name!r}", str(error), node)
-                return None
+                return MISSING
             access = "read_write" if is_written or node in self.touched else "read"
             return self.function.input(node.name, dtype, shape, access=access)
         return getattr(spec.arg, "value", None)
@@ -266,7 +266,7 @@ class _Program:
             return self.function.state_read(self.shared.state(name, tensor))
         except Unsupported as error:
             self.failures.add(f"buffer {name!r}", str(error), node)
-            return None
+            return MISSING
 
     # -- results
 
@@ -311,17 +311,29 @@ def _touched(graph: Any) -> Any:
     return touched
 
 
-def _dim_names(dynamic_shapes: Any) -> Dict[Tuple[str, int], str]:
-    """Names of Dims by input and dimension, where dynamic_shapes is a dict by input."""
-    names = {}
-    if isinstance(dynamic_shapes, Mapping):
-        for name, dims in dynamic_shapes.items():
-            pairs = dims.items() if isinstance(dims, Mapping) else enumerate(dims) if isinstance(dims, (list, tuple)) else ()
-            for d, dim in pairs:
-                own = getattr(dim, "__name__", None)
-                if isinstance(d, int) and isinstance(own, str) and own.isidentifier():
-                    names[name, d] = own
-    return names
+def _dim_names(program: Any, dynamic_shapes: Any) -> Dict[Tuple[str, int], str]:
+    """Names of Dims by input and dimension: dynamic_shapes is a dict by input, or lies as the inputs do."""
+    from torch.utils import _pytree as pytree
+
+    found: Dict[Tuple[str, int], str] = {}
+
+    def note(name: Any, dims: Any) -> None:
+        if not isinstance(name, str):  # of several tensors: lists and dicts of their names
+            for key, part in name.items() if isinstance(name, Mapping) else enumerate(name) if isinstance(name, (list, tuple)) else ():
+                if isinstance(dims, Mapping) and key in dims or isinstance(dims, (list, tuple)) and isinstance(key, int) and key < len(dims):
+                    note(part, dims[key])
+            return
+        for d, dim in dims.items() if isinstance(dims, Mapping) else enumerate(dims) if isinstance(dims, (list, tuple)) else ():
+            own = getattr(dim, "__name__", None)
+            if isinstance(d, int) and isinstance(own, str) and own.isidentifier():
+                found[name, d] = own
+
+    inputs = [spec.arg.name for spec in program.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    if program.call_spec.in_spec.num_leaves != len(inputs):
+        return found
+    args, _ = pytree.tree_unflatten(inputs, program.call_spec.in_spec)
+    note(args if isinstance(dynamic_shapes, (list, tuple)) else {name: name for name in inputs}, dynamic_shapes)
+    return found
 
 
 def _result_names(program: Any) -> List[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any, List, Sequence
+import string
+from typing import Any, List, Sequence, Tuple
 
 from ..compiler import Value
 from ..compiler import expr as ex
@@ -132,3 +133,57 @@ def hypot(lo: Any, a: Any, b: Any) -> Any:
 def permuted(x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Any:
     """Indices with whole dimensions between them: torch puts what they give first."""
     return x.permute([*axes, *(d for d in range(x.rank) if d not in axes)]), [indices[d] for d in axes]
+
+
+# ---- einsum
+
+
+def _spelled(lo: Any, equation: str, operands: Sequence[Any]) -> Tuple[List[str], str]:
+    """The operands' letters and the result's, with a letter for each dimension of an ellipsis."""
+    terms, arrow, result = equation.replace(" ", "").partition("->")
+    letters = terms.split(",")
+    hidden = [lo.rank(x) - len(term) + 3 if "..." in term else 0 for term, x in zip(letters, operands)]
+    extra = "".join(c for c in string.ascii_letters if c not in equation)[: max(hidden)]
+    letters = [term.replace("...", extra[len(extra) - count :]) for term, count in zip(letters, hidden)]
+    every = "".join(letters)
+    implied = extra + "".join(sorted(c for c in set(every) - set(extra) if every.count(c) == 1))
+    return letters, result.replace("...", extra) if arrow else implied
+
+
+def _product(x: Value, left: str, y: Value, right: str, kept: str) -> Tuple[Value, str]:
+    """A product over the letters that nothing else needs, batched over those that both have."""
+    size = {**dict(zip(left, x.shape)), **dict(zip(right, y.shape))}
+    both = [c for c in left if c in right]
+    if any(not ex.same(x.shape[left.index(c)], size[c]) for c in both):
+        raise Unsupported("einsum with dimensions that broadcast")
+    batch, inner = [c for c in both if c in kept], [c for c in both if c not in kept]
+    rows, columns = [c for c in left if c not in right], [c for c in right if c not in left]
+
+    def block(value: Value, term: str, *groups: List[str]) -> Value:
+        order = [c for group in groups for c in group]
+        return value.permute([term.index(c) for c in order]).view([*(size[c] for c in groups[0]), *(ex.product(size[c] for c in g) for g in groups[1:])])
+
+    made = block(x, left, batch, rows, inner).matmul(block(y, right, batch, inner, columns))
+    order = batch + rows + columns
+    return made.view([size[c] for c in order]), "".join(order)
+
+
+@lowers("aten.einsum.default")
+def einsum(lo: Any, equation: str, operands: Sequence[Any], path: Any = None) -> Any:
+    """From left to right: each letter that no later operand and not the result has is summed as soon as it can be."""
+    letters, result = _spelled(lo, equation, operands)
+    made, have = None, ""
+    for i, (term, operand) in enumerate(zip(letters, operands)):
+        x = lo.value(operand)
+        for c in [c for c in dict.fromkeys(term) if term.count(c) > 1]:
+            while term.count(c) > 1:
+                first = term.index(c)
+                second = term.index(c, first + 1)
+                x, term = diagonal(lo, x, 0, first, second), term[:first] + term[first + 1 : second] + term[second + 1 :] + c
+        kept = result + "".join(letters[i + 1 :])
+        alone = [d for d, c in enumerate(term) if c not in kept and c not in have]
+        if alone:
+            x, term = x.sum(alone), "".join(c for d, c in enumerate(term) if d not in alone)
+        made, have = (x, term) if made is None else _product(made, have, x, term, kept)
+    assert made is not None
+    return made.permute([have.index(c) for c in result]) if have != result else made

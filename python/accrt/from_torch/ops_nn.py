@@ -75,30 +75,6 @@ def outer(lo: Any, a: Any, b: Any) -> Any:
     return lo.value(a).unsqueeze(1) * lo.value(b).unsqueeze(0)
 
 
-@lowers("aten.einsum.default")
-def einsum(lo: Any, equation: str, operands: Sequence[Any], path: Any = None) -> Any:
-    """Of two operands: a product over the letters that only they have, batched over those that all have."""
-    terms, _, result = equation.replace(" ", "").partition("->")
-    letters = terms.split(",")
-    if len(operands) != 2 or not result or "." in equation or any(len(set(term)) != len(term) for term in letters):
-        raise Unsupported(f"einsum {equation!r}")
-    (left, right), (a, b) = letters, [lo.value(o) for o in operands]
-    size = {**dict(zip(left, a.shape)), **dict(zip(right, b.shape))}
-    batch = [c for c in result if c in left and c in right]
-    inner = [c for c in left if c in right and c not in result]
-    rows, columns = [c for c in left if c not in right], [c for c in right if c not in left]
-    if any(c not in result for c in rows + columns):
-        raise Unsupported(f"einsum {equation!r}")
-
-    def block(value: Value, term: str, *groups: List[str]) -> Value:
-        order = [c for group in groups for c in group]
-        return value.permute([term.index(c) for c in order]).view([*(size[c] for c in groups[0]), *(ex.product(size[c] for c in g) for g in groups[1:])])
-
-    product = block(a, left, batch, rows, inner).matmul(block(b, right, batch, inner, columns))
-    order = batch + rows + columns
-    return product.view([size[c] for c in order]).permute([order.index(c) for c in result])
-
-
 # ---- norms and attention
 
 
@@ -125,17 +101,16 @@ def _by_channel(lo: Any, x: Value, item: Any) -> Value:
 
 @lowers("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
 def batch_norm(lo: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any) -> Any:
-    """In evaluation: one factor and one summand of each channel, made while lowering."""
-    import torch
-
+    """In evaluation: one factor and one summand of each channel, made of the weights when the bundle is loaded."""
     training, eps = (rest[0], rest[2]) if len(rest) > 2 else (False, rest[1])
     if training or not isinstance(mean, Known) or not isinstance(variance, Known):
         raise Unsupported("batch_norm in training mode: call model.eval() first")
     x = lo.value(x)
-    factor = torch.rsqrt(variance.tensor.double() + eps)
-    factor = factor if weight is None else factor * weight.tensor.double()
-    summand = -mean.tensor.double() * factor + (0 if bias is None else bias.tensor.double())
-    made = x * _by_channel(lo, x, Known(factor.to(mean.tensor.dtype))) + _by_channel(lo, x, Known(summand.to(mean.tensor.dtype)))
+    factor = (lo.value(variance) + eps).rsqrt()
+    factor = factor if weight is None else factor * lo.value(weight)
+    summand = -(lo.value(mean) * factor) if bias is None else lo.value(bias) - lo.value(mean) * factor
+    shape = [1, -1, *[1] * (x.rank - 2)]
+    made = x * factor.view(shape) + summand.view(shape)
     return made if "legit" not in str(lo.node.target) else [made, None, None]
 
 

@@ -133,6 +133,12 @@ class Module(torch.nn.Module):
         self.accrt_inputs, self.accrt_given = inputs, [n for n in inputs if n not in parameters]
         self.accrt_optional = [a.name for a in bundle.signature(self.accrt_function).inputs if a.optional]
 
+    def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **named: Any) -> Any:
+        """As torch's. The counters of batch norms (`num_batches_tracked`), which serve training alone, are passed over."""
+        own = self.state_dict().keys()
+        kept = {name: value for name, value in state_dict.items() if name in own or name.rpartition(".")[2] != "num_batches_tracked"}
+        return super().load_state_dict(kept, *args, **named)
+
     def refresh(self) -> None:
         """All parameters are given to the runtime anew by the next call: after writes that torch does not count, through `.data`."""
         self.accrt_weights.forget()
