@@ -44,8 +44,8 @@ static accrt_status_t check_scores(accrt_serve_request_t* request) {
   if ((request->flags & ACCRT_SERVE_SCORE_ONLY) == 0)
     return ACCRT_OK;
   if ((request->flags & ACCRT_SERVE_PROMPT_LOGPROBS) == 0 || request->max_new_tokens != 0)
-    return ACCSV_FAIL(INVALID_ARGUMENT, "ACCRT_SERVE_SCORE_ONLY is for prompts that are scored "
-                                        "and generate nothing");
+    return ACCSV_FAIL(INVALID_ARGUMENT, "ACCRT_SERVE_SCORE_ONLY needs ACCRT_SERVE_PROMPT_LOGPROBS "
+                                        "and max_new_tokens 0");
   request->max_new_tokens = 1;
   return ACCRT_OK;
 }

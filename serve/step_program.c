@@ -262,8 +262,9 @@ static accrt_status_t plan_pages(accrt_device_t* device,
     pages = INT32_MAX / description->page_size;
   if (pages == 0)
     return ACCSV_FAIL(OUT_OF_DEVICE_MEMORY,
-                      "%" PRIu64 " bytes for keys and values hold no page of %" PRIu64, kv_bytes,
-                      memory->page_bytes);
+                      "%" PRIu64 " bytes for keys and values hold no page: one takes %" PRIu64
+                      " bytes",
+                      kv_bytes, memory->page_bytes);
   memory->pages = (uint32_t)pages;
   memory->kv_bytes = pages * memory->page_bytes;
   memory->state_bytes += memory->kv_bytes - memory->page_bytes;

@@ -598,12 +598,13 @@ ACCRT_API accrt_status_t accrt_serve_engine_cancel(accrt_serve_engine_t* engine,
 #define ACCRT_SERVE_EVENT_FINISHED 2u /**< its last tokens, and why it ended */
 #define ACCRT_SERVE_EVENT_FAILED 3u   /**< it ended with a failure: see `status` */
 /** with ACCRT_SERVE_PROMPT_LOGPROBS, once for a request, before its tokens: `tokens` are those of
- * the prompt, and `logprobs` theirs. Those of the first one mean nothing: no token is before it. A
- * token that the model cannot give has -infinity */
+ * the prompt, and `logprobs` theirs, 1 + top_count for each, its own first. Those of the first
+ * token are 0 and mean nothing: no token is before it. A token that the model cannot give has
+ * -infinity */
 #define ACCRT_SERVE_EVENT_PROMPT 4u
 
-#define ACCRT_SERVE_FINISH_STOP 1u      /**< an end token, a stop token or a stop string */
-#define ACCRT_SERVE_FINISH_LENGTH 2u    /**< max_new_tokens */
+#define ACCRT_SERVE_FINISH_STOP 1u      /**< an end or stop token, a stop string; an embedding */
+#define ACCRT_SERVE_FINISH_LENGTH 2u    /**< max_new_tokens; a prompt that was only scored */
 #define ACCRT_SERVE_FINISH_CANCELLED 3u /**< accrt_serve_engine_cancel */
 #define ACCRT_SERVE_FINISH_DEADLINE 4u  /**< deadline_ns has passed */
 #define ACCRT_SERVE_FINISH_FAILED 5u    /**< in events of ACCRT_SERVE_EVENT_FAILED */

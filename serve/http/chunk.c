@@ -176,7 +176,8 @@ static void put_completion_logprob(const http_job_t* job, http_choice_t* choice,
   else
     accrt_http_put_float(&choice->lists[LIST_VALUES], entries[0].logprob);
   accrt_http_put_u64(&choice->lists[LIST_OFFSETS], choice->offset);
-  choice->offset += characters(bytes, size);
+  if (bytes != NULL && !is_special(server, entries[0].token)) /* those have no place in the text */
+    choice->offset += characters(bytes, size);
   http_text_t* top = &choice->lists[LIST_TOP];
   if (top_count == 0 || is_first) {
     accrt_http_put_text(top, "null");

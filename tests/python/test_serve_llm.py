@@ -284,7 +284,8 @@ def test_told_to_stop_while_compiling(tmp_path, number):
     temporary, cache = tmp_path / "temporary", tmp_path / "cache"
     temporary.mkdir()
     environment = {**os.environ, "PYTHONPATH": PYTHON, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache)}
-    process = subprocess.Popen([sys.executable, "-m", "accrt.serve", str(folder), "--port", "0"], stderr=subprocess.PIPE, text=True, env=environment)
+    process = subprocess.Popen([sys.executable, "-m", "accrt.serve", str(folder), "--port", "0"], stderr=subprocess.PIPE, text=True, env=environment,
+                               preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # nohup ignores SIGHUP, and what it starts too
     try:
         assert until(lambda: list(temporary.glob("accrt-kernel-*")) and beneath(process.pid), 120)
         compilers = beneath(process.pid)

@@ -185,6 +185,8 @@ def test_the_request_of_lm_eval_harness(opened, tmp_path):
             assert answer.status == 200, answer.body
             (first, is_greedy), (second, is_not) = loglikelihoods(answer.json["choices"], [5, 5])
             only = ask(served, {**body, "max_tokens": 0}).json["choices"]
+            special = ask(served, {**body, "max_tokens": 0, "prompt": [257, 33, 258, 34]}).json["choices"][0]
+    assert len(special["text"]) == 2 and special["logprobs"]["text_offset"] == [0, 0, 1, 1]
     assert is_greedy and not is_not and second < 0
     assert abs(first - sum(entries[0][1] for entries in drawn.completions[0].logprobs)) < 1e-4
     scored = [choice["logprobs"]["token_logprobs"] for choice in only]

@@ -36,6 +36,9 @@ def _port(text: str) -> int:
     return number
 
 
+_count.__name__, _port.__name__ = "number", "port"  # argparse says them
+
+
 def _seconds(text: str) -> float:
     number = float(text)
     if not 0 <= number < math.inf:

@@ -75,7 +75,7 @@ def parameters(given: Dict[str, Any], pooling: Pooling, size: int) -> Dict[str, 
         raise BadParameter(None, "this model gives no embeddings: its bundle was made without the function that does", "unsupported")
     for name in given:
         if name not in OWN and name not in SHARED:
-            meant = near(name, [*OWN, *SHARED])
+            meant = near(name, ["input", *OWN, *SHARED])
             why = " of embeddings" if name in PARAMETERS else ""
             raise BadParameter(name, f"{shown(name)} is no parameter{why}" + (f"; did you mean {meant}?" if meant else ""), "unknown_parameter")
     own = {name: None if given.get(name) is None else parameter.check(name, given[name]) for name, parameter in OWN.items()}

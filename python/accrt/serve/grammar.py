@@ -81,7 +81,7 @@ class Compiler:
                     self._grammars = Grammars(self._model)
             return self._grammars.constraint(grammar.kind, grammar.text)
         except UnsupportedError as error:
-            raise BadParameter(grammar.parameter, f"{grammar.parameter} needs the package `llguidance`: pip install llguidance ({error.message})",
-                               "unsupported") from None  # fmt: skip
+            why = "" if "No such file" in error.message else f" ({error.message})"
+            raise BadParameter(grammar.parameter, f"{grammar.parameter} needs the package `llguidance`: pip install llguidance{why}", "unsupported") from None
         except InvalidFormatError as error:
             raise BadParameter(grammar.parameter, f"{grammar.parameter}: {error.message}") from None
