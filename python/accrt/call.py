@@ -54,7 +54,7 @@ class Call(Handle):
     Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally synchronized with its session.
     """
 
-    __slots__ = ("_session", "_prepared", "_run", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses",
+    __slots__ = ("_session", "_prepared", "_run_function", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses",
                  "_planned", "_result_of", "_bound", "_quick")
     _kind = "accrt_call"
 
@@ -70,13 +70,13 @@ class Call(Handle):
         self._bound: set[int] = set()  # what C has a tensor for
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
         self._result_of = (out, ctypes.byref(out), shape, strides)  # what accrt_call_result fills, each time
-        self._run, self._enqueue = _shortest(self._pointer)
+        self._run_function, self._enqueue = _shortest(self._pointer)
         self._quick = _fast.caller(self, session.program.device)  # None: everything is done here
         self._forget()
 
     def close(self) -> None:
         """Gives the call back now. A run in flight goes on, and keeps the arguments' memory until it is over."""
-        self._run, self._enqueue = _shortest(None)
+        self._run_function, self._enqueue = _shortest(None)
         self._quick = None
         self._forget()
         super().close()
@@ -186,7 +186,7 @@ class Call(Handle):
             return self._run_alone()
         # One step, and nothing of the library's is borrowed: who is alone need not be asked.
         self._running = True
-        status = self._run(SLICE_NS)
+        status = self._run_function(SLICE_NS)
         if status:
             self._go_on(status, views, _INFINITE)
         self._running = False
@@ -195,7 +195,7 @@ class Call(Handle):
     def _run_now(self) -> Any:
         views = self._views
         self._running = True
-        status = self._run(SLICE_NS)
+        status = self._run_function(SLICE_NS)
         if status:
             self._go_on(status, views, _INFINITE)
         self._running = self._submitted = False
@@ -237,7 +237,7 @@ class Call(Handle):
                 self._keep_on(views)
                 raise self._failure(status)
         else:
-            status = self._run(SLICE_NS)
+            status = self._run_function(SLICE_NS)
             if status:
                 self._go_on(status, views, limit, begin)
         self._running = self._submitted = False

@@ -203,12 +203,12 @@ def test_a_call_that_is_closed_as_it_begins_keeps_its_arrays(submitted):
     if submitted:
         call.submit()
         call.wait()
-    begin, there = call._enqueue if submitted else call._run, []
+    begin, there = call._enqueue if submitted else call._run_function, []
 
     def interrupted(*arguments):
         there.append(closing(call, reference))
         return begin(*arguments)
-    call._run = call._enqueue = interrupted
+    call._run_function = call._enqueue = interrupted
     y[:] = 0
     call.submit() if submitted else call()
     session.stream.synchronize()
