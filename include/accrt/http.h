@@ -160,6 +160,7 @@ ACCRT_ASSERT_LAYOUT(accrt_http_format_t, reserved, 64);
  * numbered through: all of the first request, then those of the second.
  * @param requests `count` pointers, at least 1; all have the same `n`; those of a job of
  *   ACCRT_HTTP_EMBEDDING have `embed`, others have not. Copied; user_data is the server's own.
+ *   Together they have at most 65,536 choices.
  * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job is answered by that);
  *   what accrt_serve_engine_submit returns: then the job is not answered, and nothing of it runs.
  *   Since: 0.4 */

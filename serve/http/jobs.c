@@ -292,19 +292,29 @@ static accrt_status_t submit(http_job_t* job, http_flight_t* flight,
   return status;
 }
 
+#define MAX_CHOICES 65536u /* of all requests of a job together */
+
 static accrt_status_t check(const http_job_t* job, const accrt_serve_request_t* const* requests,
                             uint32_t count) {
   if (requests == NULL || count == 0)
     return HTTP_FAIL(INVALID_ARGUMENT, "there are no requests");
+  if (count > MAX_CHOICES)
+    return HTTP_FAIL(INVALID_ARGUMENT, "%u requests; at most %u", count, MAX_CHOICES);
   for (uint32_t i = 0; i < count; ++i) {
     if (requests[i] == NULL)
       return HTTP_FAIL(INVALID_ARGUMENT, "request %u is NULL", i);
     if (requests[i]->struct_size < sizeof *requests[i])
       return HTTP_FAIL(INVALID_ARGUMENT, "request %u: struct_size is %u", i,
                        requests[i]->struct_size);
-    if (requests[i]->n != requests[0]->n || requests[i]->n > 65536 || count > 65536)
+    if (requests[i]->prompt == NULL && requests[i]->prompt_count > 0)
+      return HTTP_FAIL(INVALID_ARGUMENT, "request %u has %u tokens, and its prompt is NULL", i,
+                       requests[i]->prompt_count);
+    if (requests[i]->n != requests[0]->n)
       return HTTP_FAIL(INVALID_ARGUMENT, "request %u has n %u, and the first one %u", i,
                        requests[i]->n, requests[0]->n);
+    if (requests[i]->n > MAX_CHOICES / count)
+      return HTTP_FAIL(INVALID_ARGUMENT, "%u requests with n %u each; at most %u choices", count,
+                       requests[i]->n, MAX_CHOICES);
     if ((requests[i]->embed != 0) != (job->kind == ACCRT_HTTP_EMBEDDING))
       return HTTP_FAIL(INVALID_ARGUMENT, "request %u has embed %u", i, requests[i]->embed);
   }

@@ -28,6 +28,23 @@ typedef struct served {
   pthread_t workers[WORKERS];
 } served_t;
 
+/* Requests that are refused leave the job as it was. */
+static void ask_wrongly(accrt_http_job_t* job) {
+  static const int32_t prompt[] = {1, 2, 3};
+  accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
+  const accrt_serve_request_t* const requests[] = {&request, &request};
+  const char* const own_prompts[] = {NULL, NULL};
+  accrt_http_format_t format = ACCRT_HTTP_FORMAT_INIT;
+  format.prefixes = own_prompts;
+  request.prompt_count = 3;
+  assert_int_equal(accrt_http_start(job, requests, 2, &format), ACCRT_ERROR_INVALID_ARGUMENT);
+  request.prompt = prompt;
+  request.n = 65535;
+  assert_int_equal(accrt_http_start(job, requests, 2, &format), ACCRT_ERROR_INVALID_ARGUMENT);
+  request.n = 1;
+  assert_int_equal(accrt_http_start(job, requests, 65537, &format), ACCRT_ERROR_INVALID_ARGUMENT);
+}
+
 /* Bodies are "STREAM N TOKENS", as a worker of this test reads them. */
 static void serve_job(accrt_http_job_t* job) {
   static const int32_t prompt[] = {1, 2, 3};
@@ -41,6 +58,7 @@ static void serve_job(accrt_http_job_t* job) {
   failure.status = 400;
   failure.message = "not three numbers";
   accrt_status_t status = ACCRT_ERROR_INVALID_FORMAT;
+  ask_wrongly(job);
   if (sscanf(body, "%u %u %u", &stream, &n, &tokens) == 3) {
     accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
     request.prompt = prompt;

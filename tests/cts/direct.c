@@ -1116,7 +1116,12 @@ static void test_cancelled_work_stops(void** state) {
   accrt_driver_command_t commands[2] = {direct_dispatch(d, &direct_cancel, &d, sizeof d),
                                         direct_dispatch(d, &direct_count, NULL, 0)};
   commands[0].as.dispatch.grid[0] = direct_constant(64);
-  accrt_driver_list_t* list = direct_list(d, commands, 2, 0, 0);
+  /* In a list the second command follows the first: what is not ordered may run at once. */
+  const uint32_t before = 0;
+  accrt_driver_command_t ordered[2] = {commands[0], commands[1]};
+  ordered[1].predecessors = &before;
+  ordered[1].predecessor_count = 1;
+  accrt_driver_list_t* list = direct_list(d, ordered, 2, 0, 0);
   for (int way = 0; way < 2; ++way) {
     outcome_t first, second, third;
     direct_forget_calls();
@@ -1145,7 +1150,6 @@ static void test_cancelled_work_stops(void** state) {
   d->table->list_destroy(list);
   /* The only workgroup of a list's first command cancels: a fill behind it does not run. */
   accrt_driver_command_t mixed[2] = {direct_dispatch(d, &direct_cancel, &d, sizeof d), fill};
-  const uint32_t before = 0;
   mixed[1].predecessors = &before;
   mixed[1].predecessor_count = 1;
   list = direct_list(d, mixed, 2, 1, 0);

@@ -13,6 +13,7 @@ from ..compiler import expr as ex
 from ..from_torch import affine
 from ..from_torch import ops_nn as aten
 from ..from_torch.ops_math import cast, FLOATS, round_
+from ..from_torch.ops_more import einsum as aten_einsum
 from ..from_torch.ops_views import flip
 from .table import lowers
 from .values import dtype_named, Known, numpy_type, Unsupported
@@ -43,49 +44,7 @@ def _factor(x: Value, number: float) -> Any:
 
 @lowers("Einsum")
 def einsum(lo: Any, *operands: Any, equation: str) -> Any:
-    equation = equation.replace(" ", "")
-    if len(operands) == 2 and "->" in equation and "." not in equation:
-        return aten.einsum(lo, equation, operands)
-    return _by_sums(lo, equation, [lo.value(o) for o in operands])
-
-
-def _by_sums(lo: Any, equation: str, values: Sequence[Value]) -> Any:
-    """Every letter a dimension: the product of all, summed over those that the result has not."""
-    terms, arrow, result = equation.partition("->")
-    letters = terms.split(",")
-    spare = iter("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    most = max((v.rank - len(t.replace("...", "")) for t, v in zip(letters, values) if "..." in t), default=0)
-    dots = [next(spare) for _ in range(most)]
-    letters = [t.replace("...", "".join(dots[most - (v.rank - len(t.replace("...", ""))) :] if v.rank > len(t.replace("...", "")) else "")) for t, v in zip(letters, values)]
-    if not arrow:
-        every = "".join(letters)
-        result = "".join(dots) + "".join(sorted(c for c in set(every) if every.count(c) == 1 and c not in dots))
-    result = result.replace("...", "".join(dots))
-    order = result + "".join(sorted(set("".join(letters)) - set(result)))
-    total: Optional[Value] = None
-    for term, value in zip(letters, values):
-        value, term = _diagonals(lo, value, term)
-        value = value.permute([term.index(c) for c in order if c in term])
-        kept = iter(value.shape)
-        value = value.view([next(kept) if c in term else 1 for c in order])
-        total = value if total is None else total * value
-    assert total is not None
-    gone = list(range(len(result), len(order)))
-    return cast(lo, total.sum(gone), total.dtype) if gone else total
-
-
-def _diagonals(lo: Any, x: Value, term: str) -> Tuple[Value, str]:
-    """Of a letter that stands twice only the places where both are one."""
-    for c in dict.fromkeys(term):
-        while term.count(c) > 1:
-            first, second = term.index(c), term.index(c, term.index(c) + 1)
-            order = [d for d in range(x.rank) if d not in (first, second)] + [first, second]
-            x, size = x.permute(order), x.shape[first]
-            rest = list(x.shape[:-2])
-            places = lo.function.arange(size) * ex.simplify(ex.constant(size) + 1)
-            x = x.view([*rest, ex.simplify(ex.constant(size) * size)]).index_select(len(rest), places)
-            term = "".join(term[d] for d in order[:-1])
-    return x, term
+    return aten_einsum(lo, equation, operands)
 
 
 # ---- norms
