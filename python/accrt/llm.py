@@ -26,6 +26,7 @@ from .serve import engine as _engine
 from .serve import loading as _load
 from .serve import options as _options
 from .serve.adapters import Adapters
+from .serve.fitting import Wanted
 from .serve.parameters import BadParameter, Limits, Request, checked, grammar_of, shown
 
 Prompt = Union[str, Sequence[int]]
@@ -105,12 +106,12 @@ class LLM:
 
     def __init__(self, model: Any, *, progress: Any = None, **options: Any) -> None:
         _options.known(options, [_engine.OPTIONS, _load.OPTIONS], "LLM")
-        _options.checked(options, _engine.OPTIONS)  # before the model is loaded
+        engine_options = _options.checked(options, _engine.OPTIONS)  # before the model is loaded
         if isinstance(model, _load.Loaded):
             self._loaded = model
         else:
-            self._loaded = _load.load(model, progress=progress, **{k: v for k, v in options.items() if k in _load.OPTIONS})
-        self._engine = _engine.Engine(self._loaded.model, **{k: v for k, v in options.items() if k in _engine.OPTIONS})
+            self._loaded = _load.load(model, progress=progress, wanted=Wanted(engine_options), **{k: v for k, v in options.items() if k in _load.OPTIONS})
+        self._engine = _engine.Engine(self._loaded.model, **engine_options)
         self._hub = _engine.Hub(self._engine)
         self._adapters = Adapters(self._engine, self._loaded.layout)
         self._limits = Limits.of(self._loaded.model.info)

@@ -325,13 +325,58 @@ def no_compiler(monkeypatch, tmp_path):
     (["--max-rows", "100000"], "max_rows is 100000, and the model has "), (["--chat-template", "nofile"], "nofile: No such file"),
     (["--chat-template", "/"], "chat_template /: it is not a regular file"), (["--weights", "other.safetensors"], "weights are other.safetensors, but"),
     (["--max-running", "5000000000"], "max_running is 5000000000, which does not fit"),
+    (["--max-running", "100000"], "max_running is 100000, and the model's is "), (["--max-step-tokens", "100000"], "max_step_tokens is 100000"),
+    (["--max-rows", "4", "--max-running", "8"], "max_running is 8, and the model's is 4"), (["--num-speculative-tokens", "1000"], "num_speculative_tokens is 1000"),
+    (["--prompt-lookup-max", "1", "--prompt-lookup-min", "3"], "prompt_lookup_min is 3, above"), (["--kv-bytes", "1"], "kv_bytes is 1, and a page"),
+    (["--batch-invariant", "--adapters", "1"], "batch_invariant is asked for"), (["--adapter", "a=/no/such"], "/no/such: there is no adapter_config.json"),
+    (["--adapter", "a=/x", "--adapter", "a=/y"], "two adapters are called 'a'"), (["--api-key", "two words"], "the API key has characters"),
 ])  # fmt: skip
 def test_options_are_looked_at_before_compiling(folder, no_compiler, capsys, options, message):
     from accrt.serve import command as module
 
     assert module.main([str(folder), "--port", "0", *options]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) <= 3 and lines[-1].startswith("accrt-serve: ") and message in lines[-1], lines
+    assert len(lines) <= 5 and lines[-1].startswith("accrt-serve: ") and message in lines[-1], lines
+
+
+def test_an_empty_key_locks_nothing(folder, no_compiler, capsys, monkeypatch):
+    """Where a secret was to be put in and is not there, nobody is let in unasked."""
+    from accrt.serve import command as module
+
+    monkeypatch.setenv("ACCRT_API_KEY", "")
+    assert module.main([str(folder), "--port", "0"]) == 1
+    assert "the API key is empty" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="api_key"):
+        serve_http.served(api_key="").__enter__()
+
+
+def test_options_are_looked_at_before_a_cached_model_is_loaded(folder, tmp_path, monkeypatch):
+    """LLM's too, and for a bundle that lies in the cache."""
+    from accrt.serve import loading
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with accrt.LLM(folder, device="host", kv_bytes=1 << 20):
+        pass
+    monkeypatch.setattr(loading, "_program", lambda *arguments: pytest.fail("weights are loaded"))
+    for options, message in (({"max_running": 300}, "max_running is 300"), ({"kv_bytes": 5}, "kv_bytes is 5"), ({"max_length": 257}, "max_length is 257")):
+        with pytest.raises((ValueError, accrt.Error), match=message):
+            accrt.LLM(folder, device="host", **options)
+
+
+@pytest.mark.parametrize("is_host,memory,kv,weights,message", [
+    (False, 1000, 0, 2000, "the weights take .*, and cuda:0 has"), (False, 10000, 0, 2000, None), (True, 1000, 0, 2000, None),
+    (False, 1000, 4000, 0, "kv_bytes is 4000, and cuda:0 has 1000"), (True, 1000, 4000, 0, "kv_bytes is 4000"), (True, 0, 4000, 2000, None),
+    (True, 1000, 10**15, 0, "kv_bytes is 1"), (True, 100_000, 10**15, 0, None),
+])  # fmt: skip
+def test_what_does_not_fit_into_memory(is_host, memory, kv, weights, message):
+    """Beyond what all rows can use, a limit for keys and values takes nothing."""
+    from accrt.serve import fitting
+
+    metadata = {"serve.row_buckets": "1,8", "serve.sample_buckets": "8", "serve.token_buckets": "64", "serve.max_position": "256",
+                "serve.page_size": "16", "serve.kv_bytes_per_token": "4"}  # fmt: skip
+    chosen = {"max_rows": 0, "max_length": 0, "kv_bytes": kv}
+    with pytest.raises(ValueError, match=message) if message else contextlib.nullcontext():
+        fitting.check(metadata, None, chosen, fitting.Wanted(), fitting.Place("host:0" if is_host else "cuda:0", is_host, memory), weights)
 
 
 def test_a_port_and_a_template_are_looked_at_before_compiling(folder, no_compiler, capsys, tmp_path):
@@ -365,7 +410,7 @@ def test_files_of_a_folder_that_are_broken(folder, no_compiler, capsys, tmp_path
     (broken / name).write_text(content)
     assert module.main([str(broken), "--port", "0"]) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) <= 3 and lines[-1].startswith("accrt-serve: ") and message in lines[-1], lines
+    assert len(lines) <= 5 and lines[-1].startswith("accrt-serve: ") and message in lines[-1], lines
 
 
 @pytest.mark.parametrize("model,message", [(None, "model is None, expected the path"), (5, "model is 5, expected the path")])

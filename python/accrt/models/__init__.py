@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 #: Of what is made here. Sources are part of the key, so it need not change with them.
 VERSION = 1
 Progress = Optional[Callable[[str, float], None]]
-Check = Callable[[Dict[str, str], Dict[str, Tuple[bytes, str]]], None]
+#: What may end the making of a bundle: it is given the metadata, the assets and the paths of the weights.
+Check = Callable[[Dict[str, str], Dict[str, Tuple[bytes, str]], Sequence[str]], None]
 
 
 class Opened(NamedTuple):
@@ -60,7 +61,8 @@ def open(
         targets: as accrt.compiler.compile has them; None: all that can be built here.
         progress: called with what was done, and how many seconds it took.
         output: where the bundle is written, if not to the cache.
-        check: called with the metadata and the assets of a bundle before it is compiled; what it raises ends this.
+        check: called with the metadata and the assets of a bundle and the paths of its weights before it is compiled; what it raises ends
+            this. It is not called for a bundle that is in the cache.
     Raises:
         Refused: everything that stands against it. NotFoundError, InvalidFormatError and what else opening weights raises.
     """
@@ -169,13 +171,14 @@ def _build(made: "Decoder", path: str, targets: Optional[Sequence[str]], names: 
     from . import _peft
 
     beside = assets(made)
-    if check is not None:
-        check(made.metadata(), beside)
     clock.done("made the table of tokens")
     module = made.build()
     if made.adapted:
         beside["serve.adapters"] = (json.dumps(_peft.layout_of(made)).encode(), "application/json")
     clock.done(f"built {module.metadata['serve.layers']} layers of {module.metadata['serve.family']}")
+    if check is not None:
+        check(made.metadata(), beside, made.checkpoint.weights)
+        clock.done("read the tokenizer, and looked at the options")
     driver.compile(module, path, targets=targets, assets=beside)
     clock.done(f"compiled for {', '.join(names)}")
 

@@ -18,6 +18,7 @@ from . import loading as load_module
 from . import options as given_options
 from . import server as server_module
 from .adapters import Adapters
+from .fitting import Wanted
 
 _DRAIN_SECONDS = 30.0
 
@@ -53,6 +54,12 @@ def _adapter(text: str) -> Tuple[str, str]:
     return name, folder
 
 
+def _name(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("the model's name is empty")
+    return text
+
+
 #: How an option is read, by the type of its default.
 _READ: Dict[type, Any] = {int: _count, float: _seconds, str: str}
 
@@ -80,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
             read = _port if name == "port" else _READ[kind]
             group.add_argument("--" + name.replace("_", "-"), type=read, default=default, help=words.replace("%", "%%") + shown, metavar=kind.__name__.upper())
     parser.add_argument("--adapter", action="append", default=[], type=_adapter, metavar="NAME=FOLDER", help="a PEFT folder that is loaded at the start; may be given several times")
-    parser.add_argument("--name", help="the model's name in answers; default: that of its folder or file")
+    parser.add_argument("--name", type=_name, help="the model's name in answers; default: that of its folder or file")
     parser.add_argument("--drain-timeout", type=_seconds, default=_DRAIN_SECONDS, help="seconds for answers under way after SIGTERM (default: 30)")
     parser.add_argument("--quiet", action="store_true", help="no line for each request")
     return parser
@@ -157,11 +164,12 @@ def _open(arguments: argparse.Namespace, progress: _Progress) -> server_module.S
     """What takes no time is looked at first."""
     options = given_options.checked(_chosen(arguments, server_module.OPTIONS), server_module.OPTIONS)
     engine_options = given_options.checked(_chosen(arguments, engine_module.OPTIONS), engine_module.OPTIONS)
-    options["api_key"] = options["api_key"] or os.environ.get("ACCRT_API_KEY") or None
+    options["api_key"] = server_module.checked_key(options["api_key"] if options["api_key"] is not None else os.environ.get("ACCRT_API_KEY"))
     server_module.check_address(arguments.host, arguments.port)
     if not arguments.model.endswith(".accx"):  # which has its own places
         arguments.adapters = max(arguments.adapters, len(arguments.adapter))
-    loaded = load_module.load(arguments.model, progress=progress, **_chosen(arguments, load_module.OPTIONS))
+    wanted = Wanted(engine_options, arguments.adapter)
+    loaded = load_module.load(arguments.model, progress=progress, wanted=wanted, **_chosen(arguments, load_module.OPTIONS))
     engine = engine_module.Engine(loaded.model, **engine_options)
     adapters = Adapters(engine, loaded.layout)
     for name, folder in arguments.adapter:

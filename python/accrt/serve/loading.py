@@ -12,9 +12,11 @@ from .. import _ffi
 from .._files import read_small
 from .._library import check, created, lib, shown, struct
 from .._waits import apart
+from ..bundle import Bundle
 from ..errors import Error, NoVariantError
 from ..instance import default_instance
 from . import adapters as lora
+from . import fitting
 from . import options as given_options
 from .embedding import pooling_of
 from .engine import Model
@@ -94,9 +96,9 @@ def simulated(name: str = "simulated", chat_template: Optional[str] = None, tool
 def load(
     model: Any, *, progress: Progress = None, device: str = "auto", kv_bytes: int = 0, max_rows: int = 0, max_length: int = 0,
     weights: Any = None, chat_template: Any = None, prepare: int = 1, adapters: int = 0, max_rank: int = 16, adapter_targets: Optional[str] = None,
-    tool_parser: Optional[str] = None,
+    tool_parser: Optional[str] = None, wanted: fitting.Wanted = fitting.Wanted(),
 ) -> Loaded:  # fmt: skip
-    """A model that can be served. What can be wrong with the options is looked at before anything is compiled.
+    """A model that can be served. What can be wrong with the options is looked at before anything is compiled or loaded.
 
     Args:
         model (str, os.PathLike): a folder with config.json, a .gguf file, or a bundle (.accx) with a step program; `simulated:` computes nothing.
@@ -104,6 +106,7 @@ def load(
         device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of paths), chat_template (path),
             tool_parser (str), prepare (int): as for accrt-serve.
         adapters (int), max_rank (int), adapter_targets (str): places for LoRA adapters; a bundle has its own.
+        wanted: what the model is for: what of it cannot work is refused as early.
     Raises:
         TypeError, ValueError, OverflowError: an option. OSError: a file. accrt.models.Refused: the model. accrt.Error: what the library says.
     """
@@ -120,7 +123,8 @@ def load(
         return simulated(chat_template=template, tool_parser=tool_parser, adapter_count=chosen["adapters"])
     place = _place(chosen["device"])
     files = chosen["weights"].split(",") if isinstance(chosen["weights"], str) else chosen["weights"] or []
-    bundle, sources, place = _open(path, files, chosen, place, template, progress)
+    opener = _Opener(chosen, template, wanted)
+    bundle, sources, place = opener.find(path, files, place, progress)
     say = _Clock(progress)
     program = _program(bundle, sources, place, chosen["device"] == "auto")
     say.done(f"bound the weights on {program.device.name}")
@@ -128,12 +132,10 @@ def load(
     made = _model(program, options, say)
     if chosen["prepare"]:
         _prepare(made, say)
-    metadata = bundle.metadata
     assets = bundle.assets
-    text = text_of({name: asset.data for name, asset in assets.items() if name != "serve.token_bytes"}, template, tool_parser)
-    say.done("read the tokenizer")
     layout = bytes(assets["serve.adapters"].data) if "serve.adapters" in assets else None
-    return Loaded(made, text, metadata.get("serve.name") or os.path.splitext(os.path.basename(os.path.normpath(path)))[0], layout)
+    name = bundle.metadata.get("serve.name") or os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
+    return Loaded(made, opener.text, name, layout)
 
 
 def _place(name: str) -> Any:
@@ -155,31 +157,58 @@ def _program(bundle: Any, sources: List[Any], place: Any, may_be_host: bool) -> 
         return bundle.program(device=bundle.instance.device("host"), weights=sources)
 
 
-def _open(
-    path: str, weights: Sequence[str], options: Dict[str, Any], place: Any, template: Optional[str], progress: Progress,
-) -> Tuple[Any, List[Any], Any]:  # fmt: skip
-    """The bundle, what it takes its weights from, and the device."""
-    from ..bundle import Bundle
+class _Opener:
+    """Opens a bundle, and looks at what it says of itself before anything is compiled or loaded."""
 
-    if path.endswith(".accx"):
-        from ..weights import Weights
+    def __init__(self, chosen: Dict[str, Any], template: Optional[str], wanted: fitting.Wanted) -> None:
+        self._chosen, self._template, self._wanted = chosen, template, wanted
+        self._found: Optional[Text] = None
 
-        bundle = Bundle(path)
-        given_options.limits(options, {"adapters": int(bundle.metadata.get("serve.adapters", "0"))}, "the bundle")
-        return bundle, [Weights(one) for one in weights], place
-    if weights:
-        raise ValueError(f"weights are {','.join(weights)}, but {path} has its own: they are given for a bundle (.accx), which has none")
-    from .. import models
+    @property
+    def text(self) -> Text:
+        assert self._found is not None
+        return self._found
 
-    def check(metadata: Dict[str, str], assets: Dict[str, Tuple[bytes, str]]) -> None:
-        largest = {name: int(metadata[f"serve.{name}_buckets"].split(",")[-1]) for name in ("row", "sample", "token")}
-        given_options.limits(options, {"max_rows": min(largest.values()), "max_length": int(metadata["serve.max_position"])}, "the model")
-        text_of({name: content for name, (content, _type) in assets.items() if name != "serve.token_bytes"}, template)
+    def find(self, path: str, weights: Sequence[str], place: Any, progress: Progress) -> Tuple[Any, List[Any], Any]:
+        """The bundle, what it takes its weights from, and the device."""
+        if path.endswith(".accx"):
+            from ..weights import Weights
 
-    targets, place = _targets(place, options["device"] == "auto")
-    places = models.Options(adapters=options["adapters"], max_rank=options["max_rank"], adapter_targets=_names(options["adapter_targets"]))
-    opened = models.open(path, options=places, targets=targets, progress=progress, check=check)
-    return Bundle(opened.bundle), opened.sources(), place
+            bundle = Bundle(path)
+            given_options.limits(self._chosen, {"adapters": int(bundle.metadata.get("serve.adapters", "0"))}, "the bundle")
+            sources = [Weights(one) for one in weights]
+        elif weights:
+            raise ValueError(f"weights are {','.join(weights)}, but {path} has its own: they are given for a bundle (.accx), which has none")
+        else:
+            bundle, sources, place = self._made(path, place, progress)
+        if self._found is None:
+            say = _Clock(progress)
+            assets = {name: (asset.data, "") for name, asset in bundle.assets.items() if name != "serve.token_bytes"}
+            self._check(bundle.metadata, assets, place, sources)
+            say.done("read the tokenizer, and looked at the options")
+        return bundle, sources, place
+
+    def _made(self, path: str, place: Any, progress: Progress) -> Tuple[Any, List[Any], Any]:
+        from .. import models
+
+        def check(metadata: Dict[str, str], assets: Dict[str, Tuple[bytes, str]], weights: Sequence[str]) -> None:
+            self._check(metadata, assets, place, [models.open_weights(one) for one in weights])
+
+        options = self._chosen
+        targets, place = _targets(place, options["device"] == "auto")
+        places = models.Options(adapters=options["adapters"], max_rank=options["max_rank"], adapter_targets=_names(options["adapter_targets"]))
+        opened = models.open(path, options=places, targets=targets, progress=progress, check=check)
+        return Bundle(opened.bundle), opened.sources(), place
+
+    def _check(self, metadata: Dict[str, str], assets: Dict[str, Tuple[Any, str]], place: Any, sources: Sequence[Any]) -> None:
+        if "serve.version" not in metadata:
+            return  # which the engine's model says better
+        layout = bytes(assets["serve.adapters"][0]) if "serve.adapters" in assets else None
+        info, weight_bytes = place.info, sum(one.info.data_size_bytes for one in sources)
+        where = fitting.Place(place.name, info.host_memory, info.memory_total_bytes)
+        fitting.check(metadata, layout, self._chosen, self._wanted, where, weight_bytes)
+        files = {name: bytes(content) for name, (content, _type) in assets.items() if name != "serve.token_bytes"}
+        self._found = text_of(files, self._template, self._chosen["tool_parser"])
 
 
 def _names(given: Optional[str]) -> Tuple[str, ...]:
@@ -206,8 +235,8 @@ def _model(program: Any, options: Any, say: "_Clock") -> Model:
     device, handle = program.device.handle, program.handle
     memory = struct(_ffi.accrt_serve_memory)
     apart(lambda: check(lib.accrt_serve_program_memory(device, handle, ctypes.byref(options), ctypes.byref(memory))))
-    say.done(f"weights take {_size(memory.weight_bytes)}, {memory.pages} pages of keys and values {_size(memory.kv_bytes)}, "
-             f"a step {_size(memory.transient_bytes + memory.result_bytes)}")  # fmt: skip
+    say.done(f"weights take {fitting.size_text(memory.weight_bytes)}, {memory.pages} pages of keys and values {fitting.size_text(memory.kv_bytes)}, "
+             f"a step {fitting.size_text(memory.transient_bytes + memory.result_bytes)}")  # fmt: skip
     made = Model(apart(lambda: created(lib.accrt_serve_model_open_program, device, handle, ctypes.byref(options))))
     say.done("made the session")
     return made
@@ -222,10 +251,6 @@ def _prepare(made: Model, say: "_Clock") -> None:
         count += 1
     if count > 1:
         say.done(f"prepared {count} sizes of steps")
-
-
-def _size(count: int) -> str:
-    return f"{count / (1 << 30):.2f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.1f} MiB"
 
 
 class _Clock:

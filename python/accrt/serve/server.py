@@ -77,6 +77,14 @@ def check_address(host: str, port: int) -> None:
     raise OSError(f"cannot listen at {host} port {port}: {reason}")
 
 
+def checked_key(given: Optional[str]) -> Optional[str]:
+    """Raises ValueError for a key that no client could send. An empty one would leave open what was meant to be locked."""
+    if given is not None and (not given or any(not " " < one <= "~" for one in given)):
+        reason = "is empty: without a key, leave out --api-key and unset ACCRT_API_KEY" if not given else "has characters that no header may have (spaces, line ends, letters beyond ASCII)"
+        raise ValueError(f"the API key {reason}")
+    return given
+
+
 class Server(Handle):
     """Serves an engine over HTTP, as OpenAI's interface has it, until it is closed.
 
@@ -92,6 +100,7 @@ class Server(Handle):
     def __init__(self, engine: Engine, text: Text, *, name: str, adapters: Optional[Adapters] = None, log_fd: int = -1, page: Optional[bytes] = None, **options: Any) -> None:  # fmt: skip
         given_options.known(options, [OPTIONS], "a server")
         chosen = given_options.checked(options, OPTIONS)
+        checked_key(chosen["api_key"])
         given = struct(_ffi.accrt_http_options, log_fd=log_fd, model=name.encode(), retry_after_s=int(chosen["retry_after"]))
         given.max_model_tokens = engine.model.info["max_length"]
         for key in _NUMBERS:
