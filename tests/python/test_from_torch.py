@@ -340,6 +340,35 @@ def test_functions_share_weights_and_states(instance):
             close(a, b)
 
 
+class Heard(torch.nn.Module):
+    """One method writes what another reads, as the decoder of a speech model reads keys that the encoder's method has made."""
+
+    def __init__(self, method):
+        super().__init__()
+        self.method = method
+        self.register_buffer("heard", torch.zeros(2, 4))
+
+    def forward(self, x):
+        return getattr(self, self.method)(x)
+
+    def write(self, x):
+        self.heard.copy_(x)
+        return x * 2
+
+    def read(self, x):
+        return x + self.heard
+
+
+@pytest.mark.parametrize("order", [("write", "read"), ("read", "write")])
+def test_what_one_function_writes_another_reads(order, instance):
+    session, module = session_of({name: Method(Heard(name).eval(), (some(2, 4),)) for name in order}, (), instance)
+    assert not module.constants and set(module.states) == {"heard"}
+    x, y = some(2, 4), some(2, 4) + 1
+    close(called(session, (x,), "write")[0], x * 2)
+    for _ in range(2):  # reading leaves it as it is
+        close(called(session, (y,), "read")[0], y + x)
+
+
 def test_tied_weights_are_one(instance):
     first, second = torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False)
     second.weight = first.weight

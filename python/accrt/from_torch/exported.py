@@ -6,7 +6,7 @@ import os
 import re
 import zipfile
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from ..compiler import Expr, Function, Module, State
 from ..compiler import expr as ex
@@ -100,10 +100,21 @@ def convert(
 def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Method], maximum: int) -> Tuple[Module, Failures]:
     module, failures = Module(name), Failures()
     shared = _Shared(module, maximum)
+    for program in programs.values():  # a buffer that one function writes is a state of all
+        shared.written |= _written_buffers(program)
     for function, program in programs.items():
         prefix = f"{function}." if len(programs) > 1 else ""
         _Program(shared, program, module.function(function), failures, prefix, methods[function].dynamic_shapes).lower()
     return module, failures
+
+
+def _written_buffers(program: Any) -> Set[str]:
+    from torch.export.graph_signature import InputKind
+
+    touched, signature = _touched(program.graph), program.graph_signature
+    placeholders = (n for n in program.graph.nodes if n.op == "placeholder")
+    own = {spec.target for spec, node in zip(signature.input_specs, placeholders) if spec.kind == InputKind.BUFFER and node in touched}
+    return own | set(signature.buffers_to_mutate.values())
 
 
 def _decomposed(programs: Mapping[str, Any], failures: Failures) -> Optional[Dict[str, Any]]:
@@ -141,6 +152,7 @@ class _Shared:
         self.module, self.maximum = module, maximum
         self.weights: Dict[Any, Known] = {}
         self.states: Dict[str, State] = {}
+        self.written: Set[str] = set()
 
     def weight(self, name: str, tensor: Any) -> Known:
         """Tied weights are one, under the first name."""
@@ -200,6 +212,8 @@ class _Program:
                 tensor = self._content(spec)
                 if spec.target in written or node in self.touched:
                     states[spec.target] = node
+                    values.append(self._state(spec.target, tensor, node))
+                elif spec.kind == InputKind.BUFFER and spec.target in self.shared.written:  # another function's, read here
                     values.append(self._state(spec.target, tensor, node))
                 else:
                     values.append(self.shared.weight(spec.target, tensor))
