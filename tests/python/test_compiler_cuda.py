@@ -45,6 +45,17 @@ def test_every_operation_has_cuda_kernels():
     assert all(k.family == "cuda" and k.name.startswith("cuda.") for k in kernels.values())
 
 
+def test_a_convolution_of_patches_is_one_product():
+    """As vision transformers begin: the image is copied once, not once for each place of the kernel."""
+    m = Module("patches")
+    f = m.function("embed")
+    w = m.constant("w", np.zeros((768, 3, 16, 16), np.float32))
+    f.result("y", f.input("x", "f32", [m.symbol("n", maximum=8), 3, 224, 224]).conv2d(w, None, 16))
+    _work, planned = driver._planned(m, "cuda", True)
+    (buffers,) = [b for b, _plan in planned if not b.function.prepare]
+    assert len(buffers.commands) <= 3
+
+
 @pytest.mark.parametrize("compute", ["", "f16", "bf16"])
 def test_passes_keep_what_a_function_means(compute):
     m = small_module()

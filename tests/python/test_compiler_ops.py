@@ -216,6 +216,9 @@ case("conv2d_groups", roundings=64, scale=16, shapes=_IMAGES)(
 case("conv2d_depthwise", roundings=64, scale=16, shapes=_IMAGES)(
     lambda f, n, m: f.input("x", "f32", [n, 70, m, m]).conv2d(_weight(f, 70, 1, 3, 3), _bias(f, 70), 2, 1, groups=70).silu()
 )
+case("conv2d_of_patches", roundings=64, scale=16, shapes=_IMAGES)(
+    lambda f, n, m: f.input("x", "f32", [n, 4, 12, 8]).conv2d(f.input("w", "f32", [6, 2, 4, 2]), f.input("b", "f32", [6]), [4, 2], groups=2)
+)
 case("conv2d_of_inputs", roundings=64, scale=16, shapes=_IMAGES)(
     lambda f, n, m: f.input("x", "f32", [n, 4, m + 2, 7]).conv2d(f.input("w", "f32", [6, 2, 3, 3]), f.input("b", "f32", [6]), groups=2)
 )

@@ -137,7 +137,22 @@ def _decompose_conv2d(op: Op) -> Value:
     return total if bias is None else total + bias.view([-1, 1, 1])
 
 
+def _is_patches(x: Value, window: Window) -> bool:
+    """Whether each place of the image is in one window, and in one alone."""
+    whole = all(isinstance(size, int) and size % step == 0 for size, step in zip(x.shape[2:], window.kernel))
+    return whole and window.kernel == window.stride and window.dilation == (1, 1) and not any(window.pads) and window.kernel != (1, 1)
+
+
+def _patches(x: Value, window: Window) -> Value:
+    """[batch, rows, columns, channels * kernel]: one copy of the image, as the weight lies."""
+    (down, across), (batch, channels, height, width) = window.kernel, x.shape
+    split = x.view([batch, channels, height // down, down, width // across, across])
+    return split.permute([0, 2, 4, 1, 3, 5]).view([batch, height // down, width // across, -1])
+
+
 def _as_product(x: Value, weight: Value, window: Window) -> Value:
+    if _is_patches(x, window):
+        return _patches(x, window).linear(weight.view([weight.shape[0], -1])).permute([0, 3, 1, 2])
     columns = [tap.permute([0, 2, 3, 1]) for tap in _taps(x, window, 0.0)]
     matrix = weight.permute([0, 2, 3, 1]).clone().view([weight.shape[0], -1])
     return (cat(columns, 3) if len(columns) > 1 else columns[0]).linear(matrix).permute([0, 3, 1, 2])
