@@ -22,7 +22,7 @@ from .errors import Error
 from .instance import Device
 from .memory import Buffer
 from .stream import Semaphore, Stream, timeout_ns
-from .tensor import Tensor, as_view, dtype_id
+from .tensor import Tensor, View, as_view, dtype_id
 
 if TYPE_CHECKING:
     from .session import Session
@@ -97,6 +97,15 @@ class Call(Handle):
         self._views = {}    # argument index -> what keeps its memory alive
         self._outputs = {}  # result index -> the caller's object
         self._fixed = None if self._prepared.signature.results else ()  # the results, when all are the caller's
+
+    def _let_go(self) -> None:
+        """After a run on arguments of its own: the library holds tensors of others until the next one, unless it is told."""
+        views = self._views
+        if not (self._submitted or self._running) and isinstance(views, dict):
+            for index, view in views.items():
+                if isinstance(view, View) and view.c.buffer and lib.accrt_call_set_tensor(self.handle, index, None) == 0:
+                    self._bound.discard(index)
+        self._forget()
 
     def set(self, name_or_index: str | int, value: Any, dtype: str | None = None, copy: bool = False) -> None:
         """Binds an argument (inputs, then results): an array or tensor, an int for scalar inputs, None to unbind.
@@ -486,7 +495,7 @@ class Function:
             self._bind(call, inputs, out, named, copy)
             return call._run_now()
         finally:
-            call._forget()
+            call._let_go()
             calls[name] = call
 
     @overload

@@ -203,6 +203,34 @@ def test_copies_are_made_on_the_host(device, monkeypatch):
         tensor.__dlpack__(copy=True)
 
 
+def test_a_call_that_is_over_keeps_no_tensor_of_others(program, device):
+    """Neither what came through DLPack nor a tensor: their memory is free once their owners are done with it."""
+    class Producer:
+        def __init__(self, array):
+            self.array = array
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+        def __dlpack__(self, **named):
+            return self.array.__dlpack__(**named)
+
+    session, x = program.session(), np.arange(16, dtype=np.float32)
+    before, wanted = sys.getrefcount(x), session.weighted(x).tolist()
+    for _ in range(3):
+        found = session.weighted(Producer(x))
+        assert found.tolist() == wanted
+        del found
+        assert sys.getrefcount(x) == before
+    tensor = accrt.from_dlpack(x, device)
+    held = sys.getrefcount(x)
+    found = session.weighted(tensor)
+    del tensor, found
+    assert sys.getrefcount(x) == before < held
+    bound = session.function("weighted").bind(Producer(x))
+    assert bound().tolist() == wanted and sys.getrefcount(x) > before  # what is bound stays
+
+
 def test_what_is_no_capsule_is_refused(device):
     class Wrong:
         def __dlpack_device__(self):
