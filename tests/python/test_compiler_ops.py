@@ -7,7 +7,7 @@ import pytest
 
 import compiler_harness as ch
 import kernel_harness as kh
-from accrt.compiler import Module, cat
+from accrt.compiler import Interpreter, Module, cat, passes
 from accrt.compiler import expr as ex
 from accrt.compiler import ops
 
@@ -145,6 +145,24 @@ case("layer_norm_plain", roundings=512, shapes=_ROWS)(lambda f, n, m: _x(f, n, m
 case("layer_norm_f64", roundings=512, shapes=_ROWS)(lambda f, n, m: _x(f, n, m, "f64").layer_norm(f.input("w", "f64", [m])))
 case("rms_norm", roundings=64, shapes=_ROWS)(lambda f, n, m: _x(f, n, m).rms_norm(f.input("w", "f32", [m]), 1e-5))
 case("rms_norm_bf16_weight", roundings=64, shapes=_ROWS)(lambda f, n, m: _x(f, n, m).rms_norm(f.input("w", "bf16", [m])))
+for _dtype in FLOATS:
+    _few = 16 if _dtype in ("f16", "bf16") else 512
+    for _which in range(2):
+        case(f"rms_norm_backward_{_which}_{_dtype}", roundings=_few, scale=32 if _which else 1, shapes=_ROWS)(
+            lambda f, n, m, d=_dtype, k=_which: _x(f, n, m, d).rms_norm_backward(_x(f, n, m, d, "v"), f.input("w", d, [m]), 1e-5)[k])
+    for _which in range(3):
+        case(f"layer_norm_backward_{_which}_{_dtype}", roundings=_few, scale=32 if _which else 1, shapes=_ROWS[1:])(
+            lambda f, n, m, d=_dtype, k=_which: _x(f, n, m, d).layer_norm_backward(_x(f, n, m, d, "v"), f.input("w", d, [m]), 1e-5)[k])
+    case(f"softmax_backward_{_dtype}", -1, 1, roundings=_few, scale=8)(lambda f, n, m, d=_dtype: _x(f, n, m, d).softmax_backward(_x(f, n, m, d, "y")))
+case("rms_norm_backward_bf16_weight", roundings=512, shapes=_ROWS)(
+    lambda f, n, m: _x(f, n, m).rms_norm_backward(_x(f, n, m, name="v"), f.input("w", "bf16", [m]))[0])
+case("rms_norm_backward_ranks", roundings=512, scale=32, shapes=_ROWS)(
+    lambda f, n, m: f.input("x", "f32", [2, n, m]).rms_norm_backward(f.input("v", "f32", [2, n, m]), f.input("w", "f32", [m]), 1e-5)[1])
+case("rms_norm_backward_row", roundings=512, shapes=_ROWS)(
+    lambda f, n, m: f.input("x", "f32", [m]).rms_norm_backward(f.input("v", "f32", [m]), f.input("w", "f32", [m]), 1e-5)[1])
+case("layer_norm_backward_turned", roundings=512, shapes=_ROWS[1:])(
+    lambda f, n, m: f.input("x", "f32", [m, n]).t().layer_norm_backward(_x(f, n, m, name="v"), f.input("w", "f32", [m]))[0])
+case("softmax_backward_dim0", -1, 1, roundings=512, scale=8)(lambda f, n, m: _x(f, n, m).softmax_backward(_x(f, n, m, name="y"), 0))
 
 case("mm", roundings=64, scale=16)(lambda f, n, m: f.input("x", "f32", [n, m]).mm(f.input("y", "f32", [m, 9])))
 case("mm_transposed", roundings=64, scale=16)(lambda f, n, m: f.input("x", "f32", [m, n]).t() @ f.input("y", "f32", [9, m]).t())
@@ -290,6 +308,24 @@ def test_operation(suite, name):
         ]
         scalars = {i.name: sizes[i.symbol] for i in function.inputs if i.symbol}
         ch.compare(module, running, name, inputs, scalars, roundings, scale)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if "_backward" in name])
+def test_gradients_where_no_kernel_does_them(suite, name):
+    """As other operations, which is how GPUs do them: the interpreter finds the same."""
+    module, _running = suite
+    m = passes.clone(module)
+    m.functions = {name: m.functions[name]}
+    simple = passes.run(m, [("decompose", lambda work: passes.decompose(work, "cuda"))])
+    assert not any("_backward" in op.name for op in simple.functions[name].body.walk())
+    for sizes in CASES[name][5]:
+        random, given = np.random.default_rng([kh.SEED, *sizes]), dict(zip("nm", sizes))
+        function = module.functions[name]
+        inputs = [ch.values(random, i.value.dtype, [ex.evaluate(s, given) for s in i.value.shape]) for i in function.inputs if i.value is not None]
+        scalars = {i.name: given[i.symbol] for i in function.inputs if i.symbol}
+        wanted, = Interpreter(module).run(name, *inputs, **scalars)
+        found, = Interpreter(simple).run(name, *inputs, **scalars)
+        np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_every_operation_has_a_case():

@@ -19,7 +19,7 @@ from . import arguments
 from . import expr as ex
 from . import ops
 from .ir import IRError, Op, TensorType, late_symbols
-from .kernels import attention, conv, elementwise, lora, matmul, ordering, packed, paged, sampling, tensor_ops
+from .kernels import attention, conv, elementwise, gradients, lora, matmul, ordering, packed, paged, sampling, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
@@ -251,6 +251,33 @@ def _softmax(op: Op, operands: Specs, results: Specs) -> Lowering:
     if operands[0].rank == 0 or ops.axis_of(op.attrs["dim"], operands[0].rank) != operands[0].rank - 1:
         raise ValueError("softmax: kernels take the last dimension")
     return named(tensor_ops.lower_softmax(operands[0], results[0]), x=("in", 0), out=OUT)
+
+
+def _norm_backward(op: Op, operands: Specs, results: Specs) -> Lowering:
+    """Groups of rows first, each with its sums for the weights; then those are added up."""
+    grad, x, weight = operands
+    kind = "rms_norm" if op.name == "accrt.rms_norm_backward" else "layer_norm"
+    first, (groups, n) = gradients.lower_norm_backward(kind, grad, x, weight, results[0], op.attrs["eps"])
+    sums = TensorType("f64" if x.dtype == "f64" else "f32", (groups, n))
+    bindings: Dict[str, Binding] = {"grad": ("in", 0), "x": ("in", 1), "weight": ("in", 2), "out": OUT, "weight_sums": ("temporary", 0)}
+    if len(results) == 3:
+        bindings["bias_sums"] = ("temporary", 1)
+    last = [
+        Lowering(tensor_ops.lower_reduce("sum", contiguous(sums), spec, [0]), {"x": ("temporary", at), "out": ("out", at + 1)})
+        for at, spec in enumerate(results[1:])
+    ]
+    return Lowering(last[-1].launch, last[-1].bindings, (Lowering(first, bindings), *last[:-1]), (sums,) * len(last))
+
+
+_rule("accrt.rms_norm_backward")(_norm_backward)
+_rule("accrt.layer_norm_backward")(_norm_backward)
+
+
+@_rule("accrt.softmax_backward")
+def _softmax_backward(op: Op, operands: Specs, results: Specs) -> Lowering:
+    if ops.axis_of(op.attrs["dim"], operands[0].rank) != operands[0].rank - 1:
+        raise ValueError("softmax_backward: kernels take the last dimension")
+    return named(gradients.lower_softmax_backward(operands[0], operands[1], results[0]), grad=("in", 0), result=("in", 1), out=OUT)
 
 
 def _reduce(kind: str) -> Rule:
@@ -522,8 +549,8 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
 
 
 #: Operations whose result may take the memory of an operand: element i is read before element i is written.
-IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.rope", "accrt.rope_at", "accrt.lora_expand", "accrt.lora_expand2",
-            "accrt.lora_expand3")  # fmt: skip
+IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.softmax_backward", "accrt.rope", "accrt.rope_at",
+            "accrt.lora_expand", "accrt.lora_expand2", "accrt.lora_expand3")  # fmt: skip
 #: Products whose result may take the memory of the residual that they add.
 PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized", "accrt.conv_packed", "accrt.window",
             "accrt.group_norm_last")  # fmt: skip

@@ -62,9 +62,9 @@ def equal(a: Any, b: Any) -> bool:
     return _equal(a, b)
 
 
-def ceildiv(a: Any, b: int) -> Any:
-    """Rounded-up quotient, for a >= 0 and a known b > 0."""
-    return (a + (b - 1)) // b if b != 1 else a
+def ceildiv(a: Any, b: Any) -> Any:
+    """Rounded-up quotient, for a >= 0 and b > 0."""
+    return a if is_static(b) and b == 1 else (a + (b - 1)) // b
 
 
 def product(values: Any) -> Any:

@@ -18,7 +18,7 @@ def _source(file: str, struct: str, name: str, **tags: str) -> CSource:
     return CSource(file, defines=(*tags.items(), ("ENTRY", "accrt_" + name)), struct=struct)
 
 
-def _row_grid(n: str, elements: int):
+def row_grid(n: str, elements: int):
     """Rows of `n` elements in groups of about `elements`."""
 
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
@@ -42,7 +42,7 @@ def norm_kernel(kind: str, x: str, weight: str) -> KernelDef:
     )
     name = f"{kind}_{x}_{weight}"
     producer = _source("norm.c", "norm_params_t", name, X_TAG=x, W_TAG=weight, RMS=str(int(kind == "rms_norm")))
-    return KernelDef(name, kind, producer, params, _row_grid("n", 8192))
+    return KernelDef(name, kind, producer, params, row_grid("n", 8192))
 
 
 def lower_norm(
@@ -74,7 +74,7 @@ def lower_norm(
 def softmax_kernel(x: str) -> KernelDef:
     params = layout([reads("x"), writes("out")] + [symbol(n) for n in ("rows", "n", "x_row", "out_row", "logarithm")])
     name = f"softmax_{x}"
-    return KernelDef(name, "softmax", _source("softmax.c", "softmax_params_t", name, X_TAG=x), params, _row_grid("n", 4096))
+    return KernelDef(name, "softmax", _source("softmax.c", "softmax_params_t", name, X_TAG=x), params, row_grid("n", 4096))
 
 
 def lower_softmax(x: TensorSpec, out: TensorSpec, logarithm: bool = False) -> Launch:
@@ -142,7 +142,7 @@ def argmax_kernel(x: str) -> KernelDef:
     params = layout([reads("x"), writes("out")] + [symbol(n) for n in ("rows", "n", "x_row", "out_row")])
     name = f"argmax_{x}"
     producer = _source("argmax.c", "argmax_params_t", name, X_TAG=x, OUT_TAG="i64")
-    return KernelDef(name, "argmax", producer, params, _row_grid("n", 8192))
+    return KernelDef(name, "argmax", producer, params, row_grid("n", 8192))
 
 
 def lower_argmax(x: TensorSpec, out: TensorSpec) -> Launch:
