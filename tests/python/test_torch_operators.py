@@ -309,7 +309,7 @@ def test_a_path_and_its_default_name(tmp_path):
 def test_the_guide_runs(tmp_path):
     text = (ROOT / "docs/torch.md").read_text().replace('backend="accrt"', "backend=accrt.torch.backend")  # this tree is not installed
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)).replace("/tmp/", f"{tmp_path}/")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and "norms::rms_norm(Tensor x, Tensor w) -> (Tensor, Tensor)\n" in done.stdout, done.stderr
 
 
