@@ -41,6 +41,7 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->row_pages = LONG_PROMPT / 16 + 1;
   out_info->eos = &end_token;
   out_info->eos_count = 1;
+  out_info->min_copy_tokens = 1;
   return ACCRT_OK;
 }
 static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {

@@ -23,6 +23,9 @@ static size_t cut_all(accsv_batch_t* batch, int32_t* block) {
   batch->row_ids = cut(block, &used, rows);
   batch->row_adapters = cut(block, &used, rows);
   batch->kv_lengths = cut(block, &used, rows);
+  batch->copy_from = cut(block, &used, rows);
+  batch->copy_to = cut(block, &used, rows);
+  batch->copy_tokens = cut(block, &used, rows);
   batch->sample_tokens = cut(block, &used, samples);
   batch->sample_rows = cut(block, &used, samples);
   batch->sample_positions = cut(block, &used, samples);
@@ -221,6 +224,14 @@ static uint32_t lay_samples(accsv_batch_t* batch, const accsv_part_t* part, uint
   return sample;
 }
 
+static void lay_copies(accsv_batch_t* batch, const accsv_plan_t* plan) {
+  for (uint32_t i = 0; i < plan->copy_count; ++i) {
+    batch->copy_from[i] = plan->copies[i].from;
+    batch->copy_to[i] = plan->copies[i].to;
+    batch->copy_tokens[i] = (int32_t)plan->copies[i].count;
+  }
+}
+
 static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
   step->token_ids = batch->token_ids;
   step->positions = batch->positions;
@@ -235,6 +246,9 @@ static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
   step->sample_tokens = batch->sample_tokens;
   step->sample_rows = batch->sample_rows;
   step->embed_tokens = batch->embed_tokens;
+  step->copy_from = batch->copy_from;
+  step->copy_to = batch->copy_to;
+  step->copy_tokens = batch->copy_tokens;
   step->temperature = batch->temperature;
   step->top_k = batch->top_k;
   step->top_p = batch->top_p;
@@ -280,8 +294,10 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
                                .number = plan->step,
                                .token_count = plan->tokens,
                                .row_count = plan->count,
-                               .sample_count = plan->samples};
+                               .sample_count = plan->samples,
+                               .copy_count = plan->copy_count};
   laid_t laid = {.plain = true};
+  lay_copies(batch, plan);
   batch->edits.count = 0;
   batch->row_starts[0] = batch->edit_starts[0] = 0;
   for (uint32_t i = 0; i < plan->count; ++i) {

@@ -17,7 +17,7 @@ typedef struct accsv_batch {
   uint64_t* row_keys;
   int32_t *token_ids, *positions, *slots, *token_rows;
   int32_t *row_starts, *row_ids, *row_adapters, *kv_lengths, *change_slots, *change_pages;
-  int32_t* embed_tokens;
+  int32_t *embed_tokens, *copy_from, *copy_to, *copy_tokens;
   int32_t *sample_tokens, *sample_rows, *sample_positions, *top_k, *edit_starts;
   uint32_t* seeds;
   float *temperature, *top_p, *min_p;

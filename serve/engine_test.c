@@ -544,6 +544,7 @@ static void test_company(void** state) {
     accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
     options.max_chunk_tokens = below(2) == 0 ? 0 : 1 + below(32);
     simulation.repeat = below(3) == 0 ? 0 : 2 + below(30);
+    simulation.min_copy_tokens = below(4);
     options.num_speculative_tokens = below(2) == 0 ? 0 : 1 + below(6);
     options.prompt_lookup_max = below(4);
     options.prompt_lookup_min = options.prompt_lookup_max > 0 ? below(2) : 0;
@@ -556,6 +557,65 @@ static void test_company(void** state) {
   assert_true(sums.preemptions > 0);
   assert_true(sums.drafts > 0 && sums.accepted_tokens > 0);
   assert_true(sums.draft_tokens > sums.accepted_tokens);
+}
+
+/* ---- Pages that fit in part ---- */
+
+/* Runs a prompt of hello's first tokens and 40 others, and returns how many of it the cache had. */
+static uint32_t run_part(accrt_serve_engine_t* engine, uint32_t alike,
+                         const accrt_serve_request_t* like) {
+  static output_t output, alone;
+  int32_t prompt[HELLO + 40];
+  for (uint32_t i = 0; i < HELLO + 40; ++i)
+    prompt[i] = i < alike ? hello[i % HELLO] : 128 + (int32_t)below(100);
+  accrt_serve_request_t request = *like;
+  request.prompt = prompt;
+  request.prompt_count = HELLO + 40;
+  request.max_new_tokens = 3;
+  request.user_data = &output;
+  memset(&output, 0, sizeof output);
+  const uint64_t cached = stats_of(engine).cached_tokens;
+  (void)submit(engine, &request);
+  run(engine);
+  check_empty(engine);
+  run_alone(NULL, &request, &alone);
+  assert_memory_equal(output.tokens, alone.tokens, sizeof alone.tokens);
+  return (uint32_t)(stats_of(engine).cached_tokens - cached);
+}
+
+static void test_partial_hits(void** state) {
+  (void)state;
+  for (uint32_t least = 0; least < 8; least += 4) {
+    accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+    simulation.eos = -1;
+    simulation.min_copy_tokens = least;
+    simulation.flags = least != 0 ? ACCRT_SERVE_MODEL_OVERLAP : 0;
+    accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
+    accrt_serve_request_t plain = ACCRT_SERVE_REQUEST_INIT;
+    accrt_serve_request_t salted = ACCRT_SERVE_REQUEST_INIT, apart = ACCRT_SERVE_REQUEST_INIT;
+    salted.cache_salt = "another";
+    apart.flags = ACCRT_SERVE_NO_CACHE;
+    assert_int_equal(run_part(engine, 53, &plain), 0);
+    assert_int_equal(run_part(engine, 32 + 7, &plain), least != 0 ? 39 : 32);
+    assert_int_equal(run_part(engine, 32 + 3, &plain), 32); /* too few for a copy */
+    assert_int_equal(run_part(engine, 5, &plain), least != 0 ? 5 : 0);
+    assert_int_equal(run_part(engine, 9, &salted), 0);
+    assert_int_equal(run_part(engine, 7, &salted), least != 0 ? 7 : 0);
+    assert_int_equal(run_part(engine, 12, &apart), 0);
+    /* All but the last token may be cached, though a page has that one too. */
+    accrt_serve_request_t whole = hello_request(1, NULL);
+    static output_t output;
+    memset(&output, 0, sizeof output);
+    whole.user_data = &output;
+    whole.prompt_count = 11;
+    (void)submit(engine, &whole);
+    run(engine);
+    const accrt_serve_stats_t stats = stats_of(engine);
+    assert_int_equal(stats.partial_hits, least != 0 ? 4 : 0);
+    assert_int_equal(stats.copied_tokens, least != 0 ? 7 + 5 + 7 + 10 : 0);
+    check_empty(engine);
+    accrt_serve_engine_release(engine);
+  }
 }
 
 /* ---- Ends ---- */
@@ -892,6 +952,7 @@ static void test_failing_steps(void** state) {
     simulation.flags = round % 2 != 0 ? ACCRT_SERVE_MODEL_OVERLAP : 0;
     simulation.eos = -1;
     simulation.fail_every = 7 + round;
+    simulation.min_copy_tokens = 1;
     simulation.max_rows = 4;
     simulation.max_tokens = 40;
     accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
@@ -1038,6 +1099,7 @@ static void run_without_memory(failing_t* failing) {
   accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
   simulation.eos = -1;
   simulation.page_count = 32;
+  simulation.min_copy_tokens = 1;
   simulation.max_rows = 3;
   simulation.max_tokens = 64;
   simulation.max_length = 256;
@@ -1127,6 +1189,7 @@ static void test_threads(void** state) {
   memset(clients, 0, sizeof clients);
   accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
   simulation.flags = ACCRT_SERVE_MODEL_OVERLAP;
+  simulation.min_copy_tokens = 2;
   simulation.eos = -1;
   simulation.max_rows = 8;
   simulation.max_tokens = 64;
@@ -1267,6 +1330,7 @@ static void embed_in_company(uint32_t flags, uint32_t fail_every) {
   simulation.eos = -1;
   simulation.embedding_size = 8;
   simulation.fail_every = fail_every;
+  simulation.min_copy_tokens = below(3);
   simulation.page_size = 4;
   simulation.page_count = 150;
   simulation.max_rows = 7;
@@ -1332,6 +1396,7 @@ int main(void) {
   print_message("seed %llu\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_request),
+      cmocka_unit_test(test_partial_hits),
       cmocka_unit_test(test_company),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_cancel_in_each_state),

@@ -33,6 +33,8 @@ void accsv_figures_update(accrt_serve_engine_t* engine) {
   figures->preemptions = scheduler->preemptions;
   figures->prompt_tokens = scheduler->prompt_tokens;
   figures->cached_tokens = scheduler->cached_tokens;
+  figures->partial_hits = scheduler->partial_hits;
+  figures->copied_tokens = scheduler->copied_tokens;
   figures->model_ns = engine->model_ns;
   figures->step_tokens = scheduler->mixed_tokens != UINT32_MAX ? scheduler->mixed_tokens : 0;
   figures->queue_ns = accsv_pace_queue(&engine->pace, THOUSAND); /* `collect` makes it right */
@@ -98,11 +100,12 @@ static void add_figures(writer_t* writer, const accrt_serve_engine_t* engine,
       " \"pages\": {\"free\": %" PRIu32 ", \"cached\": %" PRIu32 ", \"pending\": %" PRIu32
       "},\n \"running\": %" PRIu32 ", \"waiting\": %" PRIu32 ", \"preempted\": %" PRIu32
       ", \"steps\": %" PRIu64 ", \"step_failures\": %" PRIu64 ", \"preemptions\": %" PRIu64
-      ", \"prompt_tokens\": %" PRIu64 ", \"cached_tokens\": %" PRIu64
-      ", \"output_tokens\": %" PRIu64 ",\n \"requests\": [",
+      ", \"prompt_tokens\": %" PRIu64 ", \"cached_tokens\": %" PRIu64 ", \"partial_hits\": %" PRIu64
+      ", \"copied_tokens\": %" PRIu64 ", \"output_tokens\": %" PRIu64 ",\n \"requests\": [",
       stats->pages_free, stats->pages_cached, stats->pages_pending, stats->running, stats->waiting,
       stats->preempted, stats->steps, stats->step_failures, stats->preemptions,
-      stats->prompt_tokens, stats->cached_tokens, stats->output_tokens);
+      stats->prompt_tokens, stats->cached_tokens, stats->partial_hits, stats->copied_tokens,
+      stats->output_tokens);
 }
 
 static void add_request(writer_t* writer, const accsv_request_t* request, uint64_t now_ns,

@@ -19,6 +19,9 @@
 static const uint32_t coarse_rows[] = {1, 8, 64, UINT32_MAX};
 #define COARSE_COUNT (sizeof coarse_rows / sizeof *coarse_rows)
 
+/* A copy on a card is two kernels for each state, which a few tokens of a prompt are not worth. */
+#define CARD_COPY_TOKENS 8u
+
 static uint32_t round_rows(const accsv_program_model_t* model, uint32_t rows) {
   uint32_t i = 0;
   while (coarse_rows[i] < rows)
@@ -88,14 +91,28 @@ static void fill_numbers(float* to, const float* from, uint32_t count, uint32_t 
     to[i] = padding;
 }
 
-static accrt_status_t reserve_updates(accsv_program_model_t* model, uint64_t size_bytes) {
-  accsv_area_t* area = &model->areas[UPDATES];
+static accrt_status_t reserve(accsv_program_model_t* model, uint32_t index, uint64_t size_bytes) {
+  accsv_area_t* area = &model->areas[index];
   if (size_bytes <= area->size_bytes)
     return ACCRT_OK;
   accsv_area_t larger;
   ACCSV_TRY(accsv_program_make_area(model, 2 * size_bytes, true, &larger));
   accsv_program_release_area(area); /* steps in flight keep it */
   *area = larger;
+  return ACCRT_OK;
+}
+
+/* Calls a function of two columns of integers, in parts of `most` rows that lie in `area`. */
+static accrt_status_t go_parts(accsv_program_model_t* model, accsv_function_t* function,
+                               accsv_bound_t* bound, uint32_t area, uint32_t slot, uint32_t most,
+                               uint32_t parts) {
+  const uint32_t sizes[SIZE_COUNT] = {[CHANGES] = most};
+  ACCSV_TRY(accsv_program_copy(model, area, slot, 0, parts * bound->end, true));
+  for (uint32_t i = 0; i < parts; ++i) {
+    for (uint32_t k = 0; k < function->count; ++k)
+      ACCSV_TRY(accsv_program_bind_argument(model, function, bound, k, sizes, i * bound->end));
+    ACCSV_TRY(accsv_program_go(model, bound));
+  }
   return ACCRT_OK;
 }
 
@@ -110,7 +127,7 @@ static accrt_status_t change_pages(accsv_program_model_t* model, const accrt_ser
   accsv_bound_t* update;
   ACCSV_TRY(accsv_program_find_bound(model, &model->update, sizes, &update));
   const uint64_t part_bytes = update->end;
-  ACCSV_TRY(reserve_updates(model, parts * part_bytes));
+  ACCSV_TRY(reserve(model, UPDATES, parts * part_bytes));
   for (uint32_t i = 0; i < parts; ++i) {
     const uint32_t first = i * most, some = count - first < most ? count - first : most;
     fill(place(model, UPDATES, slot, i * part_bytes + update->offsets[0]),
@@ -118,14 +135,45 @@ static accrt_status_t change_pages(accsv_program_model_t* model, const accrt_ser
     fill(place(model, UPDATES, slot, i * part_bytes + update->offsets[1]),
          step->change_pages + first, some, most, 0);
   }
-  ACCSV_TRY(accsv_program_copy(model, UPDATES, slot, 0, parts * part_bytes, true));
-  for (uint32_t i = 0; i < parts; ++i) {
-    for (uint32_t k = 0; k < model->update.count; ++k)
-      ACCSV_TRY(
-          accsv_program_bind_argument(model, &model->update, update, k, sizes, i * part_bytes));
-    ACCSV_TRY(accsv_program_go(model, update));
+  return go_parts(model, &model->update, update, UPDATES, slot, most, parts);
+}
+
+/* Lays the slots of copies, one after the other; behind the last one, copies to nowhere. */
+static void fill_copies(const accsv_program_model_t* model, const accrt_serve_step_t* step,
+                        const accsv_bound_t* bound, uint32_t slot, uint32_t most, uint32_t parts) {
+  uint32_t at = 0;
+  int32_t *from = NULL, *to = NULL;
+  for (uint32_t i = 0; i < step->copy_count; ++i) {
+    for (int32_t k = 0; k < step->copy_tokens[i]; ++k, ++at) {
+      if (at % most == 0) {
+        from = place(model, COPIES, slot, at / most * bound->end + bound->offsets[0]);
+        to = place(model, COPIES, slot, at / most * bound->end + bound->offsets[1]);
+      }
+      from[at % most] = step->copy_from[i] + k;
+      to[at % most] = step->copy_to[i] + k;
+    }
   }
-  return ACCRT_OK;
+  const uint32_t used = at - (parts - 1) * most;
+  fill(from + used, NULL, 0, most - used, 0);
+  fill(to + used, NULL, 0, most - used, -1);
+}
+
+/* Parts of pages that others have computed, before anything reads them. */
+static accrt_status_t copy_rows(accsv_program_model_t* model, const accrt_serve_step_t* step) {
+  const uint32_t slot = slot_of(model, step->number);
+  uint32_t count = 0;
+  for (uint32_t i = 0; i < step->copy_count; ++i)
+    count += (uint32_t)step->copy_tokens[i];
+  if (count == 0)
+    return ACCRT_OK;
+  const uint32_t most = accsv_round_up(&model->description, CHANGES, count);
+  const uint32_t parts = (count + most - 1) / most;
+  const uint32_t sizes[SIZE_COUNT] = {[CHANGES] = most};
+  accsv_bound_t* bound;
+  ACCSV_TRY(accsv_program_find_bound(model, &model->copy, sizes, &bound));
+  ACCSV_TRY(reserve(model, COPIES, parts * bound->end));
+  fill_copies(model, step, bound, slot, most, parts);
+  return go_parts(model, &model->copy, bound, COPIES, slot, most, parts);
 }
 
 /* The adapter of each token is that of its row. */
@@ -417,6 +465,7 @@ static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
   const accrt_serve_step_t rest = without_embeds(step);
   uint32_t sizes[SIZE_COUNT];
   choose_sizes(model, &rest, sizes);
+  ACCSV_TRY(copy_rows(model, step));
   if (rest.row_count > 0)
     ACCSV_TRY(run_step(model, &rest, sizes));
   if (step->embed_row_count > 0)
@@ -498,6 +547,8 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->adapter_count = description->adapters;
   out_info->max_samples = model->memory.max_samples;
   out_info->embedding_size = description->hidden_size;
+  if (description->copies_rows)
+    out_info->min_copy_tokens = model->is_host ? 1 : CARD_COPY_TOKENS;
   return ACCRT_OK;
 }
 
@@ -579,6 +630,7 @@ static void destroy(void* self) {
   accsv_program_model_t* model = self;
   destroy_function(&model->step);
   destroy_function(&model->update);
+  destroy_function(&model->copy);
   destroy_function(&model->sample);
   destroy_function(&model->greedy);
   destroy_function(&model->embed);
@@ -613,6 +665,8 @@ static accrt_status_t make_functions(accsv_program_model_t* model) {
   ACCSV_TRY(accsv_program_make_function(model, &model->step));
   ACCSV_TRY(accsv_program_make_function(model, &model->update));
   ACCSV_TRY(accsv_program_make_function(model, &model->sample));
+  if (model->description.copies_rows)
+    ACCSV_TRY(accsv_program_make_function(model, &model->copy));
   if (model->description.hidden_size > 0)
     ACCSV_TRY(accsv_program_make_function(model, &model->embed));
   return accsv_program_make_function(model, &model->greedy);

@@ -148,6 +148,26 @@ static accrt_status_t read_row(simulated_t* model, const accrt_serve_step_t* ste
   return ACCRT_OK;
 }
 
+/* What is copied was written, and belongs where it goes. */
+static accrt_status_t copy_stamps(simulated_t* model, const accrt_serve_step_t* step) {
+  const int32_t page_size = (int32_t)model->options.page_size;
+  for (uint32_t i = 0; i < step->copy_count; ++i) {
+    const int32_t from = step->copy_from[i], to = step->copy_to[i], count = step->copy_tokens[i];
+    if (count < 1 || from / page_size == to / page_size ||
+        from / page_size != (from + count - 1) / page_size)
+      return ACCSV_FAIL(DATA_CORRUPT, "a copy of %" PRId32 " slots from %" PRId32 " to %" PRId32,
+                        count, from, to);
+    for (int32_t k = 0; k < count; ++k) {
+      const stamp_t stamp = model->stamps[from + k];
+      if (stamp.position < 0 || stamp.position % page_size != (to + k) % page_size)
+        return ACCSV_FAIL(DATA_CORRUPT, "slot %" PRId32 " has position %" PRId32, from + k,
+                          stamp.position);
+      model->stamps[to + k] = stamp;
+    }
+  }
+  return ACCRT_OK;
+}
+
 static bool is_banned(const accrt_serve_step_t* step, uint32_t sample, int32_t token) {
   for (int32_t e = step->edit_starts[sample]; e < step->edit_starts[sample + 1]; ++e) {
     if (step->edit_tokens[e] == token && step->edit_add[e] == -INFINITY)
@@ -232,6 +252,7 @@ static accrt_status_t compute(simulated_t* model, const accrt_serve_step_t* step
                               results_t* results) {
   for (uint32_t i = 0; i < step->change_count; ++i)
     model->page_table[step->change_slots[i]] = step->change_pages[i];
+  ACCSV_TRY(copy_stamps(model, step));
   for (uint32_t row = 0; row < step->row_count; ++row) {
     for (int32_t at = step->row_starts[row]; at < step->row_starts[row + 1]; ++at)
       ACCSV_TRY(write_token(model, step, row, (uint32_t)at));
@@ -366,6 +387,7 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->adapter_count = model->options.adapter_count;
   out_info->max_samples = model->options.max_samples;
   out_info->embedding_size = model->options.embedding_size;
+  out_info->min_copy_tokens = model->options.min_copy_tokens;
   return ACCRT_OK;
 }
 

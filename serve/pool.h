@@ -41,6 +41,7 @@ typedef struct accsv_block {
   accsv_chain_t parent;
   uint64_t salt; /* of a first block; else 0 */
   struct accsv_salt* text;
+  uint64_t written; /* the step that writes its contents */
 } accsv_block_t;
 _Static_assert(sizeof(accsv_block_t) == 64, "a block is a line");
 

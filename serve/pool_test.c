@@ -20,7 +20,7 @@ typedef struct world {
 static int set_up(void** state) {
   static world_t world;
   assert_int_equal(accsv_pool_init(&world.pool, &accsv_allocator_system, 6), ACCRT_OK);
-  assert_int_equal(accsv_prefix_init(&world.prefix, &world.pool, 2, 1), ACCRT_OK);
+  assert_int_equal(accsv_prefix_init(&world.prefix, &world.pool, 2, 1, true), ACCRT_OK);
   *state = &world;
   return 0;
 }
@@ -110,6 +110,54 @@ static void test_chains(void** state) {
   assert_int_equal(accsv_prefix_insert(prefix, first, 5, NULL, other, 0, 3).block, ACCSV_NO_BLOCK);
 }
 
+static accsv_chain_t put_in(world_t* world, accsv_chain_t parent, uint64_t salt, int32_t first,
+                            int32_t second) {
+  const int32_t tokens[] = {first, second};
+  const int32_t block = accsv_pool_take(&world->pool);
+  return accsv_prefix_insert(&world->prefix, parent, salt, NULL, tokens, 0, block);
+}
+
+static int32_t find_part(const world_t* world, accsv_chain_t parent, uint64_t salt, int32_t first,
+                         uint32_t* out_shared) {
+  const int32_t tokens[] = {first, 77};
+  return accsv_prefix_find_part(&world->prefix, parent, salt, tokens, 2, out_shared);
+}
+
+static void test_parts(void** state) {
+  world_t* world = *state;
+  const uint64_t alike = ACCSV_FIRST_LISTS; /* in the same list as salt 0 */
+  uint32_t shared;
+  world->prefix.step = 1;
+  const accsv_chain_t first = put_in(world, ACCSV_CHAIN_EMPTY, 0, 1, 2);
+  const accsv_chain_t second = put_in(world, first, 0, 3, 4);
+  assert_int_equal(find_part(world, first, 0, 3, &shared), ACCSV_NO_BLOCK); /* of this step */
+  world->prefix.step = 2;
+  assert_int_equal(find_part(world, first, 0, 3, &shared), second.block);
+  assert_int_equal(shared, 1);
+  assert_int_equal(find_part(world, first, 0, 5, &shared), ACCSV_NO_BLOCK);
+  assert_int_equal(find_part(world, second, 0, 3, &shared), ACCSV_NO_BLOCK);
+  assert_int_equal(find_part(world, ACCSV_CHAIN_EMPTY, 0, 1, &shared), first.block);
+  assert_int_equal(find_part(world, ACCSV_CHAIN_EMPTY, alike, 1, &shared), ACCSV_NO_BLOCK);
+  const accsv_chain_t salted = put_in(world, ACCSV_CHAIN_EMPTY, alike, 1, 3);
+  assert_int_equal(find_part(world, ACCSV_CHAIN_EMPTY, alike, 1, &shared), ACCSV_NO_BLOCK);
+  world->prefix.step = 3;
+  assert_int_equal(find_part(world, ACCSV_CHAIN_EMPTY, alike, 1, &shared), salted.block);
+  assert_int_equal(find_part(world, ACCSV_CHAIN_EMPTY, 0, 1, &shared), first.block);
+  /* The last few are known, and a block with other contents is none of them. */
+  accsv_pool_drop(&world->pool, second.block, 0);
+  while (accsv_pool_available(&world->pool) > 0)
+    (void)accsv_pool_take(&world->pool);
+  assert_int_equal(find_part(world, first, 0, 3, &shared), ACCSV_NO_BLOCK);
+  const int32_t tokens[] = {3, 9};
+  const accsv_chain_t again =
+      accsv_prefix_insert(&world->prefix, salted, 0, NULL, tokens, 0, second.block);
+  world->prefix.step = 4;
+  assert_int_equal(find_part(world, first, 0, 3, &shared), ACCSV_NO_BLOCK);
+  assert_int_equal(find_part(world, salted, 0, 3, &shared), again.block);
+  accsv_prefix_clear(&world->prefix);
+  assert_int_equal(find_part(world, ACCSV_CHAIN_EMPTY, 0, 1, &shared), ACCSV_NO_BLOCK);
+}
+
 static void test_salts(void** state) {
   world_t* world = *state;
   accsv_prefix_t* prefix = &world->prefix;
@@ -140,6 +188,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_steps_in_flight, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_shared_holds, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_chains, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_parts, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_salts, set_up, tear_down),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

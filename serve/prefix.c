@@ -72,8 +72,19 @@ static void forget(void* self, int32_t block) {
   entry->text = NULL;
 }
 
+static size_t list_count(const accsv_prefix_t* prefix) {
+  return (size_t)prefix->pool->count + ACCSV_FIRST_LISTS;
+}
+
+static accrt_status_t make_followers(accsv_prefix_t* prefix) {
+  const size_t count = list_count(prefix);
+  ACCSV_TRY(ACCSV_NEW_UNSET(prefix->pool->allocator, count, &prefix->followers));
+  memset(prefix->followers, 0xFF, count * sizeof *prefix->followers); /* ACCSV_NO_BLOCK */
+  return ACCRT_OK;
+}
+
 accrt_status_t accsv_prefix_init(accsv_prefix_t* prefix, accsv_pool_t* pool, uint32_t page_size,
-                                 uint64_t seed) {
+                                 uint64_t seed, bool finds_parts) {
   *prefix = (accsv_prefix_t){.pool = pool, .page_size = page_size, .seed = seed};
   pool->forget = forget;
   pool->self = prefix;
@@ -85,6 +96,8 @@ accrt_status_t accsv_prefix_init(accsv_prefix_t* prefix, accsv_pool_t* pool, uin
       ACCSV_NEW(pool->allocator, (size_t)pool->count * page_size, &prefix->tokens);
   if (status == ACCRT_OK)
     status = ACCSV_NEW_UNSET(pool->allocator, slots, &prefix->slots);
+  if (status == ACCRT_OK && finds_parts)
+    status = make_followers(prefix);
   if (status != ACCRT_OK) {
     accsv_prefix_deinit(prefix);
     return status;
@@ -100,8 +113,10 @@ void accsv_prefix_deinit(accsv_prefix_t* prefix) {
     accsv_prefix_clear(prefix);
   ACCSV_FREE(allocator, prefix->tokens, (size_t)prefix->pool->count * prefix->page_size);
   ACCSV_FREE(allocator, prefix->slots, prefix->slot_count);
+  ACCSV_FREE(allocator, prefix->followers, list_count(prefix));
   prefix->tokens = NULL;
   prefix->slots = NULL;
+  prefix->followers = NULL;
 }
 
 static int32_t find_hashed(const accsv_prefix_t* prefix, uint32_t hash, accsv_chain_t parent,
@@ -132,6 +147,55 @@ int32_t accsv_prefix_find(const accsv_prefix_t* prefix, accsv_chain_t parent, ui
   return find_hashed(prefix, hash_of(prefix, parent, salt, tokens), parent, salt, tokens);
 }
 
+/* ---- Blocks that fit in part ---- */
+
+static accsv_followers_t* followers_of(const accsv_prefix_t* prefix, accsv_chain_t parent,
+                                       uint64_t salt) {
+  return &prefix->followers[parent.block != ACCSV_NO_BLOCK
+                                ? (uint32_t)parent.block
+                                : prefix->pool->count + (uint32_t)(salt % ACCSV_FIRST_LISTS)];
+}
+
+/* `block` is an entry now: it comes first in the list of those behind its parent, and no other
+ * comes behind it yet. */
+static void follow(accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt, int32_t block) {
+  int32_t* list = followers_of(prefix, parent, salt)->blocks;
+  memmove(list + 1, list, (ACCSV_FOLLOWERS - 1) * sizeof *list);
+  list[0] = block;
+  memset(&prefix->followers[block], 0xFF, sizeof *prefix->followers); /* ACCSV_NO_BLOCK */
+}
+
+static bool comes_after(const accsv_prefix_t* prefix, int32_t block, accsv_chain_t parent,
+                        uint64_t salt) {
+  const accsv_block_t* entry = &prefix->pool->blocks[block];
+  return entry->keyed && entry->parent.block == parent.block &&
+         entry->parent.generation == parent.generation && entry->salt == salt &&
+         entry->written < prefix->step;
+}
+
+int32_t accsv_prefix_find_part(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
+                               const int32_t* tokens, uint32_t count, uint32_t* out_shared) {
+  int32_t best = ACCSV_NO_BLOCK;
+  *out_shared = 0;
+  salt = salt_after(parent, salt);
+  const int32_t* list = followers_of(prefix, parent, salt)->blocks;
+  for (uint32_t i = 0; i < ACCSV_FOLLOWERS && list[i] != ACCSV_NO_BLOCK; ++i) {
+    if (!comes_after(prefix, list[i], parent, salt))
+      continue;
+    const int32_t* own = prefix->tokens + (size_t)list[i] * prefix->page_size;
+    uint32_t shared = 0;
+    while (shared < count && own[shared] == tokens[shared])
+      ++shared;
+    if (shared > *out_shared) {
+      *out_shared = shared;
+      best = list[i];
+    }
+  }
+  return best;
+}
+
+/* ---- Entries ---- */
+
 uint32_t accsv_prefix_fetch(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
                             const int32_t* tokens, int32_t block) {
   const uint32_t hash = hash_of(prefix, parent, salt_after(parent, salt), tokens);
@@ -140,6 +204,10 @@ uint32_t accsv_prefix_fetch(const accsv_prefix_t* prefix, accsv_chain_t parent, 
   __builtin_prefetch(&prefix->pool->blocks[block], 1);
   if (parent.block != ACCSV_NO_BLOCK)
     __builtin_prefetch(&prefix->pool->blocks[parent.block], 1);
+  if (prefix->followers != NULL) {
+    __builtin_prefetch(followers_of(prefix, parent, salt), 1);
+    __builtin_prefetch(&prefix->followers[block], 1);
+  }
   return hash;
 }
 
@@ -173,7 +241,10 @@ accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, 
   }
   memcpy(prefix->tokens + (size_t)block * prefix->page_size, tokens,
          prefix->page_size * sizeof *tokens);
-  pool->blocks[block].keyed = true;
+  entry->keyed = true;
+  entry->written = prefix->step;
+  if (prefix->followers != NULL)
+    follow(prefix, parent, salt, block);
   return accsv_prefix_chain(prefix, block);
 }
 
@@ -266,5 +337,12 @@ const char* accsv_prefix_check(const accsv_prefix_t* prefix) {
   }
   for (uint32_t i = 0; i < prefix->pool->count; ++i)
     keyed += prefix->pool->blocks[i].keyed;
+  for (size_t i = 0; prefix->followers != NULL && i < list_count(prefix); ++i) {
+    for (uint32_t k = 0; k < ACCSV_FOLLOWERS; ++k) {
+      const int32_t block = prefix->followers[i].blocks[k];
+      if (block < ACCSV_NO_BLOCK || block >= (int32_t)prefix->pool->count)
+        return "a list of followers names no block";
+    }
+  }
   return found != keyed ? "a block with contents is in no slot" : NULL;
 }

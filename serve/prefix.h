@@ -6,6 +6,10 @@
  * prompt. Only full blocks are entries. An entry whose parent was taken away can no longer be
  * found; it goes when its block is taken.
  *
+ * Of each entry the last few blocks that came after it are listed, and so are first blocks: where
+ * no whole block has the tokens that come next, one of these may begin with them. A block that is
+ * listed may have other contents by now, which a look at its entry tells.
+ *
  * A salt is a number that stands for a text, for as long as a request or an entry uses that text.
  * It allocates when it is made; requests bring the memory of their salt. Externally synchronized.
  */
@@ -31,6 +35,13 @@ typedef struct accsv_slot {
 } accsv_slot_t;
 
 #define ACCSV_SALT_BUCKETS 256u
+#define ACCSV_FOLLOWERS 4u
+#define ACCSV_FIRST_LISTS 64u /* of first blocks, by their salt */
+
+/* The blocks that were inserted last behind an entry, the newest first; ACCSV_NO_BLOCK: no more. */
+typedef struct accsv_followers {
+  int32_t blocks[ACCSV_FOLLOWERS];
+} accsv_followers_t;
 
 typedef struct accsv_prefix {
   accsv_pool_t* pool;
@@ -40,16 +51,22 @@ typedef struct accsv_prefix {
   uint32_t page_size;
   uint64_t seed;
   uint64_t last_salt;
+  uint64_t step;                /* that entries are made by now, and that looks for blocks */
+  accsv_followers_t* followers; /* of each block, then of no block; NULL: nobody looks for parts */
   accsv_salt_t* salts[ACCSV_SALT_BUCKETS];
 } accsv_prefix_t;
 
 accrt_status_t accsv_prefix_init(accsv_prefix_t* prefix, accsv_pool_t* pool, uint32_t page_size,
-                                 uint64_t seed);
+                                 uint64_t seed, bool finds_parts);
 void accsv_prefix_deinit(accsv_prefix_t* prefix);
 
 /* The block that has `page_size` tokens after `parent`, or ACCSV_NO_BLOCK. */
 int32_t accsv_prefix_find(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
                           const int32_t* tokens);
+/* The block after `parent` that begins with most of these `count` tokens, at most a page of them,
+ * among those that were written by steps before this one. `*out_shared` of them. */
+int32_t accsv_prefix_find_part(const accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
+                               const int32_t* tokens, uint32_t count, uint32_t* out_shared);
 /* `block` has these tokens from now on. `hash` is 0 or theirs. Returns the chain that ends with
  * them: that of another block if one has them already. An empty chain if `parent` is gone. */
 accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,

@@ -79,6 +79,9 @@ void accsv_program_list_arguments(accsv_program_model_t* model) {
   model->update.name = "update_pages";
   add(&model->update, "change_slots", I32, CHANGES, 0, 0, UPDATES);
   add(&model->update, "change_pages", I32, CHANGES, 0, 0, UPDATES);
+  model->copy.name = "copy_rows";
+  add(&model->copy, "copy_from", I32, CHANGES, 0, 0, COPIES);
+  add(&model->copy, "copy_to", I32, CHANGES, 0, 0, COPIES);
   model->greedy.name = "sample_greedy";
   add(&model->greedy, "logits", F32, SAMPLES, 0, vocab, LOGITS);
   add(&model->greedy, "sample_rows", I32, SAMPLES, 0, 0, INPUTS);
@@ -101,7 +104,7 @@ void accsv_program_lay(const accsv_program_model_t* model, const accsv_function_
   }
   out->results_end = used[RESULTS];
   out->begin = 0;
-  out->end = used[UPDATES] + used[EMBED_INPUTS]; /* no function has both */
+  out->end = used[UPDATES] + used[COPIES] + used[EMBED_INPUTS]; /* a function has one of them */
   if (used[INPUTS] == 0)
     return;
   out->begin = function == &model->step ? model->middle - used[INPUTS] : model->middle;
@@ -240,6 +243,7 @@ void accsv_program_release_calls(accsv_function_t* function) {
 static void release_all_calls(accsv_program_model_t* model) {
   accsv_program_release_calls(&model->step);
   accsv_program_release_calls(&model->update);
+  accsv_program_release_calls(&model->copy);
   accsv_program_release_calls(&model->sample);
   accsv_program_release_calls(&model->greedy);
   accsv_program_release_calls(&model->embed);
@@ -269,7 +273,8 @@ static accrt_status_t make_bound(const accsv_program_model_t* model,
   accsv_program_lay(model, function, sizes, bound);
   accrt_status_t status = accrt_call_create(model->session, function->name, &bound->call);
   for (uint32_t i = 0; i < function->count && status == ACCRT_OK; ++i) {
-    if (function->arguments[i].area != UPDATES)
+    const uint32_t area = function->arguments[i].area;
+    if (area != UPDATES && area != COPIES) /* those are bound for each call */
       status = accsv_program_bind_argument(model, function, bound, i, sizes, 0);
   }
   if (status != ACCRT_OK) {

@@ -25,7 +25,7 @@ enum {
 };
 
 /* What arguments lie in. */
-enum { INPUTS, UPDATES, RESULTS, LOGITS, MASKS, EMBED_INPUTS, HIDDEN, AREA_COUNT };
+enum { INPUTS, UPDATES, COPIES, RESULTS, LOGITS, MASKS, EMBED_INPUTS, HIDDEN, AREA_COUNT };
 
 /* Positions of arguments, in the order of list_arguments. */
 enum {
@@ -120,7 +120,7 @@ typedef struct accsv_program_model {
   uint32_t slots; /* steps in flight */
   accsv_description_t description;
   accrt_serve_memory_t memory;
-  accsv_function_t step, update, sample, greedy, embed;
+  accsv_function_t step, update, copy, sample, greedy, embed;
   uint32_t calls; /* that are bound */
   accsv_area_t areas[AREA_COUNT];
   /* Inputs of `step` end here, and those of samplers begin: both are copied at once, whatever their

@@ -13,6 +13,7 @@ typedef struct round {
   uint32_t chunks;   /* prompts that have begun and get their chunks after this one */
   uint32_t filling;  /* sequences that fill a page */
   uint32_t promised; /* of the pending pages: sequences wait for them instead of preempting */
+  uint32_t copies;
   bool preempted;
 } round_t;
 
@@ -24,8 +25,8 @@ accrt_status_t accsv_scheduler_init(accsv_scheduler_t* scheduler,
   scheduler->prefix.pool = &scheduler->pool;
   accrt_status_t status = accsv_pool_init(&scheduler->pool, allocator, limits->pages);
   if (status == ACCRT_OK)
-    status =
-        accsv_prefix_init(&scheduler->prefix, &scheduler->pool, limits->page_size, limits->seed);
+    status = accsv_prefix_init(&scheduler->prefix, &scheduler->pool, limits->page_size,
+                               limits->seed, limits->copy_tokens > 0);
   if (status == ACCRT_OK)
     status = accsv_queue_init(&scheduler->queue, allocator, limits->sequences, limits->quantum);
   if (status == ACCRT_OK)
@@ -34,6 +35,8 @@ accrt_status_t accsv_scheduler_init(accsv_scheduler_t* scheduler,
     status = ACCSV_NEW(allocator, limits->rows, &scheduler->chunks);
   if (status == ACCRT_OK)
     status = ACCSV_NEW(allocator, limits->rows, &scheduler->filling);
+  if (status == ACCRT_OK && limits->copy_tokens > 0)
+    status = ACCSV_NEW(allocator, limits->rows, &scheduler->copies);
   if (status == ACCRT_OK)
     status = ACCSV_NEW(allocator, limits->rows, &scheduler->free_rows);
   if (status != ACCRT_OK) {
@@ -53,6 +56,7 @@ void accsv_scheduler_deinit(accsv_scheduler_t* scheduler) {
   ACCSV_FREE(allocator, scheduler->running, rows);
   ACCSV_FREE(allocator, scheduler->chunks, rows);
   ACCSV_FREE(allocator, scheduler->filling, rows);
+  ACCSV_FREE(allocator, scheduler->copies, rows);
   ACCSV_FREE(allocator, scheduler->free_rows, rows);
   accsv_queue_deinit(&scheduler->queue);
   accsv_prefix_deinit(&scheduler->prefix);
@@ -385,13 +389,18 @@ static void register_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequ
 
 /* ---- Admission ---- */
 
-/* Writes the blocks that the cache has of its tokens into its list, without holding them. The last
- * token is always computed: its logits are wanted, as those of all that are to be scored. Counts
+/* Tokens that may come from the cache. The last one is always computed: its logits are wanted, as
+ * those of all that are to be scored. */
+static uint32_t most_cached(const accsv_sequence_t* sequence) {
+  return sequence->scores ? sequence->asked : sequence->known - 1;
+}
+
+/* Writes the blocks that the cache has of its tokens into its list, without holding them. Counts
  * those that are in the free list. */
 static uint32_t find_hits(const accsv_scheduler_t* scheduler, accsv_sequence_t* sequence,
                           uint32_t* out_free) {
   const uint32_t page_size = scheduler->limits.page_size;
-  const uint32_t most = (sequence->scores ? sequence->asked : sequence->known - 1) / page_size;
+  const uint32_t most = most_cached(sequence) / page_size;
   accsv_chain_t chain = ACCSV_CHAIN_EMPTY;
   uint32_t hits = 0, in_list = 0;
   while (hits < most) {
@@ -419,6 +428,35 @@ static void hold_hits(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence, 
   sequence->chain = accsv_prefix_chain(&scheduler->prefix, sequence->last_block);
 }
 
+/* The block behind the hits that has some of the tokens that come next, if that is worth a copy. */
+static int32_t find_part(const accsv_scheduler_t* scheduler, const accsv_sequence_t* sequence,
+                         uint32_t hits, uint32_t* out_shared) {
+  const uint32_t page_size = scheduler->limits.page_size, least = scheduler->limits.copy_tokens;
+  const uint32_t left = most_cached(sequence) - hits * page_size;
+  if (least == 0 || left < least)
+    return ACCSV_NO_BLOCK;
+  const accsv_chain_t chain =
+      hits > 0 ? accsv_prefix_chain(&scheduler->prefix, sequence->blocks[hits - 1])
+               : ACCSV_CHAIN_EMPTY;
+  const int32_t block = accsv_prefix_find_part(&scheduler->prefix, chain, sequence->salt,
+                                               sequence->tokens + (size_t)hits * page_size,
+                                               left < page_size ? left : page_size, out_shared);
+  return block != ACCSV_NO_BLOCK && *out_shared >= least ? block : ACCSV_NO_BLOCK;
+}
+
+/* Its first block behind the hits begins with tokens of another, which is not taken before the step
+ * has ended. */
+static void copy_part(round_t* round, accsv_sequence_t* sequence, int32_t block, uint32_t shared) {
+  accsv_scheduler_t* scheduler = round->scheduler;
+  const int32_t page_size = (int32_t)scheduler->limits.page_size;
+  scheduler->copies[round->copies++] =
+      (accsv_copy_t){block * page_size, sequence->blocks[sequence->registered] * page_size, shared};
+  sequence->computed += shared;
+  ++scheduler->partial_hits;
+  scheduler->copied_tokens += shared;
+  accsv_pool_drop(&scheduler->pool, block, round->plan->step);
+}
+
 static void start(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
   accsv_queue_remove(&scheduler->queue, sequence);
   sequence->state = ACCSV_RUNNING;
@@ -443,10 +481,20 @@ static bool admit(round_t* round, accsv_sequence_t* sequence) {
   const uint32_t hits = find_hits(scheduler, sequence, &hits_in_list);
   const uint32_t pages = accsv_pages(sequence->known, scheduler->limits.page_size);
   const uint32_t spare = scheduler->running_count > 0 ? 1 : 0;
-  if (accsv_pool_available(&scheduler->pool) < hits_in_list + pages - hits + spare)
+  const uint32_t needed = hits_in_list + pages - hits + spare;
+  if (accsv_pool_available(&scheduler->pool) < needed)
     return false;
+  uint32_t shared;
+  int32_t part = find_part(scheduler, sequence, hits, &shared);
+  if (part != ACCSV_NO_BLOCK && scheduler->pool.blocks[part].list == ACCSV_LIST_FREE &&
+      accsv_pool_available(&scheduler->pool) == needed)
+    part = ACCSV_NO_BLOCK; /* its page is needed itself */
   hold_hits(scheduler, sequence, hits);
+  if (part != ACCSV_NO_BLOCK)
+    accsv_pool_touch(&scheduler->pool, part);
   take_blocks(scheduler, sequence, pages);
+  if (part != ACCSV_NO_BLOCK)
+    copy_part(round, sequence, part, shared);
   start(scheduler, sequence);
   schedule_running(round, sequence);
   register_blocks(scheduler, sequence, 0);
@@ -565,7 +613,7 @@ void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_pla
                    .plan = plan,
                    .budget = scheduler->limits.step_tokens,
                    .samples = scheduler->limits.samples};
-  plan->step = step;
+  plan->step = scheduler->prefix.step = step;
   plan->count = 0;
   schedule_all_running(&round);
 
@@ -581,6 +629,8 @@ void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_pla
   if (scheduler->guessing > 0)
     draft_all(&round);
 
+  plan->copies = scheduler->copies;
+  plan->copy_count = round.copies;
   close_plan(scheduler, plan);
 }
 

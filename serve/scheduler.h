@@ -22,6 +22,8 @@ typedef struct accsv_limits {
   uint32_t quantum;
   uint64_t seed;
   accsv_lookup_t lookup; /* of drafts */
+  /* Least tokens of a page of the cache that are worth a copy; 0: none is made. */
+  uint32_t copy_tokens;
 } accsv_limits_t;
 
 /* A sequence's part in a step: tokens [start, start + count). The logits of the last ones are its
@@ -45,12 +47,20 @@ static inline uint32_t accsv_part_scores(const accsv_part_t* part) {
   return part->samples - part->draws - part->drafts;
 }
 
+/* What is copied before a step computes anything: `count` slots, of one page to another. */
+typedef struct accsv_copy {
+  int32_t from, to; /* the first slots */
+  uint32_t count;
+} accsv_copy_t;
+
 typedef struct accsv_plan {
   uint64_t step;
   uint32_t count, tokens, samples;
-  bool fresh;          /* some of its sequences are not noted */
-  accsv_part_t* parts; /* of `rows` */
-  uint64_t begun_ns;   /* the engine's */
+  bool fresh;                 /* some of its sequences are not noted */
+  accsv_part_t* parts;        /* of `rows` */
+  const accsv_copy_t* copies; /* until the next plan */
+  uint32_t copy_count;
+  uint64_t begun_ns; /* the engine's */
 } accsv_plan_t;
 
 typedef struct accsv_filling {
@@ -66,6 +76,7 @@ typedef struct accsv_scheduler {
   accsv_sequence_t** running; /* in the order of their admission */
   accsv_sequence_t** chunks;  /* of the step being scheduled: those with prompts to compute */
   accsv_filling_t* filling;   /* the same: those that fill a page */
+  accsv_copy_t* copies;       /* the same: of those that are admitted; NULL: none is made */
   int32_t* free_rows;
   uint32_t running_count, free_row_count;
   uint32_t guessing; /* of the running ones: those that may have drafts */
@@ -78,6 +89,7 @@ typedef struct accsv_scheduler {
   uint64_t admissions;
   uint64_t preemptions;
   uint64_t prompt_tokens, cached_tokens; /* of first admissions */
+  uint64_t partial_hits, copied_tokens;  /* admissions with a copy, and tokens of these copies */
 } accsv_scheduler_t;
 
 accrt_status_t accsv_scheduler_init(accsv_scheduler_t* scheduler,

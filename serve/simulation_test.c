@@ -102,6 +102,7 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags) {
   simulation.token_ns = 20000;
   simulation.time_ns = &now_ns;
   simulation.repeat = 20;
+  simulation.min_copy_tokens = 1;
   accrt_serve_model_t* model;
   assert_int_equal(accrt_serve_model_create_simulated(&simulation, &model), ACCRT_OK);
   accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
@@ -133,6 +134,7 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags) {
   assert_int_equal(counts.ended, counts.submitted);
   assert_int_equal(counts.failed, 0);
   assert_true(counts.scored > requests / 100 && stats.accepted_tokens > 0);
+  assert_true(stats.partial_hits > requests / 100 && stats.copied_tokens >= stats.partial_hits);
   assert_int_equal(stats.step_failures, 0);
   assert_int_equal(stats.pages_free + stats.pages_cached, stats.pages);
   assert_int_equal(stats.running + stats.waiting + stats.preempted, 0);

@@ -130,9 +130,10 @@ accrt_status_t accsv_description_read(accrt_bundle_t* bundle, accsv_description_
     ACCSV_TRY(read_buckets(bundle, size, &out->buckets[size]));
   ACCSV_TRY(read_if_there(bundle, "serve.adapters", &out->adapters));
   ACCSV_TRY(read_if_there(bundle, "serve.hidden_size", &out->hidden_size));
-  uint32_t embed;
-  if (accrt_bundle_find_function(bundle, "embed", &embed) != ACCRT_OK)
+  uint32_t index;
+  if (accrt_bundle_find_function(bundle, "embed", &index) != ACCRT_OK)
     out->hidden_size = 0;
+  out->copies_rows = accrt_bundle_find_function(bundle, "copy_rows", &index) == ACCRT_OK;
   ACCSV_TRY(read_invariance(bundle, &out->host_invariant));
   return read_table(bundle, out);
 }

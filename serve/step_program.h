@@ -25,6 +25,7 @@ typedef struct accsv_description {
   uint64_t kv_bytes_per_token;
   uint32_t adapters;    /* places; 0: none */
   uint32_t hidden_size; /* of the rows that `embed` gives; 0: there is no such function */
+  bool copies_rows;     /* it has a function for that */
   bool host_invariant;  /* on hosts a row's results do not depend on what else is in a step */
   int32_t eos[ACCSV_MOST_EOS];
   uint32_t eos_count;

@@ -79,9 +79,11 @@ typedef struct accrt_serve_model_info {
   uint32_t adapter_count;      /**< LoRA adapters that it has places for */
   uint32_t max_samples;    /**< most samples of a step; at least max_rows; 0: as many as those */
   uint32_t embedding_size; /**< numbers of an embedding; 0: it gives none */
-  uint32_t reserved;       /**< 0 */
+  /** least tokens of a page whose keys and values are worth a copy to another page (`copy_count` of
+   * a step); 0: it copies none */
+  uint32_t min_copy_tokens;
 } accrt_serve_model_info_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, reserved, 104);
+ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, min_copy_tokens, 104);
 #define ACCRT_SERVE_MODEL_INFO_INIT ACCRT_STRUCT_INIT(accrt_serve_model_info_t)
 
 /** the model takes a step before the one before it has been waited for, and replaces token id -1 by
@@ -144,8 +146,17 @@ typedef struct accrt_serve_step {
   uint32_t embed_row_count;
   uint32_t embed_count;
   const int32_t* embed_tokens; /**< [embed_count]: index of the token whose hidden row counts */
+  /** [copy_count]: keys and values of `copy_tokens[i]` slots from `copy_from[i]` on are copied to
+   * those from `copy_to[i]` on, before the step computes anything. Steps before this one have
+   * written the former, all of one page; no other copy of the step, and no other sequence, has the
+   * page of the latter */
+  const int32_t* copy_from;
+  const int32_t* copy_to;
+  const int32_t* copy_tokens;
+  uint32_t copy_count;
+  uint32_t reserved; /**< 0 */
 } accrt_serve_step_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, embed_tokens, 248);
+ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, reserved, 280);
 
 /** Which tokens the samples of a step may be. Valid until `sample` returns. */
 typedef struct accrt_serve_masks {
@@ -317,9 +328,10 @@ typedef struct accrt_serve_simulation {
   /** above 0: but for one of so many, a token follows from the one before it alone, so that texts
    * repeat themselves */
   uint32_t repeat;
-  uint32_t embedding_size; /**< at most 4,096; 0: it gives no embeddings */
+  uint32_t embedding_size;  /**< at most 4,096; 0: it gives no embeddings */
+  uint32_t min_copy_tokens; /**< as in the model's info */
 } accrt_serve_simulation_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, embedding_size, 88);
+ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, min_copy_tokens, 96);
 #define ACCRT_SERVE_SIMULATION_INIT ACCRT_STRUCT_INIT(accrt_serve_simulation_t)
 
 /** Makes a model that computes nothing: the next token is a hash of the tokens before it, which it
@@ -734,8 +746,10 @@ typedef struct accrt_serve_stats {
   uint64_t drafts;          /**< times that a sequence had drafts in a step that has ended */
   uint64_t draft_tokens;    /**< tokens of those */
   uint64_t accepted_tokens; /**< of these: those that were drawn */
+  uint64_t partial_hits;    /**< times that a sequence began with a copy of a part of a page */
+  uint64_t copied_tokens;   /**< tokens of these copies */
 } accrt_serve_stats_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, accepted_tokens, 1088);
+ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, copied_tokens, 1104);
 #define ACCRT_SERVE_STATS_INIT ACCRT_STRUCT_INIT(accrt_serve_stats_t)
 /** Fills `out_stats` as of the end of the last step. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_stats(accrt_serve_engine_t* engine,

@@ -1417,7 +1417,7 @@ _FIELDS = {
         ("adapter_count", c_uint32),
         ("max_samples", c_uint32),
         ("embedding_size", c_uint32),
-        ("reserved", c_uint32),
+        ("min_copy_tokens", c_uint32),
     ],
     "accrt_serve_step": lambda m: [
         ("struct_size", c_uint32),
@@ -1456,6 +1456,11 @@ _FIELDS = {
         ("embed_row_count", c_uint32),
         ("embed_count", c_uint32),
         ("embed_tokens", POINTER(c_int32)),
+        ("copy_from", POINTER(c_int32)),
+        ("copy_to", POINTER(c_int32)),
+        ("copy_tokens", POINTER(c_int32)),
+        ("copy_count", c_uint32),
+        ("reserved", c_uint32),
     ],
     "accrt_serve_masks": lambda m: [
         ("struct_size", c_uint32),
@@ -1541,6 +1546,7 @@ _FIELDS = {
         ("max_samples", c_uint32),
         ("repeat", c_uint32),
         ("embedding_size", c_uint32),
+        ("min_copy_tokens", c_uint32),
     ],
     "accrt_serve_options": lambda m: [
         ("struct_size", c_uint32),
@@ -1692,6 +1698,8 @@ _FIELDS = {
         ("drafts", c_uint64),
         ("draft_tokens", c_uint64),
         ("accepted_tokens", c_uint64),
+        ("partial_hits", c_uint64),
+        ("copied_tokens", c_uint64),
     ],
     "accrt_http_options": lambda m: [
         ("struct_size", c_uint32),

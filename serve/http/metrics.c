@@ -140,6 +140,10 @@ static void put_engine(const page_t* page, const accrt_serve_stats_t* s) {
           "Prompt tokens looked up in the prefix cache.");
   put_one(page, "counter", "vllm:prefix_cache_hits_total", (double)s->cached_tokens,
           "Prompt tokens that the prefix cache had.");
+  put_one(page, "counter", "accrt:prefix_cache_partial_hits_total", (double)s->partial_hits,
+          "Times that a sequence began with a copy of a part of a page.");
+  put_one(page, "counter", "accrt:prefix_cache_copied_tokens_total", (double)s->copied_tokens,
+          "Tokens of these copies.");
   put_one(page, "counter", "vllm:spec_decode_num_drafts_total", (double)s->drafts,
           "Times that a sequence had tokens guessed from its text.");
   put_one(page, "counter", "vllm:spec_decode_num_draft_tokens_total", (double)s->draft_tokens,

@@ -1066,7 +1066,7 @@ int main(void) {
   printf(", \"adapter_count\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, adapter_count), sizeof(((accrt_serve_model_info_t*)0)->adapter_count));
   printf(", \"max_samples\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, max_samples), sizeof(((accrt_serve_model_info_t*)0)->max_samples));
   printf(", \"embedding_size\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, embedding_size), sizeof(((accrt_serve_model_info_t*)0)->embedding_size));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, reserved), sizeof(((accrt_serve_model_info_t*)0)->reserved));
+  printf(", \"min_copy_tokens\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, min_copy_tokens), sizeof(((accrt_serve_model_info_t*)0)->min_copy_tokens));
   printf("}}\n");
   printf(",\"accrt_serve_step\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_step_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_step_t, struct_size), sizeof(((accrt_serve_step_t*)0)->struct_size));
@@ -1105,6 +1105,11 @@ int main(void) {
   printf(", \"embed_row_count\": [%zu, %zu]", offsetof(accrt_serve_step_t, embed_row_count), sizeof(((accrt_serve_step_t*)0)->embed_row_count));
   printf(", \"embed_count\": [%zu, %zu]", offsetof(accrt_serve_step_t, embed_count), sizeof(((accrt_serve_step_t*)0)->embed_count));
   printf(", \"embed_tokens\": [%zu, %zu]", offsetof(accrt_serve_step_t, embed_tokens), sizeof(((accrt_serve_step_t*)0)->embed_tokens));
+  printf(", \"copy_from\": [%zu, %zu]", offsetof(accrt_serve_step_t, copy_from), sizeof(((accrt_serve_step_t*)0)->copy_from));
+  printf(", \"copy_to\": [%zu, %zu]", offsetof(accrt_serve_step_t, copy_to), sizeof(((accrt_serve_step_t*)0)->copy_to));
+  printf(", \"copy_tokens\": [%zu, %zu]", offsetof(accrt_serve_step_t, copy_tokens), sizeof(((accrt_serve_step_t*)0)->copy_tokens));
+  printf(", \"copy_count\": [%zu, %zu]", offsetof(accrt_serve_step_t, copy_count), sizeof(((accrt_serve_step_t*)0)->copy_count));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_step_t, reserved), sizeof(((accrt_serve_step_t*)0)->reserved));
   printf("}}\n");
   printf(",\"accrt_serve_masks\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_masks_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_masks_t, struct_size), sizeof(((accrt_serve_masks_t*)0)->struct_size));
@@ -1190,6 +1195,7 @@ int main(void) {
   printf(", \"max_samples\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, max_samples), sizeof(((accrt_serve_simulation_t*)0)->max_samples));
   printf(", \"repeat\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, repeat), sizeof(((accrt_serve_simulation_t*)0)->repeat));
   printf(", \"embedding_size\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, embedding_size), sizeof(((accrt_serve_simulation_t*)0)->embedding_size));
+  printf(", \"min_copy_tokens\": [%zu, %zu]", offsetof(accrt_serve_simulation_t, min_copy_tokens), sizeof(((accrt_serve_simulation_t*)0)->min_copy_tokens));
   printf("}}\n");
   printf(",\"accrt_serve_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_options_t, struct_size), sizeof(((accrt_serve_options_t*)0)->struct_size));
@@ -1341,6 +1347,8 @@ int main(void) {
   printf(", \"drafts\": [%zu, %zu]", offsetof(accrt_serve_stats_t, drafts), sizeof(((accrt_serve_stats_t*)0)->drafts));
   printf(", \"draft_tokens\": [%zu, %zu]", offsetof(accrt_serve_stats_t, draft_tokens), sizeof(((accrt_serve_stats_t*)0)->draft_tokens));
   printf(", \"accepted_tokens\": [%zu, %zu]", offsetof(accrt_serve_stats_t, accepted_tokens), sizeof(((accrt_serve_stats_t*)0)->accepted_tokens));
+  printf(", \"partial_hits\": [%zu, %zu]", offsetof(accrt_serve_stats_t, partial_hits), sizeof(((accrt_serve_stats_t*)0)->partial_hits));
+  printf(", \"copied_tokens\": [%zu, %zu]", offsetof(accrt_serve_stats_t, copied_tokens), sizeof(((accrt_serve_stats_t*)0)->copied_tokens));
   printf("}}\n");
   printf(",\"accrt_http_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_options_t, struct_size), sizeof(((accrt_http_options_t*)0)->struct_size));

@@ -297,6 +297,20 @@ static uint32_t own_samples(const accrt_serve_model_info_t* info) {
   return info->max_samples != 0 ? info->max_samples : info->max_rows;
 }
 
+/* Parts of pages, each to another page. */
+static void check_copies(const accrt_serve_model_info_t* info, const accrt_serve_step_t* step) {
+  const int32_t page_size = (int32_t)info->page_size, slots = (int32_t)info->page_count * page_size;
+  if (step->copy_count > step->row_count || (step->copy_count > 0 && info->min_copy_tokens == 0))
+    stop("copies of a step", "");
+  for (uint32_t i = 0; i < step->copy_count; ++i) {
+    const int32_t from = step->copy_from[i], to = step->copy_to[i], count = step->copy_tokens[i];
+    if (count < 1 || (uint32_t)count < info->min_copy_tokens || count >= page_size || from < 0 ||
+        to < 0 || from % page_size != 0 || to % page_size != 0 || from >= slots || to >= slots ||
+        from == to)
+      stop("a copy of a step", "");
+  }
+}
+
 /* Every array of the step is read, and every index is one. */
 static accrt_status_t own_submit(void* self, const accrt_serve_step_t* step) {
   own_model_t* model = self;
@@ -344,6 +358,7 @@ static accrt_status_t own_submit(void* self, const accrt_serve_step_t* step) {
     if (step->embed_tokens[i] < first || step->embed_tokens[i] >= (int32_t)step->token_count)
       stop("an embedded token of a step", "");
   }
+  check_copies(info, step);
   if (own_chance(model, 64))
     return ACCRT_ERROR_KERNEL;
   model->numbers[model->in_flight] = step->number;
@@ -447,6 +462,7 @@ static accrt_serve_model_t* wrap_model(fuzz_t* f) {
   info.eos_count = random_below(f, 3);
   info.eos = eos;
   info.adapter_count = (uint32_t)number(f, 3);
+  info.min_copy_tokens = (uint32_t)number(f, 4);
   info.max_samples = one_in(f, 2) ? 0 : one_in(f, 4) ? (uint32_t)number(f, 9) : 64;
   info.embedding_size = one_in(f, 64) ? (uint32_t)hostile(f) : random_below(f, EMBEDDING + 1);
   if (info.embedding_size <= UINT32_C(1) << 20)
@@ -522,6 +538,7 @@ static accrt_serve_simulation_t* simulation(fuzz_t* f) {
   options->adapter_count = (uint32_t)number(f, 3);
   options->max_samples = one_in(f, 2) ? (uint32_t)number(f, 40) : 0;
   options->repeat = random_below(f, 8);
+  options->min_copy_tokens = (uint32_t)number(f, 4);
   options->embedding_size = (uint32_t)number(f, 70);
   return options;
 }

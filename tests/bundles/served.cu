@@ -18,6 +18,10 @@ extern "C" __global__ void served_update_kernel(served_update_t p) {
   need(served_update_pages(p));
 }
 
+extern "C" __global__ void served_copy_kernel(served_copy_t p) {
+  need(served_copy_rows(p));
+}
+
 extern "C" __global__ void served_step_kernel(served_step_t p) {
   need(served_forward(p));
 }

@@ -21,6 +21,12 @@ typedef struct served_update {
   int64_t changes;
 } served_update_t;
 
+typedef struct served_copy {
+  const int32_t *copy_from, *copy_to;
+  int32_t* keys;
+  int64_t changes;
+} served_copy_t;
+
 typedef struct served_step {
   const int32_t *token_ids, *positions, *slots, *token_rows, *row_starts, *row_ids, *kv_lengths,
       *change_slots, *change_pages, *sample_tokens;
@@ -68,6 +74,14 @@ SERVED_FUNCTION int32_t served_update_pages(served_update_t p) {
   for (int64_t i = 0; i < p.changes; ++i) {
     if (p.change_slots[i] >= 0)
       p.page_table[p.change_slots[i]] = p.change_pages[i];
+  }
+  return 0;
+}
+
+SERVED_FUNCTION int32_t served_copy_rows(served_copy_t p) {
+  for (int64_t i = 0; i < p.changes; ++i) {
+    if (p.copy_to[i] >= 0)
+      p.keys[p.copy_to[i]] = p.keys[p.copy_from[i]];
   }
   return 0;
 }

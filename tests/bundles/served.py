@@ -49,7 +49,7 @@ def bundle(longest=512, **buckets):
         given.update({each: f.result(each, *shape) for each, shape in results.items()})
         given.update({each: f.state(states[each]) for each in used})
         written = dict.fromkeys(results, "write")
-        short = {"update_pages": "update", "sample_greedy": "greedy"}.get(name, name)
+        short = {"update_pages": "update", "copy_rows": "copy", "sample_greedy": "greedy"}.get(name, name)
         # sample's last state lies behind its results, as served.h has them
         dispatch(f, kernel(made, image, f"served_{short}_kernel", {**read(*shapes), **written, **used}, symbols), given, {each: s[each] for each in symbols})
 
@@ -59,6 +59,7 @@ def bundle(longest=512, **buckets):
     row = [s["samples"]]
     logits = {"logits": ("f32", [s["samples"], VOCAB])}
     function("update_pages", ids(changes), {}, {"page_table": "read_write"}, ["changes"])
+    function("copy_rows", ids({"copy_from": "changes", "copy_to": "changes"}), {}, {"keys": "read_write"}, ["changes"])
     function("step", ids(inputs), logits, {"keys": "read_write", "page_table": "read_write", "last_token": "read"},
              ["tokens", "rows", "samples", "changes", "table_pages"])  # fmt: skip
     function("sample_greedy", {**logits, "sample_rows": ("i32", row)}, {"token": ("i32", row)}, {"last_token": "read_write"}, ["samples"])

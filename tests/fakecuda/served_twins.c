@@ -12,6 +12,11 @@ FAKECUDA_KERNEL(served_update_kernel) {
   return served_update_pages(PARAM(served_update_t, 0));
 }
 
+FAKECUDA_KERNEL(served_copy_kernel) {
+  (void)block;
+  return served_copy_rows(PARAM(served_copy_t, 0));
+}
+
 FAKECUDA_KERNEL(served_step_kernel) {
   (void)block;
   return served_forward(PARAM(served_step_t, 0));

@@ -193,6 +193,43 @@ def test_together_and_overlapped_is_alone(program, pages):
         assert output == alone
 
 
+def test_parts_of_pages(program):
+    """A page's first tokens are another prompt's: from 8 on they are copied, between steps that overlap."""
+    rng = random.Random(SEED)
+    begins = [[rng.randrange(64) for _ in range(80)] for _ in range(3)]
+    engine = Engine(program, {"max_chunk_tokens": 24}, pages=60)
+    assert engine.info.min_copy_tokens == 8
+    numbers = {}
+    for i in range(90):
+        prompt = rng.choice(begins)[: rng.randint(1, 80)] + prompt_of(rng, 6)
+        count = rng.randint(1, 20)
+        numbers[engine.submit(prompt, count, flags=_ffi.ACCRT_SERVE_IGNORE_EOS)] = greedy(prompt, count)
+        for _ in range(rng.randint(0, 4)):
+            engine.step()
+    engine.run()
+    stats = engine.stats()
+    assert stats.partial_hits > 10 and 8 * stats.partial_hits <= stats.copied_tokens < 16 * stats.partial_hits and stats.step_failures == 0
+    assert stats.pages_free + stats.pages_cached == stats.pages == 60
+    assert {number: engine.outputs[number][0]["tokens"] for number in numbers} == numbers
+    engine.close()
+
+
+def test_more_copies_than_a_call_takes(program):
+    """Eight prompts at once copy 15 tokens each, and a call takes 16."""
+    rng = random.Random(SEED)
+    begins = [[rng.randrange(64) for _ in range(16)] for _ in range(8)]
+    engine = Engine(program)
+    for i, begin in enumerate(begins):
+        engine.submit(begin, 1, cache_salt=b"%d" % i)
+    engine.run()
+    numbers = [engine.submit([*begin[:15], 63 - begin[15], 5], 9, flags=_ffi.ACCRT_SERVE_IGNORE_EOS, cache_salt=b"%d" % i) for i, begin in enumerate(begins)]
+    engine.run()
+    stats = engine.stats()
+    assert stats.partial_hits == 8 and stats.copied_tokens == 120
+    assert [engine.outputs[n][0]["tokens"] for n in numbers] == [greedy([*begin[:15], 63 - begin[15], 5], 9) for begin in begins]
+    engine.close()
+
+
 def test_it_overlaps(program):
     engine = Engine(program)
     assert engine.info.flags & _ffi.ACCRT_SERVE_MODEL_OVERLAP
@@ -403,6 +440,28 @@ def test_a_model_on_a_gpu(model, pages):
         for one in output.values():
             assert len(one["tokens"]) == count
             compare_on_a_gpu(weights, prompt, one, test_served_models.BOUND)
+
+
+def test_parts_of_pages_on_a_gpu(model):
+    """Keys and values of all layers are copied: what comes is as right as where all is computed."""
+    import test_served_models
+
+    weights, program = model
+    rng = random.Random(SEED)
+    common = [rng.randrange(300) for _ in range(40)]
+    values = {"flags": _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_LOGPROBS, "top_logprobs": 3}
+    engine = Engine(program, max_rows=8, max_length=64)
+    requests = {}
+    for _turn in range(4):
+        for _ in range(5):
+            prompt = common[: rng.randint(9, 40)] + [rng.randrange(300) for _ in range(rng.randint(1, 5))]
+            requests[engine.submit(prompt, 12, **values)] = prompt
+        engine.run()
+    stats = engine.stats()
+    assert stats.partial_hits > 5 and stats.copied_tokens >= 8 * stats.partial_hits and stats.step_failures == 0
+    for number, prompt in requests.items():
+        compare_on_a_gpu(weights, prompt, engine.outputs[number][0], test_served_models.BOUND)
+    engine.close()
 
 
 def test_scores_drafts_and_embeddings_on_a_gpu(model):

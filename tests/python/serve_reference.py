@@ -53,13 +53,15 @@ class Flow:
 class Scheduler:
     """As docs/serving.md describes it, with lists where the C code has links."""
 
-    def __init__(self, pages, page_size, rows, step_tokens, chunk, cap, quantum, samples, least, most):
+    def __init__(self, pages, page_size, rows, step_tokens, chunk, cap, quantum, samples, least, most, copy):
         self.lookup = least, most
         self.pages, self.page_size, self.rows, self.step_tokens = pages, page_size, rows, step_tokens
         self.chunk, self.cap, self.quantum, self.samples = chunk, cap, quantum, samples
         self.refs, self.generation, self.block_step = [0] * pages, [0] * pages, [0] * pages
         self.free, self.waiting = list(range(pages)), []  # waiting: for the end of a step
         self.entries, self.key_of = {}, {}
+        #: the least of a page that is copied (0: nothing is), the step that wrote each page, and the last pages behind each
+        self.copy, self.written, self.followers = copy, {}, {}
         self.ended = self.step = self.admissions = 0
         self.mixed = 1 << 32
         self.running, self.free_rows = [], list(reversed(range(rows)))
@@ -223,6 +225,9 @@ class Scheduler:
             else:
                 self.entries[key] = block
                 self.key_of[block] = key
+                self.written[block] = self.step + 1
+                followers = self.followers.setdefault(key[:2], [])
+                followers[:] = [block, *followers][:4]
             s.chain = (block, self.generation[block])
             s.registered += 1
 
@@ -237,15 +242,36 @@ class Scheduler:
             found.append(block)
         return found, chain
 
+    def part(self, s, hits, chain):
+        """A page behind the hits that begins as the tokens after them do, and how many it shares."""
+        left = s.tokens[hits * self.page_size : s.asked if s.asked < s.to_score else s.known - 1]
+        best = (None, 0)
+        for block in self.followers.get((chain, s.salt if chain is None else 0), []):
+            key = self.key_of.get(block)
+            if key is None or key[:2] != (chain, s.salt if chain is None else 0) or self.written[block] > self.step:
+                continue
+            shared = next((i for i, (a, b) in enumerate(zip(key[2], left)) if a != b), min(len(left), self.page_size))
+            if shared > best[1]:
+                best = (block, shared)
+        return best if self.copy and best[1] >= self.copy else (None, 0)
+
     def admit(self, s):
         found, chain = self.hits(s)
         pages = -(-s.known // self.page_size)
-        if len(self.free) < sum(b in self.free for b in found) + pages - len(found) + (1 if self.running else 0):
+        needed = sum(b in self.free for b in found) + pages - len(found) + (1 if self.running else 0)
+        if len(self.free) < needed:
             return False
-        for block in found:
+        source, shared = self.part(s, len(found), chain)
+        if source in self.free and len(self.free) == needed:
+            source, shared = None, 0
+        for block in found + ([] if source is None else [source]):
             self.touch(block)
         s.computed, s.registered, s.chain = len(found) * self.page_size, len(found), chain
         s.blocks = found + [self.take() for _ in range(pages - len(found))]
+        if source is not None:
+            s.computed += shared
+            self.copies.append((source * self.page_size, s.blocks[len(found)] * self.page_size, shared))
+            self.drop(source, self.step + 1)
         self.remove(s)
         s.state = "running"
         self.admissions += 1
@@ -286,6 +312,7 @@ class Scheduler:
 
     def plan(self):
         self.budget, self.promised, self.any_preempted, self.parts, self.left = self.step_tokens, 0, False, [], self.samples
+        self.copies = []
         chunks = []
         for s in list(self.running):
             if s.state != "running" or s.known + s.pending >= s.limit or (s.pending and s.history) or s.remaining == 0:
@@ -330,7 +357,7 @@ class Scheduler:
         if parts:
             self.step += 1
             self.flight.append((self.step, parts))
-        return "".join(out)
+        return "".join(out) + "".join(f"{source}>{to}:{count} " for source, to, count in self.copies)
 
     # -- operations
 
@@ -451,7 +478,7 @@ def random_operations(rng, count):
         rows = rng.randint(1, 8)
         pages = rng.randint(4, 40)
         yield ("i", pages, page_size, rows, rows + rng.randint(0, 20), rng.choice([1000, 1, 3, 7]), rng.randint(1, 3), rng.randint(1, 60),
-               rows + rng.choice([0, 0, 1, rng.randint(0, 30)]), rng.randint(1, 2), rng.randint(2, 4))  # fmt: skip
+               rows + rng.choice([0, 0, 1, rng.randint(0, 30)]), rng.randint(1, 2), rng.randint(2, 4), rng.choice([0, 1, 1, 2, 3]))  # fmt: skip
         key, busy = 0, rng.random()
         for _ in range(rng.randint(20, 600)):
             made += 1

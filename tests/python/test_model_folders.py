@@ -281,7 +281,7 @@ def test_a_bundle_has_all_that_serves_it(tmp_path, cache, weights):
     opened = models.open(folder, targets=TARGETS)
     bundle = accrt.Bundle(opened.bundle)
     assert opened.weights == [str(folder)] and opened.tokenizer == str(folder) and not opened.info["cached"]
-    assert sorted(bundle.function_names()) == ["embed", "sample", "sample_greedy", "step", "update_pages"]
+    assert sorted(bundle.function_names()) == ["copy_rows", "embed", "sample", "sample_greedy", "step", "update_pages"]
     assert sorted(bundle.assets) == ["chat_template.jinja", "generation_config.json", "serve.token_bytes", "tokenizer.json", "tokenizer_config.json"]
     assert bundle.assets["chat_template.jinja"].data == b"hello {{ messages }}"
     assert _tokens.parse(bundle.assets["serve.token_bytes"].data)[0][256] == b"th"

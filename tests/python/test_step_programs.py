@@ -333,6 +333,26 @@ def test_changes_of_pages_without_a_step(tmp_path):
     assert [table[at] for at in (0, 7, 19)] == [5, 6, 7]
 
 
+def test_copies_of_rows(tmp_path):
+    config = tiny.CONFIGS["llama"]
+    program, page_size = opened(tiny.write_folder(tmp_path / "m", config, weights_of("llama")))
+    session = program.session({"pages": PAGES, "table_rows": ROWS, "table_pages": 4})
+    rng = np.random.default_rng(kh.SEED)
+    names = [f"kv.{layer}.{part}" for layer in range(config["num_hidden_layers"]) for part in "kv"]
+    before = {}
+    for name in names:
+        state = session.state(name)
+        before[name] = rng.standard_normal(state.shape).astype(np.float32)
+        np.array(state, copy=False)[...] = before[name]
+    source, to = np.zeros(32, np.int32), np.full(32, -1, np.int32)
+    source[:5], to[:5] = np.arange(page_size, page_size + 5), np.arange(3 * page_size, 3 * page_size + 5)
+    session.copy_rows(source, to)
+    for name in names:
+        expected = before[name].reshape(-1, *before[name].shape[2:])
+        expected[to[:5]] = expected[source[:5]]
+        np.testing.assert_array_equal(np.array(session.state(name)).reshape(expected.shape), expected)
+
+
 def test_bytelm(tmp_path):
     """The project's own model, without a tokenizer, beside its reference in numpy."""
     sys.path.insert(0, str(ROOT / "examples/bytelm"))

@@ -1,8 +1,8 @@
 /* tests/serve/scheduler_drive.c - runs operations of standard input on the scheduler and prints its
  * state after each, for tests/python/serve_reference.py to compare.
  *
- *   i PAGES PAGE_SIZE ROWS STEP_TOKENS CHUNK PREEMPTIONS QUANTUM SAMPLES LEAST MOST   begins anew;
- *                                                       LEAST and MOST are sizes of n-grams
+ *   i PAGES PAGE_SIZE ROWS STEP_TOKENS CHUNK PREEMPTIONS QUANTUM SAMPLES LEAST MOST COPY   begins
+ *                   anew; LEAST and MOST are sizes of n-grams, COPY is the least that is copied
  *   a KEY PRIORITY TENANT SALT HISTORY SCORED GUESSES LIMIT TOKEN...   a sequence comes
  *   p                                                              plans a step
  *   r                                                              the oldest step ends
@@ -48,9 +48,9 @@ static void end_sequence(accsv_sequence_t* sequence) {
 }
 
 static void begin(char* line) {
-  unsigned n[10];
-  if (sscanf(line, "%u %u %u %u %u %u %u %u %u %u", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5], &n[6],
-             &n[7], &n[8], &n[9]) != 10)
+  unsigned n[11];
+  if (sscanf(line, "%u %u %u %u %u %u %u %u %u %u %u", &n[0], &n[1], &n[2], &n[3], &n[4], &n[5],
+             &n[6], &n[7], &n[8], &n[9], &n[10]) != 11)
     stop("a line");
   for (uint32_t key = 0; key < MOST; ++key) {
     if (sequences[key] == NULL)
@@ -71,6 +71,7 @@ static void begin(char* line) {
                                  .quantum = n[6],
                                  .samples = n[7],
                                  .lookup = {n[8], n[9]},
+                                 .copy_tokens = n[10],
                                  .sequences = MOST,
                                  .seed = 12345};
   if (accsv_scheduler_init(&scheduler, &accsv_allocator_system, &limits) != ACCRT_OK)
@@ -125,6 +126,8 @@ static void plan(void) {
     printf("%d:%u+%u%s%u ", (int)part->sequence->key, part->start, part->count,
            part->draws ? "*" : "-", part->samples);
   }
+  for (uint32_t i = 0; i < one->copy_count; ++i)
+    printf("%d>%d:%u ", one->copies[i].from, one->copies[i].to, one->copies[i].count);
   if (one->tokens > scheduler.limits.step_tokens)
     stop("a step has more tokens than its budget");
   if (one->samples > scheduler.limits.samples)
@@ -245,7 +248,7 @@ int main(void) {
       stop(wrong);
     print_state();
   }
-  begin((char[]){"1 1 1 1 1 1 1 1 1 1"});
+  begin((char[]){"1 1 1 1 1 1 1 1 1 1 1"});
   for (uint32_t i = 0; i < DEPTH; ++i)
     free(plans[i].parts);
   accsv_scheduler_deinit(&scheduler);

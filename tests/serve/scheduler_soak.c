@@ -8,6 +8,7 @@
  *   - a page is given to another sequence only when the last step that used it has ended;
  *   - a step has at most its samples, and each token of a prompt that is scored is one once;
  *   - drafts are written where nobody else reads;
+ *   - what is copied was written by an earlier step, and goes to a page that nobody shares;
  *   - while there are sequences and no step is in flight, there is something to compute.
  *
  * All that the library itself can check is checked after every 256th operation, and at the end of a
@@ -54,7 +55,7 @@ static accsv_plan_t plans[DEPTH];
 static uint32_t in_flight, live;
 static uint64_t step, keys, random_state, seed, done;
 static uint64_t tokens_done, preemptions_done, admissions_done, ended_done;
-static uint64_t drafts_done, accepted_done;
+static uint64_t drafts_done, accepted_done, copies_done;
 
 static _Noreturn void stop(const char* what) {
   fprintf(stderr, "scheduler_soak: seed %llu, operation %llu: %s\n", (unsigned long long)seed,
@@ -81,6 +82,7 @@ static void begin_world(void) {
                                  .sequences = MOST_SEQUENCES,
                                  .quantum = 1 + below(64),
                                  .lookup = {1 + below(2), 2 + below(3)},
+                                 .copy_tokens = below(4),
                                  .seed = accsv_mix(random_state)};
   if (accsv_scheduler_init(&scheduler, &accsv_allocator_system, &limits) != ACCRT_OK)
     stop("no memory");
@@ -208,6 +210,27 @@ static void check_sharers(const stamped_t* writer, uint32_t at) {
   }
 }
 
+/* The page that is copied stays what it is until the step has ended, and is marked so: use_pages
+ * sees if another takes it before. Stamps tell whether it was the right one. */
+static void copy_stamps(const accsv_copy_t* copy) {
+  const int32_t page_size = (int32_t)scheduler.limits.page_size;
+  const int32_t from = copy->from / page_size, to = copy->to / page_size;
+  const accsv_block_t* source = &scheduler.pool.blocks[from];
+  if (copy->count == 0 || copy->count >= scheduler.limits.page_size ||
+      copy->count < scheduler.limits.copy_tokens || copy->from % page_size != 0 ||
+      copy->to % page_size != 0 || from == to)
+    stop("a copy of no part of a page");
+  if (source->list == ACCSV_LIST_FREE)
+    stop("a page that is copied may be taken");
+  if (!source->keyed || source->written >= step)
+    stop("a copy of what no earlier step has written");
+  if (scheduler.pool.blocks[to].refs < 1 || scheduler.pool.blocks[to].generation == 0)
+    stop("a copy to a page that nobody has");
+  shadows[from] = (shadow_t){source->generation, step};
+  memcpy(&stamps[copy->to], &stamps[copy->from], copy->count * sizeof *stamps);
+  ++copies_done;
+}
+
 static void write_tokens(const accsv_part_t* part) {
   const uint32_t page_size = scheduler.limits.page_size;
   const stamped_t* stamped = (const stamped_t*)(const void*)part->sequence;
@@ -266,6 +289,8 @@ static void plan(void) {
       one->samples > scheduler.limits.samples)
     stop("a step beyond its limits");
   uint32_t tokens = 0, samples = 0;
+  for (uint32_t i = 0; i < one->copy_count; ++i)
+    copy_stamps(&one->copies[i]);
   for (uint32_t i = 0; i < one->count; ++i) {
     check_part(&one->parts[i]);
     use_pages(one->parts[i].sequence);
@@ -399,10 +424,10 @@ int main(int argc, char** argv) {
     end_world();
   }
   printf("%llu operations: %llu tokens, %llu admissions, %llu preemptions, %llu ends, %llu of %llu "
-         "drafts\n",
+         "drafts, %llu copies\n",
          (unsigned long long)done, (unsigned long long)tokens_done,
          (unsigned long long)admissions_done, (unsigned long long)preemptions_done,
          (unsigned long long)ended_done, (unsigned long long)accepted_done,
-         (unsigned long long)drafts_done);
+         (unsigned long long)drafts_done, (unsigned long long)copies_done);
   return 0;
 }

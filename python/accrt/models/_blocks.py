@@ -305,6 +305,7 @@ class Decoder:
         ):
             self._forward(name, doc, *last)
         self._update_pages()
+        self._copy_rows()
         self._samplers()
         self._check_all_used()
         if self.options.adapters and not self.adapted:
@@ -360,6 +361,13 @@ class Decoder:
 
     def _update_pages(self) -> None:
         self._change_pages(self.m.function("update_pages", doc="changes of the page table that no step has room for"))
+
+    def _copy_rows(self) -> None:
+        f, sizes = self.m.function("copy_rows", doc="keys and values of some slots, copied to others"), self.sizes
+        source = f.input("copy_from", "i32", [sizes["changes"]], doc="slots: page x page_size + offset")
+        to = f.input("copy_to", "i32", [sizes["changes"]], doc="slots of other pages; -1: none")
+        for state in (state for pair in self.cache for state in pair):
+            f.state_gather(state, source, 2).state_scatter(state, to)
 
     def _samplers(self) -> None:
         samples, edits, words = self.sizes["samples"], self.sizes["edits"], -(-self.vocabulary // 32)
