@@ -79,6 +79,13 @@ def test_operator(folder):
     assert done.returncode == 0 and done.stdout == "[ 1.  3.  6. 10.]\n", done.stderr
 
 
+def test_checked(folder):
+    if not pathlib.Path(environment()["ACCX"]).exists():
+        pytest.skip("the tool was not built")
+    done = shell("check", folder)
+    assert done.returncode == 0 and done.stdout == "kernel scale_rows: ok, 4 cases\n", done.stderr
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the example's variant is for x86-64")
 def test_in_a_bundle(folder):
     done = subprocess.run([sys.executable, "bundle.py"], cwd=folder, env=environment(), capture_output=True, text=True)

@@ -285,7 +285,7 @@ ACCX_READS = [
     "inspect F", "verify F", "verify --full F", "verify --trust-keys F BUNDLE", "run F", "bench F", "dump F --output OUT", "diff F BUNDLE",
     "diff BUNDLE F", "build F --output OUT", "build TEXT --target-caps F --output OUT", "quantize F OUT --layout q8_0",
     "quantize WEIGHTS OUT --layout q8_0 --importance F.npz", "quantize WEIGHTS OUT --layout q8_0 --importance F", "pack F OUT",
-    "sign F --output OUT", "sign BUNDLE --output OUT --key F", "trust add F", "trust floor F 3", "encrypt F --output OUT --secret-key KEY",
+    "sign F --output OUT", "sign BUNDLE --output OUT --key F", "kernel check F", "trust add F", "trust floor F 3", "encrypt F --output OUT --secret-key KEY",
     "encrypt BUNDLE --output OUT --secret-key F", "decrypt F --output OUT --secret-key KEY", "devices --driver F",
     *(f"{verb} BUNDLE --allow-host-code --function count --{option}" for verb in ("run", "bench")
       for option in ("input x=F.npy", "input x=F.npz", "input x=F.npz:k", "weights F", "adapter F", "secret-key F", "driver F")),

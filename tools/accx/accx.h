@@ -22,7 +22,7 @@ enum {
   ACCX_USAGE = 2,      /* the command line is wrong */
   ACCX_BAD_BUNDLE = 3, /* the bundle is malformed, damaged or needs another version */
   ACCX_REFUSED = 4,    /* it holds machine code that was not allowed, or that fits no device here */
-  ACCX_DIFFERENT = 5,  /* accx diff --exit-code: nothing failed */
+  ACCX_DIFFERENT = 5,  /* accx diff --exit-code, findings of accx kernel check: nothing failed */
 };
 
 #if defined(__GNUC__)
@@ -68,6 +68,6 @@ extern const accx_verb_t accx_verb_keygen, accx_verb_sign, accx_verb_trust, accx
     accx_verb_decrypt;
 extern const accx_verb_t accx_verb_devices, accx_verb_caps, accx_verb_inspect, accx_verb_verify,
     accx_verb_run, accx_verb_bench, accx_verb_dump, accx_verb_build, accx_verb_diff,
-    accx_verb_quantize, accx_verb_pack, accx_verb_completion, accx_verb_manual;
+    accx_verb_quantize, accx_verb_pack, accx_verb_kernel, accx_verb_completion, accx_verb_manual;
 
 #endif /* ACCX_ACCX_H_ */

@@ -13,11 +13,11 @@
 FILE* accx_out;
 
 const accx_verb_t* const accx_verbs[] = {
-    &accx_verb_inspect,    &accx_verb_verify,   &accx_verb_run,     &accx_verb_bench,
-    &accx_verb_devices,    &accx_verb_caps,     &accx_verb_dump,    &accx_verb_build,
-    &accx_verb_diff,       &accx_verb_quantize, &accx_verb_pack,    &accx_verb_keygen,
-    &accx_verb_sign,       &accx_verb_trust,    &accx_verb_encrypt, &accx_verb_decrypt,
-    &accx_verb_completion, &accx_verb_manual,
+    &accx_verb_inspect, &accx_verb_verify,     &accx_verb_run,     &accx_verb_bench,
+    &accx_verb_devices, &accx_verb_caps,       &accx_verb_dump,    &accx_verb_build,
+    &accx_verb_diff,    &accx_verb_quantize,   &accx_verb_pack,    &accx_verb_keygen,
+    &accx_verb_sign,    &accx_verb_trust,      &accx_verb_encrypt, &accx_verb_decrypt,
+    &accx_verb_kernel,  &accx_verb_completion, &accx_verb_manual,
 };
 #define VERB_COUNT (sizeof accx_verbs / sizeof *accx_verbs)
 const size_t accx_verb_count = VERB_COUNT;
@@ -31,7 +31,7 @@ const char accx_exit_codes[] =
     "  4  the bundle's machine code or weights are not trusted (accx help trust), or none fits "
     "this "
     "device\n"
-    "  5  the bundles differ (accx diff --exit-code)\n";
+    "  5  the bundles differ (accx diff --exit-code), or the check of kernels has findings\n";
 
 static const accx_verb_t* find_verb(const char* name) {
   for (size_t i = 0; i < VERB_COUNT; ++i) {

@@ -1,0 +1,130 @@
+"""`accx kernel check`: a kernel that keeps what it declares, and each way not to."""
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+import accx_tool
+from accx_tool import accx, accx_output
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SIZES = ["--type", "x=f32[n]", "--type", "y=f32[n]", "--grid", "ceildiv(n, 256)"]
+pytestmark = [accx_tool.needs_tool, pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")]
+
+
+def build(folder, name, *flags):
+    path = folder / f"{name}.so"
+    subprocess.run(["cc", "-std=c11", "-O1", "-fPIC", "-shared", *flags, f"-I{ROOT / 'include'}", str(ROOT / "tests/python/kernel_mistakes.c"), "-o", str(path)],
+                   check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("kernels"), "mistakes")
+
+
+def checked(pack, kernel, *options, code=5, sizes=SIZES):
+    return accx_output("kernel", "check", pack, "--kernel", kernel, *sizes, *options, code=code)[0].splitlines()
+
+
+def test_a_good_kernel(pack):
+    assert checked(pack, "good", code=0) == ["kernel good: ok, 4 cases"]
+    assert checked(pack, "good", "--set", "n=1,255,256,257,5000", code=0) == ["kernel good: ok, 6 cases"]
+    assert checked(pack, "good", "--input", "x=random:7", "--threads", "3", code=0) == ["kernel good: ok, 4 cases"]
+
+
+@pytest.mark.parametrize("kernel, found", [
+    ("writes_after", "writes outside of y: byte 0 after its end, with n=1"),
+    ("writes_before", "writes outside of y: byte 1 before its beginning, with n=1"),
+    ("writes_far_after", "writes outside of y: byte 1048576 after its end, with n=1"),
+    ("reads_after", "reads outside of x: byte 0 after its end, with n=1"),
+    ("reads_before", "reads outside of x: byte 4 before its beginning, with n=1"),
+    ("differs", "gives other bytes in y when it runs again: from byte 0 on, with n=1"),
+    ("writes_read", "writes x, which is declared as read: byte 0, with n=1"),
+    ("writes_same", "writes x, which is declared as read: byte 0, with n=1"),
+    ("leaves", "does not write all of y, or reads it: byte 144 depends on what was there before, with n=37"),
+    ("crashes", "crashed with signal 11 (SIGSEGV), with n=1"),
+    ("endless", "runs longer than 1 second, with n=37"),
+    ("remembers", "writes outside of y: byte N before its beginning, with n=1"),
+    ("divides", "crashed with signal 8 (SIGFPE), with sizes of 0"),
+    ("touches_nothing", "writes outside of y: byte 0 after its end, with sizes of 0"),
+    ("refuses", "refuses its arguments: kernel 'refuses' returned 9 in workgroup (0, 0, 0) of (1, 1, 1), with n=37")])
+def test_a_mistake_is_one_line(pack, kernel, found):
+    if kernel in ("divides", "writes_same", "reads_after", "reads_before") and os.uname().machine != "x86_64":
+        pytest.skip("this processor divides by 0, or does not say whether a fault reads or writes")
+    lines = checked(pack, kernel, "--seconds", "1" if kernel == "endless" else "60")
+    assert f"kernel {kernel} {found}" in (re.sub(r"byte \d{2,} before", "byte N before", line) for line in lines)
+    assert len(lines) <= 2  # a kernel may do the same to another argument
+
+
+def test_what_it_may_differ_in_is_no_finding(pack):
+    assert checked(pack, "says_it_differs", code=0) == ["kernel says_it_differs: ok, 4 cases, not deterministic, as it declares"]
+
+
+def test_kernels_that_bundles_may_call_need_no_options(pack):
+    assert checked(pack, "keeps_lengths", code=0, sizes=[]) == ["kernel keeps_lengths: ok, 7 cases"]
+    assert checked(pack, "keeps_lengths", code=0) == ["kernel keeps_lengths: ok, 11 cases"]
+    found = checked(pack, "trusts_numbers", sizes=[])
+    assert len(found) == 1 and re.match(r"kernel trusts_numbers (crashed with signal 11 \(SIGSEGV\)|writes outside of y: byte .*), with n=9223372036854775807", found[0])
+
+
+def test_one_crash_does_not_take_the_report_along(pack):
+    out, _ = accx_output("kernel", "check", pack, *SIZES, "--seconds", "2", code=5)
+    lines = out.splitlines()
+    assert "kernel good: ok, 4 cases" in lines and "kernel crashes crashed with signal 11 (SIGSEGV), with n=1" in lines
+    assert "kernel endless runs longer than 2 seconds, with n=37" in lines and "kernel keeps_lengths: ok, 11 cases" in lines
+
+
+def test_json(pack):
+    told = json.loads(accx_output("kernel", "check", pack, "--kernel", "writes_after", *SIZES, "--json", code=5)[0])
+    assert told["ok"] is False and [kernel["name"] for kernel in told["kernels"]] == ["writes_after"]
+    (found,) = told["kernels"][0]["findings"]
+    assert found == {"what": "writes_outside", "parameter": "y", "byte": 4, "size_bytes": 4, "with": "n=1",
+                     "text": "kernel writes_after writes outside of y: byte 0 after its end, with n=1"}
+    told = json.loads(accx("kernel", "check", pack, "--kernel", "good", *SIZES, "--json"))
+    assert told["ok"] is True and told["kernels"][0]["cases"] == 4 and told["kernels"][0]["findings"] == []
+    told = json.loads(accx_output("kernel", "check", pack, "--kernel", "crashes", *SIZES, "--json", code=5)[0])
+    assert told["kernels"][0]["findings"][0]["what"] == "crashes" and told["kernels"][0]["findings"][0]["signal"] == 11
+
+
+def test_what_is_missing_or_wrong_is_one_line(pack, tmp_path):
+    def said(code, *words):
+        text = accx("kernel", *words, code=code)
+        assert text.count("\n") == 1
+        return text
+
+    one = ["check", pack, "--kernel", "good"]
+    missing = said(2, *one)
+    assert "its pack does not declare how large its memory is, and how many workgroups it takes" in missing
+    assert "--type 'x=f32[n]' --type 'y=f32[n]' --grid 'ceildiv(n, 256)'" in missing
+    assert "does not declare how many workgroups" in said(2, *one, *SIZES[:4])
+    assert "no kernel of the pack has a parameter 'z'" in said(2, *one, *SIZES, "--type", "z=f32[n]")
+    assert "--type 'x=g32[n]' is no type" in said(2, *one, "--type", "x=g32[n]")
+    assert "has the size m, which is no parameter: give its values, --set m=1,37" in said(2, *one, "--type", "x=f32[m]", *SIZES[2:])
+    assert "cannot be computed" in said(2, *one, "--type", "x=f32[n * n * n]", *SIZES[2:])
+    assert "--grid is ''" in said(2, *one, *SIZES[:4], "--grid", "")
+    assert "is no whole number" in said(2, *one, *SIZES, "--set", "n=1.5")
+    assert "x is memory" in said(2, *one, *SIZES, "--set", "x=1")
+    assert "did you mean 'random'" in said(2, *one, *SIZES, "--input", "x=randm")
+    assert "is too large" in said(2, *one, *SIZES, "--set", "n=100000000000")
+    assert "good" in said(1, "check", pack, "--kernel", "god", *SIZES)
+    assert "accx kernel check PACK" in said(2, "chek", pack)
+    assert "No such file" in said(1, "check", tmp_path / "none.so")
+    (tmp_path / "text.so").write_text("no machine code")
+    assert "text.so" in said(1, "check", tmp_path / "text.so")
+
+
+def test_a_pack_that_crashes_when_it_is_loaded(tmp_path):
+    pack = build(tmp_path, "crash", "-DCRASH_AT_LOAD")
+    (line,) = accx_output("kernel", "check", pack, code=5)[0].splitlines()
+    assert line == f"pack {pack} crashed with signal 11 (SIGSEGV)"
+
+
+def test_a_pack_whose_table_is_wrong_is_malformed(tmp_path):
+    pack = build(tmp_path, "wrong", "-DONLY=KERNEL(good),KERNEL(good)", "-Wno-unused-function", "-Wno-unused-const-variable")
+    assert "good" in accx("kernel", "check", pack, *SIZES, code=3)
