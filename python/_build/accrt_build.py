@@ -66,7 +66,7 @@ def metadata():
     return "\n".join(lines) + "\n"
 
 
-ENTRY_POINTS = "[console_scripts]\naccrt-serve = accrt.serve.command:main\n[torch_dynamo_backends]\naccrt = accrt.torch:backend\n"
+ENTRY_POINTS = "[console_scripts]\naccrt-serve = accrt.serve.start:main\n[torch_dynamo_backends]\naccrt = accrt.torch:backend\n"
 #: What accx prints of itself when it is built, and where it belongs below share/.
 WORDS = {"accx.1": "man/man1/accx.1", "bash": "bash-completion/completions/accx", "zsh": "zsh/site-functions/_accx",
          "fish": "fish/vendor_completions.d/accx.fish"}

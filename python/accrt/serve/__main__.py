@@ -1,3 +1,3 @@
-from .command import main
+from .start import main
 
 raise SystemExit(main())
