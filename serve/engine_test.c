@@ -1062,6 +1062,7 @@ static void test_dead_model(void** state) {
     assert_int_equal(outputs[0].status, ACCRT_ERROR_DEVICE_LOST);
     assert_int_equal(accrt_serve_engine_submit(engine, &request, NULL), ACCRT_ERROR_POISONED);
     assert_int_equal(stats_of(engine).healthy, 0);
+    assert_int_equal(stats_of(engine).failure, ACCRT_ERROR_DEVICE_LOST);
     accrt_serve_engine_release(engine);
     accrt_serve_model_release(model);
     accrt_serve_model_release(inner_model);

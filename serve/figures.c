@@ -51,6 +51,7 @@ static accrt_serve_stats_t collect(const accrt_serve_engine_t* engine, uint64_t 
   stats.adapters = engine->adapters.loaded;
   stats.adapter_places = engine->adapters.count;
   stats.adapter_loads = engine->adapters.loads;
+  stats.failure = engine->dead;
   stats.healthy = engine->dead == ACCRT_OK &&
                   (engine->listed == 0 || now_ns < engine->shown_progress_ns + STALLED_NS);
   return stats;

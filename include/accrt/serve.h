@@ -742,7 +742,7 @@ typedef struct accrt_serve_stats {
   uint32_t adapters;      /**< that are loaded */
   uint64_t adapter_loads; /**< that succeeded */
   uint32_t adapter_places;  /**< for adapters */
-  uint32_t reserved;        /**< 0 */
+  accrt_status_t failure;   /**< that ended the engine; ACCRT_OK: none */
   uint64_t drafts;          /**< times that a sequence had drafts in a step that has ended */
   uint64_t draft_tokens;    /**< tokens of those */
   uint64_t accepted_tokens; /**< of these: those that were drawn */

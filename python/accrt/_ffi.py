@@ -1694,7 +1694,7 @@ _FIELDS = {
         ("adapters", c_uint32),
         ("adapter_loads", c_uint64),
         ("adapter_places", c_uint32),
-        ("reserved", c_uint32),
+        ("failure", c_int32),
         ("drafts", c_uint64),
         ("draft_tokens", c_uint64),
         ("accepted_tokens", c_uint64),

@@ -235,6 +235,7 @@ accrt_status_t accrt_http_next(http_server_t* server, uint64_t timeout_ns, http_
     job->next = NULL;
     job->taken = 1;
     --server->queued;
+    server->taken_ns = accrt_serve_now_ns();
   }
   const uint32_t ended = server->ended;
   pthread_mutex_unlock(&server->lock);

@@ -86,10 +86,22 @@ void accrt_http_log(http_connection_t* c) {
 
 /* ---- Health ---- */
 
-uint32_t accrt_http_healthy(http_server_t* server, accrt_serve_stats_t* stats) {
+/* 1: requests wait, and for a long time no worker has taken one. */
+static uint32_t workers_stuck(http_server_t* server) {
+  pthread_mutex_lock(&server->lock);
+  const struct accrt_http_job* first = server->queue_first;
+  const uint64_t taken_ns = server->taken_ns;
+  const uint64_t arrived_ns = first == NULL ? UINT64_MAX : first->arrived_ns;
+  pthread_mutex_unlock(&server->lock);
+  const uint64_t since_ns = arrived_ns > taken_ns ? arrived_ns : taken_ns;
+  return arrived_ns != UINT64_MAX && server->now_ns > since_ns &&
+         server->now_ns - since_ns > server->health_timeout_ns;
+}
+
+http_health_t accrt_http_health(http_server_t* server, accrt_serve_stats_t* stats) {
   *stats = (accrt_serve_stats_t)ACCRT_SERVE_STATS_INIT;
-  if (accrt_serve_engine_stats(server->engine, stats) != ACCRT_OK)
-    return 0;
+  if (accrt_serve_engine_stats(server->engine, stats) != ACCRT_OK || stats->failure != ACCRT_OK)
+    return HTTP_ENGINE_FAILED;
   /* The engine's figures are those of the end of its last step, which may never come. */
   const uint32_t busy =
       stats->running + stats->waiting + stats->preempted > 0 || atomic_load(&server->flights) > 0;
@@ -98,7 +110,9 @@ uint32_t accrt_http_healthy(http_server_t* server, accrt_serve_stats_t* stats) {
   server->seen_busy = busy;
   server->seen_steps = stats->steps;
   const uint32_t stuck = server->now_ns - server->seen_steps_ns > server->health_timeout_ns;
-  return stats->healthy != 0 && !(busy && stuck);
+  if (stats->healthy == 0 || (busy && stuck))
+    return HTTP_ENGINE_STUCK;
+  return workers_stuck(server) ? HTTP_WORKERS_STUCK : HTTP_HEALTHY;
 }
 
 /* ---- New clients ---- */

@@ -25,16 +25,25 @@ static void answer_page(http_connection_t* c) {
 
 static void answer_health(http_connection_t* c) {
   accrt_serve_stats_t stats;
-  const uint32_t healthy = accrt_http_healthy(c->server, &stats);
-  if (healthy != 0 && c->server->draining == 0) {
+  const http_health_t health = accrt_http_health(c->server, &stats);
+  http_failure_t failure = {.status = 503, .code = "draining", .message = "The server is ending."};
+  char message[160];
+  if (health == HTTP_HEALTHY && c->server->draining == 0) {
     accrt_http_answer_whole(c, 200, json_type, "{\"status\":\"ok\"}", 15, NULL);
     return;
   }
-  const http_failure_t failure = {.status = 503,
-                                  .code = healthy == 0 ? "engine_stuck" : "draining",
-                                  .message = healthy == 0
-                                                 ? "Work waits, and the engine makes no steps."
-                                                 : "The server is ending."};
+  if (health == HTTP_ENGINE_FAILED) {
+    snprintf(message, sizeof message, "The engine has failed for good: %s.",
+             accrt_status_text(stats.failure));
+    failure.code = "engine_failed";
+    failure.message = message;
+  } else if (health == HTTP_ENGINE_STUCK) {
+    failure.code = "engine_stuck";
+    failure.message = "Work waits, and the engine makes no steps.";
+  } else if (health == HTTP_WORKERS_STUCK) {
+    failure.code = "workers_stuck";
+    failure.message = "Requests wait, and no worker takes them.";
+  }
   accrt_http_answer_failure(c, &failure);
 }
 
@@ -50,7 +59,7 @@ static void answer_text(http_connection_t* c, const char* type, http_text_t* bod
 static void answer_metrics(http_connection_t* c) {
   http_server_t* server = c->server;
   accrt_serve_stats_t stats;
-  (void)accrt_http_healthy(server, &stats);
+  (void)accrt_http_health(server, &stats);
   http_text_t body;
   accrt_http_text_init(&body, &server->allocator);
   accrt_http_put_metrics(&body, &server->metrics, &stats, server->model);

@@ -45,6 +45,14 @@ typedef struct http_failure {
   const char* message;
 } http_failure_t;
 
+/* What /health says. */
+typedef enum http_health {
+  HTTP_HEALTHY,
+  HTTP_ENGINE_FAILED, /* for good */
+  HTTP_ENGINE_STUCK,
+  HTTP_WORKERS_STUCK,
+} http_health_t;
+
 /* ---- Connections ---- */
 
 typedef enum http_phase {
@@ -261,6 +269,7 @@ struct accrt_http_server {
   struct accrt_http_job* inbox_last;
   uint32_t queued;
   uint32_t jobs_alive;
+  uint64_t taken_ns;         /* when a worker last took a request */
   _Atomic uint32_t draining; /* no new requests */
   _Atomic uint32_t cutting;  /* nor the rest of those that are there */
   _Atomic uint32_t stopping; /* and then the thread ends */
@@ -400,8 +409,8 @@ void accrt_http_watch(http_connection_t* connection, uint32_t interest);
 void accrt_http_deadline(http_connection_t* connection, uint64_t deadline_ns);
 /* A line of the log for the answer, and its part of the metrics. */
 void accrt_http_log(http_connection_t* connection);
-/* 1: the engine lives and moves. */
-uint32_t accrt_http_healthy(http_server_t* server, accrt_serve_stats_t* out_stats);
+/* Whether the engine lives and moves, and workers take requests. */
+http_health_t accrt_http_health(http_server_t* server, accrt_serve_stats_t* out_stats);
 
 /* ---- fail.c ---- */
 

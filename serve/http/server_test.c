@@ -289,6 +289,84 @@ static void test_no_memory(void** state) {
   free(text);
 }
 
+/* ---- What /health says ---- */
+
+static uint32_t health_has(const served_t* served, const char* status, const char* words) {
+  static const char request[] = "GET /health HTTP/1.1\r\nConnection: close\r\n\r\n";
+  char* text = malloc(ANSWER_BYTES);
+  const int fd = client_of(served);
+  (void)!send(fd, request, sizeof request - 1, MSG_NOSIGNAL);
+  read_all(fd, text);
+  const uint32_t found = strstr(text, status) == text && strstr(text, words) != NULL;
+  free(text);
+  return found;
+}
+
+/* Nobody takes requests: its workers are busy for ever, or have ended. */
+static void test_health_without_workers(void** state) {
+  (void)state;
+  served_t served = {0};
+  open_engine(&served, 0);
+  accrt_http_options_t options = options_of(NULL);
+  options.health_timeout_ns = 1000000;
+  assert_int_equal(accrt_http_server_create(served.engine, &options, &served.server), ACCRT_OK);
+  assert_true(health_has(&served, "HTTP/1.1 200 ", "\"ok\""));
+  const int fd = client_of(&served);
+  ask(fd, "0 1 4");
+  while (!health_has(&served, "HTTP/1.1 503 ", "workers_stuck"))
+    usleep(1000);
+  start_workers(&served);
+  char* text = malloc(ANSWER_BYTES);
+  read_all(fd, text);
+  assert_non_null(strstr(text, "\"completion_tokens\":8"));
+  assert_true(health_has(&served, "HTTP/1.1 200 ", "\"ok\""));
+  free(text);
+  end(&served, ACCRT_OK);
+}
+
+static accrt_serve_model_t* inner_model;
+static accrt_status_t dead_info(void* self, accrt_serve_model_info_t* out_info) {
+  (void)self;
+  return accrt_serve_model_info(inner_model, out_info);
+}
+static accrt_status_t dead_submit(void* self, const accrt_serve_step_t* one) {
+  (void)self;
+  (void)one;
+  return ACCRT_ERROR_DEVICE_LOST;
+}
+static accrt_status_t dead_wait(void* self, uint64_t number, accrt_serve_results_t* out_results) {
+  (void)self;
+  (void)number;
+  (void)out_results;
+  return ACCRT_ERROR_DEVICE_LOST;
+}
+
+static void test_health_of_a_dead_engine(void** state) {
+  (void)state;
+  served_t served = {0};
+  assert_int_equal(accrt_serve_model_create_simulated(NULL, &inner_model), ACCRT_OK);
+  accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
+  functions.info = dead_info;
+  functions.submit = dead_submit;
+  functions.wait = dead_wait;
+  accrt_serve_options_t engine = ACCRT_SERVE_OPTIONS_INIT;
+  engine.flags = ACCRT_SERVE_ENGINE_THREAD;
+  assert_int_equal(accrt_serve_model_wrap(&functions, &served.model), ACCRT_OK);
+  assert_int_equal(accrt_serve_engine_create(served.model, &engine, &served.engine), ACCRT_OK);
+  const accrt_http_options_t options = options_of(NULL);
+  assert_int_equal(accrt_http_server_create(served.engine, &options, &served.server), ACCRT_OK);
+  start_workers(&served);
+  char* text = malloc(ANSWER_BYTES);
+  const int fd = client_of(&served);
+  ask(fd, "0 1 4");
+  read_all(fd, text);
+  assert_ptr_equal(strstr(text, "HTTP/1.1 500 "), text);
+  assert_true(health_has(&served, "HTTP/1.1 503 ", "engine_failed"));
+  free(text);
+  end(&served, ACCRT_OK);
+  accrt_serve_model_release(inner_model);
+}
+
 static void test_bad_arguments(void** state) {
   (void)state;
   served_t served = {0};
@@ -326,9 +404,13 @@ static void test_bad_arguments(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_answers),          cmocka_unit_test(test_a_slow_client_gets_all),
-      cmocka_unit_test(test_the_end_cuts_off), cmocka_unit_test(test_no_memory),
+      cmocka_unit_test(test_answers),
+      cmocka_unit_test(test_a_slow_client_gets_all),
+      cmocka_unit_test(test_the_end_cuts_off),
+      cmocka_unit_test(test_no_memory),
       cmocka_unit_test(test_bad_arguments),
+      cmocka_unit_test(test_health_without_workers),
+      cmocka_unit_test(test_health_of_a_dead_engine),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

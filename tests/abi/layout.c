@@ -1343,7 +1343,7 @@ int main(void) {
   printf(", \"adapters\": [%zu, %zu]", offsetof(accrt_serve_stats_t, adapters), sizeof(((accrt_serve_stats_t*)0)->adapters));
   printf(", \"adapter_loads\": [%zu, %zu]", offsetof(accrt_serve_stats_t, adapter_loads), sizeof(((accrt_serve_stats_t*)0)->adapter_loads));
   printf(", \"adapter_places\": [%zu, %zu]", offsetof(accrt_serve_stats_t, adapter_places), sizeof(((accrt_serve_stats_t*)0)->adapter_places));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_stats_t, reserved), sizeof(((accrt_serve_stats_t*)0)->reserved));
+  printf(", \"failure\": [%zu, %zu]", offsetof(accrt_serve_stats_t, failure), sizeof(((accrt_serve_stats_t*)0)->failure));
   printf(", \"drafts\": [%zu, %zu]", offsetof(accrt_serve_stats_t, drafts), sizeof(((accrt_serve_stats_t*)0)->drafts));
   printf(", \"draft_tokens\": [%zu, %zu]", offsetof(accrt_serve_stats_t, draft_tokens), sizeof(((accrt_serve_stats_t*)0)->draft_tokens));
   printf(", \"accepted_tokens\": [%zu, %zu]", offsetof(accrt_serve_stats_t, accepted_tokens), sizeof(((accrt_serve_stats_t*)0)->accepted_tokens));

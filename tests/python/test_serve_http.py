@@ -383,6 +383,47 @@ def test_health_fails_when_work_waits_and_no_step_is_made():
         assert Answer(server.raw(get("/health"))).status == 200
 
 
+class Panic(BaseException):
+    """As pyo3 has it, with which tokenizers is made: no Exception."""
+
+
+def test_a_panic_of_a_tokenizer_ends_its_request_alone(monkeypatch, capsys):
+    """The thread died with it, its client waited for ever, and after a few of them nobody was answered."""
+    with served(workers=1, health_timeout=0.2) as server:
+        real = server.server._text.prompt
+
+        def prompt(given, name="prompt"):
+            if given == "panic":
+                raise Panic("index out of bounds")
+            return real(given, name)
+
+        monkeypatch.setattr(server.server._text, "prompt", prompt)
+        for _ in range(2):
+            answer = Answer(server.raw(post(COMPLETIONS, {"prompt": "panic", "max_tokens": 2})))
+            assert answer.status == 500 and answer.error["code"] == "internal"
+        assert Answer(server.raw(post(COMPLETIONS, {"prompt": "x", "max_tokens": 2}))).status == 200
+        assert Answer(server.raw(get("/health"))).status == 200
+    assert "index out of bounds" in capsys.readouterr().err
+
+
+def test_health_fails_when_nobody_takes_requests(monkeypatch):
+    """A tokenizer that does not come back."""
+    import threading
+
+    free = threading.Event()
+    with served(workers=1, health_timeout=0.2) as server:
+        real = server.server._text.prompt
+        monkeypatch.setattr(server.server._text, "prompt", lambda *given: free.wait(60) and real(*given))
+        with server.connect() as first, server.connect() as second:
+            for client in (first, second):
+                client.sendall(post(COMPLETIONS, {"prompt": "x", "max_tokens": 2}))
+            assert until(lambda: Answer(server.raw(get("/health"))).status == 503)
+            assert Answer(server.raw(get("/health"))).error["code"] == "workers_stuck"
+            free.set()
+            assert Answer(read_all(second)).status == 200
+        assert Answer(server.raw(get("/health"))).status == 200
+
+
 # ---- clients that leave, stall, dawdle -------------------------------------------------------------------------------------
 
 LONG = {"prompt": "x", "max_tokens": 4000, "ignore_eos": True}

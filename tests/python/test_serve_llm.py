@@ -257,6 +257,38 @@ def test_the_command_says_what_is_wrong(command, tmp_path):
         assert port is None and process.wait(30) == 1 and "cannot listen at 127.0.0.1" in lines[-1]
 
 
+def test_the_command_ends_when_the_engine_has_failed_for_good(monkeypatch, capsys):
+    """A supervisor starts it again; without one, nobody is told 200 by a server that can do nothing."""
+    from accrt.serve import command as module
+    from accrt.serve import server as server_module
+
+    def start(job, work):
+        raise accrt.PoisonedError("the engine has failed")
+
+    monkeypatch.setattr(server_module, "start", start)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    answers = []
+
+    def client():
+        def up():
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                return True
+
+        assert until(up)
+        answers.append(ask(port, post("/v1/completions", {"prompt": "x"})))
+        if answers[0].status != 503:
+            os.kill(os.getpid(), signal.SIGTERM)  # it would not end
+
+    thread = threading.Thread(target=client)
+    thread.start()
+    assert module.main(["simulated:", "--port", str(port)]) == 1
+    thread.join()
+    assert answers[0].status == 503 and answers[0].error["code"] == "engine_failed"
+    assert "accrt-serve: the engine has failed for good" in capsys.readouterr().err
+
+
 # ---- told to stop while it compiles ---------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Dict, List, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
 from . import engine as engine_module
 from . import loading as load_module
@@ -124,7 +124,7 @@ class _Signals:
     def __init__(self) -> None:
         self.told = threading.Event()
         self.number = signal.SIGTERM
-        self.loading = True
+        self.loading, self.failed = True, False
         self._count = 0
         self._before: Dict[int, Any] = {}
 
@@ -139,6 +139,11 @@ class _Signals:
     def __exit__(self, *exception: object) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
+
+    def fail(self) -> None:
+        """Not a signal: the engine has failed for good, so the server ends. What started it may start it again."""
+        self.failed = True
+        self.told.set()
 
     def _take(self, number: int, frame: object) -> None:
         self._count += 1
@@ -160,7 +165,7 @@ def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def _open(arguments: argparse.Namespace, progress: _Progress) -> server_module.Server:
+def _open(arguments: argparse.Namespace, progress: _Progress, failed: Callable[[], None]) -> server_module.Server:
     """What takes no time is looked at first."""
     options = given_options.checked(_chosen(arguments, server_module.OPTIONS), server_module.OPTIONS)
     engine_options = given_options.checked(_chosen(arguments, engine_module.OPTIONS), engine_module.OPTIONS)
@@ -177,18 +182,18 @@ def _open(arguments: argparse.Namespace, progress: _Progress) -> server_module.S
         adapters.load(name, folder)
         progress(f"loaded the adapter {name}", time.monotonic() - start)
     log_fd = -1 if arguments.quiet else 2
-    return server_module.Server(engine, loaded.text, name=arguments.name or loaded.name, adapters=adapters, log_fd=log_fd, **options)
+    return server_module.Server(engine, loaded.text, name=arguments.name or loaded.name, adapters=adapters, log_fd=log_fd, failed=failed, **options)
 
 
 def main(argv: Optional[List[str]] = None) -> int:
-    """Serves until a signal ends it. Returns the exit status: 0, 1 (something is wrong, or answers were cut off), 128 + the signal that ended
+    """Serves until a signal ends it. Returns the exit status: 0, 1 (something is wrong, answers were cut off, or the engine failed for good), 128 + the signal that ended
     it while it was loading."""
     arguments = _parser().parse_args(argv)
     progress = _Progress()
     with _Signals() as signals:
         _say(f"Loading {arguments.model}")
         try:
-            server = _open(arguments, progress)
+            server = _open(arguments, progress, signals.fail)
             signals.loading = False
         except _Told:
             _say(f"accrt-serve: ended by {signals.number.name} while it was loading")
@@ -206,10 +211,10 @@ def _until_told(server: server_module.Server, signals: _Signals, seconds: float)
     """The first signal: answers under way end; the second one: at once."""
     while not signals.told.wait(3600):
         pass
-    _say("Ending: answers under way are finished")
+    _say("accrt-serve: the engine has failed for good" if signals.failed else "Ending: answers under way are finished")
     whole = server.drain(seconds)
     server.close()
     server.engine.close()
     if not whole:
         _say(f"accrt-serve: answers were cut off after {seconds:g} s")
-    return 0 if whole else 1
+    return 0 if whole and not signals.failed else 1

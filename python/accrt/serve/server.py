@@ -9,7 +9,7 @@ import pathlib
 import socket
 import threading
 import traceback
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import _ffi
 from .._library import Handle, check, created, lib, struct
@@ -55,6 +55,7 @@ _STATUS = {
     _ffi.ACCRT_ERROR_TIMEOUT: (504, "deadline"),
     _ffi.ACCRT_ERROR_INVALID_STATE: (503, "draining"),
     _ffi.ACCRT_ERROR_OUT_OF_MEMORY: (503, "overloaded"),
+    _ffi.ACCRT_ERROR_POISONED: (503, "engine_failed"),
 }
 
 
@@ -91,13 +92,14 @@ class Server(Handle):
         with Server(engine, text, name="my-model", port=0) as server:
             print(server.url)
 
-    `text` makes tokens of texts; `adapters` are those of the engine, which are models by their names. Options are those of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
+    `text` makes tokens of texts; `adapters` are those of the engine, which are models by their names. `failed` is called, by any thread, when the engine has failed for good. Options are those of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
     """
 
-    __slots__ = ("engine", "adapters", "_text", "_name", "_limits", "_loading", "_threads", "_kept")
+    __slots__ = ("engine", "adapters", "_text", "_name", "_limits", "_loading", "_threads", "_failed", "_kept")
     _kind = "accrt_http_server"
 
-    def __init__(self, engine: Engine, text: Text, *, name: str, adapters: Optional[Adapters] = None, log_fd: int = -1, page: Optional[bytes] = None, **options: Any) -> None:  # fmt: skip
+    def __init__(self, engine: Engine, text: Text, *, name: str, adapters: Optional[Adapters] = None, log_fd: int = -1, page: Optional[bytes] = None,
+                 failed: Callable[[], None] = lambda: None, **options: Any) -> None:  # fmt: skip
         given_options.known(options, [OPTIONS], "a server")
         chosen = given_options.checked(options, OPTIONS)
         checked_key(chosen["api_key"])
@@ -114,7 +116,7 @@ class Server(Handle):
         self.engine, self._text, self._name = engine, text, name
         self.adapters = Adapters(engine, None) if adapters is None else adapters
         self._limits = Limits.of(engine.model.info)
-        self._loading = chosen["adapter_loading"]
+        self._loading, self._failed = chosen["adapter_loading"], failed
         super().__init__(created(lib.accrt_http_server_create, engine.handle, ctypes.byref(given)))
         count = chosen["workers"] or min(4, os.cpu_count() or 1)
         self._threads = [threading.Thread(target=self._work, name=f"accrt-serve-{i}", daemon=True) for i in range(count)]
@@ -175,7 +177,7 @@ class Server(Handle):
                 return
             try:
                 self._serve(job)
-            except Exception:  # noqa: BLE001 - others are still served
+            except BaseException:  # noqa: BLE001 - others are still served
                 traceback.print_exc()
 
     def _serve(self, job: Any) -> None:
@@ -190,7 +192,9 @@ class Server(Handle):
         except Error as error:
             status, code = _STATUS.get(error.status, (500, "engine_failed"))
             fail(job, status, error.message, None, code)
-        except Exception:  # noqa: BLE001 - a fault of ours ends one request
+            if error.status == _ffi.ACCRT_ERROR_POISONED:
+                self._failed()
+        except BaseException:  # noqa: BLE001 - a fault of ours ends one request, and so does a panic of a tokenizer, which is no Exception
             traceback.print_exc()
             fail(job, 500, "the server failed at this request", None, "internal")
 
