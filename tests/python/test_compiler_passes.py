@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import accrt
 import kernel_harness as kh
-from accrt.compiler import Interpreter, IRError, Module, SymbolClass, TensorType, cat, passes, verify
+from accrt.compiler import compile, Interpreter, IRError, Module, SymbolClass, TensorType, cat, passes, verify
 from accrt.compiler import ir
 
 
@@ -294,3 +295,53 @@ def test_text_shows_everything():
         "aten.layer_norm(", "constant @gamma: f32[16]",
     ):  # fmt: skip
         assert part in text, f"{part!r} is missing in\n{text}"
+
+
+def cache_module(count):
+    """Keys of two rows of heads, some places of which are written, and all read."""
+    m = Module("cache")
+    keys = m.state("keys", "f32", [2, 3, 5, 4])
+    f = m.function("append")
+    n = m.symbol("n", minimum=1, maximum=8) if count is None else count
+    rows, places = f.input("rows", "f32", [2, 3, n, 4]), f.input("places", "i64", [n])
+    old = f.state_read(keys)
+    f.result("before", old.sum())
+    new = old.scatter(places, rows, 2)
+    f.result("all", new * 1.0)
+    f.result("new", new.sum(-1) + old.sum(-1))
+    new.view([2, 3, 5, 4]).state_write(keys, [0, 0, 0, 0])
+    return m
+
+
+@pytest.mark.parametrize("count, family, there", [(None, "host", True), (1, "host", True), (1, "cuda", True), (None, "cuda", False)])
+def test_places_of_a_state_are_written_where_they_lie(count, family, there):
+    """On CUDA one place alone: of several rows for one place the last is to stay."""
+    made = names(passes.run(cache_module(count), passes.PIPELINES[family]), "append")
+    assert made.count("accrt.state_scatter") == int(there) and made.count("accrt.state_write") == int(not there)
+    assert "accrt.scatter" not in made
+
+
+def test_places_of_a_state_mean_the_same():
+    """What was read before has its old content; of two rows for one place the last stays; a place outside fails the call."""
+    m = cache_module(None)
+    session = accrt.Program(accrt.Bundle(compile(m, targets=kh.host_targets()[-1:]), accrt.Instance("all"))).session()
+    oracle = Interpreter(m)
+    for places in ([4], [0, 2, 0], [3, 3]):
+        given = f32(2, 3, len(places), 4) + places[0], np.array(places, np.int64)
+        for got, want in zip(session.append(*given), oracle.run("append", *given)):
+            np.testing.assert_allclose(np.asarray(got), want, rtol=1e-5, atol=1e-5)
+    for place in (-1, 5):
+        with pytest.raises(accrt.errors.KernelError, match="slot 30 is outside a state of 30 rows"):
+            session.append(f32(2, 3, 1, 4), np.array([place], np.int64))
+        session.reset()
+
+
+def test_a_state_that_is_written_twice_is_written_as_a_whole():
+    m = Module("twice")
+    state = m.state("s", "f32", [4, 2])
+    f = m.function("f")
+    x, places = f.input("x", "f32", [1, 2]), f.input("places", "i64", [1])
+    f.state_read(state).scatter(places, x, 0).state_write(state, [0, 0])
+    f.state_read(state).scatter(places, x * 2.0, 0).state_write(state, [0, 0])
+    f.result("y", x)
+    assert "accrt.state_scatter" not in names(passes.run(m), "f")

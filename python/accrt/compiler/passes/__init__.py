@@ -20,6 +20,7 @@ from .lora import join_adapters
 from .matmul import merge_linears, pack_weights
 from .quantized import lower_quantized, quantize_weights
 from .snapshot import snapshot_views
+from .states import scatter_states
 from .tidy import clone, tidy
 
 Pass = Callable[[Module], None]
@@ -28,6 +29,7 @@ PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("snapshot_views", snapshot_views),
     ("lower_quantized", lower_quantized),
     ("tidy", tidy),
+    ("scatter_states", scatter_states),
     ("merge_linears", merge_linears),
     ("join_adapters", join_adapters),
     ("form_convolutions", form_convolutions),
@@ -44,6 +46,7 @@ CUDA_PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("lower_quantized", functools.partial(lower_quantized, family="cuda")),
     ("lower_quantized", lower_quantized),
     ("tidy", tidy),
+    ("scatter_states", functools.partial(scatter_states, family="cuda")),
     ("merge_linears", merge_linears),
     ("join_adapters", join_adapters),
     ("lower_precision", lower_precision),
@@ -84,5 +87,5 @@ def run(
 
 __all__: List[str] = [
     "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "lower_precision",
-    "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "snapshot_views", "tidy",
+    "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "scatter_states", "snapshot_views", "tidy",
 ]  # fmt: skip
