@@ -75,11 +75,11 @@ def swiglu(forward, backward, dtype, n, k, length):
 
 def rope(forward, backward, dtype, n, k, length):
     """x is [n, length, 2 * k], the two of a pair in one half each; pair i at place t turns by the angle of cos[t, i] and sin[t, i]."""
-    for function, name, result, sign in ((forward, "x", "y", 1.0), (backward, "grad_y", "grad_x", -1.0)):  # the gradient turns back
+    for function, name, result in ((forward, "x", "y"), (backward, "grad_y", "grad_x")):
         (x,) = inputs(function, dtype, **{name: [n, length, 2 * k]})
         cos, sin = inputs(function, "f64" if dtype == "f64" else "f32", cos=[length, k], sin=[length, k])
         a, b = wide(x[..., :k]), wide(x[..., k:])
-        sin = sin * sign
+        sin = -sin if function is backward else sin  # the gradient turns back
         results(function, **{result: cat([(a * cos - b * sin).to_copy(dtype), (b * cos + a * sin).to_copy(dtype)], -1)})
 
 

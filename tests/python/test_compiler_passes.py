@@ -106,7 +106,90 @@ def test_work_of_a_smaller_shape_is_not_repeated_when_it_is_dear():
     x, y = f.input("x", "f32", [64, 8]), f.input("y", "f32", [8])
     f.result("a", x * y.exp())
     f.result("b", x * (y + 1.0))
-    assert names(passes.run(m), "f") == ["accrt.elementwise"] * 3
+    work = passes.run(m)
+    assert names(work, "f") == ["accrt.elementwise"] * 2
+    assert [str(op.result.type) for op in work.functions["f"].body.walk()] == ["f32[8]", "f32[64, 8]"]
+
+
+# ---- Chains that read the same ---------------------------------------------------------------------------------------
+
+
+def joined(build, *inputs, **symbols):
+    """The names of what is left of a function, after the reference has found the same."""
+    m = Module("m")
+    n = m.symbol("n", maximum=1 << 20)
+    build(m, m.function("f"), n)
+    work = passes.run(m)
+    for got, want in zip(Interpreter(work).run("f", *inputs), Interpreter(m).run("f", *inputs)):
+        np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+    return [op.name.partition(".")[2] for op in work.functions["f"].body.walk()]
+
+
+def test_what_reads_the_same_is_one_kernel():
+    """As the backward of a gated unit: two results of three tensors, by way of a third value that both use."""
+    def gated(m, f, n):
+        dy, gate, up = (f.input(name, "f32", [n, 8]) for name in ("dy", "gate", "up"))
+        s = gate.sigmoid()
+        f.result("a", dy * up * s * (gate * (1.0 - s) + 1.0))
+        f.result("b", dy * gate * s)
+
+    assert joined(gated, f32(3, 8), f32(3, 8), f32(3, 8)) == ["elementwise"]
+
+    def kept(m, f, n):  # what both are made of is a result, too
+        x = f.input("x", "f32", [n, 8]).exp()
+        f.result("x", x)
+        f.result("a", x + 1.0)
+        f.result("b", x.sigmoid() * f.input("y", "f32", [8]))
+
+    assert joined(kept, f32(3, 8), f32(8)) == ["elementwise"]
+
+
+def test_halves_that_turn_are_one_kernel():
+    def rope(m, f, n):
+        x, c, s = f.input("x", "bf16", [2, n, 8]), f.input("c", "f32", [n, 4]), f.input("s", "f32", [n, 4])
+        a, b = (x[..., :4].to_copy("f32"), x[..., 4:].to_copy("f32"))
+        f.result("y", cat([(a * c - b * s).to_copy("bf16"), (b * c + a * s).to_copy("bf16")], -1))
+
+    assert sorted(joined(rope, f32(2, 3, 8), f32(3, 4), f32(3, 4))) == ["cat", "elementwise", "slice", "slice"]
+
+
+def test_what_stays_apart():
+    def other_shapes(m, f, n):
+        x = f.input("x", "f32", [n, 8])
+        f.result("a", x.exp())
+        f.result("b", x[:, :4].exp())
+
+    assert joined(other_shapes, f32(3, 8)).count("elementwise") == 2
+
+    def used_between(m, f, n):  # the second needs what is made of the first
+        x = f.input("x", "f32", [n, 8])
+        a = x.exp()
+        f.result("a", a)
+        f.result("b", x * a.sum(-1, True))
+
+    assert joined(used_between, f32(3, 8)) == ["elementwise", "sum", "elementwise"]
+
+    def of_weights(m, f, n):  # is calculated when the program is made
+        w = f.constant(m.constant("w", f32(8)))
+        f.result("a", w.exp() * f.input("x", "f32", [n, 8]))
+        f.result("b", w.exp() * 2.0)
+
+    assert joined(of_weights, f32(3, 8)).count("elementwise") == 1
+
+    def written(m, f, n):
+        x, y = f.input("x", "f32", [8, 8], access="read_write"), f.input("y", "f32", [8, 8])
+        f.result("a", x.t() + y)
+        (y + 1.0).write_input("x")
+
+    assert joined(written, f32(8, 8), f32(8, 8)).count("elementwise") == 2
+
+    def states(m, f, n):
+        state, y = m.state("s", "f32", [4, 8]), f.input("y", "f32", [3, 8])
+        f.result("a", f.state_read(state)[1:] + y)
+        (y + 1.0).state_write(state, [0, 0])
+        f.result("b", y * 2.0)
+
+    assert joined(states, f32(3, 8)).count("elementwise") == 3
 
 
 def test_positions_are_not_fused_into_another_shape():

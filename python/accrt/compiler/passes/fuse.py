@@ -13,6 +13,7 @@ from .rewrite import constant_derived, rewrite, uses
 
 MAX_INPUTS = 8
 MAX_NODES = 48
+MAX_OUTPUTS = 4
 # So cheap that doing it again for each element of a larger shape costs less than a kernel of its own.
 CHEAP = ("input", "const", "symbol", "cast", "neg", "abs", "add", "sub", "mul", "div", "max", "min", "sqrt", "rsqrt", "reciprocal")
 
@@ -98,6 +99,8 @@ def fuse_elementwise(module: Module) -> None:
     for function in module.functions.values():
         _as_programs(function)
         _merge(function)
+        while _join_one(function):
+            pass
         from .tidy import _remove_unused
 
         _remove_unused(function)
@@ -239,3 +242,97 @@ def _inlined(op: Op, index: int, producer: Op) -> Tuple[List[Value], ew.Program,
     inside = copy(inner, producer.operands, len(op.attrs["symbols"]), None)
     outside = copy(outer, op.operands, 0, inside[inner.outputs[0]])
     return operands, ew.Program(tuple(nodes), tuple(outside[i] for i in outer.outputs)), tuple(symbols)
+
+
+# ---- Chains that read the same ---------------------------------------------------------------------------------------
+
+
+def _join_one(function: Function) -> bool:
+    """Makes one operation of two of one shape where one reads a result of the other, or both read a value whole: it is read once. The
+    first then stands where the second stood. Whether there were any."""
+    used, derived = uses(function), constant_derived(function)
+    joined = False
+    for block in function.body.blocks():
+        order = {id(op): at for at, op in enumerate(block.ops)}
+        for second in list(block.ops):
+            first = next((op for op in _neighbours(second, used) if _may_join(op, second, order, used, derived)), None)
+            if first is None or not _join(first, second, used):
+                continue
+            joined = True
+            break
+        if joined:
+            break
+    return joined
+
+
+def _neighbours(op: Op, used: Dict[int, List[Op]]) -> List[Op]:
+    if op.name != "accrt.elementwise":
+        return []
+    found: Dict[int, Op] = {}
+    for value in op.operands:
+        if ex.same_shape(value.shape, op.attrs["shape"]):
+            found.update({id(o): o for o in [value.op, *used.get(id(value), ())] if o is not None and o is not op})
+    return [o for o in found.values() if o.name == "accrt.elementwise"]
+
+
+def _may_join(first: Op, second: Op, order: Dict[int, int], used: Dict[int, List[Op]], derived: Dict[int, List[str]]) -> bool:
+    if first.block is not second.block or order[id(first)] > order[id(second)] or not first.operands:
+        return False
+    if not ex.same_shape(first.attrs["shape"], second.attrs["shape"]):
+        return False
+    # What may be written meanwhile, or is calculated when the program is made, stays apart.
+    if any(id(v) in derived for v in (*first.results, *second.results)) or any(_may_change(v) for v in (*first.operands, *second.operands)):
+        return False
+    users = [user for value in first.results for user in used.get(id(value), ()) if user is not None]
+    return all(user.block is second.block and order[id(user)] >= order[id(second)] for user in users)
+
+
+def _may_change(value: Value) -> bool:
+    """Whether it is memory of the session, of an input that is written, or of what a loop carries."""
+    root = value
+    while root.op is not None and root.op.name in ops.OPS and ops.OPS[root.op.name].view:
+        root = root.op.operands[0]
+    if root.op is not None:
+        return root.op.name in ops.OPS and bool(ops.OPS[root.op.name].states)
+    return root.constant is None and all(i.value is not root or i.access == "read_write" for i in root.function.inputs)
+
+
+def _join(first: Op, second: Op, used: Dict[int, List[Op]]) -> bool:
+    operands: List[Value] = []
+    nodes: List[ew.Node] = []
+    known: Dict[Any, int] = {}
+    made: Dict[int, int] = {}
+
+    def put(node: ew.Node) -> int:
+        key = (node.op, node.dtype, node.args, repr(node.value))
+        if key not in known:
+            known[key] = len(nodes)
+            nodes.append(node)
+        return known[key]
+
+    def read(value: Value, dtype: str) -> int:
+        if id(value) in made:
+            return made[id(value)]
+        at = next((at for at, have in enumerate(operands) if have is value), len(operands))
+        operands.extend([value] if at == len(operands) else [])
+        return put(ew.Node("input", dtype, (), at))
+
+    for op, symbols in ((first, 0), (second, len(first.attrs["symbols"]))):
+        places: List[int] = []
+        for node in op.attrs["program"].nodes:
+            if node.op == "input":
+                places.append(read(op.operands[node.value], node.dtype))
+            else:
+                value = node.value + symbols if node.op == "symbol" else node.value
+                places.append(put(ew.Node(node.op, node.dtype, tuple(places[a] for a in node.args), value)))
+        made.update({id(value): places[at] for value, at in zip(op.results, op.attrs["program"].outputs)})
+    results = [v for v in first.results if any(user is not second for user in used.get(id(v), ()))] + second.results
+    outputs = tuple(made[id(v)] for v in results)
+    if len(operands) > MAX_INPUTS or len(nodes) > MAX_NODES or len(results) > MAX_OUTPUTS or len(set(outputs)) < len(outputs):
+        return False
+    second.attrs = {**second.attrs, "program": ew.Program(tuple(nodes), outputs), "symbols": (*first.attrs["symbols"], *second.attrs["symbols"])}
+    second.operands, second.results = operands, results
+    for value in results:
+        value.op = second
+    first.block.ops.remove(first)
+    return True
