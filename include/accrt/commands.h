@@ -292,8 +292,9 @@ ACCRT_API accrt_status_t accrt_commands_finalize(accrt_commands_t* commands);
 ACCRT_API accrt_status_t accrt_commands_count(accrt_commands_t* commands, uint32_t* out_count);
 /** Enqueues a finalized list with a binding table. Every range of every command is checked against
  * its binding. Several submissions of one list may be in flight at a time.
- * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (not finalized, or a wrapped stream is being
- *   captured); ACCRT_ERROR_OUT_OF_RANGE (the message has the command, the binding and both sizes);
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (not finalized; or a wrapped stream is being
+ *   captured, and the list cannot be); ACCRT_ERROR_OUT_OF_RANGE (the message has the command, the
+ *   binding and both sizes);
  *   ACCRT_ERROR_UNSUPPORTED (memory that the device cannot reach, as accrt_stream_launch);
  *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED; ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_submit(accrt_stream_t* stream, accrt_commands_t* commands,

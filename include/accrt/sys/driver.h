@@ -426,10 +426,10 @@ typedef struct accrt_driver_table {
   accrt_status_t (*queue_launch)(accrt_driver_queue_t* queue, accrt_driver_launch_t* launch,
                                  const uint32_t grid[3], const void* params, uint64_t number);
 
-  /* Queues of other libraries. While a native queue is being captured, queue_enqueue,
-   * queue_execute, queue_launch, queue_notify, event_record and event_wait return
-   * ACCRT_ERROR_INVALID_STATE and do not change the capture; queue_progress returns what it knows
-   * without asking the device. */
+  /* Queues of other libraries. While a native queue is being captured, queue_enqueue, queue_launch,
+   * queue_notify, event_record and event_wait return ACCRT_ERROR_INVALID_STATE and do not change
+   * the capture; queue_progress returns what it knows without asking the device. queue_execute adds
+   * the list to the capture, or refuses in the same way. */
   /** Wraps a native queue (CUDA: a CUstream) without owning it. ACCRT_ERROR_INVALID_ARGUMENT: a
    * queue of another device. */
   accrt_status_t (*queue_wrap)(accrt_driver_device_t* device, void* native,

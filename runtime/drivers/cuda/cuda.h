@@ -358,6 +358,8 @@ struct cuda_queue {
   /* All submissions up to this number have ended. It only grows: raised with release, read with
    * acquire. */
   atomic_uint_least64_t completed;
+  /* The last submission that became part of a capture; relaxed: written and read by who submits. */
+  atomic_uint_least64_t captured;
   /* Set when this queue alone failed, such as by an operator in the middle of a list. Stored with
    * release after `failure`. */
   atomic_uint failed;
@@ -419,9 +421,12 @@ static inline bool cuda_queue_is_ready(cuda_queue_t* queue) {
  * accrt_cuda_submit_end(..., ACCRT_OK); its completion reports the failure. */
 void accrt_cuda_queue_fail(cuda_queue_t* queue, uint64_t number, const accrt_error_t* error);
 /* True when the stream is being captured. Then CUDA must not be called for it: work would become
- * part of the capture, and a query would break the capture. Only wrapped streams can be
- * captured. */
+ * part of the capture (which is meant for lists alone), and a query would break the capture. Only
+ * wrapped streams can be captured. */
 bool accrt_cuda_queue_is_capturing(const cuda_queue_t* queue);
+/* Publishes a submission that became part of a capture. It is over when all before it is, since
+ * nothing of it runs now. A wait for it is refused as long as the capture goes on. */
+void accrt_cuda_queue_captured(cuda_queue_t* queue, uint64_t number);
 /* Records that nothing is enqueued on a stream that is being captured. */
 accrt_status_t accrt_cuda_refuse_capture(const cuda_queue_t* queue, const char* operation);
 /* Updates the queue's progress. The context must be current and relaxed. CUDA_SUCCESS means that

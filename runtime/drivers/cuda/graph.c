@@ -246,13 +246,46 @@ static accrt_status_t execute_graphs(cuda_list_t* list, cuda_queue_t* queue,
   return status;
 }
 
+/* ---- Into the graph of another library ---- */
+
+/* A capture takes neither the events of a completion nor operators that cannot be captured. */
+ACCRT_RARE static bool can_be_captured(const cuda_list_t* list,
+                                       const accrt_driver_submission_t* submission) {
+  const cuda_planned_t* planned = list->plan.commands;
+  for (uint32_t i = list->plan.command_count; i-- > 0; ++planned) {
+    if (planned->kind == CUDA_NODE_DIRECT && planned->operation != NULL)
+      return false;
+  }
+  return submission->completion.done == NULL; /* work that is traced has one */
+}
+
+/* Adds the list's work to the graph that the owner of a wrapped stream is capturing, in the order
+ * of the stream. Whoever launches the graph keeps what it uses. */
+ACCRT_RARE static accrt_status_t capture_list(cuda_list_t* list, cuda_queue_t* queue,
+                                              const accrt_driver_submission_t* submission) {
+  /* The legacy stream counts as captured where another stream is. */
+  if ((uintptr_t)queue->stream <= (uintptr_t)CU_STREAM_LEGACY || !can_be_captured(list, submission))
+    return ACCRT_ERROR_INVALID_STATE; /* as accrt_cuda_submit_begin has recorded it */
+  const cuda_scope_t scope = cuda_enter(queue->device);
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < list->plan.command_count && status == ACCRT_OK; ++i)
+    status = enqueue_plain(list, i, queue->stream, submission);
+  if (status == ACCRT_OK)
+    accrt_cuda_queue_captured(queue, submission->number);
+  cuda_leave(queue->device, scope);
+  return status;
+}
+
 accrt_status_t accrt_cuda_queue_execute(accrt_driver_queue_t* opaque_queue,
                                         accrt_driver_list_t* opaque_list,
                                         const accrt_driver_submission_t* submission) {
   cuda_queue_t* queue = (cuda_queue_t*)opaque_queue;
   cuda_list_t* list = (cuda_list_t*)opaque_list;
   cuda_submit_t submit;
-  ACCRT_TRY(accrt_cuda_submit_begin(queue, submission, &submit));
+  const accrt_status_t begun = accrt_cuda_submit_begin(queue, submission, &submit);
+  if (begun == ACCRT_ERROR_INVALID_STATE)
+    return capture_list(list, queue, submission);
+  ACCRT_TRY(begun);
   bool plain = atomic_load_explicit(&list->plain, memory_order_relaxed);
   accrt_status_t status = ACCRT_OK;
   if (!plain) {

@@ -862,6 +862,92 @@ static void test_failing_operators(void** state) {
   release(memory);
 }
 
+static void ignore_end(void* user, accrt_status_t status, const accrt_error_t* error,
+                       uint64_t time_ns) {
+  (void)user, (void)status, (void)error, (void)time_ns;
+}
+
+/* On a stream that its owner captures, a list becomes part of the owner's graph, and runs when that
+ * is launched. A list with an operator that cannot be captured is refused, and the capture stays
+ * valid. */
+static void test_captured(void** state) {
+  (void)state;
+  const cuda_api_t* api = device->api;
+  random_source_t random = seeded(9);
+  static uint32_t words[2][WORDS];
+  const CUdeviceptr memory[2] = {allocate(sizeof words[0]), allocate(sizeof words[0])};
+  list_t lists[2] = {{.binding_count = 1, .command_count = 3},
+                     {.binding_count = 1, .command_count = 3}};
+  for (uint32_t which = 0; which < 2; ++which) {
+    make_add(&random, &lists[which], 0);
+    make_operator(&random, &lists[which], 1, which);
+    make_fill(&random, &lists[which], 2);
+    for (uint32_t i = 1; i < 3; ++i) {
+      lists[which].predecessors[i][0] = i - 1;
+      lists[which].commands[i].predecessors = lists[which].predecessors[i];
+      lists[which].commands[i].predecessor_count = 1;
+    }
+    assert_int_equal(create_list(&lists[which], false), ACCRT_OK);
+  }
+  CUstream stream;
+  CUgraph graph;
+  CUgraphExec exec;
+  accrt_driver_queue_t *queue, *own;
+  assert_int_equal(api->cuCtxSetCurrent(device->context), CUDA_SUCCESS);
+  assert_int_equal(api->cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0),
+                   CUDA_SUCCESS);
+  assert_int_equal(table->queue_wrap(opened, stream, &queue), ACCRT_OK);
+  assert_int_equal(table->queue_create(opened, 0, &own), ACCRT_OK);
+  for (uint32_t i = 0; i < 2; ++i) {
+    memset(words[i], 0, sizeof words[i]);
+    copy_and_wait(own, memory[i], (CUdeviceptr)(uintptr_t)words[i], sizeof words[i]);
+  }
+  accrt_driver_binding_t binding = {memory[0], sizeof words[0]};
+  accrt_driver_submission_t submission = {
+      .struct_size = sizeof submission, .binding_count = 1, .bindings = &binding, .number = 1};
+  uint64_t ended = 0;
+  assert_int_equal(api->cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL), CUDA_SUCCESS);
+  assert_int_equal(table->queue_execute(queue, lists[1].handle, &submission),
+                   ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(table->queue_execute(queue, lists[0].handle, &submission), ACCRT_OK);
+  assert_int_equal(table->queue_progress(queue, &ended), ACCRT_OK);
+  assert_int_equal(ended, 1); /* nothing of it runs now */
+  assert_int_equal(table->queue_wait(queue, 1, 0, ACCRT_WAIT_SPIN), ACCRT_ERROR_INVALID_STATE);
+  submission.number = 2;
+  submission.completion = (accrt_driver_completion_t){ignore_end, NULL};
+  assert_int_equal(table->queue_execute(queue, lists[0].handle, &submission),
+                   ACCRT_ERROR_INVALID_STATE);
+  submission.completion = (accrt_driver_completion_t){NULL, NULL};
+  assert_int_equal(api->cuStreamEndCapture(stream, &graph), CUDA_SUCCESS);
+  assert_int_equal(api->cuGraphInstantiateWithFlags(&exec, graph, 0), CUDA_SUCCESS);
+  assert_int_equal(api->cuGraphDestroy(graph), CUDA_SUCCESS);
+  binding.address = memory[1];
+  for (uint64_t turn = 0; turn < 2; ++turn) {
+    assert_int_equal(api->cuGraphLaunch(exec, stream), CUDA_SUCCESS);
+    submission.number = 100 + turn; /* behind the copies above */
+    assert_int_equal(table->queue_execute(own, lists[0].handle, &submission), ACCRT_OK);
+  }
+  assert_int_equal(table->queue_wait(own, 101, UINT64_MAX, ACCRT_WAIT_BLOCK), ACCRT_OK);
+  assert_int_equal(api->cuStreamSynchronize(stream), CUDA_SUCCESS);
+  for (uint32_t i = 0; i < 2; ++i)
+    copy_and_wait(own, (CUdeviceptr)(uintptr_t)words[i], memory[i], sizeof words[i]);
+  assert_memory_equal(words[0], words[1], sizeof words[0]);
+  assert_int_equal(api->cuGraphExecDestroy(exec), CUDA_SUCCESS);
+  /* Its owner goes on with the stream, and so does the queue. */
+  assert_int_equal(table->queue_wait(queue, 1, UINT64_MAX, ACCRT_WAIT_BLOCK), ACCRT_OK);
+  submission.number = 2;
+  assert_int_equal(table->queue_execute(queue, lists[1].handle, &submission), ACCRT_OK);
+  assert_int_equal(table->queue_wait(queue, 2, UINT64_MAX, ACCRT_WAIT_BLOCK), ACCRT_OK);
+  table->queue_destroy(queue);
+  table->queue_destroy(own);
+  assert_int_equal(api->cuStreamDestroy(stream), CUDA_SUCCESS);
+  assert_int_equal(api->cuCtxSetCurrent(NULL), CUDA_SUCCESS);
+  for (uint32_t i = 0; i < 2; ++i) {
+    table->list_destroy(lists[i].handle);
+    release(memory[i]);
+  }
+}
+
 /* One of everything, executed with changing inputs; also launches. Returns how many calls
  * failed. */
 static uint32_t run_all(void) {
@@ -983,10 +1069,12 @@ static void test_failing_calls(void** state) {
 }
 
 int main(int argc, char** argv) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_random), cmocka_unit_test(test_plain_memory),
-      cmocka_unit_test(test_failing_operators), cmocka_unit_test(test_unloaded_modules),
-      cmocka_unit_test(test_failing_calls)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_random),
+                                     cmocka_unit_test(test_plain_memory),
+                                     cmocka_unit_test(test_failing_operators),
+                                     cmocka_unit_test(test_unloaded_modules),
+                                     cmocka_unit_test(test_captured),
+                                     cmocka_unit_test(test_failing_calls)};
   if (!open_device()) {
     printf("skipped: %s\n", accrt_error_current()->message);
     return 0;

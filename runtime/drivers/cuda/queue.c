@@ -382,6 +382,14 @@ static bool has_mark_at(cuda_queue_t* queue, uint64_t number) {
 
 /* ---- Submissions ---- */
 
+ACCRT_RARE void accrt_cuda_queue_captured(cuda_queue_t* queue, uint64_t number) {
+  const uint64_t before = submitted(queue);
+  cuda_publish(queue, number);
+  atomic_store_explicit(&queue->captured, number, memory_order_relaxed);
+  if (completed(queue) >= before)
+    raise_completed(queue, number);
+}
+
 bool accrt_cuda_queue_is_capturing(const cuda_queue_t* queue) {
   if (queue->owned)
     return false;
@@ -638,10 +646,11 @@ accrt_status_t accrt_cuda_queue_progress(accrt_driver_queue_t* opaque, uint64_t*
   cuda_device_t* device = queue->device;
   *out_number = 0;
   const uint64_t number = submitted(queue);
-  /* A stream with marks is not checked for capture: the owner of a wrapped one may have destroyed
-   * it. */
+  /* A stream with a mark behind all work is not checked for capture: the owner of a wrapped one may
+   * have destroyed it. Nothing is asked of another one while it is captured: the question would
+   * leave a mark in the capture. */
   if (completed(queue) < number && !cuda_device_is_lost(device) &&
-      (has_marks(queue) || !accrt_cuda_queue_is_capturing(queue))) {
+      (has_mark_at(queue, number) || !accrt_cuda_queue_is_capturing(queue))) {
     const cuda_scope_t scope = cuda_enter(device);
     const CUstreamCaptureMode mode = cuda_relax(device);
     const accrt_status_t status = poll_queue(queue, number);
@@ -763,10 +772,11 @@ accrt_status_t accrt_cuda_queue_wait(accrt_driver_queue_t* opaque, uint64_t numb
   const uint64_t last = submitted(queue);
   const uint64_t target = number < last ? number : last;
   accrt_status_t status = ACCRT_OK;
-  if (completed(queue) < target) {
+  const bool captured = target == atomic_load_explicit(&queue->captured, memory_order_relaxed);
+  if (completed(queue) < target || captured) {
     if (cuda_device_is_lost(device))
       return accrt_cuda_device_lost(device, "queue_wait");
-    if (!has_mark_at(queue, target) && accrt_cuda_queue_is_capturing(queue))
+    if ((captured || !has_mark_at(queue, target)) && accrt_cuda_queue_is_capturing(queue))
       return accrt_cuda_refuse_capture(queue, "queue_wait");
     wait_t wait = {queue, target, policy, timeout_ns, 0, UINT64_MAX};
     if (policy != ACCRT_WAIT_SPIN || timeout_ns != ACCRT_TIMEOUT_INFINITE)
