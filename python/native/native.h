@@ -21,6 +21,7 @@
 #define NATIVE_SLOT(function) ((void*)(uintptr_t)(function))
 
 struct exchange_managed;
+struct exchange_tensor;
 
 /** The library's functions. */
 extern accrt_api_t accrt_native_api;
@@ -88,6 +89,8 @@ bool accrt_native_add_result(PyObject* module);
 /** Adds the class Caller, and the class of what holds a tensor of another library. */
 bool accrt_native_add_caller(PyObject* module);
 bool accrt_native_add_held(PyObject* module);
+/** Adds the class Enqueuer. */
+bool accrt_native_add_enqueuer(PyObject* module);
 
 /** A new object that deletes a managed tensor with it; NULL with an exception, and then it is
  * deleted already. */
@@ -97,6 +100,10 @@ void accrt_native_delete(struct exchange_managed* managed);
 /** A host tensor of a class that offers DLPack's C exchange; NULL, without an exception: it is not
  * one. */
 struct exchange_managed* accrt_native_exchanged(PyObject* value);
+
+/** What a tensor of a class with DLPack's C exchange, or of a subclass of it, lends: good until the
+ * tensor is changed. Its type; ACCRT_DTYPE_NONE, maybe with an exception: it lends nothing. */
+accrt_dtype_t accrt_native_borrow(PyObject* value, struct exchange_tensor* out_tensor);
 
 /** Methods of the module: the table that accrt.Tensor offers; a capsule of a tensor of others. */
 PyObject* accrt_native_offer(PyObject* module, PyObject* arguments);

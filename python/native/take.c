@@ -331,6 +331,19 @@ exchange_managed_t* accrt_native_exchanged(PyObject* value) {
   return is_host ? managed : NULL;
 }
 
+accrt_dtype_t accrt_native_borrow(PyObject* value, exchange_tensor_t* out_tensor) {
+  for (size_t i = 0; i < class_count; ++i) {
+    const known_class_t* known = &classes[i];
+    if (known->source != SOURCE_EXCHANGE || !PyObject_TypeCheck(value, (PyTypeObject*)known->type))
+      continue;
+    if (known->api->borrow == NULL || known->api->borrow(value, out_tensor) != 0)
+      break;
+    return out_tensor->ndim >= 0 && out_tensor->ndim <= ACCRT_MAX_RANK ? exchanged_type(out_tensor)
+                                                                       : ACCRT_DTYPE_NONE;
+  }
+  return ACCRT_DTYPE_NONE;
+}
+
 /* ---- Learning ---- */
 
 /* Whether there is room for it. Classes stay known for good. */

@@ -24,6 +24,7 @@ import test_served_engine  # noqa: E402
 import test_served_models  # noqa: E402
 import test_serving  # noqa: E402
 import test_token_adapters  # noqa: E402
+import test_torch_operator  # noqa: E402
 from accrt.compiler import available_targets, compile  # noqa: E402
 
 MODULES = {
@@ -40,6 +41,8 @@ MODULES = {
     "safe": test_safe.module,
     "serving": test_serving.module,
     "token_adapters": test_token_adapters.module,
+    "torch_operator": test_torch_operator.module,
+    "torch_trained": test_torch_operator.trained_module,
     **{f"served_{family}": functools.partial(test_served_models.module, family) for family in test_served_models.FAMILIES},
     "served_engine": test_served_engine.module,
     "bytelm_test": test_models.bytelm_module,

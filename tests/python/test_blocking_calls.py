@@ -22,6 +22,7 @@ ELSEWHERE = {
     ("call.py", "", "accrt_call_submit"): "Call.submit has the plan made before",
     ("call.py", "Call._submit_in_steps", "accrt_call_submit"): "the plan is made before",
     ("call.py", "Call._plan_within", "accrt_call_plan"): "a slice, or some milliseconds",
+    ("torch/_cuda.py", "OnGpu._in_steps", "accrt_call_submit"): "the plan is made before",
     ("serve/engine.py", "Engine.drain", "accrt_serve_engine_drain"): "_within gives it to until, as it is",
     ("serve/engine.py", "Engine._ready", "accrt_serve_engine_wait"): "its limit is 0",
     ("serve/adapters.py", "Adapters.unload", "accrt_serve_engine_unload_adapter"): "a slice at most",

@@ -8,9 +8,8 @@ from typing import Any, Callable, Optional, Sequence
 import torch
 
 from ..bundle import Bundle
-from ..program import Program
 from ._module import mark, same, Weights
-from ._operator import Operator, Runner
+from ._operator import Operator, Programs
 
 _log = logging.getLogger("accrt.torch")
 _PLANS = 64  # of one graph: one for each set of shapes
@@ -152,15 +151,15 @@ class _Whole:
         from ..from_torch import convert
 
         content = compile(convert(program, name="graph"), targets=[_target()])
-        made = Program(Bundle(content))
+        made = Bundle(content)
         names = {f"argument{at}": at for at, one in enumerate(fixed) if one}
         weights = Weights(made, names)
         self.weights_at = [names[name] for name in weights.names]
         weights.remember([args[at] for at in self.weights_at])
         # Lowering calculates what is made of weights alone. Of such constants nobody knows here what they were made of.
-        derived = any(c.name not in names and not c.prepared for c in made.bundle.constants) or len(self.weights_at) < len(names)
+        derived = any(c.name not in names and not c.prepared for c in made.constants) or len(self.weights_at) < len(names)
         self.marks = [(at, mark(args[at])) for at in names.values()] if derived else []
-        self.operator = Operator(Runner(made), "forward", "accrt::graph", weights)
+        self.operator = Operator(Programs(made), "forward", "accrt::graph", weights)
         self.rest = [at for at, one in enumerate(fixed) if not one and isinstance(args[at], torch.Tensor)]
         self.outputs = [getattr(spec.arg, "value", None) if not hasattr(spec.arg, "name") or type(spec.arg).__name__ == "ConstantArgument" else _Result
                         for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]

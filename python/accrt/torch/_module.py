@@ -4,7 +4,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Mapping
-from typing import Any, Container, Optional, Sequence
+from typing import Any, Callable, Container, Optional, Sequence
 
 import torch
 
@@ -17,18 +17,17 @@ _PLAIN = 0  # of Constant.encoding: no layout of its own
 
 
 class Weights:
-    """The weights that come as tensors with each call. The program has a copy, which is made anew where they have changed since."""
+    """The weights that come as tensors with each call. Each program has a copy, which is made anew where they have changed since."""
 
-    def __init__(self, program: Program, names: Optional[Container[str]] = None) -> None:
+    def __init__(self, bundle: Bundle, names: Optional[Container[str]] = None) -> None:
         """names: those alone; the others stay as the bundle has them."""
-        bundle = program.bundle
-        self.program = program
         self.known = [c for c in bundle.constants if not c.prepared and not c.external and c.encoding == _PLAIN
                       and c.dtype in _shapes.DTYPES and (names is None or c.name in names)]
         self.names = [c.name for c in self.known]
         self._bundle = bundle
-        self._lock = threading.Lock()  # the program's weights are those of one call at a time
-        self._seen: list[Any] = [None] * len(self.known)  # (the tensor without its history, its version)
+        self._lock = threading.Lock()  # a program's weights are those of one call at a time
+        self._first: list[Any] = [None] * len(self.known)  # what a new program has: (the tensor without its history, its version)
+        self._seen: dict[Program, list[Any]] = {}  # and what those have that are there
 
     def __deepcopy__(self, memo: Any) -> Weights:
         return self  # a copied module has parameters of its own, and they come with each call
@@ -47,11 +46,13 @@ class Weights:
         return made
 
     def remember(self, tensors: Sequence[torch.Tensor]) -> None:
-        """The program has these."""
-        self._seen = [mark(tensor) for tensor in tensors]
+        """The bundle has these."""
+        self._first = [mark(tensor) for tensor in tensors]
 
     def forget(self) -> None:
-        self._seen = [None] * len(self.known)
+        with self._lock:
+            self._first = [None] * len(self.known)
+            self._seen = {}
 
     def check(self, where: str, tensors: Sequence[torch.Tensor]) -> None:
         if len(tensors) != len(self.known):
@@ -61,17 +62,30 @@ class Weights:
                 raise TypeError(f"{where}: weight {constant.name} is {tensor.dtype} {list(tensor.shape)}, and {constant.dtype}{list(constant.shape)} "
                                 "is needed")
 
-    def run(self, runner: Any, function: str, tensors: Sequence[torch.Tensor], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run(self, program: Program, tensors: Sequence[torch.Tensor], call: Callable[[], None], gpu: Optional[int] = None) -> None:
+        """Calls `call` when the program has these weights. gpu: whose stream may still write them."""
         with self._lock:
-            changed = {}
-            for at, tensor in enumerate(tensors):
-                if not same(self._seen[at], tensor):
-                    changed[at] = mark(tensor)
+            seen = self._seen.get(program)
+            if seen is None:
+                seen = self._seen[program] = self._first
+                self._first = [None] * len(self.known)  # those tensors may go now
+            changed = {at: mark(tensor) for at, tensor in enumerate(tensors) if not same(seen[at], tensor)}
             if changed:
-                self.program.swap_weights({self.names[at]: new[0].contiguous() for at, new in changed.items()})
+                if gpu is not None:
+                    _settle(gpu)
+                program.swap_weights({self.names[at]: new[0].contiguous() for at, new in changed.items()})
                 for at, new in changed.items():
-                    self._seen[at] = new
-            runner(function, inputs, outputs)
+                    seen[at] = new
+            call()
+
+
+def _settle(gpu: int) -> None:
+    """The runtime takes weights in an order of its own: what torch has enqueued so far comes first."""
+    with torch.cuda.device(gpu):
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("weights have changed since the last call, and a CUDA graph that is being captured cannot take them: call the module once "
+                               "before the capture")
+        torch.cuda.synchronize()
 
 
 def mark(tensor: torch.Tensor) -> Any:
@@ -87,7 +101,7 @@ def same(before: Any, tensor: torch.Tensor) -> bool:
 
 
 class Module(torch.nn.Module):
-    """A function of a bundle as a torch.nn.Module on CPU tensors. Its parameters are the bundle's weights, under their names.
+    """A function of a bundle as a torch.nn.Module, on the host or on a GPU. Its parameters are the bundle's weights, under their names.
 
     Changes of parameters (an optimizer's step, load_state_dict) are seen by the next call, which gives them to the runtime; what is written
     through `.data` is seen after `refresh()`. Quantized weights and weights outside of the bundle stay in it.
@@ -106,20 +120,21 @@ class Module(torch.nn.Module):
         super().__init__()
         if isinstance(bundle, Program):
             raise TypeError("bundle is a Program, whose weights others may use: give its path, or an accrt.Bundle")
-        program = Program(bundle)
-        names = program.bundle.function_names()
+        programs = _operator.Programs(bundle)
+        bundle = programs.bundle
+        names = bundle.function_names()
         if not function:
             function = "forward" if "forward" in names or not names else names[0]
             if function not in names or len([n for n in names if n != f"{function}_backward"]) != 1 and function != "forward":
                 raise ValueError(f"the bundle has the functions {', '.join(names) or 'none'}: say which")
         backward = f"{function}_backward" if backward is None and f"{function}_backward" in names else backward
-        weights = Weights(program)
+        weights = Weights(bundle)
         made = weights.tensors()
         weights.remember(made)
         self.accrt_weights, self.accrt_function = weights, function
-        self._own(program.bundle, backward, made, parameters or {})
-        base = name or _operator.default_name(program, function)
-        self.accrt_operator = _operator.register(program, function, backward, base if name else _operator.free_name(base), weights)
+        self._own(bundle, backward, made, parameters or {})
+        base = name or _operator.default_name(bundle, function)
+        self.accrt_operator = _operator.register(programs, function, backward, base if name else _operator.free_name(base), weights)
 
     def _own(self, bundle: Bundle, backward: Optional[str], made: Sequence[torch.Tensor], parameters: Mapping[str, torch.Tensor]) -> None:
         gradients = {r.name[5:] for r in bundle.signature(backward).results} if backward else set()

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import functools
 import os
 import re
 import threading
@@ -16,10 +17,12 @@ from ..bundle import Bundle
 from ..program import Program
 from ..session import Session
 from . import _shapes
+from ._cuda import OnGpu
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _RESERVED = {"self", "out", "int", "float", "bool", "str", "Tensor", "None", "True", "False"}
 _ALIGNED = 16  # bytes: of an argument's address
+_SHAPES = 4096  # sets of shapes that an operator remembers
 _registered: dict[str, "Operator"] = {}  # with their libraries, for as long as the process: graphs name operators
 _registering = threading.RLock()
 
@@ -41,12 +44,50 @@ class Runner:
         self._idle.append(session)  # not after a failure: the next call begins anew
 
 
+class Programs:
+    """A bundle's programs, one for each device that its functions are called on, made when the first call needs them.
+
+    source: a path, a Bundle, or the one Program that there is.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._making = threading.RLock()
+        self._gpus: dict[int, OnGpu] = {}
+        self._host: Optional[Runner] = None
+        self._given = source if isinstance(source, Program) else None
+        self.bundle = source.bundle if isinstance(source, Program) else source if isinstance(source, Bundle) else Bundle(source)
+        if not torch.cuda.is_available():
+            self.host()  # what is wrong with it is said at once
+
+    def _program(self, kind: int, index: int) -> Program:
+        """On DLPack's device."""
+        if self._given is None:
+            return Program(self.bundle, self.bundle.instance.device("host" if kind == 1 else f"cuda:{index}"))
+        if self._given.device.info.dlpack_device != (kind, index):
+            raise ValueError(f"the program is on {self._given.device.name}, and was called with tensors on {'the host' if kind == 1 else f'cuda:{index}'}: "
+                             "give the bundle instead, to have one on each device")
+        return self._given
+
+    def host(self) -> Runner:
+        if self._host is None:
+            with self._making:
+                self._host = self._host or Runner(self._program(1, 0))
+        return self._host
+
+    def gpu(self, index: int) -> OnGpu:
+        found = self._gpus.get(index)
+        if found is None:
+            with self._making:
+                found = self._gpus[index] = self._gpus.get(index) or OnGpu(self._program(2, index), index)
+        return found
+
+
 class Operator:
     """What is registered for one function. Not for users: `operator` gives torch's own object."""
 
-    def __init__(self, runner: Runner, function: str, name: str, weights: Optional[Any] = None) -> None:
-        bundle = runner.program.bundle
-        self.runner, self.function, self.name, self.weights = runner, function, name, weights
+    def __init__(self, programs: Programs, function: str, name: str, weights: Optional[Any] = None) -> None:
+        bundle = programs.bundle
+        self.programs, self.function, self.name, self.weights = programs, function, name, weights
         self.signature = bundle.signature(function)
         self.where = f"{name} (function {function!r} of {bundle.info['name']!r})"
         self.scalars: dict[str, str] = {}  # the symbol that each binds
@@ -58,6 +99,10 @@ class Operator:
         self.fixed = {s.name: s.maximum for s in bundle.symbols if s.symbol_class == "session"}
         self._refuse_unbound()
         self.schema = self._schema()
+        #: Nothing is written but results, so that tensors go in as they are.
+        self.only_reads = all(kind in ("read", "scalar") for _n, kind, _t, _o in self.inputs)
+        self._first = next((at for at, (_n, kind, _t, optional) in enumerate(self.inputs) if kind != "scalar" and not optional), -1)
+        self._shapes_of: dict[Any, Any] = {}  # of results, by shapes of arguments
         self.library: Any = None
         self.overload: Any = None
 
@@ -127,6 +172,59 @@ class Operator:
             self.weights.check(self.where, weights)
         given = given[:len(self.inputs)]
         outputs = [torch.empty(shape, dtype=t.dtype) for (_n, t), shape in zip(self.results, self.sizes(given))]
+        passed, back = self._passed(given, torch.device("cpu"))
+        runner = self.programs.host()
+        if self.weights is not None:
+            self.weights.run(runner.program, weights, lambda: runner(self.function, passed, outputs))
+        else:
+            runner(self.function, passed, outputs)
+        self._write_back(back)
+        return _one(outputs)
+
+    def run_on_gpu(self, *given: Any) -> Any:
+        """The kernel for CUDA tensors: enqueued on torch's current stream when it returns, as torch's own are."""
+        weights = given[-1] if self.weights is not None else None
+        if self.weights is not None:
+            self.weights.check(self.where, weights)
+            given = given[:len(self.inputs)]
+        index = self._index(given)
+        runner = self.programs.gpu(index)
+        outputs = self._outputs(given, index)
+        if weights is None and self.only_reads:
+            device = torch.device("cuda", index)
+            runner(self.function, (*given, *outputs), lambda: (*self._checked(given, device), *outputs))
+            return _one(outputs)
+        self.sizes(given)
+        passed, back = self._passed(given, torch.device("cuda", index))
+        if weights is not None:
+            self.weights.run(runner.program, weights, lambda: runner(self.function, (*passed, *outputs)), index)
+        else:
+            runner(self.function, (*passed, *outputs))
+        self._write_back(back)
+        return _one(outputs)
+
+    def _index(self, given: Sequence[Any]) -> int:
+        """Of the GPU: that of the first tensor. -1 of a tensor elsewhere, which _checked refuses."""
+        first = given[self._first] if self._first >= 0 else next((v for v in given if isinstance(v, torch.Tensor)), None)
+        index = first.get_device() if first is not None else torch.cuda.current_device()
+        return index if index >= 0 else next(v.get_device() for v in given if isinstance(v, torch.Tensor) and v.is_cuda)
+
+    def _outputs(self, given: Sequence[Any], index: int) -> list[Any]:
+        key = tuple([v.shape if isinstance(v, torch.Tensor) else v for v in given])
+        shapes = self._shapes_of.get(key)
+        if shapes is None:
+            if len(self._shapes_of) >= _SHAPES:
+                self._shapes_of.clear()
+            shapes = self._shapes_of[key] = [(tuple(shape), t.dtype) for (_n, t), shape in zip(self.results, self.sizes(given))]
+        device = _gpu(index)
+        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
+
+    def _checked(self, given: Sequence[Any], device: torch.device) -> list[Any]:
+        self.sizes(given)
+        return self._passed(given, device)[0]
+
+    def _passed(self, given: Sequence[Any], device: torch.device) -> tuple[list[Any], list[tuple[Any, Any]]]:
+        """What the function gets: contiguous and aligned; and what was written elsewhere than it lies, with where it was."""
         passed, back = [], []
         written = [v.untyped_storage().data_ptr() for (_n, kind, _t, _o), v in zip(self.inputs, given) if kind == "read_write" and v is not None]
         if len(written) != len(set(written)):
@@ -135,8 +233,9 @@ class Operator:
             if not isinstance(value, torch.Tensor):
                 passed.append(value)
                 continue
-            if value.device.type != "cpu" or value.layout != torch.strided:
-                raise ValueError(f"{self.where}: {name} is a {value.layout} tensor on {value.device}, and one on the host is needed")
+            if value.device != device or value.layout != torch.strided:
+                needed = "the host" if device.type == "cpu" else device
+                raise ValueError(f"{self.where}: {name} is a {value.layout} tensor on {value.device}, and one on {needed} is needed")
             plain = _plain(value, kind == "donated")
             if kind == "read_write":
                 self._may_write(name, value)
@@ -144,16 +243,14 @@ class Operator:
             elif value.untyped_storage().data_ptr() in written:  # what is read stays as it was before the call
                 plain = plain.clone() if plain.data_ptr() == value.data_ptr() else plain
             passed.append(plain)
-        if self.weights is not None:
-            self.weights.run(self.runner, self.function, weights, passed, outputs)
-        else:
-            self.runner(self.function, passed, outputs)
+        return passed, back
+
+    def _write_back(self, back: Sequence[tuple[Any, Any]]) -> None:
         for value, plain in back:
             if plain.data_ptr() != value.data_ptr():
                 value.copy_(plain)
             elif not value.is_inference():
                 torch.autograd.graph.increment_version(value)
-        return _one(outputs)
 
     def _may_write(self, name: str, value: Any) -> None:
         if value.requires_grad and torch.is_grad_enabled():
@@ -167,13 +264,15 @@ class Operator:
         tags = (torch.Tag.pt2_compliant_tag,)
         library.define(self.schema, tags=tags)
         library.impl(name.partition("::")[2], self.run, "CPU")
+        library.impl(name.partition("::")[2], self.run_on_gpu, "CUDA")
         torch.library.register_fake(name, self.fake, lib=library)
         if not any(kind == "read_write" for _n, kind, _t, _o in self.inputs):
             self._register_autograd(backward)
             torch.library.register_vmap(name, self.vmap, lib=library)
         floating = {t.dtype for _n, t in self.tensors if t.dtype.is_floating_point}
         if len(floating) == 1:
-            torch.library.register_autocast(name, "cpu", floating.pop(), lib=library)
+            for kind in ("cpu", "cuda"):
+                torch.library.register_autocast(name, kind, *floating, lib=library)
         self.overload = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
         return self.overload
 
@@ -269,30 +368,26 @@ def _plain(value: Any, copy: bool) -> Any:
     return value.contiguous()
 
 
+@functools.lru_cache(maxsize=None)
+def _gpu(index: int) -> torch.device:
+    return torch.device("cuda", index)
+
+
 def _one(made: list) -> Any:
     return made[0] if len(made) == 1 else tuple(made) if made else None
 
 
-def opened(bundle: Any) -> Program:
-    """A program on the host of a path, a Bundle or a Program."""
-    if isinstance(bundle, Program):
-        if bundle.device.info.dlpack_device[0] != 1:
-            raise ValueError(f"the program is on {bundle.device.name}, and operators run on the host")
-        return bundle
-    return Program(bundle)
-
-
-def register(program: Program, function: str, backward: Optional[str], name: str, weights: Optional[Any] = None) -> Any:
+def register(programs: Programs, function: str, backward: Optional[str], name: str, weights: Optional[Any] = None) -> Any:
     if not isinstance(name, str) or name.count("::") != 1 or not all(_NAME.match(part) for part in name.split("::")):
         raise ValueError(f"name is {name!r}, expected 'namespace::operator'")
     with _registering:
         for wanted in (name, f"{name}_backward")[:1 + (backward is not None)]:
             if wanted in _registered or _is_defined(wanted):
                 raise ValueError(f"there is an operator {wanted} already: give another name=")
-        runner, reverse = Runner(program), None
-        main = Operator(runner, function, name, weights)
+        reverse = None
+        main = Operator(programs, function, name, weights)
         if backward is not None:
-            reverse = Operator(runner, backward, f"{name}_backward", weights)
+            reverse = Operator(programs, backward, f"{name}_backward", weights)
             _Backward(main, reverse)  # refused before anything is registered
             reverse.register(None)
             _registered[reverse.name] = reverse
@@ -316,17 +411,18 @@ def free_name(name: str) -> str:
         return found
 
 
-def default_name(program: Program, function: str) -> str:
-    base = os.path.splitext(os.path.basename(str(program.bundle.info["name"])))[0]
+def default_name(bundle: Bundle, function: str) -> str:
+    base = os.path.splitext(os.path.basename(str(bundle.info["name"])))[0]
     words = [re.sub(r"\W", "_", word) or "accrt" for word in (base, function)]
     return "::".join(f"_{word}" if word[0].isdigit() else word for word in words)
 
 
 def operator(bundle: Any, function: str, *, backward: Optional[str] = None, name: str = "") -> Any:
-    """Makes a function of a bundle a PyTorch operator, for CPU tensors.
+    """Makes a function of a bundle a PyTorch operator, for CPU and CUDA tensors.
 
     Args:
-        bundle: a path, an accrt.Bundle, or an accrt.Program on the host.
+        bundle: a path or an accrt.Bundle, of which a program is made on each device that the operator is called on; or an accrt.Program, for
+            its device alone.
         function: its name. Its inputs are the operator's arguments, in order: tensors (those that are read_write are mutated), and SymInt for
             scalars. Results are new tensors.
         backward: the function that is its backward: it takes `grad_y` for a result y, and inputs and results of the forward function by
@@ -337,8 +433,8 @@ def operator(bundle: Any, function: str, *, backward: Optional[str] = None, name
     Raises:
         ValueError: the function cannot be an operator, or the name is taken. What accrt.Program raises.
     """
-    program = opened(bundle)
-    return register(program, function, backward, name or default_name(program, function))
+    programs = Programs(bundle)
+    return register(programs, function, backward, name or default_name(programs.bundle, function))
 
 
 __all__ = ["operator"]
