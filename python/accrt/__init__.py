@@ -16,6 +16,8 @@ import importlib
 
 # Which module has which name; __init__.pyi says it to type checkers. The exception classes are in errors.
 _MODULES = {
+    "_kernel_gpu": ("GpuKernel",),
+    "_nvrtc": ("CompileError",),
     "_records": ("Argument", "Asset", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
     "adapter": ("Adapter",),
     "budget": ("Budget",),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from . import _ffi
 from ._library import describe, lib, need, number
+from .errors import Error
 from .memory import Buffer
 from .stream import Stream
 from .tensor import _NAMES, Tensor, View
@@ -26,17 +27,33 @@ def call(kernel: Kernel, given: Sequence, grid: Any, stream: Stream | None, name
     values = ordered(kernel, given, named)
     if stream is not None:
         need(stream, Stream)
-    where = stream if stream is not None else taken(kernel)
-    table, keep = arguments(kernel, values, where.device)
+    own = None  # a stream that nobody else has is waited for
+    if stream is None:
+        stream = _borrowed(kernel, values)
+        own = taken(kernel) if stream is None else None
+    where = stream if stream is not None else own
+    table, keep = arguments(kernel, values, where.device, where)
     sizes = _sizes(kernel, values, grid)
     if 0 in sizes:  # of what the kernel's own grid says of nothing
-        give(kernel, stream, where)
+        give(kernel, own)
         return
-    where._enqueue(keep, lib.accrt_stream_launch, kernel.handle, _GRID(*sizes), table, len(values),
-                   _ARGUMENT_BYTES)
-    if stream is None:
-        where.synchronize()  # a stream that has failed, or that is not waited for to its end, is not used again
-        give(kernel, None, where)
+    try:
+        where._enqueue(keep, lib.accrt_stream_launch, kernel.handle, _GRID(*sizes), table, len(values),
+                       _ARGUMENT_BYTES)
+    except Error:
+        kernel._borrowed.clear()  # a stream that has failed is not used again
+        raise
+    if own is not None:
+        own.synchronize()  # the same: neither one that is not waited for to its end
+        give(kernel, own)
+
+
+def _borrowed(kernel: Kernel, values: Sequence) -> Stream | None:
+    """The stream of the library whose tensors are given, of a kernel of a GPU."""
+    if kernel._pack.device is None:
+        return None
+    from ._kernel_gpu import borrowed
+    return borrowed(kernel, values, kernel._pack.device)
 
 
 def taken(kernel: Kernel) -> Stream:
@@ -47,9 +64,9 @@ def taken(kernel: Kernel) -> Stream:
         return Stream(pack.device if pack.device is not None else pack.instance.device("host"))
 
 
-def give(kernel: Kernel, asked: Stream | None, used: Stream) -> None:
-    if asked is None and len(kernel._idle) < _IDLE:
-        kernel._idle.append(used)
+def give(kernel: Kernel, own: Stream | None) -> None:
+    if own is not None and len(kernel._idle) < _IDLE:
+        kernel._idle.append(own)
 
 
 def ordered(kernel: Kernel, given: Sequence, named: Mapping[str, Any]) -> list:
@@ -71,7 +88,7 @@ def ordered(kernel: Kernel, given: Sequence, named: Mapping[str, Any]) -> list:
     return [found[name] for name in names]
 
 
-def arguments(kernel: Kernel, values: Sequence, device: Device):
+def arguments(kernel: Kernel, values: Sequence, device: Device, stream: Stream | None = None):
     """The C array, and what keeps its memory alive, with each value checked by the type that the kernel declares."""
     table, keep = type(kernel._template).from_buffer_copy(kernel._template), [kernel._owner]
     for entry, value, place, dtype in zip(table, values, kernel._places, kernel._types or [""] * len(values)):
@@ -82,7 +99,7 @@ def arguments(kernel: Kernel, values: Sequence, device: Device):
         if not place[0]:
             _refuse_elsewhere(what, value, device)
         try:
-            kept = kernel._argument(entry, value, place, device)
+            kept = kernel._argument(entry, value, place, device, stream)
         except (TypeError, ValueError, OverflowError, BufferError) as error:
             if what not in str(error):
                 error.args = (f"{what}: {error}",)
@@ -113,10 +130,14 @@ def _scalar(what: str, value: Any, dtype: str) -> int:
 def _refuse_elsewhere(what: str, value: Any, device: Device) -> None:
     """Memory of a GPU given to a kernel of a host, or the other way round, before anybody is asked for it."""
     ask = getattr(value, "__dlpack_device__", None)
-    found = ask()[0] if callable(ask) else None
-    here = device.info.dlpack_device[0]
-    if found is not None and {int(found), here} == {1, 2}:  # as DLPack numbers hosts and CUDA; memory of both kinds has numbers of its own
+    if not callable(ask):
+        return
+    found, index = map(int, ask())
+    here, own = device.info.dlpack_device
+    if {found, here} == {1, 2}:  # as DLPack numbers hosts and CUDA; memory of both kinds has numbers of its own
         raise ValueError(f"{what} lies on {'a GPU' if here == 1 else 'the host'}, and the kernel runs on {device.name}")
+    if found == here == 2 and index != own:
+        raise ValueError(f"{what} lies on cuda:{index}, and the kernel runs on {device.name}")
 
 
 def _check_memory(what: str, value: Any, kept: Any, dtype: str, device: Device) -> None:
@@ -136,14 +157,15 @@ def _check_memory(what: str, value: Any, kept: Any, dtype: str, device: Device) 
 
 
 def _sizes(kernel: Kernel, values: Sequence, grid: Any) -> tuple[int, ...]:
-    definition, where = kernel._definition, f"kernel {kernel.name}: grid"
+    own, where = kernel._grid, f"kernel {kernel.name}: grid"
     if grid is not None:
         sizes = grid if isinstance(grid, (tuple, list)) else (grid,)
         least = 1
-    elif definition is None:
+    elif own is None:
         raise TypeError(f"{where} is missing: say how many workgroups in x, y, z, as grid=(4, 1, 1)")
     else:
-        sizes = definition.grid({p[2][0]: value for p, value in zip(kernel._places, values) if p[0]})
+        sizes = own({p[2][0]: value for p, value in zip(kernel._places, values) if p[0]})
+        sizes = sizes if isinstance(sizes, (tuple, list)) else (sizes,)
         least = 0
     if not 1 <= len(sizes) <= 3 or not all(hasattr(size, "__index__") for size in sizes):
         raise TypeError(f"{where} is {sizes!r:.80}, expected 1 to 3 whole numbers, workgroups in x, y, z" if sizes is not None else describe(sizes))

@@ -169,12 +169,13 @@ class KernelPack(Handle):
 
 
 class Kernel:
-    """One kernel: of a pack (`KernelPack.kernel`, `Kernel.from_pack`), of C source (`Kernel.from_c`), or of a device's machine code
-    (`Kernel.from_module`). Keeps the pack's code, also when the pack is closed.
+    """One kernel: of a pack (`KernelPack.kernel`, `Kernel.from_pack`), of C source (`Kernel.from_c`), of CUDA C++ (`Kernel.from_cuda`),
+    or of a device's machine code (`Kernel.from_module`). Keeps the pack's code, also when the pack is closed.
 
     `kernel(*values, grid=None, stream=None, **named)` checks what it is given, launches, and waits: arrays, tensors and Buffers for
-    memory, numbers for the rest, in the kernel's order or by name. `grid` is the workgroups in x, y, z; a kernel from C source knows
-    them itself. With a stream it is enqueued there and not waited for. What is wrong with an argument is one error before anything runs.
+    memory, numbers for the rest, in the kernel's order or by name. `grid` is the workgroups in x, y, z; a kernel from source knows
+    them itself. With a stream it is enqueued there and not waited for; with torch's or CuPy's tensors on a GPU it is enqueued on that
+    library's current stream, as its own work is. What is wrong with an argument is one error before anything runs.
 
     Attributes:
         pack (KernelPack). name (str). parameters: (name, kind, size in bytes) of each.
@@ -182,7 +183,7 @@ class Kernel:
     """
 
     __slots__ = ("_pack", "_pointer", "_owner", "name", "_parameters", "_written", "_places", "_template", "_accesses", "_types", "_definition", "_idle",
-                 "__weakref__")
+                 "_grid", "_borrowed", "__weakref__")
 
     def __init__(self, pack: KernelPack, handle) -> None:
         self._owner = need(pack, KernelPack, "pack")
@@ -204,6 +205,8 @@ class Kernel:
         scalars = pack.types.get(self.name, ())
         self._types = tuple("" if kind in _ACCESS else kind for kind in scalars)  # of what is declared: "" says nothing
         self._definition, self._idle = None, []
+        self._grid: Callable | None = None  # from the values to the workgroups
+        self._borrowed: dict[int, Stream] = {}  # other libraries' streams by number
 
     @classmethod
     def from_c(cls, source, name: str, parameters, grid: Callable, *, entry: str = "", flags: Sequence[str] = (), cuda=None,
@@ -230,7 +233,7 @@ class Kernel:
         root = instance if instance is not None else default_instance()
         pack = KernelPack(root, image_of(record, root.device("host").info.arch), name)
         self = pack.kernel(name)
-        self._definition, self._types = record, tuple(dtype for _name, _kind, dtype in known)
+        self._definition, self._types, self._grid = record, tuple(dtype for _name, _kind, dtype in known), record.grid
         return self
 
     @classmethod
@@ -249,6 +252,41 @@ class Kernel:
     def from_module(cls, device: Device, image: bytes | str, kernel: DeviceKernel, kind: str = "") -> Kernel:
         """A kernel of a device's machine code, as `KernelPack.of_module` takes it: a cubin or fatbin (bytes), or PTX (text)."""
         return KernelPack.of_module(device, image, [kernel], kind).kernel(kernel.name)
+
+    @classmethod
+    def from_cuda(cls, source, name: str, parameters, grid: Callable | None = None, *, block: Sequence[int] | int = (256,), shared_bytes: int = 0,
+                  options: Sequence[str] = (), entry: str = "", arch: str | Sequence[str] = (), cluster: Sequence[int] = (), cooperative: bool = False,
+                  instance: Instance | None = None) -> Kernel:
+        """A kernel of GPUs from CUDA C++, compiled by NVRTC for each GPU when it is first called there, and kept on disk by its content.
+        NVRTC is opened where CUDA's wheels and toolkits have it, or at $ACCRT_NVRTC. docs/custom-kernels.md is the guide.
+
+        Args:
+            source: CUDA C++ text, or the path of a file. parameters, grid: as for `from_c`; without a grid, each call says it.
+            entry: the function in the source, where it is not the name: a template's instance, as "scale<float>", has a name too.
+            block: threads of a block in x, y, z. shared_bytes: dynamic shared memory. cluster, cooperative: as in DeviceKernel.
+            options: more for NVRTC, as ["--use_fast_math"]. arch: compile for these now ("sm_90"); it needs no GPU.
+        Raises:
+            accrt.CompileError: it does not compile (the message begins with NVRTC's lines), or there is no NVRTC. TypeError, ValueError: a
+            parameter. OSError: the file.
+        """
+        from ._kernel_gpu import from_cuda
+        return from_cuda(source, name, parameters, grid, block, shared_bytes, options, entry, arch, cluster, cooperative, instance)
+
+    @classmethod
+    def from_cubin(cls, image, name: str, parameters, grid: Callable | None = None, *, block: Sequence[int] | int = (256,), shared_bytes: int = 0,
+                   entry: str = "", cluster: Sequence[int] = (), cooperative: bool = False, instance: Instance | None = None) -> Kernel:
+        """A kernel of GPUs from a cubin or fatbin: bytes, the path of a file, or a dict with one for each architecture ({"sm_90": ...}). The rest
+        is as for `from_cuda`; `entry` is the symbol in the image, where it is not the name. Each parameter is checked against the image when it
+        is loaded."""
+        from ._kernel_gpu import from_image
+        return from_image(image, name, parameters, grid, block, shared_bytes, entry, cluster, cooperative, instance, False)
+
+    @classmethod
+    def from_ptx(cls, text, name: str, parameters, grid: Callable | None = None, *, block: Sequence[int] | int = (256,), shared_bytes: int = 0,
+                 entry: str = "", cluster: Sequence[int] = (), cooperative: bool = False, instance: Instance | None = None) -> Kernel:
+        """The same from PTX: text, or the path of a file. CUDA's driver compiles it when it is loaded."""
+        from ._kernel_gpu import from_image
+        return from_image(text, name, parameters, grid, block, shared_bytes, entry, cluster, cooperative, instance, True)
 
     def __call__(self, *values, grid: Sequence[int] | int | None = None, stream: Stream | None = None, **named) -> None:
         from ._kernel_call import call
@@ -297,7 +335,7 @@ class Kernel:
         entry = _ffi.accrt_kernel_argument.from_buffer_copy(self._template[index])
         return entry, self._argument(entry, value, self._places[index], device)
 
-    def _argument(self, entry: _ffi.accrt_kernel_argument, value, place, device: Device):
+    def _argument(self, entry: _ffi.accrt_kernel_argument, value, place, device: Device, stream: Stream | None = None):
         """Packs one into a record of the template; returns what keeps its memory alive."""
         scalar, written, parameter = place
         if scalar:
@@ -312,7 +350,7 @@ class Kernel:
         if isinstance(value, _Binding):
             entry.binding, entry.offset_bytes = value.index, value.offset_bytes
             return None
-        return _memory_argument(entry, value, parameter[1], device, what, written)
+        return _memory_argument(entry, value, parameter[1], device, what, written, stream)
 
     @never_raises
     def __repr__(self) -> str:
@@ -338,7 +376,7 @@ def _bits(value, size: int, kernel: Kernel, parameter) -> int:
     return found & ((1 << (8 * size)) - 1)
 
 
-def _memory_argument(entry: _ffi.accrt_kernel_argument, value, kind: str, device: Device, what: str, written: bool):
+def _memory_argument(entry: _ffi.accrt_kernel_argument, value, kind: str, device: Device, what: str, written: bool, stream: Stream | None = None):
     if value is None:  # absent: no pointer, and not a range of 0 bytes
         return None
     if isinstance(value, Buffer):
@@ -348,7 +386,7 @@ def _memory_argument(entry: _ffi.accrt_kernel_argument, value, kind: str, device
         return value.handle
     if isinstance(value, Handle):
         raise TypeError(f"{what} is {describe(value)}, expected memory")
-    view = as_view(value, device)
+    view = as_view(value, device, stream=stream)
     if written and view.read_only:
         raise ValueError(f"{what} is written, and the array is read-only")
     shape = tuple(view.shape_array[:view.c.rank])
@@ -384,7 +422,8 @@ def launch(stream: Stream, kernel: Kernel, grid: Sequence[int], *values) -> None
             absent optional ones), ints and floats. Arrays live until the launch is over, whoever drops them.
     """
     where = need(stream, Stream)
-    table, keep = _kernel(kernel).arguments(values, stream.device)
+    kernel = _kernel(kernel, stream.device)
+    table, keep = kernel.arguments(values, stream.device)
     try:
         status = _LAUNCH(where, kernel.handle, _grid(grid), table, len(values), _ARGUMENT_BYTES)
     finally:
@@ -393,10 +432,11 @@ def launch(stream: Stream, kernel: Kernel, grid: Sequence[int], *values) -> None
         raise last_error(status)
 
 
-def _kernel(value) -> Kernel:
+def _kernel(value, device: Device | None = None) -> Kernel:
     if not isinstance(value, Kernel):
         raise TypeError(f"kernel is {describe(value)}, expected an accrt.Kernel")
-    return value
+    on = getattr(value, "on", None)  # of a kernel that each GPU has apart
+    return on(device) if on is not None and device is not None else value
 
 
 class Launch(Handle):
@@ -411,7 +451,8 @@ class Launch(Handle):
     _kind = "accrt_launch"
 
     def __init__(self, device: Device, kernel: Kernel) -> None:
-        super().__init__(created(lib.accrt_launch_create, need(device, Device), _kernel(kernel).handle))
+        kernel = _kernel(kernel, device)
+        super().__init__(created(lib.accrt_launch_create, need(device, Device), kernel.handle))
         self.device, self._called, self._set, self._kept = device, kernel, {}, ()
 
     @property
@@ -515,7 +556,8 @@ class Commands(Handle):
         return _Binding(index, offset_bytes)
 
     def dispatch(self, kernel: Kernel, grid: Sequence[int], *values, after: Iterable[int] | None = None) -> int:
-        table, keep = _kernel(kernel).arguments(values, self.device)
+        kernel = _kernel(kernel, self.device)
+        table, keep = kernel.arguments(values, self.device)
         self._written.update(value.index for value, written in zip(values, kernel._written) if written and isinstance(value, _Binding))
         return self._record(keep, lib.accrt_commands_dispatch, kernel.handle, _grid(grid), table, len(values),
                             ctypes.sizeof(_ffi.accrt_kernel_argument), _predecessors(after))

@@ -668,7 +668,7 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
     refuse_masked(source)
     if getattr(source, "is_neg", bool)():  # torch's; DLPack cannot say it, and torch does not look
         raise BufferError("the tensor's numbers are the negatives of what lies in its memory: pass tensor.resolve_neg()")
-    order = {"stream": stream.native} if stream is not None and source.__dlpack_device__()[0] == _CUDA else {}
+    order = {"stream": stream.native or 1} if stream is not None and source.__dlpack_device__()[0] == _CUDA else {}
     capsule = _fast.capsule(source)
     if capsule is None:
         try:

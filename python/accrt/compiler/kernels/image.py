@@ -19,7 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from ..._paths import read_own_file, set_own_file, user_folder
+from ..._kernel_cache import cache_directory as cache_directory
+from ..._kernel_cache import cached as _cached
+from ..._kernel_cache import digest as _digest
 from .. import _children
 from . import prebuilt
 from .kerneldef import ACCESS_IDS, PARAM_KINDS, SOURCE_DIRECTORY, CSource, KernelDef
@@ -159,41 +161,10 @@ def available_targets() -> Tuple[List[str], Dict[str, str]]:
     return good, bad
 
 
-def cache_directory() -> Optional[Path]:
-    """Where compiled kernels are kept; None when there is no home. What is in it is machine code that is signed with the user's key."""
-    folder = user_folder("XDG_CACHE_HOME", "~/.cache")
-    return Path(folder) / "kernels" if folder else None
-
-
-def _cached(key: str, make) -> bytes:
-    """Content of a cache entry, made on a miss. A cache that cannot be written to, or that somebody else may write to, is no error: the
-    work is done again."""
-    folder = cache_directory()
-    path = str(folder / key[:2] / key) if folder else ""
-    try:
-        return read_own_file(path)
-    except OSError:
-        pass
-    content = make()
-    try:
-        set_own_file(path, content)
-    except OSError:
-        pass
-    return content
-
-
 def _run(command: Sequence[str], what: str, directory: str) -> None:
     done = _children.run(command, directory)
     if done.returncode != 0:
         raise ImageError(f"{what} failed: {' '.join(command)}\n{done.stderr.strip()[:4000]}")
-
-
-def _digest(*parts: str) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        encoded = part.encode()
-        digest.update(struct.pack("<Q", len(encoded)) + encoded)
-    return digest.hexdigest()
 
 
 @functools.lru_cache(maxsize=None)

@@ -1,0 +1,286 @@
+"""accrt.Kernel of GPUs: from CUDA C++ by NVRTC, from cubins and PTX, called under the stand-in for CUDA's driver; what NVRTC says; its cache."""
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import accrt
+from accrt import _nvrtc
+from test_docs import SCALE_PTX, SCALE_TWIN
+from test_standin import environment, needs_stand_in, ROOT
+
+SOURCE = """
+extern "C" __global__ void scale(const float* x, float* y, float factor, unsigned n) {
+  unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = factor * x[i];
+}
+"""
+PARAMETERS = [("x", "read f32"), ("y", "write f32"), ("factor", "f32"), ("n", "u32")]
+
+#: A library with NVRTC's functions: it "compiles" to a fixed PTX, says "no" to a source with the word wrong, and counts its compilations.
+STUB = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static const char image[] = PTX;
+struct program { char entry[64]; int bad; };
+int nvrtcVersion(int* major, int* minor) { *major = 13; *minor = 0; return 0; }
+const char* nvrtcGetErrorString(int result) { return result == 6 ? "NVRTC_ERROR_COMPILATION" : "another"; }
+int nvrtcGetNumSupportedArchs(int* out) { *out = 2; return 0; }
+int nvrtcGetSupportedArchs(int* out) { out[0] = 75; out[1] = 80; return 0; }
+int nvrtcCreateProgram(struct program** out, const char* text, const char* name, int n, const char** h, const char** i) {
+  (void)name, (void)n, (void)h, (void)i;
+  *out = calloc(1, sizeof **out);
+  (*out)->bad = strstr(text, "wrong") != NULL;
+  return 0;
+}
+int nvrtcAddNameExpression(struct program* p, const char* name) { snprintf(p->entry, sizeof p->entry, "%s", name); return 0; }
+int nvrtcCompileProgram(struct program* p, int count, const char** options) {
+  FILE* log = fopen(getenv("STUB_LOG"), "a");
+  for (int i = 0; i < count; i++) fprintf(log, "%s ", options[i]);
+  fprintf(log, "\\n");
+  fclose(log);
+  return p->bad ? 6 : 0;
+}
+static const char said[] = "scale(3): error: identifier \\"wrong\\" is undefined\\n\\n1 error detected.\\n";
+int nvrtcGetProgramLogSize(struct program* p, size_t* out) { (void)p; *out = sizeof said; return 0; }
+int nvrtcGetProgramLog(struct program* p, char* out) { (void)p; memcpy(out, said, sizeof said); return 0; }
+int nvrtcGetLoweredName(struct program* p, const char* name, const char** out) { (void)name; *out = p->entry; return 0; }
+int nvrtcGetPTXSize(struct program* p, size_t* out) { (void)p; *out = sizeof image; return 0; }
+int nvrtcGetPTX(struct program* p, char* out) { (void)p; memcpy(out, image, sizeof image); return 0; }
+int nvrtcGetCUBINSize(struct program* p, size_t* out) { return nvrtcGetPTXSize(p, out); }
+int nvrtcGetCUBIN(struct program* p, char* out) { return nvrtcGetPTX(p, out); }
+int nvrtcDestroyProgram(struct program** p) { free(*p); *p = NULL; return 0; }
+"""
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The stub, and the twin of its kernel for the stand-in."""
+    folder = tmp_path_factory.mktemp("nvrtc")
+    (folder / "stub.c").write_text(STUB.replace("PTX;", '"' + SCALE_PTX.replace("\n", "\\n") + '";', 1))
+    (folder / "twin.c").write_text(SCALE_TWIN)
+    flags = ["cc", "-std=gnu11", f"-I{ROOT / 'tests/fakecuda'}", f"-I{ROOT / 'include'}", "-shared", "-fPIC"]
+    subprocess.run([*flags, "-o", folder / "libnvrtc.so", folder / "stub.c"], check=True)
+    subprocess.run([*flags, "-o", folder / "twin.so", folder / "twin.c"], check=True)
+    return folder
+
+
+@pytest.fixture
+def stub(built, tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCRT_NVRTC", str(built / "libnvrtc.so"))
+    monkeypatch.setenv("STUB_LOG", str(tmp_path / "log"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _nvrtc._found.cache_clear()
+    yield tmp_path / "log"
+    _nvrtc._found.cache_clear()
+
+
+def made(source=SOURCE, **more):
+    return accrt.Kernel.from_cuda(source, "scale", PARAMETERS, lambda v: (v["n"] + 255) // 256, **more)
+
+
+def test_compiled_once_for_one_content(stub):
+    image, kind = made(arch="sm_80").image("sm_80")
+    assert kind == "cubin" and b".entry scale" in image
+    made(arch=["sm_80", "sm_80"])
+    assert len(stub.read_text().splitlines()) == 1
+    made(SOURCE + "\n", arch="sm_80")
+    made(options=["--use_fast_math"], arch="sm_80")
+    lines = stub.read_text().splitlines()
+    assert len(lines) == 3 and lines[0].startswith("--gpu-architecture=sm_80 --std=c++17") and "--use_fast_math" in lines[2]
+
+
+def test_a_gpu_that_nvrtc_does_not_know_gets_ptx(stub):
+    assert made().image("sm_90")[1] == "ptx" and "--gpu-architecture=compute_80" in stub.read_text()
+    with pytest.raises(accrt.CompileError, match="kernel scale: NVRTC 13.0 does not compile for sm_50, the oldest is sm_75"):
+        made(arch="sm_50")
+    for arch in ("90", "sm_", "gfx942", "sm_90x"):
+        with pytest.raises(ValueError, match="expected one as 'sm_90'"):
+            made(arch=arch)
+
+
+def test_the_files_beside_a_file_count(stub, tmp_path):
+    (tmp_path / "scale.cu").write_text('#include "part.cuh"\n' + SOURCE)
+    (tmp_path / "part.cuh").write_text("// 1\n")
+    made(tmp_path / "scale.cu", arch="sm_80")
+    made(tmp_path / "scale.cu", arch="sm_80")
+    assert f"--include-path={tmp_path}" in stub.read_text() and len(stub.read_text().splitlines()) == 1
+    (tmp_path / "part.cuh").write_text("// 2\n")
+    made(tmp_path / "scale.cu", arch="sm_80")
+    assert len(stub.read_text().splitlines()) == 2
+
+
+def test_what_does_not_compile_says_so_in_the_compilers_words(stub):
+    with pytest.raises(accrt.CompileError) as caught:
+        made(SOURCE.replace("factor *", "wrong *"), arch="sm_80")
+    lines = str(caught.value).splitlines()
+    assert lines[0] == 'scale(3): error: identifier "wrong" is undefined' and lines[-1] == "(kernel scale: NVRTC 13.0 for sm_80)"
+    with pytest.raises(accrt.CompileError):  # it is not in the cache
+        made(SOURCE.replace("factor *", "wrong *"), arch="sm_80")
+
+
+def test_without_nvrtc_it_is_one_line(monkeypatch, tmp_path):
+    monkeypatch.setenv("ACCRT_NVRTC", str(tmp_path / "none.so"))
+    with pytest.raises(accrt.CompileError, match=r"CUDA C\+\+ needs NVRTC \(pip install nvidia-cuda-nvrtc.*none.so") as caught:
+        made(arch="sm_80")
+    assert "\n" not in str(caught.value)
+
+
+def test_many_compile_at_once(stub):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(made(arch="sm_80").image("sm_80")[0])) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8 and len(set(found)) == 1
+    cached = [path for path in (stub.parent / "cache").rglob("*") if path.is_file()]
+    assert len(cached) == 1 and not [path for path in cached if path.suffix == ".part"]
+
+
+def test_what_is_wrong_is_said_before_anything_is_compiled():
+    with pytest.raises(ValueError, match="kernel scale: parameter x is 'in f32'"):
+        accrt.Kernel.from_cuda(SOURCE, "scale", [("x", "in f32")])
+    with pytest.raises(TypeError, match="grid is .*expected a function"):
+        accrt.Kernel.from_cuda(SOURCE, "scale", PARAMETERS, (1, 1, 1))
+    with pytest.raises(TypeError, match="options is '-O3', expected a list"):
+        accrt.Kernel.from_cuda(SOURCE, "scale", PARAMETERS, options="-O3")
+    with pytest.raises(ValueError, match=r"block is \(0,\)"):
+        accrt.Kernel.from_cuda(SOURCE, "scale", PARAMETERS, block=0)
+    with pytest.raises(FileNotFoundError):
+        accrt.Kernel.from_cuda("no/such.cu", "scale", PARAMETERS)
+    kernel = accrt.Kernel.from_ptx(SCALE_PTX, "scale", PARAMETERS)
+    assert kernel.parameters == [("x", "buffer", 8), ("y", "buffer", 8), ("factor", "scalar", 4), ("n", "scalar", 4)]
+    assert repr(kernel) == "<accrt.GpuKernel scale(x: buffer, y: buffer, factor: scalar, n: scalar)>"
+    with pytest.raises(TypeError, match="loaded on each GPU apart"):
+        kernel.handle
+    with pytest.raises(TypeError, match="compute-sanitizer"):
+        kernel.check()
+    with pytest.raises(ValueError, match="kernel scale is for CUDA GPUs, and host"):
+        kernel.on(accrt.default_instance().device("host"))
+    with pytest.raises(TypeError, match="from_ptx takes PTX"):
+        accrt.Kernel.from_cubin(SCALE_PTX, "scale", PARAMETERS)
+    with pytest.raises(accrt.NoVariantError, match="no machine code for sm_90, but for sm_80, sm_100"):
+        accrt.Kernel.from_cubin({"sm_80": b"1", "sm_100": b"2"}, "scale", PARAMETERS).image("sm_90")
+    assert accrt.Kernel.from_cubin({"sm_80": b"\x7fELF1", "sm_86": b"2"}, "scale", PARAMETERS).image("sm_89") == (b"2", "fatbin")
+
+
+CALLED = """
+import sys, types, ctypes, numpy as np, accrt
+PARAMETERS = [("x", "read f32"), ("y", "write f32"), ("factor", "f32"), ("n", "u32")]
+scale = accrt.Kernel.from_cuda(open(sys.argv[1]).read(), "scale", PARAMETERS, lambda v: (v["n"] + 255) // 256)
+ptx = accrt.Kernel.from_ptx(sys.argv[2], "scale", PARAMETERS)
+device, other = (accrt.default_instance().device(f"cuda:{i}") for i in (0, 1))
+n = 1000
+
+def pair(device):
+    pool, stream = accrt.Pool(device), accrt.Stream(device)
+    buffers = [pool.buffer(4 * n) for _ in range(2)]
+    stream.copy(np.full(n, 3, np.float32), buffers[0])
+    stream.synchronize()
+    return stream, [accrt.Tensor(buffer, "f32", [n]) for buffer in buffers]
+
+stream, (x, y) = pair(device)
+scale(x, y, 2, n)
+assert (y.numpy() == 6).all()
+scale(x, y, factor=4.0, n=n, stream=stream)
+stream.synchronize()
+assert (y.numpy() == 12).all()
+ptx(x, y, 5, n, grid=(4, 1))
+assert (y.numpy() == 15).all()
+scale(x, y, 5, 0)  # nothing to do
+_, (x1, y1) = pair(other)  # the other GPU, by where the tensors lie
+scale(x1, y1, 3, n)
+assert (y1.numpy() == 9).all() and len(scale._on) == 2
+accrt.launch(stream, scale, (4,), x, y, 7.0, n)
+accrt.Launch(device, scale)
+commands = accrt.Commands(device)
+commands.dispatch(scale, (4,), x, y, 8.0, n)
+commands.finalize().run(stream)
+assert (y.numpy() == 24).all()
+
+def refused(text, *values, kernel=scale, **more):
+    try:
+        kernel(*values, **more)
+    except (TypeError, ValueError, OverflowError, accrt.Error) as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(text)
+
+refused("kernel scale takes 4 arguments (x, y, factor, n), n is missing", x, y, 2)
+refused("factor is '2'", x, y, "2", n)
+refused("n is -1, which does not fit u32", x, y, 2, -1)
+refused("scale: x lies on the host, and the kernel runs on cuda:0", np.zeros(n, np.float32), y, 2, n)
+refused("y lies on cuda:1, and the kernel runs on cuda:0", x, y1, 2, n)
+refused("scale: grid is missing", x, y, 2, n, kernel=ptx)
+refused("y has elements of type i32, and the kernel takes f32", x, accrt.Tensor(y.buffer, "i32", [n]), 2, n)
+refused("its address is no multiple of the 4 bytes of a f32", x, accrt.Tensor(y.buffer, "f32", [n - 1], offset_bytes=2), 2, n)
+
+class Torch:  # what this needs of torch: tensors on a GPU, and a stream that they are used on
+    def __init__(self, tensor): self.tensor = tensor
+    is_cuda, asked = True, []
+    def __dlpack_device__(self): return self.tensor.__dlpack_device__()
+    def __dlpack__(self, stream=None, **more):
+        Torch.asked.append(stream)
+        return self.tensor.__dlpack__(stream=stream, **more)
+
+queue = accrt.Stream(device)
+current = types.SimpleNamespace(cuda_stream=queue.native)
+sys.modules["torch"] = types.SimpleNamespace(Tensor=Torch, cuda=types.SimpleNamespace(current_stream=lambda index: current))
+scale(Torch(x), Torch(y), 10, n)
+queue.synchronize()
+assert (y.numpy() == 30).all() and Torch.asked == [queue.native] * 2, Torch.asked
+scale(Torch(x), y, 11, n, stream=stream)
+stream.synchronize()
+assert (y.numpy() == 33).all() and Torch.asked[2:] == [stream.native]
+refused("y lies on cuda:1, and the kernel runs on cuda:0", Torch(x), Torch(y1), 2, n)
+del sys.modules["torch"]
+"""
+
+
+@needs_stand_in
+def test_called_under_the_stand_in(built, tmp_path):
+    (tmp_path / "scale.cu").write_text(SOURCE)
+    env = dict(environment(), FAKECUDA_KERNELS=str(built / "twin.so"), ACCRT_NVRTC=str(built / "libnvrtc.so"), STUB_LOG=str(tmp_path / "log"),
+               XDG_CACHE_HOME=str(tmp_path / "cache"))
+    done = subprocess.run([sys.executable, "-c", CALLED, tmp_path / "scale.cu", SCALE_PTX], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len((tmp_path / "log").read_text().splitlines()) == 1
+
+
+@pytest.fixture
+def real(monkeypatch, tmp_path):
+    """NVRTC itself."""
+    monkeypatch.delenv("ACCRT_NVRTC", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    _nvrtc._found.cache_clear()
+    try:
+        _nvrtc.find()
+    except accrt.CompileError:
+        pytest.skip("there is no NVRTC here")
+
+
+def test_nvrtc_compiles_without_a_gpu(real):
+    image, kind = made(arch=("sm_80", "sm_90")).image("sm_90")
+    assert kind == "cubin" and image[:4] == b"\x7fELF" and b"scale" in image
+    with pytest.raises(accrt.CompileError) as caught:
+        made(SOURCE.replace("factor *", "wrong *"), arch="sm_90")
+    assert str(caught.value).startswith('scale(4): error: identifier "wrong" is undefined')
+    template = "template <typename T> __global__ void twice(T* x) { *x *= 2; }\n"
+    twice = accrt.Kernel.from_cuda(template, "twice", [("x", "read_write f32")], entry="twice<float>", block=1, arch="sm_90")
+    assert b"_Z5twiceIfEvPT_" in twice.image("sm_90")[0]
+
+
+@needs_stand_in
+def test_what_nvrtc_made_is_called(real, built, tmp_path):
+    """NVRTC asks the driver for more than the stand-in has, so it compiles here, into the cache."""
+    (tmp_path / "scale.cu").write_text(SOURCE)
+    made(arch="sm_90")
+    env = dict(environment(), FAKECUDA_KERNELS=str(built / "twin.so"), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    env.pop("ACCRT_NVRTC", None)
+    done = subprocess.run([sys.executable, "-c", CALLED, tmp_path / "scale.cu", SCALE_PTX], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert os.listdir(tmp_path / "cache")
