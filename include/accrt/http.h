@@ -190,6 +190,44 @@ ACCRT_API accrt_status_t accrt_http_answer(accrt_http_job_t* job, uint32_t statu
                                            const char* content_type, const void* body,
                                            uint64_t body_bytes);
 
+/* ---- Calls of tools, without a server ---- */
+
+/** Finds calls of tools in one text, as a server does in its answers. One thread at a time. */
+typedef struct accrt_http_calls accrt_http_calls_t;
+
+/** What came of a piece of text. Frozen. Since: 0.4 */
+typedef struct accrt_http_call_news {
+  const char* content; /**< text that is no call; not NUL-terminated. Lent until the next push */
+  uint64_t content_bytes;
+  /** entries of OpenAI's `tool_calls` as a stream has them, divided by commas: JSON between
+   * brackets. The first of a call has `index`, `id`, `type` and the function's name; all have a
+   * piece of the arguments' text. Lent until the next push */
+  const char* entries;
+  uint64_t entries_bytes;
+  uint32_t call_count; /**< calls so far */
+  uint32_t reserved;   /**< 0 */
+} accrt_http_call_news_t;
+ACCRT_ASSERT_LAYOUT(accrt_http_call_news_t, reserved, 40);
+
+/** @param form ACCRT_HTTP_TOOLS_*; @param most calls beyond are dropped; 0: none are.
+ * @param out_calls owned.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most,
+                                                 accrt_http_calls_t** out_calls);
+/** Returns `calls`. Since: 0.4 */
+ACCRT_API accrt_http_calls_t* accrt_http_calls_retain(accrt_http_calls_t* calls);
+/** NULL does nothing. Since: 0.4 */
+ACCRT_API void accrt_http_calls_release(accrt_http_calls_t* calls);
+/** Takes the next bytes of the text, which are whole characters of UTF-8. Where it is cut changes
+ * nothing.
+ * @param text `text_bytes` bytes; may be NULL if there are none. @param last not 0: the text has
+ *   ended, and what may have been a call is given as what it is. Nothing may follow.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT; ACCRT_ERROR_INVALID_STATE (the text has ended);
+ *   ACCRT_ERROR_OUT_OF_MEMORY: nothing more can be taken. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text,
+                                               uint64_t text_bytes, uint32_t last,
+                                               accrt_http_call_news_t* out_news);
+
 /** Version of libaccrt_http, as ACCRT_MAKE_VERSION. Since: 0.4 */
 ACCRT_API uint32_t accrt_http_version(void);
 

@@ -1763,6 +1763,14 @@ _FIELDS = {
         ("parameter", c_char_p),
         ("code", c_char_p),
     ],
+    "accrt_http_call_news": lambda m: [
+        ("content", c_char_p),
+        ("content_bytes", c_uint64),
+        ("entries", c_char_p),
+        ("entries_bytes", c_uint64),
+        ("call_count", c_uint32),
+        ("reserved", c_uint32),
+    ],
 }
 _CALLBACKS = {
     "accrt_kernel_workgroup_fn": lambda m: CFUNCTYPE(c_int32, POINTER(m.accrt_kernel_environment), POINTER(m.accrt_kernel_dispatch), POINTER(m.accrt_kernel_workgroup)),
@@ -2074,6 +2082,10 @@ _PROTOTYPES = {
     "accrt_http_start": lambda m: (c_int32, [m.accrt_http_job_p, POINTER(POINTER(m.accrt_serve_request)), c_uint32, POINTER(m.accrt_http_format)]),
     "accrt_http_fail": lambda m: (c_int32, [m.accrt_http_job_p, POINTER(m.accrt_http_failure)]),
     "accrt_http_answer": lambda m: (c_int32, [m.accrt_http_job_p, c_uint32, c_char_p, c_void_p, c_uint64]),
+    "accrt_http_calls_create": lambda m: (c_int32, [c_uint32, c_uint32, POINTER(m.accrt_http_calls_p)]),
+    "accrt_http_calls_retain": lambda m: (m.accrt_http_calls_p, [m.accrt_http_calls_p]),
+    "accrt_http_calls_release": lambda m: (None, [m.accrt_http_calls_p]),
+    "accrt_http_calls_push": lambda m: (c_int32, [m.accrt_http_calls_p, c_char_p, c_uint64, c_uint32, POINTER(m.accrt_http_call_news)]),
 }
 _HANDLES = frozenset((
     "accrt_adapter",
@@ -2084,6 +2096,7 @@ _HANDLES = frozenset((
     "accrt_commands",
     "accrt_device",
     "accrt_event",
+    "accrt_http_calls",
     "accrt_http_job",
     "accrt_http_server",
     "accrt_instance",
@@ -2192,6 +2205,10 @@ _HTTP = frozenset((
     "accrt_http_start",
     "accrt_http_fail",
     "accrt_http_answer",
+    "accrt_http_calls_create",
+    "accrt_http_calls_retain",
+    "accrt_http_calls_release",
+    "accrt_http_calls_push",
 ))
 
 STRUCTS = tuple(_FIELDS)

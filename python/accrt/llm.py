@@ -16,7 +16,7 @@ import asyncio
 import collections
 import numbers
 import os
-from typing import Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Union
+from typing import Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _ffi
 from ._library import lib, never_raises
@@ -26,8 +26,12 @@ from .serve import engine as _engine
 from .serve import loading as _load
 from .serve import options as _options
 from .serve.adapters import Adapters
+from .serve.calls import Calls, join
 from .serve.fitting import Wanted
-from .serve.parameters import BadParameter, Limits, Request, checked, grammar_of, shown
+from .serve.parameters import BadParameter, Grammar, Limits, Request, checked, grammar_of, shown
+from .serve.tools import Asked
+from .serve.tools import asked as asked_of
+from .serve.text import template_names
 
 Prompt = Union[str, Sequence[int]]
 Message = Dict[str, Any]
@@ -41,14 +45,24 @@ class Completion:
         self.token_ids: List[int] = []
         #: for each token, its own (id, log probability) and those of the alternatives; None if not asked for
         self.logprobs: Optional[list] = None
+        #: calls of tools, as a message of OpenAI's has them: `id`, `type`, `function` with `name` and `arguments`, which is JSON
+        self.tool_calls: List[Dict[str, Any]] = []
 
-    def add(self, event: _engine.Event) -> None:
-        self.text += event.text
+    def add(self, event: _engine.Event, calls: Optional[Calls] = None) -> None:
+        text, pieces = _called(event, calls)
+        self.text += text
+        join(self.tool_calls, pieces)
         self.token_ids += event.tokens
         if event.logprobs is not None:
             self.logprobs = (self.logprobs or []) + event.logprobs
         if event.finish_reason is not None:
-            self.finish_reason = event.finish_reason
+            self.finish_reason = _reason(event, bool(self.tool_calls))
+
+    @property
+    def message(self) -> Message:
+        """What a conversation goes on with."""
+        made: Message = {"role": "assistant", "content": self.text}
+        return {**made, "tool_calls": self.tool_calls} if self.tool_calls else made
 
     def __repr__(self) -> str:
         return f"Completion(index={self.index}, text={self.text!r}, finish_reason={self.finish_reason!r})"
@@ -57,13 +71,22 @@ class Completion:
 class Output:
     """What came of a prompt. `text`, `token_ids` and `finish_reason` are those of the first continuation."""
 
-    def __init__(self, prompt: Optional[Prompt], prompt_token_ids: Sequence[int], n: int) -> None:
+    def __init__(self, prompt: Optional[Prompt], prompt_token_ids: Sequence[int], n: int, asked: Optional[Asked] = None) -> None:
         self.prompt, self.prompt_token_ids = prompt, list(prompt_token_ids)
         self.completions = [Completion(i) for i in range(n)]
         self.cached_tokens = 0
         #: for each token of the prompt, its own (id, log probability) and those of the alternatives; None for the first; None if not asked for
         self.prompt_logprobs: Optional[list] = None
         self.embedding: Optional[bytes] = None
+        self._calls = _parsers(asked, n)
+
+    @property
+    def tool_calls(self) -> List[Dict[str, Any]]:
+        return self.completions[0].tool_calls
+
+    @property
+    def message(self) -> Message:
+        return self.completions[0].message
 
     @property
     def text(self) -> str:
@@ -84,9 +107,11 @@ class Output:
 class Piece:
     """News of a stream: the text and tokens that are new."""
 
-    def __init__(self, event: _engine.Event) -> None:
-        self.index, self.text, self.token_ids = event.sequence, event.text, list(event.tokens)
-        self.logprobs, self.finish_reason = event.logprobs, event.finish_reason
+    def __init__(self, event: _engine.Event, text: Optional[str] = None, tool_calls: Sequence[Dict[str, Any]] = (), called: bool = False) -> None:
+        self.index, self.text, self.token_ids = event.sequence, event.text if text is None else text, list(event.tokens)
+        #: pieces of calls of tools, as OpenAI's streams have them
+        self.tool_calls = list(tool_calls)
+        self.logprobs, self.finish_reason = event.logprobs, _reason(event, called)
         #: of the first piece, where they were asked for: as Output has them
         self.prompt_logprobs: Optional[list] = None
         if event.of_prompt:
@@ -162,21 +187,40 @@ class LLM:
         values = _checked(parameters, "stream")
         prompts = _listed(prompts)
         if _is_prompt(prompts):
-            return self._run([(prompts, self._loaded.text.prompt(prompts))], values)[0]
+            return self._run([(prompts, self._loaded.text.prompt(prompts))], values, grammar_of(values))[0]
         if not isinstance(prompts, (list, tuple)):
             raise BadParameter("prompts", f"prompts is {shown(prompts)}, expected a text, a list of token ids, or a list of those", "invalid_type")
         several = [_listed(one) for one in prompts]
-        return self._run([(one, self._loaded.text.prompt(one, f"prompts[{i}]")) for i, one in enumerate(several)], values)
+        return self._run([(one, self._loaded.text.prompt(one, f"prompts[{i}]")) for i, one in enumerate(several)], values, grammar_of(values))
 
-    def chat(self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]], **parameters: Any) -> Any:
-        """Answers a conversation, or each of several."""
-        values = _checked(parameters, "stream_chat")
+    def chat(
+        self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]], *, tools: Any = None, tool_choice: Any = None,
+        parallel_tool_calls: Any = None, chat_template_kwargs: Optional[Dict[str, Any]] = None, **parameters: Any,
+    ) -> Any:  # fmt: skip
+        """Answers a conversation, or each of several. `tools`, `tool_choice` and `parallel_tool_calls` are OpenAI's: the calls that the model
+        writes are `output.tool_calls`, and `output.message` is what the conversation goes on with. `chat_template_kwargs` are names for the
+        model's chat template, as {"enable_thinking": False}."""
+        asked = self._asked(tools, tool_choice, parallel_tool_calls)
+        values, grammar, extra = self._with_tools(asked, _checked(parameters, "stream_chat"), chat_template_kwargs)
         if not isinstance(messages, (list, tuple)):
             raise BadParameter("messages", f"messages is {shown(messages)}, expected a list of messages, as [{{'role': 'user', 'content': 'Hello'}}], "
                                "or a list of such lists", "invalid_type")  # fmt: skip
         if messages and not isinstance(messages[0], (list, tuple)):
-            return self._run([(None, self._loaded.text.chat(messages))], values)[0]
-        return self._run([(None, self._loaded.text.chat(one)) for one in messages], values)
+            return self._run([(None, self._loaded.text.chat(messages, extra))], values, grammar, asked)[0]
+        return self._run([(None, self._loaded.text.chat(one, extra)) for one in messages], values, grammar, asked)
+
+    def _asked(self, tools: Any, tool_choice: Any, parallel_tool_calls: Any) -> Optional[Asked]:
+        given = {"tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls}
+        return asked_of(given, self._loaded.text.tool_parser)
+
+    def _with_tools(self, asked: Optional[Asked], values: Dict[str, Any], names: Optional[Dict[str, Any]]) -> Any:
+        """The parameters, the grammar and what the template gets beside the messages, as the server has them."""
+        grammar, extra = grammar_of(values), template_names(names)
+        if asked is None:
+            return values, grammar, extra
+        grammar = asked.grammar(self._loaded.text.tokenizer.special, grammar)
+        skip = values["skip_special_tokens"] and not asked.form.special
+        return {**values, "skip_special_tokens": skip}, grammar, {**extra, "tools": asked.tools}
 
     def embed(self, prompts: Union[Prompt, Sequence[Prompt]], **parameters: Any) -> Any:
         """Embeddings of texts or lists of token ids, as numpy arrays of float32: one row for one prompt, a matrix for a list of them.
@@ -190,20 +234,20 @@ class LLM:
         given = _listed(prompts)
         several, listed = _embedding.inputs("prompts", [_listed(one) for one in given] if isinstance(given, (list, tuple)) else given)
         pairs = [(one, self._loaded.text.prompt(one, f"prompts[{i}]" if listed else "prompts")) for i, one in enumerate(several)]
-        outputs = self._run(pairs, values)
+        outputs = self._run(pairs, values, None)
         if any(output.embedding is None for output in outputs):
             raise Error(f"the request's time was over after {values['timeout']:g} s", name="ACCRT_ERROR_TIMEOUT")
         rows = [numpy.frombuffer(output.embedding, "<f4") for output in outputs]
         return numpy.stack(rows) if listed else rows[0].copy()
 
-    def _run(self, prompts: List[Any], values: Dict[str, Any]) -> List[Output]:
-        outputs = [Output(given, ids, values["n"]) for given, ids in prompts]
+    def _run(self, prompts: List[Any], values: Dict[str, Any], grammar: Optional[Grammar], asked: Optional[Asked] = None) -> List[Output]:
+        outputs = [Output(given, ids, values["n"], asked) for given, ids in prompts]
         waiting, open_outputs = collections.deque(outputs), set(map(id, outputs))
         numbers: List[int] = []
         failures: List[_engine.Event] = []
         try:
             while open_outputs:
-                self._submit_some(waiting, open_outputs, numbers, values, failures)
+                self._submit_some(waiting, open_outputs, numbers, values, grammar, failures)
                 self._hub.pump(0.05)
                 if failures:
                     raise _failure(failures[0])
@@ -212,11 +256,11 @@ class LLM:
                 self._hub.forget(number)
         return outputs
 
-    def _submit_some(self, waiting: Deque[Output], open_outputs: set, numbers: List[int], values: Dict[str, Any], failures: list) -> None:
+    def _submit_some(self, waiting: Deque[Output], open_outputs: set, numbers: List[int], values: Dict[str, Any], grammar: Any, failures: list) -> None:
         """As many as the engine's queue takes."""
         while waiting:
             output = waiting[0]
-            request = Request(output.prompt_token_ids, values, _engine.now_ns(), self._engine.constraint(grammar_of(values)))
+            request = Request(output.prompt_token_ids, values, _engine.now_ns(), self._engine.constraint(grammar))
             try:
                 request.check(self._limits)
                 numbers.append(self._hub.submit(request, _collector(output, open_outputs, failures)))
@@ -230,11 +274,17 @@ class LLM:
 
     def stream(self, prompt: Prompt, **parameters: Any) -> "Stream":
         """Continues a prompt piece by piece: `async for piece in llm.stream(...)`, or `for`."""
-        return Stream(self, self._loaded.text.prompt(_listed(prompt)), _checked(parameters))
+        values = _checked(parameters)
+        return Stream(self, self._loaded.text.prompt(_listed(prompt)), values, grammar_of(values))
 
-    def stream_chat(self, messages: Sequence[Message], **parameters: Any) -> "Stream":
-        """The same for a conversation."""
-        return Stream(self, self._loaded.text.chat(messages), _checked(parameters))
+    def stream_chat(
+        self, messages: Sequence[Message], *, tools: Any = None, tool_choice: Any = None, parallel_tool_calls: Any = None,
+        chat_template_kwargs: Optional[Dict[str, Any]] = None, **parameters: Any,
+    ) -> "Stream":  # fmt: skip
+        """The same for a conversation. Calls of tools come in pieces, as `piece.tool_calls`."""
+        asked = self._asked(tools, tool_choice, parallel_tool_calls)
+        values, grammar, extra = self._with_tools(asked, _checked(parameters), chat_template_kwargs)
+        return Stream(self, self._loaded.text.chat(messages, extra), values, grammar, asked)
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         count = self._watchers.get(loop, 0)
@@ -261,6 +311,22 @@ def _listed(given: Any) -> Any:
     return given.tolist() if hasattr(given, "tolist") and hasattr(given, "shape") else given
 
 
+def _parsers(asked: Optional[Asked], n: int) -> List[Calls]:
+    """One for each sequence; none where there are no tools."""
+    return [Calls(asked.form, asked.one) for _ in range(n)] if asked is not None else []
+
+
+def _called(event: _engine.Event, calls: Optional[Calls]) -> Tuple[str, List[Dict[str, Any]]]:
+    """The event's text without calls of tools, and pieces of those."""
+    if calls is None or event.of_prompt:
+        return event.text, []
+    return calls.push(event.text, event.finish_reason is not None)
+
+
+def _reason(event: _engine.Event, called: bool) -> Optional[str]:
+    return "tool_calls" if called and event.finish_reason == "stop" else event.finish_reason
+
+
 def _failure(event: _engine.Event) -> Error:
     name = lib.accrt_status_name(event.status).decode()
     return Error(f"the engine failed at the request: {lib.accrt_status_text(event.status).decode()} ({name})", name=name)
@@ -280,7 +346,7 @@ def _collector(output: Output, open_outputs: set, failures: list) -> Any:
         if event.of_prompt:
             output.prompt_logprobs = _scores(event)
             return
-        output.completions[event.sequence].add(event)
+        output.completions[event.sequence].add(event, output._calls[event.sequence] if output._calls else None)
         output.embedding = event.embedding
         output.cached_tokens = max(output.cached_tokens, event.cached_tokens)
         if event.finish_reason == "failed":
@@ -294,11 +360,13 @@ def _collector(output: Output, open_outputs: set, failures: list) -> Any:
 class Stream:
     """Pieces of one request as they come. Leaving it, or collecting it, ends the request."""
 
-    def __init__(self, llm: LLM, prompt: Sequence[int], values: Dict[str, Any]) -> None:
+    def __init__(self, llm: LLM, prompt: Sequence[int], values: Dict[str, Any], grammar: Optional[Grammar], asked: Optional[Asked] = None) -> None:
         self._llm, self._pieces, self._ended = llm, collections.deque(), False
         self._wake: Any = None
         self._number: Optional[int] = None
-        self._request = Request(prompt, values, _engine.now_ns(), llm.engine.constraint(grammar_of(values)))
+        self._request = Request(prompt, values, _engine.now_ns(), llm.engine.constraint(grammar))
+        self._calls = _parsers(asked, values["n"])
+        self._called: Set[int] = set()  # sequences with calls
         self._request.check(llm._limits)
 
     def _take(self, event: _engine.Event) -> None:
@@ -311,7 +379,10 @@ class Stream:
         if event.finish_reason == "failed":
             raise _failure(event)
         self._ended = event.last
-        return Piece(event) if event.text or event.tokens or event.finish_reason else None
+        text, pieces = _called(event, self._calls[event.sequence] if self._calls else None)
+        if pieces:
+            self._called.add(event.sequence)
+        return Piece(event, text, pieces, event.sequence in self._called) if text or pieces or event.tokens or event.finish_reason else None
 
     def _end(self) -> None:
         if self._number is not None and not self._ended:

@@ -291,6 +291,43 @@ static void test_random_bytes(void** state) {
   }
 }
 
+/* The same without a server, as other languages call it. */
+static void test_calls_alone(void** state) {
+  (void)state;
+  accrt_http_calls_t* calls;
+  accrt_http_call_news_t news;
+  assert_int_equal(accrt_http_calls_create(0, 0, &calls), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_null(calls);
+  assert_int_equal(accrt_http_calls_create(HERMES, 0, NULL), ACCRT_ERROR_INVALID_ARGUMENT);
+  accrt_http_calls_release(NULL);
+  for (uint32_t most = 0; most < 2; ++most) {
+    assert_int_equal(accrt_http_calls_create(HERMES, most, &calls), ACCRT_OK);
+    static const char* const pieces[] = {"Hm <tool_call>{\"name\": \"f\", \"argum",
+                                         "ents\": {\"a\": ", "1}}</tool_call>",
+                                         "<tool_call>{\"name\": \"g\"}</tool_call> <too"};
+    char content[64] = "", entries[512] = "";
+    for (uint32_t i = 0; i < 5; ++i) {
+      const char* piece = i < 4 ? pieces[i] : NULL;
+      assert_int_equal(
+          accrt_http_calls_push(calls, piece, i < 4 ? strlen(piece) : 0, i == 4, &news), ACCRT_OK);
+      if (news.content_bytes > 0)
+        strncat(content, news.content, (size_t)news.content_bytes);
+      if (news.entries_bytes > 0)
+        strncat(entries, news.entries, (size_t)news.entries_bytes);
+      assert_int_equal(news.call_count, i == 0 ? 0 : i < 3 || most == 1 ? 1 : 2);
+    }
+    assert_string_equal(content, "Hm <too");
+    assert_non_null(strstr(entries, "\"name\":\"f\",\"arguments\":\"{\\\"a\\\": \"}}"));
+    assert_non_null(strstr(entries, "{\"index\":0,\"function\":{\"arguments\":\"1}\"}}"));
+    assert_int_equal(strstr(entries, "\"name\":\"g\"") != NULL, most == 0);
+    assert_int_equal(accrt_http_calls_push(calls, "x", 1, 0, &news), ACCRT_ERROR_INVALID_STATE);
+    assert_int_equal(accrt_http_calls_push(calls, NULL, 1, 0, &news), ACCRT_ERROR_INVALID_ARGUMENT);
+    assert_ptr_equal(accrt_http_calls_retain(calls), calls);
+    accrt_http_calls_release(calls);
+    accrt_http_calls_release(calls);
+  }
+}
+
 int main(void) {
   const char* seed = getenv("ACCRT_TEST_SEED");
   random_state = seed != NULL ? strtoull(seed, NULL, 10) : (uint64_t)time(NULL) | 1;
@@ -298,6 +335,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_texts_in_all_pieces),
       cmocka_unit_test(test_one_call_at_most),
+      cmocka_unit_test(test_calls_alone),
       cmocka_unit_test(test_random_bytes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1412,6 +1412,14 @@ int main(void) {
   printf(", \"parameter\": [%zu, %zu]", offsetof(accrt_http_failure_t, parameter), sizeof(((accrt_http_failure_t*)0)->parameter));
   printf(", \"code\": [%zu, %zu]", offsetof(accrt_http_failure_t, code), sizeof(((accrt_http_failure_t*)0)->code));
   printf("}}\n");
+  printf(",\"accrt_http_call_news\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_call_news_t));
+  printf("\"content\": [%zu, %zu]", offsetof(accrt_http_call_news_t, content), sizeof(((accrt_http_call_news_t*)0)->content));
+  printf(", \"content_bytes\": [%zu, %zu]", offsetof(accrt_http_call_news_t, content_bytes), sizeof(((accrt_http_call_news_t*)0)->content_bytes));
+  printf(", \"entries\": [%zu, %zu]", offsetof(accrt_http_call_news_t, entries), sizeof(((accrt_http_call_news_t*)0)->entries));
+  printf(", \"entries_bytes\": [%zu, %zu]", offsetof(accrt_http_call_news_t, entries_bytes), sizeof(((accrt_http_call_news_t*)0)->entries_bytes));
+  printf(", \"call_count\": [%zu, %zu]", offsetof(accrt_http_call_news_t, call_count), sizeof(((accrt_http_call_news_t*)0)->call_count));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_http_call_news_t, reserved), sizeof(((accrt_http_call_news_t*)0)->reserved));
+  printf("}}\n");
   printf("}\n");
   return 0;
 }

@@ -57,7 +57,7 @@ typedef struct fuzz {
   world_t* world;
   uint64_t random;
   table_t models, engines, served, servers; /* served: engines whose events a server takes */
-  table_t constraints, grammars;
+  table_t constraints, grammars, parsers;
   job_t jobs[MAX_JOBS];
   uint32_t job_count;
   int clients[MAX_CLIENTS];
@@ -236,6 +236,10 @@ static void release_constraint(void* constraint) {
 }
 static void release_grammars(void* grammars) {
   accrt_serve_grammars_release(grammars);
+}
+
+static void release_parser(void* parser) {
+  accrt_http_calls_release(parser);
 }
 
 static bool note(accrt_status_t status) {
@@ -1085,6 +1089,38 @@ static void call_client(fuzz_t* f) {
     (void)!send(*fd, sent, strlen(sent), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+static void call_accrt_http_calls_create(fuzz_t* f) {
+  accrt_http_calls_t* parser = (void*)f;
+  if (MADE(f,
+           accrt_http_calls_create((uint32_t)number(f, 5), (uint32_t)number(f, 3),
+                                   one_in(f, 64) ? NULL : &parser),
+           parser))
+    keep(f, &f->parsers, parser, release_parser);
+}
+static void call_accrt_http_calls_retain(fuzz_t* f) {
+  keep(f, &f->parsers, accrt_http_calls_retain(pick(f, &f->parsers)), release_parser);
+}
+static void call_accrt_http_calls_release(fuzz_t* f) {
+  accrt_http_calls_release(take(f, &f->parsers));
+}
+static void call_accrt_http_calls_push(fuzz_t* f) {
+  static const char* const texts[] = {"<tool_call>",
+                                      "</tool_call>",
+                                      "[TOOL_CALLS]",
+                                      "{\"name\": \"f\", ",
+                                      "\"arguments\": {}",
+                                      "}",
+                                      "x"};
+  const char* piece = one_in(f, 32) ? NULL : texts[random_below(f, 7)];
+  const uint64_t size = piece == NULL ? random_below(f, 2) : strlen(piece);
+  accrt_http_call_news_t news;
+  if (!note(accrt_http_calls_push(pick(f, &f->parsers), piece, size, one_in(f, 16),
+                                  one_in(f, 64) ? NULL : &news)))
+    return;
+  if (news.reserved != 0 || (news.entries_bytes > 0 && news.call_count == 0))
+    stop("entries of no call", "accrt_http_calls_push");
+}
+
 static const struct {
   const char* name;
   void (*call)(fuzz_t* f);
@@ -1183,6 +1219,8 @@ static void end_thread(fuzz_t* f) {
   }
   while (f->constraints.count > 0)
     accrt_serve_constraint_release(take(f, &f->constraints));
+  while (f->parsers.count > 0)
+    accrt_http_calls_release(take(f, &f->parsers));
   while (f->grammars.count > 0)
     accrt_serve_grammars_release(take(f, &f->grammars));
   while (f->models.count + f->engines.count + f->served.count + f->servers.count > 0) {

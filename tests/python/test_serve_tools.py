@@ -114,3 +114,83 @@ def test_the_openai_client_calls():
             deltas = [c.choices[0].delta for c in client.chat.completions.create(**asked, stream=True) if c.choices]
             text = "".join(call.function.arguments or "" for d in deltas for call in d.tool_calls or [])
             assert text == message.tool_calls[0].function.arguments
+
+
+# ---- in this process ------------------------------------------------------------------------------------------------------
+
+#: A grammar makes the model write two calls and a text around them.
+TWO = 'start: "Hm. <tool_call>\\n" a "\\n</tool_call>\\n<tool_call>\\n" b "\\n</tool_call>"\n' \
+      'a: "{\\"name\\": \\"weather\\", \\"arguments\\": {\\"place\\": \\"" /[a-z]{3}/ "\\"}}"\nb: "{\\"name\\": \\"time\\", \\"arguments\\": {}}"'
+
+
+@pytest.fixture(scope="module")
+def llm():
+    import accrt
+
+    with accrt.LLM(serve.simulated(chat_template=TEMPLATE, tool_parser="hermes")) as one:
+        yield one
+
+
+def test_a_parser_without_a_server():
+    """Wherever a text is cut, its calls are the same; what is none is text."""
+    from accrt.serve.calls import Calls, join
+
+    text = 'Hm <tool_call>{"name": "f", "arguments": {"a": "é"}}</tool_call><tool_call>{"name": "g"}</tool_call> <too'
+    for step in (1, 2, 7, 1000):
+        parser, content, calls = Calls(tools.FORMS["hermes"]), "", []
+        pieces = [text[at : at + step] for at in range(0, len(text), step)]
+        for i, piece in enumerate(pieces):
+            found, entries = parser.push(piece, last=i + 1 == len(pieces))
+            content += found
+            join(calls, entries)
+        assert content == "Hm <too"
+        assert [call["function"] for call in calls] == [{"name": "f", "arguments": '{"a": "é"}'}, {"name": "g", "arguments": "{}"}]
+        with pytest.raises(Exception, match="the text has ended"):
+            parser.push("x")
+
+
+@pytest.mark.parametrize("form", tools.FORMS)
+def test_forced_calls_in_this_process(form):
+    """The same as over HTTP."""
+    import accrt
+
+    pytest.importorskip("llguidance")
+    loaded = serve.simulated(chat_template=TEMPLATE, tool_parser=form)
+    asked = {"tools": [WEATHER, TIME], "tool_choice": {"type": "function", "function": {"name": "weather"}}, "max_tokens": 400, "seed": 1}
+    messages = [{"role": "user", "content": "x"}]
+    with accrt.LLM(loaded) as one:
+        output = one.chat(messages, **asked)
+        (call,) = output.tool_calls
+        assert output.finish_reason == "tool_calls" and call["type"] == "function" and call["id"] and call["function"]["name"] == "weather"
+        assert json.loads(call["function"]["arguments"])["days"] >= 1 and not output.text.strip()
+        again = one.chat([*messages, output.message, {"role": "tool", "tool_call_id": call["id"], "content": "rain"}], max_tokens=5)
+        assert again.tool_calls == [] and again.message == {"role": "assistant", "content": again.text}
+        pieces = list(one.stream_chat(messages, **asked))
+        assert pieces[-1].finish_reason == "tool_calls" and not "".join(piece.text for piece in pieces).strip()
+        arguments = "".join(entry["function"]["arguments"] for piece in pieces for entry in piece.tool_calls)
+        assert arguments == call["function"]["arguments"]
+        if form != "hermes":
+            return
+        with serve_http.served(check_descriptors=False, model={"chat_template": TEMPLATE, "tool_parser": form}) as server:
+            body = Answer(server.raw(post("/v1/chat/completions", {"messages": messages, **asked}))).json["choices"][0]["message"]["tool_calls"]
+        assert [one["function"] for one in body] == [call["function"]]
+
+
+def test_parallel_calls_in_this_process(llm):
+    pytest.importorskip("llguidance")
+    asked = {"tools": [WEATHER, TIME], "max_tokens": 400, "seed": 1}
+    messages = [{"role": "user", "content": "x"}]
+    with pytest.raises(serve.BadParameter, match="guided_grammar and tools with tool_choice auto"):
+        llm.chat(messages, **asked, guided_grammar=TWO)
+    required = {**asked, "tool_choice": "required", "n": 2}
+    output = llm.chat(messages, **required, parallel_tool_calls=False)
+    for completion in output.completions:
+        (call,) = completion.tool_calls
+        assert call["function"]["name"] in ("weather", "time")
+    with pytest.raises(serve.BadParameter, match="tool_choice is 'required', but there are no tools"):
+        llm.chat(messages, tool_choice="required")
+    assert llm.chat(messages, chat_template_kwargs={"tools": [TIME]}, max_tokens=1).prompt_token_ids[:5] == list(b"time;")
+    with pytest.raises(serve.BadParameter, match="chat_template_kwargs is 5"):
+        llm.chat(messages, chat_template_kwargs=5)
+    with pytest.raises(serve.BadParameter, match=r"tools\[0\] is 5"):
+        llm.stream_chat(messages, tools=[5])

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from .. import _ffi
 from . import embedding, tools
 from .parameters import BadParameter, MOST_LOGPROBS, MOST_SEQUENCES, Request, Grammar, adapter, checked, flag, grammar_of, real, shown, text, whole
-from .text import Text
+from .text import Text, template_names
 
 
 class Work(NamedTuple):
@@ -125,15 +125,13 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
     values, flags = _common({**given, "logprobs": top if wanted else None}, _CHAT, models)
     if given.get("max_completion_tokens") is not None:
         values["max_tokens"] = whole(1)("max_completion_tokens", given["max_completion_tokens"])
-    extra = given.get("chat_template_kwargs")
-    if extra is not None and not isinstance(extra, dict):
-        raise BadParameter("chat_template_kwargs", f"chat_template_kwargs is {shown(extra)}, expected an object", "invalid_type")
+    extra = template_names(given.get("chat_template_kwargs"))
     asked, grammar = tools.asked(given, model_text.tool_parser), grammar_of(values)
     if asked is not None:
         grammar = asked.grammar(model_text.tokenizer.special, grammar)
         values["skip_special_tokens"] = values["skip_special_tokens"] and not asked.form.special
         flags |= _ffi.ACCRT_HTTP_ONE_CALL if asked.one else 0
-        extra = {**(extra or {}), "tools": asked.tools}
+        extra["tools"] = asked.tools
     request = Request(model_text.chat(given.get("messages"), extra), values, now_ns, constrain(grammar))
     return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None, asked.form.number if asked is not None else 0,
                 values["prompt_logprobs"] or 0)  # fmt: skip

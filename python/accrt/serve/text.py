@@ -122,6 +122,13 @@ class Text:
         return ids
 
 
+def template_names(given: Any) -> Dict[str, Any]:
+    """Names for a chat template beside its own, as a request gives them."""
+    if given is not None and not isinstance(given, dict):
+        raise BadParameter("chat_template_kwargs", f"chat_template_kwargs is {shown(given)}, expected an object", "invalid_type")
+    return dict(given or {})
+
+
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
