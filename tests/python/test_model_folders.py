@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import math
 import random
 import subprocess
@@ -118,6 +119,29 @@ def test_folders_that_are_no_models(tmp_path, weights):
         models.read(tmp_path)
     with pytest.raises(Refused, match="model_type is 'bert'; there are bytelm, gemma2, gpt2"):
         _registry.decoder(models.read(tiny.write_folder(tmp_path / "bert", changed(LLAMA, model_type="bert"), weights)))
+
+
+def test_what_newcomers_name(tmp_path, weights, monkeypatch):
+    """A name on the hub, a file of the folder, a typo, nothing, a clone without git-lfs, a tokenizer of SentencePiece's."""
+    monkeypatch.chdir(tmp_path)
+    folder = tiny.write_folder(tmp_path / "qwen", LLAMA, weights)
+    for given, message in (("Qwen/Qwen2.5-0.5B", "no such folder or file. Models are read from this machine: hf download Qwen/Qwen2.5-0.5B --local-dir Qwen2.5-0.5B"),
+                           ("qwem", "qwem: there is no such folder or file; is it qwen?"), ("", "the model's path is empty")):  # fmt: skip
+        with pytest.raises(accrt.NotFoundError, match=re.escape(message)):
+            models.read(given)
+    with pytest.raises(Refused, match=re.escape(f"config.json: it is no model: give the folder that it lies in, {folder}")):
+        models.read(folder / "config.json")
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(Refused, match="there is no tokenizer.json: AutoTokenizer"):
+        models.open(folder, targets=TARGETS, output=tmp_path / "out.accx")
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 12345\n")
+    with pytest.raises(Refused, match="model.safetensors is a pointer of git-lfs and no weights"):
+        models.read(folder)
+
+
+def test_a_vocabulary_beyond_the_embedding_takes_no_memory(tmp_path, weights):
+    found = points(tiny.write_folder(tmp_path, changed(LLAMA, vocab_size=2_000_000_000), weights))
+    assert any("vocab_size is 2000000000, and tensor model.embed_tokens.weight has" in point for point in found)
 
 
 def test_options_are_checked(tmp_path, weights):

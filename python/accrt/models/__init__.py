@@ -146,7 +146,7 @@ def assets(made: "Decoder") -> Dict[str, Tuple[bytes, str]]:
         found["chat_template.jinja"] = (_template(template).encode(), "text/plain")
     if made.has_tokenizer:
         if "tokenizer.json" not in checkpoint.files:
-            raise Refused(checkpoint.path, ["there is no tokenizer.json"])
+            raise Refused(checkpoint.path, ["there is no tokenizer.json: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers writes it"])
         try:
             tokens = _tokens.of_tokenizer(checkpoint.json("tokenizer.json"), made.vocabulary)
         except (AttributeError, LookupError, TypeError, ValueError) as error:

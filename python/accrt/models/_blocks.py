@@ -80,6 +80,7 @@ class Decoder:
         if not any(name.startswith(self.prefix) for name in checkpoint.tensors):
             self.prefix = ""
         self.setup()
+        self._check_vocabulary()
         self._check_options()
         self.config.check_unread()
         self._stop_if_refused()
@@ -118,6 +119,13 @@ class Decoder:
         self.rotation = _rope.make(self.config, self.head_size, self.options.max_position or 1)
         self.most = self.trained = max(self.trained, 0 if self.is_gguf else self.rotation.stretched)
         self.trained = min(self.trained, self.rotation.longest or self.trained)
+
+    def _check_vocabulary(self) -> None:
+        """Before a table of so many tokens is made."""
+        name = f"{self.prefix}{self.embedding_name}.weight"
+        found = self.checkpoint.tensors.get(name)
+        if found is not None and found.shape and found.shape[0] < self.vocabulary:
+            self.config.refuse(f"config: vocab_size is {self.vocabulary}, and tensor {name} has {found.shape[0]} rows")
 
     def _check_options(self) -> None:
         if self.options.page_size < 1 or self.options.page_size & (self.options.page_size - 1):

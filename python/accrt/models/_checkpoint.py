@@ -6,8 +6,11 @@ No weight is read, their names, types and shapes are enough.
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import json
 import os
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Tuple
 
@@ -85,11 +88,16 @@ def open_weights(path: str) -> Weights:
 
 def read(path: str) -> Checkpoint:
     """Raises Refused, NotFoundError, and what opening weights raises."""
-    path = os.path.abspath(os.fspath(path))
+    given = os.fspath(path)
+    if not given:
+        raise NotFoundError("the model's path is empty")
+    path = os.path.abspath(given)
     if not os.path.exists(path):
-        raise NotFoundError(f"{path}: there is no such folder or file")
+        raise NotFoundError(f"{path}: there is no such folder or file{_meant(given)}")
     if os.path.isdir(path):
         return _folder(path)
+    if path.endswith((".json", ".jinja", ".py", ".txt", ".model")):
+        raise Refused(path, [f"it is no model: give the folder that it lies in, {os.path.dirname(path)}"])
     source = open_weights(path)
     if source.info.kind == "gguf":
         from . import _gguf
@@ -98,6 +106,28 @@ def read(path: str) -> Checkpoint:
     if source.info.kind == "safetensors" and "architecture" in source.metadata:
         return _file(path, source)
     raise Refused(path, [f"a file of {source.info.kind} without a configuration: give the folder that it lies in, with config.json"])
+
+
+def _meant(given: str) -> str:
+    """What may have been meant by a path at which there is nothing."""
+    folder, name = os.path.split(os.path.abspath(given))
+    with contextlib.suppress(OSError):
+        near = difflib.get_close_matches(name, os.listdir(folder), 1)
+        if near:
+            return f"; is it {near[0]}?"
+    if re.fullmatch(r"[\w-]+/[\w.-]+", given) and not os.path.isdir(folder):  # a name on Hugging Face's hub
+        return f". Models are read from this machine: hf download {given} --local-dir {name}"
+    return ""
+
+
+def _pointer(path: str) -> str:
+    """The file of weights that git left out of a clone, if there is one."""
+    for name in sorted(os.listdir(path)):
+        if name.endswith(".safetensors") and os.path.getsize(os.path.join(path, name)) < 1024:
+            with contextlib.suppress(OSError, ValueError):
+                if read_small(os.path.join(path, name), 1024).startswith(b"version https://git-lfs"):
+                    return name
+    return ""
 
 
 def _folder(path: str) -> Checkpoint:
@@ -110,11 +140,14 @@ def _folder(path: str) -> Checkpoint:
         raise Refused(f"{path}/config.json", [f"it is not JSON: {error}"]) from None
     if not isinstance(config, dict):
         raise Refused(f"{path}/config.json", [f"it is {json.dumps(config):.40}, expected an object"])
+    pointer = _pointer(path)
+    if pointer:
+        raise Refused(path, [f"{pointer} is a pointer of git-lfs and no weights: git lfs pull fetches them"])
     try:
         source = open_weights(path)
     except NotFoundError:
         others = sorted(name for name in os.listdir(path) if name.endswith((".bin", ".pth", ".pt", ".h5", ".msgpack")))
-        what = f"weights are read from safetensors files, not from {others[0]}" if others else "there are no weights: no model.safetensors, and no index of its parts"
+        what = f"weights are read from safetensors files, not from {others[0]}: save_pretrained of transformers writes them" if others else "there are no weights: no model.safetensors, and no index of its parts"
         raise Refused(path, [what]) from None
     made = Checkpoint(path, "folder", config, {}, [path], files)
     from . import _quantized
