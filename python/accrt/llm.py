@@ -185,6 +185,7 @@ class LLM:
     def generate(self, prompts: Union[Prompt, Sequence[Prompt]], **parameters: Any) -> Any:
         """Continues prompts: texts or lists of token ids. One prompt gives one Output, a list gives a list in the same order."""
         values = _checked(parameters, "stream")
+        self._loaded.text.need_head()
         prompts = _listed(prompts)
         if _is_prompt(prompts):
             return self._run([(prompts, self._loaded.text.prompt(prompts))], values, grammar_of(values))[0]
@@ -275,6 +276,7 @@ class LLM:
     def stream(self, prompt: Prompt, **parameters: Any) -> "Stream":
         """Continues a prompt piece by piece: `async for piece in llm.stream(...)`, or `for`."""
         values = _checked(parameters)
+        self._loaded.text.need_head()
         return Stream(self, self._loaded.text.prompt(_listed(prompt)), values, grammar_of(values))
 
     def stream_chat(

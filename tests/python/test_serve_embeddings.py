@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import socket
 
 import pytest
 import serve_http
@@ -249,6 +250,49 @@ def test_alone_and_in_company_are_the_same_bits(tmp_path, cache):
         assert all(map(np.array_equal, llm.embed(texts, pooling="last"), alone)) and all(map(np.array_equal, llm.embed(texts, pooling="mean"), means))
         for stream in streams:
             list(stream)
+
+
+def test_a_model_without_a_head(tmp_path, cache):
+    """As e5-mistral is published: architectures, names of tensors, no head. It embeds, and says what it cannot do."""
+    pytest.importorskip("tokenizers", reason="the package tokenizers is not here")
+    config = {**tiny.CONFIGS["mistral"], "architectures": ["MistralModel"]}
+    weights = tiny.tensors(config, 13, gain=1.0)
+    bare = {name.replace("model.", "", 1): array for name, array in weights.items() if not name.startswith("lm_head")}
+    folder = tiny.write_folder(tmp_path / "m", config, bare)
+    (folder / "modules.json").write_bytes(modules("Transformer", "Pooling", "Normalize"))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_bytes(pooling(lasttoken=True))
+    loaded = serve.load(folder, device="host", kv_bytes=1 << 20, max_rows=4)
+    with accrt.LLM(loaded) as llm:
+        ids = [loaded.text.tokenizer.encode(text) for text in TEXTS]
+        np.testing.assert_allclose(llm.embed(TEXTS), expected_rows(config, weights, ids, "last"), rtol=0, atol=2e-4)
+        for wrong in (lambda: llm.generate("x"), lambda: llm.stream("x"), lambda: llm.chat([{"role": "user", "content": "x"}])):
+            with pytest.raises(BadParameter, match="this model has no head"):
+                wrong()
+    with serve.Engine(loaded.model) as engine, serve.Server(engine, loaded.text, name="m", port=0) as server:
+        port = server.port
+        for path, body in (("completions", {"prompt": "x"}), ("chat/completions", {"messages": [{"role": "user", "content": "x"}]})):
+            with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+                client.sendall(post(f"/v1/{path}", body))
+                answer = Answer(serve_http.read_all(client))
+            assert answer.status == 400 and "no head" in answer.error["message"], answer.body
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(1, "mean"), (3, "last"), (None, "last")])
+def test_a_gguf_file_says_its_pooling(tmp_path, cache, kind, mode):
+    """And that a text ends with a token, whose row is the last one then."""
+    pytest.importorskip("tokenizers", reason="the package tokenizers is not here")
+    config = tiny.CONFIGS["qwen3"]
+    weights = tiny.tensors(config, 14, gain=1.0)
+    said = {**tiny.gguf_metadata(config), "tokenizer.ggml.add_eos_token": True, **({} if kind is None else {"qwen3.pooling_type": kind})}
+    tiny.write_gguf(tmp_path / "m.gguf", said, tiny.gguf_tensors(config, weights))
+    for _start in range(2):  # the second time from the cache
+        loaded = serve.load(tmp_path / "m.gguf", device="host", kv_bytes=1 << 20, max_rows=4)
+        assert loaded.text.pooling == embedding.Pooling(mode)
+        with accrt.LLM(loaded) as llm:
+            ids = [loaded.text.tokenizer.encode(text) for text in TEXTS]
+            assert all(row[-1] == config["eos_token_id"] for row in ids)
+            np.testing.assert_allclose(llm.embed(TEXTS), expected_rows(config, weights, ids, mode), rtol=0, atol=2e-4)
 
 
 # ---- the official client ----

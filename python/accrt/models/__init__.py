@@ -252,6 +252,7 @@ def _cached_or_built(
             clock.done("found it in the cache")
             return True
         for name, content in made.checkpoint.files.items() if made.checkpoint.form != "folder" else ():
+            make_private_folder(str((folder / name).parent))
             set_own_file(str(folder / name), content)
         _build(made, str(path), targets, names, clock, check)
         return False

@@ -148,6 +148,14 @@ class Decoder:
             raise Refused(self.checkpoint.path, self.config.points)
 
     @property
+    def generates(self) -> bool:
+        """False of a decoder without a head, as models for embeddings are published: the bundle's program has the embedding in its place, and
+        says that nothing is to be generated."""
+        named = self.checkpoint.config.get("architectures")
+        headless = isinstance(named, list) and bool(named) and all(isinstance(one, str) and one.endswith("Model") for one in named)
+        return not headless or self.is_tied or self.is_gguf or self.has("lm_head.weight")
+
+    @property
     def max_position(self) -> int:
         return self.options.max_position or self.trained
 
@@ -297,7 +305,7 @@ class Decoder:
         """Logits of normed rows. A head that the checkpoint does not have is the embedding, which is held once."""
         shape = [self.vocabulary, self.hidden]
         own = self.has("lm_head.weight") and (self.is_gguf or not self.is_tied)
-        if not own and not self.is_tied and not self.is_gguf:
+        if not own and not self.is_tied and not self.is_gguf and self.generates:
             self.config.refuse("tensor lm_head.weight: it is missing, and tie_word_embeddings is false")
         logits = self.product(x, self.weight("lm_head.weight" if own else f"{self.embedding_name}.weight", shape))
         return logits + self.float(self.weight("lm_head.bias", shape[:1])) if self.has("lm_head.bias") else logits
@@ -423,6 +431,7 @@ class Decoder:
             "serve.edit_buckets": numbers(options.edit_buckets),
             # Tested by test_batch_invariance.py and test_serve_invariance.py, of bundles without places for adapters.
             **({} if options.adapters else {"serve.batch_invariant": "host"}),
+            **({} if self.generates else {"serve.generates": "0"}),
             **({"serve.adapters": str(options.adapters), "serve.adapter_rank": str(options.max_rank)} if options.adapters else {}),
         }  # fmt: skip
 

@@ -26,6 +26,8 @@ _LAYER = {
     "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }  # fmt: skip
+#: What becomes of the rows of a text's tokens, by `pooling_type`, as sentence-transformers call it.
+_POOLINGS = {1: "mean", 2: "cls_token", 3: "lasttoken", 4: "rank"}
 _KINDS = {"tokenizer.ggml.bos_token_id": "bos_token_id", "tokenizer.ggml.padding_token_id": "pad_token_id"}
 #: Ids that end an answer: eos, the end of a turn, the end of a message.
 _ENDS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
@@ -46,6 +48,9 @@ def read(path: str, source: Weights) -> Checkpoint:
     for name in source:
         add_plain(made, _renamed(name, family), source[name], name)
     made.files.update(tokenizer_files(metadata, made.points))
+    pooling = metadata.get(f"{architecture}.pooling_type")
+    if pooling in _POOLINGS:
+        made.files["1_Pooling/config.json"] = json.dumps({"pooling_mode": _POOLINGS[pooling]}).encode()
     return made
 
 
@@ -144,6 +149,7 @@ def _settings(texts: List[str], metadata: Mapping[str, Any]) -> Dict[str, Any]:
             made[{"unknown": "unk", "padding": "pad"}.get(name, name) + "_token"] = texts[at]
     adds = metadata.get("tokenizer.ggml.add_bos_token")
     made["add_bos_token"] = bool(adds) if adds is not None else metadata.get("tokenizer.ggml.model") == "llama"
+    made["add_eos_token"] = bool(metadata.get("tokenizer.ggml.add_eos_token"))
     return made
 
 
@@ -166,15 +172,18 @@ def _tokenizer(texts: List[str], metadata: Mapping[str, Any], points: List[str])
 
 
 def _start(texts: List[str], metadata: Mapping[str, Any], parts: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
-    """What puts the first token before a text, where the file asks for it."""
-    bos = metadata.get("tokenizer.ggml.bos_token_id")
+    """What puts the first token before a text, and the last one behind it, where the file asks for that."""
     settings = _settings(texts, metadata)
-    if not settings["add_bos_token"] or "bos_token" not in settings:
+    added = {kind: settings[f"{kind}_token"] for kind in ("bos", "eos") if settings[f"add_{kind}_token"] and f"{kind}_token" in settings}
+    if not added:
         return parts.get("post_processor")
-    text = settings["bos_token"]
-    single = [{"SpecialToken": {"id": text, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
-    pair = single + [{"SpecialToken": {"id": text, "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}]
-    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": {text: {"id": text, "ids": [bos], "tokens": [text]}}}
+
+    def around(sequence: str, type_id: int) -> List[Dict[str, Any]]:
+        first, last = ([{"SpecialToken": {"id": added[kind], "type_id": type_id}}] if kind in added else [] for kind in ("bos", "eos"))
+        return [*first, {"Sequence": {"id": sequence, "type_id": type_id}}, *last]
+
+    special = {text: {"id": text, "ids": [metadata[f"tokenizer.ggml.{kind}_token_id"]], "tokens": [text]} for kind, text in added.items()}
+    return {"type": "TemplateProcessing", "single": around("A", 0), "pair": around("A", 0) + around("B", 1), "special_tokens": special}
 
 
 def _bytes_bpe(vocabulary: Dict[str, int], metadata: Mapping[str, Any], points: List[str]) -> Dict[str, Any]:

@@ -209,6 +209,7 @@ class _Opener:
         fitting.check(metadata, layout, self._chosen, self._wanted, where, weight_bytes)
         files = {name: bytes(content) for name, (content, _type) in assets.items() if name != "serve.token_bytes"}
         self._found = text_of(files, self._template, self._chosen["tool_parser"])
+        self._found.generates = metadata.get("serve.generates") != "0"
 
 
 def _names(given: Optional[str]) -> Tuple[str, ...]:

@@ -150,6 +150,7 @@ def _prompts(given: Any) -> List[Any]:
 
 def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = _free) -> Work:
     """POST /v1/completions."""
+    model_text.need_head()
     values, flags = _common(given, _COMPLETION, models)
     if given.get("max_tokens") is None:
         values["max_tokens"] = 16  # OpenAI's

@@ -96,6 +96,8 @@ class Text:
         self, tokenizer: Any, template: Optional[ChatTemplate] = None, tool_parser: Optional[str] = None, pooling: Pooling = Pooling(),
     ) -> None:  # fmt: skip
         self.tokenizer, self.template, self.pooling = tokenizer, template, pooling
+        #: False: the model has no head, and gives embeddings alone
+        self.generates = True
         #: how the model writes calls of tools: one of tools.FORMS; None: that is not known
         self.tool_parser = tool_parser or (tools.detect(template.source) if template is not None else None)
 
@@ -111,8 +113,14 @@ class Text:
             raise BadParameter(name, f"{name} has no tokens")
         return ids
 
+    def need_head(self) -> None:
+        """Raises BadParameter where the model cannot generate."""
+        if not self.generates:
+            raise BadParameter(None, "this model has no head: it gives embeddings (/v1/embeddings, embed), and generates nothing", "unsupported")
+
     def chat(self, messages: Any, extra: Optional[Dict[str, Any]] = None) -> List[int]:
         """Token ids of a conversation, up to where the model goes on."""
+        self.need_head()
         checked = check_messages(messages)
         if self.template is None:
             raise BadParameter("messages", "this model has no chat template: give it a prompt (/v1/completions, generate), or start with --chat-template", "no_chat_template")
