@@ -406,9 +406,12 @@ def _state_scatter(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
 
 
-def paged_attention(op: Op, operands: Specs, lower: Callable[[bool], Tuple[Launch, ...]], most_tokens: int, joins: Sequence[str]) -> Lowering:
-    """Up to `most_tokens` tokens, units of keys are shared out among workgroups, and joined. `lower(shared)`: the launches. `joins`: which
-    of the operands the launch that joins takes."""
+def paged_attention(
+    op: Op, operands: Specs, lower: Callable[[bool], Tuple[Launch, ...]], most_tokens: int, joins: Sequence[str], unit: int = paged.UNIT, together: int = 1
+) -> Lowering:
+    """Up to `most_tokens` tokens, units of `unit` keys are shared out among workgroups, and joined; a workgroup takes `together` of them,
+    and writes the result itself where those are all.
+    `lower(shared)`: the launches. `joins`: which of the operands the launch that joins takes."""
     at, (q, row_ids, row_starts, kv_lengths) = op.attrs, operands
     for spec in (row_ids, row_starts, kv_lengths):
         require_plain(spec)
@@ -417,17 +420,17 @@ def paged_attention(op: Op, operands: Specs, lower: Callable[[bool], Tuple[Launc
         "q": ("in", 0), "row_ids": ("in", 1), "row_starts": ("in", 2), "kv_lengths": ("in", 3), "k": ("state", 0), "v": ("state", 1), "table": ("state", 2),
     }  # fmt: skip
     whole = Lowering(lower(False)[0], {**tensors, "out": OUT})
-    units = ex.ceildiv(ex.constant(table.shape[1]) * v.shape[1], paged.UNIT)
+    units = ex.ceildiv(ex.constant(table.shape[1]) * v.shape[1], unit)
     parts = ex.simplify(ex.constant(q.shape[0]) * q.shape[1] * units * paged.part_floats(v.shape[3]))
     many = logical_or(less_equal(most_tokens + 1, q.shape[0]), less_equal(paged.PARTS + 1, parts))
-    one = ex.simplify(logical_or(many, less_equal(units, 1)))
+    one = ex.simplify(logical_or(many, less_equal(units, together)))
     late = late_symbols(op.block.function)
     if any(name in late for name in ex.symbols_of(one)) or (isinstance(one, int) and one):
         return whole
     first, last = lower(True)
     joined = Lowering(
         last, {"partial": ("temporary", 0), "out": OUT, **{name: tensors[name] for name in joins}},
-        (Lowering(first, {**tensors, "partial": ("temporary", 0)}),), (TensorType("f32", (ex.select(one, 0, parts),)),),
+        (Lowering(first, {**tensors, "partial": ("temporary", 0), **({"out": OUT} if together > 1 else {})}),), (TensorType("f32", (ex.select(one, 0, parts),)),),
     )  # fmt: skip
     return joined if isinstance(one, int) else dataclasses.replace(joined, alternatives=((one, whole),))
 

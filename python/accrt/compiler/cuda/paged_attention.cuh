@@ -102,6 +102,11 @@ static __device__ __forceinline__ void paged_join(float maximum, float sum, floa
   now = part_sum == 0.0f ? 0.0f : fast_exp2(part_maximum - next);
 }
 
+/** One term of such a join, in the same way wherever it is done. */
+static __device__ __forceinline__ float paged_mix(float kept, float before, float x, float now) {
+  return __fmaf_rn(x, now, __fmul_rn(kept, before));
+}
+
 /** Where a part lies, in floats. */
 static __device__ __forceinline__ index_t paged_part(const paged_sizes& s, index_t token,
                                                      index_t head, index_t unit) {
@@ -301,7 +306,7 @@ paged_attend(paged_block<CHUNKS, ROWS>& shared, const Q* q, const KV* k, const K
       float next;
       paged_join(top[r], total[r], unit_top[r], unit_sum[r], before[r], now[r], next);
       if (!partial)
-        top[r] = next, total[r] = total[r] * before[r] + unit_sum[r] * now[r];
+        top[r] = next, total[r] = paged_mix(total[r], before[r], unit_sum[r], now[r]);
     }
 #pragma unroll
     for (int i = 0; i < KEPT; i++) {
@@ -315,7 +320,7 @@ paged_attend(paged_block<CHUNKS, ROWS>& shared, const Q* q, const KV* k, const K
         for (int w = 0; w < PAGED_WARPS; w++)
           x = fmaf(shared.values[w][r][d], factor[r][w], x);
         if (!partial) {
-          kept[i] = kept[i] * before[r] + x * now[r];
+          kept[i] = paged_mix(kept[i], before[r], x, now[r]);
           continue;
         }
         float* to = partial + paged_part(s, token, kv_head * s.group + first_row + r, unit);
@@ -358,8 +363,8 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
       const float* part = partial + paged_part(s, token, head, unit);
       float before, now, next;
       paged_join(top, total, part[0], part[1], before, now, next);
-      top = next, total = total * before + part[1] * now;
-      x = x * before + part[PAGED_PART + d] * now;
+      top = next, total = paged_mix(total, before, part[1], now);
+      x = paged_mix(x, before, part[PAGED_PART + d], now);
     }
     out[token * out_token + head * out_head + d] =
         from_float<Q>(total == 0.0f ? 0.0f : x * (1.0f / total));

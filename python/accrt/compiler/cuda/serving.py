@@ -1,11 +1,11 @@
 """Records of what a step of a serving engine needs: rotary embedding at given positions, rows of states written by slots, attention over
-pages (rope_at.cu, scatter.cu, paged_attention.cuh)."""
+pages (rope_at.cu, scatter.cu, paged_attention.cuh, paged_tiles.cuh)."""
 
 from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Mapping, Tuple
+from typing import Any, Callable, List, Mapping, Tuple
 
 from .. import expr as sizes
 from .. import select
@@ -16,6 +16,7 @@ from ..kernels.kerneldef import KernelDef, Launch, launch, reads, scalar, symbol
 from ..kernels.matmul import require_contiguous_last
 from ..kernels.tensor_ops import lower_scatter
 from .norms import FLOATS, TYPES, entry_kernel
+from .products import OPERANDS
 from .tensor_ops import make_kernel
 
 Grid = Tuple[Any, Any, Any]
@@ -82,32 +83,50 @@ _SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units"
 #: Blocks that keep the machine busy: two for each multiprocessor of the largest that this is made for.
 _BLOCKS = 264
 _MOST_CHUNKS = 4
+#: As paged_tiles.cuh has them: rows of a tile, keys of a unit, and units that a block takes at once.
+TILE_ROWS, _TILE_UNIT, _TILE_UNITS = 16, 128, 4
 
 
-@functools.lru_cache(maxsize=None)
-def attention_kernel(q: str, kv: str, chunks: int, rows: int, full: bool) -> KernelDef:
-    """`chunks`: of 64 of the head; `rows`: query heads that go through the keys together; `full`: heads fill their chunks, so that keys are
-    loaded 16 bytes at a time."""
+def _parameters() -> List[Any]:
     names = "head_size pages page_size table_rows table_pages q_token q_head out_token out_head".split()
-    params = (
+    return (
         [reads(name) for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")]
         + [writes("out", optional=True), writes("partial", optional=True)]
         + [symbol(name) for name in (*_SIZES, *names)]
         + [scalar("scale", "f32"), scalar("soft_cap", "f32")]
     )
 
+
+def _attention_grid(rows: int) -> Callable[[Mapping[str, Any]], Grid]:
+    """A block for each token and `rows` query heads of a key head."""
+
     def grid(v: Mapping[str, Any]) -> Grid:
         return (ex.maximum(v["tokens"], 1), v["kv_heads"] * ex.ceildiv(v["group"], rows), ex.maximum(v["shares"], 1))
 
+    return grid
+
+
+@functools.lru_cache(maxsize=None)
+def attention_kernel(q: str, kv: str, chunks: int, rows: int, full: bool) -> KernelDef:
+    """`chunks`: of 64 of the head; `rows`: query heads that go through the keys together; `full`: heads fill their chunks, so that keys are
+    loaded 16 bytes at a time."""
     name = f"paged_attention_{q}_{kv}_{chunks}_{rows}" + ("" if full else "_part")
     return entry_kernel(
-        name, "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_ATTENTION", (TYPES[q], TYPES[kv], chunks, rows, str(full).lower()), params,
-        grid, 128
+        name, "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_ATTENTION", (TYPES[q], TYPES[kv], chunks, rows, str(full).lower()),
+        _parameters(), _attention_grid(rows), 128
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=None)
+def tiles_kernel(dtype: str, chunks: int) -> KernelDef:
+    name = f"paged_tiles_{dtype}_{chunks}"
+    return entry_kernel(
+        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES", (TYPES[dtype], chunks), _parameters(), _attention_grid(TILE_ROWS), 128
     )
 
 
 @functools.lru_cache(maxsize=None)
-def join_kernel(q: str) -> KernelDef:
+def join_kernel(q: str, tiles: bool = False) -> KernelDef:
     params = (
         [reads(name) for name in ("partial", "row_ids", "row_starts", "kv_lengths")] + [writes("out")]
         + [symbol(name) for name in (*_SIZES, "out_token", "out_head", "most_keys", "table_rows")]
@@ -116,7 +135,10 @@ def join_kernel(q: str) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Grid:
         return (ex.maximum(v["tokens"], 1), v["group"] * v["kv_heads"], 1)
 
-    return entry_kernel(f"paged_join_{q}", "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_JOIN", (TYPES[q],), params, grid, 128)
+    name, file, macro = (
+        ("paged_tiles_join", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES_JOIN") if tiles else ("paged_join", "paged_attention.cuh", "ACCRT_CUDA_PAGED_JOIN")
+    )
+    return entry_kernel(f"{name}_{q}", "paged_attention", file, macro, (TYPES[q],), params, grid, 128)
 
 
 @select.rule("accrt.paged_attention", "cuda")
@@ -129,8 +151,11 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     group, chunks = heads // kv_heads, ex.ceildiv(max(size, value_size), 64)
     if chunks > _MOST_CHUNKS:
         raise ValueError(f"paged attention: head size {max(size, value_size)}, at most {64 * _MOST_CHUNKS} is possible")
-    rows = next(n for n in (1, 2, 4) if n >= group or n == (4 if chunks <= 2 else 2))
-    units = ex.ceildiv(table.shape[1] * k.shape[1], paged.UNIT)
+    full = size == value_size == 64 * chunks
+    tiles = full and chunks <= 2 and q.dtype == k.dtype == v.dtype and q.dtype in OPERANDS
+    rows = TILE_ROWS if tiles else next(n for n in (1, 2, 4) if n >= group or n == (4 if chunks <= 2 else 2))
+    unit, together = (_TILE_UNIT, _TILE_UNITS) if tiles else (paged.UNIT, 1)
+    units = ex.ceildiv(table.shape[1] * k.shape[1], unit)
     blocks = ex.maximum(tokens, 1) * (kv_heads * ex.ceildiv(group, rows))
     values = {
         "tokens": tokens, "rows": operands[1].shape[0], "group": group, "kv_heads": kv_heads, "value_size": value_size,
@@ -141,13 +166,14 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     }  # fmt: skip
 
     def lower(shared: bool) -> Tuple[Launch, ...]:
-        kernel = attention_kernel(q.dtype, k.dtype, chunks, rows, size == value_size == 64 * chunks)
+        kernel = tiles_kernel(q.dtype, chunks) if tiles else attention_kernel(q.dtype, k.dtype, chunks, rows, full)
         tensors = {name: name for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")}
         if not shared:
             return (launch(kernel, {**tensors, "out": "out"}, {**values, "shares": 1}),)
-        shares = ex.minimum(units, sizes.ceildiv(sizes.constant(_BLOCKS), sizes.constant(blocks)))
+        shares = ex.minimum(ex.ceildiv(units, together), sizes.ceildiv(sizes.constant(_BLOCKS), sizes.constant(blocks)))
         joined = {name: name for name in ("partial", "row_ids", "row_starts", "kv_lengths", "out")}
-        return launch(kernel, {**tensors, "partial": "partial"}, {**values, "shares": shares}), launch(join_kernel(q.dtype), joined, values)
+        parts = {"partial": "partial", **({"out": "out"} if tiles else {})}
+        return launch(kernel, {**tensors, **parts}, {**values, "shares": shares}), launch(join_kernel(q.dtype, tiles), joined, values)
 
     most_tokens = ex.ceildiv(_BLOCKS, kv_heads * ex.ceildiv(group, rows)) - 1
-    return select.paged_attention(op, operands, lower, most_tokens, ("row_ids", "row_starts", "kv_lengths"))
+    return select.paged_attention(op, operands, lower, most_tokens, ("row_ids", "row_starts", "kv_lengths"), unit, together)
