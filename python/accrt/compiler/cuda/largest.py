@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, Mapping, Tuple
 
+from .. import expr as sizes
 from .. import ops, select
-from ..ir import Op
+from ...bundle_writer.expressions import less_equal, logical_or
+from ..ir import Op, TensorType
 from ..kernels import expr as ex
 from ..kernels import sampling, tensor_ops
 from ..kernels.kerneldef import CudaSource, KernelDef, launch, layout, reads, symbol, workspace, writes
@@ -16,6 +19,8 @@ from .tensor_ops import make_kernel
 
 #: Of a block, which has one row.
 THREADS = 512
+#: Of few rows each is shared out: rows up to this, pieces of this many elements.
+_FEW, _PIECE = 64, 8192
 
 
 def _last(op: Op) -> None:
@@ -34,14 +39,44 @@ def argmax_kernel(x: str) -> KernelDef:
     return make_kernel(f"argmax_{x}", "argmax", "topk.cu", params, _row_grid, (THREADS, 1, 1), X_TAG=x, ONE="1")
 
 
+@functools.lru_cache(maxsize=None)
+def argmax_part(x: str) -> KernelDef:
+    """The largest of each piece of a row."""
+    params = [reads("x"), writes("partial")] + [symbol(n) for n in ("rows", "n", "x_row", "piece")]
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.ceildiv(v["n"], v["piece"]), 1), ex.maximum(v["rows"], 1), 1)
+
+    return make_kernel(f"argmax_part_{x}", "argmax", "topk.cu", params, grid, (THREADS, 1, 1), X_TAG=x, ONE="2")
+
+
+@functools.lru_cache(maxsize=None)
+def argmax_join() -> KernelDef:
+    params = [reads("partial"), writes("out")] + [symbol(n) for n in ("rows", "pieces", "out_row")]
+    return make_kernel("argmax_join", "argmax", "topk.cu", params, _row_grid, (THREADS, 1, 1), X_TAG="f32", ONE="3")
+
+
 @select.rule("aten.argmax", "cuda")
 def _argmax(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     _last(op)
     if op.attrs["keepdim"]:
         raise ValueError("argmax: kernels do not keep the dimension")
     made = tensor_ops.lower_argmax(operands[0], results[0])
-    chosen = launch(argmax_kernel(operands[0].dtype), {"x": "x", "out": "out"}, made.values)
-    return select.named(chosen, x=("in", 0), out=select.OUT)
+    x, v = operands[0].dtype, made.values
+    whole = select.named(launch(argmax_kernel(x), {"x": "x", "out": "out"}, v), x=("in", 0), out=select.OUT)
+    pieces = sizes.ceildiv(sizes.constant(v["n"]), _PIECE)
+    alone = sizes.simplify(logical_or(less_equal(pieces, 1), less_equal(_FEW + 1, v["rows"])))
+    late = select.late_symbols(op.block.function)
+    if any(name in late for name in sizes.symbols_of(alone)) or (isinstance(alone, int) and alone):
+        return whole
+    first = launch(argmax_part(x), {"x": "x", "partial": "partial"}, {"rows": v["rows"], "n": v["n"], "x_row": v["x_row"], "piece": _PIECE})
+    last = launch(argmax_join(), {"partial": "partial", "out": "out"}, {"rows": v["rows"], "pieces": pieces, "out_row": v["out_row"]})
+    parts = select.Lowering(first, {"x": ("in", 0), "partial": ("temporary", 0)})
+    size = sizes.simplify(pieces * v["rows"])
+    made = select.Lowering(
+        last, {"partial": ("temporary", 0), "out": select.OUT}, (parts,), (TensorType("i64", (size if isinstance(alone, int) else sizes.select(alone, 0, size),)),)
+    )
+    return made if isinstance(alone, int) else dataclasses.replace(made, alternatives=((alone, whole),))
 
 
 @functools.lru_cache(maxsize=None)

@@ -1,8 +1,8 @@
 // topk.cu - the k largest elements of each row and their places, in descending order, or (ONE) the
 // place of the largest alone; of equal ones the lower place first. NaN is larger than all else.
 //
-// Instantiated with X_TAG, ONE (1: argmax) and ENTRY. A block of 512 threads has one row; k is at
-// most 512. Where k is more than n, the rest is not written: a device cannot fail one dispatch.
+// Instantiated with X_TAG, ONE (1: argmax; 2: its first part and 3: its second, for few rows) and
+// ENTRY. A block of 512 threads has one row, or (2) a piece of one; k is at most 512. Where k is more than n, the rest is not written: a device cannot fail one dispatch.
 #define NAN_BITS 0x7FC00000u
 #include "largest.cuh"
 
@@ -20,7 +20,39 @@ static __device__ __forceinline__ row_key_t largest_of_thread(const row_t& r) {
   return best ? key_of(best, place) : 0;
 }
 
-#if ONE
+#if ONE == 2
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ENTRY(const x_t* x, row_key_t* partial, index_t rows, index_t n, index_t x_row, index_t piece) {
+  begin_kernel();
+  __shared__ shared_t s;
+  const index_t row = blockIdx.y, first = (index_t)blockIdx.x * piece;
+  if (row >= rows || first >= n)
+    return;
+  const row_t r = {x + row * x_row + first, min_index(piece, n - first), nullptr, nullptr, nullptr,
+                   0};
+  const row_key_t key = largest_of_block(largest_of_thread(r), s);
+  if (threadIdx.x == 0)
+    partial[row * gridDim.x + blockIdx.x] =
+        key ? key_of(order_of_key(key), first + id_of_key(key)) : 0;
+}
+#elif ONE == 3
+extern "C" __global__ void __launch_bounds__(THREADS)
+    ENTRY(const row_key_t* partial, long long* out, index_t rows, index_t pieces, index_t out_row) {
+  begin_kernel();
+  __shared__ shared_t s;
+  const index_t row = blockIdx.x;
+  if (row >= rows)
+    return;
+  row_key_t best = 0;
+  for (index_t i = threadIdx.x; i < pieces; i += THREADS) {
+    const row_key_t key = partial[row * pieces + i];
+    best = key > best ? key : best;
+  }
+  best = largest_of_block(best, s);
+  if (threadIdx.x == 0)
+    out[row * out_row] = id_of_key(best);
+}
+#elif ONE
 extern "C" __global__ void __launch_bounds__(THREADS)
     ENTRY(const x_t* x, long long* out, index_t rows, index_t n, index_t x_row, index_t out_row) {
   begin_kernel();
