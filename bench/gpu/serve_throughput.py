@@ -103,6 +103,14 @@ def make(path, config, targets):
 # ---- What is measured ------------------------------------------------------------------------------------------------------
 
 
+def serve_request(prompt, **parameters):
+    from accrt import serve
+    from accrt.serve.engine import now_ns
+    from accrt.serve.parameters import checked
+
+    return serve.Request(prompt, checked(parameters), now_ns())
+
+
 class Table:
     def __init__(self):
         self.rows = []
@@ -146,7 +154,7 @@ class Bench:
     # ---- one request ----
 
     def tokens(self):
-        for what, parameters in (("greedy", {}), ("top-k 40, top-p 0.9", {"temperature": 0.8, "top_k": 40, "top_p": 0.9})):
+        for what, parameters in (("greedy", {"temperature": 0}), ("top-k 40, top-p 0.9", {"temperature": 0.8, "top_k": 40, "top_p": 0.9})):
             between, first, host = [], [], []
             for seed in range(3):
                 prompt, begin, times = self.prompts(1, 90 + seed, 128, 128)[0], time.perf_counter(), []
@@ -164,55 +172,72 @@ class Bench:
     # ---- many requests ----
 
     def _drained(self, prompts, **parameters):
-        """Seconds, new tokens and steps; events are counted by the library's own struct, not made into objects."""
-        from accrt import _ffi, serve
-        from accrt._library import lib
-        from accrt.serve.engine import now_ns
-        from accrt.serve.parameters import checked
-
-        engine, values = self.llm.engine.handle, checked({"max_tokens": NEW, "ignore_eos": True, **parameters})
-        requests = [serve.Request(prompt, values, now_ns()) for prompt in prompts]
-        before, tokens, left = self.stats(), 0, len(requests)
-        events, count = (_ffi.accrt_serve_event * 1024)(), ctypes.c_uint32()
-        begin = time.perf_counter()
+        """Seconds, new tokens, steps, and the engine's own microseconds of a step."""
+        requests = [serve_request(prompt, **{"max_tokens": NEW, "ignore_eos": True, **parameters}) for prompt in prompts]
+        before, begin = self.stats(), time.perf_counter()
         for request in requests:
             self.llm.engine.submit(request)
+        tokens = self._take(len(requests))
+        seconds, after = time.perf_counter() - begin, self.stats()
+        return seconds, tokens, after.steps - before.steps, (after.schedule_ns - before.schedule_ns) / 1e3 / (after.steps - before.steps)
+
+    def _take(self, left):
+        """New tokens of requests until so many have ended; events are counted by the library's own struct, not made into objects."""
+        from accrt import _ffi
+        from accrt._library import lib
+
+        engine, tokens = self.llm.engine.handle, 0
+        events, count = (_ffi.accrt_serve_event * 1024)(), ctypes.c_uint32()
         while left > 0:
             if lib.accrt_serve_engine_wait(engine, 10_000_000_000) != 0:
-                raise RuntimeError(f"{left} of {len(requests)} requests stand still: {self.llm.engine.stats()}")
+                raise RuntimeError(f"{left} requests stand still: {self.llm.engine.stats()}")
             time.sleep(0.005)  # events are taken in lots
             while lib.accrt_serve_engine_poll(engine, events, ctypes.sizeof(events[0]), 1024, ctypes.byref(count)) == 0 and count.value:
                 got = np.frombuffer(events, np.uint8).reshape(1024, -1)[: count.value]
                 tokens += int(got[:, EVENT_TOKENS : EVENT_TOKENS + 4].copy().view(np.uint32).sum())
                 left -= int(got[:, EVENT_LAST : EVENT_LAST + 4].copy().view(np.uint32).astype(bool).sum())
-        seconds, after = time.perf_counter() - begin, self.stats()
-        return seconds, tokens, after.steps - before.steps, (after.schedule_ns - before.schedule_ns) / 1e3 / (after.steps - before.steps)
+        return tokens
 
     def batch(self):
         self._drained(self.prompts(32, 5))
         # Prompts that no run has had: the prefix cache would have those.
-        for first, what, parameters in ((7, "greedy", {}), (107, "top-k 40, top-p 0.9", {"temperature": 0.8, "top_k": 40, "top_p": 0.9})):
+        for first, what, parameters in ((7, "greedy", {"temperature": 0}), (107, "top-k 40, top-p 0.9", {"temperature": 0.8, "top_k": 40, "top_p": 0.9})):
             best = min(self._drained(self.prompts(seed=first + i), **parameters) for i in range(3))
             seconds, tokens, steps, own = best
             self.table.add("batch", f"{REQUESTS} requests of 32 to 512, {NEW} new each, {what}", tokens / seconds, "tok/s", f"{seconds:.3f} s, {steps} steps, engine {own:.1f} us a step")
         begin = time.perf_counter()
-        outputs = self.llm.generate(self.prompts(seed=17), max_tokens=NEW, ignore_eos=True)
+        outputs = self.llm.generate(self.prompts(seed=17), max_tokens=NEW, ignore_eos=True, temperature=0)
         seconds = time.perf_counter() - begin
         self.table.add("batch", "the same, LLM.generate", sum(len(o.token_ids) for o in outputs) / seconds, "tok/s")
 
     def steady(self):
         """All decode at some 400 keys: steps of the engine, and the graphs of such a step submitted again and again."""
-        before = time.perf_counter()
-        prompts = self.prompts(REQUESTS, 31, 368, 368)
-        seconds, tokens, steps, _own = self._drained(prompts, max_tokens=8)
-        short = seconds
-        seconds, tokens, more, own = self._drained(self.prompts(REQUESTS, 32, 368, 368), max_tokens=72)
-        each = (seconds - short) / max(1, more - steps) * 1e6
-        self.table.add("steady", f"{REQUESTS} running, a step of the engine", each, "us", f"{tokens} tokens, engine {own:.1f} us a step")
+        begin = time.perf_counter()
+        each = self._steps(self.prompts(REQUESTS, 32, 368, 368), 48)
         alone = self.replayed(REQUESTS)
-        self.table.add("steady", f"{REQUESTS} rows, the same graphs replayed", alone, "us", f"{time.perf_counter() - before:.1f} s")
+        self.table.add("steady", f"{REQUESTS} running, a step of the engine", each, "us")
+        self.table.add("steady", f"{REQUESTS} rows, the same graphs replayed", alone, "us", f"{time.perf_counter() - begin:.1f} s")
         self.table.add("steady", "what the engine adds", (each / alone - 1) * 100, "%")
-        self.table.add("steady", "1 row, the same graphs replayed", self.replayed(1), "us")
+        one, alone = self._steps(self.prompts(1, 33, 368, 368), 48), self.replayed(1)
+        self.table.add("steady", "1 running, a step of the engine", one, "us")
+        self.table.add("steady", "1 row, the same graphs replayed", alone, "us")
+        self.table.add("steady", "what the engine adds to one", (one / alone - 1) * 100, "%")
+
+    def _steps(self, prompts, count):
+        """Microseconds of a step while all requests decode: `count` steps from one's end to another's."""
+        made = [serve_request(prompt, max_tokens=count + 40, ignore_eos=True, temperature=0) for prompt in prompts]
+        before = self.stats().prompt_tokens
+        for request in made:
+            self.llm.engine.submit(request)
+        while self.stats().prompt_tokens - before < sum(map(len, prompts)):
+            time.sleep(0.001)
+        edges, steps = [], self.stats().steps + 4
+        for wanted in (steps, steps + count):
+            while self.stats().steps < wanted:
+                time.sleep(0.0001)
+            edges.append((time.perf_counter(), self.stats().steps))
+        self._take(len(made))
+        return (edges[1][0] - edges[0][0]) / (edges[1][1] - edges[0][1]) * 1e6
 
     def replayed(self, rows, keys=400, page=16):
         """Microseconds of a step and sample_greedy, submitted again and again by calls that are bound once."""
@@ -254,7 +279,7 @@ class Bench:
             head = [seed + 5, *prompt]
             for times in (first, hit, hit):
                 begin = time.perf_counter()
-                for piece in self.llm.stream([*head, 100 + len(hit)], max_tokens=4, ignore_eos=True):
+                for piece in self.llm.stream([*head, 100 + len(hit)], max_tokens=4, ignore_eos=True, temperature=0):
                     times.append((time.perf_counter() - begin) * 1e3)
                     break
         self.table.add("prefix", "first token of a prompt of 8k tokens", statistics.median(first), "ms", f"{8193 / statistics.median(first) * 1e3:.0f} tok/s")
@@ -266,14 +291,17 @@ class Bench:
 
         for rows in (1, REQUESTS):
             prompts = self.prompts(rows, 51 + rows, 300, 300)
-            self._drained(prompts, max_tokens=8)
+            self._drained(prompts, max_tokens=8, temperature=0)
             with profile(activities=[ProfilerActivity.CUDA]) as seen:
-                self._drained([[*prompt, 7] for prompt in prompts], max_tokens=40)
+                self._drained([[*prompt, 7] for prompt in prompts], max_tokens=40, temperature=0)
             found = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in seen.profiler.kineto_results.events() if "CUDA" in str(e.device_type()))
             first, last = found[0][0], found[-1][0]
             found = [e for e in found if first + 0.4 * (last - first) <= e[0] <= first + 0.9 * (last - first)]
-            busy, end, sums = 0, found[0][0], {}
+            busy, end, sums, gaps = 0, found[0][0], {}, {}
             for at, took, name in found:
+                if at > end:
+                    count, total = gaps.get(name, (0, 0))
+                    gaps[name] = (count + 1, total + at - end)
                 busy += max(0, at + took - max(at, end))
                 end = max(end, at + took)
                 count, total = sums.get(name, (0, 0))
@@ -282,6 +310,8 @@ class Bench:
             self.table.add("idle", f"device idle while {rows} decode (profiled)", 100 * (1 - busy / span), "%", f"{len(found)} kernels and copies in {span / 1e6:.1f} ms")
             for name, (count, total) in sorted(sums.items(), key=lambda item: -item[1][1])[:14]:
                 print(f"#   {100 * total / span:5.1f} % {total / count / 1e3:9.2f} us x {count:6d}  {name[:110]}", flush=True)
+            for name, (count, total) in sorted(gaps.items(), key=lambda item: -item[1][1])[:6]:
+                print(f"#   {100 * total / span:5.1f} % {total / count / 1e3:9.2f} us x {count:6d}  of nothing, before {name[:90]}", flush=True)
 
     # ---- over HTTP ----
 

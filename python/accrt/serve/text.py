@@ -105,8 +105,8 @@ class Text:
         """Token ids of a prompt, which is a text or token ids already."""
         if isinstance(given, str):
             ids = self.tokenizer.encode(unicode(name, given))
-        elif isinstance(given, (list, tuple)) and all(isinstance(one, numbers.Integral) and not isinstance(one, bool) for one in given):
-            ids = [int(one) for one in given]
+        elif isinstance(given, (list, tuple)) and all(issubclass(kind, numbers.Integral) and kind is not bool for kind in set(map(type, given))):
+            ids = list(map(int, given))
         else:
             raise BadParameter(name, f"{name} is {shown(given)}, expected a string or a list of token ids", "invalid_type")
         if not ids:
