@@ -276,7 +276,7 @@ def test_a_gpu_is_chosen_where_kernels_are_for_it(tmp_path):
     with accrt.LLM(path, progress=lambda what, seconds: said.append(what)) as llm:
         outputs = llm.generate([[1, 2, 3], [4] * 50], max_tokens=9, temperature=0)
         assert [output.token_ids for output in outputs] == [greedy([1, 2, 3], 9), greedy([4] * 50, 9)]
-    assert said[0] == "bound the weights on cuda:0" and any(what.startswith("prepared ") for what in said)
+    assert "bound the weights on cuda:0" in said and any(what.startswith("prepared ") for what in said)
     said.clear()
     with accrt.LLM(path, device=DEVICE, prepare=0, progress=lambda what, seconds: said.append(what)) as llm:
         assert llm.generate([1, 2, 3], max_tokens=9, temperature=0).token_ids == greedy([1, 2, 3], 9)

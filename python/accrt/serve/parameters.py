@@ -5,6 +5,7 @@ Names are OpenAI's where it has one, else vLLM's. What is wrong raises BadParame
 
 from __future__ import annotations
 
+import array
 import ctypes
 import difflib
 import hashlib
@@ -320,6 +321,14 @@ class Limits(NamedTuple):
         return cls(info["vocab_size"], min(info["max_length"], info["page_count"] * info["page_size"]))
 
 
+def _int32s(numbers: Sequence[int]) -> "array.array[int]":
+    """What does not fit is as large as possible: no model has such a token, and what names it looks at the numbers themselves."""
+    try:
+        return array.array("i", numbers)
+    except OverflowError:
+        return array.array("i", [min(max(one, -1), 0x7FFFFFFF) for one in numbers])
+
+
 class Request:
     """A request of the engine in C's memory, which it owns."""
 
@@ -329,8 +338,8 @@ class Request:
         p = parameters
         self._prompt, self._parameters = prompt, parameters
         try:
-            ids = (ctypes.c_int32 * len(prompt))(*prompt)
-        except (TypeError, OverflowError):
+            ids = (ctypes.c_int32 * len(prompt)).from_buffer(_int32s(prompt))  # four times as fast as from a list
+        except TypeError:
             raise BadParameter("prompt", f"the prompt has the token {shown(prompt)}, which is no token id") from None
         stop_ids = (ctypes.c_int32 * len(p["stop_token_ids"]))(*p["stop_token_ids"])
         strings = (ctypes.c_char_p * len(p["stop"]))(*[one.encode() for one in p["stop"]])
