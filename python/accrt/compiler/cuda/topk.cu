@@ -1,8 +1,9 @@
 // topk.cu - the k largest elements of each row and their places, in descending order, or (ONE) the
 // place of the largest alone; of equal ones the lower place first. NaN is larger than all else.
 //
-// Instantiated with X_TAG, ONE (1: argmax; 2: its first part and 3: its second, for few rows) and
-// ENTRY. A block of 512 threads has one row, or (2) a piece of one; k is at most 512. Where k is more than n, the rest is not written: a device cannot fail one dispatch.
+// Instantiated with X_TAG, ONE and ENTRY. ONE is 1 for argmax, and where rows are few 2 for its
+// first part and 3 for its second. A block of 512 threads has one row, or (2) a piece of one; k is
+// at most 512. Where k is more than n, the rest is not written: a device cannot fail one dispatch.
 #define NAN_BITS 0x7FC00000u
 #include "largest.cuh"
 
