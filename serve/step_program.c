@@ -7,6 +7,8 @@
 #include <string.h>
 
 #define DEFAULT_KV_BYTES (UINT64_C(1) << 30)
+/* Of a card, so many times what the weights take. */
+#define USUAL_KV_WEIGHTS 4
 #define USEFUL_SAMPLES 64u
 
 static const char* const size_names[ACCSV_SIZE_COUNT] = {"token", "row", "sample", "change",
@@ -221,8 +223,15 @@ static accrt_status_t estimate(accrt_program_t* program, const accsv_description
   return ACCRT_OK;
 }
 
-/* Nine tenths of the device, less what the process has of it and what a step takes: the rest is for
- * code, graphs and other libraries. */
+uint64_t accsv_enough_kv_bytes(const accrt_serve_memory_t* memory) {
+  const uint64_t longest = (uint64_t)memory->row_pages * memory->page_bytes;
+  uint64_t enough = USUAL_KV_WEIGHTS * memory->weight_bytes;
+  enough = enough > DEFAULT_KV_BYTES ? enough : DEFAULT_KV_BYTES;
+  return enough > longest ? enough : longest;
+}
+
+/* What is enough, and no more than nine tenths of the device, less what the process has of it and
+ * what a step takes: the rest is for code, graphs and other libraries. */
 static accrt_status_t own_memory_budget(accrt_device_t* device, uint64_t device_bytes,
                                         const accrt_serve_memory_t* memory, uint64_t* out_bytes) {
   accrt_pool_t* pool;
@@ -232,7 +241,8 @@ static accrt_status_t own_memory_budget(accrt_device_t* device, uint64_t device_
   const uint64_t taken =
       statistics.used_bytes + memory->transient_bytes + memory->result_bytes + memory->state_bytes;
   const uint64_t most = device_bytes / 10 * 9;
-  *out_bytes = most > taken ? most - taken : 0;
+  const uint64_t left = most > taken ? most - taken : 0, enough = accsv_enough_kv_bytes(memory);
+  *out_bytes = left < enough ? left : enough;
   return ACCRT_OK;
 }
 

@@ -26,7 +26,7 @@ from .tools import FORMS
 #: How a model is loaded: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
 OPTIONS: Dict[str, Tuple[Any, str]] = {
     "device": ("auto", "where it runs: host, cuda, cuda:1; auto: a GPU if there is one and the model has kernels for it, else the host"),
-    "kv_bytes": (0, "memory for keys and values; 0: what a GPU has left; of a host a quarter, at most 1 GiB"),
+    "kv_bytes": (0, "memory for keys and values; 0: of a GPU 4 times the weights (at least 1 GiB) as far as it has that; of a host a quarter, at most 1 GiB"),
     "max_rows": (0, "sequences that the model computes at once; 0: what the bundle can"),
     "max_length": (0, "tokens of a sequence, prompt and new ones; 0: what the bundle can"),
     "weights": (None, "files that a bundle (.accx) takes its weights from, separated by commas"),
