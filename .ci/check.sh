@@ -184,7 +184,7 @@ check_onnx() {
   in_tree "$where/bin/python" -m pytest -q -m torch tests/python/test_onnx_conformance.py tests/python/test_from_onnx.py
 }
 
-# The server with OpenAI's own client, and its metrics with Prometheus' own parser, in an environment of their own.
+# The server with OpenAI's own client, its page in a browser, and its metrics with Prometheus' own parser, in an environment of their own.
 check_openai() {
   configure_and_build "$BUILD"
   [ -e "$BUILD/lib/libaccrt_http.so" ] || skip "libaccrt_http was not built: it needs llhttp"
@@ -192,7 +192,8 @@ check_openai() {
   [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
   timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 openai llguidance prometheus_client jinja2 numpy xxhash pytest ||
     skip "the packages openai, llguidance, prometheus_client, jinja2, numpy, xxhash and pytest could not be had"
-  in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_llm.py tests/python/test_serve_http.py tests/python/test_serve_embeddings.py -k "openai or metrics"
+  ensure_packages chromium
+  in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_llm.py tests/python/test_serve_http.py tests/python/test_serve_embeddings.py -k "openai or metrics or browser"
   in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_grammars.py tests/python/test_serve_tools.py
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib.util
 import json
 import os
 import pathlib
@@ -512,12 +513,63 @@ def test_help_names_every_option():
         assert [name for name in options if "--" + name.replace("_", "-") not in text] == []
 
 
-def test_the_page_in_a_browser():
-    browser = shutil.which("chromium") or pytest.skip("there is no chromium")
-    with serve_http.served(check_descriptors=False) as server:
-        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=5000", "--dump-dom", f"http://127.0.0.1:{server.port}/"]
-        page = subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
-    assert '<b id="model">sim</b>' in page and '<textarea id="text"' in page  # it has asked the server for the name
+@contextlib.contextmanager
+def page_of(server, folder):
+    """The page in a browser without a window."""
+    program = shutil.which("chromium") or pytest.skip("there is no chromium")
+    spec = importlib.util.spec_from_file_location("browser", pathlib.Path(__file__).parents[1] / "docs" / "browser.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    browser = module.Browser(program, str(folder))
+    try:
+        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        browser.session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        browser.call("Network.enable")
+        browser.call("Page.navigate", url=f"http://127.0.0.1:{server.port}/")
+        browser.until("document.readyState === 'complete' && !!document.getElementById('text')")
+        yield browser
+    finally:
+        browser.end()
+
+
+def say(browser, text, tokens=50):
+    browser.value(f"document.getElementById('tokens').value = {tokens}")
+    browser.value("document.getElementById('text').focus()")
+    browser.call("Input.insertText", text=text)
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", windowsVirtualKeyCode=13, text="\r" if kind == "keyDown" else "")
+
+
+BUTTON = "document.getElementById('send').textContent"
+LAST = "[...document.querySelectorAll('p.{}')].at(-1)?.textContent"
+
+
+def test_the_page_in_a_browser(tmp_path):
+    """An answer comes while it is made and can be stopped; the conversation goes on; what is wrong is shown."""
+    with serve_http.served(check_descriptors=False, model={"step_ns": 5_000_000}) as server, page_of(server, tmp_path) as browser:
+        assert browser.until("document.getElementById('model').textContent === 'sim'")
+        say(browser, "hello", tokens=4000)
+        some = browser.until(LAST.format("assistant"))
+        assert browser.value(BUTTON) == "Stop" and browser.value(LAST.format("user")) == "hello"
+        assert browser.until(f"{LAST.format('assistant')}.length > {len(some) + 20}")  # it streams
+        browser.value("document.getElementById('send').click()")
+        assert browser.until(f"{BUTTON} === 'Send'") and until(lambda: not server.busy())
+        assert browser.value("messages.map(m => m.role).join()") == "user,assistant"
+        say(browser, "again", tokens=9)
+        assert browser.until("messages.length === 4") and "9 tokens" in browser.until(LAST.format("assistant"))
+        say(browser, "too much", tokens=99999)
+        assert "max_tokens is 99999" in browser.until(LAST.format("error"))
+        assert browser.value("messages.length") == 4 and browser.value(BUTTON) == "Send"
+        assert all(url.startswith((f"http://127.0.0.1:{server.port}/", "about:")) for url in browser.requests)
+
+
+def test_the_page_asks_for_a_key_in_a_browser(tmp_path):
+    with serve_http.served(check_descriptors=False, api_key="secret") as server, page_of(server, tmp_path) as browser:
+        assert "key" in browser.until(LAST.format("error"))
+        browser.value("document.getElementById('key').value = 'secret'; document.getElementById('key').dispatchEvent(new Event('change'))")
+        assert browser.until("document.getElementById('model').textContent === 'sim'")
+        say(browser, "hello", tokens=5)
+        assert "5 tokens" in browser.until(LAST.format("assistant") + "?.match(/5 tokens/)?.[0]")
 
 
 # ---- the official client --------------------------------------------------------------------------------------------------
