@@ -1,12 +1,18 @@
-"""`Kernel.check`: runs a kernel of a host on copies of its arguments between red zones, several times, and says what it does beside its task."""
+"""`Kernel.check`: runs a kernel of a host on copies of its arguments between red zones, several times, and says what it does beside its task.
+
+The words are those of `accx kernel check` (tools/accx/kernel_words.c). With `isolated` all of it happens in a process of its own (`_kernel_child`),
+which also lays each argument at the edge of pages that nothing may touch.
+"""
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 
 from . import _kernel_call
+from ._library import check as passed
 from ._library import lib
 from .memory import Buffer
+from .stream import Stream
 from .tensor import as_view, contiguous_strides, extent, View
 
 if TYPE_CHECKING:
@@ -48,27 +54,37 @@ class _Guarded:
         return View(None, ctypes.addressof(self._memory) + self._begin, 0, self.like.c.dtype, self.like.shape_array[:rank], None, self)
 
 
-def check(kernel: Kernel, given: Sequence, grid: Any, named: Mapping[str, Any]) -> list[str]:
+def _silent(_what: str) -> None:
+    """Nobody wants to know which run begins."""
+
+
+def check(kernel: Kernel, given: Sequence, grid: Any, named: Mapping[str, Any], isolated: bool, seconds: float | None) -> list[str]:
     """What is amiss, each in a line; nothing: an empty list."""
     device = kernel.pack.device if kernel.pack.device is not None else kernel.pack.instance.device("host")
     if not device.info.host_memory:
-        raise ValueError(f"kernel {kernel.name} runs on {device.name}, and only those of hosts are checked: compute-sanitizer checks those of GPUs")
+        raise ValueError(f"kernel {kernel.name} runs on {device.name}, and only those of hosts are checked here: accx kernel check checks those of GPUs")
     values = _kernel_call.ordered(kernel, given, named)
     _kernel_call.arguments(kernel, values, device)  # what a call refuses is refused here
     guarded = [_guard(kernel, place, value, device) for place, value in zip(kernel._places, values)]
+    sizes = _kernel_call._sizes(kernel, values, grid)
+    if isolated:
+        from ._kernel_apart import check_apart
+        return check_apart(kernel, guarded, sizes, seconds)
+    return [f"kernel {kernel.name} {line}" for line in look(kernel, guarded, sizes, _silent)]
+
+
+def look(kernel: Kernel, guarded: Sequence, sizes: Sequence[int], begin: Callable[[str], None]) -> list[str]:
+    """The findings, without the kernel's name. `begin` hears of each run, with what it is of: "", or "sizes of 0"."""
     memory = [one for one in guarded if isinstance(one, _Guarded)]
     found: list[str] = []
-    first = _run(kernel, guarded, memory, grid, 0xA5, 0, found)
-    if not found:
-        _compare(found, memory, first, _run(kernel, guarded, memory, grid, 0xA5, 0, found),
-                 "gives other bytes in {name} when it runs again: from byte {at} on")
-    if not found:
-        _compare(found, memory, first, _run(kernel, guarded, memory, grid, 0x5A, 0, found),
-                 "reads outside of its arguments: {name} depends on what lies there, from byte {at} on")
-    if not found:
-        _compare(found, memory, first, _run(kernel, guarded, memory, grid, 0xA5, 0xFF, found),
-                 "does not write all of {name}, or reads it: byte {at} depends on what was there before")
-    return [f"kernel {kernel.name} {line}" for line in found or _empty(kernel, values, device)]
+    first = _run(kernel, guarded, memory, sizes, 0xA5, 0, found, begin)
+    for zone, flip, recorded, text in ((0xA5, 0, False, "gives other bytes in {name} when it runs again: from byte {at} on"),
+                                       (0x5A, 0, False, "reads outside of its arguments: {name} depends on what lies there, from byte {at} on"),
+                                       (0xA5, 0xFF, False, "does not write all of {name}, or reads it: byte {at} depends on what was there before"),
+                                       (0xA5, 0, True, "gives other bytes in {name} from a recorded list: from byte {at} on")):
+        if not found:
+            _compare(found, memory, first, _run(kernel, guarded, memory, sizes, zone, flip, found, begin, recorded), text)
+    return found or _empty(kernel, guarded, begin)
 
 
 def _guard(kernel: Kernel, place: Any, value: Any, device: Any) -> Any:
@@ -88,12 +104,14 @@ def _guard(kernel: Kernel, place: Any, value: Any, device: Any) -> Any:
     return _Guarded(name, written, view, ctypes.string_at(address, size) if size else b"")
 
 
-def _run(kernel: Kernel, guarded: Sequence, memory: Sequence[_Guarded], grid: Any, zone: int, flip: int, found: list[str]) -> list[bytes]:
+def _run(kernel: Kernel, guarded: Sequence, memory: Sequence[_Guarded], sizes: Sequence[int], zone: int, flip: int, found: list[str],
+         begin: Callable[[str], None], recorded: bool = False) -> list[bytes]:
     """One run; flip: changes what lies in arguments that are written only. What they hold then."""
     only_written = {p[2][0] for p, access in zip(kernel._places, kernel._accesses) if access == 2}
     for at, one in enumerate(memory):  # each has another zone, so that a copy of one to another shows
         one.fill((zone + 29 * at) & 0xFF, bytes(byte ^ flip for byte in one.content) if flip and one.name in only_written else one.content)
-    _kernel_call.call(kernel, guarded, grid, None, {})
+    begin("")
+    _recorded(kernel, guarded, sizes) if recorded else _direct(kernel, guarded, sizes)
     for one in memory:
         outside = one.outside()
         if outside:
@@ -101,6 +119,26 @@ def _run(kernel: Kernel, guarded: Sequence, memory: Sequence[_Guarded], grid: An
         if not one.written and one.bytes() != one.content:
             found.append(f"writes {one.name}, which is declared as read: byte {_differs(one.bytes(), one.content)}")
     return [one.bytes() for one in memory]
+
+
+def _direct(kernel: Kernel, guarded: Sequence, sizes: Sequence[int]) -> None:
+    if 0 not in sizes:
+        _kernel_call.call(kernel, guarded, sizes, None, {})
+
+
+def _recorded(kernel: Kernel, guarded: Sequence, sizes: Sequence[int]) -> None:
+    from .kernels import Commands
+    if 0 in sizes:
+        return
+    pack = kernel.pack
+    stream = Stream(pack.device if pack.device is not None else pack.instance.device("host"))
+    table, keep = _kernel_call.arguments(kernel, guarded, stream.device)
+    commands = Commands(stream.device)
+    passed(lib.accrt_commands_dispatch(commands.handle, kernel.handle, (ctypes.c_uint32 * 3)(*sizes), table, len(guarded), ctypes.sizeof(table) // max(len(table), 1),
+                                       None, None))
+    commands.finalize().submit(stream)
+    stream.synchronize()
+    del keep
 
 
 def _compare(found: list[str], memory: Sequence[_Guarded], before: Sequence[bytes], after: Sequence[bytes], text: str) -> None:
@@ -115,20 +153,19 @@ def _differs(a: bytes, b: bytes) -> int:
     return next(at for at, (x, y) in enumerate(zip(a, b)) if x != y)
 
 
-def _empty(kernel: Kernel, values: Sequence, device: Any) -> list[str]:
+def _empty(kernel: Kernel, given: Sequence, begin: Callable[[str], None]) -> list[str]:
     """The kernel with arguments without elements and sizes of 0, in one workgroup, as a grid that is rounded up has it."""
     if not any(kind == "symbol" for _name, kind, _size in kernel._parameters):
         return []
     guarded: list[Any] = []
-    for place, value in zip(kernel._places, values):
-        one = _guard(kernel, place, value, device)
+    for place, one in zip(kernel._places, given):
         if isinstance(one, _Guarded):
             one = _Guarded(one.name, one.written, one.like, b"")
             one.like = View(None, None, 0, one.like.c.dtype, (0,) * max(one.like.c.rank, 1), None, None)
         guarded.append(0 if place[2][1] == "symbol" else one)
     found: list[str] = []
     try:
-        _run(kernel, guarded, [one for one in guarded if isinstance(one, _Guarded)], 1, 0xA5, 0, found)
+        _run(kernel, guarded, [one for one in guarded if isinstance(one, _Guarded)], (1, 1, 1), 0xA5, 0, found, lambda _: begin("sizes of 0"))
     except Exception as error:  # noqa: BLE001 - what the kernel says of it
-        return [f"refuses arguments without elements: {error}"]
+        return [f"refuses its arguments: {error}, with sizes of 0"]
     return [f"{line}, with sizes of 0" for line in found]

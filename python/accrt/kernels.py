@@ -114,7 +114,7 @@ class KernelPack(Handle):
     to the file or to a folder above it.
     """
 
-    __slots__ = ("instance", "types", "device")
+    __slots__ = ("instance", "types", "device", "_source")
     _kind = "accrt_kernel_pack"
 
     def __init__(self, instance: Instance, source: str | os.PathLike | bytes, name: str = "") -> None:
@@ -126,6 +126,7 @@ class KernelPack(Handle):
         handle = apart(lambda: created(*made))
         super().__init__(handle)
         self.instance, self.device = instance, None  # the device: of a device module
+        self._source = data if isinstance(source, (bytes, bytearray)) else os.path.abspath(source)  # for a check in another process
         self.types = {}  # of kernels' parameters, where they were described here
 
     @classmethod
@@ -154,7 +155,7 @@ class KernelPack(Handle):
         options.image, options.kernels = ctypes.addressof(held), table
         self = cls.__new__(cls)
         Handle.__init__(self, apart(lambda: (created(lib.accrt_kernel_module_load, target, ctypes.byref(options)), keep, held)[0]))
-        self.instance, self.device = device.instance, device
+        self.instance, self.device, self._source = device.instance, device, b""
         self.types = {kernel.name: tuple(kind for _, kind in kernel.parameters) for kernel in kernels}
         return self
 
@@ -292,12 +293,18 @@ class Kernel:
         from ._kernel_call import call
         call(self, values, grid, stream, named)
 
-    def check(self, *values, grid: Sequence[int] | int | None = None, **named) -> list[str]:
+    def check(self, *values, grid: Sequence[int] | int | None = None, isolated: bool = False, seconds: float | None = 10.0, **named) -> list[str]:
         """Runs a kernel of a host several times with copies of these arguments, between red zones, and says what is amiss, a line each: writes
-        outside of an argument or to one that is read, reads outside, results that differ between runs, written arguments that are not
-        written as a whole, and anything of this with sizes of 0. An empty list: nothing. A kernel that crashes takes the process along."""
+        outside of an argument or to one that is read, reads outside, results that differ between runs or in a recorded list, written
+        arguments that are not written as a whole, and anything of this with sizes of 0. An empty list: nothing.
+
+        Args:
+            isolated: in a process of its own, so that a crash is a finding too, and a run that takes longer than `seconds` (None: no limit).
+                Each argument is there also laid at the edge of pages that nothing may touch. Otherwise a kernel that crashes takes this
+                process along.
+        """
         from ._kernel_check import check
-        return check(self, values, grid, named)
+        return check(self, values, grid, named, isolated, seconds)
 
     @property
     def definition(self):

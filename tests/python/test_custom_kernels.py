@@ -265,12 +265,45 @@ LOOP = "for (int64_t i = first; i < last; i++) p->y[i] = p->x[i];\n"
      "gives other bytes in y when it runs again"),
     ("  for (int64_t i = first; i < last - 1; i++) p->y[i] = p->x[i];\n", "does not write all of y, or reads it: byte"),
     ("  " + LOOP + "  if (p->n == 0) p->y[0] = 1;\n", "writes outside of y: byte 0 after its end, with sizes of 0"),
-    ("  if (p->n == 0) return 9;\n  " + LOOP, "refuses arguments without elements: .*returned 9")))
+    ("  if (p->n == 0) return 9;\n  " + LOOP, "refuses its arguments: .*returned 9.*, with sizes of 0")))
 def test_a_check_says_what_is_amiss(body, text, instance):
     x, y = np.arange(1, 1001, dtype=np.float32), np.zeros(1000, np.float32)
     found = made(body, instance).check(x, y, 1000, 1.0)
     assert (found == [] if not text else len(found) == 1 and re.match(f"kernel cube {text}", found[0])), found
     assert (y == 0).all() and x[3] == 4  # the arguments themselves stay as they are
+
+
+@pytest.mark.parametrize("body, text", (
+    ("  " + LOOP, ""),
+    ("  for (int64_t i = first; i <= last; i++) p->y[i] = p->x[i];\n", "writes outside of y: byte 0 after its end"),
+    ("  " + LOOP + "  p->y[1 << 30] = 1;\n", r"crashed with signal 11 \(SIGSEGV\)"),
+    ("  " + LOOP + "  *(volatile int*)((char*)0 + p->n) = 7;\n", r"crashed with signal 11 \(SIGSEGV\)"),
+    ("  " + LOOP + "  if (p->n == 0) *(volatile int*)0 = 7;\n", r"crashed with signal 11 \(SIGSEGV\), with sizes of 0"),
+    ("  " + LOOP + "  volatile float seen = p->x[p->n]; (void)seen;\n", "reads or writes outside of x: after its end"),
+    ("  " + LOOP + "  volatile float seen = p->x[-1]; (void)seen;\n", "reads or writes outside of x: before its beginning"),
+    ("  " + LOOP + "  ((volatile float*)p->x)[3] = p->x[3];\n", "writes x, which is declared as read"),
+    ("  " + LOOP + "  for (volatile int i = 0; p->n;) i = 1;\n", "runs longer than 0.5 seconds"),
+    ("  if (p->n) return 9;\n", "refuses its arguments: .*returned 9")))
+def test_a_check_in_a_process_of_its_own(body, text, instance):
+    x, y = np.arange(1, 1025, dtype=np.float32), np.zeros(1024, np.float32)
+    found = made(body, instance).check(x, y, 1024, 1.0, isolated=True, seconds=0.5 if "longer" in text else 60)
+    assert (found == [] if not text else len(found) == 1 and re.match(f"kernel cube {text}$" if "returned" not in text else f"kernel cube {text}", found[0])), found
+    assert (y == 0).all()
+
+
+def test_a_check_of_a_pack_in_a_process_of_its_own(instance, tmp_path):
+    out = tmp_path / "pack.so"
+    subprocess.run(["cc", "-std=c11", "-O1", "-fPIC", "-shared", f"-I{ROOT / 'include'}", str(ROOT / "tests/python/kernel_mistakes.c"), "-o", str(out)], check=True)
+    x, y = np.ones(300, np.float32), np.zeros(300, np.float32)
+    pack = accrt.KernelPack(instance, out)
+    for name, text in (("good", ""), ("crashes", "crashed with signal 11 (SIGSEGV)"), ("reads_after", "reads or writes outside of x: after its end"),
+                       ("divides", "crashed with signal 8 (SIGFPE), with sizes of 0")):
+        if name == "divides" and os.uname().machine != "x86_64":
+            continue
+        assert pack.kernel(name).check(x, y, 300, grid=2, isolated=True, seconds=60) == ([f"kernel {name} {text}"] if text else [])
+    os.rename(out, tmp_path / "gone.so")
+    with pytest.raises(RuntimeError, match="cannot be checked in a process of its own: .*pack.so: no such file"):
+        pack.kernel("good").check(x, y, 300, grid=2, isolated=True)
 
 
 def test_a_check_refuses_what_a_call_refuses(cube, device):
