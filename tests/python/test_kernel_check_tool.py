@@ -128,3 +128,84 @@ def test_a_pack_that_crashes_when_it_is_loaded(tmp_path):
 def test_a_pack_whose_table_is_wrong_is_malformed(tmp_path):
     pack = build(tmp_path, "wrong", "-DONLY=KERNEL(good),KERNEL(good)", "-Wno-unused-function", "-Wno-unused-const-variable")
     assert "good" in accx("kernel", "check", pack, *SIZES, code=3)
+
+
+# ---- Machine code of a GPU, under the stand-in for CUDA's driver
+
+PTX = ".version 7.0\n.target sm_80\n.address_size 64\n" + "".join(
+    f".visible .entry {name}(.param .u64 x, .param .u64 y, .param .u64 n)\n{{\n  ret;\n}}\n"
+    for name in ("good", "writes_after", "writes_read", "differs", "reads_after", "leaves", "far"))
+TWIN = """
+#include "fakecuda.h"
+#define TWIN(name, ...)                                                                  \\
+  FAKECUDA_KERNEL(name) {                                                                \\
+    float *x = *(float* const*)params[0], *y = *(float* const*)params[1];                \\
+    const long long n = *(const long long*)params[2], first = (long long)block->index[0] * block->block[0]; \\
+    for (long long i = first; i < first + block->block[0] && i < n; ++i) { __VA_ARGS__; } \\
+    return 0;                                                                            \\
+  }
+static int calls;
+TWIN(good, y[i] = 2 * x[i])
+TWIN(writes_after, y[i] = 2 * x[i]; y[n] = 1)
+TWIN(writes_read, y[i] = 2 * x[i]; x[i] += 1)
+TWIN(differs, y[i] = 2 * x[i] + (float)calls++)
+TWIN(reads_after, y[i] = 2 * x[i + 1])
+TWIN(leaves, if (i < n - 1 || n == 1) y[i] = 2 * x[i])
+TWIN(far, y[i] = 2 * x[i]; if (n == 37) y[1ll << 28] = 1)
+"""
+GPU = ["--device", "cuda:0", "--block", "256", "--param", "x=read f32[n]", "--param", "y=write f32[n]", "--param", "n=i64", "--grid", "ceildiv(n, 256)"]
+
+
+@pytest.fixture(scope="module")
+def gpu(tmp_path_factory):
+    """Checks a kernel of PTX: its lines, or with another code its line of error."""
+    from test_standin import environment, STAND_IN
+
+    if not (STAND_IN / "libcuda.so.1").exists():
+        pytest.skip("the stand-in for CUDA's driver was not built: CUDA 13's headers are not here")
+    folder = tmp_path_factory.mktemp("gpu")
+    (folder / "mistakes.ptx").write_text(PTX)
+    (folder / "twin.c").write_text(TWIN)
+    subprocess.run(["cc", "-std=c11", f"-I{ROOT / 'tests/fakecuda'}", f"-I{ROOT / 'include'}", "-shared", "-fPIC", "-o", folder / "twin.so", folder / "twin.c"],
+                   check=True)
+    env = dict(environment(), FAKECUDA_KERNELS=str(folder / "twin.so"), XDG_CACHE_HOME=str(folder))
+
+    def check(*options, code=5):
+        done = subprocess.run([accx_tool.ACCX, "kernel", "check", folder / "mistakes.ptx", *options], env=env, capture_output=True, text=True, timeout=300)
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stderr if code not in (0, 5) else done.stdout
+    return check
+
+
+@pytest.mark.parametrize("kernel, found", [
+    ("writes_after", "writes outside of y: byte 0 after its end, with n=1"),
+    ("writes_read", "writes x, which is declared as read: byte 0, with n=1"),
+    ("differs", "gives other bytes in y when it runs again: from byte 0 on, with n=1"),
+    ("reads_after", "reads outside of its arguments: y depends on what lies there, from byte 0 on, with n=1"),
+    ("leaves", "does not write all of y, or reads it: byte 144 depends on what was there before, with n=37")])
+def test_a_mistake_on_a_gpu(gpu, kernel, found):
+    assert gpu("--kernel", kernel, *GPU) == f"kernel {kernel} {found}\n"
+
+
+def test_a_gpu_that_fails_is_a_finding_and_the_next_case_runs(gpu):
+    line = gpu("--kernel", "far", *GPU)
+    assert re.fullmatch(r"kernel far crashed: .*CUDA_ERROR_ILLEGAL_ADDRESS.*, with n=37\n", line)
+    told = json.loads(gpu("--kernel", "far", *GPU, "--json"))
+    assert told["kernels"][0]["cases"] == 4 and told["kernels"][0]["findings"][0]["what"] == "crashes"
+
+
+def test_declared_parameters_are_held_against_the_image(gpu):
+    assert gpu("--kernel", "good", *GPU, code=0) == "kernel good: ok, 4 cases\n"
+    wrong = [word.replace("n=i64", "n=i32") for word in GPU]
+    assert "parameter 2 'n': declared at offset 16 with 4 bytes, in the image at offset 16 with 8 bytes" in gpu("--kernel", "good", *wrong, code=3)
+    assert "1 parameters are declared, the image has 3" in gpu("--kernel", "good", *GPU[:6], *GPU[10:], code=3)
+    assert "did you mean 'good'" in gpu("--kernel", "god", *GPU, code=1)
+    assert "give --kernel NAME, --block THREADS" in gpu(*GPU, code=2)
+    assert "--block is '0'" in gpu("--kernel", "good", *[word.replace("256", "0") if word == "256" else word for word in GPU], code=2)
+    assert "--param is 'n=i65'" in gpu("--kernel", "good", *[word.replace("i64", "i65") for word in GPU], code=2)
+    said = gpu("--kernel", "good", *[word.replace(" f32[n]", "") for word in GPU], code=2)
+    assert "--type 'x=f32[" in said
+
+
+def test_options_of_gpus_are_refused_for_packs(pack):
+    assert "--block is for machine code of a device" in accx("kernel", "check", pack, *SIZES, "--block", "256", code=2)

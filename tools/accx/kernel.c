@@ -226,7 +226,7 @@ static void add_finding(struct json_object* array, const checking_t* checking,
     accx_json_i64(object, "byte", note->byte);
     accx_json_u64(object, "size_bytes", note->size_bytes);
   }
-  if (note->what == ACCX_KERNEL_CRASHES)
+  if (note->what == ACCX_KERNEL_CRASHES && note->number > 0)
     accx_json_u64(object, "signal", note->number);
   accx_json_text(object, "with", note->with);
   accx_json_text(object, "text", finding_line(checking, kernel, note));
@@ -305,6 +305,9 @@ static const accx_option_t options[] = {
     {"input", "NAME=WORD", true, "contents: zeros, ones, arange or random[:SEED]"},
     {"seconds", "SECONDS", false, "end a run that takes longer (10), inf: none"},
     {"device", "NAME", false, "the device (host; see accx devices)"},
+    {"param", "NAME=ACCESS TYPE", true, "a parameter of a GPU's kernel, in order: 'x=read f32[n]'"},
+    {"block", "THREADS", false, "threads of a workgroup of a GPU's kernel: 256, or 16,16"},
+    {"shared", "BYTES", false, "its dynamic shared memory (0)"},
     {"threads", "N", false, "threads of the host driver (host.threads)"},
     {"option", "KEY=VALUE", true, "a driver's option"},
     {"json", NULL, false, "print JSON"},

@@ -27,7 +27,7 @@ typedef enum accx_kernel_what {
   ACCX_KERNEL_DEPENDS_OUTSIDE,
   ACCX_KERNEL_LEAVES,  /* does not write all of an argument that is written */
   ACCX_KERNEL_REFUSES, /* text: the error */
-  ACCX_KERNEL_CRASHES, /* number: the signal */
+  ACCX_KERNEL_CRASHES, /* number: the signal; 0, and text: the error of a device */
   ACCX_KERNEL_ENDLESS, /* number: seconds */
 } accx_kernel_what_t;
 
@@ -92,6 +92,9 @@ int accx_kernel_plan(const accx_args_t* args, const accrt_kernel_info_t* info,
 int accx_kernel_plan_case(accx_kernel_plan_t* plan, uint32_t index);
 /* True for BUFFER, TENSOR and WORKSPACE. */
 bool accx_kernel_is_memory(const accx_kernel_value_t* value);
+/* The type in "read f32[n]", "write", "f32", with its access (ACCRT_KERNEL_ACCESS_*); "": none. */
+const char* accx_kernel_declared_type(const char* text, uint32_t* out_access);
+accrt_dtype_t accx_kernel_dtype(const char* name, size_t length);
 /* Fails when an option names a parameter that no kernel of the pack has. */
 int accx_kernel_check_names(const accx_args_t* args, accrt_kernel_pack_t* pack);
 

@@ -75,7 +75,7 @@ static bool is_mentioned(const accx_args_t* args, const char* name) {
   for (size_t i = 0; i < args->given_count; ++i) {
     const char* option = args->given[i].option->name;
     const char* text = args->given[i].value;
-    if (strcmp(option, "type") != 0 && strcmp(option, "grid") != 0)
+    if (strcmp(option, "type") != 0 && strcmp(option, "param") != 0 && strcmp(option, "grid") != 0)
       continue;
     while (text && *text) {
       const size_t length = strspn(text, word);
@@ -136,13 +136,42 @@ static const char* spaced(const char* text) {
   return kept;
 }
 
-static accrt_dtype_t dtype_named(const char* name, size_t length) {
+accrt_dtype_t accx_kernel_dtype(const char* name, size_t length) {
   for (accrt_dtype_t id = 1; id < 64; ++id) {
     const char* known = accrt_dtype_name(id);
     if (accrt_dtype_bits(id) > 0 && strlen(known) == length && memcmp(known, name, length) == 0)
       return id;
   }
   return ACCRT_DTYPE_NONE;
+}
+
+const char* accx_kernel_declared_type(const char* text, uint32_t* out_access) {
+  static const struct {
+    const char* word;
+    uint32_t access;
+  } words[] = {{"read_write", ACCRT_KERNEL_ACCESS_READ_WRITE},
+               {"read", ACCRT_KERNEL_ACCESS_READ},
+               {"write", ACCRT_KERNEL_ACCESS_WRITE}};
+  const size_t length = strcspn(text, " ");
+  *out_access = ACCRT_KERNEL_ACCESS_NONE;
+  for (size_t i = 0; i < sizeof words / sizeof *words; ++i) {
+    if (strlen(words[i].word) != length || memcmp(words[i].word, text, length) != 0)
+      continue;
+    *out_access = words[i].access;
+    return text + length + strspn(text + length, " ");
+  }
+  return text;
+}
+
+/* The type of a parameter: from --type, or from --param, where kernels have no table. */
+static const char* type_for(const accx_args_t* args, const char* name) {
+  const char* type = text_for(args, "type", name);
+  const char* param = text_for(args, "param", name);
+  uint32_t access;
+  if (type || !param)
+    return type;
+  param = accx_kernel_declared_type(param, &access);
+  return param[0] ? param : NULL;
 }
 
 /* Dimensions of "f32[a, min(b, c)]"; UINT32_MAX if brackets do not match. */
@@ -170,7 +199,7 @@ static int bad_type(const accx_kernel_value_t* value, const char* text) {
 
 static int read_type(accx_kernel_value_t* value, const char* text) {
   const char* name = value->param->name;
-  value->dtype = dtype_named(text, strcspn(text, "["));
+  value->dtype = accx_kernel_dtype(text, strcspn(text, "["));
   value->rank = count_sizes(text);
   if (value->dtype == ACCRT_DTYPE_NONE || value->rank > ACCRT_KERNEL_MAX_RANK)
     return bad_type(value, text);
@@ -365,7 +394,7 @@ int accx_kernel_plan(const accx_args_t* args, const accrt_kernel_info_t* info,
     value->param = &info->params[i];
     value->pattern = "random";
     value->set = text_for(args, "set", value->param->name);
-    const char* type = text_for(args, "type", value->param->name);
+    const char* type = type_for(args, value->param->name);
     const char* pattern = text_for(args, "input", value->param->name);
     if (type)
       code = read_type(value, type);

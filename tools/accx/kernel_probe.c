@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "array.h"
-#include "kernel.h"
+#include "kernel_device.h"
 #include "open.h"
 #include "standard.h"
 #include "zones.h"
@@ -32,6 +32,8 @@ typedef struct accx_probe {
   int pipe;
   /* On this thread, which gets the signals of faults; and as --device and --threads say. */
   accx_place_t caller, threads;
+  bool remote; /* a device with memory of its own: both are the same */
+  accrt_buffer_t* buffers[ACCRT_KERNEL_MAX_PARAMS]; /* there: zones and argument */
   accx_kernel_plan_t plan;
   uint32_t count;      /* of parameters */
   uint32_t case_index; /* of the case that runs */
@@ -159,9 +161,25 @@ static bool lay(accx_probe_t* probe, const accx_lay_t* how) {
     for (size_t at = 0; how->flipped && is_only_written(probe, i) && at < zones->size_bytes; ++at)
       zones->data[at] = (char)~zones->data[at];
     const bool nowhere = how->nowhere && zones->size_bytes == 0;
-    probe->arguments[i].pointer = nowhere ? NULL : zones->data;
+    probe->arguments[i].pointer = nowhere || probe->remote ? NULL : zones->data;
+    probe->arguments[i].buffer = nowhere ? NULL : probe->buffers[i];
+    probe->arguments[i].offset_bytes =
+        probe->arguments[i].buffer ? (uint64_t)(zones->data - zones->readable) : 0;
   }
   return true;
+}
+
+/* Copies zones and arguments to the device, or from it. */
+static accrt_status_t move(accx_probe_t* probe, accrt_stream_t* stream, bool back) {
+  accrt_status_t status = ACCRT_OK;
+  for (uint32_t i = 0; i < probe->count && status == ACCRT_OK; ++i) {
+    const accx_zones_t* zones = &probe->zones[i];
+    const accrt_place_t here = {.pointer = zones->readable}, there = {.buffer = probe->buffers[i]};
+    if (probe->buffers[i])
+      status = accrt_stream_copy(stream, back ? &there : &here, back ? &here : &there,
+                                 (uint64_t)(zones->end - zones->readable));
+  }
+  return status;
 }
 
 static accrt_status_t enqueue_recorded(accx_probe_t* probe, const accx_place_t* place,
@@ -172,11 +190,14 @@ static accrt_status_t enqueue_recorded(accx_probe_t* probe, const accx_place_t* 
   uint32_t used = 0;
   memcpy(arguments, probe->arguments, sizeof arguments);
   for (uint32_t i = 0; i < probe->count; ++i) {
-    if (!arguments[i].pointer || arguments[i].size_bytes == 0)
+    if ((!arguments[i].pointer && !arguments[i].buffer) || arguments[i].size_bytes == 0)
       continue;
-    bindings[used] = (accrt_binding_t){NULL, arguments[i].pointer, 0, arguments[i].size_bytes};
+    bindings[used] = (accrt_binding_t){arguments[i].buffer, arguments[i].pointer,
+                                       arguments[i].offset_bytes, arguments[i].size_bytes};
     arguments[i].binding = used++;
     arguments[i].pointer = NULL;
+    arguments[i].buffer = NULL;
+    arguments[i].offset_bytes = 0;
   }
   accrt_status_t status = accrt_commands_create(place->device, used, &list);
   if (status == ACCRT_OK)
@@ -190,32 +211,52 @@ static accrt_status_t enqueue_recorded(accx_probe_t* probe, const accx_place_t* 
   return status;
 }
 
+/* What has become of a run that was begun. A device that failed is of no use to this process. */
+static accrt_status_t failed_run(accx_probe_t* probe, accrt_stream_t* stream, accrt_status_t status,
+                                 const char** out_message) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  const bool known = accrt_stream_error(stream, &error) == ACCRT_OK && error.status != ACCRT_OK;
+  if (known && error.status == ACCRT_ERROR_KERNEL) {
+    *out_message = accx_text("%s", error.message);
+    return ACCRT_ERROR_KERNEL;
+  }
+  if (probe->remote) {
+    say(probe, ACCX_KERNEL_CRASHES, 0, "", known ? error.message : accx_last_message());
+    _exit(ACCX_DIFFERENT);
+  }
+  accx_fail_status(status, "kernel %s", probe->plan.info.name);
+  return status;
+}
+
 /* Runs the kernel once and waits. ACCRT_ERROR_KERNEL: it returned a code, *out_message is about
  * that. Any other failure is printed. */
 static accrt_status_t run(accx_probe_t* probe, const accx_lay_t* how, const char** out_message) {
   const accx_place_t* place = how->threaded ? &probe->threads : &probe->caller;
   accrt_stream_t* stream = NULL;
-  accrt_error_t error = ACCRT_ERROR_INIT;
   say(probe, ACCX_KERNEL_RUN, probe->case_index, "", "");
   if (!lay(probe, how)) {
     accx_fail(ACCX_FAILED, "the pages of the arguments cannot be set: %s", strerror(errno));
     return ACCRT_ERROR_OUT_OF_MEMORY;
   }
   accrt_status_t status = accrt_stream_create(place->device, NULL, &stream);
+  if (status == ACCRT_OK)
+    status = move(probe, stream, false);
   if (status == ACCRT_OK && how->recorded)
     status = enqueue_recorded(probe, place, stream);
   else if (status == ACCRT_OK)
     status = accrt_stream_launch(stream, place->kernel, probe->plan.grid, probe->arguments,
                                  probe->count, (uint32_t)sizeof *probe->arguments);
+  const bool launched = status == ACCRT_OK;
+  if (launched)
+    status = accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, 0);
+  if (status == ACCRT_OK)
+    status = move(probe, stream, true);
   if (status == ACCRT_OK)
     status = accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, 0);
-  if (status == ACCRT_ERROR_POISONED && accrt_stream_error(stream, &error) == ACCRT_OK &&
-      error.status == ACCRT_ERROR_KERNEL) {
-    *out_message = accx_text("%s", error.message);
-    status = ACCRT_ERROR_KERNEL;
-  } else if (status != ACCRT_OK) {
+  if (launched && status != ACCRT_OK)
+    status = failed_run(probe, stream, status, out_message);
+  else if (status != ACCRT_OK)
     accx_fail_status(status, "kernel %s", probe->plan.info.name);
-  }
   accrt_stream_release(stream);
   return status;
 }
@@ -309,6 +350,8 @@ static int run_case(accx_probe_t* probe) {
   probe->found = 0;
   for (size_t i = 0; i < count && probe->found == 0; ++i) {
     const char* message = NULL;
+    if (probe->remote && steps[i].lay.edge != ACCX_EDGE_NONE)
+      continue; /* its pages cannot be set */
     const accrt_status_t status = run(probe, &steps[i].lay, &message);
     if (status != ACCRT_OK && status != ACCRT_ERROR_KERNEL)
       return accx_exit_code(status);
@@ -344,6 +387,19 @@ static int fill(accx_probe_t* probe, uint32_t index) {
   return code;
 }
 
+static int make_buffer(accx_probe_t* probe, uint32_t index) {
+  accrt_pool_t* pool = NULL;
+  const uint64_t size = probe->zones[index].size_bytes;
+  accrt_status_t status = accrt_device_pool(probe->threads.device, 0, &pool);
+  if (status == ACCRT_OK) /* more than zones and argument take in any layout */
+    status = accrt_buffer_create(pool, probe->zones[index].reserved_bytes - 2 * ACCX_GUARD_BYTES,
+                                 NULL, &probe->buffers[index]);
+  return status == ACCRT_OK
+             ? ACCX_OK
+             : accx_fail_status(status, "%s, %llu bytes", probe->plan.values[index].param->name,
+                                (unsigned long long)size);
+}
+
 static int make_memory(accx_probe_t* probe, uint32_t index) {
   const accx_kernel_value_t* value = &probe->plan.values[index];
   accrt_kernel_argument_t* argument = &probe->arguments[index];
@@ -355,6 +411,8 @@ static int make_memory(accx_probe_t* probe, uint32_t index) {
   if (!code && !accx_zones_create((size_t)value->size_bytes, &probe->zones[index]))
     code = accx_fail(ACCX_FAILED, "there is no memory for %s: %s", value->param->name,
                      strerror(errno));
+  if (!code && probe->remote)
+    code = make_buffer(probe, index);
   if (code || value->param->kind != ACCRT_KERNEL_PARAM_TENSOR)
     return code;
   accrt_kernel_tensor_t* tensor = &probe->tensors[index];
@@ -386,6 +444,8 @@ static int make_arguments(accx_probe_t* probe) {
 static void free_memory(accx_probe_t* probe) {
   for (uint32_t i = 0; i < probe->count; ++i) {
     accx_zones_free(&probe->zones[i]);
+    accrt_buffer_release(probe->buffers[i]);
+    probe->buffers[i] = NULL;
     free(probe->content[i]);
     free(probe->result[i]);
     probe->content[i] = probe->result[i] = NULL;
@@ -396,20 +456,11 @@ static void free_memory(accx_probe_t* probe) {
 
 /* A pack from standard input has no path of its own, and is loaded as an image. */
 static int load_standard(accx_place_t* place, const char* path) {
-  FILE* file = NULL;
-  int code = accx_open_regular(path, 0, &file);
-  if (code)
-    return code;
-  (void)fseek(file, 0, SEEK_END);
-  const long size = ftell(file);
-  char* image = accx_alloc(size > 0 ? (size_t)size : 1, 1);
-  rewind(file);
-  if (size < 0 || fread(image, 1, (size_t)size, file) != (size_t)size)
-    code = accx_fail(ACCX_FAILED, "%s: cannot be read", path);
-  (void)fclose(file);
+  char* image = NULL;
+  uint64_t size = 0;
+  const int code = accx_kernel_read_file(path, &image, &size);
   const accrt_status_t status =
-      code ? ACCRT_OK
-           : accrt_kernel_pack_load(place->instance, image, (uint64_t)size, NULL, &place->pack);
+      code ? ACCRT_OK : accrt_kernel_pack_load(place->instance, image, size, NULL, &place->pack);
   free(image);
   return status == ACCRT_OK ? code : accx_fail_status(status, "%s", path);
 }
@@ -440,14 +491,16 @@ static int find_kernel(accx_place_t* place, const char* name, uint32_t index, co
   return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", path);
 }
 
-static int open_place(accx_place_t* place, const accx_args_t* args, const char* device,
-                      uint32_t index) {
-  const char* path = args->operands[1];
+static int open_device(accx_place_t* place, const char* name) {
   const accrt_status_t status =
-      accrt_instance_device_by_name(place->instance, device, &place->device);
-  int code = status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "--device");
-  if (!code)
-    code = open_pack(place, path);
+      accrt_instance_device_by_name(place->instance, name, &place->device);
+  return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "--device");
+}
+
+static int open_kernel(accx_place_t* place, const accx_args_t* args, uint32_t index, bool remote) {
+  const char* path = args->operands[1];
+  int code = remote ? accx_kernel_load_module(args, path, place->device, &place->pack)
+                    : open_pack(place, path);
   if (!code)
     code = find_kernel(place, accx_args_value(args, "kernel"), index, path);
   return code;
@@ -460,9 +513,32 @@ static int open_caller(accx_probe_t* probe, const accx_args_t* args, uint32_t in
   options.options = &no_threads;
   options.option_count = 1;
   options.option_size_bytes = (uint32_t)sizeof no_threads;
+  if (probe->remote)
+    return probe->caller = probe->threads, ACCX_OK;
   const accrt_status_t status = accrt_instance_create(&options, &probe->caller.instance);
-  return status == ACCRT_OK ? open_place(&probe->caller, args, "host", index)
-                            : accx_fail_status(status, "cannot start the runtime");
+  int code = status == ACCRT_OK ? open_device(&probe->caller, "host")
+                                : accx_fail_status(status, "cannot start the runtime");
+  if (!code)
+    code = open_kernel(&probe->caller, args, index, false);
+  return code;
+}
+
+/* Options for machine code of a device say nothing about a pack with a table. */
+static int check_remote(accx_probe_t* probe, const accx_args_t* args) {
+  static const char* const options[] = {"param", "block", "shared"};
+  accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
+  const accrt_status_t status = accrt_device_info(probe->threads.device, &info);
+  if (status != ACCRT_OK)
+    return accx_fail_status(status, "--device");
+  probe->remote = (info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0;
+  for (size_t i = 0; i < sizeof options / sizeof *options && !probe->remote; ++i) {
+    if (accx_args_has(args, options[i]))
+      return accx_fail(ACCX_USAGE,
+                       "--%s is for machine code of a device (--device cuda:0); a pack of %s has a "
+                       "table, which says it",
+                       options[i], info.name);
+  }
+  return ACCX_OK;
 }
 
 static int open_all(accx_probe_t* probe, const accx_args_t* args, uint32_t index) {
@@ -470,7 +546,11 @@ static int open_all(accx_probe_t* probe, const accx_args_t* args, uint32_t index
   uint32_t count = 1;
   int code = accx_open_instance(args, &probe->threads.instance);
   if (!code)
-    code = open_place(&probe->threads, args, device ? device : "host", index);
+    code = open_device(&probe->threads, device ? device : "host");
+  if (!code)
+    code = check_remote(probe, args);
+  if (!code)
+    code = open_kernel(&probe->threads, args, index, probe->remote);
   if (!code)
     code = accx_kernel_check_names(args, probe->threads.pack);
   if (!code)

@@ -90,6 +90,8 @@ static const char* finding(const accx_kernel_note_t* note) {
   case ACCX_KERNEL_REFUSES:
     return accx_text("refuses its arguments: %s", note->text);
   case ACCX_KERNEL_CRASHES:
+    if (note->number == 0)
+      return accx_text("crashed: %s", note->text);
     return accx_text("crashed with signal %" PRIu32 "%s", note->number, signal_text(note->number));
   default:
     return accx_text("runs longer than %" PRIu32 " second%s", note->number,
