@@ -338,12 +338,19 @@ def _row_function(program: Program, classes: Sequence[str], input_dtypes: Sequen
         target.append(f"const {COMPUTE[node.dtype]} v{at} = {text};")
     for i, index in enumerate(program.outputs):
         dtype = output_dtypes[i]
-        body.append(f"{_PLACE[classes[inputs + i]].format(f'y{i}')} = {_store(dtype, f'v{index}')};")
+        body.append(f"{_PLACE[classes[inputs + i]].format(f'y{i}')} = {_store(dtype, f'v{_unrounded(program, index)}')};")
     lines = ["static void row(" + ", ".join(args) + ") {"]
     lines += [f"  {line}" for line in before]
     lines += ["  INDEPENDENT", "  for (int64_t i = 0; i < n; i++) {"]
     lines += [f"    {line}" for line in body]
     return "\n".join(lines + ["  }", "}"])
+
+
+def _unrounded(program: Program, index: int) -> int:
+    """What a result of 16 bits is stored from: a value that is cast to its type need not be rounded twice."""
+    node = program.nodes[index]
+    cast = node.op == "cast" and node.dtype in ("f16", "bf16") and COMPUTE[program.nodes[node.args[0]].dtype] == "float"
+    return node.args[0] if cast and program.nodes[node.args[0]].dtype in (node.dtype, "f32") else index
 
 
 def _scalar_dtypes(program: Program) -> List[str]:
