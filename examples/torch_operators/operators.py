@@ -128,13 +128,14 @@ def rows(x):
     return x.flatten(0, -2) if x.dim() > 1 else x[None]
 
 
-def load(device="cpu", types=tuple(TYPES), space="accrt_example", path=None):
-    """Compiles the bundle, for this processor, or for it and GPUs, and registers its operators."""
-    targets = ["host", "cuda"] if device == "cuda" else ["host"]
+def load(device="cpu", types=tuple(TYPES), space="accrt_example", threads=0, bundle=None):
+    """Compiles the bundle, for this processor, or for it and GPUs, and registers its operators; `bundle`: one that is compiled already.
+    `threads` on the host: 0 is all processors."""
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(path or folder) / "torch_operators.accx"
-        compile(module(types), path, targets=targets)
-        return Operators(accrt.Bundle(path), space, types)
+        if bundle is None:
+            bundle = pathlib.Path(folder) / "torch_operators.accx"
+            compile(module(types), bundle, targets=["host", "cuda"] if device == "cuda" else ["host"])
+        return Operators(accrt.load(bundle, options={"host.threads": threads}).program if threads else accrt.Bundle(bundle), space, types)
 
 
 # ---- The same in torch: what they are compared with ----
