@@ -116,7 +116,10 @@ def test_what_is_missing_or_wrong_is_one_line(pack, tmp_path):
     assert "accx kernel check PACK" in said(2, "chek", pack)
     assert "No such file" in said(1, "check", tmp_path / "none.so")
     (tmp_path / "text.so").write_text("no machine code")
-    assert "text.so" in said(1, "check", tmp_path / "text.so")
+    assert "text.so is no shared object of this machine; machine code of a GPU needs --device cuda:0" in said(1, "check", tmp_path / "text.so")
+    (tmp_path / "code.cubin").write_bytes(b"\x7fELF" + bytes(14) + bytes([190, 0]))
+    assert "needs --device cuda:0" in said(1, "check", tmp_path / "code.cubin")
+    assert "minimal.accx is a bundle: check the pack" in said(1, "check", ROOT / "tests/golden/0.3/minimal.accx")
 
 
 def test_a_pack_that_crashes_when_it_is_loaded(tmp_path):

@@ -338,7 +338,9 @@ const accx_verb_t accx_verb_kernel = {
         "  accx kernel check relu.so --type 'x=f32[n]' --type 'y=f32[n]' --grid 'ceildiv(n, "
         "4096)'\n"
         "  accx kernel check pack.so --kernel gather --type 'index=i32[n]' --input index=zeros "
-        "...\n",
+        "...\n"
+        "  accx kernel check relu.cubin --device cuda:0 --kernel relu --block 256 --param 'x=read "
+        "f32[n]' ...\n",
     .options = options,
     .run = run_kernel,
     .operand_kind = ACCX_READS,

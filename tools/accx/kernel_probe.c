@@ -465,6 +465,25 @@ static int load_standard(accx_place_t* place, const char* path) {
   return status == ACCRT_OK ? code : accx_fail_status(status, "%s", path);
 }
 
+/* What the system's loader would call no file, or no ELF file. */
+static int refuse_others(const char* path, FILE* file) {
+  static const unsigned char bundle[] = {0x89, 'A', 'C', 'C', 'X'}, elf[] = {0x7F, 'E', 'L', 'F'};
+  enum { MACHINE_AT = 18, MACHINE_CUDA = 190 };
+  unsigned char head[20] = {0};
+  const size_t got = fread(head, 1, sizeof head, file);
+  if (memcmp(head, bundle, sizeof bundle) == 0)
+    return accx_fail(ACCX_FAILED,
+                     "%s is a bundle: check the pack that its kernels were built as, or in Python "
+                     "accrt.Kernel.check",
+                     path);
+  if (got < sizeof head || memcmp(head, elf, sizeof elf) != 0 || head[MACHINE_AT] == MACHINE_CUDA)
+    return accx_fail(ACCX_FAILED,
+                     "%s is no shared object of this machine; machine code of a GPU needs --device "
+                     "cuda:0",
+                     path);
+  return ACCX_OK;
+}
+
 static int open_pack(accx_place_t* place, const char* path) {
   char whole[PATH_MAX];
   FILE* file = NULL;
@@ -472,10 +491,13 @@ static int open_pack(accx_place_t* place, const char* path) {
     return load_standard(place, path);
   if (!realpath(path, whole))
     return accx_fail(ACCX_FAILED, "%s: %s", path, strerror(errno));
-  const int code = accx_open_regular(path, 0, &file); /* the system's loader waits at a FIFO */
+  int code = accx_open_regular(path, 0, &file); /* the system's loader waits at a FIFO */
   if (code)
     return code;
+  code = refuse_others(path, file);
   (void)fclose(file);
+  if (code)
+    return code;
   const accrt_status_t status = accrt_kernel_pack_open(place->instance, whole, &place->pack);
   return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", path);
 }
