@@ -25,15 +25,20 @@ def regular(path: Union[str, "os.PathLike[str]"], flags: int) -> int:
 
 def read_small(path: str, limit_bytes: int) -> bytes:
     """A regular file of at most so many bytes. ValueError: it is none, or larger. It waits for no other end of a FIFO."""
+    data = read_beginning(path, limit_bytes + 1)
+    if len(data) > limit_bytes:
+        raise ValueError(f"it has more than {limit_bytes} bytes")
+    return data
+
+
+def read_beginning(path: str, size_bytes: int) -> bytes:
+    """So many bytes of a regular file, or all where it has fewer. ValueError: it is none."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(file).st_mode):  # fdopen would not close a folder
         os.close(file)
         raise ValueError("it is not a regular file")
     with os.fdopen(file, "rb") as stream:
-        data = stream.read(limit_bytes + 1)
-    if len(data) > limit_bytes:
-        raise ValueError(f"it has more than {limit_bytes} bytes")
-    return data
+        return stream.read(size_bytes)
 
 
 def _take_leftovers(folder: int, name: str) -> None:

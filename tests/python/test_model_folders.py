@@ -331,9 +331,16 @@ def test_the_cache_knows_what_a_bundle_follows_from(tmp_path, cache, weights):
     assert len(list(cache.iterdir())) == 3 and not [path for path in cache.rglob("*.part")]
 
 
-def test_what_is_in_the_cache_needs_no_compiler(tmp_path, cache, weights):
+@pytest.mark.parametrize("form", ["folder", "gguf", "folder of a gguf"])
+def test_what_is_in_the_cache_needs_no_compiler(tmp_path, cache, weights, form):
     """Nor its modules, nor numpy: they take longer to import than all that a later start of a server does."""
-    folder = tiny.write_folder(tmp_path / "tiny", LLAMA, weights)
+    folder = tmp_path / "tiny"
+    if form == "folder":
+        tiny.write_folder(folder, LLAMA, weights)
+    else:
+        folder.mkdir()
+        tiny.write_gguf(folder / "tiny.gguf", tiny.gguf_metadata(LLAMA), tiny.gguf_tensors(LLAMA, weights))
+        folder = folder / "tiny.gguf" if form == "gguf" else folder
     code = f"""import json, sys, accrt; from accrt.serve import loading
 loading.load({str(folder)!r}, device="host", kv_bytes=1 << 22)
 info = accrt.models.open({str(folder)!r}, targets=["host"]).info

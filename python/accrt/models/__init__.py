@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
-from ._checkpoint import Checkpoint, open_weights, read
+from ._checkpoint import Checkpoint, Header, header, open_weights, read
 from ._config import Refused
 from ._options import Options
 
@@ -67,11 +67,12 @@ def open(
         Refused: everything that stands against it. NotFoundError, InvalidFormatError and what else opening weights raises.
     """
     clock = _Clock(progress)
-    checkpoint = read(model)
-    clock.done(f"read {len(checkpoint.tensors)} tensors")
+    found = header(model) if os.fspath(model) else None
+    read_yet = None if found is not None else read(model)
+    clock.done(f"read {found.count if found is not None else len(read_yet.tensors)} tensors")
     signer = _signer()
     names = _targets(targets)
-    folder = _cache_folder(_key(checkpoint, options, names, signer)) if output is None else None
+    folder = _cache_folder(_key(found or _facts(read_yet), options, names, signer)) if output is None else None
     path = os.fspath(output) if output is not None else str(folder / "model.accx") if folder is not None else ""
     if not path:
         raise OSError("there is no place for bundles: neither XDG_CACHE_HOME nor HOME is a path. output= names one")
@@ -81,16 +82,18 @@ def open(
         clock.done("found it in the cache")
         facts = _metadata(path)
     else:
-        made = _decoder(checkpoint, options)
+        made = _decoder(read_yet or read(model), options)
         facts = made.metadata()
         if folder is None:
             _build(made, path, targets, names, clock, check)
         else:
             cached = _cached_or_built(made, folder, targets, names, signer is not None, clock, check)
-    tokenizer = checkpoint.path if checkpoint.form == "folder" else str(folder or os.path.dirname(os.path.abspath(path)))
-    if output is not None and checkpoint.form != "folder":
+    is_folder = read_yet is not None and read_yet.form == "folder"
+    tokenizer = read_yet.path if is_folder else str(folder or os.path.dirname(os.path.abspath(path)))
+    if output is not None and not is_folder:
         tokenizer = ""  # what the bundle has as assets
-    return Opened(path, list(checkpoint.weights), tokenizer, {**facts, "cached": cached, "seconds": clock.total})
+    weights = [found.path] if found is not None else list(read_yet.weights)
+    return Opened(path, weights, tokenizer, {**facts, "cached": cached, "seconds": clock.total})
 
 
 def __getattr__(name: str) -> Any:
@@ -203,16 +206,20 @@ def _signer() -> Any:
 # ---- the cache -------------------------------------------------------------------------------------------------------------
 
 
-def _key(checkpoint: Checkpoint, options: Options, targets: Sequence[str], signer: Any) -> str:
+def _key(facts: Any, options: Options, targets: Sequence[str], signer: Any) -> str:
     """What a bundle follows from: nothing of the weights but their names, types and shapes, so none is read."""
     digest = hashlib.sha256(_sources_digest())
-    tensors = {name: [t.source, t.dtype, list(t.shape), t.layout, t.group, dict(t.components)] for name, t in sorted(checkpoint.tensors.items())}
-    facts = [VERSION, checkpoint.form, checkpoint.name, checkpoint.config, tensors, list(options.__dict__.items()), list(targets)]
-    digest.update(json.dumps(facts, sort_keys=True).encode())
+    if isinstance(facts, Header):
+        facts = ["header", facts.called, facts.digest]
+    digest.update(json.dumps([VERSION, facts, list(options.__dict__.items()), list(targets)], sort_keys=True).encode())
     digest.update(b"" if signer is None else bytes(signer.public_key))
-    for name, content in sorted(checkpoint.files.items()):
-        digest.update(f"\0{name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
+
+
+def _facts(checkpoint: Checkpoint) -> List[Any]:
+    tensors = {name: [t.source, t.dtype, list(t.shape), t.layout, t.group, dict(t.components)] for name, t in sorted(checkpoint.tensors.items())}
+    files = {name: hashlib.sha256(content).hexdigest() for name, content in checkpoint.files.items()}
+    return [checkpoint.form, checkpoint.name, checkpoint.config, tensors, files]
 
 
 def _sources_digest() -> bytes:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import hashlib
 import json
 import os
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .. import _format
-from .._files import read_small
+from .._files import read_beginning, read_small
 from ..errors import NotFoundError
 from ..weights import Weight, Weights
 from ._config import Refused
@@ -106,6 +107,33 @@ def read(path: str) -> Checkpoint:
     if source.info.kind == "safetensors" and "architecture" in source.metadata:
         return _file(path, source)
     raise Refused(path, [f"a file of {source.info.kind} without a configuration: give the folder that it lies in, with config.json"])
+
+
+class Header(NamedTuple):
+    """A GGUF file as far as a bundle follows from it: its name, how many tensors it has, and the digest of all that stands before its
+    weights. What these mean is read with the compiler's modules, which takes far longer."""
+
+    path: str
+    called: str
+    count: int
+    digest: str
+
+
+def header(given: "str | os.PathLike[str]") -> Optional[Header]:
+    """Of a GGUF file, or of a folder that has nothing else. None: it is another form, or several files."""
+    path = os.path.abspath(os.fspath(given))
+    called = ""
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "config.json")):
+        found = [name for name in os.listdir(path) if name.endswith((".gguf", ".safetensors"))]
+        called, path = os.path.basename(path), os.path.join(path, found[0]) if len(found) == 1 else path
+    if not path.endswith(".gguf") or not os.path.isfile(path):
+        return None
+    source = open_weights(path)
+    size = source.info.size_bytes - source.info.data_size_bytes
+    if source.info.kind != "gguf" or len(source.info.files) > 1 or not 0 < size <= _LIMIT:
+        return None
+    name = called or os.path.basename(path).rpartition(".")[0]
+    return Header(path, name, len(source), hashlib.sha256(read_beginning(path, size)).hexdigest())
 
 
 def _meant(given: str) -> str:
