@@ -144,6 +144,19 @@ def test_a_vocabulary_beyond_the_embedding_takes_no_memory(tmp_path, weights):
     assert any("vocab_size is 2000000000, and tensor model.embed_tokens.weight has" in point for point in found)
 
 
+def test_a_part_that_is_missing_is_named(tmp_path, weights):
+    folder = tiny.write_folder(tmp_path, LLAMA, weights)
+    (folder / "model.safetensors").rename(folder / "model-00001-of-00002.safetensors")
+    parts = {name: f"model-0000{1 + (i == 3)}-of-00002.safetensors" for i, name in enumerate(sorted(weights))}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": parts}))
+    with pytest.raises(accrt.NotFoundError, match="model-00002-of-00002.safetensors"):
+        models.read(folder)
+
+
+def test_ends_that_are_no_tokens(tmp_path, weights):
+    assert points(tiny.write_folder(tmp_path, changed(LLAMA, eos_token_id=[258, 99999]), weights)) == ("config: eos_token_id is 99999, and vocab_size 320",)
+
+
 def test_options_are_checked(tmp_path, weights):
     folder = tiny.write_folder(tmp_path, LLAMA, weights)
     found = points(folder, page_size=12, kv_type="f8", max_position=1000)

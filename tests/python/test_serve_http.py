@@ -408,8 +408,6 @@ def test_a_panic_of_a_tokenizer_ends_its_request_alone(monkeypatch, capsys):
 
 def test_health_fails_when_nobody_takes_requests(monkeypatch):
     """A tokenizer that does not come back."""
-    import threading
-
     free = threading.Event()
     with served(workers=1, health_timeout=0.2) as server:
         real = server.server._text.prompt
@@ -714,3 +712,35 @@ def test_servers_come_and_go():
     assert descriptors() == before
     with served() as server, pytest.raises(OSError, match="cannot listen"):
         serve.Server(server.engine, serve.simulated().text, name="x", port=server.port)
+
+
+# ---- values of any type -------------------------------------------------------------------------------------------------------
+
+VALUES = [None, True, False, 0, 1, -1, 1.5, 1e308, 10**400, 2**31, 2**63, 2**64, "", "x", "1", "\ud800", "\0", [], [1], [None], [[]], [["x"]], ["x", 1], {}, {"a": 1},
+          {"type": 5}, {"type": "json_schema"}, {"include_usage": 1}, [{}], [{"role": "user"}], [{"role": "user", "content": 5}], [{"role": ["user"], "content": "x"}],
+          [{"role": "user", "content": [{"type": "text", "text": None}]}], [{"role": "tool", "content": "x", "tool_call_id": 5}],
+          [{"role": "assistant", "content": None, "tool_calls": {"a": 1}}], [{"type": "function", "function": {"name": "f", "parameters": {"type": 5}}}],
+          {"type": "function", "function": {"name": 5}}]  # fmt: skip
+BASES = {COMPLETIONS: {"prompt": "x", "max_tokens": 2}, CHAT: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2}, "/v1/embeddings": {"input": "x"},
+         "/tokenize": {"prompt": "x"}, "/v1/load_lora_adapter": {"lora_name": "a", "lora_path": "/nowhere"}, "/v1/unload_lora_adapter": {"lora_name": "a"}}  # fmt: skip
+
+
+def test_values_of_any_type_are_taken_or_refused_in_a_line():
+    """Never a failure of the server's own."""
+    from accrt.serve import embedding, parameters, requests
+
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    chance = random.Random(seed)
+    names = sorted({*parameters.PARAMETERS, *requests._SHARED, *requests._CHAT, *requests._COMPLETION, *requests._IGNORED, *requests._MISSING, *embedding.OWN,
+                    "input", "encoding_format", "lora_name", "lora_path", "unknown"})  # fmt: skip
+    with served(check_descriptors=False, model={"tool_parser": "hermes"}, adapter_loading=True) as server:
+        for _ in range(1500):
+            path = chance.choice(list(BASES))
+            body = {**BASES[path], **{chance.choice(names): chance.choice(VALUES) for _ in range(chance.choice((1, 1, 2)))}}
+            answer = Answer(server.raw(post(path, body)))
+            assert answer.status in (200, 400, 404, 409), (path, body, answer.body)
+            if answer.status != 200:
+                message = answer.error["message"]
+                assert message and "\n" not in message and answer.error["type"] and answer.error["code"], (path, body, answer.body)
+        assert Answer(server.raw(post(COMPLETIONS, b" "))).error["message"] == "the body is empty, expected a JSON object"

@@ -126,6 +126,10 @@ class Decoder:
         found = self.checkpoint.tensors.get(name)
         if found is not None and found.shape and found.shape[0] < self.vocabulary:
             self.config.refuse(f"config: vocab_size is {self.vocabulary}, and tensor {name} has {found.shape[0]} rows")
+        for kind in ("bos_token_id", "eos_token_id"):
+            for token in token_ids(self.checkpoint, kind):
+                if token >= self.vocabulary and not self.config.points:
+                    self.config.refuse(f"config: {kind} is {token}, and vocab_size {self.vocabulary}")
 
     def _check_options(self) -> None:
         if self.options.page_size < 1 or self.options.page_size & (self.options.page_size - 1):

@@ -174,6 +174,8 @@ def _folder(path: str) -> Checkpoint:
     try:
         source = open_weights(path)
     except NotFoundError:
+        if os.path.exists(os.path.join(path, "model.safetensors.index.json")):
+            raise  # it names the part that is missing
         others = sorted(name for name in os.listdir(path) if name.endswith((".bin", ".pth", ".pt", ".h5", ".msgpack")))
         what = f"weights are read from safetensors files, not from {others[0]}: save_pretrained of transformers writes them" if others else "there are no weights: no model.safetensors, and no index of its parts"
         raise Refused(path, [what]) from None

@@ -47,6 +47,8 @@ _COMPLETION = ("prompt", "echo", "best_of")
 
 
 def parse(body: bytes) -> Dict[str, Any]:
+    if not body.strip():
+        raise BadParameter(None, "the body is empty, expected a JSON object", "invalid_json")
     try:
         given = json.loads(body, parse_constant=_no_constant)
     except RecursionError:
