@@ -333,20 +333,24 @@ def test_told_to_stop_while_compiling(tmp_path, number):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.parametrize("reads", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_told_to_stop_while_importing(tmp_path, number):
-    """One line in place of a traceback out of some module."""
+def test_told_to_stop_while_importing(tmp_path, number, reads):
+    """One line in place of a traceback out of some module, also where nobody reads it any more: its terminal was closed."""
     (tmp_path / "argparse.py").write_text(f"import pathlib, time; pathlib.Path({str(tmp_path / 'there')!r}).touch(); time.sleep(60)")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{PYTHON}"}
-    with subprocess.Popen([sys.executable, "-m", "accrt.serve", "simulated:"], stderr=subprocess.PIPE, text=True, env=environment,
-                          preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as process:  # fmt: skip
-        try:
-            assert until((tmp_path / "there").exists)
-            process.send_signal(number)
-            assert process.wait(30) == 128 + number
-            assert process.stderr.read() == f"accrt-serve: ended by {number.name} while it was starting\n"
-        finally:
-            process.kill()
+    process = subprocess.Popen([sys.executable, "-m", "accrt.serve", "simulated:"], stderr=subprocess.PIPE, text=True, env=environment,
+                               preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # fmt: skip
+    try:
+        assert until((tmp_path / "there").exists)
+        if not reads:
+            process.stderr.close()
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+        assert not reads or process.stderr.read() == f"accrt-serve: ended by {number.name} while it was starting\n"
+    finally:
+        process.kill()
+        process.stderr.close()
 
 
 # ---- what is wrong is said before anything is compiled ----------------------------------------------------------------------

@@ -3,6 +3,7 @@ whose model is cached."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from typing import List, Optional
@@ -10,7 +11,8 @@ from typing import List, Optional
 
 def _end(number: int, _frame: object) -> None:
     """Nothing has begun that would have to be cleaned up."""
-    os.write(2, f"accrt-serve: ended by {signal.Signals(number).name} while it was starting\n".encode())
+    with contextlib.suppress(OSError):  # the terminal is closed
+        os.write(2, f"accrt-serve: ended by {signal.Signals(number).name} while it was starting\n".encode())
     os._exit(128 + number)
 
 
