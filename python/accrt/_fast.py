@@ -50,7 +50,11 @@ _seen: weakref.WeakSet[type] = weakref.WeakSet()
 
 def learn(value: object) -> None:
     """Looks at a value that the quick way did not take: the next one of its class it may."""
-    kind = type(value)
+    learn_class(type(value))
+
+
+def learn_class(kind: type) -> None:
+    """The same of a class."""
     if native is None or kind in _seen:
         return
     _seen.add(kind)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from . import _ffi
 from ._library import describe, lib, need, number
-from .errors import Error
+from .errors import Error, InvalidStateError
 from .memory import Buffer
 from .stream import Stream
 from .tensor import _NAMES, Tensor, View
@@ -38,14 +38,31 @@ def call(kernel: Kernel, given: Sequence, grid: Any, stream: Stream | None, name
         give(kernel, own)
         return
     try:
-        where._enqueue(keep, lib.accrt_stream_launch, kernel.handle, _GRID(*sizes), table, len(values),
+        where._enqueue(keep, lib.accrt_stream_launch, kernel.handle, _GRID(*sizes), table, len(kernel._accesses),
                        _ARGUMENT_BYTES)
+    except InvalidStateError:
+        if own is not None:
+            raise
+        _into_graph(kernel, where, sizes, table, keep)
     except Error:
         kernel._borrowed.clear()  # a stream that has failed is not used again
         raise
     if own is not None:
         own.synchronize()  # the same: neither one that is not waited for to its end
         give(kernel, own)
+
+
+_in_graphs: list = []  # packs whose code graphs of others have: nobody says when these are gone
+
+
+def _into_graph(kernel: Kernel, stream: Stream, sizes: Sequence[int], table: Any, keep: Any) -> None:
+    """The stream's owner captures it: a list becomes part of its graph, which a single launch does not."""
+    from .kernels import Commands
+    commands = Commands(stream.device)
+    commands._record(keep, lib.accrt_commands_dispatch, kernel.handle, _GRID(*sizes), table, len(kernel._accesses), _ARGUMENT_BYTES, None)
+    commands.finalize().submit(stream)
+    if kernel._owner not in _in_graphs:
+        _in_graphs.append(kernel._owner)
 
 
 def _borrowed(kernel: Kernel, values: Sequence) -> Stream | None:
@@ -91,7 +108,8 @@ def ordered(kernel: Kernel, given: Sequence, named: Mapping[str, Any]) -> list:
 def arguments(kernel: Kernel, values: Sequence, device: Device, stream: Stream | None = None):
     """The C array, and what keeps its memory alive, with each value checked by the type that the kernel declares."""
     table, keep = type(kernel._template).from_buffer_copy(kernel._template), [kernel._owner]
-    for entry, value, place, dtype in zip(table, values, kernel._places, kernel._types or [""] * len(values)):
+    more = kernel._aligns or (1,) * len(values)
+    for entry, value, place, dtype, align in zip(table, values, kernel._places, kernel._types or [""] * len(values), more):
         what = f"kernel {kernel.name}: {place[2][0]}"
         if place[0] and dtype:
             entry.value = _scalar(what, value, dtype)
@@ -107,7 +125,7 @@ def arguments(kernel: Kernel, values: Sequence, device: Device, stream: Stream |
         if kept is not None:
             keep.append(kept)
         if not place[0]:
-            _check_memory(what, value, kept, dtype, device)
+            _check_memory(what, value, kept, dtype, device, align)
     return table, keep
 
 
@@ -140,7 +158,7 @@ def _refuse_elsewhere(what: str, value: Any, device: Device) -> None:
         raise ValueError(f"{what} lies on cuda:{index}, and the kernel runs on {device.name}")
 
 
-def _check_memory(what: str, value: Any, kept: Any, dtype: str, device: Device) -> None:
+def _check_memory(what: str, value: Any, kept: Any, dtype: str, device: Device, more: int) -> None:
     """Element type, alignment and device of a tensor; a Buffer is bytes."""
     view = kept[0] if isinstance(kept, tuple) else kept
     if value is None or isinstance(value, Buffer) or not isinstance(view, View):
@@ -152,7 +170,10 @@ def _check_memory(what: str, value: Any, kept: Any, dtype: str, device: Device) 
     if dtype and found != dtype:
         raise TypeError(f"{what} has elements of type {found}, and the kernel takes {dtype}")
     align = max(lib.accrt_dtype_bits(view.c.dtype) // 8, 1)
-    if (view.c.offset_bytes if view.c.buffer else view.c.data or 0) % align:
+    address = owner.address if isinstance(owner, Tensor) else view.c.offset_bytes if view.c.buffer else view.c.data or 0
+    if more > align and address % more:
+        raise ValueError(f"{what}: its address is no multiple of the {more} bytes that it was compiled for")
+    if address % align:
         raise ValueError(f"{what}: its address is no multiple of the {align} bytes of a {found}: pass a copy")
 
 

@@ -3,36 +3,44 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 import sys
 from collections.abc import Mapping
+from operator import index as _index
 from typing import Any, Callable, Sequence
 
+from . import _fast, _ffi
 from ._files import regular
 from ._kernel_source import _included, parsed, text_of
-from ._library import describe, need, never_raises, shown
+from ._library import describe, filled, last_error, lib, need, never_raises, shown
 from .errors import NoVariantError
 from .instance import Device, Instance
-from .kernels import _SCALARS, DeviceKernel, Kernel, KernelPack
+from .kernels import _CODES, _SCALARS, DeviceKernel, Kernel, KernelPack, Launch
 from .memory import Buffer
 from .stream import Stream
-from .tensor import Tensor
+from .tensor import DTYPES, Tensor
 
 _CUDA = 2  # as DLPack numbers devices
-#: (image, its kind, the kernel's name in it) for an architecture
-Code = Callable[[str], "tuple[bytes | str, str, str]"]
+_RECORD = struct.Struct("<BBHI")  # of a parameter, as launch.c has it
+#: (image, its kind, the kernel's name in it, what else of its description follows from the architecture)
+Code = Callable[[str], "tuple[bytes | str, str, str, dict[str, Any]]"]
 
 
 class GpuKernel(Kernel):
     """A kernel of GPUs: `Kernel.from_cuda`, `from_cubin`, `from_ptx`. It is called as every Kernel, and is loaded on each GPU when it
     is first used there."""
 
-    __slots__ = ("_code", "_described", "_known", "_on", "_root")
+    __slots__ = ("_code", "_described", "_known", "_on", "_root", "_quick", "_taught", "_grid_takes")
 
-    def __init__(self, code: Code, described: DeviceKernel, known: Sequence[tuple[str, str, str]], grid: Callable | None, root: Instance | None) -> None:
+    def __init__(self, code: Code, described: DeviceKernel, known: Sequence[tuple[str, str, str]], grid: Callable | None, root: Instance | None,
+                 aligns: Sequence[int] = ()) -> None:
         if not callable(code) or not isinstance(described, DeviceKernel):
-            raise TypeError("a GpuKernel is made by Kernel.from_cuda, from_cubin or from_ptx")
+            raise TypeError("a GpuKernel is made by Kernel.from_cuda, from_triton, from_cubin or from_ptx")
         self._code, self._described, self._known, self._grid, self._root = code, described, tuple(known), grid, root
-        self.name, self._definition, self._on = described.name, None, {}
+        self._aligns = tuple(aligns)
+        self.name, self._definition, self._on, self._quick = described.name, None, {}, None
+        self._taught: set[tuple[int, int]] = set()  # GPUs and streams that the quick way knows
+        self._grid_takes = [(name, index) for index, (name, kind, _dtype) in enumerate(self._known) if kind in ("scalar", "symbol")]
         self._parameters = tuple((name, "scalar" if kind in ("scalar", "symbol") else "buffer", 8 if kind != "scalar" else _SCALARS[dtype])
                                  for name, kind, dtype in self._known)
 
@@ -40,7 +48,8 @@ class GpuKernel(Kernel):
         """The machine code for an architecture ("sm_90") and its kind, "cubin" or "ptx". It needs no GPU."""
         if not isinstance(arch, str):
             raise TypeError(f"arch is {describe(arch)}, expected one as 'sm_90'")
-        return self._code(arch)[:2]
+        image, kind, _entry, _more = self._code(arch)
+        return image, kind
 
     def on(self, device: Device) -> Kernel:
         """The kernel as it is loaded on one GPU: what `accrt.launch`, `accrt.Launch` and `accrt.Commands` take."""
@@ -50,17 +59,70 @@ class GpuKernel(Kernel):
         if found is None:
             if device.info.driver != "cuda":
                 raise ValueError(f"kernel {self.name} is for CUDA GPUs, and {device.name} is a device of {device.info.driver}")
-            image, kind, entry = self._code(device.info.arch)
-            found = KernelPack.of_module(device, image, [self._described._replace(name=entry)], kind).kernel(entry)
-            found.name, found._grid = self.name, self._grid
+            image, kind, entry, more = self._code(device.info.arch)
+            found = KernelPack.of_module(device, image, [self._described._replace(name=entry, **more)], kind).kernel(entry)
+            found.name, found._grid, found._aligns = self.name, self._grid, self._aligns
             found._types = tuple(dtype for _name, _kind, dtype in self._known)
+            # What is hidden comes last, and is 0.
+            found._parameters, found._places = found._parameters[:len(self._known)], found._places[:len(self._known)]
             self._on[key] = found  # it holds its instance: the number means no other one
         return found
 
     def __call__(self, *values, grid: Sequence[int] | int | None = None, stream: Stream | None = None, **named) -> None:
+        if self._quick is not None and stream is None and not named:
+            done = self._quick(values, grid if grid is not None or self._grid is None else self._own_grid(values))
+            if done is None:
+                return
+            if done is not NotImplemented and done != _ffi.ACCRT_ERROR_INVALID_STATE:  # which a stream gives that is captured
+                raise self._failure(done)
         from ._kernel_call import call
         device = need(stream, Stream) and stream.device if stream is not None else self._device_of((*values, *named.values()))
-        call(self.on(device), values, grid, stream, named)
+        values, named = [_plain(value) for value in values], {name: _plain(value) for name, value in named.items()}
+        there = self.on(device)
+        call(there, values, grid, stream, named)
+        if _fast.native is not None and there._borrowed:
+            self._teach(there, device, values)
+
+    def _own_grid(self, values: Sequence) -> Any:
+        """What the kernel's own function says; None: what is given does not fit, and is looked at in many steps."""
+        try:
+            return self._grid({name: values[index] for name, index in self._grid_takes})  # type: ignore[misc]
+        except Exception:  # noqa: BLE001 - comes again there
+            return None
+
+    def _failure(self, status: int) -> Exception:
+        """Of the quick way. A stream that has failed is not used again."""
+        error = last_error(status)
+        self._quick = None
+        self._taught.clear()
+        for there in self._on.values():
+            there._borrowed.clear()
+        return error
+
+    def _teach(self, there: Kernel, device: Device, values: Sequence) -> None:
+        """Tells the quick way of this GPU, and of the streams that are known there."""
+        index = device.info.dlpack_device[1]
+        streams = {number: stream for number, stream in there._borrowed.items() if (index, number) not in self._taught}
+        if not streams:
+            return
+        for value in values:
+            for kind in type(value).__mro__:
+                _fast.learn_class(kind)
+        if self._quick is None:
+            raw = filled(_ffi.accrt_kernel_info, lib.accrt_kernel_info, there.handle)
+            records = b""
+            for place, ((_name, kind, dtype), p) in enumerate(zip(self._known, raw.params[:raw.param_count])):
+                memory = kind not in ("scalar", "symbol")
+                align = max(lib.accrt_dtype_bits(DTYPES[dtype]) // 8 if dtype else 1, self._aligns[place] if self._aligns else 1)
+                records += _RECORD.pack(0 if memory else ord(_CODES[dtype]), align.bit_length() - 1, DTYPES[dtype] if memory and dtype else 0,
+                                        p.offset_bytes)
+            self._quick = _fast.native.Launcher(records, raw.params_size_bytes)
+        launch = Launch(device, there)
+        while not any(gpu == index for gpu, _ in self._taught) and self._quick.learn_launch(index, launch.handle, _index(launch.handle)):
+            launch = Launch(device, there)
+        for number, stream in streams.items():
+            self._quick.learn_stream(index, number, stream.handle, _index(stream.handle))
+            self._taught.add((index, number))
 
     def _device_of(self, values: Sequence) -> Device:
         """The GPU that the first argument on a GPU lies on; without one, the first GPU."""
@@ -101,6 +163,11 @@ class GpuKernel(Kernel):
         return f"<accrt.GpuKernel {self.name}({', '.join(f'{n}: {k}' for n, k, _ in self._parameters)})>"
 
 
+def _plain(value: Any) -> Any:
+    """A tensor of torch's without its gradient, of which a kernel knows nothing."""
+    return value.detach() if getattr(value, "requires_grad", False) is True else value
+
+
 def _described(name: str, parameters: Any, block: Any, shared_bytes: int, cluster: Any, cooperative: bool):
     """The record that the library checks the image against, and the parameters as `parsed` gives them."""
     if not isinstance(name, str) or not name:
@@ -127,9 +194,9 @@ def from_cuda(source: Any, name: str, parameters: Any, grid: Any, block: Any, sh
     folder = os.path.dirname(path)
     depends, file, more = _included(text, folder) if path else "", os.path.basename(path) or name, tuple(options)
 
-    def code(wanted: str) -> tuple[bytes, str, str]:
+    def code(wanted: str) -> tuple[bytes, str, str, dict[str, Any]]:
         from . import _nvrtc
-        return _nvrtc.compiled(text, depends, file, entry or name, wanted, more, folder, f"kernel {name}")
+        return *_nvrtc.compiled(text, depends, file, entry or name, wanted, more, folder, f"kernel {name}"), {}
 
     self = GpuKernel(code, described, known, grid, instance)
     for wanted in (arch,) if isinstance(arch, str) else arch:
@@ -166,11 +233,11 @@ def from_image(source: Any, name: str, parameters: Any, grid: Any, block: Any, s
     what = f"kernel {name}"
     images = {arch: _content(one, what) for arch, one in (source.items() if isinstance(source, Mapping) else [("", source)])}
 
-    def code(arch: str) -> tuple[bytes | str, str, str]:
+    def code(arch: str) -> tuple[bytes | str, str, str, dict[str, Any]]:
         image = images[""] if "" in images else _fitting(images, arch, what)
         if ptx:
-            return image if isinstance(image, str) else image.rstrip(b"\0").decode(), "ptx", entry or name
-        return image, "cubin" if bytes(image[:4]) == b"\x7fELF" else "fatbin", entry or name
+            return image if isinstance(image, str) else image.rstrip(b"\0").decode(), "ptx", entry or name, {}
+        return image, "cubin" if bytes(image[:4]) == b"\x7fELF" else "fatbin", entry or name, {}
 
     if ptx is False and any(isinstance(one, str) for one in images.values()):
         raise TypeError(f"{what}: a cubin is bytes, and this is text: from_ptx takes PTX")

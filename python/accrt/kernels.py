@@ -184,7 +184,7 @@ class Kernel:
     """
 
     __slots__ = ("_pack", "_pointer", "_owner", "name", "_parameters", "_written", "_places", "_template", "_accesses", "_types", "_definition", "_idle",
-                 "_grid", "_borrowed", "__weakref__")
+                 "_grid", "_borrowed", "_aligns", "__weakref__")
 
     def __init__(self, pack: KernelPack, handle) -> None:
         self._owner = need(pack, KernelPack, "pack")
@@ -207,6 +207,7 @@ class Kernel:
         self._types = tuple("" if kind in _ACCESS else kind for kind in scalars)  # of what is declared: "" says nothing
         self._definition, self._idle = None, []
         self._grid: Callable | None = None  # from the values to the workgroups
+        self._aligns: tuple[int, ...] = ()  # of memory, in bytes, where it is more than the element's
         self._borrowed: dict[int, Stream] = {}  # other libraries' streams by number
 
     @classmethod
@@ -288,6 +289,25 @@ class Kernel:
         """The same from PTX: text, or the path of a file. CUDA's driver compiles it when it is loaded."""
         from ._kernel_gpu import from_image
         return from_image(text, name, parameters, grid, block, shared_bytes, entry, cluster, cooperative, instance, True)
+
+    @classmethod
+    def from_triton(cls, function, signature, constexprs=None, grid: Callable | None = None, *, num_warps: int = 4, num_stages: int | None = None,
+                    target: str | Sequence[str] = "sm_90", writes: Sequence[str] | None = None, options=None, name: str = "",
+                    instance: Instance | None = None) -> Kernel:
+        """A kernel of GPUs from a Triton function, compiled ahead of time by Triton's own compiler, without a GPU, and kept in Triton's cache. Calls
+        do not pass through Triton.
+
+        Args:
+            function: what triton.jit gives. signature: Triton's types by parameter, in order: "*fp32", "i32", "fp32"; "*fp32:16" is memory
+                that begins at multiples of 16 bytes (faster, and checked). constexprs: values of the rest; numbers may be in the signature, too.
+            grid: as for `from_cuda`. num_warps, num_stages, options: Triton's. target: compile for these now; others when they are called.
+            writes: the pointers that are written, and the others are read; default: all are both.
+        Raises:
+            accrt.CompileError: there is no Triton, it is of a version that is not known here, or it refuses the function. TypeError,
+            ValueError: a parameter.
+        """
+        from ._kernel_triton import from_triton
+        return from_triton(function, signature, constexprs, grid, num_warps, num_stages, target, writes, options, name, instance)
 
     def __call__(self, *values, grid: Sequence[int] | int | None = None, stream: Stream | None = None, **named) -> None:
         from ._kernel_call import call
@@ -432,7 +452,7 @@ def launch(stream: Stream, kernel: Kernel, grid: Sequence[int], *values) -> None
     kernel = _kernel(kernel, stream.device)
     table, keep = kernel.arguments(values, stream.device)
     try:
-        status = _LAUNCH(where, kernel.handle, _grid(grid), table, len(values), _ARGUMENT_BYTES)
+        status = _LAUNCH(where, kernel.handle, _grid(grid), table, len(kernel._accesses), _ARGUMENT_BYTES)
     finally:
         stream._in_flight.keep(keep)
     if status:
@@ -566,7 +586,7 @@ class Commands(Handle):
         kernel = _kernel(kernel, self.device)
         table, keep = kernel.arguments(values, self.device)
         self._written.update(value.index for value, written in zip(values, kernel._written) if written and isinstance(value, _Binding))
-        return self._record(keep, lib.accrt_commands_dispatch, kernel.handle, _grid(grid), table, len(values),
+        return self._record(keep, lib.accrt_commands_dispatch, kernel.handle, _grid(grid), table, len(kernel._accesses),
                             ctypes.sizeof(_ffi.accrt_kernel_argument), _predecessors(after))
 
     def copy(self, source, target, size_bytes: int, after: Iterable[int] | None = None) -> int:

@@ -89,8 +89,9 @@ bool accrt_native_add_result(PyObject* module);
 /** Adds the class Caller, and the class of what holds a tensor of another library. */
 bool accrt_native_add_caller(PyObject* module);
 bool accrt_native_add_held(PyObject* module);
-/** Adds the class Enqueuer. */
+/** Adds the classes Enqueuer and Launcher. */
 bool accrt_native_add_enqueuer(PyObject* module);
+bool accrt_native_add_launcher(PyObject* module);
 
 /** A new object that deletes a managed tensor with it; NULL with an exception, and then it is
  * deleted already. */
@@ -104,6 +105,13 @@ struct exchange_managed* accrt_native_exchanged(PyObject* value);
 /** What a tensor of a class with DLPack's C exchange, or of a subclass of it, lends: good until the
  * tensor is changed. Its type; ACCRT_DTYPE_NONE, maybe with an exception: it lends nothing. */
 accrt_dtype_t accrt_native_borrow(PyObject* value, struct exchange_tensor* out_tensor);
+
+/** Whether the numbers of a tensor that lends are the negatives of what lies in its memory. */
+bool accrt_native_is_negative(PyObject* value);
+/** The current stream of the library that a tensor is of, on a device. False, maybe with an
+ * exception: it says none. */
+bool accrt_native_current_stream(PyObject* value, int32_t device_type, int32_t device_id,
+                                 void** out_stream);
 
 /** Methods of the module: the table that accrt.Tensor offers; a capsule of a tensor of others. */
 PyObject* accrt_native_offer(PyObject* module, PyObject* arguments);

@@ -344,6 +344,30 @@ accrt_dtype_t accrt_native_borrow(PyObject* value, exchange_tensor_t* out_tensor
   return ACCRT_DTYPE_NONE;
 }
 
+bool accrt_native_is_negative(PyObject* value) {
+  for (size_t i = 0; i < class_count; ++i) {
+    const known_class_t* known = &classes[i];
+    if (known->source != SOURCE_EXCHANGE || !known->asks_gradient ||
+        !PyObject_TypeCheck(value, (PyTypeObject*)known->type))
+      continue;
+    PyObject* negative = PyObject_CallMethodObjArgs(value, accrt_native_names.is_neg, NULL);
+    Py_XDECREF(negative);
+    return negative != Py_False;
+  }
+  return false;
+}
+
+bool accrt_native_current_stream(PyObject* value, int32_t device_type, int32_t device_id,
+                                 void** out_stream) {
+  for (size_t i = 0; i < class_count; ++i) {
+    const known_class_t* known = &classes[i];
+    if (known->source == SOURCE_EXCHANGE && PyObject_TypeCheck(value, (PyTypeObject*)known->type))
+      return known->api->current_stream != NULL &&
+             known->api->current_stream(device_type, device_id, out_stream) == 0;
+  }
+  return false;
+}
+
 /* ---- Learning ---- */
 
 /* Whether there is room for it. Classes stay known for good. */

@@ -71,7 +71,7 @@ OPERATIONS = {
     "BadParameter": "any*", "LLM": "wrong", **{f"LLM.{name}": "wrong any*" for name in ("adapters", "chat", "close", "embed", "engine", "generate", "load_adapter", "name", "stream", "stream_chat", "unload_adapter")},
     "Kernel": "pack wrong", "Kernel.pack": "self", "Kernel.parameters": "self", "Kernel.handle": "self", "Kernel.arguments": "self values device",
     "Kernel.from_c": "wrong any*", "Kernel.from_pack": "bytes kernelname? instance?", "Kernel.from_module": "device bytes any kind?",
-    "Kernel.from_cuda": "wrong any*", "Kernel.from_cubin": "wrong any*", "Kernel.from_ptx": "wrong any*", "CompileError": "name?",
+    "Kernel.from_cuda": "wrong any*", "Kernel.from_cubin": "wrong any*", "Kernel.from_ptx": "wrong any*", "Kernel.from_triton": "wrong any*", "CompileError": "name?",
     "GpuKernel": "wrong any*", "GpuKernel.__call__": "wrong any*", "GpuKernel.arguments": "wrong values device", "GpuKernel.on": "wrong device",
     "GpuKernel.image": "wrong any", "GpuKernel.check": "wrong", "GpuKernel.pack": "wrong", "GpuKernel.handle": "wrong",
     "Kernel.__call__": "self memory memory number number", "Kernel.check": "self memory memory number number", "Kernel.definition": "self",

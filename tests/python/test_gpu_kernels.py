@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
@@ -231,7 +232,8 @@ queue = accrt.Stream(device)
 current = types.SimpleNamespace(cuda_stream=queue.native)
 sys.modules["torch"] = types.SimpleNamespace(Tensor=Torch, cuda=types.SimpleNamespace(current_stream=lambda index: current))
 scale(Torch(x), Torch(y), 10, n)
-queue.synchronize()
+for one in scale.on(device)._borrowed.values():
+    one.synchronize()
 assert (y.numpy() == 30).all() and Torch.asked == [queue.native] * 2, Torch.asked
 scale(Torch(x), y, 11, n, stream=stream)
 stream.synchronize()
@@ -239,6 +241,150 @@ assert (y.numpy() == 33).all() and Torch.asked[2:] == [stream.native]
 refused("y lies on cuda:1, and the kernel runs on cuda:0", Torch(x), Torch(y1), 2, n)
 del sys.modules["torch"]
 """
+
+
+#: The quick way: tensors of a library with DLPack's C exchange, told apart by class.
+QUICKLY = """
+import ctypes, struct, sys, types, numpy as np, accrt
+from accrt import _fast
+class DL(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("type", ctypes.c_int32), ("id", ctypes.c_int32), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8),
+                ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p), ("offset", ctypes.c_uint64)]
+borrow_t = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(DL))
+stream_t = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))
+from_t = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_void_p)
+borrowed = []
+
+@borrow_t
+def borrow(tensor, out):
+    borrowed.append(tensor)
+    t = tensor.tensor
+    tensor.numbers = (ctypes.c_int64 * 16)(*t.shape, *[0] * (8 - t.ndim), *tensor.strides)
+    out[0] = DL(t.address, *t.__dlpack_device__(), t.ndim, *{"f32": (2, 32), "i32": (0, 32)}[t.dtype], 1, ctypes.addressof(tensor.numbers), ctypes.addressof(tensor.numbers) + 64, 0)
+    return 0
+
+@stream_t
+def current_stream(type, id, out):
+    out[0] = queues[id].native
+    return 0
+
+@from_t
+def no(value, out):
+    return -1
+
+class Api(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("previous", ctypes.c_void_p), ("allocate", ctypes.c_void_p),
+                ("from_object", from_t), ("to_object", ctypes.c_void_p), ("borrow", borrow_t), ("current_stream", stream_t)]
+table = Api(1, 3, None, None, no, None, borrow, current_stream)
+new = ctypes.pythonapi.PyCapsule_New
+new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+
+class Torch:
+    __dlpack_c_exchange_api__ = new(ctypes.addressof(table), b"dlpack_exchange_api", None)
+    is_cuda, requires_grad, negative = True, False, False
+    def __init__(self, tensor, strides=None): self.tensor, self.strides = tensor, strides or tensor.strides
+    def is_neg(self): return self.negative
+    def detach(self): return Torch(self.tensor, self.strides)
+    def resolve_neg(self): pass
+    def __dlpack_device__(self): return self.tensor.__dlpack_device__()
+    def __dlpack__(self, stream=None, **more):
+        if self.strides != self.tensor.strides: raise BufferError("strides")
+        return self.tensor.__dlpack__(stream=stream, **more)
+
+class Parameter(Torch):
+    requires_grad = True
+
+n = 1000
+devices = [accrt.default_instance().device(f"cuda:{i}") for i in (0, 1)]
+queues = [accrt.Stream(device) for device in devices]
+sys.modules["torch"] = types.SimpleNamespace(Tensor=Torch, cuda=types.SimpleNamespace(current_stream=lambda i: types.SimpleNamespace(cuda_stream=queues[i].native)))
+
+def pair(i):
+    pool = accrt.Pool(devices[i])
+    buffers = [pool.buffer(4 * n) for _ in range(2)]
+    queues[i].copy(np.full(n, 3, np.float32), buffers[0])
+    queues[i].synchronize()
+    return [accrt.Tensor(buffer, "f32", [n]) for buffer in buffers]
+
+PARAMETERS = [("x", "read f32"), ("y", "write f32"), ("factor", "f32"), ("n", "u32")]
+scale = accrt.Kernel.from_ptx(sys.argv[1], "scale", PARAMETERS, lambda v: (v["n"] + 255) // 256)
+steps = []
+from accrt import _kernel_call
+call = _kernel_call.call
+_kernel_call.call = lambda *given: (steps.append(1), call(*given))[1]
+
+def wait(i):  # the queue knows only of what was enqueued by itself
+    for stream in scale.on(devices[i])._borrowed.values():
+        stream.synchronize()
+
+def check(i, times, *values, slowly, **more):
+    begin = len(steps)
+    assert scale(*values, **more) is None
+    wait(i)
+    assert (values[1].tensor.numpy() == np.float32(3) * np.float32(times)).all()
+    assert len(steps) - begin == slowly, (len(steps) - begin, slowly)
+
+quick = 0 if _fast.native is not None else 1
+for i in (0, 1):
+    x, y = pair(i)
+    check(i, 2, Torch(x), Torch(y), 2, n, slowly=1)  # it learns
+    check(i, 4, Torch(x), Torch(y), 4.0, n, slowly=quick)
+    check(i, 5, Torch(x), Torch(y), 5, n, grid=4, slowly=quick)
+    check(i, 6, Torch(x), Torch(y), 6, n, grid=(4, 1, 1), slowly=quick)
+    check(i, 7, Parameter(x), Torch(y), 7, n, slowly=quick)
+    check(i, 0.1, Torch(x), Torch(y), 0.1, n, slowly=quick)
+    check(i, 8, Torch(x), Torch(y), factor=8, n=n, slowly=1)
+    check(i, 9, Torch(x, (1,)), Torch(y), 9, n, slowly=quick)
+    queues[i] = accrt.Stream(devices[i])  # another one is current
+    check(i, 10, Torch(x), Torch(y), 10, n, slowly=1)
+    check(i, 11, Torch(x), Torch(y), 11, n, slowly=quick)
+x, y = pair(0)
+check(0, 3, Torch(x), Torch(y), 3, n, slowly=quick)
+x1, y1 = pair(1)
+
+def refused(text, *values, **more):
+    try:
+        scale(*values, **more)
+    except (TypeError, ValueError, OverflowError, BufferError, accrt.Error) as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(text)
+
+refused("takes 4 arguments (x, y, factor, n), n is missing", Torch(x), Torch(y), 2)
+refused("takes 4 arguments (x, y, factor, n), 5 were given", Torch(x), Torch(y), 2, n, n)
+refused("n is -1, which does not fit u32", Torch(x), Torch(y), 2, -1, grid=1)
+refused("n is 4294967296, which does not fit u32", Torch(x), Torch(y), 2, 1 << 32)
+refused("n is 18446744073709551616, which does not fit u32", Torch(x), Torch(y), 2, 1 << 64, grid=1)
+refused("factor is 1e+39, which does not fit f32", Torch(x), Torch(y), 1e39, n)
+refused("factor is '2'", Torch(x), Torch(y), "2", n)
+refused("grid is (0,)", Torch(x), Torch(y), 2, n, grid=0)
+refused("4294967296", Torch(x), Torch(y), 2, n, grid=1 << 32)
+refused("grid is (1, 1, 1, 1)", Torch(x), Torch(y), 2, n, grid=(1, 1, 1, 1))
+refused("y lies on cuda:1, and the kernel runs on cuda:0", Torch(x), Torch(y1), 2, n)
+refused("y has elements of type i32, and the kernel takes f32", Torch(x), Torch(accrt.Tensor(y.buffer, "i32", [n])), 2, n)
+refused("its address is no multiple of the 4 bytes of a f32", Torch(x), Torch(accrt.Tensor(y.buffer, "f32", [n - 1], offset_bytes=2)), 2, n)
+refused("strides", Torch(x, (2,)), Torch(y), 2, n)
+negative = Torch(x)
+negative.negative = True
+refused("negatives", negative, Torch(y), 2, n)
+scale(Torch(x), Torch(y), 2, 0)  # nothing to do
+check(0, 12, Torch(x), Torch(y), 12, n, slowly=quick)
+if not quick:
+    import threading
+    threads = [threading.Thread(target=lambda: [scale(Torch(x), Torch(y), 13, n) for _ in range(200)]) for _ in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    check(0, 14, Torch(x), Torch(y), 14, n, slowly=quick)
+del sys.modules["torch"]
+"""
+
+
+@needs_stand_in
+@pytest.mark.parametrize("native", ["1", "0"])
+def test_the_quick_way_does_what_the_other_does(built, tmp_path, native):
+    env = dict(environment(), FAKECUDA_KERNELS=str(built / "twin.so"), ACCRT_NATIVE=native)
+    done = subprocess.run([sys.executable, "-c", QUICKLY, SCALE_PTX], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @needs_stand_in
@@ -284,3 +430,106 @@ def test_what_nvrtc_made_is_called(real, built, tmp_path):
     done = subprocess.run([sys.executable, "-c", CALLED, tmp_path / "scale.cu", SCALE_PTX], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     assert os.listdir(tmp_path / "cache")
+
+
+# ---- Triton
+
+TRITON = """
+import triton
+import triton.language as tl
+@triton.jit
+def scale(x, y, factor, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, i < n) * factor, i < n)
+"""
+SIGNATURE = {"x": "*fp32:16", "y": "*fp32", "factor": "fp32", "n": "i32", "BLOCK": 256}
+
+
+@pytest.fixture
+def triton_scale(tmp_path, monkeypatch):
+    pytest.importorskip("triton")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "triton_scale.py").write_text(TRITON)
+    sys.modules.pop("triton_scale", None)
+    import triton_scale
+    return triton_scale.scale
+
+
+def test_a_triton_function_is_compiled_without_a_gpu(triton_scale):
+    kernel = accrt.Kernel.from_triton(triton_scale, SIGNATURE, grid=lambda v: (v["n"] + 255) // 256, writes=["y"])
+    image, kind = kernel.image("sm_90")
+    assert kind == "cubin" and image[:4] == b"\x7fELF" and kernel.name == "scale"
+    assert kernel.parameters == [("x", "buffer", 8), ("y", "buffer", 8), ("factor", "scalar", 4), ("n", "scalar", 4)]
+    assert kernel.image("sm_80")[0] != image
+
+
+def test_what_is_wrong_with_a_triton_function(triton_scale):
+    for text, error, function, signature, more in (
+        ("expected what triton.jit gives", TypeError, print, SIGNATURE, {}),
+        ("kernel scale takes x, y, factor, n, BLOCK, n, BLOCK have neither a type nor a value", TypeError, triton_scale,
+         {"x": "*fp32", "y": "*fp32", "factor": "fp32"}, {}),
+        ("none is named 'z'", TypeError, triton_scale, {**SIGNATURE, "z": "i32"}, {}),
+        ("kernel scale: n is 'int', expected a type of Triton's", ValueError, triton_scale, {**SIGNATURE, "n": "int"}, {}),
+        ("kernel scale: n is 'i32:16'", ValueError, triton_scale, {**SIGNATURE, "n": "i32:16"}, {}),
+        ("target is '90'", ValueError, triton_scale, SIGNATURE, {"target": "90"}),
+        ("kernel scale: Triton 3", accrt.CompileError, triton_scale, {**SIGNATURE, "BLOCK": 100}, {}),  # no power of two
+        ("clusters of blocks", accrt.CompileError, triton_scale, SIGNATURE, {"options": {"num_ctas": 2}}),
+    ):
+        with pytest.raises(error, match=text):
+            accrt.Kernel.from_triton(function, signature, **more)
+
+
+def test_hidden_parameters_that_nobody_knows_are_refused():
+    from types import SimpleNamespace
+
+    from accrt import _kernel_triton
+    text = ".visible .entry k(\n.param .u64 a,\n.param .u32 n,\n.param .u64 b,\n.param .u64 c\n)\n{ }"
+    both = SimpleNamespace(global_scratch_size=0, profile_scratch_size=0)
+    assert _kernel_triton._hidden(both, "3.9.0", text, "k", 2) == [("hidden_global_scratch", "u64"), ("hidden_profile_scratch", "u64")]
+    with pytest.raises(accrt.CompileError, match="Triton 9.9 is not known here: its kernels have 2 hidden parameters, of which accrt knows 1"):
+        _kernel_triton._hidden(SimpleNamespace(global_scratch_size=0), "9.9", text, "k", 2)
+    assert _kernel_triton._unsupported(SimpleNamespace(global_scratch_size=64)) == "64 bytes of global scratch memory"
+
+
+def test_without_triton_it_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    with pytest.raises(accrt.CompileError, match="a Triton function needs Triton"):
+        accrt.Kernel.from_triton(types.SimpleNamespace(arg_names=["x"], fn=print), {})
+    with pytest.raises(TypeError, match="expected what triton.jit gives"):
+        accrt.Kernel.from_triton(print, {})
+
+
+CALLED_TRITON = """
+import sys, numpy as np, accrt, triton_scale
+scale = accrt.Kernel.from_triton(triton_scale.scale, {"x": "*fp32:16", "y": "*fp32", "factor": "fp32", "n": "i32", "BLOCK": 256},
+                                 grid=lambda v: (v["n"] + 255) // 256, num_warps=8, writes=["y"])
+device, n = accrt.default_instance().device("cuda:0"), 1000
+pool, stream = accrt.Pool(device), accrt.Stream(device)
+buffers = [pool.buffer(4 * n + 4) for _ in range(2)]
+stream.copy(np.full(n + 1, 3, np.float32), buffers[0])
+stream.synchronize()
+x, y = (accrt.Tensor(buffer, "f32", [n]) for buffer in buffers)
+scale(x, y, 2, n)
+assert (y.numpy() == 6).all()
+scale(x, y, 3, n=n, grid=4, stream=stream)
+accrt.launch(stream, scale, (4,), x, y, 4.0, n)
+stream.synchronize()
+assert (y.numpy() == 12).all()
+for text, values in (("x: its address is no multiple of the 16 bytes that it was compiled for", (accrt.Tensor(buffers[0], "f32", [n], offset_bytes=4), y, 2, n)),
+                     ("takes 4 arguments (x, y, factor, n), 5 were given", (x, y, 2, n, 0))):
+    try:
+        scale(*values)
+    except (TypeError, ValueError) as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError(text)
+"""
+
+
+@needs_stand_in
+def test_a_triton_function_is_called(triton_scale, built, tmp_path):
+    env = dict(environment(), FAKECUDA_KERNELS=str(built / "twin.so"), TRITON_CACHE_DIR=str(tmp_path / "triton"))
+    env["PYTHONPATH"] += f":{tmp_path}"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", CALLED_TRITON], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
