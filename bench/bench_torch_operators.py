@@ -10,6 +10,7 @@ backward is that of the sum of the result times a tensor that is there; gradient
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import pathlib
@@ -115,7 +116,7 @@ def measure(arguments):
     sources = {"eager": there.Eager(), "torch.compile": there.Eager(), "accrt": there.load(device, types=DTYPES, threads=arguments.threads if device == "cpu" else 0, bundle=arguments.bundle)}
     shapes = SHAPES[device][:1 if arguments.quick else None]
     for name in [n for n in NAMES if n in arguments.only]:
-        for dtype in DTYPES:
+        for dtype in arguments.dtypes:
             for rows, columns in shapes:
                 shape = (4, rows // 4, columns) if name != "rope" else (rows * columns // 64 // 128 or 1, 128, 64)
                 tensors = there.arguments(name, shape, there.TYPES[dtype], device)
@@ -126,7 +127,8 @@ def measure(arguments):
                     entry = {"operator": name, "dtype": dtype, "shape": list(shape), "backward": backward, "bytes": moved(name, tensors, backward), "times": times}
                     results["operators"].append(entry)
                     row(f"{name} {dtype} {list(shape)}{' + backward' if backward else ''}", times)
-    for dtype in ("f32", "bf16") if "block" in arguments.only else ():
+                    save(results)
+    for dtype in [d for d in arguments.dtypes if d != "f16"] if "block" in arguments.only else ():
         for batch, length, width in ((1, 128, 256), (4, 256, 512))[:1 if arguments.quick else None] if device == "cpu" else ((1, 512, 1024), (8, 1024, 2048)):
             p, x, tables = block_case(torch, there, device, there.TYPES[dtype], batch, length, width)
             leaves = [x, *(t for t in p.values() if t.requires_grad)]
@@ -138,7 +140,14 @@ def measure(arguments):
                 results["blocks"].append({"dtype": dtype, "shape": [batch, length, width], "backward": backward, "times": times})
                 row(f"block {dtype} {[batch, length, width]}{' + backward' if backward else ''}", times,
                     f", compiled {times['accrt in torch.compile']['median_s'] / times['torch.compile']['median_s']:5.2f}")
-    common.save("torch_operators" + ("_cuda" if device == "cuda" else f"_{results['threads']}"), results)
+                save(results)
+    print(f"  -> {common.RESULTS}")
+
+
+def save(results):
+    """After each case: who ends it has what there is."""
+    with contextlib.redirect_stdout(None):
+        common.save("torch_operators" + ("_cuda" if results["device"] == "cuda" else f"_{results['threads']}"), results)
 
 
 # ---- Plots ----
@@ -169,10 +178,11 @@ def plot(source, folder):
         axis.set_xticks(range(len(entries)), labels)
         axis.set_ylim(0, 3)
 
+    dtypes = [d for d in DTYPES if any(e["dtype"] == d for e in saved["operators"])]
     for backward, word in ((False, "forward"), (True, "backward")):
-        figure, axes = pyplot.subplots(len(NAMES), len(DTYPES), figsize=(9, 10), sharey=True, layout="constrained")
+        figure, axes = pyplot.subplots(len(NAMES), len(dtypes), figsize=(3 * max(len(dtypes), 2), 10), sharey=True, layout="constrained", squeeze=False)
         for line, name in zip(axes, NAMES):
-            for axis, dtype in zip(line, DTYPES):
+            for axis, dtype in zip(line, dtypes):
                 entries = [e for e in saved["operators"] if (e["operator"], e["dtype"], e["backward"]) == (name, dtype, backward)]
                 bars(axis, entries, ["x".join(map(str, e["shape"])) for e in entries], PEERS)
                 axis.set_title(f"{NAMES[name]}, {dtype}", fontsize=9)
@@ -221,6 +231,7 @@ def main():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="+", default=[*NAMES, "block"], choices=[*NAMES, "block"])
+    parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=1, help="of each peer, on a processor")
     parser.add_argument("--bundle", type=pathlib.Path, help="of the example, if it is compiled already")

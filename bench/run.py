@@ -13,7 +13,7 @@ import time
 import common
 
 # What a Python benchmark needs beside numpy, installed into the virtual environment when it can be had.
-PEERS = {"python": ("onnxruntime", "onnx"), "minilm": ("onnxruntime", "onnx", "sympy"), "gemm": ("onnxruntime", "onnx"), "packed": ("pywhispercpp",)}
+PEERS = {"python": ("onnxruntime", "onnx"), "minilm": ("onnxruntime", "onnx", "sympy"), "gemm": ("onnxruntime", "onnx"), "packed": ("pywhispercpp",), "torch_operators": ("matplotlib",)}
 
 
 def benchmarks() -> dict[str, list[str]]:

@@ -48,7 +48,7 @@ def relink(text: str, source: pathlib.Path, names: dict[pathlib.Path, str]) -> s
             return f"[{words}]({where}{'#' + anchor if anchor else ''})"
         if not file.exists():
             fail(f"{source.relative_to(ROOT)}: the link to {target} leads nowhere")
-        return words
+        return match[0] if file.suffix == ".svg" else words
 
     parts = re.split(r"(^```.*?^```$)", text, flags=re.M | re.S)
     return "".join(p if p.startswith("```") else re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, p) for p in parts)
@@ -164,6 +164,8 @@ def main() -> None:
         target = out / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(relink(source.read_text(), source, names))
+    for picture in (ROOT / "docs").rglob("*.svg"):
+        shutil.copyfile(picture, out / picture.relative_to(ROOT / "docs"))
     where = {name: where_page(header) for header in HEADERS for _, _, name in declarations(header) if name}
     for header in HEADERS:
         target = out / where_page(header)
