@@ -113,6 +113,37 @@ static __device__ __forceinline__ void tiles_load(uint32_t (&to)[4], const T* fr
   to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
 }
 
+/** Of a step whose slots these are, as the second operand of queries times keys has them. */
+template <class T, int CHUNKS, int TILES>
+static __device__ __forceinline__ void tiles_keys(uint32_t (&to)[TILES][2 * CHUNKS][4],
+                                                  const T* k_head, const int2* slots, index_t row) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int j = 0; j < TILES; j++) {
+    const int from = reinterpret_cast<const int*>(slots)[8 * j + g];
+#pragma unroll
+    for (int i = 0; i < 2 * CHUNKS; i++)
+      tiles_load(to[j][i], k_head, from, row, 32 * i + 8 * t);
+  }
+}
+
+/** Four keys of 16 for each thread, in pairs that the product wants side by side. */
+template <class T, int CHUNKS, int PARTS>
+static __device__ __forceinline__ void tiles_values(uint32_t (&to)[PARTS][4][CHUNKS][4],
+                                                    const T* v_head, const int2* slots,
+                                                    index_t row) {
+  const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int m = 0; m < 2 * PARTS; m++) {
+    const int2 from = slots[4 * m + t];
+#pragma unroll
+    for (int c = 0; c < CHUNKS; c++) {
+      tiles_load(to[m / 2][m % 2 * 2][c], v_head, from.x, row, 64 * c + 8 * g);
+      tiles_load(to[m / 2][m % 2 * 2 + 1][c], v_head, from.y, row, 64 * c + 8 * g);
+    }
+  }
+}
+
 /** A warp's tile with the keys [begin, end) of a unit; the tile sees none below `low`. */
 template <class T, int CHUNKS>
 static __device__ __forceinline__ void
@@ -146,28 +177,17 @@ tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * 
   }
   const bool all_there = __all_sync(0xffffffffu, is_there);
   __syncwarp();
+  // Keys and values of the next step are on their way as soon as their registers are free.
+  int base = low > begin ? low / STEP * STEP : begin;
+  uint32_t keys[TILES][2 * CHUNKS][4], values[STEP / 16][4][CHUNKS][4];
+  if (base < end) {
+    tiles_keys<T, CHUNKS>(keys, k_head, slots + (base - begin) / 2, row);
+    tiles_values<T, CHUNKS>(values, v_head, slots + (base - begin) / 2, row);
+  }
 #pragma unroll 1
-  for (int base = begin; base < end; base += STEP) {
-    if (base + STEP <= low)
-      continue; // the same for all threads of the warp
+  for (; base < end; base += STEP) {
     const int2* own_slots = slots + (base - begin) / 2;
-    uint32_t keys[TILES][2 * CHUNKS][4], values[STEP / 16][4][CHUNKS][4];
-#pragma unroll
-    for (int j = 0; j < TILES; j++) {
-      const int from = reinterpret_cast<const int*>(own_slots)[8 * j + g];
-#pragma unroll
-      for (int i = 0; i < 2 * CHUNKS; i++)
-        tiles_load(keys[j][i], k_head, from, row, 32 * i + 8 * t);
-    }
-#pragma unroll
-    for (int m = 0; m < STEP / 8; m++) {
-      const int2 from = own_slots[4 * m + t];
-#pragma unroll
-      for (int c = 0; c < CHUNKS; c++) {
-        tiles_load(values[m / 2][m % 2 * 2][c], v_head, from.x, row, 64 * c + 8 * g);
-        tiles_load(values[m / 2][m % 2 * 2 + 1][c], v_head, from.y, row, 64 * c + 8 * g);
-      }
-    }
+    const bool has_next = base + STEP < end;
     float score[TILES][4];
 #pragma unroll
     for (int j = 0; j < TILES; j++) {
@@ -182,6 +202,8 @@ tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * 
         multiply_add<T>(score[j], query[2 * i + 1], second);
       }
     }
+    if (has_next)
+      tiles_keys<T, CHUNKS>(keys, k_head, own_slots + STEP / 2, row);
     if (soft_cap > 0.0f) {
 #pragma unroll
       for (int j = 0; j < TILES; j++)
@@ -252,6 +274,8 @@ tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * 
           multiply_add<T>(part.values[8 * c + j], weights, pairs);
         }
     }
+    if (has_next)
+      tiles_values<T, CHUNKS>(values, v_head, own_slots + STEP / 2, row);
   }
   __syncwarp(); // before the slots of the next unit
 #pragma unroll
@@ -317,16 +341,16 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const T* k, const T* v, const
   // Rows g and g + 8 of the tile.
   tiles_rows rows;
   rows.all_low = place.low(last - 1, s.window), rows.all_high = place.high(first);
-  index_t row_token[2], row_head[2];
+  int row_token[2], row_head[2];
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     const int row = g + 8 * h, own = first + row / heads;
     row_token[h] = place.begin + own;
-    row_head[h] = first_head + row % heads;
+    row_head[h] = (int)first_head + row % heads;
     const bool is_there = own < last && row_head[h] < s.group;
     rows.low[h] = is_there ? place.low(own, s.window) : 0;
     rows.high[h] = is_there ? place.high(own) : 0;
-    row_head[h] += kv_head * s.group;
+    row_head[h] += (int)(kv_head * s.group);
   }
   const bool wide_in = is_aligned(q, 16) && q_token % 8 == 0 && q_head % 8 == 0;
   uint32_t query[4 * CHUNKS][4];
@@ -475,7 +499,7 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
 } // namespace accrt_cuda
 
 #define ACCRT_CUDA_PAGED_TILES(ENTRY, T, CHUNKS)                                                   \
-  extern "C" __global__ void __launch_bounds__(128, 4 - CHUNKS) ENTRY(                             \
+  extern "C" __global__ void __launch_bounds__(128, 2) ENTRY(                             \
       const T* q, const T* k, const T* v, const int32_t* table, const int32_t* row_ids,            \
       const int32_t* row_starts, const int32_t* kv_lengths, T* out, float* partial,                \
       long long tokens, long long rows, long long group, long long kv_heads, long long value_size, \
