@@ -193,6 +193,27 @@ def test_without_nvcc_hosts_are_compiled_for_as_before():
 
 
 @needs_nvcc
+def test_a_cache_is_carried_to_where_no_nvcc_is(tmp_path):
+    def run(code, **changed):
+        here = os.path.dirname(os.path.abspath(__file__))
+        path = os.pathsep.join([os.path.join(here, "..", "..", "python"), here])
+        environment = dict(os.environ, XDG_CACHE_HOME=str(tmp_path), PYTHONPATH=path, **changed)
+        code = "import test_compiler_cuda as t\nfrom accrt.compiler import compile\n" + code
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
+
+    make = "import sys\nsys.stdout.buffer.write(compile(t.small_module(), targets=['sm_90']))"
+    refuse = "try:\n    %s\nexcept Exception as error:\n    print(type(error).__name__, error)"
+    told = run(refuse % "compile(t.small_module(), targets=['sm_90'])", ACCRT_NVCC="cache")
+    assert told.startswith(b"ImageError no CUDA compiler: ACCRT_NVCC is 'cache', and ") and told.endswith(b"has nothing of one\n")
+    made = run(make)
+    assert made and run(make, ACCRT_NVCC="cache") == made
+    told = run(refuse % "compile(t.small_module(), targets=['sm_80'])", ACCRT_NVCC="cache")
+    assert b"has not the kernels that are wanted, for sm_80" in told
+
+
+@needs_nvcc
 def test_a_state_is_shared_by_both_versions():
     m = Module("state")
     position = m.symbol("position", SymbolClass.RUNTIME, maximum=15)

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
+from ..._kernel_cache import cache_directory
+from ..._paths import read_own_file, set_own_file
 from .. import _children
 from ..kernels.image import ImageError, _cached, _digest, _version
 from ..kernels.kerneldef import CUDA_DIRECTORY, CudaSource, KernelDef
@@ -30,6 +32,8 @@ TARGETS: Dict[str, str] = {"sm_80": "sm_80", "sm_90": "sm_90", "ptx": "compute_8
 # -fmad=false: as on the host, an element-wise a*b+c gives the same bytes fused into one kernel or not. Code that wants a fused
 #   multiply-add asks for it by name (fmaf), or for another setting in its source's flags.
 _COMPILE_FLAGS = ("-std=c++17", "-O3", "-x", "cu", "-fmad=false", "-Wno-deprecated-gpu-targets", "--diag-suppress=177")
+#: Of ACCRT_NVCC: no compiler, but what one has put into the cache, maybe on another machine.
+_CACHE = "cache"
 _INTERNAL = re.compile(rb"_INTERNAL_[0-9a-f]{8}_")
 
 
@@ -71,6 +75,8 @@ def _candidates() -> List[str]:
 def find_nvcc() -> Nvcc:
     """The compiler. Raises ImageError, saying where it was looked for, when there is none."""
     tried = _candidates()
+    if tried == [_CACHE]:
+        return Nvcc((), _last_version())
     for path in tried:
         command = tuple(shlex.split(path))
         version = _version(command) if command else None
@@ -78,8 +84,34 @@ def find_nvcc() -> Nvcc:
             continue
         found = Nvcc(command, version)
         _cached(_digest("cuda-probe-2", version), lambda: _probe(found))
+        _note_version(version)
         return found
     raise ImageError(f"no CUDA compiler: tried {', '.join(tried) or 'nothing'}")
+
+
+def _version_file() -> str:
+    folder = cache_directory()
+    return str(folder / "nvcc") if folder else ""
+
+
+def _note_version(version: str) -> None:
+    """So that the cache says whose work is in it, where it is carried to."""
+    try:
+        if read_own_file(_version_file()) == version.encode():
+            return
+    except OSError:
+        pass
+    try:
+        set_own_file(_version_file(), version.encode())
+    except OSError:
+        pass
+
+
+def _last_version() -> str:
+    try:
+        return read_own_file(_version_file()).decode("utf-8", "replace")
+    except OSError:
+        raise ImageError(f"no CUDA compiler: ACCRT_NVCC is {_CACHE!r}, and {cache_directory()} has nothing of one") from None
 
 
 def _probe(compiler: Nvcc) -> bytes:
@@ -123,6 +155,8 @@ def compile_unit(source: CudaSource, arch: str) -> bytes:
     key = _digest("cuda-unit-1", compiler.version, " ".join(flags), source.depends(), text)
 
     def make() -> bytes:
+        if not compiler.command:
+            raise ImageError(f"no CUDA compiler: ACCRT_NVCC is {_CACHE!r}, and {cache_directory()} has not the kernels that are wanted, for {arch}")
         with tempfile.TemporaryDirectory(prefix="accrt-cuda-") as directory:
             Path(directory, "unit.cu").write_text(text)
             command = [*compiler.command, *flags, f"-I{CUDA_DIRECTORY}", "unit.cu", "-o", "unit.out"]
