@@ -64,8 +64,12 @@ def rows_of(path: str) -> tuple[Rows, list]:
     trained = accrt.torch.operator(bundle, "step_trained", backward="step_trained_backward", name="bench_accrt::step_trained")
     defined = torch.ops.bench_step.defined.default
     w = torch.rand(ELEMENTS, device="cuda", requires_grad=True)
+    session = bundle.program(device).session(stream=stream)
+    buffers = [accrt.Tensor(accrt.Pool(device).buffer(4 * ELEMENTS), "f32", (ELEMENTS,)) for _ in range(3)]
+    bound = session.step.bind(*buffers[:2], out=buffers[2])
     rows = Rows()
     done = torch.cuda.synchronize
+    rows.add("bound call of the bundle's function, submitted", lambda i: bound.submit(), done)
     for name, run in (("launch alone, given addresses", lambda: fire(*addresses, 2.0, ELEMENTS)),
                       ("plain function: empty_like and launch", lambda: plain(x, y)),
                       ("operator of a bundle", lambda: operator(x, y)),
@@ -79,7 +83,7 @@ def rows_of(path: str) -> tuple[Rows, list]:
         want = x + y if name.startswith("torch.add") else 2 * (w if "gradient" in name else x) + y
         torch.testing.assert_close(found.detach(), want.detach())
         rows.add(name, lambda i, run=run: run(), done)
-    return rows, [pack, launch, stream, library, x, y, out]
+    return rows, [pack, launch, stream, library, x, y, out, bound]
 
 
 def main(arguments: list[str]) -> int:

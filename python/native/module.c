@@ -30,6 +30,7 @@ static bool intern_names(void) {
       {&names->uses, "_uses"},
       {&names->running, "_running"},
       {&names->submitted, "_submitted"},
+      {&names->quick, "quick"},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
     *all[i].place = PyUnicode_InternFromString(all[i].text);

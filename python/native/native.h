@@ -43,6 +43,7 @@ typedef struct native_names {
   PyObject* uses;
   PyObject* running;
   PyObject* submitted;
+  PyObject* quick; /* of a lane of accrt.torch's */
 } native_names_t;
 extern native_names_t accrt_native_names;
 
@@ -89,8 +90,9 @@ bool accrt_native_add_result(PyObject* module);
 /** Adds the class Caller, and the class of what holds a tensor of another library. */
 bool accrt_native_add_caller(PyObject* module);
 bool accrt_native_add_held(PyObject* module);
-/** Adds the classes Enqueuer and Launcher. */
+/** Adds the classes Enqueuer and Quick. */
 bool accrt_native_add_enqueuer(PyObject* module);
+/** Adds the class Launcher. */
 bool accrt_native_add_launcher(PyObject* module);
 
 /** A new object that deletes a managed tensor with it; NULL with an exception, and then it is

@@ -1,4 +1,4 @@
-"""accrt.torch on CUDA tensors: operators on torch's streams, in captured graphs, compiled, differentiated; modules. Needs a GPU and
+"""accrt.torch on CUDA tensors: operators on torch's streams, in captured graphs, compiled, differentiated; modules; the backend. Needs a GPU and
 torch with CUDA; bundles are made where nvcc is (prebuild.py)."""
 
 from __future__ import annotations
@@ -482,3 +482,69 @@ def test_a_captured_module_keeps_its_weights(trained):
             with torch.cuda.graph(torch.cuda.CUDAGraph()):
                 model(x, scale)
         close(model(x, scale), before * 4)
+
+
+# ---- The backend of torch.compile ------------------------------------------------------------------------------------
+
+
+def networks():
+    """Networks and inputs, on the host. `test_torch_operator.py TARGET` compiles their kernels into the cache, for machines without nvcc."""
+
+    class Attention(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.qkv, self.out = torch.nn.LayerNorm(64), torch.nn.Linear(64, 192), torch.nn.Linear(64, 64)
+
+        def forward(self, x):
+            q, k, v = (t.unflatten(-1, (4, 16)).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+            return x + self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+    torch.manual_seed(0)
+    chain = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 8), torch.nn.Softmax(-1))
+    return {"chain": (chain.eval(), torch.randn(5, 32)), "attention": (Attention().eval(), torch.randn(2, 24, 64))}
+
+
+@pytest.mark.parametrize("name", ("chain", "attention"))
+def test_the_backend_on_a_gpu(name, caplog):
+    import accrt.torch
+    from accrt.compiler import available_targets
+
+    if not available_targets(["cuda"]):
+        pytest.skip("no nvcc, and no cache from a machine that has one")
+    accrt.default_instance("all")
+    net, x = networks()[name]
+    net, x = net.to("cuda"), x.to("cuda")
+    fast = torch.compile(net, backend=accrt.torch.backend)
+    with caplog.at_level("INFO", "accrt.torch"), torch.no_grad():
+        close(fast(x), net(x))
+        close(fast(x + 1), net(x + 1))
+        torch.cuda.synchronize()
+        given, graph = x.clone(), torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = fast(given)
+        given.copy_(x * 3)
+        graph.replay()
+        close(y, net(x * 3))
+        for parameter in net.parameters():
+            parameter.mul_(1.5)
+        close(fast(x), net(x))
+    assert not caplog.records, caplog.text
+
+
+def test_the_backend_says_that_nvcc_is_missing(monkeypatch, caplog):
+    import accrt.torch
+    from accrt.compiler.cuda import nvcc
+
+    torch._dynamo.reset()  # what was compiled for the test before would do for this network, too
+    monkeypatch.setattr(nvcc, "available_targets", lambda: ([], dict.fromkeys(nvcc.TARGETS, "no CUDA compiler: tried nothing")))
+    net, x = networks()["chain"]
+    net, x = net.to("cuda"), x.to("cuda")
+    with caplog.at_level("INFO", "accrt.torch"), torch.no_grad():
+        close(torch.compile(net, backend=accrt.torch.backend)(x), net(x))
+    assert [r.getMessage() for r in caplog.records] == [
+        "a graph runs in torch: bundles for cuda:0 are compiled by nvcc, and there is no CUDA compiler: tried nothing"]
+
+
+if __name__ == "__main__":
+    for _name, (_net, _x) in networks().items():
+        accrt.compiler.compile(accrt.from_torch.convert(_net, (_x,), name="graph"), targets=sys.argv[1:])

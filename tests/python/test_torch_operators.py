@@ -313,6 +313,81 @@ def test_the_guide_runs(tmp_path):
     assert done.returncode == 0 and "norms::rms_norm(Tensor x, Tensor w) -> (Tensor, Tensor)\n" in done.stdout, done.stderr
 
 
+def test_the_way_of_gpus_on_the_host(bundle, monkeypatch):
+    """accrt.torch._cuda and its C part, with a stream of the host's in place of torch's: tests/gpu/test_torch_operator.py is for real."""
+    import ctypes
+
+    from accrt import _fast
+    from accrt.torch import _cuda
+
+    captured = []
+    is_capturing = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))(
+        lambda stream, out: (out.__setitem__(0, len(captured)), 0)[1])
+    for name, value in (("_cuda_getCurrentRawStream", lambda index: 7), ("_cuda_getDevice", lambda: 0), ("_cuda_isCurrentStreamCapturing", lambda: False)):
+        monkeypatch.setattr(torch._C, name, value, raising=False)
+    monkeypatch.setattr(_cuda.Stream, "wrap", lambda device, native: accrt.Stream(device))
+    monkeypatch.setattr(_cuda, "_driver", lambda: type("Driver", (), {"cuStreamIsCapturing": is_capturing}))
+    monkeypatch.setattr(_cuda, "_maker", lambda: torch.empty_strided)
+    runner = _cuda.OnGpu(bundle.program(), 0)
+    runner._window = _cuda.Window(runner.program.device, 1 << 16)  # below all tensors that come
+
+    def done():
+        for lane in runner._idle[7]:
+            lane.session.stream.synchronize()
+
+    x, y, wide = torch.randn(5, 8), torch.nn.Parameter(torch.randn(5, 8)).requires_grad_(False), torch.randn(5, 16)
+    wanted = torch.nn.functional.silu(x) * y
+    for _ in range(2):
+        z = torch.empty(5, 8)
+        runner("silu_mul", (x, y, z))
+        done()
+        torch.testing.assert_close(z, wanted)
+    z = torch.empty(5, 8)
+    copy = wide[:, ::2].contiguous()  # which torch's allocator keeps in order on a GPU
+    runner("silu_mul", (wide[:, ::2], y, z), lambda: (copy, y, z))
+    done()
+    torch.testing.assert_close(z, torch.nn.functional.silu(wide[:, ::2]) * y)
+    with pytest.raises(accrt.Error):
+        runner("silu_mul", (x, y[:3], z))
+    with pytest.raises(accrt.Error):
+        runner("silu_mul", (x.double(), y, z))
+    runner("silu_mul", (x[:0], y[:0], z[:0]))
+    done()
+    if _fast.native is None:
+        return
+    quick = runner.quick("silu_mul", 2)
+    assert quick(x, y) is NotImplemented  # of shapes that are new
+    quick.learn((x, y), (((tuple(x.shape), x.stride()), {"dtype": torch.float32}),))
+    z = quick(x, y)
+    done()
+    torch.testing.assert_close(z, wanted)
+    for given in ((x[:3], y), (x,), (x, None), (x, 3), (wide[:, ::2], y), (x.double(), y), (x.to("meta"), y), ("x", y)):
+        assert quick(*given) is NotImplemented
+    captured.append(1)
+    assert quick(x, y) is NotImplemented
+    captured.clear()
+    for rows in range(20):  # more than it remembers
+        quick.learn((x[:rows], y[:rows]), (((tuple(x[:rows].shape), (8, 1)), {"dtype": torch.float32}),))
+    runner._idle[7].clear()
+    assert quick(x, y) is NotImplemented
+    results = torch.empty(2, 8), torch.empty(5, 8), torch.empty(10, 8)  # kept, as torch's allocator keeps them in order on a GPU
+    take = runner.quick("take", 2)
+    runner("take", (x, 2, results[0]))
+    done()
+    take.learn((x, 2), ((((2, 8), (8, 1)), {"dtype": torch.float32}),))
+    assert take(x, 3) is NotImplemented
+    z = take(x, 2)
+    done()
+    assert torch.equal(z, x[:2])
+    two = runner.quick("two", 1)
+    runner("two", (x, *results[1:]))
+    done()
+    two.learn((x,), ((((5, 8), (8, 1)), {"dtype": torch.float32}), (((10, 8), (8, 1)), {"dtype": torch.float32})))
+    a, b = two(x)
+    done()
+    assert torch.equal(a, x + 1) and torch.equal(b, torch.cat([x, x]))
+
+
 def test_sizes_are_expressions_that_are_read_and_not_run():
     from accrt.torch import _shapes
 

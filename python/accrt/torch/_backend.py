@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional, Sequence
 import torch
 
 from ..bundle import Bundle
+from ..errors import Error
 from ._module import mark, same, Weights
 from ._operator import Operator, Programs
 
@@ -62,12 +63,19 @@ class _Graph:
         if len(self.plans) >= _PLANS:
             _log.warning("a graph has been called with %d sets of shapes: further ones run in torch", _PLANS)
             return self.graph
-        if any(isinstance(a, torch.Tensor) and (a.device.type != "cpu" or a.layout != torch.strided) for a in args):
-            _log.info("a graph runs in torch: its arguments are not all on the host")
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        devices = {a.device for a in tensors if a.dim() or a.device.type != "cpu"}  # numbers of the host may stand beside a GPU's tensors
+        device = devices.pop() if len(devices) == 1 else torch.device("cpu")
+        if devices or device.type not in ("cpu", "cuda") or any(a.layout != torch.strided or a.device != device for a in tensors):
+            _log.info("a graph runs in torch: its arguments are not all on the host, or all on one GPU")
+            return self.graph
+        target, why_not = _target(device)
+        if why_not:
+            _log.warning("a graph runs in torch: %s", why_not)
             return self.graph
         try:
             with torch.no_grad():
-                return _lowered(self.graph, args)
+                return _lowered(self.graph, args, target)
         except Exception as error:  # of torch.export, of many kinds: what is not covered runs in torch
             _log.warning("a graph runs in torch: %s: %s", type(error).__name__, str(error).partition("\n")[0])
             return self.graph
@@ -88,7 +96,7 @@ class _Fixed(torch.nn.Module):
         return self.graph(*[getattr(self, f"argument{at}") if fixed else next(given) for at, fixed in enumerate(self.fixed)])
 
 
-def _lowered(graph: torch.nn.Module, args: Sequence[Any]) -> Callable[..., Any]:
+def _lowered(graph: torch.nn.Module, args: Sequence[Any], target: str) -> Callable[..., Any]:
     """A bundle for the whole graph, or bundles for its parts."""
     from ..from_torch import UnsupportedOperations
 
@@ -101,7 +109,7 @@ def _lowered(graph: torch.nn.Module, args: Sequence[Any]) -> Callable[..., Any]:
     if _shared(program.graph, results_of(program)):
         return _parts(graph, program, args, module.fixed, set())
     try:
-        return _Whole(program, args, module.fixed)
+        return _Whole(program, args, module.fixed, target)
     except UnsupportedOperations as error:
         return _parts(graph, program, args, module.fixed, {name for name, _count, _where, _why in error.operations})
 
@@ -137,20 +145,32 @@ def _storage(value: Any) -> Optional[int]:
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
-def _target() -> str:
+def _target(device: torch.device) -> tuple[str, str]:
+    """What to compile for, to run on a device; and what is missing for that here, in one line."""
     from .._kernel_source import target_of
     from ..instance import default_instance
-    return target_of(default_instance().device("host").info.arch)
+
+    if device.type == "cpu":
+        return target_of(default_instance().device("host").info.arch), ""
+    from ..compiler.cuda import nvcc
+
+    try:
+        arch = default_instance().device(f"cuda:{device.index}").info.arch
+    except Error as error:
+        return "", str(error)
+    target = arch if arch in nvcc.TARGETS else "ptx"
+    reason = nvcc.available_targets()[1].get(target, "")
+    return target, reason and f"bundles for {device} are compiled by nvcc, and there is {reason}"
 
 
 class _Whole:
     """One bundle that is the graph."""
 
-    def __init__(self, program: Any, args: Sequence[Any], fixed: Sequence[bool]) -> None:
+    def __init__(self, program: Any, args: Sequence[Any], fixed: Sequence[bool], target: str) -> None:
         from ..compiler import compile
         from ..from_torch import convert
 
-        content = compile(convert(program, name="graph"), targets=[_target()])
+        content = compile(convert(program, name="graph"), targets=[target])
         made = Bundle(content)
         names = {f"argument{at}": at for at, one in enumerate(fixed) if one}
         weights = Weights(made, names)
@@ -159,7 +179,8 @@ class _Whole:
         # Lowering calculates what is made of weights alone. Of such constants nobody knows here what they were made of.
         derived = any(c.name not in names and not c.prepared for c in made.constants) or len(self.weights_at) < len(names)
         self.marks = [(at, mark(args[at])) for at in names.values()] if derived else []
-        self.operator = Operator(Programs(made), "forward", "accrt::graph", weights)
+        operator = Operator(Programs(made), "forward", "accrt::graph", weights)
+        self.run = operator.run_on_gpu if any(isinstance(a, torch.Tensor) and a.is_cuda for a in args) else operator.run
         self.rest = [at for at, one in enumerate(fixed) if not one and isinstance(args[at], torch.Tensor)]
         self.outputs = [getattr(spec.arg, "value", None) if not hasattr(spec.arg, "name") or type(spec.arg).__name__ == "ConstantArgument" else _Result
                         for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
@@ -167,7 +188,7 @@ class _Whole:
     def __call__(self, *args: Any) -> Any:
         if not all(same(one, args[at]) for at, one in self.marks):
             raise _Stale
-        made = self.operator.run(*[args[at] for at in self.rest], [args[at] for at in self.weights_at])
+        made = self.run(*[args[at] for at in self.rest], [args[at] for at in self.weights_at])
         results = iter(made if isinstance(made, tuple) else (made,))
         return tuple(next(results) if one is _Result else one for one in self.outputs)
 

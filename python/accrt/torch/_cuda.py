@@ -25,7 +25,8 @@ from ..tensor import contiguous_strides, dtype_id, View
 from . import _shapes
 
 _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
-_REACH = 1 << 46  # bytes, from the lowest address of a tensor so far
+_QUICK_INPUTS = 16  # as python/native/enqueue.c has it
+_REACH = 1 << 57  # bytes, from the lowest address of a tensor so far: all that processors have
 _DTYPES = {theirs: dtype_id(name) for name, theirs in _shapes.DTYPES.items()}
 
 
@@ -112,7 +113,31 @@ class OnGpu:
         if _fast.native is not None:
             pointer = call.handle
             lane.quick[function] = _fast.native.Enqueuer(pointer, operator.index(pointer), window, operator.index(window.pointer), window.base,
-                                                         self.index)
+                                                         *self.program.device.info.dlpack_device)
+
+
+    def quick(self, function: str, inputs: int) -> Any:
+        """What does a whole call of a function in C, once it has been called: accrt._native.Quick; None: nothing does."""
+        if _fast.native is None or inputs > _QUICK_INPUTS:
+            return None
+        capturing = ctypes.cast(_driver().cuStreamIsCapturing, ctypes.c_void_p).value
+        return _fast.native.Quick(self._idle, function, inputs, torch._C._cuda_getCurrentRawStream, (self.index,), _maker(), _fast.native.Enqueuer,
+                                  capturing)
+
+
+@functools.lru_cache(maxsize=None)
+def _maker() -> Callable[..., torch.Tensor]:
+    """Makes a tensor of a size, strides and a type on the current GPU: torch's own short way where there is one GPU and it is there."""
+    short = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None)
+    return short if short is not None and torch.cuda.device_count() == 1 else torch.empty_strided
+
+
+def spec(shape: Sequence[int], dtype: torch.dtype, index: int) -> tuple[Any, Any]:
+    """What the maker is called with."""
+    size = tuple(shape)
+    if _maker() is torch.empty_strided:
+        return (size, contiguous_strides(size)), {"dtype": dtype, "device": torch.device("cuda", index)}
+    return (size, contiguous_strides(size), dtype), None
 
 
 # ---- Graphs that torch captures

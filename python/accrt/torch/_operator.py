@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import ast
 import collections
+import contextlib
 import functools
 import os
 import re
@@ -17,7 +18,7 @@ from ..bundle import Bundle
 from ..program import Program
 from ..session import Session
 from . import _shapes
-from ._cuda import OnGpu
+from ._cuda import _maker, OnGpu, spec
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _RESERVED = {"self", "out", "int", "float", "bool", "str", "Tensor", "None", "True", "False"}
@@ -102,7 +103,9 @@ class Operator:
         #: Nothing is written but results, so that tensors go in as they are.
         self.only_reads = all(kind in ("read", "scalar") for _n, kind, _t, _o in self.inputs)
         self._first = next((at for at, (_n, kind, _t, optional) in enumerate(self.inputs) if kind != "scalar" and not optional), -1)
-        self._shapes_of: dict[Any, Any] = {}  # of results, by shapes of arguments
+        self._specs: dict[Any, Any] = {}  # of results, by the GPU and shapes of arguments
+        self._quick: Any = None  # accrt._native.Quick of the first GPU that it was called on
+        self._quick_of: Optional[OnGpu] = None
         self.library: Any = None
         self.overload: Any = None
 
@@ -183,19 +186,25 @@ class Operator:
 
     def run_on_gpu(self, *given: Any) -> Any:
         """The kernel for CUDA tensors: enqueued on torch's current stream when it returns, as torch's own are."""
+        quick = self._quick
+        if quick is not None:
+            made = quick(*given)
+            if made is not NotImplemented:
+                return made
         weights = given[-1] if self.weights is not None else None
         if self.weights is not None:
             self.weights.check(self.where, weights)
             given = given[:len(self.inputs)]
         index = self._index(given)
         runner = self.programs.gpu(index)
-        outputs = self._outputs(given, index)
+        outputs, specs = self._outputs(given, index)
         if weights is None and self.only_reads:
-            device = torch.device("cuda", index)
+            device = _gpu(index)
             runner(self.function, (*given, *outputs), lambda: (*self._checked(given, device), *outputs))
+            self._learn(runner, given, specs)
             return _one(outputs)
         self.sizes(given)
-        passed, back = self._passed(given, torch.device("cuda", index))
+        passed, back = self._passed(given, _gpu(index))
         if weights is not None:
             self.weights.run(runner.program, weights, lambda: runner(self.function, (*passed, *outputs)), index)
         else:
@@ -203,21 +212,29 @@ class Operator:
         self._write_back(back)
         return _one(outputs)
 
+    def _learn(self, runner: OnGpu, given: tuple[Any, ...], specs: tuple[Any, ...]) -> None:
+        """The next call on this GPU with these shapes is one step."""
+        if self._quick is None and self._quick_of is None:
+            self._quick_of, self._quick = runner, runner.quick(self.function, len(self.inputs))
+        if self._quick is not None and self._quick_of is runner:
+            self._quick.learn(given, specs)
+
     def _index(self, given: Sequence[Any]) -> int:
         """Of the GPU: that of the first tensor. -1 of a tensor elsewhere, which _checked refuses."""
         first = given[self._first] if self._first >= 0 else next((v for v in given if isinstance(v, torch.Tensor)), None)
         index = first.get_device() if first is not None else torch.cuda.current_device()
         return index if index >= 0 else next(v.get_device() for v in given if isinstance(v, torch.Tensor) and v.is_cuda)
 
-    def _outputs(self, given: Sequence[Any], index: int) -> list[Any]:
-        key = tuple([v.shape if isinstance(v, torch.Tensor) else v for v in given])
-        shapes = self._shapes_of.get(key)
-        if shapes is None:
-            if len(self._shapes_of) >= _SHAPES:
-                self._shapes_of.clear()
-            shapes = self._shapes_of[key] = [(tuple(shape), t.dtype) for (_n, t), shape in zip(self.results, self.sizes(given))]
-        device = _gpu(index)
-        return [torch.empty(shape, dtype=dtype, device=device) for shape, dtype in shapes]
+    def _outputs(self, given: Sequence[Any], index: int) -> tuple[list[Any], tuple[Any, ...]]:
+        """New results, and what they are made with."""
+        key = (index, *[v.shape if isinstance(v, torch.Tensor) else v for v in given])
+        specs = self._specs.get(key)
+        if specs is None:
+            if len(self._specs) >= _SHAPES:
+                self._specs.clear()
+            specs = self._specs[key] = tuple(spec(shape, t.dtype, index) for (_n, t), shape in zip(self.results, self.sizes(given)))
+        with torch.cuda.device(index) if torch._C._cuda_getDevice() != index else contextlib.nullcontext():
+            return [_maker()(*args, **(named or {})) for args, named in specs], specs
 
     def _checked(self, given: Sequence[Any], device: torch.device) -> list[Any]:
         self.sizes(given)
