@@ -71,6 +71,12 @@ static int load_drivers(const accx_args_t* args, accrt_instance_t* instance) {
     /* The library refuses relative paths, but users type them. */
     char whole[PATH_MAX];
     const bool found = strchr(path, '/') != NULL && realpath(path, whole) != NULL;
+    FILE* file = NULL;
+    const int code = found ? accx_open_regular(path, 0, &file) : ACCX_OK;
+    if (code)
+      return code; /* the system's loader waits at a FIFO */
+    if (file)
+      (void)fclose(file);
     const accrt_status_t status = accrt_instance_load_driver(instance, found ? whole : path);
     if (status != ACCRT_OK)
       return accx_fail_status(status, "--driver");
