@@ -255,7 +255,11 @@ static uint32_t is_allowed(const http_connection_t* c) {
 static http_failure_t fault_of(const http_connection_t* c) {
   if (c->route->path == NULL)
     return (http_failure_t){
-        .status = 404, .code = "unknown_path", .message = "There is nothing at this path."};
+        .status = 404,
+        .code = "unknown_path",
+        .message =
+            "There is nothing at this path. OpenAI's begin with /v1: a client's base_url ends "
+            "with it."};
   if (!is_allowed(c))
     return (http_failure_t){
         .status = 405, .code = "unknown_method", .message = "This path has other methods."};

@@ -337,6 +337,11 @@ def test_plain_paths(server):
     assert Answer(server.raw(get("http://test/health?x=1"))).status == 200
 
 
+def test_a_base_url_without_v1_is_said(server):
+    answer = Answer(server.raw(post("/chat/completions", {"messages": []})))
+    assert answer.status == 404 and answer.error["code"] == "unknown_path" and "a client's base_url ends with it" in answer.error["message"]
+
+
 def test_keys_and_other_origins():
     with served(api_key="secret", cors_origin="https://here.example") as server:
         for headers, status in [((), 401), (("Authorization: Bearer wrong",), 401), (("Authorization: Bearer secre",), 401),
