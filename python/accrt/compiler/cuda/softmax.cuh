@@ -64,13 +64,12 @@ static __device__ __forceinline__ void softmax_kept(const X* x, const MASK* mask
     part[c] = join_tree<join_largest>(value[c]);
   const float top =
       block_join<join_largest, THREADS>(join_tree<join_largest>(part), scratch[0]);
-  const float shift = top * LOG2_E;
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++) {
     float e[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
-      e[i] = fast_exp2(fmaf(value[c][i], LOG2_E, -shift));
+      e[i] = fast_exp2((value[c][i] - top) * LOG2_E);
       if (!logarithm)
         value[c][i] = e[i];
     }
