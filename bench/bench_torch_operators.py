@@ -180,7 +180,7 @@ def plot(source, folder):
 
     dtypes = [d for d in DTYPES if any(e["dtype"] == d for e in saved["operators"])]
     for backward, word in ((False, "forward"), (True, "backward")):
-        figure, axes = pyplot.subplots(len(NAMES), len(dtypes), figsize=(3 * max(len(dtypes), 2), 10), sharey=True, layout="constrained", squeeze=False)
+        figure, axes = pyplot.subplots(len(NAMES), len(dtypes), figsize=(3 * len(dtypes) + 2 * (len(dtypes) == 1), 10), sharey=True, layout="constrained", squeeze=False)
         for line, name in zip(axes, NAMES):
             for axis, dtype in zip(line, dtypes):
                 entries = [e for e in saved["operators"] if (e["operator"], e["dtype"], e["backward"]) == (name, dtype, backward)]
@@ -191,6 +191,9 @@ def plot(source, folder):
         figure.suptitle(("Forward and backward" if backward else "Forward") + f", {where}")
         figure.savefig(folder / f"{prefix}{word}.svg", metadata={"Date": None})
         pyplot.close(figure)
+    print(table(saved))
+    if not saved["blocks"]:
+        return
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     for axis, backward in zip(axes, (False, True)):
         entries = [e for e in saved["blocks"] if e["backward"] == backward]
@@ -199,7 +202,6 @@ def plot(source, folder):
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
     axes[0].set_ylabel("time / that of torch.compile")
     figure.savefig(folder / f"{prefix}block.svg", metadata={"Date": None})
-    print(table(saved))
 
 
 def table(saved):
@@ -219,7 +221,7 @@ def table(saved):
                 found = [e for backward in (False, True) for e in saved["operators"] if (e["operator"], e["dtype"], e["backward"]) == (name, dtype, backward)]
                 lines += [f"| {NAMES[name]}, {dtype} | {' | '.join(map(cell, found))} |"] if found else []
         lines.append("")
-    lines += ["| block | accrt | accrt in torch.compile | torch.compile | eager |", "| --- | --- | --- | --- | --- |"]
+    lines += [] if not saved["blocks"] else ["| block | accrt | accrt in torch.compile | torch.compile | eager |", "| --- | --- | --- | --- | --- |"]
     for e in saved["blocks"]:
         what = f"{e['dtype']}, {'x'.join(map(str, e['shape']))}{', and backward' if e['backward'] else ''}"
         lines.append("| " + " | ".join([what, cell(e), cell(e, "accrt in torch.compile"), cell(e, "torch.compile"), cell(e, "eager")]) + " |")
