@@ -499,7 +499,7 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
 } // namespace accrt_cuda
 
 #define ACCRT_CUDA_PAGED_TILES(ENTRY, T, CHUNKS)                                                   \
-  extern "C" __global__ void __launch_bounds__(128, 2) ENTRY(                             \
+  extern "C" __global__ void __launch_bounds__(128, 2) ENTRY(                                      \
       const T* q, const T* k, const T* v, const int32_t* table, const int32_t* row_ids,            \
       const int32_t* row_starts, const int32_t* kv_lengths, T* out, float* partial,                \
       long long tokens, long long rows, long long group, long long kv_heads, long long value_size, \
