@@ -5,13 +5,17 @@ from kernel import reference, squared_relu
 
 from accrt.compiler import Module, TensorType, command_line
 
+parser = argparse.ArgumentParser(description="compiles the bundle")
+parser.add_argument("--triton", action="store_true", help="on GPUs the Triton function, in place of CUDA C++")
+command_line.add_arguments(parser)
+args = parser.parse_args()
+if args.triton:
+    from squared_relu_triton import squared_relu
+
 m = Module("custom_kernel")
 rows = m.symbol("rows", maximum=1 << 20)
 f = m.function("activate", doc="squared_relu(x + 1) / 2, by rows of 8")
 x = f.input("x", "f32", [rows, 8])
 (y,) = f.kernel(squared_relu, [x + 1.0], [TensorType("f32", (rows, 8))], reference=reference, n=rows * 8, scale=1.0)
 f.result("y", y * 0.5)
-
-parser = argparse.ArgumentParser(description="compiles the bundle")
-command_line.add_arguments(parser)
-command_line.write(m, parser.parse_args())
+command_line.write(m, args)

@@ -114,7 +114,10 @@ def definition(source: Any, name: str, parameters: Any, grid: Any, entry: str = 
     unit += (_included(text, folder) if path else "") + f'#line 1 "{os.path.basename(path) or name}"\n{text}\n'
     more = (*flags, f"-I{folder}") if path else tuple(flags)
     device = None
-    if cuda is not None:
+    if cuda is not None and hasattr(cuda, "image"):
+        from ._kernel_gpu import counterpart
+        device = counterpart(cuda, name, known, sizes)
+    elif cuda is not None:
         device = KernelDef(f"{name}.cuda", name, CudaSource(text=text_of(cuda)[0]), params, sizes, entry=entry, family="cuda",
                            block=tuple((*block, 1, 1)[:3]))
     return KernelDef(name, name, CSource(text=unit, struct=f"{entry}_params_t" if params else "", flags=more), params, sizes, entry=entry,

@@ -114,6 +114,7 @@ def from_triton(function: Any, signature: Any, constexprs: Any, grid: Callable |
             "overlaps_previous": bool(getattr(facts, "launch_pdl", False))}
 
     self = GpuKernel(code, described, known, grid, instance, [align for _kind, align in found.values()])
-    for wanted in (target,) if isinstance(target, str) else target:
+    self._images, self._exact = (target,) if isinstance(target, str) else tuple(target), True
+    for wanted in self._images:
         self.image(wanted)
     return self

@@ -224,7 +224,7 @@ class Kernel:
                 elements ("read f32"); "symbol" for a size (int64_t); or a scalar's type ("f32", "i32", ...).
             grid: from the symbols and scalars, by name, to the workgroups: `lambda v: ((v["n"] + 255) // 256, 1, 1)`.
             flags: more options for the compiler. cuda: CUDA C++ text or a file with the same function as `extern "C" __global__`, for
-                bundles; block: its threads.
+                bundles; block: its threads. Or a kernel that `from_triton`, `from_cuda` or `from_cubin` gave.
         Raises:
             accrt.compiler.kernels.image.ImageError: it does not compile; the message has the compiler's. TypeError, ValueError: a
             parameter. OSError: the file.

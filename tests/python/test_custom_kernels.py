@@ -220,7 +220,7 @@ def test_packs_and_modules(instance, device, tmp_path):
 def test_the_guide_has_the_example_and_runs(tmp_path):
     text = (ROOT / "docs/custom-kernels.md").read_text()
     named = re.findall(r"^```\w+ ([\w.]+)\n(.*?)^```$", text, re.M | re.S)
-    assert [name for name, _ in named] == ["squared_relu.c", "kernel.py", "build.py", "squared_relu.cu"]
+    assert [name for name, _ in named] == ["squared_relu.c", "kernel.py", "build.py", "squared_relu.cu", "squared_relu_triton.py"]
     for name, code in named:
         assert code == (EXAMPLE / name).read_text(), name
     program = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)).replace("/tmp/", f"{tmp_path}/")

@@ -533,3 +533,64 @@ def test_a_triton_function_is_called(triton_scale, built, tmp_path):
     env["PYTHONPATH"] += f":{tmp_path}"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", CALLED_TRITON], env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+IN_A_BUNDLE = """
+import sys, numpy as np, accrt
+model = accrt.load(sys.argv[1], device="cuda:0", trust="all")
+assert (model.twice(np.full((3, 8), 3, np.float32)).numpy() == 6).all()
+"""
+HOST = """
+int32_t scale(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {
+  (void)e;
+  const scale_params_t* p = d->params;
+  for (int64_t i = (int64_t)w->workgroup_id[0] * 256; i < ((int64_t)w->workgroup_id[0] + 1) * 256 && i < p->n; i++) p->y[i] = p->factor * p->x[i];
+  return 0;
+}
+"""
+TWIN_64 = SCALE_TWIN.replace("*(const int*)params[3]", "*(const long long*)params[3]")
+
+
+@needs_stand_in
+def test_a_triton_function_in_a_bundle(triton_scale, tmp_path):
+    """As the CUDA version of a kernel of hosts: one bundle runs on both."""
+    from accrt.compiler import compile, Module, TensorType
+    from accrt.compiler.cuda import nvcc
+    if not nvcc.available_targets()[0]:
+        pytest.skip("there is no nvcc here")
+    signature = {**SIGNATURE, "x": "*fp32", "n": "i64"}
+    on_gpu = accrt.Kernel.from_triton(triton_scale, signature, writes=["y"], num_warps=8)
+    parameters = [("x", "read f32"), ("y", "write f32"), ("factor", "f32"), ("n", "symbol")]
+    kernel = accrt.Kernel.from_c(HOST, "scale", parameters, lambda v: (v["n"] + 255) // 256, cuda=on_gpu)
+    m = Module("twice")
+    rows = m.symbol("rows", maximum=1 << 16)
+    f = m.function("twice")
+    f.result("y", f.kernel(kernel, [f.input("x", "f32", [rows, 8])], [TensorType("f32", (rows, 8))], factor=2.0, n=rows * 8)[0])
+    compile(m, tmp_path / "twice.accx", targets=["host", "sm_90"])
+    (tmp_path / "twin.c").write_text(TWIN_64)
+    subprocess.run(["cc", "-std=gnu11", f"-I{ROOT / 'tests/fakecuda'}", f"-I{ROOT / 'include'}", "-shared", "-fPIC", "-o", tmp_path / "twin.so",
+                    tmp_path / "twin.c"], check=True)
+    env = dict(environment(), FAKECUDA_KERNELS=str(tmp_path / "twin.so"))
+    for code in (IN_A_BUNDLE, IN_A_BUNDLE.replace("cuda:0", "host")):
+        done = subprocess.run([sys.executable, "-c", code, tmp_path / "twice.accx"], env=env, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+    for text, wrong in (("its cuda: n is scalar i32, and the host's symbol i64: a symbol is an i64", {"n": "i32"}),
+                        ("its cuda takes x at multiples of 16 bytes", {"x": "*fp32:16"})):
+        with pytest.raises(ValueError, match=text):
+            accrt.Kernel.from_c(HOST, "scale", parameters, lambda v: 1, cuda=accrt.Kernel.from_triton(triton_scale, {**signature, **wrong}, writes=["y"]))
+
+
+def test_the_examples_triton_function(tmp_path):
+    """examples/custom_kernel/build.py --triton: the bundle runs on the host here; it has the cubins."""
+    pytest.importorskip("triton")
+    from accrt.compiler.cuda import nvcc
+    if not nvcc.available_targets()[0]:
+        pytest.skip("there is no nvcc here")
+    env = dict(os.environ, PYTHONPATH=str(ROOT / "python"), TRITON_CACHE_DIR=str(tmp_path / "triton"))
+    bundle = tmp_path / "custom_kernel.accx"
+    done = subprocess.run([sys.executable, "-W", "ignore", ROOT / "examples/custom_kernel/build.py", "--triton", "-o", bundle], env=env, capture_output=True,
+                          text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert b"squared_relu_on_gpu" in bundle.read_bytes()
+    import numpy as np
+    assert accrt.load(str(bundle), trust="all").activate(np.ones((2, 8), np.float32)).tolist()[0][0] == 2.0

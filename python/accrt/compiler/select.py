@@ -533,7 +533,8 @@ def users_kernel(kernel: KernelDef, family: str, op: Op, operands: Specs, result
         elif param.kind == "buffer":
             bindings[param.name], written = ("out", written), written + 1
     try:
-        made = make_launch(kernel, {name: name for name in bindings}, op.attrs["values"])
+        hidden = {p.name: 0 for p in kernel.params if p.name.startswith("hidden_")}  # of a compiler's own (Triton)
+        made = make_launch(kernel, {name: name for name in bindings}, {**hidden, **op.attrs["values"]})
     except KeyError as error:
         raise ValueError(f"kernel {kernel.name!r}: its grid or workspace asks for {error}; the values are {list(op.attrs['values'])}") from None
     _check_grid(op, kernel, made.grid)

@@ -18,13 +18,13 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple, Union
 
 from ..._kernel_cache import cache_directory
 from ..._paths import read_own_file, set_own_file
 from .. import _children
 from ..kernels.image import ImageError, _cached, _digest, _version
-from ..kernels.kerneldef import CUDA_DIRECTORY, CudaSource, KernelDef
+from ..kernels.kerneldef import CUDA_DIRECTORY, CudaSource, KernelDef, MachineCode
 
 #: Targets by name, and the architectures that the compiler is asked for.
 TARGETS: Dict[str, str] = {"sm_80": "sm_80", "sm_90": "sm_90", "ptx": "compute_80"}
@@ -143,8 +143,10 @@ def _run(command: Sequence[str], what: str, directory: str) -> None:
         raise ImageError(f"{what} failed: {' '.join(command)}\n{(done.stderr + done.stdout).strip()[:4000]}")
 
 
-def compile_unit(source: CudaSource, arch: str) -> bytes:
+def compile_unit(source: Union[CudaSource, MachineCode], arch: str) -> bytes:
     """One translation unit: for sm_* a cubin, for compute_* PTX."""
+    if isinstance(source, MachineCode):
+        return source.image(arch)
     compiler = find_nvcc()
     ptx = arch.startswith("compute_")
     kind = ("-ptx",) if ptx else ("-cubin",)
@@ -175,7 +177,7 @@ def _units(kernels: Sequence[KernelDef]) -> Dict[CudaSource, List[KernelDef]]:
 
 
 def _wanted(kernels: Sequence[KernelDef], target: str) -> List[KernelDef]:
-    return [k for k in kernels if isinstance(k.producer, CudaSource) and (not k.arch or target in k.arch)]
+    return [k for k in kernels if isinstance(k.producer, (CudaSource, MachineCode)) and (not k.arch or target in k.arch)]
 
 
 def build_images(kernels: Sequence[KernelDef], targets: Sequence[str], name: str = "accrt") -> List[CudaImage]:

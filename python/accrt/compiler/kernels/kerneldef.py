@@ -167,6 +167,19 @@ class CudaSource:
         return digest.hexdigest()
 
 
+
+@dataclass(frozen=True)
+class MachineCode:
+    """The producer of a CUDA kernel that something else compiles (Triton, NVRTC): a cubin for each target by name. `exact` as in
+    CudaSource."""
+
+    images: Tuple[Tuple[str, bytes], ...]
+    exact: Tuple[str, ...] = ()
+
+    def image(self, arch: str) -> bytes:
+        return dict(self.images)[arch.rstrip("a")]
+
+
 @dataclass(frozen=True)
 class OperatorSource:
     """The producer of a host operator: entry `name` of a pack that the runtime finds by its name."""
@@ -202,7 +215,7 @@ class KernelDef:
 
     name             unique in an image; the C entry function is `entry`
     op               what it computes, as the compiler names operations
-    producer         CSource for host kernels, CudaSource for CUDA kernels; None where `operator` alone does it
+    producer         CSource for host kernels, CudaSource or MachineCode for CUDA kernels; None where `operator` alone does it
     params           in the order of the packed block, placed by `layout`
     grid             values by parameter name -> (x, y, z), ints or symbolic, each at least 1
     workspace_bytes  values by parameter name -> bytes; None: no workspace
