@@ -14,9 +14,9 @@ from typing import Any, Callable, Optional, Sequence
 
 import torch
 
-from .. import _fast, _ffi
+from .. import _fast
 from .._library import check, created, lib, need
-from .._waits import apart
+from .._waits import apart, SLICE_NS
 from ..call import Call
 from ..instance import Device
 from ..program import Program
@@ -24,7 +24,6 @@ from ..stream import Stream
 from ..tensor import contiguous_strides, dtype_id, View
 from . import _shapes
 
-_INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
 _QUICK_INPUTS = 16  # as python/native/enqueue.c has it
 _REACH = 1 << 57  # bytes, from the lowest address of a tensor so far: all that processors have
 _DTYPES = {theirs: dtype_id(name) for name, theirs in _shapes.DTYPES.items()}
@@ -108,7 +107,8 @@ class OnGpu:
                 check(lib.accrt_call_set_tensor(call.handle, index, None))
             else:
                 check(lib.accrt_call_set_scalar(call.handle, index, value))
-        apart(lambda: check(lib.accrt_call_plan(call.handle, _INFINITE)))
+        if not call._plan_within(SLICE_NS):
+            apart(call._plan)
         check(lib.accrt_call_submit(call.handle, None, 0, None, 0))
         if _fast.native is not None:
             pointer = call.handle

@@ -198,22 +198,29 @@ class Operator:
         index = self._index(given)
         runner = self.programs.gpu(index)
         outputs, specs = self._outputs(given, index)
-        if weights is None and self.only_reads:
-            device = _gpu(index)
-            runner(self.function, (*given, *outputs), lambda: (*self._checked(given, device), *outputs))
-            self._learn(runner, given, specs)
-            return _one(outputs)
-        self.sizes(given)
-        passed, back = self._passed(given, _gpu(index))
-        if weights is not None:
-            self.weights.run(runner.program, weights, lambda: runner(self.function, (*passed, *outputs)), index)
+        if self.only_reads:
+            device, back = _gpu(index), []
+
+            def call() -> None:
+                runner(self.function, (*given, *outputs), lambda: (*self._checked(given, device), *outputs))
         else:
-            runner(self.function, (*passed, *outputs))
+            self.sizes(given)
+            passed, back = self._passed(given, _gpu(index))
+
+            def call() -> None:
+                runner(self.function, (*passed, *outputs))
+        if weights is not None:
+            self.weights.run(runner.program, weights, call, index)
+        else:
+            call()
+            self._learn(runner, given, specs)
         self._write_back(back)
         return _one(outputs)
 
     def _learn(self, runner: OnGpu, given: tuple[Any, ...], specs: tuple[Any, ...]) -> None:
         """The next call on this GPU with these shapes is one step."""
+        if not self.only_reads:
+            return
         if self._quick is None and self._quick_of is None:
             self._quick_of, self._quick = runner, runner.quick(self.function, len(self.inputs))
         if self._quick is not None and self._quick_of is runner:
