@@ -426,14 +426,15 @@ static void test_current_context(void** state) {
 
 /* ---- Captures of others ---- */
 
-/* Everything that would enqueue onto the stream or ask it is refused, and says why. */
-static void refuse_all(work_t* work, accrt_stream_t* wrapped, accrt_commands_t* list,
+/* Everything but a list that can be captured is refused, and says why. `direct` has an operator
+ * that cannot be captured. */
+static void refuse_all(work_t* work, accrt_stream_t* wrapped, accrt_commands_t* direct,
                        accrt_launch_t* prepared, accrt_event_t* event,
                        accrt_semaphore_t* semaphore) {
   const accrt_place_t log = at(work->log), far = {.buffer = work->log, .offset_bytes = 2048};
   FAILS(INVALID_STATE, "being captured", launch(work, wrapped, work->log));
   FAILS(INVALID_STATE, "being captured", accrt_stream_launch_prepared(wrapped, prepared, one));
-  FAILS(INVALID_STATE, "being captured", submit(work, wrapped, list, &work->log, 1));
+  FAILS(INVALID_STATE, "being captured", submit(work, wrapped, direct, &work->log, 1));
   FAILS(INVALID_STATE, "being captured", accrt_stream_fill(wrapped, &log, 64, 1, 4));
   FAILS(INVALID_STATE, "being captured", accrt_stream_copy(wrapped, &log, &far, 64));
   FAILS(INVALID_STATE, "being captured", accrt_stream_record(wrapped, event));
@@ -473,11 +474,13 @@ static void test_captured_stream(void** state) {
   accrt_semaphore_t* semaphore = NULL;
   accrt_launch_t* prepared = NULL;
   accrt_commands_t *list = record(&work, 1, "captured"), *fresh = record(&work, 1, "captured");
+  accrt_commands_t* direct = record(&work, 1, "direct");
   const accrt_kernel_argument_t arguments[2] = {buffer_argument(work.log), scalar_argument(6)};
   OK(accrt_stream_wrap(work.device, stream, &wrapped));
   OK(accrt_event_create(work.device, 0, &event));
   OK(accrt_semaphore_create(work.instance, 0, &semaphore));
   OK(accrt_commands_finalize(list));
+  OK(accrt_commands_finalize(direct));
   OK(accrt_launch_create(work.device, work.append, &prepared));
   for (uint32_t i = 0; i < 2; ++i)
     OK(accrt_launch_set(prepared, i, &arguments[i], ARGUMENT_SIZE));
@@ -493,14 +496,16 @@ static void test_captured_stream(void** state) {
     OK(launch(&work, wrapped, work.log)); /* in flight, and nobody has asked for its end yet */
     CUDA(cuStreamBeginCapture(stream, (CUstreamCaptureMode)mode));
     CUDA(cuMemsetD32Async(info.device_address, 1, 1, stream));
-    refuse_all(&work, wrapped, list, prepared, event, semaphore);
+    refuse_all(&work, wrapped, direct, prepared, event, semaphore);
+    FAILS(INVALID_STATE, "being captured", synchronize(wrapped));
+    OK(submit(&work, wrapped, list, &work.log, 1)); /* becomes part of the graph */
     FAILS(INVALID_STATE, "being captured", synchronize(wrapped));
     work_beside(&work, list, prepared);
     if (mode == 0)
       OK(accrt_commands_finalize(fresh)); /* made while somebody captures */
     CUDA(cuStreamEndCapture(stream, &graph));
     CUDA(cuGraphGetNodes(graph, NULL, &nodes));
-    assert_int_equal(nodes, 1);
+    assert_int_equal(nodes, 3); /* the owner's fill, the list's kernel and its operator's fill */
     CUDA(cuGraphDestroy(graph));
     /* As good as before. */
     OK(submit(&work, wrapped, fresh, &work.log, 1));
@@ -509,6 +514,7 @@ static void test_captured_stream(void** state) {
   }
   accrt_commands_release(list);
   accrt_commands_release(fresh);
+  accrt_commands_release(direct);
   accrt_launch_release(prepared);
   accrt_event_release(event);
   accrt_semaphore_release(semaphore);
