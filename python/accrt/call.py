@@ -228,6 +228,7 @@ class Call(Handle):
             self._outputs = {} if out is None else dict(enumerate(out if isinstance(out, tuple) else (out,)))
             results = self._results()
             self._outputs = {}
+            quick.let_go()
         self._running = False
         self._views = {}
         return results

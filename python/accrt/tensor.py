@@ -705,7 +705,9 @@ def _from_capsule(capsule) -> Tensor:
     where = tuple((ctypes.c_int32 * 2).from_address(managed + 40))  # device_type and device_id of the DLTensor, which is at 32
     for device in default_instance().devices():
         if device.info.dlpack_device == where:
-            return _taken(capsule, need(device, Device), device, "the producer")
+            tensor = _taken(capsule, need(device, Device), device, "the producer")
+            tensor._external = True
+            return tensor
     raise BufferError(f"no device here has the memory of DLPack's device {where}")
 
 

@@ -25,6 +25,8 @@ typedef struct caller {
   Py_ssize_t inputs;
   Py_ssize_t count; /* of all arguments */
   uint8_t kinds[MOST_ARGUMENTS];
+  bool external[MOST_ARGUMENTS]; /* C retains a tensor of another library there */
+  bool any_external;
 } caller_t;
 
 /* ---- Arguments ---- */
@@ -65,8 +67,7 @@ static bool may_be_bits(const native_view_t* view) {
 }
 
 /* Binds an array or a tensor. out_owner: a new reference to what keeps its memory. */
-static bool set_tensor(const caller_t* self, Py_ssize_t index, PyObject* value,
-                       PyObject** out_owner) {
+static bool set_tensor(caller_t* self, Py_ssize_t index, PyObject* value, PyObject** out_owner) {
   native_view_t view;
   const uint8_t kind = self->kinds[index];
   if (!accrt_native_take(value, self->is_host && (kind & ARGUMENT_SHARED) == 0, &view))
@@ -78,12 +79,29 @@ static bool set_tensor(const caller_t* self, Py_ssize_t index, PyObject* value,
     Py_DECREF(view.owner);
     return false;
   }
+  self->external[index] = view.is_external;
+  self->any_external = self->any_external || view.is_external;
   *out_owner = view.owner;
   return true;
 }
 
+/* Unbinds the tensors of other libraries of a call that is over: their owners want the memory
+ * back. What cannot be unbound stays until the next call. */
+static void let_go(caller_t* self) {
+  if (!self->any_external)
+    return;
+  self->any_external = false;
+  for (Py_ssize_t i = 0; i < self->count; ++i) {
+    if (self->external[i] && !unbind(self, i))
+      self->any_external = true;
+    else
+      self->external[i] = false;
+  }
+  PyErr_Clear();
+}
+
 /* Binds one argument of a call; the list `kept` has what it uses. */
-static bool set_argument(const caller_t* self, Py_ssize_t index, PyObject* value, PyObject* kept) {
+static bool set_argument(caller_t* self, Py_ssize_t index, PyObject* value, PyObject* kept) {
   const uint8_t kind = self->kinds[index];
   if (value == Py_None)
     return (kind & (ARGUMENT_SCALAR | ARGUMENT_OPTIONAL)) == ARGUMENT_OPTIONAL &&
@@ -109,7 +127,7 @@ static PyObject* output_at(const caller_t* self, PyObject* out, Py_ssize_t index
   return results == 1 && !PyList_Check(out) ? out : NULL;
 }
 
-static bool set_all(const caller_t* self, PyObject* inputs, PyObject* out, PyObject* kept) {
+static bool set_all(caller_t* self, PyObject* inputs, PyObject* out, PyObject* kept) {
   const Py_ssize_t given = PyTuple_Size(inputs);
   if (given > self->inputs)
     return false;
@@ -188,8 +206,10 @@ static PyObject* caller_call(PyObject* object, PyObject* arguments, PyObject* na
   Py_DECREF(pointer);
   self->status = status;
   PyObject* results = status == ACCRT_OK ? all_results(self, out) : NULL;
-  if (results != NULL)
+  if (results != NULL) {
+    let_go(self);
     return results;
+  }
   Py_INCREF(object);
   return object;
 }
@@ -212,7 +232,7 @@ static bool is_idle(PyObject* call) {
 /* set(call, index, value, views): binds an input of an idle call. The lock of the interpreter is
  * held throughout, so nothing comes in between. False: do it otherwise. */
 static PyObject* caller_set(PyObject* object, PyObject* arguments) {
-  const caller_t* self = (const caller_t*)object;
+  caller_t* self = (caller_t*)object;
   if (PyTuple_Size(arguments) != 4 || !PyDict_Check(PyTuple_GetItem(arguments, 3))) {
     PyErr_SetString(PyExc_TypeError, "set takes a call, an index, a value and a dict");
     return NULL;
@@ -249,6 +269,15 @@ static PyObject* caller_result(PyObject* object, PyObject* arguments) {
   if (result != NULL)
     return result;
   PyErr_Clear();
+  Py_RETURN_NONE;
+}
+
+/* let_go(): unbinds the tensors of other libraries of the latest call, which is over. */
+static PyObject* caller_let_go(PyObject* object, PyObject* unused) {
+  caller_t* self = (caller_t*)object;
+  (void)unused;
+  if (self->call != NULL)
+    let_go(self);
   Py_RETURN_NONE;
 }
 
@@ -309,6 +338,7 @@ bool accrt_native_add_caller(PyObject* module) {
   static PyMethodDef methods[] = {
       {"set", caller_set, METH_VARARGS, "set(call, index, value, views): binds an input."},
       {"result", caller_result, METH_VARARGS, "result(index): a result of the latest run."},
+      {"let_go", caller_let_go, METH_NOARGS, "Unbinds tensors of others of a call that is over."},
       {"status", caller_status, METH_NOARGS, "What the latest run came to."},
       {NULL, NULL, 0, NULL}};
   static PyType_Slot slots[] = {{Py_tp_new, NATIVE_SLOT(caller_new)},

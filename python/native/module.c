@@ -27,6 +27,7 @@ static bool intern_names(void) {
       {&names->shape, "_shape"},
       {&names->strides, "_strides"},
       {&names->read_only, "_read_only"},
+      {&names->external, "_external"},
       {&names->uses, "_uses"},
       {&names->running, "_running"},
       {&names->submitted, "_submitted"},

@@ -40,6 +40,7 @@ typedef struct native_names {
   PyObject* shape;
   PyObject* strides;
   PyObject* read_only;
+  PyObject* external;
   PyObject* uses;
   PyObject* running;
   PyObject* submitted;
@@ -53,8 +54,9 @@ typedef struct native_view {
   int64_t shape[ACCRT_MAX_RANK];
   int64_t strides[ACCRT_MAX_RANK];
   bool read_only;
-  bool is_array;   /* numpy's: its numbers may be the bits of something else */
-  PyObject* owner; /* a new reference */
+  bool is_array;    /* numpy's: its numbers may be the bits of something else */
+  bool is_external; /* a Tensor of another library's memory */
+  PyObject* owner;  /* a new reference */
 } native_view_t;
 
 /** Takes a value apart, without a copy. On false there is nothing to give back, and no exception.

@@ -250,16 +250,19 @@ static bool read_rest(PyObject* value, native_view_t* view) {
   PyObject* offset = PyObject_GetAttr(value, accrt_native_names.offset_bytes);
   PyObject* name = PyObject_GetAttr(value, accrt_native_names.tensor_dtype);
   PyObject* read_only = PyObject_GetAttr(value, accrt_native_names.read_only);
+  PyObject* external = PyObject_GetAttr(value, accrt_native_names.external);
   PyObject* id = name != NULL ? PyDict_GetItemWithError(type_names, name) : NULL;
   if (offset != NULL)
     view->tensor.offset_bytes = PyLong_AsUnsignedLongLong(offset);
   if (id != NULL)
     view->tensor.dtype = (accrt_dtype_t)PyLong_AsLong(id);
   view->read_only = read_only != Py_False;
+  view->is_external = external != Py_None;
   const bool fits = offset != NULL && id != NULL && read_only != NULL && PyErr_Occurred() == NULL;
   Py_XDECREF(offset);
   Py_XDECREF(name);
   Py_XDECREF(read_only);
+  Py_XDECREF(external);
   return fits;
 }
 
@@ -306,7 +309,7 @@ bool accrt_native_take(PyObject* value, bool is_host, native_view_t* out_view) {
     if (classes[i].type != type)
       continue;
     memset(&out_view->tensor, 0, sizeof out_view->tensor);
-    out_view->read_only = out_view->is_array = false;
+    out_view->read_only = out_view->is_array = out_view->is_external = false;
     out_view->owner = NULL;
     const bool taken = take_known(&classes[i], value, is_host, out_view);
     if (!taken)

@@ -418,12 +418,13 @@ def memory_comes_back(work):
         time.sleep(0.02)
     assert not any(ref() is not None for ref in gone)
     # And with somebody who enqueues and never waits.
-    gone = []
-    for _ in range(2000):
-        array = np.ones(16, np.float32).view(Array)
-        gone.append(weakref.ref(array))
-        stream.copy(array, buffer)
-    assert sum(ref() is not None for ref in gone) < 1500
+    gone, deadline = [], time.monotonic() + 30  # on a busy machine the device's thread may not run for a while
+    while len(gone) < 2000 or sum(ref() is not None for ref in gone) >= len(gone) * 3 // 4 and time.monotonic() < deadline:
+        for _ in range(1000):
+            array = np.ones(16, np.float32).view(Array)
+            gone.append(weakref.ref(array))
+            stream.copy(array, buffer)
+    assert sum(ref() is not None for ref in gone) < len(gone) * 3 // 4
     stream.synchronize()
     del array
     assert not any(ref() is not None for ref in gone)
