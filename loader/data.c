@@ -295,9 +295,7 @@ accrt_status_t accx_data_file_chunk(accrt_bundle_t* bundle, uint32_t chunk, void
 
 accrt_status_t accrt_bundle_chunk(accrt_bundle_t* bundle, uint32_t index, uint32_t flags,
                                   void* target, uint64_t size_bytes) {
-  ACCRT_TRY(accrt_check_fork());
-  if (bundle == NULL || target == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", bundle == NULL ? "bundle" : "target");
+  ACCRT_ENTER(bundle, target);
   if ((flags & ~ACCRT_CHUNK_PLAIN) != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 "; ACCRT_CHUNK_PLAIN is known", flags);
   if (index >= bundle->tables.chunk_count)

@@ -7,9 +7,7 @@
 
 accrt_status_t accrt_key_id(accrt_instance_t* instance, const accrt_key_t* secret_key,
                             uint8_t* out_id) {
-  ACCRT_TRY(accrt_check_fork());
-  if (instance == NULL || secret_key == NULL || out_id == NULL)
-    return ACCRT_FAIL_NULL(instance, secret_key, out_id);
+  ACCRT_ENTER(instance, secret_key, out_id);
   accx_encryption_key_id(accrt_instance_crypto_if(instance), secret_key, out_id);
   return ACCRT_OK;
 }

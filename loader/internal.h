@@ -178,9 +178,15 @@ accrt_status_t accx_verify(accrt_bundle_t* bundle);
 
 /* reflect.c: fills the result of accrt_bundle_info. */
 void accx_bundle_info(const accrt_bundle_t* bundle, accrt_bundle_info_t* out_info);
-/* The first checks of public functions with an index. `operation` is the function's name. */
-accrt_status_t accx_check_index(const char* operation, const accrt_bundle_t* bundle,
+/* ACCRT_ENTER for a public function that takes the index of a record: it refuses a NULL bundle and
+ * an index beyond the table. The count is read only where there is a bundle. */
+#define ACCX_ENTER_INDEX(bundle, what, index, count_field)                                         \
+  ACCRT_TRY(accx_enter_index(__func__, (bundle), (what), (index),                                  \
+                             (bundle) != NULL ? (bundle)->tables.count_field : 0))
+accrt_status_t accx_enter_index(const char* function, const accrt_bundle_t* bundle,
                                 const char* what, uint32_t index, uint32_t count);
+accrt_status_t accx_check_index(const accrt_bundle_t* bundle, const char* what, uint32_t index,
+                                uint32_t count);
 /* reflect.c: index of the asset with that name, or NONE. */
 uint32_t accx_find_asset(const accrt_bundle_tables_t* tables, const char* name);
 /* reflect_extras.c: index of a constant's shard, or NONE. */

@@ -6,6 +6,7 @@
 
 #include "accrt/tensor.h"
 #include "runtime/core/error.h"
+#include "runtime/core/fork.h"
 #include "runtime/core/memory.h"
 
 /* State for decoding rows. */
@@ -191,6 +192,7 @@ static void fill_table(source_t* source, accrt_dtype_t dtype) {
 
 accrt_status_t accrt_layout_dequantize(const accrt_layout_tensor_t* tensor, uint64_t row_first,
                                        uint64_t row_count, float* out) {
+  ACCRT_ENTER(tensor);
   accrt_layout_tensor_t own;
   accx_layout_view_t view;
   ACCRT_TRY(accx_layout_read(tensor, &own, &view));

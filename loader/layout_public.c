@@ -6,9 +6,11 @@
 
 #include "accrt/tensor.h"
 #include "runtime/core/error.h"
+#include "runtime/core/fork.h"
 #include "runtime/core/struct.h"
 
 accrt_status_t accrt_layout_info(uint32_t layout, accrt_layout_info_t* out_info) {
+  ACCRT_ENTER(out_info);
   const accx_layout_t* found = accx_layout_find(layout);
   if (found == NULL)
     return ACCRT_FAIL(NOT_FOUND, "no layout %" PRIu32 "; docs/layouts.md lists them", layout);
@@ -26,9 +28,9 @@ accrt_status_t accrt_layout_info(uint32_t layout, accrt_layout_info_t* out_info)
 }
 
 accrt_status_t accrt_layout_find(const char* name, uint32_t* out_layout) {
-  if (out_layout == NULL || name == NULL)
-    return ACCRT_FAIL_NULL(out_layout, name);
-  *out_layout = 0;
+  if (out_layout != NULL)
+    *out_layout = 0;
+  ACCRT_ENTER(out_layout, name);
   char all[320];
   size_t at = 0;
   const accx_layout_t* layout;
@@ -48,9 +50,9 @@ accrt_status_t accrt_layout_find(const char* name, uint32_t* out_layout) {
 
 accrt_status_t accrt_layout_component_size(const accrt_layout_tensor_t* tensor, uint32_t role,
                                            uint64_t* out_size_bytes) {
-  if (out_size_bytes == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_size_bytes is NULL");
-  *out_size_bytes = 0;
+  if (out_size_bytes != NULL)
+    *out_size_bytes = 0;
+  ACCRT_ENTER(out_size_bytes);
   accrt_layout_tensor_t own;
   accx_layout_view_t view;
   ACCRT_TRY(accx_layout_read(tensor, &own, &view));

@@ -155,18 +155,14 @@ accrt_status_t accrt_bundle_check(const accrt_allocator_t* allocator, const accr
 
 /* The first checks of all four functions that open. `operation` is the function's name. */
 static accrt_status_t begin_open(const char* operation, accrt_instance_t* instance,
-                                 const accrt_bundle_options_t* options, const char* name,
+                                 const accrt_bundle_options_t* options, const char* path,
                                  accrt_bundle_t** out_bundle, accrt_bundle_options_t* out_options,
                                  accrt_bundle_t** bundle) {
-  accrt_error_enter(operation);
-  if (out_bundle == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_bundle is NULL");
-  *out_bundle = NULL;
-  ACCRT_TRY(accrt_check_fork_in(operation));
-  if (instance == NULL || name == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "path");
+  if (out_bundle != NULL)
+    *out_bundle = NULL;
+  ACCRT_ENTER_AS(operation, out_bundle, instance, path);
   ACCRT_TRY(read_options(options, out_options));
-  ACCRT_TRY(bundle_create(accrt_instance_allocator(instance), out_options, name, bundle));
+  ACCRT_TRY(bundle_create(accrt_instance_allocator(instance), out_options, path, bundle));
   (*bundle)->instance = instance;
   return ACCRT_OK;
 }
@@ -294,8 +290,6 @@ static accrt_status_t verify_all(accrt_bundle_t* bundle) {
 }
 
 static accrt_status_t verify_bundle(accrt_bundle_t* bundle, const accrt_budget_t* budget) {
-  if (bundle == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
   accrt_budget_t own;
   ACCRT_TRY(accrt_budget_read(budget, &own));
   accrt_meter_t meter;
@@ -308,11 +302,11 @@ static accrt_status_t verify_bundle(accrt_bundle_t* bundle, const accrt_budget_t
 }
 
 accrt_status_t accrt_bundle_verify(accrt_bundle_t* bundle) {
-  ACCRT_TRY(accrt_check_fork());
+  ACCRT_ENTER(bundle);
   return verify_bundle(bundle, NULL);
 }
 
 accrt_status_t accrt_bundle_verify_within(accrt_bundle_t* bundle, const accrt_budget_t* budget) {
-  ACCRT_TRY(accrt_check_fork());
+  ACCRT_ENTER(bundle);
   return verify_bundle(bundle, budget);
 }

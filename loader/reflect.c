@@ -115,28 +115,20 @@ const accx_launch_t* accrt_bundle_launch(const accrt_bundle_tables_t* tables, ui
 
 /* ---- First checks of the public functions ---- */
 
-/* `operation` is the public function that was called. */
-static accrt_status_t check_bundle_in(const char* operation, const accrt_bundle_t* bundle) {
-  ACCRT_TRY(accrt_check_fork_in(operation));
-  return bundle != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
-}
-
-accrt_status_t accx_check_index(const char* operation, const accrt_bundle_t* bundle,
-                                const char* what, uint32_t index, uint32_t count) {
-  ACCRT_TRY(check_bundle_in(operation, bundle));
+accrt_status_t accx_check_index(const accrt_bundle_t* bundle, const char* what, uint32_t index,
+                                uint32_t count) {
   if (index < count)
     return ACCRT_OK;
   return ACCRT_FAIL(OUT_OF_RANGE, "%s: %s %" PRIu32 " of %" PRIu32, bundle->name, what, index,
                     count);
 }
-#define check_bundle(bundle) check_bundle_in(__func__, (bundle))
-#define check_index(...) accx_check_index(__func__, __VA_ARGS__)
-/* The count is valid only after the bundle has been checked. */
-#define CHECK_INDEX_IN(operation, bundle, what, index, count_field)                                \
-  ACCRT_TRY(accx_check_index((operation), (bundle), (what), (index),                               \
-                             (bundle) != NULL ? (bundle)->tables.count_field : 0))
-#define CHECK_INDEX(bundle, what, index, count_field)                                              \
-  CHECK_INDEX_IN(__func__, bundle, what, index, count_field)
+
+accrt_status_t accx_enter_index(const char* function, const accrt_bundle_t* bundle,
+                                const char* what, uint32_t index, uint32_t count) {
+  ACCRT_TRY(accrt_check_fork_in(function));
+  return bundle != NULL ? accx_check_index(bundle, what, index, count)
+                        : ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
+}
 
 static const char* text_of(const accrt_bundle_t* bundle, uint32_t offset) {
   return accrt_bundle_string(&bundle->tables, offset);
@@ -179,7 +171,7 @@ void accx_bundle_info(const accrt_bundle_t* bundle, accrt_bundle_info_t* out_inf
 }
 
 accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* out_info) {
-  ACCRT_TRY(check_bundle(bundle));
+  ACCRT_ENTER(bundle);
   accrt_bundle_info_t info;
   accx_bundle_info(bundle, &info);
   return accrt_struct_write("accrt_bundle_info_t", out_info, &info, sizeof info);
@@ -187,7 +179,7 @@ accrt_status_t accrt_bundle_info(accrt_bundle_t* bundle, accrt_bundle_info_t* ou
 
 accrt_status_t accrt_bundle_section(accrt_bundle_t* bundle, uint32_t index,
                                     accrt_section_info_t* out_info) {
-  CHECK_INDEX(bundle, "section", index, section_count);
+  ACCX_ENTER_INDEX(bundle, "section", index, section_count);
   const accx_section_t* section = &bundle->tables.sections[index];
   accrt_section_info_t info = {
       .type = section->type,
@@ -209,7 +201,7 @@ accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index, con
     return ACCRT_FAIL_NULL(out_key, out_value);
   *out_key = NULL;
   *out_value = NULL;
-  CHECK_INDEX(bundle, "metadata entry", index, metadata_count);
+  ACCX_ENTER_INDEX(bundle, "metadata entry", index, metadata_count);
   *out_key = text_of(bundle, bundle->tables.metadata[index].key);
   *out_value = text_of(bundle, bundle->tables.metadata[index].value);
   return ACCRT_OK;
@@ -217,7 +209,7 @@ accrt_status_t accrt_bundle_metadata(accrt_bundle_t* bundle, uint32_t index, con
 
 accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t index,
                                    accrt_symbol_info_t* out_info) {
-  CHECK_INDEX(bundle, "symbol", index, symbol_count);
+  ACCX_ENTER_INDEX(bundle, "symbol", index, symbol_count);
   const accx_symbol_t* symbol = &bundle->tables.symbols[index];
   const accrt_symbol_info_t info = {
       .symbol_class = symbol->symbol_class,
@@ -235,7 +227,7 @@ accrt_status_t accrt_bundle_symbol(accrt_bundle_t* bundle, uint32_t index,
 
 accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index,
                                      accrt_constant_info_t* out_info) {
-  CHECK_INDEX(bundle, "constant", index, constant_count);
+  ACCX_ENTER_INDEX(bundle, "constant", index, constant_count);
   const accx_constant_t* constant = &bundle->tables.constants[index];
   uint64_t size_bytes = 0;
   for (uint32_t i = 0; i < constant->component_count; ++i) {
@@ -263,10 +255,9 @@ accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index,
 
 accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name,
                                           uint32_t* out_index) {
-  if (name == NULL || out_index == NULL)
-    return ACCRT_FAIL_NULL(name, out_index);
-  *out_index = 0;
-  ACCRT_TRY(check_bundle(bundle));
+  if (out_index != NULL)
+    *out_index = 0;
+  ACCRT_ENTER(out_index, bundle, name);
   const uint32_t found = accrt_bundle_lookup_constant(bundle, name);
   if (found != ACCX_NONE) {
     *out_index = found;
@@ -283,12 +274,11 @@ accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* na
 
 accrt_status_t accrt_bundle_constant_data(accrt_bundle_t* bundle, uint32_t index,
                                           const void** out_data, uint64_t* out_size_bytes) {
-  if (out_data == NULL || out_size_bytes == NULL) {
-    return ACCRT_FAIL_NULL(out_data, out_size_bytes);
-  }
-  *out_data = NULL;
-  *out_size_bytes = 0;
-  ACCRT_TRY(check_bundle(bundle));
+  if (out_data != NULL)
+    *out_data = NULL;
+  if (out_size_bytes != NULL)
+    *out_size_bytes = 0;
+  ACCRT_ENTER(out_data, out_size_bytes, bundle);
   return accrt_bundle_constant_component(bundle, index, 0, out_data, out_size_bytes);
 }
 
@@ -311,9 +301,9 @@ accrt_status_t accrt_bundle_function_target(accrt_bundle_t* bundle, uint32_t fun
   if (out_target == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_target is NULL");
   *out_target = NULL;
-  CHECK_INDEX(bundle, "function", function, named_function_count);
+  ACCX_ENTER_INDEX(bundle, "function", function, named_function_count);
   const uint32_t record = bundle->tables.named_functions[function];
-  ACCRT_TRY(check_index(bundle, "version", version, version_count(bundle, record)));
+  ACCRT_TRY(accx_check_index(bundle, "version", version, version_count(bundle, record)));
   uint32_t at = bundle->tables.function_first[record];
   for (uint32_t i = 0; i < version; ++i)
     at = bundle->tables.function_next[at];
@@ -323,7 +313,7 @@ accrt_status_t accrt_bundle_function_target(accrt_bundle_t* bundle, uint32_t fun
 
 accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index,
                                      accrt_function_info_t* out_info) {
-  CHECK_INDEX(bundle, "function", index, named_function_count);
+  ACCX_ENTER_INDEX(bundle, "function", index, named_function_count);
   const uint32_t record = bundle->tables.named_functions[index];
   const accx_function_t* function = &bundle->tables.functions[record];
   const accrt_function_info_t info = {
@@ -355,10 +345,9 @@ static uint32_t place_of(const accrt_bundle_tables_t* tables, uint32_t first) {
 
 accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name,
                                           uint32_t* out_index) {
-  if (name == NULL || out_index == NULL)
-    return ACCRT_FAIL_NULL(name, out_index);
-  *out_index = 0;
-  ACCRT_TRY(check_bundle(bundle));
+  if (out_index != NULL)
+    *out_index = 0;
+  ACCRT_ENTER(out_index, bundle, name);
   const uint32_t first = accrt_bundle_lookup_function(bundle, name);
   if (first != ACCX_NONE) {
     *out_index = place_of(&bundle->tables, first);
@@ -396,13 +385,10 @@ static void fill_dims(const node_scope_t* scope, const accx_type_t* type, accrt_
 }
 
 /* Returns the argument's record, or NULL with an error recorded. */
-static accrt_status_t find_argument(const char* operation, const accrt_bundle_t* bundle,
-                                    uint32_t function, uint32_t index,
+static accrt_status_t find_argument(const accrt_bundle_t* bundle, uint32_t function, uint32_t index,
                                     const accx_argument_t** out_argument) {
-  CHECK_INDEX_IN(operation, bundle, "function", function, named_function_count);
   const accx_function_t* owner = named_function(bundle, function);
-  ACCRT_TRY(accx_check_index(operation, bundle, "argument", index,
-                             owner->input_count + owner->result_count));
+  ACCRT_TRY(accx_check_index(bundle, "argument", index, owner->input_count + owner->result_count));
   *out_argument = &bundle->tables.arguments[owner->argument_first + index];
   return ACCRT_OK;
 }
@@ -410,7 +396,8 @@ static accrt_status_t find_argument(const char* operation, const accrt_bundle_t*
 accrt_status_t accrt_bundle_argument(accrt_bundle_t* bundle, uint32_t function, uint32_t index,
                                      accrt_argument_info_t* out_info) {
   const accx_argument_t* argument;
-  ACCRT_TRY(find_argument(__func__, bundle, function, index, &argument));
+  ACCX_ENTER_INDEX(bundle, "function", function, named_function_count);
+  ACCRT_TRY(find_argument(bundle, function, index, &argument));
   accrt_argument_info_t info = {
       .kind = argument->kind,
       .name = text_of(bundle, argument->name),
@@ -547,7 +534,8 @@ accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t 
   if (text == NULL && capacity_bytes > 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
   const accx_argument_t* argument;
-  ACCRT_TRY(find_argument(__func__, bundle, function, index, &argument));
+  ACCX_ENTER_INDEX(bundle, "function", function, named_function_count);
+  ACCRT_TRY(find_argument(bundle, function, index, &argument));
   const uint64_t size_bytes =
       type_text(bundle, named_function(bundle, function), index, text, capacity_bytes);
   if (out_size_bytes != NULL)
@@ -563,7 +551,7 @@ accrt_status_t accrt_bundle_argument_type_text(accrt_bundle_t* bundle, uint32_t 
 
 accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index,
                                   accrt_state_info_t* out_info) {
-  CHECK_INDEX(bundle, "state", index, state_count);
+  ACCX_ENTER_INDEX(bundle, "state", index, state_count);
   const accx_state_t* state = &bundle->tables.states[index];
   accrt_state_info_t info = {
       .name = text_of(bundle, state->name),
@@ -577,7 +565,7 @@ accrt_status_t accrt_bundle_state(accrt_bundle_t* bundle, uint32_t index,
 
 accrt_status_t accrt_bundle_kernel(accrt_bundle_t* bundle, uint32_t index,
                                    accrt_bundle_kernel_info_t* out_info) {
-  CHECK_INDEX(bundle, "kernel", index, kernel_count);
+  ACCX_ENTER_INDEX(bundle, "kernel", index, kernel_count);
   const accx_kernel_t* kernel = &bundle->tables.kernels[index];
   const accrt_bundle_kernel_info_t info = {
       .traits = kernel->traits,
@@ -590,9 +578,9 @@ accrt_status_t accrt_bundle_kernel(accrt_bundle_t* bundle, uint32_t index,
 
 accrt_status_t accrt_bundle_variant(accrt_bundle_t* bundle, uint32_t kernel, uint32_t index,
                                     accrt_variant_info_t* out_info) {
-  CHECK_INDEX(bundle, "kernel", kernel, kernel_count);
+  ACCX_ENTER_INDEX(bundle, "kernel", kernel, kernel_count);
   const accrt_bundle_tables_t* tables = &bundle->tables;
-  ACCRT_TRY(check_index(bundle, "variant", index, tables->kernels[kernel].variant_count));
+  ACCRT_TRY(accx_check_index(bundle, "variant", index, tables->kernels[kernel].variant_count));
   const accx_variant_t* variant = &tables->variants[tables->kernels[kernel].variant_first + index];
   const accx_image_t* image = &tables->images[variant->image];
   accrt_variant_info_t info = {

@@ -5,11 +5,6 @@
 #include "runtime/core/near_name.h"
 #include "runtime/core/struct.h"
 
-/* The count is valid only after the bundle has been checked. */
-#define CHECK_INDEX(bundle, what, index, count_field)                                              \
-  ACCRT_TRY(accx_check_index(__func__, (bundle), (what), (index),                                  \
-                             (bundle) != NULL ? (bundle)->tables.count_field : 0))
-
 static const char* text_of(const accrt_bundle_t* bundle, uint32_t offset) {
   return accrt_bundle_string(&bundle->tables, offset);
 }
@@ -18,7 +13,7 @@ static const char* text_of(const accrt_bundle_t* bundle, uint32_t offset) {
 
 accrt_status_t accrt_bundle_section_read(accrt_bundle_t* bundle, uint32_t index,
                                          uint64_t offset_bytes, void* target, uint64_t size_bytes) {
-  CHECK_INDEX(bundle, "section", index, section_count);
+  ACCX_ENTER_INDEX(bundle, "section", index, section_count);
   const accx_section_t* section = &bundle->tables.sections[index];
   if (!accrt_range_fits(offset_bytes, size_bytes, section->size_bytes)) {
     return ACCRT_FAIL(
@@ -42,9 +37,9 @@ accrt_status_t accrt_bundle_section_read(accrt_bundle_t* bundle, uint32_t index,
 
 accrt_status_t accrt_bundle_component(accrt_bundle_t* bundle, uint32_t constant, uint32_t component,
                                       accrt_component_info_t* out_info) {
-  CHECK_INDEX(bundle, "constant", constant, constant_count);
+  ACCX_ENTER_INDEX(bundle, "constant", constant, constant_count);
   const accx_constant_t* record = &bundle->tables.constants[constant];
-  ACCRT_TRY(accx_check_index(__func__, bundle, "component", component, record->component_count));
+  ACCRT_TRY(accx_check_index(bundle, "component", component, record->component_count));
   const accx_component_t* found = &bundle->tables.components[record->component_first + component];
   const accrt_component_info_t info = {
       .role = found->role, .dtype = found->dtype, .size_bytes = found->size_bytes};
@@ -58,7 +53,7 @@ accrt_status_t accrt_bundle_component_data(accrt_bundle_t* bundle, uint32_t cons
     return ACCRT_FAIL_NULL(out_data, out_size_bytes);
   *out_data = NULL;
   *out_size_bytes = 0;
-  CHECK_INDEX(bundle, "constant", constant, constant_count);
+  ACCX_ENTER_INDEX(bundle, "constant", constant, constant_count);
   return accrt_bundle_constant_component(bundle, constant, component, out_data, out_size_bytes);
 }
 
@@ -66,7 +61,7 @@ accrt_status_t accrt_bundle_component_data(accrt_bundle_t* bundle, uint32_t cons
 
 accrt_status_t accrt_bundle_file(accrt_bundle_t* bundle, uint32_t index,
                                  accrt_file_info_t* out_info) {
-  CHECK_INDEX(bundle, "file", index, file_count);
+  ACCX_ENTER_INDEX(bundle, "file", index, file_count);
   const accx_file_t* file = &bundle->tables.files[index];
   accrt_file_info_t info = {
       .kind = file->kind, .name = text_of(bundle, file->name), .size_bytes = file->size_bytes};
@@ -96,7 +91,7 @@ _Static_assert(sizeof(accrt_shard_segment_t) == sizeof(accx_segment_t) &&
 
 accrt_status_t accrt_bundle_shard(accrt_bundle_t* bundle, uint32_t index,
                                   accrt_shard_info_t* out_info) {
-  CHECK_INDEX(bundle, "shard", index, shard_count);
+  ACCX_ENTER_INDEX(bundle, "shard", index, shard_count);
   const accrt_bundle_tables_t* tables = &bundle->tables;
   const accx_shard_t* shard = &tables->shards[index];
   const void* segments = shard->segment_count > 0 ? &tables->segments[shard->segment_first] : NULL;
@@ -114,7 +109,7 @@ accrt_status_t accrt_bundle_shard(accrt_bundle_t* bundle, uint32_t index,
 
 accrt_status_t accrt_bundle_adapter(accrt_bundle_t* bundle, uint32_t index,
                                     accrt_adapter_info_t* out_info) {
-  CHECK_INDEX(bundle, "adapter", index, adapter_count);
+  ACCX_ENTER_INDEX(bundle, "adapter", index, adapter_count);
   const accx_adapter_t* adapter = &bundle->tables.adapters[index];
   const accrt_adapter_info_t info = {.flags = adapter->flags,
                                      .slot = text_of(bundle, adapter->slot),
@@ -126,7 +121,7 @@ accrt_status_t accrt_bundle_adapter(accrt_bundle_t* bundle, uint32_t index,
 
 accrt_status_t accrt_bundle_asset(accrt_bundle_t* bundle, uint32_t index,
                                   accrt_asset_info_t* out_info) {
-  CHECK_INDEX(bundle, "asset", index, asset_count);
+  ACCX_ENTER_INDEX(bundle, "asset", index, asset_count);
   const accrt_bundle_tables_t* tables = &bundle->tables;
   const accx_asset_t* asset = &tables->assets[index];
   const accrt_asset_info_t info = {
@@ -141,10 +136,9 @@ accrt_status_t accrt_bundle_asset(accrt_bundle_t* bundle, uint32_t index,
 
 accrt_status_t accrt_bundle_find_asset(accrt_bundle_t* bundle, const char* name,
                                        uint32_t* out_index) {
-  if (name == NULL || out_index == NULL)
-    return ACCRT_FAIL_NULL(name, out_index);
-  *out_index = 0;
-  ACCRT_TRY(accx_check_index(__func__, bundle, "asset", 0, 1));
+  if (out_index != NULL)
+    *out_index = 0;
+  ACCRT_ENTER(out_index, bundle, name);
   const uint32_t found = accx_find_asset(&bundle->tables, name);
   if (found != ACCX_NONE) {
     *out_index = found;
@@ -160,7 +154,7 @@ accrt_status_t accrt_bundle_find_asset(accrt_bundle_t* bundle, const char* name,
 
 accrt_status_t accrt_bundle_location(accrt_bundle_t* bundle, uint32_t index,
                                      accrt_location_info_t* out_info) {
-  CHECK_INDEX(bundle, "location", index, location_count);
+  ACCX_ENTER_INDEX(bundle, "location", index, location_count);
   const accx_location_t* location = &bundle->tables.locations[index];
   const accrt_location_info_t info = {.line = location->line,
                                       .file = text_of(bundle, location->file),

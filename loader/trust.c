@@ -382,9 +382,7 @@ static bool has_host_code(const accrt_bundle_tables_t* tables) {
 }
 
 accrt_status_t accrt_bundle_trust(accrt_bundle_t* bundle, accrt_bundle_trust_t* out_trust) {
-  ACCRT_TRY(accrt_check_fork());
-  if (bundle == NULL || out_trust == NULL)
-    return ACCRT_FAIL_NULL(bundle, out_trust);
+  ACCRT_ENTER(bundle, out_trust);
   const accrt_bundle_tables_t* tables = &bundle->tables;
   accrt_bundle_trust_t found = ACCRT_BUNDLE_TRUST_INIT;
   bool code, weights;
@@ -407,9 +405,7 @@ accrt_status_t accrt_bundle_trust(accrt_bundle_t* bundle, accrt_bundle_trust_t* 
 
 accrt_status_t accrt_bundle_signature(accrt_bundle_t* bundle, uint32_t index,
                                       accrt_signature_info_t* out_info) {
-  ACCRT_TRY(accrt_check_fork());
-  if (bundle == NULL || out_info == NULL)
-    return ACCRT_FAIL_NULL(bundle, out_info);
+  ACCRT_ENTER(bundle, out_info);
   if (index >= bundle->tables.signature_count) {
     return ACCRT_FAIL(OUT_OF_RANGE, "signature %" PRIu32 " of %" PRIu32, index,
                       bundle->tables.signature_count);

@@ -297,20 +297,16 @@ static accrt_status_t finish_open(accrt_weights_t* weights, accrt_status_t sourc
 }
 
 static accrt_status_t begin_open(const char* operation, accrt_instance_t* instance,
-                                 const accrt_weights_options_t* options, const char* name,
+                                 const accrt_weights_options_t* options, const char* path,
                                  accrt_weights_t** out_weights, accrt_weights_t** weights) {
-  accrt_error_enter(operation);
-  if (out_weights == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_weights is NULL");
-  *out_weights = NULL;
-  ACCRT_TRY(accrt_check_fork_in(operation));
-  if (instance == NULL || name == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "path");
+  if (out_weights != NULL)
+    *out_weights = NULL;
+  ACCRT_ENTER_AS(operation, out_weights, instance, path);
   accrt_weights_options_t local;
   accrt_budget_t budget;
   ACCRT_TRY(read_options(options, &local));
   ACCRT_TRY(accrt_budget_read(local.budget, &budget));
-  return create(instance, &local, &budget, name, weights);
+  return create(instance, &local, &budget, path, weights);
 }
 
 /* Finds the first file to open in a folder. The others are searched in the same folder. */
@@ -415,12 +411,9 @@ accrt_status_t accx_weights_of_bundle(accrt_bundle_t* bundle, accrt_weights_t** 
 }
 
 accrt_status_t accrt_weights_open_bundle(accrt_bundle_t* bundle, accrt_weights_t** out_weights) {
-  if (out_weights == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_weights is NULL");
-  *out_weights = NULL;
-  ACCRT_TRY(accrt_check_fork());
-  if (bundle == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "bundle is NULL");
+  if (out_weights != NULL)
+    *out_weights = NULL;
+  ACCRT_ENTER(out_weights, bundle);
   accrt_weights_t* weights;
   ACCRT_TRY(accx_weights_of_bundle(bundle, &weights));
   accrt_status_t status = list_metadata(weights, 0);

@@ -195,14 +195,8 @@ accrt_status_t accx_weights_visit(accrt_weights_t* weights, uint32_t tensor, uin
 
 /* ---- The public functions ---- */
 
-static accrt_status_t check_weights_in(const char* operation, const accrt_weights_t* weights) {
-  ACCRT_TRY(accrt_check_fork_in(operation));
-  return weights != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "weights is NULL");
-}
-#define CHECK(weights) ACCRT_TRY(check_weights_in(__func__, (weights)))
-
 accrt_status_t accrt_weights_info(accrt_weights_t* weights, accrt_weights_info_t* out_info) {
-  CHECK(weights);
+  ACCRT_ENTER(weights);
   accrt_weights_info_t info = {.kind = weights->kind,
                                .name = weights->name,
                                .tensor_count = weights->entry_count,
@@ -217,7 +211,7 @@ accrt_status_t accrt_weights_info(accrt_weights_t* weights, accrt_weights_info_t
 }
 
 accrt_status_t accrt_weights_file(accrt_weights_t* weights, uint32_t index, const char** out_name) {
-  CHECK(weights);
+  ACCRT_ENTER(weights);
   if (out_name == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "out_name is NULL");
   *out_name = NULL;
@@ -228,7 +222,7 @@ accrt_status_t accrt_weights_file(accrt_weights_t* weights, uint32_t index, cons
 
 accrt_status_t accrt_weights_tensor(accrt_weights_t* weights, uint32_t index,
                                     accrt_weights_tensor_t* out_tensor) {
-  CHECK(weights);
+  ACCRT_ENTER(weights);
   accrt_weights_tensor_t tensor;
   ACCRT_TRY(accx_weights_describe(weights, index, &tensor));
   return accrt_struct_write("accrt_weights_tensor_t", out_tensor, &tensor, sizeof tensor);
@@ -238,7 +232,7 @@ accrt_status_t accrt_weights_tensor(accrt_weights_t* weights, uint32_t index,
 #define MAX_NEAR_CANDIDATES 4096u
 
 accrt_status_t accrt_weights_find(accrt_weights_t* weights, const char* name, uint32_t* out_index) {
-  CHECK(weights);
+  ACCRT_ENTER(weights);
   if (name == NULL || out_index == NULL)
     return ACCRT_FAIL_NULL(name, out_index);
   *out_index = 0;
@@ -258,7 +252,7 @@ accrt_status_t accrt_weights_find(accrt_weights_t* weights, const char* name, ui
 accrt_status_t accrt_weights_component(accrt_weights_t* weights, uint32_t tensor,
                                        uint32_t component,
                                        accrt_weights_component_t* out_component) {
-  CHECK(weights);
+  ACCRT_ENTER(weights);
   accrt_weights_component_t place;
   ACCRT_TRY(accx_weights_place(weights, tensor, component, &place));
   return accrt_struct_write("accrt_weights_component_t", out_component, &place, sizeof place);
@@ -266,7 +260,7 @@ accrt_status_t accrt_weights_component(accrt_weights_t* weights, uint32_t tensor
 
 accrt_status_t accrt_weights_data(accrt_weights_t* weights, uint32_t tensor, uint32_t component,
                                   const void** out_data, uint64_t* out_size_bytes) {
-  CHECK(weights);
+  ACCRT_ENTER(weights);
   if (out_data == NULL || out_size_bytes == NULL)
     return ACCRT_FAIL_NULL(out_data, out_size_bytes);
   return accx_weights_bytes(weights, tensor, component, out_data, out_size_bytes);
@@ -274,7 +268,7 @@ accrt_status_t accrt_weights_data(accrt_weights_t* weights, uint32_t tensor, uin
 
 accrt_status_t accrt_weights_read(accrt_weights_t* weights, uint32_t tensor, uint32_t component,
                                   uint64_t offset_bytes, void* target, uint64_t size_bytes) {
-  CHECK(weights);
+  ACCRT_ENTER(weights);
   if (target == NULL && size_bytes != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "target is NULL");
   return accx_weights_copy(weights, tensor, component, offset_bytes, target, size_bytes);
@@ -323,7 +317,7 @@ void accx_weights_value(const accrt_weights_t* weights, uint32_t index,
 
 accrt_status_t accrt_weights_metadata(accrt_weights_t* weights, uint32_t index,
                                       accrt_weights_metadata_t* out_metadata) {
-  CHECK(weights);
+  ACCRT_ENTER(weights);
   ACCRT_TRY(check_index(weights, "metadata", index, weights->value_count));
   accrt_weights_metadata_t info;
   accx_weights_value(weights, index, &info);
@@ -332,7 +326,7 @@ accrt_status_t accrt_weights_metadata(accrt_weights_t* weights, uint32_t index,
 
 accrt_status_t accrt_weights_find_metadata(accrt_weights_t* weights, const char* key,
                                            uint32_t* out_index) {
-  CHECK(weights);
+  ACCRT_ENTER(weights);
   if (key == NULL || out_index == NULL)
     return ACCRT_FAIL_NULL(key, out_index);
   *out_index = 0;

@@ -73,13 +73,6 @@ static accrt_status_t reject(const loader_t* loader, int line, const char* forma
                             (uint32_t)line, "image '%.80s': %s", loader->name, detail);
 }
 
-#define TRY(expression)                                                                            \
-  do {                                                                                             \
-    const accrt_status_t try_status = (expression);                                                \
-    if (try_status != ACCRT_OK)                                                                    \
-      return try_status;                                                                           \
-  } while (0)
-
 /* ---- Headers ---- */
 
 static accrt_status_t read_header(loader_t* loader) {
@@ -178,7 +171,7 @@ static accrt_status_t read_program_headers(loader_t* loader) {
   for (uint32_t i = 0; i < loader->header.e_phnum; ++i) {
     Elf64_Phdr segment;
     memcpy(&segment, loader->bytes + loader->header.e_phoff + i * sizeof segment, sizeof segment);
-    TRY(read_program_header(loader, &segment));
+    ACCRT_TRY(read_program_header(loader, &segment));
   }
   if (loader->segment_count == 0)
     return REJECT(loader, "it has nothing to load");
@@ -321,7 +314,7 @@ static accrt_status_t read_dynamic(loader_t* loader) {
     memcpy(&entry, bytes + i * sizeof entry, sizeof entry);
     if (entry.d_tag == DT_NULL)
       break;
-    TRY(read_tag(loader, &entry));
+    ACCRT_TRY(read_tag(loader, &entry));
   }
   if (loader->dynamic.has_symbols && loader->dynamic.has_strings)
     return ACCRT_OK;
@@ -410,7 +403,7 @@ static accrt_status_t read_symbols(loader_t* loader) {
   for (uint32_t i = 1; i < count; ++i) {
     Elf64_Sym symbol;
     memcpy(&symbol, symbols + i * sizeof symbol, sizeof symbol);
-    TRY(check_symbol(loader, strings, &symbol, i));
+    ACCRT_TRY(check_symbol(loader, strings, &symbol, i));
   }
   loader->image.symbols = dynamic->symbols;
   loader->image.strings = dynamic->strings;
@@ -470,7 +463,7 @@ static accrt_status_t apply(loader_t* loader, const Elf64_Rela* relocation) {
                   (uint64_t)relocation->r_offset);
   }
   uint64_t value = 0;
-  TRY(resolve(loader, relocation, &value));
+  ACCRT_TRY(resolve(loader, relocation, &value));
   if (value > loader->image.span_bytes) {
     return REJECT(
         loader, "the relocation at 0x%" PRIx64 " points to 0x%" PRIx64 ", outside its 0x%zx bytes",
@@ -492,7 +485,7 @@ static accrt_status_t apply_table(loader_t* loader, uint64_t table, uint64_t siz
   for (uint64_t at = 0; at < size_bytes; at += sizeof(Elf64_Rela)) {
     Elf64_Rela relocation;
     memcpy(&relocation, bytes + at, sizeof relocation);
-    TRY(apply(loader, &relocation));
+    ACCRT_TRY(apply(loader, &relocation));
   }
   return ACCRT_OK;
 }
@@ -558,7 +551,7 @@ static accrt_status_t protect(const loader_t* loader) {
   for (uint32_t i = 0; i < loader->segment_count; ++i) {
     const Elf64_Phdr* segment = &loader->segments[i];
     const uint64_t begin = segment->p_vaddr & mask;
-    TRY(protect_range(loader, end, begin, PROT_NONE)); /* a hole between segments */
+    ACCRT_TRY(protect_range(loader, end, begin, PROT_NONE)); /* a hole between segments */
     end = (segment->p_vaddr + segment->p_memsz + loader->page - 1) & mask;
     int protection = PROT_READ;
     if ((segment->p_flags & PF_W) != 0)
@@ -567,7 +560,7 @@ static accrt_status_t protect(const loader_t* loader) {
       protection |= PROT_EXEC;
       __builtin___clear_cache((char*)loader->image.base + begin, (char*)loader->image.base + end);
     }
-    TRY(protect_range(loader, begin, end, protection));
+    ACCRT_TRY(protect_range(loader, begin, end, protection));
   }
   if (!loader->has_relro ||
       segment_of(loader, loader->relro.p_vaddr, loader->relro.p_memsz) == NULL)
@@ -580,14 +573,14 @@ static accrt_status_t protect(const loader_t* loader) {
 /* ---- The whole ---- */
 
 static accrt_status_t load(loader_t* loader) {
-  TRY(read_header(loader));
-  TRY(read_program_headers(loader));
-  TRY(read_dynamic(loader));
-  TRY(read_symbols(loader));
+  ACCRT_TRY(read_header(loader));
+  ACCRT_TRY(read_program_headers(loader));
+  ACCRT_TRY(read_dynamic(loader));
+  ACCRT_TRY(read_symbols(loader));
   note_code(loader);
-  TRY(map(loader));
-  TRY(apply_table(loader, loader->dynamic.rela, loader->dynamic.rela_size));
-  TRY(apply_table(loader, loader->dynamic.jump_rela, loader->dynamic.jump_rela_size));
+  ACCRT_TRY(map(loader));
+  ACCRT_TRY(apply_table(loader, loader->dynamic.rela, loader->dynamic.rela_size));
+  ACCRT_TRY(apply_table(loader, loader->dynamic.jump_rela, loader->dynamic.jump_rela_size));
   return protect(loader);
 }
 

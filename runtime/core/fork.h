@@ -46,6 +46,10 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
                                 (const void* const[]){__VA_ARGS__});                               \
   } while (0)
 #endif
+/* The same in a helper of several entry points, which pass their __func__. */
+#define ACCRT_ENTER_AS(function, ...)                                                              \
+  ACCRT_TRY(accrt_enter((function), ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,       \
+                        (const void* const[]){__VA_ARGS__}))
 /* `names` are those of the arguments, divided by commas. */
 accrt_status_t accrt_enter(const char* function, accrt_error_place_t place, const char* names,
                            const void* const* arguments);

@@ -206,26 +206,15 @@ static size_t make_text(const key_kind_t* kind, const accrt_key_t* key, char* te
 /* ---- The public functions ---- */
 
 /* `names`: names of the other three arguments. */
-static accrt_status_t check_arguments(const char* operation, const char* names,
-                                      const void* instance, const void* a, const void* b) {
-  ACCRT_TRY(accrt_check_fork_in(operation));
-  if (instance != NULL && a != NULL && b != NULL)
-    return ACCRT_OK;
-  const void* const arguments[] = {instance, a, b};
-  return accrt_error_fail_null(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), NULL, names, arguments);
-}
-
 accrt_status_t accrt_key_generate(accrt_instance_t* instance, accrt_key_t* out_key) {
-  const accrt_status_t status =
-      check_arguments(__func__, "instance, out_key, out_key", instance, out_key, out_key);
-  return status == ACCRT_OK ? accrt_random(out_key->bytes, sizeof out_key->bytes) : status;
+  ACCRT_ENTER(instance, out_key);
+  return accrt_random(out_key->bytes, sizeof out_key->bytes);
 }
 
 accrt_status_t accrt_key_public(accrt_instance_t* instance, const accrt_key_t* private_key,
                                 accrt_key_t* out_public) {
   const accrt_crypto_t* crypto;
-  ACCRT_TRY(check_arguments(__func__, "instance, private_key, out_public", instance, private_key,
-                            out_public));
+  ACCRT_ENTER(instance, private_key, out_public);
   ACCRT_TRY(accrt_instance_crypto(instance, &crypto));
   return accrt_crypto_public_key(crypto, private_key, out_public)
              ? ACCRT_OK
@@ -234,16 +223,14 @@ accrt_status_t accrt_key_public(accrt_instance_t* instance, const accrt_key_t* p
 
 accrt_status_t accrt_key_read(accrt_instance_t* instance, const char* path, uint32_t kind,
                               accrt_key_t* out_key) {
-  accrt_status_t status =
-      check_arguments(__func__, "instance, path, out_key", instance, path, out_key);
-  if (status == ACCRT_OK)
-    status = check_kind(kind);
-  return status == ACCRT_OK ? accrt_key_load(path, kind, out_key) : status;
+  ACCRT_ENTER(instance, path, out_key);
+  ACCRT_TRY(check_kind(kind));
+  return accrt_key_load(path, kind, out_key);
 }
 
 accrt_status_t accrt_key_write(accrt_instance_t* instance, const char* path, uint32_t kind,
                                const accrt_key_t* key) {
-  ACCRT_TRY(check_arguments(__func__, "instance, path, key", instance, path, key));
+  ACCRT_ENTER(instance, path, key);
   ACCRT_TRY(check_kind(kind));
   accrt_put_t put;
   char text[256];
@@ -266,8 +253,7 @@ accrt_status_t accrt_key_write(accrt_instance_t* instance, const char* path, uin
 accrt_status_t accrt_key_sign(accrt_instance_t* instance, const accrt_key_t* private_key,
                               const void* data, uint64_t size_bytes, uint8_t* out_signature) {
   const accrt_crypto_t* crypto;
-  ACCRT_TRY(check_arguments(__func__, "instance, private_key, out_signature", instance, private_key,
-                            out_signature));
+  ACCRT_ENTER(instance, private_key, out_signature);
   if (data == NULL && size_bytes != 0)
     ACCRT_TRY(ACCRT_FAIL(INVALID_ARGUMENT, "data is NULL"));
   ACCRT_TRY(accrt_instance_crypto(instance, &crypto));

@@ -55,13 +55,6 @@ struct accrt_kernel_pack {
   accrt_pack_module_t module; /* of a pack around a device module: unload is not NULL */
 };
 
-#define TRY(expression)                                                                            \
-  do {                                                                                             \
-    const accrt_status_t try_status = (expression);                                                \
-    if (try_status != ACCRT_OK)                                                                    \
-      return try_status;                                                                           \
-  } while (0)
-
 /* ---- Kernel handles ---- */
 
 void accrt_kernel_init(accrt_kernel_t* kernel, const accrt_kernel_def_t* definition,
@@ -82,9 +75,7 @@ const accrt_driver_operator_t* accrt_kernel_operator_view(const accrt_kernel_t* 
 }
 
 accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_info_t* out_info) {
-  TRY(accrt_check_fork());
-  if (kernel == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel is NULL");
+  ACCRT_ENTER(kernel);
   const accrt_kernel_def_t* definition = kernel->view.definition;
   const accrt_kernel_info_t info = {
       .traits = definition->traits,
@@ -193,9 +184,9 @@ static accrt_status_t check_table(reader_t* reader) {
                       " and the bytes behind %zu are not zero",
                       reader->what, table->struct_size, sizeof *table);
   }
-  TRY(count_text(reader, "table", "name", table->name));
-  TRY(check_array(reader, "kernels", table->kernels, table->kernel_count, table->kernel_size_bytes,
-                  DEFINITION_0_1_BYTES));
+  ACCRT_TRY(count_text(reader, "table", "name", table->name));
+  ACCRT_TRY(check_array(reader, "kernels", table->kernels, table->kernel_count,
+                        table->kernel_size_bytes, DEFINITION_0_1_BYTES));
   if (abi < ABI_0_2 && (table->host_operators != NULL || table->host_operator_count != 0)) {
     return ACCRT_FAIL(VERSION_MISMATCH,
                       "%s: it has %" PRIu32 " host operators, which kernel ABI %" PRIu32 ".%" PRIu32
@@ -214,7 +205,7 @@ static const accrt_kernel_def_t* definition_at(const reader_t* reader, uint32_t 
 
 static accrt_status_t check_param_texts(reader_t* reader, const accrt_kernel_def_t* definition) {
   for (uint32_t i = 0; i < definition->param_count; ++i) {
-    TRY(count_text(reader, definition->name, "parameter's name", definition->params[i].name));
+    ACCRT_TRY(count_text(reader, definition->name, "parameter's name", definition->params[i].name));
   }
   reader->param_count += definition->param_count;
   return ACCRT_OK;
@@ -235,9 +226,9 @@ static accrt_status_t check_definition(reader_t* reader, uint32_t index) {
   }
   char owner[32] = "kernel";
   (void)snprintf(owner, sizeof owner, "kernel %" PRIu32, index);
-  TRY(count_text(reader, owner, "name", definition->name));
+  ACCRT_TRY(count_text(reader, owner, "name", definition->name));
   if (definition->source_file != NULL)
-    TRY(count_text(reader, owner, "source file", definition->source_file));
+    ACCRT_TRY(count_text(reader, owner, "source file", definition->source_file));
   if (reader->image != NULL &&
       !accrt_elf_image_is_code(reader->image, (const void*)(uintptr_t)definition->entry)) {
     return ACCRT_FAIL(INVALID_FORMAT, "%s: kernel '%.128s': its entry is not code of the image",
@@ -253,7 +244,7 @@ static accrt_status_t check_definition(reader_t* reader, uint32_t index) {
                       reader->what, definition->name, definition->param_count,
                       (const void*)definition->params, ACCRT_KERNEL_MAX_PARAMS);
   }
-  TRY(check_param_texts(reader, definition));
+  ACCRT_TRY(check_param_texts(reader, definition));
   return accrt_kernel_check_definition(reader->what, definition);
 }
 
@@ -309,8 +300,8 @@ static accrt_status_t check_operator(reader_t* reader, uint32_t index) {
   }
   char owner[32];
   (void)snprintf(owner, sizeof owner, "host operator %" PRIu32, index);
-  TRY(count_text(reader, owner, "name", source->name));
-  TRY(check_operator_code(reader, source, owner));
+  ACCRT_TRY(count_text(reader, owner, "name", source->name));
+  ACCRT_TRY(check_operator_code(reader, source, owner));
   if (source->param_count > ACCRT_KERNEL_MAX_PARAMS ||
       (source->param_count > 0 &&
        !readable(reader, source->params, (uint64_t)source->param_count * sizeof *source->params))) {
@@ -321,7 +312,7 @@ static accrt_status_t check_operator(reader_t* reader, uint32_t index) {
                       ACCRT_KERNEL_MAX_PARAMS);
   }
   const accrt_kernel_def_t definition = definition_of_operator(source);
-  TRY(check_param_texts(reader, &definition));
+  ACCRT_TRY(check_param_texts(reader, &definition));
   return accrt_operator_check_definition(reader->what, source);
 }
 
@@ -438,7 +429,7 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
       rounded(operator_count * sizeof(accrt_operator_def_t)) +
       rounded(reader->param_count * sizeof(accrt_kernel_param_t)) + rounded(reader->text_bytes);
   void* block;
-  TRY(accrt_alloc(pack->allocator, pack->block_size_bytes, &block));
+  ACCRT_TRY(accrt_alloc(pack->allocator, pack->block_size_bytes, &block));
   pack->block = block;
   arena_t arena = {block};
   pack->definitions = take(&arena, count * sizeof(accrt_kernel_def_t));
@@ -458,7 +449,7 @@ static accrt_status_t copy_table(accrt_kernel_pack_t* pack, const reader_t* read
     copy_operator(pack, operator_at(reader, i));
   }
   for (uint32_t i = 0; i < count; ++i)
-    TRY(add_kernel(pack, i));
+    ACCRT_TRY(add_kernel(pack, i));
   return ACCRT_OK;
 }
 
@@ -478,7 +469,7 @@ static void pack_free(accrt_kernel_pack_t* pack) {
 static accrt_status_t pack_create(accrt_instance_t* instance, accrt_kernel_pack_t** out_pack) {
   const accrt_allocator_t* allocator = accrt_instance_allocator(instance);
   accrt_kernel_pack_t* pack;
-  TRY(ACCRT_NEW(allocator, &pack));
+  ACCRT_TRY(ACCRT_NEW(allocator, &pack));
   accrt_object_init(&pack->object);
   pack->allocator = allocator;
   pack->instance = accrt_instance_retain(instance);
@@ -498,11 +489,11 @@ static accrt_status_t pack_read(accrt_kernel_pack_t* pack, accrt_kernel_pack_que
                       what, ACCRT_KERNEL_ABI_MAJOR, ACCRT_KERNEL_ABI_MINOR,
                       accrt_kernel_environment()->cpu_features);
   }
-  TRY(check_table(&reader));
+  ACCRT_TRY(check_table(&reader));
   for (uint32_t i = 0; i < reader.table->kernel_count; ++i)
-    TRY(check_definition(&reader, i));
+    ACCRT_TRY(check_definition(&reader, i));
   for (uint32_t i = 0; i < reader.table->host_operator_count; ++i)
-    TRY(check_operator(&reader, i));
+    ACCRT_TRY(check_operator(&reader, i));
   return copy_table(pack, &reader);
 }
 
@@ -517,19 +508,9 @@ static accrt_status_t finish(accrt_kernel_pack_t* pack, accrt_status_t status,
   return ACCRT_OK;
 }
 
-/* `operation` is the public function that the user called. */
-static accrt_status_t check_arguments(const char* operation, const void* instance,
-                                      const void* argument, const char* what,
-                                      accrt_kernel_pack_t** out_pack) {
-  accrt_error_enter(operation);
-  if (out_pack == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_pack is NULL");
-  *out_pack = NULL;
-  TRY(accrt_check_fork_in(operation));
-  if (instance == NULL || argument == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : what);
-  }
-  return ACCRT_OK;
+static void clear_pack(accrt_kernel_pack_t** out_pack) {
+  if (out_pack != NULL)
+    *out_pack = NULL;
 }
 
 /* Code that a program loads is trusted like the program itself, except under the policy that
@@ -545,7 +526,7 @@ static accrt_status_t check_policy(const accrt_instance_t* instance, const char*
 
 static accrt_status_t find_query(const char* path, accrt_kernel_pack_query_fn_t* out_query) {
   void* library;
-  TRY(accrt_library_open(path, ACCRT_LIBRARY_PATH, &library));
+  ACCRT_TRY(accrt_library_open(path, ACCRT_LIBRARY_PATH, &library));
   void* symbol = dlsym(library, ACCRT_KERNEL_PACK_SYMBOL);
   if (symbol == NULL)
     return ACCRT_FAIL(NOT_FOUND, "%s: it does not export " ACCRT_KERNEL_PACK_SYMBOL, path);
@@ -560,10 +541,11 @@ static void add_to_set(accrt_kernel_pack_t* pack) {
 
 accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* path,
                                       accrt_kernel_pack_t** out_pack) {
-  TRY(check_arguments(__func__, instance, path, "path", out_pack));
-  TRY(check_policy(instance, path));
+  clear_pack(out_pack);
+  ACCRT_ENTER(out_pack, instance, path);
+  ACCRT_TRY(check_policy(instance, path));
   accrt_kernel_pack_t* pack;
-  TRY(pack_create(instance, &pack));
+  ACCRT_TRY(pack_create(instance, &pack));
   accrt_kernel_pack_query_fn_t query = NULL;
   accrt_status_t status = find_query(path, &query);
   if (status == ACCRT_OK)
@@ -576,9 +558,12 @@ accrt_status_t accrt_kernel_pack_open(accrt_instance_t* instance, const char* pa
 accrt_status_t accrt_kernel_pack_register(accrt_instance_t* instance,
                                           accrt_kernel_pack_query_fn_t query,
                                           accrt_kernel_pack_t** out_pack) {
-  TRY(check_arguments(__func__, instance, (const void*)(uintptr_t)query, "query", out_pack));
+  clear_pack(out_pack);
+  ACCRT_ENTER(out_pack, instance);
+  if (query == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "query is NULL");
   accrt_kernel_pack_t* pack;
-  TRY(pack_create(instance, &pack));
+  ACCRT_TRY(pack_create(instance, &pack));
   const accrt_status_t status = pack_read(pack, query, "registered pack");
   if (status == ACCRT_OK)
     add_to_set(pack);
@@ -634,17 +619,17 @@ static accrt_status_t installed_path(accrt_instance_t* instance, const char* nam
 static accrt_status_t open_installed(accrt_instance_t* instance, const char* name,
                                      accrt_kernel_pack_t** out_pack) {
   char path[ACCRT_PATH_BYTES];
-  TRY(installed_path(instance, name, path, sizeof path));
+  ACCRT_TRY(installed_path(instance, name, path, sizeof path));
   accrt_kernel_pack_query_fn_t query = NULL;
-  TRY(find_query(path, &query));
+  ACCRT_TRY(find_query(path, &query));
   accrt_kernel_pack_t* pack;
-  TRY(pack_create(instance, &pack));
+  ACCRT_TRY(pack_create(instance, &pack));
   accrt_status_t status = pack_read(pack, query, path);
   if (status == ACCRT_OK && strcmp(pack->name, name) != 0)
     status = ACCRT_FAIL(NOT_FOUND, "%s: the pack in it is called '%.128s'", path, pack->name);
   if (status == ACCRT_OK)
     add_to_set(pack);
-  TRY(finish(pack, status, out_pack));
+  ACCRT_TRY(finish(pack, status, out_pack));
   /* Turns the caller's reference into an internal one. */
   accrt_instance_release(instance);
   return ACCRT_OK;
@@ -674,7 +659,7 @@ static void register_names(accrt_kernel_pack_t* pack, const void* image, size_t 
 
 static accrt_status_t load_image(accrt_kernel_pack_t* pack, const void* image, size_t size_bytes,
                                  const char* name) {
-  TRY(accrt_elf_image_load(image, size_bytes, name, &pack->image));
+  ACCRT_TRY(accrt_elf_image_load(image, size_bytes, name, &pack->image));
   void* symbol = accrt_elf_image_find(&pack->image, ACCRT_KERNEL_PACK_SYMBOL);
   if (symbol == NULL) {
     return ACCRT_FAIL(NOT_FOUND, "image '%s': it does not export " ACCRT_KERNEL_PACK_SYMBOL, name);
@@ -690,7 +675,6 @@ accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const 
                                               uint64_t size_bytes, const char* name,
                                               uint64_t required_cpu_features,
                                               accrt_kernel_pack_t** out_pack) {
-  TRY(check_arguments(accrt_error_operation(""), instance, image, "image", out_pack));
   if (name == NULL)
     name = "image";
   const uint64_t missing = required_cpu_features & ~accrt_kernel_environment()->cpu_features;
@@ -701,15 +685,16 @@ accrt_status_t accrt_kernel_pack_load_checked(accrt_instance_t* instance, const 
                       name, required_cpu_features, missing);
   }
   accrt_kernel_pack_t* pack;
-  TRY(pack_create(instance, &pack));
+  ACCRT_TRY(pack_create(instance, &pack));
   return finish(pack, load_image(pack, image, (size_t)size_bytes, name), out_pack);
 }
 
 accrt_status_t accrt_kernel_pack_load(accrt_instance_t* instance, const void* image,
                                       uint64_t size_bytes, const char* name,
                                       accrt_kernel_pack_t** out_pack) {
-  TRY(check_arguments(__func__, instance, image, "image", out_pack));
-  TRY(check_policy(instance, name != NULL ? name : "image"));
+  clear_pack(out_pack);
+  ACCRT_ENTER(out_pack, instance, image);
+  ACCRT_TRY(check_policy(instance, name != NULL ? name : "image"));
   return accrt_kernel_pack_load_checked(instance, image, size_bytes, name, 0, out_pack);
 }
 
@@ -719,7 +704,8 @@ static accrt_status_t find_module_kernels(accrt_kernel_pack_t* pack) {
   for (uint32_t i = 0; i < pack->kernel_count; ++i) {
     accrt_kernel_t* kernel = &pack->kernels[i];
     kernel->device = pack->module.device;
-    TRY(pack->module.find(pack->module.user, kernel->view.definition, &kernel->view.module_kernel));
+    ACCRT_TRY(
+        pack->module.find(pack->module.user, kernel->view.definition, &kernel->view.module_kernel));
   }
   return ACCRT_OK;
 }
@@ -733,15 +719,15 @@ static accrt_status_t read_module(accrt_kernel_pack_t* pack, const accrt_pack_mo
                                            .kernel_size_bytes =
                                                (uint32_t)sizeof(accrt_kernel_def_t)};
   reader_t reader = {.what = module->name, .table = &table};
-  TRY(count_text(&reader, "table", "name", table.name));
+  ACCRT_TRY(count_text(&reader, "table", "name", table.name));
   for (uint32_t i = 0; i < table.kernel_count; ++i) {
     const accrt_kernel_def_t* definition = &module->kernels[i];
-    TRY(count_text(&reader, "kernel", "name", definition->name));
+    ACCRT_TRY(count_text(&reader, "kernel", "name", definition->name));
     if (definition->source_file != NULL)
-      TRY(count_text(&reader, definition->name, "source file", definition->source_file));
-    TRY(check_param_texts(&reader, definition));
+      ACCRT_TRY(count_text(&reader, definition->name, "source file", definition->source_file));
+    ACCRT_TRY(check_param_texts(&reader, definition));
   }
-  TRY(copy_table(pack, &reader));
+  ACCRT_TRY(copy_table(pack, &reader));
   return find_module_kernels(pack);
 }
 
@@ -789,24 +775,18 @@ void accrt_kernel_pack_release(accrt_kernel_pack_t* pack) {
 /* ---- Kernels of a pack ---- */
 
 accrt_status_t accrt_kernel_pack_kernel_count(accrt_kernel_pack_t* pack, uint32_t* out_count) {
-  if (out_count == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_count is NULL");
-  *out_count = 0;
-  TRY(accrt_check_fork());
-  if (pack == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "pack is NULL");
+  if (out_count != NULL)
+    *out_count = 0;
+  ACCRT_ENTER(out_count, pack);
   *out_count = pack->kernel_count;
   return ACCRT_OK;
 }
 
 accrt_status_t accrt_kernel_pack_kernel(accrt_kernel_pack_t* pack, uint32_t index,
                                         accrt_kernel_t** out_kernel) {
-  if (out_kernel == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_kernel is NULL");
-  *out_kernel = NULL;
-  TRY(accrt_check_fork());
-  if (pack == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "pack is NULL");
+  if (out_kernel != NULL)
+    *out_kernel = NULL;
+  ACCRT_ENTER(out_kernel, pack);
   if (index >= pack->kernel_count) {
     return ACCRT_FAIL(OUT_OF_RANGE, "pack '%s': kernel %" PRIu32 " of %" PRIu32, pack->name, index,
                       pack->kernel_count);
@@ -831,12 +811,9 @@ accrt_kernel_t* accrt_kernel_pack_lookup(accrt_kernel_pack_t* pack, const char* 
 
 accrt_status_t accrt_kernel_pack_find(accrt_kernel_pack_t* pack, const char* name,
                                       accrt_kernel_t** out_kernel) {
-  if (out_kernel == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_kernel is NULL");
-  *out_kernel = NULL;
-  TRY(accrt_check_fork());
-  if (pack == NULL || name == NULL)
-    return ACCRT_FAIL_NULL(pack, name);
+  if (out_kernel != NULL)
+    *out_kernel = NULL;
+  ACCRT_ENTER(out_kernel, pack, name);
   const char* why_not;
   *out_kernel = accrt_kernel_pack_lookup(pack, name, &why_not);
   if (*out_kernel != NULL)

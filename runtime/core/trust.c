@@ -162,21 +162,13 @@ bool accrt_trust_is_name(const char* name) {
 
 /* ---- The public functions ---- */
 
-static accrt_status_t check_arguments(const char* operation, const void* instance,
-                                      const void* key) {
-  ACCRT_TRY(accrt_check_fork_in(operation));
-  if (instance != NULL && key != NULL)
-    return ACCRT_OK;
-  return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", instance == NULL ? "instance" : "the key");
-}
-
 accrt_status_t accrt_instance_trust_key(accrt_instance_t* instance, const accrt_key_t* public_key) {
-  const accrt_status_t status = check_arguments(__func__, instance, public_key);
-  return status == ACCRT_OK ? add_key(instance, public_key) : status;
+  ACCRT_ENTER(instance, public_key);
+  return add_key(instance, public_key);
 }
 
 accrt_status_t accrt_instance_trust_code(accrt_instance_t* instance, const accrt_key_t* code_root) {
-  ACCRT_TRY(check_arguments(__func__, instance, code_root));
+  ACCRT_ENTER(instance, code_root);
   return add(instance, &accrt_instance_trust_store(instance)->roots, code_root, sizeof *code_root);
 }
 
@@ -197,7 +189,7 @@ accrt_status_t accrt_instance_trust_key_with(accrt_instance_t* instance,
                                              const accrt_key_t* public_key,
                                              const accrt_trust_key_options_t* options) {
   accrt_trust_key_options_t own;
-  ACCRT_TRY(check_arguments(__func__, instance, public_key));
+  ACCRT_ENTER(instance, public_key);
   ACCRT_TRY(accrt_struct_read("accrt_trust_key_options_t", options, &own, sizeof own));
   const uint32_t both = ACCRT_SCOPE_CODE | ACCRT_SCOPE_WEIGHTS;
   if ((own.roles & ~both) != 0 || own.not_after_s < 0 || own.not_after_s > ACCRT_TRUST_MAX_TIME_S) {
@@ -219,7 +211,7 @@ accrt_status_t accrt_instance_trust_key_with(accrt_instance_t* instance,
 
 accrt_status_t accrt_instance_revoke_key(accrt_instance_t* instance, const accrt_key_t* public_key,
                                          const char* reason) {
-  ACCRT_TRY(check_arguments(__func__, instance, public_key));
+  ACCRT_ENTER(instance, public_key);
   accrt_trust_fact_t fact = {.kind = ACCRT_FACT_REVOKED,
                              .time_s = now_s(accrt_instance_trust_store(instance))};
   return add_called(instance, __func__, public_key, reason, &fact);
@@ -227,7 +219,7 @@ accrt_status_t accrt_instance_revoke_key(accrt_instance_t* instance, const accrt
 
 accrt_status_t accrt_instance_trust_floor(accrt_instance_t* instance, const char* name,
                                           uint64_t version) {
-  ACCRT_TRY(check_arguments(__func__, instance, name));
+  ACCRT_ENTER(instance, name);
   accrt_trust_fact_t fact = {.kind = ACCRT_FACT_FLOOR, .version = version};
   if (accrt_trust_is_name(name))
     return add_called(instance, __func__, NULL, name, &fact);
@@ -238,9 +230,7 @@ accrt_status_t accrt_instance_trust_floor(accrt_instance_t* instance, const char
 
 accrt_status_t accrt_instance_key_trust(accrt_instance_t* instance, const accrt_key_t* public_key,
                                         accrt_key_trust_t* out_trust) {
-  ACCRT_TRY(check_arguments(__func__, instance, public_key));
-  if (out_trust == NULL)
-    ACCRT_TRY(ACCRT_FAIL(INVALID_ARGUMENT, "out_trust is NULL"));
+  ACCRT_ENTER(instance, public_key, out_trust);
   accrt_trust_t* trust = accrt_instance_trust_store(instance);
   accrt_key_trust_t found = ACCRT_KEY_TRUST_INIT;
   const int64_t time_s = now_s(trust);

@@ -16,12 +16,8 @@ static const accrt_built_in_t built_in[] = {
 
 accrt_status_t accrt_instance_create(const accrt_instance_options_t* options,
                                      accrt_instance_t** out_instance) {
-  if (out_instance == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_instance is NULL");
-  *out_instance = NULL;
-  const accrt_status_t status = accrt_check_fork();
-  return status == ACCRT_OK
-             ? accrt_instance_make(options, built_in, sizeof built_in / sizeof built_in[0],
-                                   out_instance)
-             : status;
+  if (out_instance != NULL)
+    *out_instance = NULL;
+  ACCRT_ENTER(out_instance);
+  return accrt_instance_make(options, built_in, sizeof built_in / sizeof built_in[0], out_instance);
 }

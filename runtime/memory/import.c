@@ -118,8 +118,6 @@ static accrt_status_t open_handle(accrt_device_t* device, const accrt_memory_han
 
 static accrt_status_t check_handle(accrt_device_t* device, const accrt_memory_handle_t* handle,
                                    accrt_memory_handle_t* out_local) {
-  if (device == NULL || handle == NULL)
-    return ACCRT_FAIL_NULL(device, handle);
   ACCRT_TRY(accrt_struct_read("accrt_memory_handle_t", handle, out_local, sizeof *out_local));
   if (out_local->kind != ACCRT_HANDLE_FD && out_local->kind != ACCRT_HANDLE_IPC)
     return ACCRT_FAIL(INVALID_ARGUMENT, "kind %" PRIu32 " of a handle is not known",
@@ -135,10 +133,9 @@ static accrt_status_t check_handle(accrt_device_t* device, const accrt_memory_ha
 accrt_status_t accrt_buffer_import_handle(accrt_device_t* device,
                                           const accrt_memory_handle_t* handle,
                                           accrt_buffer_t** out_buffer) {
-  if (out_buffer == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_buffer is NULL");
-  *out_buffer = NULL;
-  ACCRT_TRY(accrt_check_fork());
+  if (out_buffer != NULL)
+    *out_buffer = NULL;
+  ACCRT_ENTER(out_buffer, device, handle);
   accrt_memory_handle_t local;
   ACCRT_TRY(check_handle(device, handle, &local));
   accrt_pool_t* pool;

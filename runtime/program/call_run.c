@@ -75,11 +75,6 @@ static accrt_status_t prepare(accrt_call_t* call, uint64_t timeout_ns) {
 }
 
 /* `operation` is the public function that was called. */
-static accrt_status_t check(const char* operation, const accrt_call_t* call) {
-  ACCRT_TRY(accrt_check_fork_quick(operation));
-  return call != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "call is NULL");
-}
-
 static accrt_status_t begin(accrt_call_t* call, uint64_t timeout_ns) {
   const accrt_status_t status = accrt_session_check(call->session);
   return status != ACCRT_OK ? status : prepare(call, timeout_ns);
@@ -242,7 +237,7 @@ static accrt_status_t run_here(accrt_call_t* call, const accrt_stream_work_t* wo
 
 accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
   const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
-  ACCRT_TRY(check(__func__, call));
+  ACCRT_ENTER(call);
   ACCRT_USE_SESSION(call->session);
   ACCRT_TRY(begin(call, timeout_ns));
   if (call->plan->list == NULL) {
@@ -284,7 +279,7 @@ static accrt_status_t attempted(const accrt_call_t* call, uint64_t timeout_ns,
 accrt_status_t accrt_call_attempt(accrt_call_t* call, uint64_t timeout_ns) {
   if (timeout_ns == ACCRT_TIMEOUT_INFINITE)
     return accrt_call_run(call, timeout_ns);
-  ACCRT_TRY(check(__func__, call));
+  ACCRT_ENTER(call);
   ACCRT_USE_SESSION(call->session);
   ACCRT_TRY(begin(call, timeout_ns));
   accrt_plan_t* plan = call->plan;
@@ -307,7 +302,7 @@ accrt_status_t accrt_call_attempt(accrt_call_t* call, uint64_t timeout_ns) {
 }
 
 accrt_status_t accrt_call_wait(accrt_call_t* call, uint64_t timeout_ns) {
-  ACCRT_TRY(check(__func__, call));
+  ACCRT_ENTER(call);
   ACCRT_USE_SESSION(call->session);
   if (!call->ran)
     return ACCRT_FAIL(INVALID_STATE, "the call was never run");
@@ -317,7 +312,7 @@ accrt_status_t accrt_call_wait(accrt_call_t* call, uint64_t timeout_ns) {
 /* ---- Asynchronous ---- */
 
 accrt_status_t accrt_call_plan(accrt_call_t* call, uint64_t timeout_ns) {
-  ACCRT_TRY(check(__func__, call));
+  ACCRT_ENTER(call);
   ACCRT_USE_SESSION(call->session);
   ACCRT_TRY(accrt_session_check(call->session));
   return prepare_plan(call, timeout_ns);
@@ -376,7 +371,7 @@ static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_
 accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
                                  uint32_t wait_count, const accrt_timepoint_t* signals,
                                  uint32_t signal_count) {
-  ACCRT_TRY(check(__func__, call));
+  ACCRT_ENTER(call);
   ACCRT_USE_SESSION(call->session);
   accrt_status_t status = check_timepoints(call, waits, wait_count, "waits");
   if (status == ACCRT_OK)

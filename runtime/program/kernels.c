@@ -257,10 +257,9 @@ accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel,
     *out_variant = 0;
   if (out_size_bytes != NULL)
     *out_size_bytes = 0;
-  ACCRT_TRY(accrt_check_fork());
-  if (program == NULL || (text == NULL && capacity_bytes != 0)) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "text");
-  }
+  ACCRT_ENTER(program);
+  if (text == NULL && capacity_bytes != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
   if (kernel >= program->tables->kernel_count) {
     return ACCRT_FAIL(OUT_OF_RANGE, "kernel %" PRIu32 " of %" PRIu32, kernel,
                       program->tables->kernel_count);

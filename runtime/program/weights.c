@@ -405,20 +405,20 @@ accrt_status_t accrt_program_swap_weights_within(accrt_program_t* program,
                                                  const accrt_weight_t* weights,
                                                  uint32_t weight_count, uint32_t weight_size_bytes,
                                                  const accrt_budget_t* budget) {
-  ACCRT_TRY(accrt_check_fork());
+  ACCRT_ENTER(program);
   return swap_tensors(program, weights, weight_count, weight_size_bytes, budget);
 }
 
 accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
                                           uint32_t weight_count, uint32_t weight_size_bytes) {
-  ACCRT_TRY(accrt_check_fork());
+  ACCRT_ENTER(program);
   return swap_tensors(program, weights, weight_count, weight_size_bytes, NULL);
 }
 
 accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weights_t* const* weights,
                                           uint32_t weight_count, const char* const* names,
                                           uint32_t name_count, uint32_t flags) {
-  ACCRT_TRY(accrt_check_fork());
+  ACCRT_ENTER(program);
   return load_sources(program, weights, weight_count, names, name_count, flags, NULL);
 }
 
@@ -427,6 +427,6 @@ accrt_status_t accrt_program_load_weights_within(accrt_program_t* program,
                                                  uint32_t weight_count, const char* const* names,
                                                  uint32_t name_count, uint32_t flags,
                                                  const accrt_budget_t* budget) {
-  ACCRT_TRY(accrt_check_fork());
+  ACCRT_ENTER(program);
   return load_sources(program, weights, weight_count, names, name_count, flags, budget);
 }

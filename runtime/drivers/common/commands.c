@@ -115,11 +115,12 @@ typedef struct addition {
   late_check_t check;
 } addition_t;
 
-static accrt_status_t begin(accrt_commands_t* commands, const char* function, uint32_t* out_index) {
+static accrt_status_t enter_recording(accrt_commands_t* commands, const char* function,
+                                      uint32_t* out_index) {
   if (out_index != NULL)
     *out_index = 0;
-  ACCRT_TRY(accrt_check_fork_in(function));
-  return commands != NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "commands is NULL");
+  ACCRT_ENTER_AS(function, commands);
+  return ACCRT_OK;
 }
 
 /* Inside. */
@@ -132,14 +133,10 @@ static accrt_status_t check_open(const accrt_commands_t* commands) {
 }
 
 /* First lines of a function that records. */
-#define BEGIN(commands, out_index)                                                                 \
-  accrt_status_t status = begin(commands, __func__, out_index);                                    \
-  if (status != ACCRT_OK)                                                                          \
-    return status;                                                                                 \
+#define ENTER_RECORDING(commands, out_index)                                                       \
+  ACCRT_TRY(enter_recording((commands), __func__, (out_index)));                                   \
   ACCRT_GUARD(&(commands)->guard, "command list");                                                 \
-  status = check_open(commands);                                                                   \
-  if (status != ACCRT_OK)                                                                          \
-  return status
+  ACCRT_TRY(check_open(commands))
 
 static accrt_status_t check_predecessors(const accrt_commands_t* commands,
                                          const accrt_predecessors_t* given, uint32_t* out_count) {
@@ -374,7 +371,7 @@ accrt_status_t accrt_commands_dispatch(accrt_commands_t* commands, accrt_kernel_
                                        uint32_t argument_count, uint32_t argument_size_bytes,
                                        const accrt_predecessors_t* predecessors,
                                        uint32_t* out_index) {
-  BEGIN(commands, out_index);
+  ENTER_RECORDING(commands, out_index);
   ACCRT_TRY(accrt_launch_check(commands->device, kernel, grid, arguments, argument_count,
                                argument_size_bytes));
   recording_t recording;
@@ -461,7 +458,7 @@ accrt_status_t accrt_commands_invoke(accrt_commands_t* commands, accrt_kernel_t*
                                      uint32_t argument_count, uint32_t argument_size_bytes,
                                      const accrt_predecessors_t* predecessors,
                                      uint32_t* out_index) {
-  BEGIN(commands, out_index);
+  ENTER_RECORDING(commands, out_index);
   if (operation == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "operation is NULL");
   ACCRT_TRY(accrt_operator_check_device(commands->device, operation));
@@ -471,7 +468,8 @@ accrt_status_t accrt_commands_invoke(accrt_commands_t* commands, accrt_kernel_t*
       record_arguments(commands, operation, arguments, argument_count, predecessors, &recording));
   accrt_driver_range_t workspace;
   uint64_t workspace_end;
-  status = find_workspace(commands, operation, recording.packing.block, &workspace, &workspace_end);
+  accrt_status_t status =
+      find_workspace(commands, operation, recording.packing.block, &workspace, &workspace_end);
   if (status != ACCRT_OK) {
     accrt_free(&commands->instance->allocator, recording.addition.blob.memory,
                recording.addition.blob.size_bytes);
@@ -557,7 +555,7 @@ accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_bindi
                                    const accrt_binding_place_t* target,
                                    const accrt_copy_region_t* region,
                                    const accrt_predecessors_t* predecessors, uint32_t* out_index) {
-  BEGIN(commands, out_index);
+  ENTER_RECORDING(commands, out_index);
   if (source == NULL || target == NULL || region == NULL)
     return ACCRT_FAIL_NULL(source, target, region);
   uint64_t source_bytes, target_bytes;
@@ -600,7 +598,7 @@ accrt_status_t accrt_commands_copy(accrt_commands_t* commands, const accrt_bindi
 accrt_status_t accrt_commands_fill(accrt_commands_t* commands, const accrt_binding_place_t* target,
                                    uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes,
                                    const accrt_predecessors_t* predecessors, uint32_t* out_index) {
-  BEGIN(commands, out_index);
+  ENTER_RECORDING(commands, out_index);
   if (target == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "target is NULL");
   if (target->binding == ACCRT_BINDING_NONE)
@@ -629,7 +627,7 @@ accrt_status_t accrt_commands_fill(accrt_commands_t* commands, const accrt_bindi
 }
 
 accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint32_t* out_index) {
-  BEGIN(commands, out_index);
+  ENTER_RECORDING(commands, out_index);
   addition_t addition = {.command = {.opcode = ACCRT_DRIVER_COMMAND_BARRIER, .name = "barrier"}};
   return commit(commands, &addition, out_index);
 }
@@ -637,7 +635,7 @@ accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint32_t* out_
 accrt_status_t accrt_commands_marker(accrt_commands_t* commands, const char* text,
                                      const accrt_predecessors_t* predecessors,
                                      uint32_t* out_index) {
-  BEGIN(commands, out_index);
+  ENTER_RECORDING(commands, out_index);
   if (text == NULL)
     return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
   const size_t text_bytes = strlen(text) + 1;
@@ -688,9 +686,9 @@ static accrt_status_t create_list(accrt_commands_t* commands) {
 }
 
 accrt_status_t accrt_commands_finalize(accrt_commands_t* commands) {
-  BEGIN(commands, NULL);
+  ENTER_RECORDING(commands, NULL);
   ACCRT_TRY(make_workspace(commands));
-  status = create_list(commands);
+  const accrt_status_t status = create_list(commands);
   if (status != ACCRT_OK) {
     accrt_device_note_status(commands->device, status);
     commands->list = NULL;

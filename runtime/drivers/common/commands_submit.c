@@ -38,10 +38,7 @@ accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding
 
 static accrt_status_t check_submission(accrt_stream_t* stream, accrt_commands_t* commands,
                                        const accrt_binding_t* bindings, uint32_t binding_count,
-                                       uint32_t binding_size_bytes, const char* function) {
-  ACCRT_TRY(accrt_check_fork_in(function));
-  if (stream == NULL || commands == NULL)
-    return ACCRT_FAIL_NULL(stream, commands);
+                                       uint32_t binding_size_bytes) {
   if (stream->device != commands->device) {
     return accrt_device_check_same("list of commands", commands->device, "stream", stream->device);
   }
@@ -226,17 +223,17 @@ out:
 accrt_status_t accrt_stream_submit(accrt_stream_t* stream, accrt_commands_t* commands,
                                    const accrt_binding_t* bindings, uint32_t binding_count,
                                    uint32_t binding_size_bytes) {
-  const accrt_status_t status =
-      check_submission(stream, commands, bindings, binding_count, binding_size_bytes, __func__);
+  ACCRT_ENTER(stream, commands);
+  ACCRT_TRY(check_submission(stream, commands, bindings, binding_count, binding_size_bytes));
   uint64_t number;
-  return status == ACCRT_OK ? submit(stream, commands, bindings, false, &number) : status;
+  return submit(stream, commands, bindings, false, &number);
 }
 
 accrt_status_t accrt_stream_run(accrt_stream_t* stream, accrt_commands_t* commands,
                                 const accrt_binding_t* bindings, uint32_t binding_count,
                                 uint32_t binding_size_bytes, uint64_t timeout_ns) {
-  ACCRT_TRY(
-      check_submission(stream, commands, bindings, binding_count, binding_size_bytes, __func__));
+  ACCRT_ENTER(stream, commands);
+  ACCRT_TRY(check_submission(stream, commands, bindings, binding_count, binding_size_bytes));
   uint64_t number;
   const bool unlimited = timeout_ns == ACCRT_TIMEOUT_INFINITE;
   const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);

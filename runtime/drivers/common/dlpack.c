@@ -154,18 +154,6 @@ static void delete_unversioned(void* user) {
     managed->deleter(managed);
 }
 
-static accrt_status_t check_import(const accrt_device_t* device, const void* managed,
-                                   const accrt_tensor_t* out_tensor, const int64_t* shape,
-                                   const int64_t* strides) {
-  const char* missing = device == NULL       ? "device"
-                        : managed == NULL    ? "managed"
-                        : out_tensor == NULL ? "out_tensor"
-                        : shape == NULL      ? "shape"
-                        : strides == NULL    ? "strides"
-                                             : NULL;
-  return missing == NULL ? ACCRT_OK : ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", missing);
-}
-
 accrt_status_t accrt_dlpack_import(accrt_device_t* device, accrt_dl_managed_t* managed,
                                    accrt_tensor_t* out_tensor, int64_t* shape, int64_t* strides,
                                    uint32_t* out_read_only) {
@@ -173,10 +161,7 @@ accrt_status_t accrt_dlpack_import(accrt_device_t* device, accrt_dl_managed_t* m
     memset(out_tensor, 0, sizeof *out_tensor);
   if (out_read_only != NULL)
     *out_read_only = 0;
-  ACCRT_TRY(accrt_check_fork());
-  ACCRT_TRY(check_import(device, managed, out_tensor, shape, strides));
-  if (out_read_only == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_read_only is NULL");
+  ACCRT_ENTER(device, managed, out_tensor, shape, strides, out_read_only);
   const accrt_dl_managed_t* producer = managed;
   if (producer->major != ACCRT_DL_MAJOR) {
     return ACCRT_FAIL(VERSION_MISMATCH,
@@ -198,8 +183,7 @@ accrt_status_t accrt_dlpack_import_unversioned(accrt_device_t* device,
                                                int64_t* strides) {
   if (out_tensor != NULL)
     memset(out_tensor, 0, sizeof *out_tensor);
-  ACCRT_TRY(accrt_check_fork());
-  ACCRT_TRY(check_import(device, managed, out_tensor, shape, strides));
+  ACCRT_ENTER(device, managed, out_tensor, shape, strides);
   const accrt_dl_unversioned_t* producer = managed;
   const import_t import = {&producer->tensor, 0, delete_unversioned, managed};
   return import_tensor(device, &import, out_tensor, shape, strides);
@@ -319,10 +303,9 @@ static accrt_status_t export_tensor(const accrt_tensor_t* tensor, const type_pai
 
 accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_only,
                                    accrt_dl_managed_t** out_managed) {
-  if (out_managed == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_managed is NULL");
-  *out_managed = NULL;
-  ACCRT_TRY(accrt_check_fork());
+  if (out_managed != NULL)
+    *out_managed = NULL;
+  ACCRT_ENTER(out_managed);
   const type_pair_t* type;
   accrt_dl_tensor_t placed;
   exported_tensor_t* exported;
@@ -338,10 +321,9 @@ accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_o
 
 accrt_status_t accrt_dlpack_export_unversioned(const accrt_tensor_t* tensor,
                                                accrt_dl_unversioned_t** out_managed) {
-  if (out_managed == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_managed is NULL");
-  *out_managed = NULL;
-  ACCRT_TRY(accrt_check_fork());
+  if (out_managed != NULL)
+    *out_managed = NULL;
+  ACCRT_ENTER(out_managed);
   const type_pair_t* type;
   accrt_dl_tensor_t placed;
   exported_tensor_t* exported;

@@ -571,12 +571,9 @@ static accrt_device_t* device_of_index(accrt_instance_t* instance, uint32_t inde
 
 accrt_status_t accrt_instance_device(accrt_instance_t* instance, uint32_t index,
                                      accrt_device_t** out_device) {
-  if (out_device == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_device is NULL");
-  *out_device = NULL;
-  ACCRT_TRY(accrt_check_fork());
-  if (instance == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "instance is NULL");
+  if (out_device != NULL)
+    *out_device = NULL;
+  ACCRT_ENTER(out_device, instance);
   uint32_t count;
   accrt_device_t* device = device_of_index(instance, index, &count);
   if (device == NULL) {

@@ -211,13 +211,7 @@ void accrt_event_record_late(accrt_event_t* event, uint64_t generation, accrt_st
 }
 
 /* `across`: an event of another device of the driver will do. */
-static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event, bool across,
-                                  const char* operation) {
-  ACCRT_TRY(accrt_check_fork_in(operation));
-  if (stream == NULL || event == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: %s is NULL", operation,
-                      stream == NULL ? "stream" : "event");
-  }
+static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event, bool across) {
   if (stream->device == event->device ||
       (across && event->native != NULL &&
        accrt_upper_device(stream->device)->driver == accrt_upper_device(event->device)->driver))
@@ -226,7 +220,8 @@ static accrt_status_t check_event(accrt_stream_t* stream, accrt_event_t* event, 
 }
 
 accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event) {
-  accrt_status_t status = check_event(stream, event, false, __func__);
+  ACCRT_ENTER(stream, event);
+  accrt_status_t status = check_event(stream, event, false);
   if (status != ACCRT_OK || record_native(stream, event, &status))
     return status;
   latest_t old, new;
@@ -290,7 +285,8 @@ static accrt_status_t wait_for_snapshot(accrt_stream_t* stream, accrt_event_t* e
 }
 
 accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* event) {
-  ACCRT_TRY(check_event(stream, event, true, __func__));
+  ACCRT_ENTER(stream, event);
+  ACCRT_TRY(check_event(stream, event, true));
   accrt_status_t status = ACCRT_OK;
   if (mode_of(event) == ACCRT_EVENT_NATIVE)
     return wait_native(stream, event, &status) ? status : wait_for_snapshot(stream, event);
@@ -347,9 +343,7 @@ static accrt_status_t query_native(accrt_event_t* event) {
 }
 
 accrt_status_t accrt_event_query(accrt_event_t* event) {
-  ACCRT_TRY(accrt_check_fork());
-  if (event == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "event is NULL");
+  ACCRT_ENTER(event);
   if (mode_of(event) == ACCRT_EVENT_NATIVE)
     return query_native(event);
   uint64_t value;
@@ -368,9 +362,7 @@ accrt_status_t accrt_event_query(accrt_event_t* event) {
 }
 
 accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns, uint32_t policy) {
-  ACCRT_TRY(accrt_check_fork());
-  if (event == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "event is NULL");
+  ACCRT_ENTER(event);
   if (policy > ACCRT_WAIT_SPIN)
     return ACCRT_FAIL(INVALID_ARGUMENT, "policy %" PRIu32 " is not known", policy);
   if (mode_of(event) == ACCRT_EVENT_NATIVE) {

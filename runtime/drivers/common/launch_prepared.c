@@ -275,11 +275,7 @@ static accrt_status_t fail_missing(const accrt_launch_t* launch) {
                     definition->params[index].name);
 }
 
-static accrt_status_t check_launch(accrt_stream_t* stream, const accrt_launch_t* launch,
-                                   const uint32_t grid[3]) {
-  if (stream == NULL || launch == NULL || grid == NULL) {
-    return ACCRT_FAIL_NULL(stream, launch, grid);
-  }
+static accrt_status_t check_launch(accrt_stream_t* stream, const accrt_launch_t* launch) {
   if (stream->device != launch->device)
     return accrt_device_check_same("launch", launch->device, "stream", stream->device);
   return launch->direct || (launch->required & ~launch->given) == 0 ? ACCRT_OK
@@ -309,8 +305,8 @@ static bool pass(accrt_stream_t* stream, accrt_launch_t* launch, const uint32_t 
 
 accrt_status_t accrt_stream_launch_prepared(accrt_stream_t* stream, accrt_launch_t* launch,
                                             const uint32_t grid[3]) {
-  ACCRT_TRY(accrt_check_fork_quick(__func__));
-  ACCRT_TRY(check_launch(stream, launch, grid));
+  ACCRT_ENTER(stream, launch, grid);
+  ACCRT_TRY(check_launch(stream, launch));
   ACCRT_GUARD_LIGHT(&launch->guard, "launch");
   if (uses_of(launch)[0].fence != stream->fence)
     ACCRT_TRY(prepare_use(launch, stream->fence));

@@ -74,17 +74,12 @@ void accrt_stream_go(accrt_stream_t* stream) {
 /* ---- Waits, signals, notifications ---- */
 
 static accrt_status_t check_semaphore(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
-                                      uint64_t value, const char* operation) {
-  ACCRT_TRY(accrt_check_fork_in(operation));
-  if (stream == NULL || semaphore == NULL) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: %s is NULL", operation,
-                      stream == NULL ? "stream" : "semaphore");
-  }
+                                      uint64_t value) {
   if (value == UINT64_MAX)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: UINT64_MAX is not a value", operation);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "UINT64_MAX is not a value");
   if (semaphore->instance != stream->instance) {
     return ACCRT_FAIL(INVALID_ARGUMENT,
-                      "%s: semaphore %" PRIu64 " is of another instance than the stream", operation,
+                      "semaphore %" PRIu64 " is of another instance than the stream",
                       semaphore->id);
   }
   return ACCRT_OK;
@@ -92,7 +87,8 @@ static accrt_status_t check_semaphore(accrt_stream_t* stream, accrt_semaphore_t*
 
 accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
                                  uint64_t value) {
-  ACCRT_TRY(check_semaphore(stream, semaphore, value, __func__));
+  ACCRT_ENTER(stream, semaphore);
+  ACCRT_TRY(check_semaphore(stream, semaphore, value));
   const accrt_reach_t reach = accrt_timeline_reach(&semaphore->timeline, value);
   if (reach == ACCRT_REACH_FAILED)
     return accrt_semaphore_poisoned(semaphore, __func__);
@@ -109,7 +105,8 @@ accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* sema
 
 accrt_status_t accrt_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
                                    uint64_t value) {
-  ACCRT_TRY(check_semaphore(stream, semaphore, value, __func__));
+  ACCRT_ENTER(stream, semaphore);
+  ACCRT_TRY(check_semaphore(stream, semaphore, value));
   if (accrt_timeline_failed(&semaphore->timeline))
     return accrt_semaphore_poisoned(semaphore, __func__);
   if (accrt_upper_device(stream->device)->caller_runs)

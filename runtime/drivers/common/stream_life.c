@@ -278,12 +278,9 @@ static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_opt
 }
 
 /* What making and wrapping have in common. `operation` is the public function that was called. */
-ACCRT_RARE static accrt_status_t open_stream(const char* operation, accrt_device_t* device,
+ACCRT_RARE static accrt_status_t open_stream(accrt_device_t* device,
                                              const accrt_stream_options_t* options,
                                              void* const* native, accrt_stream_t** out_stream) {
-  ACCRT_TRY(accrt_check_fork_in(operation));
-  if (device == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "device is NULL");
   if (accrt_device_is_lost(device))
     return accrt_device_fail_lost(device);
   accrt_stream_options_t local;
@@ -299,18 +296,18 @@ ACCRT_RARE static accrt_status_t open_stream(const char* operation, accrt_device
 
 accrt_status_t accrt_stream_create(accrt_device_t* device, const accrt_stream_options_t* options,
                                    accrt_stream_t** out_stream) {
-  if (out_stream == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_stream is NULL");
-  *out_stream = NULL;
-  return open_stream(__func__, device, options, NULL, out_stream);
+  if (out_stream != NULL)
+    *out_stream = NULL;
+  ACCRT_ENTER(out_stream, device);
+  return open_stream(device, options, NULL, out_stream);
 }
 
 accrt_status_t accrt_stream_wrap(accrt_device_t* device, void* native,
                                  accrt_stream_t** out_stream) {
-  if (out_stream == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "out_stream is NULL");
-  *out_stream = NULL;
-  return open_stream(__func__, device, NULL, &native, out_stream);
+  if (out_stream != NULL)
+    *out_stream = NULL;
+  ACCRT_ENTER(out_stream, device);
+  return open_stream(device, NULL, &native, out_stream);
 }
 
 ACCRT_RARE accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out_native) {

@@ -180,15 +180,6 @@ static accrt_status_t prepare_note(const accrt_place_t* place, accrt_stream_t* s
 }
 
 /* `names` are those of the stream and of the two that follow. */
-static accrt_status_t check_call(accrt_stream_t* stream, const void* first, const void* second,
-                                 const char* names, const char* function) {
-  ACCRT_TRY(accrt_check_fork_in(function));
-  if (stream != NULL && first != NULL && second != NULL)
-    return ACCRT_OK;
-  const void* const arguments[] = {stream, first, second};
-  return accrt_error_fail_null(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), NULL, names, arguments);
-}
-
 /* ---- Large copies of plain host memory ---- */
 
 /* The place's address when it is plain host memory that the device does not reach as it is, else
@@ -283,7 +274,7 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
 
 accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                  const accrt_place_t* target, uint64_t size_bytes) {
-  ACCRT_TRY(check_call(stream, source, target, "stream, source, target", __func__));
+  ACCRT_ENTER(stream, source, target);
   accrt_copy_region_t region = {.extent = {size_bytes, 1, 1}};
   return enqueue_copy(stream, source, target, &region, __func__);
 }
@@ -291,11 +282,7 @@ accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* so
 accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream, const accrt_place_t* source,
                                          const accrt_place_t* target,
                                          const accrt_copy_region_t* region) {
-  accrt_status_t status = check_call(stream, source, target, "stream, source, target", __func__);
-  if (status == ACCRT_OK)
-    status = check_call(stream, region, region, "stream, region, region", __func__);
-  if (status != ACCRT_OK)
-    return status;
+  ACCRT_ENTER(stream, source, target, region);
   accrt_copy_region_t own = *region;
   return enqueue_copy(stream, source, target, &own, __func__);
 }
@@ -316,11 +303,9 @@ accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes,
 
 accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
                                  uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes) {
-  accrt_status_t status = check_call(stream, target, target, "stream, target, target", __func__);
-  if (status == ACCRT_OK)
-    size_bytes = accrt_place_size(target, size_bytes);
-  if (status == ACCRT_OK)
-    status = accrt_fill_check(target->offset_bytes, size_bytes, pattern_bytes);
+  ACCRT_ENTER(stream, target);
+  size_bytes = accrt_place_size(target, size_bytes);
+  accrt_status_t status = accrt_fill_check(target->offset_bytes, size_bytes, pattern_bytes);
   uint64_t to = 0, number;
   if (status == ACCRT_OK)
     status = accrt_place_resolve(stream->device, target, size_bytes, "target", &to);
