@@ -72,8 +72,8 @@ static void serve_job(accrt_http_job_t* job) {
     format.flags = (stream ? ACCRT_HTTP_STREAM : 0) | ACCRT_HTTP_USAGE | ACCRT_HTTP_LOGPROBS;
     format.top_logprobs = 1;
     status = accrt_http_start(job, requests, 2, &format);
-    failure.status = 429;
-    failure.message = "full";
+    failure.status = status == ACCRT_ERROR_POISONED ? 500 : 429; /* between the two requests */
+    failure.message = status == ACCRT_ERROR_POISONED ? "the engine has failed" : "full";
   }
   if (status != ACCRT_OK && status != ACCRT_ERROR_CANCELLED)
     assert_int_equal(accrt_http_fail(job, &failure), ACCRT_OK);
