@@ -260,6 +260,17 @@ def enumeration(name: str, note: str, rows: list[Row]) -> str:
     return "".join(out)
 
 
+def conventions() -> list[str]:
+    """The rows of format/conventions.def: what stands behind a weight's name, by role."""
+    roles = ("data", "scales", "zeros", "group_index", "global_scale")
+    out = []
+    for row in re.findall(r"^ACCX_CONVENTION\((.*)\)$", (ROOT / "format/conventions.def").read_text(), re.M):
+        name, _, _, *suffixes = (word.strip().strip('"').lstrip("!") for word in row.split(","))
+        shown = ", ".join(f'"{role}": "{suffix}"' for role, suffix in zip(roles, suffixes) if suffix or role == "data")
+        out.append(f'    "{name.lower()}": {{{shown}}},\n')
+    return out
+
+
 def render_python(definition: Definition) -> str:
     rows = definition.rows
     numbered = lambda kind: [f'"{r.word}": {r.n}' for r in rows[kind]]  # noqa: E731
@@ -287,6 +298,8 @@ def render_python(definition: Definition) -> str:
         "COMMAND_FIELDS = {\n" + "".join(f"    {r.n}: (" + "".join(f"\n        {f}," for f in fields[r.word]) +
                                           ("\n    " if fields[r.word] else "") + "),\n" for r in rows["COMMAND"]) + "}\n",
         table("LAYOUTS", "Layouts by name: (id, roles, elements and bytes of a block, elements of a group, whether that is free).", layouts),
+        "#: How checkpoints name the tensors of one weight: what stands behind its name, by role (format/conventions.def).\n"
+        "CONVENTIONS = {\n" + "".join(conventions()) + "}\n",
         table("ROLES", "What components of a weight are, by number.", words("ROLE"), "()"),
         table("SYMBOL_CLASSES", "Classes of symbols, by number.", words("SYMBOL"), "()"),
         table("ARGUMENT_KINDS", "Kinds of arguments, by number.", words("ARGUMENT"), "()"),

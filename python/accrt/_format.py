@@ -92,6 +92,20 @@ LAYOUTS = {
     "q2_k": (29, ("data",), 256, 84, 16, False), "q3_k": (30, ("data",), 256, 110, 16, False),
     "iq4_nl": (31, ("data",), 32, 18, 32, False),
 }
+#: How checkpoints name the tensors of one weight: what stands behind its name, by role (format/conventions.def).
+CONVENTIONS = {
+    "f8_tiles": {"data": "", "scales": "_scale_inv"},
+    "scaled": {"data": "", "scales": "_scale", "zeros": "_zero_point"},
+    "int4_packed": {"data": "_packed", "scales": "_scale", "zeros": "_zero_point", "group_index": "_g_idx"},
+    "gptq": {"data": ".qweight", "scales": ".scales", "zeros": ".qzeros", "group_index": ".g_idx"},
+    "mxfp4_blocks": {"data": "_blocks", "scales": "_scales"},
+    "mxfp4_members": {"data": ".blocks", "scales": ".scales"},
+    "mxfp4_packed": {"data": "_packed", "scales": "_scale", "global_scale": "_global_scale"},
+    "mxfp8": {"data": "", "scales": "_scale"},
+    "nvfp4": {"data": "", "scales": "_scale", "global_scale": "_scale_2"},
+    "nvfp4_packed": {"data": "_packed", "scales": "_scale", "global_scale": "_global_scale"},
+    "roles": {"data": "", "scales": ".scales", "zeros": ".zeros", "group_index": ".group_index", "global_scale": ".global_scale"},
+}
 #: What components of a weight are, by number.
 ROLES = (
     "data", "scales", "zeros", "group_index", "global_scale",

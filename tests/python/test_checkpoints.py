@@ -339,3 +339,16 @@ def test_the_document_has_every_suffix():
     shown = set(re.findall(r"`([._][a-z0-9_]+)`", table))
     refused = {"_zero_point", "_global_scale"}  # named in the text below the table, as what is refused
     assert len(rows) > 5 and shown | refused == told, (shown, told)
+
+
+def test_nobody_else_spells_a_suffix():
+    """The tool and accrt.models take them from the table."""
+    root = pathlib.Path(__file__).resolve().parents[2]
+    rows = re.findall(r"^ACCX_CONVENTION\((.*)\)$", (root / "format/conventions.def").read_text(), re.M)
+    suffixes = {s.lstrip("!") for row in rows for s in re.findall(r'"([^"]*)"', row)} - {""}
+    found = []
+    for path in [*(root / "python/accrt/models").glob("*.py"), *(root / "tools/accx").glob("*.c"), *(root / "runtime/program").glob("*.c")]:
+        if not path.name.endswith("_test.c"):
+            found += [f"{path.name}: {text}" for text in re.findall(r'"((?:\.?weight)?[._][a-z0-9_]+)"', path.read_text())
+                      if any(text in (s, ".weight" + s) for s in suffixes)]
+    assert not found, found

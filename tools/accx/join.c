@@ -528,9 +528,9 @@ static void give_up(candidate_t* candidate) {
 
 /* True when another tensor has the weight's name, or belongs to another weight of that name. */
 static bool name_is_taken(const candidate_t* candidate) {
-  static const char* const ends[] = {"", ".qweight", "_packed", "_blocks", ".blocks"};
-  for (size_t i = 0; i < sizeof ends / sizeof *ends; ++i) {
-    const uint32_t other = find(candidate->join, candidate->name, ends[i]);
+  for (uint32_t c = 0; c < ACCX_CONVENTION_COUNT; ++c) {
+    const char* end = accx_convention_suffix(c, ACCRT_LAYOUT_ROLE_DATA);
+    const uint32_t other = find(candidate->join, candidate->name, end);
     bool mine = other == NONE;
     for (uint32_t k = 0; k < candidate->piece_count; ++k)
       mine = mine || candidate->pieces[k] == other;

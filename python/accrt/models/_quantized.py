@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
+from .._format import CONVENTIONS
 from ..weights import Weight, Weights
 from ._checkpoint import Checkpoint, Tensor, add_plain
 
 #: What stands beside a weight and changes nothing of it: scales of activations, which are computed in floats here, and shapes.
 _BESIDE = (".input_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale", ".weight_shape", ".input_zero_point", ".kv_scale")
 _SCALES = ("f32", "f16", "bf16")
+#: What stands behind a weight's name, by role.
+_WORDS, _TILES, _ROWS, _INT4 = (CONVENTIONS[name] for name in ("gptq", "f8_tiles", "scaled", "int4_packed"))
 
 
 def gather(made: Checkpoint, source: Weights) -> None:
@@ -72,8 +75,8 @@ def _float(made: Checkpoint) -> str:
 
 
 def _gptq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
-    base, _, last = name.rpartition(".")
-    if last != "qweight":
+    base = name.removesuffix(_WORDS["data"])
+    if base == name:
         return None
     if given.get("bits", 4) != 4:
         problems.setdefault(f"config: quantization_config.bits is {given.get('bits')!r}; GPTQ of 4 bits is read", "")
@@ -81,24 +84,24 @@ def _gptq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str
     words = source[name].shape
     k, n = words[0] * 8, words[1]
     version = "gptq_v2" if given.get("checkpoint_format") == "gptq_v2" else "gptq_v1"
-    components = {"scales": _scale_type(source[base + ".scales"], problems)}
+    components = {"scales": _scale_type(source[base + _WORDS["scales"]], problems)}
     if given.get("desc_act"):
         components["group_index"] = "i32"
-    members = _members(source, name, base + ".scales", base + ".qzeros", base + ".g_idx")
+    members = _members(source, *(base + suffix for suffix in _WORDS.values()))
     return base + ".weight", Tensor(base, _float(made), (n, k), version, _group(given, k, problems), components), members
 
 
 def _awq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
-    base, _, last = name.rpartition(".")
-    if last != "qweight":
+    base = name.removesuffix(_WORDS["data"])
+    if base == name:
         return None
     if given.get("bits", 4) != 4 or str(given.get("version", "gemm")).lower() != "gemm":
         problems.setdefault(f"config: quantization_config has bits {given.get('bits', 4)!r} and version {given.get('version')!r}; AWQ of 4 bits in version 'gemm' is read", "")
         return None
     words = source[name].shape
     k, n = words[0], words[1] * 8
-    members = _members(source, name, base + ".scales", base + ".qzeros")
-    components = {"scales": _scale_type(source[base + ".scales"], problems)}
+    members = _members(source, *(base + _WORDS[role] for role in ("data", "scales", "zeros")))
+    components = {"scales": _scale_type(source[base + _WORDS["scales"]], problems)}
     return base + ".weight", Tensor(base, _float(made), (n, k), "awq", _group(given, k, problems), components), members
 
 
@@ -107,17 +110,17 @@ def _fp8(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str,
     weight = source[name]
     if not name.endswith(".weight") or not weight.dtype.startswith("f8"):
         return None
-    if name + "_scale_inv" in source:
+    scales = name + _TILES["scales"]
+    if scales in source:
         block = given.get("weight_block_size")
         if block is not None and list(block) != [128, 128]:
             problems.setdefault(f"config: quantization_config.weight_block_size is {block!r}; there is [128, 128]", "")
-        scales, layout = name + "_scale_inv", "f8_block128"
-        return name, _scaled(made, source, weight, scales, layout, problems), (name, scales)
+        return name, _scaled(made, source, weight, scales, "f8_block128", problems), (name, scales)
     return _f8(made, source, weight, problems)
 
 
 def _f8(made: Checkpoint, source: Weights, weight: Weight, problems: Dict[str, str]) -> Found:
-    scales = weight.name + "_scale"
+    scales = weight.name + _ROWS["scales"]
     if scales not in source:
         problems.setdefault(f"tensor {weight.name}: it is {weight.type_name} and has no {scales}", "")
         return None
@@ -137,8 +140,8 @@ def _scaled(made: Checkpoint, source: Weights, weight: Weight, scales: str, layo
 
 def _compressed(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
     """compressed-tensors: symmetric INT4 by group, INT8 and FP8 by channel or tensor."""
-    if name.endswith(".weight_packed"):
-        return _packed_int4(made, source, given, name[: -len("_packed")], problems)
+    if name.endswith(".weight" + _INT4["data"]):
+        return _packed_int4(made, source, given, name.removesuffix(_INT4["data"]), problems)
     weight = source[name]
     if not name.endswith(".weight"):
         return None
@@ -146,28 +149,30 @@ def _compressed(made: Checkpoint, source: Weights, given: Mapping[str, Any], nam
         return _f8(made, source, weight, problems)
     if weight.dtype != "i8":
         return None
-    if name + "_zero_point" in source:
-        problems.setdefault(f"tensor {name}_zero_point: INT8 with zero points is not read; accx pack converts INT4's", "")
-    if name + "_scale" not in source or source[name + "_scale"].shape not in ((weight.shape[0], 1), (weight.shape[0],)):
-        problems.setdefault(f"tensor {name}: INT8 has one scale for each row, in {name}_scale", "")
+    scales, zeros = name + _ROWS["scales"], name + _ROWS["zeros"]
+    if zeros in source:
+        problems.setdefault(f"tensor {zeros}: INT8 with zero points is not read; accx pack converts INT4's", "")
+    if scales not in source or source[scales].shape not in ((weight.shape[0], 1), (weight.shape[0],)):
+        problems.setdefault(f"tensor {name}: INT8 has one scale for each row, in {scales}", "")
         return None
-    return name, _scaled(made, source, weight, name + "_scale", "i8_channel", problems), (name, name + "_scale")
+    return name, _scaled(made, source, weight, scales, "i8_channel", problems), (name, scales)
 
 
 def _packed_int4(made: Checkpoint, source: Weights, given: Mapping[str, Any], base: str, problems: Dict[str, str]) -> Found:
-    packed, scales = source[base + "_packed"], base + "_scale"
+    places = {role: base + suffix for role, suffix in _INT4.items()}
+    packed, scales = source[places["data"]], places["scales"]
     bits = {group.get("weights", {}).get("num_bits") for group in (given.get("config_groups") or {}).values() if isinstance(group, dict)}
     if bits - {4} or packed.dtype != "i32" or len(packed.shape) != 2 or scales not in source:
-        problems.setdefault(f"tensor {base}_packed: {packed.type_name} of {sorted(map(str, bits))} bits; INT4 in words is read", "")
+        problems.setdefault(f"tensor {packed.name}: {packed.type_name} of {sorted(map(str, bits))} bits; INT4 in words is read", "")
         return None
-    if base + "_zero_point" in source:
-        problems.setdefault(f"tensor {base}_zero_point: zero points are packed along the other dimension: `accx pack` makes a file that is read", "")
+    if places["zeros"] in source:
+        problems.setdefault(f"tensor {places['zeros']}: zero points are packed along the other dimension: `accx pack` makes a file that is read", "")
     n, k = packed.shape[0], packed.shape[1] * 8
     groups = source[scales].shape[-1]
     components = {"scales": _scale_type(source[scales], problems)}
-    if base + "_g_idx" in source:
+    if places["group_index"] in source:
         components["group_index"] = "i32"
-    members = _members(source, base + "_packed", scales, base + "_g_idx", base + "_zero_point")
+    members = _members(source, *places.values())
     return base, Tensor(base, _float(made), (n, k), "i4_group", k // groups, components), members
 
 
