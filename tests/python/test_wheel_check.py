@@ -87,3 +87,35 @@ def test_the_check_refuses_a_wheel_that_is_too_new(tmp_path):
     wheel.rename(named)
     done = subprocess.run([sys.executable, ROOT / "tests/fresh/manylinux.py", named], capture_output=True, text=True)
     assert done.returncode != 0 and "no manylinux tag" in done.stderr
+
+
+#: `./dev check wheel` with every part replaced that works on a wheel. `sh` is what runs the scripts of tests/fresh.
+PARTS = """set -eu
+. .ci/check.sh
+die() { echo "$*"; exit 1; }
+note() { :; }
+ensure_packages() { :; }
+cmd_wheel() { :; }
+in_tree() { :; }
+wheel_serves() { :; }
+PY=true BUILD=/nonexistent
+pick_python() { AUDITWHEEL; }
+sh() { case $1 in *make_root.sh) MAKE_ROOT ;; *old_root.sh) OLD_ROOT ;; esac; }
+check_wheel
+"""
+
+
+@pytest.mark.parametrize("auditwheel, make_root, old_root, code, said", [
+    ("return 1", "echo /root", ":", 77, "auditwheel could not be had"),
+    ("echo true", "echo 'it needs debootstrap'; return 77", ":", 77, "it needs debootstrap"),
+    ("echo true", "echo /root", "return 77", 77, "could not be had in the bare root"),
+    ("echo true", "echo /root", "return 1", 1, "the wheel failed in /root"),
+    ("echo true", "return 1", ":", 1, "make_root.sh failed"),
+    ("echo true", "echo /root", ":", 0, "a bare root, and serving"),
+])
+def test_what_could_not_be_had_is_no_success(auditwheel, make_root, old_root, code, said):
+    script = PARTS.replace("AUDITWHEEL", auditwheel).replace("MAKE_ROOT", make_root).replace("OLD_ROOT", old_root)
+    if auditwheel != "return 1":  # a Python that has it
+        script = script.replace("check_wheel\n", "wheel_tags() { :; }\ncheck_wheel\n")
+    done = subprocess.run(["sh", "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == code and said in done.stdout.splitlines()[-1], done
