@@ -63,5 +63,5 @@ endif()
 # What the headers cite as docs/..., with the links between the documents as in the repository.
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" FILES_MATCHING PATTERN "*.md"
-        PATTERN "site" EXCLUDE)
+        PATTERN "*.svg" PATTERN "site" EXCLUDE)
 install(DIRECTORY examples/guide DESTINATION "${CMAKE_INSTALL_DOCDIR}/examples")

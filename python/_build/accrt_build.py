@@ -31,7 +31,7 @@ SUMMARY = "Runs compiled .accx accelerator programs on numpy arrays and anything
 # One date for every member makes the archive the same for the same content.
 ZIP_DATE = (2020, 1, 1, 0, 0, 0)
 SDIST_PARTS = (
-    "CMakeLists.txt", "LICENSE", "README.md", "VERSION", "pyproject.toml", "abi", "cmake",
+    "CHANGELOG.md", "CMakeLists.txt", "LICENSE", "README.md", "VERSION", "pyproject.toml", "abi", "cmake",
     "docs", "format", "include", "loader", "python", "packs", "runtime", "serve", "tools", "write",
 )  # fmt: skip
 
@@ -170,6 +170,12 @@ def kernel_files():
     return [(f"accrt/compiler/prebuilt/{path.name}", path, False) for path in found]
 
 
+def documents():
+    """What the headers cite and all that it links to: every document, with its pictures, placed as in the repository."""
+    docs = [path for path in tree_files(ROOT / "docs") if path.suffix in (".md", ".svg")]
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "LICENSE", *docs]
+
+
 def wheel_files(libraries, commands):
     """Triples of (name in the wheel, file, whether it is executable): the package, the libraries, the headers, the documents, the commands.
 
@@ -182,7 +188,7 @@ def wheel_files(libraries, commands):
     include = ROOT / "include"
     for path in tree_files(include):
         yield f"accrt/include/{path.relative_to(include).as_posix()}", path, False
-    for path in sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/guide").glob("*.md")]):  # what the headers cite
+    for path in documents():
         yield f"{NAME}-{version()}.data/data/share/doc/accrt/{path.relative_to(ROOT).as_posix()}", path, False
     for name, path in libraries.items():
         yield f"accrt/{name}", path, True

@@ -64,14 +64,29 @@ def test_a_link_to_nothing_ends_the_run():
         stage.relink("[a](gone.md)", here, names)
 
 
-def test_the_wheel_has_what_its_headers_cite(monkeypatch):
+def broken_links(documents: pathlib.Path) -> list[tuple[str, str]]:
+    """Links to files and folders that are not below `documents`, or not there."""
+    broken = []
+    for document in sorted(documents.rglob("*.md")):
+        for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+            place = (document.parent / target.partition("#")[0]).resolve()
+            if "://" not in target and not (place.exists() and place.is_relative_to(documents.resolve())):
+                broken.append((str(document.relative_to(documents)), target))
+    return broken
+
+
+def test_the_wheel_has_what_its_headers_cite(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(ROOT / "python/_build"))
     import accrt_build
     members = {name: path for name, path, _ in accrt_build.wheel_files({}, {})}
     headers = [path for name, path in members.items() if name.startswith("accrt/include/") and name.endswith(".h")]
     cited = {c for h in headers for c in re.findall(r"\bdocs/[\w./-]+\.md", h.read_text())}
-    documents = {name.partition("/share/doc/accrt/")[2] for name in members}
-    assert len(cited) >= 12 and cited - documents == set()
+    documents = {name.partition("/share/doc/accrt/")[2]: path for name, path in members.items() if "/share/doc/accrt/" in name}
+    assert len(cited) >= 12 and cited - set(documents) == set()
+    for name, path in documents.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(path.read_bytes())
+    assert broken_links(tmp_path) == [] and len(list(tmp_path.rglob("*.md"))) > 50
 
 
 def test_headers_cite_what_is_installed(tmp_path):
@@ -80,9 +95,22 @@ def test_headers_cite_what_is_installed(tmp_path):
     cited = {c for h in (tmp_path / "include").rglob("*.h") for c in re.findall(r"\bdocs/[\w./-]+\.md", h.read_text())}
     assert len(cited) >= 12 and [c for c in sorted(cited) if not (documents / c).is_file()] == []
     assert (documents / "docs/guide/semaphores.md").is_file() and (documents / "examples/guide/semaphores.c").is_file()
-    broken = []
-    for document in documents.rglob("*.md"):
-        for target in re.findall(r"\]\(((?:\.\./|[\w-])[\w./-]*\.md)", document.read_text()):
-            if not (document.parent / target).is_file():
-                broken.append((str(document.relative_to(documents)), target))
-    assert broken == []
+    assert broken_links(documents) == []
+
+
+def test_a_broken_link_is_seen(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "beside.md").write_text("")
+    (tmp_path / "in/a.md").write_text("[a](a.md#x) [b](b.md) [c](../beside.md) [d](https://example.org)")
+    assert broken_links(tmp_path / "in") == [("a.md", "b.md"), ("a.md", "../beside.md")]
+
+
+def test_every_public_module_is_in_the_reference():
+    """The modules that the documents import, and the packages of the Python package but the second reader."""
+    package = ROOT / "python/accrt"
+    packages = {f"accrt.{p.parent.name}" for p in package.glob("*/__init__.py") if not p.parent.name.startswith("_")} - {"accrt.bundle_reader"}
+    text = "\n".join(p.read_text() for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))])
+    imported = {f"accrt.{name}" for name in re.findall(r"^(?:from|import) accrt\.(\w+)", text, re.M) if not name.startswith("_")}
+    assert len(packages) >= 6 and (packages | imported) - {"accrt.bundle_reader"} - set(stage.PYTHON) == set()
+    missing = [m for m in stage.PYTHON if not list(package.parent.glob(m.replace(".", "/") + ".py")) + list(package.parent.glob(m.replace(".", "/") + "/__init__.py"))]
+    assert missing == []
