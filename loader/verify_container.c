@@ -288,7 +288,7 @@ static accrt_status_t check_gaps(const accx_verifier_t* verifier) {
 
 /* ---- Private copy ---- */
 
-/* verify_images reads CODE; DATA is read at its use. */
+/* accx_verify_images reads CODE; DATA is read at its use. */
 static bool is_copied(const accx_section_t* section) {
   return section->type != ACCX_SECTION_CODE && section->type != ACCX_SECTION_DATA &&
          accx_section_kind(section->type) != NULL;

@@ -1,6 +1,6 @@
 """Comments name what exists: files, functions with their parentheses, and names of the C API.
 
-Read are the comments of C sources and headers, and the comments and docstrings of Python files.
+Read are the comments of C sources and headers, of shell scripts and CMake files, and the comments and docstrings of Python files.
 """
 import ast
 import functools
@@ -19,12 +19,18 @@ jit-reader.h gdb/jit-reader.h ggml.c ggml.h ggml-quants.c ggml-common.h gguf.py 
 threads.h time.h stdatomic.h driver_types.h cudaTypedefs.h""".split()
 
 #: Names that examples in comments make up.
-EXAMPLES = """tables.md double.cu accrt_double_ accrt_double_f32 accrt_X_t bench_NAME.py bench_NAME.c NAME_fuzz.c""".split()
+EXAMPLES = """tables.md double.cu accrt_double_ accrt_double_f32 accrt_X_t bench_NAME.py bench_NAME.c NAME_fuzz.c foo.c foo_test.c SOURCE.cu""".split()
 
 #: Functions of C, Python and others that comments name with parentheses.
 FOREIGN_FUNCTIONS = set("""abort atexit bool close cudaFree clone dlclose dlopen dlsym dup exec exit fclose float fork free fsync getenv int len
 list main malloc memcpy memset mmap munmap open openat poll pread print pthread_atfork read readlink rename repr setattr
 sigaction str super syscall tuple type unlink vfork write""".split())
+
+
+#: Names with `_` of others (system calls, other projects), and those that comments make up for a formula or an example.
+FOREIGN_NAMES = set("""acq_rel clock_getcpuclockid compute_100f data_as dot_j double_kernel dx_j elf_bytes enable_thinking exit_group
+landlock_create_ruleset landlock_restrict_self m_j manylinux_2_17_x86_64 manylinux_2_28 my_params output_1 rotate_half s_j sigabbrev_np
+sum_j update_result_type_state""".split())
 
 
 @functools.cache
@@ -58,15 +64,36 @@ def split_python(text: str) -> tuple[str, list[tuple[int, str]]]:
     return "\n".join(lines), comments
 
 
+def is_hash(name: str) -> bool:
+    """Whether comments begin with #, and it is no Python: shell scripts and CMake files."""
+    return name.endswith((".sh", ".cmake", "CMakeLists.txt")) or name in ("dev", ".ci/run")
+
+
+def split_hash(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """A comment is a # at the beginning of a line or after a blank, with a blank behind it and no quote open before it. Lines of
+    comments that follow each other are one comment."""
+    code, comments, going = [], [], False
+    for number, line in enumerate(text.splitlines(), 1):
+        match = re.match(r"""((?:[^'"#\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<=\S)#)*?)(?:(?<=\s)|^)#[ !](.*)$""", line)
+        code.append(match[1] if match else line)
+        alone = match is not None and not match[1].strip()
+        if match and alone and going:
+            comments[-1] = (comments[-1][0], comments[-1][1] + "\n" + match[2])
+        elif match:
+            comments.append((number, match[2]))
+        going = alone
+    return "\n".join(code), comments
+
+
 @functools.cache
 def sources() -> dict[str, tuple[str, list[tuple[int, str]]]]:
     """Code and comments of each file but this one, which makes names up."""
     parts = {}
     for name in tracked():
         ending = pathlib.Path(name).suffix
-        if (ending in C_ENDINGS or ending == ".py") and name != "tests/python/test_comment_names.py":
-            text = (ROOT / name).read_text(errors="replace")
-            parts[name] = (split_c if ending in C_ENDINGS else split_python)(text)
+        split = split_c if ending in C_ENDINGS else split_python if ending == ".py" else split_hash if is_hash(name) else None
+        if split and name != "tests/python/test_comment_names.py":
+            parts[name] = split((ROOT / name).read_text(errors="replace"))
     return parts
 
 
@@ -77,7 +104,7 @@ def identifiers() -> frozenset[str]:
     for code, _ in sources().values():
         words.update(re.findall(r"[A-Za-z_]\w*", code))
     for name in tracked():
-        if name.endswith(("CMakeLists.txt", ".cmake", ".sh", ".map", ".toml", ".ptx")) or name in ("dev", ".ci/run"):
+        if name.endswith((".map", ".toml", ".ptx", ".fish")):
             words.update(re.findall(r"[A-Za-z_]\w*", (ROOT / name).read_text(errors="replace")))
     return frozenset(words)
 
@@ -99,6 +126,7 @@ def missing(comment: str, own: str = "") -> list[str]:
     comment = re.sub(r"https?://\S+", " ", re.sub(r"\n\s*(\* )?", " ", comment))
     gone = []
     for path in re.findall(r"(?<![\w/.*<{}%$-])((?:[\w.-]+/)*[\w-]+\.(?:c|h|cu|cuh|py|sh|def|md|inc))(?![\w/*{])", comment):
+        path = path[2:] if path.startswith("./") else path
         if path not in endings() and path not in FOREIGN_FILES and path != pathlib.Path(own).name and "/tmp" not in path:
             gone.append(path)
     for name in re.findall(r"(?<![\w/.-])((?:accrt|ACCRT|accx|ACCX)_\w+)(?![\w*])", comment):
@@ -108,6 +136,9 @@ def missing(comment: str, own: str = "") -> list[str]:
     for name in re.findall(r"(?<![\w.>])([a-z_]\w{2,})\(\)", comment):
         if name not in identifiers() and name not in FOREIGN_FUNCTIONS:
             gone.append(name + "()")
+    for name in re.findall(r"(?<![\w/.<{%$*-])([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?![\w*/.<{-]|\.\w|\(\))", comment):
+        if name not in identifiers() and name not in FOREIGN_NAMES and not name.startswith(("accrt_", "accx_")):
+            gone.append(name)
     return [name for name in gone if name.rpartition("/")[2] not in EXAMPLES]
 
 
@@ -121,5 +152,8 @@ def test_a_gone_name_is_seen():
     assert missing("as runtime/core/gone.c does, see nothing_of_the_kind()") == ["runtime/core/gone.c", "nothing_of_the_kind()"]
     assert missing("accrt_gone_function and ACCRT_GONE_*, accrt_pool_*") == ["accrt_gone_function"]
     assert missing("docs/errors.md, base.h and accrt_pool_create()") == []
+    assert missing("verify_nothing_of_it has done so, as accrt_pool_create and read_image do") == ["verify_nothing_of_it"]
+    code, comments = split_hash("#!/bin/sh\n# see a.sh\n# and b.c\nx='# no' y=${#z} # the end\nset(A \"# no\")\n")
+    assert [c for _, c in comments] == ["/bin/sh\nsee a.sh\nand b.c", "the end"] and "${#z}" in code and code.count("no") == 2
     code, comments = split_c('int a; /* one.c */ char* s = "/* no */"; // two.h\n')
     assert [c for _, c in comments] == ["/* one.c */", "// two.h"] and "no" in code and "one" not in code
