@@ -81,6 +81,7 @@ extern const cts_test_t cts_direct_state_tests[];
 extern const cts_test_t cts_direct_corner_tests[];
 extern const cts_test_t cts_direct_model_tests[];
 extern const cts_test_t cts_direct_bound_tests[];
+extern const cts_test_t cts_direct_large_tests[];
 
 /* ---- Fixture ---- */
 

@@ -32,6 +32,7 @@ static const struct {
     {"direct", cts_direct_group_tests}, {"direct", cts_direct_rule_tests},
     {"direct", cts_direct_state_tests}, {"direct", cts_direct_corner_tests},
     {"direct", cts_direct_model_tests}, {"direct", cts_direct_bound_tests},
+    {"direct", cts_direct_large_tests},
 };
 #define PART_COUNT (sizeof parts / sizeof parts[0])
 
