@@ -74,6 +74,7 @@ extern const cts_test_t cts_prepared_tests[];
 extern const cts_test_t cts_module_tests[];
 extern const cts_test_t cts_interop_tests[];
 extern const cts_test_t cts_traits_tests[];
+extern const cts_test_t cts_invoke_tests[];
 extern const cts_test_t cts_direct_tests[];
 extern const cts_test_t cts_direct_group_tests[];
 extern const cts_test_t cts_direct_rule_tests[];
@@ -82,6 +83,9 @@ extern const cts_test_t cts_direct_corner_tests[];
 extern const cts_test_t cts_direct_model_tests[];
 extern const cts_test_t cts_direct_bound_tests[];
 extern const cts_test_t cts_direct_large_tests[];
+extern const cts_test_t cts_direct_module_tests[];
+extern const cts_test_t cts_direct_capture_tests[];
+extern const cts_test_t cts_direct_operator_tests[];
 
 /* ---- Fixture ---- */
 

@@ -6,6 +6,7 @@
 #define ACCRT_CTS_DIRECT_H_
 
 #include "cts.h"
+#include "hooks.h"
 
 #include <limits.h>
 
@@ -31,6 +32,7 @@ typedef struct direct {
   void* library;
   accrt_driver_query_fn_t query;
   const accrt_driver_table_t* table;
+  cts_hooks_t hooks; /* zeros: the driver has none */
   accrt_driver_environment_t environment;
   accrt_allocator_t allocator;
   accrt_driver_t* driver;

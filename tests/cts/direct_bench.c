@@ -225,6 +225,17 @@ static void keep_trace(const accrt_driver_environment_t* environment,
 extern const accrt_driver_table_t* accrt_driver_host_query(uint32_t max_abi) __attribute__((weak));
 extern const accrt_driver_table_t* accrt_driver_cuda_query(uint32_t max_abi) __attribute__((weak));
 
+static void find_hooks(direct_t* bench) {
+  void* symbol = dlsym(bench->library, CTS_HOOKS_SYMBOL);
+  if (symbol == NULL)
+    return;
+  cts_hooks_fn_t function;
+  memcpy(&function, &symbol, sizeof function);
+  const cts_hooks_t* hooks = function();
+  memcpy(&bench->hooks, hooks,
+         hooks->struct_size < sizeof bench->hooks ? hooks->struct_size : sizeof bench->hooks);
+}
+
 static accrt_driver_query_fn_t find_query(direct_t* bench) {
   const char* path = cts_settings.driver;
   if (path != NULL && strcmp(path, "host") == 0)
@@ -245,6 +256,7 @@ static accrt_driver_query_fn_t find_query(direct_t* bench) {
   void* symbol = dlsym(bench->library, ACCRT_DRIVER_SYMBOL);
   accrt_driver_query_fn_t query;
   memcpy(&query, &symbol, sizeof query);
+  find_hooks(bench);
   return query;
 }
 

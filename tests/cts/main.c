@@ -23,16 +23,29 @@ static const struct {
   const char* name;
   const cts_test_t* tests;
 } parts[] = {
-    {"device", cts_device_tests},       {"memory", cts_memory_tests},
-    {"copy", cts_copy_tests},           {"stream", cts_stream_tests},
-    {"semaphore", cts_semaphore_tests}, {"launch", cts_launch_tests},
-    {"commands", cts_command_tests},    {"prepared", cts_prepared_tests},
-    {"module", cts_module_tests},       {"interop", cts_interop_tests},
-    {"traits", cts_traits_tests},       {"direct", cts_direct_tests},
-    {"direct", cts_direct_group_tests}, {"direct", cts_direct_rule_tests},
-    {"direct", cts_direct_state_tests}, {"direct", cts_direct_corner_tests},
-    {"direct", cts_direct_model_tests}, {"direct", cts_direct_bound_tests},
+    {"device", cts_device_tests},
+    {"memory", cts_memory_tests},
+    {"copy", cts_copy_tests},
+    {"stream", cts_stream_tests},
+    {"semaphore", cts_semaphore_tests},
+    {"launch", cts_launch_tests},
+    {"commands", cts_command_tests},
+    {"prepared", cts_prepared_tests},
+    {"module", cts_module_tests},
+    {"interop", cts_interop_tests},
+    {"traits", cts_traits_tests},
+    {"invoke", cts_invoke_tests},
+    {"direct", cts_direct_tests},
+    {"direct", cts_direct_group_tests},
+    {"direct", cts_direct_rule_tests},
+    {"direct", cts_direct_state_tests},
+    {"direct", cts_direct_corner_tests},
+    {"direct", cts_direct_model_tests},
+    {"direct", cts_direct_bound_tests},
     {"direct", cts_direct_large_tests},
+    {"direct", cts_direct_module_tests},
+    {"direct", cts_direct_capture_tests},
+    {"direct", cts_direct_operator_tests},
 };
 #define PART_COUNT (sizeof parts / sizeof parts[0])
 

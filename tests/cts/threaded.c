@@ -1,12 +1,13 @@
-/* tests/cts/threaded.c - the null driver with a thread for each queue and every optional group that
- * a device without hardware can have: progress by number, events, prepared launches, memory for
- * other processes, a second device that is a peer, queue_run. It is for the suite's own tests: what
- * the null driver cannot get wrong, because its work has ended before anybody could ask, is got
- * right here, and mutants get it wrong (tests/python/test_cts_mutants.py).
+/* tests/cts/threaded.c - the null driver with a thread for each queue and every optional group:
+ * modules, host operators with a context, progress by number, events, prepared launches, queues of
+ * other libraries, memory for other processes, a second device that is a peer, queue_run. It is for
+ * the suite's own tests: what the null driver cannot get wrong, because its work has ended before
+ * anybody could ask, is got right here, and mutants get it wrong
+ * (tests/python/test_cts_mutants.py).
  *
  * It includes null.c (-I its folder), runs its commands as they are, and may include public headers
- * only. One lock and one condition for the whole driver: few threads, and nothing here is meant to
- * be fast. */
+ * and hooks.h only. One lock and one condition for the whole driver: few threads, and nothing here
+ * is meant to be fast. */
 #define _GNU_SOURCE /* memfd_create */
 #define accrt_driver_query accrt_driver_plain_query
 #include "null.c"
@@ -19,6 +20,7 @@
 #include <unistd.h>
 
 #include "accrt/stream.h"
+#include "hooks.h"
 
 #define DEVICES 2u
 
@@ -60,8 +62,11 @@ struct accrt_driver_launch {
 
 enum { JOB_COMMAND, JOB_LIST, JOB_NOTIFY, JOB_RECORD, JOB_WAIT };
 
+typedef struct node node_t;
+typedef struct threaded_queue threaded_queue_t;
 typedef struct job {
   struct job* next;
+  threaded_queue_t* queue; /* of the driver: it is told of the end */
   uint32_t kind;
   uint32_t numbered;                    /* COMMAND and LIST: `submission.number` counts */
   accrt_driver_submission_t submission; /* its arrays are in `block` */
@@ -73,20 +78,36 @@ typedef struct job {
   size_t block_capacity_bytes;
 } job_t;
 
-typedef struct threaded_queue {
-  accrt_driver_queue_t base; /* its failure is under the lock */
+#define INNER_FILLS 4u
+/* A native queue: its thread runs jobs one after another, of the queue that owns it and of those
+ * that wrap it. */
+typedef struct native {
+  threaded_device_t* device;
   pthread_t thread;
   job_t* first;
   job_t* last;
-  job_t* free_jobs;
   uint32_t running; /* the thread has a job */
   uint32_t stop;
+  threaded_queue_t* running_queue; /* of the job that it has, or had last */
+  uint32_t* destroyed;             /* on the thread's stack while it calls a completion */
+  uint32_t is_captured;            /* by its owner */
+  node_t* graph;                   /* what was captured */
+  uint32_t takes_inner;            /* an operator is being called */
+  uint32_t inner_count;            /* what it has enqueued */
+  accrt_driver_fill_t inner[INNER_FILLS];
+} native_t;
+
+struct threaded_queue {
+  accrt_driver_queue_t base; /* its failure is under the lock */
+  native_t* native;
+  uint32_t owns_native;
+  job_t* free_jobs;
   uint64_t enqueued_number;
-  uint64_t running_number; /* of the job that the thread has; 0: none, or it has no number */
-  uint64_t ended_number;   /* well or not */
-  uint64_t good_number;    /* the last that succeeded */
-  uint32_t* destroyed;     /* on the thread's stack while it calls a completion */
-} threaded_queue_t;
+  uint64_t running_number;  /* of the job that the thread has; 0: none, or it has no number */
+  uint64_t ended_number;    /* well or not */
+  uint64_t good_number;     /* the last that succeeded */
+  uint64_t captured_number; /* the last that became part of a capture: over with those before it */
+};
 
 static threaded_driver_t* driver_of(const accrt_driver_device_t* device) {
   return (threaded_driver_t*)device->driver;
@@ -113,6 +134,18 @@ static accrt_status_t refuse(const threaded_driver_t* driver, accrt_status_t sta
                              const char* operation, const char* message) {
   return driver->base.environment->fail(driver->base.environment, status, 0, NULL, operation,
                                         message);
+}
+
+static int is_captured(const threaded_queue_t* queue) {
+  threaded_driver_t* driver = lock_of(queue);
+  const int captured = queue->native->is_captured != 0;
+  pthread_mutex_unlock(&driver->mutex);
+  return captured;
+}
+
+static accrt_status_t refuse_captured(const threaded_queue_t* queue, const char* operation) {
+  return refuse(driver_of(queue->base.device), ACCRT_ERROR_INVALID_STATE, operation,
+                "the queue is being captured by its owner; nothing was enqueued");
 }
 
 /* Waits for a change until `deadline_ns` (ACCRT_TIMEOUT_INFINITE: for ever). 0: it is over. Under
@@ -302,6 +335,8 @@ static void threaded_unimport(accrt_driver_device_t* device, const accrt_driver_
     munmap(memory->handle, memory->size_bytes);
 }
 
+#include "threaded_modules.c"
+
 /* ---- Points ---- */
 
 static point_t* take_point(threaded_driver_t* driver) {
@@ -355,6 +390,7 @@ static job_t* take_job(threaded_queue_t* queue, uint32_t kind, size_t block_byte
   job->block = block;
   job->block_capacity_bytes = capacity_bytes;
   job->kind = kind;
+  job->queue = queue;
   return job;
 }
 
@@ -362,12 +398,13 @@ static void append(threaded_queue_t* queue, job_t* job) {
   threaded_driver_t* driver = lock_of(queue);
   if (job->numbered)
     queue->enqueued_number = job->submission.number;
-  if (queue->first == NULL) {
-    queue->first = job;
+  native_t* native = queue->native;
+  if (native->first == NULL) {
+    native->first = job;
   } else {
-    queue->last->next = job;
+    native->last->next = job;
   }
-  queue->last = job;
+  native->last = job;
   unlock(driver);
 }
 
@@ -423,12 +460,17 @@ static void keep_command(unsigned char** cursor, const accrt_driver_command_t* c
       keep(cursor, dispatch->patches, dispatch->patch_count * sizeof(accrt_driver_patch_t));
 }
 
+static accrt_status_t capture_list(threaded_queue_t* queue, const accrt_driver_list_t* list,
+                                   const accrt_driver_submission_t* submission);
+
 static accrt_status_t threaded_enqueue(accrt_driver_queue_t* base,
                                        const accrt_driver_command_t* command,
                                        const accrt_driver_submission_t* submission) {
   threaded_queue_t* queue = (threaded_queue_t*)base;
   if (!is_known(command->opcode)) /* now: the queue's thread could only fail the queue */
     return refuse_kind(base->device->driver->environment, command->opcode, "queue_enqueue");
+  if (is_captured(queue))
+    return refuse_captured(queue, "queue_enqueue");
   job_t* job = take_job(queue, JOB_COMMAND, command_bytes(command) + submission_bytes(submission));
   if (job == NULL)
     return ACCRT_ERROR_OUT_OF_MEMORY;
@@ -443,6 +485,8 @@ static accrt_status_t threaded_enqueue(accrt_driver_queue_t* base,
 static accrt_status_t threaded_execute(accrt_driver_queue_t* base, accrt_driver_list_t* list,
                                        const accrt_driver_submission_t* submission) {
   threaded_queue_t* queue = (threaded_queue_t*)base;
+  if (is_captured(queue))
+    return capture_list(queue, list, submission);
   job_t* job = take_job(queue, JOB_LIST, submission_bytes(submission));
   if (job == NULL)
     return ACCRT_ERROR_OUT_OF_MEMORY;
@@ -457,6 +501,8 @@ static accrt_status_t threaded_execute(accrt_driver_queue_t* base, accrt_driver_
 static accrt_status_t threaded_notify(accrt_driver_queue_t* base,
                                       accrt_driver_completion_t completion) {
   threaded_queue_t* queue = (threaded_queue_t*)base;
+  if (is_captured(queue))
+    return refuse_captured(queue, "queue_notify");
   job_t* job = take_job(queue, JOB_NOTIFY, 0);
   if (job == NULL)
     return ACCRT_ERROR_OUT_OF_MEMORY;
@@ -502,10 +548,27 @@ static accrt_status_t queue_launch(accrt_driver_queue_t* queue, accrt_driver_lau
 
 /* ---- A queue's thread ---- */
 
+/* Kernels of the host and of modules, and operators. */
+static accrt_status_t run_code(threaded_queue_t* queue, const accrt_driver_command_t* command,
+                               const accrt_driver_submission_t* submission,
+                               accrt_error_t* out_error) {
+  if (command->opcode == ACCRT_DRIVER_COMMAND_OPERATOR)
+    return run_operator(queue, command, submission, out_error);
+  if (command->as.dispatch.kernel->module_kernel == NULL)
+    return run_command(&queue->base, command, submission, out_error);
+  accrt_kernel_def_t definition;
+  accrt_driver_kernel_t kernel;
+  enter_module(command->as.dispatch.kernel, &definition, &kernel);
+  accrt_driver_command_t own = *command;
+  own.as.dispatch.kernel = &kernel;
+  return run_command(&queue->base, &own, submission, out_error);
+}
+
 static accrt_status_t run_one(threaded_queue_t* queue, const accrt_driver_command_t* command,
                               const accrt_driver_submission_t* submission,
                               accrt_error_t* out_error) {
-  if (command->opcode != ACCRT_DRIVER_COMMAND_DISPATCH)
+  if (command->opcode != ACCRT_DRIVER_COMMAND_DISPATCH &&
+      command->opcode != ACCRT_DRIVER_COMMAND_OPERATOR)
     return run_command(&queue->base, command, submission, out_error);
   threaded_device_t* device = (threaded_device_t*)queue->base.device;
   threaded_driver_t* driver = lock_of(queue);
@@ -513,7 +576,7 @@ static accrt_status_t run_one(threaded_queue_t* queue, const accrt_driver_comman
     wait_change(driver, ACCRT_TIMEOUT_INFINITE);
   device->busy = 1;
   pthread_mutex_unlock(&driver->mutex);
-  const accrt_status_t status = run_command(&queue->base, command, submission, out_error);
+  const accrt_status_t status = run_code(queue, command, submission, out_error);
   lock_of(queue);
   device->busy = 0;
   unlock(driver);
@@ -586,6 +649,16 @@ static void run_job(threaded_queue_t* queue, job_t* job, accrt_error_t* error) {
     reach_point(queue, job, error);
 }
 
+/* What was captured is over when what came before it has ended. Under the lock. */
+static void pass_captured(threaded_queue_t* queue) {
+  for (const job_t* job = queue->native->first; job != NULL; job = job->next) {
+    if (job->queue == queue && job->numbered && job->submission.number < queue->captured_number)
+      return;
+  }
+  if (queue->captured_number > queue->ended_number && queue->base.failure.status == ACCRT_OK)
+    queue->ended_number = queue->good_number = queue->captured_number;
+}
+
 /* Everything about the job is told before anybody hears of its end. */
 static void end_job(threaded_queue_t* queue, job_t* job, const accrt_error_t* error) {
   threaded_driver_t* driver = lock_of(queue);
@@ -597,26 +670,29 @@ static void end_job(threaded_queue_t* queue, job_t* job, const accrt_error_t* er
     if (error->status == ACCRT_OK)
       queue->good_number = job->submission.number;
   }
+  pass_captured(queue);
   job->next = queue->free_jobs;
   queue->free_jobs = job;
-  queue->running = 0;
+  queue->native->running = 0;
   queue->running_number = 0;
   unlock(driver);
 }
 
 static void* work(void* argument) {
-  threaded_queue_t* queue = argument;
+  native_t* native = argument;
   uint32_t destroyed = 0;
-  threaded_driver_t* driver = lock_of(queue);
-  queue->destroyed = &destroyed;
+  threaded_driver_t* driver = driver_of(&native->device->base);
+  pthread_mutex_lock(&driver->mutex);
+  native->destroyed = &destroyed;
   for (;;) {
-    while (queue->first == NULL && !queue->stop)
+    while (native->first == NULL && !native->stop)
       wait_change(driver, ACCRT_TIMEOUT_INFINITE);
-    job_t* job = queue->first;
+    job_t* job = native->first;
     if (job == NULL)
       break;
-    queue->first = job->next;
-    queue->running = 1;
+    native->first = job->next;
+    native->running = 1;
+    threaded_queue_t* queue = native->running_queue = job->queue;
     queue->running_number = job->numbered ? job->submission.number : 0;
     accrt_error_t error = queue->base.failure;
     pthread_mutex_unlock(&driver->mutex);
@@ -626,13 +702,27 @@ static void* work(void* argument) {
     complete(completion, error.status == ACCRT_OK ? NULL : &error);
     if (destroyed)
       return NULL; /* by the completion: the queue is gone */
-    lock_of(queue);
+    pthread_mutex_lock(&driver->mutex);
   }
   pthread_mutex_unlock(&driver->mutex);
   return NULL;
 }
 
 /* ---- Queues ---- */
+
+static native_t* make_native(threaded_device_t* device) {
+  const accrt_driver_environment_t* environment = device->base.driver->environment;
+  native_t* native = allocate(environment, sizeof *native, "queue_create");
+  if (native == NULL)
+    return NULL;
+  native->device = device;
+  if (pthread_create(&native->thread, NULL, work, native) != 0) {
+    deallocate(environment, native, sizeof *native);
+    refuse(driver_of(&device->base), ACCRT_ERROR_OUT_OF_MEMORY, "queue_create", "no thread");
+    return NULL;
+  }
+  return native;
+}
 
 static accrt_status_t threaded_queue_create(accrt_driver_device_t* device, int32_t priority,
                                             accrt_driver_queue_t** out_queue) {
@@ -642,25 +732,51 @@ static accrt_status_t threaded_queue_create(accrt_driver_device_t* device, int32
   if (queue == NULL)
     return ACCRT_ERROR_OUT_OF_MEMORY;
   queue->base.device = device;
-  if (pthread_create(&queue->thread, NULL, work, queue) != 0) {
+  queue->owns_native = 1;
+  queue->native = make_native((threaded_device_t*)device);
+  if (queue->native == NULL) {
     deallocate(device->driver->environment, queue, sizeof *queue);
-    return refuse(driver_of(device), ACCRT_ERROR_OUT_OF_MEMORY, "queue_create", "no thread");
+    return ACCRT_ERROR_OUT_OF_MEMORY;
   }
   *out_queue = &queue->base;
   return ACCRT_OK;
 }
 
+static void destroy_native(threaded_driver_t* driver, native_t* native) {
+  pthread_mutex_lock(&driver->mutex);
+  native->stop = 1;
+  unlock(driver);
+  if (pthread_equal(pthread_self(), native->thread)) {
+    *native->destroyed = 1;
+    pthread_detach(native->thread);
+  } else {
+    pthread_join(native->thread, NULL);
+  }
+  deallocate(driver->base.environment, native, sizeof *native);
+}
+
+/* The thread, which goes on, has nothing more to do with the queue. */
+static void leave_native(threaded_driver_t* driver, const threaded_queue_t* queue) {
+  const native_t* native = queue->native;
+  pthread_mutex_lock(&driver->mutex);
+  for (;;) {
+    uint32_t jobs = native->running && native->running_queue == queue;
+    for (const job_t* job = native->first; job != NULL; job = job->next)
+      jobs += job->queue == queue;
+    if (jobs == 0)
+      break;
+    wait_change(driver, ACCRT_TIMEOUT_INFINITE);
+  }
+  pthread_mutex_unlock(&driver->mutex);
+}
+
 static void threaded_queue_destroy(accrt_driver_queue_t* base) {
   threaded_queue_t* queue = (threaded_queue_t*)base;
-  threaded_driver_t* driver = lock_of(queue);
-  queue->stop = 1;
-  unlock(driver);
-  if (pthread_equal(pthread_self(), queue->thread)) {
-    *queue->destroyed = 1;
-    pthread_detach(queue->thread);
-  } else {
-    pthread_join(queue->thread, NULL);
-  }
+  threaded_driver_t* driver = driver_of(base->device);
+  if (queue->owns_native)
+    destroy_native(driver, queue->native);
+  else
+    leave_native(driver, queue);
   const accrt_driver_environment_t* environment = driver->base.environment;
   while (queue->free_jobs != NULL) {
     job_t* job = queue->free_jobs;
@@ -689,7 +805,7 @@ static accrt_status_t threaded_run(accrt_driver_queue_t* base, accrt_driver_list
                                    const accrt_driver_submission_t* submission) {
   threaded_queue_t* queue = (threaded_queue_t*)base;
   threaded_driver_t* driver = lock_of(queue);
-  const uint32_t busy = queue->first != NULL || queue->running;
+  const uint32_t busy = queue->native->first != NULL || queue->native->running;
   accrt_error_t error = queue->base.failure;
   pthread_mutex_unlock(&driver->mutex);
   if (busy)
@@ -712,8 +828,8 @@ static uint64_t last_up_to(const threaded_queue_t* queue, uint64_t number) {
   if (number >= queue->enqueued_number)
     return queue->enqueued_number;
   uint64_t last = queue->running_number <= number ? queue->running_number : 0;
-  for (const job_t* job = queue->first; job != NULL; job = job->next) {
-    if (job->numbered && job->submission.number <= number)
+  for (const job_t* job = queue->native->first; job != NULL; job = job->next) {
+    if (job->queue == queue && job->numbered && job->submission.number <= number)
       last = job->submission.number;
   }
   return last;
@@ -775,6 +891,8 @@ static void event_destroy(accrt_driver_event_t* event) {
 static accrt_status_t event_record(accrt_driver_queue_t* base, accrt_driver_event_t* event) {
   threaded_queue_t* queue = (threaded_queue_t*)base;
   threaded_driver_t* driver = driver_of(base->device);
+  if (is_captured(queue))
+    return refuse_captured(queue, "event_record");
   job_t* job = take_job(queue, JOB_RECORD, 0);
   point_t* point = job == NULL ? NULL : take_point(driver);
   if (point == NULL) {
@@ -796,6 +914,8 @@ static accrt_status_t event_record(accrt_driver_queue_t* base, accrt_driver_even
 
 static accrt_status_t event_wait(accrt_driver_queue_t* base, accrt_driver_event_t* event) {
   threaded_queue_t* queue = (threaded_queue_t*)base;
+  if (is_captured(queue))
+    return refuse_captured(queue, "event_wait");
   job_t* job = take_job(queue, JOB_WAIT, 0);
   if (job == NULL)
     return ACCRT_ERROR_OUT_OF_MEMORY;
@@ -864,6 +984,8 @@ static accrt_status_t event_elapsed(accrt_driver_event_t* start, accrt_driver_ev
                         "both events must be timed and reached");
 }
 
+#include "threaded_captures.c"
+
 /* ---- The table: null.c's, with everything of above ---- */
 
 static const accrt_driver_table_t threaded_table = {
@@ -881,6 +1003,9 @@ static const accrt_driver_table_t threaded_table = {
     .memory_free = threaded_memory_free,
     .memory_import = memory_import,
     .memory_unimport = threaded_unimport,
+    .module_load = module_load,
+    .module_unload = module_unload,
+    .module_find = module_find,
     .queue_create = threaded_queue_create,
     .queue_destroy = threaded_queue_destroy,
     .queue_enqueue = threaded_enqueue,
@@ -888,8 +1013,8 @@ static const accrt_driver_table_t threaded_table = {
     .queue_run = threaded_run,
     .queue_notify = threaded_notify,
     .queue_reset = threaded_reset,
-    .list_create = list_create,
-    .list_destroy = list_destroy,
+    .list_create = threaded_list_create,
+    .list_destroy = threaded_list_destroy,
     .queue_progress = queue_progress,
     .queue_wait = queue_wait,
     .event_create = event_create,
@@ -902,10 +1027,13 @@ static const accrt_driver_table_t threaded_table = {
     .launch_create = launch_create,
     .launch_destroy = launch_destroy,
     .queue_launch = queue_launch,
+    .queue_wrap = queue_wrap,
+    .queue_native = queue_native,
     .memory_allocate_exportable = allocate_exportable,
     .memory_export = memory_export,
     .memory_import_handle = memory_import_handle,
     .device_enable_peer = threaded_enable_peer,
+    .operator_workspace = operator_workspace,
     .queue_cancel = threaded_cancel,
 };
 

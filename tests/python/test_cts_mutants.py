@@ -244,17 +244,17 @@ THREADED_MUTANTS = [
     ("each record is its own", "  point_t* point = job == NULL ? NULL : take_point(driver);", "  point_t* point = job == NULL ? NULL : event->point != NULL ? event->point : take_point(driver);", "direct.test_waits_are_for_the_record_of_their_time"),
     ("a wake-up is not an end", "  while (queue->ended_number < target && in_time)\n", "  if (queue->ended_number < target && in_time)\n", "direct.test_waits_end_with_the_work_or_the_time"),
     ("launches in flight need no launch", "  job->command.as.dispatch.kernel = &job->kernel;", "  job->command.as.dispatch.kernel = dispatch->kernel;", "direct.test_launches_bring_their_own"),
-    ("notices wait for what runs", "  job_t* job = take_job(queue, JOB_NOTIFY, 0);", "  if (queue->first == NULL && queue->base.failure.status == ACCRT_OK) {\n    complete(completion, NULL);\n    return ACCRT_OK;\n  }\n  job_t* job = take_job(queue, JOB_NOTIFY, 0);", "direct.test_nothing_overtakes_what_runs"),
+    ("notices wait for what runs", "  job_t* job = take_job(queue, JOB_NOTIFY, 0);", "  if (queue->native->first == NULL && queue->base.failure.status == ACCRT_OK) {\n    complete(completion, NULL);\n    return ACCRT_OK;\n  }\n  job_t* job = take_job(queue, JOB_NOTIFY, 0);", "direct.test_nothing_overtakes_what_runs"),
     # What is handed over, order
     ("bindings are copied", "  out_submission->bindings =\n      keep(cursor, submission->bindings, submission->binding_count * sizeof *submission->bindings);\n", "", "direct.test_what_is_handed_over_is_copied"),
     ("scalars are copied", "  out_submission->scalars =\n      keep(cursor, submission->scalars, submission->scalar_count * sizeof *submission->scalars);\n", "", "direct.test_what_is_handed_over_is_copied"),
     ("blocks are copied", "  job->command.as.dispatch.params = keep(cursor, dispatch->params, dispatch->params_size_bytes);\n", "", "direct.test_what_is_handed_over_is_copied"),
     ("patches are copied", "  job->command.as.dispatch.patches =\n      keep(cursor, dispatch->patches, dispatch->patch_count * sizeof(accrt_driver_patch_t));\n", "", "direct.test_what_is_handed_over_is_copied"),
     ("names are copied", "    job->command.name = keep(cursor, command->name, strlen(command->name) + 1);", "    (void)cursor;", "direct.test_what_is_handed_over_is_copied"),
-    ("enqueuing returns before the work", "  job->numbered = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "  job->numbered = 1;\n  append(queue, job);\n  threaded_driver_t* held = lock_of(queue);\n  while (queue->first != NULL || queue->running)\n    wait_change(held, ACCRT_TIMEOUT_INFINITE);\n  pthread_mutex_unlock(&held->mutex);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "direct.test_enqueuing_does_not_block"),
+    ("enqueuing returns before the work", "  job->numbered = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "  job->numbered = 1;\n  append(queue, job);\n  threaded_driver_t* held = lock_of(queue);\n  while (queue->native->first != NULL || queue->native->running)\n    wait_change(held, ACCRT_TIMEOUT_INFINITE);\n  pthread_mutex_unlock(&held->mutex);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "direct.test_enqueuing_does_not_block"),
     ("no lock is held in completions", "    end_job(queue, job, &error);\n    complete(completion, error.status == ACCRT_OK ? NULL : &error);", "    end_job(queue, job, &error);\n    lock_of(queue);\n    complete(completion, error.status == ACCRT_OK ? NULL : &error);", "direct.test_completions_may_enqueue"),
-    ("work is first in, first out", "  if (queue->first == NULL) {\n    queue->first = job;\n  } else {", "  if (queue->first == NULL || job->kind == JOB_NOTIFY) {\n    job->next = queue->first;\n    queue->first = job;\n    if (job->next != NULL) {\n      unlock(driver);\n      return;\n    }\n  } else {", "direct.test_nothing_overtakes_what_runs"),
-    ("repeated work keeps what it has", "  job->next = queue->free_jobs;\n  queue->free_jobs = job;\n  queue->running = 0;", "  queue->running = 0;", "direct.test_repeated_work_allocates_nothing"),
+    ("work is first in, first out", "  if (native->first == NULL) {\n    native->first = job;\n  } else {", "  if (native->first == NULL || job->kind == JOB_NOTIFY) {\n    job->next = native->first;\n    native->first = job;\n    if (job->next != NULL) {\n      unlock(driver);\n      return;\n    }\n  } else {", "direct.test_nothing_overtakes_what_runs"),
+    ("repeated work keeps what it has", "  job->next = queue->free_jobs;\n  queue->free_jobs = job;\n  queue->native->running = 0;", "  queue->native->running = 0;", "direct.test_repeated_work_allocates_nothing"),
     # Progress by number
     ("progress is not what was enqueued", "failure.status == ACCRT_OK ? queue->ended_number : queue->good_number;", "queue->enqueued_number;", "direct.test_progress_counts_what_has_ended"),
     ("progress grows", "failure.status == ACCRT_OK ? queue->ended_number : queue->good_number;", "failure.status == ACCRT_OK ? 0 : queue->good_number;", "direct.test_progress_counts_what_has_ended"),
@@ -301,7 +301,7 @@ THREADED_MUTANTS = [
     ("no memory is left after a refusal", "static accrt_status_t memory_import_handle(accrt_driver_device_t* device,\n                                           const accrt_driver_handle_t* handle,\n                                           accrt_driver_memory_t* out_memory) {\n  const threaded_driver_t* driver = driver_of(device);\n  memset(out_memory, 0, sizeof *out_memory);\n", "static accrt_status_t memory_import_handle(accrt_driver_device_t* device,\n                                           const accrt_driver_handle_t* handle,\n                                           accrt_driver_memory_t* out_memory) {\n  const threaded_driver_t* driver = driver_of(device);\n", "direct.test_memory_that_is_not_for_others"),
     # Cancelling
     ("what waits is dropped", "  if (error->status == ACCRT_OK && is_cancelled(&queue->base) && !job->numbered)", "  if (0)", "direct.test_idle_queues_are_cancelled_too"),
-    ("cancelling waits for nothing", "  unlock(driver); /* wakes it where it waits for an event */", "  while (((threaded_queue_t*)base)->running)\n    wait_change(driver, ACCRT_TIMEOUT_INFINITE);\n  unlock(driver);", "direct.test_cancelled_queues_drop_what_they_have"),
+    ("cancelling waits for nothing", "  unlock(driver); /* wakes it where it waits for an event */", "  while (((threaded_queue_t*)base)->native->running)\n    wait_change(driver, ACCRT_TIMEOUT_INFINITE);\n  unlock(driver);", "direct.test_cancelled_queues_drop_what_they_have"),
     ("cancelled is not poisoned", "  if (job->numbered && error->status != ACCRT_ERROR_CANCELLED)", "  if (job->numbered)", "direct.test_cancelled_queues_drop_what_they_have"),
     ("lists end when cancelled", "  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {\n    status = is_cancelled(&queue->base)\n                 ? report_cancelled", "  for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i) {\n    status = 0\n                 ? report_cancelled", "direct.test_cancelled_queues_drop_what_they_have"),
     ("cancelling is one queue's", "static void threaded_cancel(accrt_driver_queue_t* base) {\n", "static void threaded_cancel(accrt_driver_queue_t* base) {\n  all_cancelled = 1;\n", "direct.test_cancelled_queues_drop_what_they_have"),
@@ -310,7 +310,7 @@ THREADED_MUTANTS = [
     ("progress tells that it was cancelled", "  const accrt_error_t failure = queue->base.failure;\n  /* Of", "  accrt_error_t failure = queue->base.failure;\n  if (failure.status == ACCRT_ERROR_CANCELLED)\n    failure.status = ACCRT_OK;\n  /* Of", "direct.test_cancelled_queues_drop_what_they_have"),
     ("cancelled work says how far it got", "                 ? report_cancelled(\"commands\", i, count, submission, out_error)", "                 ? report_cancelled(\"commands\", 0, count, submission, out_error)", "direct.test_cancelled_queues_drop_what_they_have"),
     # Lists on the caller
-    ("only idle queues run on the caller", "  const uint32_t busy = queue->first != NULL || queue->running;", "  const uint32_t busy = queue->first != NULL;", "direct.test_lists_run_on_the_caller_of_idle_queues"),
+    ("only idle queues run on the caller", "  const uint32_t busy = queue->native->first != NULL || queue->native->running;", "  const uint32_t busy = queue->native->first != NULL;", "direct.test_lists_run_on_the_caller_of_idle_queues"),
     ("failed queues run nothing on the caller", "  if (error.status != ACCRT_OK) {\n    if (error.status != ACCRT_ERROR_CANCELLED)", "  if (0) {\n    if (error.status != ACCRT_ERROR_CANCELLED)", "direct.test_lists_run_on_the_caller_of_idle_queues"),
     ("cancelled queues run nothing on the caller", "    if (error.status != ACCRT_ERROR_CANCELLED)\n      error.status = ACCRT_ERROR_POISONED;\n    return report", "    error.status = ACCRT_ERROR_POISONED;\n    return report", "direct.test_cancelled_queues_drop_what_they_have"),
     ("failures on the caller are the call's own", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report(driver, &error);", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK) {\n    base->failure = error;\n    return report(driver, &error);\n  }", "direct.test_lists_run_on_the_caller_of_idle_queues"),
@@ -322,7 +322,7 @@ THREADED_MUTANTS = [
     # Classes of mutations that a tool made of both drivers, and that passed
     ("no lock is held in the allocator", "  const accrt_driver_environment_t* environment = driver->base.environment;\n  if (job == NULL)\n    job = allocate(environment, sizeof *job, \"queue\");",
      "  const accrt_driver_environment_t* environment = driver->base.environment;\n  pthread_mutex_lock(&driver->mutex);\n  if (job == NULL)\n    job = allocate(environment, sizeof *job, \"queue\");\n  pthread_mutex_unlock(&driver->mutex);", "direct.test_no_lock_is_held_in_calls_of_the_environment"),
-    ("no lock is held in the trace function", "  const accrt_status_t status = run_command(&queue->base, command, submission, out_error);\n  lock_of(queue);\n", "  lock_of(queue);\n  const accrt_status_t status = run_command(&queue->base, command, submission, out_error);\n", "direct.test_no_lock_is_held_in_calls_of_the_environment"),
+    ("no lock is held in the trace function", "  const accrt_status_t status = run_code(queue, command, submission, out_error);\n  lock_of(queue);\n", "  lock_of(queue);\n  const accrt_status_t status = run_code(queue, command, submission, out_error);\n", "direct.test_no_lock_is_held_in_calls_of_the_environment"),
     ("waits are for what came before", "  while (queue->ended_number < target && in_time)\n", "  while (queue->ended_number < last_up_to(queue, number) && in_time)\n", "direct.test_waits_are_for_what_was_enqueued_before"),
     ("no time is told without a record", "  *out_elapsed_ns = 0;\n", "", "direct.test_times_between_queues"),
     ("cancelled records tell it", "  if (error->status == ACCRT_OK && is_cancelled(&queue->base) && !job->numbered)", "  if (error->status == ACCRT_OK && is_cancelled(&queue->base) && !job->numbered && job->kind != JOB_RECORD)", "direct.test_work_of_other_threads_is_cancelled"),
@@ -331,7 +331,7 @@ THREADED_MUTANTS = [
     ("threads begin with the device", "  pthread_condattr_destroy(&attributes);\n", "  pthread_condattr_destroy(&attributes);\n  pthread_t thread;\n  pthread_create(&thread, NULL, (void* (*)(void*))pause, NULL);\n", "direct.test_drivers_keep_to_themselves"),
     ("copies alone keep their bindings", "  keep_submission(&cursor, submission, &job->submission);\n  job->numbered = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "  keep_submission(&cursor, submission, &job->submission);\n  if (command->opcode == ACCRT_DRIVER_COMMAND_COPY)\n    job->submission.bindings = submission->bindings;\n  job->numbered = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "direct.test_commands_of_each_kind_are_copied"),
     ("streams have an id each", "  *out_submission = *submission;\n", "  static uint64_t id;\n  *out_submission = *submission;\n  id = id == 0 ? submission->stream_id : id;\n  out_submission->stream_id = id;\n", "direct.test_commands_of_each_kind_are_copied"),
-    ("queues may go in their completions", "    if (destroyed)\n      return NULL;", "    if (destroyed)\n      queue->running = 0;\n    if (destroyed)\n      return NULL;", "direct.test_completions_may_give_back_all"),
+    ("queues may go in their completions", "    if (destroyed)\n      return NULL;", "    if (destroyed)\n      native->running = 0;\n    if (destroyed)\n      return NULL;", "direct.test_completions_may_give_back_all"),
     ("repeated records keep what they have", "  job_t* job = take_job(queue, JOB_RECORD, 0);", "  job_t* kept = queue->free_jobs;\n  queue->free_jobs = NULL;\n  job_t* job = take_job(queue, JOB_RECORD, 0);\n  queue->free_jobs = kept;", "direct.test_repetition_of_anything_allocates_nothing"),
     ("waits for failures that are reached fail", "  job->point = event->point;\n  if (job->point != NULL) {", "  job->point = event->point != NULL && event->point->reached ? NULL : event->point;\n  if (job->point != NULL) {", "direct.test_events_pass_from_queue_to_queue"),
     ("lists on the caller are cancelled", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n", "  for (uint32_t i = 0; i < list->command_count && error.status == ACCRT_OK; ++i)\n    run_one(queue, &list->commands[i], submission, &error);\n  if (error.status != ACCRT_OK && error.status != ACCRT_ERROR_CANCELLED)\n", "direct.test_work_of_other_threads_is_cancelled"),
@@ -346,8 +346,8 @@ THREADED_MUTANTS = [
     ("names have room", "padded(strlen(command->name) + 1)", "padded(strlen(command->name) - 1)", "direct.test_work_has_any_size"),
     ("nearly infinite is long", "  return timeout_ns > UINT64_MAX - 1 - now ?", "  return timeout_ns == ACCRT_TIMEOUT_INFINITE ?", "direct.test_waits_end_with_the_work_or_the_time"),
     # The fourth round of mutants whose author had not seen the suite
-    ("queues that wait for an event are busy", "  const uint32_t busy = queue->first != NULL || queue->running;", "  const uint32_t busy = queue->enqueued_number != queue->ended_number;", "direct.test_queues_that_wait_are_not_idle"),
-    ("queues whose first job is a wait are busy", "  const uint32_t busy = queue->first != NULL || queue->running;", "  const uint32_t busy = queue->first != NULL || queue->running_number;", "direct.test_queues_that_wait_are_not_idle"),
+    ("queues that wait for an event are busy", "  const uint32_t busy = queue->native->first != NULL || queue->native->running;", "  const uint32_t busy = queue->enqueued_number != queue->ended_number;", "direct.test_queues_that_wait_are_not_idle"),
+    ("queues whose first job is a wait are busy", "  const uint32_t busy = queue->native->first != NULL || queue->native->running;", "  const uint32_t busy = queue->native->first != NULL || queue->running_number;", "direct.test_queues_that_wait_are_not_idle"),
     ("queues are reset that have not failed", "  queue_reset(base);\n", "  if (base->failure.status != ACCRT_OK)\n    queue_reset(base);\n", "direct.test_resets_end_every_cancelling"),
     ("a list that was cancelled on the caller is over", "  queue_reset(base);\n", "  if (base->failure.status != ACCRT_OK)\n    queue_reset(base);\n", "direct.test_work_of_other_threads_is_cancelled"),
     ("devices share no local memory", "local_memory = allocator->allocate(allocator->self, local_bytes, 64);", "static _Alignas(64) unsigned char shared[1 << 20]; local_memory = shared;", "direct.test_what_runs_at_once_shares_nothing"),
@@ -355,16 +355,16 @@ THREADED_MUTANTS = [
     ("devices share no place for messages", "  char message[MESSAGE_BYTES] = \"\";", "  static char message[MESSAGE_BYTES] = \"\";", "direct.test_what_runs_at_once_shares_nothing"),
     ("a wait for a number in a gap is for what is below it", "  uint64_t last = queue->running_number <= number ? queue->running_number : 0;\n", "  if (number != 0)\n    return number;\n  uint64_t last = 0;\n", "direct.test_waits_are_for_numbers_in_gaps_too"),
     ("a wait for a number in a gap is for what runs", "  uint64_t last = queue->running_number <= number ? queue->running_number : 0;\n", "  uint64_t last = 0;\n", "direct.test_waits_are_for_numbers_in_gaps_too"),
-    ("a wait for a number in a gap is for what is enqueued", "    if (job->numbered && job->submission.number <= number)\n", "    if (job->numbered && job->submission.number == number)\n", "direct.test_waits_are_for_numbers_in_gaps_too"),
+    ("a wait for a number in a gap is for what is enqueued", "    if (job->queue == queue && job->numbered && job->submission.number <= number)\n", "    if (job->queue == queue && job->numbered && job->submission.number == number)\n", "direct.test_waits_are_for_numbers_in_gaps_too"),
     ("numbers are of 64 bits", "static uint64_t last_up_to(const threaded_queue_t* queue, uint64_t number) {\n", "static uint64_t last_up_to(const threaded_queue_t* queue, uint64_t number) {\n  number = number > UINT64_MAX / 2 ? number : (uint32_t)number;\n", "direct.test_waits_are_for_numbers_in_gaps_too"),
     ("what failed before a reset has not succeeded", "  queue_reset(base);\n  unlock", "  queue_reset(base);\n  ((threaded_queue_t*)base)->good_number = ((threaded_queue_t*)base)->ended_number;\n  unlock", "direct.test_progress_tells_what_succeeded_each_time"),
     # Obligations whose corners nothing looked at
     ("what is reached needs no time", "  const accrt_status_t status = look(event, deadline_of(timeout_ns));", "  const accrt_status_t status = timeout_ns == 0 && event->point != NULL ? ACCRT_ERROR_NOT_READY : look(event, deadline_of(timeout_ns));", "direct.test_all_who_wait_are_told"),
-    ("queues may be long", "  queue->last = job;\n  unlock(driver);", "  queue->last = job;\n  uint32_t n = 0;\n  for (job_t* j = queue->first; j != NULL; j = j->next) ++n;\n  if (n > 1024 && job->kind == JOB_COMMAND) job->command.opcode = ACCRT_DRIVER_COMMAND_MARKER;\n  unlock(driver);", "direct.test_queues_may_be_long"),
+    ("queues may be long", "  native->last = job;\n  unlock(driver);", "  native->last = job;\n  uint32_t n = 0;\n  for (job_t* j = native->first; j != NULL; j = j->next) ++n;\n  if (n > 1024 && job->kind == JOB_COMMAND) job->command.opcode = ACCRT_DRIVER_COMMAND_MARKER;\n  unlock(driver);", "direct.test_queues_may_be_long"),
     ("each launch in flight has a block", "  job->command.as.dispatch.params = keep(cursor, dispatch->params, dispatch->params_size_bytes);\n", "  static _Alignas(16) unsigned char ring[256][4096]; static uint32_t at;\n  if (command->name == NULL && dispatch->patch_count == 0) job->command.as.dispatch.params = memcpy(ring[at++ % 256], dispatch->params, dispatch->params_size_bytes); else\n  job->command.as.dispatch.params = keep(cursor, dispatch->params, dispatch->params_size_bytes);\n", "direct.test_random_launches"),
     ("waits for one record are all waits", "  job->point = event->point;\n", "  job->point = event->point != NULL && event->point->references > 3 ? NULL : event->point;\n", "direct.test_random_networks"),
     ("failures on the caller leave progress alone", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK) {\n    queue->good_number = 0; queue->ended_number = 0; }\n  if (error.status != ACCRT_OK)\n    return report", "direct.test_lists_on_the_caller_leave_progress_alone"),
-    ("queues are idle each for itself", "  const uint32_t busy = queue->first != NULL || queue->running;", "  const uint32_t busy = queue->first != NULL || queue->running || ((threaded_device_t*)base->device)->busy;", "direct.test_what_runs_at_once_shares_nothing"),
+    ("queues are idle each for itself", "  const uint32_t busy = queue->native->first != NULL || queue->native->running;", "  const uint32_t busy = queue->native->first != NULL || queue->native->running || ((threaded_device_t*)base->device)->busy;", "direct.test_what_runs_at_once_shares_nothing"),
     ("launches have numbers of 64 bits", "                                                .number = number};\n  return threaded_enqueue", "                                                .number = (uint32_t)number};\n  return threaded_enqueue", "direct.test_random_launches"),
     ("names are each command's own", "    job->command.name = keep(cursor, command->name, strlen(command->name) + 1);", "    { static char n[4096]; job->command.name = strlen(command->name) < 4000 ? strcpy(n, command->name) : keep(cursor, command->name, strlen(command->name) + 1); }", "direct.test_commands_of_each_kind_are_copied"),
     ("empty lists on the caller are cancelled", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report", "  if (list->command_count == 0) return ACCRT_OK;\n  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report", "direct.test_kernels_end_at_any_workgroup"),
@@ -373,10 +373,121 @@ THREADED_MUTANTS = [
     ("failed queues say on the caller that they have failed", "      error.status = ACCRT_ERROR_POISONED;\n    return report", "      error.status = ACCRT_ERROR_NOT_READY;\n    return report", "direct.test_lists_run_on_the_caller_of_idle_queues"),
     # Commands of a kind that the driver does not know
     ("unknown commands are refused when they come", "  if (!is_known(command->opcode)) /* now", "  if (0) /* now", "direct.test_unknown_commands_are_refused"),
+    # Modules
+    ("images are read during the call", "  memcpy(&module->table, image->data, (size_t)image->size_bytes);\n", "  module->lent = image->data;\n  memcpy(&module->table, image->data, (size_t)image->size_bytes);\n", "direct.test_kernels_of_modules_run"),
+    ("modules' kernels get their block", "  own.as.dispatch.kernel = &kernel;\n", "  own.as.dispatch.kernel = &kernel;\n  own.as.dispatch.patch_count = 0;\n", "direct.test_kernels_of_modules_run"),
+    ("modules' kernels have a grid", "  own.as.dispatch.kernel = &kernel;\n", "  own.as.dispatch.kernel = &kernel;\n  own.as.dispatch.grid[0].constant = 1;\n", "direct.test_kernels_of_modules_run"),
+    ("modules' kernels are launched", "  launch->kernel = *kernel;\n", "  launch->kernel = *kernel;\n  launch->kernel.module_kernel = NULL;\n", "direct.test_kernels_of_modules_run"),
+    ("modules live apart", "  definition->entry = functions[found->function];\n", "  static const image_entry_t* first;\n  if (first == NULL) first = found;\n  definition->entry = functions[first->function];\n", "direct.test_modules_live_apart"),
+    ("modules are found by their own table", "  for (uint32_t i = 0; i < module->table.count; ++i) {\n    image_entry_t* found = &module->table.entries[i];", "  static accrt_driver_module_t* known;\n  known = known == NULL ? module : known;\n  for (uint32_t i = 0; i < module->table.count; ++i) {\n    image_entry_t* found = &known->table.entries[i];", "direct.test_modules_live_apart"),
+    ("modules are unloaded", "  deallocate(module->device->base.driver->environment, module, module->size_bytes);", "  (void)module;", "direct.test_modules_without_host_memory"),
+    ("modules of other devices stay", "static void module_unload(accrt_driver_module_t* module) {\n", "static void module_unload(accrt_driver_module_t* module) {\n  static uint32_t counts; if (module->device->index == 0) counts = 1; else if (counts) return;\n", "direct.test_modules_are_of_their_device"),
+    ("kernels of modules are not the host's", "  if (command->as.dispatch.kernel->module_kernel == NULL)\n    return run_command(&queue->base, command, submission, out_error);\n  accrt_kernel_def_t definition;", "  if (command->as.dispatch.kernel->module_kernel == NULL && queue->base.device == NULL)\n    return run_command(&queue->base, command, submission, out_error);\n  accrt_kernel_def_t definition;", "direct.test_modules_live_apart"),
+    ("images are checked", "      memcmp(table->magic, \"ACCRTBL\", 8) != 0 ||\n", "", "direct.test_what_is_no_image_is_refused"),
+    ("kinds of images are checked", "  if (image->kind != IMAGE_KIND || image->size_bytes", "  if (image->size_bytes", "direct.test_what_is_no_image_is_refused"),
+    ("cut images are refused", "image->size_bytes < sizeof *table ||", "image->size_bytes < 8 ||", "direct.test_what_is_no_image_is_refused"),
+    ("images that are refused leave nothing", "  const accrt_status_t status = check_image(driver, image);\n  if (status != ACCRT_OK)\n    return status;\n", "  accrt_status_t status = check_image(driver, image);\n  if (status != ACCRT_OK) {\n    (void)allocate(driver->base.environment, 8, \"module_load\");\n    return status;\n  }\n", "direct.test_what_is_no_image_is_refused"),
+    ("modules are NULL after a failure", "  const threaded_driver_t* driver = driver_of(device);\n  *out_module = NULL;\n", "  const threaded_driver_t* driver = driver_of(device);\n", "direct.test_what_is_no_image_is_refused"),
+    ("code for others is no variant", "    return refuse(driver, ACCRT_ERROR_NO_VARIANT, \"module_load\"", "    return refuse(driver, ACCRT_ERROR_INVALID_FORMAT, \"module_load\"", "direct.test_images_of_other_devices_are_no_variant"),
+    ("declarations are checked", "    if (found->params_size_bytes != declared->params_size_bytes ||", "    if (0 && found->params_size_bytes != declared->params_size_bytes ||", "direct.test_declarations_that_differ_are_refused"),
+    ("declarations that are larger differ too", "    if (found->params_size_bytes != declared->params_size_bytes ||", "    if (found->params_size_bytes > declared->params_size_bytes ||", "direct.test_declarations_that_differ_are_refused"),
+    ("other declarations have a status of their own", "      return refuse(driver, ACCRT_ERROR_INVALID_FORMAT, \"module_find\",", "      return refuse(driver, ACCRT_ERROR_NO_VARIANT, \"module_find\",", "direct.test_declarations_that_differ_are_refused"),
+    ("names of kernels are whole", "    if (strcmp(found->name, entry) != 0)", "    if (strncmp(found->name, entry, strlen(entry)) != 0 && strncmp(found->name, entry, strlen(found->name)) != 0)", "direct.test_declarations_that_differ_are_refused"),
+    ("kernels are NULL after a failure", "  *out_module_kernel = NULL;\n", "", "direct.test_declarations_that_differ_are_refused"),
+    ("kernels that are not there are told", "  return refuse(driver, ACCRT_ERROR_NOT_FOUND, \"module_find\", \"the image has no such kernel\");", "  return ACCRT_ERROR_NOT_FOUND;", "direct.test_declarations_that_differ_are_refused"),
+    # Queues of other libraries
+    ("wrapped queues are of their device", "  if (&native->device->base != device)\n", "  if (0)\n", "direct.test_queues_of_other_devices_are_not_wrapped"),
+    ("what is not wrapped is NULL", "static accrt_status_t queue_wrap(accrt_driver_device_t* device, void* stream,\n                                 accrt_driver_queue_t** out_queue) {\n  *out_queue = NULL;\n", "static accrt_status_t queue_wrap(accrt_driver_device_t* device, void* stream,\n                                 accrt_driver_queue_t** out_queue) {\n", "direct.test_queues_of_other_devices_are_not_wrapped"),
+    ("wrapped queues are not owned", "  queue->native = native;\n  *out_queue = &queue->base;", "  queue->native = native;\n  queue->owns_native = 1;\n  *out_queue = &queue->base;", "direct.test_wrapped_queues_are_lent"),
+    ("wrapped queues are the native ones", "  queue->native = native;\n  *out_queue = &queue->base;", "  queue->native = make_native(native->device);\n  queue->owns_native = 1;\n  *out_queue = &queue->base;", "direct.test_wrapped_queues_have_one_order"),
+    ("native queues are told", "  return ((threaded_queue_t*)queue)->native;", "  return ((threaded_queue_t*)queue)->owns_native ? (void*)((threaded_queue_t*)queue)->native : (void*)queue;", "direct.test_wrapped_queues_are_lent"),
+    ("wrapped queues are not idle while their owner works", "  const uint32_t busy = queue->native->first != NULL || queue->native->running;", "  const uint32_t busy = queue->enqueued_number != queue->ended_number;", "direct.test_wrapped_queues_wait_for_one_another"),
+    ("numbers are not the owner's", "    if (job->queue == queue && job->numbered && job->submission.number <= number)", "    if (job->numbered && job->submission.number <= number)", "direct.test_numbers_are_each_wrapped_queue_s_own"),
+    ("failures are not the owner's", "    queue->base.failure = *error;\n", "    queue->base.failure = *error;\n  for (job_t* j = queue->native->first; j != NULL && error->status == ACCRT_ERROR_KERNEL; j = j->next)\n    if (j->queue->base.failure.status == ACCRT_OK) j->queue->base.failure = *error;\n", "direct.test_wrapped_queues_fail_for_themselves"),
+    ("cancelling is not the owner's", "static void threaded_cancel(accrt_driver_queue_t* base) {\n", "static void threaded_cancel(accrt_driver_queue_t* base) {\n  ((threaded_queue_t*)base)->native->is_cancelled = 1;\n", "direct.test_wrapped_queues_fail_for_themselves"),
+    ("wrapping gives back what it took", "  deallocate(environment, queue, sizeof *queue);\n}\n\nstatic accrt_status_t threaded_reset", "  if (queue->owns_native)\n    deallocate(environment, queue, sizeof *queue);\n}\n\nstatic accrt_status_t threaded_reset", "direct.test_wrapping_without_host_memory"),
+    # Captures
+    *((f"captured queues refuse {what}", f"  if (is_captured(queue))\n    return refuse_captured(queue, \"{function}\");\n", "", "direct.test_captured_queues_refuse_work")
+      for what, function in (("commands", "queue_enqueue"), ("notices", "queue_notify"), ("records", "event_record"), ("waits", "event_wait"))),
+    ("captured queues refuse launches", "  const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,\n                                                .number = number};\n  return threaded_enqueue", "  const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,\n                                                .number = number};\n  if (((threaded_queue_t*)queue)->native->is_captured)\n    return ACCRT_OK;\n  return threaded_enqueue", "direct.test_captured_queues_refuse_work"),
+    ("captured queues have a status of their own", "  return refuse(driver_of(queue->base.device), ACCRT_ERROR_INVALID_STATE, operation,", "  return refuse(driver_of(queue->base.device), ACCRT_ERROR_NOT_READY, operation,", "direct.test_captured_queues_refuse_work"),
+    ("refusals of captured queues are recorded", "  return refuse(driver_of(queue->base.device), ACCRT_ERROR_INVALID_STATE, operation,\n                \"the queue is being captured by its owner; nothing was enqueued\");", "  (void)queue;\n  (void)operation;\n  return ACCRT_ERROR_INVALID_STATE;", "direct.test_captured_queues_refuse_work"),
+    ("refusals do not end captures", "static accrt_status_t refuse_captured(const threaded_queue_t* queue, const char* operation) {\n", "static accrt_status_t refuse_captured(const threaded_queue_t* queue, const char* operation) {\n  queue->native->is_captured = 0;\n", "direct.test_captured_queues_refuse_work"),
+    ("refusals fail no queue", "static accrt_status_t refuse_captured(const threaded_queue_t* queue, const char* operation) {\n", "static accrt_status_t refuse_captured(const threaded_queue_t* queue, const char* operation) {\n  ((threaded_queue_t*)(uintptr_t)queue)->base.failure = (accrt_error_t){.struct_size = (uint32_t)sizeof(accrt_error_t), .status = ACCRT_ERROR_INVALID_STATE, .operation = \"x\", .message = \"x\"};\n", "direct.test_captured_queues_refuse_work"),
+    ("what is refused is not told of", "  if (is_captured(queue))\n    return refuse_captured(queue, \"queue_notify\");\n", "  if (is_captured(queue)) {\n    complete(completion, NULL);\n    return refuse_captured(queue, \"queue_notify\");\n  }\n", "direct.test_captured_queues_refuse_work"),
+    ("what is refused has no number in captures", "  if (is_captured(queue))\n    return refuse_captured(queue, \"queue_enqueue\");\n", "  if (is_captured(queue)) {\n    queue->enqueued_number = queue->ended_number = submission->number;\n    return refuse_captured(queue, \"queue_enqueue\");\n  }\n", "direct.test_captured_queues_refuse_work"),
+    ("refused records leave the event", "  if (is_captured(queue))\n    return refuse_captured(queue, \"event_record\");\n", "  if (is_captured(queue)) {\n    point_t* never = take_point(driver);\n    never->references = 1;\n    event->point = never;\n    return refuse_captured(queue, \"event_record\");\n  }\n", "direct.test_captured_queues_refuse_work"),
+    ("progress is told of captured queues", "  threaded_driver_t* driver = lock_of(queue);\n  const accrt_error_t failure = queue->base.failure;\n  /* Of", "  if (is_captured(queue))\n    return refuse_captured(queue, \"queue_progress\");\n  threaded_driver_t* driver = lock_of(queue);\n  const accrt_error_t failure = queue->base.failure;\n  /* Of", "direct.test_captured_queues_refuse_work"),
+    ("progress leaves captures alone", "  threaded_driver_t* driver = lock_of(queue);\n  const accrt_error_t failure = queue->base.failure;\n  /* Of", "  threaded_driver_t* driver = lock_of(queue);\n  queue->native->is_captured = 0;\n  const accrt_error_t failure = queue->base.failure;\n  /* Of", "direct.test_captured_queues_refuse_work"),
+    ("captured lists do not run", "  if (is_captured(queue))\n    return capture_list(queue, list, submission);\n", "", "direct.test_captured_queues_take_lists"),
+    ("captured lists are in the capture", "  lock_of(queue);\n  node_t** end = &queue->native->graph;", "  lock_of(queue);\n  free_nodes(driver->base.environment, first);\n  first = NULL;\n  node_t** end = &queue->native->graph;", "direct.test_captured_queues_take_lists"),
+    ("captures have every list", "  while (*end != NULL)\n    end = &(*end)->next;\n  *end = first;", "  free_nodes(driver->base.environment, *end);\n  *end = first;", "direct.test_captured_queues_take_lists"),
+    ("captures have every command", "  for (uint32_t i = 0; i < list->command_count; ++i) {\n    if (list->commands[i].opcode == ACCRT_DRIVER_COMMAND_OPERATOR) {", "  for (uint32_t i = 0; i < 1; ++i) {\n    if (list->commands[i].opcode == ACCRT_DRIVER_COMMAND_OPERATOR) {", "direct.test_captured_queues_take_lists"),
+    ("captures keep bindings and scalars", "  keep_submission(&cursor, submission, &node->submission);\n", "  node->submission = *submission;\n", "direct.test_captured_queues_take_lists"),
+    ("captured numbers are over", "  if (queue->ended_number == queue->enqueued_number) {\n    queue->ended_number = submission->number;", "  if (0) {\n    queue->ended_number = submission->number;", "direct.test_captured_queues_take_lists"),
+    ("captured numbers are over in their order", "  if (queue->ended_number == queue->enqueued_number) {\n    queue->ended_number = submission->number;", "  if (1) {\n    queue->ended_number = submission->number;", "direct.test_captured_numbers_wait_for_what_is_before"),
+    ("captured numbers are over later", "  pass_captured(queue);\n", "", "direct.test_captured_numbers_wait_for_what_is_before"),
+    ("a capture has all of a list or nothing", "  if (status != ACCRT_OK) {\n    free_nodes(driver->base.environment, first);\n    return status;\n  }\n  lock_of(queue);", "  if (status != ACCRT_OK && first == NULL)\n    return status;\n  lock_of(queue);", "direct.test_captures_without_host_memory"),
+    ("captures that fail have no number", "static accrt_status_t capture_list(threaded_queue_t* queue, const accrt_driver_list_t* list,\n                                   const accrt_driver_submission_t* submission) {\n", "static accrt_status_t capture_list(threaded_queue_t* queue, const accrt_driver_list_t* list,\n                                   const accrt_driver_submission_t* submission) {\n  queue->ended_number = queue->enqueued_number = submission->number;\n", "direct.test_captures_without_host_memory"),
+    ("operators are called to be captured", "    if (list->commands[i].opcode == ACCRT_DRIVER_COMMAND_OPERATOR) {\n      const accrt_status_t status =", "    if (0) {\n      const accrt_status_t status =", "direct.test_operators_are_called_to_be_captured"),
+    ("operators that cannot be captured are not called", "        (command->as.invoke.operation->definition->traits & ACCRT_KERNEL_TRAIT_CAPTURABLE) == 0)\n      return 0;", "        (command->as.invoke.operation->definition->traits & ACCRT_KERNEL_TRAIT_CAPTURABLE) == 0)\n      continue;", "direct.test_operators_are_called_to_be_captured"),
+    ("captured operators' work is in its place", "    *end = &(**end)->next;\n  }\n  return ACCRT_OK;", "    **end = make_node(queue, &fill, submission);\n    *end = &(**end)->next;\n  }\n  return ACCRT_OK;", "direct.test_operators_are_called_to_be_captured"),
+    # Operators
+    ("operators' states are made with the list", "    code = definition->prepare(operation->given.environment, &call, &operation->state);", "    if (0) code = definition->prepare(operation->given.environment, &call, &operation->state);", "direct.test_operators_live_as_long_as_their_list"),
+    ("each list has states of its own", "    code = definition->prepare(operation->given.environment, &call, &operation->state);", "    static void* shared;\n    if (shared == NULL) code = definition->prepare(operation->given.environment, &call, &shared);\n    operation->state = shared;", "direct.test_operators_live_as_long_as_their_list"),
+    ("states are destroyed with the list", "    definition->destroy(operation->given.environment, operation->state);\n", "", "direct.test_operators_live_as_long_as_their_list"),
+    ("states are destroyed once", "    definition->destroy(operation->given.environment, operation->state);\n", "    definition->destroy(operation->given.environment, operation->state);\n    definition->destroy(operation->given.environment, operation->state);\n", "direct.test_operators_live_as_long_as_their_list"),
+    ("what has no state is not destroyed", "  if (definition->prepare != NULL && definition->destroy != NULL) {", "  if (definition->destroy != NULL) {", "direct.test_operators_need_little"),
+    ("operators get their state", "->execute(operation->given.environment, &call, operation->state);", "->execute(operation->given.environment, &call, NULL);", "direct.test_operators_live_as_long_as_their_list"),
+    ("operators get their environment", "    code = definition->prepare(operation->given.environment, &call", "    code = definition->prepare(NULL, &call", "direct.test_operators_live_as_long_as_their_list"),
+    ("operators know the workspace's size before", "    call.workspace_size_bytes = invoke->workspace.size_bytes.constant;\n", "", "direct.test_operators_live_as_long_as_their_list"),
+    ("operators know the submission", "  call.submission = submission->number;\n", "  call.submission = (uint32_t)submission->number;\n", "direct.test_operators_live_as_long_as_their_list"),
+    ("operators get their workspace", "    call.workspace = pointer_of(&invoke->workspace, submission);\n", "    call.workspace = (void*)(uintptr_t)submission->bindings[invoke->workspace.binding].address;\n", "direct.test_operators_live_as_long_as_their_list"),
+    ("operators without a workspace get none", "  if (invoke->workspace.binding != ACCRT_DRIVER_NONE)\n    call.workspace", "  if (submission->binding_count != 0)\n    call.workspace = (void*)(uintptr_t)submission->bindings[0].address;\n  if (invoke->workspace.binding != ACCRT_DRIVER_NONE)\n    call.workspace", "direct.test_operators_need_little"),
+    ("operators' blocks are patched", "                                         .patch_count = invoke->patch_count,\n", "", "direct.test_operators_live_as_long_as_their_list"),
+    ("operators' absent buffers stay absent", "  fill_params(&block, submission, params);\n  char message[MESSAGE_BYTES];", "  fill_params(&block, submission, params);\n  if (invoke->patch_count != 0 && invoke->patches[0].kind == ACCRT_DRIVER_PATCH_ADDRESS) *(uint64_t*)params = address_of(&invoke->patches[0].range, submission);\n  char message[MESSAGE_BYTES];", "direct.test_operators_need_little"),
+    ("operators' messages begin empty", "  message[0] = '\\0';\n  return (accrt_operator_call_t)", "  message[0] = 'x';\n  return (accrt_operator_call_t)", "direct.test_operators_live_as_long_as_their_list"),
+    ("operators know the device", "                                 .device_type = 1, /* as device_info says */\n", "", "direct.test_operators_live_as_long_as_their_list"),
+    ("operators have no stream before", "                                 .device_type = 1, /* as device_info says */\n", "                                 .device_type = 1,\n                                 .stream = message,\n", "direct.test_operators_live_as_long_as_their_list"),
+    ("operators run each time", "  if (command->opcode == ACCRT_DRIVER_COMMAND_OPERATOR)\n    return run_operator(queue", "  static uint64_t first;\n  if (command->opcode == ACCRT_DRIVER_COMMAND_OPERATOR && first == 0)\n    first = submission->number;\n  if (command->opcode == ACCRT_DRIVER_COMMAND_OPERATOR && first != submission->number)\n    return ACCRT_OK;\n  if (command->opcode == ACCRT_DRIVER_COMMAND_OPERATOR)\n    return run_operator(queue", "direct.test_operators_have_a_place"),
+    ("states have one call at a time", "  if (command->opcode != ACCRT_DRIVER_COMMAND_DISPATCH &&\n      command->opcode != ACCRT_DRIVER_COMMAND_OPERATOR)\n    return run_command(&queue->base, command, submission, out_error);\n", "  if (command->opcode != ACCRT_DRIVER_COMMAND_DISPATCH)\n    return run_code(queue, command, submission, out_error);\n", "direct.test_states_have_one_call_at_a_time"),
+    ("operators are traced", "  queue->native->inner_count = 0;\n  if (environment->tracing)\n", "  queue->native->inner_count = 0;\n  if (0)\n", "direct.test_operators_are_traced"),
+    ("operators without a name have one in traces", "    if (command.name == NULL)\n      command.name = operation->given.definition->name;\n", "", "direct.test_operators_are_traced"),
+    ("operators' work is in its place", "  for (uint32_t i = 0; i < queue->native->inner_count; ++i)\n    run_fill(&queue->native->inner[i], submission);\n", "", "direct.test_operators_enqueue_at_their_place"),
+    ("operators get the stream", "  call.stream = queue->native;\n", "  call.stream = NULL;\n", "direct.test_operators_enqueue_at_their_place"),
+    ("states that cannot be made make no list", "    if (status != ACCRT_OK)\n      return status;\n    command.as.invoke.operation", "    if (status != ACCRT_OK)\n      continue;\n    command.as.invoke.operation", "direct.test_operators_that_cannot_be_prepared"),
+    ("states before one that cannot be made are destroyed", "  if (status != ACCRT_OK) {\n    threaded_list_destroy(list);\n", "  if (status != ACCRT_OK) {\n    list_destroy(list);\n", "direct.test_operators_that_cannot_be_prepared"),
+    ("operators' codes are told", "  out_error->driver_code = code;\n  snprintf(out_error->operation, sizeof out_error->operation, \"%s\", what);", "  snprintf(out_error->operation, sizeof out_error->operation, \"%s\", what);", "direct.test_operators_that_fail"),
+    ("operators' words are told", "definition->name, code, message[0] == '\\0' ? \"\" : \": \", message);", "definition->name, code, \"\", \"\");", "direct.test_operators_that_fail"),
+    ("failures of operators name the submission", "  out_error->submission = submission->number;\n  return ACCRT_ERROR_KERNEL;\n}\n\nstatic int32_t enqueue_fill", "  return ACCRT_ERROR_KERNEL;\n}\n\nstatic int32_t enqueue_fill", "direct.test_operators_that_fail"),
+    ("operators' failures count", "  leave_context(callers);\n  if (code == 0)\n    return ACCRT_OK;\n  message[MESSAGE_BYTES - 1]", "  leave_context(callers);\n  if (1)\n    return ACCRT_OK;\n  message[MESSAGE_BYTES - 1]", "direct.test_operators_that_fail"),
+    ("lists with operators that fail leave nothing", "  if (status != ACCRT_OK) {\n    threaded_list_destroy(list);\n    return status;", "  if (status != ACCRT_OK) {\n    return status;", "direct.test_operators_without_host_memory"),
+    ("cancelled operators are not called", "    status = is_cancelled(&queue->base)\n                 ? report_cancelled", "    status = is_cancelled(&queue->base) && commands[i].opcode != ACCRT_DRIVER_COMMAND_OPERATOR\n                 ? report_cancelled", "direct.test_cancelled_operators_are_not_called"),
+    ("operators are asked for their workspace", "  const int32_t code = definition->query_workspace(operation->environment, &call, out_size_bytes);", "  const int32_t code = 0;\n  (void)call;\n  (void)operation;", "direct.test_workspaces_are_asked_for"),
+    ("operators that ask for nothing need nothing", "  if (definition->query_workspace == NULL)\n    return ACCRT_OK;\n  char", "  if (definition->query_workspace == NULL) {\n    *out_size_bytes = 256;\n    return ACCRT_OK;\n  }\n  char", "direct.test_workspaces_are_asked_for"),
+    ("sizes are zero after a failure", "  *out_size_bytes = 0;\n  accrt_error_t error;", "  accrt_error_t error;", "direct.test_workspaces_are_asked_for"),
+    ("contexts are current when a workspace is asked for", "  const accrt_driver_device_t* callers = enter_context(device);\n  const int32_t code = definition->query_workspace", "  const accrt_driver_device_t* callers = current_context;\n  const int32_t code = definition->query_workspace", "direct.test_workspaces_are_asked_for"),
+    ("contexts are current when a state is made", "    const accrt_driver_device_t* callers = enter_context(device);\n    code", "    const accrt_driver_device_t* callers = current_context;\n    code", "direct.test_operators_live_as_long_as_their_list"),
+    ("contexts are current when an operator runs", "  const accrt_driver_device_t* callers = enter_context(queue->base.device);\n", "  const accrt_driver_device_t* callers = current_context;\n", "direct.test_operators_live_as_long_as_their_list"),
+    ("contexts are current when a state is destroyed", "    const accrt_driver_device_t* callers = enter_context(operation->device);\n", "    const accrt_driver_device_t* callers = current_context;\n", "direct.test_operators_live_as_long_as_their_list"),
+    ("contexts of callers come back", "  current_context = callers;\n", "  (void)callers;\n", "direct.test_workspaces_are_asked_for"),
 ]  # fmt: skip
 
 #: What some of the mutants need elsewhere.
 EXTRA = {
+    "cut images are refused": (
+        "      table->count !=\n          (image->size_bytes - offsetof(image_table_t, entries)) / sizeof *table->entries)", "      table->count > 1)",
+    ),
+    "images are read during the call": (
+        "  size_t size_bytes;\n  image_table_t table;", "  size_t size_bytes;\n  const image_table_t* lent;\n  image_table_t table;",
+        "  for (uint32_t i = 0; i < module->table.count; ++i) {\n    image_entry_t* found = &module->table.entries[i];",
+        "  for (uint32_t i = 0; i < module->table.count; ++i) {\n    image_entry_t* found = (image_entry_t*)&module->lent->entries[i];",
+    ),
+    "cancelling is not the owner's": (
+        "  uint32_t takes_inner; ", "  uint32_t is_cancelled;\n  uint32_t takes_inner; ",
+        "  accrt_status_t status = is_cancelled(&queue->base)\n", "  accrt_status_t status = queue->native->is_cancelled || is_cancelled(&queue->base)\n",
+        "  queue_reset(base);\n", "  queue_reset(base);\n  ((threaded_queue_t*)base)->native->is_cancelled = 0;\n",
+    ),
     "queues are left alone behind their completion": (
         "/* Tells how a submission ended.", "static accrt_driver_queue_t* last_queue;\n/* Tells how a submission ended.",
         "  accrt_error_t error;\n  if (queue->failure.status != ACCRT_OK) {", "  accrt_error_t error;\n  last_queue = queue;\n  if (queue->failure.status != ACCRT_OK) {",
@@ -436,7 +547,7 @@ def build(folder, text, name):
     source, library = folder / "driver.c", folder / f"libaccrt_{name}.so"
     source.write_text(re.sub(r'\.name = "(null|threaded)",', f'.name = "{name}",', text))
     done = subprocess.run(
-        [COMPILER, "-std=c11", "-O0", "-w", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'include'}", f"-I{NULL.parent}", "-o", str(library),
+        [COMPILER, "-std=c11", "-O0", "-w", "-shared", "-fPIC", "-fvisibility=hidden", f"-I{ROOT / 'include'}", f"-I{NULL.parent}", f"-I{THREADED.parent}", "-o", str(library),
          str(source), "-lm", "-lpthread"],
         capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -457,12 +568,21 @@ def run(library, *tests, patience_ms=None):
     return done.returncode == 0, done.stdout + done.stderr
 
 
+def whole(source):
+    """The driver's text, with that of the files that it is made of."""
+    text = source.read_text()
+    parts = {"null.c": NULL, "threaded_modules.c": THREADED.parent / "threaded_modules.c", "threaded_captures.c": THREADED.parent / "threaded_captures.c"}
+    for name, part in parts.items():
+        text = text.replace(f'#include "{name}"', part.read_text(), 1)
+    return text
+
+
 def mutate(source, obligation, old, new):
-    """The driver's text with the mutation; the null driver's is in that of the driver with threads where the mutation is of it."""
+    """The driver's text with the mutation; other files' are in it where the mutation is of them."""
     text = source.read_text()
     extra = EXTRA.get(obligation, ())
-    if source == THREADED and old not in text:
-        text = text.replace('#include "null.c"', NULL.read_text(), 1)
+    if any(part not in text for part in (old, *extra[::2])):
+        text = whole(source)
     for a, b in zip((*extra[::2], old), (*extra[1::2], new)):
         assert a in text, f"{source.name} has no such text any more: {a}"
         text = text.replace(a, b, 1)
@@ -492,7 +612,7 @@ def test_mutant(source, obligation, old, new, test, tmp_path):
 
 
 @pytest.mark.parametrize("old,new,said_how", [
-    ("pthread_create(&queue->thread, NULL, work, queue)", "(pthread_attr_init(&attributes), pthread_attr_setstacksize(&attributes, ACCRT_KERNEL_STACK_BYTES), pthread_create(&queue->thread, &attributes, work, queue))",
+    ("pthread_create(&native->thread, NULL, work, native)", "(pthread_attr_init(&attributes), pthread_attr_setstacksize(&attributes, ACCRT_KERNEL_STACK_BYTES), pthread_create(&native->thread, &attributes, work, native))",
      "ended by signal 11"),
     ("  const uint32_t only_tells =", "  if (job->kind == JOB_COMMAND && job->command.as.dispatch.kernel == &job->kernel)\n    exit(0);\n  const uint32_t only_tells =", "with status 0"),
     ("  const uint32_t only_tells =", "  if (job->kind == JOB_COMMAND && job->command.as.dispatch.kernel == &job->kernel)\n    abort();\n  const uint32_t only_tells =", "ended by signal 6"),
@@ -500,7 +620,7 @@ def test_mutant(source, obligation, old, new, test, tmp_path):
 def test_the_suite_names_the_test_that_crashes(old, new, said_how, tmp_path):
     text = THREADED.read_text()
     assert old in text
-    text = text.replace(old, new, 1).replace("  queue->base.device = device;\n", "  queue->base.device = device;\n  pthread_attr_t attributes;\n  (void)attributes;\n", 1)
+    text = text.replace(old, new, 1).replace("  native->device = device;\n", "  native->device = device;\n  pthread_attr_t attributes;\n  (void)attributes;\n", 1)
     passed, said = run(build(tmp_path, text, "mutant"), "direct.test_what_kernels_find", "direct.test_commands_alone_are_patched", patience_ms=4000)
     assert not passed
     crashed = "direct.test_what_kernels_find" if "11" in said_how else "direct.test_commands_alone_are_patched"

@@ -58,7 +58,10 @@ accrt_status_t accrt_cuda_operator_workspace(accrt_driver_device_t* opaque,
   cuda_stay(device);
   cuda_unrelax(device, mode);
   cuda_leave(device, scope);
-  return code == 0 ? ACCRT_OK : fail_call(device, &asked, code, "query_workspace", message);
+  if (code == 0)
+    return ACCRT_OK;
+  *out_size_bytes = 0;
+  return fail_call(device, &asked, code, "query_workspace", message);
 }
 
 accrt_status_t accrt_cuda_operation_prepare(cuda_device_t* device, cuda_operation_t* operation) {
