@@ -2,9 +2,10 @@
 
     python3 tests/fuzz/python_surface.py --bundle B --pack P [--seed N] [--operations N] [--log FILE]
 
-Every public class, method and function of the package is in OPERATIONS, with the kinds of its arguments; tests/python/test_python_surface.py
-compares that with the package, so a new one fails there until it is here. Arguments are of the right kind three times out of four, of any
-kind otherwise; objects are dropped, closed and changed at random, and the collector runs at random.
+Every public class, method and function of the package is in OPERATIONS, with the kinds of its arguments; python_modules.py has those of its
+modules. tests/python/test_python_surface.py compares both with the package, so a new one fails there until it is here. Arguments are of the
+right kind three times out of four, of any kind otherwise, and by position or, drawn from the signature, by keyword. Objects are dropped,
+closed and changed at random, and the collector runs at random. The bundles are B, and typed_bundle.py with other types, ranks and states.
 
 What may come out: the package's errors and Python's own for wrong values. What may not: any other exception, a crash (run it under
 ASan: ./dev soak python), a hang. Kernels that it launches do nothing, since kernels read what their arguments say. The operation that
@@ -33,11 +34,15 @@ from collections import Counter
 import numpy as np
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import accrt  # noqa: E402 - from the tree
+import python_modules  # noqa: E402
+import typed_bundle  # noqa: E402
 from accrt import layouts, trust  # noqa: E402
+from accrt.compiler.kernels.image import ImageError  # noqa: E402
 
 ALLOWED = (accrt.Error, TypeError, ValueError, LookupError, OverflowError, OSError, AttributeError, BufferError, NotImplementedError, MemoryError,
-           asyncio.TimeoutError, StopAsyncIteration)
+           asyncio.TimeoutError, StopAsyncIteration, accrt.CompileError, ImageError)
 HANDLES = ("instance", "device", "pool", "buffer", "stream", "event", "semaphore", "bundle", "weights", "program", "adapter", "session", "call",
            "pack", "launch", "commands")
 MOST = 6  # of each kind are kept
@@ -119,9 +124,30 @@ OPERATIONS = {
     "trust.revoke": "rare wrong", "trust.floor": "rare wrong wrong", "trust.floors": "rare",
     "trust.sign": "rare path path?", "trust.encrypt": "rare path path bytes", "trust.decrypt": "rare path path bytes", "trust.key_id": "bytes",
     "trust.report": "bundle", "trust.signer_or_reason": "rare",
+    **python_modules.OPERATIONS,
 }
 SPECIAL = ("__init__", "__call__", "__getitem__", "__len__", "__iter__", "__contains__", "__array__", "__dlpack__", "__array_ufunc__", "__eq__",
            "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__index__", "__format__", "__float__", "__int__", "__bool__")
+
+
+#: Without a number they wait for ever.
+FOR_EVER = ("timeout", "timeout_ns", "seconds")
+#: Kinds that nothing else stands for: an engine would wait as long as it is told, a compiler be started.
+NEVER_OTHERS = ("seconds", "core")
+
+
+_signatures: dict[str, tuple[tuple, tuple]] = {}
+
+
+def parameters(name: str, function) -> tuple[tuple, tuple]:
+    """Names of what the operation takes by position or keyword, and by keyword alone."""
+    if name not in _signatures:
+        try:
+            found = inspect.signature(function).parameters.values()
+        except (TypeError, ValueError):
+            found = ()
+        _signatures[name] = (tuple(p.name for p in found if p.kind == p.POSITIONAL_OR_KEYWORD), tuple(p.name for p in found if p.kind == p.KEYWORD_ONLY))
+    return _signatures[name]
 
 
 def surface() -> set[str]:
@@ -140,15 +166,16 @@ def surface() -> set[str]:
                           if (not member.startswith("_") or member in SPECIAL[1:]) and not inspect.ismemberdescriptor(what)
                           and not (member == "__eq__" and dataclasses.is_dataclass(value) and value is not layouts.Component)
                           and (callable(what) or isinstance(what, (property, classmethod, staticmethod)))}
-    return found
+    return found | python_modules.surface(SPECIAL[1:])
 
 
 class Fuzzer:
     def __init__(self, bundle: str, pack: str, seed: int, log=None) -> None:
         self.random = random.Random(seed)
         self.log = log
-        self.bundle_bytes, self.pack_path = pathlib.Path(bundle).read_bytes(), pack
+        self.bundle_bytes, self.pack_path = pathlib.Path(bundle).read_bytes(), os.path.abspath(pack)
         self.folder = tempfile.TemporaryDirectory(prefix="accrt-fuzz-")
+        os.chdir(self.folder.name)  # names without a folder are drawn as paths
         for variable in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "HOME"):
             os.environ[variable] = self.folder.name
         self.file = open(os.path.join(self.folder.name, "data"), "w+b")  # noqa: SIM115 - lives as long as this
@@ -157,8 +184,11 @@ class Fuzzer:
         self.pools: dict[str, list] = {}
         self.counts, self.errors = Counter(), Counter()
         self.gates: list[tuple[float, accrt.Semaphore]] = []
+        self.typed_bytes, self.caps = typed_bundle.build().to_bytes(), accrt.caps()
+        self.modules = python_modules.Makers(self)
         self.start()
         self.names = sorted(OPERATIONS)
+        self.core = [name for name in self.names if name not in python_modules.OPERATIONS]
 
     def start(self) -> None:
         """Objects to begin with, and again whenever a kind has died out."""
@@ -169,16 +199,25 @@ class Fuzzer:
             "instance": lambda: self.root, "device": lambda: self.root.device("host"), "pool": lambda: accrt.Pool(self.home, limit_bytes=1 << 22),
             "buffer": lambda: accrt.Pool(self.home).buffer(self.random.choice((0, 4, 64, 4096))), "stream": lambda: accrt.Stream(self.home),
             "event": lambda: accrt.Event(self.home, timing=True), "semaphore": lambda: self.gate(accrt.Semaphore(self.root)),
-            "bundle": lambda: accrt.Bundle(self.bundle_bytes, self.root), "weights": lambda: accrt.Weights(accrt.Bundle(self.bundle_bytes, self.root)),
-            "program": lambda: accrt.Program(accrt.Bundle(self.bundle_bytes, self.root), self.home),
+            "bundle": lambda: accrt.Bundle(self.value("bundlebytes"), self.root), "weights": lambda: accrt.Weights(accrt.Bundle(self.bundle_bytes, self.root)),
+            "program": lambda: accrt.Program(accrt.Bundle(self.value("bundlebytes"), self.root), self.home),
             "session": lambda: self.take("program").session(), "function": lambda: self.take("session").function(self.function_name()),
-            "call": lambda: self.take("session").weighted.bind(np.ones(16, np.float32)),
+            "call": self.call,
             "pack": lambda: accrt.KernelPack(self.root, self.pack_path), "kernel": lambda: self.take("pack").kernels()[0],
             "launch": lambda: accrt.Launch(self.home, self.take("kernel")), "commands": lambda: accrt.Commands(self.home, 2),
             "tensor": lambda: accrt.Tensor(accrt.Pool(self.home).buffer(64), "f32", (16,)),
             "weight": lambda: accrt.Weight(self.take("weights"), 0),
         }
-        self.make = make
+        self.make = {**make, **self.modules.make}
+        self.core_kinds = tuple(make)
+
+    def call(self):
+        """A bound call of either bundle."""
+        session = self.take("session")
+        if "weighted" in session:
+            return session.weighted.bind(np.ones(16, np.float32))
+        dtype = self.random.choice(("uint8", "int16", "int32", "int64", "float64"))
+        return session[f"echo_{dtype[0]}{8 * np.dtype(dtype).itemsize}_2"].bind(np.ones((2, 3), dtype))
 
     def gate(self, semaphore):
         """Whatever is waited for comes, or fails, soon: nothing may hang."""
@@ -221,8 +260,7 @@ class Fuzzer:
         return made
 
     def keep(self, value) -> None:
-        name = type(value).__name__
-        kind = {"KernelPack": "pack"}.get(name, name.lower())
+        kind = self.owner_kind(type(value))
         if kind == "semaphore" and not any(value is s for _, s in self.gates):
             self.gate(value)
         if kind in self.make:
@@ -231,11 +269,22 @@ class Fuzzer:
             if len(pool) > MOST:
                 pool.pop(self.random.randrange(len(pool)))
 
+    @staticmethod
+    def owner_kind(value: type) -> str:
+        """The kind of a class's objects; those of the modules have kinds of their own."""
+        among = value.__module__.split(".")
+        if value in python_modules.KINDS or among[0] != "accrt" or len(among) > 1 and among[1] in python_modules.MODULES:
+            return python_modules.KINDS.get(value, "")
+        return {"KernelPack": "pack"}.get(value.__name__, value.__name__.lower())
+
     def function_name(self) -> str:
+        if self.random.random() < 0.4:
+            return self.random.choice(("choose", "fill", "two", "table", f"keep_{self.random.choice(tuple(typed_bundle.TYPES))}",
+                                       f"echo_{self.random.choice(tuple(typed_bundle.TYPES))}_{self.random.choice(typed_bundle.RANKS)}"))
         return self.random.choice(("scale_add", "weighted", "steps", "gated", "count", "nothing", ""))
 
     def memory(self):
-        choose = self.random.randrange(14)
+        choose = self.random.randrange(17)
         count = self.random.choice((16, 16, 16, 4, 0, 1, 17, 1000))
         if choose < 5:
             return np.ones(count, self.random.choice((np.float32, np.float32, np.float32, np.uint8, np.int64, ">f4", np.float16, "O", "S3", "M8[s]")))
@@ -252,12 +301,21 @@ class Fuzzer:
                                        np.broadcast_to(np.float32(1), (16,)), b"", 1.5, 7))
         if choose == 8:
             return self.random.choice((Lying(self.random), np.ma.ones(count, np.float32), [1.0] * 16, self.take("weight")))
+        if choose in (14, 15):
+            return np.ones(self.random.choice(((2, 3), (2, 3), (2, 3, 2), (8, 3), (), (3,), (0, 3))),
+                           self.random.choice((np.int32, np.int64, np.uint8, np.float64, np.int16, np.bool_, np.float16)))
         return self.take(self.random.choice(("tensor", "buffer", "buffer")))
 
     def value(self, kind: str):  # noqa: PLR0911, PLR0912 - a table with little code in each row
         pick = self.random.choice
+        if kind in ("v", "s", "x"):  # of the function that is written
+            return self.modules.value(kind) if kind == "x" else self.make[kind]()
         if kind in self.make:
             return self.take(kind)
+        if kind == "bundlebytes":
+            return self.bundle_bytes if self.random.random() < 0.6 else self.typed_bytes
+        if kind == "core":
+            return self.any(core=True)
         if kind == "size":
             return pick((0, 0, 1, 4, 8, 15, 16, 17, 60, 63, 64, 65, 100, 4096, 1 << 20, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, 1 << 64, -1,
                          self.random.randrange(70), self.random.randrange(1 << 66)))
@@ -294,13 +352,13 @@ class Fuzzer:
         if kind == "after":
             return pick(([], [0], [1, 2], [-1], [1 << 32], None, "x", [1 << 31]))
         if kind == "symbols":
-            return pick(({}, {"n": 4}, {"n": 16, "count": 2}, {"nothing": 1}, {"n": -1}, {"n": 1 << 64}, {"count": 1.5}, None, 3))
+            return pick(({}, {"n": 4}, {"n": 2, "m": 3}, {"n": 16, "count": 2}, {"nothing": 1}, {"n": -1}, {"n": 1 << 64}, {"count": 1.5}, None, 3))
         if kind == "name":
             return pick((self.function_name(), "w", "w.doubled", "k", "", "x" * 300, "\udcff", "a\0b", b"x", "total"))
         if kind == "names":
             return pick((None, ["w"], [], "w", ["nothing"], [1], 5))
         if kind == "statename":
-            return pick(("total", "total", "total", "x", "", 3))
+            return pick(("total", "total", "total", "kept_i64", "kept_f16", "kept_bool", "x", "", 3))
         if kind == "kernelname":
             return pick(("nothing", "nothing", "none", ""))
         if kind == "devicename":
@@ -314,7 +372,7 @@ class Fuzzer:
         if kind == "verify":
             return pick(("default", "full", "no-data", "x"))
         if kind == "bytes":
-            return pick((self.bundle_bytes, self.bundle_bytes[:1000], bytes(32), b"", b"GGUF" + bytes(60), bytearray(32), np.zeros(32, np.uint8),
+            return pick((self.bundle_bytes, self.typed_bytes, self.typed_bytes, self.bundle_bytes[:1000], bytes(32), b"", b"GGUF" + bytes(60), bytearray(32), np.zeros(32, np.uint8),
                          self.damaged(), "x" * 32, 5 << 40))
         if kind == "weightmap":
             return pick(({"w": np.ones(16, np.float32)}, {"w": self.memory()}, {"x": self.memory()}, {}, {1: 2}, {"w": self.any()}))
@@ -339,10 +397,11 @@ class Fuzzer:
             return pick(("", "cubin", "ptx", "fatbin", "x"))
         if kind == "flag":
             return pick((True, False, 0, 1, None, "x"))
-        return self.any()
+        found = self.modules.value(kind)
+        return self.any() if found is NotImplemented else found
 
     def damaged(self) -> bytes:
-        data = bytearray(self.bundle_bytes)
+        data = bytearray(self.value("bundlebytes"))
         for _ in range(self.random.randrange(1, 4)):
             data[self.random.randrange(len(data))] = self.random.randrange(256)
         return bytes(data)
@@ -355,8 +414,9 @@ class Fuzzer:
         return layouts.Packed(layout, self.random.choice(((1, 256), (256,), (2, 32), (-1, 256), (1 << 40, 1 << 40), (), (0, 32), (1 << 64,))),
                               dict.fromkeys(names, part), self.random.choice((0, 32, 128, -1, 1 << 32)), self.random.choice(("f32", "bf16", "x")))
 
-    def any(self):
-        kind = self.random.choice((*self.make, "size", "name", "memory", "shape", "bytes", "None", "object", "list"))
+    def any(self, core: bool = False):
+        kinds = self.core_kinds if core or self.random.random() < 0.8 else tuple(self.make)
+        kind = self.random.choice((*kinds, "size", "name", "memory", "shape", "bytes", "None", "object", "list"))
         return {"None": None, "object": object(), "list": [1, 2]}[kind] if kind in ("None", "object", "list") else self.value(kind)
 
     # ---- operations
@@ -370,11 +430,29 @@ class Fuzzer:
                 kind = kind[:-1]
             many = self.random.randrange(4) if kind.endswith("*") else 1
             kind = kind.rstrip("*")
-            out.extend(self.any() if kind in ("any", "wrong") or self.random.random() < 0.2 else self.value(kind) for _ in range(many))
+            out.extend(self.any() if kind in ("any", "wrong") or kind not in NEVER_OTHERS and self.random.random() < 0.2 else self.value(kind) for _ in range(many))
         return out
+
+    def keywords(self, name: str, function, arguments: list) -> dict:
+        """Keywords for a call: some of the arguments, from the last on, and others that the signature has. At times one that it has not."""
+        if self.random.random() < 0.5:
+            return {}
+        names, others = parameters(name, function)
+        found, often = {}, 0.5 if self.random.random() < 0.5 else 0.1
+        while arguments and len(arguments) <= len(names) and self.random.random() < 0.3:
+            found[names[len(arguments) - 1]] = arguments.pop()
+        for one in (*names[len(arguments):], *others):
+            if one not in found and self.random.random() < often:
+                kind = python_modules.KEYWORDS.get(one)
+                found[one] = self.any(core=True) if kind is None or kind not in NEVER_OTHERS and self.random.random() < 0.2 else self.value(kind)
+        if self.random.random() < 0.05:
+            found[self.random.choice(("nothing", "n", "self", "x", ""))] = self.any(core=True)
+        return {key: value for key, value in found.items() if key not in FOR_EVER or value is not None}
 
     def target(self, name: str):
         parts = name.split(".")
+        if parts[0] in python_modules.MODULES:
+            return python_modules.resolve(name)
         root = {"layouts": layouts, "trust": trust}.get(parts[0])
         value = getattr(root, parts[1]) if root is not None else getattr(accrt, parts[0])
         rest = parts[2:] if root is not None else parts[1:]
@@ -387,23 +465,28 @@ class Fuzzer:
             if self.random.random() > 0.02:
                 return
         value, member = self.target(name)
+        thing = None
         if kinds[:1] == ["self"]:
-            owner = {"KernelPack": "pack"}.get(value.__name__, value.__name__.lower())
+            owner = self.owner_kind(value)
             thing = self.take(owner)
             if thing is None:
                 return
-            arguments = self.arguments(kinds[1:])
-            if member == "close":
-                self.open_gate(thing)
+            self.modules.begin(owner, thing)
+            kinds = kinds[1:]
             if isinstance(inspect.getattr_static(value, member), property):
-                result = getattr(thing, member)
-            else:
-                result = getattr(thing, member)(*arguments)
-        else:
-            arguments = self.arguments(kinds)
-            if name == "from_dlpack" and arguments:
-                arguments = arguments[:3]
-            result = getattr(value, member)(*arguments) if member else value(*arguments)
+                self.use(name, getattr(thing, member))
+                return
+        function = getattr(value if thing is None else thing, member) if member else value
+        arguments = self.arguments(kinds)
+        if name == "from_dlpack":
+            arguments = arguments[:3]
+        if name == "compiler.Interpreter.run" and self.random.random() < 0.8:
+            called, arrays = self.modules.interpreted(thing)
+            arguments = [called, *arrays]
+        named = self.keywords(name, function, arguments) if callable(function) else {}
+        if member == "close":
+            self.open_gate(thing if thing is not None else next(iter(arguments), None))
+        result = function(*arguments, **named)
         self.use(name, result)
 
     def use(self, name: str, result) -> None:
@@ -450,7 +533,7 @@ class Fuzzer:
         begin, last = time.monotonic(), time.monotonic()
         try:
             for done in range(operations):
-                name = self.random.choice(self.names)
+                name = self.random.choice(self.core if self.random.random() < 0.6 else self.names)
                 if self.log is not None:
                     self.log.seek(0)
                     self.log.write(f"{done} {name}".ljust(100) + "\n")
@@ -480,6 +563,7 @@ class Fuzzer:
             except ALLOWED:
                 pass
         self.gates.clear()
+        self.modules.close()
         self.pools.clear()
         gc.collect()
 

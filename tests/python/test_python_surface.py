@@ -10,6 +10,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/fuzz"))
 import python_surface  # noqa: E402
 import stress  # noqa: E402
+from accrt import bundle_writer as bw, compiler, serve  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +29,32 @@ def test_every_public_name_is_fuzzed():
     found, known = python_surface.surface(), set(python_surface.OPERATIONS)
     assert found - known == set(), "new public names: tests/fuzz/python_surface.py has to know what they take"
     assert known - found == set(), "names that the package has no more"
+
+
+def tensor(size, dtype="f32"):
+    return compiler.Module("m").function("f").input("x", dtype, [size])
+
+
+@pytest.mark.parametrize("use, kind, text", [
+    (lambda: bw.BundleWriter().optional_features("x"), bw.BundleError, "the optional features is 'x'"),
+    (lambda: bw.BundleWriter().optional_features(-1), bw.BundleError, "the optional features is -1"),
+    (lambda: tensor(1 << 40).split(1), compiler.IRError, "gives 1099511627776 parts; at most 65536"),
+    (lambda: tensor(1 << 40).chunk(1 << 40), compiler.IRError, "gives 1099511627776 parts"),
+    (lambda: tensor(0).chunk(1 << 40), compiler.IRError, "gives 1099511627776 parts"),
+])
+def test_what_the_fuzzer_found_is_refused(use, kind, text):
+    """Each of these hung, took all memory, or ended in an exception of ctypes'."""
+    with pytest.raises(kind, match=text):
+        use()
+
+
+def test_a_request_is_cancelled_by_a_number():
+    engine = serve.Engine(serve.Model.simulated())
+    for number in ("x", 1.5, None):
+        with pytest.raises(TypeError, match="the request's number is"):
+            engine.cancel(number)
+    with pytest.raises(OverflowError, match="the request's number is -1"):
+        serve.Hub(engine).forget(-1)
 
 
 @pytest.mark.parametrize("seed", (1, 2, 3))

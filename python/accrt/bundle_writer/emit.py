@@ -149,7 +149,11 @@ class Emission:
         raise (TargetError if status == self.ffi.ACCRT_ERROR_UNSUPPORTED else BundleError)(message) from None
 
     def _call(self, name: str, *arguments: Any) -> None:
-        self._check(getattr(self.lib, "accrt_bundle_writer_" + name)(self.writer, *arguments))
+        try:
+            status = getattr(self.lib, "accrt_bundle_writer_" + name)(self.writer, *arguments)
+        except ctypes.ArgumentError as error:  # what a record holds is of another type
+            raise BundleError(f"{name.replace('_', ' ')}: {error}") from None
+        self._check(status)
 
     def _id(self, name: str, *arguments: Any) -> int:
         self._call(name, *arguments, self._out_at)

@@ -444,7 +444,7 @@ class BundleWriter:
 
     def optional_features(self, bits: int) -> None:
         """Sets the feature bits of the file that a reader may ignore."""
-        self._optional_features = bits
+        self._optional_features = whole(bits, 0, (1 << 64) - 1, "the optional features")
 
     def state(self, name: str, dtype: str, shape: Sequence[Size], *, fill_pattern: int = 0) -> State:
         """Declares memory that lives in a session. Dimensions are sizes or expressions of SESSION symbols. `fill_pattern`:

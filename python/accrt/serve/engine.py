@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import _ffi
-from .._library import Handle, check, created, lib, struct
+from .._library import Handle, check, created, lib, number as whole_number, struct
 from .._waits import until
 from ..errors import Error
 from . import options as given_options
@@ -127,7 +127,7 @@ class Engine(Handle):
 
     def cancel(self, number: int) -> None:
         """Ends a request; one that has ended already is left alone."""
-        status = lib.accrt_serve_engine_cancel(self.handle, number)
+        status = lib.accrt_serve_engine_cancel(self.handle, whole_number(number, "the request's number"))
         if status != _ffi.ACCRT_ERROR_NOT_FOUND:
             check(status)
 

@@ -11,6 +11,9 @@ from ..expr import Expr, Size
 from ..ir import Function, IRError, Op, TensorType, Value
 from .schema import axis_of, broadcast, build, define, method_axis, need_same, resized, Types
 
+#: Most values that split and chunk give.
+MOST_PARTS = 65536
+
 
 def _view_shape(op: Op) -> Tuple[Size, ...]:
     source, wanted = op.operands[0].type, [ex.simplify(s) for s in op.attrs["size"]]
@@ -191,7 +194,14 @@ def _equal_sizes(self: Value, size: int, axis: int, where: str) -> List[int]:
     whole = self.shape[axis]
     if not isinstance(whole, int):
         raise IRError(f"{where} of {self.type}: how many parts {whole} gives is not known while compiling; a list of sizes says it")
+    _few(-(-whole // size), where)
     return [min(size, whole - at) for at in range(0, whole, size)] or [0]
+
+
+def _few(count: int, where: str) -> None:
+    """Each part is a value, and an operation: a slip would take all memory."""
+    if count > MOST_PARTS:
+        raise IRError(f"{where} gives {count} parts; at most {MOST_PARTS}")
 
 
 def _parts(self: Value, sizes: Sequence[Size], axis: int) -> List[Value]:
@@ -210,6 +220,7 @@ def _chunk(self: Value, chunks: int, dim: int = 0) -> List[Value]:
         raise IRError(f"{where} of {self.type}, which has no dimension")
     whole = self.shape[axis]
     if isinstance(whole, int) and whole == 0:
+        _few(count, where)
         return _parts(self, [0] * count, axis)
     return _parts(self, _equal_sizes(self, -(-whole // count) if isinstance(whole, int) else 1, axis, where), axis)
 
