@@ -2,7 +2,7 @@
 # What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
-CHECKS="format generated lint headers gcc clang symbols size release floors wheel weights docs asan pyfuzz tsan torch models onnx openai"
+CHECKS="format generated lint headers gcc clang symbols size release floors wheel weights docs asan pyfuzz tsan torch interop models onnx openai"
 # Run only when named: slow, or a matter of judgement.
 CHECKS_ON_DEMAND="tidy layouts"
 
@@ -194,6 +194,27 @@ local_torch() {
 check_torch() {
   can_import torch || local_torch || skip "torch is not in .venv (.venv/bin/pip install torch==2.13.0)"
   cmd_torch_test
+}
+
+# With other projects' packages in an environment of their own: JAX and a numpy of 2 through DLPack, dlpack.h itself, ml_dtypes'
+# types, and kernels that Triton and NVRTC compile, which needs no GPU. A test of theirs that is skipped fails the part.
+INTEROP="jax ml_dtypes numpy>=2 triton nvidia-cuda-nvrtc apache-tvm-ffi xxhash pytest"
+check_interop() {
+  configure_and_build "$BUILD"
+  where=$BUILD/check/interop
+  [ -x "$where/bin/python" ] || "$(pick_python)" -m venv "$where"
+  # shellcheck disable=SC2086  # a list of names
+  timeout 900 "$where/bin/python" -m pip install -q --disable-pip-version-check --retries 1 $INTEROP ||
+    skip "what it works with could not be had: $INTEROP"
+  ensure_packages libdlpack-dev
+  in_tree "$where/bin/python" -m pytest -q -rs tests/python/test_dlpack_forms.py tests/python/test_native.py tests/python/test_bits.py \
+    tests/python/test_tensor_values.py tests/python/test_bindings.py >"$where/log.txt" || { cat "$where/log.txt"; return 1; }
+  in_tree "$where/bin/python" -m pytest -q -rs tests/python/test_gpu_kernels.py -k "nvrtc or triton" >>"$where/log.txt" ||
+    { cat "$where/log.txt"; return 1; }
+  cat "$where/log.txt"
+  ! grep -E "SKIPPED.*(JAX|jax|ml_dtypes|[Tt]riton|there is no NVRTC|tvm-ffi|numpy before)" "$where/log.txt" ||
+    { echo "these were to run here"; return 1; }
+  echo "JAX, numpy 2, ml_dtypes, Triton and NVRTC: $(grep -h passed "$where/log.txt" | tr '\n' ';')"
 }
 
 # Hugging Face's own logits for each family of accrt.models, and models of 36 families through accrt.from_torch and

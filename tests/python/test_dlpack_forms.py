@@ -1,5 +1,5 @@
 """Both forms of DLPack: of 1.0, and the one before, which JAX gives and takes. What runs with JAX itself is skipped where JAX is
-not installed."""
+not installed; `./dev check interop` installs it."""
 
 from __future__ import annotations
 
@@ -271,3 +271,29 @@ def test_jax_arrays_in_and_out(jnp, program, device):
         assert tensor.shape == (8,) and tensor.read_only
     with pytest.raises(ValueError, match="read-only"):
         session.scale_add(array, array)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("shape", [(), (0, 3), (2, 3), (2, 1, 4)])
+def test_every_type_and_shape_goes_to_jax_and_back(jnp, device, shape):
+    import jax
+
+    with jax.enable_x64(True):
+        for kind in ("bool_", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32", "float64",
+                     "float8_e4m3fn", "float8_e5m2"):
+            count = int(np.prod(shape))
+            array = jnp.arange(count).reshape(shape).astype(getattr(jnp, kind))
+            try:
+                tensor = accrt.from_dlpack(array, device)
+            except BufferError as error:  # JAX gives small floats to those who know DLPack 1.1 alone
+                assert kind.startswith("float8") and "float8" in str(error).lower(), error
+                continue
+            assert tensor.shape == shape and tensor.read_only and tensor.nbytes == array.nbytes
+            with pytest.raises(BufferError, match="read-only"):
+                jnp.from_dlpack(tensor)  # whose form cannot say so
+            own = accrt.Tensor(accrt.Pool(device).buffer(max(tensor.nbytes, 1)), tensor.dtype, shape)
+            own.buffer.memoryview()[:tensor.nbytes] = np.asarray(array).tobytes()
+            again = jnp.from_dlpack(own)
+            del tensor, own
+            gc.collect()
+            assert again.dtype == array.dtype and again.shape == shape and (np.asarray(again) == np.asarray(array)).all(), kind

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
+import importlib.util
 import pathlib
 import re
 import subprocess
@@ -217,7 +218,14 @@ DLPACK = """
 #include <stdint.h>
 #include {header}
 #include "accrt/tensor.h"
+/* Before 1.0 there was nothing with a version, and fewer types. */
+#ifndef DLPACK_MAJOR_VERSION
+#define OLD
+#define DLPACK_MAJOR_VERSION 0
+#define DLPACK_MINOR_VERSION 0
+#endif
 /* Who includes both needs no cast. */
+#ifndef OLD
 accrt_status_t both(accrt_device_t* device, accrt_tensor_t* tensor, int64_t* n, uint32_t* read_only);
 accrt_status_t both(accrt_device_t* device, accrt_tensor_t* tensor, int64_t* n, uint32_t* read_only) {
   DLManagedTensorVersioned* managed;
@@ -225,6 +233,12 @@ accrt_status_t both(accrt_device_t* device, accrt_tensor_t* tensor, int64_t* n, 
   if (accrt_dlpack_export(tensor, 0, &managed) || accrt_dlpack_export_unversioned(tensor, &old))
     return 1;
   return accrt_dlpack_import(device, managed, tensor, n, n, read_only) || accrt_dlpack_import_unversioned(device, old, tensor, n, n);
+}
+#endif
+accrt_status_t before(accrt_device_t* device, accrt_tensor_t* tensor, int64_t* n);
+accrt_status_t before(accrt_device_t* device, accrt_tensor_t* tensor, int64_t* n) {
+  DLManagedTensor* old;
+  return accrt_dlpack_export_unversioned(tensor, &old) || accrt_dlpack_import_unversioned(device, old, tensor, n, n);
 }
 #include "python/native/exchange.h"
 #define DLManagedTensorVersioned OwnManagedTensorVersioned
@@ -246,6 +260,7 @@ BOTH(dtype.lanes, lanes);
 BOTH(shape, shape);
 BOTH(strides, strides);
 BOTH(byte_offset, byte_offset);
+#ifndef OLD
 #define MANAGED(field, own) \\
   SAME(DLManagedTensorVersioned, field, exchange_managed_t, own); SAME(DLManagedTensorVersioned, field, accrt_dl_managed_t, own)
 MANAGED(version.major, major);
@@ -254,14 +269,18 @@ MANAGED(manager_ctx, manager_context);
 MANAGED(deleter, deleter);
 MANAGED(flags, flags);
 MANAGED(dl_tensor, tensor);
+#endif
 SAME(DLManagedTensor, dl_tensor, accrt_dl_unversioned_t, tensor);
 SAME(DLManagedTensor, manager_ctx, accrt_dl_unversioned_t, manager_context);
 SAME(DLManagedTensor, deleter, accrt_dl_unversioned_t, deleter);
 _Static_assert((int)kDLCPU == (int)ACCRT_DL_CPU && (int)kDLCUDA == (int)ACCRT_DL_CUDA && (int)kDLCUDAHost == (int)ACCRT_DL_CUDA_HOST &&
                (int)kDLCUDAManaged == (int)ACCRT_DL_CUDA_MANAGED && (int)kDLROCMHost == (int)ACCRT_DL_ROCM_HOST, "devices");
 _Static_assert((int)kDLInt == (int)ACCRT_DL_INT && (int)kDLUInt == (int)ACCRT_DL_UINT && (int)kDLFloat == (int)ACCRT_DL_FLOAT &&
-               (int)kDLBfloat == (int)ACCRT_DL_BFLOAT && (int)kDLBool == (int)ACCRT_DL_BOOL, "types");
+               (int)kDLBfloat == (int)ACCRT_DL_BFLOAT, "types");
+#ifndef OLD
+_Static_assert((int)kDLBool == (int)ACCRT_DL_BOOL, "bool");
 _Static_assert(DLPACK_FLAG_BITMASK_READ_ONLY == ACCRT_DL_FLAG_READ_ONLY && EXCHANGE_READ_ONLY == ACCRT_DL_FLAG_READ_ONLY, "read-only");
+#endif
 #if DLPACK_MAJOR_VERSION > 1 || DLPACK_MINOR_VERSION >= 1
 _Static_assert((int)kDLFloat8_e4m3fn == (int)ACCRT_DL_F8E4M3FN && (int)kDLFloat8_e5m2 == (int)ACCRT_DL_F8E5M2 &&
                (int)kDLFloat8_e8m0fnu == (int)ACCRT_DL_F8E8M0 && (int)kDLFloat4_e2m1fn == (int)ACCRT_DL_F4E2M1, "small types");
@@ -304,6 +323,14 @@ def test_layouts_are_those_of_dlpack(tmp_path):
     if not pathlib.Path("/usr/include/dlpack/dlpack.h").exists():
         pytest.skip("dlpack.h is not installed (Debian: libdlpack-dev)")
     compiles(DLPACK.replace("{header}", "<dlpack/dlpack.h>"), [], tmp_path)
+
+
+def test_layouts_are_those_of_the_newest_dlpack(tmp_path):
+    """The package apache-tvm-ffi has dlpack.h itself: Debian's is of before 1.0."""
+    found = importlib.util.find_spec("tvm_ffi") or pytest.skip("apache-tvm-ffi is not installed")
+    header = next(pathlib.Path(found.submodule_search_locations[0]).rglob("dlpack.h"))
+    assert "DLPACK_MAJOR_VERSION 1" in header.read_text()
+    compiles(DLPACK.replace("{header}", f'"{header}"'), [], tmp_path)
 
 
 def test_the_layout_of_array_structs_is_numpys(tmp_path):
