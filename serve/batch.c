@@ -1,8 +1,8 @@
 /* serve/batch.c - see serve/batch.h. */
 #include "serve/batch.h"
 
-/* Added to a logit: more than any other has. */
-#define SURELY 1e30f
+/* An edit that gives a token the highest logit of all. */
+static const float unchanged = 1.0f, surely = 1e30f;
 
 /* Cuts `count` elements off the block of integers; NULL: it only counts. */
 static int32_t* cut(int32_t* block, size_t* used, size_t count) {
@@ -31,7 +31,6 @@ static size_t cut_all(accsv_batch_t* batch, int32_t* block) {
   batch->sample_positions = cut(block, &used, samples);
   batch->top_k = cut(block, &used, samples);
   batch->embed_tokens = cut(block, &used, samples);
-  batch->edit_starts = cut(block, &used, samples + 1);
   batch->seeds = (uint32_t*)cut(block, &used, 2 * samples);
   batch->change_slots = cut(block, &used, batch->changes_most);
   batch->change_pages = cut(block, &used, batch->changes_most);
@@ -53,6 +52,8 @@ accrt_status_t accsv_batch_init(accsv_batch_t* batch, const accrt_allocator_t* a
     status = ACCSV_NEW(allocator, 3 * (size_t)limits->samples, &batch->numbers);
   if (status == ACCRT_OK)
     status = ACCSV_NEW(allocator, limits->rows, &batch->row_keys);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, limits->samples, &batch->edits);
   if (status != ACCRT_OK) {
     accsv_batch_deinit(batch);
     return status;
@@ -64,39 +65,12 @@ accrt_status_t accsv_batch_init(accsv_batch_t* batch, const accrt_allocator_t* a
   return ACCRT_OK;
 }
 
-static void free_edits(const accsv_batch_t* batch, accsv_edits_t* edits) {
-  ACCSV_FREE(batch->allocator, edits->tokens, edits->capacity);
-  ACCSV_FREE(batch->allocator, edits->multiply, edits->capacity);
-  ACCSV_FREE(batch->allocator, edits->add, edits->capacity);
-  *edits = (accsv_edits_t){0};
-}
-
 void accsv_batch_deinit(accsv_batch_t* batch) {
   ACCSV_FREE(batch->allocator, batch->integers, batch->integer_count);
   ACCSV_FREE(batch->allocator, batch->numbers, 3 * (size_t)batch->samples_most);
   ACCSV_FREE(batch->allocator, batch->row_keys, batch->rows_most);
-  free_edits(batch, &batch->edits);
+  ACCSV_FREE(batch->allocator, batch->edits, batch->samples_most);
   *batch = (accsv_batch_t){0};
-}
-
-accrt_status_t accsv_batch_reserve_edits(accsv_batch_t* batch, uint64_t count) {
-  if (count <= batch->edits.capacity)
-    return ACCRT_OK;
-  if (count > INT32_MAX)
-    return ACCSV_FAIL(OUT_OF_MEMORY, "%" PRIu64 " edits of logits", count);
-  accsv_edits_t edits = {.capacity = (uint32_t)count};
-  accrt_status_t status = ACCSV_NEW_UNSET(batch->allocator, count, &edits.tokens);
-  if (status == ACCRT_OK)
-    status = ACCSV_NEW_UNSET(batch->allocator, count, &edits.multiply);
-  if (status == ACCRT_OK)
-    status = ACCSV_NEW_UNSET(batch->allocator, count, &edits.add);
-  if (status != ACCRT_OK) {
-    free_edits(batch, &edits);
-    return status;
-  }
-  free_edits(batch, &batch->edits);
-  batch->edits = edits;
-  return ACCRT_OK;
 }
 
 static uint32_t lay_changes(accsv_batch_t* batch, accsv_sequence_t* sequence, uint32_t changes) {
@@ -142,13 +116,6 @@ static void lay_tokens(accsv_batch_t* batch, const accsv_part_t* part, uint32_t 
   }
 }
 
-static void lay_edit(accsv_edits_t* edits, int32_t token, float add) {
-  ACCSV_ASSERT(edits->count < edits->capacity);
-  edits->tokens[edits->count] = token;
-  edits->multiply[edits->count] = 1.0f;
-  edits->add[edits->count++] = add;
-}
-
 /* The token that the prompt has at `position` is drawn, whatever its logit: so the results have its
  * log probability, which is that of the logits before edits. */
 static void lay_score(accsv_batch_t* batch, const accsv_sequence_t* sequence, uint32_t position,
@@ -158,8 +125,8 @@ static void lay_score(accsv_batch_t* batch, const accsv_sequence_t* sequence, ui
   batch->top_p[sample] = 1.0f;
   batch->top_k[sample] = 0;
   batch->seeds[2 * (size_t)sample] = batch->seeds[2 * (size_t)sample + 1] = 0;
-  lay_edit(&batch->edits, sequence->tokens[position], SURELY);
-  batch->edit_starts[sample + 1] = (int32_t)batch->edits.count;
+  batch->edits[sample] = (accrt_serve_edits_t){
+      .tokens = sequence->tokens + position, .multiply = &unchanged, .add = &surely, .count = 1};
 }
 
 static void lay_parameters(accsv_batch_t* batch, const accsv_sequence_t* sequence,
@@ -172,9 +139,7 @@ static void lay_parameters(accsv_batch_t* batch, const accsv_sequence_t* sequenc
   batch->min_p[sample] = sampler->min_p;
   batch->seeds[2 * (size_t)sample] = (uint32_t)sampler->seed;
   batch->seeds[2 * (size_t)sample + 1] = (uint32_t)(sampler->seed >> 32);
-  if (sampler->tokens != NULL)
-    accsv_sampler_edits(sampler, position - sequence->prompt_count, &batch->edits);
-  batch->edit_starts[sample + 1] = (int32_t)batch->edits.count;
+  batch->edits[sample] = accsv_sampler_edits(sampler, position - sequence->prompt_count);
 }
 
 /* `logprobs`: entries for each token, 0 if they are not wanted. */
@@ -199,6 +164,7 @@ static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_s
         lay_score(batch, sequence, first + s, sample);
       else
         lay_parameters(batch, sequence, first + s, sample);
+      step->edit_count += batch->edits[sample].count;
     }
     if (sequence->plain)
       continue;
@@ -255,10 +221,7 @@ static void point_at(const accsv_batch_t* batch, accrt_serve_step_t* step) {
   step->min_p = batch->min_p;
   step->seeds = batch->seeds;
   step->sample_positions = batch->sample_positions;
-  step->edit_starts = batch->edit_starts;
-  step->edit_tokens = batch->edits.tokens;
-  step->edit_multiply = batch->edits.multiply;
-  step->edit_add = batch->edits.add;
+  step->edits = batch->edits;
 }
 
 /* What has been laid so far. */
@@ -298,8 +261,7 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
                                .copy_count = plan->copy_count};
   laid_t laid = {.plain = true};
   lay_copies(batch, plan);
-  batch->edits.count = 0;
-  batch->row_starts[0] = batch->edit_starts[0] = 0;
+  batch->row_starts[0] = 0;
   for (uint32_t i = 0; i < plan->count; ++i) {
     if (!plan->parts[i].sequence->embeds)
       lay_part(batch, &plan->parts[i], &laid);
@@ -315,7 +277,6 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
     lay_sampling(batch, plan, step);
   step->change_count = laid.changes;
   step->embed_count = laid.embeds;
-  step->edit_count = batch->edits.count;
   point_at(batch, step);
   step->row_adapters = laid.adapted ? batch->row_adapters : NULL;
 }

@@ -1,5 +1,5 @@
-/* serve/batch.h - a plan as the arrays that a model takes. It allocates when it is made, and for
- * edits when requests with edits come.
+/* serve/batch.h - a plan as the arrays that a model takes. It allocates when it is made and never
+ * again.
  */
 #ifndef ACCRT_SERVE_BATCH_H_
 #define ACCRT_SERVE_BATCH_H_
@@ -18,18 +18,17 @@ typedef struct accsv_batch {
   int32_t *token_ids, *positions, *slots, *token_rows;
   int32_t *row_starts, *row_ids, *row_adapters, *kv_lengths, *change_slots, *change_pages;
   int32_t *embed_tokens, *copy_from, *copy_to, *copy_tokens;
-  int32_t *sample_tokens, *sample_rows, *sample_positions, *top_k, *edit_starts;
+  int32_t *sample_tokens, *sample_rows, *sample_positions, *top_k;
   uint32_t* seeds;
   float *temperature, *top_p, *min_p;
-  accsv_edits_t edits;
+  accrt_serve_edits_t* edits;
 } accsv_batch_t;
 
 accrt_status_t accsv_batch_init(accsv_batch_t* batch, const accrt_allocator_t* allocator,
                                 const accsv_limits_t* limits, uint32_t row_pages);
 void accsv_batch_deinit(accsv_batch_t* batch);
-/* Room for so many edits in a step. */
-accrt_status_t accsv_batch_reserve_edits(accsv_batch_t* batch, uint64_t count);
-/* Lays out the plan. `step` points into the batch until the next plan is laid out. */
+/* Lays out the plan. `step` points into the batch and into the plan's sequences, until the next
+ * plan is laid out or a token of these is known. */
 void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve_step_t* step);
 
 #endif /* ACCRT_SERVE_BATCH_H_ */

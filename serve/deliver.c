@@ -131,7 +131,6 @@ static void close_generation(accrt_serve_engine_t* engine, accsv_generation_t* g
                              const news_t* news) {
   accsv_request_t* request = generation->request;
   accsv_scheduler_end(&engine->scheduler, &generation->sequence);
-  engine->edits_reserved -= accsv_edits_most(engine, generation);
   count_end(engine, generation, news);
   if (--request->going_on > 0)
     return;
@@ -416,6 +415,8 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
   ACCSV_ASSERT(sequence->known < sequence->limit);
   sequence->tokens[sequence->known++] = sequence->last_token = token;
   accsv_sampler_note(&generation->sampler, token);
+  if (sequence->guesses > 0)
+    accsv_lookback_fetch(&sequence->lookback, sequence->tokens, sequence->known);
   count_token(engine, generation, now_ns);
   news_t news = {.token = &token,
                  .results = results,

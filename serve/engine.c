@@ -13,6 +13,7 @@
 #define DEFAULT_PREEMPTIONS 3u
 #define DEFAULT_FAIR_TOKENS 2048u
 #define DEFAULT_LOOKUP 4u
+#define MOST_LOOKUP 32u /* a table of runs for each size */
 #define DEFAULT_LEAST_LOOKUP 2u
 
 uint64_t accrt_serve_now_ns(void) {
@@ -41,6 +42,11 @@ static accrt_status_t complete_speculation(accrt_serve_options_t* options) {
   if (options->num_speculative_tokens > ACCRT_SERVE_MAX_DRAFTS)
     return ACCSV_FAIL(OUT_OF_RANGE, "num_speculative_tokens is %" PRIu32 ", at most %u",
                       options->num_speculative_tokens, ACCRT_SERVE_MAX_DRAFTS);
+  if (options->prompt_lookup_max > MOST_LOOKUP || options->prompt_lookup_min > MOST_LOOKUP)
+    return ACCSV_FAIL(OUT_OF_RANGE,
+                      "prompt_lookup_max is %" PRIu32 " and prompt_lookup_min %" PRIu32
+                      ", at most %u",
+                      options->prompt_lookup_max, options->prompt_lookup_min, MOST_LOOKUP);
   if (options->prompt_lookup_max == 0)
     options->prompt_lookup_max =
         options->prompt_lookup_min > DEFAULT_LOOKUP ? options->prompt_lookup_min : DEFAULT_LOOKUP;

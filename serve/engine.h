@@ -42,7 +42,6 @@ struct accrt_serve_engine {
   uint32_t in_flight;
   uint64_t step;               /* the last one that was begun */
   uint64_t keys;               /* sequences that were named */
-  uint64_t edits_reserved;     /* of requests that are live */
   accsv_request_t** deadlines; /* a heap, the earliest first */
   uint32_t deadline_count;
   accsv_nodes_t events, spare; /* made in this step; memory for more */
@@ -95,14 +94,6 @@ void accsv_engine_drop_all(accrt_serve_engine_t* engine);
 /* Ends a request that waits if it could not end before its deadline, and returns whether it did.
  * The scheduler's `drop`. */
 bool accsv_engine_drop(void* self, accsv_sequence_t* sequence);
-
-/* Edits of logits that a generation may have in one step. */
-static inline uint64_t accsv_edits_most(const accrt_serve_engine_t* engine,
-                                        const accsv_generation_t* generation) {
-  const uint32_t scores = generation->sequence.to_score, most = engine->scheduler.limits.samples;
-  return (uint64_t)generation->sampler.capacity * (1 + generation->sequence.guesses) +
-         (scores < most ? scores : most);
-}
 
 /* ---- serve/deliver.c: tokens become events ---- */
 

@@ -160,7 +160,6 @@ static void check_empty(accrt_serve_engine_t* engine) {
   assert_int_equal(stats.step_failures, 0);
   assert_int_equal(engine->live, 0);
   assert_int_equal(engine->listed, 0);
-  assert_int_equal(engine->edits_reserved, 0);
 }
 
 static uint64_t submit(accrt_serve_engine_t* engine, const accrt_serve_request_t* request) {

@@ -231,6 +231,38 @@ static uint32_t fill_masks(const accsv_program_model_t* model, const part_t* par
   return used;
 }
 
+static uint32_t edits_of(const accrt_serve_step_t* step, uint32_t first, uint32_t end) {
+  uint32_t count = 0;
+  for (uint32_t i = first; i < end; ++i)
+    count += step->edits[i].count;
+  return count;
+}
+
+/* Where the inputs of edits lie. */
+typedef struct edits {
+  int32_t *starts, *tokens;
+  float *multiply, *add;
+} edits_t;
+
+/* The edits of a part's samples, one after the other. */
+static void fill_edits(const accrt_serve_step_t* step, const part_t* part, const uint32_t* sizes,
+                       const edits_t* to) {
+  uint32_t used = 0;
+  for (uint32_t i = 0; i <= sizes[SAMPLES]; ++i) {
+    to->starts[i] = (int32_t)used;
+    if (i < part->first || i >= part->end || step->edits[i].count == 0)
+      continue;
+    const accrt_serve_edits_t* edits = &step->edits[i];
+    memcpy(to->tokens + used, edits->tokens, edits->count * sizeof *edits->tokens);
+    memcpy(to->multiply + used, edits->multiply, edits->count * sizeof *edits->multiply);
+    memcpy(to->add + used, edits->add, edits->count * sizeof *edits->add);
+    used += edits->count;
+  }
+  fill(to->tokens + used, NULL, 0, sizes[EDITS] - used, 0);
+  fill_numbers(to->multiply + used, NULL, 0, sizes[EDITS] - used, 1.0f);
+  fill_numbers(to->add + used, NULL, 0, sizes[EDITS] - used, 0.0f);
+}
+
 /* Lays the part's inputs, and copies its masks. The other inputs may go with those of the step. */
 static accrt_status_t fill_sample(accsv_program_model_t* model, const accrt_serve_step_t* step,
                                   const accsv_bound_t* bound, const uint32_t* sizes,
@@ -239,11 +271,9 @@ static accrt_status_t fill_sample(accsv_program_model_t* model, const accrt_serv
   unsigned char* base = model->areas[INPUTS].at[slot];
   const uint64_t* at = bound->offsets;
   const uint32_t size = sizes[SAMPLES], count = step->sample_count;
-  const int32_t edits = step->edit_starts[first];
-  const uint32_t edit_count = (uint32_t)(step->edit_starts[end] - edits);
 #define INTEGERS(index) (int32_t*)(void*)(base + at[index])
 #define NUMBERS(index) (float*)(void*)(base + at[index])
-  int32_t *rows = INTEGERS(SAMPLE_ROWS), *starts = INTEGERS(EDIT_STARTS);
+  int32_t* rows = INTEGERS(SAMPLE_ROWS);
   fill(rows, NULL, 0, first, -1);
   fill(rows + first, step->sample_rows + first, end - first, size - first, -1);
   fill_numbers(NUMBERS(TEMPERATURE), step->temperature, count, size, 0.0f);
@@ -252,13 +282,11 @@ static accrt_status_t fill_sample(accsv_program_model_t* model, const accrt_serv
   fill_numbers(NUMBERS(MIN_P), step->min_p, count, size, 0.0f);
   fill(INTEGERS(SEED), (const int32_t*)step->seeds, 2 * count, 2 * size, 0);
   fill(INTEGERS(SAMPLE_POSITIONS), step->sample_positions, count, size, 0);
-  for (uint32_t i = 0; i <= size; ++i)
-    starts[i] = i < first ? 0 : step->edit_starts[i < end ? i : end] - edits;
   fill(INTEGERS(MASK_ROWS), NULL, 0, size, -1);
   const uint32_t masks = fill_masks(model, part, INTEGERS(MASK_ROWS));
-  fill(INTEGERS(EDIT_TOKENS), step->edit_tokens + edits, edit_count, sizes[EDITS], 0);
-  fill_numbers(NUMBERS(EDIT_MULTIPLY), step->edit_multiply + edits, edit_count, sizes[EDITS], 1.0f);
-  fill_numbers(NUMBERS(EDIT_ADD), step->edit_add + edits, edit_count, sizes[EDITS], 0.0f);
+  const edits_t edits = {INTEGERS(EDIT_STARTS), INTEGERS(EDIT_TOKENS), NUMBERS(EDIT_MULTIPLY),
+                         NUMBERS(EDIT_ADD)};
+  fill_edits(step, part, sizes, &edits);
 #undef INTEGERS
 #undef NUMBERS
   const uint64_t words = (model->description.vocab_size + 31) / 32;
@@ -311,9 +339,7 @@ static accrt_status_t run_part(accsv_program_model_t* model, const accrt_serve_s
   uint32_t sizes[SIZE_COUNT];
   accsv_bound_t* bound;
   memcpy(sizes, step_sizes, sizeof sizes);
-  sizes[EDITS] =
-      accsv_round_up(&model->description, EDITS,
-                     (uint32_t)(step->edit_starts[part->end] - step->edit_starts[part->first]));
+  sizes[EDITS] = accsv_round_up(&model->description, EDITS, edits_of(step, part->first, part->end));
   ACCSV_TRY(accsv_program_find_bound(model, &model->sample, sizes, &bound));
   ACCSV_TRY(fill_sample(model, step, bound, sizes, part));
   ACCSV_TRY(accsv_program_copy(model, INPUTS, part->slot, bound->begin, bound->end, true));
@@ -325,16 +351,16 @@ static accrt_status_t run_part(accsv_program_model_t* model, const accrt_serve_s
 /* In parts, where there are more edits than one call takes. */
 static accrt_status_t run_parts(accsv_program_model_t* model, const accrt_serve_step_t* step,
                                 const accrt_serve_masks_t* masks, const uint32_t* sizes) {
-  const int32_t most = (int32_t)accsv_largest(&model->description, EDITS);
-  const int32_t* starts = step->edit_starts;
+  const uint32_t most = accsv_largest(&model->description, EDITS);
   part_t part = {.slot = slot_of(model, step->number), .masks = masks};
   for (; part.first < step->sample_count; part.first = part.end) {
+    uint32_t count = step->edits[part.first].count;
+    if (count > most)
+      return ACCSV_FAIL(OUT_OF_RANGE, "a sample has %" PRIu32 " edits of logits, at most %" PRIu32,
+                        count, most);
     part.end = part.first + 1;
-    while (part.end < step->sample_count && starts[part.end + 1] - starts[part.first] <= most)
-      ++part.end;
-    if (starts[part.end] - starts[part.first] > most)
-      return ACCSV_FAIL(OUT_OF_RANGE, "a sample has %" PRId32 " edits of logits, at most %" PRId32,
-                        starts[part.end] - starts[part.first], most);
+    while (part.end < step->sample_count && step->edits[part.end].count <= most - count)
+      count += step->edits[part.end++].count;
     ACCSV_TRY(run_part(model, step, sizes, &part));
   }
   accsv_bound_t whole;
@@ -594,10 +620,10 @@ static accrt_status_t run_padding(accsv_program_model_t* model, const uint32_t* 
   static const float number[1];
   accrt_serve_step_t step = {.struct_size = sizeof step};
   accsv_bound_t *forward, *greedy, *sample;
-  step.row_starts = step.edit_starts = step.edit_tokens = step.change_slots = zero;
+  step.row_starts = step.change_slots = zero;
   step.sample_rows = step.top_k = step.sample_positions = zero;
   step.seeds = (const uint32_t*)zero;
-  step.temperature = step.top_p = step.min_p = step.edit_multiply = step.edit_add = number;
+  step.temperature = step.top_p = step.min_p = number;
   ACCSV_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
   ACCSV_TRY(accsv_program_find_bound(model, &model->greedy, sizes, &greedy));
   ACCSV_TRY(accsv_program_find_bound(model, &model->sample, sizes, &sample));

@@ -169,8 +169,9 @@ static accrt_status_t copy_stamps(simulated_t* model, const accrt_serve_step_t* 
 }
 
 static bool is_banned(const accrt_serve_step_t* step, uint32_t sample, int32_t token) {
-  for (int32_t e = step->edit_starts[sample]; e < step->edit_starts[sample + 1]; ++e) {
-    if (step->edit_tokens[e] == token && step->edit_add[e] == -INFINITY)
+  const accrt_serve_edits_t* edits = &step->edits[sample];
+  for (uint32_t e = 0; e < edits->count; ++e) {
+    if (edits->tokens[e] == token && edits->add[e] == -INFINITY)
       return true;
   }
   return false;
@@ -189,9 +190,10 @@ static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step,
                       bool repeats) {
   if ((step->flags & ACCRT_SERVE_STEP_GREEDY) != 0)
     return (int32_t)(accsv_mix(hash) % model->options.vocab_size);
-  for (int32_t e = step->edit_starts[sample]; e < step->edit_starts[sample + 1]; ++e) {
-    if (step->edit_add[e] >= 100.0f && is_allowed(masks, sample, step->edit_tokens[e]))
-      return step->edit_tokens[e];
+  const accrt_serve_edits_t* edits = &step->edits[sample];
+  for (uint32_t e = 0; e < edits->count; ++e) {
+    if (edits->add[e] >= 100.0f && is_allowed(masks, sample, edits->tokens[e]))
+      return edits->tokens[e];
   }
   if (step->temperature[sample] > 0.0f && !repeats)
     hash = accsv_mix(hash + step->seeds[2 * (size_t)sample] +

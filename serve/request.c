@@ -256,13 +256,17 @@ bool accsv_generation_is_plain(const accsv_generation_t* generation) {
 
 /* What depends on the tokens before it, as penalties and grammars do, has no drafts. A sequence
  * with drafts needs its last token: it is not overlapped. */
-static void speculate(accsv_generation_t* generation, const accrt_serve_request_t* given) {
+static accrt_status_t speculate(const accrt_allocator_t* allocator, accsv_generation_t* generation,
+                                const accrt_serve_request_t* given, const accsv_lookup_t* lookup) {
   accsv_sequence_t* sequence = &generation->sequence;
   if (sequence->history || given->constraint != NULL || given->embed != 0 ||
-      (given->flags & ACCRT_SERVE_NO_SPECULATION) != 0)
-    return;
+      (given->flags & ACCRT_SERVE_NO_SPECULATION) != 0 || given->num_speculative_tokens == 0)
+    return ACCRT_OK;
+  ACCSV_TRY(accsv_lookback_init(&sequence->lookback, allocator, lookup, sequence->limit));
+  accsv_lookback_note(&sequence->lookback, sequence->tokens, sequence->known);
   sequence->guesses = given->num_speculative_tokens;
-  sequence->history = sequence->guesses > 0;
+  sequence->history = true;
+  return ACCRT_OK;
 }
 
 /* The first generation scores the prompt, for all. What comes of it has its memory from the
@@ -286,7 +290,8 @@ static accrt_status_t make_prompt_node(const accrt_allocator_t* allocator, accsv
 
 static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_request_t* request,
                                       uint32_t index, const accrt_serve_request_t* given,
-                                      const accrt_serve_model_info_t* info, uint64_t seed) {
+                                      const accrt_serve_model_info_t* info,
+                                      const accsv_lookup_t* lookup, uint64_t seed) {
   accsv_generation_t* generation = &request->generations[index];
   accsv_sequence_t* sequence = &generation->sequence;
   generation->request = request;
@@ -306,7 +311,7 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   ACCSV_TRY(
       accsv_sampler_init(&generation->sampler, allocator, given, info, sequence->limit, own_seed));
   sequence->history = generation->sampler.history;
-  speculate(generation, given);
+  ACCSV_TRY(speculate(allocator, generation, given, lookup));
   sequence->plain = accsv_generation_is_plain(generation);
   if (index == 0)
     ACCSV_TRY(make_prompt_node(allocator, request, sequence));
@@ -349,8 +354,8 @@ static size_t request_bytes(uint32_t generations) {
 
 accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
                                  const accrt_serve_request_t* given, accsv_adapter_t* adapter,
-                                 const accrt_serve_model_info_t* info, uint64_t seed,
-                                 accsv_request_t** out_request) {
+                                 const accrt_serve_model_info_t* info, const accsv_lookup_t* lookup,
+                                 uint64_t seed, accsv_request_t** out_request) {
   *out_request = NULL;
   accsv_request_t* request;
   ACCSV_TRY(accsv_new_at(allocator, 1, request_bytes(given->n), &request));
@@ -358,7 +363,7 @@ accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
   accrt_status_t status = copy_parameters(allocator, request, given);
   request->parameters.constraint = accrt_serve_constraint_retain(given->constraint);
   for (uint32_t i = 0; status == ACCRT_OK && i < given->n; ++i)
-    status = make_generation(allocator, request, i, given, info, seed);
+    status = make_generation(allocator, request, i, given, info, lookup, seed);
   if (status == ACCRT_OK)
     status = make_salt(allocator, request, given, adapter);
   if (status != ACCRT_OK) {
@@ -377,6 +382,7 @@ void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* req
     accsv_generation_t* generation = &request->generations[i];
     ACCSV_FREE(allocator, generation->sequence.tokens, generation->sequence.limit);
     ACCSV_FREE(allocator, generation->sequence.blocks, generation->sequence.block_capacity);
+    accsv_lookback_deinit(&generation->sequence.lookback, allocator);
     accsv_sampler_deinit(&generation->sampler, allocator);
     accsv_text_deinit(&generation->text, allocator);
     ACCSV_FREE(allocator, generation->embedding, request->parameters.embed_dimensions);

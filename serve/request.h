@@ -64,11 +64,12 @@ static inline accsv_generation_t* accsv_generation_of(const accsv_sequence_t* se
 accrt_status_t accsv_request_check(accrt_serve_request_t* request,
                                    const accrt_serve_model_info_t* info);
 /* Makes a request with all memory that it needs until it ends, but for its text and its events.
- * `request` was checked; `adapter` (NULL: none) is held, and is the request's if this succeeds. */
+ * `request` was checked; `adapter` (NULL: none) is held, and is the request's if this succeeds.
+ * `lookup` says how drafts are found. */
 accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
                                  const accrt_serve_request_t* request, accsv_adapter_t* adapter,
-                                 const accrt_serve_model_info_t* info, uint64_t seed,
-                                 accsv_request_t** out_request);
+                                 const accrt_serve_model_info_t* info, const accsv_lookup_t* lookup,
+                                 uint64_t seed, accsv_request_t** out_request);
 void accsv_request_free(const accrt_allocator_t* allocator, accsv_request_t* request);
 /* Whether a step in flight has one of its sequences. */
 static inline bool accsv_request_in_flight(const accsv_request_t* request) {

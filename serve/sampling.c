@@ -6,20 +6,35 @@
 static uint32_t* place_of(const accsv_sampler_t* sampler, int32_t token) {
   const uint32_t mask = sampler->index_count - 1;
   uint32_t at = (uint32_t)accsv_mix((uint32_t)token) & mask;
-  while (sampler->index[at] != 0 && sampler->tokens[sampler->index[at] - 1].token != token)
+  while (sampler->index[at] != 0 && sampler->tokens[sampler->index[at] - 1] != token)
     at = (at + 1) & mask;
   return &sampler->index[at];
 }
 
-/* The token's entry; a new one if there is none. */
-static accsv_counted_t* entry_of(accsv_sampler_t* sampler, int32_t token) {
+/* The token's place in the arrays; a new one if there is none. */
+static uint32_t entry_of(accsv_sampler_t* sampler, int32_t token) {
   uint32_t* place = place_of(sampler, token);
   if (*place == 0) {
     ACCSV_ASSERT(sampler->count < sampler->capacity);
-    sampler->tokens[sampler->count] = (accsv_counted_t){.token = token};
+    sampler->tokens[sampler->count] = token;
+    sampler->counted[sampler->count] = (accsv_counted_t){0};
     *place = ++sampler->count;
   }
-  return &sampler->tokens[*place - 1];
+  return *place - 1;
+}
+
+/* What is known of a token has changed: its edit is made anew. */
+static void make_edit(accsv_sampler_t* sampler, uint32_t at) {
+  const accsv_counted_t* counted = &sampler->counted[at];
+  float add = counted->bias - sampler->frequency * (float)counted->drawn;
+  if (counted->drawn > 0)
+    add -= sampler->presence;
+  sampler->multiply[at] = counted->seen ? sampler->repetition : 1.0f;
+  sampler->add[at] = add;
+  if (sampler->early != NULL)
+    sampler->early[at] = counted->ends ? -INFINITY : add;
+  if (at < sampler->late && (add != 0.0f || sampler->multiply[at] != 1.0f))
+    sampler->late = 0;
 }
 
 static bool repeats(const accsv_sampler_t* sampler) {
@@ -39,35 +54,58 @@ static uint64_t most_entries(const accsv_sampler_t* sampler, const accrt_serve_r
   return most < info->vocab_size ? most : info->vocab_size;
 }
 
+static uint32_t array_count(const accsv_sampler_t* sampler) {
+  return sampler->min_new_tokens > 0 ? 4 : 3;
+}
+
 static accrt_status_t make_table(accsv_sampler_t* sampler, const accrt_allocator_t* allocator,
                                  uint64_t most) {
   if (most == 0)
     return ACCRT_OK;
-  sampler->capacity = (uint32_t)most;
-  uint32_t count = 8;
+  const uint32_t capacity = (uint32_t)most;
+  uint64_t count = 8;
   while (count < 2 * most)
     count *= 2;
-  ACCSV_TRY(ACCSV_NEW_UNSET(allocator, sampler->capacity, &sampler->tokens));
-  const accrt_status_t status = ACCSV_NEW(allocator, count, &sampler->index);
+  sampler->capacity = capacity;
+  accrt_status_t status = accsv_new_unset_at(
+      allocator, capacity, array_count(sampler) * sizeof *sampler->tokens, &sampler->tokens);
   if (status == ACCRT_OK)
-    sampler->index_count = count;
-  else
+    status = ACCSV_NEW_UNSET(allocator, capacity, &sampler->counted);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, count, &sampler->index);
+  if (status != ACCRT_OK) {
     accsv_sampler_deinit(sampler, allocator);
-  return status;
+    return status;
+  }
+  sampler->index_count = (uint32_t)count;
+  float* numbers = (float*)(void*)(sampler->tokens + capacity);
+  sampler->multiply = numbers;
+  sampler->add = numbers + capacity;
+  if (sampler->min_new_tokens > 0)
+    sampler->early = sampler->add + capacity;
+  return ACCRT_OK;
 }
 
+/* Tokens that may end the sequence come first: those that nothing else edits are left out when it
+ * may end. */
 static void fill_table(accsv_sampler_t* sampler, const accrt_serve_request_t* request,
                        const accrt_serve_model_info_t* info) {
-  for (uint32_t i = 0; i < request->bias_count; ++i)
-    entry_of(sampler, request->biases[i].token)->bias = request->biases[i].bias;
   if (sampler->min_new_tokens > 0) {
     for (uint32_t i = 0; i < info->eos_count; ++i)
-      entry_of(sampler, info->eos[i])->ends = true;
+      sampler->counted[entry_of(sampler, info->eos[i])].ends = true;
     for (uint32_t i = 0; i < request->stop_token_count; ++i)
-      entry_of(sampler, request->stop_tokens[i])->ends = true;
+      sampler->counted[entry_of(sampler, request->stop_tokens[i])].ends = true;
+  }
+  sampler->late = sampler->count;
+  for (uint32_t i = 0; i < request->bias_count; ++i) {
+    const accrt_serve_bias_t* bias = &request->biases[i];
+    if (bias->bias != 0.0f)
+      sampler->counted[entry_of(sampler, bias->token)].bias = bias->bias;
   }
   for (uint32_t i = 0; repeats(sampler) && i < request->prompt_count; ++i)
-    entry_of(sampler, request->prompt[i])->seen = true;
+    sampler->counted[entry_of(sampler, request->prompt[i])].seen = true;
+  for (uint32_t i = 0; i < sampler->count; ++i)
+    make_edit(sampler, i);
 }
 
 accrt_status_t accsv_sampler_init(accsv_sampler_t* sampler, const accrt_allocator_t* allocator,
@@ -94,39 +132,27 @@ accrt_status_t accsv_sampler_init(accsv_sampler_t* sampler, const accrt_allocato
 }
 
 void accsv_sampler_deinit(accsv_sampler_t* sampler, const accrt_allocator_t* allocator) {
-  ACCSV_FREE(allocator, sampler->tokens, sampler->capacity);
+  accsv_free(allocator, sampler->tokens, sampler->capacity,
+             array_count(sampler) * sizeof *sampler->tokens);
+  ACCSV_FREE(allocator, sampler->counted, sampler->capacity);
   ACCSV_FREE(allocator, sampler->index, sampler->index_count);
   sampler->tokens = NULL;
+  sampler->multiply = sampler->add = sampler->early = NULL;
+  sampler->counted = NULL;
   sampler->index = NULL;
-  sampler->count = sampler->capacity = sampler->index_count = 0;
+  sampler->count = sampler->capacity = sampler->index_count = sampler->late = 0;
 }
 
 void accsv_sampler_note(accsv_sampler_t* sampler, int32_t token) {
   if (!sampler->history)
     return;
-  accsv_counted_t* entry = entry_of(sampler, token);
-  entry->seen = true;
-  ++entry->drawn;
+  const uint32_t at = entry_of(sampler, token);
+  accsv_counted_t* counted = &sampler->counted[at];
+  counted->seen = true;
+  ++counted->drawn;
+  make_edit(sampler, at);
 }
 
 bool accsv_sampler_is_greedy(const accsv_sampler_t* sampler) {
   return sampler->temperature == 0.0f && sampler->tokens == NULL;
-}
-
-void accsv_sampler_edits(const accsv_sampler_t* sampler, uint32_t drawn, accsv_edits_t* edits) {
-  for (uint32_t i = 0; i < sampler->count; ++i) {
-    const accsv_counted_t* entry = &sampler->tokens[i];
-    const float multiply = entry->seen ? sampler->repetition : 1.0f;
-    float add = entry->bias - sampler->frequency * (float)entry->drawn;
-    if (entry->drawn > 0)
-      add -= sampler->presence;
-    if (entry->ends && drawn < sampler->min_new_tokens)
-      add = -INFINITY;
-    if (multiply == 1.0f && add == 0.0f)
-      continue;
-    ACCSV_ASSERT(edits->count < edits->capacity);
-    edits->tokens[edits->count] = entry->token;
-    edits->multiply[edits->count] = multiply;
-    edits->add[edits->count++] = add;
-  }
 }

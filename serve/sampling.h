@@ -7,16 +7,15 @@
 #include "accrt/serve.h"
 #include "serve/base.h"
 
-/* A token whose logit may be edited. */
+/* What is known of a token whose logit may be edited. */
 typedef struct accsv_counted {
-  int32_t token;
   uint32_t drawn; /* times in the output */
   float bias;
   bool seen; /* in the prompt or the output */
   bool ends; /* an end or stop token */
 } accsv_counted_t;
 
-/* Of a sequence. */
+/* Of a sequence. Its edits are kept as a step takes them: a token that is drawn changes one. */
 typedef struct accsv_sampler {
   float temperature, top_p, min_p;
   int32_t top_k;
@@ -24,19 +23,15 @@ typedef struct accsv_sampler {
   float repetition, presence, frequency; /* 1, 0, 0: off */
   uint32_t min_new_tokens;
   bool history; /* edits depend on tokens that were drawn */
-  /* NULL without edits */
-  accsv_counted_t* tokens;
-  uint32_t* index; /* open addressing: 1 + place in `tokens`, 0: empty */
+  /* Arrays of `capacity`; NULL without edits. */
+  int32_t* tokens; /* the other three are behind them */
+  float *multiply, *add;
+  float* early; /* as `add`, before there are `min_new_tokens`; NULL: the same */
+  accsv_counted_t* counted;
+  uint32_t* index; /* open addressing: 1 + place of a token, 0: empty */
   uint32_t count, capacity, index_count;
+  uint32_t late; /* the first of them that counts when there are `min_new_tokens` */
 } accsv_sampler_t;
-
-/* The edits of a step, one sample after the other. */
-typedef struct accsv_edits {
-  int32_t* tokens;
-  float* multiply;
-  float* add;
-  uint32_t count, capacity;
-} accsv_edits_t;
 
 /* `request` is complete and checked; `limit` is the most tokens of a sequence. */
 accrt_status_t accsv_sampler_init(accsv_sampler_t* sampler, const accrt_allocator_t* allocator,
@@ -48,11 +43,17 @@ void accsv_sampler_deinit(accsv_sampler_t* sampler, const accrt_allocator_t* all
 void accsv_sampler_note(accsv_sampler_t* sampler, int32_t token);
 /* Is a plain argmax what it wants next? `drawn`: tokens of the output so far. */
 bool accsv_sampler_is_greedy(const accsv_sampler_t* sampler);
-/* Most edits that it may add. */
-static inline uint32_t accsv_sampler_edits_most(const accsv_sampler_t* sampler) {
-  return sampler->count;
+/* The edits for the token after `drawn` tokens of output, until the next token is noted. */
+static inline accrt_serve_edits_t accsv_sampler_edits(const accsv_sampler_t* sampler,
+                                                      uint32_t drawn) {
+  if (sampler->tokens == NULL)
+    return (accrt_serve_edits_t){0};
+  const bool early = drawn < sampler->min_new_tokens;
+  const uint32_t first = early ? 0 : sampler->late;
+  return (accrt_serve_edits_t){.tokens = sampler->tokens + first,
+                               .multiply = sampler->multiply + first,
+                               .add = early ? sampler->early : sampler->add + first,
+                               .count = sampler->count - first};
 }
-/* Appends the edits for the token after `drawn` tokens of output. There must be room. */
-void accsv_sampler_edits(const accsv_sampler_t* sampler, uint32_t drawn, accsv_edits_t* edits);
 
 #endif /* ACCRT_SERVE_SAMPLING_H_ */

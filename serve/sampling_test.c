@@ -29,23 +29,21 @@ static accsv_sampler_t make(const accrt_serve_request_t* changes) {
   return sampler;
 }
 
-static int32_t tokens[100];
-static float multiply[100], sum[100];
+static accrt_serve_edits_t edits;
 
 static uint32_t edits_of(const accsv_sampler_t* sampler, uint32_t drawn) {
-  accsv_edits_t edits = {tokens, multiply, sum, 0, 100};
-  accsv_sampler_edits(sampler, drawn, &edits);
+  edits = accsv_sampler_edits(sampler, drawn);
   return edits.count;
 }
 
 static void check(int32_t token, float factor, float add) {
   uint32_t found = 0;
-  for (uint32_t i = 0; i < 100; ++i) {
-    if (tokens[i] != token)
+  for (uint32_t i = 0; i < edits.count; ++i) {
+    if (edits.tokens[i] != token)
       continue;
     ++found;
-    assert_true(multiply[i] == factor);
-    assert_true(sum[i] == add);
+    assert_true(edits.multiply[i] == factor);
+    assert_true(edits.add[i] == add);
   }
   assert_int_equal(found, 1);
 }
@@ -68,7 +66,6 @@ static void test_nothing(void** state) {
 
 static void test_penalties(void** state) {
   (void)state;
-  memset(tokens, 0xFF, sizeof tokens);
   accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
   request.repetition_penalty = 1.5f;
   request.presence_penalty = 0.25f;
@@ -90,7 +87,6 @@ static void test_penalties(void** state) {
 
 static void test_biases_and_ends(void** state) {
   (void)state;
-  memset(tokens, 0xFF, sizeof tokens);
   const accrt_serve_bias_t biases[] = {{5, 2}, {30, -INFINITY}, {31, 0}};
   const int32_t stops[] = {40, 9};
   accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
@@ -131,12 +127,130 @@ static void test_all_tokens(void** state) {
   accsv_sampler_deinit(&sampler, &accsv_allocator_system);
 }
 
+/* What the edits must be, made anew from all that came. */
+typedef struct plain {
+  accrt_serve_request_t request;
+  int32_t output[400];
+  uint32_t drawn;
+} plain_t;
+
+static bool has(const int32_t* all, uint32_t count, int32_t token) {
+  for (uint32_t i = 0; i < count; ++i) {
+    if (all[i] == token)
+      return true;
+  }
+  return false;
+}
+
+static float bias_of(const accrt_serve_request_t* request, int32_t token) {
+  for (uint32_t i = 0; i < request->bias_count; ++i) {
+    if (request->biases[i].token == token)
+      return request->biases[i].bias;
+  }
+  return 0;
+}
+
+static void expected_edit(const plain_t* plain, uint32_t drawn, int32_t token, float* out_multiply,
+                          float* out_add) {
+  const accrt_serve_request_t* request = &plain->request;
+  uint32_t times = 0;
+  for (uint32_t i = 0; i < plain->drawn; ++i)
+    times += plain->output[i] == token;
+  const bool seen = times > 0 || has(prompt, 3, token);
+  *out_multiply = seen && request->repetition_penalty != 0.0f ? request->repetition_penalty : 1.0f;
+  *out_add = bias_of(request, token) - request->frequency_penalty * (float)times;
+  if (times > 0)
+    *out_add -= request->presence_penalty;
+  if (drawn < request->min_new_tokens &&
+      (token == eos || has(request->stop_tokens, request->stop_token_count, token)))
+    *out_add = -INFINITY;
+}
+
+/* No token has two edits, and each has the one that it should. `after`: of a draft behind. */
+static void compare(const accsv_sampler_t* sampler, const plain_t* plain, uint32_t after) {
+  const uint32_t drawn = plain->drawn + after;
+  uint32_t wanted = 0, real = 0;
+  (void)edits_of(sampler, drawn);
+  for (uint32_t i = 0; i < edits.count; ++i)
+    real += edits.multiply[i] != 1.0f || edits.add[i] != 0.0f;
+  for (int32_t token = 0; token < 100; ++token) {
+    float multiply, add;
+    expected_edit(plain, drawn, token, &multiply, &add);
+    if (multiply == 1.0f && add == 0.0f)
+      continue;
+    ++wanted;
+    check(token, multiply, add);
+  }
+  assert_int_equal(real, wanted);
+  if (!sampler->history)
+    assert_int_equal(edits.count, wanted);
+}
+
+static uint64_t random_state;
+
+static uint32_t below(uint32_t limit) {
+  random_state ^= random_state << 13;
+  random_state ^= random_state >> 7;
+  random_state ^= random_state << 17;
+  return (uint32_t)(random_state >> 20) % limit;
+}
+
+/* Edits that are kept up to date are those that are made anew, whatever is asked for. */
+static void test_kept(void** state) {
+  (void)state;
+  static const int32_t stops[] = {40, 9, 5};
+  for (uint32_t round = 0; round < 300; ++round) {
+    accrt_serve_bias_t biases[20];
+    plain_t plain = {.request = ACCRT_SERVE_REQUEST_INIT};
+    accrt_serve_request_t* request = &plain.request;
+    const uint32_t first = below(90);
+    request->bias_count = below(3) == 0 ? 0 : below(20);
+    for (uint32_t i = 0; i < request->bias_count; ++i)
+      biases[i] = (accrt_serve_bias_t){(int32_t)((first + i * 7) % 100),
+                                       i % 5 == 4 ? -INFINITY : (float)below(5) - 2};
+    request->biases = biases;
+    request->stop_tokens = stops;
+    request->stop_token_count = below(4);
+    request->min_new_tokens = below(2) * below(200);
+    request->repetition_penalty = below(2) != 0 ? 1.5f : 0.0f;
+    request->presence_penalty = below(2) != 0 ? 0.25f : 0.0f;
+    request->frequency_penalty = below(2) != 0 ? 0.5f : 0.0f;
+    accrt_serve_model_info_t info = ACCRT_SERVE_MODEL_INFO_INIT;
+    info.vocab_size = 100;
+    info.eos = &eos;
+    info.eos_count = 1;
+    request->prompt = prompt;
+    request->prompt_count = 3;
+    accsv_sampler_t sampler;
+    assert_int_equal(accsv_sampler_init(&sampler, &accsv_allocator_system, request, &info, 403, 1),
+                     ACCRT_OK);
+    for (; plain.drawn < 400;) {
+      if (below(40) == 0)
+        compare(&sampler, &plain, sampler.history ? 0 : below(6));
+      const int32_t token = (int32_t)below(1 + below(100));
+      plain.output[plain.drawn] = token;
+      /* Without penalties nothing counts but how many there are. */
+      if (sampler.history)
+        ++plain.drawn;
+      else
+        plain.output[plain.drawn++] = -1;
+      accsv_sampler_note(&sampler, token);
+    }
+    compare(&sampler, &plain, 0);
+    accsv_sampler_deinit(&sampler, &accsv_allocator_system);
+  }
+}
+
 int main(void) {
+  const char* seed = getenv("ACCRT_TEST_SEED");
+  random_state = seed != NULL ? strtoull(seed, NULL, 10) : 0x5EED;
+  print_message("seed %llu\n", (unsigned long long)random_state);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_nothing),
       cmocka_unit_test(test_penalties),
       cmocka_unit_test(test_biases_and_ends),
       cmocka_unit_test(test_all_tokens),
+      cmocka_unit_test(test_kept),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -543,8 +543,7 @@ static void draft(round_t* round, accsv_sequence_t* sequence, uint32_t budget) {
   most = least_of(most, pages * page_size - known);
   if (most == 0)
     return;
-  most = accsv_guess(sequence->tokens, known, &scheduler->limits.lookup, most,
-                     sequence->tokens + known);
+  most = accsv_guess(&sequence->lookback, sequence->tokens, known, most, sequence->tokens + known);
   const uint32_t needed = accsv_pages(known + most, page_size);
   if (needed > sequence->blocks_held)
     take_blocks(scheduler, sequence, needed);

@@ -8,7 +8,6 @@
 #ifndef ACCRT_SERVE_SCHEDULER_H_
 #define ACCRT_SERVE_SCHEDULER_H_
 
-#include "serve/guess.h"
 #include "serve/queue.h"
 
 typedef struct accsv_limits {

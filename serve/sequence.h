@@ -10,6 +10,7 @@
 #ifndef ACCRT_SERVE_SEQUENCE_H_
 #define ACCRT_SERVE_SEQUENCE_H_
 
+#include "serve/guess.h"
 #include "serve/prefix.h"
 
 enum {
@@ -57,8 +58,9 @@ typedef struct accsv_sequence {
   uint32_t prompt_count;  /* tokens */
   /* Tokens of the prompt whose logits are samples, and how many of them steps have had. */
   uint32_t to_score, asked;
-  uint32_t guesses; /* most drafts of a step; above 0 only with `history` */
-  int32_t adapter;  /* its place in the model, if it has one */
+  uint32_t guesses; /* most drafts of a step; above 0 only with `history` and `lookback` */
+  accsv_lookback_t lookback;
+  int32_t adapter; /* its place in the model, if it has one */
   uint64_t salt;
   accsv_salt_t* salt_text;
   uint64_t order;                         /* of its admission */

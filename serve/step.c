@@ -75,24 +75,16 @@ static void take_salt(accrt_serve_engine_t* engine, accsv_request_t* request) {
   }
 }
 
-/* Room in the batch for all that the request may have. */
-static accrt_status_t make_room(accrt_serve_engine_t* engine, const accsv_request_t* request) {
-  if (request->parameters.constraint != NULL)
-    ACCSV_TRY(accsv_masks_prepare(&engine->masks));
-  return accsv_batch_reserve_edits(&engine->batch, engine->edits_reserved);
-}
-
 static void take_request(accrt_serve_engine_t* engine, accsv_request_t* request, uint64_t now_ns) {
   ++engine->live;
   take_salt(engine, request);
   for (uint32_t i = 0; i < request->count; ++i) {
     accsv_generation_t* generation = &request->generations[i];
     generation->sequence.key = ++engine->keys;
-    engine->edits_reserved += accsv_edits_most(engine, generation);
     accsv_queue_join(&engine->scheduler.queue, &generation->sequence, request->parameters.tenant);
   }
   heap_put(engine, request);
-  if (make_room(engine, request) != ACCRT_OK) {
+  if (request->parameters.constraint != NULL && accsv_masks_prepare(&engine->masks) != ACCRT_OK) {
     accsv_end_request(engine, request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_OUT_OF_MEMORY,
                       now_ns);
     return;

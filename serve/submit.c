@@ -88,7 +88,7 @@ static accrt_status_t make_request(accrt_serve_engine_t* engine, const accrt_ser
   }
   const accrt_status_t status =
       accsv_request_new(&engine->allocator, given, adapter, &engine->model->info,
-                        seed_of(engine, given), out_request);
+                        &engine->scheduler.limits.lookup, seed_of(engine, given), out_request);
   if (status != ACCRT_OK && adapter != NULL) {
     accsv_adapter_drop(adapter);
     accsv_adapters_notify(engine);

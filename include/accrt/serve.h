@@ -101,6 +101,18 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, min_copy_tokens, 104);
  * step's arrays are valid until `sample` returns */
 #define ACCRT_SERVE_STEP_MASKS 4u
 
+/** Edits of a sample's logits: what penalties, biases and a least length come to. No token is there
+ * twice. Frozen. */
+typedef struct accrt_serve_edits {
+  const int32_t* tokens; /**< [count] */
+  /** [count]: a logit above 0 is divided by it, another multiplied; 1: neither */
+  const float* multiply;
+  const float* add; /**< [count]: then added; -infinity bans the token */
+  uint32_t count;
+  uint32_t reserved; /**< 0 */
+} accrt_serve_edits_t;
+ACCRT_ASSERT_LAYOUT(accrt_serve_edits_t, reserved, 32);
+
 /** One step of a model. The arrays are valid until `submit` returns. Rows are the sequences of the
  * step; the tokens of row r are [row_starts[r], row_starts[r + 1]), and its last ones are the last
  * tokens of its `kv_lengths[r]` keys. A row has any number of samples, which are those of its last
@@ -111,8 +123,8 @@ typedef struct accrt_serve_step {
   const accrt_chain_t* next;
   uint64_t number; /**< from 1; counts up */
   uint32_t token_count, row_count, sample_count;
-  uint32_t change_count; /**< of the page table; made before anything else */
-  uint32_t edit_count;
+  uint32_t change_count;       /**< of the page table; made before anything else */
+  uint32_t edit_count;         /**< of all samples */
   uint32_t top_count;          /**< most alternatives that a sample of the step wants */
   const int32_t* token_ids;    /**< [token_count]; -1: the last token sampled for its row */
   const int32_t* positions;    /**< [token_count], from 0 in each sequence */
@@ -127,18 +139,13 @@ typedef struct accrt_serve_step {
   const int32_t* sample_tokens; /**< [sample_count]: index of the token whose logits count */
   /** [sample_count]: the row of the page table whose last token this becomes; -1: none */
   const int32_t* sample_rows;
-  const float* temperature;        /**< [sample_count]; 0: argmax */
-  const int32_t* top_k;            /**< [sample_count]; 0: off */
-  const float* top_p;              /**< [sample_count]; 1: off */
-  const float* min_p;              /**< [sample_count]; 0: off */
-  const uint32_t* seeds;           /**< [2 * sample_count]: low and high words */
-  const int32_t* sample_positions; /**< [sample_count]: position of the token to be drawn */
-  /** [sample_count + 1]: the edits of sample s are [edit_starts[s], edit_starts[s + 1]) */
-  const int32_t* edit_starts;
-  const int32_t* edit_tokens; /**< [edit_count] */
-  /** [edit_count]: a logit above 0 is divided by it, another multiplied; 1: neither */
-  const float* edit_multiply;
-  const float* edit_add; /**< [edit_count]: then added; -infinity bans the token */
+  const float* temperature;         /**< [sample_count]; 0: argmax */
+  const int32_t* top_k;             /**< [sample_count]; 0: off */
+  const float* top_p;               /**< [sample_count]; 1: off */
+  const float* min_p;               /**< [sample_count]; 0: off */
+  const uint32_t* seeds;            /**< [2 * sample_count]: low and high words */
+  const int32_t* sample_positions;  /**< [sample_count]: position of the token to be drawn */
+  const accrt_serve_edits_t* edits; /**< [sample_count] */
   /** [row_count]: the place of the row's adapter; -1: none. NULL: no row has one */
   const int32_t* row_adapters;
   /** so many of the rows are embedded, and draw nothing. They are the last ones, and their tokens
@@ -156,7 +163,7 @@ typedef struct accrt_serve_step {
   uint32_t copy_count;
   uint32_t reserved; /**< 0 */
 } accrt_serve_step_t;
-ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, reserved, 280);
+ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, reserved, 256);
 
 /** Which tokens the samples of a step may be. Valid until `sample` returns. */
 typedef struct accrt_serve_masks {
@@ -382,7 +389,7 @@ typedef struct accrt_serve_options {
    * computes does not depend on time */
   uint64_t max_step_ns;
   /** guesses follow the longest end of the text that was there before, of at most so many tokens
-   * (0: 4) and at least so many (0: 2, or the most if that is less) */
+   * (0: 4) and at least so many (0: 2, or the most if that is less); both at most 32 */
   uint32_t prompt_lookup_max, prompt_lookup_min;
 } accrt_serve_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_options_t, prompt_lookup_min, 96);

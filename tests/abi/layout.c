@@ -1068,6 +1068,13 @@ int main(void) {
   printf(", \"embedding_size\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, embedding_size), sizeof(((accrt_serve_model_info_t*)0)->embedding_size));
   printf(", \"min_copy_tokens\": [%zu, %zu]", offsetof(accrt_serve_model_info_t, min_copy_tokens), sizeof(((accrt_serve_model_info_t*)0)->min_copy_tokens));
   printf("}}\n");
+  printf(",\"accrt_serve_edits\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_edits_t));
+  printf("\"tokens\": [%zu, %zu]", offsetof(accrt_serve_edits_t, tokens), sizeof(((accrt_serve_edits_t*)0)->tokens));
+  printf(", \"multiply\": [%zu, %zu]", offsetof(accrt_serve_edits_t, multiply), sizeof(((accrt_serve_edits_t*)0)->multiply));
+  printf(", \"add\": [%zu, %zu]", offsetof(accrt_serve_edits_t, add), sizeof(((accrt_serve_edits_t*)0)->add));
+  printf(", \"count\": [%zu, %zu]", offsetof(accrt_serve_edits_t, count), sizeof(((accrt_serve_edits_t*)0)->count));
+  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_edits_t, reserved), sizeof(((accrt_serve_edits_t*)0)->reserved));
+  printf("}}\n");
   printf(",\"accrt_serve_step\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_step_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_step_t, struct_size), sizeof(((accrt_serve_step_t*)0)->struct_size));
   printf(", \"flags\": [%zu, %zu]", offsetof(accrt_serve_step_t, flags), sizeof(((accrt_serve_step_t*)0)->flags));
@@ -1097,10 +1104,7 @@ int main(void) {
   printf(", \"min_p\": [%zu, %zu]", offsetof(accrt_serve_step_t, min_p), sizeof(((accrt_serve_step_t*)0)->min_p));
   printf(", \"seeds\": [%zu, %zu]", offsetof(accrt_serve_step_t, seeds), sizeof(((accrt_serve_step_t*)0)->seeds));
   printf(", \"sample_positions\": [%zu, %zu]", offsetof(accrt_serve_step_t, sample_positions), sizeof(((accrt_serve_step_t*)0)->sample_positions));
-  printf(", \"edit_starts\": [%zu, %zu]", offsetof(accrt_serve_step_t, edit_starts), sizeof(((accrt_serve_step_t*)0)->edit_starts));
-  printf(", \"edit_tokens\": [%zu, %zu]", offsetof(accrt_serve_step_t, edit_tokens), sizeof(((accrt_serve_step_t*)0)->edit_tokens));
-  printf(", \"edit_multiply\": [%zu, %zu]", offsetof(accrt_serve_step_t, edit_multiply), sizeof(((accrt_serve_step_t*)0)->edit_multiply));
-  printf(", \"edit_add\": [%zu, %zu]", offsetof(accrt_serve_step_t, edit_add), sizeof(((accrt_serve_step_t*)0)->edit_add));
+  printf(", \"edits\": [%zu, %zu]", offsetof(accrt_serve_step_t, edits), sizeof(((accrt_serve_step_t*)0)->edits));
   printf(", \"row_adapters\": [%zu, %zu]", offsetof(accrt_serve_step_t, row_adapters), sizeof(((accrt_serve_step_t*)0)->row_adapters));
   printf(", \"embed_row_count\": [%zu, %zu]", offsetof(accrt_serve_step_t, embed_row_count), sizeof(((accrt_serve_step_t*)0)->embed_row_count));
   printf(", \"embed_count\": [%zu, %zu]", offsetof(accrt_serve_step_t, embed_count), sizeof(((accrt_serve_step_t*)0)->embed_count));

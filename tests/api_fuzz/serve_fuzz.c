@@ -346,11 +346,12 @@ static accrt_status_t own_submit(void* self, const accrt_serve_step_t* step) {
         step->change_pages[i] >= (int32_t)info->page_count)
       stop("a change of the page table", "");
   }
+  uint64_t edits = 0;
   for (uint32_t i = 0; i < step->sample_count; ++i) {
     if (step->sample_tokens[i] < 0 || step->sample_tokens[i] >= (int32_t)step->token_count)
       stop("a sample of a step", "");
     if ((step->flags & ACCRT_SERVE_STEP_GREEDY) == 0 &&
-        step->edit_starts[i] > step->edit_starts[i + 1])
+        (edits += step->edits[i].count) > step->edit_count)
       stop("edits of a step", "");
   }
   if (step->embed_row_count > step->row_count ||

@@ -92,7 +92,7 @@ def test_options_of_python():
         assert (whole.text, whole.token_ids, whole.finish_reason) == (cut.text, cut.token_ids, cut.finish_reason)
         with pytest.raises(accrt.BadParameter, match="num_speculative_tokens is 33"):
             llm.generate("x", num_speculative_tokens=33)
-    for options in ({"num_speculative_tokens": 33}, {"prompt_lookup_min": 5, "prompt_lookup_max": 4}):
+    for options in ({"num_speculative_tokens": 33}, {"prompt_lookup_max": 33}, {"prompt_lookup_min": 33}, {"prompt_lookup_min": 5, "prompt_lookup_max": 4}):
         with pytest.raises(accrt.Error):
             accrt.LLM(serve.simulated(), **options).close()
 

@@ -36,6 +36,7 @@ static void stop(const char* why) {
 
 static void free_sequence(accsv_sequence_t* sequence) {
   sequences[sequence->key] = NULL;
+  accsv_lookback_deinit(&sequence->lookback, &accsv_allocator_system);
   free(sequence->tokens);
   free(sequence->blocks);
   free(sequence);
@@ -100,6 +101,10 @@ static void add(char* line) {
   sequence->tokens = calloc(sequence->limit, sizeof *sequence->tokens);
   sequence->block_capacity = accsv_pages(sequence->limit, scheduler.limits.page_size);
   sequence->blocks = calloc(sequence->block_capacity, sizeof *sequence->blocks);
+  if (sequence->guesses > 0 &&
+      accsv_lookback_init(&sequence->lookback, &accsv_allocator_system, &scheduler.limits.lookup,
+                          sequence->limit) != ACCRT_OK)
+    stop("memory");
   sequence->row = -1;
   sequence->chain = ACCSV_CHAIN_EMPTY;
   for (;;) {

@@ -134,6 +134,9 @@ static void add(void) {
   if (below(4) == 0) {
     sequence->guesses = 1 + below(6);
     sequence->history = true;
+    if (accsv_lookback_init(&sequence->lookback, &accsv_allocator_system, &scheduler.limits.lookup,
+                            sequence->limit) != ACCRT_OK)
+      stop("memory");
   }
   if (below(4) == 0 && sequence->known > 1) {
     sequence->to_score = sequence->known - 1;
@@ -162,6 +165,7 @@ static void take_scores(const accsv_part_t* part) {
 }
 
 static void forget(accsv_sequence_t* sequence) {
+  accsv_lookback_deinit(&sequence->lookback, &accsv_allocator_system);
   ((stamped_t*)(void*)sequence)->is_there = false;
 }
 
