@@ -1,11 +1,11 @@
 /* bench/bench_serve.c - what a serving engine itself takes in a step with 256 sequences.
  *
- *   bench_serve [--seconds S] [--json FILE]
+ *   bench_serve [--seconds S] [--json FILE] [--only NAME]
  *
  * The model is in this file: it returns at once, so all that is measured is the engine. A step has
  * two parts: from its begin until the model gets it (what came, the schedule, the arrays), and from
  * the model's answer until its end (tokens, text, events). Each feature of requests has a row, and
- * all of them together have one. Last, a prompt of 8192 tokens that the prefix cache has is
+ * all of them together have one; --only shows those whose names have NAME. Last, a prompt of 8192 tokens that the prefix cache has is
  * admitted again and again: its tokens are hashed and compared. Public headers only. Text goes to
  * the terminal, JSON to --json or to serve.json in $ACCRT_BENCH_RESULTS. */
 #define _GNU_SOURCE
@@ -333,7 +333,7 @@ static int write_json(const char* path, const measured_t* all, uint32_t count,
   return fclose(file) == 0 ? 0 : 1;
 }
 
-static int run(double seconds, const char* path) {
+static int run(double seconds, const char* path, const char* only) {
   const uint32_t rest = DRAWN | LOGPROBS | STOPS | BIASES | SALTED;
   measured_t all[] = {
       {.name = "plain"},
@@ -355,19 +355,21 @@ static int run(double seconds, const char* path) {
   printf("%u sequences, us: middle and p99   until the model    to events        taken\n",
          SEQUENCES);
   for (uint32_t i = 0; failed == 0 && i < count; ++i) {
-    failed = measure(seconds / count, &all[i]);
+    if (only != NULL && strstr(all[i].name, only) == NULL)
+      continue;
+    failed = measure(only != NULL ? seconds : seconds / count, &all[i]);
     if (failed == 0)
       print_one(&all[i]);
   }
   accrt_serve_model_t* model;
-  accrt_serve_engine_t* engine = failed == 0 ? new_engine(true, &model) : NULL;
-  if (failed == 0)
+  accrt_serve_engine_t* engine = failed == 0 && only == NULL ? new_engine(true, &model) : NULL;
+  if (failed == 0 && only == NULL)
     failed = engine == NULL ? fail("create") : measure_cached(engine, &cached);
   if (engine != NULL) {
     accrt_serve_engine_release(engine);
     accrt_serve_model_release(model);
   }
-  if (failed == 0) {
+  if (failed == 0 && only == NULL) {
     printf("wanted of plain and of all: 5 and 20 until the model has the step\n");
     printf("8192 tokens from the cache: %.1f us, p99 %.1f; wanted: 41, 5 ns a token\n",
            at(&cached, 0.5), at(&cached, 0.99));
@@ -381,19 +383,22 @@ static int run(double seconds, const char* path) {
 
 int main(int count, char** arguments) {
   double seconds = 8;
+  const char* only = NULL;
   char path[4096] = "";
   if (getenv("ACCRT_BENCH_RESULTS") != NULL)
     (void)snprintf(path, sizeof path, "%s/serve.json", getenv("ACCRT_BENCH_RESULTS"));
   for (int i = 1; i < count; ++i) {
     if (strcmp(arguments[i], "--seconds") == 0 && i + 1 < count) {
       seconds = atof(arguments[++i]);
+    } else if (strcmp(arguments[i], "--only") == 0 && i + 1 < count) {
+      only = arguments[++i];
     } else if (strcmp(arguments[i], "--json") == 0 && i + 1 < count) {
       (void)snprintf(path, sizeof path, "%s", arguments[++i]);
     } else {
-      fprintf(stderr, "usage: bench_serve [--seconds S] [--json FILE]\n");
+      fprintf(stderr, "usage: bench_serve [--seconds S] [--json FILE] [--only NAME]\n");
       return 2;
     }
   }
   make_token_table();
-  return run(seconds, path);
+  return run(seconds, path, only);
 }

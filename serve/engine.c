@@ -138,18 +138,19 @@ static accrt_status_t make_waiting(accrt_serve_engine_t* engine) {
 static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
   const accrt_serve_model_info_t* info = &engine->model->info;
   const accrt_serve_options_t* options = &engine->options;
-  const accsv_limits_t limits = {.pages = info->page_count,
-                                 .page_size = info->page_size,
-                                 .rows = options->max_running,
-                                 .samples = info->max_samples,
-                                 .step_tokens = options->max_step_tokens,
-                                 .chunk_tokens = options->max_chunk_tokens,
-                                 .max_preemptions = options->max_preemptions,
-                                 .sequences = engine->most_live,
-                                 .quantum = options->fair_tokens,
-                                 .seed = random_seed(),
-                                 .lookup = {options->prompt_lookup_min, options->prompt_lookup_max},
-                                 .copy_tokens = info->min_copy_tokens};
+  const accsv_limits_t limits = {
+      .pages = info->page_count,
+      .page_size = info->page_size,
+      .rows = options->max_running,
+      .samples = info->max_samples,
+      .step_tokens = options->max_step_tokens,
+      .chunk_tokens = options->max_chunk_tokens,
+      .max_preemptions = options->max_preemptions,
+      .sequences = engine->most_live,
+      .quantum = options->fair_tokens,
+      .seed = random_seed(),
+      .lookup = {options->prompt_lookup_min, options->prompt_lookup_max, random_seed()},
+      .copy_tokens = info->min_copy_tokens};
   ACCSV_TRY(accsv_scheduler_init(&engine->scheduler, &engine->allocator, &limits));
   engine->scheduler.drop = accsv_engine_drop;
   engine->scheduler.self = engine;

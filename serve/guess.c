@@ -3,9 +3,10 @@
 
 #include <string.h>
 
+/* As the prefix cache hashes tokens. */
 static uint64_t longer(uint64_t hash, int32_t token) {
-  hash = (hash + (uint32_t)token + 1) * UINT64_C(0x9E3779B97F4A7C15);
-  return hash ^ hash >> 29;
+  const __uint128_t product = (__uint128_t)(hash ^ (uint32_t)token) * UINT64_C(0x9E3779B97F4A7C15);
+  return (uint64_t)product ^ (uint64_t)(product >> 64);
 }
 
 static uint32_t first_slot(const accsv_lookback_t* lookback, uint64_t hash) {
@@ -20,6 +21,7 @@ accrt_status_t accsv_lookback_init(accsv_lookback_t* lookback, const accrt_alloc
   *lookback = (accsv_lookback_t){.least = lookup->least,
                                  .sizes = lookup->most - lookup->least + 1,
                                  .slots = slots,
+                                 .seed = lookup->seed,
                                  .place_mask = slots - 1};
   const accrt_status_t status =
       accsv_new_at(allocator, lookback->sizes, slots * sizeof *lookback->tables, &lookback->tables);
@@ -58,7 +60,7 @@ static uint32_t note_run(const accsv_lookback_t* lookback, const int32_t* tokens
 static uint32_t note_end(const accsv_lookback_t* lookback, const int32_t* tokens, uint32_t end) {
   const uint32_t most = lookback->least + lookback->sizes - 1;
   uint32_t from = 0;
-  uint64_t hash = 0;
+  uint64_t hash = lookback->seed;
   for (uint32_t size = 1; size <= most && size <= end; ++size) {
     hash = longer(hash, tokens[end - size]);
     if (size < lookback->least)
@@ -80,7 +82,7 @@ void accsv_lookback_note(accsv_lookback_t* lookback, const int32_t* tokens, uint
 void accsv_lookback_fetch(const accsv_lookback_t* lookback, const int32_t* tokens, uint32_t count) {
   const uint32_t most = lookback->least + lookback->sizes - 1;
   const uint32_t* table = lookback->tables;
-  uint64_t hash = 0;
+  uint64_t hash = lookback->seed;
   for (uint32_t size = 1; size <= most && size <= count; ++size) {
     hash = longer(hash, tokens[count - size]);
     if (size < lookback->least)

@@ -6,9 +6,11 @@
 
 #include "serve/base.h"
 
-/* The sizes of runs that are looked up. */
+/* The sizes of runs that are looked up. The seed is random, so that no text can be made that fills
+ * one place of a table; it changes nothing else. */
 typedef struct accsv_lookup {
   uint32_t least, most;
+  uint64_t seed;
 } accsv_lookup_t;
 
 /* Where each run of a text ended last: a table for each size, with open addressing. What a table
@@ -17,9 +19,10 @@ typedef struct accsv_lookback {
   uint32_t* tables;
   uint32_t least, sizes; /* of runs: `sizes` of them, from `least` on */
   uint32_t slots;        /* of a table, a power of two */
-  uint32_t place_mask;   /* bits of a slot that are a place */
-  uint32_t noted;        /* tokens of the text whose runs are in the tables */
-  uint32_t from;         /* where the longest run that ends there ended before; 0: nowhere */
+  uint64_t seed;
+  uint32_t place_mask; /* bits of a slot that are a place */
+  uint32_t noted;      /* tokens of the text whose runs are in the tables */
+  uint32_t from;       /* where the longest run that ends there ended before; 0: nowhere */
 } accsv_lookback_t;
 
 /* For a text of `limit` tokens at most. The memory is 8 to 16 bytes for each of these and each

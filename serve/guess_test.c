@@ -39,7 +39,7 @@ static uint32_t search(const int32_t* tokens, uint32_t count, const accsv_lookup
 static void one_text(uint32_t* found) {
   int32_t tokens[MOST], expected[8], got[8];
   const uint32_t limit = 1 + below(MOST), kinds = 1 + below(below(2) != 0 ? 3 : 5000);
-  accsv_lookup_t lookup = {.least = 1 + below(4)};
+  accsv_lookup_t lookup = {.least = 1 + below(4), .seed = random_state};
   lookup.most = lookup.least + below(5);
   accsv_lookback_t lookback;
   assert_int_equal(accsv_lookback_init(&lookback, &accsv_allocator_system, &lookup, limit),

@@ -19,8 +19,8 @@ typedef struct accsv_nodes {
   uint32_t count;
 } accsv_nodes_t;
 
-/* Bytes of storage that a usual event needs: a token and a little text. */
-#define ACCSV_NODE_USUAL 56u
+/* Bytes of storage that a usual event needs: a token, six log probabilities and some text. */
+#define ACCSV_NODE_USUAL 120u
 
 static inline void accsv_nodes_put(accsv_nodes_t* nodes, accsv_node_t* node) {
   node->next = NULL;

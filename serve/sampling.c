@@ -3,24 +3,28 @@
 
 #include <math.h>
 
-static uint32_t* place_of(const accsv_sampler_t* sampler, int32_t token) {
+static uint32_t home_of(const accsv_sampler_t* sampler, int32_t token) {
+  return (uint32_t)accsv_mix((uint32_t)token) & (sampler->index_count - 1);
+}
+
+static accsv_indexed_t* indexed(const accsv_sampler_t* sampler, int32_t token) {
   const uint32_t mask = sampler->index_count - 1;
-  uint32_t at = (uint32_t)accsv_mix((uint32_t)token) & mask;
-  while (sampler->index[at] != 0 && sampler->tokens[sampler->index[at] - 1] != token)
+  uint32_t at = home_of(sampler, token);
+  while (sampler->index[at].place != 0 && sampler->index[at].token != token)
     at = (at + 1) & mask;
   return &sampler->index[at];
 }
 
 /* The token's place in the arrays; a new one if there is none. */
 static uint32_t entry_of(accsv_sampler_t* sampler, int32_t token) {
-  uint32_t* place = place_of(sampler, token);
-  if (*place == 0) {
+  accsv_indexed_t* found = indexed(sampler, token);
+  if (found->place == 0) {
     ACCSV_ASSERT(sampler->count < sampler->capacity);
     sampler->tokens[sampler->count] = token;
     sampler->counted[sampler->count] = (accsv_counted_t){0};
-    *place = ++sampler->count;
+    *found = (accsv_indexed_t){token, ++sampler->count};
   }
-  return *place - 1;
+  return found->place - 1;
 }
 
 /* What is known of a token has changed: its edit is made anew. */
@@ -141,6 +145,19 @@ void accsv_sampler_deinit(accsv_sampler_t* sampler, const accrt_allocator_t* all
   sampler->counted = NULL;
   sampler->index = NULL;
   sampler->count = sampler->capacity = sampler->index_count = sampler->late = 0;
+}
+
+void accsv_sampler_fetch(const accsv_sampler_t* sampler, int32_t token) {
+  __builtin_prefetch(&sampler->index[home_of(sampler, token)], 1);
+}
+
+void accsv_sampler_fetch_edit(const accsv_sampler_t* sampler, int32_t token) {
+  const uint32_t place = indexed(sampler, token)->place;
+  const uint32_t at = place != 0 ? place - 1 : sampler->count;
+  __builtin_prefetch(&sampler->tokens[at], 1);
+  __builtin_prefetch(&sampler->multiply[at], 1);
+  __builtin_prefetch(&sampler->add[at], 1);
+  __builtin_prefetch(&sampler->counted[at], 1);
 }
 
 void accsv_sampler_note(accsv_sampler_t* sampler, int32_t token) {

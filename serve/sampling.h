@@ -15,6 +15,12 @@ typedef struct accsv_counted {
   bool ends; /* an end or stop token */
 } accsv_counted_t;
 
+/* Where a token's edit is. */
+typedef struct accsv_indexed {
+  int32_t token;
+  uint32_t place; /* from 1; 0: none */
+} accsv_indexed_t;
+
 /* Of a sequence. Its edits are kept as a step takes them: a token that is drawn changes one. */
 typedef struct accsv_sampler {
   float temperature, top_p, min_p;
@@ -28,7 +34,7 @@ typedef struct accsv_sampler {
   float *multiply, *add;
   float* early; /* as `add`, before there are `min_new_tokens`; NULL: the same */
   accsv_counted_t* counted;
-  uint32_t* index; /* open addressing: 1 + place of a token, 0: empty */
+  accsv_indexed_t* index; /* open addressing */
   uint32_t count, capacity, index_count;
   uint32_t late; /* the first of them that counts when there are `min_new_tokens` */
 } accsv_sampler_t;
@@ -39,6 +45,9 @@ accrt_status_t accsv_sampler_init(accsv_sampler_t* sampler, const accrt_allocato
                                   const accrt_serve_model_info_t* info, uint32_t limit,
                                   uint64_t seed);
 void accsv_sampler_deinit(accsv_sampler_t* sampler, const accrt_allocator_t* allocator);
+/* Fetches the memory that noting the token will need: first where its edit is, then the edit. */
+void accsv_sampler_fetch(const accsv_sampler_t* sampler, int32_t token);
+void accsv_sampler_fetch_edit(const accsv_sampler_t* sampler, int32_t token);
 /* A token was drawn. */
 void accsv_sampler_note(accsv_sampler_t* sampler, int32_t token);
 /* Is a plain argmax what it wants next? `drawn`: tokens of the output so far. */

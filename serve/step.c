@@ -4,6 +4,11 @@
 
 #include "serve/engine.h"
 
+/* Parts of a step whose memory is fetched before their tokens are taken: all of it, and what says
+ * where it is. */
+#define NEAR 8u
+#define FAR 16u
+
 /* ---- What came ---- */
 
 static void heap_set(accrt_serve_engine_t* engine, uint32_t place, accsv_request_t* request) {
@@ -339,12 +344,33 @@ static void take_tokens(accrt_serve_engine_t* engine, const accsv_part_t* part,
   engine->figures.accepted_tokens += right;
 }
 
+/* A part whose token is taken some parts later. */
+typedef struct ahead {
+  uint32_t part, sample;
+} ahead_t;
+
+/* Fetches memory for noting that token, and goes on to the next part. */
+static void fetch_ahead(const accsv_plan_t* plan, const accrt_serve_results_t* results,
+                        ahead_t* ahead,
+                        void (*fetch)(const accsv_sampler_t* sampler, int32_t token)) {
+  const accsv_part_t* part = &plan->parts[ahead->part++];
+  ahead->sample += part->samples;
+  const accsv_sampler_t* sampler = &accsv_generation_of(part->sequence)->sampler;
+  if (part->draws && sampler->history)
+    fetch(sampler, results->tokens[ahead->sample - 1]);
+}
+
 static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
                          const accrt_serve_results_t* results, uint64_t now_ns) {
   const uint32_t row_size = engine->model->info.embedding_size;
   uint32_t sample = 0;
   size_t embeds = 0;
+  ahead_t near = {0}, far = {0};
   for (uint32_t i = 0; i < plan->count; ++i) {
+    while (far.part < i + FAR && far.part < plan->count)
+      fetch_ahead(plan, results, &far, accsv_sampler_fetch);
+    while (near.part < i + NEAR && near.part < plan->count)
+      fetch_ahead(plan, results, &near, accsv_sampler_fetch_edit);
     const accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
     accsv_part_leave(part);

@@ -143,8 +143,9 @@ int32_t accsv_text_find_stop(const accsv_text_t* text, const accsv_stops_t* stop
   uint32_t end = text->tail_size; /* matches that begin before are better */
   for (uint32_t s = 0; s < stops->count; ++s) {
     const uint32_t size = stops->sizes_bytes[s];
+    const char* string = stops->strings[s];
     for (uint32_t at = 0; at < end && size <= text->tail_size - at; ++at) {
-      if (memcmp(text->tail + at, stops->strings[s], size) == 0) {
+      if (text->tail[at] == string[0] && memcmp(text->tail + at, string, size) == 0) {
         found = (int32_t)s;
         *out_at = end = at;
         break;
@@ -159,8 +160,10 @@ uint32_t accsv_text_certain(const accsv_text_t* text, const accsv_stops_t* stops
   for (uint32_t s = 0; s < stops->count; ++s) {
     const uint32_t most = stops->sizes_bytes[s] - 1;
     uint32_t at = text->tail_size > most ? text->tail_size - most : 0;
+    const char* string = stops->strings[s];
     for (; at < certain; ++at) {
-      if (memcmp(text->tail + at, stops->strings[s], text->tail_size - at) == 0) {
+      if (text->tail[at] == string[0] &&
+          memcmp(text->tail + at, string, text->tail_size - at) == 0) {
         certain = at;
         break;
       }
