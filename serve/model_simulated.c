@@ -35,7 +35,7 @@ typedef struct stamp {
 
 typedef struct results {
   uint64_t number;
-  uint64_t duration_ns;
+  uint64_t duration_ns, submitted_ns;
   uint64_t places; /* of adapters that the step uses, a bit for each of 64 */
   accrt_status_t status;
   uint32_t top_count;
@@ -54,6 +54,7 @@ typedef struct simulated {
   uint32_t row_pages;
   results_t results[DEPTH]; /* of steps in flight, the oldest first */
   uint32_t in_flight;
+  uint64_t ended_ns; /* when the last step that was waited for had been computed */
 } simulated_t;
 
 /* ---- Token bytes ---- */
@@ -184,6 +185,18 @@ static bool is_allowed(const accrt_serve_masks_t* masks, uint32_t sample, int32_
   return (bits[token / 32] >> (token % 32) & 1) != 0;
 }
 
+/* The first token of [token, end) that its mask lets through; `end` or more: none. A word of the
+ * mask without any is passed at once. */
+static uint32_t next_allowed(const accrt_serve_masks_t* masks, uint32_t sample, uint32_t token,
+                             uint32_t end) {
+  if (masks == NULL || masks->rows[sample] < 0)
+    return token;
+  const uint32_t* bits = masks->bits + (size_t)masks->rows[sample] * masks->words;
+  while (token < end && (bits[token / 32] >> token % 32 & 1) == 0)
+    token = bits[token / 32] >> token % 32 == 0 ? (token / 32 + 1) * 32 : token + 1;
+  return token;
+}
+
 /* A bias of 100 or more decides; a ban gives the next token. */
 static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step,
                       const accrt_serve_masks_t* masks, uint32_t sample, uint64_t hash,
@@ -199,13 +212,18 @@ static int32_t choose(const simulated_t* model, const accrt_serve_step_t* step,
     hash = accsv_mix(hash + step->seeds[2 * (size_t)sample] +
                      ((uint64_t)step->seeds[2 * (size_t)sample + 1] << 32) +
                      (uint64_t)step->sample_positions[sample]);
-  int32_t token = (int32_t)(accsv_mix(hash) % model->options.vocab_size);
-  for (uint32_t i = 0; i < model->options.vocab_size; ++i) {
-    if (!is_banned(step, sample, token) && is_allowed(masks, sample, token))
-      break;
-    token = (token + 1) % (int32_t)model->options.vocab_size;
+  const uint32_t count = model->options.vocab_size;
+  const uint32_t first = (uint32_t)(accsv_mix(hash) % count);
+  const uint32_t ranges[2][2] = {{first, count}, {0, first}};
+  for (uint32_t i = 0; i < 2; ++i) {
+    const uint32_t end = ranges[i][1];
+    uint32_t token = next_allowed(masks, sample, ranges[i][0], end);
+    for (; token < end; token = next_allowed(masks, sample, token + 1, end)) {
+      if (!is_banned(step, sample, (int32_t)token))
+        return (int32_t)token;
+    }
   }
-  return token;
+  return (int32_t)first;
 }
 
 /* Tokens are the less likely the further they are behind the one that comes without edits. */
@@ -313,6 +331,7 @@ static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
   ACCSV_TRY(compute(model, step, results));
   results->number = step->number;
   results->duration_ns = model->options.step_ns + step->token_count * model->options.token_ns;
+  results->submitted_ns = accrt_serve_now_ns();
   const uint32_t every = model->options.fail_every;
   results->status = every != 0 && step->number % every == 0 ? ACCRT_ERROR_KERNEL : ACCRT_OK;
   ++model->in_flight;
@@ -328,14 +347,21 @@ static accrt_status_t sample_step(void* self, const accrt_serve_step_t* step,
   return ACCRT_OK;
 }
 
-static void pass_time(const simulated_t* model, uint64_t duration_ns) {
+/* In real time a step computes from when it was submitted, or the step before it had ended: what
+ * the engine does meanwhile takes none. */
+static void pass_time(simulated_t* model, const results_t* results) {
   if (model->options.time_ns != NULL) {
-    *model->options.time_ns += duration_ns;
-  } else if (duration_ns > 0) {
-    const struct timespec duration = {.tv_sec = (time_t)(duration_ns / UINT64_C(1000000000)),
-                                      .tv_nsec = (long)(duration_ns % UINT64_C(1000000000))};
-    (void)nanosleep(&duration, NULL);
+    *model->options.time_ns += results->duration_ns;
+    return;
   }
+  if (results->duration_ns == 0)
+    return;
+  const uint64_t begin_ns =
+      results->submitted_ns > model->ended_ns ? results->submitted_ns : model->ended_ns;
+  model->ended_ns = begin_ns + results->duration_ns;
+  const struct timespec end = {.tv_sec = (time_t)(model->ended_ns / UINT64_C(1000000000)),
+                               .tv_nsec = (long)(model->ended_ns % UINT64_C(1000000000))};
+  (void)clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, NULL);
 }
 
 static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results_t* out_results) {
@@ -347,7 +373,7 @@ static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results
     model->results[i - 1] = model->results[i];
   model->results[DEPTH - 1] = results; /* its memory is used again, after the next wait */
   --model->in_flight;
-  pass_time(model, results.duration_ns);
+  pass_time(model, &results);
   if (results.status != ACCRT_OK)
     return ACCSV_FAIL(KERNEL, "step %" PRIu64 " was to fail", number);
   out_results->tokens = results.tokens;
