@@ -50,7 +50,8 @@ endfunction()
 
 # accrt_library_above(part below [OBJECTS objects...] [SHARED_SOURCES files...] [PRIVATE libraries...] [INTERFACE libraries...]):
 # libaccrt_<part>.so and .a from accrt_<part>_objects, on the public functions of the library below. OBJECTS are in both; PRIVATE is
-# linked into the shared one, INTERFACE is what who links the static one needs.
+# linked into the shared one, INTERFACE is what who links the static one needs. (CMake ends a build's own RPATH with ':', which is the
+# current folder: what dlopen looks for by a name would be found there. The installed one has no such end.)
 function(accrt_library_above part below)
   cmake_parse_arguments(PARSE_ARGV 2 its "" "" "OBJECTS;SHARED_SOURCES;PRIVATE;INTERFACE")
   set(name accrt_${part})
@@ -58,7 +59,7 @@ function(accrt_library_above part below)
   add_library(${name} SHARED $<TARGET_OBJECTS:${name}_objects> ${its_OBJECTS} ${its_SHARED_SOURCES})
   set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
                         EXPORT_NAME ${part} LINKER_LANGUAGE C LINK_DEPENDS "${version_script}"
-                        BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN")
+                        BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
   target_link_options(${name} PRIVATE ${ACCRT_LINK_OPTIONS} "-Wl,--version-script=${version_script}")
   target_link_libraries(${name} PRIVATE ${its_PRIVATE} PUBLIC ${below})
 

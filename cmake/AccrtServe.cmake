@@ -1,11 +1,13 @@
 # libaccrt_serve.so and libaccrt_serve.a: the engine that generates tokens for many requests at once. It stands on the public
-# functions of libaccrt.so and has nothing of it inside.
+# functions of libaccrt.so. How files are opened (runtime/core/safe_open.c) is linked hidden into it, as into libaccrt_write.so.
 if(NOT TARGET accrt)
   return()
 endif()
 file(GLOB ACCRT_SERVE_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}"
      "${CMAKE_CURRENT_SOURCE_DIR}/serve/*.c")
 list(FILTER ACCRT_SERVE_SOURCES EXCLUDE REGEX "_test\\.c$")
+list(REMOVE_ITEM ACCRT_SERVE_SOURCES serve/shared.c)
 add_library(accrt_serve_objects OBJECT ${ACCRT_SERVE_SOURCES})
 accrt_library_objects(accrt_serve_objects)
-accrt_library_above(serve accrt PRIVATE Threads::Threads m)
+accrt_library_above(serve accrt SHARED_SOURCES serve/shared.c PRIVATE $<BUILD_INTERFACE:accrt_format> Threads::Threads m)
+accrt_library_objects(accrt_serve)

@@ -1,13 +1,15 @@
 /* serve/grammars.c - constraints of grammars, by llguidance, which is opened at run time.
  *
  * What is declared here is the part of its C interface that is used.
- * Structs that it fills have room for fields of later versions.
+ * Structs that it fills have room for fields of later versions. It is opened as libaccrt opens
+ * libraries (safe_open.c, which is inside this library too).
  */
 #include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/core/safe_open.h"
 #include "serve/model.h"
 #include "serve/text.h"
 
@@ -154,6 +156,15 @@ static accrt_status_t make_tokenizer(accrt_serve_grammars_t* grammars,
   return status;
 }
 
+/* The record says why the library was not opened. */
+static accrt_status_t fail_to_open(accrt_status_t status) {
+  accrt_error_t why = ACCRT_ERROR_INIT;
+  (void)accrt_last_error(&why);
+  return accsv_fail(status == ACCRT_ERROR_NOT_FOUND ? ACCRT_ERROR_UNSUPPORTED : status,
+                    "accrt_serve_grammars_open", __FILE__, (uint32_t)__LINE__,
+                    "grammars need llguidance: %s", why.message);
+}
+
 static accrt_status_t open_library(accrt_serve_grammars_t* grammars, const char* path) {
   const accrt_serve_model_info_t* info = &grammars->model->info;
   accsv_vocabulary_t vocabulary;
@@ -162,11 +173,10 @@ static accrt_status_t open_library(accrt_serve_grammars_t* grammars, const char*
   if (vocabulary.count == 0)
     return ACCSV_FAIL(UNSUPPORTED, "grammars: the model does not know its tokens' text");
   grammars->vocab_size = info->vocab_size;
-  grammars->library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-  if (grammars->library == NULL) {
-    const char* why = dlerror();
-    return ACCSV_FAIL(UNSUPPORTED, "grammars need llguidance: %s", why != NULL ? why : path);
-  }
+  const accrt_status_t status =
+      accrt_library_open(path, ACCRT_LIBRARY_PATH_OR_SONAME, &grammars->library);
+  if (status != ACCRT_OK)
+    return fail_to_open(status);
   ACCSV_TRY(find_functions(grammars, path));
   return make_tokenizer(grammars, &vocabulary);
 }

@@ -456,11 +456,18 @@ ACCRT_API void accrt_serve_constraint_release(accrt_serve_constraint_t* constrai
 
 /** Opens llguidance, a library of its own that computes masks of grammars, for a model's tokens.
  * Retains the model.
- * @param path the library; NULL: `libllguidance.so`, where the system finds it. The Python package
- *   `llguidance` has it as its extension module, which a process with Python can open.
+ * @param path the library: an absolute path, or a name without slashes, which the system looks
+ *   for; NULL: `libllguidance.so`. The Python package `llguidance` has it as its extension module,
+ *   which a process with Python can open. It is opened as kernel packs are: the file and the
+ *   folders above it belong to root, to this user or to the owner of this library's file, and
+ *   no other user may write to them.
  * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (there is no such library, it has not the functions
- *   that are needed, or the model has no token bytes); ACCRT_ERROR_INVALID_FORMAT (token bytes that
- *   it refuses); ACCRT_ERROR_OUT_OF_MEMORY. Blocks: it reads the vocabulary. Since: 0.4 */
+ *   that are needed, or the model has no token bytes); ACCRT_ERROR_INVALID_ARGUMENT (a relative
+ *   path); ACCRT_ERROR_PERMISSION_DENIED (others may write to the library or to a folder above it,
+ *   or LD_LIBRARY_PATH leads to it through a folder that is no absolute path or that others may
+ *   write to); ACCRT_ERROR_IO (the path cannot be looked at); ACCRT_ERROR_INVALID_FORMAT (token
+ *   bytes that it refuses); ACCRT_ERROR_OUT_OF_MEMORY. Blocks: it reads the vocabulary.
+ *   Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_grammars_open(accrt_serve_model_t* model, const char* path,
                                                    accrt_serve_grammars_t** out_grammars);
 /** Adds a reference; returns its argument. Since: 0.4 */

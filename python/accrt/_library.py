@@ -8,6 +8,7 @@ from operator import index as _index
 from typing import Any, Callable, TypeVar
 
 from . import _ffi, errors
+from ._system import check_search
 
 
 def _candidates() -> list[str]:
@@ -21,11 +22,18 @@ def _candidates() -> list[str]:
     return [p for p in near if os.path.exists(p)] + ["libaccrt.so.0"]
 
 
+def _opened(path: str) -> _ffi.Library:
+    """Raises OSError; PermissionError where a name without slashes would be found in the current folder, or where others may write."""
+    if "/" not in path:
+        check_search(path)
+    return _ffi.Library(path)
+
+
 def _load() -> _ffi.Library:
     tried = []
     for path in _candidates():
         try:
-            library = _ffi.Library(path)
+            library = _opened(path)
         except OSError as error:
             tried.append(str(error))
             continue
@@ -50,7 +58,7 @@ def _candidates(name: str) -> list[str]:
     """Where libaccrt_NAME.so may be, in order: the environment's path to it (alone, when set), beside libaccrt.so, the system."""
     chosen = os.environ.get(f"ACCRT_{name.upper()}_LIBRARY")
     if chosen:
-        return [chosen]
+        return [os.path.abspath(chosen) if "/" in chosen else chosen]
     folder = os.path.dirname(lib._name)
     near = [os.path.join(folder, file) for file in (f"libaccrt_{name}.so.0", f"libaccrt_{name}.so")] if folder else []
     return [p for p in near if os.path.exists(p)] or [f"libaccrt_{name}.so.0"]
@@ -61,7 +69,7 @@ def _load_above(name: str, purpose: str) -> _ffi.Library:
     tried = []
     for path in _candidates(name):
         try:
-            library = _ffi.Library(path)
+            library = _opened(path)
             version = library[f"accrt_{name}_version"]()
         except (OSError, AttributeError) as error:
             tried.append(str(error))

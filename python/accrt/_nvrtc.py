@@ -10,6 +10,7 @@ import sys
 from typing import Any, Sequence
 
 from ._kernel_cache import cached, digest
+from ._system import open_library
 from ._waits import apart
 
 
@@ -27,7 +28,8 @@ def _places() -> list[str]:
     chosen = os.environ.get("ACCRT_NVRTC")
     if chosen is not None:
         return [chosen]
-    folders = [found for path in sys.path for found in sorted(glob.glob(os.path.join(glob.escape(path or "."), "nvidia", "*", "lib")), reverse=True)]
+    folders = [found for path in sys.path if os.path.isabs(path)
+               for found in sorted(glob.glob(os.path.join(glob.escape(path), "nvidia", "*", "lib")), reverse=True)]  # fmt: skip
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         folders += [os.path.join(os.environ[variable], "lib64")] if os.environ.get(variable) else []
     folders.append("/usr/local/cuda/lib64")
@@ -91,7 +93,7 @@ def _found(places: tuple[str, ...]) -> Nvrtc:
     tried = []
     for path in places:
         try:
-            return Nvrtc(ctypes.CDLL(path), path)
+            return Nvrtc(open_library(path, "libnvrtc-builtins*"), path)
         except (OSError, AttributeError, CompileError) as error:
             tried.append(str(error))
     raise CompileError(f"CUDA C++ needs NVRTC (pip install nvidia-cuda-nvrtc, or set ACCRT_NVRTC to its path), which was not found: {'; '.join(tried)}")

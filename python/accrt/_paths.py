@@ -19,22 +19,27 @@ def user_folder(variable: str, fallback: str) -> Optional[str]:
 def is_private(path: str) -> bool:
     """Whether nobody else may write to a file or folder or to a folder above it: all belong to root or to this user, and have no
     write bits for others; folders above may be sticky, as /tmp is. As runtime/core/safe_open.c has it."""
+    return not why_not_private(path)
+
+
+def why_not_private(path: str, *owners: int) -> str:
+    """What is at fault; "" where nothing is. `owners`: users who are believed besides root and this one."""
     try:
         for start in (os.path.abspath(path), os.path.realpath(path)):
             part, leaf = start, True
             while True:
                 facts = os.lstat(part)
-                if facts.st_uid not in (0, os.geteuid()):
-                    return False
+                if facts.st_uid not in (0, os.geteuid(), *owners):
+                    return f"{part} belongs to user {facts.st_uid}, who is neither root nor you ({os.geteuid()})"
                 sticky = not leaf and stat.S_ISDIR(facts.st_mode) and facts.st_mode & stat.S_ISVTX
                 if not stat.S_ISLNK(facts.st_mode) and facts.st_mode & 0o022 and not sticky:
-                    return False
+                    return f"others may write to {part} (mode {stat.S_IMODE(facts.st_mode):04o}); chmod go-w it first"
                 if os.path.dirname(part) == part:
                     break
                 part, leaf = os.path.dirname(part), False
-    except OSError:
-        return False
-    return True
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def make_private_folder(path: str) -> None:

@@ -198,6 +198,10 @@ accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names,
           name, names == ACCRT_LIBRARY_PATH ? "" : " or a name without slashes");
     }
     ACCRT_TRY(accrt_strict_path(name, ACCRT_STRICT_FILE, resolved));
+    const int fd = accrt_open_file(AT_FDCWD, resolved, 0, NULL); /* dlopen would wait for a FIFO */
+    if (fd < 0)
+      return ACCRT_FAIL_INNER(NOT_FOUND, "%s: not a regular file, or not readable", name);
+    close(fd);
   }
   const char* found = soname ? name : resolved;
   if (soname)

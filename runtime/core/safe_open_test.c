@@ -201,6 +201,13 @@ static void libraries(void** state) {
   assert_int_equal(chmod(path, 0755), 0);
   assert_false(is_loaded(path));
   assert_null(library);
+  assert_int_equal(mkfifo(at("libraries/fifo.so"), 0600), 0);
+  alarm(20);
+  expect(accrt_library_open(at("libraries/fifo.so"), ACCRT_LIBRARY_PATH, &library),
+         ACCRT_ERROR_NOT_FOUND, "not a regular file");
+  expect(accrt_library_open(at("libraries"), ACCRT_LIBRARY_PATH, &library), ACCRT_ERROR_NOT_FOUND,
+         "not a regular file");
+  alarm(0);
   assert_int_equal(accrt_library_open(path, ACCRT_LIBRARY_PATH, &library), ACCRT_OK);
   assert_true(is_loaded(path));
   assert_int_equal(accrt_library_open("libm.so.6", ACCRT_LIBRARY_PATH_OR_SONAME, &library),

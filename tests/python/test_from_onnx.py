@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -190,6 +191,47 @@ def test_weights_keep_their_names_and_lie_beside(tmp_path, instance):
     np.save(tmp_path / "x.npy", x)
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment()).stdout
     np.testing.assert_allclose(np.array(eval(out)), np.maximum(x @ w, 0), rtol=1e-4, atol=1e-5)
+
+
+def external(path, location, **fields):
+    """A model with one weight in another file, as its text says."""
+    proto = model([node("MatMul", "x w")], [("x", F32, ["n", 4])], {"w": np.ones((4, 4), np.float32)})
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": location, **fields}.items():
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, str(value)
+    path.write_bytes(proto.SerializeToString())
+
+
+def test_files_beside_are_regular_and_beneath_the_model(tmp_path):
+    """A model's text names them: links, other folders and what is no file are refused, and nothing waits for a FIFO."""
+    folder, path = tmp_path / "model", tmp_path / "model" / "model.onnx"
+    (folder / "inner").mkdir(parents=True)
+    data = np.ones((4, 4), np.float32).tobytes()
+    for name in ("w", "inner/w", "../outside", "named"):
+        (folder / name).write_bytes(data)
+    (folder / "link").symlink_to("w")
+    (folder / "way").symlink_to("inner")
+    os.link(folder / "named", folder / "twice")
+    os.mkfifo(folder / "fifo")
+    for location in ("w", "./w", "inner/w"):
+        external(path, location)
+        assert list(convert(path).constants) == ["w"]
+    external(path, "w", offset=0, length=64)
+    convert(path)
+    for location, wanted in (("link", "link"), ("way/w", "way/w"), ("fifo", "no regular file"), ("twice", "other names"), ("inner", "no regular file"),
+                             ("../outside", "not beneath"), (str(folder / "w"), "not beneath"), ("", "not beneath"), ("none", "none"),
+                             ("inner/../w", "not beneath"), ("w/", "not beneath")):  # fmt: skip
+        external(path, location)
+        with pytest.raises((OSError, ValueError), match=re.escape(wanted)):
+            convert(path)
+    for fields, wanted in (({"offset": 4, "length": 64}, "64 bytes from 4 on are not in w, which has 64"), ({"offset": -1}, "bytes from -1"),
+                           ({"length": 1 << 62}, "are not in w"), ({"offset": "x"}, "no number"), ({"offset": 65}, "are not in w")):  # fmt: skip
+        external(path, "w", **fields)
+        with pytest.raises(ValueError, match=wanted):
+            convert(path)
 
 
 def test_several_models_share_weights():

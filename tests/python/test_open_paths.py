@@ -19,11 +19,15 @@ BUILD = ROOT / "build"
 C_CALLS = re.compile(r"(?<![\w.>])(open|openat|creat|fopen|freopen|fdopen|opendir|fdopendir|scandir|dlopen|dlmopen|mkstemp|mkostemp|tmpfile|popen|"
                      r"execv\w*|fexecve|execl\w*|posix_spawnp?|system|shm_open|json_object_from_file|zip_open|zip_source_file\w*|"
                      r"SYS_openat2|accrt_open_at|accrt_open_file|accrt_library_open)(?=\(|,)")
-PYTHON_CALLS = re.compile(r"(?<![\w])((?:os\.|io\.|gzip\.)?open|os\.fdopen|mkstemp|tempfile\.mkstemp|tempfile\.NamedTemporaryFile|"
-                          r"ctypes\.CDLL|CDLL|tempfile\.TemporaryDirectory|subprocess\.(?:run|Popen|check_\w+|call)|"
+PYTHON_CALLS = re.compile(r"(?<![\w.])((?:os\.|io\.|gzip\.|mmap\.|tarfile\.)?open|models\.open|os\.fdopen|mkstemp|tempfile\.mkstemp|tempfile\.NamedTemporaryFile|"
+                          r"ctypes\.(?:CDLL|PyDLL|util\.find_library)|CDLL|find_library|_ffi\.Library|open_library|(?:\w+\.)*cdll\.\w+|tempfile\.TemporaryDirectory|subprocess\.(?:run|Popen|check_\w+|call)|"
                           r"os\.posix_spawnp?|os\.exec\w+|os\.system|"
-                          r"[\w.]*(?:numpy|np)\.(?:load|save|fromfile|memmap)|read_bytes|read_text|write_bytes|write_text)\(")
-FOLDERS = {"*.[ch]": ("runtime", "loader", "format", "write", "serve", "abi", "tools", "packs"), "*.py": ("python/accrt",)}
+                          r"[\w.]*(?:numpy|np)\.(?:load|save|fromfile|memmap)|"
+                          # Other packages, which open what they are given, or what a file names.
+                          r"(?:onnx|onnx\.\w+)\.load\w*|load_external_data\w*|torch\.load|torch\.\w+\.load|torch\.ops\.load_library|"
+                          r"(?:safetensors\.)?safe_open|[\w.]+\.from_file|[\w.()]*[pP]ath\w*(?:\([^()]*\))?\.open|(?:\w+\.)*ExtensionFileLoader|"
+                          r"zipfile\.(?:ZipFile|is_zipfile)|[\w.()]+\.(?:read_bytes|read_text|write_bytes|write_text))\(")
+FOLDERS = {"*.[ch]": ("runtime", "loader", "format", "write", "serve", "abi", "tools", "packs", "python/native"), "*.py": ("python/accrt",)}
 DEFINITIONS = re.compile(r"^\s*(def |static |int |accrt_status_t |/?\*|#(?!define)|//)")
 
 
@@ -69,16 +73,39 @@ def test_every_path_that_opens_a_file_is_in_the_table():
     assert not wrong, "\n".join(wrong)
 
 
+LIBRARIES = {"dlopen", "dlmopen", "CDLL", "PyDLL", "Library", "LoadLibrary", "find_library", "load_library", "ExtensionFileLoader"}
+
+
 def test_what_the_library_opens_goes_through_the_helper():
-    """safe_open.c alone calls the system: no file of the library forgets a flag."""
-    raw = {"open", "openat", "creat", "fopen", "freopen", "opendir", "dlopen", "dlmopen"}
+    """safe_open.c alone calls the system: no file of the library forgets a flag. What stands on it, and its tools, have the flags themselves:
+    each has its row in the table. Libraries are opened by safe_open.c and python/accrt/_system.py alone, in every part."""
+    raw = {"open", "openat", "creat", "fopen", "freopen", "opendir"}
     allowed = {("runtime/core/safe_open.c", "openat"), ("runtime/core/safe_open.c", "dlopen"),
                ("runtime/core/put_file.c", "openat"),  # new files, and what was left of such
                ("runtime/drivers/host/system.c", "fopen"),  # a constant path below /sys
-               ("runtime/program/plan_flatten.c", "open")}  # a function of its own
-    library = [key for key in calls() if key[0].split("/")[0] in ("runtime", "loader", "format", "abi") and "/text/" not in key[0]
-               and key[1] in raw]  # fmt: skip
-    assert set(library) <= allowed, set(library) - allowed
+               ("runtime/program/plan_flatten.c", "open"),  # a function of its own
+               ("packs/cublaslt/library.c", "dlopen"),  # with RTLD_NOLOAD: it opens nothing
+               ("python/accrt/_system.py", "CDLL"),
+               ("python/accrt/_fast.py", "ExtensionFileLoader"),  # beside libaccrt.so or this package
+               ("python/accrt/_library.py", "Library"),  # libaccrt.so itself: by an absolute path, or as python/accrt/_system.py allows
+               ("python/accrt/_kernel_child.py", "CDLL"), ("python/accrt/torch/_cuda.py", "CDLL")}  # of None, the process itself
+    found = {key for key in calls() if key[1] in LIBRARIES or key[1] in raw and "/text/" not in key[0]
+             and key[0].split("/")[0] in ("runtime", "loader", "format", "abi", "packs", "serve") or key[1] in raw and key[0].startswith("python/native")}
+    assert found == allowed, found ^ allowed
+    for name, call in (("packs/cublaslt/library.c", r"dlopen\([^()]*RTLD_NOLOAD\)"), ("python/accrt/torch/_cuda.py", r"CDLL\(None\)"),
+                       ("python/accrt/_kernel_child.py", r"CDLL\(None\b")):  # fmt: skip
+        assert len(re.findall(call, (ROOT / name).read_text())) == 1, name
+
+
+def test_the_patterns_see_what_opens_files_and_libraries():
+    seen = lambda line: [match[1] for match in PYTHON_CALLS.finditer(line)]  # noqa: E731
+    for line in ("open(path)", "os.open(path, 0)", "onnx.load(path)", "torch.export.load(path)", "torch.load(path)", "Tokenizer.from_file(path)",
+                 "ctypes.CDLL('x')", "ctypes.cdll.LoadLibrary('x')", "ctypes.util.find_library('x')", "Path(name).open('rb')", "path.read_bytes()",
+                 "np.load(path)", "models.open(path)", "zipfile.ZipFile(path)", "onnx.external_data_helper.load_external_data_for_model(m, f)",
+                 "safe_open(path)", "open_library(name)", "importlib.machinery.ExtensionFileLoader(name, path)", "_ffi.Library(path)"):  # fmt: skip
+        assert len(seen(line)) == 1, line
+    for line in ("reopen(path)", "self.load(path)", "json.loads(text)", "stream.read(3)", "opened(path)"):
+        assert not seen(line), line
 
 
 CUT = """
@@ -357,24 +384,61 @@ PYTHON_READS = {
     "sign": "accrt.trust.sign(path)", "encrypt": "accrt.trust.encrypt(path, path + '.out', bytes(32))",
     "decrypt": "accrt.trust.decrypt(path, path + '.out', bytes(32))", "SigningKey": "accrt.trust.SigningKey.read(path)",
     "read_public_key": "accrt.trust.read_public_key(path)", "read_secret_key": "accrt.trust.read_secret_key(path)",
+    "models": "accrt.models.open(path)", "LLM": "accrt.LLM(path)", "serve": "accrt.serve.load(path)",
+    **{f"models: {name}": f"accrt.models.open(folder({name!r}))" for name in
+       ("config.json", "tokenizer.json", "model.safetensors", "model.safetensors.index.json", "tokenizer_config.json", "1_Pooling/config.json")},
+    "Weights.follow": "accrt.Weights(path, follow_links=True)",
+    "from_onnx": "accrt.from_onnx(path)", "from_torch": "accrt.from_torch(path)",
+    "from_c": "accrt.Kernel.from_c(pathlib.Path(path), 'f', [('x', 'read_write f32')], lambda v: 1)",
+    "from_cuda": "accrt.Kernel.from_cuda(pathlib.Path(path), 'f', [('x', 'read_write f32')], lambda v: 1)",
+    "from_cubin": "accrt.Kernel.from_cubin(pathlib.Path(path), 'f', [('x', 'read_write f32')], lambda v: 1)",
+    "from_ptx": "accrt.Kernel.from_ptx(pathlib.Path(path), 'f', [('x', 'read_write f32')], lambda v: 1)",
     "role": "accrt.trust.set_role(path, 'code')", "floors": "accrt.trust.floors()", "floor": "accrt.trust.floor('n', 3)",
 }  # fmt: skip
 
 
+FOLDER_WITH = """
+import os, pathlib, sys
+import accrt, accrt.bundle_reader, accrt.bundle_writer, accrt.compiler.safetensors, accrt.models, accrt.serve, accrt.trust
+path = sys.argv[1]
+def folder(name):
+    made = pathlib.Path(path + "." + name.replace("/", "."))
+    (made / name).parent.mkdir(parents=True)
+    if name != "config.json":
+        (made / "config.json").write_text("{}")
+    (made / name).symlink_to(path)
+    return made
+"""
+
+
+#: What reads trust.rules, which every instance does: with that one, nothing else would come as far as its own file.
+RULES = ("role", "floors", "floor")
+
+
 @pytest.mark.parametrize("kind", NO_FILES)
-def test_what_is_no_file_hangs_no_function(tmp_path, kind):
+@pytest.mark.parametrize("names", [[name for name in PYTHON_READS if name not in RULES], [*RULES, "load"]], ids=["paths", "rules"])
+def test_what_is_no_file_hangs_no_function(tmp_path, kind, names):
     path = make_no_file(tmp_path / "F", kind)
     config = tmp_path / "config"
     (config / "accrt" / "trusted").mkdir(parents=True)
-    make_no_file(config / "accrt" / "trusted" / "trust.rules", kind)
-    lines = ["import sys, accrt, accrt.bundle_reader, accrt.bundle_writer, accrt.compiler.safetensors, accrt.trust", "path = sys.argv[1]"]
-    for name, call in PYTHON_READS.items():
+    if "floors" in names:
+        make_no_file(config / "accrt" / "trusted" / "trust.rules", kind)
+    lines, wanted = [FOLDER_WITH], []
+    for name in names:
         if kind != "folder" or name != "keys":  # a folder of keys is one
-            lines += [f"print({name!r}, flush=True)", "try:", f"    {call}", "    print('taken')",
-                      "except (OSError, ValueError, accrt.Error):", "    pass"]  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines), str(path)], capture_output=True, text=True, timeout=60,
+            lines += ["try:", f"    {PYTHON_READS[name]}", f"    print('taken: ' + {name!r})",
+                      "except (OSError, ValueError, accrt.Error) as error:", f"    print({name + chr(9)!r}, repr(error))",
+                      *(["except ImportError:", f"    print({name + chr(9) + '(not installed)'!r})"] if name in ("from_onnx", "from_torch") else [])]  # fmt: skip
+            wanted.append(name)
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines), str(path)], capture_output=True, text=True, timeout=120,
                           env=os.environ | {"XDG_CONFIG_HOME": str(config)})  # fmt: skip
     assert done.returncode == 0 and "taken" not in done.stdout, (done.stdout, done.stderr)
+    print(done.stdout)
+    said = dict(line.split("\t", 1) for line in done.stdout.splitlines())
+    assert wanted == list(said)
+    if kind != "folder":
+        unclear = [name for name, text in said.items() if not re.search("regular file|No such device|not installed|others may write|symbolic links", text)]
+        assert not unclear, unclear
 
 
 def test_a_fifo_beside_an_adapter_hangs_nothing(tmp_path, golden_bundle):

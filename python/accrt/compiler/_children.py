@@ -10,6 +10,7 @@ import subprocess
 import threading
 from typing import Any, Callable, List, Optional, Sequence, Set, TypeVar
 
+from .._system import environment
 from . import progress
 
 _In, _Out = TypeVar("_In"), TypeVar("_Out")
@@ -29,7 +30,7 @@ class _Group:
                 raise InterruptedError("told to stop")
             # A session of its own, so that a compiler ends with all that it has started. Its temporary files are removed with the directory.
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, start_new_session=True,
-                                       env={**os.environ, "TMPDIR": os.path.abspath(directory)})  # fmt: skip
+                                       env={**environment(), "TMPDIR": os.path.abspath(directory)})  # fmt: skip
             self._running.add(process)
             return process
 

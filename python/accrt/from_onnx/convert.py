@@ -12,7 +12,7 @@ import numpy as np
 from ..compiler import Expr, Module
 from ..compiler import expr as ex
 from ..from_torch.lowering import Failures
-from . import folding, ops_image, ops_math, ops_nn, ops_shapes  # noqa: F401  - they fill the table
+from . import _external, folding, ops_image, ops_math, ops_nn, ops_shapes  # noqa: F401  - they fill the table
 from .lowering import Lowering
 from .values import dtype_named, Known, Missing, MISSING, Unsupported, UnsupportedOperations
 
@@ -34,8 +34,8 @@ def loaded(model: Any) -> Tuple[Any, str]:
         raise TypeError(f"model is a {type(model).__name__}, expected an onnx.ModelProto or the path of a .onnx file")
     path = os.fspath(model)
     try:
-        found = onnx.load(path)
-    except OSError:
+        found = _external.read(path)
+    except (OSError, ValueError):
         raise
     except Exception as error:  # of protobuf's own kinds, and onnx's
         raise ValueError(f"{path} is no ONNX model: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error

@@ -6,8 +6,9 @@ import os
 import re
 import zipfile
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Set, Tuple
 
+from .._files import regular
 from ..compiler import Expr, Function, Module, State
 from ..compiler import expr as ex
 from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
@@ -51,22 +52,23 @@ def _loaded(path: str) -> Any:
     """What torch.export.save wrote. torch prints a page about other files, so they are refused before it looks."""
     import torch
 
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         if not zipfile.is_zipfile(file):
             raise ValueError(f"{path} is not what torch.export.save writes (a .pt2 file)")
-    _stand_ins(path)
-    try:
-        return torch.export.load(path)
-    except RuntimeError as error:
-        raise ValueError(f"{path}: torch {torch.__version__} cannot load it: {error.__cause__ or error}") from error
+        _stand_ins(file)
+        file.seek(0)
+        try:
+            return torch.export.load(file)
+        except RuntimeError as error:
+            raise ValueError(f"{path}: torch {torch.__version__} cannot load it: {error.__cause__ or error}") from error
 
 
-def _stand_ins(path: str) -> None:
+def _stand_ins(file: BinaryIO) -> None:
     """transformers makes its outputs known to torch when it makes the first of them. A file that names such types (their keys are in it) is
     read with dicts in their place, and without transformers."""
     from torch.utils import _pytree as pytree
 
-    with zipfile.ZipFile(path) as archive:
+    with zipfile.ZipFile(file) as archive:
         texts = [archive.read(name).decode() for name in archive.namelist() if name.endswith("/models/model.json")]
     for kind in sorted({kind for text in texts for kind in _KEYED.findall(text)}):
         if kind not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:

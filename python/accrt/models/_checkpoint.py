@@ -162,8 +162,9 @@ def _folder(path: str) -> Checkpoint:
     files = {name: _small(os.path.join(path, name)) for name in TOKENIZER_FILES if os.path.exists(os.path.join(path, name))}
     if not os.path.exists(os.path.join(path, "config.json")):
         return _folder_of_one(path)
+    content = _small(os.path.join(path, "config.json"))
     try:
-        config = json.loads(_small(os.path.join(path, "config.json")))
+        config = json.loads(content)
     except ValueError as error:
         raise Refused(f"{path}/config.json", [f"it is not JSON: {error}"]) from None
     if not isinstance(config, dict):
@@ -210,7 +211,10 @@ def _file(path: str, source: Weights) -> Checkpoint:
 
 
 def _small(path: str) -> bytes:
-    return read_small(path, _LIMIT)
+    try:
+        return read_small(path, _LIMIT)
+    except ValueError as error:
+        raise Refused(path, [str(error)]) from None
 
 
 def add_plain(made: Checkpoint, name: str, weight: Weight, source: str = "") -> None:

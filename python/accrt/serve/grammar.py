@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import collections
 import glob
-import importlib.util
+import importlib.machinery
 import os
+import sys
 import threading
 from typing import Optional, Tuple
 
 from .. import _ffi
 from .._library import Handle, created, lib
 from .._waits import apart
-from ..errors import InvalidFormatError, UnsupportedError
+from ..errors import InvalidFormatError, PermissionDeniedError, UnsupportedError
 from .parameters import BadParameter, Grammar
 
 _KINDS = {"json": _ffi.ACCRT_SERVE_GRAMMAR_JSON_SCHEMA, "regex": _ffi.ACCRT_SERVE_GRAMMAR_REGEX, "lark": _ffi.ACCRT_SERVE_GRAMMAR_LARK}
@@ -57,8 +58,8 @@ class Grammars(Handle):
 
 
 def _library() -> Optional[str]:
-    """The extension module of the package `llguidance`, which is not imported."""
-    spec = importlib.util.find_spec("llguidance")
+    """The extension module of the package `llguidance`, which is not imported. It is not looked for in the current folder."""
+    spec = importlib.machinery.PathFinder.find_spec("llguidance", [folder for folder in sys.path if os.path.isabs(folder)])
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         for found in sorted(glob.glob(os.path.join(glob.escape(folder), "_lib*.so"))):
             return found
@@ -81,7 +82,9 @@ class Compiler:
                     self._grammars = Grammars(self._model)
             return self._grammars.constraint(grammar.kind, grammar.text)
         except UnsupportedError as error:
-            why = "" if "No such file" in error.message else f" ({error.message})"
+            why = "" if "no such file" in error.message.lower() else f" ({error.message})"
             raise BadParameter(grammar.parameter, f"{grammar.parameter} needs the package `llguidance`: pip install llguidance{why}", "unsupported") from None
+        except PermissionDeniedError as error:
+            raise BadParameter(grammar.parameter, f"{grammar.parameter}: {error.message}", "unsupported") from None
         except InvalidFormatError as error:
             raise BadParameter(grammar.parameter, f"{grammar.parameter}: {error.message}") from None

@@ -16,6 +16,7 @@ import torch
 
 from .. import _fast
 from .._library import check, created, lib, need
+from .._system import open_library
 from .._waits import apart, SLICE_NS
 from ..call import Call
 from ..instance import Device
@@ -201,7 +202,7 @@ def collect() -> None:
 
 @functools.lru_cache(maxsize=None)
 def _driver() -> Any:
-    return ctypes.CDLL("libcuda.so.1")
+    return open_library("libcuda.so.1")
 
 
 @functools.lru_cache(maxsize=None)

@@ -22,6 +22,7 @@ from typing import Dict, List, Sequence, Tuple, Union
 
 from ..._kernel_cache import cache_directory
 from ..._paths import read_own_file, set_own_file
+from ..._system import programs
 from .. import _children
 from ..kernels.image import ImageError, _cached, _digest, _version
 from ..kernels.kerneldef import CUDA_DIRECTORY, CudaSource, KernelDef, MachineCode
@@ -62,13 +63,13 @@ def _candidates() -> List[str]:
     chosen = os.environ.get("ACCRT_NVCC")
     if chosen is not None:
         return [chosen]
-    found = [shutil.which("nvcc") or ""]
+    found = [shutil.which("nvcc", path=programs()) or ""]
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         found.append(os.path.join(os.environ[variable], "bin", "nvcc") if os.environ.get(variable) else "")
     found.append("/usr/local/cuda/bin/nvcc")
     for directory in sys.path:
-        found += sorted(glob.glob(os.path.join(directory or ".", "nvidia", "*", "bin", "nvcc")), reverse=True)
-    return [path for path in dict.fromkeys(found) if path]
+        found += sorted(glob.glob(os.path.join(glob.escape(directory), "nvidia", "*", "bin", "nvcc")), reverse=True)
+    return [path for path in dict.fromkeys(found) if os.path.isabs(path)]
 
 
 @functools.lru_cache(maxsize=None)

@@ -22,6 +22,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from ..._kernel_cache import cache_directory as cache_directory
 from ..._kernel_cache import cached as _cached
 from ..._kernel_cache import digest as _digest
+from ..._system import environment, programs
 from .. import _children
 from . import prebuilt
 from .kerneldef import ACCESS_IDS, PARAM_KINDS, SOURCE_DIRECTORY, CSource, KernelDef
@@ -111,7 +112,7 @@ def include_directory() -> Path:
 
 def _version(command: Sequence[str]) -> Optional[str]:
     try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, env=environment())
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
@@ -126,9 +127,9 @@ def _candidates(target: Target) -> List[Tuple[Tuple[str, ...], Tuple[str, ...]]]
     if platform.machine() == target.arch:
         return [(("gcc",), ()), (("clang",), ()), (("cc",), ())]
     found: List[Tuple[Tuple[str, ...], Tuple[str, ...]]] = []
-    if shutil.which("ld.lld"):
+    if shutil.which("ld.lld", path=programs()):
         found.append((clang, ("-fuse-ld=lld",)))
-    cross_linker = shutil.which(f"{target.triple}-ld")
+    cross_linker = shutil.which(f"{target.triple}-ld", path=programs())
     if cross_linker:
         found.append((clang, (f"--ld-path={cross_linker}",)))
     found.append(((f"{target.triple}-gcc",), ()))
