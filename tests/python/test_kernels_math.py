@@ -80,6 +80,8 @@ def _silu(x):
 FUNCTIONS = {
     "exp": (np.exp, 1.0, 0.0),
     "log": (np.log, 1.0, 0.0),
+    "expm1": (np.expm1, 2.0, 0.0),
+    "log1p": (np.log1p, 3.0, 0.0),
     "tanh": (np.tanh, 2.0, 0.0),
     "erf": (_erf, 1.2, 0.0),
     "sigmoid": (_sigmoid, 3.0, 1e-38),
@@ -112,7 +114,7 @@ def test_function_error_is_bounded(op, target):
 
 #: Of +infinity, -infinity. gelu and silu have their limit at -infinity; ATen has NaN there, of -infinity times 0.
 AT_INFINITY = {"gelu": (np.inf, 0.0), "gelu_tanh": (np.inf, 0.0), "silu": (np.inf, 0.0), "relu": (np.inf, 0.0), "tanh": (1.0, -1.0),
-               "sigmoid": (1.0, 0.0), "erf": (1.0, -1.0)}  # fmt: skip
+               "sigmoid": (1.0, 0.0), "erf": (1.0, -1.0), "expm1": (np.inf, -1.0), "log1p": (np.inf, np.nan)}  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

@@ -27,7 +27,9 @@
 // Functions of double stand where host kernels find the runtime's imports.
 struct imports_f64 {
   DEVICE_MEMBER(exp)
+  DEVICE_MEMBER(expm1)
   DEVICE_MEMBER(log)
+  DEVICE_MEMBER(log1p)
   DEVICE_MEMBER(tanh)
   DEVICE_MEMBER(erf)
   DEVICE_MEMBER(sin)
@@ -41,6 +43,12 @@ DEVICE float m_exp(float x) {
 }
 DEVICE float m_log(float x) {
   return logf(x);
+}
+DEVICE float m_expm1(float x) {
+  return expm1f(x);
+}
+DEVICE float m_log1p(float x) {
+  return log1pf(x);
 }
 DEVICE float m_tanh(float x) {
   return tanhf(x);

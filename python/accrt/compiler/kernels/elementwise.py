@@ -100,7 +100,9 @@ UNARY: Dict[str, Callable[[str, str], str]] = {
     "floor": lambda d, x: f"__builtin_floor{_suffix(d)}({x})",
     "ceil": lambda d, x: f"__builtin_ceil{_suffix(d)}({x})",
     "exp": _float_call("exp"),
+    "expm1": _float_call("expm1"),
     "log": _float_call("log"),
+    "log1p": _float_call("log1p"),
     "tanh": _float_call("tanh"),
     "erf": _float_call("erf"),
     "sin": _float_call("sin"),
@@ -118,7 +120,7 @@ _FLOAT_ONLY = set(UNARY) - {"neg", "abs", "relu"}
 
 # Cost in units of a simple vector operation, for choosing how much one workgroup does.
 _COST = {
-    "exp": 16, "log": 18, "tanh": 24, "erf": 26, "gelu": 30, "gelu_tanh": 24, "silu": 22, "sigmoid": 20, "sin": 40,
+    "exp": 16, "expm1": 20, "log": 18, "log1p": 26, "tanh": 24, "erf": 26, "gelu": 30, "gelu_tanh": 24, "silu": 22, "sigmoid": 20, "sin": 40,
     "cos": 40, "pow": 90, "sqrt": 6, "rsqrt": 12, "div": 6, "reciprocal": 6,
 }  # fmt: skip
 

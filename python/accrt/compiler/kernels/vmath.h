@@ -93,6 +93,35 @@ ALWAYS_INLINE float m_log(float x) {
   return (x < 0.0f || x != x) ? __builtin_nanf("") : y;
 }
 
+/* log(1 + x): of the rounded sum, by how far the sum is from 1 in truth (W. Kahan). <= 3 ULP. */
+ALWAYS_INLINE float m_log1p(float x) {
+  float u = 1.0f + x, d = u - 1.0f;
+  float y = m_log(u) * (x / (d == 0.0f ? 1.0f : d));
+  y = d == 0.0f ? x : y;
+  return x == __builtin_inff() ? x : y;
+}
+
+/* exp(x) - 1: as exp, where 1 is taken from the power of two and not from the sum. <= 2 ULP. */
+ALWAYS_INLINE float m_expm1(float x) {
+  float clamped = x > 80.0f ? 80.0f : x;
+  clamped = clamped < -20.0f ? -20.0f : clamped;
+  float t = FMA(clamped, 0x1.715476p0f, ROUND_MAGIC);
+  float n = t - ROUND_MAGIC;
+  float r = FMA(n, -0x1.62e400p-1f, clamped);
+  r = FMA(n, -0x1.7f7d1cp-20f, r);
+  float p = 1.9875691500e-4f;
+  p = FMA(p, r, 1.3981999507e-3f);
+  p = FMA(p, r, 8.3334519073e-3f);
+  p = FMA(p, r, 4.1665795894e-2f);
+  p = FMA(p, r, 1.6666665459e-1f);
+  p = FMA(p, r, 5.0000001201e-1f);
+  p = FMA(p, r * r, r);
+  float scale = f32_bits((bits_f32(t) - bits_f32(ROUND_MAGIC) + 127u) << 23);
+  float y = FMA(scale, p, scale - 1.0f);
+  y = x > 80.0f ? m_exp(x) : y;
+  return x == 0.0f ? x : y; /* -0 stays -0 */
+}
+
 /* tanh: the polynomial of Cephes tanhf (S. Moshier) below 0.625, 1 - 2 / (exp(2x) + 1) above. <= 2
  * ULP. */
 ALWAYS_INLINE float m_tanh(float x) {

@@ -53,6 +53,7 @@ def _pow(a: Any, b: Any) -> Any:
 _UNARY_FLOAT = {
     "sqrt": lambda x: numpy().sqrt(x), "rsqrt": lambda x: 1 / numpy().sqrt(x), "reciprocal": lambda x: 1 / x,
     "floor": lambda x: numpy().floor(x), "ceil": lambda x: numpy().ceil(x), "exp": lambda x: numpy().exp(x),
+    "expm1": lambda x: numpy().expm1(x), "log1p": lambda x: numpy().log1p(x),
     "log": lambda x: numpy().log(x), "tanh": lambda x: numpy().tanh(x), "erf": _erf, "sin": lambda x: numpy().sin(x),
     "cos": lambda x: numpy().cos(x), "sigmoid": _sigmoid, "silu": lambda x: x * _sigmoid(x),
 }  # fmt: skip

@@ -1,0 +1,173 @@
+"""Functions by element and of rows that are made of simpler operations: methods with ATen's names, arguments and formulas.
+
+They are written so that nothing overflows on the way to a finite result, and small results keep their digits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Optional
+
+from .. import expr as ex
+from ..ir import FLOATS, Value
+from . import elementwise, ordering, products, reductions, shapes  # noqa: F401  - the methods that are used here
+from .schema import axes_of, method_axis
+
+
+def _method(function: Callable[..., Value]) -> Callable[..., Value]:
+    setattr(Value, function.__name__.strip("_"), function)
+    return function
+
+
+@_method
+def log2(x: Value) -> Value:
+    return x.log() * (1 / math.log(2))
+
+
+@_method
+def log10(x: Value) -> Value:
+    return x.log() * (1 / math.log(10))
+
+
+@_method
+def exp2(x: Value) -> Value:
+    return 2.0**x
+
+
+@_method
+def square(x: Value) -> Value:
+    return x * x
+
+
+@_method
+def sign(x: Value) -> Value:
+    return x.gt(0).to_copy(x.dtype) - x.lt(0).to_copy(x.dtype)
+
+
+@_method
+def _round(x: Value) -> Value:
+    """To the nearest, ties to even."""
+    if x.dtype not in FLOATS:
+        return x
+    low = x.floor()
+    apart = x - low
+    odd = (low * 0.5).floor() * 2.0
+    return apart.gt(0.5).logical_or(apart.eq(0.5).logical_and(low.ne(odd))).where(low + 1.0, low)
+
+
+@_method
+def trunc(x: Value) -> Value:
+    """Towards zero."""
+    return x if x.dtype not in FLOATS else x.lt(0.0).where(x.ceil(), x.floor())
+
+
+@_method
+def tan(x: Value) -> Value:
+    return x.sin() / x.cos()
+
+
+@_method
+def cosh(x: Value) -> Value:
+    return (x.exp() + (-x).exp()) * 0.5
+
+
+@_method
+def sinh(x: Value) -> Value:
+    return x.tanh() * x.cosh()
+
+
+@_method
+def hypot(x: Value, other: Value) -> Value:
+    """Divided by the larger one, so that no square overflows."""
+    a, b = x.abs(), other.abs()
+    top, low = a.maximum(b), a.minimum(b)
+    ratio = top.gt(0.0).where(low / top, 0.0)
+    return top * (ratio * ratio + 1.0).sqrt()
+
+
+@_method
+def isnan(x: Value) -> Value:
+    return x.ne(x)
+
+
+@_method
+def isinf(x: Value) -> Value:
+    return x.abs().eq(math.inf)
+
+
+@_method
+def softplus(x: Value, beta: float = 1, threshold: float = 20) -> Value:
+    """log(1 + exp(beta x)) / beta: the larger of beta x and 0, and what is left of it."""
+    y = x * beta
+    soft = (y.maximum(0.0) + (y.abs() * -1.0).exp().log1p()) * (1 / beta)
+    return y.gt(threshold).where(x, soft)
+
+
+@_method
+def log_sigmoid(x: Value) -> Value:
+    return x.minimum(0.0) - (x.abs() * -1.0).exp().log1p()
+
+
+@_method
+def elu(x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
+    return x.gt(0.0).where(x * scale, (x * input_scale).expm1() * (alpha * scale))
+
+
+@_method
+def leaky_relu(x: Value, negative_slope: float = 0.01) -> Value:
+    return x.gt(0.0).where(x, x * negative_slope)
+
+
+@_method
+def mish(x: Value) -> Value:
+    return x * x.softplus().tanh()
+
+
+@_method
+def hardtanh(x: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value:
+    return x.clamp(min_val, max_val)
+
+
+@_method
+def relu6(x: Value) -> Value:
+    return x.clamp(0.0, 6.0)
+
+
+@_method
+def hardsigmoid(x: Value) -> Value:
+    return (x * (1 / 6) + 0.5).clamp(0.0, 1.0)
+
+
+@_method
+def hardswish(x: Value) -> Value:
+    return x * x.hardsigmoid()
+
+
+@_method
+def glu(x: Value, dim: int = -1) -> Value:
+    first, second = x.chunk(2, method_axis(x, dim, "glu"))
+    return first * second.sigmoid()
+
+
+@_method
+def var(x: Value, dim: Any = None, correction: Optional[float] = None, keepdim: bool = False) -> Value:
+    """The sum of squares from the mean, by the number of elements less `correction` (1)."""
+    dims = axes_of(dim, x.rank)
+    apart = x - x.mean(dims, True)
+    count = ex.product(x.shape[d] for d in dims)
+    return (apart * apart).sum(dims, keepdim) / ex.simplify(ex.constant(count) - int(1 if correction is None else correction))
+
+
+@_method
+def logsumexp(x: Value, dim: Any, keepdim: bool = False) -> Value:
+    dims = axes_of(dim, x.rank)
+    top = x.amax(dims, True).maximum(-3e38)
+    total = (x - top).exp().sum(dims, True).log() + top
+    return total if keepdim else total.sum(dims, False)
+
+
+@_method
+def log_softmax(x: Value, dim: int) -> Value:
+    at = method_axis(x, dim, "log_softmax")
+    apart = x - x.amax(at, True)
+    return apart - apart.exp().sum(at, True).log()
