@@ -65,7 +65,7 @@ def mod(lo: Any, a: Any, b: Any, fmod: int = 0) -> Any:
 
 def _float_mod(lo: Any, x: Value, y: Value, fmod: bool) -> Any:
     """A finite number by an infinite one is itself; without fmod the infinite one, where their signs differ."""
-    whole = aten.trunc(lo, x / y) if fmod else (x / y).floor()
+    whole = (x / y).trunc() if fmod else (x / y).floor()
     endless = y.abs().eq(math.inf).logical_and(x.abs().lt(math.inf))
     kept = x if fmod else x.mul(y.gt(0).where(1.0, cast(lo, y.ne(y), y.dtype) - 1.0)).lt(0).where(y, x)
     return endless.where(kept, x - whole * y)
@@ -107,14 +107,10 @@ def _unary(name: str) -> Callable[..., Any]:
 
 for _name, _ours in (
     ("Abs", "abs"), ("Cos", "cos"), ("Erf", "erf"), ("Exp", "exp"), ("Log", "log"), ("Neg", "neg"), ("Reciprocal", "reciprocal"), ("Relu", "relu"),
-    ("Sigmoid", "sigmoid"), ("Sin", "sin"), ("Sqrt", "sqrt"), ("Tanh", "tanh"), ("Ceil", "ceil"), ("Floor", "floor"),
+    ("Sigmoid", "sigmoid"), ("Sin", "sin"), ("Sqrt", "sqrt"), ("Tanh", "tanh"), ("Ceil", "ceil"), ("Floor", "floor"), ("Sign", "sign"), ("Round", "round"),
+    ("Tan", "tan"), ("IsNaN", "isnan"), ("Softplus", "softplus"), ("HardSwish", "hardswish"), ("Mish", "mish"),
 ):  # fmt: skip
     lowers(_name)(_unary(_ours))
-for _name, _function in (
-    ("Sign", aten.sign), ("Round", aten.round_), ("Tan", aten.tan), ("IsNaN", aten.isnan), ("Softplus", aten.softplus), ("HardSwish", aten.hardswish),
-    ("Mish", aten.mish),
-):  # fmt: skip
-    lowers(_name)(lambda lo, x, _function=_function: _function(lo, x))
 
 
 @lowers("Identity")
@@ -142,22 +138,22 @@ def swish(lo: Any, x: Any, alpha: float = 1.0) -> Any:
 
 @lowers("Elu")
 def elu(lo: Any, x: Any, alpha: float = 1.0) -> Any:
-    return aten.elu(lo, x, alpha)
+    return lo.value(x).elu(alpha)
 
 
 @lowers("Selu")
 def selu(lo: Any, x: Any, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Any:
-    return aten.elu(lo, x, alpha, gamma)
+    return lo.value(x).elu(alpha, gamma)
 
 
 @lowers("Celu")
 def celu(lo: Any, x: Any, alpha: float = 1.0) -> Any:
-    return aten.elu(lo, x, alpha, 1.0, 1 / alpha)
+    return lo.value(x).elu(alpha, 1.0, 1 / alpha)
 
 
 @lowers("LeakyRelu")
 def leaky_relu(lo: Any, x: Any, alpha: float = 0.01) -> Any:
-    return aten.leaky_relu(lo, x, alpha)
+    return lo.value(x).leaky_relu(alpha)
 
 
 @lowers("PRelu")
@@ -200,7 +196,7 @@ def sinh(lo: Any, x: Any) -> Any:
 def isinf(lo: Any, x: Any, detect_negative: int = 1, detect_positive: int = 1) -> Any:
     x = lo.value(x)
     if detect_negative and detect_positive:
-        return aten.isinf(lo, x)
+        return x.isinf()
     if not detect_negative and not detect_positive:
         return lo.function.full(list(x.shape), False, "bool")
     return x.eq(math.inf if detect_positive else -math.inf)
@@ -344,7 +340,7 @@ def _product(lo: Any, x: Any, dims: Any, keep: bool) -> Any:
 def _log_sum_exp(lo: Any, x: Any, dims: Any, keep: bool) -> Any:
     if any(ex.same(x.shape[d], 0) for d in (range(x.rank) if dims is None else dims)):
         return _of_nothing(lo, x, dims, keep, -math.inf)
-    return aten.logsumexp(lo, x, dims, keep)
+    return x.logsumexp(dims, keep)
 
 
 for _name, _reduce, _before in (

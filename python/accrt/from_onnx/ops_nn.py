@@ -12,7 +12,7 @@ from ..compiler import cat as join
 from ..compiler import expr as ex
 from ..from_torch import affine
 from ..from_torch import ops_nn as aten
-from ..from_torch.ops_math import cast, FLOATS, round_
+from ..from_torch.ops_math import cast, FLOATS
 from ..from_torch.ops_more import einsum as aten_einsum
 from ..from_torch.ops_views import flip
 from .table import lowers
@@ -494,7 +494,7 @@ def quantize(
     if dtype not in ("u8", "i8"):
         raise Unsupported(f"to {dtype}")
     factor, apart = (_along(lo, x, item, axis, block_size) for item in (scale, zero))
-    made = round_(lo, x / cast(lo, factor, x.dtype))
+    made = (x / cast(lo, factor, x.dtype)).round()
     made = made if apart is None else made + cast(lo, apart, made.dtype)
     low, high = (0.0, 255.0) if dtype == "u8" else (-128.0, 127.0)
     return cast(lo, made.clamp(low, high), dtype)

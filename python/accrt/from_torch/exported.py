@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+import warnings
 import zipfile
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Set, Tuple
@@ -12,11 +14,15 @@ from .._files import regular
 from ..compiler import Expr, Function, Module, State
 from ..compiler import expr as ex
 from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
-from .lowering import Failures, Lowering, writes
+from .aliasing import flat, touched
+from .lowering import Failures, Lowering
 from .values import dtype_of, Known, MISSING, Unsupported, UnsupportedOperations
 
 #: A type of a .pt2 file that has a list of keys, in JSON that is text in JSON.
 _KEYED = re.compile(r'"type\\*": \\*"(\w+(?:\.\w+)+)\\*", \\*"context\\*": \\*"\[\\')
+
+#: Kinds of inputs of a program whose content it has.
+KEPT = ("PARAMETER", "BUFFER", "CONSTANT_TENSOR")
 
 
 @dataclass
@@ -45,7 +51,17 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
         args, kwargs = (), {**args, **(kwargs or {})}
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
     with torch.no_grad():
-        return torch.export.export(model, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False)
+        return torch.export.export(model, args, _without_cache(model, args, dict(kwargs or {})), dynamic_shapes=dynamic_shapes, strict=False)
+
+
+def _without_cache(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
+    """Decoders of transformers give their keys and values as an object of their own, where they are not told not to."""
+    parameters = list(inspect.signature(model.forward).parameters)
+    given = {*parameters[: len(args)], *kwargs}
+    if not getattr(getattr(model, "config", None), "use_cache", False) or "use_cache" not in parameters or given & {"use_cache", "past_key_values"}:
+        return kwargs
+    warnings.warn(f"{type(model).__name__} is exported with use_cache=False, without a cache of keys; docs/from-torch.md says how it gets one", stacklevel=5)
+    return {**kwargs, "use_cache": False}
 
 
 def _loaded(path: str) -> Any:
@@ -102,20 +118,21 @@ def convert(
 def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Method], maximum: int) -> Tuple[Module, Failures]:
     module, failures = Module(name), Failures()
     shared = _Shared(module, maximum)
-    for program in programs.values():  # a buffer that one function writes is a state of all
-        shared.written |= _written_buffers(program)
+    graphs = {function: flat(program.graph_module) for function, program in programs.items()}
+    for function, program in programs.items():  # a buffer that one function writes is a state of all
+        shared.written |= _written_buffers(program, graphs[function])
     for function, program in programs.items():
         prefix = f"{function}." if len(programs) > 1 else ""
-        _Program(shared, program, module.function(function), failures, prefix, methods[function].dynamic_shapes).lower()
+        _Program(shared, program, graphs[function], module.function(function), failures, prefix, methods[function].dynamic_shapes).lower()
     return module, failures
 
 
-def _written_buffers(program: Any) -> Set[str]:
+def _written_buffers(program: Any, graph: Any) -> Set[str]:
     from torch.export.graph_signature import InputKind
 
-    touched, signature = _touched(program.graph), program.graph_signature
-    placeholders = (n for n in program.graph.nodes if n.op == "placeholder")
-    own = {spec.target for spec, node in zip(signature.input_specs, placeholders) if spec.kind == InputKind.BUFFER and node in touched}
+    found, signature = touched(graph), program.graph_signature
+    placeholders = (n for n in graph.nodes if n.op == "placeholder")
+    own = {spec.target for spec, node in zip(signature.input_specs, placeholders) if spec.kind == InputKind.BUFFER and node in found}
     return own | set(signature.buffers_to_mutate.values())
 
 
@@ -193,9 +210,9 @@ def _pattern_of(name: str, tensor: Any) -> int:
 class _Program:
     """One ExportedProgram, while it becomes one function."""
 
-    def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, dynamic_shapes: Any) -> None:
+    def __init__(self, shared: _Shared, program: Any, graph: Any, function: Function, failures: Failures, prefix: str, dynamic_shapes: Any) -> None:
         self.shared, self.program, self.function, self.failures, self.prefix = shared, program, function, failures, prefix
-        self.dim_names, self.touched = _dim_names(program, dynamic_shapes), _touched(program.graph)
+        self.graph, self.dim_names, self.touched = graph, _dim_names(program, dynamic_shapes), touched(graph)
         self.symbols: Dict[str, Expr] = {}
         self.lowering = Lowering(shared.module, function, failures, prefix)
 
@@ -204,13 +221,14 @@ class _Program:
 
         signature = self.program.graph_signature
         written = self._written()
-        placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
+        placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         values: List[Any] = []
         states: Dict[str, Any] = {}
+        self._need_own_memory(signature.input_specs, placeholders)
         for spec, node in zip(signature.input_specs, placeholders):
             if spec.kind == InputKind.USER_INPUT:
                 values.append(self._input(node, spec, spec.arg.name in written))
-            elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            elif spec.kind.name in KEPT:
                 tensor = self._content(spec)
                 if spec.target in written or node in self.touched:
                     states[spec.target] = node
@@ -221,7 +239,7 @@ class _Program:
                     values.append(self.shared.weight(spec.target, tensor))
             else:
                 values.append(None)
-        outputs = self.lowering.run(self.program.graph_module, values)
+        outputs = self.lowering.run(self.graph, self.program.graph_module, values)
         if self.failures.found:
             return
         self._results(outputs, states)
@@ -231,6 +249,14 @@ class _Program:
         if spec.target in program.state_dict:
             return program.state_dict[spec.target]
         return program.constants[spec.target]
+
+    def _need_own_memory(self, specs: Any, placeholders: List[Any]) -> None:
+        """Two names of memory that is written would be two states."""
+        kept = [(_memory(self._content(spec)), spec.target, node) for spec, node in zip(specs, placeholders) if spec.kind.name in KEPT]
+        for (start, end), target, node in (item for item in kept if item[2] in self.touched):
+            for (other_start, other_end), other, _node in kept:
+                if other != target and start < other_end and other_start < end:
+                    self.failures.add(f"buffer {target!r}", f"it is written, and shares memory with {other!r}", node)
 
     def _written(self) -> Dict[str, str]:
         """Targets of buffers and names of inputs that the signature says are written."""
@@ -311,20 +337,10 @@ class _Program:
                 lowering.value(lowering.env[node]).write_input(node.name)
 
 
-def _touched(graph: Any) -> Any:
-    """Placeholders that an operation writes in place, or a view of them: an export that is not strict does not list them."""
-    roots: Dict[Any, Any] = {}
-    touched = set()
-    for node in graph.nodes:
-        if node.op != "call_function":
-            continue
-        if str(node.target) in ops_views.VIEWS and hasattr(node.args[0], "op"):
-            roots[node] = roots.get(node.args[0], node.args[0])
-        if writes(node.target) and "detach_" not in str(node.target):
-            root = roots.setdefault(node, roots.get(node.args[0], node.args[0]))
-            if getattr(root, "op", "") == "placeholder":
-                touched.add(root)
-    return touched
+def _memory(tensor: Any) -> Tuple[int, int]:
+    """Where its elements begin, and where they end."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size() if tensor.numel() else tensor.data_ptr()
 
 
 def _dim_names(program: Any, dynamic_shapes: Any) -> Dict[Tuple[str, int], str]:

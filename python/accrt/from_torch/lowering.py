@@ -9,12 +9,13 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from ..compiler import Expr, Function, IRError, Module, Value
 from ..compiler import expr as ex
 from ..compiler.expr import Size
 from . import affine
+from .aliasing import first, whole_of, writes
 from .ops_views import VIEWS
 from .table import TABLE
 from .values import array_of, dtype_of, Known, Missing, MISSING, number_of, Unsupported
@@ -27,11 +28,12 @@ RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "normal", "multin
 
 @dataclass
 class View:
-    """How a node is a part of another one: `take` gives it out of the whole, `put` a whole with the part replaced."""
+    """How a node is a part of another one: `take` gives it out of the whole, `put` a whole with the part replaced (of a list of parts, that
+    of a number)."""
 
     whole: Any
     take: Callable[[Any], Any]
-    put: Callable[[Any, Any], Any]
+    put: Callable[..., Any]
 
 
 @dataclass
@@ -65,22 +67,24 @@ class Lowering:
         self.module, self.function, self.failures, self.prefix = module, function, failures, prefix
         self.env: Dict[Any, Any] = {}
         self.views: Dict[Any, View] = {}
+        self.parts: Dict[Any, List[Any]] = {}  # the views of a node, and theirs
+        self.stale: Set[Any] = set()  # views that something was written to since they were made
         self.patterns: Dict[int, affine.Pattern] = {}  # by id of a value, which `values` keeps
         self.values: List[Value] = []
         self.node: Any = None
 
     # -- the graph
 
-    def run(self, graph_module: Any, values: List[Any]) -> List[Any]:
-        """Lowers a graph with these values of its placeholders; what it gives."""
+    def run(self, graph: Any, graph_module: Any, values: List[Any]) -> List[Any]:
+        """Lowers a graph, whose attributes are in the module, with these values of its placeholders; what it gives."""
         given = iter(values)
-        for node in graph_module.graph.nodes:
+        for node in graph.nodes:
             if node.op == "placeholder":
                 self.env[node] = next(given)
             elif node.op == "get_attr":
                 self.env[node] = self._attribute(graph_module, node)
             elif node.op == "call_function":
-                self._call(node, graph_module)
+                self._call(node)
             elif node.op == "output":
                 return [self.read(item) for item in node.args[0]]
         raise AssertionError("a graph without an output")
@@ -98,44 +102,31 @@ class Lowering:
         import torch
 
         if isinstance(item, torch.fx.Node):
-            return self.env[item]
+            return self._current(item)
         if isinstance(item, (list, tuple)):
             return type(item)(self.read(part) for part in item) if not hasattr(item, "_fields") else item
         if isinstance(item, slice):
             return slice(self.read(item.start), self.read(item.stop), self.read(item.step))
         return item
 
-    def _call(self, node: Any, graph_module: Any) -> None:
+    def _call(self, node: Any) -> None:
         self.node = node
-        args, kwargs = [self.read(a) for a in node.args], {k: self.read(v) for k, v in node.kwargs.items()}
         name = str(node.target) if not callable(node.target) or hasattr(node.target, "_schema") else getattr(node.target, "__name__", str(node.target))
         try:
+            args, kwargs = [self.read(a) for a in node.args], {k: self.read(v) for k, v in node.kwargs.items()}
             if has_missing(args) or has_missing(kwargs):
-                result = MISSING
-            elif self._inlines(name):
-                result = self._inlined(node, args)
+                self.env[node] = MISSING
             elif writes(node.target):
-                result = self._written(node, name, args, kwargs)
+                self._written(node, name, args, kwargs)
             else:
-                result = self._lowered(node.target, name, args, kwargs)
+                self.env[node] = self._lowered(node.target, name, args, kwargs)
                 self._note_view(node, name, args, kwargs)
         except Unsupported as error:
             self.failures.add(name, str(error), node)
-            result = MISSING
+            self.env[node] = MISSING
         except IRError as error:
             self.failures.add(name, str(error).partition(": ")[2] or str(error), node)
-            result = MISSING
-        self.env[node] = result
-
-    @staticmethod
-    def _inlines(name: str) -> bool:
-        return name in ("wrap_with_set_grad_enabled", "wrap_with_autocast")
-
-    def _inlined(self, node: Any, args: List[Any]) -> Any:
-        at = next(i for i, a in enumerate(args) if hasattr(a, "graph"))
-        inner = Lowering(self.module, self.function, self.failures, self.prefix)
-        inner.patterns, inner.values = self.patterns, self.values
-        return tuple(inner.run(args[at], args[at + 1 :]))
+            self.env[node] = MISSING
 
     def _lowered(self, target: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
         if _is_known(args) and _is_known(kwargs):
@@ -168,45 +159,85 @@ class Lowering:
     # -- writing in place
 
     def _note_view(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> None:
-        if name not in VIEWS or not hasattr(node.args[0], "op"):
+        if whole_of(node) is None:
             return
+        if node.target is operator.getitem:
+            of = self.views[node.args[0]]
+            self._add_view(node, View(of.whole, lambda whole: of.take(whole)[args[1]], lambda whole, part: of.put(whole, part, args[1])))
+            return
+        if not node.args:
+            raise Unsupported("a view of a tensor that is given by name")
         rest = tuple(args[1:])
-        self.views[node] = View(_itself(node.args[0]), lambda whole: self._lowered(node.target, name, [whole, *rest], kwargs),
-                                lambda whole, part: VIEWS[name](self, whole, part, *rest, **kwargs))
 
-    def _written(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
+        def take(whole: Any) -> Any:
+            before, self.node = self.node, node
+            try:
+                return self._lowered(node.target, name, [whole, *rest], kwargs)
+            finally:
+                self.node = before
+
+        def put(whole: Any, part: Any, *number: int) -> Any:
+            return VIEWS[name](self, whole, part, *number, *rest, **kwargs) if name in VIEWS else self._scattered(take, whole, part, *number)
+
+        self._add_view(node, View(first(node), take, put))
+
+    def _add_view(self, node: Any, view: View) -> None:
+        self.views[node] = view
+        self.parts.setdefault(view.whole, []).append(node)
+
+    def _scattered(self, take: Callable[[Any], Any], whole: Any, part: Any, *number: int) -> Any:
+        """The whole with the part at the places that the view itself takes out of all places."""
+        import torch
+
+        whole = self.value(whole)
+        count = ex.product(whole.shape)
+        small = isinstance(count, int) and count * 8 <= FOLDED_BYTES
+        places = Known(torch.arange(count).view(list(whole.shape))) if small else self.function.arange(count).view(list(whole.shape))
+        taken = take(places)
+        taken = self.value(taken[number[0]] if number else taken)
+        return whole.flatten().scatter(taken.flatten(), self.value(part).flatten(), 0, False).view(list(whole.shape))
+
+    def _written(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> None:
         """x.add_(y) is x = x.add(y), for x, for what x is a view of, and for the other views of that."""
         import torch
 
         packet, _, overload = name.rpartition(".")
         plain = f"{packet[:-1]}.{overload}"
         target = getattr(getattr(torch.ops.aten, packet[len("aten.") : -1], None), overload, None)
-        if plain == "aten.detach.default":
-            return args[0]
-        if not name.startswith("aten.") or (plain not in TABLE and target is None):
+        written = [at for at, argument in enumerate(node.target._schema.arguments) if argument.alias_info is not None and argument.alias_info.is_write]
+        if not name.startswith("aten.") or (plain not in TABLE and target is None) or written != [0] or first(node) is None:
             raise Unsupported("it writes in place")
-        self.write(_itself(node), self._lowered(target, plain, args, kwargs))
-        return self.env[_itself(node)]
+        if plain != "aten.detach.default" and torch.Tag.inplace_view in node.target.tags:
+            raise Unsupported("it changes the shape of a tensor in place")
+        result = args[0] if plain == "aten.detach.default" else self._lowered(target, plain, args, kwargs)
+        self._add_view(node, View(first(node), lambda whole: whole, lambda whole, part: part))
+        dtype = self.dtype(args[0])
+        self.write(node, result if self.dtype(result) == dtype else self.value(result).to_copy(dtype))
 
     def write(self, node: Any, value: Any) -> None:
         """`node` has this content from now on."""
-        self.env[node] = value
-        root = node
-        while root in self.views:
-            view = self.views[root]
-            self.env[view.whole] = view.put(self.env[view.whole], self.env[root])
-            root = view.whole
-        for other, view in self.views.items():  # in the order of the graph: what a view is of comes before it
-            if other is not node and other in self.env and self._root(other) is root and self.env[view.whole] is not MISSING:
-                self.env[other] = view.take(self.env[view.whole])
-        for other in self.env:
-            if _itself(other) is not other:
-                self.env[other] = self.env[_itself(other)]
-
-    def _root(self, node: Any) -> Any:
+        self.env[node], written = value, {node}
         while node in self.views:
-            node = self.views[node].whole
-        return node
+            view = self.views[node]
+            self.env[view.whole] = view.put(self._current(view.whole), self.env[node])
+            node = view.whole
+            written.add(node)
+        self._outdate(node)
+        self.stale -= written
+
+    def _outdate(self, node: Any) -> None:
+        for part in self.parts.get(node, ()):
+            self.stale.add(part)
+            self._outdate(part)
+
+    def _current(self, node: Any) -> Any:
+        """The node's value, as all that was written so far has made it."""
+        if node in self.stale:
+            self.stale.remove(node)
+            view = self.views[node]
+            whole = self._current(view.whole)
+            self.env[node] = MISSING if whole is MISSING else view.take(whole)
+        return self.env[node]
 
     # -- what lowerings use
 
@@ -282,13 +313,6 @@ class Lowering:
         return value
 
 
-def _itself(node: Any) -> Any:
-    """x.add_(y) gives x itself: the node of x."""
-    while node.op == "call_function" and writes(node.target) and hasattr(node.args[0], "op"):
-        node = node.args[0]
-    return node
-
-
 def _pattern_of(item: Known) -> Optional[affine.Pattern]:
     tensor = item.tensor
     if tensor.is_floating_point() or tensor.is_complex():
@@ -332,11 +356,6 @@ def _wrapped(given: Any) -> Any:
     if isinstance(given, (list, tuple)):
         return [_wrapped(g) for g in given]
     return Known(given) if isinstance(given, torch.Tensor) else given
-
-
-def writes(target: Any) -> bool:
-    schema = getattr(target, "_schema", None)
-    return schema is not None and any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
 
 
 def _floor(a: Any, b: Any) -> Any:

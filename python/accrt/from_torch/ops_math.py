@@ -100,7 +100,7 @@ def div(lo: Any, a: Any, b: Any, rounding_mode: Optional[str] = None) -> Any:
 def _rounded(lo: Any, x: Value, y: Any, mode: str) -> Any:
     if x.dtype in INTEGERS and (y.dtype in INTEGERS if isinstance(y, Value) else isinstance(y, (int, Expr))):
         return x.div(y, rounding_mode=mode)
-    return (x / y).floor() if mode == "floor" else trunc(lo, x / y)
+    return (x / y).floor() if mode == "floor" else (x / y).trunc()
 
 
 def _floor_divide(lo: Any, a: Any, b: Any) -> Any:
@@ -122,136 +122,20 @@ lowers("aten.remainder.Tensor", "aten.remainder.Scalar")(_remainder)
 lowers("aten.fmod.Tensor", "aten.fmod.Scalar")(_fmod)
 
 
-def _unary(name: str) -> Callable[..., Any]:
-    return lambda lo, x: getattr(lo.value(x), name)()
+def method(name: str) -> Callable[..., Any]:
+    return lambda lo, x, *args, **named: getattr(lo.value(x), name)(*args, **named)
 
 
-for _name in ("abs", "ceil", "cos", "erf", "exp", "floor", "neg", "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh"):
-    lowers(f"aten.{_name}.default")(_unary(_name))
-lowers("aten.log.default")(_unary("log"))
-
-
-@lowers("aten.log1p.default")
-def log1p(lo: Any, x: Any) -> Any:
-    return (lo.value(x) + 1.0).log()
-
-
-@lowers("aten.log2.default")
-def log2(lo: Any, x: Any) -> Any:
-    return lo.value(x).log() * (1 / math.log(2))
-
-
-@lowers("aten.expm1.default")
-def expm1(lo: Any, x: Any) -> Any:
-    return lo.value(x).exp() - 1.0
-
-
-@lowers("aten.square.default")
-def square(lo: Any, x: Any) -> Any:
-    x = lo.value(x)
-    return x * x
-
-
-@lowers("aten.sign.default", "aten.sgn.default")
-def sign(lo: Any, x: Any) -> Any:
-    x = lo.value(x)
-    return x.gt(0).to_copy(x.dtype) - x.lt(0).to_copy(x.dtype)
-
-
-@lowers("aten.round.default")
-def round_(lo: Any, x: Any) -> Any:
-    """To the nearest, ties to even."""
-    x = lo.value(x)
-    if x.dtype in INTEGERS:
-        return x
-    low = x.floor()
-    apart = x - low
-    odd = (low * 0.5).floor() * 2.0
-    return apart.gt(0.5).logical_or(apart.eq(0.5).logical_and(low.ne(odd))).where(low + 1.0, low)
-
-
-@lowers("aten.trunc.default", "aten.fix.default")
-def trunc(lo: Any, x: Any) -> Any:
-    x = lo.value(x)
-    return x if x.dtype in INTEGERS else x.lt(0.0).where(x.ceil(), x.floor())
-
-
-@lowers("aten.tan.default")
-def tan(lo: Any, x: Any) -> Any:
-    x = lo.value(x)
-    return x.sin() / x.cos()
-
-
-@lowers("aten.isnan.default")
-def isnan(lo: Any, x: Any) -> Any:
-    x = lo.value(x)
-    return x.ne(x)
-
-
-@lowers("aten.isinf.default")
-def isinf(lo: Any, x: Any) -> Any:
-    return lo.value(x).abs().eq(math.inf)
-
-
-@lowers("aten.gelu.default")
-def gelu(lo: Any, x: Any, approximate: str = "none") -> Any:
-    return lo.value(x).gelu(approximate)
-
-
-@lowers("aten.softplus.default")
-def softplus(lo: Any, x: Any, beta: float = 1, threshold: float = 20) -> Any:
-    """log(1 + exp(beta x)) / beta, without overflow: the larger of y and 0, and what is left of it."""
-    x = lo.value(x)
-    y = x * beta
-    soft = (y.maximum(0.0) + ((y.abs() * -1.0).exp() + 1.0).log()) * (1 / beta)
-    return y.gt(threshold).where(x, soft)
-
-
-@lowers("aten.elu.default")
-def elu(lo: Any, x: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
-    x = lo.value(x)
-    return x.gt(0.0).where(x * scale, ((x * input_scale).exp() - 1.0) * (alpha * scale))
-
-
-@lowers("aten.leaky_relu.default")
-def leaky_relu(lo: Any, x: Any, negative_slope: float = 0.01) -> Any:
-    x = lo.value(x)
-    return x.gt(0.0).where(x, x * negative_slope)
-
-
-@lowers("aten.mish.default")
-def mish(lo: Any, x: Any) -> Any:
-    x = lo.value(x)
-    return x * softplus(lo, x).tanh()
-
-
-@lowers("aten.relu6.default", "aten.hardtanh.default")
-def hardtanh(lo: Any, x: Any, low: Any = None, high: Any = None) -> Any:
-    if low is None:
-        low, high = (0.0, 6.0) if "relu6" in str(lo.node.target) else (-1.0, 1.0)
-    return lo.value(x).clamp(low, high)
-
-
-@lowers("aten.hardsigmoid.default")
-def hardsigmoid(lo: Any, x: Any) -> Any:
-    return (lo.value(x) * (1 / 6) + 0.5).clamp(0.0, 1.0)
-
-
-@lowers("aten.hardswish.default")
-def hardswish(lo: Any, x: Any) -> Any:
-    return lo.value(x) * hardsigmoid(lo, x)
-
-
-@lowers("aten.log_sigmoid.default")
-def log_sigmoid(lo: Any, x: Any) -> Any:
-    return softplus(lo, -lo.value(x)) * -1.0
-
-
-@lowers("aten.glu.default")
-def glu(lo: Any, x: Any, dim: int = -1) -> Any:
-    x = lo.value(x)
-    first, second = x.chunk(2, lo.axis(x, dim))
-    return first * second.sigmoid()
+for _name in (
+    "abs", "ceil", "cos", "cosh", "elu", "erf", "exp", "exp2", "expm1", "floor", "gelu", "glu", "hardsigmoid", "hardswish", "hardtanh", "isinf", "isnan",
+    "leaky_relu", "log", "log10", "log1p", "log2", "log_sigmoid", "mish", "neg", "reciprocal", "relu", "relu6", "round", "rsqrt", "sigmoid", "sign", "silu",
+    "sin", "sinh", "softplus", "sqrt", "square", "tan", "tanh", "trunc",
+):  # fmt: skip
+    lowers(f"aten.{_name}.default")(method(_name))
+lowers("aten.fix.default")(method("trunc"))
+lowers("aten.sgn.default")(method("sign"))
+lowers("aten.hypot.default")(_binary(lambda a, b: a.hypot(b)))
+lowers("aten.logsumexp.default")(method("logsumexp"))
 
 
 @lowers("aten.clamp.default", "aten.clip.default", "aten.clamp_min.default", "aten.clamp.Tensor")
@@ -584,13 +468,7 @@ def all_(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 @lowers("aten.var.correction", "aten.var.dim")
 def var(lo: Any, x: Any, dim: Any = None, unbiased: Any = True, correction: Any = None, keepdim: bool = False) -> Any:
-    x = lo.value(x)
-    dims = _dims(lo, x, dim)
-    apart = x - x.mean(dims, True)
-    total = (apart * apart).sum(dims, keepdim)
-    less = correction if correction is not None else int(bool(unbiased))
-    count = ex.product(x.shape[d] for d in (range(x.rank) if dims is None else dims))
-    return total / ex.simplify(ex.constant(count) - int(less))
+    return lo.value(x).var(dim, correction if correction is not None else int(bool(unbiased)), keepdim)
 
 
 @lowers("aten.std.correction", "aten.std.dim")
@@ -616,15 +494,6 @@ def norm(lo: Any, x: Any, ord: Any, dim: Any, keepdim: bool = False) -> Any:
     return vector_norm(lo, x, 2 if ord is None else ord, dim, keepdim)
 
 
-@lowers("aten.logsumexp.default")
-def logsumexp(lo: Any, x: Any, dim: Any, keepdim: bool = False) -> Any:
-    x = lo.value(x)
-    dims = _dims(lo, x, dim)
-    top = x.amax(dims, True).maximum(-3e38)
-    total = (x - top).exp().sum(dims, True).log() + top
-    return total if keepdim else total.sum(dims, False)
-
-
 @lowers("aten.softmax.int", "aten._softmax.default", "aten.special_softmax.int")
 def softmax(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
     x = lo.value(x)
@@ -639,8 +508,7 @@ def softmax(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
 def log_softmax(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
     x = lo.value(x)
     x = cast(lo, x, dtype_of(dtype)) if dtype is not None and not isinstance(dtype, bool) else x
-    apart = x - x.amax(lo.axis(x, dim), True)
-    return apart - apart.exp().sum(lo.axis(x, dim), True).log()
+    return x.log_softmax(dim)
 
 
 @lowers("aten.cumsum.default")

@@ -33,7 +33,10 @@ def view(lo: Any, x: Any, size: Sequence[Any]) -> Any:
     return x if ex.same_shape(x.shape, tuple(size)) else x.view(list(size))
 
 
-_put("aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.unflatten.int")(_reshape_put)
+_put(
+    "aten.view.default", "aten.reshape.default", "aten.flatten.using_ints", "aten.unflatten.int", "aten.ravel.default", "aten.view_as.default",
+    "aten.reshape_as.default",
+)(_reshape_put)  # fmt: skip
 
 
 @lowers("aten.view_as.default", "aten.reshape_as.default")
@@ -41,7 +44,7 @@ def view_as(lo: Any, x: Any, other: Any) -> Any:
     return lo.value(x).view(list(lo.shape(other)))
 
 
-@lowers("aten.flatten.using_ints")
+@lowers("aten.flatten.using_ints", "aten.ravel.default")
 def flatten(lo: Any, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return lo.value(x).flatten(start_dim, end_dim)
 
@@ -74,7 +77,7 @@ def _put_permute(lo: Any, whole: Any, part: Any, dims: Sequence[int]) -> Any:
     return lo.value(part).permute([dims.index(d) for d in range(len(dims))])
 
 
-@lowers("aten.transpose.int", "aten.swapaxes.default")
+@lowers("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default")
 def transpose(lo: Any, x: Any, dim0: int, dim1: int) -> Any:
     x = lo.value(x)
     dims = list(range(x.rank))
@@ -84,29 +87,36 @@ def transpose(lo: Any, x: Any, dim0: int, dim1: int) -> Any:
     return _permuted(lo, x, dims)
 
 
-@_put("aten.transpose.int", "aten.swapaxes.default")
+@_put("aten.transpose.int", "aten.swapaxes.default", "aten.swapdims.default")
 def _put_transpose(lo: Any, whole: Any, part: Any, dim0: int, dim1: int) -> Any:
     return transpose(lo, part, dim0, dim1)
 
 
-@lowers("aten.t.default", "aten.numpy_T.default", "aten.mT.default")
+@lowers("aten.t.default", "aten.mT.default", "aten.adjoint.default", "aten.mH.default")
 def t(lo: Any, x: Any) -> Any:
-    x = lo.value(x)
-    return _permuted(lo, x, list(range(x.rank))[::-1]) if x.rank <= 2 else transpose(lo, x, -1, -2)
+    return transpose(lo, x, -1, -2) if lo.rank(x) > 1 else x
 
 
-@_put("aten.t.default")
-def _put_t(lo: Any, whole: Any, part: Any) -> Any:
-    return t(lo, part)
+@lowers("aten.numpy_T.default")
+def reversed_(lo: Any, x: Any) -> Any:
+    return _permuted(lo, lo.value(x), list(range(lo.rank(x)))[::-1])
 
 
-@lowers("aten.movedim.int", "aten.movedim.intlist")
+_put("aten.t.default", "aten.mT.default", "aten.adjoint.default", "aten.mH.default")(lambda lo, whole, part: t(lo, part))
+_put("aten.numpy_T.default")(lambda lo, whole, part: reversed_(lo, part))
+
+
+@lowers("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")
 def movedim(lo: Any, x: Any, source: Any, destination: Any) -> Any:
     x = lo.value(x)
     sources = [lo.axis(x, d) for d in ([source] if isinstance(source, int) else source)]
     targets = [lo.axis(x, d) for d in ([destination] if isinstance(destination, int) else destination)]
     rest = iter(d for d in range(x.rank) if d not in sources)
     return _permuted(lo, x, [sources[targets.index(d)] if d in targets else next(rest) for d in range(x.rank)])
+
+
+_put("aten.movedim.int", "aten.movedim.intlist", "aten.moveaxis.int", "aten.moveaxis.intlist")(
+    lambda lo, whole, part, source, destination: movedim(lo, part, destination, source))  # fmt: skip
 
 
 @lowers("aten.unsqueeze.default")
@@ -130,7 +140,7 @@ def squeeze(lo: Any, x: Any, dim: Any = None) -> Any:
     return lo.marked(result, pattern and affine.mapped(pattern, {d: left.index(d) if d in left else None for d in range(x.rank)}, len(left)))
 
 
-@lowers("aten.expand.default")
+@lowers("aten.expand.default", "aten.broadcast_to.default")
 def expand(lo: Any, x: Any, size: Sequence[Any], implicit: bool = False) -> Any:
     x = lo.value(x)
     more = len(size) - x.rank
@@ -144,6 +154,13 @@ def expand(lo: Any, x: Any, size: Sequence[Any], implicit: bool = False) -> Any:
 @lowers("aten.expand_as.default")
 def expand_as(lo: Any, x: Any, other: Any) -> Any:
     return expand(lo, x, lo.shape(other))
+
+
+@_put("aten.expand.default", "aten.broadcast_to.default", "aten.expand_as.default")
+def _put_expand(lo: Any, whole: Any, part: Any, *rest: Any, **named: Any) -> Any:
+    if not ex.same(ex.product(lo.shape(part)), ex.product(lo.shape(whole))):
+        raise Unsupported("elements that are several places are written")
+    return _reshape_put(lo, whole, part)
 
 
 def _bounds(lo: Any, x: Any, at: int, start: Any, end: Any) -> Any:
@@ -178,9 +195,9 @@ def slice_(lo: Any, x: Any, dim: int = 0, start: Any = None, end: Any = None, st
 @_put("aten.slice.Tensor")
 def _put_slice(lo: Any, whole: Any, part: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     whole, part, at = lo.value(whole), lo.value(part), lo.axis(whole, dim)
-    if step != 1:
-        raise Unsupported(f"a slice with step {step} is written")
     start, end = _bounds(lo, whole, at, start, end)
+    if step != 1:
+        return whole.scatter(lo.function.arange(start, end, step), part, at, False)
     size, parts = whole.shape[at], [part]
     if not ex.same(start, 0):
         parts.insert(0, whole.slice(at, 0, start))
@@ -209,7 +226,17 @@ def _put_select(lo: Any, whole: Any, part: Any, dim: int, index: Any) -> Any:
 
 @lowers("aten.narrow.default")
 def narrow(lo: Any, x: Any, dim: int, start: Any, length: Any) -> Any:
-    return slice_(lo, x, dim, start, ex.simplify(ex.constant(start) + length))
+    return slice_(lo, x, dim, *_narrowed(lo, x, dim, start, length))
+
+
+def _narrowed(lo: Any, x: Any, dim: int, start: Any, length: Any) -> Any:
+    start = ex.simplify(ex.constant(lo.shape(x)[dim]) + start) if isinstance(start, int) and start < 0 else start
+    return start, ex.simplify(ex.constant(start) + length)
+
+
+@_put("aten.narrow.default")
+def _put_narrow(lo: Any, whole: Any, part: Any, dim: int, start: Any, length: Any) -> Any:
+    return _put_slice(lo, whole, part, dim, *_narrowed(lo, whole, dim, start, length))
 
 
 @lowers("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes")
@@ -231,6 +258,25 @@ def unbind(lo: Any, x: Any, dim: int = 0) -> Any:
     return [select(lo, x, at, i) for i in range(x.shape[at])]
 
 
+@_put("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes")
+def _put_split(lo: Any, whole: Any, part: Any, number: int, size: Any, dim: int = 0) -> Any:
+    return _put_part(lo, whole, part, split(lo, whole, size, dim)[:number], dim)
+
+
+@_put("aten.chunk.default")
+def _put_chunk(lo: Any, whole: Any, part: Any, number: int, chunks: int, dim: int = 0) -> Any:
+    return _put_part(lo, whole, part, chunk(lo, whole, chunks, dim)[:number], dim)
+
+
+def _put_part(lo: Any, whole: Any, part: Any, before: Sequence[Value], dim: int) -> Any:
+    at = lo.axis(whole, dim)
+    start = ex.simplify(sum((ex.constant(x.shape[at]) for x in before), ex.constant(0)))
+    return _put_slice(lo, whole, part, at, start, ex.simplify(ex.constant(start) + lo.shape(part)[at]))
+
+
+_put("aten.unbind.int")(lambda lo, whole, part, number, dim=0: _put_select(lo, whole, part, dim, number))
+
+
 def _identity(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
     return x
 
@@ -239,7 +285,11 @@ lowers(
     "aten.alias.default", "aten.detach.default", "aten.contiguous.default", "aten.clone.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default",
     "aten.to.device", "aten.positive.default",
 )(_identity)  # fmt: skip
-_put("aten.alias.default", "aten.detach.default")(lambda lo, whole, part: part)
+_put(
+    "aten.alias.default", "aten.detach.default", "aten.contiguous.default", "aten.lift_fresh.default", "aten.to.device", "aten.positive.default",
+    "aten.to.dtype", "aten.to.dtype_layout", "aten.to.other", "aten.type_as.default", "aten.dropout.default", "aten.feature_dropout.default",
+    "aten.alpha_dropout.default",
+)(lambda lo, whole, part, *rest, **named: part)  # fmt: skip
 
 
 @lowers("aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default")
