@@ -2,12 +2,13 @@
 else in the package renames or makes temporary files (tests/python/test_whole_files.py)."""
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
 import re
 import stat
-from typing import Callable, Optional, Tuple, Union
+from typing import Callable, Iterator, Optional, Tuple, Union
 
 _TAIL = r"\.[0-9]+\.[0-9]+\.part"
 _numbers = itertools.count()
@@ -128,5 +129,62 @@ def put(path: str, data: bytes, mode: int, *, end: str = "", ours: bool = False,
             os.fsync(folder)  # makes the name last; a file system that cannot is no failure
         except OSError:
             pass
+    finally:
+        os.close(folder)
+
+
+def _take_leftover_folders(prefix: str) -> None:
+    """Takes temporary folders of this user away whose makers were killed: nobody holds them."""
+    import fcntl
+    import shutil
+    import tempfile
+    place = tempfile.gettempdir()
+    for entry in os.listdir(place):
+        if not entry.startswith(prefix):
+            continue
+        path = os.path.join(place, entry)
+        try:
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            if os.fstat(folder).st_uid == os.geteuid():
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass
+        finally:
+            os.close(folder)
+
+
+_swept: "set[str]" = set()
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[str]:
+    """A folder for temporary files, locked as long as it is used. The first of a process takes away what processes that were killed left of
+    the same prefix."""
+    import fcntl
+    import tempfile
+    if prefix not in _swept:
+        _swept.add(prefix)
+        _take_leftover_folders(prefix)
+    while True:
+        made = tempfile.TemporaryDirectory(prefix=prefix)
+        folder = os.open(made.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # somebody who looks for leftovers has it, and takes it away
+            os.close(folder)
+            made.cleanup()
+            continue
+        except OSError:  # a file system without locks: nobody takes it away
+            break
+        if os.fstat(folder).st_nlink:
+            break
+        os.close(folder)  # it was taken away before it was locked
+    try:
+        with made:
+            yield made.name
     finally:
         os.close(folder)

@@ -15,11 +15,11 @@ import shlex
 import shutil
 import struct
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple, Union
 
+from ..._files import temporary_folder
 from ..._kernel_cache import cache_directory
 from ..._paths import read_own_file, set_own_file
 from ..._system import programs
@@ -117,7 +117,7 @@ def _last_version() -> str:
 
 def _probe(compiler: Nvcc) -> bytes:
     """Tries the compiler once: one that does not get along with the host's C compiler is none."""
-    with tempfile.TemporaryDirectory(prefix="accrt-cuda-") as directory:
+    with temporary_folder("accrt-cuda-") as directory:
         Path(directory, "unit.cu").write_text('extern "C" __global__ void probe() {}\n')
         command = [*compiler.command, *_COMPILE_FLAGS, "-cubin", "-arch=sm_90", "unit.cu", "-o", "unit.cubin"]
         _run(command, "trying the CUDA compiler", directory)
@@ -160,7 +160,7 @@ def compile_unit(source: Union[CudaSource, MachineCode], arch: str) -> bytes:
     def make() -> bytes:
         if not compiler.command:
             raise ImageError(f"no CUDA compiler: ACCRT_NVCC is {_CACHE!r}, and {cache_directory()} has not the kernels that are wanted, for {arch}")
-        with tempfile.TemporaryDirectory(prefix="accrt-cuda-") as directory:
+        with temporary_folder("accrt-cuda-") as directory:
             Path(directory, "unit.cu").write_text(text)
             command = [*compiler.command, *flags, f"-I{CUDA_DIRECTORY}", "unit.cu", "-o", "unit.out"]
             _run(command, f"compiling a kernel for {arch}", directory)

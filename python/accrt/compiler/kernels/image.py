@@ -14,11 +14,11 @@ import shlex
 import shutil
 import struct
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from ..._files import temporary_folder
 from ..._kernel_cache import cache_directory as cache_directory
 from ..._kernel_cache import cached as _cached
 from ..._kernel_cache import digest as _digest
@@ -182,7 +182,7 @@ def _compile_unit(text: str, depends: str, extra: Sequence[str], target: Target,
     key = _digest("unit-1", " ".join(compiler.command), compiler.version, " ".join(flags), _kernel_header_text(), depends, text)
 
     def make() -> bytes:
-        with tempfile.TemporaryDirectory(prefix="accrt-kernel-") as directory:
+        with temporary_folder("accrt-kernel-") as directory:
             source, output = Path(directory, "unit.c"), Path(directory, "unit.o")
             source.write_text(text)
             places = (f"-ffile-prefix-map={directory}=kernel", f"-ffile-prefix-map={SOURCE_DIRECTORY}=kernels")
@@ -353,7 +353,7 @@ def _link(objects: Sequence[bytes], target: Target, compiler: Compiler) -> bytes
         key.update(hashlib.sha256(content).digest())
 
     def make() -> bytes:
-        with tempfile.TemporaryDirectory(prefix="accrt-kernel-") as directory:
+        with temporary_folder("accrt-kernel-") as directory:
             names = []
             for index, content in enumerate(objects):
                 names.append(f"u{index}.o")
