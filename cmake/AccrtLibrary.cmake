@@ -111,7 +111,10 @@ set(ACCRT_COLD_SOURCES
     "format/" "loader/"
     "runtime/core/(crypto|disk_cache|elf|jit|key|options|pack|put_file|safe_open|trust)"
     "runtime/program/(adapter|external|functions|image|kernels|plan_|prepare|program|shard|solve)"
-    "runtime/program/(state|symbolic|upload|weights)")
+    "runtime/program/(state|symbolic|upload|weights)"
+    "runtime/drivers/(built_in|null/)" "runtime/drivers/common/(dlpack|driver|instance|module)"
+    "runtime/drivers/cuda/(device|driver|errors|export|image|memory|module|options|pinned|symbols)"
+    "runtime/memory/(import|pool_life|report)")
 list(JOIN ACCRT_COLD_SOURCES "|" ACCRT_COLD_PATTERN)
 set(ACCRT_SIZE_OPTIONS -Oz)
 set(ACCRT_SPEED_OPTIONS)
