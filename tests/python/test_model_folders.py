@@ -261,6 +261,37 @@ def test_a_tokenizer_of_gguf_merges_as_the_original_does():
         assert made.encode(text).ids == original.encode(text).ids
 
 
+#: What becomes of a text, by tokenizer.ggml.pre, as the original tokenizers cut it.
+CUT = "Don't STOPWords 2024 x_y/\n  (a)  end"
+CUTS = {
+    "llama-bpe": ["Don", "'t", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "smaug-bpe": ["Don", "'t", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "qwen2": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "tekken": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "gpt-4o": ["Don't", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "deepseek-v3": ["Don", "'t", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "smollm": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_", "y", "/", "\n ", " (", "a", ")", " ", " end"],
+    "gpt-2": ["Don", "'t", " STOPWords", " 2024", " x", "_", "y", "/", "\n ", " (", "a", ")", " ", " end"],
+}
+
+
+@pytest.mark.parametrize("pre", CUTS)
+def test_gguf_tokenizers_cut_texts_as_the_originals(pre):
+    tokenizers = pytest.importorskip("tokenizers")
+    made = json.loads(_gguf.tokenizer_files(tiny.gguf_metadata(LLAMA, {"tokenizer.ggml.pre": pre}), [])["tokenizer.json"])
+    cutter = tokenizers.Tokenizer.from_str(json.dumps(made)).pre_tokenizer
+    assert [CUT[begin:end] for _, (begin, end) in cutter.pre_tokenize_str(CUT)] == CUTS[pre]
+    assert made["model"]["ignore_merges"] == (pre in ("llama-bpe", "tekken"))
+
+
+def test_every_cut_of_gguf_is_a_pattern():
+    tokenizers = pytest.importorskip("tokenizers")
+    for pre in _gguf._CUTS:
+        made = _gguf.tokenizer_files(tiny.gguf_metadata(LLAMA, {"tokenizer.ggml.pre": pre}), [])["tokenizer.json"].decode()
+        pieces = tokenizers.Tokenizer.from_str(made).pre_tokenizer.pre_tokenize_str(CUT)
+        assert [end for _, (_, end) in pieces][:-1] == [begin for _, (begin, _) in pieces][1:], pre  # nothing is lost
+
+
 def test_tokenizers_of_gguf_that_are_not_known():
     problems = []
     _gguf.tokenizer_files(tiny.gguf_metadata(LLAMA, {"tokenizer.ggml.pre": "strange"}), problems)

@@ -112,10 +112,34 @@ def _rope(made: Checkpoint, given: Mapping[str, Any]) -> None:
 
 # ---- Tokenizers ------------------------------------------------------------------------------------------------------
 
-#: How text is cut before merges, by tokenizer.ggml.pre: what each of them is in Hugging Face's tokenizer.json.
-_WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-_CUTS = {"llama-bpe": _WORD % "{1,3}", "llama3": _WORD % "{1,3}", "llama-v3": _WORD % "{1,3}", "qwen2": _WORD % "", "deepseek-r1-qwen": _WORD % "",
-         "smaug-bpe": _WORD % "{1,3}", "gpt-2": "", "default": "", "phi-2": "", "gpt2": ""}  # fmt: skip
+_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORD = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _REST
+#: Words by case: capitals, then small letters.
+_BIG, _SMALL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CASED = "{0}*{1}+%s|{0}+{1}*%s|{2}| ?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n/]*|{3}"
+_TEKKEN = _CASED.format(_BIG, _SMALL, r"\p{N}", _REST) % ("", "")
+_GPT_4O = _CASED.format(_BIG, _SMALL, r"\p{N}{1,3}", _REST) % (_ENDINGS + "?", _ENDINGS + "?")
+_DEEPSEEK = (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
+             r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _REST)  # fmt: skip
+_GPT_2: Tuple[str, ...] = ()  # the cut that ByteLevel makes by itself
+_DIGITS = (r"\p{N}",)  # each digit by itself, then as GPT-2
+#: How text is cut before merges, by tokenizer.ggml.pre: the names that share a cut, its patterns, whether ByteLevel cuts after them, and
+#: whether a word that is a token is one before any merge.
+_CUTS = {
+    name: (patterns, then_bytes, whole_first)
+    for names, patterns, then_bytes, whole_first in (
+        ("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", (_WORD % "{1,3}",), False, True),
+        ("dbrx smaug-bpe glm4 chatglm-bpe", (_WORD % "{1,3}",), False, False),
+        ("qwen2 deepseek-r1-qwen stablelm2 hunyuan megrez", (_WORD % "",), False, False),
+        ("tekken", (_TEKKEN,), False, True),
+        ("gpt-4o llama4", (_GPT_4O,), False, False),
+        ("deepseek-v3 hunyuan-dense", _DEEPSEEK, False, False),
+        ("smollm starcoder refact command-r codeshell exaone minerva-7b", _DIGITS, True, False),
+        ("gpt-2 gpt2 default phi-2 mpt olmo jais trillion granite-docling exaone4", _GPT_2, True, False),
+    )
+    for name in names.split()
+}  # fmt: skip
 
 
 def tokenizer_files(metadata: Mapping[str, Any], points: List[str]) -> Dict[str, bytes]:
@@ -190,13 +214,13 @@ def _bytes_bpe(vocabulary: Dict[str, int], metadata: Mapping[str, Any], points: 
     pre = str(metadata.get("tokenizer.ggml.pre") or "default")
     if pre not in _CUTS:
         points.append(f"metadata: tokenizer.ggml.pre is {pre!r}; there are {', '.join(_CUTS)}")
-    cut = _CUTS.get(pre, "")
-    whole = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": not cut}
-    split = {"type": "Split", "pattern": {"Regex": cut}, "behavior": "Isolated", "invert": False}
+    patterns, then_bytes, whole_first = _CUTS.get(pre, (_GPT_2, True, False))
+    bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": then_bytes}
+    splits = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False} for pattern in patterns]
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
-             "byte_fallback": False, "ignore_merges": cut == _CUTS["llama-bpe"], "vocab": vocabulary, "merges": metadata.get("tokenizer.ggml.merges") or []}  # fmt: skip
+             "byte_fallback": False, "ignore_merges": whole_first, "vocab": vocabulary, "merges": metadata.get("tokenizer.ggml.merges") or []}  # fmt: skip
     return {"normalizer": {"type": "NFC"} if pre == "qwen2" else None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [split, whole]} if cut else whole, "model": model}  # fmt: skip
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, bytes_]} if splits else bytes_, "model": model}  # fmt: skip
 
 
 def _pieces_bpe(vocabulary: Dict[str, int], texts: List[str], metadata: Mapping[str, Any]) -> Dict[str, Any]:
