@@ -5,9 +5,10 @@
  * The model is in this file: it returns at once, so all that is measured is the engine. A step has
  * two parts: from its begin until the model gets it (what came, the schedule, the arrays), and from
  * the model's answer until its end (tokens, text, events). Each feature of requests has a row, and
- * all of them together have one; --only shows those whose names have NAME. Last, a prompt of 8192 tokens that the prefix cache has is
- * admitted again and again: its tokens are hashed and compared. Public headers only. Text goes to
- * the terminal, JSON to --json or to serve.json in $ACCRT_BENCH_RESULTS. */
+ * all of them together have one; --only shows those whose names have NAME. Last, a prompt of 8192
+ * tokens that the prefix cache has is admitted again and again: its tokens are hashed and compared.
+ * Public headers only. Text goes to the terminal, JSON to --json or to serve.json in
+ * $ACCRT_BENCH_RESULTS. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <stdbool.h>
