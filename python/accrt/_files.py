@@ -134,7 +134,7 @@ def put(path: str, data: bytes, mode: int, *, end: str = "", ours: bool = False,
 
 
 def _take_leftover_folders(prefix: str) -> None:
-    """Takes temporary folders of this user away whose makers were killed: nobody holds them."""
+    """Takes temporary folders of this user away whose makers were killed: no process holds them."""
     import fcntl
     import shutil
     import tempfile
@@ -174,11 +174,11 @@ def temporary_folder(prefix: str) -> Iterator[str]:
         folder = os.open(made.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # somebody who looks for leftovers has it, and takes it away
+        except BlockingIOError:  # another process that looks for leftovers holds it, and removes it
             os.close(folder)
             made.cleanup()
             continue
-        except OSError:  # a file system without locks: nobody takes it away
+        except OSError:  # a file system without locks: no process removes it
             break
         if os.fstat(folder).st_nlink:
             break

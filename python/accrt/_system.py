@@ -12,7 +12,7 @@ from ._paths import why_not_private
 
 def check_library(path: str) -> None:
     """Whether a library is opened by an absolute path: it, and each folder above, belongs to root, to this user or to the owner of this
-    package, nobody else may write to it, and it is a regular file. Raises OSError, which says what is at fault."""
+    package, no other user may write to it, and it is a regular file. Raises OSError, which says what is at fault."""
     if not os.path.isabs(path):
         raise PermissionError(f"{path}: a library is opened by an absolute path or a name without slashes, and this is none")
     fault = why_not_private(path, _owner())

@@ -55,7 +55,7 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
 
 
 def _without_cache(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
-    """Decoders of transformers give their keys and values as an object of their own, where they are not told not to."""
+    """Decoders of transformers give their keys and values as an object of their own, unless they are asked not to."""
     parameters = list(inspect.signature(model.forward).parameters)
     given = {*parameters[: len(args)], *kwargs}
     if not getattr(getattr(model, "config", None), "use_cache", False) or "use_cache" not in parameters or given & {"use_cache", "past_key_values"}:
