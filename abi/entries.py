@@ -20,12 +20,15 @@ CONSUMED = {("accrt_stream_free", "buffer")}
 LETTERS = {"instance": "i", "device": "d", "pool": "p", "buffer": "b", "stream": "s", "event": "e", "semaphore": "m", "launch": "l",
            "commands": "c", "kernel_pack": "k", "kernel": "n", "bundle": "u", "weights": "w", "adapter": "a", "program": "g",
            "session": "t", "call": "x"}
+#: Handles of the libraries above, whose entry points are not generated.
+LETTERS_ABOVE = ("bundle_writer", "serve_model", "serve_engine", "serve_constraint", "serve_grammars", "http_server", "http_job", "http_calls")
 #: The parameter with the number of elements of an array of structs or handles. Parameters without an entry are single.
 COUNTS = {("accrt_stream_launch", "arguments"): "argument_count", ("accrt_commands_dispatch", "arguments"): "argument_count",
           ("accrt_commands_invoke", "arguments"): "argument_count", ("accrt_stream_submit", "bindings"): "binding_count",
           ("accrt_stream_run", "bindings"): "binding_count", ("accrt_semaphore_wait_many", "timepoints"): "count",
           ("accrt_call_submit", "waits"): "wait_count", ("accrt_call_submit", "signals"): "signal_count",
           ("accrt_program_swap_weights", "weights"): "weight_count", ("accrt_program_load_weights", "weights"): "weight_count",
+          ("accrt_http_start", "requests"): "count",
           ("accrt_program_swap_weights_within", "weights"): "weight_count", ("accrt_program_load_weights_within", "weights"): "weight_count"}
 #: Fields of structs that are arrays of handles, and the field with their count.
 ARRAY_FIELDS = {("accrt_program_options", "weights"): "weight_count"}
@@ -42,7 +45,8 @@ def handle_of(api, node: c_ast.Node) -> str | None:
     if not isinstance(node, c_ast.TypeDecl) or not isinstance(node.type, c_ast.IdentifierType):
         return None
     name = re.sub(r"^accrt_|_t$", "", " ".join(node.type.names))
-    return name if f"accrt_{name}" not in api.structs and name in LETTERS else None
+    known = name in LETTERS or name in LETTERS_ABOVE
+    return name if f"accrt_{name}" not in api.structs and known else None
 
 
 def struct_of(api, node: c_ast.Node) -> str | None:
@@ -81,6 +85,8 @@ class Parameter:
             if handle := handle_of(api, target.type):
                 self.type = handle
                 self.role = ("owned" if owned(function) else "lent") if out else "handles"
+            elif not out and (struct := struct_of(api, target.type)) and handles_in(api, struct):
+                self.type, self.role = struct, "structs"
         elif handle := handle_of(api, target):
             self.type = handle
             self.role = "consumed" if (function, node.name) in CONSUMED or function.endswith("_release") else "handle"
@@ -236,6 +242,7 @@ def render_ownership(api, names: list[str]) -> str:
 
 
 #: The checks that the handles of a function belong together, if it takes two or more, structs included.
+MODEL = "a constraint of grammars: of the engine's model (one of the caller's functions: any)"
 DEVICE, INSTANCE, REACH = "one device", "one instance", "one instance; memory that the device reaches"
 TOGETHER = {
     "accrt_device_enable_peer": INSTANCE + "; then one driver", "accrt_buffer_create": "`options.stream` of the pool's device",
@@ -255,6 +262,8 @@ TOGETHER = {
     "accrt_call_set_tensor": REACH, "accrt_call_submit": INSTANCE, "accrt_launch_create": "the kernel of the device's instance, for it",
     "accrt_launch_set": REACH, "accrt_stream_launch_prepared": DEVICE, "accrt_adapter_load": INSTANCE,
     "accrt_session_set_adapter": "one program",
+    "accrt_serve_program_memory": "the program's device", "accrt_serve_model_open_program": "the program's device",
+    "accrt_serve_engine_submit": MODEL, "accrt_http_start": MODEL,
 }
 
 

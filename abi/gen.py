@@ -485,7 +485,7 @@ def main() -> None:
     outputs["abi/bodies.h"] = entry_points.render_bodies(api, names[MAIN])
     outputs["tests/api_fuzz/calls.inc"] = entry_points.render_fuzz(both, names[MAIN] + names[WRITE])
     outputs["runtime/core/struct_fields.inc"] = render_struct_fields(both)
-    outputs["docs/hostile-input.md"] = put_between("docs/hostile-input.md", "two handles", entry_points.render_together(api, names[MAIN]))
+    outputs["docs/hostile-input.md"] = put_between("docs/hostile-input.md", "two handles", entry_points.render_together(api, names[MAIN] + names[WRITE] + names[SERVE] + names[HTTP]))
     outputs["docs/concepts.md"] = put_between("docs/concepts.md", "handles", entry_points.render_ownership(api, names[MAIN]))
     stale = [p for p, text in outputs.items() if not (ROOT / p).exists() or (ROOT / p).read_text() != text]
     if options.check:

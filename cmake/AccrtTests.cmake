@@ -104,6 +104,13 @@ foreach(source IN LISTS ACCRT_SERVE_TESTS)
   accrt_add_test("${source}" accrt_serve_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
 endforeach()
 
+# A stand-in for llguidance, which serve/grammars_test.c and serve_fuzz open.
+add_library(stand_in_llguidance MODULE tests/serve/stand_in_llguidance.c)
+set_target_properties(stand_in_llguidance PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
+target_link_libraries(stand_in_llguidance PRIVATE accrt_flags)
+add_dependencies(serve.grammars stand_in_llguidance)
+target_compile_definitions(serve.grammars PRIVATE ACCRT_TEST_GRAMMARS="$<TARGET_FILE:stand_in_llguidance>")
+
 # What tests/python/serve_reference.py drives.
 accrt_test_program(serve.scheduler_drive tests/serve/scheduler_drive.c accrt_serve_static)
 # Random operations with what must hold after each: a part here, 10^8 in `./dev soak serve`.
@@ -170,6 +177,8 @@ endif()
 # The same for libaccrt_serve and libaccrt_http.
 if(TARGET accrt_http_static)
   accrt_test_program(serve_fuzz tests/api_fuzz/serve_fuzz.c accrt_http_static)
+  add_dependencies(serve_fuzz stand_in_llguidance)
+  target_compile_definitions(serve_fuzz PRIVATE ACCRT_TEST_GRAMMARS="$<TARGET_FILE:stand_in_llguidance>")
   foreach(threads 1 3)
     add_test(NAME tests.serve_fuzz.threads${threads} COMMAND serve_fuzz --calls 20000 --seed ${threads} --threads ${threads})
     accrt_test_environment(tests.serve_fuzz.threads${threads} "tests/api_fuzz")

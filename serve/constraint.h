@@ -52,6 +52,7 @@ void accsv_masks_finish(accsv_masks_t* masks, accrt_serve_masks_t* out_masks);
 
 struct accrt_serve_constraint {
   atomic_uint refs;
+  const accrt_serve_model_t* model; /* it knows the tokens of this one alone; NULL: of any */
   accrt_serve_constraint_functions_t functions;
 };
 

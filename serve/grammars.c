@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "runtime/core/safe_open.h"
+#include "serve/constraint.h"
 #include "serve/model.h"
 #include "serve/text.h"
 
@@ -326,6 +327,8 @@ accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t* grammars,
   accrt_status_t status = compile(grammar, kinds[kind], text);
   if (status == ACCRT_OK)
     status = accrt_serve_constraint_create(&functions, out_constraint);
+  if (status == ACCRT_OK)
+    (*out_constraint)->model = grammars->model;
   if (status != ACCRT_OK)
     free_matcher(grammar);
   return status;

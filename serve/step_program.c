@@ -282,12 +282,37 @@ static accrt_status_t plan_pages(accrt_device_t* device,
   return ACCRT_OK;
 }
 
+/* What a session has is asked, the smallest one: a program does not say where it is. */
+static accrt_status_t check_device(accrt_device_t* device, accrt_program_t* program,
+                                   const accrt_serve_memory_t* memory) {
+  const accrt_symbol_value_t symbols[] = {
+      {"pages", 1}, {"table_rows", memory->max_rows}, {"table_pages", memory->row_pages}};
+  accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
+  options.symbols = symbols;
+  options.symbol_count = sizeof symbols / sizeof *symbols;
+  options.symbol_size_bytes = sizeof *symbols;
+  accrt_session_t* session;
+  ACCSV_TRY(accrt_session_create(program, &options, &session));
+  accrt_device_t* own = accrt_stream_device(accrt_session_stream(session));
+  accrt_device_info_t its = ACCRT_DEVICE_INFO_INIT, given = ACCRT_DEVICE_INFO_INIT;
+  accrt_status_t status = ACCRT_OK;
+  if (own != device) {
+    (void)accrt_device_info(own, &its);
+    (void)accrt_device_info(device, &given);
+    status = ACCSV_FAIL(INVALID_ARGUMENT, "the device is %s%s, the program's is %s", given.name,
+                        strcmp(given.name, its.name) == 0 ? " of another instance" : "", its.name);
+  }
+  accrt_session_release(session);
+  return status;
+}
+
 accrt_status_t accsv_plan_memory(accrt_device_t* device, accrt_program_t* program,
                                  const accrt_serve_program_options_t* options,
                                  const accsv_description_t* description,
                                  accrt_serve_memory_t* out_memory) {
   *out_memory = (accrt_serve_memory_t)ACCRT_SERVE_MEMORY_INIT;
   ACCSV_TRY(plan_sizes(options, description, out_memory));
+  ACCSV_TRY(check_device(device, program, out_memory));
   ACCSV_TRY(estimate(program, description, out_memory));
   return plan_pages(device, options, description, out_memory);
 }

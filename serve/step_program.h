@@ -46,7 +46,8 @@ accrt_status_t accsv_is_host(accrt_device_t* device, bool* out_is_host);
 /* Bytes for keys and values of a card where nobody says how many: a small model is not given all of
  * it. Four times its weights, and 1 GiB or a sequence of the greatest length, whichever is more. */
 uint64_t accsv_enough_kv_bytes(const accrt_serve_memory_t* memory);
-/* What a model over the program takes. `options` is complete. */
+/* What a model over the program takes. `options` is complete. ACCRT_ERROR_INVALID_ARGUMENT: the
+ * device is not the program's. */
 accrt_status_t accsv_plan_memory(accrt_device_t* device, accrt_program_t* program,
                                  const accrt_serve_program_options_t* options,
                                  const accsv_description_t* description,

@@ -109,6 +109,10 @@ accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
     own.num_speculative_tokens = engine->options.num_speculative_tokens;
   if (own.constraint != NULL && engine->model->functions.sample == NULL)
     return ACCSV_FAIL(UNSUPPORTED, "a constraint: the model takes no masks");
+  if (own.constraint != NULL && own.constraint->model != NULL &&
+      own.constraint->model != engine->model)
+    return ACCSV_FAIL(INVALID_ARGUMENT,
+                      "the constraint is of grammars of another model than the engine's");
   const uint64_t now_ns = accsv_now(engine);
   if (own.deadline_ns != 0 && own.deadline_ns <= now_ns)
     return ACCSV_FAIL(TIMEOUT, "the deadline has passed");

@@ -72,9 +72,8 @@ ACCRT_API uint32_t accrt_http_server_port(const accrt_http_server_t* server);
 
 /** Ends the server gracefully: it listens no longer, closes idle connections, refuses new requests
  * with 503, and waits until the answers under way have left. What is not done at the end of the
- * timeout is cancelled and closed. accrt_http_next then says ACCRT_ERROR_CANCELLED. Blocks. Since:
- * 0.5
- * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT (some answers were cut off) */
+ * timeout is cancelled and closed. accrt_http_next then says ACCRT_ERROR_CANCELLED. Blocks.
+ * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT (some answers were cut off). Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_server_drain(accrt_http_server_t* server, uint64_t timeout_ns);
 
 /** What a server holds. Frozen. Since: 0.4 */

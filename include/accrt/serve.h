@@ -266,8 +266,10 @@ typedef struct accrt_serve_program_options {
   uint32_t max_length; /**< tokens of a sequence; 0: what the bundle can */
   uint32_t pages;      /**< for keys and values; 0: as many as `kv_bytes` holds */
   /** memory for keys and values. 0: on hosts a quarter of the memory, at most 1 GiB; on a device
-   * with memory of its own nine tenths of it, less what the process has there and what a step
-   * takes. Never more pages are made than max_rows sequences of max_length have */
+   * with memory of its own four times the program's weights, but at least 1 GiB and at least what
+   * one sequence of max_length takes, and never more than nine tenths of that memory, less what
+   * the process has there and what a step takes. Never more pages are made than max_rows
+   * sequences of max_length have */
   uint64_t kv_bytes;
 } accrt_serve_program_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_program_options_t, kv_bytes, 40);
@@ -290,7 +292,7 @@ typedef struct accrt_serve_memory {
 ACCRT_ASSERT_LAYOUT(accrt_serve_memory_t, reserved, 80);
 #define ACCRT_SERVE_MEMORY_INIT ACCRT_STRUCT_INIT(accrt_serve_memory_t)
 
-/** Says what accrt_serve_model_open_program would take, and takes nothing.
+/** Says what accrt_serve_model_open_program would take, and keeps nothing.
  * @param options NULL for the defaults.
  * @return as accrt_serve_model_open_program. Thread-safe. Blocks: it makes a plan. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_program_memory(accrt_device_t* device,
@@ -300,8 +302,8 @@ ACCRT_API accrt_status_t accrt_serve_program_memory(accrt_device_t* device,
 
 /** Makes a model of a bundle's step program (docs/serving-model.md). It has a session of its own,
  * whose keys and values are allocated here. Retains the program.
- * @param device the program's device. On one with memory of its own the model overlaps steps
- *   (ACCRT_SERVE_MODEL_OVERLAP).
+ * @param device the program's device; any other is ACCRT_ERROR_INVALID_ARGUMENT. On one with
+ *   memory of its own the model overlaps steps (ACCRT_SERVE_MODEL_OVERLAP).
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (metadata or a function that a step program has);
  *   ACCRT_ERROR_INVALID_FORMAT (metadata that says nothing sensible); ACCRT_ERROR_VERSION_MISMATCH
@@ -474,7 +476,7 @@ ACCRT_API accrt_status_t accrt_serve_grammars_open(accrt_serve_model_t* model, c
 ACCRT_API accrt_serve_grammars_t* accrt_serve_grammars_retain(accrt_serve_grammars_t* grammars);
 /** Drops a reference; NULL is allowed. Constraints have one each. Since: 0.4 */
 ACCRT_API void accrt_serve_grammars_release(accrt_serve_grammars_t* grammars);
-/** Makes a constraint of a grammar, for any number of requests.
+/** Makes a constraint of a grammar, for any number of requests of engines of that model.
  * @param kind ACCRT_SERVE_GRAMMAR_*; @param text UTF-8.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_FORMAT (the grammar: the message says what is wrong with
  *   it); ACCRT_ERROR_OUT_OF_MEMORY. Thread-safe. Blocks: it compiles the grammar. Since: 0.4 */
@@ -605,6 +607,7 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, embed_dimensions, 184);
  *   limit); ACCRT_ERROR_OUT_OF_RANGE (a token id, a parameter outside its range, or more tokens
  *   than the model's length or its pages hold: the message says which); ACCRT_ERROR_UNSUPPORTED
  *   (stop strings, and the model has no token bytes; a constraint, and the model takes no masks);
+ *   ACCRT_ERROR_INVALID_ARGUMENT (a constraint of another model's grammars);
  *   ACCRT_ERROR_NOT_FOUND (no adapter of that name is loaded); what the constraint's `start`
  *   returns; ACCRT_ERROR_TIMEOUT (the deadline is past);
  *   ACCRT_ERROR_INVALID_STATE (the engine drains); ACCRT_ERROR_POISONED (the engine has failed);

@@ -69,6 +69,8 @@ typedef struct fuzz {
 
 static accrt_instance_t* instance;
 static accrt_device_t* device;
+static accrt_device_t* other_devices[2]; /* of that instance, and of another one */
+static accrt_instance_t* other_instance;
 static accrt_program_t *plain_program, *step_program;
 static _Thread_local const char* current;
 static uint64_t round_now;
@@ -811,9 +813,10 @@ static void call_accrt_serve_constraint_release(fuzz_t* f) {
 }
 static void call_accrt_serve_grammars_open(fuzz_t* f) {
   accrt_serve_grammars_t* grammars = (void*)f;
-  const accrt_status_t status = accrt_serve_grammars_open(
-      pick(f, &f->models),
-      one_in(f, 2) ? "/nonexistent/libllguidance.so" : ACCRT_TEST_DATA "/program.accx", &grammars);
+  static const char* const paths[] = {"/nonexistent/libllguidance.so", "tests/../lib.so",
+                                      ACCRT_TEST_DATA "/program.accx", ACCRT_TEST_GRAMMARS};
+  const char* path = paths[random_below(f, 4)];
+  const accrt_status_t status = accrt_serve_grammars_open(pick(f, &f->models), path, &grammars);
   if (MADE(f, status, grammars))
     keep(f, &f->grammars, grammars, release_grammars);
 }
@@ -876,18 +879,29 @@ static accrt_serve_program_options_t* program_options(fuzz_t* f) {
 static accrt_program_t* some_program(fuzz_t* f) {
   return one_in(f, 16) ? NULL : one_in(f, 4) ? plain_program : step_program;
 }
+/* Now and then none, another one, or one of another instance. */
+static accrt_device_t* some_device(fuzz_t* f) {
+  return one_in(f, 16) ? NULL : one_in(f, 4) ? other_devices[random_below(f, 2)] : device;
+}
+/* No device but the program's is taken. */
+static accrt_status_t together(accrt_device_t* given, accrt_status_t status) {
+  if (status == ACCRT_OK && given != device)
+    stop("a program's model on another device", "");
+  return status;
+}
 static void call_accrt_serve_program_memory(fuzz_t* f) {
   accrt_serve_memory_t* memory = sized(f, sizeof *memory);
-  (void)note(accrt_serve_program_memory(one_in(f, 16) ? NULL : device, some_program(f),
-                                        one_in(f, 8) ? NULL : program_options(f),
-                                        one_in(f, 32) ? NULL : memory));
+  accrt_device_t* given = some_device(f);
+  (void)note(together(given, accrt_serve_program_memory(given, some_program(f),
+                                                        one_in(f, 8) ? NULL : program_options(f),
+                                                        one_in(f, 32) ? NULL : memory)));
 }
 static void call_accrt_serve_model_open_program(fuzz_t* f) {
   accrt_serve_model_t* model = (void*)f;
-  if (MADE(f,
-           accrt_serve_model_open_program(one_in(f, 16) ? NULL : device, some_program(f),
-                                          program_options(f), &model),
-           model))
+  accrt_device_t* given = some_device(f);
+  const accrt_status_t status =
+      accrt_serve_model_open_program(given, some_program(f), program_options(f), &model);
+  if (MADE(f, together(given, status), model))
     keep(f, &f->models, model, release_model);
 }
 
@@ -1282,9 +1296,16 @@ static void run_round(uint64_t seed, uint32_t threads) {
 static bool open_programs(const char* bundle_path, const char* weights_path) {
   accrt_bundle_t* bundle;
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
+  const accrt_option_t two = {"host.devices", "2"};
   options.host_code_policy = ACCRT_HOST_CODE_ALL;
+  options.options = &two;
+  options.option_count = 1;
+  options.option_size_bytes = sizeof two;
   if (accrt_instance_create(&options, &instance) != ACCRT_OK ||
-      accrt_instance_device_by_name(instance, "host", &device) != ACCRT_OK ||
+      accrt_instance_create(&options, &other_instance) != ACCRT_OK ||
+      accrt_instance_device_by_name(instance, "host:0", &device) != ACCRT_OK ||
+      accrt_instance_device_by_name(instance, "host:1", &other_devices[0]) != ACCRT_OK ||
+      accrt_instance_device_by_name(other_instance, "host:0", &other_devices[1]) != ACCRT_OK ||
       accrt_bundle_open_path(instance, ACCRT_TEST_DATA "/program.accx", NULL, &bundle) !=
           ACCRT_OK ||
       accrt_program_create(device, bundle, NULL, &plain_program) != ACCRT_OK)
@@ -1355,5 +1376,6 @@ int main(int argc, char** argv) {
   accrt_program_release(plain_program);
   accrt_program_release(step_program);
   accrt_instance_release(instance);
+  accrt_instance_release(other_instance);
   return least != 0 ? 0 : 1;
 }

@@ -185,3 +185,25 @@ def test_readme_names_every_folder_of_sources():
     rows = re.findall(r"^\| (`\w+/.*?) \|", section("README.md", "Where things are"), re.M)
     named = {f for row in rows for f in re.findall(r"`(\w+)/", row)}
     assert folders - named - {"cmake"} == set()
+
+
+def test_headers_say_since_when_a_function_is_there():
+    """As abi/*.def have it. Functions of the writer are older than its library. Nothing is of a version that is still to come."""
+    versions, seen = {}, set()
+    for name in ("api", "write", "serve", "http"):
+        for function, major, minor in re.findall(r"^ACCRT_FUNCTION\((\w+), (\d+), (\d+)\)", (ROOT / f"abi/{name}.def").read_text(), re.M):
+            versions[function] = int(major), int(minor), name
+    now = tuple(map(int, (ROOT / "VERSION").read_text().split(".")[:2]))
+    for header in sorted((ROOT / "include/accrt").rglob("*.h")):
+        text = re.sub(r"\n *\* ?", " ", header.read_text())
+        late = [since for since in re.findall(r"Since: *(\d+\.\d+)", text) if tuple(map(int, since.split("."))) > now]
+        assert not late, (header, late)
+        for comment, function in re.findall(r"/\*\*((?:(?!\*/).)*)\*/\s*ACCRT_API\s[^;]*?\b(accrt_\w+)\(", text, re.S):
+            since = re.findall(r"Since: *(\d+)\.(\d+)", comment)
+            if function in versions and header.name != "api.h" and not function.endswith("get_api"):
+                *wanted, library = versions[function]
+                seen.add(function)
+                assert len(since) == 1, (function, since)
+                given = list(map(int, since[0]))
+                assert given == wanted or library == "write" and given <= wanted, (function, given, wanted)
+    assert {function for function in versions if not function.endswith("get_api")} == seen

@@ -116,6 +116,24 @@ def random_requests(rng, count):
         yield prompt, rng.randint(5, 40), values
 
 
+def test_a_program_and_a_device_belong_together(opened):
+    """Another device, of this instance or of another one, is refused before anything is made: every step of such a model was NOT_READY."""
+    here, there = (accrt.Instance(trust="all", options={"host.devices": "2"}) for _ in range(2))
+    with accrt.Bundle(opened.bundle, instance=here) as bundle:
+        program = bundle.program(device=here.device("host:0"), weights=[accrt.Weights(path, here) for path in opened.weights])
+    given, memory = struct(_ffi.accrt_serve_program_options, pages=8), struct(_ffi.accrt_serve_memory)
+    for device, wanted in ((here.device("host:1"), "the device is host:1, the program's is host:0"),
+                           (there.device("host:0"), "the device is host:0 of another instance, the program's is host:0"),
+                           (there.device("host:1"), "the device is host:1, the program's is host:0")):  # fmt: skip
+        model = _ffi.accrt_serve_model_p()
+        for call in (lambda device: lib.accrt_serve_program_memory(device.handle, program.handle, ctypes.byref(given), ctypes.byref(memory)),
+                     lambda device: lib.accrt_serve_model_open_program(device.handle, program.handle, ctypes.byref(given), ctypes.byref(model))):  # fmt: skip
+            with pytest.raises(accrt.InvalidArgumentError, match=wanted):
+                check(call(device))
+        assert not model
+    check(lib.accrt_serve_program_memory(here.device("host:0").handle, program.handle, ctypes.byref(given), ctypes.byref(memory)))
+
+
 def test_greedy_tokens_are_those_of_the_reference(opened, weights):
     prompt = [72, 101, 108, 108, 111]
     (output,), _ = generate(opened, [(prompt, 30, {"flags": _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_LOGPROBS, "top_logprobs": 3})])

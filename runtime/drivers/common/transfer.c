@@ -22,7 +22,7 @@ accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* 
     accrt_buffer_range(place->buffer, &address, &buffer_bytes);
     if (accrt_device_instance(accrt_buffer_device(place->buffer)) != device->instance) {
       return ACCRT_FAIL_INNER(
-          INVALID_ARGUMENT, "%s: the buffer is of %s of another instance than %s", what,
+          INVALID_ARGUMENT, "%s: the buffer is of another instance's %s, the work of %s", what,
           accrt_device_facts(accrt_buffer_device(place->buffer))->name, device->info.name);
     }
     if (!accrt_range_fits(place->offset_bytes, size_bytes, buffer_bytes)) {
