@@ -430,7 +430,7 @@ accrt_status_t accx_writer_reserved(const accrt_bundle_writer_t* writer, uint32_
 
 accrt_status_t accx_writer_out(const accrt_bundle_writer_t* writer, accrt_writer_id_t* out_id) {
   if (out_id == NULL)
-    return WRITER_FAIL(writer, INVALID_ARGUMENT, "the pointer for the id is NULL");
+    return WRITER_FAIL(writer, INVALID_ARGUMENT, "out_id is NULL");
   *out_id = 0;
   return ACCRT_OK;
 }

@@ -127,8 +127,8 @@ static accrt_status_t count_text(reader_t* reader, const char* owner, const char
                                  const char* text) {
   size_t length;
   if (!text_length(reader, text, MAX_TEXT_BYTES, &length)) {
-    return ACCRT_FAIL(INVALID_FORMAT, "%s: %s: its %s is NULL, too long, or outside the image",
-                      reader->what, owner, field);
+    return ACCRT_FAIL(INVALID_FORMAT, "%s: %s: its %s is %s", reader->what, owner, field,
+                      text == NULL ? "NULL" : "longer than 4096 bytes, or leaves the image");
   }
   reader->text_bytes += length + 1;
   return ACCRT_OK;

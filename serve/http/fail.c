@@ -27,40 +27,43 @@ accrt_status_t accrt_http_failed(const char* operation, const char* file, uint32
   return status;
 }
 
-accrt_status_t accrt_http_same_process(const http_server_t* server, const char* operation) {
+accrt_status_t accrt_http_same_process(const http_server_t* server, const char* name,
+                                       const char* operation) {
   if (server == NULL)
     return accrt_http_failed(operation, __FILE__, __LINE__, ACCRT_ERROR_INVALID_ARGUMENT, 0,
-                             "the server or job is NULL");
+                             "%s is NULL", name);
   if (server->process != getpid())
     return accrt_http_failed(operation, __FILE__, __LINE__, ACCRT_ERROR_FORKED, 0,
                              "the process was forked after the server was made");
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_http_take_struct(void* to, size_t size, const void* from,
+accrt_status_t accrt_http_take_struct(void* to, size_t size, const void* from, const char* name,
                                       const char* operation) {
   struct head {
     uint32_t struct_size;
     uint32_t reserved;
     const accrt_chain_t* next;
   } head;
-  uint32_t given = 0;
-  if (from != NULL)
-    memcpy(&given, from, sizeof given);
-  const unsigned char* bytes = from;
-  uint32_t tail = given < size || given > MAX_STRUCT_BYTES || given % 8 != 0;
-  for (size_t i = size; tail == 0 && i < given; ++i)
-    tail = bytes[i] != 0;
-  if (tail != 0)
+  uint32_t given;
+  if (from == NULL)
     return accrt_http_failed(operation, __FILE__, __LINE__, ACCRT_ERROR_INVALID_ARGUMENT, 0,
-                             "a struct of %u bytes is NULL, too small, or newer than this library",
-                             given);
+                             "%s is NULL", name);
+  memcpy(&given, from, sizeof given);
+  if (given < size || given > MAX_STRUCT_BYTES || given % 8 != 0)
+    return accrt_http_failed(operation, __FILE__, __LINE__, ACCRT_ERROR_INVALID_ARGUMENT, 0,
+                             "%s: struct_size is %u, not %zu or more", name, given, size);
+  const unsigned char* bytes = from;
+  for (size_t i = size; i < given; ++i)
+    if (bytes[i] != 0)
+      return accrt_http_failed(operation, __FILE__, __LINE__, ACCRT_ERROR_INVALID_ARGUMENT, 0,
+                               "%s: byte %zu is not zero, and not known here", name, i);
   memcpy(&head, from, sizeof head);
   uint32_t members = 0;
   for (const accrt_chain_t* next = head.next; next != NULL; next = next->next)
     if (++members > MAX_CHAIN || (next->struct_type & ACCRT_STRUCT_IGNORABLE) == 0)
       return accrt_http_failed(operation, __FILE__, __LINE__, ACCRT_ERROR_INVALID_ARGUMENT, 0,
-                               "struct type %u, member %u of the chain, is not known",
+                               "%s: struct type %u, member %u of the chain, is not known", name,
                                next->struct_type, members - 1);
   memcpy(to, from, size);
   const uint32_t whole = (uint32_t)size;

@@ -248,7 +248,7 @@ accrt_status_t accrt_http_next(http_server_t* server, uint64_t timeout_ns, http_
 }
 
 accrt_status_t accrt_http_job_info(http_job_t* job, accrt_http_job_info_t* out_info) {
-  HTTP_ENTER(job == NULL ? NULL : job->server);
+  HTTP_ENTER_JOB(job);
   if (out_info == NULL)
     return HTTP_FAIL(INVALID_ARGUMENT, "out_info is NULL");
   *out_info = (accrt_http_job_info_t){.kind = job->kind,
@@ -270,11 +270,13 @@ static accrt_status_t submit(http_job_t* job, http_flight_t* flight,
     accrt_serve_request_t request;
     http_part_t* part = &flight->parts[given];
     *part = (http_part_t){.flight = flight, .index = given};
-    status = accrt_http_take_struct(&request, sizeof request, requests[given], "accrt_http_start");
+    status = accrt_http_take_struct(&request, sizeof request, requests[given], "request",
+                                    "accrt_http_start");
+    if (status != ACCRT_OK)
+      break;
     request.user_data = part;
     job->given_tokens += request.prompt_count;
-    if (status == ACCRT_OK)
-      status = accrt_serve_engine_submit(server->engine, &request, &part->id);
+    status = accrt_serve_engine_submit(server->engine, &request, &part->id);
     if (status != ACCRT_OK)
       break;
   }
@@ -394,9 +396,9 @@ static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* cons
 
 accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* const* requests,
                                 uint32_t count, const accrt_http_format_t* format) {
-  HTTP_ENTER(job == NULL ? NULL : job->server);
+  HTTP_ENTER_JOB(job);
   accrt_http_format_t form;
-  accrt_status_t status = accrt_http_take_struct(&form, sizeof form, format, __func__);
+  accrt_status_t status = accrt_http_take_struct(&form, sizeof form, format, "format", __func__);
   if (status == ACCRT_OK)
     status = check(job, requests, count);
   if (status == ACCRT_OK && form.tools > ACCRT_HTTP_TOOLS_MISTRAL)
@@ -426,9 +428,10 @@ accrt_status_t accrt_http_start(http_job_t* job, const accrt_serve_request_t* co
 }
 
 accrt_status_t accrt_http_fail(http_job_t* job, const accrt_http_failure_t* failure) {
-  HTTP_ENTER(job == NULL ? NULL : job->server);
+  HTTP_ENTER_JOB(job);
   accrt_http_failure_t given;
-  const accrt_status_t status = accrt_http_take_struct(&given, sizeof given, failure, __func__);
+  const accrt_status_t status =
+      accrt_http_take_struct(&given, sizeof given, failure, "failure", __func__);
   if (status != ACCRT_OK)
     return status;
   if (given.status < 400 || given.status > 599)
@@ -447,13 +450,19 @@ accrt_status_t accrt_http_fail(http_job_t* job, const accrt_http_failure_t* fail
 
 accrt_status_t accrt_http_answer(http_job_t* job, uint32_t status, const char* content_type,
                                  const void* body, uint64_t body_bytes) {
-  HTTP_ENTER(job == NULL ? NULL : job->server);
-  if (content_type == NULL || strlen(content_type) >= sizeof job->ready_type ||
-      strpbrk(content_type, "\r\n") != NULL)
-    return HTTP_FAIL(INVALID_ARGUMENT, "the content type is NULL, too long or two lines");
-  if (status < 200 || status > 399 || (body == NULL && body_bytes > 0))
-    return HTTP_FAIL(INVALID_ARGUMENT, "status %u, %llu bytes at %p", status,
-                     (unsigned long long)body_bytes, body);
+  HTTP_ENTER_JOB(job);
+  if (content_type == NULL)
+    return HTTP_FAIL(INVALID_ARGUMENT, "content_type is NULL");
+  if (strlen(content_type) >= sizeof job->ready_type)
+    return HTTP_FAIL(INVALID_ARGUMENT, "content_type has %zu bytes, and may have %zu",
+                     strlen(content_type), sizeof job->ready_type - 1);
+  if (strpbrk(content_type, "\r\n") != NULL)
+    return HTTP_FAIL(INVALID_ARGUMENT, "content_type has more than one line");
+  if (status < 200 || status > 399)
+    return HTTP_FAIL(INVALID_ARGUMENT, "status is %u, expected 200 to 399", status);
+  if (body == NULL && body_bytes > 0)
+    return HTTP_FAIL(INVALID_ARGUMENT, "body is NULL, and body_bytes %llu",
+                     (unsigned long long)body_bytes);
   accrt_http_text_clear(&job->ready);
   accrt_http_put(&job->ready, body, (size_t)body_bytes);
   if (job->ready.failed != 0) {

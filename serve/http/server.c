@@ -219,7 +219,8 @@ accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine,
   if (engine == NULL)
     return HTTP_FAIL(INVALID_ARGUMENT, "engine is NULL");
   accrt_http_options_t given;
-  accrt_status_t status = accrt_http_take_struct(&given, sizeof given, options, __func__);
+  accrt_status_t status =
+      accrt_http_take_struct(&given, sizeof given, options, "options", __func__);
   if (status == ACCRT_OK)
     status = check(&given);
   if (status != ACCRT_OK)

@@ -414,16 +414,20 @@ http_health_t accrt_http_health(http_server_t* server, accrt_serve_stats_t* out_
 
 /* ---- fail.c ---- */
 
-/* ACCRT_ERROR_FORKED in a process that the server was not made in. */
-accrt_status_t accrt_http_same_process(const http_server_t* server, const char* operation);
-#define HTTP_ENTER(server)                                                                         \
+/* ACCRT_ERROR_FORKED in a process that the server was not made in; NULL is refused by `name`. */
+accrt_status_t accrt_http_same_process(const http_server_t* server, const char* name,
+                                       const char* operation);
+#define HTTP_ENTER_AS(name, server)                                                                \
   do {                                                                                             \
-    const accrt_status_t entered_ = accrt_http_same_process(server, __func__);                     \
+    const accrt_status_t entered_ = accrt_http_same_process(server, name, __func__);               \
     if (entered_ != ACCRT_OK)                                                                      \
       return entered_;                                                                             \
   } while (0)
-/* Copies a struct of a caller into one of `size` bytes, by the rules of accrt/base.h. */
-accrt_status_t accrt_http_take_struct(void* to, size_t size, const void* from,
+#define HTTP_ENTER(server) HTTP_ENTER_AS("server", server)
+#define HTTP_ENTER_JOB(job) HTTP_ENTER_AS("job", (job) == NULL ? NULL : (job)->server)
+/* Copies a struct of a caller into one of `size` bytes, by the rules of accrt/base.h. `name`: the
+ * argument's. */
+accrt_status_t accrt_http_take_struct(void* to, size_t size, const void* from, const char* name,
                                       const char* operation);
 
 /* ---- allocation ---- */

@@ -367,6 +367,49 @@ static void test_health_of_a_dead_engine(void** state) {
   accrt_serve_model_release(inner_model);
 }
 
+/* The status, and the argument or field that the record names. */
+static void refused(accrt_status_t status, accrt_status_t wanted, const char* text) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  if (status != wanted || strncmp(error.message, text, strlen(text)) != 0)
+    fail_msg("%s, expected %s with '%s': %s", accrt_status_name(status), accrt_status_name(wanted),
+             text, error.message);
+}
+
+static void test_messages_name_the_argument(void** state) {
+  (void)state;
+  served_t served = {0};
+  open_engine(&served, 0);
+  const accrt_status_t invalid = ACCRT_ERROR_INVALID_ARGUMENT;
+  accrt_http_options_t options = options_of(NULL);
+  accrt_http_server_t* server;
+  accrt_http_job_t* job;
+  accrt_http_job_info_t info = {0};
+  accrt_http_format_t format = ACCRT_HTTP_FORMAT_INIT;
+  refused(accrt_http_server_create(NULL, &options, &server), invalid, "engine is NULL");
+  refused(accrt_http_server_create(served.engine, &options, NULL), invalid, "out_server is NULL");
+  refused(accrt_http_server_create(served.engine, NULL, &server), invalid, "options is NULL");
+  options.struct_size -= 8;
+  refused(accrt_http_server_create(served.engine, &options, &server), invalid,
+          "options: struct_size is");
+  options.struct_size += 8;
+  struct {
+    accrt_http_options_t options;
+    uint64_t later;
+  } newer = {options, 7};
+  newer.options.struct_size = sizeof newer;
+  refused(accrt_http_server_create(served.engine, &newer.options, &server), invalid,
+          "options: byte ");
+  refused(accrt_http_server_drain(NULL, 0), invalid, "server is NULL");
+  refused(accrt_http_next(NULL, 0, &job), invalid, "server is NULL");
+  refused(accrt_http_job_info(NULL, &info), invalid, "job is NULL");
+  refused(accrt_http_start(NULL, NULL, 0, &format), invalid, "job is NULL");
+  refused(accrt_http_fail(NULL, NULL), invalid, "job is NULL");
+  refused(accrt_http_answer(NULL, 200, "text/plain", NULL, 0), invalid, "job is NULL");
+  accrt_serve_engine_release(served.engine);
+  accrt_serve_model_release(served.model);
+}
+
 static void test_bad_arguments(void** state) {
   (void)state;
   served_t served = {0};
@@ -409,6 +452,7 @@ int main(void) {
       cmocka_unit_test(test_the_end_cuts_off),
       cmocka_unit_test(test_no_memory),
       cmocka_unit_test(test_bad_arguments),
+      cmocka_unit_test(test_messages_name_the_argument),
       cmocka_unit_test(test_health_without_workers),
       cmocka_unit_test(test_health_of_a_dead_engine),
   };

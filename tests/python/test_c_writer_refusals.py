@@ -67,12 +67,12 @@ def test_create_with_reserved_fields():
 
 @pytest.mark.parametrize("name", WITH_ID)
 def test_no_place_for_the_id(name):
-    with Writer() as w, pytest.raises(accrt.InvalidArgumentError, match="the pointer for the id is NULL"):
+    with Writer() as w, pytest.raises(accrt.InvalidArgumentError, match="out_id is NULL"):
         w.call(name, *nothing(name))
 
 
 def test_no_place_for_the_body():
-    with Writer() as w, pytest.raises(accrt.InvalidArgumentError, match="the pointer for the id is NULL"):
+    with Writer() as w, pytest.raises(accrt.InvalidArgumentError, match="out_id is NULL"):
         made, out = struct(_ffi.accrt_writer_function, name=b"f"), ctypes.c_uint32()
         w.call("add_function", ctypes.byref(made), ctypes.byref(out), None)
 
