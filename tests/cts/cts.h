@@ -86,6 +86,7 @@ extern const cts_test_t cts_direct_large_tests[];
 extern const cts_test_t cts_direct_module_tests[];
 extern const cts_test_t cts_direct_capture_tests[];
 extern const cts_test_t cts_direct_operator_tests[];
+extern const cts_test_t cts_direct_manner_tests[];
 
 /* ---- Fixture ---- */
 

@@ -134,6 +134,33 @@ static void test_modules_live_apart(void** state) {
   }
 }
 
+/* One place holds one image after another: a module has what was there when it was loaded. */
+static void test_images_may_share_a_place(void** state) {
+  direct_t* d = *state;
+  if (!has_modules(d))
+    return;
+  memory_t memory = direct_memory(d, 64);
+  const uint64_t sizes[2] = {d->hooks.images[0]->size_bytes, d->hooks.images[1]->size_bytes};
+  void* place = malloc(sizes[0] > sizes[1] ? sizes[0] : sizes[1]);
+  assert_non_null(place);
+  accrt_driver_module_t* modules[4];
+  for (int i = 0; i < 4; ++i) {
+    accrt_driver_image_t image = *d->hooks.images[i % 2];
+    memcpy(place, image.data, image.size_bytes);
+    image.data = place;
+    assert_int_equal(d->table->module_load(d->device, &image, &modules[i]), ACCRT_OK);
+  }
+  uint32_t wanted = 0;
+  for (int i = 0; i < 4; ++i) {
+    const accrt_driver_kernel_t kernel = find(d, modules[i]);
+    add(d, d->queue, &kernel, &memory, 7, 1);
+    wanted += i % 2 == 0 ? 7 : 14;
+    assert_int_equal(word(&memory), wanted);
+    d->table->module_unload(modules[i]);
+  }
+  free(place);
+}
+
 static void test_modules_are_of_their_device(void** state) {
   direct_t* d = *state;
   if (!has_modules(d))
@@ -297,6 +324,7 @@ static void test_modules_without_host_memory(void** state) {
 const cts_test_t cts_direct_module_tests[] = {
     CTS_O(test_kernels_of_modules_run, CTS_NEEDS_TABLE),
     CTS_O(test_modules_live_apart, CTS_NEEDS_TABLE),
+    CTS_O(test_images_may_share_a_place, CTS_NEEDS_TABLE),
     CTS_O(test_modules_are_of_their_device, CTS_NEEDS_TABLE),
     CTS_O(test_what_is_no_image_is_refused, CTS_NEEDS_TABLE),
     CTS_O(test_images_of_other_devices_are_no_variant, CTS_NEEDS_TABLE),

@@ -46,6 +46,7 @@ static const struct {
     {"direct", cts_direct_module_tests},
     {"direct", cts_direct_capture_tests},
     {"direct", cts_direct_operator_tests},
+    {"direct", cts_direct_manner_tests},
 };
 #define PART_COUNT (sizeof parts / sizeof parts[0])
 

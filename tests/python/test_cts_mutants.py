@@ -234,6 +234,22 @@ MUTANTS = [
     ("what is refused is told once", "    return refuse_kind(queue->device->driver->environment, command->opcode, \"queue_enqueue\");\n", "  {\n    accrt_error_t error = {.status = ACCRT_ERROR_UNSUPPORTED};\n    complete(submission->completion, &error);\n    return refuse_kind(queue->device->driver->environment, command->opcode, \"queue_enqueue\");\n  }\n", "direct.test_unknown_commands_are_refused"),
     ("a refusal has a status", "      return refuse_kind(environment, opcode, \"list_create\");\n", "      { refuse_kind(environment, opcode, \"list_create\"); return ACCRT_OK; }\n", "direct.test_unknown_commands_are_refused"),
     ("cancelling is one idle queue's", "static int is_cancelled(const accrt_driver_queue_t* queue) {\n  return atomic_load_explicit(&queue->cancelled", "static atomic_uint one_for_all;\nstatic int is_cancelled(const accrt_driver_queue_t* queue) {\n  (void)queue;\n  return atomic_load_explicit(&one_for_all", "direct.test_idle_queues_are_cancelled_too"),
+    # Sentences of the header that had no mutant (docs/driver-obligations.md)
+    ("all memory is the environment's", "    list->commands = allocate(environment, size_bytes, \"list_create\");", "    extern void* calloc(size_t, size_t);\n    list->commands = calloc(1, size_bytes);", "direct.test_all_memory_is_the_environment_s"),
+    ("tables have the version that they were built for", "    .abi_version = ACCRT_DRIVER_ABI_VERSION,\n", "    .abi_version = ACCRT_DRIVER_ABI_VERSION + 1,\n", "direct.test_other_versions_are_refused"),
+    ("tables have their size", "    .struct_size = (uint32_t)sizeof null_table,\n", "    .struct_size = 24,\n", "direct.test_other_versions_are_refused"),
+    ("tables have a name", "    .name = \"null\",\n", "    .name = \"null driver\",\n", "direct.test_other_versions_are_refused"),
+    ("lists need no flags", "  list->device = device;\n", "  list->device = device;\n  if (info->binding_count != 0 && info->binding_flags[0] == 77)\n    return ACCRT_ERROR_UNSUPPORTED;\n", "direct.test_copies_take_scalars"),
+    ("lists need no name", "  list->device = device;\n", "  list->device = device;\n  if (info->name[0] == '\\0')\n    return ACCRT_ERROR_UNSUPPORTED;\n", "direct.test_without_host_memory"),
+    ("supported is one or none", "kind == ACCRT_MEMORY_HOST;\n", "kind == ACCRT_MEMORY_HOST;\n  out_info->supported *= 2;\n", "direct.test_memory_is_what_was_asked_for"),
+    ("granularity is told", "  out_info->granularity_bytes = MEMORY_ALIGNMENT;\n", "", "direct.test_memory_is_what_was_asked_for"),
+    ("what is said to be zeroed is", "  out_info->granularity_bytes = MEMORY_ALIGNMENT;\n", "  out_info->granularity_bytes = MEMORY_ALIGNMENT;\n  out_info->zeroed = 1;\n", "direct.test_memory_is_what_was_asked_for"),
+    ("drivers that are closed leave nothing", "  deallocate(driver->environment, driver, sizeof *driver);", "  (void)driver;", "direct.test_empty_lists"),
+    ("devices that are closed leave nothing", "  deallocate(device->driver->environment, device, sizeof *device);", "  (void)device;", "direct.test_empty_lists"),
+    ("devices are counted", "  (void)driver;\n  return 1;", "  (void)driver;\n  return 0;", "direct.test_empty_lists"),
+    ("lists that are destroyed leave nothing", "  deallocate(environment, list, sizeof *list);\n}", "}", "direct.test_empty_lists"),
+    # Sentences of the header drawn by lot, and broken: those that nothing caught
+    ("empty buffers are not absent", "               submission->bindings[patch->range.binding].address == 0) {", "               (submission->bindings[patch->range.binding].address == 0 ||\n                submission->bindings[patch->range.binding].size_bytes == 0)) {", "direct.test_empty_buffers_are_not_absent"),
 ]  # fmt: skip
 
 #: The same of tests/cts/threaded.c: the null driver with threads and the optional groups of the table.
@@ -471,10 +487,28 @@ THREADED_MUTANTS = [
     ("contexts are current when an operator runs", "  const accrt_driver_device_t* callers = enter_context(queue->base.device);\n", "  const accrt_driver_device_t* callers = current_context;\n", "direct.test_operators_live_as_long_as_their_list"),
     ("contexts are current when a state is destroyed", "    const accrt_driver_device_t* callers = enter_context(operation->device);\n", "    const accrt_driver_device_t* callers = current_context;\n", "direct.test_operators_live_as_long_as_their_list"),
     ("contexts of callers come back", "  current_context = callers;\n", "  (void)callers;\n", "direct.test_workspaces_are_asked_for"),
+    # Sentences of the header that had no mutant (docs/driver-obligations.md)
+    ("lists on the caller have ended", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report(driver, &error);", "  accrt_driver_submission_t later = *submission;\n  later.completion.done = NULL;\n  if (threaded_execute(base, list, &later) != ACCRT_OK)\n    return report(driver, &error);", "direct.test_lists_run_on_the_caller_of_idle_queues"),
+    ("progress counts commands", "  job->numbered = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "direct.test_progress_counts_what_has_ended"),
+    ("waits end beside enqueuing", "  const uint64_t deadline_ns = deadline_of(timeout_ns);\n  threaded_driver_t* driver = lock_of(queue);\n  const uint64_t target", "  const uint64_t deadline_ns = deadline_of(timeout_ns);\n  __attribute__((cleanup(let_calls))) pthread_mutex_t* held = &calls;\n  pthread_mutex_lock(held);\n  threaded_driver_t* driver = lock_of(queue);\n  const uint64_t target", "direct.test_waits_are_for_what_was_enqueued_before"),
+    ("progress waits for nothing", "  threaded_driver_t* driver = lock_of(queue);\n  const accrt_error_t failure = queue->base.failure;\n  /* Of", "  threaded_driver_t* driver = lock_of(queue);\n  while (queue->native->running)\n    wait_change(driver, ACCRT_TIMEOUT_INFINITE);\n  const accrt_error_t failure = queue->base.failure;\n  /* Of", "direct.test_progress_counts_what_has_ended"),
+    ("asking waits for nothing", "  return look(event, 0);", "  return look(event, ACCRT_TIMEOUT_INFINITE);", "direct.test_events_are_reached_behind_what_is_before"),
+    ("exported memory is its own", "  shared->fd = memfd_create(\"accrt\", MFD_CLOEXEC);", "  static int one = -1;\n  if (one < 0)\n    one = memfd_create(\"accrt\", MFD_CLOEXEC);\n  shared->fd = dup(one);", "direct.test_exported_memory_is_its_own"),
+    # Sentences of the header drawn by lot, and broken: those that nothing caught
+    ("images may share a place", "  memcpy(&module->table, image->data, (size_t)image->size_bytes);\n", "  static const void* last;\n  static unsigned char kept[4096];\n  if (image->data != last)\n    memcpy(kept, image->data, (size_t)image->size_bytes);\n  last = image->data;\n  memcpy(&module->table, kept, (size_t)image->size_bytes);\n", "direct.test_images_may_share_a_place"),
+    ("what was cancelled before a reset has not succeeded", "  queue_reset(base);\n  unlock", "  if (is_cancelled(base))\n    ((threaded_queue_t*)base)->good_number = ((threaded_queue_t*)base)->ended_number;\n  queue_reset(base);\n  unlock", "direct.test_cancelled_numbers_have_not_succeeded"),
+    ("peers may be enabled often", "  (void)device; /* the memory of both is the host's */\n", "  static accrt_driver_device_t* last;\n  static uint32_t calls;\n  calls = last == device ? calls + 1 : 1;\n  last = device;\n  if (calls > 3)\n    return refuse(driver_of(device), ACCRT_ERROR_INVALID_STATE, \"device_enable_peer\", \"too often\");\n", "direct.test_peers_may_be_enabled_often"),
 ]  # fmt: skip
 
 #: What some of the mutants need elsewhere.
 EXTRA = {
+    "all memory is the environment's": (
+        "    deallocate(environment, list->commands, list->command_count * sizeof *list->commands);", "    extern void free(void*);\n    free(list->commands);",
+    ),
+    "waits end beside enqueuing": (
+        "static accrt_status_t threaded_enqueue(", "static pthread_mutex_t calls = PTHREAD_MUTEX_INITIALIZER;\nstatic void let_calls(pthread_mutex_t** held) {\n  pthread_mutex_unlock(*held);\n}\nstatic accrt_status_t threaded_enqueue(",
+        "  if (!is_known(command->opcode)) /* now", "  pthread_mutex_lock(&calls);\n  pthread_mutex_unlock(&calls);\n  if (!is_known(command->opcode)) /* now",
+    ),
     "cut images are refused": (
         "      table->count !=\n          (image->size_bytes - offsetof(image_table_t, entries)) / sizeof *table->entries)", "      table->count > 1)",
     ),
@@ -564,7 +598,7 @@ def run(library, *tests, patience_ms=None):
         done = subprocess.run([str(SUITE), "--driver", str(library), *arguments], capture_output=True, text=True, timeout=100, env=environment)
     except subprocess.TimeoutExpired:
         return False, "it hung"
-    assert "] 0 test(s) run" not in done.stdout, f"no such test: {tests}"
+    assert "] 0 test(s) run" not in done.stdout and "no test of that name" not in done.stderr, f"no such test: {tests}"
     return done.returncode == 0, done.stdout + done.stderr
 
 
@@ -594,6 +628,14 @@ def test_the_driver_that_is_mutated_passes(source, mutants, tmp_path):
     names = sorted({"direct." if test.startswith("direct.") else test for *_rest, test in mutants})
     passed, said = run(build(tmp_path, source.read_text(), "clone"), *names)
     assert passed, said[-3000:]
+
+
+def test_each_mutant_has_a_test_and_a_name_of_its_own():
+    listed = set(subprocess.run([str(SUITE), "--list"], capture_output=True, text=True, check=True).stdout.split())
+    mutants = MUTANTS + THREADED_MUTANTS
+    assert [obligation for obligation, *_rest, test in mutants if test not in listed] == []
+    assert len({obligation for obligation, *_rest in mutants}) == len(mutants)
+    assert set(EXTRA) <= {obligation for obligation, *_rest in mutants}
 
 
 def test_the_guide_counts_the_mutants():
