@@ -212,7 +212,7 @@ UNARY = (
 BINARY = "add sub mul div maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor floor_divide remainder".split()
 
 
-#: Of +infinity, -infinity, NaN, as ATen's own kernels have them in every type.
+#: At +infinity and -infinity, as ATen's own kernels have them in every type.
 AT_INFINITY = {"gelu": (np.inf, np.nan), "silu": (np.inf, np.nan), "relu": (np.inf, 0.0), "tanh": (1.0, -1.0), "sigmoid": (1.0, 0.0),
                "erf": (1.0, -1.0)}  # fmt: skip
 
@@ -225,6 +225,31 @@ def test_activations_at_infinity(name, dtype):
     f.result("y", getattr(f.input("x", dtype, [3]), name)())
     (y,) = Interpreter(m).run("f", np.array([np.inf, -np.inf, np.nan]))
     np.testing.assert_array_equal(y.astype(np.float64), [*AT_INFINITY[name], np.nan])
+
+
+@pytest.mark.parametrize("target", kh.host_targets())
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_compiled_activations_at_infinity(dtype, target):
+    """In vectors and in what is left of them, alone and at the end of a product."""
+    x = np.resize(np.array([np.inf, -np.inf, np.nan, 1.0, -1e30 if dtype != "f16" else -6e4]), 37)
+    m = Module("m")
+    for name in AT_INFINITY:
+        f = m.function(name)
+        f.result("y", getattr(f.input("x", dtype, [37]), name)())
+        f = m.function(name + "_of_product")
+        f.result("y", getattr(f.input("x", dtype, [37, 1]).linear(f.input("w", dtype, [1, 1])), name)())
+    f = m.function("gelu_tanh")
+    f.result("y", f.input("x", dtype, [37]).gelu("tanh"))
+    session = ch.session(ch.program(m, target))
+    for name in m.functions:
+        product = name.endswith("_of_product")
+        inputs = [x.reshape(37, 1), np.ones((1, 1))] if product else [x]
+        (y,) = session.run(name, *(kh.encode(array, dtype) for array in inputs))
+        wanted = [*AT_INFINITY[name.removesuffix("_of_product").removesuffix("_tanh")], np.nan]
+        got = kh.decode(y, dtype).reshape(-1)
+        for at, value in enumerate(wanted):
+            np.testing.assert_array_equal(got[at::5], np.full(len(got[at::5]), value), err_msg=f"{name} of {dtype} at {x[at]}")
+        assert np.isfinite(got[3::5]).all() and (got[4::5] == (-1 if name.startswith(("tanh", "erf")) else 0)).all(), name
 
 
 def _theirs(torch, name, *tensors):

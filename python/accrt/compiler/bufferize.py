@@ -480,12 +480,13 @@ class _Bufferizer:
         modes = {bound[p.name].operand: p.access for p in step.launch.kernel.params if p.access != "none" and p.name in bound}
         for name, (side, index) in step.bindings.items():
             self.access(command, name, places[side][index], modes[name])
-        if not (isinstance(step.launch.workspace_bytes, int) and step.launch.workspace_bytes == 0):
+        if any(param.kind == "workspace" for param in step.launch.kernel.params):
             self._workspace(command, step.launch)
 
     def _workspace(self, command: Command, launch: Launch) -> None:
         param = next(p for p in launch.kernel.params if p.kind == "workspace")
-        storage = self.transient(launch.workspace_bytes)
+        nothing = isinstance(launch.workspace_bytes, int) and launch.workspace_bytes == 0  # of empty tensors: it is named all the same
+        storage = self.transient(1 if nothing else launch.workspace_bytes)
         storage.workspace = True
         storage.touch(command.position)
         command.accesses[param.name] = Access(storage, 0, storage.size_bytes, "read_write")

@@ -84,9 +84,9 @@ DEVICE float m_sigmoid_16(float x) {
   return sigmoid<true>(x);
 }
 
-// x * sigmoid(x); 0 at -inf, the limit.
+// x * sigmoid(x); NaN at -inf, as in ATen.
 template <bool LOW> DEVICE float silu(float x) {
-  return (x < -1e30f ? -1e30f : x) / (1.0f + exponential<LOW>(-x));
+  return x / (1.0f + exponential<LOW>(-x));
 }
 DEVICE float m_silu(float x) {
   return silu<false>(x);
@@ -114,7 +114,7 @@ DEVICE float m_gelu(float x) {
   n = fmaf(n, s, 1.28379166e-1f);
   const float far = x < 0.0f ? (size > 10.0f ? 0.0f : c) : 2.0f - c;
   const float factor = size > 0.927734375f ? far : 1.0f + fmaf(n, z, z);
-  return x != x ? x : 0.5f * (factor == 0.0f ? 0.0f : x) * factor; // -inf * 0 would be NaN
+  return x != x ? x : 0.5f * x * factor; // NaN at -inf, as in ATen
 }
 // relu(x) - |x| P(-|x|), where P, the normal distribution, is 2 to the power of a polynomial: a
 // minimax fit of its logarithm on [0, 8], good to 3.4e-5 of P. Beyond 8 nothing of it is left in 16
@@ -130,14 +130,13 @@ DEVICE float m_gelu_16(float x) {
   r = fmaf(r, a, -1.0000430346f);
   float p;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(p) : "f"(r));
-  return fmaf(-a, p, x < 0.0f ? 0.0f : x);
+  return fmaf(-a, p, x < 0.0f ? x - x : x); // NaN at -inf, as in ATen
 }
 
-// 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3).
+// 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3); NaN at -inf.
 template <bool LOW> DEVICE float gelu_tanh(float x) {
-  const float bounded = x < -1e10f ? -1e10f : x;
-  const float u = 0.79788456080286536f * fmaf(0.044715f * bounded * bounded, bounded, bounded);
-  return bounded / (1.0f + exponential<LOW>(-2.0f * u));
+  const float u = 0.79788456080286536f * fmaf(0.044715f * x * x, x, x);
+  return x / (1.0f + exponential<LOW>(-2.0f * u));
 }
 DEVICE float m_gelu_tanh(float x) {
   return gelu_tanh<false>(x);

@@ -217,9 +217,9 @@ static __device__ __forceinline__ float short_gelu(float x) {
   p = fmaf(p, t, -0.284496736f);
   p = fmaf(p, t, 0.254829592f);
   const float e = fast_exp2(z * z * -1.4426950408889634f);
-  /* infinity times zero is not wanted */
-  const float half = e == 0.0f ? 0.0f : 0.5f * x * (p * t * e);
-  return x < 0.0f ? half : x - half;
+  const float half = 0.5f * x * (p * t * e);
+  /* infinity times zero is NaN at -inf, as in ATen, and not at +inf */
+  return x < 0.0f ? half : e == 0.0f ? x : x - half;
 }
 
 /** activate, as exactly as a result of type C can show. */

@@ -109,11 +109,11 @@ UNARY: Dict[str, Callable[[str, str], str]] = {
     "cos": _float_call("cos"),
     "relu": lambda d, x: f"({x} < 0 ? 0 : {x})",
     "sigmoid": _composite("sigmoid", "(1 / (1 + imports->exp(-$)))"),
-    "silu": _composite("silu", "(($ < -1e300 ? -1e300 : $) / (1 + imports->exp(-$)))"),
-    "gelu": _composite("gelu", "($ < -40.0 ? 0.0 : 0.5 * $ * (1 + imports->erf($ * 0.70710678118654752440)))"),
+    "silu": _composite("silu", "($ / (1 + imports->exp(-$)))"),
+    "gelu": _composite("gelu", "(0.5 * $ * (1 + imports->erf($ * 0.70710678118654752440)))"),
     "gelu_tanh": _composite(
         "gelu_tanh",
-        "($ < -1e30 ? 0.0 : $ / (1 + imports->exp(-1.5957691216057307 * ($ + 0.044715 * $ * $ * $))))",
+        "($ / (1 + imports->exp(-1.5957691216057307 * ($ + 0.044715 * $ * $ * $))))",
     ),
 }
 _FLOAT_ONLY = set(UNARY) - {"neg", "abs", "relu"}

@@ -172,26 +172,22 @@ ALWAYS_INLINE float m_gelu(float x) {
   float c = erfc_far(t > 10.0f ? 10.0f : t);
   float far = x < 0.0f ? c : 2.0f - c;
   float factor = t > 0.927734375f ? far : 1.0f + erf_near(z);
-  float bounded = (factor == 0.0f) ? 0.0f : x; /* -inf * 0 would be NaN */
-  return 0.5f * bounded * factor;
+  return 0.5f * x * factor; /* NaN at -inf, as in ATen */
 }
 
 ALWAYS_INLINE float m_sigmoid(float x) {
   return 1.0f / (1.0f + m_exp(-x));
 }
 
-/* x * sigmoid(x); 0 at -inf, the limit. */
+/* x * sigmoid(x); NaN at -inf, as in ATen. */
 ALWAYS_INLINE float m_silu(float x) {
-  float d = 1.0f + m_exp(-x);
-  float bounded = x < -1e30f ? -1e30f : x;
-  return bounded / d;
+  return x / (1.0f + m_exp(-x));
 }
 
-/* 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3). */
+/* 0.5 x (1 + tanh(u)) = x / (1 + exp(-2u)) with u = sqrt(2/pi) (x + 0.044715 x^3); NaN at -inf. */
 ALWAYS_INLINE float m_gelu_tanh(float x) {
-  float bounded = x < -1e10f ? -1e10f : x;
-  float u = 0.79788456080286536f * FMA(0.044715f * bounded * bounded, bounded, bounded);
-  return bounded / (1.0f + m_exp(-2.0f * u));
+  float u = 0.79788456080286536f * FMA(0.044715f * x * x, x, x);
+  return x / (1.0f + m_exp(-2.0f * u));
 }
 
 /* Argument of sin and cos: quadrant in *quadrant, remainder in [-pi/4, pi/4] returned. x = M * 2^e

@@ -43,9 +43,9 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
 def _pow(a: Any, b: Any) -> Any:
     np = numpy()
     if a.dtype.kind == "f":
-        return np.power(a, b)
-    exact = [int(p) ** int(q) if q >= 0 else int(p == 1) or (-1 if p == -1 and q % 2 else int(p == -1)) for p, q in np.broadcast(a, b)]
+        return np.float_power(a, b)  # power() of numpy 2 takes the square root for an exponent of 0.5, which differs at -inf and -0
     bits = 8 * a.dtype.itemsize
+    exact = [pow(int(p), int(q), 1 << bits) if q >= 0 else int(p == 1) or (-1 if p == -1 and q % 2 else int(p == -1)) for p, q in np.broadcast(a, b)]
     wrapped = [(v + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)) if a.dtype.kind == "i" else v % (1 << bits) for v in exact]
     return np.array(wrapped, a.dtype).reshape(np.broadcast(a, b).shape)
 
@@ -276,8 +276,11 @@ def _div(self: Value, other: Any, rounding_mode: Optional[str] = None) -> Value:
 
 
 def _pow_method(self: Value, exponent: Any, swapped: bool = False) -> Value:
-    """aten.pow. Integers have no negative powers; tensors of exponents give 0 there, and 1 and -1 of themselves."""
+    """aten.pow. Integers have no negative powers; tensors of exponents give 0 there, and 1 and -1 of themselves. The numbers 0.5 and -0.5
+    are sqrt() and rsqrt() of other types than f16, as in ATen."""
     number = arguments.plain(exponent)
+    if not swapped and isinstance(number, float) and abs(number) == 0.5 and self.dtype != "f16":  # which ATen gives to powf
+        return self.sqrt() if number > 0 else self.rsqrt()
     if not swapped and isinstance(number, int) and not isinstance(number, bool) and number < 0 and self.dtype not in FLOATS:
         raise IRError(f"function {self.function.name!r}: pow of {self.dtype} to {number}: integers have no negative powers; cast with to_copy()")
     return build(self.function, "aten.pow", exponent, self) if swapped else build(self.function, "aten.pow", self, exponent)

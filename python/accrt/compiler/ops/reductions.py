@@ -64,8 +64,7 @@ def _softmax(x: Any, dim: int = -1) -> Any:
     np = numpy()
     if not x.size or not x.ndim:
         return x * 0 + 1
-    top = np.max(x, dim, keepdims=True)
-    e = np.exp(x - np.where(np.isfinite(top), top, 0))
+    e = np.exp(x - np.max(x, dim, keepdims=True))  # rows of -inf alone, and with +inf, are NaN, as in ATen
     return e / np.sum(e, dim, keepdims=True)
 
 
