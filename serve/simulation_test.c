@@ -1,5 +1,5 @@
-/* serve/simulation_test.c - many requests in virtual time: every one ends, none waits for ever, and
- * nothing is left behind. ACCRT_SERVE_REQUESTS says how many (100,000), ACCRT_TEST_SEED the seed,
+/* serve/simulation_test.c - many requests in virtual time, with all that requests may ask for: every
+ * one ends, none waits for ever, and nothing is left behind, also where steps fail. ACCRT_SERVE_REQUESTS says how many (100,000), ACCRT_TEST_SEED the seed,
  * which is printed.
  */
 #include <math.h>
@@ -41,10 +41,130 @@ static uint64_t read_time(void* self) {
 }
 
 typedef struct counts {
-  uint64_t submitted, refused, ended, failed, stopped, cancelled, scored;
+  uint64_t submitted, refused, ended, failed, scored, stopped, late, constrained, adapted, swaps;
 } counts_t;
 
-static void submit_one(accrt_serve_engine_t* engine, uint64_t number, counts_t* counts) {
+/* ---- What requests ask for ---- */
+
+#define BANNED 66
+#define STOP_TOKEN 77
+#define MOST_EVEN 60u /* tokens of a constrained sequence */
+#define ADAPTERS 4u
+
+enum { /* of `user_data` */
+       IS_EVEN = 1,
+       HAS_BAN = 2,
+       HAS_STOP = 4,
+};
+
+/* Even tokens alone; after each fourth the sequence may end. */
+typedef struct even {
+  uint64_t started, stopped;
+  accrt_serve_constraint_t* constraint;
+} even_t;
+
+static even_t even;
+
+static accrt_status_t even_start(void* self, void** out_state) {
+  ++((even_t*)self)->started;
+  uint32_t* count = calloc(1, sizeof *count);
+  assert_non_null(count);
+  *out_state = count;
+  return ACCRT_OK;
+}
+static accrt_status_t even_mask(void* state, uint32_t* mask, uint32_t words,
+                                uint32_t* out_may_end) {
+  const uint32_t count = *(const uint32_t*)state;
+  memset(mask, 0x55, words * sizeof *mask);
+  *out_may_end = count > 0 && count % 4 == 0;
+  return ACCRT_OK;
+}
+static accrt_status_t even_advance(void* state, int32_t token, uint32_t* out_ended) {
+  assert_int_equal(token % 2, 0);
+  *out_ended = ++*(uint32_t*)state == MOST_EVEN;
+  return ACCRT_OK;
+}
+static void even_stop(void* state) {
+  ++even.stopped;
+  free(state);
+}
+static void make_even(void) {
+  accrt_serve_constraint_functions_t functions = ACCRT_SERVE_CONSTRAINT_FUNCTIONS_INIT;
+  functions.self = &even;
+  functions.start = even_start;
+  functions.mask = even_mask;
+  functions.advance = even_advance;
+  functions.stop = even_stop;
+  assert_int_equal(accrt_serve_constraint_create(&functions, &even.constraint), ACCRT_OK);
+}
+
+static const char* adapter_name(uint64_t number) {
+  static const char* const names[] = {"first", "second", "third", "fourth"};
+  return names[number % ADAPTERS];
+}
+static accrt_status_t load_adapter(accrt_serve_engine_t* engine, uint64_t number) {
+  const uint64_t content = next_random();
+  const accrt_serve_adapter_tensor_t tensor = {"any", &content, sizeof content};
+  return accrt_serve_engine_load_adapter(engine, adapter_name(number), &tensor, 1, sizeof tensor);
+}
+/* Another takes the place of one that nobody uses just now. */
+static void swap_adapter(accrt_serve_engine_t* engine, counts_t* counts) {
+  const uint64_t number = next_random() % 2 == 0 ? ADAPTERS - 1 : next_random();
+  const accrt_status_t status = accrt_serve_engine_unload_adapter(engine, adapter_name(number), 0);
+  if (status == ACCRT_ERROR_NOT_READY)
+    return;
+  assert_int_equal(status, ACCRT_OK);
+  assert_int_equal(load_adapter(engine, number), ACCRT_OK);
+  ++counts->swaps;
+}
+
+static void ask_for_more(accrt_serve_request_t* request, uint64_t number, uint64_t now_ns) {
+  static const accrt_serve_bias_t biases[] = {{BANNED, -INFINITY}, {3, 2.5f}};
+  static const int32_t stop_tokens[] = {STOP_TOKEN};
+  static const char* const stops[] = {"q~q", "no such text"};
+  uintptr_t asked = 0;
+  if (number % 11 == 3) {
+    request->constraint = even.constraint;
+    asked |= IS_EVEN;
+  }
+  if (number % 7 == 2) {
+    request->biases = biases;
+    request->bias_count = 2;
+    const uint32_t most = request->max_new_tokens;
+    request->min_new_tokens = (uint32_t)(number % 5) < most ? (uint32_t)(number % 5) : most;
+    asked |= HAS_BAN;
+  }
+  if (number % 9 == 4) {
+    request->stop_tokens = stop_tokens;
+    request->stop_token_count = 1;
+    request->stop_strings = stops;
+    request->stop_string_count = 2;
+    request->min_new_tokens = 0;
+    asked |= HAS_STOP;
+  }
+  if (number % 19 == 5)
+    request->deadline_ns = now_ns + UINT64_C(100000000) * (1 + next_random() % 100);
+  if (number % 6 == 1)
+    request->adapter =
+        adapter_name(next_random() % 50 == 0 ? ADAPTERS - 1 : next_random() % (ADAPTERS - 1));
+  if (number % 23 == 0)
+    request->cache_salt = "salt";
+  request->user_data = (void*)asked;
+}
+
+static void check_tokens(const accrt_serve_event_t* event) {
+  const uintptr_t asked = (uintptr_t)event->user_data;
+  for (uint32_t i = 0; i < event->token_count; ++i) {
+    const int32_t token = event->tokens[i];
+    assert_true((asked & IS_EVEN) == 0 || token % 2 == 0 || token == event->stop_token);
+    assert_true((asked & HAS_BAN) == 0 || token != BANNED);
+    assert_true((asked & HAS_STOP) == 0 || token != STOP_TOKEN ||
+                event->finish_reason == ACCRT_SERVE_FINISH_STOP);
+  }
+}
+
+static void submit_one(accrt_serve_engine_t* engine, uint64_t number, uint64_t now_ns,
+                       counts_t* counts) {
   static int32_t prompt[4096];
   const int32_t application = (int32_t)(next_random() % 5);
   const uint32_t shared = application < 3 ? length(100, SHARED) : 0;
@@ -65,6 +185,7 @@ static void submit_one(accrt_serve_engine_t* engine, uint64_t number, counts_t* 
     request.flags |= ACCRT_SERVE_PROMPT_LOGPROBS;
     request.prompt_top_logprobs = 1;
   }
+  ask_for_more(&request, number, now_ns);
   uint64_t id;
   const accrt_status_t status = accrt_serve_engine_submit(engine, &request, &id);
   if (status == ACCRT_ERROR_NOT_READY) {
@@ -73,6 +194,8 @@ static void submit_one(accrt_serve_engine_t* engine, uint64_t number, counts_t* 
   }
   assert_int_equal(status, ACCRT_OK);
   ++counts->submitted;
+  counts->constrained += request.constraint != NULL;
+  counts->adapted += request.adapter != NULL;
   if (number % 30 == 0)
     (void)accrt_serve_engine_cancel(engine, id - next_random() % 20);
 }
@@ -85,11 +208,16 @@ static void take_events(accrt_serve_engine_t* engine, counts_t* counts) {
       counts->failed += events[i].kind == ACCRT_SERVE_EVENT_FAILED;
       counts->ended += events[i].last;
       counts->scored += events[i].kind == ACCRT_SERVE_EVENT_PROMPT;
+      counts->stopped += events[i].stop_token == STOP_TOKEN;
+      counts->late += events[i].finish_reason == ACCRT_SERVE_FINISH_DEADLINE;
+      if (events[i].kind != ACCRT_SERVE_EVENT_PROMPT)
+        check_tokens(&events[i]);
     }
   }
 }
 
-static void run_traffic(uint64_t requests, double load, uint32_t flags) {
+/* `fail_every`: of so many steps one fails; 0: none. */
+static void run_traffic(uint64_t requests, double load, uint32_t flags, uint32_t fail_every) {
   uint64_t now_ns = 1000, next_ns = 1000, number = 0;
   const accrt_serve_clock_t clock = {&now_ns, read_time};
   accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
@@ -103,18 +231,26 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags) {
   simulation.time_ns = &now_ns;
   simulation.repeat = 20;
   simulation.min_copy_tokens = 1;
+  simulation.fail_every = fail_every;
+  simulation.adapter_count = ADAPTERS;
   accrt_serve_model_t* model;
   assert_int_equal(accrt_serve_model_create_simulated(&simulation, &model), ACCRT_OK);
   accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
   options.clock = &clock;
   options.max_queued = 300;
+  even = (even_t){0};
+  make_even();
   accrt_serve_engine_t* engine;
   assert_int_equal(accrt_serve_engine_create(model, &options, &engine), ACCRT_OK);
   counts_t counts = {0};
+  for (uint64_t i = 0; i < ADAPTERS; ++i)
+    assert_int_equal(load_adapter(engine, i), ACCRT_OK);
   const uint64_t begin_ns = accrt_serve_now_ns();
   for (;;) {
     for (; number < requests && next_ns <= now_ns; ++number) {
-      submit_one(engine, number, &counts);
+      if (number % 50 == 0)
+        swap_adapter(engine, &counts);
+      submit_one(engine, number, now_ns, &counts);
       next_ns += (uint64_t)(-log(uniform()) * 1e9 / load);
     }
     const accrt_status_t status = accrt_serve_engine_step(engine);
@@ -132,10 +268,14 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags) {
   assert_int_equal(accrt_serve_engine_stats(engine, &stats), ACCRT_OK);
   assert_int_equal(counts.submitted + counts.refused, requests);
   assert_int_equal(counts.ended, counts.submitted);
-  assert_int_equal(counts.failed, 0);
+  /* A request survives one failed step. */
+  assert_true(fail_every != 0 ? counts.failed < requests / 50 : counts.failed == 0);
+  assert_true((stats.step_failures > 0) == (fail_every != 0));
+  assert_true(requests < 5000 || (counts.stopped > 0 && counts.late > 0 && counts.swaps > 0));
+  assert_true(counts.constrained > counts.submitted / 20);
+  assert_true(counts.adapted > counts.submitted / 20);
   assert_true(counts.scored > requests / 100 && stats.accepted_tokens > 0);
   assert_true(stats.partial_hits > requests / 100 && stats.copied_tokens >= stats.partial_hits);
-  assert_int_equal(stats.step_failures, 0);
   assert_int_equal(stats.pages_free + stats.pages_cached, stats.pages);
   assert_int_equal(stats.running + stats.waiting + stats.preempted, 0);
   /* Nobody starves: the queue holds 300 requests, which is a minute of work at most. */
@@ -151,8 +291,15 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags) {
                 100.0 * (double)stats.cached_tokens / (double)stats.prompt_tokens,
                 (unsigned long long)counts.refused,
                 (double)stats.queue_time.sum_ns / (double)stats.queue_time.count / 1e9);
+  print_message(
+      "%llu failed in %llu failed steps, %llu late, %llu stopped, %llu adapters swapped\n",
+      (unsigned long long)counts.failed, (unsigned long long)stats.step_failures,
+      (unsigned long long)counts.late, (unsigned long long)counts.stopped,
+      (unsigned long long)counts.swaps);
   accrt_serve_engine_release(engine);
   accrt_serve_model_release(model);
+  accrt_serve_constraint_release(even.constraint);
+  assert_true(even.started >= counts.constrained && even.started == even.stopped);
 }
 
 /* ---- Time between tokens ---- */
@@ -320,12 +467,12 @@ static uint64_t requests_wanted(void) {
 
 static void test_traffic(void** state) {
   (void)state;
-  run_traffic(requests_wanted() * 9 / 10, 120, ACCRT_SERVE_MODEL_OVERLAP);
+  run_traffic(requests_wanted() * 9 / 10, 120, ACCRT_SERVE_MODEL_OVERLAP, 997);
 }
 
 static void test_overload(void** state) {
   (void)state;
-  run_traffic(requests_wanted() / 10, 400, 0);
+  run_traffic(requests_wanted() / 10, 400, 0, 0);
 }
 
 int main(void) {
