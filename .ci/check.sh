@@ -165,7 +165,17 @@ sanitized() {
   c_tests "$BUILD/check/$kind" "$@"
   echo "no findings of the $kind sanitizer"
 }
-check_asan() { sanitized address; }
+check_asan() {
+  sanitized address
+  hostile_clients "$BUILD/check/address"
+}
+# hostile_clients FOLDER: the tests of the HTTP server whose clients send rubbish, leave or stall, with the libraries of a folder built with ASan.
+hostile_clients() {
+  sanitizer=$("${CC:-gcc}" -print-file-name=libasan.so)
+  [ -f "$sanitizer" ] && [ -e "$1/lib/libaccrt_http.so" ] || { note "no libasan.so or no libaccrt_http: hostile clients were left out"; return 0; }
+  with_build "$1" env LD_PRELOAD="$sanitizer" ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+    timeout 300 "$PY" -m pytest -q -m hostile tests/python/test_serve_http.py
+}
 # Some kernels randomise addresses more than gcc's TSan runtime can follow; run without.
 check_tsan() {
   if setarch -R true 2>/dev/null; then sanitized thread setarch -R; else sanitized thread; fi

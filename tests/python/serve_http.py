@@ -114,14 +114,14 @@ def get(path, *headers, version="1.1", method="GET"):
 
 
 def read_all(client):
-    out = b""
+    out = bytearray()  # which grows in place: answers of a megabyte come in hundreds of pieces
     with contextlib.suppress(ConnectionResetError):
         while True:
             data = client.recv(1 << 16)
             if not data:
                 break
             out += data
-    return out
+    return bytes(out)
 
 
 class Answer:

@@ -207,6 +207,7 @@ def test_more_prompts_than_wait_are_refused_for_good():
         assert len(ask(server, COMPLETIONS, {"prompt": ["x"] * 8, "max_tokens": 1}).json["choices"]) == 8
 
 
+@pytest.mark.hostile
 def test_a_bad_request_fails_alone(slow):
     """Streams beside it have the tokens that they have alone."""
     body = {"max_tokens": 80, "seed": 1, "ignore_eos": True, "stream": True}
@@ -260,6 +261,7 @@ MALFORMED = [
 ]  # fmt: skip
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize("data,status", MALFORMED)
 def test_malformed_requests(server, data, status):
     answer = Answer(server.raw(data))
@@ -268,6 +270,7 @@ def test_malformed_requests(server, data, status):
         assert "OPTIONS" in answer.headers["allow"]
 
 
+@pytest.mark.hostile
 def test_any_cut_and_any_flipped_byte_is_answered_or_closed(server):
     whole = post(COMPLETIONS, {"prompt": "x", "max_tokens": 1})
     generator = random.Random(7)
@@ -301,6 +304,7 @@ def test_a_connection_serves_one_request_after_the_other(server):
     assert [a.status for a in answers] == [200] * 4 and answers[-1].json == {"status": "ok"}
 
 
+@pytest.mark.hostile
 def test_bodies_in_pieces_and_in_chunks(server):
     body = json.dumps({"prompt": "x", "max_tokens": 1}).encode()
     with server.connect() as client:
@@ -392,6 +396,7 @@ class Panic(BaseException):
     """As pyo3 has it, with which tokenizers is made: no Exception."""
 
 
+@pytest.mark.hostile
 def test_a_panic_of_a_tokenizer_ends_its_request_alone(monkeypatch, capsys):
     """The thread died with it, its client waited for ever, and after a few of them nobody was answered."""
     with served(workers=1, health_timeout=0.2) as server:
@@ -454,6 +459,7 @@ def leave_half(client):
     client.close()
 
 
+@pytest.mark.hostile
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("leave", [leave_close, leave_reset, leave_half])
 def test_a_client_that_leaves_ends_its_request(slow, leave, stream):
@@ -468,6 +474,7 @@ def test_a_client_that_leaves_ends_its_request(slow, leave, stream):
     assert slow.engine.stats()["finished_cancelled"] > cancelled
 
 
+@pytest.mark.hostile
 def test_survivors_are_not_disturbed(slow):
     body = {"prompt": "survivor", "max_tokens": 60, "seed": 1, "ignore_eos": True}
     alone = ask(slow, COMPLETIONS, body).json["choices"]
@@ -483,6 +490,7 @@ def test_survivors_are_not_disturbed(slow):
     assert found == [alone]
 
 
+@pytest.mark.hostile
 def test_a_client_that_reads_nothing_is_cut_off():
     with served(max_output_bytes=65536, stall_timeout=60) as server:
         with server.connect(receive_bytes=4096) as client:
@@ -524,6 +532,7 @@ def lists_of(choices):
     return {index: (text, dict(entries)) for index, (text, entries) in out.items()}
 
 
+@pytest.mark.hostile
 def test_many_log_probabilities_reach_a_slow_reader():
     """They wait as numbers, and are written as JSON when the client takes them."""
     body = {**LONG, "max_tokens": 300, "n": 8, "logprobs": 20, "seed": 1}
@@ -568,6 +577,7 @@ def test_alternatives_have_each_text_once_and_the_chosen_token(server):
         assert values == sorted(values, reverse=True)
 
 
+@pytest.mark.hostile
 def test_requests_that_do_not_arrive_in_time():
     with served(request_timeout=0.2, idle_timeout=0.2) as server:
         with server.connect() as client:
@@ -592,6 +602,7 @@ def test_too_many_connections():
         assert Answer(server.raw(get("/health"))).status == 200
 
 
+@pytest.mark.hostile
 def test_bodies_are_bounded_together():
     with served(max_body_bytes=1000, max_held_bytes=1500) as server:
         assert Answer(server.raw(post(COMPLETIONS, b"x" * 1001))).status == 413
@@ -604,6 +615,7 @@ def test_bodies_are_bounded_together():
             assert server.server.counts()["held_bytes"] == 900
 
 
+@pytest.mark.hostile
 def test_ten_times_too_much():
     """Who is served gets all, who is not is told when to come back."""
     with served(model={"step_ns": 3_000_000}, engine={"max_running": 4, "max_queued": 4}, max_jobs=8) as server:
@@ -654,6 +666,7 @@ def test_retry_after_tells_of_the_queue():
                 thread.join()
 
 
+@pytest.mark.hostile
 def test_chaos():
     """Many clients that do anything, from a seed; `served` sees to it that nothing is left."""
     with served(model={"step_ns": 200_000}) as server:
@@ -684,6 +697,7 @@ def test_chaos():
 # ---- the end ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.hostile
 def test_a_drain_lets_answers_end():
     with served(model={"step_ns": 3_000_000}) as server:
         idle, under_way = server.connect(), server.connect()
@@ -699,6 +713,7 @@ def test_a_drain_lets_answers_end():
         under_way.close()
 
 
+@pytest.mark.hostile
 def test_a_drain_ends_at_its_limit():
     with served(model={"step_ns": 3_000_000}) as server:
         with server.connect() as client:
@@ -709,6 +724,7 @@ def test_a_drain_ends_at_its_limit():
         assert until(lambda: not server.busy())
 
 
+@pytest.mark.hostile
 def test_servers_come_and_go():
     before = descriptors()
     for _ in range(5):
