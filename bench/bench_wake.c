@@ -7,7 +7,7 @@
  *   asleep     the waiter has slept for 300 us when the word is written: from before the write to
  *              the waiter's next instruction
  *   ping-pong  two threads answer each other without a pause: half of a round trip
- * and what a signal costs where nobody waits. Medians with the 10th and 90th of 100 samples. Text
+ * and what a signal costs without a waiter. Medians with the 10th and 90th of 100 samples. Text
  * goes to the terminal, JSON to --json or to wake.json in $ACCRT_BENCH_RESULTS. */
 #define _GNU_SOURCE
 #include <linux/futex.h>

@@ -203,7 +203,7 @@ endif()
 add_test(NAME tests.abi.messages COMMAND sh "${PROJECT_SOURCE_DIR}/tests/abi/messages.sh")
 accrt_test_environment(tests.abi.messages "tests/abi")
 
-# The installed tree, as its users see it. Sanitized libraries are not installed by anybody.
+# The installed tree, as its users see it. Sanitized libraries are never installed.
 if(NOT ACCRT_SANITIZE)
   add_test(NAME tests.install.consumers COMMAND sh
            "${PROJECT_SOURCE_DIR}/tests/install/consumers.sh" "${CMAKE_BINARY_DIR}")

@@ -151,8 +151,8 @@ enum {
 #include "format/format.def"
 };
 
-/* A tensor type with symbolic dimensions; dimensions are expressions in the scope of whoever holds
- * it. */
+/* A tensor type with symbolic dimensions; dimensions are expressions in the scope of its
+ * holder. */
 typedef struct accx_type {
   uint32_t dtype; /* accrt_dtype_t */
   uint32_t encoding;

@@ -167,7 +167,7 @@ uint32_t accrt_bundle_lookup_state(const accrt_bundle_t* bundle, const char* nam
 uint32_t accrt_bundle_lookup_kernel(const accrt_bundle_t* bundle, const char* name);
 
 /* The SHA-256 of the bytes that have this digest, in hexadecimal digits, as the metadata says; NULL
- * where it says nothing. Nobody has looked at the text. */
+ * where it says nothing. The text is not checked. */
 const char* accrt_bundle_sha256_of(const accrt_bundle_tables_t* tables,
                                    const accx_digest_t* digest);
 

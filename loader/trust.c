@@ -174,10 +174,10 @@ static const char* against_text(const accrt_trust_fact_t* fact, char text[AGAINS
 }
 
 #define SIGNERS_BYTES 128
-/* "nobody", or the keys of a scope's signatures, as many as fit. */
+/* "no key", or the keys of a scope's signatures, as many as fit. */
 static const char* signers(const accrt_bundle_t* bundle, uint32_t scope, char text[SIGNERS_BYTES]) {
   size_t length = 0;
-  (void)snprintf(text, SIGNERS_BYTES, "nobody");
+  (void)snprintf(text, SIGNERS_BYTES, "no key");
   for (uint32_t i = 0; i < bundle->tables.signature_count; ++i) {
     char id[ACCRT_KEY_TEXT_BYTES];
     if (bundle->tables.signatures[i].scope != scope ||

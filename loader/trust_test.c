@@ -440,20 +440,20 @@ static void host_code_needs_trust(void** state) {
   accrt_instance_t* strict = make_instance("trust.policy", "signed");
   accrt_bundle_t* plain = open_with(strict, &golden);
   accrt_bundle_t* bundle = open_with(strict, &file);
-  FAILS(UNTRUSTED, "signed by nobody", allow(plain, NULL));
+  FAILS(UNTRUSTED, "signed by no key", allow(plain, NULL));
   FAILS(UNTRUSTED, "signed by ed25519:8a88e3dd7409f195, and", allow(bundle, NULL));
   FAILS(UNTRUSTED, "(rule 146)", allow(bundle, NULL));
   OK(accrt_instance_trust_key(strict, &alice_public));
   OK(allow(bundle, NULL));
   assert_true(trust_of(bundle).code_trusted);
-  FAILS(UNTRUSTED, "nobody", allow(plain, NULL));
+  FAILS(UNTRUSTED, "no key", allow(plain, NULL));
   const uint32_t bit = 12345;
   FAILS(DATA_CORRUPT, "(rule 113)", allow(bundle, &bit));
   /* By its root: the signed file has the same. */
   const accrt_bundle_trust_t trust = trust_of(plain);
   accrt_instance_t* other = make_instance(NULL, NULL);
   accrt_bundle_t* by_root = open_with(other, &golden);
-  FAILS(UNTRUSTED, "nobody", allow(by_root, NULL));
+  FAILS(UNTRUSTED, "no key", allow(by_root, NULL));
   OK(accrt_instance_trust_code(other, &trust.code_root));
   OK(allow(by_root, NULL));
   accrt_bundle_release(by_root);
@@ -554,7 +554,7 @@ static void weights_may_have_to_be_signed(void** state) {
   bytes_t code = sign(&golden, &alice, ACCRT_SCOPE_CODE);
   bytes_t both = sign(&golden, &alice, BOTH);
   OK(accrt_instance_trust_key(strict, &alice_public));
-  FAILS(UNTRUSTED, "signed by nobody",
+  FAILS(UNTRUSTED, "signed by no key",
         accrt_bundle_open_memory(strict, golden.data, golden.size, NULL, NULL, NULL, &bundle));
   FAILS(UNTRUSTED, "(rule 147)",
         accrt_bundle_open_memory(strict, code.data, code.size, NULL, NULL, NULL, &bundle));
@@ -1078,7 +1078,7 @@ static void does_without_libcrypto(void** state) {
   const accrt_bundle_trust_t same = trust_of(other);
   assert_memory_equal(&trust.code_root, &same.code_root, sizeof same.code_root);
   accrt_bundle_release(other);
-  FAILS(UNTRUSTED, "nobody", allow(bundle, NULL));
+  FAILS(UNTRUSTED, "no key", allow(bundle, NULL));
   OK(accrt_instance_trust_code(without, &trust.code_root));
   OK(allow(bundle, NULL));
   accrt_sign_options_t options = ACCRT_SIGN_OPTIONS_INIT;

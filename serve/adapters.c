@@ -210,7 +210,7 @@ accrt_status_t accrt_serve_engine_load_adapter(accrt_serve_engine_t* engine, con
   return status;
 }
 
-/* Waits until nobody uses the adapter; under the lock. Requests end only where somebody steps. */
+/* Waits until no request uses the adapter; under the lock. Requests end only in steps. */
 static void wait_unused(accrt_serve_engine_t* engine, accsv_adapter_t* adapter,
                         uint64_t timeout_ns) {
   if (!engine->has_thread || timeout_ns == 0)

@@ -1,8 +1,8 @@
 /* serve/adapters.h - the LoRA adapters of an engine: which name has which place of the model, and
  * how many requests use it. The stepping thread puts them into the model, between steps.
  *
- * A request holds its adapter until no step in flight has it: so a place is free when nobody uses
- * it. Each load has a number of its own, which is part of the prefix cache's salt.
+ * A request holds its adapter until no step in flight has it: so a place is free when no request
+ * uses it. Each load has a number of its own, which is part of the prefix cache's salt.
  */
 #ifndef ACCRT_SERVE_ADAPTERS_H_
 #define ACCRT_SERVE_ADAPTERS_H_
@@ -20,7 +20,7 @@ typedef struct accsv_adapter {
   size_t name_bytes;
   uint64_t number; /* of the load; never used again */
   bool ready;      /* requests may name it */
-  bool leaving;    /* somebody waits to take it away */
+  bool leaving;    /* a thread waits to remove it */
 } accsv_adapter_t;
 
 /* What the stepping thread is to put into the model; it lies with who waits for it. */

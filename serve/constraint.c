@@ -86,7 +86,7 @@ static accrt_status_t compute(const accsv_masks_t* masks, const accsv_mask_job_t
   return ACCRT_OK;
 }
 
-/* Computes masks until none is left that nobody has begun. The lock is held, but not meanwhile. */
+/* Computes masks until all have been begun. The lock is held, but not meanwhile. */
 static void work_off(accsv_masks_t* masks) {
   while (masks->next < masks->count) {
     const accsv_mask_job_t* job = &masks->jobs[masks->next++];

@@ -1,7 +1,7 @@
 /* serve/constraint.h - what limits the tokens of sequences, and the masks of a step's samples.
  *
  * Masks are computed by the stepping thread and some helpers, which are started with the first
- * request that has a constraint. `begin` gives them work; until `finish` has returned, nobody else
+ * request that has a constraint. `begin` gives them work; until `finish` has returned, nothing else
  * uses the states of the step's sequences.
  */
 #ifndef ACCRT_SERVE_CONSTRAINT_H_

@@ -6,7 +6,7 @@
  *
  * On a device with memory of its own both ranges exist on the device and, for each step in flight,
  * in pinned host memory: a step is a copy, `step`, `sample` or `sample_greedy`, and a copy back,
- * all on the session's stream, and nobody waits but `wait`. On hosts there is one range, and
+ * all on the session's stream, and only `wait` waits. On hosts there is one range, and
  * `submit` runs the step. This file schedules nothing.
  */
 #include <string.h>

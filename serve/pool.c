@@ -45,7 +45,7 @@ static void unlink_block(accsv_pool_t* pool, int32_t block) {
   one->list = ACCSV_LIST_NONE;
 }
 
-/* What has contents goes last; what has none is of no use to anybody and goes first. */
+/* What has contents goes last; what has none is of no use and goes first. */
 static void make_free(accsv_pool_t* pool, int32_t block) {
   if (!pool->blocks[block].keyed) {
     put_front(pool, &pool->free, ACCSV_LIST_FREE, block);

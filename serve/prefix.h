@@ -8,7 +8,7 @@
  *
  * Of each entry the last few blocks that came after it are listed, and so are first blocks: where
  * no whole block has the tokens that come next, one of these may begin with them. A block that is
- * listed may have other contents by now, which a look at its entry tells.
+ * listed may have other contents by now, which its entry shows.
  *
  * A salt is a number that stands for a text, for as long as a request or an entry uses that text.
  * It allocates when it is made; requests bring the memory of their salt. Externally synchronized.
@@ -52,7 +52,7 @@ typedef struct accsv_prefix {
   uint64_t seed;
   uint64_t last_salt;
   uint64_t step;                /* that entries are made by now, and that looks for blocks */
-  accsv_followers_t* followers; /* of each block, then of no block; NULL: nobody looks for parts */
+  accsv_followers_t* followers; /* of each block, then of no block; NULL: parts are unused */
   accsv_salt_t* salts[ACCSV_SALT_BUCKETS];
 } accsv_prefix_t;
 

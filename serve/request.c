@@ -33,7 +33,7 @@ static accrt_status_t check_number(const char* what, float value, float least, f
                     (double)most);
 }
 
-/* One token is drawn where only the prompt is wanted, and given to nobody. */
+/* One token is drawn where only the prompt is wanted, and not given out. */
 static accrt_status_t check_scores(accrt_serve_request_t* request) {
   if (request->num_speculative_tokens > ACCRT_SERVE_MAX_DRAFTS)
     return ACCSV_FAIL(OUT_OF_RANGE, "num_speculative_tokens is %" PRIu32 ", at most %u",

@@ -517,7 +517,7 @@ static void admit_all(round_t* round) {
 
 /* ---- Drafts ---- */
 
-/* Pages for drafts are those that nobody waits for, and that the running ones will not need at
+/* Pages for drafts are those that no sequence waits for, and that the running ones will not need at
  * once. */
 static uint32_t pages_for_drafts(const round_t* round) {
   const accsv_scheduler_t* scheduler = round->scheduler;

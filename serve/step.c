@@ -524,7 +524,7 @@ static void end_all(accrt_serve_engine_t* engine, accrt_status_t status, uint64_
   engine->failure = status;
   (void)take_inbox(engine, now_ns);
   for (uint32_t i = 0; i < engine->bucket_count; ++i) {
-    /* Only this thread takes requests out, and nobody puts one in after `dead` was set. */
+    /* Only this thread takes requests out, and none is put in after `dead` was set. */
     for (accsv_request_t* request = engine->registry[i]; request != NULL; request = request->other)
       accsv_end_request(engine, request, ACCRT_SERVE_FINISH_FAILED, status, now_ns);
   }

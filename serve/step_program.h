@@ -43,8 +43,9 @@ uint32_t accsv_largest(const accsv_description_t* description, uint32_t size);
 
 /* Whether the device's memory is the host's. */
 accrt_status_t accsv_is_host(accrt_device_t* device, bool* out_is_host);
-/* Bytes for keys and values of a card where nobody says how many: a small model is not given all of
- * it. Four times its weights, and 1 GiB or a sequence of the greatest length, whichever is more. */
+/* Bytes for keys and values of a card unless the caller says how many: a small model is not
+ * given all of it. Four times its weights, and 1 GiB or a sequence of the greatest length,
+ * whichever is more. */
 uint64_t accsv_enough_kv_bytes(const accrt_serve_memory_t* memory);
 /* What a model over the program takes. `options` is complete. ACCRT_ERROR_INVALID_ARGUMENT: the
  * device is not the program's. */

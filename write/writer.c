@@ -376,7 +376,7 @@ static _Atomic(accrt_bundle_writer_t*) listed[256];
 static atomic_size_t unlisted;
 
 /* Puts `next` in the place of `writer`. The release and acquire make the writer's bytes visible to
- * whoever finds it. */
+ * the thread that finds it. */
 static bool exchange(accrt_bundle_writer_t* writer, accrt_bundle_writer_t* next) {
   for (size_t i = 0; i < LISTED; ++i) {
     accrt_bundle_writer_t* found = writer;

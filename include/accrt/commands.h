@@ -16,7 +16,7 @@ ACCRT_BEGIN
 /** Opens a kernel pack: a shared object that exports accrt_kernel_pack_query. It is never unloaded.
  * May block.
  * @param path an absolute path. The file and all folders above it must belong to root, to this user
- *   or to the owner of the library's own file. Nobody else may write to them (folders may be
+ *   or to the owner of the library's own file. No other user may write to them (folders may be
  *   sticky, as /tmp is).
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (file or symbol); ACCRT_ERROR_INVALID_ARGUMENT (a
  *   relative path); ACCRT_ERROR_PERMISSION_DENIED (the message says who else may write);

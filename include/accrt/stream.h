@@ -100,14 +100,15 @@ ACCRT_API accrt_status_t accrt_stream_create(accrt_device_t* device,
                                              const accrt_stream_options_t* options,
                                              accrt_stream_t** out_stream);
 /** Wraps a queue of another library (CUDA: a CUstream, such as torch's or CuPy's) as a stream,
- * without owning it. The caller keeps the queue alive until the stream's last release has returned;
- * that release waits for the stream's work. The caller may go on using the queue directly. The
- * native queue orders the work of both. So the stream cannot hold work back: a wait for a value
- * that no one has signalled yet gets ACCRT_ERROR_NOT_READY. While the native queue is being
- * captured, accrt_call_submit and accrt_stream_submit add their work to the owner's graph (since
- * 0.4). Whoever launches that graph keeps the session, the program and all memory of the work.
- * Other functions get ACCRT_ERROR_INVALID_STATE; so do a wait for what was captured, and work that
- * is traced or has an operator that cannot be captured. The capture stays valid.
+ * without owning it. The caller keeps the queue alive until the stream's last release has
+ * returned; that release waits for the stream's work. The caller may go on using the queue
+ * directly. The native queue orders the work of both. So the stream cannot hold work back: a
+ * wait for a value that no one has signalled yet gets ACCRT_ERROR_NOT_READY. While the native
+ * queue is being captured, accrt_call_submit and accrt_stream_submit add their work to the
+ * owner's graph (since 0.4). The code that launches that graph keeps the session, the program
+ * and all memory of the work. Other functions get ACCRT_ERROR_INVALID_STATE; so do a wait for
+ * what was captured, and work that is traced or has an operator that cannot be captured. The
+ * capture stays valid.
  * @param native a queue of this device. CUDA: NULL is the legacy default stream.
  * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (the driver has no native queues);
  *   ACCRT_ERROR_INVALID_ARGUMENT (a queue of another device); ACCRT_ERROR_OUT_OF_MEMORY.

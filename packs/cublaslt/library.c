@@ -107,7 +107,7 @@ static int find_functions(char* message, size_t capacity_bytes) {
 static int open_locked(char* message, size_t capacity_bytes) {
   if (library != NULL)
     return 1;
-  /* The newest name's reason is told; it has to be copied before the next attempt. */
+  /* The newest name's reason is reported; it has to be copied before the next attempt. */
   for (size_t i = 0; i < COUNT(names) && library == NULL; ++i) {
     if (accrt_library_open(names[i], ACCRT_LIBRARY_PATH_OR_SONAME, &library) != ACCRT_OK && i == 0)
       snprintf(message, capacity_bytes, "cuBLASLt cannot be opened: %s", failure_message());

@@ -175,8 +175,8 @@ static int reach_of(const shape_t* s, accrt_dtype_t dtype, int64_t rows, int64_t
          !__builtin_mul_overflow(*out_bytes, (int64_t)element_bytes(dtype), out_bytes);
 }
 
-/** The arguments may be chosen by whoever made a bundle: what will be touched is known before
- * anything is. */
+/** The arguments may be chosen by an attacker who made the bundle: what will be touched is known
+ * before anything is. */
 static int32_t measure(const accrt_operator_call_t* call, const shape_t* s, reach_t* out) {
   const accrt_dtype_t a = MATMUL_FORM_A(s->form), c = MATMUL_FORM_C(s->form);
   const int nk = (s->form & MATMUL_FORM_B_IS_NK) != 0;

@@ -41,7 +41,7 @@ enum {
   MATMUL_ERROR_CALL = 3,        /* a call of cuBLASLt failed */
   MATMUL_ERROR_MEMORY = 4,      /* no host memory */
   MATMUL_ERROR_ARGUMENT =
-      5, /* execute: an argument that prepare was told of is missing or too short, or too little
+      5, /* execute: an argument that prepare got is missing or too short, or too little
             workspace */
 };
 

@@ -43,7 +43,7 @@ def read_beginning(path: str, size_bytes: int) -> bytes:
 
 
 def _take_leftovers(folder: int, name: str) -> None:
-    """Takes parts away that nobody holds: who made them is gone. Name "": of all names, for the folder is ours."""
+    """Removes parts without an owner: the process that made them has ended. Name "": of all names, for the folder is ours."""
     import fcntl
     wanted = re.compile(re.escape(name) + _TAIL if name else ".*" + _TAIL)
     for entry in os.listdir(folder):
@@ -86,7 +86,7 @@ def _make_part(folder: int, name: str, end: str, mode: int) -> Tuple[str, int]:
             continue
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:  # somebody who looks for leftovers has it, and takes it away
+        except BlockingIOError:  # another process that looks for leftovers holds it, and removes it
             os.close(file)
             continue
         except OSError:
@@ -101,7 +101,7 @@ def put(path: str, data: bytes, mode: int, *, end: str = "", ours: bool = False,
 
     Args:
         end: what is put behind the name of the file while it is made.
-        ours: nobody else writes in the folder: parts of all names go, if nobody makes them any more.
+        ours: no one else writes in the folder: parts of all names are removed if they have no owner any more.
         check: gets the path of the new file before it has its name; what it raises is raised here.
     """
     place, name = os.path.split(path)

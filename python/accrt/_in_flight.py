@@ -1,7 +1,7 @@
 """What keeps the memory of callers alive while a device works on it: arrays and tensors that C knows as addresses alone.
 
-Objects are kept by stream and number: until the stream has passed what was enqueued when they were given here. Whoever enqueues, waits or
-polls looks after the stream's own; a thread looks after what nobody does, some times a second, while there is something to look after.
+Objects are kept by stream and number: until the stream has passed what was enqueued when they were given here. A caller that
+enqueues, waits or polls releases the stream's own objects. A thread releases the others, a few times a second, while there are any.
 
 At the end of the interpreter what is in flight is waited for: EXIT_LIMIT_S at most, and EXIT_PATIENCE_S when all that is left waits for a
 semaphore. What still runs then is cancelled, and waited for a little longer. What is not complete by then keeps its memory until the process is gone, and so does whatever comes later.
@@ -20,13 +20,13 @@ from ._threads import start
 
 EXIT_PATIENCE_S, EXIT_LIMIT_S, EXIT_CANCEL_S = 0.5, 20.0, 2.0
 _SLICE_NS = 20_000_000
-_BATCH = 64  # objects that are kept before somebody looks how far the stream is
+_BATCH = 64  # objects that are kept before the stream's progress is read
 _QUICK_S, _SLOW_S, _LINGER_S = 0.03, 0.5, 1.0  # of the thread
 
 _NEVER = 1 << 65
 
 _immortal: list = []  # what is not complete when the interpreter ends, and whatever is kept later
-_queues: set[_Queue] = set()  # those that somebody has: what the end of the interpreter waits for
+_queues: set[_Queue] = set()  # those with an owner: the end of the interpreter waits for them
 _busy: set[_Queue] = set()  # those that keep something
 _guard = RLock()  # over _watching, and who is in _busy; re-entered by finalizers
 _watching = False
@@ -34,7 +34,7 @@ _watching = False
 
 class InFlight:
     """What one stream's work uses, for those who enqueue. Where these are garbage in a cycle, their finalizers run in any order and
-    may give things here: so what they are given to is held by this module until nobody has a in_flight of it, and is never garbage itself.
+    may give things here: so this module holds the queue until its last InFlight is gone, and the queue is never garbage itself.
     """
 
     __slots__ = ("queue", "keep", "look", "stream")
@@ -58,7 +58,7 @@ class _Queue:
         _queues.add(self)
 
     def leave(self, _queues=_queues) -> None:
-        """Nobody has it any more but who is being finalized."""
+        """Its only owner is being finalized."""
         _queues.discard(self)
 
     def progress(self) -> tuple[int, int, int]:
@@ -117,7 +117,7 @@ def _watch(in_flight: _Queue) -> None:
             try:
                 _watching = True
                 start(_look_after)
-            except RuntimeError:  # no more threads: whoever enqueues or waits looks
+            except RuntimeError:  # no more threads: callers that enqueue or wait do it
                 _watching = False
 
 

@@ -32,7 +32,7 @@ def check_apart(kernel: Kernel, guarded: Sequence, sizes: Sequence[int], limit: 
     head: dict[str, Any] = {"name": kernel.name, "types": list(kernel._types), "sizes": list(sizes), "values": [],
                             "source": len(source) if isinstance(source, bytes) else source}
     for value in guarded:
-        head["values"].append(_told(value, payload))
+        head["values"].append(_encoded(value, payload))
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     child = subprocess.Popen([sys.executable, "-c", _PROGRAM, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
@@ -46,7 +46,7 @@ def check_apart(kernel: Kernel, guarded: Sequence, sizes: Sequence[int], limit: 
     return [f"kernel {kernel.name} {line}" for line in found]
 
 
-def _told(value: Any, payload: list[bytes]) -> Any:
+def _encoded(value: Any, payload: list[bytes]) -> Any:
     """An argument as the other process gets it."""
     if value is None or isinstance(value, (bool, int, float)):
         return value

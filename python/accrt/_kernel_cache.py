@@ -18,7 +18,7 @@ def cache_directory() -> Optional[Path]:
 
 
 def cached(key: str, make: Callable[[], bytes]) -> bytes:
-    """Content of a cache entry, made on a miss. A cache that cannot be written to, or that somebody else may write to, is no error: the
+    """Content of a cache entry, made on a miss. A cache that cannot be written to, or that another user may write to, is no error: the
     work is done again."""
     folder = cache_directory()
     path = os.fspath(folder / key[:2] / key) if folder else ""

@@ -27,7 +27,7 @@ def call(kernel: Kernel, given: Sequence, grid: Any, stream: Stream | None, name
     values = ordered(kernel, given, named)
     if stream is not None:
         need(stream, Stream)
-    own = None  # a stream that nobody else has is waited for
+    own = None  # a stream of this call alone is waited for
     if stream is None:
         stream = _borrowed(kernel, values)
         own = taken(kernel) if stream is None else None
@@ -52,7 +52,7 @@ def call(kernel: Kernel, given: Sequence, grid: Any, stream: Stream | None, name
         give(kernel, own)
 
 
-_in_graphs: list = []  # packs whose code graphs of others have: nobody says when these are gone
+_in_graphs: list = []  # packs whose code is in graphs of others, whose end is not reported
 
 
 def _into_graph(kernel: Kernel, stream: Stream, sizes: Sequence[int], table: Any, keep: Any) -> None:
@@ -146,7 +146,7 @@ def _scalar(what: str, value: Any, dtype: str) -> int:
 
 
 def _refuse_elsewhere(what: str, value: Any, device: Device) -> None:
-    """Memory of a GPU given to a kernel of a host, or the other way round, before anybody is asked for it."""
+    """Memory of a GPU given to a kernel of a host, or the other way round, before the library is called."""
     ask = getattr(value, "__dlpack_device__", None)
     if not callable(ask):
         return

@@ -55,7 +55,7 @@ class _Guarded:
 
 
 def _silent(_what: str) -> None:
-    """Nobody wants to know which run begins."""
+    """Ignores which run begins."""
 
 
 def check(kernel: Kernel, given: Sequence, grid: Any, named: Mapping[str, Any], isolated: bool, seconds: float | None) -> list[str]:

@@ -68,7 +68,7 @@ def _edges(kernel: Any, guarded: Sequence, sizes: Sequence[int], say: Any) -> No
 
 
 def _values(head: dict, data: Any) -> list:
-    return [_Given(told["dtype"], told["shape"], data.read(told["bytes"])) if isinstance(told, dict) else told for told in head["values"]]
+    return [_Given(value["dtype"], value["shape"], data.read(value["bytes"])) if isinstance(value, dict) else value for value in head["values"]]
 
 
 def main() -> None:

@@ -100,7 +100,7 @@ class GpuKernel(Kernel):
         return error
 
     def _teach(self, there: Kernel, device: Device, values: Sequence) -> None:
-        """Tells the quick way of this GPU, and of the streams that are known there."""
+        """Registers this GPU, and the streams that are known there, with the fast path."""
         index = device.info.dlpack_device[1]
         streams = {number: stream for number, stream in there._borrowed.items() if (index, number) not in self._taught}
         if not streams:

@@ -189,7 +189,7 @@ def _owner(kind: str) -> type:
     found = _owners.get(kind)
     if found is None:
         base = getattr(_ffi, kind + "_p")
-        retain = lib[kind + "_retain"]  # a new one, whose result type nobody else sets
+        retain = lib[kind + "_retain"]  # a new one, whose result type is set here alone
         found = type(base)(kind + "_owner", (base,), {
             "_type_": base._type_, "__del__": _give_back, "give_back": staticmethod(getattr(lib, kind + "_release")),
             "retain": staticmethod(retain), "__index__": lambda self: ctypes.c_size_t.from_buffer(self).value})

@@ -1,4 +1,4 @@
-"""Where a user's files are, and whether they are nobody else's."""
+"""Where a user's files are, and whether others can write to them."""
 from __future__ import annotations
 
 import os
@@ -17,7 +17,7 @@ def user_folder(variable: str, fallback: str) -> Optional[str]:
 
 
 def is_private(path: str) -> bool:
-    """Whether nobody else may write to a file or folder or to a folder above it: all belong to root or to this user, and have no
+    """Whether no other user may write to a file or folder or to a folder above it: all belong to root or to this user, and have no
     write bits for others; folders above may be sticky, as /tmp is. As runtime/core/safe_open.c has it."""
     return not why_not_private(path)
 
@@ -60,7 +60,7 @@ def read_own_file(path: str) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or not is_private(path):
-            raise PermissionError(f"{path}: it is no regular file, or somebody else may write it or to a folder above it")
+            raise PermissionError(f"{path}: it is no regular file, or another user may write to it or to a folder above it")
         return file.read()
 
 
@@ -69,5 +69,5 @@ def set_own_file(path: str, content: bytes) -> None:
     folder = os.path.dirname(path)
     make_private_folder(folder)
     if not is_private(folder):
-        raise PermissionError(f"{folder}: somebody else may write to it or to a folder above it")
+        raise PermissionError(f"{folder}: another user may write to it or to a folder above it")
     put(path, content, 0o600, ours=True)

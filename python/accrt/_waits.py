@@ -46,7 +46,7 @@ def until(function, limit_ns: int, *head, tail: tuple = (), asked_ns: int | None
     `asked_ns` is the caller's own limit, where `limit_ns` is what is left of it.
 
     Raises:
-        TimeoutError: the limit is over, and is another one than the function was last told.
+        TimeoutError: the limit is over, and differs from the one that the function got last.
     """
     asked_ns = limit_ns if asked_ns is None else asked_ns
     if limit_ns <= SLICE_NS and limit_ns == asked_ns:
@@ -63,9 +63,9 @@ def until(function, limit_ns: int, *head, tail: tuple = (), asked_ns: int | None
     raise with_limit(last_error(status), left, asked_ns)
 
 
-def with_limit(error: Error, told_ns: int, asked_ns: int) -> Error:
+def with_limit(error: Error, part_ns: int, asked_ns: int) -> Error:
     """The error of a call that had a part of the caller's limit, with the whole limit in its message."""
-    error.message = error.message.replace(f"{told_ns} ns", f"{asked_ns} ns", 1)
+    error.message = error.message.replace(f"{part_ns} ns", f"{asked_ns} ns", 1)
     error.args = (error.message,)
     return error
 

@@ -1,4 +1,4 @@
-"""Budgets: what work on a file from anybody may cost."""
+"""Budgets: what work on an untrusted file may cost."""
 from __future__ import annotations
 
 import ctypes

@@ -99,7 +99,7 @@ class Call(Handle):
         self._fixed = None if self._prepared.signature.results else ()  # the results, when all are the caller's
 
     def _let_go(self) -> None:
-        """After a run on arguments of its own: the library holds tensors of others until the next one, unless it is told."""
+        """After a run on arguments of its own: the library holds tensors of others until the next one, unless they are cleared."""
         views = self._views
         if not (self._submitted or self._running) and isinstance(views, dict):
             for index, view in views.items():
@@ -283,12 +283,12 @@ class Call(Handle):
             raise self._failure(status, left, limit)
 
     def _keep_on(self, views: dict) -> None:
-        """A run may go on that nobody waits for: what it uses stays until it is over, also where the call has been closed or looks idle."""
+        """A run may go on without a waiter: what it uses stays until it is over, also where the call has been closed or looks idle."""
         if self._views is not views or not self._running:
             self._in_flight.keep(views)
 
-    def _failure(self, status: int, told_ns: int = 0, asked_ns: int = 0):
-        return with_limit(last_error(status), told_ns, asked_ns) if self._pointer is not None else ValueError("this Call is closed")
+    def _failure(self, status: int, part_ns: int = 0, asked_ns: int = 0):
+        return with_limit(last_error(status), part_ns, asked_ns) if self._pointer is not None else ValueError("this Call is closed")
 
     def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
         """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device. The arguments' memory lives
@@ -341,7 +341,7 @@ class Call(Handle):
         loop = asyncio.get_running_loop()
         made = loop.create_future()
 
-        def tell(error: BaseException | None) -> None:
+        def finish(error: BaseException | None) -> None:
             if not made.done():
                 made.set_result(error)
 
@@ -352,8 +352,8 @@ class Call(Handle):
             except BaseException as problem:  # noqa: BLE001 - the caller's to raise
                 error = problem
             try:
-                loop.call_soon_threadsafe(tell, error)
-            except RuntimeError:  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(finish, error)
+            except RuntimeError:  # the loop is closed: no task waits
                 pass
 
         start(make)
@@ -363,7 +363,7 @@ class Call(Handle):
 
     @alone
     def results(self) -> Any:
-        """The latest run's results: one alone, several as a tuple. After `submit` they may be asked for at once: whoever reads their values
+        """The latest run's results: one alone, several as a tuple. After `submit` they are there at once: reading their values
         (numpy, `tolist`, printing, DLPack) waits for the session's stream first."""
         return self._results()
 
@@ -483,7 +483,7 @@ class Function:
 
     def __call__(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Any:
         calls, name = self.session._calls, self.signature.name
-        call = calls.pop(name, None)  # nobody else finds it meanwhile
+        call = calls.pop(name, None)  # no other thread finds it meanwhile
         if call is None:
             # The session keeps it, so it does not keep the session.
             call = Call(weakref.proxy(self.session), self._prepared)
@@ -506,8 +506,8 @@ class Function:
     async def call_async(self, *inputs: Any, out: _Out, copy: Any = False, **named: Any) -> _Out: ...
 
     async def call_async(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Any:
-        """As calling it, awaited in an asyncio event loop: no thread is blocked. A plan that takes long is made on another thread. Whoever
-        is cancelled meanwhile leaves it to that thread, which makes it to its end or to that of the session's budget (by default 2^26
+        """As calling it, awaited in an asyncio event loop: no thread is blocked. A plan that takes long is made on another thread. A task
+        that is cancelled meanwhile leaves it to that thread, which makes it to its end or to that of the session's budget (by default 2^26
         steps, some seconds; Budget.cancel() ends it): until then the session is in use, and then it has the plan. Nothing has run."""
         call = self.bind(*inputs, out=out, copy=copy, **named)
         await call._plan_async()

@@ -38,7 +38,7 @@ class Instance(Handle):
         NotFoundError: an unknown option. InvalidArgumentError: a bad value.
     """
 
-    __slots__ = ("_callbacks", "_told", "own_keys", "trust")
+    __slots__ = ("_callbacks", "_taught", "own_keys", "trust")
     _kind = "accrt_instance"
 
     def __init__(self, trust: str | None = None, options: Mapping[str, object] | None = None,
@@ -50,7 +50,7 @@ class Instance(Handle):
             raise TypeError(f"options is {options!r:.80}, expected a dict of driver options by name, as in {{'host.threads': 2}}: "
                             "docs/options.md lists them")
         given = {"+cuda.cache": _cache_folder("ptx"), "prepare.cache": _cache_folder("prepared"), **(options or {})}
-        self._told = 0
+        self._taught = 0
         self.own_keys = keys is None and "trust.keys" not in given
         if "trust.keys" not in given:
             from .trust import paths
@@ -188,7 +188,7 @@ _defaults: dict[str | None, Instance] = {}
 
 
 def default_instance(trust: str | None = None, host_code: str | None = None) -> Instance:
-    """The process's instance for a policy, made on first use, and anew when somebody has closed it. In a child forked after that:
+    """The process's instance for a policy, made on first use, and anew when it has been closed. In a child forked after that:
     ForkedError, like everything."""
     trust = policy_of(trust, host_code)
     with _default_lock:

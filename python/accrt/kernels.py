@@ -135,7 +135,7 @@ class KernelPack(Handle):
         the image.
 
         Args:
-            kind: "cubin", "ptx" or "fatbin"; default: told from the image.
+            kind: "cubin", "ptx" or "fatbin"; default: recognized from the image.
         Raises:
             InvalidFormatError: a declaration that the image contradicts. NoVariantError: code of another architecture.
         """
@@ -446,7 +446,7 @@ def launch(stream: Stream, kernel: Kernel, grid: Sequence[int], *values) -> None
 
     Args:
         grid: workgroups in x, y, z (missing ones are 1). values: one for each parameter: Buffers, arrays or Tensors (None for
-            absent optional ones), ints and floats. Arrays live until the launch is over, whoever drops them.
+            absent optional ones), ints and floats. Arrays live until the launch is over, even if they are dropped.
     """
     where = need(stream, Stream)
     kernel = _kernel(kernel, stream.device)
@@ -511,7 +511,7 @@ class Launch(Handle):
         block = (ctypes.c_char * max(layout.size, 1)).from_address(lib.accrt_launch_params(self.handle))
         pack, call = layout.pack_into, lib["accrt_stream_launch_prepared"]
         call.argtypes = None  # these three are what they have to be
-        owners = (self.handle, stream.handle)  # also when somebody closes them
+        owners = (self.handle, stream.handle)  # also when they are closed
         on, launch, size = ctypes.c_void_p(_index(owners[1])), ctypes.c_void_p(_index(owners[0])), _grid(grid)
 
         def fire(*values, _owners=owners) -> None:

@@ -74,7 +74,7 @@ class Buffer(Handle):
 
     Attributes:
         device (Device | None): whose memory it is, where that is known. stream (Stream | None): work that is still filling it.
-        read_only (bool): whoever owns the memory forbids writing (DLPack).
+        read_only (bool): the memory's owner forbids writing (DLPack).
     """
 
     __slots__ = ("_known", "device", "stream", "_read_only")

@@ -1,4 +1,4 @@
-"""Bundles run by a process that can open no file, reach no network, start nothing and signal nobody.
+"""Bundles run by a process that can open no file, reach no network, start nothing and signal no process.
 
     m = accrt.load("other.accx", sandbox=True)
     y = m.encode(x)                            # numpy arrays in, numpy arrays out: copies
@@ -498,7 +498,7 @@ class _Process:
         while self._code is None:
             try:
                 pid, status, used = os.wait4(self.pid, 0 if end is None else os.WNOHANG)
-            except ChildProcessError:  # somebody else has waited for it
+            except ChildProcessError:  # it was waited for elsewhere
                 self._code = 0
                 break
             if pid:

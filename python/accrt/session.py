@@ -72,7 +72,7 @@ class Session(Handle):
         self._in_flight = stream._in_flight if stream is not None else InFlight(retained(lib.accrt_session_stream(handle)))
         self.program = program
         self._functions = {}  # name -> Prepared
-        self._calls = {}      # name -> the Call that Function.__call__ uses, while nobody has it
+        self._calls = {}      # name -> the Call that Function.__call__ uses, while it is free
         self._uses = {}       # who is in a method of several steps (alone)
         self._stream = stream
         self._adapter = None

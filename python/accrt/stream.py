@@ -124,7 +124,7 @@ class Stream(Handle):
 
     @classmethod
     def wrap(cls, device: Device, native) -> Stream:
-        """Somebody else's queue as a Stream, without taking it over: it must live as long as this.
+        """Another library's queue as a Stream, without taking it over: it must live as long as this.
 
         Args:
             native: an object with `__cuda_stream__` (cuda.core, torch, CuPy), or the number of a CUstream (0: the legacy
@@ -209,7 +209,7 @@ class Stream(Handle):
 
     def copy(self, source, target, size_bytes: int | None = None, source_offset: int = 0, target_offset: int = 0) -> None:
         """Copies bytes between Buffers and host objects with the buffer protocol (numpy arrays, bytearrays, memoryviews).
-        Host objects are kept alive until the copy is over, whoever drops them and this stream.
+        Host objects are kept alive until the copy is over, even if they and this stream are dropped.
 
         Args:
             size_bytes: default: all of the source from its offset.
@@ -290,7 +290,7 @@ class _Place:
 
 
 class Event(Handle):
-    """A point in a stream: orders streams of a device and, with timing=True, tells the time between two."""
+    """A point in a stream: orders streams of a device and, with timing=True, measures the time between two."""
 
     __slots__ = ()
     _kind = "accrt_event"

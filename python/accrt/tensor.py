@@ -98,7 +98,7 @@ class Tensor:
 
     def __init__(self, buffer: Buffer, dtype: str | int, shape: Sequence[int], strides: Sequence[int] | None = None,
                  offset_bytes: int = 0) -> None:
-        self._pointer = need(buffer, Buffer)  # the memory, also when somebody closes the buffer
+        self._pointer = need(buffer, Buffer)  # the memory, also when the buffer is closed
         self._buffer = buffer
         self._dtype = _NAMES[dtype_id(dtype)]
         self._shape = _numbers(shape, "shape")
@@ -282,7 +282,7 @@ class Tensor:
         return getattr(numpy, ufunc)(_values.array(self), _values.array(other) if isinstance(other, Tensor) else other)
 
     def __eq__(self, other: object) -> NDArray[numpy.bool_]:  # type: ignore[override]
-        """By element and by value, with numpy's broadcasting; a numpy array of bool. `is` tells whether two names are of one tensor.
+        """By element and by value, with numpy's broadcasting; a numpy array of bool. `is` says whether two names are of one tensor.
 
         Raises:
             ValueError: shapes that do not broadcast. ImportError: there is no numpy.
@@ -618,14 +618,14 @@ def _references(count=sys.getrefcount) -> int:
 
 
 class _Given(list):
-    """The capsules that a tensor has given, of which some may be taken by nobody. Their exports are freed here, and not by destructors:
+    """The capsules that a tensor has given, of which some may never be taken. Their exports are freed here, and not by destructors:
     a consumer that refuses a tensor drops its capsule while its exception is on the way, and no Python function may run then."""
 
     __slots__ = ()
 
     def look(self, capsules: list | None = None, _alone=_references(), _count=sys.getrefcount, _valid=_pyapi.PyCapsule_IsValid,
              _pointer=_pyapi.PyCapsule_GetPointer, _kinds=((_DLPACK_NAME, _Managed), (_DLPACK_OLD_NAME, _OldManaged))) -> None:
-        """Drops those that are taken or that nobody else has."""
+        """Drops those that are taken or that have no other owner."""
         if capsules is None:
             capsules = self
         for _ in range(len(capsules)):
@@ -649,7 +649,7 @@ class _Given(list):
             self.look(_outlived)
 
 
-#: Capsules whose tensors are gone, while somebody has them and may take them.
+#: Capsules whose tensors are gone, while a consumer has them and may take them.
 _outlived: list = []
 
 
@@ -827,7 +827,7 @@ def host_bytes(value, writable: bool) -> tuple[int, int, object]:
     return owner.raw.buf or 0, owner.raw.len, owner
 
 
-#: Formats of the buffer protocol whose elements somebody follows.
+#: Formats of the buffer protocol whose elements are pointers or names of objects.
 _POINTERS = frozenset("OPzZX&")
 
 #: Host memory that the library uses in place until it says that it no longer does: programs have references of their own to sources.

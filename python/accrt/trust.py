@@ -60,7 +60,7 @@ def paths(keys: Union[None, Path, Iterable[Path]] = None) -> Optional[str]:
 
 
 def _plain_instance():
-    """One that trusts nobody: reading and making keys asks nothing of it."""
+    """One that trusts no key: reading and making keys needs no trust."""
     from .instance import default_instance
     return default_instance(trust="no-host-code")
 
@@ -98,7 +98,7 @@ class SigningKey:
 
     @classmethod
     def read(cls, path: Path) -> "SigningKey":
-        """From a PEM file that nobody else may read."""
+        """From a PEM file that no other user may read."""
         return cls(_read(path, _ffi.ACCRT_KEY_PRIVATE))
 
     def write(self, path: Path) -> None:
@@ -177,14 +177,14 @@ def trust_code(code_root: bytes) -> None:
 
 
 def apply(instance) -> None:
-    """Tells an instance with the user's keys what this process has made since. Programs do this when they are made."""
-    while instance.own_keys and instance._told < len(_own):
-        key, root = _own[instance._told]
+    """Gives an instance with the user's keys what this process has made since. Programs do this when they are made."""
+    while instance.own_keys and instance._taught < len(_own):
+        key, root = _own[instance._taught]
         if key:
             check(lib.accrt_instance_trust_key(instance.handle, ctypes.byref(_key(key))))
         if root:
             check(lib.accrt_instance_trust_code(instance.handle, ctypes.byref(_key(root))))
-        instance._told += 1
+        instance._taught += 1
 
 
 # ---- how far keys are trusted

@@ -19,7 +19,7 @@ from .tensor import _CODES, _NAMES, DTYPES, View, _same_size, host_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_SHORT_BYTES = 1 << 23  # what is checked so quickly that nobody waits
+_SHORT_BYTES = 1 << 23  # checked so quickly that no wait is noticed
 _KINDS = {_ffi.ACCRT_WEIGHTS_KIND_ACCX: "accx", _ffi.ACCRT_WEIGHTS_KIND_SAFETENSORS: "safetensors",
           _ffi.ACCRT_WEIGHTS_KIND_GGUF: "gguf"}
 ROLES = _format.ROLES

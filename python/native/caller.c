@@ -31,7 +31,7 @@ typedef struct caller {
 
 /* ---- Arguments ---- */
 
-/* Whether `bound` knows that C has a tensor there. It is told before C is. */
+/* Whether `bound` knows that C has a tensor there. It learns that before C does. */
 static bool note_bound(const caller_t* self, Py_ssize_t index) {
   PyObject* number = PyLong_FromSsize_t(index);
   const bool noted = number != NULL && PySet_Add(self->bound, number) == 0;
@@ -182,7 +182,7 @@ static PyObject* all_results(const caller_t* self, PyObject* out) {
 /* ---- The class ---- */
 
 /* caller(inputs, out, kept): the results; NotImplemented: nothing ran, bind and run it otherwise;
- * itself: it ran, or runs, and `status` tells how far that came. */
+ * itself: it ran, or runs, and `status` says how far that came. */
 static PyObject* caller_call(PyObject* object, PyObject* arguments, PyObject* named) {
   caller_t* self = (caller_t*)object;
   (void)named;
@@ -220,7 +220,8 @@ static bool is_false(PyObject* object, PyObject* name) {
   return value == Py_False;
 }
 
-/* Nobody is in a method of several steps of the call's session, and no run of it is in flight. */
+/* No thread is in a method of several steps of the call's session, and no run of it is in
+ * flight. */
 static bool is_idle(PyObject* call) {
   PyObject* uses = PyObject_GetAttr(call, accrt_native_names.uses);
   const bool is_free = uses != NULL && PyDict_Check(uses) && PyDict_Size(uses) == 0;

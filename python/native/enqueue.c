@@ -127,7 +127,7 @@ typedef int is_capturing_fn_t(void* stream, int* out_status); /* cuStreamIsCaptu
 
 typedef struct quick {
   PyObject ob_base;
-  PyObject* lanes;      /* dict: stream -> list of lanes that nobody has */
+  PyObject* lanes;      /* dict: stream -> list of lanes that are free */
   PyObject* function;   /* name */
   PyObject* get_stream; /* called with `place`: the number of the current stream */
   PyObject* place;

@@ -57,7 +57,7 @@ typedef struct exchange_header {
 
 typedef void exchange_set_error_fn(void* context, const char* kind, const char* message);
 
-/* Every function returns 0, or -1 with a Python exception (the first: as set_error was told). */
+/* Every function returns 0, or -1 with a Python exception (the first: as set_error got it). */
 typedef struct exchange_api {
   exchange_header_t header;
   int (*allocate)(exchange_tensor_t* prototype, exchange_managed_t** out, void* error_context,

@@ -1,5 +1,5 @@
 /* python/native/offer.c - DLPack's C exchange as accrt.Tensor offers it, and capsules of what
- * others offer. Whoever uses a tensor through it on a device has no stream to follow: work that
+ * others offer. A consumer of a tensor on a device has no stream to follow: work that
  * still fills the tensor is waited for here. */
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static int from_object(void* object, exchange_managed_t** out) {
 
 /* ---- Capsules ---- */
 
-/* Of what nobody has taken. */
+/* Of what was not taken. */
 static void free_capsule(PyObject* capsule) {
   if (PyCapsule_IsValid(capsule, CAPSULE_NAME) != 0)
     accrt_native_delete(PyCapsule_GetPointer(capsule, CAPSULE_NAME));

@@ -11,7 +11,7 @@ enum { KIND_COUNT = 16, DTYPE_COUNT = 8, SOURCE_ARRAY = 1, SOURCE_TENSOR, SOURCE
 typedef struct known_class {
   PyObject* type;
   int source;
-  bool asks_gradient;        /* its tensors may want to be told of what is done to them */
+  bool asks_gradient;        /* its tensors may need to see what is done to them */
   const exchange_api_t* api; /* SOURCE_EXCHANGE */
 } known_class_t;
 
@@ -175,7 +175,7 @@ static bool take_managed(const exchange_managed_t* managed, native_view_t* view)
   return true;
 }
 
-/* Whether the memory is all that there is to a tensor: nobody wants a gradient of it, and its
+/* Whether the memory is all that there is to a tensor: no gradient of it is wanted, and its
  * numbers are not the negatives of what lies there. */
 static bool is_plain(PyObject* value) {
   PyObject* wanted = PyObject_GetAttr(value, accrt_native_names.requires_grad);
@@ -266,7 +266,7 @@ static bool read_rest(PyObject* value, native_view_t* view) {
   return fits;
 }
 
-/* A result that nobody has asked for its parts. */
+/* A result whose parts were not read. */
 static bool take_result(PyObject* owned, native_view_t* view) {
   const native_result_t* result = accrt_native_as_result(owned);
   if (result == NULL || result->tensor.buffer == NULL)

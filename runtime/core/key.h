@@ -14,7 +14,7 @@ accrt_status_t accrt_key_load(const char* path, uint32_t kind, accrt_key_t* out_
 
 /* True for a public key that is a point of order 1, 2, 4 or 8, in any encoding: anyone could forge
  * signatures for it. */
-#define ACCRT_KEY_WEAK "the public key is a point of low order: anybody can sign for it"
+#define ACCRT_KEY_WEAK "the public key is a point of low order: anyone can sign for it"
 bool accrt_key_is_weak(const accrt_key_t* key);
 
 #define ACCRT_KEY_TEXT_BYTES 25

@@ -159,7 +159,7 @@ static bool is_below(const char* folder, int length, const char* below) {
 }
 
 /* The loader believes LD_LIBRARY_PATH, also where it leads to the current folder, or to one that
- * others may write to. A constructor would run before anybody could look at the library. */
+ * others may write to. A constructor would run before the library could be checked. */
 accrt_status_t accrt_library_search(const char* name) {
   const char* at = getenv("LD_LIBRARY_PATH");
   if (at == NULL || at[0] == '\0')

@@ -48,7 +48,7 @@ typedef enum accrt_library_name {
  * a relative path; ACCRT_ERROR_PERMISSION_DENIED. */
 accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names, void** out_library);
 /* Whether the system's search for that name is believed: the rule of accrt_library_open, for
- * whoever only asks if a library is there. */
+ * callers that only ask if a library is there. */
 accrt_status_t accrt_library_search(const char* name);
 /* The absolute path of the file from which this library (or the program that it is linked into) was
  * loaded. False when the path is relative or unknown. The name with which a program was started is

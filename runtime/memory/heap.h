@@ -35,7 +35,7 @@ typedef struct accrt_segment {
   accrt_driver_memory_t memory;
   accrt_block_t* first;
   bool apart;         /* for one buffer only; it ends with that buffer */
-  uint64_t zero_from; /* from this offset on it has been nobody's, and reads as zeros */
+  uint64_t zero_from; /* from this offset on it was never handed out, and reads as zeros */
 } accrt_segment_t;
 
 typedef struct accrt_heap {

@@ -116,7 +116,7 @@ accrt_status_t accrt_pool_fail_out_of_memory(accrt_pool_t* pool, const accrt_buf
       "%s, device %" PRIu64 "; held by: %s%s%s",
       accrt_device_facts(pool->device)->name, buffer->label, buffer->size_bytes, mapped_bytes,
       pool->label, statistics.reserved_bytes, limit, holders.reserved_bytes,
-      held[0] != '\0' ? held : "nobody", has_cause ? "; " : "", has_cause ? cause.message : "");
+      held[0] != '\0' ? held : "nothing", has_cause ? "; " : "", has_cause ? cause.message : "");
 }
 
 /* ---- Statistics and snapshots ---- */

@@ -275,7 +275,7 @@ static int64_t rank_of(const loader_t* loader, uint32_t index) {
   return 0;
 }
 
-/* alpha, of the options or of the file's metadata; 0: nobody says. */
+/* alpha, of the options or of the file's metadata; 0: not given. */
 static double alpha_of(const loader_t* loader) {
   static const char* const keys[] = {"adapter.lora.alpha", "lora_alpha", "alpha"};
   if (loader->options.alpha != 0)

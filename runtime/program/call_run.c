@@ -348,7 +348,7 @@ static accrt_status_t execute(accrt_call_t* call) {
   return enqueue(call, &work, &is_enqueued);
 }
 
-/* The run is enqueued and its signals are not: nobody who waits for them may hang. When that is
+/* The run is enqueued and its signals are not: no waiter may hang. When that is
  * because the run has failed already, the submission itself was good, and the failure is where it
  * belongs. */
 static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_t* signals,

@@ -28,8 +28,8 @@ struct accrt_external {
   uint32_t component_count;
   uint32_t constant_count;
   accrt_external_part_t* parts; /* by component */
-  /* By constant: what is known of its bytes. Relaxed: whoever sees GOOD needs nothing else that was
-   * written. */
+  /* By constant: what is known of its bytes. Relaxed: a thread that sees GOOD needs nothing else
+   * that was written. */
   atomic_uchar* checked;
 };
 enum {

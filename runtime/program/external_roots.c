@@ -80,7 +80,7 @@ static void* run(void* user) {
   }
 }
 
-/* Adds which bytes of which file they are, as of which change. False where nobody can say that: no
+/* Adds which bytes of which file they are, as of which change. False where that is not known: no
  * file, or one that others may change. */
 static bool add_identity(const accrt_external_part_t* part, accrt_sha256_t* hash) {
   struct stat facts;

@@ -58,7 +58,7 @@ static void asks_the_policy(void** state) {
     OK(accrt_instance_device_by_name(instance, "host", &device));
     accrt_bundle_t* bundle = open_bundle(instance, "program");
     accrt_program_t* program;
-    FAILS(accrt_program_create(device, bundle, NULL, &program), UNTRUSTED, "signed by nobody");
+    FAILS(accrt_program_create(device, bundle, NULL, &program), UNTRUSTED, "signed by no key");
     ALSO("accx trust add");
     ALSO("accx sign");
     ALSO("ACCRT_TRUST=all");

@@ -94,7 +94,8 @@ accrt_status_t accrt_session_execute_traced(accrt_session_t* session, accrt_run_
   atomic_store_explicit(&run->done, 0, memory_order_relaxed);
   work->completion.done = complete;
   work->completion.user = run;
-  /* Relaxed: the stream publishes the work, and with it this count, to whoever completes it. */
+  /* Relaxed: the stream publishes the work, and with it this count, to the thread that completes
+   * it. */
   atomic_fetch_add_explicit(&session->in_flight, 1, memory_order_relaxed);
   uint64_t submission = 0;
   const accrt_status_t status = accrt_stream_execute(session->stream, work, &submission);
@@ -150,7 +151,7 @@ void accrt_session_look(accrt_session_t* session) {
 }
 
 void accrt_session_drain(accrt_session_t* session) {
-  /* Completions are under way on threads that do not wait for anybody: this takes no longer than a
+  /* Completions are under way on threads that do not wait: this takes no longer than a
    * call of theirs. */
   while (atomic_load_explicit(&session->in_flight, memory_order_acquire) != 0)
     (void)sched_yield();

@@ -145,14 +145,14 @@ static accrt_status_t fill_pieces(accrt_stream_t* stream, const accrt_session_st
   return status;
 }
 
-/* `is_new`: nobody has written to the state since its buffer was allocated. */
+/* `is_new`: nothing was written to the state since its buffer was allocated. */
 static accrt_status_t fill_state(const accrt_session_t* session, accrt_stream_t* stream,
                                  uint32_t index, const accrt_session_state_t* state, bool is_new,
                                  uint64_t* pending_bytes) {
   const accx_state_t* record = &session->program->tables->states[index];
   const uint32_t bits = accrt_dtype_bits(record->type.dtype);
   uint64_t pattern = record->fill_pattern;
-  /* Pages that nobody touches are not taken from the system: pools of pages for long texts. */
+  /* Pages that are not touched are not taken from the system: pools of pages for long texts. */
   if (is_new && pattern == 0 && state->buffer != NULL && accrt_buffer_began_zeroed(state->buffer))
     return ACCRT_OK;
   /* Repeat elements of less than a byte until they fill the byte. */

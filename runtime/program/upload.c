@@ -77,7 +77,7 @@ static void* check_constants(void* user) {
     const uint32_t constant = atomic_fetch_add_explicit(&checking->next, 1, memory_order_relaxed);
     if (constant >= count)
       return NULL;
-    /* Whoever places it finds the same, and says so. */
+    /* The code that places it finds the same, and says so. */
     if (unchecked_bytes(checking, constant) > 0 &&
         accrt_external_check(checking->program, checking->external, constant) != ACCRT_OK)
       atomic_store_explicit(&checking->next, count, memory_order_relaxed);

@@ -14,8 +14,8 @@
 /* What fill may begin and end a piece at: one constant's bytes that cross no multiple of it come in
  * one piece. */
 #define PIECE_BYTES ((uint64_t)ACCX_CHUNK_BYTES)
-/* Pieces of one constant come in order but for what threads do to it. Whoever waits so long gives
- * up: then the digest is made afterwards. */
+/* Pieces of one constant come in order but for what threads do to it. A thread that waits so
+ * long gives up: then the digest is made afterwards. */
 #define PATIENCE_NS UINT64_C(200000000)
 /* A digest is made in order, so that threads which work on one constant wait for each other. So
  * many are moved in turn, a run of each. */
@@ -590,8 +590,8 @@ static accrt_status_t copy_here(shipment_t* shipment) {
 
 /* ---- All of it ---- */
 
-/* Digests that are complete, and those that are not known yet: of what nobody waited for, and of
- * constants without a byte. */
+/* Digests that are complete, and those that are not known yet: of constants without a wait, and of
+ * those without a byte. */
 static accrt_status_t finish_checks(const shipment_t* shipment) {
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < shipment->load_count && status == ACCRT_OK; ++i) {

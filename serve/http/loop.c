@@ -81,7 +81,7 @@ void accrt_http_log(http_connection_t* c) {
   put_job(text, c);
   accrt_http_put(text, "\n", 1);
   if (text->failed == 0 && write(server->log_fd, text->data, text->size) < 0)
-    return; /* nobody reads the log: serving goes on */
+    return; /* the log has no reader: serving goes on */
 }
 
 /* ---- Health ---- */

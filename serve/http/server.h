@@ -169,7 +169,7 @@ typedef struct http_part {
 
 /* All requests of a job. Lives until each has had its last event, whatever became of the job. */
 typedef struct http_flight {
-  struct accrt_http_job* job; /* NULL: nobody wants the events */
+  struct accrt_http_job* job; /* NULL: the events are not wanted */
   uint32_t count;
   uint32_t open;
   http_part_t parts[];
@@ -351,7 +351,7 @@ void accrt_http_answer_done(http_connection_t* connection);
 void accrt_http_job_make(http_connection_t* connection);
 /* The client has left. */
 void accrt_http_job_leave(struct accrt_http_job* job);
-/* The answer is whole: the job is freed as soon as nobody has it. */
+/* The answer is whole: the job is freed with its last owner. */
 void accrt_http_job_finish(struct accrt_http_job* job);
 /* Takes what workers have answered. */
 void accrt_http_inbox(http_server_t* server);

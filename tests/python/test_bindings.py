@@ -363,7 +363,7 @@ def test_signatures_and_wrong_calls(program):
 
 
 def test_policy_forbids_host_code_by_default(golden_bundle):
-    with pytest.raises(PermissionError, match="signed by nobody"):
+    with pytest.raises(PermissionError, match="signed by no key"):
         accrt.load(golden_bundle)
 
 

@@ -119,7 +119,7 @@ def test_without_a_home_it_runs_in_this_process_alone(tmp_path, monkeypatch):
     values = np.arange(4, dtype=np.float32)
     assert accrt.Program(accrt.Bundle(tmp_path / "m.accx", before)).session().twice(values).tolist() == [0, 2, 4, 6]
     assert twice(tmp_path / "m.accx") == [0, 2, 4, 6]
-    with pytest.raises(accrt.UntrustedError, match="signed by nobody"):
+    with pytest.raises(accrt.UntrustedError, match="signed by no key"):
         twice(tmp_path / "m.accx", keys=())
     code = "import sys, accrt; accrt.load(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.accx")], capture_output=True, text=True,

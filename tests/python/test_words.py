@@ -148,6 +148,24 @@ def test_comments_use_words_of_the_field():
     assert {name: private.findall(text) for name, text in comments.items() if private.search(text)} == {}
 
 
+#: Words that product sources of every language have lost: in comments, names and messages.
+LOST_EVERYWHERE = re.compile(r"(?<![a-z])(?:told|heard|nobody|somebody|anybody|whoever|front door)(?![a-z])", re.I)
+
+
+def test_sources_name_who_acts():
+    """Not `whoever reads it`, but `a thread that reads it`."""
+    files = {p: text for p, text in product_sources().items() if p.suffix != ".inc"}
+    files.update({p: p.read_text() for f in ("packs", "python/accrt", "python/native", "python/_build", ".ci") for p in sorted((ROOT / f).rglob("*"))
+                  if p.suffix in (".c", ".h", ".cu", ".cuh", ".py", ".pyi", ".sh") or p.name == "run"})
+    files[ROOT / "dev"] = (ROOT / "dev").read_text()
+    found = {str(p.relative_to(ROOT)): LOST_EVERYWHERE.findall(text) for p, text in files.items()}
+    assert {name: words for name, words in found.items() if words} == {} and len(files) > 500
+
+
+def test_a_word_for_anyone_is_seen():
+    assert LOST_EVERYWHERE.findall("/* Nobody */ self._told = Told(is_told, toldest) # front door") == ["Nobody", "told", "Told", "told", "front door"]
+
+
 def product_sources() -> dict[pathlib.Path, str]:
     folders = ("abi", "format", "loader", "runtime", "serve", "tools", "write")
     files = [p for folder in folders for p in sorted((ROOT / folder).rglob("*")) if p.suffix in (".c", ".h", ".def", ".inc")]

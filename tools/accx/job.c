@@ -86,18 +86,18 @@ static int read_arguments(accx_job_t* job) {
 
 /* ---- Program and session ---- */
 
-/* The signers of the bundle's code, for the message. */
+/* The signers of the bundle's code, for the message; NULL where there are none. */
 static const char* signers(accrt_bundle_t* bundle) {
   accrt_bundle_trust_t trust = ACCRT_BUNDLE_TRUST_INIT;
   accrt_signature_info_t info = ACCRT_SIGNATURE_INFO_INIT;
   const char* text = NULL;
   if (accrt_bundle_trust(bundle, &trust) != ACCRT_OK)
-    return "nobody";
+    return NULL;
   for (uint32_t i = 0; i < trust.signature_count && i < 4; ++i) {
     if (accrt_bundle_signature(bundle, i, &info) == ACCRT_OK && info.scope == ACCRT_SCOPE_CODE)
       text = accx_text("%s%s%s", text ? text : "", text ? ", " : "", accx_key_name(&info.key));
   }
-  return text ? text : "nobody";
+  return text;
 }
 
 /* True when the library's message is more specific than the tool's: it names a signer or a
@@ -129,13 +129,15 @@ static int refuse_code(const accx_job_t* job) {
                      "ACCRT_TRUST) runs none, even if it is signed (%s)",
                      job->path, accrt_status_name(ACCRT_ERROR_UNTRUSTED));
   }
-  return accx_fail(
-      ACCX_REFUSED,
-      "%s holds machine code for this processor, which could do anything that you "
-      "can, signed by %s, whom you have not trusted: accx trust add KEY.pem trusts its "
-      "signer, accx sign --vouch makes it yours, --allow-host-code runs it this once "
-      "(%s)",
-      job->path, signers(job->bundle), accrt_status_name(ACCRT_ERROR_UNTRUSTED));
+  const char* keys = signers(job->bundle);
+  const char* whose =
+      keys != NULL ? accx_text("is signed by %s, which you do not trust", keys) : "is not signed";
+  return accx_fail(ACCX_REFUSED,
+                   "%s contains machine code for this processor, which can do whatever you can, "
+                   "and %s. %saccx sign --vouch signs it with your key; --allow-host-code runs it "
+                   "this once (%s)",
+                   job->path, whose, keys != NULL ? "accx trust add KEY.pem trusts its key; " : "",
+                   accrt_status_name(ACCRT_ERROR_UNTRUSTED));
 }
 
 /* The missing option that would fix a failure, if there is one. */

@@ -87,7 +87,7 @@ static bool is_only_written(const accx_probe_t* probe, uint32_t index) {
   return probe->plan.values[index].param->access == ACCRT_KERNEL_ACCESS_WRITE;
 }
 
-/* Scratch memory is nobody's result. */
+/* Scratch memory is no result. */
 static bool is_result(const accx_probe_t* probe, uint32_t index) {
   return is_written(probe, index) &&
          probe->plan.values[index].param->kind != ACCRT_KERNEL_PARAM_WORKSPACE;

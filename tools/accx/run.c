@@ -106,7 +106,7 @@ const accx_verb_t accx_verb_run = {
         "have trusted who signed it (accx help trust); --allow-host-code runs it all the same. "
         "--sandbox runs\n"
         "it in a process that can open no file, reach no network, start and signal nothing, "
-        "whoever signed it.\n"
+        "even unsigned.\n"
         "\n"
         "Examples:\n"
         "  accx run model.accx --symbol batch=2 --symbol seq=16\n"

@@ -144,7 +144,8 @@ const accx_verb_t accx_verb_sign = {
     .max_operands = 1,
     .summary = "adds a signature to a bundle: of its code, of its weights, or of both",
     .details =
-        "Whoever trusts the key then runs the bundle's machine code. A signature of code that the "
+        "A user who trusts the key then runs the bundle's machine code. A signature of code that "
+        "the "
         "key has\n"
         "not signed before needs --vouch: it says that the code is yours, or that you trust it as "
         "much.\n"

@@ -230,7 +230,7 @@ const accx_verb_t accx_verb_build = {
     .max_operands = 1,
     .summary = "makes a bundle from text (YAML), as accx dump writes it or a person does",
     .details =
-        "Mistakes are told with line and column. Files that the text names lie beneath its "
+        "Mistakes are reported with line and column. Files that the text names lie beneath its "
         "own folder.\n"
         "What a target does not know is left out where programs do without it, or refused by "
         "name.\n"

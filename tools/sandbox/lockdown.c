@@ -319,8 +319,8 @@ static int limit(int which, uint64_t soft, uint64_t hard) {
   return setrlimit((__rlimit_resource_t)which, &both);
 }
 
-/* Whoever started it holds the other end of the report's pipe. When that is gone, so is this
- * process, whatever its code has made of itself: the kernel sends the signal. */
+/* The process that started it holds the other end of the report's pipe. When that is gone, so is
+ * this process, whatever its code has made of itself: the kernel sends the signal. */
 static int end_with_owner(void) {
   const int flags = fcntl(WIRE_REPORT_FD, F_GETFL);
   if (flags < 0 || fcntl(WIRE_REPORT_FD, F_SETSIG, SIGKILL) != 0 ||

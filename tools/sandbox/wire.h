@@ -12,7 +12,7 @@
  * The helper says READY once it is confined, before it opens the bundle: no code of the bundle has
  * run by then. LOADED follows when functions can be called. Instead of either it may say ERROR, and
  * end. To each CALL it answers RESULTS or ERROR with the call's id, a random number: an answer with
- * another id is of another call, or was made up. Whoever reads the helper's messages after READY
+ * another id is of another call, or was made up. The reader of the helper's messages after READY
  * believes no number in them unchecked: hostile code may have written them. */
 #ifndef ACCRT_SANDBOX_WIRE_H_
 #define ACCRT_SANDBOX_WIRE_H_

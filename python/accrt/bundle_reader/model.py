@@ -113,7 +113,7 @@ class Bundle:
         metadata: keys and values.
         symbols, constants, states, kernels, images: by name.
         functions: in the file's order; versions of one function have the same name.
-        tables: the records themselves, for whoever needs a field that is not here.
+        tables: the records themselves, for callers that need a field that is not here.
     """
 
     container: Container
@@ -282,7 +282,7 @@ def _regular(path: Any, flags: int) -> int:
 
 
 def _read(path: Any) -> bytes:
-    """All of it, not a mapping: a file that somebody cuts while it is checked would be the process's end."""
+    """All of it, not a mapping: a mapped file that is truncated while it is checked ends the process."""
     with open(path, "rb", opener=_regular) as file:
         return file.read()
 

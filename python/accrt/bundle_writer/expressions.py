@@ -18,7 +18,7 @@ class Expr:
     It stands for checked 64-bit arithmetic: overflow, division by zero or a symbol without a value is an error where the
     expression is used. `//` floors and `%` has the divisor's sign, as in Python. `==` is True where both sides are equal for
     all values of the symbols, False where they are for none, and else refused: `equal(a, b)` makes an expression that is 1 or
-    0, and `same(a, b)` tells whether both are one expression.
+    0, and `same(a, b)` says whether both are one expression.
     """
 
     __slots__ = ("op", "args", "value", "_hash")

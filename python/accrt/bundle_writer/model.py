@@ -297,7 +297,7 @@ class BundleWriter:
         if digest is None or len(sha256) != 32:
             raise BundleError(f"{where}: sha256 is 32 bytes, and goes with a digest")
         if self._metadata.setdefault(f"sha256/{digest.hex()}", sha256.hex()) != sha256.hex():
-            raise BundleError(f"{where}: something else has the digest {digest.hex()} and another SHA-256: they cannot be told apart")
+            raise BundleError(f"{where}: something else has the digest {digest.hex()} and another SHA-256: they cannot be distinguished")
 
     def file(
         self, name: str, kind: FileKind, *, size_bytes: int = 0, digest: Optional[bytes] = None, sha256: Optional[bytes] = None

@@ -91,11 +91,11 @@ class TargetCaps:
             found[driver] = (*found.get(driver, ()), arch)
         return found or None
 
-    def _told(self) -> Tuple[int, ...]:
+    def _key(self) -> Tuple[int, ...]:
         return tuple(getattr(self.raw, name) for name, _kind in self.raw._fields_ if name not in _OF_THE_MACHINE)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TargetCaps) and self._told() == other._told()
+        return isinstance(other, TargetCaps) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash(self._told())
+        return hash(self._key())

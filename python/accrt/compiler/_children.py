@@ -1,4 +1,4 @@
-"""Compilers as processes of their own, several at a time, none of which is left behind when this one is told to stop."""
+"""Compilers as processes of their own, several at a time, none of which is left behind when this one must stop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Group:
     def start(self, command: Sequence[str], directory: str, cwd: Optional[str]) -> Any:
         with self._lock:
             if self._ended:
-                raise InterruptedError("told to stop")
+                raise InterruptedError("stopped")
             # A session of its own, so that a compiler ends with all that it has started. Its temporary files are removed with the directory.
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, start_new_session=True,
                                        env={**environment(), "TMPDIR": os.path.abspath(directory)})  # fmt: skip
@@ -82,22 +82,22 @@ def run(command: Sequence[str], directory: str, cwd: Optional[str] = None) -> "s
 
 def each(function: Callable[[_In], _Out], jobs: Sequence[_In]) -> List[_Out]:
     """function(job) for each job, on as many threads as there are processors. What ends the wait, Ctrl-C say, ends the compilers too.
-    Who watches the compilation is told of each that is done; those that ran no compiler were in the cache."""
+    Progress reports each that is done; those that ran no compiler were in the cache."""
     group, context, lock = _Group(), contextvars.copy_context(), threading.Lock()
     done = {True: 0, False: 0}  # by whether a compiler ran
 
-    def told(job: _In) -> _Out:
+    def reported(job: _In) -> _Out:
         _own.ran = False
         made = function(job)
         with lock:
             done[_own.ran] += 1
-            context.run(progress.tell, sum(done.values()), len(jobs), cached=done[False])
+            context.run(progress.report, sum(done.values()), len(jobs), cached=done[False])
         return made
 
     count = max(1, min(len(jobs), progress.jobs() or os.cpu_count() or 1))
     pool = concurrent.futures.ThreadPoolExecutor(count, initializer=lambda: setattr(_own, "group", group))
     try:
-        return list(pool.map(told, jobs))
+        return list(pool.map(reported, jobs))
     except BaseException:
         group.end()
         raise

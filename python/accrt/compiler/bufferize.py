@@ -355,7 +355,7 @@ class _Bufferizer:
         if all((ex.bounds(side, self.ranges)[0] or 0) >= 0 and ex.bounds(side, self.ranges)[0] is not None for side in sides):
             return
         made = Command("check", f"{what}, dimension {axis} of {str(type_)[:500]}", self.position, offset=offset, size=size, limit=limit)
-        # Before all else of the block: who overruns a dimension is told so, and not which command's bytes that would have been.
+        # Before all else of the block: the error names the dimension that was exceeded, and not a command's bytes.
         block = self.out[-1]
         block.insert(sum(command.kind == "check" for command in block), made)
 
@@ -578,7 +578,7 @@ class _Bufferizer:
             ins = [None if p is None else self.contiguous(p, op) for p in operands] if copy_inputs else operands
             outs = targets
             if copy_results:
-                # The wanted place cannot be written by this kernel: whoever wanted it copies.
+                # The wanted place cannot be written by this kernel: the operation that wanted it copies.
                 for value in op.results:
                     self.wanted.pop(id(value), None)
                 outs = [self.fresh(value.type) for value in op.results]

@@ -1,5 +1,5 @@
-"""What programs that compile a model have in common on their command lines (examples/*/build.py): where the bundle goes, what for, and
-what is told meanwhile.
+"""What programs that compile a model have in common on their command lines (examples/*/build.py): where the bundle goes, its
+targets, and how progress is shown.
 
     parser = argparse.ArgumentParser(description=__doc__)
     command_line.add_arguments(parser)
@@ -31,8 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target-caps", metavar="FILE", help="what the bundle will run on: what `accx caps --json` prints there")
     parser.add_argument("--print", action="store_true", help="also print the IR")
     parser.add_argument("-j", "--jobs", type=int, default=0, metavar="N", help="compilers that run at a time (default: one for each processor)")
-    parser.add_argument("-q", "--quiet", action="store_true", help="tell nothing but errors")
-    parser.add_argument("-v", "--verbose", action="store_true", help="tell of each part that is done, also where there is no terminal")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print each part that is done, also where there is no terminal")
 
 
 def targets(arguments: argparse.Namespace) -> Optional[List[str]]:
@@ -50,17 +50,17 @@ def write(module: Module, arguments: argparse.Namespace, **options: Any) -> None
     if arguments.print:
         print(module)
     wanted = targets(arguments)
-    told = Told(sys.stderr, quiet=arguments.quiet, verbose=arguments.verbose)
+    shown = Progress(sys.stderr, quiet=arguments.quiet, verbose=arguments.verbose)
     try:
-        with progress.watching(told, arguments.jobs):
+        with progress.watching(shown, arguments.jobs):
             compile(module, arguments.output, targets=wanted, target_caps=arguments.target_caps, **options)
     except (bw.BundleError, IRError, ImageError, OSError) as problem:
-        told.clear()
+        shown.clear()
         sys.exit(f"{sys.argv[0]}: {problem}")
-    told.end(arguments.output)
+    shown.end(arguments.output)
 
 
-class Told:
+class Progress:
     """Progress on a stream: on a terminal one line that changes, and a line for each part that is done; elsewhere the last line alone,
     which has the times of all parts."""
 
@@ -123,4 +123,4 @@ def _done(step: progress.Step) -> str:
     return f"{step.target}: {step.total} pieces of code ({step.cached} cached)"
 
 
-__all__ = ["Told", "add_arguments", "targets", "write"]
+__all__ = ["Progress", "add_arguments", "targets", "write"]

@@ -1,4 +1,4 @@
-"""The compiler's front door: all passes in order, from a module to a bundle."""
+"""The compiler's entry point: all passes in order, from a module to a bundle."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _planned(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tu
 
 def _planned_functions(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
     count = len(module.functions)
-    progress.tell(0, count)
+    progress.report(0, count)
     try:
         work = passes.run(module, passes.PIPELINES[family])
     except (IRError, ValueError):
@@ -137,7 +137,7 @@ def _planned_functions(module: Module, family: str, strict: bool) -> Tuple[Modul
     touched: Dict[str, Mapping[str, str]] = {}
     for function in _callees_first(work):
         if not function.prepare:
-            progress.tell(sum(not b.function.prepare for b, _ in planned), count, function.name)
+            progress.report(sum(not b.function.prepare for b, _ in planned), count, function.name)
         called = [op.attrs["callee"] for op in function.body.walk() if op.name == "accrt.call"]
         if not all(name in touched for name in called):
             continue
@@ -149,7 +149,7 @@ def _planned_functions(module: Module, family: str, strict: bool) -> Tuple[Modul
             continue
         planned.append((buffers, plan(buffers)))
         touched[function.name] = _touched_states(buffers)
-    progress.tell(count, count)
+    progress.report(count, count)
     return work, planned
 
 
@@ -188,9 +188,9 @@ def compile(
         bundle.asset(name, content, media_type=media_type)
     trust, signer = _trust(signer)
     with progress.part("bundle", ""):
-        progress.tell(0, 1)
+        progress.report(0, 1)
         content = bundle.to_bytes(signer) if path is None else bundle.write(path, signer)
-        progress.tell(1, 1)
+        progress.report(1, 1)
     if trust is not None and bundle.code_root is not None:
         trust.trust_code(bundle.code_root)
     return content

@@ -46,7 +46,7 @@ LAYOUTS: Dict[str, Layout] = {
 class Quantized:
     """A weight [..., n, k]. `dtype`: the type that it stands for. Components by role; floats of 8 bits and less are uint8 arrays, 4-bit
     elements two to a byte, bf16 uint16; None where the bytes are not known here. `types`: data types of components where the array
-    does not tell ("f8e5m2", "bf16")."""
+    does not say ("f8e5m2", "bf16")."""
 
     layout: str
     shape: Tuple[int, ...]

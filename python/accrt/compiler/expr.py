@@ -1,7 +1,7 @@
 """Symbolic sizes of the IR: int where known, else the `Expr` of the file format, kept in its canonical form.
 
 A size is compared with `same` (is it this number, or this expression?) or with `proved_equal`: `==` refuses what only a call
-can tell. The module also teaches the kernel records (kernels/expr.py) to calculate with these sizes.
+decides. The module also teaches the kernel records (kernels/expr.py) to calculate with these sizes.
 """
 
 from __future__ import annotations

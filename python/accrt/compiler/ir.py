@@ -212,7 +212,7 @@ class Value:
         raise IRError(f"function {self.function.name!r}: {what} {self!r} is not known while compiling; {instead}")
 
     def __eq__(self, other: Any) -> Any:
-        """By element, as eq() does; `is` tells whether two names are of one value."""
+        """By element, as eq() does; `is` says whether two names are of one value."""
         return self.eq(other) if isinstance(other, (Value, Expr, Constant)) or arguments.is_number(other) else NotImplemented
 
     def __ne__(self, other: Any) -> Any:

@@ -45,7 +45,7 @@ class Form:
 
     @property
     def name(self) -> str:
-        """For texts, which tell forms apart."""
+        """For texts: different forms have different names."""
         return f"{self.layout}{list(self.shape)}/{self.group} {self.dtype} " + " ".join(f"{role}:{type_}" for role, type_ in self.roles)
 
     @property

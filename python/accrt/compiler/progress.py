@@ -1,4 +1,4 @@
-"""What a compilation tells while it runs: `with watching(function):` has each step told to the function, as a Step.
+"""Progress of a compilation: within `with watching(function):` the function gets each step, as a Step.
 
 The compiler says which part begins (`part`), and `_children.each` how many jobs of it are done. Without a watcher nothing is kept.
 """
@@ -30,7 +30,7 @@ _jobs: "contextvars.ContextVar[int]" = contextvars.ContextVar("jobs", default=0)
 
 @contextlib.contextmanager
 def watching(watcher: Optional[Watcher] = None, jobs: int = 0) -> Iterator[None]:
-    """Has each step of compilations within told to `watcher`, from any thread but never two at once. `jobs`: how many compilers run
+    """Calls `watcher` with each step of compilations within, from any thread but never two at once. `jobs`: how many compilers run
     at a time (0: as many as there are processors)."""
     tokens = _watcher.set(watcher), _jobs.set(jobs)
     try:
@@ -50,7 +50,7 @@ def part(name: str, target: str) -> Iterator[None]:
         _part.reset(token)
 
 
-def tell(done: int, total: int, name: str = "", cached: int = 0) -> None:
+def report(done: int, total: int, name: str = "", cached: int = 0) -> None:
     watcher = _watcher.get()
     if watcher is not None:
         watcher(Step(*_part.get(), name, done, total, cached))

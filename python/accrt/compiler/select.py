@@ -2,7 +2,7 @@
 
 `lower(op, operands, results)` gives a Lowering for operands and results of known types, shapes and strides; a kernel that
 cannot take them says why by ValueError, and the caller gives it contiguous ones, or decomposes the operation. Weights and
-plain tensors are told apart by their encoding alone, so another layout is another entry here and no new operation.
+plain tensors differ by their encoding alone, so another layout is another entry here and no new operation.
 
 Each family of targets ("host", "cuda") has rules of its own; here are those of the host, cuda/ has the others. Several rules
 may stand for one operation: they are tried from the highest priority down.

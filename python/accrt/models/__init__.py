@@ -243,7 +243,7 @@ def _cached_or_built(
     made: "Decoder", folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: _Clock,
     check: "Optional[Check]",
 ) -> bool:  # fmt: skip
-    """Whether it was there. One process makes it, others that come meanwhile wait for that one. A bundle that nobody signed is made again:
+    """Whether it was there. One process makes it, others that come meanwhile wait for that one. A bundle without a signature is made again:
     its code is trusted by the process alone that made it."""
     import fcntl
 
@@ -271,7 +271,7 @@ def _need_private(folder: Path) -> None:
     from .._paths import is_private
 
     if not is_private(str(folder)):
-        raise PermissionError(f"{folder}: somebody else may write to it or to a folder above it")
+        raise PermissionError(f"{folder}: another user may write to it or to a folder above it")
 
 
 __all__ = ["Adapter", "Opened", "Options", "Refused", "families", "open", "read", "read_adapter"]

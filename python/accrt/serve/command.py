@@ -114,7 +114,7 @@ def _say(line: str) -> None:
         pass
 
 
-class _Told(BaseException):
+class _Interrupted(BaseException):
     """A signal, while the model was being loaded."""
 
 
@@ -122,7 +122,7 @@ class _Signals:
     """What SIGINT, SIGTERM and SIGHUP do: the first one ends what goes on in order; the third one the process, at once."""
 
     def __init__(self) -> None:
-        self.told = threading.Event()
+        self.came = threading.Event()
         self.number = signal.SIGTERM
         self.loading, self.failed = True, False
         self._count = 0
@@ -143,7 +143,7 @@ class _Signals:
     def fail(self) -> None:
         """Not a signal: the engine has failed for good, so the server ends. What started it may start it again."""
         self.failed = True
-        self.told.set()
+        self.came.set()
 
     def _take(self, number: int, frame: object) -> None:
         self._count += 1
@@ -151,9 +151,9 @@ class _Signals:
             os._exit(128 + number)
         if self._count == 1:
             self.number = signal.Signals(number)
-            self.told.set()
+            self.came.set()
             if self.loading:
-                raise _Told
+                raise _Interrupted
 
 
 def _words(error: BaseException) -> str:
@@ -195,7 +195,7 @@ def main(argv: Optional[List[str]] = None) -> int:
         try:
             server = _open(arguments, progress, signals.fail)
             signals.loading = False
-        except _Told:
+        except _Interrupted:
             _say(f"accrt-serve: ended by {signals.number.name} while it was loading")
             return 128 + signals.number
         except (OSError, RuntimeError, TypeError, ValueError, OverflowError, ImportError) as error:
@@ -204,12 +204,12 @@ def main(argv: Optional[List[str]] = None) -> int:
         seconds = time.monotonic() - progress.start
         host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         _say(f"Serving {server.name} at http://{host}:{server.port} after {seconds:.2f} s")
-        return _until_told(server, signals, arguments.drain_timeout)
+        return _until_ended(server, signals, arguments.drain_timeout)
 
 
-def _until_told(server: server_module.Server, signals: _Signals, seconds: float) -> int:
+def _until_ended(server: server_module.Server, signals: _Signals, seconds: float) -> int:
     """The first signal: answers under way end; the second one: at once."""
-    while not signals.told.wait(3600):
+    while not signals.came.wait(3600):
         pass
     _say("accrt-serve: the engine has failed for good" if signals.failed else "Ending: answers under way are finished")
     whole = server.drain(seconds)

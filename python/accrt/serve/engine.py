@@ -197,7 +197,7 @@ Sink = Callable[[Event], None]
 
 
 class Hub:
-    """Gives the events of one engine to those who asked for them, whoever polls."""
+    """Gives the events of one engine to those who asked for them, from any thread that polls."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -230,7 +230,7 @@ class Hub:
         """The guard is held."""
         sink = self._sinks.get(event.request)
         if sink is None:
-            if self._submitting:  # faster than its submission could tell its number
+            if self._submitting:  # faster than its submission returned its number
                 self._early.setdefault(event.request, []).append(event)
             return
         if event.last:
@@ -263,7 +263,7 @@ class Hub:
                 self._polling.release()
 
     def forget(self, number: int) -> None:
-        """Nobody wants the rest of this request."""
+        """The rest of this request is not wanted."""
         try:
             self.engine.cancel(number)
         except (Error, ValueError):

@@ -53,7 +53,7 @@ _ALIASES = {"max_new_tokens": "max_tokens", "max_output_tokens": "max_tokens", "
 
 
 def near(name: str, known: Sequence[str]) -> Optional[str]:
-    """The name that was meant, as far as that can be told."""
+    """The name that was probably meant."""
     snake = "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).replace("-", "_").lstrip("_")
     for one in (name, snake):
         if one != name and one in known:
@@ -406,5 +406,5 @@ def _flags(p: Dict[str, Any]) -> int:
 
 
 def tenant(user: Optional[str]) -> int:
-    """The engine's number of a user; 0 for nobody in particular."""
+    """The engine's number of a user; 0 for no user in particular."""
     return 0 if not user else int.from_bytes(hashlib.blake2b(user.encode(), digest_size=8).digest(), "little") or 1

@@ -28,7 +28,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "port": (8000, "0: one that is free"),
     "api_key": (None, "what /v1/... asks for; also from $ACCRT_API_KEY"),
     "cors_origin": (None, "who may call from a browser, or '*'"),
-    "max_connections": (1024, "more are told 503"),
+    "max_connections": (1024, "more get 503"),
     "max_jobs": (256, "requests that wait for a worker; more get 429"),
     "retry_after": (1, "least seconds in Retry-After; more while the queue is longer"),
     "max_header_bytes": (65536, "of one request; more get 431"),

@@ -104,7 +104,7 @@ def _lowered(graph: torch.nn.Module, args: Sequence[Any], target: str) -> Callab
     rest = tuple(a for a, fixed in zip(args, module.fixed) if not fixed)
     program = torch.export.export(module, rest, strict=False)
     if any(fixed and a.is_inference() for a, fixed in zip(args, module.fixed)):
-        _log.info("a graph runs in torch: it has parameters that were made under torch.inference_mode(), whose changes nobody counts")
+        _log.info("a graph runs in torch: it has parameters that were made under torch.inference_mode(), whose changes are not counted")
         return graph
     if _shared(program.graph, results_of(program)):
         return _parts(graph, program, args, module.fixed, set())
@@ -176,7 +176,7 @@ class _Whole:
         weights = Weights(made, names)
         self.weights_at = [names[name] for name in weights.names]
         weights.remember([args[at] for at in self.weights_at])
-        # Lowering calculates what is made of weights alone. Of such constants nobody knows here what they were made of.
+        # Lowering calculates what is made of weights alone. For such constants it is not known here what they were made of.
         derived = any(c.name not in names and not c.prepared for c in made.constants) or len(self.weights_at) < len(names)
         self.marks = [(at, mark(args[at])) for at in names.values()] if derived else []
         operator = Operator(Programs(made), "forward", "accrt::graph", weights)

@@ -1,5 +1,5 @@
-"""A program on one of torch's GPUs: its functions are enqueued on torch's current stream, on tensors where they lie. Nothing is copied, and nobody
-waits. docs/decisions/torch-on-gpus.md has the reasons.
+"""A program on one of torch's GPUs: its functions are enqueued on torch's current stream, on tensors where they lie. Nothing is copied, and no
+thread waits. docs/decisions/torch-on-gpus.md has the reasons.
 
 torch orders memory by streams: what is freed is used again by later work of the stream alone. The work is on that stream when a call returns, so
 nothing has to be kept for it. Memory of accrt's own that the work needs belongs to a session, and each session has one stream.

@@ -1,5 +1,5 @@
-/* runtime/drivers/common/event.c - events: the driver's own, or a value of a semaphore that nobody
- * else sees, with a time.
+/* runtime/drivers/common/event.c - events: the driver's own, or a value of a semaphore of their
+ * own, with a time.
  *
  * Where a driver has events, a record goes to it directly. A record that the stream defers, and
  * every record without such a driver, is emulated: it gets the next value of the event's semaphore

@@ -275,9 +275,9 @@ static void end_streams(accrt_instance_t* instance) {
       accrt_stream_abandon(stream);
       accrt_stream_unref(stream);
     }
-    atomic_uint nobody;
-    atomic_init(&nobody, 0);
-    accrt_futex_wait(&nobody, 0, TEARDOWN_PAUSE_NS);
+    atomic_uint unshared;
+    atomic_init(&unshared, 0);
+    accrt_futex_wait(&unshared, 0, TEARDOWN_PAUSE_NS);
   }
 }
 

@@ -96,13 +96,13 @@ static accrt_status_t prepare_use(accrt_launch_t* launch, accrt_fence_t* fence) 
 
 /* For want of memory for a note: the use is over before another owner can have the buffer. */
 static void wait_for(accrt_fence_t* fence, uint64_t submission) {
-  atomic_uint nobody;
-  atomic_init(&nobody, 0);
+  atomic_uint unshared;
+  atomic_init(&unshared, 0);
   for (;;) {
     accrt_fence_refresh(fence);
     if (accrt_fence_passed(fence, submission))
       return;
-    accrt_futex_wait(&nobody, 0, POLL_NS);
+    accrt_futex_wait(&unshared, 0, POLL_NS);
   }
 }
 

@@ -50,7 +50,7 @@ static bool is_text(const unsigned char* bytes, uint64_t size_bytes) {
   return size_bytes > 0;
 }
 
-/* Told from the first bytes. */
+/* Recognized by the first bytes. */
 static uint32_t kind_of(const void* image, uint64_t size_bytes) {
   static const unsigned char elf[4] = {0x7F, 'E', 'L', 'F'};
   static const unsigned char fatbin[4] = {0x50, 0xED, 0x55, 0xBA};

@@ -100,9 +100,9 @@ void accrt_point_unref(accrt_point_t* point) {
 }
 
 static void pause_a_little(void) {
-  atomic_uint nobody;
-  atomic_init(&nobody, 0);
-  accrt_futex_wait(&nobody, 0, PAUSE_NS);
+  atomic_uint unshared;
+  atomic_init(&unshared, 0);
+  accrt_futex_wait(&unshared, 0, PAUSE_NS);
 }
 
 void accrt_device_close_points(accrt_device_t* device) {

@@ -64,7 +64,7 @@ static void fail_left(accrt_semaphore_t* semaphore) {
   const accrt_error_t saved = *accrt_error_current();
   (void)ACCRT_FAIL_INNER(CANCELLED,
                          "semaphore %" PRIu64 " is at %" PRIu64
-                         ", and nobody can raise it any more: its last handle and all signals of "
+                         ", and nothing can raise it any more: its last handle and all signals of "
                          "streams are gone",
                          semaphore->id, accrt_timeline_value(&semaphore->timeline));
   const accrt_error_t error = *accrt_error_current();

@@ -373,7 +373,7 @@ static void assert_left(accrt_semaphore_t* semaphore, uint64_t value) {
                    ACCRT_ERROR_POISONED);
   assert_int_equal(accrt_semaphore_error(semaphore, &error), ACCRT_OK);
   assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
-  assert_non_null(strstr(error.message, "nobody can raise it any more"));
+  assert_non_null(strstr(error.message, "nothing can raise it any more"));
   snprintf(text, sizeof text, "is at %d,", (int)value);
   assert_non_null(strstr(error.message, text));
 }

@@ -3,7 +3,7 @@
  * in them while it is in the cache, and give the driver one copy after the other.
  *
  * One engine a device, made when it is first needed and kept until the instance ends. It knows the
- * driver's table and nothing of where bytes come from. It may not call anybody under its lock.
+ * driver's table and nothing of where bytes come from. It makes no calls under its lock.
  */
 #ifndef ACCRT_RUNTIME_DRIVERS_COMMON_STAGING_H_
 #define ACCRT_RUNTIME_DRIVERS_COMMON_STAGING_H_

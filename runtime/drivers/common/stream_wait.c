@@ -139,9 +139,9 @@ static uint64_t last_operation(accrt_stream_t* stream, uint64_t number, bool* ou
 }
 
 static void sleep_a_little(uint64_t limit_ns) {
-  atomic_uint nobody;
-  atomic_init(&nobody, 0);
-  accrt_futex_wait(&nobody, 0, limit_ns < IDLE_PAUSE_NS ? limit_ns : IDLE_PAUSE_NS);
+  atomic_uint unshared;
+  atomic_init(&unshared, 0);
+  accrt_futex_wait(&unshared, 0, limit_ns < IDLE_PAUSE_NS ? limit_ns : IDLE_PAUSE_NS);
 }
 
 /* Keeps devices without threads going, or sleeps for a moment. */

@@ -125,7 +125,7 @@ bool accrt_worker_hand_over(accrt_worker_t* worker) {
 
 /* A thread that destroys the instance was handed it, or is the runtime thread of another instance.
  * Another thread may start the worker meanwhile: one of a driver that drops what it worked on. */
-static bool nobody_else(accrt_worker_t* worker) {
+static bool is_sole_owner(accrt_worker_t* worker) {
   accrt_mutex_lock(&worker->lock);
   const bool alone = !worker->started || pthread_equal(pthread_self(), worker->thread) != 0;
   accrt_mutex_unlock(&worker->lock);
@@ -134,13 +134,13 @@ static bool nobody_else(accrt_worker_t* worker) {
 
 void accrt_worker_help(accrt_worker_t* worker) {
   bool stop;
-  while (nobody_else(worker) && run_jobs(worker, &stop))
+  while (is_sole_owner(worker) && run_jobs(worker, &stop))
     continue;
 }
 
 void accrt_worker_stop(accrt_worker_t* worker) {
   accrt_worker_help(worker);
-  if (nobody_else(worker))
+  if (is_sole_owner(worker))
     return;
   accrt_mutex_lock(&worker->lock);
   worker->stop = true;

@@ -260,7 +260,7 @@ ACCRT_RARE static bool can_be_captured(const cuda_list_t* list,
 }
 
 /* Adds the list's work to the graph that the owner of a wrapped stream is capturing, in the order
- * of the stream. Whoever launches the graph keeps what it uses. */
+ * of the stream. The code that launches the graph keeps what it uses. */
 ACCRT_RARE static accrt_status_t capture_list(cuda_list_t* list, cuda_queue_t* queue,
                                               const accrt_driver_submission_t* submission) {
   /* The legacy stream counts as captured where another stream is. */

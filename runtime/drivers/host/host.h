@@ -5,9 +5,9 @@
  * that took a ready queue), goes through the waves in order. A wave that is one unit of work, or
  * known to be tiny, it runs alone, touching nothing shared: a chain of small kernels costs a loop
  * iteration each. Any other wave it offers on the device's *board*: a ticket packs the wave's
- * sequence number and how many units nobody has claimed; idle workers (*helpers*) claim units from
+ * sequence number and how many units are not claimed; idle workers (*helpers*) claim units from
  * it with one compare and swap, and the coordinator claims like everyone else. It then waits only
- * for units that somebody has claimed, so an idle or sleeping helper never delays the end. Helpers
+ * for units that a thread has claimed, so an idle or sleeping helper never delays the end. Helpers
  * that find nothing spin for a while, then park; they are woken only when the work that is learned
  * to be there is worth a system call.
  *
@@ -328,7 +328,7 @@ void accrt_host_copy_simplify(host_copy_t* copy);
 /* ---- The board ---- */
 
 typedef struct host_board_entry {
-  /* Sequence number of the wave in the high half, units that nobody has claimed in the low half. */
+  /* Sequence number of the wave in the high half, units that are not claimed in the low half. */
   _Alignas(HOST_CACHE_LINE) atomic_uint_least64_t ticket;
   /* Written before the ticket is published, read after a successful claim: stable in between. */
   host_run_t* run;
@@ -371,7 +371,7 @@ uint32_t accrt_host_workers_wake(host_device_t* device, uint32_t count, uint32_t
 /* Puts a queue with work into the ready list, by priority. For a worker, which will look there
  * again. */
 void accrt_host_queue_push(host_device_t* device, host_queue_t* queue);
-/* The same, and sees to it that somebody takes it: a worker or, when an embedder's executor
+/* The same, and ensures that a thread takes it: a worker or, when an embedder's executor
  * refuses, this thread. */
 void accrt_host_queue_ready(host_device_t* device, host_queue_t* queue);
 /* Takes the most urgent ready queue, or NULL. */
@@ -447,7 +447,7 @@ struct host_queue {
   int32_t priority;
   /* The owner and a thread that works on the queue hold one each. */
   atomic_uint_least32_t references;
-  /* Enqueued and not ended. 0, read with acquire, says that nobody uses run and scratch. */
+  /* Enqueued and not ended. 0, read with acquire, says that run and scratch are free. */
   atomic_uint_least64_t pending;
   accrt_mutex_t mutex; /* guards the rest down to failure */
   uint32_t owned;      /* in the ready list, or being worked on */
@@ -505,7 +505,7 @@ bool accrt_host_stack_suffices(void);
 /* The control word of the floating-point unit: round to nearest, exceptions masked, denormals
  * kept. */
 #if defined(__x86_64__)
-#define HOST_FP_FLAGS 0x3Fu /* sticky exception flags: nobody's environment */
+#define HOST_FP_FLAGS 0x3Fu /* sticky exception flags: no part of the environment */
 #define HOST_FP_DEFAULT 0x1F80u
 static inline uint64_t host_fp_read(void) {
   return __builtin_ia32_stmxcsr() & ~HOST_FP_FLAGS;

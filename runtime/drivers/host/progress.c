@@ -1,11 +1,10 @@
 /* runtime/drivers/host/progress.c - how far a queue is, by number: asking and waiting.
  *
  * The thread that works on a queue raises `ended` when an entry has ended, however it did, and
- * before that notes what it was: `succeeded`, or `has_failed`. Whoever waits polls for a short
- * while, then sleeps on `beat`, which changes only while somebody does. No wake-up is lost: who
+ * before that notes what it was: `succeeded`, or `has_failed`. A waiter polls for a short while,
+ * then sleeps on `beat`, which changes only while there are sleepers. No wake-up is lost: who
  * ends an entry stores and then looks for sleepers, who sleeps says so and then looks, all
- * sequentially consistent.
- */
+ * sequentially consistent. */
 #include <sched.h>
 
 #include "accrt/stream.h"
@@ -142,9 +141,9 @@ static bool run_queues(const wait_t* wait) {
       accrt_host_queue_work(queue, 0, 1, 1);
       continue;
     }
-    atomic_uint nobody;
-    atomic_init(&nobody, 0);
-    accrt_futex_wait(&nobody, 0, left_ns < CALLER_SLEEP_NS ? left_ns : CALLER_SLEEP_NS);
+    atomic_uint unshared;
+    atomic_init(&unshared, 0);
+    accrt_futex_wait(&unshared, 0, left_ns < CALLER_SLEEP_NS ? left_ns : CALLER_SLEEP_NS);
   }
   return true;
 }

@@ -118,7 +118,7 @@ static accrt_status_t reserve_params(const host_device_t* device, host_entry_t* 
   return ACCRT_OK;
 }
 
-/* Bytes of the command's name where it is the caller's and somebody reads it: not a kernel's own,
+/* Bytes of the command's name where it is the caller's and is read: not a kernel's own,
  * which stays. */
 static size_t borrowed_name_bytes(const host_device_t* device,
                                   const accrt_driver_command_t* command) {

@@ -92,7 +92,7 @@ static void leave_board(host_device_t* device, const host_board_entry_t* entry) 
   atomic_fetch_and_explicit(&device->board_mask, ~bit, memory_order_release);
 }
 
-/* Nobody reads run and wave of an entry whose ticket has no units left, so they may be written
+/* No thread reads run and wave of an entry whose ticket has no units left, so they may be written
  * plainly. The release pairs with the acquire of a successful claim. */
 static void offer(host_board_entry_t* entry, host_run_t* run, const host_wave_t* wave) {
   entry->run = run;
@@ -366,7 +366,7 @@ void accrt_host_run_error(const host_run_t* run, accrt_error_t* out_error) {
 /* ---- The board: a helper's side ---- */
 
 /* A helper that found work wakes others while there is more, so that the coordinator need not wake
- * all. It does so before it claims anything: nobody waits for it then. */
+ * all. It does so before it claims anything: no thread waits for it then. */
 static void wake_more(host_device_t* device, const host_board_entry_t* entry, uint32_t left) {
   if (left < 4 || atomic_load_explicit(&device->parked_count, memory_order_relaxed) == 0)
     return;

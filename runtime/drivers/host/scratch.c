@@ -3,7 +3,7 @@
  *
  * A device knows the most that any kernel prepared so far needs (`local_bytes`). Raising it puts a
  * spare block into the scratch memory of each thread that has less. The thread swaps it in when a
- * run asks for it. So running never allocates, and nobody waits for a thread that is in a kernel.
+ * run asks for it. So running never allocates, and no thread waits for one that is in a kernel.
  * No allocator is called under the device's mutex.
  */
 #include <string.h>

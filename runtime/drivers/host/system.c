@@ -40,7 +40,7 @@ bool accrt_host_stack_suffices(void) {
       high = 1;
   }
   const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-  /* Elsewhere is somebody's own stack (a coroutine's), whose size is not known. */
+  /* Elsewhere is another stack (a coroutine's), whose size is not known. */
   if (here < low || here >= high)
     return false;
   return here - low >= ACCRT_KERNEL_STACK_BYTES + DRIVER_STACK_BYTES;

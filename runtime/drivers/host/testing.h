@@ -31,7 +31,7 @@ typedef struct test_environment {
   atomic_long fail_after; /* allocations until one fails; negative: never */
   const char* options[TEST_MAX_OPTIONS][2];
   atomic_uint trace_count;
-  /* The last failure told through `fail`. */
+  /* The last failure reported through `fail`. */
   accrt_status_t status;
   int32_t driver_code;
   char message[512];

@@ -122,7 +122,7 @@ static void run_workgroups(host_run_t* run, host_scratch_t* scratch, const host_
   for (uint64_t item = begin; item < end; ++item) {
     if (atomic_load_explicit(&run->failed, memory_order_relaxed) != 0)
       return;
-    scratch->message[0] = '\0'; /* what a kernel wrote that did not fail is nobody's message */
+    scratch->message[0] = '\0'; /* what a kernel wrote that did not fail is no message */
     const int32_t code = dispatch->entry(dispatch->environment, &dispatch->view, workgroup);
     if (__builtin_expect(code != 0, 0)) {
       record_failure(run, scratch, command, code);

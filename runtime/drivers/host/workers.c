@@ -1,15 +1,14 @@
-/* runtime/drivers/host/workers.c - a device's threads: looking for work, spinning, parking, being
- * woken.
+/* runtime/drivers/host/workers.c - a device's threads: looking for work, spinning, parking,
+ * being woken.
  *
  * A worker first takes ready queues, then helps on the board, then spins for the device's spin
- * time, then parks: it says so in its state word, looks once more, and sleeps on the word. With an
- * embedder's executor a worker has no thread of its own: waking one submits a task that runs the
- * same loop and ends where a thread would sleep.
+ * time, then parks: it says so in its state word, looks once more, and sleeps on the word. With
+ * an embedder's executor a worker has no thread of its own: waking one submits a task that runs
+ * the same loop and ends where a thread would sleep.
  *
- * No wake-up is lost: whoever makes a queue ready raises ready_count and then looks for parked
- * workers, while a worker parks and then looks at ready_count, all sequentially consistent. Offers
- * on the board may be missed: a coordinator never needs help.
- */
+ * No wake-up is lost: a thread that makes a queue ready raises ready_count and then looks for
+ * parked workers, while a worker parks and then looks at ready_count, all sequentially
+ * consistent. Offers on the board may be missed: a coordinator never needs help. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <stdio.h>
@@ -70,7 +69,7 @@ static bool submit_task(host_worker_t* worker) {
 #define WAKE_DONE 1
 #define WAKE_REFUSED 2
 
-/* The executor takes no task. If every worker is parked, nobody else will take what is ready, so
+/* The executor takes no task. If every worker is parked, no thread will take what is ready, so
  * this thread does. */
 static void rescue(host_device_t* device) {
   while (atomic_load_explicit(&device->parked_count, memory_order_seq_cst) ==
@@ -208,7 +207,7 @@ static bool park(host_worker_t* worker) {
   uint_least32_t expected = HOST_PARKED;
   if (!atomic_compare_exchange_strong_explicit(&worker->state, &expected, HOST_AWAKE,
                                                memory_order_seq_cst, memory_order_relaxed)) {
-    return true; /* somebody was faster in waking it */
+    return true; /* another thread was faster in waking it */
   }
   atomic_fetch_sub_explicit(&device->parked_count, 1, memory_order_seq_cst);
   return false;
@@ -228,9 +227,9 @@ static void work_until_parked(host_worker_t* worker) {
   }
 }
 
-/* Some kernels put a woken thread on the processor of whoever woke it, though others are idle. A
- * helper there would take the processor from the coordinator it is to help, so it moves away: out
- * of that processor, and back into its old mask. */
+/* Some kernels put a woken thread on the processor of the thread that woke it, though others are
+ * idle. A helper there would take the processor from the coordinator it is to help, so it moves
+ * away: out of that processor, and back into its old mask. */
 static void leave_busy_cpu(host_worker_t* worker) {
   const int busy = atomic_exchange_explicit(&worker->busy_cpu, NO_CPU, memory_order_relaxed);
   if (busy == NO_CPU || busy >= CPU_SETSIZE || sched_getcpu() != busy)

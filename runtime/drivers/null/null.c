@@ -203,7 +203,7 @@ static void memory_free(accrt_driver_device_t* device, const accrt_driver_memory
                         MEMORY_ALIGNMENT);
 }
 
-/* Somebody else's memory. A device that must register it does so here. */
+/* Memory of another owner. A device that must register it does so here. */
 static accrt_status_t memory_import(accrt_driver_device_t* device, void* pointer,
                                     uint64_t size_bytes, accrt_driver_memory_t* out_memory) {
   (void)device;

@@ -30,8 +30,8 @@ whose first statement is begin_kernel() (or wait_for_previous()) has `traits=ele
 ahead has ended (from sm_90 on).
 
 A lowering may be more than one launch: `before` are lowerings that come first, `temporaries` memory between them (bound as
-("temporary", i)). `alternatives` of a launch or of a lowering are (condition, other): what is right for few rows and what is right for
-many are told apart when a plan is made, by branches of the bundle.
+("temporary", i)). `alternatives` of a launch or of a lowering are (condition, other): a plan takes the
+one that suits its number of rows, by branches of the bundle.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ template <> __device__ __forceinline__ void unpack_s8<bf16>(uint32_t& first, uin
   }
 }
 
-/** Four floats of 8 bits to two pairs: in f16 2^-8 of e4m3 values; NaN is told by its row's scale.
+/** Four floats of 8 bits to two pairs: in f16 2^-8 of e4m3 values; NaN shows in its row's scale.
  */
 template <class T, int CODES>
 static __device__ __forceinline__ void unpack_f8(uint32_t& first, uint32_t& second, uint32_t w) {
@@ -296,7 +296,7 @@ static __device__ __forceinline__ bool elected() {
 template <int BYTES> struct packed_ring {
   const uint8_t* next;        /* the record to be asked for next */
   uint32_t left, lane;        /* records to ask for */
-  uint32_t slot, barrier;     /* where the record in use lies, and what tells that it has arrived */
+  uint32_t slot, barrier;     /* where the record in use lies, and what shows that it has arrived */
   uint32_t end, depth, phase; /* behind the last slot; how often all slots were used, modulo 2 */
 
   /** Asks for the first record. */
@@ -323,21 +323,21 @@ template <int BYTES> struct packed_ring {
   }
 
   /** The next record into a slot that nothing reads any more. */
-  __device__ __forceinline__ void ask(uint32_t into, uint32_t told) {
+  __device__ __forceinline__ void ask(uint32_t into, uint32_t arrival) {
     if (left == 0)
       return;
     left--;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     if (elected()) {
-      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(told), "n"(BYTES) : "memory");
+      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrival), "n"(BYTES) : "memory");
       asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(into), "l"(next), "n"(BYTES),
-                   "r"(told)
+                   "r"(arrival)
                    : "memory");
     }
 #else
     for (uint32_t at = lane * 16; at < BYTES; at += 512)
       copy_async(at_shared(into + at), next + at, true);
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(told) : "memory");
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(arrival) : "memory");
 #endif
     next += BYTES;
   }

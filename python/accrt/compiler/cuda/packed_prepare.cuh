@@ -1,7 +1,7 @@
 /* packed_prepare.cuh - brings packed weights into the order in which packed.cuh reads them: record
  * by record.
  *
- * A SOURCE tells the codes and scales of a layout by row and k; it is read slowly and once, when
+ * A SOURCE gives the codes and scales of a layout by row and k; it is read slowly and once, when
  * weights are loaded. Codes beyond n and k are such that they add nothing to sums. */
 #ifndef ACCRT_CUDA_PACKED_PREPARE_CUH_
 #define ACCRT_CUDA_PACKED_PREPARE_CUH_

@@ -3,8 +3,8 @@
  *
  * For C and for CUDA. Before it is included: INLINE, the declaration of an inline function, and
  * LAYOUT, an id of accrt/layout.h; SCALE_AT(p, i), which gives the i-th scale of a component as a
- * float. Sizes are not checked: whoever made the bundle did. Groups of columns are, for they are
- * data, and anybody's: an element of a group that is not there is NaN. */
+ * float. Sizes are not checked: the compiler did. Groups of columns are, for they are
+ * data, which may be hostile: an element of a group that is not there is NaN. */
 #ifndef ACCRT_KERNELS_LAYOUTS_H_
 #define ACCRT_KERNELS_LAYOUTS_H_
 
