@@ -1,6 +1,6 @@
-/* serve/simulation_test.c - many requests in virtual time, with all that requests may ask for: every
- * one ends, none waits for ever, and nothing is left behind, also where steps fail. ACCRT_SERVE_REQUESTS says how many (100,000), ACCRT_TEST_SEED the seed,
- * which is printed.
+/* serve/simulation_test.c - many requests in virtual time, with all that requests may ask for.
+ * Every one ends, none waits for ever, and nothing is left behind, also where steps fail.
+ * ACCRT_SERVE_REQUESTS says how many (100,000), ACCRT_TEST_SEED the seed, which is printed.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -7,6 +7,7 @@ BANNED='"[^"]*(an argument is NULL|a reserved field|a place or the region|lacks 
 PARTS="runtime loader format abi write serve packs tools python/native"
 probe='  return FAIL("the server or job is NULL");'
 echo "$probe" | grep -qE "$BANNED" || { echo "messages.sh finds nothing"; exit 1; }
+# shellcheck disable=SC2086  # a list of folders
 found=$(grep -rnE "$BANNED" $PARTS --include='*.c' --include='*.h' --include='*.def' --include='*.inc' | grep -v '_test\.c:')
 [ -z "$found" ] || { echo "messages that name nothing:"; echo "$found"; exit 1; }
 echo "no message that names nothing"
