@@ -3,7 +3,8 @@
 
 Written: abi/libaccrt.map (version script), include/accrt/api.h (the table of accrt_get_api), abi/api_table.inc (its
 contents), the same three for libaccrt_write and libaccrt_serve, the script of libaccrt_http, python/accrt/_ffi.py (ctypes declarations), tests/abi/layout.c (prints C's sizes and
-offsets, for the test that compares them with ctypes), abi/entries.c and abi/bodies.h (entry points: abi/entries.py). It may not be
+offsets, for the test that compares them with ctypes), abi/entries.c and abi/bodies.h (entry points: abi/entries.py), the same of
+serve/ and serve/http/. It may not be
 needed to build the library: what it writes is committed.
 """
 from __future__ import annotations
@@ -483,10 +484,15 @@ def main() -> None:
     outputs["tests/abi/layout.c"] = render_layout(api)
     outputs["abi/entries.c"] = entry_points.render_entries(api, names[MAIN], star)
     outputs["abi/bodies.h"] = entry_points.render_bodies(api, names[MAIN])
+    for library, folder in (SERVE, "serve"), (HTTP, "serve/http"):
+        prefix = library.suffix.lstrip("_") + "_"
+        outputs[f"{folder}/entries.c"] = entry_points.render_above_entries(
+            api, names[library], prefix, folder, library.definition, library.all, star)
+        outputs[f"{folder}/bodies.h"] = entry_points.render_above_bodies(api, names[library], prefix, folder, star)
     outputs["tests/api_fuzz/calls.inc"] = entry_points.render_fuzz(both, names[MAIN] + names[WRITE])
     outputs["runtime/core/struct_fields.inc"] = render_struct_fields(both)
     outputs["docs/hostile-input.md"] = put_between("docs/hostile-input.md", "two handles", entry_points.render_together(api, names[MAIN] + names[WRITE] + names[SERVE] + names[HTTP]))
-    outputs["docs/concepts.md"] = put_between("docs/concepts.md", "handles", entry_points.render_ownership(api, names[MAIN]))
+    outputs["docs/concepts.md"] = put_between("docs/concepts.md", "handles", entry_points.render_ownership(api, names[MAIN] + names[SERVE] + names[HTTP]))
     stale = [p for p, text in outputs.items() if not (ROOT / p).exists() or (ROOT / p).read_text() != text]
     if options.check:
         if stale:

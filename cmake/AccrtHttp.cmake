@@ -26,6 +26,14 @@ file(GLOB ACCRT_HTTP_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_
 list(FILTER ACCRT_HTTP_SOURCES EXCLUDE REGEX "_test\\.c$")
 add_library(accrt_http_objects OBJECT ${ACCRT_HTTP_SOURCES})
 accrt_library_objects(accrt_http_objects)
+set(ACCRT_HTTP_BODIES ${ACCRT_HTTP_SOURCES})
+list(REMOVE_ITEM ACCRT_HTTP_BODIES serve/http/entries.c)
+set_property(SOURCE ${ACCRT_HTTP_BODIES} APPEND PROPERTY
+             COMPILE_OPTIONS -include "${PROJECT_SOURCE_DIR}/serve/http/bodies.h")
+set_property(SOURCE ${ACCRT_HTTP_BODIES} APPEND PROPERTY
+             OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/serve/http/bodies.h")
 target_include_directories(accrt_http_objects SYSTEM PRIVATE "${ACCRT_LLHTTP_INCLUDE}")
-accrt_library_above(http accrt_serve OBJECTS ${ACCRT_LLHTTP_OBJECTS} PRIVATE Threads::Threads ${ACCRT_LLHTTP_LINKED}
+# What both have inside is linked hidden into each; linked statically, libaccrt_serve.a has it for both.
+accrt_library_above(http accrt_serve OBJECTS ${ACCRT_LLHTTP_OBJECTS} SHARED_SOURCES serve/base.c serve/handles.c PRIVATE Threads::Threads ${ACCRT_LLHTTP_LINKED}
                     INTERFACE ${ACCRT_LLHTTP_LINKED})
+accrt_library_objects(accrt_http)

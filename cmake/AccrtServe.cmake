@@ -9,5 +9,12 @@ list(FILTER ACCRT_SERVE_SOURCES EXCLUDE REGEX "_test\\.c$")
 list(REMOVE_ITEM ACCRT_SERVE_SOURCES serve/shared.c)
 add_library(accrt_serve_objects OBJECT ${ACCRT_SERVE_SOURCES})
 accrt_library_objects(accrt_serve_objects)
+# Entry points are generated (serve/entries.c); the functions behind them have other names for the linker, as those of libaccrt.
+set(ACCRT_SERVE_BODIES ${ACCRT_SERVE_SOURCES})
+list(REMOVE_ITEM ACCRT_SERVE_BODIES serve/api.c serve/base.c serve/entries.c serve/handles.c)
+set_property(SOURCE ${ACCRT_SERVE_BODIES} APPEND PROPERTY
+             COMPILE_OPTIONS -include "${PROJECT_SOURCE_DIR}/serve/bodies.h")
+set_property(SOURCE ${ACCRT_SERVE_BODIES} APPEND PROPERTY
+             OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/serve/bodies.h")
 accrt_library_above(serve accrt SHARED_SOURCES serve/shared.c PRIVATE $<BUILD_INTERFACE:accrt_format> Threads::Threads m)
 accrt_library_objects(accrt_serve)

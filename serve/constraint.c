@@ -4,6 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "serve/handles.h"
+
 /* ---- Constraints ---- */
 
 accrt_status_t accrt_serve_constraint_create(const accrt_serve_constraint_functions_t* functions,
@@ -19,7 +21,7 @@ accrt_status_t accrt_serve_constraint_create(const accrt_serve_constraint_functi
   ACCSV_NOT_NULL(own.advance);
   ACCSV_NOT_NULL(own.stop);
   accrt_serve_constraint_t* constraint;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &constraint));
+  ACCSV_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &constraint));
   atomic_init(&constraint->refs, 1);
   constraint->functions = own;
   *out_constraint = constraint;
@@ -39,7 +41,7 @@ void accrt_serve_constraint_release(accrt_serve_constraint_t* constraint) {
     return;
   if (constraint->functions.destroy != NULL)
     constraint->functions.destroy(constraint->functions.self);
-  ACCSV_FREE(&accsv_allocator_system, constraint, 1);
+  ACCSV_HANDLE_FREE(&accsv_allocator_system, constraint);
 }
 
 /* ---- A mask ---- */

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "serve/handles.h"
+
 #define DEFAULT_QUEUED 1024u
 #define DEFAULT_PREEMPTIONS 3u
 #define DEFAULT_FAIR_TOKENS 2048u
@@ -201,7 +203,7 @@ static void free_engine(accrt_serve_engine_t* engine) {
   (void)pthread_cond_destroy(&engine->work);
   (void)pthread_mutex_destroy(&engine->lock);
   accrt_serve_model_t* model = engine->model;
-  ACCSV_FREE(&allocator, engine, 1);
+  ACCSV_HANDLE_FREE(&allocator, engine);
   if (model != NULL)
     atomic_store_explicit(&model->taken, false, memory_order_release);
   accrt_serve_model_release(model);
@@ -230,7 +232,7 @@ accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model,
   const accrt_allocator_t* allocator =
       own.allocator != NULL ? own.allocator : &accsv_allocator_system;
   accrt_serve_engine_t* engine;
-  ACCSV_TRY(ACCSV_NEW(allocator, 1, &engine));
+  ACCSV_TRY(ACCSV_HANDLE_NEW(allocator, &engine));
   engine->allocator = *allocator;
   engine->clock = own.clock != NULL ? *own.clock : (accrt_serve_clock_t){.now_ns = system_now};
   engine->options = own;
@@ -240,7 +242,7 @@ accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model,
   atomic_flag_clear(&engine->stepping);
   accrt_status_t status = make_waiting(engine);
   if (status != ACCRT_OK) {
-    ACCSV_FREE(allocator, engine, 1);
+    ACCSV_HANDLE_FREE(allocator, engine);
     return status;
   }
   /* Pairs with the release in free_engine: the engine before has let go of the model. */

@@ -12,6 +12,7 @@
 #include "runtime/core/safe_open.h"
 #include "serve/constraint.h"
 #include "serve/model.h"
+#include "serve/handles.h"
 #include "serve/text.h"
 
 /* ---- llguidance ---- */
@@ -188,7 +189,7 @@ accrt_status_t accrt_serve_grammars_open(accrt_serve_model_t* model, const char*
   *out_grammars = NULL;
   ACCSV_NOT_NULL(model);
   accrt_serve_grammars_t* grammars;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &grammars));
+  ACCSV_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &grammars));
   atomic_init(&grammars->refs, 1);
   grammars->model = accrt_serve_model_retain(model);
   const accrt_status_t status = open_library(grammars, path != NULL ? path : "libllguidance.so");
@@ -214,7 +215,7 @@ void accrt_serve_grammars_release(accrt_serve_grammars_t* grammars) {
   if (grammars->tokenizer != NULL)
     grammars->llg.free_tokenizer(grammars->tokenizer);
   accrt_serve_model_release(grammars->model);
-  ACCSV_FREE(&accsv_allocator_system, grammars, 1);
+  ACCSV_HANDLE_FREE(&accsv_allocator_system, grammars);
 }
 
 /* ---- Matchers ---- */

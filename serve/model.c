@@ -1,6 +1,8 @@
 /* serve/model.c - see serve/model.h. */
 #include "serve/model.h"
 
+#include "serve/handles.h"
+
 #define MOST_ADAPTERS 65536u
 #define MOST_EMBEDDING (1u << 20)
 
@@ -54,7 +56,7 @@ accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* funct
   if (info.adapter_count > 0 && own.set_adapter == NULL)
     return ACCSV_FAIL(INVALID_ARGUMENT, "a model with places for adapters, and no set_adapter");
   accrt_serve_model_t* model;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
+  ACCSV_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &model));
   atomic_init(&model->refs, 1);
   model->functions = own;
   model->info = info;
@@ -74,7 +76,7 @@ void accrt_serve_model_release(accrt_serve_model_t* model) {
     return;
   if (model->functions.destroy != NULL)
     model->functions.destroy(model->functions.self);
-  ACCSV_FREE(&accsv_allocator_system, model, 1);
+  ACCSV_HANDLE_FREE(&accsv_allocator_system, model);
 }
 
 accrt_status_t accrt_serve_model_info(accrt_serve_model_t* model,

@@ -742,6 +742,13 @@ static accrt_status_t take_options(const accrt_serve_program_options_t* options,
   return own->flags == 0 ? ACCRT_OK : ACCSV_FAIL(INVALID_ARGUMENT, "flags are not 0");
 }
 
+/* Handles that libaccrt refuses, whose record then says why. */
+static accrt_status_t check_handles(accrt_device_t* device, accrt_program_t* program) {
+  if (accrt_program_bundle(program) == NULL)
+    return ACCRT_ERROR_INVALID_ARGUMENT;
+  return accrt_device_status(device);
+}
+
 accrt_status_t accrt_serve_program_memory(accrt_device_t* device, accrt_program_t* program,
                                           const accrt_serve_program_options_t* options,
                                           accrt_serve_memory_t* out_memory) {
@@ -752,6 +759,7 @@ accrt_status_t accrt_serve_program_memory(accrt_device_t* device, accrt_program_
   accsv_description_t description;
   accrt_serve_memory_t memory;
   ACCSV_TRY(take_options(options, &own));
+  ACCSV_TRY(check_handles(device, program));
   ACCSV_TRY(accsv_description_read(accrt_program_bundle(program), &description));
   ACCSV_TRY(accsv_plan_memory(device, program, &own, &description, &memory));
   return accsv_give_struct("accrt_serve_memory_t", &memory, sizeof memory, sizeof memory,
@@ -767,6 +775,7 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
   ACCSV_NOT_NULL(program);
   accrt_serve_program_options_t own;
   ACCSV_TRY(take_options(options, &own));
+  ACCSV_TRY(check_handles(device, program));
   accsv_program_model_t* model;
   ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
   model->device = accrt_device_retain(device);

@@ -7,7 +7,8 @@
  * to the engine. From token to socket no caller's code runs.
  *
  * Link `-laccrt_http -laccrt_serve -laccrt`. The rules of accrt/base.h hold here too.
- * docs/server.md describes the answers, the limits and the metrics.
+ * docs/server.md describes the answers, the limits and the metrics. ACCRT_VALIDATE=handles in the
+ * environment has handles checked, as in accrt/serve.h: also a job that is answered twice, or not.
  */
 #ifndef ACCRT_HTTP_H_
 #define ACCRT_HTTP_H_

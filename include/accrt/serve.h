@@ -17,6 +17,12 @@
  *
  * With ACCRT_SERVE_ENGINE_THREAD the engine steps on a thread of its own: wait for events with
  * accrt_serve_engine_event_fd, or with accrt_serve_engine_wait.
+ *
+ * With ACCRT_VALIDATE=handles in the environment, handles are checked before they are used. A
+ * handle that was released, is of another type, or is released twice is
+ * ACCRT_ERROR_INVALID_ARGUMENT with the function that made it, and a line on standard error
+ * (docs/concepts.md). Functions that make a model or a constraint refuse another word there with
+ * ACCRT_ERROR_INVALID_ARGUMENT.
  */
 #ifndef ACCRT_SERVE_H_
 #define ACCRT_SERVE_H_
@@ -478,6 +484,7 @@ ACCRT_API accrt_serve_grammars_t* accrt_serve_grammars_retain(accrt_serve_gramma
 ACCRT_API void accrt_serve_grammars_release(accrt_serve_grammars_t* grammars);
 /** Makes a constraint of a grammar, for any number of requests of engines of that model.
  * @param kind ACCRT_SERVE_GRAMMAR_*; @param text UTF-8.
+ * @param out_constraint owned.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_FORMAT (the grammar: the message says what is wrong with
  *   it); ACCRT_ERROR_OUT_OF_MEMORY. Thread-safe. Blocks: it compiles the grammar. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t* grammars,

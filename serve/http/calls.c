@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#include "serve/handles.h"
+
 struct accrt_http_calls {
   accrt_allocator_t allocator;
   http_tools_t tools;
@@ -30,8 +32,8 @@ accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most,
   *out_calls = NULL;
   if (form < ACCRT_HTTP_TOOLS_HERMES || form > ACCRT_HTTP_TOOLS_MISTRAL)
     return HTTP_FAIL(INVALID_ARGUMENT, "form %u is none of ACCRT_HTTP_TOOLS_*", form);
-  accrt_http_calls_t* calls = calloc(1, sizeof *calls);
-  if (calls == NULL)
+  accrt_http_calls_t* calls;
+  if (ACCSV_HANDLE_NEW(&accsv_allocator_system, &calls) != ACCRT_OK)
     return HTTP_FAIL(OUT_OF_MEMORY, "%zu bytes", sizeof *calls);
   calls->allocator = (accrt_allocator_t){NULL, allocate, deallocate};
   accrt_http_text_init(&calls->content, &calls->allocator);
@@ -56,7 +58,7 @@ void accrt_http_calls_release(accrt_http_calls_t* calls) {
   accrt_http_tools_deinit(&calls->tools);
   accrt_http_text_deinit(&calls->content);
   accrt_http_text_deinit(&calls->entries);
-  free(calls);
+  ACCSV_HANDLE_FREE(&accsv_allocator_system, calls);
 }
 
 accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text,

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "serve/handles.h"
+
 typedef struct accrt_http_job http_job_t;
 
 static size_t flight_bytes(uint32_t count) {
@@ -49,7 +51,7 @@ static void job_free(http_job_t* job) {
   forget_body(job);
   accrt_http_text_deinit(&job->ready);
   accrt_http_text_deinit(&job->before);
-  accrt_http_free(&server->allocator, job, sizeof *job);
+  ACCSV_HANDLE_FREE(&server->allocator, job);
   pthread_mutex_lock(&server->lock);
   --server->jobs_alive;
   pthread_cond_broadcast(&server->changed);
@@ -60,8 +62,8 @@ static void job_free(http_job_t* job) {
 
 static http_job_t* job_of(http_connection_t* c) {
   http_server_t* server = c->server;
-  http_job_t* job = accrt_http_new(&server->allocator, sizeof *job);
-  if (job == NULL)
+  http_job_t* job;
+  if (ACCSV_HANDLE_NEW(&server->allocator, &job) != ACCRT_OK)
     return NULL;
   job->server = server;
   job->connection = c;

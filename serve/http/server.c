@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "serve/handles.h"
+
 enum { INPUT_BYTES = 64 * 1024, EVENTS = 64, BACKLOG = 1024 };
 
 uint32_t accrt_http_version(void) {
@@ -60,6 +62,16 @@ static accrt_status_t check(const accrt_http_options_t* given) {
     return HTTP_FAIL(INVALID_ARGUMENT, "page is NULL, page_bytes %llu",
                      (unsigned long long)given->page_bytes);
   return ACCRT_OK;
+}
+
+/* A handle that libaccrt_serve refuses has no descriptor. */
+static accrt_status_t check_engine(accrt_serve_engine_t* engine) {
+  if (accrt_serve_engine_event_fd(engine) >= 0)
+    return ACCRT_OK;
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  (void)accrt_last_error(&error);
+  return accrt_http_failed("accrt_http_server_create", __FILE__, __LINE__,
+                           ACCRT_ERROR_INVALID_ARGUMENT, 0, "%s", error.message);
 }
 
 static accrt_status_t take_options(http_server_t* server, const accrt_http_options_t* given) {
@@ -179,7 +191,7 @@ static void destroy(http_server_t* server) {
   pthread_cond_destroy(&server->changed);
   accrt_serve_engine_release(server->engine);
   const accrt_allocator_t allocator = server->allocator;
-  accrt_http_free(&allocator, server, sizeof *server);
+  ACCSV_HANDLE_FREE(&allocator, server);
 }
 
 static void init_locks(http_server_t* server) {
@@ -223,11 +235,13 @@ accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine,
       accrt_http_take_struct(&given, sizeof given, options, "options", __func__);
   if (status == ACCRT_OK)
     status = check(&given);
+  if (status == ACCRT_OK)
+    status = check_engine(engine);
   if (status != ACCRT_OK)
     return status;
   const accrt_allocator_t* allocator = given.allocator != NULL ? given.allocator : &usual;
-  http_server_t* server = accrt_http_new(allocator, sizeof *server);
-  if (server == NULL)
+  http_server_t* server;
+  if (ACCSV_HANDLE_NEW(allocator, &server) != ACCRT_OK)
     return HTTP_FAIL(OUT_OF_MEMORY, "a server of %zu bytes", sizeof *server);
   server->allocator = *allocator;
   server->references = 1;

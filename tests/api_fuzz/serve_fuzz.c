@@ -2,7 +2,8 @@
  *
  * As tests/api_fuzz/api_fuzz.c for the library below: what is called follows from the seed, memory is there, handles are owned, and
  * beyond that anything goes: NULL, cut structs, hostile numbers, models whose functions fail and whose answers are wrong, clients that
- * send nonsense and leave. Every third round allocations fail. Handles are released in any order, by several threads. After a round
+ * send nonsense and leave. Every second round validates handles, and with one thread released handles and those of another type are
+ * given, too: they have to be refused. Every third round allocations fail. Handles are released in any order, by several threads. After a round
  * nothing may be left: no allocation, no model, no descriptor.
  *
  *   serve_fuzz [--calls N] [--seed N] [--threads N] [--round N] [--bundle FILE --weights FILE]: a bundle with a step program
@@ -27,6 +28,7 @@
 #include "accrt/serve/api.h"
 
 #define MAX_HANDLES 6
+#define MAX_GONE 4
 #define MAX_BLOCKS 128
 #define MAX_JOBS 3
 #define MAX_CLIENTS 4
@@ -37,6 +39,7 @@
 typedef struct world {
   atomic_long allocations, models;
   atomic_bool no_memory; /* some allocations fail */
+  bool mischief;         /* released handles and those of another type are given */
   atomic_ullong chance;
   pthread_mutex_t polling; /* one thread at a time polls */
   accrt_serve_engine_t* shared[2];
@@ -46,6 +49,8 @@ typedef struct world {
 typedef struct table {
   void* handles[MAX_HANDLES];
   uint32_t count;
+  void* gone[MAX_GONE]; /* released */
+  uint32_t gone_count;
 } table_t;
 
 typedef struct job {
@@ -73,6 +78,7 @@ static accrt_device_t* other_devices[2]; /* of that instance, and of another one
 static accrt_instance_t* other_instance;
 static accrt_program_t *plain_program, *step_program;
 static _Thread_local const char* current;
+static _Thread_local bool is_wrong; /* this call has got a handle that it has to refuse */
 static uint64_t round_now;
 static atomic_ullong successes, refusals, events_seen, jobs_seen;
 
@@ -199,7 +205,31 @@ static uint64_t fast_clock(void* self) {
 static void* any_of(fuzz_t* f, const table_t* table) {
   return table->count > 0 ? table->handles[random_below(f, table->count)] : NULL;
 }
+/* A released handle, or one of another type; NULL: there is none. Models and engines may be released and still be valid: an engine
+ * lends its model, and a server has a reference to its engine. */
+static void* wrong_for(fuzz_t* f, const table_t* table) {
+  const table_t* const tables[] = {&f->models,      &f->engines,  &f->servers,
+                                   &f->constraints, &f->grammars, &f->parsers};
+  const bool takes_engines = table == &f->engines || table == &f->served;
+  void* handle = NULL;
+  if (one_in(f, 2)) {
+    if (table->gone_count > 0 && table != &f->models && !takes_engines)
+      handle = table->gone[random_below(f, table->gone_count)];
+  } else {
+    const table_t* other = tables[random_below(f, sizeof tables / sizeof *tables)];
+    if (other != table && !(takes_engines && other == &f->engines))
+      handle = any_of(f, other);
+  }
+  for (uint32_t i = 0; i < f->job_count; ++i)
+    handle = f->jobs[i].server == handle ? NULL : handle; /* a job's reference */
+  for (uint32_t i = 0; i < table->count; ++i)
+    handle = table->handles[i] == handle ? NULL : handle; /* kept again after the release */
+  is_wrong = is_wrong || handle != NULL;
+  return handle;
+}
 static void* pick(fuzz_t* f, const table_t* table) {
+  if (f->world->mischief && one_in(f, 12))
+    return wrong_for(f, table);
   return one_in(f, 24) ? NULL : any_of(f, table);
 }
 static void* pick_engine(fuzz_t* f) {
@@ -214,10 +244,16 @@ static void* take(fuzz_t* f, table_t* table) {
   const uint32_t at = random_below(f, table->count);
   void* handle = table->handles[at];
   table->handles[at] = table->handles[--table->count];
+  bool more = false;
+  for (uint32_t i = 0; i < table->count; ++i)
+    more = more || table->handles[i] == handle;
+  if (!more)
+    table->gone[table->gone_count < MAX_GONE ? table->gone_count++ : random_below(f, MAX_GONE)] =
+        handle;
   return handle;
 }
 static void keep(fuzz_t* f, table_t* table, void* handle, void (*release)(void*)) {
-  if (handle == NULL)
+  if (handle == NULL || is_wrong) /* of a retain that was refused */
     return;
   if (table->count == MAX_HANDLES)
     release(take(f, table));
@@ -245,6 +281,8 @@ static void release_parser(void* parser) {
 }
 
 static bool note(accrt_status_t status) {
+  if (status == ACCRT_OK && is_wrong)
+    stop("a wrong handle is taken", "");
   if (status == ACCRT_OK) {
     atomic_fetch_add_explicit(&successes, 1, memory_order_relaxed);
     return true;
@@ -597,7 +635,7 @@ static void call_accrt_serve_engine_release(fuzz_t* f) {
 static void call_accrt_serve_engine_model(fuzz_t* f) {
   accrt_serve_engine_t* engine = pick_engine(f);
   accrt_serve_model_t* model = accrt_serve_engine_model(engine);
-  if ((engine != NULL) != (model != NULL))
+  if ((engine != NULL && !is_wrong) != (model != NULL))
     stop("an engine without a model", "");
   if (one_in(f, 2))
     keep(f, &f->models, accrt_serve_model_retain(model), release_model);
@@ -712,7 +750,7 @@ static void call_accrt_serve_engine_poll(fuzz_t* f) {
 }
 static void call_accrt_serve_engine_event_fd(fuzz_t* f) {
   accrt_serve_engine_t* engine = pick_engine(f);
-  if ((accrt_serve_engine_event_fd(engine) >= 0) != (engine != NULL))
+  if ((accrt_serve_engine_event_fd(engine) >= 0) != (engine != NULL && !is_wrong))
     stop("an engine without a descriptor", "");
 }
 static void call_accrt_serve_engine_wait(fuzz_t* f) {
@@ -974,7 +1012,7 @@ static void call_accrt_http_server_release(fuzz_t* f) {
 }
 static void call_accrt_http_server_port(fuzz_t* f) {
   accrt_http_server_t* server = pick(f, &f->servers);
-  if ((accrt_http_server_port(server) != 0) != (server != NULL))
+  if ((accrt_http_server_port(server) != 0) != (server != NULL && !is_wrong))
     stop("a server without a port", "");
 }
 static void call_accrt_http_server_drain(fuzz_t* f) {
@@ -1222,6 +1260,7 @@ static void end_world(world_t* world, uint32_t descriptors) {
 
 static void end_thread(fuzz_t* f) {
   current = "the end of a round";
+  is_wrong = false;
   for (uint32_t i = 0; i < MAX_CLIENTS; ++i) {
     if (f->clients[i] >= 0)
       (void)close(f->clients[i]);
@@ -1260,6 +1299,7 @@ static void* run_thread(void* user) {
   for (uint64_t i = 0; i < f->calls; ++i) {
     const uint32_t at = random_call(f);
     current = calls[at].name;
+    is_wrong = false;
     calls[at].call(f);
     atomic_fetch_add_explicit(&counts[at], 1, memory_order_relaxed);
     free_blocks(f);
@@ -1275,7 +1315,10 @@ static void run_round(uint64_t seed, uint32_t threads) {
   if (all == NULL || handles == NULL)
     stop("no memory", "");
   const uint32_t descriptors = open_descriptors();
+  const bool validates = round_now % 2 == 1;
+  (void)(validates ? setenv("ACCRT_VALIDATE", "handles", 1) : unsetenv("ACCRT_VALIDATE"));
   begin_world(&world, &all[0]);
+  world.mischief = validates && threads == 1;
   for (uint32_t i = 0; i < threads; ++i) {
     all[i].world = &world;
     all[i].random = seed * 1000003u + round_now * 64u + i;
