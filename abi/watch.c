@@ -51,8 +51,6 @@ typedef struct record {
   uint64_t lender_numbers[LENDERS];
 } record_t;
 
-atomic_uint accrt_watch_flag;
-
 static accrt_mutex_t lock = ACCRT_MUTEX_STATIC(ACCRT_LOCK_HANDLES);
 static record_t* buckets[BUCKETS];
 static record_t *first_freed, *last_freed;
@@ -161,7 +159,12 @@ static bool is_valid(const record_t* record, int depth) {
   ACCRT_ASSERT_HELD(&lock);
   if (record->freed || depth > MAX_DEPTH)
     return false;
-  if (record->references > 0 || record->has_more_lenders)
+  if (record->references > 0)
+    return true;
+  /* A buffer that its lender has replaced stays in its pool while streams use it. */
+  if (record->type == 'b' && !accrt_object_is_alive(record->address))
+    return false;
+  if (record->has_more_lenders)
     return true;
   for (int i = 0; i < LENDERS; ++i) {
     const record_t* lender = record->lenders[i] != NULL ? find(record->lenders[i]) : NULL;
@@ -282,21 +285,17 @@ static void find_fault(const char* name, const void* handle, char type, bool rel
   if (record->type != type) {
     (void)snprintf(text, size_bytes, "`%s` must be a %s; it is %s%s", name, type_name(type), what,
                    is_valid(record, 0) ? "" : ", and released");
-  } else if (released && record->references == 0 && record->ended_by != NULL) {
+  } else if (record->references == 0 && record->ended_by != NULL &&
+             (released || !is_valid(record, 0))) {
     (void)snprintf(text, size_bytes,
-                   "`%s` is released twice: it is %s, and %s dropped its last reference", name,
-                   what, record->ended_by);
+                   "`%s` is released%s: it is %s, and %s dropped its last reference", name,
+                   released ? " twice" : "", what, record->ended_by);
   } else if (released && record->references == 0) {
     (void)snprintf(text, size_bytes, "`%s` is lent and must not be released: it is %s", name, what);
-  } else if (is_valid(record, 0)) {
-    return;
-  } else if (record->ended_by != NULL) {
+  } else if (!is_valid(record, 0)) {
     (void)snprintf(text, size_bytes,
-                   "`%s` is released: it is %s, and %s dropped its last reference", name, what,
-                   record->ended_by);
-  } else {
-    (void)snprintf(text, size_bytes,
-                   "`%s` is not valid any more: it is %s, and its lender has ended", name, what);
+                   "`%s` is not valid any more: it is %s, and its lender has ended or replaced it",
+                   name, what);
   }
 }
 

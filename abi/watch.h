@@ -11,23 +11,15 @@
 #ifndef ACCRT_ABI_WATCH_H_
 #define ACCRT_ABI_WATCH_H_
 
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <stddef.h>
 
 #include "accrt/accrt.h"
+#include "runtime/core/watched.h"
 
 /* Validated calls go through abi/watch_call.c. */
 #if defined __x86_64__ && defined __LP64__ && defined __ELF__
 #define ACCRT_WATCH_STUBS 1
 #endif
-
-/* Not 0 while handles are validated. Relaxed is enough: a thread that got a handle of a validating
- * instance is ordered after the store. */
-extern atomic_uint accrt_watch_flag __attribute__((visibility("hidden")));
-static inline __attribute__((always_inline)) bool accrt_watched(void) {
-  return __builtin_expect(atomic_load_explicit(&accrt_watch_flag, memory_order_relaxed) != 0, 0);
-}
 
 /* A handle in a struct. `count_offset` is not 0 for an array of handles. */
 typedef struct accrt_watch_field {

@@ -25,6 +25,11 @@ static inline void accrt_object_retain(accrt_object_t* object) {
       atomic_fetch_add_explicit(&object->references, 1, memory_order_relaxed);
   ACCRT_ASSERT(before != 0);
 }
+/* False when the last reference is gone. The caller keeps the memory valid. Relaxed: what is found
+ * may be old at once. */
+static inline bool accrt_object_is_alive(const accrt_object_t* object) {
+  return atomic_load_explicit(&object->references, memory_order_relaxed) != 0;
+}
 /* Retains an object from a list, which may be ending. Returns false when its last reference is gone
  * already. The list's lock keeps the memory valid. Relaxed for the same reason as above. */
 static inline bool accrt_object_try_retain(accrt_object_t* object) {

@@ -4,6 +4,7 @@
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
 #include "runtime/core/struct.h"
+#include "runtime/core/watched.h"
 #include "runtime/memory/pool.h"
 
 #define MAX_ALIGNMENT (UINT64_C(1) << 30)
@@ -310,7 +311,7 @@ accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
   ACCRT_TRY(check_export(pool, local.flags));
   ACCRT_TRY(accrt_device_check(pool->device));
   accrt_buffer_t* buffer = NULL;
-  if (fence != NULL && local.flags == 0)
+  if (fence != NULL && local.flags == 0 && !accrt_watched())
     buffer = accrt_pool_take_freed(pool, fence, size_bytes, local.alignment_bytes);
   if (buffer != NULL) {
     set_label(buffer, local.label);

@@ -8,6 +8,7 @@
 
 #include "runtime/core/error.h"
 #include "runtime/core/fork.h"
+#include "runtime/core/watched.h"
 
 #define MAX_SPARE_BUFFERS 64u
 /* A pool grows by its current size, so that there are few mappings, but by at most this much at a
@@ -188,7 +189,7 @@ accrt_status_t accrt_pool_buffer_record(accrt_pool_t* pool, accrt_buffer_t** out
 
 void accrt_pool_drop_record(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   accrt_mutex_lock(&pool->lock);
-  const bool keep = pool->spare_buffer_count < MAX_SPARE_BUFFERS;
+  const bool keep = !accrt_watched() && pool->spare_buffer_count < MAX_SPARE_BUFFERS;
   if (keep) {
     buffer->next = pool->spare_buffers;
     pool->spare_buffers = buffer;

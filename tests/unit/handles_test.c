@@ -52,6 +52,7 @@ static accrt_status_t make(world_t* world, const char* value) {
   all.options = options;
   all.option_count = value != NULL ? 2 : 1;
   all.option_size_bytes = (uint32_t)sizeof options[0];
+  all.host_code_policy = ACCRT_HOST_CODE_ALL;
   const accrt_status_t status = accrt_instance_create(&all, &world->instance);
   if (status == ACCRT_OK)
     assert_int_equal(accrt_instance_device(world->instance, 0, &world->device), ACCRT_OK);
@@ -120,6 +121,46 @@ static void test_released(void** state) {
   accrt_device_t* device = accrt_stream_device(stream);
   assert_null(device);
   assert_int_equal(accrt_stream_id(stream), 0);
+}
+
+/* No handle of any type gets the address of a released one, so that a use of that is always found. */
+static void test_no_address_comes_again(void** state) {
+  world_t* world = *state;
+  accrt_pool_t* pool;
+  assert_int_equal(accrt_device_pool(world->device, 0, &pool), ACCRT_OK);
+  accrt_stream_t* stream = new_stream(world);
+  accrt_buffer_options_t on_stream = ACCRT_BUFFER_OPTIONS_INIT;
+  on_stream.stream = stream;
+  void* seen[7][64];
+  for (int i = 0; i < 64; ++i) {
+    accrt_buffer_t* buffer = new_buffer(world);
+    accrt_buffer_t* freed;
+    accrt_event_t* event;
+    accrt_semaphore_t* semaphore;
+    accrt_commands_t* commands;
+    accrt_pool_t* made;
+    accrt_stream_t* other = new_stream(world);
+    assert_int_equal(accrt_buffer_create(pool, 64, &on_stream, &freed), ACCRT_OK);
+    assert_int_equal(accrt_event_create(world->device, 0, &event), ACCRT_OK);
+    assert_int_equal(accrt_semaphore_create(world->instance, 0, &semaphore), ACCRT_OK);
+    assert_int_equal(accrt_commands_create(world->device, 0, &commands), ACCRT_OK);
+    assert_int_equal(accrt_pool_create(world->device, NULL, &made), ACCRT_OK);
+    void* const handles[7] = {buffer, freed, event, semaphore, commands, made, other};
+    for (int type = 0; type < 7; ++type) {
+      for (int before = 0; before < i; ++before)
+        assert_ptr_not_equal(seen[type][before], handles[type]);
+      seen[type][i] = handles[type];
+    }
+    accrt_buffer_release(buffer);
+    assert_int_equal(accrt_stream_free(stream, freed), ACCRT_OK);
+    accrt_event_release(event);
+    accrt_semaphore_release(semaphore);
+    accrt_commands_release(commands);
+    accrt_pool_release(made);
+    accrt_stream_release(other);
+  }
+  accrt_stream_release(stream);
+  assert_string_equal(world->log, "");
 }
 
 static void test_what_would_be_given_is_nothing(void** state) {
@@ -228,6 +269,117 @@ static void test_in_arrays(void** state) {
   accrt_stream_release(stream);
 }
 
+/* ---- What sessions and calls lend ---- */
+
+static accrt_session_t* new_session(const world_t* world) {
+  accrt_bundle_t* bundle;
+  accrt_program_t* program;
+  accrt_session_t* session;
+  assert_int_equal(
+      accrt_bundle_open_path(world->instance, ACCRT_TEST_DATA "/program.accx", NULL, &bundle),
+      ACCRT_OK);
+  assert_int_equal(accrt_program_create(world->device, bundle, NULL, &program), ACCRT_OK);
+  assert_int_equal(accrt_session_create(program, NULL, &session), ACCRT_OK);
+  accrt_program_release(program);
+  accrt_bundle_release(bundle);
+  return session;
+}
+
+static accrt_buffer_t* state_of(accrt_session_t* session) {
+  accrt_tensor_t tensor;
+  int64_t shape[ACCRT_MAX_RANK], strides[ACCRT_MAX_RANK];
+  assert_int_equal(accrt_session_state(session, "counter", &tensor, shape, strides), ACCRT_OK);
+  return tensor.buffer;
+}
+
+static accrt_buffer_t* result_of(accrt_call_t* call) {
+  accrt_tensor_t tensor;
+  int64_t shape[ACCRT_MAX_RANK], strides[ACCRT_MAX_RANK];
+  assert_int_equal(accrt_call_result(call, 0, &tensor, shape, strides), ACCRT_OK);
+  return tensor.buffer;
+}
+
+static accrt_status_t use_buffer(accrt_buffer_t* buffer) {
+  void* pointer;
+  const accrt_status_t status = accrt_buffer_map(buffer, 0, 8, &pointer);
+  return status == ACCRT_OK ? accrt_buffer_unmap(buffer) : status;
+}
+
+static void test_the_state_of_a_session(void** state) {
+  world_t* world = *state;
+  accrt_session_t* session = new_session(world);
+  accrt_buffer_t* buffer = state_of(session);
+  assert_int_equal(use_buffer(buffer), ACCRT_OK);
+  accrt_buffer_release(buffer);
+  assert_told(world, "`buffer` is lent and must not be released", "lent by accrt_session_state");
+  assert_int_equal(accrt_session_bind_state(session, "counter", NULL, 0), ACCRT_OK);
+  assert_int_equal(use_buffer(buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`buffer` is not valid any more: it is buffer ",
+              "lent by accrt_session_state, and its lender has ended or replaced it");
+  buffer = state_of(session);
+  assert_ptr_equal(accrt_buffer_retain(buffer), buffer); /* this one is kept */
+  assert_int_equal(accrt_session_bind_state(session, "counter", NULL, 0), ACCRT_OK);
+  assert_int_equal(use_buffer(buffer), ACCRT_OK);
+  accrt_buffer_release(buffer);
+  assert_int_equal(use_buffer(buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`buffer` is released", "accrt_buffer_release dropped its last reference");
+  buffer = state_of(session);
+  accrt_session_release(session);
+  assert_int_equal(use_buffer(buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`buffer` is not valid any more: it is buffer ",
+              "lent by accrt_session_state, and its lender has ended");
+}
+
+/* A state that is bound from outside is the caller's buffer, and lent as long as it is bound. */
+static void test_a_state_from_outside(void** state) {
+  world_t* world = *state;
+  accrt_session_t* session = new_session(world);
+  accrt_buffer_t* buffer = new_buffer(world);
+  assert_int_equal(accrt_session_bind_state(session, "counter", buffer, 0), ACCRT_OK);
+  accrt_buffer_release(buffer);
+  assert_int_equal(use_buffer(buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`buffer` is released", "made by accrt_buffer_create");
+  assert_ptr_equal(state_of(session), buffer);
+  assert_int_equal(use_buffer(buffer), ACCRT_OK);
+  assert_int_equal(accrt_session_bind_state(session, "counter", NULL, 0), ACCRT_OK);
+  assert_int_equal(use_buffer(buffer), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`buffer` is released", "made by accrt_buffer_create");
+  accrt_session_release(session);
+}
+
+/* A result stays where the next run reuses it. Where that makes a new one, the old one is refused. */
+static void test_the_result_of_a_call(void** state) {
+  world_t* world = *state;
+  accrt_session_t* session = new_session(world);
+  accrt_semaphore_t* start;
+  accrt_call_t* call;
+  assert_int_equal(accrt_semaphore_create(world->instance, 0, &start), ACCRT_OK);
+  assert_int_equal(accrt_call_create(session, "count", &call), ACCRT_OK);
+  assert_int_equal(accrt_call_set_scalar(call, 0, 3), ACCRT_OK);
+  assert_int_equal(accrt_call_run(call, ACCRT_TIMEOUT_INFINITE), ACCRT_OK);
+  accrt_buffer_t* first = result_of(call);
+  assert_int_equal(use_buffer(first), ACCRT_OK);
+  accrt_buffer_release(first);
+  assert_told(world, "`buffer` is lent and must not be released", "lent by accrt_call_result");
+  const accrt_timepoint_t wait = {start, 1};
+  assert_int_equal(accrt_call_submit(call, &wait, 1, NULL, 0), ACCRT_OK);
+  first = result_of(call);
+  assert_int_equal(accrt_call_submit(call, NULL, 0, NULL, 0), ACCRT_OK);
+  accrt_buffer_t* second = result_of(call);
+  assert_ptr_not_equal(first, second);
+  assert_int_equal(accrt_semaphore_signal(start, 1), ACCRT_OK);
+  assert_int_equal(accrt_call_wait(call, ACCRT_TIMEOUT_INFINITE), ACCRT_OK);
+  assert_int_equal(use_buffer(second), ACCRT_OK);
+  assert_int_equal(use_buffer(first), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`buffer` is not valid any more: it is buffer ",
+              "lent by accrt_call_result, and its lender has ended or replaced it");
+  accrt_call_release(call);
+  assert_int_equal(use_buffer(second), ACCRT_ERROR_INVALID_ARGUMENT);
+  assert_told(world, "`buffer` is not valid any more: it is buffer ", "accrt_call_result");
+  accrt_semaphore_release(start);
+  accrt_session_release(session);
+}
+
 static void test_what_is_left_over(void** state) {
   (void)state;
   world_t world;
@@ -321,12 +473,16 @@ int main(void) {
   (void)unsetenv("ACCRT_VALIDATE");
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_released, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_no_address_comes_again, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_what_would_be_given_is_nothing, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_another_type, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_released_twice, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_lent, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_lent_ends_with_its_lender, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_in_arrays, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_the_state_of_a_session, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_a_state_from_outside, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_the_result_of_a_call, set_up, tear_down),
       cmocka_unit_test(test_what_is_left_over),
       cmocka_unit_test(test_after_the_end),
       cmocka_unit_test(test_asked_for_in_the_environment),
