@@ -34,6 +34,6 @@ set_property(SOURCE ${ACCRT_HTTP_BODIES} APPEND PROPERTY
              OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/serve/http/bodies.h")
 target_include_directories(accrt_http_objects SYSTEM PRIVATE "${ACCRT_LLHTTP_INCLUDE}")
 # What both have inside is linked hidden into each; linked statically, libaccrt_serve.a has it for both.
-accrt_library_above(http accrt_serve OBJECTS ${ACCRT_LLHTTP_OBJECTS} SHARED_SOURCES serve/base.c serve/handles.c PRIVATE Threads::Threads ${ACCRT_LLHTTP_LINKED}
+accrt_library_above(http accrt_serve OBJECTS ${ACCRT_LLHTTP_OBJECTS} SHARED_SOURCES runtime/core/assertion.c serve/base.c serve/handles.c PRIVATE Threads::Threads ${ACCRT_LLHTTP_LINKED}
                     INTERFACE ${ACCRT_LLHTTP_LINKED})
 accrt_library_objects(accrt_http)

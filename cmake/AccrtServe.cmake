@@ -16,5 +16,5 @@ set_property(SOURCE ${ACCRT_SERVE_BODIES} APPEND PROPERTY
              COMPILE_OPTIONS -include "${PROJECT_SOURCE_DIR}/serve/bodies.h")
 set_property(SOURCE ${ACCRT_SERVE_BODIES} APPEND PROPERTY
              OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/serve/bodies.h")
-accrt_library_above(serve accrt SHARED_SOURCES serve/shared.c PRIVATE $<BUILD_INTERFACE:accrt_format> Threads::Threads m)
+accrt_library_above(serve accrt SHARED_SOURCES serve/shared.c runtime/core/assertion.c PRIVATE $<BUILD_INTERFACE:accrt_format> Threads::Threads m)
 accrt_library_objects(accrt_serve)

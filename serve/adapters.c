@@ -32,7 +32,9 @@ void accsv_adapters_deinit(accsv_adapters_t* adapters, const accrt_allocator_t* 
 }
 
 /* Under the lock. */
-static accsv_adapter_t* find(const accsv_adapters_t* adapters, const char* name) {
+static accsv_adapter_t* find(const accrt_serve_engine_t* engine, const char* name) {
+  ACCRT_ASSERT_HELD(&engine->lock);
+  const accsv_adapters_t* adapters = &engine->adapters;
   for (uint32_t i = 0; i < adapters->count; ++i) {
     accsv_adapter_t* adapter = &adapters->places[i];
     if (adapter->name != NULL && strcmp(adapter->name, name) == 0)
@@ -42,13 +44,13 @@ static accsv_adapter_t* find(const accsv_adapters_t* adapters, const char* name)
 }
 
 accsv_adapter_t* accsv_adapter_hold(accrt_serve_engine_t* engine, const char* name) {
-  (void)pthread_mutex_lock(&engine->lock);
-  accsv_adapter_t* adapter = find(&engine->adapters, name);
+  accsv_lock(&engine->lock);
+  accsv_adapter_t* adapter = find(engine, name);
   if (adapter != NULL && (!adapter->ready || adapter->leaving))
     adapter = NULL;
   if (adapter != NULL) /* relaxed: the lock orders it before the look of who takes it away */
     (void)atomic_fetch_add_explicit(&adapter->users, 1, memory_order_relaxed);
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   return adapter;
 }
 
@@ -59,10 +61,10 @@ void accsv_adapter_drop(accsv_adapter_t* adapter) {
 }
 
 void accsv_adapters_notify(accrt_serve_engine_t* engine) {
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   if (engine->adapters.waiting > 0)
     (void)pthread_cond_broadcast(&engine->news);
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
 }
 
 static bool is_unused(accsv_adapter_t* adapter) {
@@ -72,6 +74,7 @@ static bool is_unused(accsv_adapter_t* adapter) {
 /* ---- Orders ---- */
 
 static void execute(accrt_serve_engine_t* engine, accsv_order_t* order) {
+  ACCSV_ASSERT_CALLS_OUT();
   const accrt_serve_model_functions_t* functions = &engine->model->functions;
   order->status = engine->failure != ACCRT_OK
                       ? ACCSV_FAIL(POISONED, "the engine has failed")
@@ -87,14 +90,14 @@ bool accsv_adapters_step(accrt_serve_engine_t* engine, accsv_order_t* orders) {
     return false;
   for (accsv_order_t* order = orders; order != NULL; order = order->next)
     execute(engine, order);
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   while (orders != NULL) {
     accsv_order_t* next = orders->next;
     orders->done = true; /* it is gone as soon as the lock is free */
     orders = next;
   }
   (void)pthread_cond_broadcast(&engine->news);
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   return true;
 }
 
@@ -106,17 +109,17 @@ static accrt_status_t place_order(accrt_serve_engine_t* engine, accsv_order_t* o
     execute(engine, order);
     atomic_flag_clear_explicit(&engine->stepping, memory_order_release);
   } else {
-    (void)pthread_mutex_lock(&engine->lock);
+    accsv_lock(&engine->lock);
     if (engine->dead != ACCRT_OK) {
-      (void)pthread_mutex_unlock(&engine->lock);
+      accsv_unlock(&engine->lock);
       return ACCSV_FAIL(POISONED, "the engine has failed");
     }
     order->next = engine->adapters.orders;
     engine->adapters.orders = order;
     (void)pthread_cond_signal(&engine->work);
     while (!order->done)
-      (void)pthread_cond_wait(&engine->news, &engine->lock);
-    (void)pthread_mutex_unlock(&engine->lock);
+      accsv_wait(&engine->news, &engine->lock);
+    accsv_unlock(&engine->lock);
   }
   if (order->status == ACCRT_OK)
     return ACCRT_OK;
@@ -152,8 +155,8 @@ static accrt_status_t take_place(accrt_serve_engine_t* engine, char* name, size_
                                  accsv_adapter_t** out_adapter) {
   accsv_adapters_t* adapters = &engine->adapters;
   accsv_adapter_t* found = NULL;
-  (void)pthread_mutex_lock(&engine->lock);
-  const bool known = find(adapters, name) != NULL;
+  accsv_lock(&engine->lock);
+  const bool known = find(engine, name) != NULL;
   for (uint32_t i = 0; !known && found == NULL && i < adapters->count; ++i) {
     if (adapters->places[i].name == NULL)
       found = &adapters->places[i];
@@ -164,7 +167,7 @@ static accrt_status_t take_place(accrt_serve_engine_t* engine, char* name, size_
     found->number = ++adapters->numbers;
     found->ready = found->leaving = false;
   }
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   *out_adapter = found;
   if (known)
     return ACCSV_FAIL(ALREADY_EXISTS, "adapter '%.200s' is loaded", name);
@@ -176,7 +179,7 @@ static accrt_status_t take_place(accrt_serve_engine_t* engine, char* name, size_
 /* Ends a load, or gives a place back. */
 static void settle(accrt_serve_engine_t* engine, accsv_adapter_t* adapter, bool ready) {
   accsv_adapter_t old = {0};
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   engine->adapters.loads += ready;
   engine->adapters.loaded += ready;
   engine->adapters.loaded -= adapter->ready;
@@ -186,7 +189,7 @@ static void settle(accrt_serve_engine_t* engine, accsv_adapter_t* adapter, bool 
     old.name_bytes = adapter->name_bytes;
     adapter->name = NULL;
   }
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   forget(&engine->allocator, &old);
 }
 
@@ -213,12 +216,12 @@ accrt_status_t accrt_serve_engine_load_adapter(accrt_serve_engine_t* engine, con
 /* Waits until no request uses the adapter; under the lock. Requests end only in steps. */
 static void wait_unused(accrt_serve_engine_t* engine, accsv_adapter_t* adapter,
                         uint64_t timeout_ns) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   if (!engine->has_thread || timeout_ns == 0)
     return;
   const struct timespec end = accsv_time_after(timeout_ns);
   ++engine->adapters.waiting;
-  while (!is_unused(adapter) &&
-         pthread_cond_timedwait(&engine->news, &engine->lock, &end) != ETIMEDOUT)
+  while (!is_unused(adapter) && !accsv_wait_until(&engine->news, &engine->lock, &end))
     ;
   --engine->adapters.waiting;
 }
@@ -227,19 +230,19 @@ accrt_status_t accrt_serve_engine_unload_adapter(accrt_serve_engine_t* engine, c
                                                  uint64_t timeout_ns) {
   ACCSV_NOT_NULL(engine);
   ACCSV_NOT_NULL(name);
-  (void)pthread_mutex_lock(&engine->lock);
-  accsv_adapter_t* adapter = find(&engine->adapters, name);
+  accsv_lock(&engine->lock);
+  accsv_adapter_t* adapter = find(engine, name);
   if (adapter != NULL && (!adapter->ready || adapter->leaving))
     adapter = NULL;
   if (adapter == NULL) {
-    (void)pthread_mutex_unlock(&engine->lock);
+    accsv_unlock(&engine->lock);
     return ACCSV_FAIL(NOT_FOUND, "no adapter '%.200s' is loaded", name);
   }
   adapter->leaving = true;
   wait_unused(engine, adapter, timeout_ns);
   const uint32_t users = atomic_load_explicit(&adapter->users, memory_order_acquire);
   adapter->leaving = users == 0;
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   if (users > 0)
     return ACCSV_FAIL(NOT_READY, "%" PRIu32 " requests use adapter '%.200s'", users, name);
   settle(engine, adapter, false);
@@ -258,7 +261,7 @@ accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engine, char* n
   if (capacity_bytes > 0)
     ACCSV_NOT_NULL(names);
   uint64_t size = 0;
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   for (uint32_t i = 0; i < engine->adapters.count; ++i) {
     const accsv_adapter_t* adapter = &engine->adapters.places[i];
     if (adapter->name == NULL || !adapter->ready || adapter->leaving)
@@ -269,7 +272,7 @@ accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engine, char* n
     size += adapter->name_bytes;
     ++*out_count;
   }
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   *out_size_bytes = size;
   return ACCRT_OK;
 }

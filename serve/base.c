@@ -11,13 +11,6 @@
 #define MAX_STRUCT_BYTES 65536u
 #define MAX_CHAIN 32
 
-#ifdef ACCRT_ASSERTIONS
-void accsv_assert_failed(const char* condition, const char* file, int line) {
-  fprintf(stderr, "libaccrt_serve: %s:%d: %s\n", file, line, condition);
-  abort();
-}
-#endif
-
 accrt_status_t accsv_fail(accrt_status_t status, const char* operation, const char* file,
                           uint32_t line, const char* format, ...) {
   accrt_error_t error = ACCRT_ERROR_INIT;
@@ -52,6 +45,7 @@ static size_t alignment_of(size_t element_bytes) {
 
 accrt_status_t accsv_new_unset_at(const accrt_allocator_t* allocator, size_t count,
                                   size_t element_bytes, void* place) {
+  ACCSV_ASSERT_CALLS_OUT();
   void* pointer = NULL;
   memcpy(place, &pointer, sizeof pointer);
   size_t size_bytes;
@@ -78,6 +72,7 @@ accrt_status_t accsv_new_at(const accrt_allocator_t* allocator, size_t count, si
 
 void accsv_free(const accrt_allocator_t* allocator, void* pointer, size_t count,
                 size_t element_bytes) {
+  ACCSV_ASSERT_CALLS_OUT();
   if (pointer != NULL)
     allocator->deallocate(allocator->self, pointer, count * element_bytes,
                           alignment_of(element_bytes));

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "accrt/instance.h"
+#include "runtime/core/assertion.h"
 
 /* Returns the status unless it is ACCRT_OK. For calls after which nothing has to be undone. */
 #define ACCSV_TRY(...)                                                                             \
@@ -21,14 +22,9 @@
       return accsv_try_status;                                                                     \
   } while (0)
 
-/* What the library keeps itself is checked in builds with assertions. */
-#ifdef ACCRT_ASSERTIONS
-void accsv_assert_failed(const char* condition, const char* file, int line);
-#define ACCSV_ASSERT(condition)                                                                    \
-  ((condition) ? (void)0 : accsv_assert_failed(#condition, __FILE__, __LINE__))
-#else
-#define ACCSV_ASSERT(condition) ((void)0)
-#endif
+/* Asserts that the user's code may be called (a model, an allocator, a clock, a constraint): no
+ * lock is held but that under which a server gives requests to its engine. */
+#define ACCSV_ASSERT_CALLS_OUT() ACCRT_ASSERT_NONE_BELOW(ACCRT_LOCK_HTTP_SUBMITTING)
 
 /* Records a failure of this thread in libaccrt and returns its status. */
 accrt_status_t accsv_fail(accrt_status_t status, const char* operation, const char* file,

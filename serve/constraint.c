@@ -67,6 +67,7 @@ static bool is_empty(const uint32_t* bits, uint32_t words) {
 /* What the constraint allows, and the tokens that end the sequence where it may end: also before
  * its least length, and although it ignores end tokens, if there is nothing else. */
 static accrt_status_t compute(const accsv_masks_t* masks, const accsv_mask_job_t* job) {
+  ACCSV_ASSERT_CALLS_OUT();
   const accsv_request_t* request = job->generation->request;
   const accrt_serve_request_t* parameters = &request->parameters;
   const accrt_serve_model_info_t* info = masks->info;
@@ -90,15 +91,16 @@ static accrt_status_t compute(const accsv_masks_t* masks, const accsv_mask_job_t
 
 /* Computes masks until all have been begun. The lock is held, but not meanwhile. */
 static void work_off(accsv_masks_t* masks) {
+  ACCRT_ASSERT_HELD(&masks->lock);
   while (masks->next < masks->count) {
     const accsv_mask_job_t* job = &masks->jobs[masks->next++];
-    (void)pthread_mutex_unlock(&masks->lock);
+    accsv_unlock(&masks->lock);
     const accrt_status_t status = compute(masks, job);
     if (status != ACCRT_OK) {
       job->generation->constraint_status = status;
       memset(job->bits, 0xFF, masks->words * sizeof *job->bits); /* its token is dropped */
     }
-    (void)pthread_mutex_lock(&masks->lock);
+    accsv_lock(&masks->lock);
     if (++masks->completed == masks->count)
       (void)pthread_cond_signal(&masks->done);
   }
@@ -106,13 +108,13 @@ static void work_off(accsv_masks_t* masks) {
 
 static void* help(void* self) {
   accsv_masks_t* masks = self;
-  (void)pthread_mutex_lock(&masks->lock);
+  accsv_lock(&masks->lock);
   while (!masks->stopping) {
     work_off(masks);
     if (!masks->stopping)
-      (void)pthread_cond_wait(&masks->work, &masks->lock);
+      accsv_wait(&masks->work, &masks->lock);
   }
-  (void)pthread_mutex_unlock(&masks->lock);
+  accsv_unlock(&masks->lock);
   return NULL;
 }
 
@@ -123,7 +125,7 @@ accrt_status_t accsv_masks_init(accsv_masks_t* masks, const accrt_allocator_t* a
                                 const accsv_limits_t* limits) {
   *masks = (accsv_masks_t){.info = info, .most = limits->rows, .most_samples = limits->samples};
   masks->words = (info->vocab_size + 31) / 32;
-  const int failed = pthread_mutex_init(&masks->lock, NULL) +
+  const int failed = accsv_lock_init(&masks->lock, ACCRT_LOCK_SERVE_MASKS) +
                      pthread_cond_init(&masks->work, NULL) + pthread_cond_init(&masks->done, NULL);
   if (failed != 0)
     return ACCSV_FAIL(OUT_OF_MEMORY, "no condition variable");
@@ -134,15 +136,15 @@ accrt_status_t accsv_masks_init(accsv_masks_t* masks, const accrt_allocator_t* a
 void accsv_masks_deinit(accsv_masks_t* masks) {
   if (masks->allocator == NULL) /* it was never made */
     return;
-  (void)pthread_mutex_lock(&masks->lock);
+  accsv_lock(&masks->lock);
   masks->stopping = true;
   (void)pthread_cond_broadcast(&masks->work);
-  (void)pthread_mutex_unlock(&masks->lock);
+  accsv_unlock(&masks->lock);
   for (uint32_t i = 0; i < masks->thread_count; ++i)
     (void)pthread_join(masks->threads[i], NULL);
   (void)pthread_cond_destroy(&masks->done);
   (void)pthread_cond_destroy(&masks->work);
-  (void)pthread_mutex_destroy(&masks->lock);
+  accsv_lock_deinit(&masks->lock);
   ACCSV_FREE(masks->allocator, masks->rows, masks->most_samples);
   ACCSV_FREE(masks->allocator, masks->jobs, masks->most);
   ACCSV_FREE(masks->allocator, masks->bits, (size_t)masks->most * masks->words);
@@ -172,7 +174,7 @@ accrt_status_t accsv_masks_prepare(accsv_masks_t* masks) {
 
 void accsv_masks_begin(accsv_masks_t* masks, const accsv_plan_t* plan) {
   uint32_t sample = 0, count = 0;
-  (void)pthread_mutex_lock(&masks->lock);
+  accsv_lock(&masks->lock);
   for (uint32_t i = 0; i < plan->count; ++i) {
     const accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
@@ -191,15 +193,15 @@ void accsv_masks_begin(accsv_masks_t* masks, const accsv_plan_t* plan) {
   masks->count = count;
   if (count > 0)
     (void)pthread_cond_broadcast(&masks->work);
-  (void)pthread_mutex_unlock(&masks->lock);
+  accsv_unlock(&masks->lock);
 }
 
 void accsv_masks_finish(accsv_masks_t* masks, accrt_serve_masks_t* out_masks) {
-  (void)pthread_mutex_lock(&masks->lock);
+  accsv_lock(&masks->lock);
   work_off(masks);
   while (masks->completed < masks->count)
-    (void)pthread_cond_wait(&masks->done, &masks->lock);
-  (void)pthread_mutex_unlock(&masks->lock);
+    accsv_wait(&masks->done, &masks->lock);
+  accsv_unlock(&masks->lock);
   *out_masks = (accrt_serve_masks_t){.struct_size = sizeof *out_masks,
                                      .count = masks->count,
                                      .rows = masks->rows,

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "serve/lock.h"
 #include "serve/request.h"
 #include "serve/scheduler.h"
 
@@ -34,7 +35,7 @@ typedef struct accsv_masks {
   uint32_t thread_count;
   bool ready; /* the memory is there */
 
-  pthread_mutex_t lock;
+  accsv_lock_t lock;
   pthread_cond_t work, done;
   uint32_t count, next, completed; /* of `jobs` */
   bool stopping;

@@ -288,7 +288,7 @@ void accsv_deliver_rows(accrt_serve_engine_t* engine, const accsv_part_t* part, 
     return;
   }
   /* Of all rows none is left out. */
-  ACCSV_ASSERT(first <= generation->embedded || !part->sequence->embeds_all);
+  ACCRT_ASSERT(first <= generation->embedded || !part->sequence->embeds_all);
   for (uint32_t token = first; token < end; ++token) {
     const float* row = rows + (size_t)(token - first) * engine->model->info.embedding_size;
     for (uint32_t i = 0; token >= generation->embedded && i < size; ++i)
@@ -412,7 +412,7 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
     end_without_text(engine, generation, ACCRT_SERVE_FINISH_LENGTH, ACCRT_OK, now_ns);
     return;
   }
-  ACCSV_ASSERT(sequence->known < sequence->limit);
+  ACCRT_ASSERT(sequence->known < sequence->limit);
   sequence->tokens[sequence->known++] = sequence->last_token = token;
   accsv_sampler_note(&generation->sampler, token);
   if (sequence->guesses > 0)

@@ -113,12 +113,12 @@ static void* run_thread(void* self) {
   bool stopping = false;
   while (!stopping) {
     const accrt_status_t status = accsv_engine_step(engine);
-    (void)pthread_mutex_lock(&engine->lock);
+    accsv_lock(&engine->lock);
     while (status != ACCRT_OK && engine->inbox == NULL && engine->cancels == NULL &&
            engine->adapters.orders == NULL && !engine->stopping)
-      (void)pthread_cond_wait(&engine->work, &engine->lock);
+      accsv_wait(&engine->work, &engine->lock);
     stopping = engine->stopping;
-    (void)pthread_mutex_unlock(&engine->lock);
+    accsv_unlock(&engine->lock);
   }
   return NULL;
 }
@@ -130,7 +130,7 @@ static accrt_status_t make_waiting(accrt_serve_engine_t* engine) {
   if (pthread_condattr_init(&attributes) != 0)
     return ACCSV_FAIL(OUT_OF_MEMORY, "no condition variable");
   (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  const int failed = pthread_mutex_init(&engine->lock, NULL) +
+  const int failed = accsv_lock_init(&engine->lock, ACCRT_LOCK_SERVE_ENGINE) +
                      pthread_cond_init(&engine->work, &attributes) +
                      pthread_cond_init(&engine->news, &attributes);
   (void)pthread_condattr_destroy(&attributes);
@@ -201,7 +201,7 @@ static void free_engine(accrt_serve_engine_t* engine) {
     (void)close(engine->event_fd);
   (void)pthread_cond_destroy(&engine->news);
   (void)pthread_cond_destroy(&engine->work);
-  (void)pthread_mutex_destroy(&engine->lock);
+  accsv_lock_deinit(&engine->lock);
   accrt_serve_model_t* model = engine->model;
   ACCSV_HANDLE_FREE(&allocator, engine);
   if (model != NULL)
@@ -278,10 +278,10 @@ void accrt_serve_engine_release(accrt_serve_engine_t* engine) {
   if (engine == NULL || atomic_fetch_sub_explicit(&engine->refs, 1, memory_order_acq_rel) != 1)
     return;
   if (engine->has_thread) {
-    (void)pthread_mutex_lock(&engine->lock);
+    accsv_lock(&engine->lock);
     engine->stopping = true;
     (void)pthread_cond_signal(&engine->work);
-    (void)pthread_mutex_unlock(&engine->lock);
+    accsv_unlock(&engine->lock);
     (void)pthread_join(engine->thread, NULL);
   }
   accsv_engine_drop_all(engine);
@@ -320,16 +320,16 @@ accrt_status_t accrt_serve_engine_wait(accrt_serve_engine_t* engine, uint64_t ti
   ACCSV_NOT_NULL(engine);
   const struct timespec end = accsv_time_after(timeout_ns);
   accrt_status_t status = ACCRT_OK;
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   while (engine->outbox.head == NULL && engine->dead == ACCRT_OK && status == ACCRT_OK) {
-    if (pthread_cond_timedwait(&engine->news, &engine->lock, &end) == ETIMEDOUT)
+    if (accsv_wait_until(&engine->news, &engine->lock, &end))
       status = ACCRT_ERROR_TIMEOUT;
   }
   if (engine->outbox.head != NULL)
     status = ACCRT_OK;
   else if (engine->dead != ACCRT_OK)
     status = ACCRT_ERROR_POISONED;
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   if (status == ACCRT_ERROR_TIMEOUT)
     return ACCSV_FAIL(TIMEOUT, "no event in %" PRIu64 " ns", timeout_ns);
   return status == ACCRT_OK ? ACCRT_OK : ACCSV_FAIL(POISONED, "the engine has failed");
@@ -337,18 +337,19 @@ accrt_status_t accrt_serve_engine_wait(accrt_serve_engine_t* engine, uint64_t ti
 
 /* Whether all requests have ended; under the lock. */
 static bool is_drained(const accrt_serve_engine_t* engine) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   return engine->listed == 0;
 }
 
 static accrt_status_t drain_thread(accrt_serve_engine_t* engine, uint64_t timeout_ns) {
   const struct timespec end = accsv_time_after(timeout_ns);
   bool late = false;
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   while (!is_drained(engine) && !late)
-    late = pthread_cond_timedwait(&engine->news, &engine->lock, &end) == ETIMEDOUT;
+    late = accsv_wait_until(&engine->news, &engine->lock, &end);
   late = !is_drained(engine);
   const accrt_status_t dead = engine->dead;
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   if (dead != ACCRT_OK)
     return ACCSV_FAIL(POISONED, "the engine has failed");
   return late ? ACCSV_FAIL(TIMEOUT, "requests go on after %" PRIu64 " ns", timeout_ns) : ACCRT_OK;
@@ -368,8 +369,8 @@ static accrt_status_t drain_alone(accrt_serve_engine_t* engine, uint64_t timeout
 
 accrt_status_t accrt_serve_engine_drain(accrt_serve_engine_t* engine, uint64_t timeout_ns) {
   ACCSV_NOT_NULL(engine);
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   engine->draining = true;
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   return engine->has_thread ? drain_thread(engine, timeout_ns) : drain_alone(engine, timeout_ns);
 }

@@ -14,6 +14,7 @@
 #include "serve/adapters.h"
 #include "serve/batch.h"
 #include "serve/constraint.h"
+#include "serve/lock.h"
 #include "serve/model.h"
 #include "serve/pace.h"
 
@@ -56,7 +57,7 @@ struct accrt_serve_engine {
   accrt_status_t failure; /* as `dead` */
 
   /* Under the lock. */
-  pthread_mutex_t lock;
+  accsv_lock_t lock;
   pthread_cond_t work; /* for the stepping thread: the inbox has something */
   pthread_cond_t news; /* for others: events, or the engine has failed or is empty */
   accsv_request_t *inbox, *inbox_tail;
@@ -78,6 +79,7 @@ struct accrt_serve_engine {
 };
 
 static inline uint64_t accsv_now(const accrt_serve_engine_t* engine) {
+  ACCSV_ASSERT_CALLS_OUT();
   return engine->clock.now_ns(engine->clock.self);
 }
 

@@ -42,6 +42,7 @@ void accsv_figures_update(accrt_serve_engine_t* engine) {
 
 /* The figures as of now; the caller holds the lock. */
 static accrt_serve_stats_t collect(const accrt_serve_engine_t* engine, uint64_t now_ns) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   accrt_serve_stats_t stats = engine->shown;
   stats.waiting = engine->waiting;
   stats.waiting_tokens = engine->waiting_tokens;
@@ -62,9 +63,9 @@ accrt_status_t accrt_serve_engine_stats(accrt_serve_engine_t* engine,
   ACCSV_NOT_NULL(engine);
   ACCSV_NOT_NULL(out_stats);
   const uint64_t now_ns = accsv_now(engine);
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   const accrt_serve_stats_t stats = collect(engine, now_ns);
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   return accsv_give_struct("accrt_serve_stats_t", &stats, sizeof stats, sizeof stats, out_stats);
 }
 
@@ -88,6 +89,7 @@ static void add(writer_t* writer, const char* format, ...) {
 
 static void add_figures(writer_t* writer, const accrt_serve_engine_t* engine,
                         const accrt_serve_stats_t* stats) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   const accrt_serve_model_info_t* info = &engine->model->info;
   add(writer,
       "{\"healthy\": %s, \"draining\": %s,\n \"limits\": {\"page_size\": %" PRIu32
@@ -135,7 +137,7 @@ accrt_status_t accrt_serve_engine_snapshot(accrt_serve_engine_t* engine, char* t
     ACCSV_NOT_NULL(text);
   writer_t writer = {text, capacity_bytes, 0};
   const uint64_t now_ns = accsv_now(engine);
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   const accrt_serve_stats_t stats = collect(engine, now_ns);
   add_figures(&writer, engine, &stats);
   bool first = true;
@@ -146,7 +148,7 @@ accrt_status_t accrt_serve_engine_snapshot(accrt_serve_engine_t* engine, char* t
       first = false;
     }
   }
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   add(&writer, "%s]}\n", first ? "" : "\n ");
   *out_size_bytes = writer.size + 1;
   return ACCRT_OK;

@@ -6,11 +6,12 @@
 #define _GNU_SOURCE
 #include "serve/handles.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "serve/lock.h"
 
 #define BUCKETS 1024u
 #define MAX_FREED 65536u /* limit of freed handles in the register, with their memory */
@@ -32,7 +33,7 @@ typedef struct record {
 
 atomic_uint accsv_handles_flag;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static accsv_lock_t lock = ACCSV_LOCK_STATIC(ACCRT_LOCK_SERVE_HANDLES);
 static record_t* buckets[BUCKETS];
 static record_t *first_freed, *last_freed;
 static uint32_t freed_count;
@@ -48,6 +49,7 @@ static record_t** bucket_of(const void* address) {
 }
 
 static record_t* find(const void* address) {
+  ACCRT_ASSERT_HELD(&lock);
   record_t* record = *bucket_of(address);
   while (record != NULL && record->address != address)
     record = record->next;
@@ -68,6 +70,7 @@ static void unlink_record(const record_t* record) {
 }
 
 static record_t* add_record(void* address) {
+  ACCRT_ASSERT_HELD(&lock);
   record_t* record = calloc(1, sizeof *record);
   if (record == NULL) {
     has_unregistered = true;
@@ -82,6 +85,7 @@ static record_t* add_record(void* address) {
 
 /* Adds a freed handle to the list, and returns the oldest one if there are too many of them. */
 static record_t* add_freed(record_t* record) {
+  ACCRT_ASSERT_HELD(&lock);
   record->freed = true;
   record->after = NULL;
   if (last_freed != NULL)
@@ -99,6 +103,7 @@ static record_t* add_freed(record_t* record) {
 }
 
 static bool is_valid(const record_t* record) {
+  ACCRT_ASSERT_HELD(&lock);
   if (record->freed)
     return false;
   if (record->references > 0)
@@ -143,6 +148,7 @@ static void find_end(const char* name, const record_t* record, const char* what,
 /* Writes the fault of a handle, or "" when it has none. Requires the lock. */
 static void find_fault(const char* name, const void* handle, const char* type, bool released,
                        const record_t* record, char* text, size_t size_bytes) {
+  ACCRT_ASSERT_HELD(&lock);
   char what[160];
   text[0] = '\0';
   if (record == NULL) {
@@ -161,6 +167,7 @@ static void find_fault(const char* name, const void* handle, const char* type, b
 }
 
 static void change_references(record_t* record, const char* function, accsv_handle_use_t use) {
+  ACCRT_ASSERT_HELD(&lock);
   if (use == ACCSV_HANDLE_RETAIN)
     ++record->references;
   else if (use != ACCSV_HANDLE_USE && record->references > 0)
@@ -172,6 +179,7 @@ static void change_references(record_t* record, const char* function, accsv_hand
 /* Returns the next handle after `number` that is not released; of `server` alone, the jobs that are
  * not answered. Requires the lock. */
 static const record_t* next_held(uint64_t number, const void* server) {
+  ACCRT_ASSERT_HELD(&lock);
   const record_t* found = NULL;
   for (uint32_t i = 0; i < BUCKETS; ++i) {
     for (const record_t* record = buckets[i]; record != NULL; record = record->next) {
@@ -192,7 +200,7 @@ static void report_held(const void* server) {
     char what[160];
     uint32_t references = 0;
     bool due = false;
-    (void)pthread_mutex_lock(&lock);
+    accsv_lock(&lock);
     const record_t* record = next_held(number, server);
     if (record != NULL) {
       describe(record, what, sizeof what);
@@ -200,7 +208,7 @@ static void report_held(const void* server) {
       references = record->references;
       due = record->gift == ACCSV_HANDLE_DUE;
     }
-    (void)pthread_mutex_unlock(&lock);
+    accsv_unlock(&lock);
     if (record == NULL)
       return;
     if (due)
@@ -221,11 +229,11 @@ __attribute__((destructor)) static void report_at_the_end(void) {
 /* ---- For the entry points ---- */
 
 static void before_fork(void) {
-  (void)pthread_mutex_lock(&lock);
+  accsv_lock(&lock);
 }
 
 static void after_fork(void) {
-  (void)pthread_mutex_unlock(&lock);
+  accsv_unlock(&lock);
 }
 
 accrt_status_t accsv_handle_begin(const char* function, bool* out_wanted) {
@@ -234,7 +242,7 @@ accrt_status_t accsv_handle_begin(const char* function, bool* out_wanted) {
   if (*out_wanted && strcmp(list, "handles") != 0)
     return accsv_fail(ACCRT_ERROR_INVALID_ARGUMENT, function, __FILE__, __LINE__,
                       "ACCRT_VALIDATE is '%.80s': expected 'handles' or nothing", list);
-  (void)pthread_mutex_lock(&lock);
+  accsv_lock(&lock);
   const bool first = *out_wanted && process == 0;
   if (first)
     process = getpid();
@@ -242,7 +250,7 @@ accrt_status_t accsv_handle_begin(const char* function, bool* out_wanted) {
     atomic_store_explicit(&accsv_handles_flag, 1, memory_order_relaxed);
   else
     has_unregistered = true;
-  (void)pthread_mutex_unlock(&lock);
+  accsv_unlock(&lock);
   if (first)
     (void)pthread_atfork(before_fork, after_fork, after_fork);
   return ACCRT_OK;
@@ -253,14 +261,14 @@ accrt_status_t accsv_handle_check(const char* function, const char* name, const 
   if (handle == NULL)
     return ACCRT_OK;
   char message[400];
-  (void)pthread_mutex_lock(&lock);
+  accsv_lock(&lock);
   record_t* record = find_handle(handle);
   find_fault(name, handle, type, use == ACCSV_HANDLE_RELEASE, record, message, sizeof message);
   if (message[0] == '\0' && record != NULL)
     change_references(record, function, use);
   const bool ends = message[0] == '\0' && record != NULL && use == ACCSV_HANDLE_RELEASE &&
                     record->references == 0;
-  (void)pthread_mutex_unlock(&lock);
+  accsv_unlock(&lock);
   if (ends)
     report_held(handle);
   if (message[0] == '\0')
@@ -273,7 +281,7 @@ void accsv_handle_give(const char* function, const char* type, const void* handl
                        accsv_handle_gift_t gift) {
   if (handle == NULL)
     return;
-  (void)pthread_mutex_lock(&lock);
+  accsv_lock(&lock);
   record_t* lender = from != NULL ? find_handle(from) : NULL;
   record_t* record = from == NULL || lender != NULL ? find(handle) : NULL;
   if (record != NULL && record->type == NULL) {
@@ -287,17 +295,17 @@ void accsv_handle_give(const char* function, const char* type, const void* handl
     record->lender = from;
     record->lender_number = lender->number;
   }
-  (void)pthread_mutex_unlock(&lock);
+  accsv_unlock(&lock);
 }
 
 void accsv_handle_unanswered(const void* handle) {
-  (void)pthread_mutex_lock(&lock);
+  accsv_lock(&lock);
   record_t* record = find_handle(handle);
   if (record != NULL && record->gift == ACCSV_HANDLE_DUE && !record->freed) {
     record->references = 1;
     record->ended_by = NULL;
   }
-  (void)pthread_mutex_unlock(&lock);
+  accsv_unlock(&lock);
 }
 
 /* ---- Memory of handles ---- */
@@ -309,9 +317,9 @@ accrt_status_t accsv_handle_new_at(const accrt_allocator_t* allocator, size_t si
   ACCSV_TRY(accsv_new_at(&accsv_allocator_system, 1, size_bytes, place));
   void* handle;
   memcpy(&handle, place, sizeof handle);
-  (void)pthread_mutex_lock(&lock);
+  accsv_lock(&lock);
   const record_t* record = add_record(handle);
-  (void)pthread_mutex_unlock(&lock);
+  accsv_unlock(&lock);
   if (record != NULL)
     return ACCRT_OK;
   accsv_free(&accsv_allocator_system, handle, 1, size_bytes);
@@ -325,7 +333,7 @@ void accsv_handle_free_at(const accrt_allocator_t* allocator, void* handle, size
     return;
   }
   record_t* removed = NULL;
-  (void)pthread_mutex_lock(&lock);
+  accsv_lock(&lock);
   record_t* record = find(handle);
   if (record != NULL && record->type != NULL) {
     removed = add_freed(record);
@@ -333,7 +341,7 @@ void accsv_handle_free_at(const accrt_allocator_t* allocator, void* handle, size
     unlink_record(record);
     removed = record;
   }
-  (void)pthread_mutex_unlock(&lock);
+  accsv_unlock(&lock);
   if (record == NULL)
     accsv_free(allocator, handle, 1, size_bytes);
   if (removed != NULL) {

@@ -18,7 +18,7 @@ typedef enum accsv_handle_use {
   ACCSV_HANDLE_USE,
   ACCSV_HANDLE_RETAIN,
   ACCSV_HANDLE_RELEASE,
-  ACCSV_HANDLE_ANSWER /* of a job: it ends unless accsv_handle_answered takes that back */
+  ACCSV_HANDLE_ANSWER /* of a job: it ends unless accsv_handle_unanswered takes that back */
 } accsv_handle_use_t;
 
 /* How a result is given. */

@@ -30,7 +30,7 @@ static void put_front(accsv_pool_t* pool, accsv_list_t* list, uint8_t name, int3
 static void unlink_block(accsv_pool_t* pool, int32_t block) {
   accsv_block_t* one = &pool->blocks[block];
   accsv_list_t* list = one->list == ACCSV_LIST_FREE ? &pool->free : &pool->pending;
-  ACCSV_ASSERT(one->list != ACCSV_LIST_NONE && list->count > 0);
+  ACCRT_ASSERT(one->list != ACCSV_LIST_NONE && list->count > 0);
   if (one->previous != ACCSV_NO_BLOCK)
     pool->blocks[one->previous].next = one->next;
   else
@@ -83,7 +83,7 @@ void accsv_pool_unkey(accsv_pool_t* pool, int32_t block) {
 
 int32_t accsv_pool_take(accsv_pool_t* pool) {
   const int32_t block = pool->free.head;
-  ACCSV_ASSERT(block != ACCSV_NO_BLOCK);
+  ACCRT_ASSERT(block != ACCSV_NO_BLOCK);
   accsv_block_t* one = &pool->blocks[block];
   unlink_block(pool, block);
   if (one->keyed) {
@@ -103,7 +103,7 @@ void accsv_pool_touch(accsv_pool_t* pool, int32_t block) {
 
 void accsv_pool_drop(accsv_pool_t* pool, int32_t block, uint64_t step) {
   accsv_block_t* one = &pool->blocks[block];
-  ACCSV_ASSERT(one->refs > 0);
+  ACCRT_ASSERT(one->refs > 0);
   if (step > one->step)
     one->step = step;
   if (--one->refs > 0)

@@ -64,7 +64,7 @@ static void forget(void* self, int32_t block) {
   accsv_block_t* entry = &prefix->pool->blocks[block];
   uint32_t slot = entry->hash & (prefix->slot_count - 1);
   while (prefix->slots[slot].block != block) {
-    ACCSV_ASSERT(prefix->slots[slot].block != ACCSV_NO_BLOCK);
+    ACCRT_ASSERT(prefix->slots[slot].block != ACCSV_NO_BLOCK);
     slot = slot_after(prefix, slot);
   }
   empty_slot(prefix, slot);
@@ -225,7 +225,7 @@ accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, 
   const int32_t other = find_hashed(prefix, hash, parent, salt, tokens);
   if (other != ACCSV_NO_BLOCK)
     return accsv_prefix_chain(prefix, other);
-  ACCSV_ASSERT(!pool->blocks[block].keyed && pool->blocks[block].refs > 0);
+  ACCRT_ASSERT(!pool->blocks[block].keyed && pool->blocks[block].refs > 0);
   accsv_block_t* entry = &prefix->pool->blocks[block];
   uint32_t slot = hash & (prefix->slot_count - 1);
   while (prefix->slots[slot].block != ACCSV_NO_BLOCK)

@@ -44,7 +44,7 @@ void accsv_queue_join(accsv_queue_t* queue, accsv_sequence_t* sequence, uint64_t
     flow = flow->other;
   if (flow == NULL) {
     flow = queue->unused;
-    ACCSV_ASSERT(flow != NULL);
+    ACCRT_ASSERT(flow != NULL);
     queue->unused = flow->other;
     *flow = (accsv_flow_t){.tenant = tenant, .level = level, .other = *bucket};
     *bucket = flow;
@@ -58,7 +58,7 @@ void accsv_queue_leave(accsv_queue_t* queue, accsv_sequence_t* sequence) {
   sequence->flow = NULL;
   if (--flow->live > 0)
     return;
-  ACCSV_ASSERT(!flow->active);
+  ACCRT_ASSERT(!flow->active);
   accsv_flow_t** place = bucket_of(queue, flow->tenant, flow->level);
   while (*place != flow)
     place = &(*place)->other;

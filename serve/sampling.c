@@ -19,7 +19,7 @@ static accsv_indexed_t* indexed(const accsv_sampler_t* sampler, int32_t token) {
 static uint32_t entry_of(accsv_sampler_t* sampler, int32_t token) {
   accsv_indexed_t* found = indexed(sampler, token);
   if (found->place == 0) {
-    ACCSV_ASSERT(sampler->count < sampler->capacity);
+    ACCRT_ASSERT(sampler->count < sampler->capacity);
     sampler->tokens[sampler->count] = token;
     sampler->counted[sampler->count] = (accsv_counted_t){0};
     *found = (accsv_indexed_t){token, ++sampler->count};

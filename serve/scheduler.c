@@ -244,7 +244,7 @@ static bool rests(const accsv_sequence_t* sequence) {
 
 static void take_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence, uint32_t count) {
   while (sequence->blocks_held < count) {
-    ACCSV_ASSERT(sequence->blocks_held < sequence->block_capacity);
+    ACCRT_ASSERT(sequence->blocks_held < sequence->block_capacity);
     sequence->last_block = accsv_pool_take(&scheduler->pool);
     sequence->blocks[sequence->blocks_held++] = sequence->last_block;
   }

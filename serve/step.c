@@ -99,14 +99,14 @@ static void take_request(accrt_serve_engine_t* engine, accsv_request_t* request,
 
 /* Returns whether anything came. */
 static bool take_inbox(accrt_serve_engine_t* engine, uint64_t now_ns) {
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   accsv_request_t* request = engine->inbox;
   accsv_request_t* cancelled = engine->cancels;
   accsv_order_t* orders = engine->adapters.orders;
   engine->adapters.orders = NULL;
   engine->inbox = engine->inbox_tail = engine->cancels = NULL;
   accsv_nodes_append(&engine->spare, &engine->returned);
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   const bool ordered = accsv_adapters_step(engine, orders);
   const bool any = request != NULL || cancelled != NULL || ordered;
   while (request != NULL) {
@@ -154,6 +154,7 @@ static void end_late(accrt_serve_engine_t* engine, uint64_t now_ns) {
 
 /* Requests that ended leave the registry; those that no step in flight has are freed. */
 static accsv_request_t* take_ended(accrt_serve_engine_t* engine) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   accsv_request_t* to_free = NULL;
   while (engine->ended != NULL) {
     accsv_request_t* request = engine->ended;
@@ -183,6 +184,7 @@ static accsv_request_t* take_ended(accrt_serve_engine_t* engine) {
 }
 
 static void show_started(accrt_serve_engine_t* engine) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   while (engine->started != NULL) {
     accsv_request_t* request = engine->started;
     engine->started = request->next_started;
@@ -197,7 +199,7 @@ static void publish(accrt_serve_engine_t* engine) {
   accsv_figures_update(engine);
   for (accsv_request_t* request = engine->ended; request != NULL; request = request->next)
     heap_remove(engine, request);
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   show_started(engine);
   accsv_request_t* to_free = take_ended(engine);
   const bool was_empty = engine->outbox.head == NULL;
@@ -211,7 +213,7 @@ static void publish(accrt_serve_engine_t* engine) {
   } else if (engine->listed == 0 || engine->adapters.waiting > 0) {
     (void)pthread_cond_broadcast(&engine->news);
   }
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   bool dropped = false;
   while (to_free != NULL) {
     accsv_request_t* next = to_free->next;
@@ -494,6 +496,7 @@ static accrt_status_t run_step(accrt_serve_engine_t* engine, uint64_t now_ns, bo
 }
 
 accrt_status_t accsv_engine_step(accrt_serve_engine_t* engine) {
+  ACCSV_ASSERT_CALLS_OUT();
   if (engine->failure != ACCRT_OK)
     return ACCSV_FAIL(POISONED, "the engine ended with %s", accrt_status_name(engine->failure));
   const uint64_t begin_ns = accsv_now(engine);
@@ -509,7 +512,7 @@ accrt_status_t accsv_engine_step(accrt_serve_engine_t* engine) {
     return status;
   }
   /* The scheduler always has something to compute while there are requests. */
-  ACCSV_ASSERT(engine->live == 0);
+  ACCRT_ASSERT(engine->live == 0);
   return ACCRT_ERROR_NOT_READY;
 }
 
@@ -517,10 +520,10 @@ accrt_status_t accsv_engine_step(accrt_serve_engine_t* engine) {
 
 /* The engine has failed: all that it has, and all that came meanwhile, ends. */
 static void end_all(accrt_serve_engine_t* engine, accrt_status_t status, uint64_t now_ns) {
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   engine->dead = status;
   (void)eventfd_write(engine->event_fd, 1); /* who waits for it sees the failure */
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   engine->failure = status;
   (void)take_inbox(engine, now_ns);
   for (uint32_t i = 0; i < engine->bucket_count; ++i) {

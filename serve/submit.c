@@ -5,6 +5,7 @@
 #include "serve/engine.h"
 
 accsv_request_t** accsv_registry_place(accrt_serve_engine_t* engine, uint64_t id) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   accsv_request_t** place = &engine->registry[accsv_mix(id) & (engine->bucket_count - 1)];
   while (*place != NULL && (*place)->id != id)
     place = &(*place)->other;
@@ -14,6 +15,7 @@ accsv_request_t** accsv_registry_place(accrt_serve_engine_t* engine, uint64_t id
 /* Why a request cannot be taken now; under the lock, so the caller records the failure. */
 static accrt_status_t refusal(const accrt_serve_engine_t* engine,
                               const accrt_serve_request_t* request) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   if (engine->dead != ACCRT_OK)
     return ACCRT_ERROR_POISONED;
   if (engine->draining)
@@ -41,6 +43,7 @@ static accrt_status_t record_refusal(const accrt_serve_engine_t* engine, accrt_s
 }
 
 static void enlist(accrt_serve_engine_t* engine, accsv_request_t* request, uint64_t now_ns) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   if (engine->listed++ == 0)
     engine->shown_progress_ns = now_ns;
   request->id = ++engine->last_id;
@@ -62,19 +65,19 @@ static void enlist(accrt_serve_engine_t* engine, accsv_request_t* request, uint6
 /* A cheap look before memory is taken: most refusals end here. */
 static accrt_status_t check_room(accrt_serve_engine_t* engine,
                                  const accrt_serve_request_t* request) {
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   const accrt_status_t status = refusal(engine, request);
   engine->refused += status == ACCRT_ERROR_NOT_READY;
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   return status == ACCRT_OK ? ACCRT_OK : record_refusal(engine, status);
 }
 
 static uint64_t seed_of(accrt_serve_engine_t* engine, const accrt_serve_request_t* request) {
   if ((request->flags & ACCRT_SERVE_SEED) != 0)
     return request->seed;
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   const uint64_t number = ++engine->seeds;
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   return accsv_mix(engine->seed + number * UINT64_C(0x9E3779B97F4A7C15));
 }
 
@@ -120,13 +123,13 @@ accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
   accsv_request_t* made;
   ACCSV_TRY(make_request(engine, &own, &made));
   made->arrival_ns = now_ns;
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   const accrt_status_t status = refusal(engine, &own);
   engine->refused += status == ACCRT_ERROR_NOT_READY;
   if (status == ACCRT_OK)
     enlist(engine, made, now_ns);
   const uint64_t id = engine->last_id;
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   if (status != ACCRT_OK) {
     accsv_request_free(&engine->allocator, made);
     accsv_adapters_notify(engine);
@@ -139,7 +142,7 @@ accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
 
 accrt_status_t accrt_serve_engine_cancel(accrt_serve_engine_t* engine, uint64_t id) {
   ACCSV_NOT_NULL(engine);
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   accsv_request_t* request = *accsv_registry_place(engine, id);
   if (request != NULL && !request->cancelled) {
     request->cancelled = true;
@@ -147,7 +150,7 @@ accrt_status_t accrt_serve_engine_cancel(accrt_serve_engine_t* engine, uint64_t 
     engine->cancels = request;
     (void)pthread_cond_signal(&engine->work);
   }
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   return request != NULL ? ACCRT_OK : ACCSV_FAIL(NOT_FOUND, "no request %" PRIu64 " goes on", id);
 }
 
@@ -155,6 +158,7 @@ accrt_status_t accrt_serve_engine_cancel(accrt_serve_engine_t* engine, uint64_t 
 
 /* Memory of the usual size goes back to the engine, the rest into `to_free`. */
 static void give_back(accrt_serve_engine_t* engine, accsv_nodes_t* to_free) {
+  ACCRT_ASSERT_HELD(&engine->lock);
   for (accsv_node_t* node = accsv_nodes_take(&engine->lent); node != NULL;
        node = accsv_nodes_take(&engine->lent)) {
     const bool usual =
@@ -177,7 +181,7 @@ accrt_status_t accrt_serve_engine_poll(accrt_serve_engine_t* engine, accrt_serve
   accsv_nodes_t to_free = {0};
   unsigned char* place = (unsigned char*)events;
   uint32_t count = 0;
-  (void)pthread_mutex_lock(&engine->lock);
+  accsv_lock(&engine->lock);
   give_back(engine, &to_free);
   for (; count < capacity && engine->outbox.head != NULL; ++count) {
     accsv_node_t* node = accsv_nodes_take(&engine->outbox);
@@ -191,7 +195,7 @@ accrt_status_t accrt_serve_engine_poll(accrt_serve_engine_t* engine, accrt_serve
     (void)eventfd_read(engine->event_fd, &value);
   }
   const bool any = engine->outbox.head != NULL || count > 0;
-  (void)pthread_mutex_unlock(&engine->lock);
+  accsv_unlock(&engine->lock);
   accsv_nodes_free(&engine->allocator, &to_free);
   *out_count = count;
   return any ? ACCRT_OK : ACCRT_ERROR_NOT_READY;

@@ -59,6 +59,14 @@ void accrt_lock_leave(const void* lock) {
   }
 }
 
+bool accrt_lock_is_held_below(accrt_lock_class_t lock_class) {
+  for (uint32_t i = 0; i < held.count; ++i) {
+    if (held.lock_class[i] > (uint32_t)lock_class)
+      return true;
+  }
+  return false;
+}
+
 bool accrt_lock_is_held(const void* lock) {
   for (uint32_t i = 0; i < held.count; ++i) {
     if (held.lock[i] == lock)

@@ -6,8 +6,13 @@
 #ifndef ACCRT_RUNTIME_CORE_LOCK_ORDER_H_
 #define ACCRT_RUNTIME_CORE_LOCK_ORDER_H_
 
-/* X(class, what it guards), from the outermost to the innermost. */
+/* X(class, what it guards), from the outermost to the innermost. Those of the libraries above come
+ * first: they may call libaccrt under a lock, and it never calls them under one of its own. */
 #define ACCRT_LOCK_ORDER(X)                                                                        \
+  X(HTTP_SUBMITTING, "the requests of a job, while a server's engine gets them")                   \
+  X(HTTP_SERVER, "an HTTP server's jobs")                                                          \
+  X(SERVE_ENGINE, "what the threads of an engine share")                                           \
+  X(SERVE_MASKS, "the masks of a step")                                                            \
   X(WEIGHTS, "a program's weights")                                                                \
   X(COPYING, "pieces of weights that are copied")                                                  \
   X(CHUNK, "a chunk of a bundle while it is read")                                                 \
@@ -49,6 +54,7 @@
   X(CUDA_MODULE, "kernels of a CUDA module")                                                       \
   X(CUDA_POLLER, "what a CUDA device polls")                                                       \
   X(JIT_NAMES, "code that debuggers know")                                                         \
+  X(SERVE_HANDLES, "the register of handles of the libraries above")                               \
   X(HANDLES, "the register of handles")
 
 typedef enum accrt_lock_class {

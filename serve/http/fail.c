@@ -8,6 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "serve/base.h"
+
 #define MAX_STRUCT_BYTES 65536u
 #define MAX_CHAIN 32u
 
@@ -72,6 +74,7 @@ accrt_status_t accrt_http_take_struct(void* to, size_t size, const void* from, c
 }
 
 void* accrt_http_new(const accrt_allocator_t* allocator, size_t size) {
+  ACCSV_ASSERT_CALLS_OUT();
   void* pointer = allocator->allocate(allocator->self, size, 16);
   if (pointer != NULL)
     memset(pointer, 0, size);
@@ -79,6 +82,7 @@ void* accrt_http_new(const accrt_allocator_t* allocator, size_t size) {
 }
 
 void accrt_http_free(const accrt_allocator_t* allocator, void* pointer, size_t size) {
+  ACCSV_ASSERT_CALLS_OUT();
   if (pointer != NULL)
     allocator->deallocate(allocator->self, pointer, size, 16);
 }

@@ -52,10 +52,10 @@ static void job_free(http_job_t* job) {
   accrt_http_text_deinit(&job->ready);
   accrt_http_text_deinit(&job->before);
   ACCSV_HANDLE_FREE(&server->allocator, job);
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   --server->jobs_alive;
   pthread_cond_broadcast(&server->changed);
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
 }
 
 /* ---- The loop's side ---- */
@@ -80,9 +80,9 @@ static http_job_t* job_of(http_connection_t* c) {
 
 void accrt_http_job_make(http_connection_t* c) {
   http_server_t* server = c->server;
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   const uint32_t full = server->queued >= server->max_jobs;
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
   http_job_t* job = full ? NULL : job_of(c);
   if (job == NULL) {
     const http_failure_t failure = {.status = full ? 429 : 503,
@@ -92,7 +92,7 @@ void accrt_http_job_make(http_connection_t* c) {
     return;
   }
   c->job = job;
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   if (server->queue_last != NULL)
     server->queue_last->next = job;
   else
@@ -101,13 +101,13 @@ void accrt_http_job_make(http_connection_t* c) {
   ++server->queued;
   ++server->jobs_alive;
   pthread_cond_broadcast(&server->changed);
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
 }
 
 /* Takes a job out of the queue. 0 if it is not there: a worker has it, or had it. */
 static uint32_t unqueue(http_server_t* server, http_job_t* job) {
   uint32_t found = 0;
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   http_job_t* before = NULL;
   for (http_job_t* at = server->queue_first; at != NULL; before = at, at = at->next) {
     if (at != job)
@@ -122,7 +122,7 @@ static uint32_t unqueue(http_server_t* server, http_job_t* job) {
     found = 1;
     break;
   }
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
   return found;
 }
 
@@ -180,10 +180,10 @@ static void settle(http_job_t* job) {
 }
 
 void accrt_http_inbox(http_server_t* server) {
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   http_job_t* job = server->inbox_first;
   server->inbox_first = server->inbox_last = NULL;
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
   while (job != NULL) {
     http_job_t* next = job->next;
     job->next = NULL;
@@ -196,7 +196,7 @@ void accrt_http_inbox(http_server_t* server) {
 
 static void give_back(http_job_t* job) {
   http_server_t* server = job->server;
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   job->next = NULL;
   job->taken = 0;
   if (server->inbox_last != NULL)
@@ -204,7 +204,7 @@ static void give_back(http_job_t* job) {
   else
     server->inbox_first = job;
   server->inbox_last = job;
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
   accrt_http_wake(server);
 }
 
@@ -225,10 +225,10 @@ accrt_status_t accrt_http_next(http_server_t* server, uint64_t timeout_ns, http_
   *out_job = NULL;
   HTTP_ENTER(server);
   const struct timespec end = end_of(timeout_ns);
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   int late = timeout_ns == 0;
   while (server->queue_first == NULL && server->ended == 0 && !late)
-    late = pthread_cond_timedwait(&server->changed, &server->lock, &end) == ETIMEDOUT;
+    late = accsv_wait_until(&server->changed, &server->lock, &end);
   http_job_t* job = server->queue_first;
   if (job != NULL) {
     server->queue_first = job->next;
@@ -240,7 +240,7 @@ accrt_status_t accrt_http_next(http_server_t* server, uint64_t timeout_ns, http_
     server->taken_ns = accrt_serve_now_ns();
   }
   const uint32_t ended = server->ended;
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
   *out_job = job;
   if (job != NULL)
     return ACCRT_OK;
@@ -267,7 +267,7 @@ static accrt_status_t submit(http_job_t* job, http_flight_t* flight,
   http_server_t* server = job->server;
   accrt_status_t status = ACCRT_OK;
   uint32_t given = 0;
-  pthread_mutex_lock(&server->submitting);
+  accsv_lock(&server->submitting);
   for (; given < flight->count; ++given) {
     accrt_serve_request_t request;
     http_part_t* part = &flight->parts[given];
@@ -291,7 +291,7 @@ static accrt_status_t submit(http_job_t* job, http_flight_t* flight,
     flight->parts[i].ended = 1;
   if (status != ACCRT_OK && given > 0)
     accrt_http_flight_drop(server, flight);
-  pthread_mutex_unlock(&server->submitting);
+  accsv_unlock(&server->submitting);
   if (status != ACCRT_OK && given == 0)
     flight_free(server, flight);
   return status;

@@ -88,11 +88,11 @@ void accrt_http_log(http_connection_t* c) {
 
 /* 1: requests wait, and for a long time no worker has taken one. */
 static uint32_t workers_stuck(http_server_t* server) {
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   const struct accrt_http_job* first = server->queue_first;
   const uint64_t taken_ns = server->taken_ns;
   const uint64_t arrived_ns = first == NULL ? UINT64_MAX : first->arrived_ns;
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
   const uint64_t since_ns = arrived_ns > taken_ns ? arrived_ns : taken_ns;
   return arrived_ns != UINT64_MAX && server->now_ns > since_ns &&
          server->now_ns - since_ns > server->health_timeout_ns;
@@ -227,10 +227,10 @@ static void cut(http_server_t* server) {
 }
 
 static void say_ended(http_server_t* server) {
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   server->ended = 1;
   pthread_cond_broadcast(&server->changed);
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
 }
 
 /* 1: the thread may end. */
@@ -248,9 +248,9 @@ static uint32_t wind_down(http_server_t* server) {
     return 0;
   if (server->end_by_ns == 0)
     server->end_by_ns = server->now_ns + end_limit_ns;
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   const uint32_t alive = server->jobs_alive;
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
   return (alive == 0 && atomic_load(&server->flights) == 0) || server->now_ns >= server->end_by_ns;
 }
 

@@ -186,8 +186,8 @@ static void destroy(http_server_t* server) {
   forget(server, server->api_key);
   forget(server, server->cors_origin);
   accrt_http_free(&server->allocator, server->page, server->page_bytes + 1);
-  pthread_mutex_destroy(&server->lock);
-  pthread_mutex_destroy(&server->submitting);
+  accsv_lock_deinit(&server->lock);
+  accsv_lock_deinit(&server->submitting);
   pthread_cond_destroy(&server->changed);
   accrt_serve_engine_release(server->engine);
   const accrt_allocator_t allocator = server->allocator;
@@ -200,8 +200,8 @@ static void init_locks(http_server_t* server) {
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_cond_init(&server->changed, &monotonic);
   pthread_condattr_destroy(&monotonic);
-  pthread_mutex_init(&server->lock, NULL);
-  pthread_mutex_init(&server->submitting, NULL);
+  (void)accsv_lock_init(&server->lock, ACCRT_LOCK_HTTP_SERVER);
+  (void)accsv_lock_init(&server->submitting, ACCRT_LOCK_HTTP_SUBMITTING);
 }
 
 static accrt_status_t fill(http_server_t* server, const accrt_http_options_t* given) {
@@ -292,12 +292,12 @@ static uint32_t wait_for_end(http_server_t* server, uint64_t timeout_ns) {
   const uint64_t total = (uint64_t)end.tv_nsec + (timeout_ns < year ? timeout_ns : year);
   end.tv_sec += (time_t)(total / HTTP_SECOND_NS);
   end.tv_nsec = (long)(total % HTTP_SECOND_NS);
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   int late = 0;
   while (server->ended == 0 && !late)
-    late = pthread_cond_timedwait(&server->changed, &server->lock, &end) == ETIMEDOUT;
+    late = accsv_wait_until(&server->changed, &server->lock, &end);
   const uint32_t ended = server->ended;
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
   return ended;
 }
 
@@ -317,12 +317,12 @@ accrt_status_t accrt_http_server_counts(http_server_t* server, accrt_http_counts
   HTTP_ENTER(server);
   if (out_counts == NULL)
     return HTTP_FAIL(INVALID_ARGUMENT, "out_counts is NULL");
-  pthread_mutex_lock(&server->lock);
+  accsv_lock(&server->lock);
   *out_counts = (accrt_http_counts_t){.connections = server->connection_count,
                                       .queued = server->queued,
                                       .jobs = server->jobs_alive,
                                       .draining = server->draining,
                                       .held_bytes = server->held_bytes};
-  pthread_mutex_unlock(&server->lock);
+  accsv_unlock(&server->lock);
   return ACCRT_OK;
 }

@@ -5,7 +5,7 @@
  * accrt_http_next hands it out, to its worker until it is answered, and then to the loop again.
  * `lock` guards the two lists and their counts; nothing is sent, and no user code runs, under it.
  * `submitting` is held by a worker while it gives a job's requests to the engine, so that the loop
- * sees events of all of them or of none. It comes before `lock`.
+ * sees events of all of them or of none. runtime/core/lock_order.h has the order of both.
  */
 #ifndef ACCRT_SERVE_HTTP_SERVER_H_
 #define ACCRT_SERVE_HTTP_SERVER_H_
@@ -14,6 +14,7 @@
 #include "serve/http/metrics.h"
 #include "serve/http/text.h"
 #include "serve/http/tools.h"
+#include "serve/lock.h"
 
 #include <llhttp.h>
 #include <pthread.h>
@@ -261,7 +262,7 @@ struct accrt_http_server {
   http_connection_t* dead; /* closed in this turn */
   http_metrics_t metrics;
 
-  pthread_mutex_t lock;
+  accsv_lock_t lock;
   pthread_cond_t changed;
   struct accrt_http_job* queue_first;
   struct accrt_http_job* queue_last;
@@ -276,7 +277,7 @@ struct accrt_http_server {
   uint32_t ended;            /* nothing comes any more */
   _Atomic uint32_t flights;
   _Atomic uint64_t held_bytes;
-  pthread_mutex_t submitting;
+  accsv_lock_t submitting;
 };
 
 /* ---- connection.c ---- */

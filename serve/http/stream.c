@@ -233,8 +233,8 @@ void accrt_http_events(http_server_t* server) {
     if (status != ACCRT_OK || count == 0)
       return;
     /* A worker that is in the middle of submitting says first what became of it. */
-    pthread_mutex_lock(&server->submitting);
-    pthread_mutex_unlock(&server->submitting);
+    accsv_lock(&server->submitting);
+    accsv_unlock(&server->submitting);
     for (uint32_t i = 0; i < count; ++i)
       handle(server, &server->events[i]);
   }
