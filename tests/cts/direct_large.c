@@ -253,7 +253,36 @@ static void test_copies_beyond_4_gib(void** state) {
   large_end(d, &to);
 }
 
+/* Two bindings that seldom change, whose addresses differ by 4 GiB. */
+static void test_stable_bindings_are_4_gib_apart(void** state) {
+  direct_t* d = *state;
+  large_t large;
+  if (!large_begin(d, 9 * GIB, &large))
+    return;
+  const accrt_driver_command_t command = fill_command(0, 64, 0x66);
+  const uint32_t flags[1] = {ACCRT_DRIVER_BINDING_STABLE};
+  const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
+                                         .command_count = 1,
+                                         .commands = &command,
+                                         .binding_count = 1,
+                                         .binding_flags = flags};
+  accrt_driver_list_t* list = NULL;
+  assert_int_equal(d->table->list_create(d->device, &info, &list), ACCRT_OK);
+  for (uint64_t run = 0; run < 4; ++run) {
+    const uint64_t here = run % 2 * 4 * GIB, there = 4 * GIB - here;
+    const accrt_driver_binding_t binding = {binding_of(&large).address + here, 64};
+    memset(large.at + here, 0, 64);
+    memset(large.at + there, 0, 64);
+    direct_execute(d, list, &binding, 1, NULL, 0);
+    assert_int_equal(large.at[here + 63], 0x66);
+    assert_int_equal(large.at[there + 63], 0);
+  }
+  d->table->list_destroy(list);
+  large_end(d, &large);
+}
+
 const cts_test_t cts_direct_large_tests[] = {
     CTS_O(test_fills_beyond_4_gib, CTS_NEEDS_TABLE | CTS_NEEDS_HOST_MEMORY),
     CTS_O(test_copies_reach_beyond_4_gib, CTS_NEEDS_TABLE | CTS_NEEDS_HOST_MEMORY),
+    CTS_O(test_stable_bindings_are_4_gib_apart, CTS_NEEDS_TABLE | CTS_NEEDS_HOST_MEMORY),
     CTS_O(test_copies_beyond_4_gib, CTS_NEEDS_TABLE | CTS_NEEDS_HOST_MEMORY), CTS_END};

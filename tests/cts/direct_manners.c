@@ -194,6 +194,26 @@ static void test_cancelled_numbers_have_not_succeeded(void** state) {
   direct_end_mishap(d, &mishap);
 }
 
+/* The first workgroup of more than 32 bits can count cancels: the message has how many there are. */
+static void test_cancelled_kernels_may_be_large(void** state) {
+  direct_t* d = *state;
+  if (!HAS(d, queue_cancel)) {
+    d->is_skipped = true;
+    return;
+  }
+  accrt_driver_command_t command = direct_dispatch(d, &direct_cancel, &d, sizeof d);
+  for (int i = 0; i < 2; ++i)
+    command.as.dispatch.grid[i] = direct_constant(UINT64_C(65536) + (uint64_t)i);
+  outcome_t outcome;
+  direct_enqueue(d, d->queue, &command, NULL, 0, NULL, 0, &outcome);
+  direct_await(d, &outcome);
+  assert_int_equal(outcome.status, ACCRT_ERROR_CANCELLED);
+  const char* message = outcome.error.message; /* the product, or both sides */
+  assert_true(strstr(message, "4295032832") != NULL ||
+              (strstr(message, "65536") != NULL && strstr(message, "65537") != NULL));
+  assert_int_equal(d->table->queue_reset(d->queue), ACCRT_OK);
+}
+
 /* In both directions, often, and of a device with itself. */
 static void test_peers_may_be_enabled_often(void** state) {
   direct_t* d = *state;
@@ -219,5 +239,6 @@ const cts_test_t cts_direct_manner_tests[] = {
     CTS_O(test_exported_memory_is_its_own, CTS_NEEDS_TABLE),
     CTS_O(test_empty_buffers_are_not_absent, CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS),
     CTS_O(test_cancelled_numbers_have_not_succeeded, CTS_NEEDS_TABLE),
+    CTS_O(test_cancelled_kernels_may_be_large, CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS),
     CTS_O(test_peers_may_be_enabled_often, CTS_NEEDS_TABLE),
     CTS_END};

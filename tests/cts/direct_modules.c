@@ -289,6 +289,11 @@ static void test_declarations_that_differ_are_refused(void** state) {
   declared.param_count = 3; /* one too many */
   declared.params_size_bytes = 24;
   check_find_fails(d, module, declared.name, &declared, ACCRT_ERROR_INVALID_FORMAT);
+  for (int i = 0; i < 3 && d->hooks.images_have_blocks; ++i) {
+    declared = *d->hooks.declared;
+    ++declared.block[i];
+    check_find_fails(d, module, declared.name, &declared, ACCRT_ERROR_INVALID_FORMAT);
+  }
   (void)find(d, module); /* a refusal changes nothing */
   d->table->module_unload(module);
 }

@@ -305,6 +305,29 @@ static void test_operators_need_little(void** state) {
   check_nothing_wrong(d);
 }
 
+/* A workspace lies where the submission says. */
+static void test_workspaces_take_scalars(void** state) {
+  direct_t* d = *state;
+  memory_t memory;
+  accrt_driver_binding_t bindings[2];
+  call_t call;
+  bind(d, bindings, &memory);
+  forget(d);
+  make_call(&call, &whole);
+  call.command.as.invoke.workspace.offset = direct_scalar(256, 0);
+  accrt_driver_list_t* list = make_list(d, &call.command, 1);
+  if (list == NULL)
+    return;
+  for (uint64_t run = 0; run < 3; ++run) {
+    const uint64_t scalar = 1024 - 256 * run;
+    bindings[1].address = bindings[0].address + 256 * (run % 2);
+    direct_execute(d, list, bindings, 2, &scalar, 1);
+    assert_ptr_equal(seen.execute.workspace, memory.host + 256 + scalar + 256 * (run % 2));
+  }
+  d->table->list_destroy(list);
+  check_nothing_wrong(d);
+}
+
 static void test_workspaces_are_asked_for(void** state) {
   direct_t* d = *state;
   if (!HAS(d, operator_workspace)) {
@@ -680,6 +703,7 @@ static void test_cancelled_operators_are_not_called(void** state) {
 const cts_test_t cts_direct_operator_tests[] = {
     CTS_O(test_operators_live_as_long_as_their_list, NEEDS),
     CTS_O(test_operators_need_little, NEEDS),
+    CTS_O(test_workspaces_take_scalars, NEEDS),
     CTS_O(test_workspaces_are_asked_for, CTS_NEEDS_TABLE),
     CTS_O(test_operators_have_a_place, NEEDS),
     CTS_O(test_states_have_one_call_at_a_time, NEEDS),

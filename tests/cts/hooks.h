@@ -23,7 +23,7 @@ typedef struct cts_add_params {
 
 typedef struct cts_hooks {
   uint32_t struct_size;
-  uint32_t reserved;
+  uint32_t images_have_blocks; /* 1: an image says which block (kernel_def.block) a kernel has */
 
   /* Modules. Both images have one kernel of this name, as it is declared here; the second's adds
    * twice the amount. The third image is whole, and for another device. NULL: no modules. */

@@ -207,6 +207,7 @@ __attribute__((visibility("default"))) const cts_hooks_t* accrt_cts_hooks(void);
 
 const cts_hooks_t* accrt_cts_hooks(void) {
   static const cts_hooks_t hooks = {.struct_size = (uint32_t)sizeof hooks,
+                                    .images_have_blocks = 1,
                                     .images = {&images[0], &images[1], &images[2]},
                                     .declared = &add_declared,
                                     .capture_begin = capture_begin,

@@ -250,6 +250,14 @@ MUTANTS = [
     ("lists that are destroyed leave nothing", "  deallocate(environment, list, sizeof *list);\n}", "}", "direct.test_empty_lists"),
     # Sentences of the header drawn by lot, and broken: those that nothing caught
     ("empty buffers are not absent", "               submission->bindings[patch->range.binding].address == 0) {", "               (submission->bindings[patch->range.binding].address == 0 ||\n                submission->bindings[patch->range.binding].size_bytes == 0)) {", "direct.test_empty_buffers_are_not_absent"),
+    ("addresses are compared whole", "  return run_commands(queue, list->commands, list->command_count, submission);",
+     "  accrt_driver_submission_t prepared = *submission;\n  accrt_driver_binding_t kept[64];\n"
+     "  for (uint32_t i = 0; i < submission->binding_count && i < 64; ++i) {\n    kept[i] = submission->bindings[i];\n"
+     "    if (list->is_stable[i] && (uint32_t)list->known[i] == (uint32_t)kept[i].address)\n      kept[i].address = list->known[i];\n"
+     "    list->known[i] = kept[i].address;\n  }\n  if (submission->binding_count <= 64)\n    prepared.bindings = kept;\n"
+     "  return run_commands(queue, list->commands, list->command_count, &prepared);",
+     "direct.test_stable_bindings_are_4_gib_apart"),
+    ("cancelled kernels may be large", "(uint64_t)count[0] * count[1] * count[2]", "count[0] * count[1] * count[2]", "direct.test_cancelled_kernels_may_be_large"),
 ]  # fmt: skip
 
 #: The same of tests/cts/threaded.c: the null driver with threads and the optional groups of the table.
@@ -498,6 +506,8 @@ THREADED_MUTANTS = [
     ("images may share a place", "  memcpy(&module->table, image->data, (size_t)image->size_bytes);\n", "  static const void* last;\n  static unsigned char kept[4096];\n  if (image->data != last)\n    memcpy(kept, image->data, (size_t)image->size_bytes);\n  last = image->data;\n  memcpy(&module->table, kept, (size_t)image->size_bytes);\n", "direct.test_images_may_share_a_place"),
     ("what was cancelled before a reset has not succeeded", "  queue_reset(base);\n  unlock", "  if (is_cancelled(base))\n    ((threaded_queue_t*)base)->good_number = ((threaded_queue_t*)base)->ended_number;\n  queue_reset(base);\n  unlock", "direct.test_cancelled_numbers_have_not_succeeded"),
     ("peers may be enabled often", "  (void)device; /* the memory of both is the host's */\n", "  static accrt_driver_device_t* last;\n  static uint32_t calls;\n  calls = last == device ? calls + 1 : 1;\n  last = device;\n  if (calls > 3)\n    return refuse(driver_of(device), ACCRT_ERROR_INVALID_STATE, \"device_enable_peer\", \"too often\");\n", "direct.test_peers_may_be_enabled_often"),
+    ("declarations of blocks are checked", "        memcmp(found->block, declared->block, sizeof found->block) != 0)", "        memcmp(found->block, declared->block, 2 * sizeof found->block[0]) != 0)", "direct.test_declarations_that_differ_are_refused"),
+    ("workspaces take scalars", "    call.workspace = pointer_of(&invoke->workspace, submission);", "    call.workspace = (void*)(uintptr_t)(submission->bindings[invoke->workspace.binding].address + invoke->workspace.offset.constant);", "direct.test_workspaces_take_scalars"),
 ]  # fmt: skip
 
 #: What some of the mutants need elsewhere.
@@ -527,6 +537,10 @@ EXTRA = {
         "  accrt_error_t error;\n  if (queue->failure.status != ACCRT_OK) {", "  accrt_error_t error;\n  last_queue = queue;\n  if (queue->failure.status != ACCRT_OK) {",
     ),
     "seldom is not never": (
+        "  uint32_t command_count;\n};", "  uint32_t command_count;\n  uint32_t is_stable[64];\n  uint64_t known[64];\n};",
+        "  list->device = device;\n", "  list->device = device;\n  for (uint32_t i = 0; i < info->binding_count && i < 64 && info->binding_flags != NULL; ++i)\n    list->is_stable[i] = info->binding_flags[i];\n",
+    ),
+    "addresses are compared whole": (
         "  uint32_t command_count;\n};", "  uint32_t command_count;\n  uint32_t is_stable[64];\n  uint64_t known[64];\n};",
         "  list->device = device;\n", "  list->device = device;\n  for (uint32_t i = 0; i < info->binding_count && i < 64 && info->binding_flags != NULL; ++i)\n    list->is_stable[i] = info->binding_flags[i];\n",
     ),
