@@ -60,19 +60,18 @@ def _sigmoid(x):
 
 def _gelu(x):
     with np.errstate(invalid="ignore"):
-        value = 0.5 * x * _erfc(-x / math.sqrt(2))
-    return np.where(x == -np.inf, -0.0, value)
+        return 0.5 * x * _erfc(-x / math.sqrt(2))  # NaN at -inf, as in ATen
 
 
 def _gelu_tanh(x):
     u = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(x == -np.inf, -0.0, x * _sigmoid(2 * u))
+        return x * _sigmoid(2 * u)
 
 
 def _silu(x):
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.where(x == -np.inf, -0.0, x * _sigmoid(x))
+        return x * _sigmoid(x)
 
 
 # Bounds in ULP; those of gelu and its kin grow where the result falls towards 0 on the negative side, so that there the

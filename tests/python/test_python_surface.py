@@ -66,8 +66,9 @@ def test_the_surface_stands(seed, golden_bundle, nothing):
 
 
 @pytest.mark.parametrize("seed", (1, 2))
-def test_random_work_that_is_dropped_gives_numpys_results(seed, golden_bundle):
+def test_random_work_that_is_dropped_gives_numpys_results(seed, golden_bundle, tmp_path):
+    """Calls, lists, launches, memory of others, files, threads and forks."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "MALLOC_PERTURB_": "165"}
-    ran = subprocess.run([sys.executable, stress.__file__, "--bundle", str(golden_bundle), "--seed", str(seed), "--operations", "1500"],
-                         env=environment, capture_output=True, text=True, timeout=300, check=False)
+    ran = subprocess.run([sys.executable, stress.__file__, "--bundle", str(golden_bundle), "--pack", str(compiled(tmp_path, "tests/golden/scale_add.c")),
+                          "--seed", str(seed), "--operations", "1500"], env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, f"seed {seed}: {ran.stdout[-2000:]}{ran.stderr[-6000:]}"
