@@ -71,6 +71,13 @@ for _name in "neg abs relu sqrt rsqrt reciprocal floor ceil exp log tanh erf sin
     _theirs = getattr(F, _name) if _name in ("silu", "gelu", "relu") else getattr(torch, _name)
     for _kind, _array in (("", SPECIAL), (".0d", np.array(-INF)), (".empty", np.zeros((0, 3)))):
         CASES[_name + _kind] = Case([_array], method(_name), _theirs)
+_OTHERS = {"relu6": F.relu6, "hardswish": F.hardswish, "hardsigmoid": F.hardsigmoid, "hardtanh": F.hardtanh, "elu": F.elu, "leaky_relu": F.leaky_relu,
+           "mish": F.mish, "softplus": F.softplus, "log_sigmoid": F.logsigmoid}  # fmt: skip
+for _name in "exp2 expm1 log1p log2 log10 sinh cosh tan round trunc sign square isnan isinf".split():
+    _OTHERS[_name] = getattr(torch, _name)
+for _name, _theirs in _OTHERS.items():
+    CASES[_name] = Case([SPECIAL], method(_name), _theirs)
+    CASES[_name + ".empty"] = Case([np.zeros((0, 3))], method(_name), _theirs)
 CASES["gelu.tanh"] = Case([SPECIAL], method("gelu", "tanh"), lambda x: F.gelu(x, approximate="tanh"))
 for _name in "add sub mul div maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor".split():
     CASES[_name] = Case(PAIRS, method(_name), getattr(torch, _name))
@@ -107,6 +114,13 @@ CASES["cumsum.empty"] = Case([np.zeros((0, 3))], method("cumsum", 0), lambda x: 
 CASES["sort.empty"] = Case([np.zeros((3, 0))], method("sort"), lambda x: torch.sort(x, stable=True))
 CASES["argmax.all"] = Case([ROWS], method("argmax"), torch.argmax)
 CASES["argmax.keepdim"] = Case([real(6, 8)], method("argmax", 1, True), lambda x: torch.argmax(x, 1, True))
+for _name in "log_softmax logsumexp var".split():
+    CASES[_name] = Case([ROWS], method(_name, 1), functools.partial(lambda x, f: f(x, 1), f=getattr(torch, _name)), scale=4)
+    CASES[_name + ".finite"] = Case([real(6, 8)], method(_name, 1), functools.partial(lambda x, f: f(x, 1), f=getattr(torch, _name)), scale=8)
+CASES["hypot"] = Case(PAIRS, method("hypot"), torch.hypot)
+CASES["glu"] = Case([ROWS], method("glu"), F.glu, scale=4)
+CASES["diagonal"] = Case([ROWS], method("diagonal", 1), lambda x: torch.diagonal(x, 1))
+CASES["unfold"] = Case([ROWS], method("unfold", 1, 3, 2), lambda x: x.unfold(1, 3, 2))
 CASES["softmax.nan"] = Case([ROWS], method("softmax"), lambda x: torch.softmax(x, -1))
 CASES["softmax.lost"] = Case([np.full((2, 5), -INF)], method("softmax"), lambda x: torch.softmax(x, -1))
 CASES["softmax.empty"] = Case([np.zeros((2, 0))], method("softmax"), lambda x: torch.softmax(x, -1))

@@ -78,11 +78,11 @@ def sinh(x: Value) -> Value:
 
 @_method
 def hypot(x: Value, other: Value) -> Value:
-    """Divided by the larger one, so that no square overflows."""
+    """Divided by the larger one, so that no square overflows. Infinite where one of them is, beside NaN, too."""
     a, b = x.abs(), other.abs()
     top, low = a.maximum(b), a.minimum(b)
     ratio = top.gt(0.0).where(low / top, 0.0)
-    return top * (ratio * ratio + 1.0).sqrt()
+    return a.eq(math.inf).logical_or(b.eq(math.inf)).where(math.inf, top * (ratio * ratio + 1.0).sqrt())
 
 
 @_method
@@ -161,7 +161,8 @@ def var(x: Value, dim: Any = None, correction: Optional[float] = None, keepdim: 
 @_method
 def logsumexp(x: Value, dim: Any, keepdim: bool = False) -> Value:
     dims = axes_of(dim, x.rank)
-    top = x.amax(dims, True).maximum(-3e38)
+    limit = {"f16": 65504.0, "f64": 1e308}.get(x.dtype, 3e38)  # infinities less themselves would be NaN
+    top = x.amax(dims, True).maximum(-limit).minimum(limit)
     total = (x - top).exp().sum(dims, True).log() + top
     return total if keepdim else total.sum(dims, False)
 
