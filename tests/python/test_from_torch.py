@@ -160,7 +160,8 @@ OPERATIONS = {
     "linear": (lambda x: (F.interpolate(x[None, None], size=(7, 3), mode="bilinear"), F.interpolate(x[None], scale_factor=2.0, mode="linear", align_corners=True), F.interpolate(x[None, None], scale_factor=1.5, mode="bilinear")), X),
     "adaptive": (lambda x: (F.adaptive_max_pool1d(x, 3), F.adaptive_avg_pool1d(x, 3), F.adaptive_max_pool1d(x, 1)), X),
     "decomposed": (lambda x: (F.selu(x), F.cosine_similarity(x, x + 1), F.prelu(x, x.new_full((1,), 0.25)), F.pixel_unshuffle(x[None, :2].reshape(1, 2, 2, 2), 2), F.unfold(x[None, None], 2)), X),
-    "interpolate": (lambda x: F.interpolate(x[None], scale_factor=2.0), X), "empty": (lambda x: (x[:0].sum(1), torch.cat([x[:0], x])), X),
+    "interpolate": (lambda x: (F.interpolate(x[None], scale_factor=2.0), F.interpolate(x[None], scale_factor=1.7), F.interpolate(x[None, None], size=(7, 5)),
+                              F.interpolate(x[None, None], size=(2, 9), mode="nearest-exact"), F.interpolate(x[None, None], scale_factor=0.5)), X), "empty": (lambda x: (x[:0].sum(1), torch.cat([x[:0], x])), X),
 }  # fmt: skip
 
 
@@ -225,6 +226,40 @@ def test_layers_of_torch(layer, instance):
             return forward(self.inner, x)
 
     check(Whole().eval(), (some(3, 5, 4),), instance)
+
+
+class Named(torch.nn.Module):
+    """Weights that convolutions and norms turn around before they use them."""
+
+    def __init__(self):
+        super().__init__()
+        self.back, self.plain = torch.nn.ConvTranspose1d(4, 6, 3, stride=2, groups=2), torch.nn.ConvTranspose2d(4, 2, 3, dilation=2)
+        self.deep, self.each = torch.nn.Conv3d(2, 4, 3), torch.nn.Conv3d(4, 4, 2, groups=4)
+        self.up = torch.nn.ConvTranspose3d(4, 2, 2, stride=2)
+        self.normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(4, 4, 3))
+        self.whole = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4), dim=None)
+        self.scale, self.factor = torch.nn.Parameter(torch.randn(4)), torch.nn.Parameter(torch.tensor(0.3))
+
+    def forward(self, x, y, z):
+        rows = torch.nn.functional.rms_norm(x.mT, (4,), 1 + self.scale, 1e-6) * self.factor.exp()
+        return self.back(x), self.plain(y), self.deep(z), self.up(self.each(self.deep(z))), self.normed(x), self.whole(x.mT), rows
+
+
+def test_weights_keep_their_names(instance):
+    """Whatever is made of them, so that each can be swapped."""
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    model, args = Named().eval(), (some(2, 4, 7), some(2, 4, 5, 5), some(2, 2, 5, 6, 7))
+    module = check(model, args, instance)
+    assert set(module.constants) == {name for name, _ in model.named_parameters()}
+    from accrt.compiler import compile
+
+    with accrt.Bundle(compile(module, targets=TARGETS), instance) as bundle:
+        program = bundle.program()
+        for parameter in model.parameters():
+            parameter.data.copy_(torch.randn(parameter.shape))
+        program.swap_weights({name: parameter.detach() for name, parameter in model.named_parameters()})
+        for ours, wanted in zip(called(program.session(), args), model(*args)):
+            close(ours, wanted.detach())
 
 
 def test_batch_norm_is_folded(instance):
@@ -513,6 +548,33 @@ def test_the_command_line(tmp_path):
     (tmp_path / "text.pt2").write_text("no archive")
     for name, wanted in (("missing.pt2", "missing.pt2"), ("text.pt2", "text.pt2 is not what torch.export.save writes"), ("bessel.pt2", "no lowering for 1 operation")):
         done = subprocess.run([*run, name, "-o", "x.accx"], cwd=tmp_path, capture_output=True, text=True, env=environment())
+        assert done.returncode == 1 and wanted in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_files_of_one_model_share_weights_and_states(tmp_path, instance):
+    """Each is exported and saved apart, and no memory is shared; a weight of the same name and of other content has a name of its own."""
+    torch.manual_seed(1)
+    model = Cache().eval()
+    more, one = (some(2, 3, 4), torch.tensor([0, 1, 2])), (some(2, 1, 4), torch.tensor([3]))
+    for name, args in (("prefill", more), ("decode", one)):
+        torch.export.save(torch.export.export(model, args, strict=False), tmp_path / f"{name}.pt2")
+    run = [sys.executable, "-m", "accrt.compiler", "-o", "both.accx", "--target", TARGETS[0]]
+    done = subprocess.run([*run, "prefill.pt2", "decode.pt2"], cwd=tmp_path, capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    with accrt.Bundle(tmp_path / "both.accx", instance) as bundle:
+        assert sorted(c.name for c in bundle.constants if not c.prepared) == ["project.bias", "project.weight"]
+        session = bundle.program().session()
+        for name, given in (("prefill", more), ("decode", one)):
+            with torch.no_grad():
+                wanted = leaves(model(*given))
+            for a, b in zip(called(session, given, name), wanted):
+                close(a, b)
+    model, other = Cache().eval(), Cache().eval()
+    files = {name: torch.export.export(m, args, strict=False) for name, m, args in (("prefill", model, more), ("decode", other, one))}
+    assert sorted(convert(files).constants) == ["project.bias", "project.bias_2", "project.weight", "project.weight_2"]
+    (tmp_path / "a.py").write_text("")
+    for given, wanted in ((["prefill.pt2", "a.py"], "several files are all .pt2"), (["prefill.pt2", "x/prefill.pt2"], "one name"), (["a.pt2", "b.pt2"], "no such file")):
+        done = subprocess.run([*run, *given], cwd=tmp_path, capture_output=True, text=True, env=environment())
         assert done.returncode == 1 and wanted in done.stderr and "Traceback" not in done.stderr, done.stderr
 
 

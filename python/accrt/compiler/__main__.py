@@ -1,5 +1,5 @@
 """python -m accrt.compiler MODEL -o MODEL.accx: compiles what torch.export.save wrote (.pt2), an ONNX model (.onnx), or what a Python
-program builds (.py: its function `build()` gives a Module, or `module` is one)."""
+program builds (.py: its function `build()` gives a Module, or `module` is one). Several .pt2, or .onnx, become functions of one bundle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import runpy
 import sys
 import time
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from . import command_line
 from .arguments import IRError
@@ -30,11 +30,35 @@ def read(path: str, name: str = "", maximum: int = 1 << 16, sizes: Optional[Mapp
         raise ValueError(f"{path}: --size is of ONNX models")
     if suffix == ".py":
         return _built(path)
+    return _converted(path, suffix, path, name=name, maximum=maximum, **({"sizes": sizes} if sizes else {}))
+
+
+def _converted(where: str, suffix: str, model: Any, **options: Any) -> Module:
     try:
         converter: Any = importlib.import_module(CONVERTERS[suffix])
     except ModuleNotFoundError as problem:
-        raise ImportError(f"{path}: {suffix} needs {CONVERTERS[suffix]}: {problem}") from problem
-    return converter.convert(path, name=name, maximum=maximum, **({"sizes": sizes} if sizes else {}))
+        raise ImportError(f"{where}: {suffix} needs {CONVERTERS[suffix]}: {problem}") from problem
+    return converter.convert(model, **options)
+
+
+def read_several(paths: Sequence[str], name: str = "", maximum: int = 1 << 16, sizes: Optional[Mapping[str, Any]] = None) -> Module:
+    """The module of several files of one kind: each is a function with the file's name, and they share weights and states. One file is
+    as `read` has it. Raises as `read`."""
+    if len(paths) == 1:
+        return read(paths[0], name, maximum, sizes)
+    suffixes = {os.path.splitext(path)[1].lower() for path in paths}
+    suffix = suffixes.pop()
+    if suffixes or suffix not in CONVERTERS:
+        raise ValueError(f"{', '.join(paths)}: several files are all .pt2, or all .onnx")
+    if sizes:
+        raise ValueError("--size is of one ONNX model; accrt.from_onnx takes sizes for each of several")
+    functions = {os.path.splitext(os.path.basename(path))[0]: path for path in paths}
+    if len(functions) < len(paths):
+        raise ValueError(f"{', '.join(paths)}: two files have one name, which the function gets")
+    missing = [path for path in paths if not os.path.isfile(path)]
+    if missing:
+        raise FileNotFoundError(f"{missing[0]}: there is no such file")
+    return _converted(paths[0], suffix, functions, name=name, maximum=maximum)
 
 
 def _built(path: str) -> Module:
@@ -69,8 +93,8 @@ def _sizes(items: Optional[List[str]], parser: argparse.ArgumentParser) -> Dict[
 
 def main(program: str = "accrt.compiler") -> None:
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Compiles a model into a bundle: .pt2 (torch.export.save), .onnx, or a .py whose build() gives a Module.")
-    parser.add_argument("model", help="the model's file")
-    parser.add_argument("--name", default="", help="name of the bundle (default: the file's)")
+    parser.add_argument("model", nargs="+", help="the model's file; several become functions with the files' names: prefill.pt2 decode.pt2")
+    parser.add_argument("--name", default="", help="name of the bundle (default: the file's; of several: model)")
     parser.add_argument("--maximum", type=int, default=1 << 16, help="of dimensions that vary and have no maximum (default: %(default)s)")
     parser.add_argument("--size", action="append", metavar="NAME=SIZE", help="of an ONNX model's dimension that varies, as batch=8 or batch=1:64 (may be given again)")
     parser.add_argument("--quantize", action="append", metavar="PATTERN=LAYOUT", help="quantize matrices whose names match, as 'layers.*=q4_k' (may be given again)")
@@ -81,12 +105,12 @@ def main(program: str = "accrt.compiler") -> None:
     command_line.targets(arguments)
     begin = time.monotonic()
     try:
-        module = read(arguments.model, arguments.name, arguments.maximum, sizes)
+        module = read_several(arguments.model, arguments.name, arguments.maximum, sizes)
     except (IRError, ImportError, OSError, TypeError, ValueError) as problem:
         sys.exit(f"{program}: {problem}")
     if not arguments.quiet:
         count = len(module.functions)
-        print(f"{arguments.model}: {count} function{'s' if count != 1 else ''}, {len(module.constants)} weights, read in {time.monotonic() - begin:.1f} s", file=sys.stderr)
+        print(f"{', '.join(arguments.model)}: {count} function{'s' if count != 1 else ''}, {len(module.constants)} weights, read in {time.monotonic() - begin:.1f} s", file=sys.stderr)
     command_line.write(module, arguments, quantize=quantize)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
+from ..compiler.ops import windows
 from ..from_torch import affine
 from ..from_torch import ops_nn as aten
 from ..from_torch.ops_math import cast, FLOATS
@@ -139,7 +140,7 @@ def lp_norm(lo: Any, x: Any, axis: int = -1, p: int = 2) -> Any:
 def lrn(lo: Any, x: Any, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
     x = lo.value(x)
     before = (size - 1) // 2
-    squares = aten.padded(lo, x * x, [(before, size - 1 - before), *[(0, 0)] * (x.rank - 2)])
+    squares = windows.padded(x * x, [(before, size - 1 - before), *[(0, 0)] * (x.rank - 2)])
     total: Any = None
     for i in range(size):
         part = squares.slice(1, i, ex.simplify(ex.constant(x.shape[1]) + i))
@@ -185,7 +186,7 @@ def _attended(lo: Any, q: Value, k: Value, v: Value, mask: Any, is_causal: bool,
         if not ex.same(own.shape[2], q.shape[2]) or not ex.same(own.shape[3], k.shape[2]):
             if isinstance(own.shape[3], int) and isinstance(k.shape[2], int) and 1 < own.shape[3] < k.shape[2]:
                 number: Any = False if own.dtype == "bool" else -math.inf
-                own = aten.padded(lo, own, [(0, k.shape[2] - own.shape[3])], number)
+                own = windows.padded(own, [(0, k.shape[2] - own.shape[3])], number)
             own = own.expand([own.shape[0], own.shape[1], q.shape[2], k.shape[2]])
         own = own if own.dtype in ("bool", q.dtype) else cast(lo, own, q.dtype)
     causal = is_causal or (known is not None and known.causal)
@@ -236,7 +237,7 @@ def convolved(
     """One of one dimension is one of two, of height 1."""
     dims = len(kernel)
     if dims > 2 or any(size < 0 for both in pads for size in both):
-        made = _as_product(lo, aten.padded(lo, x, pads), weight, kernel, strides, dilations, groups)
+        made = _as_product(lo, windows.padded(x, pads), weight, kernel, strides, dilations, groups)
         return made if bias is None else made + by_channel(lo, made, bias)
     own = lo.value(weight)
     if dims == 1:
@@ -248,7 +249,7 @@ def convolved(
 def _as_product(lo: Any, x: Value, weight: Any, kernel: List[int], strides: List[int], dilations: List[int], groups: int) -> Value:
     """Each place of the kernel gives columns."""
     outputs, dims = lo.shape(weight)[0], len(kernel)
-    parts = aten._taps(x, kernel, strides, dilations)
+    parts = windows.taps(x, kernel, strides, dilations)
     if groups > 1 and groups == lo.shape(x)[1] == outputs:
         total: Any = None
         for place, part in parts:
@@ -259,8 +260,8 @@ def _as_product(lo: Any, x: Value, weight: Any, kernel: List[int], strides: List
     made = []
     for g in range(groups):
         matrix = _matrix(lo, weight, g * per, (g + 1) * per, dims)
-        columns = [aten._channels_last(part if groups == 1 else part.slice(1, g * own, (g + 1) * own)) for _place, part in parts]
-        made.append(aten._channels_first((join(columns, dims + 1) if len(columns) > 1 else columns[0]).linear(matrix)))
+        columns = [windows.channels_last(part if groups == 1 else part.slice(1, g * own, (g + 1) * own)) for _place, part in parts]
+        made.append(windows.channels_first((join(columns, dims + 1) if len(columns) > 1 else columns[0]).linear(matrix)))
     return join(made, 1) if groups > 1 else made[0]
 
 
@@ -293,7 +294,7 @@ def conv_transpose(
     kernel, steps, apart = list(lo.shape(weight)[2:]), each(strides, dims), each(dilations, dims)
     more, cut = each(output_padding, dims, 0), _cut(lo, x, dims, kernel, steps, apart, auto_pad, pads, output_padding, output_shape)
     for d in range(dims):
-        x = aten._spread(lo, x, 2 + d, steps[d])
+        x = windows.spread(x, 2 + d, steps[d])
     reach = [apart[d] * (kernel[d] - 1) for d in range(dims)]
     around = [(reach[d] - cut[d][0], reach[d] - cut[d][1] + more[d]) for d in range(dims)]
     return convolved(lo, x, _turned(lo, weight, group, kernel), bias, kernel, [1] * dims, apart, group, around)
@@ -366,7 +367,7 @@ def max_pool(
         made = (x.unsqueeze(2) if dims == 1 else x).max_pool2d(wide[0], wide[1], around, wide[2])
         return made.select(2, 0) if dims == 1 else made
     least: Any = -math.inf if x.dtype in FLOATS else {"u8": 0, "i8": -128}.get(x.dtype, -(1 << 31))
-    parts = aten._taps(aten.padded(lo, x, pairs, least), kernel_shape, steps, apart)
+    parts = windows.taps(windows.padded(x, pairs, least), kernel_shape, steps, apart)
     if len(lo.node.output) > 1:
         return _with_places(lo, x, parts, steps, apart, pairs, storage_order)
     total = parts[0][1]
@@ -411,7 +412,7 @@ def average_pool(
     is_norm = lo.node.op_type == "LpPool"
     whole = x if not is_norm else x.abs() if p == 1 else x * x if p == 2 else x.abs() ** float(p)
     total: Any = None
-    for _place, part in aten._taps(aten.padded(lo, whole, wide), kernel_shape, steps, apart):
+    for _place, part in windows.taps(windows.padded(whole, wide), kernel_shape, steps, apart):
         total = part if total is None else total + part
     if is_norm:
         return total if p == 1 else total.sqrt() if p == 2 else total ** (1 / p)
@@ -433,9 +434,9 @@ def _counts(lo: Any, x: Value, kernel: Any, steps: Any, apart: Any, pairs: Any, 
             taps = [inside[k * apart[d] : k * apart[d] + (count - 1) * steps[d] + 1 : steps[d]] for k in range(kernel[d])]
             row = lo.value(Known(np.sum(taps, 0).astype(numpy_type(x.dtype))))
         else:
-            ones = aten.padded(lo, lo.function.full([1, 1, size], 1, x.dtype), [pairs[d]], 1.0 if with_pads else 0.0)
+            ones = windows.padded(lo.function.full([1, 1, size], 1, x.dtype), [pairs[d]], 1.0 if with_pads else 0.0)
             row = None
-            for _place, part in aten._taps(ones, [kernel[d]], [steps[d]], [apart[d]]):
+            for _place, part in windows.taps(ones, [kernel[d]], [steps[d]], [apart[d]]):
                 row = part if row is None else row + part
         shape[2 + d] = -1
         made = row.view(shape) if made is None else made * row.view(shape)

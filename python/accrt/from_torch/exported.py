@@ -118,22 +118,15 @@ def convert(
 def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Method], maximum: int) -> Tuple[Module, Failures]:
     module, failures = Module(name), Failures()
     shared = _Shared(module, maximum)
-    graphs = {function: flat(program.graph_module) for function, program in programs.items()}
-    for function, program in programs.items():  # a buffer that one function writes is a state of all
-        shared.written |= _written_buffers(program, graphs[function])
-    for function, program in programs.items():
-        prefix = f"{function}." if len(programs) > 1 else ""
-        _Program(shared, program, graphs[function], module.function(function), failures, prefix, methods[function].dynamic_shapes).lower()
+    parts = [
+        _Program(shared, program, module.function(function), failures, f"{function}." if len(programs) > 1 else "", methods[function].dynamic_shapes)
+        for function, program in programs.items()
+    ]
+    for part in parts:  # a buffer that one function writes is a state of all
+        shared.written |= part.buffers & set(part.names.values())
+    for part in parts:
+        part.lower()
     return module, failures
-
-
-def _written_buffers(program: Any, graph: Any) -> Set[str]:
-    from torch.export.graph_signature import InputKind
-
-    found, signature = touched(graph), program.graph_signature
-    placeholders = (n for n in graph.nodes if n.op == "placeholder")
-    own = {spec.target for spec, node in zip(signature.input_specs, placeholders) if spec.kind == InputKind.BUFFER and node in found}
-    return own | set(signature.buffers_to_mutate.values())
 
 
 def _decomposed(programs: Mapping[str, Any], failures: Failures) -> Optional[Dict[str, Any]]:
@@ -169,22 +162,36 @@ class _Shared:
 
     def __init__(self, module: Module, maximum: int) -> None:
         self.module, self.maximum = module, maximum
-        self.weights: Dict[Any, Known] = {}
+        self.weights: Dict[Any, Known] = {}  # by memory
+        self.named: Dict[str, List[Known]] = {}  # by the program's own name
         self.states: Dict[str, State] = {}
         self.written: Set[str] = set()
 
     def weight(self, name: str, tensor: Any) -> Known:
-        """Tied weights are one, under the first name."""
-        key = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype) if tensor.numel() else (name,)
+        """Tied weights are one, under the first name; so are those of several programs that have one name and content."""
+        key = _memory(tensor) if tensor.numel() else (name,)
         if key not in self.weights:
+            same = next((known for known in self.named.get(name, ()) if _is_same(known.tensor, tensor)), None)
             taken = {known.name for known in self.weights.values()}
-            self.weights[key] = Known(tensor, _free_name(name, taken))
+            self.weights[key] = same or Known(tensor, _free_name(name, taken))
+            self.named.setdefault(name, []).append(self.weights[key])
         return self.weights[key]
 
     def state(self, name: str, tensor: Any) -> State:
+        dtype, shape = dtype_of(tensor.dtype), list(tensor.shape)
         if name not in self.states:
-            self.states[name] = self.module.state(name, dtype_of(tensor.dtype), list(tensor.shape), fill_pattern=_pattern_of(name, tensor))
+            self.states[name] = self.module.state(name, dtype, shape, fill_pattern=_pattern_of(name, tensor))
+        if (self.states[name].type.dtype, list(self.states[name].type.shape)) != (dtype, shape):
+            raise Unsupported(f"another function has it as {self.states[name].type}")
         return self.states[name]
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b) or a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    if hasattr(a, "__tensor_flatten__"):
+        return all(_is_same(getattr(a, name), getattr(b, name)) for name in a.__tensor_flatten__()[0])
+    return bool(a.detach().equal(b.detach()))
 
 
 def _free_name(name: str, taken: Any) -> str:
@@ -210,35 +217,57 @@ def _pattern_of(name: str, tensor: Any) -> int:
 class _Program:
     """One ExportedProgram, while it becomes one function."""
 
-    def __init__(self, shared: _Shared, program: Any, graph: Any, function: Function, failures: Failures, prefix: str, dynamic_shapes: Any) -> None:
+    def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, dynamic_shapes: Any) -> None:
         self.shared, self.program, self.function, self.failures, self.prefix = shared, program, function, failures, prefix
-        self.graph, self.dim_names, self.touched = graph, _dim_names(program, dynamic_shapes), touched(graph)
-        self.symbols: Dict[str, Expr] = {}
+        self.graph, self.dim_names = flat(program.graph_module), _dim_names(program, dynamic_shapes)
+        self.touched, self.symbols = touched(self.graph), {}  # type: List[Any], Dict[str, Expr]
         self.lowering = Lowering(shared.module, function, failures, prefix)
+        placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
+        self.inputs = list(zip(placeholders, program.graph_signature.input_specs))
+        self.buffers = {spec.target for _node, spec in self.inputs if spec.kind.name == "BUFFER"}
+        self.leads = self._leads()
+        self.names = {spec.target: self.leads[node][1] for node, spec in self.inputs if node in self.leads}
+
+    def _leads(self) -> Dict[Any, Tuple[Any, str]]:
+        """Of each input whose content is kept and written: the first one that has the same memory, and the buffer's name. torch gives the
+        tensors of a cache once as buffers, and once as what the code uses."""
+        groups: Dict[Any, List[Any]] = {}
+        mutated = set(self.program.graph_signature.buffers_to_mutate.values())
+        kept = [(node, spec, _memory(self._content(spec))) for node, spec in self.inputs if spec.kind.name in KEPT]
+        for node, spec, memory in kept:
+            groups.setdefault(memory if memory[1] > memory[0] else spec.target, []).append((node, spec))
+        found = {}
+        for members in groups.values():
+            used = [node for node, spec in members if node.users or spec.target in mutated]
+            if any(node in self.touched or spec.target in mutated for node, spec in members):
+                name = next((spec.target for _node, spec in members if spec.target in self.buffers), members[0][1].target)
+                found.update({node: (used[0], name) for node in used})
+        for node, spec, (start, end, *_rest) in kept:
+            for other, beside, (first, last, *_rest) in kept if node in found else ():
+                same = found.get(other, (None,))[0] is found[node][0]
+                if other.users and other is not node and start < last and first < end and (not same or spec.target in mutated):
+                    self.failures.add(f"buffer {spec.target!r}", f"it is written, and shares memory with {beside.target!r}", node)
+        return found
 
     def lower(self) -> None:
         from torch.export.graph_signature import InputKind
 
-        signature = self.program.graph_signature
-        written = self._written()
-        placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
+        written = self.program.graph_signature.user_inputs_to_mutate.values()
         values: List[Any] = []
         states: Dict[str, Any] = {}
-        self._need_own_memory(signature.input_specs, placeholders)
-        for spec, node in zip(signature.input_specs, placeholders):
+        for node, spec in self.inputs:
             if spec.kind == InputKind.USER_INPUT:
                 values.append(self._input(node, spec, spec.arg.name in written))
-            elif spec.kind.name in KEPT:
-                tensor = self._content(spec)
-                if spec.target in written or node in self.touched:
-                    states[spec.target] = node
-                    values.append(self._state(spec.target, tensor, node))
-                elif spec.kind == InputKind.BUFFER and spec.target in self.shared.written:  # another function's, read here
-                    values.append(self._state(spec.target, tensor, node))
-                else:
-                    values.append(self.shared.weight(spec.target, tensor))
-            else:
+            elif spec.kind.name not in KEPT:
                 values.append(None)
+            elif node in self.leads:
+                lead, name = self.leads[node]
+                states.setdefault(name, lead)
+                values.append(self._state(name, self._content(spec), node) if lead is node else self.lowering.same(node, lead))
+            elif spec.target in self.buffers & self.shared.written:  # another function's, read here
+                values.append(self._state(spec.target, self._content(spec), node))
+            else:
+                values.append(self.shared.weight(spec.target, self._content(spec)))
         outputs = self.lowering.run(self.graph, self.program.graph_module, values)
         if self.failures.found:
             return
@@ -249,19 +278,6 @@ class _Program:
         if spec.target in program.state_dict:
             return program.state_dict[spec.target]
         return program.constants[spec.target]
-
-    def _need_own_memory(self, specs: Any, placeholders: List[Any]) -> None:
-        """Two names of memory that is written would be two states."""
-        kept = [(_memory(self._content(spec)), spec.target, node) for spec, node in zip(specs, placeholders) if spec.kind.name in KEPT]
-        for (start, end), target, node in (item for item in kept if item[2] in self.touched):
-            for (other_start, other_end), other, _node in kept:
-                if other != target and start < other_end and other_start < end:
-                    self.failures.add(f"buffer {target!r}", f"it is written, and shares memory with {other!r}", node)
-
-    def _written(self) -> Dict[str, str]:
-        """Targets of buffers and names of inputs that the signature says are written."""
-        signature = self.program.graph_signature
-        return {**{v: k for k, v in signature.buffers_to_mutate.items()}, **{v: k for k, v in signature.user_inputs_to_mutate.items()}}
 
     # -- inputs
 
@@ -320,8 +336,9 @@ class _Program:
         wrote = set()
         for spec, value in zip(self.program.graph_signature.output_specs, outputs):
             if spec.kind == OutputKind.BUFFER_MUTATION:
-                wrote.add(spec.target)
-                lowering.value(value).state_write(self.shared.states[spec.target], [0] * lowering.rank(value))
+                name = self.names[spec.target]
+                wrote.add(name)
+                lowering.value(value).state_write(self.shared.states[name], [0] * lowering.rank(value))
             elif spec.kind == OutputKind.USER_INPUT_MUTATION:
                 lowering.value(value).write_input(spec.target)
             elif spec.kind == OutputKind.USER_OUTPUT:
@@ -337,10 +354,13 @@ class _Program:
                 lowering.value(lowering.env[node]).write_input(node.name)
 
 
-def _memory(tensor: Any) -> Tuple[int, int]:
-    """Where its elements begin, and where they end."""
+def _memory(tensor: Any) -> Tuple[Any, ...]:
+    """Where its elements begin, where they end, and how they lie."""
+    if hasattr(tensor, "__tensor_flatten__"):  # of several: torchao's
+        tensor = getattr(tensor, tensor.__tensor_flatten__()[0][0])
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size() if tensor.numel() else tensor.data_ptr()
+    end = tensor.data_ptr() + (last + 1) * tensor.element_size() if tensor.numel() else tensor.data_ptr()
+    return tensor.data_ptr(), end, tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
 
 
 def _dim_names(program: Any, dynamic_shapes: Any) -> Dict[Tuple[str, int], str]:

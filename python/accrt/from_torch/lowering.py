@@ -17,6 +17,7 @@ from ..compiler.expr import Size
 from . import affine
 from .aliasing import first, whole_of, writes
 from .ops_views import VIEWS
+from .packed import is_quantized, refuse_expanded
 from .table import TABLE
 from .values import array_of, dtype_of, Known, Missing, MISSING, number_of, Unsupported
 
@@ -72,6 +73,7 @@ class Lowering:
         self.patterns: Dict[int, affine.Pattern] = {}  # by id of a value, which `values` keeps
         self.values: List[Value] = []
         self.node: Any = None
+        self.done: Set[Any] = set()  # multiplications that a product has done
 
     # -- the graph
 
@@ -130,7 +132,8 @@ class Lowering:
 
     def _lowered(self, target: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
         if _is_known(args) and _is_known(kwargs):
-            folded = self._folded(target, name, args, kwargs)
+            kept = self._of_parameters(name, args, kwargs)
+            folded = self._folded(target, name, args, kwargs) if kept is None else kept
             if folded is not None:
                 return folded
         if target is operator.getitem:
@@ -140,6 +143,21 @@ class Lowering:
         if name in SIZES:
             return SIZES[name](*args)
         raise Unsupported("")
+
+    def _of_parameters(self, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
+        """What is made of parameters is made when the bundle is loaded: they keep their names, and can be swapped. None: torch makes it now."""
+        import torch
+
+        knowns = _knowns([args, list(kwargs.values())])
+        if name.startswith(("torchao.", "export.")) and name in TABLE:
+            return TABLE[name](self, *args, **kwargs)
+        parameters = any(known.name and isinstance(known.tensor, torch.nn.Parameter) for known in knowns)
+        if name not in TABLE or not parameters or any(known.made_of or is_quantized(known) for known in knowns):
+            return None
+        try:
+            return TABLE[name](self, *args, **kwargs)
+        except (Unsupported, IRError):
+            return None
 
     def _folded(self, target: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
         """What torch gives for content that is known, or None where it is larger than it is worth."""
@@ -154,7 +172,8 @@ class Lowering:
             return None
         with torch.no_grad():
             given = target(*_unwrapped(args), **_unwrapped(kwargs))
-        return _wrapped(given)
+        quantized = next((known.made_of or known.name for known in _knowns([args, list(kwargs.values())]) if known.made_of or is_quantized(known)), "")
+        return _wrapped(given, quantized)
 
     # -- writing in place
 
@@ -180,6 +199,11 @@ class Lowering:
             return VIEWS[name](self, whole, part, *number, *rest, **kwargs) if name in VIEWS else self._scattered(take, whole, part, *number)
 
         self._add_view(node, View(first(node), take, put))
+
+    def same(self, node: Any, other: Any) -> Any:
+        """Makes a placeholder the tensor that another one is; its value, until it is read."""
+        self._add_view(node, View(other, lambda whole: whole, lambda whole, part: part))
+        self.stale.add(node)
 
     def _add_view(self, node: Any, view: View) -> None:
         self.views[node] = view
@@ -264,6 +288,7 @@ class Lowering:
 
     def _constant(self, item: Known) -> Value:
         if not item.name:
+            refuse_expanded(item)
             data, dtype = array_of(item.tensor)
             if item.tensor.dim() == 0:
                 return self.function.full([], item.tensor.item(), dtype)
@@ -350,12 +375,12 @@ def _unwrapped(item: Any) -> Any:
     return item.tensor if isinstance(item, Known) else item
 
 
-def _wrapped(given: Any) -> Any:
+def _wrapped(given: Any, made_of: str) -> Any:
     import torch
 
     if isinstance(given, (list, tuple)):
-        return [_wrapped(g) for g in given]
-    return Known(given) if isinstance(given, torch.Tensor) else given
+        return [_wrapped(g, made_of) for g in given]
+    return Known(given, "", made_of) if isinstance(given, torch.Tensor) else given
 
 
 def _floor(a: Any, b: Any) -> Any:

@@ -8,10 +8,11 @@ from typing import Any, List, Optional, Sequence, Tuple
 from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
-from . import affine
-from .ops_math import cast, full_of
+from ..compiler.ops import windows
+from . import affine, packed
+from .ops_math import cast, method
 from .ops_more import permuted, put_mask
-from .ops_views import expand, slice_, VIEWS
+from .ops_views import expand, VIEWS
 from .table import lowers
 from .values import Known, Unsupported
 
@@ -39,10 +40,13 @@ def matmul(lo: Any, a: Any, b: Any) -> Any:
 
 @lowers("aten.mm.default")
 def mm(lo: Any, a: Any, b: Any) -> Any:
+    made = packed.product(lo, a)
+    return lo.value(a).matmul(lo.value(b)) if made is None else made
+
+
+@lowers("aten.bmm.default")
+def bmm(lo: Any, a: Any, b: Any) -> Any:
     return lo.value(a).matmul(lo.value(b))
-
-
-lowers("aten.bmm.default")(mm)
 
 
 @lowers("aten.addmm.default")
@@ -183,49 +187,6 @@ def _each(item: Any, count: int) -> List[int]:
     return list(item) * (count if len(item) == 1 else 1) if isinstance(item, (list, tuple)) else [item] * count
 
 
-def padded(lo: Any, x: Value, pads: Sequence[Tuple[Any, Any]], number: Any = 0.0) -> Value:
-    """More places before and after each of the last dimensions."""
-    for at, (before, after) in zip(range(x.rank - len(pads), x.rank), pads):
-        parts = [x]
-        if isinstance(before, int) and before < 0 or isinstance(after, int) and after < 0:
-            end = ex.simplify(ex.constant(x.shape[at]) + min(after, 0))
-            parts = [slice_(lo, x, at, max(-before, 0), end)]
-            before, after = max(before, 0), max(after, 0)
-        for size, first in ((before, True), (after, False)):
-            if not ex.same(size, 0):
-                more = full_of(lo, [*x.shape[:at], size, *x.shape[at + 1 :]], number, x.dtype)
-                parts.insert(0, more) if first else parts.append(more)
-        x = join(parts, at) if len(parts) > 1 else parts[0]
-    return x
-
-
-def _taps(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Any:
-    """The input of each place of the kernel: the place, and [n, c, *out]."""
-    first = x.rank - len(kernel)
-    out = [ex.simplify((ex.constant(x.shape[first + d]) - dilations[d] * (kernel[d] - 1) - 1) // strides[d] + 1) for d in range(len(kernel))]
-    parts: List[Any] = [((), x)]
-    for d in range(len(kernel)):
-        parts = [
-            ((*place, k), _strided(part, first + d, k * dilations[d], out[d], strides[d])) for place, part in parts for k in range(kernel[d])
-        ]
-    return parts
-
-
-def _strided(x: Value, at: int, start: int, count: Any, step: int) -> Value:
-    end = ex.simplify((ex.constant(count) - 1) * step + start + 1)
-    if start == 0 and step == 1 and ex.same(end, x.shape[at]):
-        return x
-    return x.slice(at, start, end, step)
-
-
-def _channels_last(x: Value) -> Value:
-    return x.permute([0, *range(2, x.rank), 1])
-
-
-def _channels_first(x: Value) -> Value:
-    return x.permute([0, x.rank - 1, *range(1, x.rank - 1)])
-
-
 @lowers("aten.conv1d.default", "aten.conv2d.default", "aten.conv1d.padding", "aten.conv2d.padding")
 def conv(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
     """One of one dimension is one of two, of height 1."""
@@ -250,112 +211,33 @@ def _conv_pads(kernel: Sequence[int], padding: Any, dilation: Any) -> List[Tuple
     return [(t // 2, t - t // 2) for t in total]
 
 
-@lowers("aten.conv3d.default")
+@lowers("aten.conv3d.default", "aten.conv3d.padding")
 def conv3d(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
-    """As a product: each place of the kernel gives columns. A kernel that does not overlap itself takes a view of the input."""
-    x = lo.value(x)
-    if not isinstance(weight, Known):
-        raise Unsupported("a convolution whose weight is calculated")
-    dims = weight.tensor.dim() - 2
-    unbatched = x.rank == dims + 1
-    x = x.unsqueeze(0) if unbatched else x
-    kernel, strides, dilations = list(weight.tensor.shape[2:]), _each(stride, dims), _each(dilation, dims)
-    x = padded(lo, x, _conv_pads(kernel, padding, dilation))
-    made = _convolved(lo, x, weight, kernel, strides, dilations, groups)
-    made = made if bias is None else made + _by_channel(lo, made, bias)
+    x, weight = lo.value(x), lo.value(weight)
+    dims, unbatched = weight.rank - 2, x.rank == weight.rank - 1
+    x = windows.padded(x.unsqueeze(0) if unbatched else x, _conv_pads(weight.shape[2:], padding, dilation))
+    made = windows.convolved(x, weight, _each(stride, dims), _each(dilation, dims), groups)
+    made = made if bias is None else made + windows.by_channel(made, lo.value(bias))
     return made.select(0, 0) if unbatched else made
 
 
-def _convolved(lo: Any, x: Value, weight: Known, kernel: List[int], strides: List[int], dilations: List[int], groups: int) -> Value:
-    channels, outputs, dims = weight.tensor.shape[1] * groups, weight.tensor.shape[0], len(kernel)
-    if groups == channels == outputs:
-        return _depthwise(lo, x, weight, kernel, strides, dilations)
-    if groups > 1:
-        each = [Known(part) for part in weight.tensor.chunk(groups, 0)]
-        inputs = x.chunk(groups, 1)
-        return join([_convolved(lo, part, own, kernel, strides, dilations, 1) for part, own in zip(inputs, each)], 1)
-    sizes = x.shape[2:]
-    if kernel == strides and all(d == 1 for d in dilations) and all(isinstance(s, int) and s % k == 0 for s, k in zip(sizes, kernel)):
-        split = [part for s, k in zip(sizes, kernel) for part in (s // k, k)]
-        places = x.view([x.shape[0], channels, *split]).permute([0, *range(2, 2 + 2 * dims, 2), 1, *range(3, 3 + 2 * dims, 2)])
-        columns = places.view([x.shape[0], *[s // k for s, k in zip(sizes, kernel)], -1])
-        return _channels_first(columns.linear(lo.value(Known(weight.tensor.reshape(outputs, -1)))))
-    parts = _taps(x, kernel, strides, dilations)
-    columns = [_channels_last(part) for _place, part in parts]
-    matrix = weight.tensor.permute(0, *range(2, 2 + dims), 1).reshape(outputs, -1)
-    return _channels_first((join(columns, dims + 1) if len(columns) > 1 else columns[0]).linear(lo.value(Known(matrix.contiguous()))))
-
-
-def _depthwise(lo: Any, x: Value, weight: Known, kernel: List[int], strides: List[int], dilations: List[int]) -> Value:
-    parts = _taps(x, kernel, strides, dilations)
-    total: Optional[Value] = None
-    for place, part in parts:
-        tap = part * _by_channel(lo, part, Known(weight.tensor[(slice(None), 0, *place)].contiguous()))
-        total = tap if total is None else total + tap
-    assert total is not None
-    return total
-
-
-@lowers("aten.conv_transpose1d.default", "aten.conv_transpose2d.input")
+@lowers("aten.conv_transpose1d.default", "aten.conv_transpose2d.input", "aten.conv_transpose3d.input")
 def conv_transpose(
     lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1
 ) -> Any:
-    """A convolution of the input with the kernel turned around; with zeros between its places where they are needed."""
-    x = lo.value(x)
-    if not isinstance(weight, Known):
-        raise Unsupported("a convolution whose weight is calculated")
-    dims = weight.tensor.dim() - 2
-    kernel, strides, dilations = list(weight.tensor.shape[2:]), _each(stride, dims), _each(dilation, dims)
-    paddings, more = _each(padding, dims), _each(output_padding, dims)
-    if all(d == 1 for d in dilations) and all(s <= k and p < k + m for s, k, p, m in zip(strides, kernel, paddings, more)):
-        return _transposed(lo, x, weight, bias, strides, paddings, more, groups)
-    for d in range(dims):
-        x = _spread(lo, x, 2 + d, strides[d])
-    reach = [dilations[d] * (kernel[d] - 1) - paddings[d] for d in range(dims)]
-    x = padded(lo, x, [(reach[d], reach[d] + more[d]) for d in range(dims)])
-    per = weight.tensor.shape[0] // groups
-    turned = weight.tensor.flip(list(range(2, 2 + dims))).reshape(groups, per, weight.tensor.shape[1], *kernel).transpose(1, 2)
-    turned = turned.reshape(-1, per, *kernel).contiguous()
-    made = _convolved(lo, x, Known(turned), kernel, [1] * dims, dilations, groups)
-    return made if bias is None else made + _by_channel(lo, made, bias)
+    x, weight, bias = lo.value(x), lo.value(weight), None if bias is None else lo.value(bias)
+    unbatched = x.rank == weight.rank - 1
+    numbers = [_each(item, weight.rank - 2) for item in (stride, padding, output_padding, dilation)]
+    made = windows.conv_transpose(x.unsqueeze(0) if unbatched else x, weight, bias, *numbers[:3], groups, numbers[3])
+    return made.select(0, 0) if unbatched else made
 
 
-def _transposed(lo: Any, x: Value, weight: Known, bias: Any, strides: List[int], paddings: List[int], more: List[int], groups: int) -> Value:
-    """Places of the result at each distance from a multiple of the stride see places of the kernel of their own: each distance is a
-    convolution that has no zeros between places, and all are one with as many times the outputs."""
-    import torch
-
-    dims, (inputs, outputs), kernel = len(strides), weight.tensor.shape[:2], list(weight.tensor.shape[2:])
-    if dims == 1:
-        x, strides, paddings, more, kernel = x.unsqueeze(2), [1, *strides], [0, *paddings], [0, *more], [1, *kernel]
-    (down, across), taps = strides, [-(-k // s) for k, s in zip(kernel, strides)]
-    # Place q * stride + r of the result, padding included, sees place q - j of x with place r + stride * j of the kernel.
-    padding = (0, taps[1] * across - kernel[1], 0, taps[0] * down - kernel[0])
-    wide = torch.nn.functional.pad(weight.tensor.reshape(inputs, outputs, *kernel), padding)
-    wide = wide.reshape(groups, inputs // groups, outputs, taps[0], down, taps[1], across).flip([3, 5]).permute(0, 4, 6, 2, 1, 3, 5)
-    wide = wide.reshape(groups * down * across * outputs, inputs // groups, *taps).contiguous()
-    after = [-(-(k - p + m) // s) - 1 for k, p, m, s in zip(kernel, paddings, more, strides)]
-    summand = None
-    if isinstance(bias, Known):
-        summand, bias = lo.value(Known(bias.tensor.reshape(groups, 1, outputs).expand(groups, down * across, outputs).reshape(-1).contiguous())), None
-    made = x.conv2d(lo.value(Known(wide)), summand, 1, [taps[0] - 1, after[0], taps[1] - 1, after[1]], 1, groups)
-    batch, _channels, height, width = made.shape
-    made = made.permute([0, 2, 3, 1]).view([batch, height, width, groups, down, across, outputs]).permute([0, 1, 4, 2, 5, 3, 6])
-    made = made.view([batch, ex.simplify(ex.constant(height) * down), ex.simplify(ex.constant(width) * across), groups * outputs]).permute([0, 3, 1, 2])
-    for at, (p, s, k, m) in enumerate(zip(paddings, strides, kernel, more), 2):
-        made = slice_(lo, made, at, p, ex.simplify((ex.constant(x.shape[at]) - 1) * s + k - p + m))
-    made = made if bias is None else made + lo.value(bias).view([1, -1, 1, 1])
-    return made.select(2, 0) if dims == 1 else made
-
-
-def _spread(lo: Any, x: Value, at: int, step: int) -> Value:
-    """step - 1 zeros behind each place but the last."""
-    if step == 1:
-        return x
-    wide = x.unsqueeze(at + 1)
-    zeros = lo.function.full([*x.shape[: at + 1], step - 1, *x.shape[at + 1 :]], 0.0, x.dtype)
-    size = ex.simplify(ex.constant(x.shape[at]) * step)
-    return join([wide, zeros], at + 1).view([*x.shape[:at], size, *x.shape[at + 1 :]]).slice(at, 0, ex.simplify(ex.constant(size) - (step - 1)))
+@lowers("aten._weight_norm.default")
+def weight_norm(lo: Any, v: Any, g: Any, dim: int = 0) -> Any:
+    """v with the norm g: over all but one dimension, or over all (-1)."""
+    v = lo.value(v)
+    dims = [d for d in range(v.rank) if d != dim]
+    return v * (lo.value(g) / (v * v).sum(dims, True).sqrt())
 
 
 # ---- pooling, padding, sizes
@@ -373,8 +255,8 @@ def max_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, d
     kernel = _each(kernel, dims)
     if dims < 3:
         return _pooled(lo.value(x), dims, "max_pool2d", kernel, _each(stride or kernel, dims), _each(padding, dims), _each(dilation, dims))
-    x = padded(lo, lo.value(x), [(p, p) for p in _each(padding, dims)], -math.inf)
-    parts = _taps(x, kernel, _each(stride or kernel, dims), _each(dilation, dims))
+    x = windows.padded(lo.value(x), [(p, p) for p in _each(padding, dims)], -math.inf)
+    parts = windows.taps(x, kernel, _each(stride or kernel, dims), _each(dilation, dims))
     total = parts[0][1]
     for _place, part in parts[1:]:
         total = total.maximum(part)
@@ -403,8 +285,8 @@ def avg_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, c
     if dims < 3:
         made = _pooled(lo.value(x), dims, "avg_pool2d", kernel, _each(stride or kernel, dims), pads)
         return made if not divisor else made * (math.prod(kernel) / divisor)
-    x = padded(lo, lo.value(x), [(p, p) for p in pads])
-    parts = _taps(x, kernel, _each(stride or kernel, dims), [1] * dims)
+    x = windows.padded(lo.value(x), [(p, p) for p in pads])
+    parts = windows.taps(x, kernel, _each(stride or kernel, dims), [1] * dims)
     total = parts[0][1]
     for _place, part in parts[1:]:
         total = total + part
@@ -441,7 +323,7 @@ def pad(lo: Any, x: Any, pads: Sequence[Any], mode: Any = "constant", value: Any
     number = value if isinstance(mode, str) else mode  # constant_pad_nd has the number there
     pairs = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
     if not isinstance(mode, str) or mode == "constant":
-        return padded(lo, x, pairs, 0 if number is None else number)
+        return windows.padded(x, pairs, 0 if number is None else number)
     if mode not in ("reflect", "replicate"):
         raise Unsupported(f"padding of mode {mode!r}")
     for at, (before, after) in enumerate(pairs, x.rank - len(pairs)):
@@ -457,62 +339,14 @@ def pad(lo: Any, x: Any, pads: Sequence[Any], mode: Any = "constant", value: Any
     return x
 
 
-@lowers("aten.upsample_nearest2d.vec", "aten.upsample_nearest1d.vec")
-def upsample_nearest(lo: Any, x: Any, size: Any = None, factors: Any = None) -> Any:
-    x = lo.value(x)
-    count = len(size if size is not None else factors)
-    for d in range(count):
-        at = x.rank - count + d
-        extent = x.shape[at]
-        target = size[d] if size is not None else ex.simplify(ex.constant(extent) * int(factors[d])) if factors[d] == int(factors[d]) else None
-        if target is None or (size is not None and not isinstance(extent, int)):
-            raise Unsupported("upsampling by a factor that is no integer")
-        x = x.index_select(at, lo.function.arange(target) * extent // target)
-    return x
+lowers("aten.upsample_nearest1d.vec", "aten.upsample_nearest2d.vec", "aten.upsample_nearest3d.vec")(method("upsample_nearest"))
+lowers("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec", "aten.upsample_trilinear3d.vec")(method("upsample_linear"))
+lowers("aten.pixel_shuffle.default")(method("pixel_shuffle"))
 
 
-@lowers("aten.upsample_bilinear2d.vec", "aten.upsample_linear1d.vec")
-def upsample_linear(lo: Any, x: Any, size: Any, align_corners: bool, factors: Any = None) -> Any:
-    """Between the two nearest places of each dimension, one dimension after the other."""
-    x = lo.value(x)
-    count = len(size if size is not None else factors)
-    for d in range(count):
-        at = x.rank - count + d
-        extent = x.shape[at]
-        if not isinstance(extent, int):
-            raise Unsupported(f"linear upsampling of a dimension of {extent}")
-        target = int(size[d]) if size is not None else int(extent * factors[d])
-        x = _between(lo, x, at, target, align_corners, None if factors is None else factors[d])
-    return x
-
-
-def _between(lo: Any, x: Value, at: int, target: int, align_corners: bool, factor: Optional[float]) -> Value:
-    import torch
-
-    extent = x.shape[at]
-    places = torch.arange(target, dtype=torch.float64)
-    if align_corners:
-        places = places * ((extent - 1) / (target - 1) if target > 1 else 0)
-    else:
-        places = ((places + 0.5) * (1 / factor if factor else extent / target) - 0.5).clamp(min=0)
-    low = places.floor().clamp(max=extent - 1)
-    shape = [1] * x.rank
-    shape[at] = target
-    share = lo.value(Known((places - low).to(getattr(torch, _TORCH[x.dtype])))).view(shape)
-    first = x.index_select(at, lo.value(Known(low.long())))
-    second = x.index_select(at, lo.value(Known((low.long() + 1).clamp(max=extent - 1))))
-    return first + (second - first) * share
-
-
-_TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
-
-
-@lowers("aten.pixel_shuffle.default")
-def pixel_shuffle(lo: Any, x: Any, factor: int) -> Any:
-    x = lo.value(x)
-    n, c, h, w = x.shape
-    parts = x.view([n, c // factor**2, factor, factor, h, w]).permute([0, 1, 4, 2, 5, 3])
-    return parts.view([n, c // factor**2, ex.simplify(ex.constant(h) * factor), ex.simplify(ex.constant(w) * factor)])
+@lowers("aten._upsample_nearest_exact1d.vec", "aten._upsample_nearest_exact2d.vec", "aten._upsample_nearest_exact3d.vec")
+def upsample_nearest_exact(lo: Any, x: Any, size: Any, factors: Any = None) -> Any:
+    return lo.value(x).upsample_nearest(size, factors, True)
 
 
 # ---- lookups

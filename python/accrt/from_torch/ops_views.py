@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Sequence
 from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
+from ..compiler.ops.windows import flipped
 from . import affine
 from .table import lowers
 from .values import Unsupported
@@ -359,12 +360,7 @@ def roll(lo: Any, x: Any, shifts: Sequence[int], dims: Sequence[int] = ()) -> An
 
 @lowers("aten.flip.default")
 def flip(lo: Any, x: Any, dims: Sequence[int]) -> Any:
-    x = lo.value(x)
-    for dim in dims:
-        at = lo.axis(x, dim)
-        last = ex.simplify(ex.constant(x.shape[at]) - 1)
-        x = x.index_select(at, lo.function.arange(x.shape[at]) * -1 + last)
-    return x
+    return flipped(lo.value(x), [lo.axis(x, d) for d in dims])
 
 
 @lowers("aten.sym_size.int", "aten.size.int")

@@ -25,10 +25,11 @@ MISSING = Missing()
 @dataclass(eq=False)
 class Known:
     """A torch tensor whose content is there while lowering: a weight, or what was made of weights and numbers alone. `name`:
-    of a weight as it is."""
+    of a weight as it is. `made_of`: the name of a quantized weight that it was made of."""
 
     tensor: Any
     name: str = ""
+    made_of: str = ""
 
 
 class Unsupported(Exception):

@@ -8,7 +8,10 @@ The reference of an operation calculates in float64 for every float type and exa
 functions with them. Nothing here knows kernels. One module for each kind of operation; schema.py has what they share.
 """
 
-from . import attention, convolutions, effects, einsum, elementwise, functions, gradients, indexing, lora, lowered, ordering, products, reductions, sampling, serving, shapes
+from . import (
+    attention, convolutions, effects, einsum, elementwise, functions, gradients, indexing, lora, lowered, ordering, products, reductions, sampling, serving, shapes,
+    upsampling,
+)  # fmt: skip
 from .attention import causal_offset
 from .schema import OPS, OpDef, axes_of, axis_of, build, define, infer, states_of
 from .shapes import cat, slice_bounds

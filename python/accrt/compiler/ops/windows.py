@@ -1,0 +1,147 @@
+"""Convolutions that are made of others (of three dimensions, transposed), and what they and pooling have in common: places around a
+tensor, and the input of each place of a kernel.
+
+Weights are values, and what is made of them alone is made when a bundle is loaded: they keep their names.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Sequence, Tuple
+
+from .. import expr as ex
+from ..expr import Size
+from ..ir import Value
+from . import convolutions, elementwise, indexing, products  # noqa: F401  - the methods that are used here
+from .shapes import cat
+
+Pads = Sequence[Tuple[Any, Any]]
+
+
+def padded(x: Value, pads: Pads, number: Any = 0.0) -> Value:
+    """More places before and after each of the last dimensions; fewer where the numbers are negative."""
+    for at, (before, after) in zip(range(x.rank - len(pads), x.rank), pads):
+        if isinstance(before, int) and before < 0 or isinstance(after, int) and after < 0:
+            x = x.slice(at, max(-before, 0), ex.simplify(ex.constant(x.shape[at]) + min(after, 0)))
+            before, after = max(before, 0), max(after, 0)
+        around = [[x.function.full([*x.shape[:at], size, *x.shape[at + 1 :]], number, x.dtype)] if not ex.same(size, 0) else [] for size in (before, after)]
+        x = cat([*around[0], x, *around[1]], at) if around[0] or around[1] else x
+    return x
+
+
+def taps(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> List[Tuple[Tuple[int, ...], Value]]:
+    """The input of each place of the kernel: the place, and [n, c, *out]."""
+    first = x.rank - len(kernel)
+    out = [ex.simplify((ex.constant(x.shape[first + d]) - dilations[d] * (kernel[d] - 1) - 1) // strides[d] + 1) for d in range(len(kernel))]
+    parts: List[Any] = [((), x)]
+    for d in range(len(kernel)):
+        parts = [((*place, k), strided(part, first + d, k * dilations[d], out[d], strides[d])) for place, part in parts for k in range(kernel[d])]
+    return parts
+
+
+def strided(x: Value, at: int, start: int, count: Size, step: int) -> Value:
+    end = ex.simplify((ex.constant(count) - 1) * step + start + 1)
+    if start == 0 and step == 1 and ex.same(end, x.shape[at]):
+        return x
+    return x.slice(at, start, end, step)
+
+
+def spread(x: Value, at: int, step: int) -> Value:
+    """step - 1 zeros behind each place but the last."""
+    if step == 1:
+        return x
+    wide = x.unsqueeze(at + 1)
+    zeros = x.function.full([*x.shape[: at + 1], step - 1, *x.shape[at + 1 :]], 0.0, x.dtype)
+    size = ex.simplify(ex.constant(x.shape[at]) * step)
+    return cat([wide, zeros], at + 1).view([*x.shape[:at], size, *x.shape[at + 1 :]]).slice(at, 0, ex.simplify(ex.constant(size) - (step - 1)))
+
+
+def flipped(x: Value, dims: Sequence[int]) -> Value:
+    """aten.flip."""
+    for at in dims:
+        last = ex.simplify(ex.constant(x.shape[at]) - 1)
+        x = x.index_select(at, x.function.arange(x.shape[at]) * -1 + last)
+    return x
+
+
+def channels_last(x: Value) -> Value:
+    return x.permute([0, *range(2, x.rank), 1])
+
+
+def channels_first(x: Value) -> Value:
+    return x.permute([0, x.rank - 1, *range(1, x.rank - 1)])
+
+
+def by_channel(x: Value, item: Value) -> Value:
+    return item.view([1, -1, *[1] * (x.rank - 2)])
+
+
+def convolved(x: Value, weight: Value, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Value:
+    """A convolution of any number of dimensions as a product: each place of the kernel gives columns. A kernel that does not overlap itself
+    takes a view of the input."""
+    kernel = [int(size) for size in weight.shape[2:]]
+    channels, outputs, dims = int(weight.shape[1]) * groups, int(weight.shape[0]), len(kernel)
+    if groups == channels == outputs:
+        return _depthwise(x, weight, kernel, strides, dilations)
+    if groups > 1:
+        return cat([convolved(part, own, strides, dilations, 1) for part, own in zip(x.chunk(groups, 1), weight.chunk(groups, 0))], 1)
+    sizes = x.shape[2:]
+    if kernel == list(strides) and all(d == 1 for d in dilations) and all(isinstance(s, int) and s % k == 0 for s, k in zip(sizes, kernel)):
+        split = [part for s, k in zip(sizes, kernel) for part in (s // k, k)]
+        places = x.view([x.shape[0], channels, *split]).permute([0, *range(2, 2 + 2 * dims, 2), 1, *range(3, 3 + 2 * dims, 2)])
+        columns = places.view([x.shape[0], *[s // k for s, k in zip(sizes, kernel)], -1])
+        return channels_first(columns.linear(weight.view([outputs, -1])))
+    parts = [channels_last(part) for _place, part in taps(x, kernel, strides, dilations)]
+    matrix = weight.permute([0, *range(2, 2 + dims), 1]).view([outputs, -1])
+    return channels_first((cat(parts, dims + 1) if len(parts) > 1 else parts[0]).linear(matrix))
+
+
+def _depthwise(x: Value, weight: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Value:
+    total: Optional[Value] = None
+    for place, part in taps(x, kernel, strides, dilations):
+        own = weight
+        for at in (0, *place):
+            own = own.select(1, at)
+        tap = part * by_channel(part, own)
+        total = tap if total is None else total + tap
+    assert total is not None
+    return total
+
+
+def conv_transpose(
+    x: Value, weight: Value, bias: Optional[Value], strides: Sequence[int], paddings: Sequence[int], more: Sequence[int], groups: int, dilations: Sequence[int],
+) -> Value:  # fmt: skip
+    """aten.conv_transpose: a convolution of the input with the kernel turned around; with zeros between its places where they are needed."""
+    kernel = [int(size) for size in weight.shape[2:]]
+    dims = len(kernel)
+    if dims < 3 and all(d == 1 for d in dilations) and all(s <= k and p < k + m for s, k, p, m in zip(strides, kernel, paddings, more)):
+        return _transposed(x, weight, bias, list(strides), list(paddings), list(more), groups)
+    for d in range(dims):
+        x = spread(x, 2 + d, strides[d])
+    reach = [dilations[d] * (kernel[d] - 1) - paddings[d] for d in range(dims)]
+    x = padded(x, [(reach[d], reach[d] + more[d]) for d in range(dims)])
+    per, outputs = int(weight.shape[0]) // groups, int(weight.shape[1])
+    turned = flipped(weight, range(2, 2 + dims)).view([groups, per, outputs, *kernel]).transpose(1, 2).view([groups * outputs, per, *kernel])
+    made = convolved(x, turned, [1] * dims, dilations, groups)
+    return made if bias is None else made + by_channel(made, bias)
+
+
+def _transposed(x: Value, weight: Value, bias: Optional[Value], strides: List[int], paddings: List[int], more: List[int], groups: int) -> Value:
+    """Places of the result at each distance from a multiple of the stride see places of the kernel of their own: each distance is a
+    convolution that has no zeros between places, and all are one with as many times the outputs."""
+    dims, (inputs, outputs, *kernel) = len(strides), (int(size) for size in weight.shape)
+    if dims == 1:
+        x, strides, paddings, more, kernel = x.unsqueeze(2), [1, *strides], [0, *paddings], [0, *more], [1, *kernel]
+    (down, across), counts = strides, [-(-k // s) for k, s in zip(kernel, strides)]
+    # Place q * stride + r of the result, padding included, sees place q - j of x with place r + stride * j of the kernel.
+    wide = padded(weight.view([inputs, outputs, *kernel]), [(0, counts[0] * down - kernel[0]), (0, counts[1] * across - kernel[1])])
+    wide = flipped(wide.view([groups, inputs // groups, outputs, counts[0], down, counts[1], across]), [3, 5]).permute([0, 4, 6, 2, 1, 3, 5])
+    wide = wide.view([groups * down * across * outputs, inputs // groups, *counts])
+    after = [-(-(k - p + m) // s) - 1 for k, p, m, s in zip(kernel, paddings, more, strides)]
+    spoken = None if bias is None else bias.view([groups, 1, outputs]).expand([groups, down * across, outputs]).view([-1])
+    made = x.conv2d(wide, spoken, 1, [counts[0] - 1, after[0], counts[1] - 1, after[1]], 1, groups)
+    batch, _channels, height, width = made.shape
+    made = made.permute([0, 2, 3, 1]).view([batch, height, width, groups, down, across, outputs]).permute([0, 1, 4, 2, 5, 3, 6])
+    made = made.view([batch, ex.simplify(ex.constant(height) * down), ex.simplify(ex.constant(width) * across), groups * outputs]).permute([0, 3, 1, 2])
+    for at, (p, s, k, m) in enumerate(zip(paddings, strides, kernel, more), 2):
+        made = made.slice(at, p, ex.simplify((ex.constant(x.shape[at]) - 1) * s + k - p + m))
+    return made.select(2, 0) if dims == 1 else made
