@@ -53,12 +53,12 @@ class Failures:
 
 
 def source_of(node: Any) -> str:
-    """The line of the model's code that made a node, as "file:12, in forward"."""
+    """The line of the model's code that made a node, as "folder/file:12, in forward"."""
     lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip().startswith("File ")]
     if not lines:
         return ""
     path, line, *inside = lines[-1][len("File ") :].split(", ")
-    return f"{path.strip(chr(34)).rpartition('/')[2]}:{line.replace('line ', '')}" + (f", {inside[0]}" if inside else "")
+    return f"{'/'.join(path.strip(chr(34)).split('/')[-2:])}:{line.replace('line ', '')}" + (f", {inside[0]}" if inside else "")
 
 
 class Lowering:
