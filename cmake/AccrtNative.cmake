@@ -24,3 +24,5 @@ accrt_library_objects(accrt_native)
 target_include_directories(accrt_native SYSTEM PRIVATE "${ACCRT_PYTHON_INCLUDE}")
 set_target_properties(accrt_native PROPERTIES PREFIX "" OUTPUT_NAME "_native" SUFFIX ".abi3.so")
 target_link_options(accrt_native PRIVATE -Wl,--gc-sections -Wl,-z,relro -Wl,-z,now -Wl,--build-id=sha1)
+# torch's exceptions pass through the kernels of this file alone: it has the tables for that.
+set_source_files_properties(python/native/torch_shim.c PROPERTIES COMPILE_OPTIONS "-fexceptions;-fasynchronous-unwind-tables")

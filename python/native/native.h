@@ -96,6 +96,13 @@ bool accrt_native_add_held(PyObject* module);
 bool accrt_native_add_enqueuer(PyObject* module);
 /** Adds the class Launcher. */
 bool accrt_native_add_launcher(PyObject* module);
+/** Adds the classes Entry and Shim, of torch's operators, and their functions. */
+bool accrt_native_add_entry(PyObject* module);
+bool accrt_native_add_shim(PyObject* module);
+
+/** What this thread's latest error of Python's below a kernel in C says; "": there is none. */
+const char* accrt_native_noted_text(void);
+void accrt_native_forget_noted(void);
 
 /** A new object that deletes a managed tensor with it; NULL with an exception, and then it is
  * deleted already. */

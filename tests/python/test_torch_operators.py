@@ -1,7 +1,8 @@
-"""accrt.torch: functions of bundles as torch operators. Runs where torch is installed: `./dev torch-test`."""
+"""accrt.torch: functions of bundles as torch operators, with their kernels in Python and in C. Runs where torch is installed: `./dev torch-test`."""
 from __future__ import annotations
 
 import gc
+import itertools
 import pathlib
 import re
 import subprocess
@@ -20,6 +21,7 @@ pytestmark = pytest.mark.torch
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGETS = [kh.host_targets()[-1]]
 SPACE = "accrt_test"
+fresh = itertools.count()
 
 
 def module():
@@ -69,14 +71,37 @@ def bundle(instance):
     return accrt.Bundle(compile(module(), targets=TARGETS), instance)
 
 
-@pytest.fixture(scope="module")
-def operators(bundle):
+NAMES = ("rms_f32", "rms_f64", "silu_mul", "two", "add_one", "take", "biased", "half", "given")
+
+
+def registered(bundle, space):
     import accrt.torch
 
-    program = bundle.program()
-    make = {"rms_f32": "rms_f32_backward", "rms_f64": "rms_f64_backward"}
-    names = ("rms_f32", "rms_f64", "silu_mul", "two", "add_one", "take", "biased", "half", "given")
-    return {name: accrt.torch.operator(program, name, backward=make.get(name), name=f"{SPACE}::{name}") for name in names}
+    program, backward = bundle.program(), {"rms_f32": "rms_f32_backward", "rms_f64": "rms_f64_backward"}
+    return {name: accrt.torch.operator(program, name, backward=backward.get(name), name=f"{space}::{name}") for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def in_c(bundle):
+    """Operators whose kernels are in C, where they can be."""
+    from accrt.torch import _shim
+
+    if not _shim._found():
+        pytest.skip("accrt._native or torch's C functions are not there")
+    return registered(bundle, f"{SPACE}_c")
+
+
+@pytest.fixture(scope="module", params=("python", "c", "c again"))
+def operators(request, bundle):
+    """Every test is run with kernels in Python, in C, and in C with the shapes of the run before."""
+    if request.param != "python":
+        return request.getfixturevalue("in_c")
+    from accrt.torch import _shim
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_shim, "_fits", lambda operator: False)
+        patch.setattr(_shim, "enter", lambda overload, has_autograd: None)
+        return registered(bundle, SPACE)
 
 
 def rms(x, w, b):
@@ -132,7 +157,8 @@ def test_it_runs_on_torchs_own_memory(operators, monkeypatch):
     seen, run = [], module.Runner.__call__
     monkeypatch.setattr(module.Runner, "__call__", lambda self, function, inputs, outputs: (seen.append([t.data_ptr() for t in (*inputs, *outputs)]),
                                                                                            run(self, function, inputs, outputs))[1])
-    x, y = torch.randn(64, 16), torch.randn(64, 16)
+    rows = 64 + next(fresh)  # shapes that are new are for the kernels in Python
+    x, y = torch.randn(rows, 16), torch.randn(rows, 16)
     z = operators["silu_mul"](x, y)
     assert seen == [[x.data_ptr(), y.data_ptr(), z.data_ptr()]]
 
@@ -271,8 +297,9 @@ def test_results_live_on_their_own(operators):
 def test_what_cannot_be_an_operator_is_refused(bundle, instance, operators):
     import accrt.torch
 
-    with pytest.raises(ValueError, match="there is an operator accrt_test::two already"):
-        accrt.torch.operator(bundle, "two", name=f"{SPACE}::two")
+    taken = operators["two"]._schema.name
+    with pytest.raises(ValueError, match=f"there is an operator {taken} already"):
+        accrt.torch.operator(bundle, "two", name=taken)
     with pytest.raises(ValueError, match="expected 'namespace::operator'"):
         accrt.torch.operator(bundle, "two", name="two")
     with pytest.raises(accrt.NotFoundError, match="silu_mul"):
@@ -293,7 +320,7 @@ def test_what_cannot_be_an_operator_is_refused(bundle, instance, operators):
     with pytest.raises(ValueError, match="shares the memory of an input"):
         accrt.torch.operator(accrt.Bundle(compile(m2, targets=TARGETS), instance), "f", name=f"{SPACE}::must")
     given = torch.ones(4)
-    shared = accrt.torch.operator(accrt.Bundle(compile(m, targets=TARGETS), instance), "f", name=f"{SPACE}::shared")
+    shared = accrt.torch.operator(accrt.Bundle(compile(m, targets=TARGETS), instance), "f", name=f"{SPACE}::shared_{next(fresh)}")
     assert (shared(given) == 2).all() and (given == 1).all()  # it may share, and has memory of its own
 
 

@@ -8,8 +8,8 @@
     fast = torch.compile(net, backend="accrt")
 
 docs/torch.md is the guide. torch is imported when a name below is first used. What stands where: _shapes.py has types and their
-expressions, _operator.py the registration, _module.py
-the module, _backend.py the backend.
+expressions, _operator.py the registration, _shim.py
+the kernels in C, _module.py the module, _backend.py the backend.
 """
 from __future__ import annotations
 

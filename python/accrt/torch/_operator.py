@@ -8,6 +8,7 @@ import functools
 import os
 import re
 import threading
+import time
 from typing import Any, Mapping, Optional, Sequence
 
 import torch
@@ -17,7 +18,7 @@ from .._library import filled, lib
 from ..bundle import Bundle
 from ..program import Program
 from ..session import Session
-from . import _shapes
+from . import _shapes, _shim
 from ._cuda import _maker, OnGpu, spec
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -106,6 +107,7 @@ class Operator:
         self._specs: dict[Any, Any] = {}  # of results, by the GPU and shapes of arguments
         self._quick: Any = None  # accrt._native.Quick of the first GPU that it was called on
         self._quick_of: Optional[OnGpu] = None
+        self._kernels: Optional[_shim.Kernels] = None
         self.library: Any = None
         self.overload: Any = None
 
@@ -176,11 +178,13 @@ class Operator:
         given = given[:len(self.inputs)]
         outputs = [torch.empty(shape, dtype=t.dtype) for (_n, t), shape in zip(self.results, self.sizes(given))]
         passed, back = self._passed(given, torch.device("cpu"))
-        runner = self.programs.host()
+        runner, begin = self.programs.host(), time.perf_counter()
         if self.weights is not None:
             self.weights.run(runner.program, weights, lambda: runner(self.function, passed, outputs))
         else:
             runner(self.function, passed, outputs)
+            if self._kernels is not None:
+                self._kernels.learn(runner.program, given, outputs, time.perf_counter() - begin)
         self._write_back(back)
         return _one(outputs)
 
@@ -213,6 +217,8 @@ class Operator:
             self.weights.run(runner.program, weights, call, index)
         else:
             call()
+            if self._kernels is not None:
+                self._kernels.learn_on_gpu(runner, given, outputs)
             self._learn(runner, given, specs)
         self._write_back(back)
         return _one(outputs)
@@ -287,10 +293,13 @@ class Operator:
         library = self.library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
         tags = (torch.Tag.pt2_compliant_tag,)
         library.define(self.schema, tags=tags)
-        library.impl(name.partition("::")[2], self.run, "CPU")
-        library.impl(name.partition("::")[2], self.run_on_gpu, "CUDA")
+        self._kernels = _shim.kernels(self, library)
+        if self._kernels is None:
+            library.impl(name.partition("::")[2], self.run, "CPU")
+            library.impl(name.partition("::")[2], self.run_on_gpu, "CUDA")
         torch.library.register_fake(name, self.fake, lib=library)
-        if not any(kind == "read_write" for _n, kind, _t, _o in self.inputs):
+        writes = any(kind == "read_write" for _n, kind, _t, _o in self.inputs)
+        if not writes:
             self._register_autograd(backward)
             torch.library.register_vmap(name, self.vmap, lib=library)
         floating = {t.dtype for _n, t in self.tensors if t.dtype.is_floating_point}
@@ -298,6 +307,7 @@ class Operator:
             for kind in ("cpu", "cuda"):
                 torch.library.register_autocast(name, kind, *floating, lib=library)
         self.overload = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
+        _shim.enter(self.overload, not writes)
         return self.overload
 
     def _register_autograd(self, backward: Optional["Operator"]) -> None:

@@ -1,0 +1,190 @@
+"""The kernels of operators in C (accrt._native.Shim), and what calls them from Python (accrt._native.Entry). Both are optional: without them
+operators are the Python functions of _operator.py, which do the same. docs/decisions/torch-kernels-in-c.md has the reasons.
+
+`ACCRT_TORCH_SHIM=0` in the environment does without.
+"""
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+from operator import index
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
+
+import torch
+
+from .. import _fast
+from ..call import Call
+from . import _cuda, _shapes
+
+if TYPE_CHECKING:
+    from ._operator import Operator
+
+_INPUTS, _RESULTS = 16, 8  # as python/native/torch_shim.c has them
+_SCALAR, _OPTIONAL = 1, 2
+_SHORT = 0.006  # seconds: longer calls stay in Python, where Ctrl-C ends the wait
+_TEXT = 500  # characters of an error
+_kept: list[Any] = []  # what kernels in C use, which live as long as the process
+_CODES = {"bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
+          "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
+
+
+@functools.lru_cache(maxsize=None)
+def _libraries() -> list[Any]:
+    """Those that torch has loaded."""
+    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
+    found = []
+    for name in ("libtorch_cpu.so", "libtorch_cuda.so"):
+        try:
+            found.append(ctypes.CDLL(os.path.join(folder, name), mode=os.RTLD_NOLOAD | os.RTLD_NOW))
+        except OSError:  # this build has none, or lies elsewhere
+            pass
+    return found
+
+
+def _address(name: str) -> int:
+    for library in _libraries():
+        try:
+            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+        except AttributeError:
+            pass
+    return 0
+
+
+@functools.lru_cache(maxsize=None)
+def _found() -> frozenset[str]:
+    """Names of torch's functions that are there; none: the shim is not to be had."""
+    if _fast.native is None or os.environ.get("ACCRT_TORCH_SHIM") == "0":
+        return frozenset()
+    wanted = _fast.native.torch_functions()
+    addresses = [_address(name) for name, _needed in wanted]
+    if not all(address for address, (_name, needed) in zip(addresses, wanted) if needed):
+        return frozenset()
+    _fast.native.connect_torch(addresses)
+    return frozenset(name for address, (name, _needed) in zip(addresses, wanted) if address)
+
+
+@functools.lru_cache(maxsize=None)
+def _code(dtype: torch.dtype) -> Optional[int]:
+    """torch's number of a type in its C functions."""
+    name = next(name for name, theirs in _shapes.DTYPES.items() if theirs == dtype)
+    address = _address(f"aoti_torch_dtype_{_CODES[name]}")
+    return ctypes.CFUNCTYPE(ctypes.c_int32)(address)() if address else None
+
+
+def _device(kind: str) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int32)(_address(f"aoti_torch_device_type_{kind}"))()
+
+
+@functools.lru_cache(maxsize=None)
+def _takes_scalars() -> bool:
+    """Whether torch gives kernels in C the numbers of a SymInt. It is tried, since no function says so."""
+    space = "accrt_probe"
+    library = torch.library.Library(space, "FRAGMENT")
+    library.define("scalar(SymInt n) -> SymInt")
+    library.define("_scalar(SymInt n) -> SymInt")
+    library.impl("_scalar", lambda n: n, "CompositeExplicitAutograd")
+    _kept.append(library)
+    _fast.native.Shim(space, "scalar", f"{space}::_scalar", "CompositeExplicitAutograd", 0, 0, ((_SCALAR, 0, 0),), ((_SCALAR, 0, 0),))
+    try:
+        return torch.ops.accrt_probe.scalar(7) == 7
+    except RuntimeError:
+        return False
+
+
+def _fits(operator: "Operator") -> bool:
+    """Whether a kernel in C can be an operator's: one that reads its inputs, none of which is a list."""
+    found = _found()
+    if not found or not operator.only_reads or operator.weights is not None or len(operator.inputs) > _INPUTS or len(operator.results) > _RESULTS:
+        return False
+    if any(optional for *_rest, optional in operator.inputs) and "torch_delete_stable_ivalue" not in found:
+        return False
+    if any(_code(t.dtype) is None for _n, t in (*operator.tensors, *operator.results)):
+        return False
+    return not operator.scalars or _takes_scalars()
+
+
+class Kernels:
+    """An operator's kernels in C, and the second operator that they go to: what it is in Python."""
+
+    def __init__(self, operator: "Operator", library: torch.library.Library) -> None:
+        self._operator, self._gpu_of = operator, None
+        space, _, name = operator.name.partition("::")
+        fallback = f"_{name}_in_python"
+        library.define(fallback + operator.schema.removeprefix(name))
+        library.impl(fallback, _noting(operator.run), "CPU")
+        library.impl(fallback, _noting(operator.run_on_gpu), "CUDA")
+        library.impl(fallback, torch.library.fallthrough_kernel, "Autograd")
+
+        def declared(type_: Any, kind: int) -> tuple[int, int, int]:
+            return (kind, 0, 0) if type_ is None else (kind, _code(type_.dtype), _cuda._DTYPES[type_.dtype])
+
+        inputs = tuple(declared(type_, _SCALAR * (kind == "scalar") | _OPTIONAL * optional) for _n, kind, type_, optional in operator.inputs)
+        results = tuple(declared(type_, 0) for _n, type_ in operator.results)
+        self._host = _fast.native.Shim(space, name, f"{space}::{fallback}", "CPU", _device("cpu"), 0, inputs, results)
+        self._gpu = None
+        if {"aoti_torch_get_current_device_index", "aoti_torch_get_current_cuda_stream"} <= _found() and torch.cuda.is_available():
+            capturing = ctypes.cast(_cuda._driver().cuStreamIsCapturing, ctypes.c_void_p).value
+            self._gpu = _fast.native.Shim(space, name, f"{space}::{fallback}", "CUDA", _device("cuda"), capturing, inputs, results)
+        else:
+            library.impl(name, operator.run_on_gpu, "CUDA")
+
+    def learn(self, program: Any, given: Sequence[Any], made: Sequence[Any], seconds: float) -> None:
+        """The next call on the host with these shapes is in C. seconds: that this one took."""
+        if seconds < _SHORT and self._host.learn(*_shapes_of(given, made)) and self._host.lacks_lane(0):
+            session = program.session()
+            self._add(self._host, Call(session, session.function(self._operator.function)._prepared), 0)
+
+    def learn_on_gpu(self, runner: _cuda.OnGpu, given: Sequence[Any], made: Sequence[Any]) -> None:
+        """The same of the first GPU that there was a call on."""
+        window, stream = runner._window, torch._C._cuda_getCurrentRawStream(runner.index)
+        if self._gpu is None or window is None or self._gpu_of not in (None, runner) or torch._C._cuda_isCurrentStreamCapturing():
+            return
+        self._gpu_of = runner
+        _kept.append(window) if window not in _kept else None
+        self._gpu.window(index(window.pointer), window.base, runner.index)
+        if self._gpu.learn(*_shapes_of(given, made)) and self._gpu.lacks_lane(stream):
+            self._add(self._gpu, _cuda.Lane(runner.program, stream).call(self._operator.function), stream)
+
+    @staticmethod
+    def _add(shim: Any, call: Call, stream: int) -> None:
+        _kept.append(call)  # which keeps its session
+        shim.add_lane(index(call._pointer), stream)
+
+
+def kernels(operator: "Operator", library: torch.library.Library) -> Optional[Kernels]:
+    """Registers an operator's kernels in C; None: they cannot be had."""
+    return Kernels(operator, library) if _fits(operator) else None
+
+
+def _shapes_of(given: Sequence[Any], made: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    return tuple(tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in given), tuple(tuple(v.shape) for v in made)
+
+
+def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """torch makes text of an exception that goes through a kernel in C. Entry gives callers the exception itself."""
+    def called(*given: Any) -> Any:
+        try:
+            return function(*given)
+        except BaseException as error:
+            text = (str(error) or type(error).__name__)[:_TEXT].replace("\0", " ")
+            _fast.native.note_error(error, text.encode(errors="replace").decode())
+            raise
+
+    return called
+
+
+def enter(overload: Any, has_autograd: bool) -> None:
+    """Puts an Entry in front of what Python calls. has_autograd: there is Python code for gradients, which is left out where none is wanted."""
+    if _fast.native is None:
+        return
+    names = ("_AutoDispatchBelowAutograd", "_len_torch_dispatch_stack", "_is_torch_function_mode_enabled", "_are_functorch_transforms_active")
+    below, *states = [getattr(torch._C, name, None) for name in names]
+    if not has_autograd or None in states:
+        below, states = None, [bool] * 3
+    for one in (overload, overload._overloadpacket):
+        inner = one._op
+        one._op = _fast.native.Entry(inner, below, torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, tuple(states))
+        with contextlib.suppress(AttributeError):  # torch.jit.script knows operators by what is called
+            torch.jit._builtins._register_builtin(one._op, overload._schema.name)

@@ -1,0 +1,214 @@
+/* python/native/torch_entry.c - what Python calls for an operator of torch's. Where no gradient is
+ * wanted it leaves torch's Python code for gradients out, and where an error of Python's became one
+ * of C++ on its way, it gives the first one back. */
+#include <string.h>
+
+#include "python/native/native.h"
+
+/* An error that Python code raised below a kernel in C, of this thread. torch makes a RuntimeError
+ * with the same text of it. */
+typedef struct noted {
+  int depth;       /* of entries: only they take the error */
+  PyObject* error; /* or NULL */
+  char text[2048];
+} noted_t;
+static _Thread_local noted_t noted;
+
+const char* accrt_native_noted_text(void) {
+  return noted.text;
+}
+
+void accrt_native_forget_noted(void) {
+  noted.text[0] = '\0';
+}
+
+/* note_error(error, text): an exception that a kernel in C cannot raise. */
+static PyObject* note_error(PyObject* module, PyObject* arguments) {
+  PyObject* error;
+  const char* text;
+  (void)module;
+  if (!PyArg_ParseTuple(arguments, "Os", &error, &text))
+    return NULL;
+  const size_t count = strlen(text) < sizeof noted.text ? strlen(text) : sizeof noted.text - 1;
+  memcpy(noted.text, text, count);
+  noted.text[count] = '\0';
+  PyObject* before = noted.error;
+  noted.error = noted.depth > 0 ? error : NULL;
+  Py_XINCREF(noted.error);
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
+}
+
+/* ---- Giving an error back ---- */
+
+static bool has_text(PyObject* error, const char* text) {
+  PyObject* shown = PyObject_Str(error);
+  PyObject* bytes = shown != NULL ? PyUnicode_AsUTF8String(shown) : NULL;
+  char* found = bytes != NULL ? PyBytes_AsString(bytes) : NULL;
+  const bool is_in = found != NULL && strstr(found, text) != NULL;
+  Py_XDECREF(bytes);
+  Py_XDECREF(shown);
+  PyErr_Clear();
+  return is_in;
+}
+
+/* An exception is set. If it is what torch made of the noted one, that one is set instead. */
+static void restore_noted(void) {
+  PyObject *type, *value, *trace;
+  if (noted.error == NULL || !PyErr_ExceptionMatches(PyExc_RuntimeError))
+    return;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (value == NULL || value == noted.error || !has_text(value, noted.text)) {
+    PyErr_Restore(type, value, trace);
+    return;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  PyObject* first = noted.error;
+  noted.error = NULL;
+  type = (PyObject*)Py_TYPE(first);
+  Py_INCREF(type);
+  PyErr_Restore(type, first, PyException_GetTraceback(first));
+}
+
+/* ---- The class ---- */
+
+typedef struct entry {
+  PyObject ob_base;
+  PyObject* inner;     /* torch's own object, which calls the operator */
+  PyObject* below;     /* a class: while there is one of it, gradients are left out; or None */
+  PyObject* plain[2];  /* classes of tensors that mean what torch's do */
+  PyObject* is_wanted; /* is_grad_enabled */
+  PyObject* states[3]; /* functions whose results are false if nothing looks into calls */
+} entry_t;
+
+typedef enum asks { ASKS_NOTHING, ASKS_GRADIENT, ASKS_UNKNOWN } asks_t;
+
+static asks_t asks_of_values(const entry_t* self, PyObject* values, int depth);
+
+/* What an argument asks for: a gradient, or what is not known here. */
+static asks_t asks_of(const entry_t* self, PyObject* value, int depth) {
+  if (value == Py_None || PyLong_CheckExact(value))
+    return ASKS_NOTHING;
+  if (PyList_CheckExact(value) && depth == 0)
+    return asks_of_values(self, value, depth + 1);
+  const PyObject* type = (PyObject*)Py_TYPE(value);
+  if (type != self->plain[0] && type != self->plain[1])
+    return ASKS_UNKNOWN;
+  PyObject* asks = PyObject_GetAttr(value, accrt_native_names.requires_grad);
+  Py_XDECREF(asks);
+  return asks == Py_False ? ASKS_NOTHING : asks == Py_True ? ASKS_GRADIENT : ASKS_UNKNOWN;
+}
+
+static asks_t asks_of_values(const entry_t* self, PyObject* values, int depth) {
+  asks_t most = ASKS_NOTHING;
+  const bool is_list = PyList_CheckExact(values);
+  const Py_ssize_t count = is_list ? PyList_Size(values) : PyTuple_Size(values);
+  for (Py_ssize_t i = 0; i < count && most != ASKS_UNKNOWN; ++i) {
+    PyObject* value = is_list ? PyList_GetItem(values, i) : PyTuple_GetItem(values, i);
+    const asks_t one = asks_of(self, value, depth);
+    most = one > most ? one : most;
+  }
+  return most;
+}
+
+static bool gives_false(PyObject* function) {
+  PyObject* value = PyObject_CallObject(function, NULL);
+  const int is_true = value != NULL ? PyObject_IsTrue(value) : 1;
+  Py_XDECREF(value);
+  return is_true == 0;
+}
+
+/* Whether the call is nothing but the operator: no gradient, no mode, no transform. */
+static bool is_plain(const entry_t* self, PyObject* given, PyObject* named) {
+  if (self->below == Py_None || (named != NULL && PyDict_Size(named) != 0))
+    return false;
+  const asks_t asks = asks_of_values(self, given, 0);
+  bool plain = asks == ASKS_NOTHING || (asks == ASKS_GRADIENT && gives_false(self->is_wanted));
+  for (size_t i = 0; i < sizeof self->states / sizeof *self->states && plain; ++i)
+    plain = gives_false(self->states[i]);
+  PyErr_Clear();
+  return plain;
+}
+
+static PyObject* entry_call(PyObject* object, PyObject* given, PyObject* named) {
+  const entry_t* self = (const entry_t*)object;
+  PyObject* below = is_plain(self, given, named) ? PyObject_CallObject(self->below, NULL) : NULL;
+  PyErr_Clear();
+  ++noted.depth;
+  PyObject* result = PyObject_Call(self->inner, given, named);
+  --noted.depth;
+  Py_XDECREF(below);
+  if (noted.error == NULL)
+    return result;
+  if (result == NULL)
+    restore_noted();
+  if (noted.depth == 0) {
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    PyObject* error = noted.error;
+    noted.error = NULL;
+    Py_XDECREF(error);
+    PyErr_Restore(type, value, trace);
+  }
+  return result;
+}
+
+/* Entry(inner, below, Tensor, Parameter, is_grad_enabled, (three functions)) */
+static PyObject* entry_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
+  PyObject* all[8];
+  (void)named;
+  if (!PyArg_ParseTuple(arguments, "OOOOO(OOO)", &all[0], &all[1], &all[2], &all[3], &all[4],
+                        &all[5], &all[6], &all[7]))
+    return NULL;
+  allocfunc allocate = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
+  entry_t* self = (entry_t*)allocate(type, 0);
+  if (self == NULL)
+    return NULL;
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+    Py_INCREF(all[i]);
+  self->inner = all[0];
+  self->below = all[1];
+  memcpy(self->plain, &all[2], sizeof self->plain);
+  self->is_wanted = all[4];
+  memcpy(self->states, &all[5], sizeof self->states);
+  return (PyObject*)self;
+}
+
+/* Attributes are those of torch's own object. */
+static PyObject* entry_get(PyObject* object, PyObject* name) {
+  PyObject* found = PyObject_GenericGetAttr(object, name);
+  if (found != NULL || !PyErr_ExceptionMatches(PyExc_AttributeError))
+    return found;
+  PyErr_Clear();
+  return PyObject_GetAttr(((const entry_t*)object)->inner, name);
+}
+
+static void entry_free(PyObject* object) {
+  entry_t* self = (entry_t*)object;
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject* const kept[] = {self->inner,     self->below,     self->plain[0],  self->plain[1],
+                            self->is_wanted, self->states[0], self->states[1], self->states[2]};
+  for (size_t i = 0; i < sizeof kept / sizeof *kept; ++i)
+    Py_XDECREF(kept[i]);
+  freefunc free_object = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
+  free_object(object);
+  Py_DECREF(type);
+}
+
+bool accrt_native_add_entry(PyObject* module) {
+  static PyMethodDef functions[] = {
+      {"note_error", note_error, METH_VARARGS, "note_error(error, text): for Entry to raise."},
+      {NULL, NULL, 0, NULL}};
+  static PyType_Slot slots[] = {{Py_tp_new, NATIVE_SLOT(entry_new)},
+                                {Py_tp_call, NATIVE_SLOT(entry_call)},
+                                {Py_tp_getattro, NATIVE_SLOT(entry_get)},
+                                {Py_tp_dealloc, NATIVE_SLOT(entry_free)},
+                                {0, NULL}};
+  static PyType_Spec spec = {"accrt._native.Entry", sizeof(entry_t), 0, Py_TPFLAGS_DEFAULT, slots};
+  PyObject* type = PyType_FromSpec(&spec);
+  return type != NULL && PyModule_AddFunctions(module, functions) == 0 &&
+         PyModule_AddObject(module, "Entry", type) == 0;
+}

@@ -1,0 +1,365 @@
+"""accrt.torch: operators' kernels in C (python/native/torch_shim.c) and what Python calls (torch_entry.c). test_torch_operators.py runs every
+operator both ways; this has what only kernels in C can get wrong."""
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import weakref
+
+import pytest
+
+import accrt
+from accrt.compiler import compile
+from test_torch_operators import arguments, module, NAMES, registered, TARGETS
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.torch
+
+EIGHT = torch.arange(24.0).view(3, 8)
+SAMPLES = {"rms_f32": arguments(grad=False), "rms_f64": arguments(torch.float64, grad=False), "silu_mul": (EIGHT, EIGHT + 1), "two": (EIGHT,), "take": (EIGHT, 2),
+           "biased": (EIGHT[0], EIGHT[1]), "half": (EIGHT.bfloat16(), EIGHT.bfloat16())}
+
+
+@pytest.fixture(scope="module")
+def bundle(instance):
+    return accrt.Bundle(compile(module(), targets=TARGETS), instance)
+
+
+@pytest.fixture(scope="module")
+def operators(bundle):
+    from accrt.torch import _shim
+
+    if not _shim._found():
+        pytest.skip("accrt._native or torch's C functions are not there")
+    return registered(bundle, "accrt_shim")
+
+
+@pytest.fixture
+def runs(monkeypatch):
+    """Grows by one with each call that is done in Python."""
+    import accrt.torch._operator as module
+
+    seen, run = [], module.Runner.__call__
+    monkeypatch.setattr(module.Runner, "__call__", lambda *given: (seen.append(given[1]), run(*given))[1])
+    return seen
+
+
+def learned(op, given, runs):
+    """Calls until a call needs no Python: a call that took long on a busy machine is not remembered."""
+    for _ in range(200):
+        before = len(runs)
+        with torch.no_grad():
+            result = op(*given)
+        if len(runs) == before:
+            return result
+    raise AssertionError("the kernel in C takes none of 200 calls")
+
+
+def tensors(result):
+    return result if isinstance(result, (tuple, list)) else (result,)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_shapes_that_were_seen_need_no_python(operators, runs, name):
+    op, given = operators[name], SAMPLES[name]
+    first = op(*given)
+    made = learned(op, given, runs)
+    assert tensors(made)[0].data_ptr() != tensors(first)[0].data_ptr()
+    for one, other in zip(tensors(made), tensors(first)):
+        assert torch.equal(one, other) and one.dtype == other.dtype and one.stride() == other.stride() and not one.requires_grad
+    before = len(runs)
+    for _ in range(10):
+        op(*given)
+    assert len(runs) == before
+    if name == "biased":
+        assert torch.equal(learned(op, (EIGHT[0], None), runs), EIGHT[0] * 2) and torch.equal(op(*given), EIGHT[0] + EIGHT[1])
+    if name == "take":
+        assert torch.equal(learned(op, (EIGHT, 3), runs), EIGHT) and torch.equal(op(EIGHT, 2), EIGHT[:2])
+
+
+def test_what_writes_its_inputs_stays_in_python(operators, runs):
+    for _ in range(3):
+        x = torch.zeros(3, 8)
+        operators["add_one"](x, torch.ones(8))
+        assert (x == 1).all()
+    assert len(runs) == 3
+
+
+def test_empty_strided_and_misaligned_tensors(operators, runs):
+    op, base = operators["silu_mul"], torch.randn(9, 33)
+    for x in (base[:0], base[1:, 1:], base.T, base[:, :1], base.flatten()[1:289].view(9, 32), torch.randn(1, 33).expand(9, 33), base):
+        y = torch.randn(*x.shape)
+        for _ in range(4):
+            torch.testing.assert_close(op(x, y), torch.nn.functional.silu(x) * y)
+    assert learned(op, (base[:0], base[:0]), runs).shape == (0, 33)
+
+
+def test_more_shapes_than_are_remembered(operators):
+    for _ in range(2):
+        for rows in range(40):
+            x = torch.full((rows, 8), float(rows))
+            a, b = operators["two"](x)
+            assert torch.equal(a, x + 1) and torch.equal(b, torch.cat([x, x]))
+
+
+def test_errors_are_those_of_python(operators, runs):
+    x, w, b = SAMPLES["rms_f32"]
+    op = operators["rms_f32"]
+    learned(op, (x, w, b), runs)
+    packet = torch.ops.accrt_shim.rms_f32
+    wanted = x.clone().requires_grad_()
+    for call in (op, packet, lambda *given: op(*given[:2], b=given[2])):
+        for first in (x, wanted):
+            for _ in range(2):
+                with pytest.raises(TypeError, match=r"accrt_shim::rms_f32 .*x is of torch.float64, and f32\[n, 16\] is needed") as told:
+                    call(first.double(), w, b)
+                assert "\n" not in str(told.value)
+                with pytest.raises(ValueError, match="dimension 1 of x is 8"):
+                    call(first[:, :8], w, b)
+    with pytest.raises(accrt.OutOfRangeError, match="9 elements from 0 on do not fit in 3"):
+        operators["take"](EIGHT, 9)
+    with pytest.raises(RuntimeError, match="expected at most 3 argument"):
+        op(x, w, b, x)
+    assert torch.equal(op(x, w, b)[0], op(x, w, b)[0])
+
+
+def test_an_error_of_another_operator_stays_what_it_is(operators):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Other(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            with pytest.raises(ValueError):
+                operators["silu_mul"](EIGHT, EIGHT[:2])
+            raise RuntimeError("of the mode")
+
+    with Other(), pytest.raises(RuntimeError, match="^of the mode$"):
+        operators["two"](EIGHT)
+
+
+def test_an_error_is_kept_by_nobody(operators):
+    class Watched(ValueError):
+        pass
+
+    def fail(*_given, **_named):
+        x = torch.randn(2, 3)  # what a frame of the traceback keeps
+        seen.append(weakref.ref(x))
+        raise Watched("watched")
+
+    seen = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("accrt.torch._shapes.bind", fail)
+        for _ in range(3):
+            with pytest.raises(Watched, match="watched"):
+                operators["silu_mul"](torch.ones(2, 5), torch.ones(2, 5))
+            try:
+                torch.ops.accrt_shim._silu_mul_in_python(torch.ones(2, 5), torch.ones(2, 5))  # nothing takes this one
+            except Watched:
+                pass
+    assert len(seen) == 6 and all(one() is None for one in seen)
+
+
+def test_nothing_of_the_arguments_is_kept(operators, runs):
+    count = torch._C._storage_Use_Count
+    x, y = torch.randn(3, 8), torch.randn(3, 8)
+    learned(operators["silu_mul"], (x, y), runs)
+    before = [count(t.untyped_storage()._cdata) for t in (x, y)]
+    for at in range(100):
+        z = operators["silu_mul"](x, y)
+        if at % 10 == 0:
+            with pytest.raises(ValueError):
+                operators["silu_mul"](x, y[:2])
+    assert [count(t.untyped_storage()._cdata) for t in (x, y)] == before
+    assert count(z.untyped_storage()._cdata) == count(torch.empty(2).untyped_storage()._cdata)
+
+
+def test_threads_share_an_operator(operators, runs):
+    x = torch.randn(6, 8)
+    learned(operators["silu_mul"], (x, x), runs)
+    wrong, start = [], threading.Barrier(8)
+
+    def work(seed):
+        own = torch.full((6, 8), float(seed))
+        wanted = torch.nn.functional.silu(own) * own
+        start.wait()
+        for _ in range(200):
+            if not torch.allclose(operators["silu_mul"](own, own), wanted):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---- What is between Python and the kernel
+
+
+def test_gradients_are_there_where_they_are_wanted(operators, runs):
+    op, (x, w, b) = operators["rms_f32"], arguments(grad=False)
+    learned(op, (x, w, b), runs)
+    wanted = [t.clone().requires_grad_() for t in (x, w, b)]
+    op(x, wanted[1], b)[0].sum().backward()
+    assert wanted[1].grad is not None and op(*wanted)[0].grad_fn is not None
+    with torch.no_grad():
+        assert op(*wanted)[0].grad_fn is None
+    with torch.inference_mode():
+        assert op(*wanted)[0].is_inference()
+    assert not op(x, w, b)[0].requires_grad
+    assert op(x, torch.nn.Parameter(w), b)[0].requires_grad and not op(x, torch.nn.Parameter(w, requires_grad=False), b)[0].requires_grad
+    with pytest.raises(RuntimeError, match="silu_mul.* has no backward"):
+        operators["silu_mul"](EIGHT.clone().requires_grad_(), EIGHT).sum().backward()
+
+
+def test_modes_see_the_operator(operators, runs):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    op = operators["silu_mul"]
+    learned(op, (EIGHT, EIGHT), runs)
+    seen, weight = [], torch.ones(3, 8, requires_grad=True)
+
+    class Dispatch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    class Function(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            made = func(*args, **(kwargs or {}))
+            return made * weight if func is op else made  # which wants a gradient
+
+    with Dispatch():
+        op(EIGHT, EIGHT)
+    assert seen == [op]
+    with Function():
+        assert op(EIGHT, EIGHT).requires_grad
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        made = op(mode.from_tensor(EIGHT), mode.from_tensor(EIGHT))
+    assert type(made).__name__ == "FakeTensor" and made.shape == EIGHT.shape
+    assert op(EIGHT.to("meta"), EIGHT.to("meta")).device.type == "meta"
+
+
+def test_subclasses_transforms_and_traces(operators, runs):
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    op = operators["silu_mul"]
+    made = learned(op, (EIGHT, EIGHT), runs)
+    both = op(TwoTensor(EIGHT, EIGHT), TwoTensor(EIGHT, EIGHT))
+    assert type(both) is TwoTensor and torch.equal(both.a, made) and torch.equal(both.b, made)
+    assert torch.equal(torch.vmap(op)(EIGHT.view(1, 3, 8), EIGHT.view(1, 3, 8))[0], made)
+    traced = torch.fx.symbolic_trace(lambda x: op(x, x))
+    assert torch.equal(traced(EIGHT), made)
+    assert torch.equal(torch.func.functionalize(op)(EIGHT, EIGHT), made)
+    compiled = torch.compile(lambda x: op(x, x + 0), fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        assert torch.equal(compiled(EIGHT), made)
+    assert torch.equal(torch.jit.script(jitted)(EIGHT), torch.ops.accrt_shim.silu_mul(EIGHT, EIGHT))
+
+
+def jitted(x: torch.Tensor):
+    return torch.ops.accrt_shim.silu_mul(x, x)
+
+
+def test_opcheck_with_shapes_that_are_known(operators, runs):
+    for name, given in SAMPLES.items():
+        learned(operators[name], given, runs)
+        assert set(torch.library.opcheck(operators[name], tuple(given)).values()) == {"SUCCESS"}
+
+
+def test_without_the_shim(tmp_path):
+    path = tmp_path / "plain.accx"
+    compile(module(), path, targets=TARGETS)
+    code = ("import accrt, torch\nimport accrt.torch\nop = accrt.torch.operator(%r, 'silu_mul')\nfor _ in range(9): z = op(torch.ones(2, 3), torch.ones(2, 3))\n"
+            "print(round(z.sum().item(), 3), hasattr(torch.ops.plain, '_silu_mul_in_python'))" % str(path))
+    for name, is_there in (("ACCRT_NATIVE", False), ("ACCRT_TORCH_SHIM", False), ("ACCRT_NOTHING", True)):
+        from accrt.torch import _shim
+
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, name: "0"})
+        assert done.stdout == f"4.386 {is_there and bool(_shim._found())}\n", done.stderr
+
+
+# ---- The way of GPUs
+
+
+def test_the_way_of_gpus_on_the_host(bundle, operators):
+    """The kernel for CUDA with a stream of the host's in place of torch's: tests/gpu/test_torch_operator.py is for real."""
+    from operator import index
+
+    from accrt import _fast
+    from accrt.torch import _cuda, _shim
+
+    state = {"captured": 0, "stream": 7, "device": -1}
+    number = ctypes.POINTER(ctypes.c_int32)
+    is_capturing = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, number)(lambda stream, out: (out.__setitem__(0, state["captured"]), 0)[1])
+    device = ctypes.CFUNCTYPE(ctypes.c_int32, number)(lambda out: (out.__setitem__(0, state["device"]), 0)[1])
+    stream = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p))(lambda at, out: (out.__setitem__(0, state["stream"]), 0)[1])
+    ours = {"aoti_torch_get_current_device_index": device, "aoti_torch_get_current_cuda_stream": stream}
+    names = [name for name, _needed in _fast.native.torch_functions()]
+    calls = []
+    library = torch.library.Library("accrt_gpu", "FRAGMENT")
+    for name in ("two", "_two"):
+        library.define(f"{name}(Tensor x) -> (Tensor, Tensor)")
+    library.impl("_two", lambda x: (calls.append(x), (x + 1, torch.cat([x, x])))[1], "CPU")
+    f32 = _cuda._DTYPES[torch.float32]
+    declared = (0, _shim._code(torch.float32), f32)
+    shim = _fast.native.Shim("accrt_gpu", "two", "accrt_gpu::_two", "CPU", _shim._device("cpu"), ctypes.cast(is_capturing, ctypes.c_void_p).value, (declared,),
+                             (declared, declared))
+    program, base = bundle.program(), 1 << 16  # below all tensors that come
+    window = _cuda.Window(program.device, base)
+    x = torch.randn(5, 8)
+
+    def same(called):
+        before = len(calls)
+        a, b = torch.ops.accrt_gpu.two(x)
+        session.stream.synchronize()
+        assert torch.equal(a, x + 1) and torch.equal(b, torch.cat([x, x])) and len(calls) - before == called
+
+    session = program.session(stream=accrt.Stream(program.device))
+    call = _cuda.Call(session, session.function("two")._prepared)
+    try:
+        _fast.native.connect_torch([ctypes.cast(ours[n], ctypes.c_void_p).value if n in ours else _shim._address(n) for n in names])
+        same(1)  # nothing is known
+        assert shim.learn(((5, 8),), ((5, 8), (10, 8)))
+        assert shim.lacks_lane(7)
+        shim.add_lane(index(call._pointer), 7)
+        assert not shim.lacks_lane(7) and shim.lacks_lane(8)
+        same(1)  # there is no window
+        shim.window(index(window.pointer), base, -1)
+        for _ in range(3):
+            same(0)
+        for key, value in (("captured", 1), ("stream", 8), ("device", 1)):
+            before, state[key] = state[key], value
+            same(1)
+            state[key] = before
+        same(0)
+        shim.window(index(window.pointer), 1 << 62, -1)  # above all tensors
+        same(1)
+        shim.window(index(window.pointer), base, -1)
+        same(0)
+        x = x[:0]
+        assert shim.learn(((0, 8),), ((0, 8), (0, 8)))
+        same(0)
+        x = torch.randn(8, 5).T
+        same(1)
+    finally:
+        _fast.native.connect_torch([_shim._address(name) for name in names])
+
+
+def test_what_a_shim_refuses(operators):
+    from accrt import _fast
+
+    native = _fast.native
+    for wrong in ([], [0], None, ["x"] * 17):
+        with pytest.raises(TypeError):
+            native.connect_torch(wrong)
+    with pytest.raises(ValueError, match="more arguments than a Shim takes"):
+        native.Shim("accrt_gpu", "none", "accrt_gpu::none", "CPU", 0, 0, ((0, 0, 0),) * 17, ())
+    with pytest.raises(RuntimeError, match="torch does not take the kernel"):
+        native.Shim("accrt_gpu", "none", "accrt_gpu::none", "no such key", 0, 0, (), ())
+    assert sorted(NAMES) == sorted({*SAMPLES, "add_one", "given"})
