@@ -75,7 +75,6 @@ typedef struct shim {
 typedef struct given {
   void* tensor; /* NULL: there is none */
   void* data;
-  const int64_t* strides;
   sizes_t sizes;
 } given_t;
 
@@ -105,6 +104,21 @@ static bool is_on_device(const shim_t* shim, void* tensor) {
           (torch.aoti_torch_get_device_index(tensor, &index) == 0 && index == shim->device_index));
 }
 
+/* Row after row, without gaps: strides of dimensions that nobody steps along may be anything. */
+static bool is_contiguous(const sizes_t* sizes, const int64_t* strides) {
+  int64_t step = 1;
+  for (uint32_t i = 0; i < sizes->rank; ++i) {
+    if (sizes->shape[i] == 0)
+      return true;
+  }
+  for (uint32_t i = sizes->rank; i-- > 0;) {
+    if (sizes->shape[i] != 1 && strides[i] != step)
+      return false;
+    step *= sizes->shape[i]; /* so far it has as many elements in its memory */
+  }
+  return true;
+}
+
 static bool read_tensor(const shim_t* shim, const declared_t* declared, void* tensor,
                         given_t* out) {
   int64_t rank;
@@ -116,11 +130,10 @@ static bool read_tensor(const shim_t* shim, const declared_t* declared, void* te
       torch.aoti_torch_get_strides(tensor, &strides) != 0 || !read_data(tensor, &out->data))
     return false;
   out->tensor = tensor;
-  out->strides = strides;
   out->sizes.rank = (uint32_t)rank;
   if (rank > 0)
     memcpy(out->sizes.shape, sizes, (size_t)rank * sizeof *sizes);
-  return true;
+  return is_contiguous(&out->sizes, strides);
 }
 
 static bool read_given(const shim_t* shim, const torch_value_t* stack, given_t* out) {
@@ -215,7 +228,6 @@ static bool bind_tensor(const shim_t* shim, const place_t* place, accrt_call_t* 
   tensor.dtype = dtype;
   tensor.rank = given->sizes.rank;
   tensor.shape = given->sizes.shape;
-  tensor.strides = given->strides;
   tensor.data = given->data;
   if (shim->is_gpu) {
     const uint64_t address = (uint64_t)(uintptr_t)given->data;
@@ -248,15 +260,14 @@ static bool bind_inputs(const shim_t* shim, const place_t* place, accrt_call_t* 
   return true;
 }
 
-static bool make_result(const shim_t* shim, const declared_t* declared, given_t* result,
-                        int64_t* strides) {
+static bool make_result(const shim_t* shim, const declared_t* declared, given_t* result) {
+  int64_t strides[ACCRT_MAX_RANK];
   int64_t step = 1;
   const sizes_t* sizes = &result->sizes;
   for (uint32_t i = sizes->rank; i-- > 0;) {
     strides[i] = step;
     step *= sizes->shape[i] > 1 ? sizes->shape[i] : 1; /* Python code has made one of these sizes */
   }
-  result->strides = strides;
   const int32_t index = shim->is_gpu ? shim->device_index : -1;
   return torch.aoti_torch_empty_strided((int64_t)sizes->rank, sizes->shape, strides, declared->type,
                                         shim->device, index, &result->tensor) == 0 &&
@@ -266,9 +277,8 @@ static bool make_result(const shim_t* shim, const declared_t* declared, given_t*
 /* Makes the results and binds them. Those that are made are in results[].tensor in any case. */
 static bool bind_results(const shim_t* shim, const place_t* place, accrt_call_t* call,
                          given_t* results) {
-  int64_t strides[ACCRT_MAX_RANK];
   for (size_t i = 0; i < shim->results_count; ++i) {
-    if (!make_result(shim, &shim->results[i], &results[i], strides) ||
+    if (!make_result(shim, &shim->results[i], &results[i]) ||
         !bind_tensor(shim, place, call, shim->inputs_count + i, &results[i],
                      shim->results[i].dtype))
       return false;

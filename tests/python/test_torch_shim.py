@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import subprocess
 import sys
 import threading
+import time
 import weakref
 
 import pytest
@@ -95,6 +97,47 @@ def test_empty_strided_and_misaligned_tensors(operators, runs):
         for _ in range(4):
             torch.testing.assert_close(op(x, y), torch.nn.functional.silu(x) * y)
     assert learned(op, (base[:0], base[:0]), runs).shape == (0, 33)
+    one = torch.empty_strided((1, 33), (7, 1)).copy_(base[:1])  # nobody steps along the first dimension
+    torch.testing.assert_close(learned(op, (one, one), runs), torch.nn.functional.silu(one) * one)
+
+
+def test_random_calls(operators):
+    """Shapes, forms and errors in any order, from two threads, beside torch's own. ACCRT_TEST_SEED has the seed of a run before."""
+    seed = int(os.environ.get("ACCRT_TEST_SEED", time.time_ns() % 2**31))
+    print(f"seed {seed}")
+    problems = []
+
+    def forms(x):
+        spread = torch.zeros(x.shape[0], 2 * x.shape[1])
+        spread[:, ::2] = x
+        away = torch.zeros(x.numel() + 1)[1:].view(x.shape).copy_(x)
+        return [x, x, x, spread[:, ::2], x.T.contiguous().T, away, x.clone().requires_grad_()]
+
+    def work(seed):
+        rng = random.Random(seed)
+        for _ in range(400):
+            rows = rng.randrange(4)
+            x, y = torch.rand(rows, 8), torch.rand(rows, 8)
+            a, b = rng.choice(forms(x)), rng.choice(forms(y))
+            wanted = [(operators["silu_mul"], (a, b), lambda: torch.nn.functional.silu(x) * y), (operators["two"], (a,), lambda: x + 1),
+                      (operators["take"], (a, rows and 1), lambda: x[:rows and 1]), (operators["biased"], (x[:, 0], None), lambda: x[:, 0] * 2),
+                      (operators["biased"], (x.flatten(), y.flatten()), lambda: (x + y).flatten()), (operators["take"], (a, rows + 1), None),
+                      (operators["silu_mul"], (a.detach().double(), b), None), (operators["silu_mul"], (a, b[:, :3]), None)]
+            op, given, right = rng.choice(wanted)
+            try:
+                made = tensors(op(*given))[0]
+                if right is None or not torch.allclose(made, right()):
+                    problems.append((seed, op, [v.shape if isinstance(v, torch.Tensor) else v for v in given]))
+            except (TypeError, ValueError, accrt.OutOfRangeError) as error:
+                if right is not None:
+                    problems.append((seed, op, error))
+
+    threads = [threading.Thread(target=work, args=(seed + at,)) for at in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
 
 
 def test_more_shapes_than_are_remembered(operators):

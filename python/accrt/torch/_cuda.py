@@ -93,7 +93,17 @@ class OnGpu:
 
     def _in_steps(self, lane: Lane, function: str, values: Sequence[Any]) -> None:
         """In many steps, of which each says what is wrong."""
-        call, window = lane.call(function), self._window
+        call = lane.call(function)
+        window = self.plan(call, values)
+        check(lib.accrt_call_submit(call.handle, None, 0, None, 0))
+        if _fast.native is not None:
+            pointer = call.handle
+            lane.quick[function] = _fast.native.Enqueuer(pointer, operator.index(pointer), window, operator.index(window.pointer), window.base,
+                                                         *self.program.device.info.dlpack_device)
+
+    def plan(self, call: Call, values: Sequence[Any]) -> Window:
+        """Binds what is contiguous and aligned, and makes the plan, so that a submission waits for nothing. Gives the memory that all is in."""
+        window = self._window
         places = [v.data_ptr() for v in values if isinstance(v, torch.Tensor) and v.numel()]
         if window is None and not places:  # all are empty: there has to be some memory that they have none of
             places = [torch.empty(1, device=torch.device("cuda", self.index)).data_ptr()]
@@ -110,12 +120,7 @@ class OnGpu:
                 check(lib.accrt_call_set_scalar(call.handle, index, value))
         if not call._plan_within(SLICE_NS):
             apart(call._plan)
-        check(lib.accrt_call_submit(call.handle, None, 0, None, 0))
-        if _fast.native is not None:
-            pointer = call.handle
-            lane.quick[function] = _fast.native.Enqueuer(pointer, operator.index(pointer), window, operator.index(window.pointer), window.base,
-                                                         *self.program.device.info.dlpack_device)
-
+        return window
 
     def quick(self, function: str, inputs: int) -> Any:
         """What does a whole call of a function in C, once it has been called: accrt._native.Quick; None: nothing does."""

@@ -16,6 +16,7 @@ import torch
 
 from .. import _fast
 from ..call import Call
+from ..errors import Error
 from . import _cuda, _shapes
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class Kernels:
     """An operator's kernels in C, and the second operator that they go to: what it is in Python."""
 
     def __init__(self, operator: "Operator", library: torch.library.Library) -> None:
-        self._operator, self._gpu_of = operator, None
+        self._operator, self._gpu_of, self._window = operator, None, None
         space, _, name = operator.name.partition("::")
         fallback = f"_{name}_in_python"
         library.define(fallback + operator.schema.removeprefix(name))
@@ -137,15 +138,24 @@ class Kernels:
             self._add(self._host, Call(session, session.function(self._operator.function)._prepared), 0)
 
     def learn_on_gpu(self, runner: _cuda.OnGpu, given: Sequence[Any], made: Sequence[Any]) -> None:
-        """The same of the first GPU that there was a call on."""
-        window, stream = runner._window, torch._C._cuda_getCurrentRawStream(runner.index)
-        if self._gpu is None or window is None or self._gpu_of not in (None, runner) or torch._C._cuda_isCurrentStreamCapturing():
+        """The same of the first GPU that there was a call on, and of the current stream."""
+        stream = torch._C._cuda_getCurrentRawStream(runner.index)
+        if self._gpu is None or self._gpu_of not in (None, runner) or torch._C._cuda_isCurrentStreamCapturing():
             return
         self._gpu_of = runner
-        _kept.append(window) if window not in _kept else None
-        self._gpu.window(index(window.pointer), window.base, runner.index)
-        if self._gpu.learn(*_shapes_of(given, made)) and self._gpu.lacks_lane(stream):
-            self._add(self._gpu, _cuda.Lane(runner.program, stream).call(self._operator.function), stream)
+        whole = all(v.is_contiguous() for v in given if isinstance(v, torch.Tensor))
+        if self._gpu.learn(*_shapes_of(given, made)) and whole and self._gpu.lacks_lane(stream):
+            call = _cuda.Lane(runner.program, stream).call(self._operator.function)
+            try:
+                runner.plan(call, (*given, *made))
+            except Error:  # misaligned, say
+                return
+            self._add(self._gpu, call, stream)
+        window = runner._window
+        if window is not None and self._window is not window:
+            _kept.append(window)
+            self._window = window
+            self._gpu.window(index(window.pointer), window.base, runner.index)
 
     @staticmethod
     def _add(shim: Any, call: Call, stream: int) -> None:
