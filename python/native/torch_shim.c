@@ -8,6 +8,7 @@
  * through it; none begins or ends in it.
  */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ typedef struct known_shapes {
 typedef struct lane {
   accrt_call_t* call; /* NULL: it failed, and is used no more */
   void* stream;
-  bool is_taken;
+  atomic_bool is_taken;
 } lane_t;
 
 /* An operator on one kind of device. torch keeps its kernel for ever, so it is never freed. */
@@ -203,12 +204,10 @@ static lane_t* take_lane(shim_t* shim, const given_t* given, place_t* place, siz
   return lane;
 }
 
-static void give_lane(shim_t* shim, lane_t* lane, bool has_failed) {
-  pthread_mutex_lock(&shim->mutex);
-  lane->is_taken = false;
+static void give_lane(lane_t* lane, bool has_failed) {
   if (has_failed)
     lane->call = NULL;
-  pthread_mutex_unlock(&shim->mutex);
+  lane->is_taken = false; /* and now the lane is another thread's */
 }
 
 /* The current stream, of the current device alone; false: it is captured. */
@@ -329,7 +328,7 @@ static bool run_known(shim_t* shim, torch_value_t* stack) {
     done = run_call(shim, call);
     has_failed = !done;
   }
-  give_lane(shim, lane, has_failed);
+  give_lane(lane, has_failed);
   if (done) {
     put_results(shim, stack, given, results);
     return true;
@@ -410,6 +409,13 @@ static PyObject* connect_torch(PyObject* module, PyObject* addresses) {
     return NULL;
   memcpy(&torch, found, sizeof torch);
   Py_RETURN_NONE;
+}
+
+/* kernels_left(): for how many Shims there are functions. */
+static PyObject* kernels_left(PyObject* module, PyObject* unused) {
+  (void)module;
+  (void)unused;
+  return PyLong_FromSize_t(MOST_OPERATORS - shims_count);
 }
 
 typedef struct holder {
@@ -570,17 +576,19 @@ static PyObject* holder_learn(PyObject* object, PyObject* arguments) {
   Py_RETURN_TRUE;
 }
 
-/* window(buffer, base, index): memory of the GPU of that index. Who calls keeps the buffer. */
+/* window(kept, buffer, base, index): memory of the GPU of that index. `kept` lives for ever, as
+ * torch's kernels do: one may run while the interpreter ends. */
 static PyObject* holder_window(PyObject* object, PyObject* arguments) {
   shim_t* shim = ((const holder_t*)object)->shim;
-  PyObject* buffer;
+  PyObject *kept, *buffer;
   unsigned long long base;
   int index;
-  if (!PyArg_ParseTuple(arguments, "O!Ki", &PyLong_Type, &buffer, &base, &index))
+  if (!PyArg_ParseTuple(arguments, "OO!Ki", &kept, &PyLong_Type, &buffer, &base, &index))
     return NULL;
   void* const handle = PyLong_AsVoidPtr(buffer);
   if (PyErr_Occurred() != NULL)
     return NULL;
+  Py_INCREF(kept);
   pthread_mutex_lock(&shim->mutex);
   shim->buffer = handle;
   shim->base = base;
@@ -601,18 +609,22 @@ static PyObject* holder_lacks_lane(PyObject* object, PyObject* value) {
   return PyBool_FromLong(lacks);
 }
 
-/* add_lane(call, stream): the address of a call that nobody else uses. Who calls keeps it. */
+/* add_lane(kept, call, stream): the address of a call that nobody else uses, which `kept` keeps. */
 static PyObject* holder_add_lane(PyObject* object, PyObject* arguments) {
   shim_t* shim = ((const holder_t*)object)->shim;
-  PyObject *call, *stream;
-  if (!PyArg_ParseTuple(arguments, "O!O!", &PyLong_Type, &call, &PyLong_Type, &stream))
+  PyObject *kept, *call, *stream;
+  if (!PyArg_ParseTuple(arguments, "OO!O!", &kept, &PyLong_Type, &call, &PyLong_Type, &stream))
     return NULL;
   void* const handles[2] = {PyLong_AsVoidPtr(call), PyLong_AsVoidPtr(stream)};
   if (PyErr_Occurred() != NULL)
     return NULL;
   pthread_mutex_lock(&shim->mutex);
-  if (shim->lanes_count < MOST_LANES)
-    shim->lanes[shim->lanes_count++] = (lane_t){handles[0], handles[1], false};
+  if (shim->lanes_count < MOST_LANES) {
+    Py_INCREF(kept);
+    lane_t* lane = &shim->lanes[shim->lanes_count++];
+    lane->call = handles[0];
+    lane->stream = handles[1];
+  }
   pthread_mutex_unlock(&shim->mutex);
   Py_RETURN_NONE;
 }
@@ -621,12 +633,13 @@ bool accrt_native_add_shim(PyObject* module) {
   static PyMethodDef functions[] = {
       {"torch_functions", torch_names, METH_NOARGS, "Pairs of a name, and whether it is needed."},
       {"connect_torch", connect_torch, METH_O, "connect_torch(addresses): in that order."},
+      {"kernels_left", kernels_left, METH_NOARGS, "For how many Shims there are functions."},
       {NULL, NULL, 0, NULL}};
   static PyMethodDef methods[] = {
       {"learn", holder_learn, METH_VARARGS, "learn(inputs, results): of shapes that are new."},
-      {"window", holder_window, METH_VARARGS, "window(buffer, base, index): memory of a GPU."},
+      {"window", holder_window, METH_VARARGS, "window(kept, buffer, base, index)"},
       {"lacks_lane", holder_lacks_lane, METH_O, "lacks_lane(stream): whether one may be added."},
-      {"add_lane", holder_add_lane, METH_VARARGS, "add_lane(call, stream)"},
+      {"add_lane", holder_add_lane, METH_VARARGS, "add_lane(kept, call, stream)"},
       {NULL, NULL, 0, NULL}};
   static PyType_Slot slots[] = {{Py_tp_new, NATIVE_SLOT(holder_new)},
                                 {Py_tp_dealloc, NATIVE_SLOT(holder_free)},

@@ -308,6 +308,42 @@ def test_other_gpus_of_the_machine(operators):
     close(operators["silu_mul"](x, x), torch.nn.functional.silu(x) * x)
 
 
+def test_kernels_in_c_take_what_was_seen(operators, monkeypatch):
+    """On each stream, and not in a captured graph: those calls are Python's."""
+    from accrt.torch import _operator, _shim
+
+    if not _shim._found():
+        pytest.skip("accrt._native or torch's C functions are not there")
+    x = torch.randn(5, 8, device="cuda")
+    operators["two"](x)
+    in_python, run = [], _operator._registered[f"{SPACE}::two"]
+    assert run._kernels._gpu is not None
+    monkeypatch.setattr(run, "_quick", lambda *given: (in_python.append(given), NotImplemented)[1])
+
+    def right():
+        a, b = operators["two"](x)
+        assert torch.equal(a, x + 1) and torch.equal(b, torch.cat([x, x]))
+
+    for stream in (torch.cuda.current_stream(), torch.cuda.Stream()):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            right()
+            in_python.clear()
+            for _ in range(10):
+                right()
+        assert not in_python
+        torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        a, _b = operators["two"](x)
+    assert len(in_python) == 1
+    x.fill_(3)
+    graph.replay()
+    assert (a == 4).all()
+    right()
+    assert len(in_python) == 1
+
+
 # ---- Captured graphs -------------------------------------------------------------------------------------------------
 
 

@@ -370,10 +370,10 @@ def test_the_way_of_gpus_on_the_host(bundle, operators):
         same(1)  # nothing is known
         assert shim.learn(((5, 8),), ((5, 8), (10, 8)))
         assert shim.lacks_lane(7)
-        shim.add_lane(index(call._pointer), 7)
+        shim.add_lane(call, index(call._pointer), 7)
         assert not shim.lacks_lane(7) and shim.lacks_lane(8)
         same(1)  # there is no window
-        shim.window(index(window.pointer), base, -1)
+        shim.window(window, index(window.pointer), base, -1)
         for _ in range(3):
             same(0)
         for key, value in (("captured", 1), ("stream", 8), ("device", 1)):
@@ -381,9 +381,9 @@ def test_the_way_of_gpus_on_the_host(bundle, operators):
             same(1)
             state[key] = before
         same(0)
-        shim.window(index(window.pointer), 1 << 62, -1)  # above all tensors
+        shim.window(window, index(window.pointer), 1 << 62, -1)  # above all tensors
         same(1)
-        shim.window(index(window.pointer), base, -1)
+        shim.window(window, index(window.pointer), base, -1)
         same(0)
         x = x[:0]
         assert shim.learn(((0, 8),), ((0, 8), (0, 8)))
@@ -392,6 +392,18 @@ def test_the_way_of_gpus_on_the_host(bundle, operators):
         same(1)
     finally:
         _fast.native.connect_torch([_shim._address(name) for name in names])
+
+
+def test_operators_are_pythons_when_no_kernel_is_left(bundle, operators, runs, monkeypatch):
+    import accrt.torch
+    from accrt import _fast
+
+    assert _fast.native.kernels_left() > 400
+    monkeypatch.setattr(_fast.native, "kernels_left", lambda: 2)
+    op = accrt.torch.operator(bundle.program(), "two", name="accrt_shim::two_in_python")
+    for _ in range(3):
+        assert torch.equal(op(EIGHT)[0], EIGHT + 1)
+    assert len(runs) == 3
 
 
 def test_what_a_shim_refuses(operators):

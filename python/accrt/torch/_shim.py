@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from ._operator import Operator
 
 _INPUTS, _RESULTS = 16, 8  # as python/native/torch_shim.c has them
+_MOST_KERNELS = 3  # of an operator: CPU, CUDA, and what is tried once
 _SCALAR, _OPTIONAL = 1, 2
 _SHORT = 0.006  # seconds: longer calls stay in Python, where Ctrl-C ends the wait
 _TEXT = 500  # characters of an error
-_kept: list[Any] = []  # what kernels in C use, which live as long as the process
 _CODES = {"bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8", "u16": "uint16", "u32": "uint32",
           "u64": "uint64", "f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64"}
 
@@ -86,10 +86,9 @@ def _takes_scalars() -> bool:
     library.define("scalar(SymInt n) -> SymInt")
     library.define("_scalar(SymInt n) -> SymInt")
     library.impl("_scalar", lambda n: n, "CompositeExplicitAutograd")
-    _kept.append(library)
     _fast.native.Shim(space, "scalar", f"{space}::_scalar", "CompositeExplicitAutograd", 0, 0, ((_SCALAR, 0, 0),), ((_SCALAR, 0, 0),))
     try:
-        return torch.ops.accrt_probe.scalar(7) == 7
+        return torch.ops.accrt_probe.scalar(7) == 7  # the operators go with their library, and are needed no more
     except RuntimeError:
         return False
 
@@ -99,9 +98,9 @@ def _fits(operator: "Operator") -> bool:
     found = _found()
     if not found or not operator.only_reads or operator.weights is not None or len(operator.inputs) > _INPUTS or len(operator.results) > _RESULTS:
         return False
-    if any(optional for *_rest, optional in operator.inputs) and "torch_delete_stable_ivalue" not in found:
+    if _fast.native.kernels_left() < _MOST_KERNELS or any(_code(t.dtype) is None for _n, t in (*operator.tensors, *operator.results)):
         return False
-    if any(_code(t.dtype) is None for _n, t in (*operator.tensors, *operator.results)):
+    if any(optional for *_rest, optional in operator.inputs) and "torch_delete_stable_ivalue" not in found:
         return False
     return not operator.scalars or _takes_scalars()
 
@@ -153,14 +152,12 @@ class Kernels:
             self._add(self._gpu, call, stream)
         window = runner._window
         if window is not None and self._window is not window:
-            _kept.append(window)
             self._window = window
-            self._gpu.window(index(window.pointer), window.base, runner.index)
+            self._gpu.window(window, index(window.pointer), window.base, runner.index)
 
     @staticmethod
     def _add(shim: Any, call: Call, stream: int) -> None:
-        _kept.append(call)  # which keeps its session
-        shim.add_lane(index(call._pointer), stream)
+        shim.add_lane(call, index(call._pointer), stream)
 
 
 def kernels(operator: "Operator", library: torch.library.Library) -> Optional[Kernels]:
