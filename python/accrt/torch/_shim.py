@@ -34,22 +34,17 @@ _CODES = {"bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "
 @functools.lru_cache(maxsize=None)
 def _libraries() -> list[Any]:
     """Those that torch has loaded."""
-    folder = os.path.join(os.path.dirname(torch.__file__), "lib")
     found = []
     for name in ("libtorch_cpu.so", "libtorch_cuda.so"):
-        try:
-            found.append(ctypes.CDLL(os.path.join(folder, name), mode=os.RTLD_NOLOAD | os.RTLD_NOW))
-        except OSError:  # this build has none, or lies elsewhere
-            pass
+        with contextlib.suppress(OSError):  # a build for processors has one
+            found.append(ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW))
     return found
 
 
 def _address(name: str) -> int:
     for library in _libraries():
-        try:
+        with contextlib.suppress(AttributeError):
             return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
-        except AttributeError:
-            pass
     return 0
 
 
