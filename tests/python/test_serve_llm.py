@@ -290,6 +290,27 @@ def test_the_command_ends_when_the_engine_has_failed_for_good(monkeypatch, capsy
     assert "accrt-serve: the engine has failed for good" in capsys.readouterr().err
 
 
+def test_what_takes_long_is_told_while_it_goes_on(capsys, monkeypatch):
+    from accrt.serve import command as module
+
+    monkeypatch.setattr(module, "_AGAIN_SECONDS", 0.5)
+    progress, said = module._Progress(), []
+
+    def tells(words):
+        said.append(capsys.readouterr().err)
+        return words in "".join(said)
+
+    try:
+        progress.begins("binding 3 MiB of weights on host")
+        assert until(lambda: tells("  binding 3 MiB of weights on host (1 s so far)\n"))
+        progress.goes_on("binding the rest")
+        assert until(lambda: tells("  binding the rest ("))
+        progress("bound the weights on host", 2.0)
+        assert until(lambda: tells("  bound the weights on host (2.00 s)\n"))
+    finally:
+        progress.end()
+
+
 # ---- told to stop while it compiles ---------------------------------------------------------------------------------------
 
 

@@ -20,6 +20,17 @@ from accrt import serve  # noqa: E402
 LLAMA = tiny.CONFIGS["llama"]
 
 
+class Said:
+    """What a program is told while it loads."""
+
+    def __init__(self):
+        self.done, self.begun, self.farther = [], [], []
+        self.begins, self.goes_on = self.begun.append, self.farther.append
+
+    def __call__(self, what, seconds):
+        self.done.append(what)
+
+
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory, request):
     place = tmp_path_factory.mktemp("served")
@@ -28,9 +39,13 @@ def loaded(tmp_path_factory, request):
     patch = pytest.MonkeyPatch()
     patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
     request.addfinalizer(patch.undo)
-    steps = []
-    out = serve.load(folder, max_length=256, kv_bytes=1 << 20, progress=lambda what, seconds: steps.append(what))
-    assert any(step.startswith("weights take") for step in steps)
+    said = Said()
+    out = serve.load(folder, max_length=256, kv_bytes=1 << 20, progress=said)
+    assert any(step.startswith("weights take") for step in said.done)
+    # What may take long is told before it begins, and of a compilation how far it is.
+    begun = "\n".join(said.begun)
+    assert "compiling for " in begun and "of weights on host" in begun and "making the session" in begun and "preparing sizes of steps" in begun
+    assert any("pieces of code" in step for step in said.farther)
     return out
 
 

@@ -437,15 +437,15 @@ def write_gguf(path, metadata, arrays, types=None):
         body = b"".join(text(one) for one in item) if kind == 8 else np.asarray(item, np.float32 if kind == 6 else np.int32).tobytes()
         return struct.pack("<IIQ", 9, kind, len(item)) + body
 
-    infos, data, at = b"", b"", 0
+    infos, parts, at = b"", [], 0
     for name, array in arrays.items():
         stored = (types or {}).get(name, "F32")
         number, content = stored if isinstance(stored, tuple) else (_GGUF_TYPES[stored], q8_0(array) if stored == "Q8_0" else _stored(array, stored).tobytes())
         infos += text(name) + struct.pack("<I", array.ndim) + struct.pack(f"<{array.ndim}Q", *reversed(array.shape)) + struct.pack("<IQ", number, at)
-        data += content + b"\0" * (-len(content) % 32)
-        at = len(data)
+        parts.append(content + b"\0" * (-len(content) % 32))
+        at += len(parts[-1])
     head = b"GGUF" + struct.pack("<IQQ", 3, len(arrays), len(metadata)) + b"".join(text(key) + value(item) for key, item in metadata.items()) + infos
-    Path(path).write_bytes(head + b"\0" * (-len(head) % 32) + data)
+    Path(path).write_bytes(b"".join((head, b"\0" * (-len(head) % 32), *parts)))
 
 
 def q8_0(array):

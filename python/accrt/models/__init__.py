@@ -16,10 +16,10 @@ import hashlib
 import importlib
 import json
 import os
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from .._progress import Clock, Progress
 from ._checkpoint import Checkpoint, Header, header, open_weights, read
 from ._config import Refused
 from ._options import Options
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 #: Of what is made here. Sources are part of the key, so it need not change with them.
 VERSION = 1
-Progress = Optional[Callable[[str, float], None]]
 #: What may end the making of a bundle: it is given the metadata, the assets and the paths of the weights.
 Check = Callable[[Dict[str, str], Dict[str, Tuple[bytes, str]], Sequence[str]], None]
 
@@ -59,14 +58,15 @@ def open(
     Args:
         model: a folder with config.json, a .gguf file, or a safetensors file whose metadata has the configuration.
         targets: as accrt.compiler.compile has them; None: all that can be built here.
-        progress: called with what was done, and how many seconds it took.
+        progress: called with what was done, and how many seconds it took. Methods `begins` and `goes_on`, if it has them, get what begins
+            that may take long, and how far it is.
         output: where the bundle is written, if not to the cache.
         check: called with the metadata and the assets of a bundle and the paths of its weights before it is compiled; what it raises ends
             this. It is not called for a bundle that is in the cache.
     Raises:
         Refused: everything that stands against it. NotFoundError, InvalidFormatError and what else opening weights raises.
     """
-    clock = _Clock(progress)
+    clock = Clock(progress)
     found = header(model) if os.fspath(model) else None
     read_yet = None if found is not None else read(model)
     clock.done(f"read {found.count if found is not None else len(read_yet.tensors)} tensors")
@@ -117,22 +117,6 @@ def _metadata(path: str) -> Dict[str, str]:
         return bundle.metadata
 
 
-class _Clock:
-    def __init__(self, progress: Progress):
-        self._progress, self._start = progress, time.monotonic()
-        self._last = self._start
-
-    def done(self, what: str) -> None:
-        now = time.monotonic()
-        if self._progress is not None:
-            self._progress(what, now - self._last)
-        self._last = now
-
-    @property
-    def total(self) -> float:
-        return time.monotonic() - self._start
-
-
 # ---- making bundles ------------------------------------------------------------------------------------------------------
 
 
@@ -169,8 +153,9 @@ def _template(given: Any) -> str:
     return str(given)
 
 
-def _build(made: "Decoder", path: str, targets: Optional[Sequence[str]], names: Sequence[str], clock: _Clock, check: "Optional[Check]") -> None:
+def _build(made: "Decoder", path: str, targets: Optional[Sequence[str]], names: Sequence[str], clock: Clock, check: "Optional[Check]") -> None:
     from ..compiler import driver
+    from ..compiler import progress as compiling
     from . import _peft
 
     beside = assets(made)
@@ -182,8 +167,16 @@ def _build(made: "Decoder", path: str, targets: Optional[Sequence[str]], names: 
     if check is not None:
         check(made.metadata(), beside, made.checkpoint.weights)
         clock.done("read the tokenizer, and looked at the options")
-    driver.compile(module, path, targets=targets, assets=beside)
+    clock.begins(f"compiling for {', '.join(names)}")
+    with compiling.watching(lambda step: clock.goes_on(f"compiling for {', '.join(names)}: {_words(step)}")):
+        driver.compile(module, path, targets=targets, assets=beside)
     clock.done(f"compiled for {', '.join(names)}")
+
+
+def _words(step: Any) -> str:
+    if step.part == "functions":
+        return f"{step.done} of {step.total} functions"
+    return f"{step.done} of {step.total} pieces of code" if step.part == "kernels" else "writing the bundle"
 
 
 def _targets(targets: Optional[Sequence[str]]) -> List[str]:
@@ -240,7 +233,7 @@ def _cache_folder(key: str) -> Optional[Path]:
 
 
 def _cached_or_built(
-    made: "Decoder", folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: _Clock,
+    made: "Decoder", folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: Clock,
     check: "Optional[Check]",
 ) -> bool:  # fmt: skip
     """Whether it was there. One process makes it, others that come meanwhile wait for that one. A bundle without a signature is made again:

@@ -21,6 +21,7 @@ from .adapters import Adapters
 from .fitting import Wanted
 
 _DRAIN_SECONDS = 30.0
+_SILENT_SECONDS, _AGAIN_SECONDS = 1.0, 10.0  # of a part that takes long: until a line says so, and until the next one
 
 
 def _count(text: str) -> int:
@@ -98,13 +99,38 @@ def _chosen(arguments: argparse.Namespace, options: Dict[str, Any]) -> Dict[str,
 
 
 class _Progress:
-    """Lines on stderr: what was done, and how long it took."""
+    """Lines on stderr: what was done, and how long it took; of what takes more than a second also what it is, and every ten seconds that it goes on."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()
+        self._now: Tuple[str, float] = ("", 0.0)  # what goes on, and since when
+        self._ended = threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def begins(self, what: str) -> None:
+        self._now = (what, time.monotonic())
+
+    def goes_on(self, what: str) -> None:
+        """The same part is farther."""
+        self._now = (what, self._now[1])
 
     def __call__(self, what: str, seconds: float) -> None:
+        self._now = ("", 0.0)
         _say(f"  {what} ({seconds:.2f} s)")
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _watch(self) -> None:
+        known, following = 0.0, _SILENT_SECONDS
+        while not self._ended.wait(0.1):
+            what, since = self._now
+            if since != known:
+                known, following = since, _SILENT_SECONDS
+            passed = time.monotonic() - since
+            if what and passed >= following:
+                _say(f"  {what} ({passed:.0f} s so far)")
+                following = _AGAIN_SECONDS * (passed // _AGAIN_SECONDS + 1)
 
 
 def _say(line: str) -> None:
@@ -201,6 +227,8 @@ def main(argv: Optional[List[str]] = None) -> int:
         except (OSError, RuntimeError, TypeError, ValueError, OverflowError, ImportError) as error:
             _say(f"accrt-serve: {_words(error)}")
             return 1
+        finally:
+            progress.end()
         seconds = time.monotonic() - progress.start
         host = f"[{arguments.host}]" if ":" in arguments.host else arguments.host
         _say(f"Serving {server.name} at http://{host}:{server.port} after {seconds:.2f} s")

@@ -28,7 +28,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "fair_tokens": (0, "tokens of a user's turn; 0: 2048"),
     "seed": (0, "of requests without a seed; 0: a random one"),
     "num_speculative_tokens": (0, "of requests that say nothing: tokens of a step that are guessed from the request's own text; 0: none"),
-    "prompt_lookup_max": (0, "guesses follow the longest end of the text that was there before, of at most so many tokens; 0: 4"),
+    "prompt_lookup_max": (0, "guesses follow the longest end of the text that was there before, of at most so many tokens (32 at most); 0: 4"),
     "prompt_lookup_min": (0, "and at least so many; 0: 2, or the most if that is less"),
     "batch_invariant": (False, "refuse a model whose results depend on what else is in a step"),
 }

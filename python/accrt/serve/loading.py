@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
 from .._files import read_small
 from .._library import check, created, lib, shown, struct
+from .._progress import Clock, Progress
 from .._waits import apart
 from ..bundle import Bundle
 from ..errors import Error, NoVariantError
@@ -36,7 +36,6 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "tool_parser": (None, "how the model writes calls of tools: hermes, llama3_json or mistral; default: as its chat template says"),
 }
 _TEMPLATE_BYTES = 1 << 20  # models' own have some KiB
-Progress = Optional[Callable[[str, float], None]]
 
 
 class Loaded(NamedTuple):
@@ -102,7 +101,8 @@ def load(
 
     Args:
         model (str, os.PathLike): a folder with config.json, a .gguf file, or a bundle (.accx) with a step program; `simulated:` computes nothing.
-        progress: called with what was done (str), and how many seconds it took (float).
+        progress: called with what was done (str), and how many seconds it took (float). If it has methods `begins` and `goes_on`, these get
+            (str) what begins that may take long, and how far it is.
         device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of paths), chat_template (path),
             tool_parser (str), prepare (int): as for accrt-serve.
         adapters (int), max_rank (int), adapter_targets (str): places for LoRA adapters; a bundle has its own.
@@ -125,7 +125,9 @@ def load(
     files = chosen["weights"].split(",") if isinstance(chosen["weights"], str) else chosen["weights"] or []
     opener = _Opener(chosen, template, wanted)
     bundle, sources, place = opener.find(path, files, place, progress)
-    say = _Clock(progress)
+    say = Clock(progress)
+    size = sum(one.info.data_size_bytes for one in sources)
+    say.begins(f"binding {fitting.size_text(size)} of weights on {place.name}" if size else f"binding the weights on {place.name}")
     program = _program(bundle, sources, place, chosen["device"] == "auto")
     say.done(f"bound the weights on {program.device.name}")
     options = struct(_ffi.accrt_serve_program_options, **{name: chosen[name] for name in ("kv_bytes", "max_rows", "max_length")})
@@ -182,7 +184,7 @@ class _Opener:
         else:
             bundle, sources, place = self._made(path, place, progress)
         if self._found is None:
-            say = _Clock(progress)
+            say = Clock(progress)
             assets = {name: (asset.data, "") for name, asset in bundle.assets.items() if name != "serve.token_bytes"}
             self._check(bundle.metadata, assets, place, sources)
             say.done("read the tokenizer, and looked at the options")
@@ -231,35 +233,27 @@ def _targets(place: Any, may_be_host: bool) -> Tuple[List[str], Any]:
     return ["host"], place
 
 
-def _model(program: Any, options: Any, say: "_Clock") -> Model:
+def _model(program: Any, options: Any, say: Clock) -> Model:
     """Says what it takes before it takes it."""
     device, handle = program.device.handle, program.handle
     memory = struct(_ffi.accrt_serve_memory)
     apart(lambda: check(lib.accrt_serve_program_memory(device, handle, ctypes.byref(options), ctypes.byref(memory))))
     say.done(f"weights take {fitting.size_text(memory.weight_bytes)}, {memory.pages} pages of keys and values {fitting.size_text(memory.kv_bytes)}, "
              f"a step {fitting.size_text(memory.transient_bytes + memory.result_bytes)}")  # fmt: skip
+    say.begins("making the session, with its keys and values")
     made = Model(apart(lambda: created(lib.accrt_serve_model_open_program, device, handle, ctypes.byref(options))))
     say.done("made the session")
     return made
 
 
-def _prepare(made: Model, say: "_Clock") -> None:
+def _prepare(made: Model, say: Clock) -> None:
     """Piece by piece, so that Ctrl-C ends it."""
     left, count = ctypes.c_uint32(1), 0
     handle = made.handle
+    say.begins("preparing sizes of steps")
     while left.value:
         apart(lambda: check(lib.accrt_serve_model_prepare(handle, ctypes.byref(left))))
         count += 1
+        say.goes_on(f"preparing sizes of steps: {count} of {count + left.value}")
     if count > 1:
         say.done(f"prepared {count} sizes of steps")
-
-
-class _Clock:
-    def __init__(self, progress: Progress) -> None:
-        self._progress, self._last = progress, time.monotonic()
-
-    def done(self, what: str) -> None:
-        now = time.monotonic()
-        if self._progress is not None:
-            self._progress(what, now - self._last)
-        self._last = now
