@@ -105,7 +105,7 @@ static bool is_on_device(const shim_t* shim, void* tensor) {
           (torch.aoti_torch_get_device_index(tensor, &index) == 0 && index == shim->device_index));
 }
 
-/* Row after row, without gaps: strides of dimensions that nobody steps along may be anything. */
+/* Row after row, without gaps: strides of dimensions of one element may be anything. */
 static bool is_contiguous(const sizes_t* sizes, const int64_t* strides) {
   int64_t step = 1;
   for (uint32_t i = 0; i < sizes->rank; ++i) {
@@ -609,7 +609,7 @@ static PyObject* holder_lacks_lane(PyObject* object, PyObject* value) {
   return PyBool_FromLong(lacks);
 }
 
-/* add_lane(kept, call, stream): the address of a call that nobody else uses, which `kept` keeps. */
+/* add_lane(kept, call, stream): the address of a call that has no other user, which `kept` keeps. */
 static PyObject* holder_add_lane(PyObject* object, PyObject* arguments) {
   shim_t* shim = ((const holder_t*)object)->shim;
   PyObject *kept, *call, *stream;
