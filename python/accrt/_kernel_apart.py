@@ -16,8 +16,8 @@ from . import _waits
 if TYPE_CHECKING:
     from .kernels import Kernel
 
-# "" is the current folder, which `-c` puts first.
-_PROGRAM = "import sys; sys.path = [sys.argv[1], *filter(None, sys.path)]; from accrt._kernel_child import main; main()"
+# What is no absolute path is left out: "", which `-c` puts first, is the current folder.
+_PROGRAM = "import sys; sys.path = [sys.argv[1], *(p for p in sys.path if p[:1] == '/')]; from accrt._kernel_child import main; main()"
 _START_SECONDS = 120.0  # until the process has begun its first run
 
 
