@@ -6,6 +6,7 @@ import ctypes
 import glob
 import os
 import re
+from typing import Optional
 
 from ._paths import why_not_private
 
@@ -42,13 +43,21 @@ def open_library(name: str, *also: str) -> ctypes.CDLL:
     if "/" in name or not name:
         check_library(name)
     else:
-        try:
-            return ctypes.CDLL(name, mode=os.RTLD_NOLOAD)
-        except OSError:
-            check_search(name)
+        there = loaded_library(name)
+        if there is not None:
+            return there
+        check_search(name)
     for one in also:
         check_search(one)
     return ctypes.CDLL(name)
+
+
+def loaded_library(name: str) -> Optional[ctypes.CDLL]:
+    """A library that the process has already, by its soname; None: it has not. Nothing is loaded."""
+    try:
+        return ctypes.CDLL(name, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return None
 
 
 def programs() -> str:

@@ -20,7 +20,7 @@ C_CALLS = re.compile(r"(?<![\w.>])(open|openat|creat|fopen|freopen|fdopen|opendi
                      r"execv\w*|fexecve|execl\w*|posix_spawnp?|system|shm_open|json_object_from_file|zip_open|zip_source_file\w*|"
                      r"SYS_openat2|accrt_open_at|accrt_open_file|accrt_library_open)(?=\(|,)")
 PYTHON_CALLS = re.compile(r"(?<![\w.])((?:os\.|io\.|gzip\.|mmap\.|tarfile\.)?open|models\.open|os\.fdopen|mkstemp|tempfile\.mkstemp|tempfile\.NamedTemporaryFile|"
-                          r"ctypes\.(?:CDLL|PyDLL|util\.find_library)|CDLL|find_library|_ffi\.Library|open_library|(?:\w+\.)*cdll\.\w+|tempfile\.TemporaryDirectory|subprocess\.(?:run|Popen|check_\w+|call)|"
+                          r"ctypes\.(?:CDLL|PyDLL|util\.find_library)|CDLL|find_library|_ffi\.Library|open_library|loaded_library|(?:\w+\.)*cdll\.\w+|tempfile\.TemporaryDirectory|subprocess\.(?:run|Popen|check_\w+|call)|"
                           r"os\.posix_spawnp?|os\.exec\w+|os\.system|"
                           r"[\w.]*(?:numpy|np)\.(?:load|save|fromfile|memmap)|"
                           # Other packages, which open what they are given, or what a file names.
@@ -102,7 +102,7 @@ def test_the_patterns_see_what_opens_files_and_libraries():
     for line in ("open(path)", "os.open(path, 0)", "onnx.load(path)", "torch.export.load(path)", "torch.load(path)", "Tokenizer.from_file(path)",
                  "ctypes.CDLL('x')", "ctypes.cdll.LoadLibrary('x')", "ctypes.util.find_library('x')", "Path(name).open('rb')", "path.read_bytes()",
                  "np.load(path)", "models.open(path)", "zipfile.ZipFile(path)", "onnx.external_data_helper.load_external_data_for_model(m, f)",
-                 "safe_open(path)", "open_library(name)", "importlib.machinery.ExtensionFileLoader(name, path)", "_ffi.Library(path)"):  # fmt: skip
+                 "safe_open(path)", "open_library(name)", "loaded_library(name)", "importlib.machinery.ExtensionFileLoader(name, path)", "_ffi.Library(path)"):  # fmt: skip
         assert len(seen(line)) == 1, line
     for line in ("reopen(path)", "self.load(path)", "json.loads(text)", "stream.read(3)", "opened(path)"):
         assert not seen(line), line

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 import torch
 
 from .. import _fast
+from .._system import loaded_library
 from ..call import Call
 from ..errors import Error
 from . import _cuda, _shapes
@@ -34,11 +35,8 @@ _CODES = {"bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "
 @functools.lru_cache(maxsize=None)
 def _libraries() -> list[Any]:
     """Those that torch has loaded."""
-    found = []
-    for name in ("libtorch_cpu.so", "libtorch_cuda.so"):
-        with contextlib.suppress(OSError):  # a build for processors has one
-            found.append(ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW))
-    return found
+    found = [loaded_library(name) for name in ("libtorch_cpu.so", "libtorch_cuda.so")]
+    return [library for library in found if library is not None]  # a build for processors has one
 
 
 def _address(name: str) -> int:
