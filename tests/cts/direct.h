@@ -25,6 +25,7 @@ typedef struct memory {
 typedef struct trace {
   accrt_trace_event_t event;
   char name[64];
+  size_t name_length; /* of all of it */
 } trace_t;
 
 /* One driver and one of its devices, with one queue. */

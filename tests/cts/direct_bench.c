@@ -215,6 +215,7 @@ static void keep_trace(const accrt_driver_environment_t* environment,
   if (at >= DIRECT_MAX_TRACES)
     return;
   bench->traces[at].event = *event;
+  bench->traces[at].name_length = event->name == NULL ? 0 : strlen(event->name);
   snprintf(bench->traces[at].name, sizeof bench->traces[at].name, "%s",
            event->name == NULL ? "(null)" : event->name);
 }

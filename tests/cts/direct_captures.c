@@ -295,6 +295,7 @@ static void check_all_refused(direct_t* d, const wrapped_t* wrapped, accrt_drive
   if (event != NULL) {
     check_refused(table->event_record(wrapped->queue, event), "event_record");
     check_refused(table->event_wait(wrapped->queue, recorded), "event_wait");
+    check_refused(table->event_wait(wrapped->queue, event), "event_wait");
     assert_int_equal(table->event_query(event), ACCRT_OK); /* it was never recorded */
   }
   if (HAS(d, queue_launch) && (d->info.flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) != 0) {

@@ -214,6 +214,84 @@ static void test_cancelled_kernels_may_be_large(void** state) {
   assert_int_equal(d->table->queue_reset(d->queue), ACCRT_OK);
 }
 
+/* What is not run because the queue is busy has no number either. */
+static void test_busy_queues_count_nothing(void** state) {
+  direct_t* d = *state;
+  if (!runs_beside(d) || !HAS(d, queue_progress) || d->table->queue_run == NULL) {
+    d->is_skipped = true;
+    return;
+  }
+  accrt_driver_list_t* list = direct_list(d, NULL, 0, 0, 0);
+  gate_t gate = {0};
+  outcome_t held;
+  hold_up(d, d->queue, &gate, &held);
+  const accrt_driver_submission_t submission = {.struct_size = (uint32_t)sizeof submission,
+                                                .number = next_number(d)};
+  const accrt_status_t ran = d->table->queue_run(d->queue, list, &submission);
+  let_go(&gate);
+  direct_await(d, &held);
+  assert_int_equal(ran, ACCRT_ERROR_NOT_READY);
+  assert_int_equal(
+      d->table->queue_wait(d->queue, submission.number, direct_patience_ns() / 4, ACCRT_WAIT_BLOCK),
+      ACCRT_OK);
+  assert_int_equal(ask(d, d->queue), held.number);
+  d->table->list_destroy(list);
+}
+
+static void test_names_in_traces_are_whole(void** state) {
+  direct_t* d = *state;
+  static const size_t lengths[] = {63, 255, 256, 1000};
+  for (uint32_t i = 0; i < sizeof lengths / sizeof *lengths; ++i) {
+    char name[1024];
+    memset(name, 'n', lengths[i]);
+    name[lengths[i]] = '\0';
+    const accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_MARKER, .name = name};
+    accrt_driver_list_t* list = direct_list(d, &command, 1, 0, 0);
+    outcome_t outcomes[2];
+    direct_enqueue(d, d->queue, &command, NULL, 0, NULL, 0, &outcomes[0]);
+    direct_submit(d, d->queue, list, NULL, 0, NULL, 0, &outcomes[1]);
+    for (uint32_t way = 0; way < 2; ++way) {
+      direct_await(d, &outcomes[way]);
+      assert_int_equal(d->traces[2 * i + way].name_length, lengths[i]);
+    }
+    d->table->list_destroy(list);
+  }
+}
+
+static uint32_t count_mappings(void) {
+  FILE* file = fopen("/proc/self/maps", "r");
+  assert_non_null(file);
+  uint32_t count = 0;
+  for (int character = fgetc(file); character != EOF; character = fgetc(file))
+    count += character == '\n';
+  fclose(file);
+  return count;
+}
+
+/* Memory of any size is closed. */
+static void test_large_memory_for_others_leaves_nothing(void** state) {
+  direct_t* d = *state;
+  enum { TURNS = 60 };
+  uint32_t before = 0;
+  for (uint32_t turn = 0; HAS(d, memory_allocate_exportable) && turn <= TURNS; ++turn) {
+    accrt_driver_memory_t memory, opened;
+    accrt_driver_handle_t handle;
+    if (turn == 1)
+      before = count_mappings();
+    if (d->table->memory_allocate_exportable(d->device, UINT64_C(4) << 20, ACCRT_DRIVER_HANDLE_FD,
+                                             &memory) != ACCRT_OK)
+      break;
+    assert_int_equal(d->table->memory_export(d->device, &memory, ACCRT_DRIVER_HANDLE_FD, &handle),
+                     ACCRT_OK);
+    assert_int_equal(d->table->memory_import_handle(d->device, &handle, &opened), ACCRT_OK);
+    close(handle.fd);
+    d->table->memory_free(d->device, &memory);
+    d->table->memory_unimport(d->device, &opened);
+  }
+  d->is_skipped = before == 0;
+  assert_true(before == 0 || count_mappings() < before + TURNS / 2);
+}
+
 /* In both directions, often, and of a device with itself. */
 static void test_peers_may_be_enabled_often(void** state) {
   direct_t* d = *state;
@@ -240,5 +318,9 @@ const cts_test_t cts_direct_manner_tests[] = {
     CTS_O(test_empty_buffers_are_not_absent, CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS),
     CTS_O(test_cancelled_numbers_have_not_succeeded, CTS_NEEDS_TABLE),
     CTS_O(test_cancelled_kernels_may_be_large, CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS),
+    CTS_O(test_busy_queues_count_nothing, CTS_NEEDS_TABLE),
+    CTS_O(test_names_in_traces_are_whole,
+          CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS | CTS_NEEDS_TRACING),
+    CTS_O(test_large_memory_for_others_leaves_nothing, CTS_NEEDS_TABLE),
     CTS_O(test_peers_may_be_enabled_often, CTS_NEEDS_TABLE),
     CTS_END};

@@ -362,6 +362,47 @@ static void test_workspaces_are_asked_for(void** state) {
   check_nothing_wrong(d);
 }
 
+/* A list that runs on the caller calls its operators too, and what is behind them. */
+static void test_operators_run_on_the_caller(void** state) {
+  direct_t* d = *state;
+  memory_t memory;
+  accrt_driver_binding_t bindings[2];
+  call_t call;
+  if (d->table->queue_run == NULL) {
+    d->is_skipped = true;
+    return;
+  }
+  bind(d, bindings, &memory);
+  forget(d);
+  make_call(&call, &whole);
+  const uint32_t before = 0;
+  accrt_driver_command_t commands[2] = {call.command, copy_command(0, 8, 0, 16, 8)};
+  commands[1].predecessors = &before;
+  commands[1].predecessor_count = 1;
+  accrt_driver_list_t* list = make_list(d, commands, 2);
+  if (list == NULL)
+    return;
+  for (uint64_t run = 0; run < 2; ++run) {
+    outcome_t outcome;
+    const accrt_driver_submission_t submission =
+        direct_submission(d, bindings, 2, &run, 1, &outcome);
+    memset(memory.host, 0, 64);
+    assert_int_equal(d->table->queue_run(d->queue, list, &submission), ACCRT_OK);
+    assert_int_equal(seen.executions, run + 1);
+    assert_int_equal(seen.execute.submission, submission.number);
+    assert_int_equal(word_at(&memory, 16), 100 + run);
+  }
+  outcome_t failed;
+  const uint64_t none = 0;
+  const accrt_driver_submission_t submission = direct_submission(d, bindings, 2, &none, 1, &failed);
+  seen.execute_code = 31;
+  direct_forget_failure();
+  assert_int_equal(d->table->queue_run(d->queue, list, &submission), ACCRT_ERROR_KERNEL);
+  assert_int_equal(direct_failure.driver_code, 31);
+  d->table->list_destroy(list);
+  check_nothing_wrong(d);
+}
+
 /* An operator's place: behind what comes before it, before what comes behind it. */
 static void test_operators_have_a_place(void** state) {
   direct_t* d = *state;
@@ -705,6 +746,7 @@ const cts_test_t cts_direct_operator_tests[] = {
     CTS_O(test_operators_need_little, NEEDS),
     CTS_O(test_workspaces_take_scalars, NEEDS),
     CTS_O(test_workspaces_are_asked_for, CTS_NEEDS_TABLE),
+    CTS_O(test_operators_run_on_the_caller, NEEDS),
     CTS_O(test_operators_have_a_place, NEEDS),
     CTS_O(test_states_have_one_call_at_a_time, NEEDS),
     CTS_O(test_operators_are_traced, NEEDS | CTS_NEEDS_TRACING),

@@ -258,6 +258,7 @@ MUTANTS = [
      "  return run_commands(queue, list->commands, list->command_count, &prepared);",
      "direct.test_stable_bindings_are_4_gib_apart"),
     ("cancelled kernels may be large", "(uint64_t)count[0] * count[1] * count[2]", "count[0] * count[1] * count[2]", "direct.test_cancelled_kernels_may_be_large"),
+    ("names in traces are whole", "  const accrt_trace_event_t event = {", "  char shorter[256];\n  if (name != NULL && strlen(name) > 255) {\n    snprintf(shorter, sizeof shorter, \"%s\", name);\n    name = shorter;\n  }\n  const accrt_trace_event_t event = {", "direct.test_names_in_traces_are_whole"),
 ]  # fmt: skip
 
 #: The same of tests/cts/threaded.c: the null driver with threads and the optional groups of the table.
@@ -508,6 +509,10 @@ THREADED_MUTANTS = [
     ("peers may be enabled often", "  (void)device; /* the memory of both is the host's */\n", "  static accrt_driver_device_t* last;\n  static uint32_t calls;\n  calls = last == device ? calls + 1 : 1;\n  last = device;\n  if (calls > 3)\n    return refuse(driver_of(device), ACCRT_ERROR_INVALID_STATE, \"device_enable_peer\", \"too often\");\n", "direct.test_peers_may_be_enabled_often"),
     ("declarations of blocks are checked", "        memcmp(found->block, declared->block, sizeof found->block) != 0)", "        memcmp(found->block, declared->block, 2 * sizeof found->block[0]) != 0)", "direct.test_declarations_that_differ_are_refused"),
     ("workspaces take scalars", "    call.workspace = pointer_of(&invoke->workspace, submission);", "    call.workspace = (void*)(uintptr_t)(submission->bindings[invoke->workspace.binding].address + invoke->workspace.offset.constant);", "direct.test_workspaces_take_scalars"),
+    ("captured queues refuse waits for nothing", "  if (is_captured(queue))\n    return refuse_captured(queue, \"event_wait\");", "  if (event->point != NULL && is_captured(queue))\n    return refuse_captured(queue, \"event_wait\");", "direct.test_captured_queues_refuse_work"),
+    ("operators run on the caller", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report", "  uint32_t count = 0;\n  while (count < list->command_count && list->commands[count].opcode != ACCRT_DRIVER_COMMAND_OPERATOR)\n    ++count;\n  if (run_all(queue, list->commands, count, submission, &error) != ACCRT_OK)\n    return report", "direct.test_operators_run_on_the_caller"),
+    ("busy queues count nothing", "  if (busy)\n    return ACCRT_ERROR_NOT_READY;", "  if (busy) {\n    lock_of(queue);\n    queue->enqueued_number = submission->number;\n    unlock(driver);\n    return ACCRT_ERROR_NOT_READY;\n  }", "direct.test_busy_queues_count_nothing"),
+    ("imported memory of any size is unmapped", "  if (memory->handle != NULL)\n    munmap", "  if (memory->handle != NULL && memory->size_bytes <= 1 << 20)\n    munmap", "direct.test_large_memory_for_others_leaves_nothing"),
 ]  # fmt: skip
 
 #: What some of the mutants need elsewhere.
