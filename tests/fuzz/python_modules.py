@@ -32,7 +32,7 @@ _VALUE = {
          "bitwise_xor hypot bitwise_left_shift bitwise_right_shift floor_divide remainder div_trunc embedding",
     "v v": "addmm where", "v v?": "linear", "v rounding?": "div", "number flag?": "pow", "sizes": "view reshape expand", "dim? dim?": "flatten",
     "sizes?": "permute", "dim dim": "transpose", "dim size? size? size?": "slice", "dim size": "select", "dim": "unsqueeze cumsum", "dim?": "squeeze softmax log_softmax glu", "number? number?": "clamp hardtanh softplus", "number?": "elu leaky_relu", "size?": "round",
-    "size? dim? dim?": "diagonal", "dim size size ": "unfold", "dims? number? flag?": "var",
+    "size? dim? dim?": "diagonal", "sizes? sizes? flag?": "upsample_nearest", "sizes flag sizes?": "upsample_linear", "size ": "pixel_shuffle", "dim size size ": "unfold", "dims? number? flag?": "var",
     "size dim?": "split chunk topk", "dim size size": "narrow", "v v v? flag? number? size?": "scaled_dot_product_attention", "size? number?": "rope",
     "v v? size? size? size? size?": "conv2d", "size size? size? size?": "max_pool2d", "size size? size?": "avg_pool2d",
     "size v? v? number?": "group_norm", "s sizes": "state_write", "s v": "state_scatter", "name": "write_input component",

@@ -486,8 +486,9 @@ class Fuzzer:
         named = self.keywords(name, function, arguments) if callable(function) else {}
         if member == "close":
             self.open_gate(thing if thing is not None else next(iter(arguments), None))
-        result = function(*arguments, **named)
-        self.use(name, result)
+        with contextlib.suppress(*[ZeroDivisionError] * (name == "compiler.Interpreter.run")):  # a size that divides by 0, as in a file
+            result = function(*arguments, **named)
+            self.use(name, result)
 
     def use(self, name: str, result) -> None:
         if inspect.iscoroutine(result):

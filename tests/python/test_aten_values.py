@@ -66,6 +66,7 @@ def index(array: Any, dtype: str = "i64") -> Tuple[np.ndarray, str]:
 PAIRS = (np.repeat(SMALL, len(SMALL)), np.tile(SMALL, len(SMALL)))
 WHOLES = (np.repeat(np.arange(-4, 5), 9), np.tile(np.arange(-4, 5), 9))
 ROWS = with_specials(6, 8)
+_PICTURE = with_specials(1, 2, 3, 5)
 CASES: Dict[str, Case] = {}
 for _name in "neg abs relu sqrt rsqrt reciprocal floor ceil exp log tanh erf sin cos sigmoid silu gelu logical_not".split():
     _theirs = getattr(F, _name) if _name in ("silu", "gelu", "relu") else getattr(torch, _name)
@@ -78,6 +79,7 @@ for _name in "exp2 expm1 log1p log2 log10 sinh cosh tan round trunc sign square 
 for _name, _theirs in _OTHERS.items():
     CASES[_name] = Case([SPECIAL], method(_name), _theirs)
     CASES[_name + ".empty"] = Case([np.zeros((0, 3))], method(_name), _theirs)
+CASES["softplus.0"] = Case([SPECIAL[5:]], method("softplus", 0), lambda x: F.softplus(x, 0))
 CASES["gelu.tanh"] = Case([SPECIAL], method("gelu", "tanh"), lambda x: F.gelu(x, approximate="tanh"))
 for _name in "add sub mul div maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor".split():
     CASES[_name] = Case(PAIRS, method(_name), getattr(torch, _name))
@@ -121,6 +123,12 @@ CASES["hypot"] = Case(PAIRS, method("hypot"), torch.hypot)
 CASES["glu"] = Case([ROWS], method("glu"), F.glu, scale=4)
 CASES["diagonal"] = Case([ROWS], method("diagonal", 1), lambda x: torch.diagonal(x, 1))
 CASES["unfold"] = Case([ROWS], method("unfold", 1, 3, 2), lambda x: x.unfold(1, 3, 2))
+CASES["pixel_shuffle"] = Case([with_specials(1, 4, 2, 3)], method("pixel_shuffle", 2), lambda x: F.pixel_shuffle(x, 2))
+CASES["upsample_nearest"] = Case([_PICTURE], method("upsample_nearest", [7, 4]), lambda x: F.interpolate(x, (7, 4)))
+CASES["upsample_nearest.exact"] = Case([_PICTURE], method("upsample_nearest", [7, 4], None, True), lambda x: F.interpolate(x, (7, 4), mode="nearest-exact"))
+for _aligned in (False, True):
+    CASES[f"upsample_linear.{_aligned}"] = Case([real(1, 2, 3, 5)], method("upsample_linear", [7, 4], _aligned),
+                                                functools.partial(lambda x, a: F.interpolate(x, (7, 4), mode="bilinear", align_corners=a), a=_aligned), scale=4)  # fmt: skip
 CASES["softmax.nan"] = Case([ROWS], method("softmax"), lambda x: torch.softmax(x, -1))
 CASES["softmax.lost"] = Case([np.full((2, 5), -INF)], method("softmax"), lambda x: torch.softmax(x, -1))
 CASES["softmax.empty"] = Case([np.zeros((2, 0))], method("softmax"), lambda x: torch.softmax(x, -1))

@@ -41,6 +41,11 @@ def tensor(size, dtype="f32"):
     (lambda: tensor(1 << 40).split(1), compiler.IRError, "gives 1099511627776 parts; at most 65536"),
     (lambda: tensor(1 << 40).chunk(1 << 40), compiler.IRError, "gives 1099511627776 parts"),
     (lambda: tensor(0).chunk(1 << 40), compiler.IRError, "gives 1099511627776 parts"),
+    (lambda: tensor(4).upsample_nearest([0]), compiler.IRError, "sizes and factors are above 0"),
+    (lambda: tensor(4).upsample_linear([0], False), compiler.IRError, "sizes and factors are above 0"),
+    (lambda: tensor(4).upsample_nearest(None, [0.0]), compiler.IRError, "sizes and factors are above 0"),
+    (lambda: tensor(4).pixel_shuffle(0), compiler.IRError, "pixel_shuffle: its factor"),
+    (lambda: tensor(4).pixel_shuffle(2), compiler.IRError, "expected four dimensions"),
 ])
 def test_what_the_fuzzer_found_is_refused(use, kind, text):
     """Each of these hung, took all memory, or ended in an exception of ctypes'."""

@@ -99,7 +99,7 @@ def isinf(x: Value) -> Value:
 def softplus(x: Value, beta: float = 1, threshold: float = 20) -> Value:
     """log(1 + exp(beta x)) / beta: the larger of beta x and 0, and what is left of it."""
     y = x * beta
-    soft = (y.maximum(0.0) + (y.abs() * -1.0).exp().log1p()) * (1 / beta)
+    soft = (y.maximum(0.0) + (y.abs() * -1.0).exp().log1p()) * (1 / beta if beta else math.inf)
     return y.gt(threshold).where(x, soft)
 
 

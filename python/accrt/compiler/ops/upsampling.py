@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Callable, Optional, Sequence
 
+from .. import arguments
 from .. import expr as ex
 from ..expr import Size
 from ..ir import IRError, Value
@@ -14,6 +15,8 @@ from . import elementwise, indexing, shapes  # noqa: F401  - the methods that ar
 def _each(x: Value, sizes: Optional[Sequence[Size]], factors: Optional[Sequence[float]], resize: Callable[..., Value]) -> Value:
     """One dimension after the other: resize(x, dimension, places, factor or None)."""
     count = len(sizes if sizes is not None else factors or ())
+    if any(isinstance(size, int) and size < 1 for size in sizes or ()) or any(factor is not None and not factor > 0 for factor in factors or ()):
+        raise IRError(f"function {x.function.name!r}: {x.type} to {sizes if sizes is not None else factors}: sizes and factors are above 0")
     for d in range(count):
         at, factor = x.rank - count + d, None if factors is None else factors[d]
         x = resize(x, at, sizes[d] if sizes is not None else _times(x, x.shape[at], factor), factor)
@@ -70,8 +73,11 @@ def _upsample_linear(self: Value, size: Optional[Sequence[Size]], align_corners:
 
 def _pixel_shuffle(self: Value, upscale_factor: int) -> Value:
     """aten.pixel_shuffle: [n, c * r * r, h, w] as [n, c, h * r, w * r]."""
+    where = f"function {self.function.name!r}: pixel_shuffle"
+    r = arguments.integer(upscale_factor, f"{where}: its factor", 1)
+    if self.rank != 4 or isinstance(self.shape[1], int) and self.shape[1] % r**2:
+        raise IRError(f"{where} of {self.type} by {r}: expected four dimensions, the second a multiple of {r**2}")
     n, c, h, w = self.shape
-    r = upscale_factor
     parts = self.view([n, c // r**2, r, r, h, w]).permute([0, 1, 4, 2, 5, 3])
     return parts.view([n, c // r**2, ex.simplify(ex.constant(h) * r), ex.simplify(ex.constant(w) * r)])
 
