@@ -9,6 +9,7 @@ import numpy as np
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
 from ..compiler.ops.schema import broadcast
+from ..compiler.ops import windows
 from ..from_torch import affine
 from ..from_torch import ops_nn as aten_nn
 from ..from_torch import ops_views as aten
@@ -115,7 +116,7 @@ def pad(lo: Any, x: Any, pads: Any, number: Any = None, axes: Any = None, mode: 
         pairs[d] = (sizes[i], sizes[half + i])
     if mode == "constant":
         filled = 0 if number is None else number_of(number)
-        return aten_nn.padded(lo, x, pairs, lo.value(number).view([]) if filled is None else filled)
+        return windows.padded(x, pairs, lo.value(number).view([]) if filled is None else filled)
     if mode == "wrap":
         return _wrapped(lo, x, pairs)
     while pairs and pairs[0] == (0, 0):
@@ -215,8 +216,8 @@ def scatter_elements(lo: Any, x: Any, index: Any, updates: Any, axis: int = 0, r
         if d != at and not ex.same(a, b):
             if not isinstance(a, int) or not isinstance(b, int) or b > a:
                 raise Unsupported(f"an index {places.type} into {x.type}: the other dimensions differ")
-            places = aten_nn.padded(lo, places, [(0, a - b if e == d else 0) for e in range(places.rank)], -1)
-            source = aten_nn.padded(lo, source, [(0, a - b if e == d else 0) for e in range(places.rank)], 0)
+            places = windows.padded(places, [(0, a - b if e == d else 0) for e in range(places.rank)], -1)
+            source = windows.padded(source, [(0, a - b if e == d else 0) for e in range(places.rank)], 0)
     moved, places, source = x.transpose(at, last), places.transpose(at, last), source.transpose(at, last)
     goes = places.unsqueeze(last).eq(lo.function.arange(moved.shape[last]).unsqueeze(1))  # [..., size, count]
     return _scattered(lo, moved, goes, source.unsqueeze(last), reduction).transpose(at, last)

@@ -18,14 +18,20 @@ Pads = Sequence[Tuple[Any, Any]]
 
 
 def padded(x: Value, pads: Pads, number: Any = 0.0) -> Value:
-    """More places before and after each of the last dimensions; fewer where the numbers are negative."""
+    """More places before and after each of the last dimensions; fewer where the numbers are negative. `number`: one, or a value of one."""
     for at, (before, after) in zip(range(x.rank - len(pads), x.rank), pads):
         if isinstance(before, int) and before < 0 or isinstance(after, int) and after < 0:
             x = x.slice(at, max(-before, 0), ex.simplify(ex.constant(x.shape[at]) + min(after, 0)))
             before, after = max(before, 0), max(after, 0)
-        around = [[x.function.full([*x.shape[:at], size, *x.shape[at + 1 :]], number, x.dtype)] if not ex.same(size, 0) else [] for size in (before, after)]
+        around = [[_filled(x, [*x.shape[:at], size, *x.shape[at + 1 :]], number)] if not ex.same(size, 0) else [] for size in (before, after)]
         x = cat([*around[0], x, *around[1]], at) if around[0] or around[1] else x
     return x
+
+
+def _filled(x: Value, shape: Sequence[Size], number: Any) -> Value:
+    if not isinstance(number, Value):
+        return x.function.full(shape, number, x.dtype)
+    return (number if number.dtype == x.dtype else number.to_copy(x.dtype)).expand(list(shape))
 
 
 def taps(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> List[Tuple[Tuple[int, ...], Value]]:
