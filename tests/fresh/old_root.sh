@@ -46,7 +46,7 @@ accrt.load(glob.glob("*.accx")[0], host_code="all").scale_add(x, y)
 assert list(y) == [12, 24, 36], y
 print("Python ran scale_add")'
 command -v cc >/dev/null || { echo "no C compiler here: no bundle is made"; exit 0; }
-# The environment's pip may be as old as the root: it follows the wheel's own list of what [compiler] needs.
+# The environment's pip may be as old as the root: it follows the wheel's own list for [compiler].
 env/bin/python -m pip install -q --disable-pip-version-check --retries 1 "$(echo ./*.whl)[compiler]" "mypy<3" || {
   echo "the packages of accrt[compiler] and mypy could not be had in the bare root"
   exit 77
