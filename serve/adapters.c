@@ -11,7 +11,7 @@
 
 accrt_status_t accsv_adapters_init(accsv_adapters_t* adapters, const accrt_allocator_t* allocator,
                                    uint32_t count) {
-  ACCSV_TRY(ACCSV_NEW(allocator, count, &adapters->places));
+  ACCRT_TRY(ACCSV_NEW(allocator, count, &adapters->places));
   adapters->count = count;
   for (uint32_t i = 0; i < count; ++i) {
     adapters->places[i].place = i;
@@ -196,10 +196,10 @@ static void settle(accrt_serve_engine_t* engine, accsv_adapter_t* adapter, bool 
 accrt_status_t accrt_serve_engine_load_adapter(accrt_serve_engine_t* engine, const char* name,
                                                const accrt_serve_adapter_tensor_t* tensors,
                                                uint32_t tensor_count, uint32_t tensor_size_bytes) {
-  ACCSV_TRY(check_load(engine, name, tensors, tensor_count, tensor_size_bytes));
+  ACCRT_TRY(check_load(engine, name, tensors, tensor_count, tensor_size_bytes));
   char* copy;
   const size_t name_bytes = strlen(name) + 1;
-  ACCSV_TRY(ACCSV_NEW_UNSET(&engine->allocator, name_bytes, &copy));
+  ACCRT_TRY(ACCSV_NEW_UNSET(&engine->allocator, name_bytes, &copy));
   memcpy(copy, name, name_bytes);
   accsv_adapter_t* adapter;
   accrt_status_t status = take_place(engine, copy, name_bytes, &adapter);

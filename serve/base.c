@@ -62,7 +62,7 @@ accrt_status_t accsv_new_unset_at(const accrt_allocator_t* allocator, size_t cou
 
 accrt_status_t accsv_new_at(const accrt_allocator_t* allocator, size_t count, size_t element_bytes,
                             void* place) {
-  ACCSV_TRY(accsv_new_unset_at(allocator, count, element_bytes, place));
+  ACCRT_TRY(accsv_new_unset_at(allocator, count, element_bytes, place));
   void* pointer;
   memcpy(&pointer, place, sizeof pointer);
   if (pointer != NULL)
@@ -102,7 +102,7 @@ static accrt_status_t check_chain(const char* name, const accrt_chain_t* member)
 accrt_status_t accsv_take_struct(const char* name, const void* given, size_t first_bytes,
                                  void* copy, size_t own_bytes) {
   const uint32_t size = size_of(given);
-  ACCSV_TRY(check_size(name, size, first_bytes));
+  ACCRT_TRY(check_size(name, size, first_bytes));
   const unsigned char* bytes = given;
   for (size_t i = own_bytes; i < size; ++i) {
     if (bytes[i] != 0)
@@ -110,7 +110,7 @@ accrt_status_t accsv_take_struct(const char* name, const void* given, size_t fir
   }
   const accrt_chain_t* next;
   memcpy(&next, bytes + offsetof(accrt_chain_t, next), sizeof next);
-  ACCSV_TRY(check_chain(name, next));
+  ACCRT_TRY(check_chain(name, next));
   memset(copy, 0, own_bytes);
   memcpy(copy, given, size < own_bytes ? size : own_bytes);
   return ACCRT_OK;
@@ -119,7 +119,7 @@ accrt_status_t accsv_take_struct(const char* name, const void* given, size_t fir
 accrt_status_t accsv_give_struct(const char* name, const void* own, size_t own_bytes,
                                  size_t first_bytes, void* out) {
   const uint32_t size = size_of(out);
-  ACCSV_TRY(check_size(name, size, first_bytes));
+  ACCRT_TRY(check_size(name, size, first_bytes));
   const size_t filled = size < own_bytes ? size : own_bytes;
   memset(out, 0, size);
   memcpy(out, own, filled);

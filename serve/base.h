@@ -1,4 +1,5 @@
-/* serve/base.h - failures, host memory and struct sizes, on the public headers of libaccrt alone.
+/* serve/base.h - failures, host memory and struct sizes, on the public headers of libaccrt and the
+ * macros of runtime/core.
  *
  * Every file of serve/ uses it. It keeps no state: error records go to libaccrt, where
  * accrt_last_error finds them.
@@ -13,14 +14,7 @@
 
 #include "accrt/instance.h"
 #include "runtime/core/assertion.h"
-
-/* Returns the status unless it is ACCRT_OK. For calls after which nothing has to be undone. */
-#define ACCSV_TRY(...)                                                                             \
-  do {                                                                                             \
-    const accrt_status_t accsv_try_status = (__VA_ARGS__);                                         \
-    if (accsv_try_status != ACCRT_OK)                                                              \
-      return accsv_try_status;                                                                     \
-  } while (0)
+#include "runtime/core/try.h"
 
 /* Asserts that the user's code may be called (a model, an allocator, a clock, a constraint): no
  * lock is held but that under which a server gives requests to its engine. */

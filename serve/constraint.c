@@ -14,14 +14,14 @@ accrt_status_t accrt_serve_constraint_create(const accrt_serve_constraint_functi
   *out_constraint = NULL;
   ACCSV_NOT_NULL(functions);
   accrt_serve_constraint_functions_t own;
-  ACCSV_TRY(accsv_take_struct("accrt_serve_constraint_functions_t", functions, sizeof own, &own,
+  ACCRT_TRY(accsv_take_struct("accrt_serve_constraint_functions_t", functions, sizeof own, &own,
                               sizeof own));
   ACCSV_NOT_NULL(own.start);
   ACCSV_NOT_NULL(own.mask);
   ACCSV_NOT_NULL(own.advance);
   ACCSV_NOT_NULL(own.stop);
   accrt_serve_constraint_t* constraint;
-  ACCSV_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &constraint));
+  ACCRT_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &constraint));
   atomic_init(&constraint->refs, 1);
   constraint->functions = own;
   *out_constraint = constraint;
@@ -73,7 +73,7 @@ static accrt_status_t compute(const accsv_masks_t* masks, const accsv_mask_job_t
   const accrt_serve_model_info_t* info = masks->info;
   uint32_t may_end = 0;
   memset(job->bits, 0, masks->words * sizeof *job->bits);
-  ACCSV_TRY(parameters->constraint->functions.mask(job->generation->constraint_state, job->bits,
+  ACCRT_TRY(parameters->constraint->functions.mask(job->generation->constraint_state, job->bits,
                                                    masks->words, &may_end));
   if (info->vocab_size % 32 != 0) /* what is beyond the vocabulary may not come */
     job->bits[masks->words - 1] &= (UINT32_C(1) << (info->vocab_size % 32)) - 1;
@@ -163,10 +163,10 @@ accrt_status_t accsv_masks_prepare(accsv_masks_t* masks) {
   if (masks->ready)
     return ACCRT_OK;
   if (masks->rows == NULL)
-    ACCSV_TRY(ACCSV_NEW(masks->allocator, masks->most_samples, &masks->rows));
+    ACCRT_TRY(ACCSV_NEW(masks->allocator, masks->most_samples, &masks->rows));
   if (masks->jobs == NULL)
-    ACCSV_TRY(ACCSV_NEW(masks->allocator, masks->most, &masks->jobs));
-  ACCSV_TRY(ACCSV_NEW_UNSET(masks->allocator, (size_t)masks->most * masks->words, &masks->bits));
+    ACCRT_TRY(ACCSV_NEW(masks->allocator, masks->most, &masks->jobs));
+  ACCRT_TRY(ACCSV_NEW_UNSET(masks->allocator, (size_t)masks->most * masks->words, &masks->bits));
   masks->ready = true;
   start_helpers(masks);
   return ACCRT_OK;

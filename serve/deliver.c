@@ -357,7 +357,7 @@ static accrt_status_t find_text(accrt_serve_engine_t* engine, accsv_generation_t
     uint32_t size_bytes;
     const unsigned char* bytes =
         accsv_vocabulary_bytes(&engine->vocabulary, *news->token, special, &size_bytes);
-    ACCSV_TRY(accsv_text_push(text, &engine->allocator, bytes, size_bytes));
+    ACCRT_TRY(accsv_text_push(text, &engine->allocator, bytes, size_bytes));
     uint32_t at;
     news->stop_string = accsv_text_find_stop(text, stops, &at);
     if (news->stop_string >= 0) {
@@ -369,7 +369,7 @@ static accrt_status_t find_text(accrt_serve_engine_t* engine, accsv_generation_t
     }
   }
   if (news->reason != 0)
-    ACCSV_TRY(accsv_text_end(text, &engine->allocator));
+    ACCRT_TRY(accsv_text_end(text, &engine->allocator));
   news->text_size = news->reason != 0 ? text->tail_size : accsv_text_certain(text, stops);
   return ACCRT_OK;
 }
@@ -379,7 +379,7 @@ static accrt_status_t advance(accsv_generation_t* generation, int32_t token, new
   if (generation->constraint_state == NULL || news->reason == ACCRT_SERVE_FINISH_STOP)
     return ACCRT_OK;
   uint32_t ended = 0;
-  ACCSV_TRY(generation->request->parameters.constraint->functions.advance(
+  ACCRT_TRY(generation->request->parameters.constraint->functions.advance(
       generation->constraint_state, token, &ended));
   news->complete = ended != 0;
   if (news->complete)

@@ -70,13 +70,13 @@ static accrt_status_t complete_options(accrt_serve_options_t* options,
                          ACCRT_SERVE_ENGINE_NO_OVERLAP | ACCRT_SERVE_ENGINE_BATCH_INVARIANT;
   if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
-  ACCSV_TRY(complete_speculation(options));
+  ACCRT_TRY(complete_speculation(options));
   if ((options->flags & ACCRT_SERVE_ENGINE_BATCH_INVARIANT) != 0 &&
       (info->flags & ACCRT_SERVE_MODEL_BATCH_INVARIANT) == 0)
     return ACCSV_FAIL(UNSUPPORTED,
                       "the model's results depend on what else is in a step, on this device");
-  ACCSV_TRY(set_limit("max_step_tokens", &options->max_step_tokens, info->max_tokens));
-  ACCSV_TRY(set_limit("max_running", &options->max_running, info->max_rows));
+  ACCRT_TRY(set_limit("max_step_tokens", &options->max_step_tokens, info->max_tokens));
+  ACCRT_TRY(set_limit("max_running", &options->max_running, info->max_rows));
   if (options->max_step_tokens < options->max_running)
     return ACCSV_FAIL(OUT_OF_RANGE,
                       "max_step_tokens is %" PRIu32 ", less than %" PRIu32
@@ -153,28 +153,28 @@ static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
       .seed = random_seed(),
       .lookup = {options->prompt_lookup_min, options->prompt_lookup_max, random_seed()},
       .copy_tokens = info->min_copy_tokens};
-  ACCSV_TRY(accsv_scheduler_init(&engine->scheduler, &engine->allocator, &limits));
+  ACCRT_TRY(accsv_scheduler_init(&engine->scheduler, &engine->allocator, &limits));
   engine->scheduler.drop = accsv_engine_drop;
   engine->scheduler.self = engine;
-  ACCSV_TRY(accsv_batch_init(&engine->batch, &engine->allocator, &limits, info->row_pages));
-  ACCSV_TRY(accsv_masks_init(&engine->masks, &engine->allocator, info, &limits));
+  ACCRT_TRY(accsv_batch_init(&engine->batch, &engine->allocator, &limits, info->row_pages));
+  ACCRT_TRY(accsv_masks_init(&engine->masks, &engine->allocator, info, &limits));
   for (uint32_t i = 0; i < ACCSV_DEPTH; ++i)
-    ACCSV_TRY(ACCSV_NEW(&engine->allocator, limits.rows, &engine->plans[i].parts));
+    ACCRT_TRY(ACCSV_NEW(&engine->allocator, limits.rows, &engine->plans[i].parts));
   return ACCRT_OK;
 }
 
 static accrt_status_t make_parts(accrt_serve_engine_t* engine) {
   const accrt_serve_model_info_t* info = &engine->model->info;
-  ACCSV_TRY(accsv_vocabulary_read(&engine->vocabulary, info->token_bytes,
+  ACCRT_TRY(accsv_vocabulary_read(&engine->vocabulary, info->token_bytes,
                                   info->token_bytes_size_bytes, info->vocab_size));
   engine->most_live = engine->options.max_queued + engine->options.max_running;
   engine->bucket_count = 16;
   while (engine->bucket_count < engine->most_live)
     engine->bucket_count *= 2;
-  ACCSV_TRY(ACCSV_NEW(&engine->allocator, engine->bucket_count, &engine->registry));
-  ACCSV_TRY(ACCSV_NEW(&engine->allocator, engine->most_live, &engine->deadlines));
-  ACCSV_TRY(accsv_adapters_init(&engine->adapters, &engine->allocator, info->adapter_count));
-  ACCSV_TRY(make_scheduler(engine));
+  ACCRT_TRY(ACCSV_NEW(&engine->allocator, engine->bucket_count, &engine->registry));
+  ACCRT_TRY(ACCSV_NEW(&engine->allocator, engine->most_live, &engine->deadlines));
+  ACCRT_TRY(accsv_adapters_init(&engine->adapters, &engine->allocator, info->adapter_count));
+  ACCRT_TRY(make_scheduler(engine));
   engine->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (engine->event_fd < 0)
     return ACCSV_FAIL(IO, "eventfd: %s", strerror(errno));
@@ -227,12 +227,12 @@ accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model,
   ACCSV_NOT_NULL(model);
   accrt_serve_options_t own = ACCRT_SERVE_OPTIONS_INIT;
   if (options != NULL)
-    ACCSV_TRY(accsv_take_struct("accrt_serve_options_t", options, sizeof own, &own, sizeof own));
-  ACCSV_TRY(complete_options(&own, &model->info));
+    ACCRT_TRY(accsv_take_struct("accrt_serve_options_t", options, sizeof own, &own, sizeof own));
+  ACCRT_TRY(complete_options(&own, &model->info));
   const accrt_allocator_t* allocator =
       own.allocator != NULL ? own.allocator : &accsv_allocator_system;
   accrt_serve_engine_t* engine;
-  ACCSV_TRY(ACCSV_HANDLE_NEW(allocator, &engine));
+  ACCRT_TRY(ACCSV_HANDLE_NEW(allocator, &engine));
   engine->allocator = *allocator;
   engine->clock = own.clock != NULL ? *own.clock : (accrt_serve_clock_t){.now_ns = system_now};
   engine->options = own;
@@ -361,7 +361,7 @@ static accrt_status_t drain_alone(accrt_serve_engine_t* engine, uint64_t timeout
     const accrt_status_t status = step_alone(engine);
     if (status == ACCRT_ERROR_NOT_READY)
       return ACCRT_OK;
-    ACCSV_TRY(status);
+    ACCRT_TRY(status);
     if (timeout_ns != ACCRT_TIMEOUT_INFINITE && accrt_serve_now_ns() - begin_ns >= timeout_ns)
       return ACCSV_FAIL(TIMEOUT, "requests go on after %" PRIu64 " ns", timeout_ns);
   }

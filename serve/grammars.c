@@ -135,7 +135,7 @@ static accrt_status_t make_tokenizer(accrt_serve_grammars_t* grammars,
     bytes += put_token(vocabulary, token < grammars->vocab_size ? token : UINT32_MAX, NULL);
   uint32_t* sizes;
   uint8_t* texts;
-  ACCSV_TRY(ACCSV_NEW_UNSET(&accsv_allocator_system, count, &sizes));
+  ACCRT_TRY(ACCSV_NEW_UNSET(&accsv_allocator_system, count, &sizes));
   accrt_status_t status = ACCSV_NEW_UNSET(&accsv_allocator_system, bytes, &texts);
   if (status == ACCRT_OK) {
     for (uint32_t token = 0; token < count; ++token) {
@@ -170,7 +170,7 @@ static accrt_status_t fail_to_open(accrt_status_t status) {
 static accrt_status_t open_library(accrt_serve_grammars_t* grammars, const char* path) {
   const accrt_serve_model_info_t* info = &grammars->model->info;
   accsv_vocabulary_t vocabulary;
-  ACCSV_TRY(accsv_vocabulary_read(&vocabulary, info->token_bytes, info->token_bytes_size_bytes,
+  ACCRT_TRY(accsv_vocabulary_read(&vocabulary, info->token_bytes, info->token_bytes_size_bytes,
                                   info->vocab_size));
   if (vocabulary.count == 0)
     return ACCSV_FAIL(UNSUPPORTED, "grammars: the model does not know its tokens' text");
@@ -179,7 +179,7 @@ static accrt_status_t open_library(accrt_serve_grammars_t* grammars, const char*
       accrt_library_open(path, ACCRT_LIBRARY_PATH_OR_SONAME, &grammars->library);
   if (status != ACCRT_OK)
     return fail_to_open(status);
-  ACCSV_TRY(find_functions(grammars, path));
+  ACCRT_TRY(find_functions(grammars, path));
   return make_tokenizer(grammars, &vocabulary);
 }
 
@@ -189,7 +189,7 @@ accrt_status_t accrt_serve_grammars_open(accrt_serve_model_t* model, const char*
   *out_grammars = NULL;
   ACCSV_NOT_NULL(model);
   accrt_serve_grammars_t* grammars;
-  ACCSV_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &grammars));
+  ACCRT_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &grammars));
   atomic_init(&grammars->refs, 1);
   grammars->model = accrt_serve_model_retain(model);
   const accrt_status_t status = open_library(grammars, path != NULL ? path : "libllguidance.so");
@@ -249,7 +249,7 @@ static accrt_status_t start(void* self, void** out_state) {
   const matcher_t* grammar = self;
   const llg_t* llg = &grammar->grammars->llg;
   matcher_t* state;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &state));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &state));
   state->grammars = accrt_serve_grammars_retain(grammar->grammars);
   state->matcher = llg->clone_matcher(grammar->matcher);
   state->mask_bytes = llg->mask_bytes(state->matcher);
@@ -299,7 +299,7 @@ static accrt_status_t compile(matcher_t* grammar, const char* kind, const char* 
   if (grammar->mask_bytes < grammar->grammars->vocab_size / 32 * 4 + 4)
     return ACCSV_FAIL(UNSUPPORTED, "llguidance has masks of %zu bytes for %" PRIu32 " tokens",
                       grammar->mask_bytes, grammar->grammars->vocab_size + 1);
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, grammar->mask_bytes / 4, &grammar->mask));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, grammar->mask_bytes / 4, &grammar->mask));
   if (llg->compute_mask(grammar->matcher, grammar->mask, grammar->mask_bytes) != 0)
     return fail_with(ACCRT_ERROR_INVALID_FORMAT, grammar, kind);
   return ACCRT_OK;
@@ -316,7 +316,7 @@ accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t* grammars,
   if (kind == 0 || kind >= sizeof kinds / sizeof *kinds)
     return ACCSV_FAIL(INVALID_ARGUMENT, "no kind %" PRIu32 " of grammars", kind);
   matcher_t* grammar;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &grammar));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &grammar));
   grammar->grammars = accrt_serve_grammars_retain(grammars);
   accrt_serve_constraint_functions_t functions = ACCRT_SERVE_CONSTRAINT_FUNCTIONS_INIT;
   functions.self = grammar;

@@ -314,7 +314,7 @@ accrt_status_t accsv_handle_new_at(const accrt_allocator_t* allocator, size_t si
                                    void* place) {
   if (!accsv_handles_on())
     return accsv_new_at(allocator, 1, size_bytes, place);
-  ACCSV_TRY(accsv_new_at(&accsv_allocator_system, 1, size_bytes, place));
+  ACCRT_TRY(accsv_new_at(&accsv_allocator_system, 1, size_bytes, place));
   void* handle;
   memcpy(&handle, place, sizeof handle);
   accsv_lock(&lock);

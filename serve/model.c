@@ -43,20 +43,20 @@ accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* funct
   *out_model = NULL;
   ACCSV_NOT_NULL(functions);
   accrt_serve_model_functions_t own;
-  ACCSV_TRY(
+  ACCRT_TRY(
       accsv_take_struct("accrt_serve_model_functions_t", functions, sizeof own, &own, sizeof own));
   ACCSV_NOT_NULL(functions->info);
   ACCSV_NOT_NULL(functions->submit);
   ACCSV_NOT_NULL(functions->wait);
   accrt_serve_model_info_t info = ACCRT_SERVE_MODEL_INFO_INIT;
-  ACCSV_TRY(own.info(own.self, &info));
-  ACCSV_TRY(check_info(&info));
+  ACCRT_TRY(own.info(own.self, &info));
+  ACCRT_TRY(check_info(&info));
   if (info.max_samples == 0)
     info.max_samples = info.max_rows;
   if (info.adapter_count > 0 && own.set_adapter == NULL)
     return ACCSV_FAIL(INVALID_ARGUMENT, "a model with places for adapters, and no set_adapter");
   accrt_serve_model_t* model;
-  ACCSV_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &model));
+  ACCRT_TRY(ACCSV_HANDLE_NEW(&accsv_allocator_system, &model));
   atomic_init(&model->refs, 1);
   model->functions = own;
   model->info = info;

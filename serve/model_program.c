@@ -96,7 +96,7 @@ static accrt_status_t reserve(accsv_program_model_t* model, uint32_t index, uint
   if (size_bytes <= area->size_bytes)
     return ACCRT_OK;
   accsv_area_t larger;
-  ACCSV_TRY(accsv_program_make_area(model, 2 * size_bytes, true, &larger));
+  ACCRT_TRY(accsv_program_make_area(model, 2 * size_bytes, true, &larger));
   accsv_program_release_area(area); /* steps in flight keep it */
   *area = larger;
   return ACCRT_OK;
@@ -107,11 +107,11 @@ static accrt_status_t go_parts(accsv_program_model_t* model, accsv_function_t* f
                                accsv_bound_t* bound, uint32_t area, uint32_t slot, uint32_t most,
                                uint32_t parts) {
   const uint32_t sizes[SIZE_COUNT] = {[CHANGES] = most};
-  ACCSV_TRY(accsv_program_copy(model, area, slot, 0, parts * bound->end, true));
+  ACCRT_TRY(accsv_program_copy(model, area, slot, 0, parts * bound->end, true));
   for (uint32_t i = 0; i < parts; ++i) {
     for (uint32_t k = 0; k < function->count; ++k)
-      ACCSV_TRY(accsv_program_bind_argument(model, function, bound, k, sizes, i * bound->end));
-    ACCSV_TRY(accsv_program_go(model, bound));
+      ACCRT_TRY(accsv_program_bind_argument(model, function, bound, k, sizes, i * bound->end));
+    ACCRT_TRY(accsv_program_go(model, bound));
   }
   return ACCRT_OK;
 }
@@ -125,9 +125,9 @@ static accrt_status_t change_pages(accsv_program_model_t* model, const accrt_ser
   const uint32_t parts = (count + most - 1) / most;
   const uint32_t sizes[SIZE_COUNT] = {[CHANGES] = most};
   accsv_bound_t* update;
-  ACCSV_TRY(accsv_program_find_bound(model, &model->update, sizes, &update));
+  ACCRT_TRY(accsv_program_find_bound(model, &model->update, sizes, &update));
   const uint64_t part_bytes = update->end;
-  ACCSV_TRY(reserve(model, UPDATES, parts * part_bytes));
+  ACCRT_TRY(reserve(model, UPDATES, parts * part_bytes));
   for (uint32_t i = 0; i < parts; ++i) {
     const uint32_t first = i * most, some = count - first < most ? count - first : most;
     fill(place(model, UPDATES, slot, i * part_bytes + update->offsets[0]),
@@ -170,8 +170,8 @@ static accrt_status_t copy_rows(accsv_program_model_t* model, const accrt_serve_
   const uint32_t parts = (count + most - 1) / most;
   const uint32_t sizes[SIZE_COUNT] = {[CHANGES] = most};
   accsv_bound_t* bound;
-  ACCSV_TRY(accsv_program_find_bound(model, &model->copy, sizes, &bound));
-  ACCSV_TRY(reserve(model, COPIES, parts * bound->end));
+  ACCRT_TRY(accsv_program_find_bound(model, &model->copy, sizes, &bound));
+  ACCRT_TRY(reserve(model, COPIES, parts * bound->end));
   fill_copies(model, step, bound, slot, most, parts);
   return go_parts(model, &model->copy, bound, COPIES, slot, most, parts);
 }
@@ -328,7 +328,7 @@ static accrt_status_t gather(accsv_program_model_t* model, const accsv_bound_t* 
     const uint64_t offset = bound->offsets[i] + first * row_bytes;
     const accrt_place_t from = {.buffer = results, .offset_bytes = offset};
     const accrt_place_t to = {.buffer = results, .offset_bytes = model->gathered + offset};
-    ACCSV_TRY(accrt_stream_copy(model->stream, &from, &to, (end - first) * row_bytes));
+    ACCRT_TRY(accrt_stream_copy(model->stream, &from, &to, (end - first) * row_bytes));
   }
   return ACCRT_OK;
 }
@@ -340,11 +340,11 @@ static accrt_status_t run_part(accsv_program_model_t* model, const accrt_serve_s
   accsv_bound_t* bound;
   memcpy(sizes, step_sizes, sizeof sizes);
   sizes[EDITS] = accsv_round_up(&model->description, EDITS, edits_of(step, part->first, part->end));
-  ACCSV_TRY(accsv_program_find_bound(model, &model->sample, sizes, &bound));
-  ACCSV_TRY(fill_sample(model, step, bound, sizes, part));
-  ACCSV_TRY(accsv_program_copy(model, INPUTS, part->slot, bound->begin, bound->end, true));
-  ACCSV_TRY(accsv_program_go(model, bound));
-  ACCSV_TRY(gather(model, bound, part->first, part->end));
+  ACCRT_TRY(accsv_program_find_bound(model, &model->sample, sizes, &bound));
+  ACCRT_TRY(fill_sample(model, step, bound, sizes, part));
+  ACCRT_TRY(accsv_program_copy(model, INPUTS, part->slot, bound->begin, bound->end, true));
+  ACCRT_TRY(accsv_program_go(model, bound));
+  ACCRT_TRY(gather(model, bound, part->first, part->end));
   return accrt_stream_synchronize(model->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
 }
 
@@ -361,7 +361,7 @@ static accrt_status_t run_parts(accsv_program_model_t* model, const accrt_serve_
     part.end = part.first + 1;
     while (part.end < step->sample_count && step->edits[part.end].count <= most - count)
       count += step->edits[part.end++].count;
-    ACCSV_TRY(run_part(model, step, sizes, &part));
+    ACCRT_TRY(run_part(model, step, sizes, &part));
   }
   accsv_bound_t whole;
   accsv_program_lay(model, &model->sample, sizes, &whole);
@@ -378,7 +378,7 @@ static accrt_status_t lay_sampler(accsv_program_model_t* model, const accrt_serv
                                   accsv_bound_t** out_sampler) {
   const bool greedy = (step->flags & ACCRT_SERVE_STEP_GREEDY) != 0;
   const part_t all = {slot_of(model, step->number), 0, step->sample_count, masks};
-  ACCSV_TRY(accsv_program_find_bound(model, greedy ? &model->greedy : &model->sample, sizes,
+  ACCRT_TRY(accsv_program_find_bound(model, greedy ? &model->greedy : &model->sample, sizes,
                                      out_sampler));
   const accsv_bound_t* sampler = *out_sampler;
   if (!greedy)
@@ -391,7 +391,7 @@ static accrt_status_t lay_sampler(accsv_program_model_t* model, const accrt_serv
 /* The sampler whose inputs are on their way, and what it gives. */
 static accrt_status_t draw(accsv_program_model_t* model, const accrt_serve_step_t* step,
                            const accsv_bound_t* sampler) {
-  ACCSV_TRY(accsv_program_go(model, sampler));
+  ACCRT_TRY(accsv_program_go(model, sampler));
   return take_back(model, step, slot_of(model, step->number), sampler,
                    (step->flags & ACCRT_SERVE_STEP_GREEDY) != 0, 0);
 }
@@ -404,14 +404,14 @@ static accrt_status_t run_step(accsv_program_model_t* model, const accrt_serve_s
   const uint32_t early =
       step->change_count > sizes[CHANGES] ? step->change_count - sizes[CHANGES] : 0;
   accsv_bound_t *forward, *sampler = NULL;
-  ACCSV_TRY(change_pages(model, step, slot, early));
-  ACCSV_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
+  ACCRT_TRY(change_pages(model, step, slot, early));
+  ACCRT_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
   fill_step(model, step, forward, sizes, model->areas[INPUTS].at[slot], early);
   if (draws && !is_in_parts(step, sizes))
-    ACCSV_TRY(lay_sampler(model, step, NULL, sizes, &sampler));
+    ACCRT_TRY(lay_sampler(model, step, NULL, sizes, &sampler));
   const uint64_t end = sampler != NULL ? sampler->end : forward->end;
-  ACCSV_TRY(accsv_program_copy(model, INPUTS, slot, forward->begin, end, true));
-  ACCSV_TRY(accsv_program_go(model, forward));
+  ACCRT_TRY(accsv_program_copy(model, INPUTS, slot, forward->begin, end, true));
+  ACCRT_TRY(accsv_program_go(model, forward));
   if (sampler != NULL)
     return draw(model, step, sampler);
   return draws ? run_parts(model, step, NULL, sizes) : ACCRT_OK;
@@ -470,16 +470,16 @@ static accrt_status_t run_embed(accsv_program_model_t* model, const accrt_serve_
     sizes[SAMPLES] = accsv_round_up(&model->description, SAMPLES, alone.sample_count);
   const uint32_t early =
       alone.change_count > sizes[CHANGES] ? alone.change_count - sizes[CHANGES] : 0;
-  ACCSV_TRY(change_pages(model, &alone, slot, early));
-  ACCSV_TRY(accsv_program_find_bound(model, &model->embed, sizes, &bound));
+  ACCRT_TRY(change_pages(model, &alone, slot, early));
+  ACCRT_TRY(accsv_program_find_bound(model, &model->embed, sizes, &bound));
   unsigned char* base = model->areas[EMBED_INPUTS].at[slot];
   const uint64_t* at = bound->offsets;
   fill_step(model, &alone, bound, sizes, base, early);
   count_from((int32_t*)(void*)(base + at[TOKEN_ROWS]), alone.token_count, row);
   count_from((int32_t*)(void*)(base + at[ROW_STARTS]), alone.row_count + 1, token);
   count_from((int32_t*)(void*)(base + at[SAMPLE_TOKENS]), alone.sample_count, token);
-  ACCSV_TRY(accsv_program_copy(model, EMBED_INPUTS, slot, 0, bound->end, true));
-  ACCSV_TRY(accsv_program_go(model, bound));
+  ACCRT_TRY(accsv_program_copy(model, EMBED_INPUTS, slot, 0, bound->end, true));
+  ACCRT_TRY(accsv_program_go(model, bound));
   const uint64_t row_bytes = (uint64_t)model->description.hidden_size * ELEMENT_BYTES;
   return alone.sample_count == 0
              ? ACCRT_OK
@@ -491,11 +491,11 @@ static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
   const accrt_serve_step_t rest = without_embeds(step);
   uint32_t sizes[SIZE_COUNT];
   choose_sizes(model, &rest, sizes);
-  ACCSV_TRY(copy_rows(model, step));
+  ACCRT_TRY(copy_rows(model, step));
   if (rest.row_count > 0)
-    ACCSV_TRY(run_step(model, &rest, sizes));
+    ACCRT_TRY(run_step(model, &rest, sizes));
   if (step->embed_row_count > 0)
-    ACCSV_TRY(run_embed(model, step));
+    ACCRT_TRY(run_embed(model, step));
   return mark(model, step->number);
 }
 
@@ -507,13 +507,13 @@ static accrt_status_t sample_step(void* self, const accrt_serve_step_t* whole,
   accsv_bound_t* sampler;
   choose_sizes(model, step, sizes);
   if (is_in_parts(step, sizes)) {
-    ACCSV_TRY(run_parts(model, step, masks, sizes));
+    ACCRT_TRY(run_parts(model, step, masks, sizes));
     return mark(model, step->number);
   }
-  ACCSV_TRY(lay_sampler(model, step, masks, sizes, &sampler));
-  ACCSV_TRY(accsv_program_copy(model, INPUTS, slot_of(model, step->number), sampler->begin,
+  ACCRT_TRY(lay_sampler(model, step, masks, sizes, &sampler));
+  ACCRT_TRY(accsv_program_copy(model, INPUTS, slot_of(model, step->number), sampler->begin,
                                sampler->end, true));
-  ACCSV_TRY(draw(model, step, sampler));
+  ACCRT_TRY(draw(model, step, sampler));
   return mark(model, step->number);
 }
 
@@ -522,7 +522,7 @@ static accrt_status_t wait_step(void* self, uint64_t number, accrt_serve_results
   const uint32_t slot = slot_of(model, number);
   const accsv_pending_t* pending = &model->pending[slot];
   if (!model->is_host) /* else submit has run it */
-    ACCSV_TRY(
+    ACCRT_TRY(
         accrt_event_synchronize(model->events[slot], ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
   out_results->tokens = place(model, RESULTS, slot, pending->offsets[TOKEN]);
   if (model->description.hidden_size > 0)
@@ -601,15 +601,15 @@ static accrt_status_t list_shapes(accsv_program_model_t* model) {
   const accsv_buckets_t* tokens = &model->description.buckets[TOKENS];
   const uint32_t most_rows = model->memory.max_rows, most_tokens = model->memory.max_tokens;
   model->shapes_most = rows->count + tokens->count * (uint32_t)COARSE_COUNT;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, model->shapes_most, &model->shapes));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, model->shapes_most, &model->shapes));
   for (uint32_t i = 0; i < rows->count && (i == 0 || rows->sizes[i - 1] < most_rows); ++i)
-    ACCSV_TRY(list_shape(model, rows->sizes[i], rows->sizes[i]));
+    ACCRT_TRY(list_shape(model, rows->sizes[i], rows->sizes[i]));
   for (uint32_t i = 0; i < tokens->count && (i == 0 || tokens->sizes[i - 1] < most_tokens); ++i) {
     /* The fewest rows of each coarse size; each has a token, and one has several. */
     for (uint32_t k = 0, fewest = 1;
          k < COARSE_COUNT && fewest <= most_rows && fewest < tokens->sizes[i];
          fewest = coarse_rows[k++] + 1)
-      ACCSV_TRY(list_shape(model, tokens->sizes[i], fewest));
+      ACCRT_TRY(list_shape(model, tokens->sizes[i], fewest));
   }
   return ACCRT_OK;
 }
@@ -624,23 +624,23 @@ static accrt_status_t run_padding(accsv_program_model_t* model, const uint32_t* 
   step.sample_rows = step.top_k = step.sample_positions = zero;
   step.seeds = (const uint32_t*)zero;
   step.temperature = step.top_p = step.min_p = number;
-  ACCSV_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
-  ACCSV_TRY(accsv_program_find_bound(model, &model->greedy, sizes, &greedy));
-  ACCSV_TRY(accsv_program_find_bound(model, &model->sample, sizes, &sample));
+  ACCRT_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
+  ACCRT_TRY(accsv_program_find_bound(model, &model->greedy, sizes, &greedy));
+  ACCRT_TRY(accsv_program_find_bound(model, &model->sample, sizes, &sample));
   fill_step(model, &step, forward, sizes, model->areas[INPUTS].at[0], 0);
   const part_t none = {0};
-  ACCSV_TRY(fill_sample(model, &step, sample, sizes, &none)); /* its rows are those of `greedy` */
-  ACCSV_TRY(accsv_program_copy(model, INPUTS, 0, forward->begin, sample->end, true));
-  ACCSV_TRY(accsv_program_go(model, forward));
-  ACCSV_TRY(accsv_program_go(model, greedy));
-  ACCSV_TRY(accsv_program_go(model, sample));
+  ACCRT_TRY(fill_sample(model, &step, sample, sizes, &none)); /* its rows are those of `greedy` */
+  ACCRT_TRY(accsv_program_copy(model, INPUTS, 0, forward->begin, sample->end, true));
+  ACCRT_TRY(accsv_program_go(model, forward));
+  ACCRT_TRY(accsv_program_go(model, greedy));
+  ACCRT_TRY(accsv_program_go(model, sample));
   return accrt_stream_synchronize(model->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
 }
 
 static accrt_status_t prepare(void* self, uint32_t* out_left) {
   accsv_program_model_t* model = self;
   if (model->prepared < model->shape_count)
-    ACCSV_TRY(run_padding(model, model->shapes[model->prepared++].sizes));
+    ACCRT_TRY(run_padding(model, model->shapes[model->prepared++].sizes));
   *out_left = model->shape_count - model->prepared;
   return ACCRT_OK;
 }
@@ -682,19 +682,19 @@ static accrt_status_t make_session(accsv_program_model_t* model) {
   options.symbol_size_bytes = sizeof *symbols;
   options.max_plans = PLANS;
   options.label = "serve";
-  ACCSV_TRY(accrt_session_create(model->program, &options, &model->session));
+  ACCRT_TRY(accrt_session_create(model->program, &options, &model->session));
   model->stream = accrt_session_stream(model->session);
   return ACCRT_OK;
 }
 
 static accrt_status_t make_functions(accsv_program_model_t* model) {
-  ACCSV_TRY(accsv_program_make_function(model, &model->step));
-  ACCSV_TRY(accsv_program_make_function(model, &model->update));
-  ACCSV_TRY(accsv_program_make_function(model, &model->sample));
+  ACCRT_TRY(accsv_program_make_function(model, &model->step));
+  ACCRT_TRY(accsv_program_make_function(model, &model->update));
+  ACCRT_TRY(accsv_program_make_function(model, &model->sample));
   if (model->description.copies_rows)
-    ACCSV_TRY(accsv_program_make_function(model, &model->copy));
+    ACCRT_TRY(accsv_program_make_function(model, &model->copy));
   if (model->description.hidden_size > 0)
-    ACCSV_TRY(accsv_program_make_function(model, &model->embed));
+    ACCRT_TRY(accsv_program_make_function(model, &model->embed));
   return accsv_program_make_function(model, &model->greedy);
 }
 
@@ -708,27 +708,27 @@ static accrt_status_t make_card(accsv_program_model_t* model) {
                                           {"changes", sizes[CHANGES]},
                                           {"edits", sizes[EDITS]}};
   const uint32_t count = sizeof symbols / sizeof *symbols;
-  ACCSV_TRY(accrt_session_warmup(model->session, "step", symbols, count, sizeof *symbols));
-  ACCSV_TRY(accrt_session_warmup(model->session, "sample", symbols, count, sizeof *symbols));
+  ACCRT_TRY(accrt_session_warmup(model->session, "step", symbols, count, sizeof *symbols));
+  ACCRT_TRY(accrt_session_warmup(model->session, "sample", symbols, count, sizeof *symbols));
   for (uint32_t i = 0; i < model->slots; ++i)
-    ACCSV_TRY(accrt_event_create(model->device, 0, &model->events[i]));
+    ACCRT_TRY(accrt_event_create(model->device, 0, &model->events[i]));
   return list_shapes(model);
 }
 
 static accrt_status_t make_model(accsv_program_model_t* model,
                                  const accrt_serve_program_options_t* options) {
-  ACCSV_TRY(accsv_description_read(accrt_program_bundle(model->program), &model->description));
-  ACCSV_TRY(accsv_is_host(model->device, &model->is_host));
+  ACCRT_TRY(accsv_description_read(accrt_program_bundle(model->program), &model->description));
+  ACCRT_TRY(accsv_is_host(model->device, &model->is_host));
   model->slots = model->is_host ? 1 : SLOTS;
-  ACCSV_TRY(accsv_plan_memory(model->device, model->program, options, &model->description,
+  ACCRT_TRY(accsv_plan_memory(model->device, model->program, options, &model->description,
                               &model->memory));
   accsv_program_list_arguments(model);
-  ACCSV_TRY(accsv_program_make_areas(model));
-  ACCSV_TRY(make_session(model));
-  ACCSV_TRY(accsv_program_adapters_init(&model->adapters, model->session,
+  ACCRT_TRY(accsv_program_make_areas(model));
+  ACCRT_TRY(make_session(model));
+  ACCRT_TRY(accsv_program_adapters_init(&model->adapters, model->session,
                                         accrt_program_bundle(model->program),
                                         model->description.adapters));
-  ACCSV_TRY(make_functions(model));
+  ACCRT_TRY(make_functions(model));
   return model->is_host ? ACCRT_OK : make_card(model);
 }
 
@@ -737,7 +737,7 @@ static accrt_status_t take_options(const accrt_serve_program_options_t* options,
   *own = (accrt_serve_program_options_t)ACCRT_SERVE_PROGRAM_OPTIONS_INIT;
   if (options == NULL)
     return ACCRT_OK;
-  ACCSV_TRY(
+  ACCRT_TRY(
       accsv_take_struct("accrt_serve_program_options_t", options, sizeof *own, own, sizeof *own));
   return own->flags == 0 ? ACCRT_OK : ACCSV_FAIL(INVALID_ARGUMENT, "flags are not 0");
 }
@@ -758,10 +758,10 @@ accrt_status_t accrt_serve_program_memory(accrt_device_t* device, accrt_program_
   accrt_serve_program_options_t own;
   accsv_description_t description;
   accrt_serve_memory_t memory;
-  ACCSV_TRY(take_options(options, &own));
-  ACCSV_TRY(check_handles(device, program));
-  ACCSV_TRY(accsv_description_read(accrt_program_bundle(program), &description));
-  ACCSV_TRY(accsv_plan_memory(device, program, &own, &description, &memory));
+  ACCRT_TRY(take_options(options, &own));
+  ACCRT_TRY(check_handles(device, program));
+  ACCRT_TRY(accsv_description_read(accrt_program_bundle(program), &description));
+  ACCRT_TRY(accsv_plan_memory(device, program, &own, &description, &memory));
   return accsv_give_struct("accrt_serve_memory_t", &memory, sizeof memory, sizeof memory,
                            out_memory);
 }
@@ -774,10 +774,10 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
   ACCSV_NOT_NULL(device);
   ACCSV_NOT_NULL(program);
   accrt_serve_program_options_t own;
-  ACCSV_TRY(take_options(options, &own));
-  ACCSV_TRY(check_handles(device, program));
+  ACCRT_TRY(take_options(options, &own));
+  ACCRT_TRY(check_handles(device, program));
   accsv_program_model_t* model;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
   model->device = accrt_device_retain(device);
   model->program = accrt_program_retain(program);
   accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;

@@ -80,7 +80,7 @@ static accrt_status_t make_table(simulated_t* model) {
     bytes += token_text(token, text);
   const size_t head = 8 + 4 * ((size_t)count + 1) + count;
   model->table_bytes = head + bytes;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, model->table_bytes, &model->table));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, model->table_bytes, &model->table));
   put_u32(model->table, count);
   uint32_t offset = 0;
   for (uint32_t token = 0; token < count; ++token) {
@@ -272,13 +272,13 @@ static accrt_status_t compute(simulated_t* model, const accrt_serve_step_t* step
                               results_t* results) {
   for (uint32_t i = 0; i < step->change_count; ++i)
     model->page_table[step->change_slots[i]] = step->change_pages[i];
-  ACCSV_TRY(copy_stamps(model, step));
+  ACCRT_TRY(copy_stamps(model, step));
   for (uint32_t row = 0; row < step->row_count; ++row) {
     for (int32_t at = step->row_starts[row]; at < step->row_starts[row + 1]; ++at)
-      ACCSV_TRY(write_token(model, step, row, (uint32_t)at));
+      ACCRT_TRY(write_token(model, step, row, (uint32_t)at));
   }
   for (uint32_t row = 0; row < step->row_count; ++row)
-    ACCSV_TRY(read_row(model, step, row));
+    ACCRT_TRY(read_row(model, step, row));
   embed(model, step, results);
   if ((step->flags & ACCRT_SERVE_STEP_MASKS) == 0)
     draw(model, step, NULL, results);
@@ -327,8 +327,8 @@ static accrt_status_t submit(void* self, const accrt_serve_step_t* step) {
   if (model->in_flight == most)
     return ACCSV_FAIL(INVALID_STATE, "%" PRIu32 " steps are in flight", most);
   results_t* results = &model->results[model->in_flight];
-  ACCSV_TRY(find_places(model, step, &results->places));
-  ACCSV_TRY(compute(model, step, results));
+  ACCRT_TRY(find_places(model, step, &results->places));
+  ACCRT_TRY(compute(model, step, results));
   results->number = step->number;
   results->duration_ns = model->options.step_ns + step->token_count * model->options.token_ns;
   results->submitted_ns = accrt_serve_now_ns();
@@ -447,20 +447,20 @@ static accrt_status_t make_memory(simulated_t* model) {
   const accrt_allocator_t* allocator = &accsv_allocator_system;
   const accrt_serve_simulation_t* options = &model->options;
   const size_t rows = options->max_rows, samples = options->max_samples;
-  ACCSV_TRY(ACCSV_NEW(allocator, (size_t)options->page_count * options->page_size, &model->stamps));
-  ACCSV_TRY(ACCSV_NEW(allocator, rows * model->row_pages, &model->page_table));
-  ACCSV_TRY(ACCSV_NEW(allocator, rows, &model->last_tokens));
-  ACCSV_TRY(ACCSV_NEW(allocator, options->adapter_count, &model->adapters));
+  ACCRT_TRY(ACCSV_NEW(allocator, (size_t)options->page_count * options->page_size, &model->stamps));
+  ACCRT_TRY(ACCSV_NEW(allocator, rows * model->row_pages, &model->page_table));
+  ACCRT_TRY(ACCSV_NEW(allocator, rows, &model->last_tokens));
+  ACCRT_TRY(ACCSV_NEW(allocator, options->adapter_count, &model->adapters));
   for (uint32_t i = 0; i < DEPTH; ++i) {
     results_t* results = &model->results[i];
-    ACCSV_TRY(ACCSV_NEW(allocator, samples, &results->tokens));
-    ACCSV_TRY(ACCSV_NEW(allocator, samples, &results->ranks));
-    ACCSV_TRY(ACCSV_NEW(allocator, samples, &results->logprobs));
-    ACCSV_TRY(ACCSV_NEW(allocator, samples * ACCRT_SERVE_MAX_LOGPROBS, &results->top_tokens));
-    ACCSV_TRY(ACCSV_NEW(allocator, samples * ACCRT_SERVE_MAX_LOGPROBS, &results->top_logprobs));
-    ACCSV_TRY(ACCSV_NEW(allocator, samples * options->embedding_size, &results->embeddings));
+    ACCRT_TRY(ACCSV_NEW(allocator, samples, &results->tokens));
+    ACCRT_TRY(ACCSV_NEW(allocator, samples, &results->ranks));
+    ACCRT_TRY(ACCSV_NEW(allocator, samples, &results->logprobs));
+    ACCRT_TRY(ACCSV_NEW(allocator, samples * ACCRT_SERVE_MAX_LOGPROBS, &results->top_tokens));
+    ACCRT_TRY(ACCSV_NEW(allocator, samples * ACCRT_SERVE_MAX_LOGPROBS, &results->top_logprobs));
+    ACCRT_TRY(ACCSV_NEW(allocator, samples * options->embedding_size, &results->embeddings));
   }
-  ACCSV_TRY(make_table(model));
+  ACCRT_TRY(make_table(model));
   return reset(model);
 }
 
@@ -486,16 +486,16 @@ static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
   const uint32_t known = ACCRT_SERVE_MODEL_OVERLAP | ACCRT_SERVE_MODEL_BATCH_INVARIANT;
   if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
-  ACCSV_TRY(check_limit("vocab_size", options->vocab_size, MOST_TOKENS));
-  ACCSV_TRY(check_limit("slots of all pages", (uint64_t)options->page_count * options->page_size,
+  ACCRT_TRY(check_limit("vocab_size", options->vocab_size, MOST_TOKENS));
+  ACCRT_TRY(check_limit("slots of all pages", (uint64_t)options->page_count * options->page_size,
                         MOST_SLOTS));
-  ACCSV_TRY(check_limit("max_rows", options->max_rows, MOST_ROWS));
-  ACCSV_TRY(check_limit("embedding_size", options->embedding_size, MOST_EMBEDDING));
+  ACCRT_TRY(check_limit("max_rows", options->max_rows, MOST_ROWS));
+  ACCRT_TRY(check_limit("embedding_size", options->embedding_size, MOST_EMBEDDING));
   if (options->adapter_count > MOST_ADAPTERS)
     return ACCSV_FAIL(INVALID_ARGUMENT, "%" PRIu32 " adapters, at most %u", options->adapter_count,
                       MOST_ADAPTERS);
-  ACCSV_TRY(check_limit("max_tokens", options->max_tokens, MOST_STEP_TOKENS));
-  ACCSV_TRY(check_limit("max_samples", options->max_samples, MOST_SAMPLES));
+  ACCRT_TRY(check_limit("max_tokens", options->max_tokens, MOST_STEP_TOKENS));
+  ACCRT_TRY(check_limit("max_samples", options->max_samples, MOST_SAMPLES));
   return check_limit("max_rows times max_length", (uint64_t)options->max_rows * options->max_length,
                      MOST_LENGTHS);
 }
@@ -507,7 +507,7 @@ accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t
   accrt_serve_simulation_t own = ACCRT_SERVE_SIMULATION_INIT;
   own.eos = -1;
   if (options != NULL)
-    ACCSV_TRY(accsv_take_struct("accrt_serve_simulation_t", options, sizeof own, &own, sizeof own));
+    ACCRT_TRY(accsv_take_struct("accrt_serve_simulation_t", options, sizeof own, &own, sizeof own));
   set_default(&own.vocab_size, 256);
   set_default(&own.page_size, 16);
   set_default(&own.page_count, 4096);
@@ -515,9 +515,9 @@ accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t
   set_default(&own.max_tokens, 2048);
   set_default(&own.max_length, 4096);
   set_default_samples(&own);
-  ACCSV_TRY(check_limits(&own));
+  ACCRT_TRY(check_limits(&own));
   simulated_t* model;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &model));
   model->options = own;
   model->row_pages = own.max_length / own.page_size + (own.max_length % own.page_size != 0);
   accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;

@@ -5,7 +5,7 @@ accrt_status_t accsv_node_new(const accrt_allocator_t* allocator, uint32_t capac
                               accsv_node_t** out_node) {
   *out_node = NULL;
   unsigned char* memory;
-  ACCSV_TRY(ACCSV_NEW_UNSET(allocator, sizeof(accsv_node_t) + capacity, &memory));
+  ACCRT_TRY(ACCSV_NEW_UNSET(allocator, sizeof(accsv_node_t) + capacity, &memory));
   accsv_node_t* node = (accsv_node_t*)(void*)memory;
   node->next = NULL;
   node->capacity = capacity;

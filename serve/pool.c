@@ -60,7 +60,7 @@ accrt_status_t accsv_pool_init(accsv_pool_t* pool, const accrt_allocator_t* allo
   *pool = (accsv_pool_t){.allocator = allocator, .count = count};
   pool->free.head = pool->free.tail = ACCSV_NO_BLOCK;
   pool->pending = pool->free;
-  ACCSV_TRY(ACCSV_NEW(allocator, count, &pool->blocks));
+  ACCRT_TRY(ACCSV_NEW(allocator, count, &pool->blocks));
   for (uint32_t i = 0; i < count; ++i)
     put_back(pool, &pool->free, ACCSV_LIST_FREE, (int32_t)i);
   return ACCRT_OK;

@@ -78,7 +78,7 @@ static size_t list_count(const accsv_prefix_t* prefix) {
 
 static accrt_status_t make_followers(accsv_prefix_t* prefix) {
   const size_t count = list_count(prefix);
-  ACCSV_TRY(ACCSV_NEW_UNSET(prefix->pool->allocator, count, &prefix->followers));
+  ACCRT_TRY(ACCSV_NEW_UNSET(prefix->pool->allocator, count, &prefix->followers));
   memset(prefix->followers, 0xFF, count * sizeof *prefix->followers); /* ACCSV_NO_BLOCK */
   return ACCRT_OK;
 }

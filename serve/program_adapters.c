@@ -15,7 +15,7 @@ static accrt_status_t find_state(accrt_session_t* session, const char* name, uin
                                  accsv_factors_t* out) {
   accrt_tensor_t tensor;
   int64_t shape[ACCRT_MAX_RANK], strides[ACCRT_MAX_RANK];
-  ACCSV_TRY(accrt_session_state(session, name, &tensor, shape, strides));
+  ACCRT_TRY(accrt_session_state(session, name, &tensor, shape, strides));
   if (tensor.rank < 2 || shape[0] != (int64_t)places)
     return ACCSV_FAIL(INVALID_FORMAT, "state '%s' has no room for %" PRIu32 " adapters", name,
                       places);
@@ -31,7 +31,7 @@ static accrt_status_t find_state(accrt_session_t* session, const char* name, uin
 
 static accrt_status_t state_name(accrt_bundle_t* bundle, uint32_t index, const char** out_name) {
   accrt_state_info_t info = ACCRT_STATE_INFO_INIT;
-  ACCSV_TRY(accrt_bundle_state(bundle, index, &info));
+  ACCRT_TRY(accrt_bundle_state(bundle, index, &info));
   *out_name = info.name;
   return ACCRT_OK;
 }
@@ -42,22 +42,22 @@ accrt_status_t accsv_program_adapters_init(accsv_program_adapters_t* adapters,
   if (places == 0)
     return ACCRT_OK;
   accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
-  ACCSV_TRY(accrt_bundle_info(bundle, &info));
+  ACCRT_TRY(accrt_bundle_info(bundle, &info));
   uint32_t count = 0;
   for (uint32_t i = 0; i < info.state_count; ++i) {
     const char* name;
-    ACCSV_TRY(state_name(bundle, i, &name));
+    ACCRT_TRY(state_name(bundle, i, &name));
     count += is_factors(name);
   }
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, count, &adapters->states));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, count, &adapters->states));
   adapters->count = count;
   adapters->places = places;
   accsv_factors_t* next = adapters->states;
   for (uint32_t i = 0; i < info.state_count; ++i) {
     const char* name;
-    ACCSV_TRY(state_name(bundle, i, &name));
+    ACCRT_TRY(state_name(bundle, i, &name));
     if (is_factors(name))
-      ACCSV_TRY(find_state(session, name, places, next++));
+      ACCRT_TRY(find_state(session, name, places, next++));
   }
   return ACCRT_OK;
 }
@@ -111,14 +111,14 @@ static accrt_status_t put(const accsv_program_adapters_t* adapters, accrt_stream
   for (uint32_t i = 0; i < adapters->count; ++i) {
     const accrt_place_t target = target_of(&adapters->states[i], place);
     if (!adapters->states[i].given)
-      ACCSV_TRY(accrt_stream_fill(stream, &target, adapters->states[i].row_bytes, 0, 1));
+      ACCRT_TRY(accrt_stream_fill(stream, &target, adapters->states[i].row_bytes, 0, 1));
   }
   for (uint32_t i = 0; i < tensor_count; ++i) {
     const accsv_factors_t* state = find(adapters, tensors[i].name, i);
     const accrt_place_t target = target_of(state, place);
     /* It is only read, though the place is not const. */
     const accrt_place_t source = {.pointer = (void*)(uintptr_t)tensors[i].data};
-    ACCSV_TRY(accrt_stream_copy(stream, &source, &target, state->row_bytes));
+    ACCRT_TRY(accrt_stream_copy(stream, &source, &target, state->row_bytes));
   }
   return ACCRT_OK;
 }
@@ -129,7 +129,7 @@ accrt_status_t accsv_program_adapters_set(accsv_program_adapters_t* adapters,
                                           uint32_t tensor_count) {
   if (place >= adapters->places)
     return ACCSV_FAIL(OUT_OF_RANGE, "place %" PRIu32 " of %" PRIu32, place, adapters->places);
-  ACCSV_TRY(check(adapters, tensors, tensor_count));
+  ACCRT_TRY(check(adapters, tensors, tensor_count));
   const accrt_status_t status = put(adapters, stream, place, tensors, tensor_count);
   /* What was queued reads the caller's memory: also after a failure nothing may be left. */
   const accrt_status_t ended =
@@ -153,7 +153,7 @@ static accrt_status_t rebind(const accsv_program_adapters_t* adapters, accrt_ses
                              accrt_buffer_t* spare) {
   for (uint32_t i = 0; i < adapters->count; ++i) {
     const accsv_factors_t* state = &adapters->states[i];
-    ACCSV_TRY(accrt_session_bind_state(session, state->name, spare != NULL ? spare : state->buffer,
+    ACCRT_TRY(accrt_session_bind_state(session, state->name, spare != NULL ? spare : state->buffer,
                                        spare != NULL ? 0 : state->offset_bytes));
   }
   return ACCRT_OK;
@@ -165,8 +165,8 @@ accrt_status_t accsv_program_adapters_reset(accsv_program_adapters_t* adapters,
     return accrt_session_reset(session);
   accrt_pool_t* pool;
   accrt_buffer_t* spare;
-  ACCSV_TRY(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
-  ACCSV_TRY(accrt_buffer_create(pool, largest(adapters), NULL, &spare));
+  ACCRT_TRY(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
+  ACCRT_TRY(accrt_buffer_create(pool, largest(adapters), NULL, &spare));
   accrt_status_t status = rebind(adapters, session, spare);
   if (status == ACCRT_OK)
     status = accrt_session_reset(session);

@@ -122,13 +122,13 @@ static accrt_status_t make_buffer(accrt_device_t* device, uint32_t kind, uint64_
   accrt_pool_t* pool;
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.label = "serve";
-  ACCSV_TRY(accrt_device_pool(device, kind, &pool));
+  ACCRT_TRY(accrt_device_pool(device, kind, &pool));
   return accrt_buffer_create(pool, size_bytes, &options, out_buffer);
 }
 
 static accrt_status_t point_at(accrt_buffer_t* buffer, unsigned char** out_pointer) {
   accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
-  ACCSV_TRY(accrt_buffer_info(buffer, &info));
+  ACCRT_TRY(accrt_buffer_info(buffer, &info));
   if (info.host_pointer == NULL && info.size_bytes > 0)
     return ACCSV_FAIL(UNSUPPORTED, "the host cannot reach the memory that steps are laid in");
   *out_pointer = info.host_pointer;
@@ -181,14 +181,14 @@ accrt_status_t accsv_program_make_areas(accsv_program_model_t* model) {
   model->gathered = sample.results_end;
   const uint64_t logits = argument_bytes(&model->sample.arguments[SAMPLED_LOGITS], sizes);
   const uint64_t masks = argument_bytes(&model->sample.arguments[MASK_BITS], sizes);
-  ACCSV_TRY(accsv_program_make_area(model, sample.end, true, &model->areas[INPUTS]));
-  ACCSV_TRY(accsv_program_make_area(model, 2 * sample.results_end, true, &model->areas[RESULTS]));
-  ACCSV_TRY(accsv_program_make_area(model, masks, true, &model->areas[MASKS]));
+  ACCRT_TRY(accsv_program_make_area(model, sample.end, true, &model->areas[INPUTS]));
+  ACCRT_TRY(accsv_program_make_area(model, 2 * sample.results_end, true, &model->areas[RESULTS]));
+  ACCRT_TRY(accsv_program_make_area(model, masks, true, &model->areas[MASKS]));
   if (model->description.hidden_size > 0) {
     accsv_program_lay(model, &model->embed, sizes, &step);
     const uint64_t hidden = argument_bytes(&model->embed.arguments[STEP_HIDDEN], sizes);
-    ACCSV_TRY(accsv_program_make_area(model, step.end, true, &model->areas[EMBED_INPUTS]));
-    ACCSV_TRY(accsv_program_make_area(model, hidden, true, &model->areas[HIDDEN]));
+    ACCRT_TRY(accsv_program_make_area(model, step.end, true, &model->areas[EMBED_INPUTS]));
+    ACCRT_TRY(accsv_program_make_area(model, hidden, true, &model->areas[HIDDEN]));
   }
   return accsv_program_make_area(model, logits, false, &model->areas[LOGITS]);
 }
@@ -217,9 +217,9 @@ accrt_status_t accsv_program_make_function(accsv_program_model_t* model,
     function->strides[size] = function->bound_count;
     function->bound_count *= model->description.buckets[size].count;
   }
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, function->bound_count, &function->bound));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, function->bound_count, &function->bound));
   accrt_call_t* call;
-  ACCSV_TRY(accrt_call_create(model->session, function->name, &call));
+  ACCRT_TRY(accrt_call_create(model->session, function->name, &call));
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < function->count && status == ACCRT_OK; ++i)
     status = accrt_call_find(call, function->arguments[i].name, &function->indices[i]);
@@ -269,7 +269,7 @@ static accrt_status_t make_bound(const accsv_program_model_t* model,
                                  const accsv_function_t* function, const uint32_t* sizes,
                                  accsv_bound_t** out_bound) {
   accsv_bound_t* bound;
-  ACCSV_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &bound));
+  ACCRT_TRY(ACCSV_NEW(&accsv_allocator_system, 1, &bound));
   accsv_program_lay(model, function, sizes, bound);
   accrt_status_t status = accrt_call_create(model->session, function->name, &bound->call);
   for (uint32_t i = 0; i < function->count && status == ACCRT_OK; ++i) {
@@ -296,7 +296,7 @@ accrt_status_t accsv_program_find_bound(accsv_program_model_t* model, accsv_func
   if (function->bound[at] == NULL) {
     if (model->calls >= PLANS)
       release_all_calls(model); /* their plans are as many as the session keeps */
-    ACCSV_TRY(make_bound(model, function, sizes, &function->bound[at]));
+    ACCRT_TRY(make_bound(model, function, sizes, &function->bound[at]));
     ++model->calls;
   }
   *out_bound = function->bound[at];

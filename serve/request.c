@@ -109,12 +109,12 @@ static accrt_status_t check_lengths(accrt_serve_request_t* request,
 }
 
 static accrt_status_t check_numbers(const accrt_serve_request_t* request) {
-  ACCSV_TRY(check_number("temperature", request->temperature, 0.0f, 1e6f));
-  ACCSV_TRY(check_number("top_p", request->top_p, 0.0f, 1.0f));
-  ACCSV_TRY(check_number("min_p", request->min_p, 0.0f, 1.0f));
-  ACCSV_TRY(check_number("repetition_penalty", request->repetition_penalty, 0.0f, 1e6f));
-  ACCSV_TRY(check_number("presence_penalty", request->presence_penalty, -1e6f, 1e6f));
-  ACCSV_TRY(check_number("frequency_penalty", request->frequency_penalty, -1e6f, 1e6f));
+  ACCRT_TRY(check_number("temperature", request->temperature, 0.0f, 1e6f));
+  ACCRT_TRY(check_number("top_p", request->top_p, 0.0f, 1.0f));
+  ACCRT_TRY(check_number("min_p", request->min_p, 0.0f, 1.0f));
+  ACCRT_TRY(check_number("repetition_penalty", request->repetition_penalty, 0.0f, 1e6f));
+  ACCRT_TRY(check_number("presence_penalty", request->presence_penalty, -1e6f, 1e6f));
+  ACCRT_TRY(check_number("frequency_penalty", request->frequency_penalty, -1e6f, 1e6f));
   if (request->top_k < 0)
     return ACCSV_FAIL(OUT_OF_RANGE, "top_k is %" PRId32, request->top_k);
   if (request->priority < ACCRT_SERVE_PRIORITY_FIRST ||
@@ -134,7 +134,7 @@ static accrt_status_t check_biases(const accrt_serve_request_t* request,
   if (request->bias_count > 0)
     ACCSV_NOT_NULL(request->biases);
   for (uint32_t i = 0; i < request->bias_count; ++i) {
-    ACCSV_TRY(check_tokens("token of a bias", &request->biases[i].token, 1, info));
+    ACCRT_TRY(check_tokens("token of a bias", &request->biases[i].token, 1, info));
     if (isnan(request->biases[i].bias) || request->biases[i].bias == INFINITY)
       return ACCSV_FAIL(OUT_OF_RANGE, "biases[%" PRIu32 "] is not a number", i);
   }
@@ -143,7 +143,7 @@ static accrt_status_t check_biases(const accrt_serve_request_t* request,
 
 static accrt_status_t check_stops(const accrt_serve_request_t* request,
                                   const accrt_serve_model_info_t* info) {
-  ACCSV_TRY(check_tokens("stop_tokens", request->stop_tokens, request->stop_token_count, info));
+  ACCRT_TRY(check_tokens("stop_tokens", request->stop_tokens, request->stop_token_count, info));
   if (request->stop_string_count == 0)
     return ACCRT_OK;
   ACCSV_NOT_NULL(request->stop_strings);
@@ -169,11 +169,11 @@ accrt_status_t accsv_request_check(accrt_serve_request_t* request,
                          ACCRT_SERVE_NO_SPECULATION | ACCRT_SERVE_EMBED_RAW;
   if ((request->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", request->flags);
-  ACCSV_TRY(check_scores(request));
-  ACCSV_TRY(request->embed != 0 ? check_embed(request, info) : check_lengths(request, info));
-  ACCSV_TRY(check_tokens("prompt", request->prompt, request->prompt_count, info));
-  ACCSV_TRY(check_numbers(request));
-  ACCSV_TRY(check_biases(request, info));
+  ACCRT_TRY(check_scores(request));
+  ACCRT_TRY(request->embed != 0 ? check_embed(request, info) : check_lengths(request, info));
+  ACCRT_TRY(check_tokens("prompt", request->prompt, request->prompt_count, info));
+  ACCRT_TRY(check_numbers(request));
+  ACCRT_TRY(check_biases(request, info));
   return check_stops(request, info);
 }
 
@@ -230,7 +230,7 @@ static accrt_status_t copy_parameters(const accrt_allocator_t* allocator, accsv_
   request->parameters = *given;
   packer_t packer = {NULL, 0};
   const size_t size_bytes = pack_all(&packer, request, given);
-  ACCSV_TRY(ACCSV_NEW(allocator, size_bytes, &request->memory));
+  ACCRT_TRY(ACCSV_NEW(allocator, size_bytes, &request->memory));
   request->memory_bytes = size_bytes;
   packer = (packer_t){request->memory, 0};
   (void)pack_all(&packer, request, given);
@@ -262,7 +262,7 @@ static accrt_status_t speculate(const accrt_allocator_t* allocator, accsv_genera
   if (sequence->history || given->constraint != NULL || given->embed != 0 ||
       (given->flags & ACCRT_SERVE_NO_SPECULATION) != 0 || given->num_speculative_tokens == 0)
     return ACCRT_OK;
-  ACCSV_TRY(accsv_lookback_init(&sequence->lookback, allocator, lookup, sequence->limit));
+  ACCRT_TRY(accsv_lookback_init(&sequence->lookback, allocator, lookup, sequence->limit));
   accsv_lookback_note(&sequence->lookback, sequence->tokens, sequence->known);
   sequence->guesses = given->num_speculative_tokens;
   sequence->history = true;
@@ -281,7 +281,7 @@ static accrt_status_t make_prompt_node(const accrt_allocator_t* allocator, accsv
   if (needed > INT32_MAX)
     return ACCSV_FAIL(OUT_OF_MEMORY, "%" PRIu64 " bytes for the prompt's log probabilities",
                       needed);
-  ACCSV_TRY(accsv_node_new(allocator, (uint32_t)needed, &request->prompt_node));
+  ACCRT_TRY(accsv_node_new(allocator, (uint32_t)needed, &request->prompt_node));
   sequence->plain = false;
   sequence->to_score = count - 1;
   sequence->scores = sequence->to_score > 0;
@@ -302,25 +302,25 @@ static accrt_status_t make_generation(const accrt_allocator_t* allocator, accsv_
   sequence->prompt_count = sequence->known = given->prompt_count;
   sequence->limit = given->prompt_count + given->max_new_tokens;
   sequence->block_capacity = accsv_pages(sequence->limit, info->page_size);
-  ACCSV_TRY(ACCSV_NEW_UNSET(allocator, sequence->limit, &sequence->tokens));
+  ACCRT_TRY(ACCSV_NEW_UNSET(allocator, sequence->limit, &sequence->tokens));
   memcpy(sequence->tokens, given->prompt, given->prompt_count * sizeof *given->prompt);
   sequence->last_token = given->prompt[given->prompt_count - 1];
-  ACCSV_TRY(ACCSV_NEW_UNSET(allocator, sequence->block_capacity, &sequence->blocks));
+  ACCRT_TRY(ACCSV_NEW_UNSET(allocator, sequence->block_capacity, &sequence->blocks));
   /* The first sequence has the seed itself, so that n changes nothing for it. */
   const uint64_t own_seed = index == 0 ? seed : accsv_mix(seed + index);
-  ACCSV_TRY(
+  ACCRT_TRY(
       accsv_sampler_init(&generation->sampler, allocator, given, info, sequence->limit, own_seed));
   sequence->history = generation->sampler.history;
-  ACCSV_TRY(speculate(allocator, generation, given, lookup));
+  ACCRT_TRY(speculate(allocator, generation, given, lookup));
   sequence->plain = accsv_generation_is_plain(generation);
   if (index == 0)
-    ACCSV_TRY(make_prompt_node(allocator, request, sequence));
-  ACCSV_TRY(start_constraint(generation));
+    ACCRT_TRY(make_prompt_node(allocator, request, sequence));
+  ACCRT_TRY(start_constraint(generation));
   uint32_t more = accsv_request_logprobs(request) * (uint32_t)sizeof(accrt_serve_logprob_t);
   sequence->embeds = given->embed != 0;
   sequence->embeds_all = given->embed == ACCRT_SERVE_EMBED_MEAN;
   if (given->embed != 0) {
-    ACCSV_TRY(ACCSV_NEW(allocator, given->embed_dimensions, &generation->embedding));
+    ACCRT_TRY(ACCSV_NEW(allocator, given->embed_dimensions, &generation->embedding));
     more = given->embed_dimensions * (uint32_t)sizeof(float);
   }
   return accsv_node_new(allocator, ACCSV_NODE_USUAL + more, &generation->last_node);
@@ -358,7 +358,7 @@ accrt_status_t accsv_request_new(const accrt_allocator_t* allocator,
                                  uint64_t seed, accsv_request_t** out_request) {
   *out_request = NULL;
   accsv_request_t* request;
-  ACCSV_TRY(accsv_new_at(allocator, 1, request_bytes(given->n), &request));
+  ACCRT_TRY(accsv_new_at(allocator, 1, request_bytes(given->n), &request));
   request->count = request->going_on = given->n;
   accrt_status_t status = copy_parameters(allocator, request, given);
   request->parameters.constraint = accrt_serve_constraint_retain(given->constraint);

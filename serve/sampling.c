@@ -129,7 +129,7 @@ accrt_status_t accsv_sampler_init(accsv_sampler_t* sampler, const accrt_allocato
       .min_new_tokens = request->constraint == NULL ? request->min_new_tokens : 0,
   };
   sampler->history = repeats(sampler) || sampler->presence != 0.0f || sampler->frequency != 0.0f;
-  ACCSV_TRY(make_table(sampler, allocator, most_entries(sampler, request, info, limit)));
+  ACCRT_TRY(make_table(sampler, allocator, most_entries(sampler, request, info, limit)));
   if (sampler->tokens != NULL)
     fill_table(sampler, request, info);
   return ACCRT_OK;

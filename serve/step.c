@@ -466,7 +466,7 @@ static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* pla
   if (!masked)
     return ACCRT_OK;
   if (!known) {
-    ACCSV_TRY(finish_step(engine));
+    ACCRT_TRY(finish_step(engine));
     if (engine->in_flight == 0) /* it failed, and this one with it */
       return ACCRT_OK;
     accsv_masks_begin(&engine->masks, &engine->plans[0]);
@@ -484,7 +484,7 @@ static accrt_status_t run_step(accrt_serve_engine_t* engine, uint64_t now_ns, bo
     if (plan->count > 0) {
       ++engine->step;
       *out_any = true;
-      ACCSV_TRY(begin_step(engine, plan, now_ns));
+      ACCRT_TRY(begin_step(engine, plan, now_ns));
       if (engine->in_flight < engine->depth)
         return ACCRT_OK;
     }

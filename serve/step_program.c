@@ -19,10 +19,10 @@ static const char* const size_names[ACCSV_SIZE_COUNT] = {"token", "row", "sample
 /* NULL: there is none. */
 static accrt_status_t look_up(accrt_bundle_t* bundle, const char* key, const char** out_value) {
   accrt_bundle_info_t info = ACCRT_BUNDLE_INFO_INIT;
-  ACCSV_TRY(accrt_bundle_info(bundle, &info));
+  ACCRT_TRY(accrt_bundle_info(bundle, &info));
   for (uint32_t i = 0; i < info.metadata_count; ++i) {
     const char* name;
-    ACCSV_TRY(accrt_bundle_metadata(bundle, i, &name, out_value));
+    ACCRT_TRY(accrt_bundle_metadata(bundle, i, &name, out_value));
     if (strcmp(name, key) == 0)
       return ACCRT_OK;
   }
@@ -31,7 +31,7 @@ static accrt_status_t look_up(accrt_bundle_t* bundle, const char* key, const cha
 }
 
 static accrt_status_t find_value(accrt_bundle_t* bundle, const char* key, const char** out_value) {
-  ACCSV_TRY(look_up(bundle, key, out_value));
+  ACCRT_TRY(look_up(bundle, key, out_value));
   if (*out_value != NULL)
     return ACCRT_OK;
   return ACCSV_FAIL(NOT_FOUND, "the bundle has no metadata '%s': it is not a step program", key);
@@ -42,7 +42,7 @@ static accrt_status_t read_numbers(accrt_bundle_t* bundle, const char* key, uint
                                    uint32_t capacity, uint64_t* out_numbers, uint32_t* out_count) {
   const char* text;
   *out_count = 0;
-  ACCSV_TRY(find_value(bundle, key, &text));
+  ACCRT_TRY(find_value(bundle, key, &text));
   for (const char* at = text; *at != 0;) {
     char* end;
     errno = 0;
@@ -59,7 +59,7 @@ static accrt_status_t read_numbers(accrt_bundle_t* bundle, const char* key, uint
 static accrt_status_t read_number(accrt_bundle_t* bundle, const char* key, uint64_t most,
                                   uint64_t* out_number) {
   uint32_t count;
-  ACCSV_TRY(read_numbers(bundle, key, most, 1, out_number, &count));
+  ACCRT_TRY(read_numbers(bundle, key, most, 1, out_number, &count));
   if (count == 0 || *out_number == 0)
     return ACCSV_FAIL(INVALID_FORMAT, "metadata %s is not a number above 0", key);
   return ACCRT_OK;
@@ -67,7 +67,7 @@ static accrt_status_t read_number(accrt_bundle_t* bundle, const char* key, uint6
 
 static accrt_status_t read_size(accrt_bundle_t* bundle, const char* key, uint32_t* out_size) {
   uint64_t number;
-  ACCSV_TRY(read_number(bundle, key, INT32_MAX, &number));
+  ACCRT_TRY(read_number(bundle, key, INT32_MAX, &number));
   *out_size = (uint32_t)number;
   return ACCRT_OK;
 }
@@ -76,13 +76,13 @@ static accrt_status_t read_size(accrt_bundle_t* bundle, const char* key, uint32_
 static accrt_status_t read_if_there(accrt_bundle_t* bundle, const char* key, uint32_t* out_size) {
   const char* value;
   *out_size = 0;
-  ACCSV_TRY(look_up(bundle, key, &value));
+  ACCRT_TRY(look_up(bundle, key, &value));
   return value != NULL ? read_size(bundle, key, out_size) : ACCRT_OK;
 }
 
 static accrt_status_t read_invariance(accrt_bundle_t* bundle, bool* out_on_hosts) {
   const char* value;
-  ACCSV_TRY(look_up(bundle, "serve.batch_invariant", &value));
+  ACCRT_TRY(look_up(bundle, "serve.batch_invariant", &value));
   *out_on_hosts = value != NULL && strcmp(value, "host") == 0;
   return ACCRT_OK;
 }
@@ -91,7 +91,7 @@ static accrt_status_t read_buckets(accrt_bundle_t* bundle, uint32_t size, accsv_
   char key[64];
   uint64_t numbers[ACCSV_MOST_BUCKETS];
   (void)snprintf(key, sizeof key, "serve.%s_buckets", size_names[size]);
-  ACCSV_TRY(read_numbers(bundle, key, INT32_MAX, ACCSV_MOST_BUCKETS, numbers, &out->count));
+  ACCRT_TRY(read_numbers(bundle, key, INT32_MAX, ACCSV_MOST_BUCKETS, numbers, &out->count));
   for (uint32_t i = 0; i < out->count; ++i) {
     out->sizes[i] = (uint32_t)numbers[i];
     if (numbers[i] == 0 || (i > 0 && numbers[i] <= numbers[i - 1]))
@@ -105,7 +105,7 @@ static accrt_status_t read_table(accrt_bundle_t* bundle, accsv_description_t* ou
   if (accrt_bundle_find_asset(bundle, "serve.token_bytes", &index) != ACCRT_OK)
     return ACCRT_OK; /* no text, then */
   accrt_asset_info_t asset = ACCRT_ASSET_INFO_INIT;
-  ACCSV_TRY(accrt_bundle_asset(bundle, index, &asset));
+  ACCRT_TRY(accrt_bundle_asset(bundle, index, &asset));
   out->token_bytes = asset.data;
   out->token_bytes_size_bytes = asset.size_bytes;
   return ACCRT_OK;
@@ -114,29 +114,29 @@ static accrt_status_t read_table(accrt_bundle_t* bundle, accsv_description_t* ou
 accrt_status_t accsv_description_read(accrt_bundle_t* bundle, accsv_description_t* out) {
   *out = (accsv_description_t){0};
   uint64_t version, eos[ACCSV_MOST_EOS];
-  ACCSV_TRY(read_number(bundle, "serve.version", UINT32_MAX, &version));
+  ACCRT_TRY(read_number(bundle, "serve.version", UINT32_MAX, &version));
   if (version != 1)
     return ACCSV_FAIL(VERSION_MISMATCH,
                       "a step program of version %" PRIu64 "; this library runs version 1",
                       version);
-  ACCSV_TRY(find_value(bundle, "serve.name", &out->name));
-  ACCSV_TRY(read_size(bundle, "serve.vocab_size", &out->vocab_size));
-  ACCSV_TRY(read_size(bundle, "serve.page_size", &out->page_size));
-  ACCSV_TRY(read_size(bundle, "serve.max_position", &out->max_position));
-  ACCSV_TRY(
+  ACCRT_TRY(find_value(bundle, "serve.name", &out->name));
+  ACCRT_TRY(read_size(bundle, "serve.vocab_size", &out->vocab_size));
+  ACCRT_TRY(read_size(bundle, "serve.page_size", &out->page_size));
+  ACCRT_TRY(read_size(bundle, "serve.max_position", &out->max_position));
+  ACCRT_TRY(
       read_number(bundle, "serve.kv_bytes_per_token", UINT64_C(1) << 40, &out->kv_bytes_per_token));
-  ACCSV_TRY(read_numbers(bundle, "serve.eos", INT32_MAX, ACCSV_MOST_EOS, eos, &out->eos_count));
+  ACCRT_TRY(read_numbers(bundle, "serve.eos", INT32_MAX, ACCSV_MOST_EOS, eos, &out->eos_count));
   for (uint32_t i = 0; i < out->eos_count; ++i)
     out->eos[i] = (int32_t)eos[i];
   for (uint32_t size = 0; size < ACCSV_SIZE_COUNT; ++size)
-    ACCSV_TRY(read_buckets(bundle, size, &out->buckets[size]));
-  ACCSV_TRY(read_if_there(bundle, "serve.adapters", &out->adapters));
-  ACCSV_TRY(read_if_there(bundle, "serve.hidden_size", &out->hidden_size));
+    ACCRT_TRY(read_buckets(bundle, size, &out->buckets[size]));
+  ACCRT_TRY(read_if_there(bundle, "serve.adapters", &out->adapters));
+  ACCRT_TRY(read_if_there(bundle, "serve.hidden_size", &out->hidden_size));
   uint32_t index;
   if (accrt_bundle_find_function(bundle, "embed", &index) != ACCRT_OK)
     out->hidden_size = 0;
   out->copies_rows = accrt_bundle_find_function(bundle, "copy_rows", &index) == ACCRT_OK;
-  ACCSV_TRY(read_invariance(bundle, &out->host_invariant));
+  ACCRT_TRY(read_invariance(bundle, &out->host_invariant));
   return read_table(bundle, out);
 }
 
@@ -161,7 +161,7 @@ uint32_t accsv_largest(const accsv_description_t* description, uint32_t size) {
 
 accrt_status_t accsv_is_host(accrt_device_t* device, bool* out_is_host) {
   accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
-  ACCSV_TRY(accrt_device_info(device, &info));
+  ACCRT_TRY(accrt_device_info(device, &info));
   *out_is_host = (info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0;
   return ACCRT_OK;
 }
@@ -187,10 +187,10 @@ static accrt_status_t plan_sizes(const accrt_serve_program_options_t* options,
   if (rows > accsv_largest(description, ACCSV_SAMPLES))
     rows = accsv_largest(description, ACCSV_SAMPLES);
   const uint32_t tokens = accsv_largest(description, ACCSV_TOKENS);
-  ACCSV_TRY(
+  ACCRT_TRY(
       take_limit("max_rows", options->max_rows, rows < tokens ? rows : tokens, &memory->max_rows));
-  ACCSV_TRY(take_limit("max_tokens", options->max_tokens, tokens, &memory->max_tokens));
-  ACCSV_TRY(take_limit("max_length", options->max_length, description->max_position,
+  ACCRT_TRY(take_limit("max_tokens", options->max_tokens, tokens, &memory->max_tokens));
+  ACCRT_TRY(take_limit("max_length", options->max_length, description->max_position,
                        &memory->max_length));
   memory->max_samples = most_samples(description, memory->max_rows);
   memory->row_pages = (memory->max_length + description->page_size - 1) / description->page_size;
@@ -213,8 +213,8 @@ static accrt_status_t estimate(accrt_program_t* program, const accsv_description
   const uint32_t count = sizeof symbols / sizeof *symbols;
   accrt_memory_estimate_t step = ACCRT_MEMORY_ESTIMATE_INIT;
   accrt_memory_estimate_t sample = ACCRT_MEMORY_ESTIMATE_INIT;
-  ACCSV_TRY(accrt_program_estimate(program, "step", symbols, count, sizeof *symbols, &step));
-  ACCSV_TRY(accrt_program_estimate(program, "sample", symbols, count, sizeof *symbols, &sample));
+  ACCRT_TRY(accrt_program_estimate(program, "step", symbols, count, sizeof *symbols, &step));
+  ACCRT_TRY(accrt_program_estimate(program, "sample", symbols, count, sizeof *symbols, &sample));
   memory->state_bytes = step.state_bytes;
   memory->transient_bytes =
       step.transient_bytes > sample.transient_bytes ? step.transient_bytes : sample.transient_bytes;
@@ -236,8 +236,8 @@ static accrt_status_t own_memory_budget(accrt_device_t* device, uint64_t device_
                                         const accrt_serve_memory_t* memory, uint64_t* out_bytes) {
   accrt_pool_t* pool;
   accrt_pool_statistics_t statistics = ACCRT_POOL_STATISTICS_INIT;
-  ACCSV_TRY(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
-  ACCSV_TRY(accrt_pool_statistics(pool, &statistics));
+  ACCRT_TRY(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
+  ACCRT_TRY(accrt_pool_statistics(pool, &statistics));
   const uint64_t taken =
       statistics.used_bytes + memory->transient_bytes + memory->result_bytes + memory->state_bytes;
   const uint64_t most = device_bytes / 10 * 9;
@@ -249,7 +249,7 @@ static accrt_status_t own_memory_budget(accrt_device_t* device, uint64_t device_
 static accrt_status_t default_kv_bytes(accrt_device_t* device, const accrt_serve_memory_t* memory,
                                        uint64_t* out_bytes) {
   accrt_device_info_t info = ACCRT_DEVICE_INFO_INIT;
-  ACCSV_TRY(accrt_device_info(device, &info));
+  ACCRT_TRY(accrt_device_info(device, &info));
   const uint64_t total = info.memory_total_bytes;
   if ((info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0 && total != 0)
     return own_memory_budget(device, total, memory, out_bytes);
@@ -264,7 +264,7 @@ static accrt_status_t plan_pages(accrt_device_t* device,
                                  accrt_serve_memory_t* memory) {
   uint64_t kv_bytes = options->kv_bytes;
   if (kv_bytes == 0)
-    ACCSV_TRY(default_kv_bytes(device, memory, &kv_bytes));
+    ACCRT_TRY(default_kv_bytes(device, memory, &kv_bytes));
   uint64_t pages = options->pages != 0 ? options->pages : kv_bytes / memory->page_bytes;
   const uint64_t useful = (uint64_t)memory->max_rows * memory->row_pages;
   if (pages > useful)
@@ -292,7 +292,7 @@ static accrt_status_t check_device(accrt_device_t* device, accrt_program_t* prog
   options.symbol_count = sizeof symbols / sizeof *symbols;
   options.symbol_size_bytes = sizeof *symbols;
   accrt_session_t* session;
-  ACCSV_TRY(accrt_session_create(program, &options, &session));
+  ACCRT_TRY(accrt_session_create(program, &options, &session));
   accrt_device_t* own = accrt_stream_device(accrt_session_stream(session));
   accrt_device_info_t its = ACCRT_DEVICE_INFO_INIT, given = ACCRT_DEVICE_INFO_INIT;
   accrt_status_t status = ACCRT_OK;
@@ -311,8 +311,8 @@ accrt_status_t accsv_plan_memory(accrt_device_t* device, accrt_program_t* progra
                                  const accsv_description_t* description,
                                  accrt_serve_memory_t* out_memory) {
   *out_memory = (accrt_serve_memory_t)ACCRT_SERVE_MEMORY_INIT;
-  ACCSV_TRY(plan_sizes(options, description, out_memory));
-  ACCSV_TRY(check_device(device, program, out_memory));
-  ACCSV_TRY(estimate(program, description, out_memory));
+  ACCRT_TRY(plan_sizes(options, description, out_memory));
+  ACCRT_TRY(check_device(device, program, out_memory));
+  ACCRT_TRY(estimate(program, description, out_memory));
   return plan_pages(device, options, description, out_memory);
 }

@@ -106,8 +106,8 @@ accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
   ACCSV_NOT_NULL(engine);
   ACCSV_NOT_NULL(request);
   accrt_serve_request_t own;
-  ACCSV_TRY(accsv_take_struct("accrt_serve_request_t", request, sizeof own, &own, sizeof own));
-  ACCSV_TRY(accsv_request_check(&own, &engine->model->info));
+  ACCRT_TRY(accsv_take_struct("accrt_serve_request_t", request, sizeof own, &own, sizeof own));
+  ACCRT_TRY(accsv_request_check(&own, &engine->model->info));
   if (own.num_speculative_tokens == 0)
     own.num_speculative_tokens = engine->options.num_speculative_tokens;
   if (own.constraint != NULL && engine->model->functions.sample == NULL)
@@ -119,9 +119,9 @@ accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine,
   const uint64_t now_ns = accsv_now(engine);
   if (own.deadline_ns != 0 && own.deadline_ns <= now_ns)
     return ACCSV_FAIL(TIMEOUT, "the deadline has passed");
-  ACCSV_TRY(check_room(engine, &own));
+  ACCRT_TRY(check_room(engine, &own));
   accsv_request_t* made;
-  ACCSV_TRY(make_request(engine, &own, &made));
+  ACCRT_TRY(make_request(engine, &own, &made));
   made->arrival_ns = now_ns;
   accsv_lock(&engine->lock);
   const accrt_status_t status = refusal(engine, &own);

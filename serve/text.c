@@ -67,7 +67,7 @@ static accrt_status_t reserve(accsv_text_t* text, const accrt_allocator_t* alloc
   if (capacity > UINT32_MAX)
     return ACCSV_FAIL(OUT_OF_MEMORY, "a text of %" PRIu64 " bytes", needed);
   char* tail;
-  ACCSV_TRY(ACCSV_NEW_UNSET(allocator, capacity, &tail));
+  ACCRT_TRY(ACCSV_NEW_UNSET(allocator, capacity, &tail));
   if (text->tail_size > 0)
     memcpy(tail, text->tail, text->tail_size);
   ACCSV_FREE(allocator, text->tail, text->tail_capacity);
@@ -123,7 +123,7 @@ static void decode(accsv_text_t* text, unsigned char byte) {
 accrt_status_t accsv_text_push(accsv_text_t* text, const accrt_allocator_t* allocator,
                                const unsigned char* bytes, uint32_t size_bytes) {
   /* A byte becomes three at most, and what was partial three more. */
-  ACCSV_TRY(reserve(text, allocator, (uint64_t)text->tail_size + 3 * (uint64_t)size_bytes + 8));
+  ACCRT_TRY(reserve(text, allocator, (uint64_t)text->tail_size + 3 * (uint64_t)size_bytes + 8));
   for (uint32_t i = 0; i < size_bytes; ++i)
     decode(text, bytes[i]);
   return ACCRT_OK;
@@ -132,7 +132,7 @@ accrt_status_t accsv_text_push(accsv_text_t* text, const accrt_allocator_t* allo
 accrt_status_t accsv_text_end(accsv_text_t* text, const accrt_allocator_t* allocator) {
   if (text->partial_size == 0)
     return ACCRT_OK;
-  ACCSV_TRY(reserve(text, allocator, (uint64_t)text->tail_size + 8));
+  ACCRT_TRY(reserve(text, allocator, (uint64_t)text->tail_size + 8));
   put_malformed(text);
   return ACCRT_OK;
 }
