@@ -104,7 +104,7 @@ foreach(source IN LISTS ACCRT_SERVE_TESTS)
   accrt_add_test("${source}" accrt_serve_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
 endforeach()
 
-# A stand-in for llguidance, which serve/grammars_test.c and serve_fuzz open.
+# A stand-in for llguidance, which serve/grammars_test.c, tests/serve/handles_test.c and serve_fuzz open.
 add_library(stand_in_llguidance MODULE tests/serve/stand_in_llguidance.c)
 set_target_properties(stand_in_llguidance PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
 target_link_libraries(stand_in_llguidance PRIVATE accrt_flags)
@@ -198,16 +198,13 @@ foreach(source IN LISTS ACCRT_HTTP_TESTS)
 endforeach()
 # Handles are validated by both libraries: linked statically they have one register, shared ones two.
 if(TARGET accrt_http_static)
-  add_library(accrt_llguidance_stand_in MODULE tests/serve/llguidance_stand_in.c)
-  set_target_properties(accrt_llguidance_stand_in PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
-  target_link_libraries(accrt_llguidance_stand_in PRIVATE accrt_flags)
   foreach(kind static shared)
     string(REPLACE "_shared" "" library accrt_http_${kind})
     accrt_test_program(serve.handles_${kind} tests/serve/handles_test.c ${library})
     target_compile_definitions(serve.handles_${kind} PRIVATE ACCRT_TEST_SHARED=$<STREQUAL:${kind},shared>
-                               ACCRT_LLGUIDANCE_STAND_IN="$<TARGET_FILE:accrt_llguidance_stand_in>")
+                               ACCRT_TEST_GRAMMARS="$<TARGET_FILE:stand_in_llguidance>")
     target_link_libraries(serve.handles_${kind} PRIVATE PkgConfig::CMOCKA Threads::Threads)
-    add_dependencies(serve.handles_${kind} accrt_llguidance_stand_in)
+    add_dependencies(serve.handles_${kind} stand_in_llguidance)
     add_test(NAME tests.serve.handles_${kind} COMMAND serve.handles_${kind})
     accrt_test_environment(tests.serve.handles_${kind} "tests/serve")
   endforeach()

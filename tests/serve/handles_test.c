@@ -133,7 +133,7 @@ static void* make_constraint(world_t* world) {
 }
 static void* make_grammars(world_t* world) {
   accrt_serve_grammars_t* grammars = NULL;
-  assert_int_equal(accrt_serve_grammars_open(world->model, ACCRT_LLGUIDANCE_STAND_IN, &grammars),
+  assert_int_equal(accrt_serve_grammars_open(world->model, ACCRT_TEST_GRAMMARS, &grammars),
                    ACCRT_OK);
   return grammars;
 }
@@ -171,8 +171,7 @@ static int refuse_model(world_t* world, void* handle) {
   assert_int_equal(left, 0);
   assert_int_equal(accrt_serve_engine_create(handle, NULL, &engine), INVALID);
   assert_null(engine);
-  assert_int_equal(accrt_serve_grammars_open(handle, ACCRT_LLGUIDANCE_STAND_IN, &grammars),
-                   INVALID);
+  assert_int_equal(accrt_serve_grammars_open(handle, ACCRT_TEST_GRAMMARS, &grammars), INVALID);
   assert_null(grammars);
   assert_ptr_equal(accrt_serve_model_retain(handle), handle);
   assert_int_equal(accrt_serve_model_info(handle, &info), INVALID);
