@@ -154,6 +154,12 @@ OPERATIONS = {
     "parts": (lambda x: (x.diagonal(), x.diagonal(1), x.diagonal(-1), x[None].diagonal(0, 2, 1), x[:, :3].trace(), x.unfold(1, 2, 1), x.unfold(0, 2, 1), x.unfold(1, 3, 2),
                          x[None].expand(2, 3, 4)[torch.tensor([0, 1]), :, torch.tensor([3, -2])]), X),
     "functions": (lambda x: (x.abs().log10(), x.exp2(), x.sinh(), x.cosh(), torch.hypot(x, x.flip(0)), torch.hypot(x * 0, x * 0), x.isfinite(), torch.logaddexp(x, x + 1), (x > 0) * (x < 1)), X),
+    "angles": (lambda x: (x.atan(), (x / 4).asin(), (x / 4).acos(), torch.atan2(x, x.flip(0)), torch.atan2(x * 0, x), x.asinh(), (x.abs() + 1).acosh(), (x / 4).atanh(),
+                          x.arctan(), torch.special.erfc(x * 2)), X),
+    "units": (lambda x: (F.celu(x, 0.7), F.selu(x), F.elu(x * 1e-3), F.softplus(x - 18), F.logsigmoid(x + 18)), X),
+    "products": (lambda x: (x.cumprod(1), (x > 0).cumprod(0), torch.mv(x, x[0]), torch.dot(x[0], x[1]), torch.addmv(x[:, 0], x, x[0], beta=0.5, alpha=2), x.swapdims(0, 1)), X),
+    "bool_extremes": (lambda x: ((x > 0).amax(1), (x > 0).amin(0), (x > 0).max(), (x > -9).min()), X),
+    "searched_rows": (lambda x: (torch.searchsorted(x.sort(1)[0], x), torch.searchsorted(x.sort(1)[0], x[:, :2], right=True)), X),
     "argsort": (lambda x: (torch.argsort(x, dim=0, descending=True), torch.argsort(x.round(), stable=True), x.msort()), X),
     "integers": (lambda i: (i.argmin(1), i.to(torch.uint8).argmin(1), i.topk(2, 1)[0], i.topk(2, 0, largest=False)[0], i.to(torch.int32).sort(1)[0], i.cumsum(1, dtype=torch.float32)), "i"),
     "bits": (lambda i: (i & 6, i | 9, i ^ (i + 3), ~i, i << 2, (i - 5) >> 1, i & (i > 3), 3 & i, torch.logical_and(i, i > 2), torch.bitwise_left_shift(i, i)), "i"),
@@ -200,7 +206,9 @@ def test_convolutions(dims, instance):
     torch.manual_seed(SEED & 0x7FFFFFFF)
     one = torch.nn.Conv1d if dims == 1 else torch.nn.Conv2d
     back = torch.nn.ConvTranspose1d if dims == 1 else torch.nn.ConvTranspose2d
-    pools = [torch.nn.MaxPool1d(2), torch.nn.AvgPool1d(3, 1)] if dims == 1 else [torch.nn.MaxPool2d(3, 2, 1), torch.nn.AvgPool2d(2), torch.nn.AdaptiveAvgPool2d((3, 2))]
+    pools = [torch.nn.MaxPool1d(2), torch.nn.AvgPool1d(3, 1), torch.nn.AvgPool1d(3, 2, 1, count_include_pad=False), torch.nn.MaxPool1d(3, 2, 1, ceil_mode=True)] if dims == 1 else [
+        torch.nn.AvgPool2d(3, 2, 1, count_include_pad=False), torch.nn.AvgPool2d((3, 2), (2, 3), 1, ceil_mode=True), torch.nn.MaxPool2d(2, 3, 1, ceil_mode=True),
+        torch.nn.AvgPool2d(3, 2, 1, ceil_mode=True, count_include_pad=False), torch.nn.AvgPool2d(3, 2, 1, ceil_mode=True, divisor_override=4), torch.nn.MaxPool2d(3, 2, 1), torch.nn.AvgPool2d(2), torch.nn.AdaptiveAvgPool2d((3, 2))]
     layers = [one(4, 6, 3), one(4, 6, 2, stride=2), one(4, 6, 3, padding=1, stride=2, bias=False), one(4, 6, 3, dilation=2, padding="same"),
               one(4, 4, 3, groups=4), one(4, 8, 3, groups=2, padding=2), one(4, 6, 1), back(4, 6, 3), back(4, 6, 2, stride=2, bias=False),
               back(4, 6, 3, stride=2, padding=1, output_padding=1, groups=2), back(4, 6, 4, stride=2, padding=1), back(4, 6, 5, stride=3, padding=2),
@@ -239,10 +247,11 @@ class Named(torch.nn.Module):
         self.normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(4, 4, 3))
         self.whole = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4), dim=None)
         self.scale, self.factor = torch.nn.Parameter(torch.randn(4)), torch.nn.Parameter(torch.tensor(0.3))
+        self.area = torch.nn.Parameter(torch.randn(4, 5))
 
     def forward(self, x, y, z):
         rows = torch.nn.functional.rms_norm(x.mT, (4,), 1 + self.scale, 1e-6) * self.factor.exp()
-        return self.back(x), self.plain(y), self.deep(z), self.up(self.each(self.deep(z))), self.normed(x), self.whole(x.mT), rows
+        return self.back(x), self.plain(y), self.deep(z), self.up(self.each(self.deep(z))), self.normed(x), self.whole(x.mT), rows, torch.nn.functional.layer_norm(x[..., :5], (4, 5), 1 + self.area)
 
 
 def test_weights_keep_their_names(instance):
@@ -276,6 +285,16 @@ def test_batch_norm_is_folded(instance):
         program.swap_weights({"1.weight": weight})
         model[1].weight.data.copy_(weight)
         close(np.asarray(program.session().forward(x)), model(x).detach())
+
+
+def test_numbers_made_of_sizes(instance):
+    """x.shape[0] ** 0.5 is no expression of sizes: each call calculates it."""
+    def scaled(x):
+        rows = x.shape[0]
+        return x / rows**0.5, x * (rows / 3), x * torch.sym_sqrt(rows), x + (rows**0.5 - 1) * 2, x.sum() / (x.shape[0] * x.shape[1]) ** 0.5
+
+    rows = torch.export.Dim("rows", max=64)
+    check(Of(scaled), (some(3, 4),), instance, [(some(n, 4),) for n in (1, 2, 7)], dynamic_shapes=(({0: rows},),))
 
 
 def test_dims_keep_their_names():

@@ -276,6 +276,23 @@ def test_views_of_any_size_are_written(instance):
             np.testing.assert_array_equal(np.asarray(ours), wanted.numpy())
 
 
+def behind_dropout(m, x):
+    y = torch.nn.functional.dropout(x.clone().mT, 0.5, False)[..., 1:]
+    y.reshape(y.shape[0], -1).add_(1)  # a copy, as y is
+    y.view(y.shape[0], 4, -1).mul_(2)
+    return y
+
+
+def test_views_behind_dropout_lie_as_in_torch(instance):
+    from accrt.compiler import Interpreter
+
+    rows = torch.export.Dim("rows", min=2, max=64)
+    module = convert(Of(behind_dropout), (torch.ones(3, 5, 4),), dynamic_shapes=(({0: rows},),))
+    for count in (2, 3, 9):
+        x = torch.arange(count * 20.0).view(count, 5, 4)
+        np.testing.assert_array_equal(Interpreter(module).run("forward", x.numpy())[0], behind_dropout(None, x).numpy())
+
+
 def types(m, x):
     mask, positive = torch.zeros(4, 4, dtype=torch.bool), x > 0
     positive.diagonal().fill_(True)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(bool(REASON), reason=f"aarch64 images are not tr
 TARGET = "aarch64"
 
 
-@pytest.mark.parametrize("op", ["exp", "expm1", "log", "log1p", "tanh", "erf", "gelu", "silu"])
+@pytest.mark.parametrize("op", ["atan", "erfc", "exp", "expm1", "log", "log1p", "tanh", "erf", "gelu", "silu"])
 def test_functions(op):
     functions.test_function_error_is_bounded(op, TARGET)
 

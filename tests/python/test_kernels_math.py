@@ -79,6 +79,8 @@ def _silu(x):
 FUNCTIONS = {
     "exp": (np.exp, 1.0, 0.0),
     "log": (np.log, 1.0, 0.0),
+    "atan": (np.arctan, 0.6, 0.0),
+    "erfc": (_erfc, 4.0, 0.0),
     "expm1": (np.expm1, 2.0, 0.0),
     "log1p": (np.log1p, 3.0, 0.0),
     "tanh": (np.tanh, 2.0, 0.0),
@@ -96,7 +98,7 @@ FUNCTIONS = {
 @pytest.mark.parametrize("op", sorted(FUNCTIONS))
 def test_function_error_is_bounded(op, target):
     exact_of, bound, floor = FUNCTIONS[op]
-    x = all_exponents(60_000 if op in ("erf", "gelu") else 200_000)
+    x = all_exponents(60_000 if op in ("erf", "erfc", "gelu") else 200_000)
     if op in ("gelu_tanh",):
         x = x[~(np.abs(x) > 1e12) | ~np.isfinite(x)]  # the cube in the float64 reference stays finite
     got = apply(op, x, target)
@@ -113,7 +115,7 @@ def test_function_error_is_bounded(op, target):
 
 #: Of +infinity, -infinity: ATen's values. Those of gelu and silu at -infinity are products with 0.
 AT_INFINITY = {"gelu": (np.inf, np.nan), "gelu_tanh": (np.inf, np.nan), "silu": (np.inf, np.nan), "relu": (np.inf, 0.0), "tanh": (1.0, -1.0),
-               "sigmoid": (1.0, 0.0), "erf": (1.0, -1.0), "expm1": (np.inf, -1.0), "log1p": (np.inf, np.nan)}  # fmt: skip
+               "sigmoid": (1.0, 0.0), "erf": (1.0, -1.0), "erfc": (0.0, 2.0), "expm1": (np.inf, -1.0), "log1p": (np.inf, np.nan)}  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])

@@ -229,9 +229,6 @@ class Lowering(Common):
         whole = self.function.cat(parts, 0) if len(parts) > 1 else parts[0]
         return whole.view(list(item.shape))
 
-    def optional(self, item: Any) -> Optional[Value]:
-        return None if item is None else self.value(item)
-
     def operand(self, item: Any) -> Any:
         """As value(), but tensors without dimensions that are known are numbers."""
         if isinstance(item, (int, float, Expr)):

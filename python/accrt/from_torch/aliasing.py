@@ -62,11 +62,17 @@ def _copies(node: Any, name: str) -> bool:
         return not _is_contiguous(before) and _is_contiguous(after)
     if given.get("copy") or before.dtype != after.dtype or (given.get("train") and given.get("p")):
         return True
-    return [str(s) for s in before.stride()] != [str(s) for s in after.stride()]
+    return _strides(before) != _strides(after)
+
+
+def _strides(value: Any) -> List[str]:
+    return [str(s) for s in value.stride()]
 
 
 def _layout(node: Any) -> Any:
     """A tensor with the strides that the node's has. Those of the export are others behind what does nothing (dropout): it has copies there."""
+    from torch.fx.node import map_arg
+
     key = "accrt.layout"
     if key not in node.meta:
         source = _source(node)
@@ -75,9 +81,9 @@ def _layout(node: Any) -> Any:
         if before is None or (before is source.meta.get("val") and _name(node) not in SAME):
             node.meta[key] = own
         elif writes(node.target) or (_name(node) in SAME and before.dtype == own.dtype):
-            node.meta[key] = before
+            node.meta[key] = own if _strides(before) == _strides(own) else before
         else:
-            node.meta[key] = node.target(before, *(getattr(a, "meta", {}).get("val", a) for a in node.args[1:]), **node.kwargs)
+            node.meta[key] = node.target(before, *map_arg(node.args[1:], lambda n: n.meta.get("val")), **map_arg(node.kwargs, lambda n: n.meta.get("val")))
     return node.meta[key]
 
 

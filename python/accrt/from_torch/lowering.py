@@ -6,6 +6,7 @@ place become new values, and the views of what was written are made again from i
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import Counter
 from dataclasses import dataclass, field
@@ -141,7 +142,7 @@ class Lowering:
         if name in TABLE:
             return TABLE[name](self, *args, **kwargs)
         if name in SIZES:
-            return SIZES[name](*args)
+            return SIZES[name](*args) if not self._is_real(name, args) else REALS[name](*(self.value(a).to_copy("f64") for a in args))
         raise Unsupported("")
 
     def _of_parameters(self, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
@@ -174,6 +175,12 @@ class Lowering:
             given = target(*_unwrapped(args), **_unwrapped(kwargs))
         quantized = next((known.made_of or known.name for known in _knowns([args, list(kwargs.values())]) if known.made_of or is_quantized(known)), "")
         return _wrapped(given, quantized)
+
+    @staticmethod
+    def _is_real(name: str, args: List[Any]) -> bool:
+        """Whether arithmetic of sizes gives a number that is no expression: x.shape[0] ** 0.5. It is calculated by each call."""
+        varies = any(isinstance(a, (Expr, Value)) for a in args)
+        return name in REALS and varies and (name not in ("add", "sub", "mul", "neg") or any(isinstance(a, (float, Value)) for a in args))
 
     # -- writing in place
 
@@ -278,6 +285,9 @@ class Lowering:
         if isinstance(item, float):
             return self.function.full([], item, dtype or "f32")
         raise Unsupported(f"an argument of type {type(item).__name__}")
+
+    def optional(self, item: Any) -> Optional[Value]:
+        return None if item is None else self.value(item)
 
     def operand(self, item: Any) -> Any:
         """As value(), but numbers stay numbers, also those of tensors without dimensions: they do not decide the result's type."""
@@ -396,5 +406,11 @@ SIZES: Dict[str, Callable[..., Any]] = {
     "add": _size(operator.add), "sub": _size(operator.sub), "mul": _size(operator.mul), "floordiv": _floor, "mod": _size(operator.mod),
     "sym_max": lambda a, b: max(a, b) if isinstance(a, int) and isinstance(b, int) else ex.maximum(a, b),
     "sym_min": lambda a, b: min(a, b) if isinstance(a, int) and isinstance(b, int) else ex.minimum(a, b),
-    "neg": lambda a: -a, "sym_float": lambda a: a, "sym_int": lambda a: a,
+    "neg": lambda a: -a, "sym_float": lambda a: a, "sym_int": lambda a: a, "truediv": operator.truediv, "pow": operator.pow,
+    "_sym_sqrt": math.sqrt, "sym_sqrt": math.sqrt,
+}  # fmt: skip
+#: Of these, and others, what is calculated in f64 where a size varies and the result is no integer.
+REALS: Dict[str, Callable[..., Any]] = {
+    "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b, "truediv": lambda a, b: a / b, "pow": lambda a, b: a**b,
+    "_sym_sqrt": lambda a: a.sqrt(), "sym_sqrt": lambda a: a.sqrt(), "neg": lambda a: a * -1.0,
 }  # fmt: skip

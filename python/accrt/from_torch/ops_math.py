@@ -129,14 +129,20 @@ def method(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "abs", "ceil", "cos", "cosh", "elu", "erf", "exp", "exp2", "expm1", "floor", "gelu", "glu", "hardsigmoid", "hardswish", "hardtanh", "isinf", "isnan",
-    "leaky_relu", "log", "log10", "log1p", "log2", "log_sigmoid", "mish", "neg", "reciprocal", "relu", "relu6", "round", "rsqrt", "sigmoid", "sign", "silu",
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "celu", "cos", "cosh", "elu", "erf", "erfc", "exp", "exp2", "expm1", "floor", "gelu", "glu",
+    "hardsigmoid", "hardswish", "hardtanh", "isinf", "isnan",
+    "leaky_relu", "log", "log10", "log1p", "log2", "log_sigmoid", "mish", "neg", "reciprocal", "relu", "relu6", "round", "rsqrt", "selu", "sigmoid", "sign", "silu",
     "sin", "sinh", "softplus", "sqrt", "square", "tan", "tanh", "trunc",
 ):  # fmt: skip
     lowers(f"aten.{_name}.default")(method(_name))
 lowers("aten.fix.default")(method("trunc"))
 lowers("aten.sgn.default")(method("sign"))
 lowers("aten.hypot.default")(_binary(lambda a, b: a.hypot(b)))
+lowers("aten.atan2.default", "aten.arctan2.default")(_binary(lambda a, b: a.atan2(b)))
+for _name in ("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh"):
+    lowers(f"aten.{_name}.default")(method(_name.replace("arc", "a")))
+
+
 lowers("aten.logsumexp.default")(method("logsumexp"))
 
 
@@ -375,6 +381,8 @@ def _reduction(name: str) -> Callable[..., Any]:
     def lower(lo: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
         x = lo.value(x)
         x = x if dtype is None else cast(lo, x, dtype_of(dtype))
+        if x.dtype == "bool" and name in ("amax", "amin"):
+            return getattr(x.to_copy("i32"), name)(_dims(lo, x, dim), keepdim).ne(0)
         return getattr(x, name)(_dims(lo, x, dim), keepdim)
 
     return lower
@@ -436,9 +444,9 @@ def bucketize(lo: Any, x: Any, boundaries: Any, out_int32: bool = False, right: 
     if "searchsorted" in str(lo.node.target):
         x, boundaries = boundaries, x
     x, boundaries = lo.value(x), lo.value(boundaries)
-    if boundaries.rank != 1:
-        raise Unsupported(f"boundaries of {boundaries.type}")
     wide = x.unsqueeze(x.rank)
+    if boundaries.rank != 1:  # rows of their own
+        boundaries = boundaries.unsqueeze(boundaries.rank - 1)
     found = (wide.ge(boundaries) if right else wide.gt(boundaries)).to_copy("i64").sum(-1)
     return cast(lo, found, "i32") if out_int32 else found
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
 from ..compiler import Value
 from ..compiler import expr as ex
 from ..compiler.ops.einsum import einsum as by_equation
-from .ops_math import cast, method, mul, var
+from .ops_math import cast, method, var
 from .table import lowers
-from .values import Unsupported
+from .values import dtype_of, Unsupported
 
 
 @lowers("aten.masked_scatter.default")
@@ -59,15 +59,13 @@ lowers("aten.unfold.default")(method("unfold"))
 @lowers("aten.prod.default", "aten.prod.dim_int")
 def prod(lo: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
     x = lo.value(x)
-    flat, at = (x.flatten(), 0) if dim is None else (x, lo.axis(x, dim))
-    size = flat.shape[at] if flat.rank else 1
-    if dtype is not None or not isinstance(size, int) or not 0 < size <= 64:
-        raise Unsupported(f"a product of {size} elements")
-    parts: List[Value] = [flat.select(at, i) for i in range(size)] if flat.rank else [flat]
-    parts = [cast(lo, part, "i64") if part.dtype in ("bool", "u8", "i8", "i32", "u32") else part for part in parts]
-    while len(parts) > 1:  # neighbours first: small errors
-        parts = [mul(lo, *parts[i : i + 2]) if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
-    return parts[0].unsqueeze(at) if keepdim and dim is not None else parts[0]
+    return (x if dtype is None else cast(lo, x, dtype_of(dtype))).prod(dim, keepdim)
+
+
+@lowers("aten.cumprod.default")
+def cumprod(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
+    x = lo.value(x)
+    return (x if dtype is None else cast(lo, x, dtype_of(dtype))).cumprod(dim)
 
 
 @lowers("aten.kthvalue.default")

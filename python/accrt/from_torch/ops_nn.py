@@ -22,10 +22,10 @@ from .values import Known, Unsupported
 @lowers("aten.linear.default")
 def linear(lo: Any, x: Any, weight: Any, bias: Any = None) -> Any:
     x, weight = lo.value(x), lo.value(weight)
-    return x.linear(weight, None if bias is None else lo.value(bias))
+    return x.linear(weight, lo.optional(bias))
 
 
-@lowers("aten.matmul.default")
+@lowers("aten.matmul.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default")
 def matmul(lo: Any, a: Any, b: Any) -> Any:
     a, b = lo.value(a), lo.value(b)
     if a.rank == 1 or b.rank == 1:
@@ -47,6 +47,12 @@ def mm(lo: Any, a: Any, b: Any) -> Any:
 @lowers("aten.bmm.default")
 def bmm(lo: Any, a: Any, b: Any) -> Any:
     return lo.value(a).matmul(lo.value(b))
+
+
+@lowers("aten.addmv.default")
+def addmv(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
+    made = matmul(lo, a, b) * alpha
+    return made if beta == 0 else made + lo.value(bias) * beta
 
 
 @lowers("aten.addmm.default")
@@ -87,20 +93,16 @@ def layer_norm(lo: Any, x: Any, normalized_shape: Sequence[Any], weight: Any = N
     x = lo.value(x)
     if len(normalized_shape) > 1:
         flat = x.flatten(x.rank - len(normalized_shape))
-        made = flat.layer_norm(weight and lo.value(weight).flatten(), bias and lo.value(bias).flatten(), eps)
+        made = flat.layer_norm(*(None if item is None else lo.value(item).flatten() for item in (weight, bias)), eps)
         return made.view(list(x.shape))
-    return x.layer_norm(None if weight is None else lo.value(weight), None if bias is None else lo.value(bias), eps)
+    return x.layer_norm(lo.optional(weight), lo.optional(bias), eps)
 
 
 @lowers("aten.rms_norm.default")
 def rms_norm(lo: Any, x: Any, normalized_shape: Sequence[Any], weight: Any = None, eps: Optional[float] = None) -> Any:
     if len(normalized_shape) > 1:
         raise Unsupported(f"rms_norm over {len(normalized_shape)} dimensions")
-    return lo.value(x).rms_norm(None if weight is None else lo.value(weight), eps)
-
-
-def _by_channel(lo: Any, x: Value, item: Any) -> Value:
-    return lo.value(item).view([1, -1, *[1] * (x.rank - 2)])
+    return lo.value(x).rms_norm(lo.optional(weight), eps)
 
 
 @lowers("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
@@ -120,7 +122,7 @@ def batch_norm(lo: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any
 
 @lowers("aten.group_norm.default")
 def group_norm(lo: Any, x: Any, groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enabled: bool = True) -> Any:
-    return lo.value(x).group_norm(groups, None if weight is None else lo.value(weight), None if bias is None else lo.value(bias), eps)
+    return lo.value(x).group_norm(groups, lo.optional(weight), lo.optional(bias), eps)
 
 
 @lowers("aten.instance_norm.default")
@@ -198,7 +200,7 @@ def conv(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, paddin
     if dims == 1:
         x, weight = x.unsqueeze(2), weight.unsqueeze(2)
         strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
-    made = x.conv2d(weight, None if bias is None else lo.value(bias), strides, [p for pair in pads for p in pair], dilations, groups)
+    made = x.conv2d(weight, lo.optional(bias), strides, [p for pair in pads for p in pair], dilations, groups)
     made = made.select(2, 0) if dims == 1 else made
     return made.select(0, 0) if unbatched else made
 
@@ -225,7 +227,7 @@ def conv3d(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padd
 def conv_transpose(
     lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, groups: int = 1, dilation: Any = 1
 ) -> Any:
-    x, weight, bias = lo.value(x), lo.value(weight), None if bias is None else lo.value(bias)
+    x, weight, bias = lo.value(x), lo.value(weight), lo.optional(bias)
     unbatched = x.rank == weight.rank - 1
     numbers = [_each(item, weight.rank - 2) for item in (stride, padding, output_padding, dilation)]
     made = windows.conv_transpose(x.unsqueeze(0) if unbatched else x, weight, bias, *numbers[:3], groups, numbers[3])
@@ -247,74 +249,58 @@ def _pooled_dims(lo: Any) -> int:
     return next(d for d in (1, 2, 3) if f"{d}d" in str(lo.node.target))
 
 
+def _windows(lo: Any, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
+    """Kernel, strides, dilations, and (before, after) of each dimension; after what ceil_mode adds."""
+    dims = _pooled_dims(lo)
+    kernel, dilations, pads = _each(kernel, dims), _each(dilation, dims), _each(padding, dims)
+    strides = _each(stride or kernel, dims)
+    more = [0] * dims if not ceil_mode else windows.added(x.shape[x.rank - dims :], kernel, strides, pads, dilations)
+    return kernel, strides, dilations, [(p, p + m) for p, m in zip(pads, more)], any(more)
+
+
 @lowers("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default")
 def max_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Any:
-    if ceil_mode:
-        raise Unsupported("pooling with ceil_mode")
-    dims = _pooled_dims(lo)
-    kernel = _each(kernel, dims)
-    if dims < 3:
-        return _pooled(lo.value(x), dims, "max_pool2d", kernel, _each(stride or kernel, dims), _each(padding, dims), _each(dilation, dims))
-    x = windows.padded(lo.value(x), [(p, p) for p in _each(padding, dims)], -math.inf)
-    parts = windows.taps(x, kernel, _each(stride or kernel, dims), _each(dilation, dims))
-    total = parts[0][1]
-    for _place, part in parts[1:]:
-        total = total.maximum(part)
-    return total
+    x = lo.value(x)
+    kernel, strides, dilations, pads, _more = _windows(lo, x, kernel, stride, padding, dilation, ceil_mode)
+    if len(kernel) < 3:
+        return _pooled(x, "max_pool2d", kernel, strides, pads, dilations)
+    return windows.reduced(windows.padded(x, pads, -math.inf), kernel, strides, dilations, lambda a, b: a.maximum(b))
 
 
-def _pooled(x: Value, dims: int, method: str, kernel: List[int], *sizes: List[int]) -> Value:
+def _pooled(x: Value, method: str, kernel: List[int], strides: List[int], pads: Any, *dilations: List[int]) -> Value:
     """Of one dimension: of two, of height 1. Without a batch: a batch of one."""
-    unbatched = x.rank == dims + 1
+    one, unbatched = len(kernel) == 1, x.rank == len(kernel) + 1
     x = x.unsqueeze(0) if unbatched else x
-    if dims == 1:
-        x, kernel = x.unsqueeze(2), [1, *kernel]
-        stride, padding, *rest = sizes
-        sizes = ([1, *stride], [0, *padding], *([1, *each] for each in rest))
-    made = getattr(x, method)(kernel, *sizes)
-    made = made.select(2, 0) if dims == 1 else made
+    if one:
+        x, kernel, strides, pads, dilations = x.unsqueeze(2), [1, *kernel], [1, *strides], [(0, 0), *pads], tuple([1, *each] for each in dilations)
+    made = getattr(x, method)(kernel, strides, [size for both in pads for size in both], *dilations)
+    made = made.select(2, 0) if one else made
     return made.select(0, 0) if unbatched else made
 
 
 @lowers("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def avg_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor: Any = None) -> Any:
-    dims = _pooled_dims(lo)
-    kernel, pads = _each(kernel, dims), _each(padding, dims)
-    if ceil_mode or (any(pads) and not count_include_pad):
-        raise Unsupported("pooling with ceil_mode, or without counting the padding")
-    if dims < 3:
-        made = _pooled(lo.value(x), dims, "avg_pool2d", kernel, _each(stride or kernel, dims), pads)
+    """By the size of the window, or by how many elements are in it: never those that ceil_mode adds."""
+    x = lo.value(x)
+    kernel, strides, dilations, pads, more = _windows(lo, x, kernel, stride, padding, 1, ceil_mode)
+    by_count = not divisor and (more or (any(map(any, pads)) and not count_include_pad))
+    if len(kernel) < 3 and not by_count:
+        made = _pooled(x, "avg_pool2d", kernel, strides, pads)
         return made if not divisor else made * (math.prod(kernel) / divisor)
-    x = windows.padded(lo.value(x), [(p, p) for p in pads])
-    parts = windows.taps(x, kernel, _each(stride or kernel, dims), [1] * dims)
-    total = parts[0][1]
-    for _place, part in parts[1:]:
-        total = total + part
-    return total * (1 / (divisor or math.prod(kernel)))
-
-
-def _adapted(lo: Any, x: Value, size: Any, reduce: Any) -> Value:
-    """Each place of the result is made of its share of the input's places."""
-    sizes = list(size) if isinstance(size, (list, tuple)) else [size]
-    first = x.rank - len(sizes)
-    if all(s == 1 for s in sizes):
-        return reduce(x, list(range(first, x.rank)))
-    for at, wanted in enumerate(sizes, first):
-        extent = x.shape[at]
-        if not isinstance(extent, int):
-            raise Unsupported(f"adaptive pooling of a dimension of {extent}")
-        x = join([reduce(x.slice(at, i * extent // wanted, -(-(i + 1) * extent // wanted)), [at]) for i in range(wanted)], at)
-    return x
+    total = windows.reduced(windows.padded(x, pads), kernel, strides, dilations, lambda a, b: a + b)
+    if not by_count:
+        return total * (1 / (divisor or math.prod(kernel)))
+    return total / windows.counts(x, kernel, strides, dilations, pads, count_include_pad)
 
 
 @lowers("aten.adaptive_avg_pool1d.default", "aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool3d.default")
 def adaptive_avg_pool(lo: Any, x: Any, size: Any) -> Any:
-    return _adapted(lo, lo.value(x), size, lambda part, dims: part.mean(dims, True))
+    return windows.adapted(lo.value(x), _each(size, _pooled_dims(lo)), lambda part, dims: part.mean(dims, True))
 
 
 @lowers("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
 def adaptive_max_pool(lo: Any, x: Any, size: Any) -> Any:
-    return [_adapted(lo, lo.value(x), size, lambda part, dims: part.amax(dims, True)), None]
+    return [windows.adapted(lo.value(x), _each(size, _pooled_dims(lo)), lambda part, dims: part.amax(dims, True)), None]
 
 
 @lowers("aten.pad.default", "aten.constant_pad_nd.default")

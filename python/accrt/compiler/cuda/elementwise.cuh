@@ -56,6 +56,15 @@ DEVICE float m_tanh(float x) {
 DEVICE float m_erf(float x) {
   return erff(x);
 }
+DEVICE float m_erfc(float x) {
+  return erfcf(x);
+}
+DEVICE float m_atan(float x) {
+  return atanf(x);
+}
+DEVICE double d_atan(double x) {
+  return atan(x);
+}
 DEVICE float m_sin(float x) {
   return sinf(x);
 }

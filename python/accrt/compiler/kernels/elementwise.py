@@ -105,6 +105,8 @@ UNARY: Dict[str, Callable[[str, str], str]] = {
     "log1p": _float_call("log1p"),
     "tanh": _float_call("tanh"),
     "erf": _float_call("erf"),
+    "erfc": _float_call("erfc"),
+    "atan": lambda d, x: f"{'d' if d == 'f64' else 'm'}_atan({x})",
     "sin": _float_call("sin"),
     "cos": _float_call("cos"),
     "relu": lambda d, x: f"({x} < 0 ? 0 : {x})",
@@ -120,7 +122,7 @@ _FLOAT_ONLY = set(UNARY) - {"neg", "abs", "relu"}
 
 # Cost in units of a simple vector operation, for choosing how much one workgroup does.
 _COST = {
-    "exp": 16, "expm1": 20, "log": 18, "log1p": 26, "tanh": 24, "erf": 26, "gelu": 30, "gelu_tanh": 24, "silu": 22, "sigmoid": 20, "sin": 40,
+    "exp": 16, "expm1": 20, "log": 18, "log1p": 26, "tanh": 24, "erf": 26, "erfc": 26, "atan": 40, "gelu": 30, "gelu_tanh": 24, "silu": 22, "sigmoid": 20, "sin": 40,
     "cos": 40, "pow": 90, "sqrt": 6, "rsqrt": 12, "div": 6, "reciprocal": 6,
 }  # fmt: skip
 

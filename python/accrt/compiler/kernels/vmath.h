@@ -166,6 +166,63 @@ ALWAYS_INLINE float m_erf(float x) {
   return t > 0.927734375f ? far : erf_near(x);
 }
 
+/* erfc: exp(-x^2), by a polynomial in (|x| - 2) / (|x| + 2) and 1 + 2 |x|: N. Juffa's fit
+ * (stackoverflow.com/q/39777360, BSD-2). <= 4 ULP. */
+ALWAYS_INLINE float m_erfc(float x) {
+  float size = __builtin_fabsf(x), a = size > 11.0f ? 11.0f : size;
+  float r = 1.0f / (a + 2.0f), q = (a - 2.0f) * r;
+  q = FMA(r, FMA(q, -a, FMA(q + 1.0f, -2.0f, a)), q);
+  float p = -0x1.a4a000p-12f;
+  p = FMA(p, q, -0x1.42a260p-10f);
+  p = FMA(p, q, 0x1.585714p-10f);
+  p = FMA(p, q, 0x1.1adcc4p-07f);
+  p = FMA(p, q, -0x1.081b82p-07f);
+  p = FMA(p, q, -0x1.bc0b6ap-05f);
+  p = FMA(p, q, 0x1.4ffc46p-03f);
+  p = FMA(p, q, -0x1.540840p-03f);
+  p = FMA(p, q, -0x1.7bf616p-04f);
+  p = FMA(p, q, 0x1.1ba03ap-02f);
+  r = 1.0f / FMA(2.0f, a, 1.0f);
+  q = FMA(p, r, r);
+  r = FMA(FMA(FMA(q, -a, 0.5f), 2.0f, p - q), r, q);
+  float s = a * a, e = m_exp(-s);
+  r = FMA(r, e, r * e * FMA(-a, a, s));
+  r = size > 10.0546875f ? 0.0f : r;
+  r = x < 0.0f ? 2.0f - r : r;
+  return x != x ? x : r;
+}
+
+/* atan: three ranges and the rational function of Cephes atan (S. Moshier), in double for both types.
+ */
+ALWAYS_INLINE double d_atan(double x) {
+  double a = __builtin_fabs(x);
+  int far = a > 2.41421356237309504880, middle = a > 0.66;
+  double base = far ? 1.57079632679489661923 : middle ? 0.78539816339744830962 : 0.0;
+  double rest = far ? 6.123233995736765886130e-17 : middle ? 3.061616997868382943065e-17 : 0.0;
+  double numerator = far      ? -1.0
+                     : middle ? a - 1.0
+                              : a,
+         denominator = far      ? a
+                       : middle ? a + 1.0
+                                : 1.0;
+  double r = numerator / denominator, z = r * r;
+  double p = -8.750608600031904122785e-1;
+  p = FMAD(p, z, -1.615753718733365076637e1);
+  p = FMAD(p, z, -7.500855792314704667340e1);
+  p = FMAD(p, z, -1.228866684490136173410e2);
+  p = FMAD(p, z, -6.485021904942025371773e1);
+  double q = z + 2.485846490142306297962e1;
+  q = FMAD(q, z, 1.650270098316988542046e2);
+  q = FMAD(q, z, 4.328810604912902668951e2);
+  q = FMAD(q, z, 4.853903996359136964868e2);
+  q = FMAD(q, z, 1.945506571482613964425e2);
+  double y = base + (FMAD(r, z * p / q, r) + rest);
+  return __builtin_copysign(y, x);
+}
+ALWAYS_INLINE float m_atan(float x) {
+  return (float)d_atan((double)x);
+}
+
 /* gelu with erf. The negative side uses erfc itself, so that nothing cancels. */
 ALWAYS_INLINE float m_gelu(float x) {
   float z = x * 0.70710678118654752f, t = __builtin_fabsf(z);

@@ -55,7 +55,7 @@ _UNARY_FLOAT = {
     "floor": lambda x: numpy().floor(x), "ceil": lambda x: numpy().ceil(x), "exp": lambda x: numpy().exp(x),
     "expm1": lambda x: numpy().expm1(x), "log1p": lambda x: numpy().log1p(x),
     "log": lambda x: numpy().log(x), "tanh": lambda x: numpy().tanh(x), "erf": _erf, "sin": lambda x: numpy().sin(x),
-    "cos": lambda x: numpy().cos(x), "sigmoid": _sigmoid, "silu": lambda x: x * _sigmoid(x),
+    "cos": lambda x: numpy().cos(x), "atan": lambda x: numpy().arctan(x), "sigmoid": _sigmoid, "silu": lambda x: x * _sigmoid(x),
 }  # fmt: skip
 _UNARY_ANY = {"neg": lambda x: -x, "abs": lambda x: numpy().abs(x), "relu": lambda x: numpy().where(x < 0, numpy().zeros_like(x), x)}
 _BINARY = {
@@ -143,6 +143,13 @@ for _name, (_scalar, _reference) in _BITS.items():
         if op.operands[0].dtype in FLOATS or op.operands[0].dtype == "bool":
             raise IRError(f"{op.name} of {op.operands[0].dtype}")
         return _infer_binary()(op)
+
+
+@define("aten.erfc(Tensor self)", reference=lambda x: numpy().vectorize(math.erfc, otypes=[float])(x) if x.size else x, scalar_op="erfc", to_float=True)
+def _infer_erfc(op: Op) -> Types:
+    if op.operands[0].dtype == "f64":
+        raise IRError("erfc of f64: there is one of f32, f16 and bf16")
+    return unary_inference(True)(op)
 
 
 @define("aten.gelu(Tensor self, str approximate=none)", reference=_gelu, scalar_op="gelu")

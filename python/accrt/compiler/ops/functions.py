@@ -6,10 +6,10 @@ They are written so that nothing overflows on the way to a finite result, and sm
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 from .. import expr as ex
-from ..ir import FLOATS, Value
+from ..ir import FLOATS, IRError, Value
 from . import elementwise, ordering, products, reductions, shapes  # noqa: F401  - the methods that are used here
 from .schema import axes_of, method_axis
 
@@ -77,6 +77,45 @@ def sinh(x: Value) -> Value:
 
 
 @_method
+def asinh(x: Value) -> Value:
+    a = x.abs()
+    near = (a + a * a / ((a * a + 1.0).sqrt() + 1.0)).log1p()
+    return x.sign() * a.gt(1e4).where(a.log() + math.log(2), near)
+
+
+@_method
+def acosh(x: Value) -> Value:
+    above = x - 1.0
+    return (above + above.sqrt() * (above + 2.0).sqrt()).log1p()
+
+
+@_method
+def atanh(x: Value) -> Value:
+    return (x * 2.0 / (1.0 - x)).log1p() * 0.5
+
+
+@_method
+def asin(x: Value) -> Value:
+    return (x / ((1.0 - x) * (1.0 + x)).sqrt()).atan()
+
+
+@_method
+def acos(x: Value) -> Value:
+    return ((1.0 - x) / (1.0 + x)).sqrt().atan() * 2.0
+
+
+@_method
+def atan2(x: Value, other: Value) -> Value:
+    """The angle of (other, x), with the signs of zeros: atan of the smaller by the larger size, and turned to its eighth of the circle."""
+    high, low = x.abs(), other.abs()
+    top, least = high.maximum(low), high.minimum(low)
+    ratio = top.eq(0.0).where(0.0, least.eq(math.inf).where(1.0, least / top))
+    angle = high.gt(low).where(math.pi / 2 - ratio.atan(), ratio.atan())
+    angle = other.reciprocal().lt(0.0).logical_or(other.lt(0.0)).where(math.pi - angle, angle)
+    return x.reciprocal().lt(0.0).logical_or(x.lt(0.0)).where(-angle, angle)
+
+
+@_method
 def hypot(x: Value, other: Value) -> Value:
     """Divided by the larger one, so that no square overflows. Infinite where one of them is, beside NaN, too."""
     a, b = x.abs(), other.abs()
@@ -111,6 +150,16 @@ def log_sigmoid(x: Value) -> Value:
 @_method
 def elu(x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
     return x.gt(0.0).where(x * scale, (x * input_scale).expm1() * (alpha * scale))
+
+
+@_method
+def celu(x: Value, alpha: float = 1.0) -> Value:
+    return x.elu(alpha, 1.0, 1 / alpha)
+
+
+@_method
+def selu(x: Value) -> Value:
+    return x.elu(1.6732632423543772, 1.0507009873554805)
 
 
 @_method
@@ -156,6 +205,37 @@ def var(x: Value, dim: Any = None, correction: Optional[float] = None, keepdim: 
     apart = x - x.mean(dims, True)
     count = ex.product(x.shape[d] for d in dims)
     return (apart * apart).sum(dims, keepdim) / ex.simplify(ex.constant(count) - int(1 if correction is None else correction))
+
+
+def _factors(x: Value, dim: int, most: int) -> List[Value]:
+    """The parts of a dimension that is fixed and short, one element each; integers as i64, as ATen multiplies them."""
+    size = x.shape[dim]
+    if not isinstance(size, int) or not 0 < size <= most:
+        raise IRError(f"function {x.function.name!r}: a product of {size} elements; it takes 1 to {most}")
+    x = x if x.dtype in FLOATS or x.dtype == "i64" else x.to_copy("i64")
+    return [x.slice(dim, i, i + 1) for i in range(size)]
+
+
+@_method
+def prod(x: Value, dim: Optional[int] = None, keepdim: bool = False) -> Value:
+    """Of 64 elements at most: neighbours first, so that errors stay small."""
+    flat = x.view([-1]) if dim is None or not x.rank else x
+    at = 0 if flat.rank == 1 else method_axis(x, dim, "prod")
+    parts = _factors(flat, at, 64)
+    while len(parts) > 1:
+        parts = [parts[i] * parts[i + 1] if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
+    return parts[0] if keepdim and dim is not None and x.rank else parts[0].select(at, 0)
+
+
+@_method
+def cumprod(x: Value, dim: int) -> Value:
+    """Of 256 elements at most."""
+    at = method_axis(x, dim, "cumprod")
+    parts = _factors(x if x.rank else x.view([1]), at, 256)
+    for i in range(1, len(parts)):
+        parts[i] = parts[i - 1] * parts[i]
+    made = shapes.cat(parts, at) if len(parts) > 1 else parts[0]
+    return made if x.rank else made.view([])
 
 
 @_method

@@ -6,11 +6,11 @@ Weights are values, and what is made of them alone is made when a bundle is load
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from .. import expr as ex
 from ..expr import Size
-from ..ir import Value
+from ..ir import IRError, Value
 from . import convolutions, elementwise, indexing, products  # noqa: F401  - the methods that are used here
 from .shapes import cat
 
@@ -42,6 +42,48 @@ def taps(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Seq
     for d in range(len(kernel)):
         parts = [((*place, k), strided(part, first + d, k * dilations[d], out[d], strides[d])) for place, part in parts for k in range(kernel[d])]
     return parts
+
+
+def reduced(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], both: Callable[[Value, Value], Value]) -> Value:
+    """What windows give together, one place of the kernel after the other."""
+    (_place, total), *rest = taps(x, kernel, strides, dilations)
+    for _place, part in rest:
+        total = both(total, part)
+    return total
+
+
+def added(sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> List[int]:
+    """Places behind each dimension that ceil_mode adds: for a last window that begins in the tensor or its padding before."""
+    made = []
+    for size, k, step, pad, apart in zip(sizes, kernel, strides, pads, dilations):
+        if not isinstance(size, int):
+            raise IRError(f"pooling: ceil_mode of a dimension of {size}")
+        reach, whole = apart * (k - 1) + 1, size + 2 * pad
+        count = -(-(whole - reach) // step) + 1
+        count -= (count - 1) * step >= size + pad
+        made.append(max((count - 1) * step + reach - whole, 0))
+    return made
+
+
+def counts(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Pads, with_pads: bool) -> Value:
+    """How many elements each window has; `with_pads`: and places of the padding, as wide behind as before."""
+    first = x.rank - len(kernel)
+    ones = x.function.full([1] * first + list(x.shape[first:]), 1.0, x.dtype)
+    ones = padded(ones, [(before, before) for before, _after in pads], 1.0 if with_pads else 0.0)
+    return reduced(padded(ones, [(0, after - before) for before, after in pads]), kernel, strides, dilations, lambda a, b: a + b)
+
+
+def adapted(x: Value, sizes: Sequence[int], reduce: Callable[[Value, List[int]], Value]) -> Value:
+    """Each place of the result is made of its share of the input's places, in the last dimensions."""
+    first = x.rank - len(sizes)
+    if all(s == 1 for s in sizes):
+        return reduce(x, list(range(first, x.rank)))
+    for at, wanted in enumerate(sizes, first):
+        extent = x.shape[at]
+        if not isinstance(extent, int):
+            raise IRError(f"function {x.function.name!r}: adaptive pooling of a dimension of {extent}")
+        x = cat([reduce(x.slice(at, i * extent // wanted, -(-(i + 1) * extent // wanted)), [at]) for i in range(wanted)], at)
+    return x
 
 
 def strided(x: Value, at: int, start: int, count: Size, step: int) -> Value:
