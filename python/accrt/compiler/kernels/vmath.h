@@ -192,8 +192,7 @@ ALWAYS_INLINE float m_erfc(float x) {
   return x != x ? x : r;
 }
 
-/* atan: three ranges and the rational function of Cephes atan (S. Moshier), in double for both types.
- */
+/* atan: three ranges and the rational function of Cephes atan (S. Moshier), in double for both. */
 ALWAYS_INLINE double d_atan(double x) {
   double a = __builtin_fabs(x);
   int far = a > 2.41421356237309504880, middle = a > 0.66;
