@@ -1,4 +1,4 @@
-"""Weights that torchao has quantized stay packed, under the parameter's name. What is not known here is refused by name: the content of a
+"""Weights that torchao has quantized stay packed, under the parameter's name. Other forms are refused by name: the content of a
 quantized weight never becomes a plain one without a word."""
 
 from __future__ import annotations

@@ -196,14 +196,13 @@ ALWAYS_INLINE float m_erfc(float x) {
 ALWAYS_INLINE double d_atan(double x) {
   double a = __builtin_fabs(x);
   int far = a > 2.41421356237309504880, middle = a > 0.66;
-  double base = far ? 1.57079632679489661923 : middle ? 0.78539816339744830962 : 0.0;
-  double rest = far ? 6.123233995736765886130e-17 : middle ? 3.061616997868382943065e-17 : 0.0;
-  double numerator = far      ? -1.0
-                     : middle ? a - 1.0
-                              : a,
-         denominator = far      ? a
-                       : middle ? a + 1.0
-                                : 1.0;
+  double base = middle ? 0.78539816339744830962 : 0.0;
+  double rest = middle ? 3.061616997868382943065e-17 : 0.0; /* what base has not */
+  double numerator = middle ? a - 1.0 : a, denominator = middle ? a + 1.0 : 1.0;
+  base = far ? 1.57079632679489661923 : base;
+  rest = far ? 6.123233995736765886130e-17 : rest;
+  numerator = far ? -1.0 : numerator;
+  denominator = far ? a : denominator;
   double r = numerator / denominator, z = r * r;
   double p = -8.750608600031904122785e-1;
   p = FMAD(p, z, -1.615753718733365076637e1);
