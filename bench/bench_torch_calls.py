@@ -1,6 +1,6 @@
 """bench torch_calls: what a call of a PyTorch operator costs over the kernel's own launch: z = x + y of 32 elements, by every way into torch.
 
-    ./dev bench torch_calls                         this processor, needs torch in .venv
+    python bench/bench_torch_calls.py                                      this processor, needs torch
     python bench/bench_torch_calls.py --device cuda --bundle FILE      a GPU; the file has add2 for it (--write FILE makes one for this host)
     ... --seconds S; --batch N: calls of a measurement
 

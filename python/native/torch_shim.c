@@ -609,7 +609,7 @@ static PyObject* holder_lacks_lane(PyObject* object, PyObject* value) {
   return PyBool_FromLong(lacks);
 }
 
-/* add_lane(kept, call, stream): the address of a call that has no other user, which `kept` keeps. */
+/* add_lane(kept, call, stream): the address of a call without other users, which `kept` keeps. */
 static PyObject* holder_add_lane(PyObject* object, PyObject* arguments) {
   shim_t* shim = ((const holder_t*)object)->shim;
   PyObject *kept, *call, *stream;

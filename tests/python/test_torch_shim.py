@@ -60,6 +60,15 @@ def learned(op, given, runs):
     raise AssertionError("the kernel in C takes none of 200 calls")
 
 
+def in_c(name):
+    """Whether the kernel is in C: that of optional inputs is where torch has the function that frees their box, from 2.13 on."""
+    from accrt.torch import _operator, _shim
+
+    has = _operator._registered[f"accrt_shim::{name}"]._kernels is not None
+    assert has or name == "biased" and "torch_delete_stable_ivalue" not in _shim._found()
+    return has
+
+
 def tensors(result):
     return result if isinstance(result, (tuple, list)) else (result,)
 
@@ -67,6 +76,8 @@ def tensors(result):
 @pytest.mark.parametrize("name", SAMPLES)
 def test_shapes_that_were_seen_need_no_python(operators, runs, name):
     op, given = operators[name], SAMPLES[name]
+    if not in_c(name):
+        pytest.skip("torch lacks a function")
     first = op(*given)
     made = learned(op, given, runs)
     assert tensors(made)[0].data_ptr() != tensors(first)[0].data_ptr()
@@ -311,7 +322,8 @@ def jitted(x: torch.Tensor):
 
 def test_opcheck_with_shapes_that_are_known(operators, runs):
     for name, given in SAMPLES.items():
-        learned(operators[name], given, runs)
+        if in_c(name):
+            learned(operators[name], given, runs)
         assert set(torch.library.opcheck(operators[name], tuple(given)).values()) == {"SUCCESS"}
 
 
