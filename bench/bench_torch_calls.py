@@ -1,7 +1,7 @@
-"""bench torch_calls: what a call of a PyTorch operator costs over the kernel's own launch: z = x + y of 32 elements, by every way into torch.
+"""What a call of a PyTorch operator costs over the kernel's own launch: z = x + y of 32 elements, by every way into torch.
 
-    python bench/bench_torch_calls.py                                      this processor, needs torch
-    python bench/bench_torch_calls.py --device cuda --bundle FILE      a GPU; the file has add2 for it (--write FILE makes one for this host)
+    python bench/bench_torch_calls.py                                 this processor, needs torch
+    python bench/bench_torch_calls.py --device cuda --bundle FILE     a GPU; --write FILE --targets sm_90a makes the file, where nvcc is
     ... --seconds S; --batch N: calls of a measurement
 
 All run interleaved in one process, N calls at a time, in an order that turns around. The function of the plain ways is the shortest that Python
@@ -107,6 +107,7 @@ def main():
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--bundle")
     parser.add_argument("--write")
+    parser.add_argument("--targets", nargs="+")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--batch", type=int, default=20)
     arguments = parser.parse_args()
@@ -118,7 +119,7 @@ def main():
     from accrt.compiler import compile
 
     if arguments.write:
-        return compile(module(), arguments.write)
+        return compile(module(), arguments.write, targets=arguments.targets)
     torch.set_num_threads(1)
     instance = accrt.Instance(host_code="all", options={"host.threads": "1"})
     bundle = accrt.Bundle(arguments.bundle or compile(module()), instance)
