@@ -106,6 +106,8 @@ def identifiers() -> frozenset[str]:
     for name in tracked():
         if name.endswith((".map", ".toml", ".ptx", ".fish")):
             words.update(re.findall(r"[A-Za-z_]\w*", (ROOT / name).read_text(errors="replace")))
+        if (match := re.fullmatch(r"bench/bench_(\w+)\.(?:py|c)", name)):
+            words.add(match[1])  # ./dev bench NAME
     return frozenset(words)
 
 
