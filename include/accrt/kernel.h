@@ -255,7 +255,7 @@ ACCRT_KERNEL_STATIC_ASSERT(sizeof(void*) != 8 ||
 typedef struct accrt_kernel_workgroup {
   uint32_t struct_size;
   uint32_t workgroup_id[3];
-  uint32_t worker_id; /**< from 0, for memory per worker; it says nothing about order */
+  uint32_t worker_id; /**< from 0, for memory per worker of one dispatch; no order */
   uint32_t local_memory_size_bytes;
   /** 64-byte aligned, uninitialised, private to this workgroup; NULL if the size is 0 */
   void* local_memory;

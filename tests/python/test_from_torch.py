@@ -117,7 +117,7 @@ OPERATIONS = {
     "sum": (lambda x: (x.sum(), x.sum(0), x.mean([0, 1], keepdim=True), x.amax(1), x.max(), x.min()), X),
     "max_dim": (lambda x: (x.max(1), x.min(0)), X), "arg": (lambda x: (x.argmax(1), x.argmin(), x.argmax()), X), "topk": (lambda x: x.topk(2), X),
     "topk_least": (lambda x: x.topk(2, largest=False), X), "any": (lambda x: ((x > 1).any(), (x > -1).all(1), (x > 1).any(0, keepdim=True)), X),
-    "var": (lambda x: (x.var(1), x.std(0, unbiased=False), x.var()), X), "norm": (lambda x: (torch.linalg.vector_norm(x, dim=1), F.normalize(x, dim=0)), X),
+    "var": (lambda x: (x.var(1), x.std(0, unbiased=False), x.var(), x.var(unbiased=False), x.std(-1, keepdim=True), x.var((0, 1), False, True)), X), "norm": (lambda x: (torch.linalg.vector_norm(x, dim=1), F.normalize(x, dim=0)), X),
     "logsumexp": (lambda x: x.logsumexp(1), X), "softmax": (lambda x: (F.softmax(x, 0), F.softmax(x, -1), F.log_softmax(x, 1)), X),
     "cumsum": (lambda x: (x.cumsum(1), x.cumsum(0)), X), "cumsum_whole": (lambda i: ((i > 4).cumsum(1), i.cumsum(0)), "i"),
     "views": (lambda x: (x.reshape(2, 6), x.flatten(), x.t(), x.unsqueeze(1).transpose(0, 2), x.unflatten(1, (2, 2)), x[None].squeeze(0)), X),
@@ -619,3 +619,31 @@ def test_a_file_with_outputs_of_transformers_needs_no_transformers(tmp_path):
 
 def environment():
     return dict(os.environ, PYTHONPATH=str(pathlib.Path(accrt.__file__).parents[1]))
+
+
+def test_lowerings_take_arguments_where_torch_has_them():
+    """An exported graph gives them by position: `keepdim` of std.dim was taken for `correction`."""
+    import importlib
+    import inspect
+    import pkgutil
+
+    import accrt.from_torch as package
+    from accrt.from_torch.table import TABLE
+
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"accrt.from_torch.{module.name}")
+    wrong, seen = [], 0
+    for target, function in TABLE.items():
+        space, name, *overload = target.split(".")
+        packet = getattr(getattr(torch.ops, space), name, None) if space == "aten" else None
+        operation = getattr(packet, overload[0], None) if overload else None
+        parameters = list(inspect.signature(function).parameters.values())[1:]
+        if operation is None or any(p.kind == p.VAR_POSITIONAL for p in parameters):
+            continue
+        seen += 1
+        names = [p.name for p in parameters]
+        wrong += [f"{target}: {argument.name} is argument {at}, here {names.index(argument.name)}" for at, argument in enumerate(operation._schema.arguments)
+                  if not argument.kwarg_only and argument.name in names and names.index(argument.name) != at]  # fmt: skip
+    assert seen > 250
+    # `pad` knows constant_pad_nd by its third argument, a number.
+    assert [text for text in wrong if not text.startswith("aten.constant_pad_nd.default: value")] == []

@@ -85,3 +85,24 @@ def test_over_http_and_in_process_are_the_same(llm, loaded):
 def test_a_bundle_alone_needs_its_weights(loaded, tmp_path):
     with pytest.raises(accrt.Error):
         serve.load(tmp_path / "nothing.accx")
+
+
+def test_handles_of_other_kinds_are_type_errors():
+    """Not an exception of ctypes', whatever is given."""
+    from accrt.serve.engine import Engine, Model
+    from accrt.serve.grammar import Grammars
+    from accrt.serve.server import Server
+
+    model = Model.simulated()
+    engine = Engine(model)
+    for wrong in (engine, accrt.default_instance(), accrt.default_instance().device("host"), None, 3, "model", object()):
+        with pytest.raises(TypeError, match="model is .*, expected an accrt.Model"):
+            Engine(wrong)
+        with pytest.raises(TypeError, match="model is .*, expected an accrt.Model"):
+            Grammars(wrong)
+    for wrong in (model, accrt.default_instance(), None, 3):
+        with pytest.raises(TypeError, match="expected an accrt.serve.Request"):
+            engine.submit(wrong)
+        with pytest.raises(TypeError, match="engine is .*, expected an accrt.Engine"):
+            Server(wrong, None, name="m")
+    engine.close()

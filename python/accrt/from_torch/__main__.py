@@ -13,7 +13,7 @@ def operations() -> str:
     """The covered operations, for docs/from-torch.md: names with their overloads."""
     names: dict = {}
     for target in sorted(TABLE):
-        packet, _, overload = target[len("aten.") :].rpartition(".")
+        packet, _, overload = target.removeprefix("aten.").rpartition(".")
         names.setdefault(packet, []).append(overload)
     return "\n".join(f"| `{name}` | {', '.join(overloads)} |" for name, overloads in names.items())
 

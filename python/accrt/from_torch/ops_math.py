@@ -56,7 +56,7 @@ def add(lo: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
     return _added(lo, a, b, 1, alpha)
 
 
-@lowers("aten.sub.Tensor", "aten.sub.Scalar")
+@lowers("aten.sub.Tensor", "aten.sub.Scalar", "aten.subtract.Tensor", "aten.subtract.Scalar")
 def sub(lo: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
     return _added(lo, a, b, -1, alpha)
 
@@ -66,7 +66,7 @@ def rsub(lo: Any, a: Any, b: Any, alpha: Any = 1) -> Any:
     return _added(lo, b, a, -1, alpha)
 
 
-@lowers("aten.mul.Tensor", "aten.mul.Scalar")
+@lowers("aten.mul.Tensor", "aten.mul.Scalar", "aten.multiply.Tensor", "aten.multiply.Scalar")
 def mul(lo: Any, a: Any, b: Any) -> Any:
     if lo.node in lo.done:
         return a
@@ -93,7 +93,8 @@ def pow_scalar(lo: Any, a: Any, b: Any) -> Any:
     return a ** lo.value(b)
 
 
-@lowers("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
+@lowers("aten.div.Tensor", "aten.div.Scalar", "aten.true_divide.Tensor", "aten.div.Tensor_mode", "aten.div.Scalar_mode",
+        "aten.divide.Tensor", "aten.divide.Scalar", "aten.divide.Tensor_mode", "aten.divide.Scalar_mode")  # fmt: skip
 def div(lo: Any, a: Any, b: Any, rounding_mode: Optional[str] = None) -> Any:
     x, y = _pair(lo, a, b)
     return _rounded(lo, x, y, rounding_mode) if rounding_mode else x / y
@@ -476,14 +477,20 @@ def all_(lo: Any, x: Any, dim: Any = None, keepdim: bool = False) -> Any:
     return x.ne(0).to_copy("i32").amin(_dims(lo, x, dim), keepdim).ne(0)
 
 
-@lowers("aten.var.correction", "aten.var.dim")
-def var(lo: Any, x: Any, dim: Any = None, unbiased: Any = True, correction: Any = None, keepdim: bool = False) -> Any:
-    return lo.value(x).var(dim, correction if correction is not None else int(bool(unbiased)), keepdim)
+@lowers("aten.var.correction")
+def var(lo: Any, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    return lo.value(x).var(dim, correction, keepdim)
 
 
-@lowers("aten.std.correction", "aten.std.dim")
-def std(lo: Any, x: Any, dim: Any = None, unbiased: Any = True, correction: Any = None, keepdim: bool = False) -> Any:
-    return var(lo, x, dim, unbiased, correction, keepdim).sqrt()
+@lowers("aten.std.correction")
+def std(lo: Any, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
+    return var(lo, x, dim, correction, keepdim).sqrt()
+
+
+lowers("aten.var.dim")(lambda lo, x, dim=None, unbiased=True, keepdim=False: var(lo, x, dim, int(unbiased), keepdim))
+lowers("aten.std.dim")(lambda lo, x, dim=None, unbiased=True, keepdim=False: std(lo, x, dim, int(unbiased), keepdim))
+lowers("aten.var.default")(lambda lo, x, unbiased=True: var(lo, x, None, int(unbiased)))
+lowers("aten.std.default")(lambda lo, x, unbiased=True: std(lo, x, None, int(unbiased)))
 
 
 @lowers("aten.linalg_vector_norm.default")

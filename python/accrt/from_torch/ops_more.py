@@ -49,7 +49,7 @@ def scatter_reduce(lo: Any, x: Any, dim: int, index: Any, source: Any, reduce: s
 def var_mean(lo: Any, x: Any, dim: Any = None, correction: Any = None, keepdim: bool = False) -> Any:
     x = lo.value(x)
     dims = None if dim is None or not len(dim) else [lo.axis(x, d) for d in dim]
-    return [var(lo, x, dims, True, correction, keepdim), x.mean(dims, keepdim)]
+    return [var(lo, x, dims, correction, keepdim), x.mean(dims, keepdim)]
 
 
 lowers("aten.diagonal.default")(method("diagonal"))

@@ -9,7 +9,7 @@ import time
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import _ffi
-from .._library import Handle, check, created, lib, number as whole_number, struct
+from .._library import Handle, check, created, describe, lib, need, number as whole_number, struct
 from .._waits import until
 from ..errors import Error
 from . import options as given_options
@@ -102,6 +102,7 @@ class Engine(Handle):
     _kind = "accrt_serve_engine"
 
     def __init__(self, model: Model, **options: Any) -> None:
+        handle = need(model, Model)
         given_options.known(options, [OPTIONS], "an engine")
         given = struct(_ffi.accrt_serve_options, flags=_ffi.ACCRT_SERVE_ENGINE_THREAD)
         chosen = given_options.checked(options, OPTIONS)
@@ -114,13 +115,15 @@ class Engine(Handle):
         self.max_queued = given.max_queued or _MAX_QUEUED
         self._events = None
         self._compiler = Compiler(model)
-        super().__init__(created(lib.accrt_serve_engine_create, model.handle, ctypes.byref(given)))
+        super().__init__(created(lib.accrt_serve_engine_create, handle, ctypes.byref(given)))
 
     def constraint(self, grammar: Optional[Grammar]) -> Optional[Constraint]:
         """What lets only texts of a grammar through; None: anything may come."""
         return self._compiler(grammar)
 
     def submit(self, request: Request) -> int:
+        if not isinstance(request, Request):
+            raise TypeError(f"request is {describe(request)}, expected an accrt.serve.Request")
         number = ctypes.c_uint64()
         check(lib.accrt_serve_engine_submit(self.handle, ctypes.byref(request.struct), ctypes.byref(number)))
         return number.value

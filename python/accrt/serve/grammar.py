@@ -15,7 +15,7 @@ import threading
 from typing import Optional, Tuple
 
 from .. import _ffi
-from .._library import Handle, created, lib
+from .._library import Handle, created, lib, need
 from .._waits import apart
 from ..errors import InvalidFormatError, PermissionDeniedError, UnsupportedError
 from .parameters import BadParameter, Grammar
@@ -38,10 +38,13 @@ class Grammars(Handle):
     _kind = "accrt_serve_grammars"
 
     def __init__(self, model: Handle, path: Optional[str] = None) -> None:
+        from .engine import Model
+
+        handle = need(model, Model)
         self._guard = threading.Lock()
         self._constraints: "collections.OrderedDict[Tuple[str, str], Constraint]" = collections.OrderedDict()
         found = path or _library()
-        super().__init__(apart(lambda: created(lib.accrt_serve_grammars_open, model.handle, found.encode() if found else None)))
+        super().__init__(apart(lambda: created(lib.accrt_serve_grammars_open, handle, found.encode() if found else None)))
 
     def constraint(self, kind: str, text: str) -> Constraint:
         key = (kind, text)

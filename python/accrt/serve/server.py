@@ -12,7 +12,7 @@ import traceback
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import _ffi
-from .._library import Handle, check, created, lib, struct
+from .._library import Handle, check, created, lib, need, struct
 from .._waits import apart
 from ..errors import AlreadyExistsError, Error, NotReadyError
 from . import options as given_options
@@ -100,6 +100,7 @@ class Server(Handle):
 
     def __init__(self, engine: Engine, text: Text, *, name: str, adapters: Optional[Adapters] = None, log_fd: int = -1, page: Optional[bytes] = None,
                  failed: Callable[[], None] = lambda: None, **options: Any) -> None:  # fmt: skip
+        handle = need(engine, Engine)
         given_options.known(options, [OPTIONS], "a server")
         chosen = given_options.checked(options, OPTIONS)
         checked_key(chosen["api_key"])
@@ -117,7 +118,7 @@ class Server(Handle):
         self.adapters = Adapters(engine, None) if adapters is None else adapters
         self._limits = Limits.of(engine.model.info)
         self._loading, self._failed = chosen["adapter_loading"], failed
-        super().__init__(created(lib.accrt_http_server_create, engine.handle, ctypes.byref(given)))
+        super().__init__(created(lib.accrt_http_server_create, handle, ctypes.byref(given)))
         count = chosen["workers"] or min(4, os.cpu_count() or 1)
         self._threads = [threading.Thread(target=self._work, name=f"accrt-serve-{i}", daemon=True) for i in range(count)]
         for thread in self._threads:

@@ -668,7 +668,7 @@ static void test_points_outlive_handles(void** state) {
     assert_int_equal(accrt_stream_synchronize(two, FOREVER, 0), ACCRT_OK);
     assert_int_equal(words[1], 5);
     assert_int_equal(accrt_stream_synchronize(three, FOREVER, 0), ACCRT_ERROR_POISONED);
-    assert_says("is at 1, and nobody can raise it any more");
+    assert_says("is at 1, and nothing can raise it any more");
     assert_int_equal(words[2], 0);
     accrt_semaphore_release(gate);
     accrt_stream_release(one);
