@@ -87,7 +87,8 @@ check_size() {
   configure_and_build "$BUILD"
   sh tests/abi/size.sh "$BUILD/lib/libaccrt.so" "$BUILD/lib/libaccrt_write.so" "$BUILD/lib/libaccrt_serve.so" "$BUILD/lib/libaccrt_http.so"
 }
-# c_tests FOLDER [PREFIX...]: runs the C tests built there. When some fail, their names and what they said come first in the report.
+# c_tests FOLDER [PREFIX...]: runs the C tests built there. When some fail, their names and what
+# they said come first in the report.
 c_tests() {
   folder=$1
   shift
@@ -106,8 +107,9 @@ check_floors() {
   configure_and_build "$BUILD"
   "$PY" tests/abi/floors.py "$BUILD"
 }
-# The wheel: what its files ask for, on each Python here, in a bare root of an older Debian, and serving. What cannot be had here is
-# left out, and then the part is skipped, with the reasons, though all else of it has passed.
+# The wheel: what its files ask for, on each Python here, in a bare root of an older Debian, and
+# serving. What cannot be had here is left out, and then the part is skipped, with the reasons,
+# though all else of it has passed.
 check_wheel() {
   cmd_wheel
   wheel=$(echo dist/*.whl)
@@ -169,7 +171,8 @@ check_asan() {
   sanitized address
   hostile_clients "$BUILD/check/address"
 }
-# hostile_clients FOLDER: the tests of the HTTP server whose clients send rubbish, leave or stall, with the libraries of a folder built with ASan.
+# hostile_clients FOLDER: the tests of the HTTP server whose clients send rubbish, leave or stall,
+# with the libraries of a folder built with ASan.
 hostile_clients() {
   sanitizer=$("${CC:-gcc}" -print-file-name=libasan.so)
   if [ ! -f "$sanitizer" ] || [ ! -e "$1/lib/libaccrt_http.so" ]; then
@@ -198,7 +201,8 @@ check_tidy() {
   echo "no findings of clang-tidy"
 }
 
-# torch's build for processors, from a folder of this machine that pip knows. The registry's own takes gigabytes.
+# torch's build for processors, from a folder of this machine that pip knows. The registry's own
+# takes gigabytes.
 local_torch() {
   rm -f "$BUILD/check/torch.json"
   timeout 300 "$PY" -m pip install -q --disable-pip-version-check --dry-run --no-deps --report "$BUILD/check/torch.json" \
@@ -209,8 +213,9 @@ check_torch() {
   cmd_torch_test
 }
 
-# With other projects' packages in an environment of their own: JAX and a numpy of 2 through DLPack, dlpack.h itself, ml_dtypes'
-# types, and kernels that Triton and NVRTC compile, which needs no GPU. A test of theirs that is skipped fails the part.
+# With other projects' packages in an environment of their own: JAX and a numpy of 2 through DLPack,
+# dlpack.h itself, ml_dtypes' types, and kernels that Triton and NVRTC compile, which needs no GPU.
+# A test of theirs that is skipped fails the part.
 INTEROP="jax ml_dtypes numpy>=2 triton nvidia-cuda-nvrtc apache-tvm-ffi xxhash pytest"
 check_interop() {
   configure_and_build "$BUILD"
@@ -230,8 +235,8 @@ check_interop() {
   echo "JAX, numpy 2, ml_dtypes, Triton and NVRTC: $(grep -h passed "$where/log.txt" | tr '\n' ';')"
 }
 
-# Hugging Face's own logits for each family of accrt.models, and models of 36 families through accrt.from_torch and
-# accrt.from_onnx: a part, from a seed.
+# Hugging Face's own logits for each family of accrt.models, and models of 36 families through
+# accrt.from_torch and accrt.from_onnx: a part, from a seed.
 check_models() {
   configure_and_build "$BUILD"
   hugging_face_environment || skip "$missing"
@@ -250,7 +255,8 @@ check_onnx() {
   in_tree "$where/bin/python" -m pytest -q -m torch tests/python/test_onnx_conformance.py tests/python/test_from_onnx.py
 }
 
-# The server with OpenAI's own client, its page in a browser, and its metrics with Prometheus' own parser, in an environment of their own.
+# The server with OpenAI's own client, its page in a browser, and its metrics with Prometheus' own
+# parser, in an environment of their own.
 check_openai() {
   configure_and_build "$BUILD"
   [ -e "$BUILD/lib/libaccrt_http.so" ] || skip "libaccrt_http was not built: it needs llhttp"
@@ -263,11 +269,12 @@ check_openai() {
   in_tree "$where/bin/python" -m pytest -q tests/python/test_serve_grammars.py tests/python/test_serve_tools.py
 }
 
-# Dequantizers beside other projects' packages, in an environment of their own. GPTQ's and AWQ's are not installed: only their
-# sources are read.
+# Dequantizers beside other projects' packages, in an environment of their own. GPTQ's and AWQ's are
+# not installed: only their sources are read.
 ORACLES="gguf==0.19.0 ml_dtypes==0.6.0 compressed-tensors==0.20.0 torch==2.13.0 xxhash numpy"
 ORACLES_ALONE="torchao==0.18.0"
-# Weight files that the packages of their formats write now: what accrt reads in them equals what they read.
+# Weight files that the packages of their formats write now: what accrt reads in them equals what
+# they read.
 check_weights() {
   configure_and_build "$BUILD"
   where=$BUILD/check/weights
@@ -308,7 +315,8 @@ oracle_sources() {
   done
 }
 
-# The documentation site: it builds without a broken link, and a browser finds a function in it by search.
+# The documentation site: it builds without a broken link, and a browser finds a function in it by
+# search.
 check_docs() {
   docs_venv || skip "what makes the site could not be had (docs/site/requirements.txt)"
   cmd_docs

@@ -1,8 +1,10 @@
-"""Whether subjects of commits are as the project writes them: `area: imperative phrase`, in at most 72 characters.
+"""Whether subjects of commits are as the project writes them: `area: imperative phrase`, in at most
+72 characters.
 
     python3 .ci/commit_subjects.py      reads the commits since the one that brought this file
 
-Older commits stay as they are, and merges are not read. Without git, or where the history is cut, nothing is read.
+Older commits stay as they are, and merges are not read. Without git, or where the history is cut,
+nothing is read.
 """
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def git(folder: pathlib.Path, *words: str) -> str | None:
 
 
 def commits(folder: pathlib.Path, name: str) -> list[tuple[str, str]] | None:
-    """(short id, subject) of each commit since the one that brought the file; None where git cannot say."""
+    """(short id, subject) of each commit since the one that brought the file; None where git cannot
+    say."""
     brought = git(folder, "log", "--diff-filter=A", "--format=%H", "--", name)
     if not brought or (git(folder, "rev-parse", "--is-shallow-repository") or "").strip() == "true":
         return None

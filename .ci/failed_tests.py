@@ -8,12 +8,14 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 
-MOST_LINES = 60  # of everything together: who reads it may see no more than the first lines of a long report
+# of everything together: who reads it may see no more than the first lines of a long report
+MOST_LINES = 60
 LINES_OF_A_SANITIZER = r"(WARNING: ThreadSanitizer|ERROR: AddressSanitizer|ERROR: LeakSanitizer|SUMMARY: )"
 
 
 def what_it_said(output, most):
-    """The lines of OUTPUT in which a sanitizer speaks or an assertion fails, and those after each; else its last lines."""
+    """The lines of OUTPUT in which a sanitizer speaks or an assertion fails, and those after each;
+    else its last lines."""
     lines = output.rstrip().splitlines()
     marks = [i for i, line in enumerate(lines) if re.search(LINES_OF_A_SANITIZER + r"|Assertion|\[  (ERROR|FAILED)|\[   LINE", line)]
     first = marks[0] if marks else max(0, len(lines) - most)

@@ -1,9 +1,11 @@
-"""Matrix products of the reference compiler beside numpy's BLAS and, if installed, onnxruntime, on MiniLM's shapes.
+"""Matrix products of the reference compiler beside numpy's BLAS and, if installed, onnxruntime, on
+MiniLM's shapes.
 
     python bench/bench_gemm.py [--threads 1] [--target x86-64-v4] [--repeats 15]
 
-One process, the contenders interleaved, median and quartiles of GFLOP/s. Weights are packed beforehand, as a program does when
-it is loaded. numpy and onnxruntime get the same number of threads.
+One process, the contenders interleaved, median and quartiles of GFLOP/s. Weights are packed
+beforehand, as a program does when it is loaded. numpy and onnxruntime get the same number of
+threads.
 """
 
 import argparse
@@ -33,7 +35,8 @@ def array(shape, dtype=np.float32):
 
 
 class Prepared:
-    """A launch bound to arrays, ready for the runner; repeated `copies` times, so that starting threads is amortised."""
+    """A launch bound to arrays, ready for the runner; repeated `copies` times, so that starting
+    threads is amortised."""
 
     def __init__(self, runner, launch, arrays, target, copies):
         one, self.block = bound(launch, arrays, target)

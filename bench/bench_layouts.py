@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""What weight layouts cost a model: held-out bits per byte of bytelm with its matrices in each layout, beside f32.
+"""What weight layouts cost a model: held-out bits per byte of bytelm with its matrices in each
+layout, beside f32.
 
     bench_layouts.py [--bytes N] [LAYOUT...]
 
-Each layout is made by round to nearest and by the search that is weighted with the mean squares of each matrix's inputs (over text
-that the model itself wrote: the held-out text is not looked at). `nearest` and `aware` are the f32 program on the dequantized weights,
-whose values are those of the oracles of docs/layouts.md to the bit; `packed` is the program that multiplies straight from the packed
-weights, made by round to nearest, where the compiler has kernels for them (tests/python/bytelm_bits.py).
+Each layout is made by round to nearest and by the search that is weighted with the mean squares of
+each matrix's inputs (over text that the model itself wrote: the held-out text is not looked at).
+`nearest` and `aware` are the f32 program on the dequantized weights, whose values are those of the
+oracles of docs/layouts.md to the bit; `packed` is the program that multiplies straight from the
+packed weights, made by round to nearest, where the compiler has kernels for them
+(tests/python/bytelm_bits.py).
 """
 from __future__ import annotations
 
@@ -53,7 +56,8 @@ def write(program, count: int) -> np.ndarray:
 
 
 class Recorder:
-    """Stands for a matrix in the float64 reference and sums the squares of what it is multiplied with."""
+    """Stands for a matrix in the float64 reference and sums the squares of what it is multiplied
+    with."""
 
     __array_ufunc__ = None
 

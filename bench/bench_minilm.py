@@ -2,8 +2,9 @@
 
     ./dev bench minilm        (needs onnxruntime and onnx, which it installs into .venv when they can be had)
 
-Compared with the faster of onnxruntime's plain graph and the one of its transformer optimizer, all optimizations on.
-Also: time from an imported numpy to the first result, each in fresh processes; and the cosine of both results.
+Compared with the faster of onnxruntime's plain graph and the one of its transformer optimizer, all
+optimizations on. Also: time from an imported numpy to the first result, each in fresh processes;
+and the cosine of both results.
 """
 from __future__ import annotations
 
@@ -83,9 +84,11 @@ def throughput(files: dict[str, pathlib.Path], threads: int, shape: tuple[int, i
 
 
 def first_result(files: dict[str, pathlib.Path]) -> dict:
-    """Seconds from an imported numpy to the first result, in fresh processes, in turn; the first round is not counted.
+    """Seconds from an imported numpy to the first result, in fresh processes, in turn; the first
+    round is not counted.
 
-    Python modules of all are compiled in that round, into one folder, whatever the environment says of writing bytecode.
+    Python modules of all are compiled in that round, into one folder, whatever the environment says
+    of writing bytecode.
     """
     programs = {"accrt": (FIRST_ACCRT, BUNDLE), **{f"onnxruntime {n}": (FIRST_ORT, p) for n, p in files.items()}}
     times: dict[str, list[float]] = {name: [] for name in programs}

@@ -1,9 +1,11 @@
-"""Matrix-vector products from packed weights beside the speed at which the machine reads memory, in the same run.
+"""Matrix-vector products from packed weights beside the speed at which the machine reads memory, in
+the same run.
 
     python bench/bench_packed.py [--layouts q4_k,q8_0] [--rows 1] [--repeats 21]
 
-A weight of 16384 x 8192, which outgrows the caches, is packed and multiplied with --rows rows by 1 and 2 threads. Reading is a sum over as many bytes
-by the same threads. The bytes of a layout are those of its components, whatever the packed form has more. Where pywhispercpp is installed,
+A weight of 16384 x 8192, which outgrows the caches, is packed and multiplied with --rows rows by 1
+and 2 threads. Reading is a sum over as many bytes by the same threads. The bytes of a layout are
+those of its components, whatever the packed form has more. Where pywhispercpp is installed,
 llama.cpp's kernels run beside them: its wheel carries the ggml library that has them.
 """
 
@@ -25,7 +27,8 @@ N, K = 16384, 8192
 
 
 class Launches:
-    """Launches bound to arrays, for the runner: one after the other, by the given number of threads."""
+    """Launches bound to arrays, for the runner: one after the other, by the given number of
+    threads."""
 
     def __init__(self, runner, steps, target):
         self.runner, self.keep = runner, []
@@ -62,11 +65,12 @@ def product(runner, q, rows, target, rng):
     return Launches(runner, steps, target), sum(part.nbytes for part in parts.values())
 
 
-# ---- llama.cpp's kernel, where a package has it -----------------------------------------------------------------------------------
+# ---- llama.cpp's kernel, where a package has it --------------------------------------------------
 
 
 class GgmlProduct:
-    """ggml's vec_dot of a row of the weight with a quantized row of x, row after row, by one thread."""
+    """ggml's vec_dot of a row of the weight with a quantized row of x, row after row, by one
+    thread."""
 
     TYPES = {"q4_k": (12, 15), "q8_0": (8, 8), "q4_0": (2, 8)}  # the weight's type, and that of x
 

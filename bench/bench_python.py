@@ -1,10 +1,10 @@
-"""What calls and their arguments cost from Python, beside a foreign call of a trivial function, numpy's own, and onnxruntime and torch where
-they are installed: interleaved in one run.
+"""What calls and their arguments cost from Python, beside a foreign call of a trivial function,
+numpy's own, and onnxruntime and torch where they are installed: interleaved in one run.
 
     ./dev bench python
 
-The bundle is the one that the C tests run, made here with the public writer: `empty` has one kernel that does nothing, `affine` is
-y = 2 x + 1. The runtime runs both on the calling thread.
+The bundle is the one that the C tests run, made here with the public writer: `empty` has one kernel
+that does nothing, `affine` is y = 2 x + 1. The runtime runs both on the calling thread.
 """
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""What LoRA adapters cost a served model: Llama shapes with random weights in bf16, requests of an engine in this process.
+"""What LoRA adapters cost a served model: Llama shapes with random weights in bf16, requests of an
+engine in this process.
 
     python bench/bench_serve_adapters.py [--shape small] [--adapters 16] [--rank 16] [--requests 32] [--new 32]
     python bench/bench_serve_adapters.py --shape 1b --device cuda --requests 256 --least 32 --most 512 --new 128 [--bundles PREFIX]
     python bench/bench_serve_adapters.py --shape 1b --make PREFIX          # compiles the bundles, for a machine without nvcc
 
-Three kinds of work in turn: a bundle without places for adapters; one with places, none of which is used; the same with requests that have all
-adapters in turn. What is lost is the median over rounds of what a round of each lost beside the first one, in tokens a second.
+Three kinds of work in turn: a bundle without places for adapters; one with places, none of which is
+used; the same with requests that have all adapters in turn. What is lost is the median over rounds
+of what a round of each lost beside the first one, in tokens a second.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""What drafts from the text itself (num_speculative_tokens) gain and cost: a Llama shape with random weights in bf16, requests of an engine in this process.
+"""What drafts from the text itself (num_speculative_tokens) gain and cost: a Llama shape with
+random weights in bf16, requests of an engine in this process.
 
     python bench/bench_serve_drafts.py [--shape small] [--drafts 3,7] [--requests 1] [--new 128]
 
-Three kinds of text: one that repeats itself (the most probable tokens of random weights), one of tokens that never come again (drawn from all), and
-one whose pairs are always found and mostly go on otherwise (drawn from four tokens). What is printed is the median over rounds, beside no drafts.
+Three kinds of text: one that repeats itself (the most probable tokens of random weights), one of
+tokens that never come again (drawn from all), and one whose pairs are always found and mostly go on
+otherwise (drawn from four tokens). What is printed is the median over rounds, beside no drafts.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
-"""What an engine and a server take of the processors for each token that is streamed, and what grammars cost in throughput.
+"""What an engine and a server take of the processors for each token that is streamed, and what
+grammars cost in throughput.
 
     python bench/bench_serve_http.py [--streams 64] [--tokens 500] [--rows 128] [--step-ms 7] [--rounds 5]
 
-The model is the simulated one, so a step takes its time and no processor. *Streams*: so many clients of another process read answers as
-they are streamed; the processor time of the engine's thread and of the server's loop is divided by the tokens. *Grammars*: so many rows of a
-model with 128,256 tokens, all without a grammar or half of them with a JSON schema (needs `llguidance`), in turn.
+The model is the simulated one, so a step takes its time and no processor. *Streams*: so many
+clients of another process read answers as they are streamed; the processor time of the engine's
+thread and of the server's loop is divided by the tokens. *Grammars*: so many rows of a model with
+128,256 tokens, all without a grammar or half of them with a JSON schema (needs `llguidance`), in
+turn.
 """
 
 from __future__ import annotations

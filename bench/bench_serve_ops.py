@@ -1,10 +1,12 @@
-"""What a serving step does beside its products: attention over pages and the sampling pass, beside the speed of the machine's memory in one run.
+"""What a serving step does beside its products: attention over pages and the sampling pass, beside
+the speed of the machine's memory in one run.
 
     python bench/bench_serve_ops.py [--keys 8192] [--repeats 15] [--target x86-64-v4]
 
-Attention of decoding rows reads keys and values of bf16 once: their bytes over the time, beside a memcpy of as many bytes (its reads alone count) and
-a sum over them, by the same threads. Prefill is a chunk of one row beside as many keys before it, in products of the two multiplications. Sampling is
-of 151,936 tokens, of logits that are normal with a deviation of 3.
+Attention of decoding rows reads keys and values of bf16 once: their bytes over the time, beside a
+memcpy of as many bytes (its reads alone count) and a sum over them, by the same threads. Prefill is
+a chunk of one row beside as many keys before it, in products of the two multiplications. Sampling
+is of 151,936 tokens, of logits that are normal with a deviation of 3.
 """
 
 import argparse
@@ -24,7 +26,8 @@ SHAPES = {"Llama-3-8B": (32, 8, 128), "Llama-3.2-1B": (32, 8, 64), "Qwen2.5-0.5B
 
 
 class Launches:
-    """Launches bound to arrays, with their workspaces, one after the other, by the given number of threads."""
+    """Launches bound to arrays, with their workspaces, one after the other, by the given number of
+    threads."""
 
     def __init__(self, runner, launches, arrays, target):
         self.runner, self.keep = runner, [arrays]

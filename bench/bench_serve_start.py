@@ -1,11 +1,13 @@
-"""How long accrt-serve takes from the start of its process: to be up, and to its first answer. The first start with a model (its bundle is
-made of kernels that are compiled already, its weights are packed) and later ones (both are in the user's cache) are measured apart, beside
-an interpreter that does nothing.
+"""How long accrt-serve takes from the start of its process: to be up, and to its first answer. The
+first start with a model (its bundle is made of kernels that are compiled already, its weights are
+packed) and later ones (both are in the user's cache) are measured apart, beside an interpreter that
+does nothing.
 
     ./dev kernels && python bench/bench_serve_start.py [--model examples/bytelm] [--rounds 9]
     python bench/bench_serve_start.py --python ENV/bin/python        # an installed wheel
 
-No compiler is on the PATH. Times of processors, which other work on the machine changes less, are those of all threads up to the answer.
+No compiler is on the PATH. Times of processors, which other work on the machine changes less, are
+those of all threads up to the answer.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
-"""What a call of a PyTorch operator costs over the kernel's own launch: z = x + y of 32 elements, by every way into torch.
+"""What a call of a PyTorch operator costs over the kernel's own launch: z = x + y of 32 elements,
+by every way into torch.
 
     python bench/bench_torch_calls.py                                 this processor, needs torch
     python bench/bench_torch_calls.py --device cuda --bundle FILE     a GPU; --write FILE --targets sm_90a makes the file, where nvcc is
     ... --seconds S; --batch N: calls of a measurement
 
-All run interleaved in one process, N calls at a time, in an order that turns around. The function of the plain ways is the shortest that Python
-can do: torch.empty_like, and an unbound call with out=.
+All run interleaved in one process, N calls at a time, in an order that turns around. The function
+of the plain ways is the shortest that Python can do: torch.empty_like, and an unbound call with
+out=.
 """
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""Operators of examples/torch_operators beside torch eager and torch.compile, forward and forward + backward, alone and as a block.
+"""Operators of examples/torch_operators beside torch eager and torch.compile, forward and forward +
+backward, alone and as a block.
 
     ./dev bench torch_operators                              this processor, needs torch in .venv and a C++ compiler
     python bench/bench_torch_operators.py --device cuda      a GPU
     ... --quick: small shapes alone; --only NAME...; --seconds S: for each case; --plot FOLDER: only draws what a run has saved, as SVG
 
-All three run interleaved in one process, in an order that turns around. The times are those of calls that return when the work is done. A
-backward is that of the sum of the result times a tensor that is there; gradients are thrown away between calls.
+All three run interleaved in one process, in an order that turns around. The times are those of
+calls that return when the work is done. A backward is that of the sum of the result times a tensor
+that is there; gradients are thrown away between calls.
 """
 from __future__ import annotations
 

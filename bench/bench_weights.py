@@ -1,9 +1,11 @@
-"""A program whose weights lie in a safetensors file: tensors at addresses that are used in place, beside tensors that must be copied.
+"""A program whose weights lie in a safetensors file: tensors at addresses that are used in place,
+beside tensors that must be copied.
 
     bench_weights.py [--tensors N] [--mib N] [--folder DIR]
 
-The file is in the page cache. A row is the time from opening file and bundle to a program that can be called; the floors are reading the
-file into memory that was written before, and memory that is new. Text to the terminal, JSON to weights.json in $ACCRT_BENCH_RESULTS.
+The file is in the page cache. A row is the time from opening file and bundle to a program that can
+be called; the floors are reading the file into memory that was written before, and memory that is
+new. Text to the terminal, JSON to weights.json in $ACCRT_BENCH_RESULTS.
 """
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""How long `python -m accrt.compiler MODEL.pt2` takes: for this machine's own target and for all, without a cache and with one.
+"""How long `python -m accrt.compiler MODEL.pt2` takes: for this machine's own target and for all,
+without a cache and with one.
 
     python bench/build_times.py [NAME...] [--rounds N]
 
-Builds are processes of their own, which take turns; each has a cache folder of its own. Seconds are those of a clock and, in brackets, of
-processors, which say more on a busy machine. "compiled" is what the command says of itself: without the start of Python and torch, and
-without the reading of the file. Needs torch and transformers; weights are random.
+Builds are processes of their own, which take turns; each has a cache folder of its own. Seconds are
+those of a clock and, in brackets, of processors, which say more on a busy machine. "compiled" is
+what the command says of itself: without the start of Python and torch, and without the reading of
+the file. Needs torch and transformers; weights are random.
 """
 
 from __future__ import annotations

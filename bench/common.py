@@ -1,4 +1,5 @@
-"""What the benchmarks share: interleaved timing, medians with spread, tables, JSON. Measures nothing by itself."""
+"""What the benchmarks share: interleaved timing, medians with spread, tables, JSON. Measures
+nothing by itself."""
 from __future__ import annotations
 
 import json
@@ -15,9 +16,11 @@ RESULTS = pathlib.Path(os.environ.get("ACCRT_BENCH_RESULTS", ROOT / "build" / "b
 
 def interleaved(candidates: Mapping[str, Callable[[], object]], seconds: float = 4.0, least: int = 7,
                 warmup: int = 3) -> dict[str, list[float]]:
-    """Times each candidate in turn, A B C A B C, until `seconds` have passed and each ran `least` times.
+    """Times each candidate in turn, A B C A B C, until `seconds` have passed and each ran `least`
+    times.
 
-    Returns seconds per run for each. The order turns around from round to round, so that none always follows the same.
+    Returns seconds per run for each. The order turns around from round to round, so that none
+    always follows the same.
     """
     for _ in range(warmup):
         for run in candidates.values():

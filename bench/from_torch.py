@@ -1,10 +1,10 @@
-"""Models through accrt.from_torch beside torch and onnxruntime, on hosts: medians of calls that take turns, and the time from the start of a
-process to the first result.
+"""Models through accrt.from_torch beside torch and onnxruntime, on hosts: medians of calls that
+take turns, and the time from the start of a process to the first result.
 
     python bench/from_torch.py [NAME...] [--calls N] [--threads N] [--compile]
 
-Needs torch and transformers; onnxruntime and onnx are peers where they are installed, torch.compile with --compile. Weights are random, shapes
-are the models' own.
+Needs torch and transformers; onnxruntime and onnx are peers where they are installed, torch.compile
+with --compile. Weights are random, shapes are the models' own.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Kernels of the reference compiler run in benchmarks: launches bound to arrays, one after the other, by threads (kernel_runner.c). Import it after the
-environment has the number of threads that numpy may use."""
+"""Kernels of the reference compiler run in benchmarks: launches bound to arrays, one after the
+other, by threads (kernel_runner.c). Import it after the environment has the number of threads that
+numpy may use."""
 
 import ctypes
 import os

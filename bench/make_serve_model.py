@@ -1,8 +1,10 @@
-"""Makes a model of Qwen2.5-0.5B's shape with random weights, as people have it: a folder in bf16, or a GGUF file in Q8_0.
+"""Makes a model of Qwen2.5-0.5B's shape with random weights, as people have it: a folder in bf16,
+or a GGUF file in Q8_0.
 
     python bench/make_serve_model.py PLACE          # PLACE/bf16, a folder of 988 MB, and PLACE/q8_0.gguf, of 531 MB
 
-Its vocabulary has 151,936 tokens, most of them made up. `bench/bench_serve_start.py --model` measures how it starts.
+Its vocabulary has 151,936 tokens, most of them made up. `bench/bench_serve_start.py --model`
+measures how it starts.
 """
 
 from __future__ import annotations

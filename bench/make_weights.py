@@ -1,4 +1,5 @@
-"""Makes a bundle of weights alone, for bench_transfer: `make_weights.py FILE GIB`. Its function copies a byte of each constant."""
+"""Makes a bundle of weights alone, for bench_transfer: `make_weights.py FILE GIB`. Its function
+copies a byte of each constant."""
 from __future__ import annotations
 
 import pathlib

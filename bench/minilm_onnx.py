@@ -1,7 +1,7 @@
 """The MiniLM encoder as ONNX, for onnxruntime: the peer that bench_minilm.py measures against.
 
-Builds the graph that an exporter would (standard operators only) from the same safetensors, and the graph that
-onnxruntime's own transformer optimizer makes of it (fused attention, layer norms, GELU).
+Builds the graph that an exporter would (standard operators only) from the same safetensors, and the
+graph that onnxruntime's own transformer optimizer makes of it (fused attention, layer norms, GELU).
 """
 from __future__ import annotations
 
@@ -100,7 +100,8 @@ def build(weights: dict[str, np.ndarray]):
 
 
 def optimize(model, path: pathlib.Path):
-    """What onnxruntime's transformer optimizer makes of it; written to `path`. Returns the counts of fused operators."""
+    """What onnxruntime's transformer optimizer makes of it; written to `path`. Returns the counts
+    of fused operators."""
     import onnx
     from onnxruntime.transformers import optimizer
     plain = path.with_suffix(".plain.onnx")

@@ -1,6 +1,8 @@
-"""Runs the benchmarks: `./dev bench [NAME ...]`. Without names all of them. Results as tables, and as JSON in build/bench/.
+"""Runs the benchmarks: `./dev bench [NAME ...]`. Without names all of them. Results as tables, and
+as JSON in build/bench/.
 
-A benchmark is bench/bench_NAME.py, or a C program bench/bench_NAME.c, which the build puts into build/bench/.
+A benchmark is bench/bench_NAME.py, or a C program bench/bench_NAME.c, which the build puts into
+build/bench/.
 """
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import time
 
 import common
 
-# What a Python benchmark needs beside numpy, installed into the virtual environment when it can be had.
+# What a Python benchmark needs beside numpy, installed into the virtual environment when it can be
+# had.
 PEERS = {"python": ("onnxruntime", "onnx"), "minilm": ("onnxruntime", "onnx", "sympy"), "gemm": ("onnxruntime", "onnx"), "packed": ("pywhispercpp",), "torch_operators": ("matplotlib",)}
 
 

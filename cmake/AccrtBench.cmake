@@ -19,7 +19,8 @@ foreach(name bench_call bench_stream)
     target_compile_definitions(${name} PRIVATE ACCRT_BENCH_BUNDLE="${ACCRT_TEST_DATA}/program.accx")
   endif()
 endforeach()
-# build/bench/gpu_*: the benchmarks on a GPU, each beside the raw driver, whose entry points they look up themselves.
+# build/bench/gpu_*: the benchmarks on a GPU, each beside the raw driver, whose entry points they
+# look up themselves.
 if(ACCRT_CUDA_BUILT)
   file(GLOB ACCRT_GPU_BENCH_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/bench/gpu/*.c")
   foreach(source IN LISTS ACCRT_GPU_BENCH_SOURCES)

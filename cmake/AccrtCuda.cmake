@@ -1,5 +1,6 @@
-# Whether the CUDA driver is built: it needs the headers of the CUDA toolkit (12.4 or later) and nothing else. libcuda.so.1 is
-# opened at run time, so that the library serves machines without a GPU too.
+# Whether the CUDA driver is built: it needs the headers of the CUDA toolkit (12.4 or later) and
+# nothing else. libcuda.so.1 is opened at run time, so that the library serves machines without a
+# GPU too.
 set(ACCRT_CUDA "AUTO" CACHE STRING "Build the CUDA driver: AUTO (when its headers are found), ON or OFF")
 set_property(CACHE ACCRT_CUDA PROPERTY STRINGS AUTO ON OFF)
 

@@ -1,5 +1,6 @@
-# Fuzz targets, tests/fuzz/NAME_fuzz.c. With -DACCRT_SANITIZE=fuzzer (clang) each is linked with libFuzzer into fuzz/NAME
-# (`./dev fuzz`); else with replay.c into tests/fuzz.NAME, which CTest runs over tests/fuzz/corpus/NAME.
+# Fuzz targets, tests/fuzz/NAME_fuzz.c. With -DACCRT_SANITIZE=fuzzer (clang) each is linked with
+# libFuzzer into fuzz/NAME (`./dev fuzz`); else with replay.c into tests/fuzz.NAME, which CTest runs
+# over tests/fuzz/corpus/NAME.
 file(GLOB ACCRT_FUZZ_TARGETS CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.c")
 add_custom_target(accrt_fuzz)
 if(NOT TARGET accrt_text)
@@ -36,7 +37,8 @@ foreach(source IN LISTS ACCRT_FUZZ_TARGETS)
     accrt_test_environment(fuzz.${name} "tests/fuzz")
   endif()
 endforeach()
-# Targets that make their inputs of choices also run from a seed, for as long as it takes (`./dev soak`); a short run of each is a test.
+# Targets that make their inputs of choices also run from a seed, for as long as it takes (`./dev
+# soak`); a short run of each is a test.
 foreach(name oracle)
   add_executable(soak.${name} "${PROJECT_SOURCE_DIR}/tests/fuzz/${name}_fuzz.c"
                  "${PROJECT_SOURCE_DIR}/tests/fuzz/counts.c" "${PROJECT_SOURCE_DIR}/tests/fuzz/soak.c")

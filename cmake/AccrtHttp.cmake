@@ -1,5 +1,6 @@
-# libaccrt_http.so and libaccrt_http.a: the HTTP server before an engine. It stands on the public functions of libaccrt_serve.so and
-# libaccrt.so. The parser is llhttp, hidden inside: its sources (Debian 12: node-llhttp), else its archive or library (libllhttp-dev).
+# libaccrt_http.so and libaccrt_http.a: the HTTP server before an engine. It stands on the public
+# functions of libaccrt_serve.so and libaccrt.so. The parser is llhttp, hidden inside: its sources
+# (Debian 12: node-llhttp), else its archive or library (libllhttp-dev).
 if(NOT TARGET accrt_serve)
   return()
 endif()
@@ -33,7 +34,8 @@ set_property(SOURCE ${ACCRT_HTTP_BODIES} APPEND PROPERTY
 set_property(SOURCE ${ACCRT_HTTP_BODIES} APPEND PROPERTY
              OBJECT_DEPENDS "${PROJECT_SOURCE_DIR}/serve/http/bodies.h")
 target_include_directories(accrt_http_objects SYSTEM PRIVATE "${ACCRT_LLHTTP_INCLUDE}")
-# What both have inside is linked hidden into each; linked statically, libaccrt_serve.a has it for both.
+# What both have inside is linked hidden into each; linked statically, libaccrt_serve.a has it for
+# both.
 accrt_library_above(http accrt_serve OBJECTS ${ACCRT_LLHTTP_OBJECTS} SHARED_SOURCES runtime/core/assertion.c serve/base.c serve/handles.c PRIVATE Threads::Threads ${ACCRT_LLHTTP_LINKED}
                     INTERFACE ${ACCRT_LLHTTP_LINKED})
 accrt_library_objects(accrt_http)

@@ -1,5 +1,6 @@
 # libaccrt.so and libaccrt.a from one set of objects. The library may link libc, pthread, dl and m
-# only; xxHash is used header-only at build time. libaccrt_write.so stands on it: cmake/AccrtWrite.cmake.
+# only; xxHash is used header-only at build time. libaccrt_write.so stands on it:
+# cmake/AccrtWrite.cmake.
 file(GLOB_RECURSE ACCRT_SOURCES CONFIGURE_DEPENDS RELATIVE "${CMAKE_CURRENT_SOURCE_DIR}"
      "${CMAKE_CURRENT_SOURCE_DIR}/runtime/*.c" "${CMAKE_CURRENT_SOURCE_DIR}/loader/*.c"
      "${CMAKE_CURRENT_SOURCE_DIR}/format/*.c" "${CMAKE_CURRENT_SOURCE_DIR}/abi/*.c")
@@ -37,21 +38,24 @@ function(accrt_library_objects target)
   target_include_directories(${target} PRIVATE "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
   target_compile_definitions(${target} PRIVATE ACCRT_BUILDING=1 ACCRT_BUILD_VERSION="${PROJECT_VERSION}")
   target_compile_options(${target} PRIVATE -fno-semantic-interposition -ffunction-sections -fdata-sections)
-  # Error records name the file within the project, wherever it was built. (ccache may give the compiler relative paths.)
+  # Error records name the file within the project, wherever it was built. (ccache may give the
+  # compiler relative paths.)
   file(RELATIVE_PATH back "${CMAKE_BINARY_DIR}" "${PROJECT_SOURCE_DIR}")
   target_compile_options(${target} PRIVATE "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=" "-fmacro-prefix-map=${back}=")
-  # Unwind tables would be a ninth of the library: debuggers have theirs with the debug information, and
-  # nothing is thrown through C.
+  # Unwind tables would be a ninth of the library: debuggers have theirs with the debug information,
+  # and nothing is thrown through C.
   if(NOT ACCRT_SANITIZE)
     target_compile_options(${target} PRIVATE -fno-asynchronous-unwind-tables)
   endif()
   target_link_libraries(${target} PRIVATE accrt_flags Threads::Threads)
 endfunction()
 
-# accrt_library_above(part below [OBJECTS objects...] [SHARED_SOURCES files...] [PRIVATE libraries...] [INTERFACE libraries...]):
-# libaccrt_<part>.so and .a from accrt_<part>_objects, on the public functions of the library below. OBJECTS are in both; PRIVATE is
-# linked into the shared one, INTERFACE is what who links the static one needs. (CMake ends a build's own RPATH with ':', which is the
-# current folder: what dlopen looks for by a name would be found there. The installed one has no such end.)
+# accrt_library_above(part below [OBJECTS objects...] [SHARED_SOURCES files...] [PRIVATE
+# libraries...] [INTERFACE libraries...]): libaccrt_<part>.so and .a from accrt_<part>_objects, on
+# the public functions of the library below. OBJECTS are in both; PRIVATE is linked into the shared
+# one, INTERFACE is what who links the static one needs. (CMake ends a build's own RPATH with ':',
+# which is the current folder: what dlopen looks for by a name would be found there. The installed
+# one has no such end.)
 function(accrt_library_above part below)
   cmake_parse_arguments(PARSE_ARGV 2 its "" "" "OBJECTS;SHARED_SOURCES;PRIVATE;INTERFACE")
   set(name accrt_${part})
@@ -73,7 +77,8 @@ function(accrt_library_above part below)
   add_library(accrt::${part}_static ALIAS ${name}_static)
 endfunction()
 
-# What libaccrt and libaccrt_write both have inside, hidden in each: format/, and files that keep no state.
+# What libaccrt and libaccrt_write both have inside, hidden in each: format/, and files that keep no
+# state.
 set(ACCRT_FORMAT_SOURCES ${ACCRT_SOURCES})
 list(FILTER ACCRT_FORMAT_SOURCES INCLUDE REGEX
      "^(format/|abi/api_fill\\.|runtime/core/(arch|cpu|crypto|error_fill|file_io|guard|hash128|hash128_update|memory|meter|near_name|pack_check|put_file|safe_open|sha256|struct|utf8)\\.c)")
@@ -94,8 +99,8 @@ if(ACCRT_CUDA_BUILT)
   target_compile_definitions(accrt_objects PRIVATE ACCRT_CUDA=1)
   target_include_directories(accrt_objects SYSTEM PRIVATE "${ACCRT_CUDA_INCLUDE_DIR}")
 endif()
-# The rule: a file is compiled for size. What runs at each call is compiled for speed: the library stays
-# small (tests/abi/size.sh) at no cost to a launch.
+# The rule: a file is compiled for size. What runs at each call is compiled for speed: the library
+# stays small (tests/abi/size.sh) at no cost to a launch.
 set(ACCRT_HOT_SOURCES
     "runtime/core/(context|guard|sync)"
     "runtime/memory/buffer"
@@ -145,15 +150,15 @@ set_source_files_properties(loader/layout_decode.c PROPERTIES
                             COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-O2;${ACCRT_SPEED_OPTIONS}>")
 set_source_files_properties(format/layout_block.c PROPERTIES
                             COMPILE_OPTIONS "-ffp-contract=off;$<$<NOT:$<CONFIG:Debug>>:-Os>")
-# gcc unrolls the digest's loop at -O3 only: weights that are in memory are checked in three quarters
-# of the time.
+# gcc unrolls the digest's loop at -O3 only: weights that are in memory are checked in three
+# quarters of the time.
 set_source_files_properties(runtime/core/hash128_update.c PROPERTIES
                             COMPILE_OPTIONS "$<$<NOT:$<CONFIG:Debug>>:-O3>")
 
 # Instructions of its own are in it (abi/watch_entry.h), which the link-time optimizer would lose.
 set_property(SOURCE abi/api.c abi/entries.c abi/watch_call.c APPEND PROPERTY COMPILE_OPTIONS -fno-lto)
-# Entry points are generated (abi/entries.c). The functions behind them have other names for the linker, so that functions of the
-# library call one another and not entry points.
+# Entry points are generated (abi/entries.c). The functions behind them have other names for the
+# linker, so that functions of the library call one another and not entry points.
 set(ACCRT_BODIES ${ACCRT_SOURCES})
 list(FILTER ACCRT_BODIES EXCLUDE REGEX "^abi/")
 set_property(SOURCE ${ACCRT_BODIES} APPEND PROPERTY
@@ -169,8 +174,8 @@ add_library(accrt SHARED $<TARGET_OBJECTS:accrt_objects> $<TARGET_OBJECTS:accrt_
 set_target_properties(accrt PROPERTIES VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR} LINKER_LANGUAGE C)
 target_include_directories(accrt INTERFACE ${ACCRT_PUBLIC_INCLUDE})
-# Functions of the library call one another directly: a second copy of it in the process, of whatever
-# version, must not be entered half-way.
+# Functions of the library call one another directly: a second copy of it in the process, of
+# whatever version, must not be entered half-way.
 set(ACCRT_LINK_OPTIONS -Wl,--gc-sections -Wl,-z,noseparate-code -Wl,-z,relro -Wl,-z,now
     -Wl,-Bsymbolic-functions ${ACCRT_SANITIZE_FLAGS})
 if(NOT ACCRT_SANITIZE)

@@ -1,6 +1,7 @@
-# build/lib/_native.abi3.so: the C part of the Python package that makes calls quick (python/native). It uses CPython's stable ABI, so
-# one file serves every CPython from 3.9 on, and is linked to nothing: the library's functions come through its table.
-# It needs CPython's headers (Debian: libpython3-dev). Without them the package works all the same, and slower.
+# build/lib/_native.abi3.so: the C part of the Python package that makes calls quick
+# (python/native). It uses CPython's stable ABI, so one file serves every CPython from 3.9 on, and
+# is linked to nothing: the library's functions come through its table. It needs CPython's headers
+# (Debian: libpython3-dev). Without them the package works all the same, and slower.
 set(ACCRT_PYTHON "" CACHE FILEPATH "The Python whose headers are used; empty: .venv's, or python3")
 set(ACCRT_PYTHON_INCLUDE "")
 foreach(candidate "${ACCRT_PYTHON}" "${PROJECT_SOURCE_DIR}/.venv/bin/python" python3)

@@ -1,6 +1,6 @@
 # Numbers the sources, so that an error record's place is one constant (ACCRT_PLACE in
-# runtime/core/error.h), and writes the table of their names: one string after the other, in the order
-# of the numbers, without ".c". One that ends with a slash is the folder of those after it.
+# runtime/core/error.h), and writes the table of their names: one string after the other, in the
+# order of the numbers, without ".c". One that ends with a slash is the folder of those after it.
 function(accrt_number_sources out_table)
   set(number 0)
   set(folder "")

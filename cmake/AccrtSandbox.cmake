@@ -1,5 +1,5 @@
-# build/bin/accrt-sandbox, which runs a bundle's functions for `accx run --sandbox` and Python's sandbox=True. It has the library inside:
-# once it is confined it can open nothing.
+# build/bin/accrt-sandbox, which runs a bundle's functions for `accx run --sandbox` and Python's
+# sandbox=True. It has the library inside: once it is confined it can open nothing.
 if(NOT TARGET accrt_static OR NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|aarch64)$")
   return()
 endif()

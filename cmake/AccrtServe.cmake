@@ -1,5 +1,6 @@
-# libaccrt_serve.so and libaccrt_serve.a: the engine that generates tokens for many requests at once. It stands on the public
-# functions of libaccrt.so. How files are opened (runtime/core/safe_open.c) is linked hidden into it, as into libaccrt_write.so.
+# libaccrt_serve.so and libaccrt_serve.a: the engine that generates tokens for many requests at
+# once. It stands on the public functions of libaccrt.so. How files are opened
+# (runtime/core/safe_open.c) is linked hidden into it, as into libaccrt_write.so.
 if(NOT TARGET accrt)
   return()
 endif()
@@ -9,7 +10,8 @@ list(FILTER ACCRT_SERVE_SOURCES EXCLUDE REGEX "_test\\.c$")
 list(REMOVE_ITEM ACCRT_SERVE_SOURCES serve/shared.c)
 add_library(accrt_serve_objects OBJECT ${ACCRT_SERVE_SOURCES})
 accrt_library_objects(accrt_serve_objects)
-# Entry points are generated (serve/entries.c); the functions behind them have other names for the linker, as those of libaccrt.
+# Entry points are generated (serve/entries.c); the functions behind them have other names for the
+# linker, as those of libaccrt.
 set(ACCRT_SERVE_BODIES ${ACCRT_SERVE_SOURCES})
 list(REMOVE_ITEM ACCRT_SERVE_BODIES serve/api.c serve/base.c serve/entries.c serve/handles.c)
 set_property(SOURCE ${ACCRT_SERVE_BODIES} APPEND PROPERTY

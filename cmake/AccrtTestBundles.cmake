@@ -15,7 +15,8 @@ if(NOT ACCRT_TEST_PYTHON)
   return()
 endif()
 
-# A Python cannot load a sanitized library: there the bundles are made with one that is built beside, without.
+# A Python cannot load a sanitized library: there the bundles are made with one that is built
+# beside, without.
 set(ACCRT_WRITER_FOLDER "${CMAKE_BINARY_DIR}")
 set(ACCRT_WRITER_DEPENDS accrt accrt_write)
 if(ACCRT_SANITIZE)

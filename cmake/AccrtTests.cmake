@@ -15,8 +15,8 @@ endif()
 
 include(cmake/AccrtTestBundles.cmake)
 
-# Every test gets the same surroundings: where bundles lie, and sanitizers that stop at a finding. The longest take a minute under
-# the thread sanitizer, five on a busy machine.
+# Every test gets the same surroundings: where bundles lie, and sanitizers that stop at a finding.
+# The longest take a minute under the thread sanitizer, five on a busy machine.
 set(ACCRT_TEST_TIMEOUT_S 300)
 if(ACCRT_SANITIZE)
   set(ACCRT_TEST_TIMEOUT_S 1200)
@@ -27,8 +27,8 @@ function(accrt_test_environment name label)
     ENVIRONMENT "CMAKE_GENERATOR=${CMAKE_GENERATOR};ACCRT_TEST_BUNDLES=${ACCRT_TEST_BUNDLES};ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1:strict_string_checks=1:detect_stack_use_after_return=1;UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1;TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1")
 endfunction()
 
-# accrt_skipped_test(name label why): a test that cannot be had here, so that CTest lists it as skipped. `./dev test` prints these
-# lines again at its end.
+# accrt_skipped_test(name label why): a test that cannot be had here, so that CTest lists it as
+# skipped. `./dev test` prints these lines again at its end.
 file(WRITE "${CMAKE_BINARY_DIR}/tests/skipped.txt" "")
 function(accrt_skipped_test name label why)
   message(STATUS "Skipped: ${name}: ${why}")
@@ -37,7 +37,8 @@ function(accrt_skipped_test name label why)
   accrt_test_environment(${name} "${label}")
 endfunction()
 
-# accrt_test_program(name source library): a program that tests run with arguments of their own. It may look inside the library.
+# accrt_test_program(name source library): a program that tests run with arguments of their own. It
+# may look inside the library.
 function(accrt_test_program name source library)
   add_executable(${name} "${source}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
@@ -104,7 +105,8 @@ foreach(source IN LISTS ACCRT_SERVE_TESTS)
   accrt_add_test("${source}" accrt_serve_static "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/include")
 endforeach()
 
-# A stand-in for llguidance, which serve/grammars_test.c, tests/serve/handles_test.c and serve_fuzz open.
+# A stand-in for llguidance, which serve/grammars_test.c, tests/serve/handles_test.c and serve_fuzz
+# open.
 add_library(stand_in_llguidance MODULE tests/serve/stand_in_llguidance.c)
 set_target_properties(stand_in_llguidance PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/tests")
 target_link_libraries(stand_in_llguidance PRIVATE accrt_flags)
@@ -143,7 +145,8 @@ foreach(source IN LISTS ACCRT_ABI_PROGRAMS)
   target_link_libraries(abi.${name} PRIVATE accrt_flags)
 endforeach()
 
-# Tests of the CUDA driver run under a stand-in for libcuda.so.1, on machines with and without a GPU.
+# Tests of the CUDA driver run under a stand-in for libcuda.so.1, on machines with and without a
+# GPU.
 if(ACCRT_CUDA_BUILT AND NOT ACCRT_CUDA_VERSION LESS 13000)
   add_subdirectory(tests/fakecuda)
   foreach(test IN LISTS ACCRT_CUDA_TESTS)
@@ -167,7 +170,8 @@ include(cmake/AccrtFuzz.cmake)
 
 # Random calls of every function: a short seeded part here, 10^7 in `./dev soak api`.
 accrt_test_program(api_fuzz tests/api_fuzz/api_fuzz.c accrt_write_static)
-# Its arguments are random: what is in flight and what is given as an output share memory, and so would be races of its own.
+# Its arguments are random: what is in flight and what is given as an output share memory, and so
+# would be races of its own.
 if(NOT ACCRT_SANITIZE STREQUAL "thread")
   add_test(NAME tests.api_fuzz.seed1 COMMAND api_fuzz --calls 40000 --seed 1)
   add_test(NAME tests.api_fuzz.threads COMMAND api_fuzz --calls 40000 --seed 2 --threads 3)
@@ -196,7 +200,8 @@ foreach(source IN LISTS ACCRT_HTTP_TESTS)
                    "${ACCRT_LLHTTP_INCLUDE}")
   endif()
 endforeach()
-# Handles are validated by both libraries: linked statically they have one register, shared ones two.
+# Handles are validated by both libraries: linked statically they have one register, shared ones
+# two.
 if(TARGET accrt_http_static)
   foreach(kind static shared)
     string(REPLACE "_shared" "" library accrt_http_${kind})
@@ -226,8 +231,8 @@ if(NOT ACCRT_SANITIZE)
   accrt_test_environment(tests.abi.symbols "tests/abi")
 endif()
 
-# The library once more, with a call at each basic block: tests/python/test_bounded.py counts with it what work on files costs,
-# and builds it when it runs.
+# The library once more, with a call at each basic block: tests/python/test_bounded.py counts with
+# it what work on files costs, and builds it when it runs.
 if(NOT ACCRT_SANITIZE)
   add_library(accrt_counted OBJECT EXCLUDE_FROM_ALL ${ACCRT_SOURCES} "${ACCRT_ERROR_FILES}")
   foreach(property INCLUDE_DIRECTORIES COMPILE_DEFINITIONS)

@@ -1,4 +1,5 @@
-# The text form of bundles (write/text): a static library beside libaccrt_write, for the tool and the tests. It needs libyaml.
+# The text form of bundles (write/text): a static library beside libaccrt_write, for the tool and
+# the tests. It needs libyaml.
 file(GLOB ACCRT_TEXT_SOURCES CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/write/text/*.c")
 list(FILTER ACCRT_TEXT_SOURCES EXCLUDE REGEX "_test\\.c$")
 find_package(PkgConfig)

@@ -39,7 +39,8 @@ file(RELATIVE_PATH ACCX_TO_LIB "${CMAKE_INSTALL_FULL_BINDIR}" "${CMAKE_INSTALL_F
 if(ACCRT_TOOL_STATIC)
   return()
 endif()
-# The build folder has bin/ and lib/. A build's own RPATH would end with the current folder (cmake/AccrtLibrary.cmake).
+# The build folder has bin/ and lib/. A build's own RPATH would end with the current folder
+# (cmake/AccrtLibrary.cmake).
 set(ACCX_RPATH "$ORIGIN/${ACCX_TO_LIB}" "$ORIGIN/../lib")
 list(REMOVE_DUPLICATES ACCX_RPATH)
 set_target_properties(accx PROPERTIES BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "${ACCX_RPATH}")

@@ -1,5 +1,6 @@
-# libaccrt_write.so and libaccrt_write.a: making bundles and changing them. The shared library stands on the public functions of
-# libaccrt.so; what both have inside (accrt_format_objects) is linked hidden into each. Linked statically, libaccrt.a has it for both.
+# libaccrt_write.so and libaccrt_write.a: making bundles and changing them. The shared library
+# stands on the public functions of libaccrt.so; what both have inside (accrt_format_objects) is
+# linked hidden into each. Linked statically, libaccrt.a has it for both.
 if(NOT TARGET accrt)
   return()
 endif()

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Makes what is derived from format/format.def and is out of the preprocessor's reach. Run by `./dev gen`; `--check` only compares.
+"""Makes what is derived from format/format.def and is out of the preprocessor's reach. Run by
+`./dev gen`; `--check` only compares.
 
-Written: format/fields.h (structs of commands), blocks of constants in the public headers and in the kernels' layouts.h,
-python/accrt/_format.py, tables in docs/. It may not be needed to build the library: what it writes is committed. The second reader
-(python/accrt/bundle_reader) is written by hand from docs/accx-format.md.
+Written: format/fields.h (structs of commands), blocks of constants in the public headers and in the
+kernels' layouts.h, python/accrt/_format.py, tables in docs/. It may not be needed to build the
+library: what it writes is committed. The second reader (python/accrt/bundle_reader) is written by
+hand from docs/accx-format.md.
 """
 from __future__ import annotations
 
@@ -72,7 +74,8 @@ class Definition:
         self.sizes = self.read_sizes()
 
     def check(self) -> None:
-        """Numbers and names ascend, each once; opcodes, operations and images leave none out, for tables go by their number."""
+        """Numbers and names ascend, each once; opcodes, operations and images leave none out, for
+        tables go by their number."""
         for kind, rows in self.rows.items():
             if kind == "FIELD":
                 continue
@@ -134,8 +137,8 @@ def wrap(text: str, indent: str) -> str:
 
 
 def put(lines: list[tuple[str, str]], open_comment: str = "/**<", indent: str = "") -> str:
-    """Lines of C with their comments, as clang-format sets them: comments of neighbours in one column; one that is too long for it
-    stands above its line."""
+    """Lines of C with their comments, as clang-format sets them: comments of neighbours in one
+    column; one that is too long for it stands above its line."""
     out: list[str] = []
     run: list[tuple[str, str]] = []
 
@@ -190,7 +193,8 @@ HEADER_BLOCKS = (
     ("python/accrt/compiler/kernels/layouts.h", "layouts", "LAYOUT",
      lambda rows: "enum {\n" + "".join(f"  {r.name} = {r.n},\n" for r in rows if r.n > 1) + "};\n"),
 )  # fmt: skip
-#: What headers with long comments say by hand, and this holds against the definition: file, prefix, kind of row, bits.
+#: What headers with long comments say by hand, and this holds against the definition: file, prefix,
+#: kind of row, bits.
 CHECKED = (
     ("include/accrt/kernel.h", "ACCRT_KERNEL_PARAM_", "PARAMETER", False),
     ("include/accrt/kernel.h", "ACCRT_KERNEL_ACCESS_", "ACCESS", False),
@@ -375,7 +379,8 @@ def field_table(definition: Definition, command: str) -> str:
     return document_table(["offset", "size", "type", "field", "meaning"], "rrlll", rows)
 
 
-#: Rows of the table of words: where they stand, and the kind of row; a pair of texts stands for itself.
+#: Rows of the table of words: where they stand, and the kind of row; a pair of texts stands for
+#: itself.
 WORD_ROWS = (
     ("`class` of a symbol", "SYMBOL"), ("`kind` of a file", "FILE"), ("`dtype`", "DTYPE"), ("`encoding`", "LAYOUT"),
     ("`source` of a constant", "SOURCE"), ("roles of components", "ROLE"), ("`kind` of an image", "IMAGE"),
@@ -425,7 +430,8 @@ def plan(definition: Definition) -> dict[str, str]:
 
 
 def command_keys(definition: Definition, text: str) -> str:
-    """docs/text-form.md with the keys of a command: words and keys of the definition, then those of the row that are in all commands."""
+    """docs/text-form.md with the keys of a command: words and keys of the definition, then those of
+    the row that are in all commands."""
     made = dict.fromkeys(r.word for r in definition.rows["COMMAND"])
     for command in definition.rows["COMMAND"]:
         made.update(dict.fromkeys(f.key for f in definition.fields(command.name) if "key" in f.values))

@@ -48,7 +48,8 @@ def one(suite: str, log: str, code: str, seconds: str, out: str) -> None:
     found = of_pytest(text) or of_cmocka(text) or {"passed": int(code == "0"), "failed": 0, "skipped": 0, "reasons": []}
     if code == "77":
         found = {"passed": 0, "failed": 0, "skipped": 1, "reasons": [(text.strip().splitlines() or ["it says that it cannot run"])[-1]]}
-    # 5: pytest found no test. Whatever ends with a failure has failed, also where it was not counted.
+    # 5: pytest found no test. Whatever ends with a failure has failed, also where it was not
+    # counted.
     if code not in ("0", "77") and not found["failed"]:
         found["failed"] = 1
     word = "FAILED" if found["failed"] else "passed" if found["passed"] else "skipped"

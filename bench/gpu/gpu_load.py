@@ -1,12 +1,13 @@
-"""Weights from a file to the GPU: a bundle with chunk checks on, and constants of a bundle that lie in a safetensors file, beside the raw
-pinned bandwidth and safetensors' own load_file.
+"""Weights from a file to the GPU: a bundle with chunk checks on, and constants of a bundle that lie
+in a safetensors file, beside the raw pinned bandwidth and safetensors' own load_file.
 
     gpu_load.py [--gib N] [--rounds R] [--folder DIR]
 
-The files (N GiB of random bytes each, default 8; one of safetensors has its tensors at odd addresses) are made in DIR and read once, so
-that they are in the page cache. The context
-and the device's pool of memory are made before; a row is the time from opening to the last weight on the device, and one byte range of
-each weight is compared afterwards. Text to the terminal, JSON to gpu_load.json in $ACCRT_BENCH_RESULTS.
+The files (N GiB of random bytes each, default 8; one of safetensors has its tensors at odd
+addresses) are made in DIR and read once, so that they are in the page cache. The context and the
+device's pool of memory are made before; a row is the time from opening to the last weight on the
+device, and one byte range of each weight is compared afterwards. Text to the terminal, JSON to
+gpu_load.json in $ACCRT_BENCH_RESULTS.
 """
 from __future__ import annotations
 

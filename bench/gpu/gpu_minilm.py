@@ -1,10 +1,12 @@
-"""MiniLM on a GPU: the bundle beside torch.compile with CUDA graphs, 1 x 32 and 256 x 128 tokens; outputs beside the host driver's.
+"""MiniLM on a GPU: the bundle beside torch.compile with CUDA graphs, 1 x 32 and 256 x 128 tokens;
+outputs beside the host driver's.
 
     gpu_minilm.py [--rounds R] [BUNDLE]
 
-Inputs and outputs stay on the GPU; a figure is the time of a call, many in a row, to completion. torch runs the same architecture
-(transformers' BertModel, mean pooling, normalization) in the type that the bundle computes in, with random weights: speed does not
-depend on them. Text to the terminal, JSON to gpu_minilm.json in $ACCRT_BENCH_RESULTS.
+Inputs and outputs stay on the GPU; a figure is the time of a call, many in a row, to completion.
+torch runs the same architecture (transformers' BertModel, mean pooling, normalization) in the type
+that the bundle computes in, with random weights: speed does not depend on them. Text to the
+terminal, JSON to gpu_minilm.json in $ACCRT_BENCH_RESULTS.
 """
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ def inputs(batch: int, tokens: int, seed: int = 1):
 
 
 def agreement(path: str, device) -> float:
-    """Least cosine between the GPU's vectors and the host's, sentences of several lengths, padded."""
+    """Least cosine between the GPU's vectors and the host's, sentences of several lengths,
+    padded."""
     host = accrt.load(path, "host", host_code="all")
     gpu = accrt.Program(accrt.Bundle(path, device.instance), device).session()
     worst = 1.0

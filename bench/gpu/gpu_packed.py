@@ -1,11 +1,14 @@
-"""Products of a few f16 rows with quantized weights of 28672 x 8192 on a GPU, beside the time of reading the weights' bytes, and tinygemm.
+"""Products of a few f16 rows with quantized weights of 28672 x 8192 on a GPU, beside the time of
+reading the weights' bytes, and tinygemm.
 
     gpu_packed.py [--rounds R] [--bundles FOLDER]
 
-Bundles are those of make_packed.py. Each layout has three copies of its weight, of random bytes, which outgrow the second-level cache; prepared calls of
-one product each take them in turn, 42 of them between two events. Each ratio is to the time of the layout's bytes at the speed of a device copy,
-measured in turn with them. Results of some columns are compared with float64. tinygemm is torch's 4-bit kernel, bf16 in groups of 128, in a CUDA graph of as
-many launches. Text to the terminal, JSON to gpu_packed.json in $ACCRT_BENCH_RESULTS.
+Bundles are those of make_packed.py. Each layout has three copies of its weight, of random bytes,
+which outgrow the second-level cache; prepared calls of one product each take them in turn, 42 of
+them between two events. Each ratio is to the time of the layout's bytes at the speed of a device
+copy, measured in turn with them. Results of some columns are compared with float64. tinygemm is
+torch's 4-bit kernel, bf16 in groups of 128, in a CUDA graph of as many launches. Text to the
+terminal, JSON to gpu_packed.json in $ACCRT_BENCH_RESULTS.
 """
 from __future__ import annotations
 
@@ -60,7 +63,8 @@ def some_rows(q: encodings.Quantized, picked: np.ndarray) -> np.ndarray:
 
 
 def check(name: str, x: np.ndarray, w: np.ndarray, got: np.ndarray) -> None:
-    """Exact products summed in f32, then rounded to f16 (docs/decisions/packed-kernels.md); Q4_K's minima count fourfold at most."""
+    """Exact products summed in f32, then rounded to f16 (docs/decisions/packed-kernels.md); Q4_K's
+    minima count fourfold at most."""
     x = x.astype(np.float64)
     exact = x @ w.T
     limit = (4 if name.startswith("q4_k") else 1) * (K + 64) * 2.0**-24 * (np.abs(x) @ np.abs(w).T) + 2.0**-10 * np.abs(exact) + 2.0**-20
@@ -69,7 +73,8 @@ def check(name: str, x: np.ndarray, w: np.ndarray, got: np.ndarray) -> None:
 
 
 def timed(torch, stream, before, run) -> float:
-    """Microseconds on the device from before to after what `run` enqueues to a stream, behind work that lasts until all is enqueued."""
+    """Microseconds on the device from before to after what `run` enqueues to a stream, behind work
+    that lasts until all is enqueued."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     stream.synchronize()
     before()

@@ -1,10 +1,12 @@
-"""What launches and calls cost from Python, beside cuLaunchKernel from C and beside what a user would call instead.
+"""What launches and calls cost from Python, beside cuLaunchKernel from C and beside what a user
+would call instead.
 
     gpu_python.py [--rounds R]
 
-Rows: a trivial foreign call; a prepared launch with new arguments each time; a call of a function of a bundle; cuda.core, torch, CuPy
-and Triton where they are found. Every row launches the same kernel of 5 arguments on 32 elements, or replays a graph of it. The C
-figure comes from gpu_launch, run by this script. Results are checked. Text to the terminal, JSON to gpu_python.json in
+Rows: a trivial foreign call; a prepared launch with new arguments each time; a call of a function
+of a bundle; cuda.core, torch, CuPy and Triton where they are found. Every row launches the same
+kernel of 5 arguments on 32 elements, or replays a graph of it. The C figure comes from gpu_launch,
+run by this script. Results are checked. Text to the terminal, JSON to gpu_python.json in
 $ACCRT_BENCH_RESULTS.
 """
 from __future__ import annotations

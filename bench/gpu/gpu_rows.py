@@ -1,10 +1,12 @@
-"""Norms and softmax over 16384 rows of 8192 bf16 on a GPU, beside the measured bandwidth of a copy, and torch.compile.
+"""Norms and softmax over 16384 rows of 8192 bf16 on a GPU, beside the measured bandwidth of a copy,
+and torch.compile.
 
     gpu_rows.py [--rounds R]
 
-Compiles three functions of one operation each (needs nvcc), runs them from a session on tensors in GPU memory that are far larger than
-its cache, and compares with a float64 reference on some rows. GB/s count one read and one write of each element. Text to the terminal,
-JSON to gpu_rows.json in $ACCRT_BENCH_RESULTS.
+Compiles three functions of one operation each (needs nvcc), runs them from a session on tensors in
+GPU memory that are far larger than its cache, and compares with a float64 reference on some rows.
+GB/s count one read and one write of each element. Text to the terminal, JSON to gpu_rows.json in
+$ACCRT_BENCH_RESULTS.
 """
 from __future__ import annotations
 
@@ -73,7 +75,8 @@ def main() -> int:
         picked = torch.arange(0, ROWS, 997, device="cuda")
         expected, got = reference(name, x[picked], w, b), y[picked].double()
         error = ((got - expected).norm() / expected.norm()).item()
-        assert not y.isnan().any() and error < 4e-3, f"{name}: relative error {error}"  # bf16 keeps 8 bits: 2^-9 each
+        # bf16 keeps 8 bits: 2^-9 each
+        assert not y.isnan().any() and error < 4e-3, f"{name}: relative error {error}"
         keep.append(call)
         rows[f"accrt {name}"] = (call.submit, session.stream.synchronize)
         rows[f"torch.compile {name}"] = (torch.compile(peer), torch.cuda.synchronize)

@@ -1,10 +1,13 @@
-"""What it costs to launch one's own kernel from Python on torch's tensors, nothing prepared by the caller, beside what a user would call instead.
+"""What it costs to launch one's own kernel from Python on torch's tensors, nothing prepared by the
+caller, beside what a user would call instead.
 
     kernel_launch.py [--rounds R]
 
-Every row launches a kernel of three tensors and two numbers (out = x * scale + y, 32 elements) with the same torch tensors, the number
-changing each time: accrt.Kernel.from_cuda, Triton, CuPy's RawKernel (which takes CuPy arrays: torch's come by cupy.from_dlpack or by the
-array interface), cuda.core (addresses). Times are those of the caller's thread, on streams that are not full. Results are checked. Text to the terminal, JSON to gpu_kernel_launch.json in $ACCRT_BENCH_RESULTS.
+Every row launches a kernel of three tensors and two numbers (out = x * scale + y, 32 elements) with
+the same torch tensors, the number changing each time: accrt.Kernel.from_cuda, Triton, CuPy's
+RawKernel (which takes CuPy arrays: torch's come by cupy.from_dlpack or by the array interface),
+cuda.core (addresses). Times are those of the caller's thread, on streams that are not full. Results
+are checked. Text to the terminal, JSON to gpu_kernel_launch.json in $ACCRT_BENCH_RESULTS.
 """
 from __future__ import annotations
 

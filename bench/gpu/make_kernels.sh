@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes kernels.h from kernels.cu, and floor_kernels.h from floor_kernels*.cu, so that the benchmarks build without nvcc. Usage:
-# make_kernels.sh, in this folder.
+# Makes kernels.h from kernels.cu, and floor_kernels.h from floor_kernels*.cu, so that the
+# benchmarks build without nvcc. Usage: make_kernels.sh, in this folder.
 set -eu
 ptx=$(mktemp)
 trap 'rm -f "$ptx"' EXIT

@@ -1,7 +1,8 @@
-"""Compiles packed_LAYOUT.accx for gpu_packed.py: products of f16 rows with quantized weights whose bytes are given at load. Usage: make_packed.py FOLDER
+"""Compiles packed_LAYOUT.accx for gpu_packed.py: products of f16 rows with quantized weights whose
+bytes are given at load. Usage: make_packed.py FOLDER
 
-A bundle has a function for each copy of a weight, with 1 to 16 rows: `product0` is x W^T of the constant w0. Constants are outside the bundle, so it
-is small. Needs nvcc.
+A bundle has a function for each copy of a weight, with 1 to 16 rows: `product0` is x W^T of the
+constant w0. Constants are outside the bundle, so it is small. Needs nvcc.
 """
 from __future__ import annotations
 

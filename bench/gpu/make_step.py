@@ -1,4 +1,5 @@
-"""Compiles step.accx: one function, step(x f32[32]) -> out = 2 x + 1, for calls in gpu_python.py. Usage: make_step.py PATH"""
+"""Compiles step.accx: one function, step(x f32[32]) -> out = 2 x + 1, for calls in gpu_python.py.
+Usage: make_step.py PATH"""
 import sys
 
 from accrt.compiler import Module, compile

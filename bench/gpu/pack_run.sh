@@ -1,8 +1,10 @@
 #!/bin/sh
-# Runs the library's tests and benchmarks on a GPU machine, from a folder that `./dev gpu-pack` made. Needs a driver, a C library and
-# Python; what more there is (numpy, torch, CuPy, Triton, cuda.core, nvcc, compute-sanitizer) is used where it is found.
+# Runs the library's tests and benchmarks on a GPU machine, from a folder that `./dev gpu-pack`
+# made. Needs a driver, a C library and Python; what more there is (numpy, torch, CuPy, Triton,
+# cuda.core, nvcc, compute-sanitizer) is used where it is found.
 #
-#   ./run.sh test       conformance suite, transcript, manners towards others who use CUDA, programs, streams of others, example models,
+#   ./run.sh test       conformance suite, transcript, manners towards others who use CUDA,
+#   programs, streams of others, example models,
 #                       tests of kernels
 #   ./run.sh bench      benchmarks, each beside the raw driver or a peer
 #   ./run.sh sanitize   the conformance suite under compute-sanitizer
@@ -36,7 +38,8 @@ step() {
     "$(grep -v '^[[:space:]]*$' "$RESULTS/$name.txt" | tail -1 | cut -c1-100)"
 }
 
-# suite NAME SECONDS COMMAND...: a step whose tests are counted: passed, failed, skipped and why. One that skipped all has not passed.
+# suite NAME SECONDS COMMAND...: a step whose tests are counted: passed, failed, skipped and why.
+# One that skipped all has not passed.
 suite() {
   name=$1 limit=$2
   shift 2

@@ -3,10 +3,12 @@
     python3 bench/gpu/serve_throughput.py [--shape 1b] [--bundle FILE] [--json FILE] [PART ...]
     python3 bench/gpu/serve_throughput.py --shape 1b --make FILE       # compiles the bundle, for a machine without nvcc
 
-Parts: tokens (time between tokens of one request), batch (256 requests of 32 to 512 tokens, 128 new each, in process), http (the same over
-HTTP), steady (256 running: a step of the engine beside the same graphs replayed), start (process start to first token), prefix (a hit of 8k
-tokens), idle (the device's time line, by torch's profiler), limit (the copy speed, and the time that reading all weights takes), peer (transformers with a static cache and compiled; its
-continuous batching). Without names: all but idle and peer.
+Parts: tokens (time between tokens of one request), batch (256 requests of 32 to 512 tokens, 128 new
+each, in process), http (the same over HTTP), steady (256 running: a step of the engine beside the
+same graphs replayed), start (process start to first token), prefix (a hit of 8k tokens), idle (the
+device's time line, by torch's profiler), limit (the copy speed, and the time that reading all
+weights takes), peer (transformers with a static cache and compiled; its continuous batching).
+Without names: all but idle and peer.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ def weight_bytes(config):
 
 
 def write_model(folder, config, content=True):
-    """A folder with random weights of about 0.02; without content the file is a hole, which is enough to compile."""
+    """A folder with random weights of about 0.02; without content the file is a hole, which is
+    enough to compile."""
     (folder / "config.json").write_text(json.dumps(config))
     header, at = {}, 0
     for name, shape in shapes(config):
@@ -100,7 +103,7 @@ def make(path, config, targets):
         driver.compile(made.build(), path, targets=targets, assets={"serve.token_bytes": (table, "application/octet-stream")})
 
 
-# ---- What is measured ------------------------------------------------------------------------------------------------------
+# ---- What is measured ----------------------------------------------------------------------------
 
 
 def serve_request(prompt, **parameters):
@@ -182,7 +185,8 @@ class Bench:
         return seconds, tokens, after.steps - before.steps, (after.schedule_ns - before.schedule_ns) / 1e3 / (after.steps - before.steps)
 
     def _take(self, left):
-        """New tokens of requests until so many have ended; events are counted by the library's own struct, not made into objects."""
+        """New tokens of requests until so many have ended; events are counted by the library's own
+        struct, not made into objects."""
         from accrt import _ffi
         from accrt._library import lib
 
@@ -211,7 +215,8 @@ class Bench:
         self.table.add("batch", "the same, LLM.generate", sum(len(o.token_ids) for o in outputs) / seconds, "tok/s")
 
     def steady(self):
-        """All decode at some 400 keys: steps of the engine, and the graphs of such a step submitted again and again."""
+        """All decode at some 400 keys: steps of the engine, and the graphs of such a step submitted
+        again and again."""
         begin = time.perf_counter()
         each = self._steps(self.prompts(REQUESTS, 32, 368, 368), 48)
         alone = self.replayed(REQUESTS)
@@ -224,7 +229,8 @@ class Bench:
         self.table.add("steady", "what the engine adds to one", (one / alone - 1) * 100, "%")
 
     def _steps(self, prompts, count):
-        """Microseconds of a step while all requests decode: `count` steps from one's end to another's."""
+        """Microseconds of a step while all requests decode: `count` steps from one's end to
+        another's."""
         made = [serve_request(prompt, max_tokens=count + 40, ignore_eos=True, temperature=0) for prompt in prompts]
         before = self.stats().prompt_tokens
         for request in made:
@@ -240,7 +246,8 @@ class Bench:
         return (edges[1][0] - edges[0][0]) / (edges[1][1] - edges[0][1]) * 1e6
 
     def replayed(self, rows, keys=400, page=16):
-        """Microseconds of a step and sample_greedy, submitted again and again by calls that are bound once."""
+        """Microseconds of a step and sample_greedy, submitted again and again by calls that are
+        bound once."""
         import accrt
 
         if not hasattr(self, "_session"):
@@ -286,7 +293,8 @@ class Bench:
         self.table.add("prefix", "first token after a hit of 8k tokens", statistics.median(hit), "ms", f"of {[round(x, 2) for x in hit]}")
 
     def idle(self):
-        """The device's time line while requests decode, by torch's profiler: what part of it no kernel runs, and where the rest goes."""
+        """The device's time line while requests decode, by torch's profiler: what part of it no
+        kernel runs, and where the rest goes."""
         from torch.profiler import ProfilerActivity, profile
 
         for rows in (1, REQUESTS):
@@ -409,7 +417,8 @@ class Bench:
 
 
 def client():
-    """Sends all requests at once, each over a connection of its own, and reads the answers to their ends."""
+    """Sends all requests at once, each over a connection of its own, and reads the answers to their
+    ends."""
     told = json.loads(sys.stdin.read())
     selector, sockets = selectors.DefaultSelector(), []
     for body in told["bodies"]:

@@ -1,10 +1,11 @@
-"""Decode steps of a served model on a GPU: Llama 3.2 1B's shape with random weights in bf16, 512 keys a row.
+"""Decode steps of a served model on a GPU: Llama 3.2 1B's shape with random weights in bf16, 512
+keys a row.
 
     python3 bench/gpu/served_decode.py [BUNDLE]          # compiled here where there is no bundle
     python3 bench/gpu/served_decode.py --make BUNDLE     # compiles it, for a machine without nvcc
 
-Says how long a step, and a step with its sampling pass, takes when it is submitted again and again; and, where torch is, in which
-kernels the time goes.
+Says how long a step, and a step with its sampling pass, takes when it is submitted again and again;
+and, where torch is, in which kernels the time goes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def shapes():
 
 
 def write_model(folder, content=True):
-    """A folder with random weights of about 0.02; without content the file is a hole, which is enough to compile."""
+    """A folder with random weights of about 0.02; without content the file is a hole, which is
+    enough to compile."""
     (folder / "config.json").write_text(json.dumps(CONFIG))
     header, at = {}, 0
     for name, shape in shapes():

@@ -1,11 +1,13 @@
-"""What a torch operator costs over the launch of its kernel, eager: of a bundle, and of torch.library's two ways, which launch the same kernel.
+"""What a torch operator costs over the launch of its kernel, eager: of a bundle, and of
+torch.library's two ways, which launch the same kernel.
 
     torch_operator.py --make STEP.accx     compiles the bundle, where nvcc is (for sm_90, or the targets that follow)
     torch_operator.py STEP.accx [--rounds R] [--json FILE]
 
-All rows calculate out = 2 x + y on 32 elements, on torch's current stream. The launch is a prepared one of accrt's, the cheapest that there is in
-Python here, given addresses; the rows of torch.library allocate the result as a user would, and call it. Submit side: rounds of 300 calls, rows
-interleaved, medians with quartiles. Results are checked.
+All rows calculate out = 2 x + y on 32 elements, on torch's current stream. The launch is a prepared
+one of accrt's, the cheapest that there is in Python here, given addresses; the rows of
+torch.library allocate the result as a user would, and call it. Submit side: rounds of 300 calls,
+rows interleaved, medians with quartiles. Results are checked.
 """
 import json
 import statistics

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Puts the pages of the documentation site into a folder, with a reference made from the public headers.
+"""Puts the pages of the documentation site into a folder, with a reference made from the public
+headers.
 
     stage.py OUT_FOLDER      writes OUT_FOLDER/*.md and OUT_FOLDER/../mkdocs.yml
 
-Links to pages stay links. Links to other files of the repository become plain text. A link to nothing ends the run.
-It needs Python alone; `./dev docs` runs it before mkdocs.
+Links to pages stay links. Links to other files of the repository become plain text. A link to
+nothing ends the run. It needs Python alone; `./dev docs` runs it before mkdocs.
 """
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def relink(text: str, source: pathlib.Path, names: dict[pathlib.Path, str]) -> s
     return "".join(p if p.startswith("```") else re.sub(r"\[([^\]]+)\]\(([^)\s]+)\)", link, p) for p in parts)
 
 
-# ---- The C reference ---------------------------------------------------------------------------------------------------------------
+# ---- The C reference -----------------------------------------------------------------------------
 
 
 def paragraphs(comment: str) -> list[str]:
@@ -76,7 +77,8 @@ def paragraphs(comment: str) -> list[str]:
 
 
 def markdown(text: str, where: dict[str, str], page: str) -> str:
-    """Plain text of a comment as Markdown: names of the API are code, and links where they have a place."""
+    """Plain text of a comment as Markdown: names of the API are code, and links where they have a
+    place."""
 
     def word(match: re.Match) -> str:
         name = match[0]
@@ -91,7 +93,8 @@ def markdown(text: str, where: dict[str, str], page: str) -> str:
 
 
 def code_after(text: str, at: int) -> str:
-    """The declaration that begins at `at`: a struct to its name, a macro to its last line, anything else to its semicolon."""
+    """The declaration that begins at `at`: a struct to its name, a macro to its last line, anything
+    else to its semicolon."""
     rest = text[at:]
     if rest.startswith("typedef struct") and "{" in rest.split("\n")[0]:
         return rest[:re.search(r"^\}.*?;", rest, re.M).end()]

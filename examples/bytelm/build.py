@@ -3,9 +3,10 @@
 
     python3 examples/bytelm/build.py -o build/models/bytelm.accx
 
-Functions: prefill(tokens u8 [length], position) -> logits f32 [length, 256] takes a piece of text of any length,
-decode(tokens u8 [1], position) -> logits f32 [1, 256] one byte. `position` is the number of bytes before; row i scores the
-byte after tokens[i]. Keys and values live in the session's state; `capacity` (a session symbol) is how many bytes it holds.
+Functions: prefill(tokens u8 [length], position) -> logits f32 [length, 256] takes a piece of text
+of any length, decode(tokens u8 [1], position) -> logits f32 [1, 256] one byte. `position` is the
+number of bytes before; row i scores the byte after tokens[i]. Keys and values live in the session's
+state; `capacity` (a session symbol) is how many bytes it holds.
 """
 
 import argparse
@@ -33,7 +34,8 @@ def load(path=HERE / "weights.safetensors"):
 
 
 def quantized(tensors, layout, group=0):
-    """The matrices in a layout, {name: Quantized}. A matrix whose rows the layout cannot cut into blocks stays as it is."""
+    """The matrices in a layout, {name: Quantized}. A matrix whose rows the layout cannot cut into
+    blocks stays as it is."""
     made = {}
     for name, (_dtype, bits) in tensors.items():
         if bits.ndim == 2:
@@ -97,7 +99,8 @@ class Model:
         return x.transpose(0, 1).rope(self.position, self.config["rope_theta"]).transpose(0, 1)
 
     def remember(self, f, new, state):
-        """Puts new keys or values into the cache; all up to them as [1, heads, position + length, size]."""
+        """Puts new keys or values into the cache; all up to them as [1, heads, position + length,
+        size]."""
         new.state_write(state, [self.position, 0, 0])
         return f.state_read(state)[: self.position + new.shape[0]].transpose(0, 1).unsqueeze(0)
 

@@ -16,7 +16,8 @@ PROMPT = "And it came to pass in those days, that "
 
 
 def sample(logits, temperature, random):
-    """A byte, drawn in proportion to exp(logits / temperature); the best one when the temperature is 0."""
+    """A byte, drawn in proportion to exp(logits / temperature); the best one when the temperature
+    is 0."""
     if temperature <= 0:
         return int(np.argmax(logits))
     weights = np.exp((logits - logits.max()).astype(np.float64) / temperature)

@@ -1,4 +1,5 @@
-"""The same for NVIDIA GPUs as a Triton function, compiled ahead of time without a GPU, and the host kernel with it in a bundle."""
+"""The same for NVIDIA GPUs as a Triton function, compiled ahead of time without a GPU, and the host
+kernel with it in a bundle."""
 import triton
 import triton.language as tl
 from kernel import HERE

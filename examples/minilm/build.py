@@ -3,9 +3,10 @@
 
     python3 examples/minilm/build.py -o build/models/minilm.accx
 
-The bundle has one function, encode(input_ids i64 [batch, seq], attention_mask i64 [batch, seq]) -> embeddings
-f32 [batch, 384]: mean of the last hidden states over the tokens that the mask keeps, scaled to length 1. batch is 1 to 256,
-seq 1 to 512. Weights keep their names. On CUDA it calculates in f16 (half the memory to move, and tensor cores), on hosts in f32.
+The bundle has one function, encode(input_ids i64 [batch, seq], attention_mask i64 [batch, seq]) ->
+embeddings f32 [batch, 384]: mean of the last hidden states over the tokens that the mask keeps,
+scaled to length 1. batch is 1 to 256, seq 1 to 512. Weights keep their names. On CUDA it calculates
+in f16 (half the memory to move, and tensor cores), on hosts in f32.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""Where MiniLM's files are, its settings, and its weights: what build.py, reference.py and search.py share."""
+"""Where MiniLM's files are, its settings, and its weights: what build.py, reference.py and
+search.py share."""
 
 import importlib.util
 import json

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""MiniLM in numpy, float64 throughout: what the bundle's results are held against. It knows nothing of the compiler."""
+"""MiniLM in numpy, float64 throughout: what the bundle's results are held against. It knows nothing
+of the compiler."""
 
 import math
 
@@ -70,7 +71,8 @@ _SLOPE = 2 / math.sqrt(math.pi) * np.exp(-_GRID * _GRID)
 
 
 def _erf(x):
-    """erf in float64: the Taylor series around the nearest of 1,537 points, exact to about 1e-16; 1 beyond 6."""
+    """erf in float64: the Taylor series around the nearest of 1,537 points, exact to about 1e-16; 1
+    beyond 6."""
     a = np.minimum(np.abs(x), 6.0)
     near = np.rint(a / _STEP).astype(np.int32)
     x0 = near * _STEP

@@ -46,7 +46,8 @@ def main():
     arguments = parser.parse_args()
 
     started = time.perf_counter()
-    encode = accrt.load(arguments.bundle).encode  # the bundle holds machine code; its signature is yours
+    # the bundle holds machine code; its signature is yours
+    encode = accrt.load(arguments.bundle).encode
     tokenizer = model.tokenizer()
     known = np.asarray(encode(*model.encode_batch(tokenizer, SENTENCES)))
     print(f"{len(SENTENCES)} sentences indexed in {1000 * (time.perf_counter() - started):.0f} ms, loading included\n")

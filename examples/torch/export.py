@@ -2,7 +2,8 @@
 
     python examples/torch/export.py FOLDER [NAME...] [--target host]
 
-Weights are random, from a seed: nothing is fetched. Needs torch, and transformers for the first two.
+Weights are random, from a seed: nothing is fetched. Needs torch, and transformers for the first
+two.
 """
 
 from __future__ import annotations

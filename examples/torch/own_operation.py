@@ -1,4 +1,5 @@
-"""A model with an operation that accrt.from_torch does not know, and a kernel that does it (docs/missing-operations.md).
+"""A model with an operation that accrt.from_torch does not know, and a kernel that does it
+(docs/missing-operations.md).
 
     python examples/torch/own_operation.py MODEL.accx
 """

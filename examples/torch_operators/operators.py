@@ -1,10 +1,11 @@
-"""Five operators of transformers as operators of torch, forward and backward: RMSNorm, LayerNorm, softmax, SwiGLU, rotary embedding.
+"""Five operators of transformers as operators of torch, forward and backward: RMSNorm, LayerNorm,
+softmax, SwiGLU, rotary embedding.
 
     python examples/torch_operators/operators.py            each beside torch's own
     ops = operators.load(); y = ops.rms_norm(x, weight)     in a program (docs/torch.md)
 
-One bundle has a pair of functions for each operator and type, with symbolic sizes. Copy what you need: a function of the bundle, its backward,
-and the method of Operators that calls it.
+One bundle has a pair of functions for each operator and type, with symbolic sizes. Copy what you
+need: a function of the bundle, its backward, and the method of Operators that calls it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ NAMES = ("rms_norm", "layer_norm", "softmax", "swiglu", "rope")
 
 
 # ---- The functions of the bundle ----
-# An input `grad_y` of a backward is the gradient of the result y, other inputs are the forward function's inputs and results by their
-# names, and a result `grad_x` is the gradient of the input x. Values of 16 bits are calculated in f32 and rounded once, at the end.
+# An input `grad_y` of a backward is the gradient of the result y, other inputs are the forward
+# function's inputs and results by their names, and a result `grad_x` is the gradient of the input
+# x. Values of 16 bits are calculated in f32 and rounded once, at the end.
 
 
 def wide(value):
@@ -74,7 +76,8 @@ def swiglu(forward, backward, dtype, n, k, length):
 
 
 def rope(forward, backward, dtype, n, k, length):
-    """x is [n, length, 2 * k], the two of a pair in one half each; pair i at place t turns by the angle of cos[t, i] and sin[t, i]."""
+    """x is [n, length, 2 * k], the two of a pair in one half each; pair i at place t turns by the
+    angle of cos[t, i] and sin[t, i]."""
     for function, name, result in ((forward, "x", "y"), (backward, "grad_y", "grad_x")):
         (x,) = inputs(function, dtype, **{name: [n, length, 2 * k]})
         cos, sin = inputs(function, "f64" if dtype == "f64" else "f32", cos=[length, k], sin=[length, k])
@@ -97,7 +100,8 @@ def module(types=tuple(TYPES)):
 
 
 class Operators:
-    """What a model calls: tensors with any leading dimensions, of one type. `raw` has torch's operators by name and type."""
+    """What a model calls: tensors with any leading dimensions, of one type. `raw` has torch's
+    operators by name and type."""
 
     def __init__(self, bundle, space="accrt_example", types=tuple(TYPES)):
         self.raw = {}
@@ -120,7 +124,8 @@ class Operators:
         return self.raw["swiglu", gate.dtype](gate.flatten(), up.flatten()).view(gate.shape)
 
     def rope(self, x, cos, sin):
-        """x [..., length, size] by cos and sin [length, size / 2], which are f32 (f64 for x of f64)."""
+        """x [..., length, size] by cos and sin [length, size / 2], which are f32 (f64 for x of
+        f64)."""
         return self.raw["rope", x.dtype](x.flatten(0, -3) if x.dim() > 2 else x[None], cos, sin).view(x.shape)
 
 
@@ -129,8 +134,8 @@ def rows(x):
 
 
 def load(device="cpu", types=tuple(TYPES), space="accrt_example", threads=0, bundle=None):
-    """Compiles the bundle, for this processor, or for it and GPUs, and registers its operators; `bundle`: one that is compiled already.
-    `threads` on the host: 0 is all processors."""
+    """Compiles the bundle, for this processor, or for it and GPUs, and registers its operators;
+    `bundle`: one that is compiled already. `threads` on the host: 0 is all processors."""
     with tempfile.TemporaryDirectory() as folder:
         if bundle is None:
             bundle = pathlib.Path(folder) / "torch_operators.accx"

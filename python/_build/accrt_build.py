@@ -2,9 +2,11 @@
 
 A wheel is a zip archive of the package, its metadata and a list of digests. Writing it here, with
 the standard library alone, keeps `pip install .` working where the Python registry is out of reach
-and gives the tag this package needs (`py3-none-<platform>`: no Python ABI, native libraries and tools).
+and gives the tag this package needs (`py3-none-<platform>`: no Python ABI, native libraries and
+tools).
 
-The platform is what the built files ask of the C library (old_glibc.py): manylinux_2_28 or older, on every machine with glibc.
+The platform is what the built files ask of the C library (old_glibc.py): manylinux_2_28 or older,
+on every machine with glibc.
 """
 
 import base64
@@ -75,7 +77,8 @@ SYSTEM_LIBRARIES = re.compile(r"^(lib(c|m|dl|pthread|rt)\.so\.\d+|ld-linux[-\w]*
 
 
 def platform_tag(binaries):
-    """manylinux_2_17_x86_64, say: what the files ask for. linux_x86_64 where they ask for more than every such system has."""
+    """manylinux_2_17_x86_64, say: what the files ask for. linux_x86_64 where they ask for more than
+    every such system has."""
     platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if not shutil.which("readelf"):
         return platform
@@ -103,9 +106,11 @@ def _cmake(build_dir, *options):
 
 
 def build_binaries(build_dir):
-    """Builds the libraries and the tools with CMake. Returns {name in the package: path} and {name of a command: path}, all stripped.
+    """Builds the libraries and the tools with CMake. Returns {name in the package: path} and {name
+    of a command: path}, all stripped.
 
-    Without the archives of json-c, zlib and libyaml there is no accx: a wheel without it, which says so, and works.
+    Without the archives of json-c, zlib and libyaml there is no accx: a wheel without it, which
+    says so, and works.
     """
     if not shutil.which("cmake"):
         raise SystemExit("building accrt needs cmake (Debian: apt-get install cmake gcc libc6-dev)")
@@ -115,7 +120,8 @@ def build_binaries(build_dir):
     # The search path of what is installed: no path of this machine goes into the wheel.
     options += ["-DACCRT_BUILD_TESTS=OFF", "-DACCRT_TOOL_STATIC=ON", "-DCMAKE_BUILD_WITH_INSTALL_RPATH=ON"]
     options += [f"-DCMAKE_{kind}_LINKER_FLAGS={older}" for kind in ("EXE", "SHARED", "MODULE") if older]
-    options += [f"-DACCRT_PYTHON={sys.executable}"]  # whose headers accrt._native is made with: any version's
+    # whose headers accrt._native is made with: any version's
+    options += [f"-DACCRT_PYTHON={sys.executable}"]
     targets = ["accrt", "accrt_write", "accrt_serve", "accrt_http", "accrt-sandbox", "accrt_native"]
     try:
         _cmake(build_dir, *options, "-DACCRT_BUILD_TOOLS=ON")
@@ -126,7 +132,8 @@ def build_binaries(build_dir):
     jobs = os.environ.get("ACCRT_JOBS", str(os.cpu_count() or 1))
     help_text = subprocess.run(["cmake", "--build", str(build_dir), "--target", "help"], capture_output=True, text=True).stdout
     targets = [target for target in targets if re.search(rf"(^|\s){target}(:|$)", help_text, re.M)]
-    # In a folder that was kept: linked again, since what is linked with is no file that CMake watches.
+    # In a folder that was kept: linked again, since what is linked with is no file that CMake
+    # watches.
     for linked in [*build_dir.glob("bin/acc*"), *build_dir.glob("lib/*.so*")]:
         linked.unlink()
     subprocess.run(["cmake", "--build", str(build_dir), "--target", *targets, "-j", jobs], check=True)
@@ -158,8 +165,8 @@ MOST_KERNEL_BYTES = 8 << 20
 
 
 def kernel_files():
-    """Compiled kernels (`./dev kernels`), from the folder that ACCRT_WHEEL_KERNELS names. A wheel without them compiles kernels where models
-    are served."""
+    """Compiled kernels (`./dev kernels`), from the folder that ACCRT_WHEEL_KERNELS names. A wheel
+    without them compiles kernels where models are served."""
     folder = os.environ.get("ACCRT_WHEEL_KERNELS")
     if not folder:
         return []
@@ -171,16 +178,18 @@ def kernel_files():
 
 
 def documents():
-    """What the headers cite and all that it links to: every document, with its pictures, placed as in the repository."""
+    """What the headers cite and all that it links to: every document, with its pictures, placed as
+    in the repository."""
     docs = [path for path in tree_files(ROOT / "docs") if path.suffix in (".md", ".svg")]
     return [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "LICENSE", *docs]
 
 
 def wheel_files(libraries, commands):
-    """Triples of (name in the wheel, file, whether it is executable): the package, the libraries, the headers, the documents, the commands.
+    """Triples of (name in the wheel, file, whether it is executable): the package, the libraries,
+    the headers, the documents, the commands.
 
-    accrt-sandbox is there twice: beside the library for Python, which may be installed without the commands' folder (`pip install
-    --target`), and beside accx.
+    accrt-sandbox is there twice: beside the library for Python, which may be installed without the
+    commands' folder (`pip install --target`), and beside accx.
     """
     for path in tree_files(PACKAGE):
         yield f"accrt/{path.relative_to(PACKAGE).as_posix()}", path, False

@@ -1,11 +1,13 @@
 """Links for an older glibc than the machine's: the wheel runs on systems of glibc 2.28 and later.
 
-A program asks for each of libc's functions at a version, and the linker takes the newest of the libc it links with. So here
-stand-ins are linked in its place: empty functions with the same names, each at its newest version that glibc 2.28 had (the
-machine's libc keeps all of these for old programs). A function that came later is in no stand-in: its use fails at link.
+A program asks for each of libc's functions at a version, and the linker takes the newest of the
+libc it links with. So here stand-ins are linked in its place: empty functions with the same names,
+each at its newest version that glibc 2.28 had (the machine's libc keeps all of these for old
+programs). A function that came later is in no stand-in: its use fails at link.
 
-The stand-ins are named as the libraries of glibc 2.28 were, where threads, dlopen and others were libraries of their own.
-Needs gcc or clang and binutils. On machines without glibc there is nothing to do: prepare() returns None.
+The stand-ins are named as the libraries of glibc 2.28 were, where threads, dlopen and others were
+libraries of their own. Needs gcc or clang and binutils. On machines without glibc there is nothing
+to do: prepare() returns None.
 """
 import collections
 import os
@@ -17,13 +19,14 @@ import subprocess
 #: The promise of a wheel with the tag manylinux_2_28.
 NEWEST = (2, 28)
 _SYMBOL = re.compile(r"^\s*\d+: ([0-9a-f]+)\s+(\w+)\s+(\w+)\s+(GLOBAL|WEAK|UNIQUE)\s+DEFAULT\s+(\w+)\s+(\w+)(@@?)GLIBC_([\d.]+)$")
-#: Which library had a function before it got a version after 2.28, most by moving into libc in 2.34; by the beginning of its name.
+#: Which library had a function before it got a version after 2.28, most by moving into libc in
+#: 2.34; by the beginning of its name.
 _ONCE_IN = (("__libc_start_main", "c"), ("dl", "dl"), ("pthread_", "pthread"), ("__pthread_", "pthread"), ("sem_", "pthread"), ("shm_", "rt"), ("mq_", "rt"),
             ("aio_", "rt"), ("lio_", "rt"), ("timer_", "rt"))
 _SONAMES = {"c": "libc.so.6", "m": "libm.so.6", "dl": "libdl.so.2", "pthread": "libpthread.so.0", "rt": "librt.so.1"}
 
-#: Before 2.33 these were not in libc: each program brought its own, from libc_nonshared.a, which called what libc had. The
-#: number is that of the structure's layout.
+#: Before 2.33 these were not in libc: each program brought its own, from libc_nonshared.a, which
+#: called what libc had. The number is that of the structure's layout.
 _CALLED_BEFORE_2_33 = ("__xstat", "__fxstat", "__lxstat", "__fxstatat")
 _BEFORE_2_33 = """
 #include <sys/stat.h>
@@ -51,8 +54,8 @@ def parse_version(text):
 
 
 def dynamic_symbols(path, defined=False):
-    """(name, version, type, size in bytes, address, binding, "@@" for what is linked by default) of each of glibc's symbols that the file
-    defines, or else wants."""
+    """(name, version, type, size in bytes, address, binding, "@@" for what is linked by default) of
+    each of glibc's symbols that the file defines, or else wants."""
     text = subprocess.run(["readelf", "-W", "--dyn-syms", str(path)], check=True, capture_output=True, text=True).stdout
     for line in text.splitlines():
         # "name@GLIBC_2.34 (5)" in files that want it
@@ -75,7 +78,8 @@ def _file_of(compiler, name):
 
 
 def _stand_ins(library, own):
-    """{name of the stand-in: [(symbol, version, type, size, address, binding)]} for one library of the machine."""
+    """{name of the stand-in: [(symbol, version, type, size, address, binding)]} for one library of
+    the machine."""
     versions, offered = collections.defaultdict(list), set(_CALLED_BEFORE_2_33)
     for name, version, kind, size, address, binding, default in dynamic_symbols(library, defined=True):
         if kind in ("FUNC", "IFUNC", "OBJECT"):
@@ -85,7 +89,8 @@ def _stand_ins(library, own):
     result = collections.defaultdict(list)
     for name, known in sorted(versions.items()):
         old = max((entry for entry in known if entry[0] <= NEWEST), default=None)
-        if old is None or name not in offered:  # kept for old programs alone, as pthread_atfork, which each program brings itself
+        if old is None or name not in offered:
+            # kept for old programs alone, as pthread_atfork, which each program brings itself
             continue
         where = own
         if own == "c" and max(known)[0] > NEWEST:
@@ -98,8 +103,8 @@ def _stand_ins(library, own):
 def _build_stand_in(compiler, folder, name, symbols):
     nodes = sorted({symbol[1] for symbol in symbols})
     lines = []
-    # Variables at one address (__environ, and environ, which is weak) stay at one address: a program that has its own copy then
-    # has one for all names.
+    # Variables at one address (__environ, and environ, which is weak) stay at one address: a
+    # program that has its own copy then has one for all names.
     symbols.sort(key=lambda symbol: (symbol[2] == "OBJECT", symbol[4]))
     for i, (symbol, version, kind, size, address, binding) in enumerate(symbols):
         data = kind == "OBJECT"
@@ -118,7 +123,8 @@ def _build_stand_in(compiler, folder, name, symbols):
 
 
 def prepare(folder, compiler):
-    """Makes the stand-ins in the folder. Returns the linker's option that takes them, None where they are not wanted or cannot be made."""
+    """Makes the stand-ins in the folder. Returns the linker's option that takes them, None where
+    they are not wanted or cannot be made."""
     folder = pathlib.Path(folder)
     libc = _file_of(compiler, "libc.so.6")
     if not libc or not shutil.which("readelf") or not any(dynamic_symbols(libc, defined=True)):

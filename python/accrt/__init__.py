@@ -4,17 +4,19 @@
     model = accrt.load("minilm.accx")   # machine code of your own compiling runs; see docs/trust.md for other people's
     vectors = model.encode(ids, mask).numpy()
 
-Pure Python over ctypes; numpy is optional. Objects keep alive what they need; `close()` or `with` gives handles back early.
-Errors are exceptions under accrt.Error with the whole record of the C library. See docs/python-guide.md.
+Pure Python over ctypes; numpy is optional. Objects keep alive what they need; `close()` or `with`
+gives handles back early. Errors are exceptions under accrt.Error with the whole record of the C
+library. See docs/python-guide.md.
 
-The shared library is loaded at the first use of a name below; accrt.bundle_writer and accrt.compiler load it, and
-libaccrt_write.so, when they write.
+The shared library is loaded at the first use of a name below; accrt.bundle_writer and
+accrt.compiler load it, and libaccrt_write.so, when they write.
 """
 from __future__ import annotations
 
 import importlib
 
-# Which module has which name; __init__.pyi says it to type checkers. The exception classes are in errors.
+# Which module has which name; __init__.pyi says it to type checkers. The exception classes are in
+# errors.
 _MODULES = {
     "_kernel_gpu": ("GpuKernel",),
     "_nvrtc": ("CompileError",),

@@ -1,5 +1,5 @@
-# Names of the package for type checkers and editors: at run time __init__.py loads each when it is first used.
-# tests/python/test_types.py compares them.
+# Names of the package for type checkers and editors: at run time __init__.py loads each when it is
+# first used. tests/python/test_types.py compares them.
 from . import bundle_reader as bundle_reader, bundle_writer as bundle_writer, compiler as compiler
 from . import errors as errors, layouts as layouts, models as models, serve as serve, torch as torch, trust as trust, weights as weights
 from ._kernel_gpu import GpuKernel as GpuKernel

@@ -10,7 +10,8 @@ from .tensor import _NAMES, _TYPESTR, Tensor
 
 
 def advised(error: Exception, argument, value: Any, view, copy: bool) -> Exception:
-    """The error of an argument that is refused, whose message also says what would help. view: None where it could not be read."""
+    """The error of an argument that is refused, whose message also says what would help. view: None
+    where it could not be read."""
     own = argument.type.partition("[")[0]
     advice = ""
     if view is None or not fits(view):

@@ -1,4 +1,5 @@
-"""One thread at a time: what methods of several steps do when two threads, or one and what it called, are in a session."""
+"""One thread at a time: what methods of several steps do when two threads, or one and what it
+called, are in a session."""
 from __future__ import annotations
 
 import functools
@@ -10,8 +11,8 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def alone(method: _Method) -> _Method:
-    """For methods of several steps: who comes while another is in one of these, of the same session, is refused, as the library refuses it
-    within each step."""
+    """For methods of several steps: who comes while another is in one of these, of the same
+    session, is refused, as the library refuses it within each step."""
     @functools.wraps(method)
     def guarded(self: Any, *arguments: Any, **named: Any) -> Any:
         uses, me = self._uses, object()

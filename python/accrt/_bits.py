@@ -1,4 +1,5 @@
-"""numpy and the types that it lacks: bf16 and 8-bit floats, which it holds as their bits, or as ml_dtypes' types where that package is.
+"""numpy and the types that it lacks: bf16 and 8-bit floats, which it holds as their bits, or as
+ml_dtypes' types where that package is.
 
 Nothing here loads the library.
 """
@@ -22,7 +23,8 @@ _tables: "dict[str, NDArray[Any]]" = {}
 
 
 class Interface:
-    """An array interface with its owner. numpy keeps it as the base of every view: `bits_of` finds the type there."""
+    """An array interface with its owner. numpy keeps it as the base of every view: `bits_of` finds
+    the type there."""
 
     __slots__ = ("__array_interface__", "owner", "dtype")
 
@@ -31,8 +33,8 @@ class Interface:
 
 
 def bits_of(array: Any) -> str:
-    """The type without a name in numpy ("bf16") whose bits an array has, since it is the memory of such a Tensor or Weight; "" of
-    others: their numbers may be numbers."""
+    """The type without a name in numpy ("bf16") whose bits an array has, since it is the memory of
+    such a Tensor or Weight; "" of others: their numbers may be numbers."""
     base, typestr = array, getattr(array, "__array_interface__", {}).get("typestr", "")
     while base is not None and not isinstance(base, Interface):
         base = getattr(base, "base", None)
@@ -74,7 +76,8 @@ def float_array(array: Any, what: str) -> NDArray[Any]:
     """A contiguous f32 array of what a caller gives as floats.
 
     Raises:
-        TypeError: a masked array, or uint16 and uint8, which may be the bits of floats, unless they are known to be.
+        TypeError: a masked array, or uint16 and uint8, which may be the bits of floats, unless they
+            are known to be.
     """
     import numpy
     refuse_masked(array)

@@ -1,4 +1,5 @@
-"""Arguments that the runtime cannot take as they lie in memory, copied into a form that it takes: what `copy=True` does.
+"""Arguments that the runtime cannot take as they lie in memory, copied into a form that it takes:
+what `copy=True` does.
 
 It needs no numpy: arrays are read through the buffer protocol or their array interface.
 """
@@ -197,7 +198,8 @@ def _copyable(value: Any) -> bool:
 
 
 def copies(value: Any) -> bool:
-    """Whether a copy would be taken where `value` is not: what it is can be copied, and of a type that the runtime has."""
+    """Whether a copy would be taken where `value` is not: what it is can be copied, and of a type
+    that the runtime has."""
     if isinstance(value, (list, tuple, bool, int, float, Tensor)):
         return True
     if hasattr(value, "__array_interface__"):
@@ -218,7 +220,8 @@ _IS_COPIED = 2  # DLPack's flag, of a managed tensor whose flags are at byte 24
 
 
 def given_copy(tensor: Tensor, own: tuple[int, int], target: tuple[int, int], copy: bool | None, max_version: Any) -> Any:
-    """The DLPack capsule of a copy in the host's memory: what `Tensor.__dlpack__` gives with copy=True, or for another device."""
+    """The DLPack capsule of a copy in the host's memory: what `Tensor.__dlpack__` gives with
+    copy=True, or for another device."""
     if target != _HOST:
         raise BufferError(f"the tensor is on device {own}, and copies are made on (1, 0) alone, not on {target}")
     if copy is False:

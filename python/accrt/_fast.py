@@ -1,7 +1,9 @@
-"""accrt._native: the C part that takes arguments apart and calls in one step. It is optional: whatever it does not know, and all of it
-where it is not there, is done in Python, by the same rules.
+"""accrt._native: the C part that takes arguments apart and calls in one step. It is optional:
+whatever it does not know, and all of it where it is not there, is done in Python, by the same
+rules.
 
-`ACCRT_NATIVE=0` in the environment does without. It is in the wheel, beside this file; in the tree it is beside libaccrt.so.
+`ACCRT_NATIVE=0` in the environment does without. It is in the wheel, beside this file; in the tree
+it is beside libaccrt.so.
 """
 from __future__ import annotations
 
@@ -87,7 +89,8 @@ def kinds(prepared, shared: frozenset[int]) -> bytes:
     known = bytearray()
     for index, argument in enumerate(prepared.arguments):
         kind = _SCALAR if argument.kind == "scalar" else _READ if argument.kind == "read" else _WRITTEN
-        if argument.optional or index >= prepared.inputs:  # results that are not given are allocated
+        if argument.optional or index >= prepared.inputs:
+            # results that are not given are allocated
             kind |= _OPTIONAL
         known.append(kind | (_BITS if index in prepared.bits else 0) | (_SHARED if index in shared else 0))
     return bytes(known)

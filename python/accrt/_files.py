@@ -1,5 +1,6 @@
-"""Files that appear whole: written beside their name, synced, renamed, the folder synced. As runtime/core/put_file.c has it; nothing
-else in the package renames or makes temporary files (tests/python/test_whole_files.py)."""
+"""Files that appear whole: written beside their name, synced, renamed, the folder synced. As
+runtime/core/put_file.c has it; nothing else in the package renames or makes temporary files
+(tests/python/test_whole_files.py)."""
 from __future__ import annotations
 
 import contextlib
@@ -15,7 +16,8 @@ _numbers = itertools.count()
 
 
 def regular(path: Union[str, "os.PathLike[str]"], flags: int) -> int:
-    """The `opener` for files that others name: a FIFO is not waited for, and what is no regular file is an OSError that names it."""
+    """The `opener` for files that others name: a FIFO is not waited for, and what is no regular
+    file is an OSError that names it."""
     file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     mode = os.fstat(file).st_mode
     if stat.S_ISREG(mode):
@@ -25,7 +27,8 @@ def regular(path: Union[str, "os.PathLike[str]"], flags: int) -> int:
 
 
 def read_small(path: str, limit_bytes: int) -> bytes:
-    """A regular file of at most so many bytes. ValueError: it is none, or larger. It waits for no other end of a FIFO."""
+    """A regular file of at most so many bytes. ValueError: it is none, or larger. It waits for no
+    other end of a FIFO."""
     data = read_beginning(path, limit_bytes + 1)
     if len(data) > limit_bytes:
         raise ValueError(f"it has more than {limit_bytes} bytes")
@@ -43,7 +46,8 @@ def read_beginning(path: str, size_bytes: int) -> bytes:
 
 
 def _take_leftovers(folder: int, name: str) -> None:
-    """Removes parts without an owner: the process that made them has ended. Name "": of all names, for the folder is ours."""
+    """Removes parts without an owner: the process that made them has ended. Name "": of all names,
+    for the folder is ours."""
     import fcntl
     wanted = re.compile(re.escape(name) + _TAIL if name else ".*" + _TAIL)
     for entry in os.listdir(folder):
@@ -101,7 +105,8 @@ def put(path: str, data: bytes, mode: int, *, end: str = "", ours: bool = False,
 
     Args:
         end: what is put behind the name of the file while it is made.
-        ours: no one else writes in the folder: parts of all names are removed if they have no owner any more.
+        ours: no one else writes in the folder: parts of all names are removed if they have no owner
+            any more.
         check: gets the path of the new file before it has its name; what it raises is raised here.
     """
     place, name = os.path.split(path)
@@ -162,8 +167,8 @@ _swept: "set[str]" = set()
 
 @contextlib.contextmanager
 def temporary_folder(prefix: str) -> Iterator[str]:
-    """A folder for temporary files, locked as long as it is used. The first of a process takes away what processes that were killed left of
-    the same prefix."""
+    """A folder for temporary files, locked as long as it is used. The first of a process takes away
+    what processes that were killed left of the same prefix."""
     import fcntl
     import tempfile
     if prefix not in _swept:

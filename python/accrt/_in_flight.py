@@ -1,10 +1,14 @@
-"""What keeps the memory of callers alive while a device works on it: arrays and tensors that C knows as addresses alone.
+"""What keeps the memory of callers alive while a device works on it: arrays and tensors that C
+knows as addresses alone.
 
-Objects are kept by stream and number: until the stream has passed what was enqueued when they were given here. A caller that
-enqueues, waits or polls releases the stream's own objects. A thread releases the others, a few times a second, while there are any.
+Objects are kept by stream and number: until the stream has passed what was enqueued when they were
+given here. A caller that enqueues, waits or polls releases the stream's own objects. A thread
+releases the others, a few times a second, while there are any.
 
-At the end of the interpreter what is in flight is waited for: EXIT_LIMIT_S at most, and EXIT_PATIENCE_S when all that is left waits for a
-semaphore. What still runs then is cancelled, and waited for a little longer. What is not complete by then keeps its memory until the process is gone, and so does whatever comes later.
+At the end of the interpreter what is in flight is waited for: EXIT_LIMIT_S at most, and
+EXIT_PATIENCE_S when all that is left waits for a semaphore. What still runs then is cancelled, and
+waited for a little longer. What is not complete by then keeps its memory until the process is gone,
+and so does whatever comes later.
 """
 from __future__ import annotations
 
@@ -33,8 +37,9 @@ _watching = False
 
 
 class InFlight:
-    """What one stream's work uses, for those who enqueue. Where these are garbage in a cycle, their finalizers run in any order and
-    may give things here: so this module holds the queue until its last InFlight is gone, and the queue is never garbage itself.
+    """What one stream's work uses, for those who enqueue. Where these are garbage in a cycle, their
+    finalizers run in any order and may give things here: so this module holds the queue until its
+    last InFlight is gone, and the queue is never garbage itself.
     """
 
     __slots__ = ("queue", "keep", "look", "stream")
@@ -62,13 +67,16 @@ class _Queue:
         _queues.discard(self)
 
     def progress(self) -> tuple[int, int, int]:
-        """The number of the last submission, of the last one issued to the device, of the last one that is over."""
+        """The number of the last submission, of the last one issued to the device, of the last one
+        that is over."""
         numbers = (ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_uint64())
-        lib.accrt_stream_progress(self.stream, *map(ctypes.byref, numbers))  # all 0 in a forked child: nothing runs there
+        # all 0 in a forked child: nothing runs there
+        lib.accrt_stream_progress(self.stream, *map(ctypes.byref, numbers))
         return tuple(number.value for number in numbers)
 
     def keep(self, what: object, _state=_State, _immortal=_immortal) -> None:
-        """Keeps an object until all is over that the stream has now: to be called once the work is enqueued."""
+        """Keeps an object until all is over that the stream has now: to be called once the work is
+        enqueued."""
         if not _state.gives_back:
             _immortal.append(what)
             return
@@ -87,7 +95,8 @@ class _Queue:
         try:
             old = self._old
             if self._young:
-                # An exception between any two lines (Ctrl-C) loses nothing: a list that is in both places stays.
+                # An exception between any two lines (Ctrl-C) loses nothing: a list that is in both
+                # places stays.
                 old.append([_NEVER, self._young])
                 self._young = []
             submitted, _issued, completed = self.progress()
@@ -186,7 +195,8 @@ def _at_exit() -> None:
             _drain(EXIT_CANCEL_S)
     except KeyboardInterrupt:
         pass
-    # From here on nothing is given back: threads of the library, and daemon threads, may still be at it. The process ends.
+    # From here on nothing is given back: threads of the library, and daemon threads, may still be
+    # at it. The process ends.
     _State.gives_back = False
     if _fast.native is not None:
         _fast.native.end()

@@ -1,4 +1,5 @@
-"""`Kernel.check` in a process of its own: starts it, hands over the kernel and its arguments, and makes a finding of how it ends."""
+"""`Kernel.check` in a process of its own: starts it, hands over the kernel and its arguments, and
+makes a finding of how it ends."""
 from __future__ import annotations
 
 import json

@@ -1,5 +1,5 @@
-"""Compiled kernels in the user's cache, by the content of what they were made of. Any number of processes may use it at once, and one that is
-killed leaves no half entry."""
+"""Compiled kernels in the user's cache, by the content of what they were made of. Any number of
+processes may use it at once, and one that is killed leaves no half entry."""
 from __future__ import annotations
 
 import hashlib
@@ -12,14 +12,15 @@ from ._paths import read_own_file, set_own_file, user_folder
 
 
 def cache_directory() -> Optional[Path]:
-    """Where compiled kernels are kept; None when there is no home. What is in it is machine code that is signed with the user's key."""
+    """Where compiled kernels are kept; None when there is no home. What is in it is machine code
+    that is signed with the user's key."""
     folder = user_folder("XDG_CACHE_HOME", "~/.cache")
     return Path(folder) / "kernels" if folder else None
 
 
 def cached(key: str, make: Callable[[], bytes]) -> bytes:
-    """Content of a cache entry, made on a miss. A cache that cannot be written to, or that another user may write to, is no error: the
-    work is done again."""
+    """Content of a cache entry, made on a miss. A cache that cannot be written to, or that another
+    user may write to, is no error: the work is done again."""
     folder = cache_directory()
     path = os.fspath(folder / key[:2] / key) if folder else ""
     try:

@@ -1,4 +1,5 @@
-"""Calling a kernel directly: what it is given is checked, each by what the kernel declares, then launched, then waited for."""
+"""Calling a kernel directly: what it is given is checked, each by what the kernel declares, then
+launched, then waited for."""
 from __future__ import annotations
 
 import ctypes
@@ -56,7 +57,8 @@ _in_graphs: list = []  # packs whose code is in graphs of others, whose end is n
 
 
 def _into_graph(kernel: Kernel, stream: Stream, sizes: Sequence[int], table: Any, keep: Any) -> None:
-    """The stream's owner captures it: a list becomes part of its graph, which a single launch does not."""
+    """The stream's owner captures it: a list becomes part of its graph, which a single launch does
+    not."""
     from .kernels import Commands
     commands = Commands(stream.device)
     commands._record(keep, lib.accrt_commands_dispatch, kernel.handle, _GRID(*sizes), table, len(kernel._accesses), _ARGUMENT_BYTES, None)
@@ -106,7 +108,8 @@ def ordered(kernel: Kernel, given: Sequence, named: Mapping[str, Any]) -> list:
 
 
 def arguments(kernel: Kernel, values: Sequence, device: Device, stream: Stream | None = None):
-    """The C array, and what keeps its memory alive, with each value checked by the type that the kernel declares."""
+    """The C array, and what keeps its memory alive, with each value checked by the type that the
+    kernel declares."""
     table, keep = type(kernel._template).from_buffer_copy(kernel._template), [kernel._owner]
     more = kernel._aligns or (1,) * len(values)
     for entry, value, place, dtype, align in zip(table, values, kernel._places, kernel._types or [""] * len(values), more):
@@ -146,13 +149,15 @@ def _scalar(what: str, value: Any, dtype: str) -> int:
 
 
 def _refuse_elsewhere(what: str, value: Any, device: Device) -> None:
-    """Memory of a GPU given to a kernel of a host, or the other way round, before the library is called."""
+    """Memory of a GPU given to a kernel of a host, or the other way round, before the library is
+    called."""
     ask = getattr(value, "__dlpack_device__", None)
     if not callable(ask):
         return
     found, index = map(int, ask())
     here, own = device.info.dlpack_device
-    if {found, here} == {1, 2}:  # as DLPack numbers hosts and CUDA; memory of both kinds has numbers of its own
+    if {found, here} == {1, 2}:
+        # as DLPack numbers hosts and CUDA; memory of both kinds has numbers of its own
         raise ValueError(f"{what} lies on {'a GPU' if here == 1 else 'the host'}, and the kernel runs on {device.name}")
     if found == here == 2 and index != own:
         raise ValueError(f"{what} lies on cuda:{index}, and the kernel runs on {device.name}")

@@ -1,7 +1,9 @@
-"""`Kernel.check`: runs a kernel of a host on copies of its arguments between red zones, several times, and says what it does beside its task.
+"""`Kernel.check`: runs a kernel of a host on copies of its arguments between red zones, several
+times, and says what it does beside its task.
 
-The words are those of `accx kernel check` (tools/accx/kernel_words.c). With `isolated` all of it happens in a process of its own (`_kernel_child`),
-which also lays each argument at the edge of pages that nothing may touch.
+The words are those of `accx kernel check` (tools/accx/kernel_words.c). With `isolated` all of it
+happens in a process of its own (`_kernel_child`), which also lays each argument at the edge of
+pages that nothing may touch.
 """
 from __future__ import annotations
 
@@ -74,7 +76,8 @@ def check(kernel: Kernel, given: Sequence, grid: Any, named: Mapping[str, Any], 
 
 
 def look(kernel: Kernel, guarded: Sequence, sizes: Sequence[int], begin: Callable[[str], None]) -> list[str]:
-    """The findings, without the kernel's name. `begin` hears of each run, with what it is of: "", or "sizes of 0"."""
+    """The findings, without the kernel's name. `begin` hears of each run, with what it is of: "",
+    or "sizes of 0"."""
     memory = [one for one in guarded if isinstance(one, _Guarded)]
     found: list[str] = []
     first = _run(kernel, guarded, memory, sizes, 0xA5, 0, found, begin)
@@ -108,7 +111,8 @@ def _run(kernel: Kernel, guarded: Sequence, memory: Sequence[_Guarded], sizes: S
          begin: Callable[[str], None], recorded: bool = False) -> list[bytes]:
     """One run; flip: changes what lies in arguments that are written only. What they hold then."""
     only_written = {p[2][0] for p, access in zip(kernel._places, kernel._accesses) if access == 2}
-    for at, one in enumerate(memory):  # each has another zone, so that a copy of one to another shows
+    for at, one in enumerate(memory):
+        # each has another zone, so that a copy of one to another shows
         one.fill((zone + 29 * at) & 0xFF, bytes(byte ^ flip for byte in one.content) if flip and one.name in only_written else one.content)
     begin("")
     _recorded(kernel, guarded, sizes) if recorded else _direct(kernel, guarded, sizes)
@@ -154,7 +158,8 @@ def _differs(a: bytes, b: bytes) -> int:
 
 
 def _empty(kernel: Kernel, given: Sequence, begin: Callable[[str], None]) -> list[str]:
-    """The kernel with arguments without elements and sizes of 0, in one workgroup, as a grid that is rounded up has it."""
+    """The kernel with arguments without elements and sizes of 0, in one workgroup, as a grid that
+    is rounded up has it."""
     if not any(kind == "symbol" for _name, kind, _size in kernel._parameters):
         return []
     guarded: list[Any] = []

@@ -1,5 +1,6 @@
-"""The process in which `Kernel.check(isolated=True)` runs a kernel: reads it and its arguments from standard input, and says what it finds, a line
-of JSON each. It also lays each argument at the edge of pages that nothing may touch: if it ends there, the last line says where."""
+"""The process in which `Kernel.check(isolated=True)` runs a kernel: reads it and its arguments from
+standard input, and says what it finds, a line of JSON each. It also lays each argument at the edge
+of pages that nothing may touch: if it ends there, the last line says where."""
 from __future__ import annotations
 
 import ctypes
@@ -34,7 +35,8 @@ class _Given:
 
 
 class _Edged(_Guarded):
-    """An argument whose end ("after") or beginning ("before") is that of the pages that may be touched, or that can only be read ("locked")."""
+    """An argument whose end ("after") or beginning ("before") is that of the pages that may be
+    touched, or that can only be read ("locked")."""
 
     def __init__(self, like: _Guarded, edge: str) -> None:
         self.name, self.written, self.like, self.content = like.name, like.written, like.like, like.content

@@ -1,4 +1,5 @@
-"""Kernels of GPUs that are loaded on each GPU when it is first used: `Kernel.from_cuda`, `from_cubin`, `from_ptx`."""
+"""Kernels of GPUs that are loaded on each GPU when it is first used: `Kernel.from_cuda`,
+`from_cubin`, `from_ptx`."""
 from __future__ import annotations
 
 import os
@@ -22,13 +23,14 @@ from .tensor import DTYPES, Tensor
 
 _CUDA = 2  # as DLPack numbers devices
 _RECORD = struct.Struct("<BBHI")  # of a parameter, as launch.c has it
-#: (image, its kind, the kernel's name in it, what else of its description follows from the architecture)
+#: (image, its kind, the kernel's name in it, what else of its description follows from the
+#: architecture)
 Code = Callable[[str], "tuple[bytes | str, str, str, dict[str, Any]]"]
 
 
 class GpuKernel(Kernel):
-    """A kernel of GPUs: `Kernel.from_cuda`, `from_cubin`, `from_ptx`. It is called as every Kernel, and is loaded on each GPU when it
-    is first used there."""
+    """A kernel of GPUs: `Kernel.from_cuda`, `from_cubin`, `from_ptx`. It is called as every Kernel,
+    and is loaded on each GPU when it is first used there."""
 
     __slots__ = ("_code", "_described", "_known", "_on", "_root", "_quick", "_taught", "_grid_takes", "_images", "_exact")
 
@@ -37,7 +39,8 @@ class GpuKernel(Kernel):
         if not callable(code) or not isinstance(described, DeviceKernel):
             raise TypeError("a GpuKernel is made by Kernel.from_cuda, from_triton, from_cubin or from_ptx")
         self._code, self._described, self._known, self._grid, self._root = code, described, tuple(known), grid, root
-        self._aligns, self._images, self._exact = tuple(aligns), (), False  # architectures that it is bound to; whether code is for one alone
+        # architectures that it is bound to; whether code is for one alone
+        self._aligns, self._images, self._exact = tuple(aligns), (), False
         self.name, self._definition, self._on, self._quick = described.name, None, {}, None
         self._taught: set[tuple[int, int]] = set()  # GPUs and streams that the quick way knows
         self._grid_takes = [(name, index) for index, (name, kind, _dtype) in enumerate(self._known) if kind in ("scalar", "symbol")]
@@ -45,14 +48,16 @@ class GpuKernel(Kernel):
                                  for name, kind, dtype in self._known)
 
     def image(self, arch: str) -> tuple[bytes | str, str]:
-        """The machine code for an architecture ("sm_90") and its kind, "cubin" or "ptx". It needs no GPU."""
+        """The machine code for an architecture ("sm_90") and its kind, "cubin" or "ptx". It needs
+        no GPU."""
         if not isinstance(arch, str):
             raise TypeError(f"arch is {describe(arch)}, expected one as 'sm_90'")
         image, kind, _entry, _more = self._code(arch)
         return image, kind
 
     def on(self, device: Device) -> Kernel:
-        """The kernel as it is loaded on one GPU: what `accrt.launch`, `accrt.Launch` and `accrt.Commands` take."""
+        """The kernel as it is loaded on one GPU: what `accrt.launch`, `accrt.Launch` and
+        `accrt.Commands` take."""
         need(device, Device)
         key = id(device.instance), device.name
         found = self._on.get(key)
@@ -73,7 +78,8 @@ class GpuKernel(Kernel):
             done = self._quick(values, grid if grid is not None or self._grid is None else self._own_grid(values))
             if done is None:
                 return
-            if done is not NotImplemented and done != _ffi.ACCRT_ERROR_INVALID_STATE:  # which a stream gives that is captured
+            if done is not NotImplemented and done != _ffi.ACCRT_ERROR_INVALID_STATE:
+                # which a stream gives that is captured
                 raise self._failure(done)
         from ._kernel_call import call
         device = need(stream, Stream) and stream.device if stream is not None else self._device_of((*values, *named.values()))
@@ -84,7 +90,8 @@ class GpuKernel(Kernel):
             self._teach(there, device, values)
 
     def _own_grid(self, values: Sequence) -> Any:
-        """What the kernel's own function says; None: what is given does not fit, and is looked at in many steps."""
+        """What the kernel's own function says; None: what is given does not fit, and is looked at
+        in many steps."""
         try:
             return self._grid({name: values[index] for name, index in self._grid_takes})  # type: ignore[misc]
         except Exception:  # noqa: BLE001 - comes again there
@@ -169,7 +176,8 @@ def _plain(value: Any) -> Any:
 
 
 def _described(name: str, parameters: Any, block: Any, shared_bytes: int, cluster: Any, cooperative: bool):
-    """The record that the library checks the image against, and the parameters as `parsed` gives them."""
+    """The record that the library checks the image against, and the parameters as `parsed` gives
+    them."""
     if not isinstance(name, str) or not name:
         raise TypeError(f"a kernel's name is {shown(name)}, expected a str")
     known = parsed(f"kernel {name}", parameters)
@@ -189,7 +197,8 @@ _TARGETS = ("sm_80", "sm_90")
 
 
 def counterpart(kernel: GpuKernel, name: str, host: Sequence[tuple[str, str, str]], grid: Callable) -> Any:
-    """The record of a kernel as the CUDA version of a host kernel with these parameters, for bundles."""
+    """The record of a kernel as the CUDA version of a host kernel with these parameters, for
+    bundles."""
     where = f"kernel {name}: its cuda"
     if [one[0] for one in kernel._known] != [one[0] for one in host]:
         raise ValueError(f"{where} takes {', '.join(one[0] for one in kernel._known)}, and the host's {', '.join(one[0] for one in host)}")
@@ -288,7 +297,8 @@ def from_image(source: Any, name: str, parameters: Any, grid: Any, block: Any, s
 
 
 def borrowed(kernel: Kernel, values: Sequence, device: Device) -> Stream | None:
-    """The current stream of the library whose tensors are given: torch's, or else CuPy's. None: there are none on this GPU."""
+    """The current stream of the library whose tensors are given: torch's, or else CuPy's. None:
+    there are none on this GPU."""
     if device.info.dlpack_device[0] != _CUDA:
         return None
     index = device.info.dlpack_device[1]

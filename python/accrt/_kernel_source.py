@@ -1,4 +1,5 @@
-"""Kernels of hosts from C source: `Kernel.from_c` compiles what it is given with the reference compiler's machinery, into the same cache."""
+"""Kernels of hosts from C source: `Kernel.from_c` compiles what it is given with the reference
+compiler's machinery, into the same cache."""
 from __future__ import annotations
 
 import hashlib
@@ -19,7 +20,8 @@ _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
 
 def parsed(where: str, parameters: Any) -> list[tuple[str, str, str]]:
-    """(name, kind, element type) of each: kind is an access, "symbol" or "scalar"; the element type of a buffer may be ""."""
+    """(name, kind, element type) of each: kind is an access, "symbol" or "scalar"; the element type
+    of a buffer may be ""."""
     pairs = list(parameters.items()) if isinstance(parameters, Mapping) else parameters
     if isinstance(pairs, (str, bytes)) or not isinstance(pairs, Sequence):
         raise TypeError(f"{where}: parameters is {describe(parameters)}, expected (name, type) pairs as in [('x', 'read f32'), ('n', 'symbol')]")
@@ -68,7 +70,8 @@ def text_of(source: Any) -> tuple[str, str]:
 
 
 def _included(text: str, folder: str) -> str:
-    """A comment with the digests of what the text includes beside it, so that the cache sees a change there."""
+    """A comment with the digests of what the text includes beside it, so that the cache sees a
+    change there."""
     lines, pending, seen = [], _INCLUDE.findall(text), set()
     while pending:
         path = os.path.normpath(os.path.join(folder, pending.pop()))

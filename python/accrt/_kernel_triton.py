@@ -1,4 +1,5 @@
-"""Kernels of GPUs from Triton functions: compiled ahead of time by Triton's own compiler, which needs no GPU."""
+"""Kernels of GPUs from Triton functions: compiled ahead of time by Triton's own compiler, which
+needs no GPU."""
 from __future__ import annotations
 
 import inspect
@@ -14,7 +15,8 @@ from .instance import Instance
 
 _TYPES = {"fp32": "f32", "fp64": "f64", "fp16": "f16", "bf16": "bf16", "i1": "bool",
           **{f"{sign}{bits}": f"{sign}{bits}" for sign in "iu" for bits in (8, 16, 32, 64)}}
-#: What Triton adds behind a function's own parameters, by the number of its metadata that says how large it is.
+#: What Triton adds behind a function's own parameters, by the number of its metadata that says how
+#: large it is.
 _HIDDEN = ("global_scratch", "profile_scratch")
 _ARCH = re.compile(r"sm_(\d+)[af]?\Z")
 
@@ -36,7 +38,8 @@ def _parameter(where: str, kind: str, is_written: bool | None) -> tuple[str, int
 
 
 def _hidden(metadata: Any, version: str, text: str, entry: str, count: int) -> list[tuple[str, str]]:
-    """The parameters that the code has beyond the function's own, all of them NULL. They are what the metadata names, or the version is unknown."""
+    """The parameters that the code has beyond the function's own, all of them NULL. They are what
+    the metadata names, or the version is unknown."""
     body = re.search(rf"\.entry\s+{re.escape(entry)}\s*\((.*?)\)", text, re.DOTALL)
     have = len(re.findall(r"\.param\b", body[1])) if body else -1
     named = [name for name in _HIDDEN if hasattr(metadata, f"{name}_size")]

@@ -1,4 +1,5 @@
-"""Finds and loads libaccrt.so and the libraries that stand on it, and turns statuses into exceptions. The one place that knows where they lie."""
+"""Finds and loads libaccrt.so and the libraries that stand on it, and turns statuses into
+exceptions. The one place that knows where they lie."""
 from __future__ import annotations
 
 import ctypes
@@ -12,7 +13,8 @@ from ._system import check_search
 
 
 def _candidates() -> list[str]:
-    """Where to look, in order: $ACCRT_LIBRARY (alone, when set), inside the package, the tree's build folder, the system."""
+    """Where to look, in order: $ACCRT_LIBRARY (alone, when set), inside the package, the tree's
+    build folder, the system."""
     chosen = os.environ.get("ACCRT_LIBRARY")
     if chosen:  # a path is not left to where the process is: packs are looked for beside it
         return [os.path.abspath(chosen) if "/" in chosen else chosen]
@@ -23,7 +25,8 @@ def _candidates() -> list[str]:
 
 
 def _opened(path: str) -> _ffi.Library:
-    """Raises OSError; PermissionError where a name without slashes would be found in the current folder, or where others may write."""
+    """Raises OSError; PermissionError where a name without slashes would be found in the current
+    folder, or where others may write."""
     if "/" not in path:
         check_search(path)
     return _ffi.Library(path)
@@ -43,8 +46,8 @@ def _load() -> _ffi.Library:
 
 
 def _check_version(path: str, version: int) -> None:
-    """The same version; from 1.0 on also a later minor one, which has every function that this package knows. Before, the C ABI may change
-    with a minor version, as accrt_get_api has it."""
+    """The same version; from 1.0 on also a later minor one, which has every function that this
+    package knows. Before, the C ABI may change with a minor version, as accrt_get_api has it."""
     major, minor = version >> 24, (version >> 12) & 0xFFF
     own = (_ffi.ACCRT_VERSION_MAJOR, _ffi.ACCRT_VERSION_MINOR)
     if major != own[0] or (minor < own[1] if major else minor != own[1]):
@@ -55,7 +58,8 @@ lib = _load()
 
 
 def _candidates(name: str) -> list[str]:
-    """Where libaccrt_NAME.so may be, in order: the environment's path to it (alone, when set), beside libaccrt.so, the system."""
+    """Where libaccrt_NAME.so may be, in order: the environment's path to it (alone, when set),
+    beside libaccrt.so, the system."""
     chosen = os.environ.get(f"ACCRT_{name.upper()}_LIBRARY")
     if chosen:
         return [os.path.abspath(chosen) if "/" in chosen else chosen]
@@ -91,12 +95,14 @@ def _library_above(name: str, purpose: str) -> _ffi.Library:
 
 
 def write_library() -> _ffi.Library:
-    """libaccrt_write.so, loaded when it is first asked for: what runs bundles works without. Raises ImportError where it is not there."""
+    """libaccrt_write.so, loaded when it is first asked for: what runs bundles works without. Raises
+    ImportError where it is not there."""
     return _library_above("write", "writing, signing and quantizing")
 
 
 def serve_library() -> _ffi.Library:
-    """libaccrt_serve.so, loaded when it is first asked for. Raises ImportError where it is not there."""
+    """libaccrt_serve.so, loaded when it is first asked for. Raises ImportError where it is not
+    there."""
     return _library_above("serve", "serving language models")
 
 
@@ -105,7 +111,8 @@ lib.serve = serve_library
 
 
 def http_library() -> _ffi.Library:
-    """libaccrt_http.so, loaded when it is first asked for. Raises ImportError where it is not there."""
+    """libaccrt_http.so, loaded when it is first asked for. Raises ImportError where it is not
+    there."""
     return _library_above("http", "HTTP servers")
 
 
@@ -138,7 +145,8 @@ def struct(kind, /, **values):
 
 
 def filled(kind, function, *arguments):
-    """Calls `function(*arguments, &struct)` on a new output struct and returns it. It keeps the handle, whose memory it may point to."""
+    """Calls `function(*arguments, &struct)` on a new output struct and returns it. It keeps the
+    handle, whose memory it may point to."""
     out = struct(kind)
     check(function(*arguments, ctypes.byref(out)))
     out._lent_by = arguments
@@ -174,7 +182,8 @@ class _State:
 def _give_back(pointer, _state=_State, _bool=bool, _clear=ctypes.memset) -> None:
     if _state.gives_back and _bool(pointer):
         pointer.give_back(pointer)
-        # Finalizers of what is garbage together run in any order: who comes later finds NULL, which C refuses.
+        # Finalizers of what is garbage together run in any order: who comes later finds NULL, which
+        # C refuses.
         _clear(_state.byref(pointer), 0, 8)
 
 
@@ -183,9 +192,10 @@ _owners: dict[str, type] = {}
 
 
 def _owner(kind: str) -> type:
-    """The type of owning pointers: ctypes takes them where the C function wants this kind of handle, and nothing else. The reference
-    goes with the last one who holds the pointer, so also a foreign call in another thread that has it. No ctypes.cast of them: it puts
-    what is cast into a cycle, and the reference would wait for Python's collector."""
+    """The type of owning pointers: ctypes takes them where the C function wants this kind of
+    handle, and nothing else. The reference goes with the last one who holds the pointer, so also a
+    foreign call in another thread that has it. No ctypes.cast of them: it puts what is cast into a
+    cycle, and the reference would wait for Python's collector."""
     found = _owners.get(kind)
     if found is None:
         base = getattr(_ffi, kind + "_p")
@@ -202,7 +212,8 @@ _Self = TypeVar("_Self", bound="Handle")
 
 
 def never_raises(show: Callable[..., str]) -> Callable[..., str]:
-    """Makes a `__repr__` that says what is wrong where it cannot say more: closed, broken, in a forked child."""
+    """Makes a `__repr__` that says what is wrong where it cannot say more: closed, broken, in a
+    forked child."""
     @functools.wraps(show)
     def safe(self: Any) -> str:
         name = f"{type(self).__module__.partition('.')[0]}.{type(self).__name__}"
@@ -216,7 +227,8 @@ def never_raises(show: Callable[..., str]) -> Callable[..., str]:
 
 
 class Handle:
-    """Owner of one reference to a handle of the library. Subclasses name the kind of handle in `_kind`."""
+    """Owner of one reference to a handle of the library. Subclasses name the kind of handle in
+    `_kind`."""
 
     __slots__ = ("_pointer", "__weakref__")
     _kind = ""
@@ -228,7 +240,8 @@ class Handle:
 
     @property
     def handle(self):
-        """The C handle, a ctypes pointer; its address is `operator.index(handle)`. It keeps what it points to alive."""
+        """The C handle, a ctypes pointer; its address is `operator.index(handle)`. It keeps what it
+        points to alive."""
         try:
             pointer = self._pointer
         except AttributeError:  # its constructor failed
@@ -248,12 +261,14 @@ class Handle:
         return f"<accrt.{type(self).__name__}>"
 
     def close(self) -> None:
-        """Gives the reference back now instead of when the object is collected. Closing twice is fine, and so is closing while another
-        thread uses it: then it goes when that call has returned."""
+        """Gives the reference back now instead of when the object is collected. Closing twice is
+        fine, and so is closing while another thread uses it: then it goes when that call has
+        returned."""
         self._pointer = None
 
     def __reduce_ex__(self, protocol):
-        # A copy would share the one reference, and end it. This also answers copy.copy and copy.deepcopy.
+        # A copy would share the one reference, and end it. This also answers copy.copy and
+        # copy.deepcopy.
         raise TypeError(f"a {type(self).__name__} is a handle of this process: it can be neither copied nor pickled")
 
     def __enter__(self: _Self) -> _Self:
@@ -317,7 +332,8 @@ def int64(value, name: str) -> int:
 
 
 def created(function, *arguments):
-    """Calls `function(*arguments, &out)` and returns the new handle: an owning pointer, where that kind of handle is owned."""
+    """Calls `function(*arguments, &out)` and returns the new handle: an owning pointer, where that
+    kind of handle is owned."""
     base = function.argtypes[-1]._type_
     kind = base._type_.__name__
     out = (_owner(kind) if kind in _OWNED else base)()
@@ -335,5 +351,6 @@ def adopted(pointer):
     return _owner(type(pointer)._type_.__name__).from_buffer_copy(pointer)
 
 
-#: Kinds of handles of which C functions give references; devices are lent by their instance, kernels by their pack.
+#: Kinds of handles of which C functions give references; devices are lent by their instance,
+#: kernels by their pack.
 _OWNED = frozenset(kind for kind in _ffi._HANDLES if kind + "_retain" in _ffi._PROTOTYPES) - {"accrt_device"}

@@ -1,4 +1,5 @@
-"""NVRTC, NVIDIA's compiler for CUDA C++ as a library, opened when it is first needed. It needs no GPU."""
+"""NVRTC, NVIDIA's compiler for CUDA C++ as a library, opened when it is first needed. It needs no
+GPU."""
 from __future__ import annotations
 
 import ctypes
@@ -24,7 +25,8 @@ _ARCH = re.compile(r"sm_(\d+)([af]?)\Z")
 
 
 def _places() -> list[str]:
-    """Where it may be, the preferred first: the environment's choice alone; wheels; toolkits; where the system looks."""
+    """Where it may be, the preferred first: the environment's choice alone; wheels; toolkits; where
+    the system looks."""
     chosen = os.environ.get("ACCRT_NVRTC")
     if chosen is not None:
         return [chosen]
@@ -105,8 +107,9 @@ def find() -> Nvrtc:
 
 
 def compiled(text: str, depends: str, file: str, entry: str, arch: str, options: Sequence[str], folder: str, what: str) -> tuple[bytes, str, str]:
-    """(image, kind, the entry's name in it) for an architecture as "sm_90"; from the cache, where it was compiled before. An architecture that
-    is newer than NVRTC gets PTX, which the driver compiles."""
+    """(image, kind, the entry's name in it) for an architecture as "sm_90"; from the cache, where
+    it was compiled before. An architecture that is newer than NVRTC gets PTX, which the driver
+    compiles."""
     known = _ARCH.match(arch)
     if not known:
         raise ValueError(f"{what}: arch is {arch!r}, expected one as 'sm_90'")

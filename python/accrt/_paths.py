@@ -9,7 +9,8 @@ from ._files import put
 
 
 def user_folder(variable: str, fallback: str) -> Optional[str]:
-    """accrt's folder in the one that an XDG variable names, or else in `fallback`; None when there is no home."""
+    """accrt's folder in the one that an XDG variable names, or else in `fallback`; None when there
+    is no home."""
     for base in (os.environ.get(variable, ""), os.path.expanduser(fallback)):
         if os.path.isabs(base):
             return os.path.join(base, "accrt")
@@ -17,13 +18,15 @@ def user_folder(variable: str, fallback: str) -> Optional[str]:
 
 
 def is_private(path: str) -> bool:
-    """Whether no other user may write to a file or folder or to a folder above it: all belong to root or to this user, and have no
-    write bits for others; folders above may be sticky, as /tmp is. As runtime/core/safe_open.c has it."""
+    """Whether no other user may write to a file or folder or to a folder above it: all belong to
+    root or to this user, and have no write bits for others; folders above may be sticky, as /tmp
+    is. As runtime/core/safe_open.c has it."""
     return not why_not_private(path)
 
 
 def why_not_private(path: str, *owners: int) -> str:
-    """What is at fault; "" where nothing is. `owners`: users who are believed besides root and this one."""
+    """What is at fault; "" where nothing is. `owners`: users who are believed besides root and this
+    one."""
     try:
         for start in (os.path.abspath(path), os.path.realpath(path)):
             part, leaf = start, True
@@ -43,7 +46,8 @@ def why_not_private(path: str, *owners: int) -> str:
 
 
 def make_private_folder(path: str) -> None:
-    """With those above it that are missing, each for this user alone, whatever the umask. Raises OSError."""
+    """With those above it that are missing, each for this user alone, whatever the umask. Raises
+    OSError."""
     missing = []
     while not os.path.isdir(path):
         missing.append(path)
@@ -56,7 +60,8 @@ def make_private_folder(path: str) -> None:
 
 
 def read_own_file(path: str) -> bytes:
-    """The content of a file in a folder of this user's. A link is not followed, a FIFO not waited for. Raises OSError."""
+    """The content of a file in a folder of this user's. A link is not followed, a FIFO not waited
+    for. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     with os.fdopen(fd, "rb") as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode) or not is_private(path):
@@ -65,7 +70,8 @@ def read_own_file(path: str) -> bytes:
 
 
 def set_own_file(path: str, content: bytes) -> None:
-    """Writes a file as a whole or not at all, in a folder of this user's that is made where it is missing. Raises OSError."""
+    """Writes a file as a whole or not at all, in a folder of this user's that is made where it is
+    missing. Raises OSError."""
     folder = os.path.dirname(path)
     make_private_folder(folder)
     if not is_private(folder):

@@ -1,11 +1,13 @@
-"""Progress of long work: what was done, and how long it took; what begins that may take long, and how far it is."""
+"""Progress of long work: what was done, and how long it took; what begins that may take long, and
+how far it is."""
 
 from __future__ import annotations
 
 import time
 from typing import Callable, Optional
 
-#: Called with what was done, and how many seconds it took. Its methods `begins` and `goes_on`, where it has them, get the rest.
+#: Called with what was done, and how many seconds it took. Its methods `begins` and `goes_on`,
+#: where it has them, get the rest.
 Progress = Optional[Callable[[str, float], None]]
 
 

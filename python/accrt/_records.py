@@ -1,6 +1,7 @@
 """Records that describe things: devices, buffers of a pool, arguments, symbols, constants.
 
-Without `from __future__ import annotations`, which would make typing compile every annotation: importing takes a fifth of the time.
+Without `from __future__ import annotations`, which would make typing compile every annotation:
+importing takes a fifth of the time.
 """
 from typing import NamedTuple
 

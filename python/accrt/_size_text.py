@@ -1,7 +1,7 @@
 """Sizes out of type texts such as "f32[batch, seq + 1, max(n, 4)]", given the symbols' values.
 
-C describes a dimension that is an expression as text alone. The grammar is that of tools/accx/size_text.c; long expressions are cut
-with "..." and then have no value here.
+C describes a dimension that is an expression as text alone. The grammar is that of
+tools/accx/size_text.c; long expressions are cut with "..." and then have no value here.
 """
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ def dimension(text: str, index: int, symbols: Dict[str, int], present: Sequence[
     """The value of one dimension of a type's text.
 
     Args:
-        text: as accrt_bundle_argument_type_text gives it. index: which dimension. symbols: values by name.
+        text: as accrt_bundle_argument_type_text gives it. index: which dimension. symbols: values
+            by name.
         present: which inputs are given.
     Returns:
-        None: it has no value (a symbol without one, overflow, division by zero), or it is not known here.
+        None: it has no value (a symbol without one, overflow, division by zero), or it is not known
+            here.
     """
     parts = _parts(text)
     if index >= len(parts):

@@ -1,5 +1,6 @@
-"""Libraries and programs that the system looks for: never in the current folder, and libraries not where others may write.
-As runtime/core/safe_open.c has it. Nothing else in the package opens a library by a name (tests/python/test_open_paths.py)."""
+"""Libraries and programs that the system looks for: never in the current folder, and libraries not
+where others may write. As runtime/core/safe_open.c has it. Nothing else in the package opens a
+library by a name (tests/python/test_open_paths.py)."""
 from __future__ import annotations
 
 import ctypes
@@ -12,8 +13,9 @@ from ._paths import why_not_private
 
 
 def check_library(path: str) -> None:
-    """Whether a library is opened by an absolute path: it, and each folder above, belongs to root, to this user or to the owner of this
-    package, no other user may write to it, and it is a regular file. Raises OSError, which says what is at fault."""
+    """Whether a library is opened by an absolute path: it, and each folder above, belongs to root,
+    to this user or to the owner of this package, no other user may write to it, and it is a regular
+    file. Raises OSError, which says what is at fault."""
     if not os.path.isabs(path):
         raise PermissionError(f"{path}: a library is opened by an absolute path or a name without slashes, and this is none")
     fault = why_not_private(path, _owner())
@@ -24,8 +26,9 @@ def check_library(path: str) -> None:
 
 
 def check_search(name: str) -> None:
-    """Whether the system's search for a library is believed. `name` may have a `*`: for what the library opens itself. Raises
-    PermissionError where LD_LIBRARY_PATH leads to it in a folder that is no absolute path, or that others may write to."""
+    """Whether the system's search for a library is believed. `name` may have a `*`: for what the
+    library opens itself. Raises PermissionError where LD_LIBRARY_PATH leads to it in a folder that
+    is no absolute path, or that others may write to."""
     given = os.environ.get("LD_LIBRARY_PATH")
     for folder in re.split("[:;]", given) if given else ():
         if not any(glob.glob(os.path.join(glob.escape(folder), below)) for below in (name, "glibc-hwcaps", "tls")):
@@ -38,8 +41,9 @@ def check_search(name: str) -> None:
 
 
 def open_library(name: str, *also: str) -> ctypes.CDLL:
-    """Opens a library by an absolute path or by its soname, or finds it where the process has it already. `also`: what it opens itself, by
-    the system's search. Raises OSError; PermissionError where the place is not believed."""
+    """Opens a library by an absolute path or by its soname, or finds it where the process has it
+    already. `also`: what it opens itself, by the system's search. Raises OSError; PermissionError
+    where the place is not believed."""
     if "/" in name or not name:
         check_library(name)
     else:
@@ -53,7 +57,8 @@ def open_library(name: str, *also: str) -> ctypes.CDLL:
 
 
 def loaded_library(name: str) -> Optional[ctypes.CDLL]:
-    """A library that the process has already, by its soname; None: it has not. Nothing is loaded."""
+    """A library that the process has already, by its soname; None: it has not. Nothing is
+    loaded."""
     try:
         return ctypes.CDLL(name, mode=os.RTLD_NOLOAD)
     except OSError:
@@ -67,7 +72,8 @@ def programs() -> str:
 
 
 def environment() -> dict[str, str]:
-    """For a program that is started by its name: it finds the programs that it starts by that PATH too."""
+    """For a program that is started by its name: it finds the programs that it starts by that PATH
+    too."""
     return {**os.environ, "PATH": programs()}
 
 

@@ -1,8 +1,9 @@
 """Threads that the end of the interpreter does not wait for.
 
-CPython frees the states of all other threads when it ends. A thread that was started and has not run yet may then use its own: 3.11.2 dies
-of that by SIGSEGV. So the end waits here until each thread has begun; from then on CPython stops it safely. What threading.Thread starts
-has begun when `start` returns, but that module takes longer to import than the rest of the package.
+CPython frees the states of all other threads when it ends. A thread that was started and has not
+run yet may then use its own: 3.11.2 dies of that by SIGSEGV. So the end waits here until each
+thread has begun; from then on CPython stops it safely. What threading.Thread starts has begun when
+`start` returns, but that module takes longer to import than the rest of the package.
 """
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def start(run: Callable[[], object]) -> None:
         begun.release()
         run()
 
-    _starting.add(begun)  # and then looks at _ending, while _at_exit sets it and then looks here: one of both sees the other
+    # and then looks at _ending, while _at_exit sets it and then looks here: one of both sees the
+    # other
+    _starting.add(begun)
     try:
         if _ending:
             raise RuntimeError("no thread starts while the interpreter ends")

@@ -1,6 +1,8 @@
-"""The values of a Tensor as Python numbers and as text: decoding of every data type, and reading with elision.
+"""The values of a Tensor as Python numbers and as text: decoding of every data type, and reading
+with elision.
 
-Nothing here knows a device: bytes come from `Buffer.read`, which copies them to the host where that is needed.
+Nothing here knows a device: bytes come from `Buffer.read`, which copies them to the host where that
+is needed.
 """
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ _CODES = {"bool": "?", "i8": "b", "u8": "B", "i16": "h", "u16": "H", "i32": "i",
           "f16": "e", "f32": "f", "f64": "d"}
 _F4 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
-#: Tensors with more elements are shown with their first and last `_EDGE` places along each dimension.
+#: Tensors with more elements are shown with their first and last `_EDGE` places along each
+#: dimension.
 _WHOLE_ELEMENTS = 1000
 _EDGE = 3
 #: A read of more bytes than this is split into one for each row.
@@ -59,7 +62,8 @@ def _u4(bits: int) -> int:
     return bits
 
 
-#: Types that `struct` does not know: bits of an element, and its value from them. Of two elements in a byte the first is the low one.
+#: Types that `struct` does not know: bits of an element, and its value from them. Of two elements
+#: in a byte the first is the low one.
 _DECODERS: "dict[str, tuple[int, Callable[[int], Number]]]" = {
     "bf16": (16, _bf16), "f8e5m2": (8, _f8e5m2), "f8e4m3fn": (8, _f8e4m3fn), "f8e8m0": (8, _f8e8m0), "f4e2m1": (4, _f4e2m1),
     "i4": (4, _i4), "u4": (4, _u4)}
@@ -79,13 +83,15 @@ def element(dtype: str, data: memoryview, index: int) -> Number:
 
 
 def _reach(shape: Sequence[int], strides: Sequence[int]) -> "tuple[int, int]":
-    """The first element and the one behind the last, counted from element 0. There is at least one."""
+    """The first element and the one behind the last, counted from element 0. There is at least
+    one."""
     steps = [(d - 1) * s for d, s in zip(shape, strides)]
     return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + 1
 
 
 def nested(tensor: Tensor) -> Any:
-    """The values as nested lists, wherever the tensor lies and whatever its strides are; one number without dimensions."""
+    """The values as nested lists, wherever the tensor lies and whatever its strides are; one number
+    without dimensions."""
     shape, strides = tensor.shape, tensor.strides
     if 0 in shape:
         return _empty(shape)
@@ -100,7 +106,8 @@ def nested(tensor: Tensor) -> Any:
 
 
 def array(tensor: Tensor) -> NDArray[Any]:
-    """The values as a numpy array: the memory itself where numpy has the type and the host reaches it; bf16, f8 and f4 in f32."""
+    """The values as a numpy array: the memory itself where numpy has the type and the host reaches
+    it; bf16, f8 and f4 in f32."""
     import numpy
     name = tensor.dtype
     if name in _CODES:
@@ -185,7 +192,8 @@ def _lines(values: Any, width: int, indent: int, depth: int) -> str:
 
 
 def show(tensor: Tensor, indent: int = 0) -> str:
-    """The values in brackets, as numpy shows them: floats with six digits, and of large tensors the edges alone."""
+    """The values in brackets, as numpy shows them: floats with six digits, and of large tensors the
+    edges alone."""
     values = _shown(tensor, tensor.size > _WHOLE_ELEMENTS)
     width = max(map(len, _texts(values)), default=0)
     return _lines(values, width, indent, tensor.ndim) if tensor.ndim else _number_text(values)

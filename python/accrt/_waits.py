@@ -1,4 +1,5 @@
-"""Foreign waits that Ctrl-C ends: Python's signal handlers run between foreign calls, never inside of one."""
+"""Foreign waits that Ctrl-C ends: Python's signal handlers run between foreign calls, never inside
+of one."""
 from __future__ import annotations
 
 import math
@@ -12,7 +13,8 @@ from .errors import Error
 
 #: How long a foreign call waits before Python looks at its signals.
 SLICE_NS = 50_000_000
-#: What took no longer the last time is done in one call without a limit, as accrt_call_attempt does it.
+#: What took no longer the last time is done in one call without a limit, as accrt_call_attempt does
+#: it.
 SHORT_NS = SLICE_NS // 8
 
 
@@ -21,7 +23,8 @@ _MOST_SECONDS = 9e9
 
 
 def seconds(value, name: str = "timeout", least: str = "a number of seconds that is not negative") -> float | None:
-    """A limit of time that a caller gives: None for none, which infinity is too. Of other limits it says whether they are right.
+    """A limit of time that a caller gives: None for none, which infinity is too. Of other limits it
+    says whether they are right.
 
     Raises:
         TypeError: no number. ValueError: nan, or a negative number.
@@ -42,8 +45,9 @@ def seconds(value, name: str = "timeout", least: str = "a number of seconds that
 
 
 def until(function, limit_ns: int, *head, tail: tuple = (), asked_ns: int | None = None) -> int:
-    """Calls `function(*head, timeout_ns, *tail)`, which gives a status, until it is over: in slices, between which Python sees its signals.
-    `asked_ns` is the caller's own limit, where `limit_ns` is what is left of it.
+    """Calls `function(*head, timeout_ns, *tail)`, which gives a status, until it is over: in
+    slices, between which Python sees its signals. `asked_ns` is the caller's own limit, where
+    `limit_ns` is what is left of it.
 
     Raises:
         TimeoutError: the limit is over, and differs from the one that the function got last.
@@ -64,15 +68,17 @@ def until(function, limit_ns: int, *head, tail: tuple = (), asked_ns: int | None
 
 
 def with_limit(error: Error, part_ns: int, asked_ns: int) -> Error:
-    """The error of a call that had a part of the caller's limit, with the whole limit in its message."""
+    """The error of a call that had a part of the caller's limit, with the whole limit in its
+    message."""
     error.message = error.message.replace(f"{part_ns} ns", f"{asked_ns} ns", 1)
     error.args = (error.message,)
     return error
 
 
 def apart(make):
-    """`make()` on a thread of its own, when this is the main thread: for foreign calls that have no limit (files, code, plans). Ctrl-C ends
-    the wait; what was begun goes on, and what it makes is dropped."""
+    """`make()` on a thread of its own, when this is the main thread: for foreign calls that have no
+    limit (files, code, plans). Ctrl-C ends the wait; what was begun goes on, and what it makes is
+    dropped."""
     import threading  # here: it takes longer to import than the rest of the package
     if threading.current_thread() is not threading.main_thread():
         return make()
@@ -98,4 +104,6 @@ def apart(make):
     try:
         raise error
     finally:
-        del error  # its traceback has this frame: together they would be a cycle, with all that the caller holds
+        # its traceback has this frame: together they would be a cycle, with all that the caller
+        # holds
+        del error

@@ -25,7 +25,8 @@ _CONFIG_BYTES = 1 << 20
 def _peft_config(path: str) -> dict:
     """PEFT's config; empty where there is none."""
     try:
-        # Numbers of many digits are refused by value, below: Python has a limit of its own, and another message.
+        # Numbers of many digits are refused by value, below: Python has a limit of its own, and
+        # another message.
         config = json.loads(read_small(path, _CONFIG_BYTES), parse_int=lambda text: int(text) if len(text) < 100 else float(text))
     except FileNotFoundError:
         return {}
@@ -37,7 +38,8 @@ def _peft_config(path: str) -> dict:
 
 
 def _peft_factors(path: str, weights: Mapping) -> tuple[float, float]:
-    """alpha and scale as PEFT's config has them, whose rank must be that of the file's tensors; zeros where there is none."""
+    """alpha and scale as PEFT's config has them, whose rank must be that of the file's tensors;
+    zeros where there is none."""
     config = _peft_config(path)
     for key in ("rank_pattern", "alpha_pattern", "use_dora"):
         if config.get(key):
@@ -68,7 +70,8 @@ def _peft_number(path: str, name: str, value, limit: int, limit_text: str, what:
 
 
 def _peft_ranks(weights: Mapping) -> Iterator[tuple[str, int]]:
-    """The rank of each tensor whose name says which of a pair it is: A is [rank, in], B is [out, rank]."""
+    """The rank of each tensor whose name says which of a pair it is: A is [rank, in], B is [out,
+    rank]."""
     for name, tensor in weights.items():
         which = re.findall("lora_(?:embedding_)?([ABab])", name)
         if which and len(tensor.shape) > 1:
@@ -76,7 +79,8 @@ def _peft_ranks(weights: Mapping) -> Iterator[tuple[str, int]]:
 
 
 class Adapter(Handle):
-    """Tensors of a LoRA adapter on a program's device. Made by `Program.load_adapter`; any sessions of the program may have it."""
+    """Tensors of a LoRA adapter on a program's device. Made by `Program.load_adapter`; any sessions
+    of the program may have it."""
 
     __slots__ = ("program",)
     _kind = "accrt_adapter"

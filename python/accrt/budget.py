@@ -19,14 +19,16 @@ def above_0(timeout: float | None) -> float | None:
 
 
 class Budget:
-    """A limit of time, steps and host memory for opening, verifying, preparing, making sessions and planning, and a way to cancel them.
+    """A limit of time, steps and host memory for opening, verifying, preparing, making sessions and
+    planning, and a way to cancel them.
 
-    One may be given to several calls; each has the whole of it. docs/hostile-input.md says what a step is.
+    One may be given to several calls; each has the whole of it. docs/hostile-input.md says what a
+    step is.
 
     Args:
         timeout: seconds for each call that gets the budget; None or infinity: no limit.
-        max_steps, max_memory: steps, bytes; None: defaults in proportion to the file, which no honest file reaches;
-            math.inf: no limit.
+        max_steps, max_memory: steps, bytes; None: defaults in proportion to the file, which no
+            honest file reaches; math.inf: no limit.
     """
 
     __slots__ = ("timeout", "max_steps", "max_memory", "_flag")
@@ -40,7 +42,8 @@ class Budget:
         self._flag = ctypes.c_uint32(0)
 
     def cancel(self) -> None:
-        """Ends all work that has this budget, now and later, with CancelledError. From any thread."""
+        """Ends all work that has this budget, now and later, with CancelledError. From any
+        thread."""
         self._flag.value = 1
 
     @property

@@ -21,13 +21,16 @@ class Bundle(Handle):
 
     Args:
         source: a path, an open file descriptor (int), or bytes-like memory (kept alive).
-        instance: default: the process's own. verify: "default", "full" (all digests now) or "no-data".
-        key: for encrypted weights: called once with the key's id (16 bytes), returns its 32 bytes, or None.
+        instance: default: the process's own. verify: "default", "full" (all digests now) or
+            "no-data".
+        key: for encrypted weights: called once with the key's id (16 bytes), returns its 32 bytes,
+            or None.
         budget: what opening it may cost (accrt.Budget); default: limits in proportion to the file.
     Raises:
         BudgetError, TimeoutError, CancelledError: opening it passed a limit of the budget.
-        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError; UntrustedError (option trust.weights),
-        PermissionDeniedError (not the key of its encrypted weights), UnsupportedError (a key or signatures, and no libcrypto).
+        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError;
+        UntrustedError (option trust.weights), PermissionDeniedError (not the key of its encrypted
+        weights), UnsupportedError (a key or signatures, and no libcrypto).
     """
 
     __slots__ = ("instance", "_signatures")
@@ -80,8 +83,8 @@ class Bundle(Handle):
         return Program(self, device, variant, weights, by_name, rank, degree)
 
     def verify(self, budget: _budgets.Budget | None = None) -> None:
-        """Checks every digest, weights included. Raises DataCorruptError; BudgetError, TimeoutError, CancelledError: it passed a limit
-        of the budget."""
+        """Checks every digest, weights included. Raises DataCorruptError; BudgetError,
+        TimeoutError, CancelledError: it passed a limit of the budget."""
         handle, limits = self.handle, ctypes.byref(budget._c()) if budget is not None else None
         apart(lambda: check(lib.accrt_bundle_verify_within(handle, limits)))
 
@@ -108,7 +111,8 @@ class Bundle(Handle):
         return [self._constant(i) for i in range(self.info["constant_count"])]
 
     def _reads_weights(self) -> bool:
-        """Whether a constant is not in the bundle. It looks no further than at the first: a model has thousands of them."""
+        """Whether a constant is not in the bundle. It looks no further than at the first: a model
+        has thousands of them."""
         raw = (filled(_ffi.accrt_constant_info, lib.accrt_bundle_constant, self.handle, i) for i in range(self.info["constant_count"]))
         return any(constant.source == _ffi.ACCRT_CONSTANT_EXTERNAL for constant in raw)
 
@@ -145,7 +149,8 @@ class Bundle(Handle):
         return out
 
     def constant_bytes(self, name: str) -> memoryview:
-        """The bytes of a stored weight, read-only, without a copy. They stay while the view does."""
+        """The bytes of a stored weight, read-only, without a copy. They stay while the view
+        does."""
         index, data, size = ctypes.c_uint32(), ctypes.c_void_p(), ctypes.c_uint64()
         with listing(lambda: [constant.name for constant in self.constants], name):
             check(lib.accrt_bundle_find_constant(self.handle, c_text(name), ctypes.byref(index)))
@@ -226,7 +231,8 @@ class Bundle(Handle):
 
 
 def _key_callback(key: Callable[[bytes], bytes | None], problems: list[BaseException]):
-    """The C callback; what `key` raises goes to `problems`, since nothing can be raised through C."""
+    """The C callback; what `key` raises goes to `problems`, since nothing can be raised through
+    C."""
     def give(_user, key_id, out_key):
         try:
             found = key(ctypes.string_at(key_id, 16))

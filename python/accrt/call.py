@@ -43,15 +43,18 @@ def _timepoints(what: str, pairs: Iterable[tuple[Semaphore, int]]):
 
 
 def borrowed(raw: _ffi.accrt_tensor, shape, strides, device: Device, stream: Stream | None = None) -> Tensor:
-    """A Tensor for a borrowed C tensor with a buffer; `stream` when work there may still fill it."""
+    """A Tensor for a borrowed C tensor with a buffer; `stream` when work there may still fill
+    it."""
     rank = raw.rank
     return Tensor._of(Buffer._of_result(raw.buffer, device, stream), raw.dtype, shape[:rank], strides[:rank], raw.offset_bytes)
 
 
 class Call(Handle):
-    """A function with its arguments bound, to be run many times: one foreign call each. Made by `Function.bind`.
+    """A function with its arguments bound, to be run many times: one foreign call each. Made by
+    `Function.bind`.
 
-    Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally synchronized with its session.
+    Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally
+    synchronized with its session.
     """
 
     __slots__ = ("_session", "_prepared", "_run_function", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses",
@@ -66,16 +69,19 @@ class Call(Handle):
         self._session, self._prepared = session, prepared
         self._in_flight, self._uses = session._in_flight, session._uses
         self._running = self._submitted = False  # a run may be in flight: of `run`, of `submit`
-        self._planned = False  # the plan for these arguments is made: asking C again takes as long as a submission
+        # the plan for these arguments is made: asking C again takes as long as a submission
+        self._planned = False
         self._bound: set[int] = set()  # what C has a tensor for
         out, shape, strides = _ffi.accrt_tensor(), (ctypes.c_int64 * _RANK)(), (ctypes.c_int64 * _RANK)()
-        self._result_of = (out, ctypes.byref(out), shape, strides)  # what accrt_call_result fills, each time
+        # what accrt_call_result fills, each time
+        self._result_of = (out, ctypes.byref(out), shape, strides)
         self._run_function, self._enqueue = _shortest(self._pointer)
         self._quick = _fast.caller(self, session.program.device)  # None: everything is done here
         self._forget()
 
     def close(self) -> None:
-        """Gives the call back now. A run in flight goes on, and keeps the arguments' memory until it is over."""
+        """Gives the call back now. A run in flight goes on, and keeps the arguments' memory until
+        it is over."""
         self._run_function, self._enqueue = _shortest(None)
         self._quick = None
         self._forget()
@@ -96,10 +102,12 @@ class Call(Handle):
             self._running = self._submitted = False
         self._views = {}    # argument index -> what keeps its memory alive
         self._outputs = {}  # result index -> the caller's object
-        self._fixed = None if self._prepared.signature.results else ()  # the results, when all are the caller's
+        # the results, when all are the caller's
+        self._fixed = None if self._prepared.signature.results else ()
 
     def _let_go(self) -> None:
-        """After a run on arguments of its own: the library holds tensors of others until the next one, unless they are cleared."""
+        """After a run on arguments of its own: the library holds tensors of others until the next
+        one, unless they are cleared."""
         views = self._views
         if not (self._submitted or self._running) and isinstance(views, dict):
             for index, view in views.items():
@@ -108,12 +116,13 @@ class Call(Handle):
         self._forget()
 
     def set(self, name_or_index: str | int, value: Any, dtype: str | None = None, copy: bool = False) -> None:
-        """Binds an argument (inputs, then results): an array or tensor, an int for scalar inputs, None to unbind.
+        """Binds an argument (inputs, then results): an array or tensor, an int for scalar inputs,
+        None to unbind.
 
         Args:
             dtype: take an array's elements as this type ("bf16" for bits held in uint16).
-            copy: copy what cannot be used as it lies (strided, of the other byte order, misaligned, lists of numbers). Only for what is
-                read.
+            copy: copy what cannot be used as it lies (strided, of the other byte order, misaligned,
+                lists of numbers). Only for what is read.
         """
         quick = self._quick
         if quick is not None and dtype is None and copy is False:
@@ -172,7 +181,8 @@ class Call(Handle):
             status = lib.accrt_call_set_tensor(self.handle, index, ctypes.byref(view.c) if view is not None else None)
             if status:
                 raise last_error(status)
-            if before is not None and (self._submitted or self._running):  # now that no work begins with it any more
+            if before is not None and (self._submitted or self._running):
+                # now that no work begins with it any more
                 self._in_flight.keep(before)
             if view is None:
                 self._bound.discard(index)
@@ -188,9 +198,11 @@ class Call(Handle):
             self._fixed = _unpack(given) if all(g is not None for g in given) else None
 
     def __call__(self) -> Any:
-        """Runs and waits; the GIL is released meanwhile. Returns the results: one alone, several as a tuple. Ctrl-C ends the wait, and the
-        run goes on: `wait` waits for it, `Session.cancel` ends it. A plan that is being made then is made and run, too."""
-        fixed, views = self._fixed, self._views  # what the run uses, also when another thread closes the call now
+        """Runs and waits; the GIL is released meanwhile. Returns the results: one alone, several as
+        a tuple. Ctrl-C ends the wait, and the run goes on: `wait` waits for it, `Session.cancel`
+        ends it. A plan that is being made then is made and run, too."""
+        # what the run uses, also when another thread closes the call now
+        fixed, views = self._fixed, self._views
         if fixed is None:
             return self._run_alone()
         # One step, and nothing of the library's is borrowed: who is alone need not be asked.
@@ -213,7 +225,8 @@ class Call(Handle):
     _run_alone = alone(_run_now)
 
     def _run_quick(self, inputs: tuple, out: Any) -> Any:
-        """Binds and runs in one step, on new arguments; NotImplemented: nothing ran, and it is to be done in many."""
+        """Binds and runs in one step, on new arguments; NotImplemented: nothing ran, and it is to
+        be done in many."""
         quick = self._quick
         if quick is None:
             return NotImplemented
@@ -235,8 +248,9 @@ class Call(Handle):
 
     @alone
     def run(self, timeout: float | None = None) -> Any:
-        """As calling it, with a timeout in seconds. After TimeoutError the run goes on: `wait` waits for it, `Session.cancel` ends it.
-        A plan that is not made by then is given up, as the message says, and nothing runs: `Session.warmup` makes it ahead."""
+        """As calling it, with a timeout in seconds. After TimeoutError the run goes on: `wait`
+        waits for it, `Session.cancel` ends it. A plan that is not made by then is given up, as the
+        message says, and nothing runs: `Session.warmup` makes it ahead."""
         views, pointer = self._views, self.handle
         limit = timeout_ns(timeout)
         begin = 0 if limit == _INFINITE else time.monotonic_ns()
@@ -255,12 +269,14 @@ class Call(Handle):
 
     @alone
     def wait(self, timeout: float | None = None) -> None:
-        """Waits for the latest run, however it was started. Raises TimeoutError, or what the run failed with."""
+        """Waits for the latest run, however it was started. Raises TimeoutError, or what the run
+        failed with."""
         self._go_on(_ffi.ACCRT_ERROR_NOT_READY, self._views, timeout_ns(timeout))
         self._running = self._submitted = False
 
     def _go_on(self, status: int, views: dict, limit: int, begin: int = 0) -> None:
-        """The first slice is over, or the run has failed. views: what it uses. begin: when the limit began; 0: now."""
+        """The first slice is over, or the run has failed. views: what it uses. begin: when the
+        limit began; 0: now."""
         left = max(limit - (time.monotonic_ns() - begin), 1) if begin else limit
         try:
             if status == _ffi.ACCRT_ERROR_NOT_READY:
@@ -275,15 +291,17 @@ class Call(Handle):
             raise
 
     def _plan_and_run(self, views: dict, limit: int, left: int) -> None:
-        """Making the plan takes longer than a slice: all of it in one call, whose limit is `left` of what was asked. views: what the run
-        uses, until it is over: after Ctrl-C the call may be closed, or forget them, before the run begins."""
+        """Making the plan takes longer than a slice: all of it in one call, whose limit is `left`
+        of what was asked. views: what the run uses, until it is over: after Ctrl-C the call may be
+        closed, or forget them, before the run begins."""
         status = lib.accrt_call_run(self.handle, left)
         if status:
             self._keep_on(views)
             raise self._failure(status, left, limit)
 
     def _keep_on(self, views: dict) -> None:
-        """A run may go on without a waiter: what it uses stays until it is over, also where the call has been closed or looks idle."""
+        """A run may go on without a waiter: what it uses stays until it is over, also where the
+        call has been closed or looks idle."""
         if self._views is not views or not self._running:
             self._in_flight.keep(views)
 
@@ -291,14 +309,16 @@ class Call(Handle):
         return with_limit(last_error(status), part_ns, asked_ns) if self._pointer is not None else ValueError("this Call is closed")
 
     def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
-        """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the device. The arguments' memory lives
-        until it is complete, also when the call is dropped or bound anew; leave what is in it as it is. A plan that is not made is made
-        first; Ctrl-C ends that wait."""
+        """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the
+        device. The arguments' memory lives until it is complete, also when the call is dropped or
+        bound anew; leave what is in it as it is. A plan that is not made is made first; Ctrl-C ends
+        that wait."""
         if waits or signals or not self._planned:
             self._submit_in_steps(waits, signals)
             return
-        # Without the steps of alone: they take as long as the submission. Who comes in between loses no memory for that: what was bound
-        # here is kept where another may have unbound it, or may take the mark back (_set, wait), before the work has its number.
+        # Without the steps of alone: they take as long as the submission. Who comes in between
+        # loses no memory for that: what was bound here is kept where another may have unbound it,
+        # or may take the mark back (_set, wait), before the work has its number.
         uses, views = self._uses, self._views
         if uses:
             raise in_use()
@@ -323,7 +343,8 @@ class Call(Handle):
             self._in_flight.keep(views)
 
     def _plan_within(self, limit_ns: int) -> bool:
-        """Whether the limit was enough to make the plan, or to see that none can be made: then the run fails with the same error."""
+        """Whether the limit was enough to make the plan, or to see that none can be made: then the
+        run fails with the same error."""
         status = lib.accrt_call_plan(self.handle, limit_ns)
         self._planned = status == _ffi.ACCRT_OK
         return status != _ffi.ACCRT_ERROR_TIMEOUT
@@ -333,8 +354,8 @@ class Call(Handle):
         self._planned = True
 
     async def _plan_async(self) -> None:
-        """Has the plan made, on another thread if that takes long. Who is cancelled leaves it to that thread, which has the session until
-        it is made."""
+        """Has the plan made, on another thread if that takes long. Who is cancelled leaves it to
+        that thread, which has the session until it is made."""
         if self._plan_within(_QUICK_NS):
             return
         import asyncio  # here: it takes longer to import than the rest of the package
@@ -363,8 +384,9 @@ class Call(Handle):
 
     @alone
     def results(self) -> Any:
-        """The latest run's results: one alone, several as a tuple. After `submit` they are there at once: reading their values
-        (numpy, `tolist`, printing, DLPack) waits for the session's stream first."""
+        """The latest run's results: one alone, several as a tuple. After `submit` they are there at
+        once: reading their values (numpy, `tolist`, printing, DLPack) waits for the session's
+        stream first."""
         return self._results()
 
     def _results(self) -> Any:
@@ -397,8 +419,9 @@ class Call(Handle):
 
 
 def _shortest(pointer):
-    """accrt_call_attempt and accrt_call_submit of a call, without conversions of the handle's type. They keep the handle, also
-    when another thread closes the call meanwhile. None: of one that is closed."""
+    """accrt_call_attempt and accrt_call_submit of a call, without conversions of the handle's type.
+    They keep the handle, also when another thread closes the call meanwhile. None: of one that is
+    closed."""
     address = None if pointer is None else operator.index(pointer)
     made = [functools.partial(function, address) for function in _SHORTEST]
     for one in made:
@@ -425,8 +448,9 @@ def _learn(inputs: Sequence, out: Any) -> None:
 
 
 class Prepared:
-    """What a session keeps of a function between calls. It refers to no session: a program that is dropped gives its memory back at
-    once, and does not wait for the collector of cycles, which knows nothing of a device's memory."""
+    """What a session keeps of a function between calls. It refers to no session: a program that is
+    dropped gives its memory back at once, and does not wait for the collector of cycles, which
+    knows nothing of a device's memory."""
 
     __slots__ = ("signature", "arguments", "inputs", "doc", "bits", "kinds", "_indices")
 
@@ -435,7 +459,8 @@ class Prepared:
         self.signature = signature
         self.arguments, self.inputs = (*signature.inputs, *signature.results), len(signature.inputs)
         types = [a.type.partition("[")[0] for a in signature.inputs + signature.results]
-        self.bits = {i: name for i, name in enumerate(types) if name in BIT_TYPES}  # numpy has none of these
+        # numpy has none of these
+        self.bits = {i: name for i, name in enumerate(types) if name in BIT_TYPES}
         self.doc = f"{signature}\n\n{signature.doc}"
         self._indices = {a.name: a.index for a in signature.results + signature.inputs}
         self.kinds = _fast.kinds(self, shared)
@@ -447,15 +472,17 @@ class Prepared:
 
 
 class Function:
-    """A function of a session, called like a Python function on numpy arrays, tensors of any library with DLPack, or anything
-    with the buffer protocol; contiguous arrays are used without a copy.
+    """A function of a session, called like a Python function on numpy arrays, tensors of any
+    library with DLPack, or anything with the buffer protocol; contiguous arrays are used without a
+    copy.
 
-    `f(*inputs, out=None, **named_inputs)` waits and returns the result (a tuple when there are several) as accrt.Tensor.
-    `out=` takes an array (or a tuple with one for each result, None to have it allocated) and is returned.
-    `copy=True` copies inputs that cannot be used as they lie: strided, of the other byte order, misaligned, lists of numbers.
+    `f(*inputs, out=None, **named_inputs)` waits and returns the result (a tuple when there are
+    several) as accrt.Tensor. `out=` takes an array (or a tuple with one for each result, None to
+    have it allocated) and is returned. `copy=True` copies inputs that cannot be used as they lie:
+    strided, of the other byte order, misaligned, lists of numbers.
 
-    For type checkers a result is a Tensor, because only the bundle says how many there are; a tuple of several unpacks
-    (`a, b = f(x)`) and is indexed (`f(x)[1]`) as a Tensor is.
+    For type checkers a result is a Tensor, because only the bundle says how many there are; a tuple
+    of several unpacks (`a, b = f(x)`) and is indexed (`f(x)[1]`) as a Tensor is.
     """
 
     def __init__(self, session: Session, prepared: Prepared) -> None:
@@ -469,8 +496,8 @@ class Function:
         return self._prepared.index(name)
 
     def bind(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Call:
-        """A Call with these arguments bound, to be run many times. Later changes of the arrays' contents are seen, but not those of
-        what copy=True has copied."""
+        """A Call with these arguments bound, to be run many times. Later changes of the arrays'
+        contents are seen, but not those of what copy=True has copied."""
         call = Call(self.session, self._prepared)
         self._bind(call, inputs, out, named, copy)
         return call
@@ -506,9 +533,11 @@ class Function:
     async def call_async(self, *inputs: Any, out: _Out, copy: Any = False, **named: Any) -> _Out: ...
 
     async def call_async(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Any:
-        """As calling it, awaited in an asyncio event loop: no thread is blocked. A plan that takes long is made on another thread. A task
-        that is cancelled meanwhile leaves it to that thread, which makes it to its end or to that of the session's budget (by default 2^26
-        steps, some seconds; Budget.cancel() ends it): until then the session is in use, and then it has the plan. Nothing has run."""
+        """As calling it, awaited in an asyncio event loop: no thread is blocked. A plan that takes
+        long is made on another thread. A task that is cancelled meanwhile leaves it to that thread,
+        which makes it to its end or to that of the session's budget (by default 2^26 steps, some
+        seconds; Budget.cancel() ends it): until then the session is in use, and then it has the
+        plan. Nothing has run."""
         call = self.bind(*inputs, out=out, copy=copy, **named)
         await call._plan_async()
         semaphore = Semaphore(self.session.program.device.instance)

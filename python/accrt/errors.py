@@ -1,4 +1,5 @@
-"""Exceptions: one class for each status of the C API, all under Error, each with the whole record."""
+"""Exceptions: one class for each status of the C API, all under Error, each with the whole
+record."""
 from __future__ import annotations
 
 import contextlib
@@ -16,7 +17,8 @@ class Error(RuntimeError):
         status (int): the C status. name (str): its name, "ACCRT_ERROR_...".
         message (str): one line with the offending values.
         operation (str): the C function that failed. source (str): file:line inside the library.
-        driver_code (int), driver_name (str): the driver's, the kernel's or the system's own code and its name.
+        driver_code (int), driver_name (str): the driver's, the kernel's or the system's own code
+        and its name.
         submission (int): number of the submission that failed, 0 when none did.
     """
 
@@ -59,7 +61,8 @@ __all__ = ["Error"]
 for _name, _status in list(vars(_ffi).items()):
     if _name.startswith("ACCRT_ERROR_"):
         _base = _BASES.get(_status)
-        # RuntimeError and NotImplementedError share a layout; OSError first, its __init__ takes what is given.
+        # RuntimeError and NotImplementedError share a layout; OSError first, its __init__ takes
+        # what is given.
         _bases = (Error,) if _base is None or issubclass(_base, RuntimeError) else (Error, _base)
         _class = type(_class_name(_name), _bases, {"__doc__": f"{_name}.", "status": _status})
         _CLASSES[_status] = globals()[_class.__name__] = _class
@@ -67,7 +70,8 @@ for _name, _status in list(vars(_ffi).items()):
 
 
 class MissingFileError(_CLASSES[_ffi.ACCRT_ERROR_NOT_FOUND], FileNotFoundError):
-    """ACCRT_ERROR_NOT_FOUND, where what is missing is a file: a NotFoundError and a FileNotFoundError.
+    """ACCRT_ERROR_NOT_FOUND, where what is missing is a file: a NotFoundError and a
+    FileNotFoundError.
 
     Attributes:
         filename (str): the path that does not exist. errno (int), strerror (str): the system's.
@@ -88,7 +92,8 @@ _NO_SUCH_FILE = ": no such file"
 
 @contextlib.contextmanager
 def named_files() -> Iterator[None]:
-    """Makes what Python raises of paths that it opens inside what the library raises of its own: MissingFileError, IoError."""
+    """Makes what Python raises of paths that it opens inside what the library raises of its own:
+    MissingFileError, IoError."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -106,7 +111,8 @@ def named_files() -> Iterator[None]:
 
 @contextlib.contextmanager
 def listing(names: Callable[[], Iterable[str]], wanted: object) -> Iterator[None]:
-    """Adds to a NotFoundError that names nothing near what there is: names that end alike, or all where they are few."""
+    """Adds to a NotFoundError that names nothing near what there is: names that end alike, or all
+    where they are few."""
     try:
         yield
     except _CLASSES[_ffi.ACCRT_ERROR_NOT_FOUND] as error:
@@ -131,8 +137,8 @@ def _path(error: OSError) -> str:
 
 
 def _missing_path(message: str) -> str:
-    """The path in a message of the library: what stands before "no such file", without the option, the variable or the
-    constant that names it."""
+    """The path in a message of the library: what stands before "no such file", without the option,
+    the variable or the constant that names it."""
     path = message.partition(_NO_SUCH_FILE)[0]
     if path.startswith("constant '"):
         return path.rpartition("': ")[2]

@@ -23,15 +23,18 @@ class Instance(Handle):
     """An instance of the runtime.
 
     Args:
-        trust: which machine code of the host CPU found in bundles may run: "signed" (by a key that is trusted), "all" (a
-            bundle is then as trusted as this program), or "no-host-code". Default: $ACCRT_TRUST, or else "signed".
-        keys: whose signatures are trusted: paths of public keys, or of folders of them. Default: $ACCRT_TRUST_KEYS and the
-            user's folder (accx trust), and what this process compiles.
+        trust: which machine code of the host CPU found in bundles may run: "signed" (by a key that
+            is trusted), "all" (a bundle is then as trusted as this program), or "no-host-code".
+            Default: $ACCRT_TRUST, or else "signed".
+        keys: whose signatures are trusted: paths of public keys, or of folders of them. Default:
+            $ACCRT_TRUST_KEYS and the user's folder (accx trust), and what this process compiles.
         host_code: an older name of `trust` ("none" is "no-host-code").
-        options: driver options by key, e.g. {"host.threads": 2}; docs/options.md lists them. Unless it is given,
-            "cuda.cache" is accrt/ptx in XDG_CACHE_HOME (or in ~/.cache); "" keeps compiled PTX nowhere. "prepare.cache",
-            where results of prepare functions are kept, is accrt/prepared there.
-        log: called as log(level, component, line) with level "error", "warning", "info" or "debug", from any thread.
+        options: driver options by key, e.g. {"host.threads": 2}; docs/options.md lists them. Unless
+            it is given, "cuda.cache" is accrt/ptx in XDG_CACHE_HOME (or in ~/.cache); "" keeps
+            compiled PTX nowhere. "prepare.cache", where results of prepare functions are kept, is
+            accrt/prepared there.
+        log: called as log(level, component, line) with level "error", "warning", "info" or "debug",
+            from any thread.
         log_level: the highest level wanted.
         perf_map: append the names of loaded kernels to /tmp/perf-PID.map.
     Raises:
@@ -88,7 +91,8 @@ class Instance(Handle):
         return sink
 
     def device(self, name: str = "host") -> Device:
-        """A device by name: "host", "host:1", "cuda:0". Raises NotFoundError with the list of those there are."""
+        """A device by name: "host", "host:1", "cuda:0". Raises NotFoundError with the list of those
+        there are."""
         if not isinstance(name, str):
             raise TypeError(f"a device's name is {shown(name)}, expected a str; there are "
                             + ", ".join(repr(device.name) for device in self.devices()))
@@ -106,8 +110,9 @@ class Instance(Handle):
         return [Device(one, self) for one in apart(find)]
 
     def load_driver(self, path: str | os.PathLike) -> None:
-        """Opens a driver from a shared object; its devices join `devices()`. A name without slashes is looked for as the system
-        looks for libraries; raises PermissionDeniedError when others may write to the file or to a folder above it."""
+        """Opens a driver from a shared object; its devices join `devices()`. A name without slashes
+        is looked for as the system looks for libraries; raises PermissionDeniedError when others
+        may write to the file or to a folder above it."""
         name = c_path(path)
         wanted = (self.handle, os.path.abspath(name) if b"/" in name else name)
         apart(lambda: check(lib.accrt_instance_load_driver(*wanted)))
@@ -174,7 +179,8 @@ class Device(Handle):
         return self.info.name
 
     def enable_peer(self, peer: Device) -> None:
-        """Lets work of this device reach memory of `peer`, one way. Raises NotImplementedError's kin where there is no path."""
+        """Lets work of this device reach memory of `peer`, one way. Raises NotImplementedError's
+        kin where there is no path."""
         both = (self.handle, need(peer, Device, "peer"))
         apart(lambda: check(lib.accrt_device_enable_peer(*both)))
 
@@ -188,18 +194,20 @@ _defaults: dict[str | None, Instance] = {}
 
 
 def default_instance(trust: str | None = None, host_code: str | None = None) -> Instance:
-    """The process's instance for a policy, made on first use, and anew when it has been closed. In a child forked after that:
-    ForkedError, like everything."""
+    """The process's instance for a policy, made on first use, and anew when it has been closed. In
+    a child forked after that: ForkedError, like everything."""
     trust = policy_of(trust, host_code)
     with _default_lock:
         if trust not in _defaults or _defaults[trust]._pointer is None:
-            # What "no-host-code" is asked for needs no keys: a folder of them that is amiss is no matter there.
+            # What "no-host-code" is asked for needs no keys: a folder of them that is amiss is no
+            # matter there.
             _defaults[trust] = Instance(trust, keys=() if trust == "no-host-code" else None)
         return _defaults[trust]
 
 
 def caps() -> dict[str, object]:
-    """What this library reads and runs, as a dictionary: the capabilities that a compiler targets."""
+    """What this library reads and runs, as a dictionary: the capabilities that a compiler
+    targets."""
     raw = filled(_ffi.accrt_caps, lib.accrt_query_caps)
     out = {n: getattr(raw, n) for n, _ in _ffi.accrt_caps._fields_ if n not in ("struct_size", "reserved", "next")}
     out["cpu_arch"] = raw.cpu_arch.decode()

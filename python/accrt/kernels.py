@@ -43,14 +43,17 @@ class _DeviceKernel(NamedTuple):
 
 
 class DeviceKernel(_DeviceKernel):
-    """What a kernel of a device module takes and how it is launched: for `KernelPack.of_module`. Checked when it is made: ValueError
-    or TypeError, with the value.
+    """What a kernel of a device module takes and how it is launched: for `KernelPack.of_module`.
+    Checked when it is made: ValueError or TypeError, with the value.
 
     Attributes:
-        name: the symbol in the image. parameters: (name, type) in the kernel's order; the type is "read", "write" or
-            "read_write" for a pointer to memory, or a scalar's: "i32", "f32", "i64", ...
-        block: threads of a workgroup in x, y, z. shared_bytes: dynamic shared memory. cluster: workgroups of a cluster.
-        cooperative: all workgroups run at once. overlaps_previous: it waits for the kernel ahead of it itself.
+        name: the symbol in the image. parameters: (name, type) in the kernel's order; the type is
+            "read", "write" or "read_write" for a pointer to memory, or a scalar's: "i32", "f32",
+            "i64", ...
+        block: threads of a workgroup in x, y, z. shared_bytes: dynamic shared memory. cluster:
+            workgroups of a cluster.
+        cooperative: all workgroups run at once. overlaps_previous: it waits for the kernel ahead of
+            it itself.
     """
 
     __slots__ = ()
@@ -110,8 +113,8 @@ def _describe(kernel: DeviceKernel, out: _ffi.accrt_kernel_def):
 class KernelPack(Handle):
     """A pack of kernels from a shared object (a path) or from a freestanding ELF image (bytes).
 
-    Raises UntrustedError when the instance was made with trust="no-host-code", and PermissionDeniedError when others may write
-    to the file or to a folder above it.
+    Raises UntrustedError when the instance was made with trust="no-host-code", and
+    PermissionDeniedError when others may write to the file or to a folder above it.
     """
 
     __slots__ = ("instance", "types", "device", "_source")
@@ -126,18 +129,20 @@ class KernelPack(Handle):
         handle = apart(lambda: created(*made))
         super().__init__(handle)
         self.instance, self.device = instance, None  # the device: of a device module
-        self._source = data if isinstance(source, (bytes, bytearray)) else os.path.abspath(source)  # for a check in another process
+        # for a check in another process
+        self._source = data if isinstance(source, (bytes, bytearray)) else os.path.abspath(source)
         self.types = {}  # of kernels' parameters, where they were described here
 
     @classmethod
     def of_module(cls, device: Device, image: bytes | str, kernels: Sequence[DeviceKernel], kind: str = "", name: str = "") -> KernelPack:
-        """Kernels of a device's machine code: a cubin or fatbin (bytes), or PTX (text). Every declared parameter is checked against
-        the image.
+        """Kernels of a device's machine code: a cubin or fatbin (bytes), or PTX (text). Every
+        declared parameter is checked against the image.
 
         Args:
             kind: "cubin", "ptx" or "fatbin"; default: recognized from the image.
         Raises:
-            InvalidFormatError: a declaration that the image contradicts. NoVariantError: code of another architecture.
+            InvalidFormatError: a declaration that the image contradicts. NoVariantError: code of
+                another architecture.
         """
         if kind not in _MODULES:
             raise ValueError(f"kind is {kind!r}, expected one of {', '.join(map(repr, _MODULES))}")
@@ -170,17 +175,21 @@ class KernelPack(Handle):
 
 
 class Kernel:
-    """One kernel: of a pack (`KernelPack.kernel`, `Kernel.from_pack`), of C source (`Kernel.from_c`), of CUDA C++ (`Kernel.from_cuda`),
-    or of a device's machine code (`Kernel.from_module`). Keeps the pack's code, also when the pack is closed.
+    """One kernel: of a pack (`KernelPack.kernel`, `Kernel.from_pack`), of C source
+    (`Kernel.from_c`), of CUDA C++ (`Kernel.from_cuda`), or of a device's machine code
+    (`Kernel.from_module`). Keeps the pack's code, also when the pack is closed.
 
-    `kernel(*values, grid=None, stream=None, **named)` checks what it is given, launches, and waits: arrays, tensors and Buffers for
-    memory, numbers for the rest, in the kernel's order or by name. `grid` is the workgroups in x, y, z; a kernel from source knows
-    them itself. With a stream it is enqueued there and not waited for; with torch's or CuPy's tensors on a GPU it is enqueued on that
-    library's current stream, as its own work is. What is wrong with an argument is one error before anything runs.
+    `kernel(*values, grid=None, stream=None, **named)` checks what it is given, launches, and waits:
+    arrays, tensors and Buffers for memory, numbers for the rest, in the kernel's order or by name.
+    `grid` is the workgroups in x, y, z; a kernel from source knows them itself. With a stream it is
+    enqueued there and not waited for; with torch's or CuPy's tensors on a GPU it is enqueued on
+    that library's current stream, as its own work is. What is wrong with an argument is one error
+    before anything runs.
 
     Attributes:
         pack (KernelPack). name (str). parameters: (name, kind, size in bytes) of each.
-        definition: of a kernel from C source, its record for the reference compiler (accrt.compiler.KernelDef); else None.
+        definition: of a kernel from C source, its record for the reference compiler
+            (accrt.compiler.KernelDef); else None.
     """
 
     __slots__ = ("_pack", "_pointer", "_owner", "name", "_parameters", "_written", "_places", "_template", "_accesses", "_types", "_definition", "_idle",
@@ -198,35 +207,44 @@ class Kernel:
         self._parameters = tuple((text(p.name), kinds.get(p.kind, str(p.kind)), p.size_bytes) for p in given)
         self._written = tuple(bool(p.access & _ffi.ACCRT_KERNEL_ACCESS_WRITE) for p in given)
         self._accesses = tuple(p.access for p in given)
-        # What is the same in every launch: (scalar, written, parameter) of each, and the C table without values.
+        # What is the same in every launch: (scalar, written, parameter) of each, and the C table
+        # without values.
         self._places = tuple((p[1] in ("scalar", "symbol"), w, p) for p, w in zip(self._parameters, self._written))
         self._template = (_ffi.accrt_kernel_argument * max(len(given), 1))()
         for entry, (_name, kind, _size) in zip(self._template, self._parameters):
             entry.kind, entry.binding, entry.size_bytes = _BYTES.get(kind, 0), _ffi.ACCRT_BINDING_NONE, _WHOLE
         scalars = pack.types.get(self.name, ())
-        self._types = tuple("" if kind in _ACCESS else kind for kind in scalars)  # of what is declared: "" says nothing
+        # of what is declared: "" says nothing
+        self._types = tuple("" if kind in _ACCESS else kind for kind in scalars)
         self._definition, self._idle = None, []
         self._grid: Callable | None = None  # from the values to the workgroups
-        self._aligns: tuple[int, ...] = ()  # of memory, in bytes, where it is more than the element's
+        # of memory, in bytes, where it is more than the element's
+        self._aligns: tuple[int, ...] = ()
         self._borrowed: dict[int, Stream] = {}  # other libraries' streams by number
 
     @classmethod
     def from_c(cls, source, name: str, parameters, grid: Callable, *, entry: str = "", flags: Sequence[str] = (), cuda=None,
                block: Sequence[int] = (256,), instance: Instance | None = None) -> Kernel:
-        """A kernel of hosts from C source, compiled with gcc or clang at first use and kept on disk by its content. Needs numpy and
-        xxhash, as the reference compiler does. docs/custom-kernels.md is the guide.
+        """A kernel of hosts from C source, compiled with gcc or clang at first use and kept on disk
+        by its content. Needs numpy and xxhash, as the reference compiler does.
+        docs/custom-kernels.md is the guide.
 
         Args:
-            source: C text, or the path of a C file. It defines the function `entry` (docs/kernel-abi.md: "A workgroup"), whose block of
-                parameters is the struct `<entry>_params_t`: it is made of `parameters`, and is there without an #include.
+            source: C text, or the path of a C file. It defines the function `entry`
+                (docs/kernel-abi.md: "A workgroup"), whose block of parameters is the struct
+                `<entry>_params_t`: it is made of `parameters`, and is there without an #include.
             name: of the kernel. entry: of the C function; default: the name.
-            parameters: (name, type) in order, or a dict. The type is "read", "write" or "read_write" for memory, with the type of its
-                elements ("read f32"); "symbol" for a size (int64_t); or a scalar's type ("f32", "i32", ...).
-            grid: from the symbols and scalars, by name, to the workgroups: `lambda v: ((v["n"] + 255) // 256, 1, 1)`.
-            flags: more options for the compiler. cuda: CUDA C++ text or a file with the same function as `extern "C" __global__`, for
-                bundles; block: its threads. Or a kernel that `from_triton`, `from_cuda` or `from_cubin` gave.
+            parameters: (name, type) in order, or a dict. The type is "read", "write" or
+                "read_write" for memory, with the type of its elements ("read f32"); "symbol" for a
+                size (int64_t); or a scalar's type ("f32", "i32", ...).
+            grid: from the symbols and scalars, by name, to the workgroups: `lambda v: ((v["n"] +
+                255) // 256, 1, 1)`.
+            flags: more options for the compiler. cuda: CUDA C++ text or a file with the same
+                function as `extern "C" __global__`, for bundles; block: its threads. Or a kernel
+                that `from_triton`, `from_cuda` or `from_cubin` gave.
         Raises:
-            accrt.compiler.kernels.image.ImageError: it does not compile; the message has the compiler's. TypeError, ValueError: a
+            accrt.compiler.kernels.image.ImageError: it does not compile; the message has the
+                compiler's. TypeError, ValueError: a
             parameter. OSError: the file.
         """
         from ._kernel_source import definition, image_of
@@ -240,7 +258,8 @@ class Kernel:
 
     @classmethod
     def from_pack(cls, source: str | os.PathLike | bytes, name: str = "", instance: Instance | None = None) -> Kernel:
-        """A kernel of a compiled pack: a shared object (a path) or a freestanding image (bytes). name: not needed where it has one."""
+        """A kernel of a compiled pack: a shared object (a path) or a freestanding image (bytes).
+        name: not needed where it has one."""
         from .instance import default_instance
         pack = KernelPack(instance if instance is not None else default_instance(), source)
         if name:
@@ -252,23 +271,30 @@ class Kernel:
 
     @classmethod
     def from_module(cls, device: Device, image: bytes | str, kernel: DeviceKernel, kind: str = "") -> Kernel:
-        """A kernel of a device's machine code, as `KernelPack.of_module` takes it: a cubin or fatbin (bytes), or PTX (text)."""
+        """A kernel of a device's machine code, as `KernelPack.of_module` takes it: a cubin or
+        fatbin (bytes), or PTX (text)."""
         return KernelPack.of_module(device, image, [kernel], kind).kernel(kernel.name)
 
     @classmethod
     def from_cuda(cls, source, name: str, parameters, grid: Callable | None = None, *, block: Sequence[int] | int = (256,), shared_bytes: int = 0,
                   options: Sequence[str] = (), entry: str = "", arch: str | Sequence[str] = (), cluster: Sequence[int] = (), cooperative: bool = False,
                   instance: Instance | None = None) -> Kernel:
-        """A kernel of GPUs from CUDA C++, compiled by NVRTC for each GPU when it is first called there, and kept on disk by its content.
-        NVRTC is opened where CUDA's wheels and toolkits have it, or at $ACCRT_NVRTC. docs/custom-kernels.md is the guide.
+        """A kernel of GPUs from CUDA C++, compiled by NVRTC for each GPU when it is first called
+        there, and kept on disk by its content. NVRTC is opened where CUDA's wheels and toolkits
+        have it, or at $ACCRT_NVRTC. docs/custom-kernels.md is the guide.
 
         Args:
-            source: CUDA C++ text, or the path of a file. parameters, grid: as for `from_c`; without a grid, each call says it.
-            entry: the function in the source, where it is not the name: a template's instance, as "scale<float>", has a name too.
-            block: threads of a block in x, y, z. shared_bytes: dynamic shared memory. cluster, cooperative: as in DeviceKernel.
-            options: more for NVRTC, as ["--use_fast_math"]. arch: compile for these now ("sm_90"); it needs no GPU.
+            source: CUDA C++ text, or the path of a file. parameters, grid: as for `from_c`; without
+                a grid, each call says it.
+            entry: the function in the source, where it is not the name: a template's instance, as
+                "scale<float>", has a name too.
+            block: threads of a block in x, y, z. shared_bytes: dynamic shared memory. cluster,
+                cooperative: as in DeviceKernel.
+            options: more for NVRTC, as ["--use_fast_math"]. arch: compile for these now ("sm_90");
+                it needs no GPU.
         Raises:
-            accrt.CompileError: it does not compile (the message begins with NVRTC's lines), or there is no NVRTC. TypeError, ValueError: a
+            accrt.CompileError: it does not compile (the message begins with NVRTC's lines), or
+                there is no NVRTC. TypeError, ValueError: a
             parameter. OSError: the file.
         """
         from ._kernel_gpu import from_cuda
@@ -277,16 +303,18 @@ class Kernel:
     @classmethod
     def from_cubin(cls, image, name: str, parameters, grid: Callable | None = None, *, block: Sequence[int] | int = (256,), shared_bytes: int = 0,
                    entry: str = "", cluster: Sequence[int] = (), cooperative: bool = False, instance: Instance | None = None) -> Kernel:
-        """A kernel of GPUs from a cubin or fatbin: bytes, the path of a file, or a dict with one for each architecture ({"sm_90": ...}). The rest
-        is as for `from_cuda`; `entry` is the symbol in the image, where it is not the name. Each parameter is checked against the image when it
-        is loaded."""
+        """A kernel of GPUs from a cubin or fatbin: bytes, the path of a file, or a dict with one
+        for each architecture ({"sm_90": ...}). The rest is as for `from_cuda`; `entry` is the
+        symbol in the image, where it is not the name. Each parameter is checked against the image
+        when it is loaded."""
         from ._kernel_gpu import from_image
         return from_image(image, name, parameters, grid, block, shared_bytes, entry, cluster, cooperative, instance, False)
 
     @classmethod
     def from_ptx(cls, text, name: str, parameters, grid: Callable | None = None, *, block: Sequence[int] | int = (256,), shared_bytes: int = 0,
                  entry: str = "", cluster: Sequence[int] = (), cooperative: bool = False, instance: Instance | None = None) -> Kernel:
-        """The same from PTX: text, or the path of a file. CUDA's driver compiles it when it is loaded."""
+        """The same from PTX: text, or the path of a file. CUDA's driver compiles it when it is
+        loaded."""
         from ._kernel_gpu import from_image
         return from_image(text, name, parameters, grid, block, shared_bytes, entry, cluster, cooperative, instance, True)
 
@@ -294,16 +322,20 @@ class Kernel:
     def from_triton(cls, function, signature, constexprs=None, grid: Callable | None = None, *, num_warps: int = 4, num_stages: int | None = None,
                     target: str | Sequence[str] = "sm_90", writes: Sequence[str] | None = None, options=None, name: str = "",
                     instance: Instance | None = None) -> Kernel:
-        """A kernel of GPUs from a Triton function, compiled ahead of time by Triton's own compiler, without a GPU, and kept in Triton's cache. Calls
-        do not pass through Triton.
+        """A kernel of GPUs from a Triton function, compiled ahead of time by Triton's own compiler,
+        without a GPU, and kept in Triton's cache. Calls do not pass through Triton.
 
         Args:
-            function: what triton.jit gives. signature: Triton's types by parameter, in order: "*fp32", "i32", "fp32"; "*fp32:16" is memory
-                that begins at multiples of 16 bytes (faster, and checked). constexprs: values of the rest; numbers may be in the signature, too.
-            grid: as for `from_cuda`. num_warps, num_stages, options: Triton's. target: compile for these now; others when they are called.
+            function: what triton.jit gives. signature: Triton's types by parameter, in order:
+                "*fp32", "i32", "fp32"; "*fp32:16" is memory that begins at multiples of 16 bytes
+                (faster, and checked). constexprs: values of the rest; numbers may be in the
+                signature, too.
+            grid: as for `from_cuda`. num_warps, num_stages, options: Triton's. target: compile for
+                these now; others when they are called.
             writes: the pointers that are written, and the others are read; default: all are both.
         Raises:
-            accrt.CompileError: there is no Triton, it is of a version that is not known here, or it refuses the function. TypeError,
+            accrt.CompileError: there is no Triton, it is of a version that is not known here, or it
+                refuses the function. TypeError,
             ValueError: a parameter.
         """
         from ._kernel_triton import from_triton
@@ -314,13 +346,16 @@ class Kernel:
         call(self, values, grid, stream, named)
 
     def check(self, *values, grid: Sequence[int] | int | None = None, isolated: bool = False, seconds: float | None = 10.0, **named) -> list[str]:
-        """Runs a kernel of a host several times with copies of these arguments, between red zones, and says what is amiss, a line each: writes
-        outside of an argument or to one that is read, reads outside, results that differ between runs or in a recorded list, written
-        arguments that are not written as a whole, and anything of this with sizes of 0. An empty list: nothing.
+        """Runs a kernel of a host several times with copies of these arguments, between red zones,
+        and says what is amiss, a line each: writes outside of an argument or to one that is read,
+        reads outside, results that differ between runs or in a recorded list, written arguments
+        that are not written as a whole, and anything of this with sizes of 0. An empty list:
+        nothing.
 
         Args:
-            isolated: in a process of its own, so that a crash is a finding too, and a run that takes longer than `seconds` (None: no limit).
-                Each argument is there also laid at the edge of pages that nothing may touch. Otherwise a kernel that crashes takes this
+            isolated: in a process of its own, so that a crash is a finding too, and a run that
+                takes longer than `seconds` (None: no limit). Each argument is there also laid at
+                the edge of pages that nothing may touch. Otherwise a kernel that crashes takes this
                 process along.
         """
         from ._kernel_check import check
@@ -445,8 +480,9 @@ def launch(stream: Stream, kernel: Kernel, grid: Sequence[int], *values) -> None
     """Enqueues one dispatch.
 
     Args:
-        grid: workgroups in x, y, z (missing ones are 1). values: one for each parameter: Buffers, arrays or Tensors (None for
-            absent optional ones), ints and floats. Arrays live until the launch is over, even if they are dropped.
+        grid: workgroups in x, y, z (missing ones are 1). values: one for each parameter: Buffers,
+            arrays or Tensors (None for absent optional ones), ints and floats. Arrays live until
+            the launch is over, even if they are dropped.
     """
     where = need(stream, Stream)
     kernel = _kernel(kernel, stream.device)
@@ -467,7 +503,8 @@ def _kernel(value, device: Device | None = None) -> Kernel:
 
 
 class Launch(Handle):
-    """One kernel, made ready to be launched again and again; on CUDA faster than cuLaunchKernel. Externally synchronized.
+    """One kernel, made ready to be launched again and again; on CUDA faster than cuLaunchKernel.
+    Externally synchronized.
 
         step = accrt.Launch(device, kernel)
         step.set(0, buffer); step.set(1, 2.5); step(stream, (8,))       # checked, keeps the buffers
@@ -503,9 +540,10 @@ class Launch(Handle):
         stream._enqueue(self._kept, lib.accrt_stream_launch_prepared, self.handle, _grid(grid))
 
     def on(self, stream: Stream, grid: Sequence[int]) -> Callable[..., None]:
-        """A function that launches on `stream` with this grid: `fire(*values)`, an address (int) for memory and a number for each
-        scalar, in the kernel's order. Nothing is checked, and nothing keeps the memory alive but the caller. Scalars of kernels
-        that `KernelPack.of_module` did not describe are given as the bits of an unsigned int."""
+        """A function that launches on `stream` with this grid: `fire(*values)`, an address (int)
+        for memory and a number for each scalar, in the kernel's order. Nothing is checked, and
+        nothing keeps the memory alive but the caller. Scalars of kernels that
+        `KernelPack.of_module` did not describe are given as the bits of an unsigned int."""
         need(stream, Stream)
         layout = self._layout()
         block = (ctypes.c_char * max(layout.size, 1)).from_address(lib.accrt_launch_params(self.handle))
@@ -567,8 +605,9 @@ def _grid(grid: Sequence[int]):
 
 
 class Commands(Handle):
-    """A list of commands, recorded once and submitted many times. `after=None` orders a command after the one recorded before
-    it; a list of indices (which recording returns) names its predecessors; [] starts it at once."""
+    """A list of commands, recorded once and submitted many times. `after=None` orders a command
+    after the one recorded before it; a list of indices (which recording returns) names its
+    predecessors; [] starts it at once."""
 
     __slots__ = ("device", "_kept", "_written", "_took_ns")
     _kind = "accrt_commands"
@@ -629,14 +668,16 @@ class Commands(Handle):
         return self
 
     def submit(self, stream: Stream, *bindings) -> None:
-        """Enqueues the list with a binding table of Buffers, Tensors and arrays, which live until it is over."""
+        """Enqueues the list with a binding table of Buffers, Tensors and arrays, which live until
+        it is over."""
         need(stream, Stream)
         table, keep = self._bindings(bindings) if bindings else (None, ())
         stream._enqueue((self._kept, keep), lib.accrt_stream_submit, self.handle, table, len(bindings), ctypes.sizeof(_ffi.accrt_binding))
 
     def run(self, stream: Stream, *bindings) -> None:
-        """Submits and waits; on an idle stream the calling thread does the work of a list whose latest run was short. Ctrl-C ends the wait,
-        and the run goes on: `Stream.cancel` ends that."""
+        """Submits and waits; on an idle stream the calling thread does the work of a list whose
+        latest run was short. Ctrl-C ends the wait, and the run goes on: `Stream.cancel` ends
+        that."""
         need(stream, Stream)
         table, keep = self._bindings(bindings)
         # Who does the work cannot leave it, nor who waits without a limit.

@@ -1,4 +1,5 @@
-"""Weight layouts: what quantized weights' bytes mean, and their exact conversion from and to f32, on numpy arrays.
+"""Weight layouts: what quantized weights' bytes mean, and their exact conversion from and to f32,
+on numpy arrays.
 
     from accrt import layouts
     packed = layouts.quantize(weight, "q4_k")              # components as byte arrays, and an error report
@@ -118,7 +119,8 @@ _FLOATS = ctypes.c_float * 1
 
 
 def _floats(array: np.ndarray):
-    """An array's memory for C, which keeps the array. Not `data_as`, whose pointers are in cycles."""
+    """An array's memory for C, which keeps the array. Not `data_as`, whose pointers are in
+    cycles."""
     memory = _FLOATS.from_address(array.ctypes.data)
     memory.owner = array  # type: ignore[attr-defined]
     return memory
@@ -136,7 +138,8 @@ def component_size(layout: int | str, shape: Sequence[int], role: str, dtype: st
 
 
 def dequantize(packed: Packed, first: int = 0, count: int | None = None) -> np.ndarray:
-    """Rows [first, first + count) as f32, exactly; all of them, in the weight's shape, when nothing is said."""
+    """Rows [first, first + count) as f32, exactly; all of them, in the weight's shape, when nothing
+    is said."""
     components = {role: Component(c.dtype, np.ascontiguousarray(c.data)) for role, c in packed.components.items()}
     tensor, _keep = _tensor(packed.layout, packed.shape, packed.dtype, packed.group_elements, components)
     columns = packed.shape[-1] if packed.shape else 1
@@ -151,7 +154,8 @@ def dequantize(packed: Packed, first: int = 0, count: int | None = None) -> np.n
 
 @dataclass(frozen=True)
 class Report:
-    """What quantizing lost. Decibels and shares are of squares; the weighted ones count inputs by their importance."""
+    """What quantizing lost. Decibels and shares are of squares; the weighted ones count inputs by
+    their importance."""
     elements: int
     amax: float
     max_error: float
@@ -176,10 +180,11 @@ def quantize(weight: np.ndarray, layout: int | str, *, group_elements: int = 0, 
              importance: np.ndarray | None = None, search: bool | None = None, dtype: str = "f32") -> Packed:
     """Quantizes a weight [..., N, K]; `error` of the result says what was lost.
 
-    `importance`: K numbers by which squared errors count, e.g. the mean square of each input channel's activations. `search`
-    (the default when there is an importance): scales that make the error least. `data` and `scales`: their types where the layout
-    leaves a choice. `group_elements`: of layouts with a free group size (0: 128). `dtype`: the type that the weight had; plain: the one
-    that it gets."""
+    `importance`: K numbers by which squared errors count, e.g. the mean square of each input
+    channel's activations. `search` (the default when there is an importance): scales that make the
+    error least. `data` and `scales`: their types where the layout leaves a choice.
+    `group_elements`: of layouts with a free group size (0: 128). `dtype`: the type that the weight
+    had; plain: the one that it gets."""
     known = info(layout)
     if known.free_group and group_elements == 0:
         group_elements = 128

@@ -43,9 +43,11 @@ class Completion:
     def __init__(self, index: int) -> None:
         self.index, self.text, self.finish_reason = index, "", None
         self.token_ids: List[int] = []
-        #: for each token, its own (id, log probability) and those of the alternatives; None if not asked for
+        #: for each token, its own (id, log probability) and those of the alternatives; None if not
+        #: asked for
         self.logprobs: Optional[list] = None
-        #: calls of tools, as a message of OpenAI's has them: `id`, `type`, `function` with `name` and `arguments`, which is JSON
+        #: calls of tools, as a message of OpenAI's has them: `id`, `type`, `function` with `name`
+        #: and `arguments`, which is JSON
         self.tool_calls: List[Dict[str, Any]] = []
 
     def add(self, event: _engine.Event, calls: Optional[Calls] = None) -> None:
@@ -69,13 +71,15 @@ class Completion:
 
 
 class Output:
-    """What came of a prompt. `text`, `token_ids` and `finish_reason` are those of the first continuation."""
+    """What came of a prompt. `text`, `token_ids` and `finish_reason` are those of the first
+    continuation."""
 
     def __init__(self, prompt: Optional[Prompt], prompt_token_ids: Sequence[int], n: int, asked: Optional[Asked] = None) -> None:
         self.prompt, self.prompt_token_ids = prompt, list(prompt_token_ids)
         self.completions = [Completion(i) for i in range(n)]
         self.cached_tokens = 0
-        #: for each token of the prompt, its own (id, log probability) and those of the alternatives; None for the first; None if not asked for
+        #: for each token of the prompt, its own (id, log probability) and those of the
+        #: alternatives; None for the first; None if not asked for
         self.prompt_logprobs: Optional[list] = None
         self.embedding: Optional[bytes] = None
         self._calls = _parsers(asked, n)
@@ -158,12 +162,14 @@ class LLM:
         return self._adapters.names()
 
     def load_adapter(self, name: str, folder: "str | os.PathLike[str]") -> None:
-        """Loads a PEFT folder under a name, for `generate(..., adapter=name)`. Other requests go on meanwhile. The model needs places:
-        LLM(..., adapters=4, max_rank=16). Raises accrt.models.Refused with everything that stands against the adapter."""
+        """Loads a PEFT folder under a name, for `generate(..., adapter=name)`. Other requests go on
+        meanwhile. The model needs places: LLM(..., adapters=4, max_rank=16). Raises
+        accrt.models.Refused with everything that stands against the adapter."""
         self._adapters.load(name, folder)
 
     def unload_adapter(self, name: str, timeout: float = 30.0) -> None:
-        """Takes an adapter away when the requests that have it have ended. NotReadyError: they go on after so many seconds; it stays."""
+        """Takes an adapter away when the requests that have it have ended. NotReadyError: they go
+        on after so many seconds; it stays."""
         self._adapters.unload(name, timeout)
 
     def close(self) -> None:
@@ -183,7 +189,8 @@ class LLM:
     # ---- all at once ----
 
     def generate(self, prompts: Union[Prompt, Sequence[Prompt]], **parameters: Any) -> Any:
-        """Continues prompts: texts or lists of token ids. One prompt gives one Output, a list gives a list in the same order."""
+        """Continues prompts: texts or lists of token ids. One prompt gives one Output, a list gives
+        a list in the same order."""
         values = _checked(parameters, "stream")
         self._loaded.text.need_head()
         prompts = _listed(prompts)
@@ -198,9 +205,10 @@ class LLM:
         self, messages: Union[Sequence[Message], Sequence[Sequence[Message]]], *, tools: Any = None, tool_choice: Any = None,
         parallel_tool_calls: Any = None, chat_template_kwargs: Optional[Dict[str, Any]] = None, **parameters: Any,
     ) -> Any:  # fmt: skip
-        """Answers a conversation, or each of several. `tools`, `tool_choice` and `parallel_tool_calls` are OpenAI's: the calls that the model
-        writes are `output.tool_calls`, and `output.message` is what the conversation goes on with. `chat_template_kwargs` are names for the
-        model's chat template, as {"enable_thinking": False}."""
+        """Answers a conversation, or each of several. `tools`, `tool_choice` and
+        `parallel_tool_calls` are OpenAI's: the calls that the model writes are `output.tool_calls`,
+        and `output.message` is what the conversation goes on with. `chat_template_kwargs` are names
+        for the model's chat template, as {"enable_thinking": False}."""
         asked = self._asked(tools, tool_choice, parallel_tool_calls)
         values, grammar, extra = self._with_tools(asked, _checked(parameters, "stream_chat"), chat_template_kwargs)
         if not isinstance(messages, (list, tuple)):
@@ -215,7 +223,8 @@ class LLM:
         return asked_of(given, self._loaded.text.tool_parser)
 
     def _with_tools(self, asked: Optional[Asked], values: Dict[str, Any], names: Optional[Dict[str, Any]]) -> Any:
-        """The parameters, the grammar and what the template gets beside the messages, as the server has them."""
+        """The parameters, the grammar and what the template gets beside the messages, as the server
+        has them."""
         grammar, extra = grammar_of(values), template_names(names)
         if asked is None:
             return values, grammar, extra
@@ -224,10 +233,11 @@ class LLM:
         return {**values, "skip_special_tokens": skip}, grammar, {**extra, "tools": asked.tools}
 
     def embed(self, prompts: Union[Prompt, Sequence[Prompt]], **parameters: Any) -> Any:
-        """Embeddings of texts or lists of token ids, as numpy arrays of float32: one row for one prompt, a matrix for a list of them.
+        """Embeddings of texts or lists of token ids, as numpy arrays of float32: one row for one
+        prompt, a matrix for a list of them.
 
-        Parameters are those of the server's /v1/embeddings: dimensions, pooling ("last" or "mean"), normalize, user, priority, timeout,
-        cache_salt, adapter.
+        Parameters are those of the server's /v1/embeddings: dimensions, pooling ("last" or "mean"),
+        normalize, user, priority, timeout, cache_salt, adapter.
         """
         import numpy
 

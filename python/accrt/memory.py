@@ -58,7 +58,8 @@ class Pool(Handle):
         apart(lambda: check(lib.accrt_pool_trim(pool, keep)))
 
     def buffer(self, size_bytes: int, alignment_bytes: int = 0, label: str = "") -> Buffer:
-        """Allocates. Contents are undefined. Raises OutOfDeviceMemoryError, which says who holds what."""
+        """Allocates. Contents are undefined. Raises OutOfDeviceMemoryError, which says who holds
+        what."""
         options = struct(_ffi.accrt_buffer_options, alignment_bytes=number(alignment_bytes, "alignment_bytes"), label=c_text(label))
         size_bytes = number(size_bytes, "size_bytes")
         return Buffer(created(lib.accrt_buffer_create, self.handle, size_bytes, ctypes.byref(options)), self.device)
@@ -68,12 +69,14 @@ _retain = _owner("accrt_buffer").retain
 
 
 class Buffer(Handle):
-    """Memory of a device, with the buffer protocol through `memoryview()` where the host can reach it.
+    """Memory of a device, with the buffer protocol through `memoryview()` where the host can reach
+    it.
 
     Views and arrays of the memory keep it, also when the buffer is closed.
 
     Attributes:
-        device (Device | None): whose memory it is, where that is known. stream (Stream | None): work that is still filling it.
+        device (Device | None): whose memory it is, where that is known. stream (Stream | None):
+            work that is still filling it.
         read_only (bool): the memory's owner forbids writing (DLPack).
     """
 
@@ -108,7 +111,8 @@ class Buffer(Handle):
 
     @property
     def _info(self) -> _ffi.accrt_buffer_info:
-        """Asked for once, by who wants it first: most results are read through a tensor, which does not."""
+        """Asked for once, by who wants it first: most results are read through a tensor, which does
+        not."""
         info = self._known
         if info is None:
             info = struct(_ffi.accrt_buffer_info)  # without the reference that `filled` keeps
@@ -117,7 +121,8 @@ class Buffer(Handle):
         return info
 
     def close(self) -> None:
-        """Gives the reference back now. What is known of the memory (its size, its kind) can still be asked for."""
+        """Gives the reference back now. What is known of the memory (its size, its kind) can still
+        be asked for."""
         if self._pointer is not None and self._known is None:
             with contextlib.suppress(Error):  # in a forked child
                 self._info  # noqa: B018 - before the handle goes
@@ -145,8 +150,8 @@ class Buffer(Handle):
         return _KIND_NAMES.get(self._info.kind, str(self._info.kind))
 
     def memoryview(self) -> memoryview:
-        """The bytes, writable unless the memory is read-only, without a copy. The view keeps the memory. Order it against streams
-        yourself."""
+        """The bytes, writable unless the memory is read-only, without a copy. The view keeps the
+        memory. Order it against streams yourself."""
         pointer = self.handle
         if not self.size_bytes:
             return memoryview(b"")
@@ -158,7 +163,8 @@ class Buffer(Handle):
         return view.toreadonly() if self._read_only else view
 
     def read(self, offset: int = 0, size: int | None = None) -> memoryview:
-        """Bytes for the host to read: the memory itself where the host reaches it, else a copy, made and waited for here."""
+        """Bytes for the host to read: the memory itself where the host reaches it, else a copy,
+        made and waited for here."""
         offset = index(offset)
         size = self.size_bytes - offset if size is None else index(size)
         if not 0 <= offset <= offset + size <= self.size_bytes:
@@ -176,7 +182,8 @@ class Buffer(Handle):
         return memoryview(out)
 
     def _settle(self) -> None:
-        """Waits for the work that is still filling the memory, if there is any. Raises what it failed with."""
+        """Waits for the work that is still filling the memory, if there is any. Raises what it
+        failed with."""
         if self.stream is not None:
             self.stream.synchronize()
             self.stream = None

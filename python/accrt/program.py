@@ -1,4 +1,5 @@
-"""Programs: a bundle's code and weights on a device. `load` opens a bundle and makes a session of it at once."""
+"""Programs: a bundle's code and weights on a device. `load` opens a bundle and makes a session of
+it at once."""
 from __future__ import annotations
 
 import ctypes
@@ -33,23 +34,29 @@ if TYPE_CHECKING:
 
 
 class Program(Handle):
-    """A bundle's code and weights on a device. Immutable but for `swap_weights`; shared by sessions; thread-safe.
+    """A bundle's code and weights on a device. Immutable but for `swap_weights`; shared by
+    sessions; thread-safe.
 
     Args:
-        bundle: an open Bundle, or what Bundle() takes. device: default: "host" of the bundle's instance.
-        variant: consider only kernel variants of this architecture ("x86-64-v3"); default: the best.
-        weights: accrt.Weights or a path, or several in the order in which they are searched, for constants that are not in the bundle.
+        bundle: an open Bundle, or what Bundle() takes. device: default: "host" of the bundle's
+            instance.
+        variant: consider only kernel variants of this architecture ("x86-64-v3"); default: the
+            best.
+        weights: accrt.Weights or a path, or several in the order in which they are searched, for
+            constants that are not in the bundle.
         by_name: any bytes of the right type and shape will do for these: digests are not compared.
-        rank, degree: of a bundle whose weights are parts of tensors that ranks share: which of how many this is. It reads the bytes
-            of its rank alone.
+        rank, degree: of a bundle whose weights are parts of tensors that ranks share: which of how
+            many this is. It reads the bytes of its rank alone.
         budget: what making it may cost (accrt.Budget); default: limits in proportion to the bundle.
     Raises:
         BudgetError, TimeoutError, CancelledError: making it passed a limit of the budget.
-        UntrustedError: the bundle has host machine code that no trusted key has signed. The message says what to do
-            about it (docs/trust.md).
+        UntrustedError: the bundle has host machine code that no trusted key has signed. The message
+            says what to do about it (docs/trust.md).
         NoVariantError: a kernel has no variant for this device; the message says for each why not.
-        DataCorruptError, IoError, PermissionDeniedError: the weights (PermissionDeniedError: encrypted, and there was no key).
-        NotFoundError, TypeMismatchError, ShapeMismatchError: a constant that is not in the bundle, where it was looked for.
+        DataCorruptError, IoError, PermissionDeniedError: the weights (PermissionDeniedError:
+            encrypted, and there was no key).
+        NotFoundError, TypeMismatchError, ShapeMismatchError: a constant that is not in the bundle,
+            where it was looked for.
     """
 
     __slots__ = ("bundle", "device")
@@ -79,21 +86,24 @@ class Program(Handle):
 
     def session(self, symbols: Mapping[str, int] | None = None, stream: Stream | None = None, pool: Pool | None = None,
                 max_plans: int = 0, label: str = "", budget: _budgets.Budget | None = None) -> Session:
-        """Makes a session: state, plans, and an order of calls. symbols: values of session symbols (default: maxima). budget: what making
-        it, with its states, and then each plan may cost (accrt.Budget): BudgetError, TimeoutError, CancelledError at a limit."""
+        """Makes a session: state, plans, and an order of calls. symbols: values of session symbols
+        (default: maxima). budget: what making it, with its states, and then each plan may cost
+        (accrt.Budget): BudgetError, TimeoutError, CancelledError at a limit."""
         return Session(self, symbols, stream, pool, max_plans, label, budget)
 
     def estimate(self, function: str, symbols: Mapping[str, int] | None = None) -> dict[str, int]:
-        """Bytes that a function would need for the given symbol values, before anything is allocated."""
+        """Bytes that a function would need for the given symbol values, before anything is
+        allocated."""
         values, count, size = symbol_values(symbols, self.bundle)
         handle = self.handle
         raw = apart(lambda: filled(_ffi.accrt_memory_estimate, lib.accrt_program_estimate, handle, c_text(function), values, count, size))
         return {n: getattr(raw, n) for n, _ in raw._fields_ if n.endswith("_bytes")}
 
     def swap_weights(self, weights: Mapping[str, object], budget: _budgets.Budget | None = None) -> None:
-        """Replaces weights, all or none, between calls. Values: arrays, Tensors or accrt.Weight of the same type and shape; they are
-        copied. budget: what it may cost, with the prepare functions that run again: BudgetError, TimeoutError, CancelledError at a limit,
-        and all weights stay as they were."""
+        """Replaces weights, all or none, between calls. Values: arrays, Tensors or accrt.Weight of
+        the same type and shape; they are copied. budget: what it may cost, with the prepare
+        functions that run again: BudgetError, TimeoutError, CancelledError at a limit, and all
+        weights stay as they were."""
         if not isinstance(weights, Mapping):
             raise TypeError(f"weights is {describe(weights)}, expected a dict from names of constants to arrays; load_weights takes files")
         views = {name: self._weight_view(name, value) for name, value in weights.items()}
@@ -124,9 +134,10 @@ class Program(Handle):
 
     def load_weights(self, weights, names: Iterable[str] | None = None, by_name: bool = False,
                      budget: _budgets.Budget | None = None) -> None:
-        """Replaces weights by those of accrt.Weights or paths (one, or several in the order in which they are searched), all or none, between
-        calls. names: constants to replace; None: all that are not in the bundle (ValueError when it has them all, which would load
-        nothing). by_name: digests are not compared. budget: as of swap_weights."""
+        """Replaces weights by those of accrt.Weights or paths (one, or several in the order in
+        which they are searched), all or none, between calls. names: constants to replace; None: all
+        that are not in the bundle (ValueError when it has them all, which would load nothing).
+        by_name: digests are not compared. budget: as of swap_weights."""
         from .weights import handles
         sources, count = handles(weights, self.bundle.instance)
         if names is None and not self.bundle._reads_weights():
@@ -141,12 +152,15 @@ class Program(Handle):
         apart(lambda: check(lib.accrt_program_load_weights_within(self.handle, sources, count, table, total, flags, limits)))
 
     def load_adapter(self, source, *, alpha: float = 0, scale: float = 0, partial: bool = False) -> Adapter:
-        """Loads a LoRA adapter for the optional inputs that the bundle's adapter tensors name (`bundle.adapters`): set it as `session.adapter`.
+        """Loads a LoRA adapter for the optional inputs that the bundle's adapter tensors name
+        (`bundle.adapters`): set it as `session.adapter`.
 
         Args:
-            source: accrt.Weights, or what Weights() takes: an adapter's file, or PEFT's folder with `adapter_config.json` and
-                `adapter_model.safetensors`. What the config beside a file says of alpha, rank and rslora is used unless it is given.
-            alpha: of slots that are scaled by alpha / rank. scale: the factor itself. partial: pass over tensors without a slot.
+            source: accrt.Weights, or what Weights() takes: an adapter's file, or PEFT's folder with
+                `adapter_config.json` and `adapter_model.safetensors`. What the config beside a file
+                says of alpha, rank and rslora is used unless it is given.
+            alpha: of slots that are scaled by alpha / rank. scale: the factor itself. partial: pass
+                over tensors without a slot.
         """
         return Adapter(self, source, alpha, scale, partial)
 
@@ -179,17 +193,24 @@ def load(path: Any, device: str = "host", trust: str | None = None, symbols: Map
 
     Args:
         path: the .accx file. device: its name. symbols: values of session symbols.
-        trust, keys: whose machine code may run, as Instance() takes them. What you have compiled yourself runs; "all" runs
-            whatever the bundle holds: only for bundles that you trust as much as this program.
+        trust, keys: whose machine code may run, as Instance() takes them. What you have compiled
+            yourself runs; "all" runs whatever the bundle holds: only for bundles that you trust as
+            much as this program.
         options: driver options, e.g. {"host.threads": 2}; a new instance is then made.
-        key: gives the key of encrypted weights, as Bundle() takes it. host_code: an older name of trust.
-        weights, by_name, rank, degree: where weights that are not in the bundle come from, as Program() takes them.
-        timeout: seconds for all of it, the session's states too (TimeoutError). budget: limits of steps and memory too, and a way to
-            cancel (accrt.Budget); its time is for all of this as well, and then for each plan that the session makes. Opening, the
-            program, the session and each plan have the whole of its steps and memory; on the host, states are memory as well.
-        sandbox: True: run it in a process that can open no file and reach no network, on the host device; the result is an
-            `accrt.sandbox.SandboxSession`, whose functions take and give numpy arrays. Unsigned code runs there unless `trust` says
-            otherwise. A dict gives limits: "memory_mib", "cpu_s", "timeout"; {"weak": True} does without Landlock. docs/trust.md has the rest.
+        key: gives the key of encrypted weights, as Bundle() takes it. host_code: an older name of
+            trust.
+        weights, by_name, rank, degree: where weights that are not in the bundle come from, as
+            Program() takes them.
+        timeout: seconds for all of it, the session's states too (TimeoutError). budget: limits of
+            steps and memory too, and a way to cancel (accrt.Budget); its time is for all of this as
+            well, and then for each plan that the session makes. Opening, the program, the session
+            and each plan have the whole of its steps and memory; on the host, states are memory as
+            well.
+        sandbox: True: run it in a process that can open no file and reach no network, on the host
+            device; the result is an `accrt.sandbox.SandboxSession`, whose functions take and give
+            numpy arrays. Unsigned code runs there unless `trust` says otherwise. A dict gives
+            limits: "memory_mib", "cpu_s", "timeout"; {"weak": True} does without Landlock.
+            docs/trust.md has the rest.
     """
     from .instance import Instance, default_instance, policy_of
     if not isinstance(device, str):

@@ -1,9 +1,11 @@
-"""Bundles run by a process that can open no file, reach no network, start nothing and signal no process.
+"""Bundles run by a process that can open no file, reach no network, start nothing and signal no
+process.
 
     m = accrt.load("other.accx", sandbox=True)
     y = m.encode(x)                            # numpy arrays in, numpy arrays out: copies
 
-docs/trust.md says what that protects from and what it does not. Linux alone, with seccomp and Landlock.
+docs/trust.md says what that protects from and what it does not. Linux alone, with seccomp and
+Landlock.
 """
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ class _Reply(NamedTuple):
     """What the answer to a call must be: worked out here, of the signature and the arguments."""
 
     items: bytes             # byte for byte
-    places: List[Tuple[int, int, str, Tuple[int, ...]]]  # of each item: argument, offset, numpy's type, shape
+    # of each item: argument, offset, numpy's type, shape
+    places: List[Tuple[int, int, str, Tuple[int, ...]]]
     size: int                # of the payload
 
 
@@ -84,29 +87,38 @@ class _Function(NamedTuple):
 
 
 class SandboxSession:
-    """A session in a process of its own. Functions of the bundle are its attributes: `session.encode(x)`. Made by `accrt.load(sandbox=...)`.
+    """A session in a process of its own. Functions of the bundle are its attributes:
+    `session.encode(x)`. Made by `accrt.load(sandbox=...)`.
 
-    Arguments are anything that numpy makes an array of, results are new numpy arrays (bf16 and 8-bit floats as their bits), a tuple when
-    there are several; inputs that a function updates are updated in place. Host device only. Threads take turns. A context manager;
-    when it is closed or collected its process ends. It belongs to the process that made it: one that was forked from that cannot call it.
+    Arguments are anything that numpy makes an array of, results are new numpy arrays (bf16 and
+    8-bit floats as their bits), a tuple when there are several; inputs that a function updates are
+    updated in place. Host device only. Threads take turns. A context manager; when it is closed or
+    collected its process ends. It belongs to the process that made it: one that was forked from
+    that cannot call it.
 
-    What ends a call before its answer is here (Ctrl-C, another exception, a limit) ends the sandbox too: later calls are InvalidStateError
-    and say why.
+    What ends a call before its answer is here (Ctrl-C, another exception, a limit) ends the sandbox
+    too: later calls are InvalidStateError and say why.
 
     Args:
-        source: the bundle's path or an open file descriptor, whose file is opened again for reading.
+        source: the bundle's path or an open file descriptor, whose file is opened again for
+            reading.
         weights: paths of weights that are not in the bundle.
-        symbols: values of session symbols. variant: kernel variants to consider. threads: of the host device; None: the default.
-        memory_mib: limit of the process's address space, 64 to 2^30. cpu_s: limit of its processor time over all calls, 1 to 2^30.
-            Whole numbers; None: no limit.
-        timeout: seconds that loading, and then each call, may take, whatever the code does meanwhile; None: no limit.
+        symbols: values of session symbols. variant: kernel variants to consider. threads: of the
+            host device; None: the default.
+        memory_mib: limit of the process's address space, 64 to 2^30. cpu_s: limit of its processor
+            time over all calls, 1 to 2^30. Whole numbers; None: no limit.
+        timeout: seconds that loading, and then each call, may take, whatever the code does
+            meanwhile; None: no limit.
         weak: run it where the kernel has no Landlock, too: seccomp alone.
-        trust: "all" (default): the sandbox is the fence. "signed", "no-host-code": as without one, and then in the sandbox.
+        trust: "all" (default): the sandbox is the fence. "signed", "no-host-code": as without one,
+            and then in the sandbox.
     Raises:
         UnsupportedError: this machine has no sandbox; the message says what is missing.
         UntrustedError: `trust` does not allow the bundle's code.
-        PermissionDeniedError: the code asked for something that the sandbox does not allow; it was ended. As do calls.
-        TimeoutError: a limit of time is reached. OutOfMemoryError: a call's results are larger than memory_mib.
+        PermissionDeniedError: the code asked for something that the sandbox does not allow; it was
+            ended. As do calls.
+        TimeoutError: a limit of time is reached. OutOfMemoryError: a call's results are larger than
+            memory_mib.
         ValueError: a limit that is none.
     """
 
@@ -141,7 +153,8 @@ class SandboxSession:
                 "weak" if weak else "strict", "" if threads is None else str(operator.index(threads)), str(self._memory), str(cpu),
                 str(len(files) - 1), variant, *(f"{name}={value}" for name, value in given.items())])
             self._begin()
-            #: What confines the process, e.g. "seccomp, Landlock 7". Said before anything of the bundle could run.
+            #: What confines the process, e.g. "seccomp, Landlock 7". Said before anything of the
+            #: bundle could run.
             self.confinement = _confinement(self._receive(_READY, 0))
             self._receive(_LOADED, 0)
         except BaseException:
@@ -165,7 +178,8 @@ class SandboxSession:
             os.close(its_report)
 
     def close(self) -> None:
-        """Ends the process. Closing twice is fine. In a process that was forked from its owner's it lets go of its copy alone."""
+        """Ends the process. Closing twice is fine. In a process that was forked from its owner's it
+        lets go of its copy alone."""
         process, self._process = getattr(self, "_process", None), None
         for end in (getattr(self, "_socket", None), getattr(self, "_report", None)):
             if end is not None:
@@ -195,7 +209,8 @@ class SandboxSession:
     def _broken(self, what: str) -> errors.Error:
         """The process is of no use any more: why. It has hung up, or is ended at once.
 
-        Code that has hung up may live on, for as long as the limit lets it. Its end may be seen late: a limit that is over by then is why.
+        Code that has hung up may live on, for as long as the limit lets it. Its end may be seen
+        late: a limit that is over by then is why.
         """
         process = self._process
         if process is None:
@@ -223,7 +238,8 @@ class SandboxSession:
             return errors.PermissionDeniedError(why, name="ACCRT_ERROR_PERMISSION_DENIED")
         if what == _TOO_LONG:
             return errors.TimeoutError(f"the sandbox's limit of {self._timeout} s is reached: it was ended", name="ACCRT_ERROR_TIMEOUT")
-        if code == -signal.SIGXCPU or what == _HUNG_UP and used_up:  # the code may take that signal for anything
+        if code == -signal.SIGXCPU or what == _HUNG_UP and used_up:
+            # the code may take that signal for anything
             return errors.TimeoutError("the sandbox's limit of processor time is reached: it was ended", name="ACCRT_ERROR_TIMEOUT")
         if what == _HUNG_UP and code:
             what = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
@@ -244,7 +260,9 @@ class SandboxSession:
             self._socket.settimeout(left)
 
     def _send(self, part) -> None:
-        if not len(part):  # all of the call may be with the process, which may have ended: nothing is there to send
+        if not len(part):
+            # all of the call may be with the process, which may have ended: nothing is there to
+            # send
             return
         self._limit_wait()
         try:
@@ -273,7 +291,8 @@ class SandboxSession:
         return data
 
     def _receive(self, wanted: int, call: int, items: int = 0, size: int = 0) -> int:
-        """The header of a message of this kind, of this call, with this many items and bytes: its number. Nothing else is believed."""
+        """The header of a message of this kind, of this call, with this many items and bytes: its
+        number. Nothing else is believed."""
         kind, its_items, number, its_call, its_size = _HEADER.unpack(self._bytes(_HEADER.size))
         if kind == _ERROR and its_call == call and its_size <= _MAX_TEXT:
             text = _clean(self._bytes(its_size).decode("utf-8", "replace"))
@@ -298,7 +317,8 @@ class SandboxSession:
             raise AttributeError(str(error)) from None
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
-        """The bundle's function of any name: `session["close"]` is not `session.close`. Raises NotFoundError with near names."""
+        """The bundle's function of any name: `session["close"]` is not `session.close`. Raises
+        NotFoundError with near names."""
         signature = self.bundle.signature(name)
 
         def function(*inputs, **named):
@@ -393,7 +413,8 @@ class SandboxSession:
         return results
 
     def _reply(self, function: _Function, given: List[Any], arrays: List[Any]) -> Optional[_Reply]:
-        """What a right answer is, of what the bundle declares and the arguments; None where the arguments are wrong."""
+        """What a right answer is, of what the bundle declares and the arguments; None where the
+        arguments are wrong."""
         signature = function.signature
         symbols = dict(self._symbols)
         for info, value, array in zip(function.arguments, given, arrays):
@@ -519,7 +540,8 @@ def _opened(path: object, what: str) -> int:
 
 
 def _again(source: int) -> int:
-    """The file of an open descriptor, opened again: for reading alone, with a place in it of its own."""
+    """The file of an open descriptor, opened again: for reading alone, with a place in it of its
+    own."""
     return os.open(f"/proc/self/fd/{operator.index(source)}", _OPEN)
 
 
@@ -603,7 +625,8 @@ def _numpy_of(argument) -> str:
 
 
 def _as_array(signature: Signature, argument, value) -> "np.ndarray":
-    """The value as an array of the declared type; another type is a TypeError, nothing is converted. Of what is written, its own memory."""
+    """The value as an array of the declared type; another type is a TypeError, nothing is
+    converted. Of what is written, its own memory."""
     import numpy as np
     written = argument.kind == "read_write"
     if isinstance(value, (bytes, bytearray)):

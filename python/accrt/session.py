@@ -36,10 +36,12 @@ def symbol_values(symbols: Mapping[str, int] | None, bundle: Bundle | None = Non
 
 
 class Session(Handle):
-    """What runs: state (a KV cache), memory, plans. Functions of the bundle are its attributes: `session.encode(x)`. Those that have the
-    name of one of the methods here are its items, as all are: `session["close"](x)`.
+    """What runs: state (a KV cache), memory, plans. Functions of the bundle are its attributes:
+    `session.encode(x)`. Those that have the name of one of the methods here are its items, as all
+    are: `session["close"](x)`.
 
-    Calls on a session are ordered. Use a session from one thread at a time; many sessions run at once.
+    Calls on a session are ordered. Use a session from one thread at a time; many sessions run at
+    once.
     """
 
     __slots__ = ("program", "_functions", "_calls", "_stream", "_adapter", "_budget", "_in_flight", "_uses")
@@ -78,8 +80,10 @@ class Session(Handle):
         self._adapter = None
 
     def close(self) -> None:
-        """Gives the session back now, with the calls that it keeps; those that `bind` made keep it in use until they are closed."""
-        calls, self._calls = getattr(self, "_calls", None) or {}, {}  # a call from here on says that the session is closed
+        """Gives the session back now, with the calls that it keeps; those that `bind` made keep it
+        in use until they are closed."""
+        # a call from here on says that the session is closed
+        calls, self._calls = getattr(self, "_calls", None) or {}, {}
         for call in list(calls.values()):  # not those that threads are in
             call.close()
         super().close()
@@ -103,8 +107,8 @@ class Session(Handle):
 
     @property
     def adapter(self) -> Adapter | None:
-        """The adapter whose tensors the session's calls have for inputs that are not given; None: the base model. Set it between
-        calls: those in flight keep theirs."""
+        """The adapter whose tensors the session's calls have for inputs that are not given; None:
+        the base model. Set it between calls: those in flight keep theirs."""
         return self._adapter
 
     @adapter.setter
@@ -115,13 +119,16 @@ class Session(Handle):
         self._adapter = value
 
     def reset(self) -> None:
-        """Waits for calls in flight, gives the state its initial value, clears a failure. Ctrl-C ends the wait."""
+        """Waits for calls in flight, gives the state its initial value, clears a failure. Ctrl-C
+        ends the wait."""
         apart(lambda: check(lib.accrt_session_reset(self.handle)))
 
     def cancel(self) -> None:
-        """Ends what was submitted to the session and is not complete: it fails with CancelledError, on hosts before its next workgroup, and
-        the session is poisoned until `reset`. What has not begun is dropped; semaphores that it would have signalled fail. What a GPU
-        was given runs to its end. Any thread may call this, also while another is in a call; nothing happens when nothing is under way.
+        """Ends what was submitted to the session and is not complete: it fails with CancelledError,
+        on hosts before its next workgroup, and the session is poisoned until `reset`. What has not
+        begun is dropped; semaphores that it would have signalled fail. What a GPU was given runs to
+        its end. Any thread may call this, also while another is in a call; nothing happens when
+        nothing is under way.
 
         Raises:
             InvalidStateError: the session was made with a stream: cancel that.
@@ -143,8 +150,8 @@ class Session(Handle):
 
     @alone
     def bind_state(self, name: str, buffer: Buffer | None, offset_bytes: int = 0) -> None:
-        """Uses `buffer` as a state's storage from the next call on; None goes back to storage of its own, reset, which waits for calls in
-        flight."""
+        """Uses `buffer` as a state's storage from the next call on; None goes back to storage of
+        its own, reset, which waits for calls in flight."""
         if isinstance(buffer, Buffer) and buffer.read_only:
             raise ValueError(f"state {name}: a buffer over memory that is read-only")
         state = (self.handle, c_text(name), allowed(buffer, Buffer), number(offset_bytes, "offset_bytes"))
@@ -163,7 +170,8 @@ class Session(Handle):
         return Function(self, prepared)
 
     def __getitem__(self, name: str) -> Function:
-        """The same as `function(name)`, whatever the name is: `session["close"]` is the bundle's function, `session.close` this class's."""
+        """The same as `function(name)`, whatever the name is: `session["close"]` is the bundle's
+        function, `session.close` this class's."""
         return self.function(name)
 
     def __contains__(self, name: object) -> bool:

@@ -62,8 +62,8 @@ class Semaphore(Handle):
         check(lib.accrt_semaphore_signal(self.handle, number(value, "value")))
 
     def wait(self, value: int, timeout: float | None = None, policy: str = "block") -> None:
-        """Waits until `value` is reached. Raises TimeoutError (NotReadyError for timeout 0) or PoisonedError. The GIL is
-        released meanwhile, and Ctrl-C ends the wait."""
+        """Waits until `value` is reached. Raises TimeoutError (NotReadyError for timeout 0) or
+        PoisonedError. The GIL is released meanwhile, and Ctrl-C ends the wait."""
         check(until(lib.accrt_semaphore_wait, timeout_ns(timeout), self.handle, number(value, "value"), tail=(_policy(policy),)))
 
     def fail(self, message: str = "cancelled", status: int = _ffi.ACCRT_ERROR_CANCELLED) -> None:
@@ -76,13 +76,15 @@ class Semaphore(Handle):
         return failure(lib.accrt_semaphore_error, self.handle)
 
     def eventfd(self, value: int) -> int:
-        """A new file descriptor that becomes readable at `value` or on failure. The caller closes it."""
+        """A new file descriptor that becomes readable at `value` or on failure. The caller closes
+        it."""
         out = ctypes.c_int32(-1)
         check(lib.accrt_semaphore_export_eventfd(self.handle, number(value, "value"), ctypes.byref(out)))
         return out.value
 
     async def wait_async(self, value: int) -> None:
-        """Waits in an asyncio event loop without a thread: through an eventfd. Raises PoisonedError on failure."""
+        """Waits in an asyncio event loop without a thread: through an eventfd. Raises PoisonedError
+        on failure."""
         import asyncio  # here: it takes longer to import than the rest of the package
         loop = asyncio.get_running_loop()
         fd = self.eventfd(value)
@@ -102,7 +104,8 @@ class Semaphore(Handle):
 
 
 class Stream(Handle):
-    """An in-order queue of a device. Methods enqueue and do not wait; failures found later surface in `synchronize`."""
+    """An in-order queue of a device. Methods enqueue and do not wait; failures found later surface
+    in `synchronize`."""
 
     __slots__ = ("device", "_in_flight")
     _kind = "accrt_stream"
@@ -114,7 +117,8 @@ class Stream(Handle):
     def _setup(self, pointer, device: Device, in_flight: InFlight | None = None) -> None:
         super().__init__(pointer)
         self.device = device
-        self._in_flight = in_flight or InFlight(pointer)  # memory of callers that what is in flight uses
+        # memory of callers that what is in flight uses
+        self._in_flight = in_flight or InFlight(pointer)
 
     @classmethod
     def _of_in_flight(cls, in_flight: InFlight, device: Device) -> Stream:
@@ -124,11 +128,12 @@ class Stream(Handle):
 
     @classmethod
     def wrap(cls, device: Device, native) -> Stream:
-        """Another library's queue as a Stream, without taking it over: it must live as long as this.
+        """Another library's queue as a Stream, without taking it over: it must live as long as
+        this.
 
         Args:
-            native: an object with `__cuda_stream__` (cuda.core, torch, CuPy), or the number of a CUstream (0: the legacy
-                default stream).
+            native: an object with `__cuda_stream__` (cuda.core, torch, CuPy), or the number of a
+                CUstream (0: the legacy default stream).
         """
         if hasattr(native, "__cuda_stream__"):
             protocol = native.__cuda_stream__
@@ -143,7 +148,8 @@ class Stream(Handle):
 
     @property
     def native(self) -> int:
-        """The queue of the device under this stream (CUDA: a CUstream's number), for other libraries to enqueue to."""
+        """The queue of the device under this stream (CUDA: a CUstream's number), for other
+        libraries to enqueue to."""
         out = ctypes.c_void_p()
         check(lib.accrt_stream_native(self.handle, ctypes.byref(out)))
         return out.value or 0
@@ -165,12 +171,13 @@ class Stream(Handle):
         return True
 
     def synchronize(self, timeout: float | None = None, policy: str = "block") -> None:
-        """Waits for everything enqueued. Raises TimeoutError, or what the stream failed with. Ctrl-C ends the wait, and the work goes
-        on: `cancel` ends that."""
+        """Waits for everything enqueued. Raises TimeoutError, or what the stream failed with.
+        Ctrl-C ends the wait, and the work goes on: `cancel` ends that."""
         limit, tail = timeout_ns(timeout), (_policy(policy),)
         status = until(lib.accrt_stream_synchronize, limit, self.handle, tail=tail)
         if status == _ffi.ACCRT_ERROR_POISONED and limit == _ffi.ACCRT_TIMEOUT_INFINITE:
-            # A slice ends as soon as the stream has failed; a wait without limit, when nothing of it runs any more.
+            # A slice ends as soon as the stream has failed; a wait without limit, when nothing of
+            # it runs any more.
             apart(lambda: lib.accrt_stream_synchronize(self.handle, limit, *tail))
         if status == _ffi.ACCRT_ERROR_POISONED:
             raise self.error or last_error(status)
@@ -183,9 +190,10 @@ class Stream(Handle):
         return failure(lib.accrt_stream_error, self.handle)
 
     def cancel(self) -> None:
-        """Ends what was submitted and is not complete: it fails with CancelledError, on hosts before its next workgroup; what has not
-        begun is dropped, and semaphores that it would have signalled fail. `reset` makes the stream usable again. What a GPU was given
-        runs to its end. Any thread may call this; nothing happens when nothing is under way."""
+        """Ends what was submitted and is not complete: it fails with CancelledError, on hosts
+        before its next workgroup; what has not begun is dropped, and semaphores that it would have
+        signalled fail. `reset` makes the stream usable again. What a GPU was given runs to its end.
+        Any thread may call this; nothing happens when nothing is under way."""
         check(lib.accrt_stream_cancel(self.handle))
 
     def reset(self) -> None:
@@ -208,13 +216,15 @@ class Stream(Handle):
         check(lib.accrt_stream_wait_event(self.handle, need(event, Event)))
 
     def copy(self, source, target, size_bytes: int | None = None, source_offset: int = 0, target_offset: int = 0) -> None:
-        """Copies bytes between Buffers and host objects with the buffer protocol (numpy arrays, bytearrays, memoryviews).
-        Host objects are kept alive until the copy is over, even if they and this stream are dropped.
+        """Copies bytes between Buffers and host objects with the buffer protocol (numpy arrays,
+        bytearrays, memoryviews). Host objects are kept alive until the copy is over, even if they
+        and this stream are dropped.
 
         Args:
             size_bytes: default: all of the source from its offset.
         Raises:
-            IndexError: an offset or the size lies outside the source or the target. ValueError: a target that is read-only.
+            IndexError: an offset or the size lies outside the source or the target. ValueError: a
+                target that is read-only.
         """
         read, written = _Place(source, source_offset, False), _Place(target, target_offset, True)
         size = written.size(read.size(size_bytes))
@@ -230,7 +240,8 @@ class Stream(Handle):
         self._enqueue(place.owner, lib.accrt_stream_fill, ctypes.byref(place.c), size, pattern, pattern_bytes)
 
     def read_file(self, file, target: Buffer, size_bytes: int, file_offset: int = 0, target_offset: int = 0) -> None:
-        """Copies bytes of a file into a buffer; later work on the stream waits for them. Failures surface in `synchronize`.
+        """Copies bytes of a file into a buffer; later work on the stream waits for them. Failures
+        surface in `synchronize`.
 
         Args:
             file: a file object with a descriptor, or the descriptor. It may be closed at once.
@@ -242,7 +253,8 @@ class Stream(Handle):
                       ctypes.byref(place.c), size, 0)
 
     def _enqueue(self, kept: object, function, *arguments) -> None:
-        """Calls `function(stream, *arguments)`; `kept` (None: nothing) lives until what it enqueued is over."""
+        """Calls `function(stream, *arguments)`; `kept` (None: nothing) lives until what it enqueued
+        is over."""
         try:
             check(function(self.handle, *arguments))
         finally:
@@ -267,7 +279,8 @@ class _Place:
                 raise ValueError("the target is a buffer over memory that is read-only")
             pointer, total = where.handle, where.size_bytes
             self.c = _ffi.accrt_place(pointer, None, offset)
-            self.owner = pointer if where.kind == "imported" else None  # all others C keeps, and calls no Python for
+            # all others C keeps, and calls no Python for
+            self.owner = pointer if where.kind == "imported" else None
         else:
             from .tensor import host_bytes  # circular: tensors know streams
             if isinstance(where, Handle) or where is None:
@@ -290,7 +303,8 @@ class _Place:
 
 
 class Event(Handle):
-    """A point in a stream: orders streams of a device and, with timing=True, measures the time between two."""
+    """A point in a stream: orders streams of a device and, with timing=True, measures the time
+    between two."""
 
     __slots__ = ()
     _kind = "accrt_event"

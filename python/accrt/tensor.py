@@ -1,7 +1,8 @@
-"""Tensors: views of device memory that numpy, torch, JAX and CuPy take without a copy, and the way in for theirs.
+"""Tensors: views of device memory that numpy, torch, JAX and CuPy take without a copy, and the way
+in for theirs.
 
-numpy is optional: without it, anything with the buffer protocol goes in, and results come out as Tensors with
-`memoryview()`, `tolist()` and `__dlpack__`.
+numpy is optional: without it, anything with the buffer protocol goes in, and results come out as
+Tensors with `memoryview()`, `tolist()` and `__dlpack__`.
 """
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ _PARTS = frozenset(("_buffer", "_pointer", "_offset_bytes", "_dtype", "_shape", 
 
 
 class View:
-    """A C tensor and what keeps its memory alive. Not for users: what functions take apart their arguments into."""
+    """A C tensor and what keeps its memory alive. Not for users: what functions take apart their
+    arguments into."""
 
     __slots__ = ("c", "shape_array", "strides_array", "owner", "read_only")
 
@@ -85,13 +87,15 @@ class View:
 class Tensor:
     """A tensor in memory of the runtime. Results of functions are of this kind.
 
-    Goes into numpy (`numpy.asarray`, `.numpy()`), torch and others (`from_dlpack`) without a copy, keeps its memory alive, and
-    goes into functions of the runtime. `==`, `!=`, `<`, `<=`, `>`, `>=` compare by element and give numpy arrays of bool;
-    `x in t` looks for a value. The hash is of the object, as torch's is.
+    Goes into numpy (`numpy.asarray`, `.numpy()`), torch and others (`from_dlpack`) without a copy,
+    keeps its memory alive, and goes into functions of the runtime. `==`, `!=`, `<`, `<=`, `>`, `>=`
+    compare by element and give numpy arrays of bool; `x in t` looks for a value. The hash is of the
+    object, as torch's is.
 
     Attributes:
-        shape (tuple[int, ...]). dtype (str): short name, "f32". strides (tuple[int, ...]): in elements.
-        buffer (Buffer), offset_bytes (int): where it lies. read_only (bool): its producer (DLPack) forbids writing.
+        shape (tuple[int, ...]). dtype (str): short name, "f32". strides (tuple[int, ...]): in
+        elements. buffer (Buffer), offset_bytes (int): where it lies. read_only (bool): its producer
+        (DLPack) forbids writing.
     """
 
     __slots__ = ("_buffer", "_pointer", "_offset_bytes", "_dtype", "_shape", "_strides", "_read_only", "_external", "_given", "_handle", "_owned", "__weakref__")
@@ -120,7 +124,8 @@ class Tensor:
         return self
 
     def _unpack_result(self) -> None:
-        """What `_of` sets, from what the quick way has kept of a result. Two threads may do so at once: they find the same."""
+        """What `_of` sets, from what the quick way has kept of a result. Two threads may do so at
+        once: they find the same."""
         address, device, self._dtype, self._shape, self._strides, self._offset_bytes = object.__getattribute__(self, "_owned").parts()
         pointer = _retain_buffer(address)
         buffer = Buffer._of_pointer(pointer, device)
@@ -189,7 +194,8 @@ class Tensor:
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        if self.dtype not in _TYPESTR:  # bits would pass for numbers: __array__ knows what is asked for
+        if self.dtype not in _TYPESTR:
+            # bits would pass for numbers: __array__ knows what is asked for
             raise AttributeError(f"numpy has no type for {self.dtype}")
         return self._interface(_TYPESTR[self.dtype])
 
@@ -213,8 +219,8 @@ class Tensor:
                 "strides": tuple(s * bytes_each for s in self.strides), "stream": stream}
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """A numpy array: of the memory itself where the host reaches it, else of a copy. bf16 and f8 come as `numpy()` says; as
-        another dtype by value."""
+        """A numpy array: of the memory itself where the host reaches it, else of a copy. bf16 and
+        f8 come as `numpy()` says; as another dtype by value."""
         import numpy
         typestr = self._numpy_typestr()
         wanted = None if dtype is None else numpy.dtype(dtype)
@@ -230,7 +236,8 @@ class Tensor:
         return array.copy() if copy and self.buffer.host_pointer is not None else array
 
     def _elements(self, typestr: str, copy: bool | None = None) -> NDArray[Any]:
-        """The elements, or their bits, as a numpy array, whose base says what type the bits are of."""
+        """The elements, or their bits, as a numpy array, whose base says what type the bits are
+        of."""
         import numpy
         if self.size == 0:
             return with_bits(numpy.empty(self.shape, typestr), self.dtype)
@@ -257,9 +264,9 @@ class Tensor:
         return self.buffer.read(self.offset_bytes, self.nbytes)
 
     def numpy(self) -> NDArray[Any]:
-        """The tensor as a numpy array: it shares the memory where the host reaches it, and is a copy of a device's. bf16 and f8
-        come as ml_dtypes' types when that package is there, else as their bits (uint16, uint8): `numpy.asarray(t, numpy.float32)`
-        has the values either way."""
+        """The tensor as a numpy array: it shares the memory where the host reaches it, and is a
+        copy of a device's. bf16 and f8 come as ml_dtypes' types when that package is there, else as
+        their bits (uint16, uint8): `numpy.asarray(t, numpy.float32)` has the values either way."""
         return self.__array__()
 
     def __array_ufunc__(self, ufunc: numpy.ufunc, method: str, *inputs: Any, out: Any = (), **named: Any) -> Any:
@@ -282,7 +289,8 @@ class Tensor:
         return getattr(numpy, ufunc)(_values.array(self), _values.array(other) if isinstance(other, Tensor) else other)
 
     def __eq__(self, other: object) -> NDArray[numpy.bool_]:  # type: ignore[override]
-        """By element and by value, with numpy's broadcasting; a numpy array of bool. `is` says whether two names are of one tensor.
+        """By element and by value, with numpy's broadcasting; a numpy array of bool. `is` says
+        whether two names are of one tensor.
 
         Raises:
             ValueError: shapes that do not broadcast. ImportError: there is no numpy.
@@ -312,8 +320,8 @@ class Tensor:
         return found is not NotImplemented and bool(found.any())
 
     def memoryview(self) -> memoryview:
-        """The elements as a memoryview of contiguous tensors, without a copy; the bytes, of types that memoryview lacks (f16 before Python
-        3.12)."""
+        """The elements as a memoryview of contiguous tensors, without a copy; the bytes, of types
+        that memoryview lacks (f16 before Python 3.12)."""
         if self.strides != contiguous_strides(self.shape):
             raise ValueError("the tensor is not contiguous")
         self._buffer._settle()
@@ -325,7 +333,8 @@ class Tensor:
         return raw.cast(code, self.shape) if self.shape else raw.cast(code)
 
     def tolist(self) -> Any:
-        """The elements as nested lists of numbers; one number of a tensor without dimensions. Any strides, any memory."""
+        """The elements as nested lists of numbers; one number of a tensor without dimensions. Any
+        strides, any memory."""
         if self.dtype not in _VIEW_CODES or self.size == 0 or self.strides != contiguous_strides(self.shape):
             return _values.nested(self)
         raw = self._read()
@@ -351,7 +360,8 @@ class Tensor:
         return int(self._value("int()"))
 
     def __index__(self) -> int:
-        """The value of a tensor with one element of an integer type: where a whole number is asked for, such as a position."""
+        """The value of a tensor with one element of an integer type: where a whole number is asked
+        for, such as a position."""
         if self.size != 1 or self.dtype not in _INTEGERS:
             raise TypeError(f"{self.dtype}{list(self.shape)} is no integer: one element of an integer type is")
         return int(self._value("an integer"))
@@ -398,11 +408,12 @@ class Tensor:
         return lib.accrt_dtype_bits(DTYPES[self._dtype])
 
     def __getitem__(self, key: Any) -> Tensor:
-        """A view of a part: `t[0]`, `t[-1]`, `t[1:3, ::-2]`, `t[..., 0]`, `t[None]`. It shares the memory and keeps it; nothing is
-        copied.
+        """A view of a part: `t[0]`, `t[-1]`, `t[1:3, ::-2]`, `t[..., 0]`, `t[None]`. It shares the
+        memory and keeps it; nothing is copied.
 
         Raises:
-            IndexError: an index outside its dimension, or more indices than dimensions. TypeError: another kind of index (lists, masks).
+            IndexError: an index outside its dimension, or more indices than dimensions. TypeError:
+                another kind of index (lists, masks).
             NotImplementedError: a view that does not begin at a whole byte, of types with 4 bits.
         """
         shape, strides, first = _part(self, key if isinstance(key, tuple) else (key,))
@@ -428,9 +439,10 @@ class Tensor:
 
     def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None,
                    copy: bool | None = None) -> Any:
-        """A DLPack capsule that shares the memory: of DLPack 1.0 for consumers that ask for it with max_version (numpy >= 2.1,
-        torch >= 2.9), else of the form before (JAX). That one cannot say that a tensor may not be written, so read-only tensors
-        are given to the former alone. A copy is made on the host alone: with copy=True, or for dl_device=(1, 0) of a GPU's tensor."""
+        """A DLPack capsule that shares the memory: of DLPack 1.0 for consumers that ask for it with
+        max_version (numpy >= 2.1, torch >= 2.9), else of the form before (JAX). That one cannot say
+        that a tensor may not be written, so read-only tensors are given to the former alone. A copy
+        is made on the host alone: with copy=True, or for dl_device=(1, 0) of a GPU's tensor."""
         own = self.__dlpack_device__()
         target = own if dl_device is None else tuple(dl_device)
         if copy or target != own:
@@ -456,7 +468,8 @@ class Tensor:
         return capsule
 
     def _order_before(self, consumer) -> None:
-        """Makes work that a consumer enqueues come after the work that fills this tensor. DLPack's stream numbers."""
+        """Makes work that a consumer enqueues come after the work that fills this tensor. DLPack's
+        stream numbers."""
         own = self.buffer.stream
         if own is None or consumer == -1:
             return
@@ -553,7 +566,8 @@ def _numbers(values: Sequence[int], what: str) -> tuple[int, ...]:
 
 
 def extent(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """The first element that a tensor has, and the one behind its last, counted from element 0; (0, 0) when it has none."""
+    """The first element that a tensor has, and the one behind its last, counted from element 0; (0,
+    0) when it has none."""
     if 0 in shape:
         return 0, 0
     steps = [(d - 1) * s for d, s in zip(shape, strides)]
@@ -561,7 +575,8 @@ def extent(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
 
 
 def _typestr(dtype: str) -> str | None:
-    """numpy's name of a type; of its bits where it has none; None where elements are no whole bytes."""
+    """numpy's name of a type; of its bits where it has none; None where elements are no whole
+    bytes."""
     return _TYPESTR.get(dtype) or BIT_TYPES.get(dtype)
 
 
@@ -618,8 +633,9 @@ def _references(count=sys.getrefcount) -> int:
 
 
 class _Given(list):
-    """The capsules that a tensor has given, of which some may never be taken. Their exports are freed here, and not by destructors:
-    a consumer that refuses a tensor drops its capsule while its exception is on the way, and no Python function may run then."""
+    """The capsules that a tensor has given, of which some may never be taken. Their exports are
+    freed here, and not by destructors: a consumer that refuses a tensor drops its capsule while its
+    exception is on the way, and no Python function may run then."""
 
     __slots__ = ()
 
@@ -654,13 +670,15 @@ _outlived: list = []
 
 
 def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
-    """Imports a tensor that has `__dlpack__` without a copy. The producer's memory stays alive while the result does.
+    """Imports a tensor that has `__dlpack__` without a copy. The producer's memory stays alive
+    while the result does.
 
     Args:
-        source: numpy array, torch tensor, JAX array, ...: whatever has __dlpack__. What comes in the form before DLPack 1.0
-            (JAX's) is read-only here, because it cannot say whether it may be written. device: the accrt.Device that will use it.
-        stream: the accrt.Stream that will use it: work that still fills the tensor on a GPU then comes first. Without it,
-            the producer's default applies.
+        source: numpy array, torch tensor, JAX array, ...: whatever has __dlpack__. What comes in
+            the form before DLPack 1.0 (JAX's) is read-only here, because it cannot say whether it
+            may be written. device: the accrt.Device that will use it.
+        stream: the accrt.Stream that will use it: work that still fills the tensor on a GPU then
+            comes first. Without it, the producer's default applies.
     """
     target = need(device, Device)
     if not hasattr(source, "__dlpack__"):
@@ -699,10 +717,12 @@ def _taken(capsule, target, device: Device, what: str) -> Tensor:
 
 
 def _from_capsule(capsule) -> Tensor:
-    """A Tensor of what comes through DLPack's C exchange: on the default instance's device that has the memory."""
+    """A Tensor of what comes through DLPack's C exchange: on the default instance's device that has
+    the memory."""
     from .instance import default_instance
     managed = _pyapi.PyCapsule_GetPointer(capsule, _DLPACK_NAME)
-    where = tuple((ctypes.c_int32 * 2).from_address(managed + 40))  # device_type and device_id of the DLTensor, which is at 32
+    # device_type and device_id of the DLTensor, which is at 32
+    where = tuple((ctypes.c_int32 * 2).from_address(managed + 40))
     for device in default_instance().devices():
         if device.info.dlpack_device == where:
             tensor = _taken(capsule, need(device, Device), device, "the producer")
@@ -797,7 +817,8 @@ class _BufferOwner:
     def __init__(self, value: object, writable: bool) -> None:
         self.raw = None
         raw = _PyBuffer()
-        _pyapi.PyObject_GetBuffer(value, ctypes.byref(raw), 1 if writable else 0)  # raises BufferError itself
+        # raises BufferError itself
+        _pyapi.PyObject_GetBuffer(value, ctypes.byref(raw), 1 if writable else 0)
         self.raw = raw
 
     def __del__(self) -> None:
@@ -806,7 +827,8 @@ class _BufferOwner:
 
 
 def host_bytes(value, writable: bool) -> tuple[int, int, object]:
-    """Address, size in bytes and owner of a contiguous host object (array interface or buffer protocol)."""
+    """Address, size in bytes and owner of a contiguous host object (array interface or buffer
+    protocol)."""
     if isinstance(value, Tensor):
         if value.buffer.host_pointer is None:
             raise TypeError("the tensor's memory is not reachable from the host: use its buffer")
@@ -830,7 +852,8 @@ def host_bytes(value, writable: bool) -> tuple[int, int, object]:
 #: Formats of the buffer protocol whose elements are pointers or names of objects.
 _POINTERS = frozenset("OPzZX&")
 
-#: Host memory that the library uses in place until it says that it no longer does: programs have references of their own to sources.
+#: Host memory that the library uses in place until it says that it no longer does: programs have
+#: references of their own to sources.
 _lent: dict[int, object] = {}
 
 
@@ -843,7 +866,8 @@ _pyapi.Py_IncRef(ctypes.py_object(_given_back))  # the library may call it when 
 
 
 def created_over(value, function, instance, options):
-    """The new handle of a function that uses a host object's memory in place. The object lives until the library lets go of it."""
+    """The new handle of a function that uses a host object's memory in place. The object lives
+    until the library lets go of it."""
     address, size, owner = host_bytes(value, writable=False)
     _lent[id(owner)] = owner
     try:
@@ -854,10 +878,12 @@ def created_over(value, function, instance, options):
 
 
 def as_view(value, device, dtype: int | None = None, stream=None) -> View:
-    """The C tensor for an argument: a Tensor, anything with an array interface, DLPack or the buffer protocol. No copy.
+    """The C tensor for an argument: a Tensor, anything with an array interface, DLPack or the
+    buffer protocol. No copy.
 
     Args:
-        dtype: take the elements as this type instead of the object's own (bits of bf16 held in uint16).
+        dtype: take the elements as this type instead of the object's own (bits of bf16 held in
+            uint16).
         stream: the Stream that will use it; see from_dlpack.
     """
     if isinstance(value, Tensor):

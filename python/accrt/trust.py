@@ -1,4 +1,5 @@
-"""Keys and trust: whose signatures this user's programs believe, and the key that signs what the user compiles.
+"""Keys and trust: whose signatures this user's programs believe, and the key that signs what the
+user compiles.
 
     from accrt import trust
 
@@ -7,8 +8,8 @@
     trust.sign("model.accx", vouch=True)      # as accx sign --in-place
     accrt.Instance(trust="signed", keys=["release.pem"])
 
-The library itself reads no home directory and makes no key: this module and the accx tool do, and pass what they find on.
-docs/trust.md says what is signed and what that means.
+The library itself reads no home directory and makes no key: this module and the accx tool do, and
+pass what they find on. docs/trust.md says what is signed and what that means.
 """
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ _SCOPES = {"code": _ffi.ACCRT_SCOPE_CODE, "weights": _ffi.ACCRT_SCOPE_WEIGHTS,
            "both": _ffi.ACCRT_SCOPE_CODE | _ffi.ACCRT_SCOPE_WEIGHTS}
 _ROLES = ("none", "code", "weights", "both")
 
-#: What this process has made itself, for instances that live already: public keys and code roots (32 bytes).
+#: What this process has made itself, for instances that live already: public keys and code roots
+#: (32 bytes).
 _own: List[tuple] = []
 
 
@@ -49,7 +51,8 @@ def folder() -> Optional[str]:
 
 
 def paths(keys: Union[None, Path, Iterable[Path]] = None) -> Optional[str]:
-    """What an instance is to trust, as option trust.keys takes it: `keys`, or else $ACCRT_TRUST_KEYS and the user's folder."""
+    """What an instance is to trust, as option trust.keys takes it: `keys`, or else
+    $ACCRT_TRUST_KEYS and the user's folder."""
     if keys is not None:
         one = isinstance(keys, (str, os.PathLike))
         return ":".join(os.fspath(path) for path in ([keys] if one else keys))  # type: ignore[list-item]
@@ -102,7 +105,8 @@ class SigningKey:
         return cls(_read(path, _ffi.ACCRT_KEY_PRIVATE))
 
     def write(self, path: Path) -> None:
-        """To a new file, for this user alone. The file is there as a whole or not at all, and replaces nothing."""
+        """To a new file, for this user alone. The file is there as a whole or not at all, and
+        replaces nothing."""
         _write(path, _ffi.ACCRT_KEY_PRIVATE, bytes(self._private.bytes))
 
     def write_public(self, path: Path) -> None:
@@ -172,12 +176,14 @@ def _remember(key: bytes, root: bytes) -> None:
 
 
 def trust_code(code_root: bytes) -> None:
-    """Lets code with this root (`BundleWriter.code_root`) run in this process: what it has just made itself and could not sign."""
+    """Lets code with this root (`BundleWriter.code_root`) run in this process: what it has just
+    made itself and could not sign."""
     _remember(b"", bytes(_key(code_root).bytes))
 
 
 def apply(instance) -> None:
-    """Gives an instance with the user's keys what this process has made since. Programs do this when they are made."""
+    """Gives an instance with the user's keys what this process has made since. Programs do this
+    when they are made."""
     while instance.own_keys and instance._taught < len(_own):
         key, root = _own[instance._taught]
         if key:
@@ -207,7 +213,8 @@ class TrustedKey(NamedTuple):
 
 
 def keys() -> List[TrustedKey]:
-    """The keys of `folder()` that can be read, by name, with their roles and ends. What is wrong with the others, `accx trust list` says."""
+    """The keys of `folder()` that can be read, by name, with their roles and ends. What is wrong
+    with the others, `accx trust list` says."""
     place = folder()
     names = sorted(os.listdir(place)) if place and os.path.isdir(place) else []
     out = []
@@ -263,13 +270,14 @@ def _time(until: Union[int, float, str, "datetime.datetime", "datetime.date"]) -
 
 
 def _is_in_no_line(c: str) -> bool:
-    """A control character, a separator of lines, or half of a character: as runtime/core/utf8.c has it (accrt_utf8_check_line)."""
+    """A control character, a separator of lines, or half of a character: as runtime/core/utf8.c has
+    it (accrt_utf8_check_line)."""
     return not c.isprintable() and unicodedata.category(c) in ("Cc", "Zl", "Zp", "Cs")
 
 
 def _read_rules(path: str) -> List[str]:
-    """The lines of the file, [] without one: they end where C ends them. Comments hold anything; where a byte of them is no UTF-8, the
-    text has half of a character."""
+    """The lines of the file, [] without one: they end where C ends them. Comments hold anything;
+    where a byte of them is no UTF-8, the text has half of a character."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="\n", opener=regular) as file:
             text = file.read()
@@ -285,7 +293,8 @@ def _read_rules(path: str) -> List[str]:
 
 
 def _one_line(value: str, what: str, spaces: bool) -> str:
-    """A text that goes into a line of the rules. ValueError: a control character or a separator of lines is in it."""
+    """A text that goes into a line of the rules. ValueError: a control character or a separator of
+    lines is in it."""
     for c in value:
         if _is_in_no_line(c) or c == " " and not spaces:
             raise ValueError(f"{what} is {value!r}: {c!r} cannot be in it")
@@ -299,7 +308,8 @@ def _check_rules(part: str) -> None:
 
 
 def _change_rules(without: str, line: str) -> None:
-    """Takes the lines that begin with `without` out of the folder's rules ("": none), and adds one ("": none)."""
+    """Takes the lines that begin with `without` out of the folder's rules ("": none), and adds one
+    ("": none)."""
     import fcntl
     _one_line(line, "the rule", spaces=True)
     place = folder()
@@ -330,20 +340,23 @@ def set_role(key: Union[bytes, Path], role: str) -> None:
 
 
 def expire(key: Union[bytes, Path], until: Union[None, int, float, str, "datetime.datetime", "datetime.date"]) -> None:
-    """Until when a key's signatures count: a date (to its end, UTC), a datetime, seconds since 1970, or None. As `accx trust expire`."""
+    """Until when a key's signatures count: a date (to its end, UTC), a datetime, seconds since
+    1970, or None. As `accx trust expire`."""
     start = f"key {_find(key).hex()} not-after "
     _change_rules(start, "" if until is None else start + _time(until))
 
 
 def revoke(key: Union[bytes, Path], reason: str = "") -> None:
-    """From now on no signature of this key counts; that is never taken back. As `accx trust revoke`."""
+    """From now on no signature of this key counts; that is never taken back. As `accx trust
+    revoke`."""
     import time
     reason = _one_line(reason, "reason", spaces=True)
     _change_rules("", f"key {_find(key).hex()} revoked {_time(time.time())}{' ' if reason else ''}{reason}")
 
 
 def floor(name: str, version: int, lower: bool = False) -> None:
-    """No bundle whose metadata says `name` runs below `version` (metadata too). As `accx trust floor`.
+    """No bundle whose metadata says `name` runs below `version` (metadata too). As `accx trust
+    floor`.
 
     Raises:
         ValueError: the floor is above that already, without `lower`.
@@ -371,7 +384,8 @@ def sign(path: Path, output: Optional[Path] = None, *, key: Optional[SigningKey]
     """Adds a signature to a bundle, in place or as a new file.
 
     Args:
-        path: the bundle. output: the new file; default: the bundle itself. key: default: the user's own.
+        path: the bundle. output: the new file; default: the bundle itself. key: default: the user's
+            own.
         scope: "code", "weights" or "both". vouch: sign code that this key has not signed before.
     Raises:
         PermissionDeniedError: such code, without `vouch`: a signature says that the code is yours.
@@ -405,14 +419,16 @@ def decrypt(path: Path, output: Path, secret_key: bytes) -> None:
 
 
 def key_id(secret_key: bytes) -> bytes:
-    """What names a key in encrypted bundles: 16 bytes, which the callback `key=` of `accrt.Bundle` is asked for."""
+    """What names a key in encrypted bundles: 16 bytes, which the callback `key=` of `accrt.Bundle`
+    is asked for."""
     out = (ctypes.c_uint8 * 16)()
     check(lib.accrt_key_id(_plain_instance().handle, ctypes.byref(_key(secret_key)), out))
     return bytes(out)
 
 
 def report(bundle) -> dict:
-    """Who has signed what of an open Bundle, as a dictionary: roots, whether they are trusted, and the signatures."""
+    """Who has signed what of an open Bundle, as a dictionary: roots, whether they are trusted, and
+    the signatures."""
     from .bundle import Bundle
     handle = need(bundle, Bundle)
     raw = apart(lambda: filled(_ffi.accrt_bundle_trust, lib.accrt_bundle_trust, handle))

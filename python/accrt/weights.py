@@ -1,4 +1,5 @@
-"""Weights from where they are: safetensors, GGUF and .accx files as mappings from names to tensors."""
+"""Weights from where they are: safetensors, GGUF and .accx files as mappings from names to
+tensors."""
 from __future__ import annotations
 
 import ctypes
@@ -39,11 +40,14 @@ class WeightsInfo(NamedTuple):
 
 
 class Weight:
-    """One tensor of a source. Its bytes are mapped, not copied: arrays made of them are read-only, and keep the source open.
+    """One tensor of a source. Its bytes are mapped, not copied: arrays made of them are read-only,
+    and keep the source open.
 
     Attributes:
-        name, shape. dtype: "f32", ... or "" where a quantized type does not say. type_name: as its file calls the type.
-        encoding: layout id, 0 for plain elements. group_elements: of layouts with a free group size. nbytes: all components.
+        name, shape. dtype: "f32", ... or "" where a quantized type does not say. type_name: as its
+            file calls the type.
+        encoding: layout id, 0 for plain elements. group_elements: of layouts with a free group
+            size. nbytes: all components.
     """
 
     __slots__ = ("name", "type_name", "dtype", "encoding", "group_elements", "shape", "nbytes", "index", "_weights", "_count")
@@ -97,8 +101,9 @@ class Weight:
         return target.raw
 
     def numpy(self) -> NDArray[Any]:
-        """The elements as a read-only numpy array without a copy; bf16 and f8 as ml_dtypes' types when that package is there, else
-        as their bits (uint16, uint8), as are packed and quantized ones (uint8). See `dequantize`."""
+        """The elements as a read-only numpy array without a copy; bf16 and f8 as ml_dtypes' types
+        when that package is there, else as their bits (uint16, uint8), as are packed and quantized
+        ones (uint8). See `dequantize`."""
         import numpy
         view = self.memoryview()
         if self.encoding or self.dtype not in _CODES and self.dtype not in ML_DTYPES:
@@ -126,8 +131,9 @@ class Weight:
         return (decoded(array, bits) if bits else array).astype(dtype)
 
     def dequantize(self) -> NDArray[Any]:
-        """The values as an f32 numpy array, by the formula of its layout (docs/layouts.md). Of this tensor alone: scales that a
-        checkpoint keeps in a tensor beside it are not looked for; `accx pack` joins them."""
+        """The values as an f32 numpy array, by the formula of its layout (docs/layouts.md). Of this
+        tensor alone: scales that a checkpoint keeps in a tensor beside it are not looked for; `accx
+        pack` joins them."""
         import numpy
         from . import layouts
         parts = {role: layouts.Component(dtype, numpy.frombuffer(view, numpy.uint8))
@@ -144,12 +150,14 @@ class Weights(Handle, Mapping):
     """A source of weights: names -> Weight. Immutable, usable from any thread.
 
     Args:
-        source: a path (a file, an index of files, a folder), an open file descriptor (int), an accrt.Bundle, or bytes-like memory
-            (kept alive). What it holds decides how it is read.
-        one_file: the file alone, no set. follow_links: the further files of a set may be symbolic links, as download caches have them.
+        source: a path (a file, an index of files, a folder), an open file descriptor (int), an
+            accrt.Bundle, or bytes-like memory (kept alive). What it holds decides how it is read.
+        one_file: the file alone, no set. follow_links: the further files of a set may be symbolic
+            links, as download caches have them.
         verify: of .accx files, as for Bundle.
     Raises:
-        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError, PermissionDeniedError; UntrustedError (option
+        InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError,
+        PermissionDeniedError; UntrustedError (option
         trust.weights: safetensors and GGUF files have no signatures).
     """
 
@@ -198,8 +206,8 @@ class Weights(Handle, Mapping):
 
     @property
     def metadata(self) -> dict[str, object]:
-        """Metadata in the file's order, of the first file of a set: strings, numbers, booleans, lists of them. Strings in lists that
-        are not UTF-8 come as bytes."""
+        """Metadata in the file's order, of the first file of a set: strings, numbers, booleans,
+        lists of them. Strings in lists that are not UTF-8 come as bytes."""
         out = {}
         for i in range(filled(_ffi.accrt_weights_info, lib.accrt_weights_info, self.handle).metadata_count):
             raw = filled(_ffi.accrt_weights_metadata, lib.accrt_weights_metadata, self.handle, i)
@@ -225,7 +233,8 @@ class Weights(Handle, Mapping):
         return self._count
 
     def load(self, progress: Callable[[int, int], None] | None = None) -> dict[str, object]:
-        """All tensors as numpy arrays of their own, copied. `progress` is called with the bytes done and the bytes of all."""
+        """All tensors as numpy arrays of their own, copied. `progress` is called with the bytes
+        done and the bytes of all."""
         total, done, out = self.info.data_size_bytes, 0, {}
         for i in range(self._count):
             weight = Weight(self, i)

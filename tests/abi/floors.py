@@ -5,8 +5,8 @@
     floors.py BUILD --graph    prints the arrows between folders
     floors.py BUILD --circles  prints circles of files
 
-BUILD is a build folder: the objects of the libraries are read with nm. An arrow goes from a file that uses a symbol to
-the file that defines it.
+BUILD is a build folder: the objects of the libraries are read with nm. An arrow goes from a file
+that uses a symbol to the file that defines it.
 """
 import argparse
 import collections
@@ -20,7 +20,8 @@ TARGETS = ("accrt_format_objects", "accrt_objects", "accrt_write_objects", "accr
 
 
 def read_table(path):
-    """The folders that each folder may use, from the first table of the document whose head says `stands on`."""
+    """The folders that each folder may use, from the first table of the document whose head says
+    `stands on`."""
     allowed = {}
     inside = False
     with open(path, encoding="utf-8") as file:
@@ -38,7 +39,8 @@ def read_table(path):
 
 
 def check_order(allowed):
-    """Each folder stands on folders of earlier rows alone, so that no circle can be written into the table."""
+    """Each folder stands on folders of earlier rows alone, so that no circle can be written into
+    the table."""
     seen, faults = set(), []
     for folder, below in allowed.items():
         faults += [f"{folder} stands on {name}, which is not above it in the table" for name in sorted(below - seen)]
@@ -47,7 +49,8 @@ def check_order(allowed):
 
 
 def objects(build):
-    """(source, object) of all files of the libraries. Objects whose source is gone are left over from another build."""
+    """(source, object) of all files of the libraries. Objects whose source is gone are left over
+    from another build."""
     for target in TARGETS:
         top = os.path.join(build, "CMakeFiles", target + ".dir")
         for folder, _, files in os.walk(top):

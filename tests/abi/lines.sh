@@ -1,5 +1,6 @@
 #!/bin/sh
-# Lines of the product: C sources and headers of the libraries without tests, of the tree or of a revision.
+# Lines of the product: C sources and headers of the libraries without tests, of the tree or of a
+# revision.
 #   tests/abi/lines.sh [REVISION]
 set -eu
 cd "$(dirname "$0")/../.."

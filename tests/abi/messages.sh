@@ -1,6 +1,6 @@
 #!/bin/sh
-# Messages name what they speak of: phrases that name nothing, or several things of which one is meant, are not in the
-# sources of any part.
+# Messages name what they speak of: phrases that name nothing, or several things of which one is
+# meant, are not in the sources of any part.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 BANNED='"[^"]*(an argument is NULL|a reserved field|a place or the region|lacks a function|[a-z_]+ or [a-z_]+ is NULL|[a-z_], [a-z_]+ or [a-z_]+ is NULL|the [a-z ]+ or [a-z ]+ is NULL|is NULL, too|is NULL,? or|a struct of %|the pointer (for|to) |(an?|some|one) (argument|parameter|field|value|option|pointer) is (NULL|wrong|invalid|not valid|out of range|too)|invalid (argument|parameter|value|option)|null pointer|bad (argument|parameter|value|option))[^"]*"'

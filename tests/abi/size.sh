@@ -1,7 +1,8 @@
 #!/bin/sh
 # The stripped libraries stay within their sizes, and need no library beyond those that
-# docs/dependencies.md names. Usage: size.sh PATH/libaccrt.so PATH/libaccrt_write.so PATH/libaccrt_serve.so
-# PATH/libaccrt_http.so (the last one may not be there: it is built where llhttp is)
+# docs/dependencies.md names. Usage: size.sh PATH/libaccrt.so PATH/libaccrt_write.so
+# PATH/libaccrt_serve.so PATH/libaccrt_http.so (the last one may not be there: it is built where
+# llhttp is)
 set -eu
 ALLOWED="libc.so.6 libpthread.so.0 libdl.so.2 libm.so.6 ld-linux-x86-64.so.2 ld-linux-aarch64.so.1"
 

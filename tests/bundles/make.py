@@ -3,8 +3,8 @@
 
     python3 tests/bundles/make.py FOLDER [COMPILER]
 
-Code is compiled for this machine from kernels.c. `program.accx` has one function for each thing to be shown; the others are
-refused by accrt_program_create, each for the reason in its name.
+Code is compiled for this machine from kernels.c. `program.accx` has one function for each thing to
+be shown; the others are refused by accrt_program_create, each for the reason in its name.
 """
 
 import array
@@ -59,7 +59,8 @@ def declare(bundle, name):
 
 
 class Kernels:
-    """The kernels of kernels.c, each portable among hosts; with `device`, the PTX of kernels.cu, for GPUs too."""
+    """The kernels of kernels.c, each portable among hosts; with `device`, the PTX of kernels.cu,
+    for GPUs too."""
 
     def __init__(self, bundle, first, second, device=None):
         for name in PARAMETERS:
@@ -74,7 +75,8 @@ class Kernels:
 
     @staticmethod
     def add_choices(kernel, first, second, device):
-        """The second image where every predicate is proved, else the first for modes up to 9; no other."""
+        """The second image where every predicate is proved, else the first for modes up to 9; no
+        other."""
         proved = [bw.Predicate("divisible", "n", 8), bw.Predicate("aligned", "x", 16), bw.Predicate("at_least", "n", 16),
                   bw.Predicate("at_most", "n", 64), bw.Predicate("equal", "mode", 3)]  # fmt: skip
         kernel.variant(second, arch_kind="portable", priority=1, predicates=proved)
@@ -323,7 +325,8 @@ def add_choice(bundle, k, n):
 
 
 def add_edges(bundle, k, n, position, cap):
-    """What is rare: inputs that are not given and needed, elements of less than a byte, extents of 0, counts below 0."""
+    """What is rare: inputs that are not given and needed, elements of less than a byte, extents of
+    0, counts below 0."""
     d, rounds = bw.Expr("symbol", (), "d"), bw.Expr("symbol", (), "rounds")
     f = bundle.function("needs_optional", doc="a kernel that cannot do without x")
     f.scalar("rounds", rounds)
@@ -410,12 +413,14 @@ def program(first, second, device=None):
 
 
 def device_bundle(first, second, ptx):
-    """program() with CUDA variants of its kernels, and what only makes sense there: tests/gpu/test_programs.py runs it."""
+    """program() with CUDA variants of its kernels, and what only makes sense there:
+    tests/gpu/test_programs.py runs it."""
     bundle = program(first, second, ptx)
     images, kernels = {image.name: image for image in bundle._images}, bundle._kernels
     host, device = images["tests.first"], images["tests.device"]
     n, position = bw.Expr("symbol", (), "n"), bw.Expr("symbol", (), "position")
-    # In order of preference: no device is of this architecture, its PTX is too new, no device has so much shared memory.
+    # In order of preference: no device is of this architecture, its PTX is too new, no device has
+    # so much shared memory.
     picky = bundle.kernel("picky", PARAMETERS["affine"]).variant(host, arch_kind="portable", entry="affine")
     picky.variant(device, driver="cuda", arch="sm_20", arch_kind="exact", entry="affine", block=64, priority=4)
     newer = bundle.image("tests.newer", b".version 99.0\n.target sm_80\n.address_size 64\n.visible .entry affine() { ret; }\0", bw.ImageKind.PTX)
@@ -426,7 +431,8 @@ def device_bundle(first, second, ptx):
     x, y = f.input("x", "f32", [n]), f.result("y", "f32", [n])
     f.body.dispatch(picky, {"x": x.read(0, n * 4), "y": y.write(0, n * 4), "alpha": 2.0, "beta": 1.0, "n": n}, (bw.ceildiv(n, 64), 1, 1))
 
-    # The parameters leave gaps; the host has no such kernel and its version of the function fills in the result.
+    # The parameters leave gaps; the host has no such kernel and its version of the function fills
+    # in the result.
     gaps = [P("y", "buffer", "read_write"), P("a", "scalar", size_bytes=1), P("n", "symbol"), P("b", "scalar", size_bytes=2)]
     padded = [bundle.kernel(name, gaps).variant(device, **ON_CUDA, block=1) for name in ("padded", "padded_block")]
     for target in ("", "cuda"):
@@ -540,12 +546,14 @@ def module_bundle():
 
 
 def targets_bundle(image):
-    """One bundle for hosts and for devices of the driver cuda, which the test has: each uses its own functions alone."""
+    """One bundle for hosts and for devices of the driver cuda, which the test has: each uses its
+    own functions alone."""
     bundle = bw.BundleWriter()
     host = bundle.image("host", image)
     iota = declare(bundle, "iota").variant(host, arch_kind="portable")
     device = bundle.kernel("device_iota", PARAMETERS["iota"])
-    # In order of preference: not for this device, refused by the driver, not found in its image, a pack that is nowhere.
+    # In order of preference: not for this device, refused by the driver, not found in its image, a
+    # pack that is nowhere.
     for name, arch in (("other", "sm_90"), ("refused", "sm_test")):
         module = bundle.image(f"module.{name}", name.encode() + b"\0", bw.ImageKind.PTX)
         device.variant(module, driver="cuda", arch=arch, arch_kind="exact", block=64, priority=5)
@@ -587,7 +595,8 @@ def targets_bundle(image):
 
 
 def operators_bundle():
-    """Functions whose work host operators do, out of a pack that the test registers (runtime/program/operator_test.c)."""
+    """Functions whose work host operators do, out of a pack that the test registers
+    (runtime/program/operator_test.c)."""
     bundle = bw.BundleWriter()
     pack = bundle.pack("test.operators")
     n = bundle.symbol("n", minimum=1, maximum=4096)
@@ -653,7 +662,8 @@ def damage_data(path):
 
 
 def large_bundle():
-    """Weights of several chunks of 1 MiB, read where they lie; one that no function uses has a chunk of its own."""
+    """Weights of several chunks of 1 MiB, read where they lie; one that no function uses has a
+    chunk of its own."""
     bundle = bw.BundleWriter()
     f = bundle.function("ends", doc="the first and the last byte of each")
     names = {"a": 1_500_000, "b": 100, "c": 1, "large": 2_800_000, "spare": 2_300_000, "tail": 1_234}
@@ -669,7 +679,8 @@ def large_bundle():
 
 
 def external_bundle(image):
-    """Weights that lie outside: bound by digest or by name, in one tensor or several, some by a prepare function alone."""
+    """Weights that lie outside: bound by digest or by name, in one tensor or several, some by a
+    prepare function alone."""
     bundle = bw.BundleWriter()
     code = bundle.image("first", image)
     k = {name: declare(bundle, name) for name in ("affine", "reverse")}

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Expectation files do what they say: `unsupported` skips, `expected_failure` must fail, an unexpected
-# pass is a failure, and names that do not exist are refused.
-# Usage: expectations.sh CTS_PROGRAM
+# Expectation files do what they say: `unsupported` skips, `expected_failure` must fail, an
+# unexpected pass is a failure, and names that do not exist are refused. Usage: expectations.sh
+# CTS_PROGRAM
 set -u
 cts=$1
 work=$(mktemp -d)

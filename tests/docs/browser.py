@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Opens the documentation site in a browser without a window: searches for a function, opens its page, and sees that nothing is
-asked of another machine.
+"""Opens the documentation site in a browser without a window: searches for a function, opens its
+page, and sees that nothing is asked of another machine.
 
     browser.py build/site [BROWSER]
 
-The browser is Chromium, driven over a pipe (--remote-debugging-pipe). Prints one line; the status is 0 if all holds.
+The browser is Chromium, driven over a pipe (--remote-debugging-pipe). Prints one line; the status
+is 0 if all holds.
 """
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ class Browser:
         self.read_end, from_browser = os.pipe()
 
         def pipes() -> None:
-            # The browser reads from descriptor 3 and writes to 4. Copies first: the pipe's own numbers may be 3 and 4.
+            # The browser reads from descriptor 3 and writes to 4. Copies first: the pipe's own
+            # numbers may be 3 and 4.
             first, second = os.dup(to_browser), os.dup(from_browser)
             first, second = os.dup2(first, 60), os.dup2(second, 61)
             os.dup2(first, 3)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The PTX beside a .cu file is what nvcc makes of it. Other versions of nvcc make other PTX: those are told from the first lines.
-# Usage: check_ptx.sh NVCC SOURCE.cu [--write]
+# The PTX beside a .cu file is what nvcc makes of it. Other versions of nvcc make other PTX: those
+# are told from the first lines. Usage: check_ptx.sh NVCC SOURCE.cu [--write]
 set -u
 nvcc=$1 source=$2 ptx=${2%.cu}.ptx
 work=$(mktemp -d)

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Compares what the transcript program prints with what it printed on a real driver.
-# Usage: transcript.sh PROGRAM [FOLDER]: where transcript_kernels.ptx and transcript.expected lie; else beside this script
+# Compares what the transcript program prints with what it printed on a real driver. Usage:
+# transcript.sh PROGRAM [FOLDER]: where transcript_kernels.ptx and transcript.expected lie; else
+# beside this script
 set -u
 folder=${2:-$(dirname "$0")}
 work=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Makes a bare root of the oldest Debian that the mirror has, with Python, venv and a C compiler, for old_root.sh. A root that is there
-# is left as it is. Prints the root's folder; exits with 77 and the reason where none can be had.
-# Usage: make_root.sh FOLDER
+# Makes a bare root of the oldest Debian that the mirror has, with Python, venv and a C compiler,
+# for old_root.sh. A root that is there is left as it is. Prints the root's folder; exits with 77
+# and the reason where none can be had. Usage: make_root.sh FOLDER
 set -eu
 folder=$1
 # shellcheck source=tests/fresh/network.sh disable=SC1091

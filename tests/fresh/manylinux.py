@@ -2,9 +2,10 @@
 
     python3 tests/fresh/manylinux.py dist/accrt-*.whl [PYTHON]
 
-Each ELF file in it is read with readelf: the versions of glibc's functions, the libraries, the search paths, and for programs that
-no constructor is left to libc (before 2.34 libc ran none for programs that were linked with a later one). auditwheel, where a
-Python that has it is given, says what it finds; both must agree with the name.
+Each ELF file in it is read with readelf: the versions of glibc's functions, the libraries, the
+search paths, and for programs that no constructor is left to libc (before 2.34 libc ran none for
+programs that were linked with a later one). auditwheel, where a Python that has it is given, says
+what it finds; both must agree with the name.
 """
 import pathlib
 import re

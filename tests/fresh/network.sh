@@ -1,7 +1,8 @@
 # shellcheck shell=sh
 # What scripts that make bare Debian roots share; sourced by them.
 
-# mirror_of SUITE: the mirror that apt-get of this machine uses for it, or else the one of this machine's own release.
+# mirror_of SUITE: the mirror that apt-get of this machine uses for it, or else the one of this
+# machine's own release.
 mirror_of() {
   own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)
   # shellcheck disable=SC2016  # the $(...) is apt-get's own

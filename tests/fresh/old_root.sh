@@ -1,9 +1,11 @@
 #!/bin/sh
-# The wheel in a root of an old system. Its libraries, accx and accrt-sandbox run there. Where the root has Python 3.9 or newer with
-# venv, the wheel is installed and used from Python too; where it has a C compiler, the wheel is installed with [compiler], and
-# quick_start.py does there what README.md and docs/quick-start.md say. Needs root, and a folder that make_root.sh or debootstrap has
-# filled, for instance
-#   debootstrap --variant=minbase --include=python3 bionic /tmp/bionic MIRROR                glibc 2.27
+# The wheel in a root of an old system. Its libraries, accx and accrt-sandbox run there. Where the
+# root has Python 3.9 or newer with venv, the wheel is installed and used from Python too; where it
+# has a C compiler, the wheel is installed with [compiler], and quick_start.py does there what
+# README.md and docs/quick-start.md say. Needs root, and a folder that make_root.sh or debootstrap
+# has filled, for instance
+#   debootstrap --variant=minbase --include=python3 bionic /tmp/bionic MIRROR                glibc
+#   2.27
 # Exits with 77 and the reason where the packages of [compiler] could not be had in it.
 # Usage: old_root.sh PATH/accrt-*.whl PATH/scale_add.accx ROOT...
 set -eu
@@ -67,7 +69,8 @@ for root in "$@"; do
   (cd "$work/unpacked" && python3 -m zipfile -e "$wheel" . && chmod 755 ./*.data/scripts/* accrt/accrt-sandbox)
   inside >"$work/inside.sh"
   code=0
-  # In its own mount and process namespace, so that nothing stays mounted or running whatever happens inside.
+  # In its own mount and process namespace, so that nothing stays mounted or running whatever
+  # happens inside.
   # shellcheck disable=SC2016  # what is quoted here is expanded there
   unshare --mount --pid --fork --propagation private sh -eu -c '
     mount -t proc proc "$1/proc"

@@ -1,9 +1,10 @@
-"""What README.md and docs/quick-start.md say of Python and accx, done with the installed wheel. old_root.sh runs it in a bare root.
+"""What README.md and docs/quick-start.md say of Python and accx, done with the installed wheel.
+old_root.sh runs it in a bare root.
 
     python quick_start.py      in a folder with README.md, docs/quick-start.md and examples/bytelm
 
-The bundle is compiled there. Python blocks run as they are written, and mypy --strict accepts each. Lines of build/bin/accx run with
-the accx of the wheel.
+The bundle is compiled there. Python blocks run as they are written, and mypy --strict accepts each.
+Lines of build/bin/accx run with the accx of the wheel.
 """
 import os
 import pathlib

@@ -9,8 +9,8 @@
 #
 # Needs root, debootstrap and about 6 GB. The clone is of HEAD: commit first. The Debian mirror,
 # proxies, extra certificates and the Python index are those of this machine. The roots live in
-# build/fresh (or $ACCRT_FRESH_DIR) and are removed after a success; logs stay. For another system set
-# ACCRT_FRESH_SUITE, ACCRT_FRESH_MIRROR and ACCRT_FRESH_OPTIONS (of debootstrap), for instance
+# build/fresh (or $ACCRT_FRESH_DIR) and are removed after a success; logs stay. For another system
+# set ACCRT_FRESH_SUITE, ACCRT_FRESH_MIRROR and ACCRT_FRESH_OPTIONS (of debootstrap), for instance
 # noble, the address of an Ubuntu mirror, and "--components=main,universe --keyring=...".
 set -eu
 

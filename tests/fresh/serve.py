@@ -1,5 +1,6 @@
-"""The installed wheel serves models on a machine without a compiler: small ones of every family, packed ones and adapters, each in a
-process with an empty PATH. Without the kernels that come with it, one line says what is missing.
+"""The installed wheel serves models on a machine without a compiler: small ones of every family,
+packed ones and adapters, each in a process with an empty PATH. Without the kernels that come with
+it, one line says what is missing.
 
     ENV/bin/python tests/fresh/serve.py
 """
@@ -33,7 +34,8 @@ def environment(home, **more):
 
 
 def models(work):
-    """(what it is, its path, an adapter's folder): every family, packed types, places for adapters."""
+    """(what it is, its path, an adapter's folder): every family, packed types, places for
+    adapters."""
     rng = np.random.default_rng(1)
     for name, config in tiny.CONFIGS.items():
         dtype = str(rng.choice(["F32", "BF16", "F16"]))

@@ -1,9 +1,10 @@
-"""The library's reader against the reader in pure Python: on every file both accept, or both refuse at the same numbered check.
+"""The library's reader against the reader in pure Python: on every file both accept, or both refuse
+at the same numbered check.
 
     python tests/fuzz/differential.py [--count N | --seconds S] [--seed SEED] [--keep FOLDER]
 
-Files are mutations of the golden bundles (mutate.py). The seed is printed; a file on which the two differ is kept and named,
-and the exit status is 1.
+Files are mutations of the golden bundles (mutate.py). The seed is printed; a file on which the two
+differ is kept and named, and the exit status is 1.
 """
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Makes the seeds of the fuzz targets that are about bundles and images: small files that between them use every section and
-command. `python tests/fuzz/make_seeds.py` writes them to tests/fuzz/corpus; they are committed, and made again when the format
-grows."""
+"""Makes the seeds of the fuzz targets that are about bundles and images: small files that between
+them use every section and command. `python tests/fuzz/make_seeds.py` writes them to
+tests/fuzz/corpus; they are committed, and made again when the format grows."""
 from __future__ import annotations
 
 import pathlib
@@ -26,7 +26,8 @@ def elf_header() -> bytes:
 
 
 def kernels() -> bytes:
-    """Kernels of every kind of image, with predicates and launches, and the commands that use them."""
+    """Kernels of every kind of image, with predicates and launches, and the commands that use
+    them."""
     w = bw.BundleWriter()
     n = w.symbol("n", bw.SymbolClass.BUCKET, maximum=64, buckets=[8, 64])
     m = w.symbol("m", bw.SymbolClass.RUNTIME, maximum=9, divisor=3)
@@ -87,7 +88,8 @@ def weights() -> dict[str, bytes]:
     for line in (ROOT / "tests" / "golden" / "layouts" / "manifest.txt").read_text().splitlines():
         name, layout, _dtype, group, _rows, _columns, *parts = line.split()
         dtypes = {int(role): int(dtype) for role, dtype, _size in (part.split(":") for part in parts)}
-        wide = {"19": 7, "20": 7, "21": 7, "23": 5}.get(layout, 4)  # index of a size: 256, 64, 32 elements
+        # index of a size: 256, 64, 32 elements
+        wide = {"19": 7, "20": 7, "21": 7, "23": 5}.get(layout, 4)
         head = bytes([int(layout), 12, int(group) // 8, 2, 2, 1, wide, 2])
         picks = bytes(_pick(dtypes[role]) if role in dtypes else 4 for role in range(5))
         made[name] = head + picks + random.Random(name).randbytes(256)

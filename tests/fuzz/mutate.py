@@ -1,5 +1,6 @@
-"""Mutates bundles with their structure in view: fields, records, sections, then the frame (places, sizes, digests) is made
-right again, so that what is behind it is reached. It knows the frame of the format and the sizes of records, and no more."""
+"""Mutates bundles with their structure in view: fields, records, sections, then the frame (places,
+sizes, digests) is made right again, so that what is behind it is reached. It knows the frame of the
+format and the sizes of records, and no more."""
 from __future__ import annotations
 
 import random
@@ -124,7 +125,8 @@ class Mutator:
             self._header(file)
 
     def _pick(self, file: File) -> Section:
-        """Most of the rules are about commands and small records; any byte of a string breaks the same two."""
+        """Most of the rules are about commands and small records; any byte of a string breaks the
+        same two."""
         weights = [{1: 1, 14: 12, 62: 1, 63: 1}.get(section.type, 4) for section in file.sections]
         return self.rng.choices(file.sections, weights)[0]
 
@@ -200,7 +202,8 @@ class Mutator:
             struct.pack_into("<B", file.header, at + rng.randrange(4), rng.choice((0, 1, 2, 128, 255)))
 
     def _damage(self, out: bytearray) -> None:
-        """Past the frame: a table entry, the file's end, or any byte; digests of the header made right or not."""
+        """Past the frame: a table entry, the file's end, or any byte; digests of the header made
+        right or not."""
         rng, draw = self.rng, self.rng.random()
         if draw < 0.4 and len(out) >= HEADER + SECTION:
             count = max(1, (struct.unpack_from("<I", out, 48)[0]))

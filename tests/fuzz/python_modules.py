@@ -1,7 +1,9 @@
-"""The modules beside the runtime for the fuzzer of the Python surface (python_surface.py): what their names take, and how values are made.
+"""The modules beside the runtime for the fuzzer of the Python surface (python_surface.py): what
+their names take, and how values are made.
 
-bundle_writer, bundle_reader, compiler, models, sandbox and serve, as far as they run without torch and onnx. Nothing here starts a C
-compiler or a server: what would do so gets wrong arguments alone. Kinds with a dot are objects of these modules.
+bundle_writer, bundle_reader, compiler, models, sandbox and serve, as far as they run without torch
+and onnx. Nothing here starts a C compiler or a server: what would do so gets wrong arguments alone.
+Kinds with a dot are objects of these modules.
 """
 from __future__ import annotations
 
@@ -123,7 +125,8 @@ OPERATIONS = {
     "serve.Engine.drain": "self seconds", "serve.Hub": "e.engine", "serve.Hub.submit": "self e.request callback", "serve.Hub.pump": "self seconds", "serve.Hub.take": "self",
     "serve.Hub.take_if_free": "self", "serve.Hub.forget": "self size", "serve.Model": "wrong", "serve.Model.simulated": "rare", "serve.Model.info": "self",
     "serve.Request": "tokens requested small? ", "serve.Request.check": "self any", "serve.Server": "rare wrong any", **{f"serve.Server.{name}": "self" for name in (
-        "name", "names", "port", "counts", "close")}, "serve.Server.drain": "self seconds",  # there is none: tests/python/test_serve_http.py
+        # there is none: tests/python/test_serve_http.py
+        "name", "names", "port", "counts", "close")}, "serve.Server.drain": "self seconds",
     "serve.Text": "e.bytes e.chattemplate? any?", "serve.Text.prompt": "self prompt name?", "serve.Text.need_head": "self", "serve.Text.chat": "self messages any?",
     "serve.Tokenizer": "bytes", "serve.Tokenizer.encode": "wrong name", "serve.Tokenizer.special": "wrong name", "serve.load": "rare path", "serve.simulated": "rare name? template?",
 }
@@ -156,7 +159,8 @@ KEYWORDS = {
 
 
 def surface(special: tuple) -> set[str]:
-    """Public classes, functions, methods and properties of the modules; `special`: methods with underscores that count."""
+    """Public classes, functions, methods and properties of the modules; `special`: methods with
+    underscores that count."""
     found = set()
     for prefix, module in MODULES.items():
         names = getattr(module, "__all__", None) or [n for n, v in vars(module).items() if not n.startswith("_") and getattr(v, "__module__", "") == module.__name__]
@@ -185,7 +189,8 @@ class Makers:
 
     def __init__(self, fuzzer) -> None:
         self.fuzzer, self.random = fuzzer, fuzzer.random
-        self.owner = self.like = None  # the function whose values are drawn, and the type that half of them have
+        # the function whose values are drawn, and the type that half of them have
+        self.owner = self.like = None
         self.checkpoint = pathlib.Path(fuzzer.folder.name, "checkpoint")
         self.checkpoint.mkdir()
         take = fuzzer.take
@@ -256,7 +261,8 @@ class Makers:
         return self.random.choice(alike or values) if values else None
 
     def begin(self, kind: str, thing) -> None:
-        """Before an operation on `thing`: whose values are drawn. A function that has grown is let go."""
+        """Before an operation on `thing`: whose values are drawn. A function that has grown is let
+        go."""
         self.like = thing.type if kind == "v" else None
         self.owner = thing if kind == "c.function" else getattr(thing, "function", None) if kind == "v" else None
         if self.owner is not None and len(self.owner.body.ops) > MOST_OPS:

@@ -1,15 +1,19 @@
-"""A fuzzer of the Python surface: random operations on random objects, right and wrong, in random order.
+"""A fuzzer of the Python surface: random operations on random objects, right and wrong, in random
+order.
 
     python3 tests/fuzz/python_surface.py --bundle B --pack P [--seed N] [--operations N] [--log FILE]
 
-Every public class, method and function of the package is in OPERATIONS, with the kinds of its arguments; python_modules.py has those of its
-modules. tests/python/test_python_surface.py compares both with the package, so a new one fails there until it is here. Arguments are of the
-right kind three times out of four, of any kind otherwise, and by position or, drawn from the signature, by keyword. Objects are dropped,
-closed and changed at random, and the collector runs at random. The bundles are B, and typed_bundle.py with other types, ranks and states.
+Every public class, method and function of the package is in OPERATIONS, with the kinds of its
+arguments; python_modules.py has those of its modules. tests/python/test_python_surface.py compares
+both with the package, so a new one fails there until it is here. Arguments are of the right kind
+three times out of four, of any kind otherwise, and by position or, drawn from the signature, by
+keyword. Objects are dropped, closed and changed at random, and the collector runs at random. The
+bundles are B, and typed_bundle.py with other types, ranks and states.
 
-What may come out: the package's errors and Python's own for wrong values. What may not: any other exception, a crash (run it under
-ASan: ./dev soak python), a hang. Kernels that it launches do nothing, since kernels read what their arguments say. The operation that
-is under way is the last line of the log.
+What may come out: the package's errors and Python's own for wrong values. What may not: any other
+exception, a crash (run it under ASan: ./dev soak python), a hang. Kernels that it launches do
+nothing, since kernels read what their arguments say. The operation that is under way is the last
+line of the log.
 """
 from __future__ import annotations
 
@@ -47,8 +51,8 @@ HANDLES = ("instance", "device", "pool", "buffer", "stream", "event", "semaphore
            "pack", "launch", "commands")
 MOST = 6  # of each kind are kept
 
-# What a name takes: kinds, separated by spaces; "kind?" may be left out, "kind*" any number. "self" comes first in methods.
-# None: only looked at, or made by others.
+# What a name takes: kinds, separated by spaces; "kind?" may be left out, "kind*" any number. "self"
+# comes first in methods. None: only looked at, or made by others.
 OPERATIONS = {
     # records, which hold what they are given
     **{name: "any*" for name in ("Argument", "Asset", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol")},
@@ -132,7 +136,8 @@ SPECIAL = ("__init__", "__call__", "__getitem__", "__len__", "__iter__", "__cont
 
 #: Without a number they wait for ever.
 FOR_EVER = ("timeout", "timeout_ns", "seconds")
-#: Kinds that nothing else stands for: an engine would wait as long as it is told, a compiler be started.
+#: Kinds that nothing else stands for: an engine would wait as long as it is told, a compiler be
+#: started.
 NEVER_OTHERS = ("seconds", "core")
 
 
@@ -151,7 +156,8 @@ def parameters(name: str, function) -> tuple[tuple, tuple]:
 
 
 def surface() -> set[str]:
-    """Every public class, function, method and property, from the package itself; a class's own slots are data and not among them."""
+    """Every public class, function, method and property, from the package itself; a class's own
+    slots are data and not among them."""
     found = set()
     modules = [("", {name: getattr(accrt, name) for name in accrt._HOME}),
                *((f"{m.__name__.split('.')[-1]}.", {n: v for n, v in vars(m).items() if getattr(v, "__module__", "") == m.__name__
@@ -226,7 +232,8 @@ class Fuzzer:
 
     @staticmethod
     def open_gate(thing) -> None:
-        """Work that waits for a semaphore which is closed waits for ever: nobody can signal it any more."""
+        """Work that waits for a semaphore which is closed waits for ever: nobody can signal it any
+        more."""
         if isinstance(thing, accrt.Semaphore):
             with contextlib.suppress(*ALLOWED):
                 thing.fail("closed")
@@ -434,7 +441,8 @@ class Fuzzer:
         return out
 
     def keywords(self, name: str, function, arguments: list) -> dict:
-        """Keywords for a call: some of the arguments, from the last on, and others that the signature has. At times one that it has not."""
+        """Keywords for a call: some of the arguments, from the last on, and others that the
+        signature has. At times one that it has not."""
         if self.random.random() < 0.5:
             return {}
         names, others = parameters(name, function)
@@ -486,7 +494,8 @@ class Fuzzer:
         named = self.keywords(name, function, arguments) if callable(function) else {}
         if member == "close":
             self.open_gate(thing if thing is not None else next(iter(arguments), None))
-        with contextlib.suppress(*[ZeroDivisionError] * (name == "compiler.Interpreter.run")):  # a size that divides by 0, as in a file
+        with contextlib.suppress(*[ZeroDivisionError] * (name == "compiler.Interpreter.run")):
+            # a size that divides by 0, as in a file
             result = function(*arguments, **named)
             self.use(name, result)
 
@@ -578,7 +587,8 @@ class Lying:
         if chance.random() < 0.5:
             interface.pop(chance.choice(list(interface)))
         if interface.get("shape") != (0,):
-            interface["shape"] = chance.choice(((0,), (-1,), None, "x", (0, 5)))  # no elements: its address is never used
+            # no elements: its address is never used
+            interface["shape"] = chance.choice(((0,), (-1,), None, "x", (0, 5)))
         self.__array_interface__ = interface
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Random arrays go into functions and come back, through every protocol, and nothing is left behind: `./dev soak python` runs this
-under ASan.
+"""Random arrays go into functions and come back, through every protocol, and nothing is left
+behind: `./dev soak python` runs this under ASan.
 
     round_trips.py [--seed N] [--operations N]
 
-Each round trip makes an array of a random type, shape and layout, gives it in as one of numpy's arrays, DLPack (1.0, the form before, the
-C exchange) or a Tensor, and takes the result out in one of those ways; the bytes must be the same. At the end every producer's tensor has
-been released once, the memory of results is free again, and there are no more Python objects than half-way.
+Each round trip makes an array of a random type, shape and layout, gives it in as one of numpy's
+arrays, DLPack (1.0, the form before, the C exchange) or a Tensor, and takes the result out in one
+of those ways; the bytes must be the same. At the end every producer's tensor has been released
+once, the memory of results is free again, and there are no more Python objects than half-way.
 """
 from __future__ import annotations
 
@@ -189,7 +190,8 @@ def round_trip(numbers, session, device):
         result = function(wanted)
     del value
     found = way_out(numbers, result, device)
-    if not same(found, wanted) and not (found.dtype.kind == "f" and np.isnan(found).any()):  # tolist keeps no bits of NaN
+    if not same(found, wanted) and not (found.dtype.kind == "f" and np.isnan(found).any()):
+        # tolist keeps no bits of NaN
         sys.exit(f"round_trips: {name}{list(wanted.shape)} came back as {found!r}, and was {wanted!r}")
 
 

@@ -1,10 +1,13 @@
-"""Random work in flight, of which random references are dropped at random times: every result is compared with numpy.
+"""Random work in flight, of which random references are dropped at random times: every result is
+compared with numpy.
 
     python3 tests/fuzz/stress.py --bundle B --pack P [--seed N] [--operations N]
 
-B is the small golden bundle, P its kernel alone (tests/golden/scale_add.c); typed_bundle.py gives another bundle. What is dropped is given
-back while it is in flight if the package gets it wrong, and its memory is then used again here: results differ, or the process dies.
-What is dropped can be compared all the same: it is copied by the same stream first. Work whose wait was ended goes on, or has not begun.
+B is the small golden bundle, P its kernel alone (tests/golden/scale_add.c); typed_bundle.py gives
+another bundle. What is dropped is given back while it is in flight if the package gets it wrong,
+and its memory is then used again here: results differ, or the process dies. What is dropped can be
+compared all the same: it is copied by the same stream first. Work whose wait was ended goes on, or
+has not begun.
 """
 from __future__ import annotations
 
@@ -162,7 +165,8 @@ class Stress:
         self.written(session.stream, y, expected)
 
     def listed(self):
-        """A list of commands that is dropped with its arrays: y = 3 x + (2 x + y), where x comes by the binding table or was recorded."""
+        """A list of commands that is dropped with its arrays: y = 3 x + (2 x + y), where x comes by
+        the binding table or was recorded."""
         stream, n = accrt.Stream(self.device), self.count()
         x, y, between = self.array(n), self.array(n), self.pool.buffer(4 * n)
         expected = 3 * x + (2 * x + y)
@@ -247,7 +251,8 @@ class Stress:
         self.checks.append((stream, target, (self.data[offset:offset + size].copy(),)))
 
     def shared(self):
-        """Threads with one program and pool, some with one session: a thread gets its results, or is told that another is in it."""
+        """Threads with one program and pool, some with one session: a thread gets its results, or
+        is told that another is in it."""
         sessions = [self.random.choice(self.sessions) if self.chance(0.3) else self.program.session() for _ in range(3)]
         n, found, told = self.count(), [], []
 

@@ -1,10 +1,13 @@
-"""A bundle without kernels for the fuzzers of the Python surface: several types, ranks and states, moved by the runtime's own commands.
+"""A bundle without kernels for the fuzzers of the Python surface: several types, ranks and states,
+moved by the runtime's own commands.
 
     python3 tests/fuzz/typed_bundle.py -o typed.accx
 
-For each type of TYPES, at ranks 0 to 3 (RANKS): echo_TYPE_RANK(x) -> y, a copy. keep_TYPE(x [rows, 3], slot) -> y [8, 3], which writes rows
-of x into the state kept_TYPE from row `slot` on and gives the state back. fill(x inout [n, m]) writes 0x11 into each byte; choose(x, extra?,
-flag) -> y gives x, or extra where flag is 1 and extra is given; two(x [n], y [m, n]) -> (first, second) copies both; table() -> y gives a constant.
+For each type of TYPES, at ranks 0 to 3 (RANKS): echo_TYPE_RANK(x) -> y, a copy. keep_TYPE(x [rows,
+3], slot) -> y [8, 3], which writes rows of x into the state kept_TYPE from row `slot` on and gives
+the state back. fill(x inout [n, m]) writes 0x11 into each byte; choose(x, extra?, flag) -> y gives
+x, or extra where flag is 1 and extra is given; two(x [n], y [m, n]) -> (first, second) copies both;
+table() -> y gives a constant.
 """
 from __future__ import annotations
 

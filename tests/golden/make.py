@@ -3,10 +3,11 @@
 
     python3 tests/golden/make.py [FOLDER]
 
-Files are never made again once they are in checksums.txt: they are what old files look like. The script only adds those that
-are missing, with their line in manifest.txt (what a reader has to make of them) and in checksums.txt. `minimal.accx` holds
-nothing; `everything.accx` holds every construct of the format that its version can carry, and is what the hostile-input tests
-take apart. The others are small bundles with something in them that their reader does not know (unknown/), or that a later
+Files are never made again once they are in checksums.txt: they are what old files look like. The
+script only adds those that are missing, with their line in manifest.txt (what a reader has to make
+of them) and in checksums.txt. `minimal.accx` holds nothing; `everything.accx` holds every construct
+of the format that its version can carry, and is what the hostile-input tests take apart. The others
+are small bundles with something in them that their reader does not know (unknown/), or that a later
 version might bring (next/).
 """
 
@@ -76,7 +77,8 @@ def add_kernels(bundle, images):
 
 
 def add_versions(bundle, kernels, n, packed):
-    """One function for any device, and one of its own for devices of the driver cuda, which calls another of those."""
+    """One function for any device, and one of its own for devices of the driver cuda, which calls
+    another of those."""
     for target in ("", "cuda"):
         part = bundle.function("part", internal=True, target=target)
         x, y = part.input("x", "f32", [n]), part.result("y", "f32", [n])
@@ -90,7 +92,8 @@ def add_versions(bundle, kernels, n, packed):
 
 
 def add_helper(bundle, kernels, n):
-    """An internal function: y = 2 x + bias, bias optional; `twice` is given by the caller as a scalar."""
+    """An internal function: y = 2 x + bias, bias optional; `twice` is given by the caller as a
+    scalar."""
     helper = bundle.function("helper", internal=True, doc="doubles, with an optional bias")
     x = helper.input("x", "f32", [n])
     bias = helper.input("bias", "f32", [n], optional=True)
@@ -167,7 +170,8 @@ def everything(images):
 
 
 def everything_0_3(images):
-    """All of 0.2, and what 0.3 brought: weights outside and in quantized layouts, shards, adapters, assets, locations."""
+    """All of 0.2, and what 0.3 brought: weights outside and in quantized layouts, shards, adapters,
+    assets, locations."""
     bundle = everything(images)
     add_weights(bundle)
     bundle.asset("tokenizer.json", b'{"model": "bytes"}', media_type="application/json")
@@ -184,7 +188,8 @@ def everything_0_3(images):
 
 
 def add_weights(bundle):
-    """Weights in files, by name alone, from anywhere; quantized ones; a prepare function that reads all of a quantized one."""
+    """Weights in files, by name alone, from anywhere; quantized ones; a prepare function that reads
+    all of a quantized one."""
     E = bw.Encoding
     first = bundle.file("model-00001-of-00002.safetensors", bw.FileKind.SAFETENSORS, size_bytes=4096, digest=bytes(range(16)))
     second = bundle.file("model.gguf", bw.FileKind.GGUF)
@@ -227,7 +232,8 @@ REQUIRED = 1
 
 
 class Parts:
-    """Header fields and sections of a bundle; `build` makes offsets, sizes and digests right again."""
+    """Header fields and sections of a bundle; `build` makes offsets, sizes and digests right
+    again."""
 
     def __init__(self, data):
         self.versions = list(struct.unpack_from("<8H", data, 8))
@@ -248,7 +254,8 @@ class Parts:
         return self
 
     def lengthen(self, kind, extra):
-        """Makes the records of a section longer: the last byte of each is 1, as if it had a field that is in use."""
+        """Makes the records of a section longer: the last byte of each is 1, as if it had a field
+        that is in use."""
         section = self.sections[kind]
         size, data = section[1], section[4]
         records = [data[at : at + size] + bytes(extra - 1) + b"\1" for at in range(0, len(data), size)]
@@ -384,8 +391,8 @@ def add_line(path, line):
 
 
 def conditions():
-    """What 0.4 says of dimensions: copies of nothing, which readers of all versions check at each call. `start` is known when a plan
-    is made, `position` at the call."""
+    """What 0.4 says of dimensions: copies of nothing, which readers of all versions check at each
+    call. `start` is known when a plan is made, `position` at the call."""
     b = bw.BundleWriter()
     start, position = b.symbol("start", maximum=8), b.symbol("position", bw.SymbolClass.RUNTIME, maximum=8)
     f = b.function("main", doc="y = the place of a slice of 2 in 4, in each of two ways")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Adds the golden bundles that are signed and encrypted, from 0.3/neighbours.accx, with the library (make.py has the others).
+"""Adds the golden bundles that are signed and encrypted, from 0.3/neighbours.accx, with the library
+(make.py has the others).
 
     python3 tests/golden/make_trust.py
 

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Makes a small bundle with the public writer alone, around one hand-written kernel: y = a * x + y (scale_add.c).
+"""Makes a small bundle with the public writer alone, around one hand-written kernel: y = a * x + y
+(scale_add.c).
 
     python3 tests/golden/scale_add.py -o scale_add.accx
 
-Functions: scale_add(x, y inout) -> () with a = 2; weighted(x) -> y = 2 * x + w, whose weight w is doubled by a prepare
-function at load; steps(x, y inout, count) runs it `count` times; gated(x, y inout, extra?, flag) shows optional
-inputs, a branch and a call; count(x) adds x to a state and gives the state back.
+Functions: scale_add(x, y inout) -> () with a = 2; weighted(x) -> y = 2 * x + w, whose weight w is
+doubled by a prepare function at load; steps(x, y inout, count) runs it `count` times; gated(x, y
+inout, extra?, flag) shows optional inputs, a branch and a call; count(x) adds x to a state and
+gives the state back.
 """
 
 import argparse

@@ -1,8 +1,9 @@
-"""Runs the CUDA functions of bundles without the runtime: the Python executor of tests/python with device code in place of host
-code, launched one by one through the driver's library. All memory is pinned and mapped, so the executor's guards hold for it.
+"""Runs the CUDA functions of bundles without the runtime: the Python executor of tests/python with
+device code in place of host code, launched one by one through the driver's library. All memory is
+pinned and mapped, so the executor's guards hold for it.
 
-With ACCRT_TEST_EXACT=1 each buffer is an allocation of its own, of exactly its size: for compute-sanitizer, which then finds reads
-outside too.
+With ACCRT_TEST_EXACT=1 each buffer is an allocation of its own, of exactly its size: for
+compute-sanitizer, which then finds reads outside too.
 """
 
 from __future__ import annotations
@@ -175,7 +176,8 @@ class Program(accx_exec.Program):
 
 class Session(accx_exec.Session):
     def run(self, name: str, *tensors: Any, **scalars: int) -> List[np.ndarray]:
-        return [made.copy() for made in super().run(name, *tensors, **scalars)]  # their memory is used again
+        # their memory is used again
+        return [made.copy() for made in super().run(name, *tensors, **scalars)]
 
 
 def _launch(self: _Run, name: str, kernel: Kernel, params: bytes, grid: Tuple[int, int, int], _local: int) -> None:

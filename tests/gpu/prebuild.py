@@ -1,4 +1,5 @@
-"""Compiles the modules of these tests where nvcc is, for machines that have none: `prebuild.py FOLDER [sm_90 ptx ...]`."""
+"""Compiles the modules of these tests where nvcc is, for machines that have none: `prebuild.py
+FOLDER [sm_90 ptx ...]`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Held-out bits per byte of bytelm on a GPU, multiplying straight from packed weights in f16, against f32 on their exact values there: within
-0.001 for each layout with kernels, read by eight rows and by as many as are read packed. Leaves results/bits.txt. ACCRT_BITS_BYTES: how much of
-the text (65,536)."""
+"""Held-out bits per byte of bytelm on a GPU, multiplying straight from packed weights in f16,
+against f32 on their exact values there: within 0.001 for each layout with kernels, read by eight
+rows and by as many as are read packed. Leaves results/bits.txt. ACCRT_BITS_BYTES: how much of the
+text (65,536)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ import test_ops  # noqa: E402
 from accrt.compiler.cuda import packed  # noqa: E402
 
 KEYS = [key for key in bits.PACKED if bits.is_packed(key, "cuda")]
-#: Rows at a time: as in decoding for several, the most that are read packed, and so many that the weight becomes a plain one.
+#: Rows at a time: as in decoding for several, the most that are read packed, and so many that the
+#: weight becomes a plain one.
 ROWS = (8, packed.FEW_ROWS, bits.WINDOW)
 
 

@@ -1,6 +1,8 @@
-"""Weights from GGUF and safetensors files, and from encrypted packs, on a GPU: bound at load in the encodings that the files have, made into
-what the GPU's kernels read by prepare functions there, and multiplied with rows of f16, against float64 on what the files' package reads
-(tests/python/test_end_to_end.py says where from). Swapped while the program lives, and in parts of ranks."""
+"""Weights from GGUF and safetensors files, and from encrypted packs, on a GPU: bound at load in the
+encodings that the files have, made into what the GPU's kernels read by prepare functions there, and
+multiplied with rows of f16, against float64 on what the files' package reads
+(tests/python/test_end_to_end.py says where from). Swapped while the program lives, and in parts of
+ranks."""
 
 from __future__ import annotations
 
@@ -106,7 +108,8 @@ def test_encrypted_weights(tmp_path):
 
 
 def test_an_encrypted_bundle(tmp_path):
-    """The bundle's own weights: the same bytes as without encryption, and no program without the key."""
+    """The bundle's own weights: the same bytes as without encryption, and no program without the
+    key."""
     if not files.has_crypto():
         pytest.skip("there is no libcrypto")
     import accrt
@@ -129,7 +132,8 @@ def test_an_encrypted_bundle(tmp_path):
 
 @pytest.mark.parametrize("layout", EXPERTS)
 def test_experts(layout, tmp_path):
-    """A batch of products with all matrices, dequantized; one with a single matrix, which is read packed."""
+    """A batch of products with all matrices, dequantized; one with a single matrix, which is read
+    packed."""
     import accrt
 
     instance = accrt.default_instance("all")

@@ -1,8 +1,8 @@
-"""The fast CUDA kernels at sizes and forms that choose each of them: products from one row to many, attention of all head sizes, masks
-and groupings, norms and softmax of short, long and odd rows; compiled, run by the runtime and by the plain executor, and both held
-against the float64 reference as in test_ops.py. They must give the same bytes, except where the runtime has a vendor's product to
-choose and the executor has none.
-Run as a program it prints one line for each case that fails.
+"""The fast CUDA kernels at sizes and forms that choose each of them: products from one row to many,
+attention of all head sizes, masks and groupings, norms and softmax of short, long and odd rows;
+compiled, run by the runtime and by the plain executor, and both held against the float64 reference
+as in test_ops.py. They must give the same bytes, except where the runtime has a vendor's product to
+choose and the executor has none. Run as a program it prints one line for each case that fails.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def case(name, shapes, roundings=4, scale=8.0):
     return register
 
 
-# ---- Products --------------------------------------------------------------------------------------------------------
+# ---- Products ------------------------------------------------------------------------------------
 
 
 def _weights(f, dtype, rows, columns, seed):
@@ -76,7 +76,7 @@ for _dtype in ("f16", "bf16"):
     )
 
 
-# ---- Attention -------------------------------------------------------------------------------------------------------
+# ---- Attention -----------------------------------------------------------------------------------
 
 
 def _attention(f, n, m, dtype, head, heads, kv_heads, mask, causal):
@@ -108,7 +108,7 @@ for _dtype in ("f16", "bf16"):
         )
 
 
-# ---- Norms and softmax -----------------------------------------------------------------------------------------------
+# ---- Norms and softmax ---------------------------------------------------------------------------
 
 for _dtype in ("f32", "f16", "bf16"):
     _roundings = 64 if _dtype == "f32" else 8
@@ -127,7 +127,7 @@ for _dtype in ("f32", "f16", "bf16"):
     )
 
 
-# ---- Running ---------------------------------------------------------------------------------------------------------
+# ---- Running -------------------------------------------------------------------------------------
 
 
 def module():

@@ -1,4 +1,5 @@
-"""accrt.Kernel of GPUs on a GPU, with torch's and CuPy's tensors: results, streams, memory, graphs that torch captures, what is refused."""
+"""accrt.Kernel of GPUs on a GPU, with torch's and CuPy's tensors: results, streams, memory, graphs
+that torch captures, what is refused."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def test_memory_is_freed_as_torch_frees_it(slow):
         slow(y, 1 << 20, grid=1)
         kept = y.clone()
         del y
-        torch.zeros(1 << 20, device="cuda")  # may be the same memory: it is after the kernel on the stream
+        # may be the same memory: it is after the kernel on the stream
+        torch.zeros(1 << 20, device="cuda")
         assert (kept == 7).all()
 
 

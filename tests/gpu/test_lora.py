@@ -1,5 +1,6 @@
-"""LoRA adapters in compiled optional slots on a GPU: without one, of several ranks, with arguments of the caller's own, exchanged while
-calls are in flight; against numpy, as tests/python/test_adapters.py does on hosts."""
+"""LoRA adapters in compiled optional slots on a GPU: without one, of several ranks, with arguments
+of the caller's own, exchanged while calls are in flight; against numpy, as
+tests/python/test_adapters.py does on hosts."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def test_ranks(program, kind):
 
 @pytest.mark.parametrize("kind", adapters.KINDS)
 def test_exchanged_in_flight(program, kind):
-    """Each of many enqueued runs has the adapter that was set when it was enqueued, though that is gone by then."""
+    """Each of many enqueued runs has the adapter that was set when it was enqueued, though that is
+    gone by then."""
     x = adapters.numbers(8).standard_normal((5, adapters.K), np.float32)
     session = program.session()
     pairs = [adapters.pair(rank, 30 + rank) for rank in (1, 4, 16)]

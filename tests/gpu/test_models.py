@@ -1,5 +1,5 @@
-"""The example models on a GPU against their float64 references. Without MiniLM's weights its architecture runs with random ones.
-Run as a program it prints what it finds."""
+"""The example models on a GPU against their float64 references. Without MiniLM's weights its
+architecture runs with random ones. Run as a program it prints what it finds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ pytestmark = pytest.mark.skipif(bool(test_ops.reason("bytelm_test")), reason=tes
 
 #: As on hosts: f32 arithmetic through three layers.
 LOGITS = 1e-4
-#: f16 keeps 11 bits, bf16 keeps 8; errors of single roundings add up like a random walk through the layers.
+#: f16 keeps 11 bits, bf16 keeps 8; errors of single roundings add up like a random walk through the
+#: layers.
 COSINE = {"f16": 0.99999, "bf16": 0.999}
 
 
@@ -65,7 +66,8 @@ def minilm_module(dtype):
 
 
 def makers(name, module):
-    """(name, function that makes a session): the executor's, and the runtime's where it is built."""
+    """(name, function that makes a session): the executor's, and the runtime's where it is
+    built."""
     import cuda_exec
 
     data = test_ops.built(name, module)
@@ -74,7 +76,8 @@ def makers(name, module):
 
 
 def run_bytelm():
-    """For each way to run it, the largest difference of logits: of prefill, and of prefill and decode in turns."""
+    """For each way to run it, the largest difference of logits: of prefill, and of prefill and
+    decode in turns."""
     reference = part("bytelm", "reference")
     weights, config = reference.load()
     text = (ROOT / "examples" / "bytelm" / "heldout.txt").read_bytes()
@@ -128,7 +131,8 @@ def random_weights(settings):
 
 
 def run_minilm():
-    """For each way to run it, the smallest cosine between a sentence's vector and the reference's."""
+    """For each way to run it, the smallest cosine between a sentence's vector and the
+    reference's."""
     found = {}
     for dtype in COSINE:
         module = minilm_module(dtype)

@@ -1,5 +1,6 @@
-"""The largest of rows and the sampling pass on a GPU, against the float64 reference as tests/python/test_sampling.py has it; the same
-bytes in two runs, alone and together. Run as a program it measures the sampling pass of 256 rows of a vocabulary of 128,256."""
+"""The largest of rows and the sampling pass on a GPU, against the float64 reference as
+tests/python/test_sampling.py has it; the same bytes in two runs, alone and together. Run as a
+program it measures the sampling pass of 256 rows of a vocabulary of 128,256."""
 
 from __future__ import annotations
 

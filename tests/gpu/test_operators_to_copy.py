@@ -1,4 +1,5 @@
-"""The operators of examples/torch_operators on a GPU: the tests of tests/python/test_torch_example_operators.py, with tensors there."""
+"""The operators of examples/torch_operators on a GPU: the tests of
+tests/python/test_torch_example_operators.py, with tensors there."""
 
 import os
 import sys

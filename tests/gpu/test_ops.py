@@ -1,5 +1,6 @@
-"""Every operation of the compiler on a GPU: the cases of tests/python/test_compiler_ops.py, compiled for CUDA, against the float64
-reference. Run as a program it prints one line for each case that fails (`test_ops.py [BUNDLE [FIRST STEP]]`).
+"""Every operation of the compiler on a GPU: the cases of tests/python/test_compiler_ops.py,
+compiled for CUDA, against the float64 reference. Run as a program it prints one line for each case
+that fails (`test_ops.py [BUNDLE [FIRST STEP]]`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Programs on a CUDA device, beside the host: bundles with CUDA variants of their kernels (tests/bundles/make.py: device.accx),
-with weights, prepared weights, arenas, state, staged arguments and operators; each result is the host's, bit for bit.
+"""Programs on a CUDA device, beside the host: bundles with CUDA variants of their kernels
+(tests/bundles/make.py: device.accx), with weights, prepared weights, arenas, state, staged
+arguments and operators; each result is the host's, bit for bit.
 
-It runs on a GPU, and under the stand-in for CUDA's driver (tests/python/test_standin.py). ACCRT_TEST_DATA says where the bundles lie.
+It runs on a GPU, and under the stand-in for CUDA's driver (tests/python/test_standin.py).
+ACCRT_TEST_DATA says where the bundles lie.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ def random():
 
 
 def floats(*shape):
-    return random().integers(-1000, 1000, shape).astype(np.float32) / 8  # sums and products of few are exact
+    # sums and products of few are exact
+    return random().integers(-1000, 1000, shape).astype(np.float32) / 8
 
 
 def plain(results):
@@ -105,7 +108,8 @@ def test_function(programs, name):
 
 @pytest.mark.parametrize("name", ["affine", "bucket", "operator", "padded"])
 def test_results_in_memory_of_the_caller(programs, name):
-    """Staged out as well as in: plain memory of the host, other memory at each call, one bound call and many."""
+    """Staged out as well as in: plain memory of the host, other memory at each call, one bound call
+    and many."""
     host, device = (p.session() for p in programs)
     first = CALLS[name][1]
     shape = np.asarray(plain(host.function(name)(*first))[0])
@@ -155,7 +159,7 @@ def test_arguments_in_memory_of_the_device(programs):
         x = y
 
 
-# ---- State -----------------------------------------------------------------------------------------------------------
+# ---- State ---------------------------------------------------------------------------------------
 
 
 def drive(session, positions, base):
@@ -188,7 +192,7 @@ def test_two_sessions_do_not_touch_each_other(programs):
             assert plain(session.count(which + 1))[0][0] == int("7" + str(which + 1) * (step + 1))
 
 
-# ---- Weights ---------------------------------------------------------------------------------------------------------
+# ---- Weights -------------------------------------------------------------------------------------
 
 
 def expected_weights(w, b):
@@ -196,7 +200,8 @@ def expected_weights(w, b):
 
 
 def test_swap_of_weights_with_calls_in_flight(programs):
-    """Calls that were submitted keep the weights that they had; later ones, and what prepare functions make, have the new."""
+    """Calls that were submitted keep the weights that they had; later ones, and what prepare
+    functions make, have the new."""
     program = programs[1]
     sessions = [program.session() for _ in range(2)]
     bias = np.full(8, 0.5, np.float32)
@@ -221,7 +226,7 @@ def test_swap_of_weights_with_calls_in_flight(programs):
     program.swap_weights({"weight": np.arange(8, dtype=np.float32)})
 
 
-# ---- What is refused -------------------------------------------------------------------------------------------------
+# ---- What is refused -----------------------------------------------------------------------------
 
 
 def test_no_variant_names_the_least_architecture(instance):
@@ -249,7 +254,7 @@ def test_an_operator_that_fails_is_told_by_its_name(programs):
         session.refuse(0)
 
 
-# ---- Launches from Python --------------------------------------------------------------------------------------------
+# ---- Launches from Python ------------------------------------------------------------------------
 
 SCALE = """
 .version 7.0

@@ -1,6 +1,7 @@
-"""Quantized weights on a GPU: products with each layout that has kernels, from one row to so many that the weight becomes a plain one, layouts
-that are made plain at load, and lookups; run by the runtime, against float64 over the dequantized weights.
-Run as a program it prints one line for each case that fails.
+"""Quantized weights on a GPU: products with each layout that has kernels, from one row to so many
+that the weight becomes a plain one, layouts that are made plain at load, and lookups; run by the
+runtime, against float64 over the dequantized weights. Run as a program it prints one line for each
+case that fails.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ def run_case(m, session, name):
         values = kh.decode(x, dtype).astype(np.float64)
         exact = values @ w.T
         limit = bound(name, q, values, w, exact)
-        limit = np.where(np.abs(exact) > 60000, np.inf, limit) if dtype == "f16" else limit  # beyond f16
+        # beyond f16
+        limit = np.where(np.abs(exact) > 60000, np.inf, limit) if dtype == "f16" else limit
         error = np.abs(kh.decode(got[0], dtype) - exact)
         wrong = ~((error <= limit) | (np.isnan(error) & np.isnan(exact)))
         assert not wrong.any(), f"{rows} rows: error {error[wrong].max():.3g} at {np.argwhere(wrong)[0]}, {wrong.sum()} too large"

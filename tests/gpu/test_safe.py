@@ -1,5 +1,6 @@
-"""What holds whatever the caller does, on a GPU: limits and cancels while kernels run, work in flight that outlives its arrays (torch's,
-CuPy's, numpy's and JAX's), offsets that leave their dimension. tests/python has the same on hosts."""
+"""What holds whatever the caller does, on a GPU: limits and cancels while kernels run, work in
+flight that outlives its arrays (torch's, CuPy's, numpy's and JAX's), offsets that leave their
+dimension. tests/python has the same on hosts."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ def session(program):
     return program.session({"capacity": 5})
 
 
-# ---- Dimensions ----------------------------------------------------------------------------------------------------------
+# ---- Dimensions ----------------------------------------------------------------------------------
 
 
 def test_slices_stay_in_their_dimension(program):
@@ -93,7 +94,7 @@ def test_state_writes_stay_in_their_dimension(program):
     assert np.array_equal(np.asarray(s.state("cache")), content)
 
 
-# ---- Limits and cancels --------------------------------------------------------------------------------------------------
+# ---- Limits and cancels --------------------------------------------------------------------------
 
 
 def on_device(s, value):
@@ -156,7 +157,7 @@ def test_work_is_cancelled(program):
     assert np.array_equal(np.asarray(s.slow(3 * host)), 3 * host + 1)
 
 
-# ---- Work in flight ------------------------------------------------------------------------------------------------------
+# ---- Work in flight ------------------------------------------------------------------------------
 
 
 class Numpy:

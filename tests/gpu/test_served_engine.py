@@ -1,7 +1,9 @@
-"""The engine over a device with memory of its own: what many requests get together, with two steps in flight, is what each gets alone.
+"""The engine over a device with memory of its own: what many requests get together, with two steps
+in flight, is what each gets alone.
 
-The step program of tests/bundles/served.py, whose attention is a hash, runs on a GPU and under the stand-in for CUDA's driver
-(tests/python/test_standin.py); there the calls of the driver are counted, and fail. Whole models run on a GPU alone.
+The step program of tests/bundles/served.py, whose attention is a hash, runs on a GPU and under the
+stand-in for CUDA's driver (tests/python/test_standin.py); there the calls of the driver are
+counted, and fail. Whole models run on a GPU alone.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ def generate(program, requests, options=None, **program_options):
     return outputs, stats
 
 
-# ---- The program of served.h ---------------------------------------------------------------------------------------------
+# ---- The program of served.h ---------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -182,7 +184,8 @@ def test_greedy_tokens_are_those_of_the_program(program, prepare):
 
 @pytest.mark.parametrize("pages", [40, 400])
 def test_together_and_overlapped_is_alone(program, pages):
-    """With 40 pages they are preempted, too; the alone ones have neither a cache nor a step ahead."""
+    """With 40 pages they are preempted, too; the alone ones have neither a cache nor a step
+    ahead."""
     requests = list(random_requests(random.Random(SEED + pages), 40))
     together, stats = generate(program, requests, {"max_chunk_tokens": 24}, pages=pages)
     assert stats.step_failures == 0 and (stats.preemptions > 0) == (pages == 40) and stats.cached_tokens > 0
@@ -194,7 +197,8 @@ def test_together_and_overlapped_is_alone(program, pages):
 
 
 def test_parts_of_pages(program):
-    """A page's first tokens are another prompt's: from 8 on they are copied, between steps that overlap."""
+    """A page's first tokens are another prompt's: from 8 on they are copied, between steps that
+    overlap."""
     rng = random.Random(SEED)
     begins = [[rng.randrange(64) for _ in range(80)] for _ in range(3)]
     engine = Engine(program, {"max_chunk_tokens": 24}, pages=60)
@@ -242,7 +246,8 @@ def test_it_overlaps(program):
 
 
 def test_more_changes_and_edits_than_a_call_takes(program):
-    """A prompt of 400 tokens has 25 pages, and a step takes 16; 8 requests have 12 edits each, and a call takes 80."""
+    """A prompt of 400 tokens has 25 pages, and a step takes 16; 8 requests have 12 edits each, and
+    a call takes 80."""
     rng = random.Random(SEED)
     long = [[rng.randrange(64) for _ in range(400)] for _ in range(4)]
     outputs, _stats = generate(program, [(prompt, 20, {}) for prompt in long])
@@ -285,7 +290,7 @@ def test_a_gpu_is_chosen_where_kernels_are_for_it(tmp_path):
         accrt.LLM(path, device="host")
 
 
-# ---- What is asked of the driver: under the stand-in ----------------------------------------------------------------------
+# ---- What is asked of the driver: under the stand-in ---------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +307,8 @@ def counted(stand_in):
     return {name: stand_in.fakecuda_count(name.encode()) for name in names}
 
 
-#: Calls that ask how far the device is, whose number depends on how fast it is; and what a thread says of itself.
+#: Calls that ask how far the device is, whose number depends on how fast it is; and what a thread
+#: says of itself.
 ASKING = {"cuEventQuery", "cuStreamQuery", "cuEventSynchronize", "cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxPushCurrent", "cuCtxPopCurrent",
           "cuThreadExchangeStreamCaptureMode", "cuPointerGetAttributes"}  # fmt: skip
 
@@ -359,7 +365,7 @@ def test_a_failed_call_costs_time_alone(program, stand_in, entry, after):
     engine.close()
 
 
-# ---- A whole model: on a GPU ----------------------------------------------------------------------------------------------
+# ---- A whole model: on a GPU ---------------------------------------------------------------------
 
 BUCKETS = {"token": (1, 4, 16, 64), "row": (1, 8), "sample": (1, 8), "change": (4, 32), "edit": (4, 64)}
 
@@ -398,7 +404,8 @@ def model(tmp_path_factory):
 
 
 def compare_logprobs(row, said, bound):
-    """What is said of a token and of the likeliest ones is right, as far as bf16 goes. Returns how far that is."""
+    """What is said of a token and of the likeliest ones is right, as far as bf16 goes. Returns how
+    far that is."""
     import numpy as np
 
     near = 6 * bound * np.sqrt(np.mean(row * row))

@@ -1,5 +1,6 @@
-"""Step programs of whole models on a GPU: logits of ragged batches of prompts in pieces and of single tokens beside float64 in numpy, and
-beside the same program on the host; tokens that are sampled on the device and read there by the next step."""
+"""Step programs of whole models on a GPU: logits of ragged batches of prompts in pieces and of
+single tokens beside float64 in numpy, and beside the same program on the host; tokens that are
+sampled on the device and read there by the next step."""
 
 from __future__ import annotations
 
@@ -22,8 +23,9 @@ import tiny_models as tiny  # noqa: E402
 FAMILIES = ("llama", "qwen2")
 LENGTH, ROWS, PAGES = 48, 5, 40
 SIZES = {"tokens": 64, "rows": 8, "samples": 8, "changes": 32}
-#: Weights, keys and values and everything between layers are bf16, whose rounding is 2^-9 of a value; this is what some thirty of them,
-#: one after another, come to at most of the length of a row of logits.
+#: Weights, keys and values and everything between layers are bf16, whose rounding is 2^-9 of a
+#: value; this is what some thirty of them, one after another, come to at most of the length of a
+#: row of logits.
 BOUND = 30 * 2.0**-9
 TYPES = {"int32": "i32", "float32": "f32", "uint32": "u32"}
 
@@ -125,7 +127,8 @@ def test_every_position(model, at, function):
 
 
 def test_tokens_stay_on_the_device(model):
-    """What is sampled is what logits say; the next step reads it as the same token that is given as an id."""
+    """What is sampled is what logits say; the next step reads it as the same token that is given as
+    an id."""
     config, _weights, (device, _host) = model
     served, random = Served(device), np.random.default_rng(kh.SEED)
     ids = random.integers(0, config["vocab_size"], (ROWS, LENGTH))

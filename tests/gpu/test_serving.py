@@ -1,6 +1,7 @@
-"""What a step of a serving engine needs, on a GPU: attention over pages, rotary embedding at positions, rows of states by slots; against
-the float64 reference, and attention bit for bit against itself in other batches. Run as a program it measures attention of a decode
-step beside the rate of a copy."""
+"""What a step of a serving engine needs, on a GPU: attention over pages, rotary embedding at
+positions, rows of states by slots; against the float64 reference, and attention bit for bit against
+itself in other batches. Run as a program it measures attention of a decode step beside the rate of
+a copy."""
 
 from __future__ import annotations
 
@@ -136,7 +137,8 @@ def test_attention(running, shape, batch):
 
 
 def test_what_does_not_fit_reads_nothing(running):
-    """Rows outside the table and lengths beyond it give zeros; keys of pages that are not there are not seen."""
+    """Rows outside the table and lengths beyond it give zeros; keys of pages that are not there are
+    not seen."""
     s = SHAPES[0]
     q = ch.values(running.random, s.q, (4, s.heads, s.size))
     one = np.array([0, 4], np.int32)
@@ -165,7 +167,8 @@ def test_rope_at(running, name):
 
 
 def measured(rows, length):
-    """Microseconds of attention of a decode step, and of a copy of as many bytes: medians of runs of 50 in a stream."""
+    """Microseconds of attention of a decode step, and of a copy of as many bytes: medians of runs
+    of 50 in a stream."""
     import accrt
 
     heads, kv_heads, size, page = 32, 8, 64, 16

@@ -1,5 +1,5 @@
-"""The bundles of the example models as they are shipped: what they give on a GPU beside what they give on the host. The folder of the
-bundles is in ACCRT_TEST_BUNDLES."""
+"""The bundles of the example models as they are shipped: what they give on a GPU beside what they
+give on the host. The folder of the bundles is in ACCRT_TEST_BUNDLES."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import accrt
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLES = pathlib.Path(os.environ.get("ACCRT_TEST_BUNDLES", ROOT / "build" / "models"))
 DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
-#: MiniLM's GPU version computes in f16 (11 bits) where the host's has f32: single roundings of 2^-11 in six layers, of which most
-#: average out over 384 elements. Measured: 0.9999998.
+#: MiniLM's GPU version computes in f16 (11 bits) where the host's has f32: single roundings of
+#: 2^-11 in six layers, of which most average out over 384 elements. Measured: 0.9999998.
 COSINE = 0.9999
 #: Both of bytelm's versions compute in f32; sums are taken in other orders.
 LOGITS = 1e-4

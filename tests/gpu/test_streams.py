@@ -1,5 +1,6 @@
-"""`accrt.Stream.wrap` on the streams of torch and CuPy: work of both sides in one order, nothing taken over, captures refused and kept
-valid. Needs a GPU, and torch or CuPy for the tests that are about them."""
+"""`accrt.Stream.wrap` on the streams of torch and CuPy: work of both sides in one order, nothing
+taken over, captures refused and kept valid. Needs a GPU, and torch or CuPy for the tests that are
+about them."""
 
 from __future__ import annotations
 
@@ -143,7 +144,8 @@ def test_the_number_of_a_stream_is_enough(peer, device, kernel):
 
 
 def test_events_and_semaphores_on_a_wrapped_stream(peer, device, kernel):
-    """The library's own stream waits for what the peer enqueued, and the peer's for what the library did."""
+    """The library's own stream waits for what the peer enqueued, and the peer's for what the
+    library did."""
     cells, stream = peer.zeros(), peer.stream()
     peer.wait(peer.default())
     theirs, mine = accrt.Stream.wrap(device, stream), accrt.Stream(device)

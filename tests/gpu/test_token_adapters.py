@@ -1,5 +1,6 @@
-"""Low-rank products with an adapter for each token on a GPU, against the float64 reference; tokens without one keep their bits, and a
-token's bits do not depend on the others. tests/python/test_lora_ops.py does the same on hosts."""
+"""Low-rank products with an adapter for each token on a GPU, against the float64 reference; tokens
+without one keep their bits, and a token's bits do not depend on the others.
+tests/python/test_lora_ops.py does the same on hosts."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""accrt.torch on CUDA tensors: operators on torch's streams, in captured graphs, compiled, differentiated; modules; the backend. Needs a GPU and
-torch with CUDA; bundles are made where nvcc is (prebuild.py)."""
+"""accrt.torch on CUDA tensors: operators on torch's streams, in captured graphs, compiled,
+differentiated; modules; the backend. Needs a GPU and torch with CUDA; bundles are made where nvcc
+is (prebuild.py)."""
 
 from __future__ import annotations
 
@@ -126,7 +127,7 @@ def close(a, b):
     torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
-# ---- Eager -----------------------------------------------------------------------------------------------------------
+# ---- Eager ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", (0, 1, 5, 70001))
@@ -210,7 +211,7 @@ def test_autocast_and_vmap(operators):
     close(torch.vmap(operators["silu_mul"], in_dims=(0, None))(x, y), torch.nn.functional.silu(x) * y)
 
 
-# ---- Streams and memory ----------------------------------------------------------------------------------------------
+# ---- Streams and memory --------------------------------------------------------------------------
 
 
 def sleep():
@@ -251,7 +252,8 @@ def test_a_producer_on_a_side_stream_and_a_consumer_on_another(operators):
 
 
 def test_memory_that_is_freed_at_once_is_not_used_early(operators):
-    """torch gives what was freed to later work of the stream: it must not come before the operator's."""
+    """torch gives what was freed to later work of the stream: it must not come before the
+    operator's."""
     b = torch.randn(WIDTH, WIDTH, device="cuda") / 16
     wanted = [products(torch.full((300, WIDTH), float(i), device="cuda"), b) for i in range(20)]
     found = []
@@ -344,7 +346,7 @@ def test_kernels_in_c_take_what_was_seen(operators, monkeypatch):
     assert len(in_python) == 1
 
 
-# ---- Captured graphs -------------------------------------------------------------------------------------------------
+# ---- Captured graphs -----------------------------------------------------------------------------
 
 
 def test_captured_and_replayed(operators):
@@ -438,7 +440,7 @@ def test_a_graph_of_training(operators):
     close(loss, (rms(x, w.detach()) - target).square().mean() + (loss - (rms(x, w.detach()) - target).square().mean()).detach())
 
 
-# ---- Compiled --------------------------------------------------------------------------------------------------------
+# ---- Compiled ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("backend", ("aot_eager", "inductor"))
@@ -451,7 +453,8 @@ def test_compiled_without_a_break(operators, backend):
         ours, theirs = arguments(rows=rows), arguments(rows=rows)
         try:
             loss = compiled(*ours)
-        except Exception as error:  # Triton needs a C compiler, which a machine with a GPU need not have
+        except Exception as error:
+            # Triton needs a C compiler, which a machine with a GPU need not have
             if backend == "inductor" and "compiler" in str(error).lower():
                 pytest.skip(str(error).partition("\n")[0])
             raise
@@ -477,7 +480,7 @@ def test_compiled_on_cudagraphs(operators):
             close(compiled(a, b), products(a, b) + 1)
 
 
-# ---- Modules ---------------------------------------------------------------------------------------------------------
+# ---- Modules -------------------------------------------------------------------------------------
 
 
 def test_a_module_on_a_gpu(trained):
@@ -520,11 +523,12 @@ def test_a_captured_module_keeps_its_weights(trained):
         close(model(x, scale), before * 4)
 
 
-# ---- The backend of torch.compile ------------------------------------------------------------------------------------
+# ---- The backend of torch.compile ----------------------------------------------------------------
 
 
 def networks():
-    """Networks and inputs, on the host. `test_torch_operator.py TARGET` compiles their kernels into the cache, for machines without nvcc."""
+    """Networks and inputs, on the host. `test_torch_operator.py TARGET` compiles their kernels into
+    the cache, for machines without nvcc."""
 
     class Attention(torch.nn.Module):
         def __init__(self):

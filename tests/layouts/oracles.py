@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Every dequantizer of the library beside an implementation that is not ours, element for element in f32.
+"""Every dequantizer of the library beside an implementation that is not ours, element for element
+in f32.
 
     oracles.py [--blocks N] [--seed S] [--json FILE] [LAYOUT...]
 
-Blocks are random bits, so scales are NaN, infinite, subnormal and negative too. Equal means: the same bits, or NaN on both sides.
-The packages are those of docs/layouts.md; a case whose package is missing is reported as skipped, and only --allow-missing makes
-that a success. With the default seed and number of blocks the hashes of the values are compared with those in docs/layouts.md.
-`./dev check layouts` runs this with all packages.
+Blocks are random bits, so scales are NaN, infinite, subnormal and negative too. Equal means: the
+same bits, or NaN on both sides. The packages are those of docs/layouts.md; a case whose package is
+missing is reported as skipped, and only --allow-missing makes that a success. With the default seed
+and number of blocks the hashes of the values are compared with those in docs/layouts.md. `./dev
+check layouts` runs this with all packages.
 """
 from __future__ import annotations
 
@@ -61,7 +63,8 @@ def random_weight(layout: str, shape: tuple[int, ...], dtypes: dict[str, str], g
             size = layouts.component_size(number, shape, role, dtypes[role], group_elements=group, weight_dtype=logical)
             data = random_bytes(rng, size)
             if role == "global_scale" or (layout == "f8_tensor" and role == "scales"):
-                # The only one: a usual number, since random bits would make all values 0 or infinite.
+                # The only one: a usual number, since random bits would make all values 0 or
+                # infinite.
                 kind = number_types()[dtypes[role]]
                 data = np.array([rng.uniform(1e-3, 2)]).astype(kind).view(np.uint8)
             if role == "group_index":
@@ -71,7 +74,7 @@ def random_weight(layout: str, shape: tuple[int, ...], dtypes: dict[str, str], g
     return make
 
 
-# ---- Numbers, by ml_dtypes and numpy --------------------------------------------------------------------------------
+# ---- Numbers, by ml_dtypes and numpy -------------------------------------------------------------
 
 def number_types() -> dict:
     import ml_dtypes as m
@@ -98,7 +101,7 @@ for _type in PLAIN:
         return numbers(packed.components["data"])[:int(np.prod(packed.shape))].reshape(packed.shape)
 
 
-# ---- GGUF, by the gguf package --------------------------------------------------------------------------------------
+# ---- GGUF, by the gguf package -------------------------------------------------------------------
 
 GGUF = {"q8_0": "Q8_0", "q4_0": "Q4_0", "q4_1": "Q4_1", "q4_k": "Q4_K", "q5_k": "Q5_K", "q6_k": "Q6_K",
         "ggml_mxfp4": "MXFP4", "ggml_nvfp4": "NVFP4",
@@ -113,10 +116,11 @@ for _name, _type in GGUF.items():
             return gguf.dequantize(rows, gguf.GGMLQuantizationType[t]).astype(np.float32)
 
 
-# ---- Elements with scales beside them, by compressed-tensors and torchao -----------------------------------------------
+# ---- Elements with scales beside them, by compressed-tensors and torchao -------------------------
 
 def torch_of(component: Component):
-    """A component as a torch tensor of its own type; words of 4-bit values as int32, two a byte as uint8."""
+    """A component as a torch tensor of its own type; words of 4-bit values as int32, two a byte as
+    uint8."""
     import torch
     kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8, "i32": torch.int32,
              "f8e4m3fn": torch.float8_e4m3fn, "f8e5m2": torch.float8_e5m2}
@@ -230,8 +234,9 @@ def _nvfp4(packed: Packed) -> np.ndarray:
     return weight.dequantize(torch.float32).numpy()
 
 
-# ---- GPTQ and AWQ, by their own projects' code ------------------------------------------------------------------------
-# Those packages need much more than their dequantizers do, so the functions alone are taken out of their sources and run.
+# ---- GPTQ and AWQ, by their own projects' code ---------------------------------------------------
+# Those packages need much more than their dequantizers do, so the functions alone are taken out of
+# their sources and run.
 
 def source_of(project: str, path: str) -> str:
     import glob
@@ -322,7 +327,7 @@ def _awq(packed: Packed) -> np.ndarray:
     return made.numpy().T.copy()
 
 
-# ---- What no package does: by numpy, from the formula -----------------------------------------------------------------
+# ---- What no package does: by numpy, from the formula --------------------------------------------
 
 def by_numpy(packed: Packed) -> np.ndarray:
     """(q - z) * s with the group of each column by GROUP_INDEX, or ragged last groups."""
@@ -353,7 +358,7 @@ for _name, _types in (("i8_group", {"data": "i8", "scales": "f16"}), ("i4_group"
             return by_numpy(packed)
 
 
-# ---- The runner -----------------------------------------------------------------------------------------------------
+# ---- The runner ----------------------------------------------------------------------------------
 
 def canonical(values: np.ndarray) -> bytes:
     """The f32 values with every NaN as 0x7FC00000."""
@@ -375,7 +380,8 @@ def compare(got: np.ndarray, expected: np.ndarray) -> str | None:
 
 
 def block_count(packed: Packed) -> int:
-    """Blocks of a layout: those that have a scale of their own; 32 elements where the whole row or tensor shares one."""
+    """Blocks of a layout: those that have a scale of their own; 32 elements where the whole row or
+    tensor shares one."""
     if packed.layout == layouts.layout_id("f8_block128"):
         return -(-packed.shape[0] // 128) * -(-packed.shape[1] // 128)
     info = layouts.info(packed.layout)
@@ -404,10 +410,11 @@ def run(one: Case, blocks: int, seed: int) -> dict:
     return record
 
 
-# ---- Quantizers -------------------------------------------------------------------------------------------------------
+# ---- Quantizers ----------------------------------------------------------------------------------
 
 def rounding(layout: str, data: str, largest: float, rng: np.random.Generator) -> dict:
-    """Elements are rounded as ml_dtypes rounds them, where the scale is 1: ties to even, and no value above the largest."""
+    """Elements are rounded as ml_dtypes rounds them, where the scale is 1: ties to even, and no
+    value above the largest."""
     values = (rng.standard_normal((50_000, 32)) * largest * 10.0 ** rng.uniform(-7, 0, (50_000, 32))).astype(np.float32)
     grid = numbers(Component(data, np.arange(256 if data != "f4e2m1" else 128, dtype=np.uint8)))
     grid = np.unique(np.abs(grid[np.isfinite(grid)]))

@@ -1,8 +1,10 @@
-"""Reads and runs .accx bundles in Python alone: an independent check of the writer and of what the compiler emits.
+"""Reads and runs .accx bundles in Python alone: an independent check of the writer and of what the
+compiler emits.
 
-It shares no code with accrt.bundle_writer: the byte layout is written down here again, from format/format.h. Kernels are called
-in the bundle's own x86 or Arm image through ctypes. Commands run in a shuffled order that their predecessors allow,
-transient memory and results start as NaN patterns, so a missing dependency or an unwritten byte shows.
+It shares no code with accrt.bundle_writer: the byte layout is written down here again, from
+format/format.h. Kernels are called in the bundle's own x86 or Arm image through ctypes. Commands
+run in a shuffled order that their predecessors allow, transient memory and results start as NaN
+patterns, so a missing dependency or an unwritten byte shows.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class Function:
 
 
 class Bundle:
-    """A parsed bundle; every structural rule that the specification names is checked while parsing."""
+    """A parsed bundle; every structural rule that the specification names is checked while
+    parsing."""
 
     def __init__(self, data: bytes):
         self.data = data
@@ -408,8 +411,8 @@ class Session:
         return self.states[index].array.view(self.program.bundle.states[index]["dtype"])
 
     def run(self, name: str, *tensors: Any, **scalars: int) -> List[np.ndarray]:
-        """Tensors in order (None: an optional one is absent), scalars by name. Returns results; read_write inputs are
-        updated in place."""
+        """Tensors in order (None: an optional one is absent), scalars by name. Returns results;
+        read_write inputs are updated in place."""
         bundle = self.program.bundle
         function = bundle.function(name)
         symbols = dict(self.symbols)

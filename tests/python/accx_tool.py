@@ -18,7 +18,8 @@ needs_tool = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built 
 
 
 def accx_output(*arguments: object, code: int | None = 0) -> tuple[str, str]:
-    """Its standard output and standard error; `code`: the exit code that it must have, None for any."""
+    """Its standard output and standard error; `code`: the exit code that it must have, None for
+    any."""
     done = subprocess.run([str(ACCX), *map(str, arguments)], capture_output=True, text=True, timeout=120)
     assert code is None or done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
     return done.stdout, done.stderr
@@ -31,7 +32,8 @@ def accx(*arguments: object, code: int | None = 0) -> str:
 
 
 def on_terminal(command: Sequence[object], environment: Mapping[str, str], **how: Any) -> tuple[int, str]:
-    """The exit code of a command whose streams are a terminal, but for those that `how` says, and what that shows."""
+    """The exit code of a command whose streams are a terminal, but for those that `how` says, and
+    what that shows."""
     master, slave = pty.openpty()
     streams: dict[str, Any] = {"stdin": slave, "stdout": slave, "stderr": slave, **how}
     process = subprocess.Popen(list(map(str, command)), env=environment, **streams)

@@ -1,4 +1,5 @@
-"""What a call does with arguments of every kind, as text: test_native.py runs this with accrt._native and without, and compares.
+"""What a call does with arguments of every kind, as text: test_native.py runs this with
+accrt._native and without, and compares.
 
     both_ways.py ECHO_BUNDLE GOLDEN_BUNDLE
 """

@@ -1,6 +1,7 @@
-"""Held-out bits per byte of bytelm with its matrices in layouts: of programs that multiply straight from the packed weights, and of the f32
-program on their exact values, which are those of the oracles of docs/layouts.md to the bit. One bundle has a function for each layout, and
-no matrix: these come from sources at load."""
+"""Held-out bits per byte of bytelm with its matrices in layouts: of programs that multiply straight
+from the packed weights, and of the f32 program on their exact values, which are those of the
+oracles of docs/layouts.md to the bit. One bundle has a function for each layout, and no matrix:
+these come from sources at load."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ PACKED = [Variant(*parts) for parts in (
     ("q4_1",), ("q4_k",), ("q5_k",), ("q6_k",), ("f8_tensor",), ("f8_channel",), ("f8_block128",), ("mxfp4",), ("ggml_mxfp4",), ("mxfp8",),
 )]  # fmt: skip
 
-#: Layouts that products read packed and that nothing here makes: the matrices of this model have no nearest values in them.
+#: Layouts that products read packed and that nothing here makes: the matrices of this model have no
+#: nearest values in them.
 READ_ALONE = {"gptq_v1", "gptq_v2", "awq", "q5_0", "q5_1", "q2_k", "q3_k", "iq4_nl"}
 
 

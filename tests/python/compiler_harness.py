@@ -1,6 +1,8 @@
-"""Compiles modules and compares what they calculate with the float64 reference, through the Python executor.
+"""Compiles modules and compares what they calculate with the float64 reference, through the Python
+executor.
 
-With ACCRT_TEST_DEVICE=cuda modules are compiled for the GPU of this machine and run there (tests/gpu/cuda_exec.py).
+With ACCRT_TEST_DEVICE=cuda modules are compiled for the GPU of this machine and run there
+(tests/gpu/cuda_exec.py).
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import accx_exec
 import kernel_harness as kh
 from accrt.compiler import Interpreter, Module, compile
 
-#: Relative error of one rounding to each type, and how many roundings a short chain of kernels may add up.
+#: Relative error of one rounding to each type, and how many roundings a short chain of kernels may
+#: add up.
 EPSILON = {"f64": 2.0**-52, "f32": 2.0**-23, "bf16": 2.0**-7, "f16": 2.0**-10}
 
 
@@ -53,7 +56,8 @@ def load(data: bytes, on: str, seed: int = kh.SEED) -> accx_exec.Program:
 
 @functools.lru_cache(maxsize=2)
 def runtime_program(data: bytes, variant: str, device: str = "cuda:0" if ON_CUDA else "host") -> Any:
-    """The bundle loaded by the runtime, or None where the library is not built or has no such device."""
+    """The bundle loaded by the runtime, or None where the library is not built or has no such
+    device."""
     if device != "host":
         variant = ""
     try:
@@ -76,7 +80,8 @@ def runtime_program(data: bytes, variant: str, device: str = "cuda:0" if ON_CUDA
 def run_in_runtime(
     session: Any, module: Module, name: str, inputs: Sequence[Any], scalars: Mapping[str, int], results: Sequence[np.ndarray]
 ) -> List[np.ndarray]:
-    """Results of a call of the runtime, into arrays like `results`; tensor inputs in order, updated in place."""
+    """Results of a call of the runtime, into arrays like `results`; tensor inputs in order, updated
+    in place."""
     from accrt import Call
 
     function, tensors = module.functions[name], list(inputs)
@@ -95,7 +100,8 @@ def both_agree(
     module: Module, data: bytes, name: str, inputs: Sequence[np.ndarray], scalars: Mapping[str, int], results: Sequence[np.ndarray],
     on_cuda: bool = ON_CUDA,
 ) -> None:  # fmt: skip
-    """The runtime, where it is built, gives the very bytes that the executor gave: the kernels are the same."""
+    """The runtime, where it is built, gives the very bytes that the executor gave: the kernels are
+    the same."""
     loaded = runtime_program(data, "", "cuda:0") if on_cuda else runtime_program(data, target())
     if loaded is None:
         return
@@ -117,8 +123,9 @@ def values(random: np.random.Generator, dtype: str, shape: Sequence[int], low: f
 def assert_close(
     got: np.ndarray, expected: np.ndarray, dtype: str, roundings: float, scale: float = 1.0, where: str = ""
 ) -> None:
-    """Floats: |got - expected| <= roundings * epsilon * max(|expected|, scale), NaN and infinities at the same places; all
-    else exactly. `scale` is the size of what was added up on the way, where terms may cancel."""
+    """Floats: |got - expected| <= roundings * epsilon * max(|expected|, scale), NaN and infinities
+    at the same places; all else exactly. `scale` is the size of what was added up on the way, where
+    terms may cancel."""
     assert got.shape == expected.shape, f"{where}shape {got.shape}, expected {expected.shape}"
     if dtype not in EPSILON:
         np.testing.assert_array_equal(got, expected)

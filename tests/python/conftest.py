@@ -1,4 +1,5 @@
-"""What the Python tests share. The library itself is found by the package: ACCRT_LIBRARY, or the build folder."""
+"""What the Python tests share. The library itself is found by the package: ACCRT_LIBRARY, or the
+build folder."""
 from __future__ import annotations
 
 import os
@@ -7,8 +8,9 @@ import subprocess
 import sys
 import tempfile
 
-# numpy's BLAS spins while it waits: on two processors with anything else running, the float64 references then take five
-# times as long. It reads this when numpy is first imported, which is after here.
+# numpy's BLAS spins while it waits: on two processors with anything else running, the float64
+# references then take five times as long. It reads this when numpy is first imported, which is
+# after here.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
@@ -33,7 +35,8 @@ def golden_bundle(tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope="session")
 def echo_bundle(tmp_path_factory) -> pathlib.Path:
-    """A bundle without machine code: for every data type a function of its name, "close", "reset" and "2 of us" copy x[n] to y[n]."""
+    """A bundle without machine code: for every data type a function of its name, "close", "reset"
+    and "2 of us" copy x[n] to y[n]."""
     from accrt import bundle_writer as bw
     bundle = bw.BundleWriter()
     n = bundle.symbol("n", maximum=1 << 10)

@@ -1,9 +1,11 @@
-"""Scenarios of work in flight whose caller drops what it uses. Each runs in a process of its own: test_in_flight.py starts them.
+"""Scenarios of work in flight whose caller drops what it uses. Each runs in a process of its own:
+test_in_flight.py starts them.
 
     python3 tests/python/in_flight.py SCENARIO BUNDLE PACK
 
-The work is long (`steps` adds x to y many times), and what is dropped is memory of its own mapping: where it goes too early, the process dies by a
-signal; where it is used again, the pattern in it is overwritten.
+The work is long (`steps` adds x to y many times), and what is dropped is memory of its own mapping:
+where it goes too early, the process dies by a signal; where it is used again, the pattern in it is
+overwritten.
 """
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def scenario(function):
 
 
 class Work:
-    """What scenarios share: a session with long work, fresh arrays, and a look at memory that was handed out anew."""
+    """What scenarios share: a session with long work, fresh arrays, and a look at memory that was
+    handed out anew."""
 
     def __init__(self, bundle: str, pack: str) -> None:
         self.instance = accrt.Instance(trust="all", options={"host.threads": 2})
@@ -312,7 +315,8 @@ def dlpack_source_dropped(work):
 
 @scenario
 def dropped_in_a_cycle(work):
-    """The collector finalizes what is garbage together in any order: a call that is in flight still has its stream."""
+    """The collector finalizes what is garbage together in any order: a call that is in flight still
+    has its stream."""
     class Ring:
         def __del__(self):
             self.stream.done()
@@ -418,7 +422,8 @@ def memory_comes_back(work):
         time.sleep(0.02)
     assert not any(ref() is not None for ref in gone)
     # And with somebody who enqueues and never waits.
-    gone, deadline = [], time.monotonic() + 30  # on a busy machine the device's thread may not run for a while
+    # on a busy machine the device's thread may not run for a while
+    gone, deadline = [], time.monotonic() + 30
     while len(gone) < 2000 or sum(ref() is not None for ref in gone) >= len(gone) * 3 // 4 and time.monotonic() < deadline:
         for _ in range(1000):
             array = np.ones(16, np.float32).view(Array)

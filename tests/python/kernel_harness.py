@@ -1,7 +1,8 @@
-"""Runs kernels of the reference compiler straight from their image, as the runtime would: no runtime is needed.
+"""Runs kernels of the reference compiler straight from their image, as the runtime would: no
+runtime is needed.
 
-Buffers are copied between guard bytes, outputs start as a poison pattern, workgroups run in a shuffled order on one thread or
-on two, local memory is poisoned with NaN.
+Buffers are copied between guard bytes, outputs start as a poison pattern, workgroups run in a
+shuffled order on one thread or on two, local memory is poisoned with NaN.
 """
 
 from __future__ import annotations
@@ -187,7 +188,8 @@ _LOADED: Dict[Any, Any] = {}
 
 
 def load(kernels: Sequence[KernelDef], target: str) -> Mapping[str, _Def]:
-    """Builds and opens an image; its kernel records by name. Images live until the process ends, as backends do."""
+    """Builds and opens an image; its kernel records by name. Images live until the process ends, as
+    backends do."""
     content = image.build_image(kernels, target)
     if content not in _LOADED:
         handle, path = tempfile.mkstemp(suffix=".so")
@@ -216,7 +218,8 @@ def pack_params(launch: Launch, addresses: Mapping[str, int], workspace: int = 0
 
 
 class Memory:
-    """Operands with guard bytes on both sides; `check` finds writes outside and writes to inputs."""
+    """Operands with guard bytes on both sides; `check` finds writes outside and writes to
+    inputs."""
 
     def __init__(self) -> None:
         self.arrays: Dict[str, np.ndarray] = {}
@@ -224,7 +227,8 @@ class Memory:
         self._before: Dict[str, bytes] = {}
 
     def add(self, name: str, array: np.ndarray, poison: bool, shift: int = 0) -> None:
-        """Places an array with its strides; its gaps, and all of it when `poison`, hold the poison pattern."""
+        """Places an array with its strides; its gaps, and all of it when `poison`, hold the poison
+        pattern."""
         span = array.itemsize * (1 + sum((n - 1) * (s // array.itemsize) for n, s in zip(array.shape, array.strides))) if array.size else 0
         block = np.full(span + 2 * GUARD_BYTES + 64 + shift, POISON, np.uint8)
         start = (-block.ctypes.data) % 64 + GUARD_BYTES + shift
@@ -303,7 +307,7 @@ def run_launch(launch: Launch, memory: Memory, target: str, threads: int = 1) ->
         list(pool.map(work, range(threads)))
 
 
-# ---- Images for another machine, under qemu --------------------------------------------------------------------------
+# ---- Images for another machine, under qemu ------------------------------------------------------
 
 _SYSROOT = "/usr/aarch64-linux-gnu"
 
@@ -371,7 +375,8 @@ def run(
     target: str,
     threads: int = 1,
 ) -> Dict[str, np.ndarray]:
-    """Runs a launch on copies of the inputs; returns the outputs. `outputs` give shapes, types and strides alone."""
+    """Runs a launch on copies of the inputs; returns the outputs. `outputs` give shapes, types and
+    strides alone."""
     memory = Memory()
     for name, array in inputs.items():
         memory.add(name, array, poison=False)

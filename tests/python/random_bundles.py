@@ -1,5 +1,5 @@
-"""Random bundles through accrt.bundle_writer, valid ones: every construct of the format turns up. tests/golden/random.sha256 has what seeds 0 to
-119 give: a change here is a change there."""
+"""Random bundles through accrt.bundle_writer, valid ones: every construct of the format turns up.
+tests/golden/random.sha256 has what seeds 0 to 119 give: a change here is a change there."""
 
 from __future__ import annotations
 
@@ -407,7 +407,8 @@ class Maker:
 
 
 def random_bundle(rng: random.Random, newest: bool = True, odd: float = 0) -> bw.BundleWriter:
-    """`newest`: with what came with container 0.3 too. `odd`: how many of the names and texts are odd ones."""
+    """`newest`: with what came with container 0.3 too. `odd`: how many of the names and texts are
+    odd ones."""
     return Maker(rng, newest, odd).make()
 
 

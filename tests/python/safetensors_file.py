@@ -14,7 +14,8 @@ _TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "int64": "I64", 
 def safetensors_bytes(
     tensors: Mapping[str, np.ndarray | tuple[str, np.ndarray]], metadata: Mapping[str, str] | None = None, pad: int = 0, align: int = 1
 ) -> bytes:
-    """Of arrays, or of (type, array) with the bits of what numpy has no type for. `pad`: spaces behind the header; `align`: of the header."""
+    """Of arrays, or of (type, array) with the bits of what numpy has no type for. `pad`: spaces
+    behind the header; `align`: of the header."""
     header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
     data = b""
     for name, value in tensors.items():

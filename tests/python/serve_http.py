@@ -1,4 +1,5 @@
-"""What the tests of the server share: a server over the simulated model, a client on a plain socket, and what must be so afterwards."""
+"""What the tests of the server share: a server over the simulated model, a client on a plain
+socket, and what must be so afterwards."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""A plain scheduler of serving engines, beside which serve/scheduler.c is tested: the same operations give the same state, page by page.
+"""A plain scheduler of serving engines, beside which serve/scheduler.c is tested: the same
+operations give the same state, page by page.
 
     python tests/python/serve_reference.py [--operations 1000000] [--seed 1]
 
-Operations are random, from a seed that is printed. Where the two differ, the operations are cut down to few that still differ.
+Operations are random, from a seed that is printed. Where the two differ, the operations are cut
+down to few that still differ.
 """
 import argparse
 import pathlib
@@ -60,7 +62,8 @@ class Scheduler:
         self.refs, self.generation, self.block_step = [0] * pages, [0] * pages, [0] * pages
         self.free, self.waiting = list(range(pages)), []  # waiting: for the end of a step
         self.entries, self.key_of = {}, {}
-        #: the least of a page that is copied (0: nothing is), the step that wrote each page, and the last pages behind each
+        #: the least of a page that is copied (0: nothing is), the step that wrote each page, and
+        #: the last pages behind each
         self.copy, self.written, self.followers = copy, {}, {}
         self.ended = self.step = self.admissions = 0
         self.mixed = 1 << 32
@@ -196,7 +199,8 @@ class Scheduler:
         """`after`: prompts that get their chunks after this one."""
         count = min(s.remaining, self.chunk, self.budget)
         left = self.left
-        if s.asked < s.to_score and left > 0:  # one sample for each of the others, and for one that may be admitted
+        if s.asked < s.to_score and left > 0:
+            # one sample for each of the others, and for one that may be admitted
             left = max(left - after - (len(self.free_rows) > 0), 1)
         while count > 0 and len(s.samples(count)) > left:
             count -= 1
@@ -243,7 +247,8 @@ class Scheduler:
         return found, chain
 
     def part(self, s, hits, chain):
-        """A page behind the hits that begins as the tokens after them do, and how many it shares."""
+        """A page behind the hits that begins as the tokens after them do, and how many it
+        shares."""
         left = s.tokens[hits * self.page_size : s.asked if s.asked < s.to_score else s.known - 1]
         best = (None, 0)
         for block in self.followers.get((chain, s.salt if chain is None else 0), []):
@@ -282,7 +287,8 @@ class Scheduler:
         return True
 
     def guess(self, tokens, wanted):
-        """What followed the longest end of the text that was there before; of equally long ones, the last."""
+        """What followed the longest end of the text that was there before; of equally long ones,
+        the last."""
         best = None
         for length in range(self.lookup[1], self.lookup[0] - 1, -1):
             starts = [at for at in range(len(tokens) - length) if tokens[at : at + length] == tokens[len(tokens) - length :]]
@@ -440,7 +446,8 @@ class Scheduler:
 
 
 def apply(scheduler, operation):
-    """The scheduler after the operation, and what the driver prints then. An operation that has no sense now gives None."""
+    """The scheduler after the operation, and what the driver prints then. An operation that has no
+    sense now gives None."""
     name, *numbers = operation
     said = ""
     if name == "i":
@@ -522,7 +529,8 @@ def difference(operations):
 
 
 def shrink(operations):
-    """Fewer operations that still differ: halves, quarters and so on are left out where that is possible."""
+    """Fewer operations that still differ: halves, quarters and so on are left out where that is
+    possible."""
     operations = list(operations)
     size = len(operations) // 2
     while size > 0:
@@ -538,7 +546,8 @@ def shrink(operations):
 
 
 def compare(count, seed):
-    """Runs so many random operations; raises AssertionError with a short sequence where the two differ."""
+    """Runs so many random operations; raises AssertionError with a short sequence where the two
+    differ."""
     rng, left = random.Random(seed), count
     while left > 0:
         part = list(random_operations(rng, min(left, 20_000)))

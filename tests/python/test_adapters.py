@@ -1,4 +1,5 @@
-"""LoRA adapters: compiled optional inputs that a session's adapter fills, checked against numpy; swapped, shared, refused."""
+"""LoRA adapters: compiled optional inputs that a session's adapter fills, checked against numpy;
+swapped, shared, refused."""
 from __future__ import annotations
 
 import json
@@ -29,8 +30,8 @@ def weight():
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory, weight):
-    """A linear layer y = x W^T, + x (B A)^T where A and B are given, B scaled by alpha / rank. No memory of the call depends on the
-    rank, which has no value when neither is given."""
+    """A linear layer y = x W^T, + x (B A)^T where A and B are given, B scaled by alpha / rank. No
+    memory of the call depends on the rank, which has no value when neither is given."""
     m = Module("lora")
     t, r = m.symbol("t", minimum=1, maximum=32), m.symbol("r", minimum=1, maximum=MAX_RANK)
     f = m.function("linear")
@@ -68,7 +69,8 @@ def expected(weight, x, a=None, b=None, factor=1.0):
 
 
 def close(got, wanted):
-    """Sums of at most K + rank products of numbers of about 1: f32 rounds each by 2^-24 of at most some 100."""
+    """Sums of at most K + rank products of numbers of about 1: f32 rounds each by 2^-24 of at most
+    some 100."""
     np.testing.assert_allclose(np.asarray(got), wanted, rtol=0, atol=2e-3)
 
 
@@ -107,8 +109,9 @@ KINDS = ("specialize", "bucket", "runtime", "called", "looped")
 
 
 def module(weight):
-    """y = x W^T + (x A^T) B^T as it is written in papers: what lies between the two products is sized by the rank, which has no
-    value without an adapter. A function for each class of symbols; one that calls another; one with a loop that runs once."""
+    """y = x W^T + (x A^T) B^T as it is written in papers: what lies between the two products is
+    sized by the rank, which has no value without an adapter. A function for each class of symbols;
+    one that calls another; one with a loop that runs once."""
     m = Module("lora")
     classes = {"bucket": {"symbol_class": SymbolClass.BUCKET, "buckets": (8, MAX_RANK)}, "runtime": {"symbol_class": SymbolClass.RUNTIME}}
     t, w = m.symbol("t", minimum=1, maximum=32), m.constant("w", weight)
@@ -148,7 +151,8 @@ def test_memory_sized_by_the_rank(natural, weight, kind):
 
 
 def check_ranks(program, weight, kind):
-    """No adapter, rank 4, rank 16, and no adapter again; two sessions; arguments of the caller's own; one of the pair alone."""
+    """No adapter, rank 4, rank 16, and no adapter again; two sessions; arguments of the caller's
+    own; one of the pair alone."""
     x = numbers(15).standard_normal((7, K), np.float32)
     functions = [getattr(session, kind) for session in (program.session(), program.session())]
     calls = [function.bind(x) for function in functions]
@@ -190,7 +194,8 @@ def test_what_the_caller_gives_wins(loaded, weight):
 
 
 def test_swaps_while_calls_are_in_flight(loaded, weight):
-    """Each of many enqueued runs has the adapter that was set when it was enqueued, though the adapter is gone by then."""
+    """Each of many enqueued runs has the adapter that was set when it was enqueued, though the
+    adapter is gone by then."""
     x = numbers(8).standard_normal((5, K), np.float32)
     session = loaded.session()
     sources = [pair(r, 30 + r) for r in (1, 4, 16)]
@@ -257,7 +262,8 @@ def test_names_and_factors(loaded, weight, tmp_path):
 
 @pytest.mark.parametrize("kind", ["f16", "bf16", "f32"])
 def test_scaling_is_one_rounded_product(tmp_path, kind):
-    """Every value times the factor in f32, then to the nearest of its type: all 65,536 bits of the narrow types."""
+    """Every value times the factor in f32, then to the nearest of its type: all 65,536 bits of the
+    narrow types."""
     bundle = bw.BundleWriter()
     g = bundle.function("look")
     rank = bundle.symbol("r", minimum=1, maximum=1 << 17)
@@ -388,7 +394,8 @@ def test_slots_that_do_not_fit_together(slots, words):
 
 @pytest.mark.parametrize("kind", ["a FIFO", "a device", "a folder", "large"])
 def test_a_config_that_is_no_small_file_is_an_error(tmp_path, kind):
-    """It comes along with somebody's adapter: nothing waits for it, and nothing reads it without an end."""
+    """It comes along with somebody's adapter: nothing waits for it, and nothing reads it without an
+    end."""
     from accrt.adapter import _peft_config
     path = tmp_path / "adapter_config.json"
     if kind == "a FIFO":

@@ -1,6 +1,8 @@
-"""What an operation with ATen's name does is what ATen's does; and what Python cannot know of a value while compiling is refused.
+"""What an operation with ATen's name does is what ATen's does; and what Python cannot know of a
+value while compiling is refused.
 
-The tests marked `torch` compare with torch itself (`./dev torch-test`); the others hold a table that was made with it.
+The tests marked `torch` compare with torch itself (`./dev torch-test`); the others hold a table
+that was made with it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def symbolic():
     return m.function("f").input("x", "f32", [n, 3]), n
 
 
-# ---- Control flow ----------------------------------------------------------------------------------------------------
+# ---- Control flow --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,8 @@ def test_a_comparison_that_is_the_same_at_each_call_is_answered():
     y = (x * 2.0).relu()
     assert x.shape == y.shape and x.shape == (n, 3) and not x.shape != y.shape and x.type == y.type and n in x.shape
     assert x.shape[0] == n and n + n == 2 * n and (n + 1) - n == 1 and x.shape.index(n) == 0
-    assert n != -1 and n + 1 != n and n != n + 2 and 2 * n + 1 != 0 and not n == -3  # dimensions are 0 or more
+    # dimensions are 0 or more
+    assert n != -1 and n + 1 != n and n != n + 2 and 2 * n + 1 != 0 and not n == -3
     assert x.shape != (n,) and x.shape != (n, 4) and n is not None and n != None and n != "n"  # noqa: E711
     assert len({n, n + 1, n + 2, n - 1, n - 2, x.shape[0]}) == 5 and {n: 1}[x.shape[0]] == 1
 
@@ -108,9 +111,10 @@ def test_values_are_compared_by_element_and_hashed_by_identity():
     assert x != None and not (x == "text")  # noqa: E711  (no values: identity)
 
 
-# ---- Types -----------------------------------------------------------------------------------------------------------
+# ---- Types ---------------------------------------------------------------------------------------
 
-#: Made with torch.result_type of torch 2.13: type of a [2] tensor, type of another tensor, its rank, what they promote to.
+#: Made with torch.result_type of torch 2.13: type of a [2] tensor, type of another tensor, its
+#: rank, what they promote to.
 PROMOTIONS = [
     ("i64", "f16", 1, "f16"), ("f16", "bf16", 1, "f32"), ("f16", "f32", 0, "f16"), ("i32", "f64", 0, "f64"), ("i8", "i64", 0, "i8"),
     ("bool", "i8", 0, "i8"), ("bool", "u8", 1, "u8"), ("u8", "i32", 1, "i32"), ("f32", "f64", 1, "f64"), ("f64", "f32", 1, "f64"),
@@ -169,12 +173,13 @@ def test_causal_attention_sees_keys_up_to_the_querys_own_number():
     random = np.random.default_rng(kh.SEED)
     inputs = [random.standard_normal((1, 1, s, 4)).astype(np.float32) for s in (2, 3, 3)]
     y, z = Interpreter(m).run("f", *inputs)
-    np.testing.assert_allclose(y[0, 0, 0], inputs[2][0, 0, 0], rtol=1e-6)  # query 0 sees key 0 alone
+    # query 0 sees key 0 alone
+    np.testing.assert_allclose(y[0, 0, 0], inputs[2][0, 0, 0], rtol=1e-6)
     assert abs(z[0, 0, 0] - inputs[2][0, 0, 0]).max() > 1e-3
     ch.compare(m, ch.program(m), "f", inputs, {}, 64, 1)
 
 
-# ---- Beside torch ----------------------------------------------------------------------------------------------------
+# ---- Beside torch --------------------------------------------------------------------------------
 
 
 def _torch():
@@ -263,7 +268,8 @@ def _theirs(torch, name, *tensors):
 @pytest.mark.torch
 @pytest.mark.parametrize("name", UNARY + BINARY)
 def test_operations_beside_torch(name):
-    """Each operation on each type: refused, or torch's type and torch's numbers, also of zeros, infinities and NaN."""
+    """Each operation on each type: refused, or torch's type and torch's numbers, also of zeros,
+    infinities and NaN."""
     torch, types = _torch()
     random = np.random.default_rng([kh.SEED, len(name)])
     refused = []
@@ -284,7 +290,8 @@ def test_operations_beside_torch(name):
         if name in ("floor_divide", "remainder"):
             arrays[1] = np.where(arrays[1] == 0, 3, arrays[1])
         tensors = [torch.tensor(a).to(types[dtype]) for a in arrays]
-        # oneDNN, which takes over on some processors, has other values at infinities and zeros than ATen.
+        # oneDNN, which takes over on some processors, has other values at infinities and zeros than
+        # ATen.
         with torch.backends.mkldnn.flags(enabled=False):
             wanted = _theirs(torch, name, *tensors)
         assert wanted.dtype == types[result.dtype], (dtype, result.dtype)

@@ -1,5 +1,6 @@
-"""Operations named as ATen's beside torch itself, by the interpreter and compiled: with NaN, infinities, negative zero, ties, empty tensors
-and tensors without dimensions. tests/python/test_aten.py has their types and what is refused.
+"""Operations named as ATen's beside torch itself, by the interpreter and compiled: with NaN,
+infinities, negative zero, ties, empty tensors and tensors without dimensions.
+tests/python/test_aten.py has their types and what is refused.
 
 Marked `torch`: `./dev torch-test` and `./dev check models` run them.
 """
@@ -30,7 +31,8 @@ TOLERANCE = {"f64": 1e-12, "f32": 2e-6, "f16": 2e-3, "bf16": 1.6e-2}
 
 
 class Case(NamedTuple):
-    """`inputs`: arrays, or (array, type); `ours` and `theirs` are called with the values. `exact`: bits, also zeros' signs."""
+    """`inputs`: arrays, or (array, type); `ours` and `theirs` are called with the values. `exact`:
+    bits, also zeros' signs."""
 
     inputs: Sequence[Any]
     ours: Callable[..., Any]
@@ -221,7 +223,8 @@ def made(dtype: str) -> Tuple[Module, Any]:
 
 
 def check(got: np.ndarray, wanted: "torch.Tensor", dtype: str, scale: float, where: str) -> None:
-    """NaN and infinities at the same places, all else within the roundings of the type; integers exactly."""
+    """NaN and infinities at the same places, all else within the roundings of the type; integers
+    exactly."""
     assert tuple(got.shape) == tuple(wanted.shape), f"{where}: shape {got.shape}, torch's {tuple(wanted.shape)}"
     if not wanted.is_floating_point():
         np.testing.assert_array_equal(got, wanted.numpy(), err_msg=where)
@@ -235,7 +238,8 @@ def test_values_beside_torch(dtype, label):
     case, (module, program) = CASES[label], made(dtype)
     arrays = [kh.encode(array, kind) for array, kind in inputs_of(case, dtype)]
     tensors = [torch.from_numpy(np.array(kh.decode(stored, kind))).to(TYPES[kind]) for stored, (_, kind) in zip(arrays, inputs_of(case, dtype))]
-    # oneDNN, which takes over on some processors, has other values at infinities and zeros than ATen.
+    # oneDNN, which takes over on some processors, has other values at infinities and zeros than
+    # ATen.
     with torch.backends.mkldnn.flags(enabled=False):
         wanted = case.theirs(*tensors)
     wanted = list(wanted) if isinstance(wanted, tuple) else [wanted]
@@ -246,6 +250,7 @@ def test_values_beside_torch(dtype, label):
     for i, (result, theirs) in enumerate(zip(module.functions[name].results, wanted)):
         kind = result.value.dtype
         assert TYPES[kind] == theirs.dtype, f"{label}: {kind}, torch's {theirs.dtype}"
-        rounded = kh.decode(kh.encode(np.asarray(interpreted[i]), kind), kind)  # it calculates in f64
+        # it calculates in f64
+        rounded = kh.decode(kh.encode(np.asarray(interpreted[i]), kind), kind)
         check(rounded, theirs, kind, case.scale, f"{label} of {dtype}, interpreted")
         check(kh.decode(np.asarray(compiled[i]), kind), theirs, kind, case.scale, f"{label} of {dtype}, compiled")

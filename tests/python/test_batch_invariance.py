@@ -1,5 +1,5 @@
-"""What a row gives does not depend on the other rows, nor on how many there are: bit for bit, on hosts, of the operations that a step
-of a serving engine is made of."""
+"""What a row gives does not depend on the other rows, nor on how many there are: bit for bit, on
+hosts, of the operations that a step of a serving engine is made of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""docs/decisions/safe-in-every-hand.md names a test for each crash, lie and bypass: every one of them exists."""
+"""docs/decisions/safe-in-every-hand.md names a test for each crash, lie and bypass: every one of
+them exists."""
 
 import ast
 import re
@@ -15,7 +16,8 @@ def rows():
 
 
 def named():
-    """(file, test, parameters) of each name; `::test` and `[parameter]` follow what was named before."""
+    """(file, test, parameters) of each name; `::test` and `[parameter]` follow what was named
+    before."""
     for row in rows():
         file = test = None
         for name in re.findall(r"`([^`]*)`", row[2]):

@@ -1,4 +1,5 @@
-"""The Python surfaces: instances, memory, streams, tensors, sessions and calls, on the small golden bundle."""
+"""The Python surfaces: instances, memory, streams, tensors, sessions and calls, on the small golden
+bundle."""
 import array
 import asyncio
 import ctypes
@@ -440,7 +441,8 @@ def test_a_device_kernel_is_checked_when_it_is_made(values, words):
 
 
 def test_what_is_dropped_is_gone(golden_bundle, instance):
-    """A program gives its memory back when the last reference to it goes: the collector of cycles knows nothing of a device's memory."""
+    """A program gives its memory back when the last reference to it goes: the collector of cycles
+    knows nothing of a device's memory."""
     gc.collect()
     gc.disable()
     try:

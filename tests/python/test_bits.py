@@ -1,4 +1,5 @@
-"""bf16 and 8-bit floats and numpy, which has no such types: how they come, how they go back, and what is refused as a mistake."""
+"""bf16 and 8-bit floats and numpy, which has no such types: how they come, how they go back, and
+what is refused as a mistake."""
 from __future__ import annotations
 
 import sys
@@ -65,7 +66,8 @@ def test_numbers_that_may_be_numbers_are_refused_with_what_to_do(dtype, echo):
     other = "f8e5m2" if dtype != "f8e5m2" else "f8e4m3fn"
     with pytest.raises(accrt.TypeMismatchError):
         echo[other](bits)  # the bits of another type
-    whole = echo["u16" if dtype == "bf16" else "u8"](bits)  # of an integer parameter they are integers
+    # of an integer parameter they are integers
+    whole = echo["u16" if dtype == "bf16" else "u8"](bits)
     assert whole.tolist() == list(range(64))
 
 

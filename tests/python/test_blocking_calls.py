@@ -1,7 +1,9 @@
-"""Ctrl-C ends every wait: no function of the C library that may wait or work without a limit is called where Python cannot hear of it.
+"""Ctrl-C ends every wait: no function of the C library that may wait or work without a limit is
+called where Python cannot hear of it.
 
-Which functions those are, the public headers say: their comments say "Blocks" or "May block", or they take a limit of time. Each place in the
-package that names one is inside of `apart` or `until` (_waits.py), or stands in ELSEWHERE with what makes it harmless there.
+Which functions those are, the public headers say: their comments say "Blocks" or "May block", or
+they take a limit of time. Each place in the package that names one is inside of `apart` or `until`
+(_waits.py), or stands in ELSEWHERE with what makes it harmless there.
 """
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Work on files from anybody is bounded: attacks on opening, verifying, preparing and planning, what they cost counted in basic blocks (not
-in seconds: build/tests/bounded.count), and the limits of a budget."""
+"""Work on files from anybody is bounded: attacks on opening, verifying, preparing and planning,
+what they cost counted in basic blocks (not in seconds: build/tests/bounded.count), and the limits
+of a budget."""
 from __future__ import annotations
 
 import math
@@ -26,7 +27,8 @@ needs_count = pytest.mark.usefixtures("counter")
 
 @pytest.fixture(scope="session")
 def counter():
-    """The library once more, with a call at each basic block: nothing else needs it, so that it is built here."""
+    """The library once more, with a call at each basic block: nothing else needs it, so that it is
+    built here."""
     if not (BUILD / "build.ninja").exists() or "bounded.count" not in (BUILD / "build.ninja").read_text():
         pytest.skip("bounded.count cannot be built here (sanitizers, no build folder)")
     subprocess.run(["ninja", "-C", BUILD, "bounded.count"], check=True, capture_output=True, timeout=1200)
@@ -291,7 +293,8 @@ def many_versions(n):
 
 
 def prepares_of(functions, sources, products):
-    """Prepare functions, each of which reads constants and makes some; and a function that uses them all."""
+    """Prepare functions, each of which reads constants and makes some; and a function that uses
+    them all."""
     b = BundleWriter()
     stored = [b.constant(f"w{i:07}", b"abcd", dtype="f32", shape=[1]) for i in range(sources)]
     made = []
@@ -351,7 +354,8 @@ def written(tmp_path_factory):
 
 
 def assert_linear(what: str, numbers: list[int]) -> None:
-    """Twice the records may cost twice, and a little for logarithms: what 2n more cost against n more, whatever every file costs."""
+    """Twice the records may cost twice, and a little for logarithms: what 2n more cost against n
+    more, whatever every file costs."""
     one, two, four = numbers
     few = 500  # blocks of a search in a handful of names
     assert four - two <= 2.25 * max(two - one, 0) + few, f"{what}: {numbers} for n, 2n, 4n"
@@ -367,7 +371,8 @@ def test_cost_doubles_with_the_file(written, kind, work):
     assert all(status == 0 for _, _, status, _ in rows), rows
     assert_linear(f"{work} {kind}", [blocks for blocks, _, _, _ in rows[1:]])
     for file, (blocks, steps, _, _) in zip(files, rows):
-        # No honest file comes near the default, which is 2^22 and 16 for each byte; and steps stand for what is done.
+        # No honest file comes near the default, which is 2^22 and 16 for each byte; and steps stand
+        # for what is done.
         assert steps <= 4 * file.stat().st_size + 100_000, (kind, steps)
         assert blocks <= 40 * file.stat().st_size + 400_000, (kind, blocks)
 
@@ -380,8 +385,9 @@ def seconds(work) -> float:
 
 
 def assert_time_is_linear(what: str, work, files: list) -> None:
-    """Where no blocks can be counted (Python, libyaml): eight times the records may take twelve times as long, once in some attempts
-    on a busy machine. What is quadratic takes 64 times as long."""
+    """Where no blocks can be counted (Python, libyaml): eight times the records may take twelve
+    times as long, once in some attempts on a busy machine. What is quadratic takes 64 times as
+    long."""
     few, tried = 0.05, []
     for _ in range(5):
         tried.append([seconds(lambda: work(file)) for file in files])  # noqa: B023 - it is called here
@@ -473,7 +479,8 @@ def safetensors_file(names: list[str], metadata: int = 0) -> bytes:
 WEIGHTS = {
     "gguf tensors": lambda n: gguf_file([b"t%d" % i for i in range(n)], []),
     "gguf keys": lambda n: gguf_file([], [b"k%d" % i for i in range(n)]),
-    "gguf long keys": lambda n: gguf_file([], [b"x" * 4000 + b"%d" % i for i in range(n // 64 + 1)]),  # below 1 MiB, which is read at once
+    # below 1 MiB, which is read at once
+    "gguf long keys": lambda n: gguf_file([], [b"x" * 4000 + b"%d" % i for i in range(n // 64 + 1)]),
     "safetensors tensors": lambda n: safetensors_file([f"t{i}" for i in range(n)]),
     "safetensors metadata": lambda n: safetensors_file([], n),
     "safetensors escapes": lambda n: safetensors_file(["\\u0041" * 20 + str(i) for i in range(n)]),
@@ -493,8 +500,9 @@ def test_cost_of_weights_doubles_with_the_file(tmp_path, kind):
 
 
 def placed_names(n: int, wanted) -> BundleWriter:
-    """Names of n inputs, strings of the file between them, so that each name begins where the hash that the verifier had before seeds
-    (a multiplication) puts it into the place `wanted(i)` of a table of 2n."""
+    """Names of n inputs, strings of the file between them, so that each name begins where the hash
+    that the verifier had before seeds (a multiplication) puts it into the place `wanted(i)` of a
+    table of 2n."""
     b, texts, names, at = BundleWriter(), 0, [], 1
     capacity = 1 << (2 * n - 1).bit_length()
     for i in range(n):
@@ -516,8 +524,8 @@ def placed_names(n: int, wanted) -> BundleWriter:
 
 @needs_count
 def test_names_that_meet_in_an_unseeded_hash(tmp_path):
-    """All in one place of a table, where it was searched as a list, cost what names do that are spread. The seed is another one at
-    each open."""
+    """All in one place of a table, where it was searched as a list, cost what names do that are
+    spread. The seed is another one at each open."""
     files = [tmp_path / "spread.accx", tmp_path / "together.accx"]
     files[0].write_bytes(placed_names(1000, lambda i: i * 977).to_bytes())
     files[1].write_bytes(placed_names(1000, lambda i: 0).to_bytes())
@@ -568,7 +576,8 @@ def calls_with_symbols(n: int = 4000) -> BundleWriter:
 
 
 def descending_joins(n: int = 1500, times: int = 400) -> BundleWriter:
-    """Each branch that is not taken stands for what it follows, the last first: a join of them is made backwards."""
+    """Each branch that is not taken stands for what it follows, the last first: a join of them is
+    made backwards."""
     b = BundleWriter()
     f = b.function("main")
     y = f.result("y", "u8", [4])
@@ -624,7 +633,8 @@ def test_plans_end_at_their_limits(tmp_path, kind):
 
 
 def test_counts_from_a_call(tmp_path):
-    """A scalar of a call says how often: 2^18 times nothing, each time 2^18 times, is refused in bounded time; then a small one runs."""
+    """A scalar of a call says how often: 2^18 times nothing, each time 2^18 times, is refused in
+    bounded time; then a small one runs."""
     b = BundleWriter()
     n = b.symbol("n", SymbolClass.SPECIALIZE, maximum=1 << 18)
     f = b.function("main")
@@ -664,7 +674,8 @@ def test_joins_made_backwards(tmp_path):
 
 
 def unions(k: int, j: int, m: int) -> BundleWriter:
-    """j functions each call k functions that need m symbols: a union of sets along a graph, which nothing makes linear."""
+    """j functions each call k functions that need m symbols: a union of sets along a graph, which
+    nothing makes linear."""
     b = BundleWriter()
     symbols = [b.symbol(f"s{i:05}", SymbolClass.SPECIALIZE, maximum=8) for i in range(m)]
     total = sum_of(symbols)
@@ -756,7 +767,8 @@ def resident_mib():
 
 @pytest.mark.parametrize("mib", [(64 << 10,), (12, 12), (9, 64 << 10), (1,) * 40])
 def test_sessions_take_no_more_memory_than_the_budget_has(tmp_path, mib):
-    """Each way to make a session: nothing of its states is there when it is refused, however many they are."""
+    """Each way to make a session: nothing of its states is there when it is refused, however many
+    they are."""
     path, before = states(tmp_path, *mib), resident_mib()
     message = r"state '\w+': making a session of '.*': \d+ bytes of host memory after \d+ pass the limit of 16777216$"
     budget = accrt.Budget(max_memory=16 << 20)
@@ -791,7 +803,8 @@ def test_sessions_end_at_their_time(tmp_path):
 
 
 def test_a_loads_time_is_not_its_sessions(tmp_path):
-    """Plans of what was loaded within a time have none; what is filled in pieces is filled to its end."""
+    """Plans of what was loaded within a time have none; what is filled in pieces is filled to its
+    end."""
     session = accrt.load(states(tmp_path, 130, 3), timeout=60)
     for i in range(2):
         state = session.state(f"state{i}").numpy()

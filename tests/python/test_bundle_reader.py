@@ -1,4 +1,5 @@
-"""The second reader (accrt.bundle_reader): what it reads, and that it agrees with the library on what it refuses."""
+"""The second reader (accrt.bundle_reader): what it reads, and that it agrees with the library on
+what it refuses."""
 from __future__ import annotations
 
 import pathlib
@@ -89,7 +90,8 @@ def test_short_files_are_refused(size: int, tmp_path: pathlib.Path) -> None:
 
 
 def test_the_two_readers_agree_on_mutated_files(tmp_path: pathlib.Path) -> None:
-    """A short run of tests/fuzz/differential.py; `./dev fuzz differential` goes on for as long as asked."""
+    """A short run of tests/fuzz/differential.py; `./dev fuzz differential` goes on for as long as
+    asked."""
     import differential
 
     seed = random.SystemRandom().randrange(1 << 32)
@@ -135,7 +137,8 @@ def flipped(at: int):
 
 @pytest.mark.parametrize("at", [None, 40 + 5, 112 + 103, 8 + 3])
 def test_signatures_are_worth_what_the_library_says(at) -> None:
-    """Good ones; one of the code and one of the weights with another bit; one that says it is another key's."""
+    """Good ones; one of the code and one of the weights with another bit; one that says it is
+    another key's."""
     pytest.importorskip("cryptography")
     data = signed() if at is None else with_signatures(signed(), flipped(at))
     own = signatures_of(data)

@@ -1,4 +1,5 @@
-"""bytelm reads text that it has not learned as well as examples/bytelm/README.md says, through the runtime."""
+"""bytelm reads text that it has not learned as well as examples/bytelm/README.md says, through the
+runtime."""
 import os
 import pathlib
 import re
@@ -37,5 +38,6 @@ def test_bits_per_byte_are_those_of_the_readme():
         total += bits(logits[: len(window) - 1], window[1:].astype(np.int64)).sum()
     per_byte = total / (len(text) - 1)
     assert per_byte < XZ_BITS
-    # The README has four digits; float32 logits within 1e-4 of the reference move the mean by less than one of the last.
+    # The README has four digits; float32 logits within 1e-4 of the reference move the mean by less
+    # than one of the last.
     assert abs(per_byte - float(written[2])) < 2e-4

@@ -1,6 +1,7 @@
-"""The C bundle writer, through its own calls (writer_replay) and through accrt.bundle_writer: the bytes are those of frozen bundles, in whatever
-order the content is declared, and the second reader reads them; mistakes are told in the compiler's terms; outputs that fail leave nothing
-behind; weights are never in memory as a whole."""
+"""The C bundle writer, through its own calls (writer_replay) and through accrt.bundle_writer: the
+bytes are those of frozen bundles, in whatever order the content is declared, and the second reader
+reads them; mistakes are told in the compiler's terms; outputs that fail leave nothing behind;
+weights are never in memory as a whole."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ def test_random_bundles_are_those_that_were_frozen(monkeypatch):
 
     everything = (test_golden.FOLDER / "0.3" / "everything.accx").read_bytes()
     monkeypatch.setattr(random_bundles, "_elf", [test_golden.images_of(everything)["golden.x86-64"]])
-    monkeypatch.setattr(random_bundles, "ENCODINGS", [e for e in random_bundles.ENCODINGS if e < bw.Encoding.Q5_0])  # that writer had no others
+    # that writer had no others
+    monkeypatch.setattr(random_bundles, "ENCODINGS", [e for e in random_bundles.ENCODINGS if e < bw.Encoding.Q5_0])
     lines = (test_golden.FOLDER / "random.sha256").read_text().splitlines()[1:]
     assert len(lines) == 12
     for line in lines:
@@ -145,7 +147,8 @@ def opened_again(paths):
 
 
 def test_unknown_sections_and_commands_are_kept():
-    """Of the files of other versions, whatever this version opens and no newer minor is needed for."""
+    """Of the files of other versions, whatever this version opens and no newer minor is needed
+    for."""
     made = 0
     for path in opened_again((ROOT / "tests" / "golden" / "0.3" / "unknown").glob("*ignorable.accx")):
         data = path.read_bytes()
@@ -514,7 +517,8 @@ def test_folders_that_are_not_there():
 
 
 def test_memory_does_not_grow_with_weights(tmp_path):
-    """A GiB of zeros from a sparse file, and from a function, through a callback: in a process of its own."""
+    """A GiB of zeros from a sparse file, and from a function, through a callback: in a process of
+    its own."""
     script = """
 import ctypes, os, resource, sys
 sys.path[:0] = {paths!r}

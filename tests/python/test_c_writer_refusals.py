@@ -1,5 +1,6 @@
-"""What the C bundle writer refuses: NULL, ids of other kinds, structs of impossible sizes, values that do not exist, what does not
-belong to a kind of thing. Each is refused with a message of its own, and the writer goes on as if it had not been asked."""
+"""What the C bundle writer refuses: NULL, ids of other kinds, structs of impossible sizes, values
+that do not exist, what does not belong to a kind of thing. Each is refused with a message of its
+own, and the writer goes on as if it had not been asked."""
 
 from __future__ import annotations
 

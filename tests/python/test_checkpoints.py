@@ -1,6 +1,8 @@
-"""Quantized checkpoints as other projects write them (names, types, shapes), through EXTERNAL constants to values.
+"""Quantized checkpoints as other projects write them (names, types, shapes), through EXTERNAL
+constants to values.
 
-Each file is made from codes and scales as that project stores them, and the values are that project's formula over those in numpy."""
+Each file is made from codes and scales as that project stores them, and the values are that
+project's formula over those in numpy."""
 from __future__ import annotations
 
 import os
@@ -75,7 +77,8 @@ def packed_fp4(codes):
 # ---- From a constant to values ----
 
 def bound(path, name, encoding, shape, components, instance, *, group=0, dtype="f16", tensor=""):
-    """Makes a bundle whose only weight is outside, gives it the file, and reads the components that the program has."""
+    """Makes a bundle whose only weight is outside, gives it the file, and reads the components that
+    the program has."""
     bundle = bw.BundleWriter()
     weight = bundle.external(name, dtype, shape, encoding=encoding, group_elements=group, components=components, tensor=tensor)
     f = bundle.function("look")
@@ -134,7 +137,8 @@ def test_gptq(version, encoding, order, rng, tmp_path, instance):
 
 
 def test_gptq_without_an_index(rng, tmp_path, instance):
-    """Files of before act-order have no g_idx: a constant that wants one is told so, one that wants none is served."""
+    """Files of before act-order have no g_idx: a constant that wants one is told so, one that wants
+    none is served."""
     tensors, values = gptq(rng)
     del tensors[f"{LAYER}.g_idx"]
     path = save(tmp_path / "model.safetensors", tensors)
@@ -226,7 +230,8 @@ def test_fp8_per_channel(rng, tmp_path, instance):
 
 @pytest.mark.parametrize("suffix", ["_scale_inv", "_scale"])
 def test_fp8_blocks(suffix, rng, tmp_path, instance):
-    """DeepSeek-V3's weight_scale_inv, which multiplies; compressed-tensors calls it weight_scale. Ragged edges."""
+    """DeepSeek-V3's weight_scale_inv, which multiplies; compressed-tensors calls it weight_scale.
+    Ragged edges."""
     n, k = 200, 300
     codes, scale = f8_codes(rng, (n, k)), (rng.random((2, 3)) * 0.01).astype(np.float32)
     path = save(tmp_path / "m.safetensors", {f"{LAYER}.weight": As("F8_E4M3", codes), f"{LAYER}.weight{suffix}": scale})
@@ -278,7 +283,8 @@ def test_packed_int4(order, rng, tmp_path, instance):
 
 
 def test_packed_int4_with_zero_points(rng, tmp_path, instance):
-    """Zero points are packed along N there, and along K here: nothing in a file says so but the name."""
+    """Zero points are packed along N there, and along K here: nothing in a file says so but the
+    name."""
     q, z = rng.integers(-8, 8, (N, K)), rng.integers(-8, 8, (N, K // G))
     scale, _ = bf16(rng.random((N, K // G)) * 0.01)
     path = save(tmp_path / "m.safetensors", {f"{LAYER}.weight_packed": words(q + 8), f"{LAYER}.weight_scale": scale,
@@ -317,7 +323,8 @@ def test_mxfp8(rng, tmp_path, instance):
 
 
 def test_nvfp4(rng, tmp_path, instance):
-    """ModelOpt's global scale multiplies, and is bound; that of compressed-tensors divides, and is refused."""
+    """ModelOpt's global scale multiplies, and is bound; that of compressed-tensors divides, and is
+    refused."""
     codes, scales = rng.integers(0, 16, (N, K), dtype=np.uint8), f8_codes(rng, (N, K // 16))
     whole = np.float32(0.0021)
     path = save(tmp_path / "m.safetensors", {f"{LAYER}.weight": packed_fp4(codes), f"{LAYER}.weight_scale": As("F8_E4M3", scales),
@@ -337,7 +344,8 @@ def test_the_document_has_every_suffix():
     told = {s.lstrip("!") for row in rows for s in re.findall(r'"([^"]*)"', row)} - {""}
     table = (root / "docs/weights.md").read_text().split("| layout | data |")[1].split("\n\n")[0]
     shown = set(re.findall(r"`([._][a-z0-9_]+)`", table))
-    refused = {"_zero_point", "_global_scale"}  # named in the text below the table, as what is refused
+    # named in the text below the table, as what is refused
+    refused = {"_zero_point", "_global_scale"}
     assert len(rows) > 5 and shown | refused == told, (shown, told)
 
 

@@ -1,4 +1,5 @@
-"""python -m accrt.compiler: what it takes, what it tells meanwhile and at the end, and one line for each mistake."""
+"""python -m accrt.compiler: what it takes, what it tells meanwhile and at the end, and one line for
+each mistake."""
 
 from __future__ import annotations
 

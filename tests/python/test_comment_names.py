@@ -1,6 +1,7 @@
 """Comments name what exists: files, functions with their parentheses, and names of the C API.
 
-Read are the comments of C sources and headers, of shell scripts and CMake files, and the comments and docstrings of Python files.
+Read are the comments of C sources and headers, of shell scripts and CMake files, and the comments
+and docstrings of Python files.
 """
 import ast
 import functools
@@ -27,7 +28,8 @@ list main malloc memcpy memset mmap munmap open openat poll pread print pthread_
 sigaction str super syscall tuple type unlink vfork write""".split())
 
 
-#: Names with `_` of others (system calls, other projects), and those that comments make up for a formula or an example.
+#: Names with `_` of others (system calls, other projects), and those that comments make up for a
+#: formula or an example.
 FOREIGN_NAMES = set("""acq_rel clock_getcpuclockid compute_100f data_as dot_j double_kernel dx_j elf_bytes enable_thinking exit_group
 landlock_create_ruleset landlock_restrict_self m_j manylinux_2_17_x86_64 manylinux_2_28 my_params output_1 rotate_half s_j sigabbrev_np
 sum_j update_result_type_state""".split())
@@ -70,8 +72,8 @@ def is_hash(name: str) -> bool:
 
 
 def split_hash(text: str) -> tuple[str, list[tuple[int, str]]]:
-    """A comment is a # at the beginning of a line or after a blank, with a blank behind it and no quote open before it. Lines of
-    comments that follow each other are one comment."""
+    """A comment is a # at the beginning of a line or after a blank, with a blank behind it and no
+    quote open before it. Lines of comments that follow each other are one comment."""
     code, comments, going = [], [], False
     for number, line in enumerate(text.splitlines(), 1):
         match = re.match(r"""((?:[^'"#\\]|\\.|'[^']*'|"(?:\\.|[^"\\])*"|(?<=\S)#)*?)(?:(?<=\s)|^)#[ !](.*)$""", line)

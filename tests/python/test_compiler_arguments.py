@@ -1,7 +1,8 @@
-"""What the compiler is given: shapes, sizes, dimensions, types and names are checked where they are given, and what operations with ATen's
-names do is what ATen does, or refused.
+"""What the compiler is given: shapes, sizes, dimensions, types and names are checked where they are
+given, and what operations with ATen's names do is what ATen does, or refused.
 
-The tests marked `torch` compare with torch itself (`./dev torch-test`); the others hold what it does, made with torch 2.13.
+The tests marked `torch` compare with torch itself (`./dev torch-test`); the others hold what it
+does, made with torch 2.13.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def refused(use, *words, error=IRError):
     return str(caught.value)
 
 
-# ---- Sizes, dimensions, flags, numbers, names ----------------------------------------------------------------------------
+# ---- Sizes, dimensions, flags, numbers, names ----------------------------------------------------
 
 NO_SIZES = (2.9, 2.0, True, np.bool_(1), np.float32(3), "n", None, [1], np.array([3]), 1 << 70, 1j, {})
 SIZES = (3, np.int64(3), np.uint8(3), np.array(3))
@@ -196,7 +197,7 @@ def test_constants_hold_what_they_say():
     assert not m.constants and m.constant("w", np.ones(2, np.uint16), "bf16").type.dtype == "bf16"
 
 
-# ---- f.constant, cat, view -----------------------------------------------------------------------------------------------
+# ---- f.constant, cat, view -----------------------------------------------------------------------
 
 
 def test_constant_cat_and_view_can_be_called():
@@ -231,7 +232,7 @@ def test_every_method_says_what_it_takes():
     assert "dim, index" in Value.select.__doc__ and "keepdim=False" in Value.sum.__doc__
 
 
-# ---- Names that are near -------------------------------------------------------------------------------------------------
+# ---- Names that are near -------------------------------------------------------------------------
 
 
 def test_what_is_unknown_says_what_is_near():
@@ -297,7 +298,7 @@ def test_what_people_try_first():
     assert Interpreter(run_in).run("f", np.arange(6))[0].tolist() == [False, False, True, True, False, True]
 
 
-# ---- A kernel of the user's own ------------------------------------------------------------------------------------------
+# ---- A kernel of the user's own ------------------------------------------------------------------
 
 SOURCE = """
 #include "accrt/kernel.h"
@@ -348,11 +349,12 @@ def test_grids_that_follow_from_sizes():
     refused(lambda: compile(with_kernel(lambda v: (v["k"], 1, 1)), targets=[RUNS_HERE]), r"asks for 'k'; the values are \['n'\]")
     with pytest.raises(ValueError, match="expected a function from the values"):
         kernel((1, 1, 1))
-    for m in (with_kernel(lambda v: (v["n"], 1, 1)), with_kernel(lambda v: (v["n"], 1, 1), size=0)):  # nothing to write: nothing to launch
+    for m in (with_kernel(lambda v: (v["n"], 1, 1)), with_kernel(lambda v: (v["n"], 1, 1), size=0)):
+        # nothing to write: nothing to launch
         compile(m, targets=[RUNS_HERE])
 
 
-# ---- What ATen does ------------------------------------------------------------------------------------------------------
+# ---- What ATen does ------------------------------------------------------------------------------
 
 
 def run(make, *shapes):
@@ -393,7 +395,8 @@ CALLS = [
 
 @pytest.mark.torch
 def test_shapes_beside_torch():
-    """torch's shape and numbers; and where torch refuses, so do we. What torch takes and we refuse is listed."""
+    """torch's shape and numbers; and where torch refuses, so do we. What torch takes and we refuse
+    is listed."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     for shape, call in CALLS:
         tensor = torch.arange(int(np.prod(shape)), dtype=torch.float32).reshape(shape)
@@ -452,7 +455,8 @@ def test_gather_products_and_arange_beside_torch():
             assert z.addmm(x, y).shape == (4, 3)
 
 
-#: The same without torch: what a call gives of x = 0, 1, 2, ... of the shape; None: torch refuses, and so do we.
+#: The same without torch: what a call gives of x = 0, 1, 2, ... of the shape; None: torch refuses,
+#: and so do we.
 HELD = [
     ((6,), lambda x: x.narrow(0, 4, 2), [[4, 5]]), ((6,), lambda x: x.narrow(0, 4, 3), None), ((6,), lambda x: x.narrow(0, -2, 2), [[4, 5]]),
     ((6,), lambda x: x.narrow(0, -2, 3), None), ((6,), lambda x: x.narrow(0, 6, 0), [[]]), ((6,), lambda x: x.narrow(0, 7, 0), None), ((6,), lambda x: x.narrow(0, 0, -1), None),
@@ -531,7 +535,7 @@ def test_dimensions_that_calls_bring():
         session.gathered(x, np.array([[2, 0]] * 5))
 
 
-# ---- Mixed data types ----------------------------------------------------------------------------------------------------
+# ---- Mixed data types ----------------------------------------------------------------------------
 
 
 def constant(f, dtype, shape):
@@ -557,7 +561,8 @@ TWO = {
 
 @pytest.mark.parametrize("name", TWO)
 def test_two_data_types_are_converted_by_rule_or_refused(name):
-    """Each pair, with weights and with inputs: an IRError of the operation before any C is made, or the reference's numbers."""
+    """Each pair, with weights and with inputs: an IRError of the operation before any C is made, or
+    the reference's numbers."""
     m, built, kept = Module("m"), [], 0
     for a, b, weights in itertools.product(DTYPES, DTYPES, (False, True)):
         f = m.function(f"{a}.{b}.{weights}", internal=True)

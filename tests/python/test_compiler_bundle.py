@@ -1,4 +1,5 @@
-"""Compiled bundles as a whole: state, loops, branches, calls, users' kernels, memory sharing, determinism."""
+"""Compiled bundles as a whole: state, loops, branches, calls, users' kernels, memory sharing,
+determinism."""
 
 from __future__ import annotations
 
@@ -113,7 +114,8 @@ def test_an_input_is_updated_in_place():
     ch.assert_close(y, expected, "f32", 2)
     ch.assert_close(total, expected.sum(), "f32", 64, 32)
     body = running.bundle.functions[0].body
-    assert len(running.bundle.block_commands[body]) == (3 if ch.ON_CUDA else 2)  # calculated in place, no copy; sums in pieces
+    # calculated in place, no copy; sums in pieces
+    assert len(running.bundle.block_commands[body]) == (3 if ch.ON_CUDA else 2)
 
 
 def test_a_result_may_share_a_donated_input():
@@ -468,7 +470,8 @@ def test_tensors_without_dimensions():
 
 
 def test_a_product_does_not_overwrite_what_it_reads():
-    """y @ w + y: the residual's memory is not the result's, as other rows and columns still read it."""
+    """y @ w + y: the residual's memory is not the result's, as other rows and columns still read
+    it."""
     m = Module("residual")
     n = m.symbol("n", maximum=999)
     w = m.constant("w", f32(384, 384) * 0.05)

@@ -1,4 +1,5 @@
-"""CUDA versions of functions, without a GPU: selection for every operation, passes, images and their parameters, targets."""
+"""CUDA versions of functions, without a GPU: selection for every operation, passes, images and
+their parameters, targets."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def test_every_operation_has_cuda_kernels():
 
 
 def test_a_convolution_of_patches_is_one_product():
-    """As vision transformers begin: the image is copied once, not once for each place of the kernel."""
+    """As vision transformers begin: the image is copied once, not once for each place of the
+    kernel."""
     m = Module("patches")
     f = m.function("embed")
     w = m.constant("w", np.zeros((768, 3, 16, 16), np.float32))
@@ -72,7 +74,8 @@ def test_passes_keep_what_a_function_means(compute):
         for function, x in inputs.items():
             np.testing.assert_allclose(Interpreter(work).run(function, x)[0], wanted[function], rtol=1e-9, atol=1e-12, err_msg=name)
 
-    # Constants that prepare functions make have no content for the interpreter: the passes before are compared.
+    # Constants that prepare functions make have no content for the interpreter: the passes before
+    # are compared.
     pipeline = [p for p in passes.CUDA_PIPELINE if p[0] != "hoist_constants"]
     work = passes.run(m, pipeline, observe=check)
     types = {op.result.dtype for op in work.functions["block"].body.walk() if op.name == "accrt.product"}
@@ -110,7 +113,8 @@ def test_a_kernel_whose_parameters_are_others_is_refused():
 
 
 def test_a_lowering_may_be_several_launches():
-    """Few sums of many elements in pieces; large products with an activation that cuBLASLt has not, told from small ones by a branch."""
+    """Few sums of many elements in pieces; large products with an activation that cuBLASLt has not,
+    told from small ones by a branch."""
     m = Module("steps")
     n = m.symbol("n", maximum=1 << 20)
     f = m.function("total")
@@ -231,7 +235,8 @@ def test_a_state_is_shared_by_both_versions():
 
 @needs_nvcc
 def test_kernels_that_overlap_wait_first():
-    """A kernel that is launched before the one ahead has ended touches nothing, and does not end, before it has waited."""
+    """A kernel that is launched before the one ahead has ended touches nothing, and does not end,
+    before it has waited."""
     m = small_module()
     f = m.function("more")
     x = f.input("x", "f32", [3, 2, 8])

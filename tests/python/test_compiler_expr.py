@@ -1,4 +1,5 @@
-"""Symbolic sizes: canonical forms mean the same, and what they fold to is what the file's arithmetic gives."""
+"""Symbolic sizes: canonical forms mean the same, and what they fold to is what the file's
+arithmetic gives."""
 
 from __future__ import annotations
 

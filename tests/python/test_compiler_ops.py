@@ -1,4 +1,5 @@
-"""Every operation of the compiler: its kernels in a compiled bundle against the float64 reference, at odd and empty shapes."""
+"""Every operation of the compiler: its kernels in a compiled bundle against the float64 reference,
+at odd and empty shapes."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ FLOATS = ("f32", "f64", "f16", "bf16")
 INTS = ("i8", "u8", "i32", "u32", "i64")
 SHAPES = [(1, 1), (3, 5), (17, 33), (64, 130), (0, 4), (7, 0)]
 
-# name -> (builder of the function's result from (function, n, m), low, high of the inputs, allowed roundings, scale)
+# name -> (builder of the function's result from (function, n, m), low, high of the inputs, allowed
+# roundings, scale)
 CASES = {}
 
 
@@ -244,7 +246,8 @@ case("conv2d_of_inputs", roundings=64, scale=16, shapes=_IMAGES)(
 
 @case("conv2d_block", roundings=512, scale=64, shapes=_IMAGES)
 def _conv_block(f, n, m):
-    """Factors and summands of channels, activations, a residual, joins: as networks of convolutions have them."""
+    """Factors and summands of channels, activations, a residual, joins: as networks of convolutions
+    have them."""
     x = f.input("x", "f32", [n, 3, m + 1, m])
     y = (x.conv2d(_weight(f, 32, 3, 3, 3), None, 1, 1) * _bias(f, 1, 32, 1, 1) + _bias(f, 32, 1, 1)).relu()
     z = (y.conv2d(_weight(f, 32, 32, 1, 1)) * _bias(f, 32, 1, 1) + y).gelu()
@@ -338,13 +341,18 @@ def test_every_operation_has_a_case():
         f.result("y", build(f, *sizes))
         used |= {op.name for op in f.body.walk()}
     elsewhere = {
-        "accrt.state_read", "accrt.state_write", "accrt.write_input", "accrt.call", "accrt.kernel",  # test_compiler_bundle.py
-        "accrt.rope_at", "accrt.state_scatter", "accrt.state_gather", "aten.argmax", "aten.topk",  # test_serving_ops.py
+        # test_compiler_bundle.py
+        "accrt.state_read", "accrt.state_write", "accrt.write_input", "accrt.call", "accrt.kernel",
+        # test_serving_ops.py
+        "accrt.rope_at", "accrt.state_scatter", "accrt.state_gather", "aten.argmax", "aten.topk",
         "aten.cumsum", "aten.sort", "accrt.scatter", "accrt.grouped_matmul",  # test_ordering.py
         "accrt.paged_attention",  # test_paged_attention.py
-        *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),  # test_lora_ops.py
+        # test_lora_ops.py
+        *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),
         "accrt.sample",  # test_sampling.py
-        "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last",  # made by passes
-        "accrt.component", "accrt.pack_quantized", "accrt.linear_quantized", "accrt.dequantize", "accrt.embedding_quantized", "accrt.embedding_packed",  # test_packed.py
+        # made by passes
+        "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last",
+        # test_packed.py
+        "accrt.component", "accrt.pack_quantized", "accrt.linear_quantized", "accrt.dequantize", "accrt.embedding_quantized", "accrt.embedding_packed",
     }  # fmt: skip
     assert set(ops.OPS) - used - elsewhere == set()

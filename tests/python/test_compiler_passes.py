@@ -1,4 +1,5 @@
-"""Passes and the IR itself: each pass keeps the meaning (by the float64 reference), and does what it is for."""
+"""Passes and the IR itself: each pass keeps the meaning (by the float64 reference), and does what
+it is for."""
 
 from __future__ import annotations
 
@@ -111,7 +112,7 @@ def test_work_of_a_smaller_shape_is_not_repeated_when_it_is_dear():
     assert [str(op.result.type) for op in work.functions["f"].body.walk()] == ["f32[8]", "f32[64, 8]"]
 
 
-# ---- Chains that read the same ---------------------------------------------------------------------------------------
+# ---- Chains that read the same -------------------------------------------------------------------
 
 
 def joined(build, *inputs, **symbols):
@@ -126,7 +127,8 @@ def joined(build, *inputs, **symbols):
 
 
 def test_what_reads_the_same_is_one_kernel():
-    """As the backward of a gated unit: two results of three tensors, by way of a third value that both use."""
+    """As the backward of a gated unit: two results of three tensors, by way of a third value that
+    both use."""
     def gated(m, f, n):
         dy, gate, up = (f.input(name, "f32", [n, 8]) for name in ("dy", "gate", "up"))
         s = gate.sigmoid()
@@ -405,7 +407,8 @@ def test_places_of_a_state_are_written_where_they_lie(count, family, there):
 
 
 def test_places_of_a_state_mean_the_same():
-    """What was read before has its old content; of two rows for one place the last stays; a place outside fails the call."""
+    """What was read before has its old content; of two rows for one place the last stays; a place
+    outside fails the call."""
     m = cache_module(None)
     session = accrt.Program(accrt.Bundle(compile(m, targets=kh.host_targets()[-1:]), accrt.Instance("all"))).session()
     oracle = Interpreter(m)

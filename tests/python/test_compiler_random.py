@@ -1,7 +1,9 @@
-"""Random programs: whatever the builder accepts, the compiled bundle calculates what the float64 reference says.
+"""Random programs: whatever the builder accepts, the compiled bundle calculates what the float64
+reference says.
 
-Graphs of element-wise work, views, concatenations, reductions, products, state, loops and branches, with shapes of symbols.
-Fusion, memory sharing, in-place work and predecessors all meet here. ACCRT_TEST_SEED picks others; the seed is in the name.
+Graphs of element-wise work, views, concatenations, reductions, products, state, loops and branches,
+with shapes of symbols. Fusion, memory sharing, in-place work and predecessors all meet here.
+ACCRT_TEST_SEED picks others; the seed is in the name.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ STEPS = 14
 
 
 class Grower:
-    """Grows one function from a seed. Values stay within a few units, so that errors do not grow."""
+    """Grows one function from a seed. Values stay within a few units, so that errors do not
+    grow."""
 
     def __init__(self, m, name, seed, n, states):
         self.random = random.Random(seed)

@@ -24,7 +24,8 @@ def weight(m, name="w"):
 
 @pytest.mark.parametrize("family", ("host", "cuda"))
 def test_a_product_does_not_overwrite_what_it_multiplies(family):
-    """x @ w + x: the residual may be overwritten, but not while other results still need it as an operand."""
+    """x @ w + x: the residual may be overwritten, but not while other results still need it as an
+    operand."""
 
     def build(m, f, x):
         w = weight(m)

@@ -1,5 +1,5 @@
-"""`copy=True`: arrays that are strided, of the other byte order or misaligned, memoryviews, nested lists, numbers; each is copied where
-the runtime cannot take it as it lies, and refused without."""
+"""`copy=True`: arrays that are strided, of the other byte order or misaligned, memoryviews, nested
+lists, numbers; each is copied where the runtime cannot take it as it lies, and refused without."""
 import array
 import struct
 

@@ -1,8 +1,9 @@
 """The conformance suite catches drivers that break what accrt/sys/driver.h asks of them.
 
-Each mutant is the null driver's source, or that of the null driver with threads and the optional groups, with one obligation broken; the
-test that is named beside it must fail for it, as it must pass for the driver itself. A mutant whose text is not found in the source any
-more fails, so that the tables follow the drivers.
+Each mutant is the null driver's source, or that of the null driver with threads and the optional
+groups, with one obligation broken; the test that is named beside it must fail for it, as it must
+pass for the driver itself. A mutant whose text is not found in the source any more fails, so that
+the tables follow the drivers.
 """
 
 from __future__ import annotations
@@ -128,7 +129,8 @@ MUTANTS = [
     # Versions, threads
     ("another major version is refused", "return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &null_table : NULL;", "(void)max_abi; return &null_table;", "direct.test_other_versions_are_refused"),
     ("newer minor versions are taken", "return max_abi >> 16 == ACCRT_DRIVER_ABI_MAJOR ? &null_table : NULL;", "return max_abi <= ACCRT_DRIVER_ABI_VERSION ? &null_table : NULL;", "direct.test_other_versions_are_refused"),
-    # A second round of mutants whose author had not seen the suite (those of it that stand above already are not repeated)
+    # A second round of mutants whose author had not seen the suite (those of it that stand above
+    # already are not repeated)
     ("planes are not rows", "  for (uint64_t plane = 0; plane < planes; ++plane) {", "  if (value_of(&copy->source_stride_bytes[0], submission) == bytes && value_of(&copy->target_stride_bytes[0], submission) == bytes) { memcpy(target, source, bytes * rows * planes); return; }\n  for (uint64_t plane = 0; plane < planes; ++plane) {", "copy.test_strided"),
     ("patterns of eight bytes have two halves", "memcpy(target + i, &fill->pattern, fill->pattern_bytes); /*", "memcpy(target + i, &fill->pattern, fill->pattern_bytes > 4 ? 4 : fill->pattern_bytes); if (fill->pattern_bytes == 8) memcpy(target + i + 4, &fill->pattern, 4); /*", "direct.test_fills_repeat_every_byte_of_the_pattern"),
     ("small patches leave their neighbours", "memcpy(params + patch->offset_bytes, &bits, patch->size_bytes);", "memcpy(params + patch->offset_bytes, &bits, patch->size_bytes < 4 ? 4 : patch->size_bytes);", "direct.test_values_are_patched_into_blocks"),
@@ -183,7 +185,8 @@ MUTANTS = [
      "    list->known[i] = kept[i].address;\n  }\n"
      "  prepared.bindings = kept;\n  return run_commands(queue, list->commands, list->command_count, &prepared);",
      "direct.test_random_lists"),
-    # Obligations whose corners nothing looked at: large sizes and numbers, all who are told, what is not first
+    # Obligations whose corners nothing looked at: large sizes and numbers, all who are told, what
+    # is not first
     ("grids have more than 16 bits", "(uint32_t)value_of(&dispatch->grid[i], submission)", "(uint16_t)value_of(&dispatch->grid[i], submission)", "direct.test_grids_may_be_large"),
     ("notices tell whose failure it is", "  complete(completion, failure.status == ACCRT_OK ? NULL : &failure);", "  failure.submission = 0;\n  complete(completion, failure.status == ACCRT_OK ? NULL : &failure);", "direct.test_records_are_the_failing_ones"),
     ("what is skipped tells whose failure it is", "    error.status = ACCRT_ERROR_POISONED;\n", "    error.status = ACCRT_ERROR_POISONED;\n    error.submission = 0;\n", "direct.test_records_are_the_failing_ones"),
@@ -261,7 +264,8 @@ MUTANTS = [
     ("names in traces are whole", "  const accrt_trace_event_t event = {", "  char shorter[256];\n  if (name != NULL && strlen(name) > 255) {\n    snprintf(shorter, sizeof shorter, \"%s\", name);\n    name = shorter;\n  }\n  const accrt_trace_event_t event = {", "direct.test_names_in_traces_are_whole"),
 ]  # fmt: skip
 
-#: The same of tests/cts/threaded.c: the null driver with threads and the optional groups of the table.
+#: The same of tests/cts/threaded.c: the null driver with threads and the optional groups of the
+#: table.
 THREADED_MUTANTS = [
     # The second round of mutants whose author had not seen the suite
     ("descriptors that are lent stay the lender's", "  describe(pointer, handle->size_bytes, pointer, out_memory);\n", "  close(handle->fd);\n  describe(pointer, handle->size_bytes, pointer, out_memory);\n", "direct.test_memory_for_others"),
@@ -611,7 +615,8 @@ def run(library, *tests, patience_ms=None):
     """Whether the suite passes these tests for a driver, and what it printed."""
     arguments = [word for test in tests for word in ("--test", test)]
     environment = dict(os.environ)
-    if patience_ms is not None:  # what a mutant never does is not waited for as long as what a driver does late
+    if patience_ms is not None:
+        # what a mutant never does is not waited for as long as what a driver does late
         environment["ACCRT_CTS_PATIENCE_MS"] = str(patience_ms)
     try:
         done = subprocess.run([str(SUITE), "--driver", str(library), *arguments], capture_output=True, text=True, timeout=100, env=environment)

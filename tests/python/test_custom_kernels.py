@@ -1,4 +1,5 @@
-"""accrt.Kernel: from C source, packs and modules; called directly; in a bundle; and examples/custom_kernel with its guide."""
+"""accrt.Kernel: from C source, packs and modules; called directly; in a bundle; and
+examples/custom_kernel with its guide."""
 import os
 import pathlib
 import re
@@ -57,7 +58,8 @@ def test_called_directly(cube):
 def test_on_a_stream_it_is_not_waited_for_and_keeps_its_arrays(cube, device):
     stream, gate, y = accrt.Stream(device), accrt.Semaphore(device.instance), np.zeros(300_000, np.float32)
     stream.wait(gate, 1)
-    cube(np.full(300_000, 3, np.float32), y, 300_000, 1.0, stream=stream)  # the array is dropped here
+    # the array is dropped here
+    cube(np.full(300_000, 3, np.float32), y, 300_000, 1.0, stream=stream)
     assert (y == 0).all()
     gate.signal(1)
     stream.synchronize(timeout=30)

@@ -1,5 +1,6 @@
-"""What the last name drops goes at once, with all its device memory: no object of the package is part of a cycle, which only Python's
-collector would find, long after a second model no longer fits the device."""
+"""What the last name drops goes at once, with all its device memory: no object of the package is
+part of a cycle, which only Python's collector would find, long after a second model no longer fits
+the device."""
 from __future__ import annotations
 
 import asyncio
@@ -111,7 +112,8 @@ def signed(path):
 
 @functools.lru_cache
 def bundle_of(name: str) -> bytes:
-    """"work" fills a megabyte 65,536 times; "plan" takes years to plan. (Writers are cycles, and hold nothing of a device.)"""
+    """"work" fills a megabyte 65,536 times; "plan" takes years to plan. (Writers are cycles, and
+    hold nothing of a device.)"""
     b = BundleWriter()
     f = b.function("main")
     y, block = f.result("y", "u8", [1 << 20]), f.body
@@ -138,7 +140,8 @@ def raised(kind, work):
 
 
 def timeouts(path):
-    """Each limit ends another way of waiting; then the work is cancelled, and the stream has failed."""
+    """Each limit ends another way of waiting; then the work is cancelled, and the stream has
+    failed."""
     session = long_work()
     call = session.main.bind()
     call.submit()
@@ -231,7 +234,8 @@ WORK = {work.__name__: work for work in (calls, numbers, prepared, loads, errors
 
 
 def ours(found: object) -> bool:
-    """Objects of the package, arrays, and pointers and structs of C. Not types: those are always in cycles, and hold nothing."""
+    """Objects of the package, arrays, and pointers and structs of C. Not types: those are always in
+    cycles, and hold nothing."""
     kind = type(found)  # isinstance() would ask a weak proxy for what is gone
     if issubclass(kind, type):
         return False

@@ -1,7 +1,9 @@
-"""`./dev` in a tree that was copied or moved: old paths in the build folder and in .venv are found and mended, with a line each.
+"""`./dev` in a tree that was copied or moved: old paths in the build folder and in .venv are found
+and mended, with a line each.
 
-The tree here is a small one: dev itself, and a project of one C file in place of the library. What dev runs in it comes from a
-.ci/check.sh of the test's own, which calls the functions that every verb calls.
+The tree here is a small one: dev itself, and a project of one C file in place of the library. What
+dev runs in it comes from a .ci/check.sh of the test's own, which calls the functions that every
+verb calls.
 """
 import os
 import pathlib

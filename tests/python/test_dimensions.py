@@ -1,7 +1,9 @@
-"""Dimensions that only a call knows: what the compiler refuses by name, what the runtime checks at each call.
+"""Dimensions that only a call knows: what the compiler refuses by name, what the runtime checks at
+each call.
 
-Every case of a slice, a select or a state write that leaves its dimension, by one or by much, is refused with the tensor's name, the
-dimension and the values, whether or not it stays inside the storage; what fits gives what numpy gives.
+Every case of a slice, a select or a state write that leaves its dimension, by one or by much, is
+refused with the tensor's name, the dimension and the values, whether or not it stays inside the
+storage; what fits gives what numpy gives.
 """
 
 import compiler_harness as ch
@@ -29,7 +31,7 @@ def late_module(symbol_class):
     return m, m.symbol("late", symbol_class, minimum=1, maximum=8, **buckets)
 
 
-# ---- What a plan decides ------------------------------------------------------------------------------------------------
+# ---- What a plan decides -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("symbol_class", LATE)
@@ -110,7 +112,7 @@ def test_callees_have_the_dimensions_that_callers_give():
     assert runtime(m).f(np.ones((5, 2), np.float32)).tolist() == [5.0, 5.0]
 
 
-# ---- Sizes that shrink as a symbol grows -------------------------------------------------------------------------------
+# ---- Sizes that shrink as a symbol grows ---------------------------------------------------------
 
 
 SHRINKING = {
@@ -126,7 +128,8 @@ SHRINKING = {
 @pytest.mark.parametrize("maximum", [8, 9, 100])
 @pytest.mark.parametrize("name", SHRINKING)
 def test_what_is_left_of_a_dimension_is_there_for_every_start_in_it(name, maximum, symbol_class):
-    """Memory is sized for all values of the symbol, and a start beyond the dimension is refused by name and value."""
+    """Memory is sized for all values of the symbol, and a start beyond the dimension is refused by
+    name and value."""
     made, expected = SHRINKING[name]
     m = Module("shrinking")
     k = m.symbol("k", symbol_class, maximum=maximum, **({"buckets": (4, maximum)} if symbol_class == SymbolClass.BUCKET else {}))
@@ -175,7 +178,7 @@ def test_the_estimate_has_room_for_sizes_that_shrink():
     assert np.asarray(session.f(np.zeros((3, 1000), np.float32), 100)).shape == (3, 900)
 
 
-# ---- What each call checks -----------------------------------------------------------------------------------------------
+# ---- What each call checks -----------------------------------------------------------------------
 
 
 def refused(function, *arguments):
@@ -277,7 +280,8 @@ def test_selects_stay_in_their_dimension(symbol_class):
 @pytest.mark.parametrize("symbol_class", CLASSES)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_state_writes_stay_in_their_dimension(symbol_class, axis):
-    """Slot 0 of a state [2, capacity, 2] at position = capacity wrote slot 1; nothing of a refused call is written."""
+    """Slot 0 of a state [2, capacity, 2] at position = capacity wrote slot 1; nothing of a refused
+    call is written."""
     m = Module("states")
     capacity = m.symbol("capacity", SymbolClass.SESSION, minimum=2, maximum=8)
     position = sized(m, "position", symbol_class, 30)
@@ -362,7 +366,8 @@ def checks_of(module, name):
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_gathered_indices_stay_in_their_dimension(axis):
-    """gather looks up in the flat source: an index that left its dimension read a neighbour there."""
+    """gather looks up in the flat source: an index that left its dimension read a neighbour
+    there."""
     import accrt
 
     m = Module("gathers")

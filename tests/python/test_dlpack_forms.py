@@ -1,5 +1,5 @@
-"""Both forms of DLPack: of 1.0, and the one before, which JAX gives and takes. What runs with JAX itself is skipped where JAX is
-not installed; `./dev check interop` installs it."""
+"""Both forms of DLPack: of 1.0, and the one before, which JAX gives and takes. What runs with JAX
+itself is skipped where JAX is not installed; `./dev check interop` installs it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ def refuse_in_python(capsules):
 @pytest.mark.parametrize("version", [None, (1, 0)])
 @pytest.mark.parametrize("refuse", [refuse_in_c, refuse_in_a_generator, refuse_in_python])
 def test_what_refuses_a_capsule_says_why(program, device, refuse, version, capfd, monkeypatch):
-    """The consumer's exception is on the way when the capsule goes: it arrives, and the memory goes with the tensor."""
+    """The consumer's exception is on the way when the capsule goes: it arrives, and the memory goes
+    with the tensor."""
     lost = []
     monkeypatch.setattr(sys, "unraisablehook", lost.append)
     pool = accrt.Pool(device)
@@ -204,7 +205,8 @@ def test_copies_are_made_on_the_host(device, monkeypatch):
 
 
 def test_a_call_that_is_over_keeps_no_tensor_of_others(program, device):
-    """Neither what came through DLPack nor a tensor: their memory is free once their owners are done with it."""
+    """Neither what came through DLPack nor a tensor: their memory is free once their owners are
+    done with it."""
     class Producer:
         def __init__(self, array):
             self.array = array
@@ -243,7 +245,7 @@ def test_what_is_no_capsule_is_refused(device):
         accrt.from_dlpack(Wrong(), device)
 
 
-# ---- JAX -------------------------------------------------------------------------------------------------------------
+# ---- JAX -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -285,7 +287,8 @@ def test_every_type_and_shape_goes_to_jax_and_back(jnp, device, shape):
             array = jnp.arange(count).reshape(shape).astype(getattr(jnp, kind))
             try:
                 tensor = accrt.from_dlpack(array, device)
-            except BufferError as error:  # JAX gives small floats to those who know DLPack 1.1 alone
+            except BufferError as error:
+                # JAX gives small floats to those who know DLPack 1.1 alone
                 assert kind.startswith("float8") and "float8" in str(error).lower(), error
                 continue
             assert tensor.shape == shape and tensor.read_only and tensor.nbytes == array.nbytes

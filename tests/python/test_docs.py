@@ -20,13 +20,15 @@ def blocks(document: str, language: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """Whose the bundles in build/models are, is not what is tried here: tests/python/test_trust.py does that."""
+    """Whose the bundles in build/models are, is not what is tried here: tests/python/test_trust.py
+    does that."""
     return dict(os.environ, PYTHONPATH=str(ROOT / "python"), ACCRT_TRUST="all")
 
 
 @pytest.mark.parametrize("document", PYTHON_DOCS)
 def test_python_examples(document):
-    """All Python blocks of a document, one after the other in one program, from the repository's root."""
+    """All Python blocks of a document, one after the other in one program, from the repository's
+    root."""
     program = "\n".join(blocks(document, "python"))
     assert program, f"{document} has no Python example"
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment(), capture_output=True, text=True)
@@ -46,7 +48,8 @@ def section(document: str, heading: str) -> str:
 
 @pytest.fixture
 def user(tmp_path):
-    """Someone with a clone that is built, whose key has signed the bundle, and with no other setting."""
+    """Someone with a clone that is built, whose key has signed the bundle, and with no other
+    setting."""
     build, home = tmp_path / "clone/build", tmp_path / "home"
     build.mkdir(parents=True)
     home.mkdir()
@@ -67,7 +70,8 @@ def user(tmp_path):
 
 
 def test_readme_c_example(tmp_path, user):
-    """README's own lines, with nothing added: the first in the clone, the others in an empty folder."""
+    """README's own lines, with nothing added: the first in the clone, the others in an empty
+    folder."""
     text = section("README.md", "From C")
     (program,) = re.findall(r"^```c\n(.*?)^```$", text, re.M | re.S)
     install, lines = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
@@ -89,7 +93,8 @@ def test_readme_c_example_has_no_warning(tmp_path):
 
 
 def test_bundle_writer_c_example(tmp_path):
-    """Built and run for what is here, for a reader that knows no assets, and for one that cannot copy."""
+    """Built and run for what is here, for a reader that knows no assets, and for one that cannot
+    copy."""
     (tmp_path / "copy.c").write_text(blocks("docs/bundle-writer.md", "c")[0])
     flags = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}"]
     subprocess.run([*flags, "-o", "copy", "copy.c", f"-L{BUILD / 'lib'}", "-laccrt_write", "-laccrt"], cwd=tmp_path, check=True)
@@ -134,7 +139,8 @@ FAKECUDA_KERNEL(scale) {
 
 
 def test_cuda_c_example(tmp_path):
-    """Under the stand-in for CUDA's driver: compiled without a warning, and it prints what the document says."""
+    """Under the stand-in for CUDA's driver: compiled without a warning, and it prints what the
+    document says."""
     stand_in, headers = BUILD / "tests/fakecuda/lib", cuda_headers()
     if not (stand_in / "libcuda.so.1").exists() or headers is None:
         pytest.skip("the stand-in for CUDA's driver was not built: CUDA 13's headers are not here")
@@ -188,7 +194,8 @@ def test_readme_names_every_folder_of_sources():
 
 
 def test_headers_say_since_when_a_function_is_there():
-    """As abi/*.def have it. Functions of the writer are older than its library. Nothing is of a version that is still to come."""
+    """As abi/*.def have it. Functions of the writer are older than its library. Nothing is of a
+    version that is still to come."""
     versions, seen = {}, set()
     for name in ("api", "write", "serve", "http"):
         for function, major, minor in re.findall(r"^ACCRT_FUNCTION\((\w+), (\d+), (\d+)\)", (ROOT / f"abi/{name}.def").read_text(), re.M):

@@ -1,7 +1,9 @@
-"""Each sentence of accrt/sys/driver.h has a mutant that breaks it, or a reason why none does: docs/driver-obligations.md.
+"""Each sentence of accrt/sys/driver.h has a mutant that breaks it, or a reason why none does:
+docs/driver-obligations.md.
 
-`python tests/python/test_driver_obligations.py` writes the table again after the header has changed: what is known of a sentence stays,
-and a new sentence has "?" until somebody names its mutants or the reason.
+`python tests/python/test_driver_obligations.py` writes the table again after the header has
+changed: what is known of a sentence stays, and a new sentence has "?" until somebody names its
+mutants or the reason.
 """
 
 from __future__ import annotations

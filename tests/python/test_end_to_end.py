@@ -1,8 +1,11 @@
-"""From the files that people have to results: GGUF and safetensors files, weights bound at load in the encodings that these have, packed or
-dequantized by prepare functions, multiplied, and compared with float64 on the values that the files' own package reads (GGUF), or that the
-numbers were packed from (safetensors, as checkpoints of each kind have them). tests/gpu/test_external.py does the same on a GPU.
+"""From the files that people have to results: GGUF and safetensors files, weights bound at load in
+the encodings that these have, packed or dequantized by prepare functions, multiplied, and compared
+with float64 on the values that the files' own package reads (GGUF), or that the numbers were packed
+from (safetensors, as checkpoints of each kind have them). tests/gpu/test_external.py does the same
+on a GPU.
 
-The GGUF file was written by its package (tests/weights/make.py); where the package is installed (`./dev check weights`), a new one is."""
+The GGUF file was written by its package (tests/weights/make.py); where the package is installed
+(`./dev check weights`), a new one is."""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ CASES: Dict[str, Case] = {
 }  # fmt: skip
 
 
-# ---- The safetensors file: numbers first, then as each kind of checkpoint packs them --------------------------------------------
+# ---- The safetensors file: numbers first, then as each kind of checkpoint packs them -------------
 
 
 def numbers(name: str) -> Tuple[np.ndarray, Dict[str, Tuple[str, np.ndarray]]]:
@@ -72,7 +75,8 @@ def numbers(name: str) -> Tuple[np.ndarray, Dict[str, Tuple[str, np.ndarray]]]:
     (n, k), rng = case.shape, np.random.default_rng([kh.SEED, *name.encode()])
     groups = -(-k // case.group) if case.group else 0
     if case.layout in ("f8_channel", "f8_block128"):
-        codes = rng.integers(0, 256, (n, k), dtype=np.uint8) & (0xEF if case.types else 0xF7)  # no NaN, no infinity
+        # no NaN, no infinity
+        codes = rng.integers(0, 256, (n, k), dtype=np.uint8) & (0xEF if case.types else 0xF7)
         values = encodings.f8_values(codes, bool(case.types)).astype(np.float64)
         tiled = case.layout == "f8_block128"
         scales = (rng.random((-(-n // 128), -(-k // 128)) if tiled else (n, 1)) * 1e-3).astype(np.float32)
@@ -130,11 +134,12 @@ def write_safetensors(path: pathlib.Path, tensors: Dict[str, Tuple[str, np.ndarr
     path.write_bytes(safetensors.serialize(plain))
 
 
-# ---- Files and programs ------------------------------------------------------------------------------------------------------
+# ---- Files and programs --------------------------------------------------------------------------
 
 
 def gguf_values(path: pathlib.Path) -> Dict[str, np.ndarray]:
-    """What GGUF's package reads: by itself, or what the library reads, if it is what the package read in the golden file."""
+    """What GGUF's package reads: by itself, or what the library reads, if it is what the package
+    read in the golden file."""
     try:
         import gguf
     except ImportError:
@@ -171,7 +176,8 @@ def make_files(folder: pathlib.Path, fresh: bool = False) -> Dict[str, np.ndarra
 
 
 def module(dtype: str, by_file: bool = True) -> Module:
-    """A function for each case, whose weight is in a file beside the bundle, or in what is given."""
+    """A function for each case, whose weight is in a file beside the bundle, or in what is
+    given."""
     m = Module(f"files_{dtype}")
     rows = m.symbol("rows", minimum=1, maximum=4096)
     for name, case in CASES.items():
@@ -238,7 +244,7 @@ def test_packed_kernels_are_among_them():
         "q8_0", "q4_0", "q4_k", "ggml_mxfp4", "mxfp4", "f8_channel", "f8_block128", "i8_channel", "i4_group"}  # fmt: skip
 
 
-# ---- Encrypted ---------------------------------------------------------------------------------------------------------------
+# ---- Encrypted -----------------------------------------------------------------------------------
 
 
 def inline(source: accrt.Weights) -> bw.BundleWriter:
@@ -252,7 +258,8 @@ def inline(source: accrt.Weights) -> bw.BundleWriter:
 
 
 def check_encrypted(folder: pathlib.Path, bundle_path: pathlib.Path, device: str, dtype: str, rows, bound) -> None:
-    """Weights at rest encrypted in a pack, bound to a program on the device; and not without the key."""
+    """Weights at rest encrypted in a pack, bound to a program on the device; and not without the
+    key."""
     values = make_files(folder)
     instance = accrt.default_instance("all")
     pack = inline(accrt.Weights(folder / "model.gguf", instance))

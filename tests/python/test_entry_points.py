@@ -1,5 +1,5 @@
-"""Each public C function begins with one macro: it notes the function's name for error records, refuses a forked child, and refuses
-what is NULL by its name (runtime/core/fork.h).
+"""Each public C function begins with one macro: it notes the function's name for error records,
+refuses a forked child, and refuses what is NULL by its name (runtime/core/fork.h).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = {"api.def": ("runtime", "loader", "format"), "write.def": ("write",)}
-#: ACCRT_ENTER, and what is made of it for records with an index, for recordings, for files that are opened, and for writers.
+#: ACCRT_ENTER, and what is made of it for records with an index, for recordings, for files that are
+#: opened, and for writers.
 BEGINNINGS = re.compile(r"\b(ACCRT_ENTER(_AS)?|ACCX_ENTER_INDEX|ENTER_RECORDING|begin_open|begin_work|accx_writer_begin|WRITER_(ENTER|ENTER_FOR|BEGIN))\(")
 #: function: why it has no such beginning.
 OTHERS = {

@@ -1,5 +1,5 @@
-"""Weights that compiled programs have outside: declared or left out, bound at load by digest or by name from files of every kind, in parts
-of ranks; and quantized ones of more than two dimensions."""
+"""Weights that compiled programs have outside: declared or left out, bound at load by digest or by
+name from files of every kind, in parts of ranks; and quantized ones of more than two dimensions."""
 
 import os
 import shutil
@@ -63,12 +63,14 @@ def test_declared_by_name(tmp_path, instance):
         bundle.program()
     program = bundle.program(weights=accrt.Weights(safetensors_bytes({"model.w": w}), instance))
     np.testing.assert_allclose(program.session().f(x), x @ w.T, rtol=0, atol=1e-4)
-    program.load_weights(accrt.Weights(safetensors_bytes({"model.w": -w}), instance))  # what is made at load is made again
+    # what is made at load is made again
+    program.load_weights(accrt.Weights(safetensors_bytes({"model.w": -w}), instance))
     np.testing.assert_allclose(program.session().f(x), -x @ w.T, rtol=0, atol=1e-4)
 
 
 def test_left_out_by_digest_and_by_file(tmp_path, instance):
-    """What was known when the program was compiled: those bytes and no others, from a file beside it."""
+    """What was known when the program was compiled: those bytes and no others, from a file beside
+    it."""
     rng = np.random.default_rng([kh.SEED, 21])
     w, x = (rng.standard_normal((32, 256)) * 0.1).astype(np.float32), rng.standard_normal((3, 256)).astype(np.float32)
     bundle = opened(linear(data=w), tmp_path / "a.accx", instance, external={"w": "side.safetensors"})
@@ -91,7 +93,8 @@ def test_left_out_by_digest_and_by_file(tmp_path, instance):
 
 @pytest.mark.parametrize("layout", ["q4_k", "i4_group", "mxfp4", "f8_channel"])
 def test_what_the_tool_quantizes_is_what_was_left_out(layout, tmp_path, instance):
-    """`accx quantize` of the same weights gives the bytes that the compiler's digest is of, with the defaults of both."""
+    """`accx quantize` of the same weights gives the bytes that the compiler's digest is of, with
+    the defaults of both."""
     import subprocess
 
     from accx_tool import ACCX
@@ -125,7 +128,8 @@ def test_quantized_from_a_pack(layout, tmp_path, instance):
 
 
 def test_ranks(tmp_path, instance):
-    """Each rank multiplies with its part: rows that are shared out with replicas, columns of a quantized weight, and one that all have."""
+    """Each rank multiplies with its part: rows that are shared out with replicas, columns of a
+    quantized weight, and one that all have."""
     rng = np.random.default_rng([kh.SEED, 23])
     q = random_weight("i8_group", 48, 256, rng)
     bias = rng.standard_normal(24).astype(np.float32)
@@ -189,7 +193,8 @@ def test_what_is_declared_wrongly():
 
 @pytest.mark.parametrize("layout", list(quantizers._MAKERS))
 def test_experts(layout, instance, tmp_path):
-    """Weights of three dimensions: a batch of products takes them dequantized; a product with one matrix of them reads it packed."""
+    """Weights of three dimensions: a batch of products takes them dequantized; a product with one
+    matrix of them reads it packed."""
     rng = np.random.default_rng([kh.SEED, 24])
     arrays = (rng.standard_normal((3, 130, 256)) * 0.1).astype(np.float32)
     q = quantize(arrays, layout, group=64 if encodings.LAYOUTS[layout].free_group else 0)
@@ -219,7 +224,8 @@ def test_experts(layout, instance, tmp_path):
 
 
 def astray(layout, bad):
-    """A weight with a group index, and one of whose columns one is in a group that is not there: bytes that others change, not the compiler."""
+    """A weight with a group index, and one of whose columns one is in a group that is not there:
+    bytes that others change, not the compiler."""
     q = random_weight(layout, 24, 128, np.random.default_rng([kh.SEED, 25]))
     good, wrong = (encodings.Quantized(layout, q.shape, {**q.components, "group_index": np.arange(128, dtype=np.int32) // 64}, q.group) for _ in range(2))
     wrong.components["group_index"][77] = bad
@@ -229,7 +235,8 @@ def astray(layout, bad):
 @pytest.mark.parametrize("bad", [-1, 2, 2**31 - 1])
 @pytest.mark.parametrize("layout", ["i4_group", "i4_group_asym", "gptq_v1", "gptq_v2"])
 def test_groups_that_are_not_there(layout, bad, tmp_path, instance):
-    """Nothing outside the scales is read: sources are refused, and kernels fail where bytes come another way."""
+    """Nothing outside the scales is read: sources are refused, and kernels fail where bytes come
+    another way."""
     good, wrong = astray(layout, bad)
     x, rows = np.eye(3, 128, dtype=np.float32), np.array([5, 0], np.int32)
     evil = accrt.Weights(pack(tmp_path / "evil.accx", w=wrong), instance)
@@ -265,7 +272,8 @@ def test_groups_that_are_not_there(layout, bad, tmp_path, instance):
 
 
 def test_files_are_said_once(tmp_path, instance):
-    """Facts about a file: its kind where the name does not tell, size and digest; several weights in one."""
+    """Facts about a file: its kind where the name does not tell, size and digest; several weights
+    in one."""
     import xxhash
 
     a, b = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)

@@ -1,8 +1,10 @@
-"""XXH3 is no cryptography: the fast digests of a file can be kept while its weights are replaced, by algebra alone.
+"""XXH3 is no cryptography: the fast digests of a file can be kept while its weights are replaced,
+by algebra alone.
 
-Of eight bytes whose lower half is that of the secret at their place, XXH3 adds the eight bytes and a product that is 0. So two such
-words of a block may swap their upper halves, and no digest changes: `forged` is that. What the library keeps or believes because of a
-digest must not take one file for the other.
+Of eight bytes whose lower half is that of the secret at their place, XXH3 adds the eight bytes and
+a product that is 0. So two such words of a block may swap their upper halves, and no digest
+changes: `forged` is that. What the library keeps or believes because of a digest must not take one
+file for the other.
 """
 
 import hashlib
@@ -21,7 +23,8 @@ import xxhash
 from accrt import bundle_writer as bw
 from accrt import trust
 
-SECRET = bytes.fromhex("b8fe6c3923a44bbe7c01812cf721ad1c")  # the beginning of XXH3's own, which is published
+# the beginning of XXH3's own, which is published
+SECRET = bytes.fromhex("b8fe6c3923a44bbe7c01812cf721ad1c")
 BYTES = 4096
 
 
@@ -59,7 +62,8 @@ def run(path, **options):
 
 
 def test_all_digests_are_the_same(tmp_path):
-    """The files differ in the weights' eight bytes alone: every table, with every digest, is the same. And they verify."""
+    """The files differ in the weights' eight bytes alone: every table, with every digest, is the
+    same. And they verify."""
     assert HONEST != FORGED and xxhash.xxh3_128_digest(HONEST) == xxhash.xxh3_128_digest(FORGED)
     a, b = (bundle(tmp_path / name, data).read_bytes() for name, data in (("a", HONEST), ("b", FORGED)))
     at = a.index(HONEST)
@@ -80,8 +84,8 @@ def test_results_of_prepare_functions_are_not_mixed_up(tmp_path, signed):
 
 
 def test_signed_weights_that_somebody_replaces_are_refused(tmp_path):
-    """A signed file whose weights are replaced keeps its digests and loses its leaves: nothing of it is given out, and none of it gets
-    into the cache."""
+    """A signed file whose weights are replaced keeps its digests and loses its leaves: nothing of
+    it is given out, and none of it gets into the cache."""
     signer = trust.SigningKey.generate()
     signer.write_public(tmp_path / "key.pem")
     path, cache = bundle(tmp_path / "a", HONEST, signer), tmp_path / "cache"
@@ -92,7 +96,8 @@ def test_signed_weights_that_somebody_replaces_are_refused(tmp_path):
         run(tmp_path / "b", **options)
     assert list(cache.rglob("*")) == []
     assert run(path, **options) == HONEST
-    # By its tree, which is signed, the replaced file is the honest one: it gets what was made of that, and never makes an entry itself.
+    # By its tree, which is signed, the replaced file is the honest one: it gets what was made of
+    # that, and never makes an entry itself.
     assert run(tmp_path / "b", **{"prepare.cache": str(cache)}) == HONEST
     other = tmp_path / "other"
     other.mkdir(mode=0o700)
@@ -100,7 +105,8 @@ def test_signed_weights_that_somebody_replaces_are_refused(tmp_path):
 
 
 def test_under_signed_weights_nothing_unsigned_enters(tmp_path):
-    """A file that an unsigned bundle, or nobody, has signed is no source of weights, whatever its digests."""
+    """A file that an unsigned bundle, or nobody, has signed is no source of weights, whatever its
+    digests."""
     signer = trust.SigningKey.generate()
     signer.write_public(tmp_path / "key.pem")
     strict = {"trust.weights": "signed", "trust.keys": str(tmp_path / "key.pem")}
@@ -150,7 +156,8 @@ def safetensors(path, data, name="w"):
 
 
 def named(folder, *, whole=False, sha256=True, data=HONEST):
-    """A bundle whose weight is in the file `side`: bound by its bytes, or by name from a file with a digest."""
+    """A bundle whose weight is in the file `side`: bound by its bytes, or by name from a file with
+    a digest."""
     honest = safetensors(folder / "side", data).read_bytes()
     of_file = {"digest": xxhash.xxh3_128_digest(honest), "sha256": hashlib.sha256(honest).digest() if sha256 else None}
     of_weight = {"digest": xxhash.xxh3_128_digest(data), "sha256": hashlib.sha256(data).digest() if sha256 else None}
@@ -218,7 +225,8 @@ def test_the_compiler_records_sha256(tmp_path):
 
 
 def test_what_matched_is_remembered_until_the_file_changes(tmp_path):
-    """The user's cache has the file's identity, its change time too: no SHA-256 again. A file that others may change is no such file."""
+    """The user's cache has the file's identity, its change time too: no SHA-256 again. A file that
+    others may change is no such file."""
     path, side, cache = named(tmp_path), tmp_path / "side", tmp_path / "cache"
     cache.mkdir(mode=0o700)
     options = {"prepare.cache": str(cache)}

@@ -1,4 +1,5 @@
-"""docs/accx-format.md against the C structs, enums and rules: every table of the document is held against loader/."""
+"""docs/accx-format.md against the C structs, enums and rules: every table of the document is held
+against loader/."""
 
 import os
 import pathlib

@@ -1,6 +1,6 @@
-"""accrt.from_onnx: sizes that vary and shapes made of them, weights by name, external data, branches, functions, and what is said of what
-cannot be done. Runs where onnx is: `./dev check onnx`. ONNX's own tests: test_onnx_conformance.py; whole models:
-test_from_onnx_models.py."""
+"""accrt.from_onnx: sizes that vary and shapes made of them, weights by name, external data,
+branches, functions, and what is said of what cannot be done. Runs where onnx is: `./dev check
+onnx`. ONNX's own tests: test_onnx_conformance.py; whole models: test_from_onnx_models.py."""
 
 from __future__ import annotations
 
@@ -206,7 +206,8 @@ def external(path, location, **fields):
 
 
 def test_files_beside_are_regular_and_beneath_the_model(tmp_path):
-    """A model's text names them: links, other folders and what is no file are refused, and nothing waits for a FIFO."""
+    """A model's text names them: links, other folders and what is no file are refused, and nothing
+    waits for a FIFO."""
     folder, path = tmp_path / "model", tmp_path / "model" / "model.onnx"
     (folder / "inner").mkdir(parents=True)
     data = np.ones((4, 4), np.float32).tobytes()

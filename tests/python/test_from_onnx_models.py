@@ -1,6 +1,8 @@
-"""Whole models of 36 families (torch_models.py) through torch's exporter to ONNX and accrt.from_onnx: every element of every result beside
-torch's float64 result, with fixed sizes, with sizes that vary, and with two sizes that the export never saw. A part of them, from a seed
-that is printed; ACCRT_TEST_ALL=1: all. Runs where torch, transformers, onnx and onnxscript are: `./dev check models`."""
+"""Whole models of 36 families (torch_models.py) through torch's exporter to ONNX and
+accrt.from_onnx: every element of every result beside torch's float64 result, with fixed sizes, with
+sizes that vary, and with two sizes that the export never saw. A part of them, from a seed that is
+printed; ACCRT_TEST_ALL=1: all. Runs where torch, transformers, onnx and onnxscript are: `./dev
+check models`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""accrt.from_torch: operations beside torch's float64 results, writing in place, written buffers, dynamic sizes, masks, and what is said of
-what cannot be done. Runs where torch is installed: `./dev torch-test`. Whole models: test_from_torch_models.py."""
+"""accrt.from_torch: operations beside torch's float64 results, writing in place, written buffers,
+dynamic sizes, masks, and what is said of what cannot be done. Runs where torch is installed: `./dev
+torch-test`. Whole models: test_from_torch_models.py."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def leaves(out):
 
 
 def check(model, args, instance, others=(), **options):
-    """The bundle's results beside the model's in float64, for the example and for other arguments."""
+    """The bundle's results beside the model's in float64, for the example and for other
+    arguments."""
     session, module = session_of(model, args, instance, **options)
     import copy
 
@@ -279,7 +281,8 @@ def test_batch_norm_is_folded(instance):
 
     with accrt.Bundle(compile(module, targets=["host"]), instance) as bundle:
         own = {c.name for c in bundle.constants if not c.prepared}
-        assert own == {name for name in model.state_dict() if not name.endswith("num_batches_tracked")}  # they keep their names
+        # they keep their names
+        assert own == {name for name in model.state_dict() if not name.endswith("num_batches_tracked")}
         program = bundle.program()
         x, weight = some(2, 3, 8, 8), some(4)
         program.swap_weights({"1.weight": weight})
@@ -395,7 +398,8 @@ def test_functions_share_weights_and_states(instance):
 
 
 class Heard(torch.nn.Module):
-    """One method writes what another reads, as the decoder of a speech model reads keys that the encoder's method has made."""
+    """One method writes what another reads, as the decoder of a speech model reads keys that the
+    encoder's method has made."""
 
     def __init__(self, method):
         super().__init__()
@@ -571,7 +575,8 @@ def test_the_command_line(tmp_path):
 
 
 def test_files_of_one_model_share_weights_and_states(tmp_path, instance):
-    """Each is exported and saved apart, and no memory is shared; a weight of the same name and of other content has a name of its own."""
+    """Each is exported and saved apart, and no memory is shared; a weight of the same name and of
+    other content has a name of its own."""
     torch.manual_seed(1)
     model = Cache().eval()
     more, one = (some(2, 3, 4), torch.tensor([0, 1, 2])), (some(2, 1, 4), torch.tensor([3]))
@@ -598,7 +603,8 @@ def test_files_of_one_model_share_weights_and_states(tmp_path, instance):
 
 
 def test_a_file_with_outputs_of_transformers_needs_no_transformers(tmp_path):
-    """torch refuses types that it does not know. transformers makes its own known when it makes the first of them."""
+    """torch refuses types that it does not know. transformers makes its own known when it makes the
+    first of them."""
     class Output(collections.OrderedDict):
         pass
 

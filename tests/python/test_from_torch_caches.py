@@ -1,4 +1,5 @@
-"""accrt.from_torch of decoders of transformers: as a newcomer calls it, and with a static cache that lives from call to call."""
+"""accrt.from_torch of decoders of transformers: as a newcomer calls it, and with a static cache
+that lives from call to call."""
 
 from __future__ import annotations
 

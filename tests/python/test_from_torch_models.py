@@ -1,6 +1,7 @@
-"""Whole models of 36 families (torch_models.py) through accrt.from_torch: every element of every output beside torch's float64 result,
-with fixed sizes, with sizes that vary, and with two sizes that the export never saw. A part of them, from a seed that is printed;
-ACCRT_TEST_ALL=1: all. Runs where torch and transformers are: `./dev check models`."""
+"""Whole models of 36 families (torch_models.py) through accrt.from_torch: every element of every
+output beside torch's float64 result, with fixed sizes, with sizes that vary, and with two sizes
+that the export never saw. A part of them, from a seed that is printed; ACCRT_TEST_ALL=1: all. Runs
+where torch and transformers are: `./dev check models`."""
 
 from __future__ import annotations
 
@@ -52,14 +53,15 @@ def test_model(name, sizes, instance):
 
 @pytest.mark.parametrize("name", chosen(models.DECODERS, 3))
 def test_greedy_tokens(name, instance):
-    """32 tokens, each from all before it, are those of torch in float64. Weights and prompts are such that at least 8 different tokens
-    come, and that torch's best two are never within 1e-3."""
+    """32 tokens, each from all before it, are those of torch in float64. Weights and prompts are
+    such that at least 8 different tokens come, and that torch's best two are never within 1e-3."""
     print("seed", SEED)
     model, inputs = models.MODELS[name]()
     grows = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
     rng = torch.Generator().manual_seed(SEED & 0x7FFFFFFF)
     for attempt in range(60):
-        if attempt % 6 == 0:  # all matrices twice as large, after those of the configuration times 4
+        if attempt % 6 == 0:
+            # all matrices twice as large, after those of the configuration times 4
             models.scaled(model, 2.0 if attempt else 4.0)
             wide = copy.deepcopy(model).double()
             if name == "mixtral":

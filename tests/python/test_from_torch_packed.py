@@ -1,4 +1,5 @@
-"""accrt.from_torch: weights that torchao has quantized stay packed, and what would be expanded is refused by name."""
+"""accrt.from_torch: weights that torchao has quantized stay packed, and what would be expanded is
+refused by name."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def test_what_torchao_quantized_stays_packed(name, instance):
         rms = np.sqrt((wanted**2).mean())
         np.testing.assert_allclose(Interpreter(module).run("forward", x.numpy())[0], wanted, rtol=1e-5, atol=1e-5 * rms)
         ours = np.asarray(bundle.program().session().forward(x.numpy()))
-        assert np.abs(ours - wanted).max() <= 0.05 * rms  # integer codes meet activations of 8 bits on hosts
+        # integer codes meet activations of 8 bits on hosts
+        assert np.abs(ours - wanted).max() <= 0.05 * rms
 
 
 def test_what_torchao_quantizes_at_each_call_is_named():

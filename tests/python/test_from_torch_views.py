@@ -1,5 +1,6 @@
-"""accrt.from_torch: what is written through a view is written to the whole, and to nothing else. Random chains of views and writes beside
-eager torch, each in an exported program and in one that was saved and loaded, and by name what cannot be written."""
+"""accrt.from_torch: what is written through a view is written to the whole, and to nothing else.
+Random chains of views and writes beside eager torch, each in an exported program and in one that
+was saved and loaded, and by name what cannot be written."""
 
 from __future__ import annotations
 
@@ -54,14 +55,16 @@ def part_of(r, x, split):
 def windows(r, x):
     d = axis(r, x)
     size = r.randrange(1, x.shape[d] + 1)
-    return lambda x: x.unfold(d, size, size)  # side by side: torch says nothing of the order where they overlap
+    # side by side: torch says nothing of the order where they overlap
+    return lambda x: x.unfold(d, size, size)
 
 
 def pair(r, x):
     return r.sample(range(x.dim()), 2)
 
 
-#: Views by name: (rank from, function of (random, tensor) giving the view). Some are copies, as the strides are.
+#: Views by name: (rank from, function of (random, tensor) giving the view). Some are copies, as the
+#: strides are.
 VIEWS = {
     "view": (0, lambda r, x: (lambda shape: lambda x: x.view(shape) if x.is_contiguous() else x.reshape(shape))(shaped(r, x))),
     "reshape": (0, lambda r, x: (lambda shape: lambda x: x.reshape(shape))(shaped(r, x))),
@@ -155,7 +158,8 @@ def test_random_chains(number, root):
     model = Chains(r, root, 14)
     print("seed", seed, root, model.names)
     x = torch.randint(-9, 9, (2, 3, 4), generator=torch.Generator().manual_seed(seed & 0x7FFFFFFF)).float()
-    with torch.no_grad() if number % 2 else torch.enable_grad():  # with gradients, `no_grad` in the model is a graph in the graph
+    with torch.no_grad() if number % 2 else torch.enable_grad():
+        # with gradients, `no_grad` in the model is a graph in the graph
         program = torch.export.export(model.requires_grad_(False), (x.clone(),), strict=False)
     for given in (program, loaded(program)):
         machine = Interpreter(convert(given))

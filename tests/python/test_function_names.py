@@ -1,4 +1,5 @@
-"""Every function of a bundle can be reached, whatever its name is, and the compiler says which names are taken."""
+"""Every function of a bundle can be reached, whatever its name is, and the compiler says which
+names are taken."""
 from __future__ import annotations
 
 import inspect

@@ -1,4 +1,5 @@
-"""Functions that are made of others: small results keep all their digits, beside numpy in float64, and nothing overflows on the way."""
+"""Functions that are made of others: small results keep all their digits, beside numpy in float64,
+and nothing overflows on the way."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The golden files: what each reader makes of them, that they never change, and that today's writer makes what it made then.
+"""The golden files: what each reader makes of them, that they never change, and that today's writer
+makes what it made then.
 
-tests/golden/make.py adds files; checksums.txt says what they are, and nothing in it may change. The vectors of the layouts and the
-reader of the first draft are among them.
+tests/golden/make.py adds files; checksums.txt says what they are, and nothing in it may change. The
+vectors of the layouts and the reader of the first draft are among them.
 """
 
 import hashlib
@@ -62,7 +63,8 @@ FROZEN = ("*/**/*.accx", "layouts/*.bin", "layouts/manifest*.txt", "reader_*.py"
 
 
 def check_frozen(folder):
-    """Every file that is frozen is listed with its digest, and every one that is listed is there."""
+    """Every file that is frozen is listed with its digest, and every one that is listed is
+    there."""
     listed = dict(reversed(line.split("  ")) for line in (folder / "checksums.txt").read_text().splitlines())
     files = {str(path.relative_to(folder)): path for pattern in FROZEN for path in folder.glob(pattern)}
     assert not set(listed) - set(files), "golden files are missing"
@@ -95,7 +97,8 @@ def test_a_change_is_seen(name, tmp_path):
 
 
 def test_the_vectors_are_those_of_their_manifest():
-    """loader/layout_golden_test.c reads what the manifest names: nothing may lie beside it unread."""
+    """loader/layout_golden_test.c reads what the manifest names: nothing may lie beside it
+    unread."""
     folder = FOLDER / "layouts"
     named = [line.split()[0] + ".bin" for manifest in folder.glob("manifest*.txt") for line in manifest.read_text().splitlines()]
     assert sorted(named) == sorted(path.name for path in folder.glob("*.bin"))
@@ -137,7 +140,8 @@ def test_the_script_makes_the_corpus(make):
 
 
 def test_conditions_mean_what_they_meant(make):
-    """Their bytes, their text, and what they refuse: when a plan is made and at each call, with one name."""
+    """Their bytes, their text, and what they refuse: when a plan is made and at each call, with one
+    name."""
     path = FOLDER / "0.4" / "conditions.accx"
     assert make.conditions().to_bytes() == path.read_bytes()
     import accrt
@@ -200,7 +204,8 @@ def run_main(name):
 def test_old_programs_run_as_new_ones_do():
     results = [run_main(f"{version}/everything.accx") for version in ("0.1", "0.2", "0.3")]
     assert results[0] == results[1] == results[2]
-    assert results[0][4][2:4] == [[4, 5, 6, 7], [7, 6, 5, 4]]  # what the prepare function made, and the weight's second row
+    # what the prepare function made, and the weight's second row
+    assert results[0][4][2:4] == [[4, 5, 6, 7], [7, 6, 5, 4]]
 
 
 def test_a_function_with_an_unknown_feature_costs_nothing_but_itself():

@@ -1,4 +1,5 @@
-"""accrt.Kernel of GPUs: from CUDA C++ by NVRTC, from cubins and PTX, called under the stand-in for CUDA's driver; what NVRTC says; its cache."""
+"""accrt.Kernel of GPUs: from CUDA C++ by NVRTC, from cubins and PTX, called under the stand-in for
+CUDA's driver; what NVRTC says; its cache."""
 import os
 import subprocess
 import sys
@@ -20,7 +21,8 @@ extern "C" __global__ void scale(const float* x, float* y, float factor, unsigne
 """
 PARAMETERS = [("x", "read f32"), ("y", "write f32"), ("factor", "f32"), ("n", "u32")]
 
-#: A library with NVRTC's functions: it "compiles" to a fixed PTX, says "no" to a source with the word wrong, and counts its compilations.
+#: A library with NVRTC's functions: it "compiles" to a fixed PTX, says "no" to a source with the
+#: word wrong, and counts its compilations.
 STUB = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -473,7 +475,8 @@ def test_what_is_wrong_with_a_triton_function(triton_scale):
         ("kernel scale: n is 'int', expected a type of Triton's", ValueError, triton_scale, {**SIGNATURE, "n": "int"}, {}),
         ("kernel scale: n is 'i32:16'", ValueError, triton_scale, {**SIGNATURE, "n": "i32:16"}, {}),
         ("target is '90'", ValueError, triton_scale, SIGNATURE, {"target": "90"}),
-        ("kernel scale: Triton 3", accrt.CompileError, triton_scale, {**SIGNATURE, "BLOCK": 100}, {}),  # no power of two
+        # no power of two
+        ("kernel scale: Triton 3", accrt.CompileError, triton_scale, {**SIGNATURE, "BLOCK": 100}, {}),
         ("clusters of blocks", accrt.CompileError, triton_scale, SIGNATURE, {"options": {"num_ctas": 2}}),
     ):
         with pytest.raises(error, match=text):
@@ -581,7 +584,8 @@ def test_a_triton_function_in_a_bundle(triton_scale, tmp_path):
 
 
 def test_the_examples_triton_function(tmp_path):
-    """examples/custom_kernel/build.py --triton: the bundle runs on the host here; it has the cubins."""
+    """examples/custom_kernel/build.py --triton: the bundle runs on the host here; it has the
+    cubins."""
     pytest.importorskip("triton")
     from accrt.compiler.cuda import nvcc
     if not nvcc.available_targets()[0]:

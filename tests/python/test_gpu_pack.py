@@ -1,5 +1,6 @@
-"""What `./dev gpu-pack`'s run.sh makes of test runs: counts of passed, failed and skipped tests with the reasons; and that the
-example models' bundles, which it carries, have versions for CUDA where nvcc was."""
+"""What `./dev gpu-pack`'s run.sh makes of test runs: counts of passed, failed and skipped tests
+with the reasons; and that the example models' bundles, which it carries, have versions for CUDA
+where nvcc was."""
 
 from __future__ import annotations
 
@@ -92,8 +93,8 @@ def test_help_and_verbs_that_are_not_there():
 
 
 def test_modules_of_the_gpu_tests_can_be_described():
-    """Without nvcc and a device: what the compiler refuses is seen here, not on a GPU machine. (A process of its own: tests of both
-    folders have the same names.)"""
+    """Without nvcc and a device: what the compiler refuses is seen here, not on a GPU machine. (A
+    process of its own: tests of both folders have the same names.)"""
     code = """
 import prebuild
 for name, module in prebuild.MODULES.items():

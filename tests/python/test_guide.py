@@ -1,4 +1,5 @@
-"""docs/guide/: each page has the program of examples/guide/ and what it prints, and its Python block runs.
+"""docs/guide/: each page has the program of examples/guide/ and what it prints, and its Python
+block runs.
 
 The C programs are run by CTest (examples.guide.*).
 """

@@ -1,4 +1,5 @@
-"""Files made to harm, by hand: what happened to other formats, tried here; and docs/hostile-input.md held against the sources."""
+"""Files made to harm, by hand: what happened to other formats, tried here; and
+docs/hostile-input.md held against the sources."""
 
 from __future__ import annotations
 
@@ -135,9 +136,11 @@ def gguf_tensor(name: bytes, dims: list[int], kind: int, offset: int) -> bytes:
 @pytest.mark.parametrize(
     "body, tensors, keys",
     [
-        (struct.pack("<Q", (1 << 64) - 1), 0, 1),  # CVE-2024-23496: a string's length, whose + 1 wraps
+        # CVE-2024-23496: a string's length, whose + 1 wraps
+        (struct.pack("<Q", (1 << 64) - 1), 0, 1),
         (struct.pack("<Q", 1 << 63) + b"x" * 64, 0, 1),
-        (struct.pack("<Q1sIIQ", 1, b"a", 9, 10, (1 << 64) - 1), 0, 1),  # an array of so many numbers
+        # an array of so many numbers
+        (struct.pack("<Q1sIIQ", 1, b"a", 9, 10, (1 << 64) - 1), 0, 1),
         (struct.pack("<Q1sIIQ", 1, b"a", 9, 8, 1 << 61), 0, 1),  # and of so many strings
         (b"", (1 << 64) - 1, 0),
         (b"", 0, (1 << 64) - 1),
@@ -148,7 +151,8 @@ def gguf_tensor(name: bytes, dims: list[int], kind: int, offset: int) -> bytes:
         # CVE-2025-53630, CVE-2026-27940, CVE-2026-33298: sums of sizes that wrap.
         (gguf_tensor(b"a", [1 << 62], 24, 0) + gguf_tensor(b"b", [1 << 62], 24, 1 << 62) + gguf_tensor(b"c", [1 << 62], 24, 1 << 63) + bytes(64), 3, 0),
         (gguf_tensor(b"a", [32], 24, (1 << 64) - 32) + bytes(64), 1, 0),
-        (gguf_tensor(b"a", [1 << 20], 24, 0) + bytes(64), 1, 0),  # CVE-2026-7482: more than the file has
+        # CVE-2026-7482: more than the file has
+        (gguf_tensor(b"a", [1 << 20], 24, 0) + bytes(64), 1, 0),
     ],
 )  # fmt: skip
 def test_gguf_sizes(body, tensors, keys):
@@ -177,10 +181,12 @@ def seconds(data: bytes) -> float:
 
 @pytest.mark.parametrize("kind", ["gguf", "gguf keys", "safetensors"])
 def test_many_names_take_linear_time(kind):
-    """GGUF's own reader looks for duplicates among all names before: 2^17 of them are 8 thousand million comparisons."""
+    """GGUF's own reader looks for duplicates among all names before: 2^17 of them are 8 thousand
+    million comparisons."""
 
     def make(count: int) -> bytes:
-        names = [b"blk.%d.weight" % i for i in range(count - 1)] + [b"blk.0.weight"]  # the last one is there twice
+        # the last one is there twice
+        names = [b"blk.%d.weight" % i for i in range(count - 1)] + [b"blk.0.weight"]
         if kind == "gguf":
             return gguf(count, 0, b"".join(gguf_tensor(name, [0], 24, 0) for name in names) + bytes(32))
         if kind == "gguf keys":

@@ -1,5 +1,6 @@
-"""Hugging Face's own logits for every family with random weights and sizes, beside the step program's. A rotating part of the variants,
-from a seed that is printed; ACCRT_TEST_ALL=1: all. Runs where torch and transformers are: `./dev check models`."""
+"""Hugging Face's own logits for every family with random weights and sizes, beside the step
+program's. A rotating part of the variants, from a seed that is printed; ACCRT_TEST_ALL=1: all. Runs
+where torch and transformers are: `./dev check models`."""
 
 from __future__ import annotations
 

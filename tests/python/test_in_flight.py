@@ -1,4 +1,5 @@
-"""Work in flight owns what it uses, whatever the caller drops: each scenario of in_flight.py in a process of its own."""
+"""Work in flight owns what it uses, whatever the caller drops: each scenario of in_flight.py in a
+process of its own."""
 import os
 import pathlib
 import re
@@ -35,7 +36,8 @@ def test_in_flight(name, golden_bundle, pack):
     assert "Exception ignored" not in ran.stderr and "Traceback" not in ran.stderr, said
 
 
-#: A thread of the package takes long to begin. CPython frees what it begins with when the interpreter ends, so the end has to wait for it.
+#: A thread of the package takes long to begin. CPython frees what it begins with when the
+#: interpreter ends, so the end has to wait for it.
 LATE = """
 import _thread, atexit, time
 started, begun = [], []

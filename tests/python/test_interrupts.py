@@ -1,4 +1,5 @@
-"""Ctrl-C ends every wait, limits hold, and work is cancelled: from Python, on devices with and without threads."""
+"""Ctrl-C ends every wait, limits hold, and work is cancelled: from Python, on devices with and
+without threads."""
 from __future__ import annotations
 
 import gc
@@ -15,13 +16,14 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# What is promised, and what a machine gives others of its time that has more to do than it has cores. One that is busier still is asked again:
-# what is late by itself is late each time.
+# What is promised, and what a machine gives others of its time that has more to do than it has
+# cores. One that is busier still is asked again: what is late by itself is late each time.
 PROMISED_MS, MARGIN_MS, TRIES = 100, 150, 4
 
 
 def interrupts(script: str, *arguments, count: int) -> None:
-    """Runs a child that ends `count` waits by Ctrl-C, and prints of each how many milliseconds it was late: never more than is promised."""
+    """Runs a child that ends `count` waits by Ctrl-C, and prints of each how many milliseconds it
+    was late: never more than is promised."""
     best: dict[str, float] = {}
     for _ in range(TRIES):
         out = subprocess.run([sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=120)
@@ -37,7 +39,8 @@ def interrupts(script: str, *arguments, count: int) -> None:
     print("\n".join(f"{name}: {took_ms} ms" for name, took_ms in best.items()))
     assert not {name: took_ms for name, took_ms in best.items() if took_ms >= PROMISED_MS + MARGIN_MS}
 
-# A child: signals itself in the middle of each kind of wait, and says how long Python took to hear of it.
+# A child: signals itself in the middle of each kind of wait, and says how long Python took to hear
+# of it.
 CHILD = r"""
 import math
 import os, signal, sys, threading, time
@@ -125,7 +128,8 @@ def test_ctrl_c_ends_every_wait(golden_bundle, threads):
     interrupts(CHILD, golden_bundle, threads, count=13)
 
 
-# A child whose foreign work takes seconds and has no limit: opening, making a plan, loading an adapter.
+# A child whose foreign work takes seconds and has no limit: opening, making a plan, loading an
+# adapter.
 UNLIMITED = r"""
 import math, os, signal, sys, threading, time
 import accrt
@@ -234,9 +238,11 @@ def long_plan(levels: int = 10):
 
 @pytest.mark.parametrize("limit", [0.001, 0.02, 0.12])
 def test_plans_end_at_the_limit_of_their_call(limit):
-    """A plan that takes seconds is given up at the call's own limit; nothing ran, and the session goes on."""
+    """A plan that takes seconds is given up at the call's own limit; nothing ran, and the session
+    goes on."""
     import accrt
-    # No limit of steps: a fast machine takes the default's 2^26 in little more than the longest limit.
+    # No limit of steps: a fast machine takes the default's 2^26 in little more than the longest
+    # limit.
     session = accrt.Program(accrt.Bundle(long_plan())).session(budget=accrt.Budget(max_steps=math.inf))
     call = session.main.bind()
     for _ in range(2):
@@ -306,7 +312,8 @@ def once_free(session, *arguments):
 
 
 def test_the_plan_of_a_cancelled_call_is_made_and_kept():
-    """The other thread makes it to its end, and nothing is lost: the next call has it, and what the cancelled one was given goes."""
+    """The other thread makes it to its end, and nothing is lost: the next call has it, and what the
+    cancelled one was given goes."""
     import accrt
     session = accrt.Program(accrt.Bundle(planned_for_long(x=True))).session()
     x = np.full(4, 3, np.uint8)

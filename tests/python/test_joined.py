@@ -1,4 +1,5 @@
-"""`accx pack` and `accx quantize` on checkpoints that keep codes and scales apart: joined to one weight, read with their scales."""
+"""`accx pack` and `accx quantize` on checkpoints that keep codes and scales apart: joined to one
+weight, read with their scales."""
 from __future__ import annotations
 
 import json
@@ -232,7 +233,8 @@ def test_a_download_cache_of_links(verb, rng, tmp_path):
 
 
 def test_a_name_that_is_taken(rng, tmp_path):
-    """A weight that would have the name of another tensor stays as its tensors (the pack had one name twice, and was refused)."""
+    """A weight that would have the name of another tensor stays as its tensors (the pack had one
+    name twice, and was refused)."""
     codes, scales, one = rng.integers(0, 256, (8, 16), dtype=np.uint8), np.full((8, 1), 127, np.uint8), np.ones(3, np.float32)
     for other in ("w", "w.qweight"):
         save(tmp_path / "m", {"w_blocks": codes.reshape(8, 1, 16), "w_scales": scales, other: one})
@@ -245,7 +247,8 @@ def test_a_name_that_is_taken(rng, tmp_path):
 
 
 def test_odd_names_and_shapes(tmp_path):
-    """Whatever tensors are called and however large they are: each is in the pack once, alone or as a part of a weight."""
+    """Whatever tensors are called and however large they are: each is in the pack once, alone or as
+    a part of a weight."""
     print(f"seed {SEED}")
     rng = np.random.default_rng(SEED)
     suffixes = ["", "_scale", "_scale_inv", "_scale_2", "_packed", "_shape", "_zero_point", "_g_idx", "_global_scale", "_blocks", "_scales",
@@ -274,7 +277,8 @@ def test_odd_names_and_shapes(tmp_path):
         assert done.returncode == 0, (turn, done.returncode, done.stderr)
         packed = accrt.Weights(tmp_path / "o.accx")
         parts = sum(len(packed[name].components) for name in packed)
-        assert parts <= len(tensors)  # what is left out: shapes, indices in order, zero points of zero
+        # what is left out: shapes, indices in order, zero points of zero
+        assert parts <= len(tensors)
         done = subprocess.run([str(ACCX), "quantize", str(tmp_path / "m"), str(tmp_path / "o.accx"), "--layout", "q8_0", "--gptq", "v1"],
                               capture_output=True, text=True)
         assert done.returncode in (0, 1), (turn, done.returncode, done.stderr)

@@ -1,4 +1,5 @@
-"""The example of docs/kernel-abi.md, as it stands there: built, run from C, put into a bundle, verified, run from Python."""
+"""The example of docs/kernel-abi.md, as it stands there: built, run from C, put into a bundle,
+verified, run from Python."""
 
 import os
 import pathlib

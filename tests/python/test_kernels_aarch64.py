@@ -1,4 +1,5 @@
-"""The aarch64 images under qemu-user: a part of what the other files check on this machine's own targets."""
+"""The aarch64 images under qemu-user: a part of what the other files check on this machine's own
+targets."""
 
 import numpy as np
 import pytest

@@ -74,7 +74,8 @@ def test_prepared_launch_with_raw_values(pack, device):
     stream.copy(np.ones(n, np.float32), x)
     stream.fill(y, 0)
     fire = accrt.Launch(device, kernel).on(stream, (1,))
-    for scale in (1.0, 2.0, 3.0):  # bits: a pack from a shared object does not say what its scalars are
+    for scale in (1.0, 2.0, 3.0):
+        # bits: a pack from a shared object does not say what its scalars are
         fire(x.address, y.address, n, int(np.float32(scale).view(np.uint32)))
     stream.synchronize(timeout=5)
     assert (np.frombuffer(y.read(), np.float32) == 6).all()
@@ -117,6 +118,7 @@ def test_recorded_commands_with_bindings(pack, device):
         commands.run(stream, source, target)
         assert (target == 5 * value).all()
     with pytest.raises(accrt.OutOfRangeError):
-        commands.run(stream, np.zeros(n, np.float32), np.zeros(10, np.float32))  # the fill needs n elements
+        # the fill needs n elements
+        commands.run(stream, np.zeros(n, np.float32), np.zeros(10, np.float32))
     with pytest.raises(accrt.InvalidStateError):
         commands.barrier()

@@ -1,4 +1,5 @@
-"""Scaled-dot-product attention against float64: masks, causal, grouped heads, caches, empty and fully masked rows."""
+"""Scaled-dot-product attention against float64: masks, causal, grouped heads, caches, empty and
+fully masked rows."""
 
 import numpy as np
 import pytest
@@ -47,8 +48,8 @@ def run(q, k, v, target, dtype="f32", kv_dtype=None, mask=None, mask_dtype=None,
     return harness.decode(got, dtype), exact
 
 
-# Scores up to ~10 are off by a few f32 roundings of 10, which is the relative error of their weights; results of a 16-bit
-# type are rounded once more.
+# Scores up to ~10 are off by a few f32 roundings of 10, which is the relative error of their
+# weights; results of a 16-bit type are rounded once more.
 TOLERANCE = {"f32": 8e-6, "bf16": 2.0**-8, "f16": 2.0**-10}
 
 
@@ -113,7 +114,8 @@ def test_rows_that_see_nothing_give_zeros(q_len, target):
 def test_extreme_scores_and_nan(q_len, target):
     q, k, v = random((1, 1, q_len, 32)), random((1, 1, 200, 32)), random((1, 1, 200, 32))
     got, exact = run(q * 1e3, k, v, target, scale=30.0)
-    # One key takes all the weight; ties within the rounding of scores of 1e6 would show as larger errors.
+    # One key takes all the weight; ties within the rounding of scores of 1e6 would show as larger
+    # errors.
     assert np.median(np.abs(got - exact)) < 1e-5
     k[0, 0, 150, 3] = np.nan
     got, _ = run(q, k, v, target)

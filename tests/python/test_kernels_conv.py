@@ -1,4 +1,5 @@
-"""Convolutions and pooling, channels last, against float64, with the error bound of a sum of k products."""
+"""Convolutions and pooling, channels last, against float64, with the error bound of a sum of k
+products."""
 
 import numpy as np
 import pytest

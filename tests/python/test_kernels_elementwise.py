@@ -1,4 +1,5 @@
-"""Generated element-wise kernels against numpy: types, broadcasting, strides, zero lengths, extreme values, fusion."""
+"""Generated element-wise kernels against numpy: types, broadcasting, strides, zero lengths, extreme
+values, fusion."""
 
 import math
 
@@ -117,7 +118,8 @@ def test_float_arithmetic_rounds_once(dtype, target):
     results = run(binaries(FLOAT_REFERENCE, dtype), [a, b], [dtype, dtype], target)
     for op, got in zip(FLOAT_REFERENCE, results):
         with np.errstate(all="ignore"):
-            # f32 arithmetic on 16-bit values, rounded once more when it is stored, is what the kernel promises.
+            # f32 arithmetic on 16-bit values, rounded once more when it is stored, is what the
+            # kernel promises.
             wide = np.float64 if dtype == "f64" else np.float32
             exact = FLOAT_REFERENCE[op](harness.decode(a, dtype).astype(wide), harness.decode(b, dtype).astype(wide))
             expected = harness.encode(exact, dtype)

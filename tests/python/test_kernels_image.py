@@ -1,4 +1,5 @@
-"""The image builder: what it refuses, that it is deterministic, its cache, its tables; KernelDef and size helpers."""
+"""The image builder: what it refuses, that it is deterministic, its cache, its tables; KernelDef
+and size helpers."""
 
 import ctypes
 import dataclasses
@@ -111,7 +112,8 @@ def test_two_kernels_of_one_name_are_refused():
     ],
 )
 def test_rules_of_the_kernel_abi(before, body, text):
-    # Thread-local storage of a hidden symbol needs a function of the loader: the linker then refuses it first.
+    # Thread-local storage of a hidden symbol needs a function of the loader: the linker then
+    # refuses it first.
     with pytest.raises(image.ImageError, match=text + "|undefined"):
         image.build_image([small_kernel("ruled", before, body)], AVAILABLE[0])
 
@@ -166,7 +168,7 @@ def test_both_compilers_build_every_family(tmp_path, monkeypatch):
             image.find_compiler.cache_clear()
 
 
-# ---- KernelDef and sizes ---------------------------------------------------------------------------------------------
+# ---- KernelDef and sizes -------------------------------------------------------------------------
 
 
 def test_kernel_records_check_themselves():

@@ -1,4 +1,5 @@
-"""Strides past 2^31 elements: 32-bit arithmetic on offsets would wrap silently. Sparse memory, a few pages of which are used."""
+"""Strides past 2^31 elements: 32-bit arithmetic on offsets would wrap silently. Sparse memory, a
+few pages of which are used."""
 
 import mmap
 
@@ -30,7 +31,8 @@ class Sparse:
 
 @pytest.fixture(scope="module")
 def far():
-    """Makes [2, n] arrays whose rows are STEP elements apart, in address space that costs nothing until it is touched."""
+    """Makes [2, n] arrays whose rows are STEP elements apart, in address space that costs nothing
+    until it is touched."""
     maps = []
 
     def make(n, dtype=np.float32, fill=True):

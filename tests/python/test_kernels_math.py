@@ -1,4 +1,5 @@
-"""Elementary functions of the generated kernels: error in units in the last place against float64, special values, tables."""
+"""Elementary functions of the generated kernels: error in units in the last place against float64,
+special values, tables."""
 
 import math
 
@@ -26,7 +27,8 @@ def apply(op, x, target, dtype="f32", y=None):
 
 
 def ulp_error(got, exact):
-    """Distance in units in the last place of the float32 nearest to `exact`; infinities and NaN must agree."""
+    """Distance in units in the last place of the float32 nearest to `exact`; infinities and NaN
+    must agree."""
     with np.errstate(over="ignore", invalid="ignore"):
         nearest = exact.astype(np.float32)
     assert (np.isnan(got) == np.isnan(exact)).all(), "NaN in the wrong places"
@@ -74,8 +76,9 @@ def _silu(x):
         return x * _sigmoid(x)
 
 
-# Bounds in ULP; those of gelu and its kin grow where the result falls towards 0 on the negative side, so that there the
-# error is bounded relative to the input instead (checked as `floor`: an absolute error that is always allowed).
+# Bounds in ULP; those of gelu and its kin grow where the result falls towards 0 on the negative
+# side, so that there the error is bounded relative to the input instead (checked as `floor`: an
+# absolute error that is always allowed).
 FUNCTIONS = {
     "exp": (np.exp, 1.0, 0.0),
     "log": (np.log, 1.0, 0.0),
@@ -100,7 +103,8 @@ def test_function_error_is_bounded(op, target):
     exact_of, bound, floor = FUNCTIONS[op]
     x = all_exponents(60_000 if op in ("erf", "erfc", "gelu") else 200_000)
     if op in ("gelu_tanh",):
-        x = x[~(np.abs(x) > 1e12) | ~np.isfinite(x)]  # the cube in the float64 reference stays finite
+        # the cube in the float64 reference stays finite
+        x = x[~(np.abs(x) > 1e12) | ~np.isfinite(x)]
     got = apply(op, x, target)
     with np.errstate(all="ignore"):
         exact = exact_of(x.astype(np.float64))

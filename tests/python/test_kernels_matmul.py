@@ -19,8 +19,8 @@ def random_matrix(shape, dtype):
 
 
 def assert_product(got, exact, magnitude, k, dtype, slope=1.0):
-    """|error| <= (k + 8) roundings of the sum of absolute products, times the slope of what follows, plus the rounding
-    of the result's type. Zeros alone or a lost k would fail it."""
+    """|error| <= (k + 8) roundings of the sum of absolute products, times the slope of what
+    follows, plus the rounding of the result's type. Zeros alone or a lost k would fail it."""
     accumulate = HALF_ULP["f64" if dtype == "f64" else "f32"]
     bound = slope * (k + 8) * accumulate * (magnitude + 1e-30) + 2 * HALF_ULP[dtype] * (np.abs(exact) + 2.0**-14)
     error = np.abs(harness.decode(got, dtype) - exact)
@@ -98,7 +98,8 @@ def test_epilogue(activation, target):
         bias, residual = random_matrix((n,), "f32"), random_matrix((m, n), "f32")
         got = packed_product(a, "f32", b, "f32", "f32", "f32", target, bias, residual, activation)
         exact = ACTIVATIONS[activation](a.astype(np.float64) @ b + bias) + residual
-        # Every activation has a slope of at most 1.13; its own error is a few ULP of values up to ~30.
+        # Every activation has a slope of at most 1.13; its own error is a few ULP of values up to
+        # ~30.
         assert_product(got, exact, np.abs(a).astype(np.float64) @ np.abs(b) + 30, k, "f32", slope=1.2)
 
 

@@ -9,7 +9,8 @@ from accrt.compiler.kernels.kerneldef import TensorSpec
 
 TARGETS = harness.host_targets()
 RNG = np.random.default_rng(harness.SEED)
-# A few roundings of the type that results are stored in; those of f32 sums over some hundred elements for f32.
+# A few roundings of the type that results are stored in; those of f32 sums over some hundred
+# elements for f32.
 RTOL = {"f32": 3e-6, "f64": 1e-13, "bf16": 2.0**-7, "f16": 2.0**-9}
 
 
@@ -21,7 +22,7 @@ def assert_close(got, exact, dtype):
     np.testing.assert_allclose(harness.decode(got, dtype), exact, rtol=RTOL[dtype], atol=RTOL[dtype], err_msg=f"seed {harness.SEED}")
 
 
-# ---- Norms -----------------------------------------------------------------------------------------------------------
+# ---- Norms ---------------------------------------------------------------------------------------
 
 
 def norm_reference(kind, x, weight, bias, epsilon):
@@ -58,7 +59,8 @@ def test_layer_norm_of_large_offsets_and_constant_rows(target):
     # One pass over squares would cancel: 1e4 + noise of 1.
     x = (1e4 + RNG.standard_normal((4, 384))).astype(np.float32)
     got = run_norm("layer_norm", x, "f32", target)
-    # The mean of 384 values of 1e4 is off by some 1e-3 * 2^-3, which is the absolute error of the result.
+    # The mean of 384 values of 1e4 is off by some 1e-3 * 2^-3, which is the absolute error of the
+    # result.
     np.testing.assert_allclose(got, norm_reference("layer_norm", x.astype(np.float64), None, None, 1e-5), atol=1e-3)
     constant = np.full((2, 100), 3.0, np.float32)
     assert (run_norm("layer_norm", constant, "f32", target) == 0).all()
@@ -75,7 +77,7 @@ def test_norm_of_strided_rows(target):
     assert_close(run_norm("rms_norm", x, "f32", target, out=out), norm_reference("rms_norm", x.astype(np.float64), None, None, 1e-5), "f32")
 
 
-# ---- Softmax ---------------------------------------------------------------------------------------------------------
+# ---- Softmax -------------------------------------------------------------------------------------
 
 
 def run_softmax(x, dtype, target, logarithm=False):
@@ -115,7 +117,7 @@ def test_softmax_sums_to_one_over_a_long_row(target):
     np.testing.assert_allclose(got.sum(-1, dtype=np.float64), 1, rtol=1e-6)
 
 
-# ---- Reductions ------------------------------------------------------------------------------------------------------
+# ---- Reductions ----------------------------------------------------------------------------------
 
 NUMPY_REDUCE = {"sum": np.sum, "mean": np.mean, "prod": np.prod, "max": np.max, "min": np.min}
 
@@ -147,7 +149,8 @@ def test_reductions_of_other_floats(dtype, out, target):
         for axes in ((0,), (1,)):
             exact = NUMPY_REDUCE[op](harness.decode(x, dtype), axis=axes)
             got = harness.decode(run_reduce(op, x, dtype, out, axes, target), out)
-            # Relative to the sum of magnitudes (about 250): f32 accumulation, then the result's rounding.
+            # Relative to the sum of magnitudes (about 250): f32 accumulation, then the result's
+            # rounding.
             np.testing.assert_allclose(got, exact, rtol=RTOL[out], atol=300 * (1e-15 if dtype == "f64" else 2e-7))
 
 
@@ -184,7 +187,7 @@ def test_reductions_of_strided_and_long_tensors(target):
     np.testing.assert_allclose(run_reduce("sum", ones, "f32", "f32", (0,), target), ones.astype(np.float64).sum(), rtol=1e-6)
 
 
-# ---- Gather ----------------------------------------------------------------------------------------------------------
+# ---- Gather --------------------------------------------------------------------------------------
 
 
 def run_gather(x, dtype, index, index_dtype, axis, target):
@@ -216,7 +219,7 @@ def test_gather_refuses_an_index_out_of_range(bad, target):
     assert failure.value.code == 1
 
 
-# ---- Rotary embedding ------------------------------------------------------------------------------------------------
+# ---- Rotary embedding ----------------------------------------------------------------------------
 
 
 def rope_reference(x, positions, theta, rotary, interleaved, frequencies=None):
@@ -261,7 +264,7 @@ def test_rope_with_positions_frequencies_and_strides(target):
         np.testing.assert_allclose(got, exact, rtol=3e-6, atol=3e-6)
 
 
-# ---- Copies ----------------------------------------------------------------------------------------------------------
+# ---- Copies --------------------------------------------------------------------------------------
 
 
 def run_copy(x, dtype, out, target):

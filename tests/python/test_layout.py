@@ -86,7 +86,8 @@ OWN = (_ffi.ACCRT_VERSION_MAJOR, _ffi.ACCRT_VERSION_MINOR)
     (OWN, OWN, True), (OWN, (OWN[0] + 1, OWN[1]), False), (OWN, (OWN[0], OWN[1] + 1), OWN[0] > 0),
 ])  # fmt: skip
 def test_libraries_of_other_versions_are_refused(own, version, is_taken, monkeypatch):
-    """Below 1.0 every other minor version, too, as accrt_get_api refuses it: the ABI may change with one."""
+    """Below 1.0 every other minor version, too, as accrt_get_api refuses it: the ABI may change
+    with one."""
     monkeypatch.setattr(_ffi, "ACCRT_VERSION_MAJOR", own[0])
     monkeypatch.setattr(_ffi, "ACCRT_VERSION_MINOR", own[1])
     number = version[0] << 24 | version[1] << 12 | 7

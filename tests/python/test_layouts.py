@@ -1,4 +1,5 @@
-"""Weight layouts from Python: quantizing and exact values, against formulas of our own and the compiler's, and what is refused."""
+"""Weight layouts from Python: quantizing and exact values, against formulas of our own and the
+compiler's, and what is refused."""
 import pathlib
 import re
 
@@ -99,10 +100,12 @@ def test_plain_rounds_to_nearest_even(dtype):
 
 
 def test_elements_of_f8_round_to_nearest_even():
-    """With a largest value of 448 the scale is 1, and values on the grid and half-way between come back as they should."""
+    """With a largest value of 448 the scale is 1, and values on the grid and half-way between come
+    back as they should."""
     grid = np.sort(np.unique(np.abs(encodings.f8_values(np.arange(127), False))))
     middle = (grid[:-1] + grid[1:]) / 2
-    even = np.where(np.arange(len(middle)) % 2 == 0, grid[:-1], grid[1:])  # codes alternate in their last bit
+    # codes alternate in their last bit
+    even = np.where(np.arange(len(middle)) % 2 == 0, grid[:-1], grid[1:])
     back = layouts.dequantize(layouts.quantize(np.concatenate([grid, -middle])[None], "f8_tensor"))
     assert np.array_equal(back[0], np.concatenate([grid, -even]))
 

@@ -1,4 +1,5 @@
-"""States that begin as zeros take no memory on hosts before they are touched, and are zeros wherever their memory comes from."""
+"""States that begin as zeros take no memory on hosts before they are touched, and are zeros
+wherever their memory comes from."""
 
 import numpy as np
 
@@ -16,7 +17,8 @@ def program():
     f.input("x", "f32", [1, 1024]).state_scatter(cache, f.input("slot", "i32", [1]))
     g = m.function("get")
     g.result("y", g.state_gather(cache, g.input("slots", "i32", [3])))
-    return accrt.Bundle(compile(m), accrt.Instance(host_code="all")).program()  # whose pool has nothing that was used before
+    # whose pool has nothing that was used before
+    return accrt.Bundle(compile(m), accrt.Instance(host_code="all")).program()
 
 
 def resident():

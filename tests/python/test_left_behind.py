@@ -1,6 +1,8 @@
-"""What tools leave: files are synced before they get their names, and no key is in a process's memory when it ends.
+"""What tools leave: files are synced before they get their names, and no key is in a process's
+memory when it ends.
 
-left_behind.c is loaded before the tool and looks at both. Its own copy of the key is turned, and so is what is handed to it.
+left_behind.c is loaded before the tool and looks at both. Its own copy of the key is turned, and so
+is what is handed to it.
 """
 
 import os
@@ -77,7 +79,8 @@ def test_files_are_synced_before_they_get_their_names(watched, tmp_path):
     )
     for command in commands:
         names = [line.split() for line in watched(*command) if line.startswith("rename")]
-        if command[:3] != (ACCX, "trust", "add"):  # replaces nothing: renameat2, which the shim does not see
+        if command[:3] != (ACCX, "trust", "add"):
+            # replaces nothing: renameat2, which the shim does not see
             assert names, f"{command} renamed nothing: then this test shows nothing"
         assert all(synced == "1" for _, _, synced in names), (command, names)
 

@@ -1,4 +1,5 @@
-"""Low-rank products with an adapter for each token: against the float64 reference, alone and in place, and bit for bit in other batches."""
+"""Low-rank products with an adapter for each token: against the float64 reference, alone and in
+place, and bit for bit in other batches."""
 
 from __future__ import annotations
 
@@ -246,7 +247,8 @@ def test_there_is_a_version_for_cuda():
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_the_reference_of_several_at_once(count):
-    """The interpreter runs joined operations too: they give what the single ones give, side by side."""
+    """The interpreter runs joined operations too: they give what the single ones give, side by
+    side."""
     m, sizes = Module("several"), (7, 4, 9)[:count]
     inner = [m.state(f"a{i}", "f32", [3, 5, 6]) for i in range(count)]
     outer = [m.state(f"b{i}", "f32", [3, 5, size]) for i, size in enumerate(sizes)]

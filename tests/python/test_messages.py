@@ -1,4 +1,5 @@
-"""Mistakes that people make are answered with what was given, what is expected, what there is, and what would help."""
+"""Mistakes that people make are answered with what was given, what is expected, what there is, and
+what would help."""
 from __future__ import annotations
 
 import asyncio

@@ -1,4 +1,5 @@
-"""A file that is missing is a FileNotFoundError and a NotFoundError, which names its path, wherever the package takes a path."""
+"""A file that is missing is a FileNotFoundError and a NotFoundError, which names its path, wherever
+the package takes a path."""
 from __future__ import annotations
 
 import json

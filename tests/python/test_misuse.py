@@ -1,4 +1,5 @@
-"""No Python call reaches outside an object, and no wrong kind of object reaches C: each is refused with what was given."""
+"""No Python call reaches outside an object, and no wrong kind of object reaches C: each is refused
+with what was given."""
 import array
 import ctypes
 import os
@@ -20,7 +21,8 @@ def things(instance, device, program):
             "Session": session, "Call": session.weighted.bind(np.ones(16, np.float32)), "Commands": accrt.Commands(device)}
 
 
-# What takes a handle: how it is called, and the kinds that it takes. None stands for "nothing", where that is allowed.
+# What takes a handle: how it is called, and the kinds that it takes. None stands for "nothing",
+# where that is allowed.
 TAKERS = {
     "Semaphore": (lambda t, v: accrt.Semaphore(v), {"Instance"}),
     "Pool": (lambda t, v: accrt.Pool(v), {"Device"}),
@@ -93,7 +95,8 @@ def test_a_wrong_kind_is_a_type_error(name, things):
 
 
 def test_handles_of_pointers_are_typed(things):
-    """Where a wrapper forgets, ctypes refuses: no C function takes the pointer of another kind, or a number."""
+    """Where a wrapper forgets, ctypes refuses: no C function takes the pointer of another kind, or
+    a number."""
     from accrt._library import lib
     with pytest.raises(ctypes.ArgumentError, match="accrt_device"):
         lib.accrt_stream_create(things["Instance"].handle, None, None)

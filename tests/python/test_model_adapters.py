@@ -1,5 +1,5 @@
-"""LoRA adapters in the step program: logits are those of the merged model, for each token its own adapter; PEFT folders and what is refused
-of them."""
+"""LoRA adapters in the step program: logits are those of the merged model, for each token its own
+adapter; PEFT folders and what is refused of them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def put(session, slot, adapter):
 
 
 def logits_of(program, adapters, rows, rng, config):
-    """What `step` says after each token of `rows`: [(ids, slot)], all in one batch, a few tokens in each step."""
+    """What `step` says after each token of `rows`: [(ids, slot)], all in one batch, a few tokens in
+    each step."""
     session = program.session(steps.session_sizes(16))
     for slot, adapter in adapters.items():
         put(session, slot, adapter)

@@ -1,4 +1,5 @@
-"""What accrt.models reads: configurations, folders, GGUF files, tokenizers. What it refuses is said by name, all at once."""
+"""What accrt.models reads: configurations, folders, GGUF files, tokenizers. What it refuses is said
+by name, all at once."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def changed(config, **changes):
     return {**config, **changes}
 
 
-# ---- Families ------------------------------------------------------------------------------------------------------------
+# ---- Families ------------------------------------------------------------------------------------
 
 
 def test_families_are_found_by_their_files():
@@ -64,7 +65,7 @@ def test_a_family_is_added_by_a_file_alone(tmp_path, monkeypatch, weights):
         sys.modules.pop("accrt.models.twice", None)
 
 
-# ---- What is refused -------------------------------------------------------------------------------------------------------
+# ---- What is refused -----------------------------------------------------------------------------
 
 
 def test_all_points_come_at_once(tmp_path, weights):
@@ -122,7 +123,8 @@ def test_folders_that_are_no_models(tmp_path, weights):
 
 
 def test_what_newcomers_name(tmp_path, weights, monkeypatch):
-    """A name on the hub, a file of the folder, a typo, nothing, a clone without git-lfs, a tokenizer of SentencePiece's."""
+    """A name on the hub, a file of the folder, a typo, nothing, a clone without git-lfs, a
+    tokenizer of SentencePiece's."""
     monkeypatch.chdir(tmp_path)
     folder = tiny.write_folder(tmp_path / "qwen", LLAMA, weights)
     for given, message in (("Qwen/Qwen2.5-0.5B", "no such folder or file. Models are read from this machine: hf download Qwen/Qwen2.5-0.5B --local-dir Qwen2.5-0.5B"),
@@ -185,7 +187,7 @@ def test_how_long_a_sequence_may_be(tmp_path, weights, scaling, expected):
     assert made.max_position == expected
 
 
-# ---- Rotary frequencies ----------------------------------------------------------------------------------------------------
+# ---- Rotary frequencies --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scaling", [{}, {"type": "linear", "factor": 4.0}, tiny._LLAMA3, tiny._YARN, {**tiny._YARN, "attention_factor": 1.5},
@@ -207,7 +209,7 @@ def test_scaling_that_lacks_something():
     assert "low_freq_factor" in asked.points[0] and len(asked.points) == 1
 
 
-# ---- Tokens --------------------------------------------------------------------------------------------------------------
+# ---- Tokens --------------------------------------------------------------------------------------
 
 
 def test_bytes_of_byte_level_tokens():
@@ -217,7 +219,8 @@ def test_bytes_of_byte_level_tokens():
 
 
 def pieces_metadata():
-    """SentencePiece's vocabulary as GGUF files have it: control tokens, bytes, letters, and what they merge to."""
+    """SentencePiece's vocabulary as GGUF files have it: control tokens, bytes, letters, and what
+    they merge to."""
     texts = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "\u2581", "t", "h", "e", "n", "th", "the", "\u2581the", "\u2581t", "en", "\u2581then"]
     kinds = [2, 3, 3, *[6] * 256, *[1] * (len(texts) - 259)]
     scores = [0.0] * 259 + [-float(i) for i in range(len(texts) - 259)]
@@ -289,7 +292,8 @@ def test_every_cut_of_gguf_is_a_pattern():
     for pre in _gguf._CUTS:
         made = _gguf.tokenizer_files(tiny.gguf_metadata(LLAMA, {"tokenizer.ggml.pre": pre}), [])["tokenizer.json"].decode()
         pieces = tokenizers.Tokenizer.from_str(made).pre_tokenizer.pre_tokenize_str(CUT)
-        assert [end for _, (_, end) in pieces][:-1] == [begin for _, (begin, _) in pieces][1:], pre  # nothing is lost
+        # nothing is lost
+        assert [end for _, (_, end) in pieces][:-1] == [begin for _, (begin, _) in pieces][1:], pre
 
 
 def test_tokenizers_of_gguf_that_are_not_known():
@@ -300,7 +304,7 @@ def test_tokenizers_of_gguf_that_are_not_known():
     assert [word in problem for word, problem in zip(("tokenizer.ggml.pre is 'strange'", "tokenizer.ggml.model is 't5'", "no tokenizer"), problems)] == [True] * 3
 
 
-# ---- GGUF files ------------------------------------------------------------------------------------------------------------
+# ---- GGUF files ----------------------------------------------------------------------------------
 
 
 def test_gguf_files_that_are_refused(tmp_path, weights):
@@ -322,10 +326,11 @@ def test_what_a_gguf_file_says(tmp_path, weights):
     made = models.read(tmp_path / "tiny.gguf")
     assert made.name == "tiny" and made.config["eos_token_id"] == [258, 259] and made.files["chat_template.jinja"] == b"{{ messages }}"
     assert made.tensors["model.layers.0.self_attn.q_proj.weight"].source == "blk.0.attn_q.weight"
-    assert models.read(tmp_path).name == tmp_path.name  # the one file of a folder, which the user named
+    # the one file of a folder, which the user named
+    assert models.read(tmp_path).name == tmp_path.name
 
 
-# ---- The bundle and the cache ------------------------------------------------------------------------------------------------
+# ---- The bundle and the cache --------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -377,7 +382,8 @@ def test_the_cache_knows_what_a_bundle_follows_from(tmp_path, cache, weights):
 
 @pytest.mark.parametrize("form", ["folder", "gguf", "folder of a gguf"])
 def test_what_is_in_the_cache_needs_no_compiler(tmp_path, cache, weights, form):
-    """Nor its modules, nor numpy: they take longer to import than all that a later start of a server does."""
+    """Nor its modules, nor numpy: they take longer to import than all that a later start of a
+    server does."""
     folder = tmp_path / "tiny"
     if form == "folder":
         tiny.write_folder(folder, LLAMA, weights)
@@ -450,7 +456,7 @@ def test_the_command(tmp_path, cache, weights):
     assert done.returncode == 1 and done.stderr.count("\n  - config: ") == 2 and "Traceback" not in done.stderr
 
 
-# ---- Strange values ----------------------------------------------------------------------------------------------------------
+# ---- Strange values ------------------------------------------------------------------------------
 
 JUNK = (None, True, False, 0, -1, 1, 3, 1 << 40, 1 << 70, 0.0, -2.5, 1e308, "", "x", "4096", [], [1], ["sliding_attention"], {}, {"a": 1}, [None], {"rope_type": []},
         {"rope_type": "yarn"}, {"rope_type": "llama3", "factor": 0, "low_freq_factor": 0, "high_freq_factor": 0, "original_max_position_embeddings": 0},

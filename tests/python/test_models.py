@@ -1,4 +1,5 @@
-"""The two real models, compiled, against their float64 references. With the runtime, and without it in the Python executor.
+"""The two real models, compiled, against their float64 references. With the runtime, and without it
+in the Python executor.
 
 The bundles are those that `./dev` built (ACCRT_TEST_BUNDLES), else they are compiled here.
 """
@@ -104,7 +105,8 @@ def tokens(piece):
     return np.frombuffer(piece, np.uint8)
 
 
-#: f32 arithmetic through three layers against float64; the issue asks for 1e-4 in logits of size up to about 20.
+#: f32 arithmetic through three layers against float64; the issue asks for 1e-4 in logits of size up
+#: to about 20.
 LOGITS = 1e-4
 
 
@@ -165,7 +167,8 @@ WORDS = (
 
 
 def sentences(count):
-    """Sentences whose lengths run from 1 to 256 tokens, more short ones than long ones, as the float64 reference is slow."""
+    """Sentences whose lengths run from 1 to 256 tokens, more short ones than long ones, as the
+    float64 reference is slow."""
     random = np.random.default_rng(kh.SEED)
     lengths = (160 * np.linspace(0, 1, count) ** 2).astype(int)
     lengths[-1] = 300  # more than 256 tokens: the tokenizer cuts it there

@@ -1,5 +1,6 @@
-"""accrt._native, the C part of the package: it does what the Python code does, which stays and is tested beside it; tensors of others
-are released once and only when nothing uses them; the layouts that it declares are those of the installed headers."""
+"""accrt._native, the C part of the package: it does what the Python code does, which stays and is
+tested beside it; tensors of others are released once and only when nothing uses them; the layouts
+that it declares are those of the installed headers."""
 from __future__ import annotations
 
 import ctypes
@@ -99,7 +100,8 @@ TABLE = Api(1, 3, None, None, _from_object, None, None, None)
 
 
 class Producer:
-    """Memory of its own, and a tensor of it. It has no other protocol: what is not taken is refused."""
+    """Memory of its own, and a tensor of it. It has no other protocol: what is not taken is
+    refused."""
 
     __dlpack_c_exchange_api__ = capsule(TABLE)
 
@@ -183,7 +185,8 @@ def test_a_table_of_a_later_version_has_an_older_one_behind_it(f):
     for table in (capsule(alone), capsule(TABLE, b"another"), 7, None):
         with pytest.raises(TypeError, match="is not a tensor"):
             taken(f, type("Other", (Producer,), {"__dlpack_c_exchange_api__": table})(np.ones(2, np.float32)))
-    with pytest.raises(TypeError, match="is not a tensor"):  # it may mean something else by its memory
+    with pytest.raises(TypeError, match="is not a tensor"):
+        # it may mean something else by its memory
         taken(f, type("Heir", (Producer,), {})(np.ones(2, np.float32)))
 
 
@@ -392,7 +395,8 @@ def test_a_tensor_goes_out_through_the_exchange(offered, f):
         gc.collect()
         stride = ctypes.c_int64.from_address(tensor.strides).value
         found = (ctypes.c_float * 6).from_address(tensor.data + tensor.byte_offset)
-        assert [found[i * stride] for i in range(len(wanted))] == wanted  # the memory is the consumer's now
+        # the memory is the consumer's now
+        assert [found[i * stride] for i in range(len(wanted))] == wanted
         managed.deleter(ctypes.addressof(managed))
 
 
@@ -416,7 +420,8 @@ def test_a_managed_tensor_comes_in_through_the_exchange(offered):
     out = ctypes.py_object()
     assert offered.to_object(ctypes.addressof(managed), ctypes.byref(out)) == 0
     tensor = out.value
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(tensor))  # py_object(out) has one of its own, and to_object gave one
+    # py_object(out) has one of its own, and to_object gave one
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(tensor))
     assert type(tensor) is accrt.Tensor and tensor.tolist() == [0, 1, 2, 3, 4] and tensor.address == array.ctypes.data
     assert len(_alive) == 1
     del tensor, out

@@ -1,8 +1,11 @@
-"""ONNX's own conformance tests of nodes (onnx.backend.test) through accrt.from_onnx and its kernels, with their own tolerances.
+"""ONNX's own conformance tests of nodes (onnx.backend.test) through accrt.from_onnx and its
+kernels, with their own tolerances.
 
-A test is covered when all of its operations have a lowering of their own, and none of its tensors is of a type that bundles do not have.
-Inputs that decide shapes are constants. NOT_YET says which of the covered fail, and why; each of them must fail still. The figures
-stand in docs/from-onnx.md: `python tests/python/test_onnx_conformance.py` prints them. Runs where onnx is: `./dev check onnx`."""
+A test is covered when all of its operations have a lowering of their own, and none of its tensors
+is of a type that bundles do not have. Inputs that decide shapes are constants. NOT_YET says which
+of the covered fail, and why; each of them must fail still. The figures stand in docs/from-onnx.md:
+`python tests/python/test_onnx_conformance.py` prints them. Runs where onnx is: `./dev check
+onnx`."""
 
 from __future__ import annotations
 
@@ -79,7 +82,8 @@ def constants_of(model, inputs):
 
 
 def integers_of(model, inputs):
-    """Inputs of whole numbers: one of them decides shapes, where operations that calculate with it are before those of DECIDING."""
+    """Inputs of whole numbers: one of them decides shapes, where operations that calculate with it
+    are before those of DECIDING."""
     return {i.name: x for i, x in zip(model.graph.input, inputs) if isinstance(x, np.ndarray) and x.dtype.kind == "i"}
 
 
@@ -127,7 +131,8 @@ def problem(session, method, name, model, inputs, outputs, rtol, atol):
         assert len(ours) == len(outputs), (len(ours), len(outputs))
         for a, b in zip(ours, outputs):
             assert a.shape == np.shape(b) and str(a.dtype) == str(b.dtype), (a.shape, np.shape(b), a.dtype, b.dtype)
-            own = max(rtol, 2**-6) if b.dtype.name == "bfloat16" else rtol  # as onnx's runner has it
+            # as onnx's runner has it
+            own = max(rtol, 2**-6) if b.dtype.name == "bfloat16" else rtol
             np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=own, atol=atol)
     except Exception as error:
         return f"{type(error).__name__}: {error}"

@@ -1,5 +1,6 @@
-"""Every path that opens a file is in a table of docs/hostile-input.md, which says what is checked; files that somebody cuts while
-they are verified are errors; the static library leaves gdb's names to whoever defines them."""
+"""Every path that opens a file is in a table of docs/hostile-input.md, which says what is checked;
+files that somebody cuts while they are verified are errors; the static library leaves gdb's names
+to whoever defines them."""
 
 import os
 import re
@@ -77,8 +78,9 @@ LIBRARIES = {"dlopen", "dlmopen", "CDLL", "PyDLL", "Library", "LoadLibrary", "fi
 
 
 def test_what_the_library_opens_goes_through_the_helper():
-    """safe_open.c alone calls the system: no file of the library forgets a flag. What stands on it, and its tools, have the flags themselves:
-    each has its row in the table. Libraries are opened by safe_open.c and python/accrt/_system.py alone, in every part."""
+    """safe_open.c alone calls the system: no file of the library forgets a flag. What stands on it,
+    and its tools, have the flags themselves: each has its row in the table. Libraries are opened by
+    safe_open.c and python/accrt/_system.py alone, in every part."""
     raw = {"open", "openat", "creat", "fopen", "freopen", "opendir"}
     allowed = {("runtime/core/safe_open.c", "openat"), ("runtime/core/safe_open.c", "dlopen"),
                ("runtime/core/put_file.c", "openat"),  # new files, and what was left of such
@@ -86,9 +88,12 @@ def test_what_the_library_opens_goes_through_the_helper():
                ("runtime/program/plan_flatten.c", "open"),  # a function of its own
                ("packs/cublaslt/library.c", "dlopen"),  # with RTLD_NOLOAD: it opens nothing
                ("python/accrt/_system.py", "CDLL"),
-               ("python/accrt/_fast.py", "ExtensionFileLoader"),  # beside libaccrt.so or this package
-               ("python/accrt/_library.py", "Library"),  # libaccrt.so itself: by an absolute path, or as python/accrt/_system.py allows
-               ("python/accrt/_kernel_child.py", "CDLL"), ("python/accrt/torch/_cuda.py", "CDLL")}  # of None, the process itself
+               # beside libaccrt.so or this package
+               ("python/accrt/_fast.py", "ExtensionFileLoader"),
+               # libaccrt.so itself: by an absolute path, or as python/accrt/_system.py allows
+               ("python/accrt/_library.py", "Library"),
+               # of None, the process itself
+               ("python/accrt/_kernel_child.py", "CDLL"), ("python/accrt/torch/_cuda.py", "CDLL")}
     found = {key for key in calls() if key[1] in LIBRARIES or key[1] in raw and "/text/" not in key[0]
              and key[0].split("/")[0] in ("runtime", "loader", "format", "abi", "packs", "serve") or key[1] in raw and key[0].startswith("python/native")}
     assert found == allowed, found ^ allowed
@@ -164,7 +169,8 @@ def test_a_file_that_is_cut_while_it_is_verified_is_an_error(tmp_path, signed):
     assert int(done.stdout.split()[1]) > 0, done.stdout
 
 
-# A child in which one thread cuts a file and makes it whole again, while another does what reads and checks it.
+# A child in which one thread cuts a file and makes it whole again, while another does what reads
+# and checks it.
 CUT_EACH = """
 import os, struct, subprocess, sys, threading, time
 import numpy as np
@@ -306,7 +312,8 @@ def test_no_file_that_is_cut_while_it_is_checked_ends_the_process(tmp_path, kind
     assert int(done.stdout.split()[1]) > 0, done.stdout
 
 
-# What a user may name, and what is none of it. A word with F in it is a path of that kind; BUNDLE and KEY are good.
+# What a user may name, and what is none of it. A word with F in it is a path of that kind; BUNDLE
+# and KEY are good.
 NO_FILES = ("fifo", "folder", "socket", "device")
 ACCX_READS = [
     "inspect F", "verify F", "verify --full F", "verify --trust-keys F BUNDLE", "run F", "bench F", "dump F --output OUT", "diff F BUNDLE",
@@ -364,7 +371,8 @@ def test_what_is_no_file_hangs_no_verb(tmp_path, golden_bundle, kind):
             make_no_file(rules, kind)
         done = subprocess.run([str(accx), *words], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL,
                               env=os.environ | {"XDG_CONFIG_HOME": str(config)})  # fmt: skip
-        if line.startswith("trust floor"):  # with it, no other verb would come as far as its own file
+        if line.startswith("trust floor"):
+            # with it, no other verb would come as far as its own file
             rules.rmdir() if kind == "folder" else rules.unlink()
         if kind == "folder" and done.returncode == 0:
             assert "adapter" in line or "trust" in line or "pack" in line or "weights" in line, line
@@ -411,7 +419,8 @@ def folder(name):
 """
 
 
-#: What reads trust.rules, which every instance does: with that one, nothing else would come as far as its own file.
+#: What reads trust.rules, which every instance does: with that one, nothing else would come as far
+#: as its own file.
 RULES = ("role", "floors", "floor")
 
 
@@ -481,7 +490,8 @@ def test_the_static_library_leaves_gdbs_names_to_others(tmp_path):
 
 
 def test_verify_says_what_fast_digests_prove(tmp_path):
-    """All of them match in a file whose weights somebody has replaced: that says nothing of who wrote it."""
+    """All of them match in a file whose weights somebody has replaced: that says nothing of who
+    wrote it."""
     path = large_bundle(tmp_path / "plain.accx")
     said = subprocess.run([str(BUILD / "bin" / "accx"), "verify", "--full", str(path)], capture_output=True, text=True, check=True).stdout
     for scope in ("code", "weights"):

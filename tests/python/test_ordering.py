@@ -1,4 +1,5 @@
-"""cumsum, sort, scatter and grouped_matmul beside numpy, on every axis, with and without their kernels."""
+"""cumsum, sort, scatter and grouped_matmul beside numpy, on every axis, with and without their
+kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""accx pack: weights of other formats into packs, byte for byte or converted, as a process of its own."""
+"""accx pack: weights of other formats into packs, byte for byte or converted, as a process of its
+own."""
 from __future__ import annotations
 
 import json

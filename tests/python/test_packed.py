@@ -1,4 +1,5 @@
-"""Modules with quantized weights, compiled and run by the runtime: which kernels the compiler picks, and results against the float64 reference."""
+"""Modules with quantized weights, compiled and run by the runtime: which kernels the compiler
+picks, and results against the float64 reference."""
 
 import os
 import tempfile
@@ -101,7 +102,8 @@ def test_lookups_products_with_transposed_weights_and_plain_uses(instance):
 
 @pytest.mark.parametrize("layout", ("q8_0", "q4_k", "q6_k"))
 def test_a_tied_weight_is_held_once(layout, instance):
-    """Lookups in one function and products in another read one packed weight; alone, a lookup reads the weight as it is stored."""
+    """Lookups in one function and products in another read one packed weight; alone, a lookup reads
+    the weight as it is stored."""
     rng = np.random.default_rng([kh.SEED, 8])
     q = random_weight(layout, 64, 256, rng)
     m = Module("tied")
@@ -199,7 +201,8 @@ def test_modules_with_every_layout_compile_for_cuda(dtype):
 
 
 def test_blocks_of_cuda_kernels_fit_the_machines():
-    """Shared memory, threads, and that what a prepare function writes is what blocks read, whatever the sizes."""
+    """Shared memory, threads, and that what a prepare function writes is what blocks read, whatever
+    the sizes."""
     from accrt.compiler.cuda import packed
 
     rng = np.random.default_rng([kh.SEED, 7])

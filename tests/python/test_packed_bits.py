@@ -1,6 +1,7 @@
-"""Programs that multiply straight from packed weights predict held-out text as well as the f32 program on the exact values: within 0.001 bits
-per byte, for each layout with kernels. On 16,384 bytes; `./dev bench layouts` does 65,536 (docs/benchmarks/layouts.md), tests/gpu/test_bits.py the same
-on a GPU."""
+"""Programs that multiply straight from packed weights predict held-out text as well as the f32
+program on the exact values: within 0.001 bits per byte, for each layout with kernels. On 16,384
+bytes; `./dev bench layouts` does 65,536 (docs/benchmarks/layouts.md), tests/gpu/test_bits.py the
+same on a GPU."""
 
 import pytest
 

@@ -1,7 +1,9 @@
-"""Kernels that read quantized weights, straight from their images: values of every layout, and products against float64 with a bound.
+"""Kernels that read quantized weights, straight from their images: values of every layout, and
+products against float64 with a bound.
 
-The bound of a product with 8-bit rows of x: each number of x is off by at most 0.501 of its block's scale, largest / 127; sums of f32
-add (k / 32 + 16) roundings of the sum of absolute products; the result is rounded to its type.
+The bound of a product with 8-bit rows of x: each number of x is off by at most 0.501 of its block's
+scale, largest / 127; sums of f32 add (k / 32 + 16) roundings of the sum of absolute products; the
+result is rounded to its type.
 """
 
 import numpy as np

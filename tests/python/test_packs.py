@@ -1,5 +1,6 @@
-"""Packs that bundles name: which kernels they may call, with whose leave, what reaches the kernel, and where libraries are never
-looked for. Each test is an attack that an unsigned file, or a file in the wrong place, could make."""
+"""Packs that bundles name: which kernels they may call, with whose leave, what reaches the kernel,
+and where libraries are never looked for. Each test is an attack that an unsigned file, or a file in
+the wrong place, could make."""
 
 import os
 import shutil
@@ -15,7 +16,8 @@ from accrt import _library, bundle_writer as bw
 numpy = pytest.importorskip("numpy")
 ROOT = Path(__file__).resolve().parents[2]
 
-# `fill` writes n numbers: it holds n against the length that it is told. `old` is the same as packs of kernel ABI 0.2 wrote it.
+# `fill` writes n numbers: it holds n against the length that it is told. `old` is the same as packs
+# of kernel ABI 0.2 wrote it.
 SOURCE = r"""
 #include <stdio.h>
 #include "accrt/kernel.h"
@@ -120,7 +122,8 @@ def pack(tmp_path_factory):
 
 
 def bundle(path: Path, entry: str, count=None, signer=None) -> Path:
-    """main(m) -> y: f32[n]: the entry of pack `attack` writes `count` numbers (n unless given) into y."""
+    """main(m) -> y: f32[n]: the entry of pack `attack` writes `count` numbers (n unless given) into
+    y."""
     writer = bw.BundleWriter()
     n = writer.symbol("n", minimum=1, maximum=1 << 20)
     of_kernel = entry == "fill"
@@ -213,12 +216,14 @@ def test_unsigned_bundles_need_the_policys_leave(tmp_path):
 
 
 def test_a_library_found_by_a_relative_path_opens_no_packs(tmp_path, monkeypatch):
-    """LD_LIBRARY_PATH=. and accrt/packs/NAME.so under the current folder: its constructors ran, whatever the policy."""
+    """LD_LIBRARY_PATH=. and accrt/packs/NAME.so under the current folder: its constructors ran,
+    whatever the policy."""
     marker = tmp_path / "ran"
     (tmp_path / "accrt" / "packs").mkdir(parents=True)
     build(tmp_path / "accrt" / "packs" / "attack.so", marker)
     shutil.copy(os.path.realpath(_library.lib._name), tmp_path / "libaccrt.so.0")
-    package = os.path.dirname(os.path.dirname(os.path.realpath(accrt.__file__)))  # PYTHONPATH may be relative
+    # PYTHONPATH may be relative
+    package = os.path.dirname(os.path.dirname(os.path.realpath(accrt.__file__)))
     plain = bundle(tmp_path / "plain.accx", "fill")
     for text, options_text in (("", "{}"), ("relative", "{'packs.path': 'accrt/packs'}"), ("dot", "{'packs.path': '.'}")):
         code = ("import accrt\n"

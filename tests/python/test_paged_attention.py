@@ -1,4 +1,5 @@
-"""Attention over keys and values in pages: against the float64 reference, and bit for bit against itself in other batches."""
+"""Attention over keys and values in pages: against the float64 reference, and bit for bit against
+itself in other batches."""
 
 from __future__ import annotations
 
@@ -143,7 +144,8 @@ def test_many_tokens_at_once(parts):
 
 @pytest.mark.parametrize("kind", ["BUCKET", "RUNTIME"])
 def test_sizes_that_come_with_a_call(kind):
-    """Where a plan serves several sizes, a workgroup goes through all units of its block: how many parts there are is not known."""
+    """Where a plan serves several sizes, a workgroup goes through all units of its block: how many
+    parts there are is not known."""
     m = Module("late")
     more = {"buckets": (8, 64)} if kind == "BUCKET" else {}
     tokens, rows = (m.symbol(name, SymbolClass[kind], minimum=1, maximum=64, **more) for name in ("tokens", "rows"))
@@ -239,7 +241,8 @@ def test_a_query_sees_no_key_after_its_own():
 @pytest.mark.parametrize("target", kh.host_targets())
 @pytest.mark.parametrize("kv,size,group", [("f32", 64, 4), ("bf16", 48, 7), ("f16", 20, 1)])
 def test_units_that_are_shared_out_give_the_same_bits(kv, size, group, target):
-    """The kernels alone, with threads: parts that others join are what one workgroup makes of them."""
+    """The kernels alone, with threads: parts that others join are what one workgroup makes of
+    them."""
     random, pages, page_size, kv_heads, tokens = rng(size), 40, 16, 2, 9
     cache = {name: ch.values(random, kv, (pages, page_size, kv_heads, size)) for name in "kv"}
     given = {

@@ -1,5 +1,6 @@
-"""Weights of files outside the bundle, put where the device can use them: many sizes, at any address, checked by digest or not. The
-device is $ACCRT_DEVICE (the host); test_standin.py runs this on one with memory of its own."""
+"""Weights of files outside the bundle, put where the device can use them: many sizes, at any
+address, checked by digest or not. The device is $ACCRT_DEVICE (the host); test_standin.py runs this
+on one with memory of its own."""
 from __future__ import annotations
 
 import json
@@ -38,7 +39,8 @@ def save(path, tensors, skew):
 
 
 def make_bundle(path, tensors, checked):
-    """look() gives 64 bytes of the beginning and of the end of each weight; `checked`: names of those with digests."""
+    """look() gives 64 bytes of the beginning and of the end of each weight; `checked`: names of
+    those with digests."""
     bundle = bw.BundleWriter()
     f = bundle.function("look")
     out = f.result("out", "u8", [len(tensors), 128])

@@ -1,5 +1,6 @@
-"""Kernels that come with the package: the families need no others, whatever their sizes and types; they are found by all that they follow from;
-with them models are served without a compiler, and what is missing is said in a line."""
+"""Kernels that come with the package: the families need no others, whatever their sizes and types;
+they are found by all that they follow from; with them models are served without a compiler, and
+what is missing is said in a line."""
 
 import dataclasses
 import json

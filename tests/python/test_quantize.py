@@ -1,4 +1,5 @@
-"""`accx quantize`: weight packs in every layout, the same bytes as the library's from Python, on any number of threads."""
+"""`accx quantize`: weight packs in every layout, the same bytes as the library's from Python, on
+any number of threads."""
 import json
 import subprocess
 
@@ -98,7 +99,8 @@ def test_why_a_weight_does_not_fit_is_said(source, tmp_path):
 
 
 def test_every_type_of_a_gguf_file(tmp_path):
-    """What the gguf package wrote, type by type: numbers of the registry's layouts are quantized, other tensors are copied."""
+    """What the gguf package wrote, type by type: numbers of the registry's layouts are quantized,
+    other tensors are copied."""
     file = ROOT / "tests/weights/golden/all.gguf"
     out = tmp_path / "out.accx"
     tensors = json.loads(accx("quantize", file, out, "--layout", "q8_0", "--json"))["tensors"]

@@ -1,4 +1,5 @@
-"""The compiler's quantizers: the same bytes as the library's, with it and without, for every layout that can be written."""
+"""The compiler's quantizers: the same bytes as the library's, with it and without, for every layout
+that can be written."""
 
 import os
 import subprocess

@@ -1,4 +1,5 @@
-"""`repr` never raises, and no attribute that somebody overwrites makes a call fail in ctypes: each public class, whatever was done to it."""
+"""`repr` never raises, and no attribute that somebody overwrites makes a call fail in ctypes: each
+public class, whatever was done to it."""
 from __future__ import annotations
 
 import ctypes

@@ -1,7 +1,8 @@
 """The sampling pass: its token, logprobs and ranks against the float64 reference.
 
-A token is right if it is the reference's, or if rounding decides: it may be chosen by a cut that is a little later, and with its
-noise it is as large, but for 1e-4, as whatever a cut that is a little earlier leaves.
+A token is right if it is the reference's, or if rounding decides: it may be chosen by a cut that is
+a little later, and with its noise it is as large, but for 1e-4, as whatever a cut that is a little
+earlier leaves.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def plain(logits, **changed):
 
 
 def chosen_well(row, token):
-    """Whether rounding alone tells the token from the reference's. `row`: the arguments of one row, by name."""
+    """Whether rounding alone tells the token from the reference's. `row`: the arguments of one row,
+    by name."""
     x = sampling.edited(row["logits"].astype(np.float64), *(row[n] for n in ("edit_tokens", "edit_multiply", "edit_add")), row["mask_bits"])
     if not x[token] > -np.inf:
         return False
@@ -173,7 +175,8 @@ def test_tokens_come_as_often_as_they_should():
     m = module(6)
     got = ch.session(ch.program(m)).run("pick", *plain(np.tile(logits, (n, 1)), seed=np.tile([11, 12], (n, 1)), position=np.arange(n)))[0]
     expected = n * np.exp(logits) / np.exp(logits).sum()
-    assert np.sum((np.bincount(got, minlength=6) - expected) ** 2 / expected) < 25.7  # 5 degrees of freedom: 1 in 10^4
+    # 5 degrees of freedom: 1 in 10^4
+    assert np.sum((np.bincount(got, minlength=6) - expected) ** 2 / expected) < 25.7
 
 
 def test_ties_go_to_the_lowest_id():

@@ -1,4 +1,5 @@
-"""Bundles in a process of their own: equal results for honest ones, and nothing for those that try what hostile code would."""
+"""Bundles in a process of their own: equal results for honest ones, and nothing for those that try
+what hostile code would."""
 from __future__ import annotations
 
 import json
@@ -86,7 +87,8 @@ def test_attacks_are_refused_and_named(hostile, mode, said):
         assert np.array_equal(confined.f(X, 0), X)
         with pytest.raises(accrt.PermissionDeniedError, match=f"asked for {said}.*not allow"):
             confined.f(X, mode)
-        with pytest.raises(accrt.InvalidStateError, match="asked for"):  # it stays ended, and says why
+        with pytest.raises(accrt.InvalidStateError, match="asked for"):
+            # it stays ended, and says why
             confined.f(X, 0)
 
 
@@ -120,12 +122,14 @@ def test_crashes_garbage_and_ends_are_errors(hostile):
 
 @pytest.mark.parametrize("limits", [{}, {"memory_mib": 2048}])
 def test_code_makes_no_threads(hostile, limits):
-    """Each takes memory of the kernel and one of the machine's process numbers, which no limit of the sandbox counts."""
+    """Each takes memory of the kernel and one of the machine's process numbers, which no limit of
+    the sandbox counts."""
     with accrt.load(hostile, sandbox=limits or True, options={"host.threads": 2}) as confined:
         assert np.array_equal(confined.f(X, 41), X + 41)
 
 
-@pytest.mark.parametrize("mode", [31, 42])  # runs for ever; and has overwritten what ends the process
+# runs for ever; and has overwritten what ends the process
+@pytest.mark.parametrize("mode", [31, 42])
 def test_a_parent_that_dies_takes_the_sandbox_along(hostile, mode):
     code = ("import sys, threading, time, numpy as np, accrt; s = accrt.load(sys.argv[1], sandbox=True);"
             "threading.Thread(target=lambda: s.f(np.zeros(1, np.int64), int(sys.argv[2])), daemon=True).start(); time.sleep(0.5);"
@@ -148,7 +152,8 @@ def test_a_parent_that_dies_takes_the_sandbox_along(hostile, mode):
 
 
 def test_what_a_sandbox_has(hostile):
-    """No environment, no descriptors but its own, no new privileges, and none of the user's, who may be root."""
+    """No environment, no descriptors but its own, no new privileges, and none of the user's, who
+    may be root."""
     os.environ["ACCRT_TEST_SECRET"] = "in the environment"
     secret = os.open("/dev/null", os.O_RDONLY)
     os.set_inheritable(secret, True)
@@ -218,7 +223,8 @@ def test_updated_inputs_and_threads_that_take_turns(tmp_path):
 
 
 def test_functions_of_all_kinds():
-    """Inputs that are updated, optional inputs, several results, scalars, session state: as without a sandbox."""
+    """Inputs that are updated, optional inputs, several results, scalars, session state: as without
+    a sandbox."""
     path = LIBRARY.parents[1] / "tests" / "data" / "program.accx"
     path = path if path.exists() else next(iter(LIBRARY.parents[1].glob("**/program.accx")), None)
     if path is None:
@@ -254,7 +260,8 @@ def test_the_tool(hostile, tmp_path):
     assert ACCX.exists()
 
 
-# Runs a program for which one system call is not there: as on kernels without Landlock or seccomp filters.
+# Runs a program for which one system call is not there: as on kernels without Landlock or seccomp
+# filters.
 WITHOUT_CALL = r"""
 #include <errno.h>
 #include <linux/filter.h>
@@ -328,7 +335,8 @@ def interrupt(seconds: float) -> None:
 
 @pytest.fixture
 def interrupts():
-    """Python's own handler of SIGINT, which a shell that runs the tests in its background has switched off."""
+    """Python's own handler of SIGINT, which a shell that runs the tests in its background has
+    switched off."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -438,7 +446,8 @@ def test_answers_that_are_right_are_taken_and_those_behind_them_are_not(hostile,
     monkeypatch.setattr(sandbox, "helper", lambda: str(liar(tmp_path, RIGHT)))
     with accrt.load(hostile, sandbox=True) as confined:
         assert confined.f(X[:4], 0).tolist() == [0] * 4 and confined.f(X[:4], 0).tolist() == [0] * 4
-    monkeypatch.setattr(sandbox, "helper", lambda: str(liar(tmp_path, f"{RIGHT}; {RIGHT}")))  # the code's, and the library's
+    # the code's, and the library's
+    monkeypatch.setattr(sandbox, "helper", lambda: str(liar(tmp_path, f"{RIGHT}; {RIGHT}")))
     with accrt.load(hostile, sandbox=True) as confined:
         assert confined.f(X[:4], 0).tolist() == [0] * 4
         with pytest.raises(accrt.KernelError, match="without sense"):
@@ -446,7 +455,8 @@ def test_answers_that_are_right_are_taken_and_those_behind_them_are_not(hostile,
 
 
 def test_what_the_sandbox_says_of_itself_is_said_before_any_code_of_the_bundle(hostile, tmp_path, monkeypatch):
-    """Its own words come from here, the number is said before the bundle is opened, and texts are clean."""
+    """Its own words come from here, the number is said before the bundle is opened, and texts are
+    clean."""
     begins = {"say(1, 0, 7, 0); say(1, 0, 0, 0, b'\\x1b[31mfully confined')": (accrt.KernelError, "without sense"),
               "say(1, 0, 7, 0, b'\\x1b]0;x')": (accrt.KernelError, "without sense"),
               "say(5, 0, 0, 0)": (accrt.KernelError, "without sense"),
@@ -504,7 +514,8 @@ def test_a_time_limit_ends_code_that_sleeps(hostile):
 
 
 def test_code_that_hangs_up_has_the_time_that_is_left_whatever_becomes_of_its_threads(hostile):
-    """The thread that waits for its owner's end may begin late, or again: what the code closed is not its owner's end."""
+    """The thread that waits for its owner's end may begin late, or again: what the code closed is
+    not its owner's end."""
     with accrt.load(hostile, sandbox={"timeout": 1.5}) as confined:
         assert np.array_equal(confined.f(X, 0), X)
         process = confined._process
@@ -519,7 +530,8 @@ def test_code_that_hangs_up_has_the_time_that_is_left_whatever_becomes_of_its_th
 
 
 class Late:
-    """A socket whose owner wakes up so many seconds after there is something to read, as on a machine with much to do."""
+    """A socket whose owner wakes up so many seconds after there is something to read, as on a
+    machine with much to do."""
 
     def __init__(self, its, seconds: float) -> None:
         self.its, self.seconds = its, seconds
@@ -534,7 +546,8 @@ class Late:
 
 
 def test_an_end_that_is_seen_after_the_limit_is_the_limits(hostile):
-    """The process ends by itself, and its owner wakes up when the time is over: the limit says so, the end does not."""
+    """The process ends by itself, and its owner wakes up when the time is over: the limit says so,
+    the end does not."""
     with accrt.load(hostile, sandbox={"timeout": 0.5}) as confined:
         confined._socket = Late(confined._socket, 0.6)
         with pytest.raises(accrt.TimeoutError, match="0.5 s"):
@@ -560,7 +573,8 @@ def test_processor_time_that_is_used_up_is_a_timeout_whatever_the_code_makes_of_
                 confined.f(X, mode)
 
 
-#: A second and more of processor time, and then SIGKILL, as the kernel's second limit sends it where the first was blocked.
+#: A second and more of processor time, and then SIGKILL, as the kernel's second limit sends it
+#: where the first was blocked.
 USED_UP = "exec('import os, signal\\nwhile time.process_time() < 1.1: pass\\nos.kill(os.getpid(), signal.SIGKILL)')"
 
 
@@ -667,7 +681,8 @@ def test_memory_that_is_written_is_the_callers_and_may_be(tmp_path):
 
 
 def test_sizes_of_results_are_worked_out_here():
-    """Every operation of expressions, with values that are not there: as runtime/program/expr.c has them."""
+    """Every operation of expressions, with values that are not there: as runtime/program/expr.c has
+    them."""
     from accrt._size_text import dimension
     symbols = {"n": 7, "m": -3, "z": 0}
     for text, value in (("4", 4), ("n", 7), ("n + 1", 8), ("n - m", 10), ("n * m", -21), ("n // 2", 3), ("m // 2", -2), ("n % 4", 3),

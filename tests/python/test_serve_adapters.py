@@ -1,5 +1,6 @@
-"""LoRA adapters of requests through the C engine over a step program: a batch of several gives what each gives alone, and what the merged
-model gives in numpy; loads while others run; failed steps; what is refused."""
+"""LoRA adapters of requests through the C engine over a step program: a batch of several gives what
+each gives alone, and what the merged model gives in numpy; loads while others run; failed steps;
+what is refused."""
 
 from __future__ import annotations
 
@@ -133,7 +134,8 @@ def test_a_place_has_nothing_of_the_one_before(opened, adapters):
 
 
 def test_adapters_outlast_a_failed_step(tmp_path, weights, adapters, opened):
-    """One token fails the step that has it: its request ends, and the session is reset. Others go on with their adapters."""
+    """One token fails the step that has it: its request ends, and the session is reset. Others go
+    on with their adapters."""
     from accrt.compiler import driver
     from accrt.models import assets
     from accrt.models._registry import decoder
@@ -141,7 +143,8 @@ def test_adapters_outlast_a_failed_step(tmp_path, weights, adapters, opened):
     folder = tiny.write_folder(tmp_path / "m", LLAMA, weights)
     made = decoder(models.read(str(folder)), OPTIONS)
     embed, table = made.embed, made.m.constant("table", np.zeros((319, 1), np.float32))
-    made.embed = lambda ids: embed(ids) + ids.function.constant(table).embedding(ids)  # the last id has none
+    # the last id has none
+    made.embed = lambda ids: embed(ids) + ids.function.constant(table).embedding(ids)
     driver.compile(made.build(), tmp_path / "fails.accx", targets=kh.host_targets()[-1:], assets=assets(made))
     engine = engine_with(opened._replace(bundle=str(tmp_path / "fails.accx")), adapters)
     for name in NAMES:

@@ -1,4 +1,5 @@
-"""Drafts from the text itself (n-gram speculation): the tokens and bits of generation without them, whatever else runs, and what is counted."""
+"""Drafts from the text itself (n-gram speculation): the tokens and bits of generation without them,
+whatever else runs, and what is counted."""
 
 import ctypes
 import os
@@ -27,7 +28,8 @@ def opened(request, tmp_path_factory):
 
 
 def requests(rng, count):
-    """Texts that repeat themselves, greedy ones and drawn ones, with what drafts must not change: scores, ends, biases, penalties."""
+    """Texts that repeat themselves, greedy ones and drawn ones, with what drafts must not change:
+    scores, ends, biases, penalties."""
     stops = (ctypes.c_int32 * 1)(rng.randrange(256))
     begin = [rng.randrange(256) for _ in range(6)]
     for i in range(count):

@@ -1,4 +1,5 @@
-"""Embeddings: over HTTP, by the openai client and in process; of the simulated model, and of small models beside float64."""
+"""Embeddings: over HTTP, by the openai client and in process; of the simulated model, and of small
+models beside float64."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def test_texts_and_token_ids(server, simulated):
     assert (one["object"], one["index"], len(one["embedding"])) == ("embedding", 0, SIZE)
     assert abs(np.linalg.norm(one["embedding"]) - 1) < 1e-6
     expected = simulated.embed("hello")
-    assert np.array_equal(np.array(one["embedding"], "f4"), expected)  # the numbers are the floats, to the bit
+    # the numbers are the floats, to the bit
+    assert np.array_equal(np.array(one["embedding"], "f4"), expected)
     for given in (["hello"], list(b"hello"), [list(b"hello")]):
         assert ask(server, {"input": given}).json["data"] == [one]
     many = ask(server, {"input": ["hello", "a", "hello"]}).json
@@ -116,7 +118,8 @@ def test_beside_generation_in_chunks_with_little_memory(simulated):
     """Bit for bit the same as alone."""
     texts = [f"{i % 7}" * (1 + 37 * i % 300) for i in range(60)]
     expected = {pooling: simulated.embed(texts, pooling=pooling) for pooling in embedding.POOLINGS}
-    model = {"page_count": 60, "max_rows": 9, "max_tokens": 40, "step_ns": 300_000}  # so that all of it meets
+    # so that all of it meets
+    model = {"page_count": 60, "max_rows": 9, "max_tokens": 40, "step_ns": 300_000}
     with serve_http.served(model=model, engine={"max_chunk_tokens": 13}) as small:
         clients = [small.connect() for _ in range(6)]
         for i, client in enumerate(clients):
@@ -229,7 +232,8 @@ def test_beside_float64(tmp_path, cache, name):
         for mode in embedding.POOLINGS:
             wanted = expected_rows(config, weights, ids, mode)
             np.testing.assert_allclose(llm.embed(TEXTS, pooling=mode), wanted, rtol=0, atol=2e-4)
-        np.testing.assert_allclose(llm.embed(TEXTS), wanted, rtol=0, atol=2e-4)  # the folder asks for the mean, the last of them
+        # the folder asks for the mean, the last of them
+        np.testing.assert_allclose(llm.embed(TEXTS), wanted, rtol=0, atol=2e-4)
         again = llm.generate(TEXTS, max_tokens=5, temperature=0, ignore_eos=True)
         assert [one.token_ids for one in again] == [one.token_ids for one in generated]
 
@@ -253,7 +257,8 @@ def test_alone_and_in_company_are_the_same_bits(tmp_path, cache):
 
 
 def test_a_model_without_a_head(tmp_path, cache):
-    """As e5-mistral is published: architectures, names of tensors, no head. It embeds, and says what it cannot do."""
+    """As e5-mistral is published: architectures, names of tensors, no head. It embeds, and says
+    what it cannot do."""
     pytest.importorskip("tokenizers", reason="the package tokenizers is not here")
     config = {**tiny.CONFIGS["mistral"], "architectures": ["MistralModel"]}
     weights = tiny.tensors(config, 13, gain=1.0)
@@ -303,7 +308,8 @@ def test_the_openai_client():
     with serve_http.served(check_descriptors=False) as server:
         url = f"http://127.0.0.1:{server.port}/v1"
         with openai.OpenAI(base_url=url, api_key="k", max_retries=0) as client:
-            found = client.embeddings.create(model="sim", input=["hello", "world"])  # it asks for base64 and takes it apart
+            # it asks for base64 and takes it apart
+            found = client.embeddings.create(model="sim", input=["hello", "world"])
             numbers = client.embeddings.create(model="sim", input=[list(b"hello"), list(b"world")], encoding_format="float")
             assert np.array_equal(*(np.array([one.embedding for one in made.data], "f4") for made in (found, numbers))) and found.model == "sim"
             assert found.usage.prompt_tokens == found.usage.total_tokens == 10 and [one.index for one in found.data] == [0, 1]

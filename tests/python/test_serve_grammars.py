@@ -1,4 +1,5 @@
-"""Structured output: what a request says that the text must be, it is, whatever the model would say. Grammars are llguidance's.
+"""Structured output: what a request says that the text must be, it is, whatever the model would
+say. Grammars are llguidance's.
 
 Set ACCRT_TEST_SEED to repeat a run with the schemas and seeds that it prints.
 """
@@ -33,7 +34,7 @@ def llm():
         yield one
 
 
-# ---- what is asked -----------------------------------------------------------------------------------------------------------------
+# ---- what is asked -------------------------------------------------------------------------------
 
 
 def test_all_names_for_the_same():
@@ -73,7 +74,7 @@ def test_without_llguidance_it_is_refused_by_name(monkeypatch):
         assert one.generate("x", max_tokens=3).finish_reason == "length"
 
 
-# ---- what comes of it --------------------------------------------------------------------------------------------------------------
+# ---- what comes of it ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("given,pattern", [
@@ -117,11 +118,12 @@ def test_stop_strings_penalties_and_log_probabilities(llm):
     assert output.text == "a" and output.finish_reason == "stop" and len(output.completions[0].logprobs) == len(output.token_ids) == 4
 
 
-# ---- random schemas ----------------------------------------------------------------------------------------------------------------
+# ---- random schemas ------------------------------------------------------------------------------
 
 
 def random_schema(rng, depth=0):
-    """A schema that llguidance and `fits` know all of. Strings and lists are short, so that the text ends."""
+    """A schema that llguidance and `fits` know all of. Strings and lists are short, so that the
+    text ends."""
     kind = rng.choice(["string", "integer", "number", "boolean", "null", "enum"] + ["object", "array", "anyOf"] * (depth < 3))
     if kind == "string":
         return {"type": "string", "maxLength": rng.randint(0, 8)}
@@ -178,7 +180,8 @@ def test_random_schemas_always_fit(llm):
 
 
 def test_mixed_with_others_the_texts_are_the_same(llm):
-    """Beside others, preempted, overlapped: the text of a request with a seed is the one that it has alone."""
+    """Beside others, preempted, overlapped: the text of a request with a seed is the one that it
+    has alone."""
     schemas = [random_schema(random.Random(SEED + i)) for i in range(24)]
     alone = [llm.generate(f"{i}", guided_json=schema, max_tokens=120, seed=i).text for i, schema in enumerate(schemas)]
     with accrt.LLM(serve.simulated(flags=1, page_count=18, page_size=8, step_ns=100000, max_rows=9, max_tokens=64, max_length=512)) as small:
@@ -197,7 +200,7 @@ def test_mixed_with_others_the_texts_are_the_same(llm):
     assert stats["step_failures"] == 0
 
 
-# ---- over HTTP ---------------------------------------------------------------------------------------------------------------------
+# ---- over HTTP -----------------------------------------------------------------------------------
 
 
 def test_over_http():

@@ -1,4 +1,5 @@
-"""The server on plain sockets: answers byte for byte, and clients that are malformed, slow, too many, or gone."""
+"""The server on plain sockets: answers byte for byte, and clients that are malformed, slow, too
+many, or gone."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def ask(server, path, body, *headers):
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
-# ---- answers, byte for byte ----------------------------------------------------------------------------------------------
+# ---- answers, byte for byte ----------------------------------------------------------------------
 
 
 def neutral(data):
@@ -58,7 +59,8 @@ def chunk(kind, choices, **more):
 
 
 def expected_stream(kind, output, pieces, usage):
-    """What OpenAI's interface has: the role first, no reason before the end, an empty last delta, the usage, [DONE]."""
+    """What OpenAI's interface has: the role first, no reason before the end, an empty last delta,
+    the usage, [DONE]."""
     def one(delta, reason=None):
         body = {"delta": delta} if kind == "chat" else {"text": delta.get("content", "")}
         choice = {"index": 0, **body, "logprobs": None, "finish_reason": reason}
@@ -127,7 +129,7 @@ def test_tokens_of_a_prompt_are_counted(server):
     assert ask(server, "/tokenize", {"prompt": "abc"}).json == {"count": 3, "tokens": [97, 98, 99], "max_model_len": 4096}
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------------
+# ---- what is refused -----------------------------------------------------------------------------
 
 REFUSED = [
     ({"prompt": "x", "temperature": "hot"}, "temperature", "temperature is 'hot', expected a number"),
@@ -285,7 +287,7 @@ def test_any_cut_and_any_flipped_byte_is_answered_or_closed(server):
     assert Answer(server.raw(whole)).status == 200
 
 
-# ---- connections -----------------------------------------------------------------------------------------------------------
+# ---- connections ---------------------------------------------------------------------------------
 
 
 def test_a_connection_serves_one_request_after_the_other(server):
@@ -359,7 +361,7 @@ def test_keys_and_other_origins():
         assert asked.status == 204 and asked.headers["access-control-allow-headers"] == "x-mine" and "POST" in asked.headers["access-control-allow-methods"]
 
 
-# ---- metrics and health ----------------------------------------------------------------------------------------------------
+# ---- metrics and health --------------------------------------------------------------------------
 
 
 def samples(text):
@@ -398,7 +400,8 @@ class Panic(BaseException):
 
 @pytest.mark.hostile
 def test_a_panic_of_a_tokenizer_ends_its_request_alone(monkeypatch, capsys):
-    """The thread died with it, its client waited for ever, and after a few of them nobody was answered."""
+    """The thread died with it, its client waited for ever, and after a few of them nobody was
+    answered."""
     with served(workers=1, health_timeout=0.2) as server:
         real = server.server._text.prompt
 
@@ -432,7 +435,7 @@ def test_health_fails_when_nobody_takes_requests(monkeypatch):
         assert Answer(server.raw(get("/health"))).status == 200
 
 
-# ---- clients that leave, stall, dawdle -------------------------------------------------------------------------------------
+# ---- clients that leave, stall, dawdle -----------------------------------------------------------
 
 LONG = {"prompt": "x", "max_tokens": 4000, "ignore_eos": True}
 
@@ -566,7 +569,8 @@ def pairs_only_once(pairs):
 
 
 def test_alternatives_have_each_text_once_and_the_chosen_token(server):
-    """As OpenAI: a map cannot have a text twice, and the token that was drawn is in it, however improbable."""
+    """As OpenAI: a map cannot have a text twice, and the token that was drawn is in it, however
+    improbable."""
     body = {"prompt": "x", "max_tokens": 40, "logprobs": 5, "temperature": 2, "seed": 3, "ignore_eos": True}
     answer = Answer(server.raw(post(COMPLETIONS, body)))
     lists = json.loads(answer.body, object_pairs_hook=pairs_only_once)["choices"][0]["logprobs"]
@@ -639,7 +643,8 @@ def test_ten_times_too_much():
 
 
 def test_retry_after_tells_of_the_queue():
-    """Eight requests of 0.4 s wait: who comes then is told to come back when they have begun, not after a second."""
+    """Eight requests of 0.4 s wait: who comes then is told to come back when they have begun, not
+    after a second."""
     with served(model={"step_ns": 100_000_000}, engine={"max_running": 1, "max_queued": 8}) as server:
         body = {"prompt": "a", "max_tokens": 4, "ignore_eos": True}
         ended = threading.Event()
@@ -694,7 +699,7 @@ def test_chaos():
             thread.join()
 
 
-# ---- the end ---------------------------------------------------------------------------------------------------------------
+# ---- the end -------------------------------------------------------------------------------------
 
 
 @pytest.mark.hostile
@@ -735,7 +740,7 @@ def test_servers_come_and_go():
         serve.Server(server.engine, serve.simulated().text, name="x", port=server.port)
 
 
-# ---- values of any type -------------------------------------------------------------------------------------------------------
+# ---- values of any type --------------------------------------------------------------------------
 
 VALUES = [None, True, False, 0, 1, -1, 1.5, 1e308, 10**400, 2**31, 2**63, 2**64, "", "x", "1", "\ud800", "\0", [], [1], [None], [[]], [["x"]], ["x", 1], {}, {"a": 1},
           {"type": 5}, {"type": "json_schema"}, {"include_usage": 1}, [{}], [{"role": "user"}], [{"role": "user", "content": 5}], [{"role": ["user"], "content": "x"}],

@@ -1,4 +1,5 @@
-"""The same tokens and the same log probabilities, bit for bit: alone, among others, in chunks, after preemption, after a hit of the cache."""
+"""The same tokens and the same log probabilities, bit for bit: alone, among others, in chunks,
+after preemption, after a hit of the cache."""
 
 import os
 import random

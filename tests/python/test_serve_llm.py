@@ -1,4 +1,5 @@
-"""accrt.LLM and accrt-serve over the simulated model: texts, streams, what is said when something is wrong, and how the command ends."""
+"""accrt.LLM and accrt-serve over the simulated model: texts, streams, what is said when something
+is wrong, and how the command ends."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def text_of(ids):
     return bytes(ids).decode(errors="replace")
 
 
-# ---- all at once ----------------------------------------------------------------------------------------------------------
+# ---- all at once ---------------------------------------------------------------------------------
 
 
 def test_one_prompt_and_many(llm):
@@ -154,7 +155,7 @@ def test_threads_share_an_engine(llm):
     assert found == alone
 
 
-# ---- piece by piece -------------------------------------------------------------------------------------------------------
+# ---- piece by piece ------------------------------------------------------------------------------
 
 
 def test_pieces_are_the_whole(llm):
@@ -194,7 +195,7 @@ def test_who_leaves_a_stream_ends_its_request():
     assert until(lambda: descriptors() <= before)
 
 
-# ---- the command ----------------------------------------------------------------------------------------------------------
+# ---- the command ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -259,7 +260,8 @@ def test_the_command_says_what_is_wrong(command, tmp_path):
 
 
 def test_the_command_ends_when_the_engine_has_failed_for_good(monkeypatch, capsys):
-    """A supervisor starts it again; without one, nobody is told 200 by a server that can do nothing."""
+    """A supervisor starts it again; without one, nobody is told 200 by a server that can do
+    nothing."""
     from accrt.serve import command as module
     from accrt.serve import server as server_module
 
@@ -311,7 +313,7 @@ def test_what_takes_long_is_told_while_it_goes_on(capsys, monkeypatch):
         progress.end()
 
 
-# ---- told to stop while it compiles ---------------------------------------------------------------------------------------
+# ---- told to stop while it compiles --------------------------------------------------------------
 
 
 def beneath(pid):
@@ -339,7 +341,8 @@ def test_told_to_stop_while_compiling(tmp_path, number):
     temporary.mkdir()
     environment = {**os.environ, "PYTHONPATH": PYTHON, "TMPDIR": str(temporary), "XDG_CACHE_HOME": str(cache)}
     process = subprocess.Popen([sys.executable, "-m", "accrt.serve", str(folder), "--port", "0"], stderr=subprocess.PIPE, text=True, env=environment,
-                               preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # nohup ignores SIGHUP, and what it starts too
+                               # nohup ignores SIGHUP, and what it starts too
+                               preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     try:
         assert until(lambda: list(temporary.glob("accrt-kernel-*")) and beneath(process.pid), 120)
         compilers = beneath(process.pid)
@@ -357,7 +360,8 @@ def test_told_to_stop_while_compiling(tmp_path, number):
 @pytest.mark.parametrize("reads", [True, False])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_told_to_stop_while_importing(tmp_path, number, reads):
-    """One line in place of a traceback out of some module, also where nobody reads it any more: its terminal was closed."""
+    """One line in place of a traceback out of some module, also where nobody reads it any more: its
+    terminal was closed."""
     (tmp_path / "argparse.py").write_text(f"import pathlib, time; pathlib.Path({str(tmp_path / 'there')!r}).touch(); time.sleep(60)")
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{PYTHON}"}
     process = subprocess.Popen([sys.executable, "-m", "accrt.serve", "simulated:"], stderr=subprocess.PIPE, text=True, env=environment,
@@ -374,7 +378,7 @@ def test_told_to_stop_while_importing(tmp_path, number, reads):
         process.stderr.close()
 
 
-# ---- what is wrong is said before anything is compiled ----------------------------------------------------------------------
+# ---- what is wrong is said before anything is compiled -------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -570,7 +574,8 @@ LAST = "[...document.querySelectorAll('p.{}')].at(-1)?.textContent"
 
 
 def test_the_page_in_a_browser(tmp_path):
-    """An answer comes while it is made and can be stopped; the conversation goes on; what is wrong is shown."""
+    """An answer comes while it is made and can be stopped; the conversation goes on; what is wrong
+    is shown."""
     with serve_http.served(check_descriptors=False, model={"step_ns": 5_000_000}) as server, page_of(server, tmp_path) as browser:
         assert browser.until("document.getElementById('model').textContent === 'sim'")
         say(browser, "hello", tokens=4000)
@@ -597,7 +602,7 @@ def test_the_page_asks_for_a_key_in_a_browser(tmp_path):
         assert "5 tokens" in browser.until(LAST.format("assistant") + "?.match(/5 tokens/)?.[0]")
 
 
-# ---- the official client --------------------------------------------------------------------------------------------------
+# ---- the official client -------------------------------------------------------------------------
 
 
 def test_the_openai_client():

@@ -1,4 +1,5 @@
-"""LoRA adapters from Python and over HTTP: accrt.LLM, the model of a request, loading and unloading while others stream, and the command."""
+"""LoRA adapters from Python and over HTTP: accrt.LLM, the model of a request, loading and unloading
+while others stream, and the command."""
 
 from __future__ import annotations
 
@@ -225,8 +226,8 @@ def test_loading_must_be_allowed(tmp_path):
 
 
 def test_adapters_come_and_go_while_others_stream(tmp_path):
-    """Streams of the model and of an adapter are what they are alone, while another adapter changes all the time; one in use is not
-    taken away."""
+    """Streams of the model and of an adapter are what they are alone, while another adapter changes
+    all the time; one in use is not taken away."""
     paths = [adapter_folder(tmp_path / str(i), bytes([i])) for i in range(4)]
     with served(model={"eos": -1, "adapter_count": 2, "step_ns": 200_000}, adapter_loading=True) as server:
         assert ask(server, "/v1/load_lora_adapter", {"lora_name": "stays", "lora_path": paths[0]}).status == 200

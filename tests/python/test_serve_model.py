@@ -1,4 +1,5 @@
-"""A folder as people have it, served: its tokenizer, its chat template and its step program, over HTTP and in process."""
+"""A folder as people have it, served: its tokenizer, its chat template and its step program, over
+HTTP and in process."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def test_over_http_and_in_process_are_the_same(llm, loaded):
     parameters = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
     messages = [{"role": "user", "content": "hello"}]
     expected = llm.chat(messages, **parameters), llm.generate("once", **parameters)
-    server = serve.Server(llm.engine, loaded.text, name=loaded.name, port=0)  # takes the engine's events from here on
+    # takes the engine's events from here on
+    server = serve.Server(llm.engine, loaded.text, name=loaded.name, port=0)
     here = serve_http.Served(server, llm.engine)
     try:
         chat = Answer(here.raw(post("/v1/chat/completions", {"messages": messages, **parameters})))

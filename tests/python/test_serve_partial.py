@@ -1,4 +1,5 @@
-"""Pages of the prefix cache that fit in part: the tokens and bits of generation without a cache, whatever else runs; who shares none; what is counted."""
+"""Pages of the prefix cache that fit in part: the tokens and bits of generation without a cache,
+whatever else runs; who shares none; what is counted."""
 
 import ctypes
 import os

@@ -1,4 +1,5 @@
-"""The engine over step programs: what many requests get together is what each gets alone, and what the reference in numpy says."""
+"""The engine over step programs: what many requests get together is what each gets alone, and what
+the reference in numpy says."""
 
 import ctypes
 import json
@@ -87,7 +88,8 @@ class Engine:
 
 
 def scores(event):
-    """For each token of a prompt: its own (token, log probability) and those of the alternatives."""
+    """For each token of a prompt: its own (token, log probability) and those of the
+    alternatives."""
     width = 1 + event.top_count
     flat = [(p.token, p.logprob) for p in event.logprobs[: width * event.token_count]]
     assert [flat[i * width][0] for i in range(event.token_count)] == event.tokens[: event.token_count]
@@ -95,7 +97,8 @@ def scores(event):
 
 
 def generate(opened, requests, options=None, **program_options):
-    """The first sequences' outputs of requests (prompt, new tokens, values), and the engine's figures."""
+    """The first sequences' outputs of requests (prompt, new tokens, values), and the engine's
+    figures."""
     engine = Engine(opened, options, **program_options)
     numbers = [engine.submit(prompt, count, **values) for prompt, count, values in requests]
     engine.run()
@@ -117,7 +120,8 @@ def random_requests(rng, count):
 
 
 def test_a_program_and_a_device_belong_together(opened):
-    """Another device, of this instance or of another one, is refused before anything is made: every step of such a model was NOT_READY."""
+    """Another device, of this instance or of another one, is refused before anything is made: every
+    step of such a model was NOT_READY."""
     here, there = (accrt.Instance(trust="all", options={"host.devices": "2"}) for _ in range(2))
     with accrt.Bundle(opened.bundle, instance=here) as bundle:
         program = bundle.program(device=here.device("host:0"), weights=[accrt.Weights(path, here) for path in opened.weights])

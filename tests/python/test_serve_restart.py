@@ -1,5 +1,5 @@
-"""accrt-serve that is killed, which no handler sees, and started again: at the same port, with a whole cache, with the same answers, and with
-nothing left of the one that was killed."""
+"""accrt-serve that is killed, which no handler sees, and started again: at the same port, with a
+whole cache, with the same answers, and with nothing left of the one that was killed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ def free_port():
 
 
 class Home:
-    """A model, a port, a cache and a place for temporary files, which all servers of a test have."""
+    """A model, a port, a cache and a place for temporary files, which all servers of a test
+    have."""
 
     def __init__(self, place):
         self.model = tiny.write_folder(place / "model", tiny.CONFIGS["llama"], tiny.tensors(tiny.CONFIGS["llama"], 1))

@@ -1,4 +1,5 @@
-"""Log probabilities of prompts (echo, prompt_logprobs): the bits of generation, whatever else runs; the reference's numbers; the server's form of them."""
+"""Log probabilities of prompts (echo, prompt_logprobs): the bits of generation, whatever else runs;
+the reference's numbers; the server's form of them."""
 
 import os
 import random
@@ -65,7 +66,8 @@ def test_scores_are_those_of_one_token_at_a_time(opened, weights):
 
 
 def test_what_is_generated_is_scored_the_same(opened):
-    """As lm-eval-harness asks whether a continuation is the most probable one: the log probability is the largest alternative's, bit for bit."""
+    """As lm-eval-harness asks whether a continuation is the most probable one: the log probability
+    is the largest alternative's, bit for bit."""
     flags = _ffi.ACCRT_SERVE_LOGPROBS | _ffi.ACCRT_SERVE_IGNORE_EOS
     prompt = [5, 6, 7, 8, 9]
     (drawn,), _ = run(opened, [(prompt, 40, dict(flags=flags, top_logprobs=1))])
@@ -89,7 +91,8 @@ def random_scored(rng, count):
 
 
 def test_the_same_bits_among_others(opened):
-    """In chunks, with few samples a step, after preemption, with pages of the cache, in several sequences."""
+    """In chunks, with few samples a step, after preemption, with pages of the cache, in several
+    sequences."""
     seed = int(os.environ.get("ACCRT_TEST_SEED") or random.randrange(1 << 32))
     print(f"seed {seed}")
     given = list(random_scored(random.Random(seed), 12))
@@ -105,7 +108,8 @@ def test_the_same_bits_among_others(opened):
 
 
 def test_a_token_that_cannot_come():
-    """What the model draws, although the given token has all the weight, says that it cannot give that one."""
+    """What the model draws, although the given token has all the weight, says that it cannot give
+    that one."""
     engine = Engine(None)
     number = engine.submit([1], 0, flags=ONLY)
     other = engine.submit([1, 2, 3], 2, flags=SCORED, prompt_top_logprobs=20)
@@ -163,7 +167,8 @@ def ask(server, body, path=COMPLETIONS):
 
 
 def loglikelihoods(choices, lengths):
-    """As lm-eval-harness reads an answer (LocalCompletionsAPI.parse_logprobs): sums behind the contexts, and whether each token is the most probable one."""
+    """As lm-eval-harness reads an answer (LocalCompletionsAPI.parse_logprobs): sums behind the
+    contexts, and whether each token is the most probable one."""
     out = []
     for choice, length in zip(sorted(choices, key=lambda one: one["index"]), lengths):
         tokens, tops = (choice["logprobs"][name][length:-1] for name in ("token_logprobs", "top_logprobs"))

@@ -1,5 +1,6 @@
-"""Calls of tools: what a request may say of them, what earlier calls become for a chat template, and calls that are forced by a grammar, in
-whole answers and in streams, for each form. How calls are found in a text: serve/http/tools_test.c."""
+"""Calls of tools: what a request may say of them, what earlier calls become for a chat template,
+and calls that are forced by a grammar, in whole answers and in streams, for each form. How calls
+are found in a text: serve/http/tools_test.c."""
 
 from __future__ import annotations
 
@@ -116,7 +117,7 @@ def test_the_openai_client_calls():
             assert text == message.tool_calls[0].function.arguments
 
 
-# ---- in this process ------------------------------------------------------------------------------------------------------
+# ---- in this process -----------------------------------------------------------------------------
 
 #: A grammar makes the model write two calls and a text around them.
 TWO = 'start: "Hm. <tool_call>\\n" a "\\n</tool_call>\\n<tool_call>\\n" b "\\n</tool_call>"\n' \

@@ -1,4 +1,5 @@
-"""Operations that a serving step needs: rotary embedding at given positions, rows of states by index."""
+"""Operations that a serving step needs: rotary embedding at given positions, rows of states by
+index."""
 
 from __future__ import annotations
 

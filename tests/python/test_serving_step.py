@@ -1,5 +1,6 @@
-"""A small model of Llama's shape as a step of a serving engine: pages, prefill in chunks and decoding mixed, the last token fed back on
-the device. It agrees with the same model over whole sequences, and with itself bit for bit in other batches."""
+"""A small model of Llama's shape as a step of a serving engine: pages, prefill in chunks and
+decoding mixed, the last token fed back on the device. It agrees with the same model over whole
+sequences, and with itself bit for bit in other batches."""
 
 from __future__ import annotations
 

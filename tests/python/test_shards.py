@@ -1,5 +1,5 @@
-"""Bundles whose weights are parts of tensors that ranks share: every rank's bytes are its own and no others, all ranks together have
-all of them, and what does not fit is told."""
+"""Bundles whose weights are parts of tensors that ranks share: every rank's bytes are its own and
+no others, all ranks together have all of them, and what does not fit is told."""
 from __future__ import annotations
 
 import ctypes
@@ -104,8 +104,9 @@ def test_plain(tmp_path, instance):
 
 
 def test_what_the_verifier_accepts_is_covered(tmp_path, instance, monkeypatch):
-    """Random maps, most of them wrong, past a Python that does not look: those that are accepted give every element of the tensor to as many
-    ranks as its segment says and to no rank twice; those that do so, in order and in equal parts, are accepted."""
+    """Random maps, most of them wrong, past a Python that does not look: those that are accepted
+    give every element of the tensor to as many ranks as its segment says and to no rank twice;
+    those that do so, in order and in equal parts, are accepted."""
     print("seed", SEED)
     monkeypatch.setattr(bw.BundleWriter, "_check_segments", staticmethod(lambda *_: None))
     rng = random.Random(SEED)
@@ -312,7 +313,8 @@ def test_refusals(tmp_path, instance):
 
 
 def test_group_index_is_not_cut(tmp_path, instance):
-    """Indices of groups are those of the full tensor: along K they would point elsewhere. Along N all ranks have them all."""
+    """Indices of groups are those of the full tensor: along K they would point elsewhere. Along N
+    all ranks have them all."""
     shape, group = [4, 64], 32
     parts = {"data": ("u4", 128), "scales": ("f32", 32), "group_index": ("i32", 256)}
     pack = bw.BundleWriter()
@@ -334,7 +336,8 @@ def test_group_index_is_not_cut(tmp_path, instance):
 @needs_stand_in
 @pytest.mark.skipif(DEVICE != "host", reason="this is it")
 def test_on_a_device_with_memory_of_its_own():
-    """All of the above that reads weights, where they are uploaded: under the stand-in for CUDA's driver."""
+    """All of the above that reads weights, where they are uploaded: under the stand-in for CUDA's
+    driver."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "plain or quantized or replicated or reads or digest",
                str(ROOT / "tests/python/test_shards.py"), str(ROOT / "tests/python/test_adapters.py") + "::test_scaling_is_one_rounded_product"]
     done = subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=300)

@@ -1,5 +1,6 @@
-"""A session that several threads use at once, which is a mistake: who comes second gets InvalidStateError. Nobody gets another's values, and
-no memory goes that somebody uses. Each case runs in a process of its own."""
+"""A session that several threads use at once, which is a mistake: who comes second gets
+InvalidStateError. Nobody gets another's values, and no memory goes that somebody uses. Each case
+runs in a process of its own."""
 from __future__ import annotations
 
 import gc
@@ -55,7 +56,8 @@ def bound(session, number: int) -> None:
 
 
 def set_anew(session, number: int) -> None:
-    """One call that each thread binds and runs: the result is of one of the arrays, and not of memory that is gone."""
+    """One call that each thread binds and runs: the result is of one of the arrays, and not of
+    memory that is gone."""
     _call.set("x", np.full(SIZE, number, np.uint8))
     y = _call().numpy()
     assert (y == y[0]).all() and 0 < y[0] <= THREADS
@@ -174,15 +176,17 @@ def test_threads_that_share_a_session(case):
     ran(case)
 
 
-# ---- A call that another thread closes ---------------------------------------------------------------------------------
+# ---- A call that another thread closes -----------------------------------------------------------
 
 
 def closing(call, reference):
-    """Closes the call on another thread, and lets pass what would give its arrays back. Whether the array is there still."""
+    """Closes the call on another thread, and lets pass what would give its arrays back. Whether the
+    array is there still."""
     other = threading.Thread(target=call.close)
     other.start()
     other.join()
-    call._in_flight.look()  # what the thread that looks after memory in flight does, some times a second
+    # what the thread that looks after memory in flight does, some times a second
+    call._in_flight.look()
     gc.collect()
     return reference() is not None
 
@@ -219,7 +223,8 @@ def test_a_call_that_is_closed_as_it_begins_keeps_its_arrays(submitted):
 
 @pytest.mark.parametrize("begin", ["run", "_submit_in_steps", "_plan_and_run"])
 def test_a_call_of_several_steps_that_is_closed_keeps_its_arrays(begin, monkeypatch):
-    """The other thread comes between two steps: the work may be with the device when it is waited for, or not at all."""
+    """The other thread comes between two steps: the work may be with the device when it is waited
+    for, or not at all."""
     session = accrt.Program(accrt.Bundle(echo())).session()
     call, y, reference = bound_to_its_own(session)
     there = []

@@ -1,6 +1,8 @@
-"""The documentation: installed with the library as headers cite it, and staged for the site with every function of the API.
+"""The documentation: installed with the library as headers cite it, and staged for the site with
+every function of the API.
 
-That mkdocs builds the site without a broken link, and that a browser finds a function in it, is `./dev check docs`.
+That mkdocs builds the site without a broken link, and that a browser finds a function in it, is
+`./dev check docs`.
 """
 import importlib.util
 import pathlib
@@ -106,7 +108,8 @@ def test_a_broken_link_is_seen(tmp_path):
 
 
 def test_every_public_module_is_in_the_reference():
-    """The modules that the documents import, and the packages of the Python package but the second reader."""
+    """The modules that the documents import, and the packages of the Python package but the second
+    reader."""
     package = ROOT / "python/accrt"
     packages = {f"accrt.{p.parent.name}" for p in package.glob("*/__init__.py") if not p.parent.name.startswith("_")} - {"accrt.bundle_reader"}
     text = "\n".join(p.read_text() for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))])

@@ -1,5 +1,5 @@
-"""Libraries that any part opens: not from a folder that others may write to, and not from the current one. All are planted, as libraries
-whose constructors leave a mark."""
+"""Libraries that any part opens: not from a folder that others may write to, and not from the
+current one. All are planted, as libraries whose constructors leave a mark."""
 
 import os
 import re
@@ -64,7 +64,8 @@ def planted(tmp_path, library):
 
 GRAMMARS = "import accrt.serve as s; from accrt.serve.grammar import Grammars; Grammars(s.simulated().model, {!r})"
 CUDA = "import accrt; accrt.Kernel.from_cuda('__global__ void f() {}', 'f', [], lambda v: 1, arch='sm_90')"
-#: What opens libraries by their names: the code, and what it says when it is refused. None: it goes on without.
+#: What opens libraries by their names: the code, and what it says when it is refused. None: it goes
+#: on without.
 NAMED = {
     "devices": ("import accrt; print([d.name for d in accrt.Instance(trust='no-host-code').devices()])", None),
     "grammars": (GRAMMARS.format("libllguidance.so"), "grammars need llguidance: "),
@@ -84,7 +85,8 @@ def run(command, planted, mark, **more):
 
 
 def python(code):
-    """A program of its own: with `-c`, Python itself imports from the current folder, and what accrt does is not seen."""
+    """A program of its own: with `-c`, Python itself imports from the current folder, and what
+    accrt does is not seen."""
     return [sys.executable, "-c", "import sys; sys.path = [p for p in sys.path if p]; import json, numpy; sys.path.insert(0, ''); " + code]
 
 

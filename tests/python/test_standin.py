@@ -1,5 +1,6 @@
-"""Programs and the engine under the stand-in for CUDA's driver: tests/gpu/ in processes of its own, in several orders of things;
-and that the transcript, which holds the stand-in against the real driver, has every entry point that the driver uses."""
+"""Programs and the engine under the stand-in for CUDA's driver: tests/gpu/ in processes of its own,
+in several orders of things; and that the transcript, which holds the stand-in against the real
+driver, has every entry point that the driver uses."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The step program of every family, run by the library, beside float64 in numpy (tiny_models.py): ragged batches of prompts in pieces and
-of single tokens, pages in any order, padding in every input."""
+"""The step program of every family, run by the library, beside float64 in numpy (tiny_models.py):
+ragged batches of prompts in pieces and of single tokens, pages in any order, padding in every
+input."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def test_weights_of_16_bits(tmp_path, dtype, atol):
 
 
 def test_gemma_in_the_type_that_it_was_trained_in(tmp_path):
-    """The root that embeddings are multiplied by is rounded to that type, and here it is a whole number."""
+    """The root that embeddings are multiplied by is rounded to that type, and here it is a whole
+    number."""
     config = {**tiny.CONFIGS["gemma2"], "hidden_size": 64}
     rounded = {name: tiny.to_bf16(array) for name, array in tiny.tensors(config, kh.SEED).items()}
     compare(*opened(tiny.write_folder(tmp_path / "m", config, rounded, "BF16")), config, rounded, 1e-3)
@@ -114,7 +116,8 @@ def test_packed_weights_of_a_gguf_file(tmp_path, tied):
     made = models.read(tmp_path / "m.gguf")
     assert {tensor.layout for tensor in made.tensors.values() if len(tensor.shape) == 2} == {"q8_0"}
     rounded = {name: tiny.q8_0_values(array) if array.ndim == 2 else array for name, array in weights.items()}
-    for part, heads in (("q", 2), ("k", 1)):  # rounded in the order that they are stored in, which is the same set of rows
+    for part, heads in (("q", 2), ("k", 1)):
+        # rounded in the order that they are stored in, which is the same set of rows
         for name in [name for name in rounded if f".{part}_proj" in name]:
             stored = tiny.q8_0_values(tiny._permuted(weights[name], heads))
             rounded[name] = stored.reshape(heads, 16, 2, -1).swapaxes(1, 2).reshape(weights[name].shape)
@@ -127,7 +130,8 @@ def test_packed_weights_of_a_gguf_file(tmp_path, tied):
     assert np.mean(errors) < 0.05 and np.max(errors) < 0.15
 
 
-#: What llama.cpp's quantizer makes of a model's matrices, whose rows are multiples of 256 or not: GGML's numbers of types.
+#: What llama.cpp's quantizer makes of a model's matrices, whose rows are multiples of 256 or not:
+#: GGML's numbers of types.
 _Q5_0, _Q8_0, _Q4_K, _Q5_K, _Q6_K, _Q3_K, _Q2_K = 6, 8, 12, 13, 14, 11, 10
 MIXES = {
     "Q4_K_M": {"": _Q4_K, "ffn_down": _Q6_K, "attn_v": _Q6_K, "token_embd": _Q6_K, "output": _Q6_K},
@@ -139,7 +143,8 @@ MIXES = {
 
 
 def mixed(config, mix):
-    """A GGUF model of random blocks: the arrays by its names, what each is stored as, and the weights by Hugging Face's names."""
+    """A GGUF model of random blocks: the arrays by its names, what each is stored as, and the
+    weights by Hugging Face's names."""
     weights, rng = tiny.tensors(config, kh.SEED, gain=1.0), np.random.default_rng(kh.SEED)
     arrays, types, values = tiny.gguf_tensors(config, weights), {}, dict(weights)
     hugging = {tiny.gguf_name(name, "qwen2"): name for name in weights}
@@ -150,7 +155,8 @@ def mixed(config, mix):
         layout = {_Q5_0: "q5_0", _Q8_0: "q8_0", _Q4_K: "q4_k", _Q5_K: "q5_k", _Q6_K: "q6_k", _Q3_K: "q3_k", _Q2_K: "q2_k"}[number]
         q = random_weight(layout, *array.shape, rng)
         blocks = q.components["data"]
-        # As large as the formula's own numbers, and around zero: factors of minima are half of what codes reach.
+        # As large as the formula's own numbers, and around zero: factors of minima are half of what
+        # codes reach.
         for at, ratio in {"q4_k": ((0, 0), (2, 7.5)), "q5_k": ((0, 0), (2, 15.5)), "q2_k": ((80, 0), (82, 1.5))}.get(layout, ()):
             factors = np.full((len(blocks), 1), 0.01 * (ratio or 1), np.float16)
             blocks[:, at : at + 2] = factors.view(np.uint8)
@@ -166,7 +172,8 @@ def mixed(config, mix):
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("mix", MIXES)
 def test_a_mix_of_packed_weights_is_as_large_as_its_file(tmp_path, mix, tied):
-    """In memory, 1.1 times at most: matrices stay packed, and a tied embedding is held once. And it computes what the file says."""
+    """In memory, 1.1 times at most: matrices stay packed, and a tied embedding is held once. And it
+    computes what the file says."""
     size = 96 if "96" in mix else 256
     config = {**tiny.CONFIGS["qwen2"], "hidden_size": size, "head_dim": size // 2, "num_attention_heads": 2, "num_key_value_heads": 1,
               "intermediate_size": 2 * size, "tie_word_embeddings": tied}  # fmt: skip
@@ -185,11 +192,12 @@ def test_a_mix_of_packed_weights_is_as_large_as_its_file(tmp_path, mix, tied):
     assert np.mean(errors) < 0.05 and np.max(errors) < 0.15
 
 
-# ---- Quantized checkpoints of Hugging Face ---------------------------------------------------------------------------------
+# ---- Quantized checkpoints of Hugging Face -------------------------------------------------------
 
 
 def packed_matrix(layout, n, k, rng, **settings):
-    """Components of a matrix in a layout, as the checkpoints have them: {suffix: (type in the file, array)}, and its values."""
+    """Components of a matrix in a layout, as the checkpoints have them: {suffix: (type in the file,
+    array)}, and its values."""
     scale = 2.0 / np.sqrt(k)
     if layout in ("gptq_v1", "gptq_v2", "awq"):
         group, words = settings["group"], rng.integers(0, 1 << 32, (k // 8, n) if layout != "awq" else (k, n // 8), np.uint32).view(np.int32)
@@ -212,7 +220,8 @@ def packed_matrix(layout, n, k, rng, **settings):
     if layout == "i8_channel":
         codes, scales = rng.integers(-127, 128, (n, k)).astype(np.int8), (rng.uniform(0.5, 1.0, (n, 1)) * scale / 120).astype(np.float32)
         return {".weight": ("I8", codes), ".weight_scale": ("F32", scales)}, codes * scales
-    codes = (rng.integers(0, 0x58, (n, k)) | rng.integers(0, 2, (n, k)) << 7).astype(np.uint8)  # f8e4m3fn up to 16
+    # f8e4m3fn up to 16
+    codes = (rng.integers(0, 0x58, (n, k)) | rng.integers(0, 2, (n, k)) << 7).astype(np.uint8)
     shape = {"f8_block128": (-(-n // 128), -(-k // 128)), "f8_channel": (n, 1), "f8_tensor": (1,)}[layout]
     scales = (rng.uniform(0.5, 1.0, shape) * scale / 5).astype(np.float32)
     values = dequantize(Quantized(layout, (n, k), {"data": codes, "scales": scales}, dtype="f32"))
@@ -283,7 +292,8 @@ def test_the_last_token_is_taken_where_the_id_is_missing(tmp_path):
 
 
 def test_sampling_edits_masks_and_what_is_said_of_a_token(tmp_path):
-    """The whole pass is tested with its operation: here that the program's inputs are in the order that is documented."""
+    """The whole pass is tested with its operation: here that the program's inputs are in the order
+    that is documented."""
     config = tiny.CONFIGS["llama"]
     program, page_size = opened(tiny.write_folder(tmp_path / "m", config, weights_of("llama")))
     session = program.session(session_sizes(page_size))

@@ -1,9 +1,10 @@
-"""Bundles for given readers (docs/contract.md, "Writing for a target"): what the writer leaves out for a reader that does not
-know it, and what it refuses. Each content goes to it twice: through accrt.bundle_writer, and through C's own calls in another order
-(writer_replay). Both come to the same, in the same words.
+"""Bundles for given readers (docs/contract.md, "Writing for a target"): what the writer leaves out
+for a reader that does not know it, and what it refuses. Each content goes to it twice: through
+accrt.bundle_writer, and through C's own calls in another order (writer_replay). Both come to the
+same, in the same words.
 
-One content uses every number that a reader can be without; each is taken from the reader in turn. A table has what that cannot show:
-places, and what is known by its version alone."""
+One content uses every number that a reader can be without; each is taken from the reader in turn. A
+table has what that cannot show: places, and what is known by its version alone."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ def every_operation(b, main, n, optional):
 
 
 def everything(b):
-    """Every section that is not about the finished file, opcode, operation, data type and layout."""
+    """Every section that is not about the finished file, opcode, operation, data type and
+    layout."""
     b.metadata("license", "free")
     for dtype in bw.DTYPES:
         b.constant(f"plain.{dtype}", bytes(bw.dtype_size_bytes(dtype, 8)), dtype=dtype, shape=(8,))
@@ -179,7 +181,8 @@ def test_nothing_is_left_out_for_this_library():
     everything(whole)
     assert both(everything, now()) == whole.to_bytes()
     held = {name for name in SECTIONS if both(everything, without("sections", name)) != whole.to_bytes()}
-    assert held == set(SECTIONS) - ELSEWHERE - {"metadata", "asset_data"}  # what is ignorable is kept, but for what came later
+    # what is ignorable is kept, but for what came later
+    assert held == set(SECTIONS) - ELSEWHERE - {"metadata", "asset_data"}
 
 
 @pytest.mark.parametrize("name", IMAGES)
@@ -328,7 +331,8 @@ def variants(b, *extra):
         kernel.variant(image(b), **fields, priority=at)
 
 
-#: What is written without something, for readers that do not know it; and the same content without it.
+#: What is written without something, for readers that do not know it; and the same content without
+#: it.
 OMISSIONS = [
     (lambda b: variants(b, (IMAGES["cubin"][0], {**DEVICE, "required_features": 2})), variants, now()),
     (lambda b: variants(b, IMAGES["cubin"]), variants, without("sections", "launches")),
@@ -337,7 +341,8 @@ OMISSIONS = [
     (two, lambda b: b.function("main").result("y", "f32", [4]), now(function_features=[])),
     (lambda b: two(b, extra=1 << 63), lambda b: b.function("main").result("y", "f32", [4]), now(function_features=[])),
     (lambda b: [b.asset("a", b"1"), described(b)], described, without("sections", "assets")),
-    (lambda b: [b.asset("a", b"1"), described(b)], described, now(container="0.2")),  # whatever sections it lists
+    # whatever sections it lists
+    (lambda b: [b.asset("a", b"1"), described(b)], described, now(container="0.2")),
     (lambda b: [b.asset("a", b"1"), described(b)], described, now(container="0.1")),
 ]  # fmt: skip
 
@@ -382,7 +387,8 @@ def code(b, driver):
 
 
 def placed(b, /, **functions):
-    """Functions by name, "f_for_cuda" for CUDA alone: each dispatches kernels that are given as (driver, arch, fields) of their variants."""
+    """Functions by name, "f_for_cuda" for CUDA alone: each dispatches kernels that are given as
+    (driver, arch, fields) of their variants."""
     for name, kernels in functions.items():
         f = b.function(name.split("_for_")[0], target=name.partition("_for_")[2])
         f.result("y", "f32", [4])
@@ -477,7 +483,8 @@ def test_random_bundles_on_random_devices():
         fitted._target = bw.TargetCaps.of(target)
         python = outcome(fitted.to_bytes, bw.TargetError)
         c = outcome(lambda: writer_replay.rewritten(whole, random.Random(at), c_caps(target)), accrt.UnsupportedError)
-        assert python == c or (isinstance(c, str) and python.split(" has ")[0][:64] in c)  # names are cut in C
+        # names are cut in C
+        assert python == c or (isinstance(c, str) and python.split(" has ")[0][:64] in c)
         outcomes.add(type(python))
     assert outcomes == {bytes, str}
 
@@ -573,7 +580,8 @@ TARGETS = {
 
 
 def helpers(bw_):
-    """What only the version for one driver needs: a kernel without a host variant, a packed weight, functions in between."""
+    """What only the version for one driver needs: a kernel without a host variant, a packed weight,
+    functions in between."""
     bundle = bw_.BundleWriter()
     parameters = [bw_.Parameter("y", "buffer", "write")]
     ptx = {"driver": "cuda", "arch_kind": "portable", "block": 1}

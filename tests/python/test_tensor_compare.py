@@ -1,4 +1,5 @@
-"""Tensors are compared by element, as numpy's and torch's are: ==, !=, <, <=, >, >=, in, and from numpy's side too."""
+"""Tensors are compared by element, as numpy's and torch's are: ==, !=, <, <=, >, >=, in, and from
+numpy's side too."""
 from __future__ import annotations
 
 import operator

@@ -25,7 +25,8 @@ def tensor_of(array: np.ndarray, device, dtype: str = "") -> accrt.Tensor:
 
 @pytest.fixture
 def far(monkeypatch):
-    """The host does not reach the memory: every value comes by `Buffer.read`, as a device's does. Gives what was read, in bytes."""
+    """The host does not reach the memory: every value comes by `Buffer.read`, as a device's does.
+    Gives what was read, in bytes."""
     read, real = [], accrt.Buffer.read
 
     def copy(self, offset=0, size=None):
@@ -51,7 +52,8 @@ def random_key(rng: random.Random, shape: tuple) -> tuple:
     if rng.random() < 0.3:
         key.insert(rng.randrange(len(key) + 1), None)
     if rng.random() < 0.4:
-        # What stands behind an ellipsis belongs to the last dimensions, whose sizes are others: whole slices fit all.
+        # What stands behind an ellipsis belongs to the last dimensions, whose sizes are others:
+        # whole slices fit all.
         key += [Ellipsis, *[slice(None, None, -1)] * rng.randrange(len(shape) - sum(k is not None for k in key) + 1)]
     return tuple(key)
 

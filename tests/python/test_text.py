@@ -63,11 +63,12 @@ def test_what_needs_newer_versions_is_not_written_out(tmp_path: pathlib.Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- Random bundles -------------------------------------------------------------------------------
+# ---- Random bundles ------------------------------------------------------------------------------
 
 
 def test_random_bundles_come_back_byte_for_byte(tmp_path: pathlib.Path) -> None:
-    """Kernels with variants, calls, control flow, weights in layouts, files, shards, sections that nobody knows, and odd names."""
+    """Kernels with variants, calls, control flow, weights in layouts, files, shards, sections that
+    nobody knows, and odd names."""
     path = tmp_path / "random.accx"
     for seed in range(SEED, SEED + ROUNDS):
         print("seed", seed)
@@ -113,7 +114,7 @@ def test_shared_and_deep_expressions_stay_short(tmp_path: pathlib.Path) -> None:
     assert len(round_trip(path, tmp_path)) < 60_000
 
 
-# ---- By hand --------------------------------------------------------------------------------------
+# ---- By hand -------------------------------------------------------------------------------------
 
 
 def example() -> str:
@@ -267,7 +268,7 @@ def test_values_that_are_none(dtype: str, values: str, said: str, tmp_path: path
     assert re.search(said, accx("build", tmp_path / "w.yaml", "--output", tmp_path / "w.accx", code=1))
 
 
-# ---- Differences ----------------------------------------------------------------------------------
+# ---- Differences ---------------------------------------------------------------------------------
 
 
 FULL = """\
@@ -351,7 +352,8 @@ DIFFERENCES = [
     ("from: {input: x}", "from: {input: z}", ["function 'f', command 1 (copy), from, input: x in A, z in B"]),
     ("after: [0, 1]", "after: [1]", ["function 'f', command 2 (dispatch 'k'), after: [0, 1] in A, [1] in B (as B numbers commands)"]),
     ("line: 7", "line: 8", ["function 'f', command 2 (dispatch 'k'), location: {file: model.py, line: 7, column: 0} in A, {file: model.py, line: 8, column: 0} in B"]),
-    # What comes before makes nothing after it different: neither commands, nor names of expressions.
+    # What comes before makes nothing after it different: neither commands, nor names of
+    # expressions.
     ("  commands:\n", "  commands:\n  - {copy: true, from: {input: x}, to: {result: y}, extent: \"max(n * 7, n * 7)\"}\n", ["only in B: function 'f', command 0 (copy)"]),
     ("functions:\n", 'sections:\n- {type: 0x10001, name: acme.x, data: "0011"}\nfunctions:\n', ["only in B: section 'acme.x'"]),
     ("- {name: tokenizer, data: \"00\"}", "- {name: tokenizer, data: \"01\"}", ["asset 'tokenizer', data: 1 bytes 00 in A, 1 bytes 01 in B"]),
@@ -401,7 +403,8 @@ def test_values_that_differ_are_told(dtype: str, one: str, two: str, said: str, 
 
 
 def test_what_is_only_at_one_side_is_told_with_its_value(tmp_path: pathlib.Path) -> None:
-    """Names of expressions that change, opaque weights of other sizes, text that is long, and what goes to a scalar of 8 bytes."""
+    """Names of expressions that change, opaque weights of other sizes, text that is long, and what
+    goes to a scalar of 8 bytes."""
     text = """accx: 1
 symbols: [{{name: n, class: specialize, maximum: 9}}]
 constants: [{{name: w, dtype: u8, encoding: opaque, shape: [{2}], data: "{0}"}}]

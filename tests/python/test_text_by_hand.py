@@ -1,5 +1,6 @@
-"""Programs that a person writes as text: with kernels, branches, repeats, states, weights, quantized weights and files. They run, and
-mistakes in them are told with the place that they are made at."""
+"""Programs that a person writes as text: with kernels, branches, repeats, states, weights,
+quantized weights and files. They run, and mistakes in them are told with the place that they are
+made at."""
 
 from __future__ import annotations
 
@@ -274,7 +275,8 @@ def everything() -> dict:
 
 
 def broken(node: object, root: dict):
-    """Copies of the text, each with one node in another way: gone, of another kind, with another name, odd. And whether each is always tried."""
+    """Copies of the text, each with one node in another way: gone, of another kind, with another
+    name, odd. And whether each is always tried."""
     if isinstance(node, dict):
         for key in list(node):
             value = node[key]
@@ -303,7 +305,8 @@ def broken(node: object, root: dict):
 
 
 def test_every_mistake_has_a_place(tmp_path: pathlib.Path) -> None:
-    """A piece of all that can be wrong with one node, another one each time: refused in one line with a place, or built to what verifies."""
+    """A piece of all that can be wrong with one node, another one each time: refused in one line
+    with a place, or built to what verifies."""
     print("seed", SEED)
     (tmp_path / "data.bin").write_bytes(bytes(8))
     root = everything()
@@ -398,7 +401,8 @@ WRONG = [
 ]  # fmt: skip
 
 
-# What is found when all is there, and the line of what it is about (in everything() with an entry a line).
+# What is found when all is there, and the line of what it is about (in everything() with an entry a
+# line).
 WHOLE = [
     (put("kernels", K, "variants", 1, "cluster", [100, 100]), r'^   "name": "k",$', r"launches\[0\]"),
     (put("constants", 6, "shard", "degree", 3), r'^   "shard": \{$', r"shards\[1\]|shard"),

@@ -1,4 +1,5 @@
-"""docs/text-form.md against write/text: every word and every key that can be written is in its tables, and nothing else."""
+"""docs/text-form.md against write/text: every word and every key that can be written is in its
+tables, and nothing else."""
 
 from __future__ import annotations
 
@@ -19,12 +20,14 @@ WORDS = {
     "`access` of a parameter": "access", "`arch_kind`": "arch_kind", "`cpu_features`": "cpu", "conditions of `when`": "predicate",
     "`kind` of an argument": "argument", "commands": "opcode",
 }  # fmt: skip
-#: Functions that read a map whose keys depend on what else is there, and what the document calls it.
+#: Functions that read a map whose keys depend on what else is there, and what the document calls
+#: it.
 SHARED = {'word != NULL ? word : "a command"': "a command", "operand_forms[kind][0]": "what is given"}
 
 
 def table(heading: str) -> dict[str, list[str]]:
-    """What stands in backticks in the second cell of each row, by the first cell: of the tables before the next heading."""
+    """What stands in backticks in the second cell of each row, by the first cell: of the tables
+    before the next heading."""
     text = re.split(r"\n##", DOCUMENT[DOCUMENT.index(f"\n### {heading}\n") + 4 :])[0]
     lines = re.findall(r"^\|.*\|$", text, re.M)
     rows = [line[2:-2].split(" | ", 1) for line, rule in zip(lines, lines[1:] + [""]) if "--" not in line and "--" not in rule]
@@ -50,7 +53,8 @@ def keys_of_code() -> dict[str, list[str]]:
             assert what
             name = re.sub(r"\s+", " ", what.group(1))
             keys = match.group(1)
-            if '#include "format/format.def"' in keys:  # words of commands, then keys of their fields
+            if '#include "format/format.def"' in keys:
+                # words of commands, then keys of their fields
                 made = re.findall(r'^DEF_COMMAND\(\d+, \w+, ("\w+")', DEFINITION, re.M)
                 made += re.findall(r'^DEF_KEYED\(\w+, \w+, \w+, \d, \w+, \w+, ("\w+")', DEFINITION, re.M)
                 keys = " ".join(dict.fromkeys(made)) + keys.replace('#include "format/format.def"', "")

@@ -1,4 +1,5 @@
-"""The command-line tool, run as a user runs it: build/bin/accx (or ACCRT_ACCX) as a process of its own."""
+"""The command-line tool, run as a user runs it: build/bin/accx (or ACCRT_ACCX) as a process of its
+own."""
 from __future__ import annotations
 
 import io
@@ -29,7 +30,8 @@ ENVIRONMENT = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR",)}
 
 
 def accx(*arguments, code=OK, cwd=None):
-    """Runs the tool and checks what holds always: the exit code, and either clean output or one line of error alone."""
+    """Runs the tool and checks what holds always: the exit code, and either clean output or one
+    line of error alone."""
     done = subprocess.run([str(ACCX), *map(str, arguments)], capture_output=True, text=True, cwd=cwd, env=ENVIRONMENT,
                           timeout=120)
     assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
@@ -88,7 +90,8 @@ ACCRT_KERNEL_EXPORT const accrt_kernel_pack_table_t* accrt_kernel_pack_query(
 
 
 def build_model(bw, image, arch):
-    """y += a * x in some functions that show every kind of argument: in place, result, scalar, optional, state."""
+    """y += a * x in some functions that show every kind of argument: in place, result, scalar,
+    optional, state."""
     bundle = bw.BundleWriter()
     bundle.metadata("producer", "tests/python/test_tool.py")
     n, count, flag = (bundle.symbol(name, maximum=most) for name, most in (("n", 1 << 20), ("count", 1000), ("flag", 1)))
@@ -162,7 +165,8 @@ HOSTILE_NAME = "../../escape\x1b[31m"
 
 @pytest.fixture(scope="session")
 def echo_bundle(tmp_path_factory):
-    """A bundle without machine code: its functions copy, for each data type and for sizes that are expressions."""
+    """A bundle without machine code: its functions copy, for each data type and for sizes that are
+    expressions."""
     bw = writer_module()
     bundle = bw.BundleWriter()
     bundle.metadata("producer", "tests/python/test_tool.py")
@@ -301,7 +305,8 @@ def test_names_from_a_file_cannot_drive_the_terminal(echo_bundle):
 
 
 def test_json_cannot_drive_the_terminal(tmp_path):
-    """Names have what json-c leaves as it is: DEL, C1 (U+009B begins what ESC [ does), and what turns the direction of writing round."""
+    """Names have what json-c leaves as it is: DEL, C1 (U+009B begins what ESC [ does), and what
+    turns the direction of writing round."""
     bundle, name = writer_module().BundleWriter(), "e\x1b[31m \x7f \x9b31m \u202e \u2066 \u00e9\u20ac\U0001f600 \u00c2\u00e2"
     bundle.metadata(name, name)
     bundle.function(name, doc=name)
@@ -409,7 +414,8 @@ def test_without_any_input_all_are_random(model):
     done = subprocess.run([ACCX, "run", model, ALLOW, "--function", "scale_add", "--symbol", "n=3"], capture_output=True, text=True)
     assert done.returncode == OK and "n=3 x=random y=random" in done.stdout
     assert done.stderr == "accx: note: no --input is given, so inputs are random\n"
-    accx("run", model, "--function", "scale_add", "--symbol", "n=3", code=REFUSED)  # the error alone, without the note
+    # the error alone, without the note
+    accx("run", model, "--function", "scale_add", "--symbol", "n=3", code=REFUSED)
 
 
 def test_summary_in_json(model, tmp_path):
@@ -563,7 +569,8 @@ def test_numbers_are_digits(echo_bundle, tmp_path, words):
 
 
 def test_each_result_has_a_file_of_its_own_whose_name_can_be_shown(tmp_path):
-    """Names of results that become one file name, of two kinds: a result was written over another."""
+    """Names of results that become one file name, of two kinds: a result was written over
+    another."""
     names = ["a_b.3", "a/b", "a\\b", "a b", "a_b.4", "é" * 100 + "xé" * 50, "x\u202ey", "\x85z", "\u2028"]
     b = bw.BundleWriter()
     n, f = b.symbol("n", minimum=1, maximum=9), b.function("main")
@@ -636,8 +643,10 @@ def test_good_npy_of_other_hands(echo_bundle, tmp_path):
                     npy('{"shape":(2,),"fortran_order":False,"descr":"<f4"}\n', data)):
         assert "1.5 -2" in try_npy(echo_bundle, tmp_path, content, code=OK)
     one = npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2,), }", data)
-    assert "1.5 -2" in try_npy(echo_bundle, tmp_path, one, code=OK)  # one dimension: both orders are the same
-    brain = npy("{'descr': '<V2', 'fortran_order': False, 'shape': (2,), }", b"\x80\x3f\0\x40")  # as ml_dtypes saves
+    # one dimension: both orders are the same
+    assert "1.5 -2" in try_npy(echo_bundle, tmp_path, one, code=OK)
+    # as ml_dtypes saves
+    brain = npy("{'descr': '<V2', 'fortran_order': False, 'shape': (2,), }", b"\x80\x3f\0\x40")
     assert "1 2" in try_npy(echo_bundle, tmp_path, brain, code=OK, function="echo_bf16")
     flags = npy("{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }", b"\x01\x07")
     assert "holds 7 as a boolean" in try_npy(echo_bundle, tmp_path, flags, function="echo_bool")
@@ -702,7 +711,8 @@ def test_npz_that_claims_too_much_or_is_damaged(echo_bundle, tmp_path):
 
 
 def test_npz_of_more_than_32_bits_can_say(echo_bundle, tmp_path):
-    """numpy writes ZIP64 fields for each array; here the directory has them too, with its own end."""
+    """numpy writes ZIP64 fields for each array; here the directory has them too, with its own
+    end."""
     array = np.arange(1000, dtype=np.float32)
     buffer = io.BytesIO()
     np.save(buffer, array)
@@ -756,7 +766,8 @@ def test_npz_with_random_changes_is_read_or_refused(echo_bundle, tmp_path):
 
 @pytest.mark.parametrize("host_memory", [True, False])
 def test_driver_from_outside(echo_bundle, tmp_path, host_memory):
-    """The null driver as a shared object; without its HOST_MEMORY flag arrays must travel through buffers and copies."""
+    """The null driver as a shared object; without its HOST_MEMORY flag arrays must travel through
+    buffers and copies."""
     source = (ROOT / "runtime/drivers/null/null.c").read_text()
     if not host_memory:
         assert source.count("ACCRT_DEVICE_FLAG_HOST_MEMORY | ") == 1

@@ -1,5 +1,5 @@
-"""`accx pack` and `accx quantize` on weights that are larger than the memory that they get: bounded memory, progress, and nothing left behind by
-an interrupt, a full disk, or a failure on the way."""
+"""`accx pack` and `accx quantize` on weights that are larger than the memory that they get: bounded
+memory, progress, and nothing left behind by an interrupt, a full disk, or a failure on the way."""
 from __future__ import annotations
 
 import json
@@ -68,7 +68,8 @@ def test_progress_on_a_terminal(verb, large, out):
     code, text = on_terminal(command, {**os.environ, "TERM": "xterm"}, stdout=subprocess.DEVNULL)
     assert code == 0
     lines = text.split("\r\x1b[K")
-    assert lines[0] == "" and lines[-1] == ""  # each overwrites the one before; at the end nothing stays
+    # each overwrites the one before; at the end nothing stays
+    assert lines[0] == "" and lines[-1] == ""
     told = [line for line in lines if line]
     assert len(told) > 8 and all(any(f"w{i}" in line for line in told) for i in range(8))
     if verb == "quantize":
@@ -82,7 +83,8 @@ def test_progress_on_a_terminal(verb, large, out):
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_interrupt_leaves_nothing(verb, number, large, out):
     (out / "o.accx").write_bytes(b"what was there")
-    # A shell that runs the tests in the background has SIGINT ignored, which programs inherit, and the tool leaves it so.
+    # A shell that runs the tests in the background has SIGINT ignored, which programs inherit, and
+    # the tool leaves it so.
     process = subprocess.Popen(
         [str(ACCX), *VERBS[verb], str(large), str(out / "o.accx")], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))

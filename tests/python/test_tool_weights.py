@@ -1,4 +1,5 @@
-"""`accx run` and `accx bench` with weights from outside the bundle, a rank's part of them, and adapters; outputs that are inputs."""
+"""`accx run` and `accx bench` with weights from outside the bundle, a rank's part of them, and
+adapters; outputs that are inputs."""
 from __future__ import annotations
 
 import json
@@ -132,7 +133,8 @@ def test_adapters(adapter_bundle, tmp_path):
     session.adapter = program.load_adapter(folder)
     assert results["folder"] and not np.array_equal(results["none"][0], results["folder"][0])
     assert np.array_equal(results["folder"][0], results["file"][0])
-    assert 12 in results["folder"][0] and 1 in results["folder"][0]  # B times alpha / rank, A as it is
+    # B times alpha / rank, A as it is
+    assert 12 in results["folder"][0] and 1 in results["folder"][0]
     for config, words in PEFT_MISTAKES:
         (folder / "adapter_config.json").write_text(config)
         said = accx("run", adapter_bundle, "--function", "look", "--input", "zeros", "--adapter", folder, code=1)

@@ -1,4 +1,5 @@
-"""Completion for bash, zsh and fish, the manual page, and `-` for standard input and output: accx as a user of a shell has it."""
+"""Completion for bash, zsh and fish, the manual page, and `-` for standard input and output: accx
+as a user of a shell has it."""
 import json
 import os
 import pathlib

@@ -1,5 +1,5 @@
-"""torch's tensors in and out, without a copy. Runs where torch is installed: `./dev torch-test`; skipped elsewhere, since no test
-of the project may need it."""
+"""torch's tensors in and out, without a copy. Runs where torch is installed: `./dev torch-test`;
+skipped elsewhere, since no test of the project may need it."""
 import pytest
 
 import accrt

@@ -1,5 +1,6 @@
-"""The operators of examples/torch_operators: RMSNorm, LayerNorm, softmax, SwiGLU and rotary embedding, forward and backward, beside torch in
-float64. Runs where torch is installed: `./dev torch-test`. tests/gpu/test_operators_to_copy.py has the same on a GPU."""
+"""The operators of examples/torch_operators: RMSNorm, LayerNorm, softmax, SwiGLU and rotary
+embedding, forward and backward, beside torch in float64. Runs where torch is installed: `./dev
+torch-test`. tests/gpu/test_operators_to_copy.py has the same on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ pytestmark = pytest.mark.torch
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAMES = ("rms_norm", "layer_norm", "softmax", "swiglu", "rope")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
-#: Of a result's largest element, and of each element: a few roundings, more for f32 and f64, which sums are calculated in.
+#: Of a result's largest element, and of each element: a few roundings, more for f32 and f64, which
+#: sums are calculated in.
 ERRORS = {torch.float32: 2.0**-19, torch.float64: 2.0**-47, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10}
 #: (3, 130) has groups of one row and of several; 4100 is more than a softmax keeps at once.
 SHAPES = ((1, 4), (7, 6), (5, 33, 34), (2, 3, 17, 66), (3, 4100), (700, 130), (4, 1, 1, 256))
@@ -78,7 +80,8 @@ def both(made, ops, name, tensors, factor=1.0):
     mine = gradients(found, tensors, grad)
     for one, other, tensor in zip(mine, gradients(wanted, exact, grad.double()), [t for t in tensors if t.requires_grad]):
         assert one.dtype == tensor.dtype
-        near(one, other, factor * (2 if name == "softmax" else 1))  # whose gradient is of the result, which is rounded
+        # whose gradient is of the result, which is rounded
+        near(one, other, factor * (2 if name == "softmax" else 1))
     return found, mine
 
 
@@ -92,7 +95,8 @@ def test_beside_torch_in_float64(made, ops, device, name, dtype, shape):
 @pytest.mark.parametrize("dtype", ("bf16", "f16", "f32"))
 @pytest.mark.parametrize("name", NAMES)
 def test_as_near_as_torch_itself(made, ops, device, name, dtype):
-    """Largest errors of the result and of each gradient beside those of torch's own operators in this type."""
+    """Largest errors of the result and of each gradient beside those of torch's own operators in
+    this type."""
     tensors = given(made, name, (64, 200), DTYPES[dtype], device)
     exact = [t.detach().double().requires_grad_(t.requires_grad) for t in tensors]
     grad = torch.randn_like(tensors[0])
@@ -177,7 +181,8 @@ def test_numbers_at_the_edges(made, ops, device, dtype):
     ones = torch.ones(8, dtype=kind, device=device)
     for found in (ops.rms_norm(zeros, ones), ops.layer_norm(zeros, ones, ones * 0)):
         assert (found == 0).all() and torch.autograd.grad(found.sum(), zeros)[0].isfinite().all()
-    far = (torch.randn(4, 512, device=device) + 1e3).requires_grad_()  # the variance is not taken from squares
+    # the variance is not taken from squares
+    far = (torch.randn(4, 512, device=device) + 1e3).requires_grad_()
     both(made, ops, "layer_norm", [far, torch.ones(512, device=device), torch.zeros(512, device=device)], 2**8)
 
 

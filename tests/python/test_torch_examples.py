@@ -1,5 +1,6 @@
-"""The programs of examples/torch, which run models in C, beside torch: bundles are exported, programs run, what they print compared.
-Runs where torch and transformers are: `./dev check models`."""
+"""The programs of examples/torch, which run models in C, beside torch: bundles are exported,
+programs run, what they print compared. Runs where torch and transformers are: `./dev check
+models`."""
 
 from __future__ import annotations
 

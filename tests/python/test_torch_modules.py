@@ -1,4 +1,5 @@
-"""accrt.torch.Module: a bundle's function with its weights as parameters. Runs where torch is installed: `./dev torch-test`."""
+"""accrt.torch.Module: a bundle's function with its weights as parameters. Runs where torch is
+installed: `./dev torch-test`."""
 from __future__ import annotations
 
 import copy

@@ -1,4 +1,5 @@
-"""accrt.torch: functions of bundles as torch operators, with their kernels in Python and in C. Runs where torch is installed: `./dev torch-test`."""
+"""accrt.torch: functions of bundles as torch operators, with their kernels in Python and in C. Runs
+where torch is installed: `./dev torch-test`."""
 from __future__ import annotations
 
 import gc
@@ -93,7 +94,8 @@ def in_c(bundle):
 
 @pytest.fixture(scope="module", params=("python", "c", "c again"))
 def operators(request, bundle):
-    """Every test is run with kernels in Python, in C, and in C with the shapes of the run before."""
+    """Every test is run with kernels in Python, in C, and in C with the shapes of the run
+    before."""
     if request.param != "python":
         return request.getfixturevalue("in_c")
     from accrt.torch import _shim
@@ -264,7 +266,8 @@ def test_wrong_tensors_are_one_clear_line(operators):
             assert "\n" not in str(told.value)
     with pytest.raises(accrt.OutOfRangeError, match="9 elements from 0 on do not fit in 3"):
         operators["take"](torch.ones(3, 8), 9)
-    assert torch.equal(operators["take"](torch.ones(3, 8), 2), torch.ones(2, 8))  # the next call is fine
+    # the next call is fine
+    assert torch.equal(operators["take"](torch.ones(3, 8), 2), torch.ones(2, 8))
     with pytest.raises(RuntimeError, match="silu_mul.* has no backward"):
         operators["silu_mul"](torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)).sum().backward()
 
@@ -321,7 +324,8 @@ def test_what_cannot_be_an_operator_is_refused(bundle, instance, operators):
         accrt.torch.operator(accrt.Bundle(compile(m2, targets=TARGETS), instance), "f", name=f"{SPACE}::must")
     given = torch.ones(4)
     shared = accrt.torch.operator(accrt.Bundle(compile(m, targets=TARGETS), instance), "f", name=f"{SPACE}::shared_{next(fresh)}")
-    assert (shared(given) == 2).all() and (given == 1).all()  # it may share, and has memory of its own
+    # it may share, and has memory of its own
+    assert (shared(given) == 2).all() and (given == 1).all()
 
 
 def test_a_path_and_its_default_name(tmp_path):
@@ -334,14 +338,16 @@ def test_a_path_and_its_default_name(tmp_path):
 
 
 def test_the_guide_runs(tmp_path):
-    text = (ROOT / "docs/torch.md").read_text().replace('backend="accrt"', "backend=accrt.torch.backend")  # this tree is not installed
+    # this tree is not installed
+    text = (ROOT / "docs/torch.md").read_text().replace('backend="accrt"', "backend=accrt.torch.backend")
     code = "\n".join(re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)).replace("/tmp/", f"{tmp_path}/")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0 and "norms::rms_norm(Tensor x, Tensor w) -> (Tensor, Tensor)\n" in done.stdout, done.stderr
 
 
 def test_the_way_of_gpus_on_the_host(bundle, monkeypatch):
-    """accrt.torch._cuda and its C part, with a stream of the host's in place of torch's: tests/gpu/test_torch_operator.py is for real."""
+    """accrt.torch._cuda and its C part, with a stream of the host's in place of torch's:
+    tests/gpu/test_torch_operator.py is for real."""
     import ctypes
 
     from accrt import _fast
@@ -397,7 +403,8 @@ def test_the_way_of_gpus_on_the_host(bundle, monkeypatch):
         quick.learn((x[:rows], y[:rows]), (((tuple(x[:rows].shape), (8, 1)), {"dtype": torch.float32}),))
     runner._idle[7].clear()
     assert quick(x, y) is NotImplemented
-    results = torch.empty(2, 8), torch.empty(5, 8), torch.empty(10, 8)  # kept, as torch's allocator keeps them in order on a GPU
+    # kept, as torch's allocator keeps them in order on a GPU
+    results = torch.empty(2, 8), torch.empty(5, 8), torch.empty(10, 8)
     take = runner.quick("take", 2)
     runner("take", (x, 2, results[0]))
     done()

@@ -1,5 +1,6 @@
-"""accrt.torch: operators' kernels in C (python/native/torch_shim.c) and what Python calls (torch_entry.c). test_torch_operators.py runs every
-operator both ways; this has what only kernels in C can get wrong."""
+"""accrt.torch: operators' kernels in C (python/native/torch_shim.c) and what Python calls
+(torch_entry.c). test_torch_operators.py runs every operator both ways; this has what only kernels
+in C can get wrong."""
 from __future__ import annotations
 
 import ctypes
@@ -50,7 +51,8 @@ def runs(monkeypatch):
 
 
 def learned(op, given, runs):
-    """Calls until a call needs no Python: a call that took long on a busy machine is not remembered."""
+    """Calls until a call needs no Python: a call that took long on a busy machine is not
+    remembered."""
     for _ in range(200):
         before = len(runs)
         with torch.no_grad():
@@ -61,7 +63,8 @@ def learned(op, given, runs):
 
 
 def in_c(name):
-    """Whether the kernel is in C: that of optional inputs is where torch has the function that frees their box, from 2.13 on."""
+    """Whether the kernel is in C: that of optional inputs is where torch has the function that
+    frees their box, from 2.13 on."""
     from accrt.torch import _operator, _shim
 
     has = _operator._registered[f"accrt_shim::{name}"]._kernels is not None
@@ -108,12 +111,14 @@ def test_empty_strided_and_misaligned_tensors(operators, runs):
         for _ in range(4):
             torch.testing.assert_close(op(x, y), torch.nn.functional.silu(x) * y)
     assert learned(op, (base[:0], base[:0]), runs).shape == (0, 33)
-    one = torch.empty_strided((1, 33), (7, 1)).copy_(base[:1])  # nobody steps along the first dimension
+    # nobody steps along the first dimension
+    one = torch.empty_strided((1, 33), (7, 1)).copy_(base[:1])
     torch.testing.assert_close(learned(op, (one, one), runs), torch.nn.functional.silu(one) * one)
 
 
 def test_random_calls(operators):
-    """Shapes, forms and errors in any order, from two threads, beside torch's own. ACCRT_TEST_SEED has the seed of a run before."""
+    """Shapes, forms and errors in any order, from two threads, beside torch's own. ACCRT_TEST_SEED
+    has the seed of a run before."""
     seed = int(os.environ.get("ACCRT_TEST_SEED", time.time_ns() % 2**31))
     print(f"seed {seed}")
     problems = []
@@ -209,7 +214,8 @@ def test_an_error_is_kept_by_nobody(operators):
             with pytest.raises(Watched, match="watched"):
                 operators["silu_mul"](torch.ones(2, 5), torch.ones(2, 5))
             try:
-                torch.ops.accrt_shim._silu_mul_in_python(torch.ones(2, 5), torch.ones(2, 5))  # nothing takes this one
+                # nothing takes this one
+                torch.ops.accrt_shim._silu_mul_in_python(torch.ones(2, 5), torch.ones(2, 5))
             except Watched:
                 pass
     assert len(seen) == 6 and all(one() is None for one in seen)
@@ -343,7 +349,8 @@ def test_without_the_shim(tmp_path):
 
 
 def test_the_way_of_gpus_on_the_host(bundle, operators):
-    """The kernel for CUDA with a stream of the host's in place of torch's: tests/gpu/test_torch_operator.py is for real."""
+    """The kernel for CUDA with a stream of the host's in place of torch's:
+    tests/gpu/test_torch_operator.py is for real."""
     from operator import index
 
     from accrt import _fast

@@ -1,4 +1,5 @@
-"""Signatures and trust: what Python compiles runs, what others compiled does not; trees against hashlib; encrypted weights."""
+"""Signatures and trust: what Python compiles runs, what others compiled does not; trees against
+hashlib; encrypted weights."""
 from __future__ import annotations
 
 import json
@@ -308,7 +309,8 @@ def test_a_target_without_signatures_gets_none(home):
             raise AssertionError("nothing is signed")
 
     assert b"signatures" not in writer.to_bytes(Never())
-    writer = bw.BundleWriter(target_caps={**accrt.caps(), "container_minor": 2})  # whatever it says of sections
+    # whatever it says of sections
+    writer = bw.BundleWriter(target_caps={**accrt.caps(), "container_minor": 2})
     assert b"signatures" not in writer.to_bytes(Never())
     given = bw.BundleWriter()
     given.section(40, "tree", bytes(80))
@@ -492,7 +494,8 @@ def test_keys_end(home, tmp_path, monkeypatch, way):
     expire("own", None)
     assert trust.keys()[0].not_after is None
     before = rules.read_text()
-    for bad in ("2027-02-30", "2027-13-01T00:00:00Z"):  # the library refuses the new file: the old one stays
+    for bad in ("2027-02-30", "2027-13-01T00:00:00Z"):
+        # the library refuses the new file: the old one stays
         with pytest.raises((accrt.InvalidFormatError, AssertionError)):
             expire("own", bad)
         assert rules.read_text() == before and sorted(p.name for p in rules.parent.iterdir()) == ["own.pem", "trust.rules"]
@@ -562,7 +565,8 @@ def test_old_versions_are_refused(home, tmp_path):
     with pytest.raises(accrt.UntrustedError, match=r"'doubler' has version 7, and nothing below 8 is trusted \(by .*trust.rules\)"):
         twice(tmp_path / "7")
     assert twice(tmp_path / "8") == twice(tmp_path / "10") == [0, 2, 4, 6]
-    assert twice(tmp_path / "10") == [0, 2, 4, 6] and trust.floors() == {"doubler": 8}  # nothing rises by itself
+    # nothing rises by itself
+    assert twice(tmp_path / "10") == [0, 2, 4, 6] and trust.floors() == {"doubler": 8}
     with pytest.raises(ValueError, match="lower=True"):
         trust.floor("doubler", 7)
     # The version is under the signature: a changed one is no better.
@@ -584,11 +588,13 @@ def test_old_versions_are_refused(home, tmp_path):
 
 @needs_tool
 def test_leftovers_of_killed_processes_go(home, tmp_path):
-    """What a process that is gone has left is taken away by the next; what one that lives is making stays; others' files, too."""
+    """What a process that is gone has left is taken away by the next; what one that lives is making
+    stays; others' files, too."""
     weights_bundle(1.5).write(tmp_path / "w.accx")
     held = f"o.accx.{os.getpid()}.7.part"
     stay = [held, "o.accx.part", "o.accx.12.x.part", "xo.accx.999999999.0.part", "p.accx.999999999.0.part"]
-    for name in ["o.accx.999999999.0.part", f"o.accx.{os.getpid()}.8.part", *stay]:  # the number of a process says nothing
+    for name in ["o.accx.999999999.0.part", f"o.accx.{os.getpid()}.8.part", *stay]:
+        # the number of a process says nothing
         (tmp_path / name).write_bytes(b"half")
     lock = open(tmp_path / held)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -659,7 +665,8 @@ def test_the_tool_writes_no_such_text_either(home, bad):
 def test_lines_of_rules_end_where_c_ends_them(home):
     trust.floor("n", 2)
     rules = pathlib.Path(trust.folder()) / "trust.rules"
-    comment = "# laptop\u0085floor n 9\u2028\t".encode() + b"\xff\n"  # of another tool: comments hold anything
+    # of another tool: comments hold anything
+    comment = "# laptop\u0085floor n 9\u2028\t".encode() + b"\xff\n"
     rules.write_bytes(rules.read_bytes() + comment)
     trust.floor("m", 3)
     trust.revoke(b"\4" * 32, "stolen")

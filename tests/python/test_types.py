@@ -1,4 +1,5 @@
-"""Type checkers: the stubs say what is there, and mypy --strict accepts the quick starts and knows what results are."""
+"""Type checkers: the stubs say what is there, and mypy --strict accepts the quick starts and knows
+what results are."""
 from __future__ import annotations
 
 import ast
@@ -19,7 +20,8 @@ PACKAGE = ROOT / "python/accrt"
 
 
 def strict(path: pathlib.Path) -> str:
-    """What mypy says of a file; the package is found as an installed one is: its own lines are not judged."""
+    """What mypy says of a file; the package is found as an installed one is: its own lines are not
+    judged."""
     pytest.importorskip("mypy")
     ran = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(path.parent / "cache"), path.name],
                          cwd=path.parent, env={**os.environ, "MYPYPATH": str(ROOT / "python")}, capture_output=True, text=True, timeout=300, check=False)
@@ -98,7 +100,8 @@ def test_results_are_typed(tmp_path):
     ran = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--cache-dir", str(tmp_path / "cache"), path.name],
                          cwd=tmp_path, env={**os.environ, "MYPYPATH": str(ROOT / "python")}, capture_output=True, text=True, timeout=300, check=False)
     found = [text.replace("builtins.tuple", "tuple") for text in re.findall(r'Revealed type is "(.*)"', ran.stdout)]
-    found = [text.replace("tuple[int, ...]", "tuple[Any, ...]") for text in found]  # numpy's own, by its version
+    # numpy's own, by its version
+    found = [text.replace("tuple[int, ...]", "tuple[Any, ...]") for text in found]
     short = [re.sub(r"^(int|str|float)$", r"builtins.\1", text) for text in found]
     assert ran.returncode == 0 and short == REVEALED, ran.stdout + ran.stderr
 

@@ -1,4 +1,5 @@
-"""Sources of weights from Python: golden files made by the formats' own packages, the mapping, and the rules' table in the docs."""
+"""Sources of weights from Python: golden files made by the formats' own packages, the mapping, and
+the rules' table in the docs."""
 from __future__ import annotations
 
 import json
@@ -58,7 +59,8 @@ def test_mapping(tmp_path):
 
 
 def test_a_program_of_many_weights_asks_for_few_of_them(tmp_path, monkeypatch):
-    """What Python asks about a model's weights does not grow with them: 2,000 questions took 7 ms of a start of 1 ms."""
+    """What Python asks about a model's weights does not grow with them: 2,000 questions took 7 ms
+    of a start of 1 ms."""
     from accrt import bundle, bundle_writer as bw
     count, writer = 300, bw.BundleWriter()
     function = writer.function("peek")
@@ -140,7 +142,8 @@ def test_program(tmp_path, instance):
 
 
 def test_memory_lives_as_long_as_what_is_bound_to_it(tmp_path, instance):
-    """A source in memory may be let go of: the program that uses its bytes in place keeps them, and no longer than that."""
+    """A source in memory may be let go of: the program that uses its bytes in place keeps them, and
+    no longer than that."""
     import gc
     import weakref
     external(tmp_path / "m.accx", None)
@@ -225,7 +228,8 @@ def test_a_download_cache(tmp_path):
 
 
 def test_files_beside(tmp_path, instance):
-    """Files that the bundle names: kind, size and digest are what it says; a pack is one such kind."""
+    """Files that the bundle names: kind, size and digest are what it says; a pack is one such
+    kind."""
     import os
 
     import xxhash
@@ -258,7 +262,8 @@ def test_files_beside(tmp_path, instance):
     with pytest.raises(accrt.PermissionDeniedError, match="2 hard links"):
         look()
     assert all(np.array_equal(y, array) for y in look(digest=digest))
-    # A digest that would not be compared otherwise: of a constant with one of its own, bound by name alone, or in a hurry.
+    # A digest that would not be compared otherwise: of a constant with one of its own, bound by
+    # name alone, or in a hurry.
     other = safetensors_bytes({"w": array + 1})
     (tmp_path / "other").unlink()
     (tmp_path / "side").write_bytes(other)

@@ -1,4 +1,5 @@
-"""What the wheel is linked with (python/_build/old_glibc.py) and what reads it afterwards (tests/fresh/manylinux.py) refuse what is too new."""
+"""What the wheel is linked with (python/_build/old_glibc.py) and what reads it afterwards
+(tests/fresh/manylinux.py) refuse what is too new."""
 import os
 import pathlib
 import platform
@@ -89,7 +90,8 @@ def test_the_check_refuses_a_wheel_that_is_too_new(tmp_path):
     assert done.returncode != 0 and "no manylinux tag" in done.stderr
 
 
-#: `./dev check wheel` with every part replaced that works on a wheel. `sh` is what runs the scripts of tests/fresh.
+#: `./dev check wheel` with every part replaced that works on a wheel. `sh` is what runs the scripts
+#: of tests/fresh.
 PARTS = """set -eu
 . .ci/check.sh
 die() { echo "$*"; exit 1; }

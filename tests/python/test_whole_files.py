@@ -1,5 +1,6 @@
-"""Files that are written appear whole, in one way: through runtime/core/put_file.c and python/accrt/_files.py. Writers are killed at
-random calls: there is the old file or the new one, and the next write takes away what was left."""
+"""Files that are written appear whole, in one way: through runtime/core/put_file.c and
+python/accrt/_files.py. Writers are killed at random calls: there is the old file or the new one,
+and the next write takes away what was left."""
 
 import os
 import random
@@ -42,7 +43,8 @@ def test_one_place_renames_in_c_and_one_in_python():
                     found |= {(path.relative_to(ROOT).as_posix(), call) for call in calls.findall(comments.sub("", path.read_text()))}
     assert found == {("runtime/core/put_file.c", "renameat"), ("runtime/core/put_file.c", "SYS_renameat2"),
                      ("python/accrt/_files.py", "os.replace"),
-                     ("tools/sandbox/lockdown.c", "SYS_rename"), ("tools/sandbox/lockdown.c", "SYS_renameat2")}  # what it refuses
+                     # what it refuses
+                     ("tools/sandbox/lockdown.c", "SYS_rename"), ("tools/sandbox/lockdown.c", "SYS_renameat2")}
 
 
 # ---- What is no file

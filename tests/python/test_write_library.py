@@ -1,4 +1,5 @@
-"""Two libraries: what runs bundles works where libaccrt_write.so is not, and what needs it says so in one line."""
+"""Two libraries: what runs bundles works where libaccrt_write.so is not, and what needs it says so
+in one line."""
 import os
 import pathlib
 import shutil

@@ -1,4 +1,5 @@
-"""The public bundle writer: canonical bytes, errors in the author's terms, every structure as an independent reader sees it."""
+"""The public bundle writer: canonical bytes, errors in the author's terms, every structure as an
+independent reader sees it."""
 
 from __future__ import annotations
 
@@ -177,7 +178,8 @@ def test_an_empty_bundle():
 
 
 def test_declaring_needs_neither_library_nor_numpy():
-    """Where the library is missing, a bundle can be declared, and writing it says in one line what is missing."""
+    """Where the library is missing, a bundle can be declared, and writing it says in one line what
+    is missing."""
     where = str(pathlib.Path(bw.__file__).resolve().parents[2])
     code = f"""import sys; sys.path.insert(0, {where!r})
 from accrt import bundle_writer as bw
@@ -265,7 +267,8 @@ print(Null.most - before)
 
 
 def two_targets(order):
-    """A function for any device and a version of it for cuda, which calls a version of its own and uses a constant."""
+    """A function for any device and a version of it for cuda, which calls a version of its own and
+    uses a constant."""
     b = bw.BundleWriter()
     n = b.symbol("n", maximum=100)
     w = b.constant("w", np.arange(4, dtype=np.float32))

@@ -1,5 +1,6 @@
-"""What the Python writer makes of container 0.3: weights outside and quantized, shards, adapters, assets, locations, sections and
-commands as bytes; and what it writes, or refuses to write, for a given target."""
+"""What the Python writer makes of container 0.3: weights outside and quantized, shards, adapters,
+assets, locations, sections and commands as bytes; and what it writes, or refuses to write, for a
+given target."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ def function(bundle):
 
 @pytest.mark.parametrize("encoding", [e for e in E if e > E.OPAQUE], ids=lambda e: e.name)
 def test_sizes_are_those_of_the_library(encoding):
-    """Each component of each layout, for shapes that fit: a bundle of it opens, and the library says the same size."""
+    """Each component of each layout, for shapes that fit: a bundle of it opens, and the library
+    says the same size."""
     layout, group = layouts.of(encoding), 64 if layouts.of(encoding).free_group else 0
     for shape in [(8, 256), (16, 768)] + ([] if encoding in (E.GPTQ_V1, E.GPTQ_V2, E.AWQ) else [(2, 8, 512), (256,)]):
         bundle = bw.BundleWriter()
@@ -228,7 +230,8 @@ def test_targets_and_variants_that_mean_nothing_are_left_out():
 
 
 def test_what_only_a_left_out_version_needs_goes_with_it():
-    """A kernel without a host variant, a weight that is packed for CUDA alone, the functions in between."""
+    """A kernel without a host variant, a weight that is packed for CUDA alone, the functions in
+    between."""
 
     def make(target, cuda):
         bundle = bw.BundleWriter(target)
@@ -302,7 +305,8 @@ def test_the_compiler_writes_for_a_target(tmp_path):
     path = tmp_path / "caps.json"
     path.write_text(json.dumps(caps()))
     made = compile_module(module(), targets=hosts + devices, target_caps=path)
-    assert made == compile_writer(module(), hosts).to_bytes()  # and unsigned: such a target knows no signatures
+    # and unsigned: such a target knows no signatures
+    assert made == compile_writer(module(), hosts).to_bytes()
     with pytest.raises(bw.TargetError, match="constant 'w.*data type 12 \\(f32\\)"):
         compile_module(module(), tmp_path / "never.accx", targets=hosts, target_caps=caps(dtypes=["i64"]))
     assert not (tmp_path / "never.accx").exists()

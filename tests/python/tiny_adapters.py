@@ -1,5 +1,5 @@
-"""Random LoRA adapters for the models of tiny_models.py: folders as PEFT writes them, and the weights that the model would have if an adapter
-were merged into it (W + scale B A, in float64)."""
+"""Random LoRA adapters for the models of tiny_models.py: folders as PEFT writes them, and the
+weights that the model would have if an adapter were merged into it (W + scale B A, in float64)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ import tiny_models as tiny
 
 
 def products(weights):
-    """{name of a product: [what it takes, what it gives]} of every matrix that is no embedding and no head."""
+    """{name of a product: [what it takes, what it gives]} of every matrix that is no embedding and
+    no head."""
     found = {}
     for name, array in weights.items():
         if array.ndim == 2 and re.search(r"\.(self_attn|attn|mlp)\.", name):
-            shape = array.shape[::-1] if ".h." not in name else array.shape  # GPT-2 has them the other way round
+            # GPT-2 has them the other way round
+            shape = array.shape[::-1] if ".h." not in name else array.shape
             found[name[: -len(".weight")]] = shape
     return found
 

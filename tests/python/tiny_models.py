@@ -1,5 +1,6 @@
-"""Small models of every family with random weights, in the forms that people have them, and what each computes: in float64 with numpy,
-written from the families' papers and their definition in Hugging Face's modelling code, without the compiler and without accrt.models."""
+"""Small models of every family with random weights, in the forms that people have them, and what
+each computes: in float64 with numpy, written from the families' papers and their definition in
+Hugging Face's modelling code, without the compiler and without accrt.models."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-# ---- Configurations ----------------------------------------------------------------------------------------------------
+# ---- Configurations ------------------------------------------------------------------------------
 
 _SMALL = {"vocab_size": 320, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
           "head_dim": 16, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "hidden_act": "silu", "bos_token_id": 257,
@@ -53,8 +54,8 @@ def sizes(c):
 
 
 def tensors(c, seed, gain=2.0):
-    """{name: f32 array}, large enough that everything counts: attention is far from even, soft caps are reached. A smaller gain keeps
-    roundings from growing from layer to layer."""
+    """{name: f32 array}, large enough that everything counts: attention is far from even, soft caps
+    are reached. A smaller gain keeps roundings from growing from layer to layer."""
     rng = np.random.default_rng(seed)
 
     def matrix(*shape):
@@ -104,11 +105,12 @@ def tensors(c, seed, gain=2.0):
     return w
 
 
-# ---- What they compute ---------------------------------------------------------------------------------------------------
+# ---- What they compute ---------------------------------------------------------------------------
 
 
 def reference(c, weights, ids, max_position=0):
-    """(logits [length, vocabulary], hidden states after the last norm [length, hidden]) of a whole sequence."""
+    """(logits [length, vocabulary], hidden states after the last norm [length, hidden]) of a whole
+    sequence."""
     w = {name: array.astype(np.float64) for name, array in weights.items()}
     return _gpt2(c, w, ids) if c["model_type"] == "gpt2" else _llamas(c, w, ids, max_position)
 
@@ -256,7 +258,7 @@ def _gpt2(c, w, ids):
     return x @ w["transformer.wte.weight"].T, x
 
 
-# ---- Folders -------------------------------------------------------------------------------------------------------------
+# ---- Folders -------------------------------------------------------------------------------------
 
 
 def to_bf16(array):
@@ -330,7 +332,7 @@ def byte_tokenizer():
             "post_processor": None, "decoder": whole, "model": model}  # fmt: skip
 
 
-# ---- GGUF ----------------------------------------------------------------------------------------------------------------
+# ---- GGUF ----------------------------------------------------------------------------------------
 
 _LAYER_NAMES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
                 "self_attn.qkv_proj": "attn_qkv", "self_attn.o_proj": "attn_output", "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm",
@@ -351,7 +353,8 @@ def gguf_name(name, kind):
 
 
 def _permuted(array, heads):
-    """Rows of queries and keys as llama.cpp has them for Llama: the halves of each head become pairs."""
+    """Rows of queries and keys as llama.cpp has them for Llama: the halves of each head become
+    pairs."""
     return array.reshape(heads, 2, array.shape[0] // heads // 2, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)
 
 
@@ -419,7 +422,8 @@ _GGUF_TYPES = {"F32": 0, "F16": 1, "Q8_0": 8, "BF16": 30}
 
 
 def write_gguf(path, metadata, arrays, types=None):
-    """`types`: what a tensor is stored as, by name: F32 (the default), F16, BF16, Q8_0, or (number, bytes) of another."""
+    """`types`: what a tensor is stored as, by name: F32 (the default), F16, BF16, Q8_0, or (number,
+    bytes) of another."""
     def text(value):
         data = value.encode()
         return struct.pack("<Q", len(data)) + data
@@ -461,12 +465,13 @@ def q8_0_values(array):
     return (np.ascontiguousarray(raw[:, :2]).view(np.float16).astype(np.float32) * raw[:, 2:].view(np.int8)).reshape(array.shape)
 
 
-# ---- Steps ---------------------------------------------------------------------------------------------------------------
+# ---- Steps ---------------------------------------------------------------------------------------
 
 
 class Batches:
-    """Sequences that are computed in steps, with pages of their own, as an engine would: `run` is called with the arrays of one step in
-    the order of the function's inputs, and gives its result."""
+    """Sequences that are computed in steps, with pages of their own, as an engine would: `run` is
+    called with the arrays of one step in the order of the function's inputs, and gives its
+    result."""
 
     def __init__(self, run, page_size, pages, table_rows, table_pages, rng):
         self.run, self.page_size, self.table_pages, self.rng = run, page_size, table_pages, rng
@@ -476,8 +481,9 @@ class Batches:
         self.changes = []
 
     def step(self, work, ids, tokens, rows, samples, changes):
-        """`work`: [(table row, number of tokens)]; `ids`: of each table row. The other arguments are the sizes that are padded to. Returns
-        what the function gave for the last token of each row in `work`."""
+        """`work`: [(table row, number of tokens)]; `ids`: of each table row. The other arguments
+        are the sizes that are padded to. Returns what the function gave for the last token of each
+        row in `work`."""
         token_ids, positions, slots, token_rows = np.zeros(tokens, np.int32), np.zeros(tokens, np.int32), np.full(tokens, -1, np.int32), np.zeros(tokens, np.int32)
         starts, row_ids, lengths = np.zeros(rows + 1, np.int32), np.zeros(rows, np.int32), np.zeros(rows, np.int32)
         wanted, at = np.zeros(samples, np.int32), 0

@@ -1,7 +1,9 @@
-"""Small models of 36 families from their configurations alone, with random weights and example inputs: what tests export.
+"""Small models of 36 families from their configurations alone, with random weights and example
+inputs: what tests export.
 
-MODELS[name]() gives (model, inputs by name). Sequences are inputs of integers of two dimensions; a decoder's own have a length of
-their own. STATIC says which torch cannot export with sizes that vary, and why.
+MODELS[name]() gives (model, inputs by name). Sequences are inputs of integers of two dimensions; a
+decoder's own have a length of their own. STATIC says which torch cannot export with sizes that
+vary, and why.
 """
 
 from __future__ import annotations
@@ -117,7 +119,8 @@ MODELS["whisper_encoder"] = lambda: (lambda made: (made[0].encoder, made[1]))(_w
 
 
 def for_onnx(name: str, model: Any) -> None:
-    """Switches of a model that torch's exporter to ONNX needs, where it fails on what the model has by default."""
+    """Switches of a model that torch's exporter to ONNX needs, where it fails on what the model has
+    by default."""
     if name in ("mixtral", "swin", "t5"):
         model.set_attn_implementation("eager")
     if name == "mixtral":
@@ -162,8 +165,8 @@ DECODERS = [name for name, make in MODELS.items() if name not in STATIC and hasa
 
 
 def scaled(model: Any, factor: float) -> Any:
-    """The model with larger matrices: those of a configuration alone are so small that a model repeats its last token, which its tied
-    embeddings like best. Embeddings stay."""
+    """The model with larger matrices: those of a configuration alone are so small that a model
+    repeats its last token, which its tied embeddings like best. Embeddings stay."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() >= 2 and "emb" not in name and "wte" not in name and "shared" not in name:
@@ -184,8 +187,8 @@ def greedy(model: Any, inputs: Dict[str, Any], name: str, steps: int) -> Tuple[l
 
 
 def compare(session: Any, model: Any, inputs: Dict[str, Any]) -> None:
-    """Every element of every result of `session.forward` beside the model's in float64: within 1e-4 of its size and of the result's root mean
-    square together."""
+    """Every element of every result of `session.forward` beside the model's in float64: within 1e-4
+    of its size and of the result's root mean square together."""
     tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     out = session.forward(**{name: value.numpy() for name, value in tensors.items()})
     ours = [np.asarray(o, dtype=np.float64) for o in (out if isinstance(out, (tuple, list)) else [out])]

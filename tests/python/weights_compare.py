@@ -1,4 +1,5 @@
-"""Compares a source of weights with what another reader found in the file: types, shapes, digests of bytes and of values."""
+"""Compares a source of weights with what another reader found in the file: types, shapes, digests
+of bytes and of values."""
 from __future__ import annotations
 
 import hashlib

@@ -1,5 +1,6 @@
-"""Makes a bundle again through the C writer: reads the bytes of one with `struct` alone and declares what is in it, in an order that
-a generator chooses, so that equal bytes show both that the writer is canonical and that it can express everything."""
+"""Makes a bundle again through the C writer: reads the bytes of one with `struct` alone and
+declares what is in it, in an order that a generator chooses, so that equal bytes show both that the
+writer is canonical and that it can express everything."""
 
 from __future__ import annotations
 

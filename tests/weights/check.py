@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Compares what accrt reads in weight files with what the packages of their formats read there. `./dev check weights` runs it.
+"""Compares what accrt reads in weight files with what the packages of their formats read there.
+`./dev check weights` runs it.
 
     python3 tests/weights/check.py [SEED]
 
-Random weights of every type that the packages write: bytes and shapes must be equal, and for types of the layout registry the values,
-bit for bit but for NaNs, which are one class.
+Random weights of every type that the packages write: bytes and shapes must be equal, and for types
+of the layout registry the values, bit for bit but for NaNs, which are one class.
 """
 from __future__ import annotations
 

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Makes weight files with the packages of their own formats, and says what these packages read in them.
+"""Makes weight files with the packages of their own formats, and says what these packages read in
+them.
 
     python3 tests/weights/make.py FOLDER SEED
 
-The files under tests/weights/golden were made so, with seed 2026 (matrices.gguf came later: 20261120), safetensors 0.8.0 and gguf 0.19.0,
-and are not made again: tests read them without these packages (tests/python/test_weights.py). `./dev check weights` makes new ones, with another seed, and compares.
+The files under tests/weights/golden were made so, with seed 2026 (matrices.gguf came later:
+20261120), safetensors 0.8.0 and gguf 0.19.0, and are not made again: tests read them without these
+packages (tests/python/test_weights.py). `./dev check weights` makes new ones, with another seed,
+and compares.
 """
 from __future__ import annotations
 
@@ -40,7 +43,8 @@ def random_bytes(rng, count: int, dtype: str) -> bytes:
 
 
 def safetensors_tensors(rng):
-    """Random bytes of every type that the package writes, and edges: a scalar, none at all, odd sizes."""
+    """Random bytes of every type that the package writes, and edges: a scalar, none at all, odd
+    sizes."""
     out = {}
     for dtype, name in WRITTEN.items():
         bits = SAFETENSORS_BITS[dtype]
@@ -48,7 +52,8 @@ def safetensors_tensors(rng):
             elements = int(np.prod(shape, dtype=np.int64))
             if bits < 8 and (suffix == ".scalar" or elements * bits % 8):
                 continue
-            # Of packed types the package is told how many bytes there are, and says elements in the file.
+            # Of packed types the package is told how many bytes there are, and says elements in the
+            # file.
             written = (*shape[:-1], shape[-1] * bits // 8) if bits < 8 else shape
             out[dtype.lower() + suffix] = {"dtype": name, "shape": list(written),
                                            "data": random_bytes(rng, elements * bits // 8, dtype)}  # fmt: skip
@@ -102,7 +107,8 @@ def write_gguf(path: pathlib.Path, rng) -> dict:
 
 
 def write_matrices(path: pathlib.Path, rng) -> dict:
-    """A matrix in each type of the layout registry, as compiled programs multiply with: tests/python/test_end_to_end.py."""
+    """A matrix in each type of the layout registry, as compiled programs multiply with:
+    tests/python/test_end_to_end.py."""
     writer = gguf.GGUFWriter(path, "llama")
     for name in MATRIX_TYPES:
         kind = gguf.GGMLQuantizationType[name]
@@ -115,7 +121,8 @@ def write_matrices(path: pathlib.Path, rng) -> dict:
 
 
 def matrix(rng, kind) -> np.ndarray:
-    """Through the package's quantizer, or random blocks with scales of ordinary size where it has none."""
+    """Through the package's quantizer, or random blocks with scales of ordinary size where it has
+    none."""
     values = (rng.standard_normal(MATRIX) * 0.1).astype(np.float32)
     try:
         return gguf.quantize(values, kind)

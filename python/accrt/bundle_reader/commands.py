@@ -1,4 +1,5 @@
-"""What is checked of the commands of a function (rules 72 and 81 to 94). They are those of the tables that verify.py makes."""
+"""What is checked of the commands of a function (rules 72 and 81 to 94). They are those of the
+tables that verify.py makes."""
 
 from __future__ import annotations
 
@@ -7,7 +8,8 @@ from typing import Any, NamedTuple
 from . import records as r
 from .container import FormatError
 
-# What an expression is made of: symbol classes in the low four bits, PRESENT; the depth of repeats apart.
+# What an expression is made of: symbol classes in the low four bits, PRESENT; the depth of repeats
+# apart.
 SPECIALIZE, BUCKET, RUNTIME, SESSION, PRESENT = 1, 2, 4, 8, 16
 SYMBOLS, ANY = 15, 31
 NUMBERS = range(r.MAX_RANK)
@@ -271,7 +273,8 @@ class Walk:
         self._decision(fields.condition, "condition")
 
     def _nested(self, command: Command, block_depth: int) -> None:
-        """The blocks that it names, when all commands around it have been checked: the order of the stream."""
+        """The blocks that it names, when all commands around it have been checked: the order of the
+        stream."""
         scope = self.scope
         if command.header.opcode == r.OP_REPEAT:
             fields = r.REPEAT.at(self.stream, command.fields)

@@ -1,4 +1,5 @@
-"""Header, section table, digests and forms of records (rules 1 to 20, 114, 115): from bytes to sections in their newest form."""
+"""Header, section table, digests and forms of records (rules 1 to 20, 114, 115): from bytes to
+sections in their newest form."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Container:
         header: the header's record.
         table: every section's record, in order.
         newer: the file needs a newer minor of something.
-        sections: bytes of each known section, by name, records in their newest form; `data` is not checked against its chunks.
+        sections: bytes of each known section, by name, records in their newest form; `data` is not
+            checked against its chunks.
         kept: bytes of unknown, ignorable sections, by type.
     """
 

@@ -1,5 +1,6 @@
-"""What is beside a program: files, shards, adapters, assets, locations, trees, signatures, encryption (rules 120 to 157), and
-how constants are bound to files (121). Functions of the tables that verify.py makes."""
+"""What is beside a program: files, shards, adapters, assets, locations, trees, signatures,
+encryption (rules 120 to 157), and how constants are bound to files (121). Functions of the tables
+that verify.py makes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is checked of images of device code and how they are launched (rules 106 to 109). Functions of the tables that verify.py makes."""
+"""What is checked of images of device code and how they are launched (rules 106 to 109). Functions
+of the tables that verify.py makes."""
 
 from __future__ import annotations
 

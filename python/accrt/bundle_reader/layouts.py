@@ -1,4 +1,5 @@
-"""The registry of weight layouts, as far as sizes go: docs/layouts.md has what the bytes mean. It knows no bundle."""
+"""The registry of weight layouts, as far as sizes go: docs/layouts.md has what the bytes mean. It
+knows no bundle."""
 
 from __future__ import annotations
 
@@ -138,7 +139,8 @@ def _elements(layout: Layout, shape: Sequence[int], group: int, extent: str) -> 
 
 
 def size_of(encoding: int, shape: Sequence[int], group: int, role: int, stored: int) -> Optional[int]:
-    """Bytes of a component; None where they do not fit 63 bits, or where any size will do (OPAQUE)."""
+    """Bytes of a component; None where they do not fit 63 bits, or where any size will do
+    (OPAQUE)."""
     extent = LAYOUTS[encoding].components[role][0]
     if extent == "any":
         return None
@@ -147,7 +149,8 @@ def size_of(encoding: int, shape: Sequence[int], group: int, role: int, stored: 
 
 
 def shape_good(encoding: int, dtype: int, shape: Sequence[int], group: int) -> bool:
-    """Whether a layout takes a shape: multiples of its block, and sizes that fit with the widest data types."""
+    """Whether a layout takes a shape: multiples of its block, and sizes that fit with the widest
+    data types."""
     layout = LAYOUTS[encoding]
     k = shape[-1] if shape else 1
     n = shape[-2] if len(shape) > 1 else 1

@@ -1,4 +1,5 @@
-"""A bundle as objects with names: what `read` returns. The checks are in container.py and verify.py."""
+"""A bundle as objects with names: what `read` returns. The checks are in container.py and
+verify.py."""
 
 from __future__ import annotations
 
@@ -128,7 +129,8 @@ class Bundle:
     functions: List[Function] = field(default_factory=list)
 
     def data(self, constant: Constant, component: int = 0) -> memoryview:
-        """The bytes of a component, as they are in the file, once the chunks that hold them match their digests.
+        """The bytes of a component, as they are in the file, once the chunks that hold them match
+        their digests.
 
         Raises:
             FormatError: rule 111.
@@ -151,16 +153,17 @@ class Bundle:
             raise self.container.fail(111, f"chunk {chunk} of data does not match its digest")
 
     def signatures(self) -> List[trust.Signature]:
-        """Who has signed what, and whether the signatures are theirs (`valid`; None where the package `cryptography` is not
-        installed). They are of the roots in the file's tree: `verify` says whether that is the file's. Whom to trust is not asked
-        here: this reader runs nothing.
+        """Who has signed what, and whether the signatures are theirs (`valid`; None where the
+        package `cryptography` is not installed). They are of the roots in the file's tree: `verify`
+        says whether that is the file's. Whom to trust is not asked here: this reader runs nothing.
         """
         return trust.signatures(self.container, self.tables.signatures)
 
     def verify(self) -> None:
-        """Checks what `read` does not: the weights, the bytes between them, the digests of unknown sections, and the
-        cryptographic tree. Signatures are `signatures`' to check: a file is not malformed by one that is not its key's. Encrypted
-        weights are checked as they lie in the file: nothing is decrypted, and their tags are not checked.
+        """Checks what `read` does not: the weights, the bytes between them, the digests of unknown
+        sections, and the cryptographic tree. Signatures are `signatures`' to check: a file is not
+        malformed by one that is not its key's. Encrypted weights are checked as they lie in the
+        file: nothing is decrypted, and their tags are not checked.
 
         Raises:
             FormatError: rule 20, 111, 112, 142, 143 or 144.
@@ -188,8 +191,8 @@ _CALLS = {7: "ceildiv", 9: "min", 10: "max", 17: "not", 18: "select"}
 
 
 def _expression_text(tables: Tables, first: int, node: int, texts: List[str]) -> str:
-    """An expression as text. `texts` has those of the scope's first nodes, and gets more. A node may be used many times: what would
-    grow past 4096 characters is cut."""
+    """An expression as text. `texts` has those of the scope's first nodes, and gets more. A node
+    may be used many times: what would grow past 4096 characters is cut."""
     for record in tables.expressions[first + len(texts) : first + node + 1]:
         operands = [texts[operand] for operand in (record.a, record.b, record.c) if operand != r.NONE]
         if record.op == r.EXPR_CONSTANT:
@@ -282,7 +285,8 @@ def _regular(path: Any, flags: int) -> int:
 
 
 def _read(path: Any) -> bytes:
-    """All of it, not a mapping: a mapped file that is truncated while it is checked ends the process."""
+    """All of it, not a mapping: a mapped file that is truncated while it is checked ends the
+    process."""
     with open(path, "rb", opener=_regular) as file:
         return file.read()
 
@@ -294,7 +298,8 @@ def read(source: Union[str, "os.PathLike[str]", bytes, bytearray, memoryview]) -
         source: a path, or the file's bytes.
 
     Returns:
-        what is in it. The bytes of weights are checked when `Bundle.data` or `Bundle.verify` is called.
+        what is in it. The bytes of weights are checked when `Bundle.data` or `Bundle.verify` is
+        called.
 
     Raises:
         FormatError: the first rule of the format that the file does not keep.

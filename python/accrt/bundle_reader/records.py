@@ -1,5 +1,5 @@
-"""The format's structures as tables: sections, records, enumerations, limits, rules. It holds numbers and no code that
-reads; docs/accx-format.md is where they come from."""
+"""The format's structures as tables: sections, records, enumerations, limits, rules. It holds
+numbers and no code that reads; docs/accx-format.md is where they come from."""
 
 from __future__ import annotations
 
@@ -142,12 +142,14 @@ RECORDS.update({
     "tags": Record("Tag", "16s", "bytes"),
 })  # fmt: skip
 
-#: Forms that records had before: by section, (bytes, container minor, what stands for the fields that came later).
+#: Forms that records had before: by section, (bytes, container minor, what stands for the fields
+#: that came later).
 FORMS: Dict[str, List[Tuple[int, int, bytes]]] = {
     "constants": [(96, 1, b"\xff\xff\xff\xff" + bytes(28))],
 }
 
-#: Sections without meaning when another is not there: (section, needs, how many records: any, one, or a chunk's each).
+#: Sections without meaning when another is not there: (section, needs, how many records: any, one,
+#: or a chunk's each).
 PAIRS = [
     ("tree", "strings", "one"), ("signatures", "tree", "any"), ("segments", "shards", "any"), ("leaves", "tree", "chunks"),
     ("encryption", "tags", "one"), ("tags", "encryption", "chunks"), ("asset_data", "assets", "any"),
@@ -185,7 +187,8 @@ REPEAT = Record("Repeat", "II", "count block")
 BRANCH = Record("Branch", "IIII", "condition then_block else_block reserved")
 MARKER = Record("Marker", "II", "text reserved")
 OP_DISPATCH, OP_COPY, OP_FILL, OP_BARRIER, OP_CALL, OP_REPEAT, OP_BRANCH, OP_MARKER = range(1, 9)
-#: By opcode: bytes of its own fields, REQUIRED bit, minor version of the command set that has it first.
+#: By opcode: bytes of its own fields, REQUIRED bit, minor version of the command set that has it
+#: first.
 COMMAND_KINDS = {
     OP_DISPATCH: (DISPATCH.size_bytes, 1, 1), OP_COPY: (COPY.size_bytes, 1, 1), OP_FILL: (FILL.size_bytes, 1, 1),
     OP_BARRIER: (0, 1, 1), OP_CALL: (CALL.size_bytes, 1, 1), OP_REPEAT: (REPEAT.size_bytes, 1, 1),

@@ -1,5 +1,6 @@
-"""The cryptographic tree (rules 142 to 144), from docs/accx-format.md and hashlib alone; and the signatures of its roots, which no rule
-is about: a file whose signature is of something else opens, and is not trusted. They need the package `cryptography`."""
+"""The cryptographic tree (rules 142 to 144), from docs/accx-format.md and hashlib alone; and the
+signatures of its roots, which no rule is about: a file whose signature is of something else opens,
+and is not trusted. They need the package `cryptography`."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import Any, List, Optional
 from . import records as r
 from .container import Container
 
-#: Sections that the code root does not cover: digests, the tree itself, weights and their encryption.
+#: Sections that the code root does not cover: digests, the tree itself, weights and their
+#: encryption.
 NOT_COVERED = (20, 40, 41, 43, 44, 45, 63)
 
 
@@ -59,7 +61,9 @@ def statement(scope: int, root: bytes) -> bytes:
 class Signature:
     scope: str  #: code or weights
     key: bytes  #: the public Ed25519 key whose it says it is
-    valid: Optional[bool]  #: whether it is that key's, of the root in the file's tree; None: `cryptography` is not installed
+    #: whether it is that key's, of the root in the file's tree; None: `cryptography` is not
+    #: installed
+    valid: Optional[bool]
 
 
 def _is_of(key: bytes, signature: bytes, message: bytes) -> Optional[bool]:
@@ -76,7 +80,8 @@ def _is_of(key: bytes, signature: bytes, message: bytes) -> Optional[bool]:
 
 
 def signatures(container: Container, records: Any) -> List[Signature]:
-    """What the file's signatures are worth, in their order. That the tree is the file's is `check`'s to say."""
+    """What the file's signatures are worth, in their order. That the tree is the file's is
+    `check`'s to say."""
     tree = bytes(container.sections.get("tree", b""))
     roots = {1: tree[8:40], 2: tree[40:72]}
     return [

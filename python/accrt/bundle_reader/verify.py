@@ -1,5 +1,5 @@
-"""What is checked of a bundle's records (rules 30 to 157), in the order of docs/accx-format.md. It reads sections that
-container.py found, and makes the tables that model.py shows."""
+"""What is checked of a bundle's records (rules 30 to 157), in the order of docs/accx-format.md. It
+reads sections that container.py found, and makes the tables that model.py shows."""
 
 from __future__ import annotations
 

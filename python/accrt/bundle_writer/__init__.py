@@ -1,4 +1,5 @@
-"""Writes .accx bundles: the public module for compiler authors. docs/accx-format.md specifies the bytes.
+"""Writes .accx bundles: the public module for compiler authors. docs/accx-format.md specifies the
+bytes.
 
     from accrt import bundle_writer as bw
 
@@ -12,20 +13,21 @@
     main.body.dispatch(kernel, {"x": x.read(0, n * 4), "y": y.write(0, n * 4), "n": n}, grid=(bw.ceildiv(n, 256), 1, 1))
     bundle.write("double.accx")
 
-A bundle may be for several kinds of device at once. `bundle.function(name, target="cuda")` makes a version of a function for
-the devices of one driver beside others of the same name and signature; a device uses its driver's, or else the one without a
-target. Device code says how it is launched:
+A bundle may be for several kinds of device at once. `bundle.function(name, target="cuda")` makes a
+version of a function for the devices of one driver beside others of the same name and signature; a
+device uses its driver's, or else the one without a target. Device code says how it is launched:
 
     kernel.variant(bundle.image("double.sm_90", cubin, bw.ImageKind.CUBIN), driver="cuda", arch="sm_90", block=256)
     kernel.variant(bundle.pack("accrt.cublaslt"), entry="matmul", driver="cuda", arch_kind="portable")  # an installed pack
 
-Sizes are `int` or `Expr`: symbols and what `+ - * // %`, `ceildiv`, `minimum`, `maximum`, `select`, `equal`, `less` ... make
-of them. Encoding is canonical: the same content gives the same bytes, in whatever order symbols, constants, states, kernels,
-functions, images and metadata were declared (arguments, commands and variants are ordered by meaning). Mistakes raise
-BundleError, which names the function, command, kernel, parameter or argument.
+Sizes are `int` or `Expr`: symbols and what `+ - * // %`, `ceildiv`, `minimum`, `maximum`, `select`,
+`equal`, `less` ... make of them. Encoding is canonical: the same content gives the same bytes, in
+whatever order symbols, constants, states, kernels, functions, images and metadata were declared
+(arguments, commands and variants are ordered by meaning). Mistakes raise BundleError, which names
+the function, command, kernel, parameter or argument.
 
-The parts are kept in Python; writing hands them to the C writer (libaccrt_write.so, accrt/write/bundle_writer.h), which encodes and
-checks them. Numpy is not needed.
+The parts are kept in Python; writing hands them to the C writer (libaccrt_write.so,
+accrt/write/bundle_writer.h), which encodes and checks them. Numpy is not needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The canonical form of expressions, and what it proves of them.
 
-Sums of products are expanded, terms sorted, constants folded; what is proved (by symbols being >= 0, or by ranges) is
-resolved. An expression means the same before and after for all values that do not overflow.
+Sums of products are expanded, terms sorted, constants folded; what is proved (by symbols being >=
+0, or by ranges) is resolved. An expression means the same before and after for all values that do
+not overflow.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def _frozen(polynomial: _Polynomial) -> Tuple[Tuple[_Monomial, int], ...]:
 
 
 def _build(terms: Sequence[Tuple[_Monomial, int]]) -> Expr:
-    """The expression of a polynomial; positive terms first, so that there is something to subtract from."""
+    """The expression of a polynomial; positive terms first, so that there is something to subtract
+    from."""
     result: Optional[Expr] = None
     for monomial, factor in sorted(terms, key=lambda term: term[1] < 0):
         value = functools.reduce(lambda a, b: Expr("mul", (a, b)), monomial) if monomial else None
@@ -184,7 +186,8 @@ def proved_less_equal(a: Size, b: Size) -> bool:
 
 
 def always_equal(a: Size, b: Size) -> Optional[bool]:
-    """True where both are equal for all values of the symbols, False where they are for none, and None where it is not known."""
+    """True where both are equal for all values of the symbols, False where they are for none, and
+    None where it is not known."""
     difference = simplify(constant(a) - constant(b))
     low, high = bounds(difference, {})
     if (low is not None and low > 0) or (high is not None and high < 0):
@@ -196,7 +199,8 @@ Bound = Optional[int]
 
 
 def bounds(size: Size, ranges: Mapping[str, Tuple[int, int]]) -> Tuple[Bound, Bound]:
-    """The least and the greatest value, where known, given ranges of symbols; a symbol without one is >= 0."""
+    """The least and the greatest value, where known, given ranges of symbols; a symbol without one
+    is >= 0."""
     e = constant(size)
     low: Bound = 0
     high: Bound = 0

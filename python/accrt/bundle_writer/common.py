@@ -1,4 +1,5 @@
-"""Numbers, names and errors that every part of the writer uses. What the format says of numbers comes from format/format.def."""
+"""Numbers, names and errors that every part of the writer uses. What the format says of numbers
+comes from format/format.def."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Hands a bundle's parts to the C writer (accrt/write/bundle_writer.h), which encodes, checks and writes them.
+"""Hands a bundle's parts to the C writer (accrt/write/bundle_writer.h), which encodes, checks and
+writes them.
 
-It knows no byte of the format. Mistakes that the C writer finds come back as BundleError, in its words.
+It knows no byte of the format. Mistakes that the C writer finds come back as BundleError, in its
+words.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ def text(value: Any) -> bytes:
 
 
 class Views:
-    """Memory of constants that C reads while it writes: up to `count` buffers, which can neither be freed nor resized meanwhile."""
+    """Memory of constants that C reads while it writes: up to `count` buffers, which can neither be
+    freed nor resized meanwhile."""
 
     def __init__(self, count: int) -> None:
         from ..tensor import _PyBuffer, _pyapi
@@ -81,7 +84,8 @@ class Views:
 
 
 class Emission:
-    """One C writer with the content of a bundle. Use as a context manager: what it holds is given back at its end."""
+    """One C writer with the content of a bundle. Use as a context manager: what it holds is given
+    back at its end."""
 
     def __init__(self, bundle: "BundleWriter"):
         from .. import _ffi, _library
@@ -104,7 +108,8 @@ class Emission:
         parts = (_ffi.accrt_writer_component * len(Role))()
         self._record.components = parts
         self._record_at, self._shape, self._record_parts = ctypes.byref(self._record), self._record.shape, [(p, p.bytes) for p in parts]
-        self.uses, self.guard = 1, allocate_lock()  # of the writer: a thread that Ctrl-C has left may still write
+        # of the writer: a thread that Ctrl-C has left may still write
+        self.uses, self.guard = 1, allocate_lock()
         self.writer = _ffi.accrt_bundle_writer_p()
         options = self.struct(_ffi.accrt_bundle_writer_options)
         if bundle._target is not None:

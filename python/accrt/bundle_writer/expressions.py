@@ -15,10 +15,11 @@ Size = Union[int, "Expr"]
 class Expr:
     """An integer expression of shape symbols: immutable, and hashed by its structure.
 
-    It stands for checked 64-bit arithmetic: overflow, division by zero or a symbol without a value is an error where the
-    expression is used. `//` floors and `%` has the divisor's sign, as in Python. `==` is True where both sides are equal for
-    all values of the symbols, False where they are for none, and else refused: `equal(a, b)` makes an expression that is 1 or
-    0, and `same(a, b)` says whether both are one expression.
+    It stands for checked 64-bit arithmetic: overflow, division by zero or a symbol without a value
+    is an error where the expression is used. `//` floors and `%` has the divisor's sign, as in
+    Python. `==` is True where both sides are equal for all values of the symbols, False where they
+    are for none, and else refused: `equal(a, b)` makes an expression that is 1 or 0, and `same(a,
+    b)` says whether both are one expression.
     """
 
     __slots__ = ("op", "args", "value", "_hash")
@@ -152,7 +153,8 @@ def same(a: Any, b: Any) -> bool:
 
 
 def nonnegative(value: Size, what: str) -> Expr:
-    """What counts bytes or elements, as an expression; `what` is said of a number below 0, which no reader takes."""
+    """What counts bytes or elements, as an expression; `what` is said of a number below 0, which no
+    reader takes."""
     made = constant(value)
     if made.op == "constant" and made.value < 0:
         raise BundleError(f"{what} is {made.value}, which is negative")
@@ -211,7 +213,8 @@ def select(condition: Size, then: Size, otherwise: Size) -> Expr:
 
 
 def induction(depth: int = 0) -> Expr:
-    """Number of the current iteration of the repeat command at nesting depth `depth`, 0 the outermost."""
+    """Number of the current iteration of the repeat command at nesting depth `depth`, 0 the
+    outermost."""
     return Expr("induction", (), int(depth))
 
 

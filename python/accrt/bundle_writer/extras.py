@@ -1,4 +1,5 @@
-"""What stands beside the program: files with weights, shards, adapters, assets, debug locations, sections as bytes."""
+"""What stands beside the program: files with weights, shards, adapters, assets, debug locations,
+sections as bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class File:
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of a split axis that is cut on its own: among the ranks, `replicas` of which share a part."""
+    """A run of a split axis that is cut on its own: among the ranks, `replicas` of which share a
+    part."""
 
     begin: int
     end: int

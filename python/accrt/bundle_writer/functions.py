@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .extras import Location
     from .model import BundleWriter, Constant, State
 
-# ---- What commands refer to ------------------------------------------------------------------------------------------
+# ---- What commands refer to ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ class Range:
     size: Optional[Size] = None
 
     def tensor(self, dtype: str, shape: Sequence[Size], strides: Optional[Sequence[Size]] = None) -> "TensorRange":
-        """The range seen as a tensor, for TENSOR parameters; strides in elements, row-major if not given."""
+        """The range seen as a tensor, for TENSOR parameters; strides in elements, row-major if not
+        given."""
         if strides is None:
             steps: List[Size] = []
             step: Size = 1
@@ -71,7 +72,8 @@ class TensorRange:
 
 
 class Slot:
-    """A storage of one function: an argument, a constant, a state, or the transient arena. Compared by identity."""
+    """A storage of one function: an argument, a constant, a state, or the transient arena. Compared
+    by identity."""
 
     def __init__(self, function: "Function", kind: int, target: Any, name: str, component: int = 0):
         self.function, self.kind, self.target, self.name, self.component = function, kind, target, name, component
@@ -90,7 +92,7 @@ class Slot:
         return Range(self, "read_write", offset, size)
 
 
-# ---- Functions and commands ------------------------------------------------------------------------------------------
+# ---- Functions and commands ----------------------------------------------------------------------
 
 _OPCODE_WORDS = {opcode: word for opcode, word in enumerate(OPCODES) if word}
 BUFFER, TENSOR, SCALAR, SYMBOL, WORKSPACE, ABSENT = OperandKind
@@ -120,7 +122,8 @@ class Command:
         return f"function {self.block.function.name!r}, command {self.index} ({kind}{label})"
 
     def at(self, location: "Location") -> "Command":
-        """Says where it comes from (`BundleWriter.location`): for traces and messages. Gives the command back."""
+        """Says where it comes from (`BundleWriter.location`): for traces and messages. Gives the
+        command back."""
         self.location = location
         return self
 
@@ -142,7 +145,8 @@ class Command:
 
 
 class Block:
-    """Commands that start as soon as their predecessors (`after`) are complete; without any, when the block starts."""
+    """Commands that start as soon as their predecessors (`after`) are complete; without any, when
+    the block starts."""
 
     def __init__(self, function: "Function"):
         self.function = function
@@ -166,8 +170,9 @@ class Block:
         after: Iterable[Command] = (),
         name: str = "",
     ) -> Command:
-        """Launches a kernel. `arguments` by parameter name: Range for buffers and workspaces, TensorRange for tensors,
-        `scalar(...)` (or a plain int or float) for scalars, int or Expr for symbols; an optional buffer may be left out."""
+        """Launches a kernel. `arguments` by parameter name: Range for buffers and workspaces,
+        TensorRange for tensors, `scalar(...)` (or a plain int or float) for scalars, int or Expr
+        for symbols; an optional buffer may be left out."""
         where = self._where("dispatch of kernel", kernel.name)
         unknown = set(arguments) - {p.name for p in kernel.parameters}
         if unknown:
@@ -248,9 +253,10 @@ class Block:
         after: Iterable[Command] = (),
         name: str = "",
     ) -> Command:
-        """Copies bytes; or rows of bytes, `extent` = (bytes, rows) or (bytes, rows, planes), with byte strides between rows
-        and between planes. The ranges' sizes follow from the extents and are not given. Rows of the target may not overlap;
-        those of the source may (a stride of 0 repeats a row)."""
+        """Copies bytes; or rows of bytes, `extent` = (bytes, rows) or (bytes, rows, planes), with
+        byte strides between rows and between planes. The ranges' sizes follow from the extents and
+        are not given. Rows of the target may not overlap; those of the source may (a stride of 0
+        repeats a row)."""
         where = self._where("copy", name)
         extents = [extent] if isinstance(extent, (int, Expr)) else list(extent)
         if not 1 <= len(extents) <= 3:
@@ -269,9 +275,9 @@ class Block:
                          target_stride=steps[1])  # fmt: skip
 
     def check(self, offset: Size, size: Size, limit: Size, slot: Slot, *, after: Iterable[Command] = (), name: str = "") -> Command:
-        """Demands at each call that `size` elements from `offset` on lie in a dimension of `limit`: else the call is refused before
-        anything runs, with `name`, which should say of what. It is a copy of nothing within `slot`, which must be writable, and
-        costs no command."""
+        """Demands at each call that `size` elements from `offset` on lie in a dimension of `limit`:
+        else the call is refused before anything runs, with `name`, which should say of what. It is
+        a copy of nothing within `slot`, which must be writable, and costs no command."""
         where = self._where("check", name)
         left = constant(limit) - offset - size
         sizes = [constant(0), constant(offset), left, constant(size), constant(limit)]
@@ -303,8 +309,8 @@ class Block:
     def call(
         self, function: "Function", arguments: Mapping[str, Any], *, after: Iterable[Command] = (), name: str = ""
     ) -> Command:
-        """Runs another function in place. `arguments` by name, inputs and results: Range for tensors, int or Expr for
-        scalars; an optional input may be left out."""
+        """Runs another function in place. `arguments` by name, inputs and results: Range for
+        tensors, int or Expr for scalars; an optional input may be left out."""
         where = self._where("call of", function.name)
         known = {a.name for a in function.arguments}
         if len(known) != len(function.arguments):
@@ -330,12 +336,14 @@ class Block:
         return BUFFER, value
 
     def repeat(self, count: Size, *, after: Iterable[Command] = (), name: str = "") -> Command:
-        """Runs the block `.body` of the returned command `count` times, in order; `induction(depth)` is the iteration."""
+        """Runs the block `.body` of the returned command `count` times, in order;
+        `induction(depth)` is the iteration."""
         times = nonnegative(count, f"{self._where('repeat', name)}: the count")
         return self._add(Opcode.REPEAT, name, after, count=times, block=Block(self.function))
 
     def branch(self, condition: Size, *, after: Iterable[Command] = (), name: str = "") -> Command:
-        """Runs the block `.then` where the condition is not 0, else `.otherwise`; decided when the plan is made."""
+        """Runs the block `.then` where the condition is not 0, else `.otherwise`; decided when the
+        plan is made."""
         fields = {"condition": constant(condition), "then": Block(self.function), "else": None}
         return self._add(Opcode.BRANCH, name, after, **fields)
 
@@ -347,8 +355,9 @@ class Block:
     def raw(
         self, opcode: int, data: bytes, *, after: Iterable[Command] = (), name: str = "", required: bool = False
     ) -> Command:
-        """A command that this writer does not know, by its own fields. A reader that does not know it passes over it, or, where it is
-        `required`, does not run the function, which must have a required feature that says so."""
+        """A command that this writer does not know, by its own fields. A reader that does not know
+        it passes over it, or, where it is `required`, does not run the function, which must have a
+        required feature that says so."""
         where = self._where(f"opcode {opcode}", name)
         if opcode in _OPCODE_WORDS or not 0 < opcode <= 0xFFFF or len(data) % 8:
             raise BundleError(f"{where}: {len(data)} bytes; opcodes from {len(OPCODES)} up, bytes in multiples of 8")
@@ -424,8 +433,9 @@ class Function:
         encoding: Encoding = Encoding.PLAIN,
         doc: str = "",
     ) -> Slot:
-        """Adds a tensor input. `access`: read, read_write (updated in place) or donated (may be overwritten). A dimension
-        that is a bare symbol binds it; any other is checked at each call."""
+        """Adds a tensor input. `access`: read, read_write (updated in place) or donated (may be
+        overwritten). A dimension that is a bare symbol binds it; any other is checked at each
+        call."""
         if access not in ARGUMENT_ACCESS:
             raise BundleError(f"function {self.name!r}, input {name!r}: no access {access!r}")
         dims = tuple(constant(size) for size in shape)
@@ -466,8 +476,8 @@ class Function:
         return self._argument(self.results, made, "result")
 
     def source(self, name: str, value: Constant) -> Slot:
-        """Of a prepare function: adds the stored or external constant that it reads. The slot is the constant's first component;
-        `constant(value, component)` gives those of the others."""
+        """Of a prepare function: adds the stored or external constant that it reads. The slot is
+        the constant's first component; `constant(value, component)` gives those of the others."""
         if not self.prepare or value.prepared:
             raise BundleError(f"function {self.name!r}, source {name!r}: prepare functions read constants stored in the bundle")
         dims = tuple(constant(size) for size in value.shape)
@@ -514,7 +524,8 @@ class Function:
         return self._slot(2, value, value.name)
 
     def transient(self, size_bytes: Optional[Size] = None, align: int = 256) -> Slot:
-        """The slot of the transient arena: memory for the time of one call. The size may be given later."""
+        """The slot of the transient arena: memory for the time of one call. The size may be given
+        later."""
         if size_bytes is not None:
             self.transient_size = nonnegative(size_bytes, f"function {self.name!r}: the size of its transient memory")
             if align < 1 or align & (align - 1) or align > BIG_ALIGN:
@@ -524,7 +535,8 @@ class Function:
 
 
 def nested_blocks(command: Command) -> List[Block]:
-    """Blocks that a command holds, those without commands left out (but for a repeat's body, which is always there)."""
+    """Blocks that a command holds, those without commands left out (but for a repeat's body, which
+    is always there)."""
     if command.opcode == Opcode.REPEAT:
         return [command.fields["block"]]
     if command.opcode == Opcode.BRANCH:

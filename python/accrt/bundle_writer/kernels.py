@@ -15,9 +15,9 @@ from .common import (
 class Parameter:
     """One declared parameter of a kernel.
 
-    `kind`: buffer, tensor, scalar, symbol or workspace; `access`: none, read, write, read_write (of buffers, tensors and
-    workspaces; a workspace is read_write). `size_bytes`: of a scalar (1, 2, 4, 8). `offset_bytes` None: where a C compiler
-    would place the next member of the parameter struct.
+    `kind`: buffer, tensor, scalar, symbol or workspace; `access`: none, read, write, read_write (of
+    buffers, tensors and workspaces; a workspace is read_write). `size_bytes`: of a scalar (1, 2, 4,
+    8). `offset_bytes` None: where a C compiler would place the next member of the parameter struct.
     """
 
     name: str
@@ -30,7 +30,8 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Predicate:
-    """A condition of a variant on an argument: divisible, aligned, equal, at_most or at_least `value`."""
+    """A condition of a variant on an argument: divisible, aligned, equal, at_most or at_least
+    `value`."""
 
     kind: str
     parameter: str
@@ -153,16 +154,19 @@ class Kernel:
         launch_traits: int = 0,
         required_features: int = 0,
     ) -> "Kernel":
-        """Adds an implementation: `entry` (the kernel's name by default) in `image`, for devices of `driver` and `arch`
-        (`arch_kind`: portable, family or exact), where all predicates hold. Among equals the earlier is preferred. For CUDA,
-        `sm_90` as family runs on all devices of that major from that minor up, exact on that one (`sm_90a` is always exact);
-        portable PTX may name the least architecture ("sm_80").
+        """Adds an implementation: `entry` (the kernel's name by default) in `image`, for devices of
+        `driver` and `arch` (`arch_kind`: portable, family or exact), where all predicates hold.
+        Among equals the earlier is preferred. For CUDA, `sm_90` as family runs on all devices of
+        that major from that minor up, exact on that one (`sm_90a` is always exact); portable PTX
+        may name the least architecture ("sm_80").
 
-        Device code (CUBIN, PTX, FATBIN) needs `block`, the threads of a workgroup, and may have a `cluster` of workgroups,
-        dynamic shared memory, and `launch_traits`: TRAIT_COOPERATIVE (all workgroups run at once), TRAIT_OVERLAPS_PREVIOUS (it
-        may start before the kernel ahead of it has ended, and waits for that itself). Nothing else has them.
+        Device code (CUBIN, PTX, FATBIN) needs `block`, the threads of a workgroup, and may have a
+        `cluster` of workgroups, dynamic shared memory, and `launch_traits`: TRAIT_COOPERATIVE (all
+        workgroups run at once), TRAIT_OVERLAPS_PREVIOUS (it may start before the kernel ahead of it
+        has ended, and waits for that itself). Nothing else has them.
 
-        `required_features`: bits of the format at variant scope; a reader that does not know one never chooses the variant."""
+        `required_features`: bits of the format at variant scope; a reader that does not know one
+        never chooses the variant."""
         where = f"kernel {self.name!r}, variant for {driver} {arch!r}"
         if arch_kind not in ARCH_KINDS:
             raise BundleError(f"{where}: no architecture kind {arch_kind!r}")

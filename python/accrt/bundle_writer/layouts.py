@@ -1,5 +1,5 @@
-"""Weight layouts as the library knows them: which components a weight has, and their exact sizes. docs/layouts.md has what the
-bytes mean."""
+"""Weight layouts as the library knows them: which components a weight has, and their exact sizes.
+docs/layouts.md has what the bytes mean."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _NAMES = {number: name for name, (number, _bits) in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Layout:
-    """Data types of the `components` by role; those of `optional` may be left out. The last dimension is a multiple of `block`, the
-    one before of `rows`; `tile` rows share a scale, and `group` elements of a row (0: free, or the row)."""
+    """Data types of the `components` by role; those of `optional` may be left out. The last
+    dimension is a multiple of `block`, the one before of `rows`; `tile` rows share a scale, and
+    `group` elements of a row (0: free, or the row)."""
 
     components: Mapping[Role, Tuple[str, ...]]
     optional: Tuple[Role, ...]
@@ -45,7 +46,8 @@ def of(encoding: Encoding) -> Layout:
 
 
 def size_bytes(encoding: Encoding, role: Role, dtype: str, shape: Sequence[int], group: int, *, weight: str = "f32", where: str = "") -> int:
-    """Exact bytes of a component of a weight of data type `weight`. Raises BundleError where the layout does not take that."""
+    """Exact bytes of a component of a weight of data type `weight`. Raises BundleError where the
+    layout does not take that."""
     from .. import _ffi, _library
 
     dims = (ctypes.c_int64 * max(len(shape), 1))(*shape)
@@ -68,7 +70,8 @@ def check(encoding: Encoding, dtype: str, shape: Sequence[int], group: int, wher
 
 
 def unit_along(encoding: Encoding, dtype: str, group: int, rank: int, axis: int) -> int:
-    """What parts of a shard are a multiple of along an axis, so that no byte, block, group or tile is cut."""
+    """What parts of a shard are a multiple of along an axis, so that no byte, block, group or tile
+    is cut."""
     if encoding <= Encoding.OPAQUE:
         return max(1, 8 // DTYPES[dtype][1])
     layout = of(encoding)

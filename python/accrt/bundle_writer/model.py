@@ -37,7 +37,8 @@ class Component:
 
 @dataclass(eq=False)
 class Constant:
-    """A weight: in the bundle (INLINE), made by a prepare function (PREPARED), or outside the bundle (EXTERNAL)."""
+    """A weight: in the bundle (INLINE), made by a prepare function (PREPARED), or outside the
+    bundle (EXTERNAL)."""
 
     name: str
     dtype: str
@@ -79,12 +80,14 @@ class Symbol:
 
 
 class BundleWriter:
-    """A bundle being made. Declare its parts in any order, then `write` or `to_bytes`, as often as you like."""
+    """A bundle being made. Declare its parts in any order, then `write` or `to_bytes`, as often as
+    you like."""
 
     def __init__(self, target_caps: Any = None) -> None:
-        """`target_caps`: what the readers can do: the JSON of `accx caps` on their machine (its path, text or dictionary),
-        or `accrt.caps()`. What they cannot do is written in an older way that means the same, where there is one, and else
-        refused by name (TargetError) before anything is written. docs/contract.md says which is which."""
+        """`target_caps`: what the readers can do: the JSON of `accx caps` on their machine (its
+        path, text or dictionary), or `accrt.caps()`. What they cannot do is written in an older way
+        that means the same, where there is one, and else refused by name (TargetError) before
+        anything is written. docs/contract.md says which is which."""
         self._target = TargetCaps.of(target_caps) if target_caps is not None else None
         self._metadata: Dict[str, str] = {}
         self._symbols: Dict[str, Symbol] = {}
@@ -100,7 +103,8 @@ class BundleWriter:
         self._sections: List[RawSection] = []
         self._texts: set = set()
         self._optional_features = 0
-        #: SHA-256 over all that says what runs, of the last bundle that was written (docs/accx-format.md).
+        #: SHA-256 over all that says what runs, of the last bundle that was written
+        #: (docs/accx-format.md).
         self.code_root: Optional[bytes] = None
 
     @staticmethod
@@ -126,7 +130,8 @@ class BundleWriter:
         divisor: int = 1,
         buckets: Sequence[int] = (),
     ) -> Expr:
-        """Declares a shape symbol with its range and divisor; a BUCKET symbol has ascending bounds, the last >= maximum."""
+        """Declares a shape symbol with its range and divisor; a BUCKET symbol has ascending bounds,
+        the last >= maximum."""
         self._new(self._symbols, name, "symbol")
         where = f"symbol {name!r}"
         for what, value in (("minimum", minimum), ("maximum", maximum), ("divisor", divisor)):
@@ -153,11 +158,13 @@ class BundleWriter:
         encoding: Encoding = Encoding.PLAIN,
         group_elements: int = 0,
     ) -> Constant:
-        """Adds a weight. `data` is a numpy array or anything with the buffer protocol; it is neither copied nor read before
-        the bundle is written, so keep it unchanged. Type and shape come from the buffer unless they are given.
+        """Adds a weight. `data` is a numpy array or anything with the buffer protocol; it is
+        neither copied nor read before the bundle is written, so keep it unchanged. Type and shape
+        come from the buffer unless they are given.
 
-        Quantized: `encoding` is a layout, `dtype` (f32, f16 or bf16; f32 if not given) and `shape` are of what it stands for,
-        and `data` has the components by role, {"data": q, "scales": s, ...}, each a buffer or (buffer, data type)."""
+        Quantized: `encoding` is a layout, `dtype` (f32, f16 or bf16; f32 if not given) and `shape`
+        are of what it stands for, and `data` has the components by role, {"data": q, "scales": s,
+        ...}, each a buffer or (buffer, data type)."""
         self._new(self._constants, name, "constant")
         where = f"constant {name!r}"
         encoding = Encoding(encoding)
@@ -273,8 +280,8 @@ class BundleWriter:
         self, name: str, size_bytes: int, *, dtype: str = "u8", shape: Optional[Sequence[int]] = None,
         encoding: Encoding = Encoding.OPAQUE, group_elements: int = 0,
     ) -> Constant:  # fmt: skip
-        """Declares a constant that a prepare function makes at load; by default `size_bytes` opaque bytes. It has one
-        component."""
+        """Declares a constant that a prepare function makes at load; by default `size_bytes` opaque
+        bytes. It has one component."""
         self._new(self._constants, name, "constant")
         where = f"constant {name!r}"
         dims = (int(size_bytes),) if shape is None else tuple(int(size) for size in shape)
@@ -291,7 +298,8 @@ class BundleWriter:
         return self._add_constant(name, dtype, dims, Encoding(encoding), group_elements, PREPARED, (part,))
 
     def _strong(self, where: str, digest: Optional[bytes], sha256: Optional[bytes]) -> None:
-        """Records which SHA-256 the bytes have that a digest stands for, where readers look for it (docs/accx-format.md)."""
+        """Records which SHA-256 the bytes have that a digest stands for, where readers look for it
+        (docs/accx-format.md)."""
         if sha256 is None:
             return
         if digest is None or len(sha256) != 32:
@@ -302,8 +310,9 @@ class BundleWriter:
     def file(
         self, name: str, kind: FileKind, *, size_bytes: int = 0, digest: Optional[bytes] = None, sha256: Optional[bytes] = None
     ) -> File:  # fmt: skip
-        """Declares a file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`: XXH3-128 of the whole file, which finds
-        damage; `sha256`: with a digest, that of the whole file: then it cannot be replaced."""
+        """Declares a file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`:
+        XXH3-128 of the whole file, which finds damage; `sha256`: with a digest, that of the whole
+        file: then it cannot be replaced."""
         self._new(self._files, name, "file")
         bare = name not in (".", "..") and not any(c in "/\\\x7f" or c < " " for c in name)
         if not bare or len(name.encode()) > MAX_FILE_NAME_BYTES or (digest is not None and len(digest) != 16):
@@ -328,9 +337,11 @@ class BundleWriter:
         components: Optional[Mapping[Any, str]] = None,
         size_bytes: int = 0,
     ) -> Constant:
-        """Declares a weight outside the bundle: `tensor` (the constant's name by default) in `file`, or in whatever is given
-        at load. `digest`: XXH3-128 of its components' bytes one after another; None: any bytes of the right name and type.
-        `sha256`: with a digest, that of the same bytes: a digest alone can be forged. Quantized: the data types of `components` by role, where the layout leaves a choice. OPAQUE: `size_bytes`."""
+        """Declares a weight outside the bundle: `tensor` (the constant's name by default) in
+        `file`, or in whatever is given at load. `digest`: XXH3-128 of its components' bytes one
+        after another; None: any bytes of the right name and type. `sha256`: with a digest, that of
+        the same bytes: a digest alone can be forged. Quantized: the data types of `components` by
+        role, where the layout leaves a choice. OPAQUE: `size_bytes`."""
         self._new(self._constants, name, "constant")
         where = f"constant {name!r}"
         check_name(tensor, f"{where}, tensor")
@@ -369,9 +380,10 @@ class BundleWriter:
     def shard(
         self, value: Constant, degree: int, *, axis: Optional[int] = None, extent: int = 0, segments: Sequence[Segment] = ()
     ) -> None:
-        """Says which part of a tensor that `degree` ranks share a constant is. Without an axis each rank has all of it. Else
-        the full tensor has `extent` elements along it, in `segments` (one, without replicas, by default) that are cut on
-        their own, and the constant's shape is what one rank has."""
+        """Says which part of a tensor that `degree` ranks share a constant is. Without an axis each
+        rank has all of it. Else the full tensor has `extent` elements along it, in `segments` (one,
+        without replicas, by default) that are cut on their own, and the constant's shape is what
+        one rank has."""
         where = f"shard of constant {value.name!r}"
         if self._constants.get(value.name) is not value or any(s.constant is value for s in self._shards):
             raise BundleError(f"{where}: it belongs to another bundle, or has a shard")
@@ -406,7 +418,8 @@ class BundleWriter:
             )
 
     def adapter(self, slot: str, input: str, *, scaled: bool = False) -> None:
-        """Says which optional input takes the tensor `slot` of an adapter file. `scaled`: alpha / rank is multiplied in."""
+        """Says which optional input takes the tensor `slot` of an adapter file. `scaled`: alpha /
+        rank is multiplied in."""
         self._new(self._adapters, slot, "adapter tensor")
         self._adapters[slot] = Adapter(slot, input, bool(scaled))
 
@@ -428,9 +441,10 @@ class BundleWriter:
     def section(
         self, type: int, name: str, data: bytes, *, record_bytes: int = 0, record_count: int = 0, required: bool = False
     ) -> None:
-        """Adds a section by its bytes: a vendor's (from 0x10000 up), one that this writer does not know, or one about the
-        finished file (tree, leaves, signatures, encryption, tags). Beside encryption also data, as large as constants make it: it
-        stands for their bytes, and has what encryption makes of the zeros between them."""
+        """Adds a section by its bytes: a vendor's (from 0x10000 up), one that this writer does not
+        know, or one about the finished file (tree, leaves, signatures, encryption, tags). Beside
+        encryption also data, as large as constants make it: it stands for their bytes, and has what
+        encryption makes of the zeros between them."""
         known = {number: known_name for known_name, (number, _size) in SECTIONS.items()}
         if type in known and (known[type] not in _GIVEN or known[type] != name):
             raise BundleError(f"section {name!r}: type {type} is section {known[type]!r}, which the writer makes itself")
@@ -447,8 +461,8 @@ class BundleWriter:
         self._optional_features = whole(bits, 0, (1 << 64) - 1, "the optional features")
 
     def state(self, name: str, dtype: str, shape: Sequence[Size], *, fill_pattern: int = 0) -> State:
-        """Declares memory that lives in a session. Dimensions are sizes or expressions of SESSION symbols. `fill_pattern`:
-        the bits of every element when the session is made or reset."""
+        """Declares memory that lives in a session. Dimensions are sizes or expressions of SESSION
+        symbols. `fill_pattern`: the bits of every element when the session is made or reset."""
         self._new(self._states, name, "state")
         dtype_id(dtype, f"state {name!r}")
         if len(shape) > MAX_RANK or not 0 <= fill_pattern < 1 << DTYPES[dtype][1]:
@@ -475,9 +489,10 @@ class BundleWriter:
         return made
 
     def pack(self, name: str) -> Image:
-        """A kernel pack outside the bundle, as the image of variants whose `entry` is a kernel or a host operator of it. The
-        runtime looks for it by this name (letters, digits, '.', '_', '-') among the packs that the program has opened, then
-        among those installed beside the library; where there is none, the variant is passed over."""
+        """A kernel pack outside the bundle, as the image of variants whose `entry` is a kernel or a
+        host operator of it. The runtime looks for it by this name (letters, digits, '.', '_', '-')
+        among the packs that the program has opened, then among those installed beside the library;
+        where there is none, the variant is passed over."""
         for image in self._images:
             if image.name == name and image.kind == ImageKind.PACK:
                 return image
@@ -509,11 +524,12 @@ class BundleWriter:
         self, name: str, *, prepare: bool = False, internal: bool = False, doc: str = "", target: str = "",
         required_features: int = 0,
     ) -> Function:  # fmt: skip
-        """Adds a function. `prepare`: run at load, from `source` constants to `product` constants. `internal`: only
-        callable by commands of this bundle. `target`: a driver's name, for a version that only its devices use; versions of
-        one name have the same signature (constants of prepare functions included), each its own body, memory and doc.
-        `required_features`: bits of the format at function scope, beyond those that follow from the content; a reader that does
-        not know one refuses to call the function."""
+        """Adds a function. `prepare`: run at load, from `source` constants to `product` constants.
+        `internal`: only callable by commands of this bundle. `target`: a driver's name, for a
+        version that only its devices use; versions of one name have the same signature (constants
+        of prepare functions included), each its own body, memory and doc. `required_features`: bits
+        of the format at function scope, beyond those that follow from the content; a reader that
+        does not know one refuses to call the function."""
         if not name or (name, target) in self._functions:
             raise BundleError(f"function {name!r} for {target or 'any driver'}: the name is empty, or there is one already")
         check_name(name, "function")
@@ -533,14 +549,16 @@ class BundleWriter:
         return content
 
     def write(self, target: Union[str, "os.PathLike[str]", BinaryIO], signer: Optional[Signer] = None) -> None:
-        """Writes the bundle to a path (through a temporary file beside it) or to a seekable binary file. Weights are
-        streamed, never held twice.
+        """Writes the bundle to a path (through a temporary file beside it) or to a seekable binary
+        file. Weights are streamed, never held twice.
 
-        `signer`: signs the bundle's code and weights, for those who trust its key (`accrt.trust.signing_key()` is yours); a
-        bundle for readers that know no signatures stays without. `code_root` is then what was signed, or could be.
+        `signer`: signs the bundle's code and weights, for those who trust its key
+        (`accrt.trust.signing_key()` is yours); a bundle for readers that know no signatures stays
+        without. `code_root` is then what was signed, or could be.
 
         Raises:
-            BundleError: what is wrong in the bundle, and where. TargetError: what its readers cannot do.
+            BundleError: what is wrong in the bundle, and where. TargetError: what its readers
+                cannot do.
             OSError: the file could not be written; what was there before stays.
             ImportError: libaccrt_write.so is missing.
         """

@@ -1,4 +1,5 @@
-"""What the readers of a bundle can do. The C writer decides what that means for a bundle: docs/contract.md, "Writing for a target"."""
+"""What the readers of a bundle can do. The C writer decides what that means for a bundle:
+docs/contract.md, "Writing for a target"."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ _NEEDED = ("container", "commands", "kernel_abi", "layouts")
 
 
 class TargetError(BundleError):
-    """The bundle cannot be written for its target; the message names what the target does not know, and where that is."""
+    """The bundle cannot be written for its target; the message names what the target does not know,
+    and where that is."""
 
 
 def _no_caps(where: str, why: Any) -> BundleError:
@@ -53,7 +55,8 @@ def _of_masks(given: Mapping[str, Any], where: str) -> Any:
 class TargetCaps:
     """What the readers of a bundle can do.
 
-    `TargetCaps.of` makes one of the JSON of `accx caps` (a path, its text, or what it gives in Python), or of `accrt.caps()`.
+    `TargetCaps.of` makes one of the JSON of `accx caps` (a path, its text, or what it gives in
+    Python), or of `accrt.caps()`.
     """
 
     __slots__ = ("raw",)
@@ -63,7 +66,8 @@ class TargetCaps:
 
     @staticmethod
     def of(given: Any) -> "TargetCaps":
-        """See the class. Raises BundleError where it is something else, OSError where there is no such file."""
+        """See the class. Raises BundleError where it is something else, OSError where there is no
+        such file."""
         if isinstance(given, TargetCaps):
             return given
         where = "target_caps"

@@ -9,9 +9,9 @@
     f.result("y", (x * 2.0).relu())
     compile(m, "scale.accx")
 
-Passes stand apart: passes/ (decompose, merge, pack, fuse, hoist), select.py, bufferize.py, plan.py, emit.py; emission goes
-through accrt.bundle_writer alone. reference.py is the float64 oracle. It needs numpy, xxhash and a C
-compiler, and for CUDA nvcc (cuda/).
+Passes stand apart: passes/ (decompose, merge, pack, fuse, hoist), select.py, bufferize.py, plan.py,
+emit.py; emission goes through accrt.bundle_writer alone. reference.py is the float64 oracle. It
+needs numpy, xxhash and a C compiler, and for CUDA nvcc (cuda/).
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""python -m accrt.compiler MODEL -o MODEL.accx: compiles what torch.export.save wrote (.pt2), an ONNX model (.onnx), or what a Python
-program builds (.py: its function `build()` gives a Module, or `module` is one). Several .pt2, or .onnx, become functions of one bundle."""
+"""python -m accrt.compiler MODEL -o MODEL.accx: compiles what torch.export.save wrote (.pt2), an
+ONNX model (.onnx), or what a Python program builds (.py: its function `build()` gives a Module, or
+`module` is one). Several .pt2, or .onnx, become functions of one bundle."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ from . import command_line
 from .arguments import IRError
 from .ir import Module
 
-#: Packages that convert a file, by how its name ends: convert(path, name=, maximum=) gives a Module.
+#: Packages that convert a file, by how its name ends: convert(path, name=, maximum=) gives a
+#: Module.
 CONVERTERS: Dict[str, str] = {".pt2": "accrt.from_torch", ".onnx": "accrt.from_onnx"}
 
 
 def read(path: str, name: str = "", maximum: int = 1 << 16, sizes: Optional[Mapping[str, Any]] = None) -> Module:
-    """The module of a model's file. `sizes`: of an ONNX model's dimensions. Raises what converters raise, ImportError, OSError, ValueError."""
+    """The module of a model's file. `sizes`: of an ONNX model's dimensions. Raises what converters
+    raise, ImportError, OSError, ValueError."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in (*CONVERTERS, ".py"):
         raise ValueError(f"{path}: expected a model in .pt2 (torch.export.save), .onnx or .py")
@@ -42,8 +45,8 @@ def _converted(where: str, suffix: str, model: Any, **options: Any) -> Module:
 
 
 def read_several(paths: Sequence[str], name: str = "", maximum: int = 1 << 16, sizes: Optional[Mapping[str, Any]] = None) -> Module:
-    """The module of several files of one kind: each is a function with the file's name, and they share weights and states. One file is
-    as `read` has it. Raises as `read`."""
+    """The module of several files of one kind: each is a function with the file's name, and they
+    share weights and states. One file is as `read` has it. Raises as `read`."""
     if len(paths) == 1:
         return read(paths[0], name, maximum, sizes)
     suffixes = {os.path.splitext(path)[1].lower() for path in paths}

@@ -1,4 +1,5 @@
-"""Compilers as processes of their own, several at a time, none of which is left behind when this one must stop."""
+"""Compilers as processes of their own, several at a time, none of which is left behind when this
+one must stop."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ class _Group:
         with self._lock:
             if self._ended:
                 raise InterruptedError("stopped")
-            # A session of its own, so that a compiler ends with all that it has started. Its temporary files are removed with the directory.
+            # A session of its own, so that a compiler ends with all that it has started. Its
+            # temporary files are removed with the directory.
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd, start_new_session=True,
                                        env={**environment(), "TMPDIR": os.path.abspath(directory)})  # fmt: skip
             self._running.add(process)
@@ -81,8 +83,9 @@ def run(command: Sequence[str], directory: str, cwd: Optional[str] = None) -> "s
 
 
 def each(function: Callable[[_In], _Out], jobs: Sequence[_In]) -> List[_Out]:
-    """function(job) for each job, on as many threads as there are processors. What ends the wait, Ctrl-C say, ends the compilers too.
-    Progress reports each that is done; those that ran no compiler were in the cache."""
+    """function(job) for each job, on as many threads as there are processors. What ends the wait,
+    Ctrl-C say, ends the compilers too. Progress reports each that is done; those that ran no
+    compiler were in the cache."""
     group, context, lock = _Group(), contextvars.copy_context(), threading.Lock()
     done = {True: 0, False: 0}  # by whether a compiler ran
 

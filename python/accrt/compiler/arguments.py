@@ -1,6 +1,8 @@
-"""What callers give to the compiler, checked where it is given: an IRError says what it is, what is expected, and what there is.
+"""What callers give to the compiler, checked where it is given: an IRError says what it is, what is
+expected, and what there is.
 
-Integers are Python's and numpy's; bools, floats and strings are none. Sizes are integers or expressions of symbols. Nothing is rounded.
+Integers are Python's and numpy's; bools, floats and strings are none. Sizes are integers or
+expressions of symbols. Nothing is rounded.
 """
 
 from __future__ import annotations

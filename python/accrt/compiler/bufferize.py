@@ -1,9 +1,10 @@
 """Bufferization: every value gets a place in memory, every operation becomes commands.
 
-A place is a storage (an argument, a constant, a state, or transient memory), an offset in bytes, and strides. Views only
-make places. A value whose end is known - a function's result, a part of a concatenation, a state - is calculated right
-there where the kernel can write it so; else it is copied. Results take the memory of an operand that dies, where the
-kernel allows. Nothing here decides where in the arena transient memory lies: that is plan.py.
+A place is a storage (an argument, a constant, a state, or transient memory), an offset in bytes,
+and strides. Views only make places. A value whose end is known - a function's result, a part of a
+concatenation, a state - is calculated right there where the kernel can write it so; else it is
+copied. Results take the memory of an operand that dies, where the kernel allows. Nothing here
+decides where in the arena transient memory lies: that is plan.py.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from .passes.rewrite import uses
 
 @dataclass(eq=False)
 class Storage:
-    """Memory of one function. `kind`: input, result, constant, state or transient; `target`: name of what it is of."""
+    """Memory of one function. `kind`: input, result, constant, state or transient; `target`: name
+    of what it is of."""
 
     kind: str
     target: str
@@ -54,7 +56,8 @@ class Place:
         return all(ex.same(size, 1) or ex.proved_equal(a, b) for size, a, b in zip(self.type.shape, self.strides, wanted))
 
     def range(self) -> Tuple[Size, Size]:
-        """(offset, size) in bytes from the first to the last element; the size is 0 when there is none."""
+        """(offset, size) in bytes from the first to the last element; the size is 0 when there is
+        none."""
         if self.is_contiguous():
             return self.offset_bytes, self.type.size_bytes
         last: Size = 1
@@ -65,7 +68,8 @@ class Place:
 
 @dataclass(eq=False)
 class Access:
-    """A command's use of memory: bytes [offset, offset + size) of a storage, read and or written."""
+    """A command's use of memory: bytes [offset, offset + size) of a storage, read and or
+    written."""
 
     storage: Storage
     offset: Size
@@ -150,8 +154,8 @@ class _Bufferizer:
         return made
 
     def _guarded(self, size: Size) -> Size:
-        """The size where the optional inputs that give its symbols a value are there; else 0: a call without them must have
-        an arena too."""
+        """The size where the optional inputs that give its symbols a value are there; else 0: a
+        call without them must have an arena too."""
         conditions = list(dict.fromkeys(self.guards[name] for name in ex.symbols_of(size) if name in self.guards))
         for condition in conditions:
             size = ex.select(condition, size, 0)
@@ -217,7 +221,8 @@ class _Bufferizer:
     # -- where values should be calculated
 
     def want(self, value: Value, place: Place) -> None:
-        """Asks for a value to be calculated at a place; through reshapes, which is the same memory."""
+        """Asks for a value to be calculated at a place; through reshapes, which is the same
+        memory."""
         if id(value) in self.wanted or value.op is None or value.constant is not None:
             return
         op = value.op
@@ -248,7 +253,8 @@ class _Bufferizer:
                 self.want(value, place)
 
     def _want_reshaped(self, op: Op) -> None:
-        """What is transposed and then reshaped is calculated in the transposed order, so that the reshape is no copy."""
+        """What is transposed and then reshaped is calculated in the transposed order, so that the
+        reshape is no copy."""
         source = op.operands[0]
         if id(op.result) in self.wanted or source.op is None or source.op.name != "aten.permute":
             return
@@ -282,12 +288,14 @@ class _Bufferizer:
         return Place(self.storage("state", state.name, state.type.size_bytes), offset_bytes, strides, value.type)
 
     def _want_sink(self, op: Op) -> None:
-        """What goes into a state or an input is calculated there, if nothing reads the old content in between."""
+        """What goes into a state or an input is calculated there, if nothing reads the old content
+        in between."""
         value, target = op.operands[0], self._sink(op)
         base = self._base(value)
         if base is None or base.op is None or base.op.block is not op.block or self._chain_uses(value) != 1:
             return
-        # An element-wise producer may read the very place that it writes; any other must be done with reading it.
+        # An element-wise producer may read the very place that it writes; any other must be done
+        # with reading it.
         begin = self.order[id(base.op)] + (1 if base.op.name == "accrt.elementwise" and op.name == "accrt.write_input" else 0)
         for other in op.block.walk():
             if begin <= self.order[id(other)] < self.order[id(op)] and other is not value.op:
@@ -349,13 +357,15 @@ class _Bufferizer:
         return Place(source.storage, source.offset_bytes, strides, type_)
 
     def check(self, what: str, axis: int, type_: TensorType, offset: Size, size: Size) -> None:
-        """Demands that elements from `offset` on lie in a dimension, unless ranges of symbols prove it."""
+        """Demands that elements from `offset` on lie in a dimension, unless ranges of symbols prove
+        it."""
         limit = type_.shape[axis]
         sides = (ex.constant(offset), ex.constant(size), ex.constant(limit) - offset - size)
         if all((ex.bounds(side, self.ranges)[0] or 0) >= 0 and ex.bounds(side, self.ranges)[0] is not None for side in sides):
             return
         made = Command("check", f"{what}, dimension {axis} of {str(type_)[:500]}", self.position, offset=offset, size=size, limit=limit)
-        # Before all else of the block: the error names the dimension that was exceeded, and not a command's bytes.
+        # Before all else of the block: the error names the dimension that was exceeded, and not a
+        # command's bytes.
         block = self.out[-1]
         block.insert(sum(command.kind == "check" for command in block), made)
 
@@ -392,7 +402,8 @@ class _Bufferizer:
 
     @staticmethod
     def _view_strides(source: Place, shape: Sequence[Size]) -> Optional[Tuple[Size, ...]]:
-        """Strides of a reshape without a copy, or None: old axes are joined where they are walked as one, then split."""
+        """Strides of a reshape without a copy, or None: old axes are joined where they are walked
+        as one, then split."""
         if source.is_contiguous():
             return select.contiguous(TensorType(source.type.dtype, tuple(shape))).strides
         old = [(size, stride) for size, stride in zip(source.type.shape, source.strides) if not ex.same(size, 1)]
@@ -485,7 +496,8 @@ class _Bufferizer:
 
     def _workspace(self, command: Command, launch: Launch) -> None:
         param = next(p for p in launch.kernel.params if p.kind == "workspace")
-        nothing = isinstance(launch.workspace_bytes, int) and launch.workspace_bytes == 0  # of empty tensors: it is named all the same
+        # of empty tensors: it is named all the same
+        nothing = isinstance(launch.workspace_bytes, int) and launch.workspace_bytes == 0
         storage = self.transient(1 if nothing else launch.workspace_bytes)
         storage.workspace = True
         storage.touch(command.position)
@@ -509,7 +521,8 @@ class _Bufferizer:
             same = ex.same_shape(place.type.shape, value.shape) and DTYPE_BYTES[place.type.dtype] == DTYPE_BYTES[value.dtype]
             if not same or not place.is_contiguous() or self._lives_after(place.storage, op):
                 continue
-            # The same operand twice is read element by element where that is all that is read; a product reads whole rows.
+            # The same operand twice is read element by element where that is all that is read; a
+            # product reads whole rows.
             elementwise = op.name == "accrt.elementwise"
             rest = [p for at, p in enumerate(operands) if p is not None and at != index and not (elementwise and p is place)]
             if any(other.storage is place.storage for other in rest):
@@ -520,8 +533,8 @@ class _Bufferizer:
         return None
 
     def _last_uses(self) -> Dict[int, float]:
-        """Order of the last operation that uses each value. A yield lives until the end of what holds the block, and what a
-        loop uses from outside until the loop's end."""
+        """Order of the last operation that uses each value. A yield lives until the end of what
+        holds the block, and what a loop uses from outside until the loop's end."""
         last: Dict[int, float] = {}
         blocks = self._defining_blocks()
         for value_id, users in self.uses.items():
@@ -558,7 +571,8 @@ class _Bufferizer:
         return any(place.storage is storage for value_id, place in self.wanted.items() if value_id not in self.places)
 
     def _lowered(self, op: Op, operands: List[Optional[Place]], targets: List[Place]):
-        """The lowering for these places; with contiguous copies of operands, or a copy of the result, where it needs them."""
+        """The lowering for these places; with contiguous copies of operands, or a copy of the
+        result, where it needs them."""
 
         def attempt(ins: Sequence[Optional[Place]], outs: Sequence[Place]):
             return select.lower(op, [None if p is None else p.spec() for p in ins], [p.spec() for p in outs], self.family)
@@ -578,7 +592,8 @@ class _Bufferizer:
             ins = [None if p is None else self.contiguous(p, op) for p in operands] if copy_inputs else operands
             outs = targets
             if copy_results:
-                # The wanted place cannot be written by this kernel: the operation that wanted it copies.
+                # The wanted place cannot be written by this kernel: the operation that wanted it
+                # copies.
                 for value in op.results:
                     self.wanted.pop(id(value), None)
                 outs = [self.fresh(value.type) for value in op.results]
@@ -597,7 +612,8 @@ class _Bufferizer:
         if op.name == "accrt.kernel":  # its user's
             kernel = op.attrs["kernel"]
             short = (kernel.cuda or kernel).name if self.family == "cuda" else kernel.name
-        if op.name not in ("accrt.state_read", "accrt.state_write"):  # where an index fails, the message has the command's name
+        if op.name not in ("accrt.state_read", "accrt.state_write"):
+            # where an index fails, the message has the command's name
             short = " ".join([short, *(state.name for state, _written in ops.states_of(op))])
         return f"{op.label}/{short}" if op.label else short
 
@@ -612,7 +628,8 @@ class _Bufferizer:
     def access(self, command: Command, name: str, place: Place, mode: str) -> None:
         offset, size = place.range()
         if not ex.same(offset, 0) and (ex.bounds(place.type.elements, self.ranges)[0] or 0) < 1:
-            offset = ex.minimum(offset, place.storage.size_bytes)  # where there is no element, stay inside all the same
+            # where there is no element, stay inside all the same
+            offset = ex.minimum(offset, place.storage.size_bytes)
         place.storage.touch(command.position)
         command.accesses[name] = Access(place.storage, offset, size, mode)
 
@@ -653,7 +670,8 @@ class _Bufferizer:
         self.places[id(op.result)] = place
 
     def _changes_while_used(self, op: Op) -> bool:
-        """Whether the state is written after it was read and before the last use of what was read."""
+        """Whether the state is written after it was read and before the last use of what was
+        read."""
         state, begin = op.attrs["state"], self.order[id(op)]
         users = [value for value in self._views_of(op.result)]
         end = max((self.last_use.get(id(value), -1) for value in users), default=-1)
@@ -726,7 +744,8 @@ class _Bufferizer:
         self._span(command)
 
     def _carry(self, op: Op, region: Block, carried: Sequence[Place]) -> None:
-        """What a run yields goes where the next one reads it; through copies aside where one target is another's source."""
+        """What a run yields goes where the next one reads it; through copies aside where one target
+        is another's source."""
         sources = [self.place(value) for value in region.yields]
         for index, source in enumerate(sources):
             if any(source.storage is c.storage for i, c in enumerate(carried) if i != index):
@@ -764,7 +783,8 @@ class _Bufferizer:
 
 
 def _guards(function: Function) -> Dict[str, Expr]:
-    """For each symbol that optional inputs alone give a value: whether one of them is there. A session's have theirs anyway."""
+    """For each symbol that optional inputs alone give a value: whether one of them is there. A
+    session's have theirs anyway."""
     found: Dict[str, Expr] = {}
     always = {s.name for s in function.module.symbols.values() if s.symbol_class == SymbolClass.SESSION}
     always |= {i.symbol for i in function.inputs if i.symbol}

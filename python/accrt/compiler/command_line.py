@@ -1,5 +1,5 @@
-"""What programs that compile a model have in common on their command lines (examples/*/build.py): where the bundle goes, its
-targets, and how progress is shown.
+"""What programs that compile a model have in common on their command lines (examples/*/build.py):
+where the bundle goes, its targets, and how progress is shown.
 
     parser = argparse.ArgumentParser(description=__doc__)
     command_line.add_arguments(parser)
@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def targets(arguments: argparse.Namespace) -> Optional[List[str]]:
-    """The names behind --target, one by one; None where there is none. Ends the program with one line where there is no such target."""
+    """The names behind --target, one by one; None where there is none. Ends the program with one
+    line where there is no such target."""
     if not arguments.target:
         return None
     try:
@@ -46,7 +47,8 @@ def targets(arguments: argparse.Namespace) -> Optional[List[str]]:
 
 
 def write(module: Module, arguments: argparse.Namespace, **options: Any) -> None:
-    """Compiles a module as the arguments say; `options` are those of `compile`. Ends the program with one line where that fails."""
+    """Compiles a module as the arguments say; `options` are those of `compile`. Ends the program
+    with one line where that fails."""
     if arguments.print:
         print(module)
     wanted = targets(arguments)
@@ -61,8 +63,8 @@ def write(module: Module, arguments: argparse.Namespace, **options: Any) -> None
 
 
 class Progress:
-    """Progress on a stream: on a terminal one line that changes, and a line for each part that is done; elsewhere the last line alone,
-    which has the times of all parts."""
+    """Progress on a stream: on a terminal one line that changes, and a line for each part that is
+    done; elsewhere the last line alone, which has the times of all parts."""
 
     def __init__(self, stream: TextIO, quiet: bool = False, verbose: bool = False) -> None:
         self.stream, self.quiet = stream, quiet

@@ -23,15 +23,16 @@ DEFAULT_TARGETS = HOST_TARGETS + CUDA_TARGETS
 
 
 def available_targets(wanted: Sequence[str] = DEFAULT_TARGETS) -> List[str]:
-    """Those of the targets that can be built here: for hosts with a C compiler, for CUDA with nvcc. "cuda" stands for all of
-    CUDA's, "hosts" for all of hosts, "host" for this machine's own."""
+    """Those of the targets that can be built here: for hosts with a C compiler, for CUDA with nvcc.
+    "cuda" stands for all of CUDA's, "hosts" for all of hosts, "host" for this machine's own."""
     names = _expanded(wanted)
     good = image.available_targets()[0] + (nvcc.available_targets()[0] if set(names) & set(CUDA_TARGETS) else [])
     return [name for name in names if name in good]
 
 
 def default_targets() -> List[str]:
-    """All that can be built here, or else what comes with the package. Raises ImageError: there is nothing."""
+    """All that can be built here, or else what comes with the package. Raises ImageError: there is
+    nothing."""
     found = available_targets() or prebuilt.available_targets(HOST_TARGETS)
     if not found:
         image.need_compiler(own_target())
@@ -61,7 +62,8 @@ def _expanded(targets: Sequence[str]) -> List[str]:
 
 
 def own_target() -> str:
-    """The best target for this machine's processor, as the library knows it. Raises ImageError: there is none."""
+    """The best target for this machine's processor, as the library knows it. Raises ImageError:
+    there is none."""
     try:
         from ..instance import caps
     except ImportError as problem:
@@ -73,10 +75,12 @@ def own_target() -> str:
 
 
 def compile_writer(module: Module, targets: Optional[Sequence[str]] = None, target_caps: Any = None) -> bw.BundleWriter:
-    """Compiles a module into a bundle that is not yet written. `targets` None: all that can be built here; those named are
-    demanded. A function has one version for hosts and one for CUDA; where not all targets are demanded by name, a function that
-    no CUDA kernels do has the one for hosts alone. `target_caps`: what the readers can do, as BundleWriter takes it; where it says
-    what their devices are, these are what is compiled for, and targets that none of them runs are an error."""
+    """Compiles a module into a bundle that is not yet written. `targets` None: all that can be
+    built here; those named are demanded. A function has one version for hosts and one for CUDA;
+    where not all targets are demanded by name, a function that no CUDA kernels do has the one for
+    hosts alone. `target_caps`: what the readers can do, as BundleWriter takes it; where it says
+    what their devices are, these are what is compiled for, and targets that none of them runs are
+    an error."""
     _need_module(module)
     demanded = targets is not None
     caps = None if target_caps is None else bw.TargetCaps.of(target_caps)
@@ -118,8 +122,8 @@ def _runs(target: str, arch: str) -> bool:
 
 
 def _planned(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
-    """The module after the family's passes, and its functions planned, callees before callers. Not strict: functions that have
-    no kernels, and those that call them, are left out."""
+    """The module after the family's passes, and its functions planned, callees before callers. Not
+    strict: functions that have no kernels, and those that call them, are left out."""
     with progress.part("functions", family):
         return _planned_functions(module, family, strict)
 
@@ -164,15 +168,18 @@ def compile(
     assets: Optional[Mapping[str, Tuple[bytes, str]]] = None,
     signer: Optional[bw.Signer] = None,
 ) -> Optional[bytes]:
-    """Compiles a module and writes the bundle to `path`, or returns its bytes where no path is given. `target_caps`: the JSON of
-    `accx caps` where the bundle will run (a path, say); what that cannot do is written in an older way, or is an error here.
-    `quantize`: layouts of plain matrices by patterns of their names ({"layers.*": "q4_k"}), as passes.quantize_weights has it. `external`: weights that the bundle does not hold, by patterns of
-    their names ({"layers.*": "model.safetensors"}), as passes.leave_out has it. `assets`: what comes along, by name: bytes and what they
-    are ({"LICENSE": (text, "text/plain")}).
+    """Compiles a module and writes the bundle to `path`, or returns its bytes where no path is
+    given. `target_caps`: the JSON of `accx caps` where the bundle will run (a path, say); what that
+    cannot do is written in an older way, or is an error here. `quantize`: layouts of plain matrices
+    by patterns of their names ({"layers.*": "q4_k"}), as passes.quantize_weights has it.
+    `external`: weights that the bundle does not hold, by patterns of their names ({"layers.*":
+    "model.safetensors"}), as passes.leave_out has it. `assets`: what comes along, by name: bytes
+    and what they are ({"LICENSE": (text, "text/plain")}).
 
-    The bundle is signed by `signer`, or else by the user's own key (accrt.trust.signing_key), which is made when there is none:
-    this user's programs then run its machine code, and others refuse it until they trust the key. Where no key can be had, it
-    is not signed, and its code runs in this process alone."""
+    The bundle is signed by `signer`, or else by the user's own key (accrt.trust.signing_key), which
+    is made when there is none: this user's programs then run its machine code, and others refuse it
+    until they trust the key. Where no key can be had, it is not signed, and its code runs in this
+    process alone."""
     _need_module(module)
     for what, given, example in (("quantize", quantize, '{"layers.*": "q4_k"}'), ("external", external, '{"layers.*": "model.safetensors"}')):
         if given is not None and not isinstance(given, Mapping):
@@ -203,7 +210,8 @@ def _need_module(module: Any) -> None:
 
 
 def _trust(signer: Optional[bw.Signer]) -> Tuple[Any, Optional[bw.Signer]]:
-    """accrt.trust, where the library can be loaded, and who signs: without one there is a warning that says why."""
+    """accrt.trust, where the library can be loaded, and who signs: without one there is a warning
+    that says why."""
     try:
         from .. import trust
     except ImportError as problem:

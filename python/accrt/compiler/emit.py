@@ -27,7 +27,8 @@ NO_OVERLAP = ("sm_80", "compute_80")
 
 @dataclass
 class Version:
-    """The module as one family of targets runs it: after its passes, its functions planned, callees before callers."""
+    """The module as one family of targets runs it: after its passes, its functions planned, callees
+    before callers."""
 
     family: str
     targets: Sequence[str]
@@ -46,8 +47,8 @@ def used_kernels(planned: Sequence[Tuple[Buffers, Plan]]) -> List[KernelDef]:
 
 
 class Emitter:
-    """Makes one bundle from the versions of one module. Functions for hosts have no target, those for CUDA are named after
-    them; states and constants are shared by name."""
+    """Makes one bundle from the versions of one module. Functions for hosts have no target, those
+    for CUDA are named after them; states and constants are shared by name."""
 
     def __init__(self, module: Module, versions: Sequence[Version], target_caps: Any = None):
         self.module, self.versions = module, versions
@@ -122,7 +123,8 @@ class Emitter:
                 self.kernels[kernel.name].variant(made, entry=kernel.name, arch=target, cpu_features=features)
 
     def _add_cuda_variants(self, kernels: Sequence[KernelDef], targets: Sequence[str]) -> None:
-        """An operator of a library is preferred, then what is for one architecture alone, then cubins, then PTX."""
+        """An operator of a library is preferred, then what is for one architecture alone, then
+        cubins, then PTX."""
         for kernel in kernels:
             if kernel.operator is not None:
                 pack = self.bundle.pack(kernel.operator.pack)
@@ -225,7 +227,8 @@ class Emitter:
         return made
 
     def _share_the_rest(self) -> None:
-        """Where some weights are parts that ranks share, the bundle says of all others outside that each rank has all of them."""
+        """Where some weights are parts that ranks share, the bundle says of all others outside that
+        each rank has all of them."""
         known = {name: c.external for v in self.versions for name, c in v.module.constants.items() if c.external and name in self.constants}
         degrees = [at.shard.degree for at in known.values() if at.shard is not None]
         for name, at in known.items():
@@ -234,7 +237,8 @@ class Emitter:
 
     def _adapters(self) -> None:
         inputs = [i for function in self.module.functions.values() for i in function.inputs if i.adapter]
-        for i in {i.adapter: i for i in inputs}.values():  # functions have them alike: verify_adapters
+        for i in {i.adapter: i for i in inputs}.values():
+            # functions have them alike: verify_adapters
             self.bundle.adapter(i.adapter, i.name, scaled=i.scaled)
 
     def component(self, name: str, role: str) -> int:

@@ -1,7 +1,9 @@
-"""Weights in the layouts of the registry: what components each has, and exact values in numpy (quantizers.py makes them).
+"""Weights in the layouts of the registry: what components each has, and exact values in numpy
+(quantizers.py makes them).
 
-A Quantized is a weight [..., n, k] with its components as numpy arrays (docs/layouts.md has the formulas). `Module.weight` makes a
-constant of one; operations take it as they take any other, and the compiler picks kernels by its encoding:
+A Quantized is a weight [..., n, k] with its components as numpy arrays (docs/layouts.md has the
+formulas). `Module.weight` makes a constant of one; operations take it as they take any other, and
+the compiler picks kernels by its encoding:
 
     m.weight("w", quantize(array, "q4_k"))
     y = x.linear(w)
@@ -25,7 +27,8 @@ ROLES = _format.ROLES
 
 @dataclass(frozen=True)
 class Layout:
-    """`block`: elements and bytes of a block, of layouts with one component; `group`: elements that share a scale (0: the tensor says)."""
+    """`block`: elements and bytes of a block, of layouts with one component; `group`: elements that
+    share a scale (0: the tensor says)."""
 
     id: int
     name: str
@@ -44,9 +47,10 @@ LAYOUTS: Dict[str, Layout] = {
 
 @dataclass(frozen=True, eq=False)
 class Quantized:
-    """A weight [..., n, k]. `dtype`: the type that it stands for. Components by role; floats of 8 bits and less are uint8 arrays, 4-bit
-    elements two to a byte, bf16 uint16; None where the bytes are not known here. `types`: data types of components where the array
-    does not say ("f8e5m2", "bf16")."""
+    """A weight [..., n, k]. `dtype`: the type that it stands for. Components by role; floats of 8
+    bits and less are uint8 arrays, 4-bit elements two to a byte, bf16 uint16; None where the bytes
+    are not known here. `types`: data types of components where the array does not say ("f8e5m2",
+    "bf16")."""
 
     layout: str
     shape: Tuple[int, ...]
@@ -96,8 +100,8 @@ class Quantized:
 
 
 def declared(layout: str, shape: Sequence[int], *, group: int = 0, dtype: str = "f32", components: Mapping[str, str] = MappingProxyType({})) -> Quantized:
-    """A weight whose bytes are not known here. `components`: types by role, where the layout leaves a choice, and of those that it can
-    do without."""
+    """A weight whose bytes are not known here. `components`: types by role, where the layout leaves
+    a choice, and of those that it can do without."""
     if layout not in LAYOUTS:
         raise ValueError(f"no layout {layout!r}; there are {', '.join(LAYOUTS)}")
     encoding, types = Encoding(LAYOUTS[layout].id), {}
@@ -131,7 +135,7 @@ def _default_type(layout: str, role: str, array: Any) -> str:
     return {"float32": "f32", "float16": "f16", "uint16": "bf16", "int32": "i32"}[str(np.asarray(array).dtype)]
 
 
-# ---- Values ------------------------------------------------------------------------------------------------------------
+# ---- Values --------------------------------------------------------------------------------------
 
 
 def _bytes(q: Quantized, role: str) -> np.ndarray:

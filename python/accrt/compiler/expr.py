@@ -1,7 +1,9 @@
-"""Symbolic sizes of the IR: int where known, else the `Expr` of the file format, kept in its canonical form.
+"""Symbolic sizes of the IR: int where known, else the `Expr` of the file format, kept in its
+canonical form.
 
-A size is compared with `same` (is it this number, or this expression?) or with `proved_equal`: `==` refuses what only a call
-decides. The module also teaches the kernel records (kernels/expr.py) to calculate with these sizes.
+A size is compared with `same` (is it this number, or this expression?) or with `proved_equal`: `==`
+refuses what only a call decides. The module also teaches the kernel records (kernels/expr.py) to
+calculate with these sizes.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ def same_shape(a: Sequence[Size], b: Sequence[Size]) -> bool:
 
 
 def evaluate(size: Size, values: Mapping[str, int], inductions: Sequence[int] = ()) -> int:
-    """The value for given symbol values; KeyError for a symbol without one, ZeroDivisionError as in the file."""
+    """The value for given symbol values; KeyError for a symbol without one, ZeroDivisionError as in
+    the file."""
     if not isinstance(size, Expr):
         return int(size)
     if size.op == "constant":
@@ -86,7 +89,8 @@ def evaluate(size: Size, values: Mapping[str, int], inductions: Sequence[int] = 
 
 
 def known(size: Size, present_index: int, present_value: int) -> Optional[int]:
-    """The value if it follows from one optional input's being there or not; None: it depends on more."""
+    """The value if it follows from one optional input's being there or not; None: it depends on
+    more."""
     if not isinstance(size, Expr) or size.op == "constant":
         return size.value if isinstance(size, Expr) else int(size)
     if size.op == "present":

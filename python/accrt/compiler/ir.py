@@ -1,7 +1,9 @@
-"""The IR: typed SSA over tensors with symbolic dimensions and encodings, and the Python API that builds it.
+"""The IR: typed SSA over tensors with symbolic dimensions and encodings, and the Python API that
+builds it.
 
-A Module owns symbols, constants, states and functions. A Function is a Block of Ops in order; an Op's regions (bodies of
-repeat and cond) are Blocks too. Operations are defined in ops/ and are methods of Value and Block:
+A Module owns symbols, constants, states and functions. A Function is a Block of Ops in order; an
+Op's regions (bodies of repeat and cond) are Blocks too. Operations are defined in ops/ and are
+methods of Value and Block:
 
     m = Module("demo")
     n = m.symbol("n", maximum=4096)
@@ -9,7 +11,8 @@ repeat and cond) are Blocks too. Operations are defined in ops/ and are methods 
     x = f.input("x", "f32", [n, 8])
     f.result("y", (x * 2.0).relu())
 
-`str(module)` prints it; `verify` checks every rule and is run after every pass. This module knows no kernel and no file.
+`str(module)` prints it; `verify` checks every rule and is run after every pass. This module knows
+no kernel and no file.
 """
 
 from __future__ import annotations
@@ -40,7 +43,8 @@ DTYPE_BYTES = {"bool": 1, "i8": 1, "u8": 1, "i32": 4, "u32": 4, "i64": 8, "f16":
 
 @dataclass(frozen=True)
 class TensorType:
-    """Data type, dimensions and encoding: plain, a layout of quantized weights, or `opaque` bytes that kernels alone understand."""
+    """Data type, dimensions and encoding: plain, a layout of quantized weights, or `opaque` bytes
+    that kernels alone understand."""
 
     dtype: str
     shape: Tuple[Size, ...]
@@ -57,7 +61,8 @@ class TensorType:
         return len(self.shape)
 
     def same(self, other: TensorType) -> bool:
-        """Whether both are one type, sizes by their structure; `==` refuses sizes that only a call can compare."""
+        """Whether both are one type, sizes by their structure; `==` refuses sizes that only a call
+        can compare."""
         return (self.dtype, self.encoding) == (other.dtype, other.encoding) and ex.same_shape(self.shape, other.shape)
 
     @property
@@ -91,8 +96,8 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Shard:
-    """What each of `degree` ranks has of a tensor: all of it, or (with an axis) its part of each of `segments`, which are cut on their
-    own; by default there is one, the whole axis."""
+    """What each of `degree` ranks has of a tensor: all of it, or (with an axis) its part of each of
+    `segments`, which are cut on their own; by default there is one, the whole axis."""
 
     degree: int
     axis: Optional[int] = None
@@ -109,9 +114,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class External:
-    """Where the bytes of a weight are that the bundle does not hold. `file`: the bare name of a file beside the bundle (Module.file); none:
-    whatever is given at load. `tensor`: its name there, where that is another. `digest`: XXH3-128 of its bytes, and no others are taken
-    (`sha256`: none that were forged, either); with `by_name` the name and the type are enough."""
+    """Where the bytes of a weight are that the bundle does not hold. `file`: the bare name of a
+    file beside the bundle (Module.file); none: whatever is given at load. `tensor`: its name there,
+    where that is another. `digest`: XXH3-128 of its bytes, and no others are taken (`sha256`: none
+    that were forged, either); with `by_name` the name and the type are enough."""
 
     file: str = ""
     tensor: str = ""
@@ -124,7 +130,8 @@ class External:
 
 @dataclass(frozen=True)
 class WeightFile:
-    """A file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`, `sha256`: XXH3-128 and SHA-256 of the whole file."""
+    """A file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`, `sha256`: XXH3-128
+    and SHA-256 of the whole file."""
 
     name: str
     kind: FileKind
@@ -135,8 +142,9 @@ class WeightFile:
 
 @dataclass(eq=False)
 class Constant:
-    """A weight. `data`: a numpy array (bf16 as uint16 bits), or a Quantized where the type's encoding is a layout; None where its bytes
-    are not known here: made by a prepare function, or (`external`) outside the bundle."""
+    """A weight. `data`: a numpy array (bf16 as uint16 bits), or a Quantized where the type's
+    encoding is a layout; None where its bytes are not known here: made by a prepare function, or
+    (`external`) outside the bundle."""
 
     name: str
     type: TensorType
@@ -159,7 +167,8 @@ class State:
 
 
 class Value:
-    """One SSA value. `op` is None for inputs, constants and the arguments of regions. Operations are methods of it."""
+    """One SSA value. `op` is None for inputs, constants and the arguments of regions. Operations
+    are methods of it."""
 
     def __init__(self, function: "Function", type_: TensorType, op: Optional["Op"] = None, name: str = ""):
         self.function, self.type, self.op, self.name = function, type_, op, name
@@ -180,7 +189,8 @@ class Value:
     def __repr__(self) -> str:
         return f"<%{self.name or '?'}: {self.type}>"
 
-    def __getattr__(self, name: str) -> Callable[..., "Value"]:  # of what is there, ops/ makes methods
+    def __getattr__(self, name: str) -> Callable[..., "Value"]:
+        # of what is there, ops/ makes methods
         if name.startswith("_") or "function" not in self.__dict__:
             raise AttributeError(name)
         there = [n for n in dir(Value) if not n.startswith("_")]
@@ -206,7 +216,8 @@ class Value:
         def __ge__(self, other: Any) -> Value: ...
         def __neg__(self) -> Value: ...
 
-    # A value stands for numbers that are there when the program runs: Python cannot branch on them or count them now.
+    # A value stands for numbers that are there when the program runs: Python cannot branch on them
+    # or count them now.
 
     def _refuse(self, what: str, instead: str) -> NoReturn:
         raise IRError(f"function {self.function.name!r}: {what} {self!r} is not known while compiling; {instead}")
@@ -256,7 +267,8 @@ class Value:
         self._refuse("what is in", "eq() compares by element")
 
     def __getitem__(self, index: Any) -> "Value":
-        """Basic indexing: integers or expressions select, slices slice, None adds a dimension, ... stands for the rest."""
+        """Basic indexing: integers or expressions select, slices slice, None adds a dimension, ...
+        stands for the rest."""
         items = list(index) if isinstance(index, tuple) else [index]
         self._check_items(items)
         taken = sum(1 for item in items if item is not None and item is not Ellipsis)
@@ -304,7 +316,8 @@ _OPERATORS = {
 
 
 class Op:
-    """One operation: operands (None where an optional one is absent), attributes, results, nested blocks."""
+    """One operation: operands (None where an optional one is absent), attributes, results, nested
+    blocks."""
 
     def __init__(self, name: str, operands: Sequence[Optional[Value]], attrs: Mapping[str, Any], block: "Block"):
         self.name, self.operands, self.attrs, self.block = name, list(operands), dict(attrs), block
@@ -323,7 +336,8 @@ class Op:
 
 
 class Block:
-    """Operations in order, with arguments (values that each run of the block starts with) and yields."""
+    """Operations in order, with arguments (values that each run of the block starts with) and
+    yields."""
 
     def __init__(self, function: "Function", parent: Optional[Op] = None):
         self.function, self.parent = function, parent
@@ -396,9 +410,10 @@ class Function:
         self, name: str, dtype: str, shape: Sequence[Size], *, access: str = "read", optional: bool = False, doc: str = "",
         adapter: str = "", scaled: bool = False,
     ) -> Value:  # fmt: skip
-        """Adds a tensor input. A dimension that is a bare symbol binds it. `access`: read, read_write or donated. An optional
-        one may be left out by the caller: use it only inside `cond(f.present(value), ...)`. `adapter`: the tensor that it takes
-        of a LoRA adapter's file, where a session has one; `scaled`: alpha / rank is multiplied in."""
+        """Adds a tensor input. A dimension that is a bare symbol binds it. `access`: read,
+        read_write or donated. An optional one may be left out by the caller: use it only inside
+        `cond(f.present(value), ...)`. `adapter`: the tensor that it takes of a LoRA adapter's file,
+        where a session has one; `scaled`: alpha / rank is multiplied in."""
         self._new_name(name, [i.name for i in self.inputs], "input")
         where = f"function {self.name!r}, input {name!r}"
         optional, scaled = arguments.flag(optional, f"{where}: optional"), arguments.flag(scaled, f"{where}: scaled")
@@ -467,8 +482,9 @@ class Function:
             self._label = before
 
     def constant(self, constant: Constant) -> Value:
-        """A constant of the module, which `m.constant(...)` made, as a value of this function: `f.constant(w).relu()`. Operations take
-        constants as they are, too: `x.linear(w)`. `m.constant(name, array)` adds an array, `f.full(size, number)` is a number."""
+        """A constant of the module, which `m.constant(...)` made, as a value of this function:
+        `f.constant(w).relu()`. Operations take constants as they are, too: `x.linear(w)`.
+        `m.constant(name, array)` adds an array, `f.full(size, number)` is a number."""
         if not isinstance(constant, Constant):
             raise IRError(f"function {self.name!r}: constant() takes what m.constant(name, array) gives, not {described(constant)}; "
                           "f.full(size, number) is a number")
@@ -505,8 +521,9 @@ class Function:
     def repeat(
         self, count: Size, carried: Sequence[Value], body: Callable[..., Sequence[Value]]
     ) -> List[Value]:
-        """Runs `body(index, *carried)` `count` times (an expression of SPECIALIZE and SESSION symbols); what it returns is carried to
-        the next run and, at last, returned. The index is an expression; it may stand in slices, selects, scalars and offsets."""
+        """Runs `body(index, *carried)` `count` times (an expression of SPECIALIZE and SESSION
+        symbols); what it returns is carried to the next run and, at last, returned. The index is an
+        expression; it may stand in slices, selects, scalars and offsets."""
         where = f"function {self.name!r}, repeat"
         count = arguments.size(count, f"{where}: count")
         carried = [self.needed_value(value, f"{where}: carried[{i}]") for i, value in enumerate(arguments.listed(carried, f"{where}: carried", "values"))]
@@ -525,8 +542,8 @@ class Function:
         return list(op.results)
 
     def cond(self, condition: Size, then: Callable[[], Any], otherwise: Callable[[], Any]) -> List[Value]:
-        """`then()` where the condition (an expression of SPECIALIZE and SESSION symbols) is not 0, else `otherwise()`; both
-        return values of the same types."""
+        """`then()` where the condition (an expression of SPECIALIZE and SESSION symbols) is not 0,
+        else `otherwise()`; both return values of the same types."""
         where = f"function {self.name!r}, cond"
         for made in (then, otherwise):
             self._callable(made, f"{where}: a branch")
@@ -552,8 +569,8 @@ class Function:
         return [self.needed_value(v, what) for v in (made if isinstance(made, (list, tuple)) else [made])]
 
     def call(self, callee: "Function", *operands: Value, **scalars: Size) -> List[Value]:
-        """Runs another function of the module in place, before this one in it; `scalars` by the name of its scalar inputs.
-        Its other symbols mean what they mean here."""
+        """Runs another function of the module in place, before this one in it; `scalars` by the
+        name of its scalar inputs. Its other symbols mean what they mean here."""
         where = f"function {self.name!r}, call"
         if isinstance(callee, str) and callee in self.module.functions:
             callee = self.module.functions[callee]
@@ -572,9 +589,10 @@ class Function:
         reference: Optional[Callable[..., Any]] = None,
         **values: Any,
     ) -> List[Value]:
-        """Runs a user's KernelDef, or an accrt.Kernel from C source. Its buffers are bound in order: those that it reads to
-        `operands`, those that it writes to `results`; `values`: its symbols and scalars by name. `reference(*operands, **values)`:
-        the same in numpy, for the interpreter."""
+        """Runs a user's KernelDef, or an accrt.Kernel from C source. Its buffers are bound in
+        order: those that it reads to `operands`, those that it writes to `results`; `values`: its
+        symbols and scalars by name. `reference(*operands, **values)`: the same in numpy, for the
+        interpreter."""
         where = f"function {self.name!r}, kernel"
         kernel = getattr(kernel, "definition", kernel)
         if not hasattr(kernel, "params") or not hasattr(kernel, "grid"):
@@ -600,7 +618,8 @@ class Module:
         self.functions: Dict[str, Function] = {}
         self.metadata: Dict[str, str] = {}
         self.files: Dict[str, WeightFile] = {}
-        #: The type that f32 work is done in, by family of targets ({"cuda": "f16"}); none: as it is written.
+        #: The type that f32 work is done in, by family of targets ({"cuda": "f16"}); none: as it is
+        #: written.
         self.compute: Dict[str, str] = {}
 
     def _new(self, table: Mapping[str, Any], name: str, what: str) -> None:
@@ -617,8 +636,8 @@ class Module:
         divisor: int = 1,
         buckets: Sequence[int] = (),
     ) -> Expr:
-        """Declares a shape symbol; the result stands for it in shapes. Its values are from `minimum` to `maximum`, both included, and
-        multiples of `divisor`."""
+        """Declares a shape symbol; the result stands for it in shapes. Its values are from
+        `minimum` to `maximum`, both included, and multiples of `divisor`."""
         self._new(self.symbols, name, "symbol")
         where = f"symbol {name!r}"
         try:
@@ -639,8 +658,8 @@ class Module:
         return made
 
     def constant(self, name: str, data: Any, dtype: str = "") -> Constant:
-        """Adds a weight from a numpy array. bf16: ml_dtypes' arrays, what `accrt.Weights` and Tensors give, or bits as uint16 with
-        dtype="bf16"."""
+        """Adds a weight from a numpy array. bf16: ml_dtypes' arrays, what `accrt.Weights` and
+        Tensors give, or bits as uint16 with dtype="bf16"."""
         if not hasattr(data, "dtype") or not hasattr(data, "view") or not hasattr(data, "__array_interface__"):
             more = _TORCHS if hasattr(data, "detach") else "quantized weights are added by weight()" if hasattr(data, "layout") else "numpy.asarray(...) makes one"
             raise IRError(f"constant {name!r}: a {type(data).__name__} is no numpy array; {more}")
@@ -658,7 +677,8 @@ class Module:
         return self._constant(Constant(name, TensorType(dtype, tuple(data.shape)), data))
 
     def weight(self, name: str, quantized: Any) -> Constant:
-        """Adds a quantized weight (encodings.Quantized). Operations take it as they take a plain one of its type and shape."""
+        """Adds a quantized weight (encodings.Quantized). Operations take it as they take a plain
+        one of its type and shape."""
         if not hasattr(quantized, "components"):
             more = _TORCHS if hasattr(quantized, "detach") else "plain arrays are added by constant()"
             raise IRError(f"constant {name!r}: a {type(quantized).__name__} is no Quantized; {more}")
@@ -668,8 +688,8 @@ class Module:
         self, name: str, kind: Union[str, FileKind] = "", *, size_bytes: int = 0, digest: Optional[bytes] = None,
         sha256: Optional[bytes] = None,
     ) -> str:  # fmt: skip
-        """Says what is known of a file that weights lie in: its kind ("safetensors", "gguf", "accx"; by default what its name ends in),
-        size, digest, and SHA-256."""
+        """Says what is known of a file that weights lie in: its kind ("safetensors", "gguf",
+        "accx"; by default what its name ends in), size, digest, and SHA-256."""
         self._new(self.files, name, "file")
         wanted = kind if isinstance(kind, FileKind) else (kind or name.rpartition(".")[2]).upper()
         try:
@@ -684,9 +704,10 @@ class Module:
         components: Mapping[str, str] = MappingProxyType({}), file: str = "", tensor: str = "", digest: Optional[bytes] = None,
         sha256: Optional[bytes] = None, by_name: bool = False, shard: Optional[Shard] = None,
     ) -> Constant:  # fmt: skip
-        """Adds a weight whose bytes are outside the bundle and not known here (External says where). `shape` is that of the tensor; with
-        a shard the weight is a rank's part of it. `layout`: its encoding, with `group` where that is free and the types of
-        `components` by role where they are."""
+        """Adds a weight whose bytes are outside the bundle and not known here (External says
+        where). `shape` is that of the tensor; with a shard the weight is a rank's part of it.
+        `layout`: its encoding, with `group` where that is free and the types of `components` by
+        role where they are."""
         where = f"constant {name!r}"
         full = tuple(arguments.integer(size, f"{where}: shape[{i}]", 0) for i, size in enumerate(arguments.listed(shape, f"{where}: shape")))
         if (digest is None) != by_name or (digest is not None and (not isinstance(digest, bytes) or len(digest) != 16 or not any(digest))):
@@ -712,7 +733,8 @@ class Module:
         return self._constant(Constant(name, TensorType(dtype, full, layout), data, External(file, tensor, digest, by_name, shard, extent, sha256)))
 
     def state(self, name: str, dtype: str, shape: Sequence[Size], *, fill_pattern: int = 0) -> State:
-        """Declares memory of a session; its dimensions are sizes or expressions of SESSION symbols."""
+        """Declares memory of a session; its dimensions are sizes or expressions of SESSION
+        symbols."""
         self._new(self.states, name, "state")
         where = f"state {name!r}"
         type_ = TensorType(arguments.dtype(dtype, where), arguments.sizes(shape, f"{where}: shape"))
@@ -721,8 +743,9 @@ class Module:
         return made
 
     def function(self, name: str, *, internal: bool = False, prepare: bool = False, doc: str = "") -> Function:
-        """Adds a function. Callers reach it as `session.name(...)`; of a name that a session has itself, or that is no name in Python,
-        as `session["name"](...)`, which a warning says here."""
+        """Adds a function. Callers reach it as `session.name(...)`; of a name that a session has
+        itself, or that is no name in Python, as `session["name"](...)`, which a warning says
+        here."""
         self._new(self.functions, name, "function")
         if not internal and not prepare and (name in RESERVED_NAMES or name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name)):
             what = "a session has an attribute of this name" if name in RESERVED_NAMES else "this is no name of an attribute"
@@ -749,7 +772,7 @@ _NUMPY_DTYPES = {
 _STORED = {**{ours: theirs for theirs, ours in _NUMPY_DTYPES.items()}, "bf16": "uint16"}
 
 
-# ---- The verifier ----------------------------------------------------------------------------------------------------
+# ---- The verifier --------------------------------------------------------------------------------
 
 
 def verify(module: Module) -> None:
@@ -823,8 +846,9 @@ _LATE = (SymbolClass.BUCKET, SymbolClass.RUNTIME)
 
 
 def late_symbols(function: Function, below: Tuple[str, ...] = ()) -> Dict[str, str]:
-    """Symbols whose value comes with each call, after the plan is made, with the reason: their class, or for a scalar of a function that
-    others call, what one of them gives. `below`: functions that are looked at already."""
+    """Symbols whose value comes with each call, after the plan is made, with the reason: their
+    class, or for a scalar of a function that others call, what one of them gives. `below`:
+    functions that are looked at already."""
     found = {s.name: f"is {s.symbol_class.name}" for s in function.module.symbols.values() if s.symbol_class in _LATE}
     scalars = {i.name: i.symbol for i in function.inputs if i.symbol}
     for caller in function.module.functions.values() if scalars else ():
@@ -860,7 +884,8 @@ def _verify_decisions(function: Function) -> None:
 
 
 def verify_optional(function: Function) -> None:
-    """Optional inputs stand only where a condition says that they are there: a call without one has nothing to read."""
+    """Optional inputs stand only where a condition says that they are there: a call without one has
+    nothing to read."""
     missing = {id(i.value): (index, i.name) for index, i in enumerate(function.inputs) if i.optional}
     if missing:
         _verify_optional(function, function.body, missing)
@@ -898,7 +923,8 @@ def _says_present(condition: Size, index: int, taken: bool) -> bool:
 
 
 def verify_adapters(module: Module) -> None:
-    """Slots are the bundle's: an input's name means one tensor in all functions, a tensor is one input's, and of a pair both have a slot."""
+    """Slots are the bundle's: an input's name means one tensor in all functions, a tensor is one
+    input's, and of a pair both have a slot."""
     inputs: Dict[str, Input] = {}
     slots: Dict[str, str] = {}
     for function, i in ((function, i) for function in module.functions.values() for i in function.inputs):

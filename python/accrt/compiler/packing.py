@@ -1,6 +1,8 @@
-"""What kernels make of quantized weights: for each layout and family of targets the packed form that its kernels read, if there is one.
+"""What kernels make of quantized weights: for each layout and family of targets the packed form
+that its kernels read, if there is one.
 
-A Form is all that is known of a quantized weight when a program is compiled; it is an attribute of the operations on it.
+A Form is all that is known of a quantized weight when a program is compiled; it is an attribute of
+the operations on it.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from typing import Any, Optional, Tuple
 
 from .encodings import LAYOUTS, Quantized
 
-#: For each layout with kernels: meaning of the codes, the scales (types of their component, "power", or a k layout's), and whether
-#: groups have minima beside them.
+#: For each layout with kernels: meaning of the codes, the scales (types of their component,
+#: "power", or a k layout's), and whether groups have minima beside them.
 _KERNELS = {
     "f8_tensor": ("f8", ""), "f8_channel": ("f8", ""), "f8_block128": ("f8", ""), "i8_channel": ("s8", ""), "i8_group": ("s8", ""),
     "i4_group": ("u4", ""), "i4_group_asym": ("u4", ""), "q8_0": ("s8", "f16"), "q4_0": ("u4", "f16"), "q4_1": ("q4", "f16", "minima"),
@@ -24,8 +26,8 @@ _KERNELS = {
 
 @dataclass(frozen=True)
 class Form:
-    """A quantized weight [*lead, n, k]. `roles`: its components and their types, ascending; `group`: elements of a row that share a
-    scale."""
+    """A quantized weight [*lead, n, k]. `roles`: its components and their types, ascending;
+    `group`: elements of a row that share a scale."""
 
     layout: str
     n: int
@@ -64,8 +66,8 @@ class Form:
 
     @property
     def codes(self) -> str:
-        """u4, u5, u6, u3 (numbers less 8 or a zero, 16, 32, 4), q4, q5, q2 (numbers), s8, e2m1, iq4 (values by a table), e4m3, e5m2; none:
-        no kernel reads it packed."""
+        """u4, u5, u6, u3 (numbers less 8 or a zero, 16, 32, 4), q4, q5, q2 (numbers), s8, e2m1, iq4
+        (values by a table), e4m3, e5m2; none: no kernel reads it packed."""
         kind = _KERNELS.get(self.layout, ("", ""))[0]
         if kind == "f8":
             kind = "e5m2" if self.is_e5m2 else "e4m3"
@@ -73,7 +75,8 @@ class Form:
 
     @property
     def scales(self) -> str:
-        """f32, f16 or bf16, power, or q4k, q2k, q6k: small scales of groups, and factors of these."""
+        """f32, f16 or bf16, power, or q4k, q2k, q6k: small scales of groups, and factors of
+        these."""
         return _KERNELS[self.layout][1] or self.type_of("scales")
 
     @property

@@ -1,7 +1,8 @@
 """Planning: where transient memory lies in the arena, and which commands must wait for which.
 
-Storages whose lives do not overlap share a place. Sizes are symbolic: a place is as large as the largest of its tenants,
-and offsets are sums of places. Commands wait for what they truly depend on: the ranges they read and write.
+Storages whose lives do not overlap share a place. Sizes are symbolic: a place is as large as the
+largest of its tenants, and offsets are sums of places. Commands wait for what they truly depend on:
+the ranges they read and write.
 """
 
 from __future__ import annotations
@@ -59,15 +60,15 @@ def plan(buffers: Buffers) -> Plan:
 
 
 def _hints(buffers: Buffers) -> Dict[str, int]:
-    """Typical values of symbols, for telling larger memory from smaller: 128, or the nearest that the range allows. Optional
-    inputs are taken to be there."""
+    """Typical values of symbols, for telling larger memory from smaller: 128, or the nearest that
+    the range allows. Optional inputs are taken to be there."""
     function = buffers.function
     hints = {name: max(s.minimum, min(s.maximum, 128)) for name, s in function.module.symbols.items()}
     hints.update({f"present({index})": 1 for index in range(len(function.inputs))})
     return hints
 
 
-# ---- Dependencies ----------------------------------------------------------------------------------------------------
+# ---- Dependencies --------------------------------------------------------------------------------
 
 
 @dataclass(eq=False)

@@ -1,6 +1,8 @@
-"""Progress of a compilation: within `with watching(function):` the function gets each step, as a Step.
+"""Progress of a compilation: within `with watching(function):` the function gets each step, as a
+Step.
 
-The compiler says which part begins (`part`), and `_children.each` how many jobs of it are done. Without a watcher nothing is kept.
+The compiler says which part begins (`part`), and `_children.each` how many jobs of it are done.
+Without a watcher nothing is kept.
 """
 
 from __future__ import annotations
@@ -11,8 +13,8 @@ from typing import Callable, Iterator, NamedTuple, Optional
 
 
 class Step(NamedTuple):
-    """`done` of `total` steps of a part are done, `cached` of them were in the cache. A part: functions planned for hosts or CUDA,
-    kernels compiled for a target, images linked."""
+    """`done` of `total` steps of a part are done, `cached` of them were in the cache. A part:
+    functions planned for hosts or CUDA, kernels compiled for a target, images linked."""
 
     part: str  # functions, kernels, weights
     target: str  # host, cuda; of kernels x86-64-v3, cuda, ...
@@ -30,8 +32,8 @@ _jobs: "contextvars.ContextVar[int]" = contextvars.ContextVar("jobs", default=0)
 
 @contextlib.contextmanager
 def watching(watcher: Optional[Watcher] = None, jobs: int = 0) -> Iterator[None]:
-    """Calls `watcher` with each step of compilations within, from any thread but never two at once. `jobs`: how many compilers run
-    at a time (0: as many as there are processors)."""
+    """Calls `watcher` with each step of compilations within, from any thread but never two at once.
+    `jobs`: how many compilers run at a time (0: as many as there are processors)."""
     tokens = _watcher.set(watcher), _jobs.set(jobs)
     try:
         yield

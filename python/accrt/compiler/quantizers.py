@@ -1,5 +1,6 @@
-"""Quantizers that round to nearest, in numpy: the same bytes as accrt_layout_quantize (write/layout_encode*.c), which does it quicker and
-is taken where the library is there. Every operation is the C code's, on all groups at once: f32 unless it says f64, sums element by element.
+"""Quantizers that round to nearest, in numpy: the same bytes as accrt_layout_quantize
+(write/layout_encode*.c), which does it quicker and is taken where the library is there. Every
+operation is the C code's, on all groups at once: f32 unless it says f64, sums element by element.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ _CHUNK = 1 << 15
 
 
 def quantize(array: Any, layout: str, *, group: int = 0, dtype: str = "f32", data: str = "", scales: str = "") -> Quantized:
-    """A weight [..., n, k] of floats in a layout, each number rounded to the nearest that its scale gives. `group`: of layouts that leave it
-    free (128). `data`, `scales`: types of these components where the layout leaves a choice (f8e4m3fn, f32). There is a quantizer for
-    each layout but GPTQ and AWQ, which are for weights that come so."""
+    """A weight [..., n, k] of floats in a layout, each number rounded to the nearest that its scale
+    gives. `group`: of layouts that leave it free (128). `data`, `scales`: types of these components
+    where the layout leaves a choice (f8e4m3fn, f32). There is a quantizer for each layout but GPTQ
+    and AWQ, which are for weights that come so."""
     weight = float_array(array, "the weight")
     if weight.ndim < 2 or layout not in _MAKERS:
         raise ValueError(f"no quantizer makes {layout!r} of an array of shape {weight.shape}; there are {', '.join(_MAKERS)} of matrices")
@@ -60,7 +62,7 @@ def _library_makes(weight: np.ndarray, layout: str, group: int, dtype: str, data
     return Quantized(layout, weight.shape, parts, group, dtype, {role: component.dtype for role, component in packed.components.items()})
 
 
-# ---- Scales and elements -----------------------------------------------------------------------------------------------------
+# ---- Scales and elements -------------------------------------------------------------------------
 
 
 def _f16(values: np.ndarray) -> np.ndarray:
@@ -88,7 +90,8 @@ def _integers(values: np.ndarray, low: int, high: int) -> np.ndarray:
 
 
 def _floats(values: np.ndarray, table: np.ndarray, sign: int) -> np.ndarray:
-    """Codes of the nearest entries of an ascending table; of two, the even one. There is no zero to take off, but it is added: -0 is 0."""
+    """Codes of the nearest entries of an ascending table; of two, the even one. There is no zero to
+    take off, but it is added: -0 is 0."""
     values = values + np.float32(0)
     middle = (table[:-1].astype(np.float64) + table[1:]) / 2
     low, high = np.searchsorted(middle, np.abs(values), "left"), np.searchsorted(middle, np.abs(values), "right")
@@ -140,7 +143,7 @@ def _power(scales: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
     return codes, bits.view(np.float32)
 
 
-# ---- Layouts -----------------------------------------------------------------------------------------------------------------
+# ---- Layouts -------------------------------------------------------------------------------------
 
 Made = Tuple[Dict[str, np.ndarray], Dict[str, str]]
 
@@ -241,7 +244,8 @@ def _make_nvfp4(weight: np.ndarray, layout: str, group: int, data: str, scales: 
     return {"data": np.concatenate([codes.reshape(-1, 4), _halves(elements.reshape(-1, 4, 16)).reshape(-1, 32)], axis=1)}, {}
 
 
-# ---- Superblocks: scales that are themselves quantized, fitted with larger weights for larger values -------------------------------
+# ---- Superblocks: scales that are themselves quantized, fitted with larger weights for larger
+# values
 
 
 def _sum(terms: np.ndarray) -> np.ndarray:
@@ -253,7 +257,8 @@ def _sum(terms: np.ndarray) -> np.ndarray:
 
 
 def _fit_line(values: np.ndarray, weights: np.ndarray, inverse: np.ndarray, least: np.ndarray, most: int) -> Tuple[np.ndarray, ...]:
-    """With elements fixed the best scale and least value are those of a weighted line; [elements, groups]. Sums are f64."""
+    """With elements fixed the best scale and least value are those of a weighted line; [elements,
+    groups]. Sums are f64."""
     levels = np.clip(np.rint(inverse * (values - least)), 0, most).astype(np.float64)
     w, x = weights.astype(np.float64), values.astype(np.float64)
     sw, sl, sll, sx, sxl = (_sum(terms) for terms in (w, w * levels, w * levels * levels, w * x, w * x * levels))

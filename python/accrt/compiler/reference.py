@@ -1,7 +1,8 @@
 """The oracle: runs a function of the IR in numpy, every float type as float64, integers exactly.
 
-It knows no kernel, no pass and no file, so what it says is independent of how a bundle calculates. It runs functions as they
-were built (before passes) and also what passes made of them, which is how each pass is tested.
+It knows no kernel, no pass and no file, so what it says is independent of how a bundle calculates.
+It runs functions as they were built (before passes) and also what passes made of them, which is how
+each pass is tested.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ def decode(data: Any, dtype: str) -> np.ndarray:
 
 
 class Interpreter:
-    """Runs functions of one module; keeps the contents of states between runs, as a session does."""
+    """Runs functions of one module; keeps the contents of states between runs, as a session
+    does."""
 
     def __init__(self, module: Module, session: Optional[Mapping[str, int]] = None, weights: Optional[Mapping[str, Any]] = None):
-        """`session`: sizes that are given when a session is made. `weights`: values of those that the module does not hold."""
+        """`session`: sizes that are given when a session is made. `weights`: values of those that
+        the module does not hold."""
         self.module = module
         self.session = dict(session or {})
         for s in module.symbols.values():
@@ -131,7 +134,8 @@ class _Run:
         return cache[constant.name]
 
     def _prepare(self, constant: Constant) -> None:
-        """Runs the prepare function that makes a constant; its results carry the constants' names."""
+        """Runs the prepare function that makes a constant; its results carry the constants'
+        names."""
         for function in self.interpreter.module.functions.values():
             if function.prepare and constant.name in [r.name for r in function.results]:
                 for result, array in zip(function.results, self.interpreter._run(function, {}, dict(self.symbols))):

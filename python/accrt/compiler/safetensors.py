@@ -1,4 +1,5 @@
-"""Reads .safetensors files: named arrays, mapped and not copied, and the file's metadata. It needs numpy alone."""
+"""Reads .safetensors files: named arrays, mapped and not copied, and the file's metadata. It needs
+numpy alone."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class SafetensorsError(ValueError):
 
 
 def read(path: Union[str, "os.PathLike[str]"]) -> Tuple[Dict[str, Tuple[str, np.ndarray]], Dict[str, str]]:
-    """({name: (data type, array)}, metadata). bf16 arrays hold bits as uint16. Arrays stay valid as long as they are held."""
+    """({name: (data type, array)}, metadata). bf16 arrays hold bits as uint16. Arrays stay valid as
+    long as they are held."""
     with named_files(), open(path, "rb", opener=regular) as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if len(content) < 8:

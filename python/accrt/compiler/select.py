@@ -1,11 +1,13 @@
 """Selection: which kernel does an operation, and with what arguments.
 
-`lower(op, operands, results)` gives a Lowering for operands and results of known types, shapes and strides; a kernel that
-cannot take them says why by ValueError, and the caller gives it contiguous ones, or decomposes the operation. Weights and
-plain tensors differ by their encoding alone, so another layout is another entry here and no new operation.
+`lower(op, operands, results)` gives a Lowering for operands and results of known types, shapes and
+strides; a kernel that cannot take them says why by ValueError, and the caller gives it contiguous
+ones, or decomposes the operation. Weights and plain tensors differ by their encoding alone, so
+another layout is another entry here and no new operation.
 
-Each family of targets ("host", "cuda") has rules of its own; here are those of the host, cuda/ has the others. Several rules
-may stand for one operation: they are tried from the highest priority down.
+Each family of targets ("host", "cuda") has rules of its own; here are those of the host, cuda/ has
+the others. Several rules may stand for one operation: they are tried from the highest priority
+down.
 """
 
 from __future__ import annotations
@@ -23,16 +25,18 @@ from .kernels import attention, conv, elementwise, gradients, lora, matmul, orde
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
-#: A bound operand: ("in", index of the operand), ("out", index of the result), ("temporary", index of the temporary) or
-#: ("state", index among the states that the operation touches, as ops.states_of has them).
+#: A bound operand: ("in", index of the operand), ("out", index of the result), ("temporary", index
+#: of the temporary) or ("state", index among the states that the operation touches, as
+#: ops.states_of has them).
 Binding = Tuple[str, int]
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """One launch, and which operand or result each of its operands is. `before`: launches that come first, in order;
-    `temporaries`: memory that they hand on. `alternatives` are (condition, lowering): the first whose condition is not zero when
-    a plan is made is done in its place, where that is known then; they have no temporaries."""
+    """One launch, and which operand or result each of its operands is. `before`: launches that come
+    first, in order; `temporaries`: memory that they hand on. `alternatives` are (condition,
+    lowering): the first whose condition is not zero when a plan is made is done in its place, where
+    that is known then; they have no temporaries."""
 
     launch: Launch
     bindings: Mapping[str, Binding]
@@ -72,7 +76,8 @@ def has_rule(name: str, family: str = "host") -> bool:
 
 
 def lower(op: Op, operands: Specs, results: Specs, family: str = "host") -> Lowering:
-    """The launch for an operation. Raises ValueError, saying why, where its kernels cannot take these operands."""
+    """The launch for an operation. Raises ValueError, saying why, where its kernels cannot take
+    these operands."""
     reasons = []
     for _priority, attempt in _rules(op.name, family):
         try:
@@ -364,7 +369,8 @@ def _axes_moved(spec: TensorSpec, axes: Sequence[int]) -> TensorSpec:
 
 
 def four_axes(spec: TensorSpec) -> TensorSpec:
-    """[..., length, size] as [batch, length, heads, size]: the axis before length is heads, what comes before is batch."""
+    """[..., length, size] as [batch, length, heads, size]: the axis before length is heads, what
+    comes before is batch."""
     lead_shape, lead_strides = list(spec.shape[:-2]), list(spec.strides[:-2])
     while len(lead_shape) < 2:
         lead_shape.insert(0, 1)
@@ -409,8 +415,8 @@ def _state_scatter(op: Op, operands: Specs, results: Specs) -> Lowering:
 def paged_attention(
     op: Op, operands: Specs, lower: Callable[[bool], Tuple[Launch, ...]], most_tokens: int, joins: Sequence[str], unit: int = paged.UNIT, together: int = 1
 ) -> Lowering:
-    """Up to `most_tokens` tokens, units of `unit` keys are shared out among workgroups, and joined; a workgroup takes `together` of them,
-    and writes the result itself where those are all.
+    """Up to `most_tokens` tokens, units of `unit` keys are shared out among workgroups, and joined;
+    a workgroup takes `together` of them, and writes the result itself where those are all.
     `lower(shared)`: the launches. `joins`: which of the operands the launch that joins takes."""
     at, (q, row_ids, row_starts, kv_lengths) = op.attrs, operands
     for spec in (row_ids, row_starts, kv_lengths):
@@ -533,7 +539,8 @@ def users_kernel(kernel: KernelDef, family: str, op: Op, operands: Specs, result
         elif param.kind == "buffer":
             bindings[param.name], written = ("out", written), written + 1
     try:
-        hidden = {p.name: 0 for p in kernel.params if p.name.startswith("hidden_")}  # of a compiler's own (Triton)
+        # of a compiler's own (Triton)
+        hidden = {p.name: 0 for p in kernel.params if p.name.startswith("hidden_")}
         made = make_launch(kernel, {name: name for name in bindings}, {**hidden, **op.attrs["values"]})
     except KeyError as error:
         raise ValueError(f"kernel {kernel.name!r}: its grid or workspace asks for {error}; the values are {list(op.attrs['values'])}") from None
@@ -542,7 +549,8 @@ def users_kernel(kernel: KernelDef, family: str, op: Op, operands: Specs, result
 
 
 def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
-    """Three sizes, each 1 or more: a size of 0 launches nothing, which is right only where there is nothing to write."""
+    """Three sizes, each 1 or more: a size of 0 launches nothing, which is right only where there is
+    nothing to write."""
     where = f"the grid of kernel {kernel.name!r}"
     sizes = arguments.sizes(grid, where)
     nothing = bool(op.results) and all(any(ex.same(size, 0) for size in v.shape) for v in op.results)
@@ -552,7 +560,8 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
         raise IRError(f"{where} is ({', '.join(map(str, sizes))}), which launches nothing: each of x, y, z is 1 or more")
 
 
-#: Operations whose result may take the memory of an operand: element i is read before element i is written.
+#: Operations whose result may take the memory of an operand: element i is read before element i is
+#: written.
 IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.softmax_backward", "accrt.rope", "accrt.rope_at",
             "accrt.lora_expand", "accrt.lora_expand2", "accrt.lora_expand3")  # fmt: skip
 #: Products whose result may take the memory of the residual that they add.

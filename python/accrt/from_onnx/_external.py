@@ -1,4 +1,5 @@
-"""Files of an ONNX model: the model itself, and those beside it that have its weights. onnx would open whatever a model's text names."""
+"""Files of an ONNX model: the model itself, and those beside it that have its weights. onnx would
+open whatever a model's text names."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from .._files import regular
 
 
 def read(path: str) -> Any:
-    """The ModelProto, with external data. OSError: a file; ValueError: a name that leads out of the model's folder, or past a file's end."""
+    """The ModelProto, with external data. OSError: a file; ValueError: a name that leads out of the
+    model's folder, or past a file's end."""
     import onnx
 
     with open(path, "rb", opener=regular) as file:
@@ -65,7 +67,8 @@ def _bytes(tensor: Any, folder: str) -> bytes:
 
 
 def _beneath(folder: str, location: str, what: str) -> int:
-    """Opens a regular file in the folder or below it; no part of its name is a link, and the file has no other name."""
+    """Opens a regular file in the folder or below it; no part of its name is a link, and the file
+    has no other name."""
     parts = [part for part in location.split("/") if part != "."]
     if not parts or "\0" in location or any(part in ("", "..") for part in parts):
         raise ValueError(f"{what}: its file {location!r} is not beneath the model's folder")

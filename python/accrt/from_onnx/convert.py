@@ -46,7 +46,8 @@ def loaded(model: Any) -> Tuple[Any, str]:
 
 @dataclass
 class Method:
-    """A function of a bundle that is made of several models: its model, and what from_onnx takes beside it."""
+    """A function of a bundle that is made of several models: its model, and what from_onnx takes
+    beside it."""
 
     model: Any
     sizes: Optional[Mapping[str, Range]] = None
@@ -56,8 +57,8 @@ class Method:
 def convert(
     model: Any, *, sizes: Optional[Mapping[str, Range]] = None, constants: Optional[Mapping[str, Any]] = None, name: str = "", maximum: int = 1 << 16
 ) -> Module:
-    """The module of the reference compiler, before it is compiled: `accrt.compiler.compile(module, path)` does that. Arguments and
-    errors as accrt.from_onnx."""
+    """The module of the reference compiler, before it is compiled: `accrt.compiler.compile(module,
+    path)` does that. Arguments and errors as accrt.from_onnx."""
     methods = model if isinstance(model, Mapping) else {"forward": Method(model, sizes, constants)}
     if not methods:
         raise ValueError("a dict without functions")
@@ -80,7 +81,8 @@ def _name_of(proto: Any, path: str) -> str:
 
 
 class _Graph:
-    """The graph of a model, while it becomes one function. `shared`: weights of all functions, by name."""
+    """The graph of a model, while it becomes one function. `shared`: weights of all functions, by
+    name."""
 
     def __init__(self, module: Module, name: str, proto: Any, failures: Failures, method: Method, maximum: int, shared: Dict[str, Known]) -> None:
         self.module, self.proto, self.failures, self.maximum, self.shared = module, proto, failures, maximum, shared

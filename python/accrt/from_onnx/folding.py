@@ -1,7 +1,8 @@
-"""What is known while lowering: weights by ONNX's own reference evaluator, and shapes, whose elements may be expressions of symbols.
+"""What is known while lowering: weights by ONNX's own reference evaluator, and shapes, whose
+elements may be expressions of symbols.
 
-FOLDS has the operations that chains of shapes are made of. Their arrays have Python's integers and expressions as elements, so numpy
-moves them as it moves numbers.
+FOLDS has the operations that chains of shapes are made of. Their arrays have Python's integers and
+expressions as elements, so numpy moves them as it moves numbers.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def constant(named: Dict[str, Any]) -> Known:
 
 
 def folded(lo: Any, node: Any, name: str, inputs: Sequence[Any], named: Dict[str, Any]) -> Optional[List[Any]]:
-    """The results of a node whose inputs are known; None where they are not, or where folding makes too much of them."""
+    """The results of a node whose inputs are known; None where they are not, or where folding makes
+    too much of them."""
     if name in ("Shape", "Size") and len(inputs) == 1 and hasattr(inputs[0], "shape"):
         return [_shape(lo.shape(inputs[0]), named) if name == "Shape" else known_sizes(np.array(ex.product(lo.shape(inputs[0])), dtype=object))]
     if not inputs or not all(i is None or isinstance(i, Known) for i in inputs) or name in NOT_FOLDED or name not in _onnx_names(node):

@@ -1,8 +1,8 @@
 """Goes through one graph of an ONNX model and lowers each node by the table.
 
-What is made of weights and sizes alone is calculated now (folding.py), so the chains of Shape, Gather, Concat and their like that
-decide shapes are gone before anything is compiled. An operation without a lowering that ONNX itself defines by others is lowered
-as those.
+What is made of weights and sizes alone is calculated now (folding.py), so the chains of Shape,
+Gather, Concat and their like that decide shapes are gone before anything is compiled. An operation
+without a lowering that ONNX itself defines by others is lowered as those.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import numpy as np
 
 from ..compiler import Expr, Function, IRError, Module, Value
-from ..from_torch import affine
+from ..compiler import affine
 from ..from_torch.lowering import Failures, has_missing
 from ..from_torch.lowering import Lowering as Common
 from . import folding
@@ -25,7 +25,8 @@ OLDEST = 13
 
 
 class Lowering(Common):
-    """One function of the module, while it is made out of a graph. Lowerings get it as their first argument."""
+    """One function of the module, while it is made out of a graph. Lowerings get it as their first
+    argument."""
 
     def __init__(self, module: Module, function: Function, failures: Failures, opsets: Dict[str, int], functions: Dict[Any, Any]) -> None:
         super().__init__(module, function, failures)
@@ -92,7 +93,8 @@ class Lowering(Common):
         return list(made) if isinstance(made, (list, tuple)) and not isinstance(made, Sequenced) else [made]
 
     def _same_version(self, node: Any) -> None:
-        """An operation of an old model means what it means in the oldest version that is lowered, or is refused."""
+        """An operation of an old model means what it means in the oldest version that is lowered,
+        or is refused."""
         import onnx
 
         version = self.opsets.get(node.domain, OLDEST)
@@ -129,7 +131,8 @@ class Lowering(Common):
         return results
 
     def _inlined(self, body: Any, name: str, inputs: List[Any], node: Any, named: Dict[str, Any]) -> List[Any]:
-        """The nodes of a function, of the model's own or of ONNX's definition, in the place of a node."""
+        """The nodes of a function, of the model's own or of ONNX's definition, in the place of a
+        node."""
         kept = self.env, self.bound, self.node, self.opsets
         self.env = dict(zip(body.input, [*inputs, *[None] * (len(body.input) - len(inputs))]))
         self.env.update({key: value for key, value in self.env.items() if key})
@@ -213,7 +216,8 @@ class Lowering(Common):
     # -- what lowerings use
 
     def value(self, item: Any, dtype: str = "") -> Value:
-        """A value of the function: of a Known tensor a constant, of a number a tensor without dimensions."""
+        """A value of the function: of a Known tensor a constant, of a number a tensor without
+        dimensions."""
         if item is None:
             raise Unsupported("an input that is left out")
         if isinstance(item, (list, tuple)):

@@ -12,7 +12,8 @@ from ..compiler import expr as ex
 from .table import lowers
 from .values import Known, numpy_type, Unsupported
 
-#: For each place of a result: the places that it is made of, and their shares. Of one row for each place.
+#: For each place of a result: the places that it is made of, and their shares. Of one row for each
+#: place.
 Taps = Tuple[Any, Any]
 
 
@@ -22,7 +23,8 @@ def resize(
     coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0, extrapolation_value: float = 0.0,
     keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest", nearest_mode: str = "round_prefer_floor",
 ) -> Any:  # fmt: skip
-    """One dimension after the other: each place is a sum of places of the input, by shares that are calculated now."""
+    """One dimension after the other: each place is a sum of places of the input, by shares that are
+    calculated now."""
     x = lo.value(x)
     dims = list(range(x.rank)) if axes is None else [lo.axis(x, a) for a in axes]
     regions = _regions(roi, len(dims)) if coordinate_transformation_mode == "tf_crop_and_resize" else [None] * len(dims)
@@ -123,7 +125,8 @@ def _nearest(places: Any, size: int, rounding: str) -> Any:
 
 
 def _taps(places: Any, size: int, mode: str, a: float, spread: float, exclude: bool) -> Taps:
-    """The shares of a triangle (linear) or of a cubic around each place, which is `1 / spread` times as wide."""
+    """The shares of a triangle (linear) or of a cubic around each place, which is `1 / spread`
+    times as wide."""
     reach = (1 if mode == "linear" else 2) / spread
     first = np.floor(places - reach).astype(np.int64) + 1
     if mode not in ("linear", "cubic"):

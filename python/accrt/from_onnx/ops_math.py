@@ -1,4 +1,5 @@
-"""Lowerings of operations by element, comparisons, casts and reductions. Formulas are those of ONNX's documentation."""
+"""Lowerings of operations by element, comparisons, casts and reductions. Formulas are those of
+ONNX's documentation."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, Callable, List, Optional
 
 from ..compiler import Value
 from ..compiler import expr as ex
-from ..from_torch import affine
+from ..compiler import affine
 from ..from_torch import ops_math as aten
 from ..from_torch.ops_math import cast, FLOATS, INTEGERS
 from ..from_torch.ops_views import flip, slice_
@@ -16,7 +17,8 @@ from .values import dtype_named, Known, number_of, numpy_type, Unsupported
 
 
 def pair(lo: Any, a: Any, b: Any) -> Any:
-    """Both operands, of one type. What has one element and no more dimensions than the other is a number."""
+    """Both operands, of one type. What has one element and no more dimensions than the other is a
+    number."""
     first, second = _number(a, b), _number(b, a)
     if first is not None and second is None:
         return lo.function.full([], first, lo.dtype(a)), lo.value(b)
@@ -64,7 +66,8 @@ def mod(lo: Any, a: Any, b: Any, fmod: int = 0) -> Any:
 
 
 def _float_mod(lo: Any, x: Value, y: Value, fmod: bool) -> Any:
-    """A finite number by an infinite one is itself; without fmod the infinite one, where their signs differ."""
+    """A finite number by an infinite one is itself; without fmod the infinite one, where their
+    signs differ."""
     whole = (x / y).trunc() if fmod else (x / y).floor()
     endless = y.abs().eq(math.inf).logical_and(x.abs().lt(math.inf))
     kept = x if fmod else x.mul(y.gt(0).where(1.0, cast(lo, y.ne(y), y.dtype) - 1.0)).lt(0).where(y, x)

@@ -11,7 +11,7 @@ from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
 from ..compiler.ops import windows
-from ..from_torch import affine
+from ..compiler import affine
 from ..from_torch import ops_nn as aten
 from ..from_torch.ops_math import cast, FLOATS
 from ..from_torch.ops_more import einsum as aten_einsum
@@ -96,7 +96,8 @@ def by_channel(lo: Any, x: Value, item: Any) -> Value:
 def batch_norm(
     lo: Any, x: Any, scale: Any, bias: Any, mean: Any, variance: Any, epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0
 ) -> Any:
-    """One factor and one summand of each channel, made while lowering where the statistics are known."""
+    """One factor and one summand of each channel, made while lowering where the statistics are
+    known."""
     if training_mode:
         raise Unsupported("in training mode")
     x = lo.value(x)
@@ -157,8 +158,8 @@ def attention(
     kv_num_heads: int = 0, q_num_heads: int = 0, qk_matmul_output_mode: int = 0, scale: Optional[float] = None, softcap: float = 0.0,
     softmax_precision: int = 0,
 ) -> Any:  # fmt: skip
-    """As one operation of the compiler. What it has not (a soft cap, the scores as a result, lengths of each row) is lowered by ONNX's
-    definition."""
+    """As one operation of the compiler. What it has not (a soft cap, the scores as a result,
+    lengths of each row) is lowered by ONNX's definition."""
     outputs = [bool(o) for o in lo.node.output]
     q, k, v = lo.value(q), lo.value(k), lo.value(v)
     flat = q.rank == 3
@@ -346,7 +347,8 @@ def _windows(lo: Any, x: Value, kernel: Sequence[int], strides: Any, dilations: 
             raise Unsupported(f"ceil_mode of a dimension of {size}")
         reach, whole = apart[d] * (kernel[d] - 1) + 1, size + sum(pairs[d])
         count = -(-(whole - reach) // steps[d]) + 1
-        if (count - 1) * steps[d] >= size + pairs[d][0]:  # a window that begins behind all elements is none
+        if (count - 1) * steps[d] >= size + pairs[d][0]:
+            # a window that begins behind all elements is none
             count -= 1
         more[d] = max((count - 1) * steps[d] + reach - whole, 0)
     return steps, apart, pairs, more
@@ -377,7 +379,8 @@ def max_pool(
 
 
 def _with_places(lo: Any, x: Value, parts: Any, steps: Any, apart: Any, pairs: Any, storage_order: int) -> Any:
-    """Where each of the largest is in the whole input, counted by rows; with storage_order by columns."""
+    """Where each of the largest is in the whole input, counted by rows; with storage_order by
+    columns."""
     dims = x.rank - 2
     best, found = None, None
     for place, part in parts:
@@ -404,8 +407,8 @@ def average_pool(
     lo: Any, x: Any, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, count_include_pad: int = 0, dilations: Any = None,
     pads: Any = None, strides: Any = None, p: int = 2,
 ) -> Any:  # fmt: skip
-    """Sums of windows. An average is divided by the number of elements in each: without the padding, or with it, but never with what
-    ceil_mode adds."""
+    """Sums of windows. An average is divided by the number of elements in each: without the
+    padding, or with it, but never with what ceil_mode adds."""
     x = lo.value(x)
     steps, apart, pairs, more = _windows(lo, x, kernel_shape, strides, dilations, auto_pad, pads, ceil_mode)
     wide = [(before, after + m) for (before, after), m in zip(pairs, more)]

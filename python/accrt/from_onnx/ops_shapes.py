@@ -10,7 +10,7 @@ from ..compiler import Expr, Value
 from ..compiler import expr as ex
 from ..compiler.ops.schema import broadcast
 from ..compiler.ops import windows
-from ..from_torch import affine
+from ..compiler import affine
 from ..from_torch import ops_nn as aten_nn
 from ..from_torch import ops_views as aten
 from ..from_torch.ops_math import cast, full_of
@@ -175,7 +175,8 @@ def gather_elements(lo: Any, x: Any, index: Any, axis: int = 0) -> Any:
 
 @lowers("GatherND")
 def gather_nd(lo: Any, x: Any, index: Any, batch_dims: int = 0) -> Any:
-    """The last dimension of the index has one place for each of the dimensions after those of the batch."""
+    """The last dimension of the index has one place for each of the dimensions after those of the
+    batch."""
     source = lo.value(x)
     places = lo.value(index)
     count = places.shape[-1]
@@ -202,7 +203,8 @@ def gather_nd(lo: Any, x: Any, index: Any, batch_dims: int = 0) -> Any:
 
 @lowers("ScatterElements")
 def scatter_elements(lo: Any, x: Any, index: Any, updates: Any, axis: int = 0, reduction: str = "none") -> Any:
-    """Each place takes the last of the elements that go there, or what `reduction` makes of them and its own."""
+    """Each place takes the last of the elements that go there, or what `reduction` makes of them
+    and its own."""
     x, source = lo.value(x), lo.value(updates)
     at, last = lo.axis(x, axis), lo.rank(x) - 1
     places = _natural(lo, index, x.shape[at])
@@ -219,12 +221,14 @@ def scatter_elements(lo: Any, x: Any, index: Any, updates: Any, axis: int = 0, r
             places = windows.padded(places, [(0, a - b if e == d else 0) for e in range(places.rank)], -1)
             source = windows.padded(source, [(0, a - b if e == d else 0) for e in range(places.rank)], 0)
     moved, places, source = x.transpose(at, last), places.transpose(at, last), source.transpose(at, last)
-    goes = places.unsqueeze(last).eq(lo.function.arange(moved.shape[last]).unsqueeze(1))  # [..., size, count]
+    # [..., size, count]
+    goes = places.unsqueeze(last).eq(lo.function.arange(moved.shape[last]).unsqueeze(1))
     return _scattered(lo, moved, goes, source.unsqueeze(last), reduction).transpose(at, last)
 
 
 def _scattered(lo: Any, x: Value, goes: Value, source: Value, reduction: str) -> Value:
-    """`goes` [..., size, count]: whether the element of the last dimension of `source` [..., 1, count] goes to the place."""
+    """`goes` [..., size, count]: whether the element of the last dimension of `source` [..., 1,
+    count] goes to the place."""
     last = goes.rank - 1
     if reduction == "mul":
         return x * _product(lo, goes.where(source, full_of(lo, [], 1, x.dtype)), [last], False)
@@ -234,7 +238,8 @@ def _scattered(lo: Any, x: Value, goes: Value, source: Value, reduction: str) ->
 
 @lowers("ScatterND")
 def scatter_nd(lo: Any, x: Any, index: Any, updates: Any, reduction: str = "none") -> Any:
-    """As rows of a matrix: the place of each update is one number, and each row takes the last of its updates."""
+    """As rows of a matrix: the place of each update is one number, and each row takes the last of
+    its updates."""
     x, places, source = lo.value(x), lo.value(index), lo.value(updates)
     count = places.shape[-1]
     if not isinstance(count, int):
@@ -248,7 +253,8 @@ def scatter_nd(lo: Any, x: Any, index: Any, updates: Any, reduction: str = "none
     flat, source = x.view([rows, width]), source.view([updated, width])
     if reduction in ("none", "add"):
         return flat.scatter(total.view([updated]), source, 0, reduction == "add").view(list(x.shape))
-    goes = total.view([updated]).unsqueeze(0).eq(lo.function.arange(rows).unsqueeze(1))  # [rows, updated]
+    # [rows, updated]
+    goes = total.view([updated]).unsqueeze(0).eq(lo.function.arange(rows).unsqueeze(1))
     made = _scattered(lo, flat.transpose(0, 1), goes.unsqueeze(0), source.transpose(0, 1).unsqueeze(1), reduction)
     return made.transpose(0, 1).view(list(x.shape))
 

@@ -1,5 +1,5 @@
-"""Lowerings by operation: TABLE["Gather"] is a function of (lowering, *inputs, **attributes), with ONNX's own names.
-Operations of other domains have theirs before the name: "com.microsoft.Gelu"."""
+"""Lowerings by operation: TABLE["Gather"] is a function of (lowering, *inputs, **attributes), with
+ONNX's own names. Operations of other domains have theirs before the name: "com.microsoft.Gelu"."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a name of an ONNX graph may be while it is lowered: a Value of the compiler, a Known tensor, a list of these (a sequence),
-None (an input that is left out), or MISSING.
+"""What a name of an ONNX graph may be while it is lowered: a Value of the compiler, a Known tensor,
+a list of these (a sequence), None (an input that is left out), or MISSING.
 
-Sizes are Known tensors too: where a size is one that only a call knows, the array has Python objects, and that element is an Expr.
+Sizes are Known tensors too: where a size is one that only a call knows, the array has Python
+objects, and that element is an Expr.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _OF_NUMPY = {theirs: ours for ours, theirs in NUMPY.items()}
 
 @dataclass(eq=False)
 class Known:
-    """A tensor whose content is there while lowering: a weight, what was made of weights alone, or sizes. `name`: of a weight as it is."""
+    """A tensor whose content is there while lowering: a weight, what was made of weights alone, or
+    sizes. `name`: of a weight as it is."""
 
     array: Any
     name: str = ""
@@ -60,7 +62,8 @@ class Known:
 
 
 def known_sizes(array: Any, of: str = "i64") -> Known:
-    """A Known of an array of integers and expressions; plain integers where no expression is among them."""
+    """A Known of an array of integers and expressions; plain integers where no expression is among
+    them."""
     objects = np.asarray(array, dtype=object)
     flat = [ex.simplify(item) if isinstance(item, Expr) else item for item in objects.reshape(-1)]
     if not any(isinstance(item, Expr) for item in flat):

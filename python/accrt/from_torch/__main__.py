@@ -1,4 +1,5 @@
-"""python -m accrt.from_torch MODEL.pt2 -o MODEL.accx: as python -m accrt.compiler. --operations prints what is covered."""
+"""python -m accrt.from_torch MODEL.pt2 -o MODEL.accx: as python -m accrt.compiler. --operations
+prints what is covered."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Which tensors of a graph are others' memory: views, what an operation writes, and operations that give what they got.
+"""Which tensors of a graph are others' memory: views, what an operation writes, and operations that
+give what they got.
 
-torch's schemas say which results may be views. Where it depends on strides (reshape, contiguous, to), the export's own decide.
+torch's schemas say which results may be views. Where it depends on strides (reshape, contiguous,
+to), the export's own decide.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def first(node: Any) -> Any:
 
 
 def whole_of(node: Any) -> Any:
-    """The node whose memory this one's is, or None where it has its own. Of a list of views it is what they are views of."""
+    """The node whose memory this one's is, or None where it has its own. Of a list of views it is
+    what they are views of."""
     source = _source(node)
     if source is None:
         return None
@@ -70,7 +73,8 @@ def _strides(value: Any) -> List[str]:
 
 
 def _layout(node: Any) -> Any:
-    """A tensor with the strides that the node's has. Those of the export are others behind what does nothing (dropout): it has copies there."""
+    """A tensor with the strides that the node's has. Those of the export are others behind what
+    does nothing (dropout): it has copies there."""
     from torch.fx.node import map_arg
 
     key = "accrt.layout"
@@ -110,7 +114,8 @@ def root_of(node: Any) -> Any:
 
 
 def touched(graph: Any) -> List[Any]:
-    """Placeholders that an operation writes, or a view of them: an export that is not strict does not list them."""
+    """Placeholders that an operation writes, or a view of them: an export that is not strict does
+    not list them."""
     roots = [root_of(n) for n in graph.nodes if n.op == "call_function" and writes(n.target) and "detach_" not in str(n.target)]
     return [root for root in dict.fromkeys(roots) if root.op == "placeholder"]
 

@@ -1,4 +1,5 @@
-"""From an ExportedProgram to a module of the reference compiler: inputs, symbols, weights, states, results."""
+"""From an ExportedProgram to a module of the reference compiler: inputs, symbols, weights, states,
+results."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
 
 
 def _without_cache(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
-    """Decoders of transformers give their keys and values as an object of their own, unless they are asked not to."""
+    """Decoders of transformers give their keys and values as an object of their own, unless they
+    are asked not to."""
     parameters = list(inspect.signature(model.forward).parameters)
     given = {*parameters[: len(args)], *kwargs}
     if not getattr(getattr(model, "config", None), "use_cache", False) or "use_cache" not in parameters or given & {"use_cache", "past_key_values"}:
@@ -65,7 +67,8 @@ def _without_cache(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) ->
 
 
 def _loaded(path: str) -> Any:
-    """What torch.export.save wrote. torch prints a page about other files, so they are refused before it looks."""
+    """What torch.export.save wrote. torch prints a page about other files, so they are refused
+    before it looks."""
     import torch
 
     with open(path, "rb", opener=regular) as file:
@@ -80,8 +83,9 @@ def _loaded(path: str) -> Any:
 
 
 def _stand_ins(file: BinaryIO) -> None:
-    """transformers makes its outputs known to torch when it makes the first of them. A file that names such types (their keys are in it) is
-    read with dicts in their place, and without transformers."""
+    """transformers makes its outputs known to torch when it makes the first of them. A file that
+    names such types (their keys are in it) is read with dicts in their place, and without
+    transformers."""
     from torch.utils import _pytree as pytree
 
     with zipfile.ZipFile(file) as archive:
@@ -98,8 +102,8 @@ def _stand_ins(file: BinaryIO) -> None:
 def convert(
     model: Any, args: Any = (), *, kwargs: Optional[Mapping[str, Any]] = None, dynamic_shapes: Any = None, name: str = "", maximum: int = 1 << 16
 ) -> Module:
-    """The module of the reference compiler, before it is compiled: `accrt.compiler.compile(module, path)` does that. Arguments and
-    errors as accrt.from_torch."""
+    """The module of the reference compiler, before it is compiled: `accrt.compiler.compile(module,
+    path)` does that. Arguments and errors as accrt.from_torch."""
     methods = model if isinstance(model, Mapping) else {"forward": Method(model, args, kwargs, dynamic_shapes)}
     if not methods:
         raise ValueError("a dict without functions")
@@ -130,7 +134,8 @@ def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Metho
 
 
 def _decomposed(programs: Mapping[str, Any], failures: Failures) -> Optional[Dict[str, Any]]:
-    """The programs with torch's own decompositions of what has no lowering, and of nothing else; None where there are none."""
+    """The programs with torch's own decompositions of what has no lowering, and of nothing else;
+    None where there are none."""
     import torch
 
     known = torch.export.default_decompositions()
@@ -158,7 +163,8 @@ def _name_of(model: Any) -> str:
 
 
 class _Shared:
-    """What the functions of a module have in common: weights by content, states by name, symbols."""
+    """What the functions of a module have in common: weights by content, states by name,
+    symbols."""
 
     def __init__(self, module: Module, maximum: int) -> None:
         self.module, self.maximum = module, maximum
@@ -168,7 +174,8 @@ class _Shared:
         self.written: Set[str] = set()
 
     def weight(self, name: str, tensor: Any) -> Known:
-        """Tied weights are one, under the first name; so are those of several programs that have one name and content."""
+        """Tied weights are one, under the first name; so are those of several programs that have
+        one name and content."""
         key = _memory(tensor) if tensor.numel() else (name,)
         if key not in self.weights:
             same = next((known for known in self.named.get(name, ()) if _is_same(known.tensor, tensor)), None)
@@ -229,8 +236,9 @@ class _Program:
         self.names = {spec.target: self.leads[node][1] for node, spec in self.inputs if node in self.leads}
 
     def _leads(self) -> Dict[Any, Tuple[Any, str]]:
-        """Of each input whose content is kept and written: the first one that has the same memory, and the buffer's name. torch gives the
-        tensors of a cache once as buffers, and once as what the code uses."""
+        """Of each input whose content is kept and written: the first one that has the same memory,
+        and the buffer's name. torch gives the tensors of a cache once as buffers, and once as what
+        the code uses."""
         groups: Dict[Any, List[Any]] = {}
         mutated = set(self.program.graph_signature.buffers_to_mutate.values())
         kept = [(node, spec, _memory(self._content(spec))) for node, spec in self.inputs if spec.kind.name in KEPT]
@@ -364,7 +372,8 @@ def _memory(tensor: Any) -> Tuple[Any, ...]:
 
 
 def _dim_names(program: Any, dynamic_shapes: Any) -> Dict[Tuple[str, int], str]:
-    """Names of Dims by input and dimension: dynamic_shapes is a dict by input, or lies as the inputs do."""
+    """Names of Dims by input and dimension: dynamic_shapes is a dict by input, or lies as the
+    inputs do."""
     from torch.utils import _pytree as pytree
 
     found: Dict[Tuple[str, int], str] = {}

@@ -1,7 +1,8 @@
 """Goes through one exported graph and lowers each node by the table.
 
-What torch can calculate now, because it is made of weights and numbers alone, it calculates (folding). Operations that write in
-place become new values, and the views of what was written are made again from it.
+What torch can calculate now, because it is made of weights and numbers alone, it calculates
+(folding). Operations that write in place become new values, and the views of what was written are
+made again from it.
 """
 
 from __future__ import annotations
@@ -15,14 +16,15 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 from ..compiler import Expr, Function, IRError, Module, Value
 from ..compiler import expr as ex
 from ..compiler.expr import Size
-from . import affine
+from ..compiler import affine
 from .aliasing import first, whole_of, writes
 from .ops_views import VIEWS
 from .packed import is_quantized, refuse_expanded
 from .table import TABLE
 from .values import array_of, dtype_of, Known, Missing, MISSING, number_of, Unsupported
 
-#: What folding may make out of smaller things, in bytes: masks and tables of positions stay operations when they are larger.
+#: What folding may make out of smaller things, in bytes: masks and tables of positions stay
+#: operations when they are larger.
 FOLDED_BYTES = 1 << 22
 #: Not the same each time, so never folded.
 RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial", "dropout", "uniform")
@@ -30,8 +32,8 @@ RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "normal", "multin
 
 @dataclass
 class View:
-    """How a node is a part of another one: `take` gives it out of the whole, `put` a whole with the part replaced (of a list of parts, that
-    of a number)."""
+    """How a node is a part of another one: `take` gives it out of the whole, `put` a whole with the
+    part replaced (of a list of parts, that of a number)."""
 
     whole: Any
     take: Callable[[Any], Any]
@@ -63,7 +65,8 @@ def source_of(node: Any) -> str:
 
 
 class Lowering:
-    """One function of the module, while it is made out of a graph. Lowerings get it as their first argument."""
+    """One function of the module, while it is made out of a graph. Lowerings get it as their first
+    argument."""
 
     def __init__(self, module: Module, function: Function, failures: Failures, prefix: str = "") -> None:
         self.module, self.function, self.failures, self.prefix = module, function, failures, prefix
@@ -79,7 +82,8 @@ class Lowering:
     # -- the graph
 
     def run(self, graph: Any, graph_module: Any, values: List[Any]) -> List[Any]:
-        """Lowers a graph, whose attributes are in the module, with these values of its placeholders; what it gives."""
+        """Lowers a graph, whose attributes are in the module, with these values of its
+        placeholders; what it gives."""
         given = iter(values)
         for node in graph.nodes:
             if node.op == "placeholder":
@@ -146,7 +150,8 @@ class Lowering:
         raise Unsupported("")
 
     def _of_parameters(self, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
-        """What is made of parameters is made when the bundle is loaded: they keep their names, and can be swapped. None: torch makes it now."""
+        """What is made of parameters is made when the bundle is loaded: they keep their names, and
+        can be swapped. None: torch makes it now."""
         import torch
 
         knowns = _knowns([args, list(kwargs.values())])
@@ -161,7 +166,8 @@ class Lowering:
             return None
 
     def _folded(self, target: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
-        """What torch gives for content that is known, or None where it is larger than it is worth."""
+        """What torch gives for content that is known, or None where it is larger than it is
+        worth."""
         import torch
 
         if any(f".{word}" in name for word in RANDOM) or name.startswith("aten.sym_") or not callable(target):
@@ -178,7 +184,8 @@ class Lowering:
 
     @staticmethod
     def _is_real(name: str, args: List[Any]) -> bool:
-        """Whether arithmetic of sizes gives a number that is no expression: x.shape[0] ** 0.5. It is calculated by each call."""
+        """Whether arithmetic of sizes gives a number that is no expression: x.shape[0] ** 0.5. It
+        is calculated by each call."""
         varies = any(isinstance(a, (Expr, Value)) for a in args)
         return name in REALS and varies and (name not in ("add", "sub", "mul", "neg") or any(isinstance(a, (float, Value)) for a in args))
 
@@ -229,7 +236,8 @@ class Lowering:
         return whole.flatten().scatter(taken.flatten(), self.value(part).flatten(), 0, False).view(list(whole.shape))
 
     def _written(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> None:
-        """x.add_(y) is x = x.add(y), for x, for what x is a view of, and for the other views of that."""
+        """x.add_(y) is x = x.add(y), for x, for what x is a view of, and for the other views of
+        that."""
         import torch
 
         packet, _, overload = name.rpartition(".")
@@ -273,7 +281,8 @@ class Lowering:
     # -- what lowerings use
 
     def value(self, item: Any, dtype: str = "") -> Value:
-        """A value of the function: of a Known tensor a constant, of a number a tensor without dimensions."""
+        """A value of the function: of a Known tensor a constant, of a number a tensor without
+        dimensions."""
         if isinstance(item, Value):
             return item
         if isinstance(item, Known):
@@ -290,7 +299,8 @@ class Lowering:
         return None if item is None else self.value(item)
 
     def operand(self, item: Any) -> Any:
-        """As value(), but numbers stay numbers, also those of tensors without dimensions: they do not decide the result's type."""
+        """As value(), but numbers stay numbers, also those of tensors without dimensions: they do
+        not decide the result's type."""
         if isinstance(item, (int, float, Expr)):
             return item
         number = number_of(item)

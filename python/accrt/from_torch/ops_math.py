@@ -1,4 +1,5 @@
-"""Lowerings of operations by element, of comparisons, of casts, and of reductions. Formulas are those of torch's documentation."""
+"""Lowerings of operations by element, of comparisons, of casts, and of reductions. Formulas are
+those of torch's documentation."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import Any, Callable, Optional, Sequence
 
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
-from . import affine
+from ..compiler import affine
 from .ops_views import cat, slice_
 from .table import lowers
 from .values import dtype_of, Known, number_of, Unsupported
@@ -431,7 +432,8 @@ def topk(lo: Any, x: Any, k: int, dim: int = -1, largest: bool = True, sorted: b
 
 @lowers("aten.sort.default", "aten.sort.stable")
 def sort(lo: Any, x: Any, *rest: Any, dim: int = -1, descending: bool = False, stable: Any = None) -> Any:
-    given = list(rest[1:] if "sort.stable" in str(lo.node.target) and stable is None else rest)  # there, `stable` is the first one
+    # there, `stable` is the first one
+    given = list(rest[1:] if "sort.stable" in str(lo.node.target) and stable is None else rest)
     return lo.value(x).sort(given[0] if given else dim, bool(given[1] if len(given) > 1 else descending))
 
 
@@ -454,7 +456,8 @@ def bucketize(lo: Any, x: Any, boundaries: Any, out_int32: bool = False, right: 
 
 @lowers("aten.histc.default")
 def histc(lo: Any, x: Any, bins: int = 100, min: Any = 0, max: Any = 0) -> Any:
-    """How many elements are in each of `bins` equal parts of [min, max]; max itself is in the last."""
+    """How many elements are in each of `bins` equal parts of [min, max]; max itself is in the
+    last."""
     x = lo.value(x)
     if min == max:
         raise Unsupported("histc of the range that its elements have")

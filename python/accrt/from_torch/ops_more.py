@@ -1,4 +1,5 @@
-"""Lowerings that are made of others: masks as places, parts of matrices, windows, products of elements."""
+"""Lowerings that are made of others: masks as places, parts of matrices, windows, products of
+elements."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def masked_scatter(lo: Any, x: Any, mask: Any, source: Any) -> Any:
 
 
 def put_mask(lo: Any, x: Value, mask: Any, at: int, values: Value, add: bool) -> Value:
-    """x[:, mask] = values, or +=, where the values do not depend on how many places the mask has."""
+    """x[:, mask] = values, or +=, where the values do not depend on how many places the mask
+    has."""
     mask = lo.value(mask)
     after = x.rank - at - mask.rank
     if values.rank > after:

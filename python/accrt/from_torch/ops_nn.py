@@ -9,7 +9,8 @@ from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
 from ..compiler.ops import windows
-from . import affine, packed
+from . import packed
+from ..compiler import affine
 from .ops_math import cast, method
 from .ops_more import permuted, put_mask
 from .ops_views import expand, VIEWS
@@ -107,7 +108,8 @@ def rms_norm(lo: Any, x: Any, normalized_shape: Sequence[Any], weight: Any = Non
 
 @lowers("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
 def batch_norm(lo: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any) -> Any:
-    """In evaluation: one factor and one summand of each channel, made of the weights when the bundle is loaded."""
+    """In evaluation: one factor and one summand of each channel, made of the weights when the
+    bundle is loaded."""
     training, eps = (rest[0], rest[2]) if len(rest) > 2 else (False, rest[1])
     if training or not isinstance(mean, Known) or not isinstance(variance, Known):
         raise Unsupported("batch_norm in training mode: call model.eval() first")
@@ -137,7 +139,8 @@ def attention(
     lo: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
     enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """Heads that were expanded to those of the query are read where they are; a mask that is causal, or all true, needs no tensor."""
+    """Heads that were expanded to those of the query are read where they are; a mask that is
+    causal, or all true, needs no tensor."""
     q, k, v = lo.value(query), lo.value(key), lo.value(value)
     known = affine.Mask(True, 0) if is_causal else None if attn_mask is None else affine.attention_mask(lo.pattern(attn_mask), q.shape[-2], k.shape[-2])
     mask = None if attn_mask is None or known is not None else lo.value(attn_mask)
@@ -166,7 +169,8 @@ def _mask_of(lo: Any, mask: Value, q: Value, k: Value) -> Value:
 
 
 def _ungrouped(x: Value) -> Value:
-    """Undoes [b, g, t, d] -> [b, g, n, t, d] -> [b, g * n, t, d]: the compiler's attention has grouped heads itself."""
+    """Undoes [b, g, t, d] -> [b, g, n, t, d] -> [b, g * n, t, d]: the compiler's attention has
+    grouped heads itself."""
     view = x.op
     if view is None or view.name != "aten.view" or x.rank != 4:
         return x
@@ -250,7 +254,8 @@ def _pooled_dims(lo: Any) -> int:
 
 
 def _windows(lo: Any, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
-    """Kernel, strides, dilations, and (before, after) of each dimension; after what ceil_mode adds."""
+    """Kernel, strides, dilations, and (before, after) of each dimension; after what ceil_mode
+    adds."""
     dims = _pooled_dims(lo)
     kernel, dilations, pads = _each(kernel, dims), _each(dilation, dims), _each(padding, dims)
     strides = _each(stride or kernel, dims)
@@ -280,7 +285,8 @@ def _pooled(x: Value, method: str, kernel: List[int], strides: List[int], pads: 
 
 @lowers("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
 def avg_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor: Any = None) -> Any:
-    """By the size of the window, or by how many elements are in it: never those that ceil_mode adds."""
+    """By the size of the window, or by how many elements are in it: never those that ceil_mode
+    adds."""
     x = lo.value(x)
     kernel, strides, dilations, pads, more = _windows(lo, x, kernel, stride, padding, 1, ceil_mode)
     by_count = not divisor and (more or (any(map(any, pads)) and not count_include_pad))
@@ -362,7 +368,8 @@ def take_along_dim(lo: Any, x: Any, index: Any, dim: int) -> Any:
 
 @lowers("aten.index.Tensor")
 def index(lo: Any, x: Any, indices: Sequence[Any]) -> Any:
-    """Advanced indexing: the indices are one shape after broadcasting. They become one place in the dimensions that they index."""
+    """Advanced indexing: the indices are one shape after broadcasting. They become one place in the
+    dimensions that they index."""
     x = lo.value(x)
     axes = [d for d, i in enumerate(indices) if i is not None]
     if any(lo.dtype(indices[d]) == "bool" for d in axes):
@@ -387,7 +394,8 @@ def _place(lo: Any, x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Tu
         place = lo.value(indices[d])
         place = place if place.dtype == "i64" else cast(lo, place, "i64")
         known = lo.pattern(indices[d])
-        if not (isinstance(known, affine.Affine) and affine.is_natural(known)):  # torch counts negative ones from the end
+        if not (isinstance(known, affine.Affine) and affine.is_natural(known)):
+            # torch counts negative ones from the end
             place = place.lt(0).where(place + x.shape[d], place)
         total = place if total is None else total * x.shape[d] + place
     extent = ex.product(x.shape[d] for d in axes)
@@ -437,8 +445,8 @@ def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 def scattered(lo: Any, x: Any, dim: int, index: Any, source: Any, add: bool) -> Any:
-    """Each place of the dimension takes the last of the elements that go there, or the sum of all. An index that is smaller beside the
-    dimension goes into that part of x."""
+    """Each place of the dimension takes the last of the elements that go there, or the sum of all.
+    An index that is smaller beside the dimension goes into that part of x."""
     x, index = lo.value(x), lo.value(index)
     at = lo.axis(x, dim)
     values = lo.value(source) if not isinstance(source, (int, float)) else lo.function.full([], source, x.dtype).expand(list(index.shape))

@@ -1,4 +1,5 @@
-"""Lowerings of operations that show the same elements in another shape, and how what is written to a view gets into the whole."""
+"""Lowerings of operations that show the same elements in another shape, and how what is written to
+a view gets into the whole."""
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
 from ..compiler.ops.windows import flipped
-from . import affine
+from ..compiler import affine
 from .table import lowers
 from .values import Unsupported
 
-#: By operation: the whole with the part replaced. Its arguments are (lowering, whole, part, *the view's own).
+#: By operation: the whole with the part replaced. Its arguments are (lowering, whole, part, *the
+#: view's own).
 VIEWS: Dict[str, Callable[..., Any]] = {}
 
 
@@ -165,7 +167,8 @@ def _put_expand(lo: Any, whole: Any, part: Any, *rest: Any, **named: Any) -> Any
 
 
 def _bounds(lo: Any, x: Any, at: int, start: Any, end: Any) -> Any:
-    """Start and end as the compiler takes them: torch counts from the end and cuts what is outside."""
+    """Start and end as the compiler takes them: torch counts from the end and cuts what is
+    outside."""
     size = lo.shape(x)[at]
     start, end = 0 if start is None else start, size if end is None else end
     if isinstance(end, int) and end >= 1 << 31:

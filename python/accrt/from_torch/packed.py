@@ -1,5 +1,5 @@
-"""Weights that torchao has quantized stay packed, under the parameter's name. Other forms are refused by name: the content of a
-quantized weight never becomes a plain one without a word."""
+"""Weights that torchao has quantized stay packed, under the parameter's name. Other forms are
+refused by name: the content of a quantized weight never becomes a plain one without a word."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _EXPANDS = "torchao.dequantize_affine.default"
 
 
 def is_quantized(item: Known) -> bool:
-    """Whether a weight is codes by its type: matrices of small integers, and of integers that have several in them."""
+    """Whether a weight is codes by its type: matrices of small integers, and of integers that have
+    several in them."""
     return bool(item.name) and item.tensor.dim() > 1 and str(item.tensor.dtype).rpartition(".")[2].startswith(("int8", "uint8", "int32", "int4", "uint4", "float8"))
 
 
@@ -63,7 +64,8 @@ def _scaling(product: Any) -> Any:
 
 
 def product(lo: Any, x: Any) -> Optional[Any]:
-    """x @ codes, times the scales: a linear operation. The multiplication that follows has nothing left to do."""
+    """x @ codes, times the scales: a linear operation. The multiplication that follows has nothing
+    left to do."""
     scaling = _scaling(lo.node)
     if scaling is None:
         return None

@@ -1,4 +1,5 @@
-"""Lowerings by operation: TABLE[str(target)] is a function of (lowering, *args, **kwargs), with torch's own arguments."""
+"""Lowerings by operation: TABLE[str(target)] is a function of (lowering, *args, **kwargs), with
+torch's own arguments."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """What a node of an exported graph may be while it is lowered, and the errors of lowering.
 
-A node is a Value of the compiler, a Known tensor (its content is there now), a number, an Expr (a size that only a call
-knows), None, a list of these, or MISSING: what an operation without a lowering would have given.
+A node is a Value of the compiler, a Known tensor (its content is there now), a number, an Expr (a
+size that only a call knows), None, a list of these, or MISSING: what an operation without a
+lowering would have given.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from ..compiler import IRError
 
 
 class Missing:
-    """The result of an operation that has no lowering. What takes it is not looked at: the list has causes only."""
+    """The result of an operation that has no lowering. What takes it is not looked at: the list has
+    causes only."""
 
     def __repr__(self) -> str:
         return "MISSING"
@@ -24,8 +26,9 @@ MISSING = Missing()
 
 @dataclass(eq=False)
 class Known:
-    """A torch tensor whose content is there while lowering: a weight, or what was made of weights and numbers alone. `name`:
-    of a weight as it is. `made_of`: the name of a quantized weight that it was made of."""
+    """A torch tensor whose content is there while lowering: a weight, or what was made of weights
+    and numbers alone. `name`: of a weight as it is. `made_of`: the name of a quantized weight that
+    it was made of."""
 
     tensor: Any
     name: str = ""
@@ -33,11 +36,13 @@ class Known:
 
 
 class Unsupported(Exception):
-    """One operation cannot be lowered. Raised by lowerings, and gathered into UnsupportedOperations."""
+    """One operation cannot be lowered. Raised by lowerings, and gathered into
+    UnsupportedOperations."""
 
 
 class UnsupportedOperations(IRError):
-    """All that a model has and the compiler cannot do. `operations`: name, how often, where in the model, and why."""
+    """All that a model has and the compiler cannot do. `operations`: name, how often, where in the
+    model, and why."""
 
     def __init__(self, model: str, operations: List[Tuple[str, int, str, str]]):
         self.operations = operations

@@ -1,4 +1,5 @@
-"""Models as people have them, made into bundles that are served: a Hugging Face folder or a GGUF file -> a bundle with external weights.
+"""Models as people have them, made into bundles that are served: a Hugging Face folder or a GGUF
+file -> a bundle with external weights.
 
     from accrt import models
 
@@ -7,7 +8,8 @@
 
     python -m accrt.models Qwen2.5-0.5B-Instruct -o qwen.accx
 
-docs/models.md says which models there are, what is refused, and how one is added; docs/serving-model.md what the bundle has.
+docs/models.md says which models there are, what is refused, and how one is added;
+docs/serving-model.md what the bundle has.
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ if TYPE_CHECKING:
 
 #: Of what is made here. Sources are part of the key, so it need not change with them.
 VERSION = 1
-#: What may end the making of a bundle: it is given the metadata, the assets and the paths of the weights.
+#: What may end the making of a bundle: it is given the metadata, the assets and the paths of the
+#: weights.
 Check = Callable[[Dict[str, str], Dict[str, Tuple[bytes, str]], Sequence[str]], None]
 
 
 class Opened(NamedTuple):
-    """A model that can be served. `bundle`: the path of its program. `weights`: paths of what it takes its weights from. `tokenizer`: the
-    folder that tokenizer.json and its companions lie in. `info`: the bundle's metadata, and how it was made."""
+    """A model that can be served. `bundle`: the path of its program. `weights`: paths of what it
+    takes its weights from. `tokenizer`: the folder that tokenizer.json and its companions lie in.
+    `info`: the bundle's metadata, and how it was made."""
 
     bundle: str
     weights: List[str]
@@ -56,15 +60,18 @@ def open(
     """A model's bundle, from the user's cache where it has been made before.
 
     Args:
-        model: a folder with config.json, a .gguf file, or a safetensors file whose metadata has the configuration.
+        model: a folder with config.json, a .gguf file, or a safetensors file whose metadata has the
+            configuration.
         targets: as accrt.compiler.compile has them; None: all that can be built here.
-        progress: called with what was done, and how many seconds it took. Methods `begins` and `goes_on`, if it has them, get what begins
-            that may take long, and how far it is.
+        progress: called with what was done, and how many seconds it took. Methods `begins` and
+            `goes_on`, if it has them, get what begins that may take long, and how far it is.
         output: where the bundle is written, if not to the cache.
-        check: called with the metadata and the assets of a bundle and the paths of its weights before it is compiled; what it raises ends
-            this. It is not called for a bundle that is in the cache.
+        check: called with the metadata and the assets of a bundle and the paths of its weights
+            before it is compiled; what it raises ends this. It is not called for a bundle that is
+            in the cache.
     Raises:
-        Refused: everything that stands against it. NotFoundError, InvalidFormatError and what else opening weights raises.
+        Refused: everything that stands against it. NotFoundError, InvalidFormatError and what else
+            opening weights raises.
     """
     clock = Clock(progress)
     found = header(model) if os.fspath(model) else None
@@ -77,7 +84,8 @@ def open(
     if not path:
         raise OSError("there is no place for bundles: neither XDG_CACHE_HOME nor HOME is a path. output= names one")
     cached = folder is not None and signer is not None and os.path.isfile(path)
-    if folder is not None and cached:  # without the compiler, whose modules take longer to import than all else
+    if folder is not None and cached:
+        # without the compiler, whose modules take longer to import than all else
         _need_private(folder)
         clock.done("found it in the cache")
         facts = _metadata(path)
@@ -117,11 +125,12 @@ def _metadata(path: str) -> Dict[str, str]:
         return bundle.metadata
 
 
-# ---- making bundles ------------------------------------------------------------------------------------------------------
+# ---- making bundles ------------------------------------------------------------------------------
 
 
 def assets(made: "Decoder") -> Dict[str, Tuple[bytes, str]]:
-    """What goes into the bundle beside the program: the bytes of tokens, and the tokenizer's files."""
+    """What goes into the bundle beside the program: the bytes of tokens, and the tokenizer's
+    files."""
     from . import _tokens
 
     checkpoint = made.checkpoint
@@ -196,11 +205,12 @@ def _signer() -> Any:
     return trust.signer_or_reason()[0]
 
 
-# ---- the cache -------------------------------------------------------------------------------------------------------------
+# ---- the cache -----------------------------------------------------------------------------------
 
 
 def _key(facts: Any, options: Options, targets: Sequence[str], signer: Any) -> str:
-    """What a bundle follows from: nothing of the weights but their names, types and shapes, so none is read."""
+    """What a bundle follows from: nothing of the weights but their names, types and shapes, so none
+    is read."""
     digest = hashlib.sha256(_sources_digest())
     if isinstance(facts, Header):
         facts = ["header", facts.called, facts.digest]
@@ -236,8 +246,9 @@ def _cached_or_built(
     made: "Decoder", folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: Clock,
     check: "Optional[Check]",
 ) -> bool:  # fmt: skip
-    """Whether it was there. One process makes it, others that come meanwhile wait for that one. A bundle without a signature is made again:
-    its code is trusted by the process alone that made it."""
+    """Whether it was there. One process makes it, others that come meanwhile wait for that one. A
+    bundle without a signature is made again: its code is trusted by the process alone that made
+    it."""
     import fcntl
 
     from .._paths import make_private_folder, set_own_file

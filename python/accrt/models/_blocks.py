@@ -1,6 +1,8 @@
-"""What families are written with: a Decoder has the step program (docs/serving-model.md) and the parts that models are put together of.
+"""What families are written with: a Decoder has the step program (docs/serving-model.md) and the
+parts that models are put together of.
 
-A family is a class in a file of its own, which says whose configurations it reads and what is different in it:
+A family is a class in a file of its own, which says whose configurations it reads and what is
+different in it:
 
     class Qwen3(Decoder):
         types = architectures = ("qwen3",)
@@ -8,7 +10,8 @@ A family is a class in a file of its own, which says whose configurations it rea
         def turned(self, x, name):                     # queries and keys have a norm of their own before they are turned
             return self.rope(self.rms_norm(x, name + "_norm"))
 
-A Decoder as it is computes what Llama does: norms before attention and before the gated MLP, grouped heads, rotary embeddings.
+A Decoder as it is computes what Llama does: norms before attention and before the gated MLP,
+grouped heads, rotary embeddings.
 """
 
 from __future__ import annotations
@@ -52,7 +55,8 @@ class Decoder:
     #: model_type of config.json, general.architecture of GGUF files.
     types: Tuple[str, ...] = ()
     architectures: Tuple[str, ...] = ()
-    #: Where the layers of a GGUF file and their parts are called something else than in Llama: beginnings of names, Hugging Face's by GGUF's.
+    #: Where the layers of a GGUF file and their parts are called something else than in Llama:
+    #: beginnings of names, Hugging Face's by GGUF's.
     gguf_names: Mapping[str, str] = {}
     #: What every name begins with. Files of the model without its head leave it out.
     prefix = "model."
@@ -63,7 +67,8 @@ class Decoder:
     interleaved = False
     tied = False  # what a configuration without tie_word_embeddings means
     act = "silu"
-    #: What Hugging Face takes where a configuration does not have a key (one that has it as null, has it).
+    #: What Hugging Face takes where a configuration does not have a key (one that has it as null,
+    #: has it).
     defaults: Mapping[str, Any] = {}
     #: Without one, ids are bytes.
     has_tokenizer = True
@@ -75,7 +80,8 @@ class Decoder:
         self.config.points.extend(checkpoint.points)
         self.m = Module("model")
         self._used: Dict[str, Constant] = {}
-        #: Products that adapters change, by the names that PEFT has for them: what they take and what they give.
+        #: Products that adapters change, by the names that PEFT has for them: what they take and
+        #: what they give.
         self.adapted: Dict[str, Tuple[int, int]] = {}
         if not any(name.startswith(self.prefix) for name in checkpoint.tensors):
             self.prefix = ""
@@ -106,7 +112,8 @@ class Decoder:
         self.setup_rope()
 
     def windows_of(self, default: Sequence[str]) -> List[Optional[int]]:
-        """The window of each layer, as layer_types says it; `default`: where a configuration does not."""
+        """The window of each layer, as layer_types says it; `default`: where a configuration does
+        not."""
         config = self.config
         width, kinds = config.integer("sliding_window", 0, minimum=0), config.get("layer_types") or list(default)
         known = ("full_attention", "sliding_attention")
@@ -144,7 +151,8 @@ class Decoder:
         options = self.options
         if not 0 <= options.adapters <= MOST_ADAPTERS or not 1 <= options.max_rank <= MOST_RANK:
             self.config.refuse(f"{options.adapters} adapters of rank {options.max_rank}; there may be {MOST_ADAPTERS}, of rank 1 to {MOST_RANK}")
-        if options.adapters and self.is_gguf:  # whose rows of queries and keys may be in another order
+        if options.adapters and self.is_gguf:
+            # whose rows of queries and keys may be in another order
             self.config.refuse("adapters: they go with a model's folder, and not with a GGUF file")
 
     def _stop_if_refused(self) -> None:
@@ -153,8 +161,8 @@ class Decoder:
 
     @property
     def generates(self) -> bool:
-        """False of a decoder without a head, as models for embeddings are published: the bundle's program has the embedding in its place, and
-        says that nothing is to be generated."""
+        """False of a decoder without a head, as models for embeddings are published: the bundle's
+        program has the embedding in its place, and says that nothing is to be generated."""
         named = self.checkpoint.config.get("architectures")
         headless = isinstance(named, list) and bool(named) and all(isinstance(one, str) and one.endswith("Model") for one in named)
         return not headless or self.is_tied or self.is_gguf or self.has("lm_head.weight")
@@ -186,7 +194,8 @@ class Decoder:
         return name if name.startswith("lm_head") else self.prefix + name
 
     def weight(self, name: str, shape: Sequence[int]) -> Constant:
-        """A weight of the checkpoint, which must have this shape. What is missing or different is refused at the end, with all others."""
+        """A weight of the checkpoint, which must have this shape. What is missing or different is
+        refused at the end, with all others."""
         key = self._key(name)
         if key not in self._used:
             found = self.checkpoint.tensors.get(key)
@@ -306,7 +315,8 @@ class Decoder:
         return self.embedding(ids, self.embedding_name, self.vocabulary)
 
     def head(self, x: Value) -> Value:
-        """Logits of normed rows. A head that the checkpoint does not have is the embedding, which is held once."""
+        """Logits of normed rows. A head that the checkpoint does not have is the embedding, which
+        is held once."""
         shape = [self.vocabulary, self.hidden]
         own = self.has("lm_head.weight") and (self.is_gguf or not self.is_tied)
         if not own and not self.is_tied and not self.is_gguf and self.generates:
@@ -367,7 +377,8 @@ class Decoder:
         if self.options.adapters:
             self.step.token_adapters = ids("token_adapters", tokens, "adapters; -1: none")
         last_ids = f.state_gather(self.last_token, self.step.row_ids.index_select(0, self.step.token_rows))
-        # An id that is none is for the engine to refuse; here it must not take the other rows' step with it.
+        # An id that is none is for the engine to refuse; here it must not take the other rows' step
+        # with it.
         self.step.token_ids = (given < 0).where(last_ids, given).clamp(0, self.vocabulary - 1)
         x = self.embed(self.step.token_ids)
         for layer in range(self.layers):
@@ -433,7 +444,8 @@ class Decoder:
             "serve.token_buckets": numbers(options.token_buckets), "serve.row_buckets": numbers(options.row_buckets),
             "serve.sample_buckets": numbers(options.sample_buckets), "serve.change_buckets": numbers(options.change_buckets),
             "serve.edit_buckets": numbers(options.edit_buckets),
-            # Tested by test_batch_invariance.py and test_serve_invariance.py, of bundles without places for adapters.
+            # Tested by test_batch_invariance.py and test_serve_invariance.py, of bundles without
+            # places for adapters.
             **({} if options.adapters else {"serve.batch_invariant": "host"}),
             **({} if self.generates else {"serve.generates": "0"}),
             **({"serve.adapters": str(options.adapters), "serve.adapter_rank": str(options.max_rank)} if options.adapters else {}),

@@ -1,7 +1,8 @@
-"""A model as people have it: a Hugging Face folder, a GGUF file, or a safetensors file whose metadata has the configuration (bytelm).
+"""A model as people have it: a Hugging Face folder, a GGUF file, or a safetensors file whose
+metadata has the configuration (bytelm).
 
-All of them become a Checkpoint: a configuration with Hugging Face's keys, tensors by Hugging Face's names, and the files of the tokenizer.
-No weight is read, their names, types and shapes are enough.
+All of them become a Checkpoint: a configuration with Hugging Face's keys, tensors by Hugging Face's
+names, and the files of the tokenizer. No weight is read, their names, types and shapes are enough.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _LAYOUT_NAMES = {number: name for name, (number, *_facts) in _format.LAYOUTS.ite
 
 @dataclass(frozen=True)
 class Tensor:
-    """`source`: what it is called in its file, which is the name that a program binds it by. `components`: data types of a layout's
-    components where it leaves a choice."""
+    """`source`: what it is called in its file, which is the name that a program binds it by.
+    `components`: data types of a layout's components where it leaves a choice."""
 
     source: str
     dtype: str
@@ -47,8 +48,8 @@ class Tensor:
 
 @dataclass
 class Checkpoint:
-    """`path`: the folder or file. `weights`: what a program takes its weights from. `files`: of the tokenizer, by name. `points`: what is
-    refused already."""
+    """`path`: the folder or file. `weights`: what a program takes its weights from. `files`: of the
+    tokenizer, by name. `points`: what is refused already."""
 
     path: str
     form: str  # "folder", "gguf", "file"
@@ -57,7 +58,8 @@ class Checkpoint:
     weights: List[str]
     files: Dict[str, bytes]
     points: List[str] = field(default_factory=list)
-    #: Tensors that stand for something else than weights of the model: nothing is lost where no family reads them.
+    #: Tensors that stand for something else than weights of the model: nothing is lost where no
+    #: family reads them.
     unused: Tuple[str, ...] = ()
     #: The model's name, where the path does not say it.
     called: str = ""
@@ -110,8 +112,9 @@ def read(path: str) -> Checkpoint:
 
 
 class Header(NamedTuple):
-    """A GGUF file as far as a bundle follows from it: its name, how many tensors it has, and the digest of all that stands before its
-    weights. What these mean is read with the compiler's modules, which takes far longer."""
+    """A GGUF file as far as a bundle follows from it: its name, how many tensors it has, and the
+    digest of all that stands before its weights. What these mean is read with the compiler's
+    modules, which takes far longer."""
 
     path: str
     called: str
@@ -120,7 +123,8 @@ class Header(NamedTuple):
 
 
 def header(given: "str | os.PathLike[str]") -> Optional[Header]:
-    """Of a GGUF file, or of a folder that has nothing else. None: it is another form, or several files."""
+    """Of a GGUF file, or of a folder that has nothing else. None: it is another form, or several
+    files."""
     path = os.path.abspath(os.fspath(given))
     called = ""
     if os.path.isdir(path) and not os.path.exists(os.path.join(path, "config.json")):
@@ -143,7 +147,8 @@ def _meant(given: str) -> str:
         near = difflib.get_close_matches(name, os.listdir(folder), 1)
         if near:
             return f"; is it {near[0]}?"
-    if re.fullmatch(r"[\w-]+/[\w.-]+", given) and not os.path.isdir(folder):  # a name on Hugging Face's hub
+    if re.fullmatch(r"[\w-]+/[\w.-]+", given) and not os.path.isdir(folder):
+        # a name on Hugging Face's hub
         return f". Models are read from this machine: hf download {given} --local-dir {name}"
     return ""
 
@@ -218,7 +223,8 @@ def _small(path: str) -> bytes:
 
 
 def add_plain(made: Checkpoint, name: str, weight: Weight, source: str = "") -> None:
-    """A tensor as it is in its file; what has no layout or a type that nothing computes with is refused."""
+    """A tensor as it is in its file; what has no layout or a type that nothing computes with is
+    refused."""
     layout = _LAYOUT_NAMES.get(weight.encoding, "plain" if weight.encoding == 0 else "")
     dtype = weight.dtype or "f32"
     if not layout or (layout == "plain" and dtype not in _FLOATS):

@@ -1,11 +1,12 @@
-"""What a model's configuration asks for, read so that nothing it asks for is passed over: what is wrong, what no family can do and what
-this family does not do are gathered, and refused together."""
+"""What a model's configuration asks for, read so that nothing it asks for is passed over: what is
+wrong, what no family can do and what this family does not do are gathered, and refused together."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set
 
-#: Keys that change what a model computes, with the values that do not. A key that is set and that its family has not read is refused.
+#: Keys that change what a model computes, with the values that do not. A key that is set and that
+#: its family has not read is refused.
 MEANINGFUL: Dict[str, Sequence[Any]] = {
     "add_cross_attention": (False,), "alibi": (False,), "attention_bias": (False,), "attention_chunk_size": (), "attention_multiplier": (),
     "attention_out_bias": (False,), "attention_sinks": (False,), "attn_logit_softcapping": (), "clip_qkv": (), "embedding_multiplier": (1,),
@@ -24,7 +25,8 @@ MOST = (1 << 31) - 1
 
 
 class Refused(ValueError):
-    """A model that cannot be made into a bundle: `points` says everything that stands against it, one line each."""
+    """A model that cannot be made into a bundle: `points` says everything that stands against it,
+    one line each."""
 
     def __init__(self, what: str, points: Sequence[str]):
         self.what, self.points = what, tuple(points)

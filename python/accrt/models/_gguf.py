@@ -1,5 +1,5 @@
-"""GGUF files: their metadata as a configuration with Hugging Face's keys, their tensors by Hugging Face's names, their tokenizer as
-tokenizer.json."""
+"""GGUF files: their metadata as a configuration with Hugging Face's keys, their tensors by Hugging
+Face's names, their tokenizer as tokenizer.json."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _rope(made: Checkpoint, given: Mapping[str, Any]) -> None:
         config["original_max_position_embeddings"] = given["scaling.original_context_length"]
 
 
-# ---- Tokenizers ------------------------------------------------------------------------------------------------------
+# ---- Tokenizers ----------------------------------------------------------------------------------
 
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -124,8 +124,8 @@ _DEEPSEEK = (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
              r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _REST)  # fmt: skip
 _GPT_2: Tuple[str, ...] = ()  # the cut that ByteLevel makes by itself
 _DIGITS = (r"\p{N}",)  # each digit by itself, then as GPT-2
-#: How text is cut before merges, by tokenizer.ggml.pre: the names that share a cut, its patterns, whether ByteLevel cuts after them, and
-#: whether a word that is a token is one before any merge.
+#: How text is cut before merges, by tokenizer.ggml.pre: the names that share a cut, its patterns,
+#: whether ByteLevel cuts after them, and whether a word that is a token is one before any merge.
 _CUTS = {
     name: (patterns, then_bytes, whole_first)
     for names, patterns, then_bytes, whole_first in (
@@ -196,7 +196,8 @@ def _tokenizer(texts: List[str], metadata: Mapping[str, Any], points: List[str])
 
 
 def _start(texts: List[str], metadata: Mapping[str, Any], parts: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
-    """What puts the first token before a text, and the last one behind it, where the file asks for that."""
+    """What puts the first token before a text, and the last one behind it, where the file asks for
+    that."""
     settings = _settings(texts, metadata)
     added = {kind: settings[f"{kind}_token"] for kind in ("bos", "eos") if settings[f"add_{kind}_token"] and f"{kind}_token" in settings}
     if not added:
@@ -224,7 +225,8 @@ def _bytes_bpe(vocabulary: Dict[str, int], metadata: Mapping[str, Any], points: 
 
 
 def _pieces_bpe(vocabulary: Dict[str, int], texts: List[str], metadata: Mapping[str, Any]) -> Dict[str, Any]:
-    """SentencePiece's BPE, whose merges follow from the scores: of two that could be made, that of the better piece comes first."""
+    """SentencePiece's BPE, whose merges follow from the scores: of two that could be made, that of
+    the better piece comes first."""
     scores = metadata.get("tokenizer.ggml.scores") or [0.0] * len(texts)
     unknown = metadata.get("tokenizer.ggml.unknown_token_id", 0)
     unknown = unknown if isinstance(unknown, int) else len(texts)

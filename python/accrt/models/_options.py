@@ -1,4 +1,5 @@
-"""How a bundle is made. Nothing of the compiler is imported for it: a bundle that is in the cache needs none."""
+"""How a bundle is made. Nothing of the compiler is imported for it: a bundle that is in the cache
+needs none."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ EDITS = (1, 64, 1024, 16384, 262144)
 
 @dataclass(frozen=True)
 class Options:
-    """How a bundle is made. `kv_type` "": of 16 bits where the weights are; `max_position` 0: what the model was made for. `adapters`: places
-    for LoRA adapters of rank `max_rank` at most, in products whose names end so, or all."""
+    """How a bundle is made. `kv_type` "": of 16 bits where the weights are; `max_position` 0: what
+    the model was made for. `adapters`: places for LoRA adapters of rank `max_rank` at most, in
+    products whose names end so, or all."""
 
     page_size: int = 16
     kv_type: str = ""

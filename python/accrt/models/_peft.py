@@ -1,5 +1,7 @@
-"""LoRA adapters as PEFT writes them (a folder with adapter_config.json and adapter_model.safetensors), made into what a step program's
-states hold: factors padded to the bundle's rank, the second one turned and scaled. What an adapter asks for beyond that is refused by name.
+"""LoRA adapters as PEFT writes them (a folder with adapter_config.json and
+adapter_model.safetensors), made into what a step program's states hold: factors padded to the
+bundle's rank, the second one turned and scaled. What an adapter asks for beyond that is refused by
+name.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ _FLOATS = ("f32", "f16", "bf16")
 
 @dataclass(frozen=True)
 class Adapter:
-    """`tensors`: what each state of the step program gets, an array [max_rank, size] in the bundle's type (bf16 as bits); states that are
-    not named get zeros. `rank`: the largest."""
+    """`tensors`: what each state of the step program gets, an array [max_rank, size] in the
+    bundle's type (bf16 as bits); states that are not named get zeros. `rank`: the largest."""
 
     path: str
     rank: int
@@ -113,8 +115,8 @@ def _matching(pattern: Mapping[str, Any], product: str, default: Any) -> Any:
 
 
 def read_adapter(path: "str | os.PathLike[str]", layout: Mapping[str, Any]) -> Adapter:
-    """An adapter's folder, for a bundle whose asset serve.adapters is `layout`. Raises Refused with everything that stands against it,
-    NotFoundError, and what opening weights raises."""
+    """An adapter's folder, for a bundle whose asset serve.adapters is `layout`. Raises Refused with
+    everything that stands against it, NotFoundError, and what opening weights raises."""
     path = os.path.abspath(os.fspath(path))
     points: List[str] = []
     config = _Config(_config(path), points)

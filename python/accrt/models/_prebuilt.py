@@ -1,9 +1,10 @@
-"""Makes the kernels that come with the package: all that the families need on hosts, of every type and layout of weights.
+"""Makes the kernels that come with the package: all that the families need on hosts, of every type
+and layout of weights.
 
     python -m accrt.models._prebuilt FOLDER [--targets x86-64-v3,x86-64-v4]
 
-Sizes are arguments of kernels, so small models of each family stand for large ones. A new family, or a new way to compute in one,
-gets a line in CONFIGS.
+Sizes are arguments of kernels, so small models of each family stand for large ones. A new family,
+or a new way to compute in one, gets a line in CONFIGS.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ CONFIGS: Dict[str, Dict[str, Any]] = {
 }  # fmt: skip
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
           "head_dim": 64, "max_position_embeddings": 4096}  # fmt: skip
-#: Such that no product's rows fill its panels: matrices that are read together are copied together first.
+#: Such that no product's rows fill its panels: matrices that are read together are copied together
+#: first.
 _ODD_SIZES = {**_SIZES, "vocab_size": 333, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6, "head_dim": 8}
 _GPT2_NAMES = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "max_position_embeddings": "n_positions",
                "vocab_size": "vocab_size"}  # fmt: skip
 #: Heads of other sizes.
 _HEADS = (32, 64, 80, 96, 128, 160, 192, 256)
 _FLOATS = ("f32", "bf16", "f16")
-_Packing = Union[Tuple[()], Tuple[str, int, Mapping[str, str]]]  # layout, group, types of components; none: plain
+# layout, group, types of components; none: plain
+_Packing = Union[Tuple[()], Tuple[str, int, Mapping[str, str]]]
 
 
 class _Tensors(Dict[str, Tensor]):
@@ -57,7 +60,8 @@ class _Tensors(Dict[str, Tensor]):
     def make(self, key: str, shape: Sequence[int]) -> None:
         is_matrix = len(shape) == 2 and "wpe" not in key
         dtype = "f32" if self.is_gguf and not is_matrix else self.float_type
-        packing = self.packing if is_matrix and (self.is_gguf or "embed" not in key) else ()  # only GGUF files have packed embeddings
+        # only GGUF files have packed embeddings
+        packing = self.packing if is_matrix and (self.is_gguf or "embed" not in key) else ()
         self[key] = Tensor(key, dtype, tuple(shape), *packing)
 
 
@@ -88,8 +92,8 @@ def _decoder(
 
 
 def _packed(layout: str) -> Iterator[Tuple[int, Dict[str, str]]]:
-    """The groups that checkpoints of a layout have, such as stay packed and such as do not, and the types of its components: where the
-    layout leaves a choice."""
+    """The groups that checkpoints of a layout have, such as stay packed and such as do not, and the
+    types of its components: where the layout leaves a choice."""
     scales = [{"scales": dtype} for dtype in ("f16", "bf16", "f32")]
     for group in (128, 16) if LAYOUTS[layout].free_group else (0,):
         for given in ({}, *scales, *({**one, "data": "f8e5m2"} for one in ({}, *scales))):

@@ -1,4 +1,5 @@
-"""Quantized checkpoints of Hugging Face: which tensors are one weight, and in which layout (docs/layouts.md). Nothing is unpacked here."""
+"""Quantized checkpoints of Hugging Face: which tensors are one weight, and in which layout
+(docs/layouts.md). Nothing is unpacked here."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from .._format import CONVENTIONS
 from ..weights import Weight, Weights
 from ._checkpoint import Checkpoint, Tensor, add_plain
 
-#: What stands beside a weight and changes nothing of it: scales of activations, which are computed in floats here, and shapes.
+#: What stands beside a weight and changes nothing of it: scales of activations, which are computed
+#: in floats here, and shapes.
 _BESIDE = (".input_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale", ".weight_shape", ".input_zero_point", ".kv_scale")
 _SCALES = ("f32", "f16", "bf16")
 #: What stands behind a weight's name, by role.

@@ -1,4 +1,5 @@
-"""The families: every file of this folder that has no underscore before its name. Their classes say what they read."""
+"""The families: every file of this folder that has no underscore before its name. Their classes say
+what they read."""
 
 from __future__ import annotations
 

@@ -13,8 +13,9 @@ from ._config import Config
 
 @dataclass(frozen=True)
 class Rope:
-    """`frequencies`: radians a position, of each pair of elements; cos and sin are multiplied by `scale`. `longest`: positions that these
-    frequencies are for (0: any); `stretched`: positions that the scaling makes of those of the training (0: no more)."""
+    """`frequencies`: radians a position, of each pair of elements; cos and sin are multiplied by
+    `scale`. `longest`: positions that these frequencies are for (0: any); `stretched`: positions
+    that the scaling makes of those of the training (0: no more)."""
 
     frequencies: np.ndarray
     scale: float = 1.0
@@ -49,7 +50,8 @@ def settings(config: Config) -> Tuple[float, Dict[str, Any]]:
 
 
 def make(config: Config, head_size: int, max_position: int) -> Rope:
-    """What a configuration asks for. `max_position`: the longest sequence that is served, by which LongRoPE chooses its factors."""
+    """What a configuration asks for. `max_position`: the longest sequence that is served, by which
+    LongRoPE chooses its factors."""
     theta, given = settings(config)
     kind, size = given["rope_type"], int(head_size * given["partial_rotary_factor"]) // 2 * 2
     if kind not in _KINDS:
@@ -76,7 +78,8 @@ def _linear(theta: float, size: int, given: Mapping[str, Any], config: Config, m
 
 
 def _llama3(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
-    """Long waves are slowed down by the factor, short ones are not, those between by a part of it."""
+    """Long waves are slowed down by the factor, short ones are not, those between by a part of
+    it."""
     plain, factor = _plain(theta, size), float(given["factor"])
     low, high, original = (float(given[name]) for name in ("low_freq_factor", "high_freq_factor", "original_max_position_embeddings"))
     waves = 2 * math.pi / plain
@@ -110,8 +113,8 @@ def _yarn(theta: float, size: int, given: Mapping[str, Any], config: Config, max
 
 
 def _longrope(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
-    """The short factors up to the length of training, the long ones for everything else: a sequence keeps its keys, so the factors
-    cannot change while it grows."""
+    """The short factors up to the length of training, the long ones for everything else: a sequence
+    keeps its keys, so the factors cannot change while it grows."""
     original = int(given["original_max_position_embeddings"])
     longest = int(config.get("max_position_embeddings") or original)
     factor, scale = float(given.get("factor") or longest / original), given.get("attention_factor")

@@ -15,7 +15,8 @@ HIDDEN = 1
 
 
 def _byte_letters() -> Dict[str, int]:
-    """The letters that byte-level BPE writes bytes with: those that print stand for themselves, the others follow from 256 on."""
+    """The letters that byte-level BPE writes bytes with: those that print stand for themselves, the
+    others follow from 256 on."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     letters = {chr(byte): byte for byte in plain}
     letters.update({chr(256 + at): byte for at, byte in enumerate(byte for byte in range(256) if byte not in plain)})
@@ -31,7 +32,8 @@ def byte_tokens() -> Tuple[List[bytes], List[int]]:
 
 
 def of_tokenizer(tokenizer: Mapping[str, Any], count: int) -> Tuple[List[bytes], List[int]]:
-    """Bytes and flags of `count` ids from what tokenizer.json says. Ids without a token print nothing. ValueError: it does not say so."""
+    """Bytes and flags of `count` ids from what tokenizer.json says. Ids without a token print
+    nothing. ValueError: it does not say so."""
     model = tokenizer.get("model")
     if not isinstance(model, dict):
         raise ValueError("there is no model")

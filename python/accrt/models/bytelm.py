@@ -1,4 +1,5 @@
-"""The project's own model of bytes (examples/bytelm): a Llama whose ids are the bytes themselves."""
+"""The project's own model of bytes (examples/bytelm): a Llama whose ids are the bytes
+themselves."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Gemma 2: soft caps, every second layer with a window, norms behind attention and MLP too, norms that multiply by 1 + w, embeddings that
-are scaled by the root of their size."""
+"""Gemma 2: soft caps, every second layer with a window, norms behind attention and MLP too, norms
+that multiply by 1 + w, embeddings that are scaled by the root of their size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Gemma2(Decoder):
         super().setup()
         config = self.config
         self.act = config.choice("hidden_activation", ACTIVATIONS, self.act)
-        # GGUF files do not have it; of the three sizes that there are, the one of 46 layers scales by something else than its heads' size.
+        # GGUF files do not have it; of the three sizes that there are, the one of 46 layers scales
+        # by something else than its heads' size.
         scalar = self.hidden // self.heads if self.is_gguf and self.layers == 46 else self.head_size
         self.scale = config.number("query_pre_attn_scalar", scalar, minimum=1e-6) ** -0.5
         self.soft_cap = config.number("attn_logit_softcapping", 0.0) or None
@@ -41,7 +42,8 @@ class Gemma2(Decoder):
 
     def rms_norm(self, x: Value, name: str) -> Value:
         weight = self.float(self.weight(f"{name}.weight", [int(x.shape[-1])]))
-        return x.rms_norm(weight if self.is_gguf else weight + 1.0, self.eps)  # GGUF files have the 1 in them
+        # GGUF files have the 1 in them
+        return x.rms_norm(weight if self.is_gguf else weight + 1.0, self.eps)
 
     def layer(self, x: Value, name: str, index: int) -> Value:
         mixed = self.attention(self.norm(x, f"{name}.input_layernorm"), f"{name}.self_attn", index)

@@ -1,4 +1,5 @@
-"""GPT-2: learned positions, layer norms, biases everywhere, one product for queries, keys and values, matrices the other way round."""
+"""GPT-2: learned positions, layer norms, biases everywhere, one product for queries, keys and
+values, matrices the other way round."""
 
 from __future__ import annotations
 

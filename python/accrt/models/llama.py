@@ -15,7 +15,8 @@ class Llama(Decoder):
         self.interleaved = self.is_gguf  # whose rows of queries and keys are in the order of pairs
 
     def frequencies(self) -> Any:
-        """GGUF files have the scaling of Llama 3 as a tensor of what each frequency is divided by."""
+        """GGUF files have the scaling of Llama 3 as a tensor of what each frequency is divided
+        by."""
         if "rope_freqs.weight" not in self.checkpoint.tensors:
             return super().frequencies()
         plain = self.constant("rope.frequencies", self.rotation.frequencies.astype("f4"))

@@ -1,4 +1,5 @@
-"""Phi-3 and 3.5: queries, keys and values are one product, and so are the halves of the MLP; one window; LongRoPE."""
+"""Phi-3 and 3.5: queries, keys and values are one product, and so are the halves of the MLP; one
+window; LongRoPE."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Phi3(Decoder):
         self.sliding = self.config.integer("sliding_window", 0, minimum=0)
 
     def setup_rope(self) -> None:
-        """GGUF files have the factors of LongRoPE as tensors, and what cos and sin are multiplied by."""
+        """GGUF files have the factors of LongRoPE as tensors, and what cos and sin are multiplied
+        by."""
         super().setup_rope()
         if "rope_factors_short.weight" in self.checkpoint.tensors:
             original = self.config.integer("original_max_position_embeddings", self.trained)

@@ -1,4 +1,5 @@
-"""Qwen 2 and 2.5: Llama with biases of queries, keys and values, and with windows in the later layers where they are switched on."""
+"""Qwen 2 and 2.5: Llama with biases of queries, keys and values, and with windows in the later
+layers where they are switched on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""Serving models: the engine, the server in front of it, and `accrt-serve`. docs/server.md describes it.
+"""Serving models: the engine, the server in front of it, and `accrt-serve`. docs/server.md
+describes it.
 
     accrt-serve ./Qwen2.5-0.5B-Instruct
 
-Needs libaccrt_serve.so, and libaccrt_http.so for the server; texts and chats need `pip install 'accrt[serve]'`.
+Needs libaccrt_serve.so, and libaccrt_http.so for the server; texts and chats need `pip install
+'accrt[serve]'`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
     from .server import Server
     from .text import Bytes, ChatTemplate, Text, Tokenizer
 
-#: Modules by what they have. They are imported when it is first named: until then `accrt-serve` can be ended in one line.
+#: Modules by what they have. They are imported when it is first named: until then `accrt-serve` can
+#: be ended in one line.
 _HOMES = {"engine": ("Engine", "Event", "Hub", "Model"), "loading": ("Loaded", "load", "simulated"),
           "parameters": ("PARAMETERS", "BadParameter", "Request"), "server": ("Server",),
           "text": ("Bytes", "ChatTemplate", "Text", "Tokenizer")}  # fmt: skip

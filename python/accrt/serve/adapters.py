@@ -26,8 +26,8 @@ _SIMULATED_BYTES = 1 << 20
 
 
 class Adapters:
-    """The adapters of one engine. `layout`: the bundle's asset serve.adapters; None: the model has no places, or is a simulated one.
-    Threads may share it."""
+    """The adapters of one engine. `layout`: the bundle's asset serve.adapters; None: the model has
+    no places, or is a simulated one. Threads may share it."""
 
     def __init__(self, engine: Any, layout: Optional[bytes]) -> None:
         self._engine = engine
@@ -57,7 +57,8 @@ class Adapters:
         """Loads a PEFT folder under a name, which requests may have from then on.
 
         Raises:
-            accrt.models.Refused: what stands against the adapter, all of it. NotFoundError: no such folder. AlreadyExistsError: the name is
+            accrt.models.Refused: what stands against the adapter, all of it. NotFoundError: no such
+                folder. AlreadyExistsError: the name is
             taken. NotReadyError: all places are. UnsupportedError: the model has none.
         """
         name_of(name)
@@ -91,10 +92,12 @@ class Adapters:
         return {"any": numpy.frombuffer(content, numpy.uint8)}
 
     def unload(self, name: str, seconds: float = 30.0) -> None:
-        """Takes an adapter away when the requests that have it have ended. Others may not name it meanwhile.
+        """Takes an adapter away when the requests that have it have ended. Others may not name it
+        meanwhile.
 
         Raises:
-            NotFoundError: there is none of this name. NotReadyError: it is used still, after so many seconds; then it stays.
+            NotFoundError: there is none of this name. NotReadyError: it is used still, after so
+                many seconds; then it stays.
         """
         checked, end = name_of(name), monotonic_ns() + int(seconds * 1e9)
         while True:  # in slices, between which Ctrl-C ends it

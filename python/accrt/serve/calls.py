@@ -1,4 +1,5 @@
-"""Calls of tools in texts that a model writes, found by the server's own parser, without a server."""
+"""Calls of tools in texts that a model writes, found by the server's own parser, without a
+server."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .tools import Form
 
 
 class Calls(Handle):
-    """Finds calls in one text that comes piece by piece. `one`: calls after the first are dropped."""
+    """Finds calls in one text that comes piece by piece. `one`: calls after the first are
+    dropped."""
 
     __slots__ = ()
     _kind = "accrt_http_calls"
@@ -21,8 +23,9 @@ class Calls(Handle):
         super().__init__(created(lib.accrt_http_calls_create, form.number, int(one)))
 
     def push(self, text: str, last: bool = False) -> Tuple[str, List[Dict[str, Any]]]:
-        """What of the text is none of a call, and pieces of calls as OpenAI's streams have them: of a call's first piece `index`, `id`, `type` and
-        `function` with the name; of all of them a piece of the arguments."""
+        """What of the text is none of a call, and pieces of calls as OpenAI's streams have them: of
+        a call's first piece `index`, `id`, `type` and `function` with the name; of all of them a
+        piece of the arguments."""
         data, news = text.encode(), _ffi.accrt_http_call_news()
         check(lib.accrt_http_calls_push(self.handle, data, len(data), int(last), ctypes.byref(news)))
         entries = _string(news, _ffi.accrt_http_call_news.entries, news.entries_bytes)

@@ -21,7 +21,8 @@ from .adapters import Adapters
 from .fitting import Wanted
 
 _DRAIN_SECONDS = 30.0
-_SILENT_SECONDS, _AGAIN_SECONDS = 1.0, 10.0  # of a part that takes long: until a line says so, and until the next one
+# of a part that takes long: until a line says so, and until the next one
+_SILENT_SECONDS, _AGAIN_SECONDS = 1.0, 10.0
 
 
 def _count(text: str) -> int:
@@ -99,7 +100,8 @@ def _chosen(arguments: argparse.Namespace, options: Dict[str, Any]) -> Dict[str,
 
 
 class _Progress:
-    """Lines on stderr: what was done, and how long it took; of what takes more than a second also what it is, and every ten seconds that it goes on."""
+    """Lines on stderr: what was done, and how long it took; of what takes more than a second also
+    what it is, and every ten seconds that it goes on."""
 
     def __init__(self) -> None:
         self.start = time.monotonic()
@@ -145,7 +147,8 @@ class _Interrupted(BaseException):
 
 
 class _Signals:
-    """What SIGINT, SIGTERM and SIGHUP do: the first one ends what goes on in order; the third one the process, at once."""
+    """What SIGINT, SIGTERM and SIGHUP do: the first one ends what goes on in order; the third one
+    the process, at once."""
 
     def __init__(self) -> None:
         self.came = threading.Event()
@@ -167,13 +170,15 @@ class _Signals:
             signal.signal(number, before)
 
     def fail(self) -> None:
-        """Not a signal: the engine has failed for good, so the server ends. What started it may start it again."""
+        """Not a signal: the engine has failed for good, so the server ends. What started it may
+        start it again."""
         self.failed = True
         self.came.set()
 
     def _take(self, number: int, frame: object) -> None:
         self._count += 1
-        if self._count >= (3 if self.loading else 2):  # what is being loaded is cleaned up meanwhile
+        if self._count >= (3 if self.loading else 2):
+            # what is being loaded is cleaned up meanwhile
             os._exit(128 + number)
         if self._count == 1:
             self.number = signal.Signals(number)
@@ -212,8 +217,9 @@ def _open(arguments: argparse.Namespace, progress: _Progress, failed: Callable[[
 
 
 def main(argv: Optional[List[str]] = None) -> int:
-    """Serves until a signal ends it. Returns the exit status: 0, 1 (something is wrong, answers were cut off, or the engine failed for good), 128 + the signal that ended
-    it while it was loading."""
+    """Serves until a signal ends it. Returns the exit status: 0, 1 (something is wrong, answers
+    were cut off, or the engine failed for good), 128 + the signal that ended it while it was
+    loading."""
     arguments = _parser().parse_args(argv)
     progress = _Progress()
     with _Signals() as signals:

@@ -14,7 +14,8 @@ MODULES, POOLING = "modules.json", "1_Pooling/config.json"
 
 
 class Pooling(NamedTuple):
-    """`mode`: one of POOLINGS. `reason`: why the folder's own way is not done here; a request must then name one."""
+    """`mode`: one of POOLINGS. `reason`: why the folder's own way is not done here; a request must
+    then name one."""
 
     mode: str = "last"
     normalize: bool = True
@@ -70,7 +71,8 @@ class Embed(NamedTuple):
 
 
 def parameters(given: Dict[str, Any], pooling: Pooling, size: int) -> Dict[str, Any]:
-    """All parameters of a request, with an Embed as `embed`. `size`: numbers of the model's embeddings; 0: it gives none."""
+    """All parameters of a request, with an Embed as `embed`. `size`: numbers of the model's
+    embeddings; 0: it gives none."""
     if size == 0:
         raise BadParameter(None, "this model gives no embeddings: its bundle was made without the function that does", "unsupported")
     for name in given:

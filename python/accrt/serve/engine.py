@@ -1,4 +1,5 @@
-"""The engine of libaccrt_serve: models, requests, events. `accrt.LLM` and the server stand on it."""
+"""The engine of libaccrt_serve: models, requests, events. `accrt.LLM` and the server stand on
+it."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ class Model(Handle):
 
     @classmethod
     def simulated(cls, **options: int) -> "Model":
-        """A model that computes nothing, for tests: its options are the fields of accrt_serve_simulation_t."""
+        """A model that computes nothing, for tests: its options are the fields of
+        accrt_serve_simulation_t."""
         given = struct(_ffi.accrt_serve_simulation, eos=-1)
         for name, value in options.items():
             setattr(given, name, value)
@@ -139,7 +141,8 @@ class Engine(Handle):
         return lib.accrt_serve_engine_event_fd(self.handle)
 
     def wait(self, seconds: float) -> bool:
-        """Whether there are events, after so long at most. It sleeps on the descriptor, from which signals wake Python, and nothing else does."""
+        """Whether there are events, after so long at most. It sleeps on the descriptor, from which
+        signals wake Python, and nothing else does."""
         if self._ready():
             return True
         kept = self.handle  # noqa: F841 - until this returns
@@ -241,7 +244,8 @@ class Hub:
         sink(event)
 
     def pump(self, seconds: float) -> None:
-        """Waits for events for a while, and gives them away. Threads that find another one at it wait with it."""
+        """Waits for events for a while, and gives them away. Threads that find another one at it
+        wait with it."""
         if not self._polling.acquire(blocking=False):
             time.sleep(min(seconds, 0.001))
             return

@@ -1,5 +1,5 @@
-"""Whether what is asked for can work with a model, by what its bundle says of itself. It is looked at before anything is compiled or loaded,
-which may take minutes."""
+"""Whether what is asked for can work with a model, by what its bundle says of itself. It is looked
+at before anything is compiled or loaded, which may take minutes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ _MOST_ROWS, _MOST_TOKENS = 1 << 12, 1 << 20
 
 
 class Wanted(NamedTuple):
-    """What a caller will make of the model: options of its engine, and folders of adapters by their names."""
+    """What a caller will make of the model: options of its engine, and folders of adapters by their
+    names."""
 
     engine: Mapping[str, Any] = {}
     adapters: Sequence[Tuple[str, str]] = ()
@@ -34,7 +35,8 @@ def check(
     """Raises ValueError, or what the engine says of its options, or what reading an adapter raises.
 
     Args:
-        metadata: the bundle's. layout: its asset serve.adapters; None: it has no places for adapters. chosen: options of the model.
+        metadata: the bundle's. layout: its asset serve.adapters; None: it has no places for
+            adapters. chosen: options of the model.
         weight_bytes: of the files that the weights come from; 0: that is not known.
     """
     largest = {name: _number(metadata, f"serve.{name}_buckets") for name in ("row", "sample", "token")}
@@ -63,7 +65,8 @@ def _check_memory(metadata: Mapping[str, str], kv_bytes: int, most_tokens: int, 
         return
     if min(kv_bytes, most_tokens * token_bytes) > place.memory_bytes:
         raise ValueError(f"kv_bytes is {kv_bytes}, and {place.name} has {place.memory_bytes} bytes of memory")
-    if not place.is_host and weight_bytes + page_bytes > place.memory_bytes:  # of a host they are files that are mapped
+    if not place.is_host and weight_bytes + page_bytes > place.memory_bytes:
+        # of a host they are files that are mapped
         raise ValueError(f"the weights take {size_text(weight_bytes)}, and {place.name} has {size_text(place.memory_bytes)} of memory")
 
 

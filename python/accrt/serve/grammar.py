@@ -1,7 +1,8 @@
-"""Grammars: what `response_format` and its relatives ask for, and the constraints of the engine that come of it.
+"""Grammars: what `response_format` and its relatives ask for, and the constraints of the engine
+that come of it.
 
-llguidance computes the masks. Its C interface is in the extension module of the Python package, which the engine opens itself: no Python runs
-for a token.
+llguidance computes the masks. Its C interface is in the extension module of the Python package,
+which the engine opens itself: no Python runs for a token.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Grammars(Handle):
 
 
 def _library() -> Optional[str]:
-    """The extension module of the package `llguidance`, which is not imported. It is not looked for in the current folder."""
+    """The extension module of the package `llguidance`, which is not imported. It is not looked for
+    in the current folder."""
     spec = importlib.machinery.PathFinder.find_spec("llguidance", [folder for folder in sys.path if os.path.isabs(folder)])
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         for found in sorted(glob.glob(os.path.join(glob.escape(folder), "_lib*.so"))):
@@ -76,7 +78,8 @@ class Compiler:
         self._model, self._guard, self._grammars = model, threading.Lock(), None
 
     def __call__(self, grammar: Optional[Grammar]) -> Optional[Constraint]:
-        """The constraint of a grammar. BadParameter: the grammar is wrong, or there is nothing that compiles it."""
+        """The constraint of a grammar. BadParameter: the grammar is wrong, or there is nothing that
+        compiles it."""
         if grammar is None:
             return None
         try:

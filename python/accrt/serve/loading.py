@@ -1,4 +1,5 @@
-"""From what people have to what is served: a model of the engine's with its tokenizer and its chat template."""
+"""From what people have to what is served: a model of the engine's with its tokenizer and its chat
+template."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Loaded(NamedTuple):
 
 
 def text_of(assets: Dict[str, bytes], template: Optional[str] = None, tool_parser: Optional[str] = None) -> Text:
-    """The tokenizer and the chat template that a bundle has as assets. Without a tokenizer, tokens are bytes."""
+    """The tokenizer and the chat template that a bundle has as assets. Without a tokenizer, tokens
+    are bytes."""
     config = _object(assets, "tokenizer_config.json")
     tokenizer: Any = Tokenizer(assets["tokenizer.json"]) if "tokenizer.json" in assets else Bytes()
     source = template if template is not None else _decoded(assets["chat_template.jinja"], "chat_template.jinja") if "chat_template.jinja" in assets else None
@@ -97,18 +99,23 @@ def load(
     weights: Any = None, chat_template: Any = None, prepare: int = 1, adapters: int = 0, max_rank: int = 16, adapter_targets: Optional[str] = None,
     tool_parser: Optional[str] = None, wanted: fitting.Wanted = fitting.Wanted(),
 ) -> Loaded:  # fmt: skip
-    """A model that can be served. What can be wrong with the options is looked at before anything is compiled or loaded.
+    """A model that can be served. What can be wrong with the options is looked at before anything
+    is compiled or loaded.
 
     Args:
-        model (str, os.PathLike): a folder with config.json, a .gguf file, or a bundle (.accx) with a step program; `simulated:` computes nothing.
-        progress: called with what was done (str), and how many seconds it took (float). If it has methods `begins` and `goes_on`, these get
-            (str) what begins that may take long, and how far it is.
-        device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of paths), chat_template (path),
-            tool_parser (str), prepare (int): as for accrt-serve.
-        adapters (int), max_rank (int), adapter_targets (str): places for LoRA adapters; a bundle has its own.
+        model (str, os.PathLike): a folder with config.json, a .gguf file, or a bundle (.accx) with
+            a step program; `simulated:` computes nothing.
+        progress: called with what was done (str), and how many seconds it took (float). If it has
+            methods `begins` and `goes_on`, these get (str) what begins that may take long, and how
+            far it is.
+        device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of
+            paths), chat_template (path), tool_parser (str), prepare (int): as for accrt-serve.
+        adapters (int), max_rank (int), adapter_targets (str): places for LoRA adapters; a bundle
+        has its own.
         wanted: what the model is for: what of it cannot work is refused as early.
     Raises:
-        TypeError, ValueError, OverflowError: an option. OSError: a file. accrt.models.Refused: the model. accrt.Error: what the library says.
+        TypeError, ValueError, OverflowError: an option. OSError: a file. accrt.models.Refused: the
+            model. accrt.Error: what the library says.
     """
     if not isinstance(model, (str, os.PathLike)):
         raise TypeError(f"model is {shown(model)}, expected the path of a folder, of a .gguf file or of a bundle (.accx)")
@@ -219,7 +226,8 @@ def _names(given: Optional[str]) -> Tuple[str, ...]:
 
 
 def _targets(place: Any, may_be_host: bool) -> Tuple[List[str], Any]:
-    """What is compiled for a device, and the device: for a GPU what it runs, for a host what its processor runs best."""
+    """What is compiled for a device, and the device: for a GPU what it runs, for a host what its
+    processor runs best."""
     if not place.info.host_memory:
         from ..compiler.driver import CUDA_TARGETS, available_targets
 

@@ -1,4 +1,5 @@
-"""Options of engines, models and servers: tables of names with defaults, and how what is given for them is checked before anything is made."""
+"""Options of engines, models and servers: tables of names with defaults, and how what is given for
+them is checked before anything is made."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def known(given: Mapping[str, Any], tables: Sequence[Table], whose: str) -> None
 
 
 def checked(given: Mapping[str, Any], table: Table) -> Dict[str, Any]:
-    """All options of a table, with defaults for those that are missing or None. TypeError, ValueError, OverflowError: one of them is none."""
+    """All options of a table, with defaults for those that are missing or None. TypeError,
+    ValueError, OverflowError: one of them is none."""
     return {name: default if given.get(name) is None else _one(name, given[name], default) for name, (default, _help) in table.items()}
 
 

@@ -1,6 +1,8 @@
-"""What a request may ask for: one table of names for `accrt.LLM` and for the server, and how it is checked and given to the engine.
+"""What a request may ask for: one table of names for `accrt.LLM` and for the server, and how it is
+checked and given to the engine.
 
-Names are OpenAI's where it has one, else vLLM's. What is wrong raises BadParameter, which names the parameter and shows its value.
+Names are OpenAI's where it has one, else vLLM's. What is wrong raises BadParameter, which names the
+parameter and shows its value.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class BadParameter(InvalidArgumentError):
     """A parameter that is refused: an accrt.Error and a ValueError.
 
     Attributes:
-        parameter (str, None): its name. code (str): what is wrong with it, for programs. message (str): one line with its value.
+        parameter (str, None): its name. code (str): what is wrong with it, for programs. message
+            (str): one line with its value.
     """
 
     def __init__(self, parameter: Optional[str], message: str, code: str = "invalid_value") -> None:
@@ -110,7 +113,8 @@ def text(name: str, value: Any) -> str:
 
 
 def unicode(name: str, value: str) -> str:
-    """The string, which must have UTF-8 bytes: half of a surrogate pair, as cut emojis leave it, has none."""
+    """The string, which must have UTF-8 bytes: half of a surrogate pair, as cut emojis leave it,
+    has none."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -170,7 +174,8 @@ class Grammar(NamedTuple):
     text: str
 
 
-#: Whitespace between the parts of JSON, unless a schema says otherwise: bounded, so that no model goes on with it for ever.
+#: Whitespace between the parts of JSON, unless a schema says otherwise: bounded, so that no model
+#: goes on with it for ever.
 WHITESPACE = "[ \\t\\n\\r]{0,20}"
 
 
@@ -287,7 +292,8 @@ PARAMETERS: Dict[str, Parameter] = {
 
 
 def checked(given: Dict[str, Any], also: Sequence[str] = ()) -> Dict[str, Any]:
-    """All parameters, with defaults for those that are missing or None. Names in `also` are the caller's own."""
+    """All parameters, with defaults for those that are missing or None. Names in `also` are the
+    caller's own."""
     for name in given:
         if name not in PARAMETERS and name not in also:
             meant = near(name, [*also, *PARAMETERS])
@@ -310,7 +316,8 @@ def grammar_of(parameters: Dict[str, Any]) -> Optional[Grammar]:
 
 
 class Limits(NamedTuple):
-    """What a model can: ids of tokens below `vocab_size`, and `longest` tokens of a prompt with its answer."""
+    """What a model can: ids of tokens below `vocab_size`, and `longest` tokens of a prompt with its
+    answer."""
 
     vocab_size: int
     longest: int
@@ -322,7 +329,8 @@ class Limits(NamedTuple):
 
 
 def _int32s(numbers: Sequence[int]) -> "array.array[int]":
-    """What does not fit is as large as possible: no model has such a token, and what names it looks at the numbers themselves."""
+    """What does not fit is as large as possible: no model has such a token, and what names it looks
+    at the numbers themselves."""
     try:
         return array.array("i", numbers)
     except OverflowError:
@@ -338,7 +346,8 @@ class Request:
         p = parameters
         self._prompt, self._parameters = prompt, parameters
         try:
-            ids = (ctypes.c_int32 * len(prompt)).from_buffer(_int32s(prompt))  # four times as fast as from a list
+            # four times as fast as from a list
+            ids = (ctypes.c_int32 * len(prompt)).from_buffer(_int32s(prompt))
         except TypeError:
             raise BadParameter("prompt", f"the prompt has the token {shown(prompt)}, which is no token id") from None
         stop_ids = (ctypes.c_int32 * len(p["stop_token_ids"]))(*p["stop_token_ids"])
@@ -363,7 +372,8 @@ class Request:
             self.struct.flags |= embed.flags
 
     def check(self, limits: Limits, prompt: str = "prompt", max_tokens: str = "max_tokens") -> None:
-        """Raises BadParameter for what the model cannot do. `prompt` and `max_tokens`: what the caller calls them."""
+        """Raises BadParameter for what the model cannot do. `prompt` and `max_tokens`: what the
+        caller calls them."""
         p, ids = self._parameters, self._prompt
         _known_tokens(prompt, ids, limits)
         _known_tokens("stop_token_ids", p["stop_token_ids"], limits)

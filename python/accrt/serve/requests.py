@@ -1,4 +1,5 @@
-"""From the body of a request, as OpenAI has it, to what the engine is asked. Pure: no sockets, no engine."""
+"""From the body of a request, as OpenAI has it, to what the engine is asked. Pure: no sockets, no
+engine."""
 
 from __future__ import annotations
 
@@ -91,7 +92,8 @@ def _common(given: Dict[str, Any], own: Sequence[str], models: Sequence[str]) ->
 
 
 def model_of(given: Any, models: Sequence[str]) -> Optional[str]:
-    """The adapter that `model` names, as vLLM has it: an adapter is a model. None: the model itself."""
+    """The adapter that `model` names, as vLLM has it: an adapter is a model. None: the model
+    itself."""
     if given is not None and text("model", given) not in models:
         raise BadParameter("model", f"model is {shown(given)}; here is {', '.join(map(repr, models))}", "model_not_found")
     return given if given is not None and given != models[0] else None
@@ -213,7 +215,8 @@ def adapter_to_load(given: Dict[str, Any]) -> Tuple[str, str]:
 
 
 def adapter_to_unload(given: Dict[str, Any]) -> Tuple[str, float]:
-    """POST /v1/unload_lora_adapter: a name, and how many seconds the requests that use it may still have."""
+    """POST /v1/unload_lora_adapter: a name, and how many seconds the requests that use it may still
+    have."""
     _only_known(given, ("lora_name", "lora_int_id", "timeout"))
     seconds = 0.0 if given.get("timeout") is None else real(0, MOST_UNLOAD_SECONDS)("timeout", given["timeout"])
     return adapter("lora_name", given.get("lora_name")), seconds

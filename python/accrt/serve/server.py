@@ -79,7 +79,8 @@ def check_address(host: str, port: int) -> None:
 
 
 def checked_key(given: Optional[str]) -> Optional[str]:
-    """Raises ValueError for a key that no client could send. An empty one would leave open what was meant to be locked."""
+    """Raises ValueError for a key that no client could send. An empty one would leave open what was
+    meant to be locked."""
     if given is not None and (not given or any(not " " < one <= "~" for one in given)):
         reason = "is empty: without a key, leave out --api-key and unset ACCRT_API_KEY" if not given else "has characters that no header may have (spaces, line ends, letters beyond ASCII)"
         raise ValueError(f"the API key {reason}")
@@ -92,7 +93,9 @@ class Server(Handle):
         with Server(engine, text, name="my-model", port=0) as server:
             print(server.url)
 
-    `text` makes tokens of texts; `adapters` are those of the engine, which are models by their names. `failed` is called, by any thread, when the engine has failed for good. Options are those of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
+    `text` makes tokens of texts; `adapters` are those of the engine, which are models by their
+    names. `failed` is called, by any thread, when the engine has failed for good. Options are those
+    of accrt-serve, by the same names. `close` cuts off what is under way; `drain` lets it end.
     """
 
     __slots__ = ("engine", "adapters", "_text", "_name", "_limits", "_loading", "_threads", "_failed", "_kept")
@@ -146,7 +149,8 @@ class Server(Handle):
         return {name: getattr(found, name) for name, _ in found._fields_}
 
     def drain(self, seconds: float) -> bool:
-        """Refuses new requests and lets those under way end. False: some were cut off. The server serves no more then."""
+        """Refuses new requests and lets those under way end. False: some were cut off. The server
+        serves no more then."""
         handle = self.handle
 
         def complete() -> bool:

@@ -1,5 +1,5 @@
-"""The beginning of `accrt-serve`: Ctrl-C ends it in one line from here on, also while modules are imported, which takes longest of a start
-whose model is cached."""
+"""The beginning of `accrt-serve`: Ctrl-C ends it in one line from here on, also while modules are
+imported, which takes longest of a start whose model is cached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def _end(number: int, _frame: object) -> None:
 
 def main(argv: Optional[List[str]] = None) -> int:
     """What `command.main` does."""
-    numbers = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]  # nohup
+    # nohup
+    numbers = [one for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) != signal.SIG_IGN]
     for number in numbers:
         signal.signal(number, _end)
     from .command import main as serve

@@ -52,7 +52,8 @@ def _name(entry: Any) -> str:
 
 
 class ChatTemplate:
-    """Jinja as Hugging Face has it, in a sandbox: a template comes with the model, and is not trusted."""
+    """Jinja as Hugging Face has it, in a sandbox: a template comes with the model, and is not
+    trusted."""
 
     def __init__(self, source: str, config: Optional[Dict[str, Any]] = None) -> None:
         try:

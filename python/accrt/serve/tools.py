@@ -1,6 +1,8 @@
-"""Tools: what a request says of them, for the chat template, for the grammar of forced calls, and for the messages of earlier calls.
+"""Tools: what a request says of them, for the chat template, for the grammar of forced calls, and
+for the messages of earlier calls.
 
-Calls in a model's text are found in C (serve/http/tools.c). Here is which form a model writes them in, and what that form looks like.
+Calls in a model's text are found in C (serve/http/tools.c). Here is which form a model writes them
+in, and what that form looks like.
 """
 
 from __future__ import annotations
@@ -52,7 +54,8 @@ class Asked(NamedTuple):
     choices: List[Dict[str, Any]]  # functions that may be called
 
     def grammar(self, special: Any, other: Optional[Grammar]) -> Optional[Grammar]:
-        """What the text must be: calls if they are forced; calls or what another grammar says. `special` gives the number of a special token."""
+        """What the text must be: calls if they are forced; calls or what another grammar says.
+        `special` gives the number of a special token."""
         if not self.forced and other is None:
             return None
         if other is not None and (self.forced or other.kind != "json"):
@@ -125,7 +128,8 @@ def _chosen(choice: Any, functions: Sequence[Dict[str, Any]]) -> str:
 
 
 def asked(given: Dict[str, Any], form: Optional[str]) -> Optional[Asked]:
-    """What a request's tools, tool_choice and parallel_tool_calls say; None: there is nothing to call."""
+    """What a request's tools, tool_choice and parallel_tool_calls say; None: there is nothing to
+    call."""
     functions = _functions(given.get("tools") or [])
     choice = _chosen(given["tool_choice"], functions) if given.get("tool_choice") is not None else "auto"
     parallel = flag("parallel_tool_calls", given["parallel_tool_calls"]) if given.get("parallel_tool_calls") is not None else True
@@ -142,7 +146,8 @@ def asked(given: Dict[str, Any], form: Optional[str]) -> Optional[Asked]:
 
 
 def check_calls(where: str, given: Any) -> List[Dict[str, Any]]:
-    """Calls in a message of the assistant's, as templates expect them: arguments as an object, where they are one."""
+    """Calls in a message of the assistant's, as templates expect them: arguments as an object,
+    where they are one."""
     if not isinstance(given, (list, tuple)):
         raise BadParameter(where, f"{where} is {shown(given)}, expected a list of calls", "invalid_type")
     out = []

@@ -1,4 +1,5 @@
-"""Functions of bundles inside of torch: as operators, as modules, and as a backend of torch.compile.
+"""Functions of bundles inside of torch: as operators, as modules, and as a backend of
+torch.compile.
 
     import accrt.torch
 
@@ -7,9 +8,9 @@
     model = accrt.torch.Module("model.accx")       # a torch.nn.Module with the bundle's weights
     fast = torch.compile(net, backend="accrt")
 
-docs/torch.md is the guide. torch is imported when a name below is first used. What stands where: _shapes.py has types and their
-expressions, _operator.py the registration, _shim.py
-the kernels in C, _module.py the module, _backend.py the backend.
+docs/torch.md is the guide. torch is imported when a name below is first used. What stands where:
+_shapes.py has types and their expressions, _operator.py the registration, _shim.py the kernels in
+C, _module.py the module, _backend.py the backend.
 """
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""torch.compile(model, backend="accrt"): graphs of torch become bundles through accrt.from_torch's table, and run on torch's own memory."""
+"""torch.compile(model, backend="accrt"): graphs of torch become bundles through accrt.from_torch's
+table, and run on torch's own memory."""
 from __future__ import annotations
 
 import logging
@@ -19,8 +20,9 @@ _PLANS = 64  # of one graph: one for each set of shapes
 def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """The backend, as torch.compile calls it.
 
-    A graph is compiled when it is first called with arguments of these shapes. What has no lowering runs in torch, the rest in bundles.
-    Inference alone: a call that would need gradients is a RuntimeError. The logger "accrt.torch" says (INFO) what runs in torch, and why.
+    A graph is compiled when it is first called with arguments of these shapes. What has no lowering
+    runs in torch, the rest in bundles. Inference alone: a call that would need gradients is a
+    RuntimeError. The logger "accrt.torch" says (INFO) what runs in torch, and why.
     """
     if options:
         raise ValueError(f"the backend accrt has no options, {', '.join(options)} was given")
@@ -64,7 +66,8 @@ class _Graph:
             _log.warning("a graph has been called with %d sets of shapes: further ones run in torch", _PLANS)
             return self.graph
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
-        devices = {a.device for a in tensors if a.dim() or a.device.type != "cpu"}  # numbers of the host may stand beside a GPU's tensors
+        # numbers of the host may stand beside a GPU's tensors
+        devices = {a.device for a in tensors if a.dim() or a.device.type != "cpu"}
         device = devices.pop() if len(devices) == 1 else torch.device("cpu")
         if devices or device.type not in ("cpu", "cuda") or any(a.layout != torch.strided or a.device != device for a in tensors):
             _log.info("a graph runs in torch: its arguments are not all on the host, or all on one GPU")
@@ -76,7 +79,8 @@ class _Graph:
         try:
             with torch.no_grad():
                 return _lowered(self.graph, args, target)
-        except Exception as error:  # of torch.export, of many kinds: what is not covered runs in torch
+        except Exception as error:
+            # of torch.export, of many kinds: what is not covered runs in torch
             _log.warning("a graph runs in torch: %s: %s", type(error).__name__, str(error).partition("\n")[0])
             return self.graph
 
@@ -121,7 +125,8 @@ def results_of(program: Any) -> list[Any]:
 
 
 def _shared(graph: torch.fx.Graph, results: Sequence[Any]) -> set[Any]:
-    """The results that lie in the memory of an argument or of another result, as a bundle's never do."""
+    """The results that lie in the memory of an argument or of another result, as a bundle's never
+    do."""
     given = {_storage(n.meta.get("val")) for n in graph.nodes if n.op in ("placeholder", "get_attr")}
     found: dict[Any, list[Any]] = {}
     for node in results:
@@ -130,7 +135,8 @@ def _shared(graph: torch.fx.Graph, results: Sequence[Any]) -> set[Any]:
 
 
 def _views(results: set[Any]) -> set[Any]:
-    """These results, and what they are views of, as far as these are views themselves: with torch they share memory as they have to."""
+    """These results, and what they are views of, as far as these are views themselves: with torch
+    they share memory as they have to."""
     pending, found = list(results), set()
     while pending:
         node = pending.pop()
@@ -176,7 +182,8 @@ class _Whole:
         weights = Weights(made, names)
         self.weights_at = [names[name] for name in weights.names]
         weights.remember([args[at] for at in self.weights_at])
-        # Lowering calculates what is made of weights alone. For such constants it is not known here what they were made of.
+        # Lowering calculates what is made of weights alone. For such constants it is not known here
+        # what they were made of.
         derived = any(c.name not in names and not c.prepared for c in made.constants) or len(self.weights_at) < len(names)
         self.marks = [(at, mark(args[at])) for at in names.values()] if derived else []
         operator = Operator(Programs(made), "forward", "accrt::graph", weights)
@@ -231,7 +238,8 @@ def _parts(graph: torch.nn.Module, program: Any, args: Sequence[Any], fixed: Seq
             setattr(divided, node.target, _Part(getattr(divided, node.target)))
     divided.recompile()
     rest = [at for at, one in enumerate(fixed) if not one]
-    # What was fixed for the export is read as it is now: those buffers are the arguments' own memory.
+    # What was fixed for the export is read as it is now: those buffers are the arguments' own
+    # memory.
     tensors = [(f"argument{at}", at) for at, one in enumerate(fixed) if one]
 
     def run(*given: Any) -> Any:

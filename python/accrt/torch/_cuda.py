@@ -1,8 +1,10 @@
-"""A program on one of torch's GPUs: its functions are enqueued on torch's current stream, on tensors where they lie. Nothing is copied, and no
-thread waits. docs/decisions/torch-on-gpus.md has the reasons.
+"""A program on one of torch's GPUs: its functions are enqueued on torch's current stream, on
+tensors where they lie. Nothing is copied, and no thread waits. docs/decisions/torch-on-gpus.md has
+the reasons.
 
-torch orders memory by streams: what is freed is used again by later work of the stream alone. The work is on that stream when a call returns, so
-nothing has to be kept for it. Memory of accrt's own that the work needs belongs to a session, and each session has one stream.
+torch orders memory by streams: what is freed is used again by later work of the stream alone. The
+work is on that stream when a call returns, so nothing has to be kept for it. Memory of accrt's own
+that the work needs belongs to a session, and each session has one stream.
 """
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ _DTYPES = {theirs: dtype_id(name) for name, theirs in _shapes.DTYPES.items()}
 
 
 class Window:
-    """The memory of a GPU from an address on, as a buffer, in which a tensor's place is an offset. It reserves and maps nothing."""
+    """The memory of a GPU from an address on, as a buffer, in which a tensor's place is an offset.
+    It reserves and maps nothing."""
 
     __slots__ = ("pointer", "base")
 
@@ -67,8 +70,8 @@ class OnGpu:
         _fast.learn(torch.empty(0))
 
     def __call__(self, function: str, values: Sequence[Any], prepare: Optional[Callable[[], Sequence[Any]]] = None) -> None:
-        """Enqueues the function. values: its arguments and results: tensors, numbers, None. prepare: gives them contiguous and aligned, on this
-        GPU; without it, they are."""
+        """Enqueues the function. values: its arguments and results: tensors, numbers, None.
+        prepare: gives them contiguous and aligned, on this GPU; without it, they are."""
         if torch._C._cuda_getDevice() != self.index:
             with torch.cuda.device(self.index):
                 return self(function, values, prepare)
@@ -102,10 +105,12 @@ class OnGpu:
                                                          *self.program.device.info.dlpack_device)
 
     def plan(self, call: Call, values: Sequence[Any]) -> Window:
-        """Binds what is contiguous and aligned, and makes the plan, so that a submission waits for nothing. Gives the memory that all is in."""
+        """Binds what is contiguous and aligned, and makes the plan, so that a submission waits for
+        nothing. Gives the memory that all is in."""
         window = self._window
         places = [v.data_ptr() for v in values if isinstance(v, torch.Tensor) and v.numel()]
-        if window is None and not places:  # all are empty: there has to be some memory that they have none of
+        if window is None and not places:
+            # all are empty: there has to be some memory that they have none of
             places = [torch.empty(1, device=torch.device("cuda", self.index)).data_ptr()]
         if window is None or places and min(places) < window.base:
             window = self._window = Window(self.program.device, min(places))
@@ -123,7 +128,8 @@ class OnGpu:
         return window
 
     def quick(self, function: str, inputs: int) -> Any:
-        """What does a whole call of a function in C, once it has been called: accrt._native.Quick; None: nothing does."""
+        """What does a whole call of a function in C, once it has been called: accrt._native.Quick;
+        None: nothing does."""
         if _fast.native is None or inputs > _QUICK_INPUTS:
             return None
         capturing = ctypes.cast(_driver().cuStreamIsCapturing, ctypes.c_void_p).value
@@ -133,7 +139,8 @@ class OnGpu:
 
 @functools.lru_cache(maxsize=None)
 def _maker() -> Callable[..., torch.Tensor]:
-    """Makes a tensor of a size, strides and a type on the current GPU: torch's own short way where there is one GPU and it is there."""
+    """Makes a tensor of a size, strides and a type on the current GPU: torch's own short way where
+    there is one GPU and it is there."""
     short = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None)
     return short if short is not None and torch.cuda.device_count() == 1 else torch.empty_strided
 
@@ -149,11 +156,13 @@ def spec(shape: Sequence[int], dtype: torch.dtype, index: int) -> tuple[Any, Any
 # ---- Graphs that torch captures
 
 class _Captured:
-    """What the calls of one captured graph need, for as long as the graph is there. Calls of one function on one stream, on arguments of the
-    same shapes, share a session: they run one after the other, in the same memory.
+    """What the calls of one captured graph need, for as long as the graph is there. Calls of one
+    function on one stream, on arguments of the same shapes, share a session: they run one after the
+    other, in the same memory.
 
-    CUDA posts a semaphore when the graph and what was made of it are gone: a C function, which needs neither the interpreter nor its lock. The
-    semaphore is malloc's, because the process may end before that.
+    CUDA posts a semaphore when the graph and what was made of it are gone: a C function, which
+    needs neither the interpreter nor its lock. The semaphore is malloc's, because the process may
+    end before that.
     """
 
     def __init__(self, graph: int) -> None:

@@ -17,7 +17,8 @@ _PLAIN = 0  # of Constant.encoding: no layout of its own
 
 
 class Weights:
-    """The weights that come as tensors with each call. Each program has a copy, which is made anew where they have changed since."""
+    """The weights that come as tensors with each call. Each program has a copy, which is made anew
+    where they have changed since."""
 
     def __init__(self, bundle: Bundle, names: Optional[Container[str]] = None) -> None:
         """names: those alone; the others stay as the bundle has them."""
@@ -26,7 +27,8 @@ class Weights:
         self.names = [c.name for c in self.known]
         self._bundle = bundle
         self._lock = threading.Lock()  # a program's weights are those of one call at a time
-        self._first: list[Any] = [None] * len(self.known)  # what a new program has: (the tensor without its history, its version)
+        # what a new program has: (the tensor without its history, its version)
+        self._first: list[Any] = [None] * len(self.known)
         self._seen: dict[Program, list[Any]] = {}  # and what those have that are there
 
     def __deepcopy__(self, memo: Any) -> Weights:
@@ -39,7 +41,8 @@ class Weights:
             tensor = torch.empty(constant.shape, dtype=_shapes.DTYPES[constant.dtype])
             if constant.size_bytes:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # that the bytes cannot be written: they are copied
+                    # that the bytes cannot be written: they are copied
+                    warnings.simplefilter("ignore")
                     raw = torch.frombuffer(self._bundle.constant_bytes(constant.name), dtype=torch.uint8)
                 tensor.view(-1).view(torch.uint8).copy_(raw)
             made.append(tensor)
@@ -63,7 +66,8 @@ class Weights:
                                 "is needed")
 
     def run(self, program: Program, tensors: Sequence[torch.Tensor], call: Callable[[], None], gpu: Optional[int] = None) -> None:
-        """Calls `call` when the program has these weights. gpu: whose stream may still write them."""
+        """Calls `call` when the program has these weights. gpu: whose stream may still write
+        them."""
         with self._lock:
             seen = self._seen.get(program)
             if seen is None:
@@ -80,7 +84,8 @@ class Weights:
 
 
 def _settle(gpu: int) -> None:
-    """The runtime takes weights in an order of its own: what torch has enqueued so far comes first."""
+    """The runtime takes weights in an order of its own: what torch has enqueued so far comes
+    first."""
     with torch.cuda.device(gpu):
         if torch.cuda.is_current_stream_capturing():
             raise RuntimeError("weights have changed since the last call, and a CUDA graph that is being captured cannot take them: call the module once "
@@ -89,7 +94,8 @@ def _settle(gpu: int) -> None:
 
 
 def mark(tensor: torch.Tensor) -> Any:
-    """What says later whether a tensor is the same, with the same content. It keeps the memory, so that no other tensor gets its address."""
+    """What says later whether a tensor is the same, with the same content. It keeps the memory, so
+    that no other tensor gets its address."""
     return tensor.detach(), None if tensor.is_inference() else tensor._version
 
 
@@ -101,17 +107,21 @@ def same(before: Any, tensor: torch.Tensor) -> bool:
 
 
 class Module(torch.nn.Module):
-    """A function of a bundle as a torch.nn.Module, on the host or on a GPU. Its parameters are the bundle's weights, under their names.
+    """A function of a bundle as a torch.nn.Module, on the host or on a GPU. Its parameters are the
+    bundle's weights, under their names.
 
-    Changes of parameters (an optimizer's step, load_state_dict) are seen by the next call, which gives them to the runtime; what is written
-    through `.data` is seen after `refresh()`. Quantized weights and weights outside of the bundle stay in it.
+    Changes of parameters (an optimizer's step, load_state_dict) are seen by the next call, which
+    gives them to the runtime; what is written through `.data` is seen after `refresh()`. Quantized
+    weights and weights outside of the bundle stay in it.
 
     Args:
         bundle: a path, or an accrt.Bundle. function: its name; default: "forward", or the only one.
-        backward: the function that is its backward, as `accrt.torch.operator` has it; its result `grad_w` of a weight w makes that
-            parameter trainable. Default: the function's name with "_backward" behind it, if there is such a function.
-        parameters: inputs of the function that are parameters of the module too, by name, with their first values: factors of adapters,
-            for example. They are trainable if the backward gives their gradient. They are not arguments of the module's calls.
+        backward: the function that is its backward, as `accrt.torch.operator` has it; its result
+            `grad_w` of a weight w makes that parameter trainable. Default: the function's name with
+            "_backward" behind it, if there is such a function.
+        parameters: inputs of the function that are parameters of the module too, by name, with
+            their first values: factors of adapters, for example. They are trainable if the backward
+            gives their gradient. They are not arguments of the module's calls.
         name: of the operator that is registered.
     """
 
@@ -149,13 +159,15 @@ class Module(torch.nn.Module):
         self.accrt_optional = [a.name for a in bundle.signature(self.accrt_function).inputs if a.optional]
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **named: Any) -> Any:
-        """As torch's. The counters of batch norms (`num_batches_tracked`), which serve training alone, are passed over."""
+        """As torch's. The counters of batch norms (`num_batches_tracked`), which serve training
+        alone, are passed over."""
         own = self.state_dict().keys()
         kept = {name: value for name, value in state_dict.items() if name in own or name.rpartition(".")[2] != "num_batches_tracked"}
         return super().load_state_dict(kept, *args, **named)
 
     def refresh(self) -> None:
-        """All parameters are given to the runtime anew by the next call: after writes that torch does not count, through `.data`."""
+        """All parameters are given to the runtime anew by the next call: after writes that torch
+        does not count, through `.data`."""
         self.accrt_weights.forget()
 
     def forward(self, *args: Any, **named: Any) -> Any:
@@ -174,7 +186,8 @@ class Module(torch.nn.Module):
 
 
 def _found(module: torch.nn.Module, name: str) -> Any:
-    """What stands under a name with points: a parameter, or the tensor that stands in for it (torch.func.functional_call)."""
+    """What stands under a name with points: a parameter, or the tensor that stands in for it
+    (torch.func.functional_call)."""
     value: Any = module
     for word in name.split("."):
         value = getattr(value, word)
@@ -182,7 +195,8 @@ def _found(module: torch.nn.Module, name: str) -> Any:
 
 
 def _put(module: torch.nn.Module, name: str, parameter: torch.nn.Parameter) -> None:
-    """Under a name with points, in modules of these names, as the model had it that the bundle was made of."""
+    """Under a name with points, in modules of these names, as the model had it that the bundle was
+    made of."""
     *folders, last = name.split(".")
     for folder in folders:
         if not isinstance(getattr(module, folder, None), torch.nn.Module):

@@ -25,7 +25,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _RESERVED = {"self", "out", "int", "float", "bool", "str", "Tensor", "None", "True", "False"}
 _ALIGNED = 16  # bytes: of an argument's address
 _SHAPES = 4096  # sets of shapes that an operator remembers
-_registered: dict[str, "Operator"] = {}  # with their libraries, for as long as the process: graphs name operators
+# with their libraries, for as long as the process: graphs name operators
+_registered: dict[str, "Operator"] = {}
 _registering = threading.RLock()
 
 
@@ -47,7 +48,8 @@ class Runner:
 
 
 class Programs:
-    """A bundle's programs, one for each device that its functions are called on, made when the first call needs them.
+    """A bundle's programs, one for each device that its functions are called on, made when the
+    first call needs them.
 
     source: a path, a Bundle, or the one Program that there is.
     """
@@ -104,7 +106,8 @@ class Operator:
         #: Nothing is written but results, so that tensors go in as they are.
         self.only_reads = all(kind in ("read", "scalar") for _n, kind, _t, _o in self.inputs)
         self._first = next((at for at, (_n, kind, _t, optional) in enumerate(self.inputs) if kind != "scalar" and not optional), -1)
-        self._sizes: dict[Any, Any] = {}  # of results, by the types and shapes of arguments on the host
+        # of results, by the types and shapes of arguments on the host
+        self._sizes: dict[Any, Any] = {}
         self._specs: dict[Any, Any] = {}  # of results, by the GPU and shapes of arguments
         self._quick: Any = None  # accrt._native.Quick of the first GPU that it was called on
         self._quick_of: Optional[OnGpu] = None
@@ -155,7 +158,8 @@ class Operator:
 
     def sizes(self, given: Sequence[Any]) -> list[list[Any]]:
         """Shapes of the results; what is given is checked."""
-        symbols: dict[str, Any] = collections.defaultdict(int, self.fixed)  # what only an optional input binds is 0 without it
+        # what only an optional input binds is 0 without it
+        symbols: dict[str, Any] = collections.defaultdict(int, self.fixed)
         symbols.update({self.scalars[n]: value for (n, kind, _t, _o), value in zip(self.inputs, given) if kind == "scalar"})
         tensors = [value for (_n, kind, _t, _o), value in zip(self.inputs, given) if kind != "scalar"]
         _shapes.bind(self.where, self.tensors, tensors, symbols)
@@ -204,7 +208,8 @@ class Operator:
         return _one(outputs)
 
     def run_on_gpu(self, *given: Any) -> Any:
-        """The kernel for CUDA tensors: enqueued on torch's current stream when it returns, as torch's own are."""
+        """The kernel for CUDA tensors: enqueued on torch's current stream when it returns, as
+        torch's own are."""
         quick = self._quick
         if quick is not None:
             made = quick(*given)
@@ -248,7 +253,8 @@ class Operator:
             self._quick.learn(given, specs)
 
     def _index(self, given: Sequence[Any]) -> int:
-        """Of the GPU: that of the first tensor. -1 of a tensor elsewhere, which _checked refuses."""
+        """Of the GPU: that of the first tensor. -1 of a tensor elsewhere, which _checked
+        refuses."""
         first = given[self._first] if self._first >= 0 else next((v for v in given if isinstance(v, torch.Tensor)), None)
         index = first.get_device() if first is not None else torch.cuda.current_device()
         return index if index >= 0 else next(v.get_device() for v in given if isinstance(v, torch.Tensor) and v.is_cuda)
@@ -269,7 +275,8 @@ class Operator:
         return self._passed(given, device)[0]
 
     def _passed(self, given: Sequence[Any], device: torch.device) -> tuple[list[Any], list[tuple[Any, Any]]]:
-        """What the function gets: contiguous and aligned; and what was written elsewhere than it lies, with where it was."""
+        """What the function gets: contiguous and aligned; and what was written elsewhere than it
+        lies, with where it was."""
         passed, back = [], []
         written = [v.untyped_storage().data_ptr() for (_n, kind, _t, _o), v in zip(self.inputs, given) if kind == "read_write" and v is not None]
         if len(written) != len(set(written)):
@@ -285,7 +292,8 @@ class Operator:
             if kind == "read_write":
                 self._may_write(name, value)
                 back.append((value, plain))
-            elif value.untyped_storage().data_ptr() in written:  # what is read stays as it was before the call
+            elif value.untyped_storage().data_ptr() in written:
+                # what is read stays as it was before the call
                 plain = plain.clone() if plain.data_ptr() == value.data_ptr() else plain
             passed.append(plain)
         return passed, back
@@ -364,8 +372,9 @@ class Operator:
 
 
 class _Backward:
-    """What a backward function takes, from where, and what it gives: all by name. `grad_y` is the gradient of the result y, other names are the
-    forward function's inputs and results; its result `grad_x` is the gradient of the input x."""
+    """What a backward function takes, from where, and what it gives: all by name. `grad_y` is the
+    gradient of the result y, other names are the forward function's inputs and results; its result
+    `grad_x` is the gradient of the input x."""
 
     def __init__(self, forward: Operator, backward: Operator) -> None:
         self.backward = backward
@@ -418,7 +427,8 @@ def _lies_well(value: Any) -> bool:
 
 
 def _plain(value: Any, copy: bool) -> Any:
-    """The tensor without its history, contiguous; of memory of its own where that may be overwritten."""
+    """The tensor without its history, contiguous; of memory of its own where that may be
+    overwritten."""
     value = value.detach().resolve_conj().resolve_neg()
     if copy or value.data_ptr() % _ALIGNED:
         return value.clone(memory_format=torch.contiguous_format)
@@ -478,17 +488,20 @@ def operator(bundle: Any, function: str, *, backward: Optional[str] = None, name
     """Makes a function of a bundle a PyTorch operator, for CPU and CUDA tensors.
 
     Args:
-        bundle: a path or an accrt.Bundle, of which a program is made on each device that the operator is called on; or an accrt.Program, for
-            its device alone.
-        function: its name. Its inputs are the operator's arguments, in order: tensors (those that are read_write are mutated), and SymInt for
-            scalars. Results are new tensors.
-        backward: the function that is its backward: it takes `grad_y` for a result y, and inputs and results of the forward function by
-            their names, and gives `grad_x` for an input x. Without it, a backward through the operator is an error that says so.
+        bundle: a path or an accrt.Bundle, of which a program is made on each device that the
+            operator is called on; or an accrt.Program, for its device alone.
+        function: its name. Its inputs are the operator's arguments, in order: tensors (those that
+            are read_write are mutated), and SymInt for scalars. Results are new tensors.
+        backward: the function that is its backward: it takes `grad_y` for a result y, and inputs
+            and results of the forward function by their names, and gives `grad_x` for an input x.
+            Without it, a backward through the operator is an error that says so.
         name: "namespace::operator"; default: the bundle's name and the function's.
     Returns:
-        torch's operator (a torch._ops.OpOverload): call it, export it, compile it. It stays registered until the process ends.
+        torch's operator (a torch._ops.OpOverload): call it, export it, compile it. It stays
+            registered until the process ends.
     Raises:
-        ValueError: the function cannot be an operator, or the name is taken. What accrt.Program raises.
+        ValueError: the function cannot be an operator, or the name is taken. What accrt.Program
+            raises.
     """
     programs = Programs(bundle)
     return register(programs, function, backward, name or default_name(programs.bundle, function))

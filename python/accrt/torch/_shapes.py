@@ -1,5 +1,5 @@
-"""Types of a function's arguments, as torch's fake tensors need them: dimensions as expressions of symbols, which are calculated with
-whatever sizes are (int or torch.SymInt)."""
+"""Types of a function's arguments, as torch's fake tensors need them: dimensions as expressions of
+symbols, which are calculated with whatever sizes are (int or torch.SymInt)."""
 from __future__ import annotations
 
 import ast
@@ -39,7 +39,8 @@ class Type(NamedTuple):
 
 
 def parsed(where: str, text: str) -> Type:
-    """The type of a text as Bundle.signature gives it: "f32[batch, 8]". It is read, never executed. ValueError: torch has no such type."""
+    """The type of a text as Bundle.signature gives it: "f32[batch, 8]". It is read, never executed.
+    ValueError: torch has no such type."""
     name, bracket, rest = text.partition("[")
     if name not in DTYPES or not bracket:
         raise ValueError(f"{where} is {text}, and torch has no such type")
@@ -85,7 +86,8 @@ def size_of(node: Any, symbols: Mapping[str, Any], present: Sequence[bool]) -> A
 
 
 def bind(where: str, types: Sequence[tuple[str, Type]], tensors: Sequence[Any], symbols: dict[str, Any]) -> None:
-    """Checks what is given against the types, and adds the symbols that it binds. TypeError, ValueError: one line."""
+    """Checks what is given against the types, and adds the symbols that it binds. TypeError,
+    ValueError: one line."""
     for (name, wanted), tensor in zip(types, tensors):
         if tensor is None:
             continue

@@ -1,5 +1,6 @@
-"""The kernels of operators in C (accrt._native.Shim), and what calls them from Python (accrt._native.Entry). Both are optional: without them
-operators are the Python functions of _operator.py, which do the same. docs/decisions/torch-kernels-in-c.md has the reasons.
+"""The kernels of operators in C (accrt._native.Shim), and what calls them from Python
+(accrt._native.Entry). Both are optional: without them operators are the Python functions of
+_operator.py, which do the same. docs/decisions/torch-kernels-in-c.md has the reasons.
 
 `ACCRT_TORCH_SHIM=0` in the environment does without.
 """
@@ -73,7 +74,8 @@ def _device(kind: str) -> int:
 
 @functools.lru_cache(maxsize=None)
 def _takes_scalars() -> bool:
-    """Whether torch gives kernels in C the numbers of a SymInt. It is tried, since no function says so."""
+    """Whether torch gives kernels in C the numbers of a SymInt. It is tried, since no function says
+    so."""
     space = "accrt_probe"
     library = torch.library.Library(space, "FRAGMENT")
     library.define("scalar(SymInt n) -> SymInt")
@@ -81,13 +83,15 @@ def _takes_scalars() -> bool:
     library.impl("_scalar", lambda n: n, "CompositeExplicitAutograd")
     _fast.native.Shim(space, "scalar", f"{space}::_scalar", "CompositeExplicitAutograd", 0, 0, ((_SCALAR, 0, 0),), ((_SCALAR, 0, 0),))
     try:
-        return torch.ops.accrt_probe.scalar(7) == 7  # the operators go with their library, and are needed no more
+        # the operators go with their library, and are needed no more
+        return torch.ops.accrt_probe.scalar(7) == 7
     except RuntimeError:
         return False
 
 
 def _fits(operator: "Operator") -> bool:
-    """Whether a kernel in C can be an operator's: one that reads its inputs, none of which is a list."""
+    """Whether a kernel in C can be an operator's: one that reads its inputs, none of which is a
+    list."""
     found = _found()
     if not found or not operator.only_reads or operator.weights is not None or len(operator.inputs) > _INPUTS or len(operator.results) > _RESULTS:
         return False
@@ -163,7 +167,8 @@ def _shapes_of(given: Sequence[Any], made: Sequence[Any]) -> tuple[tuple[Any, ..
 
 
 def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
-    """torch makes text of an exception that goes through a kernel in C. Entry gives callers the exception itself."""
+    """torch makes text of an exception that goes through a kernel in C. Entry gives callers the
+    exception itself."""
     def called(*given: Any) -> Any:
         try:
             return function(*given)
@@ -176,7 +181,8 @@ def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def enter(overload: Any, has_autograd: bool) -> None:
-    """Puts an Entry in front of what Python calls. has_autograd: there is Python code for gradients, which is left out where none is wanted."""
+    """Puts an Entry in front of what Python calls. has_autograd: there is Python code for
+    gradients, which is left out where none is wanted."""
     if _fast.native is None:
         return
     names = ("_AutoDispatchBelowAutograd", "_len_torch_dispatch_stack", "_is_torch_function_mode_enabled", "_are_functorch_transforms_active")
@@ -186,5 +192,6 @@ def enter(overload: Any, has_autograd: bool) -> None:
     for one in (overload, overload._overloadpacket):
         inner = one._op
         one._op = _fast.native.Entry(inner, below, torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, tuple(states))
-        with contextlib.suppress(AttributeError):  # torch.jit.script knows operators by what is called
+        with contextlib.suppress(AttributeError):
+            # torch.jit.script knows operators by what is called
             torch.jit._builtins._register_builtin(one._op, overload._schema.name)

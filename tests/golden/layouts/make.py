@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Makes the golden vectors of the layouts: random weights, and their f32 values as the oracle of each layout gives them.
+"""Makes the golden vectors of the layouts: random weights, and their f32 values as the oracle of
+each layout gives them.
 
     PYTHONPATH=python:tests/layouts python tests/golden/layouts/make.py
 
-They were made once and are never made again: a layout never changes its meaning. Needs what tests/layouts/oracles.py needs.
-Those of the layouts that version 0.3 of the registry brought are listed in manifest_0_3.txt.
-manifest.txt has a line for each: name, layout, data type, group, shape, then role:type:bytes of its components. The file of that
-name has the components one after another, then the values as f32, every NaN as 0x7FC00000.
+They were made once and are never made again: a layout never changes its meaning. Needs what
+tests/layouts/oracles.py needs. Those of the layouts that version 0.3 of the registry brought are
+listed in manifest_0_3.txt. manifest.txt has a line for each: name, layout, data type, group, shape,
+then role:type:bytes of its components. The file of that name has the components one after another,
+then the values as f32, every NaN as 0x7FC00000.
 """
 from __future__ import annotations
 

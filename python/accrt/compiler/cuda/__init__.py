@@ -1,6 +1,8 @@
-"""CUDA kernels of the reference compiler: their records, their sources (*.cu, *.cuh) and what builds them (nvcc.py).
+"""CUDA kernels of the reference compiler: their records, their sources (*.cu, *.cuh) and what
+builds them (nvcc.py).
 
-A kernel is a KernelDef of family "cuda" whose producer is a CudaSource; a module here registers which operations it does:
+A kernel is a KernelDef of family "cuda" whose producer is a CudaSource; a module here registers
+which operations it does:
 
     from .. import select
     from ..kernels.kerneldef import CudaSource, KernelDef, layout, launch, reads, symbol, writes
@@ -19,19 +21,21 @@ A kernel is a KernelDef of family "cuda" whose producer is a CudaSource; a modul
         made = launch(double_kernel("f32"), {"x": "x", "out": "out"}, {"n": ...})
         return select.named(made, x=("in", 0), out=("out", 0))
 
-Rules of one operation are tried from the highest priority down: fast kernels with conditions have 10 and more, the plain
-ones that take everything have 0. Where none takes an operation it is decomposed (norms, softmax, attention). Products are
-`aten.matmul` (two tensors) and `accrt.product` (self, weight [k, n], bias, residual; attributes columns, activation - none,
-relu, gelu, gelu_tanh, silu, tanh, sigmoid - and dtype of the result). Results may be written over operand 0 of the operations
-in select.IN_PLACE and over the residual of a product: no __restrict__ between them. Names begin with "cuda.", entries with
-"accrt_". `local_memory_bytes` is dynamic shared memory; `specials` are implementations for one architecture (sm_90a);
-`operator=OperatorSource(pack, name)` names a host operator of the same parameters, preferred where its pack is there. A kernel
-whose first statement is begin_kernel() (or wait_for_previous()) has `traits=elementwise.TRAITS`: it may be launched before the one
-ahead has ended (from sm_90 on).
+Rules of one operation are tried from the highest priority down: fast kernels with conditions have
+10 and more, the plain ones that take everything have 0. Where none takes an operation it is
+decomposed (norms, softmax, attention). Products are `aten.matmul` (two tensors) and `accrt.product`
+(self, weight [k, n], bias, residual; attributes columns, activation - none, relu, gelu, gelu_tanh,
+silu, tanh, sigmoid - and dtype of the result). Results may be written over operand 0 of the
+operations in select.IN_PLACE and over the residual of a product: no __restrict__ between them.
+Names begin with "cuda.", entries with "accrt_". `local_memory_bytes` is dynamic shared memory;
+`specials` are implementations for one architecture (sm_90a); `operator=OperatorSource(pack, name)`
+names a host operator of the same parameters, preferred where its pack is there. A kernel whose
+first statement is begin_kernel() (or wait_for_previous()) has `traits=elementwise.TRAITS`: it may
+be launched before the one ahead has ended (from sm_90 on).
 
-A lowering may be more than one launch: `before` are lowerings that come first, `temporaries` memory between them (bound as
-("temporary", i)). `alternatives` of a launch or of a lowering are (condition, other): a plan takes the
-one that suits its number of rows, by branches of the bundle.
+A lowering may be more than one launch: `before` are lowerings that come first, `temporaries` memory
+between them (bound as ("temporary", i)). `alternatives` of a launch or of a lowering are
+(condition, other): a plan takes the one that suits its number of rows, by branches of the bundle.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ import pkgutil
 
 from .tensor_ops import copy  # noqa: F401
 
-# Every module of kernels registers its rules when it is imported; which there are is of no concern here.
+# Every module of kernels registers its rules when it is imported; which there are is of no concern
+# here.
 for _module in sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "nvcc"):
     importlib.import_module(f"{__name__}.{_module}")

@@ -1,5 +1,5 @@
-"""Records of scaled-dot-product attention (attention.cuh): on the tensor cores for 16-bit types, with a kernel of its own for few
-rows (decoding), and a plain one for all else."""
+"""Records of scaled-dot-product attention (attention.cuh): on the tensor cores for 16-bit types,
+with a kernel of its own for few rows (decoding), and a plain one for all else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _NAMES = (
 _KEYS = 64
 _FEW_ROWS, _FEW_WARPS, _FEW_STAGES = 16, 4, 2
 _CLUSTER = 8
-#: Key heads (times batch) up to which a cluster shares the keys of one: with more, a block each keeps the machine busy.
+#: Key heads (times batch) up to which a cluster shares the keys of one: with more, a block each
+#: keeps the machine busy.
 _FEW_HEADS = 64
 #: Row tiles and warps by head size.
 _TILES = {32: (1, 4), 64: (2, 4), 96: (1, 4), 128: (1, 4)}
@@ -60,8 +61,8 @@ def attention_kernel(dtype: str, mask: str, head: int, row_tiles: int, warps: in
 
 @functools.lru_cache(maxsize=None)
 def few_kernel(dtype: str, mask: str, head: int, shared_keys: bool) -> KernelDef:
-    """At most 16 rows for each key head. With `shared_keys` the eight blocks of a cluster share the keys where there are clusters;
-    else the first does all of it and the others leave at once."""
+    """At most 16 rows for each key head. With `shared_keys` the eight blocks of a cluster share the
+    keys where there are clusters; else the first does all of it and the others leave at once."""
     shared = _FEW_WARPS * _FEW_STAGES * 2 * (16 if head > 64 else 32) * _pitch_bytes(head)
     name = f"attention_few_{dtype}_{mask}_h{head}{'' if shared_keys else '_alone'}"
     entry = "accrt_" + name

@@ -1,8 +1,9 @@
-"""Generated CUDA kernels for fused element-wise work: the programs, expressions and rules of kernels/elementwise.py, one thread
-for a vector of elements.
+"""Generated CUDA kernels for fused element-wise work: the programs, expressions and rules of
+kernels/elementwise.py, one thread for a vector of elements.
 
-A thread calculates N neighbours along the last axis (N fills 16 bytes of the smallest type, at most 8) where all that lies
-contiguous there is aligned, and N single elements, a whole grid apart, where it is not: the kernel decides when it runs.
+A thread calculates N neighbours along the last axis (N fills 16 bytes of the smallest type, at most
+8) where all that lies contiguous there is aligned, and N single elements, a whole grid apart, where
+it is not: the kernel decides when it runs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def _step(name: str, axis: int, kind: str) -> str:
 
 
 class _Writer:
-    """The text of one kernel. `classes`: "0", "1" or "s" (any) for the stride of each operand along the last axis."""
+    """The text of one kernel. `classes`: "0", "1" or "s" (any) for the stride of each operand along
+    the last axis."""
 
     def __init__(self, program: ew.Program, rank: int, input_dtypes: Sequence[str], classes: Sequence[str]):
         self.program, self.rank, self.classes = program, rank, list(classes)
@@ -198,7 +200,8 @@ class _Writer:
         return "\n".join(lines)
 
     def _wide(self) -> str:
-        """Whether every operand that is contiguous along the last axis is aligned at each vector."""
+        """Whether every operand that is contiguous along the last axis is aligned at each
+        vector."""
         terms = []
         for name, dtype, kind in zip(self.names, self.dtypes, self.classes):
             if kind != "1":
@@ -235,7 +238,8 @@ def lower(
     symbols: Sequence[Any] = (),
     scalars: Sequence[Any] = (),
 ) -> Launch:
-    """One launch of `program`. Operands are named x0, x1, ... and y0, y1, ...; all outputs have the same shape."""
+    """One launch of `program`. Operands are named x0, x1, ... and y0, y1, ...; all outputs have the
+    same shape."""
     shape = outputs[0].shape
     walked = [ew.broadcast_strides(spec, shape) for spec in inputs] + [list(spec.strides) for spec in outputs]
     joined_shape, joined = ew.collapse(shape, walked)

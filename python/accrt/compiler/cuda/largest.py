@@ -1,4 +1,5 @@
-"""Records of what finds the largest of rows: argmax, topk and the sampling pass (topk.cu, sample.cu)."""
+"""Records of what finds the largest of rows: argmax, topk and the sampling pass (topk.cu,
+sample.cu)."""
 
 from __future__ import annotations
 

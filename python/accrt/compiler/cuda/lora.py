@@ -1,4 +1,5 @@
-"""Records of low-rank products, an adapter for each token (lora.cu). An index outside counts as none here."""
+"""Records of low-rank products, an adapter for each token (lora.cu). An index outside counts as
+none here."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _SHRINK_TOKENS, _EXPAND_TOKENS = 4, 8
 
 
 def _shares(tokens: Any, each: int) -> Any:
-    """Blocks that share the tokens of one adapter: a block goes on with others when it has done its own."""
+    """Blocks that share the tokens of one adapter: a block goes on with others when it has done its
+    own."""
     return ex.maximum(ex.minimum(ex.ceildiv(tokens, 8 * each), 8), 1)
 
 

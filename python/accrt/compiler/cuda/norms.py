@@ -17,15 +17,18 @@ from ..kernels.matmul import collapse_rows, require_contiguous_last
 #: C++ types of elements.
 TYPES = {"f32": "float", "f16": "__half", "bf16": "__nv_bfloat16", "bool": "uint8_t"}
 FLOATS = ("f32", "f16", "bf16")
-# The sources ask for fused multiply-adds wherever the compiler sees them: their error bounds have room for either.
+# The sources ask for fused multiply-adds wherever the compiler sees them: their error bounds have
+# room for either.
 FLAGS = ("-fmad=true",)
 _ROWS_OF_WARPS = 4
 #: Of the GPUs that this is made for, the most; others get a grid that does not quite fit.
 _MULTIPROCESSORS = 132
-#: Threads that a multiprocessor holds of a norm: they keep weights and the next row in registers, so they have 64 or 96.
+#: Threads that a multiprocessor holds of a norm: they keep weights and the next row in registers,
+#: so they have 64 or 96.
 _NORM_THREADS, _NORM_WARP_THREADS = 1024, 640
 _NORM_CHUNKS, _SOFTMAX_CHUNKS = 2, 4
-#: They wait for what is ahead of them before they touch memory, so they may be on the machine before it has ended.
+#: They wait for what is ahead of them before they touch memory, so they may be on the machine
+#: before it has ended.
 TRAITS = TRAIT_DETERMINISTIC | TRAIT_OVERLAPS_PREVIOUS
 
 
@@ -40,8 +43,8 @@ def entry_kernel(name: str, op: str, file: str, macro: str, arguments: Tuple[Any
 
 
 def row_shape(n: Any, dtype: str, chunks: int) -> Tuple[int, int, int]:
-    """Threads for a row, vectors of 16 bytes that each keeps (about `chunks` in rows of a block), and the length where it is known
-    and one that fits."""
+    """Threads for a row, vectors of 16 bytes that each keeps (about `chunks` in rows of a block),
+    and the length where it is known and one that fits."""
     if not ex.is_static(n):
         return 1024 // chunks, chunks, 0
     vectors = max(1, ex.ceildiv(n * DTYPE_SIZES[dtype], 16))
@@ -55,7 +58,8 @@ def row_shape(n: Any, dtype: str, chunks: int) -> Tuple[int, int, int]:
 
 
 def _row_grid(threads: int, resident: int = 0) -> Any:
-    """Blocks for all rows; with `resident` not more than the machine holds at once, each of which then walks its rows."""
+    """Blocks for all rows; with `resident` not more than the machine holds at once, each of which
+    then walks its rows."""
     rows_each = _ROWS_OF_WARPS if threads == 32 else 1
 
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
@@ -87,7 +91,8 @@ def lower_norm(
     bias: Optional[TensorSpec] = None,
     epsilon: float = 1e-5,
 ) -> Launch:
-    """layer_norm or rms_norm over the last axis. Operands: x, weight, bias, out; out may be the memory of x."""
+    """layer_norm or rms_norm over the last axis. Operands: x, weight, bias, out; out may be the
+    memory of x."""
     parameter = weight or bias
     kinds = {x.dtype, out.dtype, parameter.dtype if parameter else x.dtype}
     if x.dtype != out.dtype or not kinds <= set(FLOATS) or (weight and bias and weight.dtype != bias.dtype):
@@ -129,7 +134,7 @@ def lower_softmax(x: TensorSpec, out: TensorSpec, logarithm: bool = False) -> La
     return launch(softmax_kernel(x.dtype, *row_shape(x.shape[-1], x.dtype, _SOFTMAX_CHUNKS)), {"x": "x", "out": "out"}, values)
 
 
-# ---- Rules -----------------------------------------------------------------------------------------------------------
+# ---- Rules ---------------------------------------------------------------------------------------
 
 
 def _present(op: Op, **places: int) -> Dict[str, select.Binding]:

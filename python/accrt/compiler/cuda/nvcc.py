@@ -1,8 +1,10 @@
-"""Builds CUDA kernels with nvcc: cubins for sm_80 and sm_90, and PTX for what comes after, each checked against its records.
+"""Builds CUDA kernels with nvcc: cubins for sm_80 and sm_90, and PTX for what comes after, each
+checked against its records.
 
-`build_images(kernels, targets)` compiles every translation unit once for each target (cached per user by compiler, flags and
-content, as host images are). Each unit is an image of its own: units that are linked have to call what they share by a convention
-that costs registers. The same sources and compiler give the same bytes. It uses nothing of a GPU.
+`build_images(kernels, targets)` compiles every translation unit once for each target (cached per
+user by compiler, flags and content, as host images are). Each unit is an image of its own: units
+that are linked have to call what they share by a convention that costs registers. The same sources
+and compiler give the same bytes. It uses nothing of a GPU.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from ..kernels.kerneldef import CUDA_DIRECTORY, CudaSource, KernelDef, MachineCo
 #: Targets by name, and the architectures that the compiler is asked for.
 TARGETS: Dict[str, str] = {"sm_80": "sm_80", "sm_90": "sm_90", "ptx": "compute_80"}
 
-# -fmad=false: as on the host, an element-wise a*b+c gives the same bytes fused into one kernel or not. Code that wants a fused
+# -fmad=false: as on the host, an element-wise a*b+c gives the same bytes fused into one kernel or
+# not. Code that wants a fused
 #   multiply-add asks for it by name (fmaf), or for another setting in its source's flags.
 _COMPILE_FLAGS = ("-std=c++17", "-O3", "-x", "cu", "-fmad=false", "-Wno-deprecated-gpu-targets", "--diag-suppress=177")
 #: Of ACCRT_NVCC: no compiler, but what one has put into the cache, maybe on another machine.
@@ -59,7 +62,8 @@ class CudaImage:
 
 
 def _candidates() -> List[str]:
-    """Places where nvcc may be, the preferred first: the environment's choice, PATH, toolkits, wheels."""
+    """Places where nvcc may be, the preferred first: the environment's choice, PATH, toolkits,
+    wheels."""
     chosen = os.environ.get("ACCRT_NVCC")
     if chosen is not None:
         return [chosen]
@@ -135,7 +139,7 @@ def available_targets() -> Tuple[List[str], Dict[str, str]]:
     return list(TARGETS), {}
 
 
-# ---- Compiling -------------------------------------------------------------------------------------------------------
+# ---- Compiling -----------------------------------------------------------------------------------
 
 
 def _run(command: Sequence[str], what: str, directory: str) -> None:
@@ -166,7 +170,8 @@ def compile_unit(source: Union[CudaSource, MachineCode], arch: str) -> bytes:
             _run(command, f"compiling a kernel for {arch}", directory)
             return Path(directory, "unit.out").read_bytes()
 
-    # Names of what is static and not inlined hold a number that nvcc draws by chance: the same unit is to give the same bytes.
+    # Names of what is static and not inlined hold a number that nvcc draws by chance: the same unit
+    # is to give the same bytes.
     return _INTERNAL.sub(b"_INTERNAL_" + key[:8].encode() + b"_", _cached(key, make))
 
 
@@ -189,7 +194,8 @@ def build_images(kernels: Sequence[KernelDef], targets: Sequence[str], name: str
         if (known.producer, known.params) != (kernel.producer, kernel.params):
             raise ImageError(f"two different kernels are named {kernel.name!r}")
     ordered = [unique[key] for key in sorted(unique)]
-    groups: List[Tuple[str, str, bool, Dict[CudaSource, List[KernelDef]]]] = []  # image name, architecture, special, units
+    # image name, architecture, special, units
+    groups: List[Tuple[str, str, bool, Dict[CudaSource, List[KernelDef]]]] = []
     for target in targets:
         plain: Dict[str, List[KernelDef]] = {}
         for kernel in _wanted(ordered, target):
@@ -218,7 +224,7 @@ def build_images(kernels: Sequence[KernelDef], targets: Sequence[str], name: str
     return images
 
 
-# ---- Checks ----------------------------------------------------------------------------------------------------------
+# ---- Checks --------------------------------------------------------------------------------------
 
 
 def entry_of(kernel: KernelDef, image: CudaImage) -> str:
@@ -230,7 +236,8 @@ def entry_of(kernel: KernelDef, image: CudaImage) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """What a cubin says of one kernel: (offset, size) of each parameter in order, and the most threads of a block (0: any)."""
+    """What a cubin says of one kernel: (offset, size) of each parameter in order, and the most
+    threads of a block (0: any)."""
 
     parameters: Tuple[Tuple[int, int], ...]
     max_threads: int
@@ -251,7 +258,8 @@ def cubin_entries(data: bytes) -> Dict[str, Entry]:
 
 
 def _entry(info: bytes) -> Entry:
-    """Attributes of a kernel: 0x17 describes a parameter (index, ordinal, offset, size << 18), 0x05 has the launch bounds."""
+    """Attributes of a kernel: 0x17 describes a parameter (index, ordinal, offset, size << 18), 0x05
+    has the launch bounds."""
     found: Dict[int, Tuple[int, int]] = {}
     at, threads = 0, 0
     while at + 4 <= len(info):
@@ -270,7 +278,8 @@ def _entry(info: bytes) -> Entry:
 
 
 def check_image(image: CudaImage) -> None:
-    """Raises ImageError unless each kernel of a cubin takes exactly the parameters of its record, and blocks of its size."""
+    """Raises ImageError unless each kernel of a cubin takes exactly the parameters of its record,
+    and blocks of its size."""
     if image.kind != "cubin":
         return
     have = cubin_entries(image.data)

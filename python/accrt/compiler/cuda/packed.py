@@ -1,5 +1,6 @@
-"""Records of the CUDA kernels that read quantized weights: products of few rows with packed ones (packed.cuh), what packs them
-(packed_prepare.cu), and rows of any layout as floats (dequantize.cu). For many rows a packed weight becomes a plain one first."""
+"""Records of the CUDA kernels that read quantized weights: products of few rows with packed ones
+(packed.cuh), what packs them (packed_prepare.cu), and rows of any layout as floats (dequantize.cu).
+For many rows a packed weight becomes a plain one first."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _SCALE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 #: Rows of x up to which the weight is read packed, 16 at a time; more take a plain one.
 FEW_ROWS = 64
 _MULTIPROCESSORS = 132
-#: Warps of a block, and its shared memory: as much as sm_90 has, and what every other architecture has at least.
+#: Warps of a block, and its shared memory: as much as sm_90 has, and what every other architecture
+#: has at least.
 _WARPS, _BARRIER_BYTES = 16, 1024
 _SHARED_BYTES = {"sm_90": 227 << 10, "": 99 << 10}
 #: Bytes of a weight that a block has on their way, or somewhat more: with many more x comes late.
@@ -40,7 +42,8 @@ def _kind(form: Form) -> Optional[str]:
     if form.scales == "q4k":
         return "Q4K"
     if form.scales == "power":
-        return "E8M0" if form.layout != "ggml_mxfp4" else None  # which counts the largest power as a number
+        # which counts the largest power as a number
+        return "E8M0" if form.layout != "ggml_mxfp4" else None
     if form.group % _STEP_K == 0 or form.group >= form.k:
         return "STEP"
     return {32: "UNIT", 64: "PAIR"}.get(form.group)
@@ -92,12 +95,13 @@ def _text(form: Form) -> str:
     return f"{form.codes}_{_kind(form)}_{form.scales}{'_zeros' if form.has('zeros') else ''}".lower()
 
 
-# ---- Products --------------------------------------------------------------------------------------------------------------
+# ---- Products ------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
 class _Block:
-    """How a block works: 8 * columns rows of x, tiles, slices of k, groups of tiles; and its shared memory."""
+    """How a block works: 8 * columns rows of x, tiles, slices of k, groups of tiles; and its shared
+    memory."""
 
     columns: int
     tiles: int
@@ -160,7 +164,8 @@ def _same(form: Form) -> Form:
 def lower_few(
     form: Form, x: TensorSpec, out: TensorSpec, bias: Optional[TensorSpec], residual: Optional[TensorSpec], activation: str, columns: int
 ) -> Launch:  # fmt: skip
-    """out = activation(x @ w^T + bias) + residual, 8 * columns rows at a time. Operands: x, w, bias, residual, out."""
+    """out = activation(x @ w^T + bias) + residual, 8 * columns rows at a time. Operands: x, w,
+    bias, residual, out."""
     if x.dtype not in products.OPERANDS or out.dtype not in (x.dtype, "f32"):
         raise ValueError(f"product: types {x.dtype} and {out.dtype}: f16 or bf16 are needed")
     if bias is not None and bias.dtype not in TYPES:
@@ -218,7 +223,7 @@ def _linear(op: Op, operands: select.Specs, results: select.Specs) -> select.Low
     return select.Lowering(last.launch, last.bindings, (first,), temporaries, tuple(kept))
 
 
-# ---- Making them ---------------------------------------------------------------------------------------------------------------
+# ---- Making them ---------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -241,7 +246,7 @@ def _pack(op: Op, operands: select.Specs, results: select.Specs) -> select.Lower
     return select.named(made, **roles, out=select.OUT)
 
 
-# ---- Rows as floats ------------------------------------------------------------------------------------------------------------
+# ---- Rows as floats ------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)

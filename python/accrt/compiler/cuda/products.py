@@ -1,6 +1,6 @@
-"""Records of matrix products of 16-bit types (gemm.cuh): tiles on the tensor cores, a kernel of its own for few rows, and the
-operator of the pack accrt.cublaslt for large ones where it is there. Which one is decided when a plan is made, by the number of
-rows."""
+"""Records of matrix products of 16-bit types (gemm.cuh): tiles on the tensor cores, a kernel of its
+own for few rows, and the operator of the pack accrt.cublaslt for large ones where it is there.
+Which one is decided when a plan is made, by the number of rows."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ OPERANDS = ("f16", "bf16")
 OPERATOR = OperatorSource("accrt.cublaslt", "matmul")
 _NAMES = "m n k lda ldb ldc ld_residual batch0 batch1 a0 a1 b0 b1 c0 c1 form".split()
 _STAGES, _STAGE_K = 3, 64
-#: Rows up to which the kernel for few rows is taken: it needs no library, and is as fast while the weights come from the cache.
+#: Rows up to which the kernel for few rows is taken: it needs no library, and is as fast while the
+#: weights come from the cache.
 FEW_ROWS, FEW_WEIGHTS = 64, 1 << 23
-#: Columns up to which its blocks make 8 of them: with more, 16, so that all blocks are on the machine at once.
+#: Columns up to which its blocks make 8 of them: with more, 16, so that all blocks are on the
+#: machine at once.
 FEW_COLUMNS = 768
-#: Results up to which tiles are 64 x 64: with larger ones most of the machine would have nothing to do.
+#: Results up to which tiles are 64 x 64: with larger ones most of the machine would have nothing to
+#: do.
 SMALL_TILE_RESULTS = 128 * 128 * 66
 
 
@@ -52,7 +55,8 @@ class Form:
         return kinds | int(self.b_is_nk) << 32 | int(self.residual) << 33 | int(self.constant) << 34
 
     def is_for_operator(self) -> bool:
-        """cuBLASLt's GELU is the one by tanh, its bias has the type of c, and it adds a residual before the activation."""
+        """cuBLASLt's GELU is the one by tanh, its bias has the type of c, and it adds a residual
+        before the activation."""
         fits = self.activation in ("none", "relu", "gelu_tanh") and self.bias in ("", self.c)
         return fits and not (self.residual and self.activation != "none")
 
@@ -138,10 +142,11 @@ def lower_product(
     scale: float = 1.0,
     constant: bool = False,
 ) -> Launch:
-    """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n]. Operands: a, b, bias, residual, out.
+    """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n]. Operands: a,
+    b, bias, residual, out.
 
-    a and out have a contiguous last axis, b one of its last two; leading axes broadcast and join into two. Residuals are for
-    products without leading axes."""
+    a and out have a contiguous last axis, b one of its last two; leading axes broadcast and join
+    into two. Residuals are for products without leading axes."""
     if a.dtype not in OPERANDS or b.dtype != a.dtype or out.dtype not in (a.dtype, "f32"):
         raise ValueError(f"product: types {a.dtype}, {b.dtype} and {out.dtype}: f16 or bf16 are needed")
     if bias is not None and bias.dtype not in TYPES:
@@ -221,8 +226,9 @@ def _activated(activation: str, out: TensorSpec) -> select.Lowering:
 
 @select.rule("accrt.product", "cuda", priority=11)
 def _product_in_two(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
-    """A large product whose activation cuBLASLt has not is made by it all the same, and the activation after it: that reads and
-    writes the result once more, which costs less than a slower product. Small ones are one launch."""
+    """A large product whose activation cuBLASLt has not is made by it all the same, and the
+    activation after it: that reads and writes the result once more, which costs less than a slower
+    product. Small ones are one launch."""
     x, weight, bias, residual = operands
     activation = op.attrs["activation"]
     form = Form(x.dtype, results[0].dtype, bias.dtype if bias is not None else "", "none", True, False, True)

@@ -1,5 +1,5 @@
-"""Records of f32 products: the operator of the pack accrt.cublaslt where it is there, the tiles of product.cu where it is not, and
-few rows by reading the weight once. f32 is multiplied as f32."""
+"""Records of f32 products: the operator of the pack accrt.cublaslt where it is there, the tiles of
+product.cu where it is not, and few rows by reading the weight once. f32 is multiplied as f32."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Records of what a step of a serving engine needs: rotary embedding at given positions, rows of states written by slots, attention over
-pages (rope_at.cu, scatter.cu, paged_attention.cuh, paged_tiles.cuh)."""
+"""Records of what a step of a serving engine needs: rotary embedding at given positions, rows of
+states written by slots, attention over pages (rope_at.cu, scatter.cu, paged_attention.cuh,
+paged_tiles.cuh)."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from .tensor_ops import make_kernel
 
 Grid = Tuple[Any, Any, Any]
 
-# ---- Rotary embedding ------------------------------------------------------------------------------------------------
+# ---- Rotary embedding ----------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -54,7 +55,7 @@ def _rope_at(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
     return select.named(made, x=("in", 0), positions=("in", 1), frequencies=("in", 2), out=select.OUT)
 
 
-# ---- Rows of a state -------------------------------------------------------------------------------------------------
+# ---- Rows of a state -----------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -77,13 +78,15 @@ def _state_scatter(op: Op, operands: select.Specs, results: select.Specs) -> sel
     return select.named(chosen, x=("in", 0), slots=("in", 1), state=("state", 0))
 
 
-# ---- Attention over pages --------------------------------------------------------------------------------------------
+# ---- Attention over pages ------------------------------------------------------------------------
 
 _SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units")
-#: Blocks that keep the machine busy: two for each multiprocessor of the largest that this is made for.
+#: Blocks that keep the machine busy: two for each multiprocessor of the largest that this is made
+#: for.
 _BLOCKS = 264
 _MOST_CHUNKS = 4
-#: As paged_tiles.cuh has them: rows of a tile, keys of a unit, and units that a block takes at once.
+#: As paged_tiles.cuh has them: rows of a tile, keys of a unit, and units that a block takes at
+#: once.
 TILE_ROWS, _TILE_UNIT, _TILE_UNITS = 16, 128, 4
 
 
@@ -108,8 +111,8 @@ def _attention_grid(rows: int) -> Callable[[Mapping[str, Any]], Grid]:
 
 @functools.lru_cache(maxsize=None)
 def attention_kernel(q: str, kv: str, chunks: int, rows: int, full: bool) -> KernelDef:
-    """`chunks`: of 64 of the head; `rows`: query heads that go through the keys together; `full`: heads fill their chunks, so that keys are
-    loaded 16 bytes at a time."""
+    """`chunks`: of 64 of the head; `rows`: query heads that go through the keys together; `full`:
+    heads fill their chunks, so that keys are loaded 16 bytes at a time."""
     name = f"paged_attention_{q}_{kv}_{chunks}_{rows}" + ("" if full else "_part")
     return entry_kernel(
         name, "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_ATTENTION", (TYPES[q], TYPES[kv], chunks, rows, str(full).lower()),

@@ -1,5 +1,5 @@
-"""Records of the CUDA kernels that are neither element-wise nor fast products, attention, norms or softmax: copies, reductions,
-gather, rotary embedding, and products of any types and strides."""
+"""Records of the CUDA kernels that are neither element-wise nor fast products, attention, norms or
+softmax: copies, reductions, gather, rotary embedding, and products of any types and strides."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def make_kernel(
     return KernelDef("cuda." + name, op, source, layout(params), grid, traits=traits, entry=entry, family="cuda", block=threads)
 
 
-# ---- Copies ----------------------------------------------------------------------------------------------------------
+# ---- Copies --------------------------------------------------------------------------------------
 
 _BITS = {1: "u8", 2: "f16", 4: "u32", 8: "i64"}
 
@@ -77,7 +77,8 @@ def lower_copy(x: TensorSpec, out: TensorSpec) -> Launch:
 
 
 def _moved(x: TensorSpec, out: TensorSpec, shape: Any, x_steps: Any, out_steps: Any, order: Sequence[int]) -> Launch:
-    """By the element-wise kernel of a program that does nothing, axes in an order that suits the output."""
+    """By the element-wise kernel of a program that does nothing, axes in an order that suits the
+    output."""
     bits = _BITS[x.element_size]
     program = host_elementwise.Program((host_elementwise.Node("input", bits, (), 0),), (0,))
     from_spec = TensorSpec(bits, tuple(shape[a] for a in order), tuple(x_steps[a] for a in order))
@@ -95,12 +96,13 @@ def _clone(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowe
     return copy(operands[0], results[0])
 
 
-# ---- Reductions ------------------------------------------------------------------------------------------------------
+# ---- Reductions ----------------------------------------------------------------------------------
 
 _REDUCE_NAMES = (
     "k0 k1 k2 r0 r1 x_k0 x_k1 x_k2 x_r0 x_r1 out_k0 out_k1 out_k2 divisor piece out_piece".split()
 )  # fmt: skip
-#: Few results of many elements are made in so many pieces first, each on a multiprocessor of its own.
+#: Few results of many elements are made in so many pieces first, each on a multiprocessor of its
+#: own.
 PIECES = 1024
 FEW_RESULTS, MANY_ELEMENTS = 512, 32768
 
@@ -118,8 +120,8 @@ def reduce_kernel(op: str, x: str, out: str, lanes: int, across: bool, pieces: i
 
 
 def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -> select.Lowering:
-    """sum, mean, max or min of x over `axes`; out lacks them. Operands: x, out. The kept axes join into three and the reduced
-    ones into two."""
+    """sum, mean, max or min of x over `axes`; out lacks them. Operands: x, out. The kept axes join
+    into three and the reduced ones into two."""
     kept = [axis for axis in range(x.rank) if axis not in axes]
     collapse = host_elementwise.collapse
     k_shape, (k_x, k_out) = collapse([x.shape[a] for a in kept], [[x.strides[a] for a in kept], list(out.strides)])
@@ -187,7 +189,7 @@ for _name, _kind in (("sum", "sum"), ("mean", "mean"), ("amax", "max"), ("amin",
     select.rule("aten." + _name, "cuda")(_reduce(_kind))
 
 
-# ---- Gather ----------------------------------------------------------------------------------------------------------
+# ---- Gather --------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -202,8 +204,8 @@ def gather_kernel(index: str) -> KernelDef:
 
 
 def lower_gather(x: TensorSpec, index: TensorSpec, out: TensorSpec, axis: int) -> Launch:
-    """out[..., i..., ...] = x[..., index[i...], ...] along one axis. Operands: x, index, out; as on hosts, but that an index out of
-    range gives zeros."""
+    """out[..., i..., ...] = x[..., index[i...], ...] along one axis. Operands: x, index, out; as on
+    hosts, but that an index out of range gives zeros."""
     made = lower_host_gather(x, index, out, axis)
     return launch(gather_kernel(index.dtype), {"x": "x", "index": "index", "out": "out"}, made.values)
 
@@ -220,7 +222,7 @@ def _index_select(op: Op, operands: select.Specs, results: select.Specs) -> sele
     return select.named(made, x=("in", 0), index=("in", 1), out=select.OUT)
 
 
-# ---- Rotary embedding ------------------------------------------------------------------------------------------------
+# ---- Rotary embedding ----------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -249,7 +251,7 @@ def _rope(op: Op, operands: select.Specs, results: select.Specs) -> select.Lower
     return select.named(launch(rope_kernel(x.dtype), {"x": "x", "out": "out"}, values), x=("in", 0), out=select.OUT)
 
 
-# ---- Products --------------------------------------------------------------------------------------------------------
+# ---- Products ------------------------------------------------------------------------------------
 
 _PRODUCT_NAMES = (
     "m n k a_row a_column b_row b_column c_row residual_row batch0 batch1 batch2 a0 a1 a2 b0 b1 b2 c0 c1 c2".split()
@@ -299,9 +301,9 @@ def lower_product(
     activation: str = "none",
     scale: float = 1.0,
 ) -> Launch:
-    """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n] of any strides; leading axes broadcast, and up to
-    three remain after joining. out has a contiguous last axis; residuals are for products without leading axes. Operands: a, b,
-    bias, residual, out."""
+    """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n] of any
+    strides; leading axes broadcast, and up to three remain after joining. out has a contiguous last
+    axis; residuals are for products without leading axes. Operands: a, b, bias, residual, out."""
     check_product(out=out, bias=bias, residual=residual)
     lead = out.shape[:-2]
     walked = [

@@ -1,1 +1,2 @@
-"""The host kernels of the reference compiler: C sources, their records, selection, and the builder of images."""
+"""The host kernels of the reference compiler: C sources, their records, selection, and the builder
+of images."""

@@ -15,7 +15,8 @@ MAX_HEAD = 256
 
 
 def _block(head: int) -> Tuple[int, int]:
-    """Rows and keys of a block: larger for small heads, so that staging the keys is shared by more rows."""
+    """Rows and keys of a block: larger for small heads, so that staging the keys is shared by more
+    rows."""
     return (128, 128) if head <= 64 else (64, 64)
 
 
@@ -60,10 +61,11 @@ def lower_attention(
 ) -> Launch:
     """softmax(q k^T * scale + mask) v. Operands: q, k, v, mask, out.
 
-    q [batch, heads, q_len, head], k and v [batch, kv_heads, capacity, head], out as q, with any strides but a contiguous
-    last axis: [batch, length, heads, head] in memory is a spec with axes exchanged. `kv_len` is the live length (default:
-    the capacity), a size or a symbol; causal lets query i see keys up to i + causal_offset (default kv_len - q_len).
-    mask broadcasts to [batch, heads, q_len, kv_len]: bool (true: seen) or float (added). Rows that see no key give zeros.
+    q [batch, heads, q_len, head], k and v [batch, kv_heads, capacity, head], out as q, with any
+    strides but a contiguous last axis: [batch, length, heads, head] in memory is a spec with axes
+    exchanged. `kv_len` is the live length (default: the capacity), a size or a symbol; causal lets
+    query i see keys up to i + causal_offset (default kv_len - q_len). mask broadcasts to [batch,
+    heads, q_len, kv_len]: bool (true: seen) or float (added). Rows that see no key give zeros.
     """
     for spec, what in ((q, "q"), (k, "k"), (v, "v"), (out, "out")):
         require_contiguous_last(spec, what)

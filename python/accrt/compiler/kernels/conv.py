@@ -1,4 +1,5 @@
-"""Records of the kernels of convolutions, pooling and norms of groups, channels last (conv.c, window.c, group_norm.c)."""
+"""Records of the kernels of convolutions, pooling and norms of groups, channels last (conv.c,
+window.c, group_norm.c)."""
 
 from __future__ import annotations
 
@@ -44,8 +45,9 @@ def _seen(block: int, stride: int, kernel: int, dilation: int) -> int:
 
 
 def blocking(window: Any, channels: int, outputs: int, height: Any, width: Any) -> Dict[str, int]:
-    """How a result [height, width] is shared out: what a workgroup makes fits its local memory, is some work but not all, and makes the
-    bytes few that pass from the caches: weights once for each block of places, the image once for each part of the panels."""
+    """How a result [height, width] is shared out: what a workgroup makes fits its local memory, is
+    some work but not all, and makes the bytes few that pass from the caches: weights once for each
+    block of places, the image once for each part of the panels."""
     (kernel_h, kernel_w), (stride_h, stride_w), (dilation_h, dilation_w) = window.kernel, window.stride, window.dilation
     high, wide = (max(size, 1) if isinstance(size, int) else _GUESS for size in (height, width))
     panels, depth = -(-outputs // PANEL), kernel_h * kernel_w * channels
@@ -63,7 +65,8 @@ def blocking(window: Any, channels: int, outputs: int, height: Any, width: Any) 
             image = blocks * parts * _seen(block_h, stride_h, kernel_h, dilation_h) * _seen(block_w, stride_w, kernel_w, dilation_w) * channels
             large = max(block_h * block_w * depth * group * PANEL / _WORK, 1)
             few = max(16 / (blocks * parts), 1)
-            uses = -(-block_w // 14) * 14 / block_w  # rows of products come in blocks of 14 with AVX-512
+            # rows of products come in blocks of 14 with AVX-512
+            uses = -(-block_w // 14) * 14 / block_w
             score = (weights + 2 * image) * min(large, 4) + 0.02 * few * uses * high * wide * depth * panels * PANEL
             score *= -(-channels // taken)
             if not best[0] or score < best[0][0]:
@@ -74,7 +77,8 @@ def blocking(window: Any, channels: int, outputs: int, height: Any, width: Any) 
 
 
 def _columns(window: Any, channels: int, block_h: int, group: int, wide: int) -> Tuple[int, int]:
-    """The widest block, and how many channels of what it sees are there at a time; (0, 0) where nothing fits."""
+    """The widest block, and how many channels of what it sees are there at a time; (0, 0) where
+    nothing fits."""
     rows = _seen(block_h, window.stride[0], window.kernel[0], window.dilation[0])
     for parts in range(1, -(-wide // min(14, wide)) + 1):
         block_w = -(-wide // parts)
@@ -110,8 +114,9 @@ def lower_conv(
     x: TensorSpec, w: TensorSpec, out: TensorSpec, window: Any, groups: int, bias: Optional[TensorSpec] = None,
     residual: Optional[TensorSpec] = None, activation: str = "none", last: str = "none",
 ) -> Launch:  # fmt: skip
-    """out = last(activation(conv2d(x, w) + bias) + residual), x and out [batch, height, width, channels]; w is for each group what
-    `packed_spec` says. x may have any strides, all else has a contiguous last axis. Operands: x, w, bias, residual, out."""
+    """out = last(activation(conv2d(x, w) + bias) + residual), x and out [batch, height, width,
+    channels]; w is for each group what `packed_spec` says. x may have any strides, all else has a
+    contiguous last axis. Operands: x, w, bias, residual, out."""
     _check(out, bias, residual)
     channels, outputs = x.shape[3] // groups, out.shape[3] // groups
     values = {
@@ -122,7 +127,7 @@ def lower_conv(
     return launch(conv_kernel(x.dtype, w.dtype, out.dtype), buffers, values)
 
 
-# ---- Windows without a sum over channels -----------------------------------------------------------------------------
+# ---- Windows without a sum over channels ---------------------------------------------------------
 
 KINDS = {"depthwise": 0, "max": 1, "mean": 2}
 
@@ -148,8 +153,8 @@ def lower_window(
     kind: str, x: TensorSpec, out: TensorSpec, window: Any, w: Optional[TensorSpec] = None, bias: Optional[TensorSpec] = None,
     residual: Optional[TensorSpec] = None, activation: str = "none", last: str = "none",
 ) -> Launch:  # fmt: skip
-    """x and out are [batch, height, width, channels] with a contiguous last axis, w is f32 [kernel height * kernel width, channels].
-    Operands: x, w, bias, residual, out."""
+    """x and out are [batch, height, width, channels] with a contiguous last axis, w is f32 [kernel
+    height * kernel width, channels]. Operands: x, w, bias, residual, out."""
     _check(out, bias, residual)
     require_contiguous_last(x, "x")
     if w is not None and (w.dtype != "f32" or w.strides != (w.shape[1], 1)):
@@ -164,7 +169,7 @@ def lower_window(
     return launch(window_kernel(kind, x.dtype, out.dtype), buffers, values)
 
 
-# ---- Norms of groups of channels -------------------------------------------------------------------------------------
+# ---- Norms of groups of channels -----------------------------------------------------------------
 
 MOST_CHANNELS = 1024  # as in group_norm.c
 
@@ -189,8 +194,8 @@ def lower_group_norm(
     x: TensorSpec, out: TensorSpec, groups: int, epsilon: float, weight: Optional[TensorSpec] = None, bias: Optional[TensorSpec] = None,
     residual: Optional[TensorSpec] = None, activation: str = "none", last: str = "none",
 ) -> Launch:  # fmt: skip
-    """x and out are [batch, height, width, channels] with a contiguous last axis, weight and bias f32. Operands: x, weight, bias,
-    residual, out."""
+    """x and out are [batch, height, width, channels] with a contiguous last axis, weight and bias
+    f32. Operands: x, weight, bias, residual, out."""
     _check(out, bias, residual)
     _check(out, weight, None)
     require_contiguous_last(x, "x")

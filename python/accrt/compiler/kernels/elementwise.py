@@ -1,9 +1,11 @@
-"""Generated kernels for fused element-wise work: a small DAG of scalar operations becomes one vectorizable C loop.
+"""Generated kernels for fused element-wise work: a small DAG of scalar operations becomes one
+vectorizable C loop.
 
-Semantics, the same fused or alone: every f32 and f64 operation rounds once (units are compiled without contraction); f16 and
-bf16 values are computed in f32 and rounded where they are stored or cast; integers wrap around; an integer division
-truncates and gives 0 for a divisor of 0; min, max and clamp propagate NaN; a cast from float to integer truncates,
-saturates, and gives 0 for NaN; a cast between integers wraps; a cast to bool is `!= 0`.
+Semantics, the same fused or alone: every f32 and f64 operation rounds once (units are compiled
+without contraction); f16 and bf16 values are computed in f32 and rounded where they are stored or
+cast; integers wrap around; an integer division truncates and gives 0 for a divisor of 0; min, max
+and clamp propagate NaN; a cast from float to integer truncates, saturates, and gives 0 for NaN; a
+cast between integers wraps; a cast to bool is `!= 0`.
 """
 
 from __future__ import annotations
@@ -41,9 +43,10 @@ MAX_PARAMS = 64
 class Node:
     """One value of a program. `args` are indices of earlier nodes.
 
-    Sources: input (value: index of the input), const (value: a number), scalar (value: index of a run-time scalar of
-    `dtype`), symbol (value: index of a run-time int64 expression; dtype i64), index (the linear index of the element,
-    i64). All else is named in UNARY, BINARY, COMPARE, LOGICAL, BITWISE, SHIFTS, or is where, clamp or cast.
+    Sources: input (value: index of the input), const (value: a number), scalar (value: index of a
+    run-time scalar of `dtype`), symbol (value: index of a run-time int64 expression; dtype i64),
+    index (the linear index of the element, i64). All else is named in UNARY, BINARY, COMPARE,
+    LOGICAL, BITWISE, SHIFTS, or is where, clamp or cast.
     """
 
     op: str
@@ -54,7 +57,8 @@ class Node:
 
 @dataclass(frozen=True)
 class Program:
-    """A DAG in topological order, and which of its values are stored, each with the type of its node."""
+    """A DAG in topological order, and which of its values are stored, each with the type of its
+    node."""
 
     nodes: Tuple[Node, ...]
     outputs: Tuple[int, ...]
@@ -299,7 +303,7 @@ def _verify_types(where: str, node: Node, types: List[str]) -> None:
         raise ValueError(f"{where}: arithmetic on bool; cast first")
 
 
-# ---- The kernel ------------------------------------------------------------------------------------------------------
+# ---- The kernel ----------------------------------------------------------------------------------
 
 
 def _load(dtype: str, place: str) -> str:
@@ -314,7 +318,8 @@ _PLACE = {"0": "{0}[0]", "1": "{0}[i]", "s": "{0}[i * {0}_step]"}
 
 
 def _row_function(program: Program, classes: Sequence[str], input_dtypes: Sequence[str]) -> str:
-    """The inner loop: `n` elements with known stride classes (0, 1 or s for any) of inputs, then outputs."""
+    """The inner loop: `n` elements with known stride classes (0, 1 or s for any) of inputs, then
+    outputs."""
     inputs = len(input_dtypes)
     output_dtypes = [program.nodes[index].dtype for index in program.outputs]
     args = ["int64_t n", "int64_t first", "const accrt_kernel_imports_t* imports"]
@@ -351,7 +356,8 @@ def _row_function(program: Program, classes: Sequence[str], input_dtypes: Sequen
 
 
 def _unrounded(program: Program, index: int) -> int:
-    """What a result of 16 bits is stored from: a value that is cast to its type need not be rounded twice."""
+    """What a result of 16 bits is stored from: a value that is cast to its type need not be rounded
+    twice."""
     node = program.nodes[index]
     cast = node.op == "cast" and node.dtype in ("f16", "bf16") and COMPUTE[program.nodes[node.args[0]].dtype] == "float"
     return node.args[0] if cast and program.nodes[node.args[0]].dtype in (node.dtype, "f32") else index
@@ -437,7 +443,8 @@ def chunk_elements(program: Program) -> int:
 
 
 def make_kernel(program: Program, rank: int, input_dtypes: Sequence[str], classes: Sequence[str]) -> KernelDef:
-    """The kernel of a program for a rank (after collapsing) and the stride class of each operand's last axis."""
+    """The kernel of a program for a rank (after collapsing) and the stride class of each operand's
+    last axis."""
     verify(program)
     params = _params(program, rank, input_dtypes)
     types = {f"x{i}": STORAGE[dtype] for i, dtype in enumerate(input_dtypes)}
@@ -468,8 +475,9 @@ _MOST_ARGUMENTS = 8
 
 
 def with_arguments(program: Program) -> Tuple[Program, List[Any]]:
-    """The program with its numbers as scalars, and their values: one kernel then serves every size of a vocabulary, every soft cap. Kept
-    as they are: numbers that programs are full of, and those that a compiler does more with than with an argument (divisors, powers)."""
+    """The program with its numbers as scalars, and their values: one kernel then serves every size
+    of a vocabulary, every soft cap. Kept as they are: numbers that programs are full of, and those
+    that a compiler does more with than with an argument (divisors, powers)."""
     fixed = {arg for node in program.nodes if node.op in ("div", "pow") and node.dtype not in FLOATS for arg in node.args}
     fixed |= {node.args[1] for node in program.nodes if node.op == "pow" or node.op == "div" and _is_power_of_two(program.nodes[node.args[1]])}
     nodes, values = list(program.nodes), []
@@ -487,11 +495,12 @@ def _is_power_of_two(node: Node) -> bool:
     return node.op == "const" and math.frexp(node.value)[0] in (0.5, -0.5)
 
 
-# ---- Lowering --------------------------------------------------------------------------------------------------------
+# ---- Lowering ------------------------------------------------------------------------------------
 
 
 def broadcast_strides(spec: TensorSpec, shape: Sequence[Any]) -> List[Any]:
-    """Strides of an operand read as if it had `shape`; an axis that it lacks, or has with size 1, gets 0."""
+    """Strides of an operand read as if it had `shape`; an axis that it lacks, or has with size 1,
+    gets 0."""
     lead = len(shape) - spec.rank
     if lead < 0:
         raise ValueError(f"shape {spec.shape} does not broadcast to {tuple(shape)}")
@@ -504,7 +513,8 @@ def broadcast_strides(spec: TensorSpec, shape: Sequence[Any]) -> List[Any]:
 
 
 def collapse(shape: Sequence[Any], strides: Sequence[Sequence[Any]]) -> Tuple[List[Any], List[List[Any]]]:
-    """Drops axes of size 1 and joins neighbours that every operand walks as one. At least one axis remains."""
+    """Drops axes of size 1 and joins neighbours that every operand walks as one. At least one axis
+    remains."""
     kept_shape: List[Any] = []
     kept: List[List[Any]] = [[] for _ in strides]
     for axis, size in enumerate(shape):
@@ -539,7 +549,8 @@ def lower(
     symbols: Sequence[Any] = (),
     scalars: Sequence[Any] = (),
 ) -> Launch:
-    """One launch of `program`. Operands are named x0, x1, ... and y0, y1, ...; all outputs have the same shape."""
+    """One launch of `program`. Operands are named x0, x1, ... and y0, y1, ...; all outputs have the
+    same shape."""
     shape = outputs[0].shape
     walked = [broadcast_strides(spec, shape) for spec in inputs] + [list(spec.strides) for spec in outputs]
     joined_shape, joined = collapse(shape, walked)

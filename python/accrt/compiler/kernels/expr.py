@@ -1,7 +1,8 @@
 """Arithmetic on sizes that may be known (int) or symbolic (a type of the compiler's IR).
 
-Kernel records write their grids and sizes with `+ - * // %` and the helpers here. This module knows no symbolic type: the
-owner of one registers it once with `register`. It imports nothing from the rest of the compiler.
+Kernel records write their grids and sizes with `+ - * // %` and the helpers here. This module knows
+no symbolic type: the owner of one registers it once with `register`. It imports nothing from the
+rest of the compiler.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def register(
     maximum: Callable[[Any, Any], Any],
     equal: Callable[[Any, Any], bool],
 ) -> None:
-    """Teaches the helpers a symbolic type. `equal` answers "is it proved that these are the same for all values?"."""
+    """Teaches the helpers a symbolic type. `equal` answers "is it proved that these are the same
+    for all values?"."""
     _minimum.register(symbolic_type, minimum)
     _maximum.register(symbolic_type, maximum)
     _equal.register(symbolic_type, equal)

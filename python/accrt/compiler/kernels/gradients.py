@@ -11,7 +11,8 @@ from .matmul import collapse_rows, require_contiguous_last
 from .tensor_ops import row_grid
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
-#: Elements that one workgroup goes through, and the least rows, so that its sums are few beside them.
+#: Elements that one workgroup goes through, and the least rows, so that its sums are few beside
+#: them.
 _GROUP, _LEAST_ROWS = 65536, 8
 
 
@@ -38,8 +39,9 @@ def norm_backward_kernel(kind: str, x: str, weight: str) -> KernelDef:
 
 
 def lower_norm_backward(kind: str, grad: TensorSpec, x: TensorSpec, weight: TensorSpec, out: TensorSpec, epsilon: float) -> Tuple[Launch, Tuple[Any, Any]]:
-    """Gradients of layer_norm or rms_norm over the last axis, and the shape of the sums that are to be added up over their first axis.
-    Operands: grad, x, weight, out, weight_sums and (layer_norm) bias_sums; out may be the memory of grad."""
+    """Gradients of layer_norm or rms_norm over the last axis, and the shape of the sums that are to
+    be added up over their first axis. Operands: grad, x, weight, out, weight_sums and (layer_norm)
+    bias_sums; out may be the memory of grad."""
     rows, strides = 1, {}
     for name, spec in (("grad", grad), ("x", x), ("out", out)):
         require_contiguous_last(spec, name)
@@ -61,7 +63,8 @@ def softmax_backward_kernel(x: str) -> KernelDef:
 
 
 def lower_softmax_backward(grad: TensorSpec, result: TensorSpec, out: TensorSpec) -> Launch:
-    """The gradient of softmax over the last axis. Operands: grad, result, out; out may be the memory of grad."""
+    """The gradient of softmax over the last axis. Operands: grad, result, out; out may be the
+    memory of grad."""
     if grad.dtype not in _FLOATS:
         raise ValueError(f"softmax_backward: type {grad.dtype}; a float type is needed")
     values: Dict[str, Any] = {"n": grad.shape[-1]}

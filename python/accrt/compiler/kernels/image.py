@@ -1,7 +1,9 @@
-"""Builds freestanding ELF images of host kernels with the system's compilers, and checks what accrt/kernel.h demands of one.
+"""Builds freestanding ELF images of host kernels with the system's compilers, and checks what
+accrt/kernel.h demands of one.
 
-`build_image(kernels, target)` compiles each translation unit once (cached per user by compiler, flags and content), adds the
-pack's table and links. The same sources and compiler give the same bytes: no build ids, no paths, no dates.
+`build_image(kernels, target)` compiles each translation unit once (cached per user by compiler,
+flags and content), adds the pack's table and links. The same sources and compiler give the same
+bytes: no build ids, no paths, no dates.
 """
 
 from __future__ import annotations
@@ -29,12 +31,14 @@ from .kerneldef import ACCESS_IDS, PARAM_KINDS, SOURCE_DIRECTORY, CSource, Kerne
 
 
 class ImageError(RuntimeError):
-    """An image cannot be built or breaks a rule of the kernel ABI; the message says which and why."""
+    """An image cannot be built or breaks a rule of the kernel ABI; the message says which and
+    why."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A machine that images are built for. `cpu_features` are the names of accrt/kernel.h that the image needs."""
+    """A machine that images are built for. `cpu_features` are the names of accrt/kernel.h that the
+    image needs."""
 
     name: str
     arch: str
@@ -69,13 +73,16 @@ CPU_FEATURE_BITS = {
     "ARM_DOTPROD": 34, "ARM_BF16": 35, "ARM_I8MM": 36, "ARM_SVE": 37,
 }  # fmt: skip
 
-#: The kernel ABI that host images ask for: 0.1 has all that they use, so older runtimes load them too.
+#: The kernel ABI that host images ask for: 0.1 has all that they use, so older runtimes load them
+#: too.
 PACK_ABI_VERSION = 1
 
-# -ffp-contract=off: an element-wise a*b+c gives the same bytes fused into one kernel or not, and under every compiler.
+# -ffp-contract=off: an element-wise a*b+c gives the same bytes fused into one kernel or not, and
+# under every compiler.
 #   Code that wants a fused multiply-add (matrix products, polynomials) asks for it by name.
-# -fno-math-errno, -fno-trapping-math: there is no errno and no trap handler; without them loops do not vectorize.
-# Unwind tables stay (a debugger can walk through a kernel), .symtab stays (perf and gdb show names).
+# -fno-math-errno, -fno-trapping-math: there is no errno and no trap handler; without them loops do
+# not vectorize. Unwind tables stay (a debugger can walk through a kernel), .symtab stays (perf and
+# gdb show names).
 _COMPILE_FLAGS = (
     "-std=gnu11", "-O3", "-ffreestanding", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math",
     "-ffp-contract=off", "-fno-stack-protector", "-fomit-frame-pointer", "-fno-plt", "-fno-common", "-fno-ident",
@@ -90,7 +97,8 @@ _LINK_FLAGS = (
 
 @dataclass(frozen=True)
 class Compiler:
-    """A C compiler for one target: the command to compile and link with, and its version for the cache key."""
+    """A C compiler for one target: the command to compile and link with, and its version for the
+    cache key."""
 
     command: Tuple[str, ...]
     link_flags: Tuple[str, ...]
@@ -99,7 +107,8 @@ class Compiler:
 
 
 def include_directory() -> Path:
-    """Where accrt/kernel.h is: the source tree's include/, or the copy that an installed package carries."""
+    """Where accrt/kernel.h is: the source tree's include/, or the copy that an installed package
+    carries."""
     override = os.environ.get("ACCRT_INCLUDE_DIR")
     candidates = [Path(override)] if override else []
     package = SOURCE_DIRECTORY.parents[1]
@@ -119,7 +128,8 @@ def _version(command: Sequence[str]) -> Optional[str]:
 
 
 def _candidates(target: Target) -> List[Tuple[Tuple[str, ...], Tuple[str, ...]]]:
-    """Compilers worth trying for a target, the preferred first, each with what its link step needs."""
+    """Compilers worth trying for a target, the preferred first, each with what its link step
+    needs."""
     chosen = os.environ.get("ACCRT_KERNEL_CC_" + target.arch.upper())
     if chosen:
         return [(tuple(shlex.split(chosen)), ())]
@@ -138,7 +148,8 @@ def _candidates(target: Target) -> List[Tuple[Tuple[str, ...], Tuple[str, ...]]]
 
 @functools.lru_cache(maxsize=None)
 def find_compiler(target_name: str) -> Compiler:
-    """The compiler that builds for a target. Raises ImageError, saying what was looked for, when there is none."""
+    """The compiler that builds for a target. Raises ImageError, saying what was looked for, when
+    there is none."""
     target = TARGETS[target_name]
     tried = []
     for command, link_flags in _candidates(target):
@@ -197,7 +208,8 @@ def _compile_unit(text: str, depends: str, extra: Sequence[str], target: Target,
 
 
 def _unit_text(kernels: Sequence[KernelDef]) -> str:
-    """A translation unit: the producer's text, then assertions that its structs are what the records say."""
+    """A translation unit: the producer's text, then assertions that its structs are what the
+    records say."""
     producer = kernels[0].producer
     lines = [producer.unit()]
     for kernel in kernels:
@@ -290,8 +302,8 @@ class HostImage:
 
 
 def build_images(kernels: Sequence[KernelDef], target: str, name: str = "accrt_reference") -> List[HostImage]:
-    """Images that hold `kernels`, each checked: what comes with the package as it is, one image for a translation unit, and all others in
-    one that is compiled. Raises ImageError."""
+    """Images that hold `kernels`, each checked: what comes with the package as it is, one image for
+    a translation unit, and all others in one that is compiled. Raises ImageError."""
     found: List[HostImage] = []
     rest: List[KernelDef] = []
     for producer, members in _units(_ordered(kernels, target)).items():
@@ -326,13 +338,15 @@ def _prebuilt_key(producer: CSource, members: Sequence[KernelDef], target: Targe
 
 
 def prebuild(kernels: Sequence[KernelDef], target: str) -> Dict[str, bytes]:
-    """Images as they come with the package, by key: each unit's is compiled, whatever came with this one."""
+    """Images as they come with the package, by key: each unit's is compiled, whatever came with
+    this one."""
     units = list(_units(_ordered(kernels, target)).items())
     return {_prebuilt_key(producer, members, TARGETS[target]): build_image(members, target, _PREBUILT_PACK) for producer, members in units}
 
 
 def build_image(kernels: Sequence[KernelDef], target: str, pack_name: str = "accrt_reference") -> bytes:
-    """One image that holds `kernels`, compiled and checked. Raises ImageError. Kernels with one producer share a translation unit."""
+    """One image that holds `kernels`, compiled and checked. Raises ImageError. Kernels with one
+    producer share a translation unit."""
     wanted = TARGETS[target]
     compiler = find_compiler(target)
     ordered = _ordered(kernels, target)
@@ -367,7 +381,7 @@ def _link(objects: Sequence[bytes], target: Target, compiler: Compiler) -> bytes
     return _cached(key.hexdigest(), make)
 
 
-# ---- Checks ----------------------------------------------------------------------------------------------------------
+# ---- Checks --------------------------------------------------------------------------------------
 
 _FORBIDDEN_DYNAMIC = {
     1: "needs another library (DT_NEEDED)", 12: "has an initialiser (DT_INIT)", 13: "has a finaliser (DT_FINI)",
@@ -377,7 +391,8 @@ _FORBIDDEN_DYNAMIC = {
 
 
 class _Elf:
-    """The parts of an ELF64 little-endian file that the checks need; every offset is bounds-checked by struct."""
+    """The parts of an ELF64 little-endian file that the checks need; every offset is bounds-checked
+    by struct."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -395,7 +410,8 @@ class _Elf:
         ]
 
     def symbols(self, section_type: int) -> List[Tuple[str, int, int, int]]:
-        """(name, info, other, section index) of each symbol in the tables of a type (2 .symtab, 11 .dynsym)."""
+        """(name, info, other, section index) of each symbol in the tables of a type (2 .symtab, 11
+        .dynsym)."""
         found = []
         for section in self.sections:
             if section[1] != section_type:
@@ -460,7 +476,8 @@ def _problems(elf: _Elf, target: Target) -> List[str]:
 
 
 def check_image(image: bytes, target: Target) -> None:
-    """Raises ImageError, naming every broken rule, unless `image` is what accrt/kernel.h asks of an image in a bundle."""
+    """Raises ImageError, naming every broken rule, unless `image` is what accrt/kernel.h asks of an
+    image in a bundle."""
     try:
         problems = _problems(_Elf(image), target)
     except (struct.error, IndexError, ValueError, UnicodeDecodeError) as error:

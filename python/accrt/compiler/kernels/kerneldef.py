@@ -1,8 +1,9 @@
-"""KernelDef: what the compiler knows of one kernel, built-in or a user's, and Launch: one use of it.
+"""KernelDef: what the compiler knows of one kernel, built-in or a user's, and Launch: one use of
+it.
 
-A KernelDef is data: the parameters in the order of the packed block, how grid, workspace and local memory follow from sizes,
-when the kernel may be used, and what produces its code. It neither compiles (image.py for hosts, cuda/nvcc.py for CUDA) nor
-chooses (the compiler's selection).
+A KernelDef is data: the parameters in the order of the packed block, how grid, workspace and local
+memory follow from sizes, when the kernel may be used, and what produces its code. It neither
+compiles (image.py for hosts, cuda/nvcc.py for CUDA) nor chooses (the compiler's selection).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ TRAIT_SERIAL = 1 << 4
 TRAIT_COOPERATIVE = 1 << 5
 TRAIT_OVERLAPS_PREVIOUS = 1 << 6
 
-#: Where kernels run. Each has its own selection rules, and functions of the bundle that are planned for it.
+#: Where kernels run. Each has its own selection rules, and functions of the bundle that are planned
+#: for it.
 FAMILIES = ("host", "cuda")
 
 _TENSOR_SIZE_BYTES = 16 + 16 * 8
@@ -45,8 +47,8 @@ _KERNEL_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,255}\Z")
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter. `offset` and `size` are bytes in the packed block; `dtype` is the type of a scalar, or of a buffer's elements ("":
-    not said)."""
+    """One parameter. `offset` and `size` are bytes in the packed block; `dtype` is the type of a
+    scalar, or of a buffer's elements ("": not said)."""
 
     name: str
     kind: str
@@ -104,9 +106,10 @@ def layout(params: Sequence[Param]) -> Tuple[Param, ...]:
 class CSource:
     """The producer of a host kernel: one C translation unit that defines the entry function.
 
-    Either `text`, or `file` (in this directory, or an absolute path) included after `defines`. `struct` names the parameter
-    struct; the image builder then asserts in C that every offset and size is what the KernelDef says. The unit is compiled
-    with accrt/kernel.h and this directory on the include path.
+    Either `text`, or `file` (in this directory, or an absolute path) included after `defines`.
+    `struct` names the parameter struct; the image builder then asserts in C that every offset and
+    size is what the KernelDef says. The unit is compiled with accrt/kernel.h and this directory on
+    the include path.
     """
 
     file: str = ""
@@ -122,7 +125,8 @@ class CSource:
         return "\n".join(lines) + "\n" + self.text
 
     def depends(self) -> str:
-        """Digest of everything of ours that the unit may include, so that a cache notices a change."""
+        """Digest of everything of ours that the unit may include, so that a cache notices a
+        change."""
         digest = hashlib.sha256()
         own = [SOURCE_DIRECTORY / self.file] if self.file else []
         for path in sorted(SOURCE_DIRECTORY.glob("*.h")) + own:
@@ -132,12 +136,14 @@ class CSource:
 
 @dataclass(frozen=True)
 class CudaSource:
-    """The producer of a CUDA kernel: one CUDA C++ translation unit that defines the entry as `extern "C" __global__`.
+    """The producer of a CUDA kernel: one CUDA C++ translation unit that defines the entry as
+    `extern "C" __global__`.
 
-    Its parameters are those of the KernelDef, one by one and in order: a buffer or workspace is a pointer, a scalar has its
-    type by value, a symbol is a long long. Either `text`, or `file` (in compiler/cuda/, or an absolute
-    path) included after `defines`; compiler/cuda/ is on the include path. `flags` go to nvcc. `exact` names those targets that
-    are built with instructions of that very architecture (("sm_90",): as sm_90a); the others see the same source.
+    Its parameters are those of the KernelDef, one by one and in order: a buffer or workspace is a
+    pointer, a scalar has its type by value, a symbol is a long long. Either `text`, or `file` (in
+    compiler/cuda/, or an absolute path) included after `defines`; compiler/cuda/ is on the include
+    path. `flags` go to nvcc. `exact` names those targets that are built with instructions of that
+    very architecture (("sm_90",): as sm_90a); the others see the same source.
     """
 
     file: str = ""
@@ -170,8 +176,8 @@ class CudaSource:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """The producer of a CUDA kernel that something else compiles (Triton, NVRTC): a cubin for each target by name. `exact` as in
-    CudaSource."""
+    """The producer of a CUDA kernel that something else compiles (Triton, NVRTC): a cubin for each
+    target by name. `exact` as in CudaSource."""
 
     images: Tuple[Tuple[str, bytes], ...]
     exact: Tuple[str, ...] = ()
@@ -182,7 +188,8 @@ class MachineCode:
 
 @dataclass(frozen=True)
 class OperatorSource:
-    """The producer of a host operator: entry `name` of a pack that the runtime finds by its name."""
+    """The producer of a host operator: entry `name` of a pack that the runtime finds by its
+    name."""
 
     pack: str
     name: str
@@ -190,8 +197,8 @@ class OperatorSource:
 
 @dataclass(frozen=True)
 class CudaVariant:
-    """Another implementation of a CUDA kernel, with the same parameters and the same grid, for one architecture: "sm_80",
-    "sm_90", or "sm_90a" (an exact one). It is preferred there."""
+    """Another implementation of a CUDA kernel, with the same parameters and the same grid, for one
+    architecture: "sm_80", "sm_90", or "sm_90a" (an exact one). It is preferred there."""
 
     arch: str
     producer: CudaSource
@@ -203,7 +210,8 @@ class CudaVariant:
 
 @dataclass(frozen=True)
 class Predicate:
-    """A condition for using a kernel: `test` gets its values by parameter name, `text` says it for messages."""
+    """A condition for using a kernel: `test` gets its values by parameter name, `text` says it for
+    messages."""
 
     text: str
     test: Callable[[Mapping[str, Any]], bool]
@@ -213,22 +221,22 @@ class Predicate:
 class KernelDef:
     """One kernel.
 
-    name             unique in an image; the C entry function is `entry`
-    op               what it computes, as the compiler names operations
-    producer         CSource for host kernels, CudaSource or MachineCode for CUDA kernels; None where `operator` alone does it
-    params           in the order of the packed block, placed by `layout`
-    grid             values by parameter name -> (x, y, z), ints or symbolic, each at least 1
-    workspace_bytes  values by parameter name -> bytes; None: no workspace
-    local_memory_bytes  per workgroup, fixed; of CUDA kernels, their dynamic shared memory
-    predicates       when it may be used; `launch` refuses with the text of the first that fails
-    arch             host: machine architectures it is written for; empty: any that has a C compiler. CUDA: the targets
+    name             unique in an image; the C entry function is `entry` op               what it
+    computes, as the compiler names operations producer         CSource for host kernels, CudaSource
+    or MachineCode for CUDA kernels; None where `operator` alone does it params           in the
+    order of the packed block, placed by `layout` grid             values by parameter name -> (x,
+    y, z), ints or symbolic, each at least 1 workspace_bytes  values by parameter name -> bytes;
+    None: no workspace local_memory_bytes  per workgroup, fixed; of CUDA kernels, their dynamic
+    shared memory predicates       when it may be used; `launch` refuses with the text of the first
+    that fails arch             host: machine architectures it is written for; empty: any that has a
+    C compiler. CUDA: the targets
                      ("sm_80", "sm_90", "ptx") that it is built for; empty: all that are asked for
-    cpu_features     names as in accrt/kernel.h without ACCRT_CPU_, beyond those of the image's target
-    family           "host" or "cuda"
-    block, cluster   CUDA: threads of a block; blocks of a cluster (zeros: none)
-    specials         CUDA: implementations for single architectures, preferred there
-    operator         a host operator with the same parameters; it is preferred where its pack is there
-    cuda             of a user's host kernel: its counterpart for CUDA, with the same buffers and values
+    cpu_features     names as in accrt/kernel.h without ACCRT_CPU_, beyond those of the image's
+    target family           "host" or "cuda" block, cluster   CUDA: threads of a block; blocks of a
+    cluster (zeros: none) specials         CUDA: implementations for single architectures, preferred
+    there operator         a host operator with the same parameters; it is preferred where its pack
+    is there cuda             of a user's host kernel: its counterpart for CUDA, with the same
+    buffers and values
     """
 
     name: str
@@ -280,7 +288,8 @@ class KernelDef:
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """What selection needs to know of an operand: type, shape and strides in elements, ints or symbolic."""
+    """What selection needs to know of an operand: type, shape and strides in elements, ints or
+    symbolic."""
 
     dtype: str
     shape: Tuple[Any, ...]
@@ -306,7 +315,8 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class BufferArg:
-    """Binds a buffer parameter: the operand's name, and an offset from its first element in elements."""
+    """Binds a buffer parameter: the operand's name, and an offset from its first element in
+    elements."""
 
     operand: str
     offset: Any = 0
@@ -314,10 +324,12 @@ class BufferArg:
 
 @dataclass(frozen=True)
 class Launch:
-    """One dispatch: a kernel with all its arguments. Absent optional buffers are simply not in `buffers`.
+    """One dispatch: a kernel with all its arguments. Absent optional buffers are simply not in
+    `buffers`.
 
-    `alternatives` are (condition, launch) of the same operands: the first whose condition is not zero is taken when a plan is
-    made, this one where none is. They need no workspace. A condition on what only a call knows counts as zero.
+    `alternatives` are (condition, launch) of the same operands: the first whose condition is not
+    zero is taken when a plan is made, this one where none is. They need no workspace. A condition
+    on what only a call knows counts as zero.
     """
 
     kernel: KernelDef

@@ -89,5 +89,6 @@ def lower_shrink(x: TensorSpec, factors: Sequence[TensorSpec], index: TensorSpec
 
 
 def lower_expand(y: TensorSpec, shrunk: TensorSpec, factors: Sequence[TensorSpec], index: TensorSpec, out: TensorSpec) -> Launch:
-    """Operands: y, shrunk, factors (and factors1, factors2), index, out, which may be the memory of y."""
+    """Operands: y, shrunk, factors (and factors1, factors2), index, out, which may be the memory of
+    y."""
     return launch(expand_kernel(y.dtype, factors[0].dtype), buffers(len(factors), "y", "shrunk"), expand_values(y, shrunk, factors, index, out))

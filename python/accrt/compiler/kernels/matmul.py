@@ -1,6 +1,8 @@
-"""Records of the matrix products: packed weights (gemm.c, gemm_pack.c), two dynamic operands (bmm.c, matmul_simple.c).
+"""Records of the matrix products: packed weights (gemm.c, gemm_pack.c), two dynamic operands
+(bmm.c, matmul_simple.c).
 
-Operands are TensorSpecs; a transposed operand is simply a spec with its last two axes and strides exchanged.
+Operands are TensorSpecs; a transposed operand is simply a spec with its last two axes and strides
+exchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def _tags(**tags: str) -> Tuple[Tuple[str, str], ...]:
 
 
 def collapse_rows(spec: TensorSpec, what: str) -> Tuple[Any, Any]:
-    """(rows, row stride) of [..., rows, columns] when all leading axes are walked as one; ValueError when they are not."""
+    """(rows, row stride) of [..., rows, columns] when all leading axes are walked as one;
+    ValueError when they are not."""
     rows: Any = 1
     stride: Any = None
     for size, step in zip(reversed(spec.shape[:-1]), reversed(spec.strides[:-1])):
@@ -49,7 +52,7 @@ def require_contiguous_last(spec: TensorSpec, what: str) -> None:
     raise ValueError(f"{what}: the last axis has stride {last}, 1 is needed")
 
 
-# ---- Packed weights --------------------------------------------------------------------------------------------------
+# ---- Packed weights ------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -92,7 +95,8 @@ def lower_pack(b: TensorSpec, packed: TensorSpec) -> Launch:
 
 
 def _panels_per_group(m: Any, n: Any, k: Any) -> int:
-    """Enough panels that a group is worth a dispatch (some microseconds); few groups are an even number, for two threads.
+    """Enough panels that a group is worth a dispatch (some microseconds); few groups are an even
+    number, for two threads.
 
     A panel of k rows times m takes about m * k * 2 cycles; an unknown m counts as 32.
     """
@@ -134,10 +138,11 @@ def lower_matmul_packed(
     residual: Optional[TensorSpec] = None,
     activation: str = "none",
 ) -> Launch:
-    """out = activation(a @ b + bias) + residual, b as `packed_spec` says. Operands: a, b, bias, residual, out.
+    """out = activation(a @ b + bias) + residual, b as `packed_spec` says. Operands: a, b, bias,
+    residual, out.
 
-    a [..., k] and out [..., n] have a contiguous last axis and leading axes that are walked as one; bias is [n] of f32;
-    residual has the type and shape of out.
+    a [..., k] and out [..., n] have a contiguous last axis and leading axes that are walked as one;
+    bias is [n] of f32; residual has the type and shape of out.
     """
     check_host_product("a", a, out, bias, residual)
     rows, lda = collapse_rows(a, "a")
@@ -152,7 +157,7 @@ def lower_matmul_packed(
     return launch(gemm_kernel(a.dtype, b.dtype, out.dtype), buffers, values)
 
 
-# ---- Two dynamic operands --------------------------------------------------------------------------------------------
+# ---- Two dynamic operands ------------------------------------------------------------------------
 
 _BATCH_NAMES = ("batch0", "batch1", "batch2", "a0", "a1", "a2", "b0", "b1", "b2", "c0", "c1", "c2")
 _STEP_NAMES = ("m", "n", "k", "a_row", "a_column", "b_row", "b_column", "c_row")
@@ -195,8 +200,9 @@ SIMPLE_DTYPES = ("f64", "i32", "u32", "i64")
 def lower_matmul(a: TensorSpec, b: TensorSpec, out: TensorSpec, scale: float = 1.0) -> Launch:
     """out = scale * (a @ b), neither packed: [..., m, k] @ [..., k, n]. Operands: a, b, out.
 
-    a and b may have any strides (transposed ones have their last two exchanged), leading axes broadcast; up to three
-    remain after joining those that all operands walk as one. out has a contiguous last axis.
+    a and b may have any strides (transposed ones have their last two exchanged), leading axes
+    broadcast; up to three remain after joining those that all operands walk as one. out has a
+    contiguous last axis.
     """
     from .elementwise import broadcast_strides, collapse
 

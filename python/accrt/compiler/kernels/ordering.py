@@ -17,7 +17,8 @@ def _source(file: str, struct: str, name: str, **tags: str) -> CSource:
 
 
 def _three(what: str, shape: Tuple[Any, ...], axis: int, *strides: Tuple[Any, ...]) -> Tuple[List[Any], List[List[Any]]]:
-    """Sizes of what is before an axis, of the axis, and of what is behind it; strides likewise. ValueError: they are not one axis each."""
+    """Sizes of what is before an axis, of the axis, and of what is behind it; strides likewise.
+    ValueError: they are not one axis each."""
     sides, steps = [], []
     for first, end in ((0, axis), (axis + 1, len(shape))):
         sizes, found = ew.collapse(list(shape[first:end]), [list(s[first:end]) for s in strides])
@@ -89,7 +90,8 @@ def scatter_kernel(x: str, index: str, add: bool) -> KernelDef:
 
 
 def lower_scatter(x: TensorSpec, index: TensorSpec, source: TensorSpec, out: TensorSpec, axis: int, add: bool) -> Launch:
-    """Operands: x, index, source, out. The index is as large as x beside the axis, or has no other axis."""
+    """Operands: x, index, source, out. The index is as large as x beside the axis, or has no other
+    axis."""
     count = index.shape[-1] if index.rank < x.rank else index.shape[axis]
     if index.rank < x.rank:
         index = TensorSpec(index.dtype, source.shape, tuple(index.strides[0] if d == axis else 0 for d in range(x.rank)))

@@ -1,5 +1,6 @@
-"""Records of the kernels that read quantized weights: products with packed ones (packed_matmul.c, after quantize_rows.c), what packs them
-(packed_prepare.c), rows of packed ones (packed_rows.c) and of any layout (dequantize.c) as floats."""
+"""Records of the kernels that read quantized weights: products with packed ones (packed_matmul.c,
+after quantize_rows.c), what packs them (packed_prepare.c), rows of packed ones (packed_rows.c) and
+of any layout (dequantize.c) as floats."""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ from .matmul import ACTIVATIONS, check_host_product, collapse_rows, optional_buf
 PANEL_ROWS, BLOCK_K = 16, 32
 GROUP_ROWS = 64
 _PIECE_BLOCKS, _PREPARE_BLOCKS = 256, 64
-#: Bytes of codes that a workgroup reads: where it begins nothing has been asked for ahead, so it is to be long; but threads are to end
-#: together, so there are 16 workgroups where that leaves each enough to be worth a dispatch.
+#: Bytes of codes that a workgroup reads: where it begins nothing has been asked for ahead, so it is
+#: to be long; but threads are to end together, so there are 16 workgroups where that leaves each
+#: enough to be worth a dispatch.
 _MOST_BYTES, _LEAST_BYTES, _WORKGROUPS = 2 << 20, 192 << 10, 16
 _FLOATS = ("e4m3", "e5m2")
 _SCALE_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "power": 1}
@@ -120,7 +122,8 @@ def lower_quantize(x: TensorSpec, rows: Any) -> Launch:
 def lower_product(
     form: Form, x: TensorSpec, out: TensorSpec, bias: Optional[TensorSpec], residual: Optional[TensorSpec], activation: str
 ) -> Launch:  # fmt: skip
-    """out = activation(x @ w^T + bias) + residual. Operands: x (or what lower_quantize made of it), w, bias, residual, out."""
+    """out = activation(x @ w^T + bias) + residual. Operands: x (or what lower_quantize made of it),
+    w, bias, residual, out."""
     check_host_product("x", x, out, bias, residual)
     rows, ldx = collapse_rows(x, "x")
     values = {
@@ -132,7 +135,7 @@ def lower_product(
     return launch(product_kernel(form, x.dtype, out.dtype), buffers, values)
 
 
-# ---- Making them, and taking them apart ----------------------------------------------------------------------------------
+# ---- Making them, and taking them apart ----------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -189,7 +192,8 @@ def _dequantize_kernel(layout_name: str, layout_id: int, scales: str, out: str, 
 def lower_dequantize(
     form: Form, out: TensorSpec, index: Optional[TensorSpec] = None, make_kernel: Callable[..., KernelDef] = _dequantize_kernel
 ) -> Launch:  # fmt: skip
-    """All rows as floats, or those that `index` picks. Operands: the components by role, index, out."""
+    """All rows as floats, or those that `index` picks. Operands: the components by role, index,
+    out."""
     rows: Any = form.rows if index is None else math.prod(index.shape)
     kernel = make_kernel(form.layout, form.layout_id, scale_type(form), out.dtype, index.dtype if index is not None else "i32")
     buffers = {role: role for role in ROLES if form.has(role)}

@@ -15,9 +15,11 @@ UNIT = 256
 _PART_HEAD = 16
 _ROWS = 64
 _SLICE = 32
-#: Workgroups that units of a block are shared out to: so many that the keys and values of all heads of a unit stay in the cache.
+#: Workgroups that units of a block are shared out to: so many that the keys and values of all heads
+#: of a unit stay in the cache.
 SHARES = 256
-#: With more tokens, or more floats of parts, a workgroup goes through all units of its block: parts cost a twentieth of the time.
+#: With more tokens, or more floats of parts, a workgroup goes through all units of its block: parts
+#: cost a twentieth of the time.
 TOKENS = 128
 PARTS = 8 << 20
 _SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units")
@@ -30,8 +32,8 @@ def part_floats(value_size: int) -> int:
 
 @functools.lru_cache(maxsize=None)
 def attention_kernel(q: str, kv: str, head: int, group: int, shared: bool) -> KernelDef:
-    """`head`: head size rounded up to a panel; `group`: rows of one token at least, else any. `shared`: units are shared out, and
-    their parts stored."""
+    """`head`: head size rounded up to a panel; `group`: rows of one token at least, else any.
+    `shared`: units are shared out, and their parts stored."""
     rows = max(_ROWS, group)
     names = "head_size block_tokens pages page_size table_rows table_pages q_token q_head out_token out_head".split()
     params = layout(
@@ -68,8 +70,9 @@ def lower_paged_attention(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, table: TensorSpec, rows: Any, out: TensorSpec, *, scale: Optional[float],
     window: Optional[int], soft_cap: Optional[float], shared: bool,
 ) -> Tuple[Launch, ...]:  # fmt: skip
-    """Attention of [tokens, heads, size] over states k and v [pages, page_size, kv_heads, size]. One launch, or (`shared`) one that
-    stores parts and one that joins them. Operands: q, k, v, table, row_ids, row_starts, kv_lengths, out, partial."""
+    """Attention of [tokens, heads, size] over states k and v [pages, page_size, kv_heads, size].
+    One launch, or (`shared`) one that stores parts and one that joins them. Operands: q, k, v,
+    table, row_ids, row_starts, kv_lengths, out, partial."""
     require_contiguous_last(q, "q")
     require_contiguous_last(out, "out")
     (tokens, heads, size), value_size = q.shape, v.shape[3]

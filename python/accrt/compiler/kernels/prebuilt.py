@@ -1,8 +1,10 @@
 """Kernels that come with the package, compiled: what they are for needs no compiler.
 
-A folder has one archive (ZIP) for each target. A member is an image, called by the digest of all that it follows from: the sources of its
-kernels and what these include, the flags, their records. So it is found when nothing of it has changed, whatever model it is for, and
-what is not there is compiled. `python -m accrt.models._prebuilt FOLDER` makes the archives; the wheel has them (docs/compiler.md).
+A folder has one archive (ZIP) for each target. A member is an image, called by the digest of all
+that it follows from: the sources of its kernels and what these include, the flags, their records.
+So it is found when nothing of it has changed, whatever model it is for, and what is not there is
+compiled. `python -m accrt.models._prebuilt FOLDER` makes the archives; the wheel has them
+(docs/compiler.md).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Records of all kernels that are neither matrix products, attention nor element-wise: norms, softmax, reductions, gather,
-rotary embedding, strided copies, fill and iota."""
+"""Records of all kernels that are neither matrix products, attention nor element-wise: norms,
+softmax, reductions, gather, rotary embedding, strided copies, fill and iota."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def row_grid(n: str, elements: int):
     return grid
 
 
-# ---- Norms and softmax -----------------------------------------------------------------------------------------------
+# ---- Norms and softmax ---------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -53,7 +53,8 @@ def lower_norm(
     bias: Optional[TensorSpec] = None,
     epsilon: float = 1e-5,
 ) -> Launch:
-    """layer_norm or rms_norm over the last axis. Operands: x, weight, bias, out; out may be the memory of x."""
+    """layer_norm or rms_norm over the last axis. Operands: x, weight, bias, out; out may be the
+    memory of x."""
     for spec, what in ((x, "x"), (out, "out"), (weight, "weight"), (bias, "bias")):
         if spec is not None:
             require_contiguous_last(spec, what)
@@ -89,7 +90,7 @@ def lower_softmax(x: TensorSpec, out: TensorSpec, logarithm: bool = False) -> La
     return launch(softmax_kernel(x.dtype), {"x": "x", "out": "out"}, values)
 
 
-# ---- Reductions ------------------------------------------------------------------------------------------------------
+# ---- Reductions ----------------------------------------------------------------------------------
 
 REDUCTIONS = ("sum", "mean", "prod", "max", "min")
 _REDUCE_NAMES = ("k0", "k1", "k2", "r0", "r1", "x_k0", "x_k1", "x_k2", "x_r0", "x_r1", "out_k0", "out_k1", "out_k2")
@@ -109,10 +110,12 @@ def reduce_kernel(op: str, x: str, out: str) -> KernelDef:
 
 
 def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -> Launch:
-    """sum, mean, prod, max or min of x over `axes`; out has x's rank with size 1 there, or lacks them. Operands: x, out.
+    """sum, mean, prod, max or min of x over `axes`; out has x's rank with size 1 there, or lacks
+    them. Operands: x, out.
 
-    Reductions accumulate in the type of out (integers of any kind into i64, floats into their own). Axes may have any
-    strides as long as the kept ones join into three and the reduced ones into two.
+    Reductions accumulate in the type of out (integers of any kind into i64, floats into their own).
+    Axes may have any strides as long as the kept ones join into three and the reduced ones into
+    two.
     """
     reduced = sorted({axis % x.rank for axis in axes})
     kept = [axis for axis in range(x.rank) if axis not in reduced]
@@ -134,7 +137,7 @@ def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -
     return launch(reduce_kernel(op, x.dtype, out.dtype), {"x": "x", "out": "out"}, values)
 
 
-# ---- The largest -----------------------------------------------------------------------------------------------------
+# ---- The largest ---------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -190,7 +193,7 @@ def lower_topk(x: TensorSpec, values: TensorSpec, indices: TensorSpec) -> Launch
     return launch(topk_kernel(x.dtype), {name: name for name in ("x", "values", "indices")}, sizes)
 
 
-# ---- Gather ----------------------------------------------------------------------------------------------------------
+# ---- Gather --------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -217,7 +220,8 @@ def _joined(shape: Sequence[Any], strides: Sequence[Any], what: str) -> Tuple[An
 def lower_gather(x: TensorSpec, index: TensorSpec, out: TensorSpec, axis: int = 0) -> Launch:
     """out[..., i..., ...] = x[..., index[i...], ...] along one axis. Operands: x, index, out.
 
-    The rows after `axis` are contiguous in x and out. Embedding is axis 0. An index out of range fails the dispatch.
+    The rows after `axis` are contiguous in x and out. Embedding is axis 0. An index out of range
+    fails the dispatch.
     """
     axis %= x.rank
     item = x.element_size
@@ -239,7 +243,7 @@ def lower_gather(x: TensorSpec, index: TensorSpec, out: TensorSpec, axis: int = 
     return launch(gather_kernel(index.dtype), {"x": "x", "index": "index", "out": "out"}, values)
 
 
-# ---- Rotary embedding ------------------------------------------------------------------------------------------------
+# ---- Rotary embedding ----------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -274,12 +278,12 @@ def lower_rope(
     start: Any = 0,
     scale: float = 1.0,
 ) -> Launch:
-    """Rotary embedding of [batch, length, heads, size], any strides but a contiguous last axis. Operands: x, positions,
-    frequencies, out; out may be the memory of x.
+    """Rotary embedding of [batch, length, heads, size], any strides but a contiguous last axis.
+    Operands: x, positions, frequencies, out; out may be the memory of x.
 
-    The position is `start` (a size or symbol) plus the index, or plus positions[batch, length] (i32 or i64; leading axes
-    broadcast). `rotary` is how much of the head turns (default all). Frequencies [rotary / 2] of f32 replace theta's. Cosines and sines are
-    multiplied by `scale`.
+    The position is `start` (a size or symbol) plus the index, or plus positions[batch, length] (i32
+    or i64; leading axes broadcast). `rotary` is how much of the head turns (default all).
+    Frequencies [rotary / 2] of f32 replace theta's. Cosines and sines are multiplied by `scale`.
     """
     require_contiguous_last(x, "x")
     require_contiguous_last(out, "out")
@@ -301,7 +305,7 @@ def lower_rope(
     return launch(rope_kernel(x.dtype, positions.dtype if positions is not None else "i64"), buffers, values)
 
 
-# ---- Rows of a state -------------------------------------------------------------------------------------------------
+# ---- Rows of a state -----------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -317,8 +321,8 @@ def scatter_kernel(index: str) -> KernelDef:
 
 
 def lower_scatter(x: TensorSpec, slots: TensorSpec, state: TensorSpec) -> Launch:
-    """state[slots[i]] = x[i] for rows of a state whose leading axes are taken as one. Operands: x, slots, state. -1 skips; another slot
-    outside fails the dispatch."""
+    """state[slots[i]] = x[i] for rows of a state whose leading axes are taken as one. Operands: x,
+    slots, state. -1 skips; another slot outside fails the dispatch."""
     lead = state.rank - (x.rank - 1)
     row, row_step = _joined(x.shape[1:], x.strides[1:], "row")
     if x.dtype != state.dtype or not ((ex.is_static(row) and row == 1) or ex.equal(row_step, 1)):
@@ -331,7 +335,7 @@ def lower_scatter(x: TensorSpec, slots: TensorSpec, state: TensorSpec) -> Launch
     return launch(scatter_kernel(slots.dtype), {"x": "x", "slots": "slots", "state": "state"}, values)
 
 
-# ---- Copies, fill, iota ----------------------------------------------------------------------------------------------
+# ---- Copies, fill, iota --------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=None)
@@ -350,7 +354,8 @@ def copy_kernel(item: int) -> KernelDef:
 def lower_copy(x: TensorSpec, out: TensorSpec, out_offset: Any = 0, x_offset: Any = 0) -> Launch:
     """Copies x, broadcast to out's shape, into out, both with any strides. Operands: x, out.
 
-    Transposing is a spec with axes exchanged; a slice or a part of a concatenation is a spec with offset (elements).
+    Transposing is a spec with axes exchanged; a slice or a part of a concatenation is a spec with
+    offset (elements).
     """
     if x.dtype != out.dtype:
         raise ValueError(f"copy: types {x.dtype} and {out.dtype} differ")
@@ -367,7 +372,8 @@ def lower_copy(x: TensorSpec, out: TensorSpec, out_offset: Any = 0, x_offset: An
 
 
 def _copy_order(shape: Sequence[Any], x_steps: Sequence[Any], out_steps: Sequence[Any]) -> List[int]:
-    """Order of axes: the output's contiguous one last, before it the input's when that is another."""
+    """Order of axes: the output's contiguous one last, before it the input's when that is
+    another."""
 
     def unit(steps: Sequence[Any]) -> Optional[int]:
         return next((axis for axis in reversed(range(len(shape))) if ex.equal(steps[axis], 1)), None)
@@ -384,7 +390,8 @@ def lower_fill(out: TensorSpec, value: Any) -> Launch:
 
 
 def lower_iota(out: TensorSpec, start: Any = 0, step: Any = 1) -> Launch:
-    """out[i] = start + step * i for a contiguous rank-1 tensor; start and step are sizes or symbols. Operand: y0."""
+    """out[i] = start + step * i for a contiguous rank-1 tensor; start and step are sizes or
+    symbols. Operand: y0."""
     nodes = [ew.Node("index", "i64"), ew.Node("symbol", "i64", (), 0), ew.Node("symbol", "i64", (), 1)]
     nodes += [ew.Node("mul", "i64", (0, 2)), ew.Node("add", "i64", (3, 1)), ew.Node("cast", out.dtype, (4,))]
     return ew.lower(ew.Program(tuple(nodes), (5,)), [], [out], symbols=(start, step))

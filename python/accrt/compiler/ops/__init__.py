@@ -1,11 +1,14 @@
-"""The operations: schema, shape inference, float64 reference, and decomposition where one is composite.
+"""The operations: schema, shape inference, float64 reference, and decomposition where one is
+composite.
 
-Named as ATen names them where ATen has them; `accrt.` marks our own. A schema lists what a builder takes: `Tensor` and
-`Tensor?` parameters become operands, all others attributes. Each operation is a method of Value under the last part of its
-name (`x.softmax(-1)`); those without a tensor operand are methods of Function (`f.arange(n)`).
+Named as ATen names them where ATen has them; `accrt.` marks our own. A schema lists what a builder
+takes: `Tensor` and `Tensor?` parameters become operands, all others attributes. Each operation is a
+method of Value under the last part of its name (`x.softmax(-1)`); those without a tensor operand
+are methods of Function (`f.arange(n)`).
 
-The reference of an operation calculates in float64 for every float type and exactly for integers; reference.py runs whole
-functions with them. Nothing here knows kernels. One module for each kind of operation; schema.py has what they share.
+The reference of an operation calculates in float64 for every float type and exactly for integers;
+reference.py runs whole functions with them. Nothing here knows kernels. One module for each kind of
+operation; schema.py has what they share.
 """
 
 from . import (

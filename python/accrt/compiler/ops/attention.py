@@ -65,7 +65,8 @@ def _decompose_sdpa(op: Op) -> Value:
             scores = scores + shaped.to_copy(scores.dtype)
     if seen is not None:
         scores = seen.where(scores, -math.inf)
-    # A row that sees no key has a maximum of -inf; a finite one in its place makes every weight exp(-inf) = 0.
+    # A row that sees no key has a maximum of -inf; a finite one in its place makes every weight
+    # exp(-inf) = 0.
     e = (scores - scores.amax(-1, True).maximum(-1e30)).exp()
     total = e.sum(-1, True)
     weights = e / total.eq(0.0).where(1.0, total)
@@ -78,8 +79,9 @@ def _decompose_sdpa(op: Op) -> Value:
     reference=_sdpa, decompose=_decompose_sdpa,
 )  # fmt: skip
 def _infer_sdpa(op: Op) -> Types:
-    """[batch, heads, length, size]; key heads divide query heads. Causal: query i sees keys up to i, as torch aligns
-    it, or up to i + causal_offset: number of keys - number of queries where the queries are the last of the sequence. A bool mask is true where seen, a float one is added."""
+    """[batch, heads, length, size]; key heads divide query heads. Causal: query i sees keys up to
+    i, as torch aligns it, or up to i + causal_offset: number of keys - number of queries where the
+    queries are the last of the sequence. A bool mask is true where seen, a float one is added."""
     q, k, v, mask = op.operands
     if any(t.rank != 4 for t in (q, k, v)) or q.dtype not in FLOATS:
         raise IRError(f"attention of {q.type}, {k.type}, {v.type}; floats [batch, heads, length, size] are needed")

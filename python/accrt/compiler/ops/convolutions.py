@@ -1,4 +1,5 @@
-"""Convolutions and pooling over windows of two dimensions, and what the host's kernels make of them."""
+"""Convolutions and pooling over windows of two dimensions, and what the host's kernels make of
+them."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ def _sizes(x: Value, window: Window, what: str) -> Tuple[Size, Size]:
     return made
 
 
-# ---- References and decompositions, by taps: the input of each place of the kernel -----------------------------------
+# ---- References and decompositions, by taps: the input of each place of the kernel ---------------
 
 
 def _reference_taps(x: Any, window: Window, number: float) -> List[Any]:
@@ -100,7 +101,7 @@ def _strided(x: Value, axis: int, start: int, count: Size, step: int) -> Value:
     return x if start == 0 and step == 1 and ex.same(end, x.shape[axis]) else x.slice(axis, start, end, step)
 
 
-# ---- Convolutions ----------------------------------------------------------------------------------------------------
+# ---- Convolutions --------------------------------------------------------------------------------
 
 
 def conv_window(op: Op) -> Window:
@@ -120,7 +121,8 @@ def _conv2d(x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any
 
 
 def _decompose_conv2d(op: Op) -> Value:
-    """Each place of the kernel gives columns of a product; where each group has one channel, one product by element."""
+    """Each place of the kernel gives columns of a product; where each group has one channel, one
+    product by element."""
     x, weight, bias = op.operands
     groups, window = op.attrs["groups"], conv_window(op)
     outputs, inputs = weight.shape[:2]
@@ -163,8 +165,9 @@ def _as_product(x: Value, weight: Value, window: Window) -> Value:
     reference=_conv2d, decompose=_decompose_conv2d,
 )  # fmt: skip
 def _infer_conv2d(op: Op) -> Types:
-    """[batch, channels, height, width] with a weight [outputs, channels / groups, height, width]. stride and dilation are one number or
-    (height, width), padding too, or (above, below, left, right)."""
+    """[batch, channels, height, width] with a weight [outputs, channels / groups, height, width].
+    stride and dilation are one number or (height, width), padding too, or (above, below, left,
+    right)."""
     x, weight, bias = op.operands
     if x.rank != 4 or weight.rank != 4 or (bias is not None and bias.rank != 1) or x.dtype not in FLOATS:
         raise IRError(f"conv2d of {x.type} with weight {weight.type}" + ("" if bias is None else f" and bias {bias.type}"))
@@ -179,7 +182,7 @@ def _infer_conv2d(op: Op) -> Types:
     return resized(op, (x.shape[0], weight.shape[0], *_sizes(x, conv_window(op), "conv2d")))
 
 
-# ---- Pooling ---------------------------------------------------------------------------------------------------------
+# ---- Pooling -------------------------------------------------------------------------------------
 
 
 def pool_window(op: Op) -> Window:
@@ -203,8 +206,8 @@ def _decompose_max_pool2d(op: Op) -> Value:
     reference=_max_pool2d, decompose=_decompose_max_pool2d,
 )  # fmt: skip
 def _infer_max_pool2d(op: Op) -> Types:
-    """The largest of each window of [batch, channels, height, width]; stride is the kernel's size if it is not given, padding counts as
-    -infinity."""
+    """The largest of each window of [batch, channels, height, width]; stride is the kernel's size
+    if it is not given, padding counts as -infinity."""
     x = op.operands[0]
     if x.dtype not in FLOATS:
         raise IRError(f"max_pool2d of {x.type}; floats are needed")
@@ -227,15 +230,15 @@ def _decompose_avg_pool2d(op: Op) -> Value:
     "aten.avg_pool2d(Tensor self, int[] kernel, int[]? stride=None, int[] padding=0)", reference=_avg_pool2d, decompose=_decompose_avg_pool2d
 )
 def _infer_avg_pool2d(op: Op) -> Types:
-    """The mean of each window of [batch, channels, height, width]; stride is the kernel's size if it is not given, padding counts as
-    zeros."""
+    """The mean of each window of [batch, channels, height, width]; stride is the kernel's size if
+    it is not given, padding counts as zeros."""
     x = op.operands[0]
     if x.dtype not in FLOATS:
         raise IRError(f"avg_pool2d of {x.type}; floats are needed")
     return resized(op, (*x.shape[:2], *_sizes(x, pool_window(op), "avg_pool2d")))
 
 
-# ---- Norms of groups of channels -------------------------------------------------------------------------------------
+# ---- Norms of groups of channels -----------------------------------------------------------------
 
 
 def _group_norm(x: Any, weight: Any = None, bias: Any = None, groups: int = 1, eps: float = 1e-5) -> Any:
@@ -262,8 +265,8 @@ def _decompose_group_norm(op: Op) -> Value:
     reference=_group_norm, decompose=_decompose_group_norm,
 )  # fmt: skip
 def _infer_group_norm(op: Op) -> Types:
-    """Each of `groups` equal parts of the channels of [batch, channels, ...] to mean 0 and variance 1; weight and bias are those of the
-    channels."""
+    """Each of `groups` equal parts of the channels of [batch, channels, ...] to mean 0 and variance
+    1; weight and bias are those of the channels."""
     x, groups = op.operands[0], op.attrs["groups"]
     if x.rank < 2 or x.dtype not in FLOATS or not isinstance(x.shape[1], int) or groups < 1 or x.shape[1] % groups:
         raise IRError(f"group_norm of {x.type} in {groups} groups")
@@ -273,26 +276,27 @@ def _infer_group_norm(op: Op) -> Types:
     return [x.type]
 
 
-# ---- What the pass form_convolutions makes of them: channels last ----------------------------------------------------
+# ---- What the pass form_convolutions makes of them: channels last --------------------------------
 
 
 @define("accrt.conv_packed(Tensor self, Tensor packed, Tensor? bias, Tensor? residual, window, groups, columns, activation, last, dtype)")
 def _infer_conv_packed(op: Op) -> Types:
-    """last(activation(conv2d + bias) + residual) of [batch, height, width, channels]; `packed`: for each group what accrt.pack makes of
-    [kernel height * kernel width * channels, outputs]."""
+    """last(activation(conv2d + bias) + residual) of [batch, height, width, channels]; `packed`: for
+    each group what accrt.pack makes of [kernel height * kernel width * channels, outputs]."""
     x, at = op.operands[0], op.attrs
     return [TensorType(at["dtype"], (x.shape[0], *at["window"].sizes(x.shape[1], x.shape[2]), at["columns"]))]
 
 
 @define("accrt.window(Tensor self, Tensor? weight, Tensor? bias, Tensor? residual, kind, window, columns, activation, last, dtype)")
 def _infer_window(op: Op) -> Types:
-    """The same without a sum over channels. `kind`: depthwise, a convolution with one channel in each group and a weight f32
-    [kernel height * kernel width, channels]; max; or mean."""
+    """The same without a sum over channels. `kind`: depthwise, a convolution with one channel in
+    each group and a weight f32 [kernel height * kernel width, channels]; max; or mean."""
     x, at = op.operands[0], op.attrs
     return [TensorType(at["dtype"], (x.shape[0], *at["window"].sizes(x.shape[1], x.shape[2]), at["columns"]))]
 
 
 @define("accrt.group_norm_last(Tensor self, Tensor? weight, Tensor? bias, Tensor? residual, groups, eps, columns, activation, last)")
 def _infer_group_norm_last(op: Op) -> Types:
-    """The same of [batch, height, width, channels], and what follows it; weight and bias are f32."""
+    """The same of [batch, height, width, channels], and what follows it; weight and bias are
+    f32."""
     return [op.operands[0].type]

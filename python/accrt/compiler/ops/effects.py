@@ -28,7 +28,8 @@ def _infer_state_read(op: Op) -> Types:
 
 @define("accrt.state_write(Tensor value, State! state, Size[] offsets)", effect=True)
 def _infer_state_write(op: Op) -> Types:
-    """Writes `value` into the state, its first element at `offsets` (sizes or expressions, one per dimension)."""
+    """Writes `value` into the state, its first element at `offsets` (sizes or expressions, one per
+    dimension)."""
     value, state = op.operands[0], op.attrs["state"]
     check_state(op, state)
     if value.dtype != state.type.dtype or value.rank != state.type.rank or len(op.attrs["offsets"]) != value.rank:

@@ -12,7 +12,8 @@ from .schema import method_axis
 
 
 def _diagonal(x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
-    """aten.diagonal: the elements whose places in two dimensions are `offset` apart, as the last dimension."""
+    """aten.diagonal: the elements whose places in two dimensions are `offset` apart, as the last
+    dimension."""
     first, second = method_axis(x, dim1, "diagonal"), method_axis(x, dim2, "diagonal")
     rest = [d for d in range(x.rank) if d not in (first, second)]
     x = x.permute([*rest, first, second])
@@ -66,7 +67,8 @@ def _product(x: Value, left: str, y: Value, right: str, kept: str) -> Tuple[Valu
 
 
 def einsum(equation: str, operands: Sequence[Value]) -> Value:
-    """aten.einsum, from left to right: each letter that no later operand and not the result has is summed as soon as it can be."""
+    """aten.einsum, from left to right: each letter that no later operand and not the result has is
+    summed as soon as it can be."""
     letters, result = _spelled(equation, operands)
     made: Optional[Value] = None
     have = ""

@@ -1,4 +1,5 @@
-"""Operations by element: arithmetic, comparison, logic, casts and constants; Python's operators on values."""
+"""Operations by element: arithmetic, comparison, logic, casts and constants; Python's operators on
+values."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def _gelu(x: Any, approximate: str = "none") -> Any:
 def _pow(a: Any, b: Any) -> Any:
     np = numpy()
     if a.dtype.kind == "f":
-        return np.float_power(a, b)  # power() of numpy 2 takes the square root for an exponent of 0.5, which differs at -inf and -0
+        # power() of numpy 2 takes the square root for an exponent of 0.5, which differs at -inf and
+        # -0
+        return np.float_power(a, b)
     bits = 8 * a.dtype.itemsize
     exact = [pow(int(p), int(q), 1 << bits) if q >= 0 else int(p == 1) or (-1 if p == -1 and q % 2 else int(p == -1)) for p, q in np.broadcast(a, b)]
     wrapped = [(v + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1)) if a.dtype.kind == "i" else v % (1 << bits) for v in exact]
@@ -139,7 +142,8 @@ for _name, (_scalar, _reference) in _BITS.items():
 
     @define(f"aten.{_name}(Tensor self, Tensor other)", reference=_reference, scalar_op=_scalar)
     def _infer_bits(op: Op) -> Types:
-        """Of integers. Shifts by all bits, or by less than 0, leave 0; to the right of negative ones -1."""
+        """Of integers. Shifts by all bits, or by less than 0, leave 0; to the right of negative
+        ones -1."""
         if op.operands[0].dtype in FLOATS or op.operands[0].dtype == "bool":
             raise IRError(f"{op.name} of {op.operands[0].dtype}")
         return _infer_binary()(op)
@@ -230,7 +234,8 @@ def _infer_arange(op: Op) -> Types:
 
 
 def _arange(self: Function, *bounds: Size, start: Size = 0, end: Optional[Size] = None, step: int = 1, dtype: str = "i64") -> Value:
-    """arange(end), arange(start, end) or arange(start, end, step): integers from start up to end, without it; aten.arange."""
+    """arange(end), arange(start, end) or arange(start, end, step): integers from start up to end,
+    without it; aten.arange."""
     if len(bounds) > 3 or (len(bounds) > (1 if end is None else 0) and not (end is None and start == 0)) or (not bounds and end is None):
         raise IRError(f"function {self.name!r}, operation aten.arange: it takes (end), (start, end) or (start, end, step)")
     if len(bounds) == 1:
@@ -262,8 +267,9 @@ Value.__neg__ = lambda self: self.neg()
 
 
 def _div(self: Value, other: Any, rounding_mode: Optional[str] = None) -> Value:
-    """aten.div: the quotient in floats (of integers in f32). `rounding_mode`: "trunc" or "floor" gives integers' quotient as an
-    integer, towards zero or towards minus infinity; by 0 it is 0, where torch raises."""
+    """aten.div: the quotient in floats (of integers in f32). `rounding_mode`: "trunc" or "floor"
+    gives integers' quotient as an integer, towards zero or towards minus infinity; by 0 it is 0,
+    where torch raises."""
     if rounding_mode is None:
         return build(self.function, "aten.div", self, other)
     if rounding_mode not in ("trunc", "floor"):
@@ -283,10 +289,12 @@ def _div(self: Value, other: Any, rounding_mode: Optional[str] = None) -> Value:
 
 
 def _pow_method(self: Value, exponent: Any, swapped: bool = False) -> Value:
-    """aten.pow. Integers have no negative powers; tensors of exponents give 0 there, and 1 and -1 of themselves. The numbers 0.5 and -0.5
-    are sqrt() and rsqrt() of other types than f16, as in ATen."""
+    """aten.pow. Integers have no negative powers; tensors of exponents give 0 there, and 1 and -1
+    of themselves. The numbers 0.5 and -0.5 are sqrt() and rsqrt() of other types than f16, as in
+    ATen."""
     number = arguments.plain(exponent)
-    if not swapped and isinstance(number, float) and abs(number) == 0.5 and self.dtype != "f16":  # which ATen gives to powf
+    if not swapped and isinstance(number, float) and abs(number) == 0.5 and self.dtype != "f16":
+        # which ATen gives to powf
         return self.sqrt() if number > 0 else self.rsqrt()
     if not swapped and isinstance(number, int) and not isinstance(number, bool) and number < 0 and self.dtype not in FLOATS:
         raise IRError(f"function {self.function.name!r}: pow of {self.dtype} to {number}: integers have no negative powers; cast with to_copy()")
@@ -294,7 +302,8 @@ def _pow_method(self: Value, exponent: Any, swapped: bool = False) -> Value:
 
 
 def _clamp_method(self: Value, min: Any = None, max: Any = None) -> Value:
-    """aten.clamp: between two numbers, of which one may be left out. Integers between floats become f32, as in ATen."""
+    """aten.clamp: between two numbers, of which one may be left out. Integers between floats become
+    f32, as in ATen."""
     floats = any(isinstance(arguments.plain(bound), float) for bound in (min, max))
     return build(self.function, "aten.clamp", self.to_copy("f32") if floats and self.dtype not in FLOATS else self, min, max)
 
@@ -332,7 +341,8 @@ Value.logical_not = _logical_not
 
 
 def _bool_operator(symbol: str, name: str) -> Callable[[Value, Any], Value]:
-    """Of bools what logical_and() and its like do. Bits of integers are combined by bitwise_and() and its like."""
+    """Of bools what logical_and() and its like do. Bits of integers are combined by bitwise_and()
+    and its like."""
 
     def method(self: Value, other: Any) -> Value:
         types = [self.dtype, *([other.dtype] if isinstance(other, Value) else [] if isinstance(arguments.plain(other), bool) else [arguments.described(other)])]
@@ -356,12 +366,14 @@ Value.__invert__, Value.__abs__ = _invert, lambda self: self.abs()
 
 
 def _remainder(self: Value, other: Any) -> Value:
-    """aten.remainder of integers: it has the divisor's sign; by 0 it is the dividend, where torch raises."""
+    """aten.remainder of integers: it has the divisor's sign; by 0 it is the dividend, where torch
+    raises."""
     return self - _div(self, other, "floor") * other
 
 
 def _floor_divide(self: Value, other: Any) -> Value:
-    """aten.floor_divide of integers: the quotient towards minus infinity; by 0 it is 0, where torch raises."""
+    """aten.floor_divide of integers: the quotient towards minus infinity; by 0 it is 0, where torch
+    raises."""
     return _div(self, other, "floor")
 
 

@@ -1,6 +1,8 @@
-"""Functions by element and of rows that are made of simpler operations: methods with ATen's names, arguments and formulas.
+"""Functions by element and of rows that are made of simpler operations: methods with ATen's names,
+arguments and formulas.
 
-They are written so that nothing overflows on the way to a finite result, and small results keep their digits.
+They are written so that nothing overflows on the way to a finite result, and small results keep
+their digits.
 """
 
 from __future__ import annotations
@@ -106,7 +108,8 @@ def acos(x: Value) -> Value:
 
 @_method
 def atan2(x: Value, other: Value) -> Value:
-    """The angle of (other, x), with the signs of zeros: atan of the smaller by the larger size, and turned to its eighth of the circle."""
+    """The angle of (other, x), with the signs of zeros: atan of the smaller by the larger size, and
+    turned to its eighth of the circle."""
     high, low = x.abs(), other.abs()
     top, least = high.maximum(low), high.minimum(low)
     ratio = top.eq(0.0).where(0.0, least.eq(math.inf).where(1.0, least / top))
@@ -117,7 +120,8 @@ def atan2(x: Value, other: Value) -> Value:
 
 @_method
 def hypot(x: Value, other: Value) -> Value:
-    """Divided by the larger one, so that no square overflows. Infinite where one of them is, beside NaN, too."""
+    """Divided by the larger one, so that no square overflows. Infinite where one of them is, beside
+    NaN, too."""
     a, b = x.abs(), other.abs()
     top, low = a.maximum(b), a.minimum(b)
     ratio = top.gt(0.0).where(low / top, 0.0)
@@ -208,7 +212,8 @@ def var(x: Value, dim: Any = None, correction: Optional[float] = None, keepdim: 
 
 
 def _factors(x: Value, dim: int, most: int) -> List[Value]:
-    """The parts of a dimension that is fixed and short, one element each; integers as i64, as ATen multiplies them."""
+    """The parts of a dimension that is fixed and short, one element each; integers as i64, as ATen
+    multiplies them."""
     size = x.shape[dim]
     if not isinstance(size, int) or not 0 < size <= most:
         raise IRError(f"function {x.function.name!r}: a product of {size} elements; it takes 1 to {most}")
@@ -241,7 +246,8 @@ def cumprod(x: Value, dim: int) -> Value:
 @_method
 def logsumexp(x: Value, dim: Any, keepdim: bool = False) -> Value:
     dims = axes_of(dim, x.rank)
-    limit = {"f16": 65504.0, "f64": 1e308}.get(x.dtype, 3e38)  # infinities less themselves would be NaN
+    # infinities less themselves would be NaN
+    limit = {"f16": 65504.0, "f64": 1e308}.get(x.dtype, 3e38)
     top = x.amax(dims, True).maximum(-limit).minimum(limit)
     total = (x - top).exp().sum(dims, True).log() + top
     return total if keepdim else total.sum(dims, False)

@@ -20,7 +20,7 @@ def _wide(value: Value) -> Value:
     return value if value.dtype == "f64" else value.to_copy("f32")
 
 
-# ---- Norms -----------------------------------------------------------------------------------------------------------
+# ---- Norms ---------------------------------------------------------------------------------------
 
 
 def _norm_backward(grad: Any, x: Any, weight: Any, eps: float, centered: bool) -> Tuple[Any, ...]:
@@ -74,11 +74,12 @@ def _infer_rms_norm_backward(op: Op) -> Types:
     reference=lambda grad, x, weight, eps: _norm_backward(grad, x, weight, eps, True), decompose=_decompose_norm_backward,
 )  # fmt: skip
 def _infer_layer_norm_backward(op: Op) -> Types:
-    """The gradients of x, of the weight and of the bias of x.layer_norm(weight, bias, eps), of that of its result."""
+    """The gradients of x, of the weight and of the bias of x.layer_norm(weight, bias, eps), of that
+    of its result."""
     return _infer_norm_backward(op, 3)
 
 
-# ---- Softmax ---------------------------------------------------------------------------------------------------------
+# ---- Softmax -------------------------------------------------------------------------------------
 
 
 def _softmax_backward(grad: Any, result: Any, dim: int = -1) -> Any:

@@ -38,11 +38,13 @@ def _decompose_gather(op: Op) -> Value:
     """The linear place of every element, then one lookup in the flat source."""
     source, index = op.operands
     axis, function = axis_of(op.attrs["dim"], source.rank), op.block.function
-    for i in range(source.rank):  # a call whose index is larger beside the dimension is refused by this slice
+    for i in range(source.rank):
+        # a call whose index is larger beside the dimension is refused by this slice
         if i != axis and not ex.proved_less_equal(index.shape[i], source.shape[i]):
             source = source.slice(i, 0, index.shape[i])
-    # An index that leaves its dimension would stay inside the flat source. So each is looked up in its dimension first, which gives the
-    # index itself, or fails with it and the dimension's size. CUDA cannot fail: there the lookup below gets -1, and gives 0.
+    # An index that leaves its dimension would stay inside the flat source. So each is looked up in
+    # its dimension first, which gives the index itself, or fails with it and the dimension's size.
+    # CUDA cannot fail: there the lookup below gets -1, and gives 0.
     given = index.to_copy("i64")
     inside = given.ge(0).logical_and(given.lt(source.shape[axis]))
     places = function.arange(source.shape[axis])

@@ -1,4 +1,5 @@
-"""Low-rank adapters (LoRA), one for each token: y + (x A^T) B, where A and B are rows of states that the token's index chooses."""
+"""Low-rank adapters (LoRA), one for each token: y + (x A^T) B, where A and B are rows of states
+that the token's index chooses."""
 
 from __future__ import annotations
 
@@ -57,8 +58,9 @@ def _lora_shrink(x: Any, index: Any, factors: Any) -> Any:
 
 @define("accrt.lora_shrink(Tensor self, State factors, Tensor index)", reference=_lora_shrink)
 def _infer_lora_shrink(op: Op) -> Types:
-    """The first half of a low-rank product: x [tokens, size] times row index[t] of a state of factors [adapters, rank, size]; f32
-    [tokens, rank]. An index of -1 gives zeros; any other outside fails the call."""
+    """The first half of a low-rank product: x [tokens, size] times row index[t] of a state of
+    factors [adapters, rank, size]; f32 [tokens, rank]. An index of -1 gives zeros; any other
+    outside fails the call."""
     x, index = op.operands
     _adapters, rank, size = _factors(op, op.attrs["factors"], x, index, "lora_shrink")
     _need_size(op.attrs["factors"], x, size, "lora_shrink")
@@ -76,8 +78,9 @@ def _lora_expand(y: Any, shrunk: Any, index: Any, factors: Any) -> Any:
 
 @define("accrt.lora_expand(Tensor self, Tensor shrunk, State factors, Tensor index)", reference=_lora_expand)
 def _infer_lora_expand(op: Op) -> Types:
-    """The second half: y [tokens, size] plus what lora_shrink gave, f32 [tokens, rank], times row index[t] of a state of factors
-    [adapters, rank, size]. A token of index -1 keeps its y; any other outside fails the call."""
+    """The second half: y [tokens, size] plus what lora_shrink gave, f32 [tokens, rank], times row
+    index[t] of a state of factors [adapters, rank, size]. A token of index -1 keeps its y; any
+    other outside fails the call."""
     y, shrunk, index = op.operands
     _adapters, rank, size = _factors(op, op.attrs["factors"], y, index, "lora_expand")
     _need_size(op.attrs["factors"], y, size, "lora_expand")
@@ -88,7 +91,7 @@ def _infer_lora_expand(op: Op) -> Types:
     return [y.type]
 
 
-# ---- Several at once: what the pass join_adapters makes of those that share their input ------------------------------
+# ---- Several at once: what the pass join_adapters makes of those that share their input ----------
 
 
 def _shrink_parts(x: Any, index: Any, **factors: Any) -> Any:

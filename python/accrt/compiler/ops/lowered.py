@@ -1,4 +1,5 @@
-"""What passes make of operations, for kernels that do more than one; no function is written with them."""
+"""What passes make of operations, for kernels that do more than one; no function is written with
+them."""
 
 from __future__ import annotations
 
@@ -35,8 +36,8 @@ def _infer_matmul_packed(op: Op) -> Types:
 
 @define("accrt.product(Tensor self, Tensor other, Tensor? bias, Tensor? residual, columns, activation, dtype)")
 def _infer_product(op: Op) -> Types:
-    """activation(self @ other + bias) + residual, where other is [k, n] as it lies (a transposed view of a weight, mostly),
-    bias [n] and residual of the result's type."""
+    """activation(self @ other + bias) + residual, where other is [k, n] as it lies (a transposed
+    view of a weight, mostly), bias [n] and residual of the result's type."""
     x, weight, bias, residual = op.operands
     need_same(x.shape[-1], weight.shape[0], "inner dimension of a product")
     need_same(weight.shape[1], op.attrs["columns"], "columns of a product")
@@ -48,7 +49,7 @@ def _infer_product(op: Op) -> Types:
     return [result]
 
 
-# ---- Quantized weights: what passes/quantized.py makes of operations on them ------------------------------------------
+# ---- Quantized weights: what passes/quantized.py makes of operations on them ---------------------
 
 
 @define("accrt.component(Tensor self, role)", view=True)
@@ -62,7 +63,8 @@ def _infer_component(op: Op) -> Types:
 
 @define("accrt.pack_quantized(Tensor[] components, form, family)")
 def _infer_pack_quantized(op: Op) -> Types:
-    """A quantized weight as the family's kernels read it; `form`: a packing.Form, whose components are the operands in order."""
+    """A quantized weight as the family's kernels read it; `form`: a packing.Form, whose components
+    are the operands in order."""
     from ..packing import packed_bytes
 
     size = packed_bytes(op.attrs["form"], op.attrs["family"])

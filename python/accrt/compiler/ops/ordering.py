@@ -1,5 +1,5 @@
-"""Running sums, sorting, elements written at places, products of groups of rows. Where no kernel does them they are made of comparisons
-and sums, at the cost of the product of two sizes."""
+"""Running sums, sorting, elements written at places, products of groups of rows. Where no kernel
+does them they are made of comparisons and sums, at the cost of the product of two sizes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _to_last(x: Value, axis: int) -> Value:
     return x if axis == x.rank - 1 else x.transpose(axis, x.rank - 1)
 
 
-# ---- Running sums ----------------------------------------------------------------------------------------------------
+# ---- Running sums --------------------------------------------------------------------------------
 
 
 def _cumsum(x: Any, dim: int) -> Any:
@@ -25,7 +25,8 @@ def _cumsum(x: Any, dim: int) -> Any:
 
 
 def _decompose_cumsum(op: Op) -> Value:
-    """The sum over k of x[k] where k <= i: the comparison is made where it is used, in the kernel of the sum."""
+    """The sum over k of x[k] where k <= i: the comparison is made where it is used, in the kernel
+    of the sum."""
     x, function = op.operands[0], op.block.function
     if x.rank == 0:
         return x if x.dtype == op.result.dtype else x.to_copy(op.result.dtype)
@@ -38,13 +39,14 @@ def _decompose_cumsum(op: Op) -> Value:
 
 @define("aten.cumsum(Tensor self, int dim)", reference=_cumsum, decompose=_decompose_cumsum)
 def _infer_cumsum(op: Op) -> Types:
-    """Each place is the sum of the elements up to its own. Of integers and bools i64; floats are added in f64 on hosts."""
+    """Each place is the sum of the elements up to its own. Of integers and bools i64; floats are
+    added in f64 on hosts."""
     x = op.operands[0]
     axis_of(op.attrs["dim"], x.rank)
     return resized(op, x.shape, x.dtype if x.dtype in FLOATS else "i64")
 
 
-# ---- Sorting ---------------------------------------------------------------------------------------------------------
+# ---- Sorting -------------------------------------------------------------------------------------
 
 
 def _sort(x: Any, dim: int = -1, descending: bool = False) -> Any:
@@ -60,7 +62,8 @@ def _sort(x: Any, dim: int = -1, descending: bool = False) -> Any:
 
 
 def _decompose_sort(op: Op) -> List[Value]:
-    """Few floats as the largest of all. Else the place of each element is the number of those before it: less, or equal and earlier."""
+    """Few floats as the largest of all. Else the place of each element is the number of those
+    before it: less, or equal and earlier."""
     x, down, function = op.operands[0], op.attrs["descending"], op.block.function
     if x.rank == 0:
         return [x.clone(), function.full([], 0, "i64")]
@@ -84,13 +87,14 @@ def _decompose_sort(op: Op) -> List[Value]:
 
 @define("aten.sort(Tensor self, int dim=-1, bool descending=False)", reference=_sort, decompose=_decompose_sort)
 def _infer_sort(op: Op) -> Types:
-    """All elements of a dimension in order, and their places (i64). Equal ones keep their order, NaN is the largest."""
+    """All elements of a dimension in order, and their places (i64). Equal ones keep their order,
+    NaN is the largest."""
     x = op.operands[0]
     axis_of(op.attrs["dim"], x.rank)
     return [*resized(op, x.shape), *resized(op, x.shape, "i64")]
 
 
-# ---- Elements at places ----------------------------------------------------------------------------------------------
+# ---- Elements at places --------------------------------------------------------------------------
 
 
 def _scatter(x: Any, index: Any, source: Any, dim: int, add: bool = False) -> Any:
@@ -118,11 +122,13 @@ def _decompose_scatter(op: Op) -> Value:
     if index.rank < x.rank:
         return _decompose_scattered_rows(x, index, source, axis, op.attrs["add"])
     moved, places, values = (_to_last(v, axis) for v in (x, index, source))
-    goes = places.unsqueeze(last).eq(function.arange(moved.shape[last]).unsqueeze(1))  # [..., size, count]
+    # [..., size, count]
+    goes = places.unsqueeze(last).eq(function.arange(moved.shape[last]).unsqueeze(1))
     if op.attrs["add"]:
         added = goes.where(values.unsqueeze(last), function.full([], 0, x.dtype)).sum(-1)
         return _to_last(moved + (added if added.dtype == x.dtype else added.to_copy(x.dtype)), axis)
-    number = (goes.to_copy("i64") * (function.arange(places.shape[last]) + 1)).amax([-1])  # 0: nothing goes there
+    # 0: nothing goes there
+    number = (goes.to_copy("i64") * (function.arange(places.shape[last]) + 1)).amax([-1])
     taken = values.gather(last, (number - 1).maximum(0))
     return _to_last(number.gt(0).where(taken, moved), axis)
 
@@ -135,16 +141,18 @@ def _decompose_scattered_rows(x: Value, index: Value, source: Value, axis: int, 
         shape = list(x.shape)
         shape[0], shape[axis] = shape[axis], shape[0]
         return x + goes.to_copy(x.dtype).matmul(rows).view(shape).transpose(axis, 0)
-    number = (goes.to_copy("i64") * (function.arange(index.shape[0]) + 1)).amax([1])  # 0: nothing goes there
+    # 0: nothing goes there
+    number = (goes.to_copy("i64") * (function.arange(index.shape[0]) + 1)).amax([1])
     taken = source.index_select(axis, (number - 1).maximum(0))
     return number.gt(0).view([size if d == axis else 1 for d in range(x.rank)]).where(taken, x)
 
 
 @define("accrt.scatter(Tensor self, Tensor index, Tensor source, int dim, bool add=False)", reference=_scatter, decompose=_decompose_scatter)
 def _infer_scatter(op: Op) -> Types:
-    """self with source[..., j, ...] written, or added, at place index[..., j, ...] of a dimension; an index of one dimension is the same
-    everywhere beside it. Of several elements for one place the last stays; they are added in order. A place outside the dimension fails the
-    call on hosts, and on CUDA writes nothing."""
+    """self with source[..., j, ...] written, or added, at place index[..., j, ...] of a dimension;
+    an index of one dimension is the same everywhere beside it. Of several elements for one place
+    the last stays; they are added in order. A place outside the dimension fails the call on hosts,
+    and on CUDA writes nothing."""
     x, index, source = op.operands
     check_index(index)
     if x.rank == 0 or index.rank not in (1, x.rank) or source.rank != x.rank or source.dtype != x.dtype:
@@ -160,7 +168,7 @@ def _infer_scatter(op: Op) -> Types:
     return resized(op, x.shape)
 
 
-# ---- Groups of rows --------------------------------------------------------------------------------------------------
+# ---- Groups of rows ------------------------------------------------------------------------------
 
 
 def _grouped(x: Any, weight: Any, ends: Any) -> Any:
@@ -190,8 +198,8 @@ def _decompose_grouped(op: Op) -> Value:
 
 @define("accrt.grouped_matmul(Tensor self, Tensor weight, Tensor ends)", reference=_grouped, decompose=_decompose_grouped)
 def _infer_grouped(op: Op) -> Types:
-    """Rows ends[e - 1] up to ends[e] of self [rows, k] by matrix e of weight [matrices, k, n], as experts take them; ends do not fall. Rows
-    behind the last end give zeros."""
+    """Rows ends[e - 1] up to ends[e] of self [rows, k] by matrix e of weight [matrices, k, n], as
+    experts take them; ends do not fall. Rows behind the last end give zeros."""
     x, weight, ends = op.operands
     check_index(ends)
     if x.rank != 2 or weight.rank != 3 or ends.rank != 1:

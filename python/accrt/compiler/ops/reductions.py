@@ -64,7 +64,8 @@ def _softmax(x: Any, dim: int = -1) -> Any:
     np = numpy()
     if not x.size or not x.ndim:
         return x * 0 + 1
-    e = np.exp(x - np.max(x, dim, keepdims=True))  # rows of -inf alone, and with +inf, are NaN, as in ATen
+    # rows of -inf alone, and with +inf, are NaN, as in ATen
+    e = np.exp(x - np.max(x, dim, keepdims=True))
     return e / np.sum(e, dim, keepdims=True)
 
 
@@ -135,7 +136,7 @@ def _infer_rms_norm(op: Op) -> Types:
     return _infer_norm(op)
 
 
-# ---- The largest -----------------------------------------------------------------------------------------------------
+# ---- The largest ---------------------------------------------------------------------------------
 
 
 def _argmax(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
@@ -148,7 +149,8 @@ def _argmax(x: Any, dim: Any = None, keepdim: bool = False) -> Any:
 
 
 def _decompose_argmax(op: Op) -> Value:
-    """Over the last dimension, which kernels take; where none does, the lowest place of what equals the largest."""
+    """Over the last dimension, which kernels take; where none does, the lowest place of what equals
+    the largest."""
     x, dim, shape = op.operands[0], op.attrs["dim"], list(op.result.shape)
     axis = axis_of(dim, x.rank) if dim is not None else 0
     if dim is None or op.attrs["keepdim"] or x.rank == 0 or axis != x.rank - 1:
@@ -161,7 +163,8 @@ def _decompose_argmax(op: Op) -> Value:
 
 @define("aten.argmax(Tensor self, int? dim=None, bool keepdim=False)", reference=_argmax, decompose=_decompose_argmax)
 def _infer_argmax(op: Op) -> Types:
-    """The place of the largest element of a dimension, or of all elements in a row; of equal ones the lowest. NaN is the largest. i64."""
+    """The place of the largest element of a dimension, or of all elements in a row; of equal ones
+    the lowest. NaN is the largest. i64."""
     x, dim = op.operands[0], op.attrs["dim"]
     axes = axes_of(dim, x.rank)
     if x.dtype == "bool":
@@ -202,8 +205,8 @@ def _decompose_topk(op: Op) -> Any:
 
 @define("aten.topk(Tensor self, int k, int dim=-1)", reference=_topk, decompose=_decompose_topk)
 def _infer_topk(op: Op) -> Types:
-    """The k largest elements of a dimension, in descending order, and their places (i64); of equal ones the lower place first. NaN is
-    the largest."""
+    """The k largest elements of a dimension, in descending order, and their places (i64); of equal
+    ones the lower place first. NaN is the largest."""
     x, k = op.operands[0], op.attrs["k"]
     axis = axis_of(op.attrs["dim"], x.rank)
     if x.dtype not in ("f32", "f16", "bf16"):

@@ -30,7 +30,8 @@ def philox(key: Any, counter: Any) -> Any:
 
 
 def noise(seed: Any, position: int, count: int) -> Any:
-    """What is added to each token's logit: -log(-log(u)) with u of the word of (seed, position, token)."""
+    """What is added to each token's logit: -log(-log(u)) with u of the word of (seed, position,
+    token)."""
     np = numpy()
     quarters = np.arange(-(-count // 4), dtype=np.uint64)
     counter = np.stack([quarters, np.full_like(quarters, int(position) & 0xFFFFFFFF), 0 * quarters, 0 * quarters], -1)
@@ -107,11 +108,13 @@ def _sample(
     reference=_sample,
 )
 def _infer_sample(op: Op) -> Types:
-    """The next token of each row of logits [samples, vocab], and what is said of it: token i32 [samples], logprob f32 [samples],
-    top_ids i32 and top_logprobs f32 [samples, top], rank i32 [samples]. In this order: edits (logit > 0 ? logit / multiply : logit *
-    multiply, then + add; those of row i are [edit_starts[i], edit_starts[i + 1])), mask (row mask_rows[i] of mask_bits, bit 1: allowed;
-    -1: none), then where temperature is 0 the largest; else division by it, top_k (0: off), top_p (1: off), min_p (0: off), and the
-    largest after noise of (seed, position, token). Ties: the lowest id. A row without an allowed token gives -1. Logprobs and ranks are of
+    """The next token of each row of logits [samples, vocab], and what is said of it: token i32
+    [samples], logprob f32 [samples], top_ids i32 and top_logprobs f32 [samples, top], rank i32
+    [samples]. In this order: edits (logit > 0 ? logit / multiply : logit * multiply, then + add;
+    those of row i are [edit_starts[i], edit_starts[i + 1])), mask (row mask_rows[i] of mask_bits,
+    bit 1: allowed; -1: none), then where temperature is 0 the largest; else division by it, top_k
+    (0: off), top_p (1: off), min_p (0: off), and the largest after noise of (seed, position,
+    token). Ties: the lowest id. A row without an allowed token gives -1. Logprobs and ranks are of
     the logits as they came; a rank counts the tokens that are at least as large."""
     logits, top = op.operands[0], op.attrs["top"]
     sizes: dict = {}
@@ -139,7 +142,8 @@ Function.sample = _function_sample
 
 
 def _sample_greedy(self: Value) -> Value:
-    """The token of each row of logits where all rows are greedy: the place of the largest, i32; of equal ones the lowest."""
+    """The token of each row of logits where all rows are greedy: the place of the largest, i32; of
+    equal ones the lowest."""
     return self.argmax(-1).to_copy("i32")
 
 

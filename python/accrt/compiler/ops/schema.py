@@ -1,4 +1,5 @@
-"""What an operation is: its schema, its registration as a method, and the building of one from arguments.
+"""What an operation is: its schema, its registration as a method, and the building of one from
+arguments.
 
 Also what the inference of several kinds of operations uses.
 """
@@ -32,14 +33,16 @@ class Parameter:
 
 @dataclass
 class OpDef:
-    """One operation. `scalar_op`: its name in element-wise kernels. `to_float`: calculated in floats, so integers and bools become
-    f32 (torch's default type) first. `effect`: it must run even when nothing uses it."""
+    """One operation. `scalar_op`: its name in element-wise kernels. `to_float`: calculated in
+    floats, so integers and bools become f32 (torch's default type) first. `effect`: it must run
+    even when nothing uses it."""
 
     name: str
     parameters: Tuple[Parameter, ...]
     infer: Callable[[Op], Types]
     reference: Optional[Callable[..., Any]] = None
-    decompose: Optional[Callable[[Op], Any]] = None  # a value, a list of them, or None where it is as simple as it gets
+    # a value, a list of them, or None where it is as simple as it gets
+    decompose: Optional[Callable[[Op], Any]] = None
     scalar_op: str = ""
     to_float: bool = False
     effect: bool = False
@@ -51,7 +54,8 @@ class OpDef:
 
     @property
     def states(self) -> List[Tuple[str, bool]]:
-        """Names of the attributes that are states, and whether the operation writes them: `State` and `State!` in the schema."""
+        """Names of the attributes that are states, and whether the operation writes them: `State`
+        and `State!` in the schema."""
         return [(p.name, p.type == "State!") for p in self.parameters if p.type in ("State", "State!")]
 
 
@@ -59,8 +63,8 @@ OPS: Dict[str, OpDef] = {}
 
 
 def states_of(op: Op) -> List[Tuple[State, bool]]:
-    """The states that an operation touches where they lie, in the order of its schema, and whether it writes them. A call's are
-    its callee's."""
+    """The states that an operation touches where they lie, in the order of its schema, and whether
+    it writes them. A call's are its callee's."""
     definition = OPS.get(op.name)
     return [] if definition is None else [(op.attrs[name], written) for name, written in definition.states]
 
@@ -131,7 +135,8 @@ def _function_method(definition: OpDef) -> Callable[..., Any]:
 
 
 def build(function: Function, name: str, *args: Any, **named: Any) -> Any:
-    """Adds operation `name` with arguments as its schema says; the result, or a list where there are several."""
+    """Adds operation `name` with arguments as its schema says; the result, or a list where there
+    are several."""
     definition = OPS[name]
     takes = ", ".join(map(str, definition.parameters))
     where = f"function {function.name!r}, operation {name}"
@@ -170,7 +175,8 @@ def _operand(function: Function, definition: OpDef, parameter: Parameter, item: 
 
 
 def _promoted(function: Function, definition: OpDef, operands: List[Any]) -> List[Any]:
-    """Numbers become constants, and tensors of different types the type that ATen promotes them to."""
+    """Numbers become constants, and tensors of different types the type that ATen promotes them
+    to."""
     first = 1 if definition.name == "aten.where" else 0
     common = _result_type(f"function {function.name!r}, operation {definition.name}", operands[first:])
     if common not in FLOATS and definition.to_float:
@@ -187,8 +193,9 @@ def _promoted(function: Function, definition: OpDef, operands: List[Any]) -> Lis
 
 
 def _result_type(name: str, operands: Sequence[Any]) -> str:
-    """ATen's promotion (c10's update_result_type_state): tensors with dimensions decide; tensors without any, then numbers, count
-    only where they are of a higher kind (bool, integers, floats)."""
+    """ATen's promotion (c10's update_result_type_state): tensors with dimensions decide; tensors
+    without any, then numbers, count only where they are of a higher kind (bool, integers,
+    floats)."""
     tensors = [v for v in operands if isinstance(v, Value)]
     with_dims = _common_dtype(name, [v.dtype for v in tensors if v.rank])
     without = _common_dtype(name, [v.dtype for v in tensors if not v.rank])
@@ -221,11 +228,12 @@ def _common_dtype(name: str, dtypes: Sequence[str]) -> str:
     return unique[-1]
 
 
-# ---- Helpers of inference --------------------------------------------------------------------------------------------
+# ---- Helpers of inference ------------------------------------------------------------------------
 
 
 def axis_of(dim: int, rank: int) -> int:
-    """The dimension from 0 on; as in ATen, tensors without any have dimension 0 (and -1) all the same."""
+    """The dimension from 0 on; as in ATen, tensors without any have dimension 0 (and -1) all the
+    same."""
     dim = arguments.integer(dim, "the dimension")
     if not -max(rank, 1) <= dim < max(rank, 1):
         raise IRError(f"dimension {dim} of a tensor of rank {rank}")

@@ -21,7 +21,7 @@ def _index_of(op: Op, value: Value, what: str, length: Any) -> None:
     need_same(value.shape[0], length, what)
 
 
-# ---- Rotary embedding at given positions -----------------------------------------------------------------------------
+# ---- Rotary embedding at given positions ---------------------------------------------------------
 
 
 def _rope_at(x: Any, positions: Any, frequencies: Any, scale: float = 1.0, interleaved: bool = False) -> Any:
@@ -55,8 +55,9 @@ def _decompose_rope_at(op: Op) -> Value:
     reference=_rope_at, decompose=_decompose_rope_at,
 )  # fmt: skip
 def _infer_rope_at(op: Op) -> Types:
-    """Rotary embedding of [tokens, heads, size] at positions [tokens]. Frequencies [r / 2] of f32 turn the first r of each head: pair i
-    is (i, i + r / 2), or (2 i, 2 i + 1) where interleaved. Cosines and sines are multiplied by `scale`, as YaRN has it."""
+    """Rotary embedding of [tokens, heads, size] at positions [tokens]. Frequencies [r / 2] of f32
+    turn the first r of each head: pair i is (i, i + r / 2), or (2 i, 2 i + 1) where interleaved.
+    Cosines and sines are multiplied by `scale`, as YaRN has it."""
     x, positions, frequencies = op.operands
     if x.rank != 3 or x.dtype not in FLOATS:
         raise IRError(f"rotary embedding of {x.type}; floats [tokens, heads, size] are needed")
@@ -67,7 +68,7 @@ def _infer_rope_at(op: Op) -> Types:
     return [x.type]
 
 
-# ---- Rows of a state -------------------------------------------------------------------------------------------------
+# ---- Rows of a state -----------------------------------------------------------------------------
 
 
 def _leading(value: Value, state: State) -> int:
@@ -90,9 +91,9 @@ def _state_scatter(value: Any, slots: Any, state: Any) -> None:
 
 @define("accrt.state_scatter(Tensor value, State! state, Tensor slots)", reference=_state_scatter, effect=True)
 def _infer_state_scatter(op: Op) -> Types:
-    """Writes row i of [n, ...] into a state at slots[i]. The state's last dimensions are those of a row; the ones before are taken as
-    one, of slots. -1 writes nothing; any other slot outside fails the call. Where a slot stands twice, the last row stays. Values are
-    cast to the state's type."""
+    """Writes row i of [n, ...] into a state at slots[i]. The state's last dimensions are those of a
+    row; the ones before are taken as one, of slots. -1 writes nothing; any other slot outside fails
+    the call. Where a slot stands twice, the last row stays. Values are cast to the state's type."""
     (value, slots), state = op.operands, op.attrs["state"]
     check_state(op, state)
     lead = _leading(value, state)
@@ -132,8 +133,8 @@ def _decompose_state_gather(op: Op) -> Value:
 
 @define("accrt.state_gather(State state, Tensor index, int dims=1)", reference=_state_gather, decompose=_decompose_state_gather)
 def _infer_state_gather(op: Op) -> Types:
-    """Rows of a state by index [n], without a copy of the state: its first `dims` dimensions are taken as one, of rows. An index outside
-    fails the call."""
+    """Rows of a state by index [n], without a copy of the state: its first `dims` dimensions are
+    taken as one, of rows. An index outside fails the call."""
     (index,), state, dims = op.operands, op.attrs["state"], op.attrs["dims"]
     check_state(op, state)
     _index_of(op, index, "index", index.shape[0] if index.rank else 0)
@@ -150,7 +151,7 @@ _function_state_gather.__doc__ = f"state_gather(state, index, dims=1): accrt.sta
 Function.state_gather = _function_state_gather
 
 
-# ---- Attention over pages --------------------------------------------------------------------------------------------
+# ---- Attention over pages ------------------------------------------------------------------------
 
 
 def _row_of_keys(state: Any, pages: Any, length: int) -> Any:
@@ -195,11 +196,13 @@ def _paged_attention(
     reference=_paged_attention,
 )
 def _infer_paged_attention(op: Op) -> Types:
-    """Attention of ragged rows over keys and values in pages. query [tokens, heads, size]; tokens [row_starts[r], row_starts[r + 1]) are
-    the last ones of a sequence of kv_lengths[r] keys, whose pages stand in row row_ids[r] of the table. keys and values are states
-    [pages, page_size, key heads, size], page_table one of i32 [rows, pages of a row]. Causal: a token sees the keys up to its own;
-    with a window the last `window` of these. Scores are multiplied by `scale` (1 / sqrt(size)); a soft_cap c makes c * tanh(score / c)
-    of them. Tokens of no row give zeros. A page, row or length that does not fit fails the call."""
+    """Attention of ragged rows over keys and values in pages. query [tokens, heads, size]; tokens
+    [row_starts[r], row_starts[r + 1]) are the last ones of a sequence of kv_lengths[r] keys, whose
+    pages stand in row row_ids[r] of the table. keys and values are states [pages, page_size, key
+    heads, size], page_table one of i32 [rows, pages of a row]. Causal: a token sees the keys up to
+    its own; with a window the last `window` of these. Scores are multiplied by `scale` (1 /
+    sqrt(size)); a soft_cap c makes c * tanh(score / c) of them. Tokens of no row give zeros. A
+    page, row or length that does not fit fails the call."""
     q, row_ids, row_starts, lengths = op.operands
     k, v, table = (op.attrs[name] for name in ("keys", "values", "page_table"))
     for state in (k, v, table):

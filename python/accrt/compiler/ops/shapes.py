@@ -32,8 +32,8 @@ def _view_shape(op: Op) -> Tuple[Size, ...]:
 
 @define("aten.view(Tensor self, Size[] size)", view=True)
 def _infer_view(op: Op) -> Types:
-    """The same elements in another shape: sizes in a list or one by one, of which one may be -1. It copies where it has to, so reshape()
-    is the same."""
+    """The same elements in another shape: sizes in a list or one by one, of which one may be -1. It
+    copies where it has to, so reshape() is the same."""
     return resized(op, _view_shape(op))
 
 
@@ -114,7 +114,8 @@ Value.expand = _several(Value.expand)
 
 @define("aten.slice(Tensor self, int dim, Size? start=0, Size? end=None, int step=1)", view=True)
 def _infer_slice(op: Op) -> Types:
-    """Start and end are not clamped: 0 <= start <= end <= size is proved, or checked at each call."""
+    """Start and end are not clamped: 0 <= start <= end <= size is proved, or checked at each
+    call."""
     source, at = op.operands[0], op.attrs
     axis = axis_of(at["dim"], source.rank)
     start, end = slice_bounds(op)
@@ -176,7 +177,8 @@ def _squeeze(self: Value, dim: Any = None) -> Value:
 
 
 def _split(self: Value, split_size: Any, dim: int = 0) -> List[Value]:
-    """Parts along a dimension: of one size each (the last may be smaller), or of the sizes in a list, whose sum is the dimension's."""
+    """Parts along a dimension: of one size each (the last may be smaller), or of the sizes in a
+    list, whose sum is the dimension's."""
     where, axis = f"function {self.function.name!r}: split", method_axis(self, dim, "split")
     whole = self.shape[axis] if self.rank else 0
     if not self.rank:
@@ -226,7 +228,8 @@ def _chunk(self: Value, chunks: int, dim: int = 0) -> List[Value]:
 
 
 def _narrow(self: Value, dim: int, start: Size, length: Size) -> Value:
-    """`length` elements of a dimension from `start` on, which may be negative; refused where they do not fit, here or at the call."""
+    """`length` elements of a dimension from `start` on, which may be negative; refused where they
+    do not fit, here or at the call."""
     where, axis = f"function {self.function.name!r}: narrow", method_axis(self, dim, "narrow")
     first, count = arguments.size(start, f"{where}: start"), arguments.size(length, f"{where}: length")
     if not self.rank:
@@ -244,7 +247,7 @@ def _narrow(self: Value, dim: int, start: Size, length: Size) -> Value:
 Value.unsqueeze, Value.squeeze, Value.split, Value.chunk, Value.narrow = _unsqueeze, _squeeze, _split, _chunk, _narrow
 
 
-# ---- Copies ----------------------------------------------------------------------------------------------------------
+# ---- Copies --------------------------------------------------------------------------------------
 
 
 @define("aten.clone(Tensor self)", reference=lambda x: x.copy())
@@ -280,7 +283,8 @@ def _infer_cat(op: Op) -> Types:
 
 
 def cat(values: Sequence[Value], dim: int = 0) -> Value:
-    """Joins values along a dimension. Their other dimensions are the same, and their types: to_copy() casts. The same as f.cat(values, dim)."""
+    """Joins values along a dimension. Their other dimensions are the same, and their types:
+    to_copy() casts. The same as f.cat(values, dim)."""
     given = arguments.listed(values, "cat: its values", "values")
     found = next((v.function for v in given if isinstance(v, Value)), None)
     if found is None:

@@ -1,4 +1,5 @@
-"""More places between those of the last dimensions: the nearest place, or a part of each of the two nearest; and pixel_shuffle."""
+"""More places between those of the last dimensions: the nearest place, or a part of each of the two
+nearest; and pixel_shuffle."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def _number(x: Value, size: Size, dtype: str) -> Any:
 
 
 def _upsample_nearest(self: Value, size: Optional[Sequence[Size]] = None, scale_factors: Optional[Sequence[float]] = None, exact: bool = False) -> Value:
-    """aten.upsample_nearest of the last dimensions; `exact`: from the middles of places. The place is calculated in f32, as ATen does."""
+    """aten.upsample_nearest of the last dimensions; `exact`: from the middles of places. The place
+    is calculated in f32, as ATen does."""
 
     def resize(x: Value, at: int, target: Size, factor: Optional[float]) -> Value:
         extent = x.shape[at]
@@ -51,7 +53,8 @@ def _upsample_nearest(self: Value, size: Optional[Sequence[Size]] = None, scale_
 
 
 def _upsample_linear(self: Value, size: Optional[Sequence[Size]], align_corners: bool, scale_factors: Optional[Sequence[float]] = None) -> Value:
-    """aten.upsample_linear1d, and bilinear2d, of the last dimensions. Places are calculated in f64: no digit of a share is lost."""
+    """aten.upsample_linear1d, and bilinear2d, of the last dimensions. Places are calculated in f64:
+    no digit of a share is lost."""
 
     def resize(x: Value, at: int, target: Size, factor: Optional[float]) -> Value:
         extent = x.shape[at]

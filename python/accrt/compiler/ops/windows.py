@@ -1,7 +1,8 @@
-"""Convolutions that are made of others (of three dimensions, transposed), and what they and pooling have in common: places around a
-tensor, and the input of each place of a kernel.
+"""Convolutions that are made of others (of three dimensions, transposed), and what they and pooling
+have in common: places around a tensor, and the input of each place of a kernel.
 
-Weights are values, and what is made of them alone is made when a bundle is loaded: they keep their names.
+Weights are values, and what is made of them alone is made when a bundle is loaded: they keep their
+names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ Pads = Sequence[Tuple[Any, Any]]
 
 
 def padded(x: Value, pads: Pads, number: Any = 0.0) -> Value:
-    """More places before and after each of the last dimensions; fewer where the numbers are negative. `number`: one, or a value of one."""
+    """More places before and after each of the last dimensions; fewer where the numbers are
+    negative. `number`: one, or a value of one."""
     for at, (before, after) in zip(range(x.rank - len(pads), x.rank), pads):
         if isinstance(before, int) and before < 0 or isinstance(after, int) and after < 0:
             x = x.slice(at, max(-before, 0), ex.simplify(ex.constant(x.shape[at]) + min(after, 0)))
@@ -53,7 +55,8 @@ def reduced(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: 
 
 
 def added(sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> List[int]:
-    """Places behind each dimension that ceil_mode adds: for a last window that begins in the tensor or its padding before."""
+    """Places behind each dimension that ceil_mode adds: for a last window that begins in the tensor
+    or its padding before."""
     made = []
     for size, k, step, pad, apart in zip(sizes, kernel, strides, pads, dilations):
         if not isinstance(size, int):
@@ -66,7 +69,8 @@ def added(sizes: Sequence[Size], kernel: Sequence[int], strides: Sequence[int], 
 
 
 def counts(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int], pads: Pads, with_pads: bool) -> Value:
-    """How many elements each window has; `with_pads`: and places of the padding, as wide behind as before."""
+    """How many elements each window has; `with_pads`: and places of the padding, as wide behind as
+    before."""
     first = x.rank - len(kernel)
     ones = x.function.full([1] * first + list(x.shape[first:]), 1.0, x.dtype)
     ones = padded(ones, [(before, before) for before, _after in pads], 1.0 if with_pads else 0.0)
@@ -74,7 +78,8 @@ def counts(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: S
 
 
 def adapted(x: Value, sizes: Sequence[int], reduce: Callable[[Value, List[int]], Value]) -> Value:
-    """Each place of the result is made of its share of the input's places, in the last dimensions."""
+    """Each place of the result is made of its share of the input's places, in the last
+    dimensions."""
     first = x.rank - len(sizes)
     if all(s == 1 for s in sizes):
         return reduce(x, list(range(first, x.rank)))
@@ -124,8 +129,8 @@ def by_channel(x: Value, item: Value) -> Value:
 
 
 def convolved(x: Value, weight: Value, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Value:
-    """A convolution of any number of dimensions as a product: each place of the kernel gives columns. A kernel that does not overlap itself
-    takes a view of the input."""
+    """A convolution of any number of dimensions as a product: each place of the kernel gives
+    columns. A kernel that does not overlap itself takes a view of the input."""
     kernel = [int(size) for size in weight.shape[2:]]
     channels, outputs, dims = int(weight.shape[1]) * groups, int(weight.shape[0]), len(kernel)
     if groups == channels == outputs:
@@ -158,7 +163,8 @@ def _depthwise(x: Value, weight: Value, kernel: Sequence[int], strides: Sequence
 def conv_transpose(
     x: Value, weight: Value, bias: Optional[Value], strides: Sequence[int], paddings: Sequence[int], more: Sequence[int], groups: int, dilations: Sequence[int],
 ) -> Value:  # fmt: skip
-    """aten.conv_transpose: a convolution of the input with the kernel turned around; with zeros between its places where they are needed."""
+    """aten.conv_transpose: a convolution of the input with the kernel turned around; with zeros
+    between its places where they are needed."""
     kernel = [int(size) for size in weight.shape[2:]]
     dims = len(kernel)
     if dims < 3 and all(d == 1 for d in dilations) and all(s <= k and p < k + m for s, k, p, m in zip(strides, kernel, paddings, more)):
@@ -174,13 +180,15 @@ def conv_transpose(
 
 
 def _transposed(x: Value, weight: Value, bias: Optional[Value], strides: List[int], paddings: List[int], more: List[int], groups: int) -> Value:
-    """Places of the result at each distance from a multiple of the stride see places of the kernel of their own: each distance is a
-    convolution that has no zeros between places, and all are one with as many times the outputs."""
+    """Places of the result at each distance from a multiple of the stride see places of the kernel
+    of their own: each distance is a convolution that has no zeros between places, and all are one
+    with as many times the outputs."""
     dims, (inputs, outputs, *kernel) = len(strides), (int(size) for size in weight.shape)
     if dims == 1:
         x, strides, paddings, more, kernel = x.unsqueeze(2), [1, *strides], [0, *paddings], [0, *more], [1, *kernel]
     (down, across), counts = strides, [-(-k // s) for k, s in zip(kernel, strides)]
-    # Place q * stride + r of the result, padding included, sees place q - j of x with place r + stride * j of the kernel.
+    # Place q * stride + r of the result, padding included, sees place q - j of x with place r +
+    # stride * j of the kernel.
     wide = padded(weight.view([inputs, outputs, *kernel]), [(0, counts[0] * down - kernel[0]), (0, counts[1] * across - kernel[1])])
     wide = flipped(wide.view([groups, inputs // groups, outputs, counts[0], down, counts[1], across]), [3, 5]).permute([0, 4, 6, 2, 1, 3, 5])
     wide = wide.view([groups * down * across * outputs, inputs // groups, *counts])

@@ -1,7 +1,8 @@
-"""Passes over the IR, each apart: every one keeps what a function means, and the verifier runs after each.
+"""Passes over the IR, each apart: every one keeps what a function means, and the verifier runs
+after each.
 
-`PIPELINES` has their order for each family of targets. What follows them (select, bufferize, plan, emit) works on one
-finished function.
+`PIPELINES` has their order for each family of targets. What follows them (select, bufferize, plan,
+emit) works on one finished function.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Convolutions and pooling on hosts: channels go last, factors of channels into the weights, and element-wise operations between
-them work on what lies channels last."""
+"""Convolutions and pooling on hosts: channels go last, factors of channels into the weights, and
+element-wise operations between them work on what lies channels last."""
 
 from __future__ import annotations
 
@@ -115,11 +115,12 @@ def _form_group_norm(function: Function, op: Op, derived: Dict[int, List[str]]) 
 _FORMS = {"aten.group_norm": _form_group_norm, "aten.conv2d": _form_conv, "aten.max_pool2d": _form_pool, "aten.avg_pool2d": _form_pool}
 
 
-# ---- Channels stay last between them ---------------------------------------------------------------------------------
+# ---- Channels stay last between them -------------------------------------------------------------
 
 
 def _move_permutes(function: Function) -> None:
-    """Element-wise operations, joins, slices and lookups of what lies channels last are done there."""
+    """Element-wise operations, joins, slices and lookups of what lies channels last are done
+    there."""
 
     def visit(op: Op) -> Optional[Sequence[Value]]:
         definition = ops.OPS.get(op.name)

@@ -1,4 +1,5 @@
-"""Passes of CUDA functions alone: a lower precision where the module asks for one, and products with weights as they lie."""
+"""Passes of CUDA functions alone: a lower precision where the module asks for one, and products
+with weights as they lie."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ _KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "
 
 
 def lower_precision(module: Module) -> None:
-    """f32 values become values of the type that `module.compute["cuda"]` names, between the operations that gain by it; what a
-    function takes and gives, states and all else keep their types."""
+    """f32 values become values of the type that `module.compute["cuda"]` names, between the
+    operations that gain by it; what a function takes and gives, states and all else keep their
+    types."""
     dtype = module.compute.get("cuda", "")
     if dtype:
         for function in [f for f in module.functions.values() if not f.prepare]:
@@ -38,7 +40,8 @@ def _lower(function: Function, dtype: str) -> None:
         return source if source is not None else value.to_copy(dtype)
 
     def visit(op: Op) -> Optional[Sequence[Value]]:
-        if op.name == "aten._to_copy" and op.result.dtype == dtype:  # there and back is where it was
+        if op.name == "aten._to_copy" and op.result.dtype == dtype:
+            # there and back is where it was
             source = _raised_from(op.operands[0], dtype)
             return None if source is None else [source]
         if len(op.results) != 1 or op.result.dtype != "f32" or not op.operands or id(op.result) in derived:

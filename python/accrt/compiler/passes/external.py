@@ -16,7 +16,8 @@ from .tidy import clone
 
 
 def digest_of(data: Any, algorithm: Callable[[], Any] = xxhash.xxh3_128) -> bytes:
-    """What binds a weight to its bytes: XXH3-128 (or another digest) of its components, one after another in order of role."""
+    """What binds a weight to its bytes: XXH3-128 (or another digest) of its components, one after
+    another in order of role."""
     hashed = algorithm()
     arrays = [data.components[r] for r in LAYOUTS[data.layout].roles if r in data.components] if isinstance(data, Quantized) else [data]
     for array in arrays:
@@ -25,16 +26,18 @@ def digest_of(data: Any, algorithm: Callable[[], Any] = xxhash.xxh3_128) -> byte
 
 
 def leave_out(module: Module, wanted: Mapping[str, Any]) -> Module:
-    """A copy of the module whose weights are outside the bundle where their names fit a pattern (as a shell's): `wanted` has what the
-    file beside the bundle is called ("": what is given at load), or an External. The first pattern that fits holds; None leaves a weight
-    in the bundle. Unless it is by name alone, a weight is bound to the bytes that it has here."""
+    """A copy of the module whose weights are outside the bundle where their names fit a pattern (as
+    a shell's): `wanted` has what the file beside the bundle is called ("": what is given at load),
+    or an External. The first pattern that fits holds; None leaves a weight in the bundle. Unless it
+    is by name alone, a weight is bound to the bytes that it has here."""
     work = clone(module)
     for pattern in wanted:
         if not fnmatch.filter(work.constants, pattern):
             raise IRError(f"external: no constant's name fits {pattern!r}")
     for name, constant in list(work.constants.items()):
         place = next((place for pattern, place in wanted.items() if fnmatch.fnmatchcase(name, pattern)), None)
-        if place is None or constant.data is None or constant.external is not None:  # made at load, or outside already
+        if place is None or constant.data is None or constant.external is not None:
+            # made at load, or outside already
             continue
         place = External(place) if isinstance(place, str) else place
         if place.shard is not None:

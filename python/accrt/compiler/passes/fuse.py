@@ -1,4 +1,5 @@
-"""Fusion: bias, activation and residual into matrix products; chains of element-wise operations into one kernel."""
+"""Fusion: bias, activation and residual into matrix products; chains of element-wise operations
+into one kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from .rewrite import constant_derived, rewrite, uses
 MAX_INPUTS = 8
 MAX_NODES = 48
 MAX_OUTPUTS = 4
-# So cheap that doing it again for each element of a larger shape costs less than a kernel of its own.
+# So cheap that doing it again for each element of a larger shape costs less than a kernel of its
+# own.
 CHEAP = ("input", "const", "symbol", "cast", "neg", "abs", "add", "sub", "mul", "div", "max", "min", "sqrt", "rsqrt", "reciprocal")
 
 #: Operation of the IR for each operation of an element-wise program.
@@ -24,7 +26,7 @@ ATEN_OF["gelu_tanh"] = "aten.gelu"
 _ACTIVATIONS = {"aten.relu": "relu", "aten.silu": "silu", "aten.tanh": "tanh", "aten.sigmoid": "sigmoid"}
 
 
-# ---- Epilogues -------------------------------------------------------------------------------------------------------
+# ---- Epilogues -----------------------------------------------------------------------------------
 
 
 def fuse_epilogues(module: Module) -> None:
@@ -92,7 +94,7 @@ def _is_bias(value: Value, product: Op, derived: Dict[int, List[str]]) -> bool:
     return id(value) in derived and value.rank >= 1 and ex.same(value.shape[-1], columns) and all(ex.same(size, 1) for size in lead)
 
 
-# ---- Element-wise chains ---------------------------------------------------------------------------------------------
+# ---- Element-wise chains -------------------------------------------------------------------------
 
 
 def fuse_elementwise(module: Module) -> None:
@@ -157,7 +159,8 @@ def _clamp(op: Op, nodes: List[ew.Node]) -> List[ew.Node]:
 
 
 def _merge(function: Function) -> None:
-    """Producers move into their only consumer; what needs no input (numbers, positions) into every one."""
+    """Producers move into their only consumer; what needs no input (numbers, positions) into every
+    one."""
     used = uses(function)
     pending = {id(block): list(block.ops) for block in function.body.blocks()}
 
@@ -244,12 +247,13 @@ def _inlined(op: Op, index: int, producer: Op) -> Tuple[List[Value], ew.Program,
     return operands, ew.Program(tuple(nodes), tuple(outside[i] for i in outer.outputs)), tuple(symbols)
 
 
-# ---- Chains that read the same ---------------------------------------------------------------------------------------
+# ---- Chains that read the same -------------------------------------------------------------------
 
 
 def _join_one(function: Function) -> bool:
-    """Makes one operation of two of one shape where one reads a result of the other, or both read a value whole: it is read once. The
-    first then stands where the second stood. Whether there were any."""
+    """Makes one operation of two of one shape where one reads a result of the other, or both read a
+    value whole: it is read once. The first then stands where the second stood. Whether there were
+    any."""
     used, derived = uses(function), constant_derived(function)
     joined = False
     for block in function.body.blocks():
@@ -288,7 +292,8 @@ def _may_join(first: Op, second: Op, order: Dict[int, int], used: Dict[int, List
 
 
 def _may_change(value: Value) -> bool:
-    """Whether it is memory of the session, of an input that is written, or of what a loop carries."""
+    """Whether it is memory of the session, of an input that is written, or of what a loop
+    carries."""
     root = value
     while root.op is not None and root.op.name in ops.OPS and ops.OPS[root.op.name].view:
         root = root.op.operands[0]

@@ -1,4 +1,5 @@
-"""What follows from weights alone is calculated once, at load: it moves into prepare functions that make constants."""
+"""What follows from weights alone is calculated once, at load: it moves into prepare functions that
+make constants."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class _Hoist:
         return all(next_ is not None and self._stays_inside(next_) for next_ in self.used.get(id(user.result), [None]))
 
     def _prepare(self, op: Op) -> Constant:
-        """The constant that stands for an operation's result, made by a prepare function of its own."""
+        """The constant that stands for an operation's result, made by a prepare function of its
+        own."""
         needed = self._needed(op)
         text = "|".join(_text(item) for item in needed)
         sources = self.derived[id(op.result)]
@@ -70,7 +72,8 @@ class _Hoist:
         return made.constant(value.constant) if copy is None else copy
 
     def _source(self, value: Value) -> int:
-        """Id of the value that `value` stands for: prepare functions read stored constants alone."""
+        """Id of the value that `value` stands for: prepare functions read stored constants
+        alone."""
         made_by = self._made_by(value)
         return id(value) if made_by is None or value.constant is None else id(made_by.result)
 

@@ -1,5 +1,5 @@
-"""Low-rank products beside those that they are added to: a residual goes to the product, where it costs nothing, and those of one joined
-product become one."""
+"""Low-rank products beside those that they are added to: a residual goes to the product, where it
+costs nothing, and those of one joined product become one."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def _join(function: Function) -> None:
 
 
 def _candidates(block: Block) -> List[List[Op]]:
-    """Expansions of slices of one value, of one input, in the order of their columns, which are all that the value has."""
+    """Expansions of slices of one value, of one input, in the order of their columns, which are all
+    that the value has."""
     found: Dict[Tuple, List[Op]] = {}
     for op in block.ops:
         if op.name != EXPAND:

@@ -1,4 +1,5 @@
-"""Matrix products with weights: those of one input become one, and weights are packed when the bundle is loaded."""
+"""Matrix products with weights: those of one input become one, and weights are packed when the
+bundle is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ PACKED = ("f32", "f16", "bf16")
 
 
 def merge_linears(module: Module) -> None:
-    """linear(x, w1, b1), linear(x, w2, b2), ... in one block become slices of one linear with joined weights."""
+    """linear(x, w1, b1), linear(x, w2, b2), ... in one block become slices of one linear with
+    joined weights."""
     for function in module.functions.values():
         derived = constant_derived(function)
         groups: Dict[int, Tuple[List[Op], Dict[int, Value]]] = {}
@@ -55,7 +57,8 @@ def _merged(op: Op, groups: Dict[int, Tuple[List[Op], Dict[int, Value]]]) -> Opt
 
 
 def _packed(function: Function, weight: Value) -> Value:
-    """The packed form; of joined weights whose columns fill whole panels, the packed forms joined, which saves a copy."""
+    """The packed form; of joined weights whose columns fill whole panels, the packed forms joined,
+    which saves a copy."""
     joined = weight.op.operands[0].op if weight.op is not None and weight.op.name == "aten.permute" else None
     if joined is not None and joined.name == "aten.cat" and joined.attrs["dim"] == 0:
         if all(part.shape[0] % PANEL == 0 for part in joined.operands):

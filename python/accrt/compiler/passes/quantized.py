@@ -1,5 +1,5 @@
-"""Operations on quantized weights: products and lookups that read them packed where the family has kernels, and plain weights made at load for
-everything else."""
+"""Operations on quantized weights: products and lookups that read them packed where the family has
+kernels, and plain weights made at load for everything else."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ class _Lowering:
         self._place_heads()
 
     def share_packed(self, packed: Set[_Matrix]) -> None:
-        """Lookups in what products of any function read packed read that, too: nothing else holds the weight then."""
+        """Lookups in what products of any function read packed read that, too: nothing else holds
+        the weight then."""
         rewrite(self.function, lambda op: self._shared(op, packed))
         self._place_heads()
 
@@ -106,7 +107,8 @@ class _Lowering:
         return next((self.function.constants[name].constant for name, plain in self.plain.items() if plain is value), None)
 
     def _matrix(self, value: Value) -> Optional[_Matrix]:
-        """The quantized matrix that a product reads: a constant, or one of those that a constant of rank 3 has."""
+        """The quantized matrix that a product reads: a constant, or one of those that a constant of
+        rank 3 has."""
         constant, view = self._original(value), value.op
         if constant is not None:
             return _Matrix(constant, None)
@@ -167,9 +169,10 @@ class _Lowering:
 
 
 def quantize_weights(module: Module, wanted: Dict[str, Any]) -> Tuple[Module, List[str]]:
-    """A copy of the module whose plain matrices are quantized: `wanted` has patterns of names (as a shell's) and layouts, or functions from
-    an array to a Quantized. Says which became so. The first pattern that fits a name holds; None leaves it as it is. A pattern that no
-    name fits is an error."""
+    """A copy of the module whose plain matrices are quantized: `wanted` has patterns of names (as a
+    shell's) and layouts, or functions from an array to a Quantized. Says which became so. The first
+    pattern that fits a name holds; None leaves it as it is. A pattern that no name fits is an
+    error."""
     import fnmatch
 
     from ..quantizers import quantize

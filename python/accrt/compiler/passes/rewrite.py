@@ -10,8 +10,9 @@ Visit = Callable[[Op], Optional[Sequence[Value]]]
 
 
 def rewrite(function: Function, visit: Visit) -> None:
-    """Rebuilds the function: `visit(op)` sees operations in order with operands already replaced. None keeps the operation;
-    otherwise what it returns takes the place of its results, and what it built stands where the operation stood."""
+    """Rebuilds the function: `visit(op)` sees operations in order with operands already replaced.
+    None keeps the operation; otherwise what it returns takes the place of its results, and what it
+    built stands where the operation stood."""
     replaced: Dict[int, Value] = {}
 
     def now(value: Optional[Value]) -> Optional[Value]:
@@ -42,8 +43,8 @@ def rewrite(function: Function, visit: Visit) -> None:
 
 
 def uses(function: Function) -> Dict[int, List[Op]]:
-    """Operations that use each value, one entry for each operand; a yield counts for the operation that holds the block, a
-    result as a use by None."""
+    """Operations that use each value, one entry for each operand; a yield counts for the operation
+    that holds the block, a result as a use by None."""
     found: Dict[int, List[Optional[Op]]] = {}
     for block in function.body.blocks():
         for op in block.ops:
@@ -69,7 +70,8 @@ def mutable_root(value: Optional[Value]) -> Optional[Value]:
 
 
 def constant_derived(function: Function) -> Dict[int, List[str]]:
-    """Values that follow from constants alone, with the names of those constants. Views of them count too."""
+    """Values that follow from constants alone, with the names of those constants. Views of them
+    count too."""
     from ..ops import OPS
 
     found: Dict[int, List[str]] = {id(v): [v.constant.name] for v in function.constants.values()}

@@ -1,4 +1,5 @@
-"""Views of an input that is updated in place keep what they showed: where they are used after a write, they become copies."""
+"""Views of an input that is updated in place keep what they showed: where they are used after a
+write, they become copies."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ def snapshot_views(module: Module) -> None:
 
 
 def _writes(function: Function) -> Dict[str, List[_Span]]:
-    """For each input, when it is written: from and to which operation. A write in a loop counts for all of the loop."""
+    """For each input, when it is written: from and to which operation. A write in a loop counts for
+    all of the loop."""
     order = {id(op): at for at, op in enumerate(function.body.walk())}
     found: Dict[str, List[_Span]] = {}
     for top in function.body.ops:

@@ -1,4 +1,5 @@
-"""A state of which some places are written: they are written where they lie, and the rest is not copied."""
+"""A state of which some places are written: they are written where they lie, and the rest is not
+copied."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from .rewrite import rewrite
 
 
 def scatter_states(module: Module, family: str = "host") -> None:
-    """What is read of a state, changed at some places of a dimension, and written back to it as a whole, as caches of keys are. On CUDA, where
-    of several rows for one place any stays, a single place alone."""
+    """What is read of a state, changed at some places of a dimension, and written back to it as a
+    whole, as caches of keys are. On CUDA, where of several rows for one place any stays, a single
+    place alone."""
     for function in module.functions.values():
         found = {} if function.prepare else _found(function, family)
         if found:
@@ -20,7 +22,8 @@ def scatter_states(module: Module, family: str = "host") -> None:
 
 
 def _found(function: Function, family: str) -> Dict[int, State]:
-    """States by the operations that change them. Each is written once, in the function's own block."""
+    """States by the operations that change them. Each is written once, in the function's own
+    block."""
     if any(op.name == "accrt.call" for op in function.body.walk()):
         return {}
     writes: Dict[str, list] = {}
@@ -65,7 +68,8 @@ def _place(function: Function, found: Dict[int, State]) -> None:
 
 
 def _slots(function: Function, index: Value, shape: Sequence[int]) -> Value:
-    """Rows of the state, whose first dimensions are taken as one: the places in each of them. What is outside stays outside."""
+    """Rows of the state, whose first dimensions are taken as one: the places in each of them. What
+    is outside stays outside."""
     size, rows = shape[-1], ex.product(shape)
     index = index.to_copy("i64") if index.dtype != "i64" else index
     inside = index.ge(0).logical_and(index.lt(size))

@@ -1,4 +1,5 @@
-"""Copying a module, and keeping it tidy: equal operations once, views of views joined, what nothing uses removed."""
+"""Copying a module, and keeping it tidy: equal operations once, views of views joined, what nothing
+uses removed."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from .rewrite import mutable_root, rewrite, uses
 
 
 def clone(module: Module) -> Module:
-    """A copy that shares nothing but the data of constants (and the Symbol, Constant and State records)."""
+    """A copy that shares nothing but the data of constants (and the Symbol, Constant and State
+    records)."""
     copy = Module(module.name)
     copy.symbols, copy.constants = dict(module.symbols), dict(module.constants)
     copy.states, copy.metadata, copy.compute = dict(module.states), dict(module.metadata), dict(module.compute)

@@ -1,11 +1,14 @@
-"""Integers that follow from their place, and what is decided by comparing them: causal, window and empty masks.
+"""Integers that follow from their place, and what is decided by comparing them: causal, window and
+empty masks.
 
-Models build masks out of arange, comparisons and `and`. A Pattern says what such a tensor has at place (i0, i1, ...):
+Models build masks out of arange, comparisons and `and`. A Pattern says what such a tensor has at
+place (i0, i1, ...):
 
 - Affine: offset + sum of coefficients[d] * i[d];
 - Truth: the conjunction of conditions, each an Affine that is >= 0; none: everywhere true.
 
-Patterns only say more about a value that is lowered all the same. What nothing uses in the end is not compiled.
+Patterns only say more about a value that is lowered all the same. What nothing uses in the end is
+not compiled.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
-from ..compiler import expr as ex
-from ..compiler.expr import Size
+from . import expr as ex
+from .expr import Size
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ def shifted(pattern: Pattern, axis: int, start: Size) -> Pattern:
 
 
 def looked_up(source: Pattern, indices: Sequence[Affine]) -> Optional[Pattern]:
-    """source[indices]: one index for each dimension of the source, of one rank after broadcasting."""
+    """source[indices]: one index for each dimension of the source, of one rank after
+    broadcasting."""
     rank = max(len(i.coefficients) for i in indices)
 
     def one(a: Affine) -> Affine:
@@ -174,7 +178,8 @@ def _triangle_of(array: Any) -> Optional[Pattern]:
 
 
 def attention_mask(pattern: Optional[Pattern], queries: Size, keys: Size) -> Optional[Mask]:
-    """The mask that attention needs no tensor for; None: it needs one. The last two dimensions are query and key."""
+    """The mask that attention needs no tensor for; None: it needs one. The last two dimensions are
+    query and key."""
     if not isinstance(pattern, Truth) or pattern.rank < 2:
         return None
     mask = Mask()
