@@ -653,3 +653,8 @@ def test_lowerings_take_arguments_where_torch_has_them():
     assert seen > 250
     # `pad` knows constant_pad_nd by its third argument, a number.
     assert [text for text in wrong if not text.startswith("aten.constant_pad_nd.default: value")] == []
+
+
+def test_the_front_end_stays_small():
+    lines = sum(len(path.read_text().splitlines()) for path in (kh.ROOT / "python/accrt/from_torch").glob("*.py"))
+    assert lines <= 3000
