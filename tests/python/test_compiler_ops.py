@@ -41,10 +41,11 @@ def _unary(method, low, high, dtype, **arguments):
 
 for _method, _low, _high in (
     ("neg", -9, 9), ("abs", -9, 9), ("relu", -3, 3), ("sqrt", 0, 9), ("rsqrt", 0.1, 9), ("reciprocal", 0.1, 9), ("floor", -5, 5),
-    ("ceil", -5, 5), ("exp", -9, 9), ("log", 0.01, 9), ("tanh", -5, 5), ("erf", -4, 4), ("sin", -9, 9), ("cos", -9, 9),
+    ("ceil", -5, 5), ("exp", -9, 9), ("log", 0.01, 9), ("tanh", -5, 5), ("erf", -4, 4), ("erfc", -4, 4), ("atan", -5, 5),
+    ("expm1", -9, 9), ("log1p", -0.5, 9), ("sin", -9, 9), ("cos", -9, 9),
     ("sigmoid", -9, 9), ("silu", -9, 9), ("gelu", -6, 6),
 ):  # fmt: skip
-    for _dtype in ("f32", "f64") + (("bf16", "f16") if _method in ("neg", "exp", "silu") else ()):
+    for _dtype in ("f32", *(("f64",) if _method != "erfc" else ()), *(("bf16", "f16") if _method in ("neg", "exp", "silu") else ())):
         _unary(_method, _low, _high, _dtype)
 _unary("gelu", -6, 6, "f32", approximate="tanh")
 _unary("neg", -100, 100, "i32")

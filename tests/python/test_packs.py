@@ -231,5 +231,5 @@ def test_a_library_found_by_a_relative_path_opens_no_packs(tmp_path, monkeypatch
                 f"accrt.Program(accrt.Bundle({str(plain)!r}, instance=i), i.device('host'))")  # fmt: skip
         done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True,
                               env=dict(os.environ, PYTHONPATH=package, LD_LIBRARY_PATH=".", ACCRT_LIBRARY="libaccrt.so.0"))  # fmt: skip
-        assert "NoVariantError" in done.stderr, (text, done.stderr)
+        # The package does not open the library there; the library's own rule: safe_open_test.c
         assert "absolute path" in done.stderr and not marker.exists(), (text, done.stderr)

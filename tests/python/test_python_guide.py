@@ -88,7 +88,7 @@ REFUSED = {
     "a read-only array that would be written": lambda t: t["stream"].copy(t["buffer"], bytes(64)),
     "elements of another size than `dtype=` says": lambda t: t["call"].set("x", np.ones(16, np.uint8), dtype="f32"),
     "a masked array": lambda t: t["call"].set("x", np.ma.ones(16, np.float32)),
-    "an attribute of the package's objects that somebody has overwritten": lambda t: (setattr(t["buffer"], "_pointer", 3), t["stream"].fill(t["buffer"], 0)),
+    "an attribute of the package's objects that was overwritten": lambda t: (setattr(t["buffer"], "_pointer", 3), t["stream"].fill(t["buffer"], 0)),
 }
 
 

@@ -253,7 +253,10 @@ def test_prompt_logprobs_as_vllm_has_them(server):
     assert [one["rank"] for one in expected[2].values()] == [None, 1]
     assert ask(server, {"prompt": "hi!", "max_tokens": 2, "prompt_logprobs": 0, "n": 2}).json["choices"][1]["prompt_logprobs"] is not None
     both = ask(server, {"prompt": "hi!", "max_tokens": 2, "prompt_logprobs": 1, "echo": True, "logprobs": 3}).json["choices"][0]
-    assert both["prompt_logprobs"] == expected and [len(top or {}) for top in both["logprobs"]["top_logprobs"]] == [0, 4, 4, 4, 4]
+    assert both["prompt_logprobs"] == expected
+    sizes = [len(top or {}) for top in both["logprobs"]["top_logprobs"]]
+    # a drawn token may be one of the best
+    assert sizes[:3] == [0, 4, 4] and len(sizes) == 5 and set(sizes[3:]) <= {3, 4}
     chat = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 2, "prompt_logprobs": 2}
     answer = ask(server, chat, "/v1/chat/completions").json
     assert len(answer["prompt_logprobs"]) == answer["usage"]["prompt_tokens"] and "prompt_logprobs" not in answer["choices"][0]

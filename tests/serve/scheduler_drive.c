@@ -71,7 +71,7 @@ static void begin(char* line) {
                                  .max_preemptions = n[5],
                                  .quantum = n[6],
                                  .samples = n[7],
-                                 .lookup = {n[8], n[9]},
+                                 .lookup = {.least = n[8], .most = n[9]},
                                  .copy_tokens = n[10],
                                  .sequences = MOST,
                                  .seed = 12345};

@@ -81,7 +81,7 @@ static void begin_world(void) {
                                  .max_preemptions = 1 + below(4),
                                  .sequences = MOST_SEQUENCES,
                                  .quantum = 1 + below(64),
-                                 .lookup = {1 + below(2), 2 + below(3)},
+                                 .lookup = {.least = 1 + below(2), .most = 2 + below(3)},
                                  .copy_tokens = below(4),
                                  .seed = accsv_mix(random_state)};
   if (accsv_scheduler_init(&scheduler, &accsv_allocator_system, &limits) != ACCRT_OK)

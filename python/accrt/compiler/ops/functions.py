@@ -23,26 +23,31 @@ def _method(function: Callable[..., Value]) -> Callable[..., Value]:
 
 @_method
 def log2(x: Value) -> Value:
+    """The logarithm to base 2."""
     return x.log() * (1 / math.log(2))
 
 
 @_method
 def log10(x: Value) -> Value:
+    """The logarithm to base 10."""
     return x.log() * (1 / math.log(10))
 
 
 @_method
 def exp2(x: Value) -> Value:
+    """2 to the power of x."""
     return 2.0**x
 
 
 @_method
 def square(x: Value) -> Value:
+    """x * x."""
     return x * x
 
 
 @_method
 def sign(x: Value) -> Value:
+    """-1, 0 or 1; NaN stays."""
     return x.gt(0).to_copy(x.dtype) - x.lt(0).to_copy(x.dtype)
 
 
@@ -65,21 +70,25 @@ def trunc(x: Value) -> Value:
 
 @_method
 def tan(x: Value) -> Value:
+    """Sin(x) / cos(x)."""
     return x.sin() / x.cos()
 
 
 @_method
 def cosh(x: Value) -> Value:
+    """The hyperbolic cosine."""
     return (x.exp() + (-x).exp()) * 0.5
 
 
 @_method
 def sinh(x: Value) -> Value:
+    """The hyperbolic sine, by expm1."""
     return x.tanh() * x.cosh()
 
 
 @_method
 def asinh(x: Value) -> Value:
+    """By log1p, with the sign put back: small numbers keep their digits."""
     a = x.abs()
     near = (a + a * a / ((a * a + 1.0).sqrt() + 1.0)).log1p()
     return x.sign() * a.gt(1e4).where(a.log() + math.log(2), near)
@@ -87,22 +96,26 @@ def asinh(x: Value) -> Value:
 
 @_method
 def acosh(x: Value) -> Value:
+    """By log1p, so that what is near 1 keeps its digits."""
     above = x - 1.0
     return (above + above.sqrt() * (above + 2.0).sqrt()).log1p()
 
 
 @_method
 def atanh(x: Value) -> Value:
+    """By log1p, so that small numbers keep their digits."""
     return (x * 2.0 / (1.0 - x)).log1p() * 0.5
 
 
 @_method
 def asin(x: Value) -> Value:
+    """By atan; NaN beyond -1 and 1."""
     return (x / ((1.0 - x) * (1.0 + x)).sqrt()).atan()
 
 
 @_method
 def acos(x: Value) -> Value:
+    """By atan, so that what is near 1 keeps its digits; NaN beyond -1 and 1."""
     return ((1.0 - x) / (1.0 + x)).sqrt().atan() * 2.0
 
 
@@ -130,11 +143,13 @@ def hypot(x: Value, other: Value) -> Value:
 
 @_method
 def isnan(x: Value) -> Value:
+    """Whether an element is NaN."""
     return x.ne(x)
 
 
 @_method
 def isinf(x: Value) -> Value:
+    """Whether an element is infinite, of either sign."""
     return x.abs().eq(math.inf)
 
 
@@ -148,56 +163,67 @@ def softplus(x: Value, beta: float = 1, threshold: float = 20) -> Value:
 
 @_method
 def log_sigmoid(x: Value) -> Value:
+    """Log(sigmoid(x)), without overflow."""
     return x.minimum(0.0) - (x.abs() * -1.0).exp().log1p()
 
 
 @_method
 def elu(x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
+    """x, or alpha * (exp(x) - 1) where x is below 0, by expm1."""
     return x.gt(0.0).where(x * scale, (x * input_scale).expm1() * (alpha * scale))
 
 
 @_method
 def celu(x: Value, alpha: float = 1.0) -> Value:
+    """x, or alpha * (exp(x / alpha) - 1) where x is below 0."""
     return x.elu(alpha, 1.0, 1 / alpha)
 
 
 @_method
 def selu(x: Value) -> Value:
+    """Elu with the scales that keep means and variances."""
     return x.elu(1.6732632423543772, 1.0507009873554805)
 
 
 @_method
 def leaky_relu(x: Value, negative_slope: float = 0.01) -> Value:
+    """x, or x * negative_slope where x is below 0."""
     return x.gt(0.0).where(x, x * negative_slope)
 
 
 @_method
 def mish(x: Value) -> Value:
+    """x * tanh(softplus(x))."""
     return x * x.softplus().tanh()
 
 
 @_method
 def hardtanh(x: Value, min_val: float = -1.0, max_val: float = 1.0) -> Value:
+    """x within two bounds."""
     return x.clamp(min_val, max_val)
 
 
 @_method
 def relu6(x: Value) -> Value:
+    """x within 0 and 6."""
     return x.clamp(0.0, 6.0)
 
 
 @_method
 def hardsigmoid(x: Value) -> Value:
+    """Clamp(x + 3, 0, 6) / 6."""
     return (x * (1 / 6) + 0.5).clamp(0.0, 1.0)
 
 
 @_method
 def hardswish(x: Value) -> Value:
+    """x * hardsigmoid(x)."""
     return x * x.hardsigmoid()
 
 
 @_method
 def glu(x: Value, dim: int = -1) -> Value:
+    """One half of a dimension, times the sigmoid of the other half."""
     first, second = x.chunk(2, method_axis(x, dim, "glu"))
     return first * second.sigmoid()
 
@@ -245,6 +271,7 @@ def cumprod(x: Value, dim: int) -> Value:
 
 @_method
 def logsumexp(x: Value, dim: Any, keepdim: bool = False) -> Value:
+    """The logarithm of the sum of exponentials, without overflow."""
     dims = axes_of(dim, x.rank)
     # infinities less themselves would be NaN
     limit = {"f16": 65504.0, "f64": 1e308}.get(x.dtype, 3e38)
@@ -255,6 +282,7 @@ def logsumexp(x: Value, dim: Any, keepdim: bool = False) -> Value:
 
 @_method
 def log_softmax(x: Value, dim: int) -> Value:
+    """x less the logarithm of the sum of exponentials along a dimension."""
     at = method_axis(x, dim, "log_softmax")
     apart = x - x.amax(at, True)
     return apart - apart.exp().sum(at, True).log()
