@@ -52,6 +52,9 @@ static void destroy(accrt_zombie_t* zombie) {
   const accrt_allocator_t* allocator = &commands->instance->allocator;
   if (commands->list != NULL)
     commands->device->table->list_destroy(commands->list);
+  /* After the list, which calls the destroy functions of its operators. */
+  for (size_t i = 0; i < commands->pack_count; ++i)
+    accrt_kernel_pack_unref(commands->packs[i]);
   for (size_t i = 0; i < commands->blob_count; ++i)
     accrt_free(allocator, commands->blobs[i].memory, commands->blobs[i].size_bytes);
   accrt_free_array(allocator, commands->blobs, commands->blob_capacity, sizeof *commands->blobs);
@@ -76,9 +79,7 @@ void accrt_commands_unref(accrt_commands_t* commands) {
   /* Nothing in flight needs these any more. */
   for (size_t i = 0; i < commands->buffer_count; ++i)
     accrt_buffer_unref(commands->buffers[i]);
-  for (size_t i = 0; i < commands->pack_count; ++i)
-    accrt_kernel_pack_unref(commands->packs[i]);
-  /* The driver's list when it is safe. */
+  /* The driver's list, and the packs of its kernels, when it is safe. */
   commands->zombie.destroy = destroy;
   accrt_dispose(instance, &commands->zombie);
 }
