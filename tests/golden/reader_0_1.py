@@ -1,12 +1,11 @@
-"""A reader of the first draft of the format (container 0.1), frozen: it knows nothing of what came
-later, and is not changed any more. It is what an old program is: files that need 0.1 alone it
-reads, whoever wrote them; of others it ignores what may be ignored, and refuses the rest by
-version.
+"""A reader of the first draft of the format (container 0.1), frozen: it knows nothing of what came later, and is not changed any
+more. It is what an old program is: files that need 0.1 alone it reads, whoever wrote them; of others it ignores what may be
+ignored, and refuses the rest by version.
 
     bundle = reader_0_1.read(data)      # raises Refused(status, message)
 
-It reads structure, names, constants with their bytes, and signatures; it runs nothing. It needs
-nothing but the standard library (so it checks no digest).
+It reads structure, names, constants with their bytes, and signatures; it runs nothing. It needs nothing but the standard library
+(so it checks no digest).
 """
 
 import struct
