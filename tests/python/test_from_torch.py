@@ -655,6 +655,18 @@ def test_lowerings_take_arguments_where_torch_has_them():
     assert [text for text in wrong if not text.startswith("aten.constant_pad_nd.default: value")] == []
 
 
+def test_inputs_keep_the_names_that_the_model_has():
+    module = convert(torch.nn.Sequential(torch.nn.Linear(8, 4)).eval(), (torch.zeros(2, 8),))
+    assert [i.name for i in module.functions["forward"].inputs] == ["input"]
+
+    class Builtins(torch.nn.Module):
+        def forward(self, input, sum, x):
+            return input + sum * x
+
+    module = convert(Builtins().eval(), (torch.zeros(3), torch.ones(3), torch.ones(3)))
+    assert [i.name for i in module.functions["forward"].inputs] == ["input", "sum", "x"]
+
+
 def test_the_front_end_stays_small():
     lines = sum(len(path.read_text().splitlines()) for path in (kh.ROOT / "python/accrt/from_torch").glob("*.py"))
     assert lines <= 3000

@@ -151,4 +151,6 @@ def _copied(graph: Any, module: Any, prefix: str, given: Optional[Iterator[Any]]
             made[node] = graph.node_copy(node, made.__getitem__)
             if node.op == "get_attr":
                 made[node].target = prefix + node.target
+            elif node.op == "placeholder":
+                made[node].name = node.name  # a copy of `input` would be input_1
     raise AssertionError("a graph without an output")
