@@ -63,8 +63,8 @@ def decoded(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
     """The values of bits of bf16 or an 8-bit float, in f32."""
     import numpy
     if dtype == "bf16":
-        wide: NDArray[Any] = (bits.astype(numpy.uint32) << 16).view(numpy.float32)
-        return wide
+        wide: NDArray[Any] = numpy.asarray(bits.astype(numpy.uint32) << 16, numpy.uint32)  # numpy 1 widens a scalar
+        return wide.view(numpy.float32)
     if dtype not in _tables:
         decode = _values._DECODERS[dtype][1]
         _tables[dtype] = numpy.array([decode(i) for i in range(256)], numpy.float32)

@@ -145,3 +145,13 @@ def test_data_frames_are_told_how(echo):
     row = np.matrix([[1, 2]], np.float32)  # nothing is lost of it: it has two dimensions
     with pytest.raises(accrt.ShapeMismatchError):
         echo.f32(row)
+
+
+def test_one_number_of_bf16_has_a_value():
+    """numpy 1 widens a scalar that is shifted, and cannot view it then."""
+    from accrt import _bits
+    from accrt.compiler.reference import decode
+
+    for bits in (np.array(0x3FC0, np.uint16), np.array([0x3FC0], np.uint16), np.zeros((0, 2), np.uint16)):
+        for values in (_bits.decoded(bits, "bf16"), decode(bits, "bf16")):
+            assert values.shape == bits.shape and (values == 1.5).all()

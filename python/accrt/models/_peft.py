@@ -198,7 +198,7 @@ def _values(weight: Weight, points: List[str]) -> np.ndarray:
     """As f32."""
     kind = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[weight.dtype]
     array = np.frombuffer(weight.memoryview(), kind).reshape(weight.shape)
-    array = (array.astype(np.uint32) << 16).view(np.float32) if weight.dtype == "bf16" else array.astype(np.float32)
+    array = np.asarray(array.astype(np.uint32) << 16, np.uint32).view(np.float32) if weight.dtype == "bf16" else array.astype(np.float32)
     if not np.isfinite(array).all():
         points.append(f"tensor {weight.name}: it has numbers that are not finite")
     return array
