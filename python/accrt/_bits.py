@@ -63,7 +63,8 @@ def decoded(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
     """The values of bits of bf16 or an 8-bit float, in f32."""
     import numpy
     if dtype == "bf16":
-        wide: NDArray[Any] = numpy.asarray(bits.astype(numpy.uint32) << 16, numpy.uint32)  # numpy 1 widens a scalar
+        # numpy 1 widens a scalar that is shifted.
+        wide: NDArray[Any] = numpy.asarray(bits.astype(numpy.uint32) << 16, numpy.uint32)
         return wide.view(numpy.float32)
     if dtype not in _tables:
         decode = _values._DECODERS[dtype][1]

@@ -47,7 +47,7 @@ def bf16_from(values: Any) -> np.ndarray:
 
 
 def bf16_to(bits: np.ndarray) -> np.ndarray:
-    return np.asarray(bits.astype(np.uint32) << 16, np.uint32).view(np.float32)  # a scalar of numpy 1 is widened
+    return np.asarray(bits.astype(np.uint32) << 16, np.uint32).view(np.float32)
 
 
 def encode(values: Any, dtype: str) -> np.ndarray:

@@ -29,7 +29,7 @@ def decode(data: Any, dtype: str) -> np.ndarray:
     refuse_masked(data)
     array = np.asarray(data)
     if dtype == "bf16" and array.dtype == np.uint16:
-        array = np.asarray(array.astype(np.uint32) << 16, np.uint32).view(np.float32)  # numpy 1 widens a scalar
+        array = np.asarray(array.astype(np.uint32) << 16, np.uint32).view(np.float32)
     return array.astype(NUMPY[dtype])
 
 
