@@ -122,7 +122,8 @@ def test_killed_while_it_serves(home):
     kill(process)
     for client in under_way:
         with contextlib.suppress(ConnectionError):
-            assert b"[DONE]" not in read_all(client)
+            text = read_all(client)  # what is cut off does not look whole; a fast one may be whole
+            assert (b"[DONE]" in text) == text.endswith(b"0\r\n\r\n"), text[-200:]
         client.close()
     process = home.up()
     assert home.ask() == first and home.parts() == []
