@@ -21,6 +21,7 @@
 #include "runtime/core/assertion.c"
 #include "serve/base.h"
 #include "serve/lock.h"
+#include "tests/aborts.h"
 
 static accsv_lock_t submitting, server, engine, masks;
 static accsv_lock_t handles = ACCSV_LOCK_STATIC(ACCRT_LOCK_SERVE_HANDLES);
@@ -33,33 +34,6 @@ static int set_up(void** state) {
                      accsv_lock_init(&engine, ACCRT_LOCK_SERVE_ENGINE) +
                      accsv_lock_init(&masks, ACCRT_LOCK_SERVE_MASKS);
   return failed;
-}
-
-/* Runs `body` in a child. `text` gets its output. True when it aborted. */
-static bool aborts(void (*body)(void), char* text, size_t capacity) {
-  int ends[2];
-  assert_int_equal(pipe(ends), 0);
-  (void)fflush(NULL);
-  const pid_t child = fork();
-  assert_true(child >= 0);
-  if (child == 0) {
-    (void)signal(SIGABRT, SIG_DFL);
-    (void)dup2(ends[1], STDERR_FILENO);
-    body();
-    _exit(0);
-  }
-  (void)close(ends[1]);
-  size_t length = 0;
-  for (ssize_t got; length + 1 < capacity; length += (size_t)got) {
-    got = read(ends[0], text + length, capacity - 1 - length);
-    if (got <= 0)
-      break;
-  }
-  text[length] = '\0';
-  (void)close(ends[0]);
-  int how;
-  assert_int_equal(waitpid(child, &how, 0), child);
-  return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT;
 }
 
 static void in_order(void) {

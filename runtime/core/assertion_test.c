@@ -20,33 +20,7 @@
 
 #include "runtime/core/assertion.c"
 #include "runtime/core/sync.h"
-
-/* Runs `body` in a child. `text` gets its output. True when it aborted. */
-static bool aborts(void (*body)(void), char* text, size_t capacity) {
-  int ends[2];
-  assert_int_equal(pipe(ends), 0);
-  (void)fflush(NULL);
-  const pid_t child = fork();
-  assert_true(child >= 0);
-  if (child == 0) {
-    (void)signal(SIGABRT, SIG_DFL);
-    (void)dup2(ends[1], STDERR_FILENO);
-    body();
-    _exit(0);
-  }
-  (void)close(ends[1]);
-  size_t length = 0;
-  for (ssize_t got; length + 1 < capacity; length += (size_t)got) {
-    got = read(ends[0], text + length, capacity - 1 - length);
-    if (got <= 0)
-      break;
-  }
-  text[length] = '\0';
-  (void)close(ends[0]);
-  int how;
-  assert_int_equal(waitpid(child, &how, 0), child);
-  return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT;
-}
+#include "tests/aborts.h"
 
 static accrt_mutex_t stream, other_stream, pool;
 static accrt_monitor_t staging;
