@@ -152,5 +152,5 @@ def _copied(graph: Any, module: Any, prefix: str, given: Optional[Iterator[Any]]
             if node.op == "get_attr":
                 made[node].target = prefix + node.target
             elif node.op == "placeholder":
-                made[node].name = node.name  # a copy of `input` would be input_1
+                made[node].name = node.name  # torch gives the copy of `input` another one
     raise AssertionError("a graph without an output")
