@@ -123,7 +123,8 @@ ACCRT_API accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out_
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_stream_t* accrt_stream_retain(accrt_stream_t* stream);
 /** Drops a reference; NULL is allowed. Work in flight still runs. Work that waits for a semaphore
- * that is never signalled is dropped with the instance. Never blocks. Since: 0.1 */
+ * that is never signalled is dropped with the instance. Blocks in one case alone: your last release
+ * of a stream of accrt_stream_wrap waits for its work. Since: 0.1 */
 ACCRT_API void accrt_stream_release(accrt_stream_t* stream);
 /** The stream's id: unique in the instance, never reused. 0 only for NULL. Since: 0.1 */
 ACCRT_API uint64_t accrt_stream_id(accrt_stream_t* stream);

@@ -95,8 +95,8 @@ static accrt_status_t take_stream(accrt_session_t* session, accrt_stream_t* give
     return status;
   }
   ACCRT_TRY(accrt_device_check_same("stream", accrt_stream_device(given), "program", device));
-  session->stream = accrt_stream_retain(given);
-  accrt_program_internalize(session->program);
+  accrt_stream_ref(given); /* not as its user: see accrt_stream_release */
+  session->stream = given;
   return ACCRT_OK;
 }
 

@@ -139,6 +139,44 @@ static void test_wrapper_goes_first(void** state) {
   accrt_stream_release(wrapped.owner);
 }
 
+static void count_call(void* user, accrt_status_t status) {
+  (void)status;
+  atomic_fetch_add((atomic_uint*)user, 1);
+}
+
+/* The owner may destroy its queue when the release has returned: all work is over then, with a
+ * listener or without one. */
+static void test_release_waits_for_the_work(void** state) {
+  cts_t* cts = *state;
+  enum { WORDS = 1 << 19, ROUNDS = 8 };
+  accrt_buffer_t* buffer = cts_buffer(cts, 4 * WORDS);
+  uint32_t* words = calloc(WORDS, 4);
+  assert_non_null(words);
+  const accrt_place_t at = cts_at(buffer, 0), out = cts_host(words);
+  atomic_uint calls;
+  atomic_init(&calls, 0);
+  for (uint32_t round = 1; round <= ROUNDS; ++round) {
+    wrapped_t wrapped = wrap(cts);
+    for (uint32_t i = 0; i < 4; ++i)
+      OK(accrt_stream_fill(wrapped.stream, &at, 4 * WORDS, round * 16 + i, 4));
+    OK(accrt_stream_copy(wrapped.stream, &at, &out, 4 * WORDS));
+    if (round % 2 == 0)
+      OK(accrt_stream_notify(wrapped.stream, count_call, &calls));
+    if (round % 4 < 2) { /* the last release counts, not the first */
+      (void)accrt_stream_retain(wrapped.stream);
+      accrt_stream_release(wrapped.stream);
+    }
+    accrt_stream_release(wrapped.stream);
+    assert_int_equal(words[WORDS - 1], round * 16 + 3);
+    accrt_stream_release(wrapped.owner);
+  }
+  for (int i = 0; i < 5000 && atomic_load(&calls) != ROUNDS / 2; ++i)
+    cts_sleep_ms(1);
+  assert_int_equal(atomic_load(&calls), ROUNDS / 2);
+  free(words);
+  accrt_buffer_release(buffer);
+}
+
 static void test_memory_used_on_a_wrapped_queue(void** state) {
   cts_t* cts = *state;
   wrapped_t wrapped = wrap(cts);
@@ -462,6 +500,7 @@ const cts_test_t cts_interop_tests[] = {
     CTS_P(test_wrapped_queue_waits_for_what_came, CTS_NEEDS_NATIVE),
     CTS_P(test_wrapped_queue_and_much_memory, CTS_NEEDS_NATIVE),
     CTS_P(test_wrapper_goes_first, CTS_NEEDS_NATIVE | CTS_NEEDS_KERNELS),
+    CTS_P(test_release_waits_for_the_work, CTS_NEEDS_NATIVE),
     CTS_P(test_memory_used_on_a_wrapped_queue, CTS_NEEDS_NATIVE),
     CTS_P(test_priorities, 0),
     CTS_P(test_facts_for_others, 0),

@@ -88,12 +88,11 @@ typedef struct native {
   job_t* last;
   uint32_t running; /* the thread has a job */
   uint32_t stop;
-  threaded_queue_t* running_queue; /* of the job that it has, or had last */
-  uint32_t* destroyed;             /* on the thread's stack while it calls a completion */
-  uint32_t is_captured;            /* by its owner */
-  node_t* graph;                   /* what was captured */
-  uint32_t takes_inner;            /* an operator is being called */
-  uint32_t inner_count;            /* what it has enqueued */
+  uint32_t* destroyed;  /* on the thread's stack while it calls a completion */
+  uint32_t is_captured; /* by its owner */
+  node_t* graph;        /* what was captured */
+  uint32_t takes_inner; /* an operator is being called */
+  uint32_t inner_count; /* what it has enqueued */
   accrt_driver_fill_t inner[INNER_FILLS];
 } native_t;
 
@@ -101,6 +100,7 @@ struct threaded_queue {
   accrt_driver_queue_t base; /* its failure is under the lock */
   native_t* native;
   uint32_t owns_native;
+  uint32_t job_count; /* waiting or running */
   job_t* free_jobs;
   uint64_t enqueued_number;
   uint64_t running_number;  /* of the job that the thread has; 0: none, or it has no number */
@@ -405,6 +405,7 @@ static void append(threaded_queue_t* queue, job_t* job) {
     native->last->next = job;
   }
   native->last = job;
+  ++queue->job_count;
   unlock(driver);
 }
 
@@ -674,6 +675,7 @@ static void end_job(threaded_queue_t* queue, job_t* job, const accrt_error_t* er
   job->next = queue->free_jobs;
   queue->free_jobs = job;
   queue->native->running = 0;
+  --queue->job_count;
   queue->running_number = 0;
   unlock(driver);
 }
@@ -692,7 +694,7 @@ static void* work(void* argument) {
       break;
     native->first = job->next;
     native->running = 1;
-    threaded_queue_t* queue = native->running_queue = job->queue;
+    threaded_queue_t* queue = job->queue;
     queue->running_number = job->numbered ? job->submission.number : 0;
     accrt_error_t error = queue->base.failure;
     pthread_mutex_unlock(&driver->mutex);
@@ -755,18 +757,12 @@ static void destroy_native(threaded_driver_t* driver, native_t* native) {
   deallocate(driver->base.environment, native, sizeof *native);
 }
 
-/* The thread, which goes on, has nothing more to do with the queue. */
+/* The thread, which goes on, has nothing more to do with the queue. The native queue is not looked
+ * at: without jobs it may be gone. */
 static void leave_native(threaded_driver_t* driver, const threaded_queue_t* queue) {
-  const native_t* native = queue->native;
   pthread_mutex_lock(&driver->mutex);
-  for (;;) {
-    uint32_t jobs = native->running && native->running_queue == queue;
-    for (const job_t* job = native->first; job != NULL; job = job->next)
-      jobs += job->queue == queue;
-    if (jobs == 0)
-      break;
+  while (queue->job_count != 0)
     wait_change(driver, ACCRT_TIMEOUT_INFINITE);
-  }
   pthread_mutex_unlock(&driver->mutex);
 }
 

@@ -431,7 +431,9 @@ typedef struct accrt_driver_table {
    * the capture; queue_progress returns what it knows without asking the device. queue_execute adds
    * the list to the capture, or refuses in the same way. */
   /** Wraps a native queue (CUDA: a CUstream) without owning it. ACCRT_ERROR_INVALID_ARGUMENT: a
-   * queue of another device. */
+   * queue of another device. The owner may destroy the native queue once all work of the wrapping
+   * queue has ended, and before queue_destroy is called: a driver then looks at what it knows
+   * itself. */
   accrt_status_t (*queue_wrap)(accrt_driver_device_t* device, void* native,
                                accrt_driver_queue_t** out_queue);
   /** The native queue, lent. */

@@ -48,6 +48,7 @@ typedef struct accrt_stream_work {
 } accrt_stream_work_t;
 
 /* Internal references hold the object and not the instance, for what ends with it. */
+void accrt_stream_ref(accrt_stream_t* stream);
 void accrt_stream_unref(accrt_stream_t* stream);
 accrt_fence_t* accrt_stream_fence(accrt_stream_t* stream);
 /* Number of the last submission that the stream took. */

@@ -185,6 +185,10 @@ static void finish_foreign(accrt_stream_t* stream) {
   (void)accrt_error_restore(&saved);
 }
 
+void accrt_stream_ref(accrt_stream_t* stream) {
+  accrt_object_retain(&stream->object);
+}
+
 void accrt_stream_unref(accrt_stream_t* stream) {
   if (!accrt_object_release(&stream->object))
     return;
@@ -330,6 +334,7 @@ ACCRT_RARE accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out
 accrt_stream_t* accrt_stream_retain(accrt_stream_t* stream) {
   if (stream == NULL || accrt_forked())
     return stream;
+  atomic_fetch_add_explicit(&stream->handles, 1, memory_order_relaxed);
   accrt_object_retain(&stream->object);
   (void)accrt_instance_retain(stream->instance);
   return stream;
@@ -339,6 +344,11 @@ void accrt_stream_release(accrt_stream_t* stream) {
   if (stream == NULL || accrt_forked())
     return;
   accrt_instance_t* instance = stream->instance;
+  /* Acq_rel pairs with the other releases: the last one sees all work of the others. Operations
+   * with a listener have references too, so the object's count cannot say which one is the last. */
+  if (atomic_fetch_sub_explicit(&stream->handles, 1, memory_order_acq_rel) == 0 &&
+      stream->foreign && !accrt_context_inside())
+    finish_foreign(stream);
   accrt_stream_unref(stream);
   accrt_instance_release(instance);
 }
