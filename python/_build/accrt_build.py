@@ -38,6 +38,11 @@ SDIST_PARTS = (
 )  # fmt: skip
 
 
+#: What compiles kernels for GPUs on a machine without nvcc, and where there are such machines.
+GPU_COMPILER = ("nvidia-cuda-nvrtc>=13", "nvidia-cuda-runtime>=13")
+GPU_MACHINES = 'sys_platform == "linux" and (platform_machine == "x86_64" or platform_machine == "aarch64")'
+
+
 def version():
     return (ROOT / "VERSION").read_text().strip()
 
@@ -61,6 +66,11 @@ def metadata():
         'Requires-Dist: tokenizers; extra == "serve"',
         'Requires-Dist: llguidance; extra == "serve"',
         'Requires-Dist: jinja2; extra == "serve"',
+        *(f'Requires-Dist: {one}; {GPU_MACHINES} and extra == "serve"' for one in GPU_COMPILER),
+        "Provides-Extra: cuda",
+        'Requires-Dist: numpy; extra == "cuda"',
+        'Requires-Dist: xxhash; extra == "cuda"',
+        *(f'Requires-Dist: {one}; {GPU_MACHINES} and extra == "cuda"' for one in GPU_COMPILER),
     ]
     readme = ROOT / "README.md"
     if readme.exists():

@@ -73,21 +73,33 @@ class Nvrtc:
         return out.raw
 
     def compile(self, text: str, name: str, entry: str, options: Sequence[str], cubin: bool) -> bytes:
-        """The entry's name in the image, a NUL, and the image: a cubin, or PTX."""
+        """The image, a cubin or PTX. With an entry, its name in the image and a NUL come first."""
         program, listed = ctypes.c_void_p(), [option.encode() for option in options]
         self.check(self.library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None))
         try:
-            self.check(self.library.nvrtcAddNameExpression(program, entry.encode()))
+            if entry:
+                self.check(self.library.nvrtcAddNameExpression(program, entry.encode()))
             failed = self.library.nvrtcCompileProgram(program, len(listed), (ctypes.c_char_p * max(len(listed), 1))(*listed))
             if failed:
                 said = self._text(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog").rstrip(b"\0").decode(errors="replace").strip()
                 raise CompileError(said or f"NVRTC gave error {failed}")
+            kind = "CUBIN" if cubin else "PTX"
+            image = self._text(program, f"nvrtcGet{kind}Size", f"nvrtcGet{kind}")
+            if not entry:
+                return image
             lowered = ctypes.c_char_p()
             self.check(self.library.nvrtcGetLoweredName(program, entry.encode(), ctypes.byref(lowered)))
-            kind = "CUBIN" if cubin else "PTX"
-            return (lowered.value or b"") + b"\0" + self._text(program, f"nvrtcGet{kind}Size", f"nvrtcGet{kind}")
+            return (lowered.value or b"") + b"\0" + image
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+def _open_builtins(path: str) -> None:
+    """NVRTC opens this library by its soname. Wheels before CUDA 13.1 do not say where it is: that
+    it stands beside NVRTC is found here."""
+    if "/" in path:
+        for one in sorted(glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "libnvrtc-builtins.so.*"))):
+            open_library(one)
 
 
 @functools.lru_cache(maxsize=None)
@@ -95,6 +107,7 @@ def _found(places: tuple[str, ...]) -> Nvrtc:
     tried = []
     for path in places:
         try:
+            _open_builtins(path)
             return Nvrtc(open_library(path, "libnvrtc-builtins*"), path)
         except (OSError, AttributeError, CompileError) as error:
             tried.append(str(error))

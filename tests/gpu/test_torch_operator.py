@@ -582,7 +582,7 @@ def test_the_backend_says_that_nvcc_is_missing(monkeypatch, caplog):
     with caplog.at_level("INFO", "accrt.torch"), torch.no_grad():
         close(torch.compile(net, backend=accrt.torch.backend)(x), net(x))
     assert [r.getMessage() for r in caplog.records] == [
-        "a graph runs in torch: bundles for cuda:0 are compiled by nvcc, and there is no CUDA compiler: tried nothing"]
+        "a graph runs in torch: bundles for cuda:0 are compiled by nvcc or NVRTC, and there is no CUDA compiler: tried nothing"]
 
 
 if __name__ == "__main__":

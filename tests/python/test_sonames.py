@@ -181,7 +181,7 @@ for target in image.TARGETS:
     except (image.ImageError, OSError):
         pass
 try:
-    nvcc.find_nvcc()
+    nvcc.find_compiler()
 except image.ImageError:
     pass
 """

@@ -23,8 +23,9 @@ DEFAULT_TARGETS = HOST_TARGETS + CUDA_TARGETS
 
 
 def available_targets(wanted: Sequence[str] = DEFAULT_TARGETS) -> List[str]:
-    """Those of the targets that can be built here: for hosts with a C compiler, for CUDA with nvcc.
-    "cuda" stands for all of CUDA's, "hosts" for all of hosts, "host" for this machine's own."""
+    """Those of the targets that can be built here: for hosts with a C compiler, for CUDA with nvcc
+    or NVRTC. "cuda" stands for all of CUDA's, "hosts" for all of hosts, "host" for this machine's
+    own."""
     names = _expanded(wanted)
     good = image.available_targets()[0] + (nvcc.available_targets()[0] if set(names) & set(CUDA_TARGETS) else [])
     return [name for name in names if name in good]

@@ -236,7 +236,7 @@ def _targets(place: Any, may_be_host: bool) -> Tuple[List[str], Any]:
         if found:
             return found, place
         if not may_be_host:
-            raise ValueError(f"device is {place.name}, and nothing here compiles for it: it needs nvcc, or a bundle (.accx) that was compiled elsewhere")
+            raise ValueError(f"device is {place.name}, and nothing here compiles for it: it needs NVRTC (pip install 'accrt[cuda]') or nvcc, or a bundle (.accx) that was compiled elsewhere")
         place = place.instance.device("host")
     return ["host"], place
 

@@ -166,7 +166,7 @@ def _target(device: torch.device) -> tuple[str, str]:
         return "", str(error)
     target = arch if arch in nvcc.TARGETS else "ptx"
     reason = nvcc.available_targets()[1].get(target, "")
-    return target, reason and f"bundles for {device} are compiled by nvcc, and there is {reason}"
+    return target, reason and f"bundles for {device} are compiled by nvcc or NVRTC, and there is {reason}"
 
 
 class _Whole:

@@ -1,5 +1,5 @@
 """CUDA kernels of the reference compiler: their records, their sources (*.cu, *.cuh) and what
-builds them (nvcc.py).
+builds them (nvcc.py, cuda/rtc.py).
 
 A kernel is a KernelDef of family "cuda" whose producer is a CudaSource; a module here registers
 which operations it does:
@@ -47,5 +47,5 @@ from .tensor_ops import copy  # noqa: F401
 
 # Every module of kernels registers its rules when it is imported; which there are is of no concern
 # here.
-for _module in sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name != "nvcc"):
+for _module in sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name not in ("nvcc", "rtc")):
     importlib.import_module(f"{__name__}.{_module}")

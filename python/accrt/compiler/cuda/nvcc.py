@@ -1,5 +1,5 @@
-"""Builds CUDA kernels with nvcc: cubins for sm_80 and sm_90, and PTX for what comes after, each
-checked against its records.
+"""Builds CUDA kernels with nvcc, or with NVRTC where there is no nvcc: cubins for sm_80 and sm_90,
+and PTX for what comes after, each checked against its records.
 
 `build_images(kernels, targets)` compiles every translation unit once for each target (cached per
 user by compiler, flags and content, as host images are). Each unit is an image of its own: units
@@ -19,15 +19,17 @@ import struct
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 from ..._files import temporary_folder
 from ..._kernel_cache import cache_directory
 from ..._paths import read_own_file, set_own_file
 from ..._system import programs
+from ..._nvrtc import Nvrtc
 from .. import _children
 from ..kernels.image import ImageError, _cached, _digest, _version
 from ..kernels.kerneldef import CUDA_DIRECTORY, CudaSource, KernelDef, MachineCode
+from . import rtc
 
 #: Targets by name, and the architectures that the compiler is asked for.
 TARGETS: Dict[str, str] = {"sm_80": "sm_80", "sm_90": "sm_90", "ptx": "compute_80"}
@@ -38,15 +40,19 @@ TARGETS: Dict[str, str] = {"sm_80": "sm_80", "sm_90": "sm_90", "ptx": "compute_8
 _COMPILE_FLAGS = ("-std=c++17", "-O3", "-x", "cu", "-fmad=false", "-Wno-deprecated-gpu-targets", "--diag-suppress=177")
 #: Of ACCRT_NVCC: no compiler, but what one has put into the cache, maybe on another machine.
 _CACHE = "cache"
+#: Of ACCRT_NVCC: NVRTC, also where there is nvcc.
+_NVRTC = "nvrtc"
 _INTERNAL = re.compile(rb"_INTERNAL_[0-9a-f]{8}_")
 
 
 @dataclass(frozen=True)
-class Nvcc:
-    """The compiler: what to call, and its version for the cache key."""
+class Compiler:
+    """The compiler: what to call, and its version for the cache key. Neither a command nor a
+    library: the cache alone."""
 
     command: Tuple[str, ...]
     version: str
+    library: Optional[Nvrtc] = None
 
 
 @dataclass(frozen=True)
@@ -77,21 +83,30 @@ def _candidates() -> List[str]:
 
 
 @functools.lru_cache(maxsize=None)
-def find_nvcc() -> Nvcc:
-    """The compiler. Raises ImageError, saying where it was looked for, when there is none."""
+def find_compiler() -> Compiler:
+    """nvcc, or else NVRTC. Raises ImageError, saying where each was looked for, when there is
+    neither."""
     tried = _candidates()
     if tried == [_CACHE]:
-        return Nvcc((), _last_version())
-    for path in tried:
+        return Compiler((), _last_version())
+    for path in tried if tried != [_NVRTC] else ():
         command = tuple(shlex.split(path))
         version = _version(command) if command else None
         if version is None:
             continue
-        found = Nvcc(command, version)
+        found = Compiler(command, version)
         _cached(_digest("cuda-probe-2", version), lambda: _probe(found))
         _note_version(version)
         return found
-    raise ImageError(f"no CUDA compiler: tried {', '.join(tried) or 'nothing'}")
+    looked = f"no CUDA compiler: tried {', '.join(tried) or 'nothing'}"
+    if "ACCRT_NVCC" in os.environ and tried != [_NVRTC]:
+        raise ImageError(looked)
+    try:
+        nvrtc = rtc.found()
+    except ImageError as error:
+        raise ImageError(f"{looked}, and NVRTC: {error}" if tried != [_NVRTC] else f"no CUDA compiler: {error}") from None
+    _note_version(rtc.version(nvrtc))
+    return Compiler((), rtc.version(nvrtc), nvrtc)
 
 
 def _version_file() -> str:
@@ -119,7 +134,7 @@ def _last_version() -> str:
         raise ImageError(f"no CUDA compiler: ACCRT_NVCC is {_CACHE!r}, and {cache_directory()} has nothing of one") from None
 
 
-def _probe(compiler: Nvcc) -> bytes:
+def _probe(compiler: Compiler) -> bytes:
     """Tries the compiler once: one that does not get along with the host's C compiler is none."""
     with temporary_folder("accrt-cuda-") as directory:
         Path(directory, "unit.cu").write_text('extern "C" __global__ void probe() {}\n')
@@ -133,7 +148,7 @@ def _probe(compiler: Nvcc) -> bytes:
 def available_targets() -> Tuple[List[str], Dict[str, str]]:
     """Targets that can be built here, and for the others why not."""
     try:
-        find_nvcc()
+        find_compiler()
     except ImageError as error:
         return [], {name: str(error) for name in TARGETS}
     return list(TARGETS), {}
@@ -152,7 +167,7 @@ def compile_unit(source: Union[CudaSource, MachineCode], arch: str) -> bytes:
     """One translation unit: for sm_* a cubin, for compute_* PTX."""
     if isinstance(source, MachineCode):
         return source.image(arch)
-    compiler = find_nvcc()
+    compiler = find_compiler()
     ptx = arch.startswith("compute_")
     kind = ("-ptx",) if ptx else ("-cubin",)
     virtual = arch.replace("sm_", "compute_")
@@ -162,6 +177,8 @@ def compile_unit(source: Union[CudaSource, MachineCode], arch: str) -> bytes:
     key = _digest("cuda-unit-1", compiler.version, " ".join(flags), source.depends(), text)
 
     def make() -> bytes:
+        if compiler.library is not None:
+            return rtc.compiled(compiler.library, text, arch, source.flags)
         if not compiler.command:
             raise ImageError(f"no CUDA compiler: ACCRT_NVCC is {_CACHE!r}, and {cache_directory()} has not the kernels that are wanted, for {arch}")
         with temporary_folder("accrt-cuda-") as directory:
