@@ -1,6 +1,6 @@
 """The installed wheel serves models on a machine without a compiler: small ones of every family,
-packed ones and adapters, each in a process with an empty PATH. Without the kernels that come with
-it, one line says what is missing.
+packed ones and adapters, each in a process with an empty PATH. It compiles a model's bundle for
+GPUs there, too. Without the kernels that come with it, one line says what is missing.
 
     ENV/bin/python tests/fresh/serve.py
 """
@@ -88,6 +88,12 @@ def serve(path, home):
         server.wait(60)
 
 
+def compile_for_gpus(path, work):
+    """Without a C compiler, nvcc or a GPU: with what accrt[serve] brings."""
+    command = [sys.executable, "-m", "accrt.models", str(path), "-o", str(work / "gpu.accx"), "--target", "sm_90"]
+    return subprocess.run(command, env=environment(work / "home", ACCRT_NVCC="nvrtc"), capture_output=True, text=True, timeout=600)
+
+
 def main():
     failed = []
     with tempfile.TemporaryDirectory() as folder:
@@ -100,6 +106,9 @@ def main():
             failed += [] if good else [name]
         print(serve(BYTELM, work / "home"), "(bundle in the cache)")
         print(serve(BYTELM, work / "other"), "(first start)")
+        done = compile_for_gpus(BYTELM, work)
+        print("bundle for GPUs, by NVRTC:", "made" if done.returncode == 0 else done.stderr[-600:], flush=True)
+        failed += [] if done.returncode == 0 else ["kernels for GPUs"]
         done = subprocess.run([COMMAND, str(BYTELM)], env=environment(work / "third", ACCRT_PREBUILT_KERNELS=""), capture_output=True, text=True, timeout=60)
         lines = [line for line in done.stderr.splitlines() if not line.startswith((" ", "Loading"))]
         print(*lines)
