@@ -249,21 +249,19 @@ static const uint8_t E2M1_TABLE[16] = {12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 1
 static const uint8_t IQ4_TABLE[16] = {1,   24,  45,  63,  79,  93,  106, 118,
                                       129, 141, 153, 166, 181, 197, 217, 241};
 
-/* The eight vectors of a block's part: u[i] holds k = 4 i .. 4 i + 3. */
-ALWAYS_INLINE void load_codes(vu u[8], const uint8_t* block, int part, const int codes) {
+/* Of the eight vectors of a block's part the one with k = 4 v .. 4 v + 3. */
+ALWAYS_INLINE vu load_code(const uint8_t* block, int part, int v, const int codes) {
   const int low = CODES_LOW_BITS(codes), high = CODES_HIGH_BITS(codes);
   const uint8_t* above = block + low * 64 + part * VL * 4;
-  block += part * VL * 4;
-  UNROLL_FULLY for (int v = 0; v < 8; v++) {
-    vu x = u_load(block + v * low / 8 * 64);
-    u[v] = low == 8 ? x : u_bits(x, -(v * low % 8), (1 << low) - 1);
-    if (high) {
-      vu more = u_load(above + v * high / 8 * 64);
-      u[v] = u_or(u[v], u_bits(more, low - v * high % 8, ((1 << high) - 1) << low));
-    }
-    if (codes == CODES_E2M1 || codes == CODES_IQ4)
-      u[v] = u_table(u[v], codes == CODES_IQ4 ? IQ4_TABLE : E2M1_TABLE);
+  vu x = u_load(block + part * VL * 4 + v * low / 8 * 64);
+  vu u = low == 8 ? x : u_bits(x, -(v * low % 8), (1 << low) - 1);
+  if (high) {
+    vu more = u_load(above + v * high / 8 * 64);
+    u = u_or(u, u_bits(more, low - v * high % 8, ((1 << high) - 1) << low));
   }
+  if (codes == CODES_E2M1 || codes == CODES_IQ4)
+    u = u_table(u, codes == CODES_IQ4 ? IQ4_TABLE : E2M1_TABLE);
+  return u;
 }
 
 /* One code, as the layout has it. */
@@ -287,20 +285,6 @@ ALWAYS_INLINE int32_t four_codes(const int8_t* x) {
   __builtin_memcpy(&four, x, 4);
   return four;
 }
-
-#if VL == 16
-#define VNNI __attribute__((target("avx512vnni")))
-static inline __attribute__((always_inline)) VNNI vi dot_vnni(const vu* u, const int8_t* x,
-                                                              const int count, const int codes) {
-  (void)codes;
-  vi even = _mm512_setzero_si512(), odd = even;
-  UNROLL_FULLY for (int i = 0; i < count; i += 2) {
-    even = _mm512_dpbusd_epi32(even, u[i], _mm512_set1_epi32(four_codes(x + 4 * i)));
-    odd = _mm512_dpbusd_epi32(odd, u[i + 1], _mm512_set1_epi32(four_codes(x + 4 * i + 4)));
-  }
-  return _mm512_add_epi32(even, odd);
-}
-#endif
 
 #if VL >= 8
 /* Products in 16 bits: codes are at most 31, so four sums of two fit, or at most 63, where two do.
@@ -382,5 +366,29 @@ ALWAYS_INLINE vi dot(const vu* u, const int8_t* x, const int count, const int co
   return sum;
 #endif
 }
+
+/* Sums of products of a block's part with the rows of x, whose numbers begin at x[r] + at: of
+ * `count` vectors from the given one on. */
+ALWAYS_INLINE void dots(vi* out, const int rows, const uint8_t* block, int part, const int from,
+                        const int count, const int8_t* const* x, int64_t at, const int codes) {
+  vu u[8];
+  UNROLL_FULLY for (int v = 0; v < count; v++) u[v] = load_code(block, part, from + v, codes);
+  UNROLL_FULLY for (int r = 0; r < rows; r++) out[r] = dot(u, x[r] + at + 4 * from, count, codes);
+}
+
+#if VL == 16
+#define VNNI __attribute__((target("avx512vnni")))
+/* Rows within vectors: a row's sums are a chain, each link of which takes five cycles. */
+static inline __attribute__((always_inline)) VNNI void
+dots_vnni(vi* out, const int rows, const uint8_t* block, int part, const int from, const int count,
+          const int8_t* const* x, int64_t at, const int codes) {
+  UNROLL_FULLY for (int r = 0; r < rows; r++) out[r] = _mm512_setzero_si512();
+  UNROLL_FULLY for (int v = from; v < from + count; v++) {
+    vu u = load_code(block, part, v, codes);
+    UNROLL_FULLY for (int r = 0; r < rows; r++) out[r] =
+        _mm512_dpbusd_epi32(out[r], u, _mm512_set1_epi32(four_codes(x[r] + at + 4 * v)));
+  }
+}
+#endif
 
 #endif /* ACCRT_KERNELS_PACKED_H_ */

@@ -33,7 +33,8 @@ typedef struct {
 } packed_matmul_params_t;
 
 #define GROUP_ROWS 64
-#define MAX_ROWS 4 /* rows that share the unpacking of codes */
+/* Rows that share the reading and unpacking of codes: at most as many as sums fit the registers. */
+#define MAX_ROWS (VL == 16 ? 8 : 4)
 #define SCALE_BYTES_f32 4
 #define SCALE_BYTES_f16 2
 #define SCALE_BYTES_bf16 2
@@ -224,10 +225,10 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
 
 /* Each 256 k: d (sum of s_j dx_j dot_j) - dmin (sum of m_j dx_j sum_j). The products within are
  * exact before they are added: |s_j dot_j| is at most 2^24. */
-#define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOT)                                                    \
+#define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOTS)                                                   \
   static inline __attribute__((always_inline))                                                     \
   ATTRIBUTE void NAME##_rows(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
-                             const int rows, float* tile, int64_t step) {                          \
+                             const int rows, int ahead, float* tile, int64_t step) {               \
     rows_t x = rows_at(p, row, rows);                                                              \
     const uint8_t *codes = at->codes, *record = at->scales;                                        \
     sums_t sums;                                                                                   \
@@ -237,18 +238,22 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
       clear(scaled, rows);                                                                         \
       clear(least, rows);                                                                          \
       for (int64_t j = 0; j < 8; j++, codes += CODES_BLOCK_BYTES(CODES)) {                         \
-        ask_ahead(codes);                                                                          \
-        __builtin_prefetch(record + RECORDS_AHEAD * RECORD_BYTES + j * 64, 0, 2);                  \
+        if (ahead) {                                                                               \
+          ask_ahead(codes);                                                                        \
+          __builtin_prefetch(record + RECORDS_AHEAD * RECORD_BYTES + j * 64, 0, 2);                \
+        }                                                                                          \
         UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
-          vu u[8];                                                                                 \
-          load_codes(u, codes, part, CODES);                                                       \
+          vi exact[MAX_ROWS], more[MAX_ROWS];                                                      \
+          int64_t k = (first + j) * BLOCK_K;                                                       \
+          DOTS(exact, rows, codes, part, 0, HALVES ? 4 : 8, x.codes, k, CODES);                    \
+          if (HALVES)                                                                              \
+            DOTS(more, rows, codes, part, 4, 4, x.codes, k, CODES);                                \
           small_t small = small_scales_of(record, j, part);                                        \
           UNROLL_FULLY for (int r = 0; r < rows; r++) {                                            \
-            const int8_t* xs = x.codes[r] + (first + j) * BLOCK_K;                                 \
             float dx = x.scales[r][first + j];                                                     \
             if (HALVES) {                                                                          \
               float x0 = x.first[r][first + j], x1 = x.second[r][first + j];                       \
-              vf a = v_from_i(DOT(u, xs, 4, CODES)), b = v_from_i(DOT(u + 4, xs + 16, 4, CODES));  \
+              vf a = v_from_i(exact[r]), b = v_from_i(more[r]);                                    \
               a = BASE != 0 ? v_fma(v_set(-BASE), v_set(x0), a) : a;                               \
               b = BASE != 0 ? v_fma(v_set(-BASE), v_set(x1), b) : b;                               \
               a = v_fma(small.scales[1], b, v_mul(small.scales[0], a));                            \
@@ -258,7 +263,7 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
                 least[r][part] = v_fma(m, v_set(dx), least[r][part]);                              \
               }                                                                                    \
             } else {                                                                               \
-              vf a = v_mul(v_from_i(DOT(u, xs, 8, CODES)), small.scales[0]);                       \
+              vf a = v_mul(v_from_i(exact[r]), small.scales[0]);                                   \
               scaled[r][part] = v_fma(a, v_set(dx), scaled[r][part]);                              \
               float all = dx * x.sums[r][first + j];                                               \
               least[r][part] = v_fma(small.minima[0], v_set(all), least[r][part]);                 \
@@ -281,10 +286,10 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
 #else
 /* Each group: s (sum of dx_j (dot_j - z sum_j)), and minima: m (sum of dx_j sum_j). What is in the
  * inner brackets is exact. */
-#define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOT)                                                    \
+#define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOTS)                                                   \
   static inline __attribute__((always_inline))                                                     \
   ATTRIBUTE void NAME##_rows(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
-                             const int rows, float* tile, int64_t step) {                          \
+                             const int rows, int ahead, float* tile, int64_t step) {               \
     rows_t x = rows_at(p, row, rows);                                                              \
     const uint8_t *codes = at->codes, *scales = at->scales, *zeros = at->zeros;                    \
     sums_t sums;                                                                                   \
@@ -294,19 +299,21 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
       clear(inner, rows);                                                                          \
       clear(least, rows);                                                                          \
       int64_t end = min_i64(first + at->group_blocks, at->blocks);                                 \
-      __builtin_prefetch(scales + SCALES_AHEAD * PANEL_ROWS * SCALE_BYTES, 0, 2);                  \
-      if (MINIMA)                                                                                  \
+      if (ahead)                                                                                   \
+        __builtin_prefetch(scales + SCALES_AHEAD * PANEL_ROWS * SCALE_BYTES, 0, 2);                \
+      if (MINIMA && ahead)                                                                         \
         __builtin_prefetch(zeros + SCALES_AHEAD * PANEL_ROWS * 2, 0, 2);                           \
       for (int64_t j = first; j < end; j++, codes += CODES_BLOCK_BYTES(CODES)) {                   \
-        ask_ahead(codes);                                                                          \
+        if (ahead)                                                                                 \
+          ask_ahead(codes);                                                                        \
         UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
-          vu u[8];                                                                                 \
-          load_codes(u, codes, part, CODES);                                                       \
-          vf base = ZEROS ? v_load_u8(zeros + part * VL) : v_set(BASE);                            \
+          vi exact[MAX_ROWS];                                                                      \
+          DOTS(exact, rows, codes, part, 0, 8, x.codes, j* BLOCK_K, CODES);                        \
+          vf base = ZEROS ? v_mul(v_load_u8(zeros + part * VL), v_set(-1.0f)) : v_set(-BASE);      \
           UNROLL_FULLY for (int r = 0; r < rows; r++) {                                            \
-            vf sum = v_from_i(DOT(u, x.codes[r] + j * BLOCK_K, 8, CODES));                         \
+            vf sum = v_from_i(exact[r]);                                                           \
             if (ZEROS || BASE != 0)                                                                \
-              sum = v_fma(base, v_set(-x.sums[r][j]), sum);                                        \
+              sum = v_fma(base, v_set(x.sums[r][j]), sum);                                         \
             inner[r][part] = v_fma(sum, v_set(x.scales[r][j]), inner[r][part]);                    \
             if (MINIMA)                                                                            \
               least[r][part] = v_fma(v_set(x.sums[r][j]), v_set(x.scales[r][j]), least[r][part]);  \
@@ -329,31 +336,36 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
   }
 #endif
 
-#define DEFINE_PANEL_ROWS(NAME, ATTRIBUTE, DOT)                                                    \
-  DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOT)                                                          \
+/* What is ahead is asked for once, by the first rows. */
+#define DEFINE_PANEL_ROWS(NAME, ATTRIBUTE, DOTS)                                                   \
+  DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOTS)                                                         \
   static ATTRIBUTE void NAME(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
                              int64_t rows, float* tile, int64_t step) {                            \
     int64_t r = 0;                                                                                 \
     for (; r + MAX_ROWS <= rows; r += MAX_ROWS)                                                    \
-      NAME##_rows(p, at, row + r, MAX_ROWS, tile + r * step, step);                                \
+      NAME##_rows(p, at, row + r, MAX_ROWS, r == 0, tile + r * step, step);                        \
+    if (MAX_ROWS > 4 && r + 4 <= rows) {                                                           \
+      NAME##_rows(p, at, row + r, 4, r == 0, tile + r * step, step);                               \
+      r += 4;                                                                                      \
+    }                                                                                              \
     switch (rows - r) {                                                                            \
     case 1:                                                                                        \
-      NAME##_rows(p, at, row + r, 1, tile + r * step, step);                                       \
+      NAME##_rows(p, at, row + r, 1, r == 0, tile + r * step, step);                               \
       break;                                                                                       \
     case 2:                                                                                        \
-      NAME##_rows(p, at, row + r, 2, tile + r * step, step);                                       \
+      NAME##_rows(p, at, row + r, 2, r == 0, tile + r * step, step);                               \
       break;                                                                                       \
     case 3:                                                                                        \
-      NAME##_rows(p, at, row + r, 3, tile + r * step, step);                                       \
+      NAME##_rows(p, at, row + r, 3, r == 0, tile + r * step, step);                               \
       break;                                                                                       \
     default:                                                                                       \
       break;                                                                                       \
     }                                                                                              \
   }
 
-DEFINE_PANEL_ROWS(panel_rows, , dot)
+DEFINE_PANEL_ROWS(panel_rows, , dots)
 #if VL == 16
-DEFINE_PANEL_ROWS(panel_rows_vnni, VNNI, dot_vnni)
+DEFINE_PANEL_ROWS(panel_rows_vnni, VNNI, dots_vnni)
 #define PANEL_ROWS_WITH(environment)                                                               \
   ((environment)->cpu_features & ACCRT_CPU_AVX512_VNNI ? panel_rows_vnni : panel_rows)
 #else
