@@ -199,8 +199,69 @@ def test_what_does_not_fit_in_a_bundle_is_said_by_name(cube, instance):
     with pytest.raises(IRError, match="'cube' takes x as f32, and it is f64"):
         f.kernel(cube, [x], [TensorType("f32", (8,))], n=8, scale=1.0)
     both = accrt.Kernel.from_c(CUBE, "cube", [("x", "read f32"), ("y", "read_write f32"), *PARAMETERS[2:]], blocks_of, instance=instance)
-    with pytest.raises(IRError, match="reads and writes .'y'."):
-        f.kernel(both, [x], [TensorType("f32", (8,))], n=8, scale=1.0)
+    with pytest.raises(IRError, match="reads and writes .'y'., and values of a program do not change: give it a state there"):
+        f.kernel(both, [x.to_copy("f32"), x.to_copy("f32")], [], n=8, scale=1.0)
+
+
+PUT = """
+int32_t put(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {
+  (void)e; (void)w;
+  const put_params_t* p = d->params;
+  for (int64_t i = 0; i < p->n; i++) {
+    if (p->slots[i] < 0 || p->slots[i] >= p->size) return 5;
+    p->out[i] = p->cache[p->slots[i]] * p->factor[0];
+    p->cache[p->slots[i]] += p->x[i];
+  }
+  return 0;
+}
+"""
+PUT_PARAMETERS = [("x", "read f32"), ("cache", "read_write f32"), ("slots", "read i32"), ("factor", "read f32"), ("out", "write f32"),
+                  ("n", "symbol"), ("size", "symbol")]  # fmt: skip
+
+
+def put_reference(x, cache, slots, factor, n, size):
+    out = np.empty(n)
+    for i, slot in enumerate(slots):
+        out[i] = cache[slot] * factor[0]
+        cache[slot] += x[i]
+    return out
+
+
+def test_states_are_read_and_written_where_they_lie(instance):
+    """At places that a tensor gives; what the function reads of them before and after is what was
+    there then."""
+    m = Module("cached")
+    n = m.symbol("n", maximum=64)
+    cache, factor = m.state("cache", "f32", [6]), m.state("factor", "f32", [1], fill_pattern=0x40000000)  # 2.0
+    put = accrt.Kernel.from_c(PUT, "put", PUT_PARAMETERS, lambda v: 1, instance=instance)
+    f = m.function("put")
+    x, slots = f.input("x", "f32", [n]), f.input("slots", "i32", [n])
+    f.result("before", f.state_read(cache) + 0.5)
+    (old,) = f.kernel(put, [x, cache, slots, factor], [TensorType("f32", (n,))], reference=put_reference, n=n, size=6)
+    f.result("old", old)
+    f.result("after", f.state_read(cache) + 0.25)
+    session = accrt.Program(accrt.Bundle(compile(m, targets=image.available_targets()[0][:1]), instance)).session()
+    interpreter, rng = Interpreter(m), np.random.default_rng(20261128)
+    for count in (3, 1, 7):
+        x, slots = np.arange(count, dtype=np.float32) + 1, rng.integers(0, 6, count).astype(np.int32)
+        for got, expected in zip(session.put(x, slots), interpreter.run("put", x, slots)):
+            np.testing.assert_array_equal(got.numpy(), expected, err_msg=f"slots {slots}")
+    with pytest.raises(accrt.Error, match="'put' returned 5"):
+        session.put(x[:1], np.array([6], np.int32))
+
+
+def test_states_that_do_not_fit_a_kernel_are_said_by_name(instance):
+    m, other = Module("cached"), Module("other")
+    put = accrt.Kernel.from_c(PUT, "put", PUT_PARAMETERS, lambda v: 1, instance=instance)
+    cache, factor, wide = m.state("cache", "f32", [6]), m.state("factor", "f32", [1]), m.state("wide", "f64", [6])
+    f = m.function("put")
+    x, slots, out = f.input("x", "f32", [2]), f.input("slots", "i32", [2]), [TensorType("f32", (2,))]
+    for operands, text in (([x, wide, slots, factor], "'put' takes cache as f32, and it is f64"), ([x, cache, slots], "3 operands"),
+                           ([x, cache, slots, cache], "gets state 'cache' twice, and writes it as cache"),
+                           ([x, other.state("cache", "f32", [6]), slots, factor], "state 'cache' is of another module"),
+                           ([x, cache, factor, factor], "takes slots as i32, and it is f32")):  # fmt: skip
+        with pytest.raises(IRError, match=text):
+            f.kernel(put, operands, out, n=2, size=6)
 
 
 def test_packs_and_modules(instance, device, tmp_path):

@@ -612,7 +612,7 @@ class _Bufferizer:
         if op.name == "accrt.kernel":  # its user's
             kernel = op.attrs["kernel"]
             short = (kernel.cuda or kernel).name if self.family == "cuda" else kernel.name
-        if op.name not in ("accrt.state_read", "accrt.state_write"):
+        if op.name not in ("accrt.state_read", "accrt.state_write", "accrt.kernel"):
             # where an index fails, the message has the command's name
             short = " ".join([short, *(state.name for state, _written in ops.states_of(op))])
         return f"{op.label}/{short}" if op.label else short

@@ -584,26 +584,29 @@ class Function:
     def kernel(
         self,
         kernel: Any,
-        operands: Sequence[Value],
+        operands: Sequence[Union[Value, State]],
         results: Sequence[TensorType],
         reference: Optional[Callable[..., Any]] = None,
         **values: Any,
     ) -> List[Value]:
         """Runs a user's KernelDef, or an accrt.Kernel from C source. Its buffers are bound in
         order: those that it reads to `operands`, those that it writes to `results`; `values`: its
-        symbols and scalars by name. `reference(*operands, **values)`: the same in numpy, for the
-        interpreter."""
+        symbols and scalars by name. A buffer that it reads, or reads and writes, may be a state: it
+        is read and written where it lies. `reference(*operands, **values)`: the same in numpy, for
+        the interpreter; a state is an array there, which it changes."""
         where = f"function {self.name!r}, kernel"
         kernel = getattr(kernel, "definition", kernel)
         if not hasattr(kernel, "params") or not hasattr(kernel, "grid"):
             raise IRError(f"{where}: {described(kernel)} is no KernelDef")
         where = f"{where} {kernel.name!r}"
-        operands = [self.needed_value(v, where) for v in arguments.listed(operands, f"{where}: operands", "values")]
+        given = arguments.listed(operands, f"{where}: operands", "values or states")
+        states = tuple((i, v) for i, v in enumerate(given) if isinstance(v, State))
+        operands = [self.needed_value(v, where) for v in given if not isinstance(v, State)]
         for type_ in arguments.listed(results, f"{where}: results", "TensorTypes"):
             if not isinstance(type_, TensorType):
                 raise IRError(f"{where}: a result of {described(type_)}, expected a TensorType(dtype, shape)")
         values = {name: arguments.number(item, f"{where}: {name}") for name, item in values.items()}
-        attrs = {"kernel": kernel, "types": tuple(results), "values": values, "reference": reference}
+        attrs = {"kernel": kernel, "types": tuple(results), "values": values, "states": states, "reference": reference}
         return self.add("accrt.kernel", operands, attrs).results
 
 

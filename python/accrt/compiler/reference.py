@@ -263,8 +263,11 @@ class _Run:
         if reference is None:
             raise IRError(f"{op.where}: kernel {kernel.name!r} has no reference")
         values = {k: self.size(v, inductions) if isinstance(v, ex.Expr) else v for k, v in op.attrs["values"].items()}
-        made = reference(*[self.of(v) for v in op.operands], **values)
-        return list(made) if isinstance(made, (list, tuple)) else [made]
+        given = [self.of(v) for v in op.operands]
+        for index, state in op.attrs["states"]:
+            given.insert(index, self.interpreter.states[state.name])
+        made = reference(*given, **values)
+        return [] if not op.results else list(made) if isinstance(made, (list, tuple)) else [made]
 
     def _accrt_repeat(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         region, carried = op.regions[0], [self.of(v) for v in op.operands]

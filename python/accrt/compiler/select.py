@@ -13,6 +13,7 @@ down.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -532,12 +533,14 @@ def users_kernel(kernel: KernelDef, family: str, op: Op, operands: Specs, result
         if not all(ex.proved_equal(a, b) for a, b in zip(spec.strides, plain.strides)):
             raise ValueError(f"kernel {kernel.name!r}: strides {spec.strides} for shape {spec.shape}")
     bindings: Dict[str, Binding] = {}
-    read = written = 0
+    # in the order of the parameters
+    places = {index: ("state", number) for number, (index, _state) in enumerate(op.attrs["states"])}
+    operand, result = itertools.count(), itertools.count()
+    for index, param in enumerate(p for p in kernel.params if p.kind == "buffer" and p.access != "write"):
+        bindings[param.name] = places.get(index) or ("in", next(operand))
     for param in kernel.params:
-        if param.kind == "buffer" and param.access == "read":
-            bindings[param.name], read = ("in", read), read + 1
-        elif param.kind == "buffer":
-            bindings[param.name], written = ("out", written), written + 1
+        if param.kind == "buffer" and param.access == "write":
+            bindings[param.name] = ("out", next(result))
     try:
         # of a compiler's own (Triton)
         hidden = {p.name: 0 for p in kernel.params if p.name.startswith("hidden_")}

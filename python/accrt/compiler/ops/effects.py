@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Sequence
 
 from .. import arguments
 from .. import expr as ex
@@ -67,22 +67,34 @@ def _given_type(type_: TensorType, given: Dict[str, Size]) -> TensorType:
     return TensorType(type_.dtype, tuple(ex.substitute(size, given) for size in type_.shape), type_.encoding)
 
 
-@define("accrt.kernel(Tensor[] operands, kernel, types, values, reference=None)", effect=True)
+@define("accrt.kernel(Tensor[] operands, kernel, types, values, states=None, reference=None)", effect=True)
 def _infer_kernel(op: Op) -> Types:
-    kernel = op.attrs["kernel"]
-    buffers = [p for p in kernel.params if p.kind == "buffer"]
-    read, written = [p.name for p in buffers if p.access == "read"], [p.name for p in buffers if p.access == "write"]
-    both = [p.name for p in buffers if p.access == "read_write"]
-    if both:
-        raise IRError(f"kernel {kernel.name!r} reads and writes {both}, and values of a program do not change: let it read one buffer and write another")
-    if len(op.operands) != len(read) or len(op.attrs["types"]) != len(written):
-        raise IRError(f"kernel {kernel.name!r} reads {read} and writes {written}; {len(op.operands)} operands, {len(op.attrs['types'])} results")
-    given = [*zip((p for p in buffers if p.access == "read"), (v.type for v in op.operands)),
-             *zip((p for p in buffers if p.access == "write"), op.attrs["types"])]
-    for param, type_ in given:
+    """`states`: those among what the kernel takes, with their places there."""
+    kernel, states = op.attrs["kernel"], dict(op.attrs["states"])
+    taken = [p for p in kernel.params if p.kind == "buffer" and p.access != "write"]
+    written = [p for p in kernel.params if p.kind == "buffer" and p.access == "write"]
+    if len(op.operands) + len(states) != len(taken) or len(op.attrs["types"]) != len(written):
+        raise IRError(f"kernel {kernel.name!r} reads {[p.name for p in taken]} and writes {[p.name for p in written]}; "
+                      f"{len(op.operands) + len(states)} operands, {len(op.attrs['types'])} results")  # fmt: skip
+    _check_states(op, states, taken)
+    values_left = iter(op.operands)
+    given = [(p, states[i].type if i in states else next(values_left).type) for i, p in enumerate(taken)]
+    for param, type_ in [*given, *zip(written, op.attrs["types"])]:
         if param.dtype and param.dtype != type_.dtype:
             raise IRError(f"kernel {kernel.name!r} takes {param.name} as {param.dtype}, and it is {type_}")
     values = [p.name for p in kernel.params if p.kind in ("symbol", "scalar")]
     if sorted(op.attrs["values"]) != sorted(values):
         raise IRError(f"kernel {kernel.name!r} needs values {values}, not {sorted(op.attrs['values'])}")
     return list(op.attrs["types"])
+
+
+def _check_states(op: Op, states: Dict[int, State], taken: Sequence[Any]) -> None:
+    kernel, found = op.attrs["kernel"], list(states.values())
+    both = [p.name for i, p in enumerate(taken) if p.access == "read_write" and i not in states]
+    if both:
+        raise IRError(f"kernel {kernel.name!r} reads and writes {both}, and values of a program do not change: "
+                      "give it a state there, or let it read one buffer and write another")  # fmt: skip
+    for index, state in states.items():
+        check_state(op, state)
+        if taken[index].access != "read" and sum(other is state for other in found) > 1:
+            raise IRError(f"kernel {kernel.name!r} gets state {state.name!r} twice, and writes it as {taken[index].name}")

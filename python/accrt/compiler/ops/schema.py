@@ -64,7 +64,10 @@ OPS: Dict[str, OpDef] = {}
 
 def states_of(op: Op) -> List[Tuple[State, bool]]:
     """The states that an operation touches where they lie, in the order of its schema, and whether
-    it writes them. A call's are its callee's."""
+    it writes them. A user's kernel has those that it was given; a call's are its callee's."""
+    if op.name == "accrt.kernel":
+        taken = [p for p in op.attrs["kernel"].params if p.kind == "buffer" and p.access != "write"]
+        return [(state, taken[index].access != "read") for index, state in op.attrs["states"]]
     definition = OPS.get(op.name)
     return [] if definition is None else [(op.attrs[name], written) for name, written in definition.states]
 
