@@ -13,6 +13,7 @@ import compiler_harness as ch
 import kernel_harness as kh
 from accrt.compiler import Interpreter, IRError, Module, SymbolClass, ops
 from accrt.compiler.kernels import paged
+from accrt.compiler.ops.serving import e4m3_codes, e4m3_values
 
 ROUNDINGS = {"f32": 24, "f16": 4, "bf16": 4}
 
@@ -62,7 +63,9 @@ class Running:
         self.session, self.oracle = ch.session(self.running, **sizes), Interpreter(self.m, sizes)
         for name in ("k", "v"):
             shape = self.oracle.states[name].shape
-            self.put(name, ch.values(self.random, s.kv, shape))
+            # of u8 the codes of floats e4m3, large and small ones
+            numbers = self.random.standard_normal(shape) * np.where(self.random.random(shape) < 0.1, 0.01, 1.0)
+            self.put(name, e4m3_codes(numbers) if s.kv == "u8" else ch.values(self.random, s.kv, shape))
         self.put("table", self.random.integers(0, s.pages, (s.table_rows, s.table_pages)).astype(np.int32))
 
     def put(self, name, content):
@@ -114,6 +117,8 @@ CASES = {
     "window_units": Shape(window=300, heads=8, soft_cap=5.0),
     "soft_cap": Shape(soft_cap=1.5, scale=1.0),
     "short_table": Shape(table_pages=3),
+    "e4m3": Shape(heads=14, kv_heads=2, size=64, kv="u8", window=50),
+    "e4m3_16": Shape(heads=8, kv_heads=4, size=128, kv="u8", q="bf16", soft_cap=20.0),
 }
 
 
@@ -175,7 +180,7 @@ def bits(x):
     return x.view(np.uint16 if x.itemsize == 2 else np.uint32)
 
 
-@pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size"])
+@pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size", "e4m3"])
 @pytest.mark.parametrize("on", kh.host_targets())
 def test_a_row_has_the_same_bits_alone_batched_and_in_chunks(name, on, monkeypatch):
     at, with_few_parts = Running(CASES[name], 100, on), paged.PARTS
@@ -355,3 +360,26 @@ def test_there_is_a_version_for_cuda():
     if "sm_90" not in available_targets():
         pytest.skip("no nvcc")
     assert compile(module(Shape()), targets=["sm_90"])
+    for size in (64, 40):
+        assert compile(module(Shape(kv="u8", q="bf16", size=size)), targets=["sm_90"])
+
+
+@pytest.mark.parametrize("on", kh.host_targets())
+def test_a_key_that_is_none_in_e4m3_is_seen_as_nan(on):
+    """By queries that see it, few and many of them, and by no other."""
+    at = Running(Shape(kv="u8", size=64, pages=70, table_rows=1), 5, on)
+    pages = np.random.default_rng(7).permutation(70)[:60].astype(np.int32).reshape(1, 60)
+    at.put("table", pages)
+    keys = e4m3_codes(np.random.default_rng(8).standard_normal((70, 16, 2, 64)))
+    keys[pages[0, 40 // 16], 40 % 16, 1, 5] = 0xFF  # key 40 of the second key head
+    at.put("k", keys)
+    for tokens in (2, 30):
+        got = at.run(at.queries(tokens), [0], [0, tokens], [41])
+        assert np.isnan(got[-1, 2:]).all() and np.isfinite(got[-1, :2]).all() and np.isfinite(got[:-1]).all()
+
+
+def test_the_reference_s_e4m3_are_those_of_the_format():
+    values = e4m3_values()
+    assert values[0x08] == 2.0**-6 and values[0x07] == 7 * 2.0**-9 and values[0x7E] == 448 and values[0xC8] == -4 and np.isnan(values[0x7F])
+    finite = np.flatnonzero(~np.isnan(values))
+    np.testing.assert_array_equal(e4m3_codes(values[finite]), finite)

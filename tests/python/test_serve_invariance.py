@@ -18,7 +18,7 @@ FLAGS = _ffi.ACCRT_SERVE_SEED | _ffi.ACCRT_SERVE_LOGPROBS | _ffi.ACCRT_SERVE_IGN
 OPTIONS = dict(page_size=8, token_buckets=(1, 4, 16, 64), row_buckets=(1, 4, 8), sample_buckets=(1, 4, 8), change_buckets=(4, 16), edit_buckets=(1, 40))
 
 
-CASES = [(name, "", on) for name in ("llama", "gemma2", "qwen2") for on in kh.host_targets()] + [("llama", "bf16", kh.host_targets()[-1])]
+CASES = [(name, "", on) for name in ("llama", "gemma2", "qwen2") for on in kh.host_targets()] + [("llama", kv, kh.host_targets()[-1]) for kv in ("bf16", "fp8")]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)

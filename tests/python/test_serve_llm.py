@@ -500,7 +500,7 @@ def test_a_model_that_is_no_path(model, message):
 @pytest.mark.parametrize("options,error,message", [
     ({"max_running": "8"}, TypeError, "max_running is '8', expected an integer"), ({"kv_bytes": 1.5}, TypeError, "kv_bytes is 1.5, expected an integer"),
     ({"device": 0}, TypeError, "device is 0, expected a string"), ({"max_lenght": 3}, TypeError, "did you mean 'max_length'?"),
-    ({"seed": -1}, OverflowError, "seed is -1"), ({"max_rows": True}, TypeError, "max_rows is True"),
+    ({"kv_dtype": "f8"}, ValueError, "kv_dtype is 'f8', expected one of f32, f16, bf16, fp8"), ({"seed": -1}, OverflowError, "seed is -1"), ({"max_rows": True}, TypeError, "max_rows is True"),
 ])  # fmt: skip
 def test_options_of_another_type_are_named(options, error, message):
     with pytest.raises(error, match=re.escape(message)):

@@ -16,7 +16,8 @@ pytest.importorskip("tokenizers", reason="the package tokenizers is not here")
 tiny = pytest.importorskip("tiny_models")
 
 import accrt  # noqa: E402
-from accrt import serve  # noqa: E402
+import kernel_harness as kh  # noqa: E402
+from accrt import models, serve  # noqa: E402
 
 LLAMA = tiny.CONFIGS["llama"]
 
@@ -62,6 +63,22 @@ def test_text_becomes_tokens_and_text_again(llm, loaded):
     together = llm.generate(["x", "hello", "yes"], max_tokens=8, temperature=0, ignore_eos=True)
     assert together[1].token_ids == output.token_ids
     assert loaded.name == "Tiny-1" and llm.engine.model.info["max_length"] == 256
+
+
+def test_keys_and_values_of_another_type(loaded, tmp_path):
+    """Half the bytes a token, so twice the pages in the same memory; a bundle has its own type."""
+    folder = tiny.write_folder(tmp_path / "Tiny-1", LLAMA, tiny.tensors(LLAMA, 7, gain=1.0))
+    found = {}
+    for kind in ("f32", "bf16", "fp8"):
+        with accrt.LLM(folder, max_length=256, kv_bytes=1 << 18, kv_dtype=kind) as one:
+            assert len(one.generate("hello", max_tokens=8, temperature=0, ignore_eos=True).token_ids) == 8
+            found[kind] = one.engine.model.info["page_count"]
+    assert found["fp8"] // 2 == found["bf16"] and found["fp8"] // 4 == found["f32"]
+    made = models.open(folder, options=models.Options(kv_type="fp8"), targets=[kh.host_targets()[-1]], output=tmp_path / "tiny.accx")
+    with pytest.raises(ValueError, match="kv_dtype is f16, and the keys and values of the bundle are of fp8"):
+        accrt.LLM(made.bundle, weights=str(folder / "model.safetensors"), kv_dtype="f16")
+    with accrt.LLM(made.bundle, weights=str(folder / "model.safetensors"), kv_dtype="fp8", kv_bytes=1 << 18) as one:
+        assert one.engine.model.info["page_count"] == found["fp8"]
 
 
 def test_over_http_and_in_process_are_the_same(llm, loaded):

@@ -29,7 +29,7 @@ def opened_with(folder, name, on, **options):
     return models.open(folder, targets=[on], options=models.Options(**{**OPTIONS, **options}), output=folder.parent / f"{name}.accx")
 
 
-@pytest.fixture(scope="module", params=[(on, kv) for on in kh.host_targets() for kv in ("", "bf16", "f16")], ids="-".join)
+@pytest.fixture(scope="module", params=[(on, kv) for on in kh.host_targets() for kv in ("", "bf16", "f16", "fp8")], ids="-".join)
 def opened(request, tmp_path_factory):
     return opened_with(tmp_path_factory.mktemp("partial"), "tiny", request.param[0], kv_type=request.param[1])
 

@@ -11,6 +11,7 @@ import pytest
 import compiler_harness as ch
 import kernel_harness as kh
 from accrt.compiler import Interpreter, IRError, Module, SymbolClass
+from accrt.compiler.ops.serving import e4m3_values
 
 
 def rng(*more):
@@ -82,6 +83,28 @@ def test_rows_go_to_their_slots_and_come_back(dtype, value):
             ch.assert_close(got, want, dtype, 1)
         index = random.integers(0, 20, 9).astype(np.int32)
         ch.assert_close(session.run("get", index)[0], oracle.run("get", index)[0], dtype, 1)
+
+
+@pytest.mark.parametrize("on", kh.host_targets())
+@pytest.mark.parametrize("value", ["f32", "f16", "bf16"])
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_rows_become_e4m3(on, value, scale):
+    """Every code and everything between two of them, ties, what is too large, and none."""
+    m = Module("rows")
+    n = m.symbol("n", maximum=4096)
+    state, f = m.state("kv", "u8", [300, 16]), m.function("put")
+    f.input("x", value, [n, 16]).state_scatter_e4m3(state, f.input("slots", "i32", [n]), scale)
+    f.result("all", f.state_read(state).clone())
+    known = e4m3_values()[:127]
+    between = (known[1:] + known[:-1]) / 2
+    numbers = np.concatenate([known, between, np.nextafter(between.astype(np.float32), 1e9), [449, 465, 1e30, np.inf, np.nan, 1e-30]])
+    numbers = np.concatenate([numbers, -numbers, rng(9).standard_normal(4096)])[: 256 * 16] * scale
+    numbers = np.concatenate([numbers, np.zeros(-len(numbers) % 16)]).reshape(-1, 16).astype(np.float32)
+    x = kh.encode(numbers, value)
+    slots = rng(10).permutation(300)[: len(numbers)].astype(np.int32)
+    got = ch.session(ch.program(m, on)).run("put", x, slots)[0]
+    want = Interpreter(m).run("put", x, slots)[0]
+    np.testing.assert_array_equal(got, want)
 
 
 def test_the_last_of_several_rows_for_one_slot_stays():

@@ -17,6 +17,7 @@ import tiny_models as tiny
 import accrt
 from accrt import models
 from accrt.compiler.encodings import Quantized, dequantize
+from accrt.compiler.ops.serving import e4m3_codes, e4m3_values
 from accrt.models import Options
 from test_packed_kernels import random_weight
 
@@ -85,6 +86,22 @@ def test_weights_of_16_bits(tmp_path, dtype, atol):
     stored = {name: tiny._stored(array, dtype) for name, array in weights_of("qwen2").items()}
     rounded = {name: tiny.to_bf16(weights_of("qwen2")[name]) if dtype == "BF16" else array.astype(np.float32) for name, array in stored.items()}
     compare(*opened(tiny.write_folder(tmp_path / "m", config, rounded, dtype)), config, rounded, atol)
+
+
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+def test_keys_and_values_in_8_bits(tmp_path, name, monkeypatch):
+    """As a model whose keys and values are rounded: a number between two codes may become either,
+    which is why there is more room than elsewhere."""
+    config, weights, exact = tiny.CONFIGS[name], weights_of(name), tiny._attention
+
+    def rounded(q, k, v, *more):
+        return exact(q, *(e4m3_values()[e4m3_codes(x)] for x in (k, v)), *more)
+
+    program = opened(tiny.write_folder(tmp_path / "m", config, weights), Options(**{**OPTIONS.__dict__, "kv_type": "fp8"}))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):  # so much do the bits change
+        compare(*program, config, weights, 3e-2)
+    monkeypatch.setattr(tiny, "_attention", rounded)
+    compare(*program, config, weights, 3e-2)
 
 
 def test_gemma_in_the_type_that_it_was_trained_in(tmp_path):

@@ -413,6 +413,12 @@ def _state_scatter(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
 
 
+@_rule("accrt.state_scatter_e4m3")
+def _state_scatter_e4m3(op: Op, operands: Specs, results: Specs) -> Lowering:
+    made = tensor_ops.lower_scatter_e4m3(operands[0], operands[1], contiguous(op.attrs["state"].type), op.attrs["scale"])
+    return named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
+
+
 def paged_attention(
     op: Op, operands: Specs, lower: Callable[[bool], Tuple[Launch, ...]], most_tokens: int, joins: Sequence[str], unit: int = paged.UNIT, together: int = 1
 ) -> Lowering:

@@ -14,7 +14,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("model", help="a folder with config.json, or a .gguf file")
     parser.add_argument("-o", "--output", help="where the bundle is written (default: the user's cache)")
     parser.add_argument("--target", action="append", help="x86-64-v3, cuda, ... (default: all that can be built here); may be given several times")
-    parser.add_argument("--kv-type", default="", help="f32, f16 or bf16 (default: 16 bits where the weights have them)")
+    parser.add_argument("--kv-type", default="", help="f32, f16, bf16 or fp8 (default: 16 bits where the weights have them)")
     parser.add_argument("--max-position", type=int, default=0, help="the longest sequence (default: what the model was made for)")
     parser.add_argument("--page-size", type=int, default=16, help="keys on a page (default: 16)")
     parser.add_argument("--adapters", type=int, default=0, help="places for LoRA adapters (default: 0)")

@@ -26,7 +26,7 @@ from ..compiler.ir import Constant, Function, State, Value
 from . import _rope
 from ._checkpoint import Checkpoint, Tensor
 from ._config import Config, Refused
-from ._options import Options
+from ._options import KV_BYTES, Options
 
 #: The likeliest tokens that are said of each row.
 TOP = 20
@@ -141,8 +141,8 @@ class Decoder:
     def _check_options(self) -> None:
         if self.options.page_size < 1 or self.options.page_size & (self.options.page_size - 1):
             self.config.refuse(f"page_size is {self.options.page_size}, expected a power of two")
-        if self.options.kv_type not in ("", "f32", "f16", "bf16"):
-            self.config.refuse(f"kv_type is {self.options.kv_type!r}; there are f32, f16 and bf16")
+        if self.options.kv_type not in ("", *KV_BYTES):
+            self.config.refuse(f"kv_type is {self.options.kv_type!r}; there are {', '.join(KV_BYTES)}")
         if not 0 <= self.options.max_position <= self.most:
             self.config.refuse(f"max_position is {self.options.max_position}; the model was made for {self.most}")
         self._check_adapters()
@@ -284,8 +284,11 @@ class Decoder:
     def attend(self, q: Value, k: Value, v: Value, layer: int) -> Value:
         """Writes keys and values where the step says, then attends; [tokens, heads * size]."""
         at, (keys, values) = self.step, self.cache[layer]
-        k.state_scatter(keys, at.slots)
-        v.state_scatter(values, at.slots)
+        for value, state in ((k, keys), (v, values)):
+            if self.kv_type == "fp8":
+                value.state_scatter_e4m3(state, at.slots)
+            else:
+                value.state_scatter(state, at.slots)
         mixed = q.paged_attention(
             keys, values, self.page_table, at.row_ids, at.row_starts, at.kv_lengths,
             scale=self.scale, window=self.window(layer), soft_cap=self.soft_cap,
@@ -355,7 +358,7 @@ class Decoder:
         for name, maximum in (("pages", 1 << 26), ("table_rows", 1 << 16), ("table_pages", longest)):
             self.sizes[name] = m.symbol(name, SymbolClass.SESSION, minimum=1, maximum=maximum)
         shape = [self.sizes["pages"], options.page_size, self.kv_heads, self.head_size]
-        self.cache = [tuple(m.state(f"kv.{layer}.{part}", self.kv_type, shape) for part in "kv") for layer in range(self.layers)]
+        self.cache = [tuple(m.state(f"kv.{layer}.{part}", "u8" if self.kv_type == "fp8" else self.kv_type, shape) for part in "kv") for layer in range(self.layers)]
         self.page_table = m.state("page_table", "i32", [self.sizes["table_rows"], self.sizes["table_pages"]])
         self.last_token = m.state("last_token", "i32", [self.sizes["table_rows"]])
 
@@ -435,7 +438,7 @@ class Decoder:
             return ",".join(map(str, values))
 
         options, checkpoint = self.options, self.checkpoint
-        kv_bytes = 2 * self.layers * self.kv_heads * self.head_size * (4 if self.kv_type == "f32" else 2)
+        kv_bytes = 2 * self.layers * self.kv_heads * self.head_size * KV_BYTES[self.kv_type]
         return {
             "serve.version": "1", "serve.family": self.types[0], "serve.name": checkpoint.name, "serve.vocab_size": str(self.vocabulary),
             "serve.hidden_size": str(self.hidden), "serve.layers": str(self.layers), "serve.page_size": str(options.page_size),

@@ -11,6 +11,8 @@ TOKENS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512,
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 CHANGES = (16, 256)
 EDITS = (1, 64, 1024, 16384, 262144)
+#: Types of keys and values, and bytes of a number. fp8: floats e4m3.
+KV_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "fp8": 1}
 
 
 @dataclass(frozen=True)

@@ -116,6 +116,7 @@ def every() -> Iterator[Decoder]:
     for head_dim in _HEADS:
         for kv_type in _FLOATS:
             yield _decoder("llama", {**_SIZES, "head_dim": head_dim}, "f32", kv_type=kv_type)
+            yield _decoder("llama", {**_SIZES, "head_dim": head_dim}, kv_type, kv_type="fp8")
     for layout, facts in LAYOUTS.items():
         for group, components in _packed(layout):
             if facts.block[1]:

@@ -16,6 +16,7 @@ from .._waits import apart
 from ..bundle import Bundle
 from ..errors import Error, NoVariantError
 from ..instance import default_instance
+from ..models._options import KV_BYTES
 from . import adapters as lora
 from . import fitting
 from . import options as given_options
@@ -28,6 +29,7 @@ from .tools import FORMS
 OPTIONS: Dict[str, Tuple[Any, str]] = {
     "device": ("auto", "where it runs: host, cuda, cuda:1; auto: a GPU if there is one and the model has kernels for it, else the host"),
     "kv_bytes": (0, "memory for keys and values; 0: of a GPU 4 times the weights (at least 1 GiB) as far as it has that; of a host a quarter, at most 1 GiB"),
+    "kv_dtype": (None, "of keys and values: f32, f16, bf16 or fp8 (e4m3, half the memory of 16 bits); default: of 16 bits where the weights are"),
     "max_rows": (0, "sequences that the model computes at once; 0: what the bundle can"),
     "max_length": (0, "tokens of a sequence, prompt and new ones; 0: what the bundle can"),
     "weights": (None, "files that a bundle (.accx) takes its weights from, separated by commas"),
@@ -96,8 +98,8 @@ def simulated(name: str = "simulated", chat_template: Optional[str] = None, tool
 
 def load(
     model: Any, *, progress: Progress = None, device: str = "auto", kv_bytes: int = 0, max_rows: int = 0, max_length: int = 0,
-    weights: Any = None, chat_template: Any = None, prepare: int = 1, adapters: int = 0, max_rank: int = 16, adapter_targets: Optional[str] = None,
-    tool_parser: Optional[str] = None, wanted: fitting.Wanted = fitting.Wanted(),
+    weights: Any = None, chat_template: Any = None, prepare: int = 1, kv_dtype: Optional[str] = None, adapters: int = 0, max_rank: int = 16,
+    adapter_targets: Optional[str] = None, tool_parser: Optional[str] = None, wanted: fitting.Wanted = fitting.Wanted(),
 ) -> Loaded:  # fmt: skip
     """A model that can be served. What can be wrong with the options is looked at before anything
     is compiled or loaded.
@@ -108,6 +110,7 @@ def load(
         progress: called with what was done (str), and how many seconds it took (float). If it has
             methods `begins` and `goes_on`, these get (str) what begins that may take long, and how
             far it is.
+        kv_dtype (str): a bundle has its own.
         device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of
             paths), chat_template (path), tool_parser (str), prepare (int): as for accrt-serve.
         adapters (int), max_rank (int), adapter_targets (str): places for LoRA adapters; a bundle
@@ -121,10 +124,12 @@ def load(
         raise TypeError(f"model is {shown(model)}, expected the path of a folder, of a .gguf file or of a bundle (.accx)")
     path = os.fspath(model)
     chosen = given_options.checked({"device": device, "kv_bytes": kv_bytes, "max_rows": max_rows, "max_length": max_length, "weights": weights,
-                                    "chat_template": chat_template, "prepare": prepare, "adapters": adapters, "max_rank": max_rank,
+                                    "chat_template": chat_template, "prepare": prepare, "kv_dtype": kv_dtype, "adapters": adapters, "max_rank": max_rank,
                                     "adapter_targets": adapter_targets, "tool_parser": tool_parser}, OPTIONS)  # fmt: skip
     if tool_parser is not None and tool_parser not in FORMS:
         raise ValueError(f"tool_parser is {shown(tool_parser)}, expected one of {', '.join(FORMS)}")
+    if kv_dtype is not None and kv_dtype not in KV_BYTES:
+        raise ValueError(f"kv_dtype is {shown(kv_dtype)}, expected one of {', '.join(KV_BYTES)}")
     template = None if chat_template is None else _template(chosen["chat_template"])
     if path == "simulated:":
         return simulated(chat_template=template, tool_parser=tool_parser, adapter_count=chosen["adapters"])
@@ -185,6 +190,9 @@ class _Opener:
 
             bundle = Bundle(path)
             given_options.limits(self._chosen, {"adapters": int(bundle.metadata.get("serve.adapters", "0"))}, "the bundle")
+            wanted, found = self._chosen["kv_dtype"], bundle.metadata.get("serve.kv_type")
+            if wanted not in (None, found):
+                raise ValueError(f"kv_dtype is {wanted}, and the keys and values of the bundle are of {found}")
             sources = [Weights(one) for one in weights]
         elif weights:
             raise ValueError(f"weights are {','.join(weights)}, but {path} has its own: they are given for a bundle (.accx), which has none")
@@ -205,7 +213,8 @@ class _Opener:
 
         options = self._chosen
         targets, place = _targets(place, options["device"] == "auto")
-        places = models.Options(adapters=options["adapters"], max_rank=options["max_rank"], adapter_targets=_names(options["adapter_targets"]))
+        places = models.Options(kv_type=options["kv_dtype"] or "", adapters=options["adapters"], max_rank=options["max_rank"],
+                                adapter_targets=_names(options["adapter_targets"]))  # fmt: skip
         opened = models.open(path, options=places, targets=targets, progress=progress, check=check)
         return Bundle(opened.bundle), opened.sources(), place
 

@@ -20,6 +20,7 @@
 #ifndef ACCRT_CUDA_PAGED_ATTENTION_CUH_
 #define ACCRT_CUDA_PAGED_ATTENTION_CUH_
 
+#include "e4m3.cuh"
 #include "numbers.cuh"
 
 namespace accrt_cuda {

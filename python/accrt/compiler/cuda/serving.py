@@ -15,7 +15,7 @@ from ..kernels import expr as ex
 from ..kernels import paged
 from ..kernels.kerneldef import KernelDef, Launch, launch, reads, scalar, symbol, updates, writes
 from ..kernels.matmul import require_contiguous_last
-from ..kernels.tensor_ops import lower_scatter
+from ..kernels.tensor_ops import lower_scatter, lower_scatter_e4m3
 from .norms import FLOATS, TYPES, entry_kernel
 from .products import OPERANDS
 from .tensor_ops import make_kernel
@@ -78,6 +78,25 @@ def _state_scatter(op: Op, operands: select.Specs, results: select.Specs) -> sel
     return select.named(chosen, x=("in", 0), slots=("in", 1), state=("state", 0))
 
 
+@functools.lru_cache(maxsize=None)
+def scatter_e4m3_kernel(x: str, index: str) -> KernelDef:
+    names = "count rows row_size x_row slot_step".split()
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.ceildiv(v["count"] * v["row_size"], 256), 1), 1, 1)
+
+    params = [reads("x"), reads("slots"), updates("state")] + [symbol(n) for n in names] + [scalar("factor", "f32")]
+    return make_kernel(f"state_scatter_e4m3_{x}_{index}", "state_scatter", "scatter_e4m3.cu", params, grid, X_TAG=x, INDEX_TAG=index)
+
+
+@select.rule("accrt.state_scatter_e4m3", "cuda")
+def _state_scatter_e4m3(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    """As on hosts, but that a slot outside writes nothing."""
+    x, slots = operands
+    made = lower_scatter_e4m3(x, slots, select.contiguous(op.attrs["state"].type), op.attrs["scale"], scatter_e4m3_kernel)
+    return select.named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
+
+
 # ---- Attention over pages ------------------------------------------------------------------------
 
 _SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units")
@@ -85,6 +104,7 @@ _SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units"
 #: for.
 _BLOCKS = 264
 _MOST_CHUNKS = 4
+_KV_TYPES = {**TYPES, "u8": "accrt_cuda::e4m3"}
 #: As paged_tiles.cuh has them: rows of a tile, keys of a unit, and units that a block takes at
 #: once.
 TILE_ROWS, _TILE_UNIT, _TILE_UNITS = 16, 128, 4
@@ -115,7 +135,7 @@ def attention_kernel(q: str, kv: str, chunks: int, rows: int, full: bool) -> Ker
     heads fill their chunks, so that keys are loaded 16 bytes at a time."""
     name = f"paged_attention_{q}_{kv}_{chunks}_{rows}" + ("" if full else "_part")
     return entry_kernel(
-        name, "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_ATTENTION", (TYPES[q], TYPES[kv], chunks, rows, str(full).lower()),
+        name, "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_ATTENTION", (TYPES[q], _KV_TYPES[kv], chunks, rows, str(full).lower()),
         _parameters(), _attention_grid(rows), 128
     )  # fmt: skip
 

@@ -91,7 +91,7 @@ def lower_paged_attention(
         "scale": 1.0 / math.sqrt(size) if scale is None else float(scale), "soft_cap": float(soft_cap or 0.0),
     }  # fmt: skip
     tensors = {name: name for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")}
-    kernel = attention_kernel(q.dtype, k.dtype, head, group, shared)
+    kernel = attention_kernel(q.dtype, "e4m3" if k.dtype == "u8" else k.dtype, head, group, shared)
     if not shared:
         return (launch(kernel, {**tensors, "out": "out"}, values),)
     joined = {name: name for name in ("partial", "row_starts", "kv_lengths", "out")}

@@ -1,8 +1,8 @@
 /* paged_attention.c - attention of ragged rows of queries over keys and values
  * that lie in pages.
  *
- * Instantiated with Q_TAG (queries and result), KV_TAG (f32, f16, bf16: read as
- * they are), HEAD (the larger of head and value size, rounded up to PANEL),
+ * Instantiated with Q_TAG (queries and result), KV_TAG (f32, f16, bf16, e4m3: read
+ * as they are), HEAD (the larger of head and value size, rounded up to PANEL),
  * ROWS (rows of a block) and ENTRY. Computes in f32.
  *
  * A block is some tokens of one batch row, with all query heads that share a
@@ -21,6 +21,7 @@
  *
  * What tensors say is checked here, against the sizes of the states. */
 #define AHEAD_LINES 0 /* panels are made on the spot */
+#include "e4m3.h"
 #include "gemm_core.h"
 #include "paged.h"
 #include "types.h"

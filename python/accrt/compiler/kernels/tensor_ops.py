@@ -4,7 +4,7 @@ softmax, reductions, gather, rotary embedding, strided copies, fill and iota."""
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import elementwise as ew
 from . import expr as ex
@@ -333,6 +333,33 @@ def lower_scatter(x: TensorSpec, slots: TensorSpec, state: TensorSpec) -> Launch
         "slot_step": slots.strides[0],
     }  # fmt: skip
     return launch(scatter_kernel(slots.dtype), {"x": "x", "slots": "slots", "state": "state"}, values)
+
+
+@functools.lru_cache(maxsize=None)
+def scatter_e4m3_kernel(x: str, index: str) -> KernelDef:
+    names = "count rows row_size x_row slot_step".split()
+    params = layout([reads("x"), reads("slots"), updates("state")] + [symbol(n) for n in names] + [scalar("factor", "f32")])
+    name = f"state_scatter_e4m3_{x}_{index}"
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.minimum(ex.ceildiv(v["count"] * v["row_size"], 8192), 16), 1), 1, 1)
+
+    return KernelDef(name, "state_scatter", _source("scatter_e4m3.c", "scatter_e4m3_params_t", name, X_TAG=x, INDEX_TAG=index), params, grid)
+
+
+def lower_scatter_e4m3(
+    x: TensorSpec, slots: TensorSpec, state: TensorSpec, scale: float, make_kernel: Callable[..., KernelDef] = scatter_e4m3_kernel
+) -> Launch:  # fmt: skip
+    """state[slots[i]] = e4m3(x[i] / scale), as lower_scatter. Operands: x, slots, state."""
+    lead = state.rank - (x.rank - 1)
+    row, row_step = _joined(x.shape[1:], x.strides[1:], "row")
+    if x.dtype not in ("f32", "f16", "bf16") or not ((ex.is_static(row) and row == 1) or ex.equal(row_step, 1)):
+        raise ValueError(f"state_scatter_e4m3: rows of {x.dtype}; contiguous ones of f32, f16 or bf16 are needed")
+    values = {
+        "count": x.shape[0], "rows": ex.product(state.shape[:lead]), "row_size": row, "x_row": x.strides[0], "slot_step": slots.strides[0],
+        "factor": 1.0 / scale,
+    }  # fmt: skip
+    return launch(make_kernel(x.dtype, slots.dtype), {"x": "x", "slots": "slots", "state": "state"}, values)
 
 
 # ---- Copies, fill, iota --------------------------------------------------------------------------

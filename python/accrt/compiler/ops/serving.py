@@ -117,6 +117,53 @@ _cast_and_scatter.__doc__ = _scatter_rows.__doc__
 Value.state_scatter = _cast_and_scatter
 
 
+# ---- Rows of 8-bit floats ------------------------------------------------------------------------
+
+
+def e4m3_values() -> Any:
+    """The numbers that the 256 codes of e4m3 stand for, in float64."""
+    np = numpy()
+    codes = np.arange(128)
+    exponent, mantissa = codes >> 3, codes & 7
+    magnitudes = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * 2.0 ** (exponent - 10.0))
+    magnitudes[127] = np.nan
+    return np.concatenate([magnitudes, -magnitudes])
+
+
+def e4m3_codes(x: Any) -> Any:
+    """Numbers as e4m3: to nearest, ties to even; what is beyond 448 becomes 448."""
+    np = numpy()
+    known, magnitude = e4m3_values()[:127], np.minimum(np.abs(x), 448.0)
+    above = np.clip(np.searchsorted(known, magnitude), 1, 126)
+    up, down = known[above] - magnitude, magnitude - known[above - 1]
+    code = np.where((up < down) | ((up == down) & (above % 2 == 0)), above, above - 1)
+    return (np.where(np.isnan(x), 127, code) | np.where(np.signbit(x), 128, 0)).astype(np.uint8)
+
+
+def _state_scatter_e4m3(value: Any, slots: Any, state: Any, scale: float = 1.0) -> None:
+    _state_scatter(e4m3_codes(value / scale), slots, state)
+
+
+@define("accrt.state_scatter_e4m3(Tensor value, State! state, Tensor slots, float scale=1.0)", reference=_state_scatter_e4m3, effect=True)
+def _infer_state_scatter_e4m3(op: Op) -> Types:
+    """As state_scatter, of f32, f16 or bf16 into a state of u8, as 8-bit floats e4m3 of value /
+    scale: rounded to nearest, ties to even; what is beyond 448 becomes 448, NaN stays."""
+    (value, slots), state = op.operands, op.attrs["state"]
+    check_state(op, state)
+    lead = _leading(value, state)
+    if state.type.dtype != "u8" or value.dtype not in ("f32", "f16", "bf16"):
+        raise IRError(f"{value.type} as e4m3 into state {state.name!r} of {state.type}; f32, f16 or bf16 into u8 is possible")
+    if not 0 < op.attrs["scale"] < math.inf:
+        raise IRError(f"e4m3 with a scale of {op.attrs['scale']}; it is more than 0")
+    for a, b in zip(value.shape[1:], state.type.shape[lead:]):
+        need_same(a, b, f"rows of {value.type} for state {state.name!r} of {state.type}")
+    _index_of(op, slots, "slots", value.shape[0])
+    return []
+
+
+# ---- Rows by index -------------------------------------------------------------------------------
+
+
 def _state_gather(index: Any, state: Any, dims: int = 1) -> Any:
     rows = state.reshape(-1, *state.shape[dims:])
     wrong = index[(index < 0) | (index >= len(rows))]
@@ -162,7 +209,8 @@ def _row_of_keys(state: Any, pages: Any, length: int) -> Any:
     wrong = wanted[(wanted < 0) | (wanted >= len(state))]
     if len(wrong) or length > size * len(pages):
         raise IndexError(f"page {wrong[0]} is outside a state of {len(state)} pages" if len(wrong) else f"{length} keys in {len(pages)} pages of {size}")
-    return np.ascontiguousarray(state[wanted]).reshape(-1, *state.shape[2:])[:length]
+    rows = np.ascontiguousarray(state[wanted]).reshape(-1, *state.shape[2:])[:length]
+    return e4m3_values()[rows] if rows.dtype == np.uint8 else rows
 
 
 def _paged_attention(
@@ -199,7 +247,9 @@ def _infer_paged_attention(op: Op) -> Types:
     """Attention of ragged rows over keys and values in pages. query [tokens, heads, size]; tokens
     [row_starts[r], row_starts[r + 1]) are the last ones of a sequence of kv_lengths[r] keys, whose
     pages stand in row row_ids[r] of the table. keys and values are states [pages, page_size, key
-    heads, size], page_table one of i32 [rows, pages of a row]. Causal: a token sees the keys up to
+    heads, size] of f32, f16, bf16, or u8, whose bytes are floats e4m3 (state_scatter_e4m3: keys'
+    scale belongs into `scale`, values' to the result). page_table is one of i32 [rows, pages of a
+    row]. Causal: a token sees the keys up to
     its own; with a window the last `window` of these. Scores are multiplied by `scale` (1 /
     sqrt(size)); a soft_cap c makes c * tanh(score / c) of them. Tokens of no row give zeros. A
     page, row or length that does not fit fails the call."""
@@ -211,8 +261,8 @@ def _infer_paged_attention(op: Op) -> Types:
     if q.rank != 3 or q.dtype not in types:
         raise IRError(f"paged attention of {q.type}; f32, f16 or bf16 [tokens, heads, size] are needed")
     for state in (k, v):
-        if state.type.rank != 4 or state.type.dtype not in types or state.type.dtype != k.type.dtype:
-            raise IRError(f"paged attention over states of {k.type} and {v.type}; both are of f32, f16 or bf16 [pages, page_size, heads, size]")
+        if state.type.rank != 4 or state.type.dtype not in (*types, "u8") or state.type.dtype != k.type.dtype:
+            raise IRError(f"paged attention over states of {k.type} and {v.type}; both are of f32, f16, bf16 or u8 (e4m3) [pages, page_size, heads, size]")
     if table.type.dtype != "i32" or table.type.rank != 2:
         raise IRError(f"paged attention with a page table of {table.type}; i32 [rows, pages of a row] is needed")
     for a, b, what in zip(k.type.shape, v.type.shape, ("pages", "page_size", "heads")):
