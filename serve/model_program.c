@@ -185,9 +185,9 @@ static void fill_adapters(int32_t* to, const accrt_serve_step_t* step, uint32_t 
 }
 
 /* The step's changes but for the `first` ones. */
-static void fill_step(const accsv_program_model_t* model, const accrt_serve_step_t* step,
-                      const accsv_bound_t* bound, const uint32_t* sizes, unsigned char* base,
-                      uint32_t first) {
+static void fill_step(const accrt_serve_step_t* step, const accsv_bound_t* bound,
+                      const uint32_t* sizes, unsigned char* base, uint32_t first,
+                      bool has_adapters) {
   const uint64_t* at = bound->offsets;
   const uint32_t tokens = step->token_count, rows = step->row_count;
   const uint32_t changes = step->change_count - first;
@@ -204,7 +204,7 @@ static void fill_step(const accsv_program_model_t* model, const accrt_serve_step
   fill(AT(CHANGE_PAGES), changes > 0 ? step->change_pages + first : NULL, changes, sizes[CHANGES],
        0);
   fill(AT(SAMPLE_TOKENS), step->sample_tokens, step->sample_count, sizes[SAMPLES], 0);
-  if (model->description.adapters > 0)
+  if (has_adapters)
     fill_adapters(AT(TOKEN_ADAPTERS), step, sizes[TOKENS]);
 #undef AT
 }
@@ -396,6 +396,15 @@ static accrt_status_t draw(accsv_program_model_t* model, const accrt_serve_step_
                    (step->flags & ACCRT_SERVE_STEP_GREEDY) != 0, 0);
 }
 
+/* What computes the step: without adapters where no row has one. */
+static accsv_function_t* forward_of(accsv_program_model_t* model, const accrt_serve_step_t* step) {
+  return model->description.has_plain && step->row_adapters == NULL ? &model->plain : &model->step;
+}
+
+static bool takes_adapters(const accsv_program_model_t* model, const accsv_function_t* function) {
+  return model->description.adapters > 0 && function != &model->plain;
+}
+
 /* The step, and the sampler behind it unless that waits for masks. */
 static accrt_status_t run_step(accsv_program_model_t* model, const accrt_serve_step_t* step,
                                const uint32_t* sizes) {
@@ -405,8 +414,10 @@ static accrt_status_t run_step(accsv_program_model_t* model, const accrt_serve_s
       step->change_count > sizes[CHANGES] ? step->change_count - sizes[CHANGES] : 0;
   accsv_bound_t *forward, *sampler = NULL;
   ACCRT_TRY(change_pages(model, step, slot, early));
-  ACCRT_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
-  fill_step(model, step, forward, sizes, model->areas[INPUTS].at[slot], early);
+  accsv_function_t* function = forward_of(model, step);
+  ACCRT_TRY(accsv_program_find_bound(model, function, sizes, &forward));
+  fill_step(step, forward, sizes, model->areas[INPUTS].at[slot], early,
+            takes_adapters(model, function));
   if (draws && !is_in_parts(step, sizes))
     ACCRT_TRY(lay_sampler(model, step, NULL, sizes, &sampler));
   const uint64_t end = sampler != NULL ? sampler->end : forward->end;
@@ -474,7 +485,7 @@ static accrt_status_t run_embed(accsv_program_model_t* model, const accrt_serve_
   ACCRT_TRY(accsv_program_find_bound(model, &model->embed, sizes, &bound));
   unsigned char* base = model->areas[EMBED_INPUTS].at[slot];
   const uint64_t* at = bound->offsets;
-  fill_step(model, &alone, bound, sizes, base, early);
+  fill_step(&alone, bound, sizes, base, early, model->description.adapters > 0);
   count_from((int32_t*)(void*)(base + at[TOKEN_ROWS]), alone.token_count, row);
   count_from((int32_t*)(void*)(base + at[ROW_STARTS]), alone.row_count + 1, token);
   count_from((int32_t*)(void*)(base + at[SAMPLE_TOKENS]), alone.sample_count, token);
@@ -615,7 +626,8 @@ static accrt_status_t list_shapes(accsv_program_model_t* model) {
 }
 
 /* Runs a step of padding alone, with each sampler: it writes nothing but logits and results. */
-static accrt_status_t run_padding(accsv_program_model_t* model, const uint32_t* sizes) {
+static accrt_status_t run_padding(accsv_program_model_t* model, accsv_function_t* function,
+                                  const uint32_t* sizes) {
   static const int32_t zero[1];
   static const float number[1];
   accrt_serve_step_t step = {.struct_size = sizeof step};
@@ -624,10 +636,10 @@ static accrt_status_t run_padding(accsv_program_model_t* model, const uint32_t* 
   step.sample_rows = step.top_k = step.sample_positions = zero;
   step.seeds = (const uint32_t*)zero;
   step.temperature = step.top_p = step.min_p = number;
-  ACCRT_TRY(accsv_program_find_bound(model, &model->step, sizes, &forward));
+  ACCRT_TRY(accsv_program_find_bound(model, function, sizes, &forward));
   ACCRT_TRY(accsv_program_find_bound(model, &model->greedy, sizes, &greedy));
   ACCRT_TRY(accsv_program_find_bound(model, &model->sample, sizes, &sample));
-  fill_step(model, &step, forward, sizes, model->areas[INPUTS].at[0], 0);
+  fill_step(&step, forward, sizes, model->areas[INPUTS].at[0], 0, takes_adapters(model, function));
   const part_t none = {0};
   ACCRT_TRY(fill_sample(model, &step, sample, sizes, &none)); /* its rows are those of `greedy` */
   ACCRT_TRY(accsv_program_copy(model, INPUTS, 0, forward->begin, sample->end, true));
@@ -639,8 +651,12 @@ static accrt_status_t run_padding(accsv_program_model_t* model, const uint32_t* 
 
 static accrt_status_t prepare(void* self, uint32_t* out_left) {
   accsv_program_model_t* model = self;
-  if (model->prepared < model->shape_count)
-    ACCRT_TRY(run_padding(model, model->shapes[model->prepared++].sizes));
+  if (model->prepared < model->shape_count) {
+    const uint32_t* sizes = model->shapes[model->prepared++].sizes;
+    ACCRT_TRY(run_padding(model, &model->step, sizes));
+    if (model->description.has_plain)
+      ACCRT_TRY(run_padding(model, &model->plain, sizes));
+  }
   *out_left = model->shape_count - model->prepared;
   return ACCRT_OK;
 }
@@ -655,6 +671,7 @@ static void destroy_function(accsv_function_t* function) {
 static void destroy(void* self) {
   accsv_program_model_t* model = self;
   destroy_function(&model->step);
+  destroy_function(&model->plain);
   destroy_function(&model->update);
   destroy_function(&model->copy);
   destroy_function(&model->sample);
@@ -689,6 +706,8 @@ static accrt_status_t make_session(accsv_program_model_t* model) {
 
 static accrt_status_t make_functions(accsv_program_model_t* model) {
   ACCRT_TRY(accsv_program_make_function(model, &model->step));
+  if (model->description.has_plain)
+    ACCRT_TRY(accsv_program_make_function(model, &model->plain));
   ACCRT_TRY(accsv_program_make_function(model, &model->update));
   ACCRT_TRY(accsv_program_make_function(model, &model->sample));
   if (model->description.copies_rows)

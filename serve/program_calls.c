@@ -35,10 +35,12 @@ static void list_inputs(accsv_function_t* step, uint32_t area) {
 
 static void list_steps(accsv_program_model_t* model) {
   const accsv_description_t* description = &model->description;
-  accsv_function_t *step = &model->step, *embed = &model->embed;
+  accsv_function_t *step = &model->step, *embed = &model->embed, *plain = &model->plain;
   step->name = "step";
   list_inputs(step, INPUTS);
   add(step, "logits", F32, SAMPLES, 0, description->vocab_size, LOGITS);
+  *plain = *step;
+  plain->name = "step_plain";
   embed->name = "embed";
   list_inputs(embed, EMBED_INPUTS);
   add(embed, "hidden", F32, SAMPLES, 0, description->hidden_size, HIDDEN);
@@ -107,7 +109,8 @@ void accsv_program_lay(const accsv_program_model_t* model, const accsv_function_
   out->end = used[UPDATES] + used[COPIES] + used[EMBED_INPUTS]; /* a function has one of them */
   if (used[INPUTS] == 0)
     return;
-  out->begin = function == &model->step ? model->middle - used[INPUTS] : model->middle;
+  const bool forward = function == &model->step || function == &model->plain;
+  out->begin = forward ? model->middle - used[INPUTS] : model->middle;
   out->end = out->begin + used[INPUTS];
   for (uint32_t i = 0; i < function->count; ++i) {
     if (function->arguments[i].area == INPUTS)
@@ -242,6 +245,7 @@ void accsv_program_release_calls(accsv_function_t* function) {
 
 static void release_all_calls(accsv_program_model_t* model) {
   accsv_program_release_calls(&model->step);
+  accsv_program_release_calls(&model->plain);
   accsv_program_release_calls(&model->update);
   accsv_program_release_calls(&model->copy);
   accsv_program_release_calls(&model->sample);

@@ -120,10 +120,10 @@ typedef struct accsv_program_model {
   uint32_t slots; /* steps in flight */
   accsv_description_t description;
   accrt_serve_memory_t memory;
-  accsv_function_t step, update, copy, sample, greedy, embed;
-  uint32_t calls; /* that are bound */
+  accsv_function_t step, plain, update, copy, sample, greedy, embed; /* plain: without adapters */
+  uint32_t calls;                                                    /* that are bound */
   accsv_area_t areas[AREA_COUNT];
-  /* Inputs of `step` end here, and those of samplers begin: both are copied at once, whatever their
+  /* Inputs of `step` and `plain` end here, and those of samplers begin: both are copied at once, whatever their
    * sizes are. */
   uint64_t middle;
   uint64_t gathered; /* where in the results those of a step in parts lie */

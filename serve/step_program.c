@@ -136,6 +136,8 @@ accrt_status_t accsv_description_read(accrt_bundle_t* bundle, accsv_description_
   if (accrt_bundle_find_function(bundle, "embed", &index) != ACCRT_OK)
     out->hidden_size = 0;
   out->copies_rows = accrt_bundle_find_function(bundle, "copy_rows", &index) == ACCRT_OK;
+  out->has_plain =
+      out->adapters > 0 && accrt_bundle_find_function(bundle, "step_plain", &index) == ACCRT_OK;
   ACCRT_TRY(read_invariance(bundle, &out->host_invariant));
   return read_table(bundle, out);
 }

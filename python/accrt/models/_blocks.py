@@ -229,7 +229,7 @@ class Decoder:
     def adapt(self, y: Value, x: Value, name: str) -> Value:
         """y, the product of x with the weight `name`, and what the token's adapter adds to it."""
         options, name = self.options, type(self).prefix + name
-        if not options.adapters or (options.adapter_targets and not name.endswith(options.adapter_targets)):
+        if self.step.token_adapters is None or (options.adapter_targets and not name.endswith(options.adapter_targets)):
             return y
         sizes = self.adapted[name] = (int(x.shape[-1]), int(y.shape[-1]))
         a, b = (self._factors(f"lora.{name}.{part}", size) for part, size in zip("ab", sizes))
@@ -337,6 +337,8 @@ class Decoder:
             ("embed", "as step, but what the head would be given", ("hidden", lambda x: x)),
         ):
             self._forward(name, doc, *last)
+        if self.options.adapters:
+            self._forward("step_plain", "the same for steps in which no row has an adapter", "logits", self.head, False)
         self._update_pages()
         self._copy_rows()
         self._samplers()
@@ -362,7 +364,7 @@ class Decoder:
         self.page_table = m.state("page_table", "i32", [self.sizes["table_rows"], self.sizes["table_pages"]])
         self.last_token = m.state("last_token", "i32", [self.sizes["table_rows"]])
 
-    def _forward(self, name: str, doc: str, result: str, last: Any) -> None:
+    def _forward(self, name: str, doc: str, result: str, last: Any, adapters: bool = True) -> None:
         f, sizes = self.m.function(name, doc=doc), self.sizes
         tokens, rows = sizes["tokens"], sizes["rows"]
 
@@ -377,7 +379,7 @@ class Decoder:
         )  # fmt: skip
         self._change_pages(f)
         self.step.sample_tokens = ids("sample_tokens", sizes["samples"], "tokens whose results are wanted")
-        if self.options.adapters:
+        if self.options.adapters and adapters:
             self.step.token_adapters = ids("token_adapters", tokens, "adapters; -1: none")
         last_ids = f.state_gather(self.last_token, self.step.row_ids.index_select(0, self.step.token_rows))
         # An id that is none is for the engine to refuse; here it must not take the other rows' step
@@ -447,9 +449,8 @@ class Decoder:
             "serve.token_buckets": numbers(options.token_buckets), "serve.row_buckets": numbers(options.row_buckets),
             "serve.sample_buckets": numbers(options.sample_buckets), "serve.change_buckets": numbers(options.change_buckets),
             "serve.edit_buckets": numbers(options.edit_buckets),
-            # Tested by test_batch_invariance.py and test_serve_invariance.py, of bundles without
-            # places for adapters.
-            **({} if options.adapters else {"serve.batch_invariant": "host"}),
+            # tested by test_batch_invariance.py and test_serve_invariance.py
+            "serve.batch_invariant": "host",
             **({} if self.generates else {"serve.generates": "0"}),
             **({"serve.adapters": str(options.adapters), "serve.adapter_rank": str(options.max_rank)} if options.adapters else {}),
         }  # fmt: skip
