@@ -2,6 +2,8 @@
  * connection. */
 #include "serve/http/metrics.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -123,65 +125,138 @@ static void put_times(const page_t* page, const char* name, const accrt_serve_hi
   put_end(page, name, (double)times->sum_ns * 1e-9, below + times->buckets[23]);
 }
 
-static void put_engine(const page_t* page, const accrt_serve_stats_t* s) {
-  const uint32_t idle = s->pages_free + s->pages_cached;
-  const double used = s->pages > idle ? (double)(s->pages - idle) / s->pages : 0;
-  put_one(page, "gauge", "vllm:num_requests_running", s->running, "Sequences that have pages.");
-  put_one(page, "gauge", "vllm:num_requests_waiting", (double)s->waiting + s->preempted,
-          "Requests in the queue, and sequences that were preempted.");
-  put_one(page, "gauge", "vllm:kv_cache_usage_perc", used, "Pages in use, 0 to 1.");
-  put_one(page, "counter", "vllm:num_preemptions_total", (double)s->preemptions,
-          "Sequences that lost their pages to others.");
-  put_one(page, "counter", "vllm:prompt_tokens_total", (double)s->prompt_tokens,
-          "Prompt tokens of sequences that were admitted.");
-  put_one(page, "counter", "vllm:generation_tokens_total", (double)s->output_tokens,
-          "Tokens generated.");
-  put_one(page, "counter", "vllm:prefix_cache_queries_total", (double)s->prompt_tokens,
-          "Prompt tokens looked up in the prefix cache.");
-  put_one(page, "counter", "vllm:prefix_cache_hits_total", (double)s->cached_tokens,
-          "Prompt tokens that the prefix cache had.");
-  put_one(page, "counter", "accrt:prefix_cache_partial_hits_total", (double)s->partial_hits,
-          "Times that a sequence began with a copy of a part of a page.");
-  put_one(page, "counter", "accrt:prefix_cache_copied_tokens_total", (double)s->copied_tokens,
-          "Tokens of these copies.");
-  put_one(page, "counter", "vllm:spec_decode_num_drafts_total", (double)s->drafts,
-          "Times that a sequence had tokens guessed from its text.");
-  put_one(page, "counter", "vllm:spec_decode_num_draft_tokens_total", (double)s->draft_tokens,
-          "Tokens that were guessed.");
-  put_one(page, "counter", "vllm:spec_decode_num_accepted_tokens_total", (double)s->accepted_tokens,
-          "Of these: those that were drawn.");
-  put_times(page, "vllm:request_queue_time_seconds", &s->queue_time,
-            "From a request's submission to its first step.");
-  put_times(page, "vllm:time_to_first_token_seconds", &s->first_token,
-            "From a request's submission to its first token.");
-  put_times(page, "vllm:inter_token_latency_seconds", &s->next_token,
-            "Between tokens of one sequence.");
-  put_times(page, "vllm:e2e_request_latency_seconds", &s->total_time,
-            "From a request's submission to the end of a sequence.");
-  put_one(page, "gauge", "accrt:kv_pages", s->pages, "Pages of the KV cache.");
-  put_one(page, "gauge", "accrt:kv_pages_cached", s->pages_cached,
-          "Pages whose contents a prompt may share.");
-  put_one(page, "gauge", "accrt:adapters", s->adapters, "LoRA adapters that are loaded.");
-  put_one(page, "gauge", "accrt:adapter_places", s->adapter_places, "Places for LoRA adapters.");
-  put_one(page, "counter", "accrt:adapter_loads_total", (double)s->adapter_loads,
-          "LoRA adapters that were loaded.");
-  put_one(page, "counter", "accrt:steps_total", (double)s->steps, "Steps of the engine.");
-  put_one(page, "counter", "accrt:step_failures_total", (double)s->step_failures,
-          "Steps that failed.");
-  put_one(page, "counter", "accrt:computed_tokens_total", (double)s->computed_tokens,
-          "Tokens of all steps.");
-  put_one(page, "counter", "accrt:wasted_tokens_total", (double)s->wasted_tokens,
-          "Tokens sampled after an end, or lost to failures.");
-  put_one(page, "counter", "accrt:schedule_seconds_total", (double)s->schedule_ns * 1e-9,
-          "Time of the engine itself in all steps.");
-  put_one(page, "counter", "accrt:model_seconds_total", (double)s->model_ns * 1e-9,
-          "Time in the model's functions.");
-  put_one(page, "gauge", "accrt:queue_seconds", (double)s->queue_ns * 1e-9,
-          "Until all that waits has begun, at the pace of late.");
-  put_one(page, "gauge", "accrt:step_token_limit", s->step_tokens,
-          "Tokens of a step in which a sequence draws one, by max_step_ns; 0: any.");
-  put_one(page, "counter", "accrt:requests_never_begun_total", (double)s->hopeless,
-          "Requests that could no longer end before their deadlines.");
+/* ---- The engine's figures: one table of all that accrt_serve_stats_t has ---- */
+
+/* A row of /metrics. Rows of one name with labels follow each other. */
+typedef struct figure {
+  const char *kind, *name, *reason, *help;
+  uint32_t offset, size_bytes; /* in accrt_serve_stats_t: of 4 or 8 bytes, or a histogram */
+  double scale;
+  double (*made)(const accrt_serve_stats_t* stats); /* what is no member; else NULL */
+} figure_t;
+
+static double waiting_of(const accrt_serve_stats_t* stats) {
+  return (double)stats->waiting + stats->preempted;
+}
+
+static double usage_of(const accrt_serve_stats_t* stats) {
+  const uint32_t idle = stats->pages_free + stats->pages_cached;
+  return stats->pages > idle ? (double)(stats->pages - idle) / stats->pages : 0;
+}
+
+#define MEMBER(member)                                                                             \
+  .offset = offsetof(accrt_serve_stats_t, member),                                                 \
+  .size_bytes = sizeof(((accrt_serve_stats_t*)0)->member)
+#define GAUGE(name_, member, help_)                                                                \
+  { .kind = "gauge", .name = name_, .help = help_, .scale = 1, MEMBER(member) }
+#define COUNTER(name_, member, help_)                                                              \
+  { .kind = "counter", .name = name_, .help = help_, .scale = 1, MEMBER(member) }
+#define SECONDS(kind_, name_, member, help_)                                                       \
+  { .kind = kind_, .name = name_, .help = help_, .scale = 1e-9, MEMBER(member) }
+#define MADE(name_, made_, help_)                                                                  \
+  { .kind = "gauge", .name = name_, .help = help_, .made = made_ }
+#define ENDED(reason_)                                                                             \
+  {                                                                                                \
+    .kind = "counter", .name = "accrt:sequences_ended_total", .reason = #reason_,                  \
+    .help = "Sequences that ended, by reason.", .scale = 1, MEMBER(finished_##reason_)             \
+  }
+
+static const figure_t figures[] = {
+    GAUGE("vllm:num_requests_running", running, "Sequences that have pages."),
+    MADE("vllm:num_requests_waiting", waiting_of,
+         "Requests in the queue, and sequences that were preempted."),
+    MADE("vllm:kv_cache_usage_perc", usage_of, "Pages in use, 0 to 1."),
+    COUNTER("vllm:num_preemptions_total", preemptions,
+            "Sequences that lost their pages to others."),
+    COUNTER("vllm:prompt_tokens_total", prompt_tokens,
+            "Prompt tokens of sequences that were admitted."),
+    COUNTER("vllm:generation_tokens_total", output_tokens, "Tokens generated."),
+    COUNTER("vllm:prefix_cache_queries_total", prompt_tokens,
+            "Prompt tokens looked up in the prefix cache."),
+    COUNTER("vllm:prefix_cache_hits_total", cached_tokens,
+            "Prompt tokens that the prefix cache had."),
+    COUNTER("accrt:prefix_cache_partial_hits_total", partial_hits,
+            "Times that a sequence began with a copy of a part of a page."),
+    COUNTER("accrt:prefix_cache_copied_tokens_total", copied_tokens, "Tokens of these copies."),
+    COUNTER("vllm:spec_decode_num_drafts_total", drafts,
+            "Times that a sequence had tokens guessed from its text."),
+    COUNTER("vllm:spec_decode_num_draft_tokens_total", draft_tokens, "Tokens that were guessed."),
+    COUNTER("vllm:spec_decode_num_accepted_tokens_total", accepted_tokens,
+            "Of these: those that were drawn."),
+    SECONDS("histogram", "vllm:request_queue_time_seconds", queue_time,
+            "From a request's submission to its first step."),
+    SECONDS("histogram", "vllm:time_to_first_token_seconds", first_token,
+            "From a request's submission to its first token."),
+    SECONDS("histogram", "vllm:inter_token_latency_seconds", next_token,
+            "Between tokens of one sequence."),
+    SECONDS("histogram", "vllm:e2e_request_latency_seconds", total_time,
+            "From a request's submission to the end of a sequence."),
+    GAUGE("accrt:healthy", healthy, "1, unless the model has failed or no step ends."),
+    GAUGE("accrt:sequences_preempted", preempted, "Sequences that wait for pages again."),
+    GAUGE("accrt:max_running", max_running, "Sequences that may have pages at once."),
+    GAUGE("accrt:kv_pages", pages, "Pages of the KV cache."),
+    GAUGE("accrt:kv_pages_free", pages_free, "Pages without contents."),
+    GAUGE("accrt:kv_pages_cached", pages_cached, "Pages whose contents a prompt may share."),
+    GAUGE("accrt:kv_pages_pending", pages_pending,
+          "Pages given back that a step in flight still uses."),
+    COUNTER("accrt:requests_total", submitted, "Requests that the engine took."),
+    COUNTER("accrt:requests_refused_total", refused, "Requests that found the queue full."),
+    ENDED(stop),
+    ENDED(length),
+    ENDED(cancelled),
+    ENDED(deadline),
+    ENDED(failed),
+    GAUGE("accrt:queued_requests", waiting, "Requests in the queue."),
+    GAUGE("accrt:queued_tokens", waiting_tokens, "Prompt tokens of requests in the queue."),
+    GAUGE("accrt:adapters", adapters, "LoRA adapters that are loaded."),
+    GAUGE("accrt:adapter_places", adapter_places, "Places for LoRA adapters."),
+    COUNTER("accrt:adapter_loads_total", adapter_loads, "LoRA adapters that were loaded."),
+    COUNTER("accrt:steps_total", steps, "Steps of the engine."),
+    COUNTER("accrt:step_failures_total", step_failures, "Steps that failed."),
+    COUNTER("accrt:computed_tokens_total", computed_tokens, "Tokens of all steps."),
+    COUNTER("accrt:wasted_tokens_total", wasted_tokens,
+            "Tokens sampled after an end, or lost to failures."),
+    SECONDS("counter", "accrt:schedule_seconds_total", schedule_ns,
+            "Time of the engine itself in all steps."),
+    SECONDS("counter", "accrt:model_seconds_total", model_ns, "Time in the model's functions."),
+    SECONDS("gauge", "accrt:queue_seconds", queue_ns,
+            "Until all that waits has begun, at the pace of late."),
+    GAUGE("accrt:step_token_limit", step_tokens,
+          "Tokens of a step in which a sequence draws one, by max_step_ns; 0: any."),
+    COUNTER("accrt:requests_never_begun_total", hopeless,
+            "Requests that could no longer end before their deadlines."),
+};
+
+static double value_of(const figure_t* figure, const accrt_serve_stats_t* stats) {
+  if (figure->made != NULL)
+    return figure->made(stats);
+  const char* at = (const char*)stats + figure->offset;
+  uint64_t number = 0;
+  uint32_t word = 0;
+  if (figure->size_bytes == sizeof number)
+    memcpy(&number, at, sizeof number);
+  else
+    memcpy(&word, at, sizeof word);
+  return ((double)number + word) * figure->scale;
+}
+
+static void put_figure(const page_t* page, const figure_t* figure, const accrt_serve_stats_t* stats,
+                       bool is_first) {
+  if (is_first)
+    put_head(page, figure->name, figure->help, figure->kind);
+  put_name(page, figure->name, "", figure->reason != NULL ? "reason" : NULL, figure->reason);
+  put_value(page, value_of(figure, stats));
+}
+
+static void put_engine(const page_t* page, const accrt_serve_stats_t* stats) {
+  for (uint32_t i = 0; i < sizeof figures / sizeof *figures; ++i) {
+    const figure_t* figure = &figures[i];
+    const void* at = (const char*)stats + figure->offset;
+    if (figure->size_bytes == sizeof(accrt_serve_histogram_t))
+      put_times(page, figure->name, at, figure->help);
+    else
+      put_figure(page, figure, stats, i == 0 || strcmp(figure->name, figures[i - 1].name) != 0);
+  }
 }
 
 static void put_ends(const page_t* page, const uint64_t counts[HTTP_ENDED_COUNT]) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import json
+import pathlib
 import random
 import re
 import socket
@@ -366,6 +367,13 @@ def test_keys_and_other_origins():
 
 def samples(text):
     return {m[1]: float(m[2]) for m in re.finditer(r'^([a-zA-Z0-9_:]+\{[^}]*\}) (\S+)$', text, re.M)}
+
+
+def test_the_document_has_all_metrics(server):
+    text = (pathlib.Path(__file__).resolve().parents[2] / "docs/server.md").read_text().partition("\n## Metrics\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`vllm:(\w+)`", text)) | {name for row in re.findall(r"^\| (`[^|]*) \|", text, re.M) for name in re.findall(r"`(\w+)`", row)}
+    found = {m[1] for m in re.finditer(r"^# TYPE (?:vllm|accrt):(\w+) ", Answer(server.raw(get("/metrics"))).body.decode(), re.M)}
+    assert found == named - {"reason", "status"}
 
 
 def test_metrics(server):
