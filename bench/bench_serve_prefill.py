@@ -5,8 +5,8 @@ installed beside llama.cpp with the same GGUF file, in turns.
     python bench/bench_serve_prefill.py --model PLACE/q8_0.gguf [--tokens 512] [--rounds 4] [--peer ENV/bin/python]
 
 Each is a process of its own on one processor with one thread. What counts is the process's time, as
-other work on the machine changes that less. --peer is a Python that has llama_cpp; only a .gguf file
-is measured with it.
+other work on the machine changes that less. --peer is a Python that has llama_cpp; only a .gguf
+file is measured with it.
 """
 
 from __future__ import annotations

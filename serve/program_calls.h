@@ -123,8 +123,8 @@ typedef struct accsv_program_model {
   accsv_function_t step, plain, update, copy, sample, greedy, embed; /* plain: without adapters */
   uint32_t calls;                                                    /* that are bound */
   accsv_area_t areas[AREA_COUNT];
-  /* Inputs of `step` and `plain` end here, and those of samplers begin: both are copied at once, whatever their
-   * sizes are. */
+  /* Inputs of `step` and `plain` end here, and those of samplers begin: both are copied at once,
+   * whatever their sizes are. */
   uint64_t middle;
   uint64_t gathered; /* where in the results those of a step in parts lie */
   accsv_program_adapters_t adapters;

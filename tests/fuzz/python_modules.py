@@ -37,7 +37,7 @@ _VALUE = {
     "size? dim? dim?": "diagonal", "sizes? sizes? flag?": "upsample_nearest", "sizes flag sizes?": "upsample_linear", "size ": "pixel_shuffle", "dim size size ": "unfold", "dims? number? flag?": "var",
     "size dim?": "split chunk topk", "dim size size": "narrow", "v v v? flag? number? size?": "scaled_dot_product_attention", "size? number?": "rope",
     "v v? size? size? size? size?": "conv2d", "size size? size? size?": "max_pool2d", "size size? size?": "avg_pool2d",
-    "size v? v? number?": "group_norm", "s sizes": "state_write", "s v": "state_scatter", "name": "write_input component",
+    "size v? v? number?": "group_norm", "s sizes": "state_write", "s v": "state_scatter", "s v number?": "state_scatter_e4m3", "name": "write_input component",
     "approximate?": "gelu", "dtype": "to_copy", "v v v? number?": "rms_norm_backward layer_norm_backward",
     "v dim?": "softmax_backward", "dim v": "index_select gather", "dim? flag?": "sort argmax prod", "v v dim flag?": "scatter", "v v ": "grouped_matmul",
     "dims? flag?": "sum mean amax amin logsumexp", "v? v? number?": "layer_norm", "v? number?": "rms_norm", "v v number? flag?": "rope_at",

@@ -232,7 +232,7 @@ def test_states_are_read_and_written_where_they_lie(instance):
     there then."""
     m = Module("cached")
     n = m.symbol("n", maximum=64)
-    cache, factor = m.state("cache", "f32", [6]), m.state("factor", "f32", [1], fill_pattern=0x40000000)  # 2.0
+    cache, factor = m.state("cache", "f32", [6]), m.state("factor", "f32", [1], fill_pattern=0x40000000)
     put = accrt.Kernel.from_c(PUT, "put", PUT_PARAMETERS, lambda v: 1, instance=instance)
     f = m.function("put")
     x, slots = f.input("x", "f32", [n]), f.input("slots", "i32", [n])

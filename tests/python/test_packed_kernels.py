@@ -232,7 +232,8 @@ def test_bias_activation_and_residual(target):
 def test_a_row_has_the_same_bytes_alone_and_in_a_batch_and_on_every_target(layout):
     rng = np.random.default_rng([harness.SEED, 7])
     q = random_weight(layout, 40 if layout in ("gptq_v1", "gptq_v2", "awq") else 37, 512, rng)
-    x = rng.standard_normal((23, 512)).astype(np.float32)  # 8, 4 and 3 of them, as kernels take rows at once
+    # 8, 8, 4 and 3 rows, as kernels take them at once
+    x = rng.standard_normal((23, 512)).astype(np.float32)
     every = [product(q, pack(q, target), x, "f32", "f32", target) for target in TARGETS]
     features = harness.ENVIRONMENT.cpu_features
     try:
