@@ -216,7 +216,7 @@ check_torch() {
 # With other projects' packages in an environment of their own: JAX and a numpy of 2 through DLPack,
 # dlpack.h itself, ml_dtypes' types, and kernels that Triton and NVRTC compile, which needs no GPU.
 # A test of theirs that is skipped fails the part.
-INTEROP="jax ml_dtypes numpy>=2 triton nvidia-cuda-nvrtc nvidia-cuda-runtime apache-tvm-ffi xxhash pytest"
+INTEROP="jax flatbuffers ml_dtypes numpy>=2 triton nvidia-cuda-nvrtc nvidia-cuda-runtime apache-tvm-ffi xxhash pytest"
 check_interop() {
   configure_and_build "$BUILD"
   where=$BUILD/check/interop
@@ -226,11 +226,11 @@ check_interop() {
     skip "what it works with could not be had: $INTEROP"
   ensure_packages libdlpack-dev
   in_tree "$where/bin/python" -m pytest -q -rs tests/python/test_dlpack_forms.py tests/python/test_native.py tests/python/test_bits.py \
-    tests/python/test_tensor_values.py tests/python/test_bindings.py >"$where/log.txt" || { cat "$where/log.txt"; return 1; }
+    tests/python/test_tensor_values.py tests/python/test_bindings.py tests/python/test_jax.py >"$where/log.txt" || { cat "$where/log.txt"; return 1; }
   in_tree "$where/bin/python" -m pytest -q -rs tests/python/test_gpu_kernels.py tests/python/test_compiler_nvrtc.py -k "nvrtc or triton" >>"$where/log.txt" ||
     { cat "$where/log.txt"; return 1; }
   cat "$where/log.txt"
-  ! grep -E "SKIPPED.*(JAX|jax|ml_dtypes|[Tt]riton|there is no NVRTC|tvm-ffi|numpy before)" "$where/log.txt" ||
+  ! grep -E "SKIPPED.*(JAX|jax|flatbuffers|ml_dtypes|[Tt]riton|there is no NVRTC|tvm-ffi|numpy before)" "$where/log.txt" ||
     { echo "these were to run here"; return 1; }
   echo "JAX, numpy 2, ml_dtypes, Triton and NVRTC: $(grep -h passed "$where/log.txt" | tr '\n' ';')"
 }

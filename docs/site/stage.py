@@ -21,7 +21,7 @@ HEADERS = ["base", "instance", "memory", "stream", "commands", "tensor", "bundle
 PYTHON = ["accrt.program", "accrt.session", "accrt.call", "accrt.adapter", "accrt.instance", "accrt.bundle", "accrt.tensor",
           "accrt.memory", "accrt.stream", "accrt.kernels", "accrt.weights", "accrt.layouts", "accrt.trust", "accrt.budget",
           "accrt.sandbox", "accrt.errors", "accrt.bundle_writer", "accrt.compiler", "accrt.models", "accrt.from_torch",
-          "accrt.from_onnx", "accrt.torch", "accrt.llm", "accrt.serve"]
+          "accrt.from_onnx", "accrt.torch", "accrt.jax", "accrt.llm", "accrt.serve"]
 
 
 def fail(message: str) -> None:

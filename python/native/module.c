@@ -87,7 +87,8 @@ PyMODINIT_FUNC PyInit__native(void) {
   if (module != NULL && intern_names() && accrt_native_add_caller(module) &&
       accrt_native_add_held(module) && accrt_native_add_result(module) &&
       accrt_native_add_enqueuer(module) && accrt_native_add_launcher(module) &&
-      accrt_native_add_entry(module) && accrt_native_add_shim(module))
+      accrt_native_add_entry(module) && accrt_native_add_shim(module) &&
+      accrt_native_add_xla(module))
     return module;
   Py_XDECREF(module);
   return NULL;

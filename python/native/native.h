@@ -99,6 +99,8 @@ bool accrt_native_add_launcher(PyObject* module);
 /** Adds the classes Entry and Shim, of torch's operators, and their functions. */
 bool accrt_native_add_entry(PyObject* module);
 bool accrt_native_add_shim(PyObject* module);
+/** Adds what XLA calls, and the functions that make it. */
+bool accrt_native_add_xla(PyObject* module);
 
 /** What this thread's latest error of Python's below a kernel in C says; "": there is none. */
 const char* accrt_native_noted_text(void);

@@ -51,6 +51,16 @@ def test_served_engine(settings):
 
 
 @needs_stand_in
+@pytest.mark.parametrize("settings", [{}, {"seed": 2, "delay_us": 1000}], ids=["plain", "late"])
+def test_what_xla_calls(settings):
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(ROOT / "tests/gpu/test_xla_frames.py")]
+    done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    counted = re.search(r"(\d+) passed", done.stdout)
+    assert counted and int(counted[1]) >= 16 and "skipped" not in done.stdout, done.stdout
+
+
+@needs_stand_in
 def test_weights_outside_the_bundle():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ROOT / "tests/python/test_placing.py")]
     done = subprocess.run(command, env=environment(seed=4), cwd=ROOT, capture_output=True, text=True, timeout=300)

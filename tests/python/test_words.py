@@ -13,7 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 #: Documents in plain words. Add a document when it has been rewritten; none leaves.
 REWRITTEN = ["README.md", *(f"docs/{name}.md" for name in """accx-format architecture bundle-writer compiler concepts contract cuda
-    custom-kernels dependencies driver-guide driver-obligations errors from-onnx from-torch fuzzing glossary hostile-input kernel-abi layouts
+    custom-kernels dependencies driver-guide driver-obligations errors from-onnx from-torch fuzzing glossary hostile-input jax kernel-abi layouts
     missing-operations models options programs python-guide quick-start server serving serving-model soak support-matrix text-form
     tool torch torch-to-c trust weights""".split()),
              *sorted(str(p.relative_to(ROOT)) for f in ("guide", "decisions", "benchmarks") for p in (ROOT / "docs" / f).rglob("*.md"))]
