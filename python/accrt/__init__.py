@@ -18,6 +18,7 @@ import importlib
 # Which module has which name; __init__.pyi says it to type checkers. The exception classes are in
 # errors.
 _MODULES = {
+    "_cuda_arrays": ("from_cuda_array",),
     "_kernel_gpu": ("GpuKernel",),
     "_nvrtc": ("CompileError",),
     "_records": ("Argument", "Asset", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
@@ -36,7 +37,7 @@ _MODULES = {
     "weights": ("Weight", "Weights"),
 }
 # Modules that are loaded when they are first named.
-_LAZY = ("bundle_reader", "bundle_writer", "compiler", "errors", "from_onnx", "from_torch", "layouts", "models", "serve", "torch", "trust", "weights")
+_LAZY = ("bundle_reader", "bundle_writer", "compiler", "errors", "from_onnx", "from_torch", "jax", "layouts", "models", "serve", "torch", "trust", "weights")
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [*_HOME, "__version__", "Error"]  # noqa: F405 - __getattr__ makes them

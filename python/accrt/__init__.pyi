@@ -1,7 +1,8 @@
 # Names of the package for type checkers and editors: at run time __init__.py loads each when it is
 # first used. tests/python/test_types.py compares them.
 from . import bundle_reader as bundle_reader, bundle_writer as bundle_writer, compiler as compiler
-from . import errors as errors, layouts as layouts, models as models, serve as serve, torch as torch, trust as trust, weights as weights
+from . import errors as errors, jax as jax, layouts as layouts, models as models, serve as serve, torch as torch, trust as trust, weights as weights
+from ._cuda_arrays import from_cuda_array as from_cuda_array
 from ._kernel_gpu import GpuKernel as GpuKernel
 from ._nvrtc import CompileError as CompileError
 from ._records import Argument as Argument, Asset as Asset, Constant as Constant, DeviceInfo as DeviceInfo, PoolEntry as PoolEntry, Signature as Signature, Symbol as Symbol

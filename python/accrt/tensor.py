@@ -214,8 +214,9 @@ class Tensor:
         if typestr is None or self.__dlpack_device__()[0] != _CUDA:
             raise AttributeError(f"{self.dtype} on device {self.__dlpack_device__()} has no CUDA array interface")
         bytes_each = int(typestr[2:])
-        stream = self.buffer.stream.native if self.buffer.stream is not None else None
-        return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self.address, self.read_only),
+        # 1 is the legacy default stream: the interface has no 0
+        stream = self.buffer.stream.native or 1 if self.buffer.stream is not None else None
+        return {"version": 3, "typestr": typestr, "shape": self.shape, "data": (self.address if self.size else 0, self.read_only),
                 "strides": tuple(s * bytes_each for s in self.strides), "stream": stream}
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
@@ -878,8 +879,8 @@ def created_over(value, function, instance, options):
 
 
 def as_view(value, device, dtype: int | None = None, stream=None) -> View:
-    """The C tensor for an argument: a Tensor, anything with an array interface, DLPack or the
-    buffer protocol. No copy.
+    """The C tensor for an argument: a Tensor, anything with an array interface, the buffer
+    protocol, DLPack or the CUDA array interface, looked for in this order. No copy.
 
     Args:
         dtype: take the elements as this type instead of the object's own (bits of bf16 held in
@@ -903,6 +904,9 @@ def as_view(value, device, dtype: int | None = None, stream=None) -> View:
             raise ValueError(f"{type(value).__name__} gives no buffer: {error}") from None
     except TypeError:
         if not hasattr(value, "__dlpack__"):
+            if hasattr(value, "__cuda_array_interface__"):
+                from ._cuda_arrays import from_cuda_array  # circular: its arrays are Tensors
+                return _tensor_view(from_cuda_array(value, device, stream), dtype)
             more = ": encode() gives its bytes" if isinstance(value, str) else ": numpy.asarray makes an array of it" if hasattr(value, "__array__") or isinstance(value, (list, tuple)) else ""
             raise TypeError(f"{type(value).__name__} is not a tensor: it has no array interface, no DLPack and no buffer protocol{more}") from None
     return _tensor_view(from_dlpack(value, device, stream), dtype)

@@ -67,6 +67,7 @@ static PyMethodDef methods[] = {
     {"offer", accrt_native_offer, METH_VARARGS, "offer(from_capsule): Tensor's table."},
     {"capsule", accrt_native_capsule, METH_O,
      "capsule(tensor): of one with the C exchange, or None."},
+    {"keep", accrt_native_keep, METH_O, "keep(object): what lets go of it, and with what."},
     {"end", accrt_native_end, METH_NOARGS, "Gives nothing back any more: the process ends."},
     {NULL, NULL, 0, NULL}};
 

@@ -126,6 +126,11 @@ bool accrt_native_is_negative(PyObject* value);
 bool accrt_native_current_stream(PyObject* value, int32_t device_type, int32_t device_id,
                                  void** out_stream);
 
+/** A method of the module: keeps an object until the library lets go of its memory. */
+PyObject* accrt_native_keep(PyObject* module, PyObject* object);
+/** The process ends: what the library lets go of stays. */
+void accrt_native_keep_end(void);
+
 /** Methods of the module: the table that accrt.Tensor offers; a capsule of a tensor of others. */
 PyObject* accrt_native_offer(PyObject* module, PyObject* arguments);
 PyObject* accrt_native_capsule(PyObject* module, PyObject* value);

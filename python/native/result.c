@@ -25,6 +25,7 @@ PyObject* accrt_native_end(PyObject* module, PyObject* unused) {
   (void)module;
   (void)unused;
   has_ended = true;
+  accrt_native_keep_end();
   Py_RETURN_NONE;
 }
 

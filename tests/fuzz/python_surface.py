@@ -33,6 +33,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 from collections import Counter
 
 import numpy as np
@@ -115,7 +116,8 @@ OPERATIONS = {
     "Weight.read": "self size size small?", "Weight.numpy": "self", "Weight.__array__": "self", "Weight.dequantize": "self",
     "Weights": "bytes instance?", "Weights.open": "bytes", "Weights.info": "self", "Weights.metadata": "self", "Weights.__getitem__": "self name",
     "Weights.__contains__": "self name", "Weights.__eq__": "self any", "Weights.__iter__": "self", "Weights.__len__": "self", "Weights.load": "self",
-    "caps": "", "default_instance": "rare policy?", "from_dlpack": "tensor device stream?", "launch": "stream kernel grid memory memory number number",
+    "caps": "", "default_instance": "rare policy?", "from_cuda_array": "cuda device stream?", "from_dlpack": "tensor device stream?",
+    "launch": "stream kernel grid memory memory number number",
     "load": "rare path devicename?",
     "layouts.Info": "any*", "layouts.Component": "any any", "layouts.Packed": "any*", "layouts.Packed.size_bytes": "self", "layouts.Component.__eq__": "self any", "layouts.Report": "any*", "layouts.layout_id": "layout",
     "layouts.info": "layout", "layouts.all_layouts": "", "layouts.component_size": "layout shape role dtype",
@@ -340,6 +342,11 @@ class Fuzzer:
         if kind == "shape":
             return pick(((16,), (4, 4), (), (0,), (1,), (17,), (-1,), (64,), (2, 2, 2, 2), (1,) * 9, (1 << 62, 4), (1 << 63,), (1.5,), (4, 1), (1, 4), (-4, 1),
                          (0, 0), [16], 16, "ab", (np.int64(4),)))
+        if kind == "cuda":
+            parts = {"shape": self.value("shape"), "typestr": pick(("<f4", "|b1", ">f4", "<c8", "|V2", 3)), "version": pick((3, 2, 0, 9, "x")),
+                     "data": pick(((0, False), (1 << 20, True), (-1, 0), None, ())), "strides": self.value("shape"),
+                     "stream": pick((None, 0, 1, "x")), "mask": pick((None, None, 1))}
+            return types.SimpleNamespace(__cuda_array_interface__={k: v for k, v in parts.items() if self.random.random() < 0.9})
         if kind == "dtype":
             return pick((*accrt.tensor.DTYPES, 0, 1, 12, 19, 20, 99, -1, "f33", "", None, "f32", "f32"))
         if kind == "memory":
