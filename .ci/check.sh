@@ -226,7 +226,8 @@ check_interop() {
     skip "what it works with could not be had: $INTEROP"
   ensure_packages libdlpack-dev
   in_tree "$where/bin/python" -m pytest -q -rs tests/python/test_dlpack_forms.py tests/python/test_native.py tests/python/test_bits.py \
-    tests/python/test_tensor_values.py tests/python/test_bindings.py tests/python/test_jax.py >"$where/log.txt" || { cat "$where/log.txt"; return 1; }
+    tests/python/test_tensor_values.py tests/python/test_bindings.py tests/python/test_jax.py tests/python/test_ml_dtypes.py \
+    >"$where/log.txt" || { cat "$where/log.txt"; return 1; }
   in_tree "$where/bin/python" -m pytest -q -rs tests/python/test_gpu_kernels.py tests/python/test_compiler_nvrtc.py -k "nvrtc or triton" >>"$where/log.txt" ||
     { cat "$where/log.txt"; return 1; }
   cat "$where/log.txt"

@@ -9,6 +9,7 @@ import ctypes
 import struct
 from typing import Any, Sequence
 
+from . import _nibbles
 from ._bits import refuse_masked
 from ._library import describe, lib, shown
 from .memory import Pool
@@ -55,6 +56,9 @@ def fits(view: View) -> bool:
 
 def _from_interface(value: Any, dtype: int | None) -> View:
     typestr, shape = value.__array_interface__["typestr"], value.__array_interface__["shape"]
+    half = _nibbles.type_of(value)
+    if half and dtype in (None, DTYPES[half]):
+        return _owned(_nibbles.packed(value), DTYPES[half], shape)
     data = value.tobytes()  # in C order, whatever the strides
     if typestr[0] == ">":
         data, typestr = _swapped(data, int(typestr[2:])), "<" + typestr[1:]
@@ -206,6 +210,8 @@ def copies(value: Any) -> bool:
         try:
             refuse_masked(value)
             typestr = value.__array_interface__["typestr"]
+            if _nibbles.type_of(value):
+                return True
             _array_dtype(value, "<" + typestr[1:] if typestr[:1] == ">" else typestr, None)
         except (TypeError, KeyError):
             return False

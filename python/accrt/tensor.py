@@ -12,10 +12,10 @@ import sys
 from operator import index as _index
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from . import _fast, _ffi, _values
+from . import _fast, _ffi, _nibbles, _values
 from ._bits import BIT_TYPES, FROM_ML_DTYPES, ML_DTYPES, Interface, as_ml_dtype, refuse_masked, with_bits
 from ._library import _State, _owner, adopted, check, created, describe, lib, need, never_raises
-from .errors import Error, OutOfRangeError
+from .errors import Error, OutOfRangeError, UnsupportedError
 from .instance import Device
 from .memory import Buffer
 
@@ -220,11 +220,13 @@ class Tensor:
                 "strides": tuple(s * bytes_each for s in self.strides), "stream": stream}
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """A numpy array: of the memory itself where the host reaches it, else of a copy. bf16 and
-        f8 come as `numpy()` says; as another dtype by value."""
+        """A numpy array: of the memory itself where the host reaches it, else of a copy. bf16, f8
+        and types of 4 bits come as `numpy()` says; as another dtype by value."""
         import numpy
-        typestr = self._numpy_typestr()
         wanted = None if dtype is None else numpy.dtype(dtype)
+        if self.dtype in _nibbles._PLAIN:
+            return _nibbles.array(self, wanted, copy)
+        typestr = self._numpy_typestr()
         if wanted is None or wanted == typestr or self.dtype in _TYPESTR:
             array = self._elements(typestr, copy)
             array = array if wanted is not None else as_ml_dtype(array, self.dtype)
@@ -267,7 +269,8 @@ class Tensor:
     def numpy(self) -> NDArray[Any]:
         """The tensor as a numpy array: it shares the memory where the host reaches it, and is a
         copy of a device's. bf16 and f8 come as ml_dtypes' types when that package is there, else as
-        their bits (uint16, uint8): `numpy.asarray(t, numpy.float32)` has the values either way."""
+        their bits (uint16, uint8): `numpy.asarray(t, numpy.float32)` has the values either way.
+        Types of 4 bits come as a copy, of ml_dtypes' types, with an element in each byte."""
         return self.__array__()
 
     def __array_ufunc__(self, ufunc: numpy.ufunc, method: str, *inputs: Any, out: Any = (), **named: Any) -> Any:
@@ -694,7 +697,12 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
             capsule = source.__dlpack__(max_version=(1, 0), **order)
         except TypeError:  # from before there were versions to ask for
             capsule = source.__dlpack__(**order)
-    tensor = _taken(capsule, target, device, type(source).__name__)
+    try:
+        tensor = _taken(capsule, target, device, type(source).__name__)
+    except UnsupportedError as error:  # it knows a type's number alone
+        error.message += f": the tensor is of {source.dtype}" if hasattr(source, "dtype") else ""
+        error.args = (error.message,)
+        raise
     tensor._external = source
     return tensor
 
@@ -756,6 +764,11 @@ def _array_dtype(value, typestr: str, dtype: int | None) -> int:
             _learned.append(own)
             _fast.native.learn_dtype(own, DTYPES[name])
         return DTYPES[name]
+    if _nibbles.type_of(value):
+        raise TypeError(f"an array of {own} has one element in each byte, and the runtime's {_nibbles.type_of(value)} has two: it is taken by a copy")
+    if not plain and _nibbles.is_of_ml_dtypes(own):
+        raise TypeError(f"arrays of type {own} are not supported: the runtime has no such type. array.astype converts, to numpy.float32 or one of "
+                        f"ml_dtypes.{', '.join(FROM_ML_DTYPES)}")
     if dtype is None or not plain:
         raise TypeError(f"arrays of type {own if own is not None else typestr} are not supported")
     return _same_size(dtype, 8 * int(typestr[2:]), f"an array of type {typestr}")
