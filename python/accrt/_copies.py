@@ -187,6 +187,9 @@ def copied_view(value: Any, device, dtype: int | None, declared: str, stream=Non
     except TypeError:
         if hasattr(value, "__dlpack__"):
             return _from_tensor(from_dlpack(value, device, stream), dtype)
+        if hasattr(value, "__cuda_array_interface__"):
+            from ._cuda_arrays import from_cuda_array  # circular
+            return _from_tensor(from_cuda_array(value, device, stream), dtype)
         raise TypeError(f"{describe(value)} cannot be copied") from None
     return _from_memory(raw, dtype)
 

@@ -140,6 +140,14 @@ def test_strides(device):
         np.testing.assert_array_equal(values(tensor), part)
 
 
+def test_strided_arrays_are_copied_where_that_is_asked_for(program, device, affine):
+    x = floats(40)
+    array = Array(device, x, shape=(20,), strides=(8,))
+    with pytest.raises((ValueError, accrt.Error), match="stride|contiguous"):
+        program.session().affine(array)
+    np.testing.assert_array_equal(values(program.session().affine(array, copy=True)), affine(x[::2]))
+
+
 def test_random_round_trips(device):
     """In, out, in again: shape, strides, address and values stay."""
     random = np.random.default_rng(SEED)

@@ -389,6 +389,35 @@ def test_errors_of_the_bundle_are_jaxs(bundle, path):
         jax.block_until_ready(closed(jnp.float32(1)))
 
 
+LEAKS = """
+import ctypes, sys, jax, accrt, accrt.jax
+from jax import numpy as jnp
+bundle = accrt.Bundle(sys.argv[1], accrt.Instance(host_code="all"))
+look, add = (jax.jit(accrt.jax.function(bundle, name)) for name in ("look", "silu_mul"))
+bad, x = jnp.full(4, -1.0), jnp.ones((3, 4))
+def resident():
+    ctypes.CDLL(None).malloc_trim(0)
+    return int(open("/proc/self/statm").read().split()[1]) * 4
+def calls(count):
+    for _ in range(count):
+        add(x, x).block_until_ready()
+        try:
+            look(bad).block_until_ready()
+        except jax.errors.JaxRuntimeError:
+            pass
+calls(300)
+before = resident()
+calls(1500)
+print(resident() - before)
+"""
+
+
+def test_calls_and_errors_leave_nothing(path):
+    """A session that each error left would be 10 KiB or more."""
+    done = in_another_process(LEAKS, path)
+    assert done.returncode == 0 and int(done.stdout) < 4000, done
+
+
 def test_threads(rms):
     """Each has a session of its own, and the results of its own arguments."""
     (w, b), wrong = weights(), []
