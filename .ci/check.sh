@@ -237,12 +237,12 @@ check_interop() {
 }
 
 # Hugging Face's own logits for each family of accrt.models, and models of 36 families through
-# accrt.from_torch and accrt.from_onnx: a part, from a seed.
+# accrt.from_torch, torch.compile and accrt.from_onnx: a part, from a seed.
 check_models() {
   configure_and_build "$BUILD"
   hugging_face_environment || skip "$missing"
   in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
-    tests/python/test_from_torch_models.py tests/python/test_from_onnx_models.py \
+    tests/python/test_from_torch_models.py tests/python/test_torch_compiled_models.py tests/python/test_from_onnx_models.py \
     tests/python/test_torch_examples.py tests/python/test_aten.py tests/python/test_aten_values.py
 }
 

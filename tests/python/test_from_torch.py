@@ -146,6 +146,7 @@ OPERATIONS = {
     "bucketize": (lambda x: (torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])), torch.searchsorted(torch.tensor([0.0, 1.0]), x, right=True)), X),
     "scatter": (lambda x: (x.scatter(1, torch.tensor([[3, 1], [0, 0], [2, 3]]), x * 2), x.scatter(0, torch.tensor([[1, 2, 0, 0]]), 7.0), x.scatter_add(1, torch.tensor([[3, 3], [0, 1], [2, 2]]), x)), X),
     "scatter_parts": (lambda x: (x.scatter(1, torch.tensor([[3, 1]]), x), x.scatter(0, torch.tensor([[2, 0], [1, 1]]), 5.0), x.scatter_add(0, torch.tensor([[2], [2]]), x)), X),
+    "scatter of views": (lambda x: (x.select_scatter(x[0, :3], 1, -1), x.select_scatter(x[:1, 0].expand(4), 0, 2), x.slice_scatter(x[:, :2] * 2, 1, 0, 4, 2)), X),
     "index_put": (lambda x: (x.index_put((torch.tensor([2, 0, 2]),), x[:, :1] * 3), x.index_put((torch.tensor([2, 0, 2]), torch.tensor([-1, 1, 3])), x[0, :3], accumulate=True),
                              x.index_put((torch.tensor([[2, 0], [1, 2]]), torch.tensor([1, -2])), x[0, 0]), x.index_add(1, torch.tensor([3, 3]), x[:, :2], alpha=2),
                              x.index_copy(0, torch.tensor([2, 0]), x[:2]), torch.ops.aten.index_put(x[None], [None, torch.tensor([1]), torch.tensor([2, 0])], x[0, :2], True)), X),

@@ -142,6 +142,73 @@ def test_results_that_are_views_are_made_by_torch_and_the_rest_by_bundles(compil
     assert len(wholes) == 1 and said(caplog) == []
 
 
+@pytest.fixture
+def wholes(monkeypatch):
+    """The bundles that are made."""
+    import accrt.torch._backend as backend
+
+    made, make = [], backend._Whole.__init__
+    monkeypatch.setattr(backend._Whole, "__init__", lambda self, *a: (make(self, *a), made.append(self))[0])
+    return made
+
+
+def test_batch_norms_are_in_bundles_and_follow_their_statistics(compiled, caplog, wholes):
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(inplace=True), torch.nn.BatchNorm2d(4, affine=False)).eval()
+    fast, x = compiled(net, fullgraph=True), torch.randn(2, 3, 6, 6)
+    with torch.no_grad():
+        for step in range(3):
+            close(fast(x), net(x))
+            for norm in (net[1], net[3]):
+                norm.running_mean.add_(step)
+                norm.running_var.mul_(2.5)
+        net[1].train()
+        before = net[1].running_mean.clone()
+        twin = torch.nn.BatchNorm2d(4)
+        twin.load_state_dict(net[1].state_dict())
+        close(fast(x), net[3](net[2](twin(net[0](x)))))
+    assert not torch.equal(net[1].running_mean, before) and torch.equal(net[1].running_mean, twin.running_mean)
+    assert len(wholes) >= 1 and all("batch_norm" in line or "in place" in line for line in said(caplog)), said(caplog)
+
+
+def test_transformations_of_torch_func_are_in_bundles(compiled, caplog, wholes):
+    def model(x, y):
+        pairs = torch.vmap(torch.vmap(lambda a, b: a * 2 + b.sin(), in_dims=(None, 0)), in_dims=(0, None))(x, y)
+        return pairs, torch.vmap(torch.dot)(x, y)
+
+    fast, x, y = compiled(model, fullgraph=True), torch.randn(5, 8), torch.randn(5, 8)
+    with torch.no_grad():
+        for found, wanted in zip(fast(x, y), model(x, y)):
+            close(found, wanted)
+    assert said(caplog) == [] and len(wholes) == 1
+
+
+def test_a_part_may_write_its_own_values_and_no_argument(compiled, caplog, wholes):
+    def own(x):
+        y = torch.linalg.matrix_exp(x * 0.1) + 1
+        y[0].mul_(2).add_(1)
+        z = (y * 2).relu_()
+        z[:, 1] = 7.0
+        return y, z, y[0], z.view(-1)
+
+    def argument(x):
+        y = torch.linalg.matrix_exp(x * 0.1)
+        x.add_(1)
+        return y * x + 1
+
+    x = torch.randn(4, 4)
+    with torch.no_grad():
+        found, wanted = compiled(own, fullgraph=True)(x), own(x)
+        for one, other in zip(found, wanted):
+            close(one, other)
+        found[2].fill_(3), found[3].fill_(4)
+        assert (found[0][0] == 3).all() and (found[1] == 4).all()
+        assert said(caplog) == ["aten.linalg_matrix_exp.default runs in torch"] and wholes
+        twin = x.clone()
+        close(compiled(argument, fullgraph=True)(x), argument(twin))
+        assert torch.equal(x, twin)
+    assert said(caplog)[-1] == "a graph runs in torch: it writes in place, or calls what is no operation"
+
+
 def test_control_flow_breaks_and_numbers(compiled):
     def model(x, n, scale):
         if x.sum() > 0:  # breaks the graph

@@ -191,10 +191,16 @@ def compare(session: Any, model: Any, inputs: Dict[str, Any]) -> None:
     of its size and of the result's root mean square together."""
     tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     out = session.forward(**{name: value.numpy() for name, value in tensors.items()})
-    ours = [np.asarray(o, dtype=np.float64) for o in (out if isinstance(out, (tuple, list)) else [out])]
+    compare_results(out, model, inputs)
+
+
+def compare_results(out: Any, model: Any, inputs: Dict[str, Any]) -> None:
+    """The same of results that are there: arrays, or what a model of torch gives."""
+    leaves = torch.utils._pytree.tree_leaves
+    ours = [np.asarray(o, dtype=np.float64) for o in leaves(out) if hasattr(o, "__array__")]
     with torch.no_grad():
         given = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in inputs.items()}
-        theirs = [leaf for leaf in torch.utils._pytree.tree_leaves(model.double()(**given)) if isinstance(leaf, torch.Tensor)]
+        theirs = [leaf for leaf in leaves(model.double()(**given)) if isinstance(leaf, torch.Tensor)]
     model.float()
     assert len(ours) == len(theirs)
     for a, b in zip(ours, theirs):

@@ -15,7 +15,7 @@ from .ops_math import cast, method
 from .ops_more import permuted, put_mask
 from .ops_views import expand, VIEWS
 from .table import lowers
-from .values import Known, Unsupported
+from .values import Unsupported
 
 # ---- products
 
@@ -108,10 +108,10 @@ def rms_norm(lo: Any, x: Any, normalized_shape: Sequence[Any], weight: Any = Non
 
 @lowers("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
 def batch_norm(lo: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any, *rest: Any) -> Any:
-    """In evaluation: one factor and one summand of each channel, made of the weights when the
-    bundle is loaded."""
+    """In evaluation: one factor and one summand of each channel. Where all is weights, they are
+    made when the bundle is loaded."""
     training, eps = (rest[0], rest[2]) if len(rest) > 2 else (False, rest[1])
-    if training or not isinstance(mean, Known) or not isinstance(variance, Known):
+    if training:
         raise Unsupported("batch_norm in training mode: call model.eval() first")
     x = lo.value(x)
     factor = (lo.value(variance) + eps).rsqrt()
@@ -473,6 +473,11 @@ def _put_corner(x: Value, made: Value) -> Value:
 @lowers("aten.slice_scatter.default")
 def slice_scatter(lo: Any, x: Any, source: Any, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Any:
     return VIEWS["aten.slice.Tensor"](lo, x, source, dim, start, end, step)
+
+
+@lowers("aten.select_scatter.default")
+def select_scatter(lo: Any, x: Any, source: Any, dim: int, index: Any) -> Any:
+    return VIEWS["aten.select.int"](lo, x, source, dim, index)
 
 
 @lowers("aten.tril.default", "aten.triu.default")

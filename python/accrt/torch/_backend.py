@@ -107,6 +107,9 @@ def _lowered(graph: torch.nn.Module, args: Sequence[Any], target: str) -> Callab
     module = _Fixed(graph, args)
     rest = tuple(a for a, fixed in zip(args, module.fixed) if not fixed)
     program = torch.export.export(module, rest, strict=False)
+    if not all(_is_operation(n) for n in program.graph.nodes):
+        # a transformation of torch.func, as vmap, whose parts are no operations
+        program = program.run_decompositions({})
     if any(fixed and a.is_inference() for a, fixed in zip(args, module.fixed)):
         _log.info("a graph runs in torch: it has parameters that were made under torch.inference_mode(), whose changes are not counted")
         return graph
@@ -116,6 +119,14 @@ def _lowered(graph: torch.nn.Module, args: Sequence[Any], target: str) -> Callab
         return _Whole(program, args, module.fixed, target)
     except UnsupportedOperations as error:
         return _parts(graph, program, args, module.fixed, {name for name, _count, _where, _why in error.operations})
+
+
+def _is_operation(node: torch.fx.Node) -> bool:
+    return node.op != "call_function" or isinstance(node.target, torch._ops.OpOverload) or node.target.__module__ == "_operator"
+
+
+def _writes(node: torch.fx.Node) -> bool:
+    return node.op == "call_function" and bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
 
 
 def results_of(program: Any) -> list[Any]:
@@ -211,13 +222,13 @@ def _parts(graph: torch.nn.Module, program: Any, args: Sequence[Any], fixed: Seq
 
     from ..from_torch.table import TABLE
 
+    if any(_writes(n) for n in program.graph.nodes):
+        program = program.run_decompositions({})  # what writes to its own values alone does not any more
+    whole = program.module(check_guards=False)
+    missing = missing | {str(n.target) for n in whole.graph.nodes if isinstance(n.target, torch._ops.OpOverload) and str(n.target) not in TABLE}
     if missing:
         _log.info("%s run%s in torch", ", ".join(sorted(missing)), "s" if len(missing) == 1 else "")
-    targets = [n.target for n in program.graph.nodes if n.op == "call_function"]
-    whole = program.module(check_guards=False)
-    writes = any(getattr(getattr(t, "_schema", None), "is_mutable", False) for t in targets) or any(
-        n.op == "call_function" and getattr(getattr(n.target, "_schema", None), "is_mutable", False) for n in whole.graph.nodes)
-    if writes or not all(isinstance(t, torch._ops.OpOverload) or t.__module__ == "_operator" for t in targets):
+    if any(_writes(n) or not _is_operation(n) for n in whole.graph.nodes):
         _log.info("a graph runs in torch: it writes in place, or calls what is no operation")
         return graph
 
