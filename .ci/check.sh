@@ -228,7 +228,8 @@ check_interop() {
   in_tree "$where/bin/python" -m pytest -q -rs tests/python/test_dlpack_forms.py tests/python/test_native.py tests/python/test_bits.py \
     tests/python/test_tensor_values.py tests/python/test_bindings.py tests/python/test_jax.py tests/python/test_ml_dtypes.py \
     >"$where/log.txt" || { cat "$where/log.txt"; return 1; }
-  in_tree "$where/bin/python" -m pytest -q -rs tests/python/test_gpu_kernels.py tests/python/test_compiler_nvrtc.py -k "nvrtc or triton" >>"$where/log.txt" ||
+  in_tree "$where/bin/python" -m pytest -q -rs tests/python/test_gpu_kernels.py tests/python/test_gpu_kernels_bundles.py \
+    tests/python/test_compiler_nvrtc.py -k "nvrtc or triton" >>"$where/log.txt" ||
     { cat "$where/log.txt"; return 1; }
   cat "$where/log.txt"
   ! grep -E "SKIPPED.*(JAX|jax|flatbuffers|ml_dtypes|[Tt]riton|there is no NVRTC|tvm-ffi|numpy before)" "$where/log.txt" ||

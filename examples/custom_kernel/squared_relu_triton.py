@@ -18,7 +18,7 @@ on_gpu = accrt.Kernel.from_triton(
     squared_relu_on_gpu, {"x": "*fp32", "y": "*fp32", "n": "i64", "scale": "fp32", "BLOCK": 1024},
     grid=lambda v: (v["n"] + 1023) // 1024, writes=["y"], target=("sm_80", "sm_90"))
 
-squared_relu = accrt.Kernel.from_c(
-    HERE / "squared_relu.c", "squared_relu",
+squared_relu_by_triton = accrt.Kernel.from_c(
+    HERE / "squared_relu.c", "squared_relu_by_triton",
     [("x", "read f32"), ("y", "write f32"), ("n", "symbol"), ("scale", "f32")],
-    grid=lambda v: (v["n"] + 4095) // 4096, cuda=on_gpu)
+    grid=lambda v: (v["n"] + 4095) // 4096, entry="squared_relu", cuda=on_gpu)

@@ -32,15 +32,16 @@ class GpuKernel(Kernel):
     """A kernel of GPUs: `Kernel.from_cuda`, `from_cubin`, `from_ptx`. It is called as every Kernel,
     and is loaded on each GPU when it is first used there."""
 
-    __slots__ = ("_code", "_described", "_known", "_on", "_root", "_quick", "_taught", "_grid_takes", "_images", "_exact")
+    __slots__ = ("_code", "_described", "_known", "_on", "_root", "_quick", "_taught", "_grid_takes", "_images", "_exact", "_forms")
 
     def __init__(self, code: Code, described: DeviceKernel, known: Sequence[tuple[str, str, str]], grid: Callable | None, root: Instance | None,
                  aligns: Sequence[int] = ()) -> None:
         if not callable(code) or not isinstance(described, DeviceKernel):
             raise TypeError("a GpuKernel is made by Kernel.from_cuda, from_triton, from_cubin or from_ptx")
         self._code, self._described, self._known, self._grid, self._root = code, described, tuple(known), grid, root
-        # architectures that it is bound to; whether code is for one alone
-        self._aligns, self._images, self._exact = tuple(aligns), (), False
+        # architectures that it is bound to; whether code is for one alone; what bundles ask for, if
+        # not for all
+        self._aligns, self._images, self._exact, self._forms = tuple(aligns), (), False, ()
         self.name, self._definition, self._on, self._quick = described.name, None, {}, None
         self._taught: set[tuple[int, int]] = set()  # GPUs and streams that the quick way knows
         self._grid_takes = [(name, index) for index, (name, kind, _dtype) in enumerate(self._known) if kind in ("scalar", "symbol")]
@@ -158,6 +159,15 @@ class GpuKernel(Kernel):
         return self.on(device).arguments(values, device)
 
     @property
+    def definition(self) -> Any:
+        """Its record for the reference compiler, with the machine code for all targets of CUDA's
+        that it has."""
+        if self._definition is None:
+            from ._kernel_bundle import definition
+            self._definition = definition(self)
+        return self._definition
+
+    @property
     def pack(self) -> KernelPack:
         raise TypeError(f"kernel {self.name} is loaded on each GPU apart: kernel.on(device) has the pack")
 
@@ -190,48 +200,6 @@ def _checked_grid(name: str, grid: Any) -> None:
     if grid is not None and not callable(grid):
         raise TypeError(f"kernel {name}: grid is {describe(grid)}, expected a function from the values to (x, y, z), as "
                         "lambda v: ((v['n'] + 255) // 256, 1, 1), or none, and then each call says it")
-
-
-#: Targets of bundles that have machine code: those of accrt.compiler.
-_TARGETS = ("sm_80", "sm_90")
-
-
-def counterpart(kernel: GpuKernel, name: str, host: Sequence[tuple[str, str, str]], grid: Callable) -> Any:
-    """The record of a kernel as the CUDA version of a host kernel with these parameters, for
-    bundles."""
-    where = f"kernel {name}: its cuda"
-    if [one[0] for one in kernel._known] != [one[0] for one in host]:
-        raise ValueError(f"{where} takes {', '.join(one[0] for one in kernel._known)}, and the host's {', '.join(one[0] for one in host)}")
-    for own, theirs in zip(kernel._known, host):
-        if own[1:] != theirs[1:] and (own[2], theirs[1]) != ("i64", "symbol"):
-            raise ValueError(f"{where}: {own[0]} is {' '.join(own[1:])}, and the host's {' '.join(theirs[1:])}"
-                             + (": a symbol is an i64" if theirs[1] == "symbol" else ""))
-    for (one, _kind, _dtype), align in zip(kernel._known, kernel._aligns):
-        if align > 1:
-            raise ValueError(f"{where} takes {one} at multiples of {align} bytes, and memory of a function begins anywhere: leave ':{align}' out")
-    made = {arch: kernel._code(arch) for arch in _TARGETS if not kernel._images or arch in kernel._images}
-    good = {arch: one for arch, one in made.items() if one[1] == "cubin"}
-    if not good:
-        raise ValueError(f"{where} has no cubin for {' or '.join(_TARGETS)}")
-    _image, _kind, entry, more = next(iter(good.values()))
-    if any(one[2:] != (entry, more) for one in good.values()):
-        raise ValueError(f"{where} has other warps, shared memory or parameters on {' than on '.join(good)}: compile it for one target")
-    from .compiler.kernels import kerneldef
-    params = [kerneldef.symbol(one) if kind == "symbol" else kerneldef.scalar(one, dtype) if kind == "scalar"
-              else kerneldef.Param(one, "buffer", kind, dtype=dtype) for one, kind, dtype in host]
-    params += [kerneldef.scalar(one, kind) for one, kind in more.get("parameters", ())[len(host):]]
-    described = kernel._described._replace(**more)
-    images = tuple((arch, bytes(one[0])) for arch, one in good.items())
-    return kerneldef.KernelDef(f"{name}.cuda", name, kerneldef.MachineCode(images, tuple(a for a in good if kernel._exact)), kerneldef.layout(params),
-                               kernel._grid and _three(kernel._grid) or grid, arch=tuple(good), entry=entry, family="cuda",
-                               local_memory_bytes=described.shared_bytes, block=(*described.block, 1, 1)[:3])
-
-
-def _three(grid: Callable) -> Callable:
-    def sizes(values: Mapping[str, Any]) -> tuple[Any, ...]:
-        found = grid(values)
-        return (*(found if isinstance(found, (tuple, list)) else (found,)), 1, 1)[:3]
-    return sizes
 
 
 def from_cuda(source: Any, name: str, parameters: Any, grid: Any, block: Any, shared_bytes: int, options: Sequence[str], entry: str, arch: Any,
@@ -293,6 +261,7 @@ def from_image(source: Any, name: str, parameters: Any, grid: Any, block: Any, s
         raise TypeError(f"{what}: a cubin is bytes, and this is text: from_ptx takes PTX")
     self = GpuKernel(code, described, known, grid, instance)
     self._images = tuple(arch for arch in images if arch)
+    self._forms = self._images or (("compute_80",) if ptx else ())
     return self
 
 

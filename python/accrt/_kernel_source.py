@@ -118,7 +118,7 @@ def definition(source: Any, name: str, parameters: Any, grid: Any, entry: str = 
     more = (*flags, f"-I{folder}") if path else tuple(flags)
     device = None
     if cuda is not None and hasattr(cuda, "image"):
-        from ._kernel_gpu import counterpart
+        from ._kernel_bundle import counterpart
         device = counterpart(cuda, name, known, sizes)
     elif cuda is not None:
         device = KernelDef(f"{name}.cuda", name, CudaSource(text=text_of(cuda)[0]), params, sizes, entry=entry, family="cuda",

@@ -118,6 +118,7 @@ def from_triton(function: Any, signature: Any, constexprs: Any, grid: Callable |
 
     self = GpuKernel(code, described, known, grid, instance, [align for _kind, align in found.values()])
     self._images, self._exact = (target,) if isinstance(target, str) else tuple(target), True
+    self._forms = self._images
     for wanted in self._images:
         self.image(wanted)
     return self

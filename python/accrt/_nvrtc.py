@@ -21,7 +21,7 @@ class CompileError(RuntimeError):
 
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 _OPTIONS = ("--std=c++17", "-default-device")
-_ARCH = re.compile(r"sm_(\d+)([af]?)\Z")
+_ARCH = re.compile(r"(?:sm_(\d+)[af]?|compute_(\d+))\Z")
 
 
 def _places() -> list[str]:
@@ -122,14 +122,15 @@ def find() -> Nvrtc:
 def compiled(text: str, depends: str, file: str, entry: str, arch: str, options: Sequence[str], folder: str, what: str) -> tuple[bytes, str, str]:
     """(image, kind, the entry's name in it) for an architecture as "sm_90"; from the cache, where
     it was compiled before. An architecture that is newer than NVRTC gets PTX, which the driver
-    compiles."""
+    compiles, and so does "compute_80"."""
     known = _ARCH.match(arch)
     if not known:
         raise ValueError(f"{what}: arch is {arch!r}, expected one as 'sm_90'")
     nvrtc = find()
     there = nvrtc.architectures()
-    cubin = int(known[1]) in there
-    below = [one for one in there if one <= int(known[1])]
+    wanted = int(known[1] or known[2])
+    cubin = wanted in there and known[2] is None
+    below = [one for one in there if one <= wanted]
     if not cubin and not below:
         raise CompileError(f"{what}: NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} does not compile for {arch}, the oldest is sm_{min(there)}")
     target = arch if cubin else f"compute_{max(below)}"

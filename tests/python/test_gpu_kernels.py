@@ -581,20 +581,3 @@ def test_a_triton_function_in_a_bundle(triton_scale, tmp_path):
                         ("its cuda takes x at multiples of 16 bytes", {"x": "*fp32:16"})):
         with pytest.raises(ValueError, match=text):
             accrt.Kernel.from_c(HOST, "scale", parameters, lambda v: 1, cuda=accrt.Kernel.from_triton(triton_scale, {**signature, **wrong}, writes=["y"]))
-
-
-def test_the_examples_triton_function(tmp_path):
-    """examples/custom_kernel/build.py --triton: the bundle runs on the host here; it has the
-    cubins."""
-    pytest.importorskip("triton")
-    from accrt.compiler.cuda import nvcc
-    if not nvcc.available_targets()[0]:
-        pytest.skip("there is no nvcc here")
-    env = dict(os.environ, PYTHONPATH=str(ROOT / "python"), TRITON_CACHE_DIR=str(tmp_path / "triton"))
-    bundle = tmp_path / "custom_kernel.accx"
-    done = subprocess.run([sys.executable, "-W", "ignore", ROOT / "examples/custom_kernel/build.py", "--triton", "-o", bundle], env=env, capture_output=True,
-                          text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert b"squared_relu_on_gpu" in bundle.read_bytes()
-    import numpy as np
-    assert accrt.load(str(bundle), trust="all").activate(np.ones((2, 8), np.float32)).tolist()[0][0] == 2.0

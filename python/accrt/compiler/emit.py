@@ -138,6 +138,9 @@ class Emitter:
             made = self.bundle.image(image.name, image.data, kind)
             for kernel in image.kernels:
                 self._add_cuda_variant(kernel, image, made)
+        for kernel in kernels:
+            if kernel.operator is None and not any(kernel in image.kernels for image in built):
+                raise nvcc.ImageError(f"kernel {kernel.name!r} has machine code for {', '.join(kernel.arch)}, and none for {', '.join(targets)}")
 
     def _add_cuda_variant(self, kernel: KernelDef, image: nvcc.CudaImage, made: bw.Image) -> None:
         at: Any = next(v for v in kernel.specials if v.arch == image.arch) if image.special else kernel

@@ -589,15 +589,16 @@ class Function:
         reference: Optional[Callable[..., Any]] = None,
         **values: Any,
     ) -> List[Value]:
-        """Runs a user's KernelDef, or an accrt.Kernel from C source. Its buffers are bound in
-        order: those that it reads to `operands`, those that it writes to `results`; `values`: its
-        symbols and scalars by name. A buffer that it reads, or reads and writes, may be a state: it
-        is read and written where it lies. `reference(*operands, **values)`: the same in numpy, for
-        the interpreter; a state is an array there, which it changes."""
+        """Runs a user's KernelDef, or an accrt.Kernel from source or a GPU's machine code. Its
+        buffers are bound in order: those that it reads to `operands`, those that it writes to
+        `results`; `values`: its symbols and scalars by name. A buffer that it reads, or reads and
+        writes, may be a state: it is read and written where it lies. `reference(*operands,
+        **values)`: the same in numpy, for the interpreter; a state is an array there, which it
+        changes."""
         where = f"function {self.name!r}, kernel"
-        kernel = getattr(kernel, "definition", kernel)
+        offered, kernel = kernel, getattr(kernel, "definition", kernel)
         if not hasattr(kernel, "params") or not hasattr(kernel, "grid"):
-            raise IRError(f"{where}: {described(kernel)} is no KernelDef")
+            raise IRError(f"{where}: {described(offered)} is no KernelDef" + (", and of a pack" if kernel is None else ""))
         where = f"{where} {kernel.name!r}"
         given = arguments.listed(operands, f"{where}: operands", "values or states")
         states = tuple((i, v) for i, v in enumerate(given) if isinstance(v, State))

@@ -533,7 +533,8 @@ def _users_cuda_kernel(op: Op, operands: Specs, results: Specs) -> Lowering:
 def users_kernel(kernel: KernelDef, family: str, op: Op, operands: Specs, results: Specs) -> Lowering:
     """A user's kernel takes contiguous tensors."""
     if kernel.family != family:
-        raise ValueError(f"kernel {kernel.name!r} is for {kernel.family}, not for {family}")
+        more = ": give targets of CUDA's alone, or it as cuda= of a kernel from C source" if family == "host" else ""
+        raise ValueError(f"kernel {kernel.name!r} is for {kernel.family}, not for {family}{more}")
     for spec in (*operands, *results):
         plain = contiguous(TensorType(spec.dtype, spec.shape))
         if not all(ex.proved_equal(a, b) for a, b in zip(spec.strides, plain.strides)):

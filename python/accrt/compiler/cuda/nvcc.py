@@ -61,7 +61,7 @@ class CudaImage:
 
     name: str
     kind: str  # cubin or ptx
-    arch: str  # sm_80, sm_90, sm_90a; of PTX compute_80
+    arch: str  # sm_80, sm_90, sm_90a; of PTX compute_80, or what a user's PTX says
     data: bytes
     kernels: Tuple[KernelDef, ...]
     special: bool = False  # holds the implementations that kernels have for this architecture alone
@@ -216,7 +216,8 @@ def build_images(kernels: Sequence[KernelDef], targets: Sequence[str], name: str
     for target in targets:
         plain: Dict[str, List[KernelDef]] = {}
         for kernel in _wanted(ordered, target):
-            arch = TARGETS[target] + ("a" if target in kernel.producer.exact else "")
+            own = isinstance(kernel.producer, MachineCode) and target == "ptx"
+            arch = kernel.producer.ptx if own else TARGETS[target] + ("a" if target in kernel.producer.exact else "")
             plain.setdefault(arch, []).append(kernel)
         for arch in sorted(plain):
             groups.append((f"{name}.{arch}", arch, False, _units(plain[arch])))

@@ -176,14 +176,19 @@ class CudaSource:
 
 @dataclass(frozen=True)
 class MachineCode:
-    """The producer of a CUDA kernel that something else compiles (Triton, NVRTC): a cubin for each
-    target by name. `exact` as in CudaSource."""
+    """The producer of a CUDA kernel that something else compiles (Triton, NVRTC): cubins by target
+    ("sm_90"), and PTX by its least architecture ("compute_80"). `exact` as in CudaSource."""
 
     images: Tuple[Tuple[str, bytes], ...]
     exact: Tuple[str, ...] = ()
 
     def image(self, arch: str) -> bytes:
         return dict(self.images)[arch.rstrip("a")]
+
+    @property
+    def ptx(self) -> str:
+        """The architecture of its PTX."""
+        return next(arch for arch, _image in self.images if arch.startswith("compute_"))
 
 
 @dataclass(frozen=True)
