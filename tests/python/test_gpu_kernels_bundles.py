@@ -1,6 +1,6 @@
-"""Kernels that there are for GPUs alone in bundles: from CUDA C++, PTX, cubins and Triton, run under
-the stand-in for CUDA's driver; what refuses them; and the example with one kernel in C, CUDA C++ and
-Triton."""
+"""Kernels that there are for GPUs alone in bundles: from CUDA C++, PTX, cubins and Triton, run
+under the stand-in for CUDA's driver; what refuses them; and the example with one kernel in C, CUDA
+C++ and Triton."""
 import os
 import runpy
 import subprocess

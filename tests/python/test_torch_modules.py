@@ -89,6 +89,181 @@ def test_parameters_are_the_weights_and_changes_are_seen(bundle):
     assert (ours(x) != 0).all()
 
 
+@pytest.fixture(scope="module")
+def plain(instance):
+    """y = x * w + b: no weight is packed. z: w of another type."""
+    m = Module("plain")
+    n = m.symbol("n", maximum=64)
+    w, b = m.constant("w", np.full(5, 2, np.float32)), m.constant("deep.b", np.zeros((), np.float32))
+    short = m.constant("short_w", np.arange(5, dtype=np.float16))
+    f = m.function("forward")
+    x = f.input("x", "f32", [n, 5])
+    f.result("y", x * f.constant(w) + f.constant(b))
+    f.result("z", f.constant(short).to_copy("f32") + x)
+    g = m.function("forward_backward")
+    dy, x = g.input("grad_y", "f32", [n, 5]), g.input("x", "f32", [n, 5])
+    g.input("grad_z", "f32", [n, 5])
+    g.result("grad_w", (dy * x).sum(0))
+    g.result("grad_deep.b", dy.sum([0, 1]))
+    return accrt.Bundle(compile(m, targets=TARGETS), instance)
+
+
+def swaps(monkeypatch):
+    """Names of weights that are copied into programs from now on."""
+    names, copied = [], accrt.Program.swap_weights
+    monkeypatch.setattr(accrt.Program, "swap_weights", lambda self, weights, *rest: (names.extend(weights), copied(self, weights, *rest))[1])
+    return names
+
+
+def test_parameters_are_the_memory_that_the_program_reads(plain, monkeypatch):
+    import accrt.torch
+
+    copied, ours, x = swaps(monkeypatch), accrt.torch.Module(plain), torch.randn(3, 5)
+    w, b, half = ours.w, ours.get_parameter("deep.b"), ours.short_w
+    assert [p.data_ptr() % 64 for p in (w, b, half)] == [0, 0, 0] and half.dtype == torch.float16
+    for step in range(4):
+        y, z = ours(x)
+        close(y, x * w.detach() + b.detach())
+        close(z, x + half.detach().float())
+        w.data[step] = -step  # torch does not count this, and nothing is told of it
+        b.data.add_(1.5)
+        half.data.mul_(2)
+    with torch.no_grad():
+        w.fill_(3)
+        torch._foreach_mul_([w, b], 2.0)
+    close(ours(x)[0], x * 6 + 12)
+    assert copied == []
+    step = torch.optim.SGD([w, b], lr=0.5)
+    ours(x)[0].sum().backward()
+    step.step()
+    close(ours(x)[0], x * (6 - 0.5 * x.sum(0)) + 12 - 7.5)
+    assert copied == []
+
+
+def test_what_is_shared_comes_and_goes(plain, monkeypatch):
+    """Tensors of other memory are copied; the module's own are shared again after that."""
+    import accrt.torch
+
+    copied, ours, x = swaps(monkeypatch), accrt.torch.Module(plain), torch.ones(2, 5)
+    second = copy.deepcopy(ours)
+    assert second.w.data_ptr() != ours.w.data_ptr()
+    rng = np.random.default_rng(7)
+    for step in range(30):
+        kind = int(rng.integers(4))
+        if kind == 0:
+            ours.w.data.fill_(step)
+            assert (ours(x)[0] == step).all()
+        elif kind == 1:
+            with torch.no_grad():
+                second.w.fill_(-step)
+            assert (second(x)[0] == -step).all()
+        elif kind == 2:
+            assert (torch.func.functional_call(ours, {"w": torch.full((5,), 0.5)}, (x,))[0] == 0.5).all()
+        else:
+            assert (ours(x)[0] == ours.w.detach()).all() and (second(x)[0] == second.w.detach()).all()
+    assert copied
+    ours.w.data = torch.full((5,), 9.0)  # other memory
+    assert (ours(x)[0] == 9).all()
+
+
+def test_packed_weights_are_packed_anew_and_others_are_not_copied(bundle, monkeypatch):
+    import accrt.torch
+
+    copied, ours, net, x = swaps(monkeypatch), accrt.torch.Module(bundle), network(), torch.randn(5, 8)
+    close(ours(x), net(x))
+    for step in range(3):
+        with torch.no_grad():
+            for one, other in zip(ours.parameters(), net.parameters()):
+                one.add_(0.1 * step)
+                other.add_(0.1 * step)
+        close(ours(x), net(x))
+    assert copied == []
+    ours.get_parameter("2.bias").data.add_(1)  # no prepare function reads it
+    net[2].bias.data.add_(1)
+    close(ours(x), net(x))
+    ours.get_parameter("2.weight").data.add_(1)
+    net[2].weight.data.add_(1)
+    ours.refresh()
+    close(ours(x), net(x))
+    assert copied == []
+
+
+def test_a_forked_child_has_its_own(plain):
+    """As other memory of torch has."""
+    import os
+
+    import accrt.torch
+
+    ours = accrt.torch.Module(plain)
+    child = os.fork()
+    if child == 0:
+        ours.w.data.fill_(100)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert (ours.w == 2).all()
+
+
+def test_an_instance_that_takes_no_weights_without_a_signature_has_copies(monkeypatch, tmp_path):
+    import accrt.torch
+
+    path = tmp_path / "plain.accx"
+    m = Module("plain")
+    f = m.function("forward")
+    f.result("y", f.input("x", "f32", [2, 5]) * f.constant(m.constant("w", np.full(5, 2, np.float32))))
+    compile(m, path, targets=TARGETS)
+    strict = accrt.Instance(host_code="all", options={"trust.weights": "signed"})
+    copied, ours, x = swaps(monkeypatch), accrt.torch.Module(accrt.Bundle(path, strict)), torch.ones(2, 5)
+    assert (ours(x) == 2).all()
+    with torch.no_grad():
+        ours.w.fill_(4)
+    assert (ours(x) == 4).all() and copied == ["w"]
+
+
+def test_an_adapter_is_trained_and_the_base_stays(instance):
+    """LoRA: the factors are parameters beside the bundle's weights, the backward gives their
+    gradients alone."""
+    import accrt.torch
+
+    torch.manual_seed(3)
+    rank, base = 2, torch.randn(6, 8) * 0.3
+    m = Module("lora")
+    n = m.symbol("n", maximum=64)
+    w = m.constant("proj.weight", base.numpy())
+    f = m.function("forward")
+    x, a, b = f.input("x", "f32", [n, 8]), f.input("lora_a", "f32", [rank, 8]), f.input("lora_b", "f32", [6, rank])
+    f.result("y", x.linear(w) + x.linear(a).linear(b))
+    g = m.function("forward_backward")
+    dy, x = g.input("grad_y", "f32", [n, 6]), g.input("x", "f32", [n, 8])
+    a, b = g.input("lora_a", "f32", [rank, 8]), g.input("lora_b", "f32", [6, rank])
+    g.result("grad_x", dy @ g.constant(w) + (dy @ b) @ a)
+    g.result("grad_lora_b", dy.t() @ x.linear(a))
+    g.result("grad_lora_a", (dy @ b).t() @ x)
+    bundle = accrt.Bundle(compile(m, targets=TARGETS), instance)
+    ours = accrt.torch.Module(bundle, parameters={"lora_a": torch.randn(rank, 8) * 0.1, "lora_b": torch.zeros(6, rank)})
+    assert {n: p.requires_grad for n, p in ours.named_parameters()} == {"proj.weight": False, "lora_a": True, "lora_b": True}
+    wanted_a, wanted_b = (ours.lora_a.detach().clone().requires_grad_(), ours.lora_b.detach().clone().requires_grad_())
+    # a change that these factors can make
+    goal = base + torch.randn(6, rank) @ torch.randn(rank, 8)
+    own = torch.optim.Adam([p for p in ours.parameters() if p.requires_grad], lr=0.05)
+    other, losses = torch.optim.Adam([wanted_a, wanted_b], lr=0.05), []
+    for step in range(300):
+        x = torch.randn(32, 8, generator=torch.Generator().manual_seed(step))
+        for run, optimizer in ((lambda: ours(x), own), (lambda: F.linear(x, base) + F.linear(F.linear(x, wanted_a), wanted_b), other)):
+            optimizer.zero_grad()
+            loss = F.mse_loss(run(), F.linear(x, goal))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    ours_at, theirs = losses[::2], losses[1::2]
+    assert ours_at[-1] < 0.01 * ours_at[0], (ours_at[0], ours_at[-1])
+    np.testing.assert_allclose(ours_at[:50], theirs[:50], rtol=1e-2)
+    assert torch.equal(ours.get_parameter("proj.weight"), base)
+    with bundle.program().session() as session:  # and the bundle's own is as it was
+        x = torch.randn(4, 8)
+        made = session.forward(x, np.zeros((rank, 8), np.float32), np.zeros((6, rank), np.float32))
+        close(torch.from_numpy(np.array(made)), F.linear(x, base))
+
+
 def test_copies_and_functional_calls_have_weights_of_their_own(bundle):
     import accrt.torch
 

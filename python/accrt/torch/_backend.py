@@ -10,8 +10,8 @@ import torch
 
 from ..bundle import Bundle
 from ..errors import Error
-from ._module import mark, same, Weights
 from ._operator import Operator, Programs
+from ._weights import mark, same, Weights
 
 _log = logging.getLogger("accrt.torch")
 _PLANS = 64  # of one graph: one for each set of shapes
@@ -223,7 +223,8 @@ def _parts(graph: torch.nn.Module, program: Any, args: Sequence[Any], fixed: Seq
     from ..from_torch.table import TABLE
 
     if any(_writes(n) for n in program.graph.nodes):
-        program = program.run_decompositions({})  # what writes to its own values alone does not any more
+        # what writes to values of its own alone does not write after that
+        program = program.run_decompositions({})
     whole = program.module(check_guards=False)
     missing = missing | {str(n.target) for n in whole.graph.nodes if isinstance(n.target, torch._ops.OpOverload) and str(n.target) not in TABLE}
     if missing:

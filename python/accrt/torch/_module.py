@@ -1,117 +1,24 @@
 """A bundle's function as a torch.nn.Module, with the bundle's weights as its parameters."""
 from __future__ import annotations
 
-import threading
-import warnings
 from collections.abc import Mapping
-from typing import Any, Callable, Container, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 
 from ..bundle import Bundle
 from ..program import Program
-from . import _operator, _shapes
-
-
-_PLAIN = 0  # of Constant.encoding: no layout of its own
-
-
-class Weights:
-    """The weights that come as tensors with each call. Each program has a copy, which is made anew
-    where they have changed since."""
-
-    def __init__(self, bundle: Bundle, names: Optional[Container[str]] = None) -> None:
-        """names: those alone; the others stay as the bundle has them."""
-        self.known = [c for c in bundle.constants if not c.prepared and not c.external and c.encoding == _PLAIN
-                      and c.dtype in _shapes.DTYPES and (names is None or c.name in names)]
-        self.names = [c.name for c in self.known]
-        self._bundle = bundle
-        self._lock = threading.Lock()  # a program's weights are those of one call at a time
-        # what a new program has: (the tensor without its history, its version)
-        self._first: list[Any] = [None] * len(self.known)
-        self._seen: dict[Program, list[Any]] = {}  # and what those have that are there
-
-    def __deepcopy__(self, memo: Any) -> Weights:
-        return self  # a copied module has parameters of its own, and they come with each call
-
-    def tensors(self) -> list[torch.Tensor]:
-        """The bundle's own, as tensors of their own memory."""
-        made = []
-        for constant in self.known:
-            tensor = torch.empty(constant.shape, dtype=_shapes.DTYPES[constant.dtype])
-            if constant.size_bytes:
-                with warnings.catch_warnings():
-                    # that the bytes cannot be written: they are copied
-                    warnings.simplefilter("ignore")
-                    raw = torch.frombuffer(self._bundle.constant_bytes(constant.name), dtype=torch.uint8)
-                tensor.view(-1).view(torch.uint8).copy_(raw)
-            made.append(tensor)
-        return made
-
-    def remember(self, tensors: Sequence[torch.Tensor]) -> None:
-        """The bundle has these."""
-        self._first = [mark(tensor) for tensor in tensors]
-
-    def forget(self) -> None:
-        with self._lock:
-            self._first = [None] * len(self.known)
-            self._seen = {}
-
-    def check(self, where: str, tensors: Sequence[torch.Tensor]) -> None:
-        if len(tensors) != len(self.known):
-            raise ValueError(f"{where}: {len(tensors)} weights were given, and it has {len(self.known)}")
-        for constant, tensor in zip(self.known, tensors):
-            if tensor.dtype != _shapes.DTYPES[constant.dtype] or tuple(tensor.shape) != constant.shape:
-                raise TypeError(f"{where}: weight {constant.name} is {tensor.dtype} {list(tensor.shape)}, and {constant.dtype}{list(constant.shape)} "
-                                "is needed")
-
-    def run(self, program: Program, tensors: Sequence[torch.Tensor], call: Callable[[], None], gpu: Optional[int] = None) -> None:
-        """Calls `call` when the program has these weights. gpu: whose stream may still write
-        them."""
-        with self._lock:
-            seen = self._seen.get(program)
-            if seen is None:
-                seen = self._seen[program] = self._first
-                self._first = [None] * len(self.known)  # those tensors may go now
-            changed = {at: mark(tensor) for at, tensor in enumerate(tensors) if not same(seen[at], tensor)}
-            if changed:
-                if gpu is not None:
-                    _settle(gpu)
-                program.swap_weights({self.names[at]: new[0].contiguous() for at, new in changed.items()})
-                for at, new in changed.items():
-                    seen[at] = new
-            call()
-
-
-def _settle(gpu: int) -> None:
-    """The runtime takes weights in an order of its own: what torch has enqueued so far comes
-    first."""
-    with torch.cuda.device(gpu):
-        if torch.cuda.is_current_stream_capturing():
-            raise RuntimeError("weights have changed since the last call, and a CUDA graph that is being captured cannot take them: call the module once "
-                               "before the capture")
-        torch.cuda.synchronize()
-
-
-def mark(tensor: torch.Tensor) -> Any:
-    """What says later whether a tensor is the same, with the same content. It keeps the memory, so
-    that no other tensor gets its address."""
-    return tensor.detach(), None if tensor.is_inference() else tensor._version
-
-
-def same(before: Any, tensor: torch.Tensor) -> bool:
-    """Whether a tensor is what `mark` was made of, and unchanged."""
-    if before is None or tensor.is_inference() or before[1] != tensor._version:
-        return False
-    return before[0].data_ptr() == tensor.data_ptr() and before[0].stride() == tensor.stride()
+from . import _operator
+from ._weights import Weights
 
 
 class Module(torch.nn.Module):
     """A function of a bundle as a torch.nn.Module, on the host or on a GPU. Its parameters are the
     bundle's weights, under their names.
 
-    Changes of parameters (an optimizer's step, load_state_dict) are seen by the next call, which
-    gives them to the runtime; what is written through `.data` is seen after `refresh()`. Quantized
+    On the host the parameters are the memory that the program reads, so that changes are there at
+    once; where the program has a copy or a packed form, the next call makes it anew (docs/torch.md
+    has the cases). What is written through `.data` is seen there after `refresh()`. Quantized
     weights and weights outside of the bundle stay in it.
 
     Args:
@@ -166,8 +73,8 @@ class Module(torch.nn.Module):
         return super().load_state_dict(kept, *args, **named)
 
     def refresh(self) -> None:
-        """All parameters are given to the runtime anew by the next call: after writes that torch
-        does not count, through `.data`."""
+        """What the program has besides the parameters' memory, as packed forms, is made anew by the
+        next call: after writes that torch does not count, through `.data`."""
         self.accrt_weights.forget()
 
     def forward(self, *args: Any, **named: Any) -> Any:
