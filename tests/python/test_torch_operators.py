@@ -62,6 +62,17 @@ def module():
     f.result("y", f.cond(f.present(b), lambda: x + b, lambda: x * 2.0)[0])
     f = m.function("half")
     f.result("y", f.input("x", "bf16", [n, 8]) + f.input("y2", "bf16", [n, 8]))
+    f = m.function("mixed")
+    x, w, scale = f.input("x", "bf16", [n, 8]), f.input("w", "f32", [8]), f.input("scale", "f16", [])
+    f.input("count", "i64", [n])
+    f.result("y", x.to_copy("f32") * w + scale.to_copy("f32"))
+    g = m.function("mixed_backward")
+    dy, x, w = g.input("grad_y", "f32", [n, 8]), g.input("x", "bf16", [n, 8]), g.input("w", "f32", [8])
+    g.result("grad_x", (dy * w).to_copy("bf16"))
+    g.result("grad_w", (dy * x.to_copy("f32")).sum(0))
+    f = m.function("half_written")
+    x = f.input("x", "bf16", [n, 8], access="read_write")
+    (x + f.input("by", "bf16", [8])).write_input("x")
     f = m.function("given")
     f.result("y", f.input("x", "f32", [n, 8], access="donated") * 3.0)
     return m
@@ -206,6 +217,58 @@ def test_autocast_casts_to_the_declared_type(operators):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         z = operators["silu_mul"](torch.ones(2, 4).bfloat16(), torch.ones(2, 4))
     assert z.dtype == torch.float32
+
+
+def test_autocast_casts_each_input_to_its_own_type(bundle):
+    import accrt.torch
+
+    mixed = accrt.torch.operator(bundle, "mixed", backward="mixed_backward", name=f"{SPACE}::mixed_{next(fresh)}")
+    x, w, scale, count = torch.randn(3, 8), torch.randn(8), torch.tensor(0.5), torch.arange(3)
+    wanted = x.bfloat16().float() * w + 0.5
+    with pytest.raises(TypeError, match="x is of torch.float32"):
+        mixed(x, w, scale, count)
+    leaves = [x.clone().requires_grad_(), w.bfloat16().requires_grad_()]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(mixed(x, w, scale, count), wanted)
+        for call in (mixed, torch.compile(lambda *given: mixed(*given), fullgraph=True, backend="aot_eager")):
+            for leaf in leaves:
+                leaf.grad = None
+            call(*leaves, scale, count).sum().backward()
+            assert [leaf.grad.dtype for leaf in leaves] == [torch.float32, torch.bfloat16]
+            torch.testing.assert_close(leaves[0].grad, w.bfloat16().float().bfloat16().float().expand(3, 8))
+            torch.testing.assert_close(leaves[1].grad, x.bfloat16().float().sum(0).bfloat16())
+        with pytest.raises(TypeError, match="w is of torch.float64"):  # which torch does not cast either
+            mixed(x, w.double(), scale, count)
+        with pytest.raises(TypeError, match="count is of torch.float32"):
+            mixed(x, w, scale, count.float())
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=False), pytest.raises(TypeError):
+        mixed(x, w, scale, count)
+
+
+def test_autocast_casts_nothing_that_is_written(bundle):
+    import accrt.torch
+
+    add = accrt.torch.operator(bundle, "half_written", name=f"{SPACE}::half_written_{next(fresh)}")
+    x = torch.zeros(2, 8, dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        add(x, torch.ones(8))  # what is read alone is cast
+        assert (x == 1).all()
+        with pytest.raises(TypeError, match="x is of torch.float32"):
+            add(x.float(), torch.ones(8))
+
+
+def test_vmap_of_what_writes_is_refused_by_name(operators):
+    x = torch.zeros(4, 3, 8)
+    with pytest.raises(RuntimeError, match="add_one.*writes x, and torch.vmap maps no operator that writes: give what it writes as a result") as told:
+        torch.vmap(operators["add_one"], in_dims=(0, None))(x, torch.ones(8))
+    assert "\n" not in str(told.value) and (x == 0).all()
+
+
+def test_tags(operators):
+    for operator in operators.values():
+        assert torch.Tag.pt2_compliant_tag in operator.tags
+        assert {torch.Tag.needs_exact_strides, torch.Tag.needs_fixed_stride_order} & set(operator.tags)
+        assert torch.Tag.flexible_layout not in operator.tags
 
 
 def test_vmap(operators):

@@ -18,7 +18,7 @@ from .._library import filled, lib
 from ..bundle import Bundle
 from ..program import Program
 from ..session import Session
-from . import _shapes, _shim
+from . import _rules, _shapes, _shim
 from ._cuda import _maker, OnGpu, spec
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
@@ -314,8 +314,7 @@ class Operator:
     def register(self, backward: Optional["Operator"]) -> Any:
         name = self.name
         library = self.library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
-        tags = (torch.Tag.pt2_compliant_tag,)
-        library.define(self.schema, tags=tags)
+        library.define(self.schema, tags=_rules.tags())
         self._kernels = _shim.kernels(self, library)
         if self._kernels is None:
             library.impl(name.partition("::")[2], self.run, "CPU")
@@ -325,10 +324,9 @@ class Operator:
         if not writes:
             self._register_autograd(backward)
             torch.library.register_vmap(name, self.vmap, lib=library)
-        floating = {t.dtype for _n, t in self.tensors if t.dtype.is_floating_point}
-        if len(floating) == 1:
-            for kind in ("cpu", "cuda"):
-                torch.library.register_autocast(name, kind, *floating, lib=library)
+        else:
+            _rules.refuse_vmap(self, library)
+        _rules.register_autocast(self, library)
         self.overload = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
         _shim.enter(self.overload, not writes)
         return self.overload
