@@ -237,7 +237,8 @@ def test_autocast_casts_each_input_to_its_own_type(bundle):
             assert [leaf.grad.dtype for leaf in leaves] == [torch.float32, torch.bfloat16]
             torch.testing.assert_close(leaves[0].grad, w.bfloat16().float().bfloat16().float().expand(3, 8))
             torch.testing.assert_close(leaves[1].grad, x.bfloat16().float().sum(0).bfloat16())
-        with pytest.raises(TypeError, match="w is of torch.float64"):  # which torch does not cast either
+        # which torch does not cast either
+        with pytest.raises(TypeError, match="w is of torch.float64"):
             mixed(x, w.double(), scale, count)
         with pytest.raises(TypeError, match="count is of torch.float32"):
             mixed(x, w, scale, count.float())
