@@ -105,6 +105,26 @@ static int32_t touches_nothing(const accrt_kernel_environment_t* environment,
   return good(environment, dispatch, workgroup);
 }
 
+static int32_t changes_parameters(const accrt_kernel_environment_t* environment,
+                                  const accrt_kernel_dispatch_t* dispatch,
+                                  const accrt_kernel_workgroup_t* workgroup) {
+  const params_t* p = dispatch->params;
+  const int32_t code = good(environment, dispatch, workgroup);
+  if (p->n <= 256) /* one workgroup: no other one reads it */
+    ((params_t*)(uintptr_t)dispatch->params)->n = 0;
+  return code;
+}
+
+static int32_t writes_later(const accrt_kernel_environment_t* environment,
+                            const accrt_kernel_dispatch_t* dispatch,
+                            const accrt_kernel_workgroup_t* workgroup) {
+  params_t* p = (params_t*)(uintptr_t)dispatch->params;
+  const int32_t code = good(environment, dispatch, workgroup);
+  if (p->n <= 256) /* in the next run from the same block of parameters */
+    p->y += 1;
+  return code;
+}
+
 static int32_t refuses(const accrt_kernel_environment_t* environment,
                        const accrt_kernel_dispatch_t* dispatch,
                        const accrt_kernel_workgroup_t* workgroup) {
@@ -176,8 +196,8 @@ static const accrt_kernel_param_t open_params[] = {
   KERNEL(good), KERNEL(writes_after), KERNEL(writes_before), KERNEL(writes_far_after),             \
       KERNEL(reads_after), KERNEL(reads_before), KERNEL(differs), KERNEL(writes_read),             \
       KERNEL(writes_same), KERNEL(leaves), KERNEL(crashes), KERNEL(endless), KERNEL(remembers),    \
-      KERNEL(divides), KERNEL(touches_nothing), KERNEL(refuses), OPEN(keeps_lengths),              \
-      OPEN(trusts_numbers), {                                                                      \
+      KERNEL(divides), KERNEL(touches_nothing), KERNEL(refuses), KERNEL(changes_parameters),       \
+      KERNEL(writes_later), OPEN(keeps_lengths), OPEN(trusts_numbers), {                           \
     .struct_size = sizeof(accrt_kernel_def_t), .name = "says_it_differs", .entry = differs,        \
     .params = params, .param_count = 3, .params_size_bytes = sizeof(params_t)                      \
   }

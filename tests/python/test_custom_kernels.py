@@ -327,6 +327,9 @@ LOOP = "for (int64_t i = first; i < last; i++) p->y[i] = p->x[i];\n"
     ("  static int64_t calls = 1;\n  for (int64_t i = first; i < last; i++) p->y[i] = calls;\n  if (last == p->n) calls += 1;\n",
      "gives other bytes in y when it runs again"),
     ("  for (int64_t i = first; i < last - 1; i++) p->y[i] = p->x[i];\n", "does not write all of y, or reads it: byte"),
+    # the last workgroup changes its block of parameters, which a list has in the next run, too
+    ("  static int64_t done;\n  " + LOOP + "  if (__atomic_add_fetch(&done, 1, __ATOMIC_SEQ_CST) % d->workgroup_count[0] == 0) ((cube_params_t*)p)->n = 0;\n",
+     "gives other bytes in y from a recorded list: from byte 2 on"),
     ("  " + LOOP + "  if (p->n == 0) p->y[0] = 1;\n", "writes outside of y: byte 0 after its end, with sizes of 0"),
     ("  if (p->n == 0) return 9;\n  " + LOOP, "refuses its arguments: .*returned 9.*, with sizes of 0")))
 def test_a_check_says_what_is_amiss(body, text, instance):

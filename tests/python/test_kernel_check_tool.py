@@ -51,6 +51,8 @@ def test_a_good_kernel(pack):
     ("crashes", "crashed with signal 11 (SIGSEGV), with n=1"),
     ("endless", "runs longer than 2 seconds, with n=37"),
     ("remembers", "writes outside of y: byte N before its beginning, with n=1"),
+    ("changes_parameters", "gives other bytes in y from a recorded list: from byte 0 on, with n=1"),
+    ("writes_later", "writes outside of y: byte 0 after its end, with n=1"),
     ("divides", "crashed with signal 8 (SIGFPE), with sizes of 0"),
     ("touches_nothing", "writes outside of y: byte 0 after its end, with sizes of 0"),
     ("refuses", "refuses its arguments: kernel 'refuses' returned 9 in workgroup (0, 0, 0) of (1, 1, 1), with n=37")])
@@ -60,6 +62,15 @@ def test_a_mistake_is_one_line(pack, kernel, found):
     lines = checked(pack, kernel, *(["--set", "n=37", "--seconds", "2"] if kernel == "endless" else ["--seconds", "60"]))
     assert f"kernel {kernel} {found}" in (re.sub(r"byte \d{2,} before", "byte N before", line) for line in lines)
     assert len(lines) <= 2  # a kernel may do the same to another argument
+
+
+def test_what_cannot_be_captured_has_a_word(pack):
+    """A list runs twice, as a graph is replayed: what a kernel leaves in its block of parameters is
+    there in the second run, and in no other."""
+    told = json.loads(accx_output("kernel", "check", pack, "--kernel", "changes_parameters", *SIZES, "--json", "--seconds", "60", code=5)[0])
+    findings = told["kernels"][0]["findings"]
+    assert [f["what"] for f in findings] == ["not_capturable"] * len(findings) and findings[0]["parameter"] == "y"
+    assert "n=100003" not in str(findings)  # there it does nothing
 
 
 def test_what_it_may_differ_in_is_no_finding(pack):

@@ -182,11 +182,10 @@ static accrt_status_t move(accx_probe_t* probe, accrt_stream_t* stream, bool bac
   return status;
 }
 
-static accrt_status_t enqueue_recorded(accx_probe_t* probe, const accx_place_t* place,
-                                       accrt_stream_t* stream) {
+static accrt_status_t record(accx_probe_t* probe, const accx_place_t* place,
+                             accrt_binding_t* bindings, uint32_t* out_used,
+                             accrt_commands_t** out_list) {
   accrt_kernel_argument_t arguments[ACCRT_KERNEL_MAX_PARAMS];
-  accrt_binding_t bindings[ACCRT_KERNEL_MAX_PARAMS];
-  accrt_commands_t* list = NULL;
   uint32_t used = 0;
   memcpy(arguments, probe->arguments, sizeof arguments);
   for (uint32_t i = 0; i < probe->count; ++i) {
@@ -199,16 +198,83 @@ static accrt_status_t enqueue_recorded(accx_probe_t* probe, const accx_place_t* 
     arguments[i].buffer = NULL;
     arguments[i].offset_bytes = 0;
   }
-  accrt_status_t status = accrt_commands_create(place->device, used, &list);
+  *out_used = used;
+  accrt_status_t status = accrt_commands_create(place->device, used, out_list);
   if (status == ACCRT_OK)
-    status = accrt_commands_dispatch(list, place->kernel, probe->plan.grid, arguments, probe->count,
-                                     (uint32_t)sizeof *arguments, NULL, NULL);
+    status = accrt_commands_dispatch(*out_list, place->kernel, probe->plan.grid, arguments,
+                                     probe->count, (uint32_t)sizeof *arguments, NULL, NULL);
   if (status == ACCRT_OK)
-    status = accrt_commands_finalize(list);
+    status = accrt_commands_finalize(*out_list);
+  return status;
+}
+
+static bool first_difference(const void* a, const void* b, size_t size, int64_t* out_byte) {
+  const char *left = a, *right = b;
+  if (size == 0 || memcmp(left, right, size) == 0)
+    return false;
+  size_t at = 0;
+  while (left[at] == right[at])
+    ++at;
+  return *out_byte = (int64_t)at, true;
+}
+
+static void look_around(accx_probe_t* probe) {
+  int64_t byte = 0;
+  for (uint32_t i = 0; i < probe->count; ++i) {
+    const accx_zones_t* zones = &probe->zones[i];
+    if (!has_memory(probe, i))
+      continue;
+    if (accx_zones_changed(zones, &byte))
+      find(probe, ACCX_KERNEL_WRITES_OUTSIDE, i, byte);
+    if (!is_written(probe, i) &&
+        first_difference(zones->data, probe->content[i], zones->size_bytes, &byte))
+      find(probe, ACCX_KERNEL_WRITES_READ, i, byte);
+  }
+}
+
+/* Waits for what has been enqueued, and gets what it did. */
+static accrt_status_t finish(accx_probe_t* probe, accrt_stream_t* stream) {
+  accrt_status_t status = accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, 0);
   if (status == ACCRT_OK)
-    status = accrt_stream_submit(stream, list, bindings, used, (uint32_t)sizeof *bindings);
+    status = move(probe, stream, true);
+  if (status == ACCRT_OK)
+    status = accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, 0);
+  return status;
+}
+
+/* Submits a list twice, as a captured graph is replayed: the second time with memory as it was, but
+ * with what the first run has left in the list. */
+static accrt_status_t run_recorded(accx_probe_t* probe, const accx_lay_t* how,
+                                   const accx_place_t* place, accrt_stream_t* stream,
+                                   bool* out_launched) {
+  accrt_binding_t bindings[ACCRT_KERNEL_MAX_PARAMS];
+  accrt_commands_t* list = NULL;
+  uint32_t used = 0;
+  accrt_status_t status = record(probe, place, bindings, &used, &list);
+  for (int i = 0; i < 2 && status == ACCRT_OK && probe->found == 0; ++i) {
+    if (i > 0 && !lay(probe, how))
+      status = ACCRT_ERROR_OUT_OF_MEMORY;
+    if (i > 0 && status == ACCRT_OK)
+      status = move(probe, stream, false);
+    if (status == ACCRT_OK)
+      status = accrt_stream_submit(stream, list, bindings, used, (uint32_t)sizeof *bindings);
+    *out_launched = *out_launched || status == ACCRT_OK;
+    if (status == ACCRT_OK)
+      status = finish(probe, stream);
+    if (status == ACCRT_OK && i == 0)
+      look_around(probe);
+  }
   accrt_commands_release(list);
   return status;
+}
+
+static accrt_status_t run_directly(accx_probe_t* probe, const accx_place_t* place,
+                                   accrt_stream_t* stream, bool* out_launched) {
+  const accrt_status_t status =
+      accrt_stream_launch(stream, place->kernel, probe->plan.grid, probe->arguments, probe->count,
+                          (uint32_t)sizeof *probe->arguments);
+  *out_launched = status == ACCRT_OK;
+  return status == ACCRT_OK ? finish(probe, stream) : status;
 }
 
 /* What has become of a run that was begun. A device that failed is of no use to this process. */
@@ -241,18 +307,10 @@ static accrt_status_t run(accx_probe_t* probe, const accx_lay_t* how, const char
   accrt_status_t status = accrt_stream_create(place->device, NULL, &stream);
   if (status == ACCRT_OK)
     status = move(probe, stream, false);
-  if (status == ACCRT_OK && how->recorded)
-    status = enqueue_recorded(probe, place, stream);
-  else if (status == ACCRT_OK)
-    status = accrt_stream_launch(stream, place->kernel, probe->plan.grid, probe->arguments,
-                                 probe->count, (uint32_t)sizeof *probe->arguments);
-  const bool launched = status == ACCRT_OK;
-  if (launched)
-    status = accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, 0);
+  bool launched = false;
   if (status == ACCRT_OK)
-    status = move(probe, stream, true);
-  if (status == ACCRT_OK)
-    status = accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, 0);
+    status = how->recorded ? run_recorded(probe, how, place, stream, &launched)
+                           : run_directly(probe, place, stream, &launched);
   if (launched && status != ACCRT_OK)
     status = failed_run(probe, stream, status, out_message);
   else if (status != ACCRT_OK)
@@ -262,30 +320,6 @@ static accrt_status_t run(accx_probe_t* probe, const accx_lay_t* how, const char
 }
 
 /* ---- What a run did ---- */
-
-static bool first_difference(const void* a, const void* b, size_t size, int64_t* out_byte) {
-  const char *left = a, *right = b;
-  if (size == 0 || memcmp(left, right, size) == 0)
-    return false;
-  size_t at = 0;
-  while (left[at] == right[at])
-    ++at;
-  return *out_byte = (int64_t)at, true;
-}
-
-static void look_around(accx_probe_t* probe) {
-  int64_t byte = 0;
-  for (uint32_t i = 0; i < probe->count; ++i) {
-    const accx_zones_t* zones = &probe->zones[i];
-    if (!has_memory(probe, i))
-      continue;
-    if (accx_zones_changed(zones, &byte))
-      find(probe, ACCX_KERNEL_WRITES_OUTSIDE, i, byte);
-    if (!is_written(probe, i) &&
-        first_difference(zones->data, probe->content[i], zones->size_bytes, &byte))
-      find(probe, ACCX_KERNEL_WRITES_READ, i, byte);
-  }
-}
 
 static void keep_results(accx_probe_t* probe) {
   for (uint32_t i = 0; i < probe->count; ++i) {
