@@ -191,6 +191,9 @@ check_tsan() {
 check_pyfuzz() {
   configure_and_build "$BUILD"
   for seed in 1 2 3; do soak_python 20000 $seed "$BUILD/check/address/lib/libaccrt.so"; done
+  if can_import torch || hugging_face_environment; then
+    soak_torch 1000 "$(date +%s)" "$BUILD/check/address/lib/libaccrt.so"
+  else note "tensors of torch were left out: $missing"; fi
 }
 
 check_tidy() {
