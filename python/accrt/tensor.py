@@ -480,10 +480,13 @@ class Tensor:
         if self.__dlpack_device__()[0] != _CUDA or consumer is None:
             own.synchronize()
             return
+        number = 0 if consumer == 1 else consumer
+        if number == own.native:
+            return  # one stream is in order, also while it is captured
         from .stream import Event, Stream
         event = Event(own.device)
         own.record(event)
-        Stream.wrap(own.device, 0 if consumer == 1 else consumer).wait_event(event)
+        Stream.wrap(own.device, number).wait_event(event)
 
     def __len__(self) -> int:
         if not self.shape:
