@@ -83,7 +83,7 @@ OPERATIONS = {
     "Kernel.from_c": "wrong any*", "Kernel.from_pack": "bytes kernelname? instance?", "Kernel.from_module": "device bytes any kind?",
     "Kernel.from_cuda": "wrong any*", "Kernel.from_cubin": "wrong any*", "Kernel.from_ptx": "wrong any*", "Kernel.from_triton": "wrong any*", "CompileError": "name?",
     "GpuKernel": "wrong any*", "GpuKernel.__call__": "wrong any*", "GpuKernel.arguments": "wrong values device", "GpuKernel.on": "wrong device",
-    "GpuKernel.image": "wrong any", "GpuKernel.check": "wrong", "GpuKernel.pack": "wrong", "GpuKernel.handle": "wrong",
+    "GpuKernel.image": "wrong any", "GpuKernel.check": "wrong", "GpuKernel.pack": "wrong", "GpuKernel.handle": "wrong", "GpuKernel.definition": "wrong",
     "Kernel.__call__": "self memory memory number number", "Kernel.check": "self memory memory number number", "Kernel.definition": "self",
     "KernelPack": "instance bytes name?", "KernelPack.of_module": "device bytes kernels kind?", "KernelPack.kernel": "self kernelname",
     "KernelPack.kernels": "self",
