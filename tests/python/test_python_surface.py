@@ -46,6 +46,7 @@ def tensor(size, dtype="f32"):
     (lambda: tensor(4).upsample_nearest(None, [0.0]), compiler.IRError, "sizes and factors are above 0"),
     (lambda: tensor(4).pixel_shuffle(0), compiler.IRError, "pixel_shuffle: its factor"),
     (lambda: tensor(4).pixel_shuffle(2), compiler.IRError, "expected four dimensions"),
+    (lambda: tensor(4).celu(0.0), compiler.IRError, "celu: alpha is 0.0"),
 ])
 def test_what_the_fuzzer_found_is_refused(use, kind, text):
     """Each of these hung, took all memory, or ended in an exception of ctypes'."""

@@ -176,6 +176,8 @@ def elu(x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) ->
 @_method
 def celu(x: Value, alpha: float = 1.0) -> Value:
     """x, or alpha * (exp(x / alpha) - 1) where x is below 0."""
+    if isinstance(alpha, (int, float)) and alpha == 0:
+        raise IRError(f"function {x.function.name!r}: celu: alpha is {alpha}, and x is divided by it")
     return x.elu(alpha, 1.0, 1 / alpha)
 
 
