@@ -347,7 +347,7 @@ void accrt_stream_release(accrt_stream_t* stream) {
   /* Acq_rel pairs with the other releases: the last one sees all work of the others. Operations
    * with a listener have references too, so the object's count cannot say which one is the last. */
   if (atomic_fetch_sub_explicit(&stream->handles, 1, memory_order_acq_rel) == 0 &&
-      stream->foreign && !accrt_context_inside())
+      stream->foreign && accrt_stream_is_behind(stream) && !accrt_context_inside())
     finish_foreign(stream);
   accrt_stream_unref(stream);
   accrt_instance_release(instance);
