@@ -85,6 +85,8 @@ def test_readme_c_example(tmp_path, user):
     assert re.fullmatch(r'score of \' \' after "In": -?\d+\.\d+\n', done.stdout)
     wrong = subprocess.run(["./readme", "readme.c"], cwd=folder, env=user, capture_output=True, text=True)
     assert wrong.returncode == 1 and "ACCRT_ERROR_INVALID_FORMAT" in wrong.stderr
+    nothing = subprocess.run(["./readme"], cwd=folder, env=user, capture_output=True, text=True)
+    assert nothing.returncode == 2 and nothing.stderr == "usage: ./readme bytelm.accx\n"
 
 
 def test_readme_c_example_has_no_warning(tmp_path):
@@ -175,6 +177,14 @@ def test_readme_shell_examples():
     for line in lines:
         done = subprocess.run(line, shell=True, cwd=ROOT, env=environment(), capture_output=True, text=True)
         assert done.returncode == 0, (line, done.stderr)
+
+
+@pytest.mark.parametrize("document", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").rglob("*.md"))])
+def test_examples_are_built_against_an_installed_library(document):
+    """CMake finds no library without its folder, and no library is installed in a clone."""
+    lines = [line for block in re.findall(r"^```\w*\n(.*?)^```$", (ROOT / document).read_text(), re.M | re.S)
+             for line in block.splitlines() if re.search(r"\bcmake -S examples/", line)]
+    assert [line for line in lines if "-DCMAKE_PREFIX_PATH=" not in line] == []
 
 
 def test_every_link_leads_somewhere():
