@@ -34,7 +34,7 @@ int main(void) {
   check(accrt_event_create(device, ACCRT_EVENT_FLAG_TIMING, &end));
   check(accrt_event_create(device, 0, &plain));
 
-  /* Record first, then wait: the wait is for the record that is the latest at that time. */
+  /* Record first: the wait is for the latest record at the time of the call. */
   const accrt_place_t from = {.buffer = first}, to = {.buffer = second};
   check(accrt_stream_record(maker, start));
   check(accrt_stream_fill(maker, &from, BYTES, 5, 1));

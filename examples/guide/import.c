@@ -37,7 +37,7 @@ int main(void) {
   atomic_int gone = 0;
   check(accrt_buffer_import(device, mine, 4096, released, &gone, &buffer));
 
-  /* Work that waits keeps the memory, though the handle is released. */
+  /* Enqueued work keeps the memory, even after the handle is released. */
   const accrt_place_t place = {.buffer = buffer};
   check(accrt_stream_wait(stream, go, 1));
   check(accrt_stream_fill(stream, &place, ACCRT_TO_END, 9, 1));

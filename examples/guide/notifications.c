@@ -23,7 +23,7 @@ struct answer {
   accrt_status_t status;
 };
 
-/* Runs on a thread of the runtime: hand the news over and return. */
+/* Runs on a thread of the runtime: pass the result on and return. */
 static void complete(void* user, accrt_status_t status) {
   struct answer* answer = user;
   answer->status = status;
@@ -58,7 +58,7 @@ int main(void) {
   struct pollfd wait = {.fd = fd, .events = POLLIN};
   const int ready = poll(&wait, 1, -1);
   uint64_t value;
-  const accrt_status_t reached = accrt_semaphore_query(done, &value); /* before the result */
+  const accrt_status_t reached = accrt_semaphore_query(done, &value); /* failed? */
   printf("%d descriptor is readable: %s, values[255] is %d\n", ready, accrt_status_name(reached),
          values[255]);
   close(fd);

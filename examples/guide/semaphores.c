@@ -41,7 +41,7 @@ int main(void) {
   check(accrt_semaphore_wait(steps, 2, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK));
   printf("the reader got %d %d %d %d\n", copy[0], copy[1], copy[2], copy[3]);
 
-  /* A wait with a limit, for a value that is never signalled. */
+  /* A wait of at most a millisecond, for a value that is never signalled. */
   accrt_status_t status = accrt_semaphore_wait(steps, 3, 1000000, ACCRT_WAIT_BLOCK);
   printf("waiting for 3: %s\n", accrt_status_name(status));
 
