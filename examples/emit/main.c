@@ -185,11 +185,21 @@ static void run(const char* path) {
   accrt_instance_release(instance);
 }
 
+/* A step is '*' or '+' or '-', and a number. */
+static int is_step(const char* text) {
+  char* end = NULL;
+  strtof(text + 1, &end);
+  return strchr("*+-", text[0]) != NULL && text[0] != 0 && end != text + 1 && *end == 0;
+}
+
 int main(int argc, char** argv) {
   const char* ptx = argc > 3 && strstr(argv[3], ".ptx") != NULL ? argv[3] : NULL;
   const int first = ptx != NULL ? 4 : 3;
   if (argc <= first)
     return fprintf(stderr, "usage: %s steps.accx affine.so [affine.ptx] STEP...\n", argv[0]), 2;
+  for (int i = first; i < argc; ++i)
+    if (!is_step(argv[i]))
+      return fprintf(stderr, "step '%s' must be such as '*2' or '+1'\n", argv[i]), 2;
   check(accrt_bundle_writer_create(NULL, &writer));
   check(accrt_bundle_writer_add_metadata(writer, "producer", "examples/emit"));
   compile(kernel(argv[2], ptx), argv + first, argc - first);

@@ -166,5 +166,7 @@ if [ -e "$repo/examples/emit/CMakeLists.txt" ]; then
   cmake --build "$work/emit" >>"$work/emit.log" || { cat "$work/emit.log"; exit 1; }
   (cd "$work/emit" && ./emit steps.accx affine.so '*2' '+1' '*3') >"$work/emit.out"
   grep -qx '7 -> 45' "$work/emit.out" || { cat "$work/emit.out"; exit 1; }
+  ! (cd "$work/emit" && ./emit steps.accx affine.so '*2' 'x3') 2>"$work/emit.out" || exit 1
+  grep -qx "step 'x3' must be such as '\*2' or '+1'" "$work/emit.out" || { cat "$work/emit.out"; exit 1; }
 fi
 echo "the installed tree serves CMake and pkg-config, shared and static"
