@@ -84,9 +84,9 @@ def test_what_to_write(want, place):
 REFUSED = {
     "a handle of the wrong kind": lambda t: accrt.Semaphore(t["device"]),
     "a range outside a buffer or an array": lambda t: t["stream"].copy(t["buffer"], bytearray(4), 4, source_offset=61),
-    "a number that C would cut": lambda t: accrt.Pool(t["device"]).buffer(1 << 64),
+    "a number that does not fit the C type": lambda t: accrt.Pool(t["device"]).buffer(1 << 64),
     "a read-only array that would be written": lambda t: t["stream"].copy(t["buffer"], bytes(64)),
-    "elements of another size than `dtype=` says": lambda t: t["call"].set("x", np.ones(16, np.uint8), dtype="f32"),
+    "elements whose size is not that of `dtype=`": lambda t: t["call"].set("x", np.ones(16, np.uint8), dtype="f32"),
     "a masked array": lambda t: t["call"].set("x", np.ma.ones(16, np.float32)),
     "an attribute of the package's objects that was overwritten": lambda t: (setattr(t["buffer"], "_pointer", 3), t["stream"].fill(t["buffer"], 0)),
 }
