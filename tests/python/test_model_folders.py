@@ -456,6 +456,22 @@ def test_the_command(tmp_path, cache, weights):
     assert done.returncode == 1 and done.stderr.count("\n  - config: ") == 2 and "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("wrong, said", {
+    "--target hots": "no target 'hots'; did you mean 'host'", "--kv-type f31": "kv_type is 'f31'", "--page-size 0": "page_size is 0",
+    "--max-position -3": "max_position is -3", "--adapters -1": "-1 adapters", "-o none/m.accx": "none/m.accx: no such file",
+}.items())  # fmt: skip
+def test_the_command_with_a_mistake(tmp_path, cache, weights, wrong, said):
+    """A mistake is a message and no traceback, and it names the model once."""
+    folder = tiny.write_folder(tmp_path / "m", LLAMA, weights)
+    output = [] if wrong.startswith("-o") else ["-o", "m.accx"]
+    done = subprocess.run([sys.executable, "-m", "accrt.models", str(folder), "--target", TARGETS[0], *output, *wrong.split()],
+                          cwd=tmp_path, capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr, done.stderr
+    assert done.stderr.splitlines()[-1].count(str(folder)) <= 1
+    nothing = subprocess.run([sys.executable, "-m", "accrt.models", "gone"], cwd=tmp_path, capture_output=True, text=True)
+    assert nothing.returncode == 1 and nothing.stderr.splitlines()[-1].count("gone") == 1
+
+
 # ---- Strange values ------------------------------------------------------------------------------
 
 JUNK = (None, True, False, 0, -1, 1, 3, 1 << 40, 1 << 70, 0.0, -2.5, 1e308, "", "x", "4096", [], [1], ["sliding_attention"], {}, {"a": 1}, [None], {"rope_type": []},

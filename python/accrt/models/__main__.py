@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import List, Optional
 
@@ -13,10 +14,10 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m accrt.models", description=__doc__)
     parser.add_argument("model", help="a folder with config.json, or a .gguf file")
     parser.add_argument("-o", "--output", help="where the bundle is written (default: the user's cache)")
-    parser.add_argument("--target", action="append", help="x86-64-v3, cuda, ... (default: all that can be built here); may be given several times")
-    parser.add_argument("--kv-type", default="", help="f32, f16, bf16 or fp8 (default: 16 bits where the weights have them)")
-    parser.add_argument("--max-position", type=int, default=0, help="the longest sequence (default: what the model was made for)")
-    parser.add_argument("--page-size", type=int, default=16, help="keys on a page (default: 16)")
+    parser.add_argument("--target", action="append", help="host (this machine), x86-64-v3, cuda, ... (default: all that can be built here, which may take minutes); may be given several times")
+    parser.add_argument("--kv-type", default="", help="type of keys and values: f32, f16, bf16 or fp8 (default: 16 bits if the weights have 16 bits)")
+    parser.add_argument("--max-position", type=int, default=0, help="tokens of the longest sequence (default: what the model was made for)")
+    parser.add_argument("--page-size", type=int, default=16, help="tokens on a page of the KV cache (default: 16)")
     parser.add_argument("--adapters", type=int, default=0, help="places for LoRA adapters (default: 0)")
     parser.add_argument("--max-rank", type=int, default=16, help="the largest rank of adapters (default: 16)")
     parser.add_argument("--adapter-targets", default="", help="ends of the names of the products that adapters change, as q_proj,v_proj (default: all)")
@@ -31,8 +32,11 @@ def main(arguments: Optional[List[str]] = None) -> int:
     except Refused as refused:
         print(f"{refused.what} is refused:", *(f"  - {point}" for point in refused.points), sep="\n", file=sys.stderr)
         return 1
-    except (OSError, LookupError, ValueError) as error:
-        print(f"{given.model}: {error}", file=sys.stderr)
+    except (OSError, LookupError, ValueError, RuntimeError) as error:
+        # RuntimeError: no such target, or no compiler
+        text = str(error)
+        named = text.startswith((f"{given.model}:", f"{os.path.abspath(given.model)}:"))
+        print(text if named else f"{given.model}: {text}", file=sys.stderr)
         return 1
     print(opened.bundle)
     return 0
