@@ -224,3 +224,22 @@ def test_headers_say_since_when_a_function_is_there():
                 given = list(map(int, since[0]))
                 assert given == wanted or library == "write" and given <= wanted, (function, given, wanted)
     assert {function for function in versions if not function.endswith("get_api")} == seen
+
+
+def test_options_lists_the_environment_variables():
+    """Those that product sources read, and no others."""
+    sources = {p: p.read_text() for f in ("runtime", "loader", "abi", "write", "serve", "tools", "packs", "python/accrt")
+               for p in sorted((ROOT / f).rglob("*")) if p.suffix in (".c", ".py") and "test" not in p.name}
+    read = set()
+    for path, text in sources.items():
+        if path.suffix == ".c":
+            read |= set(re.findall(r'getenv\("([A-Z]\w+)"', text))
+        elif "environ" in text:
+            names = set(re.findall(r'"((?:ACCRT|CUDA|XDG|TMP|NO|LD)[A-Z_]*[A-Z_]|PATH|HOME)"', text))
+            read |= {name for name in names if not re.match("ACCRT_(CUDA|DTYPE|ERROR)_", name)}
+    rows = re.findall(r"^\| (`.*?) \|", section("docs/options.md", "Environment variables"), re.M)
+    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert len(read) >= 15
+    assert {name for name in read if not any(one == name or name.endswith("_") and one.startswith(name) for one in listed)} == set()
+    everything = "\n".join(sources.values())
+    assert {one for one in listed if one not in everything and not re.match(r"ACCRT_\w+_(LIBRARY|X86_64|AARCH64)", one)} == set()
