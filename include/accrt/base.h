@@ -1,9 +1,9 @@
 /* accrt/base.h - what every public header needs: export mark, status codes, struct negotiation,
  * opaque handles.
  *
- * Documents that headers name, such as docs/concepts.md, are installed under share/doc/accrt. This
- * header may not include any other header of the library but kernel.h (for data types). The rules
- * below hold for the whole C API.
+ * Documents that headers name, such as docs/concepts.md, are installed under share/doc/accrt. Of
+ * the library's headers, this one includes kernel.h only (for data types). The rules below hold for
+ * the whole C API.
  *
  * Status. Every function that can fail returns accrt_status_t. It first sets `*out_...` to NULL or
  *   zero. If it fails, it changes nothing else, unless its comment says otherwise.

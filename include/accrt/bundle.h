@@ -1,6 +1,6 @@
 /* accrt/bundle.h - opens .accx bundles and looks inside.
  *
- * It may not mention devices or programs: a bundle is a file.
+ * Nothing here depends on devices or programs: a bundle is a file.
  */
 #ifndef ACCRT_BUNDLE_H_
 #define ACCRT_BUNDLE_H_
@@ -12,7 +12,7 @@ ACCRT_BEGIN
 /** check structure and metadata at open, chunks of weights before first use */
 #define ACCRT_VERIFY_DEFAULT 0u
 #define ACCRT_VERIFY_FULL 1u /**< check all digests at open */
-/** do not read weights only to check them; the structure is always checked */
+/** do not check the bytes of weights; the structure is always checked */
 #define ACCRT_VERIFY_NO_DATA 2u
 
 /** Options of the accrt_bundle_open_* functions. */

@@ -1,7 +1,7 @@
 /* accrt/commands.h - kernels, launches, and command lists, which are recorded once and submitted
  * many times.
  *
- * It may not mention programs or bundles: kernels can be called without them.
+ * Nothing here depends on programs or bundles: you can launch kernels without them.
  */
 #ifndef ACCRT_COMMANDS_H_
 #define ACCRT_COMMANDS_H_
@@ -51,7 +51,7 @@ typedef struct accrt_module_options {
   const void* image; /**< read during the call */
   uint64_t size_bytes;
   const char* name; /**< for messages and profilers; may be NULL */
-  /** the kernels to find in it, copied; `entry` is NULL, `name` the image's symbol */
+  /** the kernels to find in the image; copied. `entry` is NULL; `name` is the image's symbol */
   const accrt_kernel_def_t* kernels;
   uint32_t kernel_count;      /**< at least 1 */
   uint32_t kernel_size_bytes; /**< sizeof(accrt_kernel_def_t) */
@@ -181,7 +181,7 @@ ACCRT_API void accrt_launch_release(accrt_launch_t* launch);
 ACCRT_API accrt_status_t accrt_launch_set(accrt_launch_t* launch, uint32_t index,
                                           const accrt_kernel_argument_t* argument,
                                           uint32_t argument_size_bytes);
-/** The launch's parameter block, lent, which you may write directly. It has params_size_bytes;
+/** The launch's parameter block, lent, which you may write directly. Its size is params_size_bytes;
  * accrt_kernel_info gives the offsets. The library does not know the device addresses that you
  * write there: keep their memory until the launch is complete. NULL only for NULL. Since: 0.2 */
 ACCRT_API void* accrt_launch_params(accrt_launch_t* launch);
@@ -293,10 +293,10 @@ ACCRT_API accrt_status_t accrt_commands_count(accrt_commands_t* commands, uint32
 /** Enqueues a finalized list with a binding table. Every range of every command is checked against
  * its binding. Several submissions of one list may be in flight at a time.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (not finalized; or a wrapped stream is being
- *   captured, and the list cannot be); ACCRT_ERROR_OUT_OF_RANGE (the message has the command, the
- *   binding and both sizes);
- *   ACCRT_ERROR_UNSUPPORTED (memory that the device cannot reach, as accrt_stream_launch);
- *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED; ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
+ *   captured, and the list has an operator that cannot be captured); ACCRT_ERROR_OUT_OF_RANGE (the
+ *   message has the command, the binding and both sizes); ACCRT_ERROR_UNSUPPORTED (memory that the
+ *   device cannot reach, as accrt_stream_launch); ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_POISONED;
+ *   ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_submit(accrt_stream_t* stream, accrt_commands_t* commands,
                                              const accrt_binding_t* bindings,
                                              uint32_t binding_count, uint32_t binding_size_bytes);

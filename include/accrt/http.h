@@ -1,14 +1,15 @@
-/* accrt/http.h - libaccrt_http: an OpenAI-compatible HTTP server before an engine of
+/* accrt/http.h - libaccrt_http: an OpenAI-compatible HTTP server in front of an engine of
  * libaccrt_serve.
  *
- * The library owns sockets, HTTP, JSON output, server-sent events, limits and metrics. What needs a
- * tokenizer is done once a request by workers, which are threads of the caller: accrt_http_next
- * hands out a request's body, and accrt_http_start gives the token ids that the worker made of it
- * to the engine. From token to socket no caller's code runs.
+ * The library owns sockets, HTTP, JSON output, server-sent events, limits and metrics. *Workers*,
+ * which are threads of the caller, do the work that needs a tokenizer, once for each request:
+ * accrt_http_next gives a worker the body of a request, and accrt_http_start gives the worker's
+ * token ids to the engine. No code of the caller runs between a new token and its socket.
  *
  * Link `-laccrt_http -laccrt_serve -laccrt`. The rules of accrt/base.h hold here too.
- * docs/server.md describes the answers, the limits and the metrics. ACCRT_VALIDATE=handles in the
- * environment has handles checked, as in accrt/serve.h: also a job that is answered twice, or not.
+ * docs/server.md describes the answers, the limits and the metrics. With ACCRT_VALIDATE=handles in
+ * the environment, handles are checked as in accrt/serve.h. A job that is answered twice, or never,
+ * is reported, too.
  */
 #ifndef ACCRT_HTTP_H_
 #define ACCRT_HTTP_H_
@@ -56,24 +57,24 @@ ACCRT_ASSERT_LAYOUT(accrt_http_options_t, health_timeout_ns, 160);
   { .struct_size = (uint32_t)sizeof(accrt_http_options_t), .log_fd = -1 }
 
 /** Listens, and starts the thread that serves.
- * @param engine retained. It has a thread of its own (ACCRT_SERVE_ENGINE_THREAD), and its events
- *   are taken by this server alone.
- * @return ACCRT_OK, ACCRT_ERROR_IO (the address cannot be had, or no descriptor);
+ * @param engine retained. It must have a thread of its own (ACCRT_SERVE_ENGINE_THREAD), and only
+ *   this server may take its events.
+ * @return ACCRT_OK, ACCRT_ERROR_IO (the address is not available, or no descriptor is left);
  *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine,
                                                   const accrt_http_options_t* options,
                                                   accrt_http_server_t** out_server);
 /** Adds a reference; returns its argument. Since: 0.4 */
 ACCRT_API accrt_http_server_t* accrt_http_server_retain(accrt_http_server_t* server);
-/** The last reference ends the thread and closes every connection; jobs that are handed out must
- * have been answered. It waits for the thread. Since: 0.4 */
+/** Drops a reference. The last one closes every connection, and ends the thread and waits for it.
+ * Jobs from accrt_http_next must have been answered before. Since: 0.4 */
 ACCRT_API void accrt_http_server_release(accrt_http_server_t* server);
 /** The port that it listens at; 0 for NULL. Never blocks. Since: 0.4 */
 ACCRT_API uint32_t accrt_http_server_port(const accrt_http_server_t* server);
 
-/** Ends the server gracefully: it listens no longer, closes idle connections, refuses new requests
- * with 503, and waits until the answers under way have left. What is not done at the end of the
- * timeout is cancelled and closed. accrt_http_next then says ACCRT_ERROR_CANCELLED. Blocks.
+/** Ends the server gracefully: it stops listening, closes idle connections, refuses new requests
+ * with 503, and waits until unfinished answers have been sent. At the end of the timeout it cancels
+ * and closes the rest. accrt_http_next then returns ACCRT_ERROR_CANCELLED. Blocks.
  * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT (some answers were cut off). Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_server_drain(accrt_http_server_t* server, uint64_t timeout_ns);
 
@@ -87,7 +88,7 @@ typedef struct accrt_http_counts {
 } accrt_http_counts_t;
 ACCRT_ASSERT_LAYOUT(accrt_http_counts_t, held_bytes, 24);
 
-/** Never blocks for long. Since: 0.4 */
+/** Fills `out_counts`. It may wait for a lock for a short time. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_server_counts(accrt_http_server_t* server,
                                                   accrt_http_counts_t* out_counts);
 
@@ -101,8 +102,8 @@ ACCRT_API accrt_status_t accrt_http_server_counts(accrt_http_server_t* server,
 #define ACCRT_HTTP_UNLOAD_ADAPTER 6u /**< POST /v1/unload_lora_adapter */
 
 /** Waits for a request. Any number of threads may wait.
- * @param out_job lent until it is answered by accrt_http_start, _fail or _answer. Every job must be
- *   answered, also when its client has left meanwhile.
+ * @param out_job lent until it is answered by accrt_http_start, _fail or _answer. You must answer
+ *   every job, even if its client has left.
  * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_CANCELLED (the server has ended: there will be
  *   no more). Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_next(accrt_http_server_t* server, uint64_t timeout_ns,
@@ -156,14 +157,15 @@ typedef struct accrt_http_format {
 ACCRT_ASSERT_LAYOUT(accrt_http_format_t, reserved, 64);
 #define ACCRT_HTTP_FORMAT_INIT ACCRT_STRUCT_INIT(accrt_http_format_t)
 
-/** Hands requests to the engine and answers the job with what it makes of them. Choices are
- * numbered through: all of the first request, then those of the second.
+/** Submits requests to the engine, and answers the job with their results. The choices of the
+ * answer are numbered in one sequence: those of the first request, then those of the second, and so
+ * on.
  * @param requests `count` pointers, at least 1; all have the same `n`; those of a job of
  *   ACCRT_HTTP_EMBEDDING have `embed`, others have not. Copied; user_data is the server's own.
  *   Together they have at most 65,536 choices.
- * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job is answered by that);
- *   what accrt_serve_engine_submit returns: then the job is not answered, and nothing of it runs.
- *   Since: 0.4 */
+ * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job counts as answered); what
+ *   accrt_serve_engine_submit returns: then the job is not answered, and nothing of it runs. Since:
+ *   0.4 */
 ACCRT_API accrt_status_t accrt_http_start(accrt_http_job_t* job,
                                           const accrt_serve_request_t* const* requests,
                                           uint32_t count, const accrt_http_format_t* format);
@@ -192,10 +194,11 @@ ACCRT_API accrt_status_t accrt_http_answer(accrt_http_job_t* job, uint32_t statu
 
 /* ---- Calls of tools, without a server ---- */
 
-/** Finds calls of tools in one text, as a server does in its answers. One thread at a time. */
+/** Finds calls of tools in one text, as a server does in its answers. Use it from one thread at a
+ * time. */
 typedef struct accrt_http_calls accrt_http_calls_t;
 
-/** What came of a piece of text. Frozen. Since: 0.4 */
+/** The result of a piece of text. Frozen. Since: 0.4 */
 typedef struct accrt_http_call_news {
   const char* content; /**< text that is no call; not NUL-terminated. Lent until the next push */
   uint64_t content_bytes;
@@ -218,10 +221,11 @@ ACCRT_API accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most,
 ACCRT_API accrt_http_calls_t* accrt_http_calls_retain(accrt_http_calls_t* calls);
 /** NULL does nothing. Since: 0.4 */
 ACCRT_API void accrt_http_calls_release(accrt_http_calls_t* calls);
-/** Takes the next bytes of the text, which are whole characters of UTF-8. Where it is cut changes
- * nothing.
+/** Takes the next bytes of the text, which must be complete UTF-8 characters. The result does not
+ * depend on where the text is divided.
  * @param text `text_bytes` bytes; may be NULL if there are none. @param last not 0: the text has
- *   ended, and what may have been a call is given as what it is. Nothing may follow.
+ *   ended, so that the beginning of a call that is not complete is given as text. No push may
+ *   follow.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT; ACCRT_ERROR_INVALID_STATE (the text has ended);
  *   ACCRT_ERROR_OUT_OF_MEMORY: nothing more can be taken. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text,

@@ -1,7 +1,7 @@
 /* accrt/instance.h - instances, devices, error records, host allocation, logging, tracing,
  * capabilities.
  *
- * It may not mention streams, programs or files: all of them are made through what is here.
+ * Nothing here depends on streams, programs or files: an instance makes them.
  */
 #ifndef ACCRT_INSTANCE_H_
 #define ACCRT_INSTANCE_H_
@@ -188,7 +188,8 @@ ACCRT_API accrt_instance_t* accrt_instance_retain(accrt_instance_t* instance);
 ACCRT_API void accrt_instance_release(accrt_instance_t* instance);
 
 /** Opens a driver from a shared object that exports accrt_driver_query (accrt/sys/driver.h). Its
- * devices follow the instance's other devices. The library is never unloaded. May block.
+ * devices get the indices after those of the instance's other devices. The shared object is never
+ * unloaded. May block.
  * @param path an absolute path, with the conditions of accrt_kernel_pack_open; or a name without
  *   slashes, which the system's loader looks up.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (no such file or symbol); ACCRT_ERROR_INVALID_ARGUMENT (a
@@ -228,7 +229,7 @@ typedef struct accrt_caps {
   void* next;               /**< NULL */
   uint32_t library_version; /**< ACCRT_MAKE_VERSION */
   uint16_t container_major,
-      container_minor; /**< newest .accx container read; minors from 0 up are read */
+      container_minor; /**< newest .accx container; older minor versions are read too */
   uint16_t commands_major, commands_minor; /**< newest command set */
   uint16_t kernel_abi_major, kernel_abi_minor;
   uint16_t layouts_major, layouts_minor; /**< layout registry */
@@ -256,7 +257,7 @@ ACCRT_API accrt_status_t accrt_query_caps(accrt_caps_t* out_caps);
  * run. Use it for accrt_bundle_writer_options_t.target. Names and members that this library does
  * not know come from a newer one and are left out. What an older `accx caps` does not print is 0
  * (image_kind_mask, section_mask, expression_mask); the writer then assumes what those versions
- * had. This machine does not matter. Thread-safe, never blocks, needs no instance.
+ * had. The result does not depend on this machine. Thread-safe, never blocks, needs no instance.
  * @param text the JSON, `size_bytes` of it, at most 1 MiB. It need not end with a NUL. It is copied
  *   during the call.
  * @param allocator for the copy; NULL: the C library's.
@@ -292,7 +293,7 @@ typedef struct accrt_device_info {
   uint32_t index;               /**< within its driver */
   uint32_t concurrency;         /**< threads or multiprocessors: how many workgroups run at once */
   uint32_t min_alignment_bytes; /**< of every buffer */
-  uint32_t queue_count;         /**< hardware queues; 0: no limit that matters */
+  uint32_t queue_count;         /**< hardware queues; 0: so many that no program is limited */
   /* Since 0.2 */
   uint32_t dlpack_device_type; /**< of its memory, as DLPack numbers them: 1 CPU, 2 CUDA */
   int32_t dlpack_device_id;

@@ -1,7 +1,7 @@
 /* accrt/kernel.h - the custom-kernel ABI: all that a kernel author needs.
  *
  * Freestanding: it needs only <stddef.h> and <stdint.h>, compiles alone as C11 and as C++11, and
- * includes no other header of the library. It may not mention any handle of the runtime.
+ * includes no other header of the library. Nothing here depends on the runtime's handles.
  *
  * A *kernel pack* is a set of kernels behind one exported function:
  *

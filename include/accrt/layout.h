@@ -1,8 +1,9 @@
 /* accrt/layout.h - the registry of weight layouts: what the bytes of a quantized weight mean, how
  * many there are, and the exact conversion to f32 (from f32: accrt/write/quantize.h).
  *
- * It may not mention devices or bundles: it works on plain host memory. docs/layouts.md has the
- * formula of each layout, the order of its f32 operations, and what it was checked against.
+ * Nothing here depends on devices or bundles: the functions work on plain host memory.
+ * docs/layouts.md has the formula of each layout, the order of its f32 operations, and what it was
+ * checked against.
  */
 #ifndef ACCRT_LAYOUT_H_
 #define ACCRT_LAYOUT_H_

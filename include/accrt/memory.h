@@ -1,4 +1,4 @@
-/* accrt/memory.h - pools and buffers. It may not mention programs or bundles. */
+/* accrt/memory.h - pools and buffers. Nothing here depends on programs or bundles. */
 #ifndef ACCRT_MEMORY_H_
 #define ACCRT_MEMORY_H_
 
@@ -82,8 +82,8 @@ ACCRT_ASSERT_LAYOUT(accrt_pool_entry_t, label, 96);
 ACCRT_API accrt_status_t accrt_pool_snapshot(accrt_pool_t* pool, accrt_pool_entry_t* entries,
                                              uint32_t capacity, uint32_t entry_size_bytes,
                                              uint32_t* out_count);
-/** Returns free memory to the driver until at most keep_bytes are reserved, or only used blocks are
- * left. Thread-safe; may block in the driver. Since: 0.1 */
+/** Returns free blocks to the driver, until at most keep_bytes are reserved or no block is entirely
+ * free. Thread-safe; may block in the driver. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_pool_trim(accrt_pool_t* pool, uint64_t keep_bytes);
 
 /* ---- Buffers ---- */
@@ -147,8 +147,8 @@ ACCRT_ASSERT_LAYOUT(accrt_buffer_info_t, alignment_bytes, 56);
 /** Fills `out_info`. Thread-safe, never blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_buffer_info(accrt_buffer_t* buffer, accrt_buffer_info_t* out_info);
 
-/** The host address of a range, to read and write. The caller keeps it in order with streams.
- * Mappings nest; end each with accrt_buffer_unmap.
+/** The host address of a range, to read and write. The caller must order its accesses with the work
+ * of streams. Mappings nest; end each with accrt_buffer_unmap.
  * @param size_bytes ACCRT_TO_END: to the buffer's end.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE; ACCRT_ERROR_UNSUPPORTED (the host cannot reach it).
  *   Since: 0.1 */

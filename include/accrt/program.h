@@ -67,8 +67,9 @@ ACCRT_API accrt_program_t* accrt_program_retain(accrt_program_t* program);
 ACCRT_API void accrt_program_release(accrt_program_t* program);
 /** The program's bundle, lent. Since: 0.1 */
 ACCRT_API accrt_bundle_t* accrt_program_bundle(accrt_program_t* program);
-/** The variant chosen for a kernel of the bundle, before argument predicates, and why not the
- * others, as one line of text (`text` and sizes as in accrt_bundle_argument_type_text).
+/** Gives the variant that the program chose for a kernel of the bundle, without regard to
+ * predicates on arguments. One line of text says why it did not choose the others (`text` and sizes
+ * as in accrt_bundle_argument_type_text).
  * @param kernel index of the kernel in the bundle. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel,
                                                uint32_t* out_variant, char* text,
@@ -152,8 +153,9 @@ typedef struct accrt_session_options {
   /** for each plan that the session makes; its `cancel` must outlive the session; NULL: the
    * defaults */
   const accrt_budget_t* budget;
-  /** for making the session: its memory, with the states on a device that uses host memory, and the
-   * time to fill them; NULL: as `budget`, without limits where that leaves the defaults */
+  /** for making the session: limits its memory (with its states, on a device that uses host memory)
+   * and the time to fill the states. NULL: `budget`, but no limit where
+   * `budget` is NULL or has 0 */
   const accrt_budget_t* creation_budget;
 } accrt_session_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_session_options_t, creation_budget, 80);
@@ -175,7 +177,7 @@ ACCRT_API void accrt_session_release(accrt_session_t* session);
 /** Makes a session of the same program, with the same adapter and a copy of the state. It waits for
  * all earlier calls; the copy is complete when it returns.
  * @param options as accrt_session_create; symbols must be absent or equal; may be NULL. A budget
- *   that is NULL is the session's. None ends the copy.
+ *   that is NULL is that of the session. No budget limits the copy.
  * @return as accrt_session_create; ACCRT_ERROR_POISONED. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_clone(accrt_session_t* session,
                                              const accrt_session_options_t* options,
@@ -206,9 +208,8 @@ ACCRT_API accrt_status_t accrt_session_state(accrt_session_t* session, const cha
                                              accrt_tensor_t* out_tensor, int64_t* shape,
                                              int64_t* strides);
 /** Uses the caller's buffer as the storage of a state, from the next call on. The buffer's contents
- * become the state.
- * NULL: the session uses storage of its own again, which is filled with the initial value
- * when this returns. The session retains the buffer.
+ * become the state. The session retains the buffer. With NULL the session uses storage of its own
+ * again, which is filled with the initial value when this returns.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_OUT_OF_RANGE (the buffer is too small: both
  *   sizes); ACCRT_ERROR_INVALID_ARGUMENT (a buffer of another device);
  *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Blocks if `buffer` is NULL, also on earlier calls.
@@ -318,11 +319,11 @@ ACCRT_API accrt_status_t accrt_call_set_scalar(accrt_call_t* call, uint32_t inde
 /** Runs the call and waits. Without a time limit, on an idle stream, the calling thread does the
  * work if the device allows it. With a limit, other threads do the work, and the function returns
  * at the limit. The run then goes on: keep its memory until it has ended (accrt_call_wait); later
- * calls of the session run after it. The limit covers the making of a plan too: at the limit it
- * ends, and the next run begins it again. accrt_session_warmup makes a plan without a limit. A plan
- * of up to some thousand commands is made even if the limit passes meanwhile.
- * A repeated run with the same symbol values, and with
- * storage of the caller for results, allocates nothing and takes no lock but the stream's.
+ * calls of the session run after it. The limit also covers the time to make a plan: at the limit
+ * the work on the plan ends, and the next run begins it again. accrt_session_warmup makes a plan
+ * without a limit. A plan of up to some thousand commands is made even if the limit passes
+ * meanwhile. A repeated run with the same symbol values allocates nothing and takes only the
+ * stream's lock, if the caller passes the storage for results.
  * @param timeout_ns 0: enqueues the run and polls once.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (an input that is not bound: its name);
  *   ACCRT_ERROR_SHAPE_MISMATCH (function, input, dimension, symbol and its range);

@@ -5,10 +5,10 @@
  * here too: accrt_last_error has the full record of a failure. docs/serving.md explains the
  * scheduler.
  *
- * A *model* computes one step: it takes tokens of many sequences and gives the next token of those
- * that ask for it. An *engine* decides what each step computes. A *request* is a prompt with its
- * parameters; it has one *sequence* or more (`n`), which share the prompt. What a request produces
- * comes as *events*.
+ * A *request* is a prompt with its parameters. It has one *sequence* of tokens, or `n` sequences
+ * that share the prompt. A *model* computes one *step*: it takes tokens of many sequences, and
+ * gives the next token of each sequence that needs one. An *engine* decides what each step
+ * computes. New tokens and ends of requests come as *events*.
  *
  *   accrt_serve_engine_create(model, &options, &engine);
  *   accrt_serve_engine_submit(engine, &request, &id);
@@ -18,11 +18,11 @@
  * With ACCRT_SERVE_ENGINE_THREAD the engine steps on a thread of its own: wait for events with
  * accrt_serve_engine_event_fd, or with accrt_serve_engine_wait.
  *
- * With ACCRT_VALIDATE=handles in the environment, handles are checked before they are used. A
- * handle that was released, is of another type, or is released twice is
- * ACCRT_ERROR_INVALID_ARGUMENT with the function that made it, and a line on standard error
- * (docs/concepts.md). Functions that make a model or a constraint refuse another word there with
- * ACCRT_ERROR_INVALID_ARGUMENT.
+ * With ACCRT_VALIDATE=handles in the environment, handles are checked before they are used. For a
+ * handle that was released, that is of another type, or that is released twice, functions return
+ * ACCRT_ERROR_INVALID_ARGUMENT. The message, which is also written to standard error, names the
+ * function that made the handle (docs/concepts.md). If ACCRT_VALIDATE has another value, functions
+ * that make a model or a constraint return ACCRT_ERROR_INVALID_ARGUMENT.
  */
 #ifndef ACCRT_SERVE_H_
 #define ACCRT_SERVE_H_
@@ -43,16 +43,16 @@ ACCRT_API uint32_t accrt_serve_version(void);
 
 /* ---- Time ---- */
 
-/** Where an engine takes the time from. The function is called by any thread, not under a lock; its
- * values never go back. Frozen. */
+/** A clock for an engine. Any thread may call the function; no lock is held then. Its values never
+ * decrease. Frozen. */
 typedef struct accrt_serve_clock {
   void* self;
   uint64_t (*now_ns)(void* self);
 } accrt_serve_clock_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_clock_t, now_ns, 16);
 
-/** The system's monotonic clock in nanoseconds, which engines use unless their options name
- * another: what deadlines are compared with. Thread-safe, never blocks. Since: 0.4 */
+/** The system's monotonic clock in nanoseconds. Engines use it, and compare deadlines with it,
+ * unless their options name another clock. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API uint64_t accrt_serve_now_ns(void);
 
 /* ---- Models ---- */
@@ -92,23 +92,23 @@ typedef struct accrt_serve_model_info {
 ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, min_copy_tokens, 104);
 #define ACCRT_SERVE_MODEL_INFO_INIT ACCRT_STRUCT_INIT(accrt_serve_model_info_t)
 
-/** the model takes a step before the one before it has been waited for, and replaces token id -1 by
- * the last token sampled for that row */
+/** the engine may submit a step before it has waited for the previous step. The model replaces
+ * token id -1 by the last token that was sampled for the row */
 #define ACCRT_SERVE_MODEL_OVERLAP 1u
-/** what a row gives is the same, bit for bit, whatever else is in its step, and however its tokens
- * are spread over steps */
+/** the results of a row are the same, bit for bit, whatever other rows its step has, and however
+ * its tokens are divided among steps */
 #define ACCRT_SERVE_MODEL_BATCH_INVARIANT 2u
 
-/** every sample is a plain argmax: the arrays of parameters and edits have no meaning */
+/** every sample is a plain argmax: the model ignores the arrays of parameters and edits */
 #define ACCRT_SERVE_STEP_GREEDY 1u
-/** log probabilities are wanted of some sample */
+/** at least one sample needs log probabilities */
 #define ACCRT_SERVE_STEP_LOGPROBS 2u
-/** some sample is constrained: `submit` draws nothing, and `sample` follows with the masks. The
- * step's arrays are valid until `sample` returns */
+/** at least one sample has a constraint: `submit` samples nothing, and the engine then calls
+ * `sample` with the masks. The step's arrays are valid until `sample` returns */
 #define ACCRT_SERVE_STEP_MASKS 4u
 
-/** Edits of a sample's logits: what penalties, biases and a least length come to. No token is there
- * twice. Frozen. */
+/** Edits of a sample's logits. Penalties, biases and a least length become such edits. No token
+ * occurs twice. Frozen. */
 typedef struct accrt_serve_edits {
   const int32_t* tokens; /**< [count] */
   /** [count]: a logit above 0 is divided by it, another multiplied; 1: neither */
@@ -121,8 +121,8 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_edits_t, reserved, 32);
 
 /** One step of a model. The arrays are valid until `submit` returns. Rows are the sequences of the
  * step; the tokens of row r are [row_starts[r], row_starts[r + 1]), and its last ones are the last
- * tokens of its `kv_lengths[r]` keys. A row has any number of samples, which are those of its last
- * tokens. */
+ * tokens of its `kv_lengths[r]` keys. A row may have any number of samples, one for each of its
+ * last tokens. */
 typedef struct accrt_serve_step {
   uint32_t struct_size;
   uint32_t flags; /**< ACCRT_SERVE_STEP_* */
@@ -139,9 +139,9 @@ typedef struct accrt_serve_step {
   const int32_t* row_starts;   /**< [row_count + 1] */
   const int32_t* row_ids;      /**< [row_count]: row of the page table */
   const int32_t* kv_lengths;   /**< [row_count]: keys after this step's are written */
-  const uint64_t* row_keys;    /**< [row_count]: which sequence; for tests, not for models */
+  const uint64_t* row_keys;    /**< [row_count]: identifies the sequence; for tests only */
   const int32_t* change_slots; /**< [change_count]: row * row_pages + index */
-  const int32_t* change_pages; /**< [change_count]: the page that is there from now on */
+  const int32_t* change_pages; /**< [change_count]: the new page of that entry */
   const int32_t* sample_tokens; /**< [sample_count]: index of the token whose logits count */
   /** [sample_count]: the row of the page table whose last token this becomes; -1: none */
   const int32_t* sample_rows;
@@ -154,15 +154,15 @@ typedef struct accrt_serve_step {
   const accrt_serve_edits_t* edits; /**< [sample_count] */
   /** [row_count]: the place of the row's adapter; -1: none. NULL: no row has one */
   const int32_t* row_adapters;
-  /** so many of the rows are embedded, and draw nothing. They are the last ones, and their tokens
-   * come after all others */
+  /** how many of the rows compute an embedding and sample nothing. They are the last rows, and
+   * their tokens come after all others */
   uint32_t embed_row_count;
   uint32_t embed_count;
   const int32_t* embed_tokens; /**< [embed_count]: index of the token whose hidden row counts */
-  /** [copy_count]: keys and values of `copy_tokens[i]` slots from `copy_from[i]` on are copied to
-   * those from `copy_to[i]` on, before the step computes anything. Steps before this one have
-   * written the former, all of one page; no other copy of the step, and no other sequence, has the
-   * page of the latter */
+  /** [copy_count]: before the step computes anything, the model copies keys and values of
+   * `copy_tokens[i]` slots, from slot `copy_from[i]` on to slot `copy_to[i]` on. The source slots
+   * lie in one page, and earlier steps have written them. No other copy of the step, and no other
+   * sequence, uses the target's page */
   const int32_t* copy_from;
   const int32_t* copy_to;
   const int32_t* copy_tokens;
@@ -171,19 +171,19 @@ typedef struct accrt_serve_step {
 } accrt_serve_step_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_step_t, reserved, 256);
 
-/** Which tokens the samples of a step may be. Valid until `sample` returns. */
+/** Which tokens are allowed for the samples of a step. Valid until `sample` returns. */
 typedef struct accrt_serve_masks {
   uint32_t struct_size;
   uint32_t count; /**< masks */
   const accrt_chain_t* next;
-  const int32_t* rows;  /**< [sample_count]: which mask a sample has; -1: any token may come */
-  const uint32_t* bits; /**< [count * words]: token t may come if bit t % 32 of word t / 32 is 1 */
+  const int32_t* rows;  /**< [sample_count]: the mask of each sample; -1: all tokens are allowed */
+  const uint32_t* bits; /**< [count * words]: bit t % 32 of word t / 32 is 1: token t is allowed */
   uint32_t words;       /**< of a mask: (vocab_size + 31) / 32 */
   uint32_t reserved;    /**< 0 */
 } accrt_serve_masks_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_masks_t, reserved, 40);
 
-/** What a step gave. A model fills it in `wait`; its arrays are valid until the model's next
+/** The results of a step. A model fills it in `wait`; its arrays are valid until the model's next
  * `wait`. */
 typedef struct accrt_serve_results {
   uint32_t struct_size;
@@ -198,7 +198,7 @@ typedef struct accrt_serve_results {
 } accrt_serve_results_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_results_t, embeddings, 64);
 
-/** A part of an adapter: the bytes for one of the model's places for such parts. Frozen. */
+/** One tensor of an adapter, for one of the tensors that the model has for adapters. Frozen. */
 typedef struct accrt_serve_adapter_tensor {
   const char* name; /**< of a step program: the state that holds it for all adapters */
   const void* data; /**< one adapter's row of that state */
@@ -206,9 +206,9 @@ typedef struct accrt_serve_adapter_tensor {
 } accrt_serve_adapter_tensor_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_adapter_tensor_t, size_bytes, 24);
 
-/** The functions of a model. The engine calls them from one thread at a time, not under a lock. A
- * failure of `submit` or `wait` ends the step: the engine calls `reset` and computes the step's
- * sequences anew. */
+/** The functions of a model. The engine calls them from one thread at a time, not under a lock. If
+ * `submit` or `wait` fails, the step ends: the engine calls `reset` and computes the step's
+ * sequences again. */
 typedef struct accrt_serve_model_functions {
   uint32_t struct_size;
   uint32_t reserved; /**< 0 */
@@ -220,8 +220,8 @@ typedef struct accrt_serve_model_functions {
   accrt_status_t (*submit)(void* self, const accrt_serve_step_t* step);
   /** waits for the oldest step that was submitted and not waited for; `number` is its number */
   accrt_status_t (*wait)(void* self, uint64_t number, accrt_serve_results_t* out_results);
-  /** after a failure: drops all steps; keys and values may be lost. NULL: the model cannot, and the
-   * engine ends with its first failure */
+  /** after a failure: drops all steps; keys and values may be lost. NULL: the model cannot be
+   * reset, and the engine ends with its first failure */
   accrt_status_t (*reset)(void* self);
   void (*destroy)(void* self); /**< with the last reference; NULL: nothing to do */
   /** draws the samples of the step that was submitted last, whose flags have
@@ -231,9 +231,9 @@ typedef struct accrt_serve_model_functions {
                            const accrt_serve_masks_t* masks);
   /** as accrt_serve_model_prepare; NULL: nothing is prepared */
   accrt_status_t (*prepare)(void* self, uint32_t* out_left);
-  /** Puts an adapter into a place that no step in flight uses. What no tensor names becomes zeros,
-   * so that no tensor at all empties the place. Checks everything before it changes anything;
-   * adapters outlast `reset`. NULL: the model has no adapters */
+  /** Puts an adapter into a place that no step in flight uses. Parts of the place that no tensor
+   * names become zeros; without any tensor, the place is emptied. The function checks everything
+   * before it changes anything. `reset` keeps adapters. NULL: the model has no adapters */
   accrt_status_t (*set_adapter)(void* self, uint32_t place,
                                 const accrt_serve_adapter_tensor_t* tensors, uint32_t tensor_count);
 } accrt_serve_model_functions_t;
@@ -242,7 +242,7 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_model_functions_t, set_adapter, 88);
 
 /** Makes a model of the caller's functions. `functions` is copied. If it fails, `destroy` is not
  * called.
- * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (what it says of itself does not fit together);
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (what `info` gives is inconsistent);
  *   ACCRT_ERROR_OUT_OF_MEMORY; what `info` returns. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* functions,
                                                 accrt_serve_model_t** out_model);
@@ -254,9 +254,9 @@ ACCRT_API void accrt_serve_model_release(accrt_serve_model_t* model);
 ACCRT_API accrt_status_t accrt_serve_model_info(accrt_serve_model_t* model,
                                                 accrt_serve_model_info_t* out_info);
 
-/** Prepares one of the kinds of steps that the model will run: on a card, the plan and the graph of
- * some number of tokens and rows. What is not prepared is made by the first step that needs it.
- * Call it before an engine has the model, until `*out_left` is 0.
+/** Prepares one kind of step: on a GPU, the plan and the graph for one combination of numbers of
+ * tokens and rows. If a kind is not prepared, the first step that needs it prepares it. Call this
+ * function before you make an engine of the model, until `*out_left` is 0.
  * @param out_left kinds that are not prepared yet.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (an engine has the model); what the model returns.
  *   Blocks. Since: 0.4 */
@@ -298,7 +298,7 @@ typedef struct accrt_serve_memory {
 ACCRT_ASSERT_LAYOUT(accrt_serve_memory_t, reserved, 80);
 #define ACCRT_SERVE_MEMORY_INIT ACCRT_STRUCT_INIT(accrt_serve_memory_t)
 
-/** Says what accrt_serve_model_open_program would take, and keeps nothing.
+/** Says how much memory accrt_serve_model_open_program would take. It keeps nothing.
  * @param options NULL for the defaults.
  * @return as accrt_serve_model_open_program. Thread-safe. Blocks: it makes a plan. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_program_memory(accrt_device_t* device,
@@ -312,10 +312,10 @@ ACCRT_API accrt_status_t accrt_serve_program_memory(accrt_device_t* device,
  *   memory of its own the model overlaps steps (ACCRT_SERVE_MODEL_OVERLAP).
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (metadata or a function that a step program has);
- *   ACCRT_ERROR_INVALID_FORMAT (metadata that says nothing sensible); ACCRT_ERROR_VERSION_MISMATCH
- *   (a step program of another version);
- *   ACCRT_ERROR_OUT_OF_RANGE (an option is above the bundle's); ACCRT_ERROR_OUT_OF_DEVICE_MEMORY
- *   (no page fits); ACCRT_ERROR_OUT_OF_MEMORY; as accrt_session_create. Blocks. Since: 0.4 */
+ *   ACCRT_ERROR_INVALID_FORMAT (metadata with wrong values); ACCRT_ERROR_VERSION_MISMATCH (a step
+ *   program of another version); ACCRT_ERROR_OUT_OF_RANGE (an option is above the bundle's);
+ *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY (no page fits); ACCRT_ERROR_OUT_OF_MEMORY; as
+ *   accrt_session_create. Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_model_open_program(
     accrt_device_t* device, accrt_program_t* program, const accrt_serve_program_options_t* options,
     accrt_serve_model_t** out_model);
@@ -332,16 +332,17 @@ typedef struct accrt_serve_simulation {
   uint32_t max_tokens; /**< 0: 2048 */
   uint32_t max_length; /**< 0: 4096 */
   int32_t eos;         /**< a token that ends sequences; -1: none. Without options: none */
-  uint32_t fail_every; /**< every so many steps one fails; 0: none does */
-  uint64_t step_ns;    /**< what a step takes, and beside that */
-  uint64_t token_ns;   /**< each of its tokens */
+  uint32_t fail_every; /**< one of this many steps fails; 0: none */
+  uint64_t step_ns;    /**< time of a step, without its tokens */
+  uint64_t token_ns;   /**< time of each token of a step, in addition */
   /** a step adds its time here instead of sleeping; an engine's clock may read it; may be NULL */
   uint64_t* time_ns;
-  /** places for adapters. A tensor of one may have any name; its bytes change the next token */
+  /** places for adapters. A tensor of an adapter may have any name; its bytes change the next
+   * token */
   uint32_t adapter_count;
   uint32_t max_samples; /**< 0: 512, as far as max_tokens goes, and at least max_rows */
-  /** above 0: but for one of so many, a token follows from the one before it alone, so that texts
-   * repeat themselves */
+  /** above 0: a token depends only on the one before it, so that texts repeat themselves; but one
+   * of this many tokens depends on all tokens before it */
   uint32_t repeat;
   uint32_t embedding_size;  /**< at most 4,096; 0: it gives no embeddings */
   uint32_t min_copy_tokens; /**< as in the model's info */
@@ -356,8 +357,8 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, min_copy_tokens, 96);
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (a vocabulary of more than 2^18 tokens, more than 2^22
  *   slots, 2^12 rows, 2^20 tokens of a step, or 2^26 tokens of all rows together);
- *   ACCRT_ERROR_INVALID_ARGUMENT (flags, or what does not fit together);
- *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
+ *   ACCRT_ERROR_INVALID_ARGUMENT (flags, or inconsistent options); ACCRT_ERROR_OUT_OF_MEMORY.
+ *   Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t* options,
                                                             accrt_serve_model_t** out_model);
 
@@ -367,7 +368,7 @@ ACCRT_API accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_si
 #define ACCRT_SERVE_ENGINE_THREAD 1u
 /** no prefix cache: each request computes its whole prompt */
 #define ACCRT_SERVE_ENGINE_NO_CACHE 2u
-/** wait for each step before the next is scheduled, even if the model could overlap them */
+/** wait for each step before the next one is scheduled, even if the model could overlap them */
 #define ACCRT_SERVE_ENGINE_NO_OVERLAP 4u
 /** a request with a seed gets the same tokens and log probabilities, bit for bit, whatever else
  * runs: the model must have ACCRT_SERVE_MODEL_BATCH_INVARIANT */
@@ -385,19 +386,21 @@ typedef struct accrt_serve_options {
   uint32_t max_chunk_tokens;  /**< of one prompt in a step; 0: as many as the step has room for */
   uint32_t max_queued;        /**< requests that wait; 0: 1024 */
   uint64_t max_queued_tokens; /**< prompt tokens of requests that wait; 0: no limit */
-  uint32_t max_preemptions;   /**< of a sequence, before others are preferred as victims; 0: 3 */
-  uint32_t max_failures;      /**< failed steps that a request survives; 0: 1 */
-  uint32_t fair_tokens;       /**< tokens of a tenant's turn; 0: 2048 */
-  /** of requests that say nothing: tokens of a step that are guessed from the sequence's own text
-   * and computed along with its last one. What is drawn does not change. 0: none */
+  /** how often a sequence is preempted before other sequences are preferred as victims; 0: 3 */
+  uint32_t max_preemptions;
+  uint32_t max_failures; /**< failed steps that a request survives; 0: 1 */
+  uint32_t fair_tokens;  /**< tokens of a tenant's turn; 0: 2048 */
+  /** for requests that do not set it: how many tokens a step guesses from the sequence's own text
+   * and computes along with the last token. The sampled tokens do not change. 0: none */
   uint32_t num_speculative_tokens;
   uint64_t seed; /**< of requests without a seed; 0: a random one */
-  /** what a step may take in which a sequence draws tokens: chunks of prompts are made as large as
-   * the steps that were measured allow, and no smaller than a page. 0: no limit, and what a step
-   * computes does not depend on time */
+  /** target time of a step in which a sequence samples tokens. The engine measures steps, and makes
+   * chunks of prompts only as large as fits, but at least a page. 0: no limit, and the content of a
+   * step does not depend on time */
   uint64_t max_step_ns;
-  /** guesses follow the longest end of the text that was there before, of at most so many tokens
-   * (0: 4) and at least so many (0: 2, or the most if that is less); both at most 32 */
+  /** to guess, the engine looks for the last tokens of the text at an earlier place: for at most
+   * `prompt_lookup_max` of them (0: 4) and at least `prompt_lookup_min` (0: 2, or the maximum if
+   * that is less); both at most 32 */
   uint32_t prompt_lookup_max, prompt_lookup_min;
 } accrt_serve_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_options_t, prompt_lookup_min, 96);
@@ -422,9 +425,9 @@ ACCRT_API accrt_serve_model_t* accrt_serve_engine_model(accrt_serve_engine_t* en
 
 /* ---- Constraints ---- */
 
-/** The functions of a constraint: which tokens a sequence may have, a grammar's say. A *state* is
- * that of one sequence; its functions are called by one thread at a time. End tokens are not a
- * constraint's business: it says where the sequence may end. */
+/** The functions of a constraint, such as a grammar: it says which tokens a sequence may have. Each
+ * sequence has a *state*; one thread at a time calls functions with it. A constraint does not
+ * handle end tokens: it says where the sequence may end. */
 typedef struct accrt_serve_constraint_functions {
   uint32_t struct_size;
   uint32_t reserved; /**< 0 */
@@ -437,7 +440,8 @@ typedef struct accrt_serve_constraint_functions {
    * @param mask `words` words, all 0 before.
    * @param out_may_end 1: the sequence may end here. */
   accrt_status_t (*mask)(void* state, uint32_t* mask, uint32_t words, uint32_t* out_may_end);
-  /** takes a token that the mask had; `out_ended` 1: nothing may follow, so the sequence ends */
+  /** takes a token that the mask allowed; `out_ended` 1: no token may follow, so the sequence
+   * ends */
   accrt_status_t (*advance)(void* state, int32_t token, uint32_t* out_ended);
   void (*stop)(void* state);   /**< the state is not used any more; called by any thread */
   void (*destroy)(void* self); /**< with the last reference; NULL: nothing to do */
@@ -469,18 +473,17 @@ ACCRT_API void accrt_serve_constraint_release(accrt_serve_constraint_t* constrai
  *   which a process with Python can open. It is opened as kernel packs are: the file and the
  *   folders above it belong to root, to this user or to the owner of this library's file, and
  *   no other user may write to them.
- * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (there is no such library, it has not the functions
- *   that are needed, or the model has no token bytes); ACCRT_ERROR_INVALID_ARGUMENT (a relative
- *   path); ACCRT_ERROR_PERMISSION_DENIED (others may write to the library or to a folder above it,
- *   or LD_LIBRARY_PATH leads to it through a folder that is no absolute path or that others may
- *   write to); ACCRT_ERROR_IO (the path cannot be looked at); ACCRT_ERROR_INVALID_FORMAT (token
- *   bytes that it refuses); ACCRT_ERROR_OUT_OF_MEMORY. Blocks: it reads the vocabulary.
- *   Since: 0.4 */
+ * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (there is no such library, it lacks a function, or the
+ *   model has no token bytes); ACCRT_ERROR_INVALID_ARGUMENT (a relative path);
+ *   ACCRT_ERROR_PERMISSION_DENIED (others may write to the library or to a folder above it, or
+ *   LD_LIBRARY_PATH leads to it through a folder that is no absolute path or that others may write
+ *   to); ACCRT_ERROR_IO (the path cannot be looked at); ACCRT_ERROR_INVALID_FORMAT (token bytes
+ *   that it refuses); ACCRT_ERROR_OUT_OF_MEMORY. Blocks: it reads the vocabulary. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_grammars_open(accrt_serve_model_t* model, const char* path,
                                                    accrt_serve_grammars_t** out_grammars);
 /** Adds a reference; returns its argument. Since: 0.4 */
 ACCRT_API accrt_serve_grammars_t* accrt_serve_grammars_retain(accrt_serve_grammars_t* grammars);
-/** Drops a reference; NULL is allowed. Constraints have one each. Since: 0.4 */
+/** Drops a reference; NULL is allowed. Each constraint has a reference, too. Since: 0.4 */
 ACCRT_API void accrt_serve_grammars_release(accrt_serve_grammars_t* grammars);
 /** Makes a constraint of a grammar, for any number of requests of engines of that model.
  * @param kind ACCRT_SERVE_GRAMMAR_*; @param text UTF-8.
@@ -493,11 +496,11 @@ ACCRT_API accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t*
 
 /* ---- Adapters ---- */
 
-/** Puts a LoRA adapter into one of the model's places, between two steps: requests may name it from
- * then on. The prefix cache shares no pages between adapters, nor with one of the same name that
- * was there before. Thread-safe if the engine has a thread, else as accrt_serve_engine_step.
+/** Puts a LoRA adapter into one of the model's places, between two steps. From then on, requests
+ * may name it. Adapters share no pages of the prefix cache, not even with an earlier adapter of the
+ * same name. Thread-safe if the engine has a thread, else as accrt_serve_engine_step.
  * @param name UTF-8; copied.
- * @param tensors what the model's places for its parts get; copied. Parts that are not named are
+ * @param tensors the adapter's tensors; copied. Parts of the place that no tensor names become
  *   zeros.
  * @param tensor_size_bytes sizeof(accrt_serve_adapter_tensor_t).
  * @return ACCRT_OK; ACCRT_ERROR_ALREADY_EXISTS (one of that name is loaded, or is being loaded);
@@ -509,10 +512,10 @@ ACCRT_API accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t*
 ACCRT_API accrt_status_t accrt_serve_engine_load_adapter(
     accrt_serve_engine_t* engine, const char* name, const accrt_serve_adapter_tensor_t* tensors,
     uint32_t tensor_count, uint32_t tensor_size_bytes);
-/** Takes an adapter away when no request uses it. Requests that name it are refused from now on; if
- * time runs out before those that have it end, it stays, and may be named again. Without a thread
- * of the engine it does not wait: no request would end. Thread-safe if the engine has a thread,
- * else as accrt_serve_engine_step.
+/** Removes an adapter when no request uses it. From now on requests that name it are refused. If
+ * requests still use it at the time limit, the adapter stays, and requests may name it again. If
+ * the engine has no thread of its own, the function does not wait, because no request would end
+ * meanwhile. Thread-safe if the engine has a thread, else as accrt_serve_engine_step.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (no adapter of that name is loaded);
  *   ACCRT_ERROR_NOT_READY (requests use it still). Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_unload_adapter(accrt_serve_engine_t* engine,
@@ -530,7 +533,7 @@ ACCRT_API accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engin
 #define ACCRT_SERVE_IGNORE_EOS 1u /**< the model's end tokens end nothing */
 #define ACCRT_SERVE_SEED 2u       /**< `seed` is set */
 #define ACCRT_SERVE_LOGPROBS 4u   /**< events have log probabilities */
-#define ACCRT_SERVE_NO_CACHE 8u   /**< shares no pages with other requests */
+#define ACCRT_SERVE_NO_CACHE 8u   /**< the request shares no pages with other requests */
 #define ACCRT_SERVE_KEEP_STOP 16u /**< a stop string that was found is part of the text */
 #define ACCRT_SERVE_SPECIAL                                                                        \
   32u /**< special tokens are part of the text, but for those that end it */
@@ -540,7 +543,7 @@ ACCRT_API accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engin
   128u /**< with ACCRT_SERVE_PROMPT_LOGPROBS and max_new_tokens 0: nothing is generated */
 #define ACCRT_SERVE_NO_SPECULATION 256u /**< no drafts, whatever the engine's options say */
 
-/** the embedding is given as the model made it: its numbers are not divided by their norm */
+/** the embedding is not divided by its norm */
 #define ACCRT_SERVE_EMBED_RAW 512u
 
 /** How the rows of a prompt's tokens become one embedding. */
@@ -586,10 +589,11 @@ typedef struct accrt_serve_request {
   uint32_t top_logprobs; /**< alternatives of each token, with ACCRT_SERVE_LOGPROBS */
   int32_t priority;      /**< ACCRT_SERVE_PRIORITY_FIRST to _LAST */
   uint64_t tenant;       /**< whom it is for: tenants share the engine fairly */
-  /** on the engine's clock; 0: none. Ends the request when it passes; one that waits ends when it
-   * could no longer end in time, as requests of late went */
+  /** on the engine's clock; 0: none. The request ends at that time. If it still waits, it ends as
+   * soon as it could no longer be complete in time, judged by the last requests */
   uint64_t deadline_ns;
-  /** pages are shared only among requests of the same text; NULL: those without one */
+  /** a request shares pages only with requests that have the same text here; NULL: with those that
+   * have none */
   const char* cache_salt;
   void* user_data; /**< its events carry it */
   /** which tokens each of its sequences may have; retained; NULL: any. End and stop tokens come
@@ -603,7 +607,7 @@ typedef struct accrt_serve_request {
   /** ACCRT_SERVE_EMBED_*: nothing is generated, and the prompt's embedding comes with the event
    * that ends the request. 0: the prompt is continued */
   uint32_t embed;
-  uint32_t embed_dimensions; /**< the first so many numbers of the embedding alone; 0: all */
+  uint32_t embed_dimensions; /**< how many of the embedding's first numbers are given; 0: all */
 } accrt_serve_request_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_request_t, embed_dimensions, 184);
 #define ACCRT_SERVE_REQUEST_INIT ACCRT_STRUCT_INIT(accrt_serve_request_t)
@@ -633,10 +637,10 @@ ACCRT_API accrt_status_t accrt_serve_engine_cancel(accrt_serve_engine_t* engine,
 #define ACCRT_SERVE_EVENT_TOKENS 1u   /**< new tokens of a sequence, with their text */
 #define ACCRT_SERVE_EVENT_FINISHED 2u /**< its last tokens, and why it ended */
 #define ACCRT_SERVE_EVENT_FAILED 3u   /**< it ended with a failure: see `status` */
-/** with ACCRT_SERVE_PROMPT_LOGPROBS, once for a request, before its tokens: `tokens` are those of
- * the prompt, and `logprobs` theirs, 1 + top_count for each, its own first. Those of the first
- * token are 0 and mean nothing: no token is before it. A token that the model cannot give has
- * -infinity */
+/** comes once for a request with ACCRT_SERVE_PROMPT_LOGPROBS, before its tokens. `tokens` are those
+ * of the prompt. `logprobs` has 1 + top_count entries for each, its own first. The entries of the
+ * first token are 0 and mean nothing, because no token is before it. A token that the model cannot
+ * give has -infinity */
 #define ACCRT_SERVE_EVENT_PROMPT 4u
 
 #define ACCRT_SERVE_FINISH_STOP 1u      /**< an end or stop token, a stop string; an embedding */
@@ -652,9 +656,9 @@ typedef struct accrt_serve_logprob {
 } accrt_serve_logprob_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_logprob_t, logprob, 8);
 
-/** News of a sequence. Tokens and text of all events of a sequence, one after the other, are its
- * output. Text is valid UTF-8; what may become part of a stop string is held back until it is
- * known, so tokens may come before their text. */
+/** An event of a sequence. The tokens and the text of all its events, one after the other, are its
+ * output. Text is valid UTF-8. Text that may be part of a stop string is held back until more
+ * tokens decide it, so tokens may come before their text. */
 typedef struct accrt_serve_event {
   uint32_t struct_size;
   uint32_t kind; /**< ACCRT_SERVE_EVENT_* */
@@ -667,7 +671,7 @@ typedef struct accrt_serve_event {
   const char* text;      /**< lent until the next poll; not NUL-terminated */
   uint32_t token_count;
   uint32_t text_size_bytes;
-  /** with ACCRT_SERVE_LOGPROBS: for each token 1 + top_count entries, the chosen one first; lent
+  /** with ACCRT_SERVE_LOGPROBS: for each token 1 + top_count entries, the sampled token first; lent
    * until the next poll; else NULL. In events of ACCRT_SERVE_EVENT_PROMPT, those of the prompt */
   const accrt_serve_logprob_t* logprobs;
   uint32_t top_count;
@@ -676,7 +680,7 @@ typedef struct accrt_serve_event {
   int32_t stop_string;    /**< index of the stop string that ended it; -1: none did */
   accrt_status_t status;  /**< of ACCRT_SERVE_EVENT_FAILED */
   uint32_t prompt_tokens; /**< in the last event of a sequence: tokens of the prompt */
-  uint32_t cached_tokens; /**< those of the prompt that were in the cache at first */
+  uint32_t cached_tokens; /**< of prompt_tokens: those in the cache when the sequence began */
   uint32_t output_tokens; /**< tokens of this sequence */
   uint64_t time_ns;       /**< when it was made, on the engine's clock */
   const float* embedding; /**< of a request with `embed`; lent until the next poll; else NULL */
@@ -685,8 +689,9 @@ typedef struct accrt_serve_event {
 } accrt_serve_event_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_event_t, reserved, 128);
 
-/** Takes events, the oldest first. What the events of the call before pointed to is gone then.
- * Externally synchronized: one thread at a time polls, while others do anything else.
+/** Takes events, the oldest first. Pointers in the events of the previous call are invalid from
+ * then on. Externally synchronized: one thread at a time polls; other threads may call all other
+ * functions meanwhile.
  * @param events filled in; @param event_size_bytes sizeof(accrt_serve_event_t).
  * @return ACCRT_OK; ACCRT_ERROR_NOT_READY (there is none). Never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_poll(accrt_serve_engine_t* engine,
@@ -694,7 +699,7 @@ ACCRT_API accrt_status_t accrt_serve_engine_poll(accrt_serve_engine_t* engine,
                                                  uint32_t event_size_bytes, uint32_t capacity,
                                                  uint32_t* out_count);
 /** A descriptor that is readable while events wait, and once when the engine has failed. The engine
- * owns it: only wait for it, with poll or epoll. -1 for NULL. Since: 0.4 */
+ * owns it: use it with poll or epoll only. -1 for NULL. Since: 0.4 */
 ACCRT_API int accrt_serve_engine_event_fd(accrt_serve_engine_t* engine);
 /** Waits until there are events.
  * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_POISONED (the engine has failed, and no events
@@ -703,15 +708,15 @@ ACCRT_API accrt_status_t accrt_serve_engine_wait(accrt_serve_engine_t* engine, u
 
 /* ---- Steps ---- */
 
-/** Schedules a step, gives it to the model, and takes the results of the oldest step in flight, as
- * far as there is anything to do. Externally synchronized.
+/** If there is work, schedules a step, submits it to the model, and takes the results of the oldest
+ * step in flight. Externally synchronized.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_READY (nothing to do: no request waits or runs);
  *   ACCRT_ERROR_INVALID_STATE (the engine has a thread); ACCRT_ERROR_POISONED (the model has failed
  *   and could not be reset, now or before). Blocks on the model. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_step(accrt_serve_engine_t* engine);
-/** Refuses requests from now on and lets those that are there end. Without a thread of the engine,
- * it steps. Thread-safe if the engine has a thread, else as accrt_serve_engine_step. Events remain
- * to be polled.
+/** Refuses requests from now on and waits until the present ones have ended. If the engine has no
+ * thread of its own, this function makes its steps. Thread-safe if the engine has a thread, else as
+ * accrt_serve_engine_step. Events remain to be polled.
  * @return ACCRT_OK (all have ended); ACCRT_ERROR_TIMEOUT (they go on); ACCRT_ERROR_POISONED.
  *   Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_drain(accrt_serve_engine_t* engine,
@@ -720,8 +725,8 @@ ACCRT_API accrt_status_t accrt_serve_engine_drain(accrt_serve_engine_t* engine,
 /* ---- Figures ---- */
 
 #define ACCRT_SERVE_HISTOGRAM_BUCKETS 24u
-/** Times. Bucket b counts those of at most 2^b times 62.5 us that are in no bucket before; the last
- * one counts all that are longer. Frozen. */
+/** A histogram of times. Bucket b counts times up to 2^b times 62.5 us that are in no earlier
+ * bucket; the last bucket counts all longer times. Frozen. */
 typedef struct accrt_serve_histogram {
   uint64_t count;
   uint64_t sum_ns;

@@ -1,6 +1,6 @@
 /* accrt/stream.h - streams, events, timeline semaphores, copies and fills.
  *
- * It may not mention programs or bundles.
+ * Nothing here depends on programs or bundles.
  *
  * An enqueue function never blocks on the device. Its work runs in stream order. If it finds an
  * error, it returns the error and enqueues nothing. If the error is found later, the stream fails:
@@ -100,15 +100,14 @@ ACCRT_API accrt_status_t accrt_stream_create(accrt_device_t* device,
                                              const accrt_stream_options_t* options,
                                              accrt_stream_t** out_stream);
 /** Wraps a queue of another library (CUDA: a CUstream, such as torch's or CuPy's) as a stream,
- * without owning it. The caller keeps the queue alive until the stream's last release has
- * returned; that release waits for the stream's work. The caller may go on using the queue
- * directly. The native queue orders the work of both. So the stream cannot hold work back: a
- * wait for a value that no one has signalled yet gets ACCRT_ERROR_NOT_READY. While the native
- * queue is being captured, accrt_call_submit and accrt_stream_submit add their work to the
- * owner's graph (since 0.4). The code that launches that graph keeps the session, the program
- * and all memory of the work. Other functions get ACCRT_ERROR_INVALID_STATE; so do a wait for
- * what was captured, and work that is traced or has an operator that cannot be captured. The
- * capture stays valid.
+ * without owning it. The caller keeps the queue alive until the stream's last release has returned;
+ * that release waits for the stream's work. The caller may go on using the queue directly. The
+ * native queue orders the work of both. So the stream cannot hold work back: a wait for a value
+ * that no one has signalled yet gets ACCRT_ERROR_NOT_READY. While the native queue is being
+ * captured, accrt_call_submit and accrt_stream_submit add their work to the owner's graph (since
+ * 0.4). The code that launches that graph keeps the session, the program and all memory of the
+ * work. Other functions get ACCRT_ERROR_INVALID_STATE. So do a wait for captured work, and work
+ * that is traced or that has an operator which cannot be captured. The capture stays valid.
  * @param native a queue of this device. CUDA: NULL is the legacy default stream.
  * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (the driver has no native queues);
  *   ACCRT_ERROR_INVALID_ARGUMENT (a queue of another device); ACCRT_ERROR_OUT_OF_MEMORY.
@@ -130,12 +129,12 @@ ACCRT_API void accrt_stream_release(accrt_stream_t* stream);
 ACCRT_API uint64_t accrt_stream_id(accrt_stream_t* stream);
 /** The stream's device, lent. Since: 0.1 */
 ACCRT_API accrt_device_t* accrt_stream_device(accrt_stream_t* stream);
-/** Asks how the stream is, without a wait.
+/** Says whether all work of the stream is complete. It does not wait.
  * @return ACCRT_OK (all work is complete); ACCRT_ERROR_NOT_READY; ACCRT_ERROR_POISONED;
  *   ACCRT_ERROR_DEVICE_LOST. Never blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_query(accrt_stream_t* stream);
-/** How far a stream has come. Submissions have numbers, which begin at 1 and only grow. Use it to
- * know when memory is free again: enqueue the work, read `*out_submitted`, and look later. When
+/** Says how far a stream has come. Submissions have numbers, which begin at 1 and only grow. Use it
+ * to know when memory is free again: enqueue the work, read `*out_submitted`, and look later. When
  * `*out_completed` has reached that number, the stream no longer uses the memory, whether the work
  * ran, failed or was dropped. (With accrt_buffer_import you need not look: its release callback
  * comes at that time.) A stream whose device runs on the calling thread moves only inside waits.
@@ -144,9 +143,8 @@ ACCRT_API accrt_status_t accrt_stream_query(accrt_stream_t* stream);
  *   number still waits for a semaphore, or behind work that does; may be NULL.
  * @param out_completed the last number up to which all work has ended; may be NULL.
  * @return ACCRT_OK, also for a stream that has failed; ACCRT_ERROR_INVALID_ARGUMENT (stream is
- *   NULL), ACCRT_ERROR_FORKED. If this function fails, the numbers are 0.
- *   Thread-safe. Never blocks.
- *   Since: 0.4 */
+ *   NULL), ACCRT_ERROR_FORKED. If this function fails, the numbers are 0. Thread-safe. Never
+ *   blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_stream_progress(accrt_stream_t* stream, uint64_t* out_submitted,
                                                uint64_t* out_issued, uint64_t* out_completed);
 /** Waits until all work enqueued before is complete. If the stream has failed, a wait without a
@@ -224,8 +222,8 @@ ACCRT_ASSERT_LAYOUT(accrt_copy_region_t, target_stride_bytes, 56);
  *   Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                            const accrt_place_t* target, uint64_t size_bytes);
-/** Copies a strided region. The test for overlap of source and target uses the ranges that bound
- * them.
+/** Copies a strided region. To test whether source and target overlap, the library compares the
+ * whole range from the first to the last byte of each.
  * @return as accrt_stream_copy; ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_INVALID_ARGUMENT (the target's
  *   rows overlap). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream,
@@ -271,9 +269,9 @@ ACCRT_API void accrt_event_release(accrt_event_t* event);
  *   ACCRT_ERROR_INVALID_STATE (a wrapped stream that is being captured); ACCRT_ERROR_POISONED;
  *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_DEVICE_LOST. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_record(accrt_stream_t* stream, accrt_event_t* event);
-/** Later work on the stream waits for the event's latest record. An event that was never recorded
- * is not waited for. The event may be of another device of the same driver, if the driver has
- * events of its own (GPUs). For other pairs of devices, use a semaphore.
+/** Later work on the stream waits for the event's latest record. If the event was never recorded,
+ * the stream does not wait. The event may be of another device of the same driver, if the driver
+ * has events of its own (GPUs). For other pairs of devices, use a semaphore.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (an event of another driver, or of a driver
  *   without events of its own: both names in the message); ACCRT_ERROR_INVALID_STATE (a wrapped
  *   stream that is being captured); ACCRT_ERROR_POISONED; ACCRT_ERROR_OUT_OF_MEMORY;
@@ -287,7 +285,7 @@ ACCRT_API accrt_status_t accrt_event_query(accrt_event_t* event);
  * @return ACCRT_OK; ACCRT_ERROR_TIMEOUT; ACCRT_ERROR_NOT_READY; ACCRT_ERROR_POISONED. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns,
                                                  uint32_t policy);
-/** Nanoseconds from one event to another. Both have timing and were reached.
+/** Nanoseconds from one event to another. Both must have timing and must have been reached.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_READY; ACCRT_ERROR_INVALID_STATE (an event without timing, or
  *   never recorded); ACCRT_ERROR_POISONED. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_t* end,

@@ -1,6 +1,6 @@
 /* accrt/tensor.h - views of tensors, data types, DLPack in and out.
  *
- * It may not mention programs or bundles.
+ * Nothing here depends on programs or bundles.
  */
 #ifndef ACCRT_TENSOR_H_
 #define ACCRT_TENSOR_H_

@@ -1,7 +1,7 @@
 /* accrt/weights.h - sources of weights: safetensors, GGUF and .accx files, one file or a set.
  *
  * A source is a list of named tensors with their bytes, and metadata. It does not change and is
- * thread-safe. This header may not mention devices: accrt/program.h binds sources to programs.
+ * thread-safe. Nothing here depends on devices: accrt/program.h binds sources to programs.
  * docs/weights.md has the rules for files of other formats, and the names of their types here.
  */
 #ifndef ACCRT_WEIGHTS_H_

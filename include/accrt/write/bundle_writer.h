@@ -1,10 +1,11 @@
 /* accrt/write/bundle_writer.h - writes .accx bundles: what a compiler links to.
  *
- * It may not mention devices or programs. Add the parts of a bundle to a writer in any order, then
- * write it, as often as you like. docs/accx-format.md specifies the bytes; docs/bundle-writer.md
- * explains by example. Encoding is canonical: the same content gives the same bytes, in whatever
- * order symbols, constants, states, kernels, images, functions and metadata were added. (The order
- * of arguments, commands, variants and components has a meaning: they keep the order of adding.)
+ * Nothing here depends on devices or programs. Add the parts of a bundle to a writer in any order,
+ * then write it, as often as you like. docs/accx-format.md specifies the bytes;
+ * docs/bundle-writer.md explains by example. Encoding is canonical: the same content gives the same
+ * bytes, in whatever order symbols, constants, states, kernels, images, functions and metadata were
+ * added. (The order of arguments, commands, variants and components has a meaning: they keep the
+ * order of adding.)
  *
  * Ids. Each part that was added has an accrt_writer_id_t in that writer. 0 is no id: if a field
  *   says "or 0", its comment says what 0 means. An id of another kind, or an id that does not
@@ -35,9 +36,10 @@
  * Threads. A writer is externally synchronized; different writers are independent. A writer needs
  *   no instance. Its callbacks (bytes, output, signer) may not call functions of the same writer:
  *   they get ACCRT_ERROR_INVALID_STATE, as a second thread does.
- * Handles. The option validate.handles does not know writers; they are always checked. A writer
- *   that was released, and another handle in its place, is ACCRT_ERROR_INVALID_ARGUMENT, while the
- *   process has at most 256 writers and none was made at the address of the released one.
+ * Handles. The option validate.handles does not know writers; they are always checked. A function
+ *   gets ACCRT_ERROR_INVALID_ARGUMENT for a writer that was released, and for another handle in
+ *   place of a writer. This is so while the process has at most 256 writers, and while no new
+ *   writer has the address of the released one.
  */
 #ifndef ACCRT_WRITE_BUNDLE_WRITER_H_
 #define ACCRT_WRITE_BUNDLE_WRITER_H_

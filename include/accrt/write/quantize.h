@@ -1,6 +1,7 @@
 /* accrt/write/quantize.h - quantizes weights into the layouts of accrt/layout.h.
  *
- * It may not mention devices or bundles: it works on plain host memory. Link libaccrt_write.
+ * Nothing here depends on devices or bundles: the functions work on plain host memory. Link
+ * libaccrt_write.
  */
 #ifndef ACCRT_WRITE_QUANTIZE_H_
 #define ACCRT_WRITE_QUANTIZE_H_
