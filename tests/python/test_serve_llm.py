@@ -522,8 +522,9 @@ def test_half_a_character_is_refused(llm, prompt):
 
 
 @pytest.mark.parametrize("option,message", [
-    (("--workers", "-1"), "-1 is no number from 0 on"), (("--kv-bytes", "-5"), "-5 is no number from 0 on"), (("--port", "99999999"), "is no port"),
-    (("--drain-timeout", "-4"), "-4 is no number of seconds"), (("--idle-timeout", "inf"), "inf is no number of seconds"),
+    (("--workers", "-1"), "'-1' is not a whole number"), (("--kv-bytes", "1G"), "'1G' is not a whole number"), (("--port", "99999999"), "is not a port"),
+    (("--drain-timeout", "-4"), "'-4' is not a number of seconds"), (("--idle-timeout", "inf"), "'inf' is not a number of seconds"),
+    (("--port", "http"), "'http' is not a port: a number from 0 to 65535"), (("--stall-timeout", "1m"), "'1m' is not a number of seconds"),
 ])  # fmt: skip
 def test_options_are_checked_before_anything_is_loaded(capsys, option, message):
     from accrt.serve import command as module
@@ -540,6 +541,14 @@ def test_help_names_every_option():
     text = module._parser().format_help()
     for options in (engine.OPTIONS, loading.OPTIONS, server.OPTIONS):
         assert [name for name in options if "--" + name.replace("_", "-") not in text] == []
+
+
+def test_help_says_what_each_option_is():
+    """A help stands alone: it does not go on from the option's name."""
+    from accrt.serve import engine, loading, server
+
+    helps = {name: words for options in (engine.OPTIONS, loading.OPTIONS, server.OPTIONS) for name, (_, words) in options.items()}
+    assert [name for name, words in helps.items() if re.match(r"(?:of|after|more|without|as|0:)\b", words)] == [] and len(helps) > 30
 
 
 @contextlib.contextmanager

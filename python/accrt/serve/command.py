@@ -26,26 +26,24 @@ _SILENT_SECONDS, _AGAIN_SECONDS = 1.0, 10.0
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 1 << 64:
-        raise argparse.ArgumentTypeError(f"{text} is no number from 0 on")
-    return number
+    if not re.fullmatch(r"\d{1,20}", text) or int(text) >= 1 << 64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on, in digits alone")
+    return int(text)
 
 
 def _port(text: str) -> int:
-    number = int(text)
-    if not 0 <= number < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text} is no port: they end at 65535")
-    return number
-
-
-_count.__name__, _port.__name__ = "number", "port"  # argparse says them
+    if not re.fullmatch(r"\d{1,5}", text) or int(text) >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port: a number from 0 to 65535")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
     if not 0 <= number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return number
 
 
@@ -66,6 +64,15 @@ def _name(text: str) -> str:
 _READ: Dict[type, Any] = {int: _count, float: _seconds, str: str}
 
 
+def _unit(name: str, kind: type) -> str:
+    """What the help shows for an option's value."""
+    units = {"_bytes": "BYTES", "_ns": "NANOSECONDS", "_timeout": "SECONDS", "retry_after": "SECONDS"}
+    for end, unit in units.items():
+        if name.endswith(end):
+            return unit
+    return {int: "N", float: "SECONDS"}.get(kind, "TEXT")
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """In one line, with the option that was meant."""
@@ -75,7 +82,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="accrt-serve", description="Serves a model over HTTP, as OpenAI's interface has it.",
+    parser = _Parser(prog="accrt-serve", description="Serves a model over HTTP, with OpenAI's interface.",
                                      epilog="docs/server.md describes answers, limits and metrics.")  # fmt: skip
     parser.add_argument("model", help="a folder with config.json, a .gguf file, or a bundle (.accx)")
     for title, options in (("server", server_module.OPTIONS), ("engine", engine_module.OPTIONS), ("model", load_module.OPTIONS)):
@@ -87,11 +94,11 @@ def _parser() -> argparse.ArgumentParser:
             kind = type(default) if default is not None else str
             shown = f" (default: {default})" if default not in (None, 0) else ""
             read = _port if name == "port" else _READ[kind]
-            group.add_argument("--" + name.replace("_", "-"), type=read, default=default, help=words.replace("%", "%%") + shown, metavar=kind.__name__.upper())
+            group.add_argument("--" + name.replace("_", "-"), type=read, default=default, help=words.replace("%", "%%") + shown, metavar=_unit(name, kind))
     parser.add_argument("--adapter", action="append", default=[], type=_adapter, metavar="NAME=FOLDER", help="a PEFT folder that is loaded at the start; may be given several times")
     parser.add_argument("--name", type=_name, help="the model's name in answers; default: that of its folder or file")
-    parser.add_argument("--drain-timeout", type=_seconds, default=_DRAIN_SECONDS, help="seconds for answers under way after SIGTERM (default: 30)")
-    parser.add_argument("--quiet", action="store_true", help="no line for each request")
+    parser.add_argument("--drain-timeout", type=_seconds, default=_DRAIN_SECONDS, metavar="SECONDS", help="time for unfinished answers after SIGTERM (default: 30)")
+    parser.add_argument("--quiet", action="store_true", help="write no line for each request")
     return parser
 
 

@@ -27,14 +27,14 @@ from .tools import FORMS
 
 #: How a model is loaded: names, defaults and helps are those of `accrt.LLM` and of accrt-serve.
 OPTIONS: Dict[str, Tuple[Any, str]] = {
-    "device": ("auto", "where it runs: host, cuda, cuda:1; auto: a GPU if there is one and the model has kernels for it, else the host"),
-    "kv_bytes": (0, "memory for keys and values; 0: of a GPU 4 times the weights (at least 1 GiB) as far as it has that; of a host a quarter, at most 1 GiB"),
-    "kv_dtype": (None, "of keys and values: f32, f16, bf16 or fp8 (e4m3, half the memory of 16 bits); default: of 16 bits where the weights are"),
-    "max_rows": (0, "sequences that the model computes at once; 0: what the bundle can"),
-    "max_length": (0, "tokens of a sequence, prompt and new ones; 0: what the bundle can"),
+    "device": ("auto", "the device that runs the model: host, cuda, cuda:1; auto: a GPU if there is one and the model has kernels for it, else the host"),
+    "kv_bytes": (0, "memory for keys and values; 0: on a GPU 4 times the size of the weights, at least 1 GiB, as far as there is room; on a host a quarter of its memory, at most 1 GiB"),
+    "kv_dtype": (None, "type of keys and values: f32, f16, bf16 or fp8 (e4m3, half the memory of 16 bits); default: 16 bits if the weights have 16 bits"),
+    "max_rows": (0, "most sequences in a step; 0: as many as the bundle can compute"),
+    "max_length": (0, "most tokens of a sequence, with its prompt; 0: as many as the bundle can compute"),
     "weights": (None, "files that a bundle (.accx) takes its weights from, separated by commas"),
     "chat_template": (None, "a file with a Jinja template, in place of the model's own"),
-    "prepare": (1, "on a GPU, 1: graphs of all sizes of steps are made before the first request; 0: when they are needed"),
+    "prepare": (1, "on a GPU, 1: the graphs for all sizes of steps are made before the first request; 0: each is made when it is needed"),
     **lora.OPTIONS,
     "tool_parser": (None, "how the model writes calls of tools: hermes, llama3_json or mistral; default: as its chat template says"),
 }
