@@ -375,6 +375,7 @@ def test_host_code_needs_permission(model):
     (["--function", "scale_add", "--input", "random"], "n (specialize, 0 to 1048576)"),
     (["--function", "scale_add", "--input", "random", "--symbol", "n"], "NAME=WHOLE NUMBER"),
     (["--function", "scale_add", "--input", "random", "--symbol", "nn=1"], "did you mean 'n'"),
+    (["--function", "scale_add", "--input", "random", "--symbol", "width=1"], "has no symbol 'width' (symbols: "),
     (["--function", "scale_add", "--input", "random", "--symbol", "n=1048577"], "0 to 1048576"),
     (["--function", "steps", "--input", "random", "--symbol", "n=4"], "count (specialize, 0 to 1000)"),
     (["--function", "steps", "--input", "count=ones"], "--scalar count="),

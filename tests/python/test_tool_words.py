@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-import accrt
+import accrt._library
 import accx_tool
 from accx_tool import ACCX
 
@@ -31,6 +31,14 @@ def verbs():
     names = re.findall(r"^  ([a-z]+)  ", overview.split("Examples:")[0], re.M)
     assert {"run", "inspect", "completion", "manual"} <= set(names)
     return {name: re.findall(r"^  (--[a-z-]+)", accx("help", name).decode(), re.M) for name in names if name != "help"}
+
+
+def test_examples_have_a_heading():
+    """In the help of each verb; completion's lines are installed, not tried."""
+    for name in verbs():
+        text = accx("help", name).decode()
+        examples = re.search(r"^  accx ", text, re.M)
+        assert not examples or name == "completion" or "\nExamples:\n" in text[:examples.start() + 1], name
 
 
 def needs(shell):

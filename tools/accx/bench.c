@@ -132,7 +132,7 @@ static const accx_option_t options[] = {
     ACCX_JOB_OPTIONS,
     {"warmup", "N", false, "calls before the measured ones (3)"},
     {"repeat", "N", false, "measure N calls"},
-    {"seconds", "SECONDS", false, "measure for about so long (2) instead, inf: as often as it may"},
+    {"seconds", "SECONDS", false, "measure for about this time (2), or for the most calls: inf"},
     {"json", NULL, false, "print JSON, with times in nanoseconds"},
     {NULL, NULL, false, NULL},
 };

@@ -107,16 +107,17 @@ int accx_job_set_adapter(accx_job_t* job);
       {"option", "KEY=VALUE", true, "a driver's option"},                                          \
       {"driver", "FILE.so", true, "load a driver from outside the library"},                       \
       {"variant", "ARCH", false, "use only kernel variants of this architecture"},                 \
-      {"weights", "PATH", true, "where weights that the bundle has not come from, first to last"}, \
-      {"by-name", NULL, false, "take them by their names, whatever their digests"},                \
-      {"rank", "N", false, "which of --degree ranks this is, of a bundle with shards"},            \
-      {"degree", "N", false, "how many ranks there are"},                                          \
+      {"weights", "PATH", true,                                                                    \
+       "a source of weights that the bundle does not contain, searched in order"},                 \
+      {"by-name", NULL, false, "do not compare digests of these weights"},                         \
+      {"rank", "N", false, "for a bundle with shards: the rank to run, below --degree"},           \
+      {"degree", "N", false, "for a bundle with shards: the number of ranks"},                     \
       {"adapter", "PATH", false, "a LoRA adapter: a file, or PEFT's folder"},                      \
       {"trust", "signed|all|no-host-code", false,                                                  \
-       "machine code that runs: signed (default), all, no-host-code"},                             \
+       "which machine code may run: signed by a trusted key (default), all, or none"},             \
       {"trust-keys", "PATHS", false, "public keys to trust instead of the user's (accx trust)"},   \
       {"secret-key", "FILE", false, "the key of encrypted weights"}, {                             \
-    "allow-host-code", NULL, false, "as --trust all: trust the bundle like a program"              \
+    "allow-host-code", NULL, false, "the same as --trust all: trust the bundle like a program"     \
   }
 
 #endif /* ACCX_JOB_H_ */

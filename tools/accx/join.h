@@ -59,7 +59,7 @@ accrt_status_t accx_weight_read(accx_weight_list_t* list, const accx_weight_t* w
    "v1 or v2: what zero points of GPTQ tensors mean, which differ by one; see config.json's "      \
    "checkpoint_format (gptq: v1)"},                                                                \
   {                                                                                                \
-    "apart", NULL, false, "leave the tensors of quantized weights as they are, each by itself"     \
+    "apart", NULL, false, "do not join the tensors of quantized weights"                           \
   }
 
 #endif /* ACCX_JOIN_H_ */

@@ -64,18 +64,19 @@ static void print_overview(void) {
   accx_table_cell(table, ACCX_PLAIN, "versions of the tool and of the library that it runs on");
   accx_table_cell(table, ACCX_NAME, "--time-limit SECONDS");
   accx_table_cell(table, ACCX_PLAIN,
-                  "opening, verifying, preparing and planning end after so long, each; none by "
-                  "default, and with inf");
+                  "opening, verifying, preparing and planning each end after this time; no limit "
+                  "by default, and with inf");
   accx_table_print(table);
-  fputs("\nA file that is read may be '-', standard input; one that is written, standard output.\n"
-        "\n"
-        "Examples:\n"
-        "  accx inspect model.accx\n"
-        "  accx run model.accx --input x=x.npy --output y=y.npy\n"
-        "  accx bench model.accx --symbol batch=16\n"
-        "\n"
-        "Exit codes:\n",
-        accx_out);
+  fputs(
+      "\n'-' in place of an input file is standard input, and of an output file standard output.\n"
+      "\n"
+      "Examples:\n"
+      "  accx inspect model.accx\n"
+      "  accx run model.accx --input x=x.npy --output y=y.npy\n"
+      "  accx bench model.accx --symbol batch=16\n"
+      "\n"
+      "Exit codes:\n",
+      accx_out);
   fputs(accx_exit_codes, accx_out);
   fputs("\n"
         "Errors are one line on standard error, and nothing is then printed on standard output. "

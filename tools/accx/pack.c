@@ -510,7 +510,8 @@ static const accx_option_t options[] = {
     {"only", "GLOB", true, "pack only tensors whose name fits"},
     {"exclude", "GLOB", true, "leave out tensors whose name fits"},
     {"rename", "OLD=NEW", true, "give a tensor another name; 'OLD*=NEW*' for beginnings"},
-    {"split", "SIZE", false, "several files of at most so many bytes of weights: 2G, 500M"},
+    {"split", "SIZE", false,
+     "write several files, each with at most SIZE bytes of weights: 2G, 500M"},
     ACCX_JOIN_OPTIONS,
     {"json", NULL, false, "print what was written as JSON"},
     {0}};
@@ -530,6 +531,7 @@ const accx_verb_t accx_verb_pack = {
     "OUT-00001-of-0000N.accx. In a pack every tensor is aligned, and checked by digests when it is "
     "used.\n"
     "\n"
+    "Examples:\n"
     "  accx pack model.safetensors weights.accx --dtype f16\n"
     "  accx pack model-00001-of-00003.gguf weights.accx --exclude 'blk.*.attn_q.*'\n",
     options,

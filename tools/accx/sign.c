@@ -125,7 +125,7 @@ static int run_sign(const accx_args_t* args) {
 
 #define OUTPUT_OPTIONS                                                                             \
   {"output", "FILE", false, "the new file"}, {                                                     \
-    "in-place", NULL, false, "replace the file by the new one, when that is whole"                 \
+    "in-place", NULL, false, "replace the file by the new one, when that is complete"              \
   }
 
 static const accx_option_t sign_options[] = {

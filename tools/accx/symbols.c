@@ -29,8 +29,8 @@ int accx_job_read_symbols(accx_job_t* job) {
 static int bind_symbol(accx_symbol_t* symbol, int64_t value, const char* from) {
   const accrt_symbol_info_t* info = &symbol->info;
   if (value < info->minimum || value > info->maximum || value % info->divisor != 0)
-    return accx_fail(ACCX_USAGE, "symbol '%s' is %" PRId64 " by %s; it must fit: %s", info->name,
-                     value, from, accx_symbol_text(info));
+    return accx_fail(ACCX_USAGE, "symbol '%s' is %" PRId64 " by %s; allowed: %s", info->name, value,
+                     from, accx_symbol_text(info));
   if (symbol->known && symbol->value != value)
     return accx_fail(ACCX_USAGE, "symbol '%s' is %" PRId64 " by %s and %" PRId64 " by %s",
                      info->name, symbol->value, symbol->from, value, from);
@@ -65,8 +65,11 @@ static int bind_named_symbol(accx_job_t* job, const char* text) {
     return bind_symbol(&job->symbols[i], value, accx_text("--symbol %s", text));
   }
   const char* near = accx_near(name, names, job->symbol_count);
+  const char* all = "none";
+  for (uint32_t i = 0; i < job->symbol_count; ++i)
+    all = i > 0 ? accx_text("%s, %s", all, names[i]) : names[i];
   free(names);
-  return accx_fail(ACCX_USAGE, "%s has no symbol '%s'%s", job->path, name, near);
+  return accx_fail(ACCX_USAGE, "%s has no symbol '%s'%s (symbols: %s)", job->path, name, near, all);
 }
 
 static int bind_named_scalar(accx_job_t* job, const char* text) {

@@ -107,7 +107,8 @@ out:
 static const accx_option_t dump_options[] = {
     {"output", "TEXT", false,
      "write the text here, and large bytes into the folder TEXT.d beside it"},
-    {"inline", "BYTES", false, "bytes up to so many stand in the text as digits (default 64)"},
+    {"inline", "BYTES", false,
+     "write data of at most this size as digits in the text (default 64)"},
     {NULL, NULL, false, NULL},
 };
 
@@ -281,7 +282,7 @@ static int run_diff(const accx_args_t* args) {
 }
 
 static const accx_option_t diff_options[] = {
-    {"exit-code", NULL, false, "exit with 5 when they differ; without it with 0"},
+    {"exit-code", NULL, false, "exit with 5 if they differ; without this option with 0"},
     {"json", NULL, false, "print JSON"},
     {NULL, NULL, false, NULL},
 };
