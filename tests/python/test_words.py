@@ -106,6 +106,14 @@ def test_words_are_plain(document):
     assert [p for p in PRIVATE if p in text] == []
     if not document.startswith(("docs/decisions/", "docs/benchmarks/")):
         assert re.findall(r"(?i)\b(?:nobody|somebody|anybody|whoever)\b", (ROOT / document).read_text()) == []
+        assert re.findall(r"(?i)\b(?:cards?|pace of late|steps of late|requests of late)\b", text) == []
+
+
+def test_a_kernel_is_code_that_a_dispatch_runs():
+    """The kernel of the operating system is Linux: both stand on the pages on trust."""
+    for document in ("docs/trust.md", "docs/hostile-input.md"):
+        text = " ".join((ROOT / document).read_text().split())
+        assert re.findall(r"(?:only|parts of|holes in) the kernel\b(?!'s (?:author|size))|the kernel ends\b", text) == [], document
 
 
 @pytest.mark.parametrize("header", HEADERS)
