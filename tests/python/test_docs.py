@@ -94,6 +94,19 @@ def test_readme_c_example_has_no_warning(tmp_path):
     subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", "-c", "readme.c"], cwd=tmp_path, check=True)
 
 
+def test_log_c_example(tmp_path):
+    """It prints the line about a key that is none."""
+    (program,) = [block for block in blocks("docs/errors.md", "c") if "int main" in block]
+    (tmp_path / "log.c").write_text(program)
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", "-o", "log", "log.c", f"-L{BUILD / 'lib'}", "-laccrt"],
+                   cwd=tmp_path, check=True)  # fmt: skip
+    (tmp_path / "keys").mkdir(mode=0o700)
+    (tmp_path / "keys/none.pem").write_text("not a key")
+    env = dict(os.environ, LD_LIBRARY_PATH=str(BUILD / "lib"), ACCRT_TRUST_KEYS=str(tmp_path / "keys"))
+    done = subprocess.run([tmp_path / "log"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and re.fullmatch(r"level 2: \w+: [^\n]*none.pem[^\n]*\n", done.stderr), done.stderr
+
+
 def test_bundle_writer_c_example(tmp_path):
     """Built and run for what is here, for a reader that knows no assets, and for one that cannot
     copy."""
