@@ -95,11 +95,11 @@ def _sizes(items: Optional[List[str]], parser: argparse.ArgumentParser) -> Dict[
 
 
 def main(program: str = "accrt.compiler") -> None:
-    parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Compiles a model into a bundle: .pt2 (torch.export.save), .onnx, or a .py whose build() gives a Module.")
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Compiles a model into a bundle. The model is a .pt2 file (torch.export.save), an .onnx file, or a .py file with a function build() that returns a Module.")
     parser.add_argument("model", nargs="+", help="the model's file; several become functions with the files' names: prefill.pt2 decode.pt2")
     parser.add_argument("--name", default="", help="name of the bundle (default: the file's; of several: model)")
-    parser.add_argument("--maximum", type=int, default=1 << 16, help="of dimensions that vary and have no maximum (default: %(default)s)")
-    parser.add_argument("--size", action="append", metavar="NAME=SIZE", help="of an ONNX model's dimension that varies, as batch=8 or batch=1:64 (may be given again)")
+    parser.add_argument("--maximum", type=int, default=1 << 16, help="the largest size of dimensions that vary and have no maximum of their own (default: %(default)s)")
+    parser.add_argument("--size", action="append", metavar="NAME=SIZE", help="the size, or the range of sizes, of a dimension that varies in an ONNX model: batch=8 or batch=1:64 (may be given again)")
     parser.add_argument("--quantize", action="append", metavar="PATTERN=LAYOUT", help="quantize matrices whose names match, as 'layers.*=q4_k' (may be given again)")
     command_line.add_arguments(parser)
     arguments = parser.parse_args()

@@ -26,13 +26,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds --output, --target, --target-caps, --print, --jobs, --quiet and --verbose."""
     parser.add_argument("-o", "--output", required=True, help="the bundle to write")
     parser.add_argument("--target", action="append", metavar="NAMES",
-                        help="only these targets, with commas between them: host (this machine's own), hosts (all hosts'), cuda (all of CUDA's), x86-64-v3, "
+                        help="only these targets, with commas between them: host (this machine), hosts (all of hosts), cuda (all of CUDA), x86-64-v3, "
                              "sm_90, ... (default: all that can be built here)")  # fmt: skip
-    parser.add_argument("--target-caps", metavar="FILE", help="what the bundle will run on: what `accx caps --json` prints there")
-    parser.add_argument("--print", action="store_true", help="also print the IR")
-    parser.add_argument("-j", "--jobs", type=int, default=0, metavar="N", help="compilers that run at a time (default: one for each processor)")
+    parser.add_argument("--target-caps", metavar="FILE", help="a file with the output of `accx caps --json` of the machine that will run the bundle")
+    parser.add_argument("--print", action="store_true", help="also print the module as text")
+    parser.add_argument("-j", "--jobs", type=int, default=0, metavar="N", help="most compilers that run at the same time (default: one for each processor)")
     parser.add_argument("-q", "--quiet", action="store_true", help="print nothing but errors")
-    parser.add_argument("-v", "--verbose", action="store_true", help="print each part that is done, also where there is no terminal")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print a line for each finished part, also without a terminal")
 
 
 def targets(arguments: argparse.Namespace) -> Optional[List[str]]:
