@@ -191,7 +191,7 @@ def test_what_is_declared_wrongly():
         compile(linear(data=np.zeros((4, 4), np.float32)), targets=TARGETS, external={"w": External(shard=Shard(2, 0))})
 
 
-@pytest.mark.parametrize("layout", list(quantizers._MAKERS))
+@pytest.mark.parametrize("layout", quantizers.makes())
 def test_experts(layout, instance, tmp_path):
     """Weights of three dimensions: a batch of products takes them dequantized; a product with one
     matrix of them reads it packed."""

@@ -266,7 +266,7 @@ def test_numbers_that_are_none(target):
     assert np.isnan(got[0, 3]) and np.isfinite(np.delete(got[0], 3)).all()
 
 
-@pytest.mark.parametrize("layout", list(quantizers._MAKERS))
+@pytest.mark.parametrize("layout", quantizers.makes())
 def test_quantizers_are_as_near_as_their_bits_allow(layout):
     rng = np.random.default_rng([harness.SEED, 9])
     array = rng.standard_normal((130, 512)).astype(np.float32)

@@ -39,7 +39,7 @@ def now(**changes):
         "container": "0.3", "commands": "0.1", "kernel_abi": "0.2", "layouts": "0.3", "max_rank": 8,
         "file_features": ["encrypted-data"], "function_features": ["target"], "variant_features": [],
         "sections": [name for name, (number, _size) in SECTIONS.items() if mask["section_mask"] >> number & 1],
-        "expression_ops": list(OPS), "command_set": list(OPCODES[1:]), "dtypes": list(bw.DTYPES),
+        "expression_ops": list(OPS), "command_set": [word for word in OPCODES if word], "dtypes": list(bw.DTYPES),
         "encodings": [{"id": int(e), "name": e.name.lower()} for e in E],
         "image_kinds": ["host ELF", "cubin", "PTX", "fatbin", "pack"],
     }  # fmt: skip
