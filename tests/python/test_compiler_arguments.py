@@ -17,7 +17,7 @@ import pytest
 from accrt.bundle_writer import BundleError
 from accrt.compiler import CSource, Interpreter, IRError, KernelDef, Module, SymbolClass, TensorType, available_targets, cat, ceildiv, compile, minimum
 from accrt.compiler.arguments import DTYPES
-from accrt.compiler.ir import FLOATS
+from accrt.compiler.declared import FLOATS
 from accrt.compiler.kernels import image, kerneldef
 
 RUNS_HERE = ch.target()

@@ -21,7 +21,9 @@ from . import ops as _ops  # noqa: F401  - makes operations methods of Value and
 from .driver import available_targets, compile, compile_writer
 from .encodings import Quantized, declared, dequantize
 from .expr import Expr, ceildiv, equal, maximum, minimum, select
-from .ir import Constant, External, Function, IRError, Module, Shard, State, TensorType, Value, verify
+from .declared import Constant, External, Shard, State, TensorType
+from .ir import Function, IRError, Module, Value
+from .verifier import verify
 from .kernels.kerneldef import CSource, CudaSource, CudaVariant, KernelDef, OperatorSource, Param
 from .ops import cat
 from .quantizers import quantize

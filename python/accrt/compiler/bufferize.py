@@ -16,7 +16,9 @@ from ..bundle_writer import SymbolClass
 from . import expr as ex
 from . import ops, select
 from .expr import Expr, Size
-from .ir import DTYPE_BYTES, Block, Function, IRError, Op, State, TensorType, Value, late_symbols
+from .declared import DTYPE_BYTES, State, TensorType
+from .ir import Block, Function, IRError, Op, Value
+from .verifier import late_symbols
 from .kernels.kerneldef import Launch, TensorSpec
 from .passes.rewrite import uses
 

@@ -13,7 +13,9 @@ from . import progress
 from .bufferize import Access, Buffers, Command, Storage
 from .cuda import nvcc
 from .encodings import LAYOUTS, Quantized
-from .ir import Constant, Module, late_symbols
+from .declared import Constant
+from .ir import Module
+from .verifier import late_symbols
 from .kernels import image as images
 from .kernels.kerneldef import TRAIT_COOPERATIVE, TRAIT_OVERLAPS_PREVIOUS, KernelDef, Launch
 from .plan import ALIGN, Plan

@@ -11,8 +11,8 @@ methods of Value and Block:
     x = f.input("x", "f32", [n, 8])
     f.result("y", (x * 2.0).relu())
 
-`str(module)` prints it; `verify` checks every rule and is run after every pass. This module knows
-no kernel and no file.
+`str(module)` prints it; `verify` (verifier.py) checks every rule and is run after every pass. Types,
+constants and states are those of declared.py. This module knows no kernel and no file.
 """
 
 from __future__ import annotations
@@ -30,140 +30,8 @@ from ..bundle_writer import FileKind, Segment, SymbolClass
 from . import arguments
 from . import expr as ex
 from .arguments import IRError, described, near
+from .declared import RESERVED_NAMES, Constant, External, Shard, State, Symbol, TensorType, WeightFile
 from .expr import Expr, Size
-
-#: What accrt's sessions have themselves: tests/python/test_function_names.py compares them.
-RESERVED_NAMES = frozenset((
-    "adapter", "bind_state", "bundle", "cancel", "clone", "close", "confinement", "error", "function", "functions", "handle", "program", "reset", "state",
-    "stream", "warmup",
-))  # fmt: skip
-FLOATS = ("f16", "bf16", "f32", "f64")
-DTYPE_BYTES = {"bool": 1, "i8": 1, "u8": 1, "i32": 4, "u32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4, "f64": 8}
-
-
-@dataclass(frozen=True)
-class TensorType:
-    """Data type, dimensions and encoding: plain, a layout of quantized weights, or `opaque` bytes
-    that kernels alone understand."""
-
-    dtype: str
-    shape: Tuple[Size, ...]
-    encoding: str = "plain"
-
-    def __post_init__(self) -> None:
-        arguments.dtype(self.dtype, "a tensor's type")
-        object.__setattr__(self, "shape", arguments.sizes(self.shape, "shape"))
-        if any(isinstance(size, int) and size < 0 for size in self.shape) or len(self.shape) > 8:
-            raise IRError(f"no tensor has the shape [{', '.join(map(str, self.shape))}]")
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    def same(self, other: TensorType) -> bool:
-        """Whether both are one type, sizes by their structure; `==` refuses sizes that only a call
-        can compare."""
-        return (self.dtype, self.encoding) == (other.dtype, other.encoding) and ex.same_shape(self.shape, other.shape)
-
-    @property
-    def elements(self) -> Size:
-        return ex.product(self.shape)
-
-    @property
-    def size_bytes(self) -> Size:
-        return ex.simplify(self.elements * DTYPE_BYTES[self.dtype])
-
-    def __str__(self) -> str:
-        dims = ", ".join(ex.size_text(size) for size in self.shape)
-        return f"{self.dtype}[{dims}]" + ("" if self.encoding == "plain" else f" {self.encoding}")
-
-
-def same_types(first: Sequence[TensorType], second: Sequence[TensorType]) -> bool:
-    return len(first) == len(second) and all(a.same(b) for a, b in zip(first, second))
-
-
-@dataclass(eq=False)
-class Symbol:
-    """A shape symbol: its class says who fixes the value, and when."""
-
-    name: str
-    symbol_class: SymbolClass
-    minimum: int
-    maximum: int
-    divisor: int = 1
-    buckets: Tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Shard:
-    """What each of `degree` ranks has of a tensor: all of it, or (with an axis) its part of each of
-    `segments`, which are cut on their own; by default there is one, the whole axis."""
-
-    degree: int
-    axis: Optional[int] = None
-    segments: Tuple[Segment, ...] = ()
-
-    def part_of(self, shape: Sequence[int]) -> Tuple[int, ...]:
-        """The shape of a rank's part."""
-        if self.axis is None:
-            return tuple(shape)
-        pieces = self.segments or (Segment(0, shape[self.axis]),)
-        part = sum((piece.end - piece.begin) * piece.replicas // self.degree for piece in pieces)
-        return (*shape[: self.axis], part, *shape[self.axis + 1 :])
-
-
-@dataclass(frozen=True)
-class External:
-    """Where the bytes of a weight are that the bundle does not hold. `file`: the bare name of a
-    file beside the bundle (Module.file); none: whatever is given at load. `tensor`: its name there,
-    where that is another. `digest`: XXH3-128 of its bytes, and no others are taken (`sha256`: none
-    that were forged, either); with `by_name` the name and the type are enough."""
-
-    file: str = ""
-    tensor: str = ""
-    digest: Optional[bytes] = None
-    by_name: bool = False
-    shard: Optional[Shard] = None
-    extent: int = 0  # of the full tensor along the shard's axis
-    sha256: Optional[bytes] = None
-
-
-@dataclass(frozen=True)
-class WeightFile:
-    """A file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`, `sha256`: XXH3-128
-    and SHA-256 of the whole file."""
-
-    name: str
-    kind: FileKind
-    size_bytes: int = 0
-    digest: Optional[bytes] = None
-    sha256: Optional[bytes] = None
-
-
-@dataclass(eq=False)
-class Constant:
-    """A weight. `data`: a numpy array (bf16 as uint16 bits), or a Quantized where the type's
-    encoding is a layout; None where its bytes are not known here: made by a prepare function, or
-    (`external`) outside the bundle."""
-
-    name: str
-    type: TensorType
-    data: Any = None
-    external: Optional[External] = None
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_"):
-            raise AttributeError(f"constant {self.__dict__.get('name')!r} has no {name!r}: f.constant(...) makes it a value of function f, which has operations")
-        raise AttributeError(name)
-
-
-@dataclass(eq=False)
-class State:
-    """Memory of a session."""
-
-    name: str
-    type: TensorType
-    fill_pattern: int = 0
 
 
 class Value:
@@ -538,7 +406,7 @@ class Function:
         op.regions = [region]
         op.results = [Value(self, value.type, op) for value in carried]
         self.block.ops.append(op)
-        _verify_op(op)
+        self._check(op)
         return list(op.results)
 
     def cond(self, condition: Size, then: Callable[[], Any], otherwise: Callable[[], Any]) -> List[Value]:
@@ -558,8 +426,15 @@ class Function:
             op.regions.append(region)
         op.results = [Value(self, value.type, op) for value in op.regions[0].yields]
         self.block.ops.append(op)
-        _verify_op(op)
+        self._check(op)
         return list(op.results)
+
+    @staticmethod
+    def _check(op: Op) -> None:
+        """By the rules, which stand on this module."""
+        from .verifier import verify_op
+
+        verify_op(op)
 
     def _callable(self, item: Any, what: str) -> None:
         if not callable(item):
@@ -774,181 +649,3 @@ _NUMPY_DTYPES = {
 }  # fmt: skip
 #: What numpy holds each of our types in.
 _STORED = {**{ours: theirs for theirs, ours in _NUMPY_DTYPES.items()}, "bf16": "uint16"}
-
-
-# ---- The verifier --------------------------------------------------------------------------------
-
-
-def verify(module: Module) -> None:
-    """Raises IRError unless the whole module keeps every rule."""
-    for function in module.functions.values():
-        verify_function(function)
-
-
-def verify_function(function: Function) -> None:
-    known = {id(i.value) for i in function.inputs if i.value is not None}
-    known |= {id(value) for value in function.constants.values()}
-    for value in function.constants.values():
-        if function.module.constants.get(value.constant.name) is not value.constant:
-            raise IRError(f"function {function.name!r}: constant {value.constant.name!r} is not in the module")
-    _verify_block(function.body, known)
-    _verify_decisions(function)
-    for result in function.results:
-        if id(result.value) not in known:
-            raise IRError(f"function {function.name!r}: result {result.name!r} is not defined in its body")
-        _verify_alias(function, result)
-    _verify_symbols(function)
-
-
-def _verify_alias(function: Function, result: Result) -> None:
-    if not result.alias:
-        return
-    found = [i for i in function.inputs if i.name == result.alias and i.access in ("donated", "read_write")]
-    if not found or not found[0].value.type.same(result.value.type):
-        raise IRError(
-            f"function {function.name!r}, result {result.name!r}: {result.alias!r} is no donated or read_write input of type "
-            f"{result.value.type}"
-        )
-
-
-def _verify_block(block: Block, known: set) -> None:
-    for op in block.ops:
-        if op.block is not block:
-            raise IRError(f"{op.where}: it stands in another block than it says")
-        for operand in op.operands:
-            if operand is not None and id(operand) not in known:
-                raise IRError(f"{op.where}: operand {operand!r} is not defined before it")
-        _verify_op(op)
-        for region in op.regions:
-            inner = known | {id(value) for value in region.args}
-            _verify_block(region, inner)
-            for value in region.yields:
-                if id(value) not in inner:
-                    raise IRError(f"{op.where}: it yields {value!r}, which its body does not define")
-        for result in op.results:
-            if result.op is not op or id(result) in known:
-                raise IRError(f"{op.where}: result {result!r} is defined twice")
-            known.add(id(result))
-
-
-def _verify_op(op: Op) -> None:
-    from . import ops
-
-    if op.name in ("accrt.repeat", "accrt.cond"):
-        _verify_decision(op, {})
-        wanted = [[r.type for r in op.results]] * len(op.regions)
-        found = [[v.type for v in region.yields] for region in op.regions]
-        if not all(map(same_types, wanted, found)):
-            raise IRError(f"{op.where}: its bodies yield {[[str(t) for t in f] for f in found]}, not {[str(t) for t in wanted[0]]}")
-        return
-    types = ops.infer(op)
-    if not same_types([r.type for r in op.results], types):
-        raise IRError(f"{op.where}: results of types {[str(t) for t in types]} follow, it has {[str(r.type) for r in op.results]}")
-
-
-_LATE = (SymbolClass.BUCKET, SymbolClass.RUNTIME)
-
-
-def late_symbols(function: Function, below: Tuple[str, ...] = ()) -> Dict[str, str]:
-    """Symbols whose value comes with each call, after the plan is made, with the reason: their
-    class, or for a scalar of a function that others call, what one of them gives. `below`:
-    functions that are looked at already."""
-    found = {s.name: f"is {s.symbol_class.name}" for s in function.module.symbols.values() if s.symbol_class in _LATE}
-    scalars = {i.name: i.symbol for i in function.inputs if i.symbol}
-    for caller in function.module.functions.values() if scalars else ():
-        calls = [op for op in caller.body.walk() if op.name == "accrt.call" and op.attrs["callee"] == function.name]
-        late = late_symbols(caller, (*below, function.name)) if calls and caller.name not in (*below, function.name) else {}
-        for op in calls:
-            for name, size in op.attrs["scalars"].items():
-                for used in ex.symbols_of(size):
-                    if used in late and name in scalars:
-                        found.setdefault(scalars[name], f"is given {ex.size_text(size)} by function {caller.name!r}, where {used!r} {late[used]}")
-    return found
-
-
-def _verify_decision(op: Op, late: Mapping[str, str]) -> None:
-    """Plans decide conditions and counts: no symbol in them may have its value later."""
-    size = op.attrs["condition" if op.name == "accrt.cond" else "count"]
-    symbols = op.block.function.module.symbols
-    for name in ex.symbols_of(size):
-        of_class = name in symbols and symbols[name].symbol_class in _LATE
-        if of_class or name in late:
-            why = late.get(name) or f"is {symbols[name].symbol_class.name}"
-            raise IRError(
-                f"{op.where}: its {'condition' if op.name == 'accrt.cond' else 'count'} is {ex.size_text(size)}, and symbol {name!r} {why}: "
-                "what a plan decides has SPECIALIZE and SESSION symbols alone"
-            )
-
-
-def _verify_decisions(function: Function) -> None:
-    decisions = [op for op in function.body.walk() if op.name in ("accrt.repeat", "accrt.cond")]
-    late = late_symbols(function) if decisions else {}
-    for op in decisions:
-        _verify_decision(op, late)
-
-
-def verify_optional(function: Function) -> None:
-    """Optional inputs stand only where a condition says that they are there: a call without one has
-    nothing to read."""
-    missing = {id(i.value): (index, i.name) for index, i in enumerate(function.inputs) if i.optional}
-    if missing:
-        _verify_optional(function, function.body, missing)
-        for result in function.results:
-            _refuse_optional(function, result.value, missing, f"result {result.name!r}")
-
-
-def _refuse_optional(function: Function, value: Optional[Value], missing: Mapping[int, Tuple[int, str]], what: str) -> None:
-    if id(value) in missing:
-        name = missing[id(value)][1]
-        raise IRError(
-            f"function {function.name!r}: the optional input {name!r} is used by {what}, outside of cond(f.present({name}), ...): "
-            "a call without it has no value there"
-        )
-
-
-def _verify_optional(function: Function, block: Block, missing: Mapping[int, Tuple[int, str]]) -> None:
-    for op in block.ops:
-        what = f"operation {op.name}" + (f" ({op.label})" if op.label else "")
-        for operand in op.operands:
-            _refuse_optional(function, operand, missing, what)
-        for region, taken in zip(op.regions, (True, False)):
-            inner = missing
-            if op.name == "accrt.cond":
-                inner = {key: at for key, at in missing.items() if not _says_present(op.attrs["condition"], at[0], taken)}
-            _verify_optional(function, region, inner)
-            for value in region.yields:
-                _refuse_optional(function, value, inner, f"what {what} yields")
-
-
-def _says_present(condition: Size, index: int, taken: bool) -> bool:
-    """Whether the branch is one that no call without the input takes."""
-    value = ex.known(condition, index, 0)
-    return value is not None and bool(value) != taken
-
-
-def verify_adapters(module: Module) -> None:
-    """Slots are the bundle's: an input's name means one tensor in all functions, a tensor is one
-    input's, and of a pair both have a slot."""
-    inputs: Dict[str, Input] = {}
-    slots: Dict[str, str] = {}
-    for function, i in ((function, i) for function in module.functions.values() for i in function.inputs):
-        first, where = inputs.setdefault(i.name, i), f"function {function.name!r}, input {i.name!r}"
-        if (i.adapter, i.scaled) != (first.adapter, first.scaled):
-            raise IRError(f"{where}: another function's input of this name has another adapter tensor, or none")
-        if i.adapter and slots.setdefault(i.adapter, i.name) != i.name:
-            raise IRError(f"{where}: the adapter tensor {i.adapter!r} is that of input {slots[i.adapter]!r}")
-    for slot in slots:
-        at = slot.rfind("lora_") + len("lora_")
-        other = slot[:at] + slot[at : at + 1].translate(str.maketrans("ABab", "BAba")) + slot[at + 1 :] if at >= len("lora_") else slot
-        if other not in slots:
-            raise IRError(f"adapter tensor {slot!r} is of a pair, and {other!r} is no input's")
-
-
-def _verify_symbols(function: Function) -> None:
-    known = function.module.symbols
-    for op in function.body.walk():
-        for value in op.results:
-            for size in value.shape:
-                for name in ex.symbols_of(size):
-                    if name not in known:
-                        raise IRError(f"{op.where}: symbol {name!r} is not in the module")

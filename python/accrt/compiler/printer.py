@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Dict, List
 
 from . import expr as ex
-from .ir import Block, Function, Input, Module, Op, TensorType, Value
+from .declared import TensorType
+from .ir import Block, Function, Input, Module, Op, Value
 from .kernels.elementwise import Program
 
 

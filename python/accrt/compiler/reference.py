@@ -16,7 +16,8 @@ from . import expr as ex
 from . import ops
 from .arguments import integer, near
 from .encodings import Quantized, dequantize
-from .ir import FLOATS, Block, Constant, Function, IRError, Module, Op, Value
+from .declared import FLOATS, Constant
+from .ir import Block, Function, IRError, Module, Op, Value
 
 NUMPY = {
     "bool": np.bool_, "i8": np.int8, "u8": np.uint8, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "f16": np.float64,

@@ -21,7 +21,9 @@ from ..bundle_writer.expressions import less_equal, logical_or
 from . import arguments
 from . import expr as ex
 from . import ops
-from .ir import IRError, Op, TensorType, late_symbols
+from .declared import TensorType
+from .ir import IRError, Op
+from .verifier import late_symbols
 from .kernels import attention, conv, elementwise, gradients, lora, matmul, ordering, packed, paged, sampling, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch

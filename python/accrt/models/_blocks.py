@@ -22,7 +22,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from ..compiler import Module, SymbolClass
-from ..compiler.ir import Constant, Function, State, Value
+from ..compiler.declared import Constant, State
+from ..compiler.ir import Function, Value
 from . import _rope
 from ._checkpoint import Checkpoint, Tensor
 from ._config import Config, Refused

@@ -10,7 +10,8 @@ from typing import Any, Mapping, Tuple
 from .. import expr as sizes
 from .. import ops, select
 from ...bundle_writer.expressions import less_equal, logical_or
-from ..ir import Op, TensorType
+from ..declared import TensorType
+from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels import sampling, tensor_ops
 from ..kernels.kerneldef import CudaSource, KernelDef, launch, layout, reads, symbol, workspace, writes

@@ -9,7 +9,8 @@ import functools
 from typing import Any, Mapping, Optional, Tuple
 
 from .. import select
-from ..ir import Op, TensorType
+from ..declared import TensorType
+from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels import packed as host
 from ..kernels.kerneldef import CudaSource, CudaVariant, KernelDef, Launch, TensorSpec, launch, layout, reads, symbol, writes

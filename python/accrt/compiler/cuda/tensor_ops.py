@@ -11,7 +11,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from ... import bundle_writer as bw
 from .. import expr as sizes
 from .. import ops, select
-from ..ir import Op, TensorType
+from ..declared import TensorType
+from ..ir import Op
 from ..kernels import elementwise as host_elementwise
 from ..kernels import expr as ex
 from ..kernels.kerneldef import (

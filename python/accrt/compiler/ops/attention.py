@@ -7,7 +7,8 @@ from typing import Any
 
 from .. import expr as ex
 from ..expr import Size
-from ..ir import FLOATS, IRError, Op, Value
+from ..declared import FLOATS
+from ..ir import IRError, Op, Value
 from .products import check_product_types, MIXED
 from .schema import broadcast, define, need_same, numpy, resized, Types
 from .shapes import cat

@@ -9,7 +9,8 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 from .. import arguments
 from .. import expr as ex
 from ..expr import Size
-from ..ir import FLOATS, IRError, Op, TensorType, Value
+from ..declared import FLOATS, TensorType
+from ..ir import IRError, Op, Value
 from .products import check_product_types
 from .schema import define, need_same, numpy, resized, Types
 from .shapes import cat

@@ -7,7 +7,8 @@ from typing import Any, Dict, Sequence
 from .. import arguments
 from .. import expr as ex
 from ..expr import Size
-from ..ir import IRError, Op, State, TensorType, same_types
+from ..declared import State, TensorType, same_types
+from ..ir import IRError, Op
 from .schema import define, Types
 
 

@@ -9,7 +9,8 @@ from typing import Any, Callable, Dict, Optional, Sequence
 from .. import arguments
 from .. import expr as ex
 from ..expr import Expr, Size
-from ..ir import FLOATS, Function, IRError, Op, TensorType, Value
+from ..declared import FLOATS, TensorType
+from ..ir import Function, IRError, Op, Value
 from .schema import broadcast, build, define, numpy, Types
 
 

@@ -11,7 +11,8 @@ import math
 from typing import Any, Callable, List, Optional
 
 from .. import expr as ex
-from ..ir import FLOATS, IRError, Value
+from ..declared import FLOATS
+from ..ir import IRError, Value
 from . import elementwise, ordering, products, reductions, shapes  # noqa: F401  - the methods that are used here
 from .schema import axes_of, method_axis
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, List, Tuple
 
-from ..ir import FLOATS, IRError, Op, Value
+from ..declared import FLOATS
+from ..ir import IRError, Op, Value
 from .products import MIXED
 from .schema import axis_of, define, need_same, numpy, Types
 

@@ -6,7 +6,8 @@ from typing import Optional
 
 from .. import expr as ex
 from ..expr import Size
-from ..ir import IRError, Op, TensorType, Value
+from ..declared import TensorType
+from ..ir import IRError, Op, Value
 from .schema import axis_of, define, numpy, resized, Types
 
 

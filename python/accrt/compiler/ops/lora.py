@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from typing import Any, List, Tuple
 
-from ..ir import IRError, Op, State, TensorType, Value
+from ..declared import State, TensorType
+from ..ir import IRError, Op, Value
 from .effects import check_state
 from .schema import define, need_same, numpy, Types
 

@@ -4,7 +4,8 @@ them."""
 from __future__ import annotations
 
 from .. import expr as ex
-from ..ir import IRError, Op, TensorType
+from ..declared import TensorType
+from ..ir import IRError, Op
 from .indexing import check_index
 from .schema import broadcast, define, need_same, Types
 

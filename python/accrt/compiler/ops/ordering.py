@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any, List
 
 from ..expr import Size
-from ..ir import FLOATS, IRError, Op, TensorType, Value
+from ..declared import FLOATS, TensorType
+from ..ir import IRError, Op, Value
 from .indexing import check_index
 from .products import check_product_types
 from .schema import axis_of, define, need_same, numpy, resized, Types

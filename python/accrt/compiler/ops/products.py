@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..ir import IRError, Op, TensorType, Value
+from ..declared import TensorType
+from ..ir import IRError, Op, Value
 from .schema import broadcast, define, need_same, resized, Types
 
 #: Float types that a product may mix: it calculates in f32, and gives the type of the left side.

@@ -7,7 +7,8 @@ from typing import Any, Callable, Tuple
 
 from .. import expr as ex
 from ..expr import Size
-from ..ir import FLOATS, IRError, Op, Value
+from ..declared import FLOATS
+from ..ir import IRError, Op, Value
 from .elementwise import unary_inference
 from .products import MIXED
 from .schema import axes_of, axis_of, define, need_same, numpy, resized, Types

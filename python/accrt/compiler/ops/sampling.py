@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Optional, Tuple
 
 from .. import expr as ex
-from ..ir import Function, IRError, Op, TensorType, Value
+from ..declared import TensorType
+from ..ir import Function, IRError, Op, Value
 from .schema import build, define, need_same, numpy, Types
 
 #: Types and dimensions of what sample takes, by the names of sizes.

@@ -14,7 +14,8 @@ from .. import arguments
 from .. import expr as ex
 from ..arguments import DTYPES
 from ..expr import Expr, Size
-from ..ir import FLOATS, Function, IRError, Op, State, TensorType, Value
+from ..declared import FLOATS, State, TensorType
+from ..ir import Function, IRError, Op, Value
 
 Types = List[TensorType]
 

@@ -6,7 +6,8 @@ import math
 from typing import Any, List
 
 from .. import expr as ex
-from ..ir import FLOATS, Function, IRError, Op, State, TensorType, Value
+from ..declared import FLOATS, State, TensorType
+from ..ir import Function, IRError, Op, Value
 from .effects import check_state
 from .schema import build, define, need_same, numpy, Types
 from .shapes import cat

@@ -8,7 +8,8 @@ from typing import Any, Callable, List, Sequence, Tuple
 from .. import arguments
 from .. import expr as ex
 from ..expr import Expr, Size
-from ..ir import Function, IRError, Op, TensorType, Value
+from ..declared import TensorType
+from ..ir import Function, IRError, Op, Value
 from .schema import axis_of, broadcast, build, define, method_axis, need_same, resized, Types
 
 #: Most values that split and chunk give.

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
-from ..ir import Module, verify, verify_adapters, verify_optional
+from ..ir import Module
+from ..verifier import verify, verify_adapters, verify_optional
 from .convolutions import form_convolutions
 from .cuda import form_products, lower_precision
 from .decompose import decompose

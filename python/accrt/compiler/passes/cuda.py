@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Dict, List, Optional, Sequence
 
 from .. import ops
-from ..ir import FLOATS, Function, Module, Op, Value
+from ..declared import FLOATS
+from ..ir import Function, Module, Op, Value
 from .rewrite import constant_derived, rewrite
 
 #: Calculated in the lower type whatever their operands are: their kernels add up in f32.

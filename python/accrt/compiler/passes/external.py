@@ -11,7 +11,8 @@ import numpy as np
 import xxhash
 
 from ..encodings import LAYOUTS, Quantized
-from ..ir import External, IRError, Module
+from ..declared import External
+from ..ir import IRError, Module
 from .tidy import clone
 
 

@@ -7,7 +7,8 @@ import hashlib
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from .. import ops
-from ..ir import Constant, Function, Module, Op, Value
+from ..declared import Constant
+from ..ir import Function, Module, Op, Value
 from .rewrite import constant_derived, rewrite, uses
 
 

@@ -9,7 +9,8 @@ from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 from .. import ops, packing
 from ..encodings import Quantized
-from ..ir import Block, Constant, Function, IRError, Module, Op, Value
+from ..declared import Constant
+from ..ir import Block, Function, IRError, Module, Op, Value
 from .rewrite import rewrite
 
 

@@ -7,7 +7,8 @@ from typing import Dict, Optional, Sequence
 
 from .. import expr as ex
 from .. import ops
-from ..ir import Function, Module, Op, State, Value
+from ..declared import State
+from ..ir import Function, Module, Op, Value
 from .rewrite import rewrite
 
 
