@@ -20,31 +20,27 @@ static accrt_status_t fail(accrt_error_place_t place, int error_number, const ch
   return error.status;
 }
 
+/* The body of a function with arguments after `format`: records the failure and returns. */
+#define FAIL_WITH_ARGUMENTS(place, error_number, format)                                           \
+  va_list arguments;                                                                               \
+  va_start(arguments, format);                                                                     \
+  const accrt_status_t status = fail(place, error_number, format, arguments);                      \
+  va_end(arguments);                                                                               \
+  return status
+
 accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = fail(place, 0, format, arguments);
-  va_end(arguments);
-  return status;
+  FAIL_WITH_ARGUMENTS(place, 0, format);
 }
 
 accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
                                       const char* function, const char* format, ...) {
   (void)function;
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = fail(place, error_number, format, arguments);
-  va_end(arguments);
-  return status;
+  FAIL_WITH_ARGUMENTS(place, error_number, format);
 }
 
 /* A build without optimization keeps unused inline functions of error.h, which call it. */
 accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
                                    const char* format, ...) {
   (void)function;
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = fail(place, 0, format, arguments);
-  va_end(arguments);
-  return status;
+  FAIL_WITH_ARGUMENTS(place, 0, format);
 }

@@ -28,14 +28,16 @@ ALWAYS_INLINE float scale_exp2(float x, int32_t n) {
   return x * f32_bits((uint32_t)(half + 127) << 23) * f32_bits((uint32_t)(n - half + 127) << 23);
 }
 
-/* exp: Cody-Waite reduction to |r| <= ln2/2 and the polynomial of Cephes expf (S. Moshier). <= 1
- * ULP. */
-ALWAYS_INLINE float m_exp(float x) {
-  float clamped = x > 89.0f ? 89.0f : x;
-  clamped = clamped < -105.0f ? -105.0f : clamped;
-  float t = FMA(clamped, 0x1.715476p0f, ROUND_MAGIC);
+/* exp(x) as 2^n * (1 + p): Cody-Waite reduction to |r| <= ln2/2 and the polynomial of Cephes expf
+ * (S. Moshier). x is clamped: n has few digits. */
+typedef struct {
+  float p;
+  uint32_t n; /* modulo 2^32 */
+} exp_parts_t;
+ALWAYS_INLINE exp_parts_t exp_parts(float x) {
+  float t = FMA(x, 0x1.715476p0f, ROUND_MAGIC);
   float n = t - ROUND_MAGIC;
-  float r = FMA(n, -0x1.62e400p-1f, clamped);
+  float r = FMA(n, -0x1.62e400p-1f, x);
   r = FMA(n, -0x1.7f7d1cp-20f, r);
   float p = 1.9875691500e-4f;
   p = FMA(p, r, 1.3981999507e-3f);
@@ -43,27 +45,24 @@ ALWAYS_INLINE float m_exp(float x) {
   p = FMA(p, r, 4.1665795894e-2f);
   p = FMA(p, r, 1.6666665459e-1f);
   p = FMA(p, r, 5.0000001201e-1f);
-  p = FMA(p, r * r, r) + 1.0f;
-  return scale_exp2(p, (int32_t)(bits_f32(t) - bits_f32(ROUND_MAGIC)));
+  exp_parts_t parts = {FMA(p, r * r, r), bits_f32(t) - bits_f32(ROUND_MAGIC)};
+  return parts;
+}
+
+/* exp. <= 1 ULP. */
+ALWAYS_INLINE float m_exp(float x) {
+  float clamped = x > 89.0f ? 89.0f : x;
+  clamped = clamped < -105.0f ? -105.0f : clamped;
+  exp_parts_t parts = exp_parts(clamped);
+  return scale_exp2(parts.p + 1.0f, (int32_t)parts.n);
 }
 
 /* exp for x <= 0 alone, as a softmax needs it: one scaling factor, and 0 below -87.3 instead of
  * subnormals. */
 ALWAYS_INLINE float m_exp_nonpositive(float x) {
   float clamped = x < -88.0f ? -88.0f : x;
-  float t = FMA(clamped, 0x1.715476p0f, ROUND_MAGIC);
-  float n = t - ROUND_MAGIC;
-  float r = FMA(n, -0x1.62e400p-1f, clamped);
-  r = FMA(n, -0x1.7f7d1cp-20f, r);
-  float p = 1.9875691500e-4f;
-  p = FMA(p, r, 1.3981999507e-3f);
-  p = FMA(p, r, 8.3334519073e-3f);
-  p = FMA(p, r, 4.1665795894e-2f);
-  p = FMA(p, r, 1.6666665459e-1f);
-  p = FMA(p, r, 5.0000001201e-1f);
-  p = FMA(p, r * r, r) + 1.0f;
-  uint32_t exponent = bits_f32(t) - bits_f32(ROUND_MAGIC) + 127u;
-  float value = p * f32_bits(exponent << 23);
+  exp_parts_t parts = exp_parts(clamped);
+  float value = (parts.p + 1.0f) * f32_bits((parts.n + 127u) << 23);
   return x < -87.3f ? 0.0f : value;
 }
 
@@ -105,19 +104,9 @@ ALWAYS_INLINE float m_log1p(float x) {
 ALWAYS_INLINE float m_expm1(float x) {
   float clamped = x > 80.0f ? 80.0f : x;
   clamped = clamped < -20.0f ? -20.0f : clamped;
-  float t = FMA(clamped, 0x1.715476p0f, ROUND_MAGIC);
-  float n = t - ROUND_MAGIC;
-  float r = FMA(n, -0x1.62e400p-1f, clamped);
-  r = FMA(n, -0x1.7f7d1cp-20f, r);
-  float p = 1.9875691500e-4f;
-  p = FMA(p, r, 1.3981999507e-3f);
-  p = FMA(p, r, 8.3334519073e-3f);
-  p = FMA(p, r, 4.1665795894e-2f);
-  p = FMA(p, r, 1.6666665459e-1f);
-  p = FMA(p, r, 5.0000001201e-1f);
-  p = FMA(p, r * r, r);
-  float scale = f32_bits((bits_f32(t) - bits_f32(ROUND_MAGIC) + 127u) << 23);
-  float y = FMA(scale, p, scale - 1.0f);
+  exp_parts_t parts = exp_parts(clamped);
+  float scale = f32_bits((parts.n + 127u) << 23);
+  float y = FMA(scale, parts.p, scale - 1.0f);
   y = x > 80.0f ? m_exp(x) : y;
   return x == 0.0f ? x : y; /* -0 stays -0 */
 }
