@@ -109,23 +109,13 @@ set(ACCRT_HOT_SOURCES
     "runtime/drivers/host/(list|queue|run|units|workers)"
     "runtime/program/(call|expr|plan_cache|run)")
 list(JOIN ACCRT_HOT_SOURCES "|" ACCRT_HOT_PATTERN)
-# A launch, a submission or a repeated call runs nothing of these files. gcc compiles them without
-# sibling calls: if the last act of a function is a call, the function makes a plain call and
-# returns, instead of a jump to the other. That code is smaller.
-set(ACCRT_COLD_SOURCES
-    "format/" "loader/"
-    "runtime/core/(crypto|disk_cache|elf|jit|key|options|pack|put_file|safe_open|trust)"
-    "runtime/program/(adapter|external|functions|image|kernels|plan_|prepare|program|shard|solve)"
-    "runtime/program/(state|symbolic|upload|weights)"
-    "runtime/drivers/(built_in|null/)" "runtime/drivers/common/(dlpack|driver|instance|module)"
-    "runtime/drivers/cuda/(device|driver|errors|export|image|memory|module|options|pinned|symbols)"
-    "runtime/memory/(import|pool_life|report)")
-list(JOIN ACCRT_COLD_SOURCES "|" ACCRT_COLD_PATTERN)
 set(ACCRT_SIZE_OPTIONS -Oz)
 set(ACCRT_SPEED_OPTIONS)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
   # gcc's -Oz still does these, and they grow our files by two or three in a hundred.
-  list(APPEND ACCRT_SIZE_OPTIONS -fno-inline-functions-called-once -fno-caller-saves
+  # Without sibling calls, a function whose last act is a call makes a plain call and returns: smaller
+  # than the jump, for what was saved is restored in one place.
+  list(APPEND ACCRT_SIZE_OPTIONS -fno-optimize-sibling-calls -fno-inline-functions-called-once -fno-caller-saves
        -fno-tree-dominator-opts -fno-tree-sra -fno-split-paths -fno-move-loop-invariants
        -fno-tree-loop-im -fno-tree-forwprop -fno-tree-tail-merge --param=case-values-threshold=20)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
@@ -136,9 +126,6 @@ if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
 endif()
 foreach(source IN LISTS ACCRT_SOURCES)
   set(options ${ACCRT_SIZE_OPTIONS})
-  if(source MATCHES "^(${ACCRT_COLD_PATTERN})" AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-    list(APPEND options -fno-optimize-sibling-calls)
-  endif()
   if(source MATCHES "^(${ACCRT_HOT_PATTERN})")
     set(options ${ACCRT_SPEED_OPTIONS})
   endif()

@@ -29,7 +29,7 @@ def weights(info):
     yield rng.standard_normal((3, 130, 256)).astype(np.float32)
     yield np.abs(plain)
     yield -np.abs(plain)
-    odd = plain * np.exp2(rng.uniform(-120, 59, (37, 1))).astype(np.float32)
+    odd = plain * np.exp2(rng.uniform(-120, 57, (37, 1))).astype(np.float32)
     odd[3], odd[4], odd[5, 8:] = 0, 1.5, 0
     odd[6] = -0.0
     yield odd
