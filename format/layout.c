@@ -155,7 +155,7 @@ accx_layout_problem_t accx_layout_look(uint32_t id, accrt_dtype_t dtype, uint32_
 }
 
 const char* accx_layout_problem_text(accx_layout_problem_t problem) {
-  static const char texts[][60] = {
+  static const char* const texts[] = {
       [ACCX_LAYOUT_GOOD] = "",
       [ACCX_LAYOUT_BAD_ID] = "no such layout",
       [ACCX_LAYOUT_BAD_DTYPE] = "a quantized weight is f32, f16 or bf16",
