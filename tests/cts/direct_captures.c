@@ -24,11 +24,21 @@ static bool wrap(direct_t* d, wrapped_t* out_wrapped) {
   return true;
 }
 
-static bool wrap_for_capture(direct_t* d, wrapped_t* out_wrapped) {
-  if (d->hooks.capture_begin != NULL)
-    return wrap(d, out_wrapped);
+/* A queue that can be captured, and memory for its work. */
+static bool set_up_capture(direct_t* d, wrapped_t* out_wrapped, memory_t* out_memory,
+                           accrt_driver_binding_t* out_binding) {
+  d->is_skipped = d->hooks.capture_begin == NULL;
+  if (d->is_skipped || !wrap(d, out_wrapped))
+    return false;
+  *out_memory = direct_memory(d, 64);
+  *out_binding = direct_binding(out_memory);
+  return true;
+}
+
+/* The test needs more than there is. */
+static void skip_wrapped(direct_t* d, const wrapped_t* wrapped) {
+  d->table->queue_destroy(wrapped->queue);
   d->is_skipped = true;
-  return false;
 }
 
 static outcome_t* finish(direct_t* d, outcome_t* outcome) {
@@ -70,8 +80,7 @@ static void test_wrapped_queues_wait_for_one_another(void** state) {
   if (!wrap(d, &wrapped))
     return;
   if (!runs_beside(d)) {
-    d->table->queue_destroy(wrapped.queue);
-    d->is_skipped = true;
+    skip_wrapped(d, &wrapped);
     return;
   }
   memory_t memory = direct_memory(d, 64);
@@ -126,8 +135,7 @@ static void test_numbers_are_each_wrapped_queue_s_own(void** state) {
   if (!wrap(d, &wrapped))
     return;
   if (!runs_beside(d) || !HAS(d, queue_progress)) {
-    d->table->queue_destroy(wrapped.queue);
-    d->is_skipped = true;
+    skip_wrapped(d, &wrapped);
     return;
   }
   gate_t gate = {0};
@@ -185,8 +193,7 @@ static void test_wrapped_queues_fail_for_themselves(void** state) {
   if (!wrap(d, &wrapped))
     return;
   if (!direct_make_mishap(d, &mishap)) {
-    d->table->queue_destroy(wrapped.queue);
-    d->is_skipped = true;
+    skip_wrapped(d, &wrapped);
     return;
   }
   const uint32_t count = mishap.list != NULL;
@@ -315,10 +322,10 @@ static void check_all_refused(direct_t* d, const wrapped_t* wrapped, accrt_drive
 static void test_captured_queues_refuse_work(void** state) {
   direct_t* d = *state;
   wrapped_t wrapped;
-  if (!wrap_for_capture(d, &wrapped))
+  memory_t memory;
+  accrt_driver_binding_t binding;
+  if (!set_up_capture(d, &wrapped, &memory, &binding))
     return;
-  memory_t memory = direct_memory(d, 64);
-  const accrt_driver_binding_t binding = direct_binding(&memory);
   const accrt_driver_command_t fill = fill_command(0, 64, 9);
   accrt_driver_event_t *event = NULL, *recorded = NULL;
   if (HAS(d, event_create)) {
@@ -392,10 +399,10 @@ static accrt_status_t capture(direct_t* d, const wrapped_t* wrapped, accrt_drive
 static void test_captured_queues_take_lists(void** state) {
   direct_t* d = *state;
   wrapped_t wrapped;
-  if (!wrap_for_capture(d, &wrapped))
+  memory_t memory;
+  accrt_driver_binding_t binding;
+  if (!set_up_capture(d, &wrapped, &memory, &binding))
     return;
-  memory_t memory = direct_memory(d, 64);
-  const accrt_driver_binding_t binding = direct_binding(&memory);
   const uint32_t before = 0;
   accrt_driver_command_t commands[2] = {fill_command(0, 8, 4), copy_command(0, 0, 0, 8, 8)};
   commands[0].as.fill.target.offset = direct_scalar(0, 0);
@@ -447,15 +454,14 @@ static void test_captured_queues_take_lists(void** state) {
 static void test_captured_numbers_wait_for_what_is_before(void** state) {
   direct_t* d = *state;
   wrapped_t wrapped;
-  if (!wrap_for_capture(d, &wrapped))
+  memory_t memory;
+  accrt_driver_binding_t binding;
+  if (!set_up_capture(d, &wrapped, &memory, &binding))
     return;
   if (!runs_beside(d) || !HAS(d, queue_progress)) {
-    d->table->queue_destroy(wrapped.queue);
-    d->is_skipped = true;
+    skip_wrapped(d, &wrapped);
     return;
   }
-  memory_t memory = direct_memory(d, 64);
-  const accrt_driver_binding_t binding = direct_binding(&memory);
   const accrt_driver_command_t fill = fill_command(0, 64, 3);
   accrt_driver_list_t* list = direct_list(d, &fill, 1, 2, 1);
   for (int turn = 0; turn < 2; ++turn) {
@@ -510,12 +516,12 @@ static const accrt_operator_def_t uncapturable_def = {.struct_size =
 static void test_operators_are_called_to_be_captured(void** state) {
   direct_t* d = *state;
   wrapped_t wrapped;
-  if (d->hooks.enqueue_fill == NULL || !wrap_for_capture(d, &wrapped)) {
+  memory_t memory;
+  accrt_driver_binding_t binding;
+  if (d->hooks.enqueue_fill == NULL || !set_up_capture(d, &wrapped, &memory, &binding)) {
     d->is_skipped = true;
     return;
   }
-  memory_t memory = direct_memory(d, 64);
-  const accrt_driver_binding_t binding = direct_binding(&memory);
   const accrt_driver_operator_t operations[2] = {{&capturable_def, &direct_environment},
                                                  {&uncapturable_def, &direct_environment}};
   const accrt_driver_patch_t patch = {.kind = ACCRT_DRIVER_PATCH_ADDRESS,
@@ -571,10 +577,10 @@ static void test_operators_are_called_to_be_captured(void** state) {
 static void test_captures_without_host_memory(void** state) {
   direct_t* d = *state;
   wrapped_t wrapped;
-  if (!wrap_for_capture(d, &wrapped))
+  memory_t memory;
+  accrt_driver_binding_t binding;
+  if (!set_up_capture(d, &wrapped, &memory, &binding))
     return;
-  memory_t memory = direct_memory(d, 64);
-  const accrt_driver_binding_t binding = direct_binding(&memory);
   const accrt_driver_command_t commands[2] = {fill_command(0, 8, 4), fill_command(8, 8, 4)};
   accrt_driver_list_t* list = direct_list(d, commands, 2, 2, 1);
   accrt_status_t status = ACCRT_ERROR_OUT_OF_MEMORY;

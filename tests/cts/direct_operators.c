@@ -211,9 +211,28 @@ static accrt_driver_list_t* make_list(direct_t* d, const accrt_driver_command_t*
   return list;
 }
 
-static void bind(direct_t* d, accrt_driver_binding_t bindings[2], memory_t* out_memory) {
+/* Memory in both bindings, and nothing seen yet. */
+static void set_up(direct_t* d, accrt_driver_binding_t bindings[2], memory_t* out_memory) {
   *out_memory = direct_memory(d, 4096);
   bindings[0] = bindings[1] = direct_binding(out_memory);
+  forget(d);
+}
+
+/* Calls of `whole`, as the first commands. */
+static void make_calls(call_t* calls, accrt_driver_command_t* commands, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    make_call(&calls[i], &whole);
+    commands[i] = calls[i].command;
+  }
+}
+
+/* Each command follows the one before it. */
+static void put_in_order(accrt_driver_command_t* commands, uint32_t count) {
+  static const uint32_t before[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  for (uint32_t i = 1; i < count; ++i) {
+    commands[i].predecessors = &before[i - 1];
+    commands[i].predecessor_count = 1;
+  }
 }
 
 static uint64_t word_at(const memory_t* memory, uint64_t offset) {
@@ -236,15 +255,9 @@ static void test_operators_live_as_long_as_their_list(void** state) {
   accrt_driver_binding_t bindings[2];
   call_t calls[2];
   accrt_driver_command_t commands[2];
-  const uint32_t before = 0;
-  bind(d, bindings, &memory);
-  forget(d);
-  for (int i = 0; i < 2; ++i) {
-    make_call(&calls[i], &whole);
-    commands[i] = calls[i].command;
-  }
-  commands[1].predecessors = &before;
-  commands[1].predecessor_count = 1;
+  set_up(d, bindings, &memory);
+  make_calls(calls, commands, 2);
+  put_in_order(commands, 2);
   accrt_driver_list_t* first = make_list(d, commands, 2);
   if (first == NULL)
     return;
@@ -284,8 +297,7 @@ static void test_operators_need_little(void** state) {
   memory_t memory;
   accrt_driver_binding_t bindings[2];
   call_t call;
-  bind(d, bindings, &memory);
-  forget(d);
+  set_up(d, bindings, &memory);
   make_call(&call, &plain);
   accrt_driver_list_t* list = make_list(d, &call.command, 1);
   if (list == NULL)
@@ -311,8 +323,7 @@ static void test_workspaces_take_scalars(void** state) {
   memory_t memory;
   accrt_driver_binding_t bindings[2];
   call_t call;
-  bind(d, bindings, &memory);
-  forget(d);
+  set_up(d, bindings, &memory);
   make_call(&call, &whole);
   call.command.as.invoke.workspace.offset = direct_scalar(256, 0);
   accrt_driver_list_t* list = make_list(d, &call.command, 1);
@@ -372,13 +383,10 @@ static void test_operators_run_on_the_caller(void** state) {
     d->is_skipped = true;
     return;
   }
-  bind(d, bindings, &memory);
-  forget(d);
+  set_up(d, bindings, &memory);
   make_call(&call, &whole);
-  const uint32_t before = 0;
   accrt_driver_command_t commands[2] = {call.command, copy_command(0, 8, 0, 16, 8)};
-  commands[1].predecessors = &before;
-  commands[1].predecessor_count = 1;
+  put_in_order(commands, 2);
   accrt_driver_list_t* list = make_list(d, commands, 2);
   if (list == NULL)
     return;
@@ -410,9 +418,7 @@ static void test_operators_have_a_place(void** state) {
   accrt_driver_binding_t bindings[2];
   call_t calls[2];
   accrt_driver_command_t commands[5];
-  const uint32_t before[5] = {0, 0, 1, 2, 3};
-  bind(d, bindings, &memory);
-  forget(d);
+  set_up(d, bindings, &memory);
   memset(commands, 0, sizeof commands);
   commands[0] = fill_command(8, 8, 0);
   for (int i = 0; i < 2; ++i) {
@@ -421,10 +427,7 @@ static void test_operators_have_a_place(void** state) {
   }
   commands[2] = copy_command(0, 8, 0, 16, 8);
   commands[4] = copy_command(0, 8, 0, 24, 8);
-  for (int i = 1; i < 5; ++i) {
-    commands[i].predecessors = &before[i];
-    commands[i].predecessor_count = 1;
-  }
+  put_in_order(commands, 5);
   accrt_driver_list_t* list = make_list(d, commands, 5);
   if (list == NULL)
     return;
@@ -445,8 +448,7 @@ static void test_states_have_one_call_at_a_time(void** state) {
   memory_t memory;
   accrt_driver_binding_t bindings[2];
   call_t call;
-  bind(d, bindings, &memory);
-  forget(d);
+  set_up(d, bindings, &memory);
   make_call(&call, &whole);
   accrt_driver_list_t* list = make_list(d, &call.command, 1);
   if (list == NULL)
@@ -474,16 +476,10 @@ static void test_operators_are_traced(void** state) {
   accrt_driver_binding_t bindings[2];
   call_t calls[2];
   accrt_driver_command_t commands[2];
-  const uint32_t before = 0;
-  bind(d, bindings, &memory);
-  forget(d);
-  for (int i = 0; i < 2; ++i) {
-    make_call(&calls[i], &whole);
-    commands[i] = calls[i].command;
-  }
+  set_up(d, bindings, &memory);
+  make_calls(calls, commands, 2);
   commands[1].name = "the second";
-  commands[1].predecessors = &before;
-  commands[1].predecessor_count = 1;
+  put_in_order(commands, 2);
   accrt_driver_list_t* list = make_list(d, commands, 2);
   if (list == NULL)
     return;
@@ -543,16 +539,11 @@ static void test_operators_enqueue_at_their_place(void** state) {
   memory_t memory;
   accrt_driver_binding_t bindings[2];
   call_t call;
-  const uint32_t before[3] = {0, 0, 1};
-  bind(d, bindings, &memory);
-  forget(d);
+  set_up(d, bindings, &memory);
   make_call(&call, &on_stream);
   accrt_driver_command_t commands[3] = {fill_command(8, 8, 1), call.command,
                                         copy_command(0, 8, 0, 16, 8)};
-  for (int i = 1; i < 3; ++i) {
-    commands[i].predecessors = &before[i];
-    commands[i].predecessor_count = 1;
-  }
+  put_in_order(commands, 3);
   accrt_driver_list_t* list = make_list(d, commands, 3);
   if (list == NULL)
     return;
@@ -578,11 +569,8 @@ static void test_operators_that_cannot_be_prepared(void** state) {
   accrt_driver_binding_t bindings[2];
   call_t calls[3];
   accrt_driver_command_t commands[3];
-  bind(d, bindings, &memory);
-  for (int i = 0; i < 3; ++i) {
-    make_call(&calls[i], &whole);
-    commands[i] = calls[i].command;
-  }
+  set_up(d, bindings, &memory);
+  make_calls(calls, commands, 3);
   for (uint32_t made = 0; made < 3; ++made) {
     forget(d);
     const long live = atomic_load(&d->live);
@@ -618,13 +606,10 @@ static void test_operators_that_fail(void** state) {
   memory_t memory;
   accrt_driver_binding_t bindings[2];
   call_t call;
-  const uint32_t before = 0;
-  bind(d, bindings, &memory);
-  forget(d);
+  set_up(d, bindings, &memory);
   make_call(&call, &whole);
   accrt_driver_command_t commands[2] = {call.command, fill_command(64, 8, 3)};
-  commands[1].predecessors = &before;
-  commands[1].predecessor_count = 1;
+  put_in_order(commands, 2);
   accrt_driver_list_t* list = make_list(d, commands, 2);
   if (list == NULL)
     return;
@@ -661,11 +646,8 @@ static void test_operators_without_host_memory(void** state) {
   accrt_driver_binding_t bindings[2];
   call_t calls[2];
   accrt_driver_command_t commands[2];
-  bind(d, bindings, &memory);
-  for (int i = 0; i < 2; ++i) {
-    make_call(&calls[i], &whole);
-    commands[i] = calls[i].command;
-  }
+  set_up(d, bindings, &memory);
+  make_calls(calls, commands, 2);
   const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
                                          .command_count = 2,
                                          .commands = commands,
@@ -706,8 +688,7 @@ static void test_cancelled_operators_are_not_called(void** state) {
     d->is_skipped = true;
     return;
   }
-  bind(d, bindings, &memory);
-  forget(d);
+  set_up(d, bindings, &memory);
   make_call(&call, &whole);
   accrt_driver_list_t* list = make_list(d, &call.command, 1);
   if (list == NULL)
@@ -724,11 +705,9 @@ static void test_cancelled_operators_are_not_called(void** state) {
   assert_int_equal(seen.executions, 1);
   d->table->list_destroy(list);
   if ((d->info.flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) != 0) { /* in the middle of a list */
-    const uint32_t before = 0;
     accrt_driver_command_t commands[2] = {direct_dispatch(d, &direct_cancel, &d, sizeof d),
                                           call.command};
-    commands[1].predecessors = &before;
-    commands[1].predecessor_count = 1;
+    put_in_order(commands, 2);
     list = make_list(d, commands, 2);
     direct_submit(d, d->queue, list, bindings, 2, &none, 1, &outcome);
     direct_await(d, &outcome);
