@@ -16,7 +16,11 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-TARGETS = ("accrt_format_objects", "accrt_objects", "accrt_write_objects", "accrt_serve_objects", "accrt_http_objects")
+TARGETS = ("accrt_format_objects", "accrt_objects", "accrt_write_objects", "accrt_serve_objects", "accrt_http_objects", "accrt_text", "accx",
+           "accrt-sandbox")  # fmt: skip
+#: What stands on the public functions of the libraries, whichever folder they lie in: of other
+#: functions the table says from where.
+OUTSIDE = ("write/text", "tools/accx", "tools/sandbox")
 
 
 def read_table(path):
@@ -32,7 +36,7 @@ def read_table(path):
                 break
             elif inside:
                 cells = line.split("|")[1:-1]
-                names = [re.findall(r"`([a-z_/]+)`", cell) for cell in cells]
+                names = [re.findall(r"`([a-z0-9_/]+(?:\.c)?)`", cell) for cell in cells]
                 if names[0]:
                     allowed[names[0][0].rstrip("/")] = {name.rstrip("/") for name in names[1]}
     return allowed
@@ -43,7 +47,8 @@ def check_order(allowed):
     the table."""
     seen, faults = set(), []
     for folder, below in allowed.items():
-        faults += [f"{folder} stands on {name}, which is not above it in the table" for name in sorted(below - seen)]
+        folders = {os.path.dirname(name) if name.endswith(".c") else name for name in below}
+        faults += [f"{folder} stands on {name}, which is not above it in the table" for name in sorted(folders - seen)]
         seen.add(folder)
     return faults
 
@@ -72,6 +77,44 @@ def symbols(path):
     return defined, used
 
 
+def public_functions():
+    """What the libraries export."""
+    found = set()
+    for name in os.listdir(os.path.join(ROOT, "abi")):
+        if name.endswith(".map"):
+            with open(os.path.join(ROOT, "abi", name), encoding="utf-8") as file:
+                found |= set(re.findall(r"^ *(\w+);$", file.read(), re.M))
+    return found
+
+
+def includes_of(source):
+    """The files of the tree that a source includes with quotes, by their paths in it."""
+    with open(os.path.join(ROOT, source), encoding="utf-8") as file:
+        names = re.findall(r'^ *#include "([^"]+)"', file.read(), re.M)
+    beside = os.path.dirname(source)
+    near = [os.path.normpath(os.path.join(beside, name)) for name in names]
+    return [path if os.path.exists(os.path.join(ROOT, path)) else name for name, path in zip(names, near)]
+
+
+def outside_sources():
+    """The files of those folders, headers and tests too."""
+    for folder in OUTSIDE:
+        yield from sorted(os.path.join(folder, name) for name in os.listdir(os.path.join(ROOT, folder)) if name.endswith((".c", ".h")))
+
+
+def outside_faults(sources, allowed):
+    """One line for each header that a file outside the libraries may not include: it takes public
+    ones, its own, and those of what the table says it stands on."""
+    faults = []
+    for source in sources:
+        above = os.path.dirname(source)
+        for name in includes_of(source):
+            folder, file = os.path.dirname(name), os.path.splitext(name)[0] + ".c"
+            if above in OUTSIDE and folder != above and not name.startswith("accrt/") and not {folder, file} & allowed.get(above, set()):
+                faults.append(f"{source} includes {name}, which is not public, and {above} does not stand on it")
+    return faults
+
+
 def arrows(files):
     """{(file, file): symbols} of files given as {source: (defined, used)}."""
     owner = {}
@@ -92,7 +135,7 @@ def faults_of(found, allowed):
     faults = []
     for (source, target), names in sorted(found.items()):
         above, below = os.path.dirname(source), os.path.dirname(target)
-        if above != below and below not in allowed.get(above, ()):
+        if above != below and not {below, target} & set(allowed.get(above, ())):
             faults.append(f"{source} uses {', '.join(sorted(names))} of {target}: {above} does not stand on {below}")
     return faults
 
@@ -144,6 +187,10 @@ def main():
     files = {source: symbols(path) for source, path in objects(arguments.build)}
     if not files:
         sys.exit(f"floors: no objects of the libraries under {arguments.build}")
+    public = public_functions()
+    for source, (defined, used) in files.items():
+        if os.path.dirname(source) in OUTSIDE:  # the sandbox defines functions of libc, for the libraries too
+            files[source] = {name for name in defined if name.startswith("acc")}, used - public
     found = arrows(files)
     if arguments.graph:
         for (above, below), count in sorted(graph_of(found).items()):
@@ -156,7 +203,7 @@ def main():
     allowed = read_table(os.path.join(ROOT, "docs", "architecture.md"))
     folders = {os.path.dirname(source) for source in files}
     faults = [f"docs/architecture.md lists no folder {name}" for name in sorted(folders - set(allowed))]
-    faults += check_order(allowed) + faults_of(found, allowed)
+    faults += check_order(allowed) + faults_of(found, allowed) + outside_faults(outside_sources(), allowed)
     print(*faults, sep="\n", end="\n" if faults else "")
     if faults:
         sys.exit(f"floors: {len(faults)} faults")
