@@ -113,8 +113,8 @@ set(ACCRT_SIZE_OPTIONS -Oz)
 set(ACCRT_SPEED_OPTIONS)
 if(CMAKE_C_COMPILER_ID STREQUAL "GNU")
   # gcc's -Oz still does these, and they grow our files by two or three in a hundred.
-  # Without sibling calls, a function whose last act is a call makes a plain call and returns: smaller
-  # than the jump, for what was saved is restored in one place.
+  # Without sibling calls, a function whose last act is a call makes a plain call and returns:
+  # smaller than the jump, for what was saved is restored in one place.
   list(APPEND ACCRT_SIZE_OPTIONS -fno-optimize-sibling-calls -fno-inline-functions-called-once -fno-caller-saves
        -fno-tree-dominator-opts -fno-tree-sra -fno-split-paths -fno-move-loop-invariants
        -fno-tree-loop-im -fno-tree-forwprop -fno-tree-tail-merge --param=case-values-threshold=20)

@@ -189,7 +189,8 @@ def main():
         sys.exit(f"floors: no objects of the libraries under {arguments.build}")
     public = public_functions()
     for source, (defined, used) in files.items():
-        if os.path.dirname(source) in OUTSIDE:  # the sandbox defines functions of libc, for the libraries too
+        # The sandbox defines functions of libc, which the libraries use too.
+        if os.path.dirname(source) in OUTSIDE:
             files[source] = {name for name in defined if name.startswith("acc")}, used - public
     found = arrows(files)
     if arguments.graph:

@@ -123,8 +123,8 @@ def save(name: str) -> None:
 
 
 def make(name: str) -> tuple[pathlib.Path, list[str]]:
-    """Makes an addition: the patch, then what `./dev gen` writes. Gives the folder and the files that
-    differ."""
+    """Makes an addition: the patch, then what `./dev gen` writes. Gives the folder and the files
+    that differ."""
     copy = COPIES / name
     copy_tree(copy)
     git(copy, "apply", patch_of(name))

@@ -1,5 +1,5 @@
-"""The compiler's quantizers and the library's: the bytes of the reference in numpy, for every layout
-that can be written."""
+"""The compiler's quantizers and the library's: the bytes of the reference in numpy, for every
+layout that can be written."""
 
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
-"""What a module declares beside functions: types of tensors, symbols, constants and where their bytes
-are, states. The IR (ir.py) is made of these."""
+"""What a module declares beside functions: types of tensors, symbols, constants and where their
+bytes are, states. The IR (ir.py) is made of these."""
 
 from __future__ import annotations
 

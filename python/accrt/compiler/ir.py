@@ -11,8 +11,8 @@ methods of Value and Block:
     x = f.input("x", "f32", [n, 8])
     f.result("y", (x * 2.0).relu())
 
-`str(module)` prints it; `verify` (verifier.py) checks every rule and is run after every pass. Types,
-constants and states are those of declared.py. This module knows no kernel and no file.
+`str(module)` prints it; `verify` (verifier.py) checks every rule and is run after every pass.
+Types, constants and states are those of declared.py. This module knows no kernel and no file.
 """
 
 from __future__ import annotations
