@@ -229,3 +229,74 @@ def test_declared_parameters_are_held_against_the_image(gpu):
 
 def test_options_of_gpus_are_refused_for_packs(pack):
     assert "--block is for machine code of a device" in accx("kernel", "check", pack, *SIZES, "--block", "256", code=2)
+
+
+#: what a kernel, or the function that gives the pack's table, may do to the process that runs it
+HOSTILE = {
+    "exit(0);": "ends the process that runs it, or closes its files: exit code 0",
+    "exit(5);": "ends the process that runs it, or closes its files: exit code 5",
+    "_exit(1);": "ends the process that runs it, or closes its files: exit code 1",
+    "for (int fd = 0; fd < 256; ++fd) close(fd);": "ends the process that runs it, or closes its files: exit code 0",
+    "fork();": "starts other processes, which were ended",
+    "if (fork() == 0) for (setsid();;) sleep(100);": "starts other processes, which were ended",
+    "for (;;) sleep(1);": "runs longer than 2 seconds",
+    'printf("\\033[2J\\nkernel k: ok, 4 cases\\n"); fprintf(stderr, "\\033[2J"); fflush(stdout);': None,
+    'for (int fd = 0; fd < 64; ++fd) (void)!write(fd, "\\033[2J", 4);': "crashed with signal",
+}
+
+
+def hostile(folder, at_load, code):
+    """A pack whose kernel, or whose table's function, does what `code` says."""
+    text = f"""
+#include <accrt/kernel.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+typedef struct {{ const float* x; float* y; int64_t n; }} params_t;
+static int32_t run(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {{
+  const params_t* p = d->params;
+  (void)e; (void)w;
+  {"" if at_load else code}
+  for (int64_t i = 0; i < p->n; ++i) p->y[i] = p->x[i];
+  return 0;
+}}
+static const accrt_kernel_param_t params[] = {{ACCRT_KERNEL_PARAM(params_t, x, BUFFER, READ), ACCRT_KERNEL_PARAM(params_t, y, BUFFER, WRITE),
+                                              ACCRT_KERNEL_PARAM(params_t, n, SYMBOL, NONE)}};
+static const accrt_kernel_def_t kernels[] = {{{{.struct_size = sizeof(accrt_kernel_def_t), .traits = ACCRT_KERNEL_TRAIT_DETERMINISTIC, .name = "k",
+                                              .entry = run, .params = params, .param_count = 3, .params_size_bytes = sizeof(params_t)}}}};
+static const accrt_kernel_pack_table_t table = {{.struct_size = sizeof table, .abi_version = ACCRT_KERNEL_ABI_VERSION, .name = "hostile",
+                                                .kernels = kernels, .kernel_count = 1, .kernel_size_bytes = sizeof(accrt_kernel_def_t)}};
+ACCRT_KERNEL_EXPORT const accrt_kernel_pack_table_t* accrt_kernel_pack_query(uint32_t max_abi, const accrt_kernel_environment_t* environment) {{
+  (void)max_abi; (void)environment;
+  {code if at_load else ""}
+  return &table;
+}}
+"""
+    (folder / "hostile.c").write_text(text)
+    subprocess.run(["cc", "-std=gnu11", "-O1", "-w", "-fPIC", "-shared", f"-I{ROOT / 'include'}", str(folder / "hostile.c"), "-o", str(folder / "hostile.so")], check=True)
+    return folder / "hostile.so"
+
+
+@pytest.mark.parametrize("at_load", [False, True], ids=["kernel", "table"])
+@pytest.mark.parametrize("code", HOSTILE)
+def test_what_a_kernel_does_to_its_process_is_a_finding(tmp_path, code, at_load):
+    """Never an `ok`, silence, text of the kernel's own on the terminal, or a process that is left."""
+    found = HOSTILE[code]
+    pack = hostile(tmp_path, at_load, code)
+    command = ["kernel", "check", pack, "--type", "x=f32[n]", "--type", "y=f32[n]", "--grid", "1", "--set", "n=5", "--seconds", "2"]
+    out, err = accx_output(*command, code=0 if found is None else 5)
+    assert "\033" not in out + err
+    if found is None:
+        assert out == "kernel k: ok, 2 cases\n" and err == ""
+    else:
+        assert found in out, out
+        assert all(line.startswith("accx: ") for line in err.splitlines())
+    left = [entry for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline") if str(pack).encode() in _read(entry)]
+    assert left == []
+
+
+def _read(path):
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

@@ -33,6 +33,8 @@ enum {
 
 /* The verb's output. It is collected in memory, and written when the verb returns ACCX_OK. */
 extern FILE* accx_out;
+/* Where failures and notes are collected, in lines; NULL: they are printed on standard error. */
+extern FILE* accx_failures;
 
 /* Prints one line "accx: ..." on standard error with escaped control characters. Returns
  * exit_code. */

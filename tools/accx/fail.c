@@ -16,6 +16,7 @@ typedef struct text_node {
   char text[];
 } text_node_t;
 static text_node_t* kept_texts;
+FILE* accx_failures;
 
 static void* check_memory(void* pointer) {
   if (pointer)
@@ -109,7 +110,8 @@ const char* accx_text(const char* format, ...) {
 
 static void print_line(const char* kind, const char* text) {
   accx_progress_clear();
-  fprintf(stderr, "accx: %s%s\n", kind, accx_safe(text));
+  fprintf(accx_failures ? accx_failures : stderr, "%s%s%s\n", accx_failures ? "" : "accx: ", kind,
+          accx_safe(text));
 }
 
 int accx_fail(int exit_code, const char* format, ...) {

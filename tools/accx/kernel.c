@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ typedef struct checking {
 /* ---- Notes ---- */
 
 static bool is_finding(const accx_kernel_note_t* note) {
-  return note->what > ACCX_KERNEL_DONE && note->what <= ACCX_KERNEL_ENDLESS;
+  return note->what > ACCX_KERNEL_ENDED && note->what <= ACCX_KERNEL_STARTS;
 }
 
 static bool same_side(const accx_kernel_note_t* a, const accx_kernel_note_t* b) {
@@ -61,11 +62,21 @@ static void keep(checked_t* kernel, const accx_kernel_note_t* note) {
 /* One process: what its notes said so far. */
 typedef struct child {
   pid_t id;
-  int pipe;
+  int pipe, process;       /* -1: this system has no descriptors of processes */
   accx_kernel_note_t last; /* the run that began last */
   uint32_t first_case;     /* from which it was started */
-  bool ran, done, late;
+  bool ran, done, ended, late;
 } child_t;
+
+/* What the process said of its failure, in lines. */
+static bool print_failures(const char* text) {
+  for (size_t length; *text; text += length) {
+    length = strcspn(text, "\n");
+    (void)accx_fail(ACCX_FAILED, "%.*s", (int)length, text);
+    length += text[length] != '\0';
+  }
+  return true;
+}
 
 static void take_note(checking_t* checking, checked_t* kernel, child_t* child,
                       accx_kernel_note_t* note) {
@@ -81,6 +92,8 @@ static void take_note(checking_t* checking, checked_t* kernel, child_t* child,
     kernel->loose = true;
   else if (note->what == ACCX_KERNEL_DONE)
     child->done = true;
+  else if (note->what == ACCX_KERNEL_ENDED && !child->ended)
+    child->ended = print_failures(note->text);
   else if (is_finding(note))
     keep(kernel, note);
   if (note->what != ACCX_KERNEL_RUN)
@@ -91,40 +104,65 @@ static void take_note(checking_t* checking, checked_t* kernel, child_t* child,
   child->ran = true;
 }
 
-/* Reads the next note. False: there are no more, or the run takes too long. */
+/* A pack is opened within the limit of a run. What a device's driver needs for its first work is not
+ * the pack's. */
+static bool is_limited(const checking_t* checking, const child_t* child) {
+  return checking->seconds > 0 && (child->ran || !accx_args_has(checking->args, "device"));
+}
+
+/* Reads the next note. False: there are no more, or the run takes too long. Processes that the
+ * kernel left behind have the pipe, too, so its end is not waited for. */
 static bool next_note(const checking_t* checking, child_t* child, accx_kernel_note_t* note) {
-  struct pollfd ready = {.fd = child->pipe, .events = POLLIN};
+  struct pollfd ready[] = {{.fd = child->pipe, .events = POLLIN},
+                           {.fd = child->process, .events = POLLIN}};
   const uint64_t begin = accx_now_ns(), limit = (uint64_t)checking->seconds * 1000000000u;
+  const bool limited = is_limited(checking, child);
   for (;;) {
     const uint64_t passed = accx_now_ns() - begin;
-    child->late = child->ran && limit > 0 && passed >= limit;
+    child->late = limited && passed >= limit;
     if (child->late)
       return false;
-    const bool limited = child->ran && limit > 0;
-    const int count = poll(&ready, 1, limited ? (int)((limit - passed) / 1000000u) + 1 : -1);
+    const int count = poll(ready, 2, limited ? (int)((limit - passed) / 1000000u) + 1 : -1);
     if (count < 0 && errno != EINTR)
       return false;
     if (count > 0)
-      return read(child->pipe, note, sizeof *note) == (ssize_t)sizeof *note;
+      return ready[0].revents != 0 &&
+             read(child->pipe, note, sizeof *note) == (ssize_t)sizeof *note;
   }
 }
 
 /* ---- Processes ---- */
+
+/* What the kernel prints is no part of the report, and reaches no terminal. */
+static void silence(void) {
+  const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO && nowhere >= 0; ++fd)
+    (void)dup2(nowhere, fd);
+}
+
+static _Noreturn void run_child(const checking_t* checking, uint32_t index, uint32_t first_case,
+                                int pipe) {
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  (void)setpgid(0, 0);
+  silence();
+  _exit(accx_kernel_probe(checking->args, index, first_case, pipe));
+}
 
 static int start(const checking_t* checking, uint32_t index, child_t* child) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0)
     return accx_fail(ACCX_FAILED, "pipe: %s", strerror(errno));
   accx_progress_clear();
+  (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a kernel leaves behind becomes a child of ours */
   child->id = fork();
   if (child->id == 0) {
-    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)close(ends[0]);
-    _exit(accx_kernel_probe(checking->args, index, child->first_case, ends[1]));
+    run_child(checking, index, child->first_case, ends[1]);
   }
   const int error = errno;
   (void)close(ends[1]);
   child->pipe = ends[0];
+  child->process = child->id > 0 ? (int)syscall(SYS_pidfd_open, child->id, 0) : -1;
   if (child->id > 0)
     return ACCX_OK;
   (void)close(ends[0]);
@@ -138,6 +176,32 @@ static int wait_for(const child_t* child) {
   return status;
 }
 
+/* Kills one child of this process that is left. False: there is none. */
+static bool end_a_child(void) {
+  char path[64], text[32] = "";
+  (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  const ssize_t size = file >= 0 ? read(file, text, sizeof text - 1) : 0;
+  if (file >= 0)
+    (void)close(file);
+  const pid_t id = size > 0 ? (pid_t)strtol(text, NULL, 10) : 0;
+  if (id <= 0 || kill(id, SIGKILL) != 0)
+    return false;
+  while (waitpid(id, NULL, 0) < 0 && errno == EINTR) {
+  }
+  return true;
+}
+
+/* Ends what the kernel started. True: there was something. */
+static bool end_others(const child_t* child) {
+  bool found = kill(-child->id, SIGKILL) == 0;
+  while (end_a_child())
+    found = true;
+  while (waitpid(-1, NULL, WNOHANG) > 0)
+    found = true;
+  return found;
+}
+
 /* How the process has ended, as a finding where the kernel did it; else its exit code. */
 static int take_end(const checking_t* checking, checked_t* kernel, const child_t* child,
                     int status) {
@@ -148,6 +212,9 @@ static int take_end(const checking_t* checking, checked_t* kernel, const child_t
     note.number = (uint32_t)checking->seconds;
   } else if (WIFSIGNALED(status)) {
     note.number = (uint32_t)WTERMSIG(status);
+  } else if (!child->ended) {
+    note.what = ACCX_KERNEL_EXITS;
+    note.number = (uint32_t)WEXITSTATUS(status);
   } else {
     const int code = WEXITSTATUS(status);
     return child->done || code == ACCX_DIFFERENT ? ACCX_OK : code ? code : ACCX_FAILED;
@@ -160,7 +227,7 @@ static int take_end(const checking_t* checking, checked_t* kernel, const child_t
 static int watch(checking_t* checking, uint32_t index, child_t* child) {
   checked_t* kernel = checking->kernels[index];
   accx_kernel_note_t note;
-  const int code = start(checking, index, child);
+  int code = start(checking, index, child);
   if (code)
     return code;
   while (next_note(checking, child, &note))
@@ -168,7 +235,15 @@ static int watch(checking_t* checking, uint32_t index, child_t* child) {
   if (child->late)
     (void)kill(child->id, SIGKILL);
   (void)close(child->pipe);
-  return take_end(checking, kernel, child, wait_for(child));
+  if (child->process >= 0)
+    (void)close(child->process);
+  code = take_end(checking, kernel, child, wait_for(child));
+  if (end_others(child)) {
+    note = (accx_kernel_note_t){.what = ACCX_KERNEL_STARTS};
+    memcpy(note.with, child->last.with, sizeof note.with);
+    keep(kernel, &note);
+  }
+  return code;
 }
 
 /* Checks one kernel. A process that a case has ended is followed by another for the next cases. */

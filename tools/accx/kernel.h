@@ -1,8 +1,9 @@
 /* tools/accx/kernel.h - accx kernel check, in parts: the plan of what a kernel is given, the
  * process that runs it, and what that process notes.
  *
- * Every kernel runs in a process of its own, which writes notes to a pipe. So a kernel that crashes
- * or never ends is a finding like others. */
+ * Every kernel runs in a process of its own, which writes notes to a pipe. So a kernel that crashes,
+ * never ends or ends its process is a finding like others. What it prints goes nowhere, and what it
+ * starts is ended. */
 #ifndef ACCX_KERNEL_H_
 #define ACCX_KERNEL_H_
 
@@ -17,6 +18,7 @@ typedef enum accx_kernel_what {
   ACCX_KERNEL_NOT_CHECKED, /* text: what has to be said first */
   ACCX_KERNEL_LOOSE,       /* its results differ, as it declares */
   ACCX_KERNEL_DONE,
+  ACCX_KERNEL_ENDED, /* the process ends by itself; text: why it fails, in lines */
   /* Findings */
   ACCX_KERNEL_WRITES_OUTSIDE,
   ACCX_KERNEL_READS_OUTSIDE,
@@ -29,6 +31,8 @@ typedef enum accx_kernel_what {
   ACCX_KERNEL_REFUSES, /* text: the error */
   ACCX_KERNEL_CRASHES, /* number: the signal; 0, and text: the error of a device */
   ACCX_KERNEL_ENDLESS, /* number: seconds */
+  ACCX_KERNEL_EXITS,   /* number: the exit code */
+  ACCX_KERNEL_STARTS,  /* other processes */
 } accx_kernel_what_t;
 
 /* One write to the pipe, which is not torn. */

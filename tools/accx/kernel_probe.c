@@ -44,6 +44,8 @@ typedef struct accx_probe {
   accrt_kernel_tensor_t tensors[ACCRT_KERNEL_MAX_PARAMS];
   uint32_t found; /* findings of this case */
   bool loose;     /* its results differ, as it declares */
+  char* failures; /* what was printed, in lines */
+  size_t failures_bytes;
 } accx_probe_t;
 
 typedef struct accx_lay {
@@ -77,6 +79,20 @@ static void find(accx_probe_t* probe, accx_kernel_what_t what, uint32_t index, i
   strncpy(note.name, probe->plan.values[index].param->name, sizeof note.name - 1);
   send_note(probe, &note);
   ++probe->found;
+}
+
+/* The process ends by itself, and not because the kernel ended it. */
+static int end(const accx_probe_t* probe, int code) {
+  say(probe, ACCX_KERNEL_ENDED, 0, "", "");
+  return code;
+}
+
+/* The same, with what was printed. The process itself has no standard error. */
+static int end_with_failures(const accx_probe_t* probe, int code) {
+  if (accx_failures == NULL || fflush(accx_failures) != 0 || probe->failures == NULL)
+    return end(probe, code);
+  say(probe, ACCX_KERNEL_ENDED, 0, "", probe->failures);
+  return code;
 }
 
 static bool is_written(const accx_probe_t* probe, uint32_t index) {
@@ -130,7 +146,7 @@ static void take_fault(int number, siginfo_t* info, void* context) {
          : writes ? ACCX_KERNEL_WRITES_OUTSIDE
                   : ACCX_KERNEL_READS_OUTSIDE,
          i, byte);
-    _exit(ACCX_DIFFERENT);
+    _exit(end(running, ACCX_DIFFERENT));
   }
   (void)signal(number, SIG_DFL); /* the instruction faults again */
 }
@@ -288,7 +304,7 @@ static accrt_status_t failed_run(accx_probe_t* probe, accrt_stream_t* stream, ac
   }
   if (probe->remote) {
     say(probe, ACCX_KERNEL_CRASHES, 0, "", known ? error.message : accx_last_message());
-    _exit(ACCX_DIFFERENT);
+    _exit(end(probe, ACCX_DIFFERENT));
   }
   accx_fail_status(status, "kernel %s", probe->plan.info.name);
   return status;
@@ -649,11 +665,12 @@ static int check_kernel(accx_probe_t* probe, const accx_args_t* args, uint32_t f
 int accx_kernel_probe(const accx_args_t* args, uint32_t index, uint32_t first_case, int pipe) {
   static accx_probe_t probe;
   probe = (accx_probe_t){.pipe = pipe};
+  accx_failures = open_memstream(&probe.failures, &probe.failures_bytes);
   catch_faults(&probe);
   int code = open_all(&probe, args, index);
   if (!code)
     code = check_kernel(&probe, args, first_case);
   if (!code)
     say(&probe, ACCX_KERNEL_DONE, 0, "", "");
-  return code; /* the process ends: nothing is released */
+  return end_with_failures(&probe, code); /* nothing is released */
 }

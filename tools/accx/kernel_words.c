@@ -29,6 +29,10 @@ const char* accx_kernel_word(uint32_t what) {
     return "crashes";
   case ACCX_KERNEL_ENDLESS:
     return "too_long";
+  case ACCX_KERNEL_EXITS:
+    return "exits";
+  case ACCX_KERNEL_STARTS:
+    return "starts_processes";
   default:
     return "";
   }
@@ -93,6 +97,11 @@ static const char* finding(const accx_kernel_note_t* note) {
     if (note->number == 0)
       return accx_text("crashed: %s", note->text);
     return accx_text("crashed with signal %" PRIu32 "%s", note->number, signal_text(note->number));
+  case ACCX_KERNEL_EXITS:
+    return accx_text("ends the process that runs it, or closes its files: exit code %" PRIu32,
+                     note->number);
+  case ACCX_KERNEL_STARTS:
+    return "starts other processes, which were ended";
   default:
     return accx_text("runs longer than %" PRIu32 " second%s", note->number,
                      note->number == 1 ? "" : "s");
