@@ -300,3 +300,17 @@ def _read(path):
         return path.read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize("code, found", [
+    ("exit(0);", ["kernel k ends the process that runs it, or closes its files: exit code 0"]),
+    ("exit(5);", ["kernel k ends the process that runs it, or closes its files: exit code 5"]),
+    ("if (fork() == 0) for (;;) sleep(100);", []),
+    ("for (;;) sleep(1);", ["kernel k runs longer than 2 seconds"])])
+def test_so_is_it_in_python(tmp_path, code, found):
+    import numpy as np
+
+    import accrt
+
+    kernel = accrt.Kernel.from_pack(hostile(tmp_path, False, code), "k")
+    assert kernel.check(np.ones(5, "f4"), np.zeros(5, "f4"), 5, grid=1, isolated=True, seconds=2) == found
