@@ -5,6 +5,7 @@
  * libraries (safe_open.c, which is inside this library too).
  */
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -285,6 +286,11 @@ static accrt_status_t advance(void* self, int32_t token, uint32_t* out_ended) {
 
 /* ---- Grammars ---- */
 
+/* llguidance looks into rules and expressions by calling itself, for some of a few bytes with some
+ * KiB of stack. So the size of a text has a limit, and it is compiled on a stack for that. */
+#define MOST_TEXT_BYTES ((size_t)256 << 10)
+#define STACK_BYTES ((size_t)1 << 30) /* only what is used becomes memory */
+
 /* The first mask is computed here: what it finds out, every sequence's matcher has from it. */
 static accrt_status_t compile(matcher_t* grammar, const char* kind, const char* text) {
   const llg_t* llg = &grammar->grammars->llg;
@@ -303,6 +309,44 @@ static accrt_status_t compile(matcher_t* grammar, const char* kind, const char* 
   if (llg->compute_mask(grammar->matcher, grammar->mask, grammar->mask_bytes) != 0)
     return fail_with(ACCRT_ERROR_INVALID_FORMAT, grammar, kind);
   return ACCRT_OK;
+}
+
+typedef struct compilation {
+  matcher_t* grammar;
+  const char *kind, *text;
+  accrt_status_t status;
+  accrt_error_t error; /* the record of that thread */
+} compilation_t;
+
+static void* run_compilation(void* user) {
+  compilation_t* work = user;
+  work->status = compile(work->grammar, work->kind, work->text);
+  if (work->status != ACCRT_OK)
+    (void)accrt_last_error(&work->error);
+  return NULL;
+}
+
+static accrt_status_t compile_on_a_large_stack(matcher_t* grammar, const char* kind,
+                                               const char* text) {
+  compilation_t work = {.grammar = grammar, .kind = kind, .text = text, .error = ACCRT_ERROR_INIT};
+  pthread_attr_t attributes;
+  pthread_t thread;
+  if (strnlen(text, MOST_TEXT_BYTES + 1) > MOST_TEXT_BYTES)
+    return ACCSV_FAIL(INVALID_FORMAT, "%s: a text of more than %zu bytes", kind, MOST_TEXT_BYTES);
+  if (pthread_attr_init(&attributes) != 0)
+    return ACCSV_FAIL(OUT_OF_MEMORY, "no thread for a grammar");
+  int failed = pthread_attr_setstacksize(&attributes, STACK_BYTES);
+  if (failed == 0)
+    failed = pthread_create(&thread, &attributes, run_compilation, &work);
+  (void)pthread_attr_destroy(&attributes);
+  if (failed != 0)
+    return ACCSV_FAIL(OUT_OF_MEMORY, "no thread with a stack of %zu bytes for a grammar",
+                      STACK_BYTES);
+  (void)pthread_join(thread, NULL);
+  if (work.status == ACCRT_OK)
+    return ACCRT_OK;
+  return accsv_fail(work.status, "accrt_serve_grammars_constraint", __FILE__, (uint32_t)__LINE__,
+                    "%s", work.error.message);
 }
 
 accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t* grammars, uint32_t kind,
@@ -325,7 +369,7 @@ accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t* grammars,
   functions.advance = advance;
   functions.stop = free_matcher;
   functions.destroy = free_matcher;
-  accrt_status_t status = compile(grammar, kinds[kind], text);
+  accrt_status_t status = compile_on_a_large_stack(grammar, kinds[kind], text);
   if (status == ACCRT_OK)
     status = accrt_serve_constraint_create(&functions, out_constraint);
   if (status == ACCRT_OK)

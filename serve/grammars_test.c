@@ -112,6 +112,16 @@ static void constraints_are_of_the_engines_model(void** state) {
   fails(accrt_serve_grammars_constraint(grammars, ACCRT_SERVE_GRAMMAR_REGEX, "error", &constraint),
         ACCRT_ERROR_INVALID_FORMAT, "regex: it is an error");
   OK(accrt_serve_grammars_constraint(grammars, ACCRT_SERVE_GRAMMAR_REGEX, "a+", &constraint));
+  char* large = calloc((256 << 10) + 2, 1);
+  accrt_serve_constraint_t* refused;
+  memset(large, 'a', (256 << 10) + 1);
+  fails(accrt_serve_grammars_constraint(grammars, ACCRT_SERVE_GRAMMAR_REGEX, large, &refused),
+        ACCRT_ERROR_INVALID_FORMAT, "a text of more than 262144 bytes");
+  assert_null(refused);
+  large[256 << 10] = 0;
+  OK(accrt_serve_grammars_constraint(grammars, ACCRT_SERVE_GRAMMAR_REGEX, large, &refused));
+  accrt_serve_constraint_release(refused);
+  free(large);
   accrt_serve_grammars_release(grammars);
   OK(submit(engines[0], constraint));
   fails(submit(engines[1], constraint), ACCRT_ERROR_INVALID_ARGUMENT, "of another model");

@@ -486,10 +486,11 @@ ACCRT_API accrt_serve_grammars_t* accrt_serve_grammars_retain(accrt_serve_gramma
 /** Drops a reference; NULL is allowed. Each constraint has a reference, too. Since: 0.4 */
 ACCRT_API void accrt_serve_grammars_release(accrt_serve_grammars_t* grammars);
 /** Makes a constraint of a grammar, for any number of requests of engines of that model.
- * @param kind ACCRT_SERVE_GRAMMAR_*; @param text UTF-8.
+ * @param kind ACCRT_SERVE_GRAMMAR_*; @param text UTF-8, at most 256 KiB.
  * @param out_constraint owned.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_FORMAT (the grammar: the message says what is wrong with
- *   it); ACCRT_ERROR_OUT_OF_MEMORY. Thread-safe. Blocks: it compiles the grammar. Since: 0.4 */
+ *   it); ACCRT_ERROR_OUT_OF_MEMORY. Thread-safe. Blocks: it compiles the grammar, on a thread of
+ *   its own. Long expressions take time with the square of their length. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t* grammars,
                                                          uint32_t kind, const char* text,
                                                          accrt_serve_constraint_t** out_constraint);

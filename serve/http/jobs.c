@@ -366,6 +366,7 @@ static accrt_status_t prepare(http_job_t* job, const accrt_serve_request_t* cons
   job->top_logprobs = format->top_logprobs;
   job->prompt_top_logprobs = format->prompt_top_logprobs;
   job->choices_per_part = n == 0 ? 1 : n;
+  job->constrained = requests[0]->constraint != NULL;
   job->choice_count = job->choices_open = job->choices_per_part * count;
   job->choices = accrt_http_new(allocator, job->choice_count * sizeof *job->choices);
   if (job->choices == NULL)

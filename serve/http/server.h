@@ -199,6 +199,7 @@ struct accrt_http_job {
   uint32_t top_logprobs;
   uint32_t prompt_top_logprobs;
   uint32_t choices_per_part;
+  uint32_t constrained; /* 1: the text has to be one of a grammar's */
   uint32_t choice_count;
   uint32_t choices_open;
   http_choice_t* choices;

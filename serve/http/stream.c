@@ -86,6 +86,10 @@ static void end_with_failure(http_job_t* job, const accrt_serve_event_t* event) 
   if (event->finish_reason == ACCRT_SERVE_FINISH_CANCELLED)
     failure = (http_failure_t){
         .status = 503, .code = "cancelled", .message = "The request was cancelled."};
+  if (event->status == ACCRT_ERROR_OUT_OF_RANGE && job->constrained)
+    failure = (http_failure_t){.status = 400,
+                               .code = "grammar_too_complex",
+                               .message = "The grammar became too complex for its text."};
   const uint32_t how = failure.status == 500 ? HTTP_ENDED_ERROR : HTTP_ENDED_ABORT;
   ++job->server->metrics.ended[how];
   if (job->head_sent == 0) {

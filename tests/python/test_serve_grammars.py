@@ -66,6 +66,36 @@ def test_what_is_no_grammar_is_refused(given, parameter):
     assert caught.value.parameter == parameter
 
 
+@pytest.mark.parametrize("name, given, most", [
+    ("guided_regex", "a?" * (8 << 10) + "b", 16 << 10), ("guided_grammar", 'start: "a"' + " " * (64 << 10), 64 << 10),
+    ("guided_choice", ["x" * 99] * 700, 64 << 10), ("guided_json", {"description": "x" * (256 << 10)}, 256 << 10),
+    ("guided_json", {"items": [{"pattern": "a?" * (5 << 10)}, {"properties": {"x": {"pattern": "a?" * (5 << 10)}}}]}, 16 << 10),
+    ("guided_json", {"patternProperties": {"a?" * (9 << 10): {}}}, 16 << 10),
+    ("guided_json", {"x-guidance": {"whitespace_pattern": "a?" * (9 << 10)}}, 16 << 10),
+])  # fmt: skip
+def test_what_takes_too_long_to_compile_is_refused(name, given, most):
+    with pytest.raises(serve.BadParameter, match=f"{name} .* expected at most {most}") as caught:
+        parameters.checked({name: given})
+    assert caught.value.parameter == name and len(str(caught.value)) < 200
+
+
+def test_grammars_that_are_kept_have_a_size(llm):
+    compiler = llm.engine.constraint
+    for at in range(40):
+        compiler(parameters.grammar_of(parameters.checked({"guided_regex": "a" * (15 << 10) + str(at)})))
+    kept = llm.engine._compiler._grammars._constraints
+    assert 1 <= len(kept) <= 17 and sum(len(text) for _, text in kept) <= 256 << 10
+
+
+@pytest.mark.parametrize("rule", ['{0}: "a" {1}', "{0}:{1}"])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_grammar_of_nested_rules_ends_nothing(llm, rule, terminal):
+    """Each rule of few bytes takes some KiB of stack: 3,000 ended the process."""
+    names = [f"{'R' if terminal else 'r'}{i}" for i in range(3900)]
+    grammar = "start: " + names[0] + "\n" + "\n".join(rule.format(one, other) for one, other in zip(names, names[1:])) + f'\n{names[-1]}: "b"'
+    assert llm.generate("x", guided_grammar=grammar, max_tokens=3).token_ids
+
+
 def test_without_llguidance_it_is_refused_by_name(monkeypatch):
     monkeypatch.setattr(grammar, "_library", lambda: "/nowhere/libllguidance.so")
     with accrt.LLM(serve.simulated()) as one:

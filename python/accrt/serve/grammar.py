@@ -22,7 +22,7 @@ from ..errors import InvalidFormatError, PermissionDeniedError, UnsupportedError
 from .parameters import BadParameter, Grammar
 
 _KINDS = {"json": _ffi.ACCRT_SERVE_GRAMMAR_JSON_SCHEMA, "regex": _ffi.ACCRT_SERVE_GRAMMAR_REGEX, "lark": _ffi.ACCRT_SERVE_GRAMMAR_LARK}
-_KEPT = 128
+_KEPT, _KEPT_BYTES = 128, 256 << 10  # what a grammar takes of memory follows from its text's size
 
 
 class Constraint(Handle):
@@ -33,7 +33,8 @@ class Constraint(Handle):
 
 
 class Grammars(Handle):
-    """Compiles grammars for a model's tokens, and keeps those that were used last."""
+    """Compiles grammars for a model's tokens, and keeps those that were used last: at most 128, of
+    256 KiB of text together, or one."""
 
     __slots__ = ("_guard", "_constraints")
     _kind = "accrt_serve_grammars"
@@ -56,7 +57,7 @@ class Grammars(Handle):
         made = Constraint(apart(lambda: created(lib.accrt_serve_grammars_constraint, self.handle, _KINDS[kind], text.encode())))
         with self._guard:
             self._constraints[key] = made
-            while len(self._constraints) > _KEPT:
+            while len(self._constraints) > 1 and (len(self._constraints) > _KEPT or sum(len(text) for _, text in self._constraints) > _KEPT_BYTES):
                 self._constraints.popitem(last=False)
         return made
 

@@ -179,6 +179,34 @@ class Grammar(NamedTuple):
 WHITESPACE = "[ \\t\\n\\r]{0,20}"
 
 
+#: Bytes of a request's grammar. Compiling one takes time with the square of its expressions' length.
+#: Schemas have a limit of their own, and in them expressions that of an expression.
+_MOST_BYTES = {"json": 256 << 10, "regex": 16 << 10, "lark": 64 << 10}
+
+
+def _limited(grammar: Grammar) -> Grammar:
+    """The grammar, if it is not too large to be compiled for a request."""
+    size, most = len(grammar.text.encode(errors="surrogatepass")), _MOST_BYTES[grammar.kind]
+    if size > most:
+        raise BadParameter(grammar.parameter, f"{grammar.parameter} makes a grammar of {size} bytes, expected at most {most}")
+    return grammar
+
+
+def expressions(name: str, schema: Any) -> None:
+    """Expressions in a schema, together. Its depth is bounded: it was JSON."""
+    size, rest = 0, [schema]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict):
+            size += sum(map(len, one["patternProperties"])) if isinstance(one.get("patternProperties"), dict) else 0
+            size += sum(len(value) for key, value in one.items() if isinstance(value, str) and key.endswith(("pattern", "separator")))
+            rest.extend(one.values())
+        elif isinstance(one, list):
+            rest.extend(one)
+    if size > _MOST_BYTES["regex"]:
+        raise BadParameter(name, f"{name} has expressions of {size} characters, expected at most {_MOST_BYTES['regex']}")
+
+
 def _json_text(name: str, value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -199,14 +227,16 @@ def json_schema(name: str, value: Any) -> Grammar:
         raise BadParameter(name, f"{name} is {shown(value)}, expected a JSON schema: an object", "invalid_type")
     if isinstance(value, dict) and "x-guidance" not in value:
         value = {**value, "x-guidance": {"whitespace_pattern": WHITESPACE}}
-    return Grammar(name, "json", unicode(name, _json_text(name, value)))
+    grammar = _limited(Grammar(name, "json", unicode(name, _json_text(name, value))))
+    expressions(name, value)
+    return grammar
 
 
 def _pattern(kind: str) -> Callable[[str, Any], Grammar]:
     def check(name: str, value: Any) -> Grammar:
         if "\0" in text(name, value):
             raise BadParameter(name, f"{name} has a NUL in it")
-        return Grammar(name, kind, value)
+        return _limited(Grammar(name, kind, value))
 
     return check
 
@@ -214,7 +244,7 @@ def _pattern(kind: str) -> Callable[[str, Any], Grammar]:
 def choices(name: str, value: Any) -> Grammar:
     if not isinstance(value, (list, tuple)) or not value or not all(isinstance(one, str) and one for one in value):
         raise BadParameter(name, f"{name} is {shown(value)}, expected a list of texts, none of them empty", "invalid_type")
-    return Grammar(name, "lark", "start: " + " | ".join(_json_text(name, unicode(name, one)) for one in value))
+    return _limited(Grammar(name, "lark", "start: " + " | ".join(_json_text(name, unicode(name, one)) for one in value)))
 
 
 _FORMS: Dict[str, Callable[[str, Any], Grammar]] = {"json": json_schema, "regex": _pattern("regex"), "choice": choices, "grammar": _pattern("lark")}

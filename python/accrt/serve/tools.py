@@ -12,7 +12,7 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from .. import _ffi
-from .parameters import WHITESPACE, BadParameter, Grammar, flag, shown
+from .parameters import WHITESPACE, BadParameter, Grammar, expressions, flag, shown
 
 
 class Form(NamedTuple):
@@ -61,6 +61,7 @@ class Asked(NamedTuple):
         if other is not None and (self.forced or other.kind != "json"):
             raise BadParameter(other.parameter, f"{other.parameter} and tools with tool_choice {'required' if self.forced else 'auto'} are not supported together",
                                "unsupported")  # fmt: skip
+        expressions("tools", [function.get("parameters") for function in self.choices])
         lines = [f"start: calls | %json {other.text}" if other is not None else "start: calls", *self._calls(special)]
         return Grammar("tools", "lark", "\n".join(lines))
 
