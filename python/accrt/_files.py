@@ -38,11 +38,12 @@ def read_small(path: str, limit_bytes: int) -> bytes:
 def read_beginning(path: str, size_bytes: int) -> bytes:
     """So many bytes of a regular file, or all where it has fewer. ValueError: it is none."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
-    if not stat.S_ISREG(os.fstat(file).st_mode):  # fdopen would not close a folder
+    about = os.fstat(file)
+    if not stat.S_ISREG(about.st_mode):  # fdopen would not close a folder
         os.close(file)
         raise ValueError("it is not a regular file")
     with os.fdopen(file, "rb") as stream:
-        return stream.read(size_bytes)
+        return stream.read(min(size_bytes, max(about.st_size, 1 << 16)))  # files of /proc have no size; so much memory is taken at once
 
 
 def _take_leftovers(folder: int, name: str) -> None:

@@ -139,14 +139,17 @@ def assets(made: "Decoder") -> Dict[str, Tuple[bytes, str]]:
         found[name] = (content, "application/json" if name.endswith(".json") else "text/plain")
     template = checkpoint.json("tokenizer_config.json").get("chat_template")
     if "chat_template.jinja" not in found and template:
-        found["chat_template.jinja"] = (_template(template).encode(), "text/plain")
+        try:
+            found["chat_template.jinja"] = (_template(template).encode(), "text/plain")
+        except (TypeError, ValueError) as error:
+            raise Refused(checkpoint.path, [f"tokenizer_config.json: chat_template: {error}"]) from None
     if made.has_tokenizer:
         if "tokenizer.json" not in checkpoint.files:
             raise Refused(checkpoint.path, ["there is no tokenizer.json: AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers writes it"])
         try:
             tokens = _tokens.of_tokenizer(checkpoint.json("tokenizer.json"), made.vocabulary)
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            words = str(error) if isinstance(error, ValueError) else repr(error)
+            words = str(error) if isinstance(error, ValueError) else f"it has not the form of a tokenizer ({error!r})"
             raise Refused(checkpoint.path, [f"tokenizer.json: {words}"]) from None
     else:
         tokens = _tokens.byte_tokens()
@@ -157,9 +160,11 @@ def assets(made: "Decoder") -> Dict[str, Tuple[bytes, str]]:
 def _template(given: Any) -> str:
     """tokenizer_config.json has one, or several by name."""
     if isinstance(given, list):
-        named = {item.get("name"): item.get("template", "") for item in given if isinstance(item, dict)}
-        return named.get("default") or next(iter(named.values()), "")
-    return str(given)
+        named = {str(item.get("name")): item.get("template", "") for item in given if isinstance(item, dict)}
+        given = named.get("default") or next(iter(named.values()), "")
+    if not isinstance(given, str):
+        raise TypeError(f"it is {given!r:.40}, expected a text, or a list of objects with a name and a text")
+    return given
 
 
 def _build(made: "Decoder", path: str, targets: Optional[Sequence[str]], names: Sequence[str], clock: Clock, check: "Optional[Check]") -> None:

@@ -100,7 +100,7 @@ class Decoder:
         self.vocabulary, self.hidden = config.integer("vocab_size"), config.integer("hidden_size")
         self.layers, self.heads = config.integer("num_hidden_layers", maximum=4096), config.integer("num_attention_heads")
         self.kv_heads = config.integer("num_key_value_heads", self.heads)
-        self.head_size = config.integer("head_dim", max(self.hidden // self.heads, 1))
+        self.head_size = config.integer("head_dim", max(self.hidden // self.heads, 1), maximum=1 << 16)
         if self.heads % self.kv_heads and not config.points:
             config.refuse(f"config: num_key_value_heads is {self.kv_heads}, which does not divide num_attention_heads, {self.heads}")
         self.most = self.trained = config.integer("max_position_embeddings", 2048)

@@ -20,7 +20,7 @@ from .. import _format
 from .._files import read_beginning, read_small
 from ..errors import NotFoundError
 from ..weights import Weight, Weights
-from ._config import Refused
+from ._config import Refused, parsed
 
 #: Files of a folder that go into the bundle where they are there.
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json",
@@ -76,7 +76,7 @@ class Checkpoint:
         if name not in self.files:
             return {}
         try:
-            found = json.loads(self.files[name])
+            found = parsed(self.files[name])
         except ValueError as error:
             raise Refused(f"{self.path}/{name}", [f"it is not JSON: {error}"]) from None
         if not isinstance(found, dict):
@@ -169,7 +169,7 @@ def _folder(path: str) -> Checkpoint:
         return _folder_of_one(path)
     content = _small(os.path.join(path, "config.json"))
     try:
-        config = json.loads(content)
+        config = parsed(content)
     except ValueError as error:
         raise Refused(f"{path}/config.json", [f"it is not JSON: {error}"]) from None
     if not isinstance(config, dict):
@@ -205,7 +205,7 @@ def _file(path: str, source: Weights) -> Checkpoint:
     config: Dict[str, Any] = {}
     for key, value in source.metadata.items():
         try:
-            config[key] = json.loads(str(value))
+            config[key] = parsed(str(value))
         except ValueError:
             config[key] = value
     config["model_type"] = "bytelm" if config.get("vocab_size") == 256 and config["architecture"] == "llama" else config["architecture"]

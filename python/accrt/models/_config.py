@@ -3,7 +3,8 @@ wrong, what no family can do and what this family does not do are gathered, and 
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set
+import json
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set, Union
 
 #: Keys that change what a model computes, with the values that do not. A key that is set and that
 #: its family has not read is refused.
@@ -22,15 +23,30 @@ MEANINGFUL: Dict[str, Sequence[Any]] = {
 
 #: No size of a model is larger.
 MOST = (1 << 31) - 1
+_SHOWN = 200
+
+
+def parsed(content: Union[str, bytes]) -> Any:
+    """JSON that somebody else wrote. ValueError: it is none, or its lists and objects are nested
+    deeper than Python reads."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError("lists or objects are nested too deeply") from None
 
 
 class Refused(ValueError):
     """A model that cannot be made into a bundle: `points` says everything that stands against it,
-    one line each."""
+    one line each. The message has the first 200."""
 
     def __init__(self, what: str, points: Sequence[str]):
         self.what, self.points = what, tuple(points)
-        super().__init__(f"{what}: " + (points[0] if len(points) == 1 else "".join(f"\n  - {point}" for point in points)))
+        super().__init__(f"{what}: " + (points[0] if len(points) == 1 else "".join(f"\n  - {point}" for point in self.lines())))
+
+    def lines(self) -> List[str]:
+        """The points that are shown."""
+        more = len(self.points) - _SHOWN
+        return [*self.points[:_SHOWN], *([f"and {more} more"] if more > 0 else [])]
 
 
 class Config:
@@ -40,9 +56,11 @@ class Config:
         self.values = dict(values)
         self.points: List[str] = []
         self._read: Set[str] = set()
+        self._told: Set[str] = set()
 
     def refuse(self, point: str) -> None:
-        if point not in self.points:
+        if point not in self._told:
+            self._told.add(point)
             self.points.append(point)
 
     def get(self, name: str, default: Any = None) -> Any:

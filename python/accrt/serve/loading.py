@@ -65,7 +65,7 @@ def _object(assets: Dict[str, bytes], name: str) -> Dict[str, Any]:
         return {}
     try:
         found = json.loads(assets[name])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{name}: it is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{name}: it is {shown(found)}, expected an object")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import json
 import numbers
-from typing import Any, Dict, List, Optional, Sequence
+import sys
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from . import tools
 from .embedding import Pooling
@@ -51,6 +55,44 @@ def _name(entry: Any) -> str:
     return entry.get("content", "") if isinstance(entry, dict) else entry or ""
 
 
+#: Honest templates take some thousandths of a second.
+RENDER_SECONDS = 10.0
+
+
+class _Overdue(BaseException):
+    """Raised in a thread by another one."""
+
+
+def within(seconds: float, work: Callable[[], str]) -> str:
+    """`work()`, which TimeoutError ends where it takes longer. That is looked at between Python's own
+    steps, so a single operation of Python runs to its end first."""
+    guard, thread, told = threading.Lock(), threading.get_ident(), {"over": False, "late": False}
+
+    def end() -> None:
+        with guard:
+            if not told["over"]:
+                told["late"] = ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Overdue)) == 1
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    try:
+        try:
+            timer.start()
+            return work()
+        except _Overdue:
+            raise
+        finally:
+            with guard:
+                told["over"] = True
+            timer.cancel()
+            for _ in range(1000):  # here it comes, and not where nobody expects it
+                if not told["late"] or isinstance(sys.exc_info()[1], _Overdue):
+                    break
+                time.sleep(0.001)
+    except _Overdue:
+        raise TimeoutError(f"it takes longer than {seconds:g} seconds") from None
+
+
 class ChatTemplate:
     """Jinja as Hugging Face has it, in a sandbox: a template comes with the model, and is not
     trusted."""
@@ -72,12 +114,18 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
             raise ValueError(f"the chat template cannot be read: {error}") from None
+        except (MemoryError, RecursionError, SyntaxError) as error:  # Python's own limits of depth are the last
+            raise ValueError(f"the chat template cannot be read: it is nested too deeply or too large ({type(error).__name__})") from None
         self._names = {name: _name(value) for name, value in (config or {}).items() if name.endswith("_token")}
 
     def render(self, messages: Sequence[Dict[str, Any]], extra: Optional[Dict[str, Any]] = None) -> str:
         names = {**self._names, "add_generation_prompt": True, **(extra or {}), "messages": list(messages)}
         try:
-            return self._template.render(**names)
+            return within(RENDER_SECONDS, lambda: self._template.render(**names))
+        except TimeoutError:
+            raise BadParameter("messages", f"the model's chat template takes longer than {RENDER_SECONDS:g} seconds with these messages", "chat_template") from None
+        except MemoryError:
+            raise BadParameter("messages", "the model's chat template takes more memory with these messages than there is", "chat_template") from None
         except self._errors as error:
             raise BadParameter("messages", f"the model's chat template refuses these messages: {error}", "chat_template") from None
         except BadParameter:
