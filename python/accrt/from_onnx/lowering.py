@@ -23,6 +23,15 @@ from .values import DTYPES, dtype_named, Known, listed, MISSING, number_of, Unsu
 #: The oldest version of the operations whose meaning is that of version 17.
 OLDEST = 13
 
+#: Nodes of a model, with those of functions as often as they are called; functions within functions.
+MOST_NODES, MOST_INSIDE = 1 << 18, 64
+#: What Python raises where a node has not the inputs or attributes that its operation has.
+_MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class TooLarge(ValueError):
+    """Lowering would not end in time."""
+
 
 class Lowering(Common):
     """One function of the module, while it is made out of a graph. Lowerings get it as their first
@@ -33,6 +42,7 @@ class Lowering(Common):
         self.opsets, self.functions = opsets, functions
         self.inside: List[str] = []  # operations that are lowered as others now
         self.bound: Dict[str, Any] = {}  # attributes of the function that is inlined now
+        self.nodes = 0
 
     # -- the graph
 
@@ -49,6 +59,9 @@ class Lowering(Common):
 
     def _lower(self, node: Any) -> None:
         self.node = node
+        self.nodes += 1
+        if self.nodes > MOST_NODES:
+            raise TooLarge(f"the model has more than {MOST_NODES} nodes, with those of its functions as often as they are called")
         name = name_of(node)
         try:
             inputs = [self.find(i) for i in node.input]
@@ -59,7 +72,14 @@ class Lowering(Common):
         except IRError as error:
             self._fail(name, str(error).partition(": ")[2] or str(error), node)
             results = [MISSING] * len(node.output)
+        except TooLarge:
+            raise
+        except _MISFITS as error:
+            self._fail(name, f"its inputs or attributes do not fit ({type(error).__name__}: {error})", node)
+            results = [MISSING] * len(node.output)
         for output, result in zip(node.output, results):
+            if output and output in self.env:
+                self._fail(name, f"the name {output!r}, which is there already", node)
             if output:
                 self.env[output] = result
 
@@ -133,6 +153,8 @@ class Lowering(Common):
     def _inlined(self, body: Any, name: str, inputs: List[Any], node: Any, named: Dict[str, Any]) -> List[Any]:
         """The nodes of a function, of the model's own or of ONNX's definition, in the place of a
         node."""
+        if len(self.inside) >= MOST_INSIDE:
+            raise Unsupported(f"functions that call others more than {MOST_INSIDE} deep, or themselves")
         kept = self.env, self.bound, self.node, self.opsets
         self.env = dict(zip(body.input, [*inputs, *[None] * (len(body.input) - len(inputs))]))
         self.env.update({key: value for key, value in self.env.items() if key})

@@ -46,8 +46,13 @@ class UnsupportedOperations(IRError):
 
     def __init__(self, model: str, operations: List[Tuple[str, int, str, str]]):
         self.operations = operations
-        lines = [f"  {name} x{count}{': ' + why if why else ''}{' (' + where + ')' if where else ''}" for name, count, where, why in operations]
-        super().__init__(f"{model}: no lowering for {len(operations)} operation{'s' if len(operations) != 1 else ''}:\n" + "\n".join(lines))
+        lines = [_plain(f"  {name} x{count}{': ' + why if why else ''}{' (' + where + ')' if where else ''}") for name, count, where, why in operations]
+        super().__init__(f"{_plain(model)}: no lowering for {len(operations)} operation{'s' if len(operations) != 1 else ''}:\n" + "\n".join(lines))
+
+
+def _plain(text: str) -> str:
+    """One line that controls no terminal: names are those of a file."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 DTYPES = {

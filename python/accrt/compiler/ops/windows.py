@@ -7,6 +7,7 @@ names.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
 from .. import expr as ex
@@ -36,8 +37,14 @@ def _filled(x: Value, shape: Sequence[Size], number: Any) -> Value:
     return (number if number.dtype == x.dtype else number.to_copy(x.dtype)).expand(list(shape))
 
 
+#: Elements of a window whose input is copied for each.
+MOST_TAPS = 4096
+
+
 def taps(x: Value, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> List[Tuple[Tuple[int, ...], Value]]:
     """The input of each place of the kernel: the place, and [n, c, *out]."""
+    if math.prod(kernel) > MOST_TAPS:
+        raise IRError(f"a window of {list(kernel)}: at most {MOST_TAPS} elements are taken one by one")
     first = x.rank - len(kernel)
     out = [ex.simplify((ex.constant(x.shape[first + d]) - dilations[d] * (kernel[d] - 1) - 1) // strides[d] + 1) for d in range(len(kernel))]
     parts: List[Any] = [((), x)]

@@ -1,0 +1,95 @@
+"""ONNX models that somebody made to harm: they are refused in words, in a time that has a bound."""
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+onnx = pytest.importorskip("onnx")
+
+import numpy as np  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from accrt import from_onnx  # noqa: E402
+from accrt.from_onnx import lowering  # noqa: E402
+
+node = helper.make_node
+OPSETS = [helper.make_opsetid("", 21), helper.make_opsetid("f", 1)]
+
+
+def model(nodes, x=("n", 4), numbers=(), functions=()):
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(x))],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(np.array(v), k) for k, v in dict(numbers).items()])
+    return helper.make_model(graph, opset_imports=OPSETS, functions=list(functions))
+
+
+def function(name, *nodes):
+    return helper.make_function("f", name, ["a"], ["b"], list(nodes), OPSETS)
+
+
+def refused(proto, *words):
+    with pytest.raises(ValueError) as caught:
+        from_onnx.convert(proto)
+    message = str(caught.value)
+    assert "\033" not in message and len(message) < 2000
+    for word in words:
+        assert word in message, message
+    return message
+
+
+@pytest.mark.parametrize("nodes, options", [
+    ([node("Add", [], ["y"])], {}), ([node("Relu", ["x"] * 1000, ["y"])], {}), ([node("Softmax", ["x"], ["y"], axis="evil")], {}),
+    ([node("Transpose", ["x"], ["y"], perm=["a"])], {}), ([node("LeakyRelu", ["x"], ["y"], alpha=[1.0])], {}),
+    ([node("Resize", ["x", "", "s"], ["y"])], {"x": (1, 1, 8, 8), "numbers": {"s": np.array([1, 1, np.inf, 1], "f4")}}),
+    ([node("Resize", ["x", "", "s"], ["y"])], {"x": (1, 1, 8, 8), "numbers": {"s": np.array([1, 1, np.nan, 1], "f4")}}),
+    ([node("Reshape", ["x", "s"], ["y"])], {"numbers": {"s": [1 << 32, 1 << 32, 0]}}),
+    ([node("MaxPool", ["x"], ["y"], kernel_shape=[0, 0])], {"x": (1, 1, 8, 8)}),
+    ([node("SpaceToDepth", ["x"], ["y"], blocksize=0)], {"x": (1, 1, 8, 8)}),
+    ([node("Shape", ["x"], ["v0"]), *(node("Mul", [f"v{i}"] * 2, [f"v{i + 1}"]) for i in range(400)), node("ConstantOfShape", ["v400"], ["y"])], {}),
+], ids=range(11))  # fmt: skip
+def test_inputs_and_attributes_that_do_not_fit_are_one_line(nodes, options):
+    assert refused(model(nodes, **options), "no lowering for 1 operation").count("\n") == 1
+
+
+@pytest.mark.parametrize("nodes", [[node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["y"])], [node("Relu", ["x"], ["x"]), node("Neg", ["x"], ["y"])]])
+def test_a_name_is_given_once(nodes):
+    refused(model(nodes), "which is there already")
+
+
+def test_a_function_that_calls_itself_is_refused():
+    refused(model([node("A", ["x"], ["y"], domain="f")], functions=[function("A", node("A", ["a"], ["b"], domain="f"))]), "more than 64 deep, or themselves")
+    deep = [function(f"A{i}", node(f"A{i + 1}", ["a"], ["b"], domain="f")) for i in range(3000)]
+    refused(model([node("A0", ["x"], ["y"], domain="f")], functions=[*deep, function("A3000", node("Relu", ["a"], ["b"]))]), "more than 64 deep")
+
+
+def test_functions_that_double_their_calls_end(monkeypatch):
+    """40 functions that call the next one twice are 2^40 nodes."""
+    monkeypatch.setattr(lowering, "MOST_NODES", 2000)
+    double = [function(f"A{i}", node(f"A{i + 1}", ["a"], ["c"], domain="f"), node(f"A{i + 1}", ["c"], ["b"], domain="f")) for i in range(40)]
+    begin = time.process_time()
+    refused(model([node("A0", ["x"], ["y"], domain="f")], functions=[*double, function("A40", node("Relu", ["a"], ["b"]))]), "more than 2000 nodes")
+    assert time.process_time() - begin < 30
+
+
+@pytest.mark.parametrize("size", [3000, 1 << 40])
+def test_windows_have_a_size(size):
+    begin = time.process_time()
+    refused(model([node("AveragePool", ["x"], ["y"], kernel_shape=[size, size], pads=[size - 1] * 4)], x=(1, 1, 8, 8)))
+    assert time.process_time() - begin < 30
+
+
+def test_names_control_no_terminal():
+    refused(model([node("Evil\033[2J", ["x"], ["y"], name="\033]0;x\007")]), "Evil\\x1b[2J x1 (\\x1b]0;x\\x07)")
+    refused(model([node("Add", ["x", "no\033[31m"], ["y"])]), "no\\x1b[31m")
+
+
+def test_a_link_to_weights_is_refused_as_one(tmp_path):
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="link")
+    proto = model([node("Add", ["x", "w"], ["y"])])
+    proto.graph.initializer.append(tensor)
+    os.symlink("/etc/passwd", tmp_path / "link")
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises((ValueError, OSError), match="link"):
+        from_onnx.convert(tmp_path / "m.onnx")
