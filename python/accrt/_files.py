@@ -43,7 +43,8 @@ def read_beginning(path: str, size_bytes: int) -> bytes:
         os.close(file)
         raise ValueError("it is not a regular file")
     with os.fdopen(file, "rb") as stream:
-        return stream.read(min(size_bytes, max(about.st_size, 1 << 16)))  # files of /proc have no size; so much memory is taken at once
+        # As much memory is taken at once. Files of /proc have no size.
+        return stream.read(min(size_bytes, max(about.st_size, 1 << 16)))
 
 
 def _take_leftovers(folder: int, name: str) -> None:

@@ -85,7 +85,7 @@ def test_points_are_gathered_in_linear_time():
     config, begin = Config({}), time.process_time()
     for i in range(200_000):
         config.refuse(f"tensor t{i}: this family has no use for it")
-    assert len(config.points) == 200_000 and time.process_time() - begin < 10  # 400 s where each is compared with all
+    assert len(config.points) == 200_000 and time.process_time() - begin < 10  # else 400 s
 
 
 @pytest.mark.parametrize("changes", [{"hidden_size": 10**9}, {"head_dim": 2**31 - 1}])
@@ -133,7 +133,7 @@ def test_a_template_without_an_end_is_ended(monkeypatch, source):
     with pytest.raises(serve.BadParameter, match="takes longer than 0.5 seconds"):
         text.ChatTemplate(source).render(MESSAGES)
     assert time.monotonic() - begin < 60
-    assert text.ChatTemplate("{{ messages[0].content }}").render(MESSAGES) == "hi"  # nothing comes later
+    assert text.ChatTemplate("{{ messages[0].content }}").render(MESSAGES) == "hi"
 
 
 @pytest.mark.parametrize("source", ["{{ 'a' * 2**62 }}", "{{ '{:>4611686018427387904}'.format(1) }}", "{% include '/etc/passwd' %}",

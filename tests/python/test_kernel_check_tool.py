@@ -280,7 +280,7 @@ ACCRT_KERNEL_EXPORT const accrt_kernel_pack_table_t* accrt_kernel_pack_query(uin
 @pytest.mark.parametrize("at_load", [False, True], ids=["kernel", "table"])
 @pytest.mark.parametrize("code", HOSTILE)
 def test_what_a_kernel_does_to_its_process_is_a_finding(tmp_path, code, at_load):
-    """Never an `ok`, silence, text of the kernel's own on the terminal, or a process that is left."""
+    """Never an `ok`, silence, text of the kernel's own, or a process that is left."""
     found = HOSTILE[code]
     pack = hostile(tmp_path, at_load, code)
     command = ["kernel", "check", pack, "--type", "x=f32[n]", "--type", "y=f32[n]", "--grid", "1", "--set", "n=5", "--seconds", "2"]

@@ -104,8 +104,8 @@ static void take_note(checking_t* checking, checked_t* kernel, child_t* child,
   child->ran = true;
 }
 
-/* A pack is opened within the limit of a run. What a device's driver needs for its first work is not
- * the pack's. */
+/* A pack is opened within the limit of a run. What a device's driver needs for its first work is
+ * not the pack's. */
 static bool is_limited(const checking_t* checking, const child_t* child) {
   return checking->seconds > 0 && (child->ran || !accx_args_has(checking->args, "device"));
 }

@@ -1,9 +1,9 @@
 /* tools/accx/kernel.h - accx kernel check, in parts: the plan of what a kernel is given, the
  * process that runs it, and what that process notes.
  *
- * Every kernel runs in a process of its own, which writes notes to a pipe. So a kernel that crashes,
- * never ends or ends its process is a finding like others. What it prints goes nowhere, and what it
- * starts is ended. */
+ * Every kernel runs in a process of its own, which writes notes to a pipe. So a kernel that
+ * crashes, never ends or ends its process is a finding like others. What it prints goes nowhere,
+ * and what it starts is ended. */
 #ifndef ACCX_KERNEL_H_
 #define ACCX_KERNEL_H_
 

@@ -23,7 +23,7 @@ from .values import DTYPES, dtype_named, Known, listed, MISSING, number_of, Unsu
 #: The oldest version of the operations whose meaning is that of version 17.
 OLDEST = 13
 
-#: Nodes of a model, with those of functions as often as they are called; functions within functions.
+#: Nodes of a model, with those of functions as often as they are called. Functions in functions.
 MOST_NODES, MOST_INSIDE = 1 << 18, 64
 #: What Python raises where a node has not the inputs or attributes that its operation has.
 _MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)

@@ -27,7 +27,7 @@ _SHOWN = 200
 
 
 def parsed(content: Union[str, bytes]) -> Any:
-    """JSON that somebody else wrote. ValueError: it is none, or its lists and objects are nested
+    """JSON of a file. ValueError: it is none, or its lists and objects are nested
     deeper than Python reads."""
     try:
         return json.loads(content)
@@ -56,11 +56,11 @@ class Config:
         self.values = dict(values)
         self.points: List[str] = []
         self._read: Set[str] = set()
-        self._told: Set[str] = set()
+        self._refused: Set[str] = set()
 
     def refuse(self, point: str) -> None:
-        if point not in self._told:
-            self._told.add(point)
+        if point not in self._refused:
+            self._refused.add(point)
             self.points.append(point)
 
     def get(self, name: str, default: Any = None) -> Any:

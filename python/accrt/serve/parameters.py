@@ -179,8 +179,8 @@ class Grammar(NamedTuple):
 WHITESPACE = "[ \\t\\n\\r]{0,20}"
 
 
-#: Bytes of a request's grammar. Compiling one takes time with the square of its expressions' length.
-#: Schemas have a limit of their own, and in them expressions that of an expression.
+#: Bytes of a request's grammar. Compiling one takes time with the square of the length of its
+#: expressions. Those of a schema have together the limit of one expression.
 _MOST_BYTES = {"json": 256 << 10, "regex": 16 << 10, "lark": 64 << 10}
 
 

@@ -64,14 +64,14 @@ class _Overdue(BaseException):
 
 
 def within(seconds: float, work: Callable[[], str]) -> str:
-    """`work()`, which TimeoutError ends where it takes longer. That is looked at between Python's own
-    steps, so a single operation of Python runs to its end first."""
-    guard, thread, told = threading.Lock(), threading.get_ident(), {"over": False, "late": False}
+    """`work()`, or TimeoutError where it takes longer: it is ended. The exception comes between
+    Python's own steps, so a single operation of Python runs to its end first."""
+    guard, thread, facts = threading.Lock(), threading.get_ident(), {"over": False, "late": False}
 
     def end() -> None:
         with guard:
-            if not told["over"]:
-                told["late"] = ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Overdue)) == 1
+            if not facts["over"]:
+                facts["late"] = ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Overdue)) == 1
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
@@ -83,10 +83,10 @@ def within(seconds: float, work: Callable[[], str]) -> str:
             raise
         finally:
             with guard:
-                told["over"] = True
+                facts["over"] = True
             timer.cancel()
-            for _ in range(1000):  # here it comes, and not where nobody expects it
-                if not told["late"] or isinstance(sys.exc_info()[1], _Overdue):
+            for _ in range(1000):  # the exception comes here, and not later
+                if not facts["late"] or isinstance(sys.exc_info()[1], _Overdue):
                     break
                 time.sleep(0.001)
     except _Overdue:
@@ -114,7 +114,7 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except jinja2.TemplateError as error:
             raise ValueError(f"the chat template cannot be read: {error}") from None
-        except (MemoryError, RecursionError, SyntaxError) as error:  # Python's own limits of depth are the last
+        except (MemoryError, RecursionError, SyntaxError) as error:  # by Python's limits of depth
             raise ValueError(f"the chat template cannot be read: it is nested too deeply or too large ({type(error).__name__})") from None
         self._names = {name: _name(value) for name, value in (config or {}).items() if name.endswith("_token")}
 
