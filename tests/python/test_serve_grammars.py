@@ -249,6 +249,9 @@ def test_over_http():
         assert {one["text"] for one in choice} <= {"left", "right"}
         answer = Answer(server.raw(post("/v1/chat/completions", {**body, "response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "objekt"}}}})))
         assert answer.status == 400 and answer.error["param"] == "response_format.json_schema.schema" and "objekt" in answer.error["message"]
+        answer = Answer(server.raw(post("/v1/completions", {"prompt": "a", "guided_regex": "(a|aa)*" * 1000, "max_tokens": 90})))
+        assert answer.status == 400 and answer.error["code"] == "grammar_too_complex"
+        assert Answer(server.raw(post("/v1/completions", {"prompt": "a", "max_tokens": 2}))).status == 200
 
 
 def test_the_openai_client():
