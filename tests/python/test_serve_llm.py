@@ -406,7 +406,7 @@ def no_compiler(monkeypatch, tmp_path):
     (["--max-running", "100000"], "max_running is 100000, and the model's is "), (["--max-step-tokens", "100000"], "max_step_tokens is 100000"),
     (["--max-rows", "4", "--max-running", "8"], "max_running is 8, and the model's is 4"), (["--num-speculative-tokens", "1000"], "num_speculative_tokens is 1000"),
     (["--prompt-lookup-max", "1", "--prompt-lookup-min", "3"], "prompt_lookup_min is 3, above"), (["--kv-bytes", "1"], "kv_bytes is 1, and a page"),
-    (["--batch-invariant", "--adapters", "1"], "batch_invariant is asked for"), (["--adapter", "a=/no/such"], "/no/such: there is no adapter_config.json"),
+    (["--adapter", "a=/no/such"], "/no/such: there is no adapter_config.json"),
     (["--adapter", "a=/x", "--adapter", "a=/y"], "two adapters are called 'a'"), (["--api-key", "two words"], "the API key has characters"),
 ])  # fmt: skip
 def test_options_are_looked_at_before_compiling(folder, no_compiler, capsys, options, message):
