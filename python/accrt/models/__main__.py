@@ -30,7 +30,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     try:
         opened = open_model(given.model, options=options, targets=given.target, output=given.output, progress=_say)
     except Refused as refused:
-        print(f"{refused.what} is refused:", *(f"  - {point}" for point in refused.lines()), sep="\n", file=sys.stderr)
+        print(f"{refused.what} is refused:", *(f"  - {point}" for point in refused._lines()), sep="\n", file=sys.stderr)
         return 1
     except (OSError, LookupError, ValueError, RuntimeError) as error:
         # RuntimeError: no such target, or no compiler

@@ -41,9 +41,9 @@ class Refused(ValueError):
 
     def __init__(self, what: str, points: Sequence[str]):
         self.what, self.points = what, tuple(points)
-        super().__init__(f"{what}: " + (points[0] if len(points) == 1 else "".join(f"\n  - {point}" for point in self.lines())))
+        super().__init__(f"{what}: " + (points[0] if len(points) == 1 else "".join(f"\n  - {point}" for point in self._lines())))
 
-    def lines(self) -> List[str]:
+    def _lines(self) -> List[str]:
         """The points that are shown."""
         more = len(self.points) - _SHOWN
         return [*self.points[:_SHOWN], *([f"and {more} more"] if more > 0 else [])]
