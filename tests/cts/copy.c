@@ -254,6 +254,86 @@ static void test_strided(void** state) {
   accrt_buffer_release(to);
 }
 
+/* How rows and planes of LAYOUT_BYTES by LAYOUT_ROWS by LAYOUT_PLANES lie: packed and padded, in
+ * the four ways of each order. The sources after them repeat what they have, or overlap. */
+#define LAYOUT_BYTES 6
+#define LAYOUT_ROWS 3
+#define LAYOUT_PLANES 4
+#define TARGET_LAYOUTS 8
+static const uint64_t layouts[][2] = {{6, 18}, {6, 29}, {9, 27}, {9, 40}, /* rows in planes */
+                                      {24, 6}, {32, 6}, {36, 9}, {45, 9}, /* planes in rows */
+                                      {0, 7},  {11, 0}, {0, 0},  {2, 5}};
+#define SOURCE_LAYOUTS (sizeof layouts / sizeof *layouts)
+#define LAYOUT_AREA 200
+
+static accrt_copy_region_t layout_region(size_t source, size_t target) {
+  return (accrt_copy_region_t){{LAYOUT_BYTES, LAYOUT_ROWS, LAYOUT_PLANES},
+                               {layouts[source][0], layouts[source][1]},
+                               {layouts[target][0], layouts[target][1]}};
+}
+
+/* Copies between the two buffers (0), from host memory (1), to it (2), or by a recorded list (3). */
+static void copy_in_a_way(cts_t* cts, uint32_t way, accrt_buffer_t* buffers[2],
+                          unsigned char* host[2], const accrt_copy_region_t* region) {
+  accrt_place_t source = cts_at(buffers[0], 0), target = cts_at(buffers[1], 0);
+  source.offset_bytes = 5;
+  target.offset_bytes = 3;
+  if (way < 3) {
+    if (way == 1)
+      source = cts_host(host[0] + source.offset_bytes);
+    if (way == 2)
+      target = cts_host(host[1] + target.offset_bytes);
+    OK(accrt_stream_copy_strided(cts->stream, &source, &target, region));
+    return;
+  }
+  accrt_commands_t* commands = NULL;
+  const accrt_binding_place_t from = {.binding = 0, .place = {.offset_bytes = 5}};
+  const accrt_binding_place_t to = {.binding = 1, .place = {.offset_bytes = 3}};
+  const accrt_binding_t bindings[2] = {{.buffer = buffers[0], .size_bytes = ACCRT_TO_END},
+                                       {.buffer = buffers[1], .size_bytes = ACCRT_TO_END}};
+  OK(accrt_commands_create(cts->device, 2, &commands));
+  OK(accrt_commands_copy(commands, &from, &to, region, NULL, NULL));
+  OK(accrt_commands_finalize(commands));
+  OK(accrt_stream_submit(cts->stream, commands, bindings, 2, CTS_BINDING_SIZE));
+  accrt_commands_release(commands);
+}
+
+/* Every layout of a source to every one of a target: a driver may join packed rows or planes of a
+ * side only if the other side has them packed, too. */
+static void test_layouts(void** state) {
+  cts_t* cts = *state;
+  accrt_buffer_t* buffers[2] = {cts_buffer(cts, LAYOUT_AREA), cts_buffer(cts, LAYOUT_AREA)};
+  unsigned char source[LAYOUT_AREA], expected[LAYOUT_AREA], actual[LAYOUT_AREA];
+  for (uint32_t i = 0; i < LAYOUT_AREA; ++i)
+    source[i] = (unsigned char)i;
+  cts_upload(cts, buffers[0], 0, source, LAYOUT_AREA);
+  unsigned char* host[2] = {source, actual};
+  const accrt_place_t whole = cts_at(buffers[1], 0);
+  for (size_t i = 0; i < SOURCE_LAYOUTS * TARGET_LAYOUTS * 4; ++i) {
+    const size_t from = i / 4 / TARGET_LAYOUTS, to = i / 4 % TARGET_LAYOUTS;
+    const uint32_t way = (uint32_t)(i % 4);
+    const accrt_copy_region_t region = layout_region(from, to);
+    memset(expected, 0xEE, LAYOUT_AREA);
+    memset(actual, 0xEE, LAYOUT_AREA);
+    copy_plainly(expected + 3, source + 5, &region);
+    OK(accrt_stream_fill(cts->stream, &whole, LAYOUT_AREA, 0xEE, 1));
+    copy_in_a_way(cts, way, buffers, host, &region);
+    cts_sync(cts->stream);
+    if (way != 2)
+      cts_download(cts, buffers[1], 0, actual, LAYOUT_AREA);
+    for (uint32_t at = 0; at < LAYOUT_AREA; ++at) {
+      if (actual[at] != expected[at])
+        fail_msg("strides %" PRIu64 ", %" PRIu64 " to %" PRIu64 ", %" PRIu64
+                 ", way %u: byte %u is %u instead of %u",
+                 region.source_stride_bytes[0], region.source_stride_bytes[1],
+                 region.target_stride_bytes[0], region.target_stride_bytes[1], way, at, actual[at],
+                 expected[at]);
+    }
+  }
+  accrt_buffer_release(buffers[0]);
+  accrt_buffer_release(buffers[1]);
+}
+
 /* Rows of the source may be repeated, planes may lie between rows, and nothing has no rows. */
 static void test_unusual_regions(void** state) {
   cts_t* cts = *state;
@@ -580,6 +660,7 @@ const cts_test_t cts_copy_tests[] = {
     CTS_P(test_read_file, 0),
     CTS_P(test_file_ends_early, 0),
     CTS_P(test_strided, 0),
+    CTS_P(test_layouts, 0),
     CTS_P(test_unusual_regions, 0),
     CTS_P(test_zero_extents, 0),
     CTS_P(test_zero_size_buffers, 0),
