@@ -263,6 +263,19 @@ ABOVE_HEAD = '''/* @FOLDER@/entries.c - the entry points of functions that take 
 '''
 
 
+#: What asks for validation where a handle is made, beside the environment. An engine has what its
+#: model has, unless its own options ask.
+ASKS = {
+    "accrt_serve_model_wrap": "accsv_handle_asked(functions)",
+    "accrt_serve_model_create_simulated": "accsv_handle_asked(options)",
+    "accrt_serve_model_open_program": "accsv_handle_asked_by_device(options, device)",
+    "accrt_serve_constraint_create": "accsv_handle_asked(functions)",
+    "accrt_serve_engine_create": "accsv_handle_asked(options)",
+    "accrt_http_server_create": "accsv_handle_asked_by_flags(options, accrt_serve_engine_flags(engine))",
+    "accrt_http_calls_create": "ACCSV_ASK_ENVIRONMENT",
+}
+
+
 class AboveEntry:
     """An entry point of a library above. It checks the handles of that library; others are for the
     library that made them."""
@@ -323,9 +336,11 @@ class AboveEntry:
         clears = [f"if ({p.name} != NULL) *{p.name} = {'0' if p.role == 'zero' else 'NULL'};" for p in function.parameters
                   if p.role in ("owned", "lent", "zero")]
         if root:
-            lines += ["  bool wanted = false;", "  const accrt_status_t checked = accsv_handle_begin(__func__, &wanted);",
+            lines += ["  bool wanted = false;", f"  const accrt_status_t checked = accsv_handle_begin(__func__, {ASKS[name]}, &wanted);",
                       "  if (checked != ACCRT_OK) {", *(f"    {c}" for c in clears), "    return checked;", "  }"]
         else:
+            if name in ASKS:
+                lines.append(f"  const bool wanted = accsv_handle_wanted({ASKS[name]});")
             if self.result == "void":
                 lines += ["  if (!accsv_handles_on()) {", f"    {body};", "    return;", "  }"]
             else:
@@ -339,6 +354,8 @@ class AboveEntry:
         if self.given is not None:
             gift = "DUE" if name == DUE else "OWNED" if self.given.role == "owned" else "LENT"
             condition = "wanted && " if root else ""
+            if name in ASKS and not root:
+                source = f"wanted ? NULL : {source}"
             lines += [f"  const accrt_status_t status = {body};", f"  if ({condition}status == ACCRT_OK)",
                       f'    accsv_handle_give(__func__, "{ABOVE[self.given.type]}", *{self.given.name}, {source}, ACCSV_HANDLE_{gift});',
                       "  return status;"]

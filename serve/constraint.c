@@ -16,6 +16,8 @@ accrt_status_t accrt_serve_constraint_create(const accrt_serve_constraint_functi
   accrt_serve_constraint_functions_t own;
   ACCRT_TRY(accsv_take_struct("accrt_serve_constraint_functions_t", functions, sizeof own, &own,
                               sizeof own));
+  if ((own.flags & ~ACCRT_SERVE_VALIDATE) != 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", own.flags);
   ACCSV_NOT_NULL(own.start);
   ACCSV_NOT_NULL(own.mask);
   ACCSV_NOT_NULL(own.advance);

@@ -67,7 +67,8 @@ static accrt_status_t complete_speculation(accrt_serve_options_t* options) {
 static accrt_status_t complete_options(accrt_serve_options_t* options,
                                        const accrt_serve_model_info_t* info) {
   const uint32_t known = ACCRT_SERVE_ENGINE_THREAD | ACCRT_SERVE_ENGINE_NO_CACHE |
-                         ACCRT_SERVE_ENGINE_NO_OVERLAP | ACCRT_SERVE_ENGINE_BATCH_INVARIANT;
+                         ACCRT_SERVE_ENGINE_NO_OVERLAP | ACCRT_SERVE_ENGINE_BATCH_INVARIANT |
+                         ACCRT_SERVE_VALIDATE;
   if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
   ACCRT_TRY(complete_speculation(options));
@@ -265,6 +266,12 @@ accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model,
   }
   *out_engine = engine;
   return ACCRT_OK;
+}
+
+uint32_t accrt_serve_engine_flags(accrt_serve_engine_t* engine) {
+  if (engine == NULL)
+    return 0;
+  return engine->options.flags | (accsv_handle_is_validated(engine) ? ACCRT_SERVE_VALIDATE : 0);
 }
 
 accrt_serve_engine_t* accrt_serve_engine_retain(accrt_serve_engine_t* engine) {

@@ -8,7 +8,7 @@
 accrt_status_t accrt_body_serve_model_wrap(const accrt_serve_model_functions_t* functions, accrt_serve_model_t** out_model);
 accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* functions, accrt_serve_model_t** out_model) {
   bool wanted = false;
-  const accrt_status_t checked = accsv_handle_begin(__func__, &wanted);
+  const accrt_status_t checked = accsv_handle_begin(__func__, accsv_handle_asked(functions), &wanted);
   if (checked != ACCRT_OK) {
     if (out_model != NULL) *out_model = NULL;
     return checked;
@@ -57,7 +57,7 @@ accrt_status_t accrt_serve_model_info(accrt_serve_model_t* model, accrt_serve_mo
 accrt_status_t accrt_body_serve_model_create_simulated(const accrt_serve_simulation_t* options, accrt_serve_model_t** out_model);
 accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t* options, accrt_serve_model_t** out_model) {
   bool wanted = false;
-  const accrt_status_t checked = accsv_handle_begin(__func__, &wanted);
+  const accrt_status_t checked = accsv_handle_begin(__func__, accsv_handle_asked(options), &wanted);
   if (checked != ACCRT_OK) {
     if (out_model != NULL) *out_model = NULL;
     return checked;
@@ -70,6 +70,7 @@ accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t
 
 accrt_status_t accrt_body_serve_engine_create(accrt_serve_model_t* model, const accrt_serve_options_t* options, accrt_serve_engine_t** out_engine);
 accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model, const accrt_serve_options_t* options, accrt_serve_engine_t** out_engine) {
+  const bool wanted = accsv_handle_wanted(accsv_handle_asked(options));
   if (!accsv_handles_on())
     return accrt_body_serve_engine_create(model, options, out_engine);
   const accrt_status_t checked = accsv_handle_check(__func__, "model", model, "model", ACCSV_HANDLE_USE);
@@ -79,7 +80,7 @@ accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model, const accrt
   }
   const accrt_status_t status = accrt_body_serve_engine_create(model, options, out_engine);
   if (status == ACCRT_OK)
-    accsv_handle_give(__func__, "engine", *out_engine, model, ACCSV_HANDLE_OWNED);
+    accsv_handle_give(__func__, "engine", *out_engine, wanted ? NULL : model, ACCSV_HANDLE_OWNED);
   return status;
 }
 
@@ -227,7 +228,7 @@ accrt_status_t accrt_serve_engine_snapshot(accrt_serve_engine_t* engine, char* t
 accrt_status_t accrt_body_serve_model_open_program(accrt_device_t* device, accrt_program_t* program, const accrt_serve_program_options_t* options, accrt_serve_model_t** out_model);
 accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_program_t* program, const accrt_serve_program_options_t* options, accrt_serve_model_t** out_model) {
   bool wanted = false;
-  const accrt_status_t checked = accsv_handle_begin(__func__, &wanted);
+  const accrt_status_t checked = accsv_handle_begin(__func__, accsv_handle_asked_by_device(options, device), &wanted);
   if (checked != ACCRT_OK) {
     if (out_model != NULL) *out_model = NULL;
     return checked;
@@ -241,7 +242,7 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
 accrt_status_t accrt_body_serve_constraint_create(const accrt_serve_constraint_functions_t* functions, accrt_serve_constraint_t** out_constraint);
 accrt_status_t accrt_serve_constraint_create(const accrt_serve_constraint_functions_t* functions, accrt_serve_constraint_t** out_constraint) {
   bool wanted = false;
-  const accrt_status_t checked = accsv_handle_begin(__func__, &wanted);
+  const accrt_status_t checked = accsv_handle_begin(__func__, accsv_handle_asked(functions), &wanted);
   if (checked != ACCRT_OK) {
     if (out_constraint != NULL) *out_constraint = NULL;
     return checked;
@@ -375,4 +376,15 @@ accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engine, char* n
     return checked;
   }
   return accrt_body_serve_engine_adapters(engine, names, capacity_bytes, out_size_bytes, out_count);
+}
+
+uint32_t accrt_body_serve_engine_flags(accrt_serve_engine_t* engine);
+uint32_t accrt_serve_engine_flags(accrt_serve_engine_t* engine) {
+  if (!accsv_handles_on())
+    return accrt_body_serve_engine_flags(engine);
+  const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
+  if (checked != ACCRT_OK) {
+    return 0;
+  }
+  return accrt_body_serve_engine_flags(engine);
 }

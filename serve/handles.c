@@ -1,6 +1,11 @@
 /* serve/handles.c - a register of the handles that functions returned. See serve/handles.h.
  *
  * Its lock is the last one in the order: neither a library nor the user's code is called under it.
+ * abi/watch.c does the same for libaccrt and shares no code with it: there, handles belong to an
+ * instance, whose allocator is wrapped and which ends what is left; their types and their lenders
+ * (several each) come from specs of a few letters, and the way to them is bare of calls. What is
+ * left in common, a table by address and a list of what was freed, is smaller than what it would
+ * take to share it below the public headers, on which this library stands alone.
  * What is not released is reported when the process ends, or when the library is unloaded.
  */
 #define _GNU_SOURCE
@@ -11,6 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "accrt/serve.h"
 #include "serve/lock.h"
 
 #define BUCKETS 1024u
@@ -236,24 +242,74 @@ static void after_fork(void) {
   accsv_unlock(&lock);
 }
 
-accrt_status_t accsv_handle_begin(const char* function, bool* out_wanted) {
-  const char* list = secure_getenv("ACCRT_VALIDATE");
-  *out_wanted = list != NULL && list[0] != '\0';
-  if (*out_wanted && strcmp(list, "handles") != 0)
-    return accsv_fail(ACCRT_ERROR_INVALID_ARGUMENT, function, __FILE__, __LINE__,
-                      "ACCRT_VALIDATE is '%.80s': expected 'handles' or nothing", list);
+accsv_ask_t accsv_handle_asked_by_flags(const void* options, uint32_t flags) {
+  struct {
+    uint32_t struct_size, flags;
+  } head = {0, 0};
+  if (options != NULL)
+    memcpy(&head.struct_size, options, sizeof head.struct_size);
+  if (head.struct_size >= sizeof head)
+    memcpy(&head, options, sizeof head);
+  return ((head.flags | flags) & ACCRT_SERVE_VALIDATE) != 0 ? ACCSV_ASK_ON : ACCSV_ASK_ENVIRONMENT;
+}
+
+accsv_ask_t accsv_handle_asked(const void* options) {
+  return accsv_handle_asked_by_flags(options, 0);
+}
+
+accsv_ask_t accsv_handle_asked_by_device(const void* options, accrt_device_t* device) {
+  const accsv_ask_t ask = accsv_handle_asked(options);
+  if (ask == ACCSV_ASK_ON || device == NULL)
+    return ask;
+  const char* value = accrt_instance_option(accrt_device_instance(device), "validate.handles");
+  if (value == NULL)
+    return ACCSV_ASK_ENVIRONMENT;
+  return strcmp(value, "1") == 0 ? ACCSV_ASK_ON : ACCSV_ASK_OFF;
+}
+
+/* From here on handles are validated, or some of them are not in the register. */
+static void set_wanted(bool wanted) {
   accsv_lock(&lock);
-  const bool first = *out_wanted && process == 0;
+  const bool first = wanted && process == 0;
   if (first)
     process = getpid();
-  if (*out_wanted)
+  if (wanted)
     atomic_store_explicit(&accsv_handles_flag, 1, memory_order_relaxed);
   else
     has_unregistered = true;
   accsv_unlock(&lock);
   if (first)
     (void)pthread_atfork(before_fork, after_fork, after_fork);
+}
+
+accrt_status_t accsv_handle_begin(const char* function, accsv_ask_t ask, bool* out_wanted) {
+  *out_wanted = ask == ACCSV_ASK_ON;
+  if (ask == ACCSV_ASK_ENVIRONMENT) {
+    const char* list = secure_getenv("ACCRT_VALIDATE");
+    *out_wanted = list != NULL && list[0] != '\0';
+    if (*out_wanted && strcmp(list, "handles") != 0)
+      return accsv_fail(ACCRT_ERROR_INVALID_ARGUMENT, function, __FILE__, __LINE__,
+                        "ACCRT_VALIDATE is '%.80s': expected 'handles' or nothing", list);
+  }
+  set_wanted(*out_wanted);
   return ACCRT_OK;
+}
+
+bool accsv_handle_wanted(accsv_ask_t ask) {
+  if (ask != ACCSV_ASK_ON)
+    return false;
+  set_wanted(true);
+  return true;
+}
+
+bool accsv_handle_is_validated(const void* handle) {
+  if (!accsv_handles_on())
+    return false;
+  accsv_lock(&lock);
+  const record_t* record = find_handle(handle);
+  const bool validated = record != NULL && !record->freed;
+  accsv_unlock(&lock);
+  return validated;
 }
 
 accrt_status_t accsv_handle_check(const char* function, const char* name, const void* handle,

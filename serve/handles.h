@@ -3,8 +3,8 @@
  *
  * For the generated entry points (serve/entries.c, serve/http/entries.c) and for those who allocate
  * handles. It does for libaccrt_serve and libaccrt_http what abi/watch.h does for libaccrt; each of
- * the two shared libraries has a register of its own, linked statically they share one. Without
- * ACCRT_VALIDATE=handles in the environment an entry point checks one flag.
+ * the two shared libraries has a register of its own, linked statically they share one. Until
+ * something asks for validation (accrt/serve.h) an entry point checks one flag.
  */
 #ifndef ACCRT_SERVE_HANDLES_H_
 #define ACCRT_SERVE_HANDLES_H_
@@ -35,9 +35,26 @@ static inline bool accsv_handles_on(void) {
   return __builtin_expect(atomic_load_explicit(&accsv_handles_flag, memory_order_relaxed) != 0, 0);
 }
 
-/* For a function that makes a handle from none: does the environment ask for validation? Refuses
- * another word than "handles". */
-accrt_status_t accsv_handle_begin(const char* function, bool* out_wanted);
+/* What asks for a new handle's validation, or against it. */
+typedef enum accsv_ask {
+  ACCSV_ASK_ENVIRONMENT, /* ACCRT_VALIDATE, if anything */
+  ACCSV_ASK_ON,
+  ACCSV_ASK_OFF
+} accsv_ask_t;
+
+/* `options` is a public struct that begins with struct_size and flags; NULL: it does not ask. */
+accsv_ask_t accsv_handle_asked(const void* options);
+/* The options ask, or these flags of what the handle is made for. */
+accsv_ask_t accsv_handle_asked_by_flags(const void* options, uint32_t flags);
+/* The options ask, or validate.handles of the device's instance. */
+accsv_ask_t accsv_handle_asked_by_device(const void* options, accrt_device_t* device);
+/* For a function that makes a handle from none: is it wanted that it is validated? Refuses another
+ * word than "handles" in the environment, where that counts. */
+accrt_status_t accsv_handle_begin(const char* function, accsv_ask_t ask, bool* out_wanted);
+/* For a function that makes a handle from another one: only ACCSV_ASK_ON is wanted. */
+bool accsv_handle_wanted(accsv_ask_t ask);
+/* True if the handle is in the register, not released. */
+bool accsv_handle_is_validated(const void* handle);
 /* Checks one argument. A wrong handle is ACCRT_ERROR_INVALID_ARGUMENT, recorded, and written to
  * standard error. NULL passes: the function's body reports it. */
 accrt_status_t accsv_handle_check(const char* function, const char* name, const void* handle,

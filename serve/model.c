@@ -45,6 +45,8 @@ accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* funct
   accrt_serve_model_functions_t own;
   ACCRT_TRY(
       accsv_take_struct("accrt_serve_model_functions_t", functions, sizeof own, &own, sizeof own));
+  if ((own.flags & ~ACCRT_SERVE_VALIDATE) != 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", own.flags);
   ACCSV_NOT_NULL(functions->info);
   ACCSV_NOT_NULL(functions->submit);
   ACCSV_NOT_NULL(functions->wait);

@@ -758,7 +758,9 @@ static accrt_status_t take_options(const accrt_serve_program_options_t* options,
     return ACCRT_OK;
   ACCRT_TRY(
       accsv_take_struct("accrt_serve_program_options_t", options, sizeof *own, own, sizeof *own));
-  return own->flags == 0 ? ACCRT_OK : ACCSV_FAIL(INVALID_ARGUMENT, "flags are not 0");
+  if ((own->flags & ~ACCRT_SERVE_VALIDATE) != 0)
+    return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", own->flags);
+  return ACCRT_OK;
 }
 
 /* Handles that libaccrt refuses, whose record then says why. */

@@ -399,7 +399,7 @@ static accrt_status_t reset(void* self) {
 
 static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   const simulated_t* model = self;
-  out_info->flags = model->options.flags;
+  out_info->flags = model->options.flags & ~ACCRT_SERVE_VALIDATE;
   out_info->name = "simulated";
   out_info->vocab_size = model->options.vocab_size;
   out_info->page_size = model->options.page_size;
@@ -483,7 +483,8 @@ static accrt_status_t check_limit(const char* name, uint64_t value, uint64_t mos
 
 /* What is a slip, or would take the machine's memory. */
 static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
-  const uint32_t known = ACCRT_SERVE_MODEL_OVERLAP | ACCRT_SERVE_MODEL_BATCH_INVARIANT;
+  const uint32_t known =
+      ACCRT_SERVE_MODEL_OVERLAP | ACCRT_SERVE_MODEL_BATCH_INVARIANT | ACCRT_SERVE_VALIDATE;
   if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
   ACCRT_TRY(check_limit("vocab_size", options->vocab_size, MOST_TOKENS));

@@ -7,9 +7,9 @@
  * token ids to the engine. No code of the caller runs between a new token and its socket.
  *
  * Link `-laccrt_http -laccrt_serve -laccrt`. The rules of accrt/base.h hold here too.
- * docs/server.md describes the answers, the limits and the metrics. With ACCRT_VALIDATE=handles in
- * the environment, handles are checked as in accrt/serve.h. A job that is answered twice, or never,
- * is reported, too.
+ * docs/server.md describes the answers, the limits and the metrics. Handles are validated as in
+ * accrt/serve.h: a server is if its options, its engine or the environment ask for it. Also a job
+ * that is answered twice, or not, is then told. The environment alone asks for accrt_http_calls_t.
  */
 #ifndef ACCRT_HTTP_H_
 #define ACCRT_HTTP_H_
@@ -24,7 +24,7 @@ typedef struct accrt_http_job accrt_http_job_t;
 /** How a server is made. 0 and NULL stand for defaults. Since: 0.4 */
 typedef struct accrt_http_options {
   uint32_t struct_size;
-  uint32_t reserved; /**< 0 */
+  uint32_t flags; /**< 0 or ACCRT_SERVE_VALIDATE */
   const accrt_chain_t* next;
   const accrt_allocator_t* allocator; /**< copied; NULL: the C library's */
   const char* host;                   /**< a name or address to listen at; NULL: "127.0.0.1" */

@@ -18,11 +18,13 @@
  * With ACCRT_SERVE_ENGINE_THREAD the engine steps on a thread of its own: wait for events with
  * accrt_serve_engine_event_fd, or with accrt_serve_engine_wait.
  *
- * With ACCRT_VALIDATE=handles in the environment, handles are checked before they are used. For a
- * handle that was released, that is of another type, or that is released twice, functions return
- * ACCRT_ERROR_INVALID_ARGUMENT. The message, which is also written to standard error, names the
- * function that made the handle (docs/concepts.md). If ACCRT_VALIDATE has another value, functions
- * that make a model or a constraint return ACCRT_ERROR_INVALID_ARGUMENT.
+ * Handles can be validated: checked before they are used. A handle that was released, is of another
+ * type, or is released twice is then ACCRT_ERROR_INVALID_ARGUMENT with the function that made it,
+ * and a line on standard error (docs/concepts.md). What a validated handle makes or lends is
+ * validated, too. Three things ask for it: ACCRT_SERVE_VALIDATE in the flags with which a handle is
+ * made; for a model of a program, the option validate.handles of the program's instance;
+ * ACCRT_VALIDATE=handles in the environment, for handles that come from no other one. Where only
+ * the environment can ask, another word there is ACCRT_ERROR_INVALID_ARGUMENT.
  */
 #ifndef ACCRT_SERVE_H_
 #define ACCRT_SERVE_H_
@@ -40,6 +42,10 @@ typedef struct accrt_serve_grammars accrt_serve_grammars_t;
 /** Version of libaccrt_serve, as ACCRT_MAKE_VERSION. Its minor version must be that of libaccrt
  * (accrt_version). Since: 0.4 */
 ACCRT_API uint32_t accrt_serve_version(void);
+
+/** Flag in `flags` of the functions of models and constraints, and of the options of models,
+ * engines and servers: the handle that is made of them is validated, and so is what it makes. */
+#define ACCRT_SERVE_VALIDATE 0x80000000u
 
 /* ---- Time ---- */
 
@@ -211,7 +217,7 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_adapter_tensor_t, size_bytes, 24);
  * sequences again. */
 typedef struct accrt_serve_model_functions {
   uint32_t struct_size;
-  uint32_t reserved; /**< 0 */
+  uint32_t flags; /**< 0 or ACCRT_SERVE_VALIDATE */
   const accrt_chain_t* next;
   void* self;
   /** fills in what the model can do; called once, when it is wrapped */
@@ -265,7 +271,7 @@ ACCRT_API accrt_status_t accrt_serve_model_prepare(accrt_serve_model_t* model, u
 /** Options of a model over a bundle's step program. Zeros are good defaults. */
 typedef struct accrt_serve_program_options {
   uint32_t struct_size;
-  uint32_t flags; /**< 0 */
+  uint32_t flags; /**< 0 or ACCRT_SERVE_VALIDATE */
   const accrt_chain_t* next;
   uint32_t max_rows;   /**< sequences at once; 0: what the bundle can */
   uint32_t max_tokens; /**< tokens of a step; 0: what the bundle can */
@@ -323,7 +329,7 @@ ACCRT_API accrt_status_t accrt_serve_model_open_program(
 /** Options of accrt_serve_model_create_simulated. Zeros are good defaults. */
 typedef struct accrt_serve_simulation {
   uint32_t struct_size;
-  uint32_t flags; /**< ACCRT_SERVE_MODEL_* */
+  uint32_t flags; /**< ACCRT_SERVE_MODEL_*, ACCRT_SERVE_VALIDATE */
   const accrt_chain_t* next;
   uint32_t vocab_size; /**< 0: 256. Token t below 256 stands for byte t, others for "<t>" */
   uint32_t page_size;  /**< 0: 16 */
@@ -377,7 +383,7 @@ ACCRT_API accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_si
 /** Options of accrt_serve_engine_create. Zeros are good defaults. */
 typedef struct accrt_serve_options {
   uint32_t struct_size;
-  uint32_t flags; /**< ACCRT_SERVE_ENGINE_* */
+  uint32_t flags; /**< ACCRT_SERVE_ENGINE_*, ACCRT_SERVE_VALIDATE */
   const accrt_chain_t* next;
   const accrt_allocator_t* allocator; /**< copied; NULL: the C library's */
   const accrt_serve_clock_t* clock;   /**< copied; NULL: accrt_serve_now_ns */
@@ -417,6 +423,9 @@ ACCRT_API accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model,
                                                    accrt_serve_engine_t** out_engine);
 /** Adds a reference; returns its argument. Since: 0.4 */
 ACCRT_API accrt_serve_engine_t* accrt_serve_engine_retain(accrt_serve_engine_t* engine);
+/** The flags of its options. ACCRT_SERVE_VALIDATE is among them if the engine is validated, for
+ * whatever reason. 0 for NULL. Thread-safe, never blocks. Since: 0.4 */
+ACCRT_API uint32_t accrt_serve_engine_flags(accrt_serve_engine_t* engine);
 /** Drops a reference; NULL is allowed. The last one ends the engine's thread after its step, drops
  * all requests without events, and frees. Blocks. Since: 0.4 */
 ACCRT_API void accrt_serve_engine_release(accrt_serve_engine_t* engine);
@@ -430,7 +439,7 @@ ACCRT_API accrt_serve_model_t* accrt_serve_engine_model(accrt_serve_engine_t* en
  * handle end tokens: it says where the sequence may end. */
 typedef struct accrt_serve_constraint_functions {
   uint32_t struct_size;
-  uint32_t reserved; /**< 0 */
+  uint32_t flags; /**< 0 or ACCRT_SERVE_VALIDATE */
   const accrt_chain_t* next;
   void* self;
   /** makes the state of a sequence without tokens; called by any thread */

@@ -321,6 +321,7 @@ ACCRT_SERVE_SPECIAL = 32
 ACCRT_SERVE_STEP_GREEDY = 1
 ACCRT_SERVE_STEP_LOGPROBS = 2
 ACCRT_SERVE_STEP_MASKS = 4
+ACCRT_SERVE_VALIDATE = 2147483648
 ACCRT_SHARD_REPLICATED = 0
 ACCRT_SHARD_SPLIT = 1
 ACCRT_SIGN_VOUCH = 1
@@ -1493,7 +1494,7 @@ _FIELDS = {
     ],
     "accrt_serve_model_functions": lambda m: [
         ("struct_size", c_uint32),
-        ("reserved", c_uint32),
+        ("flags", c_uint32),
         ("next", POINTER(m.accrt_chain)),
         ("self", c_void_p),
         ("info", CFUNCTYPE(c_int32, c_void_p, POINTER(m.accrt_serve_model_info))),
@@ -1574,7 +1575,7 @@ _FIELDS = {
     ],
     "accrt_serve_constraint_functions": lambda m: [
         ("struct_size", c_uint32),
-        ("reserved", c_uint32),
+        ("flags", c_uint32),
         ("next", POINTER(m.accrt_chain)),
         ("self", c_void_p),
         ("start", CFUNCTYPE(c_int32, c_void_p, POINTER(c_void_p))),
@@ -1707,7 +1708,7 @@ _FIELDS = {
     ],
     "accrt_http_options": lambda m: [
         ("struct_size", c_uint32),
-        ("reserved", c_uint32),
+        ("flags", c_uint32),
         ("next", POINTER(m.accrt_chain)),
         ("allocator", POINTER(m.accrt_allocator)),
         ("host", c_char_p),
@@ -2074,6 +2075,7 @@ _PROTOTYPES = {
     "accrt_serve_engine_load_adapter": lambda m: (c_int32, [m.accrt_serve_engine_p, c_char_p, POINTER(m.accrt_serve_adapter_tensor), c_uint32, c_uint32]),
     "accrt_serve_engine_unload_adapter": lambda m: (c_int32, [m.accrt_serve_engine_p, c_char_p, c_uint64]),
     "accrt_serve_engine_adapters": lambda m: (c_int32, [m.accrt_serve_engine_p, c_void_p, c_uint64, POINTER(c_uint64), POINTER(c_uint32)]),
+    "accrt_serve_engine_flags": lambda m: (c_uint32, [m.accrt_serve_engine_p]),
     "accrt_http_version": lambda m: (c_uint32, []),
     "accrt_http_server_create": lambda m: (c_int32, [m.accrt_serve_engine_p, POINTER(m.accrt_http_options), POINTER(m.accrt_http_server_p)]),
     "accrt_http_server_retain": lambda m: (m.accrt_http_server_p, [m.accrt_http_server_p]),
@@ -2194,6 +2196,7 @@ _SERVE = frozenset((
     "accrt_serve_engine_load_adapter",
     "accrt_serve_engine_unload_adapter",
     "accrt_serve_engine_adapters",
+    "accrt_serve_engine_flags",
 ))
 # Those of libaccrt_http.so.
 _HTTP = frozenset((

@@ -8,7 +8,7 @@
 accrt_status_t accrt_body_http_server_create(accrt_serve_engine_t* engine, const accrt_http_options_t* options, accrt_http_server_t** out_server);
 accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine, const accrt_http_options_t* options, accrt_http_server_t** out_server) {
   bool wanted = false;
-  const accrt_status_t checked = accsv_handle_begin(__func__, &wanted);
+  const accrt_status_t checked = accsv_handle_begin(__func__, accsv_handle_asked_by_flags(options, accrt_serve_engine_flags(engine)), &wanted);
   if (checked != ACCRT_OK) {
     if (out_server != NULL) *out_server = NULL;
     return checked;
@@ -147,7 +147,7 @@ accrt_status_t accrt_http_answer(accrt_http_job_t* job, uint32_t status, const c
 accrt_status_t accrt_body_http_calls_create(uint32_t form, uint32_t most, accrt_http_calls_t** out_calls);
 accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, accrt_http_calls_t** out_calls) {
   bool wanted = false;
-  const accrt_status_t checked = accsv_handle_begin(__func__, &wanted);
+  const accrt_status_t checked = accsv_handle_begin(__func__, ACCSV_ASK_ENVIRONMENT, &wanted);
   if (checked != ACCRT_OK) {
     if (out_calls != NULL) *out_calls = NULL;
     return checked;

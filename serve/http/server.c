@@ -61,6 +61,8 @@ static accrt_status_t check(const accrt_http_options_t* given) {
   if (given->page == NULL && given->page_bytes > 0)
     return HTTP_FAIL(INVALID_ARGUMENT, "page is NULL, page_bytes %llu",
                      (unsigned long long)given->page_bytes);
+  if ((given->flags & ~ACCRT_SERVE_VALIDATE) != 0)
+    return HTTP_FAIL(INVALID_ARGUMENT, "flags 0x%x are not known", given->flags);
   return ACCRT_OK;
 }
 

@@ -1142,7 +1142,7 @@ int main(void) {
   printf("}}\n");
   printf(",\"accrt_serve_model_functions\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_model_functions_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, struct_size), sizeof(((accrt_serve_model_functions_t*)0)->struct_size));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, reserved), sizeof(((accrt_serve_model_functions_t*)0)->reserved));
+  printf(", \"flags\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, flags), sizeof(((accrt_serve_model_functions_t*)0)->flags));
   printf(", \"next\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, next), sizeof(((accrt_serve_model_functions_t*)0)->next));
   printf(", \"self\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, self), sizeof(((accrt_serve_model_functions_t*)0)->self));
   printf(", \"info\": [%zu, %zu]", offsetof(accrt_serve_model_functions_t, info), sizeof(((accrt_serve_model_functions_t*)0)->info));
@@ -1223,7 +1223,7 @@ int main(void) {
   printf("}}\n");
   printf(",\"accrt_serve_constraint_functions\": {\"size\": %zu, \"fields\": {", sizeof(accrt_serve_constraint_functions_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_serve_constraint_functions_t, struct_size), sizeof(((accrt_serve_constraint_functions_t*)0)->struct_size));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_serve_constraint_functions_t, reserved), sizeof(((accrt_serve_constraint_functions_t*)0)->reserved));
+  printf(", \"flags\": [%zu, %zu]", offsetof(accrt_serve_constraint_functions_t, flags), sizeof(((accrt_serve_constraint_functions_t*)0)->flags));
   printf(", \"next\": [%zu, %zu]", offsetof(accrt_serve_constraint_functions_t, next), sizeof(((accrt_serve_constraint_functions_t*)0)->next));
   printf(", \"self\": [%zu, %zu]", offsetof(accrt_serve_constraint_functions_t, self), sizeof(((accrt_serve_constraint_functions_t*)0)->self));
   printf(", \"start\": [%zu, %zu]", offsetof(accrt_serve_constraint_functions_t, start), sizeof(((accrt_serve_constraint_functions_t*)0)->start));
@@ -1356,7 +1356,7 @@ int main(void) {
   printf("}}\n");
   printf(",\"accrt_http_options\": {\"size\": %zu, \"fields\": {", sizeof(accrt_http_options_t));
   printf("\"struct_size\": [%zu, %zu]", offsetof(accrt_http_options_t, struct_size), sizeof(((accrt_http_options_t*)0)->struct_size));
-  printf(", \"reserved\": [%zu, %zu]", offsetof(accrt_http_options_t, reserved), sizeof(((accrt_http_options_t*)0)->reserved));
+  printf(", \"flags\": [%zu, %zu]", offsetof(accrt_http_options_t, flags), sizeof(((accrt_http_options_t*)0)->flags));
   printf(", \"next\": [%zu, %zu]", offsetof(accrt_http_options_t, next), sizeof(((accrt_http_options_t*)0)->next));
   printf(", \"allocator\": [%zu, %zu]", offsetof(accrt_http_options_t, allocator), sizeof(((accrt_http_options_t*)0)->allocator));
   printf(", \"host\": [%zu, %zu]", offsetof(accrt_http_options_t, host), sizeof(((accrt_http_options_t*)0)->host));

@@ -485,9 +485,15 @@ static void own_destroy(void* self) {
   free(model);
 }
 
+/* Of what has no other flags: one that is not known, or validation. */
+static uint32_t flags_to_make(fuzz_t* f) {
+  return one_in(f, 64) ? 1 : one_in(f, 16) ? ACCRT_SERVE_VALIDATE : 0;
+}
+
 static accrt_serve_model_t* wrap_model(fuzz_t* f) {
   static const int32_t eos[] = {2, 3};
   accrt_serve_model_functions_t* functions = sized(f, sizeof *functions);
+  functions->flags = flags_to_make(f);
   own_model_t* model = calloc(1, sizeof *model);
   if (model == NULL)
     stop("no memory", "");
@@ -639,6 +645,13 @@ static void call_accrt_serve_engine_model(fuzz_t* f) {
     stop("an engine without a model", "");
   if (one_in(f, 2))
     keep(f, &f->models, accrt_serve_model_retain(model), release_model);
+}
+
+static void call_accrt_serve_engine_flags(fuzz_t* f) {
+  accrt_serve_engine_t* engine = pick_engine(f);
+  const uint32_t flags = accrt_serve_engine_flags(engine);
+  if ((engine == NULL || is_wrong) && flags != 0)
+    stop("flags of no engine", "");
 }
 
 static int32_t token(fuzz_t* f) {
@@ -826,6 +839,7 @@ static void own_forget(void* self) {
 }
 static void call_accrt_serve_constraint_create(fuzz_t* f) {
   accrt_serve_constraint_functions_t* functions = sized(f, sizeof *functions);
+  functions->flags = flags_to_make(f);
   accrt_serve_constraint_t* constraint = (void*)f;
   functions->next = chain(f);
   functions->self = f->world;
@@ -905,7 +919,7 @@ static void call_accrt_serve_engine_adapters(fuzz_t* f) {
 
 static accrt_serve_program_options_t* program_options(fuzz_t* f) {
   accrt_serve_program_options_t* options = sized(f, sizeof *options);
-  options->flags = one_in(f, 32);
+  options->flags = flags_to_make(f);
   options->next = chain(f);
   options->max_rows = (uint32_t)number(f, 9);
   options->max_tokens = (uint32_t)number(f, 65);
@@ -954,7 +968,7 @@ static void call_accrt_http_version(fuzz_t* f) {
 static accrt_http_options_t* server_options(fuzz_t* f) {
   accrt_http_options_t* options = sized(f, sizeof *options);
   options->log_fd = -1;
-  options->reserved = one_in(f, 64);
+  options->flags = flags_to_make(f);
   options->next = chain(f);
   options->allocator = allocator(f);
   options->host = one_in(f, 32) ? "999.0.0.1" : NULL;

@@ -3,7 +3,10 @@ the reference in numpy says."""
 
 import ctypes
 import json
+import os
 import random
+import subprocess
+import sys
 
 import kernel_harness as kh
 import numpy as np
@@ -277,3 +280,39 @@ def test_a_snapshot_is_json():
     check(lib.accrt_serve_engine_snapshot(engine.engine, short, 20, ctypes.byref(size)))
     assert short.value == text.value[:19] and size.value > 700
     engine.close()
+
+
+VALIDATED = """
+import ctypes, os, sys
+import accrt
+from accrt import _ffi
+from accrt._library import check, lib, struct
+
+bundle = accrt.Bundle(sys.argv[1], instance=accrt.Instance(options={"validate.handles": sys.argv[3]} if sys.argv[3] else {}))
+program = bundle.program(weights=[accrt.Weights(path, bundle.instance) for path in sys.argv[2].split(os.pathsep)])
+device, model, engine = _ffi.accrt_device_p(), _ffi.accrt_serve_model_p(), _ffi.accrt_serve_engine_p()
+check(lib.accrt_instance_device_by_name(bundle.instance.handle, b"host", ctypes.byref(device)))
+given = struct(_ffi.accrt_serve_program_options, flags=int(sys.argv[4]))
+check(lib.accrt_serve_model_open_program(device, program.handle, ctypes.byref(given), ctypes.byref(model)))
+check(lib.accrt_serve_engine_create(model, None, ctypes.byref(engine)))
+validated = lib.accrt_serve_engine_flags(engine) & _ffi.ACCRT_SERVE_VALIDATE
+print("validated" if validated else "not validated")
+lib.accrt_serve_model_release(model)
+lib.accrt_serve_engine_release(engine)
+if validated:
+    lib.accrt_serve_engine_release(engine)
+"""
+
+
+@pytest.mark.parametrize(("option", "flag", "environment", "validated"), [
+    ("", 0, "", False), ("1", 0, "", True), ("0", 0, "", False), ("", 1, "", True), ("0", 1, "", True),
+    ("", 0, "handles", True), ("0", 0, "handles", False), ("1", 0, "handles", True),
+])  # fmt: skip
+def test_handles_are_validated_as_the_instance_is(opened, option, flag, environment, validated):
+    sources = os.pathsep.join(map(str, opened.weights))
+    done = subprocess.run([sys.executable, "-c", VALIDATED, str(opened.bundle), sources, option, str(flag * _ffi.ACCRT_SERVE_VALIDATE)],
+                          capture_output=True, text=True, env={**os.environ, "ACCRT_VALIDATE": environment})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ("validated" if validated else "not validated")
+    told = "accrt_serve_engine_release: `engine` is released twice: it is engine 2, made by accrt_serve_engine_create"
+    assert (told in done.stderr) == validated, done.stderr

@@ -46,9 +46,10 @@ typedef struct accrt_serve_api {
   accrt_status_t (*serve_engine_load_adapter)(accrt_serve_engine_t* engine, const char* name, const accrt_serve_adapter_tensor_t* tensors, uint32_t tensor_count, uint32_t tensor_size_bytes); /* 0.4 */
   accrt_status_t (*serve_engine_unload_adapter)(accrt_serve_engine_t* engine, const char* name, uint64_t timeout_ns); /* 0.4 */
   accrt_status_t (*serve_engine_adapters)(accrt_serve_engine_t* engine, char* names, uint64_t capacity_bytes, uint64_t* out_size_bytes, uint32_t* out_count); /* 0.4 */
+  uint32_t (*serve_engine_flags)(accrt_serve_engine_t* engine); /* 0.4 */
 } accrt_serve_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 272 && offsetof(accrt_serve_api_t, serve_engine_adapters) == 272 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_serve_api_t) == 280 && offsetof(accrt_serve_api_t, serve_engine_flags) == 280 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.
