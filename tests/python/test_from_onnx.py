@@ -275,3 +275,23 @@ def test_the_document_has_the_table_of_what_is_covered():
 
 def environment():
     return dict(os.environ, PYTHONPATH=str(pathlib.Path(accrt.__file__).parents[1]))
+
+
+@pytest.mark.parametrize("nodes, opset, reason", [
+    ([node("LayerNormalization", "x w", "y")], 1, "which opset 1 does not have"),
+    ([node("Less", "x x", "y")], 0, "which opset 0 does not have"),
+    ([node("Einsum", "x w", "y", equation=[1, 2])], 20, "its attribute 'equation' is of another type than STRING"),
+    ([node("Softmax", "x", "y", axis="last")], 20, "its attribute 'axis' is of another type than INT"),
+    ([node("Add", "x", "y")], 20, "with 1 inputs; it has at least 2"),
+    ([node("Relu", "x w", "y")], 20, "with 2 inputs; it has at most 1"),
+])  # fmt: skip
+def test_nodes_in_a_wrong_form_are_told(nodes, opset, reason):
+    proto = model(nodes, [("x", F32, [4, 4])], dict(w=np.ones((4, 4), np.float32)), opset=opset)
+    assert reason in refused(proto)
+
+
+def test_a_division_by_zero_is_told():
+    """The sum over an axis of a size, which has no axes."""
+    proto = model([node("Shape", "x", "s"), node("Gather", "s first", "n"), node("ReduceSum", "n axes", "m"), node("Reshape", "x m", "y")],
+                  [("x", F32, ["n", 4])], dict(first=np.array(0), axes=np.array([0])))  # fmt: skip
+    assert "Reshape x1" in refused(proto)

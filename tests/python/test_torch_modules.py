@@ -345,3 +345,29 @@ def test_what_is_wrong_is_one_line(bundle, trained):
             call()
         assert "\n" not in str(told.value)
     close(ours(x), network()(x))
+
+
+def test_parameters_elsewhere_are_refused(bundle):
+    import accrt.torch
+
+    module = accrt.torch.Module(bundle)
+    module.to("meta")
+    with pytest.raises(ValueError, match="its tensors are on cpu and on meta"):
+        module(torch.ones(2, 8))
+    assert module(torch.ones(2, 8, device="meta")).shape == (2, 3)
+
+
+@pytest.mark.parametrize("parameters", ({"scale": 5}, [torch.ones(4)], 5, {"scale": None}))
+def test_what_are_no_parameters_is_refused(trained, parameters):
+    import accrt.torch
+
+    with pytest.raises(TypeError, match="parameters is no mapping from names of inputs to tensors"):
+        accrt.torch.Module(trained, parameters=parameters)
+
+
+@pytest.mark.parametrize("state", (None, 5, []))
+def test_what_is_no_state_dict_is_refused(bundle, state):
+    import accrt.torch
+
+    with pytest.raises(TypeError, match="dict-like"):
+        accrt.torch.Module(bundle).load_state_dict(state)

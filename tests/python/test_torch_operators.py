@@ -336,6 +336,24 @@ def test_wrong_tensors_are_one_clear_line(operators):
         operators["silu_mul"](torch.ones(2, 3, requires_grad=True), torch.ones(2, 3)).sum().backward()
 
 
+@pytest.mark.parametrize("at", (0, 1))
+def test_meta_tensors_among_others_are_refused(operators, at):
+    """torch gives them to what makes the results of meta tensors: nothing had been written
+    there."""
+    given = [torch.ones(3, 7), torch.ones(3, 7)]
+    given[at] = given[at].to("meta")
+    with pytest.raises(ValueError, match="its tensors are on (cpu and on meta|meta and on cpu)"):
+        operators["silu_mul"](*given)
+    assert operators["silu_mul"](*[t.to("meta") for t in given]).shape == (3, 7)
+
+
+def test_a_negated_view_is_written(operators):
+    base = torch.zeros(3, 8)
+    x = torch._neg_view(base)
+    operators["add_one"](x, torch.ones(8))
+    assert (x == 1).all() and (base == -1).all()
+
+
 def test_from_many_threads(operators):
     def work(seed):
         x = torch.full((50, 16), float(seed))

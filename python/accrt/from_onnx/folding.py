@@ -118,7 +118,7 @@ def _of_sizes(lo: Any, name: str, inputs: Sequence[Any], named: Dict[str, Any]) 
     try:
         arrays = [None if i is None else _objects(i) for i in inputs]
         made = FOLDS[name](lo, *arrays, **named)
-    except (_Open, TypeError, ValueError, IndexError):
+    except (_Open, TypeError, ValueError, IndexError, ArithmeticError):
         return None
     of = next(i.dtype for i in inputs if i is not None and i.is_symbolic)
     of = "bool" if name in _TRUTHS else dtype_named(named["to"]) if name == "Cast" else of

@@ -90,12 +90,14 @@ class Lowering(Common):
         self.failures.where[name, why] = self.failures.where[name, why] or (node.name or next((o for o in node.output if o), ""))
 
     def _results(self, node: Any, name: str, inputs: List[Any]) -> List[Any]:
+        own = self.functions.get((node.domain, node.op_type))
+        if own is None:
+            self._check_form(node)
         named = self._attributes(node)
         if name == "If":
             return self._branch(node, inputs[0], named)
         if name == "Constant":
             return [folding.constant(named)]
-        own = self.functions.get((node.domain, node.op_type))
         if own is not None:
             return self._inlined(own, name, inputs, node, named)
         folded = folding.folded(self, node, name, inputs, named)
@@ -112,16 +114,33 @@ class Lowering(Common):
             return self._inlined(body, name, inputs, node, named)
         return list(made) if isinstance(made, (list, tuple)) and not isinstance(made, Sequenced) else [made]
 
+    def _version(self, node: Any) -> int:
+        return self.opsets.get("" if node.domain == "ai.onnx" else node.domain, OLDEST)
+
+    def _check_form(self, node: Any) -> None:
+        """Attributes have the types, and the inputs the number, that ONNX says."""
+        schema = _schema(node, self._version(node)) or _schema(node, OLDEST)
+        if schema is None:
+            return
+        if not len(node.input) <= schema.max_input:
+            raise Unsupported(f"with {len(node.input)} inputs; it has at most {schema.max_input}")
+        if len(node.input) < schema.min_input:
+            raise Unsupported(f"with {len(node.input)} inputs; it has at least {schema.min_input}")
+        for attribute in node.attribute:
+            known = schema.attributes.get(attribute.name)
+            if known is not None and known.type.value != attribute.type:
+                raise Unsupported(f"its attribute {attribute.name!r} is of another type than {known.type.name}")
+
     def _same_version(self, node: Any) -> None:
         """An operation of an old model means what it means in the oldest version that is lowered,
         or is refused."""
-        import onnx
-
-        version = self.opsets.get(node.domain, OLDEST)
+        version = self._version(node)
         if node.domain not in ("", "ai.onnx") or version >= OLDEST:
             return
-        then, now = (onnx.defs.get_schema(node.op_type, v, "").since_version for v in (version, OLDEST))
-        if then != now:
+        then, now = (_schema(node, v) for v in (version, OLDEST))
+        if then is None:
+            raise Unsupported(f"which opset {version} does not have")
+        if now is None or then.since_version != now.since_version:
             raise Unsupported(f"as opset {version} has it: onnx.version_converter makes a model of opset 17")
 
     def _attributes(self, node: Any) -> Dict[str, Any]:
@@ -325,6 +344,16 @@ def _content(attribute: Any) -> Any:
 
     value = onnx.helper.get_attribute_value(attribute)
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _schema(node: Any, version: int) -> Any:
+    """What ONNX says of an operation; None: nothing."""
+    import onnx
+
+    try:
+        return onnx.defs.get_schema(node.op_type, version, "" if node.domain == "ai.onnx" else node.domain)
+    except onnx.defs.SchemaError:
+        return None
 
 
 def _not_taken(function: Any, named: Dict[str, Any]) -> str:

@@ -37,6 +37,8 @@ class Module(torch.nn.Module):
         super().__init__()
         if isinstance(bundle, Program):
             raise TypeError("bundle is a Program, whose weights others may use: give its path, or an accrt.Bundle")
+        if not isinstance(parameters, (Mapping, type(None))) or not all(isinstance(p, torch.Tensor) for p in (parameters or {}).values()):
+            raise TypeError("parameters is no mapping from names of inputs to tensors")
         programs = _operator.Programs(bundle)
         bundle = programs.bundle
         names = bundle.function_names()
@@ -68,9 +70,10 @@ class Module(torch.nn.Module):
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **named: Any) -> Any:
         """As torch's. The counters of batch norms (`num_batches_tracked`), which serve training
         alone, are passed over."""
-        own = self.state_dict().keys()
-        kept = {name: value for name, value in state_dict.items() if name in own or name.rpartition(".")[2] != "num_batches_tracked"}
-        return super().load_state_dict(kept, *args, **named)
+        if isinstance(state_dict, Mapping):
+            own = self.state_dict().keys()
+            state_dict = {name: value for name, value in state_dict.items() if name in own or str(name).rpartition(".")[2] != "num_batches_tracked"}
+        return super().load_state_dict(state_dict, *args, **named)
 
     def refresh(self) -> None:
         """What the program has besides the parameters' memory, as packed forms, is made anew by the

@@ -180,9 +180,12 @@ class Operator:
     def fake(self, *given: Any) -> Any:
         if self.weights is not None:
             self.weights.check(self.where, given[-1])
+        tensors = [t for t in (*given[:len(self.inputs)], *(given[-1] if self.weights is not None else ())) if isinstance(t, torch.Tensor)]
         given = given[:len(self.inputs)]
-        like = next((t for t in given if isinstance(t, torch.Tensor)), None)
-        device = like.device if like is not None else "cpu"
+        device = tensors[0].device if tensors else torch.device("cpu")
+        if any(t.device != device for t in tensors):
+            # torch gives meta tensors among others to this, and takes what it makes for the result
+            raise ValueError(f"{self.where}: its tensors are on {device} and on {next(t.device for t in tensors if t.device != device)}")
         made = [torch.empty(shape, dtype=t.dtype, device=device) for (_n, t), shape in zip(self.results, self.sizes(given))]
         return _one(made)
 
@@ -321,11 +324,13 @@ class Operator:
             library.impl(name.partition("::")[2], self.run_on_gpu, "CUDA")
         torch.library.register_fake(name, self.fake, lib=library)
         writes = any(kind == "read_write" for _n, kind, _t, _o in self.inputs)
-        if not writes:
+        if writes:
+            # torch's own way with negated views takes it that an operator returns what it writes
+            library.impl(name.partition("::")[2], torch.library.fallthrough_kernel, "Negative")
+            _rules.refuse_vmap(self, library)
+        else:
             self._register_autograd(backward)
             torch.library.register_vmap(name, self.vmap, lib=library)
-        else:
-            _rules.refuse_vmap(self, library)
         _rules.register_autocast(self, library)
         self.overload = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
         _shim.enter(self.overload, not writes)
