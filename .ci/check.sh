@@ -241,13 +241,13 @@ check_interop() {
 }
 
 # Hugging Face's own logits for each family of accrt.models, and models of 36 families through
-# accrt.from_torch, torch.compile and accrt.from_onnx: a part, from a seed.
+# accrt.from_torch, torch.compile and accrt.from_onnx: a part, from a seed. And random tensors.
 check_models() {
   configure_and_build "$BUILD"
   hugging_face_environment || skip "$missing"
   in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
     tests/python/test_from_torch_models.py tests/python/test_torch_compiled_models.py tests/python/test_from_onnx_models.py \
-    tests/python/test_torch_examples.py tests/python/test_aten.py tests/python/test_aten_values.py
+    tests/python/test_torch_examples.py tests/python/test_aten.py tests/python/test_aten_values.py tests/python/test_torch_surface.py
 }
 
 # ONNX's own conformance tests of nodes through accrt.from_onnx, in an environment of their own.
