@@ -1,5 +1,5 @@
-"""Models for the fuzzer of accrt.torch, from_torch and from_onnx (torch_surface.py): modules made of
-bundles, graphs for the backend, and models that are converted, with what torch and onnx say of
+"""Models for the fuzzer of accrt.torch, from_torch and from_onnx (torch_surface.py): modules made
+of bundles, graphs for the backend, and models that are converted, with what torch and onnx say of
 them."""
 from __future__ import annotations
 
@@ -455,7 +455,7 @@ class Converting:
         self.compare_converted(call, made, model, args)
 
     def compare_converted(self, call: str, made, model, args) -> None:
-        given = [np.ascontiguousarray(a.detach().clone().numpy()) for a in args]  # the function may write them
+        given = [np.ascontiguousarray(a.detach().clone().numpy()) for a in args]
         if call == "exported":
             return
         if call == "convert":
@@ -548,7 +548,8 @@ class Converting:
             return
         try:
             found = Interpreter(made).run("forward", *[feeds[i.name] for i in made.functions["forward"].inputs])
-        except IRError as error:  # a size that the program does not take, such as an end beyond a dimension that varies
+        except IRError as error:
+            # a size that the program does not take: an end beyond a dimension that varies
             self.errors[type(error).__name__] += 1
             return
         for a, b in zip(found, wanted):

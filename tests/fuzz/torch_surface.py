@@ -53,7 +53,7 @@ AREAS = {
     "from_onnx.from_onnx": "from_onnx", "from_onnx.convert": "from_onnx", "from_onnx.Method": "from_onnx", "from_onnx.UnsupportedOperations": "from_onnx",
 }
 MOST_ROWS = 1 << 16
-HUGE = 1 << 54  # rows: more than any memory
+HUGE = 1 << 48  # rows: more than any memory
 
 
 # ---- Operators: what each is called with, and what torch says of it
@@ -245,7 +245,7 @@ class Tensors:
         if kind == 5:
             return near.to_sparse() if near.numel() and dtype != torch.bool else None
         if kind == 6:
-            return torch.zeros([1] * max(len(shape), 1), dtype=dtype).expand([pick((HUGE, 1 << 40, MOST_ROWS + 1)), *shape[1:]])
+            return torch.zeros([1] * max(len(shape), 1), dtype=dtype).expand([pick((HUGE, 1 << 44, MOST_ROWS + 1)), *shape[1:]])
         if kind == 7:
             return torch.quantize_per_tensor(self.content(torch.float32, shape), 0.1, 10, torch.quint8)
         if kind == 8:
@@ -364,7 +364,7 @@ class Fuzzer(torch_models.Converting):
             else:
                 value = self.tensors.right(dtype, shape)
             args.append(value)
-        if often and len(args) > 1 and self.one_in(6):  # one beside itself, and parts of one another
+        if often and len(args) > 1 and self.one_in(6):  # one twice, or a part of another
             other = args[0]
             args[1] = other if self.one_in(2) or not readable(other) or other.dim() != 2 or not other.shape[0] else other[0]
         named = {}
