@@ -367,6 +367,9 @@ class Fuzzer(torch_models.Converting):
         if often and len(args) > 1 and self.one_in(6):  # one twice, or a part of another
             other = args[0]
             args[1] = other if self.one_in(2) or not readable(other) or other.dim() != 2 or not other.shape[0] else other[0]
+        # torch's own message of fake tensors prints the others, and fails for ever if one is huge
+        if any(type(a) is torch.Tensor and not a.is_nested and a.numel() > 1 << 24 for a in args):
+            args = [None if is_fake(a) else a for a in args]
         named = {}
         while args and self.one_in(3):
             named[spec.inputs[len(args) - 1][0]] = args.pop()
@@ -567,6 +570,12 @@ class Fuzzer(torch_models.Converting):
             if report is not None and time.monotonic() - last > report:
                 last = time.monotonic()
                 print(f"{done + 1} operations in {last - begin:.0f} s", flush=True)
+
+
+def is_fake(value) -> bool:
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    return isinstance(value, FakeTensor)
 
 
 def is_meta(value) -> bool:
