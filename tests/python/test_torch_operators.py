@@ -347,6 +347,15 @@ def test_meta_tensors_among_others_are_refused(operators, at):
     assert operators["silu_mul"](*[t.to("meta") for t in given]).shape == (3, 7)
 
 
+def test_none_is_refused(operators):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with pytest.raises(TypeError, match="by is None, and is not optional"):
+        operators["add_one"](torch.ones(3, 8), None)
+    with FakeTensorMode(), pytest.raises(TypeError, match="by is None, and is not optional"):
+        operators["add_one"](torch.ones(3, 8), None)
+
+
 def test_a_negated_view_is_written(operators):
     base = torch.zeros(3, 8)
     x = torch._neg_view(base)

@@ -158,6 +158,9 @@ class Operator:
 
     def sizes(self, given: Sequence[Any]) -> list[list[Any]]:
         """Shapes of the results; what is given is checked."""
+        for (name, _kind, _type, optional), value in zip(self.inputs, given):
+            if value is None and not optional:  # which torch takes for a tensor
+                raise TypeError(f"{self.where}: {name} is None, and is not optional")
         # what only an optional input binds is 0 without it
         symbols: dict[str, Any] = collections.defaultdict(int, self.fixed)
         symbols.update({self.scalars[n]: value for (n, kind, _t, _o), value in zip(self.inputs, given) if kind == "scalar"})
