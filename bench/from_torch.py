@@ -1,15 +1,19 @@
-"""Models through accrt.from_torch beside torch and onnxruntime, on hosts: medians of calls that
-take turns, and the time from the start of a process to the first result.
+"""Models through accrt.from_torch beside torch, torch.compile and onnxruntime, on hosts: medians of
+calls that take turns, and the time from the start of a process to the first result of each.
 
-    python bench/from_torch.py [NAME...] [--calls N] [--threads N] [--compile]
+    python bench/from_torch.py [NAME...] [--calls N] [--threads N] [--compile] [--json FILE]
 
 Needs torch and transformers; onnxruntime and onnx are peers where they are installed, torch.compile
-with --compile. Weights are random, shapes are the models' own.
+with --compile. Weights are random, shapes are the models' own. The order of the peers turns around
+from round to round, with a pause before each call, so that no peer's waiting threads run in
+another's time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import statistics
 import subprocess
@@ -20,6 +24,9 @@ import warnings
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
 
+#: Between calls, in seconds: threads of pools go on spinning for about a millisecond.
+PAUSE = 0.004
+CONTEXT = 128  # tokens that a decoder has seen
 
 def unet():
     """Two levels down and up, with batch norms, as for segmentation."""
@@ -48,6 +55,43 @@ def unet():
     return Unet()
 
 
+class Case:
+    """A model, its inputs by name, and where it matters what each peer takes instead."""
+
+    def __init__(self, model, inputs, onnx=None):
+        self.model, self.inputs = model.eval(), inputs
+        self.onnx = onnx or (self.model, inputs)
+
+
+def gpt2_decode():
+    """One token after 128 others. A cache of fixed size lives in the session, and in torch's module;
+    onnxruntime takes the keys and values as inputs and gives the longer ones, as is usual there."""
+    import torch
+    import transformers as hf
+    from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
+
+    model = hf.GPT2LMHeadModel(hf.GPT2Config()).eval()
+    settings = model.generation_config
+    settings.use_cache, settings.cache_implementation = True, "static"
+    with torch.no_grad():
+        cached = TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=CONTEXT + 64)
+
+    class Growing(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids, position, keys, values):
+            cache = hf.DynamicCache(list(zip(keys.unbind(0), values.unbind(0))))
+            out = self.model(input_ids=input_ids, position_ids=position, past_key_values=cache, use_cache=True)
+            layers = out.past_key_values.layers
+            return out.logits, torch.stack([layer.keys for layer in layers]), torch.stack([layer.values for layer in layers])
+
+    token, shape = torch.tensor([[11]]), (12, 1, 12, CONTEXT, 64)
+    growing = dict(input_ids=token, position=torch.tensor([[CONTEXT]]), keys=torch.randn(shape), values=torch.randn(shape))
+    return Case(cached, dict(input_ids=token, cache_position=torch.tensor([CONTEXT])), (Growing().eval(), growing))
+
+
 def models():
     import torch
     import transformers as hf
@@ -57,30 +101,38 @@ def models():
     bert = dict(input_ids=ids, attention_mask=torch.ones_like(ids))
     image = dict(pixel_values=torch.randn(1, 3, 224, 224))
     return {
-        "minilm": lambda: (hf.BertModel(hf.BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)), bert),
-        "distilbert": lambda: (hf.DistilBertModel(hf.DistilBertConfig()), bert),
-        "vit-tiny": lambda: (hf.ViTModel(hf.ViTConfig(hidden_size=192, num_hidden_layers=12, num_attention_heads=3, intermediate_size=768)), image),
-        "gpt2-prefill": lambda: (hf.GPT2LMHeadModel(hf.GPT2Config()), dict(input_ids=ids, use_cache=False)),
-        "resnet-18": lambda: (hf.ResNetModel(hf.ResNetConfig(embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic")), image),
-        "unet": lambda: (unet(), dict(x=torch.randn(1, 3, 128, 128))),
+        "minilm": lambda: Case(hf.BertModel(hf.BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)), bert),
+        "distilbert": lambda: Case(hf.DistilBertModel(hf.DistilBertConfig()), bert),
+        "vit-tiny": lambda: Case(hf.ViTModel(hf.ViTConfig(hidden_size=192, num_hidden_layers=12, num_attention_heads=3, intermediate_size=768)), image),
+        "gpt2-prefill": lambda: Case(hf.GPT2LMHeadModel(hf.GPT2Config()), dict(input_ids=ids, use_cache=False)),
+        "gpt2-decode": gpt2_decode,
+        "resnet-18": lambda: Case(hf.ResNetModel(hf.ResNetConfig(embedding_size=64, hidden_sizes=[64, 128, 256, 512], depths=[2, 2, 2, 2], layer_type="basic")), image),
+        "unet": lambda: Case(unet(), dict(x=torch.randn(1, 3, 128, 128))),
     }
 
 
-def peers(model, inputs, folder, threads, with_compile):
-    """Functions to call, by name; each takes no argument."""
+def arrays_of(inputs):
+    return {name: value.numpy() for name, value in inputs.items() if hasattr(value, "numpy")}
+
+
+def peers(case, folder, threads, with_compile):
+    """Functions to call, by name; each takes no argument. Leaves model.accx, model.pt2 and model.onnx
+    in the folder."""
     import torch
 
     import accrt
 
-    found = {}
+    model, inputs, found = case.model, case.inputs, {}
     path = os.path.join(folder, "model.accx")
     begin = time.perf_counter()
-    accrt.from_torch(model, inputs, path, targets=[native()])
-    print(f"  converted and compiled in {time.perf_counter() - begin:.1f} s", flush=True)
+    program = accrt.from_torch.exported(model, inputs)
+    middle = time.perf_counter()
+    accrt.from_torch(program, path=path, targets=[native()])
+    print(f"  exported in {middle - begin:.1f} s, converted and compiled in {time.perf_counter() - middle:.1f} s", flush=True)
+    torch.export.save(program, os.path.join(folder, "model.pt2"))
     instance = accrt.Instance(host_code="all", options={"host.threads": str(threads)})
     session = accrt.Program(accrt.Bundle(path, instance)).session()
-    arrays = {k: v.numpy() for k, v in inputs.items() if isinstance(v, torch.Tensor)}
-    call = session["forward"]
+    arrays, call = arrays_of(inputs), session["forward"]
     found["accrt"] = lambda: call(**arrays)
 
     def eager():
@@ -99,16 +151,18 @@ def peers(model, inputs, folder, threads, with_compile):
     try:
         import onnxruntime
 
-        onnx = os.path.join(folder, "model.onnx")
-        torch.onnx.export(model, (), onnx, kwargs=inputs, dynamo=True, verbose=False)
+        onnx, (module, given) = os.path.join(folder, "model.onnx"), case.onnx
+        with torch.no_grad(), contextlib.redirect_stdout(sys.stderr):
+            torch.onnx.export(module, (), onnx, kwargs=given, dynamo=True, verbose=False)
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
         run = onnxruntime.InferenceSession(onnx, options, providers=["CPUExecutionProvider"])
         wanted = {i.name for i in run.get_inputs()}
-        found["onnxruntime"] = lambda: run.run(None, {k: v for k, v in arrays.items() if k in wanted})
+        feed = {k: v for k, v in arrays_of(given).items() if k in wanted}
+        found["onnxruntime"] = lambda: run.run(None, feed)
     except Exception as problem:
         print(f"  without onnxruntime: {str(problem).splitlines()[0][:150]}", flush=True)
-    return found, path
+    return found
 
 
 def native():
@@ -116,54 +170,105 @@ def native():
     return "x86-64-v4" if " avx512vl " in flags else "x86-64-v3" if " avx2 " in flags else "aarch64"
 
 
-def first_result(path, inputs, folder):
-    """Seconds from the start of a process to its first result."""
+#: What a process does that has only a file: "{folder}" has the files, `inputs` is there.
+STARTS = {
+    "accrt": """
+import accrt
+accrt.load("{folder}/model.accx").forward(**inputs)""",
+    "onnxruntime": """
+import onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = {threads}
+run = onnxruntime.InferenceSession("{folder}/model.onnx", options, providers=["CPUExecutionProvider"])
+run.run(None, {{k: v for k, v in others.items() if k in [i.name for i in run.get_inputs()]}})""",
+    "torch": """
+import torch
+torch.set_num_threads({threads})
+model = torch.export.load("{folder}/model.pt2").module()
+with torch.no_grad():
+    model(**{{k: torch.from_numpy(v) for k, v in inputs.items()}}{more})""",
+    "torch.compile": """
+import torch
+torch.set_num_threads({threads})
+model = torch.compile(torch.export.load("{folder}/model.pt2").module())
+with torch.no_grad():
+    model(**{{k: torch.from_numpy(v) for k, v in inputs.items()}}{more})""",
+}
+HEAD = """
+import numpy as np
+inputs, others = (dict(np.load("{folder}/" + name)) for name in ("inputs.npz", "others.npz"))
+"""
+
+
+def first_results(case, folder, names, threads, rounds):
+    """By peer, seconds and processor seconds from the start of a process to its first result, in
+    turn. torch.compile has its caches of an earlier start. None: it fails."""
     import numpy as np
 
-    np.savez(os.path.join(folder, "inputs.npz"), **{k: v.numpy() for k, v in inputs.items() if hasattr(v, "numpy")})
-    code = f"import accrt, numpy as np; accrt.load({path!r}).forward(**dict(np.load({os.path.join(folder, 'inputs.npz')!r})))"
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path[:1]), ACCRT_TRUST="all")
-    times = []
-    for _ in range(5):
-        begin = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True, env=environment)
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times)
+    np.savez(os.path.join(folder, "inputs.npz"), **arrays_of(case.inputs))
+    np.savez(os.path.join(folder, "others.npz"), **arrays_of(case.onnx[1]))
+    more = "".join(f", {k}={v!r}" for k, v in case.inputs.items() if not hasattr(v, "numpy"))
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path[:1]), ACCRT_TRUST="all", TORCHINDUCTOR_CACHE_DIR=os.path.join(folder, "inductor"))
+    times = {name: [] for name in names}
+    for at in range(rounds + 1):  # the first fills caches
+        for name in names:
+            code = (HEAD + STARTS[name]).format(folder=folder, threads=threads, more=more)
+            begin, used = time.perf_counter(), os.times()
+            if times[name] is None or subprocess.run([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL).returncode:
+                times[name] = None
+                continue
+            after = os.times()
+            if at:
+                times[name].append((time.perf_counter() - begin, sum(after[2:4]) - sum(used[2:4])))
+    return {name: None if t is None else [statistics.median(column) for column in zip(*t)] for name, t in times.items()}
+
+
+def taken(calls, rounds):
+    """Milliseconds of each call by peer, sorted."""
+    times = {peer: [] for peer in calls}
+    for call in calls.values():
+        call()
+        call()
+    for at in range(rounds):
+        for peer in list(calls)[:: 1 if at % 2 else -1]:
+            time.sleep(PAUSE)
+            begin = time.perf_counter()
+            calls[peer]()
+            times[peer].append((time.perf_counter() - begin) * 1e3)
+    return {peer: sorted(t) for peer, t in times.items()}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
-    parser.add_argument("--calls", type=int, default=20)
+    parser.add_argument("--calls", type=int, default=40)
+    parser.add_argument("--starts", type=int, default=3, help="processes of each peer; 0: none")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="torch.compile too, which compiles for a minute")
+    parser.add_argument("--json", help="writes the figures to this file")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     import torch
 
     torch.set_num_threads(arguments.threads)
-    made = models()
+    made, figures = models(), {}
     for name in arguments.names or made:
         torch.manual_seed(0)
-        model, inputs = made[name]()
-        model.eval()
+        case = made[name]()
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as folder:
-            calls, path = peers(model, inputs, folder, arguments.threads, arguments.compile)
-            times = {peer: [] for peer in calls}
-            for call in calls.values():
-                call()
-            for _ in range(arguments.calls):
-                for peer, call in calls.items():
-                    begin = time.perf_counter()
-                    call()
-                    times[peer].append((time.perf_counter() - begin) * 1e3)
-            best = min(statistics.median(t) for peer, t in times.items() if peer != "accrt")
-            for peer, taken in times.items():
-                taken.sort()
-                share = f"  {statistics.median(taken) / best:.2f} x the best peer" if peer == "accrt" else ""
-                print(f"  {peer:14} {statistics.median(taken):9.2f} ms  ({taken[len(taken) // 10]:.2f} to {taken[-len(taken) // 10]:.2f}){share}", flush=True)
-            print(f"  process start to first result {first_result(path, inputs, folder):.3f} s", flush=True)
+            calls = peers(case, folder, arguments.threads, arguments.compile)
+            times = taken(calls, arguments.calls)
+            starts = first_results(case, folder, list(calls), arguments.threads, arguments.starts) if arguments.starts else {}
+        best = {at: min(t[int(at * len(t))] for peer, t in times.items() if peer != "accrt") for at in (0.5, 0.1)}
+        for peer, t in times.items():
+            figures.setdefault(name, {})[peer] = {"median": statistics.median(t), "low": t[len(t) // 10], "high": t[-1 - len(t) // 10], "start": starts.get(peer)}
+            share = f"  {t[len(t) // 2] / best[0.5]:.2f} x the best peer (tenths: {t[len(t) // 10] / best[0.1]:.2f})" if peer == "accrt" else ""
+            start = "" if not starts.get(peer) else f"  first result {starts[peer][0]:.2f} s, {starts[peer][1]:.2f} s of processors"
+            print(f"  {peer:14} {statistics.median(t):9.2f} ms  ({t[len(t) // 10]:.2f} to {t[-1 - len(t) // 10]:.2f}){share}{start}", flush=True)
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(figures, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -465,27 +465,59 @@ def places(x):
     return n[None, None, :, None], n[None, None, None, :]
 
 
-MASKS = {
-    "causal": (lambda x: places(x)[1] <= places(x)[0], (True, False)),
-    "strict": (lambda x: places(x)[1] < places(x)[0] + 1, (True, False)),
-    "tril": (lambda x: torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(), (True, False)),
-    "all": (lambda x: places(x)[1] >= 0, (False, False)),
-    "window": (lambda x: (places(x)[1] <= places(x)[0]) & (places(x)[1] > places(x)[0] - 2), (False, True)),
-    "backwards": (lambda x: places(x)[1] >= places(x)[0], (False, True)),
-    "numbers": (lambda x: torch.where(places(x)[1] <= places(x)[0], 0.0, -1e4), (False, True)),
+MASKS = {  # a mask, and of attention: causal, windowed, the tensor's shape
+    "causal": (lambda x, pad: places(x)[1] <= places(x)[0], (True, False, None)),
+    "strict": (lambda x, pad: places(x)[1] < places(x)[0] + 1, (True, False, None)),
+    "tril": (lambda x, pad: torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).tril(), (True, False, None)),
+    "all": (lambda x, pad: places(x)[1] >= 0, (False, False, None)),
+    "window": (lambda x, pad: (places(x)[1] <= places(x)[0]) & (places(x)[1] > places(x)[0] - 2), (True, True, None)),
+    "two_windows": (lambda x, pad: window(x, 2) & window(x, 3), (True, True, None)),
+    "both_sides": (lambda x, pad: (places(x)[1] <= places(x)[0] + 1) & (places(x)[1] >= places(x)[0] - 2), (True, True, None)),
+    "distance": (lambda x, pad: (places(x)[0] - places(x)[1]).abs() <= 2, (True, True, None)),
+    "distance_of": (lambda x, pad: 3 > (places(x)[1] - places(x)[0]).abs(), (True, True, None)),
+    "repeated": (lambda x, pad: torch.arange(x.shape[1]).repeat(x.shape[0], 1)[:1, None, None, :] <= places(x)[0], (True, False, None)),
+    "backwards": (lambda x, pad: places(x)[1] >= places(x)[0], (False, True, None)),
+    "numbers": (lambda x, pad: torch.where(places(x)[1] <= places(x)[0], 0.0, -1e4), (False, False, (1, 1, "n", "n"))),
+    "padding": (lambda x, pad: pad[:, None, None, :], (False, False, ("b", 1, 1, "n"))),
+    "padding_expanded": (lambda x, pad: pad[:, None, None, :].expand(x.shape[0], 1, x.shape[1], x.shape[1]), (False, False, ("b", 1, 1, "n"))),
+    "padding_causal": (lambda x, pad: (pad[:, None, None, :] & (places(x)[1] <= places(x)[0])).expand(-1, 2, -1, -1), (True, False, ("b", 1, 1, "n"))),
+    "padding_window": (lambda x, pad: window(x, 3) & pad[:, None, None, :], (True, True, ("b", 1, 1, "n"))),
+    "padding_permuted": (lambda x, pad: (window(x, 3) & pad[:, None, None, :]).permute(1, 0, 3, 2).permute(1, 0, 3, 2), (True, True, ("b", 1, 1, "n"))),
+    "padding_twice": (lambda x, pad: (pad[:, None, :] & pad[:, :, None])[:, None] & (places(x)[1] <= places(x)[0]), (True, False, ("b", 1, "n", "n"))),
 }
+
+
+def window(x, size):
+    """The last `size` keys, as transformers has it."""
+    queries, keys = places(x)
+    return (keys > queries - size) & (keys <= queries)
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize("name", MASKS)
 def test_masks(name, dynamic, instance):
-    """Causal ones and those of nothing need no tensor; others are one. All give torch's results."""
-    mask, (causal, tensor) = MASKS[name]
+    """Limits need no tensor, and what is padding has one of its own size: nothing of queries times
+    keys is made of them. All give torch's results."""
+    mask, (causal, windowed, shape) = MASKS[name]
+
+    def inputs(batch, length):
+        pad = torch.arange(length) < torch.randint(1, length + 1, (batch, 1))
+        return some(batch, length, 8), pad
+
+    def forward(x, pad):
+        q = x.view(x.shape[0], x.shape[1], 2, 4).transpose(1, 2)
+        made = F.scaled_dot_product_attention(q, q, q, attn_mask=mask(x, pad))
+        return torch.where(pad[:, None, :, None], made, 0.0)  # what padding sees means nothing
+
     dims = {0: torch.export.Dim("batch", max=8), 1: torch.export.Dim("tokens", max=64)}
-    others = [(some(1, 9, 8),), (some(3, 1, 8),)] if dynamic else []
-    module = check(attend(mask), (some(2, 5, 8),), instance, others, dynamic_shapes=((dims,),) if dynamic else None)
+    others = [inputs(1, 9), inputs(3, 1)] if dynamic else []
+    module = check(Of(forward), inputs(2, 5), instance, others, dynamic_shapes=((dims, dims),) if dynamic else None)
     (op,) = masks(module)
-    assert (bool(op.attrs["is_causal"]), op.operands[3] is not None) == (causal, tensor)
+    assert (bool(op.attrs["is_causal"]), op.attrs["first_offset"] is not None) == (causal, windowed)
+    q, tensor = op.operands[0], op.operands[3]
+    sizes = {"b": q.shape[0], "n": q.shape[2]}
+    found = None if tensor is None else [str(s) for s in tensor.shape]
+    assert found == (None if shape is None else [str(sizes.get(s, s)) for s in shape])
 
 
 def test_grouped_heads_are_not_repeated(instance):

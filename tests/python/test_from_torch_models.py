@@ -51,6 +51,49 @@ def test_model(name, sizes, instance):
             models.compare(session, model, models.resized(inputs, batch, length))
 
 
+#: What attention of a family has: (causal, windowed, a tensor that is no larger than the padding).
+ATTENTION = {
+    "bert": (False, False, True), "distilbert": (False, False, True), "modernbert": (True, True, True), "mistral": (True, True, False),
+    "llama": (True, False, False), "whisper": (True, False, False), "vit": (False, False, False), "clip": (True, False, True),
+}  # fmt: skip
+
+
+def attentions(module):
+    return [op for f in module.functions.values() for op in f.body.walk() if op.name == "aten.scaled_dot_product_attention"]
+
+
+@pytest.mark.parametrize("sizes", ["fixed", "vary"])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_masks_of_transformers_are_limits_and_padding(name, sizes):
+    """No family's mask is a tensor of queries times keys, with the window smaller than the
+    sequence, and with padding."""
+    model, inputs = models.MODELS[name]()
+    found = attentions(convert(model, inputs, dynamic_shapes=models.dynamic_shapes(inputs) if sizes == "vary" else None))
+    kinds = [(bool(op.attrs["is_causal"]), op.attrs["first_offset"] is not None, op.operands[3] is not None) for op in found]
+    if name == "modernbert" and sizes == "fixed":  # 12 tokens are less than its window
+        assert set(kinds) == {(False, False, True)}
+    else:
+        assert ATTENTION[name] in kinds
+    assert all(op.operands[3] is None or [str(s) for s in op.operands[3].shape][1:3] == ["1", "1"] for op in found)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_window_with_padding(padded, instance):
+    """Mistral's window of 8 over 30 tokens, alone and with padding on either side."""
+    model, _ = models.MODELS["mistral"]()
+    inputs = dict(input_ids=models.ids(2, 30), use_cache=False)
+    if padded:
+        mask = torch.ones(2, 30, dtype=torch.long)
+        mask[0, 25:] = 0
+        inputs = dict(input_ids=inputs["input_ids"], attention_mask=mask, use_cache=False)
+    module = convert(model, inputs, dynamic_shapes=models.dynamic_shapes(inputs))
+    assert {(bool(op.attrs["is_causal"]), op.attrs["first_offset"], op.operands[3] is not None) for op in attentions(module)} == {(True, -7, padded)}
+    session = accrt.Program(accrt.Bundle(compile(module, targets=[kh.host_targets()[-1]]), instance)).session()
+    models.compare(session, model, inputs)
+    for batch, length in ((1, 40), (3, 5)):
+        models.compare(session, model, models.resized(inputs, batch, length))
+
+
 @pytest.mark.parametrize("name", chosen(models.DECODERS, 3))
 def test_greedy_tokens(name, instance):
     """32 tokens, each from all before it, are those of torch in float64. Weights and prompts are

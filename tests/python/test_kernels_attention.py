@@ -12,7 +12,7 @@ TARGETS = harness.host_targets()
 RNG = np.random.default_rng(harness.SEED)
 
 
-def reference(q, k, v, mask, scale, offset):
+def reference(q, k, v, mask, scale, offset, first=None):
     """float64; a row that sees no key gives zeros."""
     group = q.shape[1] // k.shape[1]
     scores = q @ np.repeat(k, group, 1).swapaxes(-1, -2) * scale
@@ -21,19 +21,21 @@ def reference(q, k, v, mask, scale, offset):
     if offset is not None:
         seen = np.arange(k.shape[2])[None] <= np.arange(q.shape[2])[:, None] + offset
         scores = np.where(seen, scores, -np.inf)
+    if first is not None:
+        scores = np.where(np.arange(k.shape[2])[None] >= np.arange(q.shape[2])[:, None] + first, scores, -np.inf)
     top = scores.max(-1, keepdims=True, initial=-np.inf)
     weights = np.exp(scores - np.where(np.isinf(top), 0, top))
     total = weights.sum(-1, keepdims=True)
     return (weights / np.where(total == 0, 1, total)) @ np.repeat(v, group, 1)
 
 
-def run(q, k, v, target, dtype="f32", kv_dtype=None, mask=None, mask_dtype=None, live=None, causal=False, offset=None, scale=None):
+def run(q, k, v, target, dtype="f32", kv_dtype=None, mask=None, mask_dtype=None, live=None, causal=False, offset=None, scale=None, first=None):
     kv_dtype = kv_dtype or dtype
     shape = (*q.shape[:3], v.shape[-1])
     out = np.empty((shape[0], shape[2], shape[1], shape[3]), harness.NUMPY[dtype]).swapaxes(1, 2)
     specs = [harness.spec_of(q, dtype), harness.spec_of(k, kv_dtype), harness.spec_of(v, kv_dtype), harness.spec_of(out, dtype)]
     mask_spec = None if mask is None else harness.spec_of(mask, mask_dtype)
-    launch = at.lower_attention(*specs, mask_spec, causal=causal, kv_len=live, causal_offset=offset, scale=scale)
+    launch = at.lower_attention(*specs, mask_spec, causal=causal, kv_len=live, causal_offset=offset, scale=scale, first_offset=first)
     inputs = {"q": q, "k": k, "v": v}
     inputs.update({} if mask is None else {"mask": mask})
     got = harness.run(launch, inputs, {"out": out}, target, threads=2)["out"]
@@ -43,7 +45,7 @@ def run(q, k, v, target, dtype="f32", kv_dtype=None, mask=None, mask_dtype=None,
     with np.errstate(all="ignore"):
         exact = reference(
             harness.decode(q, dtype), harness.decode(k, kv_dtype)[:, :, :live], harness.decode(v, kv_dtype)[:, :, :live],
-            wide_mask, q.shape[-1] ** -0.5 if scale is None else scale, offset,
+            wide_mask, q.shape[-1] ** -0.5 if scale is None else scale, offset, first,
         )  # fmt: skip
     return harness.decode(got, dtype), exact
 
@@ -91,6 +93,26 @@ def test_masks_broadcast(mask_shape, mask_dtype, target):
     mask = RNG.random(mask_shape) < 0.7 if mask_dtype == "bool" else harness.encode(RNG.standard_normal(mask_shape) * 3, mask_dtype)
     got, exact = run(q, k, v, target, mask=mask, mask_dtype=mask_dtype)
     np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("heads,q_len,keys,causal,offset,first,masked", [
+    (2, 300, 300, True, 0, -36, False), (4, 300, 300, True, 0, 0, False), (2, 1, 400, True, 399, 300, False), (4, 2, 400, True, 398, 270, True),
+    (2, 200, 200, True, 64, -64, False), (2, 70, 300, False, None, 200, True), (2, 5, 9, True, 4, 7, False), (2, 40, 300, True, 260, 129, True),
+    (1, 3, 10, False, None, 9, False),
+])  # fmt: skip
+def test_windows(heads, q_len, keys, causal, offset, first, masked, target):
+    """Keys before a window are not read at all where no row of a block sees them: they are NaN.
+    A row past all keys sees nothing."""
+    q, k, v = random((2, heads, q_len, 32)), random((2, 2 if heads > 1 else 1, keys, 32)), random((2, 2 if heads > 1 else 1, keys, 48))
+    mask = RNG.random((2, 1, 1, keys)) < 0.8 if masked else None
+    k[:, :, : max(first, 0)], v[:, :, : max(first, 0)] = np.nan, np.nan
+    got, _ = run(q, k, v, target, mask=mask, mask_dtype="bool", causal=causal, offset=offset, first=first)
+    k, v = np.nan_to_num(k), np.nan_to_num(v)
+    exact = reference(*(x.astype(np.float64) for x in (q, k, v)), mask, 32**-0.5, offset, first)
+    np.testing.assert_allclose(got, exact, rtol=1e-5, atol=1e-5)
+    seen = np.arange(q_len) + first < keys
+    assert (got[:, :, ~seen] == 0).all() and (first > (offset or first) or (got[:, :, seen] != 0).any())
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -4,8 +4,10 @@ empty masks.
 Models build masks out of arange, comparisons and `and`. A Pattern says what such a tensor has at
 place (i0, i1, ...):
 
-- Affine: offset + sum of coefficients[d] * i[d];
-- Truth: the conjunction of conditions, each an Affine that is >= 0; none: everywhere true.
+- Affine: offset + sum of coefficients[d] * i[d]; Distance: the absolute value of such a one;
+- Truth: the conjunction of conditions, each an Affine that is >= 0, and of factors: tensors of
+  truth, such as a mask of padding, of the same rank and of size 1 where they do not vary. None of
+  both: everywhere true.
 
 Patterns only say more about a value that is lowered all the same. What nothing uses in the end is
 not compiled.
@@ -14,7 +16,7 @@ not compiled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import expr as ex
 from .expr import Size
@@ -31,12 +33,18 @@ class Affine:
 
 
 @dataclass(frozen=True)
+class Distance:
+    of: Affine
+
+
+@dataclass(frozen=True)
 class Truth:
     rank: int
     conditions: Tuple[Affine, ...] = ()
+    factors: Tuple[Any, ...] = ()
 
 
-Pattern = Union[Affine, Truth]
+Pattern = Union[Affine, Distance, Truth]
 
 
 def constant(rank: int, value: Size) -> Affine:
@@ -58,8 +66,13 @@ def add(a: Affine, b: Affine, sign: int = 1) -> Affine:
     return Affine(coefficients, ex.simplify(ex.constant(a.offset) + b.offset) if sign > 0 else ex.simplify(ex.constant(a.offset) - b.offset))
 
 
-def compare(kind: str, a: Affine, b: Affine) -> Optional[Truth]:
+def compare(kind: str, a: Pattern, b: Pattern) -> Optional[Truth]:
     """a kind b, where it is a conjunction."""
+    if isinstance(a, Distance) and isinstance(b, Affine) and kind in ("le", "lt"):
+        minus = add(constant(0, 0), a.of, -1)
+        return both(compare(kind, a.of, b), compare(kind, minus, b))
+    if not isinstance(a, Affine) or not isinstance(b, Affine):
+        return compare({"ge": "le", "gt": "lt"}[kind], b, a) if isinstance(b, Distance) and kind in ("ge", "gt") else None
     rank = max(len(a.coefficients), len(b.coefficients))
     one = constant(rank, 1)
     conditions = {
@@ -83,17 +96,25 @@ def differs(a: Affine, b: Affine) -> Optional[bool]:
     return bool(apart.offset) if apart.is_constant and isinstance(apart.offset, int) else None
 
 
-def truth(rank: int, conditions: Sequence[Affine]) -> Truth:
+def truth(rank: int, conditions: Sequence[Affine], factors: Sequence[Any] = ()) -> Truth:
     """Conditions that always hold are left out."""
     left = [_padded(c, rank) for c in conditions if not is_natural(c)]
-    return Truth(rank, tuple(dict.fromkeys(left)))
+    wide = [f if f.rank == rank else f.view([1] * (rank - f.rank) + list(f.shape)) for f in factors]
+    return Truth(rank, tuple(dict.fromkeys(left)), tuple({id(f): f for f in wide}.values()))
 
 
 def both(a: Truth, b: Truth) -> Truth:
-    return truth(max(a.rank, b.rank), a.conditions + b.conditions)
+    return truth(max(a.rank, b.rank), a.conditions + b.conditions, a.factors + b.factors)
 
 
-def mapped(pattern: Pattern, move: Dict[int, Optional[int]], rank: int) -> Pattern:
+def factor(value: Any) -> Truth:
+    """Of a tensor of truth of which nothing more is known: as small as it is before it was expanded."""
+    while value.op is not None and value.op.name == "aten.expand" and value.op.operands[0].rank == value.rank:
+        value = value.op.operands[0]
+    return Truth(value.rank, (), (value,))
+
+
+def mapped(pattern: Pattern, move: Dict[int, Optional[int]], rank: int) -> Optional[Pattern]:
     """Old dimension d becomes move[d]; None: it is gone (of size 1, or place 0 is taken)."""
 
     def one(a: Affine) -> Affine:
@@ -104,20 +125,35 @@ def mapped(pattern: Pattern, move: Dict[int, Optional[int]], rank: int) -> Patte
                 coefficients[target] = factor
         return Affine(tuple(coefficients), a.offset)
 
-    if isinstance(pattern, Affine):
-        return one(pattern)
-    return truth(rank, [one(c) for c in pattern.conditions])
+    if not isinstance(pattern, Truth):
+        return one(pattern) if isinstance(pattern, Affine) else Distance(one(pattern.of))
+    factors = [_moved(f, move, rank) for f in pattern.factors]
+    return None if None in factors else truth(rank, [one(c) for c in pattern.conditions], factors)
 
 
-def shifted(pattern: Pattern, axis: int, start: Size) -> Pattern:
+def _moved(factor: Any, move: Dict[int, Optional[int]], rank: int) -> Optional[Any]:
+    if any(target is None and not ex.same(factor.shape[d], 1) for d, target in move.items()):
+        return None
+    kept = sorted((target, d) for d, target in move.items() if target is not None)
+    shape: List[Size] = [1] * rank
+    for target, d in kept:
+        shape[target] = factor.shape[d]
+    order = [d for _target, d in kept] + [d for d, target in move.items() if target is None]
+    made = factor if order == list(range(factor.rank)) else factor.permute(order)
+    return made if ex.same_shape(tuple(shape), made.shape) else made.view(shape)
+
+
+def shifted(pattern: Pattern, axis: int, start: Size) -> Optional[Pattern]:
     """What is there from place `start` of a dimension on."""
 
     def one(a: Affine) -> Affine:
         return Affine(a.coefficients, ex.simplify(ex.constant(a.offset) + ex.constant(start) * a.coefficients[axis]))
 
-    if isinstance(pattern, Affine):
-        return one(pattern)
-    return truth(pattern.rank, [one(c) for c in pattern.conditions])
+    if not isinstance(pattern, Truth):
+        return one(pattern) if isinstance(pattern, Affine) else Distance(one(pattern.of))
+    if not all(ex.same(f.shape[axis], 1) for f in pattern.factors):
+        return None
+    return truth(pattern.rank, [one(c) for c in pattern.conditions], pattern.factors)
 
 
 def looked_up(source: Pattern, indices: Sequence[Affine]) -> Optional[Pattern]:
@@ -134,15 +170,20 @@ def looked_up(source: Pattern, indices: Sequence[Affine]) -> Optional[Pattern]:
 
     if isinstance(source, Affine):
         return one(source) if all(abs(f) <= 4 for f in source.coefficients) else None
+    if not isinstance(source, Truth) or source.factors:
+        return None
     return truth(rank, [one(c) for c in source.conditions])
 
 
 @dataclass(frozen=True)
 class Mask:
-    """What of the keys a query sees: those up to its own number + offset, or all of them."""
+    """What of the keys a query sees: those up to its own number + offset, or all of them; from its
+    own number + first on, or all before; and of these the ones that `tensor` has, if any."""
 
     causal: bool = False
     offset: Size = 0
+    first: Optional[Size] = None
+    tensor: Optional[Any] = None
 
 
 def pattern_of(array: Any) -> Optional[Pattern]:
@@ -150,7 +191,7 @@ def pattern_of(array: Any) -> Optional[Pattern]:
     if array.size == 0 or array.size > 1 << 20 or array.dtype.kind not in "biu":
         return None
     if array.dtype.kind == "b":
-        return Truth(array.ndim) if bool(array.all()) else _triangle_of(array)
+        return Truth(array.ndim) if bool(array.all()) else _band_of(array)
     flat = array.reshape(-1)
     first = int(flat[0])
     if bool((flat == first).all()):
@@ -161,32 +202,38 @@ def pattern_of(array: Any) -> Optional[Pattern]:
     return Affine(tuple(int(d == long[0]) for d in range(array.ndim)), first)
 
 
-def _triangle_of(array: Any) -> Optional[Pattern]:
-    """Of a mask whose last two dimensions are a triangle: key <= query + offset."""
+def _band_of(array: Any) -> Optional[Pattern]:
+    """Of a mask whose last two dimensions are a band: query + first <= key <= query + last."""
     import numpy as np
 
-    if array.ndim < 2 or not bool((array == array[(0,) * (array.ndim - 2)]).all()):
+    if array.ndim < 2 or not array.any() or not bool((array == array[(0,) * (array.ndim - 2)]).all()):
         return None
     square = array[(0,) * (array.ndim - 2)]
-    offset = int(square[0].sum()) - 1
-    rows, columns = np.arange(square.shape[0])[:, None], np.arange(square.shape[1])
-    if not bool((square == (columns <= rows + offset)).all()):
+    apart = np.arange(square.shape[1]) - np.arange(square.shape[0])[:, None]
+    first, last = int(apart[square].min()), int(apart[square].max())
+    if not bool((square == ((apart >= first) & (apart <= last))).all()):
         return None
-    coefficients = [0] * array.ndim
-    coefficients[-2:] = [1, -1]
-    return Truth(array.ndim, (Affine(tuple(coefficients), offset),))
+    before = [0] * (array.ndim - 2)
+    limits = [Affine((*before, 1, -1), last)] if last < apart.max() else []
+    return Truth(array.ndim, tuple(limits + ([Affine((*before, -1, 1), -first)] if first > apart.min() else [])))
 
 
 def attention_mask(pattern: Optional[Pattern], queries: Size, keys: Size) -> Optional[Mask]:
-    """The mask that attention needs no tensor for; None: it needs one. The last two dimensions are
-    query and key."""
+    """The mask whose limits attention needs no tensor for; None: it needs one for all. The last two
+    dimensions are query and key."""
     if not isinstance(pattern, Truth) or pattern.rank < 2:
         return None
-    mask = Mask()
+    last: Optional[Size] = None
+    first: Optional[Size] = None
     for c in pattern.conditions:
-        if any(c.coefficients[:-2]):
+        if any(c.coefficients[:-2]) or c.coefficients[-2:] not in ((1, -1), (-1, 1)):
             return None
-        if c.coefficients[-2:] != (1, -1) or mask.causal:
-            return None
-        mask = Mask(True, c.offset)
-    return mask
+        if c.coefficients[-1] < 0:  # key <= query + offset
+            last = c.offset if last is None else ex.minimum(last, c.offset)
+        else:  # key >= query - offset
+            least = ex.simplify(ex.constant(0) - c.offset)
+            first = least if first is None else ex.maximum(first, least)
+    tensor = None
+    for f in pattern.factors:
+        tensor = f if tensor is None else tensor.logical_and(f)
+    return Mask(last is not None, 0 if last is None else last, first, tensor)

@@ -362,8 +362,9 @@ def _attention(op: Op, operands: Specs, results: Specs) -> Lowering:
     if wrong or (mask is not None and mask.dtype not in ("bool", "f32", "f16", "bf16")):
         raise ValueError(f"attention: kernels know f32, f16 and bf16, not {wrong or mask.dtype}")
     made = attention.lower_attention(
-        q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=ops.causal_offset(op)
-    )
+        q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=ops.causal_offset(op),
+        first_offset=at["first_offset"],
+    )  # fmt: skip
     return named(made, q=("in", 0), k=("in", 1), v=("in", 2), mask=_in(op, 3), out=OUT)
 
 

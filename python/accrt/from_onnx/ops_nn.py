@@ -181,7 +181,7 @@ def _heads(x: Value, count: int) -> Value:
 
 def _attended(lo: Any, q: Value, k: Value, v: Value, mask: Any, is_causal: bool, scale: Any, past: Any) -> Value:
     known = None if mask is None else affine.attention_mask(lo.pattern(mask), q.shape[2], k.shape[2])
-    own = None if mask is None or known is not None else lo.value(mask)
+    own = known.tensor if known is not None else None if mask is None else lo.value(mask)
     if own is not None:
         own = own.view([1] * (4 - own.rank) + list(own.shape)) if own.rank < 4 else own
         if not ex.same(own.shape[2], q.shape[2]) or not ex.same(own.shape[3], k.shape[2]):
@@ -192,7 +192,8 @@ def _attended(lo: Any, q: Value, k: Value, v: Value, mask: Any, is_causal: bool,
         own = own if own.dtype in ("bool", q.dtype) else cast(lo, own, q.dtype)
     causal = is_causal or (known is not None and known.causal)
     offset = past if is_causal and past is not None else known.offset if known is not None and known.causal and not is_causal else None
-    return q.scaled_dot_product_attention(k, v, own, causal, scale, offset if offset is not None and not ex.same(offset, 0) else None)
+    first = None if known is None else known.first
+    return q.scaled_dot_product_attention(k, v, own, causal, scale, offset if offset is not None and not ex.same(offset, 0) else None, first)
 
 
 # ---- convolutions

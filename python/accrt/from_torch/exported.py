@@ -51,8 +51,13 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
     if isinstance(args, Mapping):
         args, kwargs = (), {**args, **(kwargs or {})}
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
+    given = _without_cache(model, args, dict(kwargs or {}))
+    if isinstance(dynamic_shapes, Mapping):
+        dynamic_shapes = {**dict.fromkeys(name for name in given if name not in (kwargs or {})), **dynamic_shapes}
+    elif isinstance(dynamic_shapes, (list, tuple)) and len(given) > len(kwargs or {}):
+        dynamic_shapes = (*dynamic_shapes, None)
     with torch.no_grad():
-        return torch.export.export(model, args, _without_cache(model, args, dict(kwargs or {})), dynamic_shapes=dynamic_shapes, strict=False)
+        return torch.export.export(model, args, given, dynamic_shapes=dynamic_shapes, strict=False)
 
 
 def _without_cache(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:

@@ -314,6 +314,7 @@ class Lowering:
                 return self.function.full([], item.tensor.item(), dtype)
             item.name = self._new_name(f"{self.prefix}{self.node.name}")
             self.module.constant(item.name, data, dtype)
+            return self.marked(self.function.constant(self.module.constants[item.name]), _pattern_of(item))
         elif item.name not in self.module.constants:
             data, dtype = array_of(item.tensor)
             self.module.constant(item.name, data, dtype)
@@ -349,6 +350,13 @@ class Lowering:
         if isinstance(item, Known):
             return _pattern_of(item)
         return self.patterns.get(id(item))
+
+    def truth(self, item: Any) -> Optional[affine.Truth]:
+        """Of truth what is known, which may be no more than that it is this tensor."""
+        pattern = self.pattern(item)
+        if isinstance(pattern, affine.Truth) or not isinstance(item, (Value, Known)) or self.dtype(item) != "bool":
+            return pattern if isinstance(pattern, affine.Truth) else None
+        return affine.factor(self.value(item))
 
     def marked(self, value: Any, pattern: Optional[affine.Pattern]) -> Any:
         """The value, of which this pattern is known."""

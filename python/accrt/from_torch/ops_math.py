@@ -131,12 +131,18 @@ def method(name: str) -> Callable[..., Any]:
 
 
 for _name in (
-    "abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "celu", "cos", "cosh", "elu", "erf", "erfc", "exp", "exp2", "expm1", "floor", "gelu", "glu",
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "celu", "cos", "cosh", "elu", "erf", "erfc", "exp", "exp2", "expm1", "floor", "gelu", "glu",
     "hardsigmoid", "hardswish", "hardtanh", "isinf", "isnan",
     "leaky_relu", "log", "log10", "log1p", "log2", "log_sigmoid", "mish", "neg", "reciprocal", "relu", "relu6", "round", "rsqrt", "selu", "sigmoid", "sign", "silu",
     "sin", "sinh", "softplus", "sqrt", "square", "tan", "tanh", "trunc",
 ):  # fmt: skip
     lowers(f"aten.{_name}.default")(method(_name))
+@lowers("aten.abs.default")
+def abs_(lo: Any, x: Any) -> Any:
+    pattern = lo.pattern(x)
+    return lo.marked(lo.value(x).abs(), affine.Distance(pattern) if isinstance(pattern, affine.Affine) else None)
+
+
 lowers("aten.fix.default")(method("trunc"))
 lowers("aten.sgn.default")(method("sign"))
 lowers("aten.hypot.default")(_binary(lambda a, b: a.hypot(b)))
@@ -168,9 +174,9 @@ def _comparison(kind: str) -> Callable[..., Any]:
         first, second = lo.pattern(a), lo.pattern(b)
         x, y = _pair(lo, a, b)
         result = getattr(x, kind)(y)
-        if not isinstance(first, affine.Affine) or not isinstance(second, affine.Affine):
+        if first is None or second is None or isinstance(first, affine.Truth) or isinstance(second, affine.Truth):
             return result
-        if kind == "ne":
+        if kind == "ne" and isinstance(first, affine.Affine) and isinstance(second, affine.Affine):
             return _known_truth(lo, result, affine.differs(first, second))
         return lo.marked(result, affine.compare(kind, first, second))
 
@@ -192,9 +198,8 @@ for _kind in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 @lowers("aten.__and__.Tensor", "aten.__and__.Scalar", "aten.logical_and.default", "aten.bitwise_and.Tensor", "aten.bitwise_and.Scalar")
 def and_(lo: Any, a: Any, b: Any) -> Any:
-    first, second = lo.pattern(a), lo.pattern(b)
-    truth = affine.both(first, second) if isinstance(first, affine.Truth) and isinstance(second, affine.Truth) else None
-    return lo.marked(_bits(lo, a, b, "and"), truth)
+    made, first, second = _bits(lo, a, b, "and"), lo.truth(a), lo.truth(b)
+    return lo.marked(made, affine.both(first, second) if first is not None and second is not None else None)
 
 
 @lowers("aten.__or__.Tensor", "aten.logical_or.default", "aten.bitwise_or.Tensor", "aten.bitwise_or.Scalar", "aten.__or__.Scalar")

@@ -139,11 +139,11 @@ def attention(
     lo: Any, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, is_causal: bool = False, scale: Optional[float] = None,
     enable_gqa: bool = False,
 ) -> Any:  # fmt: skip
-    """Heads that were expanded to those of the query are read where they are; a mask that is
-    causal, or all true, needs no tensor."""
+    """Heads that were expanded to those of the query are read where they are; limits of a mask
+    (causal, a window) need no tensor, and what is left of it is as small as it is made."""
     q, k, v = lo.value(query), lo.value(key), lo.value(value)
-    known = affine.Mask(True, 0) if is_causal else None if attn_mask is None else affine.attention_mask(lo.pattern(attn_mask), q.shape[-2], k.shape[-2])
-    mask = None if attn_mask is None or known is not None else lo.value(attn_mask)
+    known = affine.Mask(True, 0) if is_causal else None if attn_mask is None else affine.attention_mask(lo.truth(attn_mask), q.shape[-2], k.shape[-2])
+    mask = known.tensor if known is not None else None if attn_mask is None else lo.value(attn_mask)
     squeezed = 4 - q.rank
     if squeezed < 0:
         raise Unsupported(f"attention of {q.rank} dimensions")
@@ -154,7 +154,8 @@ def attention(
     if not ex.same(k.shape[1], v.shape[1]):
         k, v = lo.value(key), lo.value(value)
     causal = known is not None and known.causal
-    made = q.scaled_dot_product_attention(k, v, mask, causal, scale, known.offset if causal and not ex.same(known.offset, 0) else None)
+    first = None if known is None else known.first
+    made = q.scaled_dot_product_attention(k, v, mask, causal, scale, known.offset if causal and not ex.same(known.offset, 0) else None, first)
     for _ in range(squeezed):
         made = made.select(0, 0)
     return made
@@ -163,7 +164,7 @@ def attention(
 def _mask_of(lo: Any, mask: Value, q: Value, k: Value) -> Value:
     """With four dimensions; of floats in the type of the query."""
     mask = mask.view([1] * (4 - mask.rank) + list(mask.shape)) if mask.rank < 4 else mask
-    if not ex.same(mask.shape[2], q.shape[2]) or not ex.same(mask.shape[3], k.shape[2]):
+    if not all(ex.same(size, 1) or ex.same(size, wanted) for size, wanted in zip(mask.shape[2:], (q.shape[2], k.shape[2]))):
         mask = mask.expand([mask.shape[0], mask.shape[1], q.shape[2], k.shape[2]])
     return mask if mask.dtype in ("bool", q.dtype) else cast(lo, mask, q.dtype)
 

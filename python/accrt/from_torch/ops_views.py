@@ -216,8 +216,9 @@ def select(lo: Any, x: Any, dim: int, index: Any) -> Any:
     at = lo.axis(x, dim)
     place = ex.simplify(ex.constant(x.shape[at]) + index) if isinstance(index, int) and index < 0 else index
     pattern = lo.pattern(x)
+    pattern = None if pattern is None else affine.shifted(pattern, at, place)
     if pattern is not None:
-        pattern = affine.mapped(affine.shifted(pattern, at, place), {d: None if d == at else d - (d > at) for d in range(x.rank)}, x.rank - 1)
+        pattern = affine.mapped(pattern, {d: None if d == at else d - (d > at) for d in range(x.rank)}, x.rank - 1)
     return lo.marked(x.select(at, place), pattern)
 
 
@@ -329,6 +330,8 @@ def stack(lo: Any, tensors: Sequence[Any], dim: int = 0) -> Any:
 @lowers("aten.repeat.default")
 def repeat(lo: Any, x: Any, repeats: Sequence[Any]) -> Any:
     x = lo.value(x)
+    if all(ex.same(count, 1) or ex.same(extent, 1) for count, extent in zip(repeats[len(repeats) - x.rank :], x.shape)):
+        return expand(lo, x, [*repeats[: len(repeats) - x.rank], *(e if ex.same(c, 1) else c for c, e in zip(repeats[len(repeats) - x.rank :], x.shape))])
     x = x.view([1] * (len(repeats) - x.rank) + list(x.shape))
     wide, tall, size = [], [], []
     for count, extent in zip(repeats, x.shape):

@@ -8,7 +8,8 @@
  * The query heads that share a key head (grouped heads) are rows of one product: row r of a group
  * is head r / q_len, position r % q_len. x of the grid walks blocks of ROWS rows, y key heads, z
  * the batch. The cache's strides say its capacity; kv_len is its live length. Causal: a query at
- * position i sees keys up to i + causal_offset.
+ * position i sees keys up to i + causal_offset. Windowed: it sees none before i + first_offset, and
+ * blocks of keys that no row sees are not read.
  *
  * A row that sees no key at all gives zeros. NaN propagates from any key that a row sees. */
 #define AHEAD_LINES 0 /* panels are made on the spot */
@@ -32,7 +33,7 @@ typedef struct {
   int64_t v_batch, v_head, v_row;
   int64_t out_batch, out_head, out_row;
   int64_t mask_batch, mask_head, mask_row, mask_key;
-  int64_t causal, causal_offset, batch;
+  int64_t causal, causal_offset, windowed, first_offset, batch;
   float scale;
 } attention_params_t;
 
@@ -70,9 +71,11 @@ typedef struct {
   float* maximum;
   float* sum;
   int32_t*
-      /* of each row, and its position and the number of keys it may see: divisions are slow */
+      /* of each row, and its position and the keys it may see, from first to limit: divisions are
+         slow */
       heads;
   int32_t* positions;
+  int64_t* firsts;
   int64_t* limits;
 } state_t;
 
@@ -84,6 +87,7 @@ static void find_rows(const state_t* s) {
     s->heads[r] = (int32_t)(s->kv_head * p->group + head);
     s->positions[r] = (int32_t)position;
     s->limits[r] = max_i64(0, min_i64(p->kv_len, limit));
+    s->firsts[r] = p->windowed ? max_i64(0, position + p->first_offset) : 0;
     if (++position < p->q_len)
       continue;
     position = 0;
@@ -295,6 +299,9 @@ static void attend(const state_t* s, int64_t row, int64_t rows, int64_t first, i
     if (s->p->mask)
       apply_mask(s, scores, row + r, first, count);
     int64_t seen = max_i64(0, min_i64(count, s->limits[row + r] - first));
+    int64_t unseen = min_i64(seen, s->firsts[row + r] - first);
+    for (int64_t j = 0; j < unseen; j++)
+      scores[j] = NEGATIVE_INFINITY;
     for (int64_t j = seen; j < width; j++)
       scores[j] = NEGATIVE_INFINITY;
     soften_row(s, scores, row + r, width);
@@ -329,7 +336,8 @@ static void place(state_t* s, float* memory) {
   s->maximum = s->scores + BLOCK_ROWS * KEY_STEP;
   s->sum = s->maximum + ROWS;
   s->limits = (int64_t*)(s->sum + ROWS);
-  s->heads = (int32_t*)(s->limits + ROWS);
+  s->firsts = s->limits + ROWS;
+  s->heads = (int32_t*)(s->firsts + ROWS);
   s->positions = s->heads + ROWS;
 }
 
@@ -349,11 +357,13 @@ KERNEL_ENTRY(ENTRY) {
   find_rows(&s);
   load_queries(&s);
 
-  int64_t limit = 0;
-  for (int64_t r = 0; r < s.rows; r++)
+  int64_t limit = 0, begin = p->kv_len;
+  for (int64_t r = 0; r < s.rows; r++) {
     limit = max_i64(limit, s.limits[r]);
+    begin = min_i64(begin, s.firsts[r]);
+  }
   int few = s.rows <= FEW_ROWS;
-  for (int64_t first = 0; first < limit; first += KEYS) {
+  for (int64_t first = begin; first < limit; first += KEYS) {
     int64_t count = min_i64(KEYS, limit - first);
     if (!few)
       load_keys(&s, first, count);

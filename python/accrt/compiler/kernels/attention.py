@@ -26,14 +26,14 @@ def attention_kernel(q: str, kv: str, mask: str, head: int) -> KernelDef:
     rows, keys = _block(head)
     names = (
         "q_len kv_len group head_size value_size q_batch q_head q_row k_batch k_head k_row v_batch v_head v_row "
-        "out_batch out_head out_row mask_batch mask_head mask_row mask_key causal causal_offset batch"
+        "out_batch out_head out_row mask_batch mask_head mask_row mask_key causal causal_offset windowed first_offset batch"
     ).split()
     params = layout(
         [reads("q"), reads("k"), reads("v"), reads("mask", optional=True), writes("out")]
         + [symbol(name) for name in names]
         + [scalar("scale", "f32")]
     )
-    floats = rows * (head + 16) + 2 * keys * head + rows * head + _BLOCK_ROWS * (keys + 16) + 6 * rows
+    floats = rows * (head + 16) + 2 * keys * head + rows * head + _BLOCK_ROWS * (keys + 16) + 8 * rows
     name = f"attention_{q}_{kv}_{mask}_h{head}"
     defines = (
         ("Q_TAG", q), ("KV_TAG", kv), ("MASK_TAG", mask), ("HEAD", str(head)), ("ROWS", str(rows)), ("KEYS", str(keys)),
@@ -58,13 +58,15 @@ def lower_attention(
     causal: bool = False,
     kv_len: Any = None,
     causal_offset: Any = None,
+    first_offset: Any = None,
 ) -> Launch:
     """softmax(q k^T * scale + mask) v. Operands: q, k, v, mask, out.
 
     q [batch, heads, q_len, head], k and v [batch, kv_heads, capacity, head], out as q, with any
     strides but a contiguous last axis: [batch, length, heads, head] in memory is a spec with axes
     exchanged. `kv_len` is the live length (default: the capacity), a size or a symbol; causal lets
-    query i see keys up to i + causal_offset (default kv_len - q_len). mask broadcasts to [batch,
+    query i see keys up to i + causal_offset (default kv_len - q_len), and first_offset those from
+    i + first_offset on. mask broadcasts to [batch,
     heads, q_len, kv_len]: bool (true: seen) or float (added). Rows that see no key give zeros.
     """
     for spec, what in ((q, "q"), (k, "k"), (v, "v"), (out, "out")):
@@ -87,6 +89,7 @@ def lower_attention(
         "q_len": q_len, "kv_len": live, "group": heads // kv_heads, "head_size": head, "value_size": v.shape[-1],
         "causal": int(causal), "scale": 1.0 / math.sqrt(head) if scale is None else float(scale),
         "causal_offset": (live - q_len if causal_offset is None else causal_offset) if causal else 0,
+        "windowed": int(first_offset is not None), "first_offset": 0 if first_offset is None else first_offset,
         "kv_heads": kv_heads, "batch": batch,
     }  # fmt: skip
     for name, spec in (("q", q), ("k", k), ("v", v), ("out", out)):

@@ -15,6 +15,6 @@ from . import (
     attention, convolutions, effects, einsum, elementwise, functions, gradients, indexing, lora, lowered, ordering, products, reductions, sampling, serving, shapes,
     upsampling,
 )  # fmt: skip
-from .attention import causal_offset
+from .attention import causal_offset, window_mask
 from .schema import OPS, OpDef, axes_of, axis_of, build, define, infer, states_of
 from .shapes import cat, slice_bounds

@@ -15,7 +15,7 @@ from .shapes import cat
 
 
 def _sdpa(
-    q: Any, k: Any, v: Any, attn_mask: Any = None, is_causal: bool = False, scale: Any = None, causal_offset: Any = None
+    q: Any, k: Any, v: Any, attn_mask: Any = None, is_causal: bool = False, scale: Any = None, causal_offset: Any = None, first_offset: Any = None
 ) -> Any:
     """Rows that see no key at all give zeros."""
     np = numpy()
@@ -27,6 +27,8 @@ def _sdpa(
     if is_causal:
         offset = causal_offset or 0
         seen &= np.arange(k.shape[-2])[None, :] <= np.arange(q.shape[-2])[:, None] + offset
+    if first_offset is not None:
+        seen &= np.arange(k.shape[-2])[None, :] >= np.arange(q.shape[-2])[:, None] + first_offset
     if attn_mask is not None and attn_mask.dtype == bool:
         seen &= attn_mask
     elif attn_mask is not None:
@@ -43,6 +45,13 @@ def causal_offset(op: Op) -> Size:
     return 0 if op.attrs["causal_offset"] is None else op.attrs["causal_offset"]
 
 
+def window_mask(op: Op) -> Value:
+    """Of attention with a first_offset: which keys are not before a query's window, [queries, keys]."""
+    function = op.block.function
+    rows = function.arange(op.operands[0].shape[2]).unsqueeze(1) + op.attrs["first_offset"]
+    return function.arange(op.operands[1].shape[2]).unsqueeze(0) >= rows
+
+
 def _decompose_sdpa(op: Op) -> Value:
     q, k, v, mask = op.operands
     scale = 1 / math.sqrt(q.shape[-1]) if op.attrs["scale"] is None else op.attrs["scale"]
@@ -56,6 +65,9 @@ def _decompose_sdpa(op: Op) -> Value:
     if op.attrs["is_causal"]:
         rows = function.arange(length).unsqueeze(1) + causal_offset(op)
         seen = function.arange(keys).unsqueeze(0) <= rows
+    if op.attrs["first_offset"] is not None:
+        after = window_mask(op)
+        seen = after if seen is None else seen.logical_and(after)
     if mask is not None:
         lead = [1] * (4 - mask.rank) + list(mask.shape)
         heads_of = [kv_heads, group] if not ex.same(lead[1], 1) else [1, 1]
@@ -76,13 +88,14 @@ def _decompose_sdpa(op: Op) -> Value:
 
 @define(
     "aten.scaled_dot_product_attention(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
-    "bool is_causal=False, float? scale=None, Size? causal_offset=None)",
+    "bool is_causal=False, float? scale=None, Size? causal_offset=None, Size? first_offset=None)",
     reference=_sdpa, decompose=_decompose_sdpa,
 )  # fmt: skip
 def _infer_sdpa(op: Op) -> Types:
     """[batch, heads, length, size]; key heads divide query heads. Causal: query i sees keys up to
     i, as torch aligns it, or up to i + causal_offset: number of keys - number of queries where the
-    queries are the last of the sequence. A bool mask is true where seen, a float one is added."""
+    queries are the last of the sequence. With first_offset query i sees no key before i +
+    first_offset: a window of w keys of causal attention is first_offset = causal_offset - w + 1. A bool mask is true where seen, a float one is added."""
     q, k, v, mask = op.operands
     if any(t.rank != 4 for t in (q, k, v)) or q.dtype not in FLOATS:
         raise IRError(f"attention of {q.type}, {k.type}, {v.type}; floats [batch, heads, length, size] are needed")
