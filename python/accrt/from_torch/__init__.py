@@ -9,7 +9,7 @@ with the table of operations.
 
 What stands where: table.py has the functions by operation, ops_*.py the operations, lowering.py
 goes through one graph, exported.py makes inputs, weights, states and results of an ExportedProgram,
-affine.py recognizes masks, values.py has what a node of the graph may be.
+sizes.py has the sizes of inputs, values.py has what a node of the graph may be.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from ..compiler import expr as ex
 from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
 from .aliasing import flat, touched
 from .lowering import Failures, Lowering
+from .sizes import Bound, size_of, solved
 from .values import dtype_of, Known, MISSING, Unsupported, UnsupportedOperations
 
 #: A type of a .pt2 file that has a list of keys, in JSON that is text in JSON.
@@ -232,7 +233,9 @@ class _Program:
     def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, dynamic_shapes: Any) -> None:
         self.shared, self.program, self.function, self.failures, self.prefix = shared, program, function, failures, prefix
         self.graph, self.dim_names = flat(program.graph_module), _dim_names(program, dynamic_shapes)
-        self.touched, self.symbols = touched(self.graph), {}  # type: List[Any], Dict[str, Expr]
+        self.touched: List[Any] = touched(self.graph)
+        self.symbols: Bound = {}
+        self.bound: Dict[Tuple[str, int], Expr] = {}  # dimensions of 2 * n, where n follows from them
         self.lowering = Lowering(shared.module, function, failures, prefix)
         placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         self.inputs = list(zip(placeholders, program.graph_signature.input_specs))
@@ -268,6 +271,7 @@ class _Program:
         written = self.program.graph_signature.user_inputs_to_mutate.values()
         values: List[Any] = []
         states: Dict[str, Any] = {}
+        self._bind_symbols()
         for node, spec in self.inputs:
             if spec.kind == InputKind.USER_INPUT:
                 values.append(self._input(node, spec, spec.arg.name in written))
@@ -306,31 +310,47 @@ class _Program:
                 self.failures.add(f"input {node.name!r}", str(error), node)
                 return MISSING
             access = "read_write" if is_written or node in self.touched else "read"
-            return self.function.input(node.name, dtype, shape, access=access)
+            made = self.function.input(node.name, dtype, [self.bound.get((node.name, d), size) for d, size in enumerate(shape)], access=access)
+            for d in (d for d in range(len(shape)) if (node.name, d) in self.bound):
+                made = made.slice(d, 0, shape[d])  # all of it, as 2 * n
+            return made
         return getattr(spec.arg, "value", None)
 
     def _dimension(self, name: str, dim: int, size: Any) -> Any:
         if isinstance(size, int):
             return size
-        expression = size.node.expr
-        if not expression.is_Symbol:
-            self.failures.add(f"input {name!r}", f"dimension {dim} is {expression}, which is no symbol alone")
+        try:
+            return size_of(size.node.expr, self.symbols)
+        except Unsupported as error:
+            self.failures.add(f"input {name!r}", f"dimension {dim} is {size.node.expr}: {error}", node=None)
             return 1
-        key = str(expression)
-        if key not in self.symbols:
-            bounds = self.program.range_constraints.get(expression)
-            upper = str(bounds.upper) if bounds is not None else ""
-            most = min(int(upper), self.shared.maximum) if upper.isdigit() else self.shared.maximum
-            wanted = self.dim_names.get((name, dim)) or f"{name}_{dim}"
-            lower = int(bounds.lower) if bounds is not None and str(bounds.lower).isdigit() else 1
-            self.symbols[key] = self._symbol(wanted, 1 if lower <= 2 else lower, most)
-        return self.symbols[key]
 
-    def _symbol(self, name: str, minimum: int, most: int) -> Expr:
+    def _bind_symbols(self) -> None:
+        """Each symbol of the export gets its size from an input's dimension: one that is the symbol,
+        else the first of which it follows (n + 1, 2 * n)."""
+        found: Dict[str, List[Tuple[Tuple[int, int], str, int, Any]]] = {}
+        for node, spec in self.inputs:
+            for d, size in enumerate(getattr(node.meta.get("val"), "shape", ()) if spec.kind.name == "USER_INPUT" else ()):
+                for symbol in [] if isinstance(size, int) else sorted(size.node.expr.free_symbols, key=str):
+                    order = solved(size.node.expr, symbol)
+                    if order is not None:
+                        found.setdefault(str(symbol), []).append((order, node.name, d, symbol))
+        for key, places in found.items():
+            (factor, more), name, dim, symbol = min(places, key=lambda place: (place[0][0], abs(place[0][1])))
+            bounds = self.program.range_constraints.get(symbol)
+            upper = str(bounds.upper) if bounds is not None else ""
+            lower = int(bounds.lower) if bounds is not None and str(bounds.lower).isdigit() else 1
+            most = min(factor * int(upper) + more if upper.isdigit() else self.shared.maximum, self.shared.maximum // factor * factor)
+            wanted = self.dim_names.get((name, dim)) or f"{name}_{dim}"
+            made = self._symbol(wanted, factor * (1 if lower <= 2 else lower) + more, most, factor)
+            self.symbols[key] = ex.simplify((made - more) // factor)
+            self.bound.update({(name, dim): made} if factor > 1 else {})
+
+    def _symbol(self, name: str, minimum: int, most: int, divisor: int) -> Expr:
         known = self.shared.module.symbols.get(name)
-        if known is not None and (known.minimum, known.maximum) == (minimum, most):
+        if known is not None and (known.minimum, known.maximum, known.divisor) == (minimum, most, divisor):
             return ex.symbol(name)
-        return self.shared.module.symbol(_free_name(name, self.shared.module.symbols), minimum=minimum, maximum=most)
+        return self.shared.module.symbol(_free_name(name, self.shared.module.symbols), minimum=minimum, maximum=most, divisor=divisor)
 
     def _state(self, name: str, tensor: Any, node: Any) -> Any:
         try:
