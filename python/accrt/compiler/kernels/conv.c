@@ -105,11 +105,15 @@ static void multiply_tap(const conv_params_t* p, const block_t* b, const seen_t*
   int64_t k = p->kernel_h * p->kernel_w * p->channels;
   const w_t* from = w + ((i * p->kernel_w + j) * p->channels + first) * PANEL;
   const float* a = s->at + i * p->dilation_h * s->row_step + j * p->dilation_w * s->place_step;
+  /* Of the next panel each row asks for another part. */
+  int64_t part =
+      ceildiv_i64(b->columns, BLOCK_ROWS) * (depth / 4) * AHEAD_LINES * 64 / (int64_t)sizeof(w_t);
   for (int64_t panel = 0; panel < b->panels; panel++) {
     const w_t* ahead = from + (panel + 1 < b->panels ? k * PANEL : 0);
     for (int64_t r = 0; r < b->rows; r++)
       multiply_panel(b->columns, depth, a + r * p->stride_h * s->row_step, lda, from,
-                     tile + r * b->columns * width + panel * PANEL, width, accumulate, ahead);
+                     tile + r * b->columns * width + panel * PANEL, width, accumulate,
+                     ahead + min_i64(r * part, depth * PANEL));
     from += k * PANEL;
   }
 }

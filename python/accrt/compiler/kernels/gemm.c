@@ -1,8 +1,9 @@
 /* gemm.c - C = activation(A * B + bias) + residual, with B packed into panels by gemm_pack.c.
  *
  * Instantiated with A_TAG, B_TAG, C_TAG (f32, f16 or bf16) and ENTRY; computes in f32. A workgroup
- * makes up to GROUP_ROWS rows by `panels_per_group` panels. x of the grid walks panels, y rows.
- * Writes nothing but C. */
+ * makes up to GROUP_ROWS rows by `panels_per_group` panels. The grid is panels by rows; rows are
+ * walked first where that is less to read, so that a thread, which takes workgroups one after
+ * another, finds the panels in its cache. Writes nothing but C. */
 #include "activate.h"
 #include "gemm_core.h"
 #include "types.h"
@@ -77,16 +78,33 @@ static void multiply(const gemm_params_t* p, float* tile, float* staged, int64_t
   } while (begin < p->k);
 }
 
+#define CACHE_FLOATS (1 << 18) /* of the second-level cache, for A */
+
+/* Which panels and which rows a workgroup makes. With rows first, all of A passes for each group of
+ * panels, which costs nothing where it stays in the cache; else all of B for each group of rows. */
+static void find_place(const gemm_params_t* p, const accrt_kernel_dispatch_t* dispatch,
+                       const accrt_kernel_workgroup_t* workgroup, int64_t* group, int64_t* rows) {
+  int64_t groups = dispatch->workgroup_count[0], parts = dispatch->workgroup_count[1];
+  *group = workgroup->workgroup_id[0];
+  *rows = workgroup->workgroup_id[1];
+  if (p->m * p->k > CACHE_FLOATS && groups * p->m > parts * p->n)
+    return;
+  int64_t number = *rows * groups + *group;
+  *group = number / parts;
+  *rows = number % parts;
+}
+
 KERNEL_ENTRY(ENTRY) {
   (void)environment;
   const gemm_params_t* p = (const gemm_params_t*)dispatch->params;
   float* tile = (float*)workgroup->local_memory;
   float* staged = tile + GROUP_ROWS * MAX_PANELS * PANEL;
-  int64_t panel = workgroup->workgroup_id[0] * p->panels_per_group;
+  int64_t group, part;
+  find_place(p, dispatch, workgroup, &group, &part);
+  int64_t panel = group * p->panels_per_group;
   int64_t panels = min_i64(p->panels_per_group, ceildiv_i64(p->n, PANEL) - panel);
-  int64_t row = part_begin(p->m, workgroup->workgroup_id[1], dispatch->workgroup_count[1]);
-  int64_t rows =
-      part_begin(p->m, workgroup->workgroup_id[1] + 1, dispatch->workgroup_count[1]) - row;
+  int64_t row = part_begin(p->m, part, dispatch->workgroup_count[1]);
+  int64_t rows = part_begin(p->m, part + 1, dispatch->workgroup_count[1]) - row;
   if (panels <= 0 || rows <= 0)
     return KERNEL_OK;
 
