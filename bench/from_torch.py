@@ -116,7 +116,7 @@ def arrays_of(inputs):
 
 
 def peers(case, folder, threads, with_compile):
-    """Functions to call, by name; each takes no argument. Leaves model.accx, model.pt2 and model.onnx
+    """Functions to call, by name; each takes no argument. Leaves model.accx, model.pt and model.onnx
     in the folder."""
     import torch
 
@@ -129,7 +129,7 @@ def peers(case, folder, threads, with_compile):
     middle = time.perf_counter()
     accrt.from_torch(program, path=path, targets=[native()])
     print(f"  exported in {middle - begin:.1f} s, converted and compiled in {time.perf_counter() - middle:.1f} s", flush=True)
-    torch.export.save(program, os.path.join(folder, "model.pt2"))
+    torch.save(model, os.path.join(folder, "model.pt"))
     instance = accrt.Instance(host_code="all", options={"host.threads": str(threads)})
     session = accrt.Program(accrt.Bundle(path, instance)).session()
     arrays, call = arrays_of(inputs), session["forward"]
@@ -184,13 +184,13 @@ run.run(None, {{k: v for k, v in others.items() if k in [i.name for i in run.get
     "torch": """
 import torch
 torch.set_num_threads({threads})
-model = torch.export.load("{folder}/model.pt2").module()
+model = torch.load("{folder}/model.pt", weights_only=False)
 with torch.no_grad():
     model(**{{k: torch.from_numpy(v) for k, v in inputs.items()}}{more})""",
     "torch.compile": """
 import torch
 torch.set_num_threads({threads})
-model = torch.compile(torch.export.load("{folder}/model.pt2").module())
+model = torch.compile(torch.load("{folder}/model.pt", weights_only=False))
 with torch.no_grad():
     model(**{{k: torch.from_numpy(v) for k, v in inputs.items()}}{more})""",
 }
@@ -260,7 +260,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--calls", type=int, default=40)
-    parser.add_argument("--starts", type=int, default=3, help="processes of each peer; 0: none")
+    parser.add_argument("--starts", type=int, default=3, help="measured processes of each peer; 0: none")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="torch.compile too, which compiles for a minute")
     parser.add_argument("--first", action="store_true", help="calls go before other processes' work, on a busy machine")

@@ -46,6 +46,23 @@ def test_every_operation_has_cuda_kernels():
     assert all(k.family == "cuda" and k.name.startswith("cuda.") for k in kernels.values())
 
 
+@pytest.mark.parametrize("mask", [None, "bool", "f32"])
+def test_a_window_is_a_mask(mask):
+    """Kernels of CUDA begin with the first key: the window becomes a mask, or goes into it."""
+    m = Module("window")
+    f = m.function("attend")
+    n = m.symbol("n", maximum=64)
+    q = f.input("q", "f32", [1, 2, n, 8])
+    given = None if mask is None else f.input("mask", mask, [1, 1, 1, n])
+    f.result("y", q.scaled_dot_product_attention(q, q, given, is_causal=True, first_offset=-2))
+    work = passes.run(m, [("write_windows", passes.write_windows)])
+    (made,) = [op for op in work.functions["attend"].body.walk() if op.name == "aten.scaled_dot_product_attention"]
+    assert made.attrs["first_offset"] is None and made.operands[3].dtype == (mask or "bool")
+    x = np.random.default_rng(kh.SEED).standard_normal((1, 2, 9, 8)).astype(np.float32)
+    arrays = [x] if mask is None else [x, (np.arange(9) > 1)[None, None, None] if mask == "bool" else x[:, :1, :1, :1] + np.zeros((1, 1, 1, 9), np.float32)]
+    np.testing.assert_allclose(*(Interpreter(module).run("attend", *arrays)[0] for module in (m, work)), rtol=1e-6, atol=1e-6)
+
+
 def test_a_convolution_of_patches_is_one_product():
     """As vision transformers begin: the image is copied once, not once for each place of the
     kernel."""

@@ -51,6 +51,24 @@ def test_model(name, sizes, instance):
             models.compare(session, model, models.resized(inputs, batch, length))
 
 
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=["f16", "bf16"])
+@pytest.mark.parametrize("name", chosen(count=3))
+def test_model_of_16_bits(name, kind, instance):
+    """Weights, inputs and results of 16 bits, beside the same weights in float64: the bound is so
+    many roundings of the type."""
+    print("seed", SEED)
+    model, inputs = models.in_type(*models.MODELS[name](), kind)
+    shapes = None if name in models.STATIC else models.dynamic_shapes(inputs)
+    session = accrt.Program(accrt.Bundle(compile(convert(model, inputs, dynamic_shapes=shapes), targets=[kh.host_targets()[-1]]), instance)).session()
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    if name == "mixtral":
+        model.set_experts_implementation("eager")  # the other has no float64
+    within = models.ROUNDINGS * models.PRECISION[kind]
+    models.compare(session, model, inputs, within)
+    if shapes is not None:
+        models.compare(session, model, models.in_type(model, models.resized(inputs, 1, 5), kind)[1], within)
+
+
 #: What attention of a family has: (causal, windowed, a tensor that is no larger than the padding).
 ATTENTION = {
     "bert": (False, False, True), "distilbert": (False, False, True), "modernbert": (True, True, True), "mistral": (True, True, False),

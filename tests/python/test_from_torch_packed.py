@@ -81,6 +81,28 @@ class Words(torch.nn.Module):
         return torch.nn.functional.linear(x, (codes.flatten(1).float() - 8) * self.weight_scale)
 
 
+class Scaled(torch.nn.Module):
+    """Codes of 8 bits with a scale for each row or group, as compressed-tensors stores them
+    (int-quantized, float-quantized), in the type of the input where they are used."""
+
+    def __init__(self, dtype, groups):
+        super().__init__()
+        codes = torch.randint(0, 100, (32, 64))
+        self.weight = torch.nn.Parameter(codes.to(torch.float32).to(dtype), requires_grad=False)
+        self.weight_scale = torch.nn.Parameter(torch.rand(32, groups), requires_grad=False)
+
+    def forward(self, x):
+        codes = self.weight.to(x.dtype).view(32, self.weight_scale.shape[1], -1)
+        return torch.nn.functional.linear(x, (codes * self.weight_scale[..., None]).flatten(1))
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "float8_e4m3fn", "float8_e5m2"])
+def test_codes_of_8_bits_are_not_expanded_without_a_word(dtype, groups):
+    with pytest.raises(UnsupportedOperations, match="the quantized weight 'weight' would be expanded to f32"):
+        convert(Scaled(getattr(torch, dtype), groups), (torch.randn(3, 64),))
+
+
 @pytest.mark.parametrize("parameter", [False, True])
 def test_other_packed_weights_are_not_expanded_without_a_word(parameter):
     with pytest.raises(UnsupportedOperations, match="the quantized weight 'weight_packed' would be expanded to f32"):

@@ -186,25 +186,35 @@ def greedy(model: Any, inputs: Dict[str, Any], name: str, steps: int) -> Tuple[l
     return tokens, apart
 
 
-def compare(session: Any, model: Any, inputs: Dict[str, Any]) -> None:
+#: What roundings to a type of 16 bits may add up to in two layers, in units of its precision. Some 40
+#: follow one another, and each is half a unit or less: 20 would be all of them in one direction.
+ROUNDINGS = 16
+PRECISION = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+
+
+def in_type(model: Any, inputs: Dict[str, Any], kind: torch.dtype) -> Made:
+    """The model and its inputs with floats of that type."""
+    return model.to(kind), {n: v.to(kind) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in inputs.items()}
+
+
+def compare(session: Any, model: Any, inputs: Dict[str, Any], within: float = 1e-4) -> None:
     """Every element of every result of `session.forward` beside the model's in float64: within 1e-4
     of its size and of the result's root mean square together."""
-    tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
-    out = session.forward(**{name: value.numpy() for name, value in tensors.items()})
-    compare_results(out, model, inputs)
+    out = session.forward(**{name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)})
+    compare_results([torch.from_dlpack(o).double() for o in (out if isinstance(out, (tuple, list)) else [out])], model, inputs, within)
 
 
-def compare_results(out: Any, model: Any, inputs: Dict[str, Any]) -> None:
+def compare_results(out: Any, model: Any, inputs: Dict[str, Any], within: float = 1e-4) -> None:
     """The same of results that are there: arrays, or what a model of torch gives."""
-    leaves = torch.utils._pytree.tree_leaves
+    leaves, kind = torch.utils._pytree.tree_leaves, next(model.parameters()).dtype
     ours = [np.asarray(o, dtype=np.float64) for o in leaves(out) if hasattr(o, "__array__")]
     with torch.no_grad():
         given = {n: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v for n, v in inputs.items()}
         theirs = [leaf for leaf in leaves(model.double()(**given)) if isinstance(leaf, torch.Tensor)]
-    model.float()
+    model.to(kind)
     assert len(ours) == len(theirs)
     for a, b in zip(ours, theirs):
         b = b.numpy().astype(np.float64)
         assert a.shape == b.shape
         rms = np.sqrt((b**2).mean())
-        assert (np.abs(a - b) <= 1e-4 * (np.abs(b) + rms)).all(), np.abs(a - b).max()
+        assert (np.abs(a - b) <= within * (np.abs(b) + rms)).all(), (np.abs(a - b) / (np.abs(b) + rms)).max()
