@@ -64,8 +64,8 @@ class Case:
 
 
 def gpt2_decode():
-    """One token after 128 others. A cache of fixed size lives in the session, and in torch's module;
-    onnxruntime takes the keys and values as inputs and gives the longer ones, as is usual there."""
+    """One token after 128 others. A cache of fixed size lives in the session, and in torch's
+    module; onnxruntime takes the keys and values as inputs and gives the longer ones, as is usual there."""
     import torch
     import transformers as hf
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
@@ -116,8 +116,8 @@ def arrays_of(inputs):
 
 
 def peers(case, folder, threads, with_compile):
-    """Functions to call, by name; each takes no argument. Leaves model.accx, model.pt and model.onnx
-    in the folder."""
+    """Functions to call, by name; each takes no argument. Leaves model.accx, model.pt and
+    model.onnx in the folder."""
     import torch
 
     import accrt

@@ -52,7 +52,7 @@ def test_model(name, sizes, instance):
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=["f16", "bf16"])
-@pytest.mark.parametrize("name", chosen(count=3))
+@pytest.mark.parametrize("name", chosen(models.SIXTEEN_BITS, 3))
 def test_model_of_16_bits(name, kind, instance):
     """Weights, inputs and results of 16 bits, beside the same weights in float64: the bound is so
     many roundings of the type."""

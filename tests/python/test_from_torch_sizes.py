@@ -54,7 +54,7 @@ def same(model, session, sizes):
 
 
 n, many = Dim("n", max=64), Dim("many", min=4, max=64)
-#: By name: what is calculated, torch's example, its shapes, sizes that are right, and that are wrong.
+#: By name: what is calculated, torch's example, its shapes, right sizes, and wrong ones.
 RELATIONS = {
     "one_more": (lambda x, y: x[1:] + y, (5, 4), ({0: n + 1}, {0: n}), [(2, 1), (9, 8)], [(5, 5), (4, 5), (66, 65)]),
     "one_more_first_known_later": (lambda x, y: y[1:] * x, (4, 5), ({0: n}, {0: n + 1}), [(1, 2), (7, 8)], [(5, 5)]),

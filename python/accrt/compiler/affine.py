@@ -108,7 +108,7 @@ def both(a: Truth, b: Truth) -> Truth:
 
 
 def factor(value: Any) -> Truth:
-    """Of a tensor of truth of which nothing more is known: as small as it is before it was expanded."""
+    """Of a tensor of truth of which nothing more is known: as small as before it was expanded."""
     while value.op is not None and value.op.name == "aten.expand" and value.op.operands[0].rank == value.rank:
         value = value.op.operands[0]
     return Truth(value.rank, (), (value,))

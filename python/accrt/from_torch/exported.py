@@ -235,7 +235,7 @@ class _Program:
         self.graph, self.dim_names = flat(program.graph_module), _dim_names(program, dynamic_shapes)
         self.touched: List[Any] = touched(self.graph)
         self.symbols: Bound = {}
-        self.bound: Dict[Tuple[str, int], Expr] = {}  # dimensions of 2 * n, where n follows from them
+        self.bound: Dict[Tuple[str, int], Expr] = {}  # dimensions of 2 * n
         self.lowering = Lowering(shared.module, function, failures, prefix)
         placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         self.inputs = list(zip(placeholders, program.graph_signature.input_specs))
@@ -326,8 +326,8 @@ class _Program:
             return 1
 
     def _bind_symbols(self) -> None:
-        """Each symbol of the export gets its size from an input's dimension: one that is the symbol,
-        else the first of which it follows (n + 1, 2 * n)."""
+        """Each symbol of the export gets its size from an input's dimension: one that is the
+        symbol, else the first of which it follows (n + 1, 2 * n)."""
         found: Dict[str, List[Tuple[Tuple[int, int], str, int, Any]]] = {}
         for node, spec in self.inputs:
             for d, size in enumerate(getattr(node.meta.get("val"), "shape", ()) if spec.kind.name == "USER_INPUT" else ()):

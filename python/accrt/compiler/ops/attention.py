@@ -46,7 +46,7 @@ def causal_offset(op: Op) -> Size:
 
 
 def window_mask(op: Op) -> Value:
-    """Of attention with a first_offset: which keys are not before a query's window, [queries, keys]."""
+    """Of attention with a first_offset: which keys are not before a query's window."""
     function = op.block.function
     rows = function.arange(op.operands[0].shape[2]).unsqueeze(1) + op.attrs["first_offset"]
     return function.arange(op.operands[1].shape[2]).unsqueeze(0) >= rows
@@ -95,7 +95,8 @@ def _infer_sdpa(op: Op) -> Types:
     """[batch, heads, length, size]; key heads divide query heads. Causal: query i sees keys up to
     i, as torch aligns it, or up to i + causal_offset: number of keys - number of queries where the
     queries are the last of the sequence. With first_offset query i sees no key before i +
-    first_offset: a window of w keys of causal attention is first_offset = causal_offset - w + 1. A bool mask is true where seen, a float one is added."""
+    first_offset: a window of w keys of causal attention is first_offset = causal_offset - w + 1. A
+    bool mask is true where seen, a float one is added."""
     q, k, v, mask = op.operands
     if any(t.rank != 4 for t in (q, k, v)) or q.dtype not in FLOATS:
         raise IRError(f"attention of {q.type}, {k.type}, {v.type}; floats [batch, heads, length, size] are needed")
