@@ -65,7 +65,8 @@ class Case:
 
 def gpt2_decode():
     """One token after 128 others. A cache of fixed size lives in the session, and in torch's
-    module; onnxruntime takes the keys and values as inputs and gives the longer ones, as is usual there."""
+    module; onnxruntime takes the keys and values as inputs and gives the longer ones, as is usual
+    there."""
     import torch
     import transformers as hf
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
