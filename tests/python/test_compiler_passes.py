@@ -3,6 +3,8 @@ it is for."""
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ import accrt
 import kernel_harness as kh
 from accrt.compiler import compile, Interpreter, IRError, Module, SymbolClass, TensorType, cat, passes, verify
 from accrt.compiler import ir
+from accrt.compiler.passes import fuse
 
 
 def f32(*shape):
@@ -192,6 +195,55 @@ def test_what_stays_apart():
         f.result("b", y * 2.0)
 
     assert joined(states, f32(3, 8)).count("elementwise") == 3
+
+
+def joined_from_scratch(function):
+    """What the pass does, looked at from the beginning after each join."""
+    again = True
+    while again:
+        again = False
+        used, derived = fuse.uses(function), fuse.constant_derived(function)
+        for block in function.body.blocks():
+            order = {id(op): at for at, op in enumerate(block.ops)}
+            for second in list(block.ops):
+                near = (op for op in fuse._neighbours(second, used) if fuse._may_join(op, second, order, used, derived))
+                first = next(near, None)
+                if first is not None and fuse._join(first, second, used):
+                    again = True
+                    break
+            if again:
+                break
+
+
+def random_chains(seed):
+    chance = random.Random(seed)
+    m = Module("chains")
+    f = m.function("f")
+    values = [f.input(f"x{i}", "f32", chance.choice(([8], [4, 8]))) for i in range(chance.randint(1, 4))]
+    for _ in range(chance.randint(1, 100)):
+        a, b = chance.choice(values[-chance.choice((1, 2, 5, 100)):]), chance.choice(values)
+        makes = (lambda: a + b, lambda: a * b, lambda: a - b, lambda: a.exp(), lambda: (a + 1.5).tanh(), lambda: a.softmax(-1), lambda: a.sum(-1, keepdim=True))
+        values.append(chance.choices(makes, (7, 5, 2, 2, 2, 1, 1))[0]())
+    for i, value in enumerate(chance.sample(values, min(len(values), chance.randint(1, 6)))):
+        f.result(f"r{i}", value)
+    for function in m.functions.values():
+        fuse._as_programs(function)
+        fuse._merge(function)
+    return m
+
+
+def test_joins_are_those_that_a_look_from_the_beginning_finds():
+    count = 0
+    for seed in range(kh.SEED, kh.SEED + 20):
+        by_parts, from_scratch = random_chains(seed), random_chains(seed)
+        for function in by_parts.functions.values():
+            count += len(function.body.ops)
+            fuse._join_all(function)
+            count -= len(function.body.ops)
+        for function in from_scratch.functions.values():
+            joined_from_scratch(function)
+        assert str(by_parts) == str(from_scratch), f"seed {seed}"
+    assert count > 100
 
 
 def test_positions_are_not_fused_into_another_shape():

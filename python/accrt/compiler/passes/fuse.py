@@ -3,6 +3,7 @@ into one kernel."""
 
 from __future__ import annotations
 
+import bisect
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .. import expr as ex
@@ -101,8 +102,7 @@ def fuse_elementwise(module: Module) -> None:
     for function in module.functions.values():
         _as_programs(function)
         _merge(function)
-        while _join_one(function):
-            pass
+        _join_all(function)
         from .tidy import _remove_unused
 
         _remove_unused(function)
@@ -250,23 +250,39 @@ def _inlined(op: Op, index: int, producer: Op) -> Tuple[List[Value], ew.Program,
 # ---- Chains that read the same -------------------------------------------------------------------
 
 
-def _join_one(function: Function) -> bool:
+def _join_all(function: Function) -> None:
     """Makes one operation of two of one shape where one reads a result of the other, or both read a
-    value whole: it is read once. The first then stands where the second stood. Whether there were
-    any."""
+    value whole: it is read once. The first then stands where the second stood."""
     used, derived = uses(function), constant_derived(function)
-    joined = False
     for block in function.body.blocks():
         order = {id(op): at for at, op in enumerate(block.ops)}
-        for second in list(block.ops):
+        places = list(range(len(block.ops)))  # of block.ops, ascending
+        at = 0
+        while at < len(block.ops):
+            second = block.ops[at]
             first = next((op for op in _neighbours(second, used) if _may_join(op, second, order, used, derived)), None)
+            operands = () if first is None else first.operands
+            touched = () if first is None else (*operands, *second.operands)
             if first is None or not _join(first, second, used):
+                at += 1
                 continue
-            joined = True
-            break
-        if joined:
-            break
-    return joined
+            _moved(first, second, touched, order, used)
+            # What may join now has an operand of the producers of the first one's operands, or of
+            # the first one, so stands behind one of them.
+            changed = [order[id(first)], *(order[id(v.op)] for v in operands if v.op is not None and v.op.block is block and id(v.op) in order)]
+            del places[bisect.bisect_left(places, order[id(first)])]
+            at = bisect.bisect_left(places, min(changed))
+
+
+def _moved(first: Op, second: Op, values: Sequence[Value], order: Dict[int, int], used: Dict[int, List[Op]]) -> None:
+    """Makes `used` right after a join: the second operation reads what both read, once. Operations
+    of its block stay in their order."""
+    for value in {id(v): v for v in values}.values():
+        entries = [op for op in used[id(value)] if op is not first and op is not second]
+        if any(v is value for v in second.operands):
+            behind = (at for at, op in enumerate(entries) if op is not None and op.block is second.block and order[id(op)] > order[id(second)])
+            entries.insert(next(behind, len(entries)), second)
+        used[id(value)] = entries
 
 
 def _neighbours(op: Op, used: Dict[int, List[Op]]) -> List[Op]:
