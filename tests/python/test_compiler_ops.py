@@ -349,7 +349,7 @@ def test_every_operation_has_a_case():
         # test_compiler_bundle.py
         "accrt.state_read", "accrt.state_write", "accrt.write_input", "accrt.call", "accrt.kernel",
         # test_serving_ops.py
-        "accrt.rope_at", "accrt.state_scatter", "accrt.state_gather", "aten.argmax", "aten.topk",
+        "accrt.rope_at", "accrt.state_scatter", "accrt.state_scatter_e4m3", "accrt.state_gather", "aten.argmax", "aten.topk",
         "aten.cumsum", "aten.sort", "accrt.scatter", "accrt.grouped_matmul",  # test_ordering.py
         "accrt.paged_attention",  # test_paged_attention.py
         # test_lora_ops.py

@@ -403,7 +403,7 @@ def test_an_option_that_is_not_there_is_said_in_one_line(capsys):
     from accrt.serve.command import main
 
     for given, said in ((["--max-runing", "3"], "unrecognized arguments: --max-runing 3; is it --max-running?"),
-                        (["--port", "99999"], "argument --port: 99999 is no port: they end at 65535; --help lists all options")):  # fmt: skip
+                        (["--port", "99999"], "argument --port: '99999' is not a port: a number from 0 to 65535; --help lists all options")):  # fmt: skip
         with pytest.raises(SystemExit) as ended:
             main(["simulated:", *given])
         assert ended.value.code == 2 and capsys.readouterr().err == f"accrt-serve: {said}\n"
