@@ -101,6 +101,13 @@ def test_an_operation_with_a_kernel_of_its_own(tmp_path):
     assert done.stdout == "the bundle gives what torch gives\n", done.stderr
 
 
+def test_readme_takes_a_model_out_of_torch(tmp_path):
+    code = (accx_tool.ROOT / "README.md").read_text().split("```python notest\n")[1].split("```")[0]
+    environment = dict(os.environ, PYTHONPATH=str(accx_tool.ROOT / "python"), ACCRT_TRUST="all")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path)
+    assert done.returncode == 0 and (tmp_path / "model.accx").exists(), done.stderr
+
+
 def test_documents_show_what_is_run():
     text = (accx_tool.ROOT / "examples/torch/own_operation.py").read_text()
     document = (accx_tool.ROOT / "docs/missing-operations.md").read_text()
