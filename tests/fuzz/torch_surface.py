@@ -4,7 +4,7 @@ beside torch's, numpy's and onnx's own results.
     python3 tests/fuzz/torch_surface.py [--seed N] [--operations N] [--only PART] [--log FILE]
 
 It needs torch, and onnx for from_onnx. AREAS has the public names of the three, with what fuzzes
-each; tests/python/test_torch_surface.py compares it with the packages. torch_models.py has the
+each; tests/python/test_torch_surface.py compares it with the packages. torch_converting.py has the
 models that are converted.
 
 Tensors come in any form: of another type, rank or size, with strides, of a size of 0 or beyond all
@@ -40,9 +40,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import accrt  # noqa: E402 - from the tree
 import accrt.torch  # noqa: E402
-import torch_models  # noqa: E402
+import torch_converting  # noqa: E402
 from accrt.compiler import compile as compile_bundle, Module as IrModule  # noqa: E402
-from torch_models import describe, Finding, readable, Refusing, same, targets  # noqa: E402
+from torch_converting import describe, Finding, readable, Refusing, same, targets  # noqa: E402
 
 F = torch.nn.functional
 #: Public names, and the method of a part that calls each.
@@ -277,7 +277,7 @@ def plain(value):
         return value.as_subclass(torch.Tensor).detach().resolve_neg().clone()
 
 
-class Fuzzer(torch_models.Converting):
+class Fuzzer(torch_converting.Converting):
     def __init__(self, seed: int, log=None, only: str = "") -> None:
         self.random, self.log = random.Random(seed), log
         torch.manual_seed(seed)
