@@ -178,7 +178,10 @@ def temporary_folder(prefix: str) -> Iterator[str]:
         _take_leftover_folders(prefix)
     while True:
         made = tempfile.TemporaryDirectory(prefix=prefix)
-        folder = os.open(made.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            folder = os.open(made.name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:  # it was taken away before it was held
+            continue
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:  # another process that looks for leftovers holds it, and removes it

@@ -168,9 +168,10 @@ def bundle(instance):
 
 
 def wait(stream):
-    """For all work of the native stream, also that of others."""
-    event = accrt.Event(stream.device)
-    stream.record(event)
+    """For all work of the native stream. A record on `stream` itself is behind its own work alone,
+    of which it has none; on a stream that wraps the native one, it is behind everybody's."""
+    event, wrapped = accrt.Event(stream.device), Stream.wrap(stream.device, stream.native)
+    wrapped.record(event)
     event.synchronize()
 
 

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -291,3 +292,24 @@ def test_python_that_is_killed_leaves_the_old_file_or_the_new_one(shim, seed, tm
     done = subprocess.run([sys.executable, "-c", WRITERS, str(tmp_path), str(seed)], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, (seed, done.stdout, done.stderr)
     assert done.stdout.count("\n") == 4, done.stdout
+
+
+def test_a_folder_that_is_taken_before_it_is_held_is_made_again(monkeypatch, tmp_path):
+    """Another process that looks for leftovers takes a folder that no process holds yet."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    opened, taken = os.open, []
+
+    def open_late(path, flags, *more, **named):
+        if len(taken) < 3 and os.path.basename(str(path)).startswith("accrt-race-"):
+            taken.append(path)
+            accrt._files._take_leftover_folders("accrt-race-")
+            assert not os.path.exists(path)
+        return opened(path, flags, *more, **named)
+
+    accrt._files._swept.add("accrt-race-")
+    with monkeypatch.context() as patched:
+        patched.setattr(accrt._files.os, "open", lambda *a, **k: (open_late if sys._getframe(1).f_code.co_name == "temporary_folder" else opened)(*a, **k))
+        with accrt._files.temporary_folder("accrt-race-") as folder:
+            assert os.path.isdir(folder) and folder not in taken and len(taken) == 3
+    assert os.listdir(tmp_path) == []
