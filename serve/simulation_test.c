@@ -271,7 +271,9 @@ static void run_traffic(uint64_t requests, double load, uint32_t flags, uint32_t
   /* A request survives one failed step. */
   assert_true(fail_every != 0 ? counts.failed < requests / 50 : counts.failed == 0);
   assert_true((stats.step_failures > 0) == (fail_every != 0));
-  assert_true(requests < 5000 || (counts.stopped > 0 && counts.late > 0 && counts.swaps > 0));
+  assert_true(requests < 5000 || counts.late > 0);
+  /* About one request of 700 stops, and adapters change where none waits: of few, perhaps none. */
+  assert_true(counts.submitted < 50000 || (counts.stopped > 0 && counts.swaps > 0));
   assert_true(counts.constrained > counts.submitted / 20);
   assert_true(counts.adapted > counts.submitted / 20);
   assert_true(counts.scored > requests / 100 && stats.accepted_tokens > 0);
