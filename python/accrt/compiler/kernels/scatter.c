@@ -7,6 +7,7 @@
 #include "types.h"
 
 typedef TYPE(INDEX_TAG) slot_t;
+#include "slots.h"
 
 typedef struct {
   const uint8_t* x;
@@ -19,13 +20,9 @@ KERNEL_ENTRY(ENTRY) {
   (void)environment;
   const scatter_params_t* p = (const scatter_params_t*)dispatch->params;
   int64_t own = workgroup->workgroup_id[0], groups = dispatch->workgroup_count[0];
-  for (int64_t i = 0; i < p->count; i++) {
-    int64_t slot = (int64_t)p->slots[i * p->slot_step];
-    if (UNLIKELY(slot < -1 || slot >= p->rows)) {
-      fail_message(workgroup, "slot % is outside a state of % rows", slot, p->rows);
-      return KERNEL_ERROR_INDEX;
-    }
-  }
+  int32_t wrong = check_slots(workgroup, p->slots, p->count, p->slot_step, p->rows);
+  if (UNLIKELY(wrong))
+    return wrong;
   for (int64_t i = 0; i < p->count; i++) {
     int64_t slot = (int64_t)p->slots[i * p->slot_step];
     if (slot < 0 || slot % groups != own)
