@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 _BINARY = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod}
 _COMPARE = {ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
@@ -19,6 +19,15 @@ def _ceildiv(a: Any, b: Any) -> Any:
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "ceildiv": _ceildiv, "min": min, "max": max, "select": lambda condition, a, b: a if condition else b, "not": lambda a: not a,
 }
+
+
+class Type(NamedTuple):
+    """An argument's type. dtype: as the other library has it. dims: an int, or the tree of an
+    expression."""
+
+    dtype: Any
+    dims: tuple[Any, ...]
+    text: str
 
 
 def read(where: str, text: str) -> tuple[str, tuple[Any, ...]]:
@@ -76,3 +85,28 @@ def size_of(node: Any, symbols: Mapping[str, Any], present: Sequence[bool], func
     arguments = [size(value) for value in node.args]
     name = node.func.id.lstrip("_")
     return present[arguments[0]] if name == "present" else functions[name](*arguments)
+
+
+def _refuse(holds: Any, message: Callable[[], str]) -> None:
+    if not holds:
+        raise ValueError(message())
+
+
+def bind(where: str, types: Sequence[tuple[str, Type]], tensors: Sequence[Any], symbols: dict[str, Any], present: Sequence[bool],
+         functions: Mapping[str, Callable[..., Any]] = FUNCTIONS, check: Callable[[Any, Callable[[], str]], None] = _refuse) -> None:  # fmt: skip
+    """Checks what is given against the types, and adds the symbols that it binds. None is an
+    optional one that is not given. check: refuses a size with a ValueError of the message.
+    TypeError, ValueError: one line."""
+    given = [(name, wanted, tensor) for (name, wanted), tensor in zip(types, tensors) if tensor is not None]
+    for name, wanted, tensor in given:
+        if tensor.dtype != wanted.dtype:
+            raise TypeError(f"{where}: {name} is of {tensor.dtype}, and {wanted.text} is needed")
+        if tensor.ndim != len(wanted.dims):
+            raise ValueError(f"{where}: {name} has {tensor.ndim} dimensions, and {wanted.text} is needed")
+        for node, size in zip(wanted.dims, tensor.shape):
+            if isinstance(node, ast.Name):
+                symbols.setdefault(node.id, size)
+    for name, wanted, tensor in given:
+        for at, (node, size) in enumerate(zip(wanted.dims, tensor.shape)):
+            message = f"{where}: dimension {at} of {name} is "
+            check(size == size_of(node, symbols, present, functions), lambda: f"{message}{size}, and {wanted.text} is needed")

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from jax import numpy as jnp
 
-from .. import _dimensions, _ffi
+from .. import _backward, _dimensions, _ffi
 from .._library import filled, lib, never_raises
 from ..bundle import Bundle
 from ..program import Program
@@ -137,15 +137,15 @@ class Function:
     def _tensor_names(self, mask: int) -> list[str]:
         return [a.name for at, a in enumerate(self._inputs) if a.kind != "scalar" and mask >> at & 1]
 
-    def _shapes(self, mask: int, scalars: Sequence[int], tensors: Sequence[Any]) -> list[Any]:
+    def _shapes(self, static: tuple[int, tuple[int, ...]], tensors: Sequence[Any]) -> list[Any]:
         """What XLA makes the results with; what is given is checked."""
+        mask = static[0]
         names = self._tensor_names(mask)
         present = [bool(mask >> at & 1) for at in range(len(self._inputs))]
         # what only an optional input binds is 0 without it
         symbols: dict[str, Any] = collections.defaultdict(int, self._fixed)
-        given = iter(scalars)
-        symbols.update({self._scalars[a.name]: next(given) for at, a in enumerate(self._inputs) if a.kind == "scalar" and present[at]})
-        _types.bind(self._where, [(name, self._types[name]) for name in names], tensors, symbols, present)
+        symbols.update({self._scalars[name]: value for name, value in self._scalar_values(static).items()})
+        _dimensions.bind(self._where, [(name, self._types[name]) for name in names], tensors, symbols, present)
         for name, value in symbols.items():
             known = self._symbols.get(name)
             if known is not None and isinstance(value, int) and value > known.maximum:
@@ -156,7 +156,7 @@ class Function:
 
     def _plain(self, static: tuple[int, tuple[int, ...]], *tensors: Any) -> tuple[Any, ...]:
         mask, scalars = static
-        made = self._shapes(mask, scalars, tensors)
+        made = self._shapes(static, tensors)
         written = [at for at, name in enumerate(self._tensor_names(mask)) if name in self._written]
         aliases = {at: len(self._results) + k for k, at in enumerate(written)}
         call = jax.ffi.ffi_call(_calls.TARGET, made, vmap_method="sequential", input_output_aliases=aliases)
@@ -230,23 +230,14 @@ class _Backward:
         self.name, self._backward = repr(backward.__name__), backward
         if forward._written or backward._written:
             raise ValueError(f"{forward._where} and its backward {self.name}: one that writes an input has no gradient")
-        inputs, results = {a.name: forward._types.get(a.name) for a in forward._inputs}, dict(forward._results)
-        self._results = [name for name, _t in forward._results]
-        self._sources: list[tuple[str, str]] = []
-        for argument in backward._inputs:
-            name = argument.name
-            if name.startswith("grad_") and name[5:] in results:
-                self._refuse_numbers(name[5:], results[name[5:]])
-                self._sources.append(("grad", name[5:]))
-            elif name in inputs or name in results:
-                self._sources.append(("input" if name in inputs else "result", name))
-            else:
-                raise ValueError(f"{backward._where} takes {name!r}, which is no input or result of {forward.__name__!r}, and no 'grad_' of a result")
-        for name, _t in backward._results:
-            if not name.startswith("grad_") or inputs.get(name[5:]) is None:
-                raise ValueError(f"{backward._where} gives {name!r}, which is no 'grad_' of an input of {forward.__name__!r}")
-            self._refuse_numbers(name[5:], inputs[name[5:]])
-        self.gives = [name[5:] for name, _t in backward._results]
+        results = dict(forward._results)
+        self._results = list(results)
+        self._sources = _backward.sources(backward._where, [a.name for a in backward._inputs], forward.__name__, [a.name for a in forward._inputs], results)
+        self.gives = _backward.given(backward._where, [name for name, _t in backward._results], forward.__name__, forward._types)
+        for name in (name for source, name in self._sources if source == "grad"):
+            self._refuse_numbers(name, results[name])
+        for name in self.gives:
+            self._refuse_numbers(name, forward._types[name])
 
     def _refuse_numbers(self, name: str, type_: Any) -> None:
         if not jnp.issubdtype(type_.dtype, np.inexact):
@@ -272,7 +263,7 @@ def _whole(grad: Any) -> Any:
     return jnp.zeros(grad.shape, grad.dtype) if isinstance(grad, zero) else grad
 
 
-def _leads(type_: _types.Type, symbol: str) -> bool:
+def _leads(type_: _dimensions.Type, symbol: str) -> bool:
     """Whether the symbol is the first dimension."""
     return bool(type_.dims) and isinstance(type_.dims[0], ast.Name) and type_.dims[0].id == symbol
 

@@ -13,7 +13,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 import torch
 
-from .. import _ffi
+from .. import _backward, _ffi
 from .._library import filled, lib
 from ..bundle import Bundle
 from ..program import Program
@@ -387,20 +387,9 @@ class _Backward:
         inputs, results = [name for name, *_ in forward.inputs], [name for name, _t in forward.results]
         weights = forward.weights.names if forward.weights is not None else []
         self.weighted = forward.weights is not None
-        self.sources: list[tuple[str, int]] = []
-        for name, kind, _type, _optional in backward.inputs:
-            if name.startswith("grad_") and name[5:] in results:
-                self.sources.append(("grad", results.index(name[5:])))
-            elif name in inputs:
-                self.sources.append(("input", inputs.index(name)))
-            elif name in results:
-                self.sources.append(("result", results.index(name)))
-            else:
-                raise ValueError(f"{backward.where} takes {name!r}, which is no input or result of {forward.function!r}, and no 'grad_' of a result")
-        self.gives = [name[5:] for name, _t in backward.results]
-        for name, _t in backward.results:
-            if not name.startswith("grad_") or name[5:] not in (*inputs, *weights):
-                raise ValueError(f"{backward.where} gives {name!r}, which is no 'grad_' of an input of {forward.function!r}")
+        takes = _backward.sources(backward.where, [name for name, *_ in backward.inputs], forward.function, inputs, results)
+        self.sources = [(source, (inputs if source == "input" else results).index(name)) for source, name in takes]
+        self.gives = _backward.given(backward.where, [name for name, _t in backward.results], forward.function, (*inputs, *weights))
 
     def save(self, ctx: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         saved, plain = [], []

@@ -2,12 +2,12 @@
 symbols, which are calculated with whatever sizes are (int or torch.SymInt)."""
 from __future__ import annotations
 
-import ast
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import torch
 
 from .. import _dimensions
+from .._dimensions import Type
 
 #: torch's types, by ours.
 DTYPES = {"bool": torch.bool, "i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8, "u16": torch.uint16,
@@ -22,14 +22,6 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **_dimensions.FUNCTIONS, "min": lambda a, b: torch.sym_min(a, b), "max": lambda a, b: torch.sym_max(a, b), "select": _select,
     "not": lambda a: torch.sym_not(a) if isinstance(a, torch.SymBool) else not a,
 }
-
-
-class Type(NamedTuple):
-    """An argument's type. dims: an int, or the tree of an expression."""
-
-    dtype: torch.dtype
-    dims: tuple[Any, ...]
-    text: str
 
 
 def parsed(where: str, text: str) -> Type:
@@ -47,22 +39,5 @@ def size_of(node: Any, symbols: Mapping[str, Any], present: Sequence[bool]) -> A
 
 
 def bind(where: str, types: Sequence[tuple[str, Type]], tensors: Sequence[Any], symbols: dict[str, Any]) -> None:
-    """Checks what is given against the types, and adds the symbols that it binds. TypeError,
-    ValueError: one line."""
-    for (name, wanted), tensor in zip(types, tensors):
-        if tensor is None:
-            continue
-        if tensor.dtype != wanted.dtype:
-            raise TypeError(f"{where}: {name} is of {tensor.dtype}, and {wanted.text} is needed")
-        if tensor.dim() != len(wanted.dims):
-            raise ValueError(f"{where}: {name} has {tensor.dim()} dimensions, and {wanted.text} is needed")
-        for node, size in zip(wanted.dims, tensor.shape):
-            if isinstance(node, ast.Name):
-                symbols.setdefault(node.id, size)
-    present = [t is not None for t in tensors]
-    for (name, wanted), tensor in zip(types, tensors):
-        if tensor is None:
-            continue
-        for at, (node, size) in enumerate(zip(wanted.dims, tensor.shape)):
-            expected = size_of(node, symbols, present)
-            torch._check_value(size == expected, lambda: f"{where}: dimension {at} of {name} is {size}, and {wanted.text} is needed")
+    """As _dimensions.bind, with torch's checks of symbolic sizes."""
+    _dimensions.bind(where, types, tensors, symbols, [t is not None for t in tensors], _FUNCTIONS, torch._check_value)
