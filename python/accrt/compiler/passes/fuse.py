@@ -261,15 +261,14 @@ def _join_all(function: Function) -> None:
         while at < len(block.ops):
             second = block.ops[at]
             first = next((op for op in _neighbours(second, used) if _may_join(op, second, order, used, derived)), None)
-            operands = () if first is None else first.operands
-            touched = () if first is None else (*operands, *second.operands)
+            read_before = second.operands  # a join gives it another list
             if first is None or not _join(first, second, used):
                 at += 1
                 continue
-            _moved(first, second, touched, order, used)
-            # What may join now has an operand of the producers of the first one's operands, or of
-            # the first one, so stands behind one of them.
-            changed = [order[id(first)], *(order[id(v.op)] for v in operands if v.op is not None and v.op.block is block and id(v.op) in order)]
+            _moved(first, second, (*first.operands, *read_before), order, used)
+            # Only operations behind the first one, or behind one that makes an operand of the
+            # first one, may join now that could not before.
+            changed = [order[id(first)], *(order[id(v.op)] for v in first.operands if v.op is not None and v.op.block is block)]
             del places[bisect.bisect_left(places, order[id(first)])]
             at = bisect.bisect_left(places, min(changed))
 
