@@ -39,14 +39,15 @@ void accrt_http_observe(http_histogram_t* histogram, double value) {
   histogram->sum += value;
 }
 
-/* A number as Prometheus reads it, whatever the process' locale. */
-static void put_number(http_text_t* text, double value) {
-  char digits[40];
-  snprintf(digits, sizeof digits, "%.15g", value);
+enum { DIGITS = 40 };
+
+/* A number as Prometheus reads it, whatever the process' locale. Returns `digits`. */
+static const char* write_number(char digits[DIGITS], double value) {
+  snprintf(digits, DIGITS, "%.15g", value);
   char* comma = strchr(digits, ',');
   if (comma != NULL)
     *comma = '.';
-  accrt_http_put_text(text, digits);
+  return digits;
 }
 
 /* What the samples of one text have in common. */
@@ -72,7 +73,8 @@ static void put_name(const page_t* page, const char* name, const char* suffix, c
 }
 
 static void put_value(const page_t* page, double value) {
-  put_number(page->text, value);
+  char digits[DIGITS];
+  accrt_http_put_text(page->text, write_number(digits, value));
   accrt_http_put(page->text, "\n", 1);
 }
 
@@ -84,12 +86,8 @@ static void put_one(const page_t* page, const char* kind, const char* name, doub
 }
 
 static void put_bucket(const page_t* page, const char* name, double bound, uint64_t below) {
-  char digits[40];
-  snprintf(digits, sizeof digits, "%.15g", bound);
-  char* comma = strchr(digits, ',');
-  if (comma != NULL)
-    *comma = '.';
-  put_name(page, name, "_bucket", "le", bound < 0 ? "+Inf" : digits);
+  char digits[DIGITS];
+  put_name(page, name, "_bucket", "le", bound < 0 ? "+Inf" : write_number(digits, bound));
   put_value(page, (double)below);
 }
 
