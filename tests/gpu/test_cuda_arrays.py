@@ -20,24 +20,13 @@ import pytest
 
 import accrt
 from accrt import Pool, Stream
+from gpu_device import DATA, DEVICE, why_not
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DATA = pathlib.Path(os.environ.get("ACCRT_TEST_DATA", ROOT / "build/tests/bundles"))
-DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "20261128"))
 
-
-def why_not():
-    if not (DATA / "device.accx").exists():
-        return f"no {DATA / 'device.accx'}"
-    try:
-        accrt.Instance().device(DEVICE)
-    except accrt.Error as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+NO_DEVICE = why_not(DATA / "device.accx")
+pytestmark = pytest.mark.skipif(bool(NO_DEVICE), reason=NO_DEVICE or "-")
 
 
 @pytest.fixture(scope="module")

@@ -9,30 +9,17 @@ ACCRT_TEST_DATA says where the bundles lie.
 from __future__ import annotations
 
 import os
-import pathlib
 
 import numpy as np
 import pytest
 
 import accrt
+from gpu_device import DATA, DEVICE, why_not
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DATA = pathlib.Path(os.environ.get("ACCRT_TEST_DATA", ROOT / "build/tests/bundles"))
-DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "20261120"))
 
-
-def why_not():
-    if not (DATA / "device.accx").exists():
-        return f"no {DATA / 'device.accx'}"
-    try:
-        accrt.Instance().device(DEVICE)
-    except accrt.Error as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+NO_DEVICE = why_not(DATA / "device.accx")
+pytestmark = pytest.mark.skipif(bool(NO_DEVICE), reason=NO_DEVICE or "-")
 
 
 @pytest.fixture(scope="module", params=["", "1", "0"], ids=["default", "one graph", "no virtual memory"])

@@ -10,26 +10,18 @@ import numpy as np
 import pytest
 
 import accrt
+from gpu_device import DEVICE, why_not
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUNDLES = pathlib.Path(os.environ.get("ACCRT_TEST_BUNDLES", ROOT / "build" / "models"))
-DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
 #: MiniLM's GPU version computes in f16 (11 bits) where the host's has f32: single roundings of
 #: 2^-11 in six layers, of which most average out over 384 elements. Measured: 0.9999998.
 COSINE = 0.9999
 #: Both of bytelm's versions compute in f32; sums are taken in other orders.
 LOGITS = 1e-4
 
-
-def why_not():
-    try:
-        accrt.Instance().device(DEVICE)
-    except accrt.Error as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+NO_DEVICE = why_not()
+pytestmark = pytest.mark.skipif(bool(NO_DEVICE), reason=NO_DEVICE or "-")
 
 
 def sessions(name):

@@ -4,14 +4,12 @@ about them."""
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 import accrt
+from gpu_device import DEVICE, why_not
 
-DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
 PTX = """
 .version 7.0
 .target sm_80
@@ -32,16 +30,8 @@ DONE:
 COUNT = 1 << 20
 GRID = (COUNT // 256,)
 
-
-def why_not():
-    try:
-        accrt.Instance().device(DEVICE)
-    except accrt.Error as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+NO_DEVICE = why_not()
+pytestmark = pytest.mark.skipif(bool(NO_DEVICE), reason=NO_DEVICE or "-")
 
 
 @pytest.fixture(scope="module")

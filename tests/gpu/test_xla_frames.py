@@ -10,8 +10,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import operator
-import os
-import pathlib
 import re
 import threading
 
@@ -20,28 +18,14 @@ import pytest
 
 import accrt
 from accrt import _fast, Pool, Stream
+from gpu_device import DATA, DEVICE, why_not
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-DATA = pathlib.Path(os.environ.get("ACCRT_TEST_DATA", ROOT / "build/tests/bundles"))
-DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
 READ, SCALAR, WRITTEN = 0, 1, 2
 F32, S64 = 11, 5
 TYPES = {np.dtype(np.float32): F32, np.dtype(np.int64): S64}
 
-
-def why_not():
-    if not (DATA / "device.accx").exists():
-        return f"no {DATA / 'device.accx'}"
-    if _fast.native is None:
-        return "accrt._native was not built"
-    try:
-        accrt.Instance().device(DEVICE)
-    except accrt.Error as error:
-        return str(error)
-    return ""
-
-
-pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+NO_DEVICE = why_not(DATA / "device.accx") or ("" if _fast.native is not None else "accrt._native was not built")
+pytestmark = pytest.mark.skipif(bool(NO_DEVICE), reason=NO_DEVICE or "-")
 
 
 class Head(ctypes.Structure):
