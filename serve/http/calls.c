@@ -13,18 +13,6 @@ struct accrt_http_calls {
   _Atomic uint32_t references;
 };
 
-static void* allocate(void* self, size_t size_bytes, size_t alignment) {
-  (void)self;
-  (void)alignment; /* malloc's is enough for bytes */
-  return malloc(size_bytes);
-}
-static void deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
-  (void)self;
-  (void)size_bytes;
-  (void)alignment;
-  free(pointer);
-}
-
 accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most,
                                        accrt_http_calls_t** out_calls) {
   if (out_calls == NULL)
@@ -35,7 +23,7 @@ accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most,
   accrt_http_calls_t* calls;
   if (ACCSV_HANDLE_NEW(&accsv_allocator_system, &calls) != ACCRT_OK)
     return HTTP_FAIL(OUT_OF_MEMORY, "%zu bytes", sizeof *calls);
-  calls->allocator = (accrt_allocator_t){NULL, allocate, deallocate};
+  calls->allocator = accrt_http_allocator_system;
   accrt_http_text_init(&calls->content, &calls->allocator);
   accrt_http_text_init(&calls->entries, &calls->allocator);
   accrt_http_tools_init(&calls->tools, &calls->allocator, form, &calls->content, &calls->entries);

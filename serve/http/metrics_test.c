@@ -11,23 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void* allocate(void* self, size_t size, size_t alignment) {
-  (void)self;
-  (void)alignment;
-  return malloc(size);
-}
-static void deallocate(void* self, void* pointer, size_t size, size_t alignment) {
-  (void)self;
-  (void)size;
-  (void)alignment;
-  free(pointer);
-}
-static const accrt_allocator_t allocator = {.allocate = allocate, .deallocate = deallocate};
-
 static char* metrics_of(const accrt_serve_stats_t* stats) {
   http_text_t text;
   http_metrics_t metrics;
-  accrt_http_text_init(&text, &allocator);
+  accrt_http_text_init(&text, &accrt_http_allocator_system);
   accrt_http_metrics_init(&metrics);
   accrt_http_put_metrics(&text, &metrics, stats, "m");
   char* copy = calloc(text.size + 1, 1);

@@ -20,18 +20,6 @@ uint32_t accrt_http_version(void) {
   return ACCRT_VERSION;
 }
 
-static void* allocate(void* self, size_t size_bytes, size_t alignment) {
-  (void)self;
-  (void)alignment; /* malloc's is enough for all that is asked for here */
-  return malloc(size_bytes);
-}
-static void deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
-  (void)self;
-  (void)size_bytes;
-  (void)alignment;
-  free(pointer);
-}
-
 static char* copy(const http_server_t* server, const char* words) {
   if (words == NULL)
     return NULL;
@@ -226,7 +214,6 @@ static accrt_status_t fill(http_server_t* server, const accrt_http_options_t* gi
 accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine,
                                         const accrt_http_options_t* options,
                                         http_server_t** out_server) {
-  static const accrt_allocator_t usual = {NULL, allocate, deallocate};
   if (out_server == NULL)
     return HTTP_FAIL(INVALID_ARGUMENT, "out_server is NULL");
   *out_server = NULL;
@@ -241,7 +228,8 @@ accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine,
     status = check_engine(engine);
   if (status != ACCRT_OK)
     return status;
-  const accrt_allocator_t* allocator = given.allocator != NULL ? given.allocator : &usual;
+  const accrt_allocator_t* allocator =
+      given.allocator != NULL ? given.allocator : &accrt_http_allocator_system;
   http_server_t* server;
   if (ACCSV_HANDLE_NEW(allocator, &server) != ACCRT_OK)
     return HTTP_FAIL(OUT_OF_MEMORY, "a server of %zu bytes", sizeof *server);

@@ -9,6 +9,20 @@
 
 enum { KEPT_BYTES = 64 * 1024, ALIGNMENT = 16 };
 
+static void* allocate(void* self, size_t size_bytes, size_t alignment) {
+  (void)self;
+  (void)alignment; /* malloc's is enough for all that is asked for here */
+  return malloc(size_bytes);
+}
+static void deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
+  (void)self;
+  (void)size_bytes;
+  (void)alignment;
+  free(pointer);
+}
+const accrt_allocator_t accrt_http_allocator_system = {.allocate = allocate,
+                                                       .deallocate = deallocate};
+
 void accrt_http_text_init(http_text_t* text, const accrt_allocator_t* allocator) {
   *text = (http_text_t){.allocator = allocator};
 }

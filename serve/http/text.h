@@ -17,6 +17,9 @@ typedef struct http_text {
   uint32_t failed;
 } http_text_t;
 
+/* malloc and free: what is used if a caller passes no allocator. */
+extern const accrt_allocator_t accrt_http_allocator_system;
+
 void accrt_http_text_init(http_text_t* text, const accrt_allocator_t* allocator);
 void accrt_http_text_deinit(http_text_t* text);
 /* Empties it. Memory beyond what most requests need is given back. */

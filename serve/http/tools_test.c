@@ -20,19 +20,6 @@
 enum { HERMES = ACCRT_HTTP_TOOLS_HERMES, LLAMA = ACCRT_HTTP_TOOLS_LLAMA };
 enum { MISTRAL = ACCRT_HTTP_TOOLS_MISTRAL };
 
-static void* allocate(void* self, size_t size, size_t alignment) {
-  (void)self;
-  (void)alignment;
-  return malloc(size);
-}
-static void deallocate(void* self, void* pointer, size_t size, size_t alignment) {
-  (void)self;
-  (void)size;
-  (void)alignment;
-  free(pointer);
-}
-static const accrt_allocator_t allocator = {.allocate = allocate, .deallocate = deallocate};
-
 typedef struct trial {
   uint32_t form;
   const char* text;
@@ -131,9 +118,9 @@ typedef struct reading {
 
 static void start(reading_t* r, uint32_t form) {
   memset(r, 0, sizeof *r);
-  accrt_http_text_init(&r->content, &allocator);
-  accrt_http_text_init(&r->calls, &allocator);
-  accrt_http_tools_init(&r->tools, &allocator, form, &r->content, &r->calls);
+  accrt_http_text_init(&r->content, &accrt_http_allocator_system);
+  accrt_http_text_init(&r->calls, &accrt_http_allocator_system);
+  accrt_http_tools_init(&r->tools, &accrt_http_allocator_system, form, &r->content, &r->calls);
 }
 static void stop(reading_t* r) {
   accrt_http_tools_deinit(&r->tools);
