@@ -1,5 +1,5 @@
-/* tests/aborts.h - runs code that ought to abort, in a child, for tests of assertions. It may include
- * nothing of the library. cmocka.h comes before it. */
+/* tests/aborts.h - runs code that must abort, in a child, for tests of assertions. It may not
+ * include anything of the library. Include cmocka.h before it. */
 #ifndef ACCRT_TESTS_ABORTS_H_
 #define ACCRT_TESTS_ABORTS_H_
 

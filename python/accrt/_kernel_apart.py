@@ -50,7 +50,7 @@ def check_apart(kernel: Kernel, guarded: Sequence, sizes: Sequence[int], limit: 
 
 def _end_all(child: subprocess.Popen) -> None:
     """Ends it and what it started, unless that made a session of its own."""
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError):  # none of them is left
         os.killpg(child.pid, signal.SIGKILL)
     child.kill()
     child.wait()
@@ -88,7 +88,7 @@ def _talk(child: subprocess.Popen, message: bytes, limit: float | None) -> tuple
         wait = 0.0 if over else _LOOK_SECONDS if end is None else min(max(end - monotonic(), 0), _LOOK_SECONDS)
         piece = os.read(child.stdout.fileno(), 65536) if select.select([child.stdout], [], [], wait)[0] else None
         if piece == b"" and not over:  # it closed the pipe
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the caller ends it
                 child.wait(None if end is None else max(end - monotonic(), 0))
         if not piece and (over or piece == b"" or (end is not None and monotonic() >= end)):
             return lines, last, child.poll() is None

@@ -272,7 +272,8 @@ static accrt_copy_region_t layout_region(size_t source, size_t target) {
                                {layouts[target][0], layouts[target][1]}};
 }
 
-/* Copies between the two buffers (0), from host memory (1), to it (2), or by a recorded list (3). */
+/* Copies between the two buffers (0), from host memory (1), to host memory (2), or by a recorded
+ * list (3). */
 static void copy_in_a_way(cts_t* cts, uint32_t way, accrt_buffer_t* buffers[2],
                           unsigned char* host[2], const accrt_copy_region_t* region) {
   accrt_place_t source = cts_at(buffers[0], 0), target = cts_at(buffers[1], 0);

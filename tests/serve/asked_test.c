@@ -1,5 +1,5 @@
-/* tests/serve/asked_test.c - what asks libaccrt_serve and libaccrt_http to validate handles, without
- * the environment: the flag ACCRT_SERVE_VALIDATE, and what the handle comes from.
+/* tests/serve/asked_test.c - libaccrt_serve and libaccrt_http validate handles without the
+ * environment: by the flag ACCRT_SERVE_VALIDATE, or as the object that a handle was made of does.
  *
  * Each case runs in a forked child, because the registers are the process's and never forget that
  * something was not in them. Linked twice, as handles_test.c. tests/python/test_serve_program.py
