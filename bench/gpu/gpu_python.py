@@ -33,7 +33,7 @@ SOURCE = """extern "C" __global__ void step(float* out, const float* x, const fl
 
 def ptx() -> str:
     """The PTX that the C benchmarks carry: from their generated header."""
-    for folder in (os.path.dirname(os.path.abspath(__file__)), os.path.join(PACK, "bench")):
+    for folder in (os.path.dirname(os.path.abspath(__file__)), os.path.join(PACK, "bench", "gpu")):
         path = os.path.join(folder, "kernels.h")
         if os.path.exists(path):
             lines = [line.strip() for line in open(path) if line.strip().startswith('"')]

@@ -46,7 +46,7 @@ suite() {
   begin=$(date +%s)
   timeout "$limit" "$@" >"$RESULTS/$name.txt" 2>&1
   code=$?
-  "$PYTHON" "$HERE/bench/count_tests.py" one "$name" "$RESULTS/$name.txt" $code $(($(date +%s) - begin)) "$records"
+  "$PYTHON" "$HERE/bench/gpu/count_tests.py" one "$name" "$RESULTS/$name.txt" $code $(($(date +%s) - begin)) "$records"
 }
 
 # has NAME MODULES...: whether Python has what a step needs; says so when not.
@@ -71,10 +71,10 @@ run_test() {
       suite "$name" 600 "$PYTHON" -m pytest -q -rs -p no:cacheprovider "$t"
     else
       echo "$missing" >"$RESULTS/$name.txt"
-      "$PYTHON" "$HERE/bench/count_tests.py" one "$name" "$RESULTS/$name.txt" 77 0 "$records"
+      "$PYTHON" "$HERE/bench/gpu/count_tests.py" one "$name" "$RESULTS/$name.txt" 77 0 "$records"
     fi
   done
-  "$PYTHON" "$HERE/bench/count_tests.py" table "$records" "$RESULTS/test.json" "$RESULTS/test.txt" || failed="$failed test"
+  "$PYTHON" "$HERE/bench/gpu/count_tests.py" table "$records" "$RESULTS/test.json" "$RESULTS/test.txt" || failed="$failed test"
   rm -f "$records"
 }
 
@@ -82,7 +82,7 @@ run_bench() {
   for b in "$HERE"/bin/gpu_*; do
     [ -x "$b" ] && step "$(basename "$b")" 240 "$b"
   done
-  for b in "$HERE"/bench/gpu_*.py; do
+  for b in "$HERE"/bench/gpu/gpu_*.py; do
     case $b in
       *gpu_load.py) modules="numpy torch safetensors" ;;
       *gpu_minilm.py) modules="numpy torch transformers" ;;

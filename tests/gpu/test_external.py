@@ -74,7 +74,7 @@ def written(name, folder, build):
     if why:
         pytest.skip(why)
     path = pathlib.Path(folder) / f"{name}.accx"
-    path.write_bytes(test_ops.built(name, build))
+    path.write_bytes(test_ops.built(name, build()))
     return path
 
 
