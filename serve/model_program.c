@@ -566,7 +566,7 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   const accsv_program_model_t* model = self;
   const accsv_description_t* description = &model->description;
   out_info->flags = model->is_host ? 0 : ACCRT_SERVE_MODEL_OVERLAP;
-  if (model->is_host && description->host_invariant)
+  if (model->is_host ? description->host_invariant : description->invariant)
     out_info->flags |= ACCRT_SERVE_MODEL_BATCH_INVARIANT;
   out_info->name = description->name;
   out_info->vocab_size = description->vocab_size;

@@ -80,10 +80,11 @@ static accrt_status_t read_if_there(accrt_bundle_t* bundle, const char* key, uin
   return value != NULL ? read_size(bundle, key, out_size) : ACCRT_OK;
 }
 
-static accrt_status_t read_invariance(accrt_bundle_t* bundle, bool* out_on_hosts) {
+static accrt_status_t read_invariance(accrt_bundle_t* bundle, accsv_description_t* out) {
   const char* value;
   ACCRT_TRY(look_up(bundle, "serve.batch_invariant", &value));
-  *out_on_hosts = value != NULL && strcmp(value, "host") == 0;
+  out->invariant = value != NULL && strcmp(value, "all") == 0;
+  out->host_invariant = out->invariant || (value != NULL && strcmp(value, "host") == 0);
   return ACCRT_OK;
 }
 
@@ -138,7 +139,7 @@ accrt_status_t accsv_description_read(accrt_bundle_t* bundle, accsv_description_
   out->copies_rows = accrt_bundle_find_function(bundle, "copy_rows", &index) == ACCRT_OK;
   out->has_plain =
       out->adapters > 0 && accrt_bundle_find_function(bundle, "step_plain", &index) == ACCRT_OK;
-  ACCRT_TRY(read_invariance(bundle, &out->host_invariant));
+  ACCRT_TRY(read_invariance(bundle, out));
   return read_table(bundle, out);
 }
 

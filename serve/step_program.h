@@ -28,6 +28,7 @@ typedef struct accsv_description {
   bool copies_rows;     /* it has a function for that */
   bool has_plain;       /* it has a step without adapters beside the one with places for them */
   bool host_invariant;  /* on hosts a row's results do not depend on what else is in a step */
+  bool invariant;       /* nor on other devices */
   int32_t eos[ACCSV_MOST_EOS];
   uint32_t eos_count;
   accsv_buckets_t buckets[ACCSV_SIZE_COUNT];

@@ -2,13 +2,16 @@
 
     python3 bench/gpu/serve_throughput.py [--shape 1b] [--bundle FILE] [--json FILE] [PART ...]
     python3 bench/gpu/serve_throughput.py --shape 1b --make FILE       # compiles the bundle, for a machine without nvcc
+    python3 bench/gpu/serve_throughput.py --shape 1b --batch-invariant --make FILE
 
 Parts: tokens (time between tokens of one request), batch (256 requests of 32 to 512 tokens, 128 new
 each, in process), http (the same over HTTP), steady (256 running: a step of the engine beside the
 same graphs replayed), start (process start to first token), prefix (a hit of 8k tokens), idle (the
 device's time line, by torch's profiler), limit (the copy speed, and the time that reading all
-weights takes), peer (transformers with a static cache and compiled; its continuous batching).
-Without names: all but idle and peer.
+weights takes), overload (ten times the requests that it can serve, each with a deadline), schema
+(every second row of 128 with a JSON schema; needs llguidance), invariant (throughput of a bundle
+that is batch-invariant, beside the other one; needs --invariant FILE), peer (transformers with a static cache and compiled; its continuous batching).
+Without names: all from limit to start.
 """
 
 from __future__ import annotations
@@ -89,7 +92,7 @@ def write_model(folder, config, content=True):
         file.truncate(begin + at)
 
 
-def make(path, config, targets):
+def make(path, config, targets, batch_invariant=False):
     """The bundle, with a table of made-up tokens."""
     from accrt import models
     from accrt.compiler import driver
@@ -97,8 +100,8 @@ def make(path, config, targets):
 
     with tempfile.TemporaryDirectory() as name:
         write_model(Path(name), config, content=False)
-        made = models.decoder(models.read(name), models.Options())
-        tokens = [b" w%d" % i for i in range(config["vocab_size"])]
+        made = models.decoder(models.read(name), models.Options(batch_invariant=batch_invariant))
+        tokens = [bytes([i]) if i < 256 else b" w%d" % i for i in range(config["vocab_size"])]
         table = _tokens.table(tokens, [0] * len(tokens))
         driver.compile(made.build(), path, targets=targets, assets={"serve.token_bytes": (table, "application/octet-stream")})
 
@@ -106,12 +109,15 @@ def make(path, config, targets):
 # ---- What is measured ----------------------------------------------------------------------------
 
 
-def serve_request(prompt, **parameters):
+def serve_request(prompt, engine=None, **parameters):
+    """`engine`: the one that a grammar is for."""
     from accrt import serve
     from accrt.serve.engine import now_ns
-    from accrt.serve.parameters import checked
+    from accrt.serve.parameters import checked, grammar_of
 
-    return serve.Request(prompt, checked(parameters), now_ns())
+    values = checked(parameters)
+    grammar = grammar_of(values)
+    return serve.Request(prompt, values, now_ns(), *([] if grammar is None else [engine.constraint(grammar)]))
 
 
 class Table:
@@ -321,6 +327,95 @@ class Bench:
             for name, (count, total) in sorted(gaps.items(), key=lambda item: -item[1][1])[:6]:
                 print(f"#   {100 * total / span:5.1f} % {total / count / 1e3:9.2f} us x {count:6d}  of nothing, before {name[:90]}", flush=True)
 
+    # ---- what features cost ----
+
+    def _lost(self, what, other, own, rounds=3):
+        """How much of the throughput is lost, the median over rounds in which both take turns."""
+        rates = [(own(i), other(i)) for i in range(rounds)]
+        lost = [100 * (1 - b / a) for a, b in rates]
+        without, with_it = (statistics.median(rate[i] for rate in rates) for i in (0, 1))
+        self.table.add(what, "throughput without", without, "tok/s")
+        self.table.add(what, "throughput with it", with_it, "tok/s")
+        self.table.add(what, "lost", statistics.median(lost), "%", f"of {[round(x, 1) for x in lost]}")
+
+    def invariant(self):
+        import accrt
+        from accrt import serve
+
+        loaded = serve.load(self.invariant_bundle, weights=str(self.folder / "model.safetensors"), device=self.device, kv_bytes=16 << 30)
+        plain, strict = self.llm, accrt.LLM(loaded, max_running=256, batch_invariant=True)
+
+        def rate(llm, seed):
+            self._llm = llm
+            seconds, tokens, _steps, _own = self._drained(self.prompts(seed=seed), temperature=0)
+            return tokens / seconds
+
+        try:
+            rate(strict, 300), rate(plain, 301)
+            self._lost("invariant", lambda i: rate(strict, 310 + i), lambda i: rate(plain, 320 + i))
+            for rows in (1, REQUESTS):
+                self._llm = strict
+                self.table.add("invariant", f"{rows} running, a step of the engine", self._steps(self.prompts(rows, 34, 368, 368), 48), "us")
+        finally:
+            self._llm = plain
+            strict.close()
+
+    def schema(self):
+        rows, schema = 128, {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}, "minItems": 100},
+                                                              "b": {"type": "array", "items": {"type": "integer"}, "minItems": 100}},
+                             "required": ["a", "b"], "additionalProperties": False}  # fmt: skip
+        prompts = self.prompts(rows, 60, 32, 64)
+
+        def rate(constrained):
+            common = {"max_tokens": 200, "ignore_eos": True, "temperature": 1.0, "engine": self.llm.engine}
+            requests = [serve_request(p, seed=i, **common, **({"guided_json": schema} if i < constrained else {})) for i, p in enumerate(prompts)]
+            begin = time.perf_counter()
+            for request in requests:
+                self.llm.engine.submit(request)
+            return self._take(rows) / (time.perf_counter() - begin)
+
+        rate(rows // 2)  # the schema is compiled
+        self._lost("schema", lambda i: rate(rows // 2), lambda i: rate(0))
+
+    def overload(self, times=10, seconds=3.0, limit=2.0):
+        """`times` the requests that the engine can serve, for some seconds: tokens a second of those
+        that end before their deadlines, beside what it gives when it is just busy. The time that the
+        last ones take counts."""
+        rate = max(REQUESTS * NEW / self._drained(self.prompts(seed=400 + i), temperature=0)[0] for i in range(2))
+        count, rng = int(times * rate / NEW * seconds), np.random.default_rng(401)
+        prompts = [rng.integers(1000, self.config["vocab_size"], rng.integers(32, 513)).tolist() for _ in range(count)]
+        ended, good, refused, begin = 0, 0, 0, time.perf_counter()
+        for i, prompt in enumerate(prompts):
+            while begin + i * seconds / count > time.perf_counter():
+                found = self._ended()
+                ended, good = ended + found[0], good + found[1]
+            try:
+                self.llm.engine.submit(serve_request(prompt, max_tokens=NEW, ignore_eos=True, temperature=0, timeout=limit))
+            except Exception:  # the queue is full, which is what it is for
+                refused += 1
+        while ended < count - refused:
+            time.sleep(0.001)
+            found = self._ended()
+            ended, good = ended + found[0], good + found[1]
+        passed = time.perf_counter() - begin
+        self.table.add("overload", f"{times} times the requests: tokens of those that end in time", good * NEW / passed, "tok/s",
+                       f"of {rate:.0f}; {count} requests in {seconds} s, {refused} refused, {ended - good} not in time, all over after {passed:.2f} s")  # fmt: skip
+        self.table.add("overload", "goodput kept", 100 * good * NEW / passed / rate, "%")
+
+    def _ended(self):
+        """Requests that have ended since, and how many of these are complete."""
+        from accrt import _ffi
+        from accrt._library import lib
+
+        events, count, ended, good = (_ffi.accrt_serve_event * 1024)(), ctypes.c_uint32(), 0, 0
+        reason = _ffi.accrt_serve_event.finish_reason.offset
+        while lib.accrt_serve_engine_poll(self.llm.engine.handle, events, ctypes.sizeof(events[0]), 1024, ctypes.byref(count)) == 0 and count.value:
+            got = np.frombuffer(events, np.uint8).reshape(1024, -1)[: count.value]
+            last = got[:, EVENT_LAST : EVENT_LAST + 4].copy().view(np.uint32).ravel() != 0
+            ended += int(last.sum())
+            good += int((last & (got[:, reason : reason + 4].copy().view(np.uint32).ravel() == _ffi.ACCRT_SERVE_FINISH_LENGTH)).sum())
+        return ended, good
+
     # ---- over HTTP ----
 
     def http(self):
@@ -450,19 +545,21 @@ def main():
     global EVENT_TOKENS, EVENT_LAST
     if sys.argv[1:] == ["--client"]:
         return client()
-    parts = ("limit", "tokens", "batch", "http", "prefix", "steady", "start", "idle", "peer")
+    parts = ("limit", "tokens", "batch", "http", "prefix", "steady", "start", "overload", "schema", "invariant", "idle", "peer")
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*", choices=[[], *parts])
     parser.add_argument("--shape", choices=SHAPES, default="1b")
     parser.add_argument("--bundle")
     parser.add_argument("--make")
+    parser.add_argument("--batch-invariant", action="store_true", help="of what --make makes")
+    parser.add_argument("--invariant", help="a bundle that was made so")
     parser.add_argument("--target", default="sm_90")
     parser.add_argument("--json")
     parser.add_argument("--device", default="cuda")
     given = parser.parse_args()
     config = config_of(given.shape)
     if given.make:
-        return make(given.make, config, [given.target])
+        return make(given.make, config, [given.target], given.batch_invariant)
     from accrt import _ffi
 
     EVENT_TOKENS, EVENT_LAST = _ffi.accrt_serve_event.token_count.offset, _ffi.accrt_serve_event.last.offset
@@ -477,7 +574,8 @@ def main():
             bundle = folder / "model.accx"
             make(bundle, config, [given.target])
         bench = Bench(bundle, folder, config, table, given.device)
-        for part in given.parts or parts[:-2]:
+        bench.invariant_bundle = given.invariant
+        for part in given.parts or parts[:7]:
             begin = time.perf_counter()
             try:
                 getattr(bench, part)()

@@ -91,6 +91,7 @@ static int find_functions(char* message, size_t capacity_bytes) {
       {"cublasLtMatmulPreferenceSetAttribute", &functions.preference_set},
       {"cublasLtMatmulPreferenceDestroy", &functions.preference_destroy},
       {"cublasLtMatmulAlgoGetHeuristic", &functions.heuristic},
+      {"cublasLtMatmulAlgoCheck", &functions.algo_check},
       {"cublasLtMatmul", &functions.matmul},
   };
   for (size_t i = 0; i < COUNT(wanted); ++i) {

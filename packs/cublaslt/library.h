@@ -33,7 +33,7 @@ enum { LT_DESC_BIAS_DATA_TYPE = 26 };
 enum { LT_LAYOUT_BATCH_COUNT = 5, LT_LAYOUT_BATCH_STRIDE = 6 };
 enum { LT_PREFERENCE_WORKSPACE = 1, LT_PREFERENCE_REDUCTION = 3 };
 enum { LT_PREFERENCE_ALIGNMENT_A = 5 }; /* B, C and D follow A */
-enum { LT_REDUCTION_COMPUTE_TYPE = 2 };
+enum { LT_REDUCTION_NONE = 0, LT_REDUCTION_COMPUTE_TYPE = 2 };
 /* LT_EPILOGUE_GELU is the approximation by tanh; the library has none with erf. */
 enum { LT_EPILOGUE_DEFAULT = 1, LT_EPILOGUE_RELU = 2, LT_EPILOGUE_BIAS = 4, LT_EPILOGUE_GELU = 32 };
 
@@ -53,6 +53,8 @@ typedef struct lt_functions {
   lt_status_t (*heuristic)(lt_handle_t, lt_matmul_desc_t, lt_layout_t a, lt_layout_t b,
                            lt_layout_t c, lt_layout_t d, lt_preference_t, int wanted,
                            lt_heuristic_t*, int* found);
+  lt_status_t (*algo_check)(lt_handle_t, lt_matmul_desc_t, lt_layout_t a, lt_layout_t b,
+                            lt_layout_t c, lt_layout_t d, const lt_algo_t*, lt_heuristic_t*);
   lt_status_t (*matmul)(lt_handle_t, lt_matmul_desc_t, const void* alpha, const void* a,
                         lt_layout_t, const void* b, lt_layout_t, const void* beta, const void* c,
                         lt_layout_t, void* d, lt_layout_t, const lt_algo_t*, void* workspace,

@@ -14,6 +14,7 @@
 #include "library.h"
 
 #define WORKSPACE_LIMIT_BYTES ((uint64_t)32 << 20)
+#define INVARIANT_ROWS 256 /* rows whose algorithm batch-invariant products take, however many */
 #define WIDE_BYTES                                                                                 \
   16u /* alignment that the fast algorithms want; the others make do with an element's */
 
@@ -270,10 +271,21 @@ static int32_t make_plan(const accrt_operator_call_t* call, const lt_functions_t
 
 /* ---- The choice of an algorithm -------------------------------------------------------------- */
 
+/** What an algorithm is chosen by. */
+static shape_t deciding_shape(const shape_t* s) {
+  shape_t decides = *s;
+  if (s->form & MATMUL_FORM_BATCH_INVARIANT)
+    decides.m = INVARIANT_ROWS;
+  return decides;
+}
+
+/** Parts of k meet in float, not in c. How many there are depends on m, so batch-invariant products
+ * have none. */
 static lt_status_t set_preference(const lt_functions_t* lt, lt_preference_t preference,
-                                  uint32_t alignment_bytes) {
+                                  int64_t form, uint32_t alignment_bytes) {
   const uint64_t limit = WORKSPACE_LIMIT_BYTES;
-  const uint32_t reduction = LT_REDUCTION_COMPUTE_TYPE; /* parts of k meet in float, not in c */
+  const uint32_t reduction =
+      form & MATMUL_FORM_BATCH_INVARIANT ? LT_REDUCTION_NONE : LT_REDUCTION_COMPUTE_TYPE;
   lt_status_t status =
       lt->preference_set(preference, LT_PREFERENCE_WORKSPACE, &limit, sizeof limit);
   if (status == 0)
@@ -286,12 +298,13 @@ static lt_status_t set_preference(const lt_functions_t* lt, lt_preference_t pref
 }
 
 static int32_t ask(const accrt_operator_call_t* call, const lt_functions_t* lt, lt_handle_t handle,
-                   const plan_t* plan, uint32_t alignment_bytes, lt_heuristic_t* out) {
+                   const plan_t* plan, int64_t form, uint32_t alignment_bytes,
+                   lt_heuristic_t* out) {
   lt_preference_t preference = NULL;
   int found = 0;
   lt_status_t status = lt->preference_create(&preference);
   if (status == 0)
-    status = set_preference(lt, preference, alignment_bytes);
+    status = set_preference(lt, preference, form, alignment_bytes);
   if (status == 0)
     status = lt->heuristic(handle, plan->desc, plan->b, plan->a, plan->residual, plan->c,
                            preference, 1, out, &found);
@@ -306,17 +319,39 @@ static int32_t ask(const accrt_operator_call_t* call, const lt_functions_t* lt, 
 }
 
 static int32_t choose(const accrt_operator_call_t* call, const lt_functions_t* lt,
-                      lt_handle_t handle, const shape_t* s, const plan_t* plan, choice_t* out) {
+                      lt_handle_t handle, const shape_t* s, choice_t* out) {
   const uint32_t alignments[2] = {WIDE_BYTES, element_bytes(MATMUL_FORM_A(s->form))};
   out->workspace_size_bytes = 0;
-  for (int i = 0; i < 2; ++i) {
+  plan_t plan;
+  int32_t code = make_plan(call, lt, s, &plan);
+  if (code != 0)
+    return code;
+  for (int i = 0; i < 2 && code == 0; ++i) {
     lt_heuristic_t best;
-    const int32_t code = ask(call, lt, handle, plan, alignments[i], &best);
+    code = ask(call, lt, handle, &plan, s->form, alignments[i], &best);
     if (code != 0)
-      return code;
+      break;
     out->algo[i] = best.algo;
     if (best.workspace_size_bytes > out->workspace_size_bytes)
       out->workspace_size_bytes = best.workspace_size_bytes;
+  }
+  free_plan(lt, &plan);
+  return code;
+}
+
+/** Whether algorithms that were chosen for other sizes do these. */
+static int32_t check_choice(const accrt_operator_call_t* call, state_t* state) {
+  const plan_t* plan = &state->plan;
+  for (int i = 0; i < 2; ++i) {
+    lt_heuristic_t found;
+    const lt_status_t status =
+        state->lt->algo_check(state->handle, plan->desc, plan->b, plan->a, plan->residual, plan->c,
+                              &state->choice.algo[i], &found);
+    if (status != 0)
+      return refuse(call, MATMUL_ERROR_UNSUPPORTED,
+                    "the algorithm of batch-invariant products does not do rows", state->shape.m);
+    if (found.workspace_size_bytes > state->choice.workspace_size_bytes)
+      state->choice.workspace_size_bytes = found.workspace_size_bytes;
   }
   return 0;
 }
@@ -365,12 +400,17 @@ static int32_t fill_state(const accrt_operator_call_t* call, state_t* state) {
   code = open_library(call, &state->lt, &state->handle);
   if (code == 0)
     code = make_plan(call, state->lt, &state->shape, &state->plan);
-  if (code != 0 || find_choice(&state->shape, &state->choice))
+  if (code != 0)
     return code;
-  code = choose(call, state->lt, state->handle, &state->shape, &state->plan, &state->choice);
-  if (code == 0)
-    keep_choice(&state->shape, &state->choice);
-  else
+  const shape_t decides = deciding_shape(&state->shape);
+  if (!find_choice(&decides, &state->choice)) {
+    code = choose(call, state->lt, state->handle, &decides, &state->choice);
+    if (code == 0)
+      keep_choice(&decides, &state->choice);
+  }
+  if (code == 0 && decides.m != state->shape.m)
+    code = check_choice(call, state);
+  if (code != 0)
     free_plan(state->lt, &state->plan);
   return code;
 }

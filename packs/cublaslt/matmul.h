@@ -31,6 +31,9 @@ typedef struct matmul_params {
 #define MATMUL_FORM_ACTIVATION(form) ((int)((form) >> 24 & 0xff))
 #define MATMUL_FORM_B_IS_NK ((int64_t)1 << 32) /* b is [n, k] */
 #define MATMUL_FORM_RESIDUAL ((int64_t)1 << 33)
+/* 1 << 34: b and bias are not written while a program runs, which is for other kernels. */
+#define MATMUL_FORM_BATCH_INVARIANT                                                                \
+  ((int64_t)1 << 35) /* a row's bits are the same for any m: one algorithm, whose sums are whole */
 
 enum { MATMUL_NONE = 0, MATMUL_RELU = 1, MATMUL_GELU_TANH = 3 };
 

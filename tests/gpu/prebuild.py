@@ -15,6 +15,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
 import test_bits  # noqa: E402
 import test_external  # noqa: E402
 import test_fast  # noqa: E402
+import test_invariance  # noqa: E402
 import test_lora  # noqa: E402
 import test_models  # noqa: E402
 import test_next_token  # noqa: E402
@@ -37,6 +38,7 @@ MODULES = {
     **{f"external_{dtype}": functools.partial(test_external.module, dtype) for dtype in test_external.DTYPES},
     "external_ranks": test_external.ranks_module,
     "experts": test_external.experts_module,
+    **{f"invariant_{name}": functools.partial(test_invariance.module, name) for name in test_invariance.CONFIGS},
     "lora": test_lora.module,
     "next_token": test_next_token.module,
     "safe": test_safe.module,

@@ -31,10 +31,17 @@ struct lt_preference {
 };
 
 static int calls, heuristic_calls;
+static uint64_t last_run_columns, last_run_reduction;
 
 EXPORT int cublasLtStandInHeuristics(void);
 int cublasLtStandInHeuristics(void) {
   return heuristic_calls;
+}
+/** The columns that the last product's algorithm was chosen for; `out_reduction`: how parts of a sum might meet in it. */
+EXPORT uint64_t cublasLtStandInChosenFor(uint64_t* out_reduction);
+uint64_t cublasLtStandInChosenFor(uint64_t* out_reduction) {
+  *out_reduction = last_run_reduction;
+  return last_run_columns;
 }
 EXPORT int cublasLtStandInCalls(void);
 int cublasLtStandInCalls(void) {
@@ -159,8 +166,8 @@ lt_status_t cublasLtMatmulPreferenceDestroy(lt_preference_t preference) {
   return 0;
 }
 
-/** The algorithm remembers the alignment that it was chosen for, so that matmul can check it. Products of one row and one column
- * find none. */
+/** The algorithm remembers the alignment that it was chosen for, so that matmul can check it, the number of columns, and whether
+ * sums may have parts. Products of one row and one column find none. */
 EXPORT lt_status_t cublasLtMatmulAlgoGetHeuristic(lt_handle_t handle, lt_matmul_desc_t desc,
                                                   lt_layout_t a, lt_layout_t b, lt_layout_t c,
                                                   lt_layout_t d, lt_preference_t preference,
@@ -179,6 +186,8 @@ lt_status_t cublasLtMatmulAlgoGetHeuristic(lt_handle_t handle, lt_matmul_desc_t 
   const uint32_t* alignment = preference->alignment_bytes;
   *out = (lt_heuristic_t){.workspace_size_bytes = alignment[0] * 16};
   out->algo.data[0] = alignment[0];
+  out->algo.data[1] = d->columns;
+  out->algo.data[2] = preference->reduction;
   *found = alignment[1] == alignment[0] && alignment[3] == alignment[0];
   return 0;
 }
@@ -225,6 +234,20 @@ static int misaligned(const void* address, const lt_algo_t* algo) {
   return (uintptr_t)address % algo->data[0] != 0;
 }
 
+/** More than 4,000 columns are too many for any algorithm. */
+EXPORT lt_status_t cublasLtMatmulAlgoCheck(lt_handle_t handle, lt_matmul_desc_t desc, lt_layout_t a,
+                                           lt_layout_t b, lt_layout_t c, lt_layout_t d,
+                                           const lt_algo_t* algo, lt_heuristic_t* out);
+lt_status_t cublasLtMatmulAlgoCheck(lt_handle_t handle, lt_matmul_desc_t desc, lt_layout_t a,
+                                    lt_layout_t b, lt_layout_t c, lt_layout_t d,
+                                    const lt_algo_t* algo, lt_heuristic_t* out) {
+  (void)handle, (void)desc, (void)a, (void)b, (void)c;
+  if (fails() || d->columns > 4000)
+    return STATUS_NOT_SUPPORTED;
+  *out = (lt_heuristic_t){.algo = *algo, .workspace_size_bytes = algo->data[0] * 16};
+  return 0;
+}
+
 EXPORT lt_status_t cublasLtMatmul(lt_handle_t handle, lt_matmul_desc_t desc, const void* alpha,
                                   const void* a, lt_layout_t la, const void* b, lt_layout_t lb,
                                   const void* beta, const void* c, lt_layout_t lc, void* d,
@@ -241,6 +264,7 @@ lt_status_t cublasLtMatmul(lt_handle_t handle, lt_matmul_desc_t desc, const void
   if (workspace_size_bytes < algo->data[0] * 16 || misaligned(a, algo) || misaligned(b, algo) ||
       misaligned(c, algo) || misaligned(d, algo))
     return STATUS_INVALID;
+  last_run_columns = algo->data[1], last_run_reduction = algo->data[2];
   const int64_t depth = (int64_t)(desc->transpose_a ? la->rows : la->columns);
   const float by = *(const float*)alpha, keep = *(const float*)beta;
   for (int32_t z = 0; z < ld->batch; ++z) {

@@ -18,6 +18,7 @@ static const accrt_operator_def_t* operator_def;
 static void* pack;
 static int (*stand_in_calls)(void);
 static int (*stand_in_heuristics)(void);
+static uint64_t (*stand_in_chosen_for)(uint64_t* out_reduction);
 
 static int setup(void** state) {
   (void)state;
@@ -38,7 +39,9 @@ static int setup(void** state) {
   memcpy(&stand_in_calls, &symbol, sizeof stand_in_calls);
   symbol = library ? dlsym(library, "cublasLtStandInHeuristics") : NULL;
   memcpy(&stand_in_heuristics, &symbol, sizeof stand_in_heuristics);
-  return symbol == NULL;
+  void* chosen_for = library ? dlsym(library, "cublasLtStandInChosenFor") : NULL;
+  memcpy(&stand_in_chosen_for, &chosen_for, sizeof stand_in_chosen_for);
+  return symbol == NULL || chosen_for == NULL;
 }
 
 enum { SPACE = 4096 };
@@ -358,6 +361,30 @@ static int asked_for(product_t* it) {
   return stand_in_heuristics() - before;
 }
 
+/** Whatever the number of rows, batch-invariant products take the algorithm that was chosen for 256, whose sums have no parts. */
+static void invariant_products_have_one_algorithm(void** state) {
+  (void)state;
+  const int64_t form = form_of(ACCRT_DTYPE_BF16, ACCRT_DTYPE_F32, 0, 0,
+                               MATMUL_FORM_B_IS_NK | MATMUL_FORM_BATCH_INVARIANT);
+  const int64_t rows[] = {1, 7, 90};
+  uint64_t reduction;
+  product_t it;
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; ++i) {
+    const int asked = stand_in_heuristics();
+    describe(&it, rows[i], 19, 33, form);
+    run_and_compare(&it, 0);
+    assert_int_equal(stand_in_chosen_for(&reduction), 256);
+    assert_int_equal(reduction, 0);
+    assert_int_equal(stand_in_heuristics() - asked, i == 0 ? 2 : 0);
+  }
+  describe(&it, 7, 19, 33, form & ~MATMUL_FORM_BATCH_INVARIANT);
+  run_and_compare(&it, 0);
+  assert_int_equal(stand_in_chosen_for(&reduction), 7);
+  assert_int_equal(reduction, 2);
+  describe(&it, 5000, 19, 33, form); /* for which the stand-in's algorithms are not */
+  refused(&it, MATMUL_ERROR_UNSUPPORTED, "does not do rows (5000)");
+}
+
 /** Once for wide and once for narrow addresses, then never again for the same product; every part of a shape counts, and the
  * device, whose algorithms need not be another's. */
 static void choices_are_kept(void** state) {
@@ -508,6 +535,7 @@ int main(int argc, char** argv) {
       cmocka_unit_test(what_it_does_not_do_is_refused),
       cmocka_unit_test(bad_executions_are_refused),
       cmocka_unit_test(hostile_sizes_are_refused),
+      cmocka_unit_test(invariant_products_have_one_algorithm),
       cmocka_unit_test(choices_are_kept),
       cmocka_unit_test(every_call_may_fail),
       cmocka_unit_test(a_handle_may_fail),

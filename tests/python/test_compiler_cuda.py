@@ -150,6 +150,26 @@ def test_a_lowering_may_be_several_launches():
     assert otherwise[1].predecessors == [0]
 
 
+@pytest.mark.parametrize("dtype, columns, steps", [("f16", 512, 2), ("bf16", 48, 2), ("f32", 512, 1)])
+def test_batch_invariant_products_have_one_kernel(dtype, columns, steps):
+    """Whatever the number of rows: no branch, no kernel for few rows, and cuBLASLt is told."""
+    found = {}
+    for invariant in (False, True):
+        m = Module("steps")
+        m.batch_invariant = invariant
+        n = m.symbol("n", maximum=1 << 20)
+        g = m.function("dense")
+        w = m.constant("w", kh.encode(np.zeros((columns, 384)), dtype), dtype)
+        g.result("y", (lambda x: x.relu() if dtype == "f32" else x.gelu())(g.input("x", dtype, [n, 384]).linear(w)))
+        _work, planned = driver._planned(m, "cuda", True)
+        (found[invariant],) = (b.commands for b, _p in planned if not b.function.prepare)
+    assert any(c.kind != "dispatch" for c in found[False])  # else this test shows nothing
+    assert [c.kind for c in found[True]] == ["dispatch"] * steps
+    product = found[True][0].launch
+    if dtype != "f32":
+        assert product.kernel.operator.pack == "accrt.cublaslt" and product.values["form"] >> 35 & 1 == 1
+
+
 def _users_kernel(cuda):
     host = """
 #include "accrt/kernel.h"

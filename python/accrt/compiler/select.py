@@ -90,6 +90,11 @@ def lower(op: Op, operands: Specs, results: Specs, family: str = "host") -> Lowe
     raise ValueError("; ".join(reasons) or f"no {family} kernel does {op.name}")
 
 
+def is_batch_invariant(op: Op) -> bool:
+    """Whether the module asks for products whose rows do not depend on how many there are."""
+    return op.results[0].function.module.batch_invariant
+
+
 def contiguous(type_: TensorType) -> TensorSpec:
     """The spec of a tensor that lies in memory row by row."""
     strides: List[Any] = []

@@ -21,11 +21,12 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--adapters", type=int, default=0, help="places for LoRA adapters (default: 0)")
     parser.add_argument("--max-rank", type=int, default=16, help="the largest rank of adapters (default: 16)")
     parser.add_argument("--adapter-targets", default="", help="ends of the names of the products that adapters change, as q_proj,v_proj (default: all)")
+    parser.add_argument("--batch-invariant", action="store_true", help="on GPUs too, a request's results have the same bits whatever else is in a step")
     given = parser.parse_args(arguments)
     targets = tuple(filter(None, given.adapter_targets.split(",")))
     options = Options(
         page_size=given.page_size, kv_type=given.kv_type, max_position=given.max_position, adapters=given.adapters, max_rank=given.max_rank,
-        adapter_targets=targets,
+        adapter_targets=targets, batch_invariant=given.batch_invariant,
     )  # fmt: skip
     try:
         opened = open_model(given.model, options=options, targets=given.target, output=given.output, progress=_say)

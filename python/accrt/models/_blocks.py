@@ -350,6 +350,7 @@ class Decoder:
         self.m.metadata.update(self.metadata())
         if self.float_type != "f32":  # values between layers pass the range of f16 in some models
             self.m.compute["cuda"] = self.float_type or "bf16"
+        self.m.batch_invariant = self.options.batch_invariant
         return self.m
 
     def _declare(self) -> None:
@@ -450,8 +451,8 @@ class Decoder:
             "serve.token_buckets": numbers(options.token_buckets), "serve.row_buckets": numbers(options.row_buckets),
             "serve.sample_buckets": numbers(options.sample_buckets), "serve.change_buckets": numbers(options.change_buckets),
             "serve.edit_buckets": numbers(options.edit_buckets),
-            # tested by test_batch_invariance.py and test_serve_invariance.py
-            "serve.batch_invariant": "host",
+            # tested by test_batch_invariance.py, test_serve_invariance.py and tests/gpu/test_invariance.py
+            "serve.batch_invariant": "all" if options.batch_invariant else "host",
             **({} if self.generates else {"serve.generates": "0"}),
             **({"serve.adapters": str(options.adapters), "serve.adapter_rank": str(options.max_rank)} if options.adapters else {}),
         }  # fmt: skip

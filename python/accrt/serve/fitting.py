@@ -73,8 +73,9 @@ def _check_memory(metadata: Mapping[str, str], kv_bytes: int, most_tokens: int, 
 def _check_engine(given: Mapping[str, Any], rows: int, tokens: int, metadata: Mapping[str, str], place: Place) -> None:
     """The engine's own rules, which it says of a model that computes nothing."""
     options = {name: value for name, value in given.items() if value}
-    if options.pop("batch_invariant", False) and not (place.is_host and metadata.get("serve.batch_invariant") == "host"):
-        reason = "of a model that does not say otherwise" if place.is_host else f"on {place.name}"
+    invariant = metadata.get("serve.batch_invariant")
+    if options.pop("batch_invariant", False) and not (invariant == "all" or place.is_host and invariant == "host"):
+        reason = "of a model that does not say otherwise" if place.is_host else f"on {place.name}, of a bundle that was made without it,"
         raise ValueError(f"batch_invariant is asked for, and results {reason} depend on what else is in a step")
     if options:
         with Model.simulated(max_rows=min(rows, _MOST_ROWS), max_tokens=min(tokens, _MOST_TOKENS)) as model, Engine(model, **options):

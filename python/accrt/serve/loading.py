@@ -214,7 +214,8 @@ class _Opener:
         options = self._chosen
         targets, place = _targets(place, options["device"] == "auto")
         places = models.Options(kv_type=options["kv_dtype"] or "", adapters=options["adapters"], max_rank=options["max_rank"],
-                                adapter_targets=_names(options["adapter_targets"]))  # fmt: skip
+                                adapter_targets=_names(options["adapter_targets"]),
+                                batch_invariant=bool(self._wanted.engine.get("batch_invariant")) and not place.info.host_memory)  # fmt: skip
         opened = models.open(path, options=places, targets=targets, progress=progress, check=check)
         return Bundle(opened.bundle), opened.sources(), place
 

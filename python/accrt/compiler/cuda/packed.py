@@ -208,8 +208,8 @@ def _linear(op: Op, operands: select.Specs, results: select.Specs) -> select.Low
         made = lower_few(form, flat[0], flat[1], bias, flat[2], activation, columns)
         return select.named(made, x=("in", 0), w=("in", 1), out=select.OUT, **bound)
 
-    rows = flat[0].shape[0]
-    options = [(products.at_most(rows, 8), few(1)), (products.at_most(rows, FEW_ROWS), few(2))]
+    rows, invariant = flat[0].shape[0], select.is_batch_invariant(op)
+    options = [] if invariant else [(products.at_most(rows, 8), few(1)), (products.at_most(rows, FEW_ROWS), few(2))]
     kept = []
     for condition, made in options:
         if ex.is_static(condition) and condition:
@@ -217,7 +217,7 @@ def _linear(op: Op, operands: select.Specs, results: select.Specs) -> select.Low
         if not ex.is_static(condition):
             kept.append((condition, made))
     weight = TensorSpec(x.dtype, (form.k, form.n), (1, form.k))
-    made = products.lower_product(flat[0], weight, flat[1], bias, flat[2], activation)
+    made = products.lower_product(flat[0], weight, flat[1], bias, flat[2], activation, invariant=invariant)
     last = select.named(made, a=("in", 0), b=("temporary", 0), out=select.OUT, **bound)
     first = select.named(lower_plain(form, x.dtype), w=("in", 1), out=("temporary", 0))
     temporaries = (TensorType(x.dtype, (form.n, form.k)),)

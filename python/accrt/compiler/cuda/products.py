@@ -47,12 +47,13 @@ class Form:
     b_is_nk: bool
     residual: bool
     constant: bool = False  # b and bias are not written while a program runs
+    invariant: bool = False  # a row's bits are the same for any number of rows
 
     def number(self) -> int:
         """As packs/cublaslt/matmul.h has it."""
         bias = DTYPE_IDS[self.bias] if self.bias else 0
         kinds = DTYPE_IDS[self.a] | DTYPE_IDS[self.c] << 8 | bias << 16 | ACTIVATIONS[self.activation] << 24
-        return kinds | int(self.b_is_nk) << 32 | int(self.residual) << 33 | int(self.constant) << 34
+        return kinds | int(self.b_is_nk) << 32 | int(self.residual) << 33 | int(self.constant) << 34 | int(self.invariant) << 35
 
     def is_for_operator(self) -> bool:
         """cuBLASLt's GELU is the one by tanh, its bias has the type of c, and it adds a residual
@@ -141,6 +142,7 @@ def lower_product(
     activation: str = "none",
     scale: float = 1.0,
     constant: bool = False,
+    invariant: bool = False,
 ) -> Launch:
     """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n]. Operands: a,
     b, bias, residual, out.
@@ -153,7 +155,7 @@ def lower_product(
         raise ValueError(f"product: the bias has type {bias.dtype}")
     check_product(a=a, out=out, bias=bias, residual=residual)
     b_is_nk, ldb = layout_of_b(b)
-    form = Form(a.dtype, out.dtype, bias.dtype if bias is not None else "", activation, b_is_nk, residual is not None, constant)
+    form = Form(a.dtype, out.dtype, bias.dtype if bias is not None else "", activation, b_is_nk, residual is not None, constant, invariant)
     batch = batch_of(a, b, out)
     if residual is not None and residual.rank != 2:
         raise ValueError(f"product: a residual of rank {residual.rank}")
@@ -176,6 +178,8 @@ def at_most(a: Any, b: int) -> Any:
 def _options(form: Form, m: Any, n: Any, k: Any, alone: bool) -> List[Tuple[Any, KernelDef]]:
     """Kernels and the conditions for them; the last has none."""
     library = form.is_for_operator()
+    if form.invariant:
+        return [(at_most(k, 0), tile_kernel(form, 128)), (1, tile_kernel(form, 128, library and alone))]
     # cuBLASLt takes no empty sums.
     options: List[Tuple[Any, KernelDef]] = [(at_most(k, 0), tile_kernel(form, 64))] if library else []
     if alone and form.b_is_nk:
@@ -213,7 +217,7 @@ def _is_constant(value: Value) -> bool:
 def _matmul(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     if operands[0].rank < 2 or operands[1].rank < 2:
         raise ValueError("product: vectors take another kernel")
-    made = lower_product(operands[0], operands[1], results[0])
+    made = lower_product(operands[0], operands[1], results[0], invariant=select.is_batch_invariant(op))
     return select.named(made, a=("in", 0), b=("in", 1), out=select.OUT)
 
 
@@ -235,10 +239,10 @@ def _product_in_two(op: Op, operands: select.Specs, results: select.Specs) -> se
     if activation in ("none", "relu", "gelu_tanh") or residual is not None or not form.is_for_operator():
         raise ValueError("product: one launch does it")  # a residual may lie where the result does
     flat_x, flat_out = rows_of(x, "x"), rows_of(results[0], "result")
-    small = _product(op, operands, results)
-    plain = lower_product(flat_x, weight, flat_out, bias)
+    small, invariant = _product(op, operands, results), select.is_batch_invariant(op)
+    plain = lower_product(flat_x, weight, flat_out, bias, invariant=invariant)
     m, n = flat_out.shape
-    is_small = at_most(m * n, SMALL_TILE_RESULTS)
+    is_small = 0 if invariant else at_most(m * n, SMALL_TILE_RESULTS)
     if ex.is_static(is_small) and is_small:
         return small
     made = select.named(plain, a=("in", 0), b=("in", 1), out=select.OUT, **({"bias": ("in", 2)} if bias is not None else {}))
@@ -252,6 +256,6 @@ def _product(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
     x, weight, bias, residual = operands
     flat = [None if s is None else rows_of(s, what) for s, what in ((x, "x"), (results[0], "result"), (residual, "residual"))]
     constant = all(_is_constant(v) for v in op.operands[1:3] if v is not None)
-    made = lower_product(flat[0], weight, flat[1], bias, flat[2], op.attrs["activation"], constant=constant)
+    made = lower_product(flat[0], weight, flat[1], bias, flat[2], op.attrs["activation"], constant=constant, invariant=select.is_batch_invariant(op))
     present = {name: ("in", i) for name, i in (("bias", 2), ("residual", 3)) if operands[i] is not None}
     return select.named(made, a=("in", 0), b=("in", 1), out=select.OUT, **present)

@@ -60,14 +60,21 @@ def lower_product(
     return dataclasses.replace(made, alternatives=alternatives)
 
 
+def _refuse_invariant(op: Op) -> None:
+    if select.is_batch_invariant(op):
+        raise ValueError("product: which kernel is taken depends on the number of rows")
+
+
 @select.rule("aten.matmul", "cuda", priority=9)
 def _matmul(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    _refuse_invariant(op)
     made = lower_product(operands[0], operands[1], results[0])
     return select.named(made, a=("in", 0), b=("in", 1), out=select.OUT)
 
 
 @select.rule("accrt.product", "cuda", priority=9)
 def _product(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    _refuse_invariant(op)
     x, weight, bias, residual = operands
     flat: Any = [
         None if s is None else tensor_ops.rows_of(s, what) for s, what in ((x, "x"), (results[0], "result"), (residual, "residual"))

@@ -301,10 +301,12 @@ def lower_product(
     residual: Optional[TensorSpec] = None,
     activation: str = "none",
     scale: float = 1.0,
+    invariant: bool = False,
 ) -> Launch:
     """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n] of any
     strides; leading axes broadcast, and up to three remain after joining. out has a contiguous last
-    axis; residuals are for products without leading axes. Operands: a, b, bias, residual, out."""
+    axis; residuals are for products without leading axes. `invariant`: the same kernel for any number
+    of rows. Operands: a, b, bias, residual, out."""
     check_product(out=out, bias=bias, residual=residual)
     lead = out.shape[:-2]
     walked = [
@@ -325,7 +327,7 @@ def lower_product(
     buffers = {"a": "a", "b": "b", "c": "out", **optional_buffers(bias, residual)}
     dtypes = (a.dtype, b.dtype, out.dtype, bias.dtype if bias is not None else out.dtype)
     made = launch(product_kernel(*dtypes, activation), buffers, values)
-    if lead or scale != 1.0 or not set(dtypes) <= {"f32", "f16", "bf16"} or not ex.equal(a.strides[-1], 1) or not ex.equal(b.strides[-2], 1):
+    if invariant or lead or scale != 1.0 or not set(dtypes) <= {"f32", "f16", "bf16"} or not ex.equal(a.strides[-1], 1) or not ex.equal(b.strides[-2], 1):
         return made
     values = dict(values, lda=a.strides[-2], ldb=b.strides[-1], ldc=out.strides[-2], ld_residual=values["residual_row"])
     few = launch(few_rows_kernel(*dtypes, activation), buffers, values)
@@ -337,7 +339,7 @@ def lower_product(
 
 @select.rule("aten.matmul", "cuda")
 def _matmul(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
-    made = lower_product(operands[0], operands[1], results[0])
+    made = lower_product(operands[0], operands[1], results[0], invariant=select.is_batch_invariant(op))
     return select.named(made, a=("in", 0), b=("in", 1), out=select.OUT)
 
 
@@ -351,6 +353,6 @@ def rows_of(spec: TensorSpec, what: str) -> TensorSpec:
 def _product(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     x, weight, bias, residual = operands
     flat = [None if s is None else rows_of(s, what) for s, what in ((x, "x"), (results[0], "result"), (residual, "residual"))]
-    made = lower_product(flat[0], weight, flat[1], bias, flat[2], op.attrs["activation"])
+    made = lower_product(flat[0], weight, flat[1], bias, flat[2], op.attrs["activation"], invariant=select.is_batch_invariant(op))
     present: List[Tuple[str, int]] = [(name, i) for name, i in (("bias", 2), ("residual", 3)) if operands[i] is not None]
     return select.named(made, a=("in", 0), b=("in", 1), out=select.OUT, **{name: ("in", i) for name, i in present})

@@ -18,6 +18,7 @@ def clone(module: Module) -> Module:
     copy = Module(module.name)
     copy.symbols, copy.constants = dict(module.symbols), dict(module.constants)
     copy.states, copy.metadata, copy.compute = dict(module.states), dict(module.metadata), dict(module.compute)
+    copy.batch_invariant = module.batch_invariant
     copy.files = dict(module.files)
     for function in module.functions.values():
         copy.functions[function.name] = _clone_function(copy, function)
