@@ -66,6 +66,14 @@ def compare(program, page_size, config, weights, atol, max_position=0):
             np.testing.assert_allclose(result, expected[row][at][position], rtol=0, atol=atol, err_msg=f"{function}, row {row}, position {position}")
 
 
+def differences(program, page_size, config, weights):
+    """What results are off by, all of them."""
+    rng = np.random.default_rng(kh.SEED)
+    ids = rng.integers(0, config["vocab_size"], (ROWS, LENGTH))
+    expected = [tiny.reference(config, weights, row)[0] for row in ids]
+    return np.stack([np.abs(result - expected[row][position]) for row, position, result in run(program, page_size, ids, rng)])
+
+
 @pytest.mark.parametrize("name", tiny.CONFIGS)
 def test_a_folder(tmp_path, name):
     config, weights = tiny.CONFIGS[name], weights_of(name)
@@ -103,6 +111,79 @@ def test_keys_and_values_in_8_bits(tmp_path, name, monkeypatch):
         compare(*program, config, weights, 3e-2)
     monkeypatch.setattr(tiny, "_attention", rounded)
     compare(*program, config, weights, 3e-2)
+
+
+#: What scales of a layer's keys and values are called, in checkpoints that have them.
+SCALE_NAMES = {
+    "vllm": ("{}.k_scale", "{}.v_scale"), "modelopt": ("{}.k_proj.k_scale", "{}.v_proj.v_scale"), "inner": ("{}.attn.k_scale", "{}.attn.v_scale"),
+    "compressed": ("{}.k_proj.output_scale", "{}.v_proj.output_scale"), "one": ("{}.kv_scale", ""), "keys": ("{}.k_scale", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("names", SCALE_NAMES)
+def test_scales_of_keys_and_values(tmp_path, names, dtype, monkeypatch):
+    """Each layer has its own, which the model of the test uses, too: keys and values are rounded to
+    codes after they were divided by their scale."""
+    config, weights, exact = tiny.CONFIGS["qwen2"], weights_of("qwen2"), tiny._attention
+    rng = np.random.default_rng([kh.SEED, *names.encode(), *dtype.encode()])
+    layers = config["num_hidden_layers"]
+    scales = np.float32(tiny.to_bf16(rng.uniform(0.05, 0.3, (layers, 2)).astype(np.float32)))
+    scales[:, 1] = {"one": scales[:, 0], "keys": np.ones(layers)}.get(names, scales[:, 1])
+    # of bf16, and of f16 that are no multiples of its smallest number
+    assert (scales.astype(np.float16) == scales).all()
+    stored = {name: ("F32", array) for name, array in weights.items()}
+    for layer in range(layers):
+        for name, scale in zip(SCALE_NAMES[names], scales[layer]):
+            if name:
+                stored[name.format(f"model.layers.{layer}.self_attn")] = (dtype, tiny._stored(scale.reshape([1] if layer else []), dtype))
+    scheme = {"num_bits": 8, "type": "float", "strategy": "tensor", "dynamic": False, "symmetric": True}
+    given = {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {}, "kv_cache_scheme": scheme}} if dtype == "BF16" else {}
+    folder = tiny.write_folder(tmp_path / "m", {**config, **given}, weights)
+    tiny.write_safetensors(folder / "model.safetensors", stored)
+    compare(*opened(folder), config, weights, 2e-4)  # of keys and values in f32, scales say nothing
+    calls = []
+
+    def rounded(q, k, v, *more):
+        by = scales[len(calls) % layers].astype(np.float64)
+        calls.append(None)
+        return exact(q, *(e4m3_values()[e4m3_codes(x / s)] * s for x, s in zip((k, v), by)), *more)
+
+    program = opened(folder, Options(**{**OPTIONS.__dict__, "kv_type": "fp8"}))
+    unrounded = differences(*program, config, weights)
+    monkeypatch.setattr(tiny, "_attention", rounded)
+    found = differences(*program, config, weights)
+    assert calls and len(calls) % layers == 0
+    # A number between two codes may become either: few do.
+    assert found.mean() < min(0.01, unrounded.mean() / 3), (found.mean(), unrounded.mean())
+
+
+def test_scales_that_are_none_are_refused_by_name(tmp_path):
+    config, weights = tiny.CONFIGS["llama"], weights_of("llama")
+    fp8 = Options(**{**OPTIONS.__dict__, "kv_type": "fp8"})
+    wrong = {"zero": ("F32", np.zeros([], np.float32)), "heads": ("F32", np.ones(2, np.float32)), "nan": ("F32", np.full(1, np.nan, np.float32)),
+             "whole": ("I32", np.ones(1, np.int32)), "less": ("F32", np.full(1, -1, np.float32))}  # fmt: skip
+    for what, tensor in wrong.items():
+        folder = tiny.write_folder(tmp_path / what, config, weights)
+        tiny.write_safetensors(folder / "model.safetensors", {**{name: ("F32", array) for name, array in weights.items()}, "model.layers.1.self_attn.v_scale": tensor})
+        with pytest.raises(models.Refused, match=r"tensor model\.layers\.1\.self_attn\.v_scale: a scale of keys and values"):
+            opened(folder, fp8)
+        opened(folder)
+    scheme = {"quantization_config": {"quant_method": "compressed-tensors", "kv_cache_scheme": {"num_bits": 8, "type": "int"}}}
+    with pytest.raises(models.Refused, match="kv_cache_scheme is of 8 bits and type 'int'"):
+        opened(tiny.write_folder(tmp_path / "int", {**config, **scheme}, weights), fp8)
+
+
+def test_another_scale_is_another_bundle(tmp_path, monkeypatch):
+    """Though names, types and shapes are the same."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    config, weights, made = tiny.CONFIGS["llama"], weights_of("llama"), []
+    for scale in (0.5, 0.25, 0.5):
+        folder = tiny.write_folder(tmp_path / "m", config, weights)
+        tensors = {name: ("F32", array) for name, array in weights.items()}
+        tiny.write_safetensors(folder / "model.safetensors", {**tensors, "model.layers.0.self_attn.k_scale": ("F32", np.float32(scale).reshape([]))})
+        made.append(models.open(folder, options=Options(**{**OPTIONS.__dict__, "kv_type": "fp8"}), targets=TARGETS).bundle)
+    assert made[0] == made[2] != made[1]
 
 
 def test_gemma_in_the_type_that_it_was_trained_in(tmp_path):

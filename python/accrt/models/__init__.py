@@ -215,7 +215,7 @@ def _signer() -> Any:
 
 def _key(facts: Any, options: Options, targets: Sequence[str], signer: Any) -> str:
     """What a bundle follows from: nothing of the weights but their names, types and shapes, so none
-    is read."""
+    is read; but for scales of keys and values, which are a number each."""
     digest = hashlib.sha256(_sources_digest())
     if isinstance(facts, Header):
         facts = ["header", facts.called, facts.digest]
@@ -227,7 +227,7 @@ def _key(facts: Any, options: Options, targets: Sequence[str], signer: Any) -> s
 def _facts(checkpoint: Checkpoint) -> List[Any]:
     tensors = {name: [t.source, t.dtype, list(t.shape), t.layout, t.group, dict(t.components)] for name, t in sorted(checkpoint.tensors.items())}
     files = {name: hashlib.sha256(content).hexdigest() for name, content in checkpoint.files.items()}
-    return [checkpoint.form, checkpoint.name, checkpoint.config, tensors, files]
+    return [checkpoint.form, checkpoint.name, checkpoint.config, tensors, files, checkpoint.kv_scales]
 
 
 def _sources_digest() -> bytes:

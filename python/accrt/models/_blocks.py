@@ -16,6 +16,7 @@ grouped heads, rotary embeddings.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -24,7 +25,7 @@ import numpy as np
 from ..compiler import Module, SymbolClass
 from ..compiler.declared import Constant, State
 from ..compiler.ir import Function, Value
-from . import _rope
+from . import _kv_scales, _rope
 from ._checkpoint import Checkpoint, Tensor
 from ._config import Config, Refused
 from ._options import KV_BYTES, Options
@@ -63,7 +64,7 @@ class Decoder:
     prefix = "model."
     #: Names that end so are no weights of the model.
     ignored: Tuple[str, ...] = (".rotary_emb.inv_freq",)
-    embedding_name, final_norm, layer_name = "embed_tokens", "norm", "layers.{}"
+    embedding_name, final_norm, layer_name, attention_name = "embed_tokens", "norm", "layers.{}", "self_attn"
     #: Whether rotary embeddings turn neighbours, and not the halves of a head.
     interleaved = False
     tied = False  # what a configuration without tie_word_embeddings means
@@ -285,16 +286,30 @@ class Decoder:
     def attend(self, q: Value, k: Value, v: Value, layer: int) -> Value:
         """Writes keys and values where the step says, then attends; [tokens, heads * size]."""
         at, (keys, values) = self.step, self.cache[layer]
-        for value, state in ((k, keys), (v, values)):
+        scale, of_keys, of_values = self.scale, *self.kv_scales(layer)
+        for value, state, by in ((k, keys, of_keys), (v, values, of_values)):
             if self.kv_type == "fp8":
-                value.state_scatter_e4m3(state, at.slots)
+                value.state_scatter_e4m3(state, at.slots, by)
             else:
                 value.state_scatter(state, at.slots)
+        if of_keys != 1:
+            scale = of_keys * (1 / math.sqrt(self.head_size) if scale is None else scale)
         mixed = q.paged_attention(
             keys, values, self.page_table, at.row_ids, at.row_starts, at.kv_lengths,
-            scale=self.scale, window=self.window(layer), soft_cap=self.soft_cap,
+            scale=scale, window=self.window(layer), soft_cap=self.soft_cap,
         )  # fmt: skip
+        mixed = mixed if of_values == 1 else mixed * of_values
         return mixed.view([q.shape[0], self.heads * self.head_size])
+
+    def kv_scales(self, layer: int) -> Tuple[float, float]:
+        """What keys and values of a layer are divided by before they become fp8."""
+        if self.kv_type != "fp8":
+            return 1.0, 1.0
+        name = f"{self.prefix}{self.layer_name.format(layer)}.{self.attention_name}"
+        of_keys, of_values, points = _kv_scales.scales_of(self.checkpoint, name)
+        for point in points:
+            self.config.refuse(point)
+        return of_keys, of_values
 
     def attention(self, x: Value, name: str, layer: int) -> Value:
         return self.linear(self.attend(*self.qkv(x, name), layer), f"{name}.o_proj", self.hidden)

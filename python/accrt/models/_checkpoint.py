@@ -61,6 +61,8 @@ class Checkpoint:
     #: Tensors that stand for something else than weights of the model: nothing is lost where no
     #: family reads them.
     unused: Tuple[str, ...] = ()
+    #: Scales of keys and values in 8 bits, by the names of their tensors.
+    kv_scales: Dict[str, float] = field(default_factory=dict)
     #: The model's name, where the path does not say it.
     called: str = ""
 

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, Mapping, Optional, Tuple
 
 from .._format import CONVENTIONS
 from ..weights import Weight, Weights
+from . import _kv_scales
 from ._checkpoint import Checkpoint, Tensor, add_plain
 
 #: What stands beside a weight and changes nothing of it: scales of activations, which are computed
@@ -24,6 +25,7 @@ def gather(made: Checkpoint, source: Weights) -> None:
         made.points.append(f"config: quantization_config is {given!r}, expected an object")
         given = {}
     method = str(given.get("quant_method", "")) if given else ""
+    _kv_scales.gather(made, source)
     taken: Dict[str, str] = {}
     if given:
         reader = _METHODS.get(method)
@@ -32,7 +34,7 @@ def gather(made: Checkpoint, source: Weights) -> None:
         else:
             taken = _join(made, source, given, reader)
     for name in source:
-        if name not in taken and not (given and name.endswith(_BESIDE)):
+        if name not in taken and not name.endswith(_BESIDE if given else _kv_scales.ENDINGS):
             add_plain(made, name, source[name])
 
 

@@ -13,7 +13,7 @@ class GPT2(Decoder):
     types = architectures = ("gpt2",)
     prefix = "transformer."
     ignored = (".attn.bias", ".attn.masked_bias")  # the causal mask
-    embedding_name, final_norm, layer_name = "wte", "ln_f", "h.{}"
+    embedding_name, final_norm, layer_name, attention_name = "wte", "ln_f", "h.{}", "attn"
     tied = True
     gguf_names = {
         "attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj",
