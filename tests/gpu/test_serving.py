@@ -5,6 +5,7 @@ a copy."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 import sys
@@ -20,6 +21,7 @@ import compiler_harness as ch  # noqa: E402
 import kernel_harness as kh  # noqa: E402
 import test_ops  # noqa: E402
 from accrt.compiler import Interpreter, Module  # noqa: E402
+from accrt.compiler.ops.serving import e4m3_codes  # noqa: E402
 from test_paged_attention import ROUNDINGS, Shape  # noqa: E402
 
 SHAPES = (
@@ -27,6 +29,9 @@ SHAPES = (
     Shape(heads=32, kv_heads=8, size=64, q="f16", kv="f16", page_size=64), Shape(heads=8, kv_heads=1, size=128, q="bf16", kv="bf16", window=100),
     Shape(heads=4, kv_heads=2, size=256, q="bf16", kv="bf16", soft_cap=30.0, window=300, scale=0.07), Shape(q="f32", kv="bf16", size=80, value_size=96),
     Shape(heads=6, kv_heads=2, page_size=1, table_pages=700, pages=900), Shape(heads=4, kv_heads=4, q="bf16", kv="f32", size=64),
+    Shape(heads=14, kv_heads=2, size=64, q="bf16", kv="u8"), Shape(heads=32, kv_heads=4, size=128, q="f16", kv="u8", page_size=64, soft_cap=20.0),
+    Shape(heads=20, kv_heads=1, size=128, q="bf16", kv="u8", window=100, scale=0.03), Shape(heads=6, kv_heads=2, size=64, q="f16", kv="u8", page_size=1, table_pages=700, pages=900),
+    Shape(heads=4, kv_heads=2, size=80, q="bf16", kv="u8"),
 )  # fmt: skip
 #: Tokens of each row, and its keys.
 BATCHES = (
@@ -58,6 +63,13 @@ def module():
     return m
 
 
+def pages_of(random, dtype, shape):
+    """Keys or values; of u8 the codes of floats e4m3, large and small ones."""
+    if dtype != "u8":
+        return ch.values(random, dtype, shape)
+    return e4m3_codes(random.standard_normal(shape) * np.where(random.random(shape) < 0.1, 0.01, 1.0))
+
+
 class Running:
     def __init__(self):
         import accrt
@@ -69,7 +81,7 @@ class Running:
         self.random = np.random.default_rng([kh.SEED, 33])
         for i, s in enumerate(SHAPES):
             for name in (f"k{i}", f"v{i}"):
-                self.put(name, ch.values(self.random, s.kv, self.oracle.states[name].shape), s.kv)
+                self.put(name, pages_of(self.random, s.kv, self.oracle.states[name].shape), s.kv)
             self.put(f"table{i}", self.random.integers(0, s.pages, (s.table_rows, s.table_pages)).astype(np.int32), "i32")
 
     def put(self, name, content, dtype):
@@ -147,6 +159,30 @@ def test_what_does_not_fit_reads_nothing(running):
         assert not got.any(), (row, length)
 
 
+@pytest.mark.parametrize("shape", [i for i, s in enumerate(SHAPES) if s.kv == "u8" and s.window is None])
+def test_a_key_that_is_none_in_e4m3_is_seen_as_nan(running, shape):
+    """By queries that see it, and by none of other rows and key heads."""
+    s = SHAPES[shape]
+    names, table = [f"k{shape}", f"v{shape}"], np.arange(s.table_rows * s.table_pages, dtype=np.int32).reshape(s.table_rows, -1) % s.pages
+    before = {name: running.oracle.states[name].copy() for name in names}
+    kept = running.oracle.states[f"table{shape}"].copy()
+    running.put(f"table{shape}", table, "i32")
+    q = ch.values(running.random, s.q, (2, s.heads, s.size))
+    given = np.array([0, 1], np.int32), np.arange(3, dtype=np.int32), np.array([41, 41], np.int32)
+    try:
+        for name in names:
+            changed = before[name].copy()
+            changed[table[0, 40 // s.page_size], 40 % s.page_size, 0, 5] = 0xFF
+            running.put(name, changed, "u8")
+            got = running.run(f"attend{shape}", q, *given, dtypes=(s.q,))
+            group = s.heads // s.kv_heads
+            wrong = got[0, :group] if name[0] == "k" else got[0, :group, 5]
+            assert np.isnan(wrong).all() and np.isfinite(got[1]).all() and np.isfinite(got[0, group:]).all()
+            running.put(name, before[name], "u8")
+    finally:
+        running.put(f"table{shape}", kept, "i32")
+
+
 def test_rows_of_states(running):
     x = ch.values(running.random, "bf16", (7, 2, 24))
     slots = np.array([3, -1, 159, 40, 1000, -7, 41], np.int32)
@@ -166,16 +202,16 @@ def test_rope_at(running, name):
     assert np.abs(got - want).max() < 2e-6 * np.abs(want).max()
 
 
-def measured(rows, length):
+def measured(rows, length, size=64, kv="bf16"):
     """Microseconds of attention of a decode step, and of a copy of as many bytes: medians of runs
     of 50 in a stream."""
     import accrt
 
-    heads, kv_heads, size, page = 32, 8, 64, 16
+    heads, kv_heads, page, width = 32, 8, 16, 1 if kv == "u8" else 2
     m = Module("decode")
     tokens, count = m.symbol("tokens", maximum=512), m.symbol("rows", maximum=512)
     row_pages = -(-length // page)
-    states = [m.state(n, "bf16", [rows * row_pages, page, kv_heads, size]) for n in "kv"]
+    states = [m.state(n, kv, [rows * row_pages, page, kv_heads, size]) for n in "kv"]
     table = m.state("table", "i32", [rows, row_pages])
     f = m.function("attend")
     q = f.input("q", "bf16", [tokens, heads, size])
@@ -200,7 +236,7 @@ def measured(rows, length):
         put(np.zeros((rows, heads, size), np.uint16), "bf16", (rows, heads, size)), put(np.arange(rows, dtype=np.int32), "i32", (rows,)),
         put(np.arange(rows + 1, dtype=np.int32), "i32", (rows + 1,)), put(np.full(rows, length, np.int32), "i32", (rows,)), out=out,
     )  # fmt: skip
-    size_bytes = 2 * rows * length * kv_heads * size * 2
+    size_bytes = 2 * rows * length * kv_heads * size * width
     source, target = pool.buffer(size_bytes), pool.buffer(size_bytes)
 
     def timed(run):
@@ -218,10 +254,11 @@ def measured(rows, length):
 
 
 def main():
-    print("attention of a decode step: 32 heads of 64, 8 key heads, pages of 16 in random order, bf16")
-    for rows, length in ((1, 1024), (1, 8192), (8, 1024), (64, 1024), (256, 300), (256, 1024)):
-        took, copied, size_bytes = measured(rows, length)
-        print(f"{rows:4d} x {length:5d} keys  {took:8.1f} us  {size_bytes / took / 1e6:6.2f} TB/s read; a copy of as much {copied:8.1f} us")
+    print("attention of a decode step: 32 heads, 8 key heads, pages of 16 in random order, queries of bf16")
+    batches = ((1, 1024), (1, 8192), (8, 1024), (64, 1024), (256, 300), (256, 1024))
+    for size, kv, (rows, length) in itertools.product((64, 128), ("bf16", "u8"), batches):
+        took, copied, size_bytes = measured(rows, length, size, kv)
+        print(f"heads of {size:3d}, {'e4m3' if kv == 'u8' else kv}  {rows:4d} x {length:5d} keys  {took:8.1f} us  {size_bytes / took / 1e6:6.2f} TB/s read; a copy of as much {copied:8.1f} us")
 
 
 if __name__ == "__main__":

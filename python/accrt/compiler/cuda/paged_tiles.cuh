@@ -1,7 +1,8 @@
-/* paged_tiles.cuh - paged_attention.cuh for 16-bit queries and pages of the same type, by tensor
- * cores: heads of 64 or 128.
+/* paged_tiles.cuh - paged_attention.cuh for 16-bit queries and pages of the same type or of e4m3,
+ * by tensor cores: heads of 64 or 128.
  *
- * ACCRT_CUDA_PAGED_TILES(ENTRY, T, CHUNKS): T is the type of all, CHUNKS the head in pieces of 64.
+ * ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS): T is the type of queries and result, KV that of the
+ * pages, CHUNKS the head in pieces of 64.
  * ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T): joins what shared units gave.
  *
  * A tile has up to 16 rows: some tokens of one sequence, times the query heads of a key head. A
@@ -20,7 +21,11 @@
  *
  * Keys and values go from memory to registers as the tensor cores want them: the order of the
  * elements of a head in the products, and of keys, is chosen so that each thread loads 16 bytes.
- * Weights are rounded to T before they meet the values, sums are of what they were before. */
+ * Weights are rounded to T before they meet the values, sums are of what they were before.
+ *
+ * Pages of e4m3 become f16 in registers, exactly, and all products are of f16 then. A row of bf16
+ * queries is multiplied by a power of two that makes its largest element less than 2^15, and its
+ * scale by the inverse: what is lost is below 2^-39 of that element. */
 #ifndef ACCRT_CUDA_PAGED_TILES_CUH_
 #define ACCRT_CUDA_PAGED_TILES_CUH_
 
@@ -61,10 +66,12 @@ static __device__ __forceinline__ tiles_place tiles_of_row(const int32_t* row_id
 }
 
 /** Looked for by the whole block, but where each row has one token, as in decoding. */
-static __device__ __forceinline__ tiles_place
-tiles_find(const int32_t* row_ids, const int32_t* row_starts, const int32_t* kv_lengths,
-           const paged_sizes& s, index_t token, index_t most_keys, index_t table_rows,
-           tiles_place* shared) {
+static __device__ __forceinline__ tiles_place tiles_find(const int32_t* row_ids,
+                                                         const int32_t* row_starts,
+                                                         const int32_t* kv_lengths,
+                                                         const paged_sizes& s, index_t token,
+                                                         index_t most_keys, index_t table_rows,
+                                                         tiles_place* shared) {
   if (token < s.rows) {
     const tiles_place guess =
         tiles_of_row(row_ids, row_starts, kv_lengths, token, most_keys, table_rows);
@@ -103,7 +110,17 @@ struct tiles_rows {
   int low[2], high[2], all_low, all_high;
 };
 
-/** 16 bytes, or zeros for a slot below 0. */
+/** How elements of the pages lie in registers: eight in WORDS words; and what products are of. */
+template <class T, class KV> struct tiles_elements {
+  typedef KV type;
+  static constexpr int WORDS = 4, FACTOR = 1;
+};
+template <class T> struct tiles_elements<T, e4m3> {
+  typedef f16 type;
+  static constexpr int WORDS = 2, FACTOR = 2; // keys of a step, as they take half the registers
+};
+
+/** Eight elements, or zeros for a slot below 0. */
 template <class T>
 static __device__ __forceinline__ void tiles_load(uint32_t (&to)[4], const T* from, int slot,
                                                   index_t row, int at) {
@@ -112,11 +129,81 @@ static __device__ __forceinline__ void tiles_load(uint32_t (&to)[4], const T* fr
     v = *reinterpret_cast<const uint4*>(from + (index_t)slot * row + at);
   to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
 }
+static __device__ __forceinline__ void tiles_load(uint32_t (&to)[2], const e4m3* from, int slot,
+                                                  index_t row, int at) {
+  uint2 v = {0, 0};
+  if (slot >= 0)
+    v = *reinterpret_cast<const uint2*>(from + (index_t)slot * row + at);
+  to[0] = v.x, to[1] = v.y;
+}
+
+/** The lower or upper two bytes of a word, e4m3, as f16. */
+static __device__ __forceinline__ uint32_t tiles_two(uint32_t word, bool upper) {
+  uint32_t two;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(two) : "h"((uint16_t)(upper ? word >> 16 : word)));
+#else
+  const uint32_t b = __byte_perm(word, 0, upper ? 0x3424u : 0x1404u);
+  asm("mul.rn.f16x2 %0, %1, %2;"
+      : "=r"(two)
+      : "r"((b & 0x80008000u) | (b >> 1 & 0x3f803f80u)), "r"(0x5c005c00u));
+  two |= (((b & 0x7f007f00u) + 0x01000100u) >> 15 & 0x00010001u) * 0x7fffu; // NaN
+#endif
+  return two;
+}
+
+/** Keys as the product takes them. */
+static __device__ __forceinline__ void tiles_key(uint32_t (&to)[4], const uint32_t (&from)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    to[i] = from[i];
+}
+static __device__ __forceinline__ void tiles_key(uint32_t (&to)[4], const uint32_t (&from)[2]) {
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    to[i] = tiles_two(from[i / 2], i % 2);
+}
+
+/** Element j of two values, side by side. */
+static __device__ __forceinline__ uint32_t tiles_pair(const uint32_t (&a)[4],
+                                                      const uint32_t (&b)[4], int j) {
+  return __byte_perm(a[j / 2], b[j / 2], j % 2 ? 0x7632u : 0x5410u);
+}
+static __device__ __forceinline__ uint32_t tiles_pair(const uint32_t (&a)[2],
+                                                      const uint32_t (&b)[2], int j) {
+  return tiles_two(__byte_perm(a[j / 4], b[j / 4], j % 4 / 2 ? 0x7362u : 0x5140u), j % 2);
+}
+
+/** Queries of one row, four elements times COUNT of a thread, as products take them; what their
+ * scores are to be multiplied by. */
+template <class T, int COUNT>
+static __device__ __forceinline__ float tiles_query(words<T, 8> (&row)[COUNT], T) {
+  return 1.0f;
+}
+template <int COUNT>
+static __device__ __forceinline__ float tiles_query(words<bf16, 8> (&row)[COUNT], f16) {
+  float most = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 8 * COUNT; i++)
+    most = fmaxf(most, fabsf(row[i / 8].get(i % 8)));
+  most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+  most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+  const uint32_t exponent = __float_as_uint(most) >> 23; // 0 and 255: as it is
+  const uint32_t up = exponent % 255 == 0 ? 127u : min(268u - exponent, 253u);
+  const float factor = __uint_as_float(up << 23);
+#pragma unroll
+  for (int i = 0; i < COUNT; i++)
+#pragma unroll
+    for (int w = 0; w < 4; w++)
+      row[i].word[w] = pack_two<f16>(row[i].get(2 * w) * factor, row[i].get(2 * w + 1) * factor);
+  return __uint_as_float((254u - up) << 23);
+}
 
 /** Of a step whose slots these are, as the second operand of queries times keys has them. */
-template <class T, int CHUNKS, int TILES>
-static __device__ __forceinline__ void tiles_keys(uint32_t (&to)[TILES][2 * CHUNKS][4],
-                                                  const T* k_head, const int2* slots, index_t row) {
+template <class KV, int CHUNKS, int TILES, int WORDS>
+static __device__ __forceinline__ void tiles_keys(uint32_t (&to)[TILES][2 * CHUNKS][WORDS],
+                                                  const KV* k_head, const int2* slots,
+                                                  index_t row) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int j = 0; j < TILES; j++) {
@@ -128,9 +215,9 @@ static __device__ __forceinline__ void tiles_keys(uint32_t (&to)[TILES][2 * CHUN
 }
 
 /** Four keys of 16 for each thread, in pairs that the product wants side by side. */
-template <class T, int CHUNKS, int PARTS>
-static __device__ __forceinline__ void tiles_values(uint32_t (&to)[PARTS][4][CHUNKS][4],
-                                                    const T* v_head, const int2* slots,
+template <class KV, int CHUNKS, int PARTS, int WORDS>
+static __device__ __forceinline__ void tiles_values(uint32_t (&to)[PARTS][4][CHUNKS][WORDS],
+                                                    const KV* v_head, const int2* slots,
                                                     index_t row) {
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -144,14 +231,17 @@ static __device__ __forceinline__ void tiles_values(uint32_t (&to)[PARTS][4][CHU
   }
 }
 
-/** A warp's tile with the keys [begin, end) of a unit; the tile sees none below `low`. */
-template <class T, int CHUNKS>
+/** A warp's tile with the keys [begin, end) of a unit; the tile sees none below `low`. `scale` is
+ * that of each of the thread's rows. */
+template <class T, class KV, int CHUNKS>
 static __device__ __forceinline__ void
 tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * CHUNKS][4],
-             const tiles_rows& rows, const T* k_head, const T* v_head, index_t row,
+             const tiles_rows& rows, const KV* k_head, const KV* v_head, index_t row,
              const int32_t* own_pages, index_t pages, uint32_t page_keys, int begin, int low,
-             int end, float scale, float soft_cap) {
-  constexpr int STEP = 32 / CHUNKS, TILES = STEP / 8;
+             int end, const float (&scale)[2], float soft_cap) {
+  typedef tiles_elements<T, KV> elements;
+  typedef typename elements::type M;
+  constexpr int STEP = 32 / CHUNKS * elements::FACTOR, TILES = STEP / 8;
   constexpr float LOG2 = 1.4426950408889634f;
   const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -179,10 +269,10 @@ tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * 
   __syncwarp();
   // Keys and values of the next step are on their way as soon as their registers are free.
   int base = low > begin ? low / STEP * STEP : begin;
-  uint32_t keys[TILES][2 * CHUNKS][4], values[STEP / 16][4][CHUNKS][4];
+  uint32_t keys[TILES][2 * CHUNKS][elements::WORDS], values[STEP / 16][4][CHUNKS][elements::WORDS];
   if (base < end) {
-    tiles_keys<T, CHUNKS>(keys, k_head, slots + (base - begin) / 2, row);
-    tiles_values<T, CHUNKS>(values, v_head, slots + (base - begin) / 2, row);
+    tiles_keys<KV, CHUNKS>(keys, k_head, slots + (base - begin) / 2, row);
+    tiles_values<KV, CHUNKS>(values, v_head, slots + (base - begin) / 2, row);
   }
 #pragma unroll 1
   for (; base < end; base += STEP) {
@@ -196,27 +286,29 @@ tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * 
         score[j][c] = 0.0f;
 #pragma unroll
       for (int i = 0; i < 2 * CHUNKS; i++) {
-        const uint32_t first[2] = {keys[j][i][0], keys[j][i][1]};
-        const uint32_t second[2] = {keys[j][i][2], keys[j][i][3]};
-        multiply_add<T>(score[j], query[2 * i], first);
-        multiply_add<T>(score[j], query[2 * i + 1], second);
+        uint32_t key[4];
+        tiles_key(key, keys[j][i]);
+        const uint32_t first[2] = {key[0], key[1]}, second[2] = {key[2], key[3]};
+        multiply_add<M>(score[j], query[2 * i], first);
+        multiply_add<M>(score[j], query[2 * i + 1], second);
       }
     }
     if (has_next)
-      tiles_keys<T, CHUNKS>(keys, k_head, own_slots + STEP / 2, row);
+      tiles_keys<KV, CHUNKS>(keys, k_head, own_slots + STEP / 2, row);
     if (soft_cap > 0.0f) {
 #pragma unroll
       for (int j = 0; j < TILES; j++)
 #pragma unroll
         for (int c = 0; c < 4; c++)
-          score[j][c] = soft_cap * tanhf(__fmul_rn(score[j][c], scale) / soft_cap);
+          score[j][c] = soft_cap * tanhf(__fmul_rn(score[j][c], scale[c / 2]) / soft_cap);
     }
-    const float by = soft_cap > 0.0f ? LOG2 : scale * LOG2;
+    const float by[2] = {soft_cap > 0.0f ? LOG2 : scale[0] * LOG2,
+                         soft_cap > 0.0f ? LOG2 : scale[1] * LOG2};
 #pragma unroll
     for (int j = 0; j < TILES; j++)
 #pragma unroll
       for (int c = 0; c < 4; c++)
-        score[j][c] = __fmul_rn(score[j][c], by);
+        score[j][c] = __fmul_rn(score[j][c], by[c / 2]);
     if (!all_there || base < rows.all_low || base + STEP > rows.all_high) {
 #pragma unroll
       for (int j = 0; j < TILES; j++) {
@@ -224,8 +316,8 @@ tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * 
 #pragma unroll
         for (int c = 0; c < 4; c++) {
           const int key = base + 8 * j + 2 * t + c % 2;
-          const bool is_seen = key >= rows.low[c / 2] && key < rows.high[c / 2] &&
-                               (c % 2 ? from.y : from.x) >= 0;
+          const bool is_seen =
+              key >= rows.low[c / 2] && key < rows.high[c / 2] && (c % 2 ? from.y : from.x) >= 0;
           score[j][c] = is_seen ? score[j][c] : -INFINITY;
         }
       }
@@ -259,23 +351,21 @@ tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * 
         part.values[n][c] = __fmul_rn(part.values[n][c], factor[c / 2]);
 #pragma unroll
     for (int m = 0; m < STEP / 16; m++) {
-      const uint32_t weights[4] = {pack_two<T>(score[2 * m][0], score[2 * m][1]),
-                                   pack_two<T>(score[2 * m][2], score[2 * m][3]),
-                                   pack_two<T>(score[2 * m + 1][0], score[2 * m + 1][1]),
-                                   pack_two<T>(score[2 * m + 1][2], score[2 * m + 1][3])};
+      const uint32_t weights[4] = {pack_two<M>(score[2 * m][0], score[2 * m][1]),
+                                   pack_two<M>(score[2 * m][2], score[2 * m][3]),
+                                   pack_two<M>(score[2 * m + 1][0], score[2 * m + 1][1]),
+                                   pack_two<M>(score[2 * m + 1][2], score[2 * m + 1][3])};
 #pragma unroll
       for (int c = 0; c < CHUNKS; c++)
 #pragma unroll
         for (int j = 0; j < 8; j++) {
-          const uint32_t halves = j % 2 ? 0x7632u : 0x5410u;
-          const uint32_t pairs[2] = {
-              __byte_perm(values[m][0][c][j / 2], values[m][1][c][j / 2], halves),
-              __byte_perm(values[m][2][c][j / 2], values[m][3][c][j / 2], halves)};
-          multiply_add<T>(part.values[8 * c + j], weights, pairs);
+          const uint32_t pairs[2] = {tiles_pair(values[m][0][c], values[m][1][c], j),
+                                     tiles_pair(values[m][2][c], values[m][3][c], j)};
+          multiply_add<M>(part.values[8 * c + j], weights, pairs);
         }
     }
     if (has_next)
-      tiles_values<T, CHUNKS>(values, v_head, own_slots + STEP / 2, row);
+      tiles_values<KV, CHUNKS>(values, v_head, own_slots + STEP / 2, row);
   }
   __syncwarp(); // before the slots of the next unit
 #pragma unroll
@@ -304,9 +394,9 @@ static __device__ __forceinline__ void tiles_store(T* to, bool wide, const float
     to[j] = from_float<T>(y[j]);
 }
 
-template <class T, int CHUNKS>
+template <class T, class KV, int CHUNKS>
 static __device__ __forceinline__ void
-tiles_run(tiles_block<CHUNKS>& shared, const T* q, const T* k, const T* v, const int32_t* table,
+tiles_run(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v, const int32_t* table,
           const int32_t* row_ids, const int32_t* row_starts, const int32_t* kv_lengths, T* out,
           float* partial, const paged_sizes& s, index_t pages, index_t page_size,
           index_t table_rows, index_t table_pages, index_t q_token, index_t q_head,
@@ -354,23 +444,29 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const T* k, const T* v, const
   }
   const bool wide_in = is_aligned(q, 16) && q_token % 8 == 0 && q_head % 8 == 0;
   uint32_t query[4 * CHUNKS][4];
+  float scales[2];
 #pragma unroll
-  for (int i = 0; i < 2 * CHUNKS; i++)
+  for (int h = 0; h < 2; h++) {
+    words<T, 8> loaded[2 * CHUNKS];
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-      words<T, 8> loaded;
-      loaded.fill(0);
+    for (int i = 0; i < 2 * CHUNKS; i++) {
+      loaded[i].fill(0);
       const T* from = q + row_token[h] * q_token + row_head[h] * q_head + 32 * i + 8 * t;
       if (rows.high[h] > 0 && wide_in) {
-        loaded.load(from);
+        loaded[i].load(from);
       } else if (rows.high[h] > 0) {
 #pragma unroll
         for (int w = 0; w < 4; w++)
-          loaded.word[w] = pack_two<T>(to_float(from[2 * w]), to_float(from[2 * w + 1]));
+          loaded[i].word[w] = pack_two<T>(to_float(from[2 * w]), to_float(from[2 * w + 1]));
       }
-      query[2 * i][h] = loaded.word[0], query[2 * i][2 + h] = loaded.word[1];
-      query[2 * i + 1][h] = loaded.word[2], query[2 * i + 1][2 + h] = loaded.word[3];
     }
+    scales[h] = scale * tiles_query(loaded, typename tiles_elements<T, KV>::type());
+#pragma unroll
+    for (int i = 0; i < 2 * CHUNKS; i++) {
+      query[2 * i][h] = loaded[i].word[0], query[2 * i][2 + h] = loaded[i].word[1];
+      query[2 * i + 1][h] = loaded[i].word[2], query[2 * i + 1][2 + h] = loaded[i].word[3];
+    }
+  }
 
   const int low = place.low(first, s.window), high = place.high(last - 1);
   const int32_t* own_pages = table + (index_t)place.row_id * table_pages;
@@ -383,9 +479,10 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const T* k, const T* v, const
   for (int unit = low / TILES_UNIT / each * each + (int)blockIdx.z * each + across;
        (unit - across) * TILES_UNIT < high; unit += (int)gridDim.z * each) {
     tiles_part<CHUNKS> part;
-    tiles_attend<T, CHUNKS>(part, shared.slots[warp], query, rows, k + kv_head * HEAD,
-                            v + kv_head * HEAD, s.kv_heads * HEAD, own_pages, pages, (uint32_t)page_size, unit * TILES_UNIT, low,
-                            min(high, (unit + 1) * TILES_UNIT), scale, soft_cap);
+    tiles_attend<T, KV, CHUNKS>(part, shared.slots[warp], query, rows, k + kv_head * HEAD,
+                                v + kv_head * HEAD, s.kv_heads * HEAD, own_pages, pages,
+                                (uint32_t)page_size, unit * TILES_UNIT, low,
+                                min(high, (unit + 1) * TILES_UNIT), scales, soft_cap);
     if (!is_direct) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
@@ -428,7 +525,7 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const T* k, const T* v, const
       for (int h = 0; h < 2; h++) {
         if (t == 0)
           shared.maximum[warp][g + 8 * h] = part.maximum[h],
-          shared.sum[warp][g + 8 * h] = part.sum[h];
+                                       shared.sum[warp][g + 8 * h] = part.sum[h];
       }
       __syncthreads();
       // Warp c joins the elements of index c.
@@ -498,9 +595,9 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
 
 } // namespace accrt_cuda
 
-#define ACCRT_CUDA_PAGED_TILES(ENTRY, T, CHUNKS)                                                   \
+#define ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS)                                               \
   extern "C" __global__ void __launch_bounds__(128, 2) ENTRY(                                      \
-      const T* q, const T* k, const T* v, const int32_t* table, const int32_t* row_ids,            \
+      const T* q, const KV* k, const KV* v, const int32_t* table, const int32_t* row_ids,          \
       const int32_t* row_starts, const int32_t* kv_lengths, T* out, float* partial,                \
       long long tokens, long long rows, long long group, long long kv_heads, long long value_size, \
       long long window, long long units, long long head_size, long long pages,                     \
@@ -512,9 +609,10 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     (void)head_size;                                                                               \
-    accrt_cuda::tiles_run<T, CHUNKS>(shared, q, k, v, table, row_ids, row_starts, kv_lengths, out, \
-                                     partial, sizes, pages, page_size, table_rows, table_pages,    \
-                                     q_token, q_head, out_token, out_head, scale, soft_cap);       \
+    accrt_cuda::tiles_run<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts, kv_lengths,  \
+                                         out, partial, sizes, pages, page_size, table_rows,        \
+                                         table_pages, q_token, q_head, out_token, out_head, scale, \
+                                         soft_cap);                                                \
   }
 
 #define ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T)                                                      \

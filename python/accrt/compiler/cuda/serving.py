@@ -141,10 +141,10 @@ def attention_kernel(q: str, kv: str, chunks: int, rows: int, full: bool) -> Ker
 
 
 @functools.lru_cache(maxsize=None)
-def tiles_kernel(dtype: str, chunks: int) -> KernelDef:
-    name = f"paged_tiles_{dtype}_{chunks}"
+def tiles_kernel(q: str, kv: str, chunks: int) -> KernelDef:
+    name = f"paged_tiles_{q}{'' if q == kv else '_' + kv}_{chunks}"
     return entry_kernel(
-        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES", (TYPES[dtype], chunks), _parameters(), _attention_grid(TILE_ROWS), 128
+        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES", (TYPES[q], _KV_TYPES[kv], chunks), _parameters(), _attention_grid(TILE_ROWS), 128
     )
 
 
@@ -175,7 +175,7 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     if chunks > _MOST_CHUNKS:
         raise ValueError(f"paged attention: head size {max(size, value_size)}, at most {64 * _MOST_CHUNKS} is possible")
     full = size == value_size == 64 * chunks
-    tiles = full and chunks <= 2 and q.dtype == k.dtype == v.dtype and q.dtype in OPERANDS
+    tiles = full and chunks <= 2 and k.dtype in (q.dtype, "u8") and q.dtype in OPERANDS
     rows = TILE_ROWS if tiles else next(n for n in (1, 2, 4) if n >= group or n == (4 if chunks <= 2 else 2))
     unit, together = (_TILE_UNIT, _TILE_UNITS) if tiles else (paged.UNIT, 1)
     units = ex.ceildiv(table.shape[1] * k.shape[1], unit)
@@ -189,7 +189,7 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     }  # fmt: skip
 
     def lower(shared: bool) -> Tuple[Launch, ...]:
-        kernel = tiles_kernel(q.dtype, chunks) if tiles else attention_kernel(q.dtype, k.dtype, chunks, rows, full)
+        kernel = tiles_kernel(q.dtype, k.dtype, chunks) if tiles else attention_kernel(q.dtype, k.dtype, chunks, rows, full)
         tensors = {name: name for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")}
         if not shared:
             return (launch(kernel, {**tensors, "out": "out"}, {**values, "shares": 1}),)
