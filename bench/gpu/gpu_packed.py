@@ -1,7 +1,7 @@
 """Products of a few f16 rows with quantized weights of 28672 x 8192 on a GPU, beside the time of
 reading the weights' bytes, and tinygemm.
 
-    gpu_packed.py [--rounds R] [--bundles FOLDER]
+    gpu_packed.py [--rounds R] [--bundles FOLDER] [--layouts LAYOUT,...]
 
 Bundles are those of make_packed.py. Each layout has three copies of its weight, of random bytes,
 which outgrow the second-level cache; prepared calls of one product each take them in turn, 42 of
@@ -63,11 +63,11 @@ def some_rows(q: encodings.Quantized, picked: np.ndarray) -> np.ndarray:
 
 
 def check(name: str, x: np.ndarray, w: np.ndarray, got: np.ndarray) -> None:
-    """Exact products summed in f32, then rounded to f16 (docs/decisions/packed-kernels.md); Q4_K's
-    minima count fourfold at most."""
+    """Exact products summed in f32, then rounded to f16 (docs/decisions/packed-kernels.md); minima
+    count fourfold at most."""
     x = x.astype(np.float64)
     exact = x @ w.T
-    limit = (4 if name.startswith("q4_k") else 1) * (K + 64) * 2.0**-24 * (np.abs(x) @ np.abs(w).T) + 2.0**-10 * np.abs(exact) + 2.0**-20
+    limit = (4 if name.startswith(("q4_k", "q5_k")) else 1) * (K + 64) * 2.0**-24 * (np.abs(x) @ np.abs(w).T) + 2.0**-10 * np.abs(exact) + 2.0**-20
     error = np.abs(got.astype(np.float64) - exact)
     assert (np.abs(exact) < 60000).all() and (error <= limit).all(), f"{name}: error {error.max():.3g} where {limit.max():.3g} may be"
 
@@ -139,7 +139,8 @@ def main() -> int:
     import torch
     rounds = option("--rounds", 21)
     folder = option("--bundles", os.path.join(os.environ.get("ACCRT_GPU_PACK", "."), "bundles"))
-    paths = {name: os.path.join(folder, f"packed_{name}.accx") for name in CHOSEN}
+    wanted = option("--layouts", ",".join(CHOSEN)).split(",")
+    paths = {name: os.path.join(folder, f"packed_{name}.accx") for name in wanted}
     missing = [path for path in paths.values() if not os.path.exists(path)]
     if missing:
         print(f"skipped: no {missing[0]} (make_packed.py makes it where nvcc is)")

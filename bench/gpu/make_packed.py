@@ -15,7 +15,9 @@ from accrt.compiler.encodings import LAYOUTS, Quantized
 
 N, K, COPIES, ROWS = 28672, 8192, 3, (1, 4, 8, 16)
 #: layout: elements of a row that share a scale, where that is free.
-CHOSEN = {"i4_group": 128, "q4_k": 0, "mxfp4": 0, "f8_channel": 0, "q8_0": 0}
+CHOSEN = {"i4_group": 128, "q4_k": 0, "mxfp4": 0, "f8_channel": 0, "q8_0": 0, "q6_k": 0, "q5_k": 0, "q5_0": 0, "q3_k": 0, "iq4_nl": 0}
+#: Where blocks have scales of f16.
+SCALES_AT = {"q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "q3_k": (108,)}
 
 
 def weight(layout: str, random: np.random.Generator, n: int = N, k: int = K) -> Quantized:
@@ -31,8 +33,10 @@ def weight(layout: str, random: np.random.Generator, n: int = N, k: int = K) -> 
 
     if facts.block[1]:
         blocks = codes(n, k // facts.block[0], facts.block[1])
-        for at in (0, 2) if layout == "q4_k" else (0,):  # q4_k: of scales and of minima
-            blocks[..., at : at + 2] = scales(n, k // facts.block[0], 1).view(np.uint8)
+        for at in SCALES_AT.get(layout, (0,)):
+            # small scales of these reach 128
+            factors = scales(n, k // facts.block[0], 1) * np.float16(2.0**-4 if layout in ("q6_k", "q3_k", "iq4_nl") else 1)
+            blocks[..., at : at + 2] = factors.view(np.uint8)
         parts = {"data": blocks}
     elif layout == "mxfp4":
         parts = {"data": codes(n, k // 2), "scales": 112 + codes(n, groups) % 12}

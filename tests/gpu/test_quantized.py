@@ -34,6 +34,10 @@ def _cases():
     for dtype in ("f16", "bf16"):
         for layout in ("q4_k", "q8_0", "q4_0", "i8_channel", "i4_group_asym", "f8_channel", "mxfp4", "mxfp8"):
             yield layout, dtype, 200, 1024, 128 if layout == "i4_group_asym" else 0, {}
+        for layout in ("q4_1", "q5_0", "q5_1", "iq4_nl"):
+            yield layout, dtype, 200, 352, 0, {}
+        for layout in ("q2_k", "q3_k", "q5_k", "q6_k"):
+            yield layout, dtype, 200, 768, 0, {}
         yield "i4_group", dtype, 40, 384, 64, {}
         yield "f8_channel", dtype, 33, 300, 0, {"e5m2": True}
     for group in (32, 128, 256):
@@ -54,8 +58,13 @@ def _cases():
     yield "i4_group_asym", "bf16", 33780, 256, 64, {}
     yield "f8_channel", "f16", 29560, 256, 0, {}
     yield "i8_channel", "bf16", 33790, 128, 0, {}
+    yield "q6_k", "f16", 8440, 256, 0, {}
+    yield "q6_k", "bf16", 28660, 256, 0, {}
+    yield "q5_0", "f16", 16890, 96, 0, {}
+    yield "q5_1", "f16", 28660, 64, 0, {}
+    yield "q2_k", "f16", 33780, 256, 0, {}
     yield "mxfp4", "f16", 16, 32, 0, {}
-    for layout in ("gptq_v1", "awq", "q5_k", "q6_k", "ggml_mxfp4", "nvfp4"):
+    for layout in ("gptq_v1", "awq", "ggml_mxfp4", "nvfp4"):
         yield layout, "f16", 40, 512, 0, {}
     yield "q4_k", "f32", 40, 512, 0, {}
 
@@ -67,6 +76,10 @@ for _index, _case in enumerate(_cases()):
 #: Cases that have a second result, with bias, activation and residual.
 WITH_EPILOGUE = [name for name in CASES if name.startswith(("q4_k_f16_200", "f8_channel_f16_200"))]
 
+
+#: Rows of these are looked up: of the last as they are stored, of the others in what products
+#: read.
+LOOKED_UP = [name for name in CASES if name.startswith(("q4_k_f16_200", "q8_0_bf16_200", "q4_1_f", "q5_0_f16_200", "q5_1_b", "iq4_nl_f", "q2_k_f16_200", "q3_k_f", "q5_k_f", "q6_k_f16_200", "i4_group_asym_f16_70"))] + [list(CASES)[-1]]
 
 #: A column of each is in a group that is not there.
 ASTRAY = {f"astray_{layout}_{i}": (layout, bad) for i, bad in enumerate((-1, 2, 2**31 - 1)) for layout in ("i4_group", "i4_group_asym", "gptq_v1", "gptq_v2")}
@@ -112,7 +125,8 @@ def module():
             f.result("z", x.linear(w, bias).relu() + f.input("r", dtype, [rows, n]))
     f = m.function("lookup")
     index = f.input("index", "i32", [rows])
-    f.result("y", f.as_value(m.constants["w." + list(CASES)[-1]]).embedding(index))
+    for name in LOOKED_UP:
+        f.result(f"y {name}", f.as_value(m.constants["w." + name]).embedding(index))
     for name in ASTRAY:
         add_astray(m, name, rows)
     return m
@@ -127,7 +141,7 @@ def limit(form, dtype, x, w, exact):
     magnitude = np.abs(x) @ np.abs(w).T
     plain = packing.packed_bytes(form, "cuda") is None or dtype == "f32"
     rounded = 1.01 * HALF_ULP[dtype] * magnitude if plain or len(x) > 64 else 0.0
-    if form.codes == "q4" or form.has("zeros"):
+    if form.codes in ("q4", "q5", "q2") or form.has("zeros"):
         magnitude = magnitude * 4
     return rounded + (x.shape[1] + 64) * HALF_ULP["f32"] * magnitude + 2 * HALF_ULP[dtype] * (np.abs(exact) + 2.0**-14) + 2.0**-20 * (dtype == "f16")
 
@@ -183,10 +197,12 @@ def test_lookup(suite):
 
 
 def check_lookup(m, session):
-    name = list(CASES)[-1]
     index = np.array([3, 39, 0, 3], np.int32)
-    (got,) = ch.run_in_runtime(session, m, "lookup", [index], {}, [np.empty((4, CASES[name][3]), np.float32)])
-    np.testing.assert_array_equal(got, encodings.dequantize(weight(name))[index])
+    made = [np.empty((4, CASES[name][3]), kh.NUMPY[CASES[name][1]]) for name in LOOKED_UP]
+    for name, got in zip(LOOKED_UP, ch.run_in_runtime(session, m, "lookup", [index], {}, made)):
+        dtype = CASES[name][1]
+        want = kh.encode(encodings.dequantize(weight(name))[index].astype(np.float64), dtype)
+        np.testing.assert_array_equal(np.asarray(got).view(want.dtype), want, err_msg=name)
 
 
 @pytest.mark.parametrize("name", ASTRAY)

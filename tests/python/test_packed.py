@@ -210,6 +210,8 @@ def test_blocks_of_cuda_kernels_fit_the_machines():
         ("i4_group", (("data", "u4"), ("scales", "f32")), 32), ("i4_group_asym", (("data", "u4"), ("scales", "f32"), ("zeros", "u4")), 32),
         ("i4_group", (("data", "u4"), ("scales", "f16")), 128), ("q4_k", (("data", "u8"),), 32), ("mxfp4", (("data", "f4e2m1"), ("scales", "f8e8m0")), 32),
         ("i8_channel", (("data", "i8"), ("scales", "f32")), 1 << 20), ("mxfp8", (("data", "f8e4m3fn"), ("scales", "f8e8m0")), 32),
+        *((layout, (("data", "u8"),), 16) for layout in ("q2_k", "q3_k", "q6_k")), ("q5_k", (("data", "u8"),), 32),
+        *((layout, (("data", "u8"),), 32) for layout in ("q4_1", "q5_0", "q5_1", "iq4_nl", "ggml_mxfp4")),
     ):  # fmt: skip
         for _ in range(200):
             n, k = int(2 ** rng.uniform(0, 18)), int(2 ** rng.uniform(0, 7)) * 256

@@ -1,17 +1,17 @@
 /* packed.cuh - products of a few rows with a weight that stays packed: c = activation(x @ w^T +
  * bias) + residual.
  *
- * x is [m, k] of f16 or bf16, w [n, k] in 4 or 8 bits, rearranged by packed_prepare.cuh. What it
+ * x is [m, k] of f16 or bf16, w [n, k] in 2 to 8 bits, rearranged by packed_prepare.cuh. What it
  * costs is reading w once, so all is made for that: each warp has records of w on their way through
  * a ring of its own in shared memory, w is the a-operand of the tensor core's product (its rows are
  * the product's rows), and scales are multiplied into sums of f32, not into weights. Codes become
  * 16-bit floats without error; products accumulate in f32 over ascending k within a slice, slices
  * are added in order.
  *
- * A *tile* is 32 rows of w for 4-bit codes and 16 for 8-bit ones, a *step* 128 of k. A *record* is
- * what belongs to both: codes, their scales, their zeros. Its codes are four *units* of 32 k: 512
- * bytes, 16 of each lane; lane 4 g + t holds k = 8 t .. 8 t + 7 of rows g, g + 8 (and g + 16, g +
- * 24).
+ * A *tile* is 32 rows of w, and 16 for 8-bit codes, a *step* 128 of k. A *record* is what belongs
+ * to both: codes, their scales, their zeros. Its codes are four *units* of 32 k; lane 4 g + t holds
+ * k = 8 t .. 8 t + 7 of rows g, g + 8 (and g + 16, g + 24): 16 bytes of a unit, or bits in planes
+ * (packed_codes.cuh).
  *
  * A block has SLICES x GROUPS warps: each a slice of k and a group of the block's tiles. The
  * scheduler that a warp belongs to is its number modulo 4, its slice is its number modulo SLICES:
@@ -21,176 +21,29 @@
 #ifndef ACCRT_CUDA_PACKED_CUH_
 #define ACCRT_CUDA_PACKED_CUH_
 
-#include "tensorcore.cuh"
+#include "packed_codes.cuh"
 
 namespace accrt_cuda {
 
-/* U4: q - 8, or q - z where there are zeros; Q4K: q alone. E2M1: 2^-14 of the value in f16, the
- * value in bf16. */
-enum packed_codes { PACKED_U4, PACKED_Q4, PACKED_E2M1, PACKED_S8, PACKED_E4M3, PACKED_E5M2 };
 /* STEP, PAIR, UNIT: a scale for each row and step, two units, one; Q4K: 8-bit scales and minima for
- * each unit, with f16 factors; E8M0: powers of two for each unit. */
-enum packed_scales { SCALES_STEP, SCALES_PAIR, SCALES_UNIT, SCALES_Q4K, SCALES_E8M0 };
+ * each unit, with f16 factors; Q6K: signed 8-bit scales for each 16 k, with f16 factors; Q2K: 4-bit
+ * scales and minima for each 16 k, with f16 factors; MINIMA: UNIT, and a minimum beside each scale;
+ * E8M0: powers of two for each unit. */
+enum packed_scales { SCALES_STEP, SCALES_PAIR, SCALES_UNIT, SCALES_Q4K, SCALES_E8M0, SCALES_Q6K, SCALES_Q2K, SCALES_MINIMA };
 
 constexpr int PACKED_STEP_K = 128;
-constexpr int PACKED_CODE_BYTES = 2048; /* of a record */
 
-template <int CODES> struct packed_form {
-  static constexpr bool BYTES = CODES == PACKED_S8 || CODES == PACKED_E4M3 || CODES == PACKED_E5M2;
-  static constexpr int MATRICES = BYTES ? 1 : 2; /* of 16 rows in a tile */
-  static constexpr int ROWS = 16 * MATRICES;
-  static constexpr int LANE_ROWS = 2 * MATRICES;
-};
-
-// ---- Codes to 16-bit floats ---------------------------------------------------------------------
-
-static __device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t more) {
-  uint32_t y;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(more));
-  return y;
-}
-static __device__ __forceinline__ uint32_t permute(uint32_t a, uint32_t b, uint32_t selector) {
-  uint32_t y;
-  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(selector));
-  return y;
-}
-template <class T> static __device__ __forceinline__ uint32_t multiply_add_two(uint32_t a, uint32_t b, uint32_t c);
-template <> __device__ __forceinline__ uint32_t multiply_add_two<f16>(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t y;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
-  return y;
-}
-template <> __device__ __forceinline__ uint32_t multiply_add_two<bf16>(uint32_t a, uint32_t b, uint32_t c) {
-  uint32_t y;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(y) : "r"(a), "r"(b), "r"(c));
-  return y;
-}
-static __device__ __forceinline__ uint32_t add_two(uint32_t a, uint32_t b) {
-  uint32_t y;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
-  return y;
-}
-
-/** Two 16-bit floats in a word. */
-static __device__ __forceinline__ constexpr uint32_t twice(uint32_t bits) { return bits << 16 | bits; }
-
-/** What a lane subtracts from its codes: the same for all rows, or a zero of each row. */
-template <class T> struct packed_zero;
-template <> struct packed_zero<f16> {
-  uint32_t low, high; /* -(1024 + z), -(64 + z) */
-  __device__ __forceinline__ void set(uint32_t z) {
-    low = twice(0xe400u + z);
-    high = twice(0xd400u + (z << 4));
-  }
-};
-template <> struct packed_zero<bf16> {
-  uint32_t low; /* -(128 + z) */
-  __device__ __forceinline__ void set(uint32_t z) { low = twice(0xc300u + z); }
-};
-
-/** Eight 4-bit codes: nibble j and j + 4 of the word are elements 2 j and 2 j + 1. */
-template <class T> static __device__ __forceinline__ void unpack_u4(uint32_t (&out)[4], uint32_t w, const packed_zero<T>& z);
-template <> __device__ __forceinline__ void unpack_u4<f16>(uint32_t (&out)[4], uint32_t w, const packed_zero<f16>& z) {
-  const uint32_t one = 0x64006400u, sixteenth = 0x2c002c00u;
-  const uint32_t v = w >> 8;
-  out[0] = add_two(and_or(w, 0x000f000fu, one), z.low);
-  out[1] = multiply_add_two<f16>(and_or(w, 0x00f000f0u, one), sixteenth, z.high);
-  out[2] = add_two(and_or(v, 0x000f000fu, one), z.low);
-  out[3] = multiply_add_two<f16>(and_or(v, 0x00f000f0u, one), sixteenth, z.high);
-}
-template <> __device__ __forceinline__ void unpack_u4<bf16>(uint32_t (&out)[4], uint32_t w, const packed_zero<bf16>& z) {
-#pragma unroll
-  for (int j = 0; j < 4; j++)
-    out[j] = multiply_add_two<bf16>(and_or(w >> 4 * j, 0x000f000fu, 0x43004300u), 0x3f803f80u, z.low);
-}
-
-static __device__ __forceinline__ uint32_t multiply_two(uint32_t a, uint32_t b) {
-  uint32_t y;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(y) : "r"(a), "r"(b));
-  return y;
-}
-
-/** One of two 16-bit floats, twice. */
-static __device__ __forceinline__ uint32_t one_of(uint32_t two, int which) {
-  uint32_t y;
-  if (which)
-    asm("{ .reg .b16 a, b; mov.b32 {a, b}, %1; mov.b32 %0, {b, b}; }" : "=r"(y) : "r"(two));
-  else
-    asm("{ .reg .b16 a, b; mov.b32 {a, b}, %1; mov.b32 %0, {a, a}; }" : "=r"(y) : "r"(two));
-  return y;
-}
-
-/** Eight 4-bit codes times one of two 6-bit scales: 2^-24 of the products, exactly, as bits of a
- * code alone are 2^-24 of it. */
-static __device__ __forceinline__ void unpack_scaled(uint32_t (&out)[4], uint32_t w, uint32_t scales, int which) {
-  const uint32_t v = w >> 8, scale = one_of(scales, which), sixteenth = one_of(multiply_two(scales, 0x2c002c00u), which);
-  out[0] = multiply_two(w & 0x000f000fu, scale);
-  out[1] = multiply_two(w & 0x00f000f0u, sixteenth);
-  out[2] = multiply_two(v & 0x000f000fu, scale);
-  out[3] = multiply_two(v & 0x00f000f0u, sixteenth);
-}
-
-/** Eight e2m1 codes, their bits placed as packed_prepare.cuh has it: in f16 the first two pairs are
- * one shift away. */
-template <class T> static __device__ __forceinline__ void unpack_e2m1(uint32_t (&out)[4], uint32_t w);
-template <> __device__ __forceinline__ void unpack_e2m1<f16>(uint32_t (&out)[4], uint32_t w) {
-  out[0] = w & 0x8e008e00u;
-  out[1] = (w << 3) & 0x8e008e00u;
-  /* 66: six bits on for exponents, one for signs */
-  out[2] = ((w & 0x40384038u) * 66u) & 0x8e008e00u;
-  out[3] = ((w & 0x20072007u) * 516u) & 0x8e008e00u;
-}
-template <> __device__ __forceinline__ void unpack_e2m1<bf16>(uint32_t (&out)[4], uint32_t w) {
-  /* Exponents end at bit 7: 2^-126 of the value, which is too small for sums of f32. */
-  out[0] = and_or(w >> 3, 0x01c001c0u, w & 0x80008000u);
-  out[1] = and_or(w, 0x01c001c0u, (w << 3) & 0x80008000u);
-  out[2] = and_or(w << 3, 0x01c001c0u, (w << 1) & 0x80008000u);
-  out[3] = and_or(w << 6, 0x01c001c0u, (w << 2) & 0x80008000u);
-#pragma unroll
-  for (int j = 0; j < 4; j++)
-    out[j] = multiply_add_two<bf16>(out[j], 0x7e807e80u, 0x80008000u);
-}
-
-/** Four bytes, biased by 128, to two pairs. */
-template <class T> static __device__ __forceinline__ void unpack_s8(uint32_t& first, uint32_t& second, uint32_t w);
-template <> __device__ __forceinline__ void unpack_s8<f16>(uint32_t& first, uint32_t& second, uint32_t w) {
-  first = add_two(permute(w, 0x64646464u, 0x4140u), 0xe480e480u);
-  second = add_two(permute(w, 0x64646464u, 0x4342u), 0xe480e480u);
-}
-template <> __device__ __forceinline__ void unpack_s8<bf16>(uint32_t& first, uint32_t& second, uint32_t w) {
-  /* 128 + low seven bits, less 256 or (for the upper half) 128. */
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const uint32_t b = permute(w, 0, i ? 0x4342u : 0x4140u);
-    const uint32_t low = and_or(b, 0x007f007fu, 0x43004300u);
-    const uint32_t top = and_or(~b, 0x00800080u, 0xc300c300u);
-    (i ? second : first) = multiply_add_two<bf16>(low, 0x3f803f80u, top);
-  }
-}
-
-/** Four floats of 8 bits to two pairs: in f16 2^-8 of e4m3 values; NaN shows in its row's scale.
- */
-template <class T, int CODES>
-static __device__ __forceinline__ void unpack_f8(uint32_t& first, uint32_t& second, uint32_t w) {
-#pragma unroll
-  for (int i = 0; i < 2; i++) {
-    const uint32_t b = permute(w, 0, i ? 0x3424u : 0x1404u);
-    uint32_t y;
-    if (CODES == PACKED_E5M2 && !is_bf16<T>::value)
-      y = b;
-    else if (!is_bf16<T>::value)
-      y = and_or(b, 0x80008000u, (b >> 1) & 0x3f803f80u);
-    else if (CODES == PACKED_E4M3)
-      y = multiply_add_two<bf16>(and_or(b, 0x80008000u, (b >> 4) & 0x07f007f0u), 0x7b807b80u, 0x80008000u);
-    else
-      y = multiply_add_two<bf16>(and_or(b, 0x80008000u, (b >> 3) & 0x0fe00fe0u), 0x77807780u, 0x80008000u);
-    (i ? second : first) = y;
-  }
+/** Whether 16 k have a scale of their own: a lane then has k = 4 t .. 4 t + 3 of both halves of a
+ * unit, so that each half is one product. */
+static __host__ __device__ __forceinline__ constexpr bool packed_is_split(int scales) { return scales == SCALES_Q6K || scales == SCALES_Q2K; }
+/** Which k of a unit is element e of lane 4 g + t. */
+static __host__ __device__ __forceinline__ constexpr int packed_k(int scales, int t, int e) {
+  return packed_is_split(scales) ? e / 4 * 16 + t * 4 + e % 4 : t * 8 + e;
 }
 
 /** What the sums are to be multiplied by beside the scales. */
-template <class T, int CODES> static __device__ __forceinline__ constexpr float packed_factor() {
-  return is_bf16<T>::value ? 1.0f : CODES == PACKED_E2M1 ? 16384.0f : CODES == PACKED_E4M3 ? 256.0f : CODES == PACKED_Q4 ? 16777216.0f : 1.0f;
+template <class T, int CODES, int SCALES> static __device__ __forceinline__ constexpr float packed_factor() {
+  return is_bf16<T>::value ? 1.0f : CODES == PACKED_E2M1 ? 16384.0f : CODES == PACKED_E4M3 ? 256.0f : SCALES == SCALES_Q4K ? 16777216.0f : 1.0f;
 }
 
 // ---- Records ------------------------------------------------------------------------------------
@@ -214,8 +67,8 @@ template <int COUNT> struct scale_words {
   }
 };
 
-static __device__ __forceinline__ float byte_to_float(uint32_t word, int byte) {
-  return __uint_as_float(permute(word, 0x4b000000u, 0x7440u | (uint32_t)byte)) - 8388608.0f;
+static __device__ __forceinline__ float byte_to_float(uint32_t word, int byte, float zero = 8388608.0f) {
+  return __uint_as_float(permute(word, 0x4b000000u, 0x7440u | (uint32_t)byte)) - zero;
 }
 /** 2^(e - 127); 0 for e = 0, and an infinity for NaN, whose codes are zeros. */
 static __device__ __forceinline__ float power_of_two(uint32_t word, int byte) {
@@ -223,17 +76,25 @@ static __device__ __forceinline__ float power_of_two(uint32_t word, int byte) {
 }
 
 /** Where the parts of a record lie, and a lane's scales, of type ST, and zeros. For each g = lane /
- * 4: scales [row][each], Q4K [unit][row], E8M0 [row][unit]; then Q4K's minima [row][unit] and
- * factors [row]; zeros [row][each]. */
+ * 4: scales [row][each], Q4K [unit][row], E8M0 [row][unit], Q6K and Q2K [row][half unit]; then
+ * Q4K's minima [row][unit] and factors [row]; Q6K's and Q2K's factors [row]; MINIMA's minima
+ * [row][unit]; zeros [row][each]. */
 template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_record {
   static constexpr int ROWS = packed_form<CODES>::LANE_ROWS;
-  static constexpr int EACH = SCALES == SCALES_UNIT ? 4 : SCALES == SCALES_PAIR ? 2 : 1;
-  static constexpr int WORDS = SCALES == SCALES_Q4K    ? 4
-                               : SCALES == SCALES_E8M0 ? ROWS
-                                                       : (ROWS * EACH * (int)sizeof(ST) + 3) / 4;
+  static constexpr int EACH = SCALES == SCALES_UNIT || SCALES == SCALES_MINIMA ? 4 : SCALES == SCALES_PAIR ? 2 : 1;
+  static constexpr int WORDS = SCALES == SCALES_Q4K        ? 4
+                               : SCALES == SCALES_E8M0     ? ROWS
+                               : packed_is_split(SCALES)   ? 2 * ROWS
+                                                           : (ROWS * EACH * (int)sizeof(ST) + 3) / 4;
   static constexpr int ZERO_WORDS = ZEROS ? (ROWS * EACH + 3) / 4 : 1;
-  static constexpr int SCALES_AT = PACKED_CODE_BYTES, MINIMA_AT = SCALES_AT + 32 * WORDS, FACTORS_AT = MINIMA_AT + 128, ZEROS_AT = MINIMA_AT;
-  static constexpr int BYTES = MINIMA_AT + (SCALES == SCALES_Q4K ? 256 : ZEROS ? 32 * ZERO_WORDS : 0);
+  static constexpr int SCALES_AT = packed_form<CODES>::CODE_BYTES, MINIMA_AT = SCALES_AT + 32 * WORDS, ZEROS_AT = MINIMA_AT;
+  static constexpr int FACTORS_AT = MINIMA_AT + (SCALES == SCALES_Q4K ? 128 : 0);
+  static constexpr int REST = SCALES == SCALES_Q4K || SCALES == SCALES_MINIMA ? 256
+                              : SCALES == SCALES_Q6K                          ? 16 * ROWS
+                              : SCALES == SCALES_Q2K                          ? 32 * ROWS
+                              : ZEROS                                         ? 32 * ZERO_WORDS
+                                                                              : 0;
+  static constexpr int BYTES = MINIMA_AT + REST;
 
   scale_words<WORDS> words;
   scale_words<ZERO_WORDS> zeros;
@@ -247,6 +108,10 @@ template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_record {
   __device__ __forceinline__ float scale(int row, int unit) const {
     if constexpr (SCALES == SCALES_Q4K)
       return byte_to_float(words.word[unit], row);
+    else if constexpr (SCALES == SCALES_Q6K) /* `unit`: half a one */
+      return byte_to_float(words.word[row * 2 + unit / 4], unit % 4, 8388608.0f + 128.0f);
+    else if constexpr (SCALES == SCALES_Q2K)
+      return byte_to_float(words.word[row * 2 + unit / 4] & 0x0f0f0f0fu, unit % 4);
     else if constexpr (SCALES == SCALES_E8M0)
       return power_of_two(words.word[row], unit);
     else if constexpr (sizeof(ST) == 4)
@@ -401,14 +266,24 @@ template <class T, class C, class BIAS> struct packed_arguments {
   int64_t m, n, k, ldx, ldc, ld_residual;
 };
 
+/** An element is scale times its code's float, less the least. */
+struct packed_line {
+  float scale, least;
+};
+
 /** A tile's part in a product with COLUMNS * 8 rows of x. */
 template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> struct packed_tile {
   typedef packed_form<CODES> form;
   typedef packed_record<CODES, SCALES, ST, ZEROS> record_t;
   static constexpr int MATRICES = form::MATRICES;
-  static constexpr bool HAS_MINIMA = SCALES == SCALES_Q4K;
+  static constexpr bool HAS_MINIMA = SCALES == SCALES_Q4K || SCALES == SCALES_Q2K || SCALES == SCALES_MINIMA;
+  static constexpr bool IS_SPLIT = packed_is_split(SCALES);
+  /* Scales of a step are multiplied by a factor of it. */
+  static constexpr bool HAS_FACTORS = SCALES == SCALES_Q4K || IS_SPLIT;
   /* In f16 small scales are multiplied into codes, and sums of a whole step are scaled at once. */
-  static constexpr bool FOLDED = HAS_MINIMA && !is_bf16<T>::value;
+  static constexpr bool FOLDED = SCALES == SCALES_Q4K && !is_bf16<T>::value;
+  /* Operands that sums of x are. */
+  static constexpr int SUMS = SCALES == SCALES_Q2K ? 2 : 1;
   /* Units whose sums have a scale in common. */
   static constexpr int TOGETHER = FOLDED || SCALES == SCALES_STEP ? 4 : SCALES == SCALES_PAIR ? 2 : 1;
 
@@ -422,27 +297,29 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
     }
   };
 
-  static __device__ __forceinline__ void unpack(uint32_t (&a)[2][4], const uint4& w, int matrix, const record_t& s, int unit) {
-    const uint32_t word[4] = {w.x, w.y, w.z, w.w};
+  static __device__ __forceinline__ void unpack(uint32_t (&a)[2][4], const packed_unit<CODES>& codes, int matrix, const record_t& s, int unit) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
+      const int row = matrix * 2 + half;
       uint32_t pair[4];
       if constexpr (form::BYTES) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
           if constexpr (CODES == PACKED_S8)
-            unpack_s8<T>(pair[2 * i], pair[2 * i + 1], word[half * 2 + i]);
+            unpack_s8<T>(pair[2 * i], pair[2 * i + 1], codes.low[half * 2 + i]);
           else
-            unpack_f8<T, CODES>(pair[2 * i], pair[2 * i + 1], word[half * 2 + i]);
+            unpack_f8<T, CODES>(pair[2 * i], pair[2 * i + 1], codes.low[half * 2 + i]);
         }
       } else if constexpr (CODES == PACKED_E2M1) {
-        unpack_e2m1<T>(pair, word[matrix * 2 + half]);
+        unpack_e2m1<T>(pair, codes.low[row]);
+      } else if constexpr (CODES == PACKED_IQ4) {
+        unpack_iq4<T>(pair, codes.low[row]);
       } else if constexpr (FOLDED) {
-        unpack_scaled(pair, word[matrix * 2 + half], s.small_scales(matrix, unit), half);
+        unpack_scaled(pair, codes, row, s.small_scales(matrix, unit), half);
       } else {
         packed_zero<T> z;
-        z.set(CODES == PACKED_Q4 ? 0u : ZEROS ? s.zero(matrix * 2 + half, unit) : 8u);
-        unpack_u4<T>(pair, word[matrix * 2 + half], z);
+        z.set(ZEROS ? s.zero(row, unit) : (uint32_t)form::ZERO);
+        packed_integers<T>::unpack(pair, codes, row, z);
       }
       a[0][half] = pair[0], a[0][2 + half] = pair[1], a[1][half] = pair[2], a[1][2 + half] = pair[3];
     }
@@ -464,10 +341,13 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
     }
   }
 
-  /** For minima: sums of x over each unit of a step, each as three bf16 that it is the sum of: rows
-   * 4 p + u of a b-operand have part p of unit u. x as a-operands, of which it does not matter
-   * what is which k, times ones in unit u's columns give them. */
-  static __device__ __forceinline__ void sum_up(uint32_t (&out)[COLUMNS][2], const uint4* x, int lane) {
+  typedef uint32_t x_sums_t[COLUMNS][SUMS][2];
+
+  /** For minima: sums of x over each unit of a step (of a half: one operand for the lower halves,
+   * one for the upper), each as three bf16 that it is the sum of: rows 4 p + u of a b-operand have
+   * part p of unit u. x as a-operands, of which it does not matter what is which k, times ones in
+   * unit u's columns give them. */
+  static __device__ __forceinline__ void sum_up(x_sums_t& out, const uint4* x, int lane) {
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++) {
@@ -475,67 +355,131 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
 #pragma unroll
       for (int unit = 0; unit < 4; unit++) {
         const uint4 v = x[(unit * COLUMNS + j) * 32];
-        const uint32_t a[4] = {v.x, v.y, v.z, v.w};
+        /* of a unit that is split, rows g have the lower half, and g + 8 the upper one */
+        const uint32_t a[4] = {v.x, IS_SPLIT ? v.z : v.y, IS_SPLIT ? v.y : v.z, v.w};
         const uint32_t one = g % 4 == unit ? (is_bf16<T>::value ? 0x3f803f80u : 0x3c003c00u) : 0u, b[2] = {one, one};
         if (unit == 0)
           multiply<T>(sum, a, b);
         else
           multiply_add<T>(sum, a, b);
       }
-      uint32_t part[3] = {0, 0, 0};
 #pragma unroll
-      for (int e = 0; e < 2; e++) {
-        /* a power of two */
-        float rest = (sum[e] + sum[e + 2]) * (1.0f / (FOLDED ? packed_factor<T, CODES>() : 1.0f));
+      for (int n = 0; n < SUMS; n++) {
+        uint32_t part[3] = {0, 0, 0};
 #pragma unroll
-        for (int i = 0; i < 3; i++) {
-          const uint32_t upper = __float_as_uint(rest) & 0xffff0000u;
-          rest -= __uint_as_float(upper);
-          part[i] |= e ? upper : upper >> 16;
+        for (int e = 0; e < 2; e++) {
+          /* a power of two */
+          float rest = (SUMS == 2 ? sum[e + 2 * n] : sum[e] + sum[e + 2]) * (1.0f / packed_factor<T, CODES, SCALES>());
+#pragma unroll
+          for (int i = 0; i < 3; i++) {
+            const uint32_t upper = __float_as_uint(rest) & 0xffff0000u;
+            rest -= __uint_as_float(upper);
+            part[i] |= e ? upper : upper >> 16;
+          }
         }
+        out[j][n][0] = t < 2 ? part[0] : part[1];
+        out[j][n][1] = t < 2 ? part[2] : 0u;
       }
-      out[j][0] = t < 2 ? part[0] : part[1];
-      out[j][1] = t < 2 ? part[2] : 0u;
     }
   }
 
-  /** to += d * part - dmin * (minima times sums of x). */
-  static __device__ __forceinline__ void end_minima(sums& to, const sums& part, const uint8_t* record, const uint32_t (&x_sums)[COLUMNS][2],
-                                                    int lane) {
-    const int g = lane / 4, t = lane % 4;
-    scale_words<4> minima, factors;
-    minima.load(record + record_t::MINIMA_AT + g * 16);
-    factors.load(record + record_t::FACTORS_AT + g * 16);
+  /** Minima of two units of a row, as the product with sums of x takes them: 128 + minimum, less
+   * 128. */
+  static __device__ __forceinline__ uint32_t small_minima(uint32_t bytes, uint32_t which) {
+    return multiply_add_two<bf16>(permute(bytes, 0x43434343u, which), 0x3f803f80u, 0xc300c300u);
+  }
+
+  static constexpr int MINIMA = SCALES == SCALES_Q4K ? 1 : 2; /* operands that minima are */
+
+  /** Minima of a matrix as a-operands, which meet sums of x. */
+  static __device__ __forceinline__ void minima_of(uint32_t (&a)[MINIMA][4], const scale_words<SCALES == SCALES_MINIMA ? 8 : 4>& minima, const record_t& s, int matrix, int t) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      const int row = matrix * 2 + half;
+      if constexpr (SCALES == SCALES_Q4K) {
+        a[0][half] = small_minima(minima.word[row], t % 2 ? 0x4342u : 0x4140u);
+      } else if constexpr (SCALES == SCALES_Q2K) {
+        /* halves of units 2 (t % 2) and the one after it */
+        const uint32_t bytes = (t % 2 ? s.words.word[row * 2 + 1] : s.words.word[row * 2]) >> 4 & 0x0f0f0f0fu;
+        a[0][half] = small_minima(bytes, 0x4240u), a[1][half] = small_minima(bytes, 0x4341u);
+      } else {
+        /* f16 as two bf16 that it is the sum of */
+        const uint32_t two = t % 2 ? minima.word[row * 2 + 1] : minima.word[row * 2];
+        const float first = half_of_word<f16>(two, 0), second = half_of_word<f16>(two, 1);
+        const uint32_t upper[2] = {__float_as_uint(first) & 0xffff0000u, __float_as_uint(second) & 0xffff0000u};
+        a[0][half] = upper[0] >> 16 | upper[1];
+        a[1][half] = __float_as_uint(first - __uint_as_float(upper[0])) >> 16 | (__float_as_uint(second - __uint_as_float(upper[1])) & 0xffff0000u);
+      }
+#pragma unroll
+      for (int i = 0; i < MINIMA; i++)
+        a[i][half + 2] = a[i][half];
+    }
+  }
+
+  /** to += d * part - dmin * (minima times sums of x), or part + these. */
+  static __device__ __forceinline__ void end_step(sums& to, const sums& part, const uint8_t* record, const record_t& s, const x_sums_t& x_sums,
+                                                  int lane) {
+    const int g = lane / 4;
+    constexpr int FACTOR_WORDS = SCALES == SCALES_Q6K ? record_t::ROWS / 2 : record_t::ROWS, MINIMA_WORDS = SCALES == SCALES_MINIMA ? 8 : 4;
+    scale_words<FACTOR_WORDS> factors;
+    if constexpr (HAS_FACTORS)
+      factors.load(record + record_t::FACTORS_AT + g * FACTOR_WORDS * 4);
+    scale_words<MINIMA_WORDS> minima;
+    if constexpr (SCALES == SCALES_Q4K || SCALES == SCALES_MINIMA)
+      minima.load(record + record_t::MINIMA_AT + g * MINIMA_WORDS * 4);
 #pragma unroll
     for (int i = 0; i < MATRICES; i++) {
-      uint32_t a[4];
-#pragma unroll
-      for (int half = 0; half < 2; half++)
-        a[half] = a[half + 2] = multiply_add_two<bf16>(permute(minima.word[i * 2 + half], 0x43434343u, t % 2 ? 0x4342u : 0x4140u), 0x3f803f80u,
-                                                       0xc300c300u); /* 128 + minimum, less 128 */
+      uint32_t a[MINIMA][4];
+      if constexpr (HAS_MINIMA)
+        minima_of(a, minima, s, i, lane % 4);
 #pragma unroll
       for (int j = 0; j < COLUMNS; j++) {
         float least[4];
-        multiply<bf16>(least, a, x_sums[j]);
+        if constexpr (HAS_MINIMA) {
+          multiply<bf16>(least, a[0], x_sums[j][0]);
+          if constexpr (MINIMA == 2)
+            multiply_add<bf16>(least, a[1], x_sums[j][SUMS - 1]);
+        }
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-          const float d = half_of_word<f16>(factors.word[i * 2 + e / 2], 0);
-          const float dmin = half_of_word<f16>(factors.word[i * 2 + e / 2], 1);
-          to.at[i][j][e] = fmaf(-least[e], dmin, fmaf(part.at[i][j][e], d, to.at[i][j][e]));
+          const int row = i * 2 + e / 2;
+          float& sum = to.at[i][j][e];
+          if constexpr (SCALES == SCALES_MINIMA)
+            sum += least[e];
+          else if constexpr (SCALES == SCALES_Q6K)
+            sum = fmaf(part.at[i][j][e], half_of_word<f16>(factors.word[row / 2], row % 2), sum);
+          else if constexpr (HAS_FACTORS)
+            sum = fmaf(-least[e], half_of_word<f16>(factors.word[row], 1), fmaf(part.at[i][j][e], half_of_word<f16>(factors.word[row], 0), sum));
         }
       }
     }
   }
 
+  /** How the floats of unpack() become elements of a row: of the lower or upper four of a lane. */
+  static __device__ __forceinline__ packed_line line_of(const uint8_t* record, const record_t& s, int g, int row, int unit, int part) {
+    const float scale = s.scale(row, IS_SPLIT ? unit * 2 + part : unit) * packed_factor<T, CODES, SCALES>();
+    if constexpr (SCALES == SCALES_MINIMA)
+      return {scale, -half_of_word<f16>(reinterpret_cast<const uint32_t*>(record + record_t::MINIMA_AT + g * 32)[row * 2 + unit / 2], unit % 2)};
+    if constexpr (SCALES == SCALES_Q6K)
+      return {scale * half_of_word<f16>(reinterpret_cast<const uint32_t*>(record + record_t::FACTORS_AT + g * 8)[row / 2], row % 2), 0.0f};
+    if constexpr (SCALES == SCALES_Q4K || SCALES == SCALES_Q2K) {
+      const uint32_t factor = reinterpret_cast<const uint32_t*>(record + record_t::FACTORS_AT + g * 16)[row];
+      const uint32_t minimum = SCALES == SCALES_Q4K ? record[record_t::MINIMA_AT + g * 16 + row * 4 + unit] : record[record_t::SCALES_AT + g * 32 + row * 8 + unit * 2 + part] >> 4;
+      return {half_of_word<f16>(factor, 0) * (FOLDED ? packed_factor<T, CODES, SCALES>() : scale), half_of_word<f16>(factor, 1) * (float)minimum};
+    }
+    return {scale, 0.0f};
+  }
+
   /** to += record times a step of x, which lies as [unit][column][lane]. */
-  static __device__ __forceinline__ void add(sums& to, const uint8_t* record, const uint4* x, const uint32_t (&x_sums)[COLUMNS][2], int lane) {
+  static __device__ __forceinline__ void add(sums& to, const uint8_t* record, const uint4* x, const x_sums_t& x_sums, int lane) {
     record_t s;
     s.load(record, lane / 4);
-    sums part, whole;
+    sums part, upper, whole;
     whole.clear();
 #pragma unroll
     for (int unit = 0; unit < 4; unit++) {
-      const uint4 w = reinterpret_cast<const uint4*>(record)[unit * 32 + lane];
+      packed_unit<CODES> codes;
+      codes.load(record, unit, lane);
       uint32_t b[COLUMNS][2][2];
 #pragma unroll
       for (int j = 0; j < COLUMNS; j++) {
@@ -545,21 +489,28 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
 #pragma unroll
       for (int i = 0; i < MATRICES; i++) {
         uint32_t a[2][4];
-        unpack(a, w, i, s, unit);
+        unpack(a, codes, i, s, unit);
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
           if (unit % TOGETHER == 0)
             multiply<T>(part.at[i][j], a[0], b[j][0]);
           else
             multiply_add<T>(part.at[i][j], a[0], b[j][0]);
-          multiply_add<T>(part.at[i][j], a[1], b[j][1]);
+          if constexpr (IS_SPLIT)
+            multiply<T>(upper.at[i][j], a[1], b[j][1]);
+          else
+            multiply_add<T>(part.at[i][j], a[1], b[j][1]);
         }
       }
-      if (!FOLDED && unit % TOGETHER == TOGETHER - 1)
-        scale_in(HAS_MINIMA ? whole : to, part, s, unit);
+      if constexpr (IS_SPLIT) {
+        scale_in(whole, part, s, unit * 2);
+        scale_in(whole, upper, s, unit * 2 + 1);
+      } else if (!FOLDED && unit % TOGETHER == TOGETHER - 1) {
+        scale_in(HAS_FACTORS ? whole : to, part, s, unit);
+      }
     }
-    if (HAS_MINIMA)
-      end_minima(to, FOLDED ? part : whole, record, x_sums, lane);
+    if constexpr (HAS_FACTORS || HAS_MINIMA)
+      end_step(to, FOLDED ? part : whole, record, s, x_sums, lane);
   }
 };
 
@@ -578,7 +529,7 @@ constexpr int PACKED_X_STEPS = 4;
 
 /** A slice's x: steps of COLUMNS * 8 rows, brought by the slice's warps: sixteen lanes a row, a
  * lane eight elements. */
-template <class T, int COLUMNS, int GROUPS> struct packed_window {
+template <class T, int COLUMNS, int GROUPS, bool IS_SPLIT> struct packed_window {
   static constexpr int STEP_BYTES = 4 * COLUMNS * 32 * 16; /* [unit][column][lane] */
   static constexpr int ROWS_AT_ONCE = 2 * GROUPS, TIMES = COLUMNS * 8 / ROWS_AT_ONCE;
   uint32_t place;       /* of this thread's first elements in shared memory */
@@ -592,7 +543,8 @@ template <class T, int COLUMNS, int GROUPS> struct packed_window {
 
   __device__ __forceinline__ void begin(uint32_t shared, int thread, const T* first, int64_t ld, int64_t m, int64_t all_k) {
     row = thread / 16, column = thread % 16 * 8;
-    place = shared + (column / 32 * COLUMNS * 32 + row * 4 + column / 8 % 4) * 16;
+    const int piece = column / 8 % 4; /* of a unit */
+    place = shared + (column / 32 * COLUMNS * 32 + row * 4 + (IS_SPLIT ? piece % 2 * 2 : piece)) * 16 + (IS_SPLIT ? piece / 2 * 8 : 0);
     rows = (int)(m < COLUMNS * 8 ? m : COLUMNS * 8), k = (int)all_k;
     whole = (ld | all_k) % 8 == 0 && is_aligned(first, 16) ? k / PACKED_STEP_K : 0;
     x = first, ldx = ld;
@@ -612,8 +564,15 @@ template <class T, int COLUMNS, int GROUPS> struct packed_window {
     if (step < whole) {
 #pragma unroll
       for (int i = 0; i < TIMES; i++) {
-        if (row + i * ROWS_AT_ONCE < rows)
-          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + offset(i)), "l"(from[i] + step * PACKED_STEP_K) : "memory");
+        if (row + i * ROWS_AT_ONCE >= rows)
+          continue;
+        const T* const eight = from[i] + step * PACKED_STEP_K;
+        if (IS_SPLIT) {
+          asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + offset(i)), "l"(eight) : "memory");
+          asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + offset(i) + 16), "l"(eight + 4) : "memory");
+        } else {
+          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + offset(i)), "l"(eight) : "memory");
+        }
       }
     } else {
       bring_some(to, x + column, ldx, row, rows, step * PACKED_STEP_K, k - column);
@@ -629,7 +588,8 @@ template <class T, int COLUMNS, int GROUPS> struct packed_window {
 #pragma unroll
       for (int e = 0; e < 8; e++)
         word[e / 2] |= at + e < k ? (uint32_t)bits[e] << e % 2 * 16 : 0u;
-      *static_cast<uint4*>(at_shared(to + offset(i))) = {word[0], word[1], word[2], word[3]};
+      *static_cast<uint2*>(at_shared(to + offset(i))) = {word[0], word[1]};
+      *static_cast<uint2*>(at_shared(to + offset(i) + (IS_SPLIT ? 16 : 8))) = {word[2], word[3]};
     }
   }
 };
@@ -637,7 +597,7 @@ template <class T, int COLUMNS, int GROUPS> struct packed_window {
 template <class T, class C, class BIAS, int ACTIVATION, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS, int TILES, int SLICES, int GROUPS>
 static __device__ __forceinline__ void packed_product(const packed_arguments<T, C, BIAS>& p, unsigned char* shared) {
   typedef packed_tile<T, CODES, SCALES, ST, ZEROS, COLUMNS> tile_t;
-  typedef packed_window<T, COLUMNS, GROUPS> window_t;
+  typedef packed_window<T, COLUMNS, GROUPS, tile_t::IS_SPLIT> window_t;
   constexpr int ROWS = packed_form<CODES>::ROWS, RECORD = tile_t::record_t::BYTES, WARPS = SLICES * GROUPS, MOST = (TILES + GROUPS - 1) / GROUPS;
   uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, shared_bytes;
   keep(warp), keep(lane);
@@ -682,8 +642,8 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
       window.bring(step + PACKED_X_STEPS - 1);
     copy_commit();
     const uint4* const x = static_cast<const uint4*>(at_shared(lane_x + step % PACKED_X_STEPS * window_t::STEP_BYTES));
-    uint32_t x_sums[COLUMNS][2];
-    if (tile_t::HAS_MINIMA)
+    typename tile_t::x_sums_t x_sums;
+    if constexpr (tile_t::HAS_MINIMA)
       tile_t::sum_up(x_sums, x, lane);
 #pragma unroll
     for (int i = 0; i < MOST; i++) {
@@ -722,7 +682,7 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
 #pragma unroll
     for (int i = 0; i < SLICES; i++)
       value += out[(i * COLUMNS * 8 + column) * STEP + row];
-    value = value * packed_factor<T, CODES>() + (p.bias ? to_float(p.bias[n]) : 0.0f);
+    value = value * packed_factor<T, CODES, SCALES>() + (p.bias ? to_float(p.bias[n]) : 0.0f);
     value = activate_as<C>(value, ACTIVATION);
     p.c[m * p.ldc + n] = from_float<C>(p.residual ? value + to_float(p.residual[m * p.ld_residual + n]) : value);
   }
@@ -748,7 +708,8 @@ static __device__ __forceinline__ void packed_dequantize(const uint8_t* w, T* ou
     s.load(record, g);
 #pragma unroll 1
     for (int unit = 0; unit < 4; unit++) {
-      const uint4 codes = reinterpret_cast<const uint4*>(record)[unit * 32 + lane];
+      packed_unit<CODES> codes;
+      codes.load(record, unit, lane);
 #pragma unroll
       for (int i = 0; i < MATRICES; i++) {
         uint32_t a[2][4];
@@ -756,27 +717,28 @@ static __device__ __forceinline__ void packed_dequantize(const uint8_t* w, T* ou
 #pragma unroll
         for (int half = 0; half < 2; half++) {
           const int row = i * 2 + half;
-          float scale = s.scale(row, unit) * packed_factor<T, CODES>(), least = 0.0f;
-          if constexpr (SCALES == SCALES_Q4K) {
-            const uint32_t factor = reinterpret_cast<const uint32_t*>(record + record_t::FACTORS_AT)[g * 4 + row];
-            scale = half_of_word<f16>(factor, 0) * (tile_t::FOLDED ? packed_factor<T, CODES>() : scale);
-            least = half_of_word<f16>(factor, 1) * (float)record[record_t::MINIMA_AT + g * 16 + row * 4 + unit];
-          }
           const uint32_t pair[4] = {a[0][half], a[0][2 + half], a[1][half], a[1][2 + half]};
-          const int64_t r = tile * ROWS + row * 8 + g, column = step * PACKED_STEP_K + unit * 32 + t * 8;
-          uint32_t word[4];
+          const int64_t r = tile * ROWS + row * 8 + g, first = step * PACKED_STEP_K + unit * 32;
+          if (r >= n)
+            continue;
 #pragma unroll
-          for (int e = 0; e < 4; e++)
-            word[e] = pack_two<T>(half_of_word<T>(pair[e], 0) * scale - least, half_of_word<T>(pair[e], 1) * scale - least);
-          if (r >= n || column >= k)
-            continue;
-          if (wide) {
-            *reinterpret_cast<uint4*>(out + r * k + column) = {word[0], word[1], word[2], word[3]};
-            continue;
-          }
-          for (int e = 0; e < 8; e++) {
-            if (column + e < k)
-              out[r * k + column + e] = from_float<T>(half_of_word<T>(word[e / 2], e % 2));
+          for (int part = 0; part < 2; part++) { /* four elements side by side */
+            const packed_line line = tile_t::line_of(record, s, g, row, unit, part);
+            const int64_t column = first + packed_k(SCALES, t, part * 4);
+            uint32_t word[2];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+              const uint32_t two = pair[part * 2 + e];
+              word[e] = pack_two<T>(half_of_word<T>(two, 0) * line.scale - line.least, half_of_word<T>(two, 1) * line.scale - line.least);
+            }
+            if (wide && column < k) {
+              *reinterpret_cast<uint2*>(out + r * k + column) = {word[0], word[1]};
+              continue;
+            }
+            for (int e = 0; e < 4; e++) {
+              if (column + e < k)
+                out[r * k + column + e] = from_float<T>(half_of_word<T>(word[e / 2], e % 2));
+            }
           }
         }
       }
@@ -784,7 +746,45 @@ static __device__ __forceinline__ void packed_dequantize(const uint8_t* w, T* ou
   }
 }
 
+// ---- Rows as floats -----------------------------------------------------------------------------
+
+/** Element k of a row, as the layout has it; not of codes that are floats. */
+template <int CODES, int SCALES, class ST, bool ZEROS>
+static __device__ __forceinline__ float packed_value(const uint8_t* w, int64_t row, int64_t k, int64_t steps, int64_t block_tiles) {
+  typedef packed_tile<bf16, CODES, SCALES, ST, ZEROS, 1> tile_t;
+  typedef typename tile_t::record_t record_t;
+  const int in_tile = (int)(row % packed_form<CODES>::ROWS), own = in_tile / 8, g = in_tile % 8, at = (int)(k % PACKED_STEP_K), unit = at / 32, in_unit = at % 32;
+  const int t = tile_t::IS_SPLIT ? in_unit % 16 / 4 : in_unit / 8, e = tile_t::IS_SPLIT ? in_unit / 16 * 4 + in_unit % 4 : in_unit % 8;
+  const uint8_t* const record = w + packed_place(row / packed_form<CODES>::ROWS, k / PACKED_STEP_K, steps, block_tiles) * record_t::BYTES;
+  record_t s;
+  s.load(record, g);
+  packed_unit<CODES> codes;
+  codes.load(record, unit, g * 4 + t);
+  const int zero = ZEROS ? (int)s.zero(own, unit) : packed_form<CODES>::ZERO;
+  const packed_line line = tile_t::line_of(record, s, g, own, unit, e / 4);
+  return (float)(codes.integer(own, e) - zero) * line.scale - line.least;
+}
+
+/** Rows that an index picks; one that is none gives zeros. */
+template <class OUT, class INDEX, int CODES, int SCALES, class ST, bool ZEROS>
+static __device__ __forceinline__ void packed_rows(const uint8_t* w, const INDEX* index, OUT* out, int64_t n, int64_t k, int64_t rows, int64_t block_tiles) {
+  const int64_t steps = (k + PACKED_STEP_K - 1) / PACKED_STEP_K, total = rows * k;
+  for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < total; at += (int64_t)gridDim.x * blockDim.x) {
+    const int64_t row = (int64_t)index[at / k];
+    const bool is_there = row >= 0 && row < n;
+    out[at] = from_float<OUT>(is_there ? packed_value<CODES, SCALES, ST, ZEROS>(w, row, at % k, steps, block_tiles) : 0.0f);
+  }
+}
+
 } // namespace accrt_cuda
+
+#define ACCRT_CUDA_PACKED_ROWS(ENTRY, OUT, INDEX, CODES, SCALES, ST, ZEROS)                                                        \
+  extern "C" __global__ void __launch_bounds__(256)                                                                             \
+      ENTRY(const uint8_t* w, const INDEX* index, OUT* out, int64_t n, int64_t k, int64_t rows, int64_t tiles) {                \
+    accrt_cuda::wait_for_previous();                                                                                            \
+    accrt_cuda::allow_next();                                                                                                   \
+    accrt_cuda::packed_rows<OUT, INDEX, accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS>(w, index, out, n, k, rows, tiles);     \
+  }
 
 #define ACCRT_CUDA_PACKED(ENTRY, T, C, BIAS, ACTIVATION, CODES, SCALES, ST, ZEROS, COLUMNS, TILES, SLICES, GROUPS)                 \
   extern "C" __global__ void __launch_bounds__((SLICES) * (GROUPS) * 32, 1)                                                     \

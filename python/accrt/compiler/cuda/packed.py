@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from typing import Any, Mapping, Optional, Tuple
 
 from .. import select
@@ -21,9 +22,10 @@ from .norms import FLAGS, TRAITS, TYPES, entry_kernel
 from .tensor_ops import make_kernel, rows_of
 
 _ROW_BLOCKS = 1 << 16
-_STEP_K, _CODE_BYTES = 128, 2048
+_STEP_K = 128
 _BYTES = ("s8", "e4m3", "e5m2")
-_CODES = ("u4", "q4", "e2m1", *_BYTES)
+#: Bits that codes take in a tile of 32 rows; of bytes, a tile has half the rows.
+_CODES = {"u4": 4, "q4": 4, "u3": 3, "q2": 2, "iq4": 4, "e2m1": 4, "u5": 5, "q5": 5, "u6": 6, **dict.fromkeys(_BYTES, 4)}
 _SCALE_BYTES = {"f32": 4, "f16": 2, "bf16": 2}
 #: Rows of x up to which the weight is read packed, 16 at a time; more take a plain one.
 FEW_ROWS = 64
@@ -38,13 +40,14 @@ _AHEAD_BYTES = 96 << 10
 
 def _kind(form: Form) -> Optional[str]:
     """How scales lie: as packed.cuh has it; None where there are no kernels for them."""
-    if form.has_minima or form.codes not in _CODES:
+    if form.codes not in _CODES:
         return None
-    if form.scales == "q4k":
-        return "Q4K"
+    if form.scales in ("q4k", "q6k", "q2k"):
+        return form.scales.upper()
+    if form.has_minima:
+        return "MINIMA"
     if form.scales == "power":
-        # which counts the largest power as a number
-        return "E8M0" if form.layout != "ggml_mxfp4" else None
+        return "E8M0"
     if form.group % _STEP_K == 0 or form.group >= form.k:
         return "STEP"
     return {32: "UNIT", 64: "PAIR"}.get(form.group)
@@ -70,9 +73,9 @@ def _record_bytes(form: Form) -> int:
     """Of a tile and 128 k: codes, scales, zeros."""
     kind, rows = _kind(form), _rows(form)
     each = {"UNIT": 4, "PAIR": 2}.get(kind or "", 1)
-    scales = {"Q4K": 384, "E8M0": 4 * rows}.get(kind or "") or each * rows * _SCALE_BYTES[form.scales]
+    scales = {"Q4K": 384, "Q6K": 320, "Q2K": 384, "MINIMA": 512, "E8M0": 4 * rows}.get(kind or "") or each * rows * _SCALE_BYTES[form.scales]
     zeros = 8 * ex.ceildiv(each * rows // 8, 4) * 4 if form.has("zeros") else 0
-    return _CODE_BYTES + scales + zeros
+    return 512 * _CODES[form.codes] + scales + zeros
 
 
 def packed_bytes(form: Form) -> Optional[int]:
@@ -84,7 +87,8 @@ def packed_bytes(form: Form) -> Optional[int]:
 
 
 def has_rows(form: Form) -> bool:
-    return False
+    """Whether rows can be read from the packed form as the layout has them."""
+    return form.codes not in ("e4m3", "e5m2") and form.scales != "power"
 
 
 def _arguments(form: Form) -> Tuple[str, ...]:
@@ -159,7 +163,7 @@ def _product_kernel(form: Form, x: str, c: str, bias: str, activation: str, here
 
 def _same(form: Form) -> Form:
     """The form without what its kernels take at run time, so that weights share them."""
-    return Form(form.layout, 0, 1 << 40, 32 if _kind(form) in ("UNIT", "E8M0", "Q4K") else 64 if _kind(form) == "PAIR" else _STEP_K, "f32", form.roles)
+    return Form(form.layout, 0, 1 << 40, 32 if _kind(form) in ("UNIT", "E8M0", "Q4K", "Q6K", "Q2K", "MINIMA") else 64 if _kind(form) == "PAIR" else _STEP_K, "f32", form.roles)
 
 
 def lower_few(
@@ -235,7 +239,7 @@ def _prepare_kernel(form: Form) -> KernelDef:
     codes, scales, kind, zeros = _arguments(form)
     params = [reads("data"), reads("scales", optional=True), reads("zeros", optional=True), writes("out")]
     params += [symbol(n) for n in ("n", "k", "group", "groups", "is_e5m2", "tiles")]
-    tags = {"LAYOUT": str(form.layout_id), "W_CODES": codes, "W_SCALES": scales, "W_TYPE": kind, "W_ZEROS": zeros, "S_TAG": host.scale_type(form)}
+    tags = {"LAYOUT": str(form.layout_id), "W_CODES": codes, "W_SCALES": scales, "W_TYPE": kind, "W_ZEROS": zeros, "W_BYTES": str(_record_bytes(form)), "S_TAG": host.scale_type(form)}
     return make_kernel(f"prepare_{form.layout}_{_text(form)}", "pack_quantized", "packed_prepare.cu", params, grid, **tags)
 
 
@@ -264,4 +268,21 @@ def lower_dequantize(form: Form, out: TensorSpec, index: Optional[TensorSpec] = 
     return host.lower_dequantize(form, out, index, _dequantize_kernel)
 
 
+@functools.lru_cache(maxsize=None)
+def _rows_kernel(form: Form, out: str, index: str) -> KernelDef:
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.minimum(ex.ceildiv(v["rows"] * v["k"], 256), _ROW_BLOCKS), 1), 1, 1)
+
+    params = [reads("w"), reads("index"), writes("out")] + [symbol(n) for n in ("n", "k", "rows", "tiles")]
+    arguments = (TYPES[out], f"int{index[1:]}_t", *_arguments(form))
+    return entry_kernel(f"packed_rows_{_text(form)}_{out}_{index}", "packed_rows", "packed.cuh", "ACCRT_CUDA_PACKED_ROWS", arguments, params, grid, 256)
+
+
+def lower_rows(form: Form, index: TensorSpec, out: TensorSpec) -> Launch:
+    """The rows of a packed weight that `index` picks. Operands: w, index, out."""
+    values = {"n": form.n, "k": form.k, "rows": math.prod(index.shape), "tiles": _block_tiles(form)}
+    return launch(_rows_kernel(_same(form), out.dtype, index.dtype), {"w": "w", "index": "index", "out": "out"}, values)
+
+
 select.dequantize_rules("cuda", lower_dequantize)
+select.rows_rule("cuda", lower_rows)

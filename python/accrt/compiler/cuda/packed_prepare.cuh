@@ -10,32 +10,33 @@
 
 namespace accrt_cuda {
 
-/** A lane's 16 bytes of a unit. */
+/** A lane's codes of a unit. */
 template <int CODES, int SCALES, class SOURCE>
-static __device__ __forceinline__ uint4 packed_codes_at(const SOURCE& source, int64_t tile, int64_t unit, int lane, int64_t n, int64_t k) {
+static __device__ __forceinline__ packed_unit<CODES> packed_codes_at(const SOURCE& source, int64_t tile, int64_t unit, int lane, int64_t n, int64_t k) {
   typedef packed_form<CODES> form;
   const int g = lane / 4, t = lane % 4;
-  uint32_t word[4] = {0, 0, 0, 0};
+  packed_unit<CODES> made;
+  made.clear();
 #pragma unroll 1
   for (int row = 0; row < form::LANE_ROWS; row++) {
     const int64_t r = tile * form::ROWS + row * 8 + g;
 #pragma unroll 1
     for (int e = 0; e < 8; e++) {
-      const int64_t at = unit * 32 + t * 8 + e;
+      const int64_t at = unit * 32 + packed_k(SCALES, t, e);
       const uint32_t nothing = CODES == PACKED_S8 ? 0x80u : 0u;
       uint32_t code = r < n && at < k ? source.code(r, at) : nothing;
       if constexpr (SCALES == SCALES_E8M0)
         /* NaN: infinity times zero */
         code = r < n && at < k && source.power(r, at / 32) == 255 ? 0u : code;
-      if (form::BYTES)
-        word[row * 2 + e / 4] |= code << e % 4 * 8;
-      else if (CODES == PACKED_E2M1)
-        word[row] |= ((code & 7u) << (9 - e / 2 * 3) | (code >> 3) << (0xdecfu >> e / 2 * 4 & 15u)) << e % 2 * 16;
+      if constexpr (form::BYTES)
+        made.low[row * 2 + e / 4] |= code << e % 4 * 8;
+      else if constexpr (CODES == PACKED_E2M1)
+        made.low[row] |= ((code & 7u) << (9 - e / 2 * 3) | (code >> 3) << (0xdecfu >> e / 2 * 4 & 15u)) << e % 2 * 16;
       else
-        word[row] |= code << (e / 2 * 4 + e % 2 * 16);
+        made.put(row, e, code);
     }
   }
-  return {word[0], word[1], word[2], word[3]};
+  return made;
 }
 
 /** What follows a record's codes, of row `row` of the lanes of `g`. */
@@ -52,6 +53,15 @@ static __device__ __forceinline__ void packed_scales_at(const SOURCE& source, ui
       record[record_t::MINIMA_AT + g * 16 + row * 4 + unit] = (uint8_t)(two >> 8);
     }
     *reinterpret_cast<uint32_t*>(record + record_t::FACTORS_AT + g * 16 + row * 4) = r < n ? source.factors(r, step / 2) : 0u;
+  } else if constexpr (packed_is_split(SCALES)) {
+    constexpr bool IS_Q6K = SCALES == SCALES_Q6K;
+    for (int part = 0; part < 8; part++)
+      own[row * 8 + part] = (uint8_t)(r < n ? source.small_scale(r, step / 2, (int)(step % 2) * 8 + part) : IS_Q6K ? 128u : 0u);
+    const uint32_t factors = r < n ? source.factors(r, step / 2) : 0u;
+    if (IS_Q6K)
+      *reinterpret_cast<uint16_t*>(record + record_t::FACTORS_AT + g * 8 + row * 2) = (uint16_t)factors;
+    else
+      *reinterpret_cast<uint32_t*>(record + record_t::FACTORS_AT + g * 16 + row * 4) = factors;
   } else if constexpr (SCALES == SCALES_E8M0) {
     for (int unit = 0; unit < 4; unit++) {
       const int64_t first = step * PACKED_STEP_K + unit * 32;
@@ -66,6 +76,8 @@ static __device__ __forceinline__ void packed_scales_at(const SOURCE& source, ui
       reinterpret_cast<ST*>(own)[place] = inside ? source.scale(r, first, COUNT) : from_float<ST>(0.0f);
       if (ZEROS)
         record[record_t::ZEROS_AT + g * record_t::ZERO_WORDS * 4 + place] = inside ? source.zero(r, first / group) : 0;
+      if (SCALES == SCALES_MINIMA)
+        *reinterpret_cast<uint16_t*>(record + record_t::MINIMA_AT + g * 32 + place * 2) = inside ? source.minimum(r, first / 32) : 0;
     }
   }
 }
@@ -83,7 +95,7 @@ static __device__ __forceinline__ void packed_prepare(const SOURCE& source, uint
     const int64_t tile = at / steps, step = at % steps;
     uint8_t* const record = out + packed_place(tile, step, steps, block_tiles) * record_t::BYTES;
     for (int unit = 0; unit < 4; unit++)
-      reinterpret_cast<uint4*>(record)[unit * 32 + lane] = packed_codes_at<CODES, SCALES>(source, tile, step * 4 + unit, lane, n, k);
+      packed_codes_at<CODES, SCALES>(source, tile, step * 4 + unit, lane, n, k).store(record, unit, lane);
     for (int i = lane; i < 8 * form::LANE_ROWS; i += 32)
       packed_scales_at<CODES, SCALES, ST, ZEROS>(source, record, tile, step, i / form::LANE_ROWS, i % form::LANE_ROWS, n, k, group);
   }
