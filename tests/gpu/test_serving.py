@@ -55,6 +55,10 @@ def module():
     f = m.function("scatter")
     f.input("x", "bf16", [tokens, 2, 24]).state_scatter(pages, f.input("slots", "i32", [tokens]))
     f.result("y", f.state_gather(pages, f.input("index", "i32", [rows]), 2))
+    pages = m.state("codes", "u8", [10, 16, 2, 24])
+    f = m.function("scatter_e4m3")
+    f.input("x", "bf16", [tokens, 2, 24]).state_scatter_e4m3(pages, f.input("slots", "i32", [tokens]), 0.25)
+    f.result("y", f.state_gather(pages, f.input("index", "i32", [rows]), 2).to_copy("i32"))
     for name, (size, half, scale, interleaved) in ROPE.items():
         f = m.function("rope_" + name)
         x = f.input("x", "f32", [tokens, 3, size])
@@ -190,6 +194,12 @@ def test_rows_of_states(running):
     got = running.run("scatter", x, slots, np.array([3, 159, 40, 41, 0], np.int32), dtypes=("bf16",))
     values = kh.decode(x, "bf16").reshape(x.shape)[inside]
     assert np.array_equal(got[:4], values) and not got[4].any()
+
+
+def test_rows_of_codes_have_a_scale(running):
+    x, slots = ch.values(running.random, "bf16", (5, 2, 24)), np.array([3, -1, 159, 40, 1000], np.int32)
+    got = running.run("scatter_e4m3", x, slots, np.array([3, 159, 40], np.int32), dtypes=("bf16",))
+    np.testing.assert_array_equal(got, e4m3_codes(kh.decode(x, "bf16").reshape(x.shape) / 0.25)[[0, 2, 3]])
 
 
 @pytest.mark.parametrize("name", ROPE)
