@@ -40,6 +40,7 @@ for folder in (os.path.join(HERE, os.pardir, os.pardir, "python"), HERE):
         sys.path.append(folder)
 
 WHERE = os.environ.get("ACCRT_BENCH_ON", "cuda")  # cpu: to try this program, without graphs
+BEGAN = time.monotonic()
 ROUND_MS, ROUNDS = 30.0, 11  # of one peer in one round, and how many
 RMS_FACTOR, MOST_FACTOR = 1.25, 2.0
 CACHE, SEEN = 1024, 512  # tokens that Llama's cache holds, and those that are in it
@@ -62,16 +63,15 @@ def vit():
     return hf.ViTForImageClassification(hf.ViTConfig(num_labels=1000)), dict(pixel_values=torch.randn(8, 3, 224, 224))
 
 
-def llama():
+def llama(**smaller):
     """One token of Llama 3.2 1B's shape after 512 others, in a cache of 1024."""
     import torch
     import transformers as hf
     from transformers.integrations.executorch import TorchExportableModuleWithStaticCache
 
-    config = hf.LlamaConfig(hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, vocab_size=128256,
-                            max_position_embeddings=8192, rope_parameters=dict(rope_type="default", rope_theta=500000.0),
-                            tie_word_embeddings=True)  # fmt: skip
-    model = hf.LlamaForCausalLM(config).eval().to(torch.bfloat16)
+    shape = dict(hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, vocab_size=128256,
+                 max_position_embeddings=8192, rope_parameters=dict(rope_type="default", rope_theta=500000.0), tie_word_embeddings=True)  # fmt: skip
+    model = hf.LlamaForCausalLM(hf.LlamaConfig(**{**shape, **smaller})).eval().to(torch.bfloat16)
     settings = model.generation_config
     settings.use_cache, settings.cache_implementation = True, "static"
     cached = TorchExportableModuleWithStaticCache(model, batch_size=1, max_cache_len=CACHE)
@@ -106,6 +106,7 @@ def dit():
 
 
 MODELS = {"bert-base": bert, "vit-b": vit, "llama-1b-decode": llama, "whisper-base": whisper, "sd15-unet": unet, "dit-xl-2": dit}
+TINY = {"tiny-decode": lambda: llama(hidden_size=256, intermediate_size=512, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=999)}
 #: Inputs that stay in float32: times, from which the networks make sines.
 EXACT = ("time",)
 
@@ -117,8 +118,8 @@ def made(name):
 
     hf.logging.set_verbosity_error()
     torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16 if name == "llama-1b-decode" else torch.float32)
-    model, inputs = MODELS[name]()
+    torch.set_default_dtype(torch.bfloat16 if name.endswith("decode") else torch.float32)
+    model, inputs = {**MODELS, **TINY}[name]()
     torch.set_default_dtype(torch.float32)
     floats = {n: v.bfloat16() for n, v in inputs.items() if hasattr(v, "dtype") and v.is_floating_point() and n not in EXACT}
     return model.eval().to(torch.bfloat16), {**inputs, **floats}
@@ -143,7 +144,7 @@ def tie(model):
     """The tensors of a static cache are those of the module's buffers again, after a move."""
     for at, layer in enumerate(model.static_cache.layers if hasattr(model, "static_cache") else ()):
         layer.keys, layer.values = getattr(model, f"key_cache_{at}"), getattr(model, f"value_cache_{at}")
-        layer.cumulative_length = getattr(model, f"cumulative_length_{at}")
+        layer.cumulative_length, layer.device = getattr(model, f"cumulative_length_{at}"), layer.keys.device
     return model
 
 
@@ -189,10 +190,11 @@ class Case:
 
         warnings.filterwarnings("ignore")
         torch.set_num_threads(2)
+        self.path = os.path.join(self.folder, f"{self.name}.accx")
+        # Beside torch.compile, which takes longer: the same weights come of the seed.
+        command = [sys.executable, os.path.abspath(__file__), self.name, "--make", self.folder]
+        converting = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
         model, inputs = made(self.name)
-        path = os.path.join(self.folder, f"{self.name}.accx")
-        self.path = path
-        convert(self.name, model, inputs, path, self.tell)
         self.model, self.inputs = tie(model.to(WHERE)), moved(inputs, WHERE)
         self.tensors = tensors_of(self.inputs)
         for name, buffer in self.model.named_buffers():
@@ -200,15 +202,20 @@ class Case:
                 buffer[:, :, :SEEN].normal_()
         with torch.no_grad():
             self.model(**self.inputs)
-        self.ours()
         if with_compile:
             self.peer_compiled()
+        said, _ = converting.communicate()
+        if converting.returncode:
+            raise RuntimeError("the conversion failed")
+        self.tell(**json.loads(said.strip().splitlines()[-1]))
+        self.ours()
         self.peer_eager()
         wait()
 
     def tell(self, **values):
         self.report.update(values)
-        print("  " + self.name + ": " + ", ".join(f"{k} {v:.1f}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items()), file=sys.stderr, flush=True)
+        words = (f"{k} {v:.1f}" if isinstance(v, float) else f"{k} {v}" for k, v in values.items())
+        print(f"  {self.name}, after {time.monotonic() - BEGAN:.0f} s: {', '.join(words)}", file=sys.stderr, flush=True)
 
     def states(self):
         return [name for name, _buffer in self.model.named_buffers() if "_cache_" in name]
@@ -235,7 +242,8 @@ class Case:
         # A session of its own, with arguments bound.
         device = accrt.default_instance().device("cuda:0" if WHERE == "cuda" else "host")
         session = accrt.Program(accrt.Bundle(self.path, device.instance), device).session()
-        out = tuple(torch.empty_like(r) for r in leaves(self.model(**self.inputs)))
+        with torch.no_grad():
+            out = tuple(torch.empty_like(r) for r in leaves(self.model(**self.inputs)))
         for state in self.states():
             torch.from_dlpack(session.state(state)).copy_(getattr(self.model, state))
         wait()
@@ -332,8 +340,6 @@ class Case:
     # -- times
 
     def measure(self):
-        import torch
-
         def finish():
             self.finish()
             wait()
@@ -421,7 +427,8 @@ def child(name, arguments):
 class Child:
     def __init__(self, name, more):
         self.name, self.state, self.report = name, "preparing", None
-        self.process = subprocess.Popen([sys.executable, os.path.abspath(__file__), "--child", name, *more], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        command = [sys.executable, os.path.abspath(__file__), "--child", name, *more]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.changed = threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -464,7 +471,7 @@ def line_of(report):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)} (default: all)")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)} (default: all), or tiny-decode, to try this program")
     parser.add_argument("--skip-compile-peer", action="store_true")
     parser.add_argument("--json", help="writes the figures to this file")
     parser.add_argument("--profile", help="writes the kernels that take the most time to this file")
@@ -480,12 +487,12 @@ def main():
         os.makedirs(arguments.make, exist_ok=True)
         warnings.filterwarnings("ignore")
         for name in names:
-            convert(name, *made(name), os.path.join(arguments.make, f"{name}.accx"), lambda name=name, **t: print(name, t, flush=True))
+            convert(name, *made(name), os.path.join(arguments.make, f"{name}.accx"), lambda **t: print(json.dumps(t), flush=True))
         return 0
     more = [f"--{n}" for n in ("skip-compile-peer",) if getattr(arguments, n.replace("-", "_"))] + (["--profile", "yes"] if arguments.profile else [])
     children = {name: Child(name, more) for name in names}
     # All prepare first: nothing else runs while one is measured.
-    while any(c.state == "preparing" for c in children.values()) and time.monotonic() - begin < arguments.budget * 0.6:
+    while any(c.state == "preparing" for c in children.values()) and time.monotonic() - begin < arguments.budget * 0.75:
         time.sleep(0.05)
     reports = []
     for name, c in children.items():
@@ -495,9 +502,11 @@ def main():
     for name, c in children.items():
         if c.state == "ready":
             c.turn(max(5.0, arguments.budget - (time.monotonic() - begin)))
+        if any(r["name"] == name for r in reports):
+            continue
         if c.report or c.state == "done":
             reports.append(c.report or {"name": name, "failure": "its process ended"})
-        elif not any(r["name"] == name for r in reports):
+        else:
             reports.append({"name": name, "failure": "was not measured in time"})
     reports.sort(key=lambda r: names.index(r["name"]))
     for report in reports:
