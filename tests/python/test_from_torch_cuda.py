@@ -4,8 +4,6 @@ tests/gpu run such models on one. Runs where torch is installed: `./dev torch-te
 
 from __future__ import annotations
 
-import pathlib
-
 import pytest
 
 from accrt.compiler import driver, Module
@@ -18,12 +16,12 @@ pytestmark = pytest.mark.torch
 import test_from_torch as others  # noqa: E402  - which needs torch
 
 F, A = torch.nn.functional, torch.ops.aten
-#: Of sizes, of checks and of other packages' types, which have tests of their own: they leave no
+#: Of sizes, of checks, of constants and of other packages' types, which have tests of their own: they leave no
 #: operation on a device.
 ELSEWHERE = {
     "aten.sym_size.int", "aten.sym_numel.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default", "aten.size.int",
     "aten._assert_scalar.default", "aten._assert_async.default", "aten._assert_async.msg", "aten.item.default", "aten._local_scalar_dense.default",
-    "export.access_subclass_inner_tensor.default", "torchao.dequantize_affine.default", "transformers.grouped_mm_fallback.default",
+    "aten.lift_fresh.default", "export.access_subclass_inner_tensor.default", "torchao.dequantize_affine.default", "transformers.grouped_mm_fallback.default",
 }  # fmt: skip
 W1, W2, W3 = torch.ones(3, 3, 2), torch.ones(4, 4, 2, 2), torch.ones(4, 4, 2, 2, 2)
 ONES = torch.ones(4)
@@ -128,7 +126,7 @@ def used():
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_operation_has_kernels_for_cuda(name, used):
     function, *shapes = EXAMPLES[name]
-    sizes = {"dynamic_shapes": ({0: torch.export.Dim("rows", max=64)},)} if name.startswith("sizes") else {}
+    sizes = {"dynamic_shapes": (({0: torch.export.Dim("rows", max=64)},),)} if name.startswith("sizes") else {}
     assert not without_kernels(convert(others.Of(function), arguments(shapes), **sizes))
 
 
