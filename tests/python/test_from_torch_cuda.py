@@ -16,8 +16,8 @@ pytestmark = pytest.mark.torch
 import test_from_torch as others  # noqa: E402  - which needs torch
 
 F, A = torch.nn.functional, torch.ops.aten
-#: Of sizes, of checks, of constants and of other packages' types, which have tests of their own: they leave no
-#: operation on a device.
+#: Of sizes, of checks, of constants and of other packages' types, which have tests of their own:
+#: they leave no operation on a device.
 ELSEWHERE = {
     "aten.sym_size.int", "aten.sym_numel.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default", "aten.size.int",
     "aten._assert_scalar.default", "aten._assert_async.default", "aten._assert_async.msg", "aten.item.default", "aten._local_scalar_dense.default",
