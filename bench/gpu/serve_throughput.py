@@ -10,7 +10,8 @@ same graphs replayed), start (process start to first token), prefix (a hit of 8k
 device's time line, by torch's profiler), limit (the copy speed, and the time that reading all
 weights takes), overload (ten times the requests that it can serve, each with a deadline), schema
 (every second row of 128 with a JSON schema; needs llguidance), invariant (throughput of a bundle
-that is batch-invariant, beside the other one; needs --invariant FILE), peer (transformers with a static cache and compiled; its continuous batching).
+that is batch-invariant, beside the other one; needs --invariant FILE), peer
+(transformers with a static cache and compiled; its continuous batching).
 Without names: all from limit to start.
 """
 
@@ -378,9 +379,9 @@ class Bench:
         self._lost("schema", lambda i: rate(rows // 2), lambda i: rate(0))
 
     def overload(self, times=10, seconds=3.0, limit=2.0):
-        """`times` the requests that the engine can serve, for some seconds: tokens a second of those
-        that end before their deadlines, beside what it gives when it is just busy. The time that the
-        last ones take counts."""
+        """`times` the requests that the engine can serve, for some seconds: tokens a second of
+        those that end before their deadlines, beside what it gives when it is just busy. The time
+        that the last ones take counts."""
         rate = max(REQUESTS * NEW / self._drained(self.prompts(seed=400 + i), temperature=0)[0] for i in range(2))
         count, rng = int(times * rate / NEW * seconds), np.random.default_rng(401)
         prompts = [rng.integers(1000, self.config["vocab_size"], rng.integers(32, 513)).tolist() for _ in range(count)]

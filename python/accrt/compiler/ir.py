@@ -500,8 +500,8 @@ class Module:
         #: The type that f32 work is done in, by family of targets ({"cuda": "f16"}); none: as it is
         #: written.
         self.compute: Dict[str, str] = {}
-        #: On CUDA, whether products give a row the same bits whatever the number of rows: one kernel
-        #: for all. On hosts they always do.
+        #: On CUDA, whether products give a row the same bits whatever the number of rows: by one
+        #: kernel for all. On hosts they always do.
         self.batch_invariant = False
 
     def _new(self, table: Mapping[str, Any], name: str, what: str) -> None:

@@ -466,7 +466,8 @@ class Decoder:
             "serve.token_buckets": numbers(options.token_buckets), "serve.row_buckets": numbers(options.row_buckets),
             "serve.sample_buckets": numbers(options.sample_buckets), "serve.change_buckets": numbers(options.change_buckets),
             "serve.edit_buckets": numbers(options.edit_buckets),
-            # tested by test_batch_invariance.py, test_serve_invariance.py and tests/gpu/test_invariance.py
+            # tested by test_batch_invariance.py, test_serve_invariance.py and, for GPUs, by
+            # tests/gpu/test_invariance.py
             "serve.batch_invariant": "all" if options.batch_invariant else "host",
             **({} if self.generates else {"serve.generates": "0"}),
             **({"serve.adapters": str(options.adapters), "serve.adapter_rank": str(options.max_rank)} if options.adapters else {}),

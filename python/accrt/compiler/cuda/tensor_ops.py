@@ -305,8 +305,8 @@ def lower_product(
 ) -> Launch:
     """out = activation(scale * (a @ b) + bias) + residual: [..., m, k] @ [..., k, n] of any
     strides; leading axes broadcast, and up to three remain after joining. out has a contiguous last
-    axis; residuals are for products without leading axes. `invariant`: the same kernel for any number
-    of rows. Operands: a, b, bias, residual, out."""
+    axis; residuals are for products without leading axes. `invariant`: the same kernel for any
+    number of rows. Operands: a, b, bias, residual, out."""
     check_product(out=out, bias=bias, residual=residual)
     lead = out.shape[:-2]
     walked = [
