@@ -20,6 +20,7 @@ import test_lora  # noqa: E402
 import test_models  # noqa: E402
 import test_next_token  # noqa: E402
 import test_ops  # noqa: E402
+import test_places  # noqa: E402
 import test_quantized  # noqa: E402
 import test_safe  # noqa: E402
 import test_served_engine  # noqa: E402
@@ -41,6 +42,7 @@ MODULES = {
     **{f"invariant_{name}": functools.partial(test_invariance.module, name) for name in test_invariance.CONFIGS},
     "lora": test_lora.module,
     "next_token": test_next_token.module,
+    "places": test_places.module,
     "safe": test_safe.module,
     "serving": test_serving.module,
     "token_adapters": test_token_adapters.module,

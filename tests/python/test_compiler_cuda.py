@@ -47,20 +47,31 @@ def test_every_operation_has_cuda_kernels():
 
 
 @pytest.mark.parametrize("mask", [None, "bool", "f32"])
-def test_a_window_is_a_mask(mask):
-    """Kernels of CUDA begin with the first key: the window becomes a mask, or goes into it."""
+@pytest.mark.parametrize("dtype, head", [("bf16", 64), ("bf16", 200), ("f32", 64)])
+def test_a_window_is_no_mask(mask, dtype, head):
+    """Kernels begin with the first key of a window: nothing is made for it."""
     m = Module("window")
-    f = m.function("attend")
     n = m.symbol("n", maximum=64)
-    q = f.input("q", "f32", [1, 2, n, 8])
-    given = None if mask is None else f.input("mask", mask, [1, 1, 1, n])
-    f.result("y", q.scaled_dot_product_attention(q, q, given, is_causal=True, first_offset=-2))
-    work = passes.run(m, [("write_windows", passes.write_windows)])
-    (made,) = [op for op in work.functions["attend"].body.walk() if op.name == "aten.scaled_dot_product_attention"]
-    assert made.attrs["first_offset"] is None and made.operands[3].dtype == (mask or "bool")
-    x = np.random.default_rng(kh.SEED).standard_normal((1, 2, 9, 8)).astype(np.float32)
-    arrays = [x] if mask is None else [x, (np.arange(9) > 1)[None, None, None] if mask == "bool" else x[:, :1, :1, :1] + np.zeros((1, 1, 1, 9), np.float32)]
-    np.testing.assert_allclose(*(Interpreter(module).run("attend", *arrays)[0] for module in (m, work)), rtol=1e-6, atol=1e-6)
+    for name, length in (("attend", n), ("decode", 1)):
+        f = m.function(name)
+        q, k = f.input("q", dtype, [1, 2, length, head]), f.input("k", dtype, [1, 2, n, head])
+        given = None if mask is None else f.input("mask", dtype if mask == "f32" else mask, [1, 1, 1, n])
+        f.result("y", q.scaled_dot_product_attention(k, k, given, is_causal=True, causal_offset=n - length, first_offset=n - length - 3))
+    _work, planned = driver._planned(m, "cuda", True)
+    for buffers, _plan in planned:
+        (command,) = [c for c in buffers.commands if c.launch is not None]
+        assert all(choice.kernel.name.endswith("_window") for choice in command.launch.choices())
+
+
+def test_experts_have_the_type_that_a_module_asks_for():
+    m = Module("experts")
+    m.compute["cuda"] = "bf16"
+    f = m.function("mix")
+    w = m.constant("w", np.zeros((4, 64, 32), np.float32))
+    f.result("y", f.input("x", "f32", [m.symbol("n", maximum=64), 64]).grouped_matmul(w, f.input("ends", "i32", [4])))
+    _work, planned = driver._planned(m, "cuda", True)
+    names = {choice.kernel.name for b, _p in planned for c in b.commands if c.launch is not None for choice in c.launch.choices()}
+    assert {"cuda.grouped_bf16_i32_kn_64", "cuda.grouped_bf16_i32_kn_128"} <= names
 
 
 def test_a_convolution_of_patches_is_one_product():

@@ -220,17 +220,62 @@ def test_what_is_refused(at):
         build(m.function("f"))
 
 
-def test_cuda_does_them_without_kernels_of_their_own():
+def cuda_launches(m):
+    """Names of the kernels, with those of branches, in order."""
+
+    def walk(commands):
+        for command in commands:
+            if command.launch is not None:
+                yield command.launch
+            for block in command.blocks:
+                yield from walk(block)
+
+    _work, planned = driver._planned(m, "cuda", True)
+    return [made for b, _p in planned for made in walk(b.commands)]
+
+
+def test_cuda_has_kernels_for_them():
+    """Whatever sizes a call brings: the plain ones are chosen when a plan is made."""
     m = Module("cuda")
     n = m.symbol("n")
     f = m.function("all")
     x = f.input("x", "f32", [n, 16])
     f.result("sums", x.cumsum(0))
-    f.result("sorted", x.sort(1)[1])
-    f.result("put", x.scatter(f.input("i", "i64", [3, 16]), f.input("s", "f32", [3, 16]), 0, True))
+    f.result("sorted", x.sort(0)[1])
+    f.result("put", x.scatter(f.input("i", "i64", [n, 16]), f.input("s", "f32", [n, 16]), 0))
+    f.result("added", x.scatter(f.input("j", "i64", [n]), f.input("t", "f32", [n, 16]), 0, True))
     f.result("grouped", x.grouped_matmul(m.constant("w", np.ones((3, 16, 8), np.float32)), f.input("ends", "i32", [3])))
-    _work, planned = driver._planned(m, "cuda", True)
-    assert all(c.launch.kernel.family == "cuda" for b, _p in planned for c in b.commands if c.launch is not None)
+    names = {choice.kernel.name.removeprefix("cuda.") for made in cuda_launches(m) for choice in made.choices()}
+    assert names == {
+        "cumsum_columns_f32", "sort_f32_64", "sort_f32_2048", "sort_f32_any", "sort_i64_64", "sort_i64_2048", "sort_i64_any",
+        "scatter_whole_u32_i64", "scatter_clear_u32_i64", "scatter_mark_u32_i64", "scatter_take_u32_i64",
+        "scatter_whole_add_f32_i64", "scatter_sorted_add_f32_i64", "grouped_any_f32_f32_i32",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("count, add, wanted", [
+    (64, False, ["scatter_whole"]), (65, False, ["scatter_clear", "scatter_mark", "scatter_take"]),
+    (64, True, ["scatter_whole_add"]), (65, True, ["sort_i64_512", "scatter_sorted_add"]), (5000, True, ["sort_i64_any", "scatter_sorted_add"]),
+])  # fmt: skip
+def test_few_elements_take_one_launch(count, add, wanted):
+    m = Module("cuda")
+    f = m.function("f")
+    f.result("y", f.input("x", "f32", [8, 16]).scatter(f.input("i", "i64", [count]), f.input("s", "f32", [count, 16]), 0, add))
+    assert [made.kernel.name.removeprefix("cuda.").partition("_f32")[0].partition("_u32")[0] for made in cuda_launches(m)] == wanted
+
+
+@pytest.mark.parametrize("n, wanted", [(1, "64"), (64, "64"), (65, "512"), (513, "2048"), (2049, "any")])
+def test_a_line_is_sorted_where_it_fits(n, wanted):
+    m = Module("cuda")
+    m.function("f").result("y", m.functions["f"].input("x", "f64", [3, n]).sort(1)[0])
+    assert [made.kernel.name for made in cuda_launches(m)] == ["cuda.sort_f64_" + wanted]
+
+
+@pytest.mark.parametrize("n, wanted", [(64, ["columns"]), (4096, ["lines"]), (4097, ["totals", "lines"])])
+def test_long_lines_are_added_in_pieces(n, wanted):
+    m = Module("cuda")
+    m.function("f").result("y", m.functions["f"].input("x", "i32", [3, n]).cumsum(1))
+    assert [made.kernel.name for made in cuda_launches(m)] == [f"cuda.cumsum_{step}_i32" for step in wanted]
 
 
 def test_a_mixture_reads_no_matrix_without_rows():

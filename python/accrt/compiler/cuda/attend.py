@@ -16,7 +16,7 @@ from .products import at_most, resolved
 
 _NAMES = (
     "q_len kv_len group head_size value_size q_batch q_head q_row k_batch k_head k_row v_batch v_head v_row "
-    "out_batch out_head out_row mask_batch mask_head mask_row mask_key causal causal_offset"
+    "out_batch out_head out_row mask_batch mask_head mask_row mask_key causal causal_offset first_offset"
 ).split()
 _KEYS = 64
 _FEW_ROWS, _FEW_WARPS, _FEW_STAGES = 16, 4, 2
@@ -28,6 +28,8 @@ _FEW_HEADS = 64
 _TILES = {32: (1, 4), 64: (2, 4), 96: (1, 4), 128: (1, 4)}
 _ANY_WARPS = 4
 MASKS = ("bool", "f32", "f16", "bf16")
+#: What names of kernels end with that begin with the first key of a window.
+_WINDOW = "_window"
 
 
 def _params() -> Any:
@@ -47,12 +49,12 @@ def _row_grid(rows: int) -> Any:
 
 
 @functools.lru_cache(maxsize=None)
-def attention_kernel(dtype: str, mask: str, head: int, row_tiles: int, warps: int) -> KernelDef:
+def attention_kernel(dtype: str, mask: str, head: int, row_tiles: int, warps: int, window: bool) -> KernelDef:
     """`head` is the head size rounded up to 32, 64, 96 or 128."""
     rows = 16 * row_tiles * warps
     shared = (4 * _KEYS + rows) * _pitch_bytes(head) + 2 * _KEYS * 4
-    name = f"attention_{dtype}_{mask}_h{head}_{rows}"
-    arguments = (TYPES[dtype], TYPES[mask], head, row_tiles, warps)
+    name = f"attention_{dtype}_{mask}_h{head}_{rows}{_WINDOW * window}"
+    arguments = (TYPES[dtype], TYPES[mask], head, row_tiles, warps, int(window))
     return entry_kernel(
         name, "scaled_dot_product_attention", "attention.cuh", "ACCRT_CUDA_ATTENTION", arguments, _params(), _row_grid(rows),
         warps * 32, local_memory_bytes=shared,
@@ -60,13 +62,13 @@ def attention_kernel(dtype: str, mask: str, head: int, row_tiles: int, warps: in
 
 
 @functools.lru_cache(maxsize=None)
-def few_kernel(dtype: str, mask: str, head: int, shared_keys: bool) -> KernelDef:
+def few_kernel(dtype: str, mask: str, head: int, shared_keys: bool, window: bool) -> KernelDef:
     """At most 16 rows for each key head. With `shared_keys` the eight blocks of a cluster share the
     keys where there are clusters; else the first does all of it and the others leave at once."""
     shared = _FEW_WARPS * _FEW_STAGES * 2 * (16 if head > 64 else 32) * _pitch_bytes(head)
-    name = f"attention_few_{dtype}_{mask}_h{head}{'' if shared_keys else '_alone'}"
+    name = f"attention_few_{dtype}_{mask}_h{head}{'' if shared_keys else '_alone'}{_WINDOW * window}"
     entry = "accrt_" + name
-    text = f"ACCRT_CUDA_ATTENTION_FEW({entry}, {TYPES[dtype]}, {TYPES[mask]}, {head})\n"
+    text = f"ACCRT_CUDA_ATTENTION_FEW({entry}, {TYPES[dtype]}, {TYPES[mask]}, {head}, {int(window)})\n"
     source = CudaSource("attention.cuh", text=text, flags=FLAGS)
     threads = (_FEW_WARPS * 32, 1, 1)
     clustered = CudaVariant("sm_90", source, threads, cluster=(_CLUSTER, 1, 1), local_memory_bytes=shared, entry=entry)
@@ -81,27 +83,27 @@ def few_kernel(dtype: str, mask: str, head: int, shared_keys: bool) -> KernelDef
 
 
 @functools.lru_cache(maxsize=None)
-def any_kernel(q: str, kv: str, mask: str) -> KernelDef:
-    name = f"attention_any_{q}_{kv}_{mask}"
-    arguments = (TYPES[q], TYPES[kv], TYPES[mask])
+def any_kernel(q: str, kv: str, mask: str, window: bool) -> KernelDef:
+    name = f"attention_any_{q}_{kv}_{mask}{_WINDOW * window}"
+    arguments = (TYPES[q], TYPES[kv], TYPES[mask], int(window))
     return entry_kernel(
         name, "scaled_dot_product_attention", "attention.cuh", "ACCRT_CUDA_ATTENTION_ANY", arguments, _params(),
         _row_grid(_ANY_WARPS), _ANY_WARPS * 32,
     )  # fmt: skip
 
 
-def _options(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: str) -> List[Tuple[Any, KernelDef]]:
+def _options(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: str, window: bool) -> List[Tuple[Any, KernelDef]]:
     """Kernels and the conditions for them; the last has none."""
     head, rows = max(q.shape[-1], v.shape[-1]), q.shape[2] * (q.shape[1] // k.shape[1])
     if q.dtype != k.dtype or q.dtype not in ("f16", "bf16") or head > 128:
-        return [(1, any_kernel(q.dtype, k.dtype, mask))]
+        return [(1, any_kernel(q.dtype, k.dtype, mask, window))]
     padded = max(32, ex.ceildiv(head, 32) * 32)
     if ex.is_static(rows) and rows <= _FEW_ROWS:
         few = at_most(q.shape[0] * k.shape[1], _FEW_HEADS)
-        return [(few, few_kernel(q.dtype, mask, padded, True)), (1, few_kernel(q.dtype, mask, padded, False))]
-    options = [(1, attention_kernel(q.dtype, mask, padded, *_TILES[padded]))]
+        return [(few, few_kernel(q.dtype, mask, padded, True, window)), (1, few_kernel(q.dtype, mask, padded, False, window))]
+    options = [(1, attention_kernel(q.dtype, mask, padded, *_TILES[padded], window))]
     if _TILES[padded] != (1, 4):
-        options.insert(0, (at_most(rows, 64), attention_kernel(q.dtype, mask, padded, 1, 4)))
+        options.insert(0, (at_most(rows, 64), attention_kernel(q.dtype, mask, padded, 1, 4, window)))
     return options
 
 
@@ -114,9 +116,10 @@ def _attention(op: Op, operands: select.Specs, results: select.Specs) -> select.
     if not kinds <= set(FLOATS) or (mask is not None and mask.dtype not in MASKS):
         raise ValueError(f"attention: kernels know f32, f16 and bf16, not {sorted(kinds)} with a mask of {mask and mask.dtype}")
     made = host_attention.lower_attention(
-        q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=ops.causal_offset(op)
-    )
-    options = _options(q, k, v, mask.dtype if mask is not None else "bool")
+        q, k, v, results[0], mask, scale=at["scale"], causal=at["is_causal"], causal_offset=ops.causal_offset(op),
+        first_offset=at["first_offset"],
+    )  # fmt: skip
+    options = _options(q, k, v, mask.dtype if mask is not None else "bool", at["first_offset"] is not None)
     chosen = resolved([(condition, launch(kernel, made.buffers, made.values)) for condition, kernel in options])
     present = {} if mask is None else {"mask": ("in", 3)}
     return select.named(chosen, q=("in", 0), k=("in", 1), v=("in", 2), out=select.OUT, **present)

@@ -3,20 +3,22 @@
  *
  *   out = softmax(q k^T * scale + mask) v
  *
- * ACCRT_CUDA_ATTENTION(ENTRY, T, MASK, HEAD, ROW_TILES, WARPS): T is f16 or bf16; HEAD is the head
- *   size rounded up to 32, 64, 96 or 128; a block has WARPS warps of 16 * ROW_TILES rows. The grid
- *   is (row blocks, key heads, batch).
- * ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD): decoding: at most 16 rows of a group. Warps, and
- *   with clusters the blocks of a cluster, share the keys among them, and their sums meet at the
- *   end. The grid is (blocks of a cluster, key heads, batch).
- * ACCRT_CUDA_ATTENTION_ANY(ENTRY, Q, KV, MASK): any float types and head sizes up to 256, a warp
- * for each row, in float.
+ * ACCRT_CUDA_ATTENTION(ENTRY, T, MASK, HEAD, ROW_TILES, WARPS, WINDOW): T is f16 or bf16; HEAD is
+ *   the head size rounded up to 32, 64, 96 or 128; a block has WARPS warps of 16 * ROW_TILES rows.
+ *   The grid is (row blocks, key heads, batch).
+ * ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD, WINDOW): decoding: at most 16 rows of a group.
+ *   Warps, and with clusters the blocks of a cluster, share the keys among them, and their sums
+ *   meet at the end. The grid is (blocks of a cluster, key heads, batch).
+ * ACCRT_CUDA_ATTENTION_ANY(ENTRY, Q, KV, MASK, WINDOW): any float types and head sizes up to 256, a
+ *   warp for each row, in float.
  *
  * The query heads that share a key head are rows of one product: row r of a group is head r /
  * q_len, position r % q_len. MASK: floats are added, uint8_t is bool (false: not seen). causal:
- * position i sees keys up to i + causal_offset. A row that sees no key gives zeros; NaN propagates
- * from any key that a row sees. Scores and sums are float; weights are rounded to T before they
- * meet the values, each relative to the largest so far: the error is a few roundings of T. */
+ * position i sees keys up to i + causal_offset. WINDOW (0 or 1): it sees none before i +
+ * first_offset, and tiles of keys that no row of a block sees are not read. A row that sees no key
+ * gives zeros; NaN propagates from any key that a row sees. Scores and sums are float; weights are
+ * rounded to T before they meet the values, each relative to the largest so far: the error is a few
+ * roundings of T. */
 #ifndef ACCRT_CUDA_ATTENTION_CUH_
 #define ACCRT_CUDA_ATTENTION_CUH_
 
@@ -24,7 +26,8 @@
 
 namespace accrt_cuda {
 
-template <class Q, class KV, class MASK> struct attention_arguments {
+template <class Q, class KV, class MASK, bool WINDOW> struct attention_arguments {
+  static constexpr bool HAS_WINDOW = WINDOW;
   const Q* q;
   const KV* k;
   const KV* v;
@@ -36,7 +39,7 @@ template <class Q, class KV, class MASK> struct attention_arguments {
   int64_t v_batch, v_head, v_row;
   int64_t out_batch, out_head, out_row;
   int64_t mask_batch, mask_head, mask_row, mask_key;
-  int64_t causal, causal_offset;
+  int64_t causal, causal_offset, first_offset;
   float scale;
 };
 
@@ -48,14 +51,21 @@ static __device__ __forceinline__ float mask_bias(f16 m) { return to_float(m) * 
 static __device__ __forceinline__ float mask_bias(bf16 m) { return to_float(m) * ATTENTION_LOG2_E; }
 static __device__ __forceinline__ float mask_bias(uint8_t m) { return m ? 0.0f : -INFINITY; }
 
-/** Where a row of a group lies, and how many keys it sees. */
+/** Where a row of a group lies, and which keys it sees: from `begin` up to `limit`. */
 struct attention_row {
-  int64_t head, position, limit;
+  int64_t head, position, begin, limit;
 };
+
+/** The first key that position i sees. */
+template <class P>
+static __device__ __forceinline__ int64_t window_begin(const P& p, int64_t position) {
+  const int64_t begin = P::HAS_WINDOW ? position + p.first_offset : 0;
+  return begin < 0 ? 0 : begin < p.kv_len ? begin : p.kv_len;
+}
 
 template <class P>
 static __device__ __forceinline__ attention_row find_row(const P& p, int64_t row) {
-  attention_row r = {0, 0, 0};
+  attention_row r = {0, 0, 0, 0};
   if (row >= p.group * p.q_len)
     return r;
   if (p.group > 1) /* division of 32 bits: it is done for each row */
@@ -64,6 +74,7 @@ static __device__ __forceinline__ attention_row find_row(const P& p, int64_t row
   r.head += blockIdx.y * p.group;
   const int64_t limit = p.causal ? r.position + p.causal_offset + 1 : p.kv_len;
   r.limit = limit < 0 ? 0 : limit < p.kv_len ? limit : p.kv_len;
+  r.begin = window_begin(p, r.position);
   return r;
 }
 
@@ -223,17 +234,17 @@ static __device__ __forceinline__ void add_values(attention_state<HEAD, MT>& s,
   }
 }
 
-/** What a thread needs of its rows: how many keys each sees, and its row of the mask where rows
- * have their own. */
+/** What a thread needs of its rows: which keys each sees, the least end and the last begin of them,
+ * and its row of the mask where rows have their own. */
 template <class MASK, int MT> struct attention_rows {
-  int limit[MT][2], least;
+  int begin[MT][2], limit[MT][2], least, last;
   const MASK* mask[MT][2];
 };
 
 template <class P, class MASK, int MT>
 static __device__ __forceinline__ void find_rows(const P& p, attention_rows<MASK, MT>& rows,
                                                  int64_t first_row, bool own_masks) {
-  rows.least = (int)p.kv_len;
+  rows.least = (int)p.kv_len, rows.last = 0;
 #pragma unroll
   for (int i = 0; i < MT; i++) {
 #pragma unroll
@@ -241,6 +252,8 @@ static __device__ __forceinline__ void find_rows(const P& p, attention_rows<MASK
       const attention_row r = find_row(p, first_row + i * 16 + e * 8 + threadIdx.x % 32 / 4);
       rows.limit[i][e] = (int)r.limit;
       rows.least = min(rows.least, rows.limit[i][e]);
+      rows.begin[i][e] = (int)r.begin;
+      rows.last = max(rows.last, rows.begin[i][e]);
       if (own_masks)
         rows.mask[i][e] = p.mask + blockIdx.z * p.mask_batch + r.head * p.mask_head +
                           r.position * p.mask_row;
@@ -293,6 +306,18 @@ mask_scores(const P& p, float (&score)[MT][KEYS / 8][4], const attention_rows<MA
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++)
           score[i][j][e] = j * 8 < left ? score[i][j][e] : -INFINITY;
+      }
+    }
+  }
+  if (P::HAS_WINDOW && rows.last > first) {
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        const int before = rows.begin[i][e / 2] - first - column - e % 2;
+#pragma unroll
+        for (int j = 0; j < KEYS / 8; j++)
+          score[i][j][e] = j * 8 < before ? -INFINITY : score[i][j][e];
       }
     }
   }
@@ -396,6 +421,19 @@ static __device__ __forceinline__ int64_t seen_keys(const P& p, int64_t first_ro
   return limit < 0 ? 0 : limit < p.kv_len ? limit : p.kv_len;
 }
 
+/** The first key that any of these rows sees, down to a multiple of KEYS. Rows of several heads:
+ * the first position of a head counts. */
+template <int KEYS, class P>
+static __device__ __forceinline__ int first_seen(const P& p, int64_t first_row, int64_t count) {
+  const int64_t rows = p.group * p.q_len;
+  const int64_t last = (first_row + count < rows ? first_row + count : rows) - 1;
+  if (!P::HAS_WINDOW || last < first_row)
+    return 0;
+  const int64_t position = first_row % p.q_len;
+  const bool is_one = last - first_row == last % p.q_len - position;
+  return (int)(window_begin(p, is_one ? position : 0) / KEYS * KEYS);
+}
+
 constexpr int ATTENTION_KEYS = 64;
 
 __host__ __device__ constexpr int attention_shared_bytes(int head, int row_tiles, int warps) {
@@ -403,9 +441,8 @@ __host__ __device__ constexpr int attention_shared_bytes(int head, int row_tiles
   return (4 * ATTENTION_KEYS + row_tiles * 16 * warps) * pitch + 2 * ATTENTION_KEYS * 4;
 }
 
-template <class T, class MASK, int HEAD, int MT, int WARPS>
-static __device__ __forceinline__ void attention(const attention_arguments<T, T, MASK>& p,
-                                                 unsigned char* shared) {
+template <class T, class MASK, int HEAD, int MT, int WARPS, class P>
+static __device__ __forceinline__ void attention(const P& p, unsigned char* shared) {
   constexpr int KEYS = ATTENTION_KEYS, THREADS = WARPS * 32, ROWS = MT * 16 * WARPS;
   constexpr int PITCH = head_tile<HEAD>::PITCH, TILE = KEYS * PITCH;
   T* const tiles = reinterpret_cast<T*>(shared);
@@ -417,6 +454,7 @@ static __device__ __forceinline__ void attention(const attention_arguments<T, T,
 
   const bool wide = keys_are_wide(p), same_mask = p.mask && p.mask_row == 0 && p.mask_head == 0;
   const int limit = (int)seen_keys(p, block_row, ROWS);
+  const int start = first_seen<KEYS>(p, block_row, ROWS);
   const T* const k = p.k + blockIdx.z * p.k_batch + blockIdx.y * p.k_head;
   const T* const v = p.v + blockIdx.z * p.v_batch + blockIdx.y * p.v_head;
   auto bring = [&](int first) {
@@ -441,9 +479,9 @@ static __device__ __forceinline__ void attention(const attention_arguments<T, T,
   };
 
   bring_queries<T, HEAD, MT>(p, own, first_row);
-  if (limit > 0)
-    bring(0);
-  put_bias(0, bias_of(0));
+  if (start < limit)
+    bring(start);
+  put_bias(start, bias_of(start));
   attention_rows<MASK, MT> rows;
   find_rows(p, rows, first_row, p.mask && !same_mask);
   attention_state<HEAD, MT> s;
@@ -452,9 +490,9 @@ static __device__ __forceinline__ void attention(const attention_arguments<T, T,
   __syncthreads();
   uint32_t fq[MT][HEAD / 16][4];
   load_queries<T, HEAD, MT>(fq, own);
-  for (int first = 0; first < limit; first += KEYS) {
+  for (int first = start; first < limit; first += KEYS) {
     const int stage = first / KEYS % 2, next = first + KEYS;
-    if (first > 0) {
+    if (first > start) {
       copy_wait<0>();
       __syncthreads();
     }
@@ -463,7 +501,7 @@ static __device__ __forceinline__ void attention(const attention_arguments<T, T,
     const float bias = bias_of(next);
     float score[MT][KEYS / 8][4];
     score_keys<T, HEAD, MT, KEYS>(score, fq, tiles + stage * 2 * TILE);
-    const float factor = mask_scores<attention_arguments<T, T, MASK>, MASK, MT, KEYS>(
+    const float factor = mask_scores<P, MASK, MT, KEYS>(
         p, score, rows, first, same_mask ? biases + stage * KEYS : nullptr);
     soften<HEAD, MT, KEYS>(s, score, factor);
     add_values<T, HEAD, MT, KEYS>(s, score, tiles + (stage * 2 + 1) * TILE);
@@ -580,9 +618,8 @@ static __device__ __forceinline__ void join_shares(const P& p, const float* shar
   }
 }
 
-template <class T, class MASK, int HEAD>
-static __device__ __forceinline__ void attention_few(const attention_arguments<T, T, MASK>& p,
-                                                     unsigned char* shared) {
+template <class T, class MASK, int HEAD, class P>
+static __device__ __forceinline__ void attention_few(const P& p, unsigned char* shared) {
   constexpr int STAGES = FEW_STAGES, KEYS = attention_few_keys(HEAD);
   constexpr int TILE = KEYS * head_tile<HEAD>::PITCH;
   const uint2 place = cluster_place();
@@ -594,8 +631,9 @@ static __device__ __forceinline__ void attention_few(const attention_arguments<T
   const T* const k = p.k + blockIdx.z * p.k_batch + blockIdx.y * p.k_head;
   const T* const v = p.v + blockIdx.z * p.v_batch + blockIdx.y * p.v_head;
   const int step = (int)place.y * FEW_WARPS * KEYS;
-  const int start = (warp * (int)place.y + (int)place.x) * KEYS;
   const int limit = (int)seen_keys(p, 0, p.group * p.q_len);
+  const int start =
+      first_seen<KEYS>(p, 0, p.group * p.q_len) + (warp * (int)place.y + (int)place.x) * KEYS;
 
   uint32_t fq[1][HEAD / 16][4];
   bring_queries<T, HEAD, 1>(p, own, 0);
@@ -628,7 +666,7 @@ static __device__ __forceinline__ void attention_few(const attention_arguments<T
     __syncwarp();
     float score[1][KEYS / 8][4];
     score_keys<T, HEAD, 1, KEYS>(score, fq, own + stage * 2 * TILE);
-    const float factor = mask_scores<attention_arguments<T, T, MASK>, MASK, 1, KEYS>(
+    const float factor = mask_scores<P, MASK, 1, KEYS>(
         p, score, rows, first, nullptr);
     soften<HEAD, 1, KEYS>(s, score, factor);
     add_values<T, HEAD, 1, KEYS>(s, score, own + (stage * 2 + 1) * TILE);
@@ -647,9 +685,8 @@ static __device__ __forceinline__ void attention_few(const attention_arguments<T
 constexpr int ANY_WARPS = 4, ANY_HEAD = 256;
 
 /** A warp for each row: lanes are keys while scoring and columns while adding values. */
-template <class Q, class KV, class MASK>
-static __device__ __forceinline__ void
-attention_any(const attention_arguments<Q, KV, MASK>& p, float (*queries)[ANY_HEAD]) {
+template <class Q, class KV, class MASK, class P>
+static __device__ __forceinline__ void attention_any(const P& p, float (*queries)[ANY_HEAD]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t row = (int64_t)blockIdx.x * ANY_WARPS + warp;
   if (row >= p.group * p.q_len)
@@ -665,7 +702,7 @@ attention_any(const attention_arguments<Q, KV, MASK>& p, float (*queries)[ANY_HE
     queries[warp][d] = to_float(q[d]) * p.scale * ATTENTION_LOG2_E;
   __syncwarp();
   float acc[ANY_HEAD / 32] = {}, top = -INFINITY, sum = 0.0f;
-  for (int64_t first = 0; first < r.limit; first += 32) {
+  for (int64_t first = r.begin; first < r.limit; first += 32) {
     const int64_t key = first + lane;
     float score = -INFINITY;
     if (key < r.limit) {
@@ -713,37 +750,37 @@ attention_any(const attention_arguments<Q, KV, MASK>& p, float (*queries)[ANY_HE
       int64_t q_row, int64_t k_batch, int64_t k_head, int64_t k_row, int64_t v_batch,              \
       int64_t v_head, int64_t v_row, int64_t out_batch, int64_t out_head, int64_t out_row,         \
       int64_t mask_batch, int64_t mask_head, int64_t mask_row, int64_t mask_key, int64_t causal,   \
-      int64_t causal_offset, float scale
+      int64_t causal_offset, int64_t first_offset, float scale
 #define ACCRT_CUDA_ATTENTION_ARGUMENTS                                                             \
   {q,         k,         v,       mask,       out,      q_len,     kv_len,     group,              \
    head_size, value_size, q_batch, q_head,    q_row,    k_batch,   k_head,     k_row,              \
    v_batch,   v_head,    v_row,   out_batch,  out_head, out_row,   mask_batch, mask_head,          \
-   mask_row,  mask_key,  causal,  causal_offset, scale}
+   mask_row,  mask_key,  causal,  causal_offset, first_offset, scale}
 
-#define ACCRT_CUDA_ATTENTION(ENTRY, T, MASK, HEAD, ROW_TILES, WARPS)                               \
+#define ACCRT_CUDA_ATTENTION(ENTRY, T, MASK, HEAD, ROW_TILES, WARPS, WINDOW)                       \
   extern "C" __global__ void __launch_bounds__((WARPS) * 32)                                       \
       ENTRY(ACCRT_CUDA_ATTENTION_PARAMETERS(T, T, MASK)) {                                         \
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                 \
-    const accrt_cuda::attention_arguments<T, T, MASK> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;          \
+    const accrt_cuda::attention_arguments<T, T, MASK, WINDOW> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;  \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     accrt_cuda::attention<T, MASK, HEAD, ROW_TILES, WARPS>(p, accrt_shared);                       \
   }
 
-#define ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD)                                             \
+#define ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD, WINDOW)                                     \
   extern "C" __global__ void __launch_bounds__(128)                                                \
       ENTRY(ACCRT_CUDA_ATTENTION_PARAMETERS(T, T, MASK)) {                                         \
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                 \
-    const accrt_cuda::attention_arguments<T, T, MASK> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;          \
+    const accrt_cuda::attention_arguments<T, T, MASK, WINDOW> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;  \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     accrt_cuda::attention_few<T, MASK, HEAD>(p, accrt_shared);                                     \
   }
 
-#define ACCRT_CUDA_ATTENTION_ANY(ENTRY, Q, KV, MASK)                                               \
+#define ACCRT_CUDA_ATTENTION_ANY(ENTRY, Q, KV, MASK, WINDOW)                                       \
   extern "C" __global__ void __launch_bounds__(128)                                                \
       ENTRY(ACCRT_CUDA_ATTENTION_PARAMETERS(Q, KV, MASK)) {                                        \
-    const accrt_cuda::attention_arguments<Q, KV, MASK> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;         \
+    const accrt_cuda::attention_arguments<Q, KV, MASK, WINDOW> p = ACCRT_CUDA_ATTENTION_ARGUMENTS; \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     __shared__ float queries[accrt_cuda::ANY_WARPS][accrt_cuda::ANY_HEAD];                         \

@@ -121,9 +121,11 @@ static __device__ __forceinline__ void put_eight(const gemm_arguments<T, C, BIAS
   }
 }
 
+/** The tile of c that begins at row row0 and column column0. */
 template <class T, class C, class BIAS, int ACTIVATION, int ROWS, int COLUMNS, bool B_IS_NK>
-static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
-                                            unsigned char* shared) {
+static __device__ __forceinline__ void gemm_tile(const gemm_arguments<T, C, BIAS>& p,
+                                                 unsigned char* shared, int64_t row0,
+                                                 int64_t column0) {
   constexpr int WARPS = GEMM_THREADS / 32, WARP_ROWS = ROWS / 2, WARP_COLUMNS = COLUMNS / 2;
   constexpr int MT = WARP_ROWS / 16, NT = WARP_COLUMNS / 8;
   constexpr int A_ITEMS = ROWS * GEMM_K, B_ITEMS = COLUMNS * GEMM_K, PARTS = COLUMNS / 64;
@@ -131,7 +133,6 @@ static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
   T* const b_tiles = a_tiles + GEMM_STAGES * A_ITEMS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_row = warp % 2 * WARP_ROWS, warp_column = warp / 2 * WARP_COLUMNS;
-  const int64_t row0 = (int64_t)blockIdx.y * ROWS, column0 = (int64_t)blockIdx.x * COLUMNS;
   const bool a_wide = (p.lda | p.k) % 8 == 0 && is_aligned(p.a, 16);
   const bool b_wide = (p.ldb | (B_IS_NK ? p.k : p.n)) % 8 == 0 && is_aligned(p.b, 16);
   const T* const a = p.a + row0 * p.lda;
@@ -267,6 +268,13 @@ static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
         put_eight<ACTIVATION>(p, m, n, staged + row * STEP + column, c_wide);
     }
   }
+}
+
+template <class T, class C, class BIAS, int ACTIVATION, int ROWS, int COLUMNS, bool B_IS_NK>
+static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
+                                            unsigned char* shared) {
+  gemm_tile<T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK>(
+      p, shared, (int64_t)blockIdx.y * ROWS, (int64_t)blockIdx.x * COLUMNS);
 }
 
 /* ---- Few rows -------------------------------------------------------------------------------- */

@@ -2,10 +2,12 @@
 // activation(scale * (a @ b) + bias) + residual.
 //
 // Instantiated with A_TAG, B_TAG, C_TAG, BIAS_TAG, ACTIVATION, ENTRY and LIKE_OPERATOR (1: the
-// parameters of the cuBLASLt operator, for matrices with contiguous rows; 0: any strides). Adds up
-// in f32 for 16-bit floats and f32, in f64 for f64, in 64 bits for integers, which wrap. The
-// residual may be the result's memory. Tiles of 64 x 64 results, 16 deep; blocks of 256 threads, 4
-// x 4 results each; x of the grid walks columns, y rows, z batches.
+// parameters of the cuBLASLt operator, for matrices with contiguous rows; 0: any strides; 2: rows
+// in groups, each with a matrix of its own, whose ends are of INDEX_TAG; x of the grid walks tiles
+// of rows then, as in grouped.cuh, y columns). Adds up in f32 for 16-bit floats and f32, in f64 for
+// f64, in 64 bits for integers, which wrap. The residual may be the result's memory. Tiles of 64 x
+// 64 results, 16 deep; blocks of 256 threads, 4 x 4 results each; x of the grid walks columns, y
+// rows, z batches.
 #include "elementwise.cuh"
 
 typedef TYPE(A_TAG) a_t;
@@ -108,7 +110,7 @@ DEVICE void product_rows(const product_t& p, tiles_t& tiles) {
     product_tile(p, tiles, row, (index_t)blockIdx.x * TILE);
 }
 
-#if LIKE_OPERATOR
+#if LIKE_OPERATOR == 1
 extern "C" __global__ void __launch_bounds__(256)
     ENTRY(const a_t* a, const b_t* b, const bias_t* bias, const c_t* residual, c_t* c, index_t m,
           index_t n, index_t k, index_t lda, index_t ldb, index_t ldc, index_t ld_residual,
@@ -137,6 +139,36 @@ extern "C" __global__ void __launch_bounds__(256)
                          (double)scale};
     product_rows(p, tiles);
   }
+}
+#elif LIKE_OPERATOR == 2
+#include "groups.cuh"
+
+extern "C" __global__ void __launch_bounds__(256)
+    ENTRY(const a_t* x, const b_t* w, const TYPE(INDEX_TAG) * ends, c_t* out, index_t rows,
+          index_t n, index_t k, index_t matrices, index_t x_row, index_t out_row,
+          index_t ends_step, index_t w_matrix, index_t w_row, index_t w_column) {
+  begin_kernel();
+  __shared__ tiles_t tiles;
+  const group_t g = find_group(ends, ends_step, matrices, rows, blockIdx.x, TILE);
+  if (g.begin >= g.end)
+    return;
+  const bool is_behind = g.matrix == matrices;
+  const product_t p = {x + g.begin * x_row,
+                       w + (is_behind ? 0 : g.matrix * w_matrix),
+                       nullptr,
+                       nullptr,
+                       out + g.begin * out_row,
+                       g.end - g.begin,
+                       n,
+                       is_behind ? 0 : k,
+                       x_row,
+                       1,
+                       w_row,
+                       w_column,
+                       out_row,
+                       0,
+                       1.0};
+  product_tile(p, tiles, 0, (index_t)blockIdx.y * TILE);
 }
 #else
 extern "C" __global__ void __launch_bounds__(256)

@@ -13,7 +13,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from ..ir import Module
 from ..verifier import verify, verify_adapters, verify_optional
 from .convolutions import form_convolutions
-from .cuda import form_products, lower_precision, write_windows
+from .cuda import form_products, lower_precision
 from .decompose import decompose
 from .external import digest_of, leave_out
 from .fuse import fuse_elementwise, fuse_epilogues
@@ -51,7 +51,6 @@ CUDA_PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("scatter_states", functools.partial(scatter_states, family="cuda")),
     ("merge_linears", merge_linears),
     ("join_adapters", join_adapters),
-    ("write_windows", write_windows),
     ("lower_precision", lower_precision),
     ("tidy", tidy),
     ("decompose", functools.partial(decompose, family="cuda")),
@@ -89,6 +88,6 @@ def run(
 
 
 __all__: List[str] = [
-    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "lower_precision", "write_windows",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "lower_precision",
     "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "scatter_states", "snapshot_views", "tidy",
 ]  # fmt: skip

@@ -3,7 +3,6 @@ with weights as they lie."""
 
 from __future__ import annotations
 
-import math
 from typing import Dict, List, Optional, Sequence
 
 from .. import ops
@@ -14,7 +13,7 @@ from .rewrite import constant_derived, rewrite
 #: Calculated in the lower type whatever their operands are: their kernels add up in f32.
 _LOWERED = (
     "aten.linear", "aten.matmul", "aten.mm", "aten.bmm", "aten.addmm", "aten.scaled_dot_product_attention",
-    "aten.layer_norm", "aten.rms_norm", "aten.softmax", "aten.embedding", "accrt.rope", "accrt.rope_at", "accrt.paged_attention",
+    "aten.layer_norm", "aten.rms_norm", "aten.softmax", "aten.embedding", "accrt.rope", "accrt.rope_at", "accrt.paged_attention", "accrt.grouped_matmul",
     *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),
 )  # fmt: skip
 #: Calculated in the lower type where an operand has it already.
@@ -67,24 +66,6 @@ def _raised_from(value: Value, dtype: str) -> Optional[Value]:
         return None
     source = value.op.operands[0]
     return source if source.dtype == dtype else None
-
-
-def write_windows(module: Module) -> None:
-    """Attention in a window gets a mask for it: kernels of CUDA begin with the first key."""
-    for function in module.functions.values():
-
-        def visit(op: Op) -> Optional[Sequence[Value]]:
-            if op.name != "aten.scaled_dot_product_attention" or op.attrs["first_offset"] is None:
-                return None
-            q, k, v, mask = op.operands
-            seen = ops.window_mask(op)
-            if mask is not None and mask.dtype == "bool":
-                seen = mask.logical_and(seen)
-            elif mask is not None:
-                seen = seen.where(mask, -math.inf)
-            return [function.add(op.name, [q, k, v, seen], {**op.attrs, "first_offset": None}).result]
-
-        rewrite(function, visit)
 
 
 def form_products(module: Module) -> None:
