@@ -110,6 +110,7 @@ def _scatter(f, sizes, count, dtype, index, axis, add, form):
 
 COUNTS = (1, 4, 64, 65, 700, 2100)
 SCATTERS = tuple((*shape, count) for shape in ((1, 1, 1), (3, 5, 2), (2, 33, 7), (4, 6, 130)) for count in COUNTS if count < 1000 or shape[2] < 7)
+WIDE = tuple((*shape, count) for shape in ((2, 5, 600), (3, 4, 1024), (1, 7, 4096)) for count in (4, 40, 100))
 #: Longer sums of 16 bits lose what is small: their order alone says what they are (`ordered`).
 FEW = tuple(shape for shape in SCATTERS if shape[3] <= 65)
 for _add in (False, True):
@@ -127,12 +128,14 @@ for _add in (False, True):
         )
     for _form in ("rows", "lines"):
         for _axis in range(3):
-            case(f"scatter_{_form}_{_axis}_{int(_add)}", SCATTERS, places, 64, 400)(
+            case(f"scatter_{_form}_{_axis}_{int(_add)}", SCATTERS + WIDE, places, 64, 400)(
                 lambda f, a, b, c, count, at=_axis, add=_add, form=_form: _scatter(f, [a, b, c], count, "f32", "i64", at, add, form)
             )
+for _dtype in ("bf16", "bool", "i64"):
+    case(f"scatter_rows_{_dtype}", SCATTERS + WIDE, places)(lambda f, a, b, c, count, d=_dtype: _scatter(f, [a, b, c], count, d, "i32", 1, False, "rows"))
 for _dtype in ("f32", "f16", "f64"):
     for _form in ("rows", "full"):
-        case(f"ordered_{_dtype}_{_form}", SCATTERS, rough, 64, 1e5)(
+        case(f"ordered_{_dtype}_{_form}", SCATTERS + WIDE, rough, 64, 1e5)(
             lambda f, a, b, c, count, d=_dtype, form=_form: _scatter(f, [a, b, c], count, d, "i64", 1, True, form)
         )
 for _count in (10, 3000):
@@ -168,6 +171,33 @@ for _dtype in ("bf16", "f16"):
     case(f"grouped_{_dtype}_alone", GROUPS, groups, 4, 32)(
         lambda f, a, b, c, count, d=_dtype: [f.input("x", d, [a, b]).grouped_matmul(f.input("w", d, [1, b, c]), f.input("ends", "i32", [1]))]
     )
+
+
+# ---- Gradients -----------------------------------------------------------------------------------
+
+
+def gradient(random, name, dtype, shape, sizes):
+    return ch.values(random, dtype, shape, -2, 2)
+
+
+for _dtype in ("f32", "f16", "bf16", "f64"):
+    _roundings = 1 << 12 if _dtype == "f64" else 64 if _dtype == "f32" else 16
+    for _n in (1, 7, 384, 1000, 4096, 8000):
+        for _kind in ("rms_norm", "layer_norm"):
+            case(f"{_kind}_backward_{_dtype}_{_n}", ((1, 1, 1), (5, 1, 1), (700, 1, 1)) if _n in (7, 384) else ((3, 1, 1),), gradient, _roundings, 32)(
+                lambda f, a, b, c, count, d=_dtype, n=_n, kind=_kind: list(
+                    f.add(f"accrt.{kind}_backward", [f.input("g", d, [a, n]), f.input("x", d, [a, n]), f.input("w", d, [n])], {"eps": 1e-3}).results
+                )
+            )
+    case(f"softmax_backward_{_dtype}", ((1, 1, 1), (5, 8, 1), (3, 1000, 1), (700, 33, 1), (2, 9000, 1), (0, 4, 1)), gradient, _roundings, 4000)(
+        lambda f, a, b, c, count, d=_dtype: list(f.add("accrt.softmax_backward", [f.input("g", d, [a, b]), f.input("r", d, [a, b])], {"dim": -1}).results)
+    )
+case("rms_norm_backward_mixed", ((300, 1, 1),), gradient, 16, 32)(
+    lambda f, a, b, c, count: list(f.add("accrt.rms_norm_backward", [f.input("g", "bf16", [a, 384]), f.input("x", "bf16", [a, 384]), f.input("w", "f32", [384])], {"eps": 1e-3}).results)
+)
+case("layer_norm_backward_of_4", ((1, 1, 1),), gradient, 64, 32)(
+    lambda f, a, b, c, count: list(f.add("accrt.layer_norm_backward", [f.input("g", "f32", [4, 40]), f.input("x", "f32", [4, 40]), f.input("w", "f32", [40])], {"eps": 1e-3}).results)
+)
 
 
 # ---- Attention in a window -----------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ..declared import TensorType
 from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels import ordering as host
-from ..kernels.kerneldef import CudaSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, symbol, updates, workspace, writes
+from ..kernels.kerneldef import DTYPE_SIZES, CudaSource, KernelDef, Launch, Param, TensorSpec, launch, layout, reads, symbol, updates, workspace, writes
 from . import elementwise
 from .norms import TYPES, entry_kernel
 from .products import OPERANDS, at_most, resolved
@@ -136,18 +136,22 @@ _SCATTER_NAMES = (
 
 
 @functools.lru_cache(maxsize=None)
-def scatter_kernel(step: str, x: str, index: str, add: bool) -> KernelDef:
+def scatter_kernel(step: str, x: str, index: str, add: bool, rows: bool = False) -> KernelDef:
     """step: whole, clear, mark, take or sorted, as in scatter_to.cu."""
+    chunk = 256 if add else 2048 // DTYPE_SIZES[x]
 
     def grid(v: Mapping[str, Any]) -> Grid:
+        if rows:
+            pieces = v["outer"] * v["size"] * ex.ceildiv(v["inner"], chunk)
+            return (ex.maximum(ex.minimum(ex.ceildiv(pieces, 8), 1 << 20), 1), 1, 1)
         elements = v["outer"] * v["count" if step == "mark" else "size"] * v["inner"]
         return (ex.maximum(ex.minimum(ex.ceildiv(elements, 256), 1 << 20), 1), 1, 1)
 
     last = {"clear": writes("last"), "mark": updates("last")}.get(step, reads("last", optional=True))
     out = writes("out", optional=step in ("clear", "mark"))
     buffers = [reads("x", optional=True), reads("index", optional=True), reads("source", optional=True), out, last, reads("order", optional=True)]
-    tags = {"X_TAG": x, "INDEX_TAG": index, "ADD": str(int(add)), "STEP": step.upper()}
-    name = f"scatter_{step}_{'add_' if add else ''}{x}_{index}"
+    tags = {"X_TAG": x, "INDEX_TAG": index, "ADD": str(int(add)), "STEP": step.upper(), "ROWS": str(int(rows))}
+    name = f"scatter_{step}_{'add_' if add else ''}{'rows_' if rows else ''}{x}_{index}"
     return make_kernel(name, "scatter", "scatter_to.cu", [*buffers, *(symbol(n) for n in _SCATTER_NAMES)], grid, **tags)
 
 
@@ -161,13 +165,15 @@ def _scatter(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
     # Where the index is the same along an axis, so is what is made of it.
     outer, inner = (1 if ex.equal(v[f"index_{side}"], 0) else v[side] for side in ("outer", "inner"))
     kind = x.dtype if add else _SIZED[x.element_size]
+    is_row = ex.equal(v["index_inner"], 0) and not (ex.is_static(v["inner"]) and v["inner"] < 32)
     v.update(last_outer=0, last_size=0, last_inner=0)
     bound: Dict[str, select.Binding] = {
         "x": ("in", 0), "index": ("in", 1), "source": ("in", 2), "out": select.OUT, "last": ("temporary", 0), "order": ("temporary", 1),
     }  # fmt: skip
 
     def one(step: str, names: Sequence[str], values: Mapping[str, Any], **more: select.Binding) -> select.Lowering:
-        return select.Lowering(launch(scatter_kernel(step, kind, index.dtype, add), {n: n for n in names}, values), {n: {**bound, **more}[n] for n in names})
+        kernel = scatter_kernel(step, kind, index.dtype, add, is_row and step not in ("clear", "mark"))
+        return select.Lowering(launch(kernel, {n: n for n in names}, values), {n: {**bound, **more}[n] for n in names})
 
     whole, few = one("whole", ("x", "index", "source", "out"), v), at_most(v["count"], FEW_ELEMENTS)
     if ex.is_static(few) and few:

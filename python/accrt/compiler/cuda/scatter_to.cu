@@ -2,7 +2,8 @@
 // middle axis. Of several elements for one place the last stays; they are added in order, so that
 // each run gives the same bits.
 //
-// Instantiated with X_TAG, INDEX_TAG, ADD (0 or 1), STEP and ENTRY. A device cannot fail one
+// Instantiated with X_TAG, INDEX_TAG, ADD (0 or 1), STEP, ROWS (1: the index is the same along the
+// inner axis, and a warp makes a piece of a row) and ENTRY. A device cannot fail one
 // dispatch: what has a place outside the axis is not written. STEP: WHOLE - each place looks at all
 // of the index, for few; CLEAR and MARK - `last` gets, for each place, the number of the last
 // element for it, from 1; TAKE - each place takes that element; SORTED - each place adds the
@@ -107,6 +108,108 @@ DEVICE x_t made(const scatter_to_t& p, const place_of_t& at, x_t value) {
 }
 #endif
 
+#if ROWS
+// Where the index is the same along the inner axis, a warp has CHUNK places of it, and finds what
+// goes there once.
+#if ADD
+#define ITEMS 8
+#define CHUNK (32 * ITEMS)
+
+struct sums_t {
+  x_t at[ITEMS];
+};
+
+DEVICE void add_row(const scatter_to_t& p, sums_t& sums, const x_t* source, index_t first) {
+#pragma unroll
+  for (int e = 0; e < ITEMS; e++) {
+    const index_t i = first + e * 32;
+    if (i < p.inner)
+      sums.at[e] = joined(sums.at[e], source[i * p.source_inner]);
+  }
+}
+
+DEVICE void add_rows(const scatter_to_t& p, sums_t& sums, const place_of_t& at, index_t first) {
+  const x_t* const source = p.source + at.outer * p.source_outer;
+#if STEP == WHOLE
+  const place_t* const index = p.index + at.outer * p.index_outer;
+  for (index_t j = 0; j < p.count; j += 32) {
+    const index_t own = j + threadIdx.x % 32;
+    uint32_t found = __ballot_sync(
+        0xffffffffu, own < p.count && (index_t)index[own * p.index_count] == at.middle);
+    for (; found; found &= found - 1)
+      add_row(p, sums, source + (j + __ffs(found) - 1) * p.source_count, first);
+  }
+#else
+  const place_t* const sorted = p.index + at.outer * p.index_outer;
+  const int64_t* const order = p.order + at.outer * p.index_outer;
+  index_t j = lower_bound(sorted, p.count, at.middle);
+#pragma unroll 2
+  for (; j < p.count && (index_t)sorted[j] == at.middle; j++)
+    add_row(p, sums, source + order[j] * p.source_count, first);
+#endif
+}
+
+DEVICE void make_row(const scatter_to_t& p, const place_of_t& at, index_t chunk) {
+  const x_t* const x = p.x + at.outer * p.x_outer + at.middle * p.x_size;
+  x_t* const out = p.out + at.outer * p.out_outer + at.middle * p.out_size;
+  const index_t first = chunk * CHUNK + threadIdx.x % 32;
+  sums_t sums;
+#pragma unroll
+  for (int e = 0; e < ITEMS; e++) {
+    if (first + e * 32 < p.inner)
+      sums.at[e] = x[(first + e * 32) * p.x_inner];
+  }
+  add_rows(p, sums, at, first);
+#pragma unroll
+  for (int e = 0; e < ITEMS; e++) {
+    if (first + e * 32 < p.inner)
+      out[(first + e * 32) * p.out_inner] = sums.at[e];
+  }
+}
+#else
+#define CHUNK (2048 / (int)sizeof(x_t))
+
+// The number of the last element for a place, or -1.
+DEVICE index_t find_last(const scatter_to_t& p, const place_of_t& at) {
+#if STEP == WHOLE
+  const place_t* const index = p.index + at.outer * p.index_outer;
+  int last = -1;
+  for (int j = threadIdx.x % 32; j < (int)p.count; j += 32)
+    last = (index_t)index[j * p.index_count] == at.middle ? j : last;
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) {
+    const int other = __shfl_xor_sync(0xffffffffu, last, step);
+    last = other > last ? other : last;
+  }
+  return last;
+#else
+  return (index_t)p.last[at.outer * p.last_outer + at.middle * p.last_size] - 1;
+#endif
+}
+
+DEVICE void make_row(const scatter_to_t& p, const place_of_t& at, index_t chunk) {
+  const index_t last = find_last(p, at), first = chunk * CHUNK;
+  const index_t step = last < 0 ? p.x_inner : p.source_inner;
+  const x_t* const row = last < 0 ? p.x + at.outer * p.x_outer + at.middle * p.x_size
+                                  : p.source + at.outer * p.source_outer + last * p.source_count;
+  const x_t* const from = row + first * step;
+  x_t* const out = p.out + at.outer * p.out_outer + at.middle * p.out_size + first * p.out_inner;
+  const int count = (int)min_index(CHUNK, p.inner - first), lane = threadIdx.x % 32;
+  const int bytes = count * (int)sizeof(x_t);
+  if (step == 1 && p.out_inner == 1 && (((uintptr_t)from | (uintptr_t)out | bytes) & 15) == 0) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      if ((i * 32 + lane) * 16 < bytes)
+        ((uint4*)out)[i * 32 + lane] = ((const uint4*)from)[i * 32 + lane];
+    }
+    return;
+  }
+  for (int i = lane; i < count; i += 32)
+    out[i * p.out_inner] = from[i * step];
+}
+#endif
+#endif
+
 extern "C" __global__ void __launch_bounds__(256)
     ENTRY(const x_t* x, const place_t* index, const x_t* source, x_t* out, int32_t* last,
           const int64_t* order, index_t outer, index_t size, index_t inner, index_t count,
@@ -121,6 +224,14 @@ extern "C" __global__ void __launch_bounds__(256)
       x_inner,     out_outer,    out_size,     out_inner,    index_outer, index_count,
       index_inner, source_outer, source_count, source_inner, last_outer,  last_size,
       last_inner};
+#if ROWS
+  const index_t chunks = (inner + CHUNK - 1) / CHUNK, units = outer * size * chunks;
+  for (index_t i = (index_t)blockIdx.x * 8 + threadIdx.x / 32; i < units;
+       i += (index_t)gridDim.x * 8) {
+    const place_of_t at = split(i, units, size, chunks);
+    make_row(p, at, at.inner);
+  }
+#else
   const index_t middle = STEP == MARK ? count : size, total = outer * middle * inner;
   const index_t step = (index_t)gridDim.x * 256;
   for (index_t i = (index_t)blockIdx.x * 256 + threadIdx.x; i < total; i += step) {
@@ -138,4 +249,5 @@ extern "C" __global__ void __launch_bounds__(256)
     p.out[at.outer * out_outer + at.middle * out_size + at.inner * out_inner] = made(p, at, before);
 #endif
   }
+#endif
 }
