@@ -170,6 +170,18 @@ def test_quantization_that_is_not_known(tmp_path, weights):
     assert "quant_method is 'bitsandbytes'" in points(tiny.write_folder(tmp_path, config, weights))[0]
 
 
+@pytest.mark.parametrize("given, name", [
+    ({"format": "marlin-24"}, "marlin-24"), ({"format": "nvfp4-pack-quantized"}, "nvfp4-pack-quantized"),
+    ({"format": "dense", "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
+    ({"format": "mixed-precision", "config_groups": {"g": {"format": "mxfp4-pack-quantized", "weights": {"num_bits": 4}}}}, "mxfp4-pack-quantized"),
+])  # fmt: skip
+def test_formats_of_compressed_tensors_that_are_not_read(tmp_path, weights, given, name):
+    """One line for each, whatever the number of weights."""
+    config = changed(LLAMA, quantization_config={"quant_method": "compressed-tensors", **given})
+    found = [point for point in points(tiny.write_folder(tmp_path, config, weights)) if "format" in point]
+    assert len(found) == 1 and f"has the format '{name}'; there are pack-quantized, int-quantized" in found[0]
+
+
 def test_keys_that_are_left_out_mean_what_they_mean_to_hugging_face(tmp_path):
     config = {key: value for key, value in tiny.CONFIGS["gemma2"].items()
               if key not in ("attn_logit_softcapping", "final_logit_softcapping", "sliding_window", "query_pre_attn_scalar")}  # fmt: skip

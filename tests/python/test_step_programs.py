@@ -316,15 +316,28 @@ def packed_matrix(layout, n, k, rng, **settings):
         scales = (rng.uniform(0.5, 1.0, (n, k // group)) * scale / 5).astype(np.float32)
         files = {".weight_packed": ("I32", words), ".weight_scale": ("F32", scales), ".weight_shape": ("I64", np.array([n, k]))}
         return files, (codes.astype(np.float32) - 8) * np.repeat(scales, group, 1)
-    if layout == "i8_channel":
-        codes, scales = rng.integers(-127, 128, (n, k)).astype(np.int8), (rng.uniform(0.5, 1.0, (n, 1)) * scale / 120).astype(np.float32)
-        return {".weight": ("I8", codes), ".weight_scale": ("F32", scales)}, codes * scales
+    if layout in ("i8_channel", "i8_group"):
+        codes = rng.integers(-127, 128, (n, k)).astype(np.int8)
+        scales = (rng.uniform(0.5, 1.0, (n, 1 if layout == "i8_channel" else k // settings["group"])) * scale / 120).astype(np.float32)
+        files = {".weight": ("I8", codes), ".weight_scale": ("F32", scales)}
+        if settings.get("zeros"):
+            files[".weight_zero_point"] = ("I8", np.zeros(scales.shape, np.int8))
+        return files, codes * np.repeat(scales, k // scales.shape[1], 1)
     # f8e4m3fn up to 16
     codes = (rng.integers(0, 0x58, (n, k)) | rng.integers(0, 2, (n, k)) << 7).astype(np.uint8)
     shape = {"f8_block128": (-(-n // 128), -(-k // 128)), "f8_channel": (n, 1), "f8_tensor": (1,)}[layout]
     scales = (rng.uniform(0.5, 1.0, shape) * scale / 5).astype(np.float32)
     values = dequantize(Quantized(layout, (n, k), {"data": codes, "scales": scales}, dtype="f32"))
-    return {".weight": ("F8_E4M3", codes), ".weight_scale_inv" if layout == "f8_block128" else ".weight_scale": ("F32", scales)}, values
+    return {".weight": ("F8_E4M3", codes), ".weight_scale_inv" if layout == "f8_block128" and not settings.get("compressed") else ".weight_scale": ("F32", scales)}, values
+
+
+def _scheme(form, **weights):
+    """A configuration as compressed-tensors writes it, for weights alone."""
+    group = {"targets": ["Linear"], "weights": {"symmetric": True, "dynamic": False, "actorder": None, **weights}, "input_activations": None, "output_activations": None}
+    return {
+        "quant_method": "compressed-tensors", "format": form, "config_groups": {"group_0": group}, "ignore": ["lm_head"], "kv_cache_scheme": None,
+        "quantization_status": "compressed", "sparsity_config": {}, "global_compression_ratio": None,
+    }  # fmt: skip
 
 
 QUANTIZED = {
@@ -336,6 +349,10 @@ QUANTIZED = {
     "int4": ("i4_group", {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": {"num_bits": 4}}}}, {"group": 16}),
     "int8": ("i8_channel", {"quant_method": "compressed-tensors"}, {}),
     "fp8-rows": ("f8_channel", {"quant_method": "compressed-tensors"}, {}),
+    "int8-groups": ("i8_group", _scheme("int-quantized", num_bits=8, type="int", strategy="group", group_size=16), {"group": 16}),
+    "int8-zeros": ("i8_channel", _scheme("naive-quantized", num_bits=8, type="int", strategy="channel"), {"zeros": True}),
+    "fp8-tiles": ("f8_block128", _scheme("float-quantized", num_bits=8, type="float", strategy="block", block_structure=[128, 128]), {"compressed": True}),
+    "int4-groups": ("i4_group", _scheme("pack-quantized", num_bits=4, type="int", strategy="group", group_size=16), {"group": 16}),
 }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from .._format import CONVENTIONS
 from ..weights import Weight, Weights
@@ -142,30 +142,69 @@ def _scaled(made: Checkpoint, source: Weights, weight: Weight, scales: str, layo
     return Tensor(weight.name, _float(made), weight.shape, layout, group, components)
 
 
+#: Formats of compressed-tensors whose tensors are read, each weight by what it has.
+_FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "dense", "mixed-precision")
+
+
 def _compressed(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
-    """compressed-tensors: symmetric INT4 by group, INT8 and FP8 by channel or tensor."""
+    """compressed-tensors: symmetric INT4 by group, INT8 by channel or group, FP8 by tensor, channel
+    or tile."""
+    _check_formats(given, problems)
     if name.endswith(".weight" + _INT4["data"]):
         return _packed_int4(made, source, given, name.removesuffix(_INT4["data"]), problems)
     weight = source[name]
     if not name.endswith(".weight"):
         return None
     if weight.dtype.startswith("f8"):
-        return _f8(made, source, weight, problems)
-    if weight.dtype != "i8":
+        return _f8_tiles(made, source, given, weight, problems) or _f8(made, source, weight, problems)
+    return _int8(made, source, weight, problems) if weight.dtype == "i8" else None
+
+
+def _groups_of(given: Mapping[str, Any]) -> List[Tuple[str, Mapping[str, Any]]]:
+    """The format and the scheme of weights of each group of modules."""
+    groups = given.get("config_groups")
+    found = [group for group in groups.values() if isinstance(group, dict)] if isinstance(groups, dict) else []
+    return [(str(group.get("format") or given.get("format") or ""), scheme) for group in found if isinstance(scheme := group.get("weights"), dict)]
+
+
+def _check_formats(given: Mapping[str, Any], problems: Dict[str, str]) -> None:
+    sparse = given.get("sparsity_config")
+    formats = [str(given.get("format") or ""), *(name for name, _scheme in _groups_of(given)), str(sparse.get("format") or "") if isinstance(sparse, dict) else ""]
+    for name in formats:
+        if name and name not in _FORMATS:
+            problems.setdefault(f"config: quantization_config has the format {name!r}; there are {', '.join(_FORMATS)}", "")
+
+
+def _f8_tiles(made: Checkpoint, source: Weights, given: Mapping[str, Any], weight: Weight, problems: Dict[str, str]) -> Found:
+    """A scale for each tile, where a group of modules has the strategy `block`."""
+    scales = weight.name + _ROWS["scales"]
+    tiles = [scheme.get("block_structure") for _format, scheme in _groups_of(given) if scheme.get("strategy") == "block"]
+    if not tiles or scales not in source or len(weight.shape) != 2:
         return None
-    scales, zeros = name + _ROWS["scales"], name + _ROWS["zeros"]
-    if zeros in source:
-        problems.setdefault(f"tensor {zeros}: INT8 with zero points is not read; accx pack converts INT4's", "")
-    if scales not in source or source[scales].shape not in ((weight.shape[0], 1), (weight.shape[0],)):
-        problems.setdefault(f"tensor {name}: INT8 has one scale for each row, in {scales}", "")
+    if source[scales].shape != tuple(-(-size // 128) for size in weight.shape):
         return None
-    return name, _scaled(made, source, weight, scales, "i8_channel", problems), (name, scales)
+    wrong = [tile for tile in tiles if tile is not None and list(tile) != [128, 128]]
+    if wrong:
+        problems.setdefault(f"config: quantization_config has block_structure {wrong[0]!r}; there is [128, 128]", "")
+    return weight.name, _scaled(made, source, weight, scales, "f8_block128", problems), (weight.name, scales)
+
+
+def _int8(made: Checkpoint, source: Weights, weight: Weight, problems: Dict[str, str]) -> Found:
+    """Zero points that are there must be zero, which is seen when the weights are bound."""
+    scales, zeros, (n, k) = weight.name + _ROWS["scales"], weight.name + _ROWS["zeros"], weight.shape
+    shape = source[scales].shape if scales in source else ()
+    groups = shape[1] if len(shape) == 2 else 1
+    if not shape or shape[0] != n or groups < 1 or k % groups:
+        problems.setdefault(f"tensor {weight.name}: INT8 has a scale for each row, or for each group of a row, in {scales}", "")
+        return None
+    layout, group = ("i8_channel", 0) if groups == 1 else ("i8_group", k // groups)
+    return weight.name, _scaled(made, source, weight, scales, layout, problems, group), _members(source, weight.name, scales, zeros)
 
 
 def _packed_int4(made: Checkpoint, source: Weights, given: Mapping[str, Any], base: str, problems: Dict[str, str]) -> Found:
     places = {role: base + suffix for role, suffix in _INT4.items()}
     packed, scales = source[places["data"]], places["scales"]
-    bits = {group.get("weights", {}).get("num_bits") for group in (given.get("config_groups") or {}).values() if isinstance(group, dict)}
+    bits = {scheme.get("num_bits") for name, scheme in _groups_of(given) if name in ("", "pack-quantized")}
     if bits - {4} or packed.dtype != "i32" or len(packed.shape) != 2 or scales not in source:
         problems.setdefault(f"tensor {packed.name}: {packed.type_name} of {sorted(map(str, bits))} bits; INT4 in words is read", "")
         return None
