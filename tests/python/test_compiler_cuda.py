@@ -63,6 +63,20 @@ def test_a_window_is_no_mask(mask, dtype, head):
         assert all(choice.kernel.name.endswith("_window") for choice in command.launch.choices())
 
 
+@pytest.mark.parametrize("n, wanted", [(384, "layer_norm_backward_bf16_bf16_4"), (8192, "layer_norm_backward_bf16_bf16_32"), (8193, None)])
+def test_gradients_of_norms_go_through_the_rows_once(n, wanted):
+    m = Module("gradients")
+    f = m.function("f")
+    rows = m.symbol("rows")
+    given = [f.input("g", "bf16", [rows, n]), f.input("x", "bf16", [rows, n]), f.input("w", "bf16", [n])]
+    for index, made in enumerate(f.add("accrt.layer_norm_backward", given, {"eps": 1e-5}).results):
+        f.result(f"y{index}", made)
+    _work, planned = driver._planned(m, "cuda", True)
+    names = [c.launch.kernel.name for b, _p in planned for c in b.commands if c.launch is not None]
+    assert wanted is None or (names[0] == "cuda." + wanted and len(names) == 3)
+    assert wanted is not None or not any("backward" in name for name in names)
+
+
 def test_experts_have_the_type_that_a_module_asks_for():
     m = Module("experts")
     m.compute["cuda"] = "bf16"

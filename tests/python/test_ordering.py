@@ -253,6 +253,17 @@ def test_cuda_has_kernels_for_them():
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("index, add, wanted", [
+    ([9], False, ["scatter_whole_rows"]), ([9], True, ["scatter_whole_add_rows"]), ([9, 64], False, ["scatter_whole"]),
+    ([100], False, ["scatter_clear", "scatter_mark", "scatter_take_rows"]), ([100], True, ["sort_i64_512", "scatter_sorted_add_rows"]),
+])  # fmt: skip
+def test_whole_rows_are_copied(index, add, wanted):
+    m = Module("cuda")
+    f = m.function("f")
+    f.result("y", f.input("x", "f32", [8, 64]).scatter(f.input("i", "i64", index), f.input("s", "f32", [index[0], 64]), 0, add))
+    assert [made.kernel.name.removeprefix("cuda.").partition("_f32")[0].partition("_u32")[0] for made in cuda_launches(m)] == wanted
+
+
 @pytest.mark.parametrize("count, add, wanted", [
     (64, False, ["scatter_whole"]), (65, False, ["scatter_clear", "scatter_mark", "scatter_take"]),
     (64, True, ["scatter_whole_add"]), (65, True, ["sort_i64_512", "scatter_sorted_add"]), (5000, True, ["sort_i64_any", "scatter_sorted_add"]),
