@@ -46,6 +46,16 @@ def test_every_operation_has_cuda_kernels():
     assert all(k.family == "cuda" and k.name.startswith("cuda.") for k in kernels.values())
 
 
+#: What passes of hosts alone make: packed weights, and images with channels last.
+HOSTS_ALONE = {"accrt.pack", "accrt.matmul_packed", "accrt.embedding_packed", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last"}
+
+
+def test_whatever_hosts_have_a_kernel_for_has_one_on_cuda():
+    select = sys.modules["accrt.compiler.select"]
+    assert select.has_rule("aten.sort", "cuda")  # its modules are there now
+    assert set(select._RULES["host"]) - set(select._RULES["cuda"]) == HOSTS_ALONE
+
+
 @pytest.mark.parametrize("mask", [None, "bool", "f32"])
 @pytest.mark.parametrize("dtype, head", [("bf16", 64), ("bf16", 200), ("f32", 64)])
 def test_a_window_is_no_mask(mask, dtype, head):
