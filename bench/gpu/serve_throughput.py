@@ -43,7 +43,9 @@ SHAPES = {
 COMMON = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "num_key_value_heads": 8, "max_position_embeddings": 16384,
           "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 REQUESTS, NEW = 256, 128
-PIECE = 1 << 22
+#: Numbers that weights repeat after: odd, so that no row of a matrix is another's, which would
+#: give many tokens the same logit.
+PIECE = (1 << 22) + 1
 
 
 def config_of(shape):

@@ -27,6 +27,9 @@ CONFIG = {
     "tie_word_embeddings": True,
 }  # fmt: skip
 KEYS, PAGE, ROWS = 512, 16, (1, 256)
+#: Numbers that weights repeat after: odd, so that no row of a matrix is another's, which would
+#: give many tokens the same logit.
+PIECE = (1 << 22) + 1
 TYPES = {"int32": "i32", "float32": "f32", "uint32": "u32"}
 
 
@@ -55,7 +58,7 @@ def write_model(folder, content=True):
         at += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
-    piece = ((np.random.default_rng(1).standard_normal(1 << 22) * 0.02).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    piece = ((np.random.default_rng(1).standard_normal(PIECE) * 0.02).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).tobytes()
     with open(folder / "model.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
         begin = file.tell()
