@@ -26,6 +26,7 @@ import test_safe  # noqa: E402
 import test_served_engine  # noqa: E402
 import test_served_models  # noqa: E402
 import test_serving  # noqa: E402
+import test_steps  # noqa: E402
 import test_token_adapters  # noqa: E402
 import test_torch_operator  # noqa: E402
 from accrt.compiler import available_targets, compile  # noqa: E402
@@ -45,6 +46,7 @@ MODULES = {
     "places": test_places.module,
     "safe": test_safe.module,
     "serving": test_serving.module,
+    "steps": test_steps.module,
     "token_adapters": test_token_adapters.module,
     "torch_operator": test_torch_operator.module,
     "torch_trained": test_torch_operator.trained_module,

@@ -15,7 +15,7 @@ import kernel_harness as kh
 import test_compiler_ops as cases
 from accrt.compiler import CSource, CudaSource, Interpreter, KernelDef, Module, SymbolClass, TensorType, available_targets, compile
 from accrt.compiler import driver, passes
-from accrt.compiler.cuda import nvcc
+from accrt.compiler.cuda import nvcc, stream
 from accrt.compiler.kernels import image, kerneldef
 
 needs_nvcc = pytest.mark.skipif(not nvcc.available_targets()[0], reason="no nvcc")
@@ -179,6 +179,9 @@ def test_a_lowering_may_be_several_launches():
     assert [c.launch.kernel.name for c in total] == ["cuda.reduce_sum_f32_f32_256_pieces", "cuda.reduce_sum_f32_f32_32"]
     assert total[1].predecessors == [0]
     (branch,) = dense
+    for _rows in stream.ROWS:
+        few, (branch,) = branch.blocks
+        assert [c.launch.kernel.producer.file for c in few] == ["stream.cuh"]
     then, otherwise = branch.blocks
     assert [c.kind for c in then] == ["dispatch"] and "gelu" in then[0].launch.kernel.name
     assert otherwise[0].launch.kernel.operator.pack == "accrt.cublaslt" and otherwise[1].launch.kernel.name.startswith("cuda.ew_gelu")

@@ -345,6 +345,23 @@ class _Run:
         x, weight, bias, residual = (self.of(v) for v in op.operands)
         return self._epilogue(op, x @ weight, bias, residual)
 
+    def _accrt_step_product(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, weight, norm, bias = (self.of(v) for v in op.operands)
+        if op.attrs["eps"] is not None:
+            x = ops.OPS["aten.rms_norm"].reference(x, norm, op.attrs["eps"])
+        if not op.attrs["gated"]:
+            return self._epilogue(op, x @ weight, bias, None)
+        first, second = np.split(x @ weight, 2, -1)
+        return [self._activated(first, op.attrs["activation"]) * second]
+
+    def _accrt_rope_scatter(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        q, k, v, positions, frequencies, slots = (self.of(value) for value in op.operands)
+        turn, scatter = ops.OPS["accrt.rope_at"].reference, ops.OPS["accrt.state_scatter"].reference
+        states = self.interpreter.states
+        for value, name in ((turn(k, positions, frequencies, op.attrs["scale"], op.attrs["interleaved"]), "keys"), (v, "values")):
+            scatter(value, slots, states[op.attrs[name].name])
+        return [turn(q, positions, frequencies, op.attrs["scale"], op.attrs["interleaved"])]
+
     def _accrt_conv_packed(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         x, packed, bias, residual = (self.of(v) for v in op.operands)
         groups, (high, wide) = op.attrs["groups"], op.attrs["window"].kernel

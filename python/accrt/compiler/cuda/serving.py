@@ -55,6 +55,41 @@ def _rope_at(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
     return select.named(made, x=("in", 0), positions=("in", 1), frequencies=("in", 2), out=select.OUT)
 
 
+@functools.lru_cache(maxsize=None)
+def rope_scatter_kernel(x: str, position: str, slot: str) -> KernelDef:
+    names = (
+        "tokens heads kv_heads size value_size pairs interleaved rows position_step slot_step "
+        "q_token q_head k_token k_head v_token v_head out_token out_head"
+    ).split()
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(v["tokens"], 1), 1, 1)
+
+    params = [reads(name) for name in ("q", "k", "v", "positions", "frequencies", "slots")] + [updates("keys"), updates("values"), writes("out")]
+    params += [symbol(n) for n in names] + [scalar("scale", "f32")]
+    return make_kernel(f"rope_scatter_{x}_{position}_{slot}", "rotary_embedding", "rope_scatter.cu", params, grid, X_TAG=x, POSITION_TAG=position, SLOT_TAG=slot)
+
+
+@select.rule("accrt.rope_scatter", "cuda")
+def _rope_scatter(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    (q, k, v, positions, frequencies, slots), out = operands, results[0]
+    select.require_plain(frequencies)
+    for spec, what in ((q, "q"), (k, "k"), (v, "v"), (out, "out")):
+        require_contiguous_last(spec, what)
+    tokens, heads, size = q.shape
+    keys = select.contiguous(op.attrs["keys"].type)
+    values = {
+        "tokens": tokens, "heads": heads, "kv_heads": k.shape[1], "size": size, "value_size": v.shape[2], "pairs": frequencies.shape[0],
+        "interleaved": int(op.attrs["interleaved"]), "rows": ex.product(keys.shape[:-2]), "position_step": positions.strides[0],
+        "slot_step": slots.strides[0], "q_token": q.strides[0], "q_head": q.strides[1], "k_token": k.strides[0], "k_head": k.strides[1],
+        "v_token": v.strides[0], "v_head": v.strides[1], "out_token": out.strides[0], "out_head": out.strides[1], "scale": float(op.attrs["scale"]),
+    }  # fmt: skip
+    given = ("q", "k", "v", "positions", "frequencies", "slots")
+    made = launch(rope_scatter_kernel(q.dtype, positions.dtype, slots.dtype), {name: name for name in (*given, "keys", "values", "out")}, values)
+    bindings = {name: ("in", i) for i, name in enumerate(given)}
+    return select.Lowering(made, {**bindings, "keys": ("state", 0), "values": ("state", 1), "out": select.OUT})
+
+
 # ---- Rows of a state -----------------------------------------------------------------------------
 
 

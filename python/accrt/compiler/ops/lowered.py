@@ -50,6 +50,33 @@ def _infer_product(op: Op) -> Types:
     return [result]
 
 
+@define("accrt.step_product(Tensor self, Tensor other, Tensor? norm, Tensor? bias, columns, activation, dtype, eps, gated)")
+def _infer_step_product(op: Op) -> Types:
+    """A product with what stands before and after it in a step: activation(x @ other + bias), where
+    x is the RMS norm of self with weights `norm` where `eps` is not None. `gated`: other has twice
+    as many columns, and the result is activation(first half) * (second half)."""
+    x, weight, _norm, bias = op.operands
+    need_same(x.shape[-1], weight.shape[0], "inner dimension of a product")
+    need_same(weight.shape[1], op.attrs["columns"] * (2 if op.attrs["gated"] else 1), "columns of a product")
+    if bias is not None and op.attrs["gated"]:
+        raise IRError("a gated product with a bias")
+    return [TensorType(op.attrs["dtype"], x.shape[:-1] + (op.attrs["columns"],))]
+
+
+@define(
+    "accrt.rope_scatter(Tensor self, Tensor key, Tensor value, Tensor positions, Tensor frequencies, Tensor slots, State! keys, State! values, scale, interleaved)",
+    effect=True,
+)
+def _infer_rope_scatter(op: Op) -> Types:
+    """Queries as rope_at gives them; keys that it gives, and values, are written into states of the
+    same type as state_scatter writes them."""
+    q, k, v = op.operands[:3]
+    for value, state in ((k, op.attrs["keys"]), (v, op.attrs["values"])):
+        if not value.dtype == state.type.dtype == q.dtype:
+            raise IRError(f"queries of {q.type}, and {value.type} into state {state.name!r} of {state.type}; one type is needed")
+    return [q.type]
+
+
 # ---- Quantized weights: what passes/quantized.py makes of operations on them ---------------------
 
 

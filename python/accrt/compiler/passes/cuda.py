@@ -3,12 +3,13 @@ with weights as they lie."""
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .. import ops
 from ..declared import FLOATS
-from ..ir import Function, Module, Op, Value
-from .rewrite import constant_derived, rewrite
+from ..ir import Block, Function, Module, Op, Value
+from .fuse import activation_of
+from .rewrite import constant_derived, rewrite, uses
 
 #: Calculated in the lower type whatever their operands are: their kernels add up in f32.
 _LOWERED = (
@@ -18,6 +19,13 @@ _LOWERED = (
 )  # fmt: skip
 #: Calculated in the lower type where an operand has it already.
 _FOLLOWING = ("aten.add", "aten.gelu", "aten.silu", "aten.relu", "aten.tanh", "aten.sigmoid", "aten.cat")
+#: Whether steps of a serving engine get the kernels that do more than one operation
+#: (join_rotations, join_products, cuda/stream.py): no GPU has run whole models with them yet.
+JOIN_STEPS = False
+if JOIN_STEPS:
+    _FOLLOWING = (*_FOLLOWING, "aten.index_select")
+#: Types of 16 bits.
+LOW = ("f16", "bf16")
 #: Operands that stay as they are: masks, indices, weights of norms, sums of low-rank products.
 _KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.rms_norm": (1,), "accrt.rope_at": (2,), **{f"accrt.lora_expand{parts}": (1,) for parts in ("", 2, 3)}}
 
@@ -87,3 +95,156 @@ def form_products(module: Module) -> None:
             return [function.add("accrt.product", [x, weight, None, None], attrs).result]
 
         rewrite(function, visit)
+
+
+# ---- Products with what stands beside them -------------------------------------------------------
+
+
+def join_products(module: Module) -> None:
+    """The norm before a product and the gate after it go to the product: with few rows, one kernel
+    makes all three. Not where a row's bits may not depend on the number of rows."""
+    if module.batch_invariant:
+        return
+    for function in module.functions.values():
+        if function.prepare:
+            continue
+        for join in (_with_gate, _with_norm, _with_cast):
+            used = uses(function)
+            rewrite(function, lambda op, join=join, used=used: join(op, used))
+            from .tidy import _remove_unused
+
+            _remove_unused(function)
+
+
+def _with_gate(op: Op, used: Dict[int, List[Any]]) -> Optional[Sequence[Value]]:
+    """activation(first half) * (second half), of a product's columns."""
+    times = op.operands[0].op if op.name == "aten._to_copy" and op.result.dtype in LOW else op
+    if times is None or times.name != "aten.mul" or op.result.dtype not in LOW or (times is not op and len(used[id(times.result)]) != 1):
+        return None
+    for gate, up in (times.operands, times.operands[::-1]):
+        gate, up = _lowered(gate), _lowered(up)
+        active = gate.op
+        if active is None or activation_of(active) is None or up.op is None:
+            continue
+        halves = active.operands[0].op, up.op
+        product = halves[0].operands[0].op if halves[0] is not None and halves[0].name == "aten.slice" else None
+        if product is None or product.name != "accrt.product" or product.block is not op.block or op.result.dtype != product.result.dtype:
+            continue
+        if any(v is not None for v in product.operands[2:]) or product.attrs["activation"] != "none" or not _are_halves(product, halves):
+            continue
+        if len(used[id(product.result)]) != 2 or any(len(used[id(half.result)]) != 1 for half in halves):
+            continue
+        attrs = {**product.attrs, "columns": product.attrs["columns"] // 2, "activation": activation_of(active), "eps": None, "gated": True}
+        return [op.block.function.add("accrt.step_product", [*product.operands[:2], None, None], attrs).result]
+    return None
+
+
+def _lowered(value: Value) -> Value:
+    """What a value was raised to f32 from."""
+    raised = value.op is not None and value.op.name == "aten._to_copy" and value.dtype == "f32" and value.op.operands[0].dtype in LOW
+    return value.op.operands[0] if raised else value
+
+
+def _are_halves(product: Op, halves: Sequence[Op]) -> bool:
+    columns = product.attrs["columns"]
+    for half, bounds in zip(halves, ((0, columns // 2), (columns // 2, columns))):
+        if half.name != "aten.slice" or half.operands[0] is not product.result or half.attrs["step"] != 1 or columns % 2:
+            return False
+        if ops.axis_of(half.attrs["dim"], product.result.rank) != product.result.rank - 1 or tuple(ops.slice_bounds(half)) != bounds:
+            return False
+    return True
+
+
+def _with_norm(op: Op, used: Dict[int, List[Any]]) -> Optional[Sequence[Value]]:
+    if op.name not in ("accrt.product", "accrt.step_product"):
+        return None
+    norm = op.operands[0].op
+    if norm is None or norm.name != "aten.rms_norm" or norm.block is not op.block or len(used[id(norm.result)]) != 1:
+        return None
+    x, weight = norm.operands
+    residual = op.operands[3] if op.name == "accrt.product" else None
+    if x.dtype not in LOW or weight is None or weight.dtype != "f32" or residual is not None:
+        return None
+    bias = op.operands[2] if op.name == "accrt.product" else op.operands[3]
+    attrs = {"gated": False, **op.attrs, "eps": norm.attrs["eps"]}
+    return [op.block.function.add("accrt.step_product", [x, op.operands[1], weight, bias], attrs).result]
+
+
+def _with_cast(op: Op, used: Dict[int, List[Any]]) -> Optional[Sequence[Value]]:
+    """Results of a function in f32 come so from the product's sums."""
+    product = op.operands[0].op if op.name == "aten._to_copy" and op.result.dtype == "f32" else None
+    if product is None or product.name not in ("accrt.product", "accrt.step_product") or product.block is not op.block:
+        return None
+    if product.result.dtype not in LOW or product.attrs.get("gated") or len(used.get(id(product.result), ())) != 1:
+        return None
+    if any(user is not None for user in used.get(id(op.result), ())) or (product.name == "accrt.product" and product.operands[3] is not None):
+        return None
+    return [op.block.function.add(product.name, product.operands, {**product.attrs, "dtype": "f32"}).result]
+
+
+# ---- Rotations and what is written of them -------------------------------------------------------
+
+
+def join_rotations(module: Module) -> None:
+    """Queries and keys that are turned by the same angles, and keys and values that are written to
+    the same slots, become one operation: a step of few rows is a chain of small kernels."""
+    for function in module.functions.values():
+        for block in function.body.blocks():
+            while True:
+                used = uses(function)
+                found = next((f for f in (_rotation_of(block, at, used) for at in range(len(block.ops))) if f), None)
+                if found is None:
+                    break
+                _join_rotation(function, block, *found)
+
+
+Rotation = Tuple[Op, Op, Op, Op]
+
+
+def _rotation_of(block: Block, at: int, used: Dict[int, List[Any]]) -> Optional[Rotation]:
+    """The rotation of queries, that of keys, and both writes, where the operation at this place is
+    the one that writes keys."""
+    write_k = block.ops[at]
+    turn_k = write_k.operands[0].op if write_k.name == "accrt.state_scatter" else None
+    if turn_k is None or turn_k.name != "accrt.rope_at" or turn_k.block is not block or len(used[id(turn_k.result)]) != 1:
+        return None
+    write_v = next((op for op in block.ops[at + 1 :] if op.name == "accrt.state_scatter"), None)
+    turn_q = next((op for op in reversed(block.ops[:at]) if op.name == "accrt.rope_at" and op is not turn_k), None)
+    if write_v is None or turn_q is None or not _fit(turn_q, turn_k, write_k, write_v):
+        return None
+    members = (turn_q, turn_k, write_k, write_v)
+    places = [block.ops.index(op) for op in members]
+    between = [op for op in block.ops[min(places) : max(places)] if op not in members]
+    late = [op for op in block.ops[: places[3]] if any(v is turn_q.result for v in op.operands)]
+    if late or any(op.regions or ops.OPS[op.name].effect or ops.OPS[op.name].states for op in between):
+        return None
+    return members
+
+
+def _fit(turn_q: Op, turn_k: Op, write_k: Op, write_v: Op) -> bool:
+    q, k, v = turn_q.operands[0], turn_k.operands[0], write_v.operands[0]
+    states = write_k.attrs["state"], write_v.attrs["state"]
+    same = all(a is b for a, b in zip(turn_q.operands[1:], turn_k.operands[1:])) and write_k.operands[1] is write_v.operands[1]
+    same = same and dict(turn_q.attrs) == dict(turn_k.attrs) and states[0] is not states[1]
+    if not same or v.rank != 3 or len({q.dtype, k.dtype, v.dtype, *(s.type.dtype for s in states)}) != 1:
+        return False
+    leads = [tuple(map(str, s.type.shape[: s.type.rank - 2])) for s in states]
+    return leads[0] == leads[1] and k.shape[1] == v.shape[1] and q.shape[2] == k.shape[2] and q.dtype in ("f32", "f16", "bf16")
+
+
+def _join_rotation(function: Function, block: Block, turn_q: Op, turn_k: Op, write_k: Op, write_v: Op) -> None:
+    """Where the last write stood."""
+    operands = [turn_q.operands[0], turn_k.operands[0], write_v.operands[0], *turn_q.operands[1:], write_k.operands[1]]
+    before, function._label = function._label, write_v.label
+    with function.inside(block):
+        made = function.add("accrt.rope_scatter", operands, {"keys": write_k.attrs["state"], "values": write_v.attrs["state"], **turn_q.attrs})
+    function._label = before
+    block.ops.remove(made)
+    block.ops[block.ops.index(write_v)] = made
+    block.ops = [op for op in block.ops if op not in (turn_q, turn_k, write_k)]
+    for op in function.body.walk():
+        op.operands = [made.result if v is turn_q.result else v for v in op.operands]
+    for inner in function.body.blocks():
+        inner.yields = [made.result if v is turn_q.result else v for v in inner.yields]
+    for result in function.results:
+        result.value = made.result if result.value is turn_q.result else result.value

@@ -24,7 +24,7 @@ CHEAP = ("input", "const", "symbol", "cast", "neg", "abs", "add", "sub", "mul", 
 ATEN_OF = {d.scalar_op: name for name, d in ops.OPS.items() if d.scalar_op and d.scalar_op not in ("cast", "const", "index", "clamp")}
 ATEN_OF["gelu_tanh"] = "aten.gelu"
 
-_ACTIVATIONS = {"aten.relu": "relu", "aten.silu": "silu", "aten.tanh": "tanh", "aten.sigmoid": "sigmoid"}
+ACTIVATION_OF = {"aten.relu": "relu", "aten.silu": "silu", "aten.tanh": "tanh", "aten.sigmoid": "sigmoid"}
 
 
 # ---- Epilogues -----------------------------------------------------------------------------------
@@ -66,9 +66,7 @@ def _fuse_one_round(function: Function) -> bool:
 def _epilogue(function: Function, product: Op, op: Op, position: int, derived: Dict[int, List[str]]) -> Optional[Value]:
     x, packed, bias, residual = product.operands
     attrs = dict(product.attrs)
-    activation = _ACTIVATIONS.get(op.name)
-    if op.name == "aten.gelu":
-        activation = "gelu" if op.attrs["approximate"] == "none" else "gelu_tanh"
+    activation = activation_of(op)
     if activation is not None:
         after = residual is not None or attrs["activation"] != "none"
         if attrs.get("last" if after else "activation") != "none":
@@ -87,6 +85,13 @@ def _epilogue(function: Function, product: Op, op: Op, position: int, derived: D
     else:
         return None
     return function.add(product.name, [x, packed, bias, residual], attrs).result
+
+
+def activation_of(op: Op) -> Optional[str]:
+    """The name that kernels of products have for an operation; None: it is no activation."""
+    if op.name == "aten.gelu":
+        return "gelu" if op.attrs["approximate"] == "none" else "gelu_tanh"
+    return ACTIVATION_OF.get(op.name)
 
 
 def _is_bias(value: Value, product: Op, derived: Dict[int, List[str]]) -> bool:

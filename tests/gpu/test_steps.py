@@ -1,0 +1,154 @@
+"""What passes join for a step of few rows, on a GPU: rotations with the writing of keys and values,
+and products with the norm before them and the gate after them; against the float64 reference, and
+a row bit for bit against itself among others."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import numpy as np
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
+
+import compiler_harness as ch  # noqa: E402
+import kernel_harness as kh  # noqa: E402
+import test_ops  # noqa: E402
+from accrt.compiler import Interpreter, Module  # noqa: E402
+
+PAGES, PAGE = 10, 16
+#: Type, heads, key heads, size, value size, pairs, interleaved.
+TURNS = {
+    "bf16": ("bf16", 32, 8, 64, 64, 32, False), "part": ("f16", 6, 2, 80, 48, 20, False), "pairs": ("f32", 3, 3, 64, 64, 32, True), "odd": ("bf16", 5, 1, 17, 9, 3, False),
+    "wide": ("f16", 48, 4, 256, 256, 128, False),
+}  # fmt: skip
+#: Type, columns, inner size, norm, activation of the gate, bias, residual.
+PRODUCTS = {
+    "normed": ("bf16", 1040, 2048, True, "", False, False), "gated": ("bf16", 300, 2048, True, "silu", False, False), "long": ("bf16", 264, 8192, False, "", False, True),
+    "bias": ("f16", 520, 1024, True, "", True, False), "gelu": ("f16", 136, 96, False, "gelu", False, False), "odd": ("bf16", 37, 77, True, "silu", False, False),
+    "odd_residual": ("bf16", 333, 333, False, "", True, True), "many": ("bf16", 5003, 64, True, "", False, False),
+    "many_gated": ("bf16", 2205, 64, True, "silu", False, False), "wide": ("f16", 96, 4096, True, "silu", False, False),
+}  # fmt: skip
+ROWS = (1, 2, 7, 8, 9, 16, 17, 70)
+SEED = [kh.SEED, 71]
+
+
+def module():
+    m = Module("steps")
+    tokens = m.symbol("tokens", maximum=4096)
+    for name, (dtype, heads, kv_heads, size, value_size, half, interleaved) in TURNS.items():
+        keys, values = (m.state(f"{part}.{name}", dtype, [PAGES, PAGE, kv_heads, width]) for part, width in (("k", size), ("v", value_size)))
+        f = m.function("turn_" + name)
+        joined = f.input("x", dtype, [tokens, (heads + kv_heads) * size + kv_heads * value_size])
+        at, frequencies = f.input("positions", "i32", [tokens]), f.input("frequencies", "f32", [half])
+        slots = f.input("slots", "i32", [tokens])
+        end = heads * size
+        q, k = joined[:, :end].view([tokens, heads, size]), joined[:, end : end + kv_heads * size].view([tokens, kv_heads, size])
+        v = joined[:, end + kv_heads * size :].view([tokens, kv_heads, value_size])
+        q, k = (x.rope_at(at, frequencies, 1.25, interleaved) for x in (q, k))
+        k.state_scatter(keys, slots)
+        v.state_scatter(values, slots)
+        f.result("y", q)
+    random = np.random.default_rng(SEED)
+    for name, (dtype, n, k, norm, gate, bias, residual) in PRODUCTS.items():
+        f = m.function("product_" + name)
+        x = f.input("x", dtype, [tokens, k])
+        # repeated, so that the bundle can be compressed
+        some = random.standard_normal((2, 10007)) / np.sqrt(k)
+        weights = [m.constant(f"{name}.w{i}", kh.encode(np.resize(some[i], (n, k)), dtype), dtype) for i in range(1 + bool(gate))]
+        if norm:
+            x = x.rms_norm(m.constant(f"{name}.norm", random.uniform(0.5, 1.5, k).astype(np.float32)), 1e-5)
+        b = m.constant(f"{name}.bias", kh.encode(random.standard_normal(n), dtype), dtype) if bias else None
+        y = getattr(x.linear(weights[0]), gate)() * x.linear(weights[1]) if gate else x.linear(weights[0], b)
+        f.result("y", y + f.input("residual", dtype, [tokens, n]) if residual else y)
+    return m
+
+
+class Running:
+    def __init__(self):
+        import accrt
+
+        instance = accrt.default_instance("all")
+        self.m = module()
+        self.program = accrt.Bundle(test_ops.built("steps", self.m), instance).program(instance.device("cuda:0"))
+        self.session, self.oracle = self.program.session(), Interpreter(self.m)
+        self.random = np.random.default_rng(SEED)
+        self.pool = accrt.Pool(self.program.device)
+
+    def tensor(self, x, dtype):
+        import accrt
+
+        x = np.ascontiguousarray(x)
+        buffer = self.pool.buffer(max(x.nbytes, 16))
+        if x.nbytes:
+            self.session.stream.copy(x, buffer, x.nbytes)
+            self.session.stream.synchronize()
+        return accrt.Tensor(buffer, dtype, x.shape)
+
+    def run(self, function, *given):
+        """`given`: arrays with their types."""
+        return np.asarray(self.session[function](*(self.tensor(x, dtype) for x, dtype in given)).tolist(), np.float64)
+
+    def put(self, name, content):
+        state = self.session.state(name)
+        content = np.ascontiguousarray(content)
+        self.session.stream.copy(content, state.buffer, content.nbytes, target_offset=state.offset_bytes)
+        self.session.stream.synchronize()
+
+    def state(self, name, dtype, shape):
+        state = self.session.state(name)
+        found = np.zeros(shape, kh.encode(np.zeros(1), dtype).dtype)
+        self.session.stream.copy(state.buffer, found, found.nbytes, source_offset=state.offset_bytes)
+        self.session.stream.synchronize()
+        return kh.decode(found, dtype)
+
+
+@pytest.fixture(scope="module")
+def running():
+    why = test_ops.reason("steps")
+    if why:
+        pytest.skip(why)
+    return Running()
+
+
+@pytest.mark.parametrize("tokens", (1, 3, 40, 150))
+@pytest.mark.parametrize("name", TURNS)
+def test_turned_and_written(running, name, tokens):
+    dtype, heads, kv_heads, size, value_size, half, _interleaved = TURNS[name]
+    random, epsilon = running.random, {"f32": 2.0**-19, "f16": 2.0**-10, "bf16": 2.0**-7}[dtype]
+    x = ch.values(random, dtype, (tokens, (heads + kv_heads) * size + kv_heads * value_size))
+    at = random.integers(0, 1 << 17, tokens).astype(np.int32)
+    frequencies = (10000.0 ** (-np.arange(half) / half)).astype(np.float32)
+    slots = random.permutation(PAGES * PAGE)[:tokens].astype(np.int32)
+    outside = random.random(tokens) < 0.2
+    for part, width in (("k", size), ("v", value_size)):
+        before = ch.values(random, dtype, (PAGES, PAGE, kv_heads, width))
+        running.put(f"{part}.{name}", before)
+        running.oracle.states[f"{part}.{name}"][...] = kh.decode(before, dtype)
+    given = np.where(outside, random.choice([-1, -7, PAGES * PAGE, 1 << 30], tokens), slots).astype(np.int32)
+    got = running.run("turn_" + name, (x, dtype), (at, "i32"), (frequencies, "f32"), (given, "i32"))
+    want = running.oracle.run("turn_" + name, x, at, frequencies, np.where(outside, -1, slots).astype(np.int32))[0]
+    assert np.abs(got - want).max() <= epsilon * np.abs(want).max(), (name, tokens, SEED)
+    for part, width, exact in (("k", size, False), ("v", value_size, True)):
+        found, wanted = running.state(f"{part}.{name}", dtype, (PAGES, PAGE, kv_heads, width)), running.oracle.states[f"{part}.{name}"]
+        assert np.abs(found - wanted).max() <= (0.0 if exact else epsilon * np.abs(wanted).max()), (name, part, tokens, SEED)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(running, name, rows):
+    dtype, n, k, norm, _gate, _bias, residual = PRODUCTS[name]
+    x = ch.values(running.random, dtype, (rows, k))
+    given = [(x, dtype)] + ([(ch.values(running.random, dtype, (rows, n)), dtype)] if residual else [])
+    got = running.run("product_" + name, *given)
+    want = running.oracle.run("product_" + name, *(item for item, _dtype in given))[0]
+    # Of a norm's results each is rounded, and so is what the gate takes.
+    bound = {"f16": 2.0**-10, "bf16": 2.0**-7}[dtype] * (3 if norm or _gate else 1)
+    assert np.abs(got - want).max() <= bound * max(1.0, np.abs(want).max()), (name, rows, SEED)
+    # The same bits alone; more normed rows of 4096 do not fit.
+    if rows <= (8 if name == "wide" else 16):
+        for r in {0, rows // 2, rows - 1}:
+            alone = running.run("product_" + name, *((item[r : r + 1], dtype) for item, _dtype in given))
+            assert np.array_equal(alone[0], got[r]), (name, rows, r, SEED)

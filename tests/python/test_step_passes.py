@@ -1,0 +1,133 @@
+"""What passes for CUDA join in a step: rotations with the writing of keys and values, products with
+the norm before and the gate after them. Each keeps what a function means, and leaves alone what is
+used elsewhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import kernel_harness as kh
+from accrt.compiler import Interpreter, Module, driver, passes
+from accrt.compiler.cuda import stream
+
+SEED = [kh.SEED, 72]
+TOKENS, HEADS, KV_HEADS, SIZE = 5, 4, 2, 16
+
+
+def names(module, function):
+    return [op.name for op in module.functions[function].body.walk()]
+
+
+def joined(m, **compute):
+    m.compute.update(compute)
+    return passes.run(m, [p for p in passes.cuda_pipeline(True) if p[0] not in ("hoist_constants", "fuse_elementwise")])
+
+
+def rotation(change=""):
+    m = Module("turn")
+    tokens = m.symbol("tokens", maximum=64)
+    f = m.function("turn")
+    shapes = {"q": HEADS, "k": KV_HEADS, "v": KV_HEADS}
+    q, k, v = (f.input(name, "f32", [tokens, heads, SIZE]) for name, heads in shapes.items())
+    at, other, slots, others = (f.input(name, "i32", [tokens]) for name in ("at", "other", "slots", "others"))
+    frequencies = m.constant("frequencies", (10000.0 ** (-np.arange(4) / 4)).astype(np.float32))
+    keys = m.state("keys", "f32", [3, 4, KV_HEADS, SIZE])
+    values = m.state("values", "f16" if change == "type" else "f32", [4, 3, KV_HEADS, SIZE] if change == "pages" else [3, 4, KV_HEADS, SIZE])
+    q = q.rope_at(at, frequencies, 1.5)
+    k = k.rope_at(other if change == "positions" else at, frequencies, 1.0 if change == "scale" else 1.5)
+    if change == "early use":
+        f.result("early", q + 1.0)
+    k.state_scatter(keys, slots)
+    if change == "state read":
+        f.result("read", f.state_gather(values, slots.clamp(0, 11), 2))
+    v.state_scatter(keys if change == "one state" else values, others if change == "slots" else slots)
+    if change == "keys used":
+        f.result("k", k)
+    f.result("y", q)
+    return m
+
+
+CHANGES = ("positions", "scale", "state read", "one state", "slots", "keys used", "type", "pages")
+
+
+@pytest.mark.parametrize("change", ("", *CHANGES))
+def test_rotations(change):
+    m = rotation(change)
+    work = joined(m)
+    found = names(work, "turn")
+    assert ("accrt.rope_scatter" in found) == (not change), found
+    if not change:
+        assert "accrt.rope_at" not in found and "accrt.state_scatter" not in found
+    random = np.random.default_rng(SEED)
+    arrays = [random.standard_normal((TOKENS, heads, SIZE)).astype(np.float32) for heads in (HEADS, KV_HEADS, KV_HEADS)]
+    arrays += [random.integers(0, 99, TOKENS).astype(np.int32) for _ in range(2)] + [np.array(s, np.int32) for s in ([3, -1, 0, 11, 7], [1, 2, -1, 4, 9])]
+    plain, made = Interpreter(m), Interpreter(work)
+    for a, b in zip(plain.run("turn", *arrays), made.run("turn", *arrays)):
+        np.testing.assert_array_equal(a, b)
+    for name in ("keys", "values"):
+        np.testing.assert_array_equal(plain.states[name], made.states[name])
+
+
+def products(change=""):
+    m, random = Module("products"), np.random.default_rng(SEED)
+    x_type = "f32" if change == "f32" else "bf16"
+    f = m.function("mlp")
+    x = f.input("x", "f32", [m.symbol("tokens", maximum=64), 24])
+    norm = m.constant("norm", random.uniform(0.5, 1.5, 24).astype(np.float32))
+    gate, up, down = (m.constant(name, random.standard_normal(shape).astype(np.float32)) for name, shape in (("gate", (40, 24)), ("up", (40, 24)), ("down", (24, 40))))
+    y = x.rms_norm(norm, 1e-5)
+    a, b = y.linear(gate), y.linear(up)
+    if change == "gate used":
+        f.result("gate", a)
+    if change == "norm used":
+        f.result("norm", y)
+    if change == "other half":  # the activation of what comes second: the halves are not in order
+        a, b = b, a
+    mixed = a.silu() * (b + 1.0 if change == "up changed" else b)
+    f.result("y", mixed.linear(down) + x)
+    m.compute["cuda"] = "" if x_type == "f32" else x_type
+    return m
+
+
+@pytest.mark.parametrize("change", ("", "f32", "gate used", "norm used", "other half", "up changed"))
+def test_products(change):
+    m = products(change)
+    work = joined(m)
+    made = [op for op in work.functions["mlp"].body.walk() if op.name == "accrt.step_product"]
+    gated, normed = any(op.attrs["gated"] for op in made), any(op.attrs["eps"] is not None for op in made)
+    assert (gated, normed) == (change in ("", "norm used"), change not in ("f32", "norm used")), (change, names(work, "mlp"))
+    x = np.random.default_rng(SEED).standard_normal((TOKENS, 24)).astype(np.float32)
+    for a, b in zip(Interpreter(m).run("mlp", x), Interpreter(work).run("mlp", x)):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
+
+
+def test_results_come_from_the_sums():
+    """Logits are in f32: no kernel raises them from what a product has rounded."""
+    m, random = Module("head"), np.random.default_rng(SEED)
+    f = m.function("head")
+    tokens = m.symbol("tokens", maximum=64)
+    x = f.input("x", "bf16", [tokens, 24]).to_copy("f32")
+    f.result("logits", x.linear(m.constant("w", random.standard_normal((50, 24)).astype(np.float32))))
+    work = joined(m, cuda="bf16")
+    assert names(work, "head").count("aten._to_copy") <= 1  # of the weight
+    (product,) = [op for op in work.functions["head"].body.walk() if op.name == "accrt.product"]
+    assert product.result.dtype == "f32" and product.operands[0].dtype == "bf16"
+
+
+def test_few_rows_have_kernels_of_their_own(monkeypatch):
+    """A branch for up to 8 and 16 rows, and more is made one after the other."""
+    monkeypatch.setitem(passes.PIPELINES, "cuda", passes.cuda_pipeline(True))
+    monkeypatch.setattr(stream, "ROWS", (8, 16))
+    m = products()
+    _work, planned = driver._planned(m, "cuda", True)
+    (buffers,) = [b for b, _plan in planned if not b.function.prepare]
+
+    def launches(commands):
+        return [[c.launch.kernel.name] if c.launch is not None else [launches(block) for block in c.blocks] for c in commands]
+
+    gate, down = launches([c for c in buffers.commands if c.kind == "branch"])
+    for made, last in ((gate, "cuda.gate_bf16_silu"), (down, None)):
+        one, (two, many) = made[0], made[1][0]
+        assert one[0][0].startswith("cuda.stream_") and two[0][0].startswith("cuda.stream_"), made
+        assert last is None or many[-1] == [last], many
