@@ -20,7 +20,7 @@ typedef struct preparation {
   accrt_buffer_t* arena;
   uint64_t arena_address;
   accrt_driver_binding_t* bindings;
-  bool uses_disk; /* use results from disk, and store new ones there */
+  bool uses_disk; /* results come from disk, and new ones are stored there */
   accrt_prepare_entry_t entry;
   uint8_t* temporary; /* by component: 1 if it was placed only for prepare functions */
 } preparation_t;
@@ -202,7 +202,7 @@ static accrt_status_t make_results(preparation_t* preparation) {
     status = execute(preparation);
   if (status == ACCRT_OK && preparation->uses_disk) {
     accrt_prepare_store(preparation->program, preparation->weights, preparation->function,
-                        &preparation->entry, preparation->stream);
+                        &preparation->entry);
   }
   return status;
 }
@@ -256,7 +256,9 @@ accrt_status_t accrt_prepare_run(accrt_program_t* program, accrt_weight_set_t* w
   memset(&preparation, 0, sizeof preparation);
   preparation.program = program;
   preparation.weights = weights;
-  preparation.uses_disk = is_first;
+  /* A device with its own memory has the sources already, and reads them faster than a processor
+   * makes the SHA-256 that an entry is found by. */
+  preparation.uses_disk = is_first && !accrt_program_has_own_memory(program);
   void* temporary;
   ACCRT_TRY(accrt_alloc_array(program->allocator, weights->count, 1, &temporary));
   preparation.temporary = temporary;

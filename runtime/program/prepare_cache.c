@@ -305,37 +305,29 @@ bool accrt_prepare_find(accrt_program_t* program, accrt_weight_set_t* weights, u
   return found;
 }
 
-static accrt_status_t fetch(const accrt_program_t* program, const accrt_weight_set_t* weights,
-                            uint32_t function, accrt_stream_t* stream, char* data) {
-  accrt_status_t status = ACCRT_OK;
-  for (uint32_t i = 0; i < program->tables->functions[function].result_count && status == ACCRT_OK;
-       ++i) {
+/* The results lie in the host's memory, and are complete. */
+static void fetch(const accrt_program_t* program, const accrt_weight_set_t* weights,
+                  uint32_t function, char* data) {
+  for (uint32_t i = 0; i < program->tables->functions[function].result_count; ++i) {
     const uint32_t constant = results_of(program, function)[i].constant;
     const accrt_weight_component_t* made =
         &weights->components[program->tables->constants[constant].component_first];
-    const accrt_place_t source = {made->buffer, NULL, 0};
-    const accrt_place_t target = {NULL, data, 0};
-    if (made->size_bytes != 0)
-      status = accrt_stream_copy(stream, &source, &target, made->size_bytes);
+    memcpy(data, (const void*)(uintptr_t)made->address, made->size_bytes);
     data += made->size_bytes;
   }
-  /* Wait even after a failure: earlier copies may still write to `data`. */
-  const accrt_status_t finished = accrt_finish_stream(stream);
-  return status != ACCRT_OK ? status : finished;
 }
 
 void accrt_prepare_store(accrt_program_t* program, const accrt_weight_set_t* weights,
-                         uint32_t function, const accrt_prepare_entry_t* entry,
-                         accrt_stream_t* stream) {
+                         uint32_t function, const accrt_prepare_entry_t* entry) {
   const uint64_t size_bytes = entry_bytes(program, function);
   if (entry->folder == NULL || size_bytes == 0 || size_bytes == SIZE_MAX)
     return;
   const accrt_error_t saved = *accrt_error_current();
   void* data;
   bool kept = false;
-  if (accrt_alloc(program->allocator, (size_t)size_bytes, &data) == ACCRT_OK) {
-    kept = fetch(program, weights, function, stream, data) == ACCRT_OK &&
-           accrt_disk_cache_put(entry->folder, &entry->key, data, (size_t)size_bytes,
+  if (accrt_alloc_unset(program->allocator, (size_t)size_bytes, 16, &data) == ACCRT_OK) {
+    fetch(program, weights, function, data);
+    kept = accrt_disk_cache_put(entry->folder, &entry->key, data, (size_t)size_bytes,
                                 accrt_instance_prepare_cache_bytes(program->instance));
     accrt_free(program->allocator, data, (size_t)size_bytes);
   }

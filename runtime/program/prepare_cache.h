@@ -1,5 +1,5 @@
-/* runtime/program/prepare_cache.h - results of prepare functions on disk. Private to
- * runtime/program. */
+/* runtime/program/prepare_cache.h - results of prepare functions on disk, for devices that use
+ * host memory. Private to runtime/program. */
 #ifndef ACCRT_RUNTIME_PROGRAM_PREPARE_CACHE_H_
 #define ACCRT_RUNTIME_PROGRAM_PREPARE_CACHE_H_
 
@@ -16,9 +16,8 @@ typedef struct accrt_prepare_entry {
  * Leaves the thread's error record unchanged. May block on files. */
 bool accrt_prepare_find(accrt_program_t* program, accrt_weight_set_t* weights, uint32_t function,
                         const accrt_plan_t* plan, accrt_prepare_entry_t* entry);
-/* Stores the results of the function. */
+/* Stores the results of the function, which has completed and made them in host memory. */
 void accrt_prepare_store(accrt_program_t* program, const accrt_weight_set_t* weights,
-                         uint32_t function, const accrt_prepare_entry_t* entry,
-                         accrt_stream_t* stream);
+                         uint32_t function, const accrt_prepare_entry_t* entry);
 
 #endif /* ACCRT_RUNTIME_PROGRAM_PREPARE_CACHE_H_ */
