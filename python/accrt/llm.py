@@ -12,11 +12,10 @@ Parameters have the names that the server knows (accrt.serve.PARAMETERS).
 
 from __future__ import annotations
 
-import asyncio
 import collections
 import numbers
 import os
-from typing import Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 from . import _ffi
 from ._library import lib, never_raises
@@ -32,6 +31,9 @@ from .serve.parameters import BadParameter, Grammar, Limits, Request, checked, g
 from .serve.tools import Asked
 from .serve.tools import asked as asked_of
 from .serve.text import template_names
+
+if TYPE_CHECKING:
+    import asyncio
 
 Prompt = Union[str, Sequence[int]]
 Message = Dict[str, Any]
@@ -416,6 +418,8 @@ class Stream:
             self._end()
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
+        import asyncio  # takes a third of all imports of a start that may not need it
+
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
         self._wake = lambda: loop.call_soon_threadsafe(ready.set)
         self._llm._watch(loop)

@@ -614,6 +614,15 @@ def test_the_page_asks_for_a_key_in_a_browser(tmp_path):
 # ---- the official client -------------------------------------------------------------------------
 
 
+def test_generating_without_await_imports_no_event_loop():
+    """asyncio and what it imports (ssl, logging) take a third of a start's imports."""
+    code = ("import sys, accrt; from accrt import serve\n"
+            "with accrt.LLM(serve.simulated()) as llm: llm.generate('a', max_tokens=2)\n"
+            "print(sorted(set(sys.modules) & {'asyncio', 'ssl', 'numpy', 'accrt.compiler'}))")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=dict(os.environ, PYTHONPATH=PYTHON))
+    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
 def test_the_openai_client():
     openai = pytest.importorskip("openai", reason="the openai client is not here (./dev check openai has it)")
     messages = [{"role": "user", "content": "hello"}]
