@@ -1,6 +1,9 @@
 /* serve/batch.c - see serve/batch.h. */
 #include "serve/batch.h"
 
+/* Parts whose memory is fetched before they are laid. */
+#define AHEAD 8u
+
 /* An edit that gives a token the highest logit of all. */
 static const float unchanged = 1.0f, surely = 1e30f;
 
@@ -54,6 +57,8 @@ accrt_status_t accsv_batch_init(accsv_batch_t* batch, const accrt_allocator_t* a
     status = ACCSV_NEW(allocator, limits->rows, &batch->row_keys);
   if (status == ACCRT_OK)
     status = ACCSV_NEW(allocator, limits->samples, &batch->edits);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, limits->samples, &batch->laid);
   if (status != ACCRT_OK) {
     accsv_batch_deinit(batch);
     return status;
@@ -70,6 +75,7 @@ void accsv_batch_deinit(accsv_batch_t* batch) {
   ACCSV_FREE(batch->allocator, batch->numbers, 3 * (size_t)batch->samples_most);
   ACCSV_FREE(batch->allocator, batch->row_keys, batch->rows_most);
   ACCSV_FREE(batch->allocator, batch->edits, batch->samples_most);
+  ACCSV_FREE(batch->allocator, batch->laid, batch->samples_most);
   *batch = (accsv_batch_t){0};
 }
 
@@ -139,7 +145,7 @@ static void lay_parameters(accsv_batch_t* batch, const accsv_sequence_t* sequenc
   batch->min_p[sample] = sampler->min_p;
   batch->seeds[2 * (size_t)sample] = (uint32_t)sampler->seed;
   batch->seeds[2 * (size_t)sample + 1] = (uint32_t)(sampler->seed >> 32);
-  batch->edits[sample] = accsv_sampler_edits(sampler, position - sequence->prompt_count);
+  accsv_sampler_edits(sampler, position - sequence->prompt_count, &batch->edits[sample]);
 }
 
 /* `logprobs`: entries for each token, 0 if they are not wanted. */
@@ -151,29 +157,78 @@ static void want_logprobs(accrt_serve_step_t* step, uint32_t logprobs) {
     step->top_count = logprobs - 1;
 }
 
+static void lay_part_samples(accsv_batch_t* batch, const accsv_part_t* part, uint32_t sample,
+                             accsv_laid_t* laid) {
+  const accsv_sequence_t* sequence = part->sequence;
+  const accsv_generation_t* generation = accsv_generation_of(sequence);
+  const uint32_t scores = accsv_part_scores(part), first = accsv_part_sampled(part) + 1;
+  *laid = (accsv_laid_t){0};
+  for (uint32_t s = 0; s < part->samples; ++s) {
+    batch->laid[sample + s].key = 0;
+    if (s < scores)
+      lay_score(batch, sequence, first + s, sample + s);
+    else
+      lay_parameters(batch, sequence, first + s, sample + s);
+  }
+  if (sequence->plain)
+    return;
+  laid->masked = part->draws && generation->constraint_state != NULL;
+  if (part->draws)
+    laid->logprobs = (uint16_t)accsv_request_logprobs(generation->request);
+  if (scores > 0 && accsv_request_prompt_logprobs(generation->request) > laid->logprobs)
+    laid->logprobs = (uint16_t)accsv_request_prompt_logprobs(generation->request);
+}
+
+/* Of a sequence that had the same sample in the last step, only places and edits change; edits only
+ * while they depend on what was drawn. */
+static const accsv_laid_t* lay_next(accsv_batch_t* batch, const accsv_part_t* part,
+                                    uint32_t sample) {
+  accsv_laid_t* same = &batch->laid[sample];
+  const accsv_sequence_t* sequence = part->sequence;
+  const uint32_t position = part->start + part->count;
+  if (same->key != sequence->key) {
+    lay_part_samples(batch, part, sample, same);
+    same->key = sequence->key;
+    same->prompt_count = sequence->prompt_count;
+    same->edited = true;
+  }
+  batch->sample_positions[sample] = (int32_t)position;
+  if (same->edited) {
+    const accsv_sampler_t* sampler = &accsv_generation_of(sequence)->sampler;
+    const uint32_t drawn = position - same->prompt_count;
+    accsv_sampler_edits(sampler, drawn, &batch->edits[sample]);
+    if (!sampler->history && drawn >= sampler->min_new_tokens)
+      same->edited = false;
+  }
+  return same;
+}
+
+/* Fetches what the edits of a part's sample are made of. */
+static void fetch_edits(const accsv_batch_t* batch, const accsv_part_t* part, uint32_t sample) {
+  const accsv_sampler_t* sampler = &accsv_generation_of(part->sequence)->sampler;
+  if (sample >= batch->samples_most || !batch->laid[sample].edited)
+    return;
+  __builtin_prefetch(sampler);
+}
+
 /* What a step needs beside rows of tokens, unless all of it is plain. */
 static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve_step_t* step) {
   uint32_t sample = 0;
   for (uint32_t i = 0; i < plan->count; ++i) {
     const accsv_part_t* part = &plan->parts[i];
-    const accsv_sequence_t* sequence = part->sequence;
-    const accsv_generation_t* generation = accsv_generation_of(sequence);
-    const uint32_t scores = accsv_part_scores(part), first = accsv_part_sampled(part) + 1;
-    for (uint32_t s = 0; s < part->samples; ++s, ++sample) {
-      if (s < scores)
-        lay_score(batch, sequence, first + s, sample);
-      else
-        lay_parameters(batch, sequence, first + s, sample);
+    accsv_laid_t own;
+    const accsv_laid_t* laid = &own;
+    if (i + AHEAD < plan->count)
+      fetch_edits(batch, part + AHEAD, sample + AHEAD);
+    if (part->samples == 1 && part->draws)
+      laid = lay_next(batch, part, sample);
+    else
+      lay_part_samples(batch, part, sample, &own);
+    for (uint32_t end = sample + part->samples; sample < end; ++sample)
       step->edit_count += batch->edits[sample].count;
-    }
-    if (sequence->plain)
-      continue;
-    if (part->draws && generation->constraint_state != NULL)
+    if (laid->masked)
       step->flags |= ACCRT_SERVE_STEP_MASKS;
-    if (part->draws)
-      want_logprobs(step, accsv_request_logprobs(generation->request));
-    if (scores > 0)
-      want_logprobs(step, accsv_request_prompt_logprobs(generation->request));
+    want_logprobs(step, laid->logprobs);
   }
 }
 

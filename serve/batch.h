@@ -7,6 +7,14 @@
 #include "serve/request.h"
 #include "serve/scheduler.h"
 
+/* Whose parameters a sample's arrays have: they stay from step to step. */
+typedef struct accsv_laid {
+  uint64_t key; /* the sequence's, whose next token it is; 0: laid anew each time */
+  uint32_t prompt_count;
+  uint16_t logprobs;
+  bool masked, edited; /* `edited`: the next one may have other edits */
+} accsv_laid_t;
+
 typedef struct accsv_batch {
   const accrt_allocator_t* allocator;
   uint32_t tokens_most, rows_most, samples_most, changes_most;
@@ -22,6 +30,7 @@ typedef struct accsv_batch {
   uint32_t* seeds;
   float *temperature, *top_p, *min_p;
   accrt_serve_edits_t* edits;
+  accsv_laid_t* laid;
 } accsv_batch_t;
 
 accrt_status_t accsv_batch_init(accsv_batch_t* batch, const accrt_allocator_t* allocator,

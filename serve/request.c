@@ -264,7 +264,7 @@ static accrt_status_t speculate(const accrt_allocator_t* allocator, accsv_genera
     return ACCRT_OK;
   ACCRT_TRY(accsv_lookback_init(&sequence->lookback, allocator, lookup, sequence->limit));
   accsv_lookback_note(&sequence->lookback, sequence->tokens, sequence->known);
-  sequence->guesses = given->num_speculative_tokens;
+  sequence->guesses = (uint8_t)given->num_speculative_tokens;
   sequence->history = true;
   return ACCRT_OK;
 }

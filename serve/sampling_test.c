@@ -32,7 +32,7 @@ static accsv_sampler_t make(const accrt_serve_request_t* changes) {
 static accrt_serve_edits_t edits;
 
 static uint32_t edits_of(const accsv_sampler_t* sampler, uint32_t drawn) {
-  edits = accsv_sampler_edits(sampler, drawn);
+  accsv_sampler_edits(sampler, drawn, &edits);
   return edits.count;
 }
 

@@ -11,7 +11,6 @@ typedef struct round {
   uint32_t budget;
   uint32_t samples;  /* that are left */
   uint32_t chunks;   /* prompts that have begun and get their chunks after this one */
-  uint32_t filling;  /* sequences that fill a page */
   uint32_t promised; /* of the pending pages: sequences wait for them instead of preempting */
   uint32_t copies;
   bool preempted;
@@ -64,6 +63,53 @@ void accsv_scheduler_deinit(accsv_scheduler_t* scheduler) {
   *scheduler = (accsv_scheduler_t){0};
 }
 
+/* ---- Entries of the cache ---- */
+
+/* Full blocks of known tokens become entries of the cache, in the step that computes them: layers
+ * write keys and values before they read any, so even sequences of the same step may share them.
+ * `hash` is that of the first one, or 0. */
+static void register_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence,
+                            uint32_t hash) {
+  const uint32_t page_size = scheduler->limits.page_size;
+  uint32_t end = sequence->computed + sequence->n;
+  if (end > sequence->known)
+    end = sequence->known;
+  while (!sequence->unshared && (sequence->registered + 1) * page_size <= end) {
+    const uint32_t at = sequence->registered;
+    const int32_t* tokens = sequence->tokens + (size_t)at * page_size;
+    sequence->chain = accsv_prefix_insert(&scheduler->prefix, sequence->chain, sequence->salt,
+                                          sequence->salt_text, tokens, hash, sequence->blocks[at]);
+    hash = 0;
+    if (sequence->chain.block == ACCSV_NO_BLOCK)
+      sequence->unshared = true;
+    else
+      ++sequence->registered;
+  }
+}
+
+/* Its next full block will become an entry of the cache, with the hash that is returned. */
+static uint32_t fetch_entry(const accsv_scheduler_t* scheduler, const accsv_sequence_t* sequence) {
+  const uint32_t at = sequence->registered, page_size = scheduler->limits.page_size;
+  if (sequence->unshared || (at + 1) * page_size > sequence->known)
+    return 0;
+  return accsv_prefix_fetch(&scheduler->prefix, sequence->chain, sequence->salt,
+                            sequence->tokens + (size_t)at * page_size, sequence->blocks[at]);
+}
+
+/* Those that fill a page, unless they were preempted. Whoever looks into the cache, or takes pages
+ * that it may have, comes after this; else it is done while the step runs. */
+static void register_filled(accsv_scheduler_t* scheduler, bool scheduling) {
+  const uint32_t count = scheduler->filling_count;
+  for (uint32_t i = 0; i < count; ++i)
+    scheduler->filling[i].hash = fetch_entry(scheduler, scheduler->filling[i].sequence);
+  for (uint32_t i = 0; i < count; ++i) {
+    const accsv_filling_t* filling = &scheduler->filling[i];
+    if (!scheduling || filling->sequence->n > 0)
+      register_blocks(scheduler, filling->sequence, filling->hash);
+  }
+  scheduler->filling_count = 0;
+}
+
 /* ---- Leaving ---- */
 
 /* The last blocks first, so that a prompt's beginning stays in the cache for longest. */
@@ -95,6 +141,7 @@ static void requeue(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
 }
 
 void accsv_scheduler_end(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
+  register_filled(scheduler, false);
   if (sequence->state == ACCSV_RUNNING)
     leave_running(scheduler, sequence);
   else if (sequence->state == ACCSV_QUEUED || sequence->state == ACCSV_PREEMPTED)
@@ -141,7 +188,8 @@ void accsv_part_forget(const accsv_part_t* part) {
   sequence->scores = true;
 }
 
-void accsv_scheduler_fetch(const accsv_scheduler_t* scheduler) {
+void accsv_scheduler_planned(accsv_scheduler_t* scheduler) {
+  register_filled(scheduler, false);
   const uint32_t running = scheduler->running_count;
   accsv_prefix_fetch_free(&scheduler->prefix, running < 64 ? running : 64);
 }
@@ -151,6 +199,7 @@ void accsv_scheduler_end_step(accsv_scheduler_t* scheduler, uint64_t step) {
 }
 
 void accsv_scheduler_lose(accsv_scheduler_t* scheduler) {
+  register_filled(scheduler, false);
   while (scheduler->running_count > 0)
     requeue(scheduler, scheduler->running[scheduler->running_count - 1]);
   accsv_prefix_clear(&scheduler->prefix);
@@ -251,15 +300,6 @@ static void take_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence
   sequence->unmapped = true;
 }
 
-/* Its next full block will become an entry of the cache, with the hash that is returned. */
-static uint32_t fetch_entry(const accsv_scheduler_t* scheduler, const accsv_sequence_t* sequence) {
-  const uint32_t at = sequence->registered, page_size = scheduler->limits.page_size;
-  if (sequence->unshared || (at + 1) * page_size > sequence->known)
-    return 0;
-  return accsv_prefix_fetch(&scheduler->prefix, sequence->chain, sequence->salt,
-                            sequence->tokens + (size_t)at * page_size, sequence->blocks[at]);
-}
-
 /* As many tokens as there are samples for. A prompt with a sample for each token leaves one for
  * each that comes after it, and for one that may be admitted. */
 static uint32_t limit_samples(const round_t* round, const accsv_sequence_t* sequence,
@@ -293,10 +333,8 @@ static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
   sequence->n = count;
   round->budget -= count;
   round->samples -= samples_of(sequence, count);
-  if ((sequence->registered + 1) * limits->page_size <= sequence->computed + count) {
-    round->scheduler->filling[round->filling++] =
-        (accsv_filling_t){sequence, fetch_entry(round->scheduler, sequence)};
-  }
+  if ((sequence->registered + 1) * limits->page_size <= sequence->computed + count)
+    round->scheduler->filling[round->scheduler->filling_count++].sequence = sequence;
   round->plan->parts[round->plan->count++].sequence = sequence;
 }
 
@@ -363,28 +401,6 @@ static void drop_parts(accsv_plan_t* plan) {
       plan->parts[kept++] = plan->parts[i];
   }
   plan->count = kept;
-}
-
-/* Full blocks of known tokens become entries of the cache, in the step that computes them: layers
- * write keys and values before they read any, so even sequences of the same step may share them.
- * `hash` is that of the first one, or 0. */
-static void register_blocks(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence,
-                            uint32_t hash) {
-  const uint32_t page_size = scheduler->limits.page_size;
-  uint32_t end = sequence->computed + sequence->n;
-  if (end > sequence->known)
-    end = sequence->known;
-  while (!sequence->unshared && (sequence->registered + 1) * page_size <= end) {
-    const uint32_t at = sequence->registered;
-    const int32_t* tokens = sequence->tokens + (size_t)at * page_size;
-    sequence->chain = accsv_prefix_insert(&scheduler->prefix, sequence->chain, sequence->salt,
-                                          sequence->salt_text, tokens, hash, sequence->blocks[at]);
-    hash = 0;
-    if (sequence->chain.block == ACCSV_NO_BLOCK)
-      sequence->unshared = true;
-    else
-      ++sequence->registered;
-  }
 }
 
 /* ---- Admission ---- */
@@ -497,6 +513,7 @@ static bool admit(round_t* round, accsv_sequence_t* sequence) {
     copy_part(round, sequence, part, shared);
   start(scheduler, sequence);
   schedule_running(round, sequence);
+  scheduler->filling_count = 0; /* it registers at once */
   register_blocks(scheduler, sequence, 0);
   return true;
 }
@@ -508,6 +525,7 @@ static void admit_all(round_t* round) {
     accsv_sequence_t* sequence = accsv_queue_peek(&scheduler->queue);
     if (sequence == NULL)
       return;
+    register_filled(scheduler, true);
     if (scheduler->drop != NULL && scheduler->drop(scheduler->self, sequence))
       continue;
     if (!admit(round, sequence))
@@ -535,7 +553,7 @@ static uint32_t least_of(uint32_t a, uint32_t b) {
 static void draft(round_t* round, accsv_sequence_t* sequence, uint32_t budget) {
   accsv_scheduler_t* scheduler = round->scheduler;
   const uint32_t page_size = scheduler->limits.page_size, known = sequence->known;
-  if (sequence->guesses == 0 || sequence->pending > 0 || sequence->computed + sequence->n != known)
+  if (sequence->unheard || sequence->pending > 0 || sequence->computed + sequence->n != known)
     return;
   uint32_t most = least_of(sequence->guesses, sequence->limit - known - 1);
   most = least_of(most, least_of(budget, round->samples));
@@ -545,8 +563,10 @@ static void draft(round_t* round, accsv_sequence_t* sequence, uint32_t budget) {
     return;
   most = accsv_guess(&sequence->lookback, sequence->tokens, known, most, sequence->tokens + known);
   const uint32_t needed = accsv_pages(known + most, page_size);
-  if (needed > sequence->blocks_held)
+  if (needed > sequence->blocks_held) {
+    register_filled(scheduler, true);
     take_blocks(scheduler, sequence, needed);
+  }
   sequence->drafts = (uint8_t)most;
   sequence->n += most;
   round->budget -= most;
@@ -557,11 +577,16 @@ static void draft(round_t* round, accsv_sequence_t* sequence, uint32_t budget) {
 static void draft_all(round_t* round) {
   const accsv_plan_t* plan = round->plan;
   uint32_t tokens = 0;
-  for (uint32_t i = 0; i < plan->count; ++i)
+  for (uint32_t i = 0; i < plan->count; ++i) {
     tokens += plan->parts[i].sequence->n;
+    if (plan->parts[i].sequence->guesses > 0 && !plan->parts[i].sequence->unheard)
+      __builtin_prefetch(&plan->parts[i].sequence->lookback.from);
+  }
   const uint32_t most = round->scheduler->mixed_tokens;
   for (uint32_t i = 0; i < plan->count; ++i) {
     accsv_sequence_t* sequence = plan->parts[i].sequence;
+    if (sequence->guesses == 0)
+      continue;
     const uint32_t before = sequence->n;
     draft(round, sequence, least_of(round->budget, most > tokens ? most - tokens : 0));
     tokens += sequence->n - before;
@@ -612,18 +637,16 @@ void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_pla
                    .plan = plan,
                    .budget = scheduler->limits.step_tokens,
                    .samples = scheduler->limits.samples};
+  register_filled(scheduler, false);
   plan->step = scheduler->prefix.step = step;
   plan->count = 0;
   schedule_all_running(&round);
 
   if (round.preempted)
     drop_parts(plan);
-  for (uint32_t i = 0; i < round.filling; ++i) {
-    if (scheduler->filling[i].sequence->n > 0)
-      register_blocks(scheduler, scheduler->filling[i].sequence, scheduler->filling[i].hash);
-  }
-  round.filling = 0; /* admission registers at once */
-  if (!round.preempted)
+  if (round.preempted)
+    register_filled(scheduler, true);
+  else
     admit_all(&round);
   if (scheduler->guessing > 0)
     draft_all(&round);

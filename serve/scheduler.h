@@ -74,10 +74,10 @@ typedef struct accsv_scheduler {
   accsv_queue_t queue;
   accsv_sequence_t** running; /* in the order of their admission */
   accsv_sequence_t** chunks;  /* of the step being scheduled: those with prompts to compute */
-  accsv_filling_t* filling;   /* the same: those that fill a page */
+  accsv_filling_t* filling;   /* of the last step: those that fill a page, until that is known */
   accsv_copy_t* copies;       /* the same: of those that are admitted; NULL: none is made */
   int32_t* free_rows;
-  uint32_t running_count, free_row_count;
+  uint32_t running_count, free_row_count, filling_count;
   uint32_t guessing; /* of the running ones: those that may have drafts */
   uint64_t planned;  /* the last step */
   /* Most tokens of a step in which a sequence decodes; prompts have a page of it in any case. */
@@ -101,8 +101,9 @@ void accsv_scheduler_deinit(accsv_scheduler_t* scheduler);
  * than all before. Sequences in it are taken as computed from now on. No part: there is nothing
  * that can be computed before a step in flight ends. */
 void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_plan_t* plan);
-/* While a step runs: fetches the memory that the next one will need first. */
-void accsv_scheduler_fetch(const accsv_scheduler_t* scheduler);
+/* While the step that was planned runs, and before its results are taken: the pages that it fills
+ * become entries of the cache, and the memory that the next one will need first is fetched. */
+void accsv_scheduler_planned(accsv_scheduler_t* scheduler);
 /* The results of a part, whose step is in flight no more, are taken. */
 static inline void accsv_part_leave(const accsv_part_t* part) {
   --part->sequence->in_flight;

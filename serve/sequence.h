@@ -45,6 +45,8 @@ typedef struct accsv_sequence {
   bool adapted : 1;    /* it has an adapter */
   bool embeds : 1;     /* it becomes an embedding: nothing of it is sampled */
   bool embeds_all : 1; /* and not the row of its last token alone is part of that */
+  bool unheard : 1;    /* its last tokens were nowhere before: there is nothing to guess */
+  uint8_t guesses;     /* most drafts of a step; above 0 only with `history` and `lookback` */
   int32_t last_token;  /* tokens[known - 1] */
   int32_t last_block;  /* blocks[blocks_held - 1] */
   struct accsv_flow* flow;
@@ -58,7 +60,6 @@ typedef struct accsv_sequence {
   uint32_t prompt_count;  /* tokens */
   /* Tokens of the prompt whose logits are samples, and how many of them steps have had. */
   uint32_t to_score, asked;
-  uint32_t guesses; /* most drafts of a step; above 0 only with `history` and `lookback` */
   accsv_lookback_t lookback;
   int32_t adapter; /* its place in the model, if it has one */
   uint64_t salt;

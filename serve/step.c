@@ -362,12 +362,22 @@ static void fetch_ahead(const accsv_plan_t* plan, const accrt_serve_results_t* r
     fetch(sampler, results->tokens[ahead->sample - 1]);
 }
 
+/* Looks for where a sequence's last tokens were before, some parts after that memory was fetched.
+ * One that has not ended is not freed before all results are taken. */
+static void note_last(accsv_sequence_t* sequence) {
+  if (sequence == NULL || sequence->state != ACCSV_RUNNING)
+    return;
+  accsv_lookback_note(&sequence->lookback, sequence->tokens, sequence->known);
+  sequence->unheard = sequence->lookback.from == 0;
+}
+
 static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
                          const accrt_serve_results_t* results, uint64_t now_ns) {
   const uint32_t row_size = engine->model->info.embedding_size;
   uint32_t sample = 0;
   size_t embeds = 0;
   ahead_t near = {0}, far = {0};
+  accsv_sequence_t* behind[NEAR] = {NULL};
   for (uint32_t i = 0; i < plan->count; ++i) {
     while (far.part < i + FAR && far.part < plan->count)
       fetch_ahead(plan, results, &far, accsv_sampler_fetch);
@@ -386,13 +396,18 @@ static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
           engine, part,
           results->embeddings != NULL ? results->embeddings + embeds * row_size : NULL, now_ns);
     embeds += part->embeds;
+    note_last(behind[i % NEAR]);
+    behind[i % NEAR] = part->draws && sequence->guesses > 0 ? sequence : NULL;
     if (sequence->state != ACCSV_ENDED)
       continue;
+    behind[i % NEAR] = NULL;
     /* If it ended in an earlier step, this may be the last that had it. */
     accsv_request_t* request = accsv_generation_of(sequence)->request;
     if (request->going_on == 0 && !request->listed && !accsv_request_in_flight(request))
       accsv_request_free(&engine->allocator, request);
   }
+  for (uint32_t i = 0; i < NEAR; ++i)
+    note_last(behind[i]);
 }
 
 /* A step that was submitted before the one before it had ended began with that end. */
@@ -457,7 +472,7 @@ static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* pla
   plan->begun_ns = begin_ns;
   const accrt_status_t status = functions->submit(functions->self, &step);
   engine->model_ns += accsv_now(engine) - begin_ns;
-  accsv_scheduler_fetch(&engine->scheduler);
+  accsv_scheduler_planned(&engine->scheduler);
   if (status != ACCRT_OK) {
     accrt_serve_masks_t masks;
     accsv_masks_finish(&engine->masks, &masks);

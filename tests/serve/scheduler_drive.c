@@ -95,7 +95,7 @@ static void add(char* line) {
   sequence->salt = strtoull(at, &at, 10);
   sequence->history = strtoul(at, &at, 10) != 0;
   sequence->scores = strtoul(at, &at, 10) != 0;
-  sequence->guesses = (uint32_t)strtoul(at, &at, 10);
+  sequence->guesses = (uint8_t)strtoul(at, &at, 10);
   sequence->history |= sequence->guesses > 0;
   sequence->limit = (uint32_t)strtoul(at, &at, 10);
   sequence->tokens = calloc(sequence->limit, sizeof *sequence->tokens);
@@ -126,6 +126,7 @@ static void add(char* line) {
 static void plan(void) {
   accsv_plan_t* one = &plans[in_flight];
   accsv_scheduler_plan(&scheduler, step + 1, one);
+  accsv_scheduler_planned(&scheduler);
   for (uint32_t i = 0; i < one->count; ++i) {
     const accsv_part_t* part = &one->parts[i];
     printf("%d:%u+%u%s%u ", (int)part->sequence->key, part->start, part->count,

@@ -132,7 +132,7 @@ static void add(void) {
   sequence->salt = below(4) == 0 ? 1 + below(2) : 0;
   sequence->history = below(8) == 0;
   if (below(4) == 0) {
-    sequence->guesses = 1 + below(6);
+    sequence->guesses = (uint8_t)(1 + below(6));
     sequence->history = true;
     if (accsv_lookback_init(&sequence->lookback, &accsv_allocator_system, &scheduler.limits.lookup,
                             sequence->limit) != ACCRT_OK)
@@ -283,6 +283,7 @@ static void plan(void) {
   accsv_plan_t* one = &plans[in_flight];
   ++step;
   accsv_scheduler_plan(&scheduler, step, one);
+  accsv_scheduler_planned(&scheduler);
   if (one->count == 0) {
     --step;
     if (live > 0 && in_flight == 0)
