@@ -416,7 +416,7 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
   sequence->tokens[sequence->known++] = sequence->last_token = token;
   accsv_sampler_note(&generation->sampler, token);
   if (sequence->guesses > 0) {
-    sequence->unheard = false;
+    sequence->no_guess = false;
     accsv_lookback_fetch(&sequence->lookback, sequence->tokens, sequence->known);
   }
   count_token(engine, generation, now_ns);

@@ -96,8 +96,8 @@ static uint32_t fetch_entry(const accsv_scheduler_t* scheduler, const accsv_sequ
                             sequence->tokens + (size_t)at * page_size, sequence->blocks[at]);
 }
 
-/* Those that fill a page, unless they were preempted. Whoever looks into the cache, or takes pages
- * that it may have, comes after this; else it is done while the step runs. */
+/* Those that fill a page, unless they were preempted. A look into the cache, and taking pages that
+ * it may have, come after this; else it is done while the step runs. */
 static void register_filled(accsv_scheduler_t* scheduler, bool scheduling) {
   const uint32_t count = scheduler->filling_count;
   for (uint32_t i = 0; i < count; ++i)
@@ -553,7 +553,7 @@ static uint32_t least_of(uint32_t a, uint32_t b) {
 static void draft(round_t* round, accsv_sequence_t* sequence, uint32_t budget) {
   accsv_scheduler_t* scheduler = round->scheduler;
   const uint32_t page_size = scheduler->limits.page_size, known = sequence->known;
-  if (sequence->unheard || sequence->pending > 0 || sequence->computed + sequence->n != known)
+  if (sequence->no_guess || sequence->pending > 0 || sequence->computed + sequence->n != known)
     return;
   uint32_t most = least_of(sequence->guesses, sequence->limit - known - 1);
   most = least_of(most, least_of(budget, round->samples));
@@ -579,7 +579,7 @@ static void draft_all(round_t* round) {
   uint32_t tokens = 0;
   for (uint32_t i = 0; i < plan->count; ++i) {
     tokens += plan->parts[i].sequence->n;
-    if (plan->parts[i].sequence->guesses > 0 && !plan->parts[i].sequence->unheard)
+    if (plan->parts[i].sequence->guesses > 0 && !plan->parts[i].sequence->no_guess)
       __builtin_prefetch(&plan->parts[i].sequence->lookback.from);
   }
   const uint32_t most = round->scheduler->mixed_tokens;

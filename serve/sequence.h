@@ -45,7 +45,7 @@ typedef struct accsv_sequence {
   bool adapted : 1;    /* it has an adapter */
   bool embeds : 1;     /* it becomes an embedding: nothing of it is sampled */
   bool embeds_all : 1; /* and not the row of its last token alone is part of that */
-  bool unheard : 1;    /* its last tokens were nowhere before: there is nothing to guess */
+  bool no_guess : 1;   /* its last tokens were nowhere before: there is nothing to guess */
   uint8_t guesses;     /* most drafts of a step; above 0 only with `history` and `lookback` */
   int32_t last_token;  /* tokens[known - 1] */
   int32_t last_block;  /* blocks[blocks_held - 1] */

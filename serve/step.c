@@ -368,7 +368,7 @@ static void note_last(accsv_sequence_t* sequence) {
   if (sequence == NULL || sequence->state != ACCSV_RUNNING)
     return;
   accsv_lookback_note(&sequence->lookback, sequence->tokens, sequence->known);
-  sequence->unheard = sequence->lookback.from == 0;
+  sequence->no_guess = sequence->lookback.from == 0;
 }
 
 static void take_results(accrt_serve_engine_t* engine, const accsv_plan_t* plan,
