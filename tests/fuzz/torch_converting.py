@@ -384,7 +384,7 @@ class Converting:
         args = self.graph_arguments(name, shapes, not self.one_in(3))
         self.note(f"backend {name} {describe(args)}")
         with self.random.choice((torch.no_grad, torch.no_grad, torch.enable_grad))():
-            copies = [copy.deepcopy(a.detach()) if readable(a) else a for a in args]
+            copies = [copy.deepcopy(a.detach().as_subclass(torch.Tensor)) if readable(a) else a for a in args]
             needs_grad = torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and type(a) is not Refusing and a.requires_grad for a in args)
             try:
                 wanted = graph(*copies)

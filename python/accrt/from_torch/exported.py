@@ -4,21 +4,22 @@ results."""
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import re
 import warnings
 import zipfile
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from .._files import regular
-from ..compiler import Expr, Function, Module, State
+from ..compiler import Expr, Function, IRError, Module, State
 from ..compiler import expr as ex
-from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
+from . import archive, ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
 from .aliasing import flat, touched
 from .lowering import Failures, Lowering
 from .sizes import Bound, size_of, solved
-from .values import dtype_of, Known, MISSING, Unsupported, UnsupportedOperations
+from .values import dtype_of, Known, MISSING, plain, short, Unsupported, UnsupportedOperations
 
 #: A type of a .pt2 file that has a list of keys, in JSON that is text in JSON.
 _KEYED = re.compile(r'"type\\*": \\*"(\w+(?:\.\w+)+)\\*", \\*"context\\*": \\*"\[\\')
@@ -45,7 +46,7 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
         raise ImportError("from_torch needs torch: pip install torch") from error
     if isinstance(model, torch.export.ExportedProgram):
         return model
-    if isinstance(model, (str, os.PathLike)):
+    if _is_path(model):
         return _loaded(os.fspath(model))
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is a {type(model).__name__}, expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file")
@@ -72,30 +73,51 @@ def _without_cache(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) ->
     return {**kwargs, "use_cache": False}
 
 
+class _Reason(logging.Filter):
+    """torch logs a page about an archive that it cannot read, and raises something else. This keeps
+    the page from the terminal, and the reason for the message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: Optional[BaseException] = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.error = record.exc_info[1] if record.exc_info else self.error
+        return False
+
+
 def _loaded(path: str) -> Any:
-    """What torch.export.save wrote. torch prints a page about other files, so they are refused
-    before it looks."""
+    """What torch.export.save wrote. torch believes what it finds, so the file is looked at
+    first."""
     import torch
 
     with open(path, "rb", opener=regular) as file:
         if not zipfile.is_zipfile(file):
             raise ValueError(f"{path} is not what torch.export.save writes (a .pt2 file)")
-        _stand_ins(file)
-        file.seek(0)
         try:
-            return torch.export.load(file)
-        except RuntimeError as error:
-            raise ValueError(f"{path}: torch {torch.__version__} cannot load it: {error.__cause__ or error}") from error
+            _stand_ins(archive.check(file))
+        except archive.Refused as error:
+            raise ValueError(plain(f"{path}: {error}. torch.export.load reads it, if you trust it; give the program then")) from error
+        file.seek(0)
+        reason, log = _Reason(), logging.getLogger("torch.export")
+        log.addFilter(reason)
+        try:
+            program = torch.export.load(file)
+            program._accrt_file = path
+            return program
+        except Exception as error:  # of any kind: the file says what torch does
+            why: BaseException = reason.error or error.__cause__ or error
+            raise ValueError(plain(f"{path}: torch {torch.__version__} cannot load it: {short(why)}")) from error
+        finally:
+            log.removeFilter(reason)
 
 
-def _stand_ins(file: BinaryIO) -> None:
+def _stand_ins(texts: List[str]) -> None:
     """transformers makes its outputs known to torch when it makes the first of them. A file that
     names such types (their keys are in it) is read with dicts in their place, and without
     transformers."""
     from torch.utils import _pytree as pytree
 
-    with zipfile.ZipFile(file) as archive:
-        texts = [archive.read(name).decode() for name in archive.namelist() if name.endswith("/models/model.json")]
     for kind in sorted({kind for text in texts for kind in _KEYED.findall(text)}):
         if kind not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
             made = type(kind.rpartition(".")[2], (dict,), {})
@@ -115,21 +137,40 @@ def convert(
         raise ValueError("a dict without functions")
     given = {function: method if isinstance(method, Method) else Method(method) for function, method in methods.items()}
     programs = {function: exported(m.model, m.args, m.kwargs, m.dynamic_shapes) for function, m in given.items()}
+    files = [os.fspath(getattr(m.model, "_accrt_file", m.model)) for m in given.values() if _is_doubted(m)]
+    try:
+        return _converted(name or _name_of(model), programs, given, maximum)
+    except Exception as error:  # of any kind: what a file has need not fit together
+        if not files or isinstance(error, (ImportError, IRError)):
+            raise
+        raise ValueError(plain(f"{', '.join(files)}: what it has does not fit together: {type(error).__name__}: {short(error)}")) from error
+
+
+def _converted(name: str, programs: Mapping[str, Any], given: Mapping[str, Method], maximum: int) -> Module:
     while True:
-        module, failures = _lowered(name or _name_of(model), programs, given, maximum)
+        module, failures = _lowered(name, programs, given, maximum)
         if not failures.found:
             return module
-        parts = _decomposed(programs, failures)
+        parts = _decomposed(programs, failures, any(_is_doubted(m) for m in given.values()))
         if parts is None:
             raise UnsupportedOperations(module.name, failures.listed())
         programs = parts
+
+
+def _is_path(model: Any) -> bool:
+    return isinstance(model, (str, os.PathLike))
+
+
+def _is_doubted(method: Method) -> bool:
+    """Whether a function is of a file, which may lie."""
+    return _is_path(method.model) or hasattr(method.model, "_accrt_file")
 
 
 def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Method], maximum: int) -> Tuple[Module, Failures]:
     module, failures = Module(name), Failures()
     shared = _Shared(module, maximum)
     parts = [
-        _Program(shared, program, module.function(function), failures, f"{function}." if len(programs) > 1 else "", methods[function].dynamic_shapes)
+        _Program(shared, program, module.function(function), failures, f"{function}." if len(programs) > 1 else "", methods[function])
         for function, program in programs.items()
     ]
     for part in parts:  # a buffer that one function writes is a state of all
@@ -139,20 +180,21 @@ def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Metho
     return module, failures
 
 
-def _decomposed(programs: Mapping[str, Any], failures: Failures) -> Optional[Dict[str, Any]]:
+def _decomposed(programs: Mapping[str, Any], failures: Failures, doubted: bool) -> Optional[Dict[str, Any]]:
     """The programs with torch's own decompositions of what has no lowering, and of nothing else;
-    None where there are none."""
+    None where there are none. torch calls every operation of the graph then: of a file only where
+    all that are left have a lowering or a decomposition."""
     import torch
 
     known = torch.export.default_decompositions()
-    missing = [target for target, why in failures.found if not why and target.startswith("aten.")]
+    missing = [target for target, why in failures.found if not why]
     table = {}
-    for target in missing:
+    for target in (target for target in missing if target.startswith("aten.")):
         packet, _, overload = target[len("aten.") :].rpartition(".")
         operation = getattr(getattr(torch.ops.aten, packet, None), overload, None)
         if operation in known:
             table[operation] = known[operation]
-    if not table:
+    if not table or doubted and len(table) < len(set(missing)):
         return None
     try:
         return {function: program.run_decompositions(table) for function, program in programs.items()}
@@ -161,7 +203,7 @@ def _decomposed(programs: Mapping[str, Any], failures: Failures) -> Optional[Dic
 
 
 def _name_of(model: Any) -> str:
-    if isinstance(model, (str, os.PathLike)):
+    if _is_path(model):
         return os.path.basename(os.fspath(model)).partition(".")[0] or "model"
     if isinstance(model, Mapping) or not hasattr(model, "named_parameters") or hasattr(model, "graph_signature"):
         return "model"
@@ -230,13 +272,13 @@ def _pattern_of(name: str, tensor: Any) -> int:
 class _Program:
     """One ExportedProgram, while it becomes one function."""
 
-    def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, dynamic_shapes: Any) -> None:
+    def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, method: Method) -> None:
         self.shared, self.program, self.function, self.failures, self.prefix = shared, program, function, failures, prefix
-        self.graph, self.dim_names = flat(program.graph_module), _dim_names(program, dynamic_shapes)
+        self.graph, self.dim_names = flat(program.graph_module), _dim_names(program, method.dynamic_shapes)
         self.touched: List[Any] = touched(self.graph)
         self.symbols: Bound = {}
         self.bound: Dict[Tuple[str, int], Expr] = {}  # dimensions of 2 * n
-        self.lowering = Lowering(shared.module, function, failures, prefix)
+        self.lowering = Lowering(shared.module, function, failures, prefix, _is_doubted(method))
         placeholders = [n for n in self.graph.nodes if n.op == "placeholder"]
         self.inputs = list(zip(placeholders, program.graph_signature.input_specs))
         self.buffers = {spec.target for _node, spec in self.inputs if spec.kind.name == "BUFFER"}

@@ -21,12 +21,14 @@ from .aliasing import first, whole_of, writes
 from .ops_views import VIEWS
 from .packed import is_quantized, refuse_expanded
 from .table import TABLE
-from .values import array_of, dtype_of, Known, Missing, MISSING, number_of, Unsupported
+from .values import array_of, dtype_of, Known, Missing, MISSING, number_of, short, Unsupported
 
 #: What folding may make out of smaller things, in bytes: masks and tables of positions stay
 #: operations when they are larger.
 FOLDED_BYTES = 1 << 22
 #: Not the same each time, so never folded.
+#: What a lowering, or torch, raises where arguments do not fit an operation.
+_MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, RuntimeError, TypeError, ValueError)
 RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial", "dropout", "uniform")
 
 
@@ -68,7 +70,7 @@ class Lowering:
     """One function of the module, while it is made out of a graph. Lowerings get it as their first
     argument."""
 
-    def __init__(self, module: Module, function: Function, failures: Failures, prefix: str = "") -> None:
+    def __init__(self, module: Module, function: Function, failures: Failures, prefix: str = "", doubted: bool = False) -> None:
         self.module, self.function, self.failures, self.prefix = module, function, failures, prefix
         self.env: Dict[Any, Any] = {}
         self.views: Dict[Any, View] = {}
@@ -77,6 +79,7 @@ class Lowering:
         self.patterns: Dict[int, affine.Pattern] = {}  # by id of a value, which `values` keeps
         self.values: List[Value] = []
         self.node: Any = None
+        self.doubted = doubted  # the graph is of a file, which may lie
         self.done: Set[Any] = set()  # multiplications that a product has done
 
     # -- the graph
@@ -134,6 +137,11 @@ class Lowering:
         except IRError as error:
             self.failures.add(name, str(error).partition(": ")[2] or str(error), node)
             self.env[node] = MISSING
+        except _MISFITS as error:
+            if not self.doubted:
+                raise
+            self.failures.add(name, f"its arguments do not fit ({type(error).__name__}: {short(error)})", node)
+            self.env[node] = MISSING
 
     def _lowered(self, target: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
         if _is_known(args) and _is_known(kwargs):
@@ -173,7 +181,7 @@ class Lowering:
         if any(f".{word}" in name for word in RANDOM) or name.startswith("aten.sym_") or not callable(target):
             return None
         most = max(FOLDED_BYTES, 2 * sum(k.tensor.numel() * k.tensor.element_size() for k in _knowns([args, list(kwargs.values())])))
-        value = self.node.meta.get("val")
+        value = self._calculated(target, name, args, kwargs) if self.doubted else self.node.meta.get("val")
         sizes = [v.numel() * v.element_size() for v in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(v, torch.Tensor)]
         if not sizes or any(not isinstance(s, int) or s > most for s in sizes):
             return None
@@ -181,6 +189,21 @@ class Lowering:
             given = target(*_unwrapped(args), **_unwrapped(kwargs))
         quantized = next((known.made_of or known.name for known in _knowns([args, list(kwargs.values())]) if known.made_of or is_quantized(known)), "")
         return _wrapped(given, quantized)
+
+    @staticmethod
+    def _calculated(target: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
+        """What an operation of a file gives, without its content: what the file says of it need not
+        be true. None: torch may not do it for a file, as it could read memory or other files."""
+        import torch
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        if name not in TABLE and torch.Tag.core not in getattr(target, "tags", ()):
+            return None
+        try:
+            with torch.no_grad(), FakeTensorMode(allow_non_fake_inputs=True):
+                return target(*_unwrapped(args), **_unwrapped(kwargs))
+        except Exception:  # of many kinds: it is not done
+            return None
 
     @staticmethod
     def _is_real(name: str, args: List[Any]) -> bool:

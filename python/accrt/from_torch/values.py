@@ -46,13 +46,19 @@ class UnsupportedOperations(IRError):
 
     def __init__(self, model: str, operations: List[Tuple[str, int, str, str]]):
         self.operations = operations
-        lines = [_plain(f"  {name} x{count}{': ' + why if why else ''}{' (' + where + ')' if where else ''}") for name, count, where, why in operations]
-        super().__init__(f"{_plain(model)}: no lowering for {len(operations)} operation{'s' if len(operations) != 1 else ''}:\n" + "\n".join(lines))
+        lines = [plain(f"  {name} x{count}{': ' + why if why else ''}{' (' + where + ')' if where else ''}") for name, count, where, why in operations]
+        super().__init__(f"{plain(model)}: no lowering for {len(operations)} operation{'s' if len(operations) != 1 else ''}:\n" + "\n".join(lines))
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """One line that controls no terminal: names are those of a file."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def short(error: BaseException) -> str:
+    """The first line of what another library says, where it is not empty."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
 
 
 DTYPES = {
