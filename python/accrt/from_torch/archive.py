@@ -2,7 +2,7 @@
 
 torch.export.load believes what it finds. Pickles make any object, sizes are texts that sympy
 evaluates, names of inputs become Python source, machine code of AOTInductor is loaded. So a file
-from somebody else could run code, or take all memory. `check` refuses such files, in one line that
+of a stranger could run code, or take all memory. `check` refuses such files, in one line that
 names the member. Who trusts the file loads it with torch.export.load, and gives the program.
 """
 
@@ -16,13 +16,13 @@ import struct
 import zipfile
 from typing import Any, BinaryIO, Dict, Iterator, List
 
-#: How many bytes the weights of a file may have beyond what is stored of them (strides of 0, records
-#: without bytes).
+#: How many bytes the weights of a file may have beyond what is stored of them: strides of 0.
 SPREAD_BYTES = 256 << 20
 MAX_EXPRESSION, MAX_EXPONENT = 20000, 64
 
 _END, _END64, _LOCATOR64 = "<4s4H2IH", "<4sQ2H2I4Q", "<4sIQI"
-_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 9: 8, 10: 8, 11: 16, 12: 1, 13: 2}  # by ScalarType: bytes; others: 1
+#: Bytes of an element, by torch's ScalarType; of others: 1.
+_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 2, 7: 4, 8: 8, 9: 8, 10: 8, 11: 16, 12: 1, 13: 2}
 _NAME = re.compile(r"[A-Za-z0-9_]*")
 _SYMBOL = re.compile(r"[a-z]{1,4}\d+")
 _FLOAT, _LONG_FLOAT = re.compile(r"[-+]?[\d.]{1,40}([eE][-+]?\d{1,3})?"), re.compile(r"[\d.][eE][-+]?\d{4}")
