@@ -786,6 +786,8 @@ def _from_array_interface(value, interface: dict, dtype: int | None) -> View:
     if shape == () and not hasattr(value, "__setitem__"):
         # A numpy scalar: its interface points into a temporary array that is gone already.
         raise TypeError(f"{type(value).__name__} is a scalar without memory of its own: pass numpy.asarray(value)")
+    if type(value).__module__ != "numpy":
+        _check_interface(value, interface, typestr, shape, address, strides)
     known = _FROM_TYPESTR.get(typestr) if dtype is None else None
     if known is None:
         known = _array_dtype(value, typestr, dtype)
@@ -798,6 +800,20 @@ def _from_array_interface(value, interface: dict, dtype: int | None) -> View:
             raise ValueError(f"strides {strides} are not multiples of the element's {bytes_each} bytes")
         strides = [s // bytes_each for s in strides]
     return View(None, address, 0, known, shape, strides, value, bool(read_only))
+
+
+def _check_interface(value, interface: dict, typestr, shape, address, strides) -> None:
+    """Of what is not numpy's own."""
+    where = f"the array interface of {describe(value)}"
+    for name, given in (("shape", shape), ("strides", () if strides is None else strides)):
+        if not isinstance(given, (tuple, list)) or not all(hasattr(size, "__index__") for size in given):
+            raise TypeError(f"{where} has {name} {given!r}, which are no integers")
+    if not isinstance(typestr, str) or not isinstance(address, int):
+        raise TypeError(f"{where} has type {typestr!r} and address {address!r}: a text and an integer are needed")
+    if not 0 <= address < 1 << 64 or not address and 0 not in shape:
+        raise ValueError(f"{where} has its data at {address:#x}")
+    if interface.get("mask") is not None:
+        raise TypeError(f"{where} has a mask, which would be lost: pass an array without one")
 
 
 def _from_buffer(value, dtype: int | None) -> View:
