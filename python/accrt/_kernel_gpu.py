@@ -234,6 +234,18 @@ def _content(source: Any, what: str) -> bytes | str:
         return file.read()
 
 
+def _ptx_text(image: bytes | str, what: str) -> str:
+    """PTX as text. The driver reads it up to its first NUL."""
+    try:
+        text = image if isinstance(image, str) else image.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{what}: its PTX is no text: {error}") from None
+    text = text.rstrip("\0")
+    if "\0" in text:
+        raise ValueError(f"{what}: its PTX has a NUL in it, which would end it")
+    return text
+
+
 def _fitting(images: Mapping[str, Any], arch: str, what: str) -> Any:
     """What runs on an architecture: its own, or one of the same generation that is not newer."""
     known = re.match(r"sm_(\d+)(\d)", arch)
@@ -249,12 +261,15 @@ def from_image(source: Any, name: str, parameters: Any, grid: Any, block: Any, s
     described, known = _described(name, parameters, block, shared_bytes, cluster, cooperative)
     _checked_grid(name, grid)
     what = f"kernel {name}"
-    images = {arch: _content(one, what) for arch, one in (source.items() if isinstance(source, Mapping) else [("", source)])}
+    given = source if isinstance(source, Mapping) else {"": source}
+    if not all(isinstance(arch, str) for arch in given):
+        raise TypeError(f"{what}: machine code is given for {next(arch for arch in given if not isinstance(arch, str))!r:.80}, expected names as 'sm_90'")
+    images = {arch: _ptx_text(_content(one, what), what) if ptx else _content(one, what) for arch, one in given.items()}
 
     def code(arch: str) -> tuple[bytes | str, str, str, dict[str, Any]]:
         image = images[""] if "" in images else _fitting(images, arch, what)
         if ptx:
-            return image if isinstance(image, str) else image.rstrip(b"\0").decode(), "ptx", entry or name, {}
+            return image, "ptx", entry or name, {}
         return image, "cubin" if bytes(image[:4]) == b"\x7fELF" else "fatbin", entry or name, {}
 
     if ptx is False and any(isinstance(one, str) for one in images.values()):

@@ -1,5 +1,5 @@
-"""Objects of others whose array interface does not say what is there: each is refused by what is
-wrong with it."""
+"""Objects of others whose array interface does not say what is there, and machine code that is
+none: each is refused by what is wrong with it."""
 from __future__ import annotations
 
 import numpy as np
@@ -44,3 +44,19 @@ def test_what_does_not_fit_is_named(doubled, changed, words):
     with pytest.raises((TypeError, ValueError, accrt.Error)) as caught:
         doubled(Array(**changed))
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("image, words", [
+    (".version 7.0\n.target sm_80\0 .entry evil", "has a NUL in it"), (b".version 7.0\n\0junk", "has a NUL in it"), (b"\xff\xfe", "is no text"),
+    ({"sm_90": b"a\0b"}, "has a NUL in it"), ({5: b"x"}, "given for 5"), ({None: b"x"}, "given for None"),
+])  # fmt: skip
+def test_ptx_is_text_without_a_nul(image, words):
+    """The driver would end it there."""
+    with pytest.raises((TypeError, ValueError), match=words):
+        accrt.Kernel.from_ptx(image, "scale", [("x", "read f32")])
+    accrt.Kernel.from_ptx(b".version 7.0\n\0", "scale", [("x", "read f32")])  # as C has it
+
+
+def test_cubins_are_given_by_names():
+    with pytest.raises(TypeError, match="given for 5"):
+        accrt.Kernel.from_cubin({5: b"x"}, "scale", [("x", "read f32")])
