@@ -1,5 +1,6 @@
 """Compiled kernels in the user's cache, by the content of what they were made of. Any number of
-processes may use it at once, and one that is killed leaves no half entry."""
+processes may use it at once, and one that is killed leaves no half entry. An entry begins with its
+SHA-256: what a disk has damaged is made again."""
 from __future__ import annotations
 
 import hashlib
@@ -10,6 +11,8 @@ from typing import Callable, Optional
 
 from ._paths import read_own_file, set_own_file, user_folder
 
+_DIGEST = 32  # bytes
+
 
 def cache_directory() -> Optional[Path]:
     """Where compiled kernels are kept; None when there is no home. What is in it is machine code
@@ -19,17 +22,19 @@ def cache_directory() -> Optional[Path]:
 
 
 def cached(key: str, make: Callable[[], bytes]) -> bytes:
-    """Content of a cache entry, made on a miss. A cache that cannot be written to, or that another
-    user may write to, is no error: the work is done again."""
+    """Content of a cache entry, made where there is none, or a damaged one. A cache that cannot be
+    written to, or that another user may write to, is no error: the work is done again."""
     folder = cache_directory()
     path = os.fspath(folder / key[:2] / key) if folder else ""
     try:
-        return read_own_file(path)
+        entry = read_own_file(path)
+        if hashlib.sha256(entry[_DIGEST:]).digest() == entry[:_DIGEST]:
+            return entry[_DIGEST:]
     except OSError:
         pass
     content = make()
     try:
-        set_own_file(path, content)
+        set_own_file(path, hashlib.sha256(content).digest() + content)
     except OSError:
         pass
     return content

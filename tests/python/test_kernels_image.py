@@ -3,6 +3,7 @@ and size helpers."""
 
 import ctypes
 import dataclasses
+import hashlib
 import os
 import subprocess
 
@@ -59,6 +60,27 @@ def test_images_are_deterministic_and_cached(target, tmp_path, monkeypatch):
     assert str(tmp_path).encode() not in built[0] and str(harness.ROOT).encode() not in built[0]
     monkeypatch.setattr(subprocess, "run", lambda *a, **k: pytest.fail("the cache was not used"))
     assert image.build_image(kernels, target) == built[0]
+
+
+DAMAGES = {
+    "empty": lambda data: b"", "cut": lambda data: data[: len(data) // 2], "short": lambda data: data[:10], "zero": lambda data: bytes(len(data)),
+    "longer": lambda data: data + b"x", "first bit": lambda data: bytes([data[0] ^ 1]) + data[1:], "last bit": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
+    "middle bit": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+}  # fmt: skip
+
+
+def test_damaged_entries_are_made_again(tmp_path, monkeypatch):
+    """What a disk, or a person, did to machine code is neither linked nor run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    kernels = [small_kernel("damaged")]
+    built = image.build_image(kernels, AVAILABLE[0])
+    entries = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(entries) >= 2
+    for name, damage in DAMAGES.items():
+        for path, content in entries.items():
+            path.write_bytes(damage(content))
+        assert image.build_image(kernels, AVAILABLE[0]) == built, name
+        assert {path: path.read_bytes() for path in entries} == entries, name
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
@@ -227,8 +249,8 @@ def test_a_cache_that_others_may_write_is_not_believed(attack, tmp_path, monkeyp
     planted = image.build_image([small_kernel("theirs")], AVAILABLE[0])
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     good = image.build_image(kernels, AVAILABLE[0])
-    (entry,) = [p for p in (tmp_path / "cache" / "accrt" / "kernels").rglob("*") if p.is_file() and p.read_bytes() == good]
-    entry.write_bytes(planted)
+    (entry,) = [p for p in (tmp_path / "cache" / "accrt" / "kernels").rglob("*") if p.is_file() and p.read_bytes().endswith(good)]
+    entry.write_bytes(hashlib.sha256(planted).digest() + planted)
     assert image.build_image(kernels, AVAILABLE[0]) == planted  # this user wrote it
     if attack == "folder":
         entry.parent.chmod(0o777)
