@@ -64,6 +64,10 @@ def learn_class(kind: type) -> None:
     if numpy is not None and kind is getattr(numpy, "ndarray", None):
         native.learn_array(kind)
         return
+    # DLPack comes first, but CuPy's has no exchange.
+    if kind.__module__.partition(".")[0] == "cupy" or not hasattr(kind, "__dlpack__"):
+        if hasattr(kind, "__cuda_array_interface__") and native.learn_cuda_array(kind):
+            return
     # Of the class itself: a subclass may mean something else.
     table = vars(kind).get("__dlpack_c_exchange_api__")
     if type(table).__name__ == "PyCapsule":
@@ -98,8 +102,9 @@ def kinds(prepared, shared: frozenset[int]) -> bytes:
 
 def caller(call, device) -> Any:
     """What runs a Call in one step, or None."""
+    from . import _window  # circular
     prepared = call._prepared
     if native is None or len(prepared.arguments) > 256:
         return None
     return native.Caller(call._pointer, call._pointer.__index__(), prepared.kinds, prepared.inputs, call._bound, device,
-                         device.info.host_memory, SLICE_NS)
+                         device.info.host_memory, SLICE_NS, _window.gpu_of(native, call._session))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from operator import index as _index
 from typing import Any, Callable, Sequence
 
-from . import _fast, _ffi
+from . import _fast, _ffi, _window
 from ._files import regular
 from ._kernel_source import _included, parsed, text_of
 from ._library import describe, filled, last_error, lib, need, never_raises, shown
@@ -116,6 +116,7 @@ class GpuKernel(Kernel):
         for value in values:
             for kind in type(value).__mro__:
                 _fast.learn_class(kind)
+        _window.connect(_fast.native)
         if self._quick is None:
             raw = filled(_ffi.accrt_kernel_info, lib.accrt_kernel_info, there.handle)
             records = b""
@@ -288,20 +289,22 @@ def borrowed(kernel: Kernel, values: Sequence, device: Device) -> Stream | None:
     index = device.info.dlpack_device[1]
     torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
     if torch is not None and any(isinstance(value, torch.Tensor) and value.is_cuda for value in values):
-        return wrapped(kernel, device, torch.cuda.current_stream(index).cuda_stream)
+        return wrapped(kernel, device, torch.cuda.current_stream(index).cuda_stream, None)
     if cupy is not None and any(isinstance(value, cupy.ndarray) for value in values):
-        return wrapped(kernel, device, cupy.cuda.get_current_stream(index).ptr)
+        stream = cupy.cuda.get_current_stream(index)
+        return wrapped(kernel, device, stream.ptr, stream)  # CuPy destroys a stream with its object
     return None
 
 
 _MOST_BORROWED = 64  # streams of others that a kernel knows
 
 
-def wrapped(kernel: Kernel, device: Device, number: int) -> Stream:
+def wrapped(kernel: Kernel, device: Device, number: int, owner: Any) -> Stream:
+    """owner: the library's object for the stream, if the stream goes with it."""
     known: dict[int, Stream] = kernel._borrowed
     found = known.get(number)
     if found is None:
         if len(known) >= _MOST_BORROWED:
             known.clear()
-        found = known[number] = Stream.wrap(device, number)
+        found = known[number] = Stream.wrap(device, number if owner is None else owner)
     return found

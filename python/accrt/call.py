@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _Out = TypeVar("_Out")
 _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
 _RANK = _ffi.ACCRT_MAX_RANK
+_UNBOUND, _LIKE_BEFORE = 0, 2  # what native.Caller.set gives
 _QUICK_NS = 2_000_000  # that an event loop may stand still for a plan
 
 
@@ -127,11 +128,25 @@ class Call(Handle):
         quick = self._quick
         if quick is not None and dtype is None and copy is False:
             index = self._prepared._indices.get(name_or_index) if isinstance(name_or_index, str) else name_or_index
-            if type(index) is int and quick.set(self, index, value, self._views):
-                self._planned = False
+            done = quick.set(self, index, value, self._views) if type(index) is int else _UNBOUND
+            if done:
+                if done != _LIKE_BEFORE:
+                    self._planned = False
+                if index >= self._prepared.inputs:
+                    self._give(index, value)
                 return
             _fast.learn(value)
+            self._set_alone(name_or_index, value, dtype, copy)
+            self._widen()
+            return
         self._set_alone(name_or_index, value, dtype, copy)
+
+    def _widen(self) -> None:
+        """After the quick way did not take a tensor: the next one it may."""
+        gpu = self._session._gpu
+        if gpu is not None:
+            from ._window import widen
+            widen(gpu, self._session.program.device)
 
     @alone
     def _set_alone(self, name_or_index: str | int, value: Any, dtype: str | None, copy: bool) -> None:
@@ -193,9 +208,14 @@ class Call(Handle):
             raise
         views[index] = view
         if index >= inputs:
-            self._outputs[index - inputs] = value
-            given = [self._outputs.get(i) for i in range(len(signature.results))]
-            self._fixed = _unpack(given) if all(g is not None for g in given) else None
+            self._give(index, value)
+
+    def _give(self, index: int, value: Any) -> None:
+        """The caller's object for a result."""
+        signature, outputs = self._prepared.signature, self._outputs
+        outputs[index - self._prepared.inputs] = value
+        given = [outputs.get(i) for i in range(len(signature.results))]
+        self._fixed = _unpack(given) if all(g is not None for g in given) else None
 
     def __call__(self) -> Any:
         """Runs and waits; the GIL is released meanwhile. Returns the results: one alone, several as
@@ -521,6 +541,7 @@ class Function:
                     return results
                 _learn(inputs, out)
             self._bind(call, inputs, out, named, copy)
+            call._widen()
             return call._run_now()
         finally:
             call._let_go()

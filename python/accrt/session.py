@@ -44,7 +44,7 @@ class Session(Handle):
     once.
     """
 
-    __slots__ = ("program", "_functions", "_calls", "_stream", "_adapter", "_budget", "_in_flight", "_uses")
+    __slots__ = ("program", "_functions", "_calls", "_stream", "_adapter", "_budget", "_in_flight", "_uses", "_gpu")
     _kind = "accrt_session"
 
     def __init__(self, program: Program, symbols: Mapping[str, int] | None = None, stream: Stream | None = None,
@@ -70,6 +70,8 @@ class Session(Handle):
 
     def _setup(self, handle, program: Program, stream: Stream | None) -> None:
         Handle.__init__(self, handle)
+        # It goes after the session.
+        handle.stream = stream.handle if stream is not None else None
         # What calls in flight use; it outlives the session.
         self._in_flight = stream._in_flight if stream is not None else InFlight(retained(lib.accrt_session_stream(handle)))
         self.program = program
@@ -78,6 +80,7 @@ class Session(Handle):
         self._uses = {}       # who is in a method of several steps (alone)
         self._stream = stream
         self._adapter = None
+        self._gpu = None     # what places tensors of others on its device (_window.py)
 
     def close(self) -> None:
         """Gives the session back now, with the calls that it keeps; those that `bind` made keep it

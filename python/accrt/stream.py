@@ -128,13 +128,14 @@ class Stream(Handle):
 
     @classmethod
     def wrap(cls, device: Device, native) -> Stream:
-        """Another library's queue as a Stream, without taking it over: it must live as long as
-        this.
+        """Another library's queue as a Stream, without taking it over.
 
         Args:
-            native: an object with `__cuda_stream__` (cuda.core, torch, CuPy), or the number of a
-                CUstream (0: the legacy default stream).
+            native: an object with `__cuda_stream__` (cuda.core, torch, CuPy), which lives as long
+                as anything of this stream is in use; or the number of a CUstream (0: the legacy
+                default stream), which must live that long.
         """
+        owner = native
         if hasattr(native, "__cuda_stream__"):
             protocol = native.__cuda_stream__
             native = (protocol() if callable(protocol) else protocol)[1]
@@ -143,7 +144,9 @@ class Stream(Handle):
         if not isinstance(native, int):
             raise TypeError(f"{native!r} is no stream: expected an object with __cuda_stream__, or the number of a CUstream")
         self = cls.__new__(cls)
-        self._setup(created(lib.accrt_stream_wrap, need(device, Device), number(native, "native")), device)
+        pointer = created(lib.accrt_stream_wrap, need(device, Device), number(native, "native"))
+        pointer.owner = owner  # it goes after the library's reference
+        self._setup(pointer, device)
         return self
 
     @property

@@ -954,4 +954,5 @@ def _tensor_view(tensor: Tensor, dtype: int | None) -> View:
 if _fast.native is not None:
     _fast.native.learn_tensor(Tensor, DTYPES)
     _fast.native.learn_results(Tensor, _NAMES)
+    _fast.native.learn_type_strings(_FROM_TYPESTR)
     Tensor.__dlpack_c_exchange_api__ = _fast.native.offer(_from_capsule)  # type: ignore[attr-defined]

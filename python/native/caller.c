@@ -13,20 +13,26 @@ enum {
 };
 enum { MOST_ARGUMENTS = 256 };
 
+/* What `set` has done: nothing, bound an argument, bound one that is like the one before. */
+enum { SET_NOTHING = 0, SET_NEW = 1, SET_LIKE_BEFORE = 2 };
+
 typedef struct caller {
   PyObject ob_base;
   accrt_call_t* call;
   PyObject* pointer; /* which keeps the call */
   PyObject* device;
   PyObject* bound; /* a set: of what C has a tensor */
+  PyObject* gpu;   /* a Gpu, if the device is one; or NULL */
   uint64_t slice_ns;
   accrt_status_t status; /* of the latest run */
   bool is_host;
+  bool is_like_before; /* the argument that was bound last */
   Py_ssize_t inputs;
   Py_ssize_t count; /* of all arguments */
   uint8_t kinds[MOST_ARGUMENTS];
   bool external[MOST_ARGUMENTS]; /* C retains a tensor of another library there */
   bool any_external;
+  uint64_t forms[MOST_ARGUMENTS]; /* a number for the type and shape that `set` has bound */
 } caller_t;
 
 /* ---- Arguments ---- */
@@ -66,11 +72,22 @@ static bool may_be_bits(const native_view_t* view) {
          (view->tensor.dtype == ACCRT_DTYPE_U8 || view->tensor.dtype == ACCRT_DTYPE_U16);
 }
 
+/* A number of a tensor's type and shape. If two have the same one, the submission that needs a plan
+ * makes it. */
+static uint64_t form_of(const native_view_t* view) {
+  uint64_t form = (uint64_t)view->tensor.dtype << 8 | view->tensor.rank;
+  for (uint32_t i = 0; i < view->tensor.rank; ++i)
+    form = (form ^ (uint64_t)view->shape[i]) * UINT64_C(0x9e3779b97f4a7c15) + 1;
+  return form;
+}
+
 /* Binds an array or a tensor. out_owner: a new reference to what keeps its memory. */
 static bool set_tensor(caller_t* self, Py_ssize_t index, PyObject* value, PyObject** out_owner) {
   native_view_t view;
   const uint8_t kind = self->kinds[index];
-  if (!accrt_native_take(value, self->is_host && (kind & ARGUMENT_SHARED) == 0, &view))
+  const bool may_lie_apart = (kind & ARGUMENT_SHARED) == 0;
+  if (!accrt_native_take(value, self->is_host && may_lie_apart, may_lie_apart ? self->gpu : NULL,
+                         &view))
     return false;
   const bool fits = !(view.read_only && (kind & ARGUMENT_WRITTEN) != 0) &&
                     !((kind & ARGUMENT_BITS) != 0 && may_be_bits(&view));
@@ -79,6 +96,8 @@ static bool set_tensor(caller_t* self, Py_ssize_t index, PyObject* value, PyObje
     Py_DECREF(view.owner);
     return false;
   }
+  self->is_like_before = self->forms[index] == form_of(&view);
+  self->forms[index] = form_of(&view);
   self->external[index] = view.is_external;
   self->any_external = self->any_external || view.is_external;
   *out_owner = view.owner;
@@ -220,42 +239,67 @@ static bool is_false(PyObject* object, PyObject* name) {
   return value == Py_False;
 }
 
-/* No thread is in a method of several steps of the call's session, and no run of it is in
- * flight. */
+/* No thread is in a method of several steps of the call's session, or in a run of it. */
 static bool is_idle(PyObject* call) {
   PyObject* uses = PyObject_GetAttr(call, accrt_native_names.uses);
   const bool is_free = uses != NULL && PyDict_Check(uses) && PyDict_Size(uses) == 0;
   Py_XDECREF(uses);
-  return is_free && is_false(call, accrt_native_names.running) &&
-         is_false(call, accrt_native_names.submitted);
+  return is_free && is_false(call, accrt_native_names.running);
 }
 
-/* set(call, index, value, views): binds an input of an idle call. The lock of the interpreter is
- * held throughout, so nothing comes in between. False: do it otherwise. */
+/* What a submission that may be in flight uses is kept until that is over: now that C has another
+ * tensor, none begins with it any more. */
+static bool keep(PyObject* call, PyObject* before) {
+  if (before == NULL || is_false(call, accrt_native_names.submitted))
+    return true;
+  PyObject* in_flight = PyObject_GetAttr(call, accrt_native_names.in_flight);
+  PyObject* kept =
+      in_flight != NULL
+          ? PyObject_CallMethodObjArgs(in_flight, accrt_native_names.keep, before, NULL)
+          : NULL;
+  Py_XDECREF(in_flight);
+  Py_XDECREF(kept);
+  return kept != NULL;
+}
+
+/* Puts what keeps an argument's memory into the call's dict. On false C has the tensor, and the
+ * dict may not: Python code binds it again, and keeps both. */
+static bool put_owner(PyObject* call, PyObject* views, PyObject* number, PyObject* owner) {
+  PyObject* before = PyDict_GetItemWithError(views, number);
+  Py_XINCREF(before);
+  const bool done = PyDict_SetItem(views, number, owner) == 0 && keep(call, before);
+  Py_XDECREF(before);
+  return done;
+}
+
+static int set_one(caller_t* self, PyObject* call, PyObject* number, PyObject* value,
+                   PyObject* views) {
+  const Py_ssize_t index = PyLong_AsSsize_t(number);
+  PyObject* owner;
+  if (index < 0 || index >= self->count || self->call == NULL || !is_idle(call))
+    return SET_NOTHING;
+  if ((self->kinds[index] & ARGUMENT_SCALAR) != 0)
+    return set_scalar(self, index, value) ? SET_NEW : SET_NOTHING;
+  if (value == Py_None || !set_tensor(self, index, value, &owner))
+    return SET_NOTHING;
+  const bool done = put_owner(call, views, number, owner);
+  Py_DECREF(owner);
+  return !done ? SET_NOTHING : self->is_like_before ? SET_LIKE_BEFORE : SET_NEW;
+}
+
+/* set(call, index, value, views): binds an argument of a call that no thread is in. The lock of the
+ * interpreter is held throughout, so nothing comes in between. 0: do it otherwise; 1: it is bound;
+ * 2: so it is, and has the type and shape of what was bound here before. */
 static PyObject* caller_set(PyObject* object, PyObject* arguments) {
   caller_t* self = (caller_t*)object;
   if (PyTuple_Size(arguments) != 4 || !PyDict_Check(PyTuple_GetItem(arguments, 3))) {
     PyErr_SetString(PyExc_TypeError, "set takes a call, an index, a value and a dict");
     return NULL;
   }
-  PyObject* number = PyTuple_GetItem(arguments, 1);
-  PyObject* value = PyTuple_GetItem(arguments, 2);
-  PyObject* views = PyTuple_GetItem(arguments, 3);
-  const Py_ssize_t index = PyLong_AsSsize_t(number);
-  bool done = index >= 0 && index < self->inputs && self->call != NULL &&
-              is_idle(PyTuple_GetItem(arguments, 0));
-  if (done && (self->kinds[index] & ARGUMENT_SCALAR) != 0) {
-    done = set_scalar(self, index, value);
-  } else if (done) {
-    PyObject* owner;
-    done = value != Py_None && set_tensor(self, index, value, &owner);
-    if (done) {
-      done = PyDict_SetItem(views, number, owner) == 0;
-      Py_DECREF(owner);
-    }
-  }
+  const int done = set_one(self, PyTuple_GetItem(arguments, 0), PyTuple_GetItem(arguments, 1),
+                           PyTuple_GetItem(arguments, 2), PyTuple_GetItem(arguments, 3));
   PyErr_Clear();
-  return PyBool_FromLong(done);
+  return PyLong_FromLong(done);
 }
 
 /* result(index): a result of the latest run; None: Python code has to say why there is none. */
@@ -288,14 +332,14 @@ static PyObject* caller_status(PyObject* object, PyObject* unused) {
 }
 
 static PyObject* caller_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
-  PyObject *pointer, *address, *bound, *device;
+  PyObject *pointer, *address, *bound, *device, *gpu;
   const char* kinds;
   Py_ssize_t count, inputs;
   int is_host;
   unsigned long long slice_ns;
   (void)named;
-  if (!PyArg_ParseTuple(arguments, "OO!y#nO!OpK", &pointer, &PyLong_Type, &address, &kinds, &count,
-                        &inputs, &PySet_Type, &bound, &device, &is_host, &slice_ns))
+  if (!PyArg_ParseTuple(arguments, "OO!y#nO!OpKO", &pointer, &PyLong_Type, &address, &kinds, &count,
+                        &inputs, &PySet_Type, &bound, &device, &is_host, &slice_ns, &gpu))
     return NULL;
   if (count > MOST_ARGUMENTS || inputs < 0 || inputs > count) {
     PyErr_SetString(PyExc_ValueError, "more arguments than a Caller takes");
@@ -321,6 +365,10 @@ static PyObject* caller_new(PyTypeObject* type, PyObject* arguments, PyObject* n
   self->bound = bound;
   Py_INCREF(device);
   self->device = device;
+  if (accrt_native_is_gpu(gpu)) {
+    Py_INCREF(gpu);
+    self->gpu = gpu;
+  }
   return (PyObject*)self;
 }
 
@@ -330,6 +378,7 @@ static void caller_free(PyObject* object) {
   Py_XDECREF(self->pointer);
   Py_XDECREF(self->bound);
   Py_XDECREF(self->device);
+  Py_XDECREF(self->gpu);
   freefunc free_object = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
   free_object(object);
   Py_DECREF(type);
@@ -337,7 +386,7 @@ static void caller_free(PyObject* object) {
 
 bool accrt_native_add_caller(PyObject* module) {
   static PyMethodDef methods[] = {
-      {"set", caller_set, METH_VARARGS, "set(call, index, value, views): binds an input."},
+      {"set", caller_set, METH_VARARGS, "set(call, index, value, views): binds an argument."},
       {"result", caller_result, METH_VARARGS, "result(index): a result of the latest run."},
       {"let_go", caller_let_go, METH_NOARGS, "Unbinds tensors of others of a call that is over."},
       {"status", caller_status, METH_NOARGS, "What the latest run came to."},

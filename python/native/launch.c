@@ -46,6 +46,8 @@ typedef struct launcher {
 typedef struct firing {
   gpu_t* gpu;
   PyObject* first; /* tensor: whose library's stream it is */
+  bool is_array;   /* it has the CUDA array interface, which names the stream */
+  void* named;
   uint32_t grid[3];
   _Alignas(16) unsigned char block[ACCRT_KERNEL_MAX_PARAMS_BYTES];
 } firing_t;
@@ -64,28 +66,66 @@ static bool is_contiguous(const exchange_tensor_t* lent) {
   return true;
 }
 
+/* A tensor as its class lends it. */
+typedef struct given {
+  exchange_tensor_t lent; /* may point into `array` */
+  accrt_dtype_t dtype;
+  bool is_array;
+  native_cuda_array_t array;
+} given_t;
+
+/* Arrays with the CUDA array interface: those that may be written, and whose stream is said. */
+static bool read_array(PyObject* value, given_t* given) {
+  native_cuda_array_t* array = &given->array;
+  if (!accrt_native_cuda_array(value, array) || !array->has_stream || array->read_only)
+    return false;
+  given->lent = (exchange_tensor_t){.data = (void*)(uintptr_t)array->address,
+                                    .device_type = EXCHANGE_CUDA,
+                                    .device_id = array->device_id,
+                                    .ndim = (int32_t)array->rank,
+                                    .shape = array->shape,
+                                    .strides = array->has_strides ? array->strides : NULL};
+  given->dtype = array->dtype;
+  return true;
+}
+
+static bool read_tensor(PyObject* value, given_t* given) {
+  given->dtype = accrt_native_borrow(value, &given->lent);
+  given->is_array = given->dtype == ACCRT_DTYPE_NONE;
+  return given->is_array ? read_array(value, given) : !accrt_native_is_negative(value);
+}
+
+/* All tensors are of one library, and so of one stream. */
+static bool same_library(const firing_t* firing, const given_t* given) {
+  return firing->is_array == given->is_array &&
+         (!given->is_array || accrt_native_same_stream(firing->named, given->array.stream));
+}
+
 /* The GPU that the first tensor lies on, for all of them. */
-static bool lies_there(launcher_t* self, firing_t* firing, PyObject* value, int32_t device_id) {
+static bool lies_there(launcher_t* self, firing_t* firing, PyObject* value, const given_t* given) {
+  const int32_t device_id = given->lent.device_id;
   if (firing->gpu != NULL)
-    return firing->gpu->device_id == device_id;
+    return firing->gpu->device_id == device_id && same_library(firing, given);
   for (size_t i = 0; i < self->gpu_count; ++i) {
     if (self->gpus[i].device_id == device_id)
       firing->gpu = &self->gpus[i];
   }
   firing->first = value;
+  firing->is_array = given->is_array;
+  firing->named = given->is_array ? given->array.stream : NULL;
   return firing->gpu != NULL;
 }
 
 static bool put_memory(launcher_t* self, firing_t* firing, const parameter_t* parameter,
                        PyObject* value) {
-  exchange_tensor_t lent;
-  const accrt_dtype_t dtype = accrt_native_borrow(value, &lent);
-  if (dtype == ACCRT_DTYPE_NONE || (parameter->dtype != 0 && parameter->dtype != dtype))
+  given_t given;
+  if (!read_tensor(value, &given) || (parameter->dtype != 0 && parameter->dtype != given.dtype))
     return false;
-  const uint64_t address = (uint64_t)(uintptr_t)lent.data + lent.byte_offset;
+  const exchange_tensor_t* lent = &given.lent;
+  const uint64_t address = (uint64_t)(uintptr_t)lent->data + lent->byte_offset;
   const uint64_t mask = (UINT64_C(1) << parameter->align_log2) - 1;
-  if (lent.device_type != EXCHANGE_CUDA || (address & mask) != 0 || !is_contiguous(&lent) ||
-      !lies_there(self, firing, value, lent.device_id) || accrt_native_is_negative(value))
+  if (lent->device_type != EXCHANGE_CUDA || (address & mask) != 0 || !is_contiguous(lent) ||
+      !lies_there(self, firing, value, &given))
     return false;
   memcpy(firing->block + parameter->offset_bytes, &address, sizeof address);
   return true;
@@ -175,12 +215,13 @@ static bool read_grid(PyObject* grid, firing_t* firing) {
 /* ---- The launch ---- */
 
 static accrt_stream_t* current(const firing_t* firing) {
-  void* native;
+  void* native = firing->named;
   const gpu_t* gpu = firing->gpu;
-  if (!accrt_native_current_stream(firing->first, EXCHANGE_CUDA, gpu->device_id, &native))
+  if (!firing->is_array &&
+      !accrt_native_current_stream(firing->first, EXCHANGE_CUDA, gpu->device_id, &native))
     return NULL;
   for (size_t i = 0; i < gpu->stream_count; ++i) {
-    if (gpu->streams[i].native == native)
+    if (accrt_native_same_stream(gpu->streams[i].native, native))
       return gpu->streams[i].stream;
   }
   return NULL;

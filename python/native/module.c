@@ -32,6 +32,16 @@ static bool intern_names(void) {
       {&names->running, "_running"},
       {&names->submitted, "_submitted"},
       {&names->quick, "quick"},
+      {&names->in_flight, "_in_flight"},
+      {&names->keep, "keep"},
+      {&names->cuda_array, "__cuda_array_interface__"},
+      {&names->array_shape, "shape"},
+      {&names->array_strides, "strides"},
+      {&names->typestr, "typestr"},
+      {&names->data, "data"},
+      {&names->version, "version"},
+      {&names->stream, "stream"},
+      {&names->mask, "mask"},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
     *all[i].place = PyUnicode_InternFromString(all[i].text);
@@ -63,6 +73,10 @@ static PyMethodDef methods[] = {
     {"learn_tensor", accrt_native_learn_tensor, METH_VARARGS, "learn_tensor(Tensor, ids)"},
     {"learn_exchange", accrt_native_learn_exchange, METH_VARARGS,
      "learn_exchange(type, capsule, asks_gradient)"},
+    {"learn_cuda_array", accrt_native_learn_cuda_array, METH_VARARGS, "learn_cuda_array(type)"},
+    {"learn_type_strings", accrt_native_learn_type_strings, METH_VARARGS,
+     "learn_type_strings(ids): of the CUDA array interface."},
+    {"connect_cuda", accrt_native_connect_cuda, METH_O, "connect_cuda(addresses): the driver's."},
     {"learn_results", accrt_native_learn_results, METH_VARARGS, "learn_results(Tensor, names)"},
     {"offer", accrt_native_offer, METH_VARARGS, "offer(from_capsule): Tensor's table."},
     {"capsule", accrt_native_capsule, METH_O,
@@ -87,9 +101,9 @@ PyMODINIT_FUNC PyInit__native(void) {
   PyObject* module = PyModule_Create(&definition);
   if (module != NULL && intern_names() && accrt_native_add_caller(module) &&
       accrt_native_add_held(module) && accrt_native_add_result(module) &&
-      accrt_native_add_enqueuer(module) && accrt_native_add_launcher(module) &&
-      accrt_native_add_entry(module) && accrt_native_add_shim(module) &&
-      accrt_native_add_xla(module))
+      accrt_native_add_gpu(module) && accrt_native_add_enqueuer(module) &&
+      accrt_native_add_launcher(module) && accrt_native_add_entry(module) &&
+      accrt_native_add_shim(module) && accrt_native_add_xla(module))
     return module;
   Py_XDECREF(module);
   return NULL;

@@ -45,6 +45,16 @@ typedef struct native_names {
   PyObject* running;
   PyObject* submitted;
   PyObject* quick; /* of a lane of accrt.torch's */
+  PyObject* in_flight;
+  PyObject* keep;
+  PyObject* cuda_array; /* __cuda_array_interface__, and what is in it */
+  PyObject* array_shape;
+  PyObject* array_strides;
+  PyObject* typestr;
+  PyObject* data;
+  PyObject* version;
+  PyObject* stream;
+  PyObject* mask;
 } native_names_t;
 extern native_names_t accrt_native_names;
 
@@ -61,8 +71,12 @@ typedef struct native_view {
 
 /** Takes a value apart, without a copy. On false there is nothing to give back, and no exception.
  * @param is_host the device's memory is the host's: tensors of other libraries may be used there.
+ * @param gpu a Gpu, whose memory tensors of other libraries may be in; or NULL.
  */
-bool accrt_native_take(PyObject* value, bool is_host, native_view_t* out_view);
+bool accrt_native_take(PyObject* value, bool is_host, PyObject* gpu, native_view_t* out_view);
+
+/** Numbers of a tuple, ACCRT_MAX_RANK at most; how many there are; -1: not that. */
+Py_ssize_t accrt_native_numbers(PyObject* tuple, int64_t* out);
 
 /** Learns a class: numpy's array, accrt's Tensor, or one with a table of DLPack's C exchange. They
  * are methods of the module. */
@@ -70,6 +84,40 @@ PyObject* accrt_native_learn_array(PyObject* module, PyObject* arguments);
 PyObject* accrt_native_learn_dtype(PyObject* module, PyObject* arguments);
 PyObject* accrt_native_learn_tensor(PyObject* module, PyObject* arguments);
 PyObject* accrt_native_learn_exchange(PyObject* module, PyObject* arguments);
+PyObject* accrt_native_learn_cuda_array(PyObject* module, PyObject* arguments);
+PyObject* accrt_native_learn_type_strings(PyObject* module, PyObject* arguments);
+PyObject* accrt_native_connect_cuda(PyObject* module, PyObject* addresses);
+
+/** What an array says of itself by the CUDA array interface. */
+typedef struct native_cuda_array {
+  uint64_t address;
+  accrt_dtype_t dtype;
+  uint32_t rank;
+  int32_t device_id; /* of the GPU that has the memory; -1: none has */
+  bool has_strides;
+  bool has_stream;
+  bool read_only;
+  void* stream; /* whose work may still fill it */
+  int64_t shape[ACCRT_MAX_RANK];
+  int64_t strides[ACCRT_MAX_RANK]; /* in elements */
+} native_cuda_array_t;
+
+/** The same of a value of a class that is known for it. False, maybe with an exception: it is not,
+ * or Python code has to say what is wrong. */
+bool accrt_native_cuda_array(PyObject* value, native_cuda_array_t* out);
+/** The same, whatever its class is. */
+bool accrt_native_read_cuda_array(PyObject* value, native_cuda_array_t* out);
+/** Whether two of CUDA's streams are one: 0 and 1 are both the legacy default stream. */
+bool accrt_native_same_stream(const void* a, const void* b);
+
+/** Adds the class Gpu. */
+bool accrt_native_add_gpu(PyObject* module);
+bool accrt_native_is_gpu(PyObject* object);
+/** Puts a tensor's place in a Gpu's buffer into a view that has its shape; the Gpu's stream waits
+ * for what the tensor's library has enqueued so far, if that is on another one. */
+bool accrt_native_place_exchanged(PyObject* gpu, PyObject* value,
+                                  const struct exchange_tensor* tensor, native_view_t* view);
+bool accrt_native_place_array(PyObject* gpu, const native_cuda_array_t* array, native_view_t* view);
 
 /** What a call has given: the C tensor with a reference to its buffer, until Python code asks for
  * more. A Tensor made here has nothing else. */

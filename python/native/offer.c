@@ -41,7 +41,7 @@ static int from_object(void* object, exchange_managed_t** out) {
   *out = NULL;
   if (!settle(object))
     return -1;
-  if (!accrt_native_take(object, false, &view) || view.tensor.buffer == NULL) {
+  if (!accrt_native_take(object, false, NULL, &view) || view.tensor.buffer == NULL) {
     PyErr_SetString(PyExc_TypeError, "this is no accrt.Tensor");
     return -1;
   }

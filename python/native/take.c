@@ -5,7 +5,14 @@
 #include "python/native/exchange.h"
 #include "python/native/native.h"
 
-enum { KIND_COUNT = 16, DTYPE_COUNT = 8, SOURCE_ARRAY = 1, SOURCE_TENSOR, SOURCE_EXCHANGE };
+enum {
+  KIND_COUNT = 16,
+  DTYPE_COUNT = 8,
+  SOURCE_ARRAY = 1,
+  SOURCE_TENSOR,
+  SOURCE_EXCHANGE,
+  SOURCE_CUDA
+};
 
 /* Classes, by identity: a subclass may mean something else by the same memory. */
 typedef struct known_class {
@@ -152,10 +159,10 @@ static accrt_dtype_t exchanged_type(const exchange_tensor_t* tensor) {
   }
 }
 
+/* All but where it lies. */
 static bool take_managed(const exchange_managed_t* managed, native_view_t* view) {
   const exchange_tensor_t* tensor = &managed->tensor;
-  if (managed->major != EXCHANGE_MAJOR || tensor->device_type != EXCHANGE_CPU || tensor->ndim < 0 ||
-      tensor->ndim > ACCRT_MAX_RANK)
+  if (managed->major != EXCHANGE_MAJOR || tensor->ndim < 0 || tensor->ndim > ACCRT_MAX_RANK)
     return false;
   view->tensor.dtype = exchanged_type(tensor);
   if (view->tensor.dtype == ACCRT_DTYPE_NONE)
@@ -169,7 +176,6 @@ static bool take_managed(const exchange_managed_t* managed, native_view_t* view)
     memcpy(view->strides, tensor->strides, count * sizeof *view->strides);
     view->tensor.strides = view->strides;
   }
-  view->tensor.data = tensor->data != NULL ? (char*)tensor->data + tensor->byte_offset : NULL;
   view->tensor.rank = (uint32_t)count;
   view->read_only = (managed->flags & EXCHANGE_READ_ONLY) != 0;
   return true;
@@ -194,11 +200,22 @@ static exchange_managed_t* ask(const known_class_t* known, PyObject* value) {
   return known->api->from_object(value, &managed) == 0 ? managed : NULL;
 }
 
-static bool take_exchanged(const known_class_t* known, PyObject* value, native_view_t* view) {
+static bool place_managed(const exchange_managed_t* managed, PyObject* value, bool is_host,
+                          PyObject* gpu, native_view_t* view) {
+  const exchange_tensor_t* tensor = &managed->tensor;
+  if (tensor->device_type != EXCHANGE_CPU)
+    return gpu != NULL && accrt_native_place_exchanged(gpu, value, tensor, view);
+  view->tensor.data = tensor->data != NULL ? (char*)tensor->data + tensor->byte_offset : NULL;
+  return is_host;
+}
+
+static bool take_exchanged(const known_class_t* known, PyObject* value, bool is_host, PyObject* gpu,
+                           native_view_t* view) {
   exchange_managed_t* managed = ask(known, value);
   if (managed == NULL)
     return false;
-  const bool taken = take_managed(managed, view);
+  const bool taken =
+      take_managed(managed, view) && place_managed(managed, value, is_host, gpu, view);
   PyObject* owner = accrt_native_hold(managed);
   if (!taken || owner == NULL) {
     Py_XDECREF(owner);
@@ -210,8 +227,7 @@ static bool take_exchanged(const known_class_t* known, PyObject* value, native_v
 
 /* ---- accrt's own ---- */
 
-/* Numbers of a tuple; how many there are; -1: not that. */
-static Py_ssize_t numbers(PyObject* tuple, int64_t* out) {
+Py_ssize_t accrt_native_numbers(PyObject* tuple, int64_t* out) {
   if (tuple == NULL || !PyTuple_Check(tuple) || PyTuple_Size(tuple) > ACCRT_MAX_RANK)
     return -1;
   const Py_ssize_t count = PyTuple_Size(tuple);
@@ -226,8 +242,8 @@ static Py_ssize_t numbers(PyObject* tuple, int64_t* out) {
 static bool read_dimensions(PyObject* value, native_view_t* view) {
   PyObject* shape = PyObject_GetAttr(value, accrt_native_names.shape);
   PyObject* strides = PyObject_GetAttr(value, accrt_native_names.strides);
-  const Py_ssize_t rank = numbers(shape, view->shape);
-  const bool fits = rank >= 0 && numbers(strides, view->strides) == rank;
+  const Py_ssize_t rank = accrt_native_numbers(shape, view->shape);
+  const bool fits = rank >= 0 && accrt_native_numbers(strides, view->strides) == rank;
   Py_XDECREF(shape);
   Py_XDECREF(strides);
   if (!fits)
@@ -294,16 +310,28 @@ static bool take_tensor(PyObject* value, native_view_t* view) {
 
 /* ---- Any ---- */
 
-static bool take_known(const known_class_t* known, PyObject* value, bool is_host,
+static bool take_cuda_array(PyObject* value, PyObject* gpu, native_view_t* view) {
+  native_cuda_array_t array;
+  if (!accrt_native_read_cuda_array(value, &array) || !accrt_native_place_array(gpu, &array, view))
+    return false;
+  view->is_array = true;
+  Py_INCREF(value);
+  view->owner = value;
+  return true;
+}
+
+static bool take_known(const known_class_t* known, PyObject* value, bool is_host, PyObject* gpu,
                        native_view_t* view) {
   if (known->source == SOURCE_ARRAY)
     return take_array(value, view);
   if (known->source == SOURCE_TENSOR)
     return take_tensor(value, view);
-  return is_host && take_exchanged(known, value, view);
+  if (known->source == SOURCE_CUDA)
+    return gpu != NULL && take_cuda_array(value, gpu, view);
+  return (is_host || gpu != NULL) && take_exchanged(known, value, is_host, gpu, view);
 }
 
-bool accrt_native_take(PyObject* value, bool is_host, native_view_t* out_view) {
+bool accrt_native_take(PyObject* value, bool is_host, PyObject* gpu, native_view_t* out_view) {
   const PyObject* type = (PyObject*)Py_TYPE(value);
   for (size_t i = 0; i < class_count; ++i) {
     if (classes[i].type != type)
@@ -311,10 +339,19 @@ bool accrt_native_take(PyObject* value, bool is_host, native_view_t* out_view) {
     memset(&out_view->tensor, 0, sizeof out_view->tensor);
     out_view->read_only = out_view->is_array = out_view->is_external = false;
     out_view->owner = NULL;
-    const bool taken = take_known(&classes[i], value, is_host, out_view);
+    const bool taken = take_known(&classes[i], value, is_host, gpu, out_view);
     if (!taken)
       PyErr_Clear();
     return taken;
+  }
+  return false;
+}
+
+bool accrt_native_cuda_array(PyObject* value, native_cuda_array_t* out) {
+  const PyObject* type = (PyObject*)Py_TYPE(value);
+  for (size_t i = 0; i < class_count; ++i) {
+    if (classes[i].type == type)
+      return classes[i].source == SOURCE_CUDA && accrt_native_read_cuda_array(value, out);
   }
   return false;
 }
@@ -388,6 +425,14 @@ PyObject* accrt_native_learn_array(PyObject* module, PyObject* arguments) {
   if (!PyArg_ParseTuple(arguments, "O!", &PyType_Type, &type))
     return NULL;
   return PyBool_FromLong(learn_class(type, SOURCE_ARRAY, NULL, false));
+}
+
+PyObject* accrt_native_learn_cuda_array(PyObject* module, PyObject* arguments) {
+  (void)module;
+  PyObject* type;
+  if (!PyArg_ParseTuple(arguments, "O!", &PyType_Type, &type))
+    return NULL;
+  return PyBool_FromLong(learn_class(type, SOURCE_CUDA, NULL, false));
 }
 
 PyObject* accrt_native_learn_dtype(PyObject* module, PyObject* arguments) {

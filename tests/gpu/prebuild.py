@@ -16,6 +16,7 @@ import test_bits  # noqa: E402
 import test_external  # noqa: E402
 import test_fast  # noqa: E402
 import test_invariance  # noqa: E402
+import test_jax_functions  # noqa: E402
 import test_lora  # noqa: E402
 import test_models  # noqa: E402
 import test_next_token  # noqa: E402
@@ -41,6 +42,7 @@ MODULES = {
     "external_ranks": test_external.ranks_module,
     "experts": test_external.experts_module,
     **{f"invariant_{name}": functools.partial(test_invariance.module, name) for name in test_invariance.CONFIGS},
+    "jaxed": test_jax_functions.module,
     "lora": test_lora.module,
     "next_token": test_next_token.module,
     "places": test_places.module,

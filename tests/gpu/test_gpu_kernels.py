@@ -3,6 +3,9 @@ that torch captures, what is refused."""
 
 from __future__ import annotations
 
+import gc
+import time
+
 import pytest
 
 import accrt
@@ -112,6 +115,48 @@ def test_cupy_arrays(scale):
     with cupy.cuda.Stream(non_blocking=True):
         scale(x, y, 4.0, 1000)
         assert bool((y == 4 * x).all())
+
+
+def test_streams_of_cupys_that_come_and_go(scale):
+    """CuPy destroys a stream that nobody has: the kernel has those that it knows, and work in
+    flight."""
+    cupy = pytest.importorskip("cupy")
+    x = cupy.arange(1000, dtype=cupy.float32)
+    y = cupy.zeros_like(x)
+    for turn in range(100):
+        with cupy.cuda.Stream(non_blocking=bool(turn % 2)) as stream:
+            scale(x, y, 4.0 + turn, 1000)
+            kept = cupy.array(y)  # on that stream
+        stream.synchronize()
+        assert bool((kept == (4 + turn) * x).all())
+        del stream, kept
+        if turn % 10 == 0:
+            gc.collect()
+            time.sleep(0.05)  # the thread that looks after work in flight looks
+    torch.cuda.synchronize()
+
+
+def test_cupy_arrays_are_taken_as_they_are(scale, monkeypatch):
+    """Once their class, the GPU and the stream are known nothing is imported."""
+    cupy = pytest.importorskip("cupy")
+    x, y = cupy.arange(1000, dtype=cupy.float32), cupy.zeros(1000, dtype=cupy.float32)
+    scale(x, y, 1.0, 1000)
+    import accrt._kernel_call
+    with monkeypatch.context() as patched:
+        patched.setattr(accrt._kernel_call, "call", lambda *given: pytest.fail("it was done in many steps"))
+        for factor in (2.0, 3.0):
+            scale(x, y, factor, 1000)
+            assert bool((y == factor * x).all())
+    for text, error, values in (("x has elements of type f64, and the kernel takes f32", TypeError, (x.astype(cupy.float64), y, 1.0, 1000)),
+                                ("contiguous", ValueError, (x[::2], y, 1.0, 500))):
+        for _ in range(2):
+            with pytest.raises(error, match=text):
+                scale(*values)
+    mixed = torch.zeros(1000, device="cuda")
+    for _ in range(2):
+        scale(x, mixed, 5.0, 1000)
+        torch.cuda.synchronize()
+        assert torch.equal(mixed, 5 * torch.arange(1000.0, device="cuda"))
 
 
 def test_accrt_tensors(scale):

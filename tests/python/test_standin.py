@@ -52,7 +52,8 @@ def test_served_engine(settings):
 
 @needs_stand_in
 @pytest.mark.parametrize("file, least, settings", [("test_xla_frames.py", 16, {}), ("test_xla_frames.py", 16, {"seed": 2, "delay_us": 1000}),
-                                                   ("test_cuda_arrays.py", 60, {"seed": 3, "delay_us": 1000})])
+                                                   ("test_cuda_arrays.py", 60, {"seed": 3, "delay_us": 1000}),
+                                                   ("test_bound_arrays.py", 40, {}), ("test_bound_arrays.py", 40, {"seed": 4, "delay_us": 1000})])
 def test_arrays_and_calls_of_others(file, least, settings):
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", str(ROOT / "tests/gpu" / file)]
     done = subprocess.run(command, env=environment(**settings), cwd=ROOT, capture_output=True, text=True, timeout=300)

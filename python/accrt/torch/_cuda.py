@@ -17,30 +17,18 @@ from typing import Any, Callable, Optional, Sequence
 import torch
 
 from .. import _fast
-from .._library import check, created, lib, need
+from .._library import check, lib
 from .._system import open_library
 from .._waits import apart, SLICE_NS
+from .._window import Window
 from ..call import Call
-from ..instance import Device
 from ..program import Program
 from ..stream import Stream
 from ..tensor import contiguous_strides, dtype_id, View
 from . import _shapes
 
 _QUICK_INPUTS = 16  # as python/native/enqueue.c has it
-_REACH = 1 << 57  # bytes, from the lowest address of a tensor so far: all that processors have
 _DTYPES = {theirs: dtype_id(name) for name, theirs in _shapes.DTYPES.items()}
-
-
-class Window:
-    """The memory of a GPU from an address on, as a buffer, in which a tensor's place is an offset.
-    It reserves and maps nothing."""
-
-    __slots__ = ("pointer", "base")
-
-    def __init__(self, device: Device, base: int) -> None:
-        nothing = lib.accrt_buffer_import.argtypes[3]()
-        self.pointer, self.base = created(lib.accrt_buffer_import, need(device, Device), base, _REACH, nothing, None), base
 
 
 class Lane:
