@@ -72,18 +72,22 @@ def _device(kind: str) -> int:
     return ctypes.CFUNCTYPE(ctypes.c_int32)(_address(f"aoti_torch_device_type_{kind}"))()
 
 
+_probe: Optional[torch.library.Library] = None
+
+
 @functools.lru_cache(maxsize=None)
 def _takes_scalars() -> bool:
     """Whether torch gives kernels in C the numbers of a SymInt. It is tried, since no function says
-    so."""
+    so. The library stays: before 2.13 torch goes on listing operators that are gone, and then
+    compiles nothing any more."""
+    global _probe
     space = "accrt_probe"
-    library = torch.library.Library(space, "FRAGMENT")
+    library = _probe = torch.library.Library(space, "FRAGMENT")
     library.define("scalar(SymInt n) -> SymInt")
     library.define("_scalar(SymInt n) -> SymInt")
     library.impl("_scalar", lambda n: n, "CompositeExplicitAutograd")
     _fast.native.Shim(space, "scalar", f"{space}::_scalar", "CompositeExplicitAutograd", 0, 0, ((_SCALAR, 0, 0),), ((_SCALAR, 0, 0),))
     try:
-        # the operators go with their library, and are needed no more
         return torch.ops.accrt_probe.scalar(7) == 7
     except RuntimeError:
         return False
