@@ -102,6 +102,11 @@ run_sanitize() {
       --target-processes application-only \
       "$HERE/bin/cts" --driver "${DEVICE%%:*}" --device "$DEVICE" --option pool.one_mapping=1
   done
+  libraries=own,numpy
+  has "sanitize_round_trips" cupy && libraries=own,numpy,cupy
+  has "sanitize_round_trips" numpy && step sanitize_round_trips 590 compute-sanitizer --tool memcheck --error-exitcode 99 \
+    --report-api-errors no --target-processes application-only \
+    "$PYTHON" "$HERE/tests/gpu/round_trips.py" --count 10000 --with "$libraries"
 }
 
 case ${1:-all} in
