@@ -107,4 +107,4 @@ def caller(call, device) -> Any:
     if native is None or len(prepared.arguments) > 256:
         return None
     return native.Caller(call._pointer, call._pointer.__index__(), prepared.kinds, prepared.inputs, call._bound, device,
-                         device.info.host_memory, SLICE_NS, _window.gpu_of(native, call._session))
+                         device.info.host_memory, SLICE_NS, _window.gpu_of(native, call._session), prepared._indices)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _Out = TypeVar("_Out")
 _INFINITE = _ffi.ACCRT_TIMEOUT_INFINITE
 _RANK = _ffi.ACCRT_MAX_RANK
-_UNBOUND, _LIKE_BEFORE = 0, 2  # what native.Caller.set gives
+_LIKE_INPUT, _RESULT, _LIKE_RESULT = 2, 3, 4  # what native.Caller.set gives
 _QUICK_NS = 2_000_000  # that an event loop may stand still for a plan
 
 
@@ -127,13 +127,14 @@ class Call(Handle):
         """
         quick = self._quick
         if quick is not None and dtype is None and copy is False:
-            index = self._prepared._indices.get(name_or_index) if isinstance(name_or_index, str) else name_or_index
-            done = quick.set(self, index, value, self._views) if type(index) is int else _UNBOUND
+            done = quick.set(self, name_or_index, value, self._views)
+            if done == _LIKE_INPUT:
+                return
             if done:
-                if done != _LIKE_BEFORE:
+                if done != _LIKE_RESULT:
                     self._planned = False
-                if index >= self._prepared.inputs:
-                    self._give(index, value)
+                if done >= _RESULT:
+                    self._give(name_or_index if isinstance(name_or_index, int) else self._prepared._indices[name_or_index], value)
                 return
             _fast.learn(value)
             self._set_alone(name_or_index, value, dtype, copy)

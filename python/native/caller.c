@@ -13,8 +13,9 @@ enum {
 };
 enum { MOST_ARGUMENTS = 256 };
 
-/* What `set` has done: nothing, bound an argument, bound one that is like the one before. */
-enum { SET_NOTHING = 0, SET_NEW = 1, SET_LIKE_BEFORE = 2 };
+/* What `set` has done: nothing, bound an input, bound one that is like the one before, bound a
+ * result, bound one that is like the one before. */
+enum { SET_NOTHING = 0, SET_INPUT, SET_LIKE_INPUT, SET_RESULT, SET_LIKE_RESULT };
 
 typedef struct caller {
   PyObject ob_base;
@@ -23,6 +24,7 @@ typedef struct caller {
   PyObject* device;
   PyObject* bound; /* a set: of what C has a tensor */
   PyObject* gpu;   /* a Gpu, if the device is one; or NULL */
+  PyObject* names; /* dict: name of an argument -> index */
   uint64_t slice_ns;
   accrt_status_t status; /* of the latest run */
   bool is_host;
@@ -96,8 +98,9 @@ static bool set_tensor(caller_t* self, Py_ssize_t index, PyObject* value, PyObje
     Py_DECREF(view.owner);
     return false;
   }
-  self->is_like_before = self->forms[index] == form_of(&view);
-  self->forms[index] = form_of(&view);
+  const uint64_t form = form_of(&view);
+  self->is_like_before = self->forms[index] == form;
+  self->forms[index] = form;
   self->external[index] = view.is_external;
   self->any_external = self->any_external || view.is_external;
   *out_owner = view.owner;
@@ -272,28 +275,37 @@ static bool put_owner(PyObject* call, PyObject* views, PyObject* number, PyObjec
   return done;
 }
 
-static int set_one(caller_t* self, PyObject* call, PyObject* number, PyObject* value,
+/* The index of an argument, by its name or as it is: borrowed; NULL: there is none. */
+static PyObject* number_of(const caller_t* self, PyObject* which) {
+  if (PyLong_CheckExact(which))
+    return which;
+  return PyUnicode_CheckExact(which) ? PyDict_GetItemWithError(self->names, which) : NULL;
+}
+
+static int set_one(caller_t* self, PyObject* call, PyObject* which, PyObject* value,
                    PyObject* views) {
-  const Py_ssize_t index = PyLong_AsSsize_t(number);
+  PyObject* number = number_of(self, which);
+  const Py_ssize_t index = number != NULL ? PyLong_AsSsize_t(number) : -1;
   PyObject* owner;
   if (index < 0 || index >= self->count || self->call == NULL || !is_idle(call))
     return SET_NOTHING;
   if ((self->kinds[index] & ARGUMENT_SCALAR) != 0)
-    return set_scalar(self, index, value) ? SET_NEW : SET_NOTHING;
+    return set_scalar(self, index, value) ? SET_INPUT : SET_NOTHING;
   if (value == Py_None || !set_tensor(self, index, value, &owner))
     return SET_NOTHING;
   const bool done = put_owner(call, views, number, owner);
   Py_DECREF(owner);
-  return !done ? SET_NOTHING : self->is_like_before ? SET_LIKE_BEFORE : SET_NEW;
+  return !done ? SET_NOTHING
+               : (index < self->inputs ? SET_INPUT : SET_RESULT) + (self->is_like_before ? 1 : 0);
 }
 
-/* set(call, index, value, views): binds an argument of a call that no thread is in. The lock of the
- * interpreter is held throughout, so nothing comes in between. 0: do it otherwise; 1: it is bound;
- * 2: so it is, and has the type and shape of what was bound here before. */
+/* set(call, which, value, views): binds an argument of a call that no thread is in. The lock of the
+ * interpreter is held throughout, so nothing comes in between. 0: do it otherwise; else it is
+ * bound: 1: an input, 3: a result; 2, 4: of the type and shape of what was bound here before. */
 static PyObject* caller_set(PyObject* object, PyObject* arguments) {
   caller_t* self = (caller_t*)object;
   if (PyTuple_Size(arguments) != 4 || !PyDict_Check(PyTuple_GetItem(arguments, 3))) {
-    PyErr_SetString(PyExc_TypeError, "set takes a call, an index, a value and a dict");
+    PyErr_SetString(PyExc_TypeError, "set takes a call, an argument, a value and a dict");
     return NULL;
   }
   const int done = set_one(self, PyTuple_GetItem(arguments, 0), PyTuple_GetItem(arguments, 1),
@@ -332,14 +344,15 @@ static PyObject* caller_status(PyObject* object, PyObject* unused) {
 }
 
 static PyObject* caller_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
-  PyObject *pointer, *address, *bound, *device, *gpu;
+  PyObject *pointer, *address, *bound, *device, *gpu, *names;
   const char* kinds;
   Py_ssize_t count, inputs;
   int is_host;
   unsigned long long slice_ns;
   (void)named;
-  if (!PyArg_ParseTuple(arguments, "OO!y#nO!OpKO", &pointer, &PyLong_Type, &address, &kinds, &count,
-                        &inputs, &PySet_Type, &bound, &device, &is_host, &slice_ns, &gpu))
+  if (!PyArg_ParseTuple(arguments, "OO!y#nO!OpKOO!", &pointer, &PyLong_Type, &address, &kinds,
+                        &count, &inputs, &PySet_Type, &bound, &device, &is_host, &slice_ns, &gpu,
+                        &PyDict_Type, &names))
     return NULL;
   if (count > MOST_ARGUMENTS || inputs < 0 || inputs > count) {
     PyErr_SetString(PyExc_ValueError, "more arguments than a Caller takes");
@@ -365,6 +378,8 @@ static PyObject* caller_new(PyTypeObject* type, PyObject* arguments, PyObject* n
   self->bound = bound;
   Py_INCREF(device);
   self->device = device;
+  Py_INCREF(names);
+  self->names = names;
   if (accrt_native_is_gpu(gpu)) {
     Py_INCREF(gpu);
     self->gpu = gpu;
@@ -379,6 +394,7 @@ static void caller_free(PyObject* object) {
   Py_XDECREF(self->bound);
   Py_XDECREF(self->device);
   Py_XDECREF(self->gpu);
+  Py_XDECREF(self->names);
   freefunc free_object = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);
   free_object(object);
   Py_DECREF(type);
@@ -386,7 +402,7 @@ static void caller_free(PyObject* object) {
 
 bool accrt_native_add_caller(PyObject* module) {
   static PyMethodDef methods[] = {
-      {"set", caller_set, METH_VARARGS, "set(call, index, value, views): binds an argument."},
+      {"set", caller_set, METH_VARARGS, "set(call, which, value, views): binds an argument."},
       {"result", caller_result, METH_VARARGS, "result(index): a result of the latest run."},
       {"let_go", caller_let_go, METH_NOARGS, "Unbinds tensors of others of a call that is over."},
       {"status", caller_status, METH_NOARGS, "What the latest run came to."},
