@@ -1,6 +1,6 @@
 """What XLA calls for a function of a bundle (python/native/xla_call.c), in frames made here, so
 that it needs no JAX: on the host, and on a CUDA device with its streams. tests/python/test_jax.py
-has the rest with JAX itself, which so far has run on hosts alone.
+has the rest with JAX itself, on the host, and test_jax_functions.py on a GPU.
 
 It runs on a GPU, and under the stand-in for CUDA's driver (tests/python/test_standin.py).
 """
