@@ -15,8 +15,9 @@ import kernel_harness as kh
 import test_compiler_ops as cases
 from accrt.compiler import CSource, CudaSource, Interpreter, KernelDef, Module, SymbolClass, TensorType, available_targets, compile
 from accrt.compiler import driver, passes
-from accrt.compiler.cuda import nvcc, stream
+from accrt.compiler.cuda import convolutions, nvcc, stream
 from accrt.compiler.kernels import image, kerneldef
+from accrt.compiler.ops import cat
 
 needs_nvcc = pytest.mark.skipif(not nvcc.available_targets()[0], reason="no nvcc")
 HOST = kh.host_targets()[-1]
@@ -46,8 +47,8 @@ def test_every_operation_has_cuda_kernels():
     assert all(k.family == "cuda" and k.name.startswith("cuda.") for k in kernels.values())
 
 
-#: What passes of hosts alone make: packed weights, and images with channels last.
-HOSTS_ALONE = {"accrt.pack", "accrt.matmul_packed", "accrt.embedding_packed", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last"}
+#: What passes of hosts alone make: packed weights.
+HOSTS_ALONE = {"accrt.pack", "accrt.matmul_packed"}
 
 
 def test_whatever_hosts_have_a_kernel_for_has_one_on_cuda():
@@ -108,6 +109,91 @@ def test_a_convolution_of_patches_is_one_product():
     _work, planned = driver._planned(m, "cuda", True)
     (buffers,) = [b for b, _plan in planned if not b.function.prepare]
     assert len(buffers.commands) <= 3
+
+
+def image_module(dtype="f32", size=16, channels=64):
+    """As a block of a diffusion model; then what classifiers have."""
+    m = Module("images")
+    random = np.random.default_rng(kh.SEED)
+
+    def constant(*shape):
+        name = f"c{len(m.constants)}"
+        return m.constant(name, kh.encode(random.standard_normal(shape) / np.sqrt(np.prod(shape[1:])), dtype), dtype)
+
+    f = m.function("block")
+    x = f.input("x", dtype, [2, 4, size, size])
+    first = x.conv2d(constant(channels, 4, 3, 3), constant(channels), 1, 1)
+    y = first.group_norm(32, constant(channels), constant(channels), 1e-5).silu().conv2d(constant(channels, channels, 3, 3), constant(channels), 1, 1)
+    y = y.group_norm(16, None, None, 1e-5).silu().conv2d(constant(channels, channels, 3, 3), None, 1, 1) + first.conv2d(constant(channels, channels, 1, 1))
+    up = y.conv2d(constant(channels, channels, 3, 3), None, 2, 1).upsample_nearest(None, [2.0, 2.0])
+    f.result("y", cat([up, y], 1).conv2d(constant(channels, 2 * channels, 3, 3), None, 1, 1))
+    f = m.function("classify")
+    x = f.input("x", dtype, [1, 3, size, size])
+    y = ((x.conv2d(constant(channels, 3, 7, 7), None, 2, 3) * constant(channels, 1, 1) + constant(channels, 1, 1)).relu()).max_pool2d(3, 2, 1)
+    y = (y.conv2d(constant(channels, channels, 3, 3), constant(channels), 1, 1) + y).relu()
+    y = y.conv2d(constant(channels, 1, 3, 3), None, 1, 1, groups=channels).conv2d(constant(channels, 2, 3, 3), None, 1, 1, groups=channels // 2)
+    f.result("y", y.mean([2, 3]))
+    f = m.function("hear")
+    y = f.input("x", dtype, [1, 8, 5 * size])
+    for inputs, step in ((8, 1), (channels, 2)):
+        y = y.unsqueeze(2).conv2d(constant(channels, inputs, 1, 3), constant(channels), [1, step], [0, 0, 1, 1]).select(2, 0).gelu()
+    f.result("y", y.permute([0, 2, 1]).layer_norm())
+    return m
+
+
+def test_convolutions_keep_channels_last():
+    """Nothing is copied between convolutions, norms, sums, joins and twice the size."""
+    _work, planned = driver._planned(image_module(), "cuda", True)
+    kernels = {b.function.name: [c.launch.kernel.name.replace("cuda.", "") for c in b.commands if c.launch is not None] for b, _p in planned}
+    moved = [name for name in kernels["block"] if "transpose" in name]
+    assert moved == ["transpose_32"] and kernels["block"][-1] == moved[0], "the result alone is channels first"
+    assert sum(name.startswith("conv_plain") for name in kernels["block"]) == 5 and sum(name.startswith("product") for name in kernels["block"]) == 1
+    for name in ("classify", "hear"):
+        assert not any("transpose" in kernel or kernel.startswith("ew") for kernel in kernels[name]), kernels[name]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_convolutions_of_short_types_are_on_tensor_cores(dtype):
+    m = image_module(dtype, 64, 320)
+    _work, planned = driver._planned(m, "cuda", True)
+    kernels = [c.launch.kernel for b, _p in planned if b.function.name == "block" for c in b.commands if c.launch is not None]
+    convolutions = [k for k in kernels if k.name.startswith("cuda.conv_") and "join" not in k.name]
+    assert len(convolutions) == 5 and all(k.name.startswith(f"cuda.conv_{dtype}_") for k in convolutions)
+    large = [k for k in convolutions if k.name.endswith(("_128", "_160"))]
+    assert large and all([v.arch for v in k.specials] == ["sm_90a"] for k in large)
+
+
+@pytest.mark.parametrize("compute", ["", "f16", "bf16"])
+def test_passes_keep_what_images_mean(compute):
+    m = image_module()
+    m.compute.update({"cuda": compute} if compute else {})
+    random = np.random.default_rng(kh.SEED)
+    inputs = {name: random.standard_normal(f.inputs[0].value.shape) for name, f in m.functions.items()}
+    wanted = {name: Interpreter(m).run(name, x)[0] for name, x in inputs.items()}
+
+    def check(name, work):
+        for function, x in inputs.items():
+            np.testing.assert_allclose(Interpreter(work).run(function, x)[0], wanted[function], rtol=1e-9, atol=1e-9, err_msg=f"{name}, seed {kh.SEED}")
+
+    work = passes.run(m, [p for p in passes.CUDA_PIPELINE if p[0] != "hoist_constants"], observe=check)
+    made = [op for f in work.functions.values() for op in f.body.walk() if op.name in ("accrt.conv_packed", "accrt.group_norm_last", "accrt.window")]
+    assert {op.result.dtype for op in made} == {compute or "f32"}
+    assert {op.name for op in made} == {"accrt.conv_packed", "accrt.group_norm_last", "accrt.window"}
+
+
+def test_shares_of_a_convolution_cover_it():
+    """Parts of k are all there, none is empty; what is small is cut so that most of the machine has
+    work."""
+    random = np.random.default_rng(kh.SEED)
+    for _at in range(300):
+        m, n, k = (int(2 ** random.uniform(0, top)) for top in (18, 11, 15))
+        _tile, parts = convolutions.tiling(m, n, k)
+        steps = -(-k // convolutions.STAGE_K)
+        each = -(-steps // parts)
+        assert (parts - 1) * each < steps <= parts * each, f"{m} x {n} x {k}, seed {kh.SEED}"
+    for m, n, k in ((64, 1280, 11520), (256, 1280, 11520), (49, 512, 4608)):
+        tile, parts = convolutions.tiling(m, n, k)
+        assert -(-m // tile.down) * -(-n // tile.across) * parts >= 66, f"{m} x {n} x {k}"
 
 
 @pytest.mark.parametrize("compute", ["", "f16", "bf16"])

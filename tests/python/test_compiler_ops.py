@@ -249,6 +249,15 @@ case("conv2d_of_inputs", roundings=64, scale=16, shapes=_IMAGES)(
 )
 
 
+@case("conv1d_chain", roundings=512, scale=64, shapes=_IMAGES)
+def _conv1d_chain(f, n, m):
+    """As a speech model begins: convolutions of one dimension, activations between them."""
+    x = f.input("x", "f32", [n, 5, m + 2])
+    y = x.unsqueeze(2).conv2d(_weight(f, 20, 5, 1, 3), _bias(f, 20), 1, [0, 0, 1, 1]).select(2, 0).gelu() * 2.0
+    y = y.unsqueeze(2).conv2d(_weight(f, 12, 20, 1, 3), _bias(f, 12), [1, 2], [0, 0, 1, 1]).select(2, 0).gelu()
+    return y.permute([0, 2, 1]) + f.input("y", "f32", [12])
+
+
 @case("conv2d_block", roundings=512, scale=64, shapes=_IMAGES)
 def _conv_block(f, n, m):
     """Factors and summands of channels, activations, a residual, joins: as networks of convolutions

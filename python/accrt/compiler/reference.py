@@ -366,6 +366,9 @@ class _Run:
         x, packed, bias, residual = (self.of(v) for v in op.operands)
         groups, (high, wide) = op.attrs["groups"], op.attrs["window"].kernel
         each = op.attrs["columns"] // groups
+        if packed.ndim == 2:  # of CUDA: rows with zeros behind them
+            weight = packed[:, : high * wide * (x.shape[3] // groups)].reshape(packed.shape[0], high, wide, -1).transpose(0, 3, 1, 2)
+            return self._epilogue(op, self._convolved(op, x, weight, groups), bias, residual)
         matrices = [part.transpose(1, 0, 2).reshape(packed.shape[1], -1)[:, :each] for part in np.split(packed, groups)]
         weight = np.concatenate([m.reshape(high, wide, -1, each).transpose(3, 2, 0, 1) for m in matrices])
         return self._epilogue(op, self._convolved(op, x, weight, groups), bias, residual)

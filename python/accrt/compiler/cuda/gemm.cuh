@@ -72,8 +72,8 @@ template <class T, int THREADS> struct gemm_loader {
 
   /** The same for memory that is not aligned, element by element. */
   template <int ROWS>
-  static __device__ __forceinline__ void bring_narrow(T* to, const T* from, int64_t step, int64_t rows,
-                                                   int64_t columns) {
+  static __device__ __forceinline__ void bring_narrow(T* to, const T* from, int64_t step,
+                                                      int64_t rows, int64_t columns) {
 #pragma unroll 1
     for (int at = threadIdx.x; at < ROWS * 64; at += THREADS) {
       const int row = at / 64, column = at % 64;
@@ -91,8 +91,8 @@ static __device__ __forceinline__ bool results_are_wide(const gemm_arguments<T, 
          is_aligned(p.residual, 8 * sizeof(C)) && is_aligned(p.bias, 8 * sizeof(BIAS));
 }
 
-/** Eight results of a row, from sums to memory. */
-template <int ACTIVATION, class T, class C, class BIAS>
+/** Eight results of a row, from sums to memory. LAST is one more activation, after the residual. */
+template <int ACTIVATION, int LAST = NONE, class T, class C, class BIAS>
 static __device__ __forceinline__ void put_eight(const gemm_arguments<T, C, BIAS>& p, int64_t m,
                                                  int64_t n, const float* sums, bool wide) {
   const C* const residual = p.residual ? p.residual + m * p.ld_residual + n : nullptr;
@@ -108,7 +108,7 @@ static __device__ __forceinline__ void put_eight(const gemm_arguments<T, C, BIAS
     for (int e = 0; e < 8; e++) {
       const float b = p.bias ? to_float(bias.item[e]) : 0.0f;
       const float x = activate_as<C>(fmaf(sums[e], p.scale, b), ACTIVATION);
-      out.item[e] = from_float<C>(residual ? x + to_float(r.item[e]) : x);
+      out.item[e] = from_float<C>(activate_as<C>(residual ? x + to_float(r.item[e]) : x, LAST));
     }
     store_vector(c, out);
     return;
@@ -117,15 +117,17 @@ static __device__ __forceinline__ void put_eight(const gemm_arguments<T, C, BIAS
   for (int e = 0; e < 8 && n + e < p.n; e++) {
     const float b = p.bias ? to_float(p.bias[n + e]) : 0.0f;
     const float x = activate_as<C>(fmaf(sums[e], p.scale, b), ACTIVATION);
-    c[e] = from_float<C>(residual ? x + to_float(residual[e]) : x);
+    c[e] = from_float<C>(activate_as<C>(residual ? x + to_float(residual[e]) : x, LAST));
   }
 }
 
-/** The tile of c that begins at row row0 and column column0. */
-template <class T, class C, class BIAS, int ACTIVATION, int ROWS, int COLUMNS, bool B_IS_NK>
-static __device__ __forceinline__ void gemm_tile(const gemm_arguments<T, C, BIAS>& p,
-                                                 unsigned char* shared, int64_t row0,
-                                                 int64_t column0) {
+/** A tile of results from row0 and column0 on, of the steps [first, end) of 64 along k.
+ * `bring_a(tile, step)` brings what a has for a step. */
+template <int ACTIVATION, int LAST, int ROWS, int COLUMNS, bool B_IS_NK, class T, class C,
+          class BIAS, class BRING>
+static __device__ __forceinline__ void
+gemm_steps(const gemm_arguments<T, C, BIAS>& p, unsigned char* shared, int64_t row0,
+           int64_t column0, int first, int end, BRING& bring_a) {
   constexpr int WARPS = GEMM_THREADS / 32, WARP_ROWS = ROWS / 2, WARP_COLUMNS = COLUMNS / 2;
   constexpr int MT = WARP_ROWS / 16, NT = WARP_COLUMNS / 8;
   constexpr int A_ITEMS = ROWS * GEMM_K, B_ITEMS = COLUMNS * GEMM_K, PARTS = COLUMNS / 64;
@@ -133,24 +135,13 @@ static __device__ __forceinline__ void gemm_tile(const gemm_arguments<T, C, BIAS
   T* const b_tiles = a_tiles + GEMM_STAGES * A_ITEMS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_row = warp % 2 * WARP_ROWS, warp_column = warp / 2 * WARP_COLUMNS;
-  const bool a_wide = (p.lda | p.k) % 8 == 0 && is_aligned(p.a, 16);
   const bool b_wide = (p.ldb | (B_IS_NK ? p.k : p.n)) % 8 == 0 && is_aligned(p.b, 16);
-  const T* const a = p.a + row0 * p.lda;
   const T* const b = B_IS_NK ? p.b + column0 * p.ldb : p.b + column0;
-  const int steps = (int)((p.k + GEMM_K - 1) / GEMM_K);
   typedef gemm_loader<T, GEMM_THREADS> loader;
-  loader from_a(a, p.lda), from_b(b, p.ldb);
-  const uint32_t a_rows = loader::template rows_below<ROWS>(p.m - row0);
+  loader from_b(B_IS_NK ? b + (int64_t)first * GEMM_K : b, p.ldb);
   const uint32_t b_rows = B_IS_NK ? loader::template rows_below<COLUMNS>(p.n - column0) : 0;
   const int chunk = threadIdx.x % 8 * 8;
 
-  auto bring_a = [&](T* tile, int64_t at) {
-    if (a_wide)
-      from_a.template bring<ROWS>(tile, chunk < p.k - at ? a_rows : 0);
-    else
-      loader::template bring_narrow<ROWS>(tile, a + at, p.lda, p.m - row0, p.k - at);
-    from_a.from += GEMM_K;
-  };
   auto bring_b_nk = [&](T* tile, int64_t at) {
     if (b_wide)
       from_b.template bring<COLUMNS>(tile, chunk < p.k - at ? b_rows : 0);
@@ -166,14 +157,16 @@ static __device__ __forceinline__ void gemm_tile(const gemm_arguments<T, C, BIAS
       T* const to = tile + part * 64 * GEMM_K;
       const int64_t left = p.n - column0 - part * 64;
       if (b_wide)
-        loader(b + at * p.ldb + part * 64, p.ldb).template bring<GEMM_K>(to, chunk < left ? rows : 0);
+        loader(b + at * p.ldb + part * 64, p.ldb)
+            .template bring<GEMM_K>(to, chunk < left ? rows : 0);
       else
-        loader::template bring_narrow<GEMM_K>(to, b + at * p.ldb + part * 64, p.ldb, p.k - at, left);
+        loader::template bring_narrow<GEMM_K>(to, b + at * p.ldb + part * 64, p.ldb, p.k - at,
+                                              left);
     }
   };
   auto bring = [&](int step) {
     const int stage = step % GEMM_STAGES;
-    bring_a(a_tiles + stage * A_ITEMS, (int64_t)step * GEMM_K);
+    bring_a(a_tiles + stage * A_ITEMS, step);
     if (B_IS_NK)
       bring_b_nk(b_tiles + stage * B_ITEMS, (int64_t)step * GEMM_K);
     else
@@ -192,14 +185,14 @@ static __device__ __forceinline__ void gemm_tile(const gemm_arguments<T, C, BIAS
   }
 #pragma unroll
   for (int stage = 0; stage < GEMM_STAGES - 1; stage++) {
-    if (stage < steps)
-      bring(stage);
+    if (first + stage < end)
+      bring(first + stage);
     copy_commit();
   }
-  for (int step = 0; step < steps; step++) {
+  for (int step = first; step < end; step++) {
     copy_wait<GEMM_STAGES - 2>();
     __syncthreads();
-    if (step + GEMM_STAGES - 1 < steps)
+    if (step + GEMM_STAGES - 1 < end)
       bring(step + GEMM_STAGES - 1);
     copy_commit();
     const T* const a_tile = a_tiles + step % GEMM_STAGES * A_ITEMS;
@@ -265,16 +258,39 @@ static __device__ __forceinline__ void gemm_tile(const gemm_arguments<T, C, BIAS
       const int row = pass * PASS + lane / ACROSS, column = lane % ACROSS * 8;
       const int64_t m = row0 + warp_row + half * HALF + row, n = column0 + warp_column + column;
       if (m < p.m && n < p.n)
-        put_eight<ACTIVATION>(p, m, n, staged + row * STEP + column, c_wide);
+        put_eight<ACTIVATION, LAST>(p, m, n, staged + row * STEP + column, c_wide);
     }
   }
+}
+
+/** The tile of c that begins at row row0 and column column0. */
+template <class T, class C, class BIAS, int ACTIVATION, int ROWS, int COLUMNS, bool B_IS_NK>
+static __device__ __forceinline__ void gemm_tile(const gemm_arguments<T, C, BIAS>& p,
+                                                 unsigned char* shared, int64_t row0,
+                                                 int64_t column0) {
+  const bool a_wide = (p.lda | p.k) % 8 == 0 && is_aligned(p.a, 16);
+  const T* const a = p.a + row0 * p.lda;
+  typedef gemm_loader<T, GEMM_THREADS> loader;
+  loader from_a(a, p.lda);
+  const uint32_t a_rows = loader::template rows_below<ROWS>(p.m - row0);
+  const int chunk = threadIdx.x % 8 * 8;
+  auto bring_a = [&](T* tile, int step) {
+    const int64_t at = (int64_t)step * GEMM_K;
+    if (a_wide)
+      from_a.template bring<ROWS>(tile, chunk < p.k - at ? a_rows : 0);
+    else
+      loader::template bring_narrow<ROWS>(tile, a + at, p.lda, p.m - row0, p.k - at);
+    from_a.from += GEMM_K;
+  };
+  gemm_steps<ACTIVATION, NONE, ROWS, COLUMNS, B_IS_NK>(p, shared, row0, column0, 0,
+                                                       (int)((p.k + GEMM_K - 1) / GEMM_K), bring_a);
 }
 
 template <class T, class C, class BIAS, int ACTIVATION, int ROWS, int COLUMNS, bool B_IS_NK>
 static __device__ __forceinline__ void gemm(const gemm_arguments<T, C, BIAS>& p,
                                             unsigned char* shared) {
-  gemm_tile<T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK>(
-      p, shared, (int64_t)blockIdx.y * ROWS, (int64_t)blockIdx.x * COLUMNS);
+  gemm_tile<T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK>(p, shared, (int64_t)blockIdx.y * ROWS,
+                                                            (int64_t)blockIdx.x * COLUMNS);
 }
 
 /* ---- Few rows -------------------------------------------------------------------------------- */
@@ -283,9 +299,7 @@ constexpr int SKINNY_WARPS = 8;
 
 /** 64 elements of k of one row, as a thread's parts of four mma steps: elements 8t .. 8t + 7 and 32
  * + 8t .. 32 + 8t + 7. The order of k within a step is the same for a and b, and else free. */
-template <class T> struct skinny_part {
-  uint32_t word[8];
-};
+template <class T> struct skinny_part { uint32_t word[8]; };
 
 template <class T>
 static __device__ __forceinline__ void skinny_load(skinny_part<T>& part, const T* row, int64_t at,
@@ -330,9 +344,8 @@ static __device__ __forceinline__ void skinny_load_b(skinny_part<T> (&b)[UNROLL]
 /** With `constant`, b and bias are not written by any kernel ahead: they are asked for before
  * waiting. */
 template <class T, class C, class BIAS, int ACTIVATION, int MT, int NT>
-static __device__ __forceinline__ void
-skinny(const gemm_arguments<T, C, BIAS>& p, bool constant,
-       float (*sums)[MT * 16][NT * 8 + 1]) {
+static __device__ __forceinline__ void skinny(const gemm_arguments<T, C, BIAS>& p, bool constant,
+                                              float (*sums)[MT * 16][NT * 8 + 1]) {
   constexpr int ROWS = MT * 16, COLUMNS = NT * 8, THREADS = SKINNY_WARPS * 32;
   constexpr int UNROLL = MT * NT == 1 ? 3 : MT * NT == 2 ? 2 : 1;
   constexpr int RESULTS = (ROWS * COLUMNS + THREADS - 1) / THREADS;
@@ -435,22 +448,15 @@ skinny(const gemm_arguments<T, C, BIAS>& p, bool constant,
       int64_t batch1, int64_t a0, int64_t a1, int64_t b0, int64_t b1, int64_t c0, int64_t c1,      \
       int64_t form, float scale
 #define ACCRT_CUDA_GEMM_ARGUMENTS                                                                  \
-  {a + (blockIdx.z / batch1) * a0 + (blockIdx.z % batch1) * a1,                                    \
-   b + (blockIdx.z / batch1) * b0 + (blockIdx.z % batch1) * b1,                                    \
-   bias,                                                                                           \
-   residual,                                                                                       \
-   c + (blockIdx.z / batch1) * c0 + (blockIdx.z % batch1) * c1,                                    \
-   m,                                                                                              \
-   n,                                                                                              \
-   k,                                                                                              \
-   lda,                                                                                            \
-   ldb,                                                                                            \
-   ldc,                                                                                            \
-   ld_residual,                                                                                    \
-   scale}
+  {                                                                                                \
+    a + (blockIdx.z / batch1) * a0 + (blockIdx.z % batch1) * a1,                                   \
+        b + (blockIdx.z / batch1) * b0 + (blockIdx.z % batch1) * b1, bias, residual,               \
+        c + (blockIdx.z / batch1) * c0 + (blockIdx.z % batch1) * c1, m, n, k, lda, ldb, ldc,       \
+        ld_residual, scale                                                                         \
+  }
 
 #define ACCRT_CUDA_GEMM(ENTRY, T, C, BIAS, ACTIVATION, ROWS, COLUMNS, B_IS_NK)                     \
-  extern "C" __global__ void __launch_bounds__(accrt_cuda::GEMM_THREADS, 2)                         \
+  extern "C" __global__ void __launch_bounds__(accrt_cuda::GEMM_THREADS, 2)                        \
       ENTRY(ACCRT_CUDA_GEMM_PARAMETERS(T, C, BIAS)) {                                              \
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                 \
     (void)batch0, (void)form;                                                                      \
@@ -463,7 +469,7 @@ skinny(const gemm_arguments<T, C, BIAS>& p, bool constant,
 #define ACCRT_CUDA_GEMM_SKINNY(ENTRY, T, C, BIAS, ACTIVATION, ROW_TILES, COLUMN_TILES)             \
   extern "C" __global__ void __launch_bounds__(256, (ROW_TILES) * (COLUMN_TILES) <= 2 ? 2 : 1)     \
       ENTRY(ACCRT_CUDA_GEMM_PARAMETERS(T, C, BIAS)) {                                              \
-    __shared__ float sums[accrt_cuda::SKINNY_WARPS][(ROW_TILES) * 16][(COLUMN_TILES) * 8 + 1];     \
+    __shared__ float sums[accrt_cuda::SKINNY_WARPS][(ROW_TILES)*16][(COLUMN_TILES)*8 + 1];         \
     (void)batch0;                                                                                  \
     const accrt_cuda::gemm_arguments<T, C, BIAS> p = ACCRT_CUDA_GEMM_ARGUMENTS;                    \
     accrt_cuda::skinny<T, C, BIAS, accrt_cuda::ACTIVATION, ROW_TILES, COLUMN_TILES>(               \

@@ -140,7 +140,7 @@ def _decompose_conv2d(op: Op) -> Value:
     return total if bias is None else total + bias.view([-1, 1, 1])
 
 
-def _is_patches(x: Value, window: Window) -> bool:
+def is_patches(x: Value, window: Window) -> bool:
     """Whether each place of the image is in one window, and in one alone."""
     whole = all(isinstance(size, int) and size % step == 0 for size, step in zip(x.shape[2:], window.kernel))
     return whole and window.kernel == window.stride and window.dilation == (1, 1) and not any(window.pads) and window.kernel != (1, 1)
@@ -154,7 +154,7 @@ def _patches(x: Value, window: Window) -> Value:
 
 
 def _as_product(x: Value, weight: Value, window: Window) -> Value:
-    if _is_patches(x, window):
+    if is_patches(x, window):
         return _patches(x, window).linear(weight.view([weight.shape[0], -1])).permute([0, 3, 1, 2])
     columns = [tap.permute([0, 2, 3, 1]) for tap in _taps(x, window, 0.0)]
     matrix = weight.permute([0, 2, 3, 1]).clone().view([weight.shape[0], -1])
@@ -282,8 +282,9 @@ def _infer_group_norm(op: Op) -> Types:
 
 @define("accrt.conv_packed(Tensor self, Tensor packed, Tensor? bias, Tensor? residual, window, groups, columns, activation, last, dtype)")
 def _infer_conv_packed(op: Op) -> Types:
-    """last(activation(conv2d + bias) + residual) of [batch, height, width, channels]; `packed`: for
-    each group what accrt.pack makes of [kernel height * kernel width * channels, outputs]."""
+    """last(activation(conv2d + bias) + residual) of [batch, height, width, channels]; `packed`: on
+    hosts for each group what accrt.pack makes of [kernel height * kernel width * channels,
+    outputs], on CUDA [outputs, kernel height * kernel width * channels]."""
     x, at = op.operands[0], op.attrs
     return [TensorType(at["dtype"], (x.shape[0], *at["window"].sizes(x.shape[1], x.shape[2]), at["columns"]))]
 

@@ -12,7 +12,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
 from ..ir import Module
 from ..verifier import verify, verify_adapters, verify_optional
-from .convolutions import form_convolutions
+from .convolutions import fold_channels, form_convolutions
 from .cuda import JOIN_STEPS, form_products, join_products, join_rotations, lower_precision
 from .decompose import decompose
 from .external import digest_of, leave_out
@@ -56,7 +56,10 @@ def cuda_pipeline(join_steps: bool) -> Tuple[Tuple[str, Pass], ...]:
         ("scatter_states", functools.partial(scatter_states, family="cuda")),
         ("merge_linears", merge_linears),
         ("join_adapters", join_adapters),
+        ("fold_channels", fold_channels),
         ("lower_precision", lower_precision),
+        ("tidy", tidy),
+        ("form_convolutions", functools.partial(form_convolutions, family="cuda")),
         ("tidy", tidy),
         ("decompose", functools.partial(decompose, family="cuda")),
         ("form_products", form_products),
@@ -98,6 +101,6 @@ def run(
 
 
 __all__: List[str] = [
-    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "cuda_pipeline", "decompose", "digest_of", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "join_products", "join_rotations", "lower_precision",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "cuda_pipeline", "decompose", "digest_of", "fold_channels", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "join_products", "join_rotations", "lower_precision",
     "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "scatter_states", "snapshot_views", "tidy",
 ]  # fmt: skip

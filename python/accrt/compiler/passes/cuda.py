@@ -14,20 +14,18 @@ from .rewrite import constant_derived, rewrite, uses
 #: Calculated in the lower type whatever their operands are: their kernels add up in f32.
 _LOWERED = (
     "aten.linear", "aten.matmul", "aten.mm", "aten.bmm", "aten.addmm", "aten.scaled_dot_product_attention",
-    "aten.layer_norm", "aten.rms_norm", "aten.softmax", "aten.embedding", "accrt.rope", "accrt.rope_at", "accrt.paged_attention", "accrt.grouped_matmul",
+    "aten.layer_norm", "aten.rms_norm", "aten.softmax", "aten.embedding", "aten.conv2d", "aten.group_norm", "accrt.rope", "accrt.rope_at", "accrt.paged_attention", "accrt.grouped_matmul",
     *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),
 )  # fmt: skip
 #: Calculated in the lower type where an operand has it already.
-_FOLLOWING = ("aten.add", "aten.gelu", "aten.silu", "aten.relu", "aten.tanh", "aten.sigmoid", "aten.cat")
+_FOLLOWING = ("aten.add", "aten.gelu", "aten.silu", "aten.relu", "aten.tanh", "aten.sigmoid", "aten.cat", "aten.index_select", "aten.max_pool2d", "aten.avg_pool2d")
 #: Whether steps of a serving engine get the kernels that do more than one operation
-#: (join_rotations, join_products, cuda/stream.py): no GPU has run whole models with them yet.
-JOIN_STEPS = False
-if JOIN_STEPS:
-    _FOLLOWING = (*_FOLLOWING, "aten.index_select")
+#: (join_rotations, join_products, cuda/stream.py).
+JOIN_STEPS = True
 #: Types of 16 bits.
 LOW = ("f16", "bf16")
 #: Operands that stay as they are: masks, indices, weights of norms, sums of low-rank products.
-_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.rms_norm": (1,), "accrt.rope_at": (2,), **{f"accrt.lora_expand{parts}": (1,) for parts in ("", 2, 3)}}
+_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.group_norm": (1, 2), "aten.rms_norm": (1,), "accrt.rope_at": (2,), **{f"accrt.lora_expand{parts}": (1,) for parts in ("", 2, 3)}}
 
 
 def lower_precision(module: Module) -> None:
