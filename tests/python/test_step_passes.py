@@ -9,7 +9,6 @@ import pytest
 
 import kernel_harness as kh
 from accrt.compiler import Interpreter, Module, driver, passes
-from accrt.compiler.cuda import stream
 
 SEED = [kh.SEED, 72]
 TOKENS, HEADS, KV_HEADS, SIZE = 5, 4, 2, 16
@@ -21,7 +20,7 @@ def names(module, function):
 
 def joined(m, **compute):
     m.compute.update(compute)
-    return passes.run(m, [p for p in passes.cuda_pipeline(True) if p[0] not in ("hoist_constants", "fuse_elementwise")])
+    return passes.run(m, [p for p in passes.CUDA_PIPELINE if p[0] not in ("hoist_constants", "fuse_elementwise")])
 
 
 def rotation(change=""):
@@ -115,10 +114,8 @@ def test_results_come_from_the_sums():
     assert product.result.dtype == "f32" and product.operands[0].dtype == "bf16"
 
 
-def test_few_rows_have_kernels_of_their_own(monkeypatch):
+def test_few_rows_have_kernels_of_their_own():
     """A branch for up to 8 and 16 rows, and more is made one after the other."""
-    monkeypatch.setitem(passes.PIPELINES, "cuda", passes.cuda_pipeline(True))
-    monkeypatch.setattr(stream, "ROWS", (8, 16))
     m = products()
     _work, planned = driver._planned(m, "cuda", True)
     (buffers,) = [b for b, _plan in planned if not b.function.prepare]

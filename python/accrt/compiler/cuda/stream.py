@@ -13,14 +13,13 @@ from ..declared import TensorType
 from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels.kerneldef import KernelDef, Launch, TensorSpec, launch, reads, scalar, symbol, writes
-from ..passes.cuda import JOIN_STEPS
 from . import norms
 from .norms import TYPES, entry_kernel
 from .products import OPERANDS, Form, _is_constant, _product, _product_in_two, at_most, layout_of_b, lower_product
 from .tensor_ops import rows_of
 
 #: Rows up to which these kernels are taken: one or two tiles of 8.
-ROWS: Tuple[int, ...] = (8, 16) if JOIN_STEPS else ()
+ROWS: Tuple[int, ...] = (8, 16)
 #: Shared memory for normed rows, so that a multiprocessor holds two blocks.
 _MOST_SHARED = 100_000
 #: Multiprocessors of the largest machine that this is made for; others get a grid that does not
@@ -98,6 +97,8 @@ def _preferred(few: List[Tuple[Any, select.Lowering]], many: select.Lowering) ->
 
 @select.rule("accrt.product", "cuda", priority=12)
 def _streamed(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    if select.is_batch_invariant(op):
+        raise ValueError("product: few rows have sums of another order")
     x, weight, bias, residual = operands
     a, out, added = (None if s is None else rows_of(s, what) for s, what in ((x, "x"), (results[0], "result"), (residual, "residual")))
     constant = all(_is_constant(v) for v in op.operands[1:3] if v is not None)

@@ -13,7 +13,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from ..ir import Module
 from ..verifier import verify, verify_adapters, verify_optional
 from .convolutions import fold_channels, form_convolutions
-from .cuda import JOIN_STEPS, form_products, join_products, join_rotations, lower_precision
+from .cuda import form_products, join_products, join_rotations, lower_precision
 from .decompose import decompose
 from .external import digest_of, leave_out
 from .fuse import fuse_elementwise, fuse_epilogues
@@ -43,37 +43,29 @@ PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("hoist_constants", hoist_constants),
     ("tidy", tidy),
 )
-
-
-def cuda_pipeline(join_steps: bool) -> Tuple[Tuple[str, Pass], ...]:
-    """`join_steps`: with the passes that join what stands side by side in a step."""
-    rotations, products = (("join_rotations", join_rotations),), (("join_products", join_products),)
-    return (
-        ("snapshot_views", snapshot_views),
-        ("lower_quantized", functools.partial(lower_quantized, family="cuda")),
-        ("lower_quantized", lower_quantized),
-        ("tidy", tidy),
-        ("scatter_states", functools.partial(scatter_states, family="cuda")),
-        ("merge_linears", merge_linears),
-        ("join_adapters", join_adapters),
-        ("fold_channels", fold_channels),
-        ("lower_precision", lower_precision),
-        ("tidy", tidy),
-        ("form_convolutions", functools.partial(form_convolutions, family="cuda")),
-        ("tidy", tidy),
-        ("decompose", functools.partial(decompose, family="cuda")),
-        ("form_products", form_products),
-        ("tidy", tidy),
-        *(rotations if join_steps else ()),
-        ("fuse_epilogues", fuse_epilogues),
-        *(products if join_steps else ()),
-        ("fuse_elementwise", fuse_elementwise),
-        ("hoist_constants", hoist_constants),
-        ("tidy", tidy),
-    )
-
-
-CUDA_PIPELINE = cuda_pipeline(JOIN_STEPS)
+CUDA_PIPELINE: Tuple[Tuple[str, Pass], ...] = (
+    ("snapshot_views", snapshot_views),
+    ("lower_quantized", functools.partial(lower_quantized, family="cuda")),
+    ("lower_quantized", lower_quantized),
+    ("tidy", tidy),
+    ("scatter_states", functools.partial(scatter_states, family="cuda")),
+    ("merge_linears", merge_linears),
+    ("join_adapters", join_adapters),
+    ("fold_channels", fold_channels),
+    ("lower_precision", lower_precision),
+    ("tidy", tidy),
+    ("form_convolutions", functools.partial(form_convolutions, family="cuda")),
+    ("tidy", tidy),
+    ("decompose", functools.partial(decompose, family="cuda")),
+    ("form_products", form_products),
+    ("tidy", tidy),
+    ("join_rotations", join_rotations),
+    ("fuse_epilogues", fuse_epilogues),
+    ("join_products", join_products),
+    ("fuse_elementwise", fuse_elementwise),
+    ("hoist_constants", hoist_constants),
+    ("tidy", tidy),
+)
 PIPELINES: Dict[str, Tuple[Tuple[str, Pass], ...]] = {"host": PIPELINE, "cuda": CUDA_PIPELINE}
 
 
@@ -101,6 +93,6 @@ def run(
 
 
 __all__: List[str] = [
-    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "cuda_pipeline", "decompose", "digest_of", "fold_channels", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "join_products", "join_rotations", "lower_precision",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fold_channels", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "join_products", "join_rotations", "lower_precision",
     "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "scatter_states", "snapshot_views", "tidy",
 ]  # fmt: skip

@@ -19,9 +19,6 @@ _LOWERED = (
 )  # fmt: skip
 #: Calculated in the lower type where an operand has it already.
 _FOLLOWING = ("aten.add", "aten.gelu", "aten.silu", "aten.relu", "aten.tanh", "aten.sigmoid", "aten.cat", "aten.index_select", "aten.max_pool2d", "aten.avg_pool2d")
-#: Whether steps of a serving engine get the kernels that do more than one operation
-#: (join_rotations, join_products, cuda/stream.py).
-JOIN_STEPS = True
 #: Types of 16 bits.
 LOW = ("f16", "bf16")
 #: Operands that stay as they are: masks, indices, weights of norms, sums of low-rank products.
