@@ -24,7 +24,8 @@ from .stream import Stream
 from .tensor import _array_dtype, _CUDA, _given_back, _lent, contiguous_strides, extent, Tensor
 
 _NEWEST = 3
-_DEFAULT = {0, 1}  # numbers of the legacy default stream
+_LEGACY = 1
+_DEFAULT = {0, _LEGACY}  # numbers of the legacy default stream
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 
@@ -129,6 +130,16 @@ def _order(where: str, producer: Any, device: Device, consumer: Stream | None) -
             _check(where, "cuStreamWaitEvent", own, event, 0)
         finally:
             _driver().cuEventDestroy_v2(event)  # the wait stays
+
+
+def wait_for_default_stream(where: str, device: Device) -> None:
+    """Waits for what CUDA's legacy default stream has now.
+
+    Raises:
+        BufferError: it cannot be waited for, because a stream is captured into a graph.
+    """
+    with _entered(where, device):
+        _check(where, "cuStreamSynchronize", _LEGACY)
 
 
 @contextlib.contextmanager

@@ -685,7 +685,7 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
             the form before DLPack 1.0 (JAX's) is read-only here, because it cannot say whether it
             may be written. device: the accrt.Device that will use it.
         stream: the accrt.Stream that will use it: work that still fills the tensor on a GPU then
-            comes first. Without it, the producer's default applies.
+            comes first. Without it, that work is waited for here.
     """
     target = need(device, Device)
     if not hasattr(source, "__dlpack__"):
@@ -693,7 +693,8 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
     refuse_masked(source)
     if getattr(source, "is_neg", bool)():  # torch's; DLPack cannot say it, and torch does not look
         raise BufferError("the tensor's numbers are the negatives of what lies in its memory: pass tensor.resolve_neg()")
-    order = {"stream": stream.native or 1} if stream is not None and source.__dlpack_device__()[0] == _CUDA else {}
+    on_gpu = source.__dlpack_device__()[0] == _CUDA
+    order = {"stream": stream.native or 1} if stream is not None and on_gpu else {}
     capsule = _fast.capsule(source)
     if capsule is None:
         try:
@@ -706,6 +707,12 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
         error.message += f": the tensor is of {source.dtype}" if hasattr(source, "dtype") else ""
         error.args = (error.message,)
         raise
+    if on_gpu and stream is None:
+        # By DLPack's standard the producer has ordered its work before CUDA's legacy default
+        # stream, on which no stream of ours waits.
+        from ._cuda_arrays import wait_for_default_stream
+
+        wait_for_default_stream(type(source).__name__, device)
     tensor._external = source
     return tensor
 

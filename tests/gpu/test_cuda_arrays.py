@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import accrt
-from accrt import Pool, Stream
+from accrt import _cuda_arrays, Pool, Stream
 from gpu_device import DATA, DEVICE, why_not
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -263,6 +263,27 @@ def test_without_a_consumer_the_host_waits(device, seed):
     array.other = Pool(device).buffer(16000)
     fill_late(producer, array, x)
     np.testing.assert_array_equal(values(accrt.from_cuda_array(array, device)), x)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_dlpack_without_a_consumer_waits(device, seed):
+    """By the standard, a producer that is told no stream orders its work before the legacy default
+    stream; which is no stream of ours."""
+    producer, x = Stream(device), floats(4000, seed=seed)
+    array = Array(device, np.zeros(4000, np.float32), stream=producer)
+    array.other = Pool(device).buffer(16000)
+
+    class Filled:
+        def __dlpack_device__(self):
+            return device.info.dlpack_device
+
+        def __dlpack__(self, *, max_version=None, stream=None):
+            assert stream is None
+            _cuda_arrays._order("Filled", producer.native, device, Stream.wrap(device, _cuda_arrays._LEGACY))
+            return accrt.Tensor(array.buffer, "f32", x.shape).__dlpack__(max_version=max_version, stream=-1)
+
+    fill_late(producer, array, x)
+    np.testing.assert_array_equal(values(accrt.from_dlpack(Filled(), device)), x)
 
 
 def test_one_stream_needs_no_order(program, device, affine):
