@@ -321,7 +321,7 @@ def test_a_place_outside_writes_nothing(suite, add, count):
     name = f"scatter_f32_{int(add)}"
     (index, x, source), scalars = inputs_of(m.functions[name], places, np.random.default_rng(kh.SEED), (3, 5, 2, count))
     index[:] = np.where(np.arange(count) % 2, -1, np.where(np.arange(count) % 4, 5, 1 << 40))[None, :, None]
-    got = cuda_exec.Session(program).run(name, x, index, source, **scalars)
+    got = cuda_exec.Session(program).run(name, index, x, source, **scalars)
     np.testing.assert_array_equal(got[0], x)
 
 
