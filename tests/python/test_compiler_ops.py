@@ -3,6 +3,8 @@ at odd and empty shapes."""
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -328,9 +330,11 @@ def test_operation(suite, name):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if "_backward" in name])
-def test_gradients_where_no_kernel_does_them(suite, name):
-    """As other operations, which is how GPUs do them: the interpreter finds the same."""
+def test_gradients_where_no_kernel_does_them(suite, name, monkeypatch):
+    """As other operations, which is how GPUs do those of long rows: the interpreter finds the
+    same."""
     module, _running = suite
+    monkeypatch.setattr(sys.modules["accrt.compiler.select"], "supported", lambda op, family="host": "_backward" not in op.name)
     m = passes.clone(module)
     m.functions = {name: m.functions[name]}
     simple = passes.run(m, [("decompose", lambda work: passes.decompose(work, "cuda"))])
@@ -364,6 +368,7 @@ def test_every_operation_has_a_case():
         # test_lora_ops.py
         *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),
         "accrt.sample",  # test_sampling.py
+        "accrt.step_product", "accrt.rope_scatter",  # test_step_passes.py
         # made by passes
         "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last",
         # test_packed.py
