@@ -129,20 +129,6 @@ const lt_functions_t* library_open(char* message, size_t message_capacity_bytes)
   return open ? &functions : NULL;
 }
 
-static void* open_now(void* unused) {
-  char message[256];
-  (void)unused;
-  (void)library_open(message, sizeof message);
-  return NULL;
-}
-
-/* No pack is ever closed. Without a thread the library is opened by who needs it. */
-void library_open_ahead(void) {
-  pthread_t thread;
-  if (pthread_create(&thread, NULL, open_now, NULL) == 0)
-    (void)pthread_detach(thread);
-}
-
 static lt_handle_t make_handle(const lt_functions_t* lt, int32_t device_id, char* message,
                                size_t capacity_bytes) {
   device_handle_t* entry = malloc(sizeof *entry);

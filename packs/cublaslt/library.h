@@ -69,10 +69,6 @@ int library_is_there(void);
 /** The library, opened at the first call; NULL with a message when it cannot be. Any thread. */
 const lt_functions_t* library_open(char* message, size_t message_capacity_bytes);
 
-/** Begins to open it in another thread: it takes a tenth of a second, in which a program is bound
- * to its weights. */
-void library_open_ahead(void);
-
 /** The handle for a device, made at the first call with its context current; NULL with a message on
  * failure. Any thread. */
 lt_handle_t library_handle(const lt_functions_t* lt, int32_t device_id, char* message,

@@ -71,6 +71,5 @@ accrt_kernel_pack_query(uint32_t max_abi, const accrt_kernel_environment_t* envi
   (void)environment;
   if (max_abi < ACCRT_KERNEL_ABI_VERSION || !library_is_there())
     return NULL;
-  library_open_ahead();
   return &table;
 }
