@@ -8,6 +8,7 @@ bytes: no build ids, no paths, no dates.
 
 from __future__ import annotations
 
+import concurrent.futures
 import functools
 import hashlib
 import os
@@ -25,7 +26,7 @@ from ..._kernel_cache import cache_directory as cache_directory
 from ..._kernel_cache import cached as _cached
 from ..._kernel_cache import digest as _digest
 from ..._system import environment, programs
-from .. import _children
+from .. import _children, progress
 from . import prebuilt
 from .kerneldef import ACCESS_IDS, PARAM_KINDS, SOURCE_DIRECTORY, CSource, KernelDef
 
@@ -339,9 +340,11 @@ def _prebuilt_key(producer: CSource, members: Sequence[KernelDef], target: Targe
 
 def prebuild(kernels: Sequence[KernelDef], target: str) -> Dict[str, bytes]:
     """Images as they come with the package, by key: each unit's is compiled, whatever came with
-    this one."""
-    units = list(_units(_ordered(kernels, target)).items())
-    return {_prebuilt_key(producer, members, TARGETS[target]): build_image(members, target, _PREBUILT_PACK) for producer, members in units}
+    this one. As many are made at a time as there are processors."""
+    units = _units(_ordered(kernels, target))
+    keys = [_prebuilt_key(producer, members, TARGETS[target]) for producer, members in units.items()]
+    with concurrent.futures.ThreadPoolExecutor(progress.jobs() or os.cpu_count() or 1) as pool:
+        return dict(zip(keys, pool.map(lambda members: build_image(members, target, _PREBUILT_PACK), units.values())))
 
 
 def build_image(kernels: Sequence[KernelDef], target: str, pack_name: str = "accrt_reference") -> bytes:
