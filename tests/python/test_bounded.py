@@ -385,9 +385,9 @@ def seconds(work) -> float:
 
 
 def assert_time_is_linear(what: str, work, files: list) -> None:
-    """Where no blocks can be counted (Python, libyaml): eight times the records may take 1.5 times as
-    long as eight times the file, which the clock of 10 ms sees as well, once in some attempts on a
-    busy machine. What is quadratic takes eight times as long."""
+    """Where no blocks can be counted (Python, libyaml): a file with eight times the records may
+    take 1.5 times as long as eight times the small file (which the clock of 10 ms sees as well),
+    once in some attempts on a busy machine. What is quadratic takes eight times as long."""
     few, tried, (small, large) = 0.05, [], files
     for _ in range(5):
         tried.append([seconds(lambda: [work(small) for _ in range(8)]), seconds(lambda: work(large))])
