@@ -298,7 +298,7 @@ def test_sizes_that_torch_writes_are_taken(tmp_path):
     n = torch.export.Dim("n", min=2, max=64)
     program = torch.export.export(Sized(), (torch.ones(6, 4), torch.ones(8)), dynamic_shapes={"x": {0: n}, "z": {0: 2 * torch.export.Dim("k", min=3, max=64)}})
     torch.export.save(program, tmp_path / "model.pt2")
-    from accrt.from_torch import archive as checks
+    from accrt import _pt2_archive as checks
 
     with open(tmp_path / "model.pt2", "rb") as file:
         assert "expr_str" in checks.check(file)[0]
@@ -309,7 +309,7 @@ def test_every_function_of_torchs_sizes_is_known():
     import sympy
     from torch.utils._sympy import functions as f
 
-    from accrt.from_torch import archive as checks
+    from accrt import _pt2_archive as checks
 
     s, u = sympy.Symbol("s0", integer=True, positive=True), sympy.Symbol("u0", integer=True)
     for e in (s // 2, f.FloorDiv(s + u, 3), f.Mod(s, 4), f.PythonMod(u, 3), f.Max(s, u), f.Min(s, 3), sympy.Ne(s, 3), sympy.Eq(s, 3), sympy.And(s > 3, u < 4), sympy.Or(s >= 3, u <= 4),

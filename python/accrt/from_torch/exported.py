@@ -4,25 +4,20 @@ results."""
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import re
 import warnings
-import zipfile
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
-from .._files import regular
+from .. import _pt2
 from ..compiler import Expr, Function, IRError, Module, State
 from ..compiler import expr as ex
-from . import archive, ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
+from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
 from .aliasing import flat, touched
 from .lowering import Failures, Lowering
 from .sizes import Bound, size_of, solved
 from .values import dtype_of, Known, MISSING, plain, short, Unsupported, UnsupportedOperations
-
-#: A type of a .pt2 file that has a list of keys, in JSON that is text in JSON.
-_KEYED = re.compile(r'"type\\*": \\*"(\w+(?:\.\w+)+)\\*", \\*"context\\*": \\*"\[\\')
 
 #: Kinds of inputs of a program whose content it has.
 KEPT = ("PARAMETER", "BUFFER", "CONSTANT_TENSOR")
@@ -47,7 +42,7 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
     if isinstance(model, torch.export.ExportedProgram):
         return model
     if _is_path(model):
-        return _loaded(os.fspath(model))
+        return _pt2.loaded(os.fspath(model))
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is a {type(model).__name__}, expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file")
     if isinstance(args, Mapping):
@@ -71,60 +66,6 @@ def _without_cache(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) ->
         return kwargs
     warnings.warn(f"{type(model).__name__} is exported with use_cache=False, without a cache of keys; docs/from-torch.md says how it gets one", stacklevel=5)
     return {**kwargs, "use_cache": False}
-
-
-class _Reason(logging.Filter):
-    """torch logs a page about an archive that it cannot read, and raises something else. This keeps
-    the page from the terminal, and the reason for the message."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.error: Optional[BaseException] = None
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        self.error = record.exc_info[1] if record.exc_info else self.error
-        return False
-
-
-def _loaded(path: str) -> Any:
-    """What torch.export.save wrote. torch believes what it finds, so the file is looked at
-    first."""
-    import torch
-
-    with open(path, "rb", opener=regular) as file:
-        if not zipfile.is_zipfile(file):
-            raise ValueError(f"{path} is not what torch.export.save writes (a .pt2 file)")
-        try:
-            _stand_ins(archive.check(file))
-        except archive.Refused as error:
-            raise ValueError(plain(f"{path}: {error}. torch.export.load reads it, if you trust it; give the program then")) from error
-        file.seek(0)
-        reason, log = _Reason(), logging.getLogger("torch.export")
-        log.addFilter(reason)
-        try:
-            program = torch.export.load(file)
-            program._accrt_file = path
-            return program
-        except Exception as error:  # of any kind: the file says what torch does
-            why: BaseException = reason.error or error.__cause__ or error
-            raise ValueError(plain(f"{path}: torch {torch.__version__} cannot load it: {short(why)}")) from error
-        finally:
-            log.removeFilter(reason)
-
-
-def _stand_ins(texts: List[str]) -> None:
-    """transformers makes its outputs known to torch when it makes the first of them. A file that
-    names such types (their keys are in it) is read with dicts in their place, and without
-    transformers."""
-    from torch.utils import _pytree as pytree
-
-    for kind in sorted({kind for text in texts for kind in _KEYED.findall(text)}):
-        if kind not in pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE:
-            made = type(kind.rpartition(".")[2], (dict,), {})
-            pytree.register_pytree_node(
-                made, lambda item: (list(item.values()), list(item)), lambda values, keys, made=made: made(zip(keys, values)),
-                serialized_type_name=kind, flatten_with_keys_fn=pytree._dict_flatten_with_keys,
-            )  # fmt: skip
 
 
 def convert(
