@@ -245,10 +245,7 @@ check_interop() {
 check_models() {
   configure_and_build "$BUILD"
   hugging_face_environment || skip "$missing"
-  # Both processes choose the same tests.
-  seed=${ACCRT_TEST_SEED:-$(date +%s)}
-  echo "seed $seed"
-  ACCRT_TEST_SEED=$seed in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch -n 2 --dist loadfile tests/python/test_hugging_face.py \
+  in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
     tests/python/test_from_torch_models.py tests/python/test_torch_compiled_models.py tests/python/test_from_onnx_models.py \
     tests/python/test_torch_examples.py tests/python/test_aten.py tests/python/test_aten_values.py tests/python/test_torch_surface.py
 }
