@@ -11,46 +11,24 @@ $ACCRT_BENCH_RESULTS.
 """
 from __future__ import annotations
 
-import json
 import os
-import statistics
 import sys
-import time
 
 import numpy as np
 import torch
 
 import accrt
+import interleaved
 
 BATCH, ELEMENTS = 200, 32
-RESULTS = os.environ.get("ACCRT_BENCH_RESULTS", ".")
 PACK = os.environ.get("ACCRT_GPU_PACK", os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir))
 
 
-class Rows:
-    def __init__(self) -> None:
-        self.rows: dict[str, tuple] = {}
-        self.samples: dict[str, list[float]] = {}
-
-    def add(self, name: str, operation, each: int = 1) -> None:
-        """each: arguments that one operation sets."""
+class Rows(interleaved.Rows):
+    def add(self, name: str, operation) -> None:
         for i in range(8):
             operation(i)
-        self.rows[name], self.samples[name] = (operation, each), []
-
-    def run(self, rounds: int) -> None:
-        names = list(self.rows)
-        for turn in range(rounds + 2):
-            for name in names:
-                operation, each = self.rows[name]
-                begin = time.perf_counter_ns()
-                for i in range(BATCH):
-                    operation(i)
-                end = time.perf_counter_ns()
-                torch.cuda.synchronize()
-                if turn >= 2:
-                    self.samples[name].append((end - begin) / BATCH / each)
-            names.reverse()
+        super().add(name, operation, torch.cuda.synchronize)
 
 
 def checked(call, x, y, out) -> None:
@@ -93,7 +71,7 @@ def main(arguments: list[str]) -> int:
     device = instance.device("cuda:0")
     program = accrt.Program(accrt.Bundle(path, instance), device)
     torch_stream = accrt.Stream.wrap(device, torch.cuda.current_stream())
-    rows, step = Rows(), "set all three and submit"
+    rows, step = Rows(BATCH), "set all three and submit"
 
     def tensor(seed):
         return torch.rand(ELEMENTS, device="cuda")
@@ -120,13 +98,10 @@ def main(arguments: list[str]) -> int:
     rows.add("for scale: torch.add", lambda i: torch.add(y, y))
     rows.run(rounds)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}; medians, ns")
-    table = []
-    for name, samples in rows.samples.items():
-        median, (low, _, high) = statistics.median(samples), statistics.quantiles(samples, n=4)
-        print(f"  {name:48} {median:9.0f}   p25 {low:9.0f}  p75 {high:9.0f}")
-        table.append({"name": name, "median": median, "p25": low, "p75": high, "unit": "ns"})
-    with open(os.path.join(RESULTS, "gpu_bound_set.json"), "w") as file:
-        json.dump({"title": "Arguments of bound calls", "rows": table}, file, indent=1)
+    table = rows.table()
+    for row in table:
+        print(f"  {row['name']:48} {row['median']:9.0f}   p25 {row['p25']:9.0f}  p75 {row['p75']:9.0f}")
+    interleaved.save("gpu_bound_set.json", "Arguments of bound calls", table)
     return 0
 
 

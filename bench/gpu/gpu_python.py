@@ -14,12 +14,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 
 import accrt
+import interleaved
+from interleaved import Rows
 
 BATCH, ELEMENTS = 300, 32
 DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
@@ -39,32 +39,6 @@ def ptx() -> str:
             lines = [line.strip() for line in open(path) if line.strip().startswith('"')]
             return "".join(json.loads(line) for line in lines)
     raise SystemExit("kernels.h is missing beside this script")
-
-
-class Rows:
-    """Interleaved samples: nanoseconds of one operation, submit side."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, tuple] = {}
-        self.samples: dict[str, list[float]] = {}
-
-    def add(self, name: str, operation, finish) -> None:
-        self.rows[name] = (operation, finish)
-        self.samples[name] = []
-
-    def run(self, rounds: int) -> None:
-        names = list(self.rows)
-        for turn in range(rounds + 2):
-            for name in names:
-                operation, finish = self.rows[name]
-                begin = time.perf_counter_ns()
-                for i in range(BATCH):
-                    operation(i)
-                end = time.perf_counter_ns()
-                finish()
-                if turn >= 2:
-                    self.samples[name].append((end - begin) / BATCH)
-            names.reverse()
 
 
 def own_rows(rows: Rows, device: accrt.Device):
@@ -180,7 +154,7 @@ def c_figure() -> float | None:
 def main() -> int:
     rounds = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 21
     device = accrt.default_instance().device(DEVICE)
-    rows, keep = Rows(), []
+    rows, keep = Rows(BATCH), []
     trivial = ctypes.CDLL(None).getpid
     rows.add("ctypes call of a trivial C function", lambda i: trivial(), lambda: None)
     keep.append(own_rows(rows, device))
@@ -193,16 +167,12 @@ def main() -> int:
             print(f"{add.__name__}: left out: {type(error).__name__}: {str(error)[:120]}")
     rows.run(rounds)
     c = c_figure()
-    table = []
     if c:
         print(f"  {'cuLaunchKernel from C (gpu_launch, same run)':52} {c:9.0f} ns")
-        table.append({"name": "cuLaunchKernel from C", "median": c, "unit": "ns"})
-    for name, samples in rows.samples.items():
-        median, (low, _, high) = statistics.median(samples), statistics.quantiles(samples, n=4)
-        print(f"  {name:52} {median:9.0f} ns   p25 {low:9.0f}  p75 {high:9.0f}" + (f"   {median / c:5.2f} x C" if c else ""))
-        table.append({"name": name, "median": median, "p25": low, "p75": high, "unit": "ns"})
-    with open(os.path.join(RESULTS, "gpu_python.json"), "w") as file:
-        json.dump({"title": "From Python", "rows": table}, file, indent=1)
+    table = rows.table()
+    for row in table:
+        print(f"  {row['name']:52} {row['median']:9.0f} ns   p25 {row['p25']:9.0f}  p75 {row['p75']:9.0f}" + (f"   {row['median'] / c:5.2f} x C" if c else ""))
+    interleaved.save("gpu_python.json", "From Python", ([{"name": "cuLaunchKernel from C", "median": c, "unit": "ns"}] if c else []) + table)
     return 0
 
 

@@ -13,19 +13,15 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import json
-import os
-import statistics
 import sys
 import tempfile
-import time
 
 import torch
 
 import accrt
+import interleaved
 
 BATCH, ELEMENTS = 200, 32
-RESULTS = os.environ.get("ACCRT_BENCH_RESULTS", ".")
 SOURCE = """extern "C" __global__ void step(float* out, const float* x, const float* y, float scale, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) out[i] = x[i] * scale + y[i];
@@ -41,36 +37,18 @@ def step(out, x, y, scale, n, B: tl.constexpr):
 """
 
 
-class Rows:
-    """Interleaved samples: nanoseconds of one operation on the caller's thread."""
-
-    def __init__(self) -> None:
-        self.rows: dict[str, object] = {}
-        self.samples: dict[str, list[float]] = {}
+class Rows(interleaved.Rows):
+    """Of operations that write a tensor with their number, or none."""
 
     def add(self, name: str, operation, out=None) -> None:
-        """out: the tensor that the operation writes with its number, for the check."""
+        """out: the tensor that the operation writes, for the check."""
         if out is not None:
             out.zero_()
             torch.cuda.synchronize()
             operation(3)
             torch.cuda.synchronize()
             assert (out == 3 * 0.5 + 1).all(), f"{name} gives {out[:4].tolist()}"
-        self.rows[name], self.samples[name] = operation, []
-
-    def run(self, rounds: int) -> None:
-        names = list(self.rows)
-        for turn in range(rounds + 2):
-            for name in names:
-                operation = self.rows[name]
-                begin = time.perf_counter_ns()
-                for i in range(BATCH):
-                    operation(i)
-                end = time.perf_counter_ns()
-                torch.cuda.synchronize()
-                if turn >= 2:
-                    self.samples[name].append((end - begin) / BATCH)
-            names.reverse()
+        super().add(name, operation, torch.cuda.synchronize)
 
 
 def accrt_rows(rows: Rows, out, x, y) -> None:
@@ -136,7 +114,7 @@ def torch_rows(rows: Rows, out, x, y) -> None:
 
 def main() -> int:
     rounds = int(sys.argv[sys.argv.index("--rounds") + 1]) if "--rounds" in sys.argv else 21
-    rows = Rows()
+    rows = Rows(BATCH)
     out, x, y = (torch.ones(ELEMENTS, device="cuda") for _ in range(3))
     for add in (accrt_rows, accrt_triton_row, triton_row, cupy_rows, cuda_core_row, torch_rows):
         try:
@@ -144,13 +122,11 @@ def main() -> int:
         except Exception as error:  # a peer that is not there, or of another version
             print(f"{add.__name__}: left out: {type(error).__name__}: {str(error)[:300]}")
     rows.run(rounds)
-    table = []
-    for name, samples in rows.samples.items():
-        median, (low, _, high) = statistics.median(samples), statistics.quantiles(samples, n=4)
-        print(f"  {name:52} {median:9.0f} ns   p25 {low:9.0f}  p75 {high:9.0f}   lowest {min(samples):9.0f}  highest {max(samples):9.0f}")
-        table.append({"name": name, "median": median, "p25": low, "p75": high, "unit": "ns"})
-    with open(os.path.join(RESULTS, "gpu_kernel_launch.json"), "w") as file:
-        json.dump({"title": "A kernel of one's own from Python", "rows": table}, file, indent=1)
+    table = rows.table()
+    for row in table:
+        samples = rows.samples[row["name"]]
+        print(f"  {row['name']:52} {row['median']:9.0f} ns   p25 {row['p25']:9.0f}  p75 {row['p75']:9.0f}   lowest {min(samples):9.0f}  highest {max(samples):9.0f}")
+    interleaved.save("gpu_kernel_launch.json", "A kernel of one's own from Python", table)
     return 0
 
 

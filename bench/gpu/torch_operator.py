@@ -10,10 +10,9 @@ torch.library allocate the result as a user would, and call it. Submit side: rou
 rows interleaved, medians with quartiles. Results are checked.
 """
 import json
-import statistics
 import sys
 
-from gpu_python import DEVICE, ELEMENTS, ptx, Rows
+from gpu_python import BATCH, DEVICE, ELEMENTS, ptx, Rows
 
 
 def make(path: str, targets: list[str]) -> int:
@@ -69,7 +68,7 @@ def rows_of(path: str) -> tuple[Rows, list]:
     session = bundle.program(device).session(stream=stream)
     buffers = [accrt.Tensor(accrt.Pool(device).buffer(4 * ELEMENTS), "f32", (ELEMENTS,)) for _ in range(3)]
     bound = session.step.bind(*buffers[:2], out=buffers[2])
-    rows = Rows()
+    rows = Rows(BATCH)
     done = torch.cuda.synchronize
     rows.add("bound call of the bundle's function, submitted", lambda i: bound.submit(), done)
     for name, run in (("launch alone, given addresses", lambda: fire(*addresses, 2.0, ELEMENTS)),
@@ -96,13 +95,13 @@ def main(arguments: list[str]) -> int:
     rounds = int(arguments[arguments.index("--rounds") + 1]) if "--rounds" in arguments else 21
     rows, kept = rows_of(arguments[0])
     rows.run(rounds)
-    own = statistics.median(rows.samples["launch alone, given addresses"])
-    table = []
+    table = rows.table()
+    own = next(row["median"] for row in table if row["name"] == "launch alone, given addresses")
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, Python {sys.version.split()[0]}; us for one call")
-    for name, samples in rows.samples.items():
-        median, (low, _, high) = statistics.median(samples), statistics.quantiles(samples, n=4)
-        print(f"  {name:52} {median / 1e3:7.2f}   p25 {low / 1e3:7.2f}  p75 {high / 1e3:7.2f}   over the launch {(median - own) / 1e3:7.2f}")
-        table.append({"name": name, "median": median, "p25": low, "p75": high, "over": median - own, "unit": "ns"})
+    for row in table:
+        row["over"] = row["median"] - own
+        median, low, high, over = (row[key] / 1e3 for key in ("median", "p25", "p75", "over"))
+        print(f"  {row['name']:52} {median:7.2f}   p25 {low:7.2f}  p75 {high:7.2f}   over the launch {over:7.2f}")
     if "--json" in arguments:
         with open(arguments[arguments.index("--json") + 1], "w") as file:
             json.dump({"title": "torch operators", "rows": table}, file, indent=1)
