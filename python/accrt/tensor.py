@@ -693,8 +693,7 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
     refuse_masked(source)
     if getattr(source, "is_neg", bool)():  # torch's; DLPack cannot say it, and torch does not look
         raise BufferError("the tensor's numbers are the negatives of what lies in its memory: pass tensor.resolve_neg()")
-    on_gpu = source.__dlpack_device__()[0] == _CUDA
-    order = {"stream": stream.native or 1} if stream is not None and on_gpu else {}
+    order = {"stream": stream.native or 1} if stream is not None and source.__dlpack_device__()[0] == _CUDA else {}
     capsule = _fast.capsule(source)
     if capsule is None:
         try:
@@ -707,7 +706,7 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
         error.message += f": the tensor is of {source.dtype}" if hasattr(source, "dtype") else ""
         error.args = (error.message,)
         raise
-    if on_gpu and stream is None:
+    if stream is None and device.info.dlpack_device[0] == _CUDA:
         # By DLPack's standard the producer has ordered its work before CUDA's legacy default
         # stream, on which no stream of ours waits.
         from ._cuda_arrays import wait_for_default_stream

@@ -37,7 +37,8 @@ EXPORT int cublasLtStandInHeuristics(void);
 int cublasLtStandInHeuristics(void) {
   return heuristic_calls;
 }
-/** The columns that the last product's algorithm was chosen for; `out_reduction`: how parts of a sum might meet in it. */
+/** The columns that the last product's algorithm was chosen for; `out_reduction`: how parts of a
+ * sum might meet in it. */
 EXPORT uint64_t cublasLtStandInChosenFor(uint64_t* out_reduction);
 uint64_t cublasLtStandInChosenFor(uint64_t* out_reduction) {
   *out_reduction = last_run_reduction;
@@ -166,8 +167,9 @@ lt_status_t cublasLtMatmulPreferenceDestroy(lt_preference_t preference) {
   return 0;
 }
 
-/** The algorithm remembers the alignment that it was chosen for, so that matmul can check it, the number of columns, and whether
- * sums may have parts. Products of one row and one column find none. */
+/** The algorithm remembers the alignment that it was chosen for, so that matmul can check it, the
+ * number of columns, and whether sums may have parts. Products of one row and one column find none.
+ */
 EXPORT lt_status_t cublasLtMatmulAlgoGetHeuristic(lt_handle_t handle, lt_matmul_desc_t desc,
                                                   lt_layout_t a, lt_layout_t b, lt_layout_t c,
                                                   lt_layout_t d, lt_preference_t preference,

@@ -361,7 +361,8 @@ static int asked_for(product_t* it) {
   return stand_in_heuristics() - before;
 }
 
-/** Whatever the number of rows, batch-invariant products take the algorithm that was chosen for 256, whose sums have no parts. */
+/** Whatever the number of rows, batch-invariant products take the algorithm that was chosen for 256,
+ * whose sums have no parts. */
 static void invariant_products_have_one_algorithm(void** state) {
   (void)state;
   const int64_t form = form_of(ACCRT_DTYPE_BF16, ACCRT_DTYPE_F32, 0, 0,
