@@ -22,9 +22,13 @@ ADAPTERS = 5
 #: Type of x, y and the result, type of factors, sizes, rank.
 SHAPES = (
     ("f32", "f32", 96, 80, 8), ("bf16", "bf16", 2048, 512, 16), ("f16", "f16", 64, 130, 3), ("f32", "bf16", 33, 1101, 5), ("bf16", "f32", 1, 1, 1),
+    ("f16", "f16", 72, 136, 3), ("bf16", "bf16", 8192, 72, 9),
 )  # fmt: skip
 #: What passes make of products that are joined: types, size, rank, columns of each part.
-JOINED = (("bf16", "bf16", 2048, 16, (2048, 512, 512)), ("f32", "f32", 33, 5, (70, 33)), ("f16", "bf16", 64, 70, (5, 300, 7)))
+JOINED = (
+    ("bf16", "bf16", 2048, 16, (2048, 512, 512)), ("f32", "f32", 33, 5, (70, 33)), ("f16", "bf16", 64, 70, (5, 300, 7)),
+    ("bf16", "bf16", 72, 24, (40, 88, 16)), ("f16", "bf16", 64, 70, (8, 304, 16)),
+)  # fmt: skip
 
 
 def module():

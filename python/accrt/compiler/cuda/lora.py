@@ -16,32 +16,43 @@ from .tensor_ops import make_kernel
 Grid = Tuple[Any, Any, Any]
 
 
-#: Tokens that a block takes at once, as lora.cu has them.
-_SHRINK_TOKENS, _EXPAND_TOKENS = 4, 8
+#: Tokens of a piece, as lora.cu has it; with tiles four pieces are one where there are no more.
+_PIECE = 64
 
 
-def _shares(tokens: Any, each: int) -> Any:
-    """Blocks that share the tokens of one adapter: a block goes on with others when it has done its
-    own."""
-    return ex.maximum(ex.minimum(ex.ceildiv(tokens, 8 * each), 8), 1)
+def _tiles(*dtypes: str) -> bool:
+    """Whether tensor cores multiply the types."""
+    return "f32" not in dtypes
+
+
+def _pieces(tokens: Any, tiles: bool) -> Any:
+    return ex.maximum(ex.minimum(ex.ceildiv(tokens - 3 * _PIECE if tiles else tokens, _PIECE), 512), 1)
 
 
 @functools.lru_cache(maxsize=None)
 def shrink_kernel(x: str, factors: str) -> KernelDef:
+    tiles = _tiles(x, factors) and x == factors
+    warps = 16 if tiles else 8
+
     def grid(v: Mapping[str, Any]) -> Grid:
-        return (v["adapters"] + 1, ex.maximum(ex.ceildiv(lora.shrunk_rows(v), 8), 1), _shares(v["tokens"], _SHRINK_TOKENS))
+        return (v["adapters"] + 1, ex.maximum(ex.ceildiv(lora.shrunk_rows(v), warps), 1), _pieces(v["tokens"], tiles))
 
     name = f"lora_shrink_{x}_{factors}"
-    return make_kernel(name, "lora_shrink", "lora.cu", lora.shrink_params(), grid, SHRINK="1", X_TAG=x, F_TAG=factors)
+    tags = {"SHRINK": "1", "TILES": str(int(tiles)), "X_TAG": x, "F_TAG": factors}
+    return make_kernel(name, "lora_shrink", "lora.cu", lora.shrink_params(), grid, (32 * warps, 1, 1), **tags)
 
 
 @functools.lru_cache(maxsize=None)
 def expand_kernel(y: str, factors: str) -> KernelDef:
+    tiles = _tiles(y, factors)
+    threads = 256 if tiles else 128
+
     def grid(v: Mapping[str, Any]) -> Grid:
-        return (v["adapters"] + 1, ex.maximum(ex.ceildiv(lora.columns(v), 256), 1), _shares(v["tokens"], _EXPAND_TOKENS))
+        return (v["adapters"] + 1, ex.maximum(ex.ceildiv(lora.columns(v), 2 * threads), 1), _pieces(v["tokens"], tiles))
 
     name = f"lora_expand_{y}_{factors}"
-    return make_kernel(name, "lora_expand", "lora.cu", lora.expand_params(), grid, (128, 1, 1), SHRINK="0", X_TAG=y, F_TAG=factors)
+    tags = {"SHRINK": "0", "TILES": str(int(tiles)), "X_TAG": y, "F_TAG": factors}
+    return make_kernel(name, "lora_expand", "lora.cu", lora.expand_params(), grid, (threads, 1, 1), **tags)
 
 
 def _lora_shrink(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
