@@ -27,8 +27,8 @@ DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
 RESULTS = os.environ.get("ACCRT_BENCH_RESULTS", ".")
 CALLS, COPIED = 14 * COPIES, 1 << 30
 #: What the ratio is to be at most: 1 / 0.8 for 8-bit floats.
-ASKED = {"i4_group": 1.3, "q4_k": 1.3, "mxfp4": 1.3, "f8_channel": 1.25}
-SAFETENSORS = {"f8e4m3fn": "F8_E4M3", "f8e8m0": "F8_E8M0", "f16": "F16"}
+ASKED = {"i4_group": 1.3, "q4_k": 1.3, "mxfp4": 1.3, "nvfp4": 1.3, "f8_channel": 1.25}
+SAFETENSORS = {"f8e4m3fn": "F8_E4M3", "f8e8m0": "F8_E8M0", "f16": "F16", "f32": "F32"}
 
 
 def option(name: str, default):
@@ -58,7 +58,7 @@ def safetensors(weights: dict[str, encodings.Quantized]) -> bytearray:
 
 def some_rows(q: encodings.Quantized, picked: np.ndarray) -> np.ndarray:
     """Values of some rows of a weight, in float64."""
-    parts = {role: array[picked] for role, array in q.components.items()}
+    parts = {role: array if role == "global_scale" else array[picked] for role, array in q.components.items()}
     return encodings.dequantize(encodings.Quantized(q.layout, (len(picked), K), parts, q.group, q.dtype, q.types)).astype(np.float64)
 
 

@@ -15,7 +15,7 @@ from accrt.compiler.encodings import LAYOUTS, Quantized
 
 N, K, COPIES, ROWS = 28672, 8192, 3, (1, 4, 8, 16)
 #: layout: elements of a row that share a scale, where that is free.
-CHOSEN = {"i4_group": 128, "q4_k": 0, "mxfp4": 0, "f8_channel": 0, "q8_0": 0, "q6_k": 0, "q5_k": 0, "q5_0": 0, "q3_k": 0, "iq4_nl": 0}
+CHOSEN = {"i4_group": 128, "q4_k": 0, "mxfp4": 0, "nvfp4": 0, "f8_channel": 0, "q8_0": 0, "q6_k": 0, "q5_k": 0, "q5_0": 0, "q3_k": 0, "iq4_nl": 0}
 #: Where blocks have scales of f16.
 SCALES_AT = {"q4_k": (0, 2), "q5_k": (0, 2), "q6_k": (208,), "q3_k": (108,)}
 
@@ -40,6 +40,8 @@ def weight(layout: str, random: np.random.Generator, n: int = N, k: int = K) -> 
         parts = {"data": blocks}
     elif layout == "mxfp4":
         parts = {"data": codes(n, k // 2), "scales": 112 + codes(n, groups) % 12}
+    elif layout == "nvfp4":
+        parts = {"data": codes(n, k // 2), "scales": 0x30 + codes(n, groups) % 24, "global_scale": np.array([0.01], np.float32)}
     elif layout == "f8_channel":
         parts = {"data": codes(n, k) & 0xF7, "scales": scales(n)}  # no NaN
     else:
@@ -50,7 +52,7 @@ def weight(layout: str, random: np.random.Generator, n: int = N, k: int = K) -> 
 def module(layout: str) -> Module:
     m = Module("packed_" + layout)
     rows = m.symbol("rows", minimum=1, maximum=max(ROWS))
-    types = {} if LAYOUTS[layout].block[1] or layout == "mxfp4" else {"scales": "f16"}
+    types = {} if LAYOUTS[layout].block[1] or layout.endswith("fp4") else {"scales": "f16"}
     for i in range(COPIES):
         f = m.function(f"product{i}")
         w = m.external(f"w{i}", "f16", (N, K), layout=layout, group=CHOSEN[layout], components=types, by_name=True)

@@ -39,6 +39,13 @@ def _cases():
         for layout in ("q2_k", "q3_k", "q5_k", "q6_k"):
             yield layout, dtype, 200, 768, 0, {}
         yield "i4_group", dtype, 40, 384, 64, {}
+        for layout in ("nvfp4", "ct_nvfp4"):
+            yield layout, dtype, 200, 1040, 0, {}
+        yield "ggml_nvfp4", dtype, 200, 1088, 0, {}
+        yield "ct_i4_asym", dtype, 203, 1024, 128, {}
+        yield "ct_i8", dtype, 77, 768, 128, {}
+        yield "ct_i8_asym", dtype, 77, 768, 32, {}
+        yield "i8_asym", dtype, 200, 330, 330, {}
         yield "f8_channel", dtype, 33, 300, 0, {"e5m2": True}
     for group in (32, 128, 256):
         yield "i4_group", "f16", 70, 640, group, {}
@@ -49,7 +56,7 @@ def _cases():
     yield "f8_tensor", "f16", 130, 200, 0, {}
     yield "f8_block128", "f16", 300, 390, 0, {"scales": np.float32}
     yield "q4_k", "f16", 2000, 2048, 0, {}
-    for layout, at in (("f8_channel", (7, 100)), ("mxfp8", (7, 100)), ("mxfp4", (3, 2))):
+    for layout, at in (("f8_channel", (7, 100)), ("mxfp8", (7, 100)), ("mxfp4", (3, 2)), ("nvfp4", (3, 2))):
         yield layout, "f16", 40, 512, 0, {"nan_at": at}
     # So many rows that blocks have 2, 4, 7, 8, 14 and 16 tiles.
     yield "mxfp4", "bf16", 8440, 256, 0, {}
@@ -64,6 +71,10 @@ def _cases():
     yield "q5_1", "f16", 28660, 64, 0, {}
     yield "q2_k", "f16", 33780, 256, 0, {}
     yield "mxfp4", "f16", 16, 32, 0, {}
+    yield "nvfp4", "f16", 16, 16, 0, {}
+    yield "ct_nvfp4", "bf16", 8440, 256, 0, {}
+    yield "ct_nvfp4", "f16", 28660, 256, 0, {}
+    yield "ct_i8_asym", "bf16", 33790, 128, 64, {}
     for layout in ("gptq_v1", "awq", "ggml_mxfp4", "nvfp4"):
         yield layout, "f16", 40, 512, 0, {}
     yield "q4_k", "f32", 40, 512, 0, {}
@@ -106,7 +117,7 @@ def add_astray(m, name, rows):
 def weight(name):
     layout, dtype, n, k, group, more = CASES[name]
     q = random_weight(layout, n, k, np.random.default_rng([kh.SEED, *name.encode()]), group=group, **more)
-    if "nan_at" in more and layout == "mxfp4":
+    if "nan_at" in more and layout in ("mxfp4", "nvfp4"):
         q.components["scales"].reshape(n, -1)[more["nan_at"]] = 255
     elif "nan_at" in more:
         q.components["data"].reshape(n, k)[more["nan_at"]] = 0x7F

@@ -13,7 +13,7 @@ from accrt.compiler import Interpreter, IRError, Module, compile, encodings, pac
 from test_packed_kernels import error_bound, random_weight
 
 LAYOUTS = list(encodings.LAYOUTS)
-WITHOUT_KERNELS = ("ggml_nvfp4", "nvfp4")
+WITHOUT_KERNELS = ()
 
 
 def load(module, instance, **options):
@@ -54,7 +54,7 @@ def test_every_layout_is_usable(layout, instance):
     rng = np.random.default_rng([kh.SEED, 1])
     q = random_weight(layout, 40, 512, rng)
     m, x = linear_module(q), rng.standard_normal((5, 512)).astype(np.float32)
-    assert ("accrt.dequantize" in operations(m)) == (layout in WITHOUT_KERNELS)
+    assert ("accrt.dequantize" in operations(m)) == (layout in WITHOUT_KERNELS) != ("accrt.linear_quantized" in operations(m))
     (got,) = run(m, instance, "f", x)
     (exact,) = Interpreter(m).run("f", x)
     w = encodings.dequantize(q).astype(np.float64)
@@ -63,6 +63,15 @@ def test_every_layout_is_usable(layout, instance):
     else:
         bound = error_bound(packing.form_of(q), x, w, "f32", exact)
     assert (np.abs(got - exact) <= bound).all()
+
+
+def test_forms_of_checkpoints_are_bound_by_name():
+    """Their tensors have no digest in common."""
+    m = linear_module(random_weight("ct_nvfp4", 16, 64, np.random.default_rng(kh.SEED)))
+    with pytest.raises(IRError, match="constant 'w': ct_nvfp4 is several tensors, which are bound by their names"):
+        compile(m, targets=[h.target()], external={"w": ""})
+    with pytest.raises(IRError, match="constant 'other': ct_nvfp4 is several tensors"):
+        m.external("other", "f32", [16, 64], layout="ct_nvfp4", digest=bytes(15) + b"1")
 
 
 def test_many_rows_bias_activation_and_other_users(instance):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from . import expr as ex
 from . import progress
 from .bufferize import Access, Buffers, Command, Storage
 from .cuda import nvcc
-from .encodings import LAYOUTS, Quantized
+from .encodings import APART, LAYOUTS, Quantized
 from .declared import Constant
 from .ir import Module
 from .verifier import late_symbols
@@ -189,8 +189,11 @@ class Emitter:
 
     def _prepare_arguments(self, buffers: Buffers, made: bw.Function, slots: Dict[Tuple[str, str], bw.Slot]) -> None:
         for storage in buffers.storages:
-            if storage.kind == "constant" and ("constant", storage.target) not in slots:
-                slots[("constant", storage.target)] = made.source(storage.target, self.constant(storage.target))
+            apart = storage.kind == "constant" and self.is_apart(storage.target)
+            key = ("constant", f"{storage.target}\0{storage.role}" if apart else storage.target)
+            if storage.kind == "constant" and key not in slots:
+                value = self.part(storage.target, storage.role)
+                slots[key] = made.source(value.name if apart else storage.target, value)
         for r in buffers.function.results:
             slots[("result", r.name)] = made.product(r.name, self.constant(r.name))
 
@@ -216,20 +219,20 @@ class Emitter:
 
     def _external(self, source: Constant) -> bw.Constant:
         at, q = source.external, source.data
-        file = None
-        if at.file:
-            if at.file not in self.files:
-                facts = self.module.files[at.file]
-                self.files[at.file] = self.bundle.file(facts.name, facts.kind, size_bytes=facts.size_bytes, digest=facts.digest, sha256=facts.sha256)
-            file = self.files[at.file]
         more: Dict[str, Any] = {}
         if isinstance(q, Quantized):
             more = {**_layout(q), "components": {role: q.component_type(role) for role in q.components}}
-        more.update(file=file, tensor=at.tensor, digest=at.digest, sha256=at.sha256)
+        more.update(file=self._file(at.file), tensor=at.tensor, digest=at.digest, sha256=at.sha256)
         made = self.bundle.external(source.name, source.type.dtype, source.type.shape, **more)
         if at.shard is not None:
             self.bundle.shard(made, at.shard.degree, axis=at.shard.axis, extent=at.extent, segments=at.shard.segments)
         return made
+
+    def _file(self, name: str) -> Optional[bw.File]:
+        if name and name not in self.files:
+            facts = self.module.files[name]
+            self.files[name] = self.bundle.file(facts.name, facts.kind, size_bytes=facts.size_bytes, digest=facts.digest, sha256=facts.sha256)
+        return self.files[name] if name else None
 
     def _share_the_rest(self) -> None:
         """Where some weights are parts that ranks share, the bundle says of all others outside that
@@ -246,8 +249,29 @@ class Emitter:
             # functions have them alike: verify_adapters
             self.bundle.adapter(i.adapter, i.name, scaled=i.scaled)
 
+    def part(self, name: str, role: str) -> bw.Constant:
+        """The constant that has a component: where checkpoints have it as a tensor of its own, that
+        alone."""
+        q = self.weights[name].data
+        if not self.is_apart(name):
+            return self.constant(name)
+        full, at, dtype, shape = name + APART[q.layout].endings[role], self.weights[name].external, q.component_type(role), q.part_shape(role)
+        if full not in self.constants and at is None:
+            self.constants[full] = self.bundle.constant(full, np.ascontiguousarray(q.components[role]).reshape(shape), dtype=dtype, shape=shape)
+        elif full not in self.constants:
+            tensor = at.tensor and at.tensor + APART[q.layout].endings[role]
+            self.constants[full] = self.bundle.external(full, dtype, shape, file=self._file(at.file), tensor=tensor)
+        return self.constants[full]
+
+    def is_apart(self, name: str) -> bool:
+        """Whether each component of a weight is a constant of its own."""
+        data = self.weights[name].data
+        return isinstance(data, Quantized) and data.layout in APART
+
     def component(self, name: str, role: str) -> int:
         """The place of a component among those that a constant has."""
+        if self.is_apart(name):
+            return 0
         present = self.weights[name].data.components
         return [r for r in LAYOUTS[self.weights[name].data.layout].roles if r in present].index(role)
 
@@ -269,12 +293,12 @@ class _FunctionEmitter:
         if storage.kind == "transient":
             return self.made.transient()
         key = (storage.kind, storage.target)
-        if storage.role and self.emitter.component(storage.target, storage.role):
+        if storage.role and (self.emitter.component(storage.target, storage.role) or self.emitter.is_apart(storage.target)):
             key = (storage.kind, f"{storage.target}\0{storage.role}")
         if key not in self.slots:
             if storage.kind == "constant":
                 component = self.emitter.component(storage.target, storage.role) if storage.role else 0
-                self.slots[key] = self.made.constant(self.emitter.constant(storage.target), component)
+                self.slots[key] = self.made.constant(self.emitter.part(storage.target, storage.role), component)
             else:
                 self.slots[key] = self.made.state(self.emitter.state(storage.target))
         return self.slots[key]

@@ -12,9 +12,9 @@ the compiler picks kernels by its encoding:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -28,7 +28,9 @@ ROLES = _format.ROLES
 @dataclass(frozen=True)
 class Layout:
     """`block`: elements and bytes of a block, of layouts with one component; `group`: elements that
-    share a scale (0: the tensor says)."""
+    share a scale (0: the tensor says). `types`: of components, the first where nothing is said.
+    `endings`: of a form that checkpoints alone have, what the tensors are called behind the
+    weight's name."""
 
     id: int
     name: str
@@ -36,12 +38,42 @@ class Layout:
     block: Tuple[int, int] = (1, 0)
     group: int = 0
     free_group: bool = False
+    types: Mapping[str, Tuple[str, ...]] = field(default_factory=dict)
+    endings: Mapping[str, str] = field(default_factory=dict)
 
+
+_SCALES = ("f32", "f16", "bf16")
+_PACKED_INTEGERS = {"data": ("i32",), "scales": _SCALES, "zeros": ("i32",)}
+
+
+def _apart(number: int, name: str, block: int, types: Mapping[str, Tuple[str, ...]], convention: str, group: int = 0) -> Layout:
+    """A form that is not in the registry: as checkpoints have a weight whose numbers are those of a
+    layout, and lie otherwise. Each component is a tensor of its own, and a plain constant of the
+    bundle; prepare functions alone read them. kernels/layouts.h has the numbers, too."""
+    endings = {role: _format.CONVENTIONS[convention][role] for role in types}
+    return Layout(number, name, tuple(types), (block, 0), group, not group, types, endings)
+
+
+#: compressed-tensors: integers in words, zero points along the rows or a byte each, and NVFP4 whose
+#: global scale divides.
+APART: Dict[str, Layout] = {
+    made.name: made
+    for made in (
+        _apart(128, "ct_i4_asym", 8, {**_PACKED_INTEGERS, "group_index": ("i32",)}, "int4_packed"),
+        _apart(129, "ct_i8", 4, {role: _PACKED_INTEGERS[role] for role in ("data", "scales")}, "int4_packed"),
+        _apart(130, "ct_i8_asym", 4, _PACKED_INTEGERS, "int4_packed"),
+        _apart(131, "i8_asym", 1, {"data": ("i8",), "scales": _SCALES, "zeros": ("i8",)}, "scaled"),
+        _apart(132, "ct_nvfp4", 16, {"data": ("u8",), "scales": ("f8e4m3fn",), "global_scale": ("f32",)}, "nvfp4_packed", 16),
+    )
+}
 
 LAYOUTS: Dict[str, Layout] = {
-    name: Layout(number, name, roles, (elements, size) if size else (1, 0), group, free)
-    for name, (number, roles, elements, size, group, free) in _format.LAYOUTS.items()
-    if number > _format.Encoding.OPAQUE
+    **{
+        name: Layout(number, name, roles, (elements, size) if size else (1, 0), group, free)
+        for name, (number, roles, elements, size, group, free) in _format.LAYOUTS.items()
+        if number > _format.Encoding.OPAQUE
+    },
+    **APART,
 }
 
 
@@ -93,8 +125,17 @@ class Quantized:
     def groups(self) -> int:
         return -(-self.columns // self.effective_group)
 
+    def part_shape(self, role: str) -> Tuple[int, ...]:
+        """Of a component that is a tensor of its own."""
+        (n, k), groups = self.shape, self.groups
+        words = {"ct_i4_asym": 8, "ct_i8": 4, "ct_i8_asym": 4, "ct_nvfp4": 2}.get(self.layout, 1)
+        rows = -(-n // words) if self.layout.startswith("ct_") else n
+        return {"data": (n, k // words), "scales": (n, groups), "zeros": (rows, groups), "group_index": (k,), "global_scale": (1,)}[role]
+
     def size_bytes(self, role: str) -> int:
         """Of a component."""
+        if self.layout in APART:
+            return math.prod(self.part_shape(role)) * {"i32": 4, "f32": 4, "f16": 2, "bf16": 2}.get(self.component_type(role), 1)
         encoding = Encoding(LAYOUTS[self.layout].id)
         return writer.size_bytes(encoding, Role[role.upper()], self.component_type(role), self.shape, self.group)
 
@@ -104,12 +145,9 @@ def declared(layout: str, shape: Sequence[int], *, group: int = 0, dtype: str = 
     a choice, and of those that it can do without."""
     if layout not in LAYOUTS:
         raise ValueError(f"no layout {layout!r}; there are {', '.join(LAYOUTS)}")
-    encoding, types = Encoding(LAYOUTS[layout].id), {}
-    writer.check(encoding, dtype, shape, group, f"layout {layout}")
-    known = writer.of(encoding)
-    for role, allowed in known.components.items():
-        name = role.name.lower()
-        if name not in components and role in known.optional:
+    types: Dict[str, str] = {}
+    for name, allowed, optional in _choices(layout, shape, dtype, group):
+        if name not in components and optional:
             continue
         types[name] = components.get(name, allowed[0])
         if types[name] not in allowed:
@@ -120,7 +158,23 @@ def declared(layout: str, shape: Sequence[int], *, group: int = 0, dtype: str = 
     return Quantized(layout, tuple(shape), dict.fromkeys(types), group, dtype, types)
 
 
+def _choices(layout: str, shape: Sequence[int], dtype: str, group: int) -> Iterator[Tuple[str, Tuple[str, ...], bool]]:
+    """A layout's components: their types, and whether they may be left out. Raises where the layout
+    does not take the weight."""
+    if layout in APART:
+        if len(shape) != 2 or shape[-1] % LAYOUTS[layout].block[0] or dtype not in _SCALES:
+            raise ValueError(f"layout {layout}: {dtype}{list(shape)}; it has matrices whose rows are a multiple of {LAYOUTS[layout].block[0]}")
+        yield from ((role, types, role == "group_index") for role, types in LAYOUTS[layout].types.items())
+        return
+    encoding = Encoding(LAYOUTS[layout].id)
+    writer.check(encoding, dtype, shape, group, f"layout {layout}")
+    known = writer.of(encoding)
+    yield from ((role.name.lower(), allowed, role in known.optional) for role, allowed in known.components.items())
+
+
 def _default_type(layout: str, role: str, array: Any) -> str:
+    if layout in APART and role != "scales":
+        return LAYOUTS[layout].types[role][0]
     if role == "data":
         if LAYOUTS[layout].block[1]:
             return "u8"
@@ -130,8 +184,8 @@ def _default_type(layout: str, role: str, array: Any) -> str:
         return "i32"
     if role == "zeros":
         return "u4" if layout == "i4_group_asym" else "i32"
-    if role == "scales" and layout in ("mxfp4", "mxfp8", "nvfp4"):
-        return "f8e4m3fn" if layout == "nvfp4" else "f8e8m0"
+    if role == "scales" and layout in ("mxfp4", "mxfp8", "nvfp4", "ct_nvfp4"):
+        return "f8e4m3fn" if layout.endswith("nvfp4") else "f8e8m0"
     return {"float32": "f32", "float16": "f16", "uint16": "bf16", "int32": "i32"}[str(np.asarray(array).dtype)]
 
 
@@ -205,11 +259,14 @@ def _of_int4(q: Quantized) -> np.ndarray:
     n, k = q.rows, q.columns
     index = np.asarray(q.components["group_index"]).reshape(-1) if "group_index" in q.components else np.arange(k) // q.effective_group
     scales = _scales(q)
-    if q.layout.startswith("i4"):
+    if q.layout.startswith(("i4", "ct")):
         codes, scales = _nibbles(_bytes(q, "data"), n * k).reshape(n, k), scales.reshape(n, q.groups)
         zeros: Any = np.full((n, q.groups), 8)
         if q.layout == "i4_group_asym":
             zeros = _nibbles(_bytes(q, "zeros"), n * ((q.groups + 1) // 2 * 2)).reshape(n, -1)[:, : q.groups]
+        elif q.layout == "ct_i4_asym":
+            words = np.asarray(q.components["zeros"]).view(np.uint32).reshape(-1, 1, q.groups)
+            zeros = (words >> np.arange(0, 32, 4, dtype=np.uint32)[None, :, None] & 15).reshape(-1, q.groups)[:n].astype(np.int32)
     else:
         shifts = np.arange(8, dtype=np.uint32) * 4
         scales = scales.reshape(q.groups, n).T
@@ -335,16 +392,31 @@ def _of_mx(q: Quantized) -> np.ndarray:
     return _powers(_bytes(q, "scales")).reshape(-1, 1) * values.reshape(-1, 32)
 
 
+def _of_i8_apart(q: Quantized) -> np.ndarray:
+    n, k = q.shape
+    biased, zeros = np.uint8(0x80 if q.layout == "i8_asym" else 0), np.full((n, q.groups), 128)
+    if "zeros" in q.components:
+        # in words of four rows, or a byte each
+        rows = (_bytes(q, "zeros") ^ biased).reshape(-1, q.groups, 1 if biased else 4)
+        zeros = rows.transpose(0, 2, 1).reshape(-1, q.groups)[:n].astype(np.int32)
+    at = np.arange(k) // q.effective_group
+    codes = (_bytes(q, "data") ^ biased).reshape(n, k).astype(np.int32)
+    return (codes - zeros[:, at]).astype(np.float32) * _scales(q).reshape(n, q.groups)[:, at]
+
+
 def _of_nvfp4(q: Quantized) -> np.ndarray:
     values = E2M1[_nibbles(_bytes(q, "data"), q.rows * q.columns)].reshape(-1, 16)
-    scales = f8_values(_bytes(q, "scales"), False) * np.float32(_scales(q, "global_scale")[0])
+    whole = np.float32(_scales(q, "global_scale")[0])
+    scales = f8_values(_bytes(q, "scales"), False) * (np.float32(1) / whole if q.layout == "ct_nvfp4" else whole)
     return scales.reshape(-1, 1) * values
 
 
 _VALUES = {
     **{name: _of_scaled for name in ("f8_tensor", "f8_channel", "f8_block128", "i8_channel", "i8_group")},
-    **{name: _of_int4 for name in ("i4_group", "i4_group_asym", "gptq_v1", "gptq_v2", "awq")},
+    **{name: _of_int4 for name in ("i4_group", "i4_group_asym", "gptq_v1", "gptq_v2", "awq", "ct_i4_asym")},
+    **{name: _of_i8_apart for name in ("ct_i8", "ct_i8_asym", "i8_asym")},
     "q8_0": _of_q8_0, "q4_0": _of_q4_0, "q4_1": _of_q4_1, "q4_k": _of_q4_k, "q5_k": _of_q4_k, "q6_k": _of_q6_k,
     "q5_0": _of_q5_0, "q5_1": _of_q5_1, "q2_k": _of_q2_k, "q3_k": _of_q3_k, "iq4_nl": _of_iq4_nl,
     "ggml_mxfp4": _of_ggml_mxfp4, "ggml_nvfp4": _of_ggml_nvfp4, "mxfp4": _of_mx, "mxfp8": _of_mx, "nvfp4": _of_nvfp4,
+    "ct_nvfp4": _of_nvfp4,
 }  # fmt: skip

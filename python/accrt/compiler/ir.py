@@ -606,8 +606,10 @@ class Module:
             full = shard.part_of(full)
         data = None
         if layout != "plain":
-            from .encodings import declared
+            from .encodings import APART, declared
 
+            if layout in APART and (digest is not None or shard is not None):
+                raise IRError(f"{where}: {layout} is several tensors: it is bound by their names, and is no rank's part")
             try:
                 data = declared(layout, full, group=group, dtype=dtype, components=components)
             except ValueError as error:

@@ -14,13 +14,16 @@ from typing import Any, Optional, Tuple
 from .encodings import LAYOUTS, Quantized
 
 #: For each layout with kernels: meaning of the codes, the scales (types of their component,
-#: "power", or a k layout's), and whether groups have minima beside them.
+#: "power", "e4m3" with a factor of each row, or a k layout's), and whether groups have minima
+#: beside them.
 _KERNELS = {
     "f8_tensor": ("f8", ""), "f8_channel": ("f8", ""), "f8_block128": ("f8", ""), "i8_channel": ("s8", ""), "i8_group": ("s8", ""),
     "i4_group": ("u4", ""), "i4_group_asym": ("u4", ""), "q8_0": ("s8", "f16"), "q4_0": ("u4", "f16"), "q4_1": ("q4", "f16", "minima"),
     "q5_0": ("u5", "f16"), "q5_1": ("q5", "f16", "minima"), "iq4_nl": ("iq4", "f16"), "q2_k": ("q2", "q2k"), "q3_k": ("u3", "q6k"),
     "q4_k": ("q4", "q4k"), "q5_k": ("q5", "q4k"), "q6_k": ("u6", "q6k"), "gptq_v1": ("u4", ""), "gptq_v2": ("u4", ""), "awq": ("u4", ""),
     "mxfp4": ("e2m1", "power"), "ggml_mxfp4": ("e2m1", "power"), "mxfp8": ("f8", "power"),
+    "ct_i4_asym": ("u4", ""), "ct_i8": ("s8", ""), "ct_i8_asym": ("s8", ""), "i8_asym": ("s8", ""),
+    "nvfp4": ("e2m1", "e4m3"), "ct_nvfp4": ("e2m1", "e4m3"), "ggml_nvfp4": ("e2m1", "e4m3"),
 }  # fmt: skip
 
 
@@ -75,8 +78,8 @@ class Form:
 
     @property
     def scales(self) -> str:
-        """f32, f16 or bf16, power, or q4k, q2k, q6k: small scales of groups, and factors of
-        these."""
+        """f32, f16 or bf16, power, e4m3 with a factor of each row, or q4k, q2k, q6k: small scales
+        of groups, and factors of these."""
         return _KERNELS[self.layout][1] or self.type_of("scales")
 
     @property

@@ -94,14 +94,16 @@ def _decoder(
 def _packed(layout: str) -> Iterator[Tuple[int, Dict[str, str]]]:
     """The groups that checkpoints of a layout have, such as stay packed and such as do not, and the
     types of its components: where the layout leaves a choice."""
-    scales = [{"scales": dtype} for dtype in ("f16", "bf16", "f32")]
+    scales, known = [{"scales": dtype} for dtype in ("f16", "bf16", "f32")], []
     for group in (128, 16) if LAYOUTS[layout].free_group else (0,):
         for given in ({}, *scales, *({**one, "data": "f8e5m2"} for one in ({}, *scales))):
             try:
-                declared(layout, (256, 256), group=group, components=given)
+                types = (group, declared(layout, (256, 256), group=group, components=given).types)
             except ValueError:
                 continue
-            yield group, given
+            if types not in known:
+                yield group, given
+            known.append(types)
 
 
 def every() -> Iterator[Decoder]:

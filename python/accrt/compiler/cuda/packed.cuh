@@ -28,14 +28,17 @@ namespace accrt_cuda {
 /* STEP, PAIR, UNIT: a scale for each row and step, two units, one; Q4K: 8-bit scales and minima for
  * each unit, with f16 factors; Q6K: signed 8-bit scales for each 16 k, with f16 factors; Q2K: 4-bit
  * scales and minima for each 16 k, with f16 factors; MINIMA: UNIT, and a minimum beside each scale;
- * E8M0: powers of two for each unit. */
-enum packed_scales { SCALES_STEP, SCALES_PAIR, SCALES_UNIT, SCALES_Q4K, SCALES_E8M0, SCALES_Q6K, SCALES_Q2K, SCALES_MINIMA };
+ * E8M0: powers of two for each unit; E4M3: 8-bit floats for each 16 k, of which none is NaN, and an
+ * f32 of each row, behind all records, that these are multiplied by. */
+enum packed_scales { SCALES_STEP, SCALES_PAIR, SCALES_UNIT, SCALES_Q4K, SCALES_E8M0, SCALES_Q6K, SCALES_Q2K, SCALES_MINIMA, SCALES_E4M3 };
 
 constexpr int PACKED_STEP_K = 128;
 
 /** Whether 16 k have a scale of their own: a lane then has k = 4 t .. 4 t + 3 of both halves of a
  * unit, so that each half is one product. */
-static __host__ __device__ __forceinline__ constexpr bool packed_is_split(int scales) { return scales == SCALES_Q6K || scales == SCALES_Q2K; }
+static __host__ __device__ __forceinline__ constexpr bool packed_is_split(int scales) {
+  return scales == SCALES_Q6K || scales == SCALES_Q2K || scales == SCALES_E4M3;
+}
 /** Which k of a unit is element e of lane 4 g + t. */
 static __host__ __device__ __forceinline__ constexpr int packed_k(int scales, int t, int e) {
   return packed_is_split(scales) ? e / 4 * 16 + t * 4 + e % 4 : t * 8 + e;
@@ -75,9 +78,15 @@ static __device__ __forceinline__ float power_of_two(uint32_t word, int byte) {
   return __uint_as_float((byte == 3 ? word >> 1 : word << (23 - 8 * byte)) & 0x7f800000u);
 }
 
+/** An e4m3 code as a float; 0x7f is 480. */
+static __device__ __forceinline__ float e4m3_to_float(uint32_t word, int byte) {
+  const uint32_t top = byte == 3 ? word : word << (24 - 8 * byte);
+  return __uint_as_float((top & 0x80000000u) | (top >> 4 & 0x07f00000u)) * 0x1p120f;
+}
+
 /** Where the parts of a record lie, and a lane's scales, of type ST, and zeros. For each g = lane /
- * 4: scales [row][each], Q4K [unit][row], E8M0 [row][unit], Q6K and Q2K [row][half unit]; then
- * Q4K's minima [row][unit] and factors [row]; Q6K's and Q2K's factors [row]; MINIMA's minima
+ * 4: scales [row][each], Q4K [unit][row], E8M0 [row][unit], Q6K, Q2K and E4M3 [row][half unit];
+ * then Q4K's minima [row][unit] and factors [row]; Q6K's and Q2K's factors [row]; MINIMA's minima
  * [row][unit]; zeros [row][each]. */
 template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_record {
   static constexpr int ROWS = packed_form<CODES>::LANE_ROWS;
@@ -112,6 +121,8 @@ template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_record {
       return byte_to_float(words.word[row * 2 + unit / 4], unit % 4, 8388608.0f + 128.0f);
     else if constexpr (SCALES == SCALES_Q2K)
       return byte_to_float(words.word[row * 2 + unit / 4] & 0x0f0f0f0fu, unit % 4);
+    else if constexpr (SCALES == SCALES_E4M3)
+      return e4m3_to_float(words.word[row * 2 + unit / 4], unit % 4);
     else if constexpr (SCALES == SCALES_E8M0)
       return power_of_two(words.word[row], unit);
     else if constexpr (sizeof(ST) == 4)
@@ -255,6 +266,11 @@ static __host__ __device__ __forceinline__ int64_t packed_place(int64_t tile, in
   return (tile - in_block + first) * steps + step * tiles + in_block - first;
 }
 
+/** E4M3: a float of each row, behind the records. */
+static __device__ __forceinline__ const float* packed_factors(const uint8_t* w, int64_t tiles, int64_t steps, int record_bytes) {
+  return reinterpret_cast<const float*>(w + tiles * steps * record_bytes);
+}
+
 // ---- The product --------------------------------------------------------------------------------
 
 template <class T, class C, class BIAS> struct packed_arguments {
@@ -279,7 +295,7 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
   static constexpr bool HAS_MINIMA = SCALES == SCALES_Q4K || SCALES == SCALES_Q2K || SCALES == SCALES_MINIMA;
   static constexpr bool IS_SPLIT = packed_is_split(SCALES);
   /* Scales of a step are multiplied by a factor of it. */
-  static constexpr bool HAS_FACTORS = SCALES == SCALES_Q4K || IS_SPLIT;
+  static constexpr bool HAS_FACTORS = SCALES == SCALES_Q4K || SCALES == SCALES_Q6K || SCALES == SCALES_Q2K;
   /* In f16 small scales are multiplied into codes, and sums of a whole step are scaled at once. */
   static constexpr bool FOLDED = SCALES == SCALES_Q4K && !is_bf16<T>::value;
   /* Operands that sums of x are. */
@@ -305,7 +321,9 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
       if constexpr (form::BYTES) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-          if constexpr (CODES == PACKED_S8)
+          if constexpr (CODES == PACKED_S8 && ZEROS)
+            unpack_u8<T>(pair[2 * i], pair[2 * i + 1], codes.low[half * 2 + i], s.zero(row, unit));
+          else if constexpr (CODES == PACKED_S8)
             unpack_s8<T>(pair[2 * i], pair[2 * i + 1], codes.low[half * 2 + i]);
           else
             unpack_f8<T, CODES>(pair[2 * i], pair[2 * i + 1], codes.low[half * 2 + i]);
@@ -503,8 +521,8 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
         }
       }
       if constexpr (IS_SPLIT) {
-        scale_in(whole, part, s, unit * 2);
-        scale_in(whole, upper, s, unit * 2 + 1);
+        scale_in(HAS_FACTORS ? whole : to, part, s, unit * 2);
+        scale_in(HAS_FACTORS ? whole : to, upper, s, unit * 2 + 1);
       } else if (!FOLDED && unit % TOGETHER == TOGETHER - 1) {
         scale_in(HAS_FACTORS ? whole : to, part, s, unit);
       }
@@ -682,6 +700,8 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
 #pragma unroll
     for (int i = 0; i < SLICES; i++)
       value += out[(i * COLUMNS * 8 + column) * STEP + row];
+    if constexpr (SCALES == SCALES_E4M3)
+      value *= packed_factors(p.w, (int64_t)gridDim.x * TILES, steps, RECORD)[n];
     value = value * packed_factor<T, CODES, SCALES>() + (p.bias ? to_float(p.bias[n]) : 0.0f);
     value = activate_as<C>(value, ACTIVATION);
     p.c[m * p.ldc + n] = from_float<C>(p.residual ? value + to_float(p.residual[m * p.ld_residual + n]) : value);
@@ -723,7 +743,9 @@ static __device__ __forceinline__ void packed_dequantize(const uint8_t* w, T* ou
             continue;
 #pragma unroll
           for (int part = 0; part < 2; part++) { /* four elements side by side */
-            const packed_line line = tile_t::line_of(record, s, g, row, unit, part);
+            packed_line line = tile_t::line_of(record, s, g, row, unit, part);
+            if constexpr (SCALES == SCALES_E4M3)
+              line.scale *= packed_factors(w, tiles, steps, record_t::BYTES)[r];
             const int64_t column = first + packed_k(SCALES, t, part * 4);
             uint32_t word[2];
 #pragma unroll
@@ -760,7 +782,7 @@ static __device__ __forceinline__ float packed_value(const uint8_t* w, int64_t r
   s.load(record, g);
   packed_unit<CODES> codes;
   codes.load(record, unit, g * 4 + t);
-  const int zero = ZEROS ? (int)s.zero(own, unit) : packed_form<CODES>::ZERO;
+  const int zero = ZEROS ? (int)s.zero(own, unit) - (CODES == PACKED_S8 ? 128 : 0) : packed_form<CODES>::ZERO;
   const packed_line line = tile_t::line_of(record, s, g, own, unit, e / 4);
   return (float)(codes.integer(own, e) - zero) * line.scale - line.least;
 }

@@ -42,7 +42,7 @@ def _kind(form: Form) -> Optional[str]:
     """How scales lie: as packed.cuh has it; None where there are no kernels for them."""
     if form.codes not in _CODES:
         return None
-    if form.scales in ("q4k", "q6k", "q2k"):
+    if form.scales in ("q4k", "q6k", "q2k", "e4m3"):
         return form.scales.upper()
     if form.has_minima:
         return "MINIMA"
@@ -73,7 +73,7 @@ def _record_bytes(form: Form) -> int:
     """Of a tile and 128 k: codes, scales, zeros."""
     kind, rows = _kind(form), _rows(form)
     each = {"UNIT": 4, "PAIR": 2}.get(kind or "", 1)
-    scales = {"Q4K": 384, "Q6K": 320, "Q2K": 384, "MINIMA": 512, "E8M0": 4 * rows}.get(kind or "") or each * rows * _SCALE_BYTES[form.scales]
+    scales = {"Q4K": 384, "Q6K": 320, "Q2K": 384, "MINIMA": 512, "E8M0": 4 * rows, "E4M3": 8 * rows}.get(kind or "") or each * rows * _SCALE_BYTES[form.scales]
     zeros = 8 * ex.ceildiv(each * rows // 8, 4) * 4 if form.has("zeros") else 0
     return 512 * _CODES[form.codes] + scales + zeros
 
@@ -83,12 +83,14 @@ def packed_bytes(form: Form) -> Optional[int]:
     if _kind(form) is None or form.n == 0:
         return None
     tiles = _block_tiles(form)
-    return ex.ceildiv(form.n, _rows(form) * tiles) * tiles * ex.ceildiv(form.k, _STEP_K) * _record_bytes(form)
+    tiles = ex.ceildiv(form.n, _rows(form) * tiles) * tiles
+    factors = 4 * tiles * _rows(form) if form.scales == "e4m3" else 0
+    return tiles * ex.ceildiv(form.k, _STEP_K) * _record_bytes(form) + factors
 
 
 def has_rows(form: Form) -> bool:
     """Whether rows can be read from the packed form as the layout has them."""
-    return form.codes not in ("e4m3", "e5m2") and form.scales != "power"
+    return form.codes not in ("e4m3", "e5m2") and form.scales not in ("power", "e4m3")
 
 
 def _arguments(form: Form) -> Tuple[str, ...]:
@@ -163,7 +165,7 @@ def _product_kernel(form: Form, x: str, c: str, bias: str, activation: str, here
 
 def _same(form: Form) -> Form:
     """The form without what its kernels take at run time, so that weights share them."""
-    return Form(form.layout, 0, 1 << 40, 32 if _kind(form) in ("UNIT", "E8M0", "Q4K", "Q6K", "Q2K", "MINIMA") else 64 if _kind(form) == "PAIR" else _STEP_K, "f32", form.roles)
+    return Form(form.layout, 0, 1 << 40, 32 if _kind(form) in ("UNIT", "E8M0", "E4M3", "Q4K", "Q6K", "Q2K", "MINIMA") else 64 if _kind(form) == "PAIR" else _STEP_K, "f32", form.roles)
 
 
 def lower_few(
@@ -237,7 +239,7 @@ def _prepare_kernel(form: Form) -> KernelDef:
         return (ex.maximum(ex.minimum(ex.ceildiv(v["n"] * v["k"], 8192), _ROW_BLOCKS), 1), 1, 1)
 
     codes, scales, kind, zeros = _arguments(form)
-    params = [reads("data"), reads("scales", optional=True), reads("zeros", optional=True), writes("out")]
+    params = [reads("data"), *(reads(role, optional=True) for role in ("scales", "zeros", "global_scale")), writes("out")]
     params += [symbol(n) for n in ("n", "k", "group", "groups", "is_e5m2", "tiles")]
     tags = {"LAYOUT": str(form.layout_id), "W_CODES": codes, "W_SCALES": scales, "W_TYPE": kind, "W_ZEROS": zeros, "W_BYTES": str(_record_bytes(form)), "S_TAG": host.scale_type(form)}
     return make_kernel(f"prepare_{form.layout}_{_text(form)}", "pack_quantized", "packed_prepare.cu", params, grid, **tags)

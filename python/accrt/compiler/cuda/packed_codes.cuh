@@ -266,6 +266,20 @@ template <> __device__ __forceinline__ void unpack_s8<bf16>(uint32_t& first, uin
   }
 }
 
+/** Four bytes less a zero, which are whole numbers of at most 255, to two pairs. */
+template <class T> static __device__ __forceinline__ void unpack_u8(uint32_t& first, uint32_t& second, uint32_t w, uint32_t zero) {
+  if (is_bf16<T>::value) {
+    unpack_s8<T>(first, second, w); /* less 128 */
+    const uint32_t more = pack_two<bf16>(128.0f - (float)zero, 128.0f - (float)zero);
+    first = multiply_add_two<bf16>(first, 0x3f803f80u, more);
+    second = multiply_add_two<bf16>(second, 0x3f803f80u, more);
+  } else {
+    const uint32_t less = twice(0xe400u + zero);
+    first = add_two(permute(w, 0x64646464u, 0x4140u), less);
+    second = add_two(permute(w, 0x64646464u, 0x4342u), less);
+  }
+}
+
 /** Four floats of 8 bits to two pairs: in f16 2^-8 of e4m3 values; NaN shows in its row's scale.
  */
 template <class T, int CODES>

@@ -41,9 +41,8 @@ struct source_t {
   }
   __device__ uint32_t code(int64_t row, int64_t k) const {
     if (accrt_cuda::W_CODES == accrt_cuda::PACKED_S8)
-      return (LAYOUT == Q8_0 ? w.data[(row * w.k + k) / 32 * 34 + 2 + k % 32]
-                             : w.data[row * w.k + k]) ^
-             0x80u;
+      return LAYOUT == Q8_0 ? w.data[(row * w.k + k) / 32 * 34 + 2 + k % 32] ^ 0x80u
+                            : biased_byte_at(&w, row, k);
     if (accrt_cuda::packed_form<accrt_cuda::W_CODES>::BYTES)
       return is_number(row, k) ? w.data[row * w.k + k] : 0u;
     return code_bits_at(&w, row, k);
@@ -75,6 +74,12 @@ struct source_t {
     return LAYOUT == GGML_MXFP4 ? w.data[(row * w.k / 32 + block) * 17]
                                 : w.scales[row * w.k / 32 + block];
   }
+  __device__ uint8_t e4m3(int64_t row, int64_t sixteen) const {
+    return (uint8_t)e4m3_scale_at(&w, row, sixteen);
+  }
+  __device__ float factor(int64_t row) const {
+    return row_factor(&w, row);
+  }
   // Beside the scale of a block of 32.
   __device__ uint16_t minimum(int64_t row, int64_t block) const {
     return (uint16_t)u16_at(w.data + (row * w.k / 32 + block) * BLOCK_BYTES + 2);
@@ -99,10 +104,12 @@ struct source_t {
 };
 
 extern "C" __global__ void __launch_bounds__(256)
-    ENTRY(const uint8_t* data, const uint8_t* scales, const uint8_t* zeros, uint8_t* out, int64_t n,
-          int64_t k, int64_t group, int64_t groups, int64_t is_e5m2, int64_t tiles) {
+    ENTRY(const uint8_t* data, const uint8_t* scales, const uint8_t* zeros,
+          const uint8_t* global_scale, uint8_t* out, int64_t n, int64_t k, int64_t group,
+          int64_t groups, int64_t is_e5m2, int64_t tiles) {
   begin_kernel();
-  const source_t source = {{data, scales, zeros, nullptr, nullptr, n, k, group, groups, is_e5m2}};
+  const source_t source = {
+      {data, scales, zeros, nullptr, global_scale, n, k, group, groups, is_e5m2}};
   accrt_cuda::packed_prepare<accrt_cuda::W_CODES, accrt_cuda::W_SCALES, W_TYPE, W_ZEROS>(
       source, out, n, k, group, tiles);
 }

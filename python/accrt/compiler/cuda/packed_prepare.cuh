@@ -53,6 +53,11 @@ static __device__ __forceinline__ void packed_scales_at(const SOURCE& source, ui
       record[record_t::MINIMA_AT + g * 16 + row * 4 + unit] = (uint8_t)(two >> 8);
     }
     *reinterpret_cast<uint32_t*>(record + record_t::FACTORS_AT + g * 16 + row * 4) = r < n ? source.factors(r, step / 2) : 0u;
+  } else if constexpr (SCALES == SCALES_E4M3) {
+    for (int part = 0; part < 8; part++) {
+      const int64_t first = step * PACKED_STEP_K + part * 16;
+      own[row * 8 + part] = r < n && first < k ? source.e4m3(r, first / 16) : 0;
+    }
   } else if constexpr (packed_is_split(SCALES)) {
     constexpr bool IS_Q6K = SCALES == SCALES_Q6K;
     for (int part = 0; part < 8; part++)
@@ -98,6 +103,11 @@ static __device__ __forceinline__ void packed_prepare(const SOURCE& source, uint
       packed_codes_at<CODES, SCALES>(source, tile, step * 4 + unit, lane, n, k).store(record, unit, lane);
     for (int i = lane; i < 8 * form::LANE_ROWS; i += 32)
       packed_scales_at<CODES, SCALES, ST, ZEROS>(source, record, tile, step, i / form::LANE_ROWS, i % form::LANE_ROWS, n, k, group);
+  }
+  if constexpr (SCALES == SCALES_E4M3) {
+    float* const factors = reinterpret_cast<float*>(out + records * record_t::BYTES);
+    for (int64_t r = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; r < records / steps * form::ROWS; r += (int64_t)gridDim.x * blockDim.x)
+      factors[r] = r < n ? source.factor(r) : 0.0f;
   }
 }
 

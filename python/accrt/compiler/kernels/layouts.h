@@ -38,6 +38,9 @@ enum {
   IQ4_NL = 31,
 };
 /* layouts: end */
+/* Of checkpoints of compressed-tensors alone (encodings.APART): zero points packed along rows, INT8
+ * in words (plus 128) or with zero points, NVFP4 with a global scale that divides. */
+enum { CT_I4_ASYM = 128, CT_I8 = 129, CT_I8_ASYM = 130, I8_ASYM = 131, CT_NVFP4 = 132 };
 
 /* A weight [..., n, k] with the components that its layout has; rows are those of all matrices.
  * `is_e5m2`: of 8-bit floats. */
@@ -218,8 +221,21 @@ INLINE int64_t scale_index(const weight_t* w, int64_t row, int64_t group) {
   }
 }
 
+/* A code of 8 bits, plus 128. */
+INLINE uint32_t biased_byte_at(const weight_t* w, int64_t row, int64_t k) {
+  return w->data[row * w->k + k] ^ (LAYOUT == CT_I8 || LAYOUT == CT_I8_ASYM ? 0u : 0x80u);
+}
+
 INLINE uint32_t zero_at(const weight_t* w, int64_t row, int64_t group) {
   switch (LAYOUT) {
+  case CT_I4_ASYM:
+    return word_nibble(w->zeros, row / 8 * w->groups + group, row % 8);
+  case CT_I8:
+    return 128;
+  case CT_I8_ASYM:
+    return w->zeros[(row / 4 * w->groups + group) * 4 + row % 4];
+  case I8_ASYM:
+    return w->zeros[row * w->groups + group] ^ 0x80u;
   case I4_GROUP:
     return 8;
   case GPTQ_V1:
@@ -231,6 +247,29 @@ INLINE uint32_t zero_at(const weight_t* w, int64_t row, int64_t group) {
   default:
     return nibble_at(w->zeros, row * ((w->groups + 1) / 2 * 2) + group);
   }
+}
+
+/* NVFP4: what all scales are multiplied by. */
+INLINE float global_factor(const weight_t* w) {
+  if (LAYOUT == GGML_NVFP4)
+    return 1.0f;
+  float whole = float_of(u32_at(w->global_scale));
+  return LAYOUT == CT_NVFP4 ? 1.0f / whole : whole;
+}
+/* The scale of sixteen elements as a byte of e4m3. */
+INLINE uint32_t e4m3_scale_at(const weight_t* w, int64_t row, int64_t group) {
+  if (LAYOUT != GGML_NVFP4)
+    return w->scales[row * w->groups + group];
+  uint32_t b = w->data[(row * w->groups + group) / 4 * 36 + group % 4];
+  return b == 0x7Fu ? 0u : b & 0x7Fu;
+}
+/* The same for a whole row, NaN where one of its scales is: readers of packed forms take a scale of
+ * 0x7F for 480, as ggml does, and every product with such a row is NaN. */
+INLINE float row_factor(const weight_t* w, int64_t row) {
+  int found = 0;
+  for (int64_t g = 0; g < w->groups; g++)
+    found |= (e4m3_scale_at(w, row, g) & 0x7Fu) == 0x7Fu;
+  return found && LAYOUT != GGML_NVFP4 ? float_of(0x7FC00000u) : global_factor(w);
 }
 
 /* The element itself, in f32, in the order of operations that the registry says. */
@@ -245,6 +284,14 @@ INLINE float value_at(const weight_t* w, int64_t row, int64_t k) {
   case I8_CHANNEL:
   case I8_GROUP:
     return (float)(int8_t)w->data[at] * SCALE_AT(w->scales, scale_index(w, row, k / w->group));
+  case CT_I8:
+  case CT_I8_ASYM:
+  case I8_ASYM: {
+    int32_t zero = (int32_t)zero_at(w, row, k / w->group);
+    return (float)((int32_t)biased_byte_at(w, row, k) - zero) *
+           SCALE_AT(w->scales, scale_index(w, row, k / w->group));
+  }
+  case CT_I4_ASYM:
   case I4_GROUP:
   case I4_GROUP_ASYM:
   case GPTQ_V1:
@@ -302,8 +349,9 @@ INLINE float value_at(const weight_t* w, int64_t row, int64_t k) {
     return e8m0_value(w->scales[at / 32]) * e2m1_value(nibble_at(w->data, at));
   case MXFP8:
     return e8m0_value(w->scales[at / 32]) * f8_value(w->data[at], w->is_e5m2);
+  case CT_NVFP4:
   case NVFP4: {
-    float scale = f8_value(w->scales[at / 16], 0) * float_of(u32_at(w->global_scale));
+    float scale = f8_value(w->scales[at / 16], 0) * global_factor(w);
     return scale * e2m1_value(nibble_at(w->data, at));
   }
   default:

@@ -18,6 +18,8 @@
  *     scales, then for each block sixteen of minima
  *   q2k: the same factors, then for each 16 k sixteen bytes: scale (low nibble) and minimum
  *   q6k: sixteen factors of scales, then for each 16 k sixteen bytes of signed scales
+ * With scales of e4m3 (480 where the code is NaN) each 16 k have sixteen bytes, and behind those of
+ * all panels lie sixteen f32 of each panel, which scales of a row are multiplied by.
  * What is behind n and k adds nothing. */
 #ifndef ACCRT_KERNELS_PACKED_H_
 #define ACCRT_KERNELS_PACKED_H_

@@ -31,11 +31,14 @@ _RECORD_BYTES = {"q4k": 320, "q2k": 320, "q6k": 288}
 
 def packed_bytes(form: Form) -> Optional[int]:
     """Size of the packed form; None where groups are no whole blocks."""
-    if form.group % BLOCK_K and form.group < form.k and form.scales not in _RECORD_BYTES:
+    if form.group % BLOCK_K and form.group < form.k and form.scales not in (*_RECORD_BYTES, "e4m3"):
         return None
     if form.codes in _FLOATS and form.scales == "power" and form.group % BLOCK_K:
         return None
     panels, codes = ex.ceildiv(form.n, PANEL_ROWS), _codes_bytes(form)
+    if form.scales == "e4m3":
+        # a byte for each 16 k, filled up to whole blocks, and a factor for each row
+        return codes + ex.ceildiv(panels * ex.ceildiv(form.k, BLOCK_K) * 2 * PANEL_ROWS, 64) * 64 + panels * PANEL_ROWS * 4
     if form.scales in _RECORD_BYTES:
         return codes + panels * (form.k // 256) * _RECORD_BYTES[form.scales]
     scales = ex.ceildiv(panels * form.groups * PANEL_ROWS * _SCALE_BYTES[form.scales], 64) * 64
@@ -141,7 +144,7 @@ def lower_product(
 @functools.lru_cache(maxsize=None)
 def _prepare_kernel(layout_name: str, layout_id: int, scales: str, defines: Tuple[Tuple[str, str], ...], kind: str) -> KernelDef:
     params = layout(
-        [reads("data"), reads("scales", optional=True), reads("zeros", optional=True), writes("out")]
+        [reads("data"), *(reads(role, optional=True) for role in ("scales", "zeros", "global_scale")), writes("out")]
         + [symbol(n) for n in ("n", "k", "group", "groups", "is_e5m2")]
     )
 
@@ -163,9 +166,9 @@ def scale_type(form: Form) -> str:
 
 
 def lower_prepare(form: Form) -> Launch:
-    """Operands: data, scales, zeros (where the layout has them), out."""
+    """Operands: data, scales, zeros, global_scale (where the layout has them), out."""
     kernel = _prepare_kernel(form.layout, form.layout_id, scale_type(form), _tags(**_defines(form)), _kind(form))
-    buffers = {role: role for role in ("data", "scales", "zeros") if form.has(role)}
+    buffers = {role: role for role in ("data", "scales", "zeros", "global_scale") if form.has(role)}
     return launch(kernel, {**buffers, "out": "out"}, weight_values(form))
 
 
@@ -203,7 +206,7 @@ def lower_dequantize(
 
 def has_rows(form: Form) -> bool:
     """Whether rows can be read from the packed form as the layout has them."""
-    return form.codes not in _FLOATS
+    return form.codes not in _FLOATS and form.scales != "e4m3"
 
 
 @functools.lru_cache(maxsize=None)

@@ -1,7 +1,7 @@
 /* packed_matmul.c - c = activation(x @ w^T + bias) + residual, with w packed as packed.h has it.
  *
- * Instantiated with CODES, SCALES (f32, f16, bf16, power, q4k, q2k, q6k), TOP_IS_NAN (of powers),
- * ZEROS and MINIMA (0 or 1), C_TAG and ENTRY; for floats of 8 bits also A_TAG. x is what
+ * Instantiated with CODES, SCALES (f32, f16, bf16, power, e4m3, q4k, q2k, q6k), TOP_IS_NAN (of
+ * powers), ZEROS and MINIMA (0 or 1), C_TAG and ENTRY; for floats of 8 bits also A_TAG. x is what
  * quantize_rows.c made, or for 8-bit floats x itself. A workgroup makes `panels_per_group`
  * panels of 16 columns for up to GROUP_ROWS rows; x of the grid walks panels, y rows.
  *
@@ -39,6 +39,7 @@ typedef struct {
 #define SCALE_BYTES_f16 2
 #define SCALE_BYTES_bf16 2
 #define SCALE_BYTES_power 1
+#define SCALE_BYTES_e4m3 2 /* of the two halves of a block */
 #define SCALE_BYTES_q4k 0
 #define SCALE_BYTES_q2k 0
 #define SCALE_BYTES_q6k 0
@@ -48,6 +49,7 @@ typedef struct {
 #define RECORD_BYTES_f16 0
 #define RECORD_BYTES_bf16 0
 #define RECORD_BYTES_power 0
+#define RECORD_BYTES_e4m3 0
 #define RECORD_BYTES_q4k Q4K_RECORD_BYTES
 #define RECORD_BYTES_q2k Q2K_RECORD_BYTES
 #define RECORD_BYTES_q6k Q6K_RECORD_BYTES
@@ -58,6 +60,16 @@ typedef struct {
 #define SCALE_bf16(p) v_load_bf16((const bf16_t*)(const void*)(p))
 #define SCALE_power(p) v_load_power(p, TOP_IS_NAN)
 #define LOAD_SCALE CONCAT(SCALE_, SCALES)
+/* Whether each 16 k have a scale of e4m3, and each row a factor: where others have zeros. */
+#define IS_E4M3_f32 0
+#define IS_E4M3_f16 0
+#define IS_E4M3_bf16 0
+#define IS_E4M3_power 0
+#define IS_E4M3_e4m3 1
+#define IS_E4M3_q4k 0
+#define IS_E4M3_q2k 0
+#define IS_E4M3_q6k 0
+#define IS_E4M3 CONCAT(IS_E4M3_, SCALES)
 
 /* What lies below the codes' zero. */
 #if CODES == CODES_U4
@@ -86,13 +98,13 @@ typedef struct {
 
 ALWAYS_INLINE panel_t panel_at(const packed_matmul_params_t* p, int64_t panel) {
   int64_t panels = ceildiv_i64(p->n, PANEL_ROWS), blocks = ceildiv_i64(p->k, BLOCK_K);
-  int64_t groups = ceildiv_i64(p->k, p->group);
+  int64_t groups = IS_E4M3 ? blocks : ceildiv_i64(p->k, p->group);
   int64_t scale_bytes =
       RECORD_BYTES ? ceildiv_i64(blocks, 8) * RECORD_BYTES : groups * PANEL_ROWS * SCALE_BYTES;
   const uint8_t* scales = p->w + panels * blocks * CODES_BLOCK_BYTES(CODES);
   const uint8_t* zeros = scales + (panels * scale_bytes + 63) / 64 * 64;
   panel_t at = {p->w + panel * blocks * CODES_BLOCK_BYTES(CODES), scales + panel * scale_bytes,
-                zeros + panel * groups * PANEL_ROWS * (MINIMA ? 2 : 1), blocks,
+                zeros + panel * PANEL_ROWS * (IS_E4M3 ? 4 : groups * (MINIMA ? 2 : 1)), blocks,
                 min_i64(ceildiv_i64(p->group, BLOCK_K), max_i64(blocks, 1))};
   return at;
 }
@@ -280,6 +292,43 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
             sums[r][part] = v_fma(dmin, least[r][part], sums[r][part]);                            \
         }                                                                                          \
       }                                                                                            \
+    }                                                                                              \
+    store_sums(sums, rows, tile, step);                                                            \
+  }
+#elif IS_E4M3
+/* Each block: dx times the sum of both halves, each with its scale; the row's factor at the end.
+ * e4m3 is read as f16 with the exponent of another bias, and codes are twice their values: 2^-7. */
+#define DEFINE_BLOCK_ROWS(NAME, ATTRIBUTE, DOTS)                                                   \
+  static inline __attribute__((always_inline))                                                     \
+  ATTRIBUTE void NAME##_rows(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
+                             const int rows, int ahead, float* tile, int64_t step) {               \
+    rows_t x = rows_at(p, row, rows);                                                              \
+    const uint8_t *codes = at->codes, *scales = at->scales;                                        \
+    sums_t sums;                                                                                   \
+    clear(sums, rows);                                                                             \
+    for (int64_t j = 0; j < at->blocks; j++, codes += CODES_BLOCK_BYTES(CODES)) {                  \
+      if (ahead) {                                                                                 \
+        ask_ahead(codes);                                                                          \
+        __builtin_prefetch(scales + SCALES_AHEAD * 2 * PANEL_ROWS, 0, 2);                          \
+      }                                                                                            \
+      UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                      \
+        vi exact[MAX_ROWS], more[MAX_ROWS];                                                        \
+        DOTS(exact, rows, codes, part, 0, 4, x.codes, j* BLOCK_K, CODES);                          \
+        DOTS(more, rows, codes, part, 4, 4, x.codes, j* BLOCK_K, CODES);                           \
+        vf first = v_from_f8(scales + part * VL, 0);                                               \
+        vf second = v_from_f8(scales + PANEL_ROWS + part * VL, 0);                                 \
+        UNROLL_FULLY for (int r = 0; r < rows; r++) {                                              \
+          vf a = v_fma(v_set(-BASE), v_set(x.first[r][j]), v_from_i(exact[r]));                    \
+          vf b = v_fma(v_set(-BASE), v_set(x.second[r][j]), v_from_i(more[r]));                    \
+          a = v_fma(second, b, v_mul(first, a));                                                   \
+          sums[r][part] = v_fma(a, v_set(x.scales[r][j]), sums[r][part]);                          \
+        }                                                                                          \
+      }                                                                                            \
+      scales += 2 * PANEL_ROWS;                                                                    \
+    }                                                                                              \
+    UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                        \
+      vf factor = v_mul(SCALE_f32(at->zeros + part * VL * 4), v_set(128.0f));                      \
+      UNROLL_FULLY for (int r = 0; r < rows; r++) sums[r][part] = v_mul(sums[r][part], factor);    \
     }                                                                                              \
     store_sums(sums, rows, tile, step);                                                            \
   }

@@ -14,7 +14,7 @@
 typedef TYPE(S_TAG) s_t;
 
 typedef struct {
-  const uint8_t *data, *scales, *zeros;
+  const uint8_t *data, *scales, *zeros, *global_scale;
   uint8_t* out;
   int64_t n, k, group, groups, is_e5m2;
 } packed_prepare_params_t;
@@ -24,11 +24,13 @@ typedef struct {
 #define SCALES_ARE_f16 1
 #define SCALES_ARE_bf16 1
 #define SCALES_ARE_power 2
+#define SCALES_ARE_e4m3 6
 #define SCALES_ARE_q4k 3
 #define SCALES_ARE_q2k 4
 #define SCALES_ARE_q6k 5
 #define SCALES_ARE CONCAT(SCALES_ARE_, SCALES)
-#define IS_BLOCK_FORMAT ((LAYOUT >= Q8_0 && LAYOUT <= GGML_NVFP4) || LAYOUT >= Q5_0)
+#define IS_BLOCK_FORMAT                                                                            \
+  ((LAYOUT >= Q8_0 && LAYOUT <= GGML_NVFP4) || (LAYOUT >= Q5_0 && LAYOUT <= IQ4_NL))
 /* Of a block that begins with its scale, and of one with scales of scales. */
 #define SCALED_BLOCK_BYTES                                                                         \
   (LAYOUT == Q8_0 ? 34 : LAYOUT == Q4_1 ? 20 : LAYOUT == Q5_0 ? 22 : LAYOUT == Q5_1 ? 24 : 18)
@@ -49,7 +51,7 @@ ALWAYS_INLINE uint8_t code_at(const weight_t* w, int64_t row, int64_t k) {
   if (CODES == CODES_S8 && LAYOUT == Q8_0)
     return w->data[(row * w->k + k) / 32 * 34 + 2 + k % 32] ^ 0x80u;
   if (CODES == CODES_S8)
-    return w->data[row * w->k + k] ^ 0x80u;
+    return (uint8_t)biased_byte_at(w, row, k);
   if (CODES == CODES_E4M3)
     return (w->data[row * w->k + k] & 0x7Fu) == 0x7Fu ? 0 : w->data[row * w->k + k];
   if (CODES == CODES_E5M2)
@@ -170,12 +172,25 @@ static void prepare_records(const weight_t* w, uint8_t* records, int64_t panel) 
   }
 }
 
+/* Scales of each 16 k, and what all of a row are multiplied by. */
+static void prepare_e4m3(const weight_t* w, uint8_t* scales, uint8_t* factors, int64_t panel) {
+  int64_t first = panel * PANEL_ROWS, groups = ceildiv_i64(w->k, BLOCK_K) * 2;
+  for (int64_t r = 0; r < PANEL_ROWS; r++) {
+    int there = first + r < w->n;
+    float factor = there ? row_factor(w, first + r) : 0.0f;
+    __builtin_memcpy(factors + (first + r) * 4, &factor, 4);
+    for (int64_t g = 0; g < groups; g++)
+      scales[(panel * groups + g) * PANEL_ROWS + r] =
+          (uint8_t)(there && g < w->groups ? e4m3_scale_at(w, first + r, g) : 0);
+  }
+}
+
 #define SCALE_SIZE (SCALES_ARE == 1 ? (int64_t)sizeof(s_t) : 1)
 
 KERNEL_ENTRY(ENTRY) {
   (void)environment;
   const packed_prepare_params_t* p = (const packed_prepare_params_t*)dispatch->params;
-  const weight_t w = {p->data, p->scales, p->zeros, 0,         0,
+  const weight_t w = {p->data, p->scales, p->zeros, 0,         p->global_scale,
                       p->n,    p->k,      p->group, p->groups, p->is_e5m2};
   int64_t panel = workgroup->workgroup_id[0], first = workgroup->workgroup_id[1] * PIECE_BLOCKS;
   int64_t panels = ceildiv_i64(p->n, PANEL_ROWS), blocks = ceildiv_i64(p->k, BLOCK_K);
@@ -186,10 +201,13 @@ KERNEL_ENTRY(ENTRY) {
   if (first != 0)
     return KERNEL_OK;
   uint8_t* scales = p->out + panels * blocks * CODES_BLOCK_BYTES(CODES);
-  int64_t scale_bytes =
-      SCALES_ARE >= 3 ? p->k / 256 * RECORD_BYTES : p->groups * PANEL_ROWS * SCALE_SIZE;
+  int64_t scale_bytes = SCALES_ARE == 6   ? blocks * 2 * PANEL_ROWS
+                        : SCALES_ARE >= 3 ? p->k / 256 * RECORD_BYTES
+                                          : p->groups * PANEL_ROWS * SCALE_SIZE;
   uint8_t* zeros = scales + (panels * scale_bytes + 63) / 64 * 64;
-  if (SCALES_ARE >= 3)
+  if (SCALES_ARE == 6)
+    prepare_e4m3(&w, scales, zeros, panel);
+  else if (SCALES_ARE >= 3)
     prepare_records(&w, scales, panel);
   else
     prepare_scales(&w, scales, zeros, panel);

@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping
 import numpy as np
 import xxhash
 
-from ..encodings import LAYOUTS, Quantized
+from ..encodings import APART, LAYOUTS, Quantized
 from ..declared import External
 from ..ir import IRError, Module
 from .tidy import clone
@@ -43,6 +43,8 @@ def leave_out(module: Module, wanted: Mapping[str, Any]) -> Module:
         place = External(place) if isinstance(place, str) else place
         if place.shard is not None:
             raise IRError(f"constant {name!r}: its bytes are known here, a part of them has a digest of its own: Module.external has shards")
+        if isinstance(constant.data, Quantized) and constant.data.layout in APART and not place.by_name:
+            raise IRError(f"constant {name!r}: {constant.data.layout} is several tensors, which are bound by their names: by_name=True")
         if not place.by_name and place.digest is None:
             if isinstance(constant.data, Quantized) and constant.data.components["data"] is None:
                 raise IRError(f"constant {name!r}: its bytes are not known here, so it has no digest: give it, or by_name=True")
