@@ -171,15 +171,68 @@ def test_quantization_that_is_not_known(tmp_path, weights):
 
 
 @pytest.mark.parametrize("given, name", [
-    ({"format": "marlin-24"}, "marlin-24"), ({"format": "nvfp4-pack-quantized"}, "nvfp4-pack-quantized"),
+    ({"format": "marlin-24"}, "marlin-24"), ({"format": "mxfp8-quantized"}, "mxfp8-quantized"),
     ({"format": "dense", "sparsity_config": {"format": "sparse-24-bitmask"}}, "sparse-24-bitmask"),
-    ({"format": "mixed-precision", "config_groups": {"g": {"format": "mxfp4-pack-quantized", "weights": {"num_bits": 4}}}}, "mxfp4-pack-quantized"),
+    ({"format": "mixed-precision", "config_groups": {"g": {"format": "sparse-bitmask", "weights": {"num_bits": 4}}}}, "sparse-bitmask"),
 ])  # fmt: skip
 def test_formats_of_compressed_tensors_that_are_not_read(tmp_path, weights, given, name):
     """One line for each, whatever the number of weights."""
     config = changed(LLAMA, quantization_config={"quant_method": "compressed-tensors", **given})
     found = [point for point in points(tiny.write_folder(tmp_path, config, weights)) if "format" in point]
     assert len(found) == 1 and f"has the format '{name}'; there are pack-quantized, int-quantized" in found[0]
+
+
+NAME = "model.layers.0.mlp.up_proj.weight"
+N, K = LLAMA["intermediate_size"], LLAMA["hidden_size"]
+_FP4 = {"_packed": ("U8", (N, K // 2)), "_scale": ("F8_E4M3", (N, K // 16)), "_global_scale": ("F32", (1,))}
+_INT4 = {"_packed": ("I32", (N, K // 8)), "_scale": ("F32", (N, 3)), "_zero_point": ("I32", (N // 8, 3)), "_shape": ("I64", (2,))}
+_INT8 = {"": ("I8", (N, K)), "_scale": ("F32", (N, 1)), "_zero_point": ("I8", (N, 1))}
+
+
+@pytest.mark.parametrize("stored, changed_to, point", [
+    (_FP4, {"_global_scale": None}, "_global_scale: it is missing: NVFP4 has one number, f32[1]"),
+    (_FP4, {"_global_scale": ("F32", (2,))}, "_global_scale: f32[2]; NVFP4 has one number, f32[1]"),
+    (_FP4, {"_scale": None}, "_packed: it is U8 and has no "),
+    (_FP4, {"_scale": ("F8_E4M3", (N, 2))}, f"_scale: f8e4m3fn[{N}, 2]; beside u8[{N}, {K // 2}] NVFP4 has scales f8e4m3fn[{N}, {K // 16}]"),
+    (_FP4, {"_packed": ("U8", (N * K // 2,))}, "_packed: u8["),
+    (_FP4, {"_packed": ("I8", (N, K // 2))}, "codes are in words (i32), or two of four bits in a byte (u8)"),
+    (_FP4, {"_packed": ("U8", (N, 0)), "_scale": ("F8_E4M3", (N, 0))}, "quantized weights are matrices"),
+    (_INT4, {"_zero_point": ("I32", (N, 3))}, f"_zero_point: i32[{N}, 3]; zero points of 8 rows are in a word, i32[{N // 8}, 3]"),
+    (_INT4, {"_zero_point": ("U8", (N // 8, 3))}, "_zero_point: u8["),
+    (_INT4, {"_scale": ("F32", (N, 5))}, f"or for each group of a row of {K}"),
+    (_INT4, {"_scale": ("F32", (3,))}, "_scale: f32[3]"),
+    (_INT4, {"_scale": None}, "_packed: it is I32 and has no "),
+    (_INT4, {"_packed": ("I32", (N, K // 10))}, "INT4 and INT8 in whole words are read"),
+    (_INT4, {"_g_idx": ("I32", (K - 1,))}, "_g_idx: i32["),
+    (_INT8, {"_zero_point": ("I8", (N, 2))}, f"_zero_point: i8[{N}, 2]; beside scales of [{N}, 1] there are zero points i8[{N}, 1]"),
+    (_INT8, {"": ("I8", (N * K,))}, "quantized weights are matrices"),
+    (_INT8, {"_scale": None}, "and has no "),
+])  # fmt: skip
+def test_quantized_weights_that_are_not_whole(tmp_path, weights, stored, changed_to, point):
+    """One clear line, before anything is compiled."""
+    given = {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"symmetric": False}}}}
+    parts = {end: part for end, part in {**stored, **changed_to}.items() if part is not None}
+    kinds = {"U8": np.uint8, "I8": np.int8, "I32": np.int32, "F32": np.float32, "F8_E4M3": np.uint8, "I64": np.int64}
+    files = {name: ("F32", array) for name, array in weights.items() if name != NAME}
+    files.update({NAME + end: (kind, np.array([N, K]) if end == "_shape" else np.ones(shape, kinds[kind])) for end, (kind, shape) in parts.items()})
+    folder = tiny.write_folder(tmp_path, changed(LLAMA, quantization_config=given), {})
+    tiny.write_safetensors(folder / "model.safetensors", files)
+    found = [line for line in points(folder) if point in line and "\n" not in line]
+    assert len(found) == 1, points(folder)
+
+
+@pytest.mark.parametrize("method, end, stored, point", [
+    ("gptq", ".qweight", ("I32", (K // 8, N)), ".qweight: it is I32 and has no "), ("gptq", ".qweight", ("I32", (N,)), ".qweight: i32["),
+    ("awq", ".qweight", ("I32", (K, N // 8)), ".qweight: it is I32 and has no "), ("fp8", ".weight", ("F8_E4M3", ()), ".weight: f8e4m3fn[]; quantized weights are matrices"),
+    ("modelopt", ".weight", ("U8", (N, K // 2)), ".weight: it is U8 and has no "),
+])  # fmt: skip
+def test_quantized_weights_of_other_methods_that_are_not_whole(tmp_path, weights, method, end, stored, point):
+    kinds = {"U8": np.uint8, "I32": np.int32, "F8_E4M3": np.uint8}
+    files = {name: ("F32", array) for name, array in weights.items() if name != NAME}
+    files[NAME.removesuffix(".weight") + end] = (stored[0], np.ones(stored[1], kinds[stored[0]]))
+    folder = tiny.write_folder(tmp_path, changed(LLAMA, quantization_config={"quant_method": method}), {})
+    tiny.write_safetensors(folder / "model.safetensors", files)
+    assert len([line for line in points(folder) if point in line]) == 1, points(folder)
 
 
 def test_keys_that_are_left_out_mean_what_they_mean_to_hugging_face(tmp_path):

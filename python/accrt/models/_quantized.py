@@ -12,10 +12,10 @@ from ._checkpoint import Checkpoint, Tensor, add_plain
 
 #: What stands beside a weight and changes nothing of it: scales of activations, which are computed
 #: in floats here, and shapes.
-_BESIDE = (".input_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale", ".weight_shape", ".input_zero_point", ".kv_scale")
+_BESIDE = (".input_scale", ".input_global_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale", ".weight_shape", ".input_zero_point", ".kv_scale")
 _SCALES = ("f32", "f16", "bf16")
 #: What stands behind a weight's name, by role.
-_WORDS, _TILES, _ROWS, _INT4 = (CONVENTIONS[name] for name in ("gptq", "f8_tiles", "scaled", "int4_packed"))
+_WORDS, _TILES, _ROWS, _INT4, _NVFP4, _MODELOPT = (CONVENTIONS[name] for name in ("gptq", "f8_tiles", "scaled", "int4_packed", "nvfp4_packed", "nvfp4"))
 
 
 def gather(made: Checkpoint, source: Weights) -> None:
@@ -54,6 +54,20 @@ def _join(made: Checkpoint, source: Weights, given: Mapping[str, Any], reader: C
 Found = Optional[Tuple[str, Tensor, Tuple[str, ...]]]
 
 
+def _text(weight: Weight) -> str:
+    return f"{weight.dtype or weight.type_name}{list(weight.shape)}"
+
+
+def _is_whole(source: Weights, name: str, scales: str, problems: Dict[str, str]) -> bool:
+    """Whether codes are a matrix and have scales."""
+    if len(source[name].shape) != 2 or 0 in source[name].shape:
+        problems.setdefault(f"tensor {name}: {_text(source[name])}; quantized weights are matrices", "")
+        return False
+    if scales not in source:
+        problems.setdefault(f"tensor {name}: it is {source[name].type_name} and has no {scales}", "")
+    return scales in source
+
+
 def _members(source: Weights, *names: str) -> Tuple[str, ...]:
     return tuple(name for name in names if name in source)
 
@@ -85,6 +99,8 @@ def _gptq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str
     if given.get("bits", 4) != 4:
         problems.setdefault(f"config: quantization_config.bits is {given.get('bits')!r}; GPTQ of 4 bits is read", "")
         return None
+    if not _is_whole(source, name, base + _WORDS["scales"], problems):
+        return None
     words = source[name].shape
     k, n = words[0] * 8, words[1]
     version = "gptq_v2" if given.get("checkpoint_format") == "gptq_v2" else "gptq_v1"
@@ -101,6 +117,8 @@ def _awq(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str,
         return None
     if given.get("bits", 4) != 4 or str(given.get("version", "gemm")).lower() != "gemm":
         problems.setdefault(f"config: quantization_config has bits {given.get('bits', 4)!r} and version {given.get('version')!r}; AWQ of 4 bits in version 'gemm' is read", "")
+        return None
+    if not _is_whole(source, name, base + _WORDS["scales"], problems):
         return None
     words = source[name].shape
     k, n = words[0], words[1] * 8
@@ -125,8 +143,7 @@ def _fp8(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str,
 
 def _f8(made: Checkpoint, source: Weights, weight: Weight, problems: Dict[str, str]) -> Found:
     scales = weight.name + _ROWS["scales"]
-    if scales not in source:
-        problems.setdefault(f"tensor {weight.name}: it is {weight.type_name} and has no {scales}", "")
+    if not _is_whole(source, weight.name, scales, problems):
         return None
     count = 1
     for extent in source[scales].shape:
@@ -143,21 +160,21 @@ def _scaled(made: Checkpoint, source: Weights, weight: Weight, scales: str, layo
 
 
 #: Formats of compressed-tensors whose tensors are read, each weight by what it has.
-_FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "dense", "mixed-precision")
+_FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "dense", "mixed-precision")
 
 
 def _compressed(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
-    """compressed-tensors: symmetric INT4 by group, INT8 by channel or group, FP8 by tensor, channel
-    or tile."""
+    """compressed-tensors: INT4 and INT8 by channel or group, FP8 by tensor, channel or tile, FP4
+    with scales of 16 (NVFP4) or 32 (MXFP4)."""
     _check_formats(given, problems)
     if name.endswith(".weight" + _INT4["data"]):
-        return _packed_int4(made, source, given, name.removesuffix(_INT4["data"]), problems)
+        return _packed(made, source, given, name.removesuffix(_INT4["data"]), problems)
     weight = source[name]
     if not name.endswith(".weight"):
         return None
     if weight.dtype.startswith("f8"):
         return _f8_tiles(made, source, given, weight, problems) or _f8(made, source, weight, problems)
-    return _int8(made, source, weight, problems) if weight.dtype == "i8" else None
+    return _int8(made, source, given, weight, problems) if weight.dtype == "i8" else None
 
 
 def _groups_of(given: Mapping[str, Any]) -> List[Tuple[str, Mapping[str, Any]]]:
@@ -189,34 +206,113 @@ def _f8_tiles(made: Checkpoint, source: Weights, given: Mapping[str, Any], weigh
     return weight.name, _scaled(made, source, weight, scales, "f8_block128", problems), (weight.name, scales)
 
 
-def _int8(made: Checkpoint, source: Weights, weight: Weight, problems: Dict[str, str]) -> Found:
-    """Zero points that are there must be zero, which is seen when the weights are bound."""
-    scales, zeros, (n, k) = weight.name + _ROWS["scales"], weight.name + _ROWS["zeros"], weight.shape
-    shape = source[scales].shape if scales in source else ()
+def _int8(made: Checkpoint, source: Weights, given: Mapping[str, Any], weight: Weight, problems: Dict[str, str]) -> Found:
+    """Zero points that are there must be zero where the configuration says so, which is seen when
+    the weights are bound."""
+    scales, zeros = weight.name + _ROWS["scales"], weight.name + _ROWS["zeros"]
+    if not _is_whole(source, weight.name, scales, problems):
+        return None
+    shape, (n, k) = source[scales].shape, weight.shape
     groups = shape[1] if len(shape) == 2 else 1
     if not shape or shape[0] != n or groups < 1 or k % groups:
         problems.setdefault(f"tensor {weight.name}: INT8 has a scale for each row, or for each group of a row, in {scales}", "")
         return None
+    asymmetric = zeros in source and any(scheme.get("symmetric") is False for _name, scheme in _groups_of(given))
+    if asymmetric and (source[zeros].dtype != "i8" or source[zeros].shape != (n, groups)):
+        problems.setdefault(f"tensor {zeros}: {_text(source[zeros])}; beside scales of {list(shape)} there are zero points i8[{n}, {groups}]", "")
+        return None
+    if asymmetric:
+        components = {"scales": _scale_type(source[scales], problems)}
+        return weight.name, Tensor(weight.name, _float(made), (n, k), "i8_asym", k // groups, components), (weight.name, scales, zeros)
     layout, group = ("i8_channel", 0) if groups == 1 else ("i8_group", k // groups)
     return weight.name, _scaled(made, source, weight, scales, layout, problems, group), _members(source, weight.name, scales, zeros)
 
 
-def _packed_int4(made: Checkpoint, source: Weights, given: Mapping[str, Any], base: str, problems: Dict[str, str]) -> Found:
-    places = {role: base + suffix for role, suffix in _INT4.items()}
-    packed, scales = source[places["data"]], places["scales"]
-    bits = {scheme.get("num_bits") for name, scheme in _groups_of(given) if name in ("", "pack-quantized")}
-    if bits - {4} or packed.dtype != "i32" or len(packed.shape) != 2 or scales not in source:
-        problems.setdefault(f"tensor {packed.name}: {packed.type_name} of {sorted(map(str, bits))} bits; INT4 in words is read", "")
+def _packed(made: Checkpoint, source: Weights, given: Mapping[str, Any], base: str, problems: Dict[str, str]) -> Found:
+    """Codes in words of 32 bits, or two of four bits to a byte."""
+    data, scales = source[base + _INT4["data"]], base + _INT4["scales"]
+    if not _is_whole(source, data.name, scales, problems):
         return None
-    if places["zeros"] in source:
-        problems.setdefault(f"tensor {places['zeros']}: zero points are packed along the other dimension: `accx pack` makes a file that is read", "")
-    n, k = packed.shape[0], packed.shape[1] * 8
-    groups = source[scales].shape[-1]
-    components = {"scales": _scale_type(source[scales], problems)}
-    if places["group_index"] in source:
-        components["group_index"] = "i32"
-    members = _members(source, *places.values())
-    return base, Tensor(base, _float(made), (n, k), "i4_group", k // groups, components), members
+    if data.dtype not in ("i32", "u8"):
+        problems.setdefault(f"tensor {data.name}: {_text(data)}; codes are in words (i32), or two of four bits in a byte (u8)", "")
+        return None
+    return (_packed_words if data.dtype == "i32" else _packed_floats)(made, source, given, base, problems)
 
 
-_METHODS = {"gptq": _gptq, "awq": _awq, "fp8": _fp8, "compressed-tensors": _compressed}
+def _packed_floats(made: Checkpoint, source: Weights, given: Mapping[str, Any], base: str, problems: Dict[str, str]) -> Found:
+    """NVFP4, whose global scale divides; MXFP4."""
+    data, scales, whole = (source[base + _NVFP4[role]] if base + _NVFP4[role] in source else None for role in ("data", "scales", "global_scale"))
+    n, k = data.shape[0], data.shape[1] * 2
+    if scales.dtype in ("u8", "f8e8m0") and scales.shape == (n, k // 32) and k % 32 == 0 and whole is None:
+        return base, Tensor(base, _float(made), (n, k), "mxfp4", 32), (data.name, scales.name)
+    if scales.dtype != "f8e4m3fn" or scales.shape != (n, k // 16) or k % 16:
+        problems.setdefault(f"tensor {scales.name}: {_text(scales)}; beside {_text(data)} NVFP4 has scales f8e4m3fn[{n}, {k // 16}], and MXFP4 bytes [{n}, {k // 32}]", "")
+        return None
+    if whole is None or whole.dtype != "f32" or whole.shape != (1,):
+        name = base + _NVFP4["global_scale"]
+        problems.setdefault(f"tensor {name}: " + ("it is missing: NVFP4 has one number, f32[1]" if whole is None else f"{_text(whole)}; NVFP4 has one number, f32[1]"), "")
+        return None
+    return base, Tensor(base, _float(made), (n, k), "ct_nvfp4", 16), (data.name, scales.name, whole.name)
+
+
+def _packed_words(made: Checkpoint, source: Weights, given: Mapping[str, Any], base: str, problems: Dict[str, str]) -> Found:
+    """INT4 or INT8, whose zero points are packed along the rows."""
+    places = {role: base + suffix for role, suffix in _INT4.items()}
+    data, scales = source[places["data"]], source[places["scales"]]
+    zeros, index = (source[places[role]] if places[role] in source else None for role in ("zeros", "group_index"))
+    bits = _bits_of_words(source, given, base, problems)
+    if bits is None:
+        return None
+    n, k = data.shape[0], data.shape[1] * (32 // bits)
+    groups = scales.shape[1] if len(scales.shape) == 2 else 0
+    if groups < 1 or scales.shape[0] != n or k % groups:
+        problems.setdefault(f"tensor {scales.name}: {_text(scales)}; there is a scale for each of {n} rows, or for each group of a row of {k}", "")
+        return None
+    expected = (-(-n * bits // 32), groups)
+    if zeros is not None and (zeros.dtype != "i32" or zeros.shape != expected):
+        problems.setdefault(f"tensor {zeros.name}: {_text(zeros)}; zero points of {32 // bits} rows are in a word, i32{list(expected)}", "")
+        return None
+    if index is not None and (bits == 8 or index.dtype != "i32" or index.shape != (k,)):
+        problems.setdefault(f"tensor {index.name}: {_text(index)}; columns of INT4 alone may be in another order, i32[{k}]", "")
+        return None
+    components = {"scales": _scale_type(scales, problems), **({"group_index": "i32"} if index is not None else {})}
+    layout = ("i4_group" if zeros is None else "ct_i4_asym") if bits == 4 else "ct_i8" if zeros is None else "ct_i8_asym"
+    return base, Tensor(base, _float(made), (n, k), layout, k // groups, components), _members(source, *places.values())
+
+
+def _bits_of_words(source: Weights, given: Mapping[str, Any], base: str, problems: Dict[str, str]) -> Optional[int]:
+    """4 or 8: as the shape beside the weight says, or the configuration."""
+    data, shape = source[base + _INT4["data"]], source[base + "_shape"] if base + "_shape" in source else None
+    words = data.shape[1]
+    if shape is not None and shape.shape == (2,) and shape.dtype in ("i32", "i64"):
+        columns = int(shape.numpy()[1])
+        if columns in (words * 8, words * 4):
+            return 32 * words // columns
+        problems.setdefault(f"tensor {data.name}: {_text(data)} for rows of {columns}; INT4 and INT8 in whole words are read", "")
+        return None
+    bits = {scheme.get("num_bits") for name, scheme in _groups_of(given) if name in ("", "pack-quantized")} - {None}
+    if len(bits) > 1 or bits - {4, 8}:
+        problems.setdefault(f"config: quantization_config has num_bits {', '.join(sorted(map(str, bits)))} and no {base}_shape; INT4 and INT8 in whole words are read", "")
+        return None
+    return bits.pop() if bits else 4
+
+
+def _modelopt(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
+    """ModelOpt: FP8 with one scale, and NVFP4 with a global scale that multiplies."""
+    weight, scales, whole = source[name], name + _MODELOPT["scales"], name + _MODELOPT["global_scale"]
+    if not name.endswith(".weight"):
+        return None
+    if weight.dtype.startswith("f8"):
+        return _f8(made, source, weight, problems)
+    if weight.dtype != "u8":
+        return None
+    if not _is_whole(source, name, scales, problems):
+        return None
+    n, k = weight.shape
+    if k % 8 or whole not in source or source[scales].dtype != "f8e4m3fn" or source[scales].shape != (n, k // 8):
+        problems.setdefault(f"tensor {name}: {_text(weight)}; NVFP4 has f8e4m3fn[{n}, {k // 8}] in {scales}, and a number in {whole}", "")
+        return None
+    return name, Tensor(name, _float(made), (n, 2 * k), "nvfp4", 16), (name, scales, whole)
+
+
+_METHODS = {"gptq": _gptq, "awq": _awq, "fp8": _fp8, "compressed-tensors": _compressed, "modelopt": _modelopt}
