@@ -121,6 +121,7 @@ OPERATIONS = {
     "topk_least": (lambda x: x.topk(2, largest=False), X), "any": (lambda x: ((x > 1).any(), (x > -1).all(1), (x > 1).any(0, keepdim=True)), X),
     "var": (lambda x: (x.var(1), x.std(0, unbiased=False), x.var(), x.var(unbiased=False), x.std(-1, keepdim=True), x.var((0, 1), False, True)), X), "norm": (lambda x: (torch.linalg.vector_norm(x, dim=1), F.normalize(x, dim=0)), X),
     "logsumexp": (lambda x: x.logsumexp(1), X), "softmax": (lambda x: (F.softmax(x, 0), F.softmax(x, -1), F.log_softmax(x, 1)), X),
+    "fourier": (lambda x: (torch.fft.fftn(x).real, torch.fft.fftn(x, dim=0).imag, torch.fft.fftn(x[None], dim=(1, 2)).real), X),
     "cumsum": (lambda x: (x.cumsum(1), x.cumsum(0)), X), "cumsum_whole": (lambda i: ((i > 4).cumsum(1), i.cumsum(0)), "i"),
     "views": (lambda x: (x.reshape(2, 6), x.flatten(), x.t(), x.unsqueeze(1).transpose(0, 2), x.unflatten(1, (2, 2)), x[None].squeeze(0)), X),
     "slices": (lambda x: (x[1:], x[:, ::2], x[-1], x[..., -2:], x[0, 1:9], x.select(1, -1), x.narrow(0, 1, 2)), X),
@@ -542,6 +543,12 @@ def test_what_is_missing_is_one_list(instance):
     names = {name: count for name, count, _where, _why in caught.value.operations}
     assert names["aten.special_bessel_j0.default"] == 2 and len(names) == 2
     assert "(python/test_from_torch.py:" in str(caught.value) and "x2" in str(caught.value)
+
+
+@pytest.mark.parametrize("use", [lambda y: y, lambda y: y.abs(), lambda y: torch.cat([y, y]).real, lambda y: torch.fft.fftn(y).real])
+def test_complex_numbers_are_refused(use):
+    with pytest.raises(UnsupportedOperations, match=r"aten.fft_fftn.default x\d: .*more than its real or imag"):
+        convert(Of(lambda x: use(torch.fft.fftn(x))), (some(*X),))
 
 
 def test_data_that_decides_is_refused(instance):

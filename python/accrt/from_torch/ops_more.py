@@ -3,14 +3,15 @@ elements."""
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+import math
+from typing import Any, NamedTuple, Sequence
 
 from ..compiler import Value
 from ..compiler import expr as ex
 from ..compiler.ops.einsum import einsum as by_equation
-from .ops_math import cast, method, var
+from .ops_math import cast, method, to_layout, var
 from .table import lowers
-from .values import dtype_of, Unsupported
+from .values import Unsupported
 
 
 @lowers("aten.masked_scatter.default")
@@ -58,22 +59,35 @@ lowers("aten.diagonal.default")(method("diagonal"))
 lowers("aten.unfold.default")(method("unfold"))
 
 
-@lowers("aten.prod.default", "aten.prod.dim_int")
-def prod(lo: Any, x: Any, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    x = lo.value(x)
-    return (x if dtype is None else cast(lo, x, dtype_of(dtype))).prod(dim, keepdim)
-
-
-@lowers("aten.cumprod.default")
-def cumprod(lo: Any, x: Any, dim: int, dtype: Any = None) -> Any:
-    x = lo.value(x)
-    return (x if dtype is None else cast(lo, x, dtype_of(dtype))).cumprod(dim)
+lowers("aten.prod.default", "aten.prod.dim_int")(lambda lo, x, dim=None, keepdim=False, dtype=None: lo.value(to_layout(lo, x, dtype)).prod(dim, keepdim))
+lowers("aten.cumprod.default")(lambda lo, x, dim, dtype=None: lo.value(to_layout(lo, x, dtype)).cumprod(dim))
 
 
 @lowers("aten.kthvalue.default")
 def kthvalue(lo: Any, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     at = lo.axis(x, dim)
     return [part.slice(at, k - 1, k) if keepdim else part.select(at, k - 1) for part in lo.value(x).sort(at)]
+
+
+Complex = NamedTuple("Complex", [("real", Value), ("imag", Value)])
+_PARTS = ("aten.real.default", "aten.imag.default")
+
+
+@lowers("aten.fft_fftn.default")
+def fourier(lo: Any, x: Any, size: Any = None, dim: Any = None, norm: Any = None) -> Any:
+    """Of real numbers: products with cosines and sines, for one dimension after the other."""
+    made = Complex(lo.value(x), lo.value(x) * 0)
+    if size is not None or norm not in (None, "backward") or any(str(user.target) not in _PARTS for user in lo.node.users):
+        raise Unsupported("a Fourier transform of another size or norm, or with a use of more than its real or imag")
+    for at in range(made.real.rank) if dim is None else [lo.axis(x, d) for d in dim]:
+        place, count = lo.function.arange(made.real.shape[at]), lo.value(made.real.shape[at])
+        angle = (place.unsqueeze(1) * place % count).to_copy("f32") * (2 * math.pi) / count.to_copy("f32")
+        (a, c), (b, s) = ([part.transpose(at, -1).matmul(turn).transpose(at, -1) for turn in (angle.cos(), angle.sin())] for part in made)
+        made = Complex(a + s, b - c)
+    return made
+
+
+lowers(*_PARTS)(lambda lo, x: getattr(x, str(lo.node.target).split(".")[1]) if isinstance(x, Complex) else x)
 
 
 def permuted(x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Any:
