@@ -2,10 +2,12 @@
 calls that take turns, and the time from the start of a process to the first result of each.
 
     python bench/from_torch.py [NAME...] [--calls N] [--threads N] [--compile] [--json FILE]
+    python bench/from_torch.py --compile --starts 0      # all six beside all three, in one run
 
-Needs torch and transformers; onnxruntime and onnx are peers where they are installed, torch.compile
-with --compile. Weights are random, shapes are the models' own. The order of the peers turns around
-from round to round, with a pause before each call, so that no peer's waiting threads run in
+Without names: all six that the figures ask for. Needs torch and transformers; onnxruntime and onnx
+are peers where they are installed, torch.compile with --compile. Figures are medians and, in
+brackets, quartiles. Weights are random, shapes are the models' own. The order of the peers turns
+around from round to round, with a pause before each call, so that no peer's waiting threads run in
 another's time.
 """
 
@@ -26,6 +28,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.p
 
 #: Between calls, in seconds: threads of pools go on spinning for some milliseconds.
 PAUSE = 0.02
+SIX = ("minilm", "distilbert", "vit-tiny", "gpt2-prefill", "gpt2-decode", "resnet-18")
 CONTEXT = 128  # tokens that a decoder has seen
 
 def unet():
@@ -272,7 +275,7 @@ def main():
 
     torch.set_num_threads(arguments.threads)
     made, figures = models(), {}
-    for name in arguments.names or made:
+    for name in arguments.names or SIX:
         torch.manual_seed(0)
         case = made[name]()
         print(name, flush=True)
@@ -283,12 +286,13 @@ def main():
             with right_of_way(arguments.first):
                 times = taken(calls, arguments.calls)
             starts = first_results(case, folder, list(calls), arguments.threads, arguments.starts) if arguments.starts else {}
-        best = {at: min(t[int(at * len(t))] for peer, t in times.items() if peer != "accrt") for at in (0.5, 0.1)}
-        for peer, t in times.items():
-            figures.setdefault(name, {})[peer] = {"median": statistics.median(t), "low": t[len(t) // 10], "high": t[-1 - len(t) // 10], "start": starts.get(peer)}
-            share = f"  {t[len(t) // 2] / best[0.5]:.2f} x the best peer (tenths: {t[len(t) // 10] / best[0.1]:.2f})" if peer == "accrt" else ""
+        quarters = {peer: statistics.quantiles(t, n=4) for peer, t in times.items()}
+        best = [min(q[at] for peer, q in quarters.items() if peer != "accrt") for at in range(3)]
+        for peer, (low, median, high) in quarters.items():
+            figures.setdefault(name, {})[peer] = {"median": median, "low": low, "high": high, "start": starts.get(peer)}
+            share = f"  {median / best[1]:.2f} x the best peer (lower quartiles: {low / best[0]:.2f})" if peer == "accrt" else ""
             start = "" if not starts.get(peer) else f"  first result {starts[peer][0]:.2f} s, {starts[peer][1]:.2f} s of processors"
-            print(f"  {peer:14} {statistics.median(t):9.2f} ms  ({t[len(t) // 10]:.2f} to {t[-1 - len(t) // 10]:.2f}){share}{start}", flush=True)
+            print(f"  {peer:14} {median:9.2f} ms  ({low:.2f} to {high:.2f}){share}{start}", flush=True)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(figures, file, indent=1)

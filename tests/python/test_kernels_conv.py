@@ -24,6 +24,10 @@ SHAPES = [
     (1, 12, 13, 8, 40, 1, (3, 2), 1, 2, (2, 3)),
     (1, 1, 40, 5, 9, 1, (1, 3), 1, (0, 1), 1),
     (1, 7, 7, 1200, 40, 1, 3, 1, 1, 1),
+    (2, 6, 7, 24, 70, 1, 3, 1, 1, 1),  # rows of half a block go by two
+    (1, 14, 14, 40, 33, 1, 3, 2, 1, 1),
+    (1, 5, 11, 12, 40, 1, 3, 1, 0, 2),
+    (2, 9, 3, 16, 34, 2, (3, 1), 1, (1, 0), 1),
     (1, 8, 8, 70, 40, 2, 1, 2, 0, 1),
     (0, 8, 8, 4, 4, 1, 1, 1, 0, 1),
 ]  # fmt: skip
@@ -97,6 +101,15 @@ def test_channels_first_and_parts_of_wider_images(target):
     wide = random((2, 12, 9, 13))
     for x in (random((2, 8, 9, 11)).transpose(0, 2, 3, 1), wide[:, 2:10, :, 1:12].transpose(0, 2, 3, 1), random((2, 9, 22, 8))[:, :, ::2]):
         assert_close(convolved(x, weight, "f32", shape, target), x, weight, shape)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_colours_that_come_one_after_the_other(dtype, target):
+    for shape in ((2, 9, 37, 3, 33, 1, 7, 2, 3, 1), (1, 5, 6, 3, 8, 1, 1, 1, 0, 1), (1, 12, 20, 3, 8, 1, 3, 1, 1, 1)):
+        _x, weight = of(shape, dtype)
+        x = random((shape[0], 3, *shape[1:3]), dtype).transpose(0, 2, 3, 1)
+        assert_close(convolved(x, weight, dtype, shape, target), x, weight, shape, dtype)
 
 
 @pytest.mark.parametrize("target", TARGETS)

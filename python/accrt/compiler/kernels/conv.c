@@ -63,6 +63,13 @@ static void copy_places(const conv_params_t* p, float* to, const x_t* from, int6
     }
   } else if (X_IS_F32 && p->x_w == 1 && channels >= 4) {
     transpose_f32(to, channels, (const float*)(const void*)from, p->x_c, channels, places);
+  } else if (channels == 3 && p->x_w == 1) { /* an image's colours */
+    const x_t *second = from + p->x_c, *third = second + p->x_c;
+    INDEPENDENT for (int64_t j = 0; j < places; j++) {
+      to[j * 3] = LOAD(X_TAG)(from[j]);
+      to[j * 3 + 1] = LOAD(X_TAG)(second[j]);
+      to[j * 3 + 2] = LOAD(X_TAG)(third[j]);
+    }
   } else {
     for (int64_t c = 0; c < channels; c++) {
       for (int64_t j = 0; j < places; j++)
@@ -105,16 +112,23 @@ static void multiply_tap(const conv_params_t* p, const block_t* b, const seen_t*
   int64_t k = p->kernel_h * p->kernel_w * p->channels;
   const w_t* from = w + ((i * p->kernel_w + j) * p->channels + first) * PANEL;
   const float* a = s->at + i * p->dilation_h * s->row_step + j * p->dilation_w * s->place_step;
-  /* Of the next panel each row asks for another part. */
+  /* Of the weights that come next each row asks for another part: of the next panel, or of the next
+   * tap in the first one. */
   int64_t part =
       ceildiv_i64(b->columns, BLOCK_ROWS) * (depth / 4) * AHEAD_LINES * 64 / (int64_t)sizeof(w_t);
-  for (int64_t panel = 0; panel < b->panels; panel++) {
-    const w_t* ahead = from + (panel + 1 < b->panels ? k * PANEL : 0);
-    for (int64_t r = 0; r < b->rows; r++)
-      multiply_panel(b->columns, depth, a + r * p->stride_h * s->row_step, lda, from,
-                     tile + r * b->columns * width + panel * PANEL, width, accumulate,
-                     ahead + min_i64(r * part, depth * PANEL));
-    from += k * PANEL;
+  const w_t* next = from + depth * PANEL;
+  /* Rows of half a block are taken by two. */
+  int64_t pairs = b->columns == HALF_ROWS ? b->rows / 2 : 0, row_step = p->stride_h * s->row_step;
+  for (int64_t panel = 0; panel < b->panels; panel++, from += k * PANEL) {
+    const w_t* ahead = panel + 1 < b->panels ? from + k * PANEL : next;
+    float* to = tile + panel * PANEL;
+    for (int64_t i = 0; i < pairs; i++)
+      row_block_halves(BLOCK_ROWS, depth, a + 2 * i * row_step, lda, row_step, from, PANEL,
+                       to + 2 * i * b->columns * width, width, accumulate,
+                       (const char*)(ahead + min_i64(i * part, depth * PANEL)));
+    for (int64_t r = 2 * pairs; r < b->rows; r++)
+      multiply_panel(b->columns, depth, a + r * row_step, lda, from, to + r * b->columns * width,
+                     width, accumulate, ahead + min_i64((r - pairs) * part, depth * PANEL));
   }
 }
 

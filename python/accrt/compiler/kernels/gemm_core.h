@@ -24,6 +24,9 @@
 #define BLOCK_ROWS 6
 #endif
 #define BLOCK_COLUMNS (BLOCK_VECTORS * VL)
+/* Rows of each half of a block: the second half may lie elsewhere. */
+#define HALF_ROWS (BLOCK_ROWS / 2)
+#define HALF_BASES ((HALF_ROWS + 3) / 4)
 
 /* Cache lines of `ahead`, the panel after this one, that are asked for with every four k: weights
  * which pass only once come from memory while others are used. It takes a tenth of the time away
@@ -51,14 +54,15 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
 #define OPAQUE(x) __asm__("" : "+r"(x))
 
 /* One k: the row of B, then each row of A broadcast against it. Rows are reached from every fourth
- * one. */
+ * one of their half. */
 #define MICRO_STEP(LOAD_B, K)                                                                      \
   do {                                                                                             \
     vf row_[BLOCK_VECTORS];                                                                        \
     UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) row_[j] = LOAD_B(b + (K)*ldb + j * VL);   \
     UNROLL_FULLY for (int r = 0; r < rows; r++) {                                                  \
-      const char* at_ = base[r / 4];                                                               \
-      at_ += r % 4 == 0 ? 0 : r % 4 == 1 ? step1 : r % 4 == 2 ? step1 * 2 : step3;                 \
+      const int h_ = r % HALF_ROWS % 4;                                                            \
+      const char* at_ = base[r / HALF_ROWS * HALF_BASES + r % HALF_ROWS / 4];                      \
+      at_ += h_ == 0 ? 0 : h_ == 1 ? step1 : h_ == 2 ? step1 * 2 : step3;                          \
       vf a_ = v_set(((const float*)at_)[K]);                                                       \
       UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) acc[r][j] =                             \
           v_fma(a_, row_[j], acc[r][j]);                                                           \
@@ -66,9 +70,9 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
   } while (0)
 
 #define DEFINE_MICRO(B_T, LOAD_B, NAME)                                                            \
-  ALWAYS_INLINE void NAME(const int rows, int64_t k, const float* a, int64_t lda, const B_T* b,    \
-                          int64_t ldb, float* tile, int64_t tile_step, int accumulate,             \
-                          const char* ahead) {                                                     \
+  ALWAYS_INLINE void NAME(const int rows, int64_t k, const float* a, int64_t lda, int64_t half,    \
+                          const B_T* b, int64_t ldb, float* tile, int64_t tile_step,               \
+                          int accumulate, const char* ahead) {                                     \
     vf acc[BLOCK_ROWS][BLOCK_VECTORS];                                                             \
     UNROLL_FULLY for (int r = 0; r < rows; r++) {                                                  \
       UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) {                                       \
@@ -76,9 +80,9 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
       }                                                                                            \
     }                                                                                              \
     int64_t step1 = lda * (int64_t)sizeof(float), step3 = step1 * 3;                               \
-    const char* base[(BLOCK_ROWS + 3) / 4];                                                        \
-    UNROLL_FULLY for (int g = 0; g < (rows + 3) / 4; g++) base[g] =                                \
-        (const char*)a + g * 4 * step1;                                                            \
+    const char* base[2 * HALF_BASES];                                                              \
+    UNROLL_FULLY for (int g = 0; g < 2 * HALF_BASES; g++) base[g] =                                \
+        (const char*)(a + g / HALF_BASES * half) + g % HALF_BASES * 4 * step1;                     \
     int64_t i = 0;                                                                                 \
     for (; i + 4 <= k; i += 4) {                                                                   \
       OPAQUE(step1);                                                                               \
@@ -90,12 +94,12 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
       MICRO_STEP(LOAD_B, 2);                                                                       \
       MICRO_STEP(LOAD_B, 3);                                                                       \
       b += 4 * ldb;                                                                                \
-      UNROLL_FULLY for (int g = 0; g < (rows + 3) / 4; g++) base[g] += 4 * sizeof(float);          \
+      UNROLL_FULLY for (int g = 0; g < 2 * HALF_BASES; g++) base[g] += 4 * sizeof(float);          \
     }                                                                                              \
     for (; i < k; i++) {                                                                           \
       MICRO_STEP(LOAD_B, 0);                                                                       \
       b += ldb;                                                                                    \
-      UNROLL_FULLY for (int g = 0; g < (rows + 3) / 4; g++) base[g] += sizeof(float);              \
+      UNROLL_FULLY for (int g = 0; g < 2 * HALF_BASES; g++) base[g] += sizeof(float);              \
     }                                                                                              \
     UNROLL_FULLY for (int r = 0; r < rows; r++) {                                                  \
       UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) {                                       \
@@ -113,25 +117,32 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
 
 #define MICRO_CASE(R)                                                                              \
   case R:                                                                                          \
-    micro(R, k, a, lda, b, ldb, tile, tile_step, accumulate, ahead);                               \
+    micro(R, k, a, lda, half, b, ldb, tile, tile_step, accumulate, ahead);                         \
     break;
 
 /* Defines `row_block`: rows (1 to BLOCK_ROWS) x PANEL columns of A * B into (or, with accumulate,
- * onto) `tile`. */
+ * onto) `tile`; and `row_block_halves`, where row HALF_ROWS lies `half` elements behind the first.
+ */
 #define DEFINE_ROW_BLOCK(B_T, LOAD_B)                                                              \
   DEFINE_MICRO(B_T, LOAD_B, micro)                                                                 \
   static __attribute__((noinline)) void row_block_columns(                                         \
-      int64_t rows, int64_t k, const float* a, int64_t lda, const B_T* b, int64_t ldb,             \
-      float* tile, int64_t tile_step, int accumulate, const char* ahead) {                         \
+      int64_t rows, int64_t k, const float* a, int64_t lda, int64_t half, const B_T* b,            \
+      int64_t ldb, float* tile, int64_t tile_step, int accumulate, const char* ahead) {            \
     switch (rows) { FOR_EACH_ROWS(MICRO_CASE) default : break; }                                   \
   }                                                                                                \
-  static void row_block(int64_t rows, int64_t k, const float* a, int64_t lda, const B_T* b,        \
-                        int64_t ldb, float* tile, int64_t tile_step, int accumulate,               \
-                        const char* ahead) {                                                       \
+  static void row_block_halves(int64_t rows, int64_t k, const float* a, int64_t lda, int64_t half, \
+                               const B_T* b, int64_t ldb, float* tile, int64_t tile_step,          \
+                               int accumulate, const char* ahead) {                                \
     for (int64_t j = 0; j < PANEL; j += BLOCK_COLUMNS) {                                           \
-      row_block_columns(rows, k, a, lda, b + j, ldb, tile + j, tile_step, accumulate, ahead);      \
+      row_block_columns(rows, k, a, lda, half, b + j, ldb, tile + j, tile_step, accumulate,        \
+                        ahead);                                                                    \
       ahead += k / 4 * (AHEAD_LINES * 64);                                                         \
     }                                                                                              \
+  }                                                                                                \
+  static inline void row_block(int64_t rows, int64_t k, const float* a, int64_t lda, const B_T* b, \
+                               int64_t ldb, float* tile, int64_t tile_step, int accumulate,        \
+                               const char* ahead) {                                                \
+    row_block_halves(rows, k, a, lda, HALF_ROWS* lda, b, ldb, tile, tile_step, accumulate, ahead); \
   }
 
 /* Rows of A that one workgroup takes at most: they stay in the second-level cache while panels
