@@ -3,7 +3,12 @@ time and memory that follow from its size, and a chat template ends."""
 from __future__ import annotations
 
 import json
+import os
+import re
+import resource
+import signal
 import struct
+import threading
 import time
 
 import pytest
@@ -145,13 +150,96 @@ def test_what_a_template_may_not_do_is_the_requests_failure(source):
     assert caught.value.parameter == "messages"
 
 
-def test_many_limits_at_once_leave_nothing_behind():
-    """The limit that is over just when the work is: one of both, and nothing afterwards."""
-    ends = {"work": 0, "late": 0}
-    for i in range(200):
+#: Each takes gigabytes where nothing ends it, by another operation of Jinja's or Python's.
+LARGE = [
+    "{{ 'a' * 2**33 }}", "{% set x = 'a' * 2**30 %}{% set y = x ~ x ~ x ~ x %}{{ 1 }}", "{{ [0] * 2**30 }}", "{{ '{:>8000000000}'.format(1) }}", "{{ '%8000000000d' % 1 }}",
+    "{{ 'a'.ljust(2**33) }}", "{{ 'a'.zfill(2**33) }}", "{{ '\\t'.expandtabs(2**30 * 2 - 1) ~ '\\t'.expandtabs(2**30 * 2 - 1) }}", "{{ 'a'|center(2**33) }}",
+    "{{ lipsum(n=10**4, min=10**4, max=10**4 + 1) }}", "{{ 'a'|indent(2**33, first=true) }}", "{{ [1, [1]]|tojson(indent=2**33) }}", "{{ (2**20 * 'ab').replace('a', 2**14 * 'c') }}", "{{ (2**14 * 'a').join(2**20 * 'b') }}",
+    "{{ range(99999)|map('center', 99999)|list|length }}", "{{ range(99999)|batch(2**30, 0)|list|length }}", "{{ range(9)|slice(2**30)|list|length }}",
+    "{% set n = namespace(x='a' * 99) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}", "{{ 2 ** (2 ** 36) }}",
+    "{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x, 'a' * i] %}{% endfor %}", "{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",
+    "{% set x %}{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}{% endset %}{{ x|length }}", "{{ dict(messages[0], x='a' * 2**33) }}", "{{ messages[0].content * 2**32 }}",
+]  # fmt: skip
+
+
+def peak_of_children():
+    """KiB, of the largest one that has ended."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+
+
+@pytest.mark.parametrize("source", LARGE)
+def test_the_memory_of_a_template_has_an_end(monkeypatch, source):
+    """In a process of its own, and as an answer."""
+    pytest.importorskip("jinja2")
+    monkeypatch.setattr(text, "RENDER_BYTES", 128 << 20)
+    monkeypatch.setattr(text, "RENDERED_BYTES", 4 << 20)
+    monkeypatch.setattr(text, "RENDER_SECONDS", 5.0)
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        template = text.ChatTemplate(source)
+    except ValueError as error:  # its constants are calculated when it is read
+        assert re.search("cannot be read: it takes (more than 128 MiB of memory|longer than 5 s)", str(error))
+    else:
+        with pytest.raises(serve.BadParameter, match="takes more than 128 MiB of memory|makes more than 4 MiB|too large|ended the process|longer than 5 s|fails with") as caught:
+            template.render(MESSAGES)
+        assert len(str(caught.value)) < 5000
+        del template
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - own < 64 << 10
+    assert peak_of_children() < 400 << 10
+
+
+def test_templates_go_on_after_a_limit():
+    """A process that was ended is replaced, and none is left when the template is dropped."""
+    pytest.importorskip("jinja2")
+    template = text.ChatTemplate("{% if messages[0].content == 'x' %}{{ 'a' * 2**40 }}{% endif %}{{ messages[0].content }}")
+    for content in ("1", "x", "2", "x", "3"):
+        if content == "x":
+            with pytest.raises(serve.BadParameter, match="takes more than 512 MiB of memory with these messages"):
+                template.render([{"role": "user", "content": content}])
+        else:
+            assert template.render([{"role": "user", "content": content}]) == content
+    pids = [process._process.pid for process in template._helper._idle]
+    assert len(pids) == 1
+    os.kill(pids[0], signal.SIGKILL)  # by somebody else
+    with pytest.raises(serve.BadParameter, match="ended the process that runs it"):
+        template.render(MESSAGES)
+    assert template.render(MESSAGES) == "hi"
+    pid = template._helper._idle[0]._process.pid
+    del template
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_many_threads_and_a_fork_render_at_once():
+    pytest.importorskip("jinja2")
+    template, wrong = text.ChatTemplate("{{ messages[0].content * 100 }}"), []
+
+    def renders(name):
+        for i in range(30):
+            content = f"{name}.{i} "
+            if template.render([{"role": "user", "content": content}]) != content * 100:
+                wrong.append(content)
+
+    threads = [threading.Thread(target=renders, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong and len(template._helper._idle) <= (os.cpu_count() or 1)
+    child = os.fork()
+    if child == 0:
         try:
-            text.within(0.001, lambda: time.sleep(0.001 * (i % 3) / 2) or "x")
-            ends["work"] += 1
-        except TimeoutError:
-            ends["late"] += 1
-    assert sum(ends.values()) == 200 and sum(range(100_000)) > 0
+            os._exit(0 if template.render([{"role": "user", "content": "child"}]) == "child" * 100 else 1)
+        finally:
+            os._exit(2)
+    assert template.render([{"role": "user", "content": "parent"}]) == "parent" * 100
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert template.render([{"role": "user", "content": "parent"}]) == "parent" * 100
+
+
+def test_names_that_are_no_json_are_refused():
+    pytest.importorskip("jinja2")
+    template = text.ChatTemplate("{{ x }}")
+    with pytest.raises(serve.BadParameter, match="are no JSON: Object of type object is not JSON serializable"):
+        template.render(MESSAGES, {"x": object()})
+    assert template.render(MESSAGES, {"x": [1, "\ud83d\ude00"]}) == "[1, '\U0001f600']"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
-import datetime
+import importlib.util
 import json
 import numbers
-import sys
-import threading
-import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from .. import _limited
 from . import tools
 from .embedding import Pooling
 from .parameters import BadParameter, shown, unicode
@@ -55,87 +52,50 @@ def _name(entry: Any) -> str:
     return entry.get("content", "") if isinstance(entry, dict) else entry or ""
 
 
-#: Honest templates take some thousandths of a second.
-RENDER_SECONDS = 10.0
-
-
-class _Overdue(BaseException):
-    """Raised in a thread by another one."""
-
-
-def within(seconds: float, work: Callable[[], str]) -> str:
-    """`work()`, or TimeoutError where it takes longer: it is ended. The exception comes between
-    Python's own steps, so a single operation of Python runs to its end first."""
-    guard, thread, facts = threading.Lock(), threading.get_ident(), {"over": False, "late": False}
-
-    def end() -> None:
-        with guard:
-            if not facts["over"]:
-                facts["late"] = ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Overdue)) == 1
-
-    timer = threading.Timer(seconds, end)
-    timer.daemon = True
-    try:
-        try:
-            timer.start()
-            return work()
-        except _Overdue:
-            raise
-        finally:
-            with guard:
-                facts["over"] = True
-            timer.cancel()
-            for _ in range(1000):  # the exception comes here, and not later
-                if not facts["late"] or isinstance(sys.exc_info()[1], _Overdue):
-                    break
-                time.sleep(0.001)
-    except _Overdue:
-        raise TimeoutError(f"it takes longer than {seconds:g} seconds") from None
+#: Honest templates take some thousandths of a second, and less than a MiB.
+RENDER_SECONDS, RENDER_BYTES, RENDERED_BYTES = 10.0, 512 << 20, 64 << 20
 
 
 class ChatTemplate:
-    """Jinja as Hugging Face has it, in a sandbox: a template comes with the model, and is not
-    trusted."""
+    """Jinja as Hugging Face has it, in a sandbox, in a process of its own: a template comes with
+    the model, and is not trusted. It takes at most RENDER_SECONDS and RENDER_BYTES of memory."""
 
     def __init__(self, source: str, config: Optional[Dict[str, Any]] = None) -> None:
-        try:
-            import jinja2
-            import jinja2.ext
-            import jinja2.sandbox
-        except ImportError:
-            raise ImportError("chat templates need the package `jinja2`: pip install 'accrt[serve]'") from None
-        environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])  # fmt: skip
-        environment.filters["tojson"] = lambda value, indent=None: json.dumps(value, ensure_ascii=False, indent=indent)
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
-        self._errors, self.source = jinja2.TemplateError, source
-        try:
-            self._template = environment.from_string(source)
-        except jinja2.TemplateError as error:
-            raise ValueError(f"the chat template cannot be read: {error}") from None
-        except (MemoryError, RecursionError, SyntaxError) as error:  # by Python's limits of depth
-            raise ValueError(f"the chat template cannot be read: it is nested too deeply or too large ({type(error).__name__})") from None
+        if importlib.util.find_spec("jinja2") is None:
+            raise ImportError("chat templates need the package `jinja2`: pip install 'accrt[serve]'")
+        if not _limited.possible():
+            raise RuntimeError("chat templates run in a process of their own, and this Python does not know its own program (sys.executable)")
+        self._helper = _limited.Helper("accrt._template", RENDER_BYTES, RENDER_SECONDS)
+        self.source = source
         self._names = {name: _name(value) for name, value in (config or {}).items() if name.endswith("_token")}
+        kind, said = self._ask(None)
+        if kind != "text":
+            raise ValueError(f"the chat template cannot be read: {said if kind == 'unreadable' else 'it ' + said}")
 
     def render(self, messages: Sequence[Dict[str, Any]], extra: Optional[Dict[str, Any]] = None) -> str:
-        names = {**self._names, "add_generation_prompt": True, **(extra or {}), "messages": list(messages)}
+        kind, said = self._ask({**self._names, "add_generation_prompt": True, **(extra or {}), "messages": list(messages)})
+        if kind == "text":
+            return said
+        raise BadParameter("messages", f"the model's chat template {said}", "chat_template")
+
+    def _ask(self, names: Optional[Dict[str, Any]]) -> Tuple[str, str]:
+        """("text", what it makes), or another word and what is wrong."""
         try:
-            return within(RENDER_SECONDS, lambda: self._template.render(**names))
-        except TimeoutError:
-            raise BadParameter("messages", f"the model's chat template takes longer than {RENDER_SECONDS:g} seconds with these messages", "chat_template") from None
-        except MemoryError:
-            raise BadParameter("messages", "the model's chat template takes more memory with these messages than there is", "chat_template") from None
-        except self._errors as error:
-            raise BadParameter("messages", f"the model's chat template refuses these messages: {error}", "chat_template") from None
-        except BadParameter:
-            raise
-        except (TypeError, ValueError, ArithmeticError, LookupError, AttributeError, RecursionError) as error:
-            raise BadParameter("messages", f"the model's chat template fails with these messages: {error}", "chat_template") from None
-
-
-def _refuse(message: str) -> None:
-    raise BadParameter("messages", f"the model's chat template says: {message}", "chat_template")
+            question = json.dumps({"source": self.source, "names": names}).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadParameter("messages", f"messages and names for the chat template are no JSON: {error}", "invalid_type") from None
+        with_these = "" if names is None else " with these messages"
+        try:
+            (kind, said), = json.loads(self._helper.ask(question, RENDERED_BYTES, RENDER_SECONDS)).items()
+        except _limited.Overdue:
+            return "late", f"takes longer than {RENDER_SECONDS:g} seconds{with_these}"
+        except _limited.Oversized:
+            return "large", f"makes more than {RENDERED_BYTES >> 20} MiB{with_these}"
+        except _limited.Ended as error:
+            return "ended", f"ended the process that runs it{with_these}: {error}"
+        if kind == "memory":
+            return kind, f"takes more than {RENDER_BYTES >> 20} MiB of memory{with_these}"
+        return kind, {"says": f"says: {said}", "refuses": f"refuses these messages: {said}", "fails": f"fails{with_these}: {said}"}.get(kind, said)
 
 
 class Text:

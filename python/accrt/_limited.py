@@ -1,0 +1,191 @@
+"""Work in a process of its own, which has an end in time, memory and size of answer: compilers and
+templates of others. A helper process starts when it is first needed, answers one question after
+another, and is ended where it passes a limit; the next question gets another one."""
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import weakref
+from time import monotonic
+from typing import Callable, List, Optional
+
+_START_SECONDS = 120.0  # until it has begun
+_GRACE_SECONDS = 30.0  # after the limit of time, it ends itself: its owner may be gone
+_LENGTH = struct.Struct("<Q")
+# The folders of Python's path are given: "", which `-c` puts first, is the current folder.
+_PROGRAM = "import sys; sys.path = sys.argv[4:]; from accrt._limited import serve; serve(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))"
+
+
+class Overdue(RuntimeError):
+    """The answer took longer than its limit."""
+
+
+class Oversized(RuntimeError):
+    """The answer is longer than its limit."""
+
+
+class Ended(RuntimeError):
+    """The process ended by itself. status: as subprocess has it, -11 for SIGSEGV say."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"exit code {status}" if status >= 0 else f"signal {-status}{_name(-status)}")
+        self.status = status
+
+
+def _name(number: int) -> str:
+    try:
+        return f" ({signal.Signals(number).name})"
+    except ValueError:
+        return ""
+
+
+def possible() -> bool:
+    """Whether this Python can start itself: one that is embedded may not know its program."""
+    return bool(sys.executable)
+
+
+def _end(process: "subprocess.Popen[bytes]", owner: int) -> None:
+    if os.getpid() != owner:  # a child that was forked: the process is its parent's
+        return
+    process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):  # what was not written yet
+                stream.close()
+
+
+class _Process:
+    def __init__(self, module: str, memory: int, seconds: float) -> None:
+        folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+        paths = [folder, *(path for path in sys.path if os.path.isabs(path))]
+        self._process = subprocess.Popen([sys.executable, "-c", _PROGRAM, module, str(memory), str(seconds), *paths],
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)  # fmt: skip
+        self.owner = os.getpid()
+        self.end = weakref.finalize(self, _end, self._process, self.owner)
+        try:
+            self._frame(monotonic() + _START_SECONDS, 0)
+        except BaseException:
+            self.end()
+            raise
+
+    def ask(self, question: bytes, seconds: float, most: int) -> bytes:
+        assert self._process.stdin is not None
+        rest = memoryview(_LENGTH.pack(len(question)) + question)
+        try:
+            while rest:
+                rest = rest[self._process.stdin.write(rest) or 0:]
+        except BrokenPipeError:
+            self._ended()
+        return self._frame(monotonic() + seconds, most)
+
+    def _frame(self, end: float, most: int) -> bytes:
+        length, = _LENGTH.unpack(self._read(_LENGTH.size, end))
+        if length > most:
+            raise Oversized(f"{length} bytes")
+        return self._read(length, end)
+
+    def _read(self, size: int, end: float) -> bytes:
+        assert self._process.stdout is not None
+        out, number, poll = bytearray(), self._process.stdout.fileno(), select.poll()
+        poll.register(number, select.POLLIN)
+        while len(out) < size:
+            if not poll.poll(max(end - monotonic(), 0) * 1000):
+                raise Overdue("no answer")
+            piece = os.read(number, min(size - len(out), 1 << 20))
+            if not piece:
+                self._ended()
+            out += piece
+        return bytes(out)
+
+    def _ended(self) -> None:
+        raise Ended(self._process.wait(_GRACE_SECONDS)) from None
+
+
+class Helper:
+    """Processes that run `answer(question: bytes) -> bytes` of a module, as many as there are
+    questions at a time. memory: bytes that each may take beside what Python has when it starts.
+    seconds: the longest that an answer may take."""
+
+    def __init__(self, module: str, memory: int, seconds: float) -> None:
+        self._module, self._memory, self._seconds = module, memory, seconds
+        self._idle: List[_Process] = []
+        self._lock = threading.Lock()
+
+    def ask(self, question: bytes, most: int, seconds: Optional[float] = None) -> bytes:
+        """An answer of at most `most` bytes. Raises Overdue, Oversized, Ended. Whatever ends the
+        wait, Ctrl-C say, ends the process."""
+        process = self._take()
+        try:
+            answer = process.ask(question, self._seconds if seconds is None else seconds, most)
+        except BaseException:
+            process.end()
+            raise
+        with self._lock:
+            keep = len(self._idle) < (os.cpu_count() or 1)
+            if keep:
+                self._idle.append(process)
+        if not keep:
+            process.end()
+        return answer
+
+    def _take(self) -> _Process:
+        with self._lock:
+            while self._idle:
+                process = self._idle.pop()
+                if process.owner == os.getpid():
+                    return process
+        return _Process(self._module, self._memory, self._seconds)
+
+
+# ---- In the process ------------------------------------------------------------------------------
+
+
+def _limit(memory: int) -> None:
+    import resource
+    with open("/proc/self/statm") as file:
+        now = int(file.read().split()[0]) * resource.getpagesize()
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = now + memory
+    resource.setrlimit(resource.RLIMIT_AS, (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard),) * 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _whole(number: int, size: int) -> bytes:
+    out = bytearray()
+    while len(out) < size:
+        piece = os.read(number, min(size - len(out), 1 << 20))
+        if not piece:
+            os._exit(0)  # the owner is gone
+        out += piece
+    return bytes(out)
+
+
+def _send(number: int, content: bytes) -> None:
+    rest = memoryview(_LENGTH.pack(len(content)) + content)
+    while rest:
+        rest = rest[os.write(number, rest):]
+
+
+def serve(module: str, memory: int, seconds: float) -> None:
+    """The process's main function."""
+    import importlib
+    questions, answers = os.dup(0), os.dup(1)
+    os.dup2(2, 1)  # what a compiler prints is no answer
+    os.dup2(2, 0)
+    answer: Callable[[bytes], bytes] = importlib.import_module(module).answer
+    _limit(memory)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    _send(answers, b"")
+    while True:
+        size, = _LENGTH.unpack(_whole(questions, _LENGTH.size))
+        question = _whole(questions, size)
+        signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE_SECONDS)
+        _send(answers, answer(question))
+        signal.setitimer(signal.ITIMER_REAL, 0)
