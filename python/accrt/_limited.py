@@ -17,6 +17,7 @@ from typing import Callable, List, Optional
 
 _START_SECONDS = 120.0  # until it has begun
 _GRACE_SECONDS = 30.0  # after the limit of time, it ends itself: its owner may be gone
+_IDLE_SECONDS = 300.0  # without a question; then its owner ends it, and later it ends itself
 _LENGTH = struct.Struct("<Q")
 # The folders of Python's path are given: "", which `-c` puts first, is the current folder.
 _PROGRAM = "import sys; sys.path = sys.argv[4:]; from accrt._limited import serve; serve(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))"
@@ -64,10 +65,10 @@ def _end(process: "subprocess.Popen[bytes]", owner: int) -> None:
 class _Process:
     def __init__(self, module: str, memory: int, seconds: float) -> None:
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        paths = [folder, *(path for path in sys.path if os.path.isabs(path))]
+        paths = dict.fromkeys([folder, *(path for path in sys.path if os.path.isabs(path))])
         self._process = subprocess.Popen([sys.executable, "-c", _PROGRAM, module, str(memory), str(seconds), *paths],
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)  # fmt: skip
-        self.owner = os.getpid()
+        self.owner, self.since = os.getpid(), monotonic()
         self.end = weakref.finalize(self, _end, self._process, self.owner)
         try:
             self._frame(monotonic() + _START_SECONDS, 0)
@@ -105,7 +106,10 @@ class _Process:
         return bytes(out)
 
     def _ended(self) -> None:
-        raise Ended(self._process.wait(_GRACE_SECONDS)) from None
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it has closed the pipe, and lives
+            self._process.wait(1.0)
+        self._process.kill()
+        raise Ended(self._process.wait()) from None
 
 
 class Helper:
@@ -127,6 +131,7 @@ class Helper:
         except BaseException:
             process.end()
             raise
+        process.since = monotonic()
         with self._lock:
             keep = len(self._idle) < (os.cpu_count() or 1)
             if keep:
@@ -135,12 +140,23 @@ class Helper:
             process.end()
         return answer
 
-    def _take(self) -> _Process:
+    def close(self) -> None:
+        """Ends the processes that wait for a question. Another question starts another one."""
         with self._lock:
-            while self._idle:
+            idle, self._idle = self._idle, []
+        for process in idle:
+            process.end()
+
+    def _take(self) -> _Process:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
                 process = self._idle.pop()
-                if process.owner == os.getpid():
+            if process.owner == os.getpid():
+                if monotonic() - process.since < _IDLE_SECONDS:
                     return process
+                process.end()
         return _Process(self._module, self._memory, self._seconds)
 
 
@@ -184,8 +200,8 @@ def serve(module: str, memory: int, seconds: float) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     _send(answers, b"")
     while True:
+        signal.setitimer(signal.ITIMER_REAL, 2 * _IDLE_SECONDS)
         size, = _LENGTH.unpack(_whole(questions, _LENGTH.size))
         question = _whole(questions, size)
         signal.setitimer(signal.ITIMER_REAL, seconds + _GRACE_SECONDS)
         _send(answers, answer(question))
-        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import ctypes
 import functools
 import glob
+import json
 import os
 import re
 import sys
 from typing import Any, Sequence
 
+from . import _limited
 from ._kernel_cache import cached, digest
 from ._system import open_library
-from ._waits import apart
 
 
 class CompileError(RuntimeError):
     """A kernel does not compile. The message begins with the compiler's own lines."""
 
 
+#: Kernels take seconds, and some hundred MiB. Some sources have no end, or need all memory.
+COMPILE_SECONDS, COMPILE_BYTES, IMAGE_BYTES = 600.0, 8 << 30, 1 << 30
 _NAMES = ("libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so")
 _OPTIONS = ("--std=c++17", "-default-device")
 _ARCH = re.compile(r"(?:sm_(\d+)[af]?|compute_(\d+))\Z")
@@ -43,7 +46,7 @@ class Nvrtc:
     """The library. version: (major, minor). include: folders of CUDA's headers beside it."""
 
     def __init__(self, library: Any, path: str) -> None:
-        self.library = library
+        self.library, self.path = library, path
         major, minor = ctypes.c_int(), ctypes.c_int()
         self.check(library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
         self.version = major.value, minor.value
@@ -73,7 +76,25 @@ class Nvrtc:
         return out.raw
 
     def compile(self, text: str, name: str, entry: str, options: Sequence[str], cubin: bool) -> bytes:
-        """The image, a cubin or PTX. With an entry, its name in the image and a NUL come first."""
+        """The image, a cubin or PTX. With an entry, its name in the image and a NUL come first. It
+        is made in a process of its own, which has an end in time and memory, and which a crash of
+        NVRTC, or Ctrl-C, ends alone."""
+        if not _limited.possible():
+            return self.compile_here(text, name, entry, options, cubin)
+        question = json.dumps([self.path, text, name, entry, list(options), cubin]).encode()
+        try:
+            found = _helper().ask(question, IMAGE_BYTES, COMPILE_SECONDS)
+        except _limited.Overdue:
+            raise CompileError(f"{name}: NVRTC takes longer than {COMPILE_SECONDS:g} seconds") from None
+        except _limited.Oversized as error:
+            raise CompileError(f"{name}: the image is larger than {IMAGE_BYTES >> 20} MiB: {error}") from None
+        except _limited.Ended as error:
+            raise CompileError(f"{name}: NVRTC ended its process: {error} (it may take {COMPILE_BYTES >> 20} MiB of memory)") from None
+        if found[:1] != b"+":
+            raise CompileError(found[1:].decode())
+        return found[1:]
+
+    def compile_here(self, text: str, name: str, entry: str, options: Sequence[str], cubin: bool) -> bytes:
         program, listed = ctypes.c_void_p(), [option.encode() for option in options]
         self.check(self.library.nvrtcCreateProgram(ctypes.byref(program), text.encode(), name.encode(), 0, None, None))
         try:
@@ -92,6 +113,22 @@ class Nvrtc:
             return (lowered.value or b"") + b"\0" + image
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+@functools.lru_cache(maxsize=1)
+def _helper() -> _limited.Helper:
+    return _limited.Helper("accrt._nvrtc", COMPILE_BYTES, COMPILE_SECONDS)
+
+
+def answer(question: bytes) -> bytes:
+    """What the process of `Nvrtc.compile` does: "+" and the image, or "-" and what is wrong."""
+    path, *asked = json.loads(question)
+    try:
+        return b"+" + _found((path,)).compile_here(*asked)
+    except CompileError as error:
+        return b"-" + str(error).encode()
+    except MemoryError:
+        return f"-{asked[1]}: NVRTC takes more than {COMPILE_BYTES >> 20} MiB of memory".encode()
 
 
 def _open_builtins(path: str) -> None:
@@ -140,7 +177,7 @@ def compiled(text: str, depends: str, file: str, entry: str, arch: str, options:
 
     def make() -> bytes:
         try:
-            return apart(lambda: nvrtc.compile(text, file, entry, flags, cubin))
+            return nvrtc.compile(text, file, entry, flags, cubin)
         except CompileError as error:
             raise CompileError(f"{error}\n({what}: NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} for {target})") from None
 

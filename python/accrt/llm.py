@@ -177,6 +177,7 @@ class LLM:
     def close(self) -> None:
         """Ends the engine; what is under way ends with it."""
         self._engine.close()
+        self._loaded.text.close()
 
     def __enter__(self) -> "LLM":
         return self

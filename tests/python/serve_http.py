@@ -99,6 +99,7 @@ def served(*, name="sim", engine=None, model=None, check_descriptors=True, **opt
         assert server.drain(20)
     server.close()
     made.close()
+    loaded.text.close()
     gc.collect()  # models that other tests made meanwhile
     assert not check_descriptors or until(lambda: descriptors() <= before), (files, open_files())
 

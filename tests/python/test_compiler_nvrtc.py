@@ -3,13 +3,18 @@ tests use a stub of NVRTC; the others want NVRTC itself and run in `./dev check 
 
 import os
 import random
+import resource
+import signal
 import subprocess
+import threading
+import time
 
 import pytest
 from test_compiler_cuda import small_module
 from test_gpu_kernels import STUB
 
-from accrt import _nvrtc
+import accrt
+from accrt import _limited, _nvrtc
 from accrt.compiler import compile, driver
 from accrt.compiler.cuda import nvcc, rtc
 from accrt.compiler.kernels.image import ImageError
@@ -21,6 +26,7 @@ SEED = int(os.environ.get("ACCRT_TEST_SEED", "1"))
 
 def forget():
     _nvrtc._found.cache_clear()
+    _nvrtc._helper.cache_clear()
     nvcc.find_compiler.cache_clear()
 
 
@@ -91,6 +97,60 @@ def test_builtins_beside_it_are_opened_first(stub):
     assert mark.exists()
 
 
+HOSTILE = """
+  if (strstr(text, "no end")) for (;;) ;
+  if (strstr(text, "no sleep")) { signal(SIGALRM, SIG_IGN); for (;;) pause(); }
+  if (strstr(text, "all memory")) { for (;;) { char* p = malloc(1 << 20); if (p == NULL) return 1; memset(p, 1, 1 << 20); } }
+  if (strstr(text, "a crash")) abort();
+  if (strstr(text, "an exit")) _exit(0);
+  if (strstr(text, "a print")) { printf("12345678 forged"); fflush(stdout); }
+  if (strstr(text, "a close")) { for (int fd = 0; fd < 64; fd++) close(fd); for (;;) pause(); }
+"""
+
+
+@pytest.fixture
+def hostile(stub, monkeypatch):
+    """A compiler that does what a source asks for."""
+    text = (stub / "stub.c").read_text().replace("  *out = calloc", HOSTILE + "  *out = calloc", 1)
+    (stub / "stub.c").write_text("#include <signal.h>\n#include <unistd.h>\n" + text)
+    subprocess.run(["cc", "-std=gnu11", "-w", "-shared", "-fPIC", "-o", stub / "lib" / "libnvrtc.so.13", stub / "stub.c"], check=True)
+    return stub
+
+
+@pytest.mark.parametrize("what, message", [
+    ("no end", "takes longer than 2 seconds"), ("no sleep", "takes longer than 2 seconds"), ("all memory", "NVRTC: another|takes more than 256 MiB"), ("a crash", r"ended its process: signal 6 \(SIGABRT\)"),
+    ("an exit", "ended its process: exit code 0"), ("a close", "ended its process|takes longer than 2 seconds"), ("a print", None)])  # fmt: skip
+def test_a_source_without_an_end_ends(hostile, monkeypatch, what, message):
+    """By what the compiler does, by its messages, and with nothing left in this process."""
+    monkeypatch.setattr(_nvrtc, "COMPILE_SECONDS", 2.0)
+    monkeypatch.setattr(_nvrtc, "COMPILE_BYTES", 256 << 20)
+    unit = CudaSource(text=f'extern "C" __global__ void one() {{}}  // {what}\n')
+    if message is None:
+        assert nvcc.compile_unit(unit, "compute_80") == b"// made of nothing\n\0"
+    else:
+        with pytest.raises(ImageError, match=message) as caught:
+            nvcc.compile_unit(unit, "compute_80")
+        assert "compute_80" in str(caught.value) and len(str(caught.value)) < 6000
+        with pytest.raises(accrt.CompileError, match=message):
+            accrt.Kernel.from_cuda(unit.text, "one", [("x", "read f32")], None, arch="sm_80")
+    assert nvcc.compile_unit(CudaSource(text='extern "C" __global__ void two() {}\n'), "compute_80") == b"// made of nothing\n\0"
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 700 << 10
+
+
+def test_ctrl_c_ends_a_compilation(hostile):
+    """And its process, in far less than its limit."""
+    helper, timer = _nvrtc._helper(), threading.Timer(1.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    ended, begun = [], _limited._Process.ask
+    helper.close()
+    begin = time.monotonic()
+    timer.start()
+    with pytest.raises(KeyboardInterrupt), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_limited._Process, "ask", lambda self, *given: ended.append(self) or begun(self, *given))
+        _nvrtc.find().compile("no end", "unit.cu", "", [], True)
+    timer.join()
+    assert time.monotonic() - begin < 60 and len(ended) == 1 and ended[0]._process.returncode == -signal.SIGKILL
+
+
 # ---- NVRTC itself --------------------------------------------------------------------------------
 
 
@@ -115,6 +175,19 @@ def test_serving_kernels_by_nvrtc_match_their_records(real):
     images = nvcc.build_images([found[name] for name in some], ["sm_80", "sm_90", "ptx"])
     assert {image.arch for image in images} >= {"sm_80", "sm_90", "compute_80"}
     assert {kernel.name for image in images for kernel in image.kernels} == set(some)
+
+
+@pytest.mark.parametrize("source", [
+    "template <int N, int M> struct A { static constexpr long v = A<N - 1, 2 * M>::v + A<N - 1, 2 * M + 1>::v; };\n"
+    "template <int M> struct A<0, M> { static constexpr long v = M; };\n__global__ void k(long* x) { *x = A<26, 0>::v; }\n",
+    "#define A0 1 + 1\n" + "".join(f"#define A{i} A{i - 1} + A{i - 1} + A{i - 1} + A{i - 1}\n" for i in range(1, 16)) + "__global__ void k(long* x) { *x = A15; }\n",
+    "__device__ int big[1u << 30] = {1};\n__global__ void k(int* x) { *x = big[*x]; }\n"], ids=["templates", "macros", "output"])  # fmt: skip
+def test_sources_that_nvrtc_never_ends(real, monkeypatch, source):
+    monkeypatch.setattr(_nvrtc, "COMPILE_SECONDS", 5.0)
+    monkeypatch.setattr(_nvrtc, "COMPILE_BYTES", 1 << 30)
+    with pytest.raises(ImageError, match="longer than 5 seconds|ended its process|more than 1024 MiB|NVRTC: |NVRTC gave error|larger than"):
+        nvcc.compile_unit(CudaSource(text=source), "sm_90")
+    assert nvcc.compile_unit(CudaSource(text='extern "C" __global__ void two() {}\n'), "sm_90")[:4] == b"\x7fELF"
 
 
 def test_a_bundle_by_nvrtc_is_the_same_each_time(real, tmp_path, monkeypatch):

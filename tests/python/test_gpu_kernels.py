@@ -77,8 +77,10 @@ def stub(built, tmp_path, monkeypatch):
     monkeypatch.setenv("STUB_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     _nvrtc._found.cache_clear()
+    _nvrtc._helper.cache_clear()
     yield tmp_path / "log"
     _nvrtc._found.cache_clear()
+    _nvrtc._helper.cache_clear()
 
 
 def made(source=SOURCE, **more):
@@ -405,6 +407,7 @@ def real(monkeypatch, tmp_path):
     monkeypatch.delenv("ACCRT_NVRTC", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     _nvrtc._found.cache_clear()
+    _nvrtc._helper.cache_clear()
     try:
         _nvrtc.find()
     except accrt.CompileError:

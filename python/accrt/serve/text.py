@@ -78,6 +78,10 @@ class ChatTemplate:
             return said
         raise BadParameter("messages", f"the model's chat template {said}", "chat_template")
 
+    def close(self) -> None:
+        """Ends its process. The template can be used again."""
+        self._helper.close()
+
     def _ask(self, names: Optional[Dict[str, Any]]) -> Tuple[str, str]:
         """("text", what it makes), or another word and what is wrong."""
         try:
@@ -109,6 +113,11 @@ class Text:
         self.generates = True
         #: how the model writes calls of tools: one of tools.FORMS; None: that is not known
         self.tool_parser = tool_parser or (tools.detect(template.source) if template is not None else None)
+
+    def close(self) -> None:
+        """Ends the process of the chat template. The text can be used again."""
+        if self.template is not None:
+            self.template.close()
 
     def prompt(self, given: Any, name: str = "prompt") -> List[int]:
         """Token ids of a prompt, which is a text or token ids already."""

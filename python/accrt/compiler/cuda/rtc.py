@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Sequence
 
 from ..._nvrtc import CompileError, Nvrtc, find
-from ..._waits import apart
 from ..kernels.image import ImageError
 from ..kernels.kerneldef import CUDA_DIRECTORY
 
@@ -45,6 +44,6 @@ def compiled(nvrtc: Nvrtc, text: str, arch: str, flags: Sequence[str]) -> bytes:
     options = [one for one in _OPTIONS if not (one.startswith("--fmad") and any("-fmad=" in flag for flag in flags))]
     options += [f"--gpu-architecture={arch}", *(f"--include-path={folder}" for folder in folders), *flags]
     try:
-        return apart(lambda: nvrtc.compile(text, "unit.cu", "", options, not arch.startswith("compute_")))
+        return nvrtc.compile(text, "unit.cu", "", options, not arch.startswith("compute_"))
     except CompileError as error:
         raise ImageError(f"compiling a kernel for {arch} failed: NVRTC {nvrtc.version[0]}.{nvrtc.version[1]} {' '.join(options)}\n{str(error)[:4000]}") from None
