@@ -327,10 +327,18 @@ static bool bind(run_t* run, uint32_t index, const xla_buffer_t* buffer) {
   return is_fine(run, accrt_native_api.call_set_tensor(run->lane->call, index, &tensor));
 }
 
+static bool is_alike(const xla_buffer_t* a, const xla_buffer_t* b) {
+  return a->type == b->type && a->rank == b->rank && a->rank >= 0 &&
+         (a->rank == 0 || memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0);
+}
+
 /* An input that the function writes: XLA gives the memory of a further result, which has its value
  * already where XLA could share the two. */
 static bool bind_written(run_t* run, uint32_t index, const xla_buffer_t* given,
                          const xla_buffer_t* written) {
+  if (!is_alike(given, written)) /* by the program that XLA runs, which may be anybody's */
+    return fail(run, XLA_INVALID_ARGUMENT,
+                "a written input and its result differ in type or shape");
   if (given->data != written->data && !is_empty(given)) {
     uint64_t count = accrt_native_api.dtype_bits(dtype_of(given->type)) / 8;
     if (run->is_gpu)
@@ -370,6 +378,9 @@ static bool bind_inputs(run_t* run) {
     if (!is_set)
       return false;
   }
+  if (argument < (size_t)given->count || written < (size_t)made->count ||
+      number < run->numbers_count)
+    return fail(run, XLA_INVALID_ARGUMENT, "the call has more values than the function");
   return true;
 }
 

@@ -411,6 +411,43 @@ calls(1500)
 print(resident() - before)
 """
 
+FORGED = """
+import sys
+import jax, numpy as np
+from jax import numpy as jnp
+import accrt, accrt.jax
+add = accrt.jax.function(accrt.Bundle(sys.argv[1], accrt.Instance(trust="all")), "add")
+x, by, f32 = jnp.ones((20000, 8)), jnp.ones(8), jnp.float32
+right = [((20000, 8), f32), ((20000, 8), f32)]
+def call(results, *arguments, attribute=()):
+    made = [jax.ShapeDtypeStruct(*one) for one in results]
+    out = jax.ffi.ffi_call("accrt_call", made)(*arguments, accrt=np.array([add._number, *(attribute or (3,))], np.int64))
+    return jax.block_until_ready(out)
+assert (np.asarray(call(right, x, by)[1]) == 2).all()
+wrong = 0
+for results, arguments, attribute in (
+        # what is written does not fit its result: the copy went past its end
+        ([right[0], ((1, 8), f32)], (x, by), ()), ([right[0], ((20000, 8), jnp.uint8)], (x, by), ()), ([right[0], ((0, 8), f32)], (x, by), ()), ([right[0], ((20000 * 8,), f32)], (x, by), ()),
+        ([right[0], ((), f32)], (x, by), ()), ([((1, 8), f32), right[1]], (x, by), ()), (right, (x[:1], by), ()), (right, (x, by[:1]), ()), (right, (by, x), ()),
+        # more or fewer values than the function's: nothing writes them
+        (right + [right[0]], (x, by), ()), (right[:1], (x, by), ()), (right, (x,), ()), (right, (x, by, by), ()), (right, (x, by), (3, 1)),
+        *((right, (x, by), (mask,)) for mask in (0, 1, 2, 1 << 62))):
+    try:
+        call(results, *arguments, attribute=attribute)
+        print("taken:", results, attribute)
+    except Exception as error:
+        assert "accrt: " in str(error) or "expected" in str(error), error
+        wrong += 1
+assert wrong == 18, wrong
+assert (np.asarray(call(right, x, by)[1]) == 2).all()
+"""
+
+
+def test_programs_of_others_call_it_as_it_is_declared(path):
+    """What jax.export reads is XLA's program of anybody: its calls may have any types."""
+    done = subprocess.run([sys.executable, "-c", FORGED, str(path)], env=dict(os.environ, PYTHONPATH=str(ROOT / "python")), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and not done.stdout, done.stdout + done.stderr[-2000:]
+
 
 def test_calls_and_errors_leave_nothing(path):
     """A session that each error left would be 10 KiB or more."""
