@@ -83,12 +83,14 @@ def open(
     path = os.fspath(output) if output is not None else str(folder / "model.accx") if folder is not None else ""
     if not path:
         raise OSError("there is no place for bundles: neither XDG_CACHE_HOME nor HOME is a path. output= names one")
-    cached = folder is not None and signer is not None and os.path.isfile(path)
-    if folder is not None and cached:
+    facts: Optional[Dict[str, str]] = None
+    if folder is not None and signer is not None and os.path.isfile(path):
         # without the compiler, whose modules take longer to import than all else
         _need_private(folder)
+        facts = _whole(path)
+    cached = facts is not None
+    if facts is not None:
         clock.done("found it in the cache")
-        facts = _metadata(path)
     else:
         made = _decoder(read_yet or read(model), options)
         facts = made.metadata()
@@ -118,11 +120,17 @@ def _decoder(checkpoint: Checkpoint, options: Options) -> "Decoder":
     return _registry.decoder(checkpoint, options)
 
 
-def _metadata(path: str) -> Dict[str, str]:
+def _whole(path: str) -> Optional[Dict[str, str]]:
+    """The metadata of a bundle in the cache; None: a disk has damaged it, and it is made again."""
     from ..bundle import Bundle
+    from ..errors import DataCorruptError, InvalidFormatError
 
-    with Bundle(path) as bundle:
-        return bundle.metadata
+    try:
+        with Bundle(path) as bundle:
+            bundle.verify()
+            return bundle.metadata
+    except (DataCorruptError, InvalidFormatError):
+        return None
 
 
 # ---- making bundles ------------------------------------------------------------------------------
@@ -264,7 +272,7 @@ def _cached_or_built(
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         path = folder / "model.accx"
-        if signed and path.is_file():
+        if signed and path.is_file() and _whole(str(path)) is not None:
             clock.done("found it in the cache")
             return True
         for name, content in made.checkpoint.files.items() if made.checkpoint.form != "folder" else ():

@@ -1,0 +1,176 @@
+"""A disk that is full, from any call on, below each cache and each file that a tool makes: work goes
+on without the cache, what cannot go on ends with one line, nothing is left, and nothing that is half
+written is believed afterwards."""
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tiny_models as tiny
+from test_whole_files import ACCX, KINDS, bundle, needs_tool, parts
+
+import accrt
+from accrt import _kernel_cache, trust
+
+np = pytest.importorskip("numpy")
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = ROOT / "tests" / "python"
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory):
+    if b"libasan" in Path(ACCX).read_bytes():
+        pytest.skip("sanitizers come first")
+    out = tmp_path_factory.mktemp("shim") / "full.so"
+    subprocess.run(["cc", "-std=gnu11", "-O1", "-shared", "-fPIC", str(HERE / "full.c"), "-o", str(out), "-ldl"], check=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def seed():
+    number = int(os.environ.get("ACCRT_TEST_SEED") or time.time())
+    print(f"seed {number} (ACCRT_TEST_SEED)")
+    return number
+
+
+@pytest.fixture
+def full(shim, tmp_path):
+    """full(command, at) runs a command; the disk below tmp_path/disk is full from call `at` on."""
+    log = tmp_path / "log"
+    (tmp_path / "disk").mkdir(mode=0o700)
+
+    def run(command, at=None, **environment):
+        log.unlink(missing_ok=True)
+        given = {**os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{HERE}", "LD_PRELOAD": str(shim), "FULL_FOLDER": str(tmp_path / "disk"), "FULL_LOG": str(log),
+                 "FULL_AT": str(2**31 - 1 if at is None else at), **environment}  # fmt: skip
+        done = subprocess.run([str(word) for word in command], env=given, capture_output=True, text=True, timeout=300)
+        done.calls = int(log.read_text())
+        return done
+
+    return run
+
+
+def some(rng, calls, count):
+    """Call 0, where all fails, the last one, and others."""
+    return sorted({0, calls - 1, *rng.sample(range(calls), min(count, calls))})
+
+
+PREPARE = "import sys; import test_forged_digests as t; assert t.run(sys.argv[1], **{'prepare.cache': sys.argv[2]}) == t.HONEST"
+KERNELS = """
+import sys
+from accrt import _kernel_cache
+made = []
+assert _kernel_cache.cached("0" * 64, lambda: made.append(1) or b"code" * 9999) == b"code" * 9999
+sys.exit(7 if made else 0)
+"""
+
+
+@pytest.mark.parametrize("kind", ["prepare", "kernels"])
+def test_work_goes_on_without_a_cache(full, seed, tmp_path, kind):
+    """Right results, no word, nothing left; the next one on a disk with space makes the entry."""
+    import test_forged_digests as forged
+
+    rng, disk = random.Random(f"{seed} {kind}"), tmp_path / "disk"
+    path = forged.bundle(tmp_path / "a.accx", forged.HONEST)
+    command = [sys.executable, "-c", PREPARE if kind == "prepare" else KERNELS, path, disk]
+    first = full(command, XDG_CACHE_HOME=disk)
+    assert first.returncode in (0, 7) and first.calls >= 3, first.stderr
+    entries = {found.relative_to(disk): found.read_bytes() for found in disk.rglob("*") if found.is_file()}
+    assert entries and full(command, XDG_CACHE_HOME=disk).returncode == 0
+    for at in some(rng, first.calls, 5):
+        for name in entries:
+            (disk / name).unlink(missing_ok=True)
+        done = full(command, at, XDG_CACHE_HOME=disk)
+        assert done.returncode in (0, 7) and not done.stderr, (at, done.stderr)
+        assert parts(disk) == [], at
+        for found in disk.rglob("*"):
+            assert found.is_dir() or entries[found.relative_to(disk)] == found.read_bytes(), at
+    assert full(command, XDG_CACHE_HOME=disk).returncode in (0, 7)
+    assert {found.relative_to(disk): found.read_bytes() for found in disk.rglob("*") if found.is_file()} == entries
+
+
+@needs_tool
+@pytest.mark.parametrize("kind", KINDS)
+def test_tools_say_so_in_one_line_and_keep_the_old_file(full, seed, tmp_path, kind):
+    rng, disk = random.Random(f"{seed} {kind}"), tmp_path / "disk"
+    config = {"XDG_CONFIG_HOME": str(disk)}
+    trust.SigningKey(bytes(range(32))).write(tmp_path / "key.pem")
+    accrt.trust._write(tmp_path / "secret.pem", accrt._ffi.ACCRT_KEY_SECRET, bytes(range(32)))
+    given = {"IN": bundle(tmp_path / "in.accx", 1), "OUT": disk / "target", "KEY": tmp_path / "key.pem", "SECRET": tmp_path / "secret.pem",
+             "NUMBER": 3, "TEXT": tmp_path / "text.yaml"}  # fmt: skip
+    subprocess.run([ACCX, "dump", str(given["IN"]), "--output", str(given["TEXT"])], check=True)
+    command = [ACCX, *(given.get(word, word) for word in KINDS[kind])]
+    first = full(command, **config)
+    assert first.returncode == 0 and first.calls >= 3, first.stderr
+    target = disk / "accrt/trusted/trust.rules" if kind == "rules" else disk / "target"
+    for at in some(rng, first.calls, 5):
+        target.unlink(missing_ok=True)
+        Path(f"{target}.pub").unlink(missing_ok=True)
+        old = b"accrt trust 1\n" if kind == "rules" else b"old"
+        if kind != "keygen":
+            target.write_bytes(old)
+        done = full(command, at, **config)
+        lines = [line for line in done.stderr.splitlines() if not line.startswith("accx: note: ")]
+        assert parts(disk) == [], at
+        if done.returncode == 0:  # the sync of the folder alone
+            assert at >= first.calls - (2 if kind == "keygen" else 1)
+            continue
+        assert done.returncode == 1 and len(lines) == 1 and lines[0].startswith("accx: ") and "No space left" in lines[0], (at, done.stderr)
+        if kind == "keygen":
+            assert not target.exists() or accrt.trust.SigningKey.read(target), at
+        else:
+            assert target.read_bytes() == old, at
+
+
+MODEL = """
+import sys
+from accrt import models
+try:
+    print(models.open(sys.argv[1], targets=("x86-64-v3",)).bundle)
+except OSError as error:
+    print(error)
+    sys.exit(7)
+"""
+
+
+def test_models_say_so_in_one_line(full, seed, tmp_path):
+    """The cache of bundles, whose kernels are in a cache with space: nothing of it is believed that
+    is half written."""
+    rng, cache = random.Random(f"{seed} models"), tmp_path / "disk" / "accrt"
+    folder = tiny.write_folder(tmp_path / "model", tiny.CONFIGS["llama"], tiny.tensors(tiny.CONFIGS["llama"], 1))
+    environment = {"XDG_CACHE_HOME": str(tmp_path / "disk"), "XDG_CONFIG_HOME": str(tmp_path / "config"), "FULL_FOLDER": str(cache / "models")}
+    first = full([sys.executable, "-c", MODEL, folder], **environment)
+    assert first.returncode == 0 and first.calls > 5, first.stderr
+    made = Path(first.stdout.splitlines()[-1])
+    content = made.read_bytes()
+    for at in some(rng, first.calls - 1, 2):
+        shutil.rmtree(cache / "models", ignore_errors=True)
+        done = full([sys.executable, "-c", MODEL, folder], at, **environment)
+        assert done.returncode == 7 and not done.stderr, (at, done.stderr[-2000:])
+        assert "No space left" in done.stdout and len(done.stdout.splitlines()) == 1, (at, done.stdout)
+        assert not parts(tmp_path / "disk") and not made.exists(), at
+    done = full([sys.executable, "-c", MODEL, folder], **environment)
+    assert done.returncode == 0 and made.read_bytes() == content, done.stderr
+    for damaged in (b"", content[: len(content) // 2], content + b"x", bytes(len(content)), _flipped(rng, content)):
+        made.write_bytes(damaged)  # by a disk; with that no model of this kind could be opened any more
+        done = full([sys.executable, "-c", MODEL, folder], **environment)
+        assert done.returncode == 0 and made.read_bytes() == content, (len(damaged), done.stdout, done.stderr)
+
+
+def _flipped(rng, content):
+    at = rng.randrange(128, len(content))
+    return content[:at] + bytes([content[at] ^ 1 << rng.randrange(8)]) + content[at + 1 :]
+
+
+def test_the_cache_of_kernels_is_read_where_it_cannot_be_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert _kernel_cache.cached("1" * 64, lambda: b"a") == b"a"
+    monkeypatch.setattr(_kernel_cache, "set_own_file", None)
+    assert _kernel_cache.cached("1" * 64, lambda: b"b") == b"a"
