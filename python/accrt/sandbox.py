@@ -15,6 +15,7 @@ import operator
 import os
 import signal
 import socket
+import stat
 import struct
 import threading
 import time
@@ -536,7 +537,12 @@ def _opened(path: object, what: str) -> int:
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise TypeError(f"{what} is {describe(path)}, expected a path")
     with errors.named_files():
-        return os.open(path, _OPEN)
+        file = os.open(path, _OPEN)
+    mode = os.fstat(file).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(file)
+        raise errors.IoError(f"{os.fsdecode(path)}: not a regular file (mode {mode:o})", name="ACCRT_ERROR_IO")
+    return file
 
 
 def _again(source: int) -> int:

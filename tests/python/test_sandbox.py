@@ -7,6 +7,7 @@ import os
 import pathlib
 import platform
 import re
+import resource
 import signal
 import shutil
 import subprocess
@@ -195,6 +196,43 @@ def test_wrong_arguments(hostile, tmp_path):
         accrt.load(hostile, sandbox=True, device="cuda:0")
     with pytest.raises(FileNotFoundError):
         accrt.load(tmp_path / "none.accx", sandbox=True)
+
+
+def test_what_is_no_file_is_named(hostile, tmp_path):
+    """By its own path, not by the bundle's, and before anything is started."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, "/dev/null"):
+        with pytest.raises(accrt.IoError, match=f"^{re.escape(str(path))}: not a regular file"):
+            accrt.load(hostile, sandbox=True, weights=[path])
+        with pytest.raises(accrt.IoError, match=f"^{re.escape(str(path))}: not a regular file"):
+            accrt.load(path, sandbox=True)
+        done = subprocess.run([ACCX, "run", "--sandbox", hostile, "--function", "f", "--symbol", "n=8", "--symbol", "mode=0", "--weights", path], capture_output=True, text=True)
+        assert done.returncode == 1 and done.stderr == f"accx: {path}: not a regular file\n"
+
+
+LIMITED = """
+import os, resource, sys
+import numpy as np
+import accrt
+which, value = int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(which, (value, value))
+if os.geteuid() == 0:
+    os.setresuid(65534, 65534, 65534)  # who may not raise it again
+x = np.arange(1000, dtype=np.int64)
+with accrt.load(int(sys.argv[1]), sandbox={"cpu_s": 1 << 20, "memory_mib": 1 << 25}) as confined:
+    assert np.array_equal(confined.f(x, 0), x)
+"""
+
+
+@pytest.mark.parametrize("which, value", [(resource.RLIMIT_NOFILE, 40), (resource.RLIMIT_CPU, 1000), (resource.RLIMIT_AS, 1 << 40)])
+def test_limits_that_the_process_has_are_not_raised(hostile, which, value):
+    """Its owner may have less than the sandbox asks for: it was refused with "Operation not permitted"."""
+    file = os.open(hostile, os.O_RDONLY)
+    try:
+        done = subprocess.run([sys.executable, "-c", LIMITED, str(file), str(int(which)), str(value)], pass_fds=[file], capture_output=True, text=True, timeout=120)
+    finally:
+        os.close(file)
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_updated_inputs_and_threads_that_take_turns(tmp_path):

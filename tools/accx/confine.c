@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -362,6 +363,11 @@ static int open_file(confined_t* confined, const char* path) {
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (fd < 0)
     return accx_fail(ACCX_FAILED, "%s: %s", accx_safe(path), strerror(errno));
+  struct stat facts;
+  if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode)) {
+    close(fd);
+    return accx_fail(ACCX_FAILED, "%s: not a regular file", accx_safe(path));
+  }
   confined->files[confined->file_count++] = fd;
   return ACCX_OK;
 }

@@ -314,8 +314,16 @@ static int confine_files(void) {
 
 /* ---- The two halves ---- */
 
+static uint64_t lower(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
+/* Without privileges, a limit that the process already has cannot be raised. */
 static int limit(int which, uint64_t soft, uint64_t hard) {
-  const struct rlimit both = {soft, hard};
+  struct rlimit now;
+  if (getrlimit((__rlimit_resource_t)which, &now) != 0)
+    return -1;
+  const struct rlimit both = {lower(soft, now.rlim_max), lower(hard, now.rlim_max)};
   return setrlimit((__rlimit_resource_t)which, &both);
 }
 
