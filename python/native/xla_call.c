@@ -336,7 +336,7 @@ static bool is_alike(const xla_buffer_t* a, const xla_buffer_t* b) {
  * already where XLA could share the two. */
 static bool bind_written(run_t* run, uint32_t index, const xla_buffer_t* given,
                          const xla_buffer_t* written) {
-  if (!is_alike(given, written)) /* by the program that XLA runs, which may be anybody's */
+  if (!is_alike(given, written)) /* XLA's program may be of an untrusted file */
     return fail(run, XLA_INVALID_ARGUMENT,
                 "a written input and its result differ in type or shape");
   if (given->data != written->data && !is_empty(given)) {

@@ -1,6 +1,6 @@
-"""A disk that is full, from any call on, below each cache and each file that a tool makes: work goes
-on without the cache, what cannot go on ends with one line, nothing is left, and nothing that is half
-written is believed afterwards."""
+"""A disk that is full, from any call on, below each cache and each file that a tool makes: work
+goes on without the cache, what cannot go on ends with one line, nothing is left, and nothing that
+is half written is believed afterwards."""
 from __future__ import annotations
 
 import os
@@ -141,8 +141,8 @@ except OSError as error:
 
 
 def test_models_say_so_in_one_line(full, seed, tmp_path):
-    """The cache of bundles, whose kernels are in a cache with space: nothing of it is believed that
-    is half written."""
+    """The cache of bundles, whose kernels are in a cache with space: nothing that is half written
+    is believed."""
     rng, cache = random.Random(f"{seed} models"), tmp_path / "disk" / "accrt"
     folder = tiny.write_folder(tmp_path / "model", tiny.CONFIGS["llama"], tiny.tensors(tiny.CONFIGS["llama"], 1))
     environment = {"XDG_CACHE_HOME": str(tmp_path / "disk"), "XDG_CONFIG_HOME": str(tmp_path / "config"), "FULL_FOLDER": str(cache / "models")}
@@ -159,7 +159,7 @@ def test_models_say_so_in_one_line(full, seed, tmp_path):
     done = full([sys.executable, "-c", MODEL, folder], **environment)
     assert done.returncode == 0 and made.read_bytes() == content, done.stderr
     for damaged in (b"", content[: len(content) // 2], content + b"x", bytes(len(content)), _flipped(rng, content)):
-        made.write_bytes(damaged)  # by a disk; with that no model of this kind could be opened any more
+        made.write_bytes(damaged)
         done = full([sys.executable, "-c", MODEL, folder], **environment)
         assert done.returncode == 0 and made.read_bytes() == content, (len(damaged), done.stdout, done.stderr)
 
