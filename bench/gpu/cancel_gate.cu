@@ -1,8 +1,8 @@
 // bench/gpu/cancel_gate.cu - what it would cost to look on the device whether work was cancelled:
 // chains of kernels as one graph, with a conditional node around each part, as several launches,
-// and as launches of which two are enqueued at a time. It does not use this library:
-// nvcc -O2 -std=c++17 -arch=sm_90 --extended-lambda cancel_gate.cu -o cancel_gate
-// docs/decisions/safe-in-every-hand.md has the result.
+// and as launches of which two are enqueued at a time. It does not use this library. Compile it
+// with nvcc -O2 -std=c++17 -arch=sm_90 --extended-lambda. docs/decisions/safe-in-every-hand.md has
+// the result.
 #include <cuda_runtime.h>
 #include <unistd.h>
 

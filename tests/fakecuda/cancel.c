@@ -136,6 +136,75 @@ static void test_what_the_device_has_runs_to_its_end(void** state) {
   close_place(&p);
 }
 
+/* ---- Parts that wait for a gate ---- */
+
+enum { PARTS = 200, AHEAD = 2 };
+
+typedef struct gated {
+  accrt_semaphore_t* gate;
+  atomic_uint ended;
+} gated_t;
+
+static gated_t gated;
+
+/* On a thread of the runtime. */
+static void open_gate(void* number, accrt_status_t status) {
+  if (status != ACCRT_OK)
+    return;
+  atomic_fetch_add(&gated.ended, 1);
+  (void)accrt_semaphore_signal(gated.gate, (uint64_t)(uintptr_t)number);
+}
+
+static void enqueue_part(place_t* p, accrt_buffer_t* buffer, uint64_t number) {
+  const accrt_binding_t binding = {.buffer = buffer, .size_bytes = ACCRT_TO_END};
+  if (number > AHEAD)
+    OK(accrt_stream_wait(p->stream, gated.gate, number - AHEAD));
+  OK(accrt_stream_submit(p->stream, p->commands, &binding, 1, (uint32_t)sizeof binding));
+  OK(accrt_stream_notify(p->stream, open_gate, (void*)(uintptr_t)number));
+}
+
+/* docs/programs.md: what the host has not let through yet is dropped, and the rest has run. */
+static void test_parts_that_wait_for_a_gate_are_dropped(void** state) {
+  (void)state;
+  place_t p;
+  accrt_pool_t* pool;
+  accrt_device_t* device;
+  accrt_buffer_t* buffers[PARTS];
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  open_place(&p);
+  OK(accrt_instance_device_by_name(p.instance, "cuda:0", &device));
+  OK(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
+  OK(accrt_semaphore_create(p.instance, 0, &gated.gate));
+  atomic_store(&gated.ended, 0);
+  for (int i = 0; i < PARTS; ++i) {
+    OK(accrt_buffer_create(pool, WORDS * 4, NULL, &buffers[i]));
+    fill(p.stream, buffers[i], 0);
+  }
+  OK(accrt_stream_synchronize(p.stream, PATIENCE, ACCRT_WAIT_BLOCK));
+  demand("delay_us=20000");
+  for (int i = 0; i < PARTS; ++i)
+    enqueue_part(&p, buffers[i], (uint64_t)i + 1);
+  OK(accrt_semaphore_wait(gated.gate, 2, PATIENCE, ACCRT_WAIT_BLOCK));
+  OK(accrt_stream_cancel(p.stream));
+  const unsigned ended = atomic_load(&gated.ended);
+  OK(accrt_stream_error(p.stream, &error));
+  assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
+  OK(accrt_stream_reset(p.stream));
+  demand("reset");
+  unsigned ran = 0;
+  for (unsigned i = 0; i < PARTS; ++i) {
+    const uint32_t word = word_of(p.stream, buffers[i]);
+    assert_true(word == 2 || word == 0); /* whole parts alone */
+    assert_true(word == 0 || ran == i);  /* in order */
+    ran += word == 2;
+  }
+  assert_true(ran >= 2 && ran <= ended + AHEAD + 1);
+  for (int i = 0; i < PARTS; ++i)
+    accrt_buffer_release(buffers[i]);
+  accrt_semaphore_release(gated.gate);
+  close_place(&p);
+}
+
 static int check_misuse(void** state) {
   (void)state;
   assert_int_equal(complaints(), 0);
@@ -145,6 +214,7 @@ static int check_misuse(void** state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_what_the_device_has_runs_to_its_end, check_misuse),
+      cmocka_unit_test_teardown(test_parts_that_wait_for_a_gate_are_dropped, check_misuse),
   };
   return cmocka_run_group_tests(tests, set_up_group, NULL);
 }
