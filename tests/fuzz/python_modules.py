@@ -121,14 +121,14 @@ OPERATIONS = {
     "sandbox.SandboxSession.__getitem__": "wrong name", "sandbox.SandboxSession.__contains__": "wrong name", "sandbox.SandboxSession.__iter__": "wrong",
     # serve: engines of simulated models
     "serve.Bytes": "", "serve.Bytes.encode": "self name flag?", "serve.Bytes.special": "self name", "serve.ChatTemplate": "template any?",
-    "serve.ChatTemplate.render": "self messages any?", "serve.Engine": "rare e.model", "serve.Engine.constraint": "self any?", "serve.Engine.submit": "self e.request",
+    "serve.ChatTemplate.close": "self", "serve.ChatTemplate.render": "self messages any?", "serve.Engine": "rare e.model", "serve.Engine.constraint": "self any?", "serve.Engine.submit": "self e.request",
     "serve.Engine.cancel": "self size", "serve.Engine.fileno": "self", "serve.Engine.wait": "self seconds", "serve.Engine.poll": "self", "serve.Engine.stats": "self",
     "serve.Engine.drain": "self seconds", "serve.Hub": "e.engine", "serve.Hub.submit": "self e.request callback", "serve.Hub.pump": "self seconds", "serve.Hub.take": "self",
     "serve.Hub.take_if_free": "self", "serve.Hub.forget": "self size", "serve.Model": "wrong", "serve.Model.simulated": "rare", "serve.Model.info": "self",
     "serve.Request": "tokens requested small? ", "serve.Request.check": "self any", "serve.Server": "rare wrong any", **{f"serve.Server.{name}": "self" for name in (
         # there is none: tests/python/test_serve_http.py
         "name", "names", "port", "counts", "close")}, "serve.Server.drain": "self seconds",
-    "serve.Text": "e.bytes e.chattemplate? any?", "serve.Text.prompt": "self prompt name?", "serve.Text.need_head": "self", "serve.Text.chat": "self messages any?",
+    "serve.Text": "e.bytes e.chattemplate? any?", "serve.Text.prompt": "self prompt name?", "serve.Text.close": "self", "serve.Text.need_head": "self", "serve.Text.chat": "self messages any?",
     "serve.Tokenizer": "bytes", "serve.Tokenizer.encode": "wrong name", "serve.Tokenizer.special": "wrong name", "serve.load": "rare path", "serve.simulated": "rare name? template?",
 }
 #: Classes whose objects are kept, and the kind that they are of.

@@ -61,6 +61,8 @@ class ChatTemplate:
     the model, and is not trusted. It takes at most RENDER_SECONDS and RENDER_BYTES of memory."""
 
     def __init__(self, source: str, config: Optional[Dict[str, Any]] = None) -> None:
+        if not isinstance(source, str):
+            raise TypeError(f"a chat template is {shown(source)}, expected a string")
         if importlib.util.find_spec("jinja2") is None:
             raise ImportError("chat templates need the package `jinja2`: pip install 'accrt[serve]'")
         if not _limited.possible():
