@@ -80,7 +80,9 @@ ssize_t write(int fd, const void* bytes, size_t size) {
 }
 
 #define SIMPLE(type, name, parameters, folder, path, ...)                                          \
-  type name parameters { return is_full(folder, path) ? fail() : NEXT(name)(__VA_ARGS__); }
+  type name parameters {                                                                           \
+    return is_full(folder, path) ? fail() : NEXT(name)(__VA_ARGS__);                               \
+  }
 
 SIMPLE(ssize_t, pwrite, (int fd, const void* bytes, size_t size, off_t offset), fd, NULL, fd, bytes,
        size, offset)
