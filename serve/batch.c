@@ -1,8 +1,12 @@
 /* serve/batch.c - see serve/batch.h. */
 #include "serve/batch.h"
 
+#include <string.h>
+
 /* Parts whose memory is fetched before they are laid. */
 #define AHEAD 8u
+/* Rows next to one another whose sequences end in one step, at most, for the rest to move up. */
+#define GAP 4u
 
 /* An edit that gives a token the highest logit of all. */
 static const float unchanged = 1.0f, surely = 1e30f;
@@ -35,6 +39,7 @@ static size_t cut_all(accsv_batch_t* batch, int32_t* block) {
   batch->top_k = cut(block, &used, samples);
   batch->embed_tokens = cut(block, &used, samples);
   batch->seeds = (uint32_t*)cut(block, &used, 2 * samples);
+  batch->changed = cut(block, &used, rows);
   batch->change_slots = cut(block, &used, batch->changes_most);
   batch->change_pages = cut(block, &used, batch->changes_most);
   return used;
@@ -211,10 +216,54 @@ static void fetch_edits(const accsv_batch_t* batch, const accsv_part_t* part, ui
   __builtin_prefetch(sampler);
 }
 
-/* What a step needs beside rows of tokens, unless all of it is plain. */
-static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve_step_t* step) {
-  uint32_t sample = 0;
-  for (uint32_t i = 0; i < plan->count; ++i) {
+/* What the model draws, and what a step says of all its samples. */
+static void note_laid(const accsv_laid_t* laid, accrt_serve_step_t* step) {
+  if (laid->masked)
+    step->flags |= ACCRT_SERVE_STEP_MASKS;
+  want_logprobs(step, laid->logprobs);
+}
+
+/* Lays the listed ones anew, or their edits. */
+static void lay_changed(accsv_batch_t* batch, const accsv_plan_t* plan, uint32_t changed,
+                        accrt_serve_step_t* step) {
+  for (uint32_t c = 0; c < changed; ++c) {
+    if (c + AHEAD < changed) {
+      const accsv_part_t* ahead = &plan->parts[batch->changed[c + AHEAD]];
+      __builtin_prefetch(&accsv_generation_of(ahead->sequence)->sampler);
+    }
+    const uint32_t i = (uint32_t)batch->changed[c];
+    note_laid(lay_next(batch, &plan->parts[i], i), step);
+    step->edit_count += batch->edits[i].count;
+  }
+}
+
+/* Rows that stay: their samples have the same places as they, and most have the same parameters.
+ * The others, and those whose edits may change, are listed first: no branch could foresee which. */
+static void lay_staying_samples(accsv_batch_t* batch, const accsv_plan_t* plan, uint32_t count,
+                                accrt_serve_step_t* step) {
+  uint32_t changed = 0;
+  accsv_laid_t all = {0};
+  for (uint32_t i = 0; i < count; ++i) {
+    const accsv_laid_t* laid = &batch->laid[i];
+    const bool same = laid->key == batch->row_keys[i] && !laid->edited;
+    const uint32_t logprobs = same ? laid->logprobs : 0u;
+    batch->sample_positions[i] = batch->kv_lengths[i];
+    batch->changed[changed] = (int32_t)i;
+    changed += !same;
+    step->edit_count += same ? batch->edits[i].count : 0;
+    all.masked |= same & laid->masked;
+    all.logprobs = (uint16_t)(logprobs > all.logprobs ? logprobs : all.logprobs);
+  }
+  note_laid(&all, step);
+  lay_changed(batch, plan, changed, step);
+}
+
+/* What a step needs beside rows of tokens, unless all of it is plain. The first `staying` parts are
+ * rows that stay. */
+static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, uint32_t staying,
+                         accrt_serve_step_t* step) {
+  lay_staying_samples(batch, plan, staying, step);
+  for (uint32_t i = staying, sample = staying; i < plan->count; ++i) {
     const accsv_part_t* part = &plan->parts[i];
     accsv_laid_t own;
     const accsv_laid_t* laid = &own;
@@ -226,9 +275,7 @@ static void lay_sampling(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_s
       lay_part_samples(batch, part, sample, &own);
     for (uint32_t end = sample + part->samples; sample < end; ++sample)
       step->edit_count += batch->edits[sample].count;
-    if (laid->masked)
-      step->flags |= ACCRT_SERVE_STEP_MASKS;
-    want_logprobs(step, laid->logprobs);
+    note_laid(laid, step);
   }
 }
 
@@ -307,6 +354,75 @@ static void lay_part(accsv_batch_t* batch, const accsv_part_t* part, laid_t* lai
   laid->plain &= sequence->plain;
 }
 
+/* A row of a sequence that decodes stays where it was in the step before, if those before it stay:
+ * then its token and its sample stand at its own place, and only four numbers change. */
+static bool lay_staying(accsv_batch_t* batch, const accsv_part_t* part, uint32_t row) {
+  const accsv_sequence_t* sequence = part->sequence;
+  const uint32_t start = part->start;
+  const uint32_t page_start = (sequence->blocks_held - 1) * batch->page_size;
+  if (!part->decodes || batch->row_keys[row] != sequence->key || start < page_start)
+    return false;
+  batch->token_ids[row] = start < sequence->known ? sequence->last_token : -1;
+  batch->positions[row] = (int32_t)start;
+  batch->slots[row] =
+      sequence->last_block * (int32_t)batch->page_size + (int32_t)(start - page_start);
+  batch->kv_lengths[row] = (int32_t)(start + 1);
+  return true;
+}
+
+/* Moves `count` elements of `size` bytes at `row` + `gap` to `row`. */
+static void move_up(void* array, size_t size, uint32_t row, uint32_t gap, uint32_t count) {
+  char* place = (char*)array + row * size;
+  memmove(place, place + gap * size, count * size);
+}
+
+/* Rows that stayed have ended: those behind them take their places, with what they are drawn with.
+ */
+static void close_gap(accsv_batch_t* batch, const accsv_part_t* part, uint32_t row) {
+  const uint64_t key = part->sequence->key;
+  uint32_t from = row + 1;
+  while (from < batch->staying && from <= row + GAP && batch->row_keys[from] != key)
+    ++from;
+  if (from >= batch->staying || from > row + GAP)
+    return;
+  const uint32_t gap = from - row, count = batch->staying - from;
+  move_up(batch->row_keys, sizeof *batch->row_keys, row, gap, count);
+  move_up(batch->row_ids, sizeof *batch->row_ids, row, gap, count);
+  move_up(batch->row_adapters, sizeof *batch->row_adapters, row, gap, count);
+  move_up(batch->sample_rows, sizeof *batch->sample_rows, row, gap, count);
+  move_up(batch->laid, sizeof *batch->laid, row, gap, count);
+  move_up(batch->edits, sizeof *batch->edits, row, gap, count);
+  move_up(batch->temperature, sizeof *batch->temperature, row, gap, count);
+  move_up(batch->top_k, sizeof *batch->top_k, row, gap, count);
+  move_up(batch->top_p, sizeof *batch->top_p, row, gap, count);
+  move_up(batch->min_p, sizeof *batch->min_p, row, gap, count);
+  move_up(batch->seeds, 2 * sizeof *batch->seeds, row, gap, count);
+  batch->staying -= gap;
+}
+
+/* Lays rows, the first ones in short as long as each is at its place. Returns how many of them. */
+static uint32_t lay_decoding(accsv_batch_t* batch, const accsv_plan_t* plan, laid_t* laid) {
+  uint32_t row = 0;
+  for (; row < plan->count; ++row) {
+    const accsv_part_t* part = &plan->parts[row];
+    accsv_sequence_t* sequence = part->sequence;
+    if (row < batch->staying && batch->row_keys[row] != sequence->key)
+      close_gap(batch, part, row);
+    if (row >= batch->staying || !lay_staying(batch, part, row)) {
+      if (!part->decodes)
+        break;
+      laid->row = laid->token = laid->sample = row;
+      lay_part(batch, part, laid);
+    } else if (sequence->unmapped) {
+      laid->changes = lay_changes(batch, sequence, laid->changes);
+    }
+    laid->plain &= sequence->plain;
+    laid->adapted |= sequence->adapted;
+  }
+  laid->row = laid->token = laid->sample = batch->staying = row;
+  return row;
+}
+
 void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve_step_t* step) {
   *step = (accrt_serve_step_t){.struct_size = sizeof *step,
                                .number = plan->step,
@@ -317,7 +433,8 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
   laid_t laid = {.plain = true};
   lay_copies(batch, plan);
   batch->row_starts[0] = 0;
-  for (uint32_t i = 0; i < plan->count; ++i) {
+  const uint32_t decoding = lay_decoding(batch, plan, &laid);
+  for (uint32_t i = decoding; i < plan->count; ++i) {
     if (!plan->parts[i].sequence->embeds)
       lay_part(batch, &plan->parts[i], &laid);
   }
@@ -329,7 +446,7 @@ void accsv_batch_lay(accsv_batch_t* batch, const accsv_plan_t* plan, accrt_serve
   if (laid.plain)
     step->flags |= ACCRT_SERVE_STEP_GREEDY;
   else
-    lay_sampling(batch, plan, step);
+    lay_sampling(batch, plan, decoding, step);
   step->change_count = laid.changes;
   step->embed_count = laid.embeds;
   point_at(batch, step);

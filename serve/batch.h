@@ -19,6 +19,7 @@ typedef struct accsv_batch {
   const accrt_allocator_t* allocator;
   uint32_t tokens_most, rows_most, samples_most, changes_most;
   uint32_t page_size, row_pages;
+  uint32_t staying;  /* rows of the last step whose token and sample have the row's place */
   int32_t* integers; /* all arrays of integers, one after the other */
   size_t integer_count;
   float* numbers;
@@ -26,6 +27,7 @@ typedef struct accsv_batch {
   int32_t *token_ids, *positions, *slots, *token_rows;
   int32_t *row_starts, *row_ids, *row_adapters, *kv_lengths, *change_slots, *change_pages;
   int32_t *embed_tokens, *copy_from, *copy_to, *copy_tokens;
+  int32_t* changed; /* of a step that is laid: rows that stay whose samples are laid anew */
   int32_t *sample_tokens, *sample_rows, *sample_positions, *top_k;
   uint32_t* seeds;
   float *temperature, *top_p, *min_p;

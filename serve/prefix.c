@@ -59,8 +59,7 @@ static void empty_slot(accsv_prefix_t* prefix, uint32_t empty) {
   prefix->slots[empty].block = ACCSV_NO_BLOCK;
 }
 
-static void forget(void* self, int32_t block) {
-  accsv_prefix_t* prefix = self;
+static void empty_slot_of(accsv_prefix_t* prefix, int32_t block) {
   accsv_block_t* entry = &prefix->pool->blocks[block];
   uint32_t slot = entry->hash & (prefix->slot_count - 1);
   while (prefix->slots[slot].block != block) {
@@ -70,6 +69,20 @@ static void forget(void* self, int32_t block) {
   empty_slot(prefix, slot);
   accsv_prefix_drop_salt(prefix, entry->text);
   entry->text = NULL;
+}
+
+void accsv_prefix_tidy(accsv_prefix_t* prefix) {
+  for (uint32_t i = 0; i < prefix->forgotten_count; ++i)
+    empty_slot_of(prefix, prefix->forgotten[i]);
+  prefix->forgotten_count = 0;
+}
+
+/* A block that is taken: its slot is emptied later, no search takes it until then. */
+static void forget(void* self, int32_t block) {
+  accsv_prefix_t* prefix = self;
+  if (prefix->forgotten_count == ACCSV_FORGOTTEN)
+    accsv_prefix_tidy(prefix);
+  prefix->forgotten[prefix->forgotten_count++] = block;
 }
 
 static size_t list_count(const accsv_prefix_t* prefix) {
@@ -128,8 +141,8 @@ static int32_t find_hashed(const accsv_prefix_t* prefix, uint32_t hash, accsv_ch
       continue;
     const int32_t block = prefix->slots[slot].block;
     const accsv_block_t* entry = &prefix->pool->blocks[block];
-    if (entry->parent.block == parent.block && entry->parent.generation == parent.generation &&
-        entry->salt == salt &&
+    if (entry->keyed && entry->parent.block == parent.block &&
+        entry->parent.generation == parent.generation && entry->salt == salt &&
         memcmp(prefix->tokens + (size_t)block * prefix->page_size, tokens, bytes) == 0)
       return block;
   }
@@ -215,6 +228,7 @@ accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, 
                                   accsv_salt_t* text, const int32_t* tokens, uint32_t hash,
                                   int32_t block) {
   accsv_pool_t* pool = prefix->pool;
+  accsv_prefix_tidy(prefix);
   if (parent.block != ACCSV_NO_BLOCK &&
       (pool->blocks[parent.block].generation != parent.generation ||
        !pool->blocks[parent.block].keyed))
@@ -249,9 +263,10 @@ accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, 
 }
 
 void accsv_prefix_clear(accsv_prefix_t* prefix) {
+  accsv_prefix_tidy(prefix);
   for (uint32_t i = 0; i < prefix->pool->count; ++i) {
     if (prefix->pool->blocks[i].keyed) {
-      forget(prefix, (int32_t)i);
+      empty_slot_of(prefix, (int32_t)i);
       accsv_pool_unkey(prefix->pool, (int32_t)i);
     }
   }
@@ -316,16 +331,18 @@ void accsv_salt_free(const accrt_allocator_t* allocator, accsv_salt_t* salt) {
 }
 
 const char* accsv_prefix_check(const accsv_prefix_t* prefix) {
-  uint32_t found = 0, keyed = 0;
+  uint32_t found = 0, keyed = 0, forgotten = 0;
   for (uint32_t i = 0; i < prefix->slot_count; ++i) {
     const int32_t block = prefix->slots[i].block;
     if (block == ACCSV_NO_BLOCK)
       continue;
     const accsv_block_t* entry = &prefix->pool->blocks[block];
     const int32_t* tokens = prefix->tokens + (size_t)block * prefix->page_size;
+    if (!entry->keyed) {
+      ++forgotten;
+      continue;
+    }
     ++found;
-    if (!prefix->pool->blocks[block].keyed)
-      return "an entry's block has no contents";
     if (entry->hash != hash_of(prefix, entry->parent, entry->salt, tokens) ||
         entry->hash != prefix->slots[i].hash)
       return "an entry's hash is not that of its tokens";
@@ -335,6 +352,8 @@ const char* accsv_prefix_check(const accsv_prefix_t* prefix) {
         return "a search would not find an entry";
     }
   }
+  if (forgotten != prefix->forgotten_count)
+    return "an entry's block has no contents";
   for (uint32_t i = 0; i < prefix->pool->count; ++i)
     keyed += prefix->pool->blocks[i].keyed;
   for (size_t i = 0; prefix->followers != NULL && i < list_count(prefix); ++i) {

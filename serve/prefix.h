@@ -36,6 +36,7 @@ typedef struct accsv_slot {
 
 #define ACCSV_SALT_BUCKETS 256u
 #define ACCSV_FOLLOWERS 4u
+#define ACCSV_FORGOTTEN 64u
 #define ACCSV_FIRST_LISTS 64u /* of first blocks, by their salt */
 
 /* The blocks that were inserted last behind an entry, the newest first; ACCSV_NO_BLOCK: no more. */
@@ -54,6 +55,8 @@ typedef struct accsv_prefix {
   uint64_t step;                /* that entries are made by now, and that looks for blocks */
   accsv_followers_t* followers; /* of each block, then of no block; NULL: parts are unused */
   accsv_salt_t* salts[ACCSV_SALT_BUCKETS];
+  int32_t forgotten[ACCSV_FORGOTTEN]; /* blocks without contents whose slots are not emptied yet */
+  uint32_t forgotten_count;
 } accsv_prefix_t;
 
 accrt_status_t accsv_prefix_init(accsv_prefix_t* prefix, accsv_pool_t* pool, uint32_t page_size,
@@ -72,6 +75,8 @@ int32_t accsv_prefix_find_part(const accsv_prefix_t* prefix, accsv_chain_t paren
 accsv_chain_t accsv_prefix_insert(accsv_prefix_t* prefix, accsv_chain_t parent, uint64_t salt,
                                   accsv_salt_t* text, const int32_t* tokens, uint32_t hash,
                                   int32_t block);
+/* Empties the slots of blocks that were taken. Insertions do so too. */
+void accsv_prefix_tidy(accsv_prefix_t* prefix);
 /* So many blocks may be taken soon: fetches the memory that forgetting them needs. */
 void accsv_prefix_fetch_free(const accsv_prefix_t* prefix, uint32_t count);
 /* An insertion with these arguments comes soon: fetches the memory that it needs, and returns its

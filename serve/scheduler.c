@@ -13,6 +13,8 @@ typedef struct round {
   uint32_t chunks;   /* prompts that have begun and get their chunks after this one */
   uint32_t promised; /* of the pending pages: sequences wait for them instead of preempting */
   uint32_t copies;
+  uint32_t tokens;   /* of all parts */
+  uint32_t drafting; /* sequences that may have drafts */
   bool preempted;
 } round_t;
 
@@ -32,6 +34,8 @@ accrt_status_t accsv_scheduler_init(accsv_scheduler_t* scheduler,
     status = ACCSV_NEW(allocator, limits->rows, &scheduler->running);
   if (status == ACCRT_OK)
     status = ACCSV_NEW(allocator, limits->rows, &scheduler->chunks);
+  if (status == ACCRT_OK)
+    status = ACCSV_NEW(allocator, limits->rows, &scheduler->drafting);
   if (status == ACCRT_OK)
     status = ACCSV_NEW(allocator, limits->rows, &scheduler->filling);
   if (status == ACCRT_OK && limits->copy_tokens > 0)
@@ -54,6 +58,7 @@ void accsv_scheduler_deinit(accsv_scheduler_t* scheduler) {
   const uint32_t rows = scheduler->limits.rows;
   ACCSV_FREE(allocator, scheduler->running, rows);
   ACCSV_FREE(allocator, scheduler->chunks, rows);
+  ACCSV_FREE(allocator, scheduler->drafting, rows);
   ACCSV_FREE(allocator, scheduler->filling, rows);
   ACCSV_FREE(allocator, scheduler->copies, rows);
   ACCSV_FREE(allocator, scheduler->free_rows, rows);
@@ -128,7 +133,6 @@ static void leave_running(accsv_scheduler_t* scheduler, accsv_sequence_t* sequen
     scheduler->running[i - 1]->place = i - 1;
   }
   --scheduler->running_count;
-  scheduler->guessing -= sequence->guesses > 0;
   scheduler->free_rows[scheduler->free_row_count++] = sequence->row;
   sequence->row = -1;
   drop_blocks(scheduler, sequence);
@@ -190,6 +194,7 @@ void accsv_part_forget(const accsv_part_t* part) {
 
 void accsv_scheduler_planned(accsv_scheduler_t* scheduler) {
   register_filled(scheduler, false);
+  accsv_prefix_tidy(&scheduler->prefix);
   const uint32_t running = scheduler->running_count;
   accsv_prefix_fetch_free(&scheduler->prefix, running < 64 ? running : 64);
 }
@@ -256,6 +261,7 @@ static accsv_sequence_t* find_victim(const accsv_scheduler_t* scheduler,
 
 static void preempt(round_t* round, accsv_sequence_t* victim) {
   round->budget += victim->n;
+  round->tokens -= victim->n;
   if (victim->n > 0)
     round->samples += samples_of(victim, victim->n);
   victim->n = 0;
@@ -313,6 +319,23 @@ static uint32_t limit_samples(const round_t* round, const accsv_sequence_t* sequ
   return samples > most ? count - (samples - most) : count;
 }
 
+/* Without branches on what differs from one sequence to the next: nothing could foresee them. */
+static inline accsv_part_t* add_part(round_t* round, accsv_sequence_t* sequence, uint32_t count) {
+  accsv_scheduler_t* scheduler = round->scheduler;
+  accsv_part_t* part = &round->plan->parts[round->plan->count++];
+  part->sequence = sequence;
+  part->decodes = false;
+  sequence->n = count;
+  round->budget -= count;
+  round->tokens += count;
+  scheduler->drafting[round->drafting] = sequence;
+  round->drafting += (sequence->guesses > 0) & !sequence->no_guess;
+  scheduler->filling[scheduler->filling_count].sequence = sequence;
+  scheduler->filling_count +=
+      (sequence->registered + 1) * scheduler->limits.page_size <= sequence->computed + count;
+  return part;
+}
+
 static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
   const accsv_limits_t* limits = &round->scheduler->limits;
   uint32_t count = remaining(sequence);
@@ -330,27 +353,27 @@ static void schedule_running(round_t* round, accsv_sequence_t* sequence) {
       return;
     take_blocks(round->scheduler, sequence, pages);
   }
-  sequence->n = count;
-  round->budget -= count;
   round->samples -= samples_of(sequence, count);
-  if ((sequence->registered + 1) * limits->page_size <= sequence->computed + count)
-    round->scheduler->filling[round->scheduler->filling_count++].sequence = sequence;
-  round->plan->parts[round->plan->count++].sequence = sequence;
+  (void)add_part(round, sequence, count);
 }
 
-/* One token of a sequence that decodes: most need no page and fill none. */
-static void schedule_one(round_t* round, accsv_sequence_t* sequence) {
-  const uint32_t page_size = round->scheduler->limits.page_size;
-  const uint32_t end = sequence->computed + 1;
-  if (end > sequence->blocks_held * page_size || (sequence->registered + 1) * page_size <= end ||
-      round->budget == 0) {
+/* One token of a sequence that decodes: such a part is complete at once, unless drafts join it. */
+static inline void schedule_one(round_t* round, accsv_sequence_t* sequence) {
+  accsv_scheduler_t* scheduler = round->scheduler;
+  const bool needs_page = sequence->computed == sequence->blocks_held * scheduler->limits.page_size;
+  if (round->budget == 0 || sequence->scores || sequence->embeds ||
+      (needs_page && accsv_pool_available(&scheduler->pool) == 0)) {
     schedule_running(round, sequence);
     return;
   }
-  sequence->n = 1;
-  --round->budget;
+  if (needs_page)
+    take_blocks(scheduler, sequence, sequence->blocks_held + 1);
   --round->samples;
-  round->plan->parts[round->plan->count++].sequence = sequence;
+  accsv_part_t* part = add_part(round, sequence, 1);
+  part->start = sequence->computed;
+  part->count = part->samples = 1;
+  part->embeds = part->drafts = 0;
+  part->draws = part->decodes = true;
 }
 
 /* What is left of the step for prompts, now that those that decode have their tokens. */
@@ -376,12 +399,14 @@ static void schedule_all_running(round_t* round) {
     accsv_sequence_t* sequence = scheduler->running[i];
     if (i + AHEAD < scheduler->running_count)
       __builtin_prefetch(scheduler->running[i + AHEAD], 1);
-    if (!rests(sequence)) {
-      if (remaining(sequence) == 1)
-        schedule_one(round, sequence);
-      else
-        scheduler->chunks[chunks++] = sequence;
+    if (rests(sequence)) {
+      ++i;
+      continue;
     }
+    if (remaining(sequence) == 1)
+      schedule_one(round, sequence);
+    else
+      scheduler->chunks[chunks++] = sequence;
     /* Others before it may have left the list; if it left itself, the next one stands there now. */
     i = round->preempted ? sequence->place + (sequence->state == ACCSV_RUNNING) : i + 1;
   }
@@ -480,7 +505,6 @@ static void start(accsv_scheduler_t* scheduler, accsv_sequence_t* sequence) {
   sequence->row = scheduler->free_rows[--scheduler->free_row_count];
   sequence->place = scheduler->running_count;
   scheduler->running[scheduler->running_count++] = sequence;
-  scheduler->guessing += sequence->guesses > 0;
   if (sequence->admitted)
     return;
   sequence->admitted = true;
@@ -573,27 +597,42 @@ static void draft(round_t* round, accsv_sequence_t* sequence, uint32_t budget) {
   round->samples -= most;
 }
 
-/* They get what the step has left when all others have their tokens. */
+/* They get what the step has left when all others have their tokens. One that was preempted after
+ * it had been scheduled has no part. */
 static void draft_all(round_t* round) {
-  const accsv_plan_t* plan = round->plan;
-  uint32_t tokens = 0;
-  for (uint32_t i = 0; i < plan->count; ++i) {
-    tokens += plan->parts[i].sequence->n;
-    if (plan->parts[i].sequence->guesses > 0 && !plan->parts[i].sequence->no_guess)
-      __builtin_prefetch(&plan->parts[i].sequence->lookback.from);
-  }
-  const uint32_t most = round->scheduler->mixed_tokens;
-  for (uint32_t i = 0; i < plan->count; ++i) {
-    accsv_sequence_t* sequence = plan->parts[i].sequence;
-    if (sequence->guesses == 0)
-      continue;
+  accsv_scheduler_t* scheduler = round->scheduler;
+  for (uint32_t i = 0; i < round->drafting; ++i)
+    __builtin_prefetch(&scheduler->drafting[i]->lookback.from);
+  uint32_t tokens = round->tokens;
+  const uint32_t most = scheduler->mixed_tokens;
+  for (uint32_t i = 0; i < round->drafting; ++i) {
+    accsv_sequence_t* sequence = scheduler->drafting[i];
     const uint32_t before = sequence->n;
+    if (before == 0)
+      continue;
     draft(round, sequence, least_of(round->budget, most > tokens ? most - tokens : 0));
     tokens += sequence->n - before;
   }
 }
 
 /* ---- A step ---- */
+
+static void close_part(accsv_part_t* part) {
+  accsv_sequence_t* sequence = part->sequence;
+  const uint32_t end = sequence->computed + sequence->n, drafts = sequence->drafts;
+  part->start = sequence->computed;
+  part->count = sequence->n;
+  part->draws = !sequence->embeds && end - drafts == sequence->known + sequence->pending;
+  part->decodes = part->draws && sequence->n == 1 && !sequence->scores;
+  part->drafts = drafts;
+  part->samples = drafts + part->draws;
+  part->embeds = sequence->embeds ? samples_of(sequence, sequence->n) : 0;
+  if (!sequence->scores)
+    return;
+  part->samples = samples_of(sequence, sequence->n - drafts) + drafts;
+  sequence->asked += accsv_part_scores(part);
+  sequence->scores = sequence->asked < sequence->to_score;
+}
 
 static void close_plan(accsv_scheduler_t* scheduler, accsv_plan_t* plan) {
   const uint32_t count = plan->count;
@@ -602,26 +641,14 @@ static void close_plan(accsv_scheduler_t* scheduler, accsv_plan_t* plan) {
   for (uint32_t i = 0; i < count; ++i) {
     accsv_part_t* part = &plan->parts[i];
     accsv_sequence_t* sequence = part->sequence;
-    const uint32_t start = sequence->computed, end = start + sequence->n;
-    const uint32_t drafts = sequence->drafts;
-    const bool draws = !sequence->embeds && end - drafts == sequence->known + sequence->pending;
-    part->start = start;
-    part->count = sequence->n;
-    part->draws = draws;
-    part->drafts = drafts;
-    part->samples = drafts + draws;
-    part->embeds = sequence->embeds ? samples_of(sequence, sequence->n) : 0;
-    if (sequence->scores) {
-      part->samples = samples_of(sequence, sequence->n - drafts) + drafts;
-      sequence->asked += accsv_part_scores(part);
-      sequence->scores = sequence->asked < sequence->to_score;
-    }
-    sequence->flow->deficit -= sequence->n;
-    sequence->computed = end;
+    if (!part->decodes || sequence->drafts > 0)
+      close_part(part);
+    sequence->flow->deficit -= part->count;
+    sequence->computed += part->count;
     sequence->n = 0;
     ++sequence->in_flight;
-    sequence->pending = (uint8_t)(sequence->pending + draws);
-    tokens += end - start;
+    sequence->pending = (uint8_t)(sequence->pending + part->draws);
+    tokens += part->count;
     samples += part->samples;
     fresh |= !sequence->noted;
   }
@@ -648,8 +675,7 @@ void accsv_scheduler_plan(accsv_scheduler_t* scheduler, uint64_t step, accsv_pla
     register_filled(scheduler, true);
   else
     admit_all(&round);
-  if (scheduler->guessing > 0)
-    draft_all(&round);
+  draft_all(&round);
 
   plan->copies = scheduler->copies;
   plan->copy_count = round.copies;

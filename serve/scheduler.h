@@ -35,6 +35,7 @@ typedef struct accsv_part {
   uint32_t embeds; /* of the last tokens: those whose rows are part of an embedding */
   uint32_t drafts; /* of `count`; then it draws */
   bool draws;      /* a sample is the sequence's next token; those of drafts come after it */
+  bool decodes;    /* it draws, and computes one token for that alone */
 } accsv_part_t;
 
 /* The first of its tokens whose logits are a sample. */
@@ -72,14 +73,14 @@ typedef struct accsv_scheduler {
   accsv_pool_t pool;
   accsv_prefix_t prefix;
   accsv_queue_t queue;
-  accsv_sequence_t** running; /* in the order of their admission */
-  accsv_sequence_t** chunks;  /* of the step being scheduled: those with prompts to compute */
-  accsv_filling_t* filling;   /* of the last step: those that fill a page, until that is known */
-  accsv_copy_t* copies;       /* the same: of those that are admitted; NULL: none is made */
+  accsv_sequence_t** running;  /* in the order of their admission */
+  accsv_sequence_t** chunks;   /* of the step being scheduled: those with prompts to compute */
+  accsv_sequence_t** drafting; /* the same: those that may have drafts */
+  accsv_filling_t* filling;    /* of the last step: those that fill a page, until that is known */
+  accsv_copy_t* copies;        /* the same: of those that are admitted; NULL: none is made */
   int32_t* free_rows;
   uint32_t running_count, free_row_count, filling_count;
-  uint32_t guessing; /* of the running ones: those that may have drafts */
-  uint64_t planned;  /* the last step */
+  uint64_t planned; /* the last step */
   /* Most tokens of a step in which a sequence decodes; prompts have a page of it in any case. */
   uint32_t mixed_tokens;
   /* Ends the sequence that would be admitted next if that is of no use; NULL: it always is. */
