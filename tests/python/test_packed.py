@@ -74,6 +74,25 @@ def test_forms_of_checkpoints_are_bound_by_name():
         m.external("other", "f32", [16, 64], layout="ct_nvfp4", digest=bytes(15) + b"1")
 
 
+@pytest.mark.parametrize("family", ["host", "cuda"])
+@pytest.mark.parametrize("layout, group, k", [("i4_group", 16, 80), ("i4_group", 48, 96), ("i4_group_asym", 16, 48), ("i8_group", 40, 120), ("i8_group", 8, 64)])
+def test_rows_that_no_kernel_cuts_are_plain_weights(layout, group, k, family, instance):
+    """Groups that are not whole blocks of 32: the weight is dequantized at load, as
+    docs/models.md says, and the product is that of its values."""
+    rng = np.random.default_rng([kh.SEED, 3])
+    weight = rng.standard_normal((33, k)).astype(np.float32)
+    q = quantizers.quantize(weight, layout, group=group)
+    m, x = linear_module(q, "f32" if family == "host" else "f16"), rng.standard_normal((3, k)).astype(np.float32)
+    assert packing.packed_bytes(packing.form_of(q), family) is None
+    assert "accrt.dequantize" in operations(m, family) and "accrt.linear_quantized" not in operations(m, family)
+    if family == "cuda":
+        return
+    (got,), (exact,) = run(m, instance, "f", x), Interpreter(m).run("f", x)
+    w = encodings.dequantize(q).astype(np.float64)
+    assert (np.abs(got - x.astype(np.float64) @ w.T) <= (k + 8) * 2.0**-24 * (np.abs(x) @ np.abs(w).T + 1)).all()
+    assert np.allclose(exact, x @ w.T, atol=1e-4)
+
+
 def test_many_rows_bias_activation_and_other_users(instance):
     rng = np.random.default_rng([kh.SEED, 2])
     q = random_weight("q4_k", 50, 256, rng)
