@@ -369,10 +369,32 @@ ALWAYS_INLINE vi dot(const vu* u, const int8_t* x, const int count, const int co
 #endif
 }
 
+/* Lines of codes that are asked for ahead of use: the processor's own prefetching stops at the ends
+ * of pages. */
+#define AHEAD_BYTES 4096
+#define NEAR_BYTES 1024
+ALWAYS_INLINE void ask_ahead(const uint8_t* block, const int codes) {
+  UNROLL_FULLY for (int i = 0; i < CODES_BLOCK_BYTES(codes); i += 64)
+      __builtin_prefetch(block + AHEAD_BYTES + i, 0, 3);
+}
+/* The same where several rows are multiplied: far ahead into the second-level cache, near ahead
+ * from there, and spread over the block's vectors, as all at once they wait for one another. */
+ALWAYS_INLINE void ask_with(const uint8_t* block, const int v, const int codes) {
+  const int lines = CODES_BLOCK_BYTES(codes) / 64;
+  UNROLL_FULLY for (int i = v * lines / 8; i < (v + 1) * lines / 8; i++) {
+    __builtin_prefetch(block + AHEAD_BYTES + i * 64, 0, 2);
+    __builtin_prefetch(block + NEAR_BYTES + i * 64, 0, 3);
+  }
+}
+#define ROWS_THAT_SPREAD 4
+
 /* Sums of products of a block's part with the rows of x, whose numbers begin at x[r] + at: of
- * `count` vectors from the given one on. */
+ * `count` vectors from the given one on. With `ahead` the codes behind are asked for. */
 ALWAYS_INLINE void dots(vi* out, const int rows, const uint8_t* block, int part, const int from,
-                        const int count, const int8_t* const* x, int64_t at, const int codes) {
+                        const int count, const int8_t* const* x, int64_t at, const int codes,
+                        int ahead) {
+  if (ahead && part == 0 && from == 0)
+    ask_ahead(block, codes);
   vu u[8];
   UNROLL_FULLY for (int v = 0; v < count; v++) u[v] = load_code(block, part, from + v, codes);
   UNROLL_FULLY for (int r = 0; r < rows; r++) out[r] = dot(u, x[r] + at + 4 * from, count, codes);
@@ -383,9 +405,13 @@ ALWAYS_INLINE void dots(vi* out, const int rows, const uint8_t* block, int part,
 /* Rows within vectors: a row's sums are a chain, each link of which takes five cycles. */
 static inline __attribute__((always_inline)) VNNI void
 dots_vnni(vi* out, const int rows, const uint8_t* block, int part, const int from, const int count,
-          const int8_t* const* x, int64_t at, const int codes) {
+          const int8_t* const* x, int64_t at, const int codes, int ahead) {
+  if (ahead && rows < ROWS_THAT_SPREAD && from == 0)
+    ask_ahead(block, codes);
   UNROLL_FULLY for (int r = 0; r < rows; r++) out[r] = _mm512_setzero_si512();
   UNROLL_FULLY for (int v = from; v < from + count; v++) {
+    if (ahead && rows >= ROWS_THAT_SPREAD)
+      ask_with(block, v, codes);
     vu u = load_code(block, part, v, codes);
     UNROLL_FULLY for (int r = 0; r < rows; r++) out[r] =
         _mm512_dpbusd_epi32(out[r], u, _mm512_set1_epi32(four_codes(x[r] + at + 4 * v)));

@@ -109,15 +109,8 @@ ALWAYS_INLINE panel_t panel_at(const packed_matmul_params_t* p, int64_t panel) {
   return at;
 }
 
-/* Lines that are asked for ahead of use: the processor's own prefetching stops at the ends of
- * pages. */
-#define AHEAD_BYTES 4096
 #define RECORDS_AHEAD 4
 #define SCALES_AHEAD 8 /* groups */
-ALWAYS_INLINE void ask_ahead(const uint8_t* codes) {
-  UNROLL_FULLY for (int i = 0; i < CODES_BLOCK_BYTES(CODES); i += 64)
-      __builtin_prefetch(codes + AHEAD_BYTES + i, 0, 3);
-}
 
 typedef vf sums_t[MAX_ROWS][PARTS];
 
@@ -250,16 +243,14 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
       clear(scaled, rows);                                                                         \
       clear(least, rows);                                                                          \
       for (int64_t j = 0; j < 8; j++, codes += CODES_BLOCK_BYTES(CODES)) {                         \
-        if (ahead) {                                                                               \
-          ask_ahead(codes);                                                                        \
+        if (ahead)                                                                                 \
           __builtin_prefetch(record + RECORDS_AHEAD * RECORD_BYTES + j * 64, 0, 2);                \
-        }                                                                                          \
         UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
           vi exact[MAX_ROWS], more[MAX_ROWS];                                                      \
           int64_t k = (first + j) * BLOCK_K;                                                       \
-          DOTS(exact, rows, codes, part, 0, HALVES ? 4 : 8, x.codes, k, CODES);                    \
+          DOTS(exact, rows, codes, part, 0, HALVES ? 4 : 8, x.codes, k, CODES, ahead);             \
           if (HALVES)                                                                              \
-            DOTS(more, rows, codes, part, 4, 4, x.codes, k, CODES);                                \
+            DOTS(more, rows, codes, part, 4, 4, x.codes, k, CODES, ahead);                         \
           small_t small = small_scales_of(record, j, part);                                        \
           UNROLL_FULLY for (int r = 0; r < rows; r++) {                                            \
             float dx = x.scales[r][first + j];                                                     \
@@ -353,11 +344,9 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
       if (MINIMA && ahead)                                                                         \
         __builtin_prefetch(zeros + SCALES_AHEAD * PANEL_ROWS * 2, 0, 2);                           \
       for (int64_t j = first; j < end; j++, codes += CODES_BLOCK_BYTES(CODES)) {                   \
-        if (ahead)                                                                                 \
-          ask_ahead(codes);                                                                        \
         UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                    \
           vi exact[MAX_ROWS];                                                                      \
-          DOTS(exact, rows, codes, part, 0, 8, x.codes, j* BLOCK_K, CODES);                        \
+          DOTS(exact, rows, codes, part, 0, 8, x.codes, j* BLOCK_K, CODES, ahead);                 \
           vf base = ZEROS ? v_mul(v_load_u8(zeros + part * VL), v_set(-1.0f)) : v_set(-BASE);      \
           UNROLL_FULLY for (int r = 0; r < rows; r++) {                                            \
             vf sum = v_from_i(exact[r]);                                                           \
@@ -391,8 +380,12 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
   static ATTRIBUTE void NAME(const packed_matmul_params_t* p, const panel_t* at, int64_t row,      \
                              int64_t rows, float* tile, int64_t step) {                            \
     int64_t r = 0;                                                                                 \
+    if (MAX_ROWS <= rows) {                                                                        \
+      NAME##_rows(p, at, row, MAX_ROWS, 1, tile, step);                                            \
+      r = MAX_ROWS;                                                                                \
+    }                                                                                              \
     for (; r + MAX_ROWS <= rows; r += MAX_ROWS)                                                    \
-      NAME##_rows(p, at, row + r, MAX_ROWS, r == 0, tile + r * step, step);                        \
+      NAME##_rows(p, at, row + r, MAX_ROWS, 0, tile + r * step, step);                             \
     if (MAX_ROWS > 4 && r + 4 <= rows) {                                                           \
       NAME##_rows(p, at, row + r, 4, r == 0, tile + r * step, step);                               \
       r += 4;                                                                                      \
