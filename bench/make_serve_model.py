@@ -1,7 +1,9 @@
 """Makes a model of Qwen2.5-0.5B's shape with random weights, as people have it: a folder in bf16,
-or a GGUF file in Q8_0.
+or GGUF files in Q8_0 and in Q4_K. A row of 896 is no whole number of Q4_K's superblocks of 256: as
+where people quantize it, the products of such rows are in Q5_0 and the embedding in Q8_0.
 
-    python bench/make_serve_model.py PLACE          # PLACE/bf16, a folder of 988 MB, and PLACE/q8_0.gguf, of 531 MB
+    python bench/make_serve_model.py PLACE          # PLACE/bf16, a folder of 988 MB, PLACE/q8_0.gguf, of 531 MB, PLACE/q4_k.gguf
+    python bench/make_serve_model.py PLACE gguf     # the two GGUF files alone
 
 Its vocabulary has 151,936 tokens, most of them made up. `bench/bench_serve_start.py --model`
 measures how it starts.
@@ -15,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "python"))
+for part in ("tests/python", "python"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / part))
 import tiny_models as tiny  # noqa: E402
 
 CONFIG = {"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
@@ -45,18 +48,40 @@ def values(shape, piece):
     return np.resize(piece, count).reshape(shape)
 
 
-def main() -> int:
-    place = Path(sys.argv[1])
-    (place / "bf16").mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(1)
-    floats = (rng.standard_normal(PIECE) * 0.02).astype(np.float32)
-    bits = tiny._stored(floats, "BF16")
-    tiny.write_safetensors(place / "bf16" / "model.safetensors", {name: ("BF16", values(shape, bits)) for name, shape in shapes(CONFIG)})
-    (place / "bf16" / "config.json").write_text(json.dumps(CONFIG))
-    tokenizer = tiny.byte_tokenizer()
-    known = len(tokenizer["model"]["vocab"]) + len(tokenizer["added_tokens"])
-    tokenizer["model"]["vocab"].update({f"made{i}": i for i in range(known, CONFIG["vocab_size"])})
-    (place / "bf16" / "tokenizer.json").write_text(json.dumps(tokenizer))
+def layout_of(name, shape):
+    """As llama.cpp's Q4_K_S has it."""
+    return "q8_0" if name == "model.embed_tokens.weight" else "q4_k" if shape[-1] % 256 == 0 else "q5_0"
+
+
+def q5_0(floats):
+    """Blocks of 32: a scale, 32 high bits, and 32 times 4 bits, of which the second half is above."""
+    blocks = floats.reshape(-1, 32)
+    scale = (np.abs(blocks).max(1) / 15).astype(np.float16)
+    codes = (np.rint(blocks / scale.astype(np.float32)[:, None]) + 16).clip(0, 31).astype(np.uint8)
+    high = np.packbits(codes >> 4, axis=1, bitorder="little")
+    low = (codes[:, :16] & 15) | (codes[:, 16:] & 15) << 4
+    return np.concatenate([scale[:, None].view(np.uint8), high, low], axis=1).ravel()
+
+
+def write_q4_k(path, floats):
+    """Values come again and again, so they are quantized once for each layout."""
+    from accrt.layouts import quantize
+
+    kinds = {"q8_0": (8, 32, 34), "q5_0": (6, 32, 22), "q4_k": (12, 256, 144)}  # GGUF's number, values and bytes of a block
+    packed = {"q8_0": np.frombuffer(tiny.q8_0(floats), np.uint8), "q5_0": q5_0(floats),
+              "q4_k": quantize(floats.reshape(-1, 256), "q4_k").components["data"].data.view(np.uint8).ravel()}  # fmt: skip
+    arrays, types = {}, {}
+    for name, shape in shapes(CONFIG):
+        called = tiny.gguf_name(name, "qwen2")
+        arrays[called] = values(shape, floats[: 1 << 20]) if len(shape) == 1 else np.broadcast_to(np.float32(0), shape)
+        if len(shape) == 2:
+            layout = layout_of(name, shape)
+            number, elements, size = kinds[layout]
+            types[called] = (number, values((int(np.prod(shape)) // elements * size,), packed[layout]).tobytes())
+    tiny.write_gguf(path, tiny.gguf_metadata(CONFIG), arrays, types)
+
+
+def write_q8_0(path, floats):
     blocks = np.frombuffer(tiny.q8_0(floats), np.uint8)
     arrays, types = {}, {}
     for name, shape in shapes(CONFIG):
@@ -64,8 +89,31 @@ def main() -> int:
         arrays[called] = values(shape, floats[: 1 << 20]) if len(shape) == 1 else np.broadcast_to(np.float32(0), shape)
         if len(shape) == 2:
             types[called] = (8, values((int(np.prod(shape)) // 32 * 34,), blocks).tobytes())
-    tiny.write_gguf(place / "q8_0.gguf", tiny.gguf_metadata(CONFIG), arrays, types)
-    for path in (place / "bf16" / "model.safetensors", place / "q8_0.gguf"):
+    tiny.write_gguf(path, tiny.gguf_metadata(CONFIG), arrays, types)
+
+
+def write_bf16(folder, floats):
+    folder.mkdir(parents=True, exist_ok=True)
+    bits = tiny._stored(floats, "BF16")
+    tiny.write_safetensors(folder / "model.safetensors", {name: ("BF16", values(shape, bits)) for name, shape in shapes(CONFIG)})
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    tokenizer = tiny.byte_tokenizer()
+    known = len(tokenizer["model"]["vocab"]) + len(tokenizer["added_tokens"])
+    tokenizer["model"]["vocab"].update({f"made{i}": i for i in range(known, CONFIG["vocab_size"])})
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+
+def main() -> int:
+    place = Path(sys.argv[1])
+    place.mkdir(parents=True, exist_ok=True)
+    floats = (np.random.default_rng(1).standard_normal(PIECE) * 0.02).astype(np.float32)
+    paths = [place / "q8_0.gguf", place / "q4_k.gguf"]
+    write_q8_0(paths[0], floats)
+    write_q4_k(paths[1], floats)
+    if sys.argv[2:] != ["gguf"]:
+        write_bf16(place / "bf16", floats)
+        paths.append(place / "bf16" / "model.safetensors")
+    for path in paths:
         print(f"{path}: {path.stat().st_size / 1e6:.0f} MB")
     return 0
 
