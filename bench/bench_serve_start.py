@@ -5,8 +5,9 @@ does nothing.
 
     ./dev kernels && python bench/bench_serve_start.py [--model examples/bytelm] [--rounds 9]
     python bench/bench_serve_start.py --python ENV/bin/python        # an installed wheel
+    python bench/bench_serve_start.py --compiler                     # later starts alone, from a tree
 
-No compiler is on the PATH. Times of processors, which other work on the machine changes less, are
+No compiler is on the PATH but with --compiler, which needs no kernels that are compiled already. Times of processors, which other work on the machine changes less, are
 those of all threads up to the answer.
 """
 
@@ -25,11 +26,12 @@ import time
 import common
 
 
-def environment(python: str, home: str, cache: str) -> "dict[str, str]":
-    made = {"PATH": "/nonexistent", "HOME": home, "XDG_CACHE_HOME": cache}
+def environment(python: str, home: str, cache: str, compiler: bool) -> "dict[str, str]":
+    made = {"PATH": os.environ["PATH"] if compiler else "/nonexistent", "HOME": home, "XDG_CACHE_HOME": cache}
     if python == sys.executable:
-        made.update(PYTHONPATH=str(common.ROOT / "python"), ACCRT_LIBRARY=str(common.ROOT / "build/lib/libaccrt.so"),
-                    ACCRT_PREBUILT_KERNELS=str(common.ROOT / "build/prebuilt"))  # fmt: skip
+        made.update(PYTHONPATH=str(common.ROOT / "python"), ACCRT_LIBRARY=str(common.ROOT / "build/lib/libaccrt.so"))
+        if not compiler:
+            made["ACCRT_PREBUILT_KERNELS"] = str(common.ROOT / "build/prebuilt")
     return made
 
 
@@ -72,20 +74,23 @@ def main() -> int:
     parser.add_argument("--model", default=str(common.ROOT / "examples" / "bytelm"))
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--compiler", action="store_true")
     given = parser.parse_args()
-    if given.python == sys.executable and not (common.ROOT / "build/prebuilt").is_dir():
+    if given.python == sys.executable and not given.compiler and not (common.ROOT / "build/prebuilt").is_dir():
         print("  build/prebuilt is not there: ./dev kernels makes it, and this measures nothing without it")
         return 0
     samples: "dict[str, list[float]]" = {}
     with tempfile.TemporaryDirectory() as home:
-        kept = environment(given.python, home, f"{home}/kept")
+        kept = environment(given.python, home, f"{home}/kept", given.compiler)
         start(given.python, given.model, kept)  # which makes a key, and what is kept
         for round_ in range(given.rounds):
             kinds = {
-                "first start": lambda: start(given.python, given.model, environment(given.python, home, f"{home}/cache{round_}")),
+                "first start": lambda: start(given.python, given.model, environment(given.python, home, f"{home}/cache{round_}", False)),
                 "later start": lambda: start(given.python, given.model, kept),
                 "an interpreter": lambda: nothing(given.python),
             }
+            if given.compiler:
+                del kinds["first start"]
             for kind in sorted(kinds, reverse=bool(round_ % 2)):
                 for what, seconds in kinds[kind]().items():
                     samples.setdefault(f"{kind}, {what}", []).append(seconds)
