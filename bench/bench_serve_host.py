@@ -60,7 +60,8 @@ class Theirs:
         llama_cpp.llama_backend_init()
         self.model = llama_cpp.llama_model_load_from_file(options.model[0].encode(), llama_cpp.llama_model_default_params())
         parameters = llama_cpp.llama_context_default_params()
-        parameters.n_ctx = REQUESTS * max(options.tokens + 16, SHORT + options.new)  # shared out among the sequences
+        # It is shared out among the sequences.
+        parameters.n_ctx = REQUESTS * max(options.tokens + 16, SHORT + options.new)
         parameters.n_batch = parameters.n_ubatch = max(512, options.tokens)
         parameters.n_seq_max = REQUESTS
         parameters.n_threads = parameters.n_threads_batch = options.threads[0]

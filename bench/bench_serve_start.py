@@ -7,8 +7,9 @@ does nothing.
     python bench/bench_serve_start.py --python ENV/bin/python        # an installed wheel
     python bench/bench_serve_start.py --compiler                     # later starts alone, from a tree
 
-No compiler is on the PATH but with --compiler, which needs no kernels that are compiled already. Times of processors, which other work on the machine changes less, are
-those of all threads up to the answer.
+No compiler is on the PATH but with --compiler, which needs no kernels that are compiled already.
+Times of processors, which other work on the machine changes less, are those of all threads up to
+the answer.
 """
 
 from __future__ import annotations

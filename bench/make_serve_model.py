@@ -54,7 +54,7 @@ def layout_of(name, shape):
 
 
 def q5_0(floats):
-    """Blocks of 32: a scale, 32 high bits, and 32 times 4 bits, of which the second half is above."""
+    """Blocks of 32: a scale, 32 high bits, and 16 bytes of low bits, of the second half above."""
     blocks = floats.reshape(-1, 32)
     scale = (np.abs(blocks).max(1) / 15).astype(np.float16)
     codes = (np.rint(blocks / scale.astype(np.float32)[:, None]) + 16).clip(0, 31).astype(np.uint8)
@@ -67,7 +67,8 @@ def write_q4_k(path, floats):
     """Values come again and again, so they are quantized once for each layout."""
     from accrt.layouts import quantize
 
-    kinds = {"q8_0": (8, 32, 34), "q5_0": (6, 32, 22), "q4_k": (12, 256, 144)}  # GGUF's number, values and bytes of a block
+    # GGUF's number, values and bytes of a block.
+    kinds = {"q8_0": (8, 32, 34), "q5_0": (6, 32, 22), "q4_k": (12, 256, 144)}
     packed = {"q8_0": np.frombuffer(tiny.q8_0(floats), np.uint8), "q5_0": q5_0(floats),
               "q4_k": quantize(floats.reshape(-1, 256), "q4_k").components["data"].data.view(np.uint8).ravel()}  # fmt: skip
     arrays, types = {}, {}
