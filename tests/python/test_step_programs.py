@@ -194,7 +194,7 @@ def test_gemma_in_the_type_that_it_was_trained_in(tmp_path):
     compare(*opened(tiny.write_folder(tmp_path / "m", config, rounded, "BF16")), config, rounded, 1e-3)
 
 
-@pytest.mark.parametrize("name", ["llama", "llama-tied-rope3", "llama-yarn", "mistral-all", "qwen2", "qwen3", "gemma2", "phi3", "phi3-long", "gpt2"])
+@pytest.mark.parametrize("name", ["llama", "llama-tied-rope3", "llama-yarn", "mistral-all", "qwen2", "qwen3", "gemma2", "phi3", "phi3-long", "granite", "olmo2", "smollm3", "gpt2"])
 def test_a_gguf_file(tmp_path, name):
     config, weights = dict(tiny.CONFIGS[name]), weights_of(name)
     if name == "gemma2":

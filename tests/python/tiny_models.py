@@ -41,11 +41,19 @@ CONFIGS = {
                                     attn_logit_softcapping=2.0, final_logit_softcapping=10.0, tie_word_embeddings=True).items() if k != "hidden_act"},
     "phi3": _of("phi3", pad_token_id=0, sliding_window=9, head_dim=8, original_max_position_embeddings=256),
     "phi3-long": _of("phi3", pad_token_id=0, head_dim=16, num_attention_heads=3, num_key_value_heads=3, rope_scaling=_LONG, original_max_position_embeddings=64),
+    "granite": _of("granite", embedding_multiplier=6.0, residual_multiplier=0.5, attention_multiplier=0.4, logits_scaling=3.0, tie_word_embeddings=True),
+    "olmo2": _of("olmo2", rms_norm_eps=1e-6),
+    "olmo2-biases": _of("olmo2", attention_bias=True, tie_word_embeddings=True),
+    "smollm3": _of("smollm3", pad_token_id=0, num_hidden_layers=4, tie_word_embeddings=True),
+    "smollm3-windows": _of("smollm3", pad_token_id=0, no_rope_layers=[0, 1, 0, 1], use_sliding_window=True, sliding_window=6),
     "gpt2": {"model_type": "gpt2", "vocab_size": 320, "n_embd": 48, "n_layer": 3, "n_head": 6, "n_positions": 256, "layer_norm_epsilon": 1e-5,
              "activation_function": "gelu_new", "bos_token_id": 258, "eos_token_id": 258},
 }  # fmt: skip
 for _config in ("phi3", "phi3-long"):
     CONFIGS[_config].pop("head_dim")
+
+
+_NORMS = {"gemma2": ("input", "post_attention", "pre_feedforward", "post_feedforward"), "olmo2": ("post_attention", "post_feedforward")}
 
 
 def sizes(c):
@@ -95,9 +103,10 @@ def tensors(c, seed, gain=2.0):
         if c.get("mlp_bias"):
             for part, n in (("gate", wide), ("up", wide), ("down", hidden)):
                 w[f"{at}mlp.{part}_proj.bias"] = vector(n)
-        if kind == "qwen3":
-            w[f"{at}self_attn.q_norm.weight"], w[f"{at}self_attn.k_norm.weight"] = vector(size, 1), vector(size, 1)
-        for name in ("input", "post_attention") + (("pre_feedforward", "post_feedforward") if kind == "gemma2" else ()):
+        if kind in ("qwen3", "olmo2"):
+            for part, n in (("q", heads), ("k", kv)):
+                w[f"{at}self_attn.{part}_norm.weight"] = vector(size * (n if kind == "olmo2" else 1), 1)
+        for name in _NORMS.get(kind, ("input", "post_attention")):
             w[f"{at}{name}_layernorm.weight"] = vector(hidden, one)
     w["model.norm.weight"] = vector(hidden, one)
     if not c["tie_word_embeddings"]:
@@ -200,7 +209,7 @@ def _rotate(x, inv, scale):
 def _llamas(c, w, ids, max_position):
     hidden, heads, kv, size = sizes(c)
     kind, eps = c["model_type"], c["rms_norm_eps"]
-    gemma = kind == "gemma2"
+    gemma, behind = kind == "gemma2", kind == "olmo2"  # behind: norms behind attention and MLP alone
 
     def norm(x, name):
         return _rms(x, w[name + ".weight"] + (1.0 if gemma else 0.0), eps)
@@ -210,33 +219,37 @@ def _llamas(c, w, ids, max_position):
 
     inv, scale = _frequencies(c, size, max_position)
     act = _gelu_tanh if gemma else _silu
-    x = w["model.embed_tokens.weight"][ids] * (math.sqrt(hidden) if gemma else 1.0)
+    x = w["model.embed_tokens.weight"][ids] * (math.sqrt(hidden) if gemma else c.get("embedding_multiplier", 1.0))
+    residual = c.get("residual_multiplier", 1.0)
     for i in range(c["num_hidden_layers"]):
         at = f"model.layers.{i}."
-        h = norm(x, at + "input_layernorm")
+        h = x if behind else norm(x, at + "input_layernorm")
         if kind == "phi3":
             q, k, v = np.split(linear(h, at + "self_attn.qkv_proj"), [heads * size, (heads + kv) * size], -1)
         else:
             q, k, v = (linear(h, f"{at}self_attn.{part}_proj") for part in "qkv")
+        if kind == "olmo2":
+            q, k = norm(q, at + "self_attn.q_norm"), norm(k, at + "self_attn.k_norm")
         q, k, v = q.reshape(-1, heads, size), k.reshape(-1, kv, size), v.reshape(-1, kv, size)
         if kind == "qwen3":
             q, k = norm(q, at + "self_attn.q_norm"), norm(k, at + "self_attn.k_norm")
-        q, k = _rotate(q, inv, scale), _rotate(k, inv, scale)
-        window = c.get("sliding_window")
+        unturned = kind == "smollm3" and not c.get("no_rope_layers", [1, 1, 1, 0] * c["num_hidden_layers"])[i]
+        q, k = (q, k) if unturned else (_rotate(q, inv, scale), _rotate(k, inv, scale))
+        window = c.get("sliding_window") if kind != "smollm3" or unturned else None
         if gemma and i % 2 == 1 or kind == "qwen2" and not (c.get("use_sliding_window") and i >= c["max_window_layers"]):
             window = None
-        factor = c["query_pre_attn_scalar"] ** -0.5 if gemma else size**-0.5
+        factor = c["query_pre_attn_scalar"] ** -0.5 if gemma else c.get("attention_multiplier", size**-0.5)
         mixed = linear(_attention(q, k, v, factor, window, c.get("attn_logit_softcapping")), at + "self_attn.o_proj")
-        x = x + (norm(mixed, at + "post_attention_layernorm") if gemma else mixed)
-        h = norm(x, at + ("pre_feedforward_layernorm" if gemma else "post_attention_layernorm"))
+        x = x + (norm(mixed, at + "post_attention_layernorm") if gemma or behind else mixed * residual)
+        h = x if behind else norm(x, at + ("pre_feedforward_layernorm" if gemma else "post_attention_layernorm"))
         if kind == "phi3":
             gate, up = np.split(linear(h, at + "mlp.gate_up_proj"), 2, -1)
         else:
             gate, up = linear(h, at + "mlp.gate_proj"), linear(h, at + "mlp.up_proj")
         made = linear(act(gate) * up, at + "mlp.down_proj")
-        x = x + (norm(made, at + "post_feedforward_layernorm") if gemma else made)
+        x = x + (norm(made, at + "post_feedforward_layernorm") if gemma or behind else made * residual)
     x = norm(x, "model.norm")
-    logits = x @ (w["model.embed_tokens.weight"] if c["tie_word_embeddings"] else w["lm_head.weight"]).T
+    logits = x @ (w["model.embed_tokens.weight"] if c["tie_word_embeddings"] else w["lm_head.weight"]).T / c.get("logits_scaling", 1.0)
     cap = c.get("final_logit_softcapping")
     return (cap * np.tanh(logits / cap) if cap else logits), x
 
@@ -344,12 +357,15 @@ _TOP_NAMES = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "
               "transformer.wpe": "position_embd", "transformer.ln_f": "output_norm"}  # fmt: skip
 
 
+_PERMUTED = ("llama", "mistral", "granite", "smollm3")
+
+
 def gguf_name(name, kind):
     base, _, end = name.rpartition(".")
     if base in _TOP_NAMES:
         return f"{_TOP_NAMES[base]}.{end}"
     number, part = base.split(".", 2)[2].split(".", 1)
-    return f"blk.{number}.{({**_LAYER_NAMES, **_GEMMA_NAMES} if kind == 'gemma2' else _LAYER_NAMES)[part]}.{end}"
+    return f"blk.{number}.{({**_LAYER_NAMES, **_GEMMA_NAMES} if kind in _NORMS else _LAYER_NAMES)[part]}.{end}"
 
 
 def _permuted(array, heads):
@@ -363,9 +379,9 @@ def gguf_tensors(c, weights):
     _hidden, heads, kv, size = sizes(c)
     kind, found = c["model_type"], {}
     for name, array in weights.items():
-        if kind in ("llama", "mistral") and ".q_proj." in name:
+        if kind in _PERMUTED and ".q_proj." in name:
             array = _permuted(array, heads)
-        if kind in ("llama", "mistral") and ".k_proj." in name:
+        if kind in _PERMUTED and ".k_proj." in name:
             array = _permuted(array, kv)
         if kind == "gemma2" and name.endswith("norm.weight"):
             array = array + np.float32(1)
@@ -396,6 +412,9 @@ def gguf_metadata(c, tokens=None):
                      "rope.dimension_count": size, "attention.key_length": size, "attention.value_length": size})  # fmt: skip
     if kind == "gemma2":
         keys.update({"attn_logit_softcapping": c["attn_logit_softcapping"], "final_logit_softcapping": c["final_logit_softcapping"]})
+    if kind == "granite":
+        keys.update({"embedding_scale": c["embedding_multiplier"], "residual_scale": c["residual_multiplier"], "attention.scale": c["attention_multiplier"],
+                     "logit_scale": c["logits_scaling"]})  # fmt: skip
     if c.get("sliding_window") and kind in ("gemma2", "phi3"):
         keys["attention.sliding_window"] = c["sliding_window"]
     scaling = c.get("rope_scaling") or {}

@@ -1,0 +1,28 @@
+"""Granite 3 and 4 (the dense ones): Llama whose embeddings, residual sums, scores and logits are
+multiplied by numbers of the configuration."""
+
+from __future__ import annotations
+
+from ..compiler.ir import Value
+from .llama import Llama
+
+
+class Granite(Llama):
+    types = architectures = ("granite",)
+
+    def setup(self) -> None:
+        super().setup()
+        number = self.config.number
+        self.of_embedding, self.of_residual = number("embedding_multiplier", 1.0), number("residual_multiplier", 1.0)
+        self.scale = number("attention_multiplier", self.head_size**-0.5 if self.is_gguf else 1.0)
+        self.divisor = number("logit_scale" if self.is_gguf else "logits_scaling", 1.0, minimum=1e-6)
+
+    def embed(self, ids: Value) -> Value:
+        return super().embed(ids) * self.of_embedding
+
+    def layer(self, x: Value, name: str, index: int) -> Value:
+        x = self.attention(self.norm(x, f"{name}.input_layernorm"), f"{name}.self_attn", index) * self.of_residual + x
+        return self.mlp(self.norm(x, f"{name}.post_attention_layernorm"), f"{name}.mlp") * self.of_residual + x
+
+    def head(self, x: Value) -> Value:
+        return super().head(x) / self.divisor
