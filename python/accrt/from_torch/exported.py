@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from .. import _pt2
+from .._exporting import export
 from ..compiler import Expr, Function, IRError, Module, State
 from ..compiler import expr as ex
 from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
@@ -53,8 +54,7 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
         dynamic_shapes = {**dict.fromkeys(name for name in given if name not in (kwargs or {})), **dynamic_shapes}
     elif isinstance(dynamic_shapes, (list, tuple)) and len(given) > len(kwargs or {}):
         dynamic_shapes = (*dynamic_shapes, None)
-    with torch.no_grad():
-        return torch.export.export(model, args, given, dynamic_shapes=dynamic_shapes, strict=False)
+    return export(model, args, given, dynamic_shapes)
 
 
 def _without_cache(model: Any, args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> Dict[str, Any]:
@@ -88,11 +88,12 @@ def convert(
 
 
 def _converted(name: str, programs: Mapping[str, Any], given: Mapping[str, Method], maximum: int) -> Module:
+    tried: Set[Any] = set()
     while True:
         module, failures = _lowered(name, programs, given, maximum)
         if not failures.found:
             return module
-        parts = _decomposed(programs, failures, any(_is_doubted(m) for m in given.values()))
+        parts = _decomposed(programs, failures, any(_is_doubted(m) for m in given.values()), tried)
         if parts is None:
             raise UnsupportedOperations(module.name, failures.listed())
         programs = parts
@@ -121,11 +122,12 @@ def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Metho
     return module, failures
 
 
-def _decomposed(programs: Mapping[str, Any], failures: Failures, doubted: bool) -> Optional[Dict[str, Any]]:
-    """The programs with torch's own decompositions of what has no lowering, and of nothing else;
-    None where there are none. torch calls every operation of the graph then: of a file only where
-    all that are left have a lowering or a decomposition."""
+def _decomposed(programs: Mapping[str, Any], failures: Failures, doubted: bool, tried: Set[Any]) -> Optional[Dict[str, Any]]:
+    """The programs with torch's own decompositions of what has no lowering and was not tried yet,
+    and of nothing else; None where there are none. torch calls every operation of the graph then:
+    of a file only where all that are left have a lowering or a decomposition."""
     import torch
+    from torch._decomp import decomposition_table as others  # what torch.export takes for whole
 
     known = torch.export.default_decompositions()
     missing = [target for target, why in failures.found if not why]
@@ -133,8 +135,10 @@ def _decomposed(programs: Mapping[str, Any], failures: Failures, doubted: bool) 
     for target in (target for target in missing if target.startswith("aten.")):
         packet, _, overload = target[len("aten.") :].rpartition(".")
         operation = getattr(getattr(torch.ops.aten, packet, None), overload, None)
-        if operation in known:
-            table[operation] = known[operation]
+        found = known if operation in known else others
+        if operation in found and operation not in tried:
+            table[operation] = found[operation]
+    tried.update(table)
     if not table or doubted and len(table) < len(set(missing)):
         return None
     try:

@@ -26,9 +26,9 @@ from .values import array_of, dtype_of, Known, Missing, MISSING, number_of, shor
 #: What folding may make out of smaller things, in bytes: masks and tables of positions stay
 #: operations when they are larger.
 FOLDED_BYTES = 1 << 22
-#: Not the same each time, so never folded.
 #: What a lowering, or torch, raises where arguments do not fit an operation.
 _MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, RuntimeError, TypeError, ValueError)
+#: Not the same each time, so never folded.
 RANDOM = ("rand", "randn", "randint", "randperm", "bernoulli", "normal", "multinomial", "dropout", "uniform")
 
 

@@ -132,7 +132,7 @@ def method(name: str) -> Callable[..., Any]:
 
 for _name in (
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "celu", "cos", "cosh", "elu", "erf", "erfc", "exp", "exp2", "expm1", "floor", "gelu", "glu",
-    "hardsigmoid", "hardswish", "hardtanh", "isinf", "isnan",
+    "hardsigmoid", "hardswish", "hardtanh", "isinf", "isnan", "logsumexp", "diagonal", "unfold", "pixel_shuffle",
     "leaky_relu", "log", "log10", "log1p", "log2", "log_sigmoid", "mish", "neg", "reciprocal", "relu", "relu6", "round", "rsqrt", "selu", "sigmoid", "sign", "silu",
     "sin", "sinh", "softplus", "sqrt", "square", "tan", "tanh", "trunc",
 ):  # fmt: skip
@@ -149,9 +149,6 @@ lowers("aten.hypot.default")(_binary(lambda a, b: a.hypot(b)))
 lowers("aten.atan2.default", "aten.arctan2.default")(_binary(lambda a, b: a.atan2(b)))
 for _name in ("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh"):
     lowers(f"aten.{_name}.default")(method(_name.replace("arc", "a")))
-
-
-lowers("aten.logsumexp.default")(method("logsumexp"))
 
 
 @lowers("aten.clamp.default", "aten.clip.default", "aten.clamp_min.default", "aten.clamp.Tensor")

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple, Sequence
 
 from ..compiler import Value
 from ..compiler import expr as ex
+from ..compiler.ops.bags import embedding_bag as by_bags, MODES
 from ..compiler.ops.einsum import einsum as by_equation
-from .ops_math import cast, method, to_layout, var
+from .ops_math import cast, to_layout, var
 from .table import lowers
-from .values import Unsupported
+from .values import Known, Unsupported
 
 
 @lowers("aten.masked_scatter.default")
@@ -55,12 +56,16 @@ def var_mean(lo: Any, x: Any, dim: Any = None, correction: Any = None, keepdim: 
     return [var(lo, x, dims, correction, keepdim), x.mean(dims, keepdim)]
 
 
-lowers("aten.diagonal.default")(method("diagonal"))
-lowers("aten.unfold.default")(method("unfold"))
-
-
 lowers("aten.prod.default", "aten.prod.dim_int")(lambda lo, x, dim=None, keepdim=False, dtype=None: lo.value(to_layout(lo, x, dtype)).prod(dim, keepdim))
 lowers("aten.cumprod.default")(lambda lo, x, dim, dtype=None: lo.value(to_layout(lo, x, dtype)).cumprod(dim))
+
+
+@lowers("aten._cdist_forward.default")
+def cdist(lo: Any, x: Any, y: Any, p: float, mode: Any = None) -> Any:
+    gap = lo.value(x).unsqueeze(lo.rank(x) - 1) - lo.value(y).unsqueeze(lo.rank(y) - 2)
+    if p not in (1.0, 2.0, math.inf):
+        raise Unsupported(f"cdist of norm {p}")
+    return gap.square().sum([-1]).sqrt() if p == 2 else gap.abs().sum([-1]) if p == 1 else gap.abs().amax([-1])
 
 
 @lowers("aten.kthvalue.default")
@@ -98,3 +103,13 @@ def permuted(x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Any:
 @lowers("aten.einsum.default")
 def einsum(lo: Any, equation: str, operands: Sequence[Any], path: Any = None) -> Any:
     return by_equation(equation, [lo.value(x) for x in operands])
+
+
+@lowers("aten._embedding_bag.default")
+def embedding_bag(lo: Any, weight: Any, indices: Any, offsets: Any, scale: bool = False, mode: int = 0, sparse: bool = False, weights: Any = None, last: bool = False, padding: int = -1) -> Any:
+    begins, count = offsets.tensor[: len(offsets.tensor) - last].tolist() if isinstance(offsets, Known) else [], lo.shape(indices)[0]
+    size = count // max(len(begins), 1) if begins and isinstance(count, int) else 0
+    even = size > 0 and begins == list(range(0, count, size))
+    at = None if even else lo.value(offsets).slice(0, 0, lo.shape(offsets)[0] - last)
+    weights = None if weights is None else lo.value(weights)
+    return [by_bags(lo.value(weight), lo.value(indices), at, MODES[mode], weights, padding, size), None, None, None]

@@ -317,13 +317,15 @@ def pad(lo: Any, x: Any, pads: Sequence[Any], mode: Any = "constant", value: Any
     pairs = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
     if not isinstance(mode, str) or mode == "constant":
         return windows.padded(x, pairs, 0 if number is None else number)
-    if mode not in ("reflect", "replicate"):
+    if mode not in ("reflect", "replicate", "circular"):
         raise Unsupported(f"padding of mode {mode!r}")
     for at, (before, after) in enumerate(pairs, x.rank - len(pairs)):
         size = x.shape[at]
         last = ex.simplify(ex.constant(size) - 1)
         places = (lo.function.arange(ex.simplify(ex.constant(size) + before + after)) - before)
-        if mode == "reflect":
+        if mode == "circular":
+            places = places.lt(0).where(places + size, places.gt(last).where(places + ex.simplify(ex.constant(size) * -1), places))
+        elif mode == "reflect":
             places = places.abs()
             places = places.gt(last).where(places * -1 + ex.simplify(ex.constant(last) * 2), places)
         else:
@@ -334,7 +336,6 @@ def pad(lo: Any, x: Any, pads: Sequence[Any], mode: Any = "constant", value: Any
 
 lowers("aten.upsample_nearest1d.vec", "aten.upsample_nearest2d.vec", "aten.upsample_nearest3d.vec")(method("upsample_nearest"))
 lowers("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec", "aten.upsample_trilinear3d.vec")(method("upsample_linear"))
-lowers("aten.pixel_shuffle.default")(method("pixel_shuffle"))
 
 
 @lowers("aten._upsample_nearest_exact1d.vec", "aten._upsample_nearest_exact2d.vec", "aten._upsample_nearest_exact3d.vec")

@@ -1,0 +1,150 @@
+"""accrt.from_torch with modules as people write them: containers and dataclasses in and out, None
+and keywords, bags of embeddings, sampling at places, and what asks for the content of a tensor. Runs
+where torch is installed: `./dev torch-test`."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+
+import numpy as np
+import pytest
+
+import accrt
+from accrt.from_torch import convert, UnsupportedOperations
+from test_from_torch import check, close, F, Of, session_of, some, torch, whole
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def instance():
+    return accrt.Instance()
+
+
+@dataclasses.dataclass
+class Inner:
+    count: typing.Any
+    unused: typing.Any = None
+
+
+@dataclasses.dataclass
+class Outer:
+    logits: typing.Any
+    hidden: typing.Any
+    inner: Inner
+
+
+def test_a_dataclass_as_the_result_gives_the_names_of_its_fields(instance):
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            hidden = torch.relu(x)
+            return Outer(hidden * 2, hidden, Inner(hidden.sum(0)))
+
+    x, model = some(3, 4), Model().eval()
+    session, module = session_of(model, (x,), instance)
+    assert [result.name for result in module.functions["forward"].results] == ["logits", "hidden", "inner_count"]
+    hidden = x.double().relu()
+    for ours, theirs in zip(session.forward(x.numpy()), (hidden * 2, hidden, hidden.sum(0))):
+        close(np.asarray(ours), theirs)
+    assert isinstance(model(x), Outer) and not model._forward_hooks  # the model is as it was
+
+
+def test_inputs_in_containers_none_and_keywords(instance):
+    class Model(torch.nn.Module):
+        def forward(self, batch, pair, mask=None, *, scale, **rest):
+            y = batch["x"] * pair[0] + pair[1][0] + rest["bias"] * scale
+            return {"y": y if mask is None else y * mask, "twice": (y * 2, [y - 1])}
+
+    x, a, b, bias = some(3, 4), some(4), some(3, 4), some(4)
+    session, module = session_of(Model().eval(), ({"x": x}, (a, [b]), None), instance, kwargs=dict(scale=2.0, bias=bias))
+    assert [i.name for i in module.functions["forward"].inputs] == ["batch_x", "pair_0", "pair_1_0", "bias"]
+    y = x.double() * a + b + bias.double() * 2
+    given = {"batch_x": x, "pair_0": a, "pair_1_0": b, "bias": bias}
+    for ours, theirs in zip(session.forward(**{name: tensor.numpy() for name, tensor in given.items()}), (y, y * 2, y - 1)):
+        close(np.asarray(ours), theirs)
+
+
+BAGS = {
+    "even-sum": dict(mode="sum"), "even-mean": dict(mode="mean"), "even-max": dict(mode="max"), "padding": dict(mode="mean", padding_idx=2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAGS)
+def test_bags_of_embeddings(instance, name):
+    torch.manual_seed(1)
+    bag, ids = torch.nn.EmbeddingBag(9, 4, **BAGS[name]), whole(3, 4)
+    check(bag.eval(), (ids,), instance, [(whole(3, 4, most=3),)])
+
+
+def test_bags_of_several_sizes(instance):
+    """An empty bag is one of them."""
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.summed, self.mean = torch.nn.EmbeddingBag(9, 4, mode="sum"), torch.nn.EmbeddingBag(9, 4, mode="mean", include_last_offset=True)
+
+        def forward(self, ids, offsets, ends, weights):
+            return self.summed(ids, offsets, per_sample_weights=weights), self.mean(ids, ends)
+
+    args = (whole(6), torch.tensor([0, 2, 2, 5]), torch.tensor([0, 1, 4, 6]), some(6))
+    check(Model().eval(), args, instance, [(whole(6, most=2), torch.tensor([0, 0, 1, 6]), torch.tensor([0, 0, 0, 6]), some(6))])
+
+
+def test_bags_that_have_no_lowering_are_named():
+    with pytest.raises(UnsupportedOperations, match="embedding_bag of mode 'max'"):
+        convert(torch.nn.EmbeddingBag(9, 4, mode="max").eval(), (whole(6), torch.tensor([0, 2, 2, 5])))
+
+
+def test_what_torch_has_a_decomposition_for_beyond_its_exports(instance):
+    """Sampling at places that the model calculates."""
+    def sampled(x, turn):
+        grid = F.affine_grid(turn, [2, 3, 4, 5], align_corners=False)
+        return F.grid_sample(x, grid, align_corners=False)
+
+    check(Of(sampled).eval(), (some(2, 3, 4, 5), some(2, 2, 3)), instance)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, float("inf")])
+def test_distances_of_rows(instance, p):
+    check(Of(lambda x, y: torch.cdist(x, y, p=p)).eval(), (some(2, 3, 4), some(5, 4)), instance)
+
+
+def test_circular_padding(instance):
+    check(Of(lambda x: (F.pad(x, (2, 1), "circular"), F.pad(x[None], (0, 2, 3, 1), "circular"))).eval(), (some(2, 3, 4),), instance)
+
+
+def branches(x):
+    if x.sum().item() > 0:
+        return x * 2
+    return x - 1
+
+
+def loops(x):
+    for _ in range(int(x.max())):
+        x = x + 1
+    return x
+
+
+def sizes(x):
+    return x[: int(x.abs().max().item())]
+
+
+@pytest.mark.parametrize("function", [branches, loops, sizes])
+def test_code_that_asks_for_the_content_of_a_tensor_is_named_by_its_line(function):
+    with pytest.raises(UnsupportedOperations) as caught:
+        convert(Of(function).eval(), (some(5, 4),))
+    ((operation, count, where, why),) = caught.value.operations
+    line = next(n for n, text in enumerate(open(__file__), 1) if text.startswith(f"def {function.__name__}(")) + 1
+    assert (operation, count) == ("aten.item.default", 1) and where == f"python/test_from_torch_modules.py:{line}, in {function.__name__}"
+    assert "content of a tensor: " in why and ("item()" in why or "int(" in why)
+
+
+def test_a_decomposition_that_changes_nothing_ends(monkeypatch):
+    """torch may take an operation apart into itself."""
+    import torch._decomp
+
+    op = torch.ops.aten.special_bessel_j0.default
+    monkeypatch.setitem(torch._decomp.decomposition_table, op, lambda x: op(x) * 1.0)
+    with pytest.raises(UnsupportedOperations, match="special_bessel_j0"):
+        convert(Of(torch.special.bessel_j0).eval(), (some(3),))
