@@ -42,5 +42,5 @@ def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
         family = by_type(str(name))
     except KeyError:
         known = sorted(type_ for family in families() for type_ in family.types)
-        raise Refused(checkpoint.path, [f"config: model_type is {name!r}; there are {', '.join(known)}"]) from None
+        raise Refused(checkpoint.path, [f"config: model_type is {name!r}; there are {', '.join(known)}; another family is one short file (docs/models.md)"]) from None
     return family(checkpoint, options)
