@@ -1,6 +1,7 @@
-"""What the message of an array that is refused says would help."""
+"""What the message of an array, or of a file, that is refused says would help."""
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ._bits import BIT_TYPES, ML_DTYPES
@@ -32,6 +33,27 @@ def with_advice(error: Exception, advice: str) -> Exception:
         if isinstance(error, Error):
             error.message = text
     return error
+
+
+#: By the ends of names.
+_OTHER_FILES = {
+    ".gguf": "accrt.LLM runs a GGUF file, and accrt.models.open makes a bundle of it",
+    ".safetensors": "it has weights alone: accrt.LLM and accrt.models.open take the folder that it lies in",
+    ".onnx": "accrt.from_onnx makes a bundle of it", ".pt2": "accrt.from_torch makes a bundle of it",
+    ".pt": "accrt.from_torch makes a bundle of a torch.nn.Module", ".pth": "accrt.from_torch makes a bundle of a torch.nn.Module",
+}  # fmt: skip
+
+
+def file_advice(path: Any) -> str:
+    """For what is no bundle, and may be a model of another kind."""
+    try:
+        name = os.fsdecode(path)
+        if os.path.isfile(os.path.join(name, "config.json")):
+            return "; it is a model's folder: accrt.LLM runs it, and accrt.models.open makes a bundle of it"
+    except (TypeError, ValueError, OSError):
+        return ""
+    advice = _OTHER_FILES.get(os.path.splitext(name)[1].lower())
+    return f"; {advice}" if advice and os.path.exists(name) else ""
 
 
 def weight_advice(own: str) -> str:

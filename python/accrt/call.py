@@ -179,6 +179,7 @@ class Call(Handle):
                 else:
                     view = as_view(value, session.program.device, wanted, session.stream)
             except (TypeError, ValueError) as error:
+                error.args = (f"{signature.name}: {argument.name}: {error}",)
                 raise advised(error, argument, value, None, copy) from None
             if copy and argument.kind != "read" and isinstance(view.owner, ctypes.Array):
                 raise ValueError(f"{signature.name}: {argument.name} is written, and a copy would lose that: pass a contiguous array")

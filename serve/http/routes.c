@@ -258,8 +258,8 @@ static http_failure_t fault_of(const http_connection_t* c) {
         .status = 404,
         .code = "unknown_path",
         .message =
-            "There is nothing at this path. OpenAI's begin with /v1: a client's base_url ends "
-            "with it."};
+            "There is nothing at this path. Of OpenAI's API there are /v1/chat/completions, "
+            "/v1/completions, /v1/embeddings and /v1/models; a client's base_url ends with /v1."};
   if (!is_allowed(c))
     return (http_failure_t){
         .status = 405, .code = "unknown_method", .message = "This path has other methods."};

@@ -323,3 +323,35 @@ def test_weights_that_would_replace_nothing_are_refused(golden_bundle, device, t
     program = accrt.Program(accrt.Bundle(golden_bundle, device.instance), device)
     with pytest.raises(ValueError, match="say which with names="):
         program.load_weights(golden_bundle)
+
+
+NO_ARRAYS = {
+    "str": "abc", "list": [1.0] * 16, "set": {1}, "dict": {}, "generator": (i for i in "ab"), "object": object(), "class": np.ndarray,
+    "masked": np.ma.masked_array(np.ones(16, np.float32), np.arange(16) % 2), "objects": np.array([None] * 16), "strings": np.array(["a"] * 16),
+    "big-endian": np.ones(16, ">f4"), "complex": np.ones(16, np.complex64), "dates": np.zeros(16, "datetime64[s]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_ARRAYS)
+def test_what_is_no_array_is_refused_with_the_name_of_the_argument(program, name):
+    function = program.session().weighted
+    argument = str(function).partition("(")[2].partition(":")[0]
+    with pytest.raises((TypeError, ValueError), match=f"weighted.*{argument}"):
+        function(NO_ARRAYS[name])
+
+
+@pytest.mark.parametrize("name, advice", [("m.gguf", "accrt.LLM runs a GGUF file"), ("m.safetensors", "take the folder that it lies in"), ("m.onnx", "accrt.from_onnx"),
+                                          ("m.PT2", "accrt.from_torch makes a bundle of it"), ("m.pth", "torch.nn.Module"), ("folder", "it is a model's folder: accrt.LLM")])  # fmt: skip
+def test_models_of_other_kinds_are_refused_with_what_takes_them(tmp_path, name, advice):
+    path = tmp_path / name
+    if name == "folder":
+        path.mkdir()
+        (path / "config.json").write_text("{}")
+    else:
+        path.write_bytes(b"x" * 200)
+    for given in (path, str(path)):
+        with pytest.raises(accrt.Error, match=advice):
+            accrt.load(given)
+    with pytest.raises(accrt.Error) as missing:
+        accrt.load(tmp_path / "none.gguf")
+    assert "LLM" not in str(missing.value)

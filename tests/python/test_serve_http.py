@@ -346,7 +346,7 @@ def test_plain_paths(server):
 
 def test_a_base_url_without_v1_is_said(server):
     answer = Answer(server.raw(post("/chat/completions", {"messages": []})))
-    assert answer.status == 404 and answer.error["code"] == "unknown_path" and "a client's base_url ends with it" in answer.error["message"]
+    assert answer.status == 404 and answer.error["code"] == "unknown_path" and "a client's base_url ends with /v1" in answer.error["message"]
 
 
 def test_keys_and_other_origins():
