@@ -1,5 +1,5 @@
-"""The way in for other libraries' arrays: DLPack, array interfaces, the buffer protocol, bytes. None
-of them is copied."""
+"""The way in for other libraries' arrays: DLPack, array interfaces, the buffer protocol, bytes.
+None of them is copied."""
 from __future__ import annotations
 
 import ctypes

@@ -1,5 +1,5 @@
-"""Tensors: views of device memory that numpy, torch, JAX and CuPy take without a copy. The way in for
-theirs is in _incoming.py.
+"""Tensors: views of device memory that numpy, torch, JAX and CuPy take without a copy. The way in
+for theirs is in _incoming.py.
 
 numpy is optional: without it, anything with the buffer protocol goes in, and results come out as
 Tensors with `memoryview()`, `tolist()` and `__dlpack__`.

@@ -1,6 +1,6 @@
 """accrt.from_torch with modules as people write them: containers and dataclasses in and out, None
-and keywords, bags of embeddings, sampling at places, and what asks for the content of a tensor. Runs
-where torch is installed: `./dev torch-test`."""
+and keywords, bags of embeddings, sampling at places, and what asks for the content of a tensor.
+Runs where torch is installed: `./dev torch-test`."""
 
 from __future__ import annotations
 

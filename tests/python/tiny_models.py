@@ -209,7 +209,7 @@ def _rotate(x, inv, scale):
 def _llamas(c, w, ids, max_position):
     hidden, heads, kv, size = sizes(c)
     kind, eps = c["model_type"], c["rms_norm_eps"]
-    gemma, behind = kind == "gemma2", kind == "olmo2"  # behind: norms behind attention and MLP alone
+    gemma, behind = kind == "gemma2", kind == "olmo2"  # whose norms are behind the blocks alone
 
     def norm(x, name):
         return _rms(x, w[name + ".weight"] + (1.0 if gemma else 0.0), eps)

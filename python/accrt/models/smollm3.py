@@ -17,7 +17,8 @@ class SmolLM3(Llama):
         super().setup()
         config = self.config
         every = config.integer("no_rope_layer_interval", 4)
-        turns = config.get("no_rope_layers", [int((layer + 1) % every != 0) for layer in range(self.layers)])  # 1: this layer turns them
+        # 1: the layer turns queries and keys
+        turns = config.get("no_rope_layers", [int((layer + 1) % every != 0) for layer in range(self.layers)])
         if not isinstance(turns, list) or len(turns) < self.layers or any(turn not in (0, 1) for turn in turns):
             config.refuse(f"config: no_rope_layers is {turns!r}, expected a 0 or a 1 for each of {self.layers} layers")
             turns = [1] * self.layers
