@@ -564,7 +564,7 @@ def test_training_mode_is_refused(layer):
 
 
 def test_wrong_arguments():
-    with pytest.raises(TypeError, match="model is a int, expected a torch.nn.Module"):
+    with pytest.raises(TypeError, match="model is of type int, expected a torch.nn.Module"):
         convert(5)
     with pytest.raises(ValueError, match="without functions"):
         convert({})

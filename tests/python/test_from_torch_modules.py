@@ -145,6 +145,14 @@ def test_a_decomposition_that_changes_nothing_ends(monkeypatch):
     import torch._decomp
 
     op = torch.ops.aten.special_bessel_j0.default
-    monkeypatch.setitem(torch._decomp.decomposition_table, op, lambda x: op(x) * 1.0)
+    monkeypatch.setitem(torch._decomp.decomposition_table, op, same := lambda x: op(x) * 1.0)
+    same.__module__ = torch._decomp.decompositions.__name__
     with pytest.raises(UnsupportedOperations, match="special_bessel_j0"):
         convert(Of(torch.special.bessel_j0).eval(), (some(3),))
+
+
+@pytest.mark.parametrize("function", [torch.erfinv, torch.lgamma, torch.special.bessel_j1, torch.fft.rfft, torch.linalg.det])
+def test_what_is_missing_has_the_name_that_the_model_has(function):
+    with pytest.raises(UnsupportedOperations) as caught:
+        convert(Of(function).eval(), (some(4, 4),))
+    assert all(name.startswith("aten.") for name, *_rest in caught.value.operations), caught.value.operations

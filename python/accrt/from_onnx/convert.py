@@ -31,7 +31,7 @@ def loaded(model: Any) -> Tuple[Any, str]:
     if hasattr(model, "model_proto"):  # torch.onnx.ONNXProgram
         return model.model_proto, ""
     if not isinstance(model, (str, os.PathLike)):
-        raise TypeError(f"model is a {type(model).__name__}, expected an onnx.ModelProto or the path of a .onnx file")
+        raise TypeError(f"model is of type {type(model).__name__}, expected an onnx.ModelProto or the path of a .onnx file")
     path = os.fspath(model)
     try:
         found = _external.read(path)

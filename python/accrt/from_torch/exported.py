@@ -45,7 +45,8 @@ def exported(model: Any, args: Any = (), kwargs: Optional[Mapping[str, Any]] = N
     if _is_path(model):
         return _pt2.loaded(os.fspath(model))
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"model is a {type(model).__name__}, expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file")
+        more = ": call a function in the forward of a module" if inspect.isroutine(model) else ""
+        raise TypeError(f"model is of type {type(model).__name__}, expected a torch.nn.Module, an ExportedProgram or the path of a .pt2 file{more}")
     if isinstance(args, Mapping):
         args, kwargs = (), {**args, **(kwargs or {})}
     args = (args,) if isinstance(args, torch.Tensor) else tuple(args)
@@ -127,7 +128,7 @@ def _decomposed(programs: Mapping[str, Any], failures: Failures, doubted: bool, 
     and of nothing else; None where there are none. torch calls every operation of the graph then:
     of a file only where all that are left have a lowering or a decomposition."""
     import torch
-    from torch._decomp import decomposition_table as others  # what torch.export takes for whole
+    from torch._decomp import decomposition_table as others, decompositions  # of what torch.export keeps whole
 
     known = torch.export.default_decompositions()
     missing = [target for target, why in failures.found if not why]
@@ -135,9 +136,10 @@ def _decomposed(programs: Mapping[str, Any], failures: Failures, doubted: bool, 
     for target in (target for target in missing if target.startswith("aten.")):
         packet, _, overload = target[len("aten.") :].rpartition(".")
         operation = getattr(getattr(torch.ops.aten, packet, None), overload, None)
-        found = known if operation in known else others
-        if operation in found and operation not in tried:
-            table[operation] = found[operation]
+        part = known[operation] if operation in known else others.get(operation)
+        # torch's references would give operations that are not aten's
+        if part is not None and operation not in tried and (operation in known or part.__module__ == decompositions.__name__):
+            table[operation] = part
     tried.update(table)
     if not table or doubted and len(table) < len(set(missing)):
         return None
