@@ -147,6 +147,18 @@ def test_declarations_that_are_wrong(instance):
         accrt.Kernel.from_c("none.c", "cube", PARAMETERS, blocks_of, instance=instance)
 
 
+@pytest.mark.parametrize("body, first", [("retrun 0;", "error: "), ("puts(0); return 0;", "undefined reference|undefined symbol|implicit declaration"),
+                                         ("int puts(const char*); puts(0); return 0;", "undefined reference|undefined symbol")])  # fmt: skip
+def test_what_the_compiler_says_comes_before_its_command(instance, body, first):
+    source = "int32_t cube(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {\n  (void)e, (void)d, (void)w;\n  " + body + "\n}\n"
+    with pytest.raises(image.ImageError) as caught:
+        accrt.Kernel.from_c(source, "cube", PARAMETERS, blocks_of, instance=instance)
+    said, _, command = str(caught.value).rpartition("\nthe command was: ")
+    assert re.search(first, said) and "-shared" not in said and "-O3" not in said and command.split()[0]
+    if "undefined" in said:
+        assert "a kernel has no C library" in said
+
+
 def test_all_types_have_their_place_in_the_struct(instance):
     types = {"a": "i8", "b": "f64", "c": "bool", "d": "u16", "e": "i32", "f": "u64", "g": "f32", "out": "write f64"}
     adds = " + ".join(f"(double)p->{name}" for name in types if name != "out")

@@ -177,7 +177,13 @@ def available_targets() -> Tuple[List[str], Dict[str, str]]:
 def _run(command: Sequence[str], what: str, directory: str) -> None:
     done = _children.run(command, directory)
     if done.returncode != 0:
-        raise ImageError(f"{what} failed: {' '.join(command)}\n{done.stderr.strip()[:4000]}")
+        raise _failed(what, command, done.stderr)
+
+
+def _failed(what: str, command: Sequence[str], messages: str) -> ImageError:
+    """What the compiler says comes first: its command is long."""
+    more = "\na kernel has no C library: docs/kernel-abi.md lists what it may call" if "undefined reference" in messages or "undefined symbol" in messages else ""
+    return ImageError(f"{what} failed:\n{messages.strip()[:4000]}{more}\nthe command was: {' '.join(command)}")
 
 
 @functools.lru_cache(maxsize=None)
@@ -378,7 +384,7 @@ def _link(objects: Sequence[bytes], target: Target, compiler: Compiler) -> bytes
             command = [*compiler.command, *_LINK_FLAGS, *compiler.link_flags, *names, "-o", "image.so"]
             done = _children.run(command, directory, cwd=directory)
             if done.returncode != 0:
-                raise ImageError(f"linking for {target.name} failed: {' '.join(command)}\n{done.stderr.strip()[:4000]}")
+                raise _failed(f"linking for {target.name}", command, done.stderr)
             return Path(directory, "image.so").read_bytes()
 
     return _cached(key.hexdigest(), make)
