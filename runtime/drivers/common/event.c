@@ -342,8 +342,8 @@ static accrt_status_t query_native(accrt_event_t* event) {
   return conclude(event, ask_native(event), ACCRT_TIMEOUT_INFINITE);
 }
 
-accrt_status_t accrt_event_query(accrt_event_t* event) {
-  ACCRT_ENTER(event);
+/* `operation`: the public function that asks. */
+static accrt_status_t query(accrt_event_t* event, const char* operation) {
   if (mode_of(event) == ACCRT_EVENT_NATIVE)
     return query_native(event);
   uint64_t value;
@@ -353,12 +353,17 @@ accrt_status_t accrt_event_query(accrt_event_t* event) {
   const accrt_reach_t reach = accrt_timeline_reach(&semaphore->timeline, value);
   accrt_status_t status = ACCRT_OK;
   if (reach == ACCRT_REACH_FAILED) {
-    status = accrt_semaphore_poisoned(semaphore, __func__);
+    status = accrt_semaphore_poisoned(semaphore, operation);
   } else if (reach == ACCRT_REACH_PENDING) {
     status = ACCRT_FAIL(NOT_READY, "record %" PRIu64 " of the event is not reached", value);
   }
   accrt_semaphore_unref(semaphore);
   return status;
+}
+
+accrt_status_t accrt_event_query(accrt_event_t* event) {
+  ACCRT_ENTER(event);
+  return query(event, __func__);
 }
 
 accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns, uint32_t policy) {
@@ -384,7 +389,7 @@ accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns
 static accrt_status_t get_time(accrt_event_t* event, const char* what, uint64_t* out_time_ns) {
   if ((event->flags & ACCRT_EVENT_FLAG_TIMING) == 0)
     return ACCRT_FAIL(INVALID_STATE, "the %s event was made without timing", what);
-  ACCRT_TRY(accrt_event_query(event));
+  ACCRT_TRY(query(event, "accrt_event_elapsed"));
   accrt_mutex_lock(&event->lock);
   const bool recorded = mode_of(event) != ACCRT_EVENT_NEVER, reached = event->reached;
   *out_time_ns = event->time_ns;

@@ -185,6 +185,13 @@ static void test_recording_again(void** state) {
   close_world();
 }
 
+/* The record of the last error names the public function that failed, and none below it. */
+static void assert_operation(const char* wanted) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+  assert_string_equal(error.operation, wanted);
+}
+
 static void test_timing(void** state) {
   (void)state;
   open_world(TEST_DRIVER_STEPPED);
@@ -194,6 +201,7 @@ static void test_timing(void** state) {
   int64_t elapsed = 1;
   assert_int_equal(accrt_event_elapsed(start, end, &elapsed),
                    ACCRT_ERROR_INVALID_STATE); /* never recorded */
+  assert_operation("accrt_event_elapsed");
   assert_int_equal(elapsed, 0);
   assert_int_equal(accrt_stream_record(stream, start), ACCRT_OK);
   while (test_driver_step())
@@ -202,6 +210,7 @@ static void test_timing(void** state) {
   fill(stream, &word, 1);
   assert_int_equal(accrt_stream_record(stream, end), ACCRT_OK);
   assert_int_equal(accrt_event_elapsed(start, end, &elapsed), ACCRT_ERROR_NOT_READY);
+  assert_operation("accrt_event_elapsed");
   (void)usleep(5000);
   while (test_driver_step())
     continue;
@@ -237,9 +246,12 @@ static void test_failure(void** state) {
   assert_int_equal(accrt_stream_wait_event(other, event), ACCRT_OK);
   assert_int_equal(accrt_semaphore_fail(gate, ACCRT_ERROR_CANCELLED, "stopped"), ACCRT_OK);
   assert_int_equal(accrt_event_query(event), ACCRT_ERROR_POISONED);
-  assert_int_equal(accrt_event_synchronize(event, FOREVER, 0), ACCRT_ERROR_POISONED);
+  assert_operation("accrt_event_query");
   int64_t elapsed;
   assert_int_equal(accrt_event_elapsed(event, event, &elapsed), ACCRT_ERROR_POISONED);
+  assert_operation("accrt_event_elapsed");
+  assert_int_equal(accrt_event_synchronize(event, FOREVER, 0), ACCRT_ERROR_POISONED);
+  assert_operation("accrt_event_synchronize");
   accrt_error_t error = ACCRT_ERROR_INIT;
   assert_int_equal(accrt_event_error(event, &error), ACCRT_OK);
   assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
