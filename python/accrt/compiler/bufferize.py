@@ -465,13 +465,9 @@ class _Bufferizer:
         states = [self.whole(self.storage("state", s.name, s.type.size_bytes), s.type) for s, _written in ops.states_of(op)]
         temporaries = [self.fresh(type_) for type_ in lowering.temporaries]
         places = {"in": operands, "out": targets, "temporary": temporaries, "state": states}
-        self._steps(op, lowering, places, [a for a in lowering.alternatives if self._decided(a[0])])
+        self._steps(op, lowering, places, [a for a in lowering.alternatives if ex.is_known(a[0], self.late)])
         for value, place in zip(op.results, targets):
             self.places[id(value)] = place
-
-    def _decided(self, condition: Size) -> bool:
-        """Whether a condition is known when a plan is made."""
-        return not any(name in self.late for name in ex.symbols_of(condition))
 
     def _steps(self, op: Op, lowering: select.Lowering, places: Mapping[str, Sequence[Optional[Place]]], choices: Sequence) -> None:
         if not choices:

@@ -317,17 +317,13 @@ class _FunctionEmitter:
     def _dispatch(self, command: Command, target: bw.Block, after: List[bw.Command]) -> bw.Command:
         made: List[bw.Command] = []
         for condition, launch in command.launch.alternatives:
-            if not self._decided(condition):
+            if not ex.is_known(condition, self.late):
                 continue
             made.append(target.branch(condition, after=after, name=command.name))
             self._launch(command, launch, made[-1].then, [])
             target, after = made[-1].otherwise, []
         made.append(self._launch(command, command.launch, target, after))
         return made[0]
-
-    def _decided(self, condition: Any) -> bool:
-        """Whether a condition is known when a plan is made."""
-        return not any(name in self.late for name in ex.symbols_of(condition))
 
     def _launch(self, command: Command, launch: Launch, target: bw.Block, after: List[bw.Command]) -> bw.Command:
         arguments: Dict[str, Any] = {}

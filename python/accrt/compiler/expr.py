@@ -123,6 +123,11 @@ def symbols_of(size: Size) -> List[str]:
     return sorted(size.symbols()) if isinstance(size, Expr) else []
 
 
+def is_known(size: Size, late: Any) -> bool:
+    """Whether a size has none of the symbols in `late`, which only a run knows."""
+    return not any(name in late for name in symbols_of(size))
+
+
 def size_text(size: Any) -> str:
     text = str(size)
     return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text

@@ -306,36 +306,30 @@ def ones(lo: Any, size: Sequence[Any], dtype: Any = None, **named: Any) -> Any:
     return full_of(lo, size, 1, dtype_of(dtype) if dtype is not None else _default_dtype(0.0))
 
 
-def _like(value: Any) -> Callable[..., Any]:
-    def lower(lo: Any, x: Any, dtype: Any = None, **named: Any) -> Any:
-        return full_of(lo, lo.shape(x), value, dtype_of(dtype) if dtype is not None else lo.dtype(x))
+def _like(*known: Any) -> Callable[..., Any]:
+    """A tensor of the shape of another, full of a value that is known or the next argument."""
+
+    def lower(lo: Any, x: Any, *value: Any, dtype: Any = None, **named: Any) -> Any:
+        return full_of(lo, lo.shape(x), *(known or value), dtype_of(dtype) if dtype is not None else lo.dtype(x))
+
+    return lower
+
+
+def _new(*known: Any) -> Callable[..., Any]:
+    """The same of a shape that is an argument."""
+
+    def lower(lo: Any, x: Any, size: Sequence[Any], *value: Any, dtype: Any = None, **named: Any) -> Any:
+        return full_of(lo, size, *(known or value), dtype_of(dtype) if dtype is not None else lo.dtype(x))
 
     return lower
 
 
 lowers("aten.zeros_like.default", "aten.empty_like.default")(_like(0))
 lowers("aten.ones_like.default")(_like(1))
-
-
-@lowers("aten.full_like.default")
-def full_like(lo: Any, x: Any, value: Any, dtype: Any = None, **named: Any) -> Any:
-    return full_of(lo, lo.shape(x), value, dtype_of(dtype) if dtype is not None else lo.dtype(x))
-
-
-def _new(value: Any) -> Callable[..., Any]:
-    def lower(lo: Any, x: Any, size: Sequence[Any], dtype: Any = None, **named: Any) -> Any:
-        return full_of(lo, size, value, dtype_of(dtype) if dtype is not None else lo.dtype(x))
-
-    return lower
-
-
+lowers("aten.full_like.default")(_like())
 lowers("aten.new_zeros.default", "aten.new_empty.default")(_new(0))
 lowers("aten.new_ones.default")(_new(1))
-
-
-@lowers("aten.new_full.default")
-def new_full(lo: Any, x: Any, size: Sequence[Any], value: Any, dtype: Any = None, **named: Any) -> Any:
-    return full_of(lo, size, value, dtype_of(dtype) if dtype is not None else lo.dtype(x))
+lowers("aten.new_full.default")(_new())
 
 
 @lowers("aten.scalar_tensor.default")

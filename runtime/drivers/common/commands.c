@@ -12,11 +12,11 @@
 #include "runtime/drivers/common/commands.h"
 #include "runtime/drivers/common/objects.h"
 #include "runtime/drivers/common/operator.h"
+#include "runtime/drivers/common/value.h"
 
 #define MAX_BINDINGS 65535u
 #define MAX_COMMANDS 0x7FFFFFFFu
 #define WORKSPACE_ALIGN 256u /* of an operator's, as accrt/kernel.h promises */
-#define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
 
 /* ---- Life ---- */
 

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include "runtime/drivers/common/objects.h"
+#include "runtime/drivers/common/value.h"
 
 #define MAX_RING_ENTRIES 16u
 #define MIN_RING_ENTRIES 2u
@@ -26,8 +27,6 @@
 #define PAGE_BYTES 4096u
 /* A waiting thread that also keeps its device going looks again after this long. */
 #define PROGRESS_PAUSE_NS UINT64_C(50000)
-
-#define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
 
 /* A piece of pinned memory of the ring. */
 typedef struct ring_entry {
@@ -366,13 +365,6 @@ static void retire_oldest(stager_t* stager) {
       fail_piece(staging, job, entry->offset_bytes, accrt_error_current());
   }
   end_piece(staging, job, entry->size_bytes);
-}
-
-static accrt_driver_range_t range_at(uint64_t address, uint64_t size_bytes, uint32_t access) {
-  return (accrt_driver_range_t){.binding = ACCRT_DRIVER_NONE,
-                                .access = access,
-                                .offset = VALUE(address),
-                                .size_bytes = VALUE(size_bytes)};
 }
 
 /* Under the copy queue's lock. */

@@ -3,9 +3,8 @@
 #include <string.h>
 
 #include "runtime/drivers/common/objects.h"
+#include "runtime/drivers/common/value.h"
 #include "runtime/drivers/common/staging.h"
-
-#define VALUE(number) ((accrt_driver_value_t){.constant = (number), .scalar = ACCRT_DRIVER_NONE})
 
 uint64_t accrt_place_size(const accrt_place_t* place, uint64_t size_bytes) {
   uint64_t address, buffer_bytes;
@@ -152,13 +151,6 @@ accrt_status_t accrt_region_check(accrt_copy_region_t* region, const accrt_place
 
 static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
   return a_bytes > 0 && b_bytes > 0 && a < b + b_bytes && b < a + a_bytes;
-}
-
-static accrt_driver_range_t range_at(uint64_t address, uint64_t size_bytes, uint32_t access) {
-  return (accrt_driver_range_t){.binding = ACCRT_DRIVER_NONE,
-                                .access = access,
-                                .offset = VALUE(address),
-                                .size_bytes = VALUE(size_bytes)};
 }
 
 void accrt_buffer_note_or_wait(accrt_buffer_t* buffer, accrt_stream_t* stream, uint64_t number) {

@@ -13,7 +13,7 @@ import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union
 
 SOURCE_DIRECTORY = Path(__file__).resolve().parent
 CUDA_DIRECTORY = SOURCE_DIRECTORY.parent / "cuda"
@@ -119,10 +119,7 @@ class CSource:
     flags: Tuple[str, ...] = ()
 
     def unit(self) -> str:
-        lines = [f"#define {name} {value}" for name, value in self.defines]
-        if self.file:
-            lines.append(f'#include "{self.file}"')
-        return "\n".join(lines) + "\n" + self.text
+        return _unit(self)
 
     def depends(self) -> str:
         """Digest of everything of ours that the unit may include, so that a cache notices a
@@ -132,6 +129,19 @@ class CSource:
         for path in sorted(SOURCE_DIRECTORY.glob("*.h")) + own:
             digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return digest.hexdigest()
+
+
+def entry_source(file: str, struct: str, name: str, **tags: str) -> CSource:
+    """A file of host kernels, of which one is built: as accrt_NAME, for these tags."""
+    return CSource(file, defines=(*tags.items(), ("ENTRY", "accrt_" + name)), struct=struct)
+
+
+def _unit(source: "Union[CSource, CudaSource]") -> str:
+    """What a compiler gets: the definitions, then the file or the text."""
+    lines = [f"#define {name} {value}" for name, value in source.defines]
+    if source.file:
+        lines.append(f'#include "{source.file}"')
+    return "\n".join(lines) + "\n" + source.text
 
 
 @dataclass(frozen=True)
@@ -153,10 +163,7 @@ class CudaSource:
     exact: Tuple[str, ...] = ()
 
     def unit(self) -> str:
-        lines = [f"#define {name} {value}" for name, value in self.defines]
-        if self.file:
-            lines.append(f'#include "{self.file}"')
-        return "\n".join(lines) + "\n" + self.text
+        return _unit(self)
 
     def depends(self) -> str:
         """Digest of every file of ours that the unit includes, so that a cache notices a change."""

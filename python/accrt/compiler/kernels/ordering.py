@@ -7,13 +7,9 @@ from typing import Any, Dict, List, Mapping, Tuple
 
 from . import elementwise as ew
 from . import expr as ex
-from .kerneldef import CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, symbol, workspace, writes
+from .kerneldef import entry_source, KernelDef, Launch, TensorSpec, launch, layout, reads, symbol, workspace, writes
 
 _FLOATS = ("f16", "bf16", "f32")
-
-
-def _source(file: str, struct: str, name: str, **tags: str) -> CSource:
-    return CSource(file, defines=(*tags.items(), ("ENTRY", "accrt_" + name)), struct=struct)
 
 
 def _three(what: str, shape: Tuple[Any, ...], axis: int, *strides: Tuple[Any, ...]) -> Tuple[List[Any], List[List[Any]]]:
@@ -37,7 +33,7 @@ def _pieces(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
 def cumsum_kernel(x: str, out: str) -> KernelDef:
     names = "outer n inner x_outer x_n x_inner out_outer out_n out_inner".split()
     name = f"cumsum_{x}"
-    producer = _source("cumsum.c", "cumsum_params_t", name, X_TAG=x, OUT_TAG=out, SUM="double" if out.startswith(("f", "bf")) else "int64_t")
+    producer = entry_source("cumsum.c", "cumsum_params_t", name, X_TAG=x, OUT_TAG=out, SUM="double" if out.startswith(("f", "bf")) else "int64_t")
     return KernelDef(name, "cumsum", producer, layout([reads("x"), writes("out")] + [symbol(n) for n in names]), _pieces)
 
 
@@ -66,7 +62,7 @@ def sort_kernel(x: str) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
         return (ex.maximum(ex.minimum(v["outer"] * v["inner"], SORT_GROUPS), 1), 1, 1)
 
-    producer = _source("sort.c", "sort_params_t", name, X_TAG=x, KEY=_KEYS.get(x, "UNSIGNED"))
+    producer = entry_source("sort.c", "sort_params_t", name, X_TAG=x, KEY=_KEYS.get(x, "UNSIGNED"))
     return KernelDef(name, "sort", producer, params, grid, workspace_bytes=lambda v: grid(v)[0] * v["n"] * 32)
 
 
@@ -85,7 +81,7 @@ def scatter_kernel(x: str, index: str, add: bool) -> KernelDef:
     names += "index_outer index_count index_inner source_outer source_count source_inner".split()
     params = layout([reads("x"), reads("index"), reads("source"), writes("out")] + [symbol(n) for n in names])
     name = f"scatter_{'add_' if add else ''}{x}_{index}"
-    producer = _source("scatter_to.c", "scatter_to_params_t", name, X_TAG=x, INDEX_TAG=index, ADD=str(int(add)))
+    producer = entry_source("scatter_to.c", "scatter_to_params_t", name, X_TAG=x, INDEX_TAG=index, ADD=str(int(add)))
     return KernelDef(name, "scatter", producer, params, _pieces)
 
 
@@ -111,7 +107,7 @@ def grouped_kernel(x: str, w: str, index: str) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
         return (ex.maximum(ex.ceildiv(v["n"], 64), 1), ex.maximum(v["matrices"], 1), 1)
 
-    producer = _source("grouped.c", "grouped_params_t", name, X_TAG=x, W_TAG=w, INDEX_TAG=index)
+    producer = entry_source("grouped.c", "grouped_params_t", name, X_TAG=x, W_TAG=w, INDEX_TAG=index)
     return KernelDef(name, "grouped_matmul", producer, params, grid)
 
 

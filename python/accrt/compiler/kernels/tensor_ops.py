@@ -8,14 +8,10 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import elementwise as ew
 from . import expr as ex
-from .kerneldef import BufferArg, CSource, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, updates, workspace, writes
+from .kerneldef import BufferArg, entry_source, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, updates, workspace, writes
 from .matmul import collapse_rows, require_contiguous_last
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
-
-
-def _source(file: str, struct: str, name: str, **tags: str) -> CSource:
-    return CSource(file, defines=(*tags.items(), ("ENTRY", "accrt_" + name)), struct=struct)
 
 
 def row_grid(n: str, elements: int):
@@ -41,7 +37,7 @@ def norm_kernel(kind: str, x: str, weight: str) -> KernelDef:
         + [scalar("epsilon", "f64")]
     )
     name = f"{kind}_{x}_{weight}"
-    producer = _source("norm.c", "norm_params_t", name, X_TAG=x, W_TAG=weight, RMS=str(int(kind == "rms_norm")))
+    producer = entry_source("norm.c", "norm_params_t", name, X_TAG=x, W_TAG=weight, RMS=str(int(kind == "rms_norm")))
     return KernelDef(name, kind, producer, params, row_grid("n", 8192))
 
 
@@ -75,7 +71,7 @@ def lower_norm(
 def softmax_kernel(x: str) -> KernelDef:
     params = layout([reads("x"), writes("out")] + [symbol(n) for n in ("rows", "n", "x_row", "out_row", "logarithm")])
     name = f"softmax_{x}"
-    return KernelDef(name, "softmax", _source("softmax.c", "softmax_params_t", name, X_TAG=x), params, row_grid("n", 4096))
+    return KernelDef(name, "softmax", entry_source("softmax.c", "softmax_params_t", name, X_TAG=x), params, row_grid("n", 4096))
 
 
 def lower_softmax(x: TensorSpec, out: TensorSpec, logarithm: bool = False) -> Launch:
@@ -100,7 +96,7 @@ _REDUCE_NAMES = ("k0", "k1", "k2", "r0", "r1", "x_k0", "x_k1", "x_k2", "x_r0", "
 def reduce_kernel(op: str, x: str, out: str) -> KernelDef:
     params = layout([reads("x"), writes("out")] + [symbol(n) for n in _REDUCE_NAMES])
     name = f"reduce_{op}_{x}_{out}"
-    producer = _source("reduce.c", "reduce_params_t", name, X_TAG=x, OUT_TAG=out, OP=op.upper())
+    producer = entry_source("reduce.c", "reduce_params_t", name, X_TAG=x, OUT_TAG=out, OP=op.upper())
 
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
         pieces = v["k0"] * v["k1"] * ex.ceildiv(v["k2"], 128)
@@ -144,7 +140,7 @@ def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -
 def argmax_kernel(x: str) -> KernelDef:
     params = layout([reads("x"), writes("out")] + [symbol(n) for n in ("rows", "n", "x_row", "out_row")])
     name = f"argmax_{x}"
-    producer = _source("argmax.c", "argmax_params_t", name, X_TAG=x, OUT_TAG="i64")
+    producer = entry_source("argmax.c", "argmax_params_t", name, X_TAG=x, OUT_TAG="i64")
     return KernelDef(name, "argmax", producer, params, row_grid("n", 8192))
 
 
@@ -179,7 +175,7 @@ def topk_kernel(x: str) -> KernelDef:
     def work(v: Mapping[str, Any]) -> Any:
         return grid(v)[0] * _rounded(v["n"]) * 16
 
-    producer = _source("topk.c", "topk_params_t", name, X_TAG=x, OUT_TAG="i64")
+    producer = entry_source("topk.c", "topk_params_t", name, X_TAG=x, OUT_TAG="i64")
     return KernelDef(name, "topk", producer, params, grid, workspace_bytes=work)
 
 
@@ -206,7 +202,7 @@ def gather_kernel(index: str) -> KernelDef:
         per_group = max(1, 65536 // max(v["row_bytes"], 1)) if ex.is_static(v["row_bytes"]) else 16
         return (ex.maximum(ex.ceildiv(v["outer"] * v["count"], min(per_group, 1024)), 1), 1, 1)
 
-    return KernelDef(name, "index_select", _source("gather.c", "gather_params_t", name, INDEX_TAG=index), params, grid)
+    return KernelDef(name, "index_select", entry_source("gather.c", "gather_params_t", name, INDEX_TAG=index), params, grid)
 
 
 def _joined(shape: Sequence[Any], strides: Sequence[Any], what: str) -> Tuple[Any, Any]:
@@ -262,7 +258,7 @@ def rope_kernel(x: str, positions: str) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
         return (ex.maximum(ex.ceildiv(v["batch"] * v["length"], 8), 1), 1, 1)
 
-    producer = _source("rope.c", "rope_params_t", name, X_TAG=x, POSITION_TAG=positions)
+    producer = entry_source("rope.c", "rope_params_t", name, X_TAG=x, POSITION_TAG=positions)
     return KernelDef(name, "rotary_embedding", producer, params, grid)
 
 
@@ -317,7 +313,7 @@ def scatter_kernel(index: str) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
         return (ex.maximum(ex.minimum(ex.ceildiv(v["count"] * v["row_bytes"], 32768), 16), 1), 1, 1)
 
-    return KernelDef(name, "state_scatter", _source("scatter.c", "scatter_params_t", name, INDEX_TAG=index), params, grid)
+    return KernelDef(name, "state_scatter", entry_source("scatter.c", "scatter_params_t", name, INDEX_TAG=index), params, grid)
 
 
 def lower_scatter(x: TensorSpec, slots: TensorSpec, state: TensorSpec) -> Launch:
@@ -344,7 +340,7 @@ def scatter_e4m3_kernel(x: str, index: str) -> KernelDef:
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
         return (ex.maximum(ex.minimum(ex.ceildiv(v["count"] * v["row_size"], 8192), 16), 1), 1, 1)
 
-    return KernelDef(name, "state_scatter", _source("scatter_e4m3.c", "scatter_e4m3_params_t", name, X_TAG=x, INDEX_TAG=index), params, grid)
+    return KernelDef(name, "state_scatter", entry_source("scatter_e4m3.c", "scatter_e4m3_params_t", name, X_TAG=x, INDEX_TAG=index), params, grid)
 
 
 def lower_scatter_e4m3(
@@ -375,7 +371,7 @@ def copy_kernel(item: int) -> KernelDef:
         total = ex.product(v[f"d{axis}"] for axis in range(8))
         return (ex.maximum(ex.minimum(ex.ceildiv(total * item, 65536), 256), 1), 1, 1)
 
-    return KernelDef(name, "copy", _source("copy.c", "copy_params_t", name, BYTES=str(item)), params, grid)
+    return KernelDef(name, "copy", entry_source("copy.c", "copy_params_t", name, BYTES=str(item)), params, grid)
 
 
 def lower_copy(x: TensorSpec, out: TensorSpec, out_offset: Any = 0, x_offset: Any = 0) -> Launch:

@@ -293,8 +293,7 @@ def _infer_conv_packed(op: Op) -> Types:
 def _infer_window(op: Op) -> Types:
     """The same without a sum over channels. `kind`: depthwise, a convolution with one channel in
     each group and a weight f32 [kernel height * kernel width, channels]; max; or mean."""
-    x, at = op.operands[0], op.attrs
-    return [TensorType(at["dtype"], (x.shape[0], *at["window"].sizes(x.shape[1], x.shape[2]), at["columns"]))]
+    return _infer_conv_packed(op)
 
 
 @define("accrt.group_norm_last(Tensor self, Tensor? weight, Tensor? bias, Tensor? residual, groups, eps, columns, activation, last)")

@@ -212,6 +212,15 @@ def moves_past_write(producer: Op, consumer: Op, ops_in_order: Sequence[Op]) -> 
     return any(op.regions or ops.OPS[op.name].effect for op in between)
 
 
+def _numbered(node: ew.Node, nodes: List[ew.Node], known: Dict[Any, int]) -> int:
+    """The number of a node among `nodes`, where each stands once."""
+    key = (node.op, node.dtype, node.args, repr(node.value))
+    if key not in known:
+        known[key] = len(nodes)
+        nodes.append(node)
+    return known[key]
+
+
 def _inlined(op: Op, index: int, producer: Op) -> Tuple[List[Value], ew.Program, Tuple[Any, ...]]:
     outer, inner = op.attrs["program"], producer.attrs["program"]
     gone = op.operands[index]
@@ -228,11 +237,7 @@ def _inlined(op: Op, index: int, producer: Op) -> Tuple[List[Value], ew.Program,
         return len(operands) - 1
 
     def put(node: ew.Node) -> int:
-        key = (node.op, node.dtype, node.args, repr(node.value))
-        if key not in known:
-            known[key] = len(nodes)
-            nodes.append(node)
-        return known[key]
+        return _numbered(node, nodes, known)
 
     def copy(program: ew.Program, values: Sequence[Value], first_symbol: int, inner_at: Optional[int]) -> Dict[int, int]:
         places: Dict[int, int] = {}
@@ -329,11 +334,7 @@ def _join(first: Op, second: Op, used: Dict[int, List[Op]]) -> bool:
     made: Dict[int, int] = {}
 
     def put(node: ew.Node) -> int:
-        key = (node.op, node.dtype, node.args, repr(node.value))
-        if key not in known:
-            known[key] = len(nodes)
-            nodes.append(node)
-        return known[key]
+        return _numbered(node, nodes, known)
 
     def read(value: Value, dtype: str) -> int:
         if id(value) in made:
