@@ -19,7 +19,7 @@ from accrt import models
 from accrt.models import Options, Refused
 
 OPTIONS = Options(**{**steps.OPTIONS.__dict__, "adapters": 3, "max_rank": 6})
-FAMILIES = ("llama", "llama-linear-biases", "qwen2", "qwen3", "gemma2", "phi3", "gpt2")
+FAMILIES = ("llama", "llama-linear-biases", "qwen2", "qwen3", "gemma2", "phi3", "granite", "olmo2", "smollm3", "gpt2")
 
 
 def opened(folder, options=OPTIONS):
