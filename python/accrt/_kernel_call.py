@@ -190,7 +190,11 @@ def _sizes(kernel: Kernel, values: Sequence, grid: Any) -> tuple[int, ...]:
     elif own is None:
         raise TypeError(f"{where} is missing: say how many workgroups in x, y, z, as grid=(4, 1, 1)")
     else:
-        sizes = own({p[2][0]: value for p, value in zip(kernel._places, values) if p[0]})
+        known = {p[2][0]: value for p, value in zip(kernel._places, values) if p[0]}
+        try:
+            sizes = own(known)
+        except KeyError as error:
+            raise KeyError(f"{where} asks for {error}; it gets {', '.join(known) or 'nothing'}") from error
         sizes = sizes if isinstance(sizes, (tuple, list)) else (sizes,)
         least = 0
     if not 1 <= len(sizes) <= 3 or not all(hasattr(size, "__index__") for size in sizes):

@@ -147,6 +147,13 @@ def test_declarations_that_are_wrong(instance):
         accrt.Kernel.from_c("none.c", "cube", PARAMETERS, blocks_of, instance=instance)
 
 
+def test_a_grid_that_asks_for_what_is_no_parameter(instance):
+    wrong = accrt.Kernel.from_c(CUBE, "cube", PARAMETERS, lambda v: v["rows"], instance=instance)
+    names = [name for name, kind in PARAMETERS if not kind.startswith(("read", "write"))]
+    with pytest.raises(KeyError, match=f"kernel cube: grid asks for 'rows'; it gets {', '.join(names)}"):
+        wrong(np.ones(8, np.float32), np.ones(8, np.float32), 8, 1.0)
+
+
 @pytest.mark.parametrize("body, first", [("retrun 0;", "error: "), ("puts(0); return 0;", "undefined reference|undefined symbol|implicit declaration"),
                                          ("int puts(const char*); puts(0); return 0;", "undefined reference|undefined symbol")])  # fmt: skip
 def test_what_the_compiler_says_comes_before_its_command(instance, body, first):
