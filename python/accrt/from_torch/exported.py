@@ -128,7 +128,7 @@ def _decomposed(programs: Mapping[str, Any], failures: Failures, doubted: bool, 
     and of nothing else; None where there are none. torch calls every operation of the graph then:
     of a file only where all that are left have a lowering or a decomposition."""
     import torch
-    from torch._decomp import decomposition_table as others, decompositions  # of what torch.export keeps whole
+    from torch._decomp import decomposition_table as others, decompositions
 
     known = torch.export.default_decompositions()
     missing = [target for target, why in failures.found if not why]

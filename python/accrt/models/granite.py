@@ -15,7 +15,7 @@ class Granite(Llama):
         number = self.config.number
         self.of_embedding, self.of_residual = number("embedding_multiplier", 1.0), number("residual_multiplier", 1.0)
         self.scale = number("attention_multiplier", self.head_size**-0.5 if self.is_gguf else 1.0)
-        named = number("logit_scale", 1.0, minimum=1e-6) if self.is_gguf else 1.0  # llama.cpp's name for it
+        named = number("logit_scale", 1.0, minimum=1e-6) if self.is_gguf else 1.0
         self.divisor = number("logits_scaling", named, minimum=1e-6)
 
     def embed(self, ids: Value) -> Value:

@@ -132,7 +132,7 @@ class CSource:
 
 
 def entry_source(file: str, struct: str, name: str, **tags: str) -> CSource:
-    """A file of host kernels, of which one is built: as accrt_NAME, for these tags."""
+    """A file of host kernels, of which one is built, for these tags."""
     return CSource(file, defines=(*tags.items(), ("ENTRY", "accrt_" + name)), struct=struct)
 
 
