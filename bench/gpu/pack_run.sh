@@ -104,9 +104,9 @@ run_sanitize() {
   done
   libraries=own,numpy
   has "sanitize_round_trips" cupy && libraries=own,numpy,cupy
-  has "sanitize_round_trips" numpy && step sanitize_round_trips 590 compute-sanitizer --tool memcheck --error-exitcode 99 \
-    --report-api-errors no --target-processes application-only \
-    "$PYTHON" "$HERE/tests/gpu/round_trips.py" --count 10000 --with "$libraries"
+  has "sanitize_round_trips" numpy && step sanitize_round_trips 590 compute-sanitizer --tool memcheck --leak-check full \
+    --error-exitcode 99 --report-api-errors no --target-processes application-only \
+    "$PYTHON" "$HERE/tests/gpu/round_trips.py" --count 10000 --with "$libraries" --leaks
 }
 
 case ${1:-all} in

@@ -11,6 +11,7 @@ rows interleaved, medians with quartiles. Results are checked.
 """
 import json
 import sys
+import unittest.mock
 
 from gpu_python import BATCH, DEVICE, ELEMENTS, ptx, Rows
 
@@ -63,6 +64,8 @@ def rows_of(path: str) -> tuple[Rows, list]:
     bundle = accrt.Bundle(path, accrt.default_instance("all"))
     operator = accrt.torch.operator(bundle, "step", name="bench_accrt::step")
     trained = accrt.torch.operator(bundle, "step_trained", backward="step_trained_backward", name="bench_accrt::step_trained")
+    with unittest.mock.patch("accrt.torch._shim._knows_the_dispatcher", lambda: False):
+        dispatched = accrt.torch.operator(bundle, "step", name="bench_accrt::dispatched")
     defined = torch.ops.bench_step.defined.default
     w = torch.rand(ELEMENTS, device="cuda", requires_grad=True)
     session = bundle.program(device).session(stream=stream)
@@ -74,6 +77,7 @@ def rows_of(path: str) -> tuple[Rows, list]:
     for name, run in (("launch alone, given addresses", lambda: fire(*addresses, 2.0, ELEMENTS)),
                       ("plain function: empty_like and launch", lambda: plain(x, y)),
                       ("operator of a bundle", lambda: operator(x, y)),
+                      ("operator of a bundle, by torch's dispatcher", lambda: dispatched(x, y)),
                       ("torch.library define and impl", lambda: defined(x, y)),
                       ("torch.library custom_op", lambda: custom(x, y)),
                       ("operator of a bundle, whose result has a gradient", lambda: trained(w, y)),

@@ -103,7 +103,8 @@ PyMODINIT_FUNC PyInit__native(void) {
       accrt_native_add_held(module) && accrt_native_add_result(module) &&
       accrt_native_add_gpu(module) && accrt_native_add_enqueuer(module) &&
       accrt_native_add_launcher(module) && accrt_native_add_entry(module) &&
-      accrt_native_add_shim(module) && accrt_native_add_xla(module))
+      accrt_native_add_shim(module) && accrt_native_add_direct(module) &&
+      accrt_native_add_xla(module))
     return module;
   Py_XDECREF(module);
   return NULL;

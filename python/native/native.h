@@ -147,6 +147,16 @@ bool accrt_native_add_launcher(PyObject* module);
 /** Adds the classes Entry and Shim, of torch's operators, and their functions. */
 bool accrt_native_add_entry(PyObject* module);
 bool accrt_native_add_shim(PyObject* module);
+/** Adds what Python code says of torch's dispatcher. */
+bool accrt_native_add_direct(PyObject* module);
+/** Whether nothing is set up in this thread that torch's dispatcher would ask. */
+bool accrt_native_is_quiet(void);
+/** Calls an operator without the dispatcher: its result; NULL, maybe with an exception: nothing has
+ * happened, and the dispatcher is to be asked.
+ * @param shims for processors and for GPUs; others than objects of the class Shim: there is none.
+ * @param values plain tensors that want no gradient, numbers, None.
+ */
+PyObject* accrt_native_call_directly(PyObject* const shims[2], PyObject* values);
 /** Adds what XLA calls, and the functions that make it. */
 bool accrt_native_add_xla(PyObject* module);
 

@@ -1,6 +1,6 @@
 /* python/native/torch_entry.c - what Python calls for an operator of torch's. Where no gradient is
- * wanted it leaves torch's Python code for gradients out, and where an error of Python's became one
- * of C++ on its way, it gives the first one back. */
+ * wanted it leaves torch's dispatcher out, or else torch's Python code for gradients. An error of
+ * Python's that became one of C++ on its way is given back as it was. */
 #include <string.h>
 
 #include "python/native/native.h"
@@ -82,6 +82,7 @@ typedef struct entry {
   PyObject* plain[2];  /* classes of tensors that mean what torch's do */
   PyObject* is_wanted; /* is_grad_enabled */
   PyObject* states[3]; /* functions whose results are false if nothing looks into calls */
+  PyObject* shims[2];  /* of processors and of GPUs; others than a Shim: there is none */
 } entry_t;
 
 typedef enum asks { ASKS_NOTHING, ASKS_GRADIENT, ASKS_UNKNOWN } asks_t;
@@ -121,26 +122,44 @@ static bool gives_false(PyObject* function) {
   return is_true == 0;
 }
 
-/* Whether the call is nothing but the operator: no gradient, no mode, no transform. */
-static bool is_plain(const entry_t* self, PyObject* given, PyObject* named) {
-  if (self->below == Py_None || (named != NULL && PyDict_Size(named) != 0))
+/* Whether no gradient of any argument is wanted, and all are known. */
+static bool wants_none(const entry_t* self, PyObject* given, PyObject* named) {
+  if (named != NULL && PyDict_Size(named) != 0)
     return false;
   const asks_t asks = asks_of_values(self, given, 0);
-  bool plain = asks == ASKS_NOTHING || (asks == ASKS_GRADIENT && gives_false(self->is_wanted));
-  for (size_t i = 0; i < sizeof self->states / sizeof *self->states && plain; ++i)
-    plain = gives_false(self->states[i]);
-  PyErr_Clear();
-  return plain;
+  return asks == ASKS_NOTHING || (asks == ASKS_GRADIENT && gives_false(self->is_wanted));
 }
 
-static PyObject* entry_call(PyObject* object, PyObject* given, PyObject* named) {
-  const entry_t* self = (const entry_t*)object;
-  PyObject* below = is_plain(self, given, named) ? PyObject_CallObject(self->below, NULL) : NULL;
+/* Whether nothing looks into calls: no mode, no transform. */
+static bool is_unwatched(const entry_t* self) {
+  bool unwatched = true;
+  for (size_t i = 0; i < sizeof self->states / sizeof *self->states && unwatched; ++i)
+    unwatched = gives_false(self->states[i]);
+  return unwatched;
+}
+
+/* By torch's dispatcher. */
+static PyObject* dispatch(const entry_t* self, PyObject* given, PyObject* named, bool is_plain) {
+  PyObject* below = is_plain && self->below != Py_None && is_unwatched(self)
+                        ? PyObject_CallObject(self->below, NULL)
+                        : NULL;
   PyErr_Clear();
   ++noted.depth;
   PyObject* result = PyObject_Call(self->inner, given, named);
   --noted.depth;
   Py_XDECREF(below);
+  return result;
+}
+
+static PyObject* entry_call(PyObject* object, PyObject* given, PyObject* named) {
+  const entry_t* self = (const entry_t*)object;
+  const bool is_plain = wants_none(self, given, named);
+  PyObject* result =
+      is_plain && accrt_native_is_quiet() ? accrt_native_call_directly(self->shims, given) : NULL;
+  if (result != NULL)
+    return result;
+  PyErr_Clear();
+  result = dispatch(self, given, named, is_plain);
   if (noted.error == NULL)
     return result;
   if (result == NULL)
@@ -156,12 +175,12 @@ static PyObject* entry_call(PyObject* object, PyObject* given, PyObject* named) 
   return result;
 }
 
-/* Entry(inner, below, Tensor, Parameter, is_grad_enabled, (three functions)) */
+/* Entry(inner, below, Tensor, Parameter, is_grad_enabled, (three functions), (two Shims)) */
 static PyObject* entry_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
-  PyObject* all[8];
+  PyObject* all[10];
   (void)named;
-  if (!PyArg_ParseTuple(arguments, "OOOOO(OOO)", &all[0], &all[1], &all[2], &all[3], &all[4],
-                        &all[5], &all[6], &all[7]))
+  if (!PyArg_ParseTuple(arguments, "OOOOO(OOO)(OO)", &all[0], &all[1], &all[2], &all[3], &all[4],
+                        &all[5], &all[6], &all[7], &all[8], &all[9]))
     return NULL;
   allocfunc allocate = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
   entry_t* self = (entry_t*)allocate(type, 0);
@@ -174,6 +193,7 @@ static PyObject* entry_new(PyTypeObject* type, PyObject* arguments, PyObject* na
   memcpy(self->plain, &all[2], sizeof self->plain);
   self->is_wanted = all[4];
   memcpy(self->states, &all[5], sizeof self->states);
+  memcpy(self->shims, &all[8], sizeof self->shims);
   return (PyObject*)self;
 }
 
@@ -190,7 +210,8 @@ static void entry_free(PyObject* object) {
   entry_t* self = (entry_t*)object;
   PyTypeObject* type = Py_TYPE(object);
   PyObject* const kept[] = {self->inner,     self->below,     self->plain[0],  self->plain[1],
-                            self->is_wanted, self->states[0], self->states[1], self->states[2]};
+                            self->is_wanted, self->states[0], self->states[1], self->states[2],
+                            self->shims[0],  self->shims[1]};
   for (size_t i = 0; i < sizeof kept / sizeof *kept; ++i)
     Py_XDECREF(kept[i]);
   freefunc free_object = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);

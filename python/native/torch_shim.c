@@ -7,84 +7,16 @@
  * Kernels run without the interpreter's lock. This file is compiled so that torch's exceptions pass
  * through it; none begins or ends in it.
  */
-#include <pthread.h>
-#include <stdatomic.h>
+#include "python/native/torch_shim.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "python/native/native.h"
 #include "python/native/torch_functions.h"
 
-enum {
-  MOST_INPUTS = 16,
-  MOST_RESULTS = 8,
-  MOST_KNOWN = 16,
-  MOST_LANES = 64,
-  MOST_OPERATORS = 512,
-};
-enum { NO_TENSOR = 254, NOTHING = 255 }; /* as ranks: a number; nothing is given */
-enum { KIND_TENSOR = 0, KIND_SCALAR = 1, KIND_OPTIONAL = 2 };
+enum { MOST_OPERATORS = 512 };
 
 static torch_functions_t torch;
-
-/* What an argument is declared as. */
-typedef struct declared {
-  int kind;
-  int32_t type; /* torch's number */
-  accrt_dtype_t dtype;
-} declared_t;
-
-/* A shape; a number has it in shape[0]. */
-typedef struct sizes {
-  uint32_t rank;
-  int64_t shape[ACCRT_MAX_RANK];
-} sizes_t;
-
-/* Shapes of inputs that were seen, and those of the results. */
-typedef struct known_shapes {
-  sizes_t inputs[MOST_INPUTS];
-  sizes_t results[MOST_RESULTS];
-} known_shapes_t;
-
-/* A call of a session of its own. One thread has it at a time. */
-typedef struct lane {
-  accrt_call_t* call; /* NULL: it failed, and is used no more */
-  void* stream;
-  atomic_bool is_taken;
-} lane_t;
-
-/* An operator on one kind of device. torch keeps its kernel for ever, so it is never freed. */
-typedef struct shim {
-  char* name;
-  char* fallback;
-  int32_t device; /* torch's number */
-  bool is_gpu;
-  size_t inputs_count, results_count;
-  declared_t inputs[MOST_INPUTS], results[MOST_RESULTS];
-  int (*is_capturing)(void* stream, int* out_status); /* cuStreamIsCapturing */
-
-  pthread_mutex_t mutex;        /* of what follows */
-  _Atomic int32_t device_index; /* -1: none is known */
-  accrt_buffer_t* buffer;
-  uint64_t base; /* of the buffer */
-  size_t known_count, next_known, lanes_count;
-  known_shapes_t* known[MOST_KNOWN];
-  lane_t lanes[MOST_LANES];
-} shim_t;
-
-/* An input of a call. */
-typedef struct given {
-  void* tensor; /* NULL: there is none */
-  void* data;
-  sizes_t sizes;
-} given_t;
-
-/* What a call on a GPU is bound to. */
-typedef struct place {
-  void* stream;
-  accrt_buffer_t* buffer;
-  uint64_t base;
-} place_t;
 
 /* ---- Reading the arguments ---- */
 
@@ -105,8 +37,7 @@ static bool is_on_device(const shim_t* shim, void* tensor) {
           (torch.aoti_torch_get_device_index(tensor, &index) == 0 && index == shim->device_index));
 }
 
-/* Row after row, without gaps: strides of dimensions of one element may be anything. */
-static bool is_contiguous(const sizes_t* sizes, const int64_t* strides) {
+bool accrt_native_is_contiguous(const sizes_t* sizes, const int64_t* strides) {
   int64_t step = 1;
   for (uint32_t i = 0; i < sizes->rank; ++i) {
     if (sizes->shape[i] == 0)
@@ -134,7 +65,7 @@ static bool read_tensor(const shim_t* shim, const declared_t* declared, void* te
   out->sizes.rank = (uint32_t)rank;
   if (rank > 0)
     memcpy(out->sizes.shape, sizes, (size_t)rank * sizeof *sizes);
-  return is_contiguous(&out->sizes, strides);
+  return accrt_native_is_contiguous(&out->sizes, strides);
 }
 
 static bool read_given(const shim_t* shim, const torch_value_t* stack, given_t* out) {
@@ -186,9 +117,8 @@ static lane_t* find_lane(shim_t* shim, const void* stream) {
   return NULL;
 }
 
-/* The results' shapes, and a lane that is the caller's until it is given back. NULL: these shapes
- * are new, or there is no lane. */
-static lane_t* take_lane(shim_t* shim, const given_t* given, place_t* place, sizes_t* results) {
+lane_t* accrt_native_take_lane(shim_t* shim, const given_t* given, place_t* place, sizes_t* results,
+                               PyObject** out_specs) {
   lane_t* lane = NULL;
   pthread_mutex_lock(&shim->mutex);
   const known_shapes_t* known = find_known(shim, given);
@@ -199,19 +129,22 @@ static lane_t* take_lane(shim_t* shim, const given_t* given, place_t* place, siz
     place->buffer = shim->buffer;
     place->base = shim->base;
     memcpy(results, known->results, shim->results_count * sizeof *results);
+    if (out_specs != NULL) {
+      *out_specs = known->specs;
+      Py_XINCREF(known->specs);
+    }
   }
   pthread_mutex_unlock(&shim->mutex);
   return lane;
 }
 
-static void give_lane(lane_t* lane, bool has_failed) {
+void accrt_native_give_lane(lane_t* lane, bool has_failed) {
   if (has_failed)
     lane->call = NULL;
   lane->is_taken = false; /* and now the lane is another thread's */
 }
 
-/* The current stream, of the current device alone; false: it is captured. */
-static bool find_stream(const shim_t* shim, void** out_stream) {
+bool accrt_native_shim_stream(const shim_t* shim, void** out_stream) {
   int32_t index;
   int captured = 1;
   return torch.aoti_torch_get_current_device_index(&index) == 0 && index == shim->device_index &&
@@ -221,8 +154,8 @@ static bool find_stream(const shim_t* shim, void** out_stream) {
 
 /* ---- The call ---- */
 
-static bool bind_tensor(const shim_t* shim, const place_t* place, accrt_call_t* call, size_t index,
-                        const given_t* given, accrt_dtype_t dtype) {
+bool accrt_native_bind_tensor(const shim_t* shim, const place_t* place, accrt_call_t* call,
+                              size_t index, const given_t* given, accrt_dtype_t dtype) {
   accrt_tensor_t tensor = {0};
   tensor.dtype = dtype;
   tensor.rank = given->sizes.rank;
@@ -242,8 +175,8 @@ static bool bind_tensor(const shim_t* shim, const place_t* place, accrt_call_t* 
   return accrt_native_api.call_set_tensor(call, (uint32_t)index, &tensor) == ACCRT_OK;
 }
 
-static bool bind_inputs(const shim_t* shim, const place_t* place, accrt_call_t* call,
-                        const given_t* given) {
+bool accrt_native_bind_inputs(const shim_t* shim, const place_t* place, accrt_call_t* call,
+                              const given_t* given) {
   for (size_t i = 0; i < shim->inputs_count; ++i) {
     bool is_set;
     if (given[i].sizes.rank == NOTHING)
@@ -252,7 +185,7 @@ static bool bind_inputs(const shim_t* shim, const place_t* place, accrt_call_t* 
       is_set =
           accrt_native_api.call_set_scalar(call, (uint32_t)i, given[i].sizes.shape[0]) == ACCRT_OK;
     else
-      is_set = bind_tensor(shim, place, call, i, &given[i], shim->inputs[i].dtype);
+      is_set = accrt_native_bind_tensor(shim, place, call, i, &given[i], shim->inputs[i].dtype);
     if (!is_set)
       return false;
   }
@@ -278,14 +211,14 @@ static bool bind_results(const shim_t* shim, const place_t* place, accrt_call_t*
                          given_t* results) {
   for (size_t i = 0; i < shim->results_count; ++i) {
     if (!make_result(shim, &shim->results[i], &results[i]) ||
-        !bind_tensor(shim, place, call, shim->inputs_count + i, &results[i],
-                     shim->results[i].dtype))
+        !accrt_native_bind_tensor(shim, place, call, shim->inputs_count + i, &results[i],
+                                  shim->results[i].dtype))
       return false;
   }
   return true;
 }
 
-static bool run_call(const shim_t* shim, accrt_call_t* call) {
+bool accrt_native_run_bound(const shim_t* shim, accrt_call_t* call) {
   return (shim->is_gpu ? accrt_native_api.call_submit(call, NULL, 0, NULL, 0)
                        : accrt_native_api.call_run(call, ACCRT_TIMEOUT_INFINITE)) == ACCRT_OK;
 }
@@ -312,9 +245,10 @@ static bool run_known(shim_t* shim, torch_value_t* stack) {
   given_t given[MOST_INPUTS], results[MOST_RESULTS];
   sizes_t sizes[MOST_RESULTS];
   place_t place = {0};
-  if (!read_given(shim, stack, given) || (shim->is_gpu && !find_stream(shim, &place.stream)))
+  if (!read_given(shim, stack, given) ||
+      (shim->is_gpu && !accrt_native_shim_stream(shim, &place.stream)))
     return false;
-  lane_t* lane = take_lane(shim, given, &place, sizes);
+  lane_t* lane = accrt_native_take_lane(shim, given, &place, sizes, NULL);
   if (lane == NULL)
     return false;
   accrt_call_t* call = lane->call;
@@ -323,12 +257,13 @@ static bool run_known(shim_t* shim, torch_value_t* stack) {
     results[i].sizes = sizes[i];
   }
   bool has_failed = false;
-  bool done = bind_inputs(shim, &place, call, given) && bind_results(shim, &place, call, results);
+  bool done = accrt_native_bind_inputs(shim, &place, call, given) &&
+              bind_results(shim, &place, call, results);
   if (done) {
-    done = run_call(shim, call);
+    done = accrt_native_run_bound(shim, call);
     has_failed = !done;
   }
-  give_lane(lane, has_failed);
+  accrt_native_give_lane(lane, has_failed);
   if (done) {
     put_results(shim, stack, given, results);
     return true;
@@ -545,11 +480,13 @@ static bool read_all_sizes(PyObject* list, size_t count, sizes_t* out) {
   return true;
 }
 
-/* learn(inputs, results): shapes of inputs (numbers of scalars, None), and those of the results. */
+/* learn(inputs, results, specs): shapes of inputs (numbers of scalars, None), and those of the
+ * results; what the maker is called with for each of these. */
 static PyObject* holder_learn(PyObject* object, PyObject* arguments) {
   shim_t* shim = ((const holder_t*)object)->shim;
-  PyObject *inputs, *results;
-  if (!PyArg_ParseTuple(arguments, "O!O!", &PyTuple_Type, &inputs, &PyTuple_Type, &results))
+  PyObject *inputs, *results, *specs = NULL;
+  if (!PyArg_ParseTuple(arguments, "O!O!|O!", &PyTuple_Type, &inputs, &PyTuple_Type, &results,
+                        &PyTuple_Type, &specs))
     return NULL;
   given_t given[MOST_INPUTS];
   known_shapes_t* fresh = calloc(1, sizeof *fresh);
@@ -563,6 +500,8 @@ static PyObject* holder_learn(PyObject* object, PyObject* arguments) {
   }
   for (size_t i = 0; i < shim->inputs_count; ++i)
     given[i].sizes = fresh->inputs[i];
+  Py_XINCREF(specs);
+  fresh->specs = specs;
   pthread_mutex_lock(&shim->mutex);
   known_shapes_t* before = fresh;
   if (find_known(shim, given) == NULL) {
@@ -572,8 +511,20 @@ static PyObject* holder_learn(PyObject* object, PyObject* arguments) {
     shim->known_count += shim->known_count < MOST_KNOWN ? 1 : 0;
   }
   pthread_mutex_unlock(&shim->mutex);
+  PyObject* old_specs = before != NULL ? before->specs : NULL;
   free(before);
+  Py_XDECREF(old_specs);
   Py_RETURN_TRUE;
+}
+
+/* make_with(maker): makes the results of Python's calls, of what `learn` was given. */
+static PyObject* holder_make_with(PyObject* object, PyObject* maker) {
+  shim_t* shim = ((const holder_t*)object)->shim;
+  PyObject* before = shim->maker;
+  Py_INCREF(maker);
+  shim->maker = maker;
+  Py_XDECREF(before);
+  Py_RETURN_NONE;
 }
 
 /* window(kept, buffer, base, index): memory of the GPU of that index. `kept` lives for ever, as
@@ -629,6 +580,12 @@ static PyObject* holder_add_lane(PyObject* object, PyObject* arguments) {
   Py_RETURN_NONE;
 }
 
+static PyTypeObject* holder_type;
+
+shim_t* accrt_native_shim_of(PyObject* object) {
+  return Py_TYPE(object) == holder_type ? ((const holder_t*)object)->shim : NULL;
+}
+
 bool accrt_native_add_shim(PyObject* module) {
   static PyMethodDef functions[] = {
       {"torch_functions", torch_names, METH_NOARGS, "Pairs of a name, and whether it is needed."},
@@ -636,7 +593,8 @@ bool accrt_native_add_shim(PyObject* module) {
       {"kernels_left", kernels_left, METH_NOARGS, "For how many Shims there are functions."},
       {NULL, NULL, 0, NULL}};
   static PyMethodDef methods[] = {
-      {"learn", holder_learn, METH_VARARGS, "learn(inputs, results): of shapes that are new."},
+      {"learn", holder_learn, METH_VARARGS, "learn(inputs, results, specs): of new shapes."},
+      {"make_with", holder_make_with, METH_O, "make_with(maker): of results, for Python."},
       {"window", holder_window, METH_VARARGS, "window(kept, buffer, base, index)"},
       {"lacks_lane", holder_lacks_lane, METH_O, "lacks_lane(stream): whether one may be added."},
       {"add_lane", holder_add_lane, METH_VARARGS, "add_lane(kept, call, stream)"},
@@ -647,6 +605,8 @@ bool accrt_native_add_shim(PyObject* module) {
                                 {0, NULL}};
   static PyType_Spec spec = {"accrt._native.Shim", sizeof(holder_t), 0, Py_TPFLAGS_DEFAULT, slots};
   PyObject* type = PyType_FromSpec(&spec);
+  Py_XINCREF(type);
+  holder_type = (PyTypeObject*)type;
   return type != NULL && PyModule_AddFunctions(module, functions) == 0 &&
          PyModule_AddObject(module, "Shim", type) == 0;
 }

@@ -1,19 +1,21 @@
 """Random tensors of other libraries in and out again, on a GPU: `round_trips.py [--count N]
-[--seed S] [--with torch,cupy,numpy,own]`.
+[--seed S] [--with torch,cupy,numpy,own] [--leaks]`.
 
 Each trip makes a tensor (type, shape, strides, offset, stream), brings it in as a Tensor or as the
 argument of a bound, submitted or plain call, brings what comes of it out to one of the libraries,
 and compares. At the end all memory is given back. For compute-sanitizer:
 
-    compute-sanitizer --tool memcheck --leak-check full python3 round_trips.py --with cupy,own
+    compute-sanitizer --tool memcheck --leak-check full python3 round_trips.py --with cupy,own --leaks
 
-It needs no pytest. "own" are arrays of this file's, which need no other library: they run under the
-stand-in for CUDA's driver, too.
+With --leaks all is closed at the end, what the libraries keep is given back, and CUDA's context is
+taken down, which is when the tool says what is left. It needs no pytest. "own" are arrays of this
+file's, which need no other library: they run under the stand-in for CUDA's driver, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import importlib
 import os
@@ -170,18 +172,43 @@ class Trips:
             session.stream.synchronize()
             session._in_flight.look(), session._in_flight.look()
 
+    def close(self) -> None:
+        """All that there is of the library's."""
+        for session in self.sessions:
+            session.close()
+        self.program.close()
+        self.instance.close()
+
+
+def take_down(libraries: list[str]) -> None:
+    """Gives back what the libraries keep, and CUDA's context itself."""
+    gc.collect()
+    if "cupy" in libraries:
+        cupy = importlib.import_module("cupy")
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.get_default_pinned_memory_pool().free_all_blocks()
+    if "torch" in libraries:
+        importlib.import_module("torch").cuda.empty_cache()
+    driver, device = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    index = int(DEVICE.partition(":")[2] or 0)
+    for done in (driver.cuDeviceGet(ctypes.byref(device), index), driver.cuDevicePrimaryCtxReset_v2(device)):
+        if done:
+            raise RuntimeError(f"CUDA's driver gave {done}")
+
 
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=int(os.environ.get("ACCRT_TEST_SEED", time.time_ns() % 1_000_000_007)))
     parser.add_argument("--with", dest="libraries", default="own,numpy")
+    parser.add_argument("--leaks", action="store_true")
     arguments = parser.parse_args()
     libraries = arguments.libraries.split(",")
     print(f"seed {arguments.seed}, {arguments.libraries}", flush=True)
     trips = Trips(arguments.seed, libraries)
     trips.run(min(200, arguments.count))  # pools and workspaces have what they need then
     trips.end()
+    trips.close()
     gc.collect()
     trips = Trips(arguments.seed + 1, libraries)
     before = trips.modules["torch"].cuda.memory_allocated() if "torch" in libraries else 0
@@ -191,15 +218,20 @@ def main() -> int:
     counted = trips.count
     gc.collect()
     if "torch" in libraries:
-        torch = trips.modules["torch"]
-        torch.cuda.synchronize()
-        del trips
-        gc.collect()
+        trips.modules["torch"].cuda.synchronize()
+    trips.close()
+    del trips
+    gc.collect()
+    if "torch" in libraries:
+        torch = importlib.import_module("torch")
         left = torch.cuda.memory_allocated() - before
         if left:
             print(f"{left} bytes of torch's are not given back")
             return 1
-    print(f"{arguments.count} trips right in {time.monotonic() - begin:.1f} s: {', '.join(f'{n} {what}' for what, n in counted.items())}")
+    print(f"{arguments.count} trips right in {time.monotonic() - begin:.1f} s: {', '.join(f'{n} {what}' for what, n in counted.items())}", flush=True)
+    if arguments.leaks:
+        take_down(libraries)
+        os._exit(0)  # the libraries would look for their context
     return 0
 
 

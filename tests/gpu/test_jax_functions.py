@@ -5,6 +5,7 @@ made where nvcc is (prebuild.py)."""
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 
@@ -204,3 +205,50 @@ def test_errors_are_jaxs(bundle):
         jax.block_until_ready(take(random(4, 8), 9))
     assert told.value is not None
     agree(take(random(4, 8), 2), np.asarray(random(4, 8))[:2])
+
+
+EXPORTED = """
+import sys
+import jax, accrt, accrt.jax
+import numpy as np
+from jax import export, numpy as jnp
+from accrt.jax import _calls
+
+path, kept, how = sys.argv[1:]
+_calls.register()
+rng = np.random.default_rng(7)
+x, w = (rng.standard_normal(shape).astype(np.float32) for shape in ((5, 16), (16,)))
+if how != "without":
+    rms = accrt.jax.function(accrt.Bundle(path, accrt.default_instance("all")), "rms", backward="rms_backward", rows="n")
+if how == "export":
+    checks = [export.DisabledSafetyCheck.custom_call(_calls.TARGET)]
+    made = export.export(jax.jit(lambda x, w: rms(x, w)[0]), platforms=["cuda"], disabled_checks=checks)(x, w)
+    open(kept, "wb").write(made.serialize(vjp_order=1))
+    sys.exit()
+made = export.deserialize(open(kept, "rb").read())
+y, back = jax.vjp(made.call, jnp.asarray(x), jnp.asarray(w))
+np.savez(kept + ".npz", x=x, w=w, y=y, **dict(zip(("grad_x", "grad_w"), back(jnp.ones_like(y)))))
+print(next(iter(y.devices())).platform)
+"""
+
+
+def test_what_is_exported_runs_in_another_process(bundle, tmp_path):
+    """With its backward; and not where the function is not there."""
+    pytest.importorskip("flatbuffers", reason="JAX's export needs flatbuffers, which are not installed")
+    kept = str(tmp_path / "rms.bin")
+
+    def run(how):
+        return subprocess.run([sys.executable, "-c", EXPORTED, test_ops.built("jaxed", module()), kept, how], capture_output=True, text=True, timeout=300,
+                              check=False)  # fmt: skip
+
+    made = run("export")
+    assert not made.returncode, made.stderr
+    called = run("with")
+    assert called.stdout == "gpu\n", called.stderr
+    with np.load(kept + ".npz") as found:
+        x, w = found["x"], found["w"]
+        agree(found["y"], exact(x, w)[0])
+        wanted = jax.vjp(lambda *given: in_jax(*given)[0], jnp.asarray(x), jnp.asarray(w))[1](jnp.ones((5, 16)))
+        agree((found["grad_x"], found["grad_w"]), wanted, 1e-4, 1e-4)
+    without = run("without")
+    assert without.returncode and "the function is not there in this process" in without.stderr

@@ -355,6 +355,85 @@ def test_kernels_in_c_take_what_was_seen(operators, monkeypatch):
     assert len(in_python) == 1
 
 
+def test_direct_calls(operators):
+    """Plain calls leave torch's dispatcher out; all others are what they were."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    from accrt.torch import _operator, _shim
+
+    if not _shim._knows_the_dispatcher():
+        pytest.skip("something of torch's is not there")
+    op, shim = operators["silu_mul"], _operator._registered[f"{SPACE}::silu_mul"]._kernels._gpu
+    made, maker = [], _shim._maker("cuda")
+    shim.make_with(lambda *given: (made.append(given), maker(*given))[1])
+    x = torch.randn(5, 8, device="cuda")
+    right = torch.nn.functional.silu(x) * x
+
+    def is_direct(*given):
+        before = len(made)
+        found = op(*given)
+        return len(made) > before, found
+
+    for _ in range(3):
+        op(x, x)
+    was, found = is_direct(x, x)
+    close(found, right)
+    assert was and not found.requires_grad and found.device == x.device
+    wanted = x.clone().requires_grad_()
+    with torch.no_grad():
+        assert is_direct(wanted, x)[0]
+    with torch.inference_mode():
+        was, found = is_direct(wanted, x)
+        assert was and found.is_inference()
+    was, found = is_direct(wanted, x)
+    assert not was and found.requires_grad
+    with pytest.raises(RuntimeError, match="silu_mul.* has no backward"):
+        found.sum().backward()
+
+    class Dispatch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    for mode in (Dispatch(), FakeTensorMode(allow_non_fake_inputs=True), torch.profiler.profile()):
+        with mode:
+            was, found = is_direct(x, x)
+        assert not was and found.shape == x.shape
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        close(op(x, x), right)
+        torch.testing.assert_close(op(x.bfloat16(), x), right, rtol=2e-2, atol=2e-2)
+    close(torch.vmap(op)(x[None], x[None])[0], right)
+    for other in (x.T.contiguous().T, torch._neg_view(-x), x.cpu()):
+        was, found = is_direct(other, other)
+        assert was is False
+        close(found, right.to(other.device))
+    with pytest.raises(Exception):
+        op(x, x.cpu())
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            was, found = is_direct(x, x)
+        assert was
+    torch.cuda.current_stream().wait_stream(side)
+    close(found, right)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        was, found = is_direct(x, x)
+    assert not was
+    x.fill_(2)
+    graph.replay()
+    close(found, torch.nn.functional.silu(x) * x)
+    compiled = torch.compile(lambda a: op(a + 1, a), fullgraph=True)
+    for _ in range(3):
+        close(compiled(x), torch.nn.functional.silu(x + 1) * x)
+    assert is_direct(x, x)[0]
+    for _ in range(3000):  # more than a stream takes at once, and memory that comes back at once
+        found = op(found, x)
+    assert found.shape == x.shape
+    shim.make_with(maker)
+
+
 # ---- Captured graphs -----------------------------------------------------------------------------
 
 

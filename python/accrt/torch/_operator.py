@@ -336,7 +336,7 @@ class Operator:
             torch.library.register_vmap(name, self.vmap, lib=library)
         _rules.register_autocast(self, library)
         self.overload = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
-        _shim.enter(self.overload, not writes)
+        _shim.enter(self.overload, not writes, self._kernels)
         return self.overload
 
     def _register_autograd(self, backward: Optional["Operator"]) -> None:

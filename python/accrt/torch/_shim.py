@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import threading
 from operator import index
 from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence
 
@@ -72,6 +73,48 @@ def _device(kind: str) -> int:
     return ctypes.CFUNCTYPE(ctypes.c_int32)(_address(f"aoti_torch_device_type_{kind}"))()
 
 
+@functools.lru_cache(maxsize=None)
+def _knows_the_dispatcher() -> bool:
+    """Whether Entry may call an operator without torch's dispatcher: it knows when there is nothing
+    that the dispatcher would ask. What a thread has set up is asked in a new thread, and under what
+    must show there."""
+    if not _found():
+        return False
+    core = loaded_library("libc10.so")
+    find = getattr(ctypes.CDLL(None), "dlsym", None)
+    watchers, modes = _address("_ZN2at12hasCallbacksEv"), _address("_ZN2at4impl27torch_function_mode_enabledEv")
+    if core is None or find is None or not watchers or not modes:
+        return False
+    _fast.native.connect_dispatcher(ctypes.cast(find, ctypes.c_void_p).value, core._handle, watchers, modes)
+    states: list[Any] = []
+
+    def ask() -> None:
+        with contextlib.suppress(AttributeError):  # of torch's, which has it no more
+            states.append(_fast.native.dispatch_state())
+            with torch.inference_mode():
+                states.append(_fast.native.dispatch_state())
+            with torch._C._AutoDispatchBelowAutograd():
+                states.append(_fast.native.dispatch_state())
+            with torch.autocast("cpu"):
+                states.append(_fast.native.dispatch_state())
+            states.append(_fast.native.dispatch_state())
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    if len(states) != 5 or len(set(states[:4])) != 4 or states[0] != (0, 0) or states[4] != (0, 0):
+        return False
+    _fast.native.accept_states(*states[:3])  # without autocast's, which may have to cast
+    _fast.learn_class(torch.Tensor)
+    return True
+
+
+def _maker(kind: str) -> Optional[Callable[..., torch.Tensor]]:
+    """Makes a tensor of a size, strides and a type, on the current device of a kind: torch's short
+    way."""
+    return getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), f"_empty_strided_{kind}", None)
+
+
 _probe: Optional[torch.library.Library] = None
 
 
@@ -130,6 +173,13 @@ class Kernels:
             self._gpu = _fast.native.Shim(space, name, f"{space}::{fallback}", "CUDA", _device("cuda"), capturing, inputs, results)
         else:
             library.impl(name, operator.run_on_gpu, "CUDA")
+        for shim, place in ((self._host, "cpu"), (self._gpu, "cuda")):
+            if shim is not None and _maker(place) is not None:
+                shim.make_with(_maker(place))
+
+    def shims(self) -> tuple[Any, Any]:
+        """What may be called without torch's dispatcher: on processors, on GPUs."""
+        return (self._host, self._gpu) if _knows_the_dispatcher() else (None, None)
 
     def learn(self, program: Any, given: Sequence[Any], made: Sequence[Any], seconds: float) -> None:
         """The next call on the host with these shapes is in C. seconds: that this one took."""
@@ -166,8 +216,11 @@ def kernels(operator: "Operator", library: torch.library.Library) -> Optional[Ke
     return Kernels(operator, library) if _fits(operator) else None
 
 
-def _shapes_of(given: Sequence[Any], made: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    return tuple(tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in given), tuple(tuple(v.shape) for v in made)
+def _shapes_of(given: Sequence[Any], made: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]:
+    """Those of the inputs and of the results, and what the maker is called with for these."""
+    shapes = tuple(tuple(v.shape) for v in made)
+    return (tuple(tuple(v.shape) if isinstance(v, torch.Tensor) else v for v in given), shapes,
+            tuple((shape, v.stride(), v.dtype) for shape, v in zip(shapes, made)))
 
 
 def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -184,18 +237,19 @@ def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def enter(overload: Any, has_autograd: bool) -> None:
+def enter(overload: Any, has_autograd: bool, kernels: Optional[Kernels]) -> None:
     """Puts an Entry in front of what Python calls. has_autograd: there is Python code for
-    gradients, which is left out where none is wanted."""
+    gradients, which is left out where none is wanted. kernels: where they are in C."""
     if _fast.native is None:
         return
     names = ("_AutoDispatchBelowAutograd", "_len_torch_dispatch_stack", "_is_torch_function_mode_enabled", "_are_functorch_transforms_active")
     below, *states = [getattr(torch._C, name, None) for name in names]
     if not has_autograd or None in states:
         below, states = None, [bool] * 3
+    shims = kernels.shims() if kernels is not None else (None, None)
     for one in (overload, overload._overloadpacket):
         inner = one._op
-        one._op = _fast.native.Entry(inner, below, torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, tuple(states))
+        one._op = _fast.native.Entry(inner, below, torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, tuple(states), shims)
         with contextlib.suppress(AttributeError):
             # torch.jit.script knows operators by what is called
             torch.jit._builtins._register_builtin(one._op, overload._schema.name)

@@ -1,0 +1,260 @@
+/* python/native/torch_direct.c - an operator of torch's, called from Python without torch's
+ * dispatcher: where nothing is set up that the dispatcher would ask, and the tensors are plain, it
+ * would come to the operator's kernel. Here the same is done at once. Whatever is not known goes to
+ * the dispatcher. docs/decisions/torch-kernels-in-c.md has the reasons.
+ */
+#include <string.h>
+
+#include "python/native/exchange.h"
+#include "python/native/torch_shim.h"
+
+enum { MOST_STATES = 4 };
+enum { EXCHANGE_CUDA = 2 };
+
+/* What the dispatcher adds to and takes from the keys of all calls of a thread: two sets of keys,
+ * both empty unless something is set up. */
+typedef struct dispatch_state {
+  uint64_t added, removed;
+} dispatch_state_t;
+
+/* Functions of torch's and of the C library's, which Python code looked up. */
+static struct {
+  void* (*find)(void* library, const char* name); /* dlsym */
+  void* library;                                  /* libc10 */
+  bool (*has_watchers)(void);                     /* profilers are */
+  bool (*has_function_mode)(void);
+  dispatch_state_t accepted[MOST_STATES];
+  size_t accepted_count;
+} dispatcher;
+
+/* This thread's, which lies there as long as the thread is. */
+static const dispatch_state_t* thread_state(void) {
+  static _Thread_local const dispatch_state_t* found;
+  if (found == NULL && dispatcher.find != NULL)
+    found = dispatcher.find(dispatcher.library, "_ZN3c104impl26raw_local_dispatch_key_setE");
+  return found;
+}
+
+bool accrt_native_is_quiet(void) {
+  const dispatch_state_t* now = thread_state();
+  bool is_known = false;
+  for (size_t i = 0; now != NULL && i < dispatcher.accepted_count && !is_known; ++i)
+    is_known = now->added == dispatcher.accepted[i].added &&
+               now->removed == dispatcher.accepted[i].removed;
+  return is_known && !dispatcher.has_watchers() && !dispatcher.has_function_mode();
+}
+
+/* ---- Reading the arguments ---- */
+
+/* Where the tensors of a call are: `kind` is DLPack's number; 0: there was none so far. */
+typedef struct device {
+  int32_t kind;
+  int32_t index;
+} device_t;
+
+static bool is_same_device(device_t* device, const exchange_tensor_t* lent) {
+  if (device->kind == 0)
+    *device = (device_t){lent->device_type, lent->device_id};
+  return lent->device_type == device->kind && lent->device_id == device->index;
+}
+
+static bool is_empty(const sizes_t* sizes) {
+  for (uint32_t i = 0; i < sizes->rank; ++i) {
+    if (sizes->shape[i] == 0)
+      return true;
+  }
+  return false;
+}
+
+static bool read_tensor(PyObject* value, accrt_dtype_t dtype, device_t* device, given_t* out) {
+  exchange_tensor_t lent;
+  if (accrt_native_borrow(value, &lent) != dtype || dtype == ACCRT_DTYPE_NONE ||
+      !is_same_device(device, &lent))
+    return false;
+  out->sizes.rank = (uint32_t)lent.ndim;
+  if (lent.ndim > 0)
+    memcpy(out->sizes.shape, lent.shape, (size_t)lent.ndim * sizeof *lent.shape);
+  if (lent.strides != NULL && !accrt_native_is_contiguous(&out->sizes, lent.strides))
+    return false;
+  out->data = lent.data != NULL ? (char*)lent.data + lent.byte_offset : NULL;
+  return out->data != NULL || is_empty(&out->sizes);
+}
+
+static bool read_input(const declared_t* declared, PyObject* value, device_t* device,
+                       given_t* out) {
+  out->tensor = NULL;
+  out->sizes.rank = NOTHING;
+  if (value == Py_None)
+    return (declared->kind & KIND_OPTIONAL) != 0;
+  if ((declared->kind & KIND_SCALAR) == 0)
+    return read_tensor(value, declared->dtype, device, out) && !accrt_native_is_negative(value);
+  if (!PyLong_CheckExact(value))
+    return false;
+  out->sizes.rank = NO_TENSOR;
+  out->sizes.shape[0] = PyLong_AsLongLong(value);
+  return out->sizes.shape[0] != -1 || PyErr_Occurred() == NULL;
+}
+
+static bool read_inputs(const shim_t* shim, PyObject* values, device_t* device, given_t* out) {
+  if (PyTuple_Size(values) != (Py_ssize_t)shim->inputs_count)
+    return false;
+  for (size_t i = 0; i < shim->inputs_count; ++i) {
+    if (!read_input(&shim->inputs[i], PyTuple_GetItem(values, (Py_ssize_t)i), device, &out[i]))
+      return false;
+  }
+  return device->kind != 0;
+}
+
+/* ---- The results ---- */
+
+/* A tuple of new tensors, in memory of torch's on that device; NULL: they could not be made. */
+static PyObject* make_results(const shim_t* shim, PyObject* specs, device_t device,
+                              given_t* results) {
+  PyObject* made = PyTuple_New((Py_ssize_t)shim->results_count);
+  for (size_t i = 0; i < shim->results_count && made != NULL; ++i) {
+    const sizes_t wanted = results[i].sizes;
+    PyObject* one =
+        PyObject_CallObject(shim->maker, PyTuple_GetItem(specs, (Py_ssize_t)i)); /* or NULL */
+    if (one == NULL || PyTuple_SetItem(made, (Py_ssize_t)i, one) != 0 ||
+        !read_tensor(one, shim->results[i].dtype, &device, &results[i]) ||
+        results[i].sizes.rank != wanted.rank ||
+        memcmp(results[i].sizes.shape, wanted.shape, wanted.rank * sizeof *wanted.shape) != 0) {
+      Py_DECREF(made);
+      made = NULL;
+    }
+  }
+  return made;
+}
+
+static bool bind_results(const shim_t* shim, const place_t* place, accrt_call_t* call,
+                         const given_t* results) {
+  for (size_t i = 0; i < shim->results_count; ++i) {
+    if (!accrt_native_bind_tensor(shim, place, call, shim->inputs_count + i, &results[i],
+                                  shim->results[i].dtype))
+      return false;
+  }
+  return true;
+}
+
+/* What an operator gives for these results; takes them. */
+static PyObject* as_operators_do(PyObject* made) {
+  const Py_ssize_t count = PyTuple_Size(made);
+  if (count > 1)
+    return made;
+  PyObject* one = count == 1 ? PyTuple_GetItem(made, 0) : Py_None;
+  Py_INCREF(one);
+  Py_DECREF(made);
+  return one;
+}
+
+/* ---- The call ---- */
+
+/* Others may run Python meanwhile, as while a kernel runs that torch calls: a GPU whose queue is
+ * full makes the caller wait. */
+static bool run_unlocked(const shim_t* shim, accrt_call_t* call) {
+  PyThreadState* thread = PyEval_SaveThread();
+  const bool done = accrt_native_run_bound(shim, call);
+  PyEval_RestoreThread(thread);
+  return done;
+}
+
+/* On a lane that is taken. `results` have their sizes. */
+static PyObject* call_on(const shim_t* shim, lane_t* lane, const place_t* place, PyObject* specs,
+                         device_t device, const given_t* given, given_t* results) {
+  bool has_failed = false;
+  PyObject* made = NULL;
+  if (specs != NULL && accrt_native_bind_inputs(shim, place, lane->call, given))
+    made = make_results(shim, specs, device, results);
+  if (made != NULL && bind_results(shim, place, lane->call, results))
+    has_failed = !run_unlocked(shim, lane->call);
+  else
+    Py_CLEAR(made);
+  accrt_native_give_lane(lane, has_failed);
+  if (has_failed)
+    Py_CLEAR(made);
+  return made;
+}
+
+PyObject* accrt_native_call_directly(PyObject* const shims[2], PyObject* values) {
+  given_t given[MOST_INPUTS], results[MOST_RESULTS];
+  sizes_t sizes[MOST_RESULTS];
+  device_t device = {0};
+  place_t place = {0};
+  PyObject* specs = NULL;
+  shim_t* shim = accrt_native_shim_of(shims[0]);
+  if (shim == NULL || !read_inputs(shim, values, &device, given))
+    return NULL;
+  if (device.kind != EXCHANGE_CPU)
+    shim = device.kind == EXCHANGE_CUDA ? accrt_native_shim_of(shims[1]) : NULL;
+  if (shim == NULL || shim->maker == NULL)
+    return NULL;
+  if (shim->is_gpu &&
+      (device.index != shim->device_index || !accrt_native_shim_stream(shim, &place.stream)))
+    return NULL;
+  lane_t* lane = accrt_native_take_lane(shim, given, &place, sizes, &specs);
+  if (lane == NULL)
+    return NULL;
+  for (size_t i = 0; i < shim->results_count; ++i)
+    results[i].sizes = sizes[i];
+  PyObject* made = call_on(shim, lane, &place, specs, device, given, results);
+  Py_XDECREF(specs);
+  return made != NULL ? as_operators_do(made) : NULL;
+}
+
+/* ---- What Python code calls ---- */
+
+/* connect_dispatcher(dlsym, library, has_watchers, has_function_mode): addresses; library: what
+ * dlopen gave for libc10. */
+static PyObject* connect_dispatcher(PyObject* module, PyObject* arguments) {
+  (void)module;
+  unsigned long long all[4];
+  if (!PyArg_ParseTuple(arguments, "KKKK", &all[0], &all[1], &all[2], &all[3]))
+    return NULL;
+  memcpy(&dispatcher.find, &all[0], sizeof dispatcher.find);
+  dispatcher.library = (void*)(uintptr_t)all[1];
+  memcpy(&dispatcher.has_watchers, &all[2], sizeof dispatcher.has_watchers);
+  memcpy(&dispatcher.has_function_mode, &all[3], sizeof dispatcher.has_function_mode);
+  Py_RETURN_NONE;
+}
+
+/* dispatch_state(): (added, removed) of this thread; None: it is not to be had. */
+static PyObject* dispatch_state(PyObject* module, PyObject* unused) {
+  (void)module;
+  (void)unused;
+  const dispatch_state_t* now = thread_state();
+  if (now == NULL)
+    Py_RETURN_NONE;
+  return Py_BuildValue("(KK)", (unsigned long long)now->added, (unsigned long long)now->removed);
+}
+
+/* accept_states(*pairs): under these and no others is an operator called directly. */
+static PyObject* accept_states(PyObject* module, PyObject* pairs) {
+  (void)module;
+  const Py_ssize_t count = PyTuple_Size(pairs);
+  dispatcher.accepted_count = 0;
+  for (Py_ssize_t i = 0; i < count && i < MOST_STATES; ++i) {
+    unsigned long long added, removed;
+    if (!PyArg_ParseTuple(PyTuple_GetItem(pairs, i), "KK", &added, &removed))
+      return NULL;
+    dispatcher.accepted[dispatcher.accepted_count++] = (dispatch_state_t){added, removed};
+  }
+  Py_RETURN_NONE;
+}
+
+/* calls_are_direct(): in this thread, as it is now. */
+static PyObject* calls_are_direct(PyObject* module, PyObject* unused) {
+  (void)module;
+  (void)unused;
+  return PyBool_FromLong(accrt_native_is_quiet());
+}
+
+bool accrt_native_add_direct(PyObject* module) {
+  static PyMethodDef functions[] = {
+      {"connect_dispatcher", connect_dispatcher, METH_VARARGS,
+       "connect_dispatcher(dlsym, library, has_watchers, has_function_mode)"},
+      {"dispatch_state", dispatch_state, METH_NOARGS, "(added, removed) of this thread, or None."},
+      {"accept_states", accept_states, METH_VARARGS, "accept_states(*pairs): calls are direct."},
+      {"calls_are_direct", calls_are_direct, METH_NOARGS, "Whether they may be, in this thread."},
+      {NULL, NULL, 0, NULL}};
+  return PyModule_AddFunctions(module, functions) == 0;
+}
