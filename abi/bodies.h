@@ -208,3 +208,4 @@
 #pragma redefine_extname accrt_call_plan accrt_body_call_plan
 #pragma redefine_extname accrt_program_swap_weights_within accrt_body_program_swap_weights_within
 #pragma redefine_extname accrt_program_load_weights_within accrt_body_program_load_weights_within
+#pragma redefine_extname accrt_program_weight accrt_body_program_weight

@@ -235,9 +235,10 @@ typedef struct accrt_api {
   accrt_status_t (*call_plan)(accrt_call_t* call, uint64_t timeout_ns); /* 0.4 */
   accrt_status_t (*program_swap_weights_within)(accrt_program_t* program, const accrt_weight_t* weights, uint32_t weight_count, uint32_t weight_size_bytes, const accrt_budget_t* budget); /* 0.4 */
   accrt_status_t (*program_load_weights_within)(accrt_program_t* program, accrt_weights_t * const* weights, uint32_t weight_count, const char * const* names, uint32_t name_count, uint32_t flags, const accrt_budget_t* budget); /* 0.4 */
+  accrt_status_t (*program_weight)(accrt_program_t* program, const char* name, accrt_tensor_t* out_tensor); /* 0.4 */
 } accrt_api_t;
 /* clang-format on */
-ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1784 && offsetof(accrt_api_t, program_load_weights_within) == 1784 - 8),
+ACCRT_STATIC_ASSERT(sizeof(void*) != 8 || (sizeof(accrt_api_t) == 1792 && offsetof(accrt_api_t, program_weight) == 1792 - 8),
                     "append only");
 
 /** Fills `table` with as many functions as both sides know. Thread-safe, never blocks.

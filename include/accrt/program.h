@@ -126,6 +126,19 @@ ACCRT_API accrt_status_t accrt_program_load_weights_within(
     accrt_program_t* program, accrt_weights_t* const* weights, uint32_t weight_count,
     const char* const* names, uint32_t name_count, uint32_t flags, const accrt_budget_t* budget);
 
+/** The memory of a weight on a device with memory of its own, to be read and written in place: what
+ * is written there is what later calls of all sessions compute with. The caller orders writes with
+ * calls, by streams.
+ * @param name of a constant that no prepare function makes.
+ * @param out_tensor row-major, without strides; on failure unchanged. Its buffer is lent until the
+ *   weight is replaced or the program is released: retain the buffer to keep its memory, and with
+ *   it that of the program's other weights. Its shape is lent by the program.
+ * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the message has similar names); ACCRT_ERROR_UNSUPPORTED
+ *   (it has an encoding, a prepare function reads it, no function for the device does, or it lies
+ *   in memory of the bundle or of a source). Thread-safe. Never blocks. Since: 0.4 */
+ACCRT_API accrt_status_t accrt_program_weight(accrt_program_t* program, const char* name,
+                                              accrt_tensor_t* out_tensor);
+
 /* ---- Sessions ---- */
 
 /** A symbol's name and its value. Frozen. */

@@ -2004,6 +2004,7 @@ _PROTOTYPES = {
     "accrt_call_plan": lambda m: (c_int32, [m.accrt_call_p, c_uint64]),
     "accrt_program_swap_weights_within": lambda m: (c_int32, [m.accrt_program_p, POINTER(m.accrt_weight), c_uint32, c_uint32, POINTER(m.accrt_budget)]),
     "accrt_program_load_weights_within": lambda m: (c_int32, [m.accrt_program_p, POINTER(m.accrt_weights_p), c_uint32, POINTER(c_char_p), c_uint32, c_uint32, POINTER(m.accrt_budget)]),
+    "accrt_program_weight": lambda m: (c_int32, [m.accrt_program_p, c_char_p, POINTER(m.accrt_tensor)]),
     "accrt_write_version": lambda m: (c_uint32, []),
     "accrt_layout_quantize": lambda m: (c_int32, [POINTER(m.accrt_layout_tensor), POINTER(c_float), c_uint64, c_uint64, POINTER(m.accrt_quantize_options), POINTER(m.accrt_quantize_report)]),
     "accrt_bundle_writer_create": lambda m: (c_int32, [POINTER(m.accrt_bundle_writer_options), POINTER(m.accrt_bundle_writer_p)]),

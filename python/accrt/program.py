@@ -19,10 +19,10 @@ from .bundle import Bundle
 from .call import Call as Call, Function as Function
 from .errors import TypeMismatchError, listing
 from .instance import Device
-from .memory import Pool
+from .memory import Buffer, Pool
 from .session import Session as Session, symbol_values
 from .stream import Stream
-from .tensor import _NAMES, as_view, dtype_id
+from .tensor import _NAMES, as_view, contiguous_strides, dtype_id, Tensor
 from .trust import apply as apply_trust
 
 if TYPE_CHECKING:
@@ -118,6 +118,15 @@ class Program(Handle):
             own = {constant.name: constant.dtype for constant in self.bundle.constants}
             wrong = [n for n, v in views.items() if str(error).startswith(f"weight {n!r} ") and own.get(n, "") != _NAMES[v.c.dtype]]
             raise with_advice(error, weight_advice(own[wrong[0]]) if wrong else "") from None
+
+    def _weight(self, name: str) -> Tensor:
+        """The memory of a weight, to be read and written in place (accrt_program_weight): the
+        Tensor keeps it. No other thread may replace weights meanwhile. UnsupportedError: there is
+        none that may be written."""
+        out = _ffi.accrt_tensor()
+        check(lib.accrt_program_weight(self.handle, c_text(name), ctypes.byref(out)))
+        shape = tuple(out.shape[at] for at in range(out.rank))
+        return Tensor._of(Buffer.borrowed(out.buffer, self.device), out.dtype, shape, contiguous_strides(shape), out.offset_bytes)
 
     def _weight_view(self, name: str, value: object):
         try:

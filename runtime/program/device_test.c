@@ -454,6 +454,72 @@ static void swaps_what_prepare_functions_read(void** state) {
   close_fixture(f);
 }
 
+/* ---- The memory of weights ---- */
+
+static void weights_are_written_in_place(void** state) {
+  NEED_BUNDLES();
+  shim.own_memory = true;
+  fixture_t* f = open_shim(query_cuda, "cuda");
+  open_rest(f, "module");
+  accrt_tensor_t lent = {0};
+  OK(accrt_program_weight(f->program, "weight", &lent));
+  assert_true(lent.data == NULL && lent.strides == NULL);
+  assert_true(lent.dtype == ACCRT_DTYPE_I64 && lent.rank == 1 && lent.shape[0] == 4);
+  accrt_buffer_t* kept = accrt_buffer_retain(lent.buffer);
+  accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+  OK(accrt_buffer_info(kept, &info));
+  int64_t* memory = (int64_t*)(uintptr_t)(info.device_address + lent.offset_bytes);
+  assert_true(memory[0] == 5);
+  for (int64_t value = 40; value < 43; ++value) {
+    memory[0] = value;
+    accrt_call_t* call = make_call(f->session, "count");
+    OK(set_number(call, "position", 1));
+    OK(run(call));
+    assert_int_equal(((const int64_t*)result_data(call, 1))[0], value);
+    accrt_call_release(call);
+  }
+  const int64_t four = 4;
+  int64_t fresh[4] = {9, 8, 7, 6};
+  const accrt_weight_t weight = {"weight", tensor_of(fresh, ACCRT_DTYPE_I64, 1, &four)};
+  OK(accrt_program_swap_weights(f->program, &weight, 1, (uint32_t)sizeof weight));
+  assert_int_equal(memory[0], 42); /* kept, and read by nobody */
+  OK(accrt_program_weight(f->program, "weight", &lent));
+  assert_ptr_not_equal(lent.buffer, kept);
+  accrt_session_release(f->session);
+  accrt_program_release(f->program);
+  f->session = NULL;
+  f->program = NULL;
+  assert_int_equal(memory[0], 42);
+  accrt_buffer_release(kept);
+  close_fixture(f);
+}
+
+static void weights_that_are_not_lent(void** state) {
+  NEED_BUNDLES();
+  shim.own_memory = true;
+  fixture_t* f = open_shim(query_host, "host");
+  open_rest(f, "targets");
+  accrt_tensor_t lent = {.rank = 77};
+  FAILS(accrt_program_weight(NULL, "source", &lent), INVALID_ARGUMENT, "program is NULL");
+  FAILS(accrt_program_weight(f->program, "source", NULL), INVALID_ARGUMENT, "out_tensor is NULL");
+  FAILS(accrt_program_weight(f->program, NULL, &lent), INVALID_ARGUMENT, "a weight is NULL");
+  FAILS(accrt_program_weight(f->program, "sauce", &lent), NOT_FOUND, "did you mean 'source'?");
+  FAILS(accrt_program_weight(f->program, "shared", &lent), NOT_FOUND, "made by a prepare function");
+  FAILS(accrt_program_weight(f->program, "source", &lent), UNSUPPORTED, "weight 'source' has no");
+  FAILS(accrt_program_weight(f->program, "unused", &lent), UNSUPPORTED, "weight 'unused' has no");
+  assert_int_equal(lent.rank, 77);
+  close_fixture(f);
+}
+
+/* They lie in the bundle's own memory, which may not be written. */
+static void weights_of_processors_are_not_lent(void** state) {
+  NEED_BUNDLES();
+  fixture_t* f = open_fixture("2");
+  accrt_tensor_t lent;
+  FAILS(accrt_program_weight(f->program, "weight", &lent), UNSUPPORTED, "may be written");
+  close_fixture(f);
+}
+
 static void neither_kind(void** state) {
   NEED_BUNDLES();
   fixture_t* f = open_shim(query_other, "other");
@@ -635,6 +701,7 @@ static int forked_child(fixture_t* f, accrt_call_t* call) {
       accrt_program_create(f->device, f->bundle, NULL, &program),
       accrt_program_variant(f->program, 0, &index, NULL, 0, &size),
       accrt_program_swap_weights(f->program, NULL, 0, sizeof(accrt_weight_t)),
+      accrt_program_weight(f->program, "weight", &tensor),
       accrt_program_estimate(f->program, "empty", NULL, 0, symbol, &estimate),
       accrt_session_create(f->program, NULL, &session),
       accrt_session_clone(f->session, NULL, &session),
@@ -689,6 +756,9 @@ int main(void) {
       SHIM_TEST(functions_for_other_devices),
       SHIM_TEST(shows_its_own_types),
       SHIM_TEST(swaps_what_prepare_functions_read),
+      SHIM_TEST(weights_are_written_in_place),
+      SHIM_TEST(weights_that_are_not_lent),
+      SHIM_TEST(weights_of_processors_are_not_lent),
       SHIM_TEST(neither_kind),
       SHIM_TEST(runs_through_the_stream),
       SHIM_TEST(reports_a_lost_device),

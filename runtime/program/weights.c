@@ -156,6 +156,47 @@ accrt_status_t accrt_weight_set_place_all(accrt_program_t* program, accrt_weight
   return status;
 }
 
+/* ---- Lending ---- */
+
+/* Whether a prepare function of this device reads a component. */
+static accrt_status_t is_prepared(const accrt_program_t* program, uint32_t component,
+                                  bool* out_prepared) {
+  const uint32_t count = program->tables->component_count;
+  void* sources;
+  ACCRT_TRY(accrt_alloc_array(program->allocator, count, 1, &sources));
+  accrt_program_mark_sources(program, sources);
+  *out_prepared = ((const uint8_t*)sources)[component] != 0;
+  accrt_free_array(program->allocator, sources, count, 1);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_program_weight(accrt_program_t* program, const char* name,
+                                    accrt_tensor_t* out_tensor) {
+  ACCRT_ENTER(program);
+  if (program == NULL || out_tensor == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "out_tensor");
+  uint32_t index;
+  ACCRT_TRY(accrt_program_find_stored(program, name, &index));
+  const accx_constant_t* constant = &program->tables->constants[index];
+  bool is_copied;
+  ACCRT_TRY(is_prepared(program, constant->component_first, &is_copied));
+  uint64_t generation, capacity_bytes, base;
+  accrt_weight_set_t* weights = accrt_program_weights(program, &generation);
+  const accrt_weight_component_t* placed = &weights->components[constant->component_first];
+  accrt_status_t status = ACCRT_OK;
+  if (is_copied || constant->encoding != ACCX_ENCODING_PLAIN || placed->buffer == NULL) {
+    status = ACCRT_FAIL(UNSUPPORTED, "weight '%s' has no memory on the device that may be written",
+                        name);
+  } else {
+    accrt_buffer_range(placed->buffer, &base, &capacity_bytes);
+    *out_tensor = (accrt_tensor_t){
+        placed->buffer,  NULL, placed->address - base, constant->dtype, constant->rank,
+        constant->shape, NULL};
+  }
+  accrt_weight_set_release(weights);
+  return status;
+}
+
 /* ---- Swapping ---- */
 
 accrt_status_t accrt_program_find_stored(const accrt_program_t* program, const char* name,

@@ -166,6 +166,52 @@ def test_what_is_shared_comes_and_goes(plain, monkeypatch):
     assert (ours(x)[0] == 9).all()
 
 
+def test_memory_that_a_program_lends_is_written_in_place(plain, monkeypatch):
+    """The way of GPUs on the host, where weights that were swapped have memory of their own:
+    tests/gpu/test_torch_operator.py is for real."""
+    from accrt.torch import _weights
+
+    program, weights = plain.program(), _weights.Weights(plain)
+    first = weights.tensors()
+    for at, tensor in enumerate(first):
+        assert weights.lent(program, at, tensor) is tensor  # in memory of the bundle, which nobody may write
+    program.swap_weights(dict(zip(weights.names, [t.clone() for t in first])))
+    copied, function = swaps(monkeypatch), program.session().function("forward")
+    own = [weights.lent(program, at, tensor.clone()) for at, tensor in enumerate(first)]
+    x = torch.randn(3, 5)
+
+    def called(tensors):
+        seen = []
+        weights.run(program, tensors, lambda: seen.extend(torch.from_numpy(np.asarray(r).copy()) for r in function(x)))
+        by_name = dict(zip(weights.names, tensors))
+        close(seen[0], x * by_name["w"] + by_name["deep.b"])
+        close(seen[1], x + by_name["short_w"].float())
+
+    at = weights.names.index("w")
+    for step in range(3):
+        called(own)
+        own[at].fill_(step)
+        own[weights.names.index("short_w")].mul_(2)
+    called(own)
+    assert copied == [] and weights.lent(program, at, own[at]).data_ptr() == own[at].data_ptr()
+    other = [tensor.clone() for tensor in own]
+    other[at].fill_(7)
+    called(other)  # in the place of the module's: copied, and what was lent is read by nobody
+    assert copied and sorted(set(copied)) == sorted(weights.names)
+    own[at].fill_(9)
+    called(own)
+    called(other)
+    again = [weights.lent(program, at, tensor) for at, tensor in enumerate(own)]
+    assert all(one.data_ptr() != before.data_ptr() for one, before in zip(again, own))
+    copied.clear()
+    again[at].fill_(11)
+    called(again)
+    assert copied == []
+    for wrong in (torch.zeros(6), own[at].double(), torch.zeros(0)):
+        assert weights.lent(program, at, wrong) is wrong
+    assert weights.lent(program, at, own[at]).data_ptr() == again[at].data_ptr()
+
+
 def test_packed_weights_are_packed_anew_and_others_are_not_copied(bundle, monkeypatch):
     import accrt.torch
 

@@ -1,12 +1,14 @@
 """A bundle's function as a torch.nn.Module, with the bundle's weights as its parameters."""
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import Any, Optional, Sequence
 
 import torch
 
 from ..bundle import Bundle
+from ..errors import Error
 from ..program import Program
 from . import _operator
 from ._weights import Weights
@@ -16,9 +18,9 @@ class Module(torch.nn.Module):
     """A function of a bundle as a torch.nn.Module, on the host or on a GPU. Its parameters are the
     bundle's weights, under their names.
 
-    On the host the parameters are the memory that the program reads, so that changes are there at
-    once; where the program has a copy or a packed form, the next call makes it anew (docs/torch.md
-    has the cases). What is written through `.data` is seen there after `refresh()`. Quantized
+    The parameters are the memory that the program reads, on the host and, after `to("cuda")`, on a
+    GPU, so that changes are there at once; where the program has a copy or a packed form, the next
+    call makes it anew (docs/torch.md has the cases). What is written through `.data` is seen there after `refresh()`. Quantized
     weights and weights outside of the bundle stay in it.
 
     Args:
@@ -50,7 +52,8 @@ class Module(torch.nn.Module):
         weights = Weights(bundle)
         made = weights.tensors()
         weights.remember(made)
-        self.accrt_weights, self.accrt_function = weights, function
+        weights.owner = weakref.ref(self)
+        self.accrt_weights, self.accrt_function, self.accrt_programs = weights, function, programs
         self._own(bundle, backward, made, parameters or {})
         base = name or _operator.default_name(bundle, function)
         self.accrt_operator = _operator.register(programs, function, backward, base if name else _operator.free_name(base), weights)
@@ -66,6 +69,30 @@ class Module(torch.nn.Module):
             _put(self, name, torch.nn.Parameter(tensor.detach(), requires_grad=trained))
         self.accrt_inputs, self.accrt_given = inputs, [n for n in inputs if n not in parameters]
         self.accrt_optional = [a.name for a in bundle.signature(self.accrt_function).inputs if a.optional]
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        """As torch's, for `to`, `cuda` and the like. On a GPU the weights are in the memory that the
+        program reads there, one after the other: there is no second copy."""
+        if self.accrt_weights.owner() is not self:  # a copy, which has memory of its own
+            return super()._apply(fn, recurse)
+        known = {id(_found(self, name, None)): at for at, name in enumerate(self.accrt_weights.names)}
+
+        def applied(tensor: torch.Tensor) -> torch.Tensor:
+            made = fn(tensor)
+            at = known.get(id(tensor))
+            return made if at is None or not made.is_cuda else self._lent(at, made)
+
+        return super()._apply(applied, recurse)
+
+    def _lent(self, at: int, made: torch.Tensor) -> torch.Tensor:
+        if torch.cuda.is_current_stream_capturing():
+            return made
+        try:
+            runner = self.accrt_programs.gpu(made.device.index)
+        except Error:  # the first call says what is wrong
+            return made
+        with torch.no_grad(), torch.cuda.device(made.device):
+            return self.accrt_weights.lent(runner.program, at, made)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **named: Any) -> Any:
         """As torch's. The counters of batch norms (`num_batches_tracked`), which serve training
@@ -95,12 +122,12 @@ class Module(torch.nn.Module):
         return self.accrt_operator(*given, [_found(self, n) for n in self.accrt_weights.names])
 
 
-def _found(module: torch.nn.Module, name: str) -> Any:
+def _found(module: torch.nn.Module, name: str, *default: Any) -> Any:
     """What stands under a name with points: a parameter, or the tensor that stands in for it
     (torch.func.functional_call)."""
     value: Any = module
     for word in name.split("."):
-        value = getattr(value, word)
+        value = getattr(value, word, *default)
     return value
 
 

@@ -63,6 +63,9 @@ class Programs:
         if not torch.cuda.is_available():
             self.host()  # what is wrong with it is said at once
 
+    def __deepcopy__(self, memo: Any) -> "Programs":
+        return self  # a copied module calls the same
+
     def _program(self, kind: int, index: int) -> Program:
         """On DLPack's device."""
         if self._given is None:

@@ -11,7 +11,7 @@ from typing import Any, Callable, Container, Optional, Sequence
 import torch
 
 from ..bundle import Bundle
-from ..errors import UntrustedError
+from ..errors import UnsupportedError, UntrustedError
 from ..program import Program
 from ..weights import Weights as Source
 from . import _shapes
@@ -60,8 +60,9 @@ class Weights:
     """The weights that come as tensors with each call.
 
     On the host, tensors of `tensors()` are the memory that the program reads: a change is there at
-    once, and what prepare functions make of it (packed layouts) is made anew by the next call. Of
-    other tensors, and on GPUs, a program has a copy, which is made anew where they have changed.
+    once, and what prepare functions make of it (packed layouts) is made anew by the next call. On a
+    GPU those of `lent()` are. Of other tensors a program has a copy, which is made anew where they
+    have changed.
     """
 
     def __init__(self, bundle: Bundle, names: Optional[Container[str]] = None) -> None:
@@ -83,6 +84,10 @@ class Weights:
         self._seen: dict[Program, list[Any]] = {}  # and what those have that are there
         self._shared: Optional[Shared] = None
         self._joined: dict[Program, set[int]] = {}  # whose weights are in the shared memory
+        #: The module whose parameters may be in a program's memory.
+        self.owner: Callable[[], Any] = lambda: None
+        #: Addresses of weights whose memory a program has lent, and reads.
+        self._lent: dict[Program, dict[int, int]] = {}
 
     def __deepcopy__(self, memo: Any) -> Weights:
         return self  # a copied module has parameters of its own, and they come with each call
@@ -115,6 +120,25 @@ class Weights:
             self._first = [None] * len(self.known)
             self._seen = {}
 
+    def lent(self, program: Program, at: int, values: torch.Tensor) -> torch.Tensor:
+        """The same values in the memory that the program reads, to be written in place; or they
+        themselves, where there is none: the program has a packed form of the weight, say."""
+        constant = self.known[at]
+        if values.dtype != _shapes.DTYPES[constant.dtype] or tuple(values.shape) != constant.shape or not values.numel():
+            return values
+        with self._lock:
+            try:
+                memory = torch.from_dlpack(program._weight(self.names[at]))
+            except UnsupportedError:
+                return values
+            if memory.data_ptr() != values.data_ptr():
+                memory.copy_(values.detach())
+            seen = self._seen.setdefault(program, [None] * len(self.known))
+            self._first = [None] * len(self.known)
+            self._lent.setdefault(program, {})[at] = memory.data_ptr()
+            seen[at] = mark(memory)
+            return memory
+
     def check(self, where: str, tensors: Sequence[torch.Tensor]) -> None:
         if len(tensors) != len(self.known):
             raise ValueError(f"{where}: {len(tensors)} weights were given, and it has {len(self.known)}")
@@ -141,15 +165,21 @@ class Weights:
             call()
 
     def _take(self, program: Program, tensors: Sequence[torch.Tensor], changed: dict[int, Any], gpu: Optional[int]) -> None:
+        lent = self._lent.get(program, {})
+        # what is written there is there; no prepare function reads it
+        there = {at for at in changed if lent.get(at) == tensors[at].data_ptr() and tensors[at].is_contiguous()}
         own = [at for at in changed if gpu is None and self._shared is not None and self._shared.has(at, tensors[at])]
         joined = self._joined.setdefault(program, set())
         self._join(program, [at for at in own if at in self._packed or at not in joined])
-        others = {self.names[at]: new[0].contiguous() for at, new in changed.items() if at not in own}
+        others = {self.names[at]: new[0].contiguous() for at, new in changed.items() if at not in own and at not in there}
         if others:
             if gpu is not None:
                 _settle(gpu)
             program.swap_weights(others)
-            joined.difference_update(at for at in changed if at not in own)
+            elsewhere = [at for at in changed if at not in own and at not in there]
+            joined.difference_update(elsewhere)
+            for at in elsewhere:
+                lent.pop(at, None)
 
     def _join(self, program: Program, which: Sequence[int]) -> None:
         """The program reads these weights in the shared memory from now on."""
