@@ -410,6 +410,12 @@ def test_direct_calls(operators):
     for wrong in ((x, x.cpu()), (x.cpu(), x), (x.cpu(), x.cpu())):
         with pytest.raises((RuntimeError, ValueError, accrt.Error)):  # the bundle has no code for processors
             op(*wrong)
+    freed = x.clone()
+    freed.untyped_storage().resize_(0)
+    for given in ((freed, x), (x, freed)):
+        with pytest.raises((RuntimeError, ValueError, accrt.Error)):
+            op(*given)
+    close(op(x, x), right)
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

@@ -212,6 +212,34 @@ def test_memory_that_a_program_lends_is_written_in_place(plain, monkeypatch):
     assert weights.lent(program, at, own[at]).data_ptr() == again[at].data_ptr()
 
 
+@pytest.mark.parametrize("size", (0, 4))
+def test_a_storage_that_was_resized_is_no_weight(bundle, plain, size):
+    """Freed, as sharded training does between steps, or too short: no call uses what a program has
+    of it. With its memory back it is a weight again."""
+    import accrt.torch
+
+    for source, x, names in ((bundle, torch.randn(3, 8), ("0.weight", "2.bias")), (plain, torch.randn(3, 5), ("w",))):
+        for name in names:
+            ours = accrt.torch.Module(source)
+            parameter = ours.get_parameter(name)
+            parameter.data = parameter.detach().clone()
+            wanted, kept = tensors(ours(x)), parameter.detach().clone()
+            bytes_before = parameter.untyped_storage().nbytes()
+            parameter.untyped_storage().resize_(size)
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match=f"^weight {name} has no memory: its storage has {size} bytes$"):
+                    ours(x)
+            parameter.untyped_storage().resize_(bytes_before)
+            with torch.no_grad():
+                parameter.copy_(kept)
+            for one, other in zip(tensors(ours(x)), wanted):
+                close(one, other)
+
+
+def tensors(made):
+    return made if isinstance(made, (tuple, list)) else (made,)
+
+
 def test_packed_weights_are_packed_anew_and_others_are_not_copied(bundle, monkeypatch):
     import accrt.torch
 

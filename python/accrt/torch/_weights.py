@@ -158,6 +158,9 @@ class Weights:
                 if gpu is None and self._shared is not None:
                     self._join(program, [at for at, tensor in enumerate(tensors) if at not in self._packed and self._shared.has(at, tensor)])
             changed = {at: mark(tensor) for at, tensor in enumerate(tensors) if not same(seen[at], tensor)}
+            for at in changed:
+                if not has_memory(tensors[at]):
+                    raise RuntimeError(f"weight {self.names[at]} has no memory: its storage has {tensors[at].untyped_storage().nbytes()} bytes")
             if changed:
                 self._take(program, tensors, changed, gpu)
                 for at, new in changed.items():
@@ -201,11 +204,19 @@ def _settle(gpu: int) -> None:
 def mark(tensor: torch.Tensor) -> Any:
     """What says later whether a tensor is the same, with the same content. It keeps the memory, so
     that no other tensor gets its address."""
-    return tensor.detach(), None if tensor.is_inference() else tensor._version
+    return tensor.detach(), None if tensor.is_inference() else tensor._version, tensor.data_ptr()
 
 
 def same(before: Any, tensor: torch.Tensor) -> bool:
-    """Whether a tensor is what `mark` was made of, and unchanged."""
+    """Whether a tensor is what `mark` was made of, unchanged and in the same memory."""
     if before is None or tensor.is_inference() or before[1] != tensor._version:
         return False
-    return before[0].data_ptr() == tensor.data_ptr() and before[0].stride() == tensor.stride()
+    return before[0].data_ptr() == tensor.data_ptr() == before[2] and before[0].stride() == tensor.stride()
+
+
+def has_memory(tensor: torch.Tensor) -> bool:
+    """Whether the storage reaches as far as the tensor: one that was resized since may not."""
+    if not tensor.numel():
+        return True
+    last = tensor.storage_offset() + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    return (last + 1) * tensor.itemsize <= tensor.untyped_storage().nbytes()
