@@ -407,8 +407,8 @@ def test_direct_calls(operators):
         was, found = is_direct(other, other)
         assert not was
         close(found, right)
-    for wrong in ((x, x.cpu()), (x.cpu(), x), (x.cpu(), x.cpu())):
-        with pytest.raises((RuntimeError, ValueError, accrt.Error)):  # the bundle has no code for processors
+    for wrong in ((x, x.cpu()), (x.cpu(), x), (x.cpu(), x.cpu())):  # no code for processors
+        with pytest.raises((RuntimeError, ValueError, accrt.Error)):
             op(*wrong)
     freed = x.clone()
     freed.untyped_storage().resize_(0)

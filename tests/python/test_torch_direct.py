@@ -1,5 +1,5 @@
-"""accrt.torch: operators that Python calls without torch's dispatcher (python/native/torch_direct.c):
-when they may, and that they do what the dispatcher does."""
+"""accrt.torch: operators that Python calls without torch's dispatcher
+(python/native/torch_direct.c): when they may, and that they do what the dispatcher does."""
 from __future__ import annotations
 
 import contextlib

@@ -174,7 +174,7 @@ def test_memory_that_a_program_lends_is_written_in_place(plain, monkeypatch):
     program, weights = plain.program(), _weights.Weights(plain)
     first = weights.tensors()
     for at, tensor in enumerate(first):
-        assert weights.lent(program, at, tensor) is tensor  # in memory of the bundle, which nobody may write
+        assert weights.lent(program, at, tensor) is tensor  # in the bundle's memory
     program.swap_weights(dict(zip(weights.names, [t.clone() for t in first])))
     copied, function = swaps(monkeypatch), program.session().function("forward")
     own = [weights.lent(program, at, tensor.clone()) for at, tensor in enumerate(first)]

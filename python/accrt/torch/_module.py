@@ -20,8 +20,8 @@ class Module(torch.nn.Module):
 
     The parameters are the memory that the program reads, on the host and, after `to("cuda")`, on a
     GPU, so that changes are there at once; where the program has a copy or a packed form, the next
-    call makes it anew (docs/torch.md has the cases). What is written through `.data` is seen there after `refresh()`. Quantized
-    weights and weights outside of the bundle stay in it.
+    call makes it anew (docs/torch.md has the cases). What is written through `.data` is seen there
+    after `refresh()`. Quantized weights and weights outside of the bundle stay in it.
 
     Args:
         bundle: a path, or an accrt.Bundle. function: its name; default: "forward", or the only one.
@@ -71,8 +71,8 @@ class Module(torch.nn.Module):
         self.accrt_optional = [a.name for a in bundle.signature(self.accrt_function).inputs if a.optional]
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        """As torch's, for `to`, `cuda` and the like. On a GPU the weights are in the memory that the
-        program reads there, one after the other: there is no second copy."""
+        """As torch's, for `to`, `cuda` and the like. On a GPU the weights are in the memory that
+        the program reads there, one after the other: there is no second copy."""
         if self.accrt_weights.owner() is not self:  # a copy, which has memory of its own
             return super()._apply(fn, recurse)
         known = {id(_found(self, name, None)): at for at, name in enumerate(self.accrt_weights.names)}
