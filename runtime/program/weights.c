@@ -172,9 +172,7 @@ static accrt_status_t is_prepared(const accrt_program_t* program, uint32_t compo
 
 accrt_status_t accrt_program_weight(accrt_program_t* program, const char* name,
                                     accrt_tensor_t* out_tensor) {
-  ACCRT_ENTER(program);
-  if (program == NULL || out_tensor == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "out_tensor");
+  ACCRT_ENTER(program, out_tensor);
   uint32_t index;
   ACCRT_TRY(accrt_program_find_stored(program, name, &index));
   const accx_constant_t* constant = &program->tables->constants[index];
@@ -402,12 +400,12 @@ static accrt_status_t run_swap(accrt_program_t* program, const swap_t* swap,
   return status;
 }
 
-static accrt_status_t swap_tensors(accrt_program_t* program, const accrt_weight_t* weights,
-                                   uint32_t weight_count, uint32_t weight_size_bytes,
-                                   const accrt_budget_t* budget) {
-  if (program == NULL || (weights == NULL && weight_count != 0)) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", program == NULL ? "program" : "weights");
-  }
+static accrt_status_t swap_tensors(const char* function, accrt_program_t* program,
+                                   const accrt_weight_t* weights, uint32_t weight_count,
+                                   uint32_t weight_size_bytes, const accrt_budget_t* budget) {
+  ACCRT_ENTER_AS(function, program);
+  if (weights == NULL && weight_count != 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "weights is NULL");
   if (weight_count == 0)
     return ACCRT_OK;
   ACCRT_TRY(accrt_struct_check_element("accrt_weight_t", weight_size_bytes, sizeof *weights));
@@ -418,16 +416,13 @@ static accrt_status_t swap_tensors(accrt_program_t* program, const accrt_weight_
   return run_swap(program, &swap, budget);
 }
 
-static accrt_status_t load_sources(accrt_program_t* program, accrt_weights_t* const* weights,
-                                   uint32_t weight_count, const char* const* names,
-                                   uint32_t name_count, uint32_t flags,
+static accrt_status_t load_sources(const char* function, accrt_program_t* program,
+                                   accrt_weights_t* const* weights, uint32_t weight_count,
+                                   const char* const* names, uint32_t name_count, uint32_t flags,
                                    const accrt_budget_t* budget) {
-  if (program == NULL || weights == NULL || (names == NULL && name_count != 0)) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL",
-                      program == NULL   ? "program"
-                      : weights == NULL ? "weights"
-                                        : "names");
-  }
+  ACCRT_ENTER_AS(function, program);
+  if (weights == NULL || (names == NULL && name_count != 0))
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", weights == NULL ? "weights" : "names");
   if ((flags & ~ACCRT_BIND_BY_NAME) != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "flags are 0x%" PRIx32, flags);
   ACCRT_TRY(accrt_program_check_weights(program->instance, weights, weight_count));
@@ -446,21 +441,18 @@ accrt_status_t accrt_program_swap_weights_within(accrt_program_t* program,
                                                  const accrt_weight_t* weights,
                                                  uint32_t weight_count, uint32_t weight_size_bytes,
                                                  const accrt_budget_t* budget) {
-  ACCRT_ENTER(program);
-  return swap_tensors(program, weights, weight_count, weight_size_bytes, budget);
+  return swap_tensors(__func__, program, weights, weight_count, weight_size_bytes, budget);
 }
 
 accrt_status_t accrt_program_swap_weights(accrt_program_t* program, const accrt_weight_t* weights,
                                           uint32_t weight_count, uint32_t weight_size_bytes) {
-  ACCRT_ENTER(program);
-  return swap_tensors(program, weights, weight_count, weight_size_bytes, NULL);
+  return swap_tensors(__func__, program, weights, weight_count, weight_size_bytes, NULL);
 }
 
 accrt_status_t accrt_program_load_weights(accrt_program_t* program, accrt_weights_t* const* weights,
                                           uint32_t weight_count, const char* const* names,
                                           uint32_t name_count, uint32_t flags) {
-  ACCRT_ENTER(program);
-  return load_sources(program, weights, weight_count, names, name_count, flags, NULL);
+  return load_sources(__func__, program, weights, weight_count, names, name_count, flags, NULL);
 }
 
 accrt_status_t accrt_program_load_weights_within(accrt_program_t* program,
@@ -468,6 +460,5 @@ accrt_status_t accrt_program_load_weights_within(accrt_program_t* program,
                                                  uint32_t weight_count, const char* const* names,
                                                  uint32_t name_count, uint32_t flags,
                                                  const accrt_budget_t* budget) {
-  ACCRT_ENTER(program);
-  return load_sources(program, weights, weight_count, names, name_count, flags, budget);
+  return load_sources(__func__, program, weights, weight_count, names, name_count, flags, budget);
 }
