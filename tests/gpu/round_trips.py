@@ -15,6 +15,7 @@ file's, which need no other library: they run under the stand-in for CUDA's driv
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -180,9 +181,24 @@ class Trips:
         self.instance.close()
 
 
+def threads() -> list[str]:
+    """Names of the library's own."""
+    names = []
+    for one in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{one}/comm", encoding="utf-8") as file:
+            names.append(file.read().strip())
+    return [name for name in names if name.startswith("accrt-")]
+
+
 def take_down(libraries: list[str]) -> None:
-    """Gives back what the libraries keep, and CUDA's context itself."""
+    """Gives back what the libraries keep, and CUDA's context itself. The instance ends with its
+    last use, which may be on a thread of its own."""
     gc.collect()
+    end = time.monotonic() + 20
+    while threads():
+        if time.monotonic() > end:
+            raise AssertionError(f"an instance is still there: {threads()}")
+        time.sleep(0.01)
     if "cupy" in libraries:
         cupy = importlib.import_module("cupy")
         cupy.get_default_memory_pool().free_all_blocks()
