@@ -19,6 +19,7 @@ typedef struct known_class {
   PyObject* type;
   int source;
   bool asks_gradient;        /* its tensors may need to see what is done to them */
+  PyObject* is_neg;          /* its method; or NULL */
   const exchange_api_t* api; /* SOURCE_EXCHANGE */
 } known_class_t;
 
@@ -390,7 +391,8 @@ bool accrt_native_is_negative(PyObject* value) {
     if (known->source != SOURCE_EXCHANGE || !known->asks_gradient ||
         !PyObject_TypeCheck(value, (PyTypeObject*)known->type))
       continue;
-    PyObject* negative = PyObject_CallMethodObjArgs(value, accrt_native_names.is_neg, NULL);
+    PyObject* negative =
+        known->is_neg != NULL ? PyObject_CallFunctionObjArgs(known->is_neg, value, NULL) : NULL;
     Py_XDECREF(negative);
     return negative != Py_False;
   }
@@ -414,8 +416,10 @@ bool accrt_native_current_stream(PyObject* value, int32_t device_type, int32_t d
 static bool learn_class(PyObject* type, int source, const exchange_api_t* api, bool asks_gradient) {
   if (class_count == KIND_COUNT)
     return false;
+  PyObject* is_neg = asks_gradient ? PyObject_GetAttr(type, accrt_native_names.is_neg) : NULL;
+  PyErr_Clear();
   Py_INCREF(type);
-  classes[class_count++] = (known_class_t){type, source, asks_gradient, api};
+  classes[class_count++] = (known_class_t){type, source, asks_gradient, is_neg, api};
   return true;
 }
 

@@ -163,7 +163,7 @@ static PyObject* call_on(const shim_t* shim, lane_t* lane, const place_t* place,
                          device_t device, const given_t* given, given_t* results) {
   bool has_failed = false;
   PyObject* made = NULL;
-  if (specs != NULL && accrt_native_bind_inputs(shim, place, lane->call, given))
+  if (specs != NULL && accrt_native_bind_inputs(shim, place, lane, given))
     made = make_results(shim, specs, device, results);
   if (made != NULL && bind_results(shim, place, lane->call, results))
     has_failed = !run_unlocked(shim, lane->call);

@@ -175,19 +175,32 @@ bool accrt_native_bind_tensor(const shim_t* shim, const place_t* place, accrt_ca
   return accrt_native_api.call_set_tensor(call, (uint32_t)index, &tensor) == ACCRT_OK;
 }
 
-bool accrt_native_bind_inputs(const shim_t* shim, const place_t* place, accrt_call_t* call,
+static bool bind_value(const place_t* place, const lane_t* lane, size_t index, const shim_t* shim,
+                       const given_t* given) {
+  if (given->sizes.rank == NOTHING)
+    return accrt_native_api.call_set_tensor(lane->call, (uint32_t)index, NULL) == ACCRT_OK;
+  if (given->sizes.rank == NO_TENSOR)
+    return accrt_native_api.call_set_scalar(lane->call, (uint32_t)index, given->sizes.shape[0]) ==
+           ACCRT_OK;
+  return accrt_native_bind_tensor(shim, place, lane->call, index, given, shim->inputs[index].dtype);
+}
+
+static bool is_bound_to(const bound_t* bound, const place_t* place, const given_t* given) {
+  return bound->is_bound && bound->data == given->data && bound->buffer == place->buffer &&
+         bound->base == place->base && same_sizes(&bound->sizes, &given->sizes);
+}
+
+bool accrt_native_bind_inputs(const shim_t* shim, const place_t* place, const lane_t* lane,
                               const given_t* given) {
   for (size_t i = 0; i < shim->inputs_count; ++i) {
-    bool is_set;
-    if (given[i].sizes.rank == NOTHING)
-      is_set = accrt_native_api.call_set_tensor(call, (uint32_t)i, NULL) == ACCRT_OK;
-    else if (given[i].sizes.rank == NO_TENSOR)
-      is_set =
-          accrt_native_api.call_set_scalar(call, (uint32_t)i, given[i].sizes.shape[0]) == ACCRT_OK;
-    else
-      is_set = accrt_native_bind_tensor(shim, place, call, i, &given[i], shim->inputs[i].dtype);
-    if (!is_set)
+    bound_t* bound = &lane->bound[i];
+    if (is_bound_to(bound, place, &given[i]))
+      continue;
+    bound->is_bound = false;
+    if (!bind_value(place, lane, i, shim, &given[i]))
       return false;
+    if (given[i].sizes.rank <= ACCRT_MAX_RANK)
+      *bound = (bound_t){true, given[i].data, place->buffer, place->base, given[i].sizes};
   }
   return true;
 }
@@ -257,7 +270,7 @@ static bool run_known(shim_t* shim, torch_value_t* stack) {
     results[i].sizes = sizes[i];
   }
   bool has_failed = false;
-  bool done = accrt_native_bind_inputs(shim, &place, call, given) &&
+  bool done = accrt_native_bind_inputs(shim, &place, lane, given) &&
               bind_results(shim, &place, call, results);
   if (done) {
     done = accrt_native_run_bound(shim, call);
@@ -569,14 +582,20 @@ static PyObject* holder_add_lane(PyObject* object, PyObject* arguments) {
   void* const handles[2] = {PyLong_AsVoidPtr(call), PyLong_AsVoidPtr(stream)};
   if (PyErr_Occurred() != NULL)
     return NULL;
+  bound_t* bound = calloc(shim->inputs_count + 1, sizeof *bound); /* for ever, as the lane */
+  if (bound == NULL)
+    return PyErr_NoMemory();
   pthread_mutex_lock(&shim->mutex);
   if (shim->lanes_count < MOST_LANES) {
     Py_INCREF(kept);
     lane_t* lane = &shim->lanes[shim->lanes_count++];
+    lane->bound = bound;
+    bound = NULL;
     lane->call = handles[0];
     lane->stream = handles[1];
   }
   pthread_mutex_unlock(&shim->mutex);
+  free(bound);
   Py_RETURN_NONE;
 }
 

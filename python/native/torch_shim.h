@@ -34,9 +34,19 @@ typedef struct known_shapes {
   PyObject* specs;
 } known_shapes_t;
 
+/* A tensor that an input of a call is bound to. */
+typedef struct bound {
+  bool is_bound;
+  const void* data;
+  const accrt_buffer_t* buffer;
+  uint64_t base;
+  sizes_t sizes;
+} bound_t;
+
 /* A call of a session of its own. One thread has it at a time. */
 typedef struct lane {
   accrt_call_t* call; /* NULL: it failed, and is used no more */
+  bound_t* bound;     /* of each input */
   void* stream;
   atomic_bool is_taken;
 } lane_t;
@@ -92,7 +102,8 @@ void accrt_native_give_lane(lane_t* lane, bool has_failed);
 /** Binds an argument. False: the library does not take it. */
 bool accrt_native_bind_tensor(const shim_t* shim, const place_t* place, accrt_call_t* call,
                               size_t index, const given_t* given, accrt_dtype_t dtype);
-bool accrt_native_bind_inputs(const shim_t* shim, const place_t* place, accrt_call_t* call,
+/** Binds the inputs; those that are bound to the same memory already stay so. */
+bool accrt_native_bind_inputs(const shim_t* shim, const place_t* place, const lane_t* lane,
                               const given_t* given);
 /** Runs what is bound, on a processor to its end. */
 bool accrt_native_run_bound(const shim_t* shim, accrt_call_t* call);

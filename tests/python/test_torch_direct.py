@@ -321,6 +321,33 @@ def test_nothing_is_kept(operators, direct):
     assert len({t.data_ptr() for t in held}) == 50
 
 
+def test_inputs_that_stay_where_they_were(operators, direct):
+    """An input that a call is bound to already is not bound again: what lies there now is used, in
+    any order of shapes and memory, directly and by the dispatcher."""
+    from accrt import _fast
+
+    seed = int(os.environ.get("ACCRT_TEST_SEED", time.time_ns() % 2**31))
+    print(f"seed {seed}")
+    rng, memory = random.Random(seed), torch.rand(4, 3 * 8)
+    parts = [memory[row, :8 * rows].view(rows, 8) for row in range(4) for rows in range(4)]
+    accepted = [(0, 0)]
+    for step in range(600):
+        if step % 3 == 0:
+            memory[rng.randrange(4)].fill_(step)
+        x = rng.choice(parts)
+        y = rng.choice([part for part in parts if part.shape == x.shape])
+        if rng.randrange(4) == 0:
+            _fast.native.accept_states()
+        try:
+            torch.testing.assert_close(operators["silu_mul"](x, y), silu_mul(x, y))
+            assert torch.equal(operators["take"](x, len(x) // 2), x[:len(x) // 2])
+        finally:
+            _fast.native.accept_states(*accepted)
+    from accrt.torch import _shim
+
+    assert direct and _shim._knows_the_dispatcher.__wrapped__()  # which accepts the other states again
+
+
 def test_other_threads_run_python_meanwhile(operators, direct):
     op = operators["silu_mul"]
     learned(op, (EIGHT, EIGHT), direct)
