@@ -345,7 +345,8 @@ def test_inputs_that_stay_where_they_were(operators, direct):
             _fast.native.accept_states(*accepted)
     from accrt.torch import _shim
 
-    assert direct and _shim._knows_the_dispatcher.__wrapped__()  # which accepts the other states again
+    assert direct
+    assert _shim._knows_the_dispatcher.__wrapped__()  # and accepts the other states again
 
 
 def test_other_threads_run_python_meanwhile(operators, direct):
