@@ -31,12 +31,15 @@ SHAPES = (
     Shape(heads=6, kv_heads=2, page_size=1, table_pages=700, pages=900), Shape(heads=4, kv_heads=4, q="bf16", kv="f32", size=64),
     Shape(heads=14, kv_heads=2, size=64, q="bf16", kv="u8"), Shape(heads=32, kv_heads=4, size=128, q="f16", kv="u8", page_size=64, soft_cap=20.0),
     Shape(heads=20, kv_heads=1, size=128, q="bf16", kv="u8", window=100, scale=0.03), Shape(heads=6, kv_heads=2, size=64, q="f16", kv="u8", page_size=1, table_pages=700, pages=900),
-    Shape(heads=4, kv_heads=2, size=80, q="bf16", kv="u8"),
+    Shape(heads=4, kv_heads=2, size=80, q="bf16", kv="u8"), Shape(heads=32, kv_heads=8, size=128, q="bf16", kv="bf16", window=200),
+    Shape(heads=32, kv_heads=8, size=64, q="bf16", kv="u8"), Shape(heads=4, kv_heads=4, size=64, q="bf16", kv="bf16", page_size=1, table_pages=700, pages=900),
 )  # fmt: skip
 #: Tokens of each row, and its keys.
 BATCHES = (
     ((1,), (1,)), ((1,), (700,)), ((5, 0, 1, 300), (5, 0, 256, 301)), ((1,) * 6, (257, 1, 513, 16, 700, 255)), ((64,), (600,)), ((0, 0), (0, 0)),
 )  # fmt: skip
+#: Tokens of many rows: one each, in part, and among prompts.
+MANY = {"decoding": (1,) * 290 + (0,) * 10, "some": (1,) * 70 + (0,) * 5, "mixed": (1,) * 45 + (37, 0, 5) + (1,) * 45}
 ROPE = {"halves": (64, 32, 1.0, False), "part": (80, 20, 1.0, False), "pairs": (64, 32, 1.25, True)}
 
 
@@ -150,6 +153,41 @@ def test_attention(running, shape, batch):
         assert np.array_equal(alone, got[begin:end]), (s, batch, r)
         last = running.run(f"attend{shape}", q[end - 1 : end], row_ids[r : r + 1], np.array([0, 1], np.int32), lengths[r : r + 1], dtypes=(s.q,))
         assert np.array_equal(last[0], got[end - 1]), (s, batch, r)
+
+
+@pytest.mark.parametrize("many", MANY)
+@pytest.mark.parametrize("shape", [i for i, s in enumerate(SHAPES) if s.kv_heads % 4 == 0])
+def test_attention_of_many_rows(running, shape, many):
+    """Of any length, some with pages that are not there, and some rows that are none."""
+    s, counts, random = SHAPES[shape], np.array(MANY[many]), running.random
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    most = s.table_pages * s.page_size
+    lengths = np.maximum(np.minimum(random.choice([1, 31, 32, 33, 127, 128, 129, 300, most], len(counts)), most), counts).astype(np.int32)
+    lengths[::3] = np.maximum(random.integers(1, most + 1, len(lengths[::3])), counts[::3])
+    row_ids = random.integers(0, s.table_rows, len(counts)).astype(np.int32)
+    kept, table = running.oracle.states[f"table{shape}"].copy(), running.oracle.states[f"table{shape}"].astype(np.int32)
+    table[0, ::5] = random.choice([-1, s.pages, 1 << 30], len(table[0, ::5]))
+    running.put(f"table{shape}", table, "i32")
+    try:
+        q = ch.values(random, s.q, (int(starts[-1]) + 3, s.heads, s.size))
+        got = running.run(f"attend{shape}", q, row_ids, starts, lengths, dtypes=(s.q,))
+        seen = running.run(f"attend{shape}", q, np.where(np.arange(len(counts)) % 7 == 3, s.table_rows, row_ids).astype(np.int32), starts, lengths, dtypes=(s.q,))
+        holes = np.repeat(row_ids == 0, counts)
+        full = np.concatenate([~holes, np.zeros(3, bool)])
+        if s.kv != "u8" or many == "mixed":  # the reference takes long
+            want = running.oracle.run(f"attend{shape}", q, np.where(row_ids == 0, 1, row_ids).astype(np.int32), starts, lengths)[0]
+            bound = ROUNDINGS[s.q] * {"f32": 2.0**-20, "f16": 2.0**-10, "bf16": 2.0**-7}[s.q]
+            assert np.abs(got - want)[full].max() <= bound * max(1.0, np.abs(want).max()), (s, many, kh.SEED)
+        assert not got[starts[-1] :].any() and np.isfinite(got).all()
+        for r in random.permutation(len(counts))[:25]:
+            begin, end = starts[r], starts[r + 1]
+            if begin == end:
+                continue
+            alone = running.run(f"attend{shape}", q[begin:end], row_ids[r : r + 1], np.array([0, end - begin], np.int32), lengths[r : r + 1], dtypes=(s.q,))
+            assert np.array_equal(alone, got[begin:end]), (s, many, r, lengths[r], kh.SEED)
+            assert np.array_equal(seen[begin:end], alone if r % 7 != 3 else np.zeros_like(alone)), (s, many, r, kh.SEED)
+    finally:
+        running.put(f"table{shape}", kept, "i32")
 
 
 def test_what_does_not_fit_reads_nothing(running):

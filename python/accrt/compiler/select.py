@@ -427,6 +427,11 @@ def _state_scatter_e4m3(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
 
 
+PAGED_OPERANDS: Mapping[str, Binding] = {
+    "q": ("in", 0), "row_ids": ("in", 1), "row_starts": ("in", 2), "kv_lengths": ("in", 3), "k": ("state", 0), "v": ("state", 1), "table": ("state", 2),
+}  # fmt: skip
+
+
 def paged_attention(
     op: Op, operands: Specs, lower: Callable[[bool], Tuple[Launch, ...]], most_tokens: int, joins: Sequence[str], unit: int = paged.UNIT, together: int = 1
 ) -> Lowering:
@@ -436,10 +441,7 @@ def paged_attention(
     at, (q, row_ids, row_starts, kv_lengths) = op.attrs, operands
     for spec in (row_ids, row_starts, kv_lengths):
         require_plain(spec)
-    v, table = at["values"].type, at["page_table"].type
-    tensors: Dict[str, Binding] = {
-        "q": ("in", 0), "row_ids": ("in", 1), "row_starts": ("in", 2), "kv_lengths": ("in", 3), "k": ("state", 0), "v": ("state", 1), "table": ("state", 2),
-    }  # fmt: skip
+    v, table, tensors = at["values"].type, at["page_table"].type, PAGED_OPERANDS
     whole = Lowering(lower(False)[0], {**tensors, "out": OUT})
     units = ex.ceildiv(ex.constant(table.shape[1]) * v.shape[1], unit)
     parts = ex.simplify(ex.constant(q.shape[0]) * q.shape[1] * units * paged.part_floats(v.shape[3]))

@@ -2,7 +2,8 @@
  * by tensor cores: heads of 64 or 128.
  *
  * ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS): T is the type of queries and result, KV that of the
- * pages, CHUNKS the head in pieces of 64.
+ * pages, CHUNKS the head in pieces of 64. `which` says for which tokens.
+ * ACCRT_CUDA_PAGED_PROMPTS(ENTRY, T, KV, CHUNKS): the same by fewer blocks, where tokens are many.
  * ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T): joins what shared units gave.
  *
  * A tile has up to 16 rows: some tokens of one sequence, times the query heads of a key head. A
@@ -35,6 +36,9 @@
 namespace accrt_cuda {
 
 constexpr int TILES_UNIT = 128, TILES_WARPS = 4, TILES_ROWS = 16;
+/** Which tokens a launch is for: all, those that are the only one of their row, or all but
+ * those. */
+constexpr int TILES_ALL = 0, TILES_ALONE = 1, TILES_OTHERS = 2;
 
 /** The batch row of a token: its row of the table (-1: none), first token, tokens and keys. */
 struct tiles_place {
@@ -400,16 +404,18 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v, con
           const int32_t* row_ids, const int32_t* row_starts, const int32_t* kv_lengths, T* out,
           float* partial, const paged_sizes& s, index_t pages, index_t page_size,
           index_t table_rows, index_t table_pages, index_t q_token, index_t q_head,
-          index_t out_token, index_t out_head, float scale, float soft_cap) {
+          index_t out_token, index_t out_head, float scale, float soft_cap, index_t which,
+          index_t token, uint32_t piece) {
   constexpr int HEAD = 64 * CHUNKS, TILES = 8 * CHUNKS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int heads = tiles_heads(s), most = TILES_ROWS / heads;
-  const index_t token = blockIdx.x;
   const uint32_t pieces = ((uint32_t)s.group + TILES_ROWS - 1) / TILES_ROWS;
-  const index_t kv_head = blockIdx.y / pieces, first_head = blockIdx.y % pieces * TILES_ROWS;
+  const index_t kv_head = piece / pieces, first_head = piece % pieces * TILES_ROWS;
   const bool wide_out = is_aligned(out, 16) && out_token % 8 == 0 && out_head % 8 == 0;
   const tiles_place place = tiles_find(row_ids, row_starts, kv_lengths, s, token,
                                        table_pages * page_size, table_rows, &shared.place);
+  if (which == (place.count == 1 ? TILES_OTHERS : TILES_ALONE))
+    return;
   if (place.row_id < 0) {
     for (int at = threadIdx.x; !partial && at < heads * HEAD; at += 32 * TILES_WARPS) {
       if (first_head + at / HEAD < s.group)
@@ -562,6 +568,110 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v, con
   }
 }
 
+/** Zeros for tokens [begin, end), of the query heads that are a block's. */
+template <class T>
+static __device__ __forceinline__ void
+tiles_zero(T* out, int begin, int end, index_t size, index_t kv_head, index_t first_head,
+           const paged_sizes& s, index_t out_token, index_t out_head) {
+  const int heads = (int)min((index_t)TILES_ROWS, s.group - first_head);
+  const index_t each = heads * size;
+  for (index_t at = threadIdx.x; at < (end - begin) * each; at += 32 * TILES_WARPS)
+    out[(begin + at / each) * out_token +
+        (kv_head * s.group + first_head + at % each / size) * out_head + at % size] =
+        from_float<T>(0.0f);
+}
+
+/** What block x of those that tiles_prompts has does: `index` tokens after the first of batch row
+ * `row`; `row` -1: it is the `index`th of those that have no tile. */
+struct tiles_share {
+  int row, index, spare;
+};
+
+/** Blocks are given to rows in order, as many as the row's tiles need. */
+static __device__ __forceinline__ tiles_share tiles_share_of(const int32_t* row_starts,
+                                                             const paged_sizes& s, index_t which,
+                                                             int block, int most,
+                                                             tiles_share* shared, int* sums) {
+  constexpr int THREADS = 32 * TILES_WARPS;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int each = ((int)s.rows + THREADS - 1) / THREADS, first = (int)threadIdx.x * each;
+  const auto blocks_of = [&](int r) {
+    const int begin = row_starts[r], count = min(row_starts[r + 1], (int)s.tokens) - begin;
+    if (begin < 0 || count <= (which == TILES_OTHERS ? 1 : 0))
+      return 0;
+    return count <= most ? 1 : (count + TILES_WARPS * most - 1) / (TILES_WARPS * most);
+  };
+  int own = 0;
+  for (int r = first; r < min(first + each, (int)s.rows); r++)
+    own += blocks_of(r);
+  int before = own; // of this warp's threads up to this one
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const int other = __shfl_up_sync(0xffffffffu, before, step);
+    before += lane >= step ? other : 0;
+  }
+  if (lane == 31)
+    sums[warp] = before;
+  __syncthreads();
+  int all = 0;
+  before -= own;
+  for (int w = 0; w < TILES_WARPS; w++) {
+    before += w < warp ? sums[w] : 0;
+    all += sums[w];
+  }
+  if (block >= all)
+    return {-1, block - all, (int)gridDim.x - all};
+  for (int r = first; r < min(first + each, (int)s.rows); r++) {
+    const int blocks = blocks_of(r);
+    if (block >= before && block < before + blocks)
+      *shared = {r, (block - before) * TILES_WARPS * most, 0};
+    before += blocks;
+  }
+  __syncthreads();
+  return *shared;
+}
+
+/** tiles_run by blocks that all have a tile, for steps with more tokens than rows; x of the grid is
+ * at least all tokens by those of a block's tiles, the rows, and one more. */
+template <class T, class KV, int CHUNKS>
+static __device__ __forceinline__ void
+tiles_prompts(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v,
+              const int32_t* table, const int32_t* row_ids, const int32_t* row_starts,
+              const int32_t* kv_lengths, T* out, const paged_sizes& s, index_t pages,
+              index_t page_size, index_t table_rows, index_t table_pages, index_t q_token,
+              index_t q_head, index_t out_token, index_t out_head, float scale, float soft_cap,
+              index_t which) {
+  __shared__ tiles_share own;
+  __shared__ int sums[TILES_WARPS];
+  const uint32_t pieces = ((uint32_t)s.group + TILES_ROWS - 1) / TILES_ROWS;
+  const index_t kv_head = blockIdx.y / pieces, first_head = blockIdx.y % pieces * TILES_ROWS;
+  const int most = TILES_ROWS / tiles_heads(s);
+  const tiles_share share = tiles_share_of(row_starts, s, which, (int)blockIdx.x, most, &own, sums);
+  const int tokens = (int)s.tokens;
+  if (share.row < 0) { // tokens of no row
+    const int end = max(min(row_starts[s.rows], tokens), 0);
+    const int each = (tokens - end + share.spare - 1) / share.spare;
+    const int begin = min(end + share.index * each, tokens);
+    tiles_zero(out, begin, min(begin + each, tokens), s.value_size, kv_head, first_head, s,
+               out_token, out_head);
+    if (share.index == 0)
+      tiles_zero(out, 0, max(min(row_starts[0], tokens), 0), s.value_size, kv_head, first_head, s,
+                 out_token, out_head);
+    return;
+  }
+  const tiles_place place =
+      tiles_of_row(row_ids, row_starts, kv_lengths, share.row, table_pages * page_size, table_rows);
+  if (place.row_id < 0) {
+    const int begin = place.begin + share.index, end = min(place.begin + place.count, tokens);
+    tiles_zero(out, begin, min(begin + TILES_WARPS * most, end), s.value_size, kv_head, first_head,
+               s, out_token, out_head);
+    return;
+  }
+  tiles_run<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts, kv_lengths, out, nullptr, s,
+                           pages, page_size, table_rows, table_pages, q_token, q_head, out_token,
+                           out_head, scale, soft_cap, which, place.begin + share.index, blockIdx.y);
+}
+
 /** x of the grid is a token, y a query head; blocks of 128 threads. */
 template <class Q>
 static __device__ __forceinline__ void
@@ -595,14 +705,18 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
 
 } // namespace accrt_cuda
 
-#define ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS)                                               \
-  extern "C" __global__ void __launch_bounds__(128, 2) ENTRY(                                      \
-      const T* q, const KV* k, const KV* v, const int32_t* table, const int32_t* row_ids,          \
-      const int32_t* row_starts, const int32_t* kv_lengths, T* out, float* partial,                \
+#define ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)                                                   \
+  const T *q, const KV *k, const KV *v, const int32_t *table, const int32_t *row_ids,              \
+      const int32_t *row_starts, const int32_t *kv_lengths, T *out, float *partial,                \
       long long tokens, long long rows, long long group, long long kv_heads, long long value_size, \
       long long window, long long units, long long head_size, long long pages,                     \
       long long page_size, long long table_rows, long long table_pages, long long q_token,         \
-      long long q_head, long long out_token, long long out_head, float scale, float soft_cap) {    \
+      long long q_head, long long out_token, long long out_head, float scale, float soft_cap,      \
+      long long which
+
+#define ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS)                                               \
+  extern "C" __global__ void __launch_bounds__(128, 2)                                             \
+      ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
@@ -612,7 +726,21 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     accrt_cuda::tiles_run<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts, kv_lengths,  \
                                          out, partial, sizes, pages, page_size, table_rows,        \
                                          table_pages, q_token, q_head, out_token, out_head, scale, \
-                                         soft_cap);                                                \
+                                         soft_cap, which, blockIdx.x, blockIdx.y);                 \
+  }
+
+#define ACCRT_CUDA_PAGED_PROMPTS(ENTRY, T, KV, CHUNKS)                                             \
+  extern "C" __global__ void __launch_bounds__(128, 2)                                             \
+      ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
+    accrt_cuda::wait_for_previous();                                                               \
+    accrt_cuda::allow_next();                                                                      \
+    __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
+    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
+                                           value_size, window, units};                             \
+    (void)head_size, (void)partial;                                                                \
+    accrt_cuda::tiles_prompts<T, KV, CHUNKS>(                                                      \
+        shared, q, k, v, table, row_ids, row_starts, kv_lengths, out, sizes, pages, page_size,     \
+        table_rows, table_pages, q_token, q_head, out_token, out_head, scale, soft_cap, which);    \
   }
 
 #define ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T)                                                      \

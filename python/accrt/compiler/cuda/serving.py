@@ -4,19 +4,21 @@ paged_tiles.cuh)."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from typing import Any, Callable, List, Mapping, Tuple
 
 from .. import expr as sizes
 from .. import select
+from ...bundle_writer.expressions import less_equal, logical_and
 from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels import paged
-from ..kernels.kerneldef import KernelDef, Launch, launch, reads, scalar, symbol, updates, writes
+from ..kernels.kerneldef import CudaSource, CudaVariant, KernelDef, Launch, launch, layout, reads, scalar, symbol, updates, writes
 from ..kernels.matmul import require_contiguous_last
 from ..kernels.tensor_ops import lower_scatter, lower_scatter_e4m3
-from .norms import FLOATS, TYPES, entry_kernel
+from .norms import FLAGS, FLOATS, TRAITS, TYPES, entry_kernel
 from .products import OPERANDS
 from .tensor_ops import make_kernel
 
@@ -142,16 +144,25 @@ _MOST_CHUNKS = 4
 _KV_TYPES = {**TYPES, "u8": "accrt_cuda::e4m3"}
 #: As paged_tiles.cuh has them: rows of a tile, keys of a unit, and units that a block takes at
 #: once.
-TILE_ROWS, _TILE_UNIT, _TILE_UNITS = 16, 128, 4
+TILE_ROWS, _TILE_UNIT, _TILE_UNITS, _TILE_WARPS = 16, 128, 4, 4
+#: As paged_walk.cuh has them: key heads of a block, stages; and the most query heads of a key head.
+_WALK_HEADS, _WALK_STAGES, _WALK_GROUP = 4, 3, 8
+#: Its blocks that a multiprocessor holds, and multiprocessors.
+_WALK_BLOCKS = 8 // _WALK_HEADS * 132
+#: Which tokens a launch is for: all, those that are the only one of their row, all but those.
+_ALL, _ALONE, _OTHERS = range(3)
+#: Rows from which, in steps with prompts, tokens of rows that decode have a launch of their own.
+_MANY_ROWS = 64
 
 
-def _parameters() -> List[Any]:
+def _parameters(which: bool = False) -> List[Any]:
     names = "head_size pages page_size table_rows table_pages q_token q_head out_token out_head".split()
     return (
         [reads(name) for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")]
         + [writes("out", optional=True), writes("partial", optional=True)]
         + [symbol(name) for name in (*_SIZES, *names)]
         + [scalar("scale", "f32"), scalar("soft_cap", "f32")]
+        + ([symbol("which")] if which else [])
     )
 
 
@@ -179,8 +190,48 @@ def attention_kernel(q: str, kv: str, chunks: int, rows: int, full: bool) -> Ker
 def tiles_kernel(q: str, kv: str, chunks: int) -> KernelDef:
     name = f"paged_tiles_{q}{'' if q == kv else '_' + kv}_{chunks}"
     return entry_kernel(
-        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES", (TYPES[q], _KV_TYPES[kv], chunks), _parameters(), _attention_grid(TILE_ROWS), 128
+        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES", (TYPES[q], _KV_TYPES[kv], chunks), _parameters(True),
+        _attention_grid(TILE_ROWS), 128
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=None)
+def prompts_kernel(q: str, kv: str, chunks: int) -> KernelDef:
+    """tiles_kernel for many tokens: a block has a tile for each warp."""
+    name = f"paged_prompts_{q}{'' if q == kv else '_' + kv}_{chunks}"
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        tokens_each = TILE_ROWS // min(v["group"], TILE_ROWS) * _TILE_WARPS
+        return (ex.ceildiv(v["tokens"], tokens_each) + v["rows"] + 1, v["kv_heads"] * ex.ceildiv(v["group"], TILE_ROWS), 1)
+
+    return entry_kernel(
+        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_PROMPTS", (TYPES[q], _KV_TYPES[kv], chunks), _parameters(True), grid, 32 * _TILE_WARPS
     )
+
+
+def _walk_shared(kv: str, chunks: int) -> int:
+    """As walk_layout has it."""
+    size = 1 if kv == "u8" else 2
+    row, step = _WALK_HEADS * 64 * chunks * size, 64 // chunks // size
+    return _WALK_STAGES * (step * (2 * row + 32 * size + 16) + 24)
+
+
+@functools.lru_cache(maxsize=None)
+def walk_kernel(q: str, kv: str, chunks: int) -> KernelDef:
+    """For rows of one token: blocks that stay, and walk all tokens."""
+    name = f"paged_walk_{q}{'' if q == kv else '_' + kv}_{chunks}"
+    entry, types = "accrt_" + name, f"{TYPES[q]}, {_KV_TYPES[kv]}, {chunks}"
+    plain = CudaSource("paged_walk.cuh", text=f"ACCRT_CUDA_PAGED_WALK_TILES({entry}, {types})\n", flags=FLAGS)
+    own = CudaSource("paged_walk.cuh", text=f"ACCRT_CUDA_PAGED_WALK({entry}, {types}, {_WALK_HEADS})\n", flags=FLAGS)
+    threads = (32 * (_WALK_HEADS + (4 if chunks == 1 else 2)), 1, 1)
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.minimum(v["tokens"] * (v["kv_heads"] // _WALK_HEADS), _WALK_BLOCKS), 1), 1, 1)
+
+    return KernelDef(
+        "cuda." + name, "paged_attention", plain, layout(_parameters(True)), grid, entry=entry, family="cuda", block=(128, 1, 1),
+        specials=(CudaVariant("sm_90", own, threads, (0, 0, 0), _walk_shared(kv, chunks), entry),), traits=TRAITS,
+    )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=None)
@@ -220,12 +271,13 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
         "window": at["window"] or 0, "units": units, "head_size": size, "pages": k.shape[0], "page_size": k.shape[1],
         "table_rows": table.shape[0], "table_pages": table.shape[1], "q_token": q.strides[0], "q_head": q.strides[1],
         "out_token": out.strides[0], "out_head": out.strides[1], "soft_cap": float(at["soft_cap"] or 0.0),
-        "scale": 1.0 / math.sqrt(size) if at["scale"] is None else float(at["scale"]), "most_keys": table.shape[1] * k.shape[1],
+        "scale": 1.0 / math.sqrt(size) if at["scale"] is None else float(at["scale"]), "most_keys": table.shape[1] * k.shape[1], "which": _ALL,
     }  # fmt: skip
+
+    tensors = {name: name for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")}
 
     def lower(shared: bool) -> Tuple[Launch, ...]:
         kernel = tiles_kernel(q.dtype, k.dtype, chunks) if tiles else attention_kernel(q.dtype, k.dtype, chunks, rows, full)
-        tensors = {name: name for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")}
         if not shared:
             return (launch(kernel, {**tensors, "out": "out"}, {**values, "shares": 1}),)
         shares = ex.minimum(ex.ceildiv(units, together), sizes.ceildiv(sizes.constant(_BLOCKS), sizes.constant(blocks)))
@@ -234,4 +286,34 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
         return launch(kernel, {**tensors, **parts}, {**values, "shares": shares}), launch(join_kernel(q.dtype, tiles), joined, values)
 
     most_tokens = ex.ceildiv(_BLOCKS, kv_heads * ex.ceildiv(group, rows)) - 1
-    return select.paged_attention(op, operands, lower, most_tokens, ("row_ids", "row_starts", "kv_lengths"), unit, together)
+    made = select.paged_attention(op, operands, lower, most_tokens, ("row_ids", "row_starts", "kv_lengths"), unit, together)
+    if not tiles:
+        return made
+
+    def one(kernel: KernelDef, which: int) -> Launch:
+        return launch(kernel, {**tensors, "out": "out"}, {**values, "which": which})
+
+    kinds, count = (q.dtype, k.dtype, chunks), operands[1].shape[0]
+    prompts, walks = prompts_kernel(*kinds), walk_kernel(*kinds)
+    options: List[Tuple[Any, Tuple[Launch, ...]]] = [(1, (one(prompts, _ALL),))]
+    if group <= _WALK_GROUP and kv_heads % _WALK_HEADS == 0:
+        options.insert(0, (less_equal(tokens, count), (one(walks, _ALL),)))
+        options.insert(1, (less_equal(_MANY_ROWS, count), (one(walks, _ALONE), one(prompts, _OTHERS))))
+    return _of_many(made, op, [(logical_and(less_equal(most_tokens + 1, tokens), condition), launches) for condition, launches in options])
+
+
+def _of_many(made: select.Lowering, op: Op, options: List[Tuple[Any, Tuple[Launch, ...]]]) -> select.Lowering:
+    """Steps of many tokens: where rows have one each, they are walked; where there are more and rows
+    are many, those that have one are walked, and the others have tiles; else all have tiles."""
+    bound: Mapping[str, select.Binding] = {**select.PAGED_OPERANDS, "out": select.OUT}
+    late, kept = select.late_symbols(op.block.function), []
+    for condition, launches in options:
+        condition = sizes.simplify(condition)
+        if any(name in late for name in sizes.symbols_of(condition)) or (isinstance(condition, int) and not condition):
+            continue
+        *before, last = (select.Lowering(made, bound) for made in launches)
+        chosen = dataclasses.replace(last, before=tuple(before))
+        if isinstance(condition, int):
+            return dataclasses.replace(chosen, alternatives=tuple(kept))
+        kept.append((condition, chosen))
+    return dataclasses.replace(made, alternatives=(*kept, *made.alternatives))
