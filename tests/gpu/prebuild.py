@@ -47,6 +47,7 @@ MODULES = {
     "jaxed": test_jax_functions.module,
     "lora": test_lora.module,
     "next_token": test_next_token.module,
+    "next_token_measured": test_next_token.measured_module,
     "places": test_places.module,
     "safe": test_safe.module,
     "serving": test_serving.module,

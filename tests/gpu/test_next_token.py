@@ -1,13 +1,11 @@
 """The largest of rows and the sampling pass on a GPU, against the float64 reference as
-tests/python/test_sampling.py has it; the same bytes in two runs, alone and together. Run as a
-program it measures the sampling pass of 256 rows of a vocabulary of 128,256."""
+tests/python/test_sampling.py has it; the same bytes in two runs, alone and together.
+bench/gpu/gpu_sample.py measures the sampling pass."""
 
 from __future__ import annotations
 
 import os
-import statistics
 import sys
-import time
 
 import numpy as np
 import pytest
@@ -154,6 +152,32 @@ def test_a_row_does_not_depend_on_the_others(running):
         assert same(alone, [whole[i : i + 1] for whole in together]), i
 
 
+def test_few_rows_give_what_many_do(running):
+    """Few rows are shared out in pieces, and many are not; with rows that rise or fall, whose
+    largest are all in one place, and with many equal ones."""
+    random, samples, vocab = host.rng(17), 70, 32000
+    logits = random.standard_normal((samples, vocab)).astype(np.float32) * 3
+    logits[1], logits[2], logits[3] = np.sort(logits[1]), np.sort(logits[2])[::-1], np.round(logits[3])
+    logits[4], logits[5, ::2], logits[6, 9:] = 1.0, np.nan, -np.inf
+    logits[7, -3:], logits[8, [5, 31999]], logits[9] = 40.0, 50.0, -np.inf
+    logits[10:30] = logits[:20]
+    top_k = random.choice([0, 1, 20, 40, 511, 512, 700], samples).astype(np.int32)
+    top_k[:10], top_k[10:20] = 40, 0
+    given = dict(zip(host.NAMES, host.plain(
+        logits, top_k=top_k, top_p=random.choice([1.0, 0.9, 0.3], samples), min_p=random.choice([0.0, 0.0, 0.05], samples),
+        temperature=random.choice([0.0, 0.3, 1.0, 1.5], samples),
+    )))  # fmt: skip
+    for function in ("pick32000", "pick_alone"):
+        together = running.run(function, *given.values())
+        if function == "pick32000":
+            host.compare(list(given.values()), together, running.oracle.run(function, *given.values()))
+        for i in range(samples):
+            row = {n: a[i : i + 1] for n, a in given.items() if not n.startswith("edit_") and n != "mask_bits"}
+            row["edit_starts"] = np.zeros(2, np.int32)
+            alone = running.run(function, *(row.get(n, given[n]) for n in host.NAMES))
+            assert same(alone, [whole[i : i + 1] for whole in together]), (function, i, kh.SEED)
+
+
 def test_what_is_not_there_changes_nothing(running):
     """A device cannot fail one dispatch."""
     logits = host.rng(2).standard_normal((2, 1000)).astype(np.float32)
@@ -181,40 +205,15 @@ def test_the_largest(running, size, k, dtype):
         np.testing.assert_array_equal(place, want[2])
 
 
-def measured(running, samples, vocab, function, **changed):
-    """Microseconds: the median of runs of 20 in a stream."""
-    random = np.random.default_rng(1)
-    given = host.plain((random.standard_normal((samples, vocab), np.float32) * 3), **changed)
-    call = running.session[function].bind(*map(running.tensor, given))
-    stream, took = running.session.stream, []
-    for _ in range(7):
-        stream.synchronize()
-        begin = time.perf_counter()
-        for _ in range(20):
-            call.submit()
-        stream.synchronize()
-        took.append((time.perf_counter() - begin) / 20)
-    return statistics.median(took) * 1e6
+#: Of what is measured: the vocabulary, and how many of the largest are said.
+VOCABULARY, TOPS = 128_256, 20
 
 
-def main():
-    from accrt.compiler import compile as build
-
-    vocab, m = 128_256, Module("measured")
+def measured_module():
+    m = Module("next_token_measured")
     sizes = sizes_of(m)
-    sampler(m, sizes, "pick", vocab)
-    sampler(m, sizes, "pick_alone", vocab, 0)
-    running = Running(m, test_ops.prebuilt("measured") or build(m, targets=["sm_90"]))
-    print(f"the sampling pass: logits of N(0, 3), {vocab} tokens, microseconds; with the 20 largest, and without")
-    for what, changed in (
-        ("greedy", dict(temperature=0)), ("top-k 40", dict(top_k=40)), ("top-k 40, top-p 0.9", dict(top_k=40, top_p=0.9)), ("min-p 0.1", dict(min_p=0.1)),
-        ("top-p 0.9", dict(top_p=0.9)), ("top-p 0.9 at temperature 0.3", dict(top_p=0.9, temperature=0.3)), ("temperature alone", dict()),
-        ("a mask, top-k 40, top-p 0.9", dict(top_k=40, top_p=0.9, mask_rows=0, mask_bits=np.full((1, vocab // 32), 0x55555555, np.uint32))),
-    ):  # fmt: skip
-        for samples in (1, 256):
-            times = [measured(running, samples, vocab, name, **changed) for name in ("pick", "pick_alone")]
-            print(f"{what:32s} {samples:4d} rows  {times[0]:8.1f}  {times[1]:8.1f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    sampler(m, sizes, "pick", VOCABULARY, TOPS)
+    sampler(m, sizes, "pick_alone", VOCABULARY, 0)
+    f = m.function("greedy")
+    f.result("token", f.input("logits", "f32", [sizes[0], VOCABULARY]).sample_greedy())
+    return m

@@ -153,9 +153,9 @@ DEVICE void load_group(const row_t& r, index_t group, bool aligned, float (&q)[4
   }
 }
 
-// f(four elements, the place of the first, how many) for all of the row. Elements that are gone are
-// NaN, which has to count as nothing in a changed row.
-template <class F> static __device__ __forceinline__ void walk(const row_t& r, F f) {
+// f(16 elements as four times four, the group of the first four; the others are THREADS groups on)
+// for all of the row but its edits. What is beyond its end is NaN.
+template <class F> static __device__ __forceinline__ void walk_pieces(const row_t& r, F f) {
   const index_t groups = (r.n + 3) / 4;
   const bool aligned = is_aligned<x_t, 4>(r.x);
   for (index_t group = threadIdx.x; group < groups; group += 4 * THREADS) {
@@ -163,13 +163,21 @@ template <class F> static __device__ __forceinline__ void walk(const row_t& r, F
 #pragma unroll
     for (int i = 0; i < 4; i++)
       load_group(r, group + i * THREADS, aligned, q[i]);
+    f(q, group);
+  }
+}
+
+// f(four elements, the place of the first, how many) for all of the row. Elements that are gone are
+// NaN, which has to count as nothing in a changed row.
+template <class F> static __device__ __forceinline__ void walk(const row_t& r, F f) {
+  walk_pieces(r, [&](const float(&q)[4][4], index_t group) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const index_t at = 4 * (group + i * THREADS);
       if (at < r.n)
         f(q[i], at, (int)min_index(4, r.n - at));
     }
-  }
+  });
   for (index_t e = threadIdx.x; e < r.edits; e += THREADS) {
     float q[4] = {r.edited[e], 0.0f, 0.0f, 0.0f};
     if (q[0] == q[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Mapping, Tuple
+from typing import Any, Dict, Mapping, Tuple
 
 from .. import expr as sizes
 from .. import ops, select
@@ -97,11 +97,22 @@ def _topk(op: Op, operands: select.Specs, results: select.Specs) -> select.Lower
     return select.named(chosen, x=("in", 0), values=select.OUT, indices=("out", 1))
 
 
+#: As sample.cu has them: elements of a piece of a row, and words that a piece hands on.
+_SAMPLE_PIECE, _SAMPLE_WORDS = 16 * THREADS, 4 * THREADS + 4 + 2 * 512
+#: What of the operands the pieces of rows take.
+_PART_READ = ("logits", "temperature", "top_k", "top_p", "edit_starts", "mask_rows")
+_SAMPLE_SIZES = ("samples", "vocab", "row_step", "edits", "masks", "top")
+
+
+def _sample_source(part: int, entry: str) -> CudaSource:
+    return CudaSource("sample.cu", defines=(("X_TAG", "f32"), ("PART", str(part)), ("ENTRY", entry)))
+
+
 @functools.lru_cache(maxsize=None)
 def sample_kernel() -> KernelDef:
     params = layout(
-        [reads(name) for name in sampling.READ] + [writes(name) for name in sampling.WRITTEN] + [workspace("work")]
-        + [symbol(name) for name in ("samples", "vocab", "row_step", "edits", "masks", "top")]
+        [reads(name) for name in sampling.READ] + [writes(name) for name in sampling.WRITTEN] + [reads("partial", optional=True), workspace("work")]
+        + [symbol(name) for name in _SAMPLE_SIZES]
     )  # fmt: skip
 
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
@@ -111,10 +122,23 @@ def sample_kernel() -> KernelDef:
         """A bitmap of each row, and the values of edited tokens."""
         return 4 * (v["samples"] * ex.ceildiv(v["vocab"], 32) + v["edits"])
 
-    source = CudaSource("sample.cu", defines=(("X_TAG", "f32"), ("ENTRY", "accrt_sample")))
     return KernelDef(
-        "cuda.sample", "sample", source, params, grid, traits=elementwise.TRAITS, entry="accrt_sample", family="cuda",
+        "cuda.sample", "sample", _sample_source(0, "accrt_sample"), params, grid, traits=elementwise.TRAITS, entry="accrt_sample", family="cuda",
         block=(THREADS, 1, 1), workspace_bytes=work,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=None)
+def sample_part() -> KernelDef:
+    """What the pieces of rows hand on to the rows' blocks."""
+    params = layout([reads(name) for name in _PART_READ] + [writes("partial")] + [symbol(name) for name in _SAMPLE_SIZES])
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (ex.maximum(ex.ceildiv(v["vocab"], _SAMPLE_PIECE), 1), ex.maximum(v["samples"], 1), 1)
+
+    return KernelDef(
+        "cuda.sample_part", "sample", _sample_source(1, "accrt_sample_part"), params, grid, traits=elementwise.TRAITS, entry="accrt_sample_part",
+        family="cuda", block=(THREADS, 1, 1),
     )  # fmt: skip
 
 
@@ -125,9 +149,19 @@ def _sample(op: Op, operands: select.Specs, results: select.Specs) -> select.Low
         raise ValueError(f"sample: the {op.attrs['top']} largest, at most {THREADS} are possible")
     for spec in (*operands[1:], *results):
         select.require_plain(spec)
-    made = sampling.lower_sample(operands, op.attrs["top"])
-    tensors = (*sampling.READ, *sampling.WRITTEN)
-    chosen = launch(sample_kernel(), {name: name for name in tensors}, made.values)
-    bindings = {name: ("in", i) for i, name in enumerate(sampling.READ)}
-    bindings.update({name: ("out", i) for i, name in enumerate(sampling.WRITTEN)})
-    return select.Lowering(chosen, bindings)
+    values = sampling.lower_sample(operands, op.attrs["top"]).values
+    given: Dict[str, select.Binding] = {name: ("in", i) for i, name in enumerate(sampling.READ)}
+    bindings = {**given, **{name: ("out", i) for i, name in enumerate(sampling.WRITTEN)}}
+    whole = select.Lowering(launch(sample_kernel(), {name: name for name in bindings}, values), bindings)
+    pieces = sizes.ceildiv(sizes.constant(values["vocab"]), _SAMPLE_PIECE)
+    alone = sizes.simplify(logical_or(less_equal(pieces, 1), less_equal(_FEW + 1, values["samples"])))
+    late = select.late_symbols(op.block.function)
+    if any(name in late for name in sizes.symbols_of(alone)) or (isinstance(alone, int) and alone):
+        return whole
+    first = launch(sample_part(), {name: name for name in (*_PART_READ, "partial")}, values)
+    parts = select.Lowering(first, {**{name: given[name] for name in _PART_READ}, "partial": ("temporary", 0)})
+    size = sizes.simplify(pieces * values["samples"] * _SAMPLE_WORDS)
+    handed = TensorType("u32", (size if isinstance(alone, int) else sizes.select(alone, 0, size),))
+    last = launch(sample_kernel(), {name: name for name in (*bindings, "partial")}, values)
+    made = select.Lowering(last, {**bindings, "partial": ("temporary", 0)}, (parts,), (handed,))
+    return made if isinstance(alone, int) else dataclasses.replace(made, alternatives=((alone, whole),))
