@@ -82,24 +82,24 @@ static __device__ __forceinline__ void walk_multiply(float& c0, float& c1, uint3
 template <>
 __device__ __forceinline__ void walk_multiply<bf16>(float& c0, float& c1, uint32_t a0, uint32_t a1,
                                                     uint32_t b0, uint32_t b1) {
-  asm volatile("{\n"
-               ".reg .f32 x, y;\n"
-               "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, x, y}, "
-               "{%2, %6, %3, %6}, {%4, %5}, {%0, %1, %7, %7};\n"
-               "}"
-               : "+f"(c0), "+f"(c1)
-               : "r"(a0), "r"(a1), "r"(b0), "r"(b1), "r"(0), "f"(0.0f));
+  asm("{\n"
+      ".reg .f32 x, y;\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, x, y}, "
+      "{%2, %6, %3, %6}, {%4, %5}, {%0, %1, %7, %7};\n"
+      "}"
+      : "+f"(c0), "+f"(c1)
+      : "r"(a0), "r"(a1), "r"(b0), "r"(b1), "r"(0), "f"(0.0f));
 }
 template <>
 __device__ __forceinline__ void walk_multiply<f16>(float& c0, float& c1, uint32_t a0, uint32_t a1,
                                                    uint32_t b0, uint32_t b1) {
-  asm volatile("{\n"
-               ".reg .f32 x, y;\n"
-               "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, x, y}, "
-               "{%2, %6, %3, %6}, {%4, %5}, {%0, %1, %7, %7};\n"
-               "}"
-               : "+f"(c0), "+f"(c1)
-               : "r"(a0), "r"(a1), "r"(b0), "r"(b1), "r"(0), "f"(0.0f));
+  asm("{\n"
+      ".reg .f32 x, y;\n"
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, x, y}, "
+      "{%2, %6, %3, %6}, {%4, %5}, {%0, %1, %7, %7};\n"
+      "}"
+      : "+f"(c0), "+f"(c1)
+      : "r"(a0), "r"(a1), "r"(b0), "r"(b1), "r"(0), "f"(0.0f));
 }
 
 /** Where a block stands in its round of stages. */
@@ -260,17 +260,25 @@ template <class T, class KV, int CHUNKS, int HEADS> struct walk_head {
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
     float score[TILES][2];
 #pragma unroll
-    for (int j = 0; j < TILES; j++) {
+    for (int j = 0; j < TILES; j++)
       score[j][0] = score[j][1] = 0.0f;
-      const unsigned char* row = stage + (8 * j + g) * L::KEY;
+      // Sums of several keys are made side by side: each waits for its last term.
 #pragma unroll
-      for (int i = 0; i < 2 * CHUNKS; i++) {
-        uint32_t loaded[elements::WORDS], key[4];
-        walk_load(loaded, reinterpret_cast<const KV*>(row) + 32 * i + 8 * t);
-        tiles_key(key, loaded);
-        walk_multiply<M>(score[j][0], score[j][1], query[i][0], query[i][1], key[0], key[1]);
-        walk_multiply<M>(score[j][0], score[j][1], query[i][2], query[i][3], key[2], key[3]);
+    for (int i = 0; i < 2 * CHUNKS; i++) {
+      uint32_t key[TILES][4];
+#pragma unroll
+      for (int j = 0; j < TILES; j++) {
+        uint32_t loaded[elements::WORDS];
+        walk_load(loaded,
+                  reinterpret_cast<const KV*>(stage + (8 * j + g) * L::KEY) + 32 * i + 8 * t);
+        tiles_key(key[j], loaded);
       }
+#pragma unroll
+      for (int w = 0; w < 4; w += 2)
+#pragma unroll
+        for (int j = 0; j < TILES; j++)
+          walk_multiply<M>(score[j][0], score[j][1], query[i][w], query[i][w + 1], key[j][w],
+                           key[j][w + 1]);
     }
     const unsigned long long there =
         *reinterpret_cast<const unsigned long long*>(barriers.there[index]);
