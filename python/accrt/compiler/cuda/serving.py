@@ -303,8 +303,9 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
 
 
 def _of_many(made: select.Lowering, op: Op, options: List[Tuple[Any, Tuple[Launch, ...]]]) -> select.Lowering:
-    """Steps of many tokens: where rows have one each, they are walked; where there are more and rows
-    are many, those that have one are walked, and the others have tiles; else all have tiles."""
+    """Steps of many tokens: where rows have one each, they are walked; where there are more and
+    rows are many, those that have one are walked, and the others have tiles; else all have
+    tiles."""
     bound: Mapping[str, select.Binding] = {**select.PAGED_OPERANDS, "out": select.OUT}
     late, kept = select.late_symbols(op.block.function), []
     for condition, launches in options:
