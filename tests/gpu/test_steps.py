@@ -31,6 +31,11 @@ PRODUCTS = {
     "odd_residual": ("bf16", 333, 333, False, "", True, True), "many": ("bf16", 5003, 64, True, "", False, False),
     "many_gated": ("bf16", 2205, 64, True, "silu", False, False), "wide": ("f16", 96, 4096, True, "silu", False, False),
 }  # fmt: skip
+#: Type, heads, key heads, size, value size, inner size, norm, bias, interleaved.
+TURNED = {
+    "llama": ("bf16", 32, 8, 64, 64, 2048, True, False, False), "qwen": ("bf16", 14, 2, 64, 64, 896, True, True, False),
+    "plain": ("f16", 6, 3, 128, 128, 4096, False, False, False), "pairs": ("f16", 5, 1, 40, 24, 333, True, True, True), "small": ("bf16", 2, 1, 8, 8, 77, False, True, False),
+}  # fmt: skip
 ROWS = (1, 2, 7, 8, 9, 16, 17, 70)
 SEED = [kh.SEED, 71]
 
@@ -52,6 +57,21 @@ def module():
         v.state_scatter(values, slots)
         f.result("y", q)
     random = np.random.default_rng(SEED)
+    for name, (dtype, heads, kv_heads, size, value_size, inner, norm, bias, interleaved) in TURNED.items():
+        keys, values = (m.state(f"{part}.turned_{name}", dtype, [PAGES, PAGE, kv_heads, width]) for part, width in (("k", size), ("v", value_size)))
+        f = m.function("turned_" + name)
+        x, at = f.input("x", dtype, [tokens, inner]), f.input("positions", "i32", [tokens])
+        frequencies, slots = f.input("frequencies", "f32", [size // 2]), f.input("slots", "i32", [tokens])
+        width = (heads + kv_heads) * size + kv_heads * value_size
+        weight = m.constant(f"turned_{name}.w", kh.encode(np.resize(random.standard_normal(10007) / np.sqrt(inner), (width, inner)), dtype), dtype)
+        b = m.constant(f"turned_{name}.b", kh.encode(random.standard_normal(width), dtype), dtype) if bias else None
+        y = (x.rms_norm(m.constant(f"turned_{name}.norm", random.uniform(0.5, 1.5, inner).astype(np.float32)), 1e-5) if norm else x).linear(weight, b)
+        first, second = heads * size, (heads + kv_heads) * size
+        q, k, v = y[:, :first].view([tokens, heads, size]), y[:, first:second].view([tokens, kv_heads, size]), y[:, second:].view([tokens, kv_heads, value_size])
+        q, k = (part.rope_at(at, frequencies, 1.25, interleaved) for part in (q, k))
+        k.state_scatter(keys, slots)
+        v.state_scatter(values, slots)
+        f.result("y", q)
     for name, (dtype, n, k, norm, gate, bias, residual) in PRODUCTS.items():
         f = m.function("product_" + name)
         x = f.input("x", dtype, [tokens, k])
@@ -152,3 +172,44 @@ def test_products(running, name, rows):
         for r in {0, rows // 2, rows - 1}:
             alone = running.run("product_" + name, *((item[r : r + 1], dtype) for item, _dtype in given))
             assert np.array_equal(alone[0], got[r]), (name, rows, r, SEED)
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("name", TURNED)
+def test_products_turned_and_written(running, name, rows):
+    """What there was in a row of a state that no slot names stays."""
+    dtype, heads, kv_heads, size, value_size, inner, _norm, _bias, _interleaved = TURNED[name]
+    random, parts = running.random, (("k", size), ("v", value_size))
+    x, at = ch.values(random, dtype, (rows, inner)), random.integers(0, 1 << 17, rows).astype(np.int32)
+    frequencies = (10000.0 ** (-np.arange(size // 2) / (size // 2))).astype(np.float32)
+    slots = random.permutation(PAGES * PAGE)[:rows].astype(np.int32)
+    outside = random.random(rows) < (0.5 if rows == 1 else 0.2)
+    given = np.where(outside, random.choice([-1, -7, PAGES * PAGE, 1 << 30], rows), slots).astype(np.int32)
+
+    def put():
+        for part, width in parts:
+            before = np.full((PAGES, PAGE, kv_heads, width), 7.0)
+            running.put(f"{part}.turned_{name}", kh.encode(before, dtype))
+            running.oracle.states[f"{part}.turned_{name}"][...] = before
+
+    def ran(r):
+        got = running.run("turned_" + name, (x[r], dtype), (at[r], "i32"), (frequencies, "f32"), (given[r], "i32"))
+        return got, [running.state(f"{part}.turned_{name}", dtype, (PAGES * PAGE, kv_heads, width)) for part, width in parts]
+
+    put()
+    got, states = ran(slice(0, rows))
+    want = running.oracle.run("turned_" + name, x, at, frequencies, np.where(outside, -1, slots).astype(np.int32))[0]
+    # As products with a norm, and a turn of what they have rounded.
+    epsilon = {"f16": 2.0**-10, "bf16": 2.0**-7}[dtype] * 4
+    assert np.abs(got - want).max() <= epsilon * np.abs(want).max(), (name, rows, SEED)
+    for (part, width), found in zip(parts, states):
+        wanted = running.oracle.states[f"{part}.turned_{name}"].reshape(found.shape)
+        assert np.abs(found - wanted).max() <= epsilon * np.abs(wanted).max(), (name, part, rows, SEED)
+        written = np.isin(np.arange(PAGES * PAGE), given)
+        assert (found[~written] == 7.0).all(), (name, part, rows, SEED)
+    for r in {0, rows // 2, rows - 1} if rows <= 16 else ():
+        put()
+        alone, kept = ran(slice(r, r + 1))
+        assert np.array_equal(alone[0], got[r]), (name, rows, r, SEED)
+        for own, among in zip(kept, states):
+            assert outside[r] or np.array_equal(own[given[r]], among[given[r]]), (name, rows, r, SEED)

@@ -101,6 +101,80 @@ def test_products(change):
         np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
 
 
+def turned(change=""):
+    """Queries, keys and values of one product, as a decoder's layer makes them."""
+    m, random = Module("turned"), np.random.default_rng(SEED)
+    tokens = m.symbol("tokens", maximum=64)
+    f = m.function("turn")
+    x, at, slots = f.input("x", "bf16", [tokens, 24]), f.input("at", "i32", [tokens]), f.input("slots", "i32", [tokens])
+    value_size = 8 if change == "value size" else SIZE
+    width = (HEADS + KV_HEADS) * SIZE + KV_HEADS * value_size
+    weight = m.constant("w", kh.encode(random.standard_normal((width, 24)), "bf16"), "bf16")
+    bias = m.constant("b", kh.encode(random.standard_normal(width), "bf16"), "bf16") if change == "bias" else None
+    y = x if change == "bias" else x.rms_norm(m.constant("norm", random.uniform(0.5, 1.5, 24).astype(np.float32)), 1e-5)
+    y = y.linear(weight, bias)
+    if change == "product used":
+        f.result("product", y)
+    first, second = HEADS * SIZE, (HEADS + KV_HEADS) * SIZE
+    q, k, v = y[:, :first].view([tokens, HEADS, SIZE]), y[:, first:second].view([tokens, KV_HEADS, SIZE]), y[:, second:].view([tokens, KV_HEADS, value_size])
+    if change == "keys first":
+        k, q = y[:, : KV_HEADS * SIZE].view([tokens, KV_HEADS, SIZE]), y[:, KV_HEADS * SIZE : second].view([tokens, HEADS, SIZE])
+    if change == "part":
+        v = y[:, second : second + KV_HEADS * SIZE // 2].view([tokens, KV_HEADS, SIZE // 2])
+    if change == "values used":
+        f.result("v", v)
+    frequencies = m.constant("frequencies", (10000.0 ** (-np.arange(SIZE // 2) / (SIZE // 2))).astype(np.float32))
+    keys, values = (m.state(name, "bf16", [3, 4, KV_HEADS, size]) for name, size in (("keys", SIZE), ("values", v.shape[2])))
+    q, k = (part.rope_at(at, frequencies, 1.5, change == "interleaved") for part in (q, k))
+    k.state_scatter(keys, slots)
+    v.state_scatter(values, slots)
+    f.result("y", q)
+    m.batch_invariant = change == "invariant"
+    return m
+
+
+TURNED = ("", "bias", "interleaved", "value size")
+
+
+@pytest.mark.parametrize("change", (*TURNED, "product used", "keys first", "part", "values used", "invariant"))
+def test_turned_products(change):
+    m = turned(change)
+    work = joined(m)
+    found = names(work, "turn")
+    assert ("accrt.turned_product" in found) == (change in TURNED), (change, found)
+    if change in TURNED:
+        assert not {"accrt.rope_scatter", "accrt.step_product", "accrt.product"} & set(found), found
+    random = np.random.default_rng(SEED)
+    x = kh.encode(random.standard_normal((TOKENS, 24)), "bf16")
+    at, slots = random.integers(0, 99, TOKENS).astype(np.int32), np.array([3, -1, 0, 11, 7], np.int32)
+    plain, made = Interpreter(m), Interpreter(work)
+    for a, b in zip(plain.run("turn", x, at, slots), made.run("turn", x, at, slots)):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
+    for name in ("keys", "values"):
+        np.testing.assert_allclose(made.states[name], plain.states[name], rtol=1e-9, atol=1e-9)
+
+
+def test_turned_products_have_a_kernel_of_one_row():
+    """And for more rows the product's kernels, with the turn behind them."""
+    _work, planned = driver._planned(turned(), "cuda", True)
+    (buffers,) = [b for b, _plan in planned if not b.function.prepare]
+    (command,) = [c for c in buffers.commands if c.kind == "branch"]
+    found = []
+
+    def walk(commands, depth):
+        for c in commands:
+            found.extend([(depth, c.launch.kernel.name)] if c.launch is not None else [])
+            for i, block in enumerate(c.blocks):
+                walk(block, depth + i)
+
+    walk([command], 0)
+    by_rows = [[name for at, name in found if at == depth] for depth in range(4)]
+    assert len(by_rows[0]) == 1 and by_rows[0][0].startswith("cuda.stream_row_turned_"), found
+    for few in by_rows[1:3]:
+        assert len(few) == 2 and few[0].startswith("cuda.stream_bf16_") and few[1].startswith("cuda.rope_scatter_"), found
+    assert by_rows[3][0].startswith("cuda.rms_norm") and by_rows[3][-1].startswith("cuda.rope_scatter_"), found
+
+
 def test_results_come_from_the_sums():
     """Logits are in f32: no kernel raises them from what a product has rounded."""
     m, random = Module("head"), np.random.default_rng(SEED)
@@ -115,7 +189,7 @@ def test_results_come_from_the_sums():
 
 
 def test_few_rows_have_kernels_of_their_own():
-    """A branch for up to 8 and 16 rows, and more is made one after the other."""
+    """A branch for one row, for up to 8 and for up to 16, and more is made one after the other."""
     m = products()
     _work, planned = driver._planned(m, "cuda", True)
     (buffers,) = [b for b, _plan in planned if not b.function.prepare]
@@ -125,6 +199,7 @@ def test_few_rows_have_kernels_of_their_own():
 
     gate, down = launches([c for c in buffers.commands if c.kind == "branch"])
     for made, last in ((gate, "cuda.gate_bf16_silu"), (down, None)):
-        one, (two, many) = made[0], made[1][0]
-        assert one[0][0].startswith("cuda.stream_") and two[0][0].startswith("cuda.stream_"), made
+        alone, (one, (two, many)) = made[0], (made[1][0][0], made[1][0][1][0])
+        assert alone[0][0].startswith("cuda.stream_row_"), made
+        assert all(few[0][0].startswith("cuda.stream_bf16_") for few in (one, two)), made
         assert last is None or many[-1] == [last], many

@@ -354,8 +354,21 @@ class _Run:
         first, second = np.split(x @ weight, 2, -1)
         return [self._activated(first, op.attrs["activation"]) * second]
 
+    def _accrt_turned_product(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, weight, norm, bias, *given = (None if v is None else self.of(v) for v in op.operands)
+        if op.attrs["eps"] is not None:
+            x = ops.OPS["aten.rms_norm"].reference(x, norm, op.attrs["eps"])
+        y = x @ weight if bias is None else x @ weight + bias
+        kv_heads, size = op.attrs["keys"].type.shape[-2:]
+        parts = np.split(y, [op.attrs["heads"] * size, (op.attrs["heads"] + kv_heads) * size], -1)
+        return self._turned_and_written(op, *(part.reshape(len(y), count, -1) for part, count in zip(parts, (op.attrs["heads"], kv_heads, kv_heads))), *given)
+
     def _accrt_rope_scatter(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
-        q, k, v, positions, frequencies, slots = (self.of(value) for value in op.operands)
+        return self._turned_and_written(op, *(self.of(value) for value in op.operands))
+
+    def _turned_and_written(
+        self, op: Op, q: np.ndarray, k: np.ndarray, v: np.ndarray, positions: np.ndarray, frequencies: np.ndarray, slots: np.ndarray
+    ) -> List[np.ndarray]:
         turn, scatter = ops.OPS["accrt.rope_at"].reference, ops.OPS["accrt.state_scatter"].reference
         states = self.interpreter.states
         for value, name in ((turn(k, positions, frequencies, op.attrs["scale"], op.attrs["interleaved"]), "keys"), (v, "values")):

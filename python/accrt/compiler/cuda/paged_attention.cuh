@@ -15,6 +15,9 @@
  * Eight threads share a key, a warp four keys, a block of four warps sixteen; a thread has four
  * such keys under way. Scores, sums and values are f32, exponentials ex2.approx.
  *
+ * Where there is one token, the kernel behind is allowed at once, so that weights of a product come
+ * while attention works; with more, when what is ahead has ended.
+ *
  * A device cannot fail one dispatch: a key of a page outside the state is not seen, and a token
  * whose row is outside the page table gives zeros, as tokens of no row do. */
 #ifndef ACCRT_CUDA_PAGED_ATTENTION_CUH_
@@ -382,8 +385,12 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
       long long window, long long units, long long head_size, long long pages,                     \
       long long page_size, long long table_rows, long long table_pages, long long q_token,         \
       long long q_head, long long out_token, long long out_head, float scale, float soft_cap) {    \
+    const bool alone = gridDim.x == 1;                                                             \
+    if (alone)                                                                                     \
+      accrt_cuda::allow_next();                                                                    \
     accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::allow_next();                                                                      \
+    if (!alone)                                                                                    \
+      accrt_cuda::allow_next();                                                                    \
     __shared__ accrt_cuda::paged_block<CHUNKS, ROWS> shared;                                       \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
@@ -399,8 +406,12 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
             const int32_t* kv_lengths, Q* out, long long tokens, long long rows, long long group,  \
             long long kv_heads, long long value_size, long long window, long long units,           \
             long long out_token, long long out_head, long long most_keys, long long table_rows) {  \
+    const bool alone = gridDim.x == 1;                                                             \
+    if (alone)                                                                                     \
+      accrt_cuda::allow_next();                                                                    \
     accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::allow_next();                                                                      \
+    if (!alone)                                                                                    \
+      accrt_cuda::allow_next();                                                                    \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     accrt_cuda::paged_joined<Q>(partial, row_ids, row_starts, kv_lengths, out, sizes, out_token,   \

@@ -18,7 +18,8 @@
  * first token works, the others end. Where the tokens of a sequence are one tile, as in decoding,
  * the block's four warps take four units; else each warp has a tile of its own. With `partial`, z
  * of the grid shares units out, each unit's part is stored, and the join goes over them, unless
- * four units are all that there is.
+ * four units are all that there is. Of up to 4 tokens, what a block seems to need is on its way
+ * before the kernel ahead has ended.
  *
  * Keys and values go from memory to registers as the tensor cores want them: the order of the
  * elements of a head in the products, and of keys, is chosen so that each thread loads 16 bytes.
@@ -35,10 +36,12 @@
 
 namespace accrt_cuda {
 
-constexpr int TILES_UNIT = 128, TILES_WARPS = 4, TILES_ROWS = 16;
+constexpr int TILES_UNIT = 128, TILES_WARPS = 4, TILES_ROWS = 16, TILES_JOINED = 64;
 /** Which tokens a launch is for: all, those that are the only one of their row, or all but
  * those. */
 constexpr int TILES_ALL = 0, TILES_ALONE = 1, TILES_OTHERS = 2;
+/** Tokens up to which blocks ask for keys before they know which. */
+constexpr unsigned TILES_GUESSED = 4;
 
 /** The batch row of a token: its row of the table (-1: none), first token, tokens and keys. */
 struct tiles_place {
@@ -203,6 +206,13 @@ static __device__ __forceinline__ float tiles_query(words<bf16, 8> (&row)[COUNT]
   return __uint_as_float((254u - up) << 23);
 }
 
+/** A row of keys or values to the L2 cache: all of a unit are asked for before one is used. */
+template <int CHUNKS, class KV> static __device__ __forceinline__ void tiles_bring(const KV* row) {
+#pragma unroll
+  for (int at = 0; at < CHUNKS * 64 * (int)sizeof(KV); at += 128)
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(reinterpret_cast<const char*>(row) + at));
+}
+
 /** Of a step whose slots these are, as the second operand of queries times keys has them. */
 template <class KV, int CHUNKS, int TILES, int WORDS>
 static __device__ __forceinline__ void tiles_keys(uint32_t (&to)[TILES][2 * CHUNKS][WORDS],
@@ -266,6 +276,10 @@ tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * 
       if (page >= 0 && page < pages)
         slot = (int)((uint32_t)page * page_keys + (uint32_t)key % page_keys);
       is_there = is_there && slot >= 0;
+    }
+    if (slot >= 0) {
+      tiles_bring<CHUNKS>(k_head + (index_t)slot * row);
+      tiles_bring<CHUNKS>(v_head + (index_t)slot * row);
     }
     reinterpret_cast<int*>(slots)[32 * i + lane] = slot;
   }
@@ -376,6 +390,38 @@ tiles_attend(tiles_part<CHUNKS>& part, int2* slots, const uint32_t (&query)[4 * 
   for (int h = 0; h < 2; h++) {
     part.sum[h] = __fadd_rn(part.sum[h], __shfl_xor_sync(0xffffffffu, part.sum[h], 1));
     part.sum[h] = __fadd_rn(part.sum[h], __shfl_xor_sync(0xffffffffu, part.sum[h], 2));
+  }
+}
+
+/** Before what is ahead has ended: keys and values that a block will see, to the L2 cache. It looks
+ * at numbers that may be written at this time, and takes them for a guess. */
+template <class KV, int CHUNKS>
+static __device__ __forceinline__ void
+tiles_guess(const KV* k, const KV* v, const int32_t* table, const int32_t* row_ids,
+            const int32_t* row_starts, const int32_t* kv_lengths, const paged_sizes& s,
+            index_t pages, index_t page_size, index_t table_rows, index_t table_pages) {
+  constexpr int HEAD = 64 * CHUNKS;
+  if ((index_t)blockIdx.x >= s.rows || gridDim.x > TILES_GUESSED)
+    return;
+  const tiles_place place = tiles_of_row(row_ids, row_starts, kv_lengths, blockIdx.x,
+                                         table_pages * page_size, table_rows);
+  if (place.row_id < 0)
+    return;
+  const uint32_t pieces = ((uint32_t)s.group + TILES_ROWS - 1) / TILES_ROWS;
+  const index_t head = (index_t)(blockIdx.y / pieces) * HEAD, row = s.kv_heads * HEAD;
+  const int low = place.low(place.count - 1, s.window), warp = threadIdx.x / 32;
+  const int unit = low / TILES_UNIT / TILES_WARPS * TILES_WARPS + blockIdx.z * TILES_WARPS + warp;
+#pragma unroll
+  for (int i = 0; i < TILES_UNIT / 32; i++) {
+    const int key = unit * TILES_UNIT + 32 * i + (int)threadIdx.x % 32;
+    if (key < low || key >= place.length)
+      continue;
+    const int32_t page = table[place.row_id * table_pages + (uint32_t)key / (uint32_t)page_size];
+    if (page < 0 || page >= pages)
+      continue;
+    const index_t slot = (index_t)page * page_size + (uint32_t)key % (uint32_t)page_size;
+    tiles_bring<CHUNKS>(k + head + slot * row);
+    tiles_bring<CHUNKS>(v + head + slot * row);
   }
 }
 
@@ -672,7 +718,7 @@ tiles_prompts(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v,
                            out_head, scale, soft_cap, which, place.begin + share.index, blockIdx.y);
 }
 
-/** x of the grid is a token, y a query head; blocks of 128 threads. */
+/** x of the grid is a token, y a query head; blocks of 64 threads: there is room beside others. */
 template <class Q>
 static __device__ __forceinline__ void
 tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_starts,
@@ -688,7 +734,7 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
   const int index = (int)token - place.begin;
   const int high = place.row_id < 0 ? 0 : place.high(index);
   const int low = place.row_id < 0 ? 0 : place.low(index, s.window);
-  for (int d = threadIdx.x; d < s.value_size; d += 128) {
+  for (int d = threadIdx.x; d < s.value_size; d += TILES_JOINED) {
     float top = -INFINITY, total = 0.0f, x = 0.0f;
     for (int unit = low / TILES_UNIT; unit * TILES_UNIT < high; unit++) {
       const float* part = partial + paged_part(s, token, head, unit);
@@ -717,11 +763,17 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
 #define ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS)                                               \
   extern "C" __global__ void __launch_bounds__(128, 2)                                             \
       ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
-    accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::allow_next();                                                                      \
-    __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
+    const bool alone = gridDim.x == 1;                                                             \
+    if (alone)                                                                                     \
+      accrt_cuda::allow_next();                                                                    \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
+    accrt_cuda::tiles_guess<KV, CHUNKS>(k, v, table, row_ids, row_starts, kv_lengths, sizes,       \
+                                        pages, page_size, table_rows, table_pages);                \
+    accrt_cuda::wait_for_previous();                                                               \
+    if (!alone)                                                                                    \
+      accrt_cuda::allow_next();                                                                    \
+    __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
     (void)head_size;                                                                               \
     accrt_cuda::tiles_run<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts, kv_lengths,  \
                                          out, partial, sizes, pages, page_size, table_rows,        \
@@ -744,13 +796,17 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
   }
 
 #define ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T)                                                      \
-  extern "C" __global__ void __launch_bounds__(128)                                                \
+  extern "C" __global__ void __launch_bounds__(accrt_cuda::TILES_JOINED)                           \
       ENTRY(const float* partial, const int32_t* row_ids, const int32_t* row_starts,               \
             const int32_t* kv_lengths, T* out, long long tokens, long long rows, long long group,  \
             long long kv_heads, long long value_size, long long window, long long units,           \
             long long out_token, long long out_head, long long most_keys, long long table_rows) {  \
+    const bool alone = gridDim.x == 1;                                                             \
+    if (alone)                                                                                     \
+      accrt_cuda::allow_next();                                                                    \
     accrt_cuda::wait_for_previous();                                                               \
-    accrt_cuda::allow_next();                                                                      \
+    if (!alone)                                                                                    \
+      accrt_cuda::allow_next();                                                                    \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     accrt_cuda::tiles_joined<T>(partial, row_ids, row_starts, kv_lengths, out, sizes, out_token,   \

@@ -1,6 +1,7 @@
 // rope_scatter.cu - what attention of a serving step needs first, in one kernel: queries [tokens,
 // heads, size] turned by their positions as rope_at.cu does it, keys turned and written to a state
-// at slots that a tensor gives, and values written to another state at the same slots.
+// at slots that a tensor gives, and values written to another state at the same slots. Keys and
+// values begin k_first and v_first elements behind their buffers' begin.
 //
 // Instantiated with X_TAG (of all and of the states), POSITION_TAG, SLOT_TAG and ENTRY. A block has
 // a token: a lane of a warp turns one pair (or copies one element behind the pairs) of every eighth
@@ -59,7 +60,8 @@ extern "C" __global__ void __launch_bounds__(256)
           index_t tokens, index_t heads, index_t kv_heads, index_t size, index_t value_size,
           index_t pairs, index_t interleaved, index_t rows, index_t position_step,
           index_t slot_step, index_t q_token, index_t q_head, index_t k_token, index_t k_head,
-          index_t v_token, index_t v_head, index_t out_token, index_t out_head, float scale) {
+          index_t v_token, index_t v_head, index_t out_token, index_t out_head, index_t k_first,
+          index_t v_first, float scale) {
   begin_kernel();
   const index_t token = blockIdx.x, columns = size - pairs;
   if (token >= tokens)
@@ -68,7 +70,7 @@ extern "C" __global__ void __launch_bounds__(256)
   const double position = (double)positions[token * position_step];
   const bool has_slot = slot >= 0 && slot < rows;
   const heads_t h = {q + token * q_token,
-                     k + token * k_token,
+                     k + k_first + token * k_token,
                      out + token * out_token,
                      has_slot ? keys + slot * kv_heads * size : nullptr,
                      heads,
@@ -96,5 +98,5 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   x_t* const to = values + slot * kv_heads * value_size;
   for (index_t at = threadIdx.x; has_slot && at < kv_heads * value_size; at += 256)
-    to[at] = v[token * v_token + at / value_size * v_head + at % value_size];
+    to[at] = v[v_first + token * v_token + at / value_size * v_head + at % value_size];
 }

@@ -15,7 +15,7 @@ from ...bundle_writer.expressions import less_equal, logical_and
 from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels import paged
-from ..kernels.kerneldef import CudaSource, CudaVariant, KernelDef, Launch, launch, layout, reads, scalar, symbol, updates, writes
+from ..kernels.kerneldef import CudaSource, CudaVariant, KernelDef, Launch, TensorSpec, launch, layout, reads, scalar, symbol, updates, writes
 from ..kernels.matmul import require_contiguous_last
 from ..kernels.tensor_ops import lower_scatter, lower_scatter_e4m3
 from .norms import FLAGS, FLOATS, TRAITS, TYPES, entry_kernel
@@ -61,7 +61,7 @@ def _rope_at(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
 def rope_scatter_kernel(x: str, position: str, slot: str) -> KernelDef:
     names = (
         "tokens heads kv_heads size value_size pairs interleaved rows position_step slot_step "
-        "q_token q_head k_token k_head v_token v_head out_token out_head"
+        "q_token q_head k_token k_head v_token v_head out_token out_head k_first v_first"
     ).split()
 
     def grid(v: Mapping[str, Any]) -> Grid:
@@ -72,9 +72,10 @@ def rope_scatter_kernel(x: str, position: str, slot: str) -> KernelDef:
     return make_kernel(f"rope_scatter_{x}_{position}_{slot}", "rotary_embedding", "rope_scatter.cu", params, grid, X_TAG=x, POSITION_TAG=position, SLOT_TAG=slot)
 
 
-@select.rule("accrt.rope_scatter", "cuda")
-def _rope_scatter(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
-    (q, k, v, positions, frequencies, slots), out = operands, results[0]
+def rope_scatter_launch(op: Op, q: TensorSpec, k: TensorSpec, v: TensorSpec, given: select.Specs, out: TensorSpec, k_first: int = 0, v_first: int = 0) -> Launch:
+    """`given`: positions, frequencies and slots; scale, interleaving and states are attributes of
+    the operation. Operands: q, k, v, positions, frequencies, slots, keys, values, out."""
+    positions, frequencies, slots = given
     select.require_plain(frequencies)
     for spec, what in ((q, "q"), (k, "k"), (v, "v"), (out, "out")):
         require_contiguous_last(spec, what)
@@ -84,11 +85,18 @@ def _rope_scatter(op: Op, operands: select.Specs, results: select.Specs) -> sele
         "tokens": tokens, "heads": heads, "kv_heads": k.shape[1], "size": size, "value_size": v.shape[2], "pairs": frequencies.shape[0],
         "interleaved": int(op.attrs["interleaved"]), "rows": ex.product(keys.shape[:-2]), "position_step": positions.strides[0],
         "slot_step": slots.strides[0], "q_token": q.strides[0], "q_head": q.strides[1], "k_token": k.strides[0], "k_head": k.strides[1],
-        "v_token": v.strides[0], "v_head": v.strides[1], "out_token": out.strides[0], "out_head": out.strides[1], "scale": float(op.attrs["scale"]),
+        "v_token": v.strides[0], "v_head": v.strides[1], "out_token": out.strides[0], "out_head": out.strides[1], "k_first": k_first, "v_first": v_first,
+        "scale": float(op.attrs["scale"]),
     }  # fmt: skip
-    given = ("q", "k", "v", "positions", "frequencies", "slots")
-    made = launch(rope_scatter_kernel(q.dtype, positions.dtype, slots.dtype), {name: name for name in (*given, "keys", "values", "out")}, values)
-    bindings = {name: ("in", i) for i, name in enumerate(given)}
+    names = ("q", "k", "v", "positions", "frequencies", "slots", "keys", "values", "out")
+    return launch(rope_scatter_kernel(q.dtype, positions.dtype, slots.dtype), {name: name for name in names}, values)
+
+
+@select.rule("accrt.rope_scatter", "cuda")
+def _rope_scatter(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    q, k, v, *given = operands
+    made = rope_scatter_launch(op, q, k, v, given, results[0])
+    bindings = {name: ("in", i) for i, name in enumerate(("q", "k", "v", "positions", "frequencies", "slots"))}
     return select.Lowering(made, {**bindings, "keys": ("state", 0), "values": ("state", 1), "out": select.OUT})
 
 
@@ -140,6 +148,8 @@ _SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units"
 #: Blocks that keep the machine busy: two for each multiprocessor of the largest that this is made
 #: for.
 _BLOCKS = 264
+#: Of one token: one for each, so that weights of the next products have room beside them.
+_BLOCKS_OF_ONE = 128
 _MOST_CHUNKS = 4
 _KV_TYPES = {**TYPES, "u8": "accrt_cuda::e4m3"}
 #: As paged_tiles.cuh has them: rows of a tile, keys of a unit, and units that a block takes at
@@ -247,7 +257,7 @@ def join_kernel(q: str, tiles: bool = False) -> KernelDef:
     name, file, macro = (
         ("paged_tiles_join", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES_JOIN") if tiles else ("paged_join", "paged_attention.cuh", "ACCRT_CUDA_PAGED_JOIN")
     )
-    return entry_kernel(f"{name}_{q}", "paged_attention", file, macro, (TYPES[q],), params, grid, 128)
+    return entry_kernel(f"{name}_{q}", "paged_attention", file, macro, (TYPES[q],), params, grid, 64 if tiles else 128)
 
 
 @select.rule("accrt.paged_attention", "cuda")
@@ -280,7 +290,8 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
         kernel = tiles_kernel(q.dtype, k.dtype, chunks) if tiles else attention_kernel(q.dtype, k.dtype, chunks, rows, full)
         if not shared:
             return (launch(kernel, {**tensors, "out": "out"}, {**values, "shares": 1}),)
-        shares = ex.minimum(ex.ceildiv(units, together), sizes.ceildiv(sizes.constant(_BLOCKS), sizes.constant(blocks)))
+        busy = ex.minimum(_BLOCKS_OF_ONE * ex.maximum(tokens, 1), _BLOCKS)
+        shares = ex.minimum(ex.ceildiv(units, together), sizes.ceildiv(sizes.constant(busy), sizes.constant(blocks)))
         joined = {name: name for name in ("partial", "row_ids", "row_starts", "kv_lengths", "out")}
         parts = {"partial": "partial", **({"out": "out"} if tiles else {})}
         return launch(kernel, {**tensors, **parts}, {**values, "shares": shares}), launch(join_kernel(q.dtype, tiles), joined, values)

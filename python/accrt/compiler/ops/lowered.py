@@ -77,6 +77,19 @@ def _infer_rope_scatter(op: Op) -> Types:
     return [q.type]
 
 
+@define(
+    "accrt.turned_product(Tensor self, Tensor other, Tensor? norm, Tensor? bias, Tensor positions, Tensor frequencies, Tensor slots, State! keys, State! values, heads, dtype, eps, scale, interleaved)",
+    effect=True,
+)
+def _infer_turned_product(op: Op) -> Types:
+    """rope_scatter of the columns of a step_product: queries, then keys, then values."""
+    x, weight = op.operands[:2]
+    (kv_heads, size), (value_heads, value_size) = (op.attrs[name].type.shape[-2:] for name in ("keys", "values"))
+    need_same(x.shape[-1], weight.shape[0], "inner dimension of a product")
+    need_same(weight.shape[1], (op.attrs["heads"] + kv_heads) * size + value_heads * value_size, "columns of a product")
+    return [TensorType(op.attrs["dtype"], x.shape[:-1] + (op.attrs["heads"], size))]
+
+
 # ---- Quantized weights: what passes/quantized.py makes of operations on them ---------------------
 
 

@@ -193,6 +193,56 @@ def join_rotations(module: Module) -> None:
                 _join_rotation(function, block, *found)
 
 
+def join_turned_products(module: Module) -> None:
+    """A product of few rows whose columns are queries, keys and values, and their rotation: one row
+    has one kernel for both. Not where a row's bits may not depend on the number of rows."""
+    if module.batch_invariant:
+        return
+    for function in [f for f in module.functions.values() if not f.prepare]:
+        used = uses(function)
+        rewrite(function, lambda op, used=used: _turned(op, used))
+        from .tidy import _remove_unused
+
+        _remove_unused(function)
+
+
+def _turned(op: Op, used: Dict[int, List[Any]]) -> Optional[Sequence[Value]]:
+    if op.name != "accrt.rope_scatter":
+        return None
+    slices = [_sliced(value, used) for value in op.operands[:3]]
+    product = slices[0].operands[0].op if slices[0] is not None else None
+    if product is None or product.name not in ("accrt.product", "accrt.step_product") or product.block is not op.block or len(used[id(product.result)]) != 3:
+        return None
+    if product.attrs["activation"] != "none" or product.attrs.get("gated") or product.result.dtype != op.result.dtype or product.result.rank != 2:
+        return None
+    if product.name == "accrt.product" and product.operands[3] is not None:
+        return None
+    end = 0
+    for part, value in zip(slices, op.operands[:3]):
+        width = value.shape[1] * value.shape[2]
+        if part is None or part.operands[0] is not product.result or part.attrs["step"] != 1 or ops.axis_of(part.attrs["dim"], 2) != 1:
+            return None
+        if tuple(ops.slice_bounds(part)) != (end, end + width):
+            return None
+        end += width
+    if end != product.attrs["columns"]:
+        return None
+    normed = product.name == "accrt.step_product"
+    norm, bias = (product.operands[2], product.operands[3]) if normed else (None, product.operands[2])
+    attrs = {"heads": op.operands[0].shape[1], "dtype": op.result.dtype, "eps": product.attrs["eps"] if normed else None}
+    attrs.update({name: op.attrs[name] for name in ("keys", "values", "scale", "interleaved")})
+    return [op.block.function.add("accrt.turned_product", [*product.operands[:2], norm, bias, *op.operands[3:]], attrs).result]
+
+
+def _sliced(value: Value, used: Dict[int, List[Any]]) -> Optional[Op]:
+    """The slice that a value of three axes is a view of, where nothing else uses either."""
+    view = value.op
+    if view is None or view.name != "aten.view" or len(used[id(value)]) != 1 or any(not isinstance(size, int) for size in value.shape[1:]):
+        return None
+    part = view.operands[0].op
+    return part if part is not None and part.name == "aten.slice" and part.result.rank == 2 and len(used[id(part.result)]) == 1 else None
+
+
 Rotation = Tuple[Op, Op, Op, Op]
 
 
