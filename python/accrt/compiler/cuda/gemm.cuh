@@ -84,6 +84,32 @@ template <class T, int THREADS> struct gemm_loader {
   }
 };
 
+/** Brings what ROWS rows of a matrix [count, k] have for steps of 64 along k, one after the
+ * other. */
+template <class T, int THREADS, int ROWS> struct gemm_rows {
+  typedef gemm_loader<T, THREADS> loader;
+  loader from;
+  const T* rows;
+  int64_t step, left, k; /* elements between rows, rows that there are, and their elements */
+  uint32_t below;
+  bool is_wide;
+
+  __device__ __forceinline__ gemm_rows(const T* matrix, int64_t ld, int64_t row0, int64_t count,
+                                       int64_t elements)
+      : from(matrix + row0 * ld, ld), rows(matrix + row0 * ld), step(ld), left(count - row0),
+        k(elements), below(loader::template rows_below<ROWS>(count - row0)),
+        is_wide((ld | elements) % 8 == 0 && is_aligned(matrix, 16)) {}
+
+  __device__ __forceinline__ void operator()(T* tile, int number) {
+    const int64_t at = (int64_t)number * GEMM_K;
+    if (is_wide)
+      from.template bring<ROWS>(tile, (int)(threadIdx.x % 8 * 8) < k - at ? below : 0);
+    else
+      loader::template bring_narrow<ROWS>(tile, rows + at, step, left, k - at);
+    from.from += GEMM_K;
+  }
+};
+
 /** Whether results, bias and residual can be read and written eight at a time. */
 template <class T, class C, class BIAS>
 static __device__ __forceinline__ bool results_are_wide(const gemm_arguments<T, C, BIAS>& p) {
@@ -268,20 +294,7 @@ template <class T, class C, class BIAS, int ACTIVATION, int ROWS, int COLUMNS, b
 static __device__ __forceinline__ void gemm_tile(const gemm_arguments<T, C, BIAS>& p,
                                                  unsigned char* shared, int64_t row0,
                                                  int64_t column0) {
-  const bool a_wide = (p.lda | p.k) % 8 == 0 && is_aligned(p.a, 16);
-  const T* const a = p.a + row0 * p.lda;
-  typedef gemm_loader<T, GEMM_THREADS> loader;
-  loader from_a(a, p.lda);
-  const uint32_t a_rows = loader::template rows_below<ROWS>(p.m - row0);
-  const int chunk = threadIdx.x % 8 * 8;
-  auto bring_a = [&](T* tile, int step) {
-    const int64_t at = (int64_t)step * GEMM_K;
-    if (a_wide)
-      from_a.template bring<ROWS>(tile, chunk < p.k - at ? a_rows : 0);
-    else
-      loader::template bring_narrow<ROWS>(tile, a + at, p.lda, p.m - row0, p.k - at);
-    from_a.from += GEMM_K;
-  };
+  gemm_rows<T, GEMM_THREADS, ROWS> bring_a(p.a, p.lda, row0, p.m, p.k);
   gemm_steps<ACTIVATION, NONE, ROWS, COLUMNS, B_IS_NK>(p, shared, row0, column0, 0,
                                                        (int)((p.k + GEMM_K - 1) / GEMM_K), bring_a);
 }

@@ -155,20 +155,7 @@ static __device__ __forceinline__ void warpgroup_gemm(const gemm_arguments<T, C,
                                                       unsigned char* shared) {
   constexpr int TILE = 128;
   const int64_t row0 = (int64_t)blockIdx.y * TILE, column0 = (int64_t)blockIdx.x * TILE;
-  const bool a_wide = (p.lda | p.k) % 8 == 0 && is_aligned(p.a, 16);
-  const T* const a = p.a + row0 * p.lda;
-  const int chunk = threadIdx.x % 8 * 8;
-  typedef gemm_loader<T, WARPGROUP_THREADS> loader;
-  loader from_a(a, p.lda);
-  const uint32_t a_rows = loader::template rows_below<TILE>(p.m - row0);
-  auto bring_a = [&](T* tile, int step) {
-    const int64_t at = (int64_t)step * GEMM_K;
-    if (a_wide)
-      from_a.template bring<TILE>(tile, chunk < p.k - at ? a_rows : 0);
-    else
-      loader::template bring_narrow<TILE>(tile, a + at, p.lda, p.m - row0, p.k - at);
-    from_a.from += GEMM_K;
-  };
+  gemm_rows<T, WARPGROUP_THREADS, TILE> bring_a(p.a, p.lda, row0, p.m, p.k);
   warpgroup_tile<ACTIVATION, NONE>(p, shared, row0, column0, 0, (int)((p.k + GEMM_K - 1) / GEMM_K),
                                    bring_a);
 }
