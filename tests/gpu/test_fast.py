@@ -94,12 +94,12 @@ def _attention(f, n, m, dtype, head, heads, kv_heads, mask, causal):
 #: (queries, keys): decoding, blocks that are not full, more than one block.
 LENGTHS = ((1, 1), (1, 300), (3, 5), (33, 65), (130, 200))
 for _dtype in ("f16", "bf16"):
-    for _head in (25, 32, 64, 96, 100, 128, 200):
+    for _head in (25, 32, 40, 64, 80, 96, 100, 128, 136, 160, 192, 200, 256):
         for _mask, _causal in (("none", False), ("none", True), ("padding", False), ("any", False), ("added", True)):
             case(f"attention_{_dtype}_{_head}_{_mask}_{int(_causal)}", LENGTHS, scale=2)(
                 lambda f, n, m, d=_dtype, h=_head, mask=_mask, c=_causal: _attention(f, n, m, d, h, 4, 2, mask, c)
             )
-    for _head in (32, 64, 128):
+    for _head in (32, 64, 96, 128, 160, 192, 256):
         case(f"decode_{_dtype}_{_head}", ((1, 1), (1, 7), (1, 300), (1, 1025)), scale=2)(
             lambda f, n, m, d=_dtype, h=_head: _attention(f, 1, m, d, h, 8, 2, "none", True)
         )

@@ -4,6 +4,7 @@ their parameters, targets."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -72,6 +73,34 @@ def test_a_window_is_no_mask(mask, dtype, head):
     for buffers, _plan in planned:
         (command,) = [c for c in buffers.commands if c.launch is not None]
         assert all(choice.kernel.name.endswith("_window") for choice in command.launch.choices())
+
+
+def kernels_of(module):
+    """Names of kernels, in order: the first choice of each launch, and those within branches."""
+    _work, planned = driver._planned(module, "cuda", True)
+
+    def names(commands):
+        for command in commands:
+            if command.launch is not None:
+                yield command.launch.kernel.name
+            for block in command.blocks or ():
+                yield from names(block)
+
+    return [name for buffers, _plan in planned for name in names(buffers.commands)]
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize("rows", [16, 300])
+@pytest.mark.parametrize("head", [8, 40, 72, 80, 128, 136, 160, 192, 200, 256])
+def test_attention_of_16_bits_is_on_the_tensor_cores(dtype, rows, head):
+    m = Module("heads")
+    f = m.function("attend")
+    q, k = f.input("q", dtype, [2, 4, rows, head]), f.input("k", dtype, [2, 4, 77, head])
+    f.result("y", q.scaled_dot_product_attention(k, k))
+    (name,) = kernels_of(m)
+    assert "_any_" not in name, name
+    padded = int(re.search(r"_h(\d+)", name).group(1))
+    assert head <= padded < max(head + 64, 33) and ("_few_" in name) == (rows == 16)
 
 
 @pytest.mark.parametrize("n, wanted", [(384, "layer_norm_backward_bf16_bf16_4"), (8192, "layer_norm_backward_bf16_bf16_32"), (8193, None)])

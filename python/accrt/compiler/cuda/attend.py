@@ -18,14 +18,15 @@ _NAMES = (
     "q_len kv_len group head_size value_size q_batch q_head q_row k_batch k_head k_row v_batch v_head v_row "
     "out_batch out_head out_row mask_batch mask_head mask_row mask_key causal causal_offset first_offset"
 ).split()
-_KEYS = 64
-_FEW_ROWS, _FEW_WARPS, _FEW_STAGES = 16, 4, 2
+_FEW_ROWS, _FEW_STAGES = 16, 2
 _CLUSTER = 8
 #: Key heads (times batch) up to which a cluster shares the keys of one: with more, a block each
 #: keeps the machine busy.
 _FEW_HEADS = 64
-#: Row tiles and warps by head size.
-_TILES = {32: (1, 4), 64: (2, 4), 96: (1, 4), 128: (1, 4)}
+#: Row tiles and warps by head size, which is rounded up to one of these.
+_TILES = {
+    32: (1, 4), 48: (2, 4), 64: (2, 4), 80: (1, 4), 96: (1, 4), 128: (1, 4), 160: (1, 4), 192: (1, 4), 256: (1, 4),
+}  # fmt: skip
 _ANY_WARPS = 4
 MASKS = ("bool", "f32", "f16", "bf16")
 #: What names of kernels end with that begin with the first key of a window.
@@ -38,7 +39,15 @@ def _params() -> Any:
 
 
 def _pitch_bytes(head: int) -> int:
-    return 2 * (128 if head == 96 else head)
+    return 2 * (128 if head == 96 else head if head == 32 or head % 64 == 0 else head + 8)
+
+
+def _keys(head: int) -> int:
+    return 32 if head > 128 else 64
+
+
+def _few_warps(head: int) -> int:
+    return 2 if head > 128 else 4
 
 
 def _row_grid(rows: int) -> Any:
@@ -50,9 +59,9 @@ def _row_grid(rows: int) -> Any:
 
 @functools.lru_cache(maxsize=None)
 def attention_kernel(dtype: str, mask: str, head: int, row_tiles: int, warps: int, window: bool) -> KernelDef:
-    """`head` is the head size rounded up to 32, 64, 96 or 128."""
+    """`head` is one of _TILES."""
     rows = 16 * row_tiles * warps
-    shared = (4 * _KEYS + rows) * _pitch_bytes(head) + 2 * _KEYS * 4
+    shared = (4 * _keys(head) + rows) * _pitch_bytes(head) + 2 * _keys(head) * 4
     name = f"attention_{dtype}_{mask}_h{head}_{rows}{_WINDOW * window}"
     arguments = (TYPES[dtype], TYPES[mask], head, row_tiles, warps, int(window))
     return entry_kernel(
@@ -65,12 +74,12 @@ def attention_kernel(dtype: str, mask: str, head: int, row_tiles: int, warps: in
 def few_kernel(dtype: str, mask: str, head: int, shared_keys: bool, window: bool) -> KernelDef:
     """At most 16 rows for each key head. With `shared_keys` the eight blocks of a cluster share the
     keys where there are clusters; else the first does all of it and the others leave at once."""
-    shared = _FEW_WARPS * _FEW_STAGES * 2 * (16 if head > 64 else 32) * _pitch_bytes(head)
+    shared = _few_warps(head) * _FEW_STAGES * 2 * (16 if head > 64 else 32) * _pitch_bytes(head)
     name = f"attention_few_{dtype}_{mask}_h{head}{'' if shared_keys else '_alone'}{_WINDOW * window}"
     entry = "accrt_" + name
     text = f"ACCRT_CUDA_ATTENTION_FEW({entry}, {TYPES[dtype]}, {TYPES[mask]}, {head}, {int(window)})\n"
     source = CudaSource("attention.cuh", text=text, flags=FLAGS)
-    threads = (_FEW_WARPS * 32, 1, 1)
+    threads = (_few_warps(head) * 32, 1, 1)
     clustered = CudaVariant("sm_90", source, threads, cluster=(_CLUSTER, 1, 1), local_memory_bytes=shared, entry=entry)
 
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
@@ -95,10 +104,11 @@ def any_kernel(q: str, kv: str, mask: str, window: bool) -> KernelDef:
 def _options(q: TensorSpec, k: TensorSpec, v: TensorSpec, mask: str, window: bool) -> List[Tuple[Any, KernelDef]]:
     """Kernels and the conditions for them; the last has none."""
     head, rows = max(q.shape[-1], v.shape[-1]), q.shape[2] * (q.shape[1] // k.shape[1])
-    if q.dtype != k.dtype or q.dtype not in ("f16", "bf16") or head > 128:
+    if q.dtype != k.dtype or q.dtype not in ("f16", "bf16") or head > max(_TILES):
         return [(1, any_kernel(q.dtype, k.dtype, mask, window))]
-    padded = max(32, ex.ceildiv(head, 32) * 32)
+    padded = min(size for size in _TILES if size >= head)
     if ex.is_static(rows) and rows <= _FEW_ROWS:
+        padded = min(size for size in _TILES if size >= head and size % 32 == 0)
         few = at_most(q.shape[0] * k.shape[1], _FEW_HEADS)
         return [(few, few_kernel(q.dtype, mask, padded, True, window)), (1, few_kernel(q.dtype, mask, padded, False, window))]
     options = [(1, attention_kernel(q.dtype, mask, padded, *_TILES[padded], window))]

@@ -4,11 +4,12 @@
  *   out = softmax(q k^T * scale + mask) v
  *
  * ACCRT_CUDA_ATTENTION(ENTRY, T, MASK, HEAD, ROW_TILES, WARPS, WINDOW): T is f16 or bf16; HEAD is
- *   the head size rounded up to 32, 64, 96 or 128; a block has WARPS warps of 16 * ROW_TILES rows.
- *   The grid is (row blocks, key heads, batch).
- * ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD, WINDOW): decoding: at most 16 rows of a group.
- *   Warps, and with clusters the blocks of a cluster, share the keys among them, and their sums
- *   meet at the end. The grid is (blocks of a cluster, key heads, batch).
+ *   the head size rounded up to a multiple of 16, at most 256; a block has WARPS warps of 16 *
+ *   ROW_TILES rows. The grid is (row blocks, key heads, batch).
+ * ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD, WINDOW): decoding: at most 16 rows of a group;
+ *   HEAD is a multiple of 32. Warps, and with clusters the blocks of a cluster, share the keys
+ *   among them, and their sums meet at the end. The grid is (blocks of a cluster, key heads,
+ *   batch).
  * ACCRT_CUDA_ATTENTION_ANY(ENTRY, Q, KV, MASK, WINDOW): any float types and head sizes up to 256, a
  *   warp for each row, in float.
  *
@@ -78,12 +79,18 @@ static __device__ __forceinline__ attention_row find_row(const P& p, int64_t row
   return r;
 }
 
-/** Rows of HEAD elements in shared memory, in chunks of 16 bytes that are swizzled: both ways of
- * reading are free of conflicts. */
+/** Elements from one row to the next in shared memory. */
+__host__ __device__ constexpr int attention_pitch(int head) {
+  return head == 96 ? 128 : head == 32 || head % 64 == 0 ? head : head + 8;
+}
+
+/** Rows of HEAD elements in shared memory, in chunks of 16 bytes: both ways of reading are free of
+ * conflicts. Chunks are swizzled, or rows begin an odd number of chunks apart. */
 template <int HEAD> struct head_tile {
-  static constexpr int PITCH = HEAD == 96 ? 128 : HEAD;
+  static constexpr int PITCH = attention_pitch(HEAD);
   static __device__ __forceinline__ int at(int row, int chunk) {
-    return row * PITCH + (HEAD == 32 ? chunk ^ (row >> 1 & 3) : chunk ^ (row & 7)) * 8;
+    const int swizzled = HEAD == 32 ? chunk ^ (row >> 1 & 3) : chunk ^ (row & 7);
+    return row * PITCH + (PITCH == HEAD + 8 ? chunk : swizzled) * 8;
   }
 };
 
@@ -171,11 +178,42 @@ static __device__ __forceinline__ void soften(attention_state<HEAD, MT>& s,
   }
 }
 
+/** Queries of a warp, 16 * MT rows: held in registers, or left in shared memory. */
+template <class T, int HEAD, int MT, bool IS_HELD> struct attention_queries {
+  const T* own;
+  uint32_t held[MT][IS_HELD ? HEAD / 16 : 1][4];
+
+  __device__ __forceinline__ void load(const T* rows) {
+    own = rows;
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+#pragma unroll
+      for (int d = 0; IS_HELD && d < HEAD / 16; d++)
+        read(held[i][d], i, d);
+    }
+  }
+  __device__ __forceinline__ void read(uint32_t (&to)[4], int i, int d) const {
+    const int lane = threadIdx.x % 32;
+    load_matrices(to, own + head_tile<HEAD>::at(i * 16 + lane % 16, d * 2 + lane / 16));
+  }
+  /** Elements [16 d, 16 d + 16) of all rows. */
+  __device__ __forceinline__ void get(uint32_t (&to)[MT][4], int d) const {
+#pragma unroll
+    for (int i = 0; i < MT; i++) {
+      if (!IS_HELD)
+        read(to[i], i, d);
+#pragma unroll
+      for (int e = 0; IS_HELD && e < 4; e++)
+        to[i][e] = held[i][IS_HELD ? d : 0][e];
+    }
+  }
+};
+
 /** scores = queries x keys. */
-template <class T, int HEAD, int MT, int KEYS>
-static __device__ __forceinline__ void score_keys(float (&score)[MT][KEYS / 8][4],
-                                                  const uint32_t (&fq)[MT][HEAD / 16][4],
-                                                  const T* keys) {
+template <class T, int HEAD, int MT, int KEYS, bool IS_HELD>
+static __device__ __forceinline__ void
+score_keys(float (&score)[MT][KEYS / 8][4], const attention_queries<T, HEAD, MT, IS_HELD>& queries,
+           const T* keys) {
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < MT; i++) {
@@ -188,6 +226,8 @@ static __device__ __forceinline__ void score_keys(float (&score)[MT][KEYS / 8][4
   }
 #pragma unroll
   for (int d = 0; d < HEAD / 16; d++) {
+    uint32_t fq[MT][4];
+    queries.get(fq, d);
 #pragma unroll
     for (int j = 0; j < KEYS / 8; j += 2) {
       uint32_t four[4];
@@ -196,8 +236,8 @@ static __device__ __forceinline__ void score_keys(float (&score)[MT][KEYS / 8][4
       const uint32_t b0[2] = {four[0], four[1]}, b1[2] = {four[2], four[3]};
 #pragma unroll
       for (int i = 0; i < MT; i++) {
-        multiply_add<T>(score[i][j], fq[i][d], b0);
-        multiply_add<T>(score[i][j + 1], fq[i][d], b1);
+        multiply_add<T>(score[i][j], fq[i], b0);
+        multiply_add<T>(score[i][j + 1], fq[i], b1);
       }
     }
   }
@@ -385,18 +425,6 @@ static __device__ __forceinline__ void bring_queries(const P& p, T* own, int64_t
   }
 }
 
-template <class T, int HEAD, int MT>
-static __device__ __forceinline__ void load_queries(uint32_t (&fq)[MT][HEAD / 16][4],
-                                                    const T* own) {
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int i = 0; i < MT; i++) {
-#pragma unroll
-    for (int d = 0; d < HEAD / 16; d++)
-      load_matrices(fq[i][d], own + head_tile<HEAD>::at(i * 16 + lane % 16, d * 2 + lane / 16));
-  }
-}
-
 template <class P> static __device__ __forceinline__ bool keys_are_wide(const P& p) {
   return (p.k_batch | p.k_head | p.k_row | p.v_batch | p.v_head | p.v_row | p.head_size |
           p.value_size) %
@@ -434,16 +462,17 @@ static __device__ __forceinline__ int first_seen(const P& p, int64_t first_row, 
   return (int)(window_begin(p, is_one ? position : 0) / KEYS * KEYS);
 }
 
-constexpr int ATTENTION_KEYS = 64;
+/** Keys that a block takes at once. */
+__host__ __device__ constexpr int attention_keys(int head) { return head > 128 ? 32 : 64; }
 
 __host__ __device__ constexpr int attention_shared_bytes(int head, int row_tiles, int warps) {
-  const int pitch = (head == 96 ? 128 : head) * 2;
-  return (4 * ATTENTION_KEYS + row_tiles * 16 * warps) * pitch + 2 * ATTENTION_KEYS * 4;
+  const int keys = attention_keys(head);
+  return (4 * keys + row_tiles * 16 * warps) * 2 * attention_pitch(head) + 2 * keys * 4;
 }
 
 template <class T, class MASK, int HEAD, int MT, int WARPS, class P>
 static __device__ __forceinline__ void attention(const P& p, unsigned char* shared) {
-  constexpr int KEYS = ATTENTION_KEYS, THREADS = WARPS * 32, ROWS = MT * 16 * WARPS;
+  constexpr int KEYS = attention_keys(HEAD), THREADS = WARPS * 32, ROWS = MT * 16 * WARPS;
   constexpr int PITCH = head_tile<HEAD>::PITCH, TILE = KEYS * PITCH;
   T* const tiles = reinterpret_cast<T*>(shared);
   T* const queries = tiles + 4 * TILE;
@@ -488,8 +517,8 @@ static __device__ __forceinline__ void attention(const P& p, unsigned char* shar
   clear_state(s);
   copy_wait<0>();
   __syncthreads();
-  uint32_t fq[MT][HEAD / 16][4];
-  load_queries<T, HEAD, MT>(fq, own);
+  attention_queries<T, HEAD, MT, (HEAD <= 192)> fq;
+  fq.load(own);
   for (int first = start; first < limit; first += KEYS) {
     const int stage = first / KEYS % 2, next = first + KEYS;
     if (first > start) {
@@ -512,12 +541,15 @@ static __device__ __forceinline__ void attention(const P& p, unsigned char* shar
 
 /* ---- Decoding -------------------------------------------------------------------------------- */
 
-constexpr int FEW_WARPS = 4, FEW_ROWS = 16, FEW_STAGES = 2;
+constexpr int FEW_ROWS = 16, FEW_STAGES = 2;
 
-/** Keys that a warp takes at once: so many that three blocks share a multiprocessor. */
+/** Warps of a block, and keys that a warp takes at once: so many that three blocks share a
+ * multiprocessor. */
+__host__ __device__ constexpr int attention_few_warps(int head) { return head > 128 ? 2 : 4; }
 __host__ __device__ constexpr int attention_few_keys(int head) { return head > 64 ? 16 : 32; }
 __host__ __device__ constexpr int attention_few_shared_bytes(int head) {
-  return FEW_WARPS * FEW_STAGES * 2 * attention_few_keys(head) * 2 * (head == 96 ? 128 : head);
+  return attention_few_warps(head) * FEW_STAGES * 2 * attention_few_keys(head) * 2 *
+         attention_pitch(head);
 }
 
 /** This block's place in its cluster; alone where there is none. */
@@ -581,7 +613,7 @@ template <class T, int HEAD, class P>
 static __device__ __forceinline__ void join_shares(const P& p, const float* shares, int step,
                                                    uint2 place) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int units = (int)place.y * FEW_WARPS;
+  const int units = (int)place.y * attention_few_warps(HEAD);
   for (int row = warp * (int)place.y + (int)place.x; row < p.group * p.q_len; row += units) {
     const attention_row r = find_row(p, row);
     T* const out = p.out + blockIdx.z * p.out_batch + r.head * p.out_head + r.position * p.out_row;
@@ -630,17 +662,17 @@ static __device__ __forceinline__ void attention_few(const P& p, unsigned char* 
   const bool wide = keys_are_wide(p);
   const T* const k = p.k + blockIdx.z * p.k_batch + blockIdx.y * p.k_head;
   const T* const v = p.v + blockIdx.z * p.v_batch + blockIdx.y * p.v_head;
-  const int step = (int)place.y * FEW_WARPS * KEYS;
+  const int step = (int)place.y * attention_few_warps(HEAD) * KEYS;
   const int limit = (int)seen_keys(p, 0, p.group * p.q_len);
   const int start =
       first_seen<KEYS>(p, 0, p.group * p.q_len) + (warp * (int)place.y + (int)place.x) * KEYS;
 
-  uint32_t fq[1][HEAD / 16][4];
   bring_queries<T, HEAD, 1>(p, own, 0);
   copy_commit();
   copy_wait<0>();
   __syncwarp();
-  load_queries<T, HEAD, 1>(fq, own);
+  attention_queries<T, HEAD, 1, true> fq;
+  fq.load(own);
   __syncwarp();
   attention_rows<MASK, 1> rows;
   find_rows(p, rows, 0, p.mask != nullptr);
@@ -768,7 +800,7 @@ static __device__ __forceinline__ void attention_any(const P& p, float (*queries
   }
 
 #define ACCRT_CUDA_ATTENTION_FEW(ENTRY, T, MASK, HEAD, WINDOW)                                     \
-  extern "C" __global__ void __launch_bounds__(128)                                                \
+  extern "C" __global__ void __launch_bounds__(accrt_cuda::attention_few_warps(HEAD) * 32)         \
       ENTRY(ACCRT_CUDA_ATTENTION_PARAMETERS(T, T, MASK)) {                                         \
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                 \
     const accrt_cuda::attention_arguments<T, T, MASK, WINDOW> p = ACCRT_CUDA_ATTENTION_ARGUMENTS;  \
