@@ -78,6 +78,14 @@ for _axis in (0, 2):
     case(f"sort_f32_axis_{_axis}", AXES + ((3, 2, 70), (2100, 3, 5)), special)(
         lambda f, a, b, c, count, at=_axis: list(f.input("x", "f32", [a, b, c]).sort(at))
     )
+#: Several blocks a line: one part, the most of them, and parts of several chunks.
+LONG = (("f32", 2100), ("f16", 9000), ("bf16", 130_000), ("f64", 70_000), ("i8", 20_000), ("u8", 600_000), ("i32", 100_000), ("u32", 4099), ("f32", 1_200_000))
+for _dtype, _n in LONG:
+    for _kind, _make in (("special", special), ("plain", plain)):
+        case(f"sort_{_dtype}_{_kind}_of_{_n}", ((3, 1, 1),), _make)(
+            lambda f, a, b, c, count, d=_dtype, n=_n, down=_kind == "plain": list(f.input("x", d, [a, n]).sort(1, down))
+        )
+case("sort_many_long", ((70, 5, 2), (300, 1, 5)), special)(lambda f, a, b, c, count: list(f.input("x", "f32", [a, 2500, c]).sort(1)))
 for _dtype, _n in (("f32", 10), ("bf16", 64), ("i64", 65), ("f64", 600), ("f16", 2048), ("f32", 3000), ("f32", 60_000), ("i64", 20_000)):
     case(f"sort_{_dtype}_of_{_n}", ((1, 1, 1), (200, 1, 1) if _n < 5000 else (3, 1, 1)), plain)(
         lambda f, a, b, c, count, d=_dtype, n=_n: list(f.input("x", d, [a, n]).sort(1, True))
@@ -138,11 +146,16 @@ for _dtype in ("f32", "f16", "f64"):
         case(f"ordered_{_dtype}_{_form}", SCATTERS + WIDE, rough, 64, 1e5)(
             lambda f, a, b, c, count, d=_dtype, form=_form: _scatter(f, [a, b, c], count, d, "i64", 1, True, form)
         )
-for _count in (10, 3000):
+for _count in (10, 200, 900, 3000, 40_000):
     for _add in (False, True):
         case(f"scatter_of_{_count}_{int(_add)}", ((7, 300, 1),), places, 64, 400)(
             lambda f, a, b, c, count, k=_count, add=_add: [f.input("x", "f32", [a, b]).scatter(f.input("index", "i32", [a, k]), f.input("source", "f32", [a, k]), 1, add)]
         )
+#: An axis of known size: few digits say which place is meant.
+for _index, _size in (("i64", 300), ("i32", 255), ("u32", 70_000), ("i64", 256)):
+    case(f"scatter_within_{_index}_{_size}", ((3, 1, 1),), places, 64, 400)(
+        lambda f, a, b, c, count, i=_index, n=_size: [f.input("x", "f32", [a, n]).scatter(f.input("index", i, [a, 5000]), f.input("source", "f32", [a, 5000]), 1, True)]
+    )
 
 
 # ---- Groups of rows ------------------------------------------------------------------------------
@@ -222,12 +235,12 @@ def _attention(f, n, m, dtype, head, heads, kv_heads, mask, causal, offset, firs
 #: Queries (a), keys (b), and the window (c).
 WINDOWS = ((1, 1, 1), (1, 300, 40), (3, 5, 2), (33, 65, 7), (130, 200, 64), (70, 400, 100), (200, 130, 300))
 for _dtype in ("f16", "bf16"):
-    for _head in (32, 64, 96, 128, 200):
+    for _head in (32, 64, 96, 128, 160, 200):
         for _mask, _causal in (("none", True), ("none", False), ("padding", True), ("any", True), ("added", True)):
             case(f"window_{_dtype}_{_head}_{_mask}_{int(_causal)}", WINDOWS, small, 4, 2)(
                 lambda f, a, b, c, count, d=_dtype, h=_head, mask=_mask, causal=_causal: _attention(f, a, b, d, h, 4, 2, mask, causal, b - a, b - a - c + 1)
             )
-    for _head in (32, 64, 128):
+    for _head in (32, 64, 128, 160, 256):
         for _heads, _kv in ((8, 2), (80, 80)):
             case(f"window_decode_{_dtype}_{_head}_{_heads}", ((1, 1, 1), (1, 7, 3), (1, 300, 100), (1, 1025, 64), (1, 1025, 2000)), small, 4, 2)(
                 lambda f, a, b, c, count, d=_dtype, h=_head, heads=_heads, kv=_kv: _attention(f, 1, b, d, h, heads, kv, "none", True, b - 1, b - c)
@@ -323,6 +336,23 @@ def test_a_place_outside_writes_nothing(suite, add, count):
     index[:] = np.where(np.arange(count) % 2, -1, np.where(np.arange(count) % 4, 5, 1 << 40))[None, :, None]
     got = cuda_exec.Session(program).run(name, index, x, source, **scalars)
     np.testing.assert_array_equal(got[0], x)
+
+
+@pytest.mark.parametrize("name", ["scatter_within_i64_300", "scatter_within_i32_255", "scatter_within_i64_256"])
+def test_places_outside_an_axis_of_known_size_are_left_out(suite, name):
+    import cuda_exec
+
+    m, program = suite
+    random, size = np.random.default_rng(kh.SEED), int(name.rsplit("_", 1)[1])
+    (x, index, source), scalars = inputs_of(m.functions[name], places, random, (3, 1, 1))
+    outside = random.random(index.shape) < 0.3
+    index[outside] = random.choice(np.array([-1, -256, size, size + 1, 65536 + 7, -(1 << 31)]), index.shape)[outside]
+    x, source = np.round(x), np.round(source)  # their sums are exact
+    wanted = x.astype(np.float64)
+    for line in range(3):
+        np.add.at(wanted[line], index[line][~outside[line]], source[line][~outside[line]])
+    got = cuda_exec.Session(program).run(name, x, index, source, **scalars)
+    np.testing.assert_array_equal(got[0], wanted)
 
 
 @pytest.mark.parametrize("name, a, b, c", [("window_bf16_64_none_1", 130, 400, 40), ("window_decode_bf16_64_8", 1, 1025, 64), ("window_f32", 5, 400, 30)])

@@ -103,6 +103,21 @@ def test_attention_of_16_bits_is_on_the_tensor_cores(dtype, rows, head):
     assert head <= padded < max(head + 64, 33) and ("_few_" in name) == (rows == 16)
 
 
+def test_long_lines_are_sorted_by_several_blocks():
+    m = Module("lines")
+    n = m.symbol("n", maximum=1 << 20)
+    for name, shape, dtype in (("long", [1, 128256], "f32"), ("halves", [3, 5000], "bf16"), ("short", [4096, 512], "f32"), ("many", [1 << 15, 4096], "f32"), ("any", [2, n], "u8")):
+        f = m.function(name)
+        for index, made in enumerate(f.input("x", dtype, shape).sort(1)):
+            f.result(f"y{index}", made)
+    names = [name.removeprefix("cuda.sort_") for name in kernels_of(m)]
+    passes = ["pass_f32_first", "pass_f32", "pass_f32", "pass_f32_last"]
+    assert names[:5] == ["count_f32", *passes]
+    assert names[5:8] == ["count_bf16", "pass_bf16_first", "pass_bf16_last"]
+    assert names[8:10] == ["f32_512", "f32_any"]
+    assert names[10:] == ["u8_any", "u8_any", "count_u8", "pass_u8_first_last"]
+
+
 @pytest.mark.parametrize("n, wanted", [(384, "layer_norm_backward_bf16_bf16_4"), (8192, "layer_norm_backward_bf16_bf16_32"), (8193, None)])
 def test_gradients_of_norms_go_through_the_rows_once(n, wanted):
     m = Module("gradients")

@@ -250,6 +250,7 @@ def test_cuda_has_kernels_for_them():
         "cumsum_columns_f32", "sort_f32_64", "sort_f32_2048", "sort_f32_any", "sort_i64_64", "sort_i64_2048", "sort_i64_any",
         "scatter_whole_u32_i64", "scatter_clear_u32_i64", "scatter_mark_u32_i64", "scatter_take_u32_i64",
         "scatter_whole_add_f32_i64", "scatter_sorted_add_f32_i64", "grouped_any_f32_f32_i32",
+        *(f"sort_{step}" for kind in ("f32", "i64") for step in (f"count_{kind}", f"pass_{kind}_first", f"pass_{kind}", f"pass_{kind}_last")),
     }  # fmt: skip
 
 
@@ -266,7 +267,8 @@ def test_whole_rows_are_copied(index, add, wanted):
 
 @pytest.mark.parametrize("count, add, wanted", [
     (64, False, ["scatter_whole"]), (65, False, ["scatter_clear", "scatter_mark", "scatter_take"]),
-    (64, True, ["scatter_whole_add"]), (65, True, ["sort_i64_512", "scatter_sorted_add"]), (5000, True, ["sort_i64_any", "scatter_sorted_add"]),
+    (64, True, ["scatter_whole_add"]), (65, True, ["sort_i64_512", "scatter_sorted_add"]),
+    (5000, True, ["sort_count_i64_place1", "sort_pass_i64_place1_first_last", "scatter_sorted_add"]),
 ])  # fmt: skip
 def test_few_elements_take_one_launch(count, add, wanted):
     m = Module("cuda")
@@ -275,7 +277,7 @@ def test_few_elements_take_one_launch(count, add, wanted):
     assert [made.kernel.name.removeprefix("cuda.").partition("_f32")[0].partition("_u32")[0] for made in cuda_launches(m)] == wanted
 
 
-@pytest.mark.parametrize("n, wanted", [(1, "64"), (64, "64"), (65, "512"), (513, "2048"), (2049, "any")])
+@pytest.mark.parametrize("n, wanted", [(1, "64"), (64, "64"), (65, "512"), (513, "2048"), (2048, "2048")])
 def test_a_line_is_sorted_where_it_fits(n, wanted):
     m = Module("cuda")
     m.function("f").result("y", m.functions["f"].input("x", "f64", [3, n]).sort(1)[0])

@@ -1,11 +1,13 @@
 """Records of running sums, sorting, elements written at places, and products of groups of rows
-(cumsum.cu, sort.cu, scatter_to.cu, grouped.cuh and product.cu)."""
+(cumsum.cu, sort.cu, sort_parts.cu, scatter_to.cu, grouped.cuh and product.cu)."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from ... import bundle_writer as bw
 from .. import expr as sizes
 from .. import ops, select
 from ..declared import TensorType
@@ -115,13 +117,83 @@ def lower_sort(x: TensorSpec, values: TensorSpec, places: TensorSpec, axis: int,
     return resolved([*options, (1, launch(sort_kernel(x.dtype, 0), made.buffers, made.values))])
 
 
+#: Of long lines: how an element becomes a key, where it is not as above, and the bytes of keys;
+#: elements that a block takes at once, and parts of a line at most.
+_SHORT_KEYS = {"f16": "F16", "bf16": "BF16", "i8": "SIGNED8"}
+_KEY_BYTES = {"f16": 2, "bf16": 2, "f64": 8, "i8": 1, "u8": 1, "bool": 1, "i64": 8}
+_CHUNK, _MOST_PARTS, _BINS = 2048, 256, 256
+#: Elements of all lines up to which these are sorted in parts: a block for each line keeps the
+#: machine busy where there are more, and needs less memory.
+MOST_IN_PARTS = 1 << 26
+
+
+@functools.lru_cache(maxsize=None)
+def parts_kernel(x: str, step: str, first: bool, last: bool, places: int = 0) -> KernelDef:
+    """step: count or pass, as in sort_parts.cu. places: bytes of those where elements are places of
+    an axis."""
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(v["parts"], 1), ex.minimum(ex.maximum(v["outer"] * v["inner"], 1), 65535), 1)
+
+    params = [reads("x"), writes("values", optional=not last), writes("places", optional=not last)]
+    params += [writes("work") if step == "count" else updates("work")]
+    params += [symbol(n) for n in [*_SORT_NAMES, "each", "parts", "pass", "size"]]
+    size = places or _KEY_BYTES.get(x, 4)
+    tags = {"X_TAG": x, "KEY": _SHORT_KEYS.get(x, _KEYS.get(x, "UNSIGNED")), "KEY_T": "uint64_t" if size == 8 else "uint32_t", "PASSES": str(size)}
+    name = f"sort_{step}_{x}{f'_place{places}' if places else ''}{'_first' * first}{'_last' * last}"
+    tags.update(STEP=step.upper(), FIRST=str(int(first)), LAST=str(int(last)), OF_PLACES=str(int(places > 0)))
+    return make_kernel(name, "sort", "sort_parts.cu", params, grid, (512, 1, 1), **tags)
+
+
+def sort_steps(
+    made: Launch, dtype: str, work: select.Binding, bound: Mapping[str, select.Binding], size: Any = None
+) -> Tuple[List[select.Lowering], TensorType]:  # fmt: skip
+    """What sorts lines in parts, in order, and their workspace; `made` is of lower_sort. `size`: of
+    the axis that elements are places of, where they are."""
+    v, passes, places = dict(made.values), _KEY_BYTES.get(dtype, 4), 0
+    if dtype in ("i32", "u32", "i64") and ex.is_static(size) and size < 1 << 31:
+        passes = places = (int(size).bit_length() + 7) // 8 or 1
+    v["size"] = size if places else 0
+    chunks = ex.ceildiv(v["n"], _CHUNK)
+    v["each"] = ex.maximum(ex.ceildiv(chunks, _MOST_PARTS), 1) * _CHUNK
+    v["parts"] = ex.ceildiv(v["n"], v["each"])
+    steps = []
+    for number in range(-1, passes):
+        first, last = number == 0, number == passes - 1
+        kernel = parts_kernel(dtype, "count" if number < 0 else "pass", first, last, places)
+        names = ("x", "values", "places", "work") if last else ("x", "work")
+        one = launch(kernel, {n: n for n in names}, {**v, "pass": max(number, 0)})
+        steps.append(select.Lowering(one, {n: {**bound, "work": work}[n] for n in names}))
+    lines = sizes.simplify(sizes.constant(v["outer"]) * v["inner"])
+    kept = min(passes - 1, 2) * (3 if passes == 8 else 2)
+    words = sizes.simplify(sizes.constant(lines) * v["n"] * kept + sizes.constant(lines) * v["parts"] * (passes * _BINS) + 1)
+    return steps, TensorType("i32", (words,))
+
+
+def at_once(v: Mapping[str, Any]) -> Optional[List[Any]]:
+    """Conditions for sorting each line by one block: lines that are short, or many. None: they are."""
+    total = sizes.simplify(sizes.constant(v["outer"]) * v["n"] * v["inner"])
+    found = [at_most(v["n"], PADS[-1]), more_than(total, MOST_IN_PARTS)]
+    return None if any(ex.is_static(c) and c for c in found) else [c for c in found if not ex.is_static(c)]
+
+
+def more_than(a: Any, b: int) -> Any:
+    """1, 0 or a condition."""
+    return int(a > b) if ex.is_static(a) else sizes.simplify(bw.less_equal(b + 1, a))
+
+
 @select.rule("aten.sort", "cuda")
 def _sort(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     x = operands[0]
     if x.rank == 0:
         raise ValueError("sort: kernels take an axis")
     made = lower_sort(x, results[0], results[1], ops.axis_of(op.attrs["dim"], x.rank), op.attrs["descending"])
-    return select.named(made, x=("in", 0), values=select.OUT, places=("out", 1))
+    bound: Dict[str, select.Binding] = {"x": ("in", 0), "values": select.OUT, "places": ("out", 1)}
+    whole, conditions = select.Lowering(made, bound), at_once(made.values)
+    if conditions is None:
+        return whole
+    (*before, last), work = sort_steps(made, x.dtype, ("temporary", 0), bound)
+    return select.Lowering(last.launch, last.bindings, tuple(before), (work,), tuple((c, whole) for c in conditions))
 
 
 # ---- Elements at places --------------------------------------------------------------------------
@@ -178,10 +250,13 @@ def _scatter(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
     whole, few = one("whole", ("x", "index", "source", "out"), v), at_most(v["count"], FEW_ELEMENTS)
     if ex.is_static(few) and few:
         return whole
+    choices: List[Tuple[Any, select.Lowering]] = [] if ex.is_static(few) else [(few, whole)]
     if add:
-        before, temporaries, steps = _sorted_index(index.dtype, v, outer, inner)
-        made = one("sorted", ("x", "index", "source", "out", "order"), {**v, **steps}, index=("temporary", 0))
-        return select.Lowering(made.launch, made.bindings, before, temporaries, () if ex.is_static(few) else ((few, whole),))
+        names = ("x", "index", "source", "out", "order")
+        ways, temporaries, steps = _sorted_index(index.dtype, v, outer, inner)
+        made = one("sorted", names, {**v, **steps}, index=("temporary", 0))
+        ways = [(condition, dataclasses.replace(made, before=before)) for condition, before in ways]
+        return dataclasses.replace(ways[-1][1], temporaries=temporaries, alternatives=(*choices, *ways[:-1]))
     if ex.is_static(v["count"]) and v["count"] >= 1 << 31:
         raise ValueError(f"scatter of {v['count']} elements, less than 2^31 are possible")
     v.update(last_outer=sizes.simplify(sizes.constant(v["size"]) * inner), last_size=inner, last_inner=1)
@@ -196,20 +271,27 @@ def _scatter(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
 
 
 def _sorted_index(dtype: str, v: Mapping[str, Any], outer: Any, inner: Any) -> Tuple[Any, Any, Dict[str, Any]]:
-    """What sorts each line of an index, stably; the places and their order, lines side by side; and
-    the steps of those."""
+    """Ways to sort each line of an index, stably, and conditions for them, the last without; the
+    places and their order, lines side by side, and what else they hand on; and the steps of
+    those."""
     count = v["count"]
     shape = (outer, count, inner)
     line = sizes.simplify(sizes.constant(count) * inner)
     index = TensorSpec(dtype, shape, (v["index_outer"], v["index_count"], v["index_inner"]))
     places, order = (TensorSpec(kind, shape, (line, 1, count)) for kind in (dtype, "i64"))
     made = lower_sort(index, places, order, 1, False)
-    before = select.Lowering(made, {"x": ("in", 1), "values": ("temporary", 0), "places": ("temporary", 1)})
+    bound: Dict[str, select.Binding] = {"x": ("in", 1), "values": ("temporary", 0), "places": ("temporary", 1)}
+    conditions = at_once(made.values)
+    ways: List[Tuple[Any, Tuple[select.Lowering, ...]]] = [(c, (select.Lowering(made, bound),)) for c in ([1] if conditions is None else conditions)]
+    work: Tuple[TensorType, ...] = ()
+    if conditions is not None:
+        parts, kept = sort_steps(made, dtype, ("temporary", 2), bound, v["size"])
+        ways, work = [*ways, (1, tuple(parts))], (kept,)
     steps = {
         "index_outer": 0 if ex.equal(v["index_outer"], 0) else line, "index_count": 1, "index_inner": 0 if ex.equal(v["index_inner"], 0) else count,
     }  # fmt: skip
     total = sizes.simplify(sizes.constant(outer) * line)
-    return (before,), (TensorType(dtype, (total,)), TensorType("i64", (total,))), steps
+    return ways, (TensorType(dtype, (total,)), TensorType("i64", (total,)), *work), steps
 
 
 # ---- Groups of rows ------------------------------------------------------------------------------
