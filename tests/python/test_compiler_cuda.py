@@ -118,6 +118,17 @@ def test_long_lines_are_sorted_by_several_blocks():
     assert names[10:] == ["u8_any", "u8_any", "count_u8", "pass_u8_first_last"]
 
 
+def test_lines_with_an_index_of_their_own_are_added_in_one_launch():
+    m = Module("places")
+    for name, size, count in (("one", 1000, 1000), ("little", 70, 200), ("long", 1000, 5000)):
+        f = m.function(name)
+        index, source = f.input("index", "i64", [40, count]), f.input("source", "f32", [40, count])
+        f.result("y", f.input("x", "f32", [40, size]).scatter(index, source, 1, True))
+    names = kernels_of(m)
+    assert names[:2] == ["cuda.scatter_lines_f32_i64_1024", "cuda.scatter_lines_f32_i64_256"]
+    assert names[2:] == ["cuda.sort_count_i64_place2", "cuda.sort_pass_i64_place2_first", "cuda.sort_pass_i64_place2_last", "cuda.scatter_sorted_add_f32_i64"]
+
+
 @pytest.mark.parametrize("n, wanted", [(384, "layer_norm_backward_bf16_bf16_4"), (8192, "layer_norm_backward_bf16_bf16_32"), (8193, None)])
 def test_gradients_of_norms_go_through_the_rows_once(n, wanted):
     m = Module("gradients")

@@ -251,6 +251,7 @@ def test_cuda_has_kernels_for_them():
         "scatter_whole_u32_i64", "scatter_clear_u32_i64", "scatter_mark_u32_i64", "scatter_take_u32_i64",
         "scatter_whole_add_f32_i64", "scatter_sorted_add_f32_i64", "grouped_any_f32_f32_i32",
         *(f"sort_{step}" for kind in ("f32", "i64") for step in (f"count_{kind}", f"pass_{kind}_first", f"pass_{kind}", f"pass_{kind}_last")),
+        *(f"scatter_lines_f32_i64_{pad}" for pad in (256, 1024, 2048)),
     }  # fmt: skip
 
 
@@ -267,7 +268,7 @@ def test_whole_rows_are_copied(index, add, wanted):
 
 @pytest.mark.parametrize("count, add, wanted", [
     (64, False, ["scatter_whole"]), (65, False, ["scatter_clear", "scatter_mark", "scatter_take"]),
-    (64, True, ["scatter_whole_add"]), (65, True, ["sort_i64_512", "scatter_sorted_add"]),
+    (64, True, ["scatter_whole_add"]), (65, True, ["scatter_lines"]),
     (5000, True, ["sort_count_i64_place1", "sort_pass_i64_place1_first_last", "scatter_sorted_add"]),
 ])  # fmt: skip
 def test_few_elements_take_one_launch(count, add, wanted):

@@ -1,5 +1,5 @@
 """Records of running sums, sorting, elements written at places, and products of groups of rows
-(cumsum.cu, sort.cu, sort_parts.cu, scatter_to.cu, grouped.cuh and product.cu)."""
+(cumsum.cu, sort.cu, sort_parts.cu, scatter_to.cu, scatter_lines.cu, grouped.cuh and product.cu)."""
 
 from __future__ import annotations
 
@@ -227,6 +227,34 @@ def scatter_kernel(step: str, x: str, index: str, add: bool, rows: bool = False)
     return make_kernel(name, "scatter", "scatter_to.cu", [*buffers, *(symbol(n) for n in _SCATTER_NAMES)], grid, **tags)
 
 
+#: Places and elements of a line up to which a block adds it up in shared memory.
+LINE_PADS = (256, 1024, 2048)
+
+
+@functools.lru_cache(maxsize=None)
+def lines_kernel(x: str, index: str, pad: int) -> KernelDef:
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.minimum(v["outer"] * v["inner"], 1 << 20), 1), 1, 1)
+
+    params = [reads("x"), reads("index"), reads("source"), writes("out"), *(symbol(n) for n in _SCATTER_NAMES[:-3])]
+    return make_kernel(f"scatter_lines_{x}_{index}_{pad}", "scatter", "scatter_lines.cu", params, grid, X_TAG=x, INDEX_TAG=index, PAD=str(pad))
+
+
+def _lines(x: str, index: str, v: Mapping[str, Any], bound: Mapping[str, select.Binding]) -> List[Tuple[Any, select.Lowering]]:
+    """What adds short lines that each have an index of their own, and conditions for it."""
+    longest, found = ex.maximum(v["size"], v["count"]), []
+    for pad in LINE_PADS:
+        if pad == LINE_PADS[-1] and DTYPE_SIZES[x] == 8:
+            continue  # more shared memory than blocks have without asking
+        condition = at_most(longest, pad)
+        names = ("x", "index", "source", "out")
+        made = launch(lines_kernel(x, index, pad), {n: n for n in names}, {n: v[n] for n in _SCATTER_NAMES[:-3]})
+        found += [(condition, select.Lowering(made, {n: bound[n] for n in names}))]
+        if ex.is_static(condition) and condition:
+            break
+    return [one for one in found if not ex.is_static(one[0]) or one[0]]
+
+
 @select.rule("accrt.scatter", "cuda")
 def _scatter(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     """As on hosts, bit for bit: the last of several elements for one place stays, and they are
@@ -252,6 +280,9 @@ def _scatter(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
         return whole
     choices: List[Tuple[Any, select.Lowering]] = [] if ex.is_static(few) else [(few, whole)]
     if add:
+        choices += [] if is_row else _lines(kind, index.dtype, v, bound)
+        if choices and ex.is_static(choices[-1][0]):
+            return dataclasses.replace(choices[-1][1], alternatives=tuple(choices[:-1]))
         names = ("x", "index", "source", "out", "order")
         ways, temporaries, steps = _sorted_index(index.dtype, v, outer, inner)
         made = one("sorted", names, {**v, **steps}, index=("temporary", 0))
