@@ -171,7 +171,8 @@ def sort_steps(
 
 
 def at_once(v: Mapping[str, Any]) -> Optional[List[Any]]:
-    """Conditions for sorting each line by one block: lines that are short, or many. None: they are."""
+    """Conditions for sorting each line by one block: lines that are short, or many. None: they
+    are."""
     total = sizes.simplify(sizes.constant(v["outer"]) * v["n"] * v["inner"])
     found = [at_most(v["n"], PADS[-1]), more_than(total, MOST_IN_PARTS)]
     return None if any(ex.is_static(c) and c for c in found) else [c for c in found if not ex.is_static(c)]
