@@ -12,8 +12,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDERS = {"api.def": ("runtime", "loader", "format"), "write.def": ("write",)}
 #: ACCRT_ENTER, and what is made of it for records with an index, for recordings, for files that are
-#: opened, and for writers.
-BEGINNINGS = re.compile(r"\b(ACCRT_ENTER(_AS)?|ACCX_ENTER_INDEX|ENTER_RECORDING|begin_open|begin_work|accx_writer_begin|WRITER_(ENTER|ENTER_FOR|BEGIN))\(")
+#: opened, for writers, and for two functions that differ in a budget.
+BEGINNINGS = re.compile(r"\b(ACCRT_ENTER(_AS)?|ACCX_ENTER_INDEX|ENTER_RECORDING|begin_open|begin_work|accx_writer_begin|WRITER_(ENTER|ENTER_FOR|BEGIN))\(|\b(swap_tensors|load_sources)\(__func__")
 #: function: why it has no such beginning.
 OTHERS = {
     "accrt_last_error": "it must not replace the record that it gives",

@@ -93,12 +93,12 @@ def test_what_the_library_opens_goes_through_the_helper():
                # libaccrt.so itself: by an absolute path, or as python/accrt/_system.py allows
                ("python/accrt/_library.py", "Library"),
                # of None, the process itself
-               ("python/accrt/_kernel_child.py", "CDLL"), ("python/accrt/torch/_cuda.py", "CDLL")}
+               ("python/accrt/_kernel_child.py", "CDLL"), ("python/accrt/torch/_cuda.py", "CDLL"), ("python/accrt/torch/_shim.py", "CDLL")}
     found = {key for key in calls() if key[1] in LIBRARIES or key[1] in raw and "/text/" not in key[0]
              and key[0].split("/")[0] in ("runtime", "loader", "format", "abi", "packs", "serve") or key[1] in raw and key[0].startswith("python/native")}
     assert found == allowed, found ^ allowed
     for name, call in (("packs/cublaslt/library.c", r"dlopen\([^()]*RTLD_NOLOAD\)"), ("python/accrt/torch/_cuda.py", r"CDLL\(None\)"),
-                       ("python/accrt/_kernel_child.py", r"CDLL\(None\b")):  # fmt: skip
+                       ("python/accrt/torch/_shim.py", r"CDLL\(None\)"), ("python/accrt/_kernel_child.py", r"CDLL\(None\b")):  # fmt: skip
         assert len(re.findall(call, (ROOT / name).read_text())) == 1, name
 
 

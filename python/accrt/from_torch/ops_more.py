@@ -1,14 +1,12 @@
-"""Lowerings that are made of others: masks as places, parts of matrices, windows, products of
-elements."""
+"""Lowerings that are made of others: masks as places, distances, bags, transforms, einsum."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Sequence
 
 from ..compiler import Value
 from ..compiler import expr as ex
-from ..compiler.ops.bags import embedding_bag as by_bags, MODES
+from ..compiler.ops import bags, fourier
 from ..compiler.ops.einsum import einsum as by_equation
 from .ops_math import cast, to_layout, var
 from .table import lowers
@@ -62,10 +60,9 @@ lowers("aten.cumprod.default")(lambda lo, x, dim, dtype=None: lo.value(to_layout
 
 @lowers("aten._cdist_forward.default")
 def cdist(lo: Any, x: Any, y: Any, p: float, mode: Any = None) -> Any:
-    gap = lo.value(x).unsqueeze(lo.rank(x) - 1) - lo.value(y).unsqueeze(lo.rank(y) - 2)
-    if p not in (1.0, 2.0, math.inf):
+    if p not in fourier.NORMS:
         raise Unsupported(f"cdist of norm {p}")
-    return gap.square().sum([-1]).sqrt() if p == 2 else gap.abs().sum([-1]) if p == 1 else gap.abs().amax([-1])
+    return fourier.distances(lo.value(x), lo.value(y), p)
 
 
 @lowers("aten.kthvalue.default")
@@ -74,25 +71,17 @@ def kthvalue(lo: Any, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> A
     return [part.slice(at, k - 1, k) if keepdim else part.select(at, k - 1) for part in lo.value(x).sort(at)]
 
 
-Complex = NamedTuple("Complex", [("real", Value), ("imag", Value)])
 _PARTS = ("aten.real.default", "aten.imag.default")
 
 
 @lowers("aten.fft_fftn.default")
-def fourier(lo: Any, x: Any, size: Any = None, dim: Any = None, norm: Any = None) -> Any:
-    """Of real numbers: products with cosines and sines, for one dimension after the other."""
-    made = Complex(lo.value(x), lo.value(x) * 0)
+def fftn(lo: Any, x: Any, size: Any = None, dim: Any = None, norm: Any = None) -> Any:
     if size is not None or norm not in (None, "backward") or any(str(user.target) not in _PARTS for user in lo.node.users):
         raise Unsupported("a Fourier transform of another size or norm, or with a use of more than its real or imag")
-    for at in range(made.real.rank) if dim is None else [lo.axis(x, d) for d in dim]:
-        place, count = lo.function.arange(made.real.shape[at]), lo.value(made.real.shape[at])
-        angle = (place.unsqueeze(1) * place % count).to_copy("f32") * (2 * math.pi) / count.to_copy("f32")
-        (a, c), (b, s) = ([part.transpose(at, -1).matmul(turn).transpose(at, -1) for turn in (angle.cos(), angle.sin())] for part in made)
-        made = Complex(a + s, b - c)
-    return made
+    return fourier.transformed(lo.value(x), range(lo.rank(x)) if dim is None else [lo.axis(x, d) for d in dim])
 
 
-lowers(*_PARTS)(lambda lo, x: getattr(x, str(lo.node.target).split(".")[1]) if isinstance(x, Complex) else x)
+lowers(*_PARTS)(lambda lo, x: getattr(x, str(lo.node.target).split(".")[1]) if isinstance(x, fourier.Complex) else x)
 
 
 def permuted(x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Any:
@@ -112,4 +101,4 @@ def embedding_bag(lo: Any, weight: Any, indices: Any, offsets: Any, scale: bool 
     even = size > 0 and begins == list(range(0, count, size))
     at = None if even else lo.value(offsets).slice(0, 0, lo.shape(offsets)[0] - last)
     weights = None if weights is None else lo.value(weights)
-    return [by_bags(lo.value(weight), lo.value(indices), at, MODES[mode], weights, padding, size), None, None, None]
+    return [bags.embedding_bag(lo.value(weight), lo.value(indices), at, bags.MODES[mode], weights, padding, size), None, None, None]

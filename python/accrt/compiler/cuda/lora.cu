@@ -7,11 +7,11 @@
 //
 // SHRINK 1: out[t][r] = sum over k of x[t][k] * factors[index[t]][r][k], zeros where there is none.
 // y of the grid walks rows by one for each warp of a block. With TILES warps share k among
-// themselves, and blocks have 512 threads; else a warp makes one row for TOKENS tokens at a time, and
-// they have 256.
+// themselves, and blocks have 512 threads; else a warp makes one row for TOKENS tokens at a time,
+// and they have 256.
 // SHRINK 0: out[t][n] = y[t][n] + sum over r of shrunk[t][r] * factors[index[t]][r][n]; in place,
 // tokens without an adapter are not touched. With TILES blocks have 256 threads, and a warp 64
-// columns; else they have 128, and a thread COLUMNS. y of the grid walks columns by those of a block.
+// columns; else they have 128, and a thread COLUMNS. y of the grid walks columns by a block's.
 // Of several parts the second has its rows, or its columns, behind those of the first.
 //
 // Instantiated with SHRINK, X_TAG (x, or y and out), F_TAG (factors), TILES (both have 16 bits; of

@@ -27,7 +27,8 @@ DEVICE uint4 load_piece(const void* at, bool inside) {
 }
 
 // Sums of MS x 16 tokens by 16 rows of factors over the pieces of 32 numbers that the warp has, one
-// for each warp of `warps` in turn. x: rows g and g + 8 of each 16 tokens. factors: rows g and g + 8, NULL for none.
+// for each warp of `warps` in turn. x: rows g and g + 8 of each 16 tokens. factors: rows g and
+// g + 8, NULL for none.
 template <int MS, class T>
 DEVICE void shrink_tiles(const T* const (&x)[2 * MS], const T* const (&factors)[2], index_t size,
                          int warp, int warps, int lane, float (&sums)[MS][2][4]) {
