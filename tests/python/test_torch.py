@@ -1,5 +1,8 @@
 """torch's tensors in and out, without a copy. Runs where torch is installed: `./dev torch-test`;
 skipped elsewhere, since no test of the project may need it."""
+import subprocess
+import sys
+
 import pytest
 
 import accrt
@@ -168,3 +171,41 @@ int32_t half(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t*
         half(x[::2], y, 5)
     with pytest.raises(Exception, match="kernel half: x: .*grad"):
         half(x.requires_grad_(), y, 10)
+
+
+#: Each holds memory of the other's, and a thread goes on importing, when the interpreter ends.
+AT_THE_END = """
+import sys, threading, time
+import torch
+import accrt
+from accrt import bundle_writer as bw
+
+b = bw.BundleWriter()
+n = b.symbol("n", maximum=1 << 10)
+f = b.function("f32")
+x, y = f.input("x", "f32", [n]), f.result("y", "f32", [n])
+f.body.copy(x.read(), y.write(), n * 4)
+b.write(sys.argv[1])
+module = accrt.load(sys.argv[1], trust="all")
+views = [torch.from_dlpack(module.f32(torch.arange(16.0))) for _ in range(50)]
+taken = [accrt.from_dlpack(torch.ones(8), module.program.device) for _ in range(50)]
+call = module.f32.bind(torch.arange(8.0))
+call.submit()
+
+def forever():
+    while True:
+        torch.from_dlpack(module.program.session().f32(torch.arange(16.0)))
+
+dropped = threading.Thread(target=lambda: [views.pop() for _ in range(20)])
+dropped.start()
+dropped.join()
+threading.Thread(target=forever, daemon=True).start()
+time.sleep(0.1)
+print("ends", flush=True)
+"""
+
+
+def test_the_process_ends_while_each_holds_the_others_memory(tmp_path):
+    for turn in range(3):
+        done = subprocess.run([sys.executable, "-c", AT_THE_END, str(tmp_path / f"{turn}.accx")], capture_output=True, text=True, timeout=300)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
