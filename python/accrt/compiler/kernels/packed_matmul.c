@@ -298,14 +298,12 @@ ALWAYS_INLINE small_t small_scales_q6k(const uint8_t* record, int64_t j, int par
     sums_t sums;                                                                                   \
     clear(sums, rows);                                                                             \
     for (int64_t j = 0; j < at->blocks; j++, codes += CODES_BLOCK_BYTES(CODES)) {                  \
-      if (ahead) {                                                                                 \
-        ask_ahead(codes);                                                                          \
+      if (ahead)                                                                                   \
         __builtin_prefetch(scales + SCALES_AHEAD * 2 * PANEL_ROWS, 0, 2);                          \
-      }                                                                                            \
       UNROLL_FULLY for (int part = 0; part < PARTS; part++) {                                      \
         vi exact[MAX_ROWS], more[MAX_ROWS];                                                        \
-        DOTS(exact, rows, codes, part, 0, 4, x.codes, j* BLOCK_K, CODES);                          \
-        DOTS(more, rows, codes, part, 4, 4, x.codes, j* BLOCK_K, CODES);                           \
+        DOTS(exact, rows, codes, part, 0, 4, x.codes, j* BLOCK_K, CODES, ahead);                   \
+        DOTS(more, rows, codes, part, 4, 4, x.codes, j* BLOCK_K, CODES, ahead);                    \
         vf first = v_from_f8(scales + part * VL, 0);                                               \
         vf second = v_from_f8(scales + PANEL_ROWS + part * VL, 0);                                 \
         UNROLL_FULLY for (int r = 0; r < rows; r++) {                                              \
