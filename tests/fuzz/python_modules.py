@@ -108,7 +108,7 @@ OPERATIONS = {
     "compiler.Module.weight": "self name c.quantized", "compiler.Module.file": "self name name?", "compiler.Module.external": "self name dtype shape",
     "compiler.Module.state": "self name dtype sizes", "compiler.Module.function": "self name", "compiler.Module.ranges": "self",
     **{f"compiler.Quantized.{name}": "self" for name in ("rows", "columns", "effective_group", "groups")},
-    "compiler.Quantized.component_type": "self role", "compiler.Quantized.size_bytes": "self role",
+    "compiler.Quantized.component_type": "self role", "compiler.Quantized.part_shape": "self role", "compiler.Quantized.size_bytes": "self role",
     "compiler.TensorType.rank": "self", "compiler.TensorType.same": "self c.tensortype", "compiler.TensorType.elements": "self", "compiler.TensorType.size_bytes": "self",
     "compiler.Shard.part_of": "wrong any* ", "compiler.Value.__array__": "self any* ", "compiler.Value.__array_ufunc__": "self any* ",
     "compiler.Value": "c.function c.tensortype any? name?", "compiler.available_targets": "rare names", "compiler.cat": "values dim?", "compiler.verify": "c.module",

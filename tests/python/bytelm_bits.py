@@ -16,7 +16,7 @@ import numpy as np
 import accrt
 from accrt import bundle_writer as bw
 from accrt import layouts
-from accrt.compiler import Module, SymbolClass, declared, packing
+from accrt.compiler import Module, SymbolClass, declared, encodings, packing
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BYTELM = ROOT / "examples" / "bytelm"
@@ -48,8 +48,8 @@ PACKED = [Variant(*parts) for parts in (
 )]  # fmt: skip
 
 #: Layouts that products read packed and that nothing here makes: the matrices of this model have no
-#: nearest values in them.
-READ_ALONE = {"gptq_v1", "gptq_v2", "awq", "q5_0", "q5_1", "q2_k", "q3_k", "iq4_nl"}
+#: nearest values in them, or checkpoints alone have them.
+READ_ALONE = {"gptq_v1", "gptq_v2", "awq", "q5_0", "q5_1", "q2_k", "q3_k", "iq4_nl", "nvfp4", "ggml_nvfp4", *encodings.APART}
 
 
 def example(name: str):

@@ -174,7 +174,7 @@ def test_the_memory_of_a_template_has_an_end(monkeypatch, source):
     monkeypatch.setattr(text, "RENDER_BYTES", 128 << 20)
     monkeypatch.setattr(text, "RENDERED_BYTES", 4 << 20)
     monkeypatch.setattr(text, "RENDER_SECONDS", 5.0)
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    own, before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, peak_of_children()
     try:
         template = text.ChatTemplate(source)
     except ValueError as error:  # its constants are calculated when it is read
@@ -185,7 +185,7 @@ def test_the_memory_of_a_template_has_an_end(monkeypatch, source):
         assert len(str(caught.value)) < 5000
         del template
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - own < 64 << 10
-    assert peak_of_children() < 400 << 10
+    assert peak_of_children() <= max(before, 400 << 10)
 
 
 def test_templates_go_on_after_a_limit():

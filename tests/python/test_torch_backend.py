@@ -209,6 +209,31 @@ def test_a_part_may_write_its_own_values_and_no_argument(compiled, caplog, whole
     assert said(caplog)[-1] == "a graph runs in torch: it writes in place, or calls what is no operation"
 
 
+LAID = {
+    "as_strided behind a part": lambda x: (x.relu() + x).as_strided((60,), (1,)) * 2,
+    "transposed": lambda x: x.relu() + x,
+    "clone": lambda x: (x + 1).clone().as_strided((10,), (2,)),
+    "expanded": lambda x: (x.relu() + x)[:, :1].expand(5, 3, 4) + 0,
+    "its own strides": lambda x: (lambda y: (y, y.stride()))(x.relu() + x),
+    "channels last": lambda x: F.conv2d(x[None].to(memory_format=torch.channels_last), torch.ones(2, 5, 1, 1)).relu(),
+    "contiguous": lambda x: x.contiguous().sigmoid() + 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", LAID)
+def test_results_lie_as_torchs_do(compiled, what):
+    """Code behind a part, and the caller, may depend on strides."""
+    x = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(3)).transpose(0, 1)
+    with torch.no_grad():
+        wanted, made = LAID[what](x), compiled(LAID[what])(x)
+    for a, b in zip(*(y if isinstance(y, tuple) else (y,) for y in (made, wanted))):
+        if isinstance(b, torch.Tensor):
+            close(a, b)
+            assert a.stride() == b.stride()
+        else:
+            assert a == b
+
+
 def test_control_flow_breaks_and_numbers(compiled):
     def model(x, n, scale):
         if x.sum() > 0:  # breaks the graph

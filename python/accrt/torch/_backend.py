@@ -200,6 +200,7 @@ class _Whole:
         operator = Operator(Programs(made), "forward", "accrt::graph", weights)
         self.run = operator.run_on_gpu if any(isinstance(a, torch.Tensor) and a.is_cuda for a in args) else operator.run
         self.rest = [at for at, one in enumerate(fixed) if not one and isinstance(args[at], torch.Tensor)]
+        self.strides = [_strides(node.meta["val"]) for node in results_of(program)]
         self.outputs = [getattr(spec.arg, "value", None) if not hasattr(spec.arg, "name") or type(spec.arg).__name__ == "ConstantArgument" else _Result
                         for spec in program.graph_signature.output_specs if spec.kind.name == "USER_OUTPUT"]
 
@@ -207,8 +208,23 @@ class _Whole:
         if not all(same(one, args[at]) for at, one in self.marks):
             raise _Stale
         made = self.run(*[args[at] for at in self.rest], [args[at] for at in self.weights_at])
-        results = iter(made if isinstance(made, tuple) else (made,))
+        results = map(_laid, made if isinstance(made, tuple) else (made,), self.strides)
         return tuple(next(results) if one is _Result else one for one in self.outputs)
+
+
+def _strides(value: Any) -> Optional[tuple[int, ...]]:
+    """The strides that torch gives a result, None where they are a bundle's: row-major."""
+    return None if value.is_contiguous() else value.stride()
+
+
+def _laid(value: torch.Tensor, strides: Optional[tuple[int, ...]]) -> torch.Tensor:
+    """A result with torch's strides: code behind it, and the caller, may depend on them."""
+    if strides is None:
+        return value
+    once = [1 if stride == 0 else size for size, stride in zip(value.shape, strides)]
+    made = torch.empty_strided(once, strides, dtype=value.dtype, device=value.device)
+    made.copy_(value[tuple(slice(size) for size in once)])
+    return made.expand(value.shape)
 
 
 class _Result:
