@@ -20,7 +20,7 @@ from .tensor import as_view, contiguous_strides, extent, View
 if TYPE_CHECKING:
     from .kernels import Kernel
 
-_ZONE, _ALIGN = 4096, 64  # bytes of a red zone, and of the alignment of what is between two
+_ZONE, _ALIGN = 64 << 10, 64  # bytes of a red zone, and of the alignment of what is between two
 
 
 class _Guarded:
@@ -46,6 +46,9 @@ class _Guarded:
         after = self._begin + len(self.content)
         whole = bytes(self._memory)
         for first, last, step in ((after, len(whole), 1), (self._begin - 1, -1, -1)):
+            zone = whole[first:] if step > 0 else whole[: first + 1]
+            if zone.count(self.zone) == len(zone):
+                continue
             found = next((at for at in range(first, last, step) if whole[at] != self.zone), None)
             if found is not None:
                 return f"byte {found - after} after its end" if step > 0 else f"byte {self._begin - found} before its beginning"

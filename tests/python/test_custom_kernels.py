@@ -341,6 +341,7 @@ LOOP = "for (int64_t i = first; i < last; i++) p->y[i] = p->x[i];\n"
     ("  " + LOOP, ""),
     ("  for (int64_t i = first; i <= last; i++) p->y[i] = p->x[i];\n", "writes outside of y: byte 0 after its end"),
     ("  " + LOOP + "  p->y[-1] = 1;\n", "writes outside of y: byte 1 before its beginning"),
+    ("  " + LOOP + "  if (p->n) p->y[p->n + 15000] = 1;\n", "writes outside of y: byte 6000[0-3] after its end"),
     ("  " + LOOP + "  ((float*)p->x)[3] = 7;\n", "writes x, which is declared as read: byte 1[2345]"),
     ("  for (int64_t i = first; i < last; i++) p->y[i] = p->x[i + 1];\n", "reads outside of its arguments: y depends on what lies there, from byte 399[67]"),
     ("  static int64_t calls = 1;\n  for (int64_t i = first; i < last; i++) p->y[i] = calls;\n  if (last == p->n) calls += 1;\n",
