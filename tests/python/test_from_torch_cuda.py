@@ -38,6 +38,8 @@ MORE = {
                                       A.bitwise_or.Scalar(i, 1), A.bitwise_or.Tensor(i, i), A.bitwise_xor.Scalar(i, 1), A.bitwise_xor.Tensor(i, i),
                                       A.bitwise_left_shift.Tensor_Scalar(i, 1), A.bitwise_right_shift.Tensor(i, i), A.bitwise_right_shift.Tensor_Scalar(i, 1),
                                       A.logical_or(b, b), A.logical_xor(b, b)),
+    "bags": lambda x, i, b, m, s, v: (torch.cdist(x, x + 1), torch.nn.functional.embedding_bag(i, torch.ones(99, 4)),
+                                      A._embedding_bag(torch.ones(99, 4), i.flatten(), torch.tensor([0, 6]))[0]),
     "norms": lambda x, i, b, m, s, v: (A._log_softmax(x, 1, False), A._softmax(x, 1, False), A._weight_norm(m, m[:, :1]),
                                        A._native_batch_norm_legit_no_training(s, ONES, ONES, ONES, ONES, 0.1, 1e-5)[0],
                                        A.batch_norm(s, ONES, ONES, ONES, ONES, False, 0.1, 1e-5, True), A.norm.ScalarOpt_dim(x, 2, [1])),

@@ -75,6 +75,7 @@ def test_bags_of_embeddings(instance, name):
     torch.manual_seed(1)
     bag, ids = torch.nn.EmbeddingBag(9, 4, **BAGS[name]), whole(3, 4)
     check(bag.eval(), (ids,), instance, [(whole(3, 4, most=3),)])
+    check(bag.requires_grad_(False), (ids,), instance)  # torch has another operation for it
 
 
 def test_bags_of_several_sizes(instance):

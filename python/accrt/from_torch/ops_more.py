@@ -94,7 +94,7 @@ def einsum(lo: Any, equation: str, operands: Sequence[Any], path: Any = None) ->
     return by_equation(equation, [lo.value(x) for x in operands])
 
 
-@lowers("aten._embedding_bag.default")
+@lowers("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")
 def embedding_bag(lo: Any, weight: Any, indices: Any, offsets: Any, scale: bool = False, mode: int = 0, sparse: bool = False, weights: Any = None, last: bool = False, padding: int = -1) -> Any:
     begins, count = offsets.tensor[: len(offsets.tensor) - last].tolist() if isinstance(offsets, Known) else [], lo.shape(indices)[0]
     size = count // max(len(begins), 1) if begins and isinstance(count, int) else 0
