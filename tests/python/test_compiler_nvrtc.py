@@ -181,7 +181,7 @@ def test_serving_kernels_by_nvrtc_match_their_records(real):
     layouts = [(layout, group, given) for layout in _prebuilt.LAYOUTS for group, given in list(_prebuilt._packed(layout))[:1]]
     asked = [_prebuilt._decoder("llama", _prebuilt._SIZES, "bf16"), _prebuilt._decoder("llama", _prebuilt._SIZES, "bf16", chance.choice(layouts))]
     found = {kernel.name: kernel for made in asked for kernel in driver.kernels_of(made.build(), "cuda") if kernel.producer is not None}
-    some = chance.sample(sorted(found), 12)
+    some = chance.sample(sorted(found), 5)
     images = nvcc.build_images([found[name] for name in some], ["sm_80", "sm_90", "ptx"])
     assert {image.arch for image in images} >= {"sm_80", "sm_90", "compute_80"}
     assert {kernel.name for image in images for kernel in image.kernels} == set(some)
