@@ -13,7 +13,7 @@ from operator import index as _index
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from . import _waits
+from . import _limited, _waits
 
 if TYPE_CHECKING:
     from .kernels import Kernel
@@ -52,12 +52,7 @@ def _end_all(child: subprocess.Popen) -> None:
     """Ends it and what it started, unless that made a session of its own."""
     with contextlib.suppress(ProcessLookupError):  # none of them is left
         os.killpg(child.pid, signal.SIGKILL)
-    child.kill()
-    child.wait()
-    for stream in (child.stdin, child.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):  # what was not written yet
-                stream.close()
+    _limited.end(child)
 
 
 def _encoded(value: Any, payload: list[bytes]) -> Any:
@@ -122,8 +117,4 @@ def _end(kernel: Kernel, status: int | None, lines: Sequence[dict], last: dict, 
         return f"ends the process that runs it, or closes its files: exit code {status}{tail}"
     if -status in (signal.SIGSEGV, signal.SIGBUS) and last.get("edge"):
         return last["edge"] + tail
-    try:
-        name = f" ({signal.Signals(-status).name})"
-    except ValueError:
-        name = ""
-    return f"crashed with signal {-status}{name}{tail}"
+    return f"crashed with signal {-status}{_limited.signal_name(-status)}{tail}"

@@ -35,11 +35,12 @@ class Ended(RuntimeError):
     """The process ended by itself. status: as subprocess has it, -11 for SIGSEGV say."""
 
     def __init__(self, status: int) -> None:
-        super().__init__(f"exit code {status}" if status >= 0 else f"signal {-status}{_name(-status)}")
+        super().__init__(f"exit code {status}" if status >= 0 else f"signal {-status}{signal_name(-status)}")
         self.status = status
 
 
-def _name(number: int) -> str:
+def signal_name(number: int) -> str:
+    """The signal as " (SIGSEGV)"; nothing if it has no name."""
     try:
         return f" ({signal.Signals(number).name})"
     except ValueError:
@@ -54,6 +55,11 @@ def possible() -> bool:
 def _end(process: "subprocess.Popen[bytes]", owner: int) -> None:
     if os.getpid() != owner:  # a child that was forked: the process is its parent's
         return
+    end(process)
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """Ends a process, and closes its pipes."""
     process.kill()
     process.wait()
     for stream in (process.stdin, process.stdout):
