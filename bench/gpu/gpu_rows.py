@@ -10,18 +10,17 @@ $ACCRT_BENCH_RESULTS.
 """
 from __future__ import annotations
 
-import json
 import os
 import statistics
 import sys
 import time
 
-
 import accrt
+import interleaved
 from accrt.compiler import Module, compile
+from interleaved import Rows
 
 DEVICE = os.environ.get("ACCRT_DEVICE", "cuda:0")
-RESULTS = os.environ.get("ACCRT_BENCH_RESULTS", ".")
 ROWS, COLUMNS, CALLS = 16384, 8192, 40
 ASKED = 0.85
 
@@ -64,7 +63,8 @@ def main() -> int:
     moved = 2 * x.numel() * x.element_size()
     peers = {"layer_norm": lambda: torch.nn.functional.layer_norm(x, (COLUMNS,), w, b, 1e-5),
              "rms_norm": lambda: torch.nn.functional.rms_norm(x, (COLUMNS,), w, 1e-5), "softmax": lambda: x.softmax(-1)}
-    rows = {"copy (torch)": (lambda: y.copy_(x), torch.cuda.synchronize)}
+    rows = Rows(CALLS, done=True)
+    rows.add("copy (torch)", lambda i: y.copy_(x), torch.cuda.synchronize)
     keep = []
     for name, peer in peers.items():
         arguments = {"layer_norm": (x, w, b), "rms_norm": (x, w)}.get(name, (x,))
@@ -78,26 +78,18 @@ def main() -> int:
         # bf16 keeps 8 bits: 2^-9 each
         assert not y.isnan().any() and error < 4e-3, f"{name}: relative error {error}"
         keep.append(call)
-        rows[f"accrt {name}"] = (call.submit, session.stream.synchronize)
-        rows[f"torch.compile {name}"] = (torch.compile(peer), torch.cuda.synchronize)
-    samples: dict[str, list[float]] = {}
-    for turn in range(rounds + 1):
-        for name, (run, finish) in rows.items():
-            finish()
-            begin = time.perf_counter()
-            for _ in range(CALLS):
-                run()
-            finish()
-            if turn:
-                samples.setdefault(name, []).append(moved * CALLS / (time.perf_counter() - begin) / 1e12)
+        rows.add(f"accrt {name}", lambda i, call=call: call.submit(), session.stream.synchronize)
+        rows.add(f"torch.compile {name}", lambda i, run=torch.compile(peer): run(), torch.cuda.synchronize)
+    rows.run(rounds)
+    # Bytes for each nanosecond are GB/s.
+    samples = {name: [moved / taken / 1e3 for taken in found] for name, found in rows.samples.items()}
     base, table = statistics.median(samples["copy (torch)"]), []
     for name, values in samples.items():
         median, (low, _, high) = statistics.median(values), statistics.quantiles(values, n=4)
         asked = f"   asked >= {ASKED}" if name.startswith("accrt") else ""
         print(f"  {name:28} {median:6.2f} TB/s   p25 {low:6.2f}  p75 {high:6.2f}   {median / base:5.2f} x copy{asked}")
         table.append({"name": name, "median": median, "p25": low, "p75": high, "unit": "TB/s", "ratio": median / base})
-    with open(os.path.join(RESULTS, "gpu_rows.json"), "w") as file:
-        json.dump({"title": "Norms and softmax, 16384 x 8192 bf16", "rows": table}, file, indent=1)
+    interleaved.save("gpu_rows.json", "Norms and softmax, 16384 x 8192 bf16", table)
     return 0
 
 

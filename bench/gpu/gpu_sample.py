@@ -11,9 +11,7 @@ JSON to gpu_sample.json in $ACCRT_BENCH_RESULTS.
 
 from __future__ import annotations
 
-import json
 import os
-import statistics
 import sys
 import time
 
@@ -22,11 +20,12 @@ import numpy as np
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, os.pardir, os.pardir, "tests", folder) for folder in ("gpu", "python")]
 
+import interleaved  # noqa: E402
 import test_next_token as tests  # noqa: E402
 import test_ops  # noqa: E402
 from accrt.compiler import compile as build  # noqa: E402
+from interleaved import Rows  # noqa: E402
 
-RESULTS = os.environ.get("ACCRT_BENCH_RESULTS", ".")
 VOCABULARY, CALLS, TOP = tests.VOCABULARY, 20, 40
 #: What rows ask for; the second figure is what was asked of 256 rows, in us.
 WAYS = {
@@ -62,6 +61,10 @@ def by_sort(torch, x):
     return places.gather(-1, torch.multinomial(weights, 1))
 
 
+def submitted(call):
+    return lambda i: call.submit()
+
+
 def main():
     import torch
 
@@ -75,39 +78,27 @@ def main():
         logits = (random.standard_normal((rows, VOCABULARY), np.float32) * 3).astype(np.float32)
         on_gpu, tensor = torch.from_numpy(logits).cuda(), running.tensor(logits)
         target = torch.empty_like(on_gpu)
-        runs = {
-            "copy": (lambda: target.copy_(on_gpu), torch.cuda.synchronize),
-            "torch: topk 40, top-p 0.9": (lambda: by_topk(torch, on_gpu), torch.cuda.synchronize),
-            "torch: sort, top-k 40, top-p 0.9": (lambda: by_sort(torch, on_gpu), torch.cuda.synchronize),
-        }
-        call = session.greedy.bind(tensor)
-        runs["sample_greedy"] = (call.submit, session.stream.synchronize)
+        runs = Rows(CALLS, done=True)
+        runs.add("copy", lambda i: target.copy_(on_gpu), torch.cuda.synchronize)
+        runs.add("torch: topk 40, top-p 0.9", lambda i: by_topk(torch, on_gpu), torch.cuda.synchronize)
+        runs.add("torch: sort, top-k 40, top-p 0.9", lambda i: by_sort(torch, on_gpu), torch.cuda.synchronize)
+        runs.add("sample_greedy", submitted(session.greedy.bind(tensor)), session.stream.synchronize)
         for name, (changed, _asked) in WAYS.items():
             given = dict(zip(tests.host.NAMES, tests.host.plain(logits, **changed)))
             if rows in (8, 256) and name in ("greedy", "top-k 40, top-p 0.9", "top-p 0.9"):
                 checked(running, given)
             call = session.pick.bind(tensor, *(running.tensor(array) for what, array in given.items() if what != "logits"))
-            runs[name] = (call.submit, session.stream.synchronize)
-        samples = {name: [] for name in runs}
-        for turn in range(rounds + 1):
-            for name, (run, finish) in runs.items():
-                finish()
-                begin = time.perf_counter()
-                for _ in range(CALLS):
-                    run()
-                finish()
-                if turn:
-                    samples[name].append((time.perf_counter() - begin) / CALLS * 1e6)
-        medians = {name: statistics.median(took) for name, took in samples.items()}
-        floor = medians.pop("copy") / 2  # a copy reads and writes
-        print(f"{rows} rows: reading the logits takes {floor:.1f} (half of a copy)")
-        for name, median in medians.items():
-            asked = WAYS.get(name, (None, None))[1] if rows == 256 else None
-            low, _, high = statistics.quantiles(samples[name], n=4)
-            print(f"  {name:34s} {median:8.1f}  ({low:.1f} to {high:.1f})  {median / floor:6.2f} x reading{f', asked {asked}' if asked else ''}", flush=True)
-            table.append({"name": f"{rows} rows, {name}", "median": median * 1e3, "p25": low * 1e3, "p75": high * 1e3, "unit": "ns"})
-    with open(os.path.join(RESULTS, "gpu_sample.json"), "w") as file:
-        json.dump({"title": f"The sampling pass, {VOCABULARY} tokens", "rows": table}, file, indent=1)
+            runs.add(name, submitted(call), session.stream.synchronize)
+        runs.run(rounds)
+        found = runs.table()
+        floor = found.pop(0)["median"] / 2  # a copy reads and writes
+        print(f"{rows} rows: reading the logits takes {floor / 1e3:.1f} (half of a copy)")
+        for row in found:
+            asked = WAYS.get(row["name"], (None, None))[1] if rows == 256 else None
+            print(f"  {row['name']:34s} {row['median'] / 1e3:8.1f}  ({row['p25'] / 1e3:.1f} to {row['p75'] / 1e3:.1f})  "
+                  f"{row['median'] / floor:6.2f} x reading{f', asked {asked}' if asked else ''}", flush=True)  # fmt: skip
+            table.append({**row, "name": f"{rows} rows, {row['name']}"})
+    interleaved.save("gpu_sample.json", f"The sampling pass, {VOCABULARY} tokens", table)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Rows of a benchmark whose operations take turns: what one costs on the caller's thread. For the
-programs beside it."""
+"""Rows of a benchmark whose operations take turns: what one costs on the caller's thread, or how
+long its work takes. For the programs beside it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any, Callable, Dict, List
 
 
 class Rows:
-    """Interleaved samples: nanoseconds of one operation, submit side. batch: calls of a round."""
+    """Interleaved samples: nanoseconds of one operation. batch: calls of a round. done: the time of
+    a round ends when its work has ended, and not when it is submitted."""
 
-    def __init__(self, batch: int) -> None:
-        self.batch = batch
+    def __init__(self, batch: int, done: bool = False) -> None:
+        self.batch, self.done = batch, done
         self.rows: Dict[str, Any] = {}
         self.samples: Dict[str, List[float]] = {}
 
     def add(self, name: str, operation: Callable[[int], Any], finish: Callable[[], Any]) -> None:
-        """operation: called with the number of the call. finish: after a round, and not timed."""
+        """operation: called with the number of the call. finish: after a round."""
         self.rows[name], self.samples[name] = (operation, finish), []
 
     def run(self, rounds: int) -> None:
@@ -32,6 +33,8 @@ class Rows:
                     operation(i)
                 end = time.perf_counter_ns()
                 finish()
+                if self.done:
+                    end = time.perf_counter_ns()
                 if turn >= 2:
                     self.samples[name].append((end - begin) / self.batch)
             names.reverse()
