@@ -91,7 +91,8 @@ class Nvrtc:
         except _limited.Ended as error:
             raise CompileError(f"{name}: NVRTC ended its process: {error} (it may take {COMPILE_BYTES >> 20} MiB of memory)") from None
         if found[:1] != b"+":
-            raise CompileError(found[1:].decode())
+            said = found[1:].decode()
+            raise CompileError(f"{said}\n({name}: NVRTC may take {COMPILE_BYTES >> 20} MiB of memory)" if "out of memory" in said else said)
         return found[1:]
 
     def compile_here(self, text: str, name: str, entry: str, options: Sequence[str], cubin: bool) -> bytes:
@@ -128,7 +129,7 @@ def answer(question: bytes) -> bytes:
     except CompileError as error:
         return b"-" + str(error).encode()
     except MemoryError:
-        return f"-{asked[1]}: NVRTC takes more than {COMPILE_BYTES >> 20} MiB of memory".encode()
+        return f"-{asked[1]}: out of memory".encode()
 
 
 def _open_builtins(path: str) -> None:
