@@ -1,16 +1,20 @@
 """Calls torch.export as accrt.from_torch needs it: results of a dataclass get the names of its
-fields, and a model whose code asks for a tensor's values is refused by the line that asks."""
+fields, a model whose code asks for a tensor's values is refused by the line that asks, and what the
+model writes keeps the values that it has before the export."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import gc
 import os
 import traceback
-from typing import Any, Optional, Tuple
+import types
+from typing import Any, Iterator, List, Optional, Set, Tuple
 
 
 def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) -> Any:
-    """torch.export.export of a module, without gradients.
+    """torch.export.export of a module, without gradients. The module is as before, then.
 
     Raises:
         UnsupportedOperations: a branch, a loop or a size depends on the content of a tensor. What
@@ -20,6 +24,7 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     from .from_torch.values import UnsupportedOperations
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+    before = [(tensor, tensor.clone()) for tensor in _others(model)]
     hook = model.register_forward_hook(lambda _module, _inputs, output: _plain(output)) if hasattr(model, "register_forward_hook") else None
     try:
         with torch.no_grad():
@@ -31,6 +36,58 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     finally:
         if hook is not None:
             hook.remove()
+        _restore(before)
+
+
+def _restore(before: List[Tuple[Any, Any]]) -> None:
+    """Gives tensors the content that they had: torch runs what a model writes to tensors that are
+    no parameters or buffers while it traces, so its program would begin with what the trace left.
+    """
+    import torch
+
+    with torch.no_grad():
+        for tensor, content in before:
+            if not torch.equal(tensor, content):
+                tensor.copy_(content)
+
+
+def _others(model: Any) -> Iterator[Any]:
+    """The tensors that a model can reach and that are no parameters: its buffers, its attributes,
+    those in containers and objects, those of classes, and those outside that its code names."""
+    import torch
+
+    seen, found = {}, [model]  # by id, and kept, so that no id comes again
+    while found:
+        item = found.pop()
+        if id(item) in seen or isinstance(item, (str, bytes, int, float, types.ModuleType, torch.nn.Parameter)):
+            continue
+        seen[id(item)] = item
+        if isinstance(item, torch.Tensor):
+            if type(item) in (torch.Tensor, torch.nn.Buffer) and item.layout == torch.strided and not item.is_meta:
+                with torch.no_grad():
+                    yield functools.reduce(_once, range(item.dim()), item)
+        elif isinstance(item, types.FunctionType) and _is_own(item):
+            found += [item.__globals__[name] for name in _names(item.__code__) & item.__globals__.keys()]
+            found += item.__closure__ or ()
+        elif isinstance(item, type) and _is_own(item):
+            found += [*vars(item).values(), *item.__bases__]
+        elif not isinstance(item, (types.FunctionType, type)):
+            found += gc.get_referents(item)
+
+
+def _once(tensor: Any, dim: int) -> Any:
+    """The tensor with one of the elements that an expanded dimension repeats."""
+    return tensor.narrow(dim, 0, 1) if tensor.stride(dim) == 0 < tensor.size(dim) else tensor
+
+
+def _names(code: types.CodeType) -> Set[str]:
+    """The names outside of itself that a function's code uses, those of functions in it too."""
+    return set(code.co_names).union(*(_names(part) for part in code.co_consts if isinstance(part, types.CodeType)))
+
+
+def _is_own(item: Any) -> bool:
+    """Whether a class or a function is a model's: not one of torch, and not of Python."""
+    return str(item.__module__).partition(".")[0] not in ("torch", "builtins", "typing", "collections", "abc")
 
 
 def _plain(output: Any) -> Any:

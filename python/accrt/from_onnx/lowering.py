@@ -16,6 +16,7 @@ from ..compiler import Expr, Function, IRError, Module, Value
 from ..compiler import affine
 from ..from_torch.lowering import Failures, has_missing
 from ..from_torch.lowering import Lowering as Common
+from ..from_torch.values import free_name
 from . import folding
 from .table import TABLE
 from .values import DTYPES, dtype_named, Known, listed, MISSING, number_of, Unsupported
@@ -286,7 +287,7 @@ class Lowering(Common):
         if not array.shape:
             return self.function.full([], array.item(), dtype)
         if not item.name:
-            item.name = self._new_name(next((o for o in self.node.output if o), "constant") if self.node is not None else "constant")
+            item.name = free_name(next((o for o in self.node.output if o), "constant") if self.node is not None else "constant", self.module.constants)
         if item.name not in self.module.constants:
             array = np.ascontiguousarray(array)
             self.module.constant(item.name, array.view(np.uint16) if dtype == "bf16" else array, dtype)

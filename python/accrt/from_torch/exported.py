@@ -18,7 +18,7 @@ from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill t
 from .aliasing import flat, touched
 from .lowering import Failures, Lowering
 from .sizes import Bound, size_of, solved
-from .values import dtype_of, Known, MISSING, plain, short, Unsupported, UnsupportedOperations
+from .values import array_of, dtype_of, free_name, Known, MISSING, plain, short, Unsupported, UnsupportedOperations
 
 #: Kinds of inputs of a program whose content it has.
 KEPT = ("PARAMETER", "BUFFER", "CONSTANT_TENSOR")
@@ -116,8 +116,8 @@ def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Metho
         _Program(shared, program, module.function(function), failures, f"{function}." if len(programs) > 1 else "", methods[function])
         for function, program in programs.items()
     ]
-    for part in parts:  # a buffer that one function writes is a state of all
-        shared.written |= part.buffers & set(part.names.values())
+    for part in parts:  # what one function writes is a state of all
+        shared.written |= set(part.names.values())
     for part in parts:
         part.lower()
     return module, failures
@@ -166,6 +166,7 @@ class _Shared:
         self.weights: Dict[Any, Known] = {}  # by memory
         self.named: Dict[str, List[Known]] = {}  # by the program's own name
         self.states: Dict[str, State] = {}
+        self.places: Dict[Any, str] = {}  # names of buffers and constants by memory
         self.written: Set[str] = set()
 
     def weight(self, name: str, tensor: Any) -> Known:
@@ -175,9 +176,14 @@ class _Shared:
         if key not in self.weights:
             same = next((known for known in self.named.get(name, ()) if _is_same(known.tensor, tensor)), None)
             taken = {known.name for known in self.weights.values()}
-            self.weights[key] = same or Known(tensor, _free_name(name, taken))
+            self.weights[key] = same or Known(tensor, free_name(name, taken))
             self.named.setdefault(name, []).append(self.weights[key])
         return self.weights[key]
+
+    def place(self, name: str, tensor: Any) -> str:
+        """A state's name: that of its memory. torch numbers constants anew in each program."""
+        known = self.places.values() if re.match(r"lifted_tensor_\d+$", name) else ()
+        return self.places.setdefault(_memory(tensor) if tensor.numel() else name, free_name(name, known))
 
     def state(self, name: str, tensor: Any) -> State:
         dtype, shape = dtype_of(tensor.dtype), list(tensor.shape)
@@ -196,24 +202,13 @@ def _is_same(a: Any, b: Any) -> bool:
     return bool(a.detach().equal(b.detach()))
 
 
-def _free_name(name: str, taken: Any) -> str:
-    free, count = name, 1
-    while free in taken:
-        count += 1
-        free = f"{name}_{count}"
-    return free
-
-
 def _pattern_of(name: str, tensor: Any) -> int:
     """The fill pattern of a written buffer's first content."""
-    flat = tensor.detach().flatten().cpu().contiguous()
-    if not flat.numel():
-        return 0
-    import torch
-
-    if not bool((flat.view(torch.uint8).view(flat.numel(), -1) == flat[:1].view(torch.uint8)).all()):
+    data, _ = array_of(tensor)
+    content, size = data.tobytes(), data.itemsize
+    if content != content[:size] * data.size:
         raise Unsupported(f"the written buffer {name!r} does not begin with one value everywhere")
-    return int.from_bytes(bytes(flat[:1].view(torch.uint8).tolist()), "little")
+    return int.from_bytes(content[:size], "little")
 
 
 class _Program:
@@ -245,7 +240,8 @@ class _Program:
         for members in groups.values():
             used = [node for node, spec in members if node.users or spec.target in mutated]
             if any(node in self.touched or spec.target in mutated for node, spec in members):
-                name = next((spec.target for _node, spec in members if spec.target in self.buffers), members[0][1].target)
+                spec = next((spec for _node, spec in members if spec.target in self.buffers), members[0][1])
+                name = self.shared.place(spec.target, self._content(spec))
                 found.update({node: (used[0], name) for node in used})
         for node, spec, (start, end, *_rest) in kept:
             for other, beside, (first, last, *_rest) in kept if node in found else ():
@@ -270,8 +266,8 @@ class _Program:
                 lead, name = self.leads[node]
                 states.setdefault(name, lead)
                 values.append(self._state(name, self._content(spec), node) if lead is node else self.lowering.same(node, lead))
-            elif spec.target in self.buffers & self.shared.written:  # another function's, read here
-                values.append(self._state(spec.target, self._content(spec), node))
+            elif spec.kind.name != "PARAMETER" and self.shared.place(spec.target, self._content(spec)) in self.shared.written:  # another's, read here
+                values.append(self._state(self.shared.place(spec.target, self._content(spec)), self._content(spec), node))
             else:
                 values.append(self.shared.weight(spec.target, self._content(spec)))
         outputs = self.lowering.run(self.graph, self.program.graph_module, values)
@@ -339,7 +335,7 @@ class _Program:
         known = self.shared.module.symbols.get(name)
         if known is not None and (known.minimum, known.maximum, known.divisor) == (minimum, most, divisor):
             return ex.symbol(name)
-        return self.shared.module.symbol(_free_name(name, self.shared.module.symbols), minimum=minimum, maximum=most, divisor=divisor)
+        return self.shared.module.symbol(free_name(name, self.shared.module.symbols), minimum=minimum, maximum=most, divisor=divisor)
 
     def _state(self, name: str, tensor: Any, node: Any) -> Any:
         try:
@@ -427,5 +423,5 @@ def _result_names(program: Any) -> List[str]:
         word = re.sub(r"\W+", "_", "_".join(words)).strip("_")
         word = f"output_{word}" if not word or word[0].isdigit() else word
         word = "output" if count == 1 and not path else word
-        names.append(_free_name(word if word != "output_" else f"output_{at}", names))
+        names.append(free_name(word if word != "output_" else f"output_{at}", names))
     return names

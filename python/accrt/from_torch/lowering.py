@@ -21,7 +21,7 @@ from .aliasing import first, whole_of, writes
 from .ops_views import VIEWS
 from .packed import is_quantized, refuse_expanded
 from .table import TABLE
-from .values import array_of, dtype_of, Known, Missing, MISSING, number_of, short, Unsupported
+from .values import array_of, dtype_of, free_name, Known, Missing, MISSING, number_of, short, Unsupported
 
 #: What folding may make out of smaller things, in bytes: masks and tables of positions stay
 #: operations when they are larger.
@@ -102,9 +102,7 @@ class Lowering:
     def _attribute(self, graph_module: Any, node: Any) -> Any:
         import torch
 
-        item = graph_module
-        for part in node.target.split("."):
-            item = getattr(item, part)
+        item = operator.attrgetter(node.target)(graph_module)
         return Known(item, "") if isinstance(item, torch.Tensor) else item
 
     def read(self, item: Any) -> Any:
@@ -332,23 +330,14 @@ class Lowering:
     def _constant(self, item: Known) -> Value:
         if not item.name:
             refuse_expanded(item)
-            data, dtype = array_of(item.tensor)
             if item.tensor.dim() == 0:
-                return self.function.full([], item.tensor.item(), dtype)
-            item.name = self._new_name(f"{self.prefix}{self.node.name}")
-            self.module.constant(item.name, data, dtype)
+                return self.function.full([], item.tensor.item(), self.dtype(item))
+            item.name = free_name(f"{self.prefix}{self.node.name}", self.module.constants)
+            self.module.constant(item.name, *array_of(item.tensor))
             return self.marked(self.function.constant(self.module.constants[item.name]), _pattern_of(item))
         elif item.name not in self.module.constants:
-            data, dtype = array_of(item.tensor)
-            self.module.constant(item.name, data, dtype)
+            self.module.constant(item.name, *array_of(item.tensor))
         return self.function.constant(self.module.constants[item.name])
-
-    def _new_name(self, name: str) -> str:
-        taken, count = name, 1
-        while taken in self.module.constants:
-            count += 1
-            taken = f"{name}_{count}"
-        return taken
 
     def shape(self, item: Any) -> Tuple[Size, ...]:
         return tuple(item.tensor.shape) if isinstance(item, Known) else tuple(item.shape)
@@ -396,26 +385,23 @@ def _pattern_of(item: Known) -> Optional[affine.Pattern]:
     return affine.pattern_of(tensor.detach().cpu().numpy())
 
 
-def has_missing(item: Any) -> bool:
-    if isinstance(item, (list, tuple)):
-        return any(has_missing(i) for i in item)
+def _parts(item: Any) -> List[Any]:
+    """What is in lists and dicts."""
     if isinstance(item, dict):
-        return has_missing(list(item.values()))
-    return isinstance(item, Missing)
+        return _parts(list(item.values()))
+    return [part for inner in item for part in _parts(inner)] if isinstance(item, (list, tuple)) else [item]
+
+
+def has_missing(item: Any) -> bool:
+    return any(isinstance(part, Missing) for part in _parts(item))
 
 
 def _is_known(item: Any) -> bool:
-    if isinstance(item, (list, tuple)):
-        return all(_is_known(i) for i in item)
-    if isinstance(item, dict):
-        return _is_known(list(item.values()))
-    return not isinstance(item, (Value, Expr))
+    return not any(isinstance(part, (Value, Expr)) for part in _parts(item))
 
 
 def _knowns(item: Any) -> List[Known]:
-    if isinstance(item, (list, tuple)):
-        return [k for part in item for k in _knowns(part)]
-    return [item] if isinstance(item, Known) else []
+    return [part for part in _parts(item) if isinstance(part, Known)]
 
 
 def _unwrapped(item: Any) -> Any:

@@ -61,6 +61,14 @@ def short(error: BaseException) -> str:
     return lines[0][:300] if lines else type(error).__name__
 
 
+def free_name(name: str, taken: Any) -> str:
+    free, count = name, 1
+    while free in taken:
+        count += 1
+        free = f"{name}_{count}"
+    return free
+
+
 DTYPES = {
     "float32": "f32", "float64": "f64", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int8": "i8", "uint8": "u8",
     "uint32": "u32", "bool": "bool",
