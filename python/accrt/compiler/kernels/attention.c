@@ -176,12 +176,13 @@ static void score_few(const state_t* s, int64_t row, int64_t rows, int64_t first
   }
 }
 
-/* Adds weighted values to `vectors` vectors of each row, straight from where the values lie. */
+/* Adds the sum of a block's weighted values to `vectors` vectors of each row, straight from where
+ * the values lie. */
 ALWAYS_INLINE void add_values(const int rows, const int vectors, const float* weights,
                               const kv_t* v, int64_t step, int64_t count, float* out) {
   vf acc[FEW_ROWS][VALUE_VECTORS];
   UNROLL_FULLY for (int r = 0; r < rows; r++) {
-    UNROLL_FULLY for (int j = 0; j < vectors; j++) acc[r][j] = v_load(out + r * HEAD + j * VL);
+    UNROLL_FULLY for (int j = 0; j < vectors; j++) acc[r][j] = v_zero();
   }
   for (int64_t i = 0; i < count; i++, v += step) {
     UNROLL_FULLY for (int j = 0; j < vectors; j++) {
@@ -192,7 +193,8 @@ ALWAYS_INLINE void add_values(const int rows, const int vectors, const float* we
     }
   }
   UNROLL_FULLY for (int r = 0; r < rows; r++) {
-    UNROLL_FULLY for (int j = 0; j < vectors; j++) v_store(out + r * HEAD + j * VL, acc[r][j]);
+    UNROLL_FULLY for (int j = 0; j < vectors; j++)
+        v_store(out + r * HEAD + j * VL, v_add(v_load(out + r * HEAD + j * VL), acc[r][j]));
   }
 }
 
@@ -228,7 +230,7 @@ static void value_few(const state_t* s, int64_t row, int64_t rows, int64_t first
 static void score_block(const state_t* s, int64_t row, int64_t rows, int64_t count) {
   for (int64_t j = 0; j < count; j += PANEL) {
     row_block(rows, s->p->head_size, s->q + row * HEAD_STEP, HEAD_STEP,
-              s->keys + j * s->p->head_size, PANEL, s->scores + j, KEY_STEP, 0,
+              s->keys + j * s->p->head_size, PANEL, s->scores + j, KEY_STEP, WRITE_TILE,
               (const char*)s->keys);
   }
 }
@@ -312,7 +314,7 @@ static void attend(const state_t* s, int64_t row, int64_t rows, int64_t first, i
   }
   for (int64_t d = 0; d < s->p->value_size; d += PANEL) {
     row_block(rows, count, s->scores, KEY_STEP, s->values + d * KEYS, PANEL,
-              s->out + row * HEAD + d, HEAD, 1, (const char*)s->values);
+              s->out + row * HEAD + d, HEAD, ADD_TO_TILE, (const char*)s->values);
   }
 }
 

@@ -53,14 +53,14 @@ static void gather_panel(const bmm_params_t* p, const b_t* b, float* panel, int6
 }
 
 static void multiply_rows(const bmm_params_t* p, const a_t* a, const float* panel, float* staged,
-                          float* tile, int64_t rows, int64_t k, int accumulate) {
+                          float* tile, int64_t rows, int64_t k, int onto) {
   if (A_IS_F32 && p->a_column == 1) {
-    multiply_panel(rows, k, (const float*)(const void*)a, p->a_row, panel, tile, PANEL, accumulate,
+    multiply_panel(rows, k, (const float*)(const void*)a, p->a_row, panel, tile, PANEL, onto,
                    panel);
     return;
   }
   stage_rows(staged, a, p->a_row, p->a_column, rows, k);
-  multiply_panel(rows, k, staged, STAGED_STEP, panel, tile, PANEL, accumulate, panel);
+  multiply_panel(rows, k, staged, STAGED_STEP, panel, tile, PANEL, onto, panel);
 }
 
 KERNEL_ENTRY(ENTRY) {
@@ -86,7 +86,8 @@ KERNEL_ENTRY(ENTRY) {
   do {
     int64_t k = min_i64(SLICE_K, p->k - begin);
     gather_panel(p, b + begin * p->b_row, panel, k, columns);
-    multiply_rows(p, a + begin * p->a_column, panel, staged, tile, rows, k, begin > 0);
+    multiply_rows(p, a + begin * p->a_column, panel, staged, tile, rows, k,
+                  begin > 0 ? ADD_TO_TILE : WRITE_TILE);
     begin += SLICE_K;
   } while (begin < p->k);
   for (int64_t r = 0; r < rows; r++) {

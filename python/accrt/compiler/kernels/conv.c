@@ -107,7 +107,7 @@ static int lies_right(const conv_params_t* p, const block_t* b) {
  * onto the tile. */
 static void multiply_tap(const conv_params_t* p, const block_t* b, const seen_t* s, const w_t* w,
                          float* tile, int64_t i, int64_t j, int64_t first, int64_t depth,
-                         int accumulate) {
+                         int onto) {
   int64_t width = b->panels * PANEL, lda = p->stride_w * s->place_step;
   int64_t k = p->kernel_h * p->kernel_w * p->channels;
   const w_t* from = w + ((i * p->kernel_w + j) * p->channels + first) * PANEL;
@@ -124,11 +124,11 @@ static void multiply_tap(const conv_params_t* p, const block_t* b, const seen_t*
     float* to = tile + panel * PANEL;
     for (int64_t i = 0; i < pairs; i++)
       row_block_halves(BLOCK_ROWS, depth, a + 2 * i * row_step, lda, row_step, from, PANEL,
-                       to + 2 * i * b->columns * width, width, accumulate,
+                       to + 2 * i * b->columns * width, width, onto,
                        (const char*)(ahead + min_i64(i * part, depth * PANEL)));
     for (int64_t r = 2 * pairs; r < b->rows; r++)
       multiply_panel(b->columns, depth, a + r * row_step, lda, from, to + r * b->columns * width,
-                     width, accumulate, ahead + min_i64((r - pairs) * part, depth * PANEL));
+                     width, onto, ahead + min_i64((r - pairs) * part, depth * PANEL));
   }
 }
 
@@ -149,7 +149,8 @@ static void multiply(const conv_params_t* p, const block_t* b, const w_t* w, flo
     int64_t taps = joined ? 1 : p->kernel_w, depth = joined ? p->kernel_w * channels : channels;
     for (int64_t i = 0; i < p->kernel_h; i++) {
       for (int64_t j = 0; j < taps; j++)
-        multiply_tap(p, b, &seen, w, tile, i, j, first, depth, first + i + j > 0);
+        multiply_tap(p, b, &seen, w, tile, i, j, first, depth,
+                     first + i + j > 0 ? ADD_TO_TILE : WRITE_TILE);
     }
   }
 }

@@ -72,7 +72,8 @@ static void multiply(const gemm_params_t* p, float* tile, float* staged, int64_t
     for (int64_t j = 0; j < panels; j++) {
       const b_t* b = p->b + ((panel + j) * p->k + begin) * PANEL;
       const b_t* ahead = b + (j + 1 < panels ? 1 : distance) * p->k * PANEL;
-      multiply_panel(rows, count, a, lda, b, tile + j * PANEL, panels * PANEL, begin > 0, ahead);
+      multiply_panel(rows, count, a, lda, b, tile + j * PANEL, panels * PANEL,
+                     begin > 0 ? ADD_TO_TILE : WRITE_TILE, ahead);
     }
     begin += slice;
   } while (begin < p->k);

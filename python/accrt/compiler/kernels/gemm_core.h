@@ -2,8 +2,10 @@
  * panel of B.
  *
  * A panel is PANEL columns of B, row k at b + k * ldb; packed weights have ldb == PANEL. A stays
- * where it is, row-major. Products accumulate over all of k in registers in ascending order, so
- * that a result does not depend on how rows and panels were shared among workgroups. */
+ * where it is, row-major. Products accumulate in registers in ascending order of k, up to BLOCK_K
+ * of them; the sums of such blocks, or of shorter slices, are added in their order. So a result
+ * does not depend on how rows and panels were shared among workgroups, and rounding errors grow
+ * little where k is large. */
 #ifndef ACCRT_KERNELS_GEMM_CORE_H_
 #define ACCRT_KERNELS_GEMM_CORE_H_
 
@@ -24,6 +26,12 @@
 #define BLOCK_ROWS 6
 #endif
 #define BLOCK_COLUMNS (BLOCK_VECTORS * VL)
+/* So many products are one sum at most. */
+#define BLOCK_K 4096
+/* What becomes of a tile: it is written, each sum goes on from it, or the sums are added to it. */
+#define WRITE_TILE 0
+#define CONTINUE_TILE 1
+#define ADD_TO_TILE 2
 /* Rows of each half of a block: the second half may lie elsewhere. */
 #define HALF_ROWS (BLOCK_ROWS / 2)
 #define HALF_BASES ((HALF_ROWS + 3) / 4)
@@ -71,13 +79,12 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
 
 #define DEFINE_MICRO(B_T, LOAD_B, NAME)                                                            \
   ALWAYS_INLINE void NAME(const int rows, int64_t k, const float* a, int64_t lda, int64_t half,    \
-                          const B_T* b, int64_t ldb, float* tile, int64_t tile_step,               \
-                          int accumulate, const char* ahead) {                                     \
+                          const B_T* b, int64_t ldb, float* tile, int64_t tile_step, int onto,     \
+                          const char* ahead) {                                                     \
     vf acc[BLOCK_ROWS][BLOCK_VECTORS];                                                             \
     UNROLL_FULLY for (int r = 0; r < rows; r++) {                                                  \
-      UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) {                                       \
-        acc[r][j] = accumulate ? v_load(tile + r * tile_step + j * VL) : v_zero();                 \
-      }                                                                                            \
+      UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) acc[r][j] =                             \
+          onto == CONTINUE_TILE ? v_load(tile + r * tile_step + j * VL) : v_zero();                \
     }                                                                                              \
     int64_t step1 = lda * (int64_t)sizeof(float), step3 = step1 * 3;                               \
     const char* base[2 * HALF_BASES];                                                              \
@@ -103,7 +110,8 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
     }                                                                                              \
     UNROLL_FULLY for (int r = 0; r < rows; r++) {                                                  \
       UNROLL_FULLY for (int j = 0; j < BLOCK_VECTORS; j++) {                                       \
-        v_store(tile + r * tile_step + j * VL, acc[r][j]);                                         \
+        float* to = tile + r * tile_step + j * VL;                                                 \
+        v_store(to, onto == ADD_TO_TILE ? v_add(v_load(to), acc[r][j]) : acc[r][j]);               \
       }                                                                                            \
     }                                                                                              \
   }
@@ -117,32 +125,36 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
 
 #define MICRO_CASE(R)                                                                              \
   case R:                                                                                          \
-    micro(R, k, a, lda, half, b, ldb, tile, tile_step, accumulate, ahead);                         \
+    micro(R, k, a, lda, half, b, ldb, tile, tile_step, onto, ahead);                               \
     break;
 
-/* Defines `row_block`: rows (1 to BLOCK_ROWS) x PANEL columns of A * B into (or, with accumulate,
- * onto) `tile`; and `row_block_halves`, where row HALF_ROWS lies `half` elements behind the first.
- */
+/* Defines `row_block`: rows (1 to BLOCK_ROWS) x PANEL columns of A * B into or onto `tile`; and
+ * `row_block_halves`, where row HALF_ROWS lies `half` elements behind the first. */
 #define DEFINE_ROW_BLOCK(B_T, LOAD_B)                                                              \
   DEFINE_MICRO(B_T, LOAD_B, micro)                                                                 \
   static __attribute__((noinline)) void row_block_columns(                                         \
       int64_t rows, int64_t k, const float* a, int64_t lda, int64_t half, const B_T* b,            \
-      int64_t ldb, float* tile, int64_t tile_step, int accumulate, const char* ahead) {            \
+      int64_t ldb, float* tile, int64_t tile_step, int onto, const char* ahead) {                  \
     switch (rows) { FOR_EACH_ROWS(MICRO_CASE) default : break; }                                   \
   }                                                                                                \
   static void row_block_halves(int64_t rows, int64_t k, const float* a, int64_t lda, int64_t half, \
                                const B_T* b, int64_t ldb, float* tile, int64_t tile_step,          \
-                               int accumulate, const char* ahead) {                                \
+                               int onto, const char* ahead) {                                      \
     for (int64_t j = 0; j < PANEL; j += BLOCK_COLUMNS) {                                           \
-      row_block_columns(rows, k, a, lda, half, b + j, ldb, tile + j, tile_step, accumulate,        \
-                        ahead);                                                                    \
-      ahead += k / 4 * (AHEAD_LINES * 64);                                                         \
+      int64_t at = 0;                                                                              \
+      do {                                                                                         \
+        int64_t count = min_i64(BLOCK_K, k - at);                                                  \
+        row_block_columns(rows, count, a + at, lda, half, b + at * ldb + j, ldb, tile + j,         \
+                          tile_step, at > 0 ? ADD_TO_TILE : onto, ahead);                          \
+        ahead += count / 4 * (AHEAD_LINES * 64);                                                   \
+        at += BLOCK_K;                                                                             \
+      } while (at < k);                                                                            \
     }                                                                                              \
   }                                                                                                \
   static inline void row_block(int64_t rows, int64_t k, const float* a, int64_t lda, const B_T* b, \
-                               int64_t ldb, float* tile, int64_t tile_step, int accumulate,        \
+                               int64_t ldb, float* tile, int64_t tile_step, int onto,              \
                                const char* ahead) {                                                \
-    row_block_halves(rows, k, a, lda, HALF_ROWS* lda, b, ldb, tile, tile_step, accumulate, ahead); \
+    row_block_halves(rows, k, a, lda, HALF_ROWS* lda, b, ldb, tile, tile_step, onto, ahead);       \
   }
 
 /* Rows of A that one workgroup takes at most: they stay in the second-level cache while panels
@@ -155,13 +167,13 @@ ALWAYS_INLINE vf load_b_f16(const f16_t* p) {
 /* Defines `multiply_panel`: up to GROUP_ROWS rows, in nearly equal blocks, times one panel. */
 #define DEFINE_MULTIPLY_PANEL(B_T)                                                                 \
   static void multiply_panel(int64_t rows, int64_t k, const float* a, int64_t lda, const B_T* b,   \
-                             float* tile, int64_t tile_step, int accumulate, const B_T* ahead) {   \
+                             float* tile, int64_t tile_step, int onto, const B_T* ahead) {         \
     const char* next = (const char*)ahead;                                                         \
     int64_t blocks = ceildiv_i64(rows, BLOCK_ROWS);                                                \
     for (int64_t i = 0; i < blocks; i++) {                                                         \
       int64_t row = part_begin(rows, i, blocks), count = part_begin(rows, i + 1, blocks) - row;    \
-      row_block(count, k, a + row * lda, lda, b, PANEL, tile + row * tile_step, tile_step,         \
-                accumulate, next);                                                                 \
+      row_block(count, k, a + row * lda, lda, b, PANEL, tile + row * tile_step, tile_step, onto,   \
+                next);                                                                             \
       next += k / 4 * (AHEAD_LINES * 64) * (PANEL / BLOCK_COLUMNS);                                \
     }                                                                                              \
   }

@@ -1,8 +1,9 @@
 /* grouped.c - rows ends[e - 1] up to ends[e] of x by matrix e, as a mixture of experts takes them.
  * Rows behind the last end become zeros.
  *
- * Instantiated with X_TAG, W_TAG, INDEX_TAG and ENTRY; sums are f32. x of the grid walks blocks of
- * COLUMNS columns, y matrices; a matrix without rows is not read. */
+ * Instantiated with X_TAG, W_TAG, INDEX_TAG and ENTRY; sums are f32, of BLOCK_K products at most,
+ * and these are added. x of the grid walks blocks of COLUMNS columns, y matrices; a matrix without
+ * rows is not read. */
 #include "types.h"
 
 typedef TYPE(X_TAG) x_t;
@@ -20,12 +21,14 @@ typedef struct {
 
 #define COLUMNS 64
 #define ROWS 4
+#define BLOCK_K 4096
 
-/* `rows` is a constant where it is called, so the sums stay in registers. */
-ALWAYS_INLINE void product(const grouped_params_t* p, const w_t* w, int64_t row, int64_t column,
-                           int rows) {
+/* Adds the products of [begin, end) of k. `rows` is a constant where it is called, so the sums stay
+ * in registers. */
+ALWAYS_INLINE void block(const grouped_params_t* p, const w_t* w, int64_t row, int64_t column,
+                         int rows, int64_t begin, int64_t end, float total[][COLUMNS]) {
   float sum[ROWS][COLUMNS] = {{0}};
-  for (int64_t i = 0; i < p->k; i++) {
+  for (int64_t i = begin; i < end; i++) {
     const w_t* from = w + i * p->n + column;
     float wide[COLUMNS];
     for (int j = 0; j < COLUMNS; j++)
@@ -38,20 +41,36 @@ ALWAYS_INLINE void product(const grouped_params_t* p, const w_t* w, int64_t row,
   }
   for (int r = 0; r < rows; r++) {
     for (int j = 0; j < COLUMNS; j++)
-      p->out[(row + r) * p->out_row + column + j] = STORE(X_TAG)(sum[r][j]);
+      total[r][j] += sum[r][j];
+  }
+}
+
+ALWAYS_INLINE void product(const grouped_params_t* p, const w_t* w, int64_t row, int64_t column,
+                           int rows) {
+  float total[ROWS][COLUMNS] = {{0}};
+  for (int64_t i = 0; i < p->k; i += BLOCK_K)
+    block(p, w, row, column, rows, i, min_i64(i + BLOCK_K, p->k), total);
+  for (int r = 0; r < rows; r++) {
+    for (int j = 0; j < COLUMNS; j++)
+      p->out[(row + r) * p->out_row + column + j] = STORE(X_TAG)(total[r][j]);
   }
 }
 
 static void narrow(const grouped_params_t* p, const w_t* w, int64_t row, int64_t column,
                    int64_t columns) {
-  float sum[COLUMNS] = {0};
-  for (int64_t i = 0; i < p->k; i++) {
-    float x = LOAD(X_TAG)(p->x[row * p->x_row + i]);
+  float total[COLUMNS] = {0};
+  for (int64_t begin = 0; begin < p->k; begin += BLOCK_K) {
+    float sum[COLUMNS] = {0};
+    for (int64_t i = begin; i < min_i64(begin + BLOCK_K, p->k); i++) {
+      float x = LOAD(X_TAG)(p->x[row * p->x_row + i]);
+      for (int64_t j = 0; j < columns; j++)
+        sum[j] = __builtin_fmaf(x, LOAD(W_TAG)(w[i * p->n + column + j]), sum[j]);
+    }
     for (int64_t j = 0; j < columns; j++)
-      sum[j] = __builtin_fmaf(x, LOAD(W_TAG)(w[i * p->n + column + j]), sum[j]);
+      total[j] += sum[j];
   }
   for (int64_t j = 0; j < columns; j++)
-    p->out[row * p->out_row + column + j] = STORE(X_TAG)(sum[j]);
+    p->out[row * p->out_row + column + j] = STORE(X_TAG)(total[j]);
 }
 
 static void multiply(const grouped_params_t* p, const w_t* w, int64_t row, int64_t end,

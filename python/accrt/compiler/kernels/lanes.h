@@ -29,6 +29,19 @@
     return lanes[0];                                                                               \
   }
 
+/* Sums of runs of so many elements are joined in double, so that rounding errors do not grow with
+ * the length of a long row. */
+#define RUN 4096
+
+/* Defines NAME(x, n, argument): the sum that a lane reduction gives, of rows of any length. */
+#define DEFINE_LONG_SUM(NAME, REDUCTION, T, ACC)                                                   \
+  static ACC NAME(const T* x, int64_t n, ACC c) {                                                  \
+    double total = 0;                                                                              \
+    for (int64_t i = 0; i < n; i += RUN)                                                           \
+      total += (double)REDUCTION(x + i, min_i64(RUN, n - i), c);                                   \
+    return (ACC)total;                                                                             \
+  }
+
 #define JOIN_ADD(a, b) ((a) + (b))
 #define JOIN_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN propagates */
 

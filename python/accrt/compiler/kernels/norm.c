@@ -22,9 +22,12 @@ typedef struct {
 #define VALUE(x, c) LOAD(X_TAG)(x)
 #define SQUARE(x, c) (LOAD(X_TAG)(x) * LOAD(X_TAG)(x))
 #define DEVIATION(x, c) ((LOAD(X_TAG)(x) - c) * (LOAD(X_TAG)(x) - c))
-DEFINE_LANE_REDUCTION(sum_values, x_t, work_t, 0, JOIN_ADD, VALUE)
-DEFINE_LANE_REDUCTION(sum_squares, x_t, work_t, 0, JOIN_ADD, SQUARE)
-DEFINE_LANE_REDUCTION(sum_deviations, x_t, work_t, 0, JOIN_ADD, DEVIATION)
+DEFINE_LANE_REDUCTION(run_values, x_t, work_t, 0, JOIN_ADD, VALUE)
+DEFINE_LANE_REDUCTION(run_squares, x_t, work_t, 0, JOIN_ADD, SQUARE)
+DEFINE_LANE_REDUCTION(run_deviations, x_t, work_t, 0, JOIN_ADD, DEVIATION)
+DEFINE_LONG_SUM(sum_values, run_values, x_t, work_t)
+DEFINE_LONG_SUM(sum_squares, run_squares, x_t, work_t)
+DEFINE_LONG_SUM(sum_deviations, run_deviations, x_t, work_t)
 
 #define W(array, i) ((work_t)LOAD(W_TAG)((array)[i]))
 

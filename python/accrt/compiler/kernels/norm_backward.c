@@ -23,7 +23,8 @@ typedef struct {
 } norm_backward_params_t;
 
 #define VALUE(x, c) LOAD(X_TAG)(x)
-DEFINE_LANE_REDUCTION(sum_values, x_t, work_t, 0, JOIN_ADD, VALUE)
+DEFINE_LANE_REDUCTION(run_values, x_t, work_t, 0, JOIN_ADD, VALUE)
+DEFINE_LONG_SUM(sum_values, run_values, x_t, work_t)
 
 typedef struct {
   work_t mean, factor, inner, shift;
@@ -39,12 +40,11 @@ typedef struct {
     grads[j] += RMS ? 0 : g;                                                                       \
   } while (0)
 
-/* Of one row, in one pass: squares of deviations, weighted gradients times them, and (layer norm)
- * weighted gradients. */
-static row_t measure(const norm_backward_params_t* p, const x_t* grad, const x_t* x) {
-  int64_t n = p->n, i = 0;
+/* Of elements [i, n) of a row, in one pass: squares of deviations, weighted gradients times them,
+ * and (layer norm) weighted gradients; added to the three totals. */
+static void measure_run(const norm_backward_params_t* p, const x_t* grad, const x_t* x, int64_t i,
+                        int64_t n, work_t mean, double totals[3]) {
   work_t squares[LANES], products[LANES], grads[LANES];
-  work_t mean = RMS ? 0 : sum_values(x, n, 0) / (work_t)n;
   for (int j = 0; j < LANES; j++)
     squares[j] = products[j] = grads[j] = 0;
   for (; i + LANES <= n; i += LANES) {
@@ -60,10 +60,22 @@ static row_t measure(const norm_backward_params_t* p, const x_t* grad, const x_t
       grads[j] += grads[j + width];
     }
   }
-  work_t variance = squares[0] / (work_t)n + (work_t)p->epsilon;
+  totals[0] += (double)squares[0];
+  totals[1] += (double)products[0];
+  totals[2] += (double)grads[0];
+}
+
+static row_t measure(const norm_backward_params_t* p, const x_t* grad, const x_t* x) {
+  int64_t n = p->n;
+  double totals[3] = {0, 0, 0};
+  work_t mean = RMS ? 0 : sum_values(x, n, 0) / (work_t)n;
+  for (int64_t i = 0; i < n; i += RUN)
+    measure_run(p, grad, x, i, min_i64(i + RUN, n), mean, totals);
+  work_t variance = (work_t)totals[0] / (work_t)n + (work_t)p->epsilon;
   work_t root = sizeof(work_t) == 8 ? (work_t)__builtin_sqrt((double)variance)
                                     : (work_t)__builtin_sqrtf((float)variance);
-  row_t row = {mean, (work_t)1 / root, products[0] / root / (work_t)n, grads[0] / (work_t)n};
+  row_t row = {mean, (work_t)1 / root, (work_t)totals[1] / root / (work_t)n,
+               (work_t)totals[2] / (work_t)n};
   return row;
 }
 

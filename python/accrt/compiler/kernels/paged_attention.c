@@ -302,8 +302,8 @@ static void multiply_values(const state_t* s, int64_t row, int64_t rows, int64_t
     return;
   for (int64_t d = 0; d < s->p->sizes.value_size; d += PANEL) {
     row_block(rows, high - low, s->scores + row * SCORE_STEP + low, SCORE_STEP,
-              s->staged + (low - first) * HEAD + d, HEAD, s->unit + row * HEAD + d, HEAD, 1,
-              (const char*)s->staged);
+              s->staged + (low - first) * HEAD + d, HEAD, s->unit + row * HEAD + d, HEAD,
+              CONTINUE_TILE, (const char*)s->staged);
   }
 }
 

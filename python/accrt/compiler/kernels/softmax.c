@@ -45,12 +45,14 @@ static void weigh(const accrt_kernel_imports_t* imports, const x_t* x, int64_t n
  * precision. */
 static void softmax_row(const softmax_params_t* p, const accrt_kernel_imports_t* imports,
                         const x_t* x, x_t* out) {
-  work_t weights[CHUNK], maximum = row_maximum(x, p->n, 0), sum = 0;
+  work_t weights[CHUNK], maximum = row_maximum(x, p->n, 0);
+  double total = 0; /* of chunks, so that long rows lose nothing */
   for (int64_t at = 0; at < p->n; at += CHUNK) {
     int64_t count = min_i64(CHUNK, p->n - at);
     weigh(imports, x + at, count, maximum, weights);
-    sum += chunk_sum(weights, count, 0);
+    total += (double)chunk_sum(weights, count, 0);
   }
+  work_t sum = (work_t)total;
   if (p->logarithm) {
     work_t shift = LOG(sum);
     INDEPENDENT for (int64_t i = 0; i < p->n; i++) out[i] =

@@ -16,7 +16,7 @@ typedef struct {
   int64_t rows, n, grad_row, result_row, out_row;
 } softmax_backward_params_t;
 
-static work_t inner_product(const x_t* grad, const x_t* result, int64_t n) {
+static work_t inner_run(const x_t* grad, const x_t* result, int64_t n) {
   work_t lanes[LANES];
   int64_t i = 0;
   for (int j = 0; j < LANES; j++)
@@ -32,6 +32,13 @@ static work_t inner_product(const x_t* grad, const x_t* result, int64_t n) {
       lanes[j] += lanes[j + width];
   }
   return lanes[0];
+}
+
+static work_t inner_product(const x_t* grad, const x_t* result, int64_t n) {
+  double total = 0;
+  for (int64_t i = 0; i < n; i += RUN)
+    total += (double)inner_run(grad + i, result + i, min_i64(RUN, n - i));
+  return (work_t)total;
 }
 
 KERNEL_ENTRY(ENTRY) {

@@ -12,6 +12,7 @@
 #define KIND_MAX 1
 #define KIND_MEAN 2
 #define CHUNK 64
+#define BLOCK 4096 /* places that are one sum at most: of large windows such sums are added */
 
 typedef TYPE(X_TAG) x_t;
 typedef TYPE(C_TAG) c_t;
@@ -64,6 +65,26 @@ ALWAYS_INLINE void reduce(const window_params_t* p, const x_t* x, const float* w
           join(total[c], LOAD(X_TAG)(from[c]), by[c]);
     }
   }
+}
+
+/* As `reduce`, of windows of any size. */
+static void reduce_blocks(const window_params_t* p, const x_t* x, const float* w, span_t rows,
+                          span_t columns, float* total, int64_t channels) {
+  float part[CHUNK];
+  int64_t wide = max_i64(min_i64(BLOCK, columns.end - columns.begin), 1), high = BLOCK / wide;
+  for (int64_t c = 0; c < channels; c++)
+    total[c] = 0.0f;
+  for (int64_t i = rows.begin; i < rows.end; i += high) {
+    for (int64_t j = columns.begin; j < columns.end; j += wide) {
+      span_t these = {i, min_i64(i + high, rows.end)}, those = {j, min_i64(j + wide, columns.end)};
+      reduce(p, x, w, these, those, part, channels);
+      for (int64_t c = 0; c < channels; c++)
+        total[c] += part[c];
+    }
+  }
+}
+
+static void finish_mean(const window_params_t* p, float* total, int64_t channels) {
   float share = 1.0f / (float)(p->kernel_h * p->kernel_w);
   for (int64_t c = 0; c < channels && KIND == KIND_MEAN; c++)
     total[c] *= share;
@@ -91,10 +112,14 @@ static void make_row(const window_params_t* p, int64_t image, int64_t row, int64
     int64_t x = column * p->stride_w - p->left;
     span_t columns = inside(x, p->kernel_w, p->dilation_w, p->width);
     const x_t* from = p->x + image * p->x_n + y * p->x_h + x * p->x_w + first;
-    if (channels == CHUNK)
+    int64_t places = (rows.end - rows.begin) * (columns.end - columns.begin);
+    if (KIND != KIND_MAX && places > BLOCK)
+      reduce_blocks(p, from, p->w + first, rows, columns, total, channels);
+    else if (channels == CHUNK)
       reduce(p, from, p->w + first, rows, columns, total, CHUNK);
     else
       reduce(p, from, p->w + first, rows, columns, total, channels);
+    finish_mean(p, total, channels);
     const c_t* add = p->residual ? p->residual + image * p->residual_n + row * p->residual_h +
                                        column * p->residual_w + first
                                  : (const c_t*)0;
