@@ -14,7 +14,7 @@ import numpy as np
 
 from ..compiler import Expr
 from ..compiler import expr as ex
-from ..from_torch.values import Missing, MISSING, Unsupported, UnsupportedOperations
+from ..from_torch.values import Missing, MISSING, no_type, Unsupported, UnsupportedOperations
 
 __all__ = [
     "DTYPES", "Known", "Missing", "MISSING", "NUMPY", "Unsupported", "UnsupportedOperations", "dtype_named", "known_sizes", "listed", "number_of",
@@ -49,7 +49,7 @@ class Known:
             return self.of
         name = str(self.array.dtype)
         if name not in _OF_NUMPY:
-            raise Unsupported(f"tensors of {name}")
+            raise no_type(name)
         return _OF_NUMPY[name]
 
     @property
@@ -96,7 +96,7 @@ def dtype_named(code: int) -> str:
 
     name = onnx.TensorProto.DataType.Name(code)
     if name not in DTYPES:
-        raise Unsupported(f"tensors of {name}")
+        raise no_type(name)
     return DTYPES[name]
 
 

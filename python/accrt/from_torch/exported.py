@@ -362,7 +362,10 @@ class _Program:
             elif spec.kind == OutputKind.USER_OUTPUT:
                 name = next(own)
                 if value is not None and not isinstance(value, (bool, int, float, str)):
-                    self.function.result(name, lowering.value(value))
+                    try:
+                        self.function.result(name, lowering.value(value))
+                    except Unsupported as error:
+                        self.failures.add(f"result {name!r}", str(error))
         for target, node in states.items():
             if target not in wrote:
                 value = lowering.env[node]

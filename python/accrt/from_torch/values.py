@@ -75,11 +75,17 @@ DTYPES = {
 }  # fmt: skip
 
 
+def no_type(name: str) -> Unsupported:
+    """Why tensors of a type are refused, and what they can be in its place."""
+    wider = {"int16": "int32", "uint16": "int32", "uint64": "int64"}.get(name.lower())
+    return Unsupported(f"tensors of {name}, which bundles do not have" + (f": cast them to {wider}" if wider else ""))
+
+
 def dtype_of(dtype: Any) -> str:
     """The compiler's name of a torch dtype."""
     name = str(dtype).rpartition(".")[2]
     if name not in DTYPES:
-        raise Unsupported(f"tensors of {name}")
+        raise no_type(name)
     return DTYPES[name]
 
 
