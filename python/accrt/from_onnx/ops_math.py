@@ -123,7 +123,7 @@ def identity(lo: Any, x: Any) -> Any:
 
 @lowers("Dropout")
 def dropout(lo: Any, x: Any, ratio: Any = None, training: Any = None, seed: Any = None) -> Any:
-    if training is not None and number_of(training) is not False:
+    if training is not None and number_of(training) is not False and (ratio is None or number_of(ratio) != 0):
         raise Unsupported("in training mode")
     return [x, lo.function.full(list(lo.shape(x)), True, "bool")] if len(lo.node.output) > 1 else x
 
