@@ -1,5 +1,5 @@
-"""accrt.from_onnx of models by their opset: what torch's exporter makes in its oldest and its newest
-ones, and older operations that mean the same."""
+"""accrt.from_onnx of models by their opset: what torch's exporter makes in its oldest and its
+newest ones, and older operations that mean the same."""
 
 from __future__ import annotations
 

@@ -118,7 +118,8 @@ def test_long_sums(name, dtype):
         (got,) = ch.session(ch.program(module)).run("forward", *called)
         reference = REFERENCES.get(name)
         wanted = reference(*[kh.decode(g, dtype) for g in given]) if reference else Interpreter(module).run("forward", *called)[0]
-        own = ch.EPSILON["bf16"] / 2 * np.abs(wanted) if dtype == "bf16" else 0.0  # of the result's type
+        # the rounding of the result's type
+        own = ch.EPSILON["bf16"] / 2 * np.abs(wanted) if dtype == "bf16" else 0.0
         assert got.shape == wanted.shape
         size = np.abs(wanted) + math.sqrt(np.mean(np.square(wanted)))
         error = float(((np.abs(kh.decode(got, dtype) - wanted) - own) / size).max())

@@ -351,8 +351,8 @@ def _means_the_same(then: Any, now: Any, version: int) -> bool:
     """Whether an operation of an older opset differs from that of the oldest that is lowered by the
     types that it takes alone, and by attributes whose defaults are what it did then. Before opset
     11 some differ by their texts."""
-    if then.since_version == now.since_version or then.name == "Dropout" and then.since_version >= 7:  # which never trains
-        return True
+    if then.since_version == now.since_version or then.name == "Dropout" and then.since_version >= 7:
+        return True  # that of older opsets never trains
     if version < 11 or any([(i.name, i.option) for i in a] != [(i.name, i.option) for i in b] for a, b in ((then.inputs, now.inputs), (then.outputs, now.outputs))):
         return False
     old, new = ({n: (a.type, a.required, a.default_value.SerializeToString()) for n, a in s.attributes.items()} for s in (then, now))

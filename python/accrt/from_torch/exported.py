@@ -266,7 +266,8 @@ class _Program:
                 lead, name = self.leads[node]
                 states.setdefault(name, lead)
                 values.append(self._state(name, self._content(spec), node) if lead is node else self.lowering.same(node, lead))
-            elif spec.kind.name != "PARAMETER" and self.shared.place(spec.target, self._content(spec)) in self.shared.written:  # another's, read here
+            elif spec.kind.name != "PARAMETER" and self.shared.place(spec.target, self._content(spec)) in self.shared.written:
+                # another function's, read here
                 values.append(self._state(self.shared.place(spec.target, self._content(spec)), self._content(spec), node))
             else:
                 values.append(self.shared.weight(spec.target, self._content(spec)))
