@@ -16,7 +16,22 @@ C_TYPES = {"bool": "uint8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t"
            "u32": "uint32_t", "u64": "uint64_t", "f16": "uint16_t", "bf16": "uint16_t", "f32": "float", "f64": "double"}
 _ACCESS = ("read", "write", "read_write")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,200}\Z")
+_KEYWORDS = frozenset("""auto break case char const continue default do double else enum extern float for goto if inline int long register
+restrict return short signed sizeof static struct switch typedef union unsigned void volatile while""".split())
+#: Of the function, as docs/kernel-abi.md has it.
+_TAKES = ("const accrt_kernel_environment_t*", "const accrt_kernel_dispatch_t*", "const accrt_kernel_workgroup_t*")
+#: A pointer of another type than the parameter that it is made of, and a way out without a value,
+#: are wrong numbers.
+_ERRORS = ("-Werror=incompatible-pointer-types", "-Werror=int-conversion", "-Werror=return-type")
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_DEFINES = re.compile(r"\b([A-Za-z_]\w*)\s*\([^(){};]*\)\s*{")  # a function
+_FEW = 8
+
+
+def is_name(text: Any) -> bool:
+    """Whether something in C can be named like this."""
+    return isinstance(text, str) and _NAME.match(text) is not None and text not in _KEYWORDS
 
 
 def parsed(where: str, parameters: Any) -> list[tuple[str, str, str]]:
@@ -30,7 +45,7 @@ def parsed(where: str, parameters: Any) -> list[tuple[str, str, str]]:
         if isinstance(pair, str) or not isinstance(pair, Sequence) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
             raise TypeError(f"{where}: parameter {pair!r}, expected (name, type)")
         name, kind = pair
-        if not _NAME.match(name) or name in names:
+        if not is_name(name) or name in names:
             raise ValueError(f"{where}: parameter {name!r} is no name in C, or there twice")
         names.add(name)
         found.append((name, *_kind(f"{where}: parameter {name}", kind)))
@@ -58,15 +73,27 @@ def struct_of(entry: str, parameters: Sequence[tuple[str, str, str]]) -> str:
     return f"typedef struct {entry}_params {{ {' '.join(members) or 'char none;'} }} {entry}_params_t;"
 
 
+def prototype_of(entry: str) -> str:
+    """What the function has to be: a declaration ahead of its definition, so that compilers refuse
+    another one."""
+    return f"int32_t {entry}({', '.join(_TAKES)});"
+
+
 def text_of(source: Any) -> tuple[str, str]:
     """The C text, and the file that it is from ("": it was given)."""
     if isinstance(source, str) and ("\n" in source or "{" in source):
         return source, ""
     if not isinstance(source, (str, os.PathLike)):
         raise TypeError(f"source is {describe(source)}, expected C text or the path of a C file")
+    if not os.fspath(source):
+        raise ValueError("source is empty, expected C text or the path of a C file")
     path = os.path.abspath(os.fsdecode(source))
-    with open(path, encoding="utf-8", opener=regular) as file:
-        return file.read(), path
+    try:
+        with open(path, encoding="utf-8", opener=regular) as file:
+            return file.read(), path
+    except FileNotFoundError as error:
+        more = " (C text has a line break or a brace)" if isinstance(source, str) else ""
+        raise FileNotFoundError(error.errno, f"no such file{more}", path) from None
 
 
 def _included(text: str, folder: str) -> str:
@@ -92,7 +119,7 @@ def definition(source: Any, name: str, parameters: Any, grid: Any, entry: str = 
         raise TypeError(f"a kernel's name is {shown(name)}, expected a str")
     where = f"kernel {name}"
     entry = entry or name
-    if not isinstance(entry, str) or not _NAME.match(entry):
+    if not is_name(entry):
         raise ValueError(f"{where}: its entry is {entry!r}, which is no name in C: give entry=, the name of the C function")
     known = parsed(where, parameters)
     if not callable(grid):
@@ -113,9 +140,9 @@ def definition(source: Any, name: str, parameters: Any, grid: Any, entry: str = 
     params = kerneldef.layout([param(*each) for each in known])
     text, path = text_of(source)
     folder = os.path.dirname(path)
-    unit = f'#include <stddef.h>\n#include "accrt/kernel.h"\n{struct_of(entry, known)}\n'
+    unit = f'#include <stddef.h>\n#include "accrt/kernel.h"\n{struct_of(entry, known)}\n{prototype_of(entry)}\n'
     unit += (_included(text, folder) if path else "") + f'#line 1 "{os.path.basename(path) or name}"\n{text}\n'
-    more = (*flags, f"-I{folder}") if path else tuple(flags)
+    more = (*_ERRORS, *flags, *((f"-I{folder}",) if path else ()))
     device = None
     if cuda is not None and hasattr(cuda, "image"):
         from ._kernel_bundle import counterpart
@@ -139,4 +166,26 @@ def target_of(arch: str) -> str:
 def image_of(kernel: Any, arch: str) -> bytes:
     """The image for the best target that a host of this architecture runs."""
     from .compiler.kernels import image
-    return image.build_image([kernel], target_of(arch), kernel.name)
+    try:
+        return image.build_image([kernel], target_of(arch), kernel.name)
+    except image.ImageError as error:
+        raise image.ImageError(_why(kernel, str(error)) + str(error)) from None
+
+
+def _why(kernel: Any, said: str) -> str:
+    """What is wrong with the function itself, ahead of what the compiler and the linker say of
+    it."""
+    entry, text = kernel.entry, kernel.producer.text.partition("#line 1 ")[2]
+    found = re.search(rf"(\w[\w \t*]*?)\b{entry}\s*\(([^(){{}};]*)\)\s*{{", _COMMENT.sub(" ", text))
+    has = " ".join(f"{found[1]}{entry}({found[2]})".split()) if found else entry
+    if re.search(rf"static declaration of \W*{entry}\b", said):
+        return f"kernel {kernel.name}: the function {entry} is static: remove the word, so that it can be called\n"
+    if re.search(rf"(conflicting types for|number of arguments doesn.t match prototype|different type of symbol)\W*({entry}\b|$)", said, re.MULTILINE):
+        values = ", ".join(p.name for p in kernel.params)
+        comes = f"; its values ({values}) come in `const {kernel.producer.struct}* p = dispatch->params`" if kernel.params else ""
+        return f"kernel {kernel.name}: the source has `{has}`, and a kernel's function is `{prototype_of(entry)[:-1]}`{comes}\n"
+    if re.search(rf"undefined (reference to|symbol:?) \W*{entry}\b", said):
+        there = [name for name in dict.fromkeys(_DEFINES.findall(_COMMENT.sub(" ", text))) if name not in _KEYWORDS]
+        return (f"kernel {kernel.name}: the source has no function {entry}" + (f"; it has {', '.join(there[:_FEW])}" if there else "") +
+                ": give entry=, the name of the C function\n")
+    return ""

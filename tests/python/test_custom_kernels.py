@@ -1,7 +1,9 @@
 """accrt.Kernel: from C source, packs and modules; called directly; in a bundle; and
 examples/custom_kernel with its guide."""
+import itertools
 import os
 import pathlib
+import random
 import re
 import shutil
 import subprocess
@@ -164,6 +166,75 @@ def test_what_the_compiler_says_comes_before_its_command(instance, body, first):
     assert re.search(first, said) and "-shared" not in said and "-O3" not in said and command.split()[0]
     if "undefined" in said:
         assert "a kernel has no C library" in said
+
+
+TAKES = ("const accrt_kernel_environment_t* e", "const accrt_kernel_dispatch_t* d", "const accrt_kernel_workgroup_t* w")
+
+
+def wrong_functions(seed):
+    """Functions that are no kernel's, each with what an error has to quote: parameters of another
+    order, number and type, and other results."""
+    chosen = random.Random(seed)
+    others = ("int x", "const float* x, int64_t n", "void", "float* p", "const cube_params_t* p")
+    orders = [order for order in itertools.permutations(TAKES) if order != TAKES]
+    takes = [", ".join(part) for part in (*chosen.sample(orders, 3), TAKES[:chosen.randrange(1, 3)], (*TAKES, "int q"), (*TAKES, "void* q"))]
+    for parameters in (*others, *takes):
+        yield f"int32_t cube({parameters})", "{ return 0; }"
+    for result in ("int64_t", "float", "uint32_t"):
+        yield f"{result} cube({', '.join(TAKES)})", "{ return 0; }"
+    yield f"void cube({', '.join(TAKES)})", "{ }"
+
+
+def test_a_function_with_other_parameters_than_a_kernels_does_not_compile(instance):
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    for head, body in wrong_functions(seed):
+        with pytest.raises(image.ImageError) as caught:
+            accrt.Kernel.from_c(f"/* cube(x) {{ */\n{head} {body}\n", "cube", PARAMETERS, blocks_of, instance=instance)
+        first = str(caught.value).splitlines()[0]
+        assert first.startswith("kernel cube: ") and f"`{head}`" in first and "dispatch->params" in first, (head, str(caught.value))
+        assert f"`int32_t cube({', '.join(part[:-2] for part in TAKES)})`" in first and "x, y, n, scale" in first
+    good = f"inline int32_t cube({', '.join(TAKES)}) {{ (void)e, (void)d, (void)w; return 0; }}\n"
+    accrt.Kernel.from_c(good, "cube", PARAMETERS, blocks_of, instance=instance)
+
+
+@pytest.mark.parametrize("body, text", [("const double* x = p->x; return x[0] > 0;", "incompatible"), ("int64_t* y = p->y; *y = 0; return 0;", "incompatible"),
+                                        ("float* n = p->n; return *n > 0;", "int-conversion"), ("p->y[0] = 1;", "return-type")])  # fmt: skip
+def test_pointers_of_another_type_than_declared_do_not_compile(instance, body, text):
+    with pytest.raises(image.ImageError) as caught:
+        accrt.Kernel.from_c(f"int32_t cube({', '.join(TAKES)}) {{ const cube_params_t* p = d->params; {body} }}", "cube", PARAMETERS, blocks_of, instance=instance)
+    assert text in str(caught.value).partition("\nthe command was: ")[0]
+
+
+@pytest.mark.parametrize("source, text", [
+    (f"int32_t cubic({', '.join(TAKES)}) {{ return 0; }}\nstatic int half(int v) {{ if (v) {{ return v; }} return 0; }}\n",
+     "kernel cube: the source has no function cube; it has cubic, half: give entry="),
+    ("int none;\n", "kernel cube: the source has no function cube: give entry="),
+    ("\n", "kernel cube: the source has no function cube: give entry="),
+    (f"static int32_t cube({', '.join(TAKES)}) {{ return 0; }}\n", "kernel cube: the function cube is static"),
+])  # fmt: skip
+def test_a_missing_function_is_said_ahead_of_what_the_linker_says(instance, source, text):
+    with pytest.raises(image.ImageError) as caught:
+        accrt.Kernel.from_c(source, "cube", PARAMETERS, blocks_of, instance=instance)
+    assert str(caught.value).startswith(text) and "unrecognized command-line option" not in str(caught.value)
+
+
+@pytest.mark.parametrize("source, error, text", [("", ValueError, "source is empty"), ("none.c", FileNotFoundError, "no such file"),
+                                                 ("int none;", FileNotFoundError, "C text has a line break or a brace"),
+                                                 (pathlib.Path("no/none.c"), FileNotFoundError, "no such file"), ("/", OSError, "not a regular file"),
+                                                 ("a" * 5000, OSError, "name too long"), ("a\0.c", ValueError, "null")])  # fmt: skip
+def test_sources_that_are_not_there(instance, source, error, text):
+    for make in (accrt.Kernel.from_c, accrt.Kernel.from_cuda):
+        with pytest.raises(error, match=f"(?i){text}"):
+            make(source, "cube", PARAMETERS, blocks_of, instance=instance)
+
+
+@pytest.mark.parametrize("word", ["int", "return", "const", "register"])
+def test_words_of_c_are_no_names(instance, word):
+    with pytest.raises(ValueError, match=f"parameter '{word}' is no name in C"):
+        accrt.Kernel.from_c(CUBE, "cube", [(word, "read f32")], blocks_of, instance=instance)
+    with pytest.raises(ValueError, match=f"its entry is '{word}', which is no name in C"):
+        accrt.Kernel.from_c(CUBE, "cube", PARAMETERS, blocks_of, entry=word, instance=instance)
 
 
 def test_all_types_have_their_place_in_the_struct(instance):

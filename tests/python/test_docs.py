@@ -207,6 +207,19 @@ def test_every_link_leads_somewhere():
                 assert (document.parent / target).exists(), f"{document.relative_to(ROOT)} links to {target}"
 
 
+def test_figures_that_name_their_section_stand_there():
+    """`2.9 us ([measured](benchmarks/gpu.md#section))`: the number is in that section."""
+    seen = 0
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for figure, unit, file, anchor in re.findall(r"(\d[\d.]*) (us|ms)\s+\(\[[^\]]*\]\((benchmarks/[\w.-]+)#([\w-]+)\)", page.read_text()):
+            parts = re.split(r"^#+ (.*)$", (page.parent / file).read_text(), flags=re.M)
+            found = [text for heading, text in zip(parts[1::2], parts[2::2]) if re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") == anchor]
+            assert len(found) == 1, f"{page.name}: {file} has no section {anchor}"
+            assert re.search(rf"(?<![\d.]){re.escape(figure)} {unit}\b", found[0]), f"{page.name} says {figure} {unit}, which {file}#{anchor} does not"
+            seen += 1
+    assert seen >= 1
+
+
 def test_readme_names_every_folder_of_sources():
     """The table of folders has each folder of the tree that holds sources."""
     names = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()

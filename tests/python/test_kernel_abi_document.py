@@ -53,6 +53,18 @@ def test_from_c(folder):
                         r"\(ACCRT_ERROR_POISONED, driver code 7\)\n", done.stderr)  # fmt: skip
 
 
+def test_the_build_line_refuses_another_function_and_needs_no_c_library(folder):
+    """The same options, on a root and on an entry without parameters."""
+    line = code("build").replace("scale_rows.so", "other.so")
+    for change, text in (("row * p->x.strides[0];", ""), ("const accrt_kernel_workgroup_t* workgroup", "incompatible")):
+        changed = code("scale_rows.c").replace(change, change if text else change + " const float root = __builtin_sqrtf(*x); if (root > p->limit) return 8;")
+        changed = changed.replace(change, change + ", int more") if text else changed
+        assert changed != code("scale_rows.c")
+        (folder / "other.c").write_text(changed)
+        done = subprocess.run(["sh", "-e", "-c", line.replace("scale_rows.c", "other.c")], cwd=folder, env=environment(), capture_output=True, text=True)
+        assert (done.returncode != 0) == bool(text) and text in done.stderr, done.stderr
+
+
 def test_as_cpp(folder):
     """The header is C++ too; the example is not (designated initialisers), so a line of its own."""
     if shutil.which("c++") is None:

@@ -13,6 +13,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import struct
@@ -174,6 +175,9 @@ def available_targets() -> Tuple[List[str], Dict[str, str]]:
     return good, bad
 
 
+_NOISE = re.compile(r"^At top level:$|note: unrecognized command-line option .-Wno-")
+
+
 def _run(command: Sequence[str], what: str, directory: str) -> None:
     done = _children.run(command, directory)
     if done.returncode != 0:
@@ -181,7 +185,9 @@ def _run(command: Sequence[str], what: str, directory: str) -> None:
 
 
 def _failed(what: str, command: Sequence[str], messages: str) -> ImageError:
-    """What the compiler says comes first: its command is long."""
+    """What the compiler says comes first, without its notes on options of other compilers: its
+    command is long."""
+    messages = "\n".join(line for line in messages.splitlines() if not _NOISE.search(line))
     more = "\na kernel has no C library: docs/kernel-abi.md lists what it may call" if "undefined reference" in messages or "undefined symbol" in messages else ""
     return ImageError(f"{what} failed:\n{messages.strip()[:4000]}{more}\nthe command was: {' '.join(command)}")
 
