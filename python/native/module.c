@@ -42,6 +42,7 @@ static bool intern_names(void) {
       {&names->version, "version"},
       {&names->stream, "stream"},
       {&names->mask, "mask"},
+      {&names->level, "_current_level"},
   };
   for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
     *all[i].place = PyUnicode_InternFromString(all[i].text);

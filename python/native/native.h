@@ -55,6 +55,7 @@ typedef struct native_names {
   PyObject* version;
   PyObject* stream;
   PyObject* mask;
+  PyObject* level; /* of torch.autograd.forward_ad */
 } native_names_t;
 extern native_names_t accrt_native_names;
 

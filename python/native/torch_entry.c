@@ -77,12 +77,15 @@ static void restore_noted(void) {
 
 typedef struct entry {
   PyObject ob_base;
-  PyObject* inner;     /* torch's own object, which calls the operator */
-  PyObject* below;     /* a class: while there is one of it, gradients are left out; or None */
-  PyObject* plain[2];  /* classes of tensors that mean what torch's do */
-  PyObject* is_wanted; /* is_grad_enabled */
-  PyObject* states[3]; /* functions whose results are false if nothing looks into calls */
-  PyObject* shims[2];  /* of processors and of GPUs; others than a Shim: there is none */
+  PyObject* inner;      /* torch's own object, which calls the operator */
+  PyObject* below;      /* a class: while there is one of it, gradients are left out; or None */
+  PyObject* plain[2];   /* classes of tensors that mean what torch's do */
+  PyObject* is_wanted;  /* is_grad_enabled */
+  PyObject* states[3];  /* functions whose results are false if nothing looks into calls */
+  PyObject* shims[2];   /* of processors and of GPUs; others than a Shim: there is none */
+  PyObject* watched;    /* called in place of inner under a transform or with a forward level */
+  PyObject* transforms; /* a function: whether there is a transform */
+  PyObject* levels;     /* the dict of torch.autograd.forward_ad */
 } entry_t;
 
 typedef enum asks { ASKS_NOTHING, ASKS_GRADIENT, ASKS_UNKNOWN } asks_t;
@@ -138,14 +141,22 @@ static bool is_unwatched(const entry_t* self) {
   return unwatched;
 }
 
+/* Whether tensors may have gradients of forward mode, which they do not say by themselves. */
+static bool has_level(const entry_t* self) {
+  PyObject* level = PyDict_GetItem(self->levels, accrt_native_names.level);
+  return level == NULL || !PyLong_Check(level) || PyLong_AsLong(level) >= 0;
+}
+
 /* By torch's dispatcher. */
 static PyObject* dispatch(const entry_t* self, PyObject* given, PyObject* named, bool is_plain) {
   PyObject* below = is_plain && self->below != Py_None && is_unwatched(self)
                         ? PyObject_CallObject(self->below, NULL)
                         : NULL;
   PyErr_Clear();
+  const bool is_watched = has_level(self) || !gives_false(self->transforms);
+  PyErr_Clear();
   ++noted.depth;
-  PyObject* result = PyObject_Call(self->inner, given, named);
+  PyObject* result = PyObject_Call(is_watched ? self->watched : self->inner, given, named);
   --noted.depth;
   Py_XDECREF(below);
   return result;
@@ -153,7 +164,7 @@ static PyObject* dispatch(const entry_t* self, PyObject* given, PyObject* named,
 
 static PyObject* entry_call(PyObject* object, PyObject* given, PyObject* named) {
   const entry_t* self = (const entry_t*)object;
-  const bool is_plain = wants_none(self, given, named);
+  const bool is_plain = !has_level(self) && wants_none(self, given, named);
   PyObject* result =
       is_plain && accrt_native_is_quiet() ? accrt_native_call_directly(self->shims, given) : NULL;
   if (result != NULL)
@@ -175,12 +186,14 @@ static PyObject* entry_call(PyObject* object, PyObject* given, PyObject* named) 
   return result;
 }
 
-/* Entry(inner, below, Tensor, Parameter, is_grad_enabled, (three functions), (two Shims)) */
+/* Entry(inner, below, Tensor, Parameter, is_grad_enabled, (three functions), (two Shims), watched,
+ * transforms, levels) */
 static PyObject* entry_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
-  PyObject* all[10];
+  PyObject* all[13];
   (void)named;
-  if (!PyArg_ParseTuple(arguments, "OOOOO(OOO)(OO)", &all[0], &all[1], &all[2], &all[3], &all[4],
-                        &all[5], &all[6], &all[7], &all[8], &all[9]))
+  if (!PyArg_ParseTuple(arguments, "OOOOO(OOO)(OO)OOO!", &all[0], &all[1], &all[2], &all[3],
+                        &all[4], &all[5], &all[6], &all[7], &all[8], &all[9], &all[10], &all[11],
+                        &PyDict_Type, &all[12]))
     return NULL;
   allocfunc allocate = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
   entry_t* self = (entry_t*)allocate(type, 0);
@@ -194,6 +207,9 @@ static PyObject* entry_new(PyTypeObject* type, PyObject* arguments, PyObject* na
   self->is_wanted = all[4];
   memcpy(self->states, &all[5], sizeof self->states);
   memcpy(self->shims, &all[8], sizeof self->shims);
+  self->watched = all[10];
+  self->transforms = all[11];
+  self->levels = all[12];
   return (PyObject*)self;
 }
 
@@ -211,7 +227,8 @@ static void entry_free(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject* const kept[] = {self->inner,     self->below,     self->plain[0],  self->plain[1],
                             self->is_wanted, self->states[0], self->states[1], self->states[2],
-                            self->shims[0],  self->shims[1]};
+                            self->shims[0],  self->shims[1],  self->watched,   self->transforms,
+                            self->levels};
   for (size_t i = 0; i < sizeof kept / sizeof *kept; ++i)
     Py_XDECREF(kept[i]);
   freefunc free_object = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);

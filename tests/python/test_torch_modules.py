@@ -384,6 +384,27 @@ def test_training_as_torch_does(trained):
     assert set(found.values()) == {"SUCCESS"}
 
 
+def test_functional_calls_under_transforms(trained):
+    import accrt.torch
+
+    ours, x = accrt.torch.Module(trained, parameters={"scale": torch.ones(4)}), torch.randn(6, 8)
+    weights = {name: torch.randn_like(p) for name, p in ours.named_parameters()}
+
+    def loss(call):
+        return lambda given, x: call(given, x).square().mean()
+
+    mine = loss(lambda given, x: torch.func.functional_call(ours, given, (x,)))
+    theirs = loss(lambda given, x: F.linear(x, given["proj.weight"]) * given["scale"])
+    for transform in (torch.func.grad, lambda f: torch.vmap(torch.func.grad(f), in_dims=(None, 0)), torch.func.jacrev):
+        given = x if transform is not torch.func.jacrev else x[:2]
+        given = given.unsqueeze(1) if transform not in (torch.func.grad, torch.func.jacrev) else given
+        torch.testing.assert_close(transform(mine)(weights, given), transform(theirs)(weights, given), rtol=1e-4, atol=1e-5)
+    many = {name: torch.stack([w, w * 2, w * 3]) for name, w in weights.items()}  # an ensemble
+    torch.testing.assert_close(torch.vmap(mine, in_dims=(0, None))(many, x), torch.vmap(theirs, in_dims=(0, None))(many, x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(RuntimeError, match="no derivative in forward mode"):
+        torch.func.jvp(lambda given: mine(given, x), (weights,), (weights,))
+
+
 def test_threads_with_different_weights(bundle):
     import accrt.torch
 

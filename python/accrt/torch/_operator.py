@@ -329,29 +329,29 @@ class Operator:
             library.impl(name.partition("::")[2], self.run, "CPU")
             library.impl(name.partition("::")[2], self.run_on_gpu, "CUDA")
         torch.library.register_fake(name, self.fake, lib=library)
+        plan = None
         writes = any(kind == "read_write" for _n, kind, _t, _o in self.inputs)
         if writes:
             # torch's own way with negated views takes it that an operator returns what it writes
             library.impl(name.partition("::")[2], torch.library.fallthrough_kernel, "Negative")
             _rules.refuse_vmap(self, library)
         else:
-            self._register_autograd(backward)
+            plan = _Backward(self, backward) if backward is not None else None
+            self._register_autograd(plan)
             torch.library.register_vmap(name, self.vmap, lib=library)
         _rules.register_autocast(self, library)
         self.overload = getattr(getattr(torch.ops, name.partition("::")[0]), name.partition("::")[2]).default
-        _shim.enter(self.overload, not writes, self._kernels)
+        _shim.enter(self.overload, not writes, self._kernels, self, plan)
         return self.overload
 
-    def _register_autograd(self, backward: Optional["Operator"]) -> None:
+    def refuse_backward(self, *_ignored: Any) -> None:
+        raise RuntimeError(f"{self.where} has no backward: name the bundle's function that is it, as backward=")
+
+    def _register_autograd(self, plan: Optional["_Backward"]) -> None:
         names = [name for name, *_ in self.inputs]
-
-        def refuse(ctx: Any, *grads: Any) -> Any:
-            raise RuntimeError(f"{self.where} has no backward: name the bundle's function that is it, as backward=")
-
-        if backward is None:
-            torch.library.register_autograd(self.name, refuse, lib=self.library)
+        if plan is None:
+            torch.library.register_autograd(self.name, self.refuse_backward, lib=self.library)
             return
-        plan = _Backward(self, backward)
 
         def setup(ctx: Any, inputs: Any, output: Any) -> None:
             plan.save(ctx, inputs, output if isinstance(output, tuple) else (output,))
@@ -372,12 +372,24 @@ class Operator:
 
         rows = [self.overload(*[part(v, d, at) for v, d in zip(given, in_dims)]) for at in range(info.batch_size)]
         if not rows:
-            raise ValueError(f"{self.where}: vmap over a batch of 0")
+            return self._of_no_rows(in_dims, given)
         if not self.results:
             return (), ()
         if len(self.results) == 1:
             return torch.stack(rows), 0
         return tuple(torch.stack(column) for column in zip(*rows)), (0,) * len(self.results)
+
+    def _of_no_rows(self, in_dims: Any, given: Sequence[Any]) -> Any:
+        """Results of a batch of 0: of the shapes that those of an element have."""
+        def part(value: Any, dim: Any) -> Any:
+            if isinstance(dim, (list, tuple)):
+                return [part(v, d) for v, d in zip(value, dim)]
+            return value if dim is None else value.new_empty(value.movedim(dim, 0).shape[1:])
+
+        made = self.fake(*[part(v, d) for v, d in zip(given, in_dims)])
+        if isinstance(made, torch.Tensor):
+            return made.new_empty((0, *made.shape)), 0
+        return tuple(one.new_empty((0, *one.shape)) for one in made or ()), (0,) * len(self.results)
 
 
 class _Backward:

@@ -20,7 +20,7 @@ from .. import _fast
 from .._system import loaded_library
 from ..call import Call
 from ..errors import Error
-from . import _cuda, _shapes
+from . import _cuda, _shapes, _transforms
 
 if TYPE_CHECKING:
     from ._operator import Operator
@@ -237,19 +237,24 @@ def _noting(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def enter(overload: Any, has_autograd: bool, kernels: Optional[Kernels]) -> None:
-    """Puts an Entry in front of what Python calls. has_autograd: there is Python code for
-    gradients, which is left out where none is wanted. kernels: where they are in C."""
-    if _fast.native is None:
-        return
+def enter(overload: Any, has_autograd: bool, kernels: Optional[Kernels], operator: "Operator", plan: Any) -> None:
+    """Puts an Entry in front of what Python calls, or a function of Python where there is no
+    Entry.
+
+    has_autograd: there is Python code for gradients, which is left out where none is wanted.
+    kernels: where they are in C. plan: of the backward, as _transforms.watched takes it.
+    """
     names = ("_AutoDispatchBelowAutograd", "_len_torch_dispatch_stack", "_is_torch_function_mode_enabled", "_are_functorch_transforms_active")
     below, *states = [getattr(torch._C, name, None) for name in names]
     if not has_autograd or None in states:
         below, states = None, [bool] * 3
-    shims = kernels.shims() if kernels is not None else (None, None)
+    shims = kernels.shims() if kernels is not None and _fast.native is not None else (None, None)
     for one in (overload, overload._overloadpacket):
         inner = one._op
-        one._op = _fast.native.Entry(inner, below, torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, tuple(states), shims)
+        watched = _transforms.watched(operator, inner, plan)
+        one._op = watched if _fast.native is None else _fast.native.Entry(
+            inner, below, torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, tuple(states), shims, watched, _transforms.is_transformed,
+            vars(_transforms.forward_ad))
         with contextlib.suppress(AttributeError):
             # torch.jit.script knows operators by what is called
             torch.jit._builtins._register_builtin(one._op, overload._schema.name)
