@@ -18,7 +18,7 @@ from ._library import Handle, c_text, check, created, describe, int64, last_erro
 from ._threads import start
 from ._waits import SLICE_NS, apart, until, with_limit
 from .bundle import Signature
-from .errors import Error
+from .errors import Error, PoisonedError
 from .instance import Device
 from .memory import Buffer
 from .stream import Semaphore, Stream, timeout_ns
@@ -560,12 +560,18 @@ class Function:
         long is made on another thread. A task that is cancelled meanwhile leaves it to that thread,
         which makes it to its end or to that of the session's budget (by default 2^26 steps, some
         seconds; Budget.cancel() ends it): until then the session is in use, and then it has the
-        plan. Nothing has run."""
+        plan. Nothing has run.
+
+        Raises what a plain call raises. After `Session.cancel` that is CancelledError, which is not
+        asyncio's: the task that awaits is not cancelled."""
         call = self.bind(*inputs, out=out, copy=copy, **named)
         await call._plan_async()
         semaphore = Semaphore(self.session.program.device.instance)
         call.submit(signals=[(semaphore, 1)])
-        await semaphore.wait_async(1)
+        try:
+            await semaphore.wait_async(1)
+        except PoisonedError as error:  # what the run failed with, as without await
+            raise semaphore.error or error from None
         call._submitted = False
         return call.results()
 

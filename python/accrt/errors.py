@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 from typing import Callable, Iterable, Iterator
 
 from . import _ffi
@@ -86,7 +87,15 @@ class MissingFileError(_CLASSES[_ffi.ACCRT_ERROR_NOT_FOUND], FileNotFoundError):
         return self.message
 
 
-__all__.append("MissingFileError")
+class CancelledWorkError(_CLASSES[_ffi.ACCRT_ERROR_POISONED], _CLASSES[_ffi.ACCRT_ERROR_CANCELLED]):
+    """ACCRT_ERROR_POISONED, where what is waited for was cancelled: a PoisonedError and a
+    CancelledError."""
+
+    status = _ffi.ACCRT_ERROR_POISONED
+
+
+__all__ += ["MissingFileError", "CancelledWorkError"]
+_CANCELLED_WORK = re.compile(r"(semaphore|stream) \d+ failed: ACCRT_ERROR_CANCELLED in ")
 _NO_SUCH_FILE = ": no such file"
 
 
@@ -147,7 +156,9 @@ def _missing_path(message: str) -> str:
     return path
 
 
-def _class_of(status: int, driver_name: str) -> type:
+def _class_of(status: int, driver_name: str, message: str) -> type:
+    if status == _ffi.ACCRT_ERROR_POISONED and _CANCELLED_WORK.match(message):
+        return CancelledWorkError
     if status == _ffi.ACCRT_ERROR_NOT_FOUND and driver_name in ("ENOENT", "ENOTDIR"):
         return MissingFileError
     return _CLASSES.get(status, Error)
@@ -155,11 +166,12 @@ def _class_of(status: int, driver_name: str) -> type:
 
 def make(status: int, name: str, record) -> Error:
     """The exception of `status` from a C record (accrt_error)."""
-    return _class_of(status, record.driver_name.decode())(
-        record.message.decode("utf-8", "replace") or name, name=name, operation=record.operation.decode(),
+    message = record.message.decode("utf-8", "replace") or name
+    return _class_of(status, record.driver_name.decode(), message)(
+        message, name=name, operation=record.operation.decode(),
         source=f"{record.source_file.decode('utf-8', 'replace')}:{record.source_line}", driver_code=record.driver_code,
         driver_name=record.driver_name.decode(), submission=record.submission)
 
 
 def _rebuild(status: int, message: str, record: dict) -> Error:
-    return _class_of(status, record.get("driver_name", ""))(message, **record)
+    return _class_of(status, record.get("driver_name", ""), message)(message, **record)

@@ -51,6 +51,7 @@ class MissingFileError(NotFoundError, builtins.FileNotFoundError):
     filename: str
     errno: int
     strerror: str
+class CancelledWorkError(PoisonedError, CancelledError): ...
 
 def make(status: int, name: str, record: Any) -> Error: ...
 
@@ -61,5 +62,5 @@ __all__ = [
     "InvalidFormatError", "VersionMismatchError", "DataCorruptError", "ShapeMismatchError",
     "TypeMismatchError", "AliasedError", "NoVariantError", "KernelError", "PoisonedError",
     "DeviceLostError", "DriverError", "ForkedError", "OverflowError", "InternalError",
-    "UntrustedError", "BudgetError", "MissingFileError",
+    "UntrustedError", "BudgetError", "MissingFileError", "CancelledWorkError",
 ]

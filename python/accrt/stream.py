@@ -63,7 +63,8 @@ class Semaphore(Handle):
 
     def wait(self, value: int, timeout: float | None = None, policy: str = "block") -> None:
         """Waits until `value` is reached. Raises TimeoutError (NotReadyError for timeout 0) or
-        PoisonedError. The GIL is released meanwhile, and Ctrl-C ends the wait."""
+        PoisonedError: CancelledWorkError, where the work that would have signalled it was
+        cancelled. The GIL is released meanwhile, and Ctrl-C ends the wait."""
         check(until(lib.accrt_semaphore_wait, timeout_ns(timeout), self.handle, number(value, "value"), tail=(_policy(policy),)))
 
     def fail(self, message: str = "cancelled", status: int = _ffi.ACCRT_ERROR_CANCELLED) -> None:
@@ -84,7 +85,7 @@ class Semaphore(Handle):
 
     async def wait_async(self, value: int) -> None:
         """Waits in an asyncio event loop without a thread: through an eventfd. Raises PoisonedError
-        on failure."""
+        on failure, as `wait` does."""
         import asyncio  # here: it takes longer to import than the rest of the package
         loop = asyncio.get_running_loop()
         fd = self.eventfd(value)

@@ -428,6 +428,118 @@ def test_cancelled_streams_fail_what_they_would_have_signalled(long_call):
     session.reset()
 
 
+async def awaited(session, wait):
+    """One task that waits while another cancels."""
+    import asyncio
+    task = asyncio.create_task(wait())
+    await asyncio.sleep(0.02)
+    session.cancel()
+    return await task
+
+
+#: Every way to wait for the work of a session: what waits, and whether it is an object that failed
+#: with the work.
+WAITS = {
+    "call": (lambda s: s.session.steps(s.x, s.y, 1000), False), "run": (lambda s: s.call.run(), False), "run within": (lambda s: s.call.run(60), False),
+    "wait": (lambda s: s.call.wait(), False), "wait within": (lambda s: s.call.wait(60), False),
+    "synchronize": (lambda s: s.session.stream.synchronize(), False), "synchronize within": (lambda s: s.session.stream.synchronize(60), False),
+    "semaphore": (lambda s: s.semaphore.wait(1), True), "semaphore within": (lambda s: s.semaphore.wait(1, 60), True),
+    "semaphore spinning": (lambda s: s.semaphore.wait(1, policy="spin"), True),
+    "semaphore in an event loop": (lambda s: __import__("asyncio").run(awaited(s.session, lambda: s.semaphore.wait_async(1))), True),
+    "event": (lambda s: s.event.synchronize(), True), "event within": (lambda s: s.event.synchronize(60), True),
+    "call in an event loop": (lambda s: __import__("asyncio").run(awaited(s.session, lambda: s.session.steps.call_async(s.x, s.y, 1000))), False),
+}
+
+
+@pytest.fixture
+def busy(golden_bundle):
+    """A session with work of some tenths of a second."""
+    import types
+
+    import accrt
+    instance = accrt.Instance(host_code="all", options={"host.threads": 2})
+    session = accrt.Program(accrt.Bundle(golden_bundle, instance), instance.device("host")).session()
+    x, y = np.ones(1 << 18, np.float32), np.zeros(1 << 18, np.float32)
+    found = types.SimpleNamespace(session=session, x=x, y=y, call=session.steps.bind(x, y, 1000), semaphore=accrt.Semaphore(instance),
+                                  event=accrt.Event(session.program.device))
+    for _ in range(4):
+        found.call.submit()
+    found.call.submit(signals=[(found.semaphore, 1)])
+    session.stream.record(found.event)
+    return found
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_every_wait_says_that_the_work_was_cancelled(busy, name):
+    import asyncio
+    import pickle
+
+    import accrt
+    wait, carries = WAITS[name]
+    timer = threading.Timer(0.02, busy.session.cancel)
+    timer.start()
+    with pytest.raises(accrt.CancelledError, match="cancelled") as caught:
+        wait(busy)
+    timer.join()
+    error = caught.value
+    assert not isinstance(error, asyncio.CancelledError)
+    assert isinstance(error, accrt.PoisonedError) == carries and (type(error) is accrt.CancelledWorkError) == carries
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error) and again.message == error.message and again.name == error.name
+    with pytest.raises(accrt.CancelledError):
+        busy.session.stream.synchronize()
+    for look in (lambda: busy.semaphore.wait(1, 0), busy.event.done, busy.session.stream.done):  # and later
+        with pytest.raises(accrt.CancelledWorkError):
+            look()
+
+
+def test_tasks_of_cancelled_work_fail_as_others_do(busy):
+    """asyncio.gather gets an ordinary exception: no task is cancelled by it."""
+    import asyncio
+
+    import accrt
+
+    async def go():
+        tasks = [asyncio.create_task(busy.session.steps.call_async(busy.x, np.zeros_like(busy.y), 1000)) for _ in range(2)]
+        await asyncio.sleep(0.02)
+        busy.session.cancel()
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert not any(task.cancelled() for task in tasks)
+        return found
+
+    assert [type(error) for error in asyncio.run(go())] == [accrt.CancelledError] * 2
+
+
+def test_what_a_kernel_says_comes_through_await():
+    """As without await, and not as a failed semaphore."""
+    import asyncio
+
+    import accrt
+    from accrt.compiler import compile, Module, TensorType
+
+    kernel = accrt.Kernel.from_c("int32_t no(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {\n"
+                                 "  (void)e, (void)d, (void)w;\n  return 9;\n}\n", "no", [("x", "read f32"), ("y", "write f32")], lambda v: 1)
+    m = Module("no")
+    f = m.function("f")
+    f.result("y", f.kernel(kernel, [f.input("x", "f32", [4])], [TensorType("f32", (4,))])[0])
+    session = accrt.Bundle(compile(m, targets=["host"]), accrt.Instance(host_code="all")).program().session()
+    for call in (lambda x: session.f(x), lambda x: asyncio.run(session.f.call_async(x))):
+        with pytest.raises(accrt.KernelError, match="'no' returned 9") as caught:
+            call(np.ones(4, np.float32))
+        assert caught.value.driver_code == 9
+        session.reset()
+
+
+def test_a_semaphore_says_what_it_failed_with(instance):
+    import accrt
+    for status, kind in ((accrt.CancelledError.status, accrt.CancelledWorkError), (accrt.IoError.status, accrt.PoisonedError)):
+        semaphore = accrt.Semaphore(instance)
+        semaphore.fail("semaphore 7 failed: ACCRT_ERROR_CANCELLED in none", status)
+        with pytest.raises(accrt.PoisonedError) as caught:
+            semaphore.wait(1)
+        assert type(caught.value) is kind and semaphore.error.status == status
+
+
 def test_a_session_on_somebody_elses_stream_is_cancelled_with_it(program, device):
     import accrt
     stream = accrt.Stream(device)
