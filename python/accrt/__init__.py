@@ -22,7 +22,6 @@ _MODULES = {
     "_kernel_gpu": ("GpuKernel",),
     "_nvrtc": ("CompileError",),
     "_records": ("Argument", "Asset", "Constant", "DeviceInfo", "PoolEntry", "Signature", "Symbol"),
-    "_incoming": ("from_dlpack",),
     "adapter": ("Adapter",),
     "budget": ("Budget",),
     "bundle": ("Bundle",),
@@ -34,7 +33,7 @@ _MODULES = {
     "program": ("Program", "load"),
     "session": ("Session",),
     "stream": ("Event", "Semaphore", "Stream"),
-    "tensor": ("Tensor",),
+    "tensor": ("Tensor", "from_dlpack"),
     "weights": ("Weight", "Weights"),
 }
 # Modules that are loaded when they are first named.

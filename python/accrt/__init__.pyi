@@ -20,8 +20,7 @@ from .memory import Buffer as Buffer, Pool as Pool
 from .program import Program as Program, load as load
 from .session import Session as Session
 from .stream import Event as Event, Semaphore as Semaphore, Stream as Stream
-from ._incoming import from_dlpack as from_dlpack
-from .tensor import Tensor as Tensor
+from .tensor import Tensor as Tensor, from_dlpack as from_dlpack
 from .weights import Weight as Weight, Weights as Weights
 
 __version__: str

@@ -235,12 +235,32 @@ def given_copy(tensor: Tensor, own: tuple[int, int], target: tuple[int, int], co
         raise BufferError(f"the tensor is on device {own}, and copies are made on (1, 0) alone, not on {target}")
     if copy is False:
         raise BufferError(f"the tensor is on device {own}, not {target}, and copy=False forbids a copy")
-    made = host_copy(tensor)
+    made = forwards(tensor) if runs_backwards(tensor) else host_copy(tensor)
     capsule = made.__dlpack__(max_version=max_version)
     if max_version is not None and tuple(max_version) >= (1, 0):
         flags = ctypes.c_uint64.from_address(_pyapi.PyCapsule_GetPointer(capsule, _DLPACK_NAME) + 24)
         flags.value |= _IS_COPIED
     return capsule
+
+
+def runs_backwards(tensor: Tensor) -> bool:
+    """Whether a stride is negative, which torch has not: it ends the process where it gets one."""
+    return any(stride < 0 and size > 1 for size, stride in zip(tensor.shape, tensor.strides))
+
+
+def forwards(tensor: Tensor) -> Tensor:
+    """The same values in order, in memory of the host's."""
+    try:
+        import numpy
+    except ImportError:
+        raise BufferError("a tensor with negative strides is exported by a copy, which needs numpy") from None
+    if lib.accrt_dtype_bits(DTYPES[tensor.dtype]) < 8:
+        raise BufferError(f"a tensor of {tensor.dtype} with negative strides is not exported: copy it first")
+    made = host_copy(tensor)
+    ordered = numpy.ascontiguousarray(made.numpy())
+    buffer = Pool(tensor.buffer.device, "host").buffer(max(ordered.nbytes, 1))
+    buffer.memoryview()[:ordered.nbytes] = ordered.reshape(-1).view(numpy.uint8).data
+    return Tensor._of(buffer, DTYPES[tensor.dtype], tensor.shape, contiguous_strides(tensor.shape), 0)
 
 
 def host_copy(tensor: Tensor) -> Tensor:

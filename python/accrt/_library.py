@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 from operator import index as _index
-from typing import Any, Callable, TypeVar
+from typing import Any, Callable, Iterable, TypeVar
 
 from . import _ffi, errors
 from ._system import check_search
@@ -135,6 +135,17 @@ def last_error(status: int) -> errors.Error:
 def from_record(record: _ffi.accrt_error, status: int) -> errors.Error:
     """The exception for a record; `status` decides its class."""
     return errors.make(status, lib.accrt_status_name(status).decode(), record)
+
+
+def known_options(where: str, options: Iterable[str], *takers: Callable[..., Any]) -> None:
+    """TypeError: a keyword argument that none of the functions has, with the nearest."""
+    import difflib
+    import inspect
+    known = {name for taker in takers for name, p in inspect.signature(taker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise TypeError(f"{where}() got an unexpected keyword argument {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 
 def struct(kind, /, **values):

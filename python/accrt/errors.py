@@ -118,6 +118,14 @@ def named_files() -> Iterator[None]:
                                driver_name=errno.errorcode.get(error.errno or 0, "")) from None
 
 
+def need_folder(path: str | os.PathLike | bytes) -> None:
+    """MissingFileError, where a file is to be written into a folder that does not exist."""
+    folder = os.path.dirname(os.path.abspath(os.fsdecode(path)))
+    if not os.path.isdir(folder):
+        raise MissingFileError(f"{os.fsdecode(path)}{_NO_SUCH_FILE}: there is no folder {folder}", name="ACCRT_ERROR_NOT_FOUND", driver_code=errno.ENOENT,
+                               driver_name="ENOENT")
+
+
 @contextlib.contextmanager
 def listing(names: Callable[[], Iterable[str]], wanted: object) -> Iterator[None]:
     """Adds to a NotFoundError that names nothing near what there is: names that end alike, or all

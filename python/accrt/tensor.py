@@ -397,11 +397,15 @@ class Tensor:
         """A DLPack capsule that shares the memory: of DLPack 1.0 for consumers that ask for it with
         max_version (numpy >= 2.1, torch >= 2.9), else of the form before (JAX). That one cannot say
         that a tensor may not be written, so read-only tensors are given to the former alone. A copy
-        is made on the host alone: with copy=True, or for dl_device=(1, 0) of a GPU's tensor."""
+        is made on the host alone: with copy=True, for dl_device=(1, 0) of a GPU's tensor, or of
+        negative strides, which torch has not."""
         own = self.__dlpack_device__()
         target = own if dl_device is None else tuple(dl_device)
-        if copy or target != own:
-            from ._copies import given_copy  # circular: copies are Tensors
+        from ._copies import given_copy, runs_backwards  # circular: copies are Tensors
+        backwards = runs_backwards(self)
+        if backwards and own == (_CPU, 0) and copy is False:
+            raise BufferError(f"strides are {tuple(self.strides)}: negative ones are exported by a copy alone, which copy=False forbids; numpy() shares them")
+        if copy or target != own or backwards and own == (_CPU, 0):
             return given_copy(self, own, target, copy, max_version)
         old = max_version is None or tuple(max_version) < (1, 0)
         if old and self.read_only:
@@ -421,6 +425,11 @@ class Tensor:
         given.look()
         given.append(capsule)
         return capsule
+
+    def _forwards(self) -> Tensor:
+        """For DLPack's C exchange."""
+        from ._copies import forwards
+        return forwards(self)
 
     def _order_before(self, consumer) -> None:
         """Makes work that a consumer enqueues come after the work that fills this tensor. DLPack's

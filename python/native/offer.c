@@ -36,6 +36,25 @@ static int fail_with_record(void) {
   return -1;
 }
 
+static int from_object(void* object, exchange_managed_t** out);
+
+/* Whether a stride is negative, which torch has not: it ends the process where it gets one. */
+static bool runs_backwards(const accrt_tensor_t* tensor) {
+  for (uint32_t i = 0; tensor->strides != NULL && i < tensor->rank; ++i) {
+    if (tensor->strides[i] < 0 && tensor->shape[i] > 1)
+      return true;
+  }
+  return false;
+}
+
+/* Of a copy whose elements are in order. */
+static int from_copy(PyObject* object, exchange_managed_t** out) {
+  PyObject* copy = PyObject_CallMethod(object, "_forwards", NULL);
+  const int result = copy != NULL ? from_object(copy, out) : -1;
+  Py_XDECREF(copy);
+  return result;
+}
+
 static int from_object(void* object, exchange_managed_t** out) {
   native_view_t view;
   *out = NULL;
@@ -44,6 +63,10 @@ static int from_object(void* object, exchange_managed_t** out) {
   if (!accrt_native_take(object, false, NULL, &view) || view.tensor.buffer == NULL) {
     PyErr_SetString(PyExc_TypeError, "this is no accrt.Tensor");
     return -1;
+  }
+  if (runs_backwards(&view.tensor)) {
+    Py_DECREF(view.owner);
+    return from_copy(object, out);
   }
   struct DLManagedTensorVersioned* managed;
   const accrt_status_t status =

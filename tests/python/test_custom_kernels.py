@@ -293,6 +293,24 @@ def test_what_does_not_fit_in_a_bundle_is_said_by_name(cube, instance):
         f.kernel(both, [x.to_copy("f32"), x.to_copy("f32")], [], n=8, scale=1.0)
 
 
+@pytest.mark.parametrize("values, text", [
+    ({"n": float("nan")}, "n is nan, expected an integer .i64. or an expression"), ({"n": 8.0}, "n is 8.0, expected an integer"),
+    ({"n": float("inf")}, "n is inf, expected an integer"), ({"n": True}, "n is True, expected an integer"), ({"n": 1 << 63}, "n is .*, which does not fit i64"),
+    ({"n": "8"}, "n is '8', expected a number"), ({"n": None}, "n is None, expected a number"), ({"k": 1 << 31}, "k is 2147483648, which does not fit i32"),
+    ({"k": -1.5}, "k is -1.5, expected an integer .i32."), ({"u": -1}, "u is -1, which does not fit u8"), ({"u": 256}, "u is 256, which does not fit u8"),
+])  # fmt: skip
+def test_numbers_that_a_kernel_does_not_take_are_refused_where_they_are_given(instance, values, text):
+    takes = [("x", "read f32"), ("y", "write f32"), ("n", "symbol"), ("k", "i32"), ("u", "u8"), ("scale", "f32")]
+    kernel = accrt.Kernel.from_c(f"int32_t f({', '.join(TAKES)}) {{ (void)e, (void)d, (void)w; return 0; }}", "f", takes, lambda v: 1, instance=instance)
+    m = Module("numbers")
+    f = m.function("f")
+    x = f.input("x", "f32", [8])
+    good = {"n": np.int64(8), "k": np.int32(-3), "u": 255, "scale": float("nan")}
+    assert len(f.kernel(kernel, [x], [TensorType("f32", (8,))], **good)) == 1
+    with pytest.raises(IRError, match=f"function 'f', kernel 'f': {text}"):
+        f.kernel(kernel, [x], [TensorType("f32", (8,))], **{**good, **values})
+
+
 PUT = """
 int32_t put(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {
   (void)e; (void)w;

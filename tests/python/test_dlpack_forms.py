@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
 import sys
 import weakref
 
@@ -300,3 +301,25 @@ def test_every_type_and_shape_goes_to_jax_and_back(jnp, device, shape):
             del tensor, own
             gc.collect()
             assert again.dtype == array.dtype and again.shape == shape and (np.asarray(again) == np.asarray(array)).all(), kind
+
+
+FIRST = """
+import os, sys, accrt
+for module, names in sorted(accrt._MODULES.items()):
+    child = os.fork()
+    if child == 0:
+        for name in names:
+            getattr(accrt, name)
+        part = sys.modules.get("accrt._incoming")
+        os._exit(part is not None and part.Tensor is None)
+    assert os.waitpid(child, 0)[1] == 0, module
+accrt.from_dlpack
+import numpy as np
+assert accrt.from_dlpack(np.ones(4, "f"), accrt.default_instance().device("host")).tolist() == [1] * 4
+"""
+
+
+def test_what_takes_arrays_may_be_the_first_that_is_used():
+    """Modules are loaded when they are first named, and one has its Tensor from another."""
+    done = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

@@ -715,3 +715,12 @@ def test_inputs_keep_the_names_that_the_model_has():
 def test_the_front_end_stays_small():
     lines = sum(len(path.read_text().splitlines()) for path in (kh.ROOT / "python/accrt/from_torch").glob("*.py"))
     assert lines <= 3000
+
+
+@pytest.mark.parametrize("name, near", [("dynamic_shape", "dynamic_shapes"), ("target", "targets"), ("quantise", "quantize"), ("zzz", None)])
+def test_misspelt_options_are_refused_before_anything_is_done(name, near):
+    for make, what in ((accrt.from_torch, "from_torch"), (accrt.from_onnx, "from_onnx")):
+        with pytest.raises(TypeError) as caught:
+            make("none.pt2", **{name: 1})
+        wanted = f"{what}() got an unexpected keyword argument {name!r}"
+        assert str(caught.value) == wanted + (f"; did you mean {near!r}?" if near and (what, near) != ("from_onnx", "dynamic_shapes") else "")

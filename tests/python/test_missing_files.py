@@ -88,6 +88,18 @@ def test_a_shard_that_is_missing_is_named(tmp_path):
     assert caught.value.filename.endswith("shard-1.safetensors")
 
 
+def test_a_folder_that_is_missing_is_named(tmp_path):
+    from accrt import bundle_writer as bw
+
+    path = tmp_path / "no" / "made.accx"
+    writer = bw.BundleWriter()
+    writer.function("f").result("y", "f32", [1])
+    for write in (lambda: compile(scale(), path), lambda: compile(scale(), str(path)), lambda: writer.write(path), lambda: writer.write(str(path))):
+        with pytest.raises(accrt.MissingFileError, match=f"made.accx: no such file: there is no folder {path.parent}") as caught:
+            write()
+        assert caught.value.filename == str(path)
+
+
 def test_it_can_be_pickled(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         accrt.Bundle(tmp_path / "missing.accx")

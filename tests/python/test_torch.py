@@ -209,3 +209,38 @@ def test_the_process_ends_while_each_holds_the_others_memory(tmp_path):
     for turn in range(3):
         done = subprocess.run([sys.executable, "-c", AT_THE_END, str(tmp_path / f"{turn}.accx")], capture_output=True, text=True, timeout=300)
         assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
+
+
+def test_tensors_without_memory_are_refused_by_name(echo, device):
+    meta = torch.ones(16, device="meta")
+    for act in (lambda: echo.f32(meta), lambda: accrt.from_dlpack(meta, device), lambda: echo.f32(torch.ones(16), out=meta), lambda: echo.f32(meta, copy=True)):
+        with pytest.raises(BufferError, match="meta device, which has shapes and no values"):
+            act()
+
+
+BACKWARDS = """
+import sys, numpy as np, torch, accrt
+device = accrt.default_instance().device("host")
+for dtype in ("float32", "int8", "int64", "bool", "float16"):
+    array = (np.arange(24).reshape(4, 6) % 5).astype(dtype)
+    for index in ((slice(None, None, -2),), (slice(None), slice(None, None, -1)), (slice(None, None, -1), slice(3, None, -3)), (slice(None, 0, -1), 2)):
+        view, wanted = accrt.from_dlpack(array, device)[index], array[index]
+        for take in (torch.from_dlpack, torch.as_tensor, lambda t: torch.utils.dlpack.from_dlpack(t.__dlpack__()), np.from_dlpack,
+                     lambda t: torch.utils.dlpack.from_dlpack(t.__dlpack__(max_version=(1, 0)))):
+            found = np.asarray(take(view))
+            assert found.dtype == wanted.dtype and (found == wanted).all(), (dtype, index)
+        try:
+            view.__dlpack__(copy=False)
+            raise SystemExit("copy=False")
+        except BufferError as error:
+            assert "negative" in str(error)
+        assert np.shares_memory(view.numpy(), array)
+one = accrt.from_dlpack(np.ones((1, 3), "f"), device)[::-1]  # of one row: in order
+assert torch.from_dlpack(one).tolist() == [[1.0] * 3]
+"""
+
+
+def test_negative_strides_go_to_torch_as_a_copy():
+    """In a process of its own: torch ends the one that gives it negative strides."""
+    done = subprocess.run([sys.executable, "-c", BACKWARDS], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -384,6 +384,52 @@ def test_training_as_torch_does(trained):
     assert set(found.values()) == {"SUCCESS"}
 
 
+def test_an_optimizer_says_that_it_leaves_what_has_no_backward(bundle, trained, recwarn):
+    import accrt.torch
+
+    x = torch.randn(5, 8)
+    for ours in (accrt.torch.Module(bundle), copy.deepcopy(accrt.torch.Module(bundle))):
+        head = torch.nn.Linear(3, 1)
+        optimizer = torch.optim.SGD([*ours.parameters(), *head.parameters()], 0.1)
+        before = {name: p.clone() for name, p in ours.named_parameters()}
+        head(ours(x)).sum().backward()  # as a part that stays as it is
+        with pytest.warns(UserWarning, match="function 'forward' of .* has no backward, so SGD leaves its parameters as they are: compile .* with a backward"):
+            optimizer.step()
+        assert all(torch.equal(before[name], p) for name, p in ours.named_parameters())
+        recwarn.clear()
+        optimizer.step()  # once
+        torch.optim.Adam(head.parameters()).step()
+        assert not recwarn.list
+        assert "no backward: nothing is trained" in repr(ours)
+        ours.requires_grad_(True)
+        with pytest.raises(RuntimeError, match="has no backward: name the bundle's function that is it, as backward="):
+            ours(x).sum().backward()
+    ours = accrt.torch.Module(trained, parameters={"scale": torch.ones(4)})
+    torch.optim.SGD(ours.parameters(), 0.1).step()
+    assert not recwarn.list and "backward 'forward_backward'" in repr(ours)
+
+
+def test_a_module_says_how_it_is_saved(bundle, tmp_path):
+    import pickle
+    from multiprocessing.reduction import ForkingPickler
+
+    import accrt.torch
+
+    ours, x = accrt.torch.Module(bundle), torch.randn(5, 8)
+    text = r"an accrt.torch.Module cannot be pickled: save its state_dict\(\), make it anew of its bundle"
+    for module in (ours, torch.nn.Sequential(ours)):
+        for save in (pickle.dumps, lambda m: torch.save(m, tmp_path / "m.pt"), ForkingPickler.dumps):
+            with pytest.raises(TypeError, match=text):
+                save(module)
+    torch.save(ours.state_dict(), tmp_path / "weights.pt")
+    other = accrt.torch.Module(bundle)
+    with torch.no_grad():
+        next(other.parameters()).fill_(7)
+    other.load_state_dict(torch.load(tmp_path / "weights.pt"))
+    close(other(x), ours(x))
+    close(copy.copy(ours)(x), ours(x))
+
+
 def test_functional_calls_under_transforms(trained):
     import accrt.torch
 

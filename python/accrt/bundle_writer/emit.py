@@ -427,7 +427,9 @@ class Emission:
         if b"\0" in encoded:
             raise ValueError("embedded null byte")
         from .._waits import apart
+        from ..errors import need_folder
 
+        need_folder(path)
         self.uses += 1
         apart(lambda: self._write_path(encoded))
 

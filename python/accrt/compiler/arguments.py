@@ -129,6 +129,21 @@ def number(item: Any, what: str) -> Any:
     return found
 
 
+def typed(item: Any, dtype: str, what: str) -> Any:
+    """The same, for a kernel's parameter of this type: integers take no float, and no number that
+    does not fit. "": of any."""
+    found = number(item, what)
+    if isinstance(found, Expr) or dtype[:1] not in ("i", "u"):
+        return found
+    bits = int(dtype[1:])
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if dtype[0] == "i" else (0, (1 << bits) - 1)
+    if isinstance(found, (bool, float)):
+        raise IRError(f"{what} is {described(item)}, expected an integer ({dtype}) or an expression of symbols")
+    if not low <= found <= high:
+        raise IRError(f"{what} is {found}, which does not fit {dtype}")
+    return found
+
+
 def real(item: Any, what: str) -> float:
     """A float that is a number."""
     found = plain(item)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from .. import bundle_writer as bw
+from ..errors import need_folder
 from . import arguments, passes, progress
 from .bufferize import Buffers, bufferize
 from .cuda import nvcc
@@ -187,6 +188,8 @@ def compile(
             raise IRError(f"{what} is {arguments.described(given)}, expected a dict by patterns of names, as {example}")
     if signer is not None and not hasattr(signer, "public_key"):
         raise IRError(f"signer is {arguments.described(signer)}, expected an accrt.trust.SigningKey: SigningKey.read(path) gives one")
+    if isinstance(path, (str, os.PathLike)):  # said before hours of compiling
+        need_folder(path)
     if quantize:
         module, _changed = passes.quantize_weights(module, dict(quantize))
     if external:

@@ -481,7 +481,8 @@ class Function:
         for type_ in arguments.listed(results, f"{where}: results", "TensorTypes"):
             if not isinstance(type_, TensorType):
                 raise IRError(f"{where}: a result of {described(type_)}, expected a TensorType(dtype, shape)")
-        values = {name: arguments.number(item, f"{where}: {name}") for name, item in values.items()}
+        kinds = {p.name: p.dtype if p.kind == "scalar" else "i64" for p in kernel.params if p.kind in ("scalar", "symbol")}
+        values = {name: arguments.typed(item, kinds.get(name, ""), f"{where}: {name}") for name, item in values.items()}
         attrs = {"kernel": kernel, "types": tuple(results), "values": values, "states": states, "reference": reference}
         return self.add("accrt.kernel", operands, attrs).results
 

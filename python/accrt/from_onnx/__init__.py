@@ -58,8 +58,10 @@ def from_onnx(
         ImportError: onnx is missing. TypeError, ValueError: an argument. OSError: the file.
     """
     from .. import Bundle
+    from .._library import known_options
     from ..compiler import compile
 
+    known_options("from_onnx", options, from_onnx, compile)
     module = convert(model, sizes=sizes, constants=constants, name=name, maximum=maximum)
     if path is None:
         return Bundle(compile(module, **options))

@@ -61,8 +61,10 @@ def from_torch(
         ImportError: torch is missing. TypeError, ValueError: an argument. What torch.export raises.
     """
     from .. import Bundle
+    from .._library import known_options
     from ..compiler import compile
 
+    known_options("from_torch", options, from_torch, compile)
     module = convert(model, args, kwargs=kwargs, dynamic_shapes=dynamic_shapes, name=name, maximum=maximum)
     if path is None:
         return Bundle(compile(module, **options))

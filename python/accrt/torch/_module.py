@@ -1,6 +1,8 @@
 """A bundle's function as a torch.nn.Module, with the bundle's weights as its parameters."""
 from __future__ import annotations
 
+import functools
+import warnings
 import weakref
 from collections.abc import Mapping
 from typing import Any, Optional, Sequence
@@ -55,6 +57,8 @@ class Module(torch.nn.Module):
         weights.owner = weakref.ref(self)
         self.accrt_weights, self.accrt_function, self.accrt_programs = weights, function, programs
         self._own(bundle, backward, made, parameters or {})
+        self.accrt_backward = backward
+        self._mark()
         base = name or _operator.default_name(bundle, function)
         self.accrt_operator = _operator.register(programs, function, backward, base if name else _operator.free_name(base), weights)
 
@@ -69,6 +73,27 @@ class Module(torch.nn.Module):
             _put(self, name, torch.nn.Parameter(tensor.detach(), requires_grad=trained))
         self.accrt_inputs, self.accrt_given = inputs, [n for n in inputs if n not in parameters]
         self.accrt_optional = [a.name for a in bundle.signature(self.accrt_function).inputs if a.optional]
+
+    def _mark(self) -> None:
+        """Without a backward, an optimizer that gets the parameters says that it leaves them."""
+        if self.accrt_backward is not None:
+            return
+        for name in (*self.accrt_weights.names, *[n for n in self.accrt_inputs if n not in self.accrt_given]):
+            parameter = _found(self, name, None)
+            if isinstance(parameter, torch.Tensor) and parameter.is_floating_point():
+                parameter.accrt_frozen = self._where()
+        _watch_optimizers()
+
+    def _where(self) -> str:
+        return f"function {self.accrt_function!r} of {self.accrt_programs.bundle.info['name']!r}"
+
+    def __setstate__(self, state: Any) -> None:
+        """Of a copy, whose parameters are new."""
+        super().__setstate__(state)
+        self._mark()
+
+    def extra_repr(self) -> str:
+        return self._where() + (", no backward: nothing is trained" if self.accrt_backward is None else f", backward {self.accrt_backward!r}")
 
     def _apply(self, fn: Any, recurse: bool = True) -> Any:
         """As torch's, for `to`, `cuda` and the like. On a GPU the weights are in the memory that
@@ -120,6 +145,25 @@ class Module(torch.nn.Module):
             raise TypeError(f"{self.accrt_function}() misses {', '.join(missing)}")
         given = [values.get(n) if n in self.accrt_given else _found(self, n) for n in self.accrt_inputs]
         return self.accrt_operator(*given, [_found(self, n) for n in self.accrt_weights.names])
+
+
+@functools.lru_cache(maxsize=None)
+def _watch_optimizers() -> None:
+    """Once: before a step of any optimizer of torch's."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+    register_optimizer_step_pre_hook(_warn_of_frozen)
+
+
+def _warn_of_frozen(optimizer: Any, _args: Any, _named: Any) -> None:
+    """Of parameters that have no gradient since their module has no backward: once for each
+    optimizer, and not where the caller said requires_grad_(True), which fails in backward()."""
+    if optimizer.__dict__.get("accrt_warned"):
+        return
+    optimizer.accrt_warned = True
+    frozen = {text for group in optimizer.param_groups for p in group["params"] if not p.requires_grad and (text := getattr(p, "accrt_frozen", ""))}
+    for text in sorted(frozen):
+        warnings.warn(f"accrt.torch.Module of {text} has no backward, so {type(optimizer).__name__} leaves its parameters as they are: compile the bundle "
+                      "with a backward function (docs/torch.md, Training), or leave them out of the optimizer", stacklevel=4)
 
 
 def _found(module: torch.nn.Module, name: str, *default: Any) -> Any:

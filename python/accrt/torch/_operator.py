@@ -25,6 +25,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _RESERVED = {"self", "out", "int", "float", "bool", "str", "Tensor", "None", "True", "False"}
 _ALIGNED = 16  # bytes: of an argument's address
 _SHAPES = 4096  # sets of shapes that an operator remembers
+NOT_PICKLED = ("an accrt.torch.Module cannot be pickled: save its state_dict(), make it anew of its bundle by accrt.torch.Module(path), "
+               "and load_state_dict()")
 # with their libraries, for as long as the process: graphs name operators
 _registered: dict[str, "Operator"] = {}
 _registering = threading.RLock()
@@ -65,6 +67,9 @@ class Programs:
 
     def __deepcopy__(self, memo: Any) -> "Programs":
         return self  # a copied module calls the same
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(NOT_PICKLED)
 
     def _program(self, kind: int, index: int) -> Program:
         """On DLPack's device."""

@@ -92,6 +92,10 @@ class Weights:
     def __deepcopy__(self, memo: Any) -> Weights:
         return self  # a copied module has parameters of its own, and they come with each call
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("an accrt.torch.Module cannot be pickled: save its state_dict(), make it anew of its bundle by accrt.torch.Module(path), "
+                        "and load_state_dict()")
+
     def tensors(self) -> list[torch.Tensor]:
         """The bundle's own as tensors that may be written: shared with the program on the host,
         unless the instance takes no weights without a signature."""
