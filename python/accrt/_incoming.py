@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 else:
     Tensor = None  # tensor.py puts its class here, for it uses this module
 
+META = "the tensor is on torch's meta device, which has shapes and no values: pass one with memory (torch.empty_like(t, device='cpu'))"
+
 
 def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
     """Imports a tensor that has `__dlpack__` without a copy. The producer's memory stays alive
@@ -38,7 +40,7 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
         raise TypeError(f"source is {describe(source)}, which has no __dlpack__")
     refuse_masked(source)
     if getattr(source, "is_meta", False) is True:
-        raise BufferError("the tensor is on torch's meta device, which has shapes and no values: pass one with memory (torch.empty_like(t, device='cpu'))")
+        raise BufferError(META)
     if getattr(source, "is_neg", bool)():  # torch's; DLPack cannot say it, and torch does not look
         raise BufferError("the tensor's numbers are the negatives of what lies in its memory: pass tensor.resolve_neg()")
     order = {"stream": stream.native or 1} if stream is not None and source.__dlpack_device__()[0] == _CUDA else {}

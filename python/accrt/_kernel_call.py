@@ -12,6 +12,7 @@ from ._library import describe, lib, need, number
 from .errors import Error, InvalidStateError
 from .memory import Buffer
 from .stream import Stream
+from ._incoming import META
 from .tensor import _NAMES, Tensor, View
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def _scalar(what: str, value: Any, dtype: str) -> int:
     code = _CODES[dtype]
     try:
         if dtype[0] != "f":
-            value = bool(value) if dtype == "bool" else _index(value)
+            value = _truth(value) if dtype == "bool" else _index(value)
         elif isinstance(value, (str, bytes)):
             raise TypeError("a str is no number")
         else:
@@ -148,13 +149,26 @@ def _scalar(what: str, value: Any, dtype: str) -> int:
         raise OverflowError(f"{what} is {value!r:.80}, which does not fit {dtype}") from None
 
 
+def _truth(value: Any) -> bool:
+    """A bool, numpy's too, or the number 0 or 1; "no" and None have a truth value, and are none."""
+    found = value if isinstance(value, bool) else _index(value.item() if hasattr(value, "item") else value)
+    if found not in (0, 1):
+        raise ValueError("only 0 and 1 are")
+    return bool(found)
+
+
 def _refuse_elsewhere(what: str, value: Any, device: Device) -> None:
     """Memory of a GPU given to a kernel of a host, or the other way round, before the library is
     called."""
     ask = getattr(value, "__dlpack_device__", None)
     if not callable(ask):
         return
-    found, index = map(int, ask())
+    if getattr(value, "is_meta", False) is True:
+        raise BufferError(f"{what}: {META}")
+    try:
+        found, index = map(int, ask())
+    except (ValueError, RuntimeError, BufferError) as error:  # torch's, of tensors that are none
+        raise BufferError(f"{what}: {str(error).partition(chr(10))[0]}") from None
     here, own = device.info.dlpack_device
     if {found, here} == {1, 2}:
         # as DLPack numbers hosts and CUDA; memory of both kinds has numbers of its own
@@ -202,4 +216,4 @@ def _sizes(kernel: Kernel, values: Sequence, grid: Any) -> tuple[int, ...]:
     found = [_index(size) for size in sizes]
     if min(found) < least:
         raise ValueError(f"{where} is {tuple(found)}: each size is {least} or more")
-    return tuple(number(size, "grid", 32) for size in (*found, 1, 1)[:3])
+    return tuple(number(size, where, 32) for size in (*found, 1, 1)[:3])

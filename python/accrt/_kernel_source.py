@@ -125,6 +125,8 @@ def definition(source: Any, name: str, parameters: Any, grid: Any, entry: str = 
     if not callable(grid):
         raise TypeError(f"{where}: grid is {describe(grid)}, expected a function from the values to (x, y, z), as "
                         "lambda v: ((v['n'] + 255) // 256, 1, 1)")
+    if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
+        raise TypeError(f"{where}: flags is {shown(flags)}, expected a list of options, as ['-ffast-math']")
     from .compiler import CSource, CudaSource, KernelDef  # here: it takes long to import
     from .compiler.kernels import kerneldef
 
@@ -135,7 +137,10 @@ def definition(source: Any, name: str, parameters: Any, grid: Any, entry: str = 
 
     def sizes(values: Mapping[str, Any]) -> tuple[Any, Any, Any]:
         found = grid(values)
-        return tuple((*(found if isinstance(found, (tuple, list)) else (found,)), 1, 1)[:3])
+        parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
+        if not 1 <= len(parts) <= 3:
+            raise TypeError(f"{where}: grid is {parts!r:.80}, expected 1 to 3 whole numbers, workgroups in x, y, z")
+        return (*parts, 1, 1)[:3]
 
     params = kerneldef.layout([param(*each) for each in known])
     text, path = text_of(source)

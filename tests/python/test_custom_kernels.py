@@ -311,6 +311,31 @@ def test_numbers_that_a_kernel_does_not_take_are_refused_where_they_are_given(in
         f.kernel(kernel, [x], [TensorType("f32", (8,))], **{**good, **values})
 
 
+def test_truth_values_that_are_none_are_refused(instance):
+    kernel = accrt.Kernel.from_c(f"int32_t f({', '.join(TAKES)}) {{ (void)e, (void)w; const f_params_t* p = d->params; p->y[0] = p->on; return 0; }}", "f",
+                                 [("y", "write u8"), ("on", "bool")], lambda v: 1, instance=instance)
+    for value in (True, False, 1, 0, np.bool_(True), np.bool_(False), np.int64(1), np.array(True)):
+        y = np.full(1, 9, np.uint8)
+        kernel(y, value)
+        assert y[0] == bool(value)
+    for value in ("no", "", None, 2, -1, 1.0, float("nan"), [], np.float32(1), b"1"):
+        with pytest.raises(TypeError, match="kernel f: on is .*, expected a number of type bool"):
+            kernel(np.zeros(1, np.uint8), value)
+
+
+@pytest.mark.parametrize("found", [(), (1, 2, 3, 4), None, 1.5, float("nan"), "1", -1, 1 << 32])
+def test_what_a_grid_function_gives_is_checked(instance, found):
+    kernel = accrt.Kernel.from_c(CUBE, "cube", PARAMETERS, lambda v: found, instance=instance)
+    with pytest.raises((TypeError, ValueError, OverflowError), match="kernel cube: grid is"):
+        kernel(*ones(8), 8, 1.0)
+
+
+@pytest.mark.parametrize("flags", ["-O2", ["-O2", 3], [None], b"-O2"])
+def test_flags_are_a_list_of_options(instance, flags):
+    with pytest.raises(TypeError, match="kernel cube: flags is .*, expected a list of options"):
+        accrt.Kernel.from_c(CUBE, "cube", PARAMETERS, blocks_of, flags=flags, instance=instance)
+
+
 PUT = """
 int32_t put(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {
   (void)e; (void)w;

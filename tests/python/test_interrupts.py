@@ -488,7 +488,7 @@ def test_every_wait_says_that_the_work_was_cancelled(busy, name):
     assert type(again) is type(error) and again.message == error.message and again.name == error.name
     with pytest.raises(accrt.CancelledError):
         busy.session.stream.synchronize()
-    for look in (lambda: busy.semaphore.wait(1, 0), busy.event.done, busy.session.stream.done):  # and later
+    for look in (lambda: busy.semaphore.wait(1, 0), busy.event.done, busy.session.stream.done):
         with pytest.raises(accrt.CancelledWorkError):
             look()
 

@@ -218,6 +218,17 @@ def test_tensors_without_memory_are_refused_by_name(echo, device):
             act()
 
 
+def test_kernels_refuse_tensors_without_memory_by_name(instance):
+    source = ("int32_t f(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {\n"
+              "  (void)e, (void)d, (void)w;\n  return 0;\n}\n")
+    kernel = accrt.Kernel.from_c(source, "f", [("x", "read f32")], lambda v: 1, instance=instance)
+    for act in (kernel, kernel.check):
+        with pytest.raises(BufferError, match="kernel f: x: .*meta device, which has shapes and no values"):
+            act(torch.ones(16, device="meta"))
+    with pytest.raises(BufferError, match="kernel f: x: .*[Bb]atch"):
+        torch.vmap(lambda x: kernel(x) or x)(torch.ones(2, 8))
+
+
 BACKWARDS = """
 import sys, numpy as np, torch, accrt
 device = accrt.default_instance().device("host")
