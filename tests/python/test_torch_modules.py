@@ -409,6 +409,26 @@ def test_an_optimizer_says_that_it_leaves_what_has_no_backward(bundle, trained, 
     assert not recwarn.list and "backward 'forward_backward'" in repr(ours)
 
 
+@pytest.mark.parametrize("value, text", [(np.ones((5, 8), np.float32), "a value of type ndarray, .*: torch.from_dlpack makes one"), ([[1.0] * 8], "a value of type list"),
+                                         ("x", "a value of type str"), (3, "a value of type int"), (1.5, "a value of type float")])  # fmt: skip
+def test_inputs_that_are_no_tensors_are_named(bundle, instance, value, text):
+    import accrt.torch
+
+    ours = accrt.torch.Module(bundle)
+    for call in (lambda: ours(value), lambda: ours(input=value)):
+        with pytest.raises(TypeError, match=rf"forward\(\): input is {text}.*") as caught:
+            call()
+        assert "expected a torch.Tensor" in str(caught.value) and "\n" not in str(caught.value)
+    mine = accrt.from_dlpack(np.ones((5, 8), np.float32), instance.device("host"))
+    with pytest.raises(TypeError, match="expected a torch.Tensor: torch.from_dlpack makes one"):
+        ours(mine)
+    for function in (None, 3, b"forward"):
+        with pytest.raises(TypeError, match="function is .*, expected the name of a function"):
+            accrt.torch.operator(bundle, function)
+    with pytest.raises(TypeError, match="backward is 3, expected the name|backward is a value of type int, expected the name"):
+        accrt.torch.operator(bundle, "forward", backward=3, name="never::made")
+
+
 def test_a_module_says_how_it_is_saved(bundle, tmp_path):
     import pickle
     from multiprocessing.reduction import ForkingPickler

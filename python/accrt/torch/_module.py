@@ -9,11 +9,16 @@ from typing import Any, Optional, Sequence
 
 import torch
 
+from .._library import describe
 from ..bundle import Bundle
 from ..errors import Error
 from ..program import Program
+from ..tensor import Tensor
 from . import _operator
 from ._weights import Weights
+
+#: What callers give in place of tensors. Others may be: torch.fx's proxies, say.
+_NO_TENSORS = (list, tuple, dict, str, bytes, int, float, complex, Tensor)
 
 
 class Module(torch.nn.Module):
@@ -72,6 +77,7 @@ class Module(torch.nn.Module):
             trained = name in gradients and tensor.is_floating_point()
             _put(self, name, torch.nn.Parameter(tensor.detach(), requires_grad=trained))
         self.accrt_inputs, self.accrt_given = inputs, [n for n in inputs if n not in parameters]
+        self.accrt_scalars = {a.name for a in bundle.signature(self.accrt_function).inputs if a.kind == "scalar"}
         self.accrt_optional = [a.name for a in bundle.signature(self.accrt_function).inputs if a.optional]
 
     def _mark(self) -> None:
@@ -140,6 +146,10 @@ class Module(torch.nn.Module):
             if name not in self.accrt_given or name in values:
                 raise TypeError(f"{self.accrt_function}() got {name!r}" + (" twice" if name in values else f", and takes {', '.join(self.accrt_given)}"))
             values[name] = value
+        for name, value in values.items():
+            if isinstance(value, _NO_TENSORS) and name not in self.accrt_scalars or hasattr(value, "__array_interface__"):
+                more = ": torch.from_dlpack makes one" if hasattr(value, "__dlpack__") else ""
+                raise TypeError(f"{self.accrt_function}(): {name} is {describe(value)}, expected a torch.Tensor{more}")
         missing = [n for n in self.accrt_given if n not in values and n not in self.accrt_optional]
         if missing:
             raise TypeError(f"{self.accrt_function}() misses {', '.join(missing)}")

@@ -14,7 +14,7 @@ from typing import Any, Mapping, Optional, Sequence
 import torch
 
 from .. import _backward, _ffi
-from .._library import filled, lib
+from .._library import describe, filled, lib
 from ..bundle import Bundle
 from ..program import Program
 from ..session import Session
@@ -518,6 +518,9 @@ def operator(bundle: Any, function: str, *, backward: Optional[str] = None, name
         ValueError: the function cannot be an operator, or the name is taken. What accrt.Program
             raises.
     """
+    for what, given in (("function", function), ("backward", backward)):
+        if not isinstance(given, str) and not (what == "backward" and given is None):
+            raise TypeError(f"{what} is {describe(given)}, expected the name of a function of the bundle")
     programs = Programs(bundle)
     return register(programs, function, backward, name or default_name(programs.bundle, function))
 
