@@ -10,6 +10,7 @@ import random
 import numpy as np
 import pytest
 
+import family_models as families
 import tiny_models as tiny
 from test_step_programs import LENGTH, OPTIONS, ROWS, opened, run
 
@@ -68,6 +69,31 @@ def test_logits(tmp_path, name):
     for at, function in ((0, "step"), (1, "embed")):
         for row, position, result in run(program, page_size, ids, numbers, function):
             np.testing.assert_allclose(result, expected[row][at][position], rtol=0, atol=1e-4, err_msg=f"{function}, row {row}, position {position}")
+
+
+def chosen_families():
+    names = list(families.CONFIGS)
+    random.Random(SEED).shuffle(names)
+    return names if ALL else names[:5]
+
+
+@pytest.mark.parametrize("name", chosen_families())
+def test_logits_of_families(tmp_path, name):
+    """Of other weights and ids than those whose logits were recorded."""
+    print("seed", SEED)
+    seed = random.Random(f"{SEED} {name}").randrange(1 << 30)
+    folder, _weights = families.write(tmp_path / "m", name, seed)
+    program, page_size = opened(folder, OPTIONS)
+    ids, numbers = families.ids_of(families.CONFIGS[name], seed), np.random.default_rng(seed)
+    expected = families.theirs(folder, ids)
+    for at, function in ((0, "step"), (1, "embed")):
+        for row, position, result in run(program, page_size, ids, numbers, function):
+            np.testing.assert_allclose(result, expected[at][row][position], rtol=0, atol=2e-4, err_msg=f"{function}, row {row}, position {position}")
+
+
+@pytest.mark.parametrize("name", families.CONFIGS)
+def test_recorded_shapes_are_those_of_transformers(name):
+    assert families.shapes_of(families.CONFIGS[name]) == families.recorded()[name]["tensors"]
 
 
 def test_a_file_that_the_gguf_package_writes(tmp_path):

@@ -17,7 +17,7 @@ grouped heads, rotary embeddings.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -50,7 +50,8 @@ class Step:
     kv_lengths: Value
     sample_tokens: Value
     token_adapters: Optional[Value] = None
-    rotations: Dict[str, Any] = field(default_factory=dict)
+    #: Which layer is being made.
+    layer: int = 0
 
 
 class Decoder:
@@ -404,6 +405,7 @@ class Decoder:
         self.step.token_ids = (given < 0).where(last_ids, given).clamp(0, self.vocabulary - 1)
         x = self.embed(self.step.token_ids)
         for layer in range(self.layers):
+            self.step.layer = layer
             with f.label(f"layer {layer}"):
                 x = self.layer(x, self.layer_name.format(layer), layer)
         f.result(result, last(self.norm(x.index_select(0, self.step.sample_tokens), self.final_norm)), doc=doc)

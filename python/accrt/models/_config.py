@@ -96,6 +96,13 @@ class Config:
             return default
         return value
 
+    def changed(self, **values: Any) -> "Config":
+        """The same with other values. What is read and refused of it is read and refused of this
+        one."""
+        made = Config({**self.values, **values})
+        made.points, made._refused, made._read = self.points, self._refused, self._read
+        return made
+
     def check_unread(self) -> None:
         """Refuses what would change the results and was not looked at."""
         for name, neutral in MEANINGFUL.items():

@@ -32,6 +32,8 @@ CONFIGS: Dict[str, Dict[str, Any]] = {
     "qwen3": {},
     "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 64, "sliding_window": 64, "attn_logit_softcapping": 50.0,
                "final_logit_softcapping": 30.0},
+    "gemma": {},
+    "gemma3": {"query_pre_attn_scalar": 64, "sliding_window": 64, "sliding_window_pattern": 2, "num_hidden_layers": 2},
     "phi3": {"pad_token_id": 0},
     "granite": {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.02, "logits_scaling": 8.0},
     "olmo2": {},

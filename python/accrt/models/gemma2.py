@@ -1,49 +1,37 @@
-"""Gemma 2: soft caps, every second layer with a window, norms behind attention and MLP too, norms
-that multiply by 1 + w, embeddings that are scaled by the root of their size."""
+"""Gemma 2: Gemma with soft caps, windows in every second layer, and norms behind attention and MLP
+too."""
 
 from __future__ import annotations
 
-import math
-from typing import Optional
-
-import numpy as np
+from typing import List, Optional
 
 from ..compiler.ir import Value
-from ._blocks import ACTIVATIONS, Decoder
+from .gemma import Gemma
 
 
-class Gemma2(Decoder):
+class Gemma2(Gemma):
     types = architectures = ("gemma2",)
     defaults = {"sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256, "head_dim": 256}
-    tied = True
-    act = "gelu_pytorch_tanh"
     gguf_names = {"ffn_norm": "pre_feedforward_layernorm", "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+    #: Of the sizes that there are, the one with so many layers scales scores by something else than
+    #: its heads' size. GGUF files do not say it.
+    largest = 46
 
     def setup(self) -> None:
         super().setup()
         config = self.config
-        self.act = config.choice("hidden_activation", ACTIVATIONS, self.act)
-        # GGUF files do not have it; of the three sizes that there are, the one of 46 layers scales
-        # by something else than its heads' size.
-        scalar = self.hidden // self.heads if self.is_gguf and self.layers == 46 else self.head_size
+        scalar = self.hidden // self.heads if self.is_gguf and self.layers == self.largest else self.head_size
         self.scale = config.number("query_pre_attn_scalar", scalar, minimum=1e-6) ** -0.5
         self.soft_cap = config.number("attn_logit_softcapping", 0.0) or None
         self.final_cap = config.number("final_logit_softcapping", 0.0)
-        self.windows = self.windows_of(["full_attention" if layer % 2 else "sliding_attention" for layer in range(self.layers)])
+        self.windows = self.windows_of(self.layer_types())
+
+    def layer_types(self) -> List[str]:
+        """Where a configuration does not have them."""
+        return ["full_attention" if layer % 2 else "sliding_attention" for layer in range(self.layers)]
 
     def window(self, layer: int) -> Optional[int]:
         return self.windows[layer]
-
-    def embed(self, ids: Value) -> Value:
-        root = math.sqrt(self.hidden)
-        if self.float_type == "bf16":  # the type that the model was trained in
-            root = float(np.uint32(int(np.float32(root).view(np.uint32)) + 0x8000 & 0xFFFF0000).view(np.float32))
-        return super().embed(ids) * root
-
-    def rms_norm(self, x: Value, name: str) -> Value:
-        weight = self.float(self.weight(f"{name}.weight", [int(x.shape[-1])]))
-        # GGUF files have the 1 in them
-        return x.rms_norm(weight if self.is_gguf else weight + 1.0, self.eps)
 
     def layer(self, x: Value, name: str, index: int) -> Value:
         mixed = self.attention(self.norm(x, f"{name}.input_layernorm"), f"{name}.self_attn", index)

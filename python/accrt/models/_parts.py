@@ -1,0 +1,39 @@
+"""Models of several parts, of which the one is served that reads and writes text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Dict, Optional, TypeVar
+
+from ._checkpoint import Checkpoint
+
+#: Configurations of other parts, and beginnings of names of their tensors.
+_OTHER_KEYS = ("vision_config", "audio_config", "text_config")
+_OTHERS = ("vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.")
+#: What names of the text's tensors begin with, and what they begin with in a model of text alone.
+_TEXT = {"language_model.model.": "model.", "language_model.lm_head.": "lm_head.", "model.language_model.": "model."}
+
+T = TypeVar("T")
+
+
+def text_part(checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint as it would be of the part that reads text. One of a single part stays as it
+    is."""
+    text = checkpoint.config.get("text_config")
+    if not isinstance(text, dict):
+        return checkpoint
+    outer = {key: value for key, value in checkpoint.config.items() if key not in _OTHER_KEYS}
+    return replace(checkpoint, config={**outer, **text}, tensors=_named(checkpoint.tensors), kv_scales=_named(checkpoint.kv_scales))
+
+
+def _named(items: Dict[str, T]) -> Dict[str, T]:
+    found = {name: _name(name) for name in items}
+    return {new: items[name] for name, new in found.items() if new is not None}
+
+
+def _name(name: str) -> Optional[str]:
+    """None: it belongs to another part."""
+    if name.startswith(_OTHERS):
+        return None
+    begins: Any = next((old for old in _TEXT if name.startswith(old)), "")
+    return _TEXT[begins] + name[len(begins) :] if begins else name

@@ -1,0 +1,189 @@
+"""Small models of the families whose numbers come from Hugging Face's own code: configurations as
+they are published, random weights that follow from the names of the tensors, and the logits that
+transformers computed of them (family_models.json).
+
+    python tests/python/family_models.py [NAME...]     # records them anew; needs torch, transformers and gguf
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import sys
+import tempfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+import tiny_models as tiny
+
+RECORDED = Path(__file__).with_suffix(".json")
+ROWS, LENGTH, COLUMNS = 5, 64, (3, 100, 257)
+_SMALL = {key: value for key, value in tiny._SMALL.items() if key not in ("head_dim", "rope_theta")}
+
+
+def _of(model_type, **changes):
+    made = {**_SMALL, "model_type": model_type, **changes}
+    return {key: value for key, value in made.items() if value != "absent"}
+
+
+_GEMMA = {"hidden_act": "absent", "hidden_activation": "gelu_pytorch_tanh", "head_dim": 16, "tie_word_embeddings": "absent"}
+CONFIGS = {
+    "gemma": _of("gemma", **{**_GEMMA, "hidden_act": "gelu", "hidden_activation": None}, rope_theta=10000.0),
+    "gemma-new-form": _of("gemma", **_GEMMA, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}, num_key_value_heads=1),
+    "gemma3": _of("gemma3_text", **_GEMMA, num_hidden_layers=4, sliding_window=6, sliding_window_pattern=3, query_pre_attn_scalar=24, rope_theta=100000.0,
+                  rope_local_base_freq=500.0, rope_scaling={"rope_type": "linear", "factor": 8.0}),
+    "gemma3-new-form": _of("gemma3_text", **_GEMMA, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                           final_logit_softcapping=5.0, rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 80000.0},
+                                                                         "sliding_attention": {"rope_type": "default", "rope_theta": 700.0}}),
+    "gemma3-images": {"model_type": "gemma3", "eos_token_id": [258, 256], "mm_tokens_per_image": 4, "image_token_index": 319, "boi_token_index": 318, "eoi_token_index": 317,
+                      "text_config": _of("gemma3_text", **_GEMMA, num_hidden_layers=7, sliding_window=6, query_pre_attn_scalar="absent", rms_norm_eps="absent"),
+                      "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+                                        "num_attention_heads": 2, "image_size": 16, "patch_size": 4}},
+    "gemma3-file": _of("gemma3_text", **_GEMMA, num_hidden_layers=7, sliding_window=6, query_pre_attn_scalar=16),
+}  # fmt: skip
+
+#: The architecture that GGUF files name, and what they say beside what all say.
+GGUF = {
+    "gemma": ("gemma", {}),
+    "gemma3-file": ("gemma3", {"attention.sliding_window": 6, "rope.freq_base": 1e6}),
+}  # fmt: skip
+
+
+def text_of(config):
+    """The configuration of the part that reads text."""
+    return config.get("text_config", config)
+
+
+def draw(shapes, seed=0, gain=1.5):
+    """Weights by name. Each follows from its name and the seed alone: uniform numbers of a stream
+    that no version of numpy changes."""
+    made = {}
+    for name, shape in shapes.items():
+        numbers = np.random.RandomState([zlib.crc32(name.encode()), seed]).uniform(-1, 1, shape)
+        if len(shape) > 1:
+            made[name] = numbers * (gain * math.sqrt(3 / shape[-1]))
+        else:
+            # of norms that multiply by 1 + w, about 2
+            made[name] = numbers * 0.5 + (1 if "norm" in name and name.endswith("weight") else 0)
+    return {name: np.asarray(array, np.float32) for name, array in made.items()}
+
+
+def ids_of(config, seed=0):
+    return np.random.RandomState([7, seed]).randint(0, text_of(config).get("vocab_size", 320), (ROWS, LENGTH))
+
+
+def recorded():
+    return json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+
+
+def write(folder, name, seed=0, **files):
+    """A model's folder, and its weights."""
+    weights = draw(recorded()[name]["tensors"], seed)
+    return tiny.write_folder(folder, CONFIGS[name], weights, **files), weights
+
+
+def expected(name):
+    """[row, position, column] of what was recorded."""
+    return np.frombuffer(base64.b64decode(recorded()[name]["logits"]), "<f4").reshape(ROWS, LENGTH, len(COLUMNS))
+
+
+# ---- GGUF files ----------------------------------------------------------------------------------
+
+
+def write_gguf(path, name):
+    """As llama.cpp's converter writes it: the names of tensors are those of the package gguf."""
+    architecture, more = GGUF[name]
+    c, weights = text_of(CONFIGS[name]), draw(recorded()[name]["tensors"])
+    keys = {
+        "context_length": c["max_position_embeddings"], "embedding_length": c["hidden_size"], "block_count": c["num_hidden_layers"],
+        "feed_forward_length": c["intermediate_size"], "attention.head_count": c["num_attention_heads"],
+        "attention.head_count_kv": c.get("num_key_value_heads", c["num_attention_heads"]), "rope.freq_base": c.get("rope_theta", 10000.0),
+        ("attention.layer_norm_rms_epsilon" if "rms_norm_eps" in c else "attention.layer_norm_epsilon"): c.get("rms_norm_eps", 1e-5),
+    }  # fmt: skip
+    keys.update({"attention.key_length": c["head_dim"], "attention.value_length": c["head_dim"]} if "head_dim" in c else {})
+    keys.update(more)
+    metadata = {**tiny.gguf_metadata(tiny.CONFIGS["gpt2"]), **{f"{architecture}.{key}": value for key, value in keys.items()}, "general.architecture": architecture}
+    arrays = {}
+    for theirs, array in weights.items():
+        for part, converted in _converted(architecture, theirs, array, c):
+            arrays[recorded()[name]["gguf"].get(theirs, theirs) if part is None else part] = np.ascontiguousarray(converted)
+    tiny.write_gguf(path, {key: value for key, value in metadata.items() if not key.startswith("gpt2.")}, arrays)
+
+
+def _converted(architecture, name, array, config):
+    """What becomes of a tensor: [(its name in the file, or None for that of the list, array)]."""
+    if architecture.startswith("gemma") and name.endswith("norm.weight"):
+        return [(None, array + np.float32(1))]
+    return [(None, array)]
+
+
+# ---- With transformers -----------------------------------------------------------------------
+
+
+def theirs(folder, ids):
+    """Logits of whole sequences, and the hidden states after the last norm."""
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    model, said = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True)
+    assert not any(said[what] for what in ("missing_keys", "unexpected_keys", "mismatched_keys")), said
+    model.eval()
+    with torch.no_grad():
+        found = [model(torch.tensor(row)[None], output_hidden_states=True) for row in ids]
+    hidden = [one.hidden_states[-1][0].numpy() for one in found]
+    return np.stack([one.logits[0].numpy() for one in found]), np.stack(hidden)
+
+
+def shapes_of(config):
+    """Of the tensors that transformers saves."""
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(config))
+        with torch.device("cpu"):
+            model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
+        model.save_pretrained(folder)
+        content = (Path(folder) / "model.safetensors").read_bytes()
+    header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+    return {name: item["shape"] for name, item in sorted(header.items()) if name != "__metadata__"}
+
+
+def names_in_gguf(name, shapes):
+    """By the names of transformers, where the package gguf has one."""
+    if name not in GGUF:
+        return {}
+    import gguf
+
+    architecture = next(key for key, value in gguf.constants.MODEL_ARCH_NAMES.items() if value == GGUF[name][0])
+    known = gguf.get_tensor_name_map(architecture, text_of(CONFIGS[name])["num_hidden_layers"])
+    found = {theirs: known.get_name(theirs, (".weight", ".bias")) for theirs in shapes}
+    return {"gguf": {theirs: ours for theirs, ours in found.items() if ours}}
+
+
+def record(names):
+    found = recorded()
+    found = {name: item for name, item in found.items() if name in CONFIGS}
+    for name in names or CONFIGS:
+        config = CONFIGS[name]
+        shapes = shapes_of(config)
+        with tempfile.TemporaryDirectory() as folder:
+            tiny.write_folder(folder, config, draw(shapes))
+            logits, _hidden = theirs(folder, ids_of(config))
+        assert np.isfinite(logits).all()
+        content = np.ascontiguousarray(logits[:, :, COLUMNS], "<f4").tobytes()
+        found[name] = {"tensors": shapes, "logits": base64.b64encode(content).decode(), **names_in_gguf(name, shapes)}
+        print(f"{name}: {len(shapes)} tensors, logits up to {np.abs(logits).max():.1f}, {logits.std():.2f} on average")
+    lines = (f"{json.dumps(name)}: {json.dumps(found[name], separators=(',', ':'))}" for name in sorted(found))
+    RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+if __name__ == "__main__":
+    record(sys.argv[1:])
