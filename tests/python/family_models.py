@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import sys
 import tempfile
 import zlib
@@ -43,12 +44,29 @@ CONFIGS = {
                       "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
                                         "num_attention_heads": 2, "image_size": 16, "patch_size": 4}},
     "gemma3-file": _of("gemma3_text", **_GEMMA, num_hidden_layers=7, sliding_window=6, query_pre_attn_scalar=16),
+    "mixtral-file": _of("mixtral", num_local_experts=5, num_experts_per_tok=3, rope_theta=10000.0, sliding_window=None),
+    "qwen3-moe": _of("qwen3_moe", head_dim=16, num_experts=6, num_experts_per_tok=3, moe_intermediate_size=24, norm_topk_prob=True, rope_theta=10000.0,
+                     decoder_sparse_step=1, mlp_only_layers=[], use_sliding_window=False, max_window_layers=3),
+    "qwen3-moe-blocks": _of("qwen3_moe", head_dim=32, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, hidden_size=64, intermediate_size=96),
+    "qwen3-moe-some": _of("qwen3_moe", num_experts=3, num_experts_per_tok=1, moe_intermediate_size=40, decoder_sparse_step=2, num_hidden_layers=5,
+                          mlp_only_layers=[3], use_sliding_window=True, sliding_window=5),
+    "qwen2-moe": _of("qwen2_moe", num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40, norm_topk_prob=False),
+    "qwen2-moe-windows": _of("qwen2_moe", num_experts=4, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40, norm_topk_prob=True,
+                             use_sliding_window=True, sliding_window=5, max_window_layers=2, qkv_bias=False),
+    "olmoe": _of("olmoe", num_experts=6, num_experts_per_tok=3, num_key_value_heads=6),
+    "olmoe-clipped": _of("olmoe", num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, clip_qkv=0.7, attention_bias=True),
+    "mixtral": _of("mixtral", num_local_experts=4, num_experts_per_tok=2, rope_theta=20000.0, sliding_window=7),
 }  # fmt: skip
 
 #: The architecture that GGUF files name, and what they say beside what all say.
 GGUF = {
     "gemma": ("gemma", {}),
     "gemma3-file": ("gemma3", {"attention.sliding_window": 6, "rope.freq_base": 1e6}),
+    "mixtral-file": ("llama", {"expert_count": 5, "expert_used_count": 3, "rope.dimension_count": 8}),
+    "qwen3-moe": ("qwen3moe", {"expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 24}),
+    "qwen3-moe-blocks": ("qwen3moe", {"expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 32}),
+    "qwen2-moe": ("qwen2moe", {"expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 24, "expert_shared_feed_forward_length": 40}),
+    "olmoe": ("olmoe", {"expert_count": 6, "expert_used_count": 3}),
 }  # fmt: skip
 
 
@@ -93,8 +111,9 @@ def expected(name):
 # ---- GGUF files ----------------------------------------------------------------------------------
 
 
-def write_gguf(path, name):
-    """As llama.cpp's converter writes it: the names of tensors are those of the package gguf."""
+def write_gguf(path, name, types=None, changed=lambda array: array):
+    """As llama.cpp's converter writes it: the names of tensors are those of the package gguf.
+    `types`: as tiny.write_gguf has them, for matrices."""
     architecture, more = GGUF[name]
     c, weights = text_of(CONFIGS[name]), draw(recorded()[name]["tensors"])
     keys = {
@@ -107,16 +126,30 @@ def write_gguf(path, name):
     keys.update(more)
     metadata = {**tiny.gguf_metadata(tiny.CONFIGS["gpt2"]), **{f"{architecture}.{key}": value for key, value in keys.items()}, "general.architecture": architecture}
     arrays = {}
-    for theirs, array in weights.items():
+    for theirs, array in _stacked(weights).items():
         for part, converted in _converted(architecture, theirs, array, c):
+            converted = changed(converted) if converted.ndim > 1 else converted
             arrays[recorded()[name]["gguf"].get(theirs, theirs) if part is None else part] = np.ascontiguousarray(converted)
-    tiny.write_gguf(path, {key: value for key, value in metadata.items() if not key.startswith("gpt2.")}, arrays)
+    tiny.write_gguf(path, {key: value for key, value in metadata.items() if not key.startswith("gpt2.")}, arrays,
+                    {key: types for key, array in arrays.items() if types and array.ndim > 1})  # fmt: skip
+
+
+def _stacked(weights):
+    """Matrices of experts, one tensor for all of a layer."""
+    found = {}
+    for name, array in weights.items():
+        found.setdefault(re.sub(r"\.experts\.\d+\.", ".experts.", name), []).append(array)
+    return {name: np.stack(arrays) if ".experts." in name else arrays[0] for name, arrays in found.items()}
 
 
 def _converted(architecture, name, array, config):
     """What becomes of a tensor: [(its name in the file, or None for that of the list, array)]."""
     if architecture.startswith("gemma") and name.endswith("norm.weight"):
         return [(None, array + np.float32(1))]
+    if architecture == "llama" and re.search(r"\.[qk]_proj\.", name):
+        return [(None, tiny._permuted(array, config["num_attention_heads" if ".q_proj." in name else "num_key_value_heads"]))]
+    if "shared_expert_gate" in name:
+        return [(None, array.reshape(-1))]
     return [(None, array)]
 
 
@@ -164,7 +197,7 @@ def names_in_gguf(name, shapes):
 
     architecture = next(key for key, value in gguf.constants.MODEL_ARCH_NAMES.items() if value == GGUF[name][0])
     known = gguf.get_tensor_name_map(architecture, text_of(CONFIGS[name])["num_hidden_layers"])
-    found = {theirs: known.get_name(theirs, (".weight", ".bias")) for theirs in shapes}
+    found = {theirs: known.get_name(theirs, (".weight", ".bias")) for theirs in _stacked({theirs: np.zeros(0) for theirs in shapes})}
     return {"gguf": {theirs: ours for theirs, ours in found.items() if ours}}
 
 

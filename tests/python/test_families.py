@@ -12,8 +12,9 @@ import pytest
 
 import family_models as family
 import kernel_harness as kh
+import tiny_models as tiny
 from accrt import models
-from accrt.models import Refused, _registry
+from accrt.models import Refused, _experts, _registry
 from accrt.models._config import MEANINGFUL
 from test_model_folders import JUNK
 from test_step_programs import OPTIONS, opened, run
@@ -39,13 +40,55 @@ def test_a_gguf_file(tmp_path, name):
     compare(*opened(tmp_path / "m.gguf", OPTIONS), name, 2e-4)
 
 
+@pytest.mark.parametrize("most", [16, 2])
+def test_packed_experts(tmp_path, most, monkeypatch):
+    """They compute what the numbers do that they stand for. Few are as large as in the file, many
+    are unpacked."""
+    monkeypatch.setattr(_experts, "MOST_PACKED", most)
+    name = "qwen3-moe-blocks"
+    family.write_gguf(tmp_path / "packed.gguf", name, "Q8_0")
+    family.write_gguf(tmp_path / "plain.gguf", name, changed=tiny.q8_0_values)
+    made = models.read(tmp_path / "packed.gguf")
+    assert made.tensors["model.layers.0.mlp.experts.gate_proj.weight"].layout == "q8_0"
+    ids, results, sizes = family.ids_of(family.CONFIGS[name]), [], []
+    for form in ("packed", "plain"):
+        program, page_size = opened(tmp_path / f"{form}.gguf", OPTIONS)
+        results.append(np.stack([result for _row, _position, result in run(program, page_size, ids, np.random.default_rng(0))]))
+        sizes.append(program.estimate("step")["weight_bytes"])
+    errors = np.linalg.norm(results[0] - results[1], axis=1) / np.linalg.norm(results[1], axis=1)
+    # Products round what they multiply to 8 bits; another expert may be chosen now and then.
+    assert np.median(errors) < 0.05 and errors.mean() < 0.15, (np.median(errors), errors.mean())
+    assert sizes[0] < (0.4 if most == 16 else 0.6) * sizes[1], sizes
+
+
+@pytest.mark.parametrize("name", ["qwen3-moe", "mixtral"])
+def test_experts_of_16_bits(tmp_path, name):
+    """Weights of bf16, and the same numbers in f32."""
+    ids, results = family.ids_of(family.CONFIGS[name]), []
+    weights = {key: tiny.to_bf16(array) for key, array in family.draw(RECORDED[name]["tensors"]).items()}
+    for dtype in ("BF16", "F32"):
+        folder = tiny.write_folder(tmp_path / dtype, family.CONFIGS[name], weights, dtype)
+        results.append(np.stack([result for _row, _position, result in run(*opened(folder, OPTIONS), ids, np.random.default_rng(0))]))
+    np.testing.assert_allclose(*results, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["qwen3-moe", "qwen2-moe", "mixtral"])
+def test_experts_give_a_request_the_same_bits_in_any_batch(tmp_path, name):
+    folder, _weights = family.write(tmp_path / "m", name)
+    program, page_size = opened(folder, OPTIONS)
+    ids, found = family.ids_of(family.CONFIGS[name]), {}
+    for seed in range(3):
+        for row, position, result in run(program, page_size, ids, np.random.default_rng([kh.SEED, seed])):
+            assert np.array_equal(found.setdefault((row, position), result), result), (row, position)
+
+
 @pytest.mark.parametrize("name", family.CONFIGS)
 def test_junk_in_a_configuration_is_refused_or_taken(tmp_path, name):
     config, rng = family.CONFIGS[name], random.Random(f"{kh.SEED} {name}")
     folder, _weights = family.write(tmp_path / "m", name)
     inner = "text_config" if "text_config" in config else None
     keys = sorted({*family.text_of(config), *MEANINGFUL})
-    for _ in range(60):
+    for _ in range(25):
         changed = {rng.choice(keys): rng.choice(JUNK) for _ in range(rng.choice([1, 1, 2]))}
         text = {**family.text_of(config), **changed}
         (folder / "config.json").write_text(json.dumps({**config, inner: text} if inner else text))

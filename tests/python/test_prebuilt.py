@@ -14,6 +14,7 @@ import zipfile
 import numpy as np
 import pytest
 
+import family_models as more
 import kernel_harness as kh
 import test_step_programs as steps
 import tiny_models as tiny
@@ -51,6 +52,12 @@ def families(tmp_path, rng):
         yield folder, models.Options(adapters=rng.choice([0, 3]))
         if "rope_theta" in config or "n_embd" in config:
             yield gguf(tmp_path, config, dtype), models.Options()
+    for name in rng.sample(sorted(more.CONFIGS), 4):
+        dtype = rng.choice(["F32", "BF16", "F16"])
+        yield more.write(tmp_path / f"{name}-{dtype}", name, dtype=dtype)[0], models.Options(adapters=rng.choice([0, 3]))
+    for name in rng.sample(sorted(more.GGUF), 2):
+        more.write_gguf(tmp_path / f"{name}.gguf", name)
+        yield tmp_path / f"{name}.gguf", models.Options()
 
 
 def packed(tmp_path, rng):

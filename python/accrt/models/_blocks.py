@@ -319,7 +319,10 @@ class Decoder:
         return ACTIVATIONS[self.act](x)
 
     def mlp(self, x: Value, name: str) -> Value:
-        gate, up = (self.linear(x, f"{name}.{part}_proj", self.intermediate) for part in ("gate", "up"))
+        return self.gated(x, name, self.intermediate)
+
+    def gated(self, x: Value, name: str, size: int) -> Value:
+        gate, up = (self.linear(x, f"{name}.{part}_proj", size) for part in ("gate", "up"))
         return self.linear(self.activation(gate) * up, f"{name}.down_proj", self.hidden)
 
     def layer(self, x: Value, name: str, index: int) -> Value:

@@ -15,8 +15,8 @@ MEANINGFUL: Dict[str, Sequence[Any]] = {
     "lm_head_bias": (False,), "logit_scale": (1,), "logits_scaling": (1,), "mlp_bias": (False,), "n_routed_experts": (0,), "no_rope_layers": ([],),
     "num_experts": (0, 1), "num_kv_shared_layers": (0,), "num_local_experts": (0, 1), "num_nextn_predict_layers": (0,), "partial_rotary_factor": (1,),
     "parallel_attn": (False,), "q_lora_rank": (), "qk_layernorm": (False,), "query_pre_attn_scalar": (), "residual_multiplier": (1,), "rope_parameters": ({},),
-    "rope_scaling": ({},), "rotary_dim": (), "rotary_pct": (1,), "scale_attn_by_inverse_layer_idx": (False,), "scale_embedding": (False,),
-    "sliding_window": (0,), "use_bidirectional_attention": (False,), "use_parallel_residual": (False,), "use_qk_norm": (False,),
+    "rope_scaling": ({},), "rope_local_base_freq": (), "rotary_dim": (), "rotary_pct": (1,), "scale_attn_by_inverse_layer_idx": (False,), "routed_scaling_factor": (1,), "scale_embedding": (False,),
+    "sliding_window": (0,), "sliding_window_pattern": (), "use_bidirectional_attention": (False,), "use_parallel_residual": (False,), "use_qk_norm": (False,),
     "use_sliding_window": (False,), "vision_config": (),
 }  # fmt: skip
 

@@ -16,7 +16,10 @@ _KEYS = {
     "attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps", "attention.layer_norm_epsilon": "layer_norm_epsilon", "context_length": "max_position_embeddings",
     "attention.sliding_window": "sliding_window", "rope.freq_base": "rope_theta", "attn_logit_softcapping": "attn_logit_softcapping",
-    "final_logit_softcapping": "final_logit_softcapping", "expert_count": "num_experts", "attention.clamp_kqv": "clip_qkv", "logit_scale": "logit_scale",
+    "final_logit_softcapping": "final_logit_softcapping", "expert_count": "num_experts",
+    "expert_used_count": "num_experts_per_tok", "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size", "expert_weights_norm": "norm_topk_prob", "expert_weights_scale": "routed_scaling_factor",
+    "attention.clamp_kqv": "clip_qkv", "logit_scale": "logit_scale",
     "embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier", "attention.scale": "attention_multiplier",
     "use_parallel_residual": "use_parallel_residual", "attention.max_alibi_bias": "alibi",
 }  # fmt: skip
@@ -39,7 +42,7 @@ def read(path: str, source: Weights) -> Checkpoint:
     metadata = source.metadata
     architecture = str(metadata.get("general.architecture", ""))
     try:
-        family = _registry.by_architecture(architecture)
+        family = _registry.by_architecture(architecture, bool(metadata.get(f"{architecture}.expert_count")))
     except KeyError:
         known = sorted(name for item in _registry.families() for name in item.architectures)
         raise Refused(path, [f"general.architecture is {architecture!r}; there are {', '.join(known)}"]) from None

@@ -4,7 +4,7 @@ and layout of weights.
     python -m accrt.models._prebuilt FOLDER [--targets x86-64-v3,x86-64-v4]
 
 Sizes are arguments of kernels, so small models of each family stand for large ones. A new family,
-or a new way to compute in one, gets a line in CONFIGS.
+or a new way to compute in one, gets a line in CONFIGS or MORE.
 """
 
 from __future__ import annotations
@@ -32,14 +32,22 @@ CONFIGS: Dict[str, Dict[str, Any]] = {
     "qwen3": {},
     "gemma2": {"hidden_activation": "gelu_pytorch_tanh", "query_pre_attn_scalar": 64, "sliding_window": 64, "attn_logit_softcapping": 50.0,
                "final_logit_softcapping": 30.0},
-    "gemma": {},
-    "gemma3": {"query_pre_attn_scalar": 64, "sliding_window": 64, "sliding_window_pattern": 2, "num_hidden_layers": 2},
     "phi3": {"pad_token_id": 0},
     "granite": {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.02, "logits_scaling": 8.0},
     "olmo2": {},
     "smollm3": {"no_rope_layers": [0]},
     "gpt2": {},
     "bytelm": {"vocab_size": 256},
+}  # fmt: skip
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "shared_expert_intermediate_size": 96}
+#: Families whose products are those of the ones above, in all sizes and with adapters.
+MORE: Dict[str, Dict[str, Any]] = {
+    "gemma": {},
+    "gemma3": {"query_pre_attn_scalar": 64, "sliding_window": 64, "sliding_window_pattern": 2, "num_hidden_layers": 2},
+    "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_moe": {**_EXPERTS, "norm_topk_prob": True},
+    "qwen2_moe": _EXPERTS,
+    "olmoe": {**_EXPERTS, "clip_qkv": 8.0},
 }  # fmt: skip
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
           "head_dim": 64, "max_position_embeddings": 4096}  # fmt: skip
@@ -63,7 +71,7 @@ class _Tensors(Dict[str, Tensor]):
         self.float_type, self.packing, self.is_gguf = float_type, packing, is_gguf
 
     def make(self, key: str, shape: Sequence[int]) -> None:
-        is_matrix = len(shape) == 2 and "wpe" not in key
+        is_matrix = len(shape) > 1 and "wpe" not in key
         dtype = "f32" if self.is_gguf and not is_matrix else self.float_type
         # only GGUF files have packed embeddings
         packing = self.packing if is_matrix and (self.is_gguf or "embed" not in key) else ()
@@ -75,7 +83,9 @@ def _decoder(
 ) -> Decoder:  # fmt: skip
     if name == "gpt2":
         sizes = {_GPT2_NAMES[key]: value for key, value in sizes.items() if key in _GPT2_NAMES}
-    config = {"model_type": name, **sizes, **CONFIGS[name]}
+    config = {"model_type": name, **sizes, **{**CONFIGS, **MORE}[name]}
+    if form == "gguf" and "num_local_experts" in config:
+        config["num_experts"] = config.pop("num_local_experts")
     if config["model_type"] == "phi3":
         del config["head_dim"]
     family = by_type(config["model_type"])
@@ -85,6 +95,9 @@ def _decoder(
         tensors.make("rope_freqs.weight", (config["head_dim"] // 2,))
 
     class Asking(family):  # type: ignore[misc, valid-type]
+        def _is_packed(self, name: str) -> bool:
+            return bool(packing)
+
         def has(self, name: str) -> bool:
             return name == "lm_head.weight" and not self.is_tied or (name.endswith(("_proj.bias", "lm_head.bias")) and bool(config.get("attention_bias")))
 
@@ -120,6 +133,12 @@ def every() -> Iterator[Decoder]:
                 yield _decoder(name, sizes, float_type, adapters=4)
                 if by_type(CONFIGS[name].get("model_type", name)).architectures:
                     yield _decoder(name, sizes, float_type, form="gguf")
+    for name in MORE:
+        for float_type in _FLOATS:
+            yield _decoder(name, _SIZES, float_type)
+        if by_type(MORE[name].get("model_type", name)).architectures:
+            yield _decoder(name, _SIZES, "f32", form="gguf")
+    yield _decoder("mixtral", _SIZES, "f32", ("q8_0", 0, {}), "gguf")
     for head_dim in _HEADS:
         for kv_type in _FLOATS:
             yield _decoder("llama", {**_SIZES, "head_dim": head_dim}, "f32", kv_type=kv_type)

@@ -30,9 +30,11 @@ def by_type(name: str) -> Type[Decoder]:
     return {type_: family for family in families() for type_ in family.types}[name]
 
 
-def by_architecture(name: str) -> Type[Decoder]:
-    """The family of a GGUF file's architecture. KeyError: there is none."""
-    return {type_: family for family in families() for type_ in family.architectures}[name]
+def by_architecture(name: str, has_experts: bool = False) -> Type[Decoder]:
+    """The family of a GGUF file's architecture. Files of some architectures may have experts, which
+    makes them another family's. KeyError: there is none."""
+    known = {type_: family for family in families() for type_ in family.architectures}
+    return known[f"{name} with experts" if has_experts and f"{name} with experts" in known else name]
 
 
 def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
