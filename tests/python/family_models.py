@@ -31,6 +31,7 @@ def _of(model_type, **changes):
 
 
 _GEMMA = {"hidden_act": "absent", "hidden_activation": "gelu_pytorch_tanh", "head_dim": 16, "tie_word_embeddings": "absent"}
+_LAYER_NORMED = {"rms_norm_eps": "absent", "layer_norm_eps": 1e-5}
 CONFIGS = {
     "gemma": _of("gemma", **{**_GEMMA, "hidden_act": "gelu", "hidden_activation": None}, rope_theta=10000.0),
     "gemma-new-form": _of("gemma", **_GEMMA, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}, num_key_value_heads=1),
@@ -56,6 +57,30 @@ CONFIGS = {
     "olmoe": _of("olmoe", num_experts=6, num_experts_per_tok=3, num_key_value_heads=6),
     "olmoe-clipped": _of("olmoe", num_experts=6, num_experts_per_tok=3, norm_topk_prob=True, clip_qkv=0.7, attention_bias=True),
     "mixtral": _of("mixtral", num_local_experts=4, num_experts_per_tok=2, rope_theta=20000.0, sliding_window=7),
+    "phi4-mini": _of("phi3", pad_token_id=0, partial_rotary_factor=0.75, hidden_size=96, num_attention_heads=6, sliding_window=200, tie_word_embeddings=True,
+                     original_max_position_embeddings=64, rope_scaling={"type": "longrope", "short_factor": [1.0 + i / 8 for i in range(6)],
+                                                                        "long_factor": [2.0 + i for i in range(6)]}),
+    "phi4": _of("phi3", pad_token_id=0, sliding_window=None, rope_theta=250000, rope_scaling=None, original_max_position_embeddings=256),
+    "phi": _of("phi", **_LAYER_NORMED, num_key_value_heads=None, hidden_act="gelu_new", partial_rotary_factor=0.5, rope_theta=10000.0),
+    "phi-normed": _of("phi", **_LAYER_NORMED, hidden_size=96, hidden_act="gelu_new", qk_layernorm=True, partial_rotary_factor="absent"),
+    "pythia": _of("gpt_neox", **_LAYER_NORMED, num_key_value_heads="absent", hidden_act="gelu", rotary_pct=0.25, rotary_emb_base=10000, hidden_size=96,
+                  use_parallel_residual=True),
+    "gpt-neox-behind": _of("gpt_neox", **_LAYER_NORMED, num_key_value_heads="absent", hidden_act="gelu_new", use_parallel_residual=False, attention_bias=False,
+                           rope_parameters={"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}),
+    "cohere": _of("cohere", **_LAYER_NORMED, tie_word_embeddings="absent", logit_scale=0.5, rope_theta=10000.0),
+    "cohere-normed": _of("cohere", **_LAYER_NORMED, tie_word_embeddings="absent", use_qk_norm=True, attention_bias=True, rope_theta=70000.0),
+    "cohere2": _of("cohere2", **_LAYER_NORMED, tie_word_embeddings="absent", num_hidden_layers=5, sliding_window=6, logit_scale=0.3, rope_theta=10000.0),
+    "starcoder2": _of("starcoder2", **_LAYER_NORMED, norm_epsilon=1e-5, hidden_act="gelu_pytorch_tanh", tie_word_embeddings="absent", use_bias=True, sliding_window=7),
+    "starcoder2-plain": _of("starcoder2", **_LAYER_NORMED, tie_word_embeddings=False, use_bias=False, hidden_act="gelu_pytorch_tanh"),
+    "stablelm": _of("stablelm", **_LAYER_NORMED, hidden_size=96, use_qkv_bias=True, partial_rotary_factor=0.25, rope_theta=10000),
+    "stablelm2-12b": _of("stablelm", **_LAYER_NORMED, hidden_size=96, qk_layernorm=True, use_parallel_residual=True),
+    "glm": _of("glm", pad_token_id=0, head_dim=16, attention_bias=True, rope_theta=10000.0),
+    "glm4": _of("glm4", pad_token_id=0, head_dim=16, attention_bias=False, rope_theta=10000.0, partial_rotary_factor=0.5),
+    "glm4-biases": _of("glm4", pad_token_id=0, head_dim=32, attention_bias=True, rope_theta=10000.0, tie_word_embeddings=True),
+    "opt": {"model_type": "opt", "vocab_size": 320, "hidden_size": 48, "ffn_dim": 80, "num_hidden_layers": 3, "num_attention_heads": 6, "word_embed_proj_dim": 48,
+            "max_position_embeddings": 100, "activation_function": "relu", "do_layer_norm_before": True, "bos_token_id": 257, "eos_token_id": 258, "pad_token_id": 1},
+    "olmo3": _of("olmo3", num_hidden_layers=5, sliding_window=6, rope_theta=500000.0, pad_token_id=0,
+                 rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "attention_factor": 1.2, "beta_fast": 32.0, "beta_slow": 1.0}),
 }  # fmt: skip
 
 #: The architecture that GGUF files name, and what they say beside what all say.
@@ -66,6 +91,16 @@ GGUF = {
     "qwen3-moe": ("qwen3moe", {"expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 24}),
     "qwen3-moe-blocks": ("qwen3moe", {"expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 32}),
     "qwen2-moe": ("qwen2moe", {"expert_count": 5, "expert_used_count": 2, "expert_feed_forward_length": 24, "expert_shared_feed_forward_length": 40}),
+    "phi4": ("phi3", {"rope.dimension_count": 8}),
+    "phi": ("phi2", {"rope.dimension_count": 4, "attention.head_count_kv": 6}),
+    "pythia": ("gptneox", {"rope.dimension_count": 4, "use_parallel_residual": True}),
+    "cohere": ("command-r", {"logit_scale": 0.5}),
+    "cohere-normed": ("command-r", {"logit_scale": 0.0625}),
+    "cohere2": ("cohere2", {"logit_scale": 0.3, "attention.sliding_window": 6}),
+    "starcoder2": ("starcoder2", {"attention.sliding_window": 7}),
+    "stablelm": ("stablelm", {"rope.dimension_count": 4, "use_parallel_residual": False}),
+    "stablelm2-12b": ("stablelm", {"rope.dimension_count": 4, "use_parallel_residual": True}),
+    "glm4": ("glm4", {"rope.dimension_count": 8}),
     "olmoe": ("olmoe", {"expert_count": 6, "expert_used_count": 3}),
 }  # fmt: skip
 
@@ -135,11 +170,11 @@ def write_gguf(path, name, types=None, changed=lambda array: array):
 
 
 def _stacked(weights):
-    """Matrices of experts, one tensor for all of a layer."""
+    """Matrices of experts and norms of heads, one tensor for all of a layer."""
     found = {}
     for name, array in weights.items():
-        found.setdefault(re.sub(r"\.experts\.\d+\.", ".experts.", name), []).append(array)
-    return {name: np.stack(arrays) if ".experts." in name else arrays[0] for name, arrays in found.items()}
+        found.setdefault(re.sub(r"\.experts\.\d+\.", ".experts.", re.sub(r"\.norms\.\d+\.", ".", name)), []).append(array)
+    return {name: np.stack(arrays) if re.search(r"\.experts\.|[qk]_layernorm\.weight", name) else arrays[0] for name, arrays in found.items()}
 
 
 def _converted(architecture, name, array, config):
@@ -148,6 +183,8 @@ def _converted(architecture, name, array, config):
         return [(None, array + np.float32(1))]
     if architecture == "llama" and re.search(r"\.[qk]_proj\.", name):
         return [(None, tiny._permuted(array, config["num_attention_heads" if ".q_proj." in name else "num_key_value_heads"]))]
+    if architecture == "gptneox" and ".query_key_value." in name:
+        return [(None, array.reshape(6, 3, -1, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape))]
     if "shared_expert_gate" in name:
         return [(None, array.reshape(-1))]
     return [(None, array)]
@@ -214,6 +251,10 @@ def record(names):
         content = np.ascontiguousarray(logits[:, :, COLUMNS], "<f4").tobytes()
         found[name] = {"tensors": shapes, "logits": base64.b64encode(content).decode(), **names_in_gguf(name, shapes)}
         print(f"{name}: {len(shapes)} tensors, logits up to {np.abs(logits).max():.1f}, {logits.std():.2f} on average")
+        write_down(found)
+
+
+def write_down(found):
     lines = (f"{json.dumps(name)}: {json.dumps(found[name], separators=(',', ':'))}" for name in sorted(found))
     RECORDED.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

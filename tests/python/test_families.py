@@ -4,8 +4,10 @@ configuration asks for and a family does not do is refused by name."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -96,6 +98,30 @@ def test_junk_in_a_configuration_is_refused_or_taken(tmp_path, name):
             _registry.decoder(models.read(folder)).build()
         except Refused as refused:
             assert refused.points and all(refused.points)
+
+
+#: What changes the results of a model, with a value that does so in every family that has it.
+CHANGES = {
+    "alibi": True, "attn_logit_softcapping": 3.0, "clip_qkv": 0.5, "embedding_multiplier": 3.0, "final_logit_softcapping": 3.0, "kv_lora_rank": 16, "logit_scale": 7.0,
+    "no_rope_layers": [0], "num_kv_shared_layers": 1, "q_lora_rank": 8, "residual_multiplier": 0.3, "rotary_dim": 4, "scale_emb": 12, "use_qk_norm": True,
+    "routed_scaling_factor": 2.5, "use_bidirectional_attention": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", family.CONFIGS)
+def test_what_a_family_does_not_do_is_refused_by_name(tmp_path, name):
+    """Each key is read by the family, or refused."""
+    folder, _weights = family.write(tmp_path / "m", name)
+    config, refused = family.CONFIGS[name], 0
+    for key, value in CHANGES.items():
+        text = {**family.text_of(config), key: value}
+        (folder / "config.json").write_text(json.dumps({**config, "text_config": text} if "text_config" in config else text))
+        try:
+            made = _registry.decoder(models.read(folder))
+            assert f'"{key}"' in inspect.getsource(sys.modules[type(made).__module__]) + "".join(inspect.getsource(cls) for cls in type(made).__mro__[:-1]), key
+        except Refused as error:
+            refused += any(f"config: {key} is" in point for point in error.points)
+    assert refused >= 10
 
 
 def test_every_configuration_was_recorded():

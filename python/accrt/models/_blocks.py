@@ -66,6 +66,10 @@ class Decoder:
     #: Names that end so are no weights of the model.
     ignored: Tuple[str, ...] = (".rotary_emb.inv_freq",)
     embedding_name, final_norm, layer_name, attention_name = "embed_tokens", "norm", "layers.{}", "self_attn"
+    #: The product behind attention; the head, whose name has no prefix.
+    output_name, head_name = "o_proj", "lm_head"
+    #: Keys of the configuration by what they are called in others, the first one that is there.
+    keys: Mapping[str, Tuple[str, ...]] = {}
     #: Whether rotary embeddings turn neighbours, and not the halves of a head.
     interleaved = False
     tied = False  # what a configuration without tie_word_embeddings means
@@ -81,6 +85,10 @@ class Decoder:
         self.checkpoint, self.options = checkpoint, options
         self.config = Config({**({} if self.is_gguf else self.defaults), **checkpoint.config})
         self.config.points.extend(checkpoint.points)
+        for ours, others in self.keys.items():
+            found = [value for value in map(self.config.get, others) if value is not None]
+            if found and self.config.values.get(ours) is None:
+                self.config.values[ours] = found[0]
         self.m = Module("model")
         self._used: Dict[str, Constant] = {}
         #: Products that adapters change, by the names that PEFT has for them: what they take and
@@ -168,7 +176,7 @@ class Decoder:
         program has the embedding in its place, and says that nothing is to be generated."""
         named = self.checkpoint.config.get("architectures")
         headless = isinstance(named, list) and bool(named) and all(isinstance(one, str) and one.endswith("Model") for one in named)
-        return not headless or self.is_tied or self.is_gguf or self.has("lm_head.weight")
+        return not headless or self.is_tied or self.is_gguf or self.has(f"{self.head_name}.weight")
 
     @property
     def max_position(self) -> int:
@@ -194,7 +202,7 @@ class Decoder:
         return self._key(name) in self.checkpoint.tensors
 
     def _key(self, name: str) -> str:
-        return name if name.startswith("lm_head") else self.prefix + name
+        return name if name.startswith(self.head_name) else self.prefix + name
 
     def weight(self, name: str, shape: Sequence[int]) -> Constant:
         """A weight of the checkpoint, which must have this shape. What is missing or different is
@@ -251,8 +259,10 @@ class Decoder:
         return x.rms_norm(self.float(self.weight(f"{name}.weight", [int(x.shape[-1])])), self.eps)
 
     def layer_norm(self, x: Value, name: str) -> Value:
+        """With a bias where the checkpoint has one."""
         size = [int(x.shape[-1])]
-        return x.layer_norm(self.float(self.weight(f"{name}.weight", size)), self.float(self.weight(f"{name}.bias", size)), self.eps)
+        bias = self.float(self.weight(f"{name}.bias", size)) if self.has(f"{name}.bias") else None
+        return x.layer_norm(self.float(self.weight(f"{name}.weight", size)), bias, self.eps)
 
     def norm(self, x: Value, name: str) -> Value:
         return self.rms_norm(x, name)
@@ -313,7 +323,7 @@ class Decoder:
         return of_keys, of_values
 
     def attention(self, x: Value, name: str, layer: int) -> Value:
-        return self.linear(self.attend(*self.qkv(x, name), layer), f"{name}.o_proj", self.hidden)
+        return self.linear(self.attend(*self.qkv(x, name), layer), f"{name}.{self.output_name}", self.hidden)
 
     def activation(self, x: Value) -> Value:
         return ACTIVATIONS[self.act](x)
@@ -325,8 +335,19 @@ class Decoder:
         gate, up = (self.linear(x, f"{name}.{part}_proj", size) for part in ("gate", "up"))
         return self.linear(self.activation(gate) * up, f"{name}.down_proj", self.hidden)
 
+    def in_two(self, x: Value, name: str, up: str, down: str) -> Value:
+        """An MLP without a gate."""
+        return self.linear(self.activation(self.linear(x, f"{name}.{up}", self.intermediate)), f"{name}.{down}", self.hidden)
+
+    def beside(self, x: Value, name: str, index: int, second: str = "") -> Value:
+        """A layer whose attention and MLP take the same input, after one norm or (`second`) after
+        one each."""
+        normed = self.norm(x, f"{name}.input_layernorm")
+        made = self.mlp(self.norm(x, f"{name}.{second}") if second else normed, f"{name}.mlp")
+        return self.attention(normed, f"{name}.{self.attention_name}", index) + made + x
+
     def layer(self, x: Value, name: str, index: int) -> Value:
-        x = self.attention(self.norm(x, f"{name}.input_layernorm"), f"{name}.self_attn", index) + x
+        x = self.attention(self.norm(x, f"{name}.input_layernorm"), f"{name}.{self.attention_name}", index) + x
         return self.mlp(self.norm(x, f"{name}.post_attention_layernorm"), f"{name}.mlp") + x
 
     def embedding(self, ids: Value, name: str, rows: int) -> Value:
@@ -341,11 +362,12 @@ class Decoder:
         """Logits of normed rows. A head that the checkpoint does not have is the embedding, which
         is held once."""
         shape = [self.vocabulary, self.hidden]
-        own = self.has("lm_head.weight") and (self.is_gguf or not self.is_tied)
+        head = self.head_name
+        own = self.has(f"{head}.weight") and (self.is_gguf or not self.is_tied)
         if not own and not self.is_tied and not self.is_gguf and self.generates:
-            self.config.refuse("tensor lm_head.weight: it is missing, and tie_word_embeddings is false")
-        logits = self.product(x, self.weight("lm_head.weight" if own else f"{self.embedding_name}.weight", shape))
-        return logits + self.float(self.weight("lm_head.bias", shape[:1])) if self.has("lm_head.bias") else logits
+            self.config.refuse(f"tensor {head}.weight: it is missing, and tie_word_embeddings is false")
+        logits = self.product(x, self.weight(f"{head}.weight" if own else f"{self.embedding_name}.weight", shape))
+        return logits + self.float(self.weight(f"{head}.bias", shape[:1])) if self.has(f"{head}.bias") else logits
 
     # -- the step program
 
@@ -452,7 +474,7 @@ class Decoder:
     def _check_all_used(self) -> None:
         """A tensor that nothing reads is part of a model that is not the one built here."""
         passed = set(self._used) | set(self.checkpoint.unused)
-        passed |= {"lm_head.weight"} if self.is_tied else set()
+        passed |= {f"{self.head_name}.weight"} if self.is_tied else set()
         for name in self.checkpoint.tensors:
             if name not in passed and not name.endswith(self.ignored):
                 self.config.refuse(f"tensor {name}: this family has no use for it")

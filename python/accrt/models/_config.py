@@ -10,13 +10,13 @@ from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set, Union
 #: its family has not read is refused.
 MEANINGFUL: Dict[str, Sequence[Any]] = {
     "add_cross_attention": (False,), "alibi": (False,), "attention_bias": (False,), "attention_chunk_size": (), "attention_multiplier": (),
-    "attention_out_bias": (False,), "attention_sinks": (False,), "attn_logit_softcapping": (), "clip_qkv": (), "embedding_multiplier": (1,),
+    "attention_out_bias": (False,), "attention_sinks": (False,), "attn_logit_softcapping": (), "clip_qkv": (), "dim_model_base": (), "do_layer_norm_before": (True,), "embedding_multiplier": (1,),
     "final_logit_softcapping": (), "first_k_dense_replace": (0,), "head_dim": (), "is_encoder_decoder": (False,), "kv_lora_rank": (0,), "layer_types": (),
     "lm_head_bias": (False,), "logit_scale": (1,), "logits_scaling": (1,), "mlp_bias": (False,), "n_routed_experts": (0,), "no_rope_layers": ([],),
     "num_experts": (0, 1), "num_kv_shared_layers": (0,), "num_local_experts": (0, 1), "num_nextn_predict_layers": (0,), "partial_rotary_factor": (1,),
     "parallel_attn": (False,), "q_lora_rank": (), "qk_layernorm": (False,), "query_pre_attn_scalar": (), "residual_multiplier": (1,), "rope_parameters": ({},),
-    "rope_scaling": ({},), "rope_local_base_freq": (), "rotary_dim": (), "rotary_pct": (1,), "scale_attn_by_inverse_layer_idx": (False,), "routed_scaling_factor": (1,), "scale_embedding": (False,),
-    "sliding_window": (0,), "sliding_window_pattern": (), "use_bidirectional_attention": (False,), "use_parallel_residual": (False,), "use_qk_norm": (False,),
+    "rope_scaling": ({},), "rope_local_base_freq": (), "rotary_dim": (), "rotary_emb_base": (10000,), "rotary_pct": (1,), "scale_attn_by_inverse_layer_idx": (False,), "routed_scaling_factor": (1,), "scale_depth": (), "scale_emb": (1,), "scale_embedding": (False,),
+    "shared_expert_intermediate_size": (0,), "sliding_window": (0,), "sliding_window_pattern": (), "use_bidirectional_attention": (False,), "use_parallel_residual": (False,), "use_qk_norm": (False,),
     "use_sliding_window": (False,), "vision_config": (),
 }  # fmt: skip
 

@@ -59,7 +59,7 @@ def read(path: str, source: Weights) -> Checkpoint:
 
 def _renamed(name: str, family: Any) -> str:
     base, dot, end = name.rpartition(".")
-    heads = {"token_embd": family.prefix + family.embedding_name, "output_norm": family.prefix + family.final_norm, "output": "lm_head",
+    heads = {"token_embd": family.prefix + family.embedding_name, "output_norm": family.prefix + family.final_norm, "output": family.head_name,
              "position_embd": family.prefix + "wpe"}  # fmt: skip
     if base in heads:
         return f"{heads[base]}{dot}{end}"

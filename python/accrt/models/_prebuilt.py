@@ -39,15 +39,28 @@ CONFIGS: Dict[str, Dict[str, Any]] = {
     "gpt2": {},
     "bytelm": {"vocab_size": 256},
 }  # fmt: skip
-_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "shared_expert_intermediate_size": 96}
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
+#: Families with biases, without a word about it in their configuration.
+_BIASED = ("GPT2", "GPTNeoX", "Phi", "Starcoder2", "Opt")
 #: Families whose products are those of the ones above, in all sizes and with adapters.
 MORE: Dict[str, Dict[str, Any]] = {
     "gemma": {},
     "gemma3": {"query_pre_attn_scalar": 64, "sliding_window": 64, "sliding_window_pattern": 2, "num_hidden_layers": 2},
     "mixtral": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "qwen3_moe": {**_EXPERTS, "norm_topk_prob": True},
-    "qwen2_moe": _EXPERTS,
+    "qwen2_moe": {**_EXPERTS, "shared_expert_intermediate_size": 96},
     "olmoe": {**_EXPERTS, "clip_qkv": 8.0},
+    "olmo3": {"sliding_window": 64, "num_hidden_layers": 4},
+    "gpt_neox": {"head_dim": None, "num_key_value_heads": None},
+    "phi": {"head_dim": None},
+    "cohere": {"logit_scale": 0.5},
+    "cohere2": {"sliding_window": 64, "sliding_window_pattern": 2, "num_hidden_layers": 2},
+    "starcoder2": {},
+    "stablelm": {},
+    "stablelm-parallel": {"model_type": "stablelm", "use_parallel_residual": True, "qk_layernorm": True},
+    "glm": {},
+    "glm4": {},
+    "opt": {},
 }  # fmt: skip
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
           "head_dim": 64, "max_position_embeddings": 4096}  # fmt: skip
@@ -99,7 +112,9 @@ def _decoder(
             return bool(packing)
 
         def has(self, name: str) -> bool:
-            return name == "lm_head.weight" and not self.is_tied or (name.endswith(("_proj.bias", "lm_head.bias")) and bool(config.get("attention_bias")))
+            has_biases = bool(config.get("attention_bias")) or family.__name__ in _BIASED
+            is_norm = name.endswith("norm.weight") and "q_norm" not in name and not config.get("use_parallel_residual")
+            return name == f"{family.head_name}.weight" and not self.is_tied or is_norm or (name.endswith(".bias") and "gate.bias" not in name and has_biases)
 
         def weight(self, name: str, shape: Sequence[int]) -> Any:
             if self._key(name) not in tensors:

@@ -1,0 +1,36 @@
+"""Layers with a window that have rotary embeddings of their own."""
+
+from __future__ import annotations
+
+from typing import List, Optional
+
+from ..compiler.ir import Value
+from . import _rope
+from ._blocks import Decoder
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+
+
+class TwoRopes(Decoder):
+    """A decoder of layers with a window and of others, whose rotary embeddings alone are scaled."""
+
+    #: What configurations mean that do not say it.
+    theta = local_theta = 10000.0
+    windows: List[Optional[int]]
+
+    def setup_rope(self) -> None:
+        config, longest = self.config, self.options.max_position or 1
+        given = config.get("rope_parameters") or {}
+        both = {kind: given.get(kind) or {} for kind in (FULL, SLIDING)} if isinstance(given, dict) and (FULL in given or SLIDING in given) else {}
+        base = config.number("rope_local_base_freq", self.local_theta, minimum=1e-6)
+        full, local = config.changed(rope_parameters=both.get(FULL, given)), config.changed(rope_parameters=both.get(SLIDING), rope_scaling=None, rope_theta=base)
+        full.values.setdefault("rope_theta", self.theta)
+        self.rotation, self.local = _rope.make(full, self.head_size, longest), _rope.make(local, self.head_size, longest)
+
+    def window(self, layer: int) -> Optional[int]:
+        return self.windows[layer]
+
+    def rope(self, x: Value) -> Value:
+        if self.windows[self.step.layer] is None:
+            return super().rope(x)
+        return x.rope_at(self.step.positions, self.constant("rope.local_frequencies", self.local.frequencies.astype("f4")), self.local.scale, self.interleaved)
