@@ -38,7 +38,7 @@ CONFIGS = {
     "gemma3": _of("gemma3_text", **_GEMMA, num_hidden_layers=4, sliding_window=6, sliding_window_pattern=3, query_pre_attn_scalar=24, rope_theta=100000.0,
                   rope_local_base_freq=500.0, rope_scaling={"rope_type": "linear", "factor": 8.0}),
     "gemma3-new-form": _of("gemma3_text", **_GEMMA, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
-                           final_logit_softcapping=5.0, rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 80000.0},
+                           final_logit_softcapping=30.0, rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 80000.0},
                                                                          "sliding_attention": {"rope_type": "default", "rope_theta": 700.0}}),
     "gemma3-images": {"model_type": "gemma3", "eos_token_id": [258, 256], "mm_tokens_per_image": 4, "image_token_index": 319, "boi_token_index": 318, "eoi_token_index": 317,
                       "text_config": _of("gemma3_text", **_GEMMA, num_hidden_layers=7, sliding_window=6, query_pre_attn_scalar="absent", rms_norm_eps="absent"),
@@ -81,6 +81,16 @@ CONFIGS = {
             "max_position_embeddings": 100, "activation_function": "relu", "do_layer_norm_before": True, "bos_token_id": 257, "eos_token_id": 258, "pad_token_id": 1},
     "olmo3": _of("olmo3", num_hidden_layers=5, sliding_window=6, rope_theta=500000.0, pad_token_id=0,
                  rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "attention_factor": 1.2, "beta_fast": 32.0, "beta_slow": 1.0}),
+    "exaone4": _of("exaone4", head_dim=16, num_hidden_layers=5, sliding_window=6, rope_theta=10000.0, sliding_window_pattern="LLLG",
+                   layer_types=["sliding_attention", "sliding_attention", "sliding_attention", "full_attention", "sliding_attention"]),
+    "exaone4-full": _of("exaone4", sliding_window=None, rope_theta=10000.0, tie_word_embeddings=True, layer_types=["full_attention"] * 3),
+    "ernie4_5": _of("ernie4_5", head_dim=16, rope_theta=500000.0, use_bias=False, tie_word_embeddings=True, pad_token_id=0),
+    "ernie4_5-biases": _of("ernie4_5", head_dim=8, rope_theta=500000.0, use_bias=True, pad_token_id=0),
+    "seed-oss": _of("seed_oss", head_dim=16, rope_theta=10000.0, attention_bias=True, attention_out_bias=False, rope_scaling={"rope_type": "default"}),
+    "mistral3": {"model_type": "mistral3", "image_token_index": 10, "spatial_merge_size": 2, "multimodal_projector_bias": False, "projector_hidden_act": "gelu", "vision_feature_layer": -1,
+                 "text_config": _of("mistral", head_dim=16, rope_theta=10000.0, sliding_window=None),
+                 "vision_config": {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16,
+                                   "image_size": 16, "patch_size": 4, "rope_theta": 10000.0}},
 }  # fmt: skip
 
 #: The architecture that GGUF files name, and what they say beside what all say.
@@ -101,6 +111,7 @@ GGUF = {
     "stablelm": ("stablelm", {"rope.dimension_count": 4, "use_parallel_residual": False}),
     "stablelm2-12b": ("stablelm", {"rope.dimension_count": 4, "use_parallel_residual": True}),
     "glm4": ("glm4", {"rope.dimension_count": 8}),
+    "exaone4-full": ("exaone4", {}),
     "olmoe": ("olmoe", {"expert_count": 6, "expert_used_count": 3}),
 }  # fmt: skip
 
@@ -193,6 +204,14 @@ def _converted(architecture, name, array, config):
 # ---- With transformers -----------------------------------------------------------------------
 
 
+def _auto(folder):
+    """The class of transformers that makes a folder's model."""
+    import transformers
+
+    kind = json.loads((Path(folder) / "config.json").read_text())["model_type"]
+    return transformers.AutoModelForImageTextToText if kind == "mistral3" else transformers.AutoModelForCausalLM
+
+
 def theirs(folder, ids):
     """Logits of whole sequences, and the hidden states after the last norm."""
     import torch
@@ -200,7 +219,7 @@ def theirs(folder, ids):
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    model, said = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True)
+    model, said = _auto(folder).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True)
     assert not any(said[what] for what in ("missing_keys", "unexpected_keys", "mismatched_keys")), said
     model.eval()
     with torch.no_grad():
@@ -219,7 +238,7 @@ def shapes_of(config):
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(config))
         with torch.device("cpu"):
-            model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder))
+            model = _auto(folder).from_config(transformers.AutoConfig.from_pretrained(folder))
         model.save_pretrained(folder)
         content = (Path(folder) / "model.safetensors").read_bytes()
     header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])

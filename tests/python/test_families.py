@@ -16,6 +16,7 @@ import family_models as family
 import kernel_harness as kh
 import tiny_models as tiny
 from accrt import models
+from accrt.compiler import driver
 from accrt.models import Refused, _experts, _registry
 from accrt.models._config import MEANINGFUL
 from test_model_folders import JUNK
@@ -82,6 +83,14 @@ def test_experts_give_a_request_the_same_bits_in_any_batch(tmp_path, name):
     for seed in range(3):
         for row, position, result in run(program, page_size, ids, np.random.default_rng([kh.SEED, seed])):
             assert np.array_equal(found.setdefault((row, position), result), result), (row, position)
+
+
+def test_experts_for_cuda_are_grouped_products(tmp_path):
+    folder, _weights = family.write(tmp_path / "m", "mixtral", dtype="BF16")
+    kernels = driver.kernels_of(_registry.decoder(models.read(folder)).build(), "cuda")
+    assert any(kernel.name.startswith("cuda.grouped_bf16") for kernel in kernels)
+    with pytest.raises(Refused, match="batch_invariant: products of experts"):
+        _registry.decoder(models.read(folder), models.Options(batch_invariant=True))
 
 
 @pytest.mark.parametrize("name", family.CONFIGS)

@@ -4,14 +4,18 @@ where torch and transformers are: `./dev check models`."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
+import sys
 
 import numpy as np
 import pytest
 
 import family_models as families
 import tiny_models as tiny
+from accrt.models import _registry, _rope
+from accrt.models._config import MEANINGFUL
 from test_step_programs import LENGTH, OPTIONS, ROWS, opened, run
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -94,6 +98,24 @@ def test_logits_of_families(tmp_path, name):
 @pytest.mark.parametrize("name", families.CONFIGS)
 def test_recorded_shapes_are_those_of_transformers(name):
     assert families.shapes_of(families.CONFIGS[name]) == families.recorded()[name]["tensors"]
+
+
+#: Keys that say nothing about what a model computes when it is asked for tokens.
+HARMLESS = {
+    "attention_dropout", "attn_pdrop", "bos_token_id", "classifier_dropout", "dropout", "embd_pdrop", "embedding_dropout", "eos_token_id", "hidden_dropout", "init_std",
+    "initializer_range", "is_decoder", "layerdrop", "output_router_logits", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn", "resid_pdrop", "residual_dropout",
+    "router_aux_loss_coef", "router_jitter_noise", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "use_cache",
+    "_sliding_window_pattern",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [kind for family in _registry.families() for kind in family.types if kind not in ("bytelm", "gemma3", "mistral3")])
+def test_no_key_of_a_configuration_is_passed_over(kind):
+    """Each that transformers knows for a family is named by the family, or refused, or harmless."""
+    family = _registry.by_type(kind)
+    source = "".join(inspect.getsource(sys.modules[cls.__module__]) for cls in family.__mro__[:-1]) + inspect.getsource(_rope)
+    keys = set(transformers.AutoConfig.for_model(kind).to_dict()) - set(transformers.PretrainedConfig().to_dict())
+    assert {key for key in keys - HARMLESS - set(MEANINGFUL) if f'"{key}"' not in source} == set()
 
 
 def test_a_file_that_the_gguf_package_writes(tmp_path):
