@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Optional, Sequence, Tuple
 
+import numpy as np
+
 from ..compiler.ir import Value
 from ..compiler.ops.shapes import cat
 from ._blocks import Decoder
@@ -56,7 +58,9 @@ class WithExperts(Decoder):
         ids, places = chosen.view([-1]).sort(0)
         experts = self.step.f.arange(self.experts).unsqueeze(1)
         ends = ids.unsqueeze(0).le(experts).to_copy("i64").sum(1)
-        rows = x.index_select(0, places.div(self.chosen, rounding_mode="floor"))
+        # a tensor, so that kernels are the same for all numbers
+        of_each = self.step.f.constant(self.constant("experts_of_each", np.array([self.chosen], np.int64)))
+        rows = x.index_select(0, places.div(of_each, rounding_mode="floor"))
         gate, up, down = (self._all(name, part) for part in self.parts)
         made = self.activation(rows.grouped_matmul(gate, ends)) * rows.grouped_matmul(up, ends)
         made = made.grouped_matmul(down, ends).index_select(0, places.sort(0)[1])
