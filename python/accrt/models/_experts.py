@@ -101,7 +101,8 @@ class WithExperts(Decoder):
         if self.is_gguf:
             key = self._key(f"{name}.{part}.weight")
             found: Any = self.checkpoint.tensors.get(key)
-            if found is not None and found.layout != "plain":  # what they become when they are unpacked
+            if found is not None and found.layout != "plain":
+                # what they become when they are unpacked
                 self.checkpoint.tensors[key] = replace(found, dtype="bf16")
             return f.constant(self.weight(f"{name}.{part}.weight", [self.experts, *self._shape(part)])).transpose(1, 2)
         # of matrices, as a view of each would have to be looked at in every pass of the compiler

@@ -19,7 +19,8 @@ class Gemma(Decoder):
 
     def setup(self) -> None:
         config = self.config
-        if config.values.get("hidden_act") == "gelu":  # files of the first days say so, and mean the other one
+        # files of the first days say gelu, and mean the other one
+        if config.values.get("hidden_act") == "gelu":
             config.values["hidden_act"] = self.act
         named = config.get("hidden_activation")
         if named is not None:

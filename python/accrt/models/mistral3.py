@@ -17,5 +17,6 @@ class Mistral3(Mistral):
         kind = text.config.get("model_type")
         if kind not in ("mistral", "mistral3"):
             text.points.append(f"config: text_config.model_type is {kind!r}; there is mistral")
-        text.config["tie_word_embeddings"] = "lm_head.weight" not in text.tensors  # what configurations say differs
+        # what configurations say differs
+        text.config["tie_word_embeddings"] = "lm_head.weight" not in text.tensors
         super().__init__(text, options)
