@@ -38,6 +38,7 @@ typedef struct record {
 } record_t;
 
 atomic_uint accsv_handles_flag;
+static atomic_uint held; /* handles that have memory */
 
 static accsv_lock_t lock = ACCSV_LOCK_STATIC(ACCRT_LOCK_SERVE_HANDLES);
 static record_t* buckets[BUCKETS];
@@ -47,6 +48,7 @@ static uint64_t last_number;
 static pid_t process; /* that validates; a forked child does not report what is left */
 /* True when valid handles may be missing in the register. */
 static bool has_unregistered;
+static bool watches_forks;
 
 /* ---- The register. Every function here requires the lock. ---- */
 
@@ -228,7 +230,7 @@ static void report_held(const void* server) {
 }
 
 __attribute__((destructor)) static void report_at_the_end(void) {
-  if (accsv_handles_on() && process == getpid())
+  if (process == getpid())
     report_held(NULL);
 }
 
@@ -240,6 +242,23 @@ static void before_fork(void) {
 
 static void after_fork(void) {
   accsv_unlock(&lock);
+}
+
+/* The threads of the parent's handles are not here, and may hold locks. */
+static void after_fork_in_child(void) {
+  if (atomic_load_explicit(&held, memory_order_relaxed) != 0)
+    atomic_fetch_or_explicit(&accsv_handles_flag, ACCSV_HANDLES_FORKED, memory_order_relaxed);
+  accsv_unlock(&lock);
+}
+
+static bool has_flag(uint32_t flag) {
+  return (atomic_load_explicit(&accsv_handles_flag, memory_order_relaxed) & flag) != 0;
+}
+
+static accrt_status_t refuse_fork(const char* function) {
+  return accsv_fail(ACCRT_ERROR_FORKED, function, __FILE__, __LINE__,
+                    "the process was forked: handles belong to the parent, and new ones can be "
+                    "made after exec");
 }
 
 accsv_ask_t accsv_handle_asked_by_flags(const void* options, uint32_t flags) {
@@ -270,20 +289,23 @@ accsv_ask_t accsv_handle_asked_by_device(const void* options, accrt_device_t* de
 /* From here on handles are validated, or some of them are not in the register. */
 static void set_wanted(bool wanted) {
   accsv_lock(&lock);
-  const bool first = wanted && process == 0;
-  if (first)
+  const bool first = !watches_forks;
+  watches_forks = true;
+  if (wanted && process == 0)
     process = getpid();
   if (wanted)
-    atomic_store_explicit(&accsv_handles_flag, 1, memory_order_relaxed);
+    atomic_fetch_or_explicit(&accsv_handles_flag, ACCSV_HANDLES_VALIDATED, memory_order_relaxed);
   else
     has_unregistered = true;
   accsv_unlock(&lock);
   if (first)
-    (void)pthread_atfork(before_fork, after_fork, after_fork);
+    (void)pthread_atfork(before_fork, after_fork, after_fork_in_child);
 }
 
 accrt_status_t accsv_handle_begin(const char* function, accsv_ask_t ask, bool* out_wanted) {
   *out_wanted = ask == ACCSV_ASK_ON;
+  if (has_flag(ACCSV_HANDLES_FORKED))
+    return refuse_fork(function);
   if (ask == ACCSV_ASK_ENVIRONMENT) {
     const char* list = secure_getenv("ACCRT_VALIDATE");
     *out_wanted = list != NULL && list[0] != '\0';
@@ -303,7 +325,7 @@ bool accsv_handle_wanted(accsv_ask_t ask) {
 }
 
 bool accsv_handle_is_validated(const void* handle) {
-  if (!accsv_handles_on())
+  if (!has_flag(ACCSV_HANDLES_VALIDATED))
     return false;
   accsv_lock(&lock);
   const record_t* record = find_handle(handle);
@@ -314,6 +336,8 @@ bool accsv_handle_is_validated(const void* handle) {
 
 accrt_status_t accsv_handle_check(const char* function, const char* name, const void* handle,
                                   const char* type, accsv_handle_use_t use) {
+  if (has_flag(ACCSV_HANDLES_FORKED))
+    return refuse_fork(function);
   if (handle == NULL)
     return ACCRT_OK;
   char message[400];
@@ -368,9 +392,11 @@ void accsv_handle_unanswered(const void* handle) {
 
 accrt_status_t accsv_handle_new_at(const accrt_allocator_t* allocator, size_t size_bytes,
                                    void* place) {
-  if (!accsv_handles_on())
-    return accsv_new_at(allocator, 1, size_bytes, place);
-  ACCRT_TRY(accsv_new_at(&accsv_allocator_system, 1, size_bytes, place));
+  const bool validated = has_flag(ACCSV_HANDLES_VALIDATED);
+  ACCRT_TRY(accsv_new_at(validated ? &accsv_allocator_system : allocator, 1, size_bytes, place));
+  atomic_fetch_add_explicit(&held, 1, memory_order_relaxed);
+  if (!validated)
+    return ACCRT_OK;
   void* handle;
   memcpy(&handle, place, sizeof handle);
   accsv_lock(&lock);
@@ -378,13 +404,17 @@ accrt_status_t accsv_handle_new_at(const accrt_allocator_t* allocator, size_t si
   accsv_unlock(&lock);
   if (record != NULL)
     return ACCRT_OK;
+  atomic_fetch_sub_explicit(&held, 1, memory_order_relaxed);
   accsv_free(&accsv_allocator_system, handle, 1, size_bytes);
   memset(place, 0, sizeof handle);
   return ACCSV_FAIL(OUT_OF_MEMORY, "could not register a handle");
 }
 
 void accsv_handle_free_at(const accrt_allocator_t* allocator, void* handle, size_t size_bytes) {
-  if (handle == NULL || !accsv_handles_on()) {
+  if (handle == NULL)
+    return;
+  atomic_fetch_sub_explicit(&held, 1, memory_order_relaxed);
+  if (!has_flag(ACCSV_HANDLES_VALIDATED)) {
     accsv_free(allocator, handle, 1, size_bytes);
     return;
   }

@@ -4,7 +4,8 @@
  * For the generated entry points (serve/entries.c, serve/http/entries.c) and for those who allocate
  * handles. It does for libaccrt_serve and libaccrt_http what abi/watch.h does for libaccrt; each of
  * the two shared libraries has a register of its own, linked statically they share one. Until
- * something asks for validation (accrt/serve.h) an entry point checks one flag.
+ * something asks for validation (accrt/serve.h) an entry point checks one flag. The same flag makes
+ * every entry point fail in a process that was forked from one that had handles.
  */
 #ifndef ACCRT_SERVE_HANDLES_H_
 #define ACCRT_SERVE_HANDLES_H_
@@ -28,9 +29,12 @@ typedef enum accsv_handle_gift {
   ACCSV_HANDLE_DUE   /* lent, and to be answered */
 } accsv_handle_gift_t;
 
-/* Not 0 once a handle is validated. Relaxed is enough: a thread that got a handle is ordered after
- * the store. */
+/* A handle is validated; this process was forked from one that had handles. Relaxed is enough: a
+ * thread that got a handle is ordered after the store, and a child begins with one thread. */
+#define ACCSV_HANDLES_VALIDATED 1u
+#define ACCSV_HANDLES_FORKED 2u
 extern atomic_uint accsv_handles_flag __attribute__((visibility("hidden")));
+/* True if handles have to be checked. */
 static inline bool accsv_handles_on(void) {
   return __builtin_expect(atomic_load_explicit(&accsv_handles_flag, memory_order_relaxed) != 0, 0);
 }
@@ -55,8 +59,9 @@ accrt_status_t accsv_handle_begin(const char* function, accsv_ask_t ask, bool* o
 bool accsv_handle_wanted(accsv_ask_t ask);
 /* True if the handle is in the register, not released. */
 bool accsv_handle_is_validated(const void* handle);
-/* Checks one argument. A wrong handle is ACCRT_ERROR_INVALID_ARGUMENT, recorded, and written to
- * standard error. NULL passes: the function's body reports it. */
+/* Checks one argument. In a forked process it is ACCRT_ERROR_FORKED. A wrong handle is
+ * ACCRT_ERROR_INVALID_ARGUMENT, recorded, and written to standard error. NULL passes: the
+ * function's body reports it. */
 accrt_status_t accsv_handle_check(const char* function, const char* name, const void* handle,
                                   const char* type, accsv_handle_use_t use);
 /* Registers a result. `from` is the handle that it comes from; NULL: none, and validation is

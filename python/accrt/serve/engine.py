@@ -4,9 +4,11 @@ it."""
 from __future__ import annotations
 
 import ctypes
+import os
 import select
 import threading
 import time
+import weakref
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from .. import _ffi
@@ -200,6 +202,17 @@ def now_ns() -> int:
 
 
 Sink = Callable[[Event], None]
+_hubs: "weakref.WeakSet[Hub]" = weakref.WeakSet()
+
+
+def _in_child() -> None:
+    """After a fork: a thread that is not here may have held a hub's locks. Without them a call
+    comes to the engine, which refuses it."""
+    for hub in list(_hubs):
+        hub._locks()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 class Hub:
@@ -209,9 +222,13 @@ class Hub:
         self.engine = engine
         self._sinks: Dict[int, Sink] = {}
         self._early: Dict[int, List[Event]] = {}
+        self._submitting = 0
+        self._locks()
+        _hubs.add(self)
+
+    def _locks(self) -> None:
         self._polling = threading.Lock()
         self._guard = threading.Lock()
-        self._submitting = 0
 
     def submit(self, request: Request, sink: Sink) -> int:
         with self._guard:
