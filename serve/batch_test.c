@@ -290,7 +290,7 @@ static void check_event(const accrt_serve_event_t* event) {
   const bool failed = one->fails && one->request.max_new_tokens > 1;
   assert_int_equal(event->finish_reason,
                    failed ? ACCRT_SERVE_FINISH_FAILED : ACCRT_SERVE_FINISH_LENGTH);
-  assert_int_equal(event->status, failed ? ACCRT_ERROR_INTERNAL : ACCRT_OK);
+  assert_int_equal(event->status, failed ? ACCRT_ERROR_KERNEL : ACCRT_OK);
   assert_int_equal(one->got, failed ? 1 : one->request.max_new_tokens);
 }
 

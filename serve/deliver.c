@@ -240,8 +240,8 @@ void accsv_deliver_scores(accrt_serve_engine_t* engine, const accsv_part_t* part
   const uint32_t first = accsv_part_sampled(part) + 1;
   for (uint32_t i = 0; i < accsv_part_scores(part); ++i) {
     if (!is_token(engine, results->tokens[sample + i])) {
-      accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED,
-                        ACCRT_ERROR_INTERNAL, now_ns);
+      accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_KERNEL,
+                        now_ns);
       return;
     }
     fill_score(score_of(request, first + i), request->parameters.prompt_top_logprobs,
@@ -283,7 +283,7 @@ void accsv_deliver_rows(accrt_serve_engine_t* engine, const accsv_part_t* part, 
   const uint32_t end = part->start + part->count, first = end - part->embeds;
   const uint32_t size = generation->request->parameters.embed_dimensions;
   if (rows == NULL) {
-    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_INTERNAL,
+    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_KERNEL,
                       now_ns);
     return;
   }
@@ -300,7 +300,7 @@ void accsv_deliver_rows(accrt_serve_engine_t* engine, const accsv_part_t* part, 
     return;
   const double divisor = divisor_of(generation);
   if (!isfinite(divisor)) {
-    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_INTERNAL,
+    accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, ACCRT_ERROR_KERNEL,
                       now_ns);
     return;
   }
@@ -403,7 +403,7 @@ void accsv_deliver(accrt_serve_engine_t* engine, accsv_generation_t* generation,
   accsv_sequence_t* sequence = &generation->sequence;
   accrt_status_t status = generation->constraint_status;
   if (!is_token(engine, token))
-    status = ACCRT_ERROR_INTERNAL;
+    status = ACCRT_ERROR_KERNEL;
   if (status != ACCRT_OK) {
     accsv_end_request(engine, generation->request, ACCRT_SERVE_FINISH_FAILED, status, now_ns);
     return;

@@ -1003,6 +1003,76 @@ static accrt_status_t dead_wait(void* self, uint64_t number, accrt_serve_results
   return ACCRT_ERROR_DEVICE_LOST;
 }
 
+/* What a model gives that is no result. */
+typedef enum wrong {
+  WRONG_NEGATIVE,
+  WRONG_ABOVE,
+  WRONG_NO_TOKENS,
+  WRONG_NO_TOP_TOKENS,
+  WRONG_NO_TOP_LOGPROBS,
+  WRONG_COUNT
+} wrong_t;
+static wrong_t wrong;
+static accrt_status_t wrong_submit(void* self, const accrt_serve_step_t* one) {
+  (void)self;
+  (void)one;
+  return ACCRT_OK;
+}
+static accrt_status_t wrong_wait(void* self, uint64_t number, accrt_serve_results_t* out_results) {
+  (void)self;
+  (void)number;
+  static int32_t tokens[4096];
+  static float logprobs[4096];
+  for (uint32_t i = 0; i < 4096; ++i)
+    tokens[i] = wrong == WRONG_NEGATIVE ? -1 : wrong == WRONG_ABOVE ? 256 : 65;
+  out_results->tokens = wrong == WRONG_NO_TOKENS ? NULL : tokens;
+  out_results->logprobs = logprobs;
+  out_results->top_count = wrong >= WRONG_NO_TOP_TOKENS ? 1 : 0;
+  out_results->top_tokens = wrong == WRONG_NO_TOP_TOKENS ? NULL : tokens;
+  out_results->top_logprobs = wrong == WRONG_NO_TOP_LOGPROBS ? NULL : logprobs;
+  return ACCRT_OK;
+}
+static accrt_status_t wrong_reset(void* self) {
+  (void)self;
+  return ACCRT_OK;
+}
+
+/* Such a request fails with a status that does not blame the library, and the engine goes on. */
+static void test_results_that_are_none(void** state) {
+  (void)state;
+  static output_t outputs[2];
+  inner_model = make_model(NULL);
+  for (wrong = 0; wrong < WRONG_COUNT; ++wrong) {
+    memset(outputs, 0, sizeof outputs);
+    accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
+    functions.info = dead_info;
+    functions.submit = wrong_submit;
+    functions.wait = wrong_wait;
+    functions.reset = wrong_reset;
+    accrt_serve_model_t* model;
+    assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
+    accrt_serve_engine_t* engine;
+    assert_int_equal(accrt_serve_engine_create(model, NULL, &engine), ACCRT_OK);
+    for (uint32_t i = 0; i < 2; ++i) {
+      accrt_serve_request_t request = hello_request(5, &outputs[i]);
+      request.flags |= ACCRT_SERVE_LOGPROBS;
+      request.top_logprobs = 1;
+      (void)submit(engine, &request);
+    }
+    while (step(engine) == ACCRT_OK)
+      take_all(engine);
+    take_all(engine);
+    for (uint32_t i = 0; i < 2; ++i) {
+      assert_int_equal(outputs[i].ends, 1);
+      assert_int_equal(outputs[i].status, ACCRT_ERROR_KERNEL);
+    }
+    assert_int_equal(stats_of(engine).healthy, 1);
+    accrt_serve_engine_release(engine);
+    accrt_serve_model_release(model);
+  }
+  accrt_serve_model_release(inner_model);
+}
+
 static void test_model_without_masks(void** state) {
   (void)state;
   accrt_serve_model_functions_t functions = ACCRT_SERVE_MODEL_FUNCTIONS_INIT;
@@ -1413,6 +1483,7 @@ int main(void) {
       cmocka_unit_test(test_constraint),
       cmocka_unit_test(test_constraint_and_ends),
       cmocka_unit_test(test_constraint_that_fails),
+      cmocka_unit_test(test_results_that_are_none),
       cmocka_unit_test(test_model_without_masks),
       cmocka_unit_test(test_embedding),
       cmocka_unit_test(test_embedding_refusals),

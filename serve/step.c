@@ -420,13 +420,22 @@ static void note_pace(accrt_serve_engine_t* engine, const accsv_plan_t* plan, ui
     engine->scheduler.mixed_tokens = accsv_pace_tokens(&engine->pace, engine->options.max_step_ns);
 }
 
+/* Arrays that a model may not leave out. */
+static bool are_complete(const accsv_plan_t* plan, const accrt_serve_results_t* results) {
+  return (results->tokens != NULL || plan->samples == 0) &&
+         (results->top_count == 0 ||
+          (results->top_tokens != NULL && results->top_logprobs != NULL));
+}
+
 static accrt_status_t finish_step(accrt_serve_engine_t* engine) {
   const accrt_serve_model_functions_t* functions = &engine->model->functions;
   accsv_plan_t plan = engine->plans[0];
   accrt_serve_results_t results = {.struct_size = sizeof results};
   const uint64_t begin_ns = accsv_now(engine);
-  const accrt_status_t status = functions->wait(functions->self, plan.step, &results);
+  accrt_status_t status = functions->wait(functions->self, plan.step, &results);
   const uint64_t now_ns = accsv_now(engine);
+  if (status == ACCRT_OK && !are_complete(&plan, &results))
+    status = ACCRT_ERROR_KERNEL;
   engine->model_ns += now_ns - begin_ns;
   if (status != ACCRT_OK)
     return recover(engine, status, now_ns);

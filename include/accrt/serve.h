@@ -190,7 +190,8 @@ typedef struct accrt_serve_masks {
 ACCRT_ASSERT_LAYOUT(accrt_serve_masks_t, reserved, 40);
 
 /** The results of a step. A model fills it in `wait`; its arrays are valid until the model's next
- * `wait`. */
+ * `wait`. If a token is outside [0, vocab_size), its request fails; if an array that is needed is
+ * NULL, the step fails: both with ACCRT_ERROR_KERNEL. */
 typedef struct accrt_serve_results {
   uint32_t struct_size;
   uint32_t top_count;        /**< alternatives of each sample in top_tokens and top_logprobs */
@@ -688,7 +689,9 @@ typedef struct accrt_serve_event {
   uint32_t finish_reason; /**< ACCRT_SERVE_FINISH_*; 0: it goes on */
   int32_t stop_token;     /**< the token that ended it; -1: none did */
   int32_t stop_string;    /**< index of the stop string that ended it; -1: none did */
-  accrt_status_t status;  /**< of ACCRT_SERVE_EVENT_FAILED */
+  /** of ACCRT_SERVE_EVENT_FAILED. ACCRT_ERROR_KERNEL: a kernel failed, or the model gave what is no
+   * token, or numbers that are not finite (its weights have NaN or infinity, say) */
+  accrt_status_t status;
   uint32_t prompt_tokens; /**< in the last event of a sequence: tokens of the prompt */
   uint32_t cached_tokens; /**< of prompt_tokens: those in the cache when the sequence began */
   uint32_t output_tokens; /**< tokens of this sequence */

@@ -164,12 +164,17 @@ def _missing_path(message: str) -> str:
     return path
 
 
+def class_of(status: int) -> type:
+    """What a status of the library is raised as."""
+    return _CLASSES.get(status, Error)
+
+
 def _class_of(status: int, driver_name: str, message: str) -> type:
     if status == _ffi.ACCRT_ERROR_POISONED and _CANCELLED_WORK.match(message):
         return CancelledWorkError
     if status == _ffi.ACCRT_ERROR_NOT_FOUND and driver_name in ("ENOENT", "ENOTDIR"):
         return MissingFileError
-    return _CLASSES.get(status, Error)
+    return class_of(status)
 
 
 def make(status: int, name: str, record) -> Error:

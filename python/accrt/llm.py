@@ -17,7 +17,7 @@ import numbers
 import os
 from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
-from . import _ffi
+from . import _ffi, errors
 from ._library import lib, never_raises
 from .errors import Error
 from .serve import embedding as _embedding
@@ -250,7 +250,7 @@ class LLM:
         pairs = [(one, self._loaded.text.prompt(one, f"prompts[{i}]" if listed else "prompts")) for i, one in enumerate(several)]
         outputs = self._run(pairs, values, None)
         if any(output.embedding is None for output in outputs):
-            raise Error(f"the request's time was over after {values['timeout']:g} s", name="ACCRT_ERROR_TIMEOUT")
+            raise errors.TimeoutError(f"the request's time was over after {values['timeout']:g} s", name="ACCRT_ERROR_TIMEOUT")
         rows = [numpy.frombuffer(output.embedding, "<f4") for output in outputs]
         return numpy.stack(rows) if listed else rows[0].copy()
 
@@ -344,7 +344,11 @@ def _reason(event: _engine.Event, called: bool) -> Optional[str]:
 
 def _failure(event: _engine.Event) -> Error:
     name = lib.accrt_status_name(event.status).decode()
-    return Error(f"the engine failed at the request: {lib.accrt_status_text(event.status).decode()} ({name})", name=name)
+    why = f"the engine failed at the request: {lib.accrt_status_text(event.status).decode()}"
+    if event.status == _ffi.ACCRT_ERROR_KERNEL:
+        why = ("the model failed at the request: its results are not finite numbers (its weights may have NaN or infinity), "
+               "or a kernel returned an error")  # fmt: skip
+    return errors.class_of(event.status)(f"{why} ({name})", name=name)
 
 
 def _is_prompt(given: Any) -> bool:
@@ -379,6 +383,7 @@ class Stream:
         self._llm, self._pieces, self._ended = llm, collections.deque(), False
         self._wake: Any = None
         self._number: Optional[int] = None
+        self._begun = False
         self._request = Request(prompt, values, _engine.now_ns(), llm.engine.constraint(grammar))
         self._calls = _parsers(asked, values["n"])
         self._called: Set[int] = set()  # sequences with calls
@@ -386,8 +391,21 @@ class Stream:
 
     def _take(self, event: _engine.Event) -> None:
         self._pieces.append(event)
-        if self._wake is not None:
+        if self._wake is None:
+            return
+        try:
             self._wake()
+        except RuntimeError:  # its loop is closed: the request ends, and other requests go on
+            self._wake = None
+            if not event.last:
+                self._llm.engine.cancel(event.request)
+
+    def _begin(self) -> None:
+        """A stream is for one loop: another one would take the first one's pieces."""
+        if self._begun:
+            raise errors.InvalidStateError("this stream has been looped over: llm.stream(...) makes another one")
+        self._begun = True
+        self._number = self._llm._hub.submit(self._request, self._take)
 
     def _next(self) -> Optional[Piece]:
         event = self._pieces.popleft()
@@ -406,7 +424,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[Piece]:
         hub = self._llm._hub
-        self._number = hub.submit(self._request, self._take)
+        self._begin()
         try:
             while not self._ended:
                 if not self._pieces:
@@ -422,10 +440,11 @@ class Stream:
         import asyncio  # takes a third of all imports of a start that may not need it
 
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
-        self._wake = lambda: loop.call_soon_threadsafe(ready.set)
+        if not self._begun:
+            self._wake = lambda: loop.call_soon_threadsafe(ready.set)
+        self._begin()
         self._llm._watch(loop)
         try:
-            self._number = self._llm._hub.submit(self._request, self._take)
             while not self._ended:
                 if not self._pieces:
                     await ready.wait()

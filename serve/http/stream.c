@@ -80,6 +80,12 @@ static void end_with_failure(http_job_t* job, const accrt_serve_event_t* event) 
   char message[160];
   snprintf(message, sizeof message, "The engine failed: %s.", accrt_status_text(event->status));
   failure.message = message;
+  if (event->status == ACCRT_ERROR_KERNEL)
+    failure = (http_failure_t){
+        .status = 500,
+        .code = "model_failed",
+        .message = "The model failed: its results are not finite numbers (its weights may have NaN "
+                   "or infinity), or a kernel returned an error."};
   if (event->finish_reason == ACCRT_SERVE_FINISH_DEADLINE)
     failure = (http_failure_t){
         .status = 504, .code = "deadline", .message = "The request's time was over."};

@@ -165,6 +165,104 @@ def test_pieces_are_the_whole(llm):
     assert len(pieces) > 5 and pieces[-1].finish_reason == "length"
 
 
+@pytest.mark.parametrize("first", ["for", "async for"])
+@pytest.mark.parametrize("second", ["for", "async for"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_stream_is_for_one_loop(llm, first, second, whole):
+    """A second loop would send the request again and take the first one's pieces."""
+    submitted = llm.engine.stats()["submitted"]
+    stream = llm.stream("once", max_tokens=50)
+
+    def loop(kind):
+        async def leave():
+            async for _ in stream:
+                if not whole:
+                    break
+
+        if kind == "async for":
+            return asyncio.run(leave())
+        for _ in stream:
+            if not whole:
+                break
+
+    loop(first)
+    with pytest.raises(accrt.InvalidStateError, match="this stream has been looped over"):
+        loop(second)
+    assert llm.engine.stats()["submitted"] == submitted + 1
+    assert until(lambda: llm.engine.stats()["running"] == 0)
+
+
+def test_a_loop_that_is_closed_with_a_stream_hurts_nobody():
+    """Its pieces go nowhere: its request ends, and the thread that takes all events goes on."""
+    with accrt.LLM(serve.simulated(step_ns=1_000_000)) as model:
+        alone = model.generate("x", **GREEDY).text
+        streams = [model.stream("left", max_tokens=4000) for _ in range(3)]
+        left = []
+
+        async def begin(stream):
+            pieces = stream.__aiter__()
+            left.append(pieces)  # no aclose: nothing ends it but its loop's end
+            await pieces.__anext__()
+
+        for stream in streams:
+            loop = asyncio.new_event_loop()
+            loop.run_until_complete(begin(stream))
+            loop.close()
+        for _ in range(5):
+            assert model.generate("x", **GREEDY).text == alone
+        assert until(lambda: model.generate("x", max_tokens=1) and model.engine.stats()["running"] == 0)
+        left.clear()
+
+
+CHILD = """
+import gc, os, signal, sys, threading, time
+import accrt
+from accrt import serve
+
+llm = accrt.LLM(serve.simulated())
+text = llm.generate("x", max_tokens=5, seed=1).text
+busy = threading.Thread(target=llm.generate, args=("y",), kwargs={"max_tokens": 4000})  # it holds the hub's locks, now and then
+busy.start()
+stream = iter(llm.stream("z", max_tokens=4000))
+next(stream)
+
+def say(what, may_end=False):
+    try:
+        print(what.__name__, "gives", repr(what())[:100], file=sys.stderr)
+    except accrt.ForkedError:
+        return
+    wrong.extend([] if may_end else [what.__name__])
+
+wrong = []
+for _ in range(8):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        def generates(): return llm.generate("x")
+        def streams(): return [next(iter(llm.stream("x"))) for _ in range(100)]
+        def goes_on(): return list(stream)
+        def makes(): return accrt.LLM(serve.simulated())
+        for one in (generates, streams, makes):
+            say(one)
+        say(goes_on, may_end=True)  # where all of its pieces were there before the fork
+        llm.close()
+        del llm, stream
+        gc.collect()
+        os._exit(len(wrong))
+    assert os.waitpid(child, 0)[1] == 0
+stream.close()
+assert llm.generate("x", max_tokens=5, seed=1).text == text
+busy.join()
+llm.close()
+print("good")
+"""
+
+
+def test_a_forked_child_is_refused_and_does_not_hang():
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout == "good\n", done.stderr
+
+
 def test_many_streams_at_once(llm):
     async def one(prompt):
         return "".join([piece.text async for piece in llm.stream(prompt, **GREEDY)])
@@ -385,6 +483,29 @@ def test_told_to_stop_while_importing(tmp_path, number, reads):
 def folder(tmp_path_factory):
     """A model that nothing was compiled for."""
     return tiny.write_folder(tmp_path_factory.mktemp("models") / "tiny", tiny.CONFIGS["llama"], tiny.tensors(tiny.CONFIGS["llama"], 1))
+
+
+def test_weights_that_are_no_numbers_fail_their_requests_alone(tmp_path):
+    """The model is blamed, by name, and neither the library nor another request."""
+    weights = tiny.tensors(tiny.CONFIGS["llama"], 1)
+    weights["model.embed_tokens.weight"][7] = np.nan
+    bad = tiny.write_folder(tmp_path / "bad", tiny.CONFIGS["llama"], weights)
+    with accrt.LLM(bad) as model:
+        alone = model.generate([5, 6], seed=1, max_tokens=4, logit_bias={7: -100}).token_ids
+        for parameters in ({}, {"logprobs": 2}, {"prompt_logprobs": 1}, {"n": 2}):
+            with pytest.raises(accrt.KernelError, match="the model failed at the request: its results are not finite numbers"):
+                model.generate([5, 7, 6], seed=1, max_tokens=4, **parameters)
+            with pytest.raises(accrt.KernelError, match="its results are not finite numbers"):
+                model.generate([[5, 6], [5, 7, 6]], seed=1, max_tokens=4, **parameters)
+        with pytest.raises(accrt.KernelError):
+            model.embed([5, 7, 6])
+        assert model.generate([5, 6], seed=1, max_tokens=4, logit_bias={7: -100}).token_ids == alone
+    loaded = serve.load(bad)
+    with serve.Engine(loaded.model) as engine, serve.Server(engine, loaded.text, name="bad", port=0) as server:
+        for parameters in ({}, {"logprobs": 2}, {"stream": True}):
+            answer = ask(server.port, post("/v1/completions", {"prompt": [5, 7, 6], "seed": 1, **parameters}))
+            assert answer.status == 500 and answer.error["code"] == "model_failed" and "NaN" in answer.error["message"]
+    loaded.text.close()
 
 
 @pytest.fixture
