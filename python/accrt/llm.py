@@ -261,7 +261,7 @@ class LLM:
         failures: List[_engine.Event] = []
         try:
             while open_outputs:
-                self._submit_some(waiting, open_outputs, numbers, values, grammar, failures)
+                self._submit_some(waiting, open_outputs, numbers, values, grammar, failures, len(outputs))
                 self._hub.pump(0.05)
                 if failures:
                     raise _failure(failures[0])
@@ -270,13 +270,14 @@ class LLM:
                 self._hub.forget(number)
         return outputs
 
-    def _submit_some(self, waiting: Deque[Output], open_outputs: set, numbers: List[int], values: Dict[str, Any], grammar: Any, failures: list) -> None:
-        """As many as the engine's queue takes."""
+    def _submit_some(self, waiting: Deque[Output], open_outputs: set, numbers: List[int], values: Dict[str, Any], grammar: Any, failures: list, count: int) -> None:
+        """As many of the `count` prompts as the engine's queue takes."""
         while waiting:
-            output = waiting[0]
+            output, index = waiting[0], count - len(waiting)
+            kind = "prompt" if output.prompt is not None else "messages"
             request = Request(output.prompt_token_ids, values, _engine.now_ns(), self._engine.constraint(grammar))
             try:
-                request.check(self._limits)
+                request.check(self._limits, kind if count == 1 else f"{'prompts' if kind == 'prompt' else kind}[{index}]")
                 numbers.append(self._hub.submit(request, _collector(output, open_outputs, failures)))
             except Error as error:
                 if error.status == _ffi.ACCRT_ERROR_NOT_READY and len(open_outputs) > len(waiting):

@@ -130,6 +130,50 @@ def test_tokens_of_a_prompt_are_counted(server):
     assert ask(server, "/tokenize", {"prompt": "abc"}).json == {"count": 3, "tokens": [97, 98, 99], "max_model_len": 4096}
 
 
+class Begins:
+    """A tokenizer with a token that begins each text."""
+
+    def encode(self, text, special=True):
+        return ([1] if special else []) + list(text.encode())
+
+    def special(self, text):
+        return None
+
+
+def test_special_tokens_are_added_as_the_request_says(monkeypatch):
+    """`add_special_tokens` was taken and did nothing."""
+    with served() as server:
+        monkeypatch.setattr(server.server._text, "tokenizer", Begins())
+        chat = {"messages": [{"role": "user", "content": "x"}]}
+        for body, path, default in (({"prompt": "abc"}, COMPLETIONS, True), (chat, CHAT, False)):
+            bare = len(ask(server, "/tokenize", {**body, "add_special_tokens": False}).json["tokens"])
+            for value in (None, True, False):
+                wanted = bare + int(default if value is None else value)
+                given = {**body, "add_special_tokens": value}
+                assert ask(server, "/tokenize", given).json["count"] == wanted
+                assert ask(server, path, {**given, "max_tokens": 1}).json["usage"]["prompt_tokens"] == wanted
+            answer = ask(server, path, {**body, "add_special_tokens": 1})
+            assert answer.status == 400 and answer.error["param"] == "add_special_tokens"
+
+
+@pytest.mark.parametrize("body,parameter,code", [
+    ({"prompt": "x", "temperature": 1}, "temperature", "unknown_parameter"), ({}, "prompt", "missing_parameter"),
+    ({"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "prompt", "invalid_value"), ({"messages": []}, "messages", "invalid_type"),
+    ({"prompt": "x", "add_special_tokens": "no"}, "add_special_tokens", "invalid_type"), ({"prompt": ["x"]}, "prompt", "invalid_type"),
+    ({"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": 1}, "chat_template_kwargs", "invalid_type"),
+])  # fmt: skip
+def test_what_cannot_be_counted_is_named(server, body, parameter, code):
+    answer = ask(server, "/tokenize", body)
+    assert answer.status == 400 and (answer.error["param"], answer.error["code"]) == (parameter, code), answer.body
+
+
+def test_a_model_or_an_adapter_that_is_not_there_is_named(server):
+    for path, body in ((COMPLETIONS, {"prompt": "x"}), (CHAT, {"messages": [{"role": "user", "content": "x"}]}), ("/v1/embeddings", {"input": "x"}), ("/tokenize", {"prompt": "x"})):
+        for name in ("model", "adapter")[: 1 if path == "/tokenize" else 2]:
+            answer = ask(server, path, {**body, name: "nobody"})
+            assert answer.status == 404 and answer.error["param"] == name and "'nobody'" in answer.error["message"], answer.body
+
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 REFUSED = [
@@ -149,6 +193,10 @@ REFUSED = [
     ({"prompt": ""}, "prompt", "prompt has no tokens"),
     ({"prompt": {"a": 1}}, "prompt", "expected a string or a list of token ids"),
     ({}, "prompt", "prompt is missing"),
+    ({"prompt": ["x", ""]}, "prompt[1]", "prompt[1] has no tokens"),
+    ({"prompt": ["x", "\ud800"]}, "prompt[1]", "prompt[1] has half of a surrogate pair"),
+    ({"prompt": ["x", [1.5]]}, "prompt[1]", "prompt[1] is [1.5]"),
+    ({"prompt": ["x", "y" * 4096]}, "prompt[1]", "prompt[1] has 4096 tokens"),
     ({"prompt": [1, 256]}, "prompt", "prompt[1] is 256; the model's tokens are 0 to 255"),
     ({"prompt": ["x", [1, 1 << 40]]}, "prompt[1]", "prompt[1][1] is 1099511627776; the model's tokens are 0 to 255"),
     ({"prompt": "x" * 4096}, "prompt", "prompt has 4096 tokens, and with a new one at most 4096 fit"),
@@ -413,10 +461,10 @@ def test_a_panic_of_a_tokenizer_ends_its_request_alone(monkeypatch, capsys):
     with served(workers=1, health_timeout=0.2) as server:
         real = server.server._text.prompt
 
-        def prompt(given, name="prompt"):
+        def prompt(given, *more):
             if given == "panic":
                 raise Panic("index out of bounds")
-            return real(given, name)
+            return real(given, *more)
 
         monkeypatch.setattr(server.server._text, "prompt", prompt)
         for _ in range(2):

@@ -118,6 +118,31 @@ def test_prompts_that_are_none(llm, prompts, message):
         llm.generate(prompts)
 
 
+def test_a_prompt_of_several_is_named(llm):
+    for prompts, message in ((["a", [5] * 5000], "prompts[1] has 5000 tokens"), (["a", [300]], "prompts[1][0] is 300"), (["a", ""], "prompts[1] has no tokens"),
+                             ([5] * 5000, "prompt has 5000 tokens"), ("x" * 5000, "prompt has 5000 tokens")):  # fmt: skip
+        with pytest.raises(accrt.BadParameter, match="^" + re.escape(message)):
+            llm.generate(prompts)
+    with pytest.raises(accrt.BadParameter, match=r"^messages\[1\] has 5"):
+        llm.chat([[{"role": "user", "content": "x"}], [{"role": "user", "content": "x" * 5000}]])
+
+
+def test_an_option_of_0_is_the_default_as_the_help_says(capsys):
+    from accrt.serve import command as module
+    from accrt.serve import server as server_module
+
+    with pytest.raises(SystemExit):
+        module.main(["--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    numbers = [name for name, (default, _help) in server_module.OPTIONS.items() if default and isinstance(default, (int, float)) and name != "port"]
+    assert sorted(numbers) == sorted(server_module.ZEROS)
+    for name in numbers:
+        help_text = words.split(f" --{name.replace('_', '-')} ")[-1].split(" --")[0]
+        assert f"(default: {server_module.OPTIONS[name][0]}, also for 0)" in help_text, help_text
+    with serve_http.served(**dict.fromkeys(numbers, 0)) as server:
+        assert ask(server.port, post("/v1/completions", {"prompt": "x", "max_tokens": 2})).status == 200
+
+
 def test_arrays_are_prompts(llm):
     whole = llm.generate("se", **GREEDY)
     assert llm.generate(np.array([115, 101]), **GREEDY).text == whole.text
@@ -528,6 +553,9 @@ def no_compiler(monkeypatch, tmp_path):
     (["--max-rows", "4", "--max-running", "8"], "max_running is 8, and the model's is 4"), (["--num-speculative-tokens", "1000"], "num_speculative_tokens is 1000"),
     (["--prompt-lookup-max", "1", "--prompt-lookup-min", "3"], "prompt_lookup_min is 3, above"), (["--kv-bytes", "1"], "kv_bytes is 1, and a page"),
     (["--adapter", "a=/no/such"], "/no/such: there is no adapter_config.json"),
+    (["--workers", "100000"], "workers is 100000, expected at most 1024"), (["--cors-origin", "a\nb"], "cors_origin is 'a\\nb', expected one origin"),
+    (["--adapter", "tiny=/x"], "an adapter is called 'tiny', which is the model's own name"),
+    (["--name", "sql", "--adapter", "sql=/x"], "an adapter is called 'sql', which is the model's own name"),
     (["--adapter", "a=/x", "--adapter", "a=/y"], "two adapters are called 'a'"), (["--api-key", "two words"], "the API key has characters"),
 ])  # fmt: skip
 def test_options_are_looked_at_before_compiling(folder, no_compiler, capsys, options, message):

@@ -92,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
                 group.add_argument("--" + name.replace("_", "-"), action="store_true", help=words.replace("%", "%%"))
                 continue
             kind = type(default) if default is not None else str
-            shown = f" (default: {default})" if default not in (None, 0) else ""
+            shown = f" (default: {default}{', also for 0' if name in server_module.ZEROS else ''})" if default not in (None, 0) else ""
             read = _port if name == "port" else _READ[kind]
             group.add_argument("--" + name.replace("_", "-"), type=read, default=default, help=words.replace("%", "%%") + shown, metavar=_unit(name, kind))
     parser.add_argument("--adapter", action="append", default=[], type=_adapter, metavar="NAME=FOLDER", help="a PEFT folder that is loaded at the start; may be given several times")
@@ -205,10 +205,11 @@ def _words(error: BaseException) -> str:
 
 def _open(arguments: argparse.Namespace, progress: _Progress, failed: Callable[[], None]) -> server_module.Server:
     """What takes no time is looked at first."""
-    options = given_options.checked(_chosen(arguments, server_module.OPTIONS), server_module.OPTIONS)
+    options = server_module.checked_options(given_options.checked(_chosen(arguments, server_module.OPTIONS), server_module.OPTIONS))
     engine_options = given_options.checked(_chosen(arguments, engine_module.OPTIONS), engine_module.OPTIONS)
     options["api_key"] = server_module.checked_key(options["api_key"] if options["api_key"] is not None else os.environ.get("ACCRT_API_KEY"))
     server_module.check_address(arguments.host, arguments.port)
+    server_module.checked_name(arguments.name or load_module.name_of(arguments.model), [name for name, _folder in arguments.adapter])
     if not arguments.model.endswith(".accx"):  # which has its own places
         arguments.adapters = max(arguments.adapters, len(arguments.adapter))
     wanted = Wanted(engine_options, arguments.adapter)

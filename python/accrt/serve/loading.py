@@ -148,8 +148,13 @@ def load(
         _prepare(made, say)
     assets = bundle.assets
     layout = bytes(assets["serve.adapters"].data) if "serve.adapters" in assets else None
-    name = bundle.metadata.get("serve.name") or os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
+    name = bundle.metadata.get("serve.name") or name_of(path)
     return Loaded(made, opener.text, name, layout)
+
+
+def name_of(path: "str | os.PathLike[str]") -> str:
+    """A model's name where nothing else says it: that of its folder or file."""
+    return os.path.splitext(os.path.basename(os.path.normpath(path)))[0]
 
 
 def _place(name: str) -> Any:

@@ -401,6 +401,11 @@ class Request:
             self.struct.embed, self.struct.embed_dimensions = embed.kind, embed.dimensions
             self.struct.flags |= embed.flags
 
+    @property
+    def adapter(self) -> Optional[str]:
+        """The name of the LoRA adapter that it asks for."""
+        return self._parameters["adapter"]
+
     def check(self, limits: Limits, prompt: str = "prompt", max_tokens: str = "max_tokens") -> None:
         """Raises BadParameter for what the model cannot do. `prompt` and `max_tokens`: what the
         caller calls them."""

@@ -43,6 +43,7 @@ _MISSING = {
     "web_search_options": _only(), "suffix": _only(""), "reasoning_effort": _only("none"),
 }  # fmt: skip
 _SHARED = ("model", "stream", "stream_options", "add_special_tokens")
+_TOKENIZE = ("prompt", "messages", "model", "add_special_tokens", "tools", "tool_choice", "parallel_tool_calls", "chat_template_kwargs")
 _CHAT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "max_completion_tokens", "top_logprobs", "chat_template_kwargs")
 _COMPLETION = ("prompt", "echo", "best_of")
 
@@ -120,6 +121,12 @@ def _free(grammar: Optional[Grammar]) -> None:
     """Without an engine nothing is constrained."""
 
 
+def _special(given: Dict[str, Any], default: bool) -> bool:
+    """Whether the tokenizer adds its own special tokens, such as the one that begins a text."""
+    value = given.get("add_special_tokens")
+    return default if value is None else flag("add_special_tokens", value)
+
+
 def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, constrain: Constrain = _free) -> Work:
     """POST /v1/chat/completions."""
     wanted = flag("logprobs", given["logprobs"]) if given.get("logprobs") is not None else False
@@ -136,7 +143,9 @@ def chat(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns:
         values["skip_special_tokens"] = values["skip_special_tokens"] and not asked.form.special
         flags |= _ffi.ACCRT_HTTP_ONE_CALL if asked.one else 0
         extra["tools"] = asked.tools
-    request = Request(model_text.chat(given.get("messages"), extra), values, now_ns, constrain(grammar))
+    if given.get("messages") is None:
+        raise BadParameter("messages", "messages is missing", "missing_parameter")
+    request = Request(model_text.chat(given["messages"], extra, _special(given, False)), values, now_ns, constrain(grammar))
     return Work([request], flags | (_ffi.ACCRT_HTTP_LOGPROBS if wanted else 0), top, given.get("model"), None, asked.form.number if asked is not None else 0,
                 values["prompt_logprobs"] or 0)  # fmt: skip
 
@@ -170,7 +179,9 @@ def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], n
         values["prompt_logprobs"] = values["prompt_logprobs"] or 0
     prompts = _prompts(given.get("prompt"))
     constraint = constrain(grammar_of(values))
-    requests = [Request(model_text.prompt(one), values, now_ns, constraint) for one in prompts]
+    several, special = len(prompts) > 1, _special(given, True)
+    ids = [model_text.prompt(one, f"prompt[{i}]" if several else "prompt", special) for i, one in enumerate(prompts)]
+    requests = [Request(one, values, now_ns, constraint) for one in ids]
     if values["logprobs"] is not None:
         flags |= _ffi.ACCRT_HTTP_LOGPROBS
     # Of token ids the engine's side knows the text.
@@ -199,18 +210,29 @@ def embed(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns
     return Work([Request(one, values, now_ns) for one in ids], flags, 0, given.get("model"), None)
 
 
-def tokenize(given: Dict[str, Any], model_text: Text) -> Dict[str, Any]:
-    """POST /tokenize: how many tokens something is."""
-    if given.get("messages") is not None:
-        ids = model_text.chat(given["messages"])
+def tokenize(given: Dict[str, Any], model_text: Text, models: Sequence[str]) -> Dict[str, Any]:
+    """POST /tokenize: how many tokens something is, as a completion or a chat would have it."""
+    _only_known(given, _TOKENIZE)
+    model_of(given.get("model"), models)
+    messages, prompt = given.get("messages"), given.get("prompt")
+    if (messages is None) == (prompt is None):
+        code = "missing_parameter" if prompt is None else "invalid_value"
+        raise BadParameter("prompt", "prompt is missing, and so are messages" if prompt is None else "prompt and messages are both there, expected one of them", code)
+    if messages is None:
+        ids = model_text.prompt(prompt, special=_special(given, True))
     else:
-        ids = model_text.prompt(given.get("prompt"))
+        extra = template_names(given.get("chat_template_kwargs"))
+        asked = tools.asked(given, model_text.tool_parser)
+        if asked is not None:
+            extra["tools"] = asked.tools
+        ids = model_text.chat(messages, extra, _special(given, False))
     return {"count": len(ids), "tokens": ids}
 
 
 def adapter_to_load(given: Dict[str, Any]) -> Tuple[str, str]:
     """POST /v1/load_lora_adapter, as vLLM has it: a name, and a folder of the server's machine."""
     _only_known(given, ("lora_name", "lora_path"))
+    _need(given, "lora_name", "lora_path")
     return adapter("lora_name", given.get("lora_name")), text("lora_path", given.get("lora_path"))
 
 
@@ -218,6 +240,7 @@ def adapter_to_unload(given: Dict[str, Any]) -> Tuple[str, float]:
     """POST /v1/unload_lora_adapter: a name, and how many seconds the requests that use it may still
     have."""
     _only_known(given, ("lora_name", "lora_int_id", "timeout"))
+    _need(given, "lora_name")
     seconds = 0.0 if given.get("timeout") is None else real(0, MOST_UNLOAD_SECONDS)("timeout", given["timeout"])
     return adapter("lora_name", given.get("lora_name")), seconds
 
@@ -230,3 +253,9 @@ def _only_known(given: Dict[str, Any], known: Sequence[str]) -> None:
     for name in given:
         if name not in known:
             raise BadParameter(name, f"unknown parameter {shown(name)}; there are {', '.join(known)}", "unknown_parameter")
+
+
+def _need(given: Dict[str, Any], *names: str) -> None:
+    for name in names:
+        if given.get(name) is None:
+            raise BadParameter(name, f"{name} is missing", "missing_parameter")

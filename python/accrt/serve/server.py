@@ -6,20 +6,21 @@ import ctypes
 import json
 import os
 import pathlib
+import re
 import socket
 import threading
 import traceback
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from .. import _ffi
 from .._library import Handle, check, created, lib, need, struct
 from .._waits import apart
-from ..errors import AlreadyExistsError, Error, NotReadyError
+from ..errors import AlreadyExistsError, Error, NotFoundError, NotReadyError
 from . import options as given_options
 from . import requests
 from .adapters import Adapters
 from .engine import Engine, now_ns
-from .parameters import BadParameter, Limits
+from .parameters import BadParameter, Limits, shown
 from .text import Text
 
 #: How a server is set up: names, defaults and helps are those of accrt-serve. Times are in seconds.
@@ -44,6 +45,10 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
 }
 _TIMES = ("request_timeout", "idle_timeout", "stall_timeout", "health_timeout")
 _NUMBERS = ("port", "max_connections", "max_jobs", "max_header_bytes", "max_body_bytes", "max_held_bytes", "max_output_bytes")
+
+#: Of these, 0 is the default.
+ZEROS = (*_TIMES, *_NUMBERS[1:], "retry_after")
+_MOST_WORKERS = 1024
 
 #: HTTP's status for what the engine says to a request.
 _STATUS = {
@@ -87,6 +92,23 @@ def checked_key(given: Optional[str]) -> Optional[str]:
     return given
 
 
+def checked_name(name: str, adapters: Iterable[str]) -> str:
+    """The model's name, which is no adapter's: requests could not say which they mean."""
+    if name in adapters:
+        raise ValueError(f"an adapter is called {name!r}, which is the model's own name")
+    return name
+
+
+def checked_options(options: Dict[str, Any]) -> Dict[str, Any]:
+    """Raises ValueError for what a server would refuse, before anything is loaded for it."""
+    origin = options["cors_origin"]
+    if origin is not None and not re.fullmatch(r"[!-~]+", origin):
+        raise ValueError(f"cors_origin is {origin!r}, expected one origin, as https://example.org, or '*'")
+    if options["workers"] > _MOST_WORKERS:
+        raise ValueError(f"workers is {options['workers']}, expected at most {_MOST_WORKERS}")
+    return options
+
+
 class Server(Handle):
     """Serves an engine over HTTP, as OpenAI's interface has it, until it is closed.
 
@@ -105,7 +127,7 @@ class Server(Handle):
                  failed: Callable[[], None] = lambda: None, **options: Any) -> None:  # fmt: skip
         handle = need(engine, Engine)
         given_options.known(options, [OPTIONS], "a server")
-        chosen = given_options.checked(options, OPTIONS)
+        chosen = checked_options(given_options.checked(options, OPTIONS))
         checked_key(chosen["api_key"])
         given = struct(_ffi.accrt_http_options, log_fd=log_fd, model=name.encode(), retry_after_s=int(chosen["retry_after"]))
         given.max_model_tokens = engine.model.info["max_length"]
@@ -119,6 +141,7 @@ class Server(Handle):
         given.page, given.page_bytes = content, len(content)
         self.engine, self._text, self._name = engine, text, name
         self.adapters = Adapters(engine, None) if adapters is None else adapters
+        checked_name(name, self.adapters.names())
         self._limits = Limits.of(engine.model.info)
         self._loading, self._failed = chosen["adapter_loading"], failed
         super().__init__(created(lib.accrt_http_server_create, handle, ctypes.byref(given)))
@@ -214,7 +237,7 @@ class Server(Handle):
             work = requests.completion(given, self._text, self.names, now_ns(), self.engine.constraint)
             names = "prompt", "max_tokens"
         elif info.kind == _ffi.ACCRT_HTTP_TOKENIZE:
-            return answer(job, {**requests.tokenize(given, self._text), "max_model_len": self.engine.model.info["max_length"]})
+            return answer(job, {**requests.tokenize(given, self._text, self.names), "max_model_len": self.engine.model.info["max_length"]})
         elif info.kind in (_ffi.ACCRT_HTTP_LOAD_ADAPTER, _ffi.ACCRT_HTTP_UNLOAD_ADAPTER):
             return self._answer_adapter(job, given, info.kind == _ffi.ACCRT_HTTP_LOAD_ADAPTER)
         else:
@@ -230,7 +253,8 @@ class Server(Handle):
             raise BadParameter(prompt, f"{prompt} has {len(work.requests)} prompts, and the queue takes {self.engine.max_queued} (--max-queued)")
         for i, request in enumerate(work.requests):
             request.check(self._limits, f"{prompt}[{i}]" if several else prompt, max_tokens)
-
+            if request.adapter is not None and request.adapter not in self.adapters.names():
+                raise BadParameter("adapter", f"no adapter {shown(request.adapter)} is loaded", "model_not_found")
 
     def _answer_adapter(self, job: Any, given: Dict[str, Any], loads: bool) -> None:
         """As vLLM answers."""
@@ -254,6 +278,8 @@ class Server(Handle):
                 self.adapters.unload(name, seconds)
             except NotReadyError as error:
                 return fail(job, 409, error.message, "lora_name", "adapter_in_use")
+            except NotFoundError as error:
+                return fail(job, 404, error.message, "lora_name", "model_not_found")
         text = f"Success: LoRA adapter '{name}' {'added' if loads else 'removed'} successfully.".encode()
         check(lib.accrt_http_answer(job, 200, b"text/plain; charset=utf-8", text, len(text)))
 

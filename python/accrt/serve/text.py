@@ -121,10 +121,11 @@ class Text:
         if self.template is not None:
             self.template.close()
 
-    def prompt(self, given: Any, name: str = "prompt") -> List[int]:
-        """Token ids of a prompt, which is a text or token ids already."""
+    def prompt(self, given: Any, name: str = "prompt", special: bool = True) -> List[int]:
+        """Token ids of a prompt, which is a text or token ids already. `special`: with the special
+        tokens that the tokenizer adds to a text."""
         if isinstance(given, str):
-            ids = self.tokenizer.encode(unicode(name, given))
+            ids = self.tokenizer.encode(unicode(name, given), special)
         elif isinstance(given, (list, tuple)) and all(issubclass(kind, numbers.Integral) and kind is not bool for kind in set(map(type, given))):
             ids = list(map(int, given))
         else:
@@ -138,13 +139,13 @@ class Text:
         if not self.generates:
             raise BadParameter(None, "this model has no head: it gives embeddings (/v1/embeddings, embed), and generates nothing", "unsupported")
 
-    def chat(self, messages: Any, extra: Optional[Dict[str, Any]] = None) -> List[int]:
+    def chat(self, messages: Any, extra: Optional[Dict[str, Any]] = None, special: bool = False) -> List[int]:
         """Token ids of a conversation, up to where the model goes on."""
         self.need_head()
         checked = check_messages(messages)
         if self.template is None:
             raise BadParameter("messages", "this model has no chat template: give it a prompt (/v1/completions, generate), or start with --chat-template", "no_chat_template")
-        ids = self.tokenizer.encode(unicode("messages", self.template.render(checked, extra)), special=False)
+        ids = self.tokenizer.encode(unicode("messages", self.template.render(checked, extra)), special)
         if not ids:
             raise BadParameter("messages", "the chat template makes no tokens of these messages")
         return ids
