@@ -37,6 +37,18 @@ def llm():
 # ---- what is asked -------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("expression,python", [
+    (r"\d{6}", "[0-9]{6}"), (r"[\d]{6}", "[0-9]{6}"), (r"[\d.x-]{6}", "[0-9.x-]{6}"), (r"[^\D]{6}", "[0-9]{6}"), (r"[^\d]{3}", "[^0-9]{3}"), (r"\D{3}", "[^0-9]{3}"),
+    (r"[a-c\D]{3}", "[^0-9]{3}"), (r"\\d{3}", r"\\d{3}"), (r"(\d|[ab]){4}-\d", "([0-9]|[ab]){4}-[0-9]"), (r"[\w--\d]{2}", r"[^\W0-9]{2}"),
+])  # fmt: skip
+def test_digits_are_ascii(llm, expression, python):
+    """As in a schema's patterns."""
+    pytest.importorskip("llguidance", reason="the package llguidance is not here")
+    for seed in range(12):
+        text = llm.generate("x", guided_regex=expression, max_tokens=80, seed=seed, temperature=2.0).text
+        assert re.fullmatch(python, text, re.DOTALL) or "\ufffd" in text, (seed, text)
+
+
 def test_all_names_for_the_same():
     def grammar_of(**given):
         return parameters.grammar_of(parameters.checked(given))

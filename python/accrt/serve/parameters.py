@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import numbers
+import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
@@ -232,11 +233,21 @@ def json_schema(name: str, value: Any) -> Grammar:
     return grammar
 
 
+_DIGITS = {"\\d": "[0-9]", "\\D": "[^0-9]"}
+
+
+def _ascii_digits(expression: str) -> str:
+    """With `\\d` as in a schema's patterns: Unicode's other digits are no number to most who read
+    the text. Classes may be nested, so this holds within one, too."""
+    return re.sub(r"\\.", lambda found: _DIGITS.get(found[0], found[0]), expression, flags=re.DOTALL)
+
+
 def _pattern(kind: str) -> Callable[[str, Any], Grammar]:
     def check(name: str, value: Any) -> Grammar:
         if "\0" in text(name, value):
             raise BadParameter(name, f"{name} has a NUL in it")
-        return _limited(Grammar(name, kind, value))
+        grammar = _limited(Grammar(name, kind, value))
+        return grammar._replace(text=_ascii_digits(value)) if kind == "regex" else grammar
 
     return check
 
