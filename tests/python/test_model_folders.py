@@ -156,6 +156,14 @@ def test_a_part_that_is_missing_is_named(tmp_path, weights):
 
 
 def test_ends_that_are_no_tokens(tmp_path, weights):
+    for wrong in (1.5, "x", True, [258, "x"], [None, 2.0], {"a": 1}):  # such a model would never end
+        item = next(one for one in (wrong if isinstance(wrong, list) else [wrong]) if one is not None and type(one) is not int)
+        said = f"eos_token_id is {item!r}, expected a token id or a list of them"
+        assert f"config: {said}" in points(tiny.write_folder(tmp_path, changed(LLAMA, eos_token_id=wrong), weights))
+        folder = tiny.write_folder(tmp_path, LLAMA, weights)
+        (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": wrong}))
+        assert f"generation_config.json: {said}" in points(folder)
+        (folder / "generation_config.json").unlink()
     assert points(tiny.write_folder(tmp_path, changed(LLAMA, eos_token_id=[258, 99999]), weights)) == ("config: eos_token_id is 99999, and vocab_size 320",)
 
 

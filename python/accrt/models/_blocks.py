@@ -145,6 +145,9 @@ class Decoder:
         if found is not None and found.shape and found.shape[0] < self.vocabulary:
             self.config.refuse(f"config: vocab_size is {self.vocabulary}, and tensor {name} has {found.shape[0]} rows")
         for kind in ("bos_token_id", "eos_token_id"):
+            for where, item in _given_ids(self.checkpoint, kind):
+                if item is not None and not _is_whole(item):
+                    self.config.refuse(f"{where}: {kind} is {item!r}, expected a token id or a list of them")
             for token in token_ids(self.checkpoint, kind):
                 if token >= self.vocabulary and not self.config.points:
                     self.config.refuse(f"config: {kind} is {token}, and vocab_size {self.vocabulary}")
@@ -504,12 +507,23 @@ class Decoder:
 def token_ids(checkpoint: Checkpoint, name: str) -> List[int]:
     """Ids of a kind: those of generation_config.json, then those of config.json that are others."""
     found: List[int] = []
-    for source in (checkpoint.json("generation_config.json"), checkpoint.config):
-        value = source.get(name)
-        for item in value if isinstance(value, list) else [value]:
-            if isinstance(item, int) and not isinstance(item, bool) and item >= 0 and item not in found:
-                found.append(item)
+    for _where, item in _given_ids(checkpoint, name):
+        if _is_whole(item) and item >= 0 and item not in found:
+            found.append(item)
     return found
+
+
+def _given_ids(checkpoint: Checkpoint, name: str) -> List[Tuple[str, Any]]:
+    """What both files say, with what a message calls the file. None or a negative number: none."""
+    found: List[Tuple[str, Any]] = []
+    for where, source in (("generation_config.json", checkpoint.json("generation_config.json")), ("config", checkpoint.config)):
+        value = source.get(name)
+        found += [(where, item) for item in (value if isinstance(value, list) else [value])]
+    return found
+
+
+def _is_whole(item: Any) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool)
 
 
 def _has_free_group(layout: str) -> bool:
