@@ -155,6 +155,26 @@ def test_a_part_that_is_missing_is_named(tmp_path, weights):
         models.read(folder)
 
 
+def test_the_message_is_that_of_the_guide():
+    assert str(Refused("/models/strange", ["a", "b"])) == "/models/strange is refused:\n  - a\n  - b"
+    assert str(Refused("/models/strange", ["a"])) == "/models/strange: a"
+
+
+def test_weights_that_are_broken_are_named_with_their_file(tmp_path, weights):
+    """A folder has many files."""
+    folder = tiny.write_folder(tmp_path, LLAMA, weights)
+    file = folder / "model.safetensors"
+    whole = file.read_bytes()
+    for size in (0, 5, 8, 200, len(whole) - 100):
+        file.write_bytes(whole[:size])
+        with pytest.raises(accrt.Error, match=f"{re.escape(str(file))}\\b"):
+            models.read(folder)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(Refused, match="model.safetensors is a folder, expected a file"):
+        models.read(folder)
+
+
 def test_ends_that_are_no_tokens(tmp_path, weights):
     for wrong in (1.5, "x", True, [258, "x"], [None, 2.0], {"a": 1}):  # such a model would never end
         item = next(one for one in (wrong if isinstance(wrong, list) else [wrong]) if one is not None and type(one) is not int)

@@ -18,7 +18,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .. import _format
 from .._files import read_beginning, read_small
-from ..errors import NotFoundError
+from ..errors import InvalidFormatError, IoError, NotFoundError
 from ..weights import Weight, Weights
 from ._config import Refused, parsed
 
@@ -187,6 +187,13 @@ def _folder(path: str) -> Checkpoint:
         others = sorted(name for name in os.listdir(path) if name.endswith((".bin", ".pth", ".pt", ".h5", ".msgpack")))
         what = f"weights are read from safetensors files, not from {others[0]}: save_pretrained of transformers writes them" if others else "there are no weights: no model.safetensors, and no index of its parts"
         raise Refused(path, [what]) from None
+    except (InvalidFormatError, IoError):
+        only = os.path.join(path, "model.safetensors")
+        if os.path.isdir(only):
+            raise Refused(path, ["model.safetensors is a folder, expected a file"]) from None
+        if os.path.isfile(only) and not os.path.exists(only + ".index.json"):
+            open_weights(only).close()  # fails in the same way, with the file's name in place of the folder's
+        raise
     made = Checkpoint(path, "folder", config, {}, [path], files)
     from . import _quantized
 

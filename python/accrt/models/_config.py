@@ -41,7 +41,7 @@ class Refused(ValueError):
 
     def __init__(self, what: str, points: Sequence[str]):
         self.what, self.points = what, tuple(points)
-        super().__init__(f"{what}: " + (points[0] if len(points) == 1 else "".join(f"\n  - {point}" for point in self._lines())))
+        super().__init__(f"{what}: {points[0]}" if len(points) == 1 else f"{what} is refused:" + "".join(f"\n  - {point}" for point in self._lines()))
 
     def _lines(self) -> List[str]:
         """The points that are shown."""
