@@ -201,15 +201,16 @@ def test_refusals(server, tmp_path):
         answer = ask(server, f"/v1/{kind}_lora_adapter", body)
         return answer.status, answer.error["code"], answer.error["param"]
 
-    assert refused("load", {}) == (400, "invalid_type", "lora_name")
+    assert refused("load", {}) == (400, "missing_parameter", "lora_name")
     assert refused("load", {"lora_name": "", "lora_path": path})[::2] == (400, "lora_name")
     assert refused("load", {"lora_name": "a\0", "lora_path": path})[::2] == (400, "lora_name")
-    assert refused("load", {"lora_name": "a"}) == (400, "invalid_type", "lora_path")
+    assert refused("load", {"lora_name": "a"}) == (400, "missing_parameter", "lora_path")
     assert refused("load", {"lora_name": "a", "lora_path": path, "load_inplace": True}) == (400, "unknown_parameter", "load_inplace")
     assert refused("load", {"lora_name": "sim", "lora_path": path})[::2] == (400, "lora_name")
     for wrong in (str(tmp_path / "nothing"), "/dev/zero", "a\0b", "", "/proc/self/mem", "x" * 10000):
         assert refused("load", {"lora_name": "a", "lora_path": wrong}) == (400, "invalid_adapter", "lora_path"), wrong
-    assert refused("unload", {"lora_name": "a"}) == (404, "model_not_found", None)
+    assert refused("unload", {}) == (400, "missing_parameter", "lora_name")
+    assert refused("unload", {"lora_name": "a"}) == (404, "model_not_found", "lora_name")
     assert refused("unload", {"lora_name": "a", "timeout": 1e9})[::2] == (400, "timeout")
     for name in "ab":
         assert ask(server, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}).status == 200
