@@ -49,6 +49,8 @@ _NUMBERS = ("port", "max_connections", "max_jobs", "max_header_bytes", "max_body
 #: Of these, 0 is the default.
 ZEROS = (*_TIMES, *_NUMBERS[1:], "retry_after")
 _MOST_WORKERS = 1024
+#: An answer reaches its client a little before the engine has done with its request.
+_LEAST_UNLOAD_SECONDS = 0.25
 
 #: HTTP's status for what the engine says to a request.
 _STATUS = {
@@ -275,7 +277,7 @@ class Server(Handle):
         else:
             name, seconds = requests.adapter_to_unload(given)
             try:
-                self.adapters.unload(name, seconds)
+                self.adapters.unload(name, max(seconds, _LEAST_UNLOAD_SECONDS))
             except NotReadyError as error:
                 return fail(job, 409, error.message, "lora_name", "adapter_in_use")
             except NotFoundError as error:
