@@ -176,7 +176,8 @@ def test_weights_that_are_broken_are_named_with_their_file(tmp_path, weights):
 
 
 def test_ends_that_are_no_tokens(tmp_path, weights):
-    for wrong in (1.5, "x", True, [258, "x"], [None, 2.0], {"a": 1}):  # such a model would never end
+    # such a model would never end
+    for wrong in (1.5, "x", True, [258, "x"], [None, 2.0], {"a": 1}):
         item = next(one for one in (wrong if isinstance(wrong, list) else [wrong]) if one is not None and type(one) is not int)
         said = f"eos_token_id is {item!r}, expected a token id or a list of them"
         assert f"config: {said}" in points(tiny.write_folder(tmp_path, changed(LLAMA, eos_token_id=wrong), weights))

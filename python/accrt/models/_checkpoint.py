@@ -192,7 +192,7 @@ def _folder(path: str) -> Checkpoint:
         if os.path.isdir(only):
             raise Refused(path, ["model.safetensors is a folder, expected a file"]) from None
         if os.path.isfile(only) and not os.path.exists(only + ".index.json"):
-            open_weights(only).close()  # fails in the same way, with the file's name in place of the folder's
+            open_weights(only).close()  # fails in the same way, with the file's name
         raise
     made = Checkpoint(path, "folder", config, {}, [path], files)
     from . import _quantized
