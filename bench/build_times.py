@@ -35,8 +35,8 @@ def export(name: str, path: str) -> None:
     import torch
 
     torch.manual_seed(0)
-    model, inputs = from_torch.models()[name]()
-    torch.export.save(torch.export.export(model.eval(), (), inputs, strict=False), path)
+    case = from_torch.models()[name]()
+    torch.export.save(torch.export.export(case.model, (), case.inputs, strict=False), path)
 
 
 def build(model: str, folder: str, cache: str, *targets: str) -> dict:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+import types
+import typing
 import zipfile
-from typing import Any, List, Optional
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from . import _pt2_archive
 from ._files import regular
@@ -45,7 +48,8 @@ def loaded(path: str) -> Any:
         reason, log = _Reason(), logging.getLogger("torch.export")
         log.addFilter(reason)
         try:
-            program = torch.export.load(file)
+            with _fields_asked_once():
+                program = torch.export.load(file)
             program._accrt_file = path
             return program
         except Exception as error:  # of any kind: the file says what torch does
@@ -53,6 +57,34 @@ def loaded(path: str) -> Any:
             raise ValueError(plain(f"{path}: torch {torch.__version__} cannot load it: {short(why)}")) from error
         finally:
             log.removeFilter(reason)
+
+
+@contextlib.contextmanager
+def _fields_asked_once() -> Iterator[None]:
+    """torch asks for the types of a class's fields at each record of the graph, which takes as long
+    as to build the graph. Within, its reader of records asks once for each class."""
+    try:
+        from torch._export.serde import serialize
+    except ImportError:  # a torch that keeps it elsewhere
+        serialize = None
+    if getattr(serialize, "typing", None) is not typing:
+        yield
+        return
+    known: Dict[Tuple[Any, int], Dict[str, Any]] = {}
+
+    def hints(kind: Any, globalns: Any = None, localns: Any = None, include_extras: bool = False) -> Dict[str, Any]:
+        key = (kind, id(globalns))
+        if localns is not None or include_extras:
+            return typing.get_type_hints(kind, globalns, localns, include_extras)
+        if key not in known:
+            known[key] = typing.get_type_hints(kind, globalns)
+        return known[key]
+
+    serialize.typing = types.SimpleNamespace(**{**vars(typing), "get_type_hints": hints})
+    try:
+        yield
+    finally:
+        serialize.typing = typing
 
 
 def _stand_ins(texts: List[str]) -> None:

@@ -157,3 +157,20 @@ def test_what_is_missing_has_the_name_that_the_model_has(function):
     with pytest.raises(UnsupportedOperations) as caught:
         convert(Of(function).eval(), (some(4, 4),))
     assert all(name.startswith("aten.") for name, *_rest in caught.value.operations), caught.value.operations
+
+
+def test_a_file_is_read_without_asking_for_each_records_fields(tmp_path, monkeypatch):
+    """torch asks Python for the types of a class's fields at each record: half of the reading."""
+    from torch._export.serde import serialize
+
+    from accrt import _pt2
+
+    program = torch.export.export(torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(20))).eval(), (torch.randn(2, 4),))
+    torch.export.save(program, tmp_path / "model.pt2")
+    asked, hints = [], typing.get_type_hints
+    monkeypatch.setattr(typing, "get_type_hints", lambda kind, *more, **named: asked.append(kind) or hints(kind, *more, **named))
+    read = _pt2.loaded(str(tmp_path / "model.pt2"))
+    records = [kind for kind in asked if getattr(kind, "__module__", "").startswith("torch._export.serde")]
+    assert records and len(records) == len(set(records))
+    assert serialize.typing is typing
+    assert [str(node) for node in read.graph.nodes] == [str(node) for node in program.graph.nodes]
