@@ -2,11 +2,14 @@
 calls that take turns, and the time from the start of a process to the first result of each.
 
     python bench/from_torch.py [NAME...] [--calls N] [--threads N] [--compile] [--json FILE]
-    python bench/from_torch.py --compile --starts 0      # all six beside all three, in one run
+    python bench/from_torch.py --compile --starts 0      # calls of all six, beside all three
+    python bench/from_torch.py --compile --calls 0       # starts of all six: one table
 
 Without names: all six that the figures ask for. Needs torch and transformers; onnxruntime and onnx
 are peers where they are installed, torch.compile with --compile. Figures are medians and, in
-brackets, quartiles. Weights are random, shapes are the models' own. The order of the peers turns
+brackets, quartiles. A start is a fresh process that has a file only: the bundle, the .onnx file, or
+the saved module, which torch.compile compiles with the caches of an earlier start and ("cold") with
+empty ones; imports count. Weights are random, shapes are the models' own. The order of the peers turns
 around from round to round, with a pause before each call, so that no peer's waiting threads run in
 another's time.
 """
@@ -178,7 +181,8 @@ def native():
 STARTS = {
     "accrt": """
 import accrt
-accrt.load("{folder}/model.accx").forward(**inputs)""",
+instance = accrt.Instance(host_code="all", options={{"host.threads": "{threads}"}})
+accrt.Program(accrt.Bundle("{folder}/model.accx", instance)).session().forward(**inputs)""",
     "onnxruntime": """
 import onnxruntime
 options = onnxruntime.SessionOptions()
@@ -206,25 +210,48 @@ inputs, others = (dict(np.load("{folder}/" + name)) for name in ("inputs.npz", "
 
 def first_results(case, folder, names, threads, rounds):
     """By peer, seconds and processor seconds from the start of a process to its first result, in
-    turn. torch.compile has its caches of an earlier start. None: it fails."""
+    turn. torch.compile has its caches of an earlier start, and none under the name "cold". None: it
+    fails."""
     import numpy as np
+
+    names = [*names, *(["torch.compile, cold"] if "torch.compile" in names else [])]
 
     np.savez(os.path.join(folder, "inputs.npz"), **arrays_of(case.inputs))
     np.savez(os.path.join(folder, "others.npz"), **arrays_of(case.onnx[1]))
     more = "".join(f", {k}={v!r}" for k, v in case.inputs.items() if not hasattr(v, "numpy"))
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path[:1]), ACCRT_TRUST="all", TORCHINDUCTOR_CACHE_DIR=os.path.join(folder, "inductor"))
-    times = {name: [] for name in names}
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path[:1]))
+    commands = {name: [sys.executable, "-c", (HEAD + STARTS[name.partition(",")[0]]).format(folder=folder, threads=threads, more=more)] for name in names}
+    tool = os.environ.get("ACCRT_ACCX") or os.path.join(os.path.dirname(sys.path[0]), "build", "bin", "accx")
+    if os.path.exists(tool):
+        for name, array in arrays_of(case.inputs).items():
+            np.save(os.path.join(folder, f"{name}.npy"), array)
+        given = [word for name in arrays_of(case.inputs) for word in ("--input", f"{name}={folder}/{name}.npy")]
+        commands["accrt from C"] = [tool, "run", os.path.join(folder, "model.accx"), "--trust", "all", "--threads", str(threads), *given]
+    times = {name: [] for name in commands}
     for at in range(rounds + 1):  # the first fills caches
-        for name in names:
-            code = (HEAD + STARTS[name]).format(folder=folder, threads=threads, more=more)
+        for name, command in commands.items():
+            cold = name.endswith("cold")
+            if times[name] is None or cold and at != 1:  # a minute each: one is enough
+                continue
+            environment["TORCHINDUCTOR_CACHE_DIR"] = environment["TRITON_CACHE_DIR"] = tempfile.mkdtemp(dir=folder) if cold else os.path.join(folder, "inductor")
             begin, used = time.perf_counter(), os.times()
-            if times[name] is None or subprocess.run([sys.executable, "-c", code], env=environment, stderr=subprocess.DEVNULL).returncode:
+            if subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode:
                 times[name] = None
                 continue
             after = os.times()
             if at:
                 times[name].append((time.perf_counter() - begin, sum(after[2:4]) - sum(used[2:4])))
-    return {name: None if t is None else [statistics.median(column) for column in zip(*t)] for name, t in times.items()}
+    return {name: None if not t else [statistics.median(column) for column in zip(*t)] for name, t in times.items()}
+
+
+def table(figures):
+    """Of all models: seconds from the start of a process to its first result and, in brackets, of
+    processors."""
+    peers_of = list(dict.fromkeys(peer for row in figures.values() for peer in row["starts"]))
+    print("\n| first result | " + " | ".join(peers_of) + " |\n|" + " --- |" * (len(peers_of) + 1))
+    for name, row in figures.items():
+        cells = ["-" if row["starts"].get(peer) is None else "{:.2f} s ({:.2f})".format(*row["starts"][peer]) for peer in peers_of]
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 @contextlib.contextmanager
@@ -281,18 +308,23 @@ def main():
         print(name, flush=True)
         with tempfile.TemporaryDirectory() as folder:
             calls = peers(case, folder, arguments.threads, arguments.compile)
-            for call in calls.values():  # which makes threads
-                call()
-            with right_of_way(arguments.first):
-                times = taken(calls, arguments.calls)
+            times = {}
+            if arguments.calls:
+                for call in calls.values():  # which makes threads
+                    call()
+                with right_of_way(arguments.first):
+                    times = taken(calls, arguments.calls)
             starts = first_results(case, folder, list(calls), arguments.threads, arguments.starts) if arguments.starts else {}
         quarters = {peer: statistics.quantiles(t, n=4) for peer, t in times.items()}
-        best = [min(q[at] for peer, q in quarters.items() if peer != "accrt") for at in range(3)]
+        figures[name] = {"starts": starts}
+        best = [] if not quarters else [min(q[at] for peer, q in quarters.items() if peer != "accrt") for at in range(3)]
         for peer, (low, median, high) in quarters.items():
-            figures.setdefault(name, {})[peer] = {"median": median, "low": low, "high": high, "start": starts.get(peer)}
+            figures[name][peer] = {"median": median, "low": low, "high": high}
             share = f"  {median / best[1]:.2f} x the best peer (lower quartiles: {low / best[0]:.2f})" if peer == "accrt" else ""
             start = "" if not starts.get(peer) else f"  first result {starts[peer][0]:.2f} s, {starts[peer][1]:.2f} s of processors"
             print(f"  {peer:14} {median:9.2f} ms  ({low:.2f} to {high:.2f}){share}{start}", flush=True)
+    if arguments.starts:
+        table(figures)
     if arguments.json:
         with open(arguments.json, "w") as file:
             json.dump(figures, file, indent=1)
