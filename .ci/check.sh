@@ -247,7 +247,7 @@ check_models() {
   hugging_face_environment || skip "$missing"
   in_tree "$BUILD/check/models/bin/python" -m pytest -q -m torch tests/python/test_hugging_face.py \
     tests/python/test_from_torch_models.py tests/python/test_torch_compiled_models.py tests/python/test_from_onnx_models.py \
-    tests/python/test_torch_examples.py tests/python/test_from_torch_caches.py tests/python/test_aten.py tests/python/test_aten_values.py tests/python/test_torch_surface.py
+    tests/python/test_torch_examples.py tests/python/test_from_torch_caches.py tests/python/test_from_torch_packed.py tests/python/test_aten.py tests/python/test_aten_values.py tests/python/test_torch_surface.py
 }
 
 # ONNX's own conformance tests of nodes through accrt.from_onnx, in an environment of their own.

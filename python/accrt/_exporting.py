@@ -21,13 +21,14 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
             torch.export raises.
     """
     import torch
+    from ._torch_quantized import kept_packed
     from .from_torch.values import UnsupportedOperations
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     before = [(tensor, tensor.clone()) for tensor in _others(model)]
     hook = model.register_forward_hook(lambda _module, _inputs, output: _plain(output)) if hasattr(model, "register_forward_hook") else None
     try:
-        with torch.no_grad():
+        with torch.no_grad(), kept_packed(model):
             return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except GuardOnDataDependentSymNode as error:
         where, line = _place(error) or ("", "")

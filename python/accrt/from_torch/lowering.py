@@ -161,7 +161,7 @@ class Lowering:
         import torch
 
         knowns = _knowns([args, list(kwargs.values())])
-        if name.startswith(("torchao.", "export.")) and name in TABLE:
+        if name.startswith(("torchao.", "export.", "accrt.")) and name in TABLE:
             return TABLE[name](self, *args, **kwargs)
         parameters = any(known.name and isinstance(known.tensor, torch.nn.Parameter) for known in knowns)
         if name not in TABLE or not parameters or any(known.made_of or is_quantized(known) for known in knowns):

@@ -390,6 +390,7 @@ lowers("aten.sum.default", "aten.sum.dim_IntList")(_reduction("sum"))
 lowers("aten.mean.default", "aten.mean.dim")(_reduction("mean"))
 lowers("aten.amax.default", "aten.max.default")(_reduction("amax"))
 lowers("aten.amin.default", "aten.min.default")(_reduction("amin"))
+lowers("aten.aminmax.default")(lambda lo, x, *, dim=None, keepdim=False: [_reduction(name)(lo, x, dim, keepdim) for name in ("amin", "amax")])
 
 
 @lowers("aten.max.dim", "aten.min.dim")

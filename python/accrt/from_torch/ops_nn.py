@@ -26,8 +26,11 @@ def linear(lo: Any, x: Any, weight: Any, bias: Any = None) -> Any:
     return x.linear(weight, lo.optional(bias))
 
 
-@lowers("aten.matmul.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default")
+@lowers("aten.mm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default")
 def matmul(lo: Any, a: Any, b: Any) -> Any:
+    made = packed.product(lo, a)
+    if made is not None:
+        return made
     a, b = lo.value(a), lo.value(b)
     if a.rank == 1 or b.rank == 1:
         left = a.unsqueeze(0) if a.rank == 1 else a
@@ -37,12 +40,6 @@ def matmul(lo: Any, a: Any, b: Any) -> Any:
             result = result.select(result.rank - 1, 0)
         return result.select(result.rank - (1 if b.rank == 1 else 2), 0) if a.rank == 1 else result
     return a.matmul(b)
-
-
-@lowers("aten.mm.default")
-def mm(lo: Any, a: Any, b: Any) -> Any:
-    made = packed.product(lo, a)
-    return lo.value(a).matmul(lo.value(b)) if made is None else made
 
 
 @lowers("aten.bmm.default")

@@ -1,18 +1,19 @@
-"""Weights that torchao has quantized stay packed, under the parameter's name. Other forms are
-refused by name: the content of a quantized weight never becomes a plain one without a word."""
+"""Weights that torchao has quantized stay packed, under the parameter's name: here are the products
+that take them, in _torch_quantized.py their content. Other forms are refused by name: the content
+of a quantized weight never becomes a plain one without a word."""
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Optional
 
-from ..compiler import Quantized
+from .. import _torch_quantized as made
 from .table import lowers
-from .values import array_of, dtype_of, Known, Unsupported
+from .values import dtype_of, Known, Unsupported
 
 #: Operations between what a quantized parameter has and the product that uses it.
 _BETWEEN = ("aten.t.default", "aten.to.dtype", "aten.flatten.using_ints", "aten.detach.default", "aten.alias.default")
 _PART = "export.access_subclass_inner_tensor.default"
-_EXPANDS = "torchao.dequantize_affine.default"
+_PRODUCTS = ("aten.mm.default", "aten.matmul.default", "aten._int_mm.default")
 
 
 def is_quantized(item: Known) -> bool:
@@ -42,7 +43,10 @@ def _is_kept(node: Any) -> bool:
         if target in _BETWEEN:
             if not _is_kept(user):
                 return False
-        elif target not in (_EXPANDS, "aten._assert_tensor_metadata.default") and not (target == "aten.mm.default" and _scaling(user) is not None):
+        elif target == "aten.mul.Tensor":  # scaled ahead of a product
+            if user.args[0] is not node or _scale_of(user, node) is None or not _is_kept(user):
+                return False
+        elif target not in (made.EXPANDS, "aten._assert_tensor_metadata.default") and not (target in _PRODUCTS and _found(user) is not None):
             return False
     return True
 
@@ -54,58 +58,52 @@ def _behind(node: Any) -> Any:
     return node if getattr(node, "op", "") == "call_function" and str(node.target) == _PART else None
 
 
-def _scaling(product: Any) -> Any:
-    """The multiplication of a product by the scales of its weight, which is all that uses it."""
-    weight, users = _behind(product.args[1]), list(product.users)
-    if weight is None or weight.args[1] != "qdata" or len(users) != 1 or str(users[0].target) != "aten.mul.Tensor":
-        return None
-    scale = _behind(users[0].args[1])
-    return users[0] if users[0].args[0] is product and scale is not None and scale.args == (weight.args[0], "scale") else None
+def _scale_of(multiplication: Any, codes: Any) -> Any:
+    """The scales of the weight whose codes these are, where a multiplication is by them."""
+    weight, scale = _behind(codes), _behind(multiplication.args[1])
+    matches = weight is not None and weight.args[1] == "qdata" and scale is not None and scale.args == (weight.args[0], "scale")
+    return scale if matches else None
+
+
+def _found(product: Any) -> Any:
+    """Of a product by packed codes: the codes, their scales, and the multiplication by them that
+    follows (None: it comes first)."""
+    node = product.args[1]
+    while str(node.target) in _BETWEEN:
+        node = node.args[0]
+    if str(node.target) == "aten.mul.Tensor":
+        scale = _scale_of(node, node.args[0])
+        return None if scale is None else (_behind(node.args[0]), scale, None)
+    codes, at = _behind(product.args[1]), product
+    while codes is not None and codes.args[1] == "qdata":
+        users = [user for user in at.users if str(user.target) != "aten._assert_tensor_metadata.default"]
+        if len(users) != 1 or str(users[0].target) not in ("aten.mul.Tensor", "aten.to.dtype") or users[0].args[0] is not at:
+            return None
+        at = users[0]
+        scale = _scale_of(at, codes) if str(at.target) == "aten.mul.Tensor" else None
+        if scale is not None:
+            return codes, scale, at
+    return None
 
 
 def product(lo: Any, x: Any) -> Optional[Any]:
-    """x @ codes, times the scales: a linear operation. The multiplication that follows has nothing
-    left to do."""
-    scaling = _scaling(lo.node)
-    if scaling is None:
+    """x @ codes, times the scales: a linear operation. A multiplication by them that follows has
+    nothing left to do."""
+    found = _found(lo.node) if len(lo.node.args) > 1 and hasattr(lo.node.args[1], "target") else None
+    if found is None:
         return None
-    codes, scale = lo.env[_behind(lo.node.args[1])], lo.env[_behind(scaling.args[1])]
-    lo.done.add(scaling)
-    return lo.value(x).linear(_weight(lo, codes, scale, None, [1, codes.tensor.shape[1]], -128, 127, scale.tensor.dtype))
+    codes, scale, x = lo.env[found[0]], lo.env[found[1]], lo.value(x)
+    lo.done.add(found[2])
+    if x.dtype == "i8":
+        x = x.to_copy("f32")
+    if codes.tensor.is_floating_point():
+        return x.linear(made.floats(lo, codes, scale, x.dtype))
+    return x.linear(made.affine(lo, codes, scale, None, [1, codes.tensor.shape[1]], -128, 127, scale.tensor.dtype))
 
 
-@lowers(_EXPANDS)
-def dequantize(
-    lo: Any, codes: Any, block: Sequence[int], scale: Any, zero: Any, dtype: Any, low: Any = None, high: Any = None, domain: Any = "INT", output_dtype: Any = None
-) -> Any:  # fmt: skip
-    import torch
-
-    if not all(isinstance(item, Known) for item in (codes, scale)) or codes.tensor.dim() != 2 or list(block)[0] != 1 or "INT" not in str(domain).upper():
-        raise Unsupported(f"weights in blocks of {list(block)}, or calculated ones")
-    return _weight(lo, codes, scale, zero, block, low, high, torch.float32 if output_dtype is None else output_dtype)
-
-
-def _weight(lo: Any, codes: Known, scale: Known, zero: Any, block: Sequence[int], low: Any, high: Any, dtype: Any) -> Any:
-    """[n, k] of codes, with a scale for each row and `block[1]` columns."""
-    import numpy as np
-
-    name = codes.name.removesuffix(".qdata")
-    if name not in lo.module.constants:
-        (n, k), group, four = codes.tensor.shape, int(block[1]), (low, high) == (-8, 7)
-        zeros = None if zero is None or not bool(zero.tensor.any()) else zero.tensor.reshape(n, -1).to("cpu").numpy().astype(np.int64)
-        if not name or (zeros is not None and not four) or (four and k % 2) or codes.tensor.element_size() != 1:
-            raise Unsupported(f"codes of {low} to {high} in rows of {k}" + (" with zero points" if zeros is not None else ""))
-        scales, _ = array_of(scale.tensor.reshape(n, -1))
-        data = codes.tensor.cpu().numpy()
-        parts = {"data": _nibbles(data.astype(np.int64) + 8) if four else data, "scales": scales}
-        if zeros is not None:
-            parts["zeros"] = _nibbles(np.pad(zeros + 8, [(0, 0), (0, zeros.shape[1] % 2)]))
-        layout = ("i4_group" if zeros is None else "i4_group_asym") if four else "i8_channel" if group == k else "i8_group"
-        lo.module.weight(name, Quantized(layout, (n, k), parts, 0 if layout == "i8_channel" else group, dtype_of(dtype)))
-    return lo.function.constant(lo.module.constants[name])
-
-
-def _nibbles(codes: Any) -> Any:
-    """Two to a byte, the first in the low half."""
-    pairs = codes.reshape(codes.shape[0], -1, 2).astype("uint8")
-    return pairs[..., 0] | pairs[..., 1] << 4
+@lowers("aten._int_mm.default")
+def int_mm(lo: Any, a: Any, _b: Any) -> Any:
+    result = product(lo, a)
+    if result is None:
+        raise Unsupported("a product of integers that are no weight of torchao")
+    return result
