@@ -9,9 +9,9 @@ Without names: all six that the figures ask for. Needs torch and transformers; o
 are peers where they are installed, torch.compile with --compile. Figures are medians and, in
 brackets, quartiles. A start is a fresh process that has a file only: the bundle, the .onnx file, or
 the saved module, which torch.compile compiles with the caches of an earlier start and ("cold") with
-empty ones; imports count. Weights are random, shapes are the models' own. The order of the peers turns
-around from round to round, with a pause before each call, so that no peer's waiting threads run in
-another's time.
+empty ones; imports count. Weights are random, shapes are the models' own. The order of the peers
+turns around from round to round, with a pause before each call, so that no peer's waiting threads
+run in another's time.
 """
 
 from __future__ import annotations

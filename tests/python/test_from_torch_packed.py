@@ -1,5 +1,5 @@
-"""accrt.from_torch: weights that torchao and compressed-tensors have quantized stay packed, and what
-would be expanded is refused by name."""
+"""accrt.from_torch: weights that torchao and compressed-tensors have quantized stay packed, and
+what would be expanded is refused by name."""
 
 from __future__ import annotations
 
