@@ -331,7 +331,10 @@ class AboveEntry:
     def render(self) -> str:
         function, name = self.function, self.function.name
         body = f"{name.replace('accrt_', 'accrt_body_', 1)}({self.arguments})"
-        lines = [f"{self.result} {body.split('(')[0]}({self.declared});", f"{self.result} {name}({self.declared}) {{"]
+        declared = f"{self.result} {body.split('(')[0]}({self.declared});"
+        if self.result == "accrt_status_t":
+            body = f"accsv_named(__func__, {body})"
+        lines = [declared, f"{self.result} {name}({self.declared}) {{"]
         root = self.given is not None and not self.taken
         clears = [f"if ({p.name} != NULL) *{p.name} = {'0' if p.role == 'zero' else 'NULL'};" for p in function.parameters
                   if p.role in ("owned", "lent", "zero")]

@@ -267,7 +267,8 @@ static accrt_status_t report(accrt_instance_t* logger, const char* function, con
     accrt_instance_log(logger, ACCRT_LOG_ERROR, "handles", "%s: %s", function, message);
     accrt_body_instance_release(logger);
   }
-  return accrt_error_fail_in(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), function, "%s", message);
+  accrt_error_enter(function);
+  return ACCRT_FAIL(INVALID_ARGUMENT, "%s", message);
 }
 
 /* Writes the fault of a handle, or "" when it has none. Requires the lock. */
@@ -665,8 +666,9 @@ static accrt_status_t read_option(const accrt_instance_options_t* options, bool*
   if (list == NULL || list[0] == '\0')
     return ACCRT_OK;
   if (strcmp(list, "handles") != 0) {
-    return accrt_error_fail_in(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), "accrt_instance_create",
-                               "ACCRT_VALIDATE is '%.80s': expected 'handles' or nothing", list);
+    accrt_error_enter("accrt_instance_create");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "ACCRT_VALIDATE is '%.80s': expected 'handles' or nothing",
+                      list);
   }
   *out_wanted = true;
   return ACCRT_OK;

@@ -243,14 +243,12 @@ static accrt_status_t status_of(accx_layout_problem_t problem) {
 accrt_status_t accx_layout_read(const accrt_layout_tensor_t* tensor, accrt_layout_tensor_t* out,
                                 accx_layout_view_t* out_view) {
   if (tensor == NULL)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "tensor is NULL");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "tensor is NULL");
   ACCRT_TRY(accrt_struct_read("accrt_layout_tensor_t", tensor, out, sizeof *out));
   if (out->reserved != 0)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "tensor->reserved is %" PRIu32 ", not 0",
-                            out->reserved);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "tensor->reserved is %" PRIu32 ", not 0", out->reserved);
   if (out->shape == NULL && out->rank != 0)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "tensor->shape is NULL with a rank of %" PRIu32,
-                            out->rank);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "tensor->shape is NULL with a rank of %" PRIu32, out->rank);
   const accx_layout_problem_t problem = accx_layout_look(
       out->layout, out->dtype, out->group_elements, out->rank, out->shape, out_view);
   if (problem == ACCX_LAYOUT_GOOD)
@@ -279,16 +277,16 @@ accrt_status_t accx_layout_check_components(const accrt_layout_tensor_t* tensor,
     if (component->dtype == ACCRT_DTYPE_NONE && (layout->required_roles >> role & 1) == 0)
       continue;
     if (!accx_layout_takes(layout, tensor->dtype, role, component->dtype))
-      return ACCRT_FAIL_INNER(TYPE_MISMATCH, "layout %s takes no %s for role %" PRIu32,
-                              layout->name, ACCRT_DTYPE_TEXT(component->dtype), role);
+      return ACCRT_FAIL(TYPE_MISMATCH, "layout %s takes no %s for role %" PRIu32, layout->name,
+                        ACCRT_DTYPE_TEXT(component->dtype), role);
     uint64_t size;
     if (!accx_layout_size(view, role, component->dtype, &size))
-      return ACCRT_FAIL_INNER(SHAPE_MISMATCH, "the size of role %" PRIu32 " does not fit", role);
+      return ACCRT_FAIL(SHAPE_MISMATCH, "the size of role %" PRIu32 " does not fit", role);
     if (size != component->size_bytes || (component->data == NULL && size != 0))
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                              "role %" PRIu32 " of layout %s has %" PRIu64
-                              " bytes at %p, expected %" PRIu64,
-                              role, layout->name, component->size_bytes, component->data, size);
+      return ACCRT_FAIL(INVALID_ARGUMENT,
+                        "role %" PRIu32 " of layout %s has %" PRIu64
+                        " bytes at %p, expected %" PRIu64,
+                        role, layout->name, component->size_bytes, component->data, size);
   }
   return ACCRT_OK;
 }
@@ -297,7 +295,7 @@ accrt_status_t accx_layout_check_rows(const accx_layout_view_t* view, uint64_t f
                                       uint64_t count) {
   return accrt_range_fits(first, count, view->rows)
              ? ACCRT_OK
-             : ACCRT_FAIL_INNER(OUT_OF_RANGE,
-                                "%" PRIu64 " rows from %" PRIu64 " of a weight with %" PRIu64,
-                                count, first, view->rows);
+             : ACCRT_FAIL(OUT_OF_RANGE,
+                          "%" PRIu64 " rows from %" PRIu64 " of a weight with %" PRIu64, count,
+                          first, view->rows);
 }

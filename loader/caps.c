@@ -253,13 +253,13 @@ static accrt_status_t read_text(char* text, size_t size_bytes, accrt_caps_t* cap
   const char* name = "the text";
   accx_json_init(&json, text, size_bytes);
   if (!read_members(&json, caps, &seen, &name))
-    return ACCRT_FAIL_INNER(INVALID_FORMAT,
-                            "byte %zu: %s (at '%.64s'; `accx caps --json` prints what is read)",
-                            accx_json_offset(&json), json.error, name);
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "byte %zu: %s (at '%.64s'; `accx caps --json` prints what is read)",
+                      accx_json_offset(&json), json.error, name);
   for (size_t i = 0; i < MEMBER_COUNT; ++i) {
     if (members[i].needed && (seen >> i & 1) == 0)
-      return ACCRT_FAIL_INNER(INVALID_FORMAT, "there is no '%s': `accx caps --json` prints one",
-                              members[i].name);
+      return ACCRT_FAIL(INVALID_FORMAT, "there is no '%s': `accx caps --json` prints one",
+                        members[i].name);
   }
   return ACCRT_OK;
 }
@@ -270,10 +270,9 @@ accrt_status_t accrt_caps_parse(const char* text, size_t size_bytes,
   accrt_caps_t caps = ACCRT_CAPS_INIT;
   void* copy;
   if (text == NULL)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "text is NULL");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "text is NULL");
   if (size_bytes > MAX_TEXT_BYTES)
-    return ACCRT_FAIL_INNER(OUT_OF_RANGE, "%zu bytes; the limit is %zu", size_bytes,
-                            MAX_TEXT_BYTES);
+    return ACCRT_FAIL(OUT_OF_RANGE, "%zu bytes; the limit is %zu", size_bytes, MAX_TEXT_BYTES);
   if (allocator == NULL)
     allocator = &accrt_allocator_system;
   ACCRT_TRY(accrt_alloc(allocator, size_bytes + 1, &copy));

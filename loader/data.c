@@ -360,17 +360,15 @@ accrt_status_t accrt_bundle_constant_component(accrt_bundle_t* bundle, uint32_t 
   *out_size_bytes = 0;
   if (constant >= tables->constant_count ||
       component >= tables->constants[constant].component_count) {
-    return ACCRT_FAIL_INNER(OUT_OF_RANGE,
-                            "%s: component %" PRIu32 " of constant %" PRIu32 " of %" PRIu32,
-                            bundle->name, component, constant, tables->constant_count);
+    return ACCRT_FAIL(OUT_OF_RANGE, "%s: component %" PRIu32 " of constant %" PRIu32 " of %" PRIu32,
+                      bundle->name, component, constant, tables->constant_count);
   }
   const accx_constant_t* record = &tables->constants[constant];
   if (record->source != ACCX_CONSTANT_INLINE) {
-    return ACCRT_FAIL_INNER(INVALID_STATE, "%s: constant '%s' %s, and exists in programs only",
-                            bundle->name, accrt_bundle_string(tables, record->name),
-                            record->source == ACCX_CONSTANT_PREPARED
-                                ? "is made by a prepare function"
-                                : "is not stored in the bundle");
+    return ACCRT_FAIL(INVALID_STATE, "%s: constant '%s' %s, and exists in programs only",
+                      bundle->name, accrt_bundle_string(tables, record->name),
+                      record->source == ACCX_CONSTANT_PREPARED ? "is made by a prepare function"
+                                                               : "is not stored in the bundle");
   }
   const uint64_t size_bytes = tables->components[record->component_first + component].size_bytes;
   const accrt_status_t status = find_part(bundle, constant, component, 0, size_bytes, out_data);

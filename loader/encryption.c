@@ -67,8 +67,8 @@ accrt_status_t accx_encryption_decrypt(const accrt_bundle_t* bundle, uint32_t ch
                            bundle->tables.tags[chunk].bytes))
     return ACCRT_OK;
   accrt_wipe(bytes, size_bytes); /* the plaintext is not authentic */
-  return ACCRT_FAIL_INNER(DATA_CORRUPT,
-                          "%s: data[%" PRIu32 "]: the chunk of %zu bytes is not what was encrypted "
-                          "with this key, or for another program: its tag does not match (rule %d)",
-                          bundle->name, chunk, size_bytes, ACCX_RULE_TAG);
+  return ACCRT_FAIL(DATA_CORRUPT,
+                    "%s: data[%" PRIu32 "]: the chunk of %zu bytes is not what was encrypted "
+                    "with this key, or for another program: its tag does not match (rule %d)",
+                    bundle->name, chunk, size_bytes, ACCX_RULE_TAG);
 }

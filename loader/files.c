@@ -96,18 +96,18 @@ static accrt_status_t check_file(const accrt_bundle_t* bundle, uint32_t index, c
   const accx_file_t* file = &bundle->tables.files[index];
   struct stat facts;
   if (fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
-    return ACCRT_FAIL_INNER(IO, "file '%s' of %s is not a regular file", name, bundle->name);
+    return ACCRT_FAIL(IO, "file '%s' of %s is not a regular file", name, bundle->name);
   /* A file with a second name (a hard link) may belong to another user, outside this folder. So the
    * record must have a digest, which is compared. */
   *check_digest = facts.st_nlink > 1;
   if (facts.st_nlink > 1 && !has_digest) {
-    return ACCRT_FAIL_INNER(
-        PERMISSION_DENIED, "file '%s' of %s has %ju hard links, and the bundle has no digest of it",
-        name, bundle->name, (uintmax_t)facts.st_nlink);
+    return ACCRT_FAIL(PERMISSION_DENIED,
+                      "file '%s' of %s has %ju hard links, and the bundle has no digest of it",
+                      name, bundle->name, (uintmax_t)facts.st_nlink);
   }
   if (file->size_bytes != 0 && (uint64_t)facts.st_size != file->size_bytes) {
-    return ACCRT_FAIL_INNER(DATA_CORRUPT, "file '%s' of %s has %jd bytes, not %" PRIu64, name,
-                            bundle->name, (intmax_t)facts.st_size, file->size_bytes);
+    return ACCRT_FAIL(DATA_CORRUPT, "file '%s' of %s has %jd bytes, not %" PRIu64, name,
+                      bundle->name, (intmax_t)facts.st_size, file->size_bytes);
   }
   return ACCRT_OK;
 }
@@ -116,8 +116,8 @@ static accrt_status_t check_content(const accrt_bundle_t* bundle, uint32_t index
                                     bool check_digest, accrt_weights_t* weights) {
   const accx_file_t* file = &bundle->tables.files[index];
   if (weights->kind != file->kind) {
-    return ACCRT_FAIL_INNER(INVALID_FORMAT, "file '%s' of %s is of kind %" PRIu32 ", not %" PRIu32,
-                            name, bundle->name, weights->kind, file->kind);
+    return ACCRT_FAIL(INVALID_FORMAT, "file '%s' of %s is of kind %" PRIu32 ", not %" PRIu32, name,
+                      bundle->name, weights->kind, file->kind);
   }
   if (!check_digest)
     return ACCRT_OK;
@@ -132,8 +132,8 @@ static accrt_status_t check_content(const accrt_bundle_t* bundle, uint32_t index
   accx_source_close(&source, false);
   if (status != ACCRT_OK || strcmp(found, wanted) == 0)
     return status;
-  return ACCRT_FAIL_INNER(DATA_CORRUPT, "file '%s' of %s has the digest %s, not %.64s", name,
-                          bundle->name, found, wanted);
+  return ACCRT_FAIL(DATA_CORRUPT, "file '%s' of %s has the digest %s, not %.64s", name,
+                    bundle->name, found, wanted);
 }
 
 accrt_status_t accrt_bundle_open_file(accrt_bundle_t* bundle, uint32_t file,
@@ -144,10 +144,10 @@ accrt_status_t accrt_bundle_open_file(accrt_bundle_t* bundle, uint32_t file,
   const bool has_digest = !accx_digest_equal(&record->digest, &zero);
   *out_weights = NULL;
   if (bundle->folder_fd < 0) {
-    return ACCRT_FAIL_INNER(NOT_FOUND,
-                            "file '%s' must be beside the bundle, but %s was not opened by path: "
-                            "pass the weights as a source",
-                            name, bundle->name);
+    return ACCRT_FAIL(NOT_FOUND,
+                      "file '%s' must be beside the bundle, but %s was not opened by path: "
+                      "pass the weights as a source",
+                      name, bundle->name);
   }
   int fd;
   ACCRT_TRY(accx_open_in(bundle->folder_fd, "", name, false, &fd));

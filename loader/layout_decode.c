@@ -177,9 +177,9 @@ static accrt_status_t check_index(const source_t* source) {
   for (uint64_t i = 0; source->index != NULL && i < source->view->k; ++i) {
     const uint32_t group = load_word(source->index, i);
     if (group >= source->view->groups)
-      return ACCRT_FAIL_INNER(OUT_OF_RANGE,
-                              "group index %" PRIu64 " is %" PRId32 " of %" PRIu64 " groups", i,
-                              (int32_t)group, source->view->groups);
+      return ACCRT_FAIL(OUT_OF_RANGE,
+                        "group index %" PRIu64 " is %" PRId32 " of %" PRIu64 " groups", i,
+                        (int32_t)group, source->view->groups);
   }
   return ACCRT_OK;
 }

@@ -153,6 +153,15 @@ accrt_status_t accrt_bundle_check(const accrt_allocator_t* allocator, const accr
   return status;
 }
 
+static accrt_status_t begin(accrt_instance_t* instance, const accrt_bundle_options_t* options,
+                            const char* path, accrt_bundle_options_t* out_options,
+                            accrt_bundle_t** bundle) {
+  ACCRT_TRY(read_options(options, out_options));
+  ACCRT_TRY(bundle_create(accrt_instance_allocator(instance), out_options, path, bundle));
+  (*bundle)->instance = instance;
+  return ACCRT_OK;
+}
+
 /* The first checks of all four functions that open. `operation` is the function's name. */
 static accrt_status_t begin_open(const char* operation, accrt_instance_t* instance,
                                  const accrt_bundle_options_t* options, const char* path,
@@ -161,10 +170,7 @@ static accrt_status_t begin_open(const char* operation, accrt_instance_t* instan
   if (out_bundle != NULL)
     *out_bundle = NULL;
   ACCRT_ENTER_AS(operation, out_bundle, instance, path);
-  ACCRT_TRY(read_options(options, out_options));
-  ACCRT_TRY(bundle_create(accrt_instance_allocator(instance), out_options, path, bundle));
-  (*bundle)->instance = instance;
-  return ACCRT_OK;
+  return begin(instance, options, path, out_options, bundle);
 }
 
 /* Opens the folder of a file that was just opened. Returns -1 on failure; code that needs the
@@ -220,6 +226,24 @@ accrt_status_t accrt_bundle_open_callbacks(accrt_instance_t* instance, const acc
   ACCRT_TRY(begin_open(__func__, instance, options, "bundle", out_bundle, &local, &bundle));
   return finish_open(bundle, &local, accx_source_open_callbacks(reader, &bundle->source),
                      out_bundle);
+}
+
+accrt_status_t accx_bundle_open_source(accrt_instance_t* instance, const accx_source_t* source,
+                                       const accrt_bundle_options_t* options,
+                                       accrt_bundle_t** out_bundle) {
+  accrt_bundle_t* bundle;
+  accrt_bundle_options_t local;
+  accrt_status_t status;
+  *out_bundle = NULL;
+  ACCRT_TRY(begin(instance, options, "weights", &local, &bundle));
+  if (source->kind == ACCX_SOURCE_FILE)
+    status = accx_source_open_fd(source->fd, &bundle->source);
+  else if (source->kind == ACCX_SOURCE_MEMORY)
+    status = accx_source_open_memory(source->memory, source->size_bytes, source->release,
+                                     source->user, &bundle->source);
+  else
+    status = accx_source_open_callbacks(&source->reader, &bundle->source);
+  return finish_open(bundle, &local, status, out_bundle);
 }
 
 void accrt_bundle_ref(accrt_bundle_t* bundle) {

@@ -116,10 +116,10 @@ accrt_status_t accx_trust_check_leaf(const accrt_bundle_t* bundle, uint32_t chun
   accx_tree_leaf(accrt_instance_crypto_if(bundle->instance), chunk, bytes, size_bytes, &found);
   if (memcmp(&found, &leaves[chunk], sizeof found) == 0)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(DATA_CORRUPT,
-                          "%s: data[%" PRIu32 "]: the chunk of %zu bytes is not what its leaf "
-                          "says (rule %d)",
-                          bundle->name, chunk, size_bytes, ACCX_RULE_LEAF);
+  return ACCRT_FAIL(DATA_CORRUPT,
+                    "%s: data[%" PRIu32 "]: the chunk of %zu bytes is not what its leaf "
+                    "says (rule %d)",
+                    bundle->name, chunk, size_bytes, ACCX_RULE_LEAF);
 }
 
 /* ---- Signatures ---- */
@@ -324,19 +324,19 @@ accrt_status_t accrt_bundle_allow_version(const accrt_bundle_t* bundle) {
   if (name == NULL || !accrt_trust_floor(bundle->instance, name, &floor)) {
     if (trust->required_floors == 0)
       return ACCRT_OK;
-    return ACCRT_FAIL_INNER(UNTRUSTED,
-                            "%.120s: its name (metadata `name`) is %s%.60s%s, which has no floor "
-                            "of versions, and trust.floors is 'required' (rule %d)",
-                            bundle->name, name != NULL ? "'" : "", name != NULL ? name : "missing",
-                            name != NULL ? "'" : "", ACCX_RULE_FLOOR);
+    return ACCRT_FAIL(UNTRUSTED,
+                      "%.120s: its name (metadata `name`) is %s%.60s%s, which has no floor "
+                      "of versions, and trust.floors is 'required' (rule %d)",
+                      bundle->name, name != NULL ? "'" : "", name != NULL ? name : "missing",
+                      name != NULL ? "'" : "", ACCX_RULE_FLOOR);
   }
   if (version != NULL && accrt_trust_number(version, &number) && number >= floor.version)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(UNTRUSTED,
-                          "%.120s: '%.60s' has version %.30s, and nothing below %" PRIu64
-                          " is trusted (by %s) (rule %d)",
-                          bundle->name, name, version != NULL ? version : "(none)", floor.version,
-                          floor.source, ACCX_RULE_FLOOR);
+  return ACCRT_FAIL(UNTRUSTED,
+                    "%.120s: '%.60s' has version %.30s, and nothing below %" PRIu64
+                    " is trusted (by %s) (rule %d)",
+                    bundle->name, name, version != NULL ? version : "(none)", floor.version,
+                    floor.source, ACCX_RULE_FLOOR);
 }
 
 void accx_trust_close(accrt_bundle_t* bundle) {
@@ -360,13 +360,12 @@ accrt_status_t accx_trust_verify(accrt_bundle_t* bundle) {
       continue;
     char id[ACCRT_KEY_TEXT_BYTES];
     const accrt_key_t key = key_of(bundle->tables.signatures[i].key);
-    return ACCRT_FAIL_INNER(DATA_CORRUPT,
-                            "%s: signatures[%" PRIu32 "]: it is not %s's signature of the %s root "
-                            "(rule %d)",
-                            bundle->name, i, accrt_key_text(&key, id),
-                            bundle->tables.signatures[i].scope == ACCX_SCOPE_CODE ? "code"
-                                                                                  : "weight",
-                            ACCX_RULE_SIGNED);
+    return ACCRT_FAIL(DATA_CORRUPT,
+                      "%s: signatures[%" PRIu32 "]: it is not %s's signature of the %s root "
+                      "(rule %d)",
+                      bundle->name, i, accrt_key_text(&key, id),
+                      bundle->tables.signatures[i].scope == ACCX_SCOPE_CODE ? "code" : "weight",
+                      ACCX_RULE_SIGNED);
   }
   return ACCRT_OK;
 }

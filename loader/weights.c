@@ -93,14 +93,7 @@ static accrt_status_t load_bundle(accrt_weights_t* weights, uint32_t index) {
   options.verify = weights->verify;
   options.name = file->name;
   accx_source_t* source = &file->source;
-  accrt_instance_t* instance = weights->instance;
-  if (source->kind == ACCX_SOURCE_FILE)
-    ACCRT_TRY(accrt_bundle_open_fd(instance, source->fd, &options, &file->bundle));
-  else if (source->kind == ACCX_SOURCE_MEMORY)
-    ACCRT_TRY(accrt_bundle_open_memory(instance, source->memory, source->size_bytes,
-                                       source->release, source->user, &options, &file->bundle));
-  else
-    ACCRT_TRY(accrt_bundle_open_callbacks(instance, &source->reader, &options, &file->bundle));
+  ACCRT_TRY(accx_bundle_open_source(weights->instance, source, &options, &file->bundle));
   /* Make the reference internal, because objects that end with the instance may retain the bundle.
    * The bundle owns the source now. */
   accrt_bundle_ref(file->bundle);
@@ -156,19 +149,19 @@ static accrt_status_t list_metadata(accrt_weights_t* weights, uint32_t index) {
 static accrt_status_t load_foreign(accrt_weights_t* weights, uint32_t file) {
   accx_weights_file_t* const record = &weights->files[file];
   if (accrt_instance_trust_store(weights->instance)->signed_weights != 0)
-    return ACCRT_FAIL_INNER(UNTRUSTED,
-                            "%s: trust.weights is 'signed', and files of this format have no "
-                            "signatures: `accx pack` and `accx sign --scope weights` make one "
-                            "that has",
-                            record->name);
+    return ACCRT_FAIL(UNTRUSTED,
+                      "%s: trust.weights is 'signed', and files of this format have no "
+                      "signatures: `accx pack` and `accx sign --scope weights` make one "
+                      "that has",
+                      record->name);
   if (accrt_instance_trust_store(weights->instance)->encrypted_weights != 0)
-    return ACCRT_FAIL_INNER(UNTRUSTED,
-                            "%s: trust.encryption asks for encrypted weights, and files of this "
-                            "format have none: `accx pack` and `accx encrypt` make one that has",
-                            record->name);
+    return ACCRT_FAIL(UNTRUSTED,
+                      "%s: trust.encryption asks for encrypted weights, and files of this "
+                      "format have none: `accx pack` and `accx encrypt` make one that has",
+                      record->name);
   if (record->source.size_bytes > INT64_MAX || record->source.size_bytes > SIZE_MAX)
-    return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: a file of %" PRIu64 " bytes", record->name,
-                            record->source.size_bytes);
+    return ACCRT_FAIL(UNSUPPORTED, "%s: a file of %" PRIu64 " bytes", record->name,
+                      record->source.size_bytes);
   ACCRT_TRY(record->kind == ACCRT_WEIGHTS_KIND_GGUF ? accx_gguf_load(weights, file)
                                                     : accx_safetensors_load(weights, file));
   return map_file(weights, record);
@@ -322,8 +315,8 @@ static accrt_status_t find_in_folder(accrt_weights_t* weights, const char* path)
       break;
   }
   if (status == ACCRT_ERROR_NOT_FOUND)
-    return ACCRT_FAIL_INNER(NOT_FOUND, "%s: a folder with none of %s, %s and %s", path, names[0],
-                            names[1], names[2]);
+    return ACCRT_FAIL(NOT_FOUND, "%s: a folder with none of %s, %s and %s", path, names[0],
+                      names[1], names[2]);
   return status != ACCRT_OK ? status : accx_source_take_fd(fd, path, &weights->files[0].source);
 }
 

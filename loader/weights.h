@@ -212,4 +212,9 @@ accrt_status_t accx_weights_of_bundle(accrt_bundle_t* bundle, accrt_weights_t** 
 accrt_status_t accx_weights_open_taken(accrt_instance_t* instance, int fd, const char* name,
                                        uint32_t verify, accrt_weights_t** out_weights);
 
+/* open.c: opens the bundle in a source of a set of weights, as accrt_bundle_open_... do. */
+accrt_status_t accx_bundle_open_source(accrt_instance_t* instance, const accx_source_t* source,
+                                       const accrt_bundle_options_t* options,
+                                       accrt_bundle_t** out_bundle);
+
 #endif /* ACCRT_LOADER_WEIGHTS_H_ */

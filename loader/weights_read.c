@@ -35,8 +35,8 @@ static accrt_status_t check_index(const accrt_weights_t* weights, const char* wh
                                   uint32_t count) {
   if (index < count)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(OUT_OF_RANGE, "%s: %s %" PRIu32 " of %" PRIu32, weights->name, what,
-                          index, count);
+  return ACCRT_FAIL(OUT_OF_RANGE, "%s: %s %" PRIu32 " of %" PRIu32, weights->name, what, index,
+                    count);
 }
 
 accrt_status_t accx_weights_describe(const accrt_weights_t* weights, uint32_t index,
@@ -143,10 +143,10 @@ accrt_status_t accx_weights_copy(accrt_weights_t* weights, uint32_t tensor, uint
   const accx_weights_entry_t* entry = &weights->entries[tensor];
   accx_weights_file_t* file = &weights->files[entry->file];
   if (!accrt_range_fits(offset_bytes, size_bytes, place.size_bytes)) {
-    return ACCRT_FAIL_INNER(OUT_OF_RANGE,
-                            "%s: tensor '%.200s' has %" PRIu64 " bytes; %" PRIu64 " at %" PRIu64
-                            " were asked for",
-                            file->name, entry->name, place.size_bytes, size_bytes, offset_bytes);
+    return ACCRT_FAIL(OUT_OF_RANGE,
+                      "%s: tensor '%.200s' has %" PRIu64 " bytes; %" PRIu64 " at %" PRIu64
+                      " were asked for",
+                      file->name, entry->name, place.size_bytes, size_bytes, offset_bytes);
   }
   if (size_bytes == 0)
     return ACCRT_OK;

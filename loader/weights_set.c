@@ -75,10 +75,10 @@ accrt_status_t accx_open_beneath(const char* folder, const char* name, bool foll
   close(at);
   if (status != ACCRT_ERROR_PERMISSION_DENIED)
     return status;
-  return ACCRT_FAIL_INNER(PERMISSION_DENIED,
-                          "%s%s is a symbolic link: ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS "
-                          "(follow_links=True) allows those of a set, as download caches have them",
-                          folder, name);
+  return ACCRT_FAIL(PERMISSION_DENIED,
+                    "%s%s is a symbolic link: ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS "
+                    "(follow_links=True) allows those of a set, as download caches have them",
+                    folder, name);
 }
 
 /* The same rule as for a file that a bundle names without a digest: a file with a second name may
@@ -87,10 +87,10 @@ static accrt_status_t check_links(int fd, const char* full, bool follow) {
   struct stat facts;
   if (follow || fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode) || facts.st_nlink <= 1)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(PERMISSION_DENIED,
-                          "%s has %ju hard links: ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS "
-                          "(follow_links=True) allows those of a set",
-                          full, (uintmax_t)facts.st_nlink);
+  return ACCRT_FAIL(PERMISSION_DENIED,
+                    "%s has %ju hard links: ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS "
+                    "(follow_links=True) allows those of a set",
+                    full, (uintmax_t)facts.st_nlink);
 }
 
 /* Opens a further file of a set in the folder of `path`, reads and checks it. */
@@ -122,10 +122,10 @@ static accrt_status_t need_path(const accrt_weights_t* weights, const char* path
                                 const char* what) {
   if (path != NULL)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(UNSUPPORTED,
-                          "%s is %s: a set of files is opened by its path, without the flag "
-                          "ACCRT_WEIGHTS_FLAG_ONE_FILE",
-                          weights->name, what);
+  return ACCRT_FAIL(UNSUPPORTED,
+                    "%s is %s: a set of files is opened by its path, without the flag "
+                    "ACCRT_WEIGHTS_FLAG_ONE_FILE",
+                    weights->name, what);
 }
 
 /* ---- Indices of safetensors files ---- */
@@ -284,9 +284,9 @@ static accrt_status_t read_text(accrt_weights_t* weights) {
   unsigned char first = 0;
   ACCRT_TRY(accx_source_read(source, 0, &first, source->size_bytes > 0));
   if (first != '{') {
-    return ACCRT_FAIL_INNER(INVALID_FORMAT,
-                            "%s holds neither safetensors, GGUF, .accx nor an index of files",
-                            weights->name);
+    return ACCRT_FAIL(INVALID_FORMAT,
+                      "%s holds neither safetensors, GGUF, .accx nor an index of files",
+                      weights->name);
   }
   if (source->size_bytes > ACCX_WEIGHTS_MAX_HEADER_BYTES)
     return ACCX_REFUSE(weights->name, index_SIZE, "%" PRIu64 " bytes", source->size_bytes);

@@ -47,8 +47,8 @@ accrt_status_t accx_weights_add_file(accrt_weights_t* weights, const char* name,
 
 accrt_status_t accx_weights_add_entry(accrt_weights_t* weights, accx_weights_entry_t** out_entry) {
   if (weights->entry_count == ACCX_WEIGHTS_MAX_TENSORS)
-    return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: more than %u tensors", weights->name,
-                            ACCX_WEIGHTS_MAX_TENSORS);
+    return ACCRT_FAIL(UNSUPPORTED, "%s: more than %u tensors", weights->name,
+                      ACCX_WEIGHTS_MAX_TENSORS);
   const accrt_status_t status = ACCRT_GROW(weights->allocator, (size_t)weights->entry_count + 1,
                                            &weights->entries, &weights->entry_capacity);
   if (status == ACCRT_OK)

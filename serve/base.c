@@ -26,6 +26,15 @@ accrt_status_t accsv_fail(accrt_status_t status, const char* operation, const ch
   return status;
 }
 
+accrt_status_t accsv_named(const char* function, accrt_status_t status) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  if (status == ACCRT_OK || accrt_last_error(&error) != ACCRT_OK || error.status != status)
+    return status;
+  (void)snprintf(error.operation, sizeof error.operation, "%s", function);
+  (void)accrt_set_error(&error);
+  return status;
+}
+
 static void* system_allocate(void* self, size_t size_bytes, size_t alignment) {
   (void)self;
   return alignment <= DEFAULT_ALIGNMENT ? malloc(size_bytes) : aligned_alloc(alignment, size_bytes);

@@ -24,6 +24,9 @@
 accrt_status_t accsv_fail(accrt_status_t status, const char* operation, const char* file,
                           uint32_t line, const char* format, ...)
     __attribute__((format(printf, 5, 6), cold));
+/* For public functions, whose name is `function`: a failure gets that name, whatever function of
+ * this library or of libaccrt found it. Returns the status. */
+accrt_status_t accsv_named(const char* function, accrt_status_t status);
 #define ACCSV_FAIL(name, ...)                                                                      \
   accsv_fail(ACCRT_ERROR_##name, __func__, __FILE__, (uint32_t)__LINE__, __VA_ARGS__)
 /* Names the argument that is NULL. */

@@ -637,6 +637,9 @@ static void test_refusals(void** state) {
     __VA_ARGS__;                                                                                   \
     assert_int_equal(accrt_serve_engine_submit(engine, &bad, &id), ACCRT_ERROR_##status);          \
     assert_int_equal(id, 0);                                                                       \
+    accrt_error_t record = ACCRT_ERROR_INIT;                                                       \
+    assert_int_equal(accrt_last_error(&record), ACCRT_OK);                                         \
+    assert_string_equal(record.operation, "accrt_serve_engine_submit");                            \
   } while (0)
   const int32_t outside[] = {1, 256}, negative[] = {-1};
   const accrt_serve_bias_t bias = {3, NAN}, far_bias = {999, 1};

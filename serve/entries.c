@@ -13,7 +13,7 @@ accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* funct
     if (out_model != NULL) *out_model = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_serve_model_wrap(functions, out_model);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_serve_model_wrap(functions, out_model));
   if (wanted && status == ACCRT_OK)
     accsv_handle_give(__func__, "model", *out_model, NULL, ACCSV_HANDLE_OWNED);
   return status;
@@ -46,12 +46,12 @@ void accrt_serve_model_release(accrt_serve_model_t* model) {
 accrt_status_t accrt_body_serve_model_info(accrt_serve_model_t* model, accrt_serve_model_info_t* out_info);
 accrt_status_t accrt_serve_model_info(accrt_serve_model_t* model, accrt_serve_model_info_t* out_info) {
   if (!accsv_handles_on())
-    return accrt_body_serve_model_info(model, out_info);
+    return accsv_named(__func__, accrt_body_serve_model_info(model, out_info));
   const accrt_status_t checked = accsv_handle_check(__func__, "model", model, "model", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_serve_model_info(model, out_info);
+  return accsv_named(__func__, accrt_body_serve_model_info(model, out_info));
 }
 
 accrt_status_t accrt_body_serve_model_create_simulated(const accrt_serve_simulation_t* options, accrt_serve_model_t** out_model);
@@ -62,7 +62,7 @@ accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_simulation_t
     if (out_model != NULL) *out_model = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_serve_model_create_simulated(options, out_model);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_serve_model_create_simulated(options, out_model));
   if (wanted && status == ACCRT_OK)
     accsv_handle_give(__func__, "model", *out_model, NULL, ACCSV_HANDLE_OWNED);
   return status;
@@ -72,13 +72,13 @@ accrt_status_t accrt_body_serve_engine_create(accrt_serve_model_t* model, const 
 accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model, const accrt_serve_options_t* options, accrt_serve_engine_t** out_engine) {
   const bool wanted = accsv_handle_wanted(accsv_handle_asked(options));
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_create(model, options, out_engine);
+    return accsv_named(__func__, accrt_body_serve_engine_create(model, options, out_engine));
   const accrt_status_t checked = accsv_handle_check(__func__, "model", model, "model", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     if (out_engine != NULL) *out_engine = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_serve_engine_create(model, options, out_engine);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_serve_engine_create(model, options, out_engine));
   if (status == ACCRT_OK)
     accsv_handle_give(__func__, "engine", *out_engine, wanted ? NULL : model, ACCSV_HANDLE_OWNED);
   return status;
@@ -124,7 +124,7 @@ accrt_serve_model_t* accrt_serve_engine_model(accrt_serve_engine_t* engine) {
 accrt_status_t accrt_body_serve_engine_submit(accrt_serve_engine_t* engine, const accrt_serve_request_t* request, uint64_t* out_id);
 accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine, const accrt_serve_request_t* request, uint64_t* out_id) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_submit(engine, request, out_id);
+    return accsv_named(__func__, accrt_body_serve_engine_submit(engine, request, out_id));
   accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked == ACCRT_OK)
     checked = request != NULL && request->struct_size >= offsetof(accrt_serve_request_t, constraint) + sizeof(void*) ? accsv_handle_check(__func__, "request.constraint", request->constraint, "constraint", ACCSV_HANDLE_USE) : ACCRT_OK;
@@ -132,30 +132,30 @@ accrt_status_t accrt_serve_engine_submit(accrt_serve_engine_t* engine, const acc
     if (out_id != NULL) *out_id = 0;
     return checked;
   }
-  return accrt_body_serve_engine_submit(engine, request, out_id);
+  return accsv_named(__func__, accrt_body_serve_engine_submit(engine, request, out_id));
 }
 
 accrt_status_t accrt_body_serve_engine_cancel(accrt_serve_engine_t* engine, uint64_t id);
 accrt_status_t accrt_serve_engine_cancel(accrt_serve_engine_t* engine, uint64_t id) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_cancel(engine, id);
+    return accsv_named(__func__, accrt_body_serve_engine_cancel(engine, id));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_serve_engine_cancel(engine, id);
+  return accsv_named(__func__, accrt_body_serve_engine_cancel(engine, id));
 }
 
 accrt_status_t accrt_body_serve_engine_poll(accrt_serve_engine_t* engine, accrt_serve_event_t* events, uint32_t event_size_bytes, uint32_t capacity, uint32_t* out_count);
 accrt_status_t accrt_serve_engine_poll(accrt_serve_engine_t* engine, accrt_serve_event_t* events, uint32_t event_size_bytes, uint32_t capacity, uint32_t* out_count) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_poll(engine, events, event_size_bytes, capacity, out_count);
+    return accsv_named(__func__, accrt_body_serve_engine_poll(engine, events, event_size_bytes, capacity, out_count));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     if (out_count != NULL) *out_count = 0;
     return checked;
   }
-  return accrt_body_serve_engine_poll(engine, events, event_size_bytes, capacity, out_count);
+  return accsv_named(__func__, accrt_body_serve_engine_poll(engine, events, event_size_bytes, capacity, out_count));
 }
 
 int accrt_body_serve_engine_event_fd(accrt_serve_engine_t* engine);
@@ -172,57 +172,57 @@ int accrt_serve_engine_event_fd(accrt_serve_engine_t* engine) {
 accrt_status_t accrt_body_serve_engine_wait(accrt_serve_engine_t* engine, uint64_t timeout_ns);
 accrt_status_t accrt_serve_engine_wait(accrt_serve_engine_t* engine, uint64_t timeout_ns) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_wait(engine, timeout_ns);
+    return accsv_named(__func__, accrt_body_serve_engine_wait(engine, timeout_ns));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_serve_engine_wait(engine, timeout_ns);
+  return accsv_named(__func__, accrt_body_serve_engine_wait(engine, timeout_ns));
 }
 
 accrt_status_t accrt_body_serve_engine_step(accrt_serve_engine_t* engine);
 accrt_status_t accrt_serve_engine_step(accrt_serve_engine_t* engine) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_step(engine);
+    return accsv_named(__func__, accrt_body_serve_engine_step(engine));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_serve_engine_step(engine);
+  return accsv_named(__func__, accrt_body_serve_engine_step(engine));
 }
 
 accrt_status_t accrt_body_serve_engine_drain(accrt_serve_engine_t* engine, uint64_t timeout_ns);
 accrt_status_t accrt_serve_engine_drain(accrt_serve_engine_t* engine, uint64_t timeout_ns) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_drain(engine, timeout_ns);
+    return accsv_named(__func__, accrt_body_serve_engine_drain(engine, timeout_ns));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_serve_engine_drain(engine, timeout_ns);
+  return accsv_named(__func__, accrt_body_serve_engine_drain(engine, timeout_ns));
 }
 
 accrt_status_t accrt_body_serve_engine_stats(accrt_serve_engine_t* engine, accrt_serve_stats_t* out_stats);
 accrt_status_t accrt_serve_engine_stats(accrt_serve_engine_t* engine, accrt_serve_stats_t* out_stats) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_stats(engine, out_stats);
+    return accsv_named(__func__, accrt_body_serve_engine_stats(engine, out_stats));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_serve_engine_stats(engine, out_stats);
+  return accsv_named(__func__, accrt_body_serve_engine_stats(engine, out_stats));
 }
 
 accrt_status_t accrt_body_serve_engine_snapshot(accrt_serve_engine_t* engine, char* text, uint64_t capacity_bytes, uint64_t* out_size_bytes);
 accrt_status_t accrt_serve_engine_snapshot(accrt_serve_engine_t* engine, char* text, uint64_t capacity_bytes, uint64_t* out_size_bytes) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_snapshot(engine, text, capacity_bytes, out_size_bytes);
+    return accsv_named(__func__, accrt_body_serve_engine_snapshot(engine, text, capacity_bytes, out_size_bytes));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     if (out_size_bytes != NULL) *out_size_bytes = 0;
     return checked;
   }
-  return accrt_body_serve_engine_snapshot(engine, text, capacity_bytes, out_size_bytes);
+  return accsv_named(__func__, accrt_body_serve_engine_snapshot(engine, text, capacity_bytes, out_size_bytes));
 }
 
 accrt_status_t accrt_body_serve_model_open_program(accrt_device_t* device, accrt_program_t* program, const accrt_serve_program_options_t* options, accrt_serve_model_t** out_model);
@@ -233,7 +233,7 @@ accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_prog
     if (out_model != NULL) *out_model = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_serve_model_open_program(device, program, options, out_model);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_serve_model_open_program(device, program, options, out_model));
   if (wanted && status == ACCRT_OK)
     accsv_handle_give(__func__, "model", *out_model, NULL, ACCSV_HANDLE_OWNED);
   return status;
@@ -247,7 +247,7 @@ accrt_status_t accrt_serve_constraint_create(const accrt_serve_constraint_functi
     if (out_constraint != NULL) *out_constraint = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_serve_constraint_create(functions, out_constraint);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_serve_constraint_create(functions, out_constraint));
   if (wanted && status == ACCRT_OK)
     accsv_handle_give(__func__, "constraint", *out_constraint, NULL, ACCSV_HANDLE_OWNED);
   return status;
@@ -280,13 +280,13 @@ void accrt_serve_constraint_release(accrt_serve_constraint_t* constraint) {
 accrt_status_t accrt_body_serve_grammars_open(accrt_serve_model_t* model, const char* path, accrt_serve_grammars_t** out_grammars);
 accrt_status_t accrt_serve_grammars_open(accrt_serve_model_t* model, const char* path, accrt_serve_grammars_t** out_grammars) {
   if (!accsv_handles_on())
-    return accrt_body_serve_grammars_open(model, path, out_grammars);
+    return accsv_named(__func__, accrt_body_serve_grammars_open(model, path, out_grammars));
   const accrt_status_t checked = accsv_handle_check(__func__, "model", model, "model", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     if (out_grammars != NULL) *out_grammars = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_serve_grammars_open(model, path, out_grammars);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_serve_grammars_open(model, path, out_grammars));
   if (status == ACCRT_OK)
     accsv_handle_give(__func__, "grammars", *out_grammars, model, ACCSV_HANDLE_OWNED);
   return status;
@@ -319,13 +319,13 @@ void accrt_serve_grammars_release(accrt_serve_grammars_t* grammars) {
 accrt_status_t accrt_body_serve_grammars_constraint(accrt_serve_grammars_t* grammars, uint32_t kind, const char* text, accrt_serve_constraint_t** out_constraint);
 accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t* grammars, uint32_t kind, const char* text, accrt_serve_constraint_t** out_constraint) {
   if (!accsv_handles_on())
-    return accrt_body_serve_grammars_constraint(grammars, kind, text, out_constraint);
+    return accsv_named(__func__, accrt_body_serve_grammars_constraint(grammars, kind, text, out_constraint));
   const accrt_status_t checked = accsv_handle_check(__func__, "grammars", grammars, "grammars", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     if (out_constraint != NULL) *out_constraint = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_serve_grammars_constraint(grammars, kind, text, out_constraint);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_serve_grammars_constraint(grammars, kind, text, out_constraint));
   if (status == ACCRT_OK)
     accsv_handle_give(__func__, "constraint", *out_constraint, grammars, ACCSV_HANDLE_OWNED);
   return status;
@@ -334,48 +334,48 @@ accrt_status_t accrt_serve_grammars_constraint(accrt_serve_grammars_t* grammars,
 accrt_status_t accrt_body_serve_model_prepare(accrt_serve_model_t* model, uint32_t* out_left);
 accrt_status_t accrt_serve_model_prepare(accrt_serve_model_t* model, uint32_t* out_left) {
   if (!accsv_handles_on())
-    return accrt_body_serve_model_prepare(model, out_left);
+    return accsv_named(__func__, accrt_body_serve_model_prepare(model, out_left));
   const accrt_status_t checked = accsv_handle_check(__func__, "model", model, "model", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     if (out_left != NULL) *out_left = 0;
     return checked;
   }
-  return accrt_body_serve_model_prepare(model, out_left);
+  return accsv_named(__func__, accrt_body_serve_model_prepare(model, out_left));
 }
 
 accrt_status_t accrt_body_serve_engine_load_adapter(accrt_serve_engine_t* engine, const char* name, const accrt_serve_adapter_tensor_t* tensors, uint32_t tensor_count, uint32_t tensor_size_bytes);
 accrt_status_t accrt_serve_engine_load_adapter(accrt_serve_engine_t* engine, const char* name, const accrt_serve_adapter_tensor_t* tensors, uint32_t tensor_count, uint32_t tensor_size_bytes) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_load_adapter(engine, name, tensors, tensor_count, tensor_size_bytes);
+    return accsv_named(__func__, accrt_body_serve_engine_load_adapter(engine, name, tensors, tensor_count, tensor_size_bytes));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_serve_engine_load_adapter(engine, name, tensors, tensor_count, tensor_size_bytes);
+  return accsv_named(__func__, accrt_body_serve_engine_load_adapter(engine, name, tensors, tensor_count, tensor_size_bytes));
 }
 
 accrt_status_t accrt_body_serve_engine_unload_adapter(accrt_serve_engine_t* engine, const char* name, uint64_t timeout_ns);
 accrt_status_t accrt_serve_engine_unload_adapter(accrt_serve_engine_t* engine, const char* name, uint64_t timeout_ns) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_unload_adapter(engine, name, timeout_ns);
+    return accsv_named(__func__, accrt_body_serve_engine_unload_adapter(engine, name, timeout_ns));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_serve_engine_unload_adapter(engine, name, timeout_ns);
+  return accsv_named(__func__, accrt_body_serve_engine_unload_adapter(engine, name, timeout_ns));
 }
 
 accrt_status_t accrt_body_serve_engine_adapters(accrt_serve_engine_t* engine, char* names, uint64_t capacity_bytes, uint64_t* out_size_bytes, uint32_t* out_count);
 accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engine, char* names, uint64_t capacity_bytes, uint64_t* out_size_bytes, uint32_t* out_count) {
   if (!accsv_handles_on())
-    return accrt_body_serve_engine_adapters(engine, names, capacity_bytes, out_size_bytes, out_count);
+    return accsv_named(__func__, accrt_body_serve_engine_adapters(engine, names, capacity_bytes, out_size_bytes, out_count));
   const accrt_status_t checked = accsv_handle_check(__func__, "engine", engine, "engine", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     if (out_size_bytes != NULL) *out_size_bytes = 0;
     if (out_count != NULL) *out_count = 0;
     return checked;
   }
-  return accrt_body_serve_engine_adapters(engine, names, capacity_bytes, out_size_bytes, out_count);
+  return accsv_named(__func__, accrt_body_serve_engine_adapters(engine, names, capacity_bytes, out_size_bytes, out_count));
 }
 
 uint32_t accrt_body_serve_engine_flags(accrt_serve_engine_t* engine);

@@ -770,9 +770,9 @@ static accrt_status_t check_handles(accrt_device_t* device, accrt_program_t* pro
   return accrt_device_status(device);
 }
 
-accrt_status_t accrt_serve_program_memory(accrt_device_t* device, accrt_program_t* program,
-                                          const accrt_serve_program_options_t* options,
-                                          accrt_serve_memory_t* out_memory) {
+static accrt_status_t program_memory(accrt_device_t* device, accrt_program_t* program,
+                                     const accrt_serve_program_options_t* options,
+                                     accrt_serve_memory_t* out_memory) {
   ACCSV_NOT_NULL(device);
   ACCSV_NOT_NULL(program);
   ACCSV_NOT_NULL(out_memory);
@@ -785,6 +785,13 @@ accrt_status_t accrt_serve_program_memory(accrt_device_t* device, accrt_program_
   ACCRT_TRY(accsv_plan_memory(device, program, &own, &description, &memory));
   return accsv_give_struct("accrt_serve_memory_t", &memory, sizeof memory, sizeof memory,
                            out_memory);
+}
+
+/* It takes no handle of this library, so it has no generated entry point. */
+accrt_status_t accrt_serve_program_memory(accrt_device_t* device, accrt_program_t* program,
+                                          const accrt_serve_program_options_t* options,
+                                          accrt_serve_memory_t* out_memory) {
+  return accsv_named(__func__, program_memory(device, program, options, out_memory));
 }
 
 accrt_status_t accrt_serve_model_open_program(accrt_device_t* device, accrt_program_t* program,

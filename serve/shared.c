@@ -33,14 +33,6 @@ accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, .
 }
 
 accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
-                                      const char* function, const char* format, ...) {
-  (void)function;
+                                      const char* format, ...) {
   FAIL_WITH_ARGUMENTS(place, error_number, format);
-}
-
-/* A build without optimization keeps unused inline functions of error.h, which call it. */
-accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
-                                   const char* format, ...) {
-  (void)function;
-  FAIL_WITH_ARGUMENTS(place, 0, format);
 }

@@ -485,17 +485,17 @@ static accrt_status_t check_values(const sink_t* sink, uint64_t count, float* ou
   const uint64_t k = sink->view->k;
   for (uint64_t i = 0; importance != NULL && i < k; ++i) {
     if (!(importance[i] >= 0 && importance[i] <= MAX_MAGNITUDE))
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "importance[%" PRIu64 "] is %g", i,
-                              (double)importance[i]);
+      return ACCRT_FAIL(INVALID_ARGUMENT, "importance[%" PRIu64 "] is %g", i,
+                        (double)importance[i]);
   }
   *out_amax = 0;
   for (uint64_t i = 0; i < count * k; ++i) {
     const float magnitude = fabsf(sink->values[i]);
     if (!(magnitude <= MAX_MAGNITUDE))
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                              "the value at row %" PRIu64 ", column %" PRIu64
-                              " is %g: not finite, or above 2^60",
-                              sink->first_row + i / k, i % k, (double)sink->values[i]);
+      return ACCRT_FAIL(INVALID_ARGUMENT,
+                        "the value at row %" PRIu64 ", column %" PRIu64
+                        " is %g: not finite, or above 2^60",
+                        sink->first_row + i / k, i % k, (double)sink->values[i]);
     *out_amax = magnitude > *out_amax ? magnitude : *out_amax;
   }
   return ACCRT_OK;
@@ -508,14 +508,13 @@ static accrt_status_t check_parts(const sink_t* sink, uint64_t first, uint64_t c
   const bool all = first == 0 && count == view->rows;
   if ((id == ACCRT_LAYOUT_F8_TENSOR || id == ACCRT_LAYOUT_NVFP4) && !all &&
       !(sink->options->amax > 0))
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                            "layout %s in parts needs the amax of the whole weight",
-                            view->layout->name);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "layout %s in parts needs the amax of the whole weight",
+                      view->layout->name);
   const uint64_t end = (first + count) % view->n;
   if (id == ACCRT_LAYOUT_F8_BLOCK128 && (first % view->n % 128 != 0 || end % 128 != 0))
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                            "%" PRIu64 " rows from %" PRIu64 " cut tiles of 128 rows of %s", count,
-                            first, view->layout->name);
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                      "%" PRIu64 " rows from %" PRIu64 " cut tiles of 128 rows of %s", count, first,
+                      view->layout->name);
   return ACCRT_OK;
 }
 
@@ -526,8 +525,8 @@ static accrt_status_t check_target(const accrt_layout_tensor_t* target,
                       target->dtype == ACCRT_DTYPE_BF16;
   if ((view->layout->flags & ACCRT_LAYOUT_FLAG_WRITABLE) == 0 || (plain && !floats) ||
       target->components[ACCRT_LAYOUT_ROLE_GROUP_INDEX].dtype != ACCRT_DTYPE_NONE)
-    return ACCRT_FAIL_INNER(UNSUPPORTED, "layout %s of %s is not written, nor is a group index",
-                            view->layout->name, accrt_dtype_name(target->dtype));
+    return ACCRT_FAIL(UNSUPPORTED, "layout %s of %s is not written, nor is a group index",
+                      view->layout->name, accrt_dtype_name(target->dtype));
   return accx_layout_check_components(target, view);
 }
 

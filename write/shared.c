@@ -7,14 +7,11 @@
  */
 #include "runtime/core/error.h"
 
-#include <string.h>
-
 /* Initial-exec, as in runtime/core/error.c. */
 _Thread_local const char* accrt_error_function __attribute__((tls_model("initial-exec")));
 
-const char* accrt_error_operation(const char* function) {
-  const char* running = accrt_error_function != NULL ? accrt_error_function : "";
-  return function != NULL && strncmp(function, "accrt_", 6) == 0 ? function : running;
+const char* accrt_error_operation(void) {
+  return accrt_error_function != NULL ? accrt_error_function : "";
 }
 
 void accrt_error_put(const accrt_error_origin_t* origin, const char* format, va_list arguments) {

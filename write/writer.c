@@ -400,15 +400,15 @@ static void unlist(accrt_bundle_writer_t* writer) {
 /* Does not look at what is there: a released writer, or another handle. */
 static accrt_status_t check_writer(const accrt_bundle_writer_t* writer) {
   if (writer == NULL)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "writer is NULL");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "writer is NULL");
   for (size_t i = 0; i < LISTED; ++i) {
     if (atomic_load_explicit(&listed[i], memory_order_acquire) == writer)
       return ACCRT_OK;
   }
   if (unlisted != 0)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "writer %p is no bundle writer, or was released",
-                          (const void*)writer);
+  return ACCRT_FAIL(INVALID_ARGUMENT, "writer %p is no bundle writer, or was released",
+                    (const void*)writer);
 }
 
 accrt_status_t accx_writer_begin(accrt_bundle_writer_t* writer, const char* operation,

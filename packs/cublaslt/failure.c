@@ -12,8 +12,8 @@ const char* failure_message(void) {
   return message;
 }
 
-const char* accrt_error_operation(const char* function) {
-  return function != NULL ? function : "";
+const char* accrt_error_operation(void) {
+  return "";
 }
 
 void accrt_error_put(const accrt_error_origin_t* origin, const char* format, va_list arguments) {

@@ -70,10 +70,10 @@ bool accrt_crypto_open(accrt_crypto_t* crypto, const char* name, accrt_crypto_re
 }
 
 accrt_status_t accrt_crypto_fail(const accrt_crypto_reason_t* reason) {
-  return ACCRT_FAIL_INNER(UNSUPPORTED,
-                          "signatures and encryption need OpenSSL's libcrypto.so.3 (or .so.1.1; "
-                          "Debian: libssl3), which could not be opened: %s",
-                          reason->text);
+  return ACCRT_FAIL(UNSUPPORTED,
+                    "signatures and encryption need OpenSSL's libcrypto.so.3 (or .so.1.1; "
+                    "Debian: libssl3), which could not be opened: %s",
+                    reason->text);
 }
 
 /* ---- SHA-256 ---- */

@@ -69,7 +69,7 @@ static accrt_status_t reject(const loader_t* loader, int line, const char* forma
   va_start(arguments, format);
   (void)vsnprintf(detail, sizeof detail, format, arguments);
   va_end(arguments);
-  return accrt_error_record(ACCRT_ERROR_INVALID_FORMAT, "accrt_kernel_pack_load", __FILE__,
+  return accrt_error_record(ACCRT_ERROR_INVALID_FORMAT, accrt_error_operation(), __FILE__,
                             (uint32_t)line, "image '%.80s': %s", loader->name, detail);
 }
 

@@ -16,20 +16,8 @@ accrt_error_t* accrt_error_current(void) {
   return &current_error;
 }
 
-static bool has_prefix(const char* function) {
-  return strncmp(function, "accrt_", 6) == 0;
-}
-
-static const char* entered(void) {
-  return accrt_error_function != NULL && has_prefix(accrt_error_function) ? accrt_error_function
-                                                                          : NULL;
-}
-
-const char* accrt_error_operation(const char* function) {
-  const char* outer = entered();
-  if (function == NULL)
-    return outer != NULL ? outer : "";
-  return has_prefix(function) || outer == NULL ? function : outer;
+const char* accrt_error_operation(void) {
+  return accrt_error_function != NULL ? accrt_error_function : "";
 }
 
 static accrt_status_t record(accrt_status_t status, int32_t driver_code, const char* driver_name,
@@ -65,10 +53,10 @@ void accrt_error_put(const accrt_error_origin_t* origin, const char* format, va_
 }
 
 accrt_status_t accrt_error_fail_status(accrt_status_t status, accrt_error_place_t place,
-                                       const char* function, const char* format, ...) {
+                                       const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  (void)accrt_error_fail_at(place, 0, function, format, arguments);
+  (void)accrt_error_fail_at(place, 0, format, arguments);
   va_end(arguments);
   current_error.status = status;
   return status;

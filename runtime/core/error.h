@@ -39,15 +39,16 @@ typedef struct accrt_error_origin {
 void accrt_error_fill(accrt_error_t* error, const accrt_error_origin_t* origin, const char* format,
                       va_list arguments) ACCRT_PRINTF(3, 0);
 
-/* The public function that this thread is in (a static string); accrt_check_fork sets it. Only a
- * failure reads it. Initial-exec, as the record: the first access does not allocate. */
+/* The public function that the user called in this thread (a static string). ACCRT_ENTER sets it,
+ * and a failure reads it: no other function names itself. So the library calls no function of its
+ * own that sets it: it calls accrt_inner_... instead (runtime/core/fork.h). Initial-exec, as the
+ * record: the first access does not allocate. */
 extern _Thread_local const char* accrt_error_function __attribute__((tls_model("initial-exec")));
 static inline void accrt_error_enter(const char* function) {
   accrt_error_function = function;
 }
-/* The operation that a record made in `function` names. A public function has the prefix and names
- * itself. A helper (NULL) gets the name of the public function that this thread is in, or "". */
-const char* accrt_error_operation(const char* function);
+/* The operation that a record names: that function, or "". */
+const char* accrt_error_operation(void);
 
 /* Where a failure is and what it is, in one constant: a status (or a rule, which becomes one), the
  * source file's number and the line. The build numbers the files; 0 is a file without a name. */
@@ -78,52 +79,32 @@ void accrt_error_origin_at(accrt_error_place_t place, accrt_error_origin_t* out_
 void accrt_error_put(const accrt_error_origin_t* origin, const char* format, va_list arguments)
     ACCRT_PRINTF(2, 0);
 /* What the functions below have in common. `error_number`: of a failed system call, or 0. */
-accrt_status_t accrt_error_fail_at(accrt_error_place_t place, int error_number,
-                                   const char* function, const char* format, va_list arguments)
-    ACCRT_PRINTF(4, 0);
-/* Records a failure in a helper: of the public function that this thread is in. */
+accrt_status_t accrt_error_fail_at(accrt_error_place_t place, int error_number, const char* format,
+                                   va_list arguments) ACCRT_PRINTF(3, 0);
+/* Records a failure. */
 accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...)
     ACCRT_PRINTF(2, 3);
-/* Records a failure in `function` (NULL: a helper), of the operation that accrt_error_operation
- * says. */
-accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
-                                   const char* format, ...) ACCRT_PRINTF(3, 4);
 /* The same with another status than the place's. */
 accrt_status_t accrt_error_fail_status(accrt_status_t status, accrt_error_place_t place,
-                                       const char* function, const char* format, ...)
-    ACCRT_PRINTF(4, 5);
+                                       const char* format, ...) ACCRT_PRINTF(3, 4);
 /* The same for a failed system call. */
 accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
-                                      const char* function, const char* format, ...)
-    ACCRT_PRINTF(4, 5);
+                                      const char* format, ...) ACCRT_PRINTF(3, 4);
 
-/* A public function's own name, and NULL in helpers: the compiler knows which, so helpers' names
- * are not in the library. */
-#define ACCRT_PUBLIC_NAME                                                                          \
-  (__func__[0] == 'a' && __func__[1] == 'c' && __func__[2] == 'c' && __func__[3] == 'r' &&         \
-           __func__[4] == 't' && __func__[5] == '_'                                                \
-       ? __func__                                                                                  \
-       : NULL)
-#define ACCRT_FAIL(name, ...)                                                                      \
-  (ACCRT_PUBLIC_NAME != NULL                                                                       \
-       ? accrt_error_fail_in(ACCRT_PLACE(ACCRT_ERROR_##name), ACCRT_PUBLIC_NAME, __VA_ARGS__)      \
-       : accrt_error_fail(ACCRT_PLACE(ACCRT_ERROR_##name), __VA_ARGS__))
-/* For internal functions with the public prefix, which the user did not call. */
-#define ACCRT_FAIL_INNER(name, ...) accrt_error_fail(ACCRT_PLACE(ACCRT_ERROR_##name), __VA_ARGS__)
+#define ACCRT_FAIL(name, ...) accrt_error_fail(ACCRT_PLACE(ACCRT_ERROR_##name), __VA_ARGS__)
 /* For a status of a user or a driver, which may be any number. */
 #define ACCRT_FAIL_STATUS(status, ...)                                                             \
-  accrt_error_fail_status((status), ACCRT_PLACE(0), ACCRT_PUBLIC_NAME, __VA_ARGS__)
+  accrt_error_fail_status((status), ACCRT_PLACE(0), __VA_ARGS__)
 /* For a failed system call: `error_number` goes into driver_code, its name into driver_name. */
 #define ACCRT_FAIL_ERRNO(name, error_number, ...)                                                  \
-  accrt_error_fail_errno(ACCRT_PLACE(ACCRT_ERROR_##name), (error_number), ACCRT_PUBLIC_NAME,       \
-                         __VA_ARGS__)
+  accrt_error_fail_errno(ACCRT_PLACE(ACCRT_ERROR_##name), (error_number), __VA_ARGS__)
 
 /* Names the first of these arguments that is NULL: "out_index is NULL". */
 #define ACCRT_FAIL_NULL(...)                                                                       \
-  accrt_error_fail_null(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), ACCRT_PUBLIC_NAME,              \
-                        #__VA_ARGS__, (const void* const[]){__VA_ARGS__})
-accrt_status_t accrt_error_fail_null(accrt_error_place_t place, const char* function,
-                                     const char* names, const void* const* arguments);
+  accrt_error_fail_null(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,                   \
+                        (const void* const[]){__VA_ARGS__})
+accrt_status_t accrt_error_fail_null(accrt_error_place_t place, const char* names,
+                                     const void* const* arguments);
 
 /* A number's name, or "99 (no data type of this version)" in `text` where it has none (`name` is
  * NULL). */

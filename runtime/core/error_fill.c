@@ -156,12 +156,12 @@ const char* accrt_errno_name(int error_number) {
   return "errno";
 }
 
-accrt_status_t accrt_error_fail_at(accrt_error_place_t place, int error_number,
-                                   const char* function, const char* format, va_list arguments) {
+accrt_status_t accrt_error_fail_at(accrt_error_place_t place, int error_number, const char* format,
+                                   va_list arguments) {
   char file[sizeof(((accrt_error_t*)NULL)->source_file)];
   accrt_error_origin_t origin = {0};
   accrt_error_origin_at(place, &origin, file);
-  origin.operation = accrt_error_operation(function);
+  origin.operation = accrt_error_operation();
   origin.driver_code = error_number;
   origin.driver_name = error_number != 0 ? accrt_errno_name(error_number) : NULL;
   accrt_error_put(&origin, format, arguments);
@@ -171,38 +171,28 @@ accrt_status_t accrt_error_fail_at(accrt_error_place_t place, int error_number,
 accrt_status_t accrt_error_fail(accrt_error_place_t place, const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  const accrt_status_t status = accrt_error_fail_at(place, 0, NULL, format, arguments);
-  va_end(arguments);
-  return status;
-}
-
-accrt_status_t accrt_error_fail_in(accrt_error_place_t place, const char* function,
-                                   const char* format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  const accrt_status_t status = accrt_error_fail_at(place, 0, function, format, arguments);
+  const accrt_status_t status = accrt_error_fail_at(place, 0, format, arguments);
   va_end(arguments);
   return status;
 }
 
 accrt_status_t accrt_error_fail_errno(accrt_error_place_t place, int error_number,
-                                      const char* function, const char* format, ...) {
+                                      const char* format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  const accrt_status_t status =
-      accrt_error_fail_at(place, error_number, function, format, arguments);
+  const accrt_status_t status = accrt_error_fail_at(place, error_number, format, arguments);
   va_end(arguments);
   return status;
 }
 
-accrt_status_t accrt_error_fail_null(accrt_error_place_t place, const char* function,
-                                     const char* names, const void* const* arguments) {
+accrt_status_t accrt_error_fail_null(accrt_error_place_t place, const char* names,
+                                     const void* const* arguments) {
   size_t length = strcspn(names, ",");
   for (; *arguments != NULL && names[length] != '\0'; ++arguments) {
     names += length + 2;
     length = strcspn(names, ",");
   }
-  return accrt_error_fail_in(place, function, "%.*s is NULL", (int)length, names);
+  return accrt_error_fail(place, "%.*s is NULL", (int)length, names);
 }
 
 const char* accrt_number_text(const char* name, uint64_t number, const char* what, char* text) {

@@ -26,23 +26,29 @@ accrt_status_t accrt_check_fork_in(const char* function) {
 
 accrt_status_t accrt_enter_refuse(accrt_error_place_t place, const char* names,
                                   const void* const* arguments) {
-  return accrt_forked() ? accrt_fail_forked()
-                        : accrt_error_fail_null(place, NULL, names, arguments);
+  return accrt_forked() ? accrt_fail_forked() : accrt_error_fail_null(place, names, arguments);
 }
 
 accrt_status_t accrt_enter(const char* function, accrt_error_place_t place, const char* names,
                            const void* const* arguments) {
-  ACCRT_TRY(accrt_check_fork_quick(function));
+  accrt_error_enter(function);
+  return accrt_check_arguments(place, names, arguments);
+}
+
+accrt_status_t accrt_check_arguments(accrt_error_place_t place, const char* names,
+                                     const void* const* arguments) {
+  if (accrt_forked())
+    return accrt_fail_forked();
   const void* const* argument = arguments;
   for (const char* name = names; name != NULL; name = strchr(name + 1, ',')) {
     if (*argument++ == NULL)
-      return accrt_error_fail_null(place, function, names, arguments);
+      return accrt_error_fail_null(place, names, arguments);
   }
   return ACCRT_OK;
 }
 
 accrt_status_t accrt_fail_forked(void) {
-  return ACCRT_FAIL_INNER(
+  return ACCRT_FAIL(
       FORKED,
       "this process was forked from one that used the library; its handles belong to the parent");
 }

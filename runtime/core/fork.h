@@ -34,6 +34,9 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
  * the first of the arguments (one to six) that is NULL, by its name. Set the results to their
  * failure values before it. */
 #ifdef __OPTIMIZE_SIZE__ /* one call, in files that are compiled for size */
+#define ACCRT_CHECK(...)                                                                           \
+  ACCRT_TRY(accrt_check_arguments(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,         \
+                                  (const void* const[]){__VA_ARGS__}))
 #define ACCRT_ENTER(...)                                                                           \
   ACCRT_TRY(accrt_enter(__func__, ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,         \
                         (const void* const[]){__VA_ARGS__}))
@@ -41,6 +44,10 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
 #define ACCRT_ENTER(...)                                                                           \
   do {                                                                                             \
     accrt_error_enter(__func__);                                                                   \
+    ACCRT_CHECK(__VA_ARGS__);                                                                      \
+  } while (0)
+#define ACCRT_CHECK(...)                                                                           \
+  do {                                                                                             \
     if (__builtin_expect(accrt_forked() || ACCRT_ANY_NULL(__VA_ARGS__, 6, 5, 4, 3, 2, 1, 0), 0))   \
       return accrt_enter_refuse(ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,           \
                                 (const void* const[]){__VA_ARGS__});                               \
@@ -50,6 +57,15 @@ static inline accrt_status_t accrt_check_fork_quick(const char* function) {
 #define ACCRT_ENTER_AS(function, ...)                                                              \
   ACCRT_TRY(accrt_enter((function), ACCRT_PLACE(ACCRT_ERROR_INVALID_ARGUMENT), #__VA_ARGS__,       \
                         (const void* const[]){__VA_ARGS__}))
+/* A public function that the library calls too is two. accrt_inner_... does everything and begins
+ * with ACCRT_CHECK, which is ACCRT_ENTER without the name. The public one notes its name and calls
+ * it. The library calls accrt_inner_... alone, so a record names what the user called
+ * (tests/python/test_entry_points.py). */
+#define ACCRT_ENTER_INNER(call)                                                                    \
+  accrt_error_enter(__func__);                                                                     \
+  return call
+accrt_status_t accrt_check_arguments(accrt_error_place_t place, const char* names,
+                                     const void* const* arguments);
 /* `names` are those of the arguments, divided by commas. */
 accrt_status_t accrt_enter(const char* function, accrt_error_place_t place, const char* names,
                            const void* const* arguments);

@@ -180,11 +180,11 @@ accrt_status_t accrt_key_load(const char* path, uint32_t kind, accrt_key_t* out_
   char text[MAX_FILE_BYTES + 1];
   accrt_status_t status = read_text(path, &kinds[kind], text);
   if (status == ACCRT_OK && !parse(&kinds[kind], text, out_key)) {
-    status = ACCRT_FAIL_INNER(INVALID_FORMAT, "%s: it does not hold %s (PEM, '%s')", path,
-                              kinds[kind].what, kinds[kind].label);
+    status = ACCRT_FAIL(INVALID_FORMAT, "%s: it does not hold %s (PEM, '%s')", path,
+                        kinds[kind].what, kinds[kind].label);
   }
   if (status == ACCRT_OK && kind == ACCRT_KEY_PUBLIC && accrt_key_is_weak(out_key))
-    status = ACCRT_FAIL_INNER(INVALID_FORMAT, "%s: " ACCRT_KEY_WEAK, path);
+    status = ACCRT_FAIL(INVALID_FORMAT, "%s: " ACCRT_KEY_WEAK, path);
   accrt_wipe(text, sizeof text);
   return status;
 }

@@ -39,7 +39,7 @@ accrt_status_t accrt_alloc_unset(const accrt_allocator_t* allocator, size_t size
   if (*out_pointer != NULL)
     return ACCRT_OK;
   accrt_meter_give_back(size_bytes);
-  return ACCRT_FAIL_INNER(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory", size_bytes);
+  return ACCRT_FAIL(OUT_OF_MEMORY, "could not allocate %zu bytes of host memory", size_bytes);
 }
 
 accrt_status_t accrt_alloc_aligned(const accrt_allocator_t* allocator, size_t size_bytes,
@@ -72,7 +72,7 @@ accrt_status_t accrt_alloc_array(const accrt_allocator_t* allocator, size_t coun
   *out_pointer = NULL;
   size_t size_bytes;
   if (__builtin_mul_overflow(count, element_bytes, &size_bytes)) {
-    return ACCRT_FAIL_INNER(OVERFLOW, "%zu elements of %zu bytes do not fit", count, element_bytes);
+    return ACCRT_FAIL(OVERFLOW, "%zu elements of %zu bytes do not fit", count, element_bytes);
   }
   return accrt_alloc(allocator, size_bytes, out_pointer);
 }

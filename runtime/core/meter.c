@@ -23,8 +23,8 @@ accrt_status_t accrt_budget_read(const accrt_budget_t* budget, accrt_budget_t* o
       accrt_struct_read("accrt_budget_t", budget, out_budget, sizeof *out_budget);
   if (status != ACCRT_OK || out_budget->reserved == 0)
     return status;
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "accrt_budget_t: reserved is %" PRIu32 ", not 0",
-                          out_budget->reserved);
+  return ACCRT_FAIL(INVALID_ARGUMENT, "accrt_budget_t: reserved is %" PRIu32 ", not 0",
+                    out_budget->reserved);
 }
 
 static uint64_t smaller(uint64_t a, uint64_t b) {
@@ -110,23 +110,22 @@ void accrt_meter_allow(uint64_t table_bytes) {
 accrt_status_t accrt_meter_look(accrt_meter_t* meter) {
   plan_look(meter);
   if (meter->steps > meter->max_steps) {
-    return ACCRT_FAIL_INNER(BUDGET, "%s '%.200s'%s%s: it takes more than %" PRIu64 " steps%s",
-                            WHERE(meter), meter->max_steps,
-                            meter->default_steps ? " (the default of max_steps)" : "");
+    return ACCRT_FAIL(BUDGET, "%s '%.200s'%s%s: it takes more than %" PRIu64 " steps%s",
+                      WHERE(meter), meter->max_steps,
+                      meter->default_steps ? " (the default of max_steps)" : "");
   }
   for (const accrt_meter_t* at = meter; at != NULL; at = at->outer) {
     /* Acquire: the thread that gets the status sees the writes that the other one made before it
      * cancelled. */
     if (at->cancel != NULL && __atomic_load_n(at->cancel, __ATOMIC_ACQUIRE) != 0)
-      return ACCRT_FAIL_INNER(CANCELLED,
-                              "%s '%.200s'%s%s: it was cancelled after %" PRIu64 " steps",
-                              WHERE(meter), meter->steps);
+      return ACCRT_FAIL(CANCELLED, "%s '%.200s'%s%s: it was cancelled after %" PRIu64 " steps",
+                        WHERE(meter), meter->steps);
   }
   if (meter->deadline_ns != UINT64_MAX && accrt_clock_ns() >= meter->deadline_ns) {
-    return ACCRT_FAIL_INNER(TIMEOUT,
-                            "%s '%.200s'%s%s: it takes longer than its limit of %" PRIu64
-                            " ns (%" PRIu64 " steps were made)",
-                            WHERE(meter), meter->timeout_ns, meter->steps);
+    return ACCRT_FAIL(TIMEOUT,
+                      "%s '%.200s'%s%s: it takes longer than its limit of %" PRIu64 " ns (%" PRIu64
+                      " steps were made)",
+                      WHERE(meter), meter->timeout_ns, meter->steps);
   }
   return ACCRT_OK;
 }
@@ -136,11 +135,11 @@ accrt_status_t accrt_meter_take(accrt_meter_t* meter, size_t size_bytes) {
     meter->memory_bytes += size_bytes;
     return ACCRT_OK;
   }
-  return ACCRT_FAIL_INNER(BUDGET,
-                          "%s '%.200s'%s%s: %zu bytes of host memory after %" PRIu64
-                          " pass the limit of %" PRIu64 "%s",
-                          WHERE(meter), size_bytes, meter->memory_bytes, meter->max_memory_bytes,
-                          meter->default_memory ? " (the default of max_memory_bytes)" : "");
+  return ACCRT_FAIL(BUDGET,
+                    "%s '%.200s'%s%s: %zu bytes of host memory after %" PRIu64
+                    " pass the limit of %" PRIu64 "%s",
+                    WHERE(meter), size_bytes, meter->memory_bytes, meter->max_memory_bytes,
+                    meter->default_memory ? " (the default of max_memory_bytes)" : "");
 }
 
 uint64_t accrt_hash_seed(void) {

@@ -71,10 +71,10 @@ static accrt_status_t read_number(const number_option_t* option, const char* tex
   if (digits && *end == '\0' && *out_value >= option->least && *out_value <= option->most &&
       *out_value % option->multiple == 0)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                          "option %s is '%s': expected a multiple of %" PRIu64 " from %" PRIu64
-                          " to %" PRIu64,
-                          option->key, text, option->multiple, option->least, option->most);
+  return ACCRT_FAIL(INVALID_ARGUMENT,
+                    "option %s is '%s': expected a multiple of %" PRIu64 " from %" PRIu64
+                    " to %" PRIu64,
+                    option->key, text, option->multiple, option->least, option->most);
 }
 
 accrt_status_t accrt_runtime_options_read(accrt_instance_t* instance) {

@@ -16,7 +16,7 @@
 
 /* For internal functions with the public prefix: the record names the public function. */
 #define FAIL_INNER_ERRNO(name, error, ...)                                                         \
-  accrt_error_fail_errno(ACCRT_PLACE(ACCRT_ERROR_##name), (error), NULL, __VA_ARGS__)
+  accrt_error_fail_errno(ACCRT_PLACE(ACCRT_ERROR_##name), (error), __VA_ARGS__)
 
 _Static_assert(ACCRT_PATH_BYTES >= PATH_MAX, "realpath needs it");
 
@@ -170,10 +170,10 @@ accrt_status_t accrt_library_search(const char* name) {
         is_below(at, length, "tls")) {
       char folder[ACCRT_PATH_BYTES];
       if (at[0] != '/' || length >= (int)sizeof folder) {
-        return ACCRT_FAIL_INNER(PERMISSION_DENIED,
-                                "%s: LD_LIBRARY_PATH has the folder '%.*s', which is no absolute "
-                                "path, and the library would be opened there",
-                                name, length, at);
+        return ACCRT_FAIL(PERMISSION_DENIED,
+                          "%s: LD_LIBRARY_PATH has the folder '%.*s', which is no absolute "
+                          "path, and the library would be opened there",
+                          name, length, at);
       }
       memcpy(folder, at, (size_t)length);
       folder[length] = '\0';
@@ -193,14 +193,14 @@ accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names,
   *out_library = NULL;
   if (!soname) {
     if (name[0] != '/') {
-      return ACCRT_FAIL_INNER(
-          INVALID_ARGUMENT, "%.4000s: a library is opened by an absolute path%s, and this is none",
-          name, names == ACCRT_LIBRARY_PATH ? "" : " or a name without slashes");
+      return ACCRT_FAIL(INVALID_ARGUMENT,
+                        "%.4000s: a library is opened by an absolute path%s, and this is none",
+                        name, names == ACCRT_LIBRARY_PATH ? "" : " or a name without slashes");
     }
     ACCRT_TRY(accrt_strict_path(name, ACCRT_STRICT_FILE, resolved));
     const int fd = accrt_open_file(AT_FDCWD, resolved, 0, NULL); /* dlopen would wait for a FIFO */
     if (fd < 0)
-      return ACCRT_FAIL_INNER(NOT_FOUND, "%s: not a regular file, or not readable", name);
+      return ACCRT_FAIL(NOT_FOUND, "%s: not a regular file, or not readable", name);
     close(fd);
   }
   const char* found = soname ? name : resolved;
@@ -215,6 +215,6 @@ accrt_status_t accrt_library_open(const char* name, accrt_library_name_t names,
     return ACCRT_OK;
   const char* why = dlerror(); /* the loader's message often contains the path already */
   const bool says_path = why != NULL && strncmp(why, found, strlen(found)) == 0;
-  return ACCRT_FAIL_INNER(NOT_FOUND, "%s%s%s", says_path ? "" : name, says_path ? "" : ": ",
-                          why != NULL ? why : "could not be opened");
+  return ACCRT_FAIL(NOT_FOUND, "%s%s%s", says_path ? "" : name, says_path ? "" : ": ",
+                    why != NULL ? why : "could not be opened");
 }

@@ -69,30 +69,30 @@ bool accrt_struct_is_cut(const char* name, uint32_t size) {
 
 static accrt_status_t check_cut(const char* name, uint32_t size) {
   if (size % 8 != 0)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not a multiple of 8",
-                            name, size);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not a multiple of 8", name,
+                      size);
   const char* field_name;
   const field_t* field = cut_field(name, size, &field_name);
   if (field == NULL)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(
-      INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " cuts the field '%s', bytes %u to %u", name,
-      size, field_name, field->offset, (unsigned)field->offset + field->size_bytes);
+  return ACCRT_FAIL(INVALID_ARGUMENT,
+                    "%s: struct_size %" PRIu32 " cuts the field '%s', bytes %u to %u", name, size,
+                    field_name, field->offset, (unsigned)field->offset + field->size_bytes);
 }
 
 static accrt_status_t check_chain(const char* name, const accrt_chain_t* member) {
   for (int i = 0; member != NULL; ++i, member = member->next) {
     if (i == MAX_CHAIN)
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: next chain has more than %d members", name,
-                              MAX_CHAIN);
+      return ACCRT_FAIL(INVALID_ARGUMENT, "%s: next chain has more than %d members", name,
+                        MAX_CHAIN);
     if (!believable(member->struct_size)) {
-      return ACCRT_FAIL_INNER(
-          INVALID_ARGUMENT, "%s: chain member %d has struct_size %" PRIu32 ", not %u to %u", name,
-          i, member->struct_size, ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
+      return ACCRT_FAIL(INVALID_ARGUMENT,
+                        "%s: chain member %d has struct_size %" PRIu32 ", not %u to %u", name, i,
+                        member->struct_size, ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
     }
     if ((member->struct_type & ACCRT_STRUCT_IGNORABLE) == 0) {
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: chain member %d has unknown type 0x%" PRIx32,
-                              name, i, member->struct_type);
+      return ACCRT_FAIL(INVALID_ARGUMENT, "%s: chain member %d has unknown type 0x%" PRIx32, name,
+                        i, member->struct_type);
     }
   }
   return ACCRT_OK;
@@ -108,17 +108,16 @@ accrt_status_t accrt_struct_read(const char* name, const void* source, void* tar
   }
   const uint32_t size = size_of(source);
   if (!believable(size)) {
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                            "%s: struct_size %" PRIu32 " is not between %u and %u", name, size,
-                            ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u",
+                      name, size, ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
   }
   ACCRT_TRY(check_cut(name, size));
   const size_t common = size < target_size ? size : target_size;
   if (!is_zero((const unsigned char*)source + common, size - common)) {
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                            "%s: struct_size %" PRIu32
-                            " is newer than this library's %zu and its unknown tail is not zero",
-                            name, size, target_size);
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                      "%s: struct_size %" PRIu32
+                      " is newer than this library's %zu and its unknown tail is not zero",
+                      name, size, target_size);
   }
   memcpy(target, source, common);
   memcpy(target, &own_size, sizeof own_size);
@@ -147,7 +146,7 @@ bool accrt_struct_fill(const char* name, void* target, const void* source, size_
 accrt_status_t accrt_struct_write(const char* name, void* target, const void* source,
                                   size_t source_size) {
   if (target == NULL)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: output struct is NULL", name);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: output struct is NULL", name);
   if (believable(size_of(target))) {
     const accrt_chain_t* chain;
     memcpy(&chain, (const unsigned char*)target + 8, sizeof chain);
@@ -158,14 +157,14 @@ accrt_status_t accrt_struct_write(const char* name, void* target, const void* so
       (void)accrt_struct_fill(name, target, source, source_size);
     return status;
   }
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u",
-                          name, size_of(target), ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
+  return ACCRT_FAIL(INVALID_ARGUMENT, "%s: struct_size %" PRIu32 " is not between %u and %u", name,
+                    size_of(target), ACCRT_STRUCT_MIN_BYTES, ACCRT_STRUCT_MAX_BYTES);
 }
 
 accrt_status_t accrt_struct_check_element(const char* name, uint32_t element_size_bytes,
                                           size_t expected) {
   if (element_size_bytes == expected)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: element size %" PRIu32 " bytes, expected %zu",
-                          name, element_size_bytes, expected);
+  return ACCRT_FAIL(INVALID_ARGUMENT, "%s: element size %" PRIu32 " bytes, expected %zu", name,
+                    element_size_bytes, expected);
 }

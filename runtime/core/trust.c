@@ -95,7 +95,7 @@ static accrt_status_t add(accrt_instance_t* instance, accrt_trust_list_t* list, 
 
 static accrt_status_t add_key(accrt_instance_t* instance, const accrt_key_t* key) {
   if (accrt_key_is_weak(key))
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, ACCRT_KEY_WEAK);
+    return ACCRT_FAIL(INVALID_ARGUMENT, ACCRT_KEY_WEAK);
   return add(instance, &accrt_instance_trust_store(instance)->keys, key, sizeof *key);
 }
 

@@ -170,14 +170,14 @@ static accrt_status_t parse_rules(accrt_instance_t* instance, const char* path, 
       wrong = parse_line(line, &fact);
     set_source(&fact, path);
     if (wrong != NULL || !ends)
-      status = ACCRT_FAIL_INNER(INVALID_FORMAT, "%s: line %" PRIu32 ": %s", path, number,
-                                wrong != NULL ? wrong : "it does not end");
+      status = ACCRT_FAIL(INVALID_FORMAT, "%s: line %" PRIu32 ": %s", path, number,
+                          wrong != NULL ? wrong : "it does not end");
     else if (fact.kind != ACCRT_FACT_NONE)
       status = accrt_trust_add_fact(instance, &fact);
     line = next + ends;
   }
   if (status == ACCRT_OK && number == 0)
-    status = ACCRT_FAIL_INNER(INVALID_FORMAT, "%s: it is empty: expected '" FIRST_LINE "'", path);
+    status = ACCRT_FAIL(INVALID_FORMAT, "%s: it is empty: expected '" FIRST_LINE "'", path);
   return status;
 }
 
@@ -210,7 +210,7 @@ static accrt_status_t read_open(accrt_instance_t* instance, const char* path, in
   if (error != 0)
     status = ACCRT_FAIL_ERRNO(IO, error, "%s: %s", path, strerror(error));
   else if (strlen(text) != size)
-    status = ACCRT_FAIL_INNER(INVALID_FORMAT, "%s: a byte of zero in it, or it changed", path);
+    status = ACCRT_FAIL(INVALID_FORMAT, "%s: a byte of zero in it, or it changed", path);
   else
     status = parse_rules(instance, path, text);
   accrt_free(allocator, text, size + 1);

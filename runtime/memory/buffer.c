@@ -297,12 +297,12 @@ static accrt_status_t make_buffer(accrt_pool_t* pool, uint64_t size_bytes,
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
-                                   const accrt_buffer_options_t* options,
-                                   accrt_buffer_t** out_buffer) {
+accrt_status_t accrt_inner_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
+                                         const accrt_buffer_options_t* options,
+                                         accrt_buffer_t** out_buffer) {
   if (out_buffer != NULL)
     *out_buffer = NULL;
-  ACCRT_ENTER(out_buffer, pool);
+  ACCRT_CHECK(out_buffer, pool);
   if (pool->imports)
     return ACCRT_FAIL(UNSUPPORTED, "nothing can be allocated from the pool of imports");
   accrt_buffer_options_t local;
@@ -321,6 +321,12 @@ accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
   (void)accrt_instance_retain(pool->instance);
   *out_buffer = buffer;
   return ACCRT_OK;
+}
+
+accrt_status_t accrt_buffer_create(accrt_pool_t* pool, uint64_t size_bytes,
+                                   const accrt_buffer_options_t* options,
+                                   accrt_buffer_t** out_buffer) {
+  ACCRT_ENTER_INNER(accrt_inner_buffer_create(pool, size_bytes, options, out_buffer));
 }
 
 /* ---- Lifetime ---- */
@@ -371,8 +377,8 @@ accrt_status_t accrt_buffer_free_in_order(accrt_buffer_t* buffer, accrt_fence_t*
   const uint32_t references =
       atomic_load_explicit(&buffer->object.references, memory_order_acquire);
   if (references != 1) {
-    return ACCRT_FAIL_INNER(INVALID_STATE, "buffer %" PRIu64 " has %" PRIu32 " references",
-                            buffer->id, references);
+    return ACCRT_FAIL(INVALID_STATE, "buffer %" PRIu64 " has %" PRIu32 " references", buffer->id,
+                      references);
   }
   bool only = only_used_by(buffer, fence);
   if (!only) {
@@ -380,9 +386,8 @@ accrt_status_t accrt_buffer_free_in_order(accrt_buffer_t* buffer, accrt_fence_t*
     only = only_used_by(buffer, fence);
   }
   if (!only) {
-    return ACCRT_FAIL_INNER(INVALID_STATE,
-                            "buffer %" PRIu64 " is in use on another stream than %" PRIu64,
-                            buffer->id, fence->stream_id);
+    return ACCRT_FAIL(INVALID_STATE, "buffer %" PRIu64 " is in use on another stream than %" PRIu64,
+                      buffer->id, fence->stream_id);
   }
   accrt_instance_t* instance = buffer->pool->instance;
   accrt_buffer_set_use(buffer, fence, submission);
@@ -418,8 +423,8 @@ accrt_device_t* accrt_buffer_device(const accrt_buffer_t* buffer) {
   return buffer->pool->device;
 }
 
-accrt_status_t accrt_buffer_info(accrt_buffer_t* buffer, accrt_buffer_info_t* out_info) {
-  ACCRT_ENTER(buffer);
+accrt_status_t accrt_inner_buffer_info(accrt_buffer_t* buffer, accrt_buffer_info_t* out_info) {
+  ACCRT_CHECK(buffer);
   accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
   info.kind = buffer->pool->kind;
   info.id = buffer->id;
@@ -428,6 +433,10 @@ accrt_status_t accrt_buffer_info(accrt_buffer_t* buffer, accrt_buffer_info_t* ou
   info.host_pointer = buffer->host_pointer;
   info.alignment_bytes = buffer->alignment_bytes;
   return accrt_struct_write("accrt_buffer_info_t", out_info, &info, sizeof info);
+}
+
+accrt_status_t accrt_buffer_info(accrt_buffer_t* buffer, accrt_buffer_info_t* out_info) {
+  ACCRT_ENTER_INNER(accrt_inner_buffer_info(buffer, out_info));
 }
 
 accrt_status_t accrt_buffer_map(accrt_buffer_t* buffer, uint64_t offset_bytes, uint64_t size_bytes,

@@ -42,12 +42,12 @@ static uint64_t natural_alignment(uint64_t address) {
   return address == 0 ? 1 : address & (~address + 1);
 }
 
-accrt_status_t accrt_buffer_import(accrt_device_t* device, void* pointer, uint64_t size_bytes,
-                                   void (*release)(void* user), void* user,
-                                   accrt_buffer_t** out_buffer) {
+accrt_status_t accrt_inner_buffer_import(accrt_device_t* device, void* pointer, uint64_t size_bytes,
+                                         void (*release)(void* user), void* user,
+                                         accrt_buffer_t** out_buffer) {
   if (out_buffer != NULL)
     *out_buffer = NULL;
-  ACCRT_ENTER(out_buffer, device);
+  ACCRT_CHECK(out_buffer, device);
   if (pointer == NULL && size_bytes != 0)
     return ACCRT_FAIL(INVALID_ARGUMENT, "pointer is NULL for %" PRIu64 " bytes", size_bytes);
   if (!accrt_range_fits((uint64_t)(uintptr_t)pointer, size_bytes, UINT64_MAX)) {
@@ -71,6 +71,13 @@ accrt_status_t accrt_buffer_import(accrt_device_t* device, void* pointer, uint64
   (void)accrt_instance_retain(pool->instance);
   *out_buffer = buffer;
   return ACCRT_OK;
+}
+
+accrt_status_t accrt_buffer_import(accrt_device_t* device, void* pointer, uint64_t size_bytes,
+                                   void (*release)(void* user), void* user,
+                                   accrt_buffer_t** out_buffer) {
+  ACCRT_ENTER_INNER(
+      accrt_inner_buffer_import(device, pointer, size_bytes, release, user, out_buffer));
 }
 
 /* ---- Sharing with other processes ---- */

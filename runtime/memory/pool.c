@@ -675,9 +675,9 @@ accrt_status_t accrt_pool_take(accrt_pool_t* pool, accrt_buffer_t* buffer) {
   uint64_t size_bytes;
   if (!accrt_align_u64(buffer->size_bytes == 0 ? 1 : buffer->size_bytes, pool->heap.granule_bytes,
                        &size_bytes)) {
-    return ACCRT_FAIL_INNER(OVERFLOW,
-                            "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
-                            buffer->size_bytes);
+    return ACCRT_FAIL(OVERFLOW,
+                      "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
+                      buffer->size_bytes);
   }
   bool taken, waiting;
   accrt_status_t status = try_take(pool, buffer, size_bytes, &taken, &waiting);
@@ -694,9 +694,9 @@ accrt_status_t accrt_pool_take_apart(accrt_pool_t* pool, accrt_buffer_t* buffer)
   uint64_t size_bytes;
   if (!accrt_align_u64(buffer->size_bytes == 0 ? 1 : buffer->size_bytes, pool->heap.granule_bytes,
                        &size_bytes)) {
-    return ACCRT_FAIL_INNER(OVERFLOW,
-                            "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
-                            buffer->size_bytes);
+    return ACCRT_FAIL(OVERFLOW,
+                      "a buffer of %" PRIu64 " bytes does not fit 64 bits with its alignment",
+                      buffer->size_bytes);
   }
   return grow(pool, buffer, size_bytes);
 }

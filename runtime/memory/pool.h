@@ -10,6 +10,7 @@
 #include "runtime/memory/buffer.h"
 #include "runtime/memory/device.h"
 #include "runtime/memory/heap.h"
+#include "runtime/memory/inner.h"
 
 #define ACCRT_LABEL_BYTES 64
 #define ACCRT_BUFFER_INLINE_USES 4
@@ -118,8 +119,6 @@ typedef struct accrt_pool_traits {
  * pool. */
 accrt_status_t accrt_pool_make(accrt_device_t* device, const accrt_pool_options_t* options,
                                const accrt_pool_traits_t* traits, accrt_pool_t** out_pool);
-/* Returns the device's own pool of a kind. There is one for imports too. */
-accrt_status_t accrt_pool_default(accrt_device_t* device, uint32_t kind, accrt_pool_t** out_pool);
 
 /* Allocates memory for a buffer: sets block, address and host_pointer, and puts the buffer in the
  * live list. */

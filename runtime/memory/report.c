@@ -111,7 +111,7 @@ accrt_status_t accrt_pool_fail_out_of_memory(accrt_pool_t* pool, const accrt_buf
   const bool has_cause = cause.driver_code != 0;
   return accrt_error_record_driver(
       ACCRT_ERROR_OUT_OF_DEVICE_MEMORY, cause.driver_code, cause.driver_name,
-      accrt_error_operation(""), __FILE__, (uint32_t)__LINE__,
+      accrt_error_operation(), __FILE__, (uint32_t)__LINE__,
       "%s: buffer '%s' of %" PRIu64 " bytes needs %" PRIu64 " more; pool '%s' holds %" PRIu64
       "%s, device %" PRIu64 "; held by: %s%s%s",
       accrt_device_facts(pool->device)->name, buffer->label, buffer->size_bytes, mapped_bytes,

@@ -122,15 +122,15 @@ static accrt_status_t match(const loader_t* loader) {
     const uint32_t other =
         fillings[i].source != ACCX_WEIGHTS_NONE ? other_of_pair(loader, i) : ACCX_NONE;
     if (other != ACCX_NONE && fillings[other].source == ACCX_WEIGHTS_NONE) {
-      return ACCRT_FAIL_INNER(NOT_FOUND, "%s has '%s' and not the other of the pair, '%s'",
-                              accx_weights_name(loader->weights), name_of(loader, i),
-                              name_of(loader, other));
+      return ACCRT_FAIL(NOT_FOUND, "%s has '%s' and not the other of the pair, '%s'",
+                        accx_weights_name(loader->weights), name_of(loader, i),
+                        name_of(loader, other));
     }
   }
   const char* const name = accx_weights_name(loader->weights);
   const char* const bundle = accrt_bundle_name(loader->program->bundle);
   if (used == 0)
-    return ACCRT_FAIL_INNER(NOT_FOUND, "%s has no adapter tensor of '%s'", name, bundle);
+    return ACCRT_FAIL(NOT_FOUND, "%s has no adapter tensor of '%s'", name, bundle);
   if ((loader->options.flags & ACCRT_ADAPTER_PARTIAL) != 0)
     return ACCRT_OK;
   for (uint32_t t = 0; t < loader->weights->entry_count; ++t) {
@@ -138,8 +138,8 @@ static accrt_status_t match(const loader_t* loader) {
     while (i < count && fillings[i].source != t)
       ++i;
     if (i == count)
-      return ACCRT_FAIL_INNER(NOT_FOUND, "%s: '%.200s' is no adapter tensor of '%s'", name,
-                              loader->weights->entries[t].name, bundle);
+      return ACCRT_FAIL(NOT_FOUND, "%s: '%.200s' is no adapter tensor of '%s'", name,
+                        loader->weights->entries[t].name, bundle);
   }
   return ACCRT_OK;
 }
@@ -148,10 +148,9 @@ static accrt_status_t match(const loader_t* loader) {
 
 static accrt_status_t fail_shape(const loader_t* loader, uint32_t index, uint32_t dimension,
                                  const char* what, int64_t expected) {
-  return ACCRT_FAIL_INNER(SHAPE_MISMATCH,
-                          "%s: '%s', dimension %" PRIu32 ": got %" PRId64 ", %s %" PRId64,
-                          accx_weights_name(loader->weights), name_of(loader, index), dimension,
-                          loader->adapter->fillings[index].shape[dimension], what, expected);
+  return ACCRT_FAIL(SHAPE_MISMATCH, "%s: '%s', dimension %" PRIu32 ": got %" PRId64 ", %s %" PRId64,
+                    accx_weights_name(loader->weights), name_of(loader, index), dimension,
+                    loader->adapter->fillings[index].shape[dimension], what, expected);
 }
 
 /* One dimension: a number, or a symbol that all of the function's have alike. Others are seen at
@@ -167,10 +166,10 @@ static accrt_status_t check_dimension(const loader_t* loader, uint32_t index, ui
   const accx_symbol_t* record = &loader->program->tables->symbols[symbol];
   char range[96];
   if (!accrt_symbol_allows(record, got)) {
-    return ACCRT_FAIL_INNER(SHAPE_MISMATCH, "%s: '%s', symbol '%s': got %" PRId64 ", allowed: %s",
-                            accx_weights_name(loader->weights), name_of(loader, index),
-                            accrt_program_string(loader->program, record->name), got,
-                            accrt_symbol_range_text(record, range, sizeof range));
+    return ACCRT_FAIL(SHAPE_MISMATCH, "%s: '%s', symbol '%s': got %" PRId64 ", allowed: %s",
+                      accx_weights_name(loader->weights), name_of(loader, index),
+                      accrt_program_string(loader->program, record->name), got,
+                      accrt_symbol_range_text(record, range, sizeof range));
   }
   if (symbols[symbol].fault == ACCRT_EXPR_OK && symbols[symbol].value != got)
     return fail_shape(loader, index, dimension, "another adapter tensor says",
@@ -186,14 +185,13 @@ static accrt_status_t check_input(const loader_t* loader, uint32_t index, uint32
   ACCRT_TRY(accx_weights_describe(loader->weights, filling->source, &info));
   if (info.encoding != ACCRT_LAYOUT_PLAIN || info.dtype != input->type.dtype ||
       info.rank != input->type.rank) {
-    return ACCRT_FAIL_INNER(TYPE_MISMATCH,
-                            "%s: '%s' is %s of rank %" PRIu32
-                            ", but input '%s' of function '%s' is %s of rank %" PRIu32,
-                            accx_weights_name(loader->weights), name_of(loader, index),
-                            info.type_name, info.rank,
-                            accrt_program_string(loader->program, input->name),
-                            accrt_function_name(loader->program, function),
-                            accrt_dtype_name(input->type.dtype), input->type.rank);
+    return ACCRT_FAIL(TYPE_MISMATCH,
+                      "%s: '%s' is %s of rank %" PRIu32
+                      ", but input '%s' of function '%s' is %s of rank %" PRIu32,
+                      accx_weights_name(loader->weights), name_of(loader, index), info.type_name,
+                      info.rank, accrt_program_string(loader->program, input->name),
+                      accrt_function_name(loader->program, function),
+                      accrt_dtype_name(input->type.dtype), input->type.rank);
   }
   const accx_expression_t* scope = accrt_function_scope(loader->program, function);
   accrt_status_t status = ACCRT_OK;
@@ -245,7 +243,7 @@ static accrt_status_t check(loader_t* loader) {
     filling->size_bytes = info.size_bytes;
     if (!accrt_align_u64(loader->size_bytes, ACCRT_STORAGE_ALIGN, &filling->tensor.offset_bytes) ||
         !accrt_add_u64(filling->tensor.offset_bytes, info.size_bytes, &loader->size_bytes))
-      return ACCRT_FAIL_INNER(OVERFLOW, "the adapter does not fit 64 bits");
+      return ACCRT_FAIL(OVERFLOW, "the adapter does not fit 64 bits");
   }
   void* symbols;
   status = accrt_alloc_array(allocator, tables->symbol_count, sizeof(accrt_expr_value_t), &symbols);
@@ -303,7 +301,7 @@ static accrt_status_t scale(const loader_t* loader, uint32_t index, unsigned cha
   const float factor = (float)(is_given ? loader->options.scale : alpha / (double)rank);
   if ((alpha == 0 && !is_given) || rank <= 0 || !isfinite(factor) ||
       (dtype != ACCRT_DTYPE_F32 && dtype != ACCRT_DTYPE_F16 && dtype != ACCRT_DTYPE_BF16)) {
-    return ACCRT_FAIL_INNER(
+    return ACCRT_FAIL(
         INVALID_ARGUMENT,
         "%s: '%s' (%s, rank %" PRId64 ") is to be scaled by alpha / rank, and %s is %g",
         accx_weights_name(loader->weights), name_of(loader, index), accrt_dtype_name(dtype), rank,
@@ -398,8 +396,7 @@ accrt_status_t accrt_adapter_load(accrt_program_t* program, accrt_weights_t* wei
 
 /* ---- Sessions and calls ---- */
 
-accrt_status_t accrt_session_set_adapter(accrt_session_t* session, accrt_adapter_t* adapter) {
-  ACCRT_ENTER(session);
+accrt_status_t accrt_session_take_adapter(accrt_session_t* session, accrt_adapter_t* adapter) {
   ACCRT_USE_SESSION(session);
   if (adapter != NULL && adapter->program != session->program)
     return ACCRT_FAIL(
@@ -412,6 +409,11 @@ accrt_status_t accrt_session_set_adapter(accrt_session_t* session, accrt_adapter
   session->adapter = adapter;
   ++session->adapter_version;
   return ACCRT_OK;
+}
+
+accrt_status_t accrt_session_set_adapter(accrt_session_t* session, accrt_adapter_t* adapter) {
+  ACCRT_ENTER(session);
+  return accrt_session_take_adapter(session, adapter);
 }
 
 accrt_status_t accrt_call_adapt(accrt_call_t* call) {

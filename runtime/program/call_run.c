@@ -127,7 +127,7 @@ static accrt_status_t wait_run(accrt_call_t* call, uint64_t timeout_ns, uint64_t
 /* Waits for everything on the stream. */
 static accrt_status_t wait_stream(const accrt_call_t* call, uint64_t timeout_ns) {
   const accrt_status_t status =
-      accrt_stream_synchronize(call->session->stream, timeout_ns, ACCRT_WAIT_BLOCK);
+      accrt_inner_stream_synchronize(call->session->stream, timeout_ns, ACCRT_WAIT_BLOCK);
   const bool is_late = status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY;
   return is_late ? fail_timeout(call, timeout_ns) : status;
 }
@@ -235,9 +235,8 @@ static accrt_status_t run_here(accrt_call_t* call, const accrt_stream_work_t* wo
   return status;
 }
 
-accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
+static accrt_status_t run_call(accrt_call_t* call, uint64_t timeout_ns) {
   const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
-  ACCRT_ENTER(call);
   ACCRT_USE_SESSION(call->session);
   ACCRT_TRY(begin(call, timeout_ns));
   if (call->plan->list == NULL) {
@@ -251,6 +250,11 @@ accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
   accrt_status_t status = here ? run_here(call, &work) : ACCRT_ERROR_NOT_READY;
   return status == ACCRT_ERROR_NOT_READY ? run_on_stream(call, &work, timeout_ns, deadline_ns)
                                          : status;
+}
+
+accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns) {
+  ACCRT_ENTER(call);
+  return run_call(call, timeout_ns);
 }
 
 /* ---- For callers that look at something else now and then ---- */
@@ -277,9 +281,9 @@ static accrt_status_t attempted(const accrt_call_t* call, uint64_t timeout_ns,
 }
 
 accrt_status_t accrt_call_attempt(accrt_call_t* call, uint64_t timeout_ns) {
-  if (timeout_ns == ACCRT_TIMEOUT_INFINITE)
-    return accrt_call_run(call, timeout_ns);
   ACCRT_ENTER(call);
+  if (timeout_ns == ACCRT_TIMEOUT_INFINITE)
+    return run_call(call, timeout_ns);
   ACCRT_USE_SESSION(call->session);
   ACCRT_TRY(begin(call, timeout_ns));
   accrt_plan_t* plan = call->plan;
@@ -355,7 +359,7 @@ static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_
                                       uint32_t count, accrt_status_t status) {
   const accrt_error_t own = *accrt_error_current();
   accrt_error_t error = ACCRT_ERROR_INIT;
-  (void)accrt_stream_error(call->session->stream, &error);
+  (void)accrt_inner_stream_error(call->session->stream, &error);
   if (status != ACCRT_ERROR_POISONED) {
     error = own;
     (void)accrt_session_fail(call->session, &error);
@@ -363,7 +367,7 @@ static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_
     error = own; /* the semaphore itself was failed meanwhile */
   }
   for (uint32_t i = 0; i < count; ++i)
-    (void)accrt_semaphore_fail(signals[i].semaphore, error.status, error.message);
+    (void)accrt_inner_semaphore_fail(signals[i].semaphore, error.status, error.message);
   (void)accrt_error_restore(&own);
   return status == ACCRT_ERROR_POISONED ? ACCRT_OK : status;
 }
@@ -378,16 +382,15 @@ accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* wa
     status = check_timepoints(call, signals, signal_count, "signals");
   for (uint32_t i = 0; i < signal_count && status == ACCRT_OK; ++i) {
     uint64_t value;
-    status = accrt_semaphore_query(signals[i].semaphore, &value);
+    status = accrt_inner_semaphore_query(signals[i].semaphore, &value);
   }
-  accrt_error_enter(__func__);
   if (status == ACCRT_OK)
     status = begin(call, ACCRT_TIMEOUT_INFINITE);
   if (status != ACCRT_OK)
     return status;
   accrt_stream_t* stream = call->session->stream;
   for (uint32_t i = 0; i < wait_count && status == ACCRT_OK; ++i) {
-    status = accrt_stream_wait(stream, waits[i].semaphore, waits[i].value);
+    status = accrt_inner_stream_wait(stream, waits[i].semaphore, waits[i].value);
   }
   if (status == ACCRT_OK)
     status = execute(call);
@@ -395,7 +398,7 @@ accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* wa
     return status;
   call->ran = true;
   for (uint32_t i = 0; i < signal_count; ++i) {
-    status = accrt_stream_signal(stream, signals[i].semaphore, signals[i].value);
+    status = accrt_inner_stream_signal(stream, signals[i].semaphore, signals[i].value);
     if (status != ACCRT_OK)
       return give_up_signals(call, signals + i, signal_count - i, status);
   }

@@ -102,8 +102,8 @@ static accrt_status_t copy(accrt_call_t* call, uint32_t index, bool in) {
   const accrt_call_argument_t* argument = &call->arguments[index];
   const accrt_place_t host = {NULL, argument->data, argument->offset_bytes};
   const accrt_place_t device = {argument->staged, NULL, 0};
-  const accrt_status_t status = accrt_stream_copy(call->session->stream, in ? &host : &device,
-                                                  in ? &device : &host, argument->size_bytes);
+  const accrt_status_t status = accrt_inner_stream_copy(call->session->stream, in ? &host : &device,
+                                                        in ? &device : &host, argument->size_bytes);
   if (status != ACCRT_OK)
     accrt_call_prefix(call, index);
   return status;

@@ -139,14 +139,14 @@ static accrt_status_t mismatch(const binder_t* binder, accrt_weights_t* weights,
   const accrt_status_t status = same_shape ? ACCRT_ERROR_TYPE_MISMATCH : ACCRT_ERROR_SHAPE_MISMATCH;
   if (same_shape && tensor->encoding == binder->constant->encoding &&
       tensor->encoding > ACCRT_LAYOUT_OPAQUE)
-    return ACCRT_FAIL_INNER(
-        TYPE_MISMATCH,
-        "constant '%s' is %s of %s with groups of %" PRIu32 " and %" PRIu32
-        " components, but '%.200s' in %s of %s with %" PRIu32 " and %" PRIu32,
-        binder->name, wanted_text(binder).text, accrt_dtype_name(binder->constant->dtype),
-        binder->constant->group_elements, binder->constant->component_count, tensor->name,
-        accx_weights_name(weights), accrt_dtype_name(tensor->dtype), tensor->group_elements,
-        tensor->component_count);
+    return ACCRT_FAIL(TYPE_MISMATCH,
+                      "constant '%s' is %s of %s with groups of %" PRIu32 " and %" PRIu32
+                      " components, but '%.200s' in %s of %s with %" PRIu32 " and %" PRIu32,
+                      binder->name, wanted_text(binder).text,
+                      accrt_dtype_name(binder->constant->dtype), binder->constant->group_elements,
+                      binder->constant->component_count, tensor->name, accx_weights_name(weights),
+                      accrt_dtype_name(tensor->dtype), tensor->group_elements,
+                      tensor->component_count);
   const char* kind =
       tensor->encoding == ACCRT_LAYOUT_PLAIN ? accrt_dtype_name(tensor->dtype) : tensor->type_name;
   return accrt_error_fail(
@@ -179,12 +179,12 @@ static accrt_status_t check_groups(void* user, uint64_t offset_bytes, const unsi
     int32_t group;
     memcpy(&group, bytes + i * sizeof group, sizeof group);
     if (group < 0 || (uint64_t)group >= count)
-      return ACCRT_FAIL_INNER(
-          DATA_CORRUPT,
-          "constant '%s': '%.200s' in %s puts column %" PRIu64 " into group %" PRId32
-          " of %" PRIu64,
-          looking->binder->name, looking->weights->entries[looking->tensor].name,
-          accx_weights_name(looking->weights), offset_bytes / sizeof group + i, group, count);
+      return ACCRT_FAIL(DATA_CORRUPT,
+                        "constant '%s': '%.200s' in %s puts column %" PRIu64 " into group %" PRId32
+                        " of %" PRIu64,
+                        looking->binder->name, looking->weights->entries[looking->tensor].name,
+                        accx_weights_name(looking->weights), offset_bytes / sizeof group + i, group,
+                        count);
   }
   return ACCRT_OK;
 }
@@ -267,12 +267,12 @@ static accrt_status_t bind_whole(const binder_t* binder, accrt_weights_t* weight
     ACCRT_TRY(accx_weights_place(weights, tensor, i, &found));
     if (found.role != wanted->role || found.size_bytes != wanted->size_bytes ||
         found.dtype != wanted->dtype) {
-      return ACCRT_FAIL_INNER(
-          TYPE_MISMATCH,
-          "constant '%s': component %" PRIu32 " (role %" PRIu32 ") is %s of %" PRIu64
-          " bytes; in %s it is %s of %" PRIu64 " (role %" PRIu32 ")",
-          binder->name, i, wanted->role, accrt_dtype_name(wanted->dtype), wanted->size_bytes,
-          accx_weights_name(weights), accrt_dtype_name(found.dtype), found.size_bytes, found.role);
+      return ACCRT_FAIL(TYPE_MISMATCH,
+                        "constant '%s': component %" PRIu32 " (role %" PRIu32 ") is %s of %" PRIu64
+                        " bytes; in %s it is %s of %" PRIu64 " (role %" PRIu32 ")",
+                        binder->name, i, wanted->role, accrt_dtype_name(wanted->dtype),
+                        wanted->size_bytes, accx_weights_name(weights),
+                        accrt_dtype_name(found.dtype), found.size_bytes, found.role);
     }
     ACCRT_TRY(check_index(binder, weights, tensor, i, found.role));
     set_part(binder, i, weights, tensor, i);
@@ -328,7 +328,7 @@ static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights
   const char* const suffix = suffixes[wanted->role];
   const uint32_t tensor = find_part(weights, name, suffix);
   if (tensor == ACCX_WEIGHTS_NONE) {
-    return ACCRT_FAIL_INNER(
+    return ACCRT_FAIL(
         NOT_FOUND,
         "constant '%s' (%s): %s has '%s%s' and no '%s%s' for its component of role %" PRIu32,
         binder->name, wanted_text(binder).text, accx_weights_name(weights), name, suffixes[0], name,
@@ -337,7 +337,7 @@ static accrt_status_t bind_part(const binder_t* binder, accrt_weights_t* weights
   accrt_weights_tensor_t info;
   ACCRT_TRY(accx_weights_describe(weights, tensor, &info));
   if (suffix[0] == '!' || !stores(binder->constant, &info, wanted)) {
-    return ACCRT_FAIL_INNER(
+    return ACCRT_FAIL(
         TYPE_MISMATCH,
         "constant '%s' (%s): its component of role %" PRIu32 " is %s of %" PRIu64
         " bytes, but '%.200s' in %s is %s of %" PRIu64 "%s",
@@ -390,14 +390,14 @@ static accrt_status_t check_left(const binder_t* binder, accrt_weights_t* weight
     ACCRT_TRY(accx_weights_visit(weights, tensor, 0, look_for_values, &looking));
     if (looking.trivial)
       continue;
-    return ACCRT_FAIL_INNER(TYPE_MISMATCH,
-                            "constant '%s' (%s) has no component of role %" PRIu32
-                            ", but %s has '%.200s', without which values are wrong%s",
-                            binder->name, wanted_text(binder).text, role,
-                            accx_weights_name(weights), weights->entries[tensor].name,
-                            role == ACCRT_LAYOUT_ROLE_GROUP_INDEX
-                                ? ": its columns are not in the order of their groups"
-                                : "");
+    return ACCRT_FAIL(TYPE_MISMATCH,
+                      "constant '%s' (%s) has no component of role %" PRIu32
+                      ", but %s has '%.200s', without which values are wrong%s",
+                      binder->name, wanted_text(binder).text, role, accx_weights_name(weights),
+                      weights->entries[tensor].name,
+                      role == ACCRT_LAYOUT_ROLE_GROUP_INDEX
+                          ? ": its columns are not in the order of their groups"
+                          : "");
   }
   return ACCRT_OK;
 }
@@ -481,13 +481,12 @@ static accrt_status_t not_found(const binder_t* binder) {
                    accx_weights_name(binder->files[file]));
   }
   if (places[0] == '\0') {
-    return ACCRT_FAIL_INNER(
-        NOT_FOUND, "constant '%s' (%s) is not stored in the bundle, and no weights were given",
-        binder->name, wanted_text(binder).text);
+    return ACCRT_FAIL(NOT_FOUND,
+                      "constant '%s' (%s) is not stored in the bundle, and no weights were given",
+                      binder->name, wanted_text(binder).text);
   }
-  return ACCRT_FAIL_INNER(NOT_FOUND, "constant '%s' (%s): no tensor '%s' in %s%s", binder->name,
-                          wanted_text(binder).text, tensor_name(binder), places,
-                          accrt_near_text(&near));
+  return ACCRT_FAIL(NOT_FOUND, "constant '%s' (%s): no tensor '%s' in %s%s", binder->name,
+                    wanted_text(binder).text, tensor_name(binder), places, accrt_near_text(&near));
 }
 
 /* The file that the bundle names, opened when first needed. */
@@ -637,13 +636,12 @@ accrt_status_t accrt_external_accept(const accrt_program_t* program, accrt_exter
   }
   char has[ACCX_DIGEST_TEXT_BYTES], wants[ACCX_DIGEST_TEXT_BYTES];
   const accrt_external_part_t* part = &external->parts[record->component_first];
-  return ACCRT_FAIL_INNER(
-      DATA_CORRUPT,
-      "constant '%s': '%.200s' in %s has the digest %s, not %s; weights that are "
-      "meant to differ are bound by name alone",
-      accrt_program_string(program, record->name), part->weights->entries[part->tensor].name,
-      accx_weights_name(part->weights), accx_digest_text(found, has),
-      accx_digest_text(&record->digest, wants));
+  return ACCRT_FAIL(DATA_CORRUPT,
+                    "constant '%s': '%.200s' in %s has the digest %s, not %s; weights that are "
+                    "meant to differ are bound by name alone",
+                    accrt_program_string(program, record->name),
+                    part->weights->entries[part->tensor].name, accx_weights_name(part->weights),
+                    accx_digest_text(found, has), accx_digest_text(&record->digest, wants));
 }
 
 static accrt_status_t add_to_digest(void* user, uint64_t offset_bytes, const unsigned char* bytes,

@@ -609,6 +609,8 @@ struct accrt_call {
 
 /* Drops an internal reference; NULL is allowed. */
 void accrt_adapter_unref(accrt_adapter_t* adapter);
+/* accrt_session_set_adapter without the name that it notes. */
+accrt_status_t accrt_session_take_adapter(accrt_session_t* session, accrt_adapter_t* adapter);
 /* Binds the adapter's tensors to inputs that the caller has not bound, and unbinds those of an
  * earlier adapter. */
 accrt_status_t accrt_call_adapt(accrt_call_t* call);

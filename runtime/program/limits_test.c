@@ -453,9 +453,11 @@ static void plans_end_at_the_callers_limit(void** state) {
   accrt_meter_limit(&meter, ACCRT_TIMEOUT_INFINITE);
   OK(accrt_charge(UINT64_C(1) << 40));
   accrt_meter_limit(&meter, 0);
-  FAILS(accrt_charge(UINT64_C(1) << 16), TIMEOUT, "longer than its limit of 0 ns");
+  require_status(accrt_charge(UINT64_C(1) << 16), ACCRT_ERROR_TIMEOUT,
+                 "longer than its limit of 0 ns", "accrt_charge", __LINE__);
   accrt_meter_limit(&meter, FOREVER); /* the earlier deadline stays */
-  FAILS(accrt_charge(UINT64_C(1) << 16), TIMEOUT, "longer than its limit of 0 ns");
+  require_status(accrt_charge(UINT64_C(1) << 16), ACCRT_ERROR_TIMEOUT,
+                 "longer than its limit of 0 ns", "accrt_charge", __LINE__);
   accrt_meter_end(&meter);
   float x[4] = {1, 2, 3, 4}, y[4] = {0};
   accrt_call_t* call = make_call(f->session, "affine");

@@ -93,12 +93,12 @@ static accrt_status_t allocate_arena(preparation_t* preparation) {
   if (preparation->plan->arena_bytes == 0)
     return ACCRT_OK;
   accrt_pool_t* pool;
-  ACCRT_TRY(accrt_device_pool(preparation->program->device, ACCRT_MEMORY_DEVICE, &pool));
+  ACCRT_TRY(accrt_pool_default(preparation->program->device, ACCRT_MEMORY_DEVICE, &pool));
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = ACCRT_ARENA_ALIGN;
   options.label = "prepare";
-  accrt_status_t status =
-      accrt_buffer_create(pool, preparation->plan->arena_bytes, &options, &preparation->arena);
+  accrt_status_t status = accrt_inner_buffer_create(pool, preparation->plan->arena_bytes, &options,
+                                                    &preparation->arena);
   uint64_t size_bytes;
   if (status == ACCRT_OK)
     accrt_buffer_range(preparation->arena, &preparation->arena_address, &size_bytes);
@@ -155,7 +155,7 @@ static accrt_status_t wait_within_limits(accrt_stream_t* stream, uint64_t submis
     if (accrt_checkpoint() == ACCRT_OK)
       continue;
     const accrt_error_t error = *accrt_error_current();
-    (void)accrt_stream_cancel(stream);
+    (void)accrt_inner_stream_cancel(stream);
     (void)accrt_stream_wait_over(stream, submission, ACCRT_TIMEOUT_INFINITE);
     return accrt_error_restore(&error);
   }
@@ -217,7 +217,7 @@ static accrt_status_t run_function(preparation_t* preparation) {
   accrt_program_t* program = preparation->program;
   accrt_status_t status = ACCRT_OK;
   if (preparation->stream == NULL)
-    status = accrt_stream_create(program->device, NULL, &preparation->stream);
+    status = accrt_inner_stream_create(program->device, NULL, &preparation->stream);
   if (status == ACCRT_OK)
     status = make_plan(preparation);
   if (status == ACCRT_OK && !find_results(preparation))

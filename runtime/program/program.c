@@ -71,19 +71,19 @@ static accrt_status_t check_arguments(accrt_device_t* device, accrt_bundle_t* bu
     return ACCRT_FAIL(INVALID_ARGUMENT, "device '%s' and bundle '%s' belong to different instances",
                       accrt_device_facts(device)->name, accrt_bundle_name(bundle));
   }
-  return accrt_device_status(device);
+  return accrt_inner_device_status(device);
 }
 
 accrt_status_t accrt_program_check_weights(const accrt_instance_t* instance,
                                            accrt_weights_t* const* weights, uint32_t count) {
   if (weights == NULL && count != 0)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "weights is NULL");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "weights is NULL");
   for (uint32_t i = 0; i < count; ++i) {
     if (weights[i] == NULL)
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "weights %" PRIu32 " is NULL", i);
+      return ACCRT_FAIL(INVALID_ARGUMENT, "weights %" PRIu32 " is NULL", i);
     if (weights[i]->instance != instance)
-      return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "weights '%s' belong to another instance",
-                              accx_weights_name(weights[i]));
+      return ACCRT_FAIL(INVALID_ARGUMENT, "weights '%s' belong to another instance",
+                        accx_weights_name(weights[i]));
   }
   return ACCRT_OK;
 }
@@ -101,7 +101,6 @@ accrt_status_t accrt_program_create(accrt_device_t* device, accrt_bundle_t* bund
     status = accrt_budget_read(own.budget, &budget);
   if (status == ACCRT_OK)
     status = check_arguments(device, bundle);
-  accrt_error_enter(__func__); /* public functions changed it meanwhile */
   if (status != ACCRT_OK)
     return status;
   if ((own.flags & ~ACCRT_BIND_BY_NAME) != 0 || own.reserved != 0)

@@ -46,11 +46,13 @@ static void retire(accrt_session_t* session) {
   const accrt_error_t saved = *accrt_error_current();
   /* Often only a completion is still on its way. A device without threads makes progress in waits
    * alone. */
-  const bool is_idle = accrt_stream_synchronize(session->stream, 0, ACCRT_WAIT_BLOCK) == ACCRT_OK;
-  if (is_idle || accrt_stream_notify(session->stream, destroy_later, session) != ACCRT_OK) {
+  const bool is_idle =
+      accrt_inner_stream_synchronize(session->stream, 0, ACCRT_WAIT_BLOCK) == ACCRT_OK;
+  if (is_idle || accrt_inner_stream_notify(session->stream, destroy_later, session) != ACCRT_OK) {
     /* Nothing reports the end of the work, which uses what is freed now. */
     if (!is_idle)
-      (void)accrt_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+      (void)accrt_inner_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE,
+                                           ACCRT_WAIT_BLOCK);
     destroy(session);
   }
   (void)accrt_error_restore(&saved);
@@ -89,7 +91,7 @@ static accrt_status_t take_stream(accrt_session_t* session, accrt_stream_t* give
     accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
     options.label = session->label;
     session->own_stream = true;
-    const accrt_status_t status = accrt_stream_create(device, &options, &session->stream);
+    const accrt_status_t status = accrt_inner_stream_create(device, &options, &session->stream);
     if (status == ACCRT_OK)
       accrt_program_internalize(session->program);
     return status;
@@ -104,7 +106,7 @@ static accrt_status_t take_pool(accrt_session_t* session, accrt_pool_t* given) {
   accrt_pool_t* pool = given;
   accrt_status_t status = ACCRT_OK;
   if (given == NULL) {
-    status = accrt_device_pool(session->program->device, ACCRT_MEMORY_DEVICE, &pool);
+    status = accrt_pool_default(session->program->device, ACCRT_MEMORY_DEVICE, &pool);
   } else {
     status = accrt_device_check_same("pool", accrt_pool_device(given), "program",
                                      session->program->device);
@@ -243,11 +245,11 @@ static accrt_status_t copy_states(accrt_session_t* from, accrt_session_t* to) {
       continue;
     const accrt_place_t source = {from->states[i].buffer, NULL, from->states[i].offset_bytes};
     const accrt_place_t target = {to->states[i].buffer, NULL, to->states[i].offset_bytes};
-    status = accrt_stream_copy(from->stream, &source, &target, from->states[i].size_bytes);
+    status = accrt_inner_stream_copy(from->stream, &source, &target, from->states[i].size_bytes);
   }
   if (status != ACCRT_OK)
     return status;
-  return accrt_stream_synchronize(from->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+  return accrt_inner_stream_synchronize(from->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
 }
 
 static accrt_status_t make_clone(accrt_session_t* session, const accrt_session_options_t* options,
@@ -302,7 +304,7 @@ accrt_status_t accrt_session_clone(accrt_session_t* session, const accrt_session
   if (status == ACCRT_OK)
     status = copy_states(session, clone);
   if (status == ACCRT_OK)
-    status = accrt_session_set_adapter(clone, session->adapter);
+    status = accrt_session_take_adapter(clone, session->adapter);
   if (status == ACCRT_OK) {
     *out_session = clone;
   } else {
@@ -349,10 +351,10 @@ accrt_status_t accrt_session_error(accrt_session_t* session, accrt_error_t* out_
 /* Ends what is on the stream; a failed stream of the session's own is made usable again. */
 static accrt_status_t quiet_stream(accrt_session_t* session) {
   const accrt_status_t status =
-      accrt_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+      accrt_inner_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
   if (status != ACCRT_ERROR_POISONED || !session->own_stream)
     return status;
-  return accrt_stream_reset(session->stream);
+  return accrt_inner_stream_reset(session->stream);
 }
 
 accrt_status_t accrt_session_reset(accrt_session_t* session) {
@@ -377,7 +379,7 @@ accrt_status_t accrt_session_cancel(accrt_session_t* session) {
                       "the session runs on a stream of the caller's, which may have others' work: "
                       "accrt_stream_cancel cancels all of it");
   }
-  return accrt_stream_cancel(session->stream);
+  return accrt_inner_stream_cancel(session->stream);
 }
 
 accrt_stream_t* accrt_session_stream(accrt_session_t* session) {

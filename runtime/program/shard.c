@@ -201,12 +201,12 @@ static accrt_status_t fail_degree(const accrt_program_t* program, uint32_t rank,
                      accrt_program_string(program, constant->name), constant->shape[shard->axis],
                      shard->extent);
   }
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                          "'%s' is made for a degree of %" PRIu32 "%s: rank %" PRIu32
-                          " of degree %" PRIu32 "%s was asked for",
-                          accrt_bundle_name(program->bundle),
-                          tables->shard_count > 0 ? tables->shards[0].degree : 1, example, rank,
-                          degree, degree == 0 ? " (none given)" : "");
+  return ACCRT_FAIL(INVALID_ARGUMENT,
+                    "'%s' is made for a degree of %" PRIu32 "%s: rank %" PRIu32
+                    " of degree %" PRIu32 "%s was asked for",
+                    accrt_bundle_name(program->bundle),
+                    tables->shard_count > 0 ? tables->shards[0].degree : 1, example, rank, degree,
+                    degree == 0 ? " (none given)" : "");
 }
 
 accrt_status_t accrt_program_shards_create(accrt_program_t* program, uint32_t rank,
@@ -217,8 +217,8 @@ accrt_status_t accrt_program_shards_create(accrt_program_t* program, uint32_t ra
   if (degree != (tables->shard_count > 0 ? tables->shards[0].degree : 1))
     return fail_degree(program, rank, degree);
   if (rank >= degree) {
-    return ACCRT_FAIL_INNER(OUT_OF_RANGE, "'%s': rank %" PRIu32 " of %" PRIu32 " ranks",
-                            accrt_bundle_name(program->bundle), rank, degree);
+    return ACCRT_FAIL(OUT_OF_RANGE, "'%s': rank %" PRIu32 " of %" PRIu32 " ranks",
+                      accrt_bundle_name(program->bundle), rank, degree);
   }
   program->rank = rank;
   ACCRT_TRY(ACCRT_NEW_ARRAY(program->allocator, tables->component_count, &program->slices));
@@ -241,12 +241,12 @@ accrt_status_t accrt_program_check_shard(const accrt_program_t* program,
     const accrt_slice_t* slice = accrt_program_slice(program, component);
     if (slice == NULL || slice->degree != 0)
       continue;
-    return ACCRT_FAIL_INNER(
-        UNSUPPORTED,
-        "constant '%s' (%s): its component of role %" PRIu32 " cannot be cut along axis %" PRIu32
-        " for %" PRIu32 " ranks",
-        accrt_program_string(program, constant->name), accx_layout_find(constant->encoding)->name,
-        program->tables->components[component].role, shard->axis, shard->degree);
+    return ACCRT_FAIL(UNSUPPORTED,
+                      "constant '%s' (%s): its component of role %" PRIu32
+                      " cannot be cut along axis %" PRIu32 " for %" PRIu32 " ranks",
+                      accrt_program_string(program, constant->name),
+                      accx_layout_find(constant->encoding)->name,
+                      program->tables->components[component].role, shard->axis, shard->degree);
   }
   return ACCRT_OK;
 }

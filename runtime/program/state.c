@@ -15,7 +15,7 @@ accrt_status_t accrt_session_allocate(accrt_session_t* session, uint64_t size_by
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = ACCRT_STORAGE_ALIGN;
   options.label = bytes;
-  return accrt_buffer_create(session->pool, size_bytes, &options, out_buffer);
+  return accrt_inner_buffer_create(session->pool, size_bytes, &options, out_buffer);
 }
 
 void accrt_session_let_go(accrt_session_t* session, accrt_buffer_t* buffer) {
@@ -25,7 +25,8 @@ void accrt_session_let_go(accrt_session_t* session, accrt_buffer_t* buffer) {
     const accrt_error_t saved = *accrt_error_current();
     if (accrt_buffer_note_use(buffer, session->stream, session->last_submission) != ACCRT_OK) {
       /* No memory to note the use. Waiting for the stream is the only safe way left. */
-      (void)accrt_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+      (void)accrt_inner_stream_synchronize(session->stream, ACCRT_TIMEOUT_INFINITE,
+                                           ACCRT_WAIT_BLOCK);
       (void)accrt_error_restore(&saved);
     }
   }
@@ -41,7 +42,8 @@ accrt_status_t accrt_session_reserve_arena(accrt_session_t* session, uint64_t si
   options.alignment_bytes = ACCRT_ARENA_ALIGN;
   options.label = session->label != NULL ? session->label : "arena";
   accrt_buffer_t* arena;
-  const accrt_status_t status = accrt_buffer_create(session->pool, size_bytes, &options, &arena);
+  const accrt_status_t status =
+      accrt_inner_buffer_create(session->pool, size_bytes, &options, &arena);
   if (status != ACCRT_OK) {
     accrt_error_prefix("arena");
     return status;
@@ -135,7 +137,7 @@ static accrt_status_t fill_pieces(accrt_stream_t* stream, const accrt_session_st
     piece_bytes = state->size_bytes - done < FILL_BYTES ? state->size_bytes - done : FILL_BYTES;
     status = accrt_checkpoint();
     if (status == ACCRT_OK)
-      status = accrt_stream_fill(stream, &target, piece_bytes, pattern, pattern_bytes);
+      status = accrt_inner_stream_fill(stream, &target, piece_bytes, pattern, pattern_bytes);
     *pending_bytes += piece_bytes;
     if (status != ACCRT_OK || *pending_bytes < FILL_BYTES)
       continue;
@@ -171,7 +173,7 @@ static accrt_status_t fill_states(const accrt_session_t* session,
   if (count == 0)
     return ACCRT_OK;
   accrt_stream_t* stream;
-  ACCRT_TRY(accrt_stream_create(session->program->device, NULL, &stream));
+  ACCRT_TRY(accrt_inner_stream_create(session->program->device, NULL, &stream));
   uint64_t pending_bytes = 0;
   accrt_status_t status = ACCRT_OK;
   for (uint32_t i = 0; i < count && status == ACCRT_OK; ++i)

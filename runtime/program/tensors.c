@@ -43,24 +43,23 @@ static bool is_contiguous(const accrt_tensor_t* tensor) {
 accrt_status_t accrt_tensor_check(const accrt_tensor_t* tensor, const accx_type_t* type,
                                   uint64_t* out_size_bytes) {
   if (tensor->dtype != type->dtype) {
-    return ACCRT_FAIL_INNER(TYPE_MISMATCH, "got %s", ACCRT_DTYPE_TEXT(tensor->dtype));
+    return ACCRT_FAIL(TYPE_MISMATCH, "got %s", ACCRT_DTYPE_TEXT(tensor->dtype));
   }
   if (tensor->rank != type->rank) {
-    return ACCRT_FAIL_INNER(SHAPE_MISMATCH, "got %" PRIu32 " dimensions, expected %" PRIu32,
-                            tensor->rank, type->rank);
+    return ACCRT_FAIL(SHAPE_MISMATCH, "got %" PRIu32 " dimensions, expected %" PRIu32, tensor->rank,
+                      type->rank);
   }
   if (tensor->rank != 0 && tensor->shape == NULL)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "its shape is NULL");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "its shape is NULL");
   for (uint32_t i = 0; i < tensor->rank; ++i) {
     if (tensor->shape[i] < 0) {
-      return ACCRT_FAIL_INNER(SHAPE_MISMATCH, "dimension %" PRIu32 " is %" PRId64, i,
-                              tensor->shape[i]);
+      return ACCRT_FAIL(SHAPE_MISMATCH, "dimension %" PRIu32 " is %" PRId64, i, tensor->shape[i]);
     }
   }
   if (!accrt_shape_bytes(tensor->dtype, tensor->rank, tensor->shape, out_size_bytes)) {
-    return ACCRT_FAIL_INNER(SHAPE_MISMATCH, "its size does not fit 63 bits");
+    return ACCRT_FAIL(SHAPE_MISMATCH, "its size does not fit 63 bits");
   }
   if (!is_contiguous(tensor))
-    return ACCRT_FAIL_INNER(SHAPE_MISMATCH, "it is not contiguous (copy it first)");
+    return ACCRT_FAIL(SHAPE_MISMATCH, "it is not contiguous (copy it first)");
   return ACCRT_OK;
 }

@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "runtime/program/internal.h"
+#include "tests/cts/operation.h"
 
 /* ---- An allocator that counts and can fail on demand ---- */
 
@@ -85,9 +86,21 @@ static inline void require_status(accrt_status_t status, accrt_status_t wanted, 
     fail();
   }
 }
-/* Checks that the call fails with status `wanted`, and that the message contains `text`. */
+static inline void require_failure(accrt_status_t status, accrt_status_t wanted, const char* text,
+                                   const char* call, int line) {
+  require_status(status, wanted, text, call, line);
+  /* A failure of work that was submitted before names the function that submitted it. */
+  if (accrt_error_current()->submission == 0 &&
+      !operation_fits(call, accrt_error_current()->operation)) {
+    print_error("line %d: the record of %s names %s\n", line, call,
+                accrt_error_current()->operation);
+    fail();
+  }
+}
+/* Checks that the call fails with status `wanted`, that the message contains `text`, and that the
+ * record names the function. */
 #define FAILS(call, wanted, text)                                                                  \
-  require_status((call), ACCRT_ERROR_##wanted, (text), #call, __LINE__)
+  require_failure((call), ACCRT_ERROR_##wanted, (text), #call, __LINE__)
 /* Checks that the last message contains this text too. */
 #define ALSO(text)                                                                                 \
   require_status(accrt_error_current()->status, accrt_error_current()->status, (text),             \

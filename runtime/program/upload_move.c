@@ -199,7 +199,7 @@ static accrt_status_t add_items(shipment_t* shipment, load_t* load) {
     if (!accrt_align_u64(shipment->size_bytes, ACCRT_STORAGE_ALIGN, &item->offset_bytes) ||
         !accrt_add_u64(item->offset_bytes, size_bytes, &shipment->size_bytes) ||
         !accrt_add_u64(digest_offset, size_bytes, &digest_offset))
-      return ACCRT_FAIL_INNER(OVERFLOW, "the weights do not fit 64 bits");
+      return ACCRT_FAIL(OVERFLOW, "the weights do not fit 64 bits");
     item->place_bytes = load->sort_key >= SORT_CHUNKS
                             ? accrt_external_stored(shipment->external, component)->offset_bytes
                             : item->offset_bytes;
@@ -627,7 +627,7 @@ static accrt_status_t move(shipment_t* shipment) {
     return ACCRT_OK;
   if (!accrt_program_has_own_memory(shipment->program))
     return copy_here(shipment);
-  const accrt_upload_t upload = {.name = "accrt_program_create",
+  const accrt_upload_t upload = {.name = accrt_error_operation(),
                                  .size_bytes = shipment->moved_bytes,
                                  .extents = shipment->runs,
                                  .extent_count = shipment->run_count,

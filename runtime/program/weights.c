@@ -63,11 +63,11 @@ static accrt_status_t copy_set(const accrt_weight_set_t* from, accrt_weight_set_
 accrt_status_t accrt_weight_allocate(accrt_program_t* program, const char* label,
                                      uint64_t size_bytes, accrt_buffer_t** out_buffer) {
   accrt_pool_t* pool;
-  ACCRT_TRY(accrt_device_pool(program->device, ACCRT_MEMORY_DEVICE, &pool));
+  ACCRT_TRY(accrt_pool_default(program->device, ACCRT_MEMORY_DEVICE, &pool));
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = ACCRT_STORAGE_ALIGN;
   options.label = label;
-  accrt_status_t status = accrt_buffer_create(pool, size_bytes, &options, out_buffer);
+  accrt_status_t status = accrt_inner_buffer_create(pool, size_bytes, &options, out_buffer);
   if (status == ACCRT_OK)
     accrt_program_internalize(program);
   return status;
@@ -85,11 +85,11 @@ accrt_status_t accrt_weight_set_allocate(accrt_program_t* program, const char* n
 
 accrt_status_t accrt_finish_stream(accrt_stream_t* stream) {
   const accrt_status_t status =
-      accrt_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+      accrt_inner_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
   if (status != ACCRT_ERROR_POISONED)
     return status;
   accrt_error_t error = ACCRT_ERROR_INIT;
-  if (accrt_stream_error(stream, &error) != ACCRT_OK || error.status == ACCRT_OK)
+  if (accrt_inner_stream_error(stream, &error) != ACCRT_OK || error.status == ACCRT_OK)
     return status;
   return accrt_error_restore(&error);
 }
@@ -103,9 +103,9 @@ accrt_status_t accrt_weight_component_upload(accrt_program_t* program, const cha
   if (status != ACCRT_OK || size_bytes == 0)
     return status;
   accrt_stream_t* stream;
-  ACCRT_TRY(accrt_stream_create(program->device, NULL, &stream));
+  ACCRT_TRY(accrt_inner_stream_create(program->device, NULL, &stream));
   const accrt_place_t target = {component->buffer, NULL, 0};
-  status = accrt_stream_copy(stream, source, &target, size_bytes);
+  status = accrt_inner_stream_copy(stream, source, &target, size_bytes);
   if (status == ACCRT_OK)
     status = accrt_finish_stream(stream);
   accrt_stream_release(stream);
@@ -201,14 +201,14 @@ accrt_status_t accrt_program_find_stored(const accrt_program_t* program, const c
                                          uint32_t* out_constant) {
   const accrt_bundle_tables_t* tables = program->tables;
   if (name == NULL)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "the name of a weight is NULL");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "the name of a weight is NULL");
   *out_constant = accrt_bundle_lookup_constant(program->bundle, name);
   if (*out_constant != ACCX_NONE &&
       tables->constants[*out_constant].source != ACCX_CONSTANT_PREPARED)
     return ACCRT_OK;
   if (*out_constant != ACCX_NONE) {
-    return ACCRT_FAIL_INNER(
-        NOT_FOUND, "constant '%s' is made by a prepare function: swap what that reads", name);
+    return ACCRT_FAIL(NOT_FOUND,
+                      "constant '%s' is made by a prepare function: swap what that reads", name);
   }
   accrt_near_t near;
   accrt_near_init(&near, name);
@@ -217,8 +217,8 @@ accrt_status_t accrt_program_find_stored(const accrt_program_t* program, const c
       continue;
     accrt_near_add(&near, accrt_program_string(program, tables->constants[i].name));
   }
-  return ACCRT_FAIL_INNER(NOT_FOUND, "bundle '%s' has no constant '%s'%s",
-                          accrt_bundle_name(program->bundle), name, accrt_near_text(&near));
+  return ACCRT_FAIL(NOT_FOUND, "bundle '%s' has no constant '%s'%s",
+                    accrt_bundle_name(program->bundle), name, accrt_near_text(&near));
 }
 
 static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_weight_t* weight,

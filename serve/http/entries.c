@@ -13,7 +13,7 @@ accrt_status_t accrt_http_server_create(accrt_serve_engine_t* engine, const accr
     if (out_server != NULL) *out_server = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_http_server_create(engine, options, out_server);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_http_server_create(engine, options, out_server));
   if (wanted && status == ACCRT_OK)
     accsv_handle_give(__func__, "server", *out_server, NULL, ACCSV_HANDLE_OWNED);
   return status;
@@ -57,35 +57,35 @@ uint32_t accrt_http_server_port(const accrt_http_server_t* server) {
 accrt_status_t accrt_body_http_server_drain(accrt_http_server_t* server, uint64_t timeout_ns);
 accrt_status_t accrt_http_server_drain(accrt_http_server_t* server, uint64_t timeout_ns) {
   if (!accsv_handles_on())
-    return accrt_body_http_server_drain(server, timeout_ns);
+    return accsv_named(__func__, accrt_body_http_server_drain(server, timeout_ns));
   const accrt_status_t checked = accsv_handle_check(__func__, "server", server, "server", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_http_server_drain(server, timeout_ns);
+  return accsv_named(__func__, accrt_body_http_server_drain(server, timeout_ns));
 }
 
 accrt_status_t accrt_body_http_server_counts(accrt_http_server_t* server, accrt_http_counts_t* out_counts);
 accrt_status_t accrt_http_server_counts(accrt_http_server_t* server, accrt_http_counts_t* out_counts) {
   if (!accsv_handles_on())
-    return accrt_body_http_server_counts(server, out_counts);
+    return accsv_named(__func__, accrt_body_http_server_counts(server, out_counts));
   const accrt_status_t checked = accsv_handle_check(__func__, "server", server, "server", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_http_server_counts(server, out_counts);
+  return accsv_named(__func__, accrt_body_http_server_counts(server, out_counts));
 }
 
 accrt_status_t accrt_body_http_next(accrt_http_server_t* server, uint64_t timeout_ns, accrt_http_job_t** out_job);
 accrt_status_t accrt_http_next(accrt_http_server_t* server, uint64_t timeout_ns, accrt_http_job_t** out_job) {
   if (!accsv_handles_on())
-    return accrt_body_http_next(server, timeout_ns, out_job);
+    return accsv_named(__func__, accrt_body_http_next(server, timeout_ns, out_job));
   const accrt_status_t checked = accsv_handle_check(__func__, "server", server, "server", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     if (out_job != NULL) *out_job = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_http_next(server, timeout_ns, out_job);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_http_next(server, timeout_ns, out_job));
   if (status == ACCRT_OK)
     accsv_handle_give(__func__, "job", *out_job, server, ACCSV_HANDLE_DUE);
   return status;
@@ -94,23 +94,23 @@ accrt_status_t accrt_http_next(accrt_http_server_t* server, uint64_t timeout_ns,
 accrt_status_t accrt_body_http_job_info(accrt_http_job_t* job, accrt_http_job_info_t* out_info);
 accrt_status_t accrt_http_job_info(accrt_http_job_t* job, accrt_http_job_info_t* out_info) {
   if (!accsv_handles_on())
-    return accrt_body_http_job_info(job, out_info);
+    return accsv_named(__func__, accrt_body_http_job_info(job, out_info));
   const accrt_status_t checked = accsv_handle_check(__func__, "job", job, "job", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_http_job_info(job, out_info);
+  return accsv_named(__func__, accrt_body_http_job_info(job, out_info));
 }
 
 accrt_status_t accrt_body_http_start(accrt_http_job_t* job, const accrt_serve_request_t * const* requests, uint32_t count, const accrt_http_format_t* format);
 accrt_status_t accrt_http_start(accrt_http_job_t* job, const accrt_serve_request_t * const* requests, uint32_t count, const accrt_http_format_t* format) {
   if (!accsv_handles_on())
-    return accrt_body_http_start(job, requests, count, format);
+    return accsv_named(__func__, accrt_body_http_start(job, requests, count, format));
   const accrt_status_t checked = accsv_handle_check(__func__, "job", job, "job", ACCSV_HANDLE_ANSWER);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  const accrt_status_t state = accrt_body_http_start(job, requests, count, format);
+  const accrt_status_t state = accsv_named(__func__, accrt_body_http_start(job, requests, count, format));
   if (state != ACCRT_OK && state != ACCRT_ERROR_CANCELLED)
     accsv_handle_unanswered(job);
   return state;
@@ -119,12 +119,12 @@ accrt_status_t accrt_http_start(accrt_http_job_t* job, const accrt_serve_request
 accrt_status_t accrt_body_http_fail(accrt_http_job_t* job, const accrt_http_failure_t* failure);
 accrt_status_t accrt_http_fail(accrt_http_job_t* job, const accrt_http_failure_t* failure) {
   if (!accsv_handles_on())
-    return accrt_body_http_fail(job, failure);
+    return accsv_named(__func__, accrt_body_http_fail(job, failure));
   const accrt_status_t checked = accsv_handle_check(__func__, "job", job, "job", ACCSV_HANDLE_ANSWER);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  const accrt_status_t state = accrt_body_http_fail(job, failure);
+  const accrt_status_t state = accsv_named(__func__, accrt_body_http_fail(job, failure));
   if (state != ACCRT_OK && state != ACCRT_ERROR_CANCELLED)
     accsv_handle_unanswered(job);
   return state;
@@ -133,12 +133,12 @@ accrt_status_t accrt_http_fail(accrt_http_job_t* job, const accrt_http_failure_t
 accrt_status_t accrt_body_http_answer(accrt_http_job_t* job, uint32_t status, const char* content_type, const void* body, uint64_t body_bytes);
 accrt_status_t accrt_http_answer(accrt_http_job_t* job, uint32_t status, const char* content_type, const void* body, uint64_t body_bytes) {
   if (!accsv_handles_on())
-    return accrt_body_http_answer(job, status, content_type, body, body_bytes);
+    return accsv_named(__func__, accrt_body_http_answer(job, status, content_type, body, body_bytes));
   const accrt_status_t checked = accsv_handle_check(__func__, "job", job, "job", ACCSV_HANDLE_ANSWER);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  const accrt_status_t state = accrt_body_http_answer(job, status, content_type, body, body_bytes);
+  const accrt_status_t state = accsv_named(__func__, accrt_body_http_answer(job, status, content_type, body, body_bytes));
   if (state != ACCRT_OK && state != ACCRT_ERROR_CANCELLED)
     accsv_handle_unanswered(job);
   return state;
@@ -152,7 +152,7 @@ accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most, accrt_http_
     if (out_calls != NULL) *out_calls = NULL;
     return checked;
   }
-  const accrt_status_t status = accrt_body_http_calls_create(form, most, out_calls);
+  const accrt_status_t status = accsv_named(__func__, accrt_body_http_calls_create(form, most, out_calls));
   if (wanted && status == ACCRT_OK)
     accsv_handle_give(__func__, "calls", *out_calls, NULL, ACCSV_HANDLE_OWNED);
   return status;
@@ -185,10 +185,10 @@ void accrt_http_calls_release(accrt_http_calls_t* calls) {
 accrt_status_t accrt_body_http_calls_push(accrt_http_calls_t* calls, const char* text, uint64_t text_bytes, uint32_t last, accrt_http_call_news_t* out_news);
 accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text, uint64_t text_bytes, uint32_t last, accrt_http_call_news_t* out_news) {
   if (!accsv_handles_on())
-    return accrt_body_http_calls_push(calls, text, text_bytes, last, out_news);
+    return accsv_named(__func__, accrt_body_http_calls_push(calls, text, text_bytes, last, out_news));
   const accrt_status_t checked = accsv_handle_check(__func__, "calls", calls, "calls", ACCSV_HANDLE_USE);
   if (checked != ACCRT_OK) {
     return checked;
   }
-  return accrt_body_http_calls_push(calls, text, text_bytes, last, out_news);
+  return accsv_named(__func__, accrt_body_http_calls_push(calls, text, text_bytes, last, out_news));
 }

@@ -1,6 +1,7 @@
 /* tests/cts/fixture.c - the fixture and the checks. */
 #define _GNU_SOURCE
 #include "cts.h"
+#include "operation.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -30,12 +31,13 @@ void cts_check_fails(accrt_status_t status, accrt_status_t expected, const char*
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_last_error(&error);
   const bool one_line = error.message[0] != '\0' && strchr(error.message, '\n') == NULL;
-  if (status == expected && error.status == expected && one_line && error.operation[0] != '\0') {
+  if (status == expected && error.status == expected && one_line && error.operation[0] != '\0' &&
+      operation_fits(expression, error.operation)) {
     return;
   }
   explain(expression, file, line);
-  print_error("  gave %s, expected %s and a record of it\n", accrt_status_name(status),
-              accrt_status_name(expected));
+  print_error("  gave %s, expected %s and a record of it; the record names '%s'\n",
+              accrt_status_name(status), accrt_status_name(expected), error.operation);
   _fail(file, line);
 }
 

@@ -12,6 +12,7 @@
 #include <stdio.h>
 
 #include "stand_in.h"
+#include "../cts/operation.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -48,7 +49,8 @@ static void check_fails(accrt_status_t status, accrt_status_t wanted, int32_t co
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_last_error(&error);
   if (status == wanted && error.status == wanted && error.driver_code == code &&
-      strstr(error.message, words) != NULL && strchr(error.message, '\n') == NULL)
+      strstr(error.message, words) != NULL && strchr(error.message, '\n') == NULL &&
+      operation_fits(expression, error.operation))
     return;
   print_error("line %d: %s gave %s, driver code %d, in %s: %s\n  expected %s, %d, '%s'\n", line,
               expression, accrt_status_name(status), error.driver_code, error.operation,

@@ -22,6 +22,7 @@
 
 #include "accrt/accrt.h"
 #include "fakecuda.h"
+#include "../cts/operation.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define PATIENCE UINT64_C(30000000000)
@@ -56,7 +57,7 @@ static void check_fails(accrt_status_t status, accrt_status_t wanted, const char
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_last_error(&error);
   if (status == wanted && error.status == wanted && strstr(error.message, words) != NULL &&
-      strchr(error.message, '\n') == NULL)
+      strchr(error.message, '\n') == NULL && operation_fits(expression, error.operation))
     return;
   fail_msg("line %d: %s gave %s in %s: %s\n  expected %s, '%s'", line, expression,
            accrt_status_name(status), error.operation, error.message, accrt_status_name(wanted),

@@ -133,10 +133,10 @@ def test_a_program_and_a_device_belong_together(opened):
                            (there.device("host:0"), "the device is host:0 of another instance, the program's is host:0"),
                            (there.device("host:1"), "the device is host:1, the program's is host:0")):  # fmt: skip
         model = _ffi.accrt_serve_model_p()
-        for call in (lambda device: lib.accrt_serve_program_memory(device.handle, program.handle, ctypes.byref(given), ctypes.byref(memory)),
-                     lambda device: lib.accrt_serve_model_open_program(device.handle, program.handle, ctypes.byref(given), ctypes.byref(model))):  # fmt: skip
-            with pytest.raises(accrt.InvalidArgumentError, match=wanted):
-                check(call(device))
+        for function, out in ((lib.accrt_serve_program_memory, memory), (lib.accrt_serve_model_open_program, model)):
+            with pytest.raises(accrt.InvalidArgumentError, match=wanted) as caught:
+                check(function(device.handle, program.handle, ctypes.byref(given), ctypes.byref(out)))
+            assert caught.value.operation == function.__name__  # not what it called
         assert not model
     check(lib.accrt_serve_program_memory(here.device("host:0").handle, program.handle, ctypes.byref(given), ctypes.byref(memory)))
 

@@ -147,11 +147,139 @@ static void programs(void** state) {
   accrt_instance_release(instance);
 }
 
+/* ---- Functions that use what another public function does ---- */
+
+typedef struct pair_world {
+  accrt_instance_t* instance;
+  accrt_device_t* device;
+  accrt_bundle_t* bundle;
+  accrt_program_t* program;
+  accrt_stream_t* stream;
+  accrt_semaphore_t* failed; /* a semaphore that has failed */
+} pair_world_t;
+
+static void open_world(pair_world_t* world) {
+  world->instance = open_instance();
+  assert_int_equal(accrt_instance_device_by_name(world->instance, "host", &world->device),
+                   ACCRT_OK);
+  assert_int_equal(accrt_bundle_open_path(world->instance, GOLDEN, NULL, &world->bundle), ACCRT_OK);
+  assert_int_equal(accrt_program_create(world->device, world->bundle, NULL, &world->program),
+                   ACCRT_OK);
+  assert_int_equal(accrt_stream_create(world->device, NULL, &world->stream), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_create(world->instance, 0, &world->failed), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_fail(world->failed, ACCRT_ERROR_CANCELLED, "stopped"), ACCRT_OK);
+}
+
+static void close_world(pair_world_t* world) {
+  accrt_semaphore_release(world->failed);
+  accrt_stream_release(world->stream);
+  accrt_program_release(world->program);
+  accrt_bundle_release(world->bundle);
+  accrt_instance_release(world->instance);
+}
+
+/* Fails the stream: it waits for a semaphore that is failed then. */
+static void fail_stream(pair_world_t* world) {
+  accrt_semaphore_t* semaphore;
+  assert_int_equal(accrt_semaphore_create(world->instance, 0, &semaphore), ACCRT_OK);
+  assert_int_equal(accrt_stream_wait(world->stream, semaphore, 1), ACCRT_OK);
+  assert_int_equal(accrt_semaphore_fail(semaphore, ACCRT_ERROR_CANCELLED, "stopped"), ACCRT_OK);
+  FAILS(accrt_stream_synchronize, world->stream, ACCRT_TIMEOUT_INFINITE, 0);
+  accrt_semaphore_release(semaphore);
+}
+
+static void events_and_tensors(void** state) {
+  (void)state;
+  pair_world_t world;
+  open_world(&world);
+  accrt_event_t *event, *recorded;
+  accrt_error_t small = ACCRT_ERROR_INIT;
+  small.struct_size = 4;
+  assert_int_equal(accrt_event_create(world.device, 0, &event), ACCRT_OK);
+  assert_int_equal(accrt_event_create(world.device, 0, &recorded), ACCRT_OK);
+  assert_int_equal(accrt_stream_record(world.stream, recorded), ACCRT_OK);
+  FAILS(accrt_event_error, event, &small);
+  FAILS(accrt_event_error, recorded, &small);
+  FAILS(accrt_semaphore_error, world.failed, &small);
+  FAILS(accrt_semaphore_fail, world.failed, ACCRT_OK, NULL);
+  fail_stream(&world);
+  FAILS(accrt_stream_wait_event, world.stream, event);
+  FAILS(accrt_stream_wait_event, world.stream, recorded);
+  FAILS(accrt_stream_wait, world.stream, world.failed, 1);
+  FAILS(accrt_stream_signal, world.stream, world.failed, 1);
+  const accrt_place_t nowhere = {NULL, NULL, 0};
+  FAILS(accrt_stream_copy, world.stream, &nowhere, &nowhere, 1);
+  FAILS(accrt_stream_fill, world.stream, &nowhere, 1, 0, 3);
+  accrt_buffer_t* buffer;
+  FAILS(accrt_buffer_import, world.device, NULL, 1, NULL, NULL, &buffer);
+  accrt_event_release(event);
+  accrt_event_release(recorded);
+  close_world(&world);
+}
+
+/* What a source of weights does with a bundle. */
+static void weights_in_bundles(void** state) {
+  (void)state;
+  accrt_instance_t* instance = open_instance();
+  accrt_weights_t* weights;
+  static const char cut[] = "\x89"
+                            "ACCX\r\n\x1a and then nothing that belongs there";
+  FAILS(accrt_weights_open_memory, instance, cut, sizeof cut, NULL, NULL, NULL, &weights);
+  accrt_instance_release(instance);
+}
+
+static void sessions(void** state) {
+  (void)state;
+  pair_world_t world;
+  open_world(&world);
+  accrt_session_options_t options = ACCRT_SESSION_OPTIONS_INIT;
+  accrt_session_t *session, *other;
+  accrt_pool_options_t pool_options = ACCRT_POOL_OPTIONS_INIT;
+  pool_options.limit_bytes = 1;
+  accrt_pool_t* pool;
+  assert_int_equal(accrt_pool_create(world.device, &pool_options, &pool), ACCRT_OK);
+  options.pool = pool; /* too small for the states */
+  FAILS(accrt_session_create, world.program, &options, &other);
+  options.pool = NULL;
+  options.stream = world.stream;
+  assert_int_equal(accrt_session_create(world.program, &options, &session), ACCRT_OK);
+  FAILS(accrt_session_cancel, session);
+  fail_stream(&world);
+  FAILS(accrt_session_reset, session);
+  FAILS(accrt_session_clone, session, NULL, &other);
+  accrt_session_release(session);
+  accrt_pool_release(pool);
+  close_world(&world);
+}
+
+static void submissions(void** state) {
+  (void)state;
+  pair_world_t world;
+  open_world(&world);
+  accrt_session_t* session;
+  accrt_call_t* call;
+  assert_int_equal(accrt_session_create(world.program, NULL, &session), ACCRT_OK);
+  assert_int_equal(accrt_call_create(session, "main", &call), ACCRT_OK);
+  const accrt_timepoint_t failed = {world.failed, 1};
+  FAILS(accrt_call_submit, call, NULL, 0, &failed, 1);
+  FAILS(accrt_call_submit, call, &failed, 1, NULL, 0);
+  FAILS(accrt_call_attempt, call, ACCRT_TIMEOUT_INFINITE);
+  FAILS(accrt_call_attempt, call, 1);
+  FAILS(accrt_call_run, call, ACCRT_TIMEOUT_INFINITE);
+  accrt_call_release(call);
+  accrt_session_release(session);
+  close_world(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(instances_and_packs),
       cmocka_unit_test(bundles),
       cmocka_unit_test(programs),
+      cmocka_unit_test(events_and_tensors),
+      cmocka_unit_test(weights_in_bundles),
+      cmocka_unit_test(sessions),
+      cmocka_unit_test(submissions),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

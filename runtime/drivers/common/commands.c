@@ -127,9 +127,9 @@ static accrt_status_t enter_recording(accrt_commands_t* commands, const char* fu
 /* Inside. */
 static accrt_status_t check_open(const accrt_commands_t* commands) {
   if (commands->finalized)
-    return ACCRT_FAIL_INNER(INVALID_STATE, "the list is finalized: nothing can be added");
+    return ACCRT_FAIL(INVALID_STATE, "the list is finalized: nothing can be added");
   if (commands->count >= MAX_COMMANDS)
-    return ACCRT_FAIL_INNER(OUT_OF_RANGE, "a list has at most %u commands", MAX_COMMANDS);
+    return ACCRT_FAIL(OUT_OF_RANGE, "a list has at most %u commands", MAX_COMMANDS);
   return ACCRT_OK;
 }
 
@@ -656,11 +656,12 @@ static accrt_status_t make_workspace(accrt_commands_t* commands) {
                              sizeof *commands->buffers, &commands->buffer_capacity, &buffers));
   commands->buffers = buffers;
   accrt_pool_t* pool;
-  ACCRT_TRY(accrt_device_pool(commands->device, ACCRT_MEMORY_DEVICE, &pool));
+  ACCRT_TRY(accrt_pool_default(commands->device, ACCRT_MEMORY_DEVICE, &pool));
   accrt_buffer_options_t options = ACCRT_BUFFER_OPTIONS_INIT;
   options.alignment_bytes = WORKSPACE_ALIGN;
   options.label = "workspace of recorded operators";
-  ACCRT_TRY(accrt_buffer_create(pool, commands->workspace_bytes, &options, &commands->workspace));
+  ACCRT_TRY(
+      accrt_inner_buffer_create(pool, commands->workspace_bytes, &options, &commands->workspace));
   /* The caller's reference becomes the list's, which is an internal one. */
   accrt_instance_release(commands->instance);
   commands->buffers[commands->buffer_count++] = commands->workspace;

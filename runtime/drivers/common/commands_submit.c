@@ -21,10 +21,10 @@ accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding
   } else if (binding->pointer == NULL && (size_bytes == 0 || size_bytes == ACCRT_TO_END)) {
     return ACCRT_OK; /* an entry that nothing may reach into */
   } else if ((device->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) == 0) {
-    return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: %s does not take plain host pointers", what,
-                            device->info.name);
+    return ACCRT_FAIL(UNSUPPORTED, "%s: %s does not take plain host pointers", what,
+                      device->info.name);
   } else if (size_bytes == ACCRT_TO_END) {
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: a host pointer needs a size", what);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: a host pointer needs a size", what);
   }
   const accrt_place_t place = {binding->buffer, binding->pointer, binding->offset_bytes};
   const accrt_status_t status =

@@ -127,8 +127,8 @@ static accrt_status_t import_tensor(accrt_device_t* device, const import_t* impo
   char* first =
       tensor->data != NULL ? (char*)tensor->data + tensor->byte_offset + extent.first_bytes : NULL;
   accrt_buffer_t* buffer;
-  ACCRT_TRY(accrt_buffer_import(device, first, extent.size_bytes, import->drop, import->managed,
-                                &buffer));
+  ACCRT_TRY(accrt_inner_buffer_import(device, first, extent.size_bytes, import->drop,
+                                      import->managed, &buffer));
   if (rank > 0) {
     memcpy(shape, tensor->shape, rank * sizeof *shape);
     memcpy(strides, local_strides, rank * sizeof *strides);
@@ -222,7 +222,7 @@ static void delete_exported_unversioned(accrt_dl_unversioned_t* managed) {
 /* Where a consumer finds the memory. */
 static accrt_status_t place_exported(accrt_buffer_t* buffer, accrt_dl_tensor_t* tensor) {
   accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
-  ACCRT_TRY(accrt_buffer_info(buffer, &info));
+  ACCRT_TRY(accrt_inner_buffer_info(buffer, &info));
   const accrt_device_info_t* facts = accrt_device_facts(accrt_buffer_device(buffer));
   const bool is_named = facts->dlpack_device_type != 0 && facts->dlpack_device_type != ACCRT_DL_CPU;
   if (info.host_pointer != NULL || (info.size_bytes == 0 && !is_named)) {

@@ -97,8 +97,8 @@ accrt_status_t accrt_options_check(accrt_instance_t* instance) {
       known = knows(&driver->table, key, &near);
     }
     if (!known)
-      return ACCRT_FAIL_INNER(NOT_FOUND, "no driver knows the option '%s'%s", key,
-                              accrt_near_text(&near));
+      return ACCRT_FAIL(NOT_FOUND, "no driver knows the option '%s'%s", key,
+                        accrt_near_text(&near));
   }
   return ACCRT_OK;
 }
@@ -416,7 +416,7 @@ accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_f
                                 const char* where, bool lazy) {
   const accrt_driver_table_t* table = query(ACCRT_DRIVER_ABI_VERSION);
   if (table == NULL) {
-    return ACCRT_FAIL_INNER(
+    return ACCRT_FAIL(
         VERSION_MISMATCH,
         "%s: the driver refuses this runtime, which speaks driver ABI %d.%d to %d.%d; "
         "it needs another",
@@ -426,8 +426,7 @@ accrt_status_t accrt_driver_add(accrt_instance_t* instance, accrt_driver_query_f
   accrt_driver_table_t local;
   ACCRT_TRY(copy_table(table, where, &local));
   if (find_driver(instance, local.name) != NULL) {
-    return ACCRT_FAIL_INNER(ALREADY_EXISTS, "a driver of the name '%s' is open already",
-                            local.name);
+    return ACCRT_FAIL(ALREADY_EXISTS, "a driver of the name '%s' is open already", local.name);
   }
   accrt_open_driver_t* driver;
   ACCRT_TRY(ACCRT_NEW(&instance->allocator, &driver));
@@ -609,9 +608,8 @@ static accrt_open_driver_t* driver_of_name(accrt_instance_t* instance, const cha
 /* A driver without devices has a reason, and a status of its own for it. */
 static accrt_status_t fail_absent(const accrt_open_driver_t* driver, const char* name) {
   return accrt_error_record_driver(driver->absent_status, driver->absent_code, driver->absent_name,
-                                   accrt_error_operation("accrt_instance_device_by_name"), __FILE__,
-                                   (uint32_t)__LINE__, "no device '%.80s': %s", name,
-                                   driver->absent);
+                                   accrt_error_operation(), __FILE__, (uint32_t)__LINE__,
+                                   "no device '%.80s': %s", name, driver->absent);
 }
 
 static accrt_status_t fail_not_found(accrt_instance_t* instance, const char* name) {
@@ -724,9 +722,9 @@ accrt_status_t accrt_device_check_same(const char* what, const accrt_device_t* d
                                        const char* other_what, const accrt_device_t* other) {
   if (device == other)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "the %s is of %s, the %s of %s%s", what,
-                          device->info.name, other_what, other->info.name,
-                          device->instance != other->instance ? " of another instance" : "");
+  return ACCRT_FAIL(INVALID_ARGUMENT, "the %s is of %s, the %s of %s%s", what, device->info.name,
+                    other_what, other->info.name,
+                    device->instance != other->instance ? " of another instance" : "");
 }
 
 void accrt_device_note_status(accrt_device_t* device, accrt_status_t status) {
@@ -734,8 +732,8 @@ void accrt_device_note_status(accrt_device_t* device, accrt_status_t status) {
     atomic_store_explicit(&device->lost, 1, memory_order_relaxed);
 }
 
-accrt_status_t accrt_device_status(accrt_device_t* device) {
-  ACCRT_ENTER(device);
+accrt_status_t accrt_inner_device_status(accrt_device_t* device) {
+  ACCRT_CHECK(device);
   if (accrt_device_is_lost(device))
     return accrt_device_fail_lost(device);
   if (device->table->device_status == NULL)
@@ -748,13 +746,17 @@ accrt_status_t accrt_device_status(accrt_device_t* device) {
   return ACCRT_FAIL_STATUS(status, "%s is gone", device->info.name);
 }
 
+accrt_status_t accrt_device_status(accrt_device_t* device) {
+  ACCRT_ENTER_INNER(accrt_inner_device_status(device));
+}
+
 accrt_status_t accrt_device_fail_lost(accrt_device_t* device) {
   accrt_clear_error();
   if (device->table->device_status != NULL)
     (void)device->table->device_status(device->driver_device);
   if (accrt_error_current()->status == ACCRT_ERROR_DEVICE_LOST)
     return ACCRT_ERROR_DEVICE_LOST;
-  return ACCRT_FAIL_INNER(DEVICE_LOST, "%s is lost", device->info.name);
+  return ACCRT_FAIL(DEVICE_LOST, "%s is lost", device->info.name);
 }
 
 void accrt_instance_close_drivers(accrt_instance_t* instance) {

@@ -263,7 +263,7 @@ static bool wait_native(accrt_stream_t* stream, accrt_event_t* event, accrt_stat
       return false;
     /* Nothing is deferred there: another thread owns the submission lock, or the stream has
      * failed. */
-    *out_status = accrt_stream_check(stream, "accrt_stream_wait_event");
+    *out_status = accrt_stream_check(stream);
     if (*out_status != ACCRT_OK)
       return true;
     (void)sched_yield();
@@ -277,9 +277,9 @@ static bool wait_native(accrt_stream_t* stream, accrt_event_t* event, accrt_stat
 /* Behind work that is deferred: for the record as it is now, whatever comes later. */
 static accrt_status_t wait_for_snapshot(accrt_stream_t* stream, accrt_event_t* event) {
   accrt_semaphore_t* semaphore;
-  ACCRT_TRY(accrt_stream_check(stream, "accrt_stream_wait_event"));
+  ACCRT_TRY(accrt_stream_check(stream));
   ACCRT_TRY(accrt_event_snapshot(event->device, event->native, &semaphore));
-  accrt_status_t status = accrt_stream_wait(stream, semaphore, 1);
+  accrt_status_t status = accrt_inner_stream_wait(stream, semaphore, 1);
   accrt_semaphore_unref(semaphore);
   return status;
 }
@@ -293,9 +293,9 @@ accrt_status_t accrt_stream_wait_event(accrt_stream_t* stream, accrt_event_t* ev
   uint64_t value;
   accrt_semaphore_t* semaphore = hold_latest(event, &value);
   if (semaphore != NULL) {
-    status = accrt_stream_wait(stream, semaphore, value);
+    status = accrt_inner_stream_wait(stream, semaphore, value);
   } else {
-    status = accrt_stream_check(stream, __func__);
+    status = accrt_stream_check(stream);
   }
   accrt_semaphore_unref(semaphore);
   return status;
@@ -323,7 +323,7 @@ static accrt_status_t conclude(accrt_event_t* event, accrt_status_t status, uint
   accrt_mutex_lock(&event->lock);
   event->error = cause;
   accrt_mutex_unlock(&event->lock);
-  return accrt_record_poison("", "the event", 0, &cause);
+  return accrt_record_poison("the event", 0, &cause);
 }
 
 /* A record that was deferred is reached when its stream says so; the driver's event may be an
@@ -342,8 +342,7 @@ static accrt_status_t query_native(accrt_event_t* event) {
   return conclude(event, ask_native(event), ACCRT_TIMEOUT_INFINITE);
 }
 
-/* `operation`: the public function that asks. */
-static accrt_status_t query(accrt_event_t* event, const char* operation) {
+static accrt_status_t query(accrt_event_t* event) {
   if (mode_of(event) == ACCRT_EVENT_NATIVE)
     return query_native(event);
   uint64_t value;
@@ -353,7 +352,7 @@ static accrt_status_t query(accrt_event_t* event, const char* operation) {
   const accrt_reach_t reach = accrt_timeline_reach(&semaphore->timeline, value);
   accrt_status_t status = ACCRT_OK;
   if (reach == ACCRT_REACH_FAILED) {
-    status = accrt_semaphore_poisoned(semaphore, operation);
+    status = accrt_semaphore_poisoned(semaphore);
   } else if (reach == ACCRT_REACH_PENDING) {
     status = ACCRT_FAIL(NOT_READY, "record %" PRIu64 " of the event is not reached", value);
   }
@@ -363,7 +362,7 @@ static accrt_status_t query(accrt_event_t* event, const char* operation) {
 
 accrt_status_t accrt_event_query(accrt_event_t* event) {
   ACCRT_ENTER(event);
-  return query(event, __func__);
+  return query(event);
 }
 
 accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns, uint32_t policy) {
@@ -389,7 +388,7 @@ accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns
 static accrt_status_t get_time(accrt_event_t* event, const char* what, uint64_t* out_time_ns) {
   if ((event->flags & ACCRT_EVENT_FLAG_TIMING) == 0)
     return ACCRT_FAIL(INVALID_STATE, "the %s event was made without timing", what);
-  ACCRT_TRY(query(event, "accrt_event_elapsed"));
+  ACCRT_TRY(query(event));
   accrt_mutex_lock(&event->lock);
   const bool recorded = mode_of(event) != ACCRT_EVENT_NEVER, reached = event->reached;
   *out_time_ns = event->time_ns;
@@ -449,7 +448,7 @@ ACCRT_RARE accrt_status_t accrt_event_error(accrt_event_t* event, accrt_error_t*
   uint64_t value;
   accrt_semaphore_t* semaphore = hold_latest(event, &value);
   if (semaphore != NULL) {
-    const accrt_status_t result = accrt_semaphore_error(semaphore, out_error);
+    const accrt_status_t result = accrt_inner_semaphore_error(semaphore, out_error);
     accrt_semaphore_unref(semaphore);
     return result;
   }

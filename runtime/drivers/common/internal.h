@@ -19,6 +19,7 @@
 #include "runtime/core/fork.h"
 #include "runtime/core/instance.h"
 #include "runtime/core/pack.h"
+#include "runtime/drivers/common/inner.h"
 #include "runtime/memory/buffer.h"
 #include "runtime/memory/device.h"
 

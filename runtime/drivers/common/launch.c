@@ -13,42 +13,41 @@ static const accrt_kernel_def_t* definition_of(const accrt_kernel_t* kernel) {
 
 accrt_status_t accrt_kernel_fail_instance(const accrt_device_t* device,
                                           const accrt_kernel_t* kernel) {
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                          "kernel '%s' of pack '%s' is of another instance than %s",
-                          definition_of(kernel)->name, kernel->pack_name, device->info.name);
+  return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s' of pack '%s' is of another instance than %s",
+                    definition_of(kernel)->name, kernel->pack_name, device->info.name);
 }
 
 accrt_status_t accrt_kernel_check_device(accrt_device_t* device, accrt_kernel_t* kernel) {
   const accrt_driver_kernel_t* view = accrt_kernel_driver_view(kernel);
   const char* name = view->definition->name;
   if (accrt_kernel_operator_view(kernel) != NULL) {
-    return ACCRT_FAIL_INNER(
+    return ACCRT_FAIL(
         INVALID_ARGUMENT,
         "'%s' is a host operator, which has no grid: record it with accrt_commands_invoke", name);
   }
   if (kernel->device != NULL && kernel->device != device) {
-    return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' was loaded for %s, not for %s", name,
-                            ((const accrt_device_t*)kernel->device)->info.name, device->info.name);
+    return ACCRT_FAIL(UNSUPPORTED, "kernel '%s' was loaded for %s, not for %s", name,
+                      ((const accrt_device_t*)kernel->device)->info.name, device->info.name);
   }
   if (kernel->instance != NULL && kernel->instance != device->instance)
     return accrt_kernel_fail_instance(device, kernel);
   if (view->module_kernel != NULL) {
     if (device->table->module_load != NULL)
       return ACCRT_OK;
-    return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' is of a device module; %s runs host kernels",
-                            name, device->info.name);
+    return ACCRT_FAIL(UNSUPPORTED, "kernel '%s' is of a device module; %s runs host kernels", name,
+                      device->info.name);
   }
   if ((device->info.flags & ACCRT_DEVICE_FLAG_HOST_KERNELS) != 0)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s' is a host kernel; %s does not run those", name,
-                          device->info.name);
+  return ACCRT_FAIL(UNSUPPORTED, "kernel '%s' is a host kernel; %s does not run those", name,
+                    device->info.name);
 }
 
 accrt_status_t accrt_launch_check(accrt_device_t* device, accrt_kernel_t* kernel,
                                   const uint32_t grid[3], const accrt_kernel_argument_t* arguments,
                                   uint32_t argument_count, uint32_t argument_size_bytes) {
   if (kernel == NULL || grid == NULL)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s is NULL", kernel == NULL ? "kernel" : "grid");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", kernel == NULL ? "kernel" : "grid");
   const accrt_status_t status = accrt_kernel_check_device(device, kernel);
   return status != ACCRT_OK
              ? status
@@ -60,15 +59,14 @@ accrt_status_t accrt_arguments_check(const accrt_kernel_t* kernel,
                                      uint32_t argument_count, uint32_t argument_size_bytes) {
   const accrt_kernel_def_t* definition = definition_of(kernel);
   if (argument_count != definition->param_count) {
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                            "kernel '%s' has %" PRIu32 " parameters, %" PRIu32
-                            " arguments were given",
-                            definition->name, definition->param_count, argument_count);
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                      "kernel '%s' has %" PRIu32 " parameters, %" PRIu32 " arguments were given",
+                      definition->name, definition->param_count, argument_count);
   }
   if (argument_count == 0)
     return ACCRT_OK;
   if (arguments == NULL)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "arguments is NULL");
+    return ACCRT_FAIL(INVALID_ARGUMENT, "arguments is NULL");
   return accrt_struct_check_element("accrt_kernel_argument_t", argument_size_bytes,
                                     sizeof(accrt_kernel_argument_t));
 }
@@ -213,11 +211,10 @@ accrt_status_t accrt_launch_reach(const accrt_kernel_tensor_t* view, uint64_t* o
   *out_size_bytes = 0;
   if (!accrt_reach_measure(view->rank, view->shape, view->strides, accrt_dtype_bits(view->dtype),
                            &reach))
-    return ACCRT_FAIL_INNER(OUT_OF_RANGE, "its strides reach further than can be addressed");
+    return ACCRT_FAIL(OUT_OF_RANGE, "its strides reach further than can be addressed");
   if (reach.first_bytes < 0) {
-    return ACCRT_FAIL_INNER(OUT_OF_RANGE,
-                            "its strides reach %" PRId64 " bytes before its first element",
-                            -reach.first_bytes);
+    return ACCRT_FAIL(OUT_OF_RANGE, "its strides reach %" PRId64 " bytes before its first element",
+                      -reach.first_bytes);
   }
   *out_size_bytes = reach.size_bytes;
   return ACCRT_OK;
@@ -275,18 +272,17 @@ accrt_status_t accrt_launch_pack_argument(accrt_packing_t* packing, uint32_t ind
   const accrt_kernel_def_t* definition = definition_of(packing->kernel);
   const accrt_kernel_param_t* param = &definition->params[index];
   if (param->kind == ACCRT_KERNEL_PARAM_SEMAPHORE || param->kind == ACCRT_KERNEL_PARAM_HIDDEN) {
-    return ACCRT_FAIL_INNER(UNSUPPORTED, "kernel '%s': parameter '%s' of kind %s cannot be given",
-                            definition->name, param->name,
-                            accrt_kernel_param_kind_name(param->kind));
+    return ACCRT_FAIL(UNSUPPORTED, "kernel '%s': parameter '%s' of kind %s cannot be given",
+                      definition->name, param->name, accrt_kernel_param_kind_name(param->kind));
   }
   if (argument->kind != param->kind) {
-    return ACCRT_FAIL_INNER(
-        INVALID_ARGUMENT, "kernel '%s': parameter '%s' is %s, the argument %s", definition->name,
-        param->name, accrt_kernel_param_kind_name(param->kind),
-        accrt_number_text(argument->kind - 1 < ACCRT_KERNEL_PARAM_HIDDEN
-                              ? accrt_kernel_param_kind_name(argument->kind)
-                              : NULL,
-                          argument->kind, "kind of argument", (char[ACCRT_NUMBER_TEXT_BYTES]){0}));
+    return ACCRT_FAIL(INVALID_ARGUMENT, "kernel '%s': parameter '%s' is %s, the argument %s",
+                      definition->name, param->name, accrt_kernel_param_kind_name(param->kind),
+                      accrt_number_text(argument->kind - 1 < ACCRT_KERNEL_PARAM_HIDDEN
+                                            ? accrt_kernel_param_kind_name(argument->kind)
+                                            : NULL,
+                                        argument->kind, "kind of argument",
+                                        (char[ACCRT_NUMBER_TEXT_BYTES]){0}));
   }
   bool bound;
   switch (param->kind) {
@@ -380,7 +376,7 @@ accrt_status_t accrt_stream_launch(accrt_stream_t* stream, accrt_kernel_t* kerne
   ACCRT_TRY(accrt_launch_pack(&packing));
   ACCRT_TRY(prepare_uses(stream, arguments, argument_count));
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0) {
-    return accrt_stream_check(stream, __func__);
+    return accrt_stream_check(stream);
   }
   uint64_t number;
   const accrt_status_t status = accrt_stream_dispatch(stream, kernel, grid, block, &number);

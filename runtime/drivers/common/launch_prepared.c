@@ -311,7 +311,7 @@ accrt_status_t accrt_stream_launch_prepared(accrt_stream_t* stream, accrt_launch
   if (uses_of(launch)[0].fence != stream->fence)
     ACCRT_TRY(prepare_use(launch, stream->fence));
   if (grid[0] == 0 || grid[1] == 0 || grid[2] == 0)
-    return accrt_stream_check(stream, __func__);
+    return accrt_stream_check(stream);
   if (accrt_device_is_lost(stream->device))
     return accrt_device_fail_lost(stream->device);
   launch_use_t* use = find_use(launch, stream->fence);

@@ -35,7 +35,7 @@ static accrt_status_t find(void* user, const accrt_kernel_def_t* declared,
   const accrt_status_t status = module->device->table->module_find(
       module->driver_module, declared->name, declared, out_module_kernel);
   if (status == ACCRT_OK && *out_module_kernel == NULL)
-    return ACCRT_FAIL_INNER(DRIVER, "the driver gave no handle of kernel '%s'", declared->name);
+    return ACCRT_FAIL(DRIVER, "the driver gave no handle of kernel '%s'", declared->name);
   return status;
 }
 

@@ -415,12 +415,12 @@ void accrt_stream_fail_now(accrt_stream_t* stream, const accrt_error_t* error);
 /* Drops what is deferred and waits until nothing runs; for the end of the instance. */
 void accrt_stream_abandon(accrt_stream_t* stream);
 /* Records ACCRT_ERROR_POISONED (or DEVICE_LOST) for a stream that has failed. */
-accrt_status_t accrt_stream_poisoned(accrt_stream_t* stream, const char* operation);
+accrt_status_t accrt_stream_poisoned(accrt_stream_t* stream);
 /* ACCRT_OK, or that. */
-static inline accrt_status_t accrt_stream_check(accrt_stream_t* stream, const char* operation) {
+static inline accrt_status_t accrt_stream_check(accrt_stream_t* stream) {
   /* Acquire pairs with the release where a stream fails. */
   const bool failed = atomic_load_explicit(&stream->poisoned, memory_order_acquire) != 0;
-  return failed ? accrt_stream_poisoned(stream, operation) : ACCRT_OK;
+  return failed ? accrt_stream_poisoned(stream) : ACCRT_OK;
 }
 
 /* ---- Semaphores ---- */
@@ -432,7 +432,7 @@ void accrt_semaphore_unref_wait(accrt_semaphore_t* semaphore);
 /* Fails it with a full record. Inside a context. */
 void accrt_semaphore_fail_with(accrt_semaphore_t* semaphore, const accrt_error_t* error);
 /* Records ACCRT_ERROR_POISONED with what made the semaphore fail. */
-accrt_status_t accrt_semaphore_poisoned(accrt_semaphore_t* semaphore, const char* operation);
+accrt_status_t accrt_semaphore_poisoned(accrt_semaphore_t* semaphore);
 /* accrt_semaphore_wait_many without its checks. */
 accrt_status_t accrt_semaphores_wait(const accrt_timepoint_t* timepoints, uint32_t count,
                                      uint32_t wait_any, uint64_t timeout_ns, uint32_t policy,
@@ -441,8 +441,7 @@ accrt_status_t accrt_semaphores_wait(const accrt_timepoint_t* timepoints, uint32
 accrt_status_t accrt_semaphore_make(accrt_instance_t* instance, uint64_t initial_value,
                                     accrt_semaphore_t** out_semaphore);
 /* Records ACCRT_ERROR_POISONED for `what` (and its id, when not 0) with what made it fail. */
-accrt_status_t accrt_record_poison(const char* operation, const char* what, uint64_t id,
-                                   const accrt_error_t* origin);
+accrt_status_t accrt_record_poison(const char* what, uint64_t id, const accrt_error_t* origin);
 /* As accrt_timeline_watch, for a semaphore: what devices will reach is asked for. */
 accrt_reach_t accrt_semaphore_watch(accrt_semaphore_t* semaphore, accrt_watch_t* watch);
 

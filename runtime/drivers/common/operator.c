@@ -12,17 +12,17 @@ accrt_status_t accrt_operator_check_device(accrt_device_t* device, const accrt_k
   const accrt_driver_operator_t* operation = accrt_kernel_operator_view(kernel);
   const char* name = accrt_kernel_driver_view(kernel)->definition->name;
   if (operation == NULL) {
-    return ACCRT_FAIL_INNER(
-        INVALID_ARGUMENT, "'%s' is no host operator: record it with accrt_commands_dispatch", name);
+    return ACCRT_FAIL(INVALID_ARGUMENT,
+                      "'%s' is no host operator: record it with accrt_commands_dispatch", name);
   }
   if (kernel->instance != NULL && kernel->instance != device->instance)
     return accrt_kernel_fail_instance(device, kernel);
   const uint32_t type = operation->definition->device_type;
   if (type == 0 || type == device->info.dlpack_device_type)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(UNSUPPORTED,
-                          "operator '%s' is for devices of type %" PRIu32 ", %s is of %" PRIu32,
-                          name, type, device->info.name, device->info.dlpack_device_type);
+  return ACCRT_FAIL(UNSUPPORTED,
+                    "operator '%s' is for devices of type %" PRIu32 ", %s is of %" PRIu32, name,
+                    type, device->info.name, device->info.dlpack_device_type);
 }
 
 /* For devices without contexts: the operator is asked here. */
@@ -44,7 +44,7 @@ static accrt_status_t query(const accrt_device_t* device, const accrt_driver_ope
   message[sizeof message - 1] = '\0';
   accrt_text_one_line(message);
   return accrt_error_record_driver(
-      ACCRT_ERROR_KERNEL, code, NULL, accrt_error_operation(""), __FILE__, (uint32_t)__LINE__,
+      ACCRT_ERROR_KERNEL, code, NULL, accrt_error_operation(), __FILE__, (uint32_t)__LINE__,
       "operator '%s': query_workspace gave %" PRId32 "%s%s", operation->definition->name, code,
       message[0] != '\0' ? ": " : "", message);
 }

@@ -192,10 +192,10 @@ static void fail_late(const accrt_semaphore_t* semaphore, accrt_point_t* point, 
   if (stream == NULL)
     return;
   const accrt_error_t saved = *accrt_error_current();
-  (void)ACCRT_FAIL_INNER(OUT_OF_RANGE,
-                         "semaphore %" PRIu64 " is at %" PRIu64
-                         " already, and was to be raised to %" PRIu64,
-                         semaphore->id, present, point->value);
+  (void)ACCRT_FAIL(OUT_OF_RANGE,
+                   "semaphore %" PRIu64 " is at %" PRIu64
+                   " already, and was to be raised to %" PRIu64,
+                   semaphore->id, present, point->value);
   const accrt_error_t error = *accrt_error_current();
   (void)accrt_error_restore(&saved);
   accrt_stream_fail_now(stream, &error);
@@ -555,7 +555,7 @@ bool accrt_stream_wait_native(accrt_stream_t* stream, accrt_semaphore_t* semapho
   accrt_submit_held_t held;
   if (point->fence == stream->fence && !stream->foreign) {
     /* Its own signal is before anything that follows. */
-    *out_status = accrt_stream_check(stream, "accrt_stream_wait");
+    *out_status = accrt_stream_check(stream);
     done = true;
   } else if (stream->native &&
              accrt_upper_device(stream->device)->driver ==

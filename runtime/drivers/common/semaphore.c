@@ -62,11 +62,11 @@ void accrt_semaphore_fail_with(accrt_semaphore_t* semaphore, const accrt_error_t
 /* Nothing can raise it any more, and streams wait for it: their record says why. */
 static void fail_left(accrt_semaphore_t* semaphore) {
   const accrt_error_t saved = *accrt_error_current();
-  (void)ACCRT_FAIL_INNER(CANCELLED,
-                         "semaphore %" PRIu64 " is at %" PRIu64
-                         ", and nothing can raise it any more: its last handle and all signals of "
-                         "streams are gone",
-                         semaphore->id, accrt_timeline_value(&semaphore->timeline));
+  (void)ACCRT_FAIL(CANCELLED,
+                   "semaphore %" PRIu64 " is at %" PRIu64
+                   ", and nothing can raise it any more: its last handle and all signals of "
+                   "streams are gone",
+                   semaphore->id, accrt_timeline_value(&semaphore->timeline));
   const accrt_error_t error = *accrt_error_current();
   (void)accrt_error_restore(&saved);
   accrt_semaphore_fail_with(semaphore, &error);
@@ -94,8 +94,7 @@ void accrt_semaphore_unref(accrt_semaphore_t* semaphore) {
 
 /* The record of another thread's failure as this one's: what failed here is in front, what failed
  * first behind. */
-accrt_status_t accrt_record_poison(const char* operation, const char* what, uint64_t id,
-                                   const accrt_error_t* origin) {
+accrt_status_t accrt_record_poison(const char* what, uint64_t id, const accrt_error_t* origin) {
   const accrt_error_t cause = *origin;
   char who[64];
   if (id != 0) {
@@ -104,22 +103,22 @@ accrt_status_t accrt_record_poison(const char* operation, const char* what, uint
     (void)snprintf(who, sizeof who, "%s", what);
   }
   (void)accrt_error_record_driver(ACCRT_ERROR_POISONED, cause.driver_code, cause.driver_name,
-                                  accrt_error_operation(operation), cause.source_file,
-                                  cause.source_line, "%s failed: %s in %s: %s", who,
-                                  accrt_status_name(cause.status), cause.operation, cause.message);
+                                  accrt_error_operation(), cause.source_file, cause.source_line,
+                                  "%s failed: %s in %s: %s", who, accrt_status_name(cause.status),
+                                  cause.operation, cause.message);
   accrt_error_current()->submission = cause.submission;
   return ACCRT_ERROR_POISONED;
 }
 
-accrt_status_t accrt_semaphore_poisoned(accrt_semaphore_t* semaphore, const char* operation) {
-  return accrt_record_poison(operation, "semaphore", semaphore->id, &semaphore->error);
+accrt_status_t accrt_semaphore_poisoned(accrt_semaphore_t* semaphore) {
+  return accrt_record_poison("semaphore", semaphore->id, &semaphore->error);
 }
 
-accrt_status_t accrt_stream_poisoned(accrt_stream_t* stream, const char* operation) {
+accrt_status_t accrt_stream_poisoned(accrt_stream_t* stream) {
   accrt_mutex_lock(&stream->lock);
   const accrt_error_t cause = stream->error;
   accrt_mutex_unlock(&stream->lock);
-  (void)accrt_record_poison(operation, "stream", stream->id, &cause);
+  (void)accrt_record_poison("stream", stream->id, &cause);
   if (!accrt_device_is_lost(stream->device))
     return ACCRT_ERROR_POISONED;
   accrt_error_current()->status = ACCRT_ERROR_DEVICE_LOST;
@@ -161,14 +160,18 @@ void accrt_semaphore_release(accrt_semaphore_t* semaphore) {
   accrt_instance_release(instance);
 }
 
-accrt_status_t accrt_semaphore_query(accrt_semaphore_t* semaphore, uint64_t* out_value) {
+accrt_status_t accrt_inner_semaphore_query(accrt_semaphore_t* semaphore, uint64_t* out_value) {
   if (out_value != NULL)
     *out_value = 0;
-  ACCRT_ENTER(out_value, semaphore);
+  ACCRT_CHECK(out_value, semaphore);
   accrt_semaphore_resolve(semaphore);
   const bool failed = accrt_timeline_failed(&semaphore->timeline);
   *out_value = accrt_timeline_value(&semaphore->timeline);
-  return failed ? accrt_semaphore_poisoned(semaphore, __func__) : ACCRT_OK;
+  return failed ? accrt_semaphore_poisoned(semaphore) : ACCRT_OK;
+}
+
+accrt_status_t accrt_semaphore_query(accrt_semaphore_t* semaphore, uint64_t* out_value) {
+  ACCRT_ENTER_INNER(accrt_inner_semaphore_query(semaphore, out_value));
 }
 
 accrt_status_t accrt_semaphore_signal(accrt_semaphore_t* semaphore, uint64_t value) {
@@ -181,7 +184,7 @@ accrt_status_t accrt_semaphore_signal(accrt_semaphore_t* semaphore, uint64_t val
   accrt_status_t status = accrt_timeline_signal(&semaphore->timeline, value, &present);
   accrt_context_leave();
   if (status == ACCRT_ERROR_POISONED)
-    return accrt_semaphore_poisoned(semaphore, __func__);
+    return accrt_semaphore_poisoned(semaphore);
   if (status == ACCRT_ERROR_OUT_OF_RANGE) {
     return ACCRT_FAIL(OUT_OF_RANGE, "value %" PRIu64 " is not above the present %" PRIu64, value,
                       present);
@@ -189,9 +192,9 @@ accrt_status_t accrt_semaphore_signal(accrt_semaphore_t* semaphore, uint64_t val
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_semaphore_fail(accrt_semaphore_t* semaphore, accrt_status_t status,
-                                    const char* message) {
-  ACCRT_ENTER(semaphore);
+accrt_status_t accrt_inner_semaphore_fail(accrt_semaphore_t* semaphore, accrt_status_t status,
+                                          const char* message) {
+  ACCRT_CHECK(semaphore);
   if (status == ACCRT_OK)
     return ACCRT_FAIL(INVALID_ARGUMENT, "ACCRT_OK is no failure");
   /* A successful call leaves the thread's record alone. */
@@ -205,13 +208,22 @@ accrt_status_t accrt_semaphore_fail(accrt_semaphore_t* semaphore, accrt_status_t
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_semaphore_error(accrt_semaphore_t* semaphore, accrt_error_t* out_error) {
-  ACCRT_ENTER(semaphore);
+accrt_status_t accrt_semaphore_fail(accrt_semaphore_t* semaphore, accrt_status_t status,
+                                    const char* message) {
+  ACCRT_ENTER_INNER(accrt_inner_semaphore_fail(semaphore, status, message));
+}
+
+accrt_status_t accrt_inner_semaphore_error(accrt_semaphore_t* semaphore, accrt_error_t* out_error) {
+  ACCRT_CHECK(semaphore);
   const accrt_error_t none = ACCRT_ERROR_INIT;
   accrt_semaphore_resolve(semaphore);
   const bool failed = accrt_timeline_failed(&semaphore->timeline);
   return accrt_struct_write("accrt_error_t", out_error, failed ? &semaphore->error : &none,
                             sizeof none);
+}
+
+accrt_status_t accrt_semaphore_error(accrt_semaphore_t* semaphore, accrt_error_t* out_error) {
+  ACCRT_ENTER_INNER(accrt_inner_semaphore_error(semaphore, out_error));
 }
 
 /* ---- Waiting ---- */
@@ -221,7 +233,7 @@ static accrt_status_t conclude(const accrt_timepoint_t* timepoints, uint32_t cou
   if (reach == ACCRT_REACH_REACHED)
     return ACCRT_OK;
   if (reach == ACCRT_REACH_FAILED)
-    return accrt_semaphore_poisoned(timepoints[index].semaphore, "");
+    return accrt_semaphore_poisoned(timepoints[index].semaphore);
   const accrt_semaphore_t* semaphore = timepoints[0].semaphore;
   const uint64_t value = atomic_load_explicit(&semaphore->timeline.value, memory_order_relaxed);
   if (timeout_ns == 0) {
@@ -293,7 +305,7 @@ accrt_status_t accrt_semaphores_wait(const accrt_timepoint_t* timepoints, uint32
                                      uint32_t* out_index) {
   accrt_status_t status = ACCRT_OK;
   if (count == 0)
-    return wait_any ? ACCRT_FAIL_INNER(INVALID_ARGUMENT, "any of no timepoints") : ACCRT_OK;
+    return wait_any ? ACCRT_FAIL(INVALID_ARGUMENT, "any of no timepoints") : ACCRT_OK;
   accrt_instance_t* instance = timepoints[0].semaphore->instance;
   accrt_wait_item_t few_items[INLINE_WATCHES];
   accrt_waiter_watch_t few_watches[INLINE_WATCHES];

@@ -245,7 +245,7 @@ accrt_status_t accrt_stream_read_file(accrt_stream_t* stream, int32_t fd, uint64
   if (status == ACCRT_OK)
     status = accrt_place_resolve(stream->device, target, size_bytes, "target", &address);
   if (status == ACCRT_OK)
-    status = accrt_stream_check(stream, __func__);
+    status = accrt_stream_check(stream);
   if (status != ACCRT_OK || size_bytes == 0)
     return status;
   if (stream->foreign) {

@@ -85,47 +85,67 @@ static accrt_status_t check_semaphore(accrt_stream_t* stream, accrt_semaphore_t*
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
-                                 uint64_t value) {
-  ACCRT_ENTER(stream, semaphore);
+accrt_status_t accrt_inner_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
+                                       uint64_t value) {
+  ACCRT_CHECK(stream, semaphore);
   ACCRT_TRY(check_semaphore(stream, semaphore, value));
   const accrt_reach_t reach = accrt_timeline_reach(&semaphore->timeline, value);
   if (reach == ACCRT_REACH_FAILED)
-    return accrt_semaphore_poisoned(semaphore, __func__);
+    return accrt_semaphore_poisoned(semaphore);
   if (reach == ACCRT_REACH_REACHED)
-    return accrt_stream_check(stream, __func__);
+    return accrt_stream_check(stream);
   accrt_status_t status = ACCRT_OK;
   if (accrt_semaphore_has_points(semaphore) &&
       accrt_stream_wait_native(stream, semaphore, value, &status))
     return status;
   const accrt_request_t request = {
-      .kind = ACCRT_OP_WAIT, .name = __func__, .semaphore = semaphore, .value = value};
+      .kind = ACCRT_OP_WAIT, .name = "accrt_stream_wait", .semaphore = semaphore, .value = value};
   return accrt_stream_enqueue(stream, &request, NULL);
 }
 
-accrt_status_t accrt_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
-                                   uint64_t value) {
-  ACCRT_ENTER(stream, semaphore);
+accrt_status_t accrt_stream_wait(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
+                                 uint64_t value) {
+  ACCRT_ENTER_INNER(accrt_inner_stream_wait(stream, semaphore, value));
+}
+
+accrt_status_t accrt_inner_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
+                                         uint64_t value) {
+  ACCRT_CHECK(stream, semaphore);
   ACCRT_TRY(check_semaphore(stream, semaphore, value));
   if (accrt_timeline_failed(&semaphore->timeline))
-    return accrt_semaphore_poisoned(semaphore, __func__);
+    return accrt_semaphore_poisoned(semaphore);
   if (accrt_upper_device(stream->device)->caller_runs)
     atomic_store_explicit(&semaphore->on_caller, 1, memory_order_relaxed);
   accrt_status_t status = ACCRT_OK;
   if (stream->native && accrt_stream_signal_native(stream, semaphore, value, &status))
     return status;
-  const accrt_request_t request = {
-      .kind = ACCRT_OP_SIGNAL, .name = __func__, .semaphore = semaphore, .value = value};
+  const accrt_request_t request = {.kind = ACCRT_OP_SIGNAL,
+                                   .name = "accrt_stream_signal",
+                                   .semaphore = semaphore,
+                                   .value = value};
+  return accrt_stream_enqueue(stream, &request, NULL);
+}
+
+accrt_status_t accrt_stream_signal(accrt_stream_t* stream, accrt_semaphore_t* semaphore,
+                                   uint64_t value) {
+  ACCRT_ENTER_INNER(accrt_inner_stream_signal(stream, semaphore, value));
+}
+
+accrt_status_t accrt_inner_stream_notify(accrt_stream_t* stream,
+                                         void (*notify)(void* user, accrt_status_t status),
+                                         void* user) {
+  ACCRT_CHECK(stream);
+  if (notify == NULL)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "notify is NULL");
+  ACCRT_TRY(accrt_worker_start(&accrt_upper(stream->instance)->worker));
+  const accrt_request_t request = {.kind = ACCRT_OP_NOTIFY,
+                                   .name = "accrt_stream_notify",
+                                   .notify = notify,
+                                   .notify_user = user};
   return accrt_stream_enqueue(stream, &request, NULL);
 }
 
 accrt_status_t accrt_stream_notify(accrt_stream_t* stream,
                                    void (*notify)(void* user, accrt_status_t status), void* user) {
-  ACCRT_ENTER(stream);
-  if (notify == NULL)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "notify is NULL");
-  ACCRT_TRY(accrt_worker_start(&accrt_upper(stream->instance)->worker));
-  const accrt_request_t request = {
-      .kind = ACCRT_OP_NOTIFY, .name = __func__, .notify = notify, .notify_user = user};
-  return accrt_stream_enqueue(stream, &request, NULL);
+  ACCRT_ENTER_INNER(accrt_inner_stream_notify(stream, notify, user));
 }

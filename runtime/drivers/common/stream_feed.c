@@ -625,7 +625,7 @@ static accrt_status_t take(accrt_stream_t* stream, const accrt_request_t* reques
   }
   accrt_mutex_unlock(&stream->lock);
   give_up(stream, op, filled);
-  return accrt_stream_poisoned(stream, "");
+  return accrt_stream_poisoned(stream);
 }
 
 /* Issues a marker, then what others have deferred meanwhile. */
@@ -659,11 +659,11 @@ static accrt_status_t feed_direct(accrt_stream_t* stream, const taken_t* taken,
 
 /* What the owner of the queue enqueues would overtake it. */
 static accrt_status_t refuse_deferral(accrt_stream_t* stream, const accrt_request_t* request) {
-  ACCRT_TRY(accrt_stream_check(stream, ""));
-  return ACCRT_FAIL_INNER(NOT_READY,
-                          "semaphore %" PRIu64 " has not reached %" PRIu64 ", and stream %" PRIu64
-                          " is wrapped: it cannot hold work back",
-                          request->semaphore->id, request->value, stream->id);
+  ACCRT_TRY(accrt_stream_check(stream));
+  return ACCRT_FAIL(NOT_READY,
+                    "semaphore %" PRIu64 " has not reached %" PRIu64 ", and stream %" PRIu64
+                    " is wrapped: it cannot hold work back",
+                    request->semaphore->id, request->value, stream->id);
 }
 
 /* As an operation. `*out_again`: it was not taken, since the driver may get it at once. */
@@ -789,7 +789,7 @@ accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_s
     return accrt_device_fail_lost(stream->device);
   accrt_status_t status = take_idle(stream, &number);
   if (status == ACCRT_ERROR_POISONED)
-    return accrt_stream_poisoned(stream, "");
+    return accrt_stream_poisoned(stream);
   if (status != ACCRT_OK)
     return status;
   const bool tracing = accrt_instance_tracing(stream->instance) != 0;
@@ -814,6 +814,6 @@ accrt_status_t accrt_stream_execute_inline(accrt_stream_t* stream, const accrt_s
   if (status != ACCRT_ERROR_POISONED)
     return status;
   accrt_stream_refresh(stream); /* finds what failed before */
-  ACCRT_TRY(accrt_stream_check(stream, ""));
+  ACCRT_TRY(accrt_stream_check(stream));
   return status;
 }

@@ -298,12 +298,18 @@ ACCRT_RARE static accrt_status_t open_stream(accrt_device_t* device,
   return status;
 }
 
-accrt_status_t accrt_stream_create(accrt_device_t* device, const accrt_stream_options_t* options,
-                                   accrt_stream_t** out_stream) {
+accrt_status_t accrt_inner_stream_create(accrt_device_t* device,
+                                         const accrt_stream_options_t* options,
+                                         accrt_stream_t** out_stream) {
   if (out_stream != NULL)
     *out_stream = NULL;
-  ACCRT_ENTER(out_stream, device);
+  ACCRT_CHECK(out_stream, device);
   return open_stream(device, options, NULL, out_stream);
+}
+
+accrt_status_t accrt_stream_create(accrt_device_t* device, const accrt_stream_options_t* options,
+                                   accrt_stream_t** out_stream) {
+  ACCRT_ENTER_INNER(accrt_inner_stream_create(device, options, out_stream));
 }
 
 accrt_status_t accrt_stream_wrap(accrt_device_t* device, void* native,

@@ -250,14 +250,14 @@ static accrt_status_t fail_not_done(const accrt_stream_t* stream, uint64_t numbe
                                     uint64_t timeout_ns) {
   const uint64_t value = atomic_load_explicit(&stream->fence->completed, memory_order_relaxed);
   if (timeout_ns == 0) {
-    return ACCRT_FAIL_INNER(
-        NOT_READY, "stream %" PRIu64 " has completed %" PRIu64 " of %" PRIu64 " submissions",
-        stream->id, value, number);
+    return ACCRT_FAIL(NOT_READY,
+                      "stream %" PRIu64 " has completed %" PRIu64 " of %" PRIu64 " submissions",
+                      stream->id, value, number);
   }
-  return ACCRT_FAIL_INNER(TIMEOUT,
-                          "waited %" PRIu64 " ns; stream %" PRIu64 " has completed %" PRIu64
-                          " of %" PRIu64 " submissions",
-                          timeout_ns, stream->id, value, number);
+  return ACCRT_FAIL(TIMEOUT,
+                    "waited %" PRIu64 " ns; stream %" PRIu64 " has completed %" PRIu64
+                    " of %" PRIu64 " submissions",
+                    timeout_ns, stream->id, value, number);
 }
 
 /* `asked_ns`: the caller's own limit, of which `timeout_ns` is left. `over`: what has failed is not
@@ -273,7 +273,7 @@ static accrt_status_t wait_number(accrt_stream_t* stream, uint64_t number, uint6
       ACCRT_STREAM_INLINE_RETAINED)
     accrt_stream_trim_retained(stream, false);
   if ((reach != ACCRT_REACH_PENDING || !over) && is_failed(stream, number))
-    return accrt_stream_poisoned(stream, "");
+    return accrt_stream_poisoned(stream);
   if (reach == ACCRT_REACH_REACHED)
     return ACCRT_OK;
   return fail_not_done(stream, number, asked_ns);
@@ -389,9 +389,9 @@ static accrt_status_t wait_events(accrt_stream_t* stream, uint64_t timeout_ns, u
   return status;
 }
 
-accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
-                                        uint32_t policy) {
-  ACCRT_ENTER(stream);
+accrt_status_t accrt_inner_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
+                                              uint32_t policy) {
+  ACCRT_CHECK(stream);
   if (policy > ACCRT_WAIT_SPIN)
     return ACCRT_FAIL(INVALID_ARGUMENT, "policy %" PRIu32 " is not known", policy);
   const uint64_t deadline_ns = accrt_deadline_ns(timeout_ns);
@@ -405,6 +405,11 @@ accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout
                        policy, false);
   accrt_stream_trim_retained(stream, false);
   return status;
+}
+
+accrt_status_t accrt_stream_synchronize(accrt_stream_t* stream, uint64_t timeout_ns,
+                                        uint32_t policy) {
+  ACCRT_ENTER_INNER(accrt_inner_stream_synchronize(stream, timeout_ns, policy));
 }
 
 static void store(uint64_t* out, uint64_t value) {
@@ -436,15 +441,16 @@ accrt_status_t accrt_stream_query(accrt_stream_t* stream) {
     return status;
   accrt_stream_refresh(stream);
   if (is_poisoned(stream))
-    return accrt_stream_poisoned(stream, __func__);
+    return accrt_stream_poisoned(stream);
   bool marking;
   if (last_operation(stream, last, &marking) == 0 && accrt_fence_passed(stream->fence, last))
     return ACCRT_OK;
   return fail_not_done(stream, last, 0);
 }
 
-ACCRT_RARE accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_t* out_error) {
-  ACCRT_ENTER(stream);
+ACCRT_RARE accrt_status_t accrt_inner_stream_error(accrt_stream_t* stream,
+                                                   accrt_error_t* out_error) {
+  ACCRT_CHECK(stream);
   accrt_error_t error = ACCRT_ERROR_INIT;
   accrt_stream_refresh(stream);
   accrt_mutex_lock(&stream->lock);
@@ -452,6 +458,10 @@ ACCRT_RARE accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error
     error = stream->error;
   accrt_mutex_unlock(&stream->lock);
   return accrt_struct_write("accrt_error_t", out_error, &error, sizeof error);
+}
+
+ACCRT_RARE accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_t* out_error) {
+  ACCRT_ENTER_INNER(accrt_inner_stream_error(stream, out_error));
 }
 
 /* ---- For sessions ---- */
@@ -522,8 +532,8 @@ ACCRT_RARE static bool fail_cancelled(accrt_stream_t* stream) {
   return true;
 }
 
-accrt_status_t accrt_stream_cancel(accrt_stream_t* stream) {
-  ACCRT_ENTER(stream);
+accrt_status_t accrt_inner_stream_cancel(accrt_stream_t* stream) {
+  ACCRT_CHECK(stream);
   accrt_stream_refresh(stream);
   accrt_context_enter();
   accrt_mutex_lock(&stream->lock);
@@ -538,6 +548,10 @@ accrt_status_t accrt_stream_cancel(accrt_stream_t* stream) {
   accrt_stream_settle(stream);
   accrt_context_leave();
   return ACCRT_OK;
+}
+
+accrt_status_t accrt_stream_cancel(accrt_stream_t* stream) {
+  ACCRT_ENTER_INNER(accrt_inner_stream_cancel(stream));
 }
 
 /* ---- Resetting ---- */
@@ -618,9 +632,9 @@ static void clear_failure(accrt_stream_t* stream) {
                         memory_order_release);
 }
 
-ACCRT_RARE accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
-  ACCRT_ENTER(stream);
-  drop_deferred(stream, __func__, "dropped: the stream was reset");
+ACCRT_RARE accrt_status_t accrt_inner_stream_reset(accrt_stream_t* stream) {
+  ACCRT_CHECK(stream);
+  drop_deferred(stream, "accrt_stream_reset", "dropped: the stream was reset");
   /* One thread resets; the others find nothing to do when it is over. */
   bool ours = false, failed = true;
   while (!ours && failed) {
@@ -645,4 +659,8 @@ ACCRT_RARE accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
   accrt_mutex_unlock(&stream->lock);
   accrt_stream_trim_retained(stream, false);
   return status;
+}
+
+ACCRT_RARE accrt_status_t accrt_stream_reset(accrt_stream_t* stream) {
+  ACCRT_ENTER_INNER(accrt_inner_stream_reset(stream));
 }

@@ -20,28 +20,28 @@ accrt_status_t accrt_place_resolve(accrt_device_t* device, const accrt_place_t* 
     uint64_t address, buffer_bytes;
     accrt_buffer_range(place->buffer, &address, &buffer_bytes);
     if (accrt_device_instance(accrt_buffer_device(place->buffer)) != device->instance) {
-      return ACCRT_FAIL_INNER(
+      return ACCRT_FAIL(
           INVALID_ARGUMENT, "%s: the buffer is of another instance's %s, the work of %s", what,
           accrt_device_facts(accrt_buffer_device(place->buffer))->name, device->info.name);
     }
     if (!accrt_range_fits(place->offset_bytes, size_bytes, buffer_bytes)) {
-      return ACCRT_FAIL_INNER(OUT_OF_RANGE,
-                              "%s: offset %" PRIu64 " + size %" PRIu64
-                              " is past the buffer's %" PRIu64 " bytes",
-                              what, place->offset_bytes, size_bytes, buffer_bytes);
+      return ACCRT_FAIL(OUT_OF_RANGE,
+                        "%s: offset %" PRIu64 " + size %" PRIu64 " is past the buffer's %" PRIu64
+                        " bytes",
+                        what, place->offset_bytes, size_bytes, buffer_bytes);
     }
     *out_address = address + place->offset_bytes;
     return ACCRT_OK;
   }
   if (place->pointer == NULL && size_bytes > 0)
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "%s: neither a buffer nor a pointer", what);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: neither a buffer nor a pointer", what);
   uint64_t end;
   const uint64_t base = (uint64_t)(uintptr_t)place->pointer;
   if (!accrt_add_u64(base, place->offset_bytes, out_address) ||
       !accrt_add_u64(*out_address, size_bytes, &end)) {
-    return ACCRT_FAIL_INNER(OUT_OF_RANGE,
-                            "%s: offset %" PRIu64 " + size %" PRIu64 " from %p wraps around", what,
-                            place->offset_bytes, size_bytes, place->pointer);
+    return ACCRT_FAIL(OUT_OF_RANGE,
+                      "%s: offset %" PRIu64 " + size %" PRIu64 " from %p wraps around", what,
+                      place->offset_bytes, size_bytes, place->pointer);
   }
   return ACCRT_OK;
 }
@@ -72,11 +72,11 @@ accrt_status_t accrt_buffer_check_reach(const accrt_device_t* device, const accr
   const accrt_device_t* owner = accrt_buffer_device(buffer);
   if (owner == device || is_shared(device, buffer, by_kernel) || reaches(device, owner))
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(UNSUPPORTED, "%s: memory of %s is out of reach of %s%s", what,
-                          owner->info.name, device->info.name,
-                          accrt_upper_device(owner)->driver == accrt_upper_device(device)->driver
-                              ? ": accrt_device_enable_peer was not called, or found no path"
-                              : "");
+  return ACCRT_FAIL(UNSUPPORTED, "%s: memory of %s is out of reach of %s%s", what, owner->info.name,
+                    device->info.name,
+                    accrt_upper_device(owner)->driver == accrt_upper_device(device)->driver
+                        ? ": accrt_device_enable_peer was not called, or found no path"
+                        : "");
 }
 
 static bool region_span(const uint64_t extent[3], const uint64_t stride_bytes[2],
@@ -112,13 +112,13 @@ static bool nested(const uint64_t extent[3], const uint64_t stride_bytes[2], int
 /* ACCRT_TO_END of one row: to the end of `end`. */
 static accrt_status_t resolve_row(uint64_t extent[3], const accrt_place_t* end) {
   if (extent[1] != 1 || extent[2] != 1) {
-    return ACCRT_FAIL_INNER(OUT_OF_RANGE,
-                            "extent[0] is ACCRT_TO_END, which is for one row, not for %" PRIu64
-                            " x %" PRIu64,
-                            extent[1], extent[2]);
+    return ACCRT_FAIL(OUT_OF_RANGE,
+                      "extent[0] is ACCRT_TO_END, which is for one row, not for %" PRIu64
+                      " x %" PRIu64,
+                      extent[1], extent[2]);
   }
   if (end == NULL) {
-    return ACCRT_FAIL_INNER(
+    return ACCRT_FAIL(
         OUT_OF_RANGE,
         "extent[0] is ACCRT_TO_END, and where a binding ends is not known while the list is "
         "recorded");
@@ -135,18 +135,18 @@ accrt_status_t accrt_region_check(accrt_copy_region_t* region, const accrt_place
     ACCRT_TRY(resolve_row(extent, end));
   if (!region_span(extent, region->source_stride_bytes, out_source_bytes) ||
       !region_span(extent, stride, out_target_bytes)) {
-    return ACCRT_FAIL_INNER(OVERFLOW,
-                            "extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
-                            " with their strides do not fit 64 bits",
-                            extent[0], extent[1], extent[2]);
+    return ACCRT_FAIL(OVERFLOW,
+                      "extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
+                      " with their strides do not fit 64 bits",
+                      extent[0], extent[1], extent[2]);
   }
   /* Rows onto rows have no order, and would take a device as long as their number says. */
   if (*out_target_bytes == 0 || nested(extent, stride, 0, 1) || nested(extent, stride, 1, 0))
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                          "the target's rows overlap: extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
-                          ", strides %" PRIu64 " and %" PRIu64 " bytes",
-                          extent[0], extent[1], extent[2], stride[0], stride[1]);
+  return ACCRT_FAIL(INVALID_ARGUMENT,
+                    "the target's rows overlap: extents %" PRIu64 " x %" PRIu64 " x %" PRIu64
+                    ", strides %" PRIu64 " and %" PRIu64 " bytes",
+                    extent[0], extent[1], extent[2], stride[0], stride[1]);
 }
 
 static bool overlap(uint64_t a, uint64_t a_bytes, uint64_t b, uint64_t b_bytes) {
@@ -244,7 +244,7 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
                       from, source_bytes, to, target_bytes);
   }
   if (source_bytes == 0)
-    return accrt_stream_check(stream, name);
+    return accrt_stream_check(stream);
   ACCRT_TRY(prepare_note(source, stream));
   ACCRT_TRY(prepare_note(target, stream));
   accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_COPY, .name = name};
@@ -264,11 +264,16 @@ static accrt_status_t enqueue_copy(accrt_stream_t* stream, const accrt_place_t* 
   return ACCRT_OK;
 }
 
+accrt_status_t accrt_inner_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
+                                       const accrt_place_t* target, uint64_t size_bytes) {
+  ACCRT_CHECK(stream, source, target);
+  accrt_copy_region_t region = {.extent = {size_bytes, 1, 1}};
+  return enqueue_copy(stream, source, target, &region, "accrt_stream_copy");
+}
+
 accrt_status_t accrt_stream_copy(accrt_stream_t* stream, const accrt_place_t* source,
                                  const accrt_place_t* target, uint64_t size_bytes) {
-  ACCRT_ENTER(stream, source, target);
-  accrt_copy_region_t region = {.extent = {size_bytes, 1, 1}};
-  return enqueue_copy(stream, source, target, &region, __func__);
+  ACCRT_ENTER_INNER(accrt_inner_stream_copy(stream, source, target, size_bytes));
 }
 
 accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream, const accrt_place_t* source,
@@ -282,20 +287,21 @@ accrt_status_t accrt_stream_copy_strided(accrt_stream_t* stream, const accrt_pla
 accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes,
                                 uint32_t pattern_bytes) {
   if (pattern_bytes != 1 && pattern_bytes != 2 && pattern_bytes != 4 && pattern_bytes != 8) {
-    return ACCRT_FAIL_INNER(INVALID_ARGUMENT, "pattern_bytes %" PRIu32 " is not 1, 2, 4 or 8",
-                            pattern_bytes);
+    return ACCRT_FAIL(INVALID_ARGUMENT, "pattern_bytes %" PRIu32 " is not 1, 2, 4 or 8",
+                      pattern_bytes);
   }
   if (offset_bytes % pattern_bytes == 0 && size_bytes % pattern_bytes == 0)
     return ACCRT_OK;
-  return ACCRT_FAIL_INNER(INVALID_ARGUMENT,
-                          "offset %" PRIu64 " and size %" PRIu64
-                          " are not both multiples of the pattern's %" PRIu32 " bytes",
-                          offset_bytes, size_bytes, pattern_bytes);
+  return ACCRT_FAIL(INVALID_ARGUMENT,
+                    "offset %" PRIu64 " and size %" PRIu64
+                    " are not both multiples of the pattern's %" PRIu32 " bytes",
+                    offset_bytes, size_bytes, pattern_bytes);
 }
 
-accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
-                                 uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes) {
-  ACCRT_ENTER(stream, target);
+accrt_status_t accrt_inner_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
+                                       uint64_t size_bytes, uint64_t pattern,
+                                       uint32_t pattern_bytes) {
+  ACCRT_CHECK(stream, target);
   size_bytes = accrt_place_size(target, size_bytes);
   accrt_status_t status = accrt_fill_check(target->offset_bytes, size_bytes, pattern_bytes);
   uint64_t to = 0, number;
@@ -311,15 +317,21 @@ accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* ta
                       pattern_bytes);
   }
   if (size_bytes == 0)
-    return accrt_stream_check(stream, __func__);
+    return accrt_stream_check(stream);
   ACCRT_TRY(prepare_note(target, stream));
-  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_FILL, .name = __func__};
+  accrt_driver_command_t command = {.opcode = ACCRT_DRIVER_COMMAND_FILL,
+                                    .name = "accrt_stream_fill"};
   command.as.fill =
       (accrt_driver_fill_t){.target = range_at(to, size_bytes, ACCRT_KERNEL_ACCESS_WRITE),
                             .pattern = pattern,
                             .pattern_bytes = pattern_bytes};
-  status = enqueue_direct(stream, &command, __func__, &number);
+  status = enqueue_direct(stream, &command, "accrt_stream_fill", &number);
   if (status == ACCRT_OK)
     note(target, stream, number);
   return status;
+}
+
+accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_place_t* target,
+                                 uint64_t size_bytes, uint64_t pattern, uint32_t pattern_bytes) {
+  ACCRT_ENTER_INNER(accrt_inner_stream_fill(stream, target, size_bytes, pattern, pattern_bytes));
 }
