@@ -70,6 +70,17 @@ bool direct_set_up(direct_t* bench, uint32_t needs);
 /* Closes all, and fails when something was not given back. */
 void direct_tear_down(direct_t* bench);
 
+/* What a test needs that runs a kernel. */
+#define KERNELS (CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS)
+
+/* The least that may be asked for of this kind of memory, and holds so many bytes. */
+static inline uint64_t direct_whole_size(direct_t* d, uint32_t kind, uint64_t size_bytes) {
+  accrt_driver_memory_info_t info = {.struct_size = (uint32_t)sizeof info};
+  d->table->memory_info(d->device, kind, &info);
+  return (size_bytes + info.granularity_bytes - 1) / info.granularity_bytes *
+         info.granularity_bytes;
+}
+
 /* ---- What is enqueued ---- */
 
 static inline accrt_driver_value_t direct_constant(uint64_t value) {

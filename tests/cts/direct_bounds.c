@@ -480,7 +480,6 @@ static void test_operators_are_found_anywhere(void** state) {
   }
 }
 
-#define KERNELS (CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS)
 const cts_test_t cts_direct_bound_tests[] = {
     CTS_O(test_grids_may_be_large, KERNELS),
     CTS_O(test_copies_and_fills_may_be_large, CTS_NEEDS_TABLE),

@@ -861,7 +861,6 @@ static void test_records_on_failed_queues_are_new(void** state) {
   d->table->queue_destroy(other);
 }
 
-#define KERNELS (CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS)
 const cts_test_t cts_direct_corner_tests[] = {
     CTS_O(test_words_of_kernels_are_theirs, KERNELS),
     CTS_O(test_names_are_text, KERNELS | CTS_NEEDS_TRACING),

@@ -853,7 +853,6 @@ static void test_random_networks(void** state) {
     d->table->queue_destroy(self->queues[q]);
 }
 
-#define KERNELS (CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS)
 const cts_test_t cts_direct_model_tests[] = {CTS_O(test_random_fills_and_copies, CTS_NEEDS_TABLE),
                                              CTS_O(test_random_launches, KERNELS),
                                              CTS_O(test_random_dispatches, KERNELS),

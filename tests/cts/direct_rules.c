@@ -717,7 +717,6 @@ static void test_unknown_commands_are_refused(void** state) {
   }
 }
 
-#define KERNELS (CTS_NEEDS_TABLE | CTS_NEEDS_HOST_KERNELS)
 const cts_test_t cts_direct_rule_tests[] = {
     CTS_O(test_bindings_that_seldom_change_do_change, KERNELS),
     CTS_O(test_what_is_refused_changes_nothing, KERNELS),

@@ -2,7 +2,7 @@
  *
  * One lock guards everything; entry points hold it for as long as they run, the engine's thread gives it away while it runs a
  * task. Parts: core (start, devices, contexts, faults), memory, engine (tasks), stream (streams, events, copies), graph
- * (graphs and capture), image (what is in PTX and cubins), module (libraries, kernels, launches).
+ * (graphs), capture, image (what is in PTX and cubins), module (libraries, kernels, launches).
  */
 #ifndef FAKECUDA_FAKE_H_
 #define FAKECUDA_FAKE_H_
