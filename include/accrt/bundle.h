@@ -253,7 +253,7 @@ ACCRT_ASSERT_LAYOUT(accrt_constant_info_t, reserved, 96);
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_constant(accrt_bundle_t* bundle, uint32_t index,
                                                accrt_constant_info_t* out_info);
-/** Index of a constant by name. Since: 0.1 */
+/** Index of a constant by name, or ACCRT_ERROR_NOT_FOUND (with similar names). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_find_constant(accrt_bundle_t* bundle, const char* name,
                                                     uint32_t* out_index);
 /** The host address of a plain constant's bytes, valid while the bundle is. Its chunks are checked
@@ -356,7 +356,7 @@ ACCRT_ASSERT_LAYOUT(accrt_asset_info_t, size_bytes, 48);
 /** Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_asset(accrt_bundle_t* bundle, uint32_t index,
                                             accrt_asset_info_t* out_info);
-/** Index of an asset by name. Since: 0.3 */
+/** Index of an asset by name, or ACCRT_ERROR_NOT_FOUND (with similar names). Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_find_asset(accrt_bundle_t* bundle, const char* name,
                                                  uint32_t* out_index);
 
@@ -397,7 +397,7 @@ ACCRT_ASSERT_LAYOUT(accrt_function_info_t, required_features, 56);
 /** Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_function(accrt_bundle_t* bundle, uint32_t index,
                                                accrt_function_info_t* out_info);
-/** Index of a function by name. Since: 0.1 */
+/** Index of a function by name, or ACCRT_ERROR_NOT_FOUND (with similar names). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_bundle_find_function(accrt_bundle_t* bundle, const char* name,
                                                     uint32_t* out_index);
 

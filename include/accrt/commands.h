@@ -126,8 +126,8 @@ typedef struct accrt_kernel_argument {
   void* pointer;
   uint64_t offset_bytes; /**< of the range the kernel gets */
   /** of that range. ACCRT_TO_END: to the end of the buffer or binding (a host address needs a
-   * size). 0: no bytes; the kernel gets the address, or NULL without memory, even if the parameter
-   * is not optional */
+   * size). 0: an empty range, also for a parameter that is not optional; the kernel gets the
+   * range's address, or NULL if the argument has no memory */
   uint64_t size_bytes;
   uint64_t value; /**< SCALAR, SYMBOL: bits, low bytes */
   /** TENSOR: dtype, shape and strides (its data is ignored). Element 0 is at offset_bytes; all
@@ -217,8 +217,8 @@ ACCRT_ASSERT_LAYOUT(accrt_binding_t, size_bytes, 32);
 /** The predecessors of a command: it starts when all of them have ended. They are indices that
  * earlier record functions returned. Frozen. */
 typedef struct accrt_predecessors {
-  const uint32_t* commands; /**< NULL: see `count` */
-  uint32_t count;    /**< ACCRT_AFTER_PREVIOUS: after the last recorded command; 0: at once */
+  const uint32_t* commands; /**< `count` indices; may be NULL if that is not their number */
+  uint32_t count;    /**< 0: no predecessors; ACCRT_AFTER_PREVIOUS: the last recorded command */
   uint32_t reserved; /**< 0 */
 } accrt_predecessors_t;
 ACCRT_ASSERT_LAYOUT(accrt_predecessors_t, reserved, 16);
@@ -258,7 +258,7 @@ ACCRT_API accrt_status_t accrt_commands_invoke(
 /** Records a strided copy. extent[0] of one row may be ACCRT_TO_END if a buffer, not a binding,
  * says where that is: the source, or the target if the source is host memory.
  * @return as accrt_commands_dispatch; ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_INVALID_ARGUMENT (the
- *   target's rows overlap). Since: 0.1 */
+ *   target's rows overlap); ACCRT_ERROR_ALIASED (source and target overlap). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_copy(accrt_commands_t* commands,
                                              const accrt_binding_place_t* source,
                                              const accrt_binding_place_t* target,

@@ -67,10 +67,14 @@ ACCRT_API accrt_program_t* accrt_program_retain(accrt_program_t* program);
 ACCRT_API void accrt_program_release(accrt_program_t* program);
 /** The program's bundle, lent. Since: 0.1 */
 ACCRT_API accrt_bundle_t* accrt_program_bundle(accrt_program_t* program);
-/** Gives the variant that the program chose for a kernel of the bundle, without regard to
- * predicates on arguments. One line of text says why it did not choose the others (`text` and sizes
- * as in accrt_bundle_argument_type_text).
- * @param kernel index of the kernel in the bundle. Since: 0.1 */
+/** Gives the variant that the program chose for a kernel of the bundle: the best one that asks
+ * nothing of the arguments, or else the best. A call whose arguments fit a better one uses that.
+ * One line of text says why the program did not choose the others (`text` and sizes as in
+ * accrt_bundle_argument_type_text).
+ * @param kernel index of the kernel in the bundle.
+ * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (no such kernel, or a text that is longer than
+ *   capacity_bytes); ACCRT_ERROR_NO_VARIANT (no function for the device uses the kernel).
+ *   Since: 0.1 */
 ACCRT_API accrt_status_t accrt_program_variant(accrt_program_t* program, uint32_t kernel,
                                                uint32_t* out_variant, char* text,
                                                uint64_t capacity_bytes, uint64_t* out_size_bytes);
@@ -167,8 +171,8 @@ typedef struct accrt_session_options {
    * defaults */
   const accrt_budget_t* budget;
   /** for making the session: limits its memory (with its states, on a device that uses host memory)
-   * and the time to fill the states. NULL: `budget`, but no limit where
-   * `budget` is NULL or has 0 */
+   * and the time to fill the states. NULL: the limits that `budget` has; a limit of 0 there, and a
+   * `budget` of NULL, are no limit here */
   const accrt_budget_t* creation_budget;
 } accrt_session_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_session_options_t, creation_budget, 80);

@@ -105,8 +105,8 @@ ACCRT_API accrt_status_t accrt_stream_create(accrt_device_t* device,
  * native queue orders the work of both. So the stream cannot hold work back: a wait for a value
  * that no one has signalled yet gets ACCRT_ERROR_NOT_READY. While the native queue is being
  * captured, accrt_call_submit and accrt_stream_submit add their work to the owner's graph (since
- * 0.4). The code that launches that graph keeps the session, the program and all memory of the
- * work. Other functions get ACCRT_ERROR_INVALID_STATE. So do a wait for captured work, and work
+ * 0.4). The code that launches it has to keep the session, the program and all memory of the work
+ * alive. Other functions get ACCRT_ERROR_INVALID_STATE. So do a wait for captured work, and work
  * that is traced or that has an operator which cannot be captured. The capture stays valid.
  * @param native a queue of this device. CUDA: NULL is the legacy default stream.
  * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (the driver has no native queues);
@@ -244,8 +244,8 @@ ACCRT_API accrt_status_t accrt_stream_fill(accrt_stream_t* stream, const accrt_p
  * stream waits for the copy. You may close the file descriptor at once. Keep the target's memory.
  * @param flags 0.
  * @return as accrt_stream_copy; ACCRT_ERROR_IO (not a regular file, or the descriptor cannot be
- *   duplicated: errno). A read that fails later or ends early fails the stream with ACCRT_ERROR_IO.
- *   Since: 0.2 */
+ *   duplicated: errno); ACCRT_ERROR_NOT_READY (a stream of accrt_stream_wrap). A read that fails
+ *   later or ends early fails the stream with ACCRT_ERROR_IO. Since: 0.2 */
 ACCRT_API accrt_status_t accrt_stream_read_file(accrt_stream_t* stream, int32_t fd,
                                                 uint64_t file_offset, const accrt_place_t* target,
                                                 uint64_t size_bytes, uint32_t flags);

@@ -35,9 +35,8 @@ struct DLManagedTensorVersioned;
 struct DLManagedTensor;
 
 /** Imports a DLPack tensor (of major version 1) without a copy.
- * @param managed On success the library owns it: it calls the deleter
- *   once, on any thread, when the last reference and the last use on a stream are gone. On failure
- *   the caller still owns it.
+ * @param managed On success the library owns it: it calls the deleter once, on any thread, when the
+ *   last reference and the last use on a stream are gone. On failure the caller still owns it.
  * @param out_tensor a view of it. The caller owns its buffer:
  *   accrt_buffer_release(out_tensor->buffer).
  * @param shape, strides storage for ACCRT_MAX_RANK entries each, to which out_tensor points.
