@@ -29,6 +29,11 @@ A, B, C = (ex.symbol(name) for name in "abc")
     ((A + B) * (A - B), A * A - B * B),
     (ex.align_up(A * 512, 256), A * 512),
     ((A * B) // A, B),
+    ((A * B * 32 + B * 32) // (A * B * 8 + B * 8), 4),
+    (((A + 1) * (B + 2) * C) // (B * C + C * 2), A + 1),
+    ((A * A - B * B) // (A - B), A + B),
+    ((A // 2 * 6 + 3) % (A // 2 * 2 + 1), 0),
+    ((A * 4 + 5) // (A * 2 + 2), (A * 4 + 5) // (A * 2 + 2)),
 ])  # fmt: skip
 def test_canonical_form(size, expected):
     assert ex.simplify(size) == ex.simplify(expected)

@@ -73,22 +73,29 @@ def _build(terms: Sequence[Tuple[_Monomial, int]]) -> Expr:
 
 
 def _divide(terms: Sequence[Tuple[_Monomial, int]], divisor: Sequence[Tuple[_Monomial, int]]) -> Optional[Expr]:
-    """The exact quotient by one term, or None."""
-    if len(divisor) != 1:
-        return None
-    wanted, by = divisor[0]
-    quotient: _Polynomial = {}
-    for monomial, factor in terms:
-        rest = list(monomial)
-        for atom in wanted:
-            at = next((i for i, other in enumerate(rest) if same(other, atom)), None)
-            if at is None:
-                return None
-            del rest[at]
-        if factor % by:
+    """The exact quotient, or None."""
+    rest, quotient = dict(terms), {}
+    for _ in range(len(terms)):
+        found = _divided(_frozen(rest)[0], divisor[0]) if rest else None
+        if found is None:
+            break
+        quotient[found[0]] = found[1]
+        for monomial, factor in divisor:
+            product = tuple(sorted(monomial + found[0], key=_key))
+            rest[product] = rest.get(product, 0) - factor * found[1]
+        rest = {m: f for m, f in rest.items() if f}
+    return None if rest else _build(_frozen(quotient))
+
+
+def _divided(term: Tuple[_Monomial, int], by: Tuple[_Monomial, int]) -> Optional[Tuple[_Monomial, int]]:
+    """A term by a term, or None."""
+    rest = list(term[0])
+    for atom in by[0]:
+        at = next((i for i, other in enumerate(rest) if same(other, atom)), None)
+        if at is None:
             return None
-        quotient[tuple(rest)] = factor // by
-    return _build(_frozen(quotient))
+        del rest[at]
+    return None if term[1] % by[1] else (tuple(rest), term[1] // by[1])
 
 
 def _quotient(op: str, a: Expr, b: Expr) -> Expr:
