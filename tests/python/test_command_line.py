@@ -20,6 +20,7 @@ from accrt import bundle_reader
 from accrt import bundle_writer as bw
 from accrt.compiler import Module, available_targets, compile, driver, progress
 from accrt.compiler import __main__ as main
+from accrt.compiler import _children
 from accrt.compiler.kernels import image
 
 HOSTS = [t for t in available_targets() if t in driver.HOST_TARGETS]
@@ -202,20 +203,65 @@ def test_what_a_watcher_raises_ends_the_compilation(tmp_path):
     assert not (tmp_path / "a.accx").exists()
 
 
-def test_as_many_compilers_as_are_asked_for():
-    from accrt.compiler import _children
+@pytest.mark.parametrize("wanted", [1, 3])
+def test_as_many_jobs_at_once_as_are_asked_for(wanted):
+    """A job waits until so many run; one more would be counted."""
+    running, most, lock, together = [0], [0], threading.Lock(), threading.Barrier(wanted)
 
-    running, most, lock = [0], [0], threading.Lock()
-
-    def job(_):
+    def job(number):
         with lock:
             running[0] += 1
             most[0] = max(most[0], running[0])
-        time.sleep(0.01)
+        together.wait(60)
         with lock:
             running[0] -= 1
-        return _
+        return number
 
-    with progress.watching(jobs=3):
-        assert _children.each(job, list(range(12))) == list(range(12))
-    assert most[0] <= 3
+    with progress.watching(jobs=wanted):
+        assert _children.each(job, list(range(4 * wanted))) == list(range(4 * wanted))
+    assert most[0] == wanted
+
+
+def parts_of_a_bundle():
+    m = Module("parts")
+    n = m.symbol("n", maximum=64)
+    f = m.function("f")
+    x = f.input("x", "f32", [n, 32])
+    y = x.linear(m.constant("w", np.eye(32, dtype=np.float32))).softmax(-1)
+    f.result("y", y.cumsum(1).layer_norm(m.constant("g", np.ones(32, np.float32)), m.constant("b", np.zeros(32, np.float32))))
+    return m
+
+
+def test_builds_at_once_give_the_bytes_of_a_serial_build(tmp_path, monkeypatch):
+    """Real compilers, of which the first waits until another has begun; and the same with one at a
+    time. Each has an empty cache."""
+    run, lock, begun = _children.run, threading.Lock(), threading.Event()
+    state = {"running": 0, "most": 0, "all": 0}
+
+    def counted(command, directory, cwd=None):
+        with lock:
+            state["all"] += 1
+            state["running"] += 1
+            state["most"] = max(state["most"], state["running"])
+            if state["running"] > 1:
+                begun.set()
+        if state["wait"] and "-c" in command:
+            assert begun.wait(60), "no second compiler began while the first ran"
+        try:
+            return run(command, directory, cwd)
+        finally:
+            with lock:
+                state["running"] -= 1
+
+    monkeypatch.setattr(_children, "run", counted)
+    monkeypatch.setattr(image.prebuilt, "find", lambda *_: None)
+    made, counts = {}, {}
+    for jobs in (1, 3):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / f"cache-{jobs}"))
+        state.update(most=0, all=0, wait=jobs > 1)
+        with progress.watching(jobs=jobs):
+            compile(parts_of_a_bundle(), tmp_path / f"{jobs}.accx", targets=HOSTS[-1:])
+        made[jobs], counts[jobs] = (tmp_path / f"{jobs}.accx").read_bytes(), dict(state)
+    assert counts[1]["all"] == counts[3]["all"] > 3
+    assert counts[1]["most"] == 1 and 2 <= counts[3]["most"] <= 3
+    assert made[1] == made[3]
