@@ -240,7 +240,7 @@ check_interop() {
   echo "JAX, numpy 2, ml_dtypes, Triton and NVRTC: $(grep -h passed "$where/log.txt" | tr '\n' ';')"
 }
 
-# Hugging Face's own logits for each family of accrt.models, and models of 36 families through
+# Hugging Face's own logits for each family of accrt.models, and models of 38 families through
 # accrt.from_torch, torch.compile and accrt.from_onnx: a part, from a seed. And random tensors.
 check_models() {
   configure_and_build "$BUILD"

@@ -40,7 +40,7 @@ def main():
     shares = []
     for name in arguments.names or torch_models.MODELS:
         model, inputs = torch_models.MODELS[name]()
-        shapes = None if name in torch_models.STATIC else torch_models.dynamic_shapes(inputs)
+        shapes = torch_models.dynamic_shapes(inputs, name)
         exports, conversions = [], []
         for _ in range(arguments.rounds):
             taken, program = seconds(lambda: torch.export.export(model, (), inputs, dynamic_shapes=shapes, strict=False))

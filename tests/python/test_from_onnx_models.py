@@ -1,4 +1,4 @@
-"""Whole models of 36 families (torch_models.py) through torch's exporter to ONNX and
+"""Whole models of 38 families (torch_models.py) through torch's exporter to ONNX and
 accrt.from_onnx: every element of every result beside torch's float64 result, with fixed sizes, with
 sizes that vary, and with two sizes that the export never saw. A part of them, from a seed that is
 printed; ACCRT_TEST_ALL=1: all. Runs where torch, transformers, onnx and onnxscript are: `./dev
@@ -38,15 +38,14 @@ def chosen():
 @pytest.mark.parametrize("name", chosen())
 def test_model(name, sizes, instance):
     print("seed", SEED)
-    if sizes == "vary" and name in models.STATIC:
-        pytest.skip(models.STATIC[name])
     model, inputs = models.MODELS[name]()
     models.for_onnx(name, model)
     logging.disable(logging.WARNING)  # what the exporter says of itself
-    shapes = models.dynamic_shapes(inputs) if sizes == "vary" else None
+    named = "" if name in models.ONNX_FIXED else name
+    shapes = models.dynamic_shapes(inputs, named) if sizes == "vary" else None
     exported = torch.onnx.export(model, kwargs=inputs, dynamo=True, dynamic_shapes=shapes, verbose=False)
     logging.disable(logging.NOTSET)
-    module = convert(exported.model_proto)
+    module = convert(exported.model_proto, sizes=models.ONNX_SIZES.get(name) if sizes == "vary" else None)
     session = accrt.Program(accrt.Bundle(compile(module, targets=[kh.host_targets()[-1]]), instance)).session()
     torch.manual_seed(SEED & 0x7FFFFFFF)
     if name == "mixtral":
@@ -54,4 +53,4 @@ def test_model(name, sizes, instance):
     models.compare(session, model, inputs)
     if sizes == "vary":
         for batch, length in ((1, 5), (3, 17)):
-            models.compare(session, model, models.resized(inputs, batch, length))
+            models.compare(session, model, models.resized(inputs, batch, length, named))

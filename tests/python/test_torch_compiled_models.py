@@ -1,4 +1,4 @@
-"""Models of 36 families (torch_models.py) through torch.compile(backend="accrt"): every element of
+"""Models of 38 families (torch_models.py) through torch.compile(backend="accrt"): every element of
 every output beside torch's float64 result, with two sizes, and nothing that breaks the graph or
 runs in torch. A part of them, from a seed that is printed; ACCRT_TEST_ALL=1: all. Runs where torch
 and transformers are: `./dev check models`.
@@ -54,7 +54,7 @@ def compiled(name: str) -> Dict[str, Any]:
         wholes.append(self)
 
     model, inputs = models.MODELS[name]()
-    rounds = [inputs, models.resized(inputs, 3, 9)]
+    rounds = [inputs, models.resized(inputs, 3, 9, name)]
     said, log = Said(), logging.getLogger("accrt.torch")
     level = log.level
     torch._dynamo.reset()

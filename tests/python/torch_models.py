@@ -1,13 +1,15 @@
-"""Small models of 36 families from their configurations alone, with random weights and example
+"""Small models of 38 families from their configurations alone, with random weights and example
 inputs: what tests export.
 
 MODELS[name]() gives (model, inputs by name). Sequences are inputs of integers of two dimensions; a
-decoder's own have a length of their own. STATIC says which torch cannot export with sizes that
-vary, and why.
+decoder's own have a length of their own. FIXED says which dimension beside the batch cannot vary,
+and why.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from typing import Any, Callable, Dict, Tuple
 
@@ -15,8 +17,16 @@ import numpy as np
 import torch
 import transformers as hf
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, os.pardir, "bench", "gpu"))
+import torch_nets  # noqa: E402
+
 VOCABULARY = 99
-STATIC = {"mamba": "its scan is a Python loop over the sequence"}
+#: The batch varies in every model, and so do sequences, pictures of convolutions alone, and sound.
+FIXED = {
+    "mamba": "the sequence: its scan is a Python loop over it", "whisper": "the sound: the model takes one length", "whisper_encoder": "the sound: the model takes one length",
+    "vit": "the picture: positions are learned", "deit": "the picture: positions are learned", "clip": "the picture: positions are learned",
+    "dit": "the picture: positions are a table", "swin": "the picture: it is padded by remainders of its size, and the compiler does not prove the sizes equal",
+}  # fmt: skip
 
 BASE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, vocab_size=VOCABULARY, max_position_embeddings=64)
 IMAGE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, image_size=32, patch_size=8)
@@ -39,7 +49,7 @@ def _made(model: str, config: str, inputs: Callable[[], Dict[str, Any]], **given
         torch.manual_seed(0)
         return getattr(hf, model)(getattr(hf, config)(**given)).eval(), inputs()
 
-    make.model = model  # type: ignore[attr-defined]
+    make.model, make.inputs = model, inputs  # type: ignore[attr-defined]
     return make
 
 
@@ -57,6 +67,19 @@ def image() -> Dict[str, Any]:
     return dict(pixel_values=torch.randn(2, 3, 32, 32))
 
 
+def noise(**condition: Any) -> Callable[[], Dict[str, Any]]:
+    return lambda: dict(latents=torch.randn(2, 4, 8, 8), time=torch.tensor([501.0, 20.0]), **{name: make() for name, make in condition.items()})
+
+
+def _plain_torch(make: Callable[[], Any], inputs: Callable[[], Dict[str, Any]]) -> Callable[[], Made]:
+    def made() -> Made:
+        torch.manual_seed(0)
+        return make().eval(), inputs()
+
+    made.inputs = inputs  # type: ignore[attr-defined]
+    return made
+
+
 def pair() -> Dict[str, Any]:
     return dict(input_ids=ids(), decoder_input_ids=ids(2, 7), use_cache=False)
 
@@ -69,7 +92,7 @@ def _decoder(model: str, config: str, **more: Any) -> Callable[[], Made]:
     return _made(model, config, plain, **{**BASE, **TOKENS, **more})
 
 
-_SPEECH = dict(max_source_positions=20, max_target_positions=30, num_mel_bins=8, decoder_start_token_id=1, **TOKENS)
+_SPEECH = dict(max_source_positions=20, max_target_positions=64, num_mel_bins=8, decoder_start_token_id=1, **TOKENS)
 MODELS.update(
     bert=_encoder("BertModel", "BertConfig"),
     roberta=_encoder("RobertaForSequenceClassification", "RobertaConfig", **TOKENS),
@@ -106,16 +129,26 @@ MODELS.update(
     clip=_made("CLIPModel", "CLIPConfig", lambda: {**masked(), **image()}, text_config={**BASE, **TOKENS}, vision_config=IMAGE),
     t5=_made("T5ForConditionalGeneration", "T5Config", pair, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_heads=4, vocab_size=VOCABULARY,
              decoder_start_token_id=0),
-    bart=_made("BartModel", "BartConfig", pair, max_position_embeddings=64, **PAIR, **TOKENS),
-    whisper=_made("WhisperModel", "WhisperConfig",
+    bart=_made("BartForConditionalGeneration", "BartConfig", pair, max_position_embeddings=64, **PAIR, **TOKENS),
+    whisper=_made("WhisperForConditionalGeneration", "WhisperConfig",
                   lambda: dict(input_features=torch.randn(2, 8, 40), decoder_input_ids=ids(2, 7), use_cache=False), **PAIR, **_SPEECH),
     whisper_encoder=_made("WhisperModel", "WhisperConfig", lambda: dict(input_features=torch.randn(2, 8, 40)), **PAIR, **_SPEECH),
     wav2vec2=_made("Wav2Vec2Model", "Wav2Vec2Config", lambda: dict(input_values=torch.randn(2, 400)), conv_dim=(8, 8), conv_stride=(4, 2),
                    conv_kernel=(8, 4), num_feat_extract_layers=2, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2,
                    **{k: v for k, v in BASE.items() if k != "max_position_embeddings"}),
+    unet=_plain_torch(lambda: torch_nets.UNet((32, 64), context=16, heads=2, layers=1), noise(text=lambda: torch.randn(2, 5, 16))),
+    dit=_plain_torch(lambda: torch_nets.DiT(side=8, width=32, heads=4, layers=2, labels=11), noise(label=lambda: torch.tensor([7, 10]))),
 )  # fmt: skip
 _whisper = MODELS["whisper_encoder"]
-MODELS["whisper_encoder"] = lambda: (lambda made: (made[0].encoder, made[1]))(_whisper())
+
+
+def _whisper_encoder() -> Made:
+    model, inputs = _whisper()
+    return model.encoder, inputs
+
+
+_whisper_encoder.inputs = _whisper.inputs  # type: ignore[attr-defined]
+MODELS["whisper_encoder"] = _whisper_encoder
 
 
 def for_onnx(name: str, model: Any) -> None:
@@ -127,14 +160,36 @@ def for_onnx(name: str, model: Any) -> None:
         model.set_experts_implementation("batched_mm")
 
 
-def dynamic_shapes(inputs: Dict[str, Any]) -> Dict[str, Any]:
-    """Batch and sequence vary."""
+#: What varies beside the batch and the sequences: (name of the size, its multiple) by input and
+#: dimension.
+_PICTURE = {"pixel_values": {2: ("high", 1), 3: ("wide", 1)}}
+MORE = {
+    "resnet": _PICTURE, "convnext": _PICTURE, "wav2vec2": {"input_values": {1: ("samples", 1)}},
+    "unet": {"latents": {2: ("rows", 2), 3: ("columns", 2)}, "text": {1: ("words", 1)}},
+}  # fmt: skip
+#: The least that torch's export asks for.
+LEAST = {"high": 16, "wide": 16, "samples": 32, "rows": 1, "columns": 1, "words": 1}
+
+
+#: ONNX has no ranges, and the lengths of sound that the convolutions leave are divided.
+ONNX_SIZES = {"wav2vec2": {"samples": (32, 2000)}}
+#: ONNX has no dimensions that are multiples, so that an odd picture would not fit itself: only the
+#: batch varies.
+ONNX_FIXED = ("unet",)
+
+
+def dynamic_shapes(inputs: Dict[str, Any], model: str = "") -> Dict[str, Any]:
+    """Batch and sequence vary, and what MORE says of the model."""
     batch, tokens, more = (torch.export.Dim(n, max=m) for n, m in (("batch", 8), ("tokens", 60), ("more", 60)))
+    others = {name: torch.export.Dim(name, min=least, max=2000) for name, least in LEAST.items()}
 
     def dims(name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return None
-        return {0: batch, 1: more if name.startswith("decoder") else tokens} if is_sequence(value) else {0: batch}
+        if is_sequence(value) and model != "mamba":
+            return {0: batch, 1: more if name.startswith("decoder") else tokens}
+        sizes = MORE.get(model, {}).get(name, {})
+        return {0: batch, **{d: others[size] if times == 1 else times * others[size] for d, (size, times) in sizes.items()}}
 
     return {name: dims(name, value) for name, value in inputs.items()}
 
@@ -143,25 +198,52 @@ def is_sequence(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.dim() == 2 and value.dtype == torch.long
 
 
-def resized(inputs: Dict[str, Any], batch: int, length: int) -> Dict[str, Any]:
+def resized(inputs: Dict[str, Any], batch: int, length: int, model: str = "") -> Dict[str, Any]:
     """Other inputs, which the export never saw."""
+    sizes = {"high": 16 + length, "wide": 16 + 2 * length, "samples": 300 + 11 * length, "rows": length // 2 + 1, "columns": 3, "words": length}
 
     def one(name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return value
+        if value.dtype == torch.long and value.dim() == 1:
+            return torch.randint(0, 10, (batch,))
         if not is_sequence(value):
-            return torch.randn(batch, *value.shape[1:])
+            shape = [batch, *value.shape[1:]]
+            for d, (size, times) in MORE.get(model, {}).get(name, {}).items():
+                shape[d] = times * sizes[size]
+            return 500 * torch.rand(shape) if name == "time" else torch.randn(shape)
+        tokens = value.shape[1] if model == "mamba" else length
         if "mask" not in name:
-            return ids(batch, length)
-        mask = torch.ones(batch, length, dtype=torch.long)
-        mask[0, length - length // 3 :] = 0
+            return ids(batch, tokens)
+        mask = torch.ones(batch, tokens, dtype=torch.long)
+        mask[0, tokens - tokens // 3 :] = 0
         return mask
 
     return {name: one(name, value) for name, value in inputs.items()}
 
 
 #: Families that write: their inputs' last sequence grows by a token at each step.
-DECODERS = [name for name, make in MODELS.items() if name not in STATIC and hasattr(make, "model") and any(w in make.model for w in ("CausalLM", "LMHead", "T5For"))]
+DECODERS = [name for name, make in MODELS.items() if any(w in getattr(make, "model", "") for w in ("CausalLM", "LMHead", "ForConditional"))]
+
+
+def table() -> str:
+    """What varies in which models, as docs/from-torch.md has it."""
+    rows: Dict[Tuple[str, str, str], list] = {}
+    for name, make in MODELS.items():
+        shapes = dynamic_shapes(make.inputs(), name)  # type: ignore[attr-defined]
+        sizes = {getattr(dim, "root", dim).__name__ for dims in shapes.values() if dims for dim in dims.values()}
+        order = [*NAMED, *sorted(sizes - set(NAMED))]
+        varies = ", ".join(NAMED[size] for size in order if size in sizes)
+        rows.setdefault((varies, FIXED.get(name, ""), "yes" if name in DECODERS else ""), []).append(name)
+    head = "| models | what varies | what is fixed, and why | 32 tokens |\n| --- | --- | --- | --- |"
+    return "\n".join([head, *(f"| {', '.join(names)} | {' | '.join(row)} |" for row, names in rows.items())])
+
+
+#: Words for sizes.
+NAMED = {
+    "batch": "batch", "tokens": "tokens", "more": "the decoder's tokens", "high": "height", "rows": "height", "wide": "width", "columns": "width",
+    "samples": "samples of sound", "words": "the text's tokens",
+}  # fmt: skip
 
 
 def scaled(model: Any, factor: float) -> Any:
@@ -222,3 +304,7 @@ def compare_results(out: Any, model: Any, inputs: Dict[str, Any], within: float 
         assert a.shape == b.shape
         rms = np.sqrt((b**2).mean())
         assert (np.abs(a - b) <= within * (np.abs(b) + rms)).all(), (np.abs(a - b) / (np.abs(b) + rms)).max()
+
+
+if __name__ == "__main__":
+    print(table())
