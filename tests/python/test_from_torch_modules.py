@@ -115,6 +115,31 @@ def test_circular_padding(instance):
     check(Of(lambda x: (F.pad(x, (2, 1), "circular"), F.pad(x[None], (0, 2, 3, 1), "circular"))).eval(), (some(2, 3, 4),), instance)
 
 
+def test_attention_over_the_edges_of_a_graph(instance):
+    """A softmax over the edges that go to a node, by scattered extremes and sums; nodes without
+    edges, and any number of both."""
+    class Graph(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.target, self.source = torch.nn.Linear(4, 6), torch.nn.Parameter(some(6)), torch.nn.Parameter(some(6).flip(0))
+
+        def forward(self, x, edges):
+            source, to = edges[0], edges[1]
+            h = self.linear(x)
+            e = F.leaky_relu((h[source] * self.source).sum(-1) + (h[to] * self.target).sum(-1), 0.2)
+            most = x.new_full((x.shape[0],), float("-inf")).scatter_reduce(0, to, e, "amax")
+            e = (e - most[to]).exp()
+            share = e / x.new_zeros(x.shape[0]).scatter_add(0, to, e)[to]
+            return torch.zeros_like(h).index_add(0, to, h[source] * share[:, None])
+
+    def given(nodes, edges):
+        return some(nodes, 4), torch.randint(0, nodes, (2, edges), generator=torch.Generator().manual_seed(edges))
+
+    torch.manual_seed(1)
+    shapes = ({0: torch.export.Dim("nodes", max=64)}, {1: torch.export.Dim("edges", max=256)})
+    check(Graph().eval(), given(5, 9), instance, [given(1, 3), given(17, 40), given(30, 1)], dynamic_shapes=shapes)
+
+
 def branches(x):
     if x.sum().item() > 0:
         return x * 2

@@ -8,6 +8,7 @@ from ..compiler import Value
 from ..compiler import expr as ex
 from ..compiler.ops import bags, fourier
 from ..compiler.ops.einsum import einsum as by_equation
+from ..compiler.ops.ordering import largest_last
 from .ops_math import cast, to_layout, var
 from .table import lowers
 from .values import Known, Unsupported
@@ -40,11 +41,15 @@ def put_mask(lo: Any, x: Value, mask: Any, at: int, values: Value, add: bool) ->
 
 @lowers("aten.scatter_reduce.two")
 def scatter_reduce(lo: Any, x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
-    if reduce != "sum":
-        raise Unsupported(f"scatter_reduce by {reduce!r}")
     from .ops_nn import scattered
 
-    return scattered(lo, x if include_self else scattered(lo, x, dim, index, 0, False), dim, index, source, True)
+    if reduce == "sum":
+        return scattered(lo, x if include_self else scattered(lo, x, dim, index, 0, False), dim, index, source, True)
+    if reduce not in ("amax", "amin"):
+        raise Unsupported(f"scatter_reduce by {reduce!r}")
+    index, values = largest_last(lo.value(source), lo.value(index), lo.axis(x, dim), reduce == "amin")
+    made = scattered(lo, x, dim, index, values, False)
+    return made if not include_self else lo.value(x).maximum(made) if reduce == "amax" else lo.value(x).minimum(made)
 
 
 @lowers("aten.var_mean.correction")
@@ -89,9 +94,7 @@ def permuted(x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Any:
     return x.permute([*axes, *(d for d in range(x.rank) if d not in axes)]), [indices[d] for d in axes]
 
 
-@lowers("aten.einsum.default")
-def einsum(lo: Any, equation: str, operands: Sequence[Any], path: Any = None) -> Any:
-    return by_equation(equation, [lo.value(x) for x in operands])
+lowers("aten.einsum.default")(lambda lo, equation, operands, path=None: by_equation(equation, [lo.value(x) for x in operands]))
 
 
 @lowers("aten._embedding_bag.default", "aten._embedding_bag_forward_only.default")

@@ -355,14 +355,10 @@ def index_select(lo: Any, x: Any, dim: int, index: Any) -> Any:
 
 @lowers("aten.gather.default")
 def gather(lo: Any, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> Any:
-    x, index = lo.value(x), lo.value(index)
-    at = lo.axis(x, dim)
-    return x.gather(at, index)
+    return lo.value(x).gather(lo.axis(lo.value(x), dim), lo.value(index))
 
 
-@lowers("aten.take_along_dim.default")
-def take_along_dim(lo: Any, x: Any, index: Any, dim: int) -> Any:
-    return gather(lo, x, dim, index)
+lowers("aten.take_along_dim.default")(lambda lo, x, index, dim: gather(lo, x, dim, index))
 
 
 @lowers("aten.index.Tensor")

@@ -3,9 +3,9 @@ does them they are made of comparisons and sums, at the cost of the product of t
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, List, Tuple
 
-from ..expr import Size
+from ..expr import same, Size
 from ..declared import FLOATS, TensorType
 from ..ir import IRError, Op, Value
 from .indexing import check_index
@@ -96,6 +96,20 @@ def _infer_sort(op: Op) -> Types:
 
 
 # ---- Elements at places --------------------------------------------------------------------------
+
+
+def largest_last(source: Value, index: Value, dim: int, least: bool) -> Tuple[Value, Value]:
+    """Elements of a dimension and their places in such an order that the last one for each place is
+    the largest (or the least), which is the one that a scatter keeps; NaN comes after all."""
+    for d, size in enumerate(index.shape):
+        source = source if same(source.shape[d], size) else source.slice(d, 0, size)
+
+    def turned(x: Value) -> Value:
+        return x if not least else -x if x.dtype in FLOATS else -1 - x
+
+    values, order = turned(source).sort(dim)
+    return index.gather(dim, order), turned(values)
+
 
 
 def _scatter(x: Any, index: Any, source: Any, dim: int, add: bool = False) -> Any:
