@@ -47,8 +47,7 @@ def scatter_reduce(lo: Any, x: Any, dim: int, index: Any, source: Any, reduce: s
         return scattered(lo, x if include_self else scattered(lo, x, dim, index, 0, False), dim, index, source, True)
     if reduce not in ("amax", "amin"):
         raise Unsupported(f"scatter_reduce by {reduce!r}")
-    index, values = largest_last(lo.value(source), lo.value(index), lo.axis(x, dim), reduce == "amin")
-    made = scattered(lo, x, dim, index, values, False)
+    made = scattered(lo, x, dim, *largest_last(lo.value(source), lo.value(index), lo.axis(x, dim), reduce == "amin"), False)
     return made if not include_self else lo.value(x).maximum(made) if reduce == "amax" else lo.value(x).minimum(made)
 
 

@@ -348,9 +348,7 @@ def embedding(lo: Any, weight: Any, indices: Any, padding_idx: int = -1, scale_g
     return lo.value(weight).embedding(lo.value(indices))
 
 
-@lowers("aten.index_select.default")
-def index_select(lo: Any, x: Any, dim: int, index: Any) -> Any:
-    return lo.value(x).index_select(lo.axis(x, dim), lo.value(index))
+lowers("aten.index_select.default")(lambda lo, x, dim, index: lo.value(x).index_select(lo.axis(x, dim), lo.value(index)))
 
 
 @lowers("aten.gather.default")
