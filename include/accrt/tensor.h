@@ -34,7 +34,9 @@ ACCRT_API const char* accrt_dtype_name(accrt_dtype_t dtype);
 struct DLManagedTensorVersioned;
 struct DLManagedTensor;
 
-/** Imports a DLPack tensor (of major version 1) without a copy.
+/** Imports a DLPack tensor (of major version 1) without a copy. A type of 4 bits and 2 lanes, as
+ * torch has float4_e2m1fn_x2, becomes twice as many elements in the last dimension, whose stride
+ * has to be 1.
  * @param managed On success the library owns it: it calls the deleter once, on any thread, when the
  *   last reference and the last use on a stream are gone. On failure the caller still owns it.
  * @param out_tensor a view of it. The caller owns its buffer:
@@ -49,7 +51,7 @@ ACCRT_API accrt_status_t accrt_dlpack_import(accrt_device_t* device,
                                              accrt_tensor_t* out_tensor, int64_t* shape,
                                              int64_t* strides, uint32_t* out_read_only);
 /** Exports a tensor as a DLManagedTensorVersioned (1.0) that retains the tensor's buffer.
- * `tensor->buffer` may not be NULL.
+ * `tensor->buffer` may not be NULL. Types of 4 bits have one lane, as the standard says.
  * @param out_managed the consumer calls its `deleter` once, on any thread.
  * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (a data type that DLPack lacks);
  *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.1 */

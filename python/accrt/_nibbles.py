@@ -7,6 +7,7 @@ Nothing here loads the library.
 """
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 from . import _values
@@ -52,6 +53,30 @@ def bits_of(tensor: Tensor) -> NDArray[Any]:
     flat = numpy.stack([data & 15, data >> 4], axis=-1).reshape(-1)
     view = numpy.lib.stride_tricks.as_strided(flat[-low:], tensor.shape, tensor.strides, writeable=False)
     return numpy.array(view)
+
+
+class _Described(ctypes.Structure):
+    """DLManagedTensorVersioned from its tensor on, which is at 32, without what lies behind
+    strides."""
+
+    _fields_ = [("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)), ("strides", ctypes.POINTER(ctypes.c_int64))]
+
+
+def give_pairs(managed: int) -> None:
+    """Describes an export of f4e2m1 in DLPack 1 as torch has it, where that is possible: two
+    elements of the last dimension are one of two lanes. The same is in native/offer.c."""
+    tensor = _Described.from_address(managed + 32)
+    sizes, last = tensor.shape[:tensor.ndim], tensor.ndim - 1
+    steps = tensor.strides[:tensor.ndim]
+    if last < 0 or sizes[last] % 2 or (steps[last] != 1 and sizes[last]):
+        return
+    if 0 not in sizes and any(step % 2 and size > 1 for size, step in zip(sizes[:last], steps)):
+        return
+    tensor.lanes = 2
+    tensor.shape[last] //= 2
+    for i in range(last):
+        tensor.strides[i] //= 2
 
 
 def values(tensor: Tensor) -> NDArray[Any]:

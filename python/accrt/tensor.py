@@ -396,7 +396,8 @@ class Tensor:
                    copy: bool | None = None) -> Any:
         """A DLPack capsule that shares the memory: of DLPack 1.0 for consumers that ask for it with
         max_version (numpy >= 2.1, torch >= 2.9), else of the form before (JAX). That one cannot say
-        that a tensor may not be written, so read-only tensors are given to the former alone. A copy
+        that a tensor may not be written, so read-only tensors are given to the former alone. f4e2m1
+        goes to the former by pairs, as torch has it, where its last dimension allows that. A copy
         is made on the host alone: with copy=True, for dl_device=(1, 0) of a GPU's tensor, or of
         negative strides, which torch has not."""
         own = self.__dlpack_device__()
@@ -417,6 +418,8 @@ class Tensor:
             check(lib.accrt_dlpack_export_unversioned(ctypes.byref(view.c), ctypes.byref(managed)))
         else:
             check(lib.accrt_dlpack_export(ctypes.byref(view.c), int(self.read_only), ctypes.byref(managed)))
+            if self._dtype == "f4e2m1":
+                _nibbles.give_pairs(managed.value or 0)
         capsule = _pyapi.PyCapsule_New(managed, _DLPACK_OLD_NAME if old else _DLPACK_NAME, None)
         given = getattr(self, "_given", None)
         if given is None:

@@ -55,6 +55,26 @@ static int from_copy(PyObject* object, exchange_managed_t** out) {
   return result;
 }
 
+/* f4e2m1 as torch has it, where that is possible: two elements of the last dimension are one of two
+ * lanes. The same is in accrt/_nibbles.py. */
+static void give_pairs(exchange_tensor_t* tensor) {
+  const int32_t last = tensor->ndim - 1;
+  if (tensor->code != EXCHANGE_F4E2M1 || last < 0 || tensor->shape[last] % 2 != 0 ||
+      (tensor->strides[last] != 1 && tensor->shape[last] != 0))
+    return;
+  bool is_empty = tensor->shape[last] == 0, is_split = false;
+  for (int32_t i = 0; i < last; ++i) {
+    is_empty = is_empty || tensor->shape[i] == 0;
+    is_split = is_split || (tensor->shape[i] > 1 && tensor->strides[i] % 2 != 0);
+  }
+  if (is_split && !is_empty)
+    return;
+  tensor->lanes = 2;
+  tensor->shape[last] /= 2;
+  for (int32_t i = 0; i < last; ++i)
+    tensor->strides[i] /= 2;
+}
+
 static int from_object(void* object, exchange_managed_t** out) {
   native_view_t view;
   *out = NULL;
@@ -75,6 +95,7 @@ static int from_object(void* object, exchange_managed_t** out) {
   if (status != ACCRT_OK)
     return fail_with_record();
   *out = (exchange_managed_t*)managed;
+  give_pairs(&(*out)->tensor);
   return 0;
 }
 

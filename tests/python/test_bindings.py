@@ -6,6 +6,8 @@ import ctypes
 import copy
 import gc
 import pickle
+import subprocess
+import sys
 import threading
 import weakref
 
@@ -465,3 +467,31 @@ def test_what_is_dropped_is_gone(golden_bundle, instance):
             assert all(ref() is None for ref in gone), use
     finally:
         gc.enable()
+
+
+FIRST = """
+import os, sys
+import numpy
+import accrt
+
+failed = []
+for name in accrt.__all__:
+    child = os.fork()
+    if not child:
+        getattr(accrt, name)
+        ways_in = sys.modules.get("accrt._incoming")
+        fits = ways_in is None or isinstance(ways_in.Tensor, type)
+        if name == "from_dlpack":
+            value = accrt.from_dlpack(numpy.arange(3), accrt.default_instance().device("host"))
+            fits = fits and value.tolist() == [0, 1, 2]
+        os._exit(0 if fits else 1)
+    if os.waitpid(child, 0)[1]:
+        failed.append(name)
+print(failed)
+"""
+
+
+def test_each_name_may_be_the_first_of_a_process():
+    """Modules are loaded when their names are asked for: each brings what it works with."""
+    ran = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]", ran.stdout + ran.stderr

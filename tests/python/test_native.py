@@ -288,7 +288,7 @@ _Static_assert(DLPACK_FLAG_BITMASK_READ_ONLY == ACCRT_DL_FLAG_READ_ONLY && EXCHA
 _Static_assert((int)kDLFloat8_e4m3fn == (int)ACCRT_DL_F8E4M3FN && (int)kDLFloat8_e5m2 == (int)ACCRT_DL_F8E5M2 &&
                (int)kDLFloat8_e8m0fnu == (int)ACCRT_DL_F8E8M0 && (int)kDLFloat4_e2m1fn == (int)ACCRT_DL_F4E2M1, "small types");
 _Static_assert((int)EXCHANGE_F8E4M3FN == (int)ACCRT_DL_F8E4M3FN && (int)EXCHANGE_F8E5M2 == (int)ACCRT_DL_F8E5M2 &&
-               (int)EXCHANGE_F8E8M0 == (int)ACCRT_DL_F8E8M0, "small types");
+               (int)EXCHANGE_F8E8M0 == (int)ACCRT_DL_F8E8M0 && (int)EXCHANGE_F4E2M1 == (int)ACCRT_DL_F4E2M1, "small types");
 _Static_assert(DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED == ACCRT_DL_FLAG_SUBBYTE_PADDED, "padded");
 #endif
 #if DLPACK_MAJOR_VERSION > 1 || DLPACK_MINOR_VERSION >= 3
@@ -461,6 +461,48 @@ def test_the_exchange_allocates(offered):
     assert told == [b"BufferError"] * 4
     stream = ctypes.c_void_p(1)
     assert offered.current_stream(1, 0, ctypes.byref(stream)) == 0 and not stream.value
+
+
+class Old(ctypes.Structure):
+    """From before DLPack 1."""
+
+    _fields_ = [("tensor", Tensor), ("context", ctypes.c_void_p), ("deleter", DELETER)]
+
+
+def facts(tensor):
+    sizes = [list((ctypes.c_int64 * tensor.ndim).from_address(at)) if tensor.ndim else [] for at in (tensor.shape, tensor.strides)]
+    return (tensor.code, tensor.bits, tensor.lanes, *sizes, tensor.byte_offset)
+
+
+def described(kind, given):
+    """What a consumer reads in a capsule."""
+    return facts(kind.from_address(_api.PyCapsule_GetPointer(given, b"dltensor" if kind is Old else b"dltensor_versioned")).tensor)
+
+
+#: A tensor of f4e2m1, and how it goes out: by pairs where the last dimension has whole ones.
+PAIRS = [
+    ((3, 10), (10, 1), 2, [3, 5], [5, 1]), ((3, 10), (12, 1), 2, [3, 5], [6, 1]), ((10,), (1,), 2, [5], [1]), ((0,), (1,), 2, [0], [1]),
+    ((3, 0), (1, 1), 2, [3, 0], [0, 1]), ((3, 0), (8, 7), 2, [3, 0], [4, 7]), ((0, 6), (7, 1), 2, [0, 3], [3, 1]), ((1, 6), (7, 1), 2, [1, 3], [3, 1]),
+    ((2, 2, 4), (0, 4, 1), 2, [2, 2, 2], [0, 2, 1]), ((3, 9), (10, 1), 1, [3, 9], [10, 1]), ((3, 4), (5, 1), 1, [3, 4], [5, 1]),
+    ((3, 4), (8, 2), 1, [3, 4], [8, 2]), ((4, 3), (1, 4), 1, [4, 3], [1, 4]), ((), (), 1, [], []), ((1,), (1,), 1, [1], [1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shape, strides, lanes, sizes, steps", PAIRS)
+def test_four_bits_go_out_by_pairs(device, shape, strides, lanes, sizes, steps):
+    """Through capsules of DLPack 1 and the exchange alike, as torch has them; before DLPack 1 as
+    JAX has them."""
+    buffer = accrt.Pool(device).buffer(64)
+    for dtype, code in (("f4e2m1", 17), ("i4", 0), ("u4", 1)):
+        tensor = accrt.Tensor(buffer, dtype, shape, strides, 16)
+        wanted = (code, 4, lanes, sizes, steps, 16) if code == 17 else (code, 4, 1, list(shape), list(strides), 16)
+        assert described(Managed, tensor.__dlpack__(max_version=(1, 0))) == wanted
+        assert described(Old, tensor.__dlpack__()) == (code, 4, 1, list(shape), list(strides), 16)
+        if _fast.native is not None:
+            table = Offered.from_address(_api.PyCapsule_GetPointer(accrt.Tensor.__dlpack_c_exchange_api__, b"dlpack_exchange_api"))
+            managed = managed_of(table, tensor)
+            assert facts(managed.tensor) == wanted
+            managed.deleter(ctypes.addressof(managed))
 
 
 @needs_native

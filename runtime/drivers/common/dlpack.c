@@ -9,53 +9,77 @@
 
 /* ---- Data types ---- */
 
-typedef struct type_pair {
-  accrt_dtype_t dtype;
+typedef struct dl_number {
   uint8_t code;
   uint8_t bits;
   uint8_t minor; /* of the DLPack version that brought it */
-} type_pair_t;
+} dl_number_t;
 
-static const type_pair_t types[] = {
-    {ACCRT_DTYPE_BOOL, ACCRT_DL_BOOL, 8, 0},     {ACCRT_DTYPE_I8, ACCRT_DL_INT, 8, 0},
-    {ACCRT_DTYPE_I16, ACCRT_DL_INT, 16, 0},      {ACCRT_DTYPE_I32, ACCRT_DL_INT, 32, 0},
-    {ACCRT_DTYPE_I64, ACCRT_DL_INT, 64, 0},      {ACCRT_DTYPE_U8, ACCRT_DL_UINT, 8, 0},
-    {ACCRT_DTYPE_U16, ACCRT_DL_UINT, 16, 0},     {ACCRT_DTYPE_U32, ACCRT_DL_UINT, 32, 0},
-    {ACCRT_DTYPE_U64, ACCRT_DL_UINT, 64, 0},     {ACCRT_DTYPE_F16, ACCRT_DL_FLOAT, 16, 0},
-    {ACCRT_DTYPE_BF16, ACCRT_DL_BFLOAT, 16, 0},  {ACCRT_DTYPE_F32, ACCRT_DL_FLOAT, 32, 0},
-    {ACCRT_DTYPE_F64, ACCRT_DL_FLOAT, 64, 0},    {ACCRT_DTYPE_F8E4M3FN, ACCRT_DL_F8E4M3FN, 8, 1},
-    {ACCRT_DTYPE_F8E5M2, ACCRT_DL_F8E5M2, 8, 1}, {ACCRT_DTYPE_F8E8M0, ACCRT_DL_F8E8M0, 8, 1},
-    {ACCRT_DTYPE_F4E2M1, ACCRT_DL_F4E2M1, 4, 1}, {ACCRT_DTYPE_I4, ACCRT_DL_INT, 4, 0},
-    {ACCRT_DTYPE_U4, ACCRT_DL_UINT, 4, 0},
+static const dl_number_t numbers[] = {
+    [ACCRT_DTYPE_BOOL] = {ACCRT_DL_BOOL, 8, 0},
+    [ACCRT_DTYPE_I8] = {ACCRT_DL_INT, 8, 0},
+    [ACCRT_DTYPE_I16] = {ACCRT_DL_INT, 16, 0},
+    [ACCRT_DTYPE_I32] = {ACCRT_DL_INT, 32, 0},
+    [ACCRT_DTYPE_I64] = {ACCRT_DL_INT, 64, 0},
+    [ACCRT_DTYPE_U8] = {ACCRT_DL_UINT, 8, 0},
+    [ACCRT_DTYPE_U16] = {ACCRT_DL_UINT, 16, 0},
+    [ACCRT_DTYPE_U32] = {ACCRT_DL_UINT, 32, 0},
+    [ACCRT_DTYPE_U64] = {ACCRT_DL_UINT, 64, 0},
+    [ACCRT_DTYPE_F16] = {ACCRT_DL_FLOAT, 16, 0},
+    [ACCRT_DTYPE_BF16] = {ACCRT_DL_BFLOAT, 16, 0},
+    [ACCRT_DTYPE_F32] = {ACCRT_DL_FLOAT, 32, 0},
+    [ACCRT_DTYPE_F64] = {ACCRT_DL_FLOAT, 64, 0},
+    [ACCRT_DTYPE_F8E4M3FN] = {ACCRT_DL_F8E4M3FN, 8, 1},
+    [ACCRT_DTYPE_F8E5M2] = {ACCRT_DL_F8E5M2, 8, 1},
+    [ACCRT_DTYPE_F8E8M0] = {ACCRT_DL_F8E8M0, 8, 1},
+    [ACCRT_DTYPE_F4E2M1] = {ACCRT_DL_F4E2M1, 4, 1},
+    [ACCRT_DTYPE_I4] = {ACCRT_DL_INT, 4, 0},
+    [ACCRT_DTYPE_U4] = {ACCRT_DL_UINT, 4, 0},
 };
-#define TYPE_COUNT (sizeof types / sizeof *types)
+enum { NUMBER_COUNT = sizeof numbers / sizeof *numbers };
 
-static const type_pair_t* type_from_dl(accrt_dl_type_t type) {
-  for (size_t i = 0; i < TYPE_COUNT; ++i) {
-    if (types[i].code == type.code && types[i].bits == type.bits && type.lanes == 1)
-      return &types[i];
+/* Of several lanes, only those that fill one byte: torch has f4e2m1 by pairs. */
+static accrt_dtype_t type_from_dl(accrt_dl_type_t type) {
+  if (type.lanes != 1 && type.bits * type.lanes != 8)
+    return ACCRT_DTYPE_NONE;
+  for (accrt_dtype_t i = NUMBER_COUNT; --i > 0;) {
+    if (numbers[i].code == type.code && numbers[i].bits == type.bits)
+      return i;
   }
-  return NULL;
-}
-
-static const type_pair_t* type_from_dtype(accrt_dtype_t dtype) {
-  for (size_t i = 0; i < TYPE_COUNT; ++i) {
-    if (types[i].dtype == dtype)
-      return &types[i];
-  }
-  return NULL;
+  return ACCRT_DTYPE_NONE;
 }
 
 /* ---- Extents ---- */
 
-static bool row_major(const int64_t* shape, uint32_t rank, int64_t* strides) {
+/* Those that are given; NULL: row-major. */
+static bool copy_strides(const int64_t* shape, uint32_t rank, const int64_t* given,
+                         int64_t* strides) {
   int64_t stride = 1;
+  if (given != NULL) {
+    memcpy(strides, given, rank * sizeof *strides);
+    return true;
+  }
   for (uint32_t i = rank; i-- > 0;) {
     strides[i] = stride;
     if (shape[i] > 1 && __builtin_mul_overflow(stride, shape[i], &stride))
       return false;
   }
   return true;
+}
+
+/* An element of several lanes becomes that many of the last dimension. */
+static bool split_lanes(int64_t lanes, uint32_t rank, int64_t* shape, int64_t* strides) {
+  if (lanes == 1)
+    return true;
+  const uint32_t last = rank - 1;
+  if (rank == 0 || (shape[last] > 1 && strides[last] != 1))
+    return false;
+  strides[last] = 1;
+  for (uint32_t i = 0; i < last; ++i) {
+    if (__builtin_mul_overflow(strides[i], lanes, &strides[i]))
+      return false;
+  }
+  return !__builtin_mul_overflow(shape[last], lanes, &shape[last]);
 }
 
 static accrt_status_t check_shape(const int64_t* shape, int64_t rank) {
@@ -106,36 +130,35 @@ static accrt_status_t import_tensor(accrt_device_t* device, const import_t* impo
   const accrt_dl_tensor_t* tensor = import->tensor;
   ACCRT_TRY(check_place(device, tensor));
   ACCRT_TRY(check_shape(tensor->shape, tensor->ndim));
-  const type_pair_t* type = type_from_dl(tensor->dtype);
+  const accrt_dtype_t dtype = type_from_dl(tensor->dtype);
   const bool padded = (import->flags & ACCRT_DL_FLAG_SUBBYTE_PADDED) != 0 && tensor->dtype.bits < 8;
-  if (type == NULL || padded) {
+  if (dtype == ACCRT_DTYPE_NONE || padded) {
     return ACCRT_FAIL(UNSUPPORTED, "DLPack type (code %u, %u bits, %u lanes%s)", tensor->dtype.code,
                       tensor->dtype.bits, tensor->dtype.lanes, padded ? ", padded" : "");
   }
   const uint32_t rank = (uint32_t)tensor->ndim;
-  int64_t local_strides[ACCRT_MAX_RANK];
+  int64_t sizes[ACCRT_MAX_RANK], steps[ACCRT_MAX_RANK];
   accrt_reach_bytes_t extent;
-  bool fits = true;
-  if (tensor->strides != NULL) {
-    memcpy(local_strides, tensor->strides, rank * sizeof *local_strides);
-  } else {
-    fits = row_major(tensor->shape, rank, local_strides);
-  }
-  if (!fits || !accrt_reach_measure(rank, tensor->shape, local_strides, type->bits, &extent)) {
-    return ACCRT_FAIL(UNSUPPORTED, "the tensor's strides reach further than can be addressed");
+  if (rank > 0)
+    memcpy(sizes, tensor->shape, rank * sizeof *sizes);
+  if (!copy_strides(sizes, rank, tensor->strides, steps) ||
+      !split_lanes(tensor->dtype.lanes, rank, sizes, steps) ||
+      !accrt_reach_measure(rank, sizes, steps, tensor->dtype.bits, &extent)) {
+    return ACCRT_FAIL(UNSUPPORTED,
+                      "the tensor's strides reach too far, or its last dimension has %u lanes with "
+                      "gaps",
+                      tensor->dtype.lanes);
   }
   char* first =
       tensor->data != NULL ? (char*)tensor->data + tensor->byte_offset + extent.first_bytes : NULL;
   accrt_buffer_t* buffer;
   ACCRT_TRY(accrt_inner_buffer_import(device, first, extent.size_bytes, import->drop,
                                       import->managed, &buffer));
-  if (rank > 0) {
-    memcpy(shape, tensor->shape, rank * sizeof *shape);
-    memcpy(strides, local_strides, rank * sizeof *strides);
-  }
+  memcpy(shape, sizes, rank * sizeof *shape);
+  memcpy(strides, steps, rank * sizeof *strides);
   *out_tensor = (accrt_tensor_t){.buffer = buffer,
                                  .offset_bytes = (uint64_t)(-extent.first_bytes),
-                                 .dtype = type->dtype,
+                                 .dtype = dtype,
                                  .rank = rank,
                                  .shape = shape,
                                  .strides = strides};
@@ -242,19 +265,14 @@ static accrt_status_t place_exported(accrt_buffer_t* buffer, accrt_dl_tensor_t* 
   return ACCRT_OK;
 }
 
-static accrt_status_t check_exported(const accrt_tensor_t* tensor, const type_pair_t* type,
+static accrt_status_t check_exported(const accrt_tensor_t* tensor, const dl_number_t* type,
                                      int64_t* strides) {
   ACCRT_TRY(check_shape(tensor->shape, tensor->rank));
   accrt_reach_bytes_t extent;
-  bool fits = true;
-  if (tensor->strides != NULL) {
-    memcpy(strides, tensor->strides, tensor->rank * sizeof *strides);
-  } else {
-    fits = row_major(tensor->shape, tensor->rank, strides);
-  }
   uint64_t address, size_bytes;
   accrt_buffer_range(tensor->buffer, &address, &size_bytes);
-  fits = fits && accrt_reach_measure(tensor->rank, tensor->shape, strides, type->bits, &extent);
+  const bool fits = copy_strides(tensor->shape, tensor->rank, tensor->strides, strides) &&
+                    accrt_reach_measure(tensor->rank, tensor->shape, strides, type->bits, &extent);
   const uint64_t before = fits ? (uint64_t)(-extent.first_bytes) : 0;
   if (fits && before <= tensor->offset_bytes &&
       accrt_range_fits(tensor->offset_bytes - before, extent.size_bytes, size_bytes)) {
@@ -267,16 +285,16 @@ static accrt_status_t check_exported(const accrt_tensor_t* tensor, const type_pa
 
 /* The part of both forms: what is exported, retained, with the description that `out_placed`
  * gets. */
-static accrt_status_t export_tensor(const accrt_tensor_t* tensor, const type_pair_t** out_type,
+static accrt_status_t export_tensor(const accrt_tensor_t* tensor, const dl_number_t** out_type,
                                     accrt_dl_tensor_t* out_placed,
                                     exported_tensor_t** out_exported) {
   if (tensor == NULL || tensor->buffer == NULL) {
     return ACCRT_FAIL(INVALID_ARGUMENT, "%s is NULL", tensor == NULL ? "tensor" : "tensor->buffer");
   }
-  const type_pair_t* type = type_from_dtype(tensor->dtype);
-  if (type == NULL)
+  if (tensor->dtype == ACCRT_DTYPE_NONE || tensor->dtype >= NUMBER_COUNT)
     return ACCRT_FAIL(UNSUPPORTED, "data type %s has no DLPack type",
                       ACCRT_DTYPE_TEXT(tensor->dtype));
+  const dl_number_t* type = &numbers[tensor->dtype];
   int64_t strides[ACCRT_MAX_RANK];
   accrt_dl_tensor_t placed = {.ndim = (int32_t)tensor->rank,
                               .dtype = {type->code, type->bits, 1},
@@ -306,7 +324,7 @@ accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_o
   if (out_managed != NULL)
     *out_managed = NULL;
   ACCRT_ENTER(out_managed);
-  const type_pair_t* type;
+  const dl_number_t* type;
   accrt_dl_tensor_t placed;
   exported_tensor_t* exported;
   ACCRT_TRY(export_tensor(tensor, &type, &placed, &exported));
@@ -324,7 +342,7 @@ accrt_status_t accrt_dlpack_export_unversioned(const accrt_tensor_t* tensor,
   if (out_managed != NULL)
     *out_managed = NULL;
   ACCRT_ENTER(out_managed);
-  const type_pair_t* type;
+  const dl_number_t* type;
   accrt_dl_tensor_t placed;
   exported_tensor_t* exported;
   ACCRT_TRY(export_tensor(tensor, &type, &placed, &exported));

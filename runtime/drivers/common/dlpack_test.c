@@ -155,6 +155,67 @@ static void test_import_refuses(void** state) {
   assert_int_equal(atomic_load(&producer.deleted), 0); /* on failure it stays the caller's */
 }
 
+/* Two elements of 4 bits as one, as torch has them: the last dimension holds the pairs. */
+static void test_import_of_pairs(void** state) {
+  (void)state;
+  static const struct {
+    int32_t rank;
+    uint8_t code, bits, lanes;
+    int64_t shape[2], strides[2];
+    bool has_strides;
+    accrt_dtype_t dtype; /* NONE: refused */
+    int64_t out_shape[2], out_strides[2];
+  } rows[] = {
+      {2, ACCRT_DL_F4E2M1, 4, 2, {3, 5}, {0}, false, ACCRT_DTYPE_F4E2M1, {3, 10}, {10, 1}},
+      {2, ACCRT_DL_F4E2M1, 4, 2, {3, 5}, {8, 1}, true, ACCRT_DTYPE_F4E2M1, {3, 10}, {16, 1}},
+      {2, ACCRT_DL_F4E2M1, 4, 2, {3, 1}, {2, 7}, true, ACCRT_DTYPE_F4E2M1, {3, 2}, {4, 1}},
+      {2, ACCRT_DL_F4E2M1, 4, 2, {3, 0}, {5, 9}, true, ACCRT_DTYPE_F4E2M1, {3, 0}, {10, 1}},
+      {1, ACCRT_DL_INT, 4, 2, {6}, {0}, false, ACCRT_DTYPE_I4, {12}, {1}},
+      {1, ACCRT_DL_UINT, 4, 2, {6}, {1}, true, ACCRT_DTYPE_U4, {12}, {1}},
+      {1, ACCRT_DL_F4E2M1, 4, 2, {6}, {2}, true, ACCRT_DTYPE_NONE, {0}, {0}},
+      {2, ACCRT_DL_F4E2M1, 4, 2, {3, 5}, {1, 3}, true, ACCRT_DTYPE_NONE, {0}, {0}},
+      {2, ACCRT_DL_F4E2M1, 4, 2, {3, 5}, {-8, 1}, true, ACCRT_DTYPE_NONE, {0}, {0}},
+      {0, ACCRT_DL_F4E2M1, 4, 2, {0}, {0}, false, ACCRT_DTYPE_NONE, {0}, {0}},
+      {2, ACCRT_DL_F4E2M1, 4, 2, {0, INT64_MAX}, {0}, false, ACCRT_DTYPE_NONE, {0}, {0}},
+      {2, ACCRT_DL_F4E2M1, 4, 2, {3, 1}, {INT64_MAX, 1}, true, ACCRT_DTYPE_NONE, {0}, {0}},
+      {1, ACCRT_DL_F4E2M1, 4, 4, {6}, {1}, true, ACCRT_DTYPE_NONE, {0}, {0}},
+      {1, ACCRT_DL_F4E2M1, 4, 0, {6}, {1}, true, ACCRT_DTYPE_NONE, {0}, {0}},
+      {1, ACCRT_DL_INT, 0, 1, {6}, {1}, true, ACCRT_DTYPE_NONE, {0}, {0}},
+      {1, ACCRT_DL_INT, 8, 2, {6}, {1}, true, ACCRT_DTYPE_NONE, {0}, {0}},
+      {1, ACCRT_DL_FLOAT, 32, 2, {6}, {1}, true, ACCRT_DTYPE_NONE, {0}, {0}},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; ++i) {
+    producer_t producer;
+    make_producer(&producer);
+    accrt_dl_tensor_t* given = &producer.managed.tensor;
+    given->ndim = rows[i].rank;
+    given->dtype = (accrt_dl_type_t){rows[i].code, rows[i].bits, rows[i].lanes};
+    given->byte_offset = 32;
+    memcpy(producer.shape, rows[i].shape, sizeof rows[i].shape);
+    memcpy(producer.strides, rows[i].strides, sizeof rows[i].strides);
+    given->strides = rows[i].has_strides ? producer.strides : NULL;
+    accrt_tensor_t tensor;
+    int64_t shape[8], strides[8];
+    uint32_t read_only;
+    const accrt_status_t status = import(&producer, &tensor, shape, strides, &read_only);
+    if (rows[i].dtype == ACCRT_DTYPE_NONE) {
+      assert_int_equal(status, ACCRT_ERROR_UNSUPPORTED);
+      continue;
+    }
+    assert_int_equal(status, ACCRT_OK);
+    assert_int_equal(tensor.dtype, rows[i].dtype);
+    assert_int_equal(tensor.rank, rows[i].rank);
+    assert_memory_equal(shape, rows[i].out_shape, tensor.rank * sizeof *shape);
+    assert_memory_equal(strides, rows[i].out_strides, tensor.rank * sizeof *strides);
+    assert_int_equal(producer.shape[0], rows[i].shape[0]); /* the producer's own stay */
+    accrt_buffer_info_t info = ACCRT_BUFFER_INFO_INIT;
+    assert_int_equal(accrt_buffer_info(tensor.buffer, &info), ACCRT_OK);
+    if (info.size_bytes > 0)
+      assert_ptr_equal((char*)info.host_pointer + tensor.offset_bytes, (char*)producer.data + 32);
+    accrt_buffer_release(tensor.buffer);
+  }
+}
+
 static void test_deleter_waits_for_the_last_use(void** state) {
   (void)state;
   producer_t producer;
@@ -228,14 +289,18 @@ static void test_memory_of_the_device(void** state) {
   uint32_t read_only;
   world.device->info.dlpack_device_type = ACCRT_DL_CUDA;
   world.device->info.dlpack_device_id = 3;
-  const int32_t taken[][2] = {{ACCRT_DL_CUDA, 3}, {ACCRT_DL_CUDA_MANAGED, 0}, {ACCRT_DL_CPU, 0}};
+  const int32_t taken[][2] = {{ACCRT_DL_CUDA, 3},
+                              {ACCRT_DL_CUDA_MANAGED, 0},
+                              {ACCRT_DL_CPU, 0},
+                              {ACCRT_DL_CUDA_HOST, 0},
+                              {ACCRT_DL_ROCM_HOST, 0}};
   for (size_t i = 0; i < sizeof taken / sizeof taken[0]; ++i) {
     producer.managed.tensor.device_type = taken[i][0];
     producer.managed.tensor.device_id = taken[i][1];
     assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_OK);
     accrt_buffer_release(tensor.buffer);
   }
-  assert_int_equal(atomic_load(&producer.deleted), 3);
+  assert_int_equal(atomic_load(&producer.deleted), 5);
   const int32_t refused[][2] = {{ACCRT_DL_CUDA, 2}, {7, 3}, {0, 3}};
   for (size_t i = 0; i < sizeof refused / sizeof refused[0]; ++i) {
     producer.managed.tensor.device_type = refused[i][0];
@@ -246,7 +311,7 @@ static void test_memory_of_the_device(void** state) {
   world.device->info.dlpack_device_type = 0;
   producer.managed.tensor.device_type = 0;
   assert_int_equal(import(&producer, &tensor, shape, strides, &read_only), ACCRT_ERROR_UNSUPPORTED);
-  assert_int_equal(atomic_load(&producer.deleted), 3);
+  assert_int_equal(atomic_load(&producer.deleted), 5);
 }
 
 static void test_export_refuses(void** state) {
@@ -336,6 +401,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_import, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_import_strided, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_import_refuses, set_up, tear_down),
+      cmocka_unit_test_setup_teardown(test_import_of_pairs, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_deleter_waits_for_the_last_use, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_round_trip_of_types, set_up, tear_down),
       cmocka_unit_test_setup_teardown(test_memory_of_the_device, set_up, tear_down),
