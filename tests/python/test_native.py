@@ -220,7 +220,7 @@ DLPACK = """
 #include <stddef.h>
 #include <stdint.h>
 #include {header}
-#include "accrt/tensor.h"
+#include "accrt/dlpack.h"
 /* Before 1.0 there was nothing with a version, and fewer types. */
 #ifndef DLPACK_MAJOR_VERSION
 #define OLD
@@ -532,4 +532,4 @@ class Both(Producer):
 @pytest.mark.parametrize("way", ["0", "1"])
 def test_round_trips_leave_nothing(way):
     (line,) = said(ROOT / "tests/fuzz/round_trips.py", "--operations", "500", "--seed", "11", ACCRT_NATIVE=way)
-    assert line.startswith("500 round trips") and line.endswith("without accrt._native") == (way == "0" or _fast.native is None)
+    assert line.startswith("500 round trips") and ("without accrt._native" in line) == (way == "0" or _fast.native is None)
