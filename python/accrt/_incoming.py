@@ -43,7 +43,8 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
         raise BufferError(META)
     if getattr(source, "is_neg", bool)():  # torch's; DLPack cannot say it, and torch does not look
         raise BufferError("the tensor's numbers are the negatives of what lies in its memory: pass tensor.resolve_neg()")
-    order = {"stream": stream.native or 1} if stream is not None and source.__dlpack_device__()[0] == _CUDA else {}
+    is_ordered = stream is not None and device.info.dlpack_device[0] == _CUDA and source.__dlpack_device__()[0] == _CUDA
+    order = {"stream": stream.native or 1} if is_ordered else {}
     capsule = _fast.capsule(source)
     if capsule is None:
         try:

@@ -539,3 +539,95 @@ def test_a_stream_of_others_lives_as_long_as_anything_of_it(program, device, dri
             break
         time.sleep(0.05)  # the thread that looks after work in flight lets it go
     assert alive() is None
+
+
+# ---- By where it lies
+
+class Given:
+    """A tensor of any place, which gives capsules alone, or has the exchange too."""
+
+    def __init__(self, place, address, array):
+        self.place, self.array = place, array
+        self.fields = {"data": address, "device_type": place[0], "device_id": place[1]}
+
+    def managed(self):
+        array = self.array
+        shape = (ctypes.c_int64 * array.ndim)(*array.shape)
+        fields = {"ndim": array.ndim, "code": 2, "bits": 32, "lanes": 1, "shape": ctypes.addressof(shape), "strides": None, **self.fields}
+        managed = Managed(1, 0, None, _delete, 0, Shape(**fields))
+        managed.kept = shape, array
+        return managed
+
+    def __dlpack__(self, **given):
+        managed = self.managed()
+        _alive[ctypes.addressof(managed)] = managed
+        return _api.PyCapsule_New(ctypes.addressof(managed), b"dltensor_versioned", None)
+
+    def __dlpack_device__(self):
+        return self.place
+
+
+class GivenByExchange(Given):
+    __dlpack_c_exchange_api__ = Lent.__dlpack_c_exchange_api__
+
+
+WAYS = pytest.mark.parametrize("kind", [Given, GivenByExchange], ids=["capsule", "exchange"])
+
+
+@WAYS
+def test_pinned_memory_is_the_hosts(instance, program, device, kind):
+    """DLPack's kDLCUDAHost, as torch's pin_memory gives it: for every device, without a copy."""
+    gc.collect()
+    before, x = len(_alive), floats(96, seed=1)
+    pinned = Pool(device, "pinned").buffer(x.nbytes)
+    pinned.memoryview()[:] = x.tobytes()
+    given = kind((3, 0), pinned.host_pointer, x)
+    on = {device: program, instance.device("host"): accrt.Program(program.bundle, instance.device("host"))}
+    for place, loaded in on.items():
+        tensor = accrt.from_dlpack(given, place)
+        assert tensor.buffer.host_pointer == pinned.host_pointer and not tensor.read_only
+        np.testing.assert_array_equal(values(tensor), x)
+        session = loaded.session()
+        call = session.affine.bind(floats(96))
+        for value in (tensor, given, given, given):
+            np.testing.assert_array_equal(values(session.affine(value)), on_host(x))
+            call.set("x", value)
+            np.testing.assert_array_equal(values(call()), on_host(x))
+        call.set("x", floats(96))
+        call()
+        del tensor, call, session, value
+    gc.collect()
+    for _ in range(200):
+        if len(_alive) == before:
+            break
+        time.sleep(0.01)
+    assert len(_alive) == before  # each was released
+
+
+@WAYS
+def test_a_tensor_of_the_second_gpu_is_refused(instance, program, device, kind):
+    """The bundle runs on the first: one line names the place, and what was bound stays."""
+    if len([one for one in instance.devices() if one.info.driver == "cuda"]) < 2:
+        pytest.skip("there is one GPU")
+    second = next(one for one in instance.devices() if one.info.driver == "cuda" and one.name != device.name)
+    own = Pool(second).buffer(4 * 64)
+    given = kind(second.info.dlpack_device, own.address, floats(64))
+    session = program.session()
+    call = session.affine.bind(floats(64))
+    wanted = values(call()).copy()
+    for act in (lambda: accrt.from_dlpack(given, device), lambda: session.affine(given), lambda: call.set("x", given)):
+        for _ in range(2):
+            with pytest.raises(accrt.UnsupportedError, match=r"\(2, \d\)") as refused:
+                act()
+            assert "\n" not in str(refused.value)
+            np.testing.assert_array_equal(values(call()), wanted)
+    there = accrt.from_dlpack(given, second)  # the second GPU itself takes it
+    for act in (lambda: session.affine(there), lambda: (call.set("x", there), call())):
+        with pytest.raises(accrt.Error, match="cuda:1") as refused:
+            act()
+        assert "\n" not in str(refused.value)
+    call.set("x", floats(64))
+    np.testing.assert_array_equal(values(call()), wanted)
+    host = accrt.Program(program.bundle, instance.device("host")).session()
+    with pytest.raises((accrt.Error, BufferError, TypeError), match=r"\(2, 1\).*host:0 cannot take"):
+        host.affine(given)
