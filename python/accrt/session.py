@@ -186,8 +186,11 @@ class Session(Handle):
         return iter(self.program.bundle.function_names())
 
     def __getattr__(self, name: str) -> Function:
-        if name.startswith("_"):
+        if name[:1] == "_":
             raise AttributeError(name)
+        prepared = self._functions.get(name)
+        if prepared is not None:  # what each `session.f(x)` asks for
+            return Function(self, prepared)
         try:
             return self.function(name)
         except LookupError as error:

@@ -184,19 +184,21 @@ static bool take_managed(const exchange_managed_t* managed, native_view_t* view)
 
 /* Whether the memory is all that there is to a tensor: no gradient of it is wanted, and its
  * numbers are not the negatives of what lies there. */
-static bool is_plain(PyObject* value) {
+static bool is_plain(const known_class_t* known, PyObject* value) {
   PyObject* wanted = PyObject_GetAttr(value, accrt_native_names.requires_grad);
   Py_XDECREF(wanted);
   if (wanted != Py_False)
     return false;
-  PyObject* negative = PyObject_CallMethodObjArgs(value, accrt_native_names.is_neg, NULL);
+  if (known->is_neg == NULL)
+    return false;
+  PyObject* negative = PyObject_CallFunctionObjArgs(known->is_neg, value, NULL);
   Py_XDECREF(negative);
   return negative == Py_False;
 }
 
 static exchange_managed_t* ask(const known_class_t* known, PyObject* value) {
   exchange_managed_t* managed = NULL;
-  if (known->asks_gradient && !is_plain(value))
+  if (known->asks_gradient && !is_plain(known, value))
     return NULL;
   return known->api->from_object(value, &managed) == 0 ? managed : NULL;
 }
