@@ -533,3 +533,37 @@ class Both(Producer):
 def test_round_trips_leave_nothing(way):
     (line,) = said(ROOT / "tests/fuzz/round_trips.py", "--operations", "500", "--seed", "11", ACCRT_NATIVE=way)
     assert line.startswith("500 round trips") and ("without accrt._native" in line) == (way == "0" or _fast.native is None)
+
+
+LOST = """
+import ctypes, sys
+sys.path[:0] = sys.argv[2:]
+import accrt, left_over
+from accrt._library import check, lib
+
+tensor = accrt.Tensor(accrt.Pool(accrt.Instance(host_code="none").device("host")).buffer(64), "f32", [16])
+first = [left_over.found() for _ in range(3)][-1]  # what it needs itself is there
+for _ in range(10):
+    if sys.argv[1] == "exports":  # nobody deletes them
+        check(lib.accrt_dlpack_export(ctypes.byref(tensor.view().c), 0, ctypes.byref(ctypes.c_void_p())))
+second = left_over.found()
+print(len(second.own) - len(first.own) if sys.argv[1] == "exports" else "", flush=True)
+print(left_over.told(first, second, 10, "lost"))
+"""
+
+
+@pytest.mark.parametrize("what", ["nothing", "exports"])
+def test_what_is_left_over_is_found(what):
+    """What the soaks of round trips ask a process with AddressSanitizer."""
+    sanitizer = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=False).stdout.strip()
+    if not pathlib.Path(sanitizer).is_file():
+        pytest.skip("gcc's AddressSanitizer is not here")
+    environment = dict(os.environ, LD_PRELOAD=sanitizer, PYTHONMALLOC="malloc", ASAN_OPTIONS="detect_leaks=1:leak_check_at_exit=0")
+    ran = subprocess.run([sys.executable, "-c", LOST, what, str(ROOT / "python"), str(ROOT / "tests/fuzz")], env=environment, capture_output=True, text=True,
+                         check=False)  # fmt: skip
+    if what == "nothing":
+        assert ran.returncode == 0 and "none of them of accrt's" in ran.stdout, ran.stdout + ran.stderr
+    else:
+        assert ran.returncode == 1 and "bytes more of the heap" in ran.stderr, ran.stdout + ran.stderr
+    if what == "exports":
+        assert int(ran.stdout.split()[0]) == 10, ran.stdout + ran.stderr
