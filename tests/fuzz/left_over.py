@@ -1,8 +1,8 @@
 """What a process has left over: the bytes of its heap that are in use, and what LeakSanitizer finds
 that nothing points to. Both are known where AddressSanitizer is in the process.
 
-A soak asks twice, with the same work between: the interpreter's own leftovers are then in both
-answers, and a leak of each round trip in the second alone.
+A soak does the same work again between two answers: the interpreter's own leftovers are then in
+both, and a leak of each round trip in the second alone.
 """
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import tempfile
-from typing import List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional
 
 _process = ctypes.CDLL(None)
 #: What is lost through functions or files of accrt is its own.
@@ -62,18 +62,32 @@ def found() -> Optional[Found]:
     return Found(live, lost, [stack for stack in stacks if OWN.search(stack)])
 
 
-def told(first: Optional[Found], second: Optional[Found], rounds: int, who: str) -> str:
-    """What is said of them at the end.
+#: So often the same is done again until nothing more is kept: caches fill up slowly.
+REPEATS = 12
+
+
+def settles(again: Callable[[], None], rounds: int, who: str) -> str:
+    """Does `again` until the heap no longer grows, and says so. A leak of each round trip never
+    ends.
 
     Raises:
-        SystemExit: more than 8 bytes of the heap for each round trip between the two, or anything
-            lost by accrt.
+        SystemExit: each time leaves more than 8 bytes of the heap for each of its round trips, or
+            loses more than one; or anything is lost by accrt.
     """
-    if first is None or second is None:
+    first = found()
+    if first is None:
         return "no sanitizer, so the heap was not looked at"
-    more, lost = second.live_bytes - first.live_bytes, second.lost_bytes - first.lost_bytes
-    if more > 8 * rounds + 4096 or lost > rounds or second.own:
-        sys.exit(f"{who}: {rounds} round trips left {more} bytes more of the heap, of which {lost} are lost; stacks of accrt's:\n"
-                 + "\n\n".join(second.own))
-    return (f"{rounds} round trips again: {more:+} bytes of the heap's {second.live_bytes / 1e6:.1f} MB, {lost:+} bytes that nothing points to, "
-            "none of them of accrt's")
+    grown = []
+    for _ in range(REPEATS):
+        again()
+        second = found()
+        assert second is not None
+        more, lost = second.live_bytes - first.live_bytes, second.lost_bytes - first.lost_bytes
+        if second.own:
+            sys.exit(f"{who}: {rounds} round trips lost {lost} bytes; stacks of accrt's:\n" + "\n\n".join(second.own))
+        grown.append(more)
+        if more <= 8 * rounds + 4096 and lost <= rounds:
+            return (f"{rounds} of them again, {len(grown)} times: {more:+} bytes of the heap's {second.live_bytes / 1e6:.1f} MB at last, "
+                    f"{lost:+} bytes that nothing points to, none of them of accrt's")
+        first = second
+    sys.exit(f"{who}: each {rounds} round trips leave more of the heap: {grown} bytes")
