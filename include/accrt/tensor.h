@@ -1,5 +1,4 @@
-/* accrt/tensor.h - views of tensors and data types. DLPack in and out is in accrt/dlpack.h, which is
- * included.
+/* accrt/tensor.h - views of tensors and data types. It includes accrt/dlpack.h: DLPack in and out.
  *
  * Nothing here depends on programs or bundles.
  */

@@ -4,14 +4,14 @@ left behind: `./dev soak torch` runs this under ASan.
 
     torch_round_trips.py [--seed N] [--operations N]
 
-Each round trip makes a tensor of a random type (with bf16, f16, bool, 8-bit and 4-bit floats), shape (0
-dimensions, 0 elements), layout (strided, transposed, expanded, at an odd offset) and history (a
-leaf, a gradient's, an inference tensor), gives it in through DLPack's C exchange, a capsule of
-either version, an accrt.Tensor or an operator of torch, and takes the result out in one of those
-ways. The bytes must be the same, a view that shares memory must share it, and what was given must
-stay as it was. At the end the memory of every tensor that was lent is free again, and each was
-released once. Then some are done again until the heap no longer grows, and LeakSanitizer may
-find nothing of accrt's (left_over.py).
+Each round trip makes a tensor of a random type (with bf16, f16, bool, 8-bit and 4-bit floats),
+shape (0 dimensions, 0 elements), layout (strided, transposed, expanded, at an odd offset) and
+history (a leaf, a gradient's, an inference tensor), gives it in through DLPack's C exchange, a
+capsule of either version, an accrt.Tensor or an operator of torch, and takes the result out in one
+of those ways. The bytes must be the same, a view that shares memory must share it, and what was
+given must stay as it was. At the end the memory of every tensor that was lent is free again, and
+each was released once. Then some are done again until the heap no longer grows, and LeakSanitizer
+may find nothing of accrt's (left_over.py).
 """
 from __future__ import annotations
 

@@ -576,7 +576,7 @@ WAYS = pytest.mark.parametrize("kind", [Given, GivenByExchange], ids=["capsule",
 
 @WAYS
 def test_pinned_memory_is_the_hosts(instance, program, device, kind):
-    """DLPack's kDLCUDAHost, as torch's pin_memory gives it: for every device, without a copy."""
+    """DLPack's kDLCUDAHost, as torch has pinned tensors: for every device, without a copy."""
     gc.collect()
     before, x = len(_alive), floats(96, seed=1)
     pinned = Pool(device, "pinned").buffer(x.nbytes)
