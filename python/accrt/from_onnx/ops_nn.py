@@ -11,10 +11,10 @@ from ..compiler import Value
 from ..compiler import cat as join
 from ..compiler import expr as ex
 from ..compiler.ops import windows
+from ..compiler.ops.einsum import einsum as by_equation
 from ..compiler import affine
 from ..from_torch import ops_nn as aten
 from ..from_torch.ops_math import cast, FLOATS
-from ..from_torch.ops_more import einsum as aten_einsum
 from ..from_torch.ops_views import flip
 from .table import lowers
 from .values import dtype_named, Known, numpy_type, Unsupported
@@ -45,7 +45,7 @@ def _factor(x: Value, number: float) -> Any:
 
 @lowers("Einsum")
 def einsum(lo: Any, *operands: Any, equation: str) -> Any:
-    return aten_einsum(lo, equation, operands)
+    return by_equation(equation, [lo.value(x) for x in operands])
 
 
 # ---- norms
