@@ -125,7 +125,7 @@ OPERATIONS = {
     "serve.Engine.cancel": "self size", "serve.Engine.fileno": "self", "serve.Engine.wait": "self seconds", "serve.Engine.poll": "self", "serve.Engine.stats": "self",
     "serve.Engine.drain": "self seconds", "serve.Hub": "e.engine", "serve.Hub.submit": "self e.request callback", "serve.Hub.pump": "self seconds", "serve.Hub.take": "self",
     "serve.Hub.take_if_free": "self", "serve.Hub.forget": "self size", "serve.Model": "wrong", "serve.Model.simulated": "rare", "serve.Model.info": "self",
-    "serve.Request": "tokens requested small? ", "serve.Request.check": "self any", "serve.Server": "rare wrong any", **{f"serve.Server.{name}": "self" for name in (
+    "serve.Request": "tokens requested small? ", "serve.Request.check": "self any", "serve.Request.adapter": "self", "serve.Server": "rare wrong any", **{f"serve.Server.{name}": "self" for name in (
         # there is none: tests/python/test_serve_http.py
         "name", "names", "port", "counts", "close")}, "serve.Server.drain": "self seconds",
     "serve.Text": "e.bytes e.chattemplate? any?", "serve.Text.prompt": "self prompt name?", "serve.Text.close": "self", "serve.Text.need_head": "self", "serve.Text.chat": "self messages any?",
