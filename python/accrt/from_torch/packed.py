@@ -89,7 +89,8 @@ def _found(product: Any) -> Any:
 def product(lo: Any, x: Any) -> Optional[Any]:
     """x @ codes, times the scales: a linear operation. A multiplication by them that follows has
     nothing left to do."""
-    found = _found(lo.node) if len(lo.node.args) > 1 and hasattr(lo.node.args[1], "target") else None
+    given = getattr(lo.node, "args", ())  # those of ONNX have none
+    found = _found(lo.node) if len(given) > 1 and hasattr(given[1], "target") else None
     if found is None:
         return None
     codes, scale, x = lo.env[found[0]], lo.env[found[1]], lo.value(x)
