@@ -25,7 +25,7 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     from .from_torch.values import UnsupportedOperations
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-    before = [(tensor, tensor.clone()) for tensor in _others(model)]
+    before = [(bits, bits.clone()) for bits in map(_bits, _others(model))]
     hook = model.register_forward_hook(lambda _module, _inputs, output: _plain(output)) if hasattr(model, "register_forward_hook") else None
     try:
         with torch.no_grad(), kept_packed(model):
@@ -53,11 +53,14 @@ def _restore(before: List[Tuple[Any, Any]]) -> None:
 
 
 def _others(model: Any) -> Iterator[Any]:
-    """The tensors that a model can reach and that are no parameters: its buffers, its attributes,
-    those in containers and objects, those of classes, and those outside that its code names."""
+    """The tensors that a model can reach and that are no parameters and no buffers, for which torch
+    has stand-ins while it traces: its attributes, those in containers and objects, those of
+    classes, and those outside that its code names. A buffer that is one of these too is there."""
     import torch
 
-    seen, found = {}, [model]  # by id, and kept, so that no id comes again
+    # by id, and kept, so that no id comes again
+    seen = {id(module._buffers): module._buffers for module in (model.modules() if isinstance(model, torch.nn.Module) else ())}
+    found = [model]
     while found:
         item = found.pop()
         if id(item) in seen or isinstance(item, (str, bytes, int, float, types.ModuleType, torch.nn.Parameter)):
@@ -74,6 +77,17 @@ def _others(model: Any) -> Iterator[Any]:
             found += [*vars(item).values(), *item.__bases__]
         elif not isinstance(item, (types.FunctionType, type)):
             found += gc.get_referents(item)
+
+
+def _bits(tensor: Any) -> Any:
+    """The same memory as whole numbers, where torch can see it so: NaN differs from itself, and of
+    some types nothing is compared or copied."""
+    import torch
+
+    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    is_other = tensor.is_complex() or tensor.is_quantized or tensor.is_neg() or tensor.element_size() not in kinds
+    with torch.no_grad():
+        return tensor if is_other else tensor.view(kinds[tensor.element_size()])
 
 
 def _once(tensor: Any, dim: int) -> Any:

@@ -3,6 +3,7 @@ begins with the value that it has before the export, and the export leaves the m
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections import deque
@@ -12,6 +13,7 @@ import pytest
 
 import accrt
 import kernel_harness as kh
+from accrt import _exporting
 from accrt.from_torch import convert, Method
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -124,6 +126,66 @@ def test_an_export_that_fails_leaves_the_model_as_it_was():
     with pytest.raises(accrt.from_torch.UnsupportedOperations):
         convert(model, (some(2),))
     assert (model.count == START).all()
+
+
+class Holds(torch.nn.Module):
+    """A model that reads none of the tensors that it keeps."""
+
+    def __init__(self, kept):
+        super().__init__()
+        self.kept = [kept]
+
+    def forward(self, x):
+        return x + 1
+
+
+def read_only(tmp_path):
+    (tmp_path / "numbers").write_bytes(np.array([np.nan, START], np.float32).tobytes())
+    return torch.from_numpy(np.memmap(tmp_path / "numbers", np.float32, "r"))
+
+
+def of_inference(tmp_path):
+    with torch.inference_mode():
+        return torch.tensor([math.nan, START])
+
+
+#: Tensors that torch cannot compare, copy or write, or that differ from themselves.
+ODD = {
+    "nan": lambda tmp_path: torch.tensor([math.nan, START]), "read-only": read_only, "inference": of_inference,
+    "nan of bf16": lambda tmp_path: torch.tensor([math.nan], dtype=torch.bfloat16), "nan of f64": lambda tmp_path: torch.tensor([math.nan], dtype=torch.float64),
+    "nan of f8": lambda tmp_path: torch.tensor([math.nan]).to(torch.float8_e5m2), "f4": lambda tmp_path: torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2),
+    "uint4": lambda tmp_path: torch.empty(4, dtype=torch.uint4), "bits8": lambda tmp_path: torch.empty(4, dtype=torch.bits8),
+    "conjugate": lambda tmp_path: torch.ones(2, dtype=torch.complex64).conj(), "negative": lambda tmp_path: torch.ones(2, dtype=torch.complex64).conj().imag,
+    "complex of f64": lambda tmp_path: torch.ones(2, dtype=torch.complex128), "empty": lambda tmp_path: torch.empty(0), "scalar": lambda tmp_path: torch.tensor(math.nan),
+    "gradient": lambda tmp_path: torch.tensor([math.nan], requires_grad=True),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:The given NumPy array is not writable")
+@pytest.mark.parametrize("kind", ODD)
+def test_what_the_model_does_not_write_is_not_written(kind, tmp_path):
+    tensor = ODD[kind](tmp_path)
+    version = None if tensor.is_inference() else tensor._version
+    convert(Holds(tensor), (some(2),))
+    assert version is None or tensor._version == version
+
+
+def test_buffers_of_the_model_are_not_copied():
+    """torch traces with stand-ins of them, and they may be the weights of a quantized model."""
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 2)).eval()
+    model[1].register_buffer("table", begins())
+    assert not list(_exporting._others(model))
+    model[1].kept = model[1].table  # which torch does not see as the buffer
+    assert [id(tensor) for tensor in _exporting._others(model)] == [id(model[1].table)]
+
+
+def test_an_attribute_that_is_a_buffer_too_begins_as_before_the_export(instance):
+    model = Keeps("buffer", "add").eval()
+    model.same = [model.buffer]
+    model.tensor = lambda: model.same[0]
+    session = session_of(model, (some(2),), instance)
+    assert (model.buffer == START).all()
+    as_torch(model, session)
 
 
 class Counts(torch.nn.Module):
