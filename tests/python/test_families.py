@@ -133,5 +133,21 @@ def test_what_a_family_does_not_do_is_refused_by_name(tmp_path, name):
     assert refused >= 10
 
 
+@pytest.mark.parametrize("changes", [
+    {"num_local_experts": 6, "num_experts": None}, {"num_local_experts": 6, "num_experts": "absent"},
+    {"qkv_bias": False, "shared_expert_intermediate_size": 0, "use_qk_norm": True},
+], ids=["transformers 5", "transformers 5, absent", "coder"])  # fmt: skip
+def test_other_ways_to_say_the_same_of_qwen3_moe(tmp_path, changes):
+    """As transformers 5 saves it, and as Qwen3-Coder has it."""
+    folder, _weights = family.write(tmp_path / "m", "qwen3-moe")
+    config = {**family.CONFIGS["qwen3-moe"], **changes}
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if value != "absent"}))
+    made = _registry.decoder(models.read(folder))
+    assert (made.experts, made.chosen) == (6, 3)
+    (folder / "config.json").write_text(json.dumps({**family.CONFIGS["qwen3-moe"], "use_qk_norm": False}))
+    with pytest.raises(Refused, match="use_qk_norm is False"):
+        _registry.decoder(models.read(folder))
+
+
 def test_every_configuration_was_recorded():
     assert sorted(RECORDED) == sorted(family.CONFIGS)

@@ -14,7 +14,7 @@ class Qwen2Moe(Qwen3Moe):
     architectures = ("qwen2moe",)
     defaults = {"max_window_layers": 28, "sliding_window": 4096, "num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408,
                 "shared_expert_intermediate_size": 5632, "max_position_embeddings": 32768}  # fmt: skip
-    shares_normed = False
+    shares_normed = qk_normed = False
     gguf_names = {**Qwen3Moe.gguf_names, "ffn_gate_inp_shexp": "mlp.shared_expert_gate", "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
                   "ffn_up_shexp": "mlp.shared_expert.up_proj", "ffn_down_shexp": "mlp.shared_expert.down_proj"}  # fmt: skip
 

@@ -10,14 +10,18 @@ from .qwen3 import Qwen3
 class Qwen3Moe(WithExperts, Qwen3):
     types = ("qwen3_moe",)
     architectures = ("qwen3moe",)
-    defaults = {"sliding_window": 4096, "num_key_value_heads": 4, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+    defaults = {"sliding_window": 4096, "num_key_value_heads": 4, "num_local_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
                 "max_position_embeddings": 32768}  # fmt: skip
+    qk_normed = True
+    keys = {"num_experts": ("num_local_experts",)}  # as transformers 5 saves it
 
     def setup(self) -> None:
         super().setup()
         config = self.config
         self.setup_experts("moe_intermediate_size")
         self.shares_normed = config.flag("norm_topk_prob", self.is_gguf and self.shares_normed)
+        if config.flag("use_qk_norm", self.qk_normed) != self.qk_normed:
+            config.refuse(f"config: use_qk_norm is {not self.qk_normed}, which this family does not do")
         every, plain = config.integer("decoder_sparse_step", 1), config.get("mlp_only_layers", [])
         if not isinstance(plain, list) or not all(isinstance(layer, int) for layer in plain):
             config.refuse(f"config: mlp_only_layers is {plain!r}, expected a list of layers")
