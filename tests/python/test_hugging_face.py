@@ -15,6 +15,7 @@ import pytest
 import family_models as families
 import tiny_models as tiny
 from accrt.models import _registry, _rope
+from accrt.models._checkpoint import Checkpoint
 from accrt.models._config import MEANINGFUL
 from test_step_programs import LENGTH, OPTIONS, ROWS, opened, run
 
@@ -116,6 +117,28 @@ def test_no_key_of_a_configuration_is_passed_over(kind):
     source = "".join(inspect.getsource(sys.modules[cls.__module__]) for cls in family.__mro__[:-1]) + inspect.getsource(_rope)
     keys = set(transformers.AutoConfig.for_model(kind).to_dict()) - set(transformers.PretrainedConfig().to_dict())
     assert {key for key in keys - HARMLESS - set(MEANINGFUL) if f'"{key}"' not in source} == set()
+
+
+#: Sizes that no configuration leaves out, or whose tensors would be of another shape.
+SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "num_key_value_heads"}
+
+
+@pytest.mark.parametrize("kind", [kind for family in _registry.families() for kind in family.types if kind not in ("bytelm", "gpt2", "gemma3", "mistral3")])
+def test_a_key_that_is_left_out_means_what_it_does_to_transformers(kind):
+    theirs = transformers.AutoConfig.for_model(kind)
+    whole = {key: value for key, value in theirs.to_dict().items() if key not in ("rope_parameters", "layer_types", "bos_token_id", "eos_token_id")}
+    made = [_registry.by_type(kind)(Checkpoint("m", "folder", {"model_type": kind, **config}, {}, [], {}))
+            for config in ({key: value for key, value in whole.items() if key in SIZES and value is not None}, whole)]  # fmt: skip
+    ours = made[0]
+    for name in ("eps", "act", "is_tied", "head_size", "trained", "scale", "soft_cap", "windows", "sliding"):
+        assert getattr(ours, name, None) == getattr(made[1], name, None), name
+    rope = theirs.to_dict().get("rope_parameters")
+    if rope:
+        full = rope.get("full_attention", rope)
+        size = int(ours.head_size * full.get("partial_rotary_factor", 1.0)) // 2 * 2
+        np.testing.assert_allclose(ours.rotation.frequencies, _rope._plain(full["rope_theta"], size))
+        if "sliding_attention" in rope:
+            np.testing.assert_allclose(ours.local.frequencies, _rope._plain(rope["sliding_attention"]["rope_theta"], size))
 
 
 def test_a_file_that_the_gguf_package_writes(tmp_path):

@@ -11,7 +11,7 @@ from ._blocks import Decoder
 
 class Cohere(Decoder):
     types, architectures = ("cohere",), ("command-r",)
-    defaults = {"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "max_position_embeddings": 8192}
+    defaults = {"layer_norm_eps": 1e-5, "logit_scale": 0.0625, "max_position_embeddings": 8192, "rope_theta": 5e5}
     keys = {"rms_norm_eps": ("layer_norm_eps", "layer_norm_epsilon")}
     tied = interleaved = True
 

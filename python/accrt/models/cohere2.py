@@ -11,7 +11,7 @@ from .cohere import Cohere
 
 class Cohere2(Cohere):
     types = architectures = ("cohere2",)
-    defaults = {**Cohere.defaults, "sliding_window": 4096}
+    defaults = {**Cohere.defaults, "sliding_window": 4096, "rope_theta": 1e4}
 
     def setup(self) -> None:
         super().setup()

@@ -11,7 +11,8 @@ from .gemma import Gemma
 
 class Gemma2(Gemma):
     types = architectures = ("gemma2",)
-    defaults = {"sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256, "head_dim": 256}
+    defaults = {"sliding_window": 4096, "attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0, "query_pre_attn_scalar": 256, "head_dim": 256,
+                "num_key_value_heads": 4, "max_position_embeddings": 8192}  # fmt: skip
     gguf_names = {"ffn_norm": "pre_feedforward_layernorm", "post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
     #: Of the sizes that there are, the one with so many layers scales scores by something else than
     #: its heads' size. GGUF files do not say it.

@@ -9,7 +9,7 @@ from ._blocks import Decoder
 
 class Mistral(Decoder):
     types = ("mistral",)
-    defaults = {"sliding_window": 4096, "num_key_value_heads": 8}
+    defaults = {"sliding_window": 4096, "num_key_value_heads": 8, "max_position_embeddings": 131072}
 
     def setup(self) -> None:
         super().setup()

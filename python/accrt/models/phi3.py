@@ -12,7 +12,7 @@ from ._blocks import Decoder
 
 class Phi3(Decoder):
     types = architectures = ("phi3",)
-    defaults = {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096}
+    defaults = {"rms_norm_eps": 1e-5, "original_max_position_embeddings": 4096, "max_position_embeddings": 4096}
     gguf_names = {"ffn_up": "mlp.gate_up_proj"}
     ignored = (*Decoder.ignored, "rope_factors_long.weight", "rope_factors_short.weight")
     factors = ""

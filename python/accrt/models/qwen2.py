@@ -11,7 +11,7 @@ from ._blocks import Decoder
 
 class Qwen2(Decoder):
     types = architectures = ("qwen2",)
-    defaults = {"max_window_layers": 28, "sliding_window": 4096}
+    defaults = {"max_window_layers": 28, "sliding_window": 4096, "max_position_embeddings": 32768}
 
     def setup(self) -> None:
         super().setup()
