@@ -532,3 +532,19 @@ def test_what_is_no_state_dict_is_refused(bundle, state):
 
     with pytest.raises(TypeError, match="dict-like"):
         accrt.torch.Module(bundle).load_state_dict(state)
+
+
+def test_a_scalar_may_be_a_number_of_numpy(instance):
+    import accrt.torch
+
+    m = Module("scaled")
+    n, by = m.symbol("n", maximum=64), m.symbol("by", maximum=64)
+    f = m.function("forward")
+    f.scalar("by", by)
+    f.result("y", f.input("x", "f32", [n]) + f.full([by], 0.0, "f32").sum(0))
+    made = accrt.torch.Module(accrt.Bundle(compile(m, targets=TARGETS), instance))
+    order = [a.name for a in made.accrt_programs.bundle.signature("forward").inputs]
+    for number in (3, np.int64(3), np.int32(3), torch.tensor(3)):
+        close(made(**{name: number if name == "by" else torch.ones(2) for name in order}), torch.ones(2))
+    with pytest.raises(TypeError, match="x is a value of type float64|x is .*, expected a torch.Tensor"):
+        made(**{name: np.float64(3) if name == "x" else 3 for name in order})

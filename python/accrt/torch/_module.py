@@ -147,7 +147,7 @@ class Module(torch.nn.Module):
                 raise TypeError(f"{self.accrt_function}() got {name!r}" + (" twice" if name in values else f", and takes {', '.join(self.accrt_given)}"))
             values[name] = value
         for name, value in values.items():
-            if isinstance(value, _NO_TENSORS) and name not in self.accrt_scalars or hasattr(value, "__array_interface__"):
+            if name not in self.accrt_scalars and (isinstance(value, _NO_TENSORS) or hasattr(value, "__array_interface__")):
                 more = ": torch.from_dlpack makes one" if hasattr(value, "__dlpack__") else ""
                 raise TypeError(f"{self.accrt_function}(): {name} is {describe(value)}, expected a torch.Tensor{more}")
         missing = [n for n in self.accrt_given if n not in values and n not in self.accrt_optional]
