@@ -170,6 +170,7 @@ OPERATIONS = {
                           x.arctan(), torch.special.erfc(x * 2)), X),
     "units": (lambda x: (F.celu(x, 0.7), F.selu(x), F.elu(x * 1e-3), F.softplus(x - 18), F.logsigmoid(x + 18)), X),
     "products": (lambda x: (x.cumprod(1), (x > 0).cumprod(0), torch.mv(x, x[0]), torch.dot(x[0], x[1]), torch.addmv(x[:, 0], x, x[0], beta=0.5, alpha=2), x.swapdims(0, 1)), X),
+    "both_extremes": (lambda x: (*torch.aminmax(x), *torch.aminmax(x, dim=1), *torch.aminmax(x, dim=0, keepdim=True)), X),
     "bool_extremes": (lambda x: ((x > 0).amax(1), (x > 0).amin(0), (x > 0).max(), (x > -9).min()), X),
     "searched_rows": (lambda x: (torch.searchsorted(x.sort(1)[0], x), torch.searchsorted(x.sort(1)[0], x[:, :2], right=True)), X),
     "argsort": (lambda x: (torch.argsort(x, dim=0, descending=True), torch.argsort(x.round(), stable=True), x.msort()), X),

@@ -21,7 +21,8 @@ F, A = torch.nn.functional, torch.ops.aten
 ELSEWHERE = {
     "aten.sym_size.int", "aten.sym_numel.default", "aten.sym_constrain_range.default", "aten.sym_constrain_range_for_size.default", "aten.size.int",
     "aten._assert_scalar.default", "aten._assert_async.default", "aten._assert_async.msg", "aten.item.default", "aten._local_scalar_dense.default",
-    "aten.lift_fresh.default", "export.access_subclass_inner_tensor.default", "torchao.dequantize_affine.default", "transformers.grouped_mm_fallback.default",
+    "aten.lift_fresh.default", "export.access_subclass_inner_tensor.default", "torchao.dequantize_affine.default", "aten._int_mm.default",
+    "transformers.grouped_mm_fallback.default",
 }  # fmt: skip
 W1, W2, W3 = torch.ones(3, 3, 2), torch.ones(4, 4, 2, 2), torch.ones(4, 4, 2, 2, 2)
 ONES = torch.ones(4)

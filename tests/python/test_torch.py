@@ -234,6 +234,11 @@ import sys, numpy as np, torch, accrt
 device = accrt.default_instance().device("host")
 for dtype in ("float32", "int8", "int64", "bool", "float16"):
     array = (np.arange(24).reshape(4, 6) % 5).astype(dtype)
+    try:
+        array.__dlpack__()
+    except BufferError:  # numpy before 1.25 gives no bool
+        assert dtype == "bool"
+        continue
     for index in ((slice(None, None, -2),), (slice(None), slice(None, None, -1)), (slice(None, None, -1), slice(3, None, -3)), (slice(None, 0, -1), 2)):
         view, wanted = accrt.from_dlpack(array, device)[index], array[index]
         for take in (torch.from_dlpack, torch.as_tensor, lambda t: torch.utils.dlpack.from_dlpack(t.__dlpack__()), np.from_dlpack,

@@ -154,6 +154,8 @@ def every() -> Iterator[Decoder]:
     for name in MORE:
         for float_type in _FLOATS:
             yield _decoder(name, _SIZES, float_type)
+            if name == "opt":  # its activation stands alone behind an adapter
+                yield _decoder(name, _SIZES, float_type, adapters=4)
         if by_type(MORE[name].get("model_type", name)).architectures:
             yield _decoder(name, _SIZES, "f32", form="gguf")
     yield _decoder("mixtral", _SIZES, "f32", ("q8_0", 0, {}), "gguf")
