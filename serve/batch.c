@@ -360,7 +360,8 @@ static bool lay_staying(accsv_batch_t* batch, const accsv_part_t* part, uint32_t
   const accsv_sequence_t* sequence = part->sequence;
   const uint32_t start = part->start;
   const uint32_t page_start = (sequence->blocks_held - 1) * batch->page_size;
-  if (!part->decodes || batch->row_keys[row] != sequence->key || start < page_start)
+  if (!part->decodes || batch->row_keys[row] != sequence->key ||
+      batch->row_ids[row] != sequence->row || start < page_start)
     return false;
   batch->token_ids[row] = start < sequence->known ? sequence->last_token : -1;
   batch->positions[row] = (int32_t)start;

@@ -526,36 +526,52 @@ static void run_company(const accrt_serve_simulation_t* simulation,
   free(trials);
 }
 
+static void run_round(bool overlaps, accrt_serve_stats_t* sums) {
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.flags = overlaps ? ACCRT_SERVE_MODEL_OVERLAP : 0;
+  simulation.eos = (int32_t)below(256);
+  simulation.page_size = 1u << below(5);
+  simulation.page_count = 200 / simulation.page_size + 1 + below(600 / simulation.page_size);
+  simulation.max_rows = 1 + below(16);
+  simulation.max_tokens = simulation.max_rows + below(80);
+  simulation.max_length = 256;
+  simulation.adapter_count = 3;
+  simulation.max_samples = below(2) == 0 ? 0 : simulation.max_rows + below(20);
+  accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
+  options.max_chunk_tokens = below(2) == 0 ? 0 : 1 + below(32);
+  simulation.repeat = below(3) == 0 ? 0 : 2 + below(30);
+  simulation.min_copy_tokens = below(4);
+  options.num_speculative_tokens = below(2) == 0 ? 0 : 1 + below(6);
+  options.prompt_lookup_max = below(4);
+  options.prompt_lookup_min = options.prompt_lookup_max > 0 ? below(2) : 0;
+  options.max_preemptions = 1 + below(3);
+  options.fair_tokens = 1 + below(200);
+  if (below(4) == 0)
+    options.flags |= ACCRT_SERVE_ENGINE_NO_CACHE;
+  run_company(&simulation, &options, sums);
+}
+
 static void test_company(void** state) {
   (void)state;
   accrt_serve_stats_t sums = {0};
   for (uint32_t round = 0; round < 24; ++round) {
-    accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
-    simulation.flags = round % 2 == 0 ? ACCRT_SERVE_MODEL_OVERLAP : 0;
-    simulation.eos = (int32_t)below(256);
-    simulation.page_size = 1u << below(5);
-    simulation.page_count = 200 / simulation.page_size + 1 + below(600 / simulation.page_size);
-    simulation.max_rows = 1 + below(16);
-    simulation.max_tokens = simulation.max_rows + below(80);
-    simulation.max_length = 256;
-    simulation.adapter_count = 3;
-    simulation.max_samples = below(2) == 0 ? 0 : simulation.max_rows + below(20);
-    accrt_serve_options_t options = ACCRT_SERVE_OPTIONS_INIT;
-    options.max_chunk_tokens = below(2) == 0 ? 0 : 1 + below(32);
-    simulation.repeat = below(3) == 0 ? 0 : 2 + below(30);
-    simulation.min_copy_tokens = below(4);
-    options.num_speculative_tokens = below(2) == 0 ? 0 : 1 + below(6);
-    options.prompt_lookup_max = below(4);
-    options.prompt_lookup_min = options.prompt_lookup_max > 0 ? below(2) : 0;
-    options.max_preemptions = 1 + below(3);
-    options.fair_tokens = 1 + below(200);
-    if (below(4) == 0)
-      options.flags |= ACCRT_SERVE_ENGINE_NO_CACHE;
-    run_company(&simulation, &options, &sums);
+    run_round(round % 2 == 0, &sums);
   }
   assert_true(sums.preemptions > 0);
   assert_true(sums.drafts > 0 && sums.accepted_tokens > 0);
   assert_true(sums.draft_tokens > sums.accepted_tokens);
+}
+
+/* A sequence that was preempted came back at once, from the cache, in another row of the page table:
+ * in the step it stood where it had stood, and its tokens went to the pages of its old row. */
+static void test_a_row_that_comes_back_elsewhere(void** state) {
+  (void)state;
+  const uint64_t own = random_state;
+  accrt_serve_stats_t sums = {0};
+  random_state = UINT64_C(8718498472214072290);
+  run_round(true, &sums);
+  assert_true(sums.preemptions > 0);
+  random_state = own;
 }
 
 /* ---- Pages that fit in part ---- */
@@ -1471,6 +1487,7 @@ int main(void) {
       cmocka_unit_test(test_one_request),
       cmocka_unit_test(test_partial_hits),
       cmocka_unit_test(test_company),
+      cmocka_unit_test(test_a_row_that_comes_back_elsewhere),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_cancel_in_each_state),
       cmocka_unit_test(test_cancel_frees),
