@@ -562,8 +562,9 @@ static void test_company(void** state) {
   assert_true(sums.draft_tokens > sums.accepted_tokens);
 }
 
-/* A sequence that was preempted came back at once, from the cache, in another row of the page table:
- * in the step it stood where it had stood, and its tokens went to the pages of its old row. */
+/* A sequence that was preempted came back at once, from the cache, in another row of the page
+ * table: in the step it stood where it had stood, and its tokens went to the pages of its old
+ * row. */
 static void test_a_row_that_comes_back_elsewhere(void** state) {
   (void)state;
   const uint64_t own = random_state;

@@ -95,7 +95,9 @@ class Spec:
                 if isinstance(dim, int):
                     if dim != size:
                         return False
-                elif symbols.setdefault(dim, size) != size or one.device.type == "cpu" and not self.least.get(dim, 0) <= size <= MOST_ROWS:
+                elif symbols.setdefault(dim, size) != size:
+                    return False
+                elif one.device.type == "cpu" and not is_fake(one) and not self.least.get(dim, 0) <= size <= MOST_ROWS:
                     return False
             if type(one) not in (torch.Tensor, torch.nn.Parameter):
                 sure = False

@@ -39,7 +39,7 @@ typedef struct checking {
 /* ---- Notes ---- */
 
 static bool is_finding(const accx_kernel_note_t* note) {
-  return note->what > ACCX_KERNEL_ENDED && note->what <= ACCX_KERNEL_STARTS;
+  return note->what > ACCX_KERNEL_ENDED && note->what <= ACCX_KERNEL_SPOILS;
 }
 
 static bool same_side(const accx_kernel_note_t* a, const accx_kernel_note_t* b) {
@@ -66,6 +66,7 @@ typedef struct child {
   accx_kernel_note_t last; /* the run that began last */
   uint32_t first_case;     /* from which it was started */
   bool ran, done, ended, late;
+  bool spoiled; /* the kernel wrote to the pipe */
 } child_t;
 
 /* What the process said of its failure, in lines. */
@@ -110,7 +111,8 @@ static bool is_limited(const checking_t* checking, const child_t* child) {
   return checking->seconds > 0 && (child->ran || !accx_args_has(checking->args, "device"));
 }
 
-/* Reads the next note. False: there are no more, or the run takes too long. Processes that the
+/* Reads the next note. False: there are no more, one is not of this program, or the run takes too
+ * long. Processes that the
  * kernel left behind have the pipe, too, so its end is not waited for. */
 static bool next_note(const checking_t* checking, child_t* child, accx_kernel_note_t* note) {
   struct pollfd ready[] = {{.fd = child->pipe, .events = POLLIN},
@@ -125,9 +127,11 @@ static bool next_note(const checking_t* checking, child_t* child, accx_kernel_no
     const int count = poll(ready, 2, limited ? (int)((limit - passed) / 1000000u) + 1 : -1);
     if (count < 0 && errno != EINTR)
       return false;
-    if (count > 0)
-      return ready[0].revents != 0 &&
-             read(child->pipe, note, sizeof *note) == (ssize_t)sizeof *note;
+    if (count <= 0)
+      continue;
+    const ssize_t size = ready[0].revents != 0 ? read(child->pipe, note, sizeof *note) : 0;
+    child->spoiled = size > 0 && size != (ssize_t)sizeof *note;
+    return size == (ssize_t)sizeof *note;
   }
 }
 
@@ -150,7 +154,8 @@ static _Noreturn void run_child(const checking_t* checking, uint32_t index, uint
 
 static int start(const checking_t* checking, uint32_t index, child_t* child) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0)
+  /* O_DIRECT: in packets, so that what a kernel writes there is told from a note. */
+  if (pipe2(ends, O_CLOEXEC | O_DIRECT) != 0)
     return accx_fail(ACCX_FAILED, "pipe: %s", strerror(errno));
   accx_progress_clear();
   (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a kernel leaves behind becomes a child of ours */
@@ -210,6 +215,8 @@ static int take_end(const checking_t* checking, checked_t* kernel, const child_t
   if (child->late) {
     note.what = ACCX_KERNEL_ENDLESS;
     note.number = (uint32_t)checking->seconds;
+  } else if (child->spoiled) {
+    note.what = ACCX_KERNEL_SPOILS;
   } else if (WIFSIGNALED(status)) {
     note.number = (uint32_t)WTERMSIG(status);
   } else if (!child->ended) {
@@ -232,7 +239,7 @@ static int watch(checking_t* checking, uint32_t index, child_t* child) {
     return code;
   while (next_note(checking, child, &note))
     take_note(checking, kernel, child, &note);
-  if (child->late)
+  if (child->late || child->spoiled)
     (void)kill(child->id, SIGKILL);
   (void)close(child->pipe);
   if (child->process >= 0)

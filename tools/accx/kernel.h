@@ -33,9 +33,10 @@ typedef enum accx_kernel_what {
   ACCX_KERNEL_ENDLESS, /* number: seconds */
   ACCX_KERNEL_EXITS,   /* number: the exit code */
   ACCX_KERNEL_STARTS,  /* other processes */
+  ACCX_KERNEL_SPOILS,  /* files of the process that runs it */
 } accx_kernel_what_t;
 
-/* One write to the pipe, which is not torn. */
+/* One packet of the pipe. */
 typedef struct accx_kernel_note {
   uint32_t what, number;
   int64_t byte;        /* from the argument's beginning */

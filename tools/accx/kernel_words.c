@@ -33,6 +33,8 @@ const char* accx_kernel_word(uint32_t what) {
     return "exits";
   case ACCX_KERNEL_STARTS:
     return "starts_processes";
+  case ACCX_KERNEL_SPOILS:
+    return "writes_files";
   default:
     return "";
   }
@@ -102,6 +104,8 @@ static const char* finding(const accx_kernel_note_t* note) {
                      note->number);
   case ACCX_KERNEL_STARTS:
     return "starts other processes, which were ended";
+  case ACCX_KERNEL_SPOILS:
+    return "writes to files of the process that runs it";
   default:
     return accx_text("runs longer than %" PRIu32 " second%s", note->number,
                      note->number == 1 ? "" : "s");
