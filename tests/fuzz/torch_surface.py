@@ -107,7 +107,8 @@ class Spec:
                 sure = False  # torch has rules of its own
         if len(devices) > 1:
             return False
-        sure = sure and devices == {"cpu"}
+        if devices != {"cpu"} or any(is_fake(one) for one in given.values()):
+            return None  # sizes that the values of scalars do not fit are told where the work is done
         if "count" in symbols and not 0 <= symbols["count"] <= symbols.get("n", 0):
             return False
         return True if sure else None
