@@ -5,7 +5,8 @@ grammars cost in throughput.
 
 The model is the simulated one, so a step takes its time and no processor. *Streams*: so many
 clients of another process read answers as they are streamed; the processor time of the engine's
-thread and of the server's loop is divided by the tokens. *Grammars*: so many rows of a model with
+thread and of the server's loop is divided by the tokens. The floor beside them is what the kernel
+takes to send as many bytes to as many connections, at the same times. *Grammars*: so many rows of a model with
 128,256 tokens, all without a grammar or half of them with a JSON schema (needs `llguidance`), in
 turn.
 """
@@ -62,11 +63,48 @@ def processor_ns(thread: int) -> int:
     return time.clock_gettime_ns(~thread << 3 | 6)  # CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED
 
 
+def drain(port: int, streams: int) -> None:
+    """Another process: reads all connections to their ends."""
+    selector, left = selectors.DefaultSelector(), streams
+    for _ in range(streams):
+        selector.register(socket.create_connection(("127.0.0.1", port)), selectors.EVENT_READ)
+    while left:
+        for key, _mask in selector.select():
+            if not key.fileobj.recv(1 << 18):
+                selector.unregister(key.fileobj)
+                left -= 1
+
+
+def measure_floor(streams: int, tokens: int, size_bytes: int) -> float:
+    """Microseconds of the processor that the kernel takes for one send. The loop around it is taken
+    off: it is measured by writes to /dev/null."""
+    with socket.create_server(("127.0.0.1", 0), backlog=streams) as listening:
+        reader = subprocess.Popen([sys.executable, __file__, "--drain", str(listening.getsockname()[1]), "--streams", str(streams)])
+        connections = [listening.accept()[0] for _ in range(streams)]
+    for one in connections:
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    nothing, data, spent = os.open(os.devnull, os.O_WRONLY), b"x" * size_bytes, []
+    for places in ([one.fileno() for one in connections], [nothing] * streams):
+        took = 0
+        for _ in range(tokens):
+            time.sleep(0.001)
+            begin = time.thread_time_ns()
+            for place in places:
+                os.write(place, data)
+            took += time.thread_time_ns() - begin
+        spent.append(took)
+    os.close(nothing)
+    for one in connections:
+        one.close()
+    reader.wait()
+    return (spent[0] - spent[1]) / 1e3 / streams / tokens
+
+
 def client(port: int, streams: int, tokens: int) -> None:
     """Another process, so that its work is not that of the server's process."""
     came = exchange(port, [post({"prompt": f"{i} tells", "max_tokens": tokens, "stream": True, "ignore_eos": True}) for i in range(streams)])
     assert all(one.rstrip().endswith(b"data: [DONE]\n\n".rstrip()) or b"[DONE]" in one for one in came)
-    print(sum(one.count(b"data: {") for one in came))
+    print(sum(one.count(b"data: {") for one in came), sum(map(len, came)))
 
 
 def measure_streams(streams: int, tokens: int, rounds: int) -> "list[dict[str, float]]":
@@ -85,9 +123,9 @@ def measure_streams(streams: int, tokens: int, rounds: int) -> "list[dict[str, f
         out = subprocess.run([sys.executable, __file__, "--client", str(server.port), "--streams", str(streams), "--tokens", str(tokens)],
                              check=True, stdout=subprocess.PIPE)  # fmt: skip
         end = [sum(map(processor_ns, some)) for some in (engine_threads, loop_threads)]
-        events = int(out.stdout)
+        events, size_bytes = map(int, out.stdout.split())
         found.append({"engine_us": (end[0] - begin[0]) / 1e3 / events, "loop_us": (end[1] - begin[1]) / 1e3 / events, "events": events,
-                      "steps": engine.stats()["steps"] - steps})  # fmt: skip
+                      "floor_us": measure_floor(streams, tokens, size_bytes // events), "steps": engine.stats()["steps"] - steps})  # fmt: skip
     server.drain(10)
     server.close()
     engine.close()
@@ -127,17 +165,20 @@ def measure_grammars(rows: int, tokens: int, step_ms: float, rounds: int) -> "li
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for name, default in (("streams", 64), ("tokens", 500), ("rows", 128), ("rounds", 5), ("client", 0)):
+    for name, default in (("streams", 64), ("tokens", 500), ("rows", 128), ("rounds", 5), ("client", 0), ("drain", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--step-ms", type=float, default=7.0)
     options = parser.parse_args()
     if options.client:
         client(options.client, options.streams, options.tokens)
         return 0
+    if options.drain:
+        drain(options.drain, options.streams)
+        return 0
     streams = measure_streams(options.streams, options.tokens, options.rounds)
-    engine, loop = (statistics.median(one[name] for one in streams) for name in ("engine_us", "loop_us"))
+    engine, loop, floor = (statistics.median(one[name] for one in streams) for name in ("engine_us", "loop_us", "floor_us"))
     print(f"{options.streams} streams of {options.tokens} tokens, {streams[0]['events']:.0f} events, processor time of an event: "
-          f"the engine's thread {engine:.2f} us, the server's loop {loop:.2f} us, together {engine + loop:.2f} us (wanted: 5)")  # fmt: skip
+          f"the engine's thread {engine:.2f} us, the server's loop {loop:.2f} us, together {engine + loop:.2f} us (wanted: 5), of which the kernel's send is {floor:.2f} us")  # fmt: skip
     results: "dict[str, object]" = {"streams": streams}
     try:
         import llguidance  # noqa: F401
