@@ -256,7 +256,15 @@ def test_a_call_that_is_closed_while_it_waits_keeps_its_arrays_until_it_is_over(
     call, y, reference = bound_to_its_own(session)
     stream.wait(gate, 1)
     y[:] = 0
-    runs = threading.Thread(target=call)
+    raised = []
+
+    def run():
+        try:
+            call()
+        except ValueError as error:  # where the first slice of its wait was over
+            raised.append(str(error))
+
+    runs = threading.Thread(target=run)
     runs.start()
     while not call._running:
         time.sleep(0.01)
@@ -265,6 +273,7 @@ def test_a_call_that_is_closed_while_it_waits_keeps_its_arrays_until_it_is_over(
     runs.join()
     stream.synchronize()
     assert there and (y == 7).all()
+    assert raised in ([], ["this Call is closed"])
 
 
 def test_threads_that_are_first():
