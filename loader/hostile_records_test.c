@@ -453,7 +453,7 @@ static void bare_names(void** state) {
   }
 }
 
-/* Rules that open does not check. loader/trust_test.c provokes those. */
+/* Rules that open does not check. loader/trust_test.c and encryption_test.c provoke those. */
 static bool is_of_trust_test(uint32_t rule) {
   return (rule >= ACCX_RULE_CODE_ROOT && rule <= ACCX_RULE_ENCRYPTED) ||
          rule == ACCX_RULE_ENCRYPTION_KEY || rule == ACCX_RULE_TAG;

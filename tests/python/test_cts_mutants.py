@@ -639,7 +639,7 @@ def run(library, *tests, patience_ms=None):
 def whole(source):
     """The driver's text, with that of the files that it is made of."""
     text = source.read_text()
-    parts = {"null.c": NULL, "threaded_modules.c": THREADED.parent / "threaded_modules.c", "threaded_captures.c": THREADED.parent / "threaded_captures.c"}
+    parts = {"null.c": NULL, **{part.name: part for part in sorted(THREADED.parent.glob("threaded_*.c"))}}
     for name, part in parts.items():
         text = text.replace(f'#include "{name}"', part.read_text(), 1)
     return text

@@ -1,0 +1,4 @@
+/* The tests of pool_reuse_test.c on a driver with the slots of 0.2: progress by number, events,
+ * prepared launches. */
+#define TEST_DRIVER_NATIVE 1
+#include "runtime/memory/pool_reuse_test.c"
