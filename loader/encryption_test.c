@@ -1,6 +1,6 @@
 /* loader/encryption_test.c - encrypted weights: made, read, changed, without the right key; secrets
  * that are left nowhere; and what signatures and encryption do without libcrypto. */
-#include "loader/trust_fixture.h"
+#include "loader/trust_test.h"
 
 /* ---- Encryption ---- */
 

@@ -1,6 +1,6 @@
 /* loader/hostile_damage_test.c - damaged bundles: truncation at every length, flipped bits with and
  * without right digests, random damage. */
-#include "loader/hostile_fixture.h"
+#include "loader/hostile_test.h"
 
 /* One thread only: what ThreadSanitizer could find is in open_test.c, and here it is slow. */
 #if defined(__SANITIZE_THREAD__)

@@ -1,6 +1,6 @@
-/* loader/hostile_test.c - bad bundles: every rule of the verifier provoked, by single changes of good
- * bundles and by files made from nothing. */
-#include "loader/hostile_mutations.h"
+/* loader/hostile_test.c - bad bundles: every rule of the verifier provoked, by single changes
+ * of good bundles and by files made from nothing. */
+#include "loader/hostile_test_mutations.h"
 
 static void fields(void** state) {
   (void)state;

@@ -1,6 +1,6 @@
 /* loader/trust_test.c - trees, signatures and policies: what is made is right, what was changed is
  * refused, and who may run. */
-#include "loader/trust_fixture.h"
+#include "loader/trust_test.h"
 
 /* ---- Signing ---- */
 

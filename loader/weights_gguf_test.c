@@ -1,6 +1,6 @@
 /* loader/weights_gguf_test.c - GGUF: what a good file gives, and every rule by a file that breaks
  * it. */
-#include "loader/weights_fixture.h"
+#include "loader/weights_test.h"
 
 /* ---- GGUF ---- */
 

@@ -1,7 +1,7 @@
-/* loader/weights_test.c - sources of weights: safetensors, sets of files, callbacks, memory that
- * runs out; what a good file gives, and every rule by a file that breaks it. Files that the formats'
- * own packages made are in tests/weights (tests/python/test_weights.py). */
-#include "loader/weights_fixture.h"
+/* loader/weights_test.c - sources of weights: safetensors, sets of files, callbacks, memory
+ * that runs out; what a good file gives, and every rule by a file that breaks it. Files that
+ * the formats' own packages made are in tests/weights (tests/python/test_weights.py). */
+#include "loader/weights_test.h"
 
 #define BAD(header, data_bytes, wanted, rule)                                                      \
   do {                                                                                             \

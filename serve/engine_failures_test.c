@@ -1,6 +1,6 @@
-/* serve/engine_failures_test.c - engines whose model or memory fails: what is not at fault goes on as
- * if nothing had been. */
-#include "serve/engine_fixture.h"
+/* serve/engine_failures_test.c - engines whose model or memory fails: what is not at fault
+ * goes on as if nothing had been. */
+#include "serve/engine_test.h"
 
 /* ---- Failures ---- */
 

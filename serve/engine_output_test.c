@@ -1,6 +1,6 @@
 /* serve/engine_output_test.c - what requests ask of their outputs: constraints, stops, parameters,
  * embeddings. */
-#include "serve/engine_fixture.h"
+#include "serve/engine_test.h"
 
 static void test_constraint(void** state) {
   (void)state;

@@ -1,6 +1,6 @@
 /* serve/engine_test.c - engines over the simulated model: the same tokens alone and in company, in
  * each order of events, with little memory. */
-#include "serve/engine_fixture.h"
+#include "serve/engine_test.h"
 
 static void test_one_request(void** state) {
   (void)state;

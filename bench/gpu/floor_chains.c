@@ -1,5 +1,6 @@
-/* bench/gpu/floor_chains.c - what graphs of parallel chains cost in the raw CUDA driver: chains
- * against branches, independent kernels, the shape of a transformer. It uses nothing of the library. */
+/* bench/gpu/floor_chains.c - what graphs of parallel chains cost in the raw CUDA driver:
+ * chains against branches, independent kernels, the shape of a transformer. It uses nothing of
+ * the library. */
 #include "floor_node.h"
 
 /* ---- Chains against branches ---- */

@@ -1,6 +1,6 @@
 /* Memory that pools hand out again: random use against a model, threads, stream order, and repeated
  * use that allocates nothing. */
-#include "runtime/memory/pool_fixture.h"
+#include "runtime/memory/pool_test.h"
 
 /* ---- A model ---- */
 

@@ -1,6 +1,6 @@
 /* Pools and buffers: accounting, growing, keeping, trimming, limits, retiring, imports, exports,
  * running out of memory. */
-#include "runtime/memory/pool_fixture.h"
+#include "runtime/memory/pool_test.h"
 
 static void test_keeps_memory_until_trimmed(void** state) {
   (void)state;

@@ -1,5 +1,6 @@
-/* cublaslt_test.c - the pack accrt.cublaslt through its own interface, with a stand-in for the library on the CPU: layouts,
- * epilogues and batches against plain loops, everything it refuses, and every call of the library failing once. */
+/* cublaslt_test.c - the pack accrt.cublaslt through its own interface, with a stand-in for the
+ * library on the CPU: layouts, epilogues and batches against plain loops, everything it
+ * refuses, and every call of the library failing once. */
 #include <dlfcn.h>
 #include <math.h>
 #include <setjmp.h>

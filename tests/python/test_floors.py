@@ -88,7 +88,8 @@ def test_the_document_writes_down_no_numbers_that_age():
     assert int(re.search(r"^\| the libraries \| ([\d,]+) \|$", counted, re.M)[1].replace(",", "")) > 50_000
 
 
-#: The most lines of a C source or header, tests and benchmarks included: longer ones hold two ideas.
+#: The most lines of a C source or header, tests and benchmarks included: longer ones hold two
+#: ideas.
 MOST_LINES = 900
 
 

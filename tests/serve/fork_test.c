@@ -1,8 +1,8 @@
-/* tests/serve/fork_test.c - handles of libaccrt_serve and libaccrt_http in a forked child: every function returns ACCRT_ERROR_FORKED at
- * once, release functions do nothing, and the parent's work goes on.
+/* tests/serve/fork_test.c - handles of libaccrt_serve and libaccrt_http in a forked child:
+ * every function returns ACCRT_ERROR_FORKED at once, release functions do nothing, and the
+ * parent's work goes on.
  *
- * It is linked twice, as handles_test.c is: statically, and to the shared libraries.
- */
+ * It is linked twice, as handles_test.c is: statically, and to the shared libraries. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

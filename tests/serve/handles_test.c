@@ -1,9 +1,10 @@
-/* tests/serve/handles_test.c - libaccrt_serve and libaccrt_http validate their handles as libaccrt does (tests/unit/handles_test.c):
- * released, of another type, released twice, borrowed, answered already, left over.
+/* tests/serve/handles_test.c - libaccrt_serve and libaccrt_http validate their handles as
+ * libaccrt does (tests/unit/handles_test.c): released, of another type, released twice,
+ * borrowed, answered already, left over.
  *
- * It is linked twice: statically, where both libraries have one register, and to the shared libraries, where each has its own. Each
- * fault is told with the function that made the handle, in the error record and on standard error.
- */
+ * It is linked twice: statically, where both libraries have one register, and to the shared
+ * libraries, where each has its own. Each fault is told with the function that made the
+ * handle, in the error record and on standard error. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

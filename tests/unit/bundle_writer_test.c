@@ -1,5 +1,6 @@
-/* A compiler's use of the bundle writer, from accrt/write/bundle_writer.h alone: a program of two functions with a kernel, loops, weights that
- * are plain, quantized, prepared, sharded and in other files, an adapter, an asset and places in a source. What was written is read back,
+/* A compiler's use of the bundle writer, from accrt/write/bundle_writer.h alone: a program of
+ * two functions with a kernel, loops, weights that are plain, quantized, prepared, sharded and
+ * in other files, an adapter, an asset and places in a source. What was written is read back,
  * signed, and written again for a reader that is older. Public headers only. */
 #include <setjmp.h>
 #include <stdarg.h>

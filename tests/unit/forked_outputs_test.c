@@ -1,4 +1,5 @@
-/* In a forked child, functions that make something set their output to NULL before they refuse. Public headers only. */
+/* In a forked child, functions that make something set their output to NULL before they
+ * refuse. Public headers only. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

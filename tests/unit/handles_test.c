@@ -1,7 +1,8 @@
-/* tests/unit/handles_test.c - a validating instance knows its handles: released, of another type, released twice, lent, left over.
+/* tests/unit/handles_test.c - a validating instance knows its handles: released, of another
+ * type, released twice, lent, left over.
  *
- * Each fault is told with the operation that made the handle, in the error record and in the log, and nothing is touched by it.
- */
+ * Each fault is told with the operation that made the handle, in the error record and in the
+ * log, and nothing is touched by it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

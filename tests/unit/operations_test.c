@@ -1,4 +1,5 @@
-/* An error record names the public function that the caller called, whatever part of the library failed. Public headers only. */
+/* An error record names the public function that the caller called, whatever part of the
+ * library failed. Public headers only. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

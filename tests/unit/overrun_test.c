@@ -1,5 +1,6 @@
-/* tests/unit/overrun_test.c - under the address sanitizer a write behind a buffer is seen: every allocation of a pool then has
- * a mapping of its own. In other builds there is nothing to see, and the test says so. */
+/* tests/unit/overrun_test.c - under the address sanitizer a write behind a buffer is seen:
+ * every allocation of a pool then has a mapping of its own. In other builds there is nothing
+ * to see, and the test says so. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The library as part of a process: two copies of it side by side, a fork while its threads run, an exit with work in flight.
- * Public headers only; the host driver is real. */
+/* The library as part of a process: two copies of it side by side, a fork while its threads
+ * run, an exit with work in flight. Public headers only; the host driver is real. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

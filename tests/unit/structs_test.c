@@ -1,4 +1,5 @@
-/* Every extensible struct, offered by callers that are older and newer than the library. Public headers only. */
+/* Every extensible struct, offered by callers that are older and newer than the library.
+ * Public headers only. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

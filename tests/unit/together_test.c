@@ -1,5 +1,6 @@
-/* tests/unit/together_test.c - handles of one call belong together: those of another instance, or of another device, are told with both
- * names, before anything is touched. Messages name the argument that is wrong, and a struct_size that cuts a field is refused. */
+/* tests/unit/together_test.c - handles of one call belong together: those of another instance,
+ * or of another device, are told with both names, before anything is touched. Messages name
+ * the argument that is wrong, and a struct_size that cuts a field is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,6 @@
-/* tests/unit/write_library_test.c - libaccrt_write beside libaccrt: its API table and version, and what it asks of the library below
- * through public functions: records of failures, and the check of bytes that are to become a bundle. */
+/* tests/unit/write_library_test.c - libaccrt_write beside libaccrt: its API table and version,
+ * and what it asks of the library below through public functions: records of failures, and the
+ * check of bytes that are to become a bundle. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Recorded commands: predecessors, bindings, checks at recording and at submission, running on the
  * caller. */
-#include "runtime/drivers/common/commands_fixture.h"
+#include "runtime/drivers/common/commands_test.h"
 
 /* ---- Recorded commands ---- */
 

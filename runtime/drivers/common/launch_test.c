@@ -1,5 +1,5 @@
 /* Launches: packing of parameters, measured tensors, refusals, kernels that fail, deferral. */
-#include "runtime/drivers/common/commands_fixture.h"
+#include "runtime/drivers/common/commands_test.h"
 
 /* ---- Launch ---- */
 

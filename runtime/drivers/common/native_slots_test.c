@@ -1,6 +1,6 @@
 /* The optional slots of a driver: points of semaphores on the device, the driver's own events,
  * wrapped queues, prepared launches, modules, peers. */
-#include "runtime/drivers/common/numbers_fixture.h"
+#include "runtime/drivers/common/numbers_test.h"
 
 /* ---- Points: signals and waits on the device ---- */
 

@@ -1,6 +1,6 @@
 /* Streams on a driver that tells progress by number: work that nobody is told of, things that go
  * while work uses them, many threads on one stream. */
-#include "runtime/drivers/common/numbers_fixture.h"
+#include "runtime/drivers/common/numbers_test.h"
 
 /* ---- Numbers alone ---- */
 

@@ -1,6 +1,6 @@
 /* How streams tell of ends and end themselves: completions of lists, notifications, end of life,
  * many threads, exports and traces. */
-#include "runtime/drivers/common/stream_fixture.h"
+#include "runtime/drivers/common/stream_test.h"
 
 /* ---- Lists: what the program layer uses ---- */
 

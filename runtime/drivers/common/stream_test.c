@@ -1,6 +1,6 @@
 /* Streams: order, deferral, failure and reset, device loss; on drivers that are synchronous,
  * threaded, stepped by the test, and run by the caller. */
-#include "runtime/drivers/common/stream_fixture.h"
+#include "runtime/drivers/common/stream_test.h"
 
 static void test_order(void** state) {
   (void)state;

@@ -1,7 +1,7 @@
 /* runtime/drivers/cuda/driver_queues_test.c - the CUDA driver's queues: progress, waits, events,
  * streams of others, failed queues, a lost device; every call of CUDA failing once. Needs the
  * stand-in of tests/fakecuda; without it all is skipped. */
-#include "runtime/drivers/cuda/driver_fixture.h"
+#include "runtime/drivers/cuda/driver_test.h"
 
 /* ---- Queues ---- */
 

@@ -1,6 +1,7 @@
-/* runtime/drivers/cuda/driver_test.c - the CUDA driver's table: starting, memory, several devices,
- * copies and fills, machine code. Needs the stand-in of tests/fakecuda; without it all is skipped. */
-#include "runtime/drivers/cuda/driver_fixture.h"
+/* runtime/drivers/cuda/driver_test.c - the CUDA driver's table: starting, memory, several
+ * devices, copies and fills, machine code. Needs the stand-in of tests/fakecuda; without it
+ * all is skipped. */
+#include "runtime/drivers/cuda/driver_test.h"
 
 /* ---- Starting ---- */
 

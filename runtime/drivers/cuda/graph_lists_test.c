@@ -4,7 +4,7 @@
  *
  * Usage: [seed [rounds [threads]]]; without arguments, some seeds and everything else.
  */
-#include "runtime/drivers/cuda/graph_lists_model.h"
+#include "runtime/drivers/cuda/graph_lists_test.h"
 
 /* ---- Workers ---- */
 

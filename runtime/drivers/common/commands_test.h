@@ -1,7 +1,7 @@
-/* runtime/drivers/common/commands_fixture.h - what the tests of launches and of recorded commands
+/* runtime/drivers/common/commands_test.h - what the tests of launches and of recorded commands
  * share: a pack of kernels, a stream, buffers and arguments. */
-#ifndef ACCRT_RUNTIME_DRIVERS_COMMON_COMMANDS_FIXTURE_H_
-#define ACCRT_RUNTIME_DRIVERS_COMMON_COMMANDS_FIXTURE_H_
+#ifndef ACCRT_RUNTIME_DRIVERS_COMMON_COMMANDS_TEST_H_
+#define ACCRT_RUNTIME_DRIVERS_COMMON_COMMANDS_TEST_H_
 
 #include "runtime/drivers/common/test_driver.h"
 
@@ -220,4 +220,4 @@ static inline accrt_kernel_argument_t value_argument(uint32_t kind, uint64_t val
   return argument;
 }
 
-#endif /* ACCRT_RUNTIME_DRIVERS_COMMON_COMMANDS_FIXTURE_H_ */
+#endif /* ACCRT_RUNTIME_DRIVERS_COMMON_COMMANDS_TEST_H_ */

@@ -1,7 +1,7 @@
-/* runtime/drivers/cuda/driver_fixture.h - what the tests of the CUDA driver's table share: the
+/* runtime/drivers/cuda/driver_test.h - what the tests of the CUDA driver's table share: the
  * stand-in of tests/fakecuda, a driver with one device and one queue, kernels. */
-#ifndef ACCRT_RUNTIME_DRIVERS_CUDA_DRIVER_FIXTURE_H_
-#define ACCRT_RUNTIME_DRIVERS_CUDA_DRIVER_FIXTURE_H_
+#ifndef ACCRT_RUNTIME_DRIVERS_CUDA_DRIVER_TEST_H_
+#define ACCRT_RUNTIME_DRIVERS_CUDA_DRIVER_TEST_H_
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -348,4 +348,4 @@ static inline void use_everything(fixture_t* f) {
   f->table->memory_free(f->device, &pinned);
 }
 
-#endif /* ACCRT_RUNTIME_DRIVERS_CUDA_DRIVER_FIXTURE_H_ */
+#endif /* ACCRT_RUNTIME_DRIVERS_CUDA_DRIVER_TEST_H_ */

@@ -1,6 +1,6 @@
-/* runtime/memory/pool_fixture.h - what the tests of pools share: a world, pools and buffers. */
-#ifndef ACCRT_RUNTIME_MEMORY_POOL_FIXTURE_H_
-#define ACCRT_RUNTIME_MEMORY_POOL_FIXTURE_H_
+/* runtime/memory/pool_test.h - what the tests of pools share: a world, pools and buffers. */
+#ifndef ACCRT_RUNTIME_MEMORY_POOL_TEST_H_
+#define ACCRT_RUNTIME_MEMORY_POOL_TEST_H_
 
 #include "runtime/drivers/common/test_driver.h"
 
@@ -65,4 +65,4 @@ static inline void* pointer_of(accrt_buffer_t* buffer) {
   return info.host_pointer;
 }
 
-#endif /* ACCRT_RUNTIME_MEMORY_POOL_FIXTURE_H_ */
+#endif /* ACCRT_RUNTIME_MEMORY_POOL_TEST_H_ */

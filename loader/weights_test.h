@@ -1,7 +1,7 @@
-/* loader/weights_fixture.h - what the tests of sources of weights share: files that are made byte by
+/* loader/weights_test.h - what the tests of sources of weights share: files that are made byte by
  * byte, and the rule that refuses each. */
-#ifndef ACCRT_LOADER_WEIGHTS_FIXTURE_H_
-#define ACCRT_LOADER_WEIGHTS_FIXTURE_H_
+#ifndef ACCRT_LOADER_WEIGHTS_TEST_H_
+#define ACCRT_LOADER_WEIGHTS_TEST_H_
 
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -188,4 +188,4 @@ static inline bytes_t one_tensor(const char* name, uint32_t rank, const uint64_t
   return bytes;
 }
 
-#endif /* ACCRT_LOADER_WEIGHTS_FIXTURE_H_ */
+#endif /* ACCRT_LOADER_WEIGHTS_TEST_H_ */

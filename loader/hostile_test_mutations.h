@@ -1,9 +1,9 @@
-/* loader/hostile_mutations.h - changes of one field, of one command and of several places of the
- * golden bundle, each with the rule that refuses it. A part of hostile_test.c. */
-#ifndef ACCRT_LOADER_HOSTILE_MUTATIONS_H_
-#define ACCRT_LOADER_HOSTILE_MUTATIONS_H_
+/* loader/hostile_test_mutations.h - changes of one field, of one command and of several places
+ * of the golden bundle, each with the rule that refuses it. A part of hostile_test.c. */
+#ifndef ACCRT_LOADER_HOSTILE_TEST_MUTATIONS_H_
+#define ACCRT_LOADER_HOSTILE_TEST_MUTATIONS_H_
 
-#include "loader/hostile_fixture.h"
+#include "loader/hostile_test.h"
 
 /* ---- Mutations of fields, with right digests ---- */
 
@@ -576,4 +576,4 @@ static inline void mutate_prepare_impure(parts_t* parts) {
   ++main_function->slot_first;
 }
 
-#endif /* ACCRT_LOADER_HOSTILE_MUTATIONS_H_ */
+#endif /* ACCRT_LOADER_HOSTILE_TEST_MUTATIONS_H_ */

@@ -1,7 +1,7 @@
-/* runtime/drivers/cuda/graph_lists_model.h - random lists and launches for a CUDA device, with a
+/* runtime/drivers/cuda/graph_lists_test.h - random lists and launches for a CUDA device, with a
  * model of them on the CPU. Drives the driver's table alone. */
-#ifndef ACCRT_RUNTIME_DRIVERS_CUDA_GRAPH_LISTS_MODEL_H_
-#define ACCRT_RUNTIME_DRIVERS_CUDA_GRAPH_LISTS_MODEL_H_
+#ifndef ACCRT_RUNTIME_DRIVERS_CUDA_GRAPH_LISTS_TEST_H_
+#define ACCRT_RUNTIME_DRIVERS_CUDA_GRAPH_LISTS_TEST_H_
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -587,4 +587,4 @@ static inline void verify(worker_t* w) {
   }
 }
 
-#endif /* ACCRT_RUNTIME_DRIVERS_CUDA_GRAPH_LISTS_MODEL_H_ */
+#endif /* ACCRT_RUNTIME_DRIVERS_CUDA_GRAPH_LISTS_TEST_H_ */

@@ -1,9 +1,9 @@
-/* serve/engine_fixture.h - what the tests of engines over the simulated model share: engines,
+/* serve/engine_test.h - what the tests of engines over the simulated model share: engines,
  * requests and their outputs, a constraint, random requests.
  *
  * Prints the seed of its random values; ACCRT_TEST_SEED sets it. */
-#ifndef ACCRT_SERVE_ENGINE_FIXTURE_H_
-#define ACCRT_SERVE_ENGINE_FIXTURE_H_
+#ifndef ACCRT_SERVE_ENGINE_TEST_H_
+#define ACCRT_SERVE_ENGINE_TEST_H_
 
 #include <math.h>
 #include <poll.h>
@@ -395,4 +395,4 @@ static inline int end_tests(void** state) {
   return rhyme.started != rhyme.stopped;
 }
 
-#endif /* ACCRT_SERVE_ENGINE_FIXTURE_H_ */
+#endif /* ACCRT_SERVE_ENGINE_TEST_H_ */

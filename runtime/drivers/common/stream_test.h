@@ -1,7 +1,7 @@
-/* runtime/drivers/common/stream_fixture.h - what the tests of streams share: a world, its streams
+/* runtime/drivers/common/stream_test.h - what the tests of streams share: a world, its streams
  * and semaphores, each mode of the driver. */
-#ifndef ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_FIXTURE_H_
-#define ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_FIXTURE_H_
+#ifndef ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_TEST_H_
+#define ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_TEST_H_
 
 #include "runtime/drivers/common/test_driver.h"
 
@@ -56,4 +56,4 @@ static inline void close_world(void) {
 static const int modes[] = {TEST_DRIVER_SYNCHRONOUS, TEST_DRIVER_THREAD, TEST_DRIVER_CALLER};
 #define FOR_MODES for (size_t mode_ = 0; mode_ < sizeof modes / sizeof *modes; ++mode_)
 
-#endif /* ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_FIXTURE_H_ */
+#endif /* ACCRT_RUNTIME_DRIVERS_COMMON_STREAM_TEST_H_ */

@@ -1,9 +1,9 @@
-/* loader/hostile_fixture.h - what the tests of bad bundles share: golden bundles and the rule that
+/* loader/hostile_test.h - what the tests of bad bundles share: golden bundles and the rule that
  * refuses a file. After each test the same instance opens a good bundle again.
  *
  * Runs from the root of the source tree (tests/golden). */
-#ifndef ACCRT_LOADER_HOSTILE_FIXTURE_H_
-#define ACCRT_LOADER_HOSTILE_FIXTURE_H_
+#ifndef ACCRT_LOADER_HOSTILE_TEST_H_
+#define ACCRT_LOADER_HOSTILE_TEST_H_
 
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -79,4 +79,4 @@ static inline accx_section_t* table_entry(bytes_t* file, uint32_t index) {
                                   index * sizeof(accx_section_t));
 }
 
-#endif /* ACCRT_LOADER_HOSTILE_FIXTURE_H_ */
+#endif /* ACCRT_LOADER_HOSTILE_TEST_H_ */

@@ -1,10 +1,10 @@
-/* loader/trust_fixture.h - what the tests of signatures and of encryption share: keys, instances with
+/* loader/trust_test.h - what the tests of signatures and of encryption share: keys, instances with
  * and without libcrypto, signed bundles, the rules that were seen.
  *
  * Runs from the root of the source tree (tests/golden). Bundles that are to be signed are written
  * to /tmp. */
-#ifndef ACCRT_LOADER_TRUST_FIXTURE_H_
-#define ACCRT_LOADER_TRUST_FIXTURE_H_
+#ifndef ACCRT_LOADER_TRUST_TEST_H_
+#define ACCRT_LOADER_TRUST_TEST_H_
 
 #define _GNU_SOURCE
 #include "loader/trust.h"
@@ -174,4 +174,4 @@ static inline bytes_t make_named(const char* name, const char* version) {
   return read_file(path);
 }
 
-#endif /* ACCRT_LOADER_TRUST_FIXTURE_H_ */
+#endif /* ACCRT_LOADER_TRUST_TEST_H_ */

@@ -1,7 +1,7 @@
-/* runtime/drivers/common/numbers_fixture.h - what the tests on a driver with the slots of 0.2 share.
+/* runtime/drivers/common/numbers_test.h - what the tests on a driver with the slots of 0.2 share.
  * The order in which queues go on is chosen at random from a fixed seed. */
-#ifndef ACCRT_RUNTIME_DRIVERS_COMMON_NUMBERS_FIXTURE_H_
-#define ACCRT_RUNTIME_DRIVERS_COMMON_NUMBERS_FIXTURE_H_
+#ifndef ACCRT_RUNTIME_DRIVERS_COMMON_NUMBERS_TEST_H_
+#define ACCRT_RUNTIME_DRIVERS_COMMON_NUMBERS_TEST_H_
 
 #define TEST_DRIVER_NATIVE 1
 #include "runtime/drivers/common/test_driver.h"
@@ -149,4 +149,4 @@ static inline void wait_for(atomic_int* count, int wanted) {
   assert_int_equal(atomic_load(count), wanted);
 }
 
-#endif /* ACCRT_RUNTIME_DRIVERS_COMMON_NUMBERS_FIXTURE_H_ */
+#endif /* ACCRT_RUNTIME_DRIVERS_COMMON_NUMBERS_TEST_H_ */
