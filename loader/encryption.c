@@ -29,7 +29,10 @@ accrt_status_t accx_encryption_open(accrt_bundle_t* bundle, const accrt_bundle_o
   accrt_key_t key = {{0}};
   uint8_t id[16];
   accrt_status_t status = ACCRT_OK;
-  if (options->secret_key(options->secret_key_user, encryption->key_id, key.bytes) != 0)
+  int32_t refused;
+  ACCRT_CALL_USER(refused =
+                      options->secret_key(options->secret_key_user, encryption->key_id, key.bytes));
+  if (refused != 0)
     status = refuse_key(bundle, "the caller does not have it");
   accx_encryption_key_id(crypto, &key, id);
   if (status == ACCRT_OK && memcmp(id, encryption->key_id, sizeof id) != 0)

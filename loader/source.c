@@ -96,9 +96,9 @@ void accx_source_close(accx_source_t* source, bool notify) {
   if (source->direct_fd >= 0)
     close(source->direct_fd);
   if (notify && source->release != NULL)
-    source->release(source->user);
+    ACCRT_CALL_USER(source->release(source->user));
   if (notify && source->reader.close != NULL)
-    source->reader.close(source->reader.self);
+    ACCRT_CALL_USER(source->reader.close(source->reader.self));
   accrt_monitor_deinit(&source->monitor);
   source->kind = ACCX_SOURCE_NONE;
 }
@@ -154,7 +154,8 @@ accrt_status_t accx_source_read(accx_source_t* source, uint64_t offset, void* ta
     memcpy(target, source->memory + offset, (size_t)size_bytes);
     return ACCRT_OK;
   }
-  const int32_t error = source->reader.read(source->reader.self, offset, target, size_bytes);
+  int32_t error;
+  ACCRT_CALL_USER(error = source->reader.read(source->reader.self, offset, target, size_bytes));
   if (error == 0)
     return ACCRT_OK;
   return ACCRT_FAIL_ERRNO(

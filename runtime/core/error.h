@@ -47,6 +47,14 @@ extern _Thread_local const char* accrt_error_function __attribute__((tls_model("
 static inline void accrt_error_enter(const char* function) {
   accrt_error_function = function;
 }
+/* Calls code of the caller (allocator, sink, reader, release), which may call the library: the
+ * outer call keeps its name. */
+#define ACCRT_CALL_USER(call)                                                                      \
+  do {                                                                                             \
+    const char* const outer_function_ = accrt_error_function;                                      \
+    call;                                                                                          \
+    accrt_error_function = outer_function_;                                                        \
+  } while (0)
 /* The operation that a record names: that function, or "". */
 const char* accrt_error_operation(void);
 

@@ -50,7 +50,7 @@ void accrt_instance_log(accrt_instance_t* instance, uint32_t level, const char* 
   if (written < 0)
     return;
   accrt_text_one_line(line);
-  instance->log_sink.write(instance->log_sink.self, level, component, line);
+  ACCRT_CALL_USER(instance->log_sink.write(instance->log_sink.self, level, component, line));
 }
 
 uint32_t accrt_instance_tracing(const accrt_instance_t* instance) {
@@ -59,7 +59,7 @@ uint32_t accrt_instance_tracing(const accrt_instance_t* instance) {
 
 void accrt_instance_trace(accrt_instance_t* instance, const accrt_trace_event_t* event) {
   if (instance->trace_sink.event != NULL)
-    instance->trace_sink.event(instance->trace_sink.self, event);
+    ACCRT_CALL_USER(instance->trace_sink.event(instance->trace_sink.self, event));
 }
 
 const char* accrt_instance_option(const accrt_instance_t* instance, const char* key) {

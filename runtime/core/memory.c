@@ -35,7 +35,7 @@ accrt_status_t accrt_alloc_unset(const accrt_allocator_t* allocator, size_t size
   if (meter != NULL) {
     ACCRT_TRY(accrt_meter_take(meter, size_bytes));
   }
-  *out_pointer = allocator->allocate(allocator->self, size_bytes, alignment);
+  ACCRT_CALL_USER(*out_pointer = allocator->allocate(allocator->self, size_bytes, alignment));
   if (*out_pointer != NULL)
     return ACCRT_OK;
   accrt_meter_give_back(size_bytes);
@@ -55,7 +55,7 @@ void accrt_free_aligned(const accrt_allocator_t* allocator, void* pointer, size_
   if (pointer == NULL)
     return;
   accrt_meter_give_back(size_bytes);
-  allocator->deallocate(allocator->self, pointer, size_bytes, alignment);
+  ACCRT_CALL_USER(allocator->deallocate(allocator->self, pointer, size_bytes, alignment));
 }
 
 accrt_status_t accrt_alloc(const accrt_allocator_t* allocator, size_t size_bytes,

@@ -36,8 +36,9 @@ static accrt_status_t map_memory(accrt_pool_t* pool, uint64_t size_bytes, uint32
                                   out_memory);
   }
   const accrt_allocator_t* allocator = allocator_of(pool);
-  void* memory =
-      allocator->allocate(allocator->self, (size_t)size_bytes, ACCRT_POOL_SYSTEM_GRANULARITY);
+  void* memory;
+  ACCRT_CALL_USER(memory = allocator->allocate(allocator->self, (size_t)size_bytes,
+                                               ACCRT_POOL_SYSTEM_GRANULARITY));
   if (memory == NULL)
     return ACCRT_FAIL(OUT_OF_DEVICE_MEMORY, "could not allocate %" PRIu64 " bytes of host memory",
                       size_bytes);
@@ -302,7 +303,7 @@ static void dispose(accrt_pool_t* pool, accrt_buffer_t* buffer) {
     if (buffer->watched)
       pool->device->above->unwatch(pool->instance);
     if (buffer->release != NULL)
-      buffer->release(buffer->release_user);
+      ACCRT_CALL_USER(buffer->release(buffer->release_user));
     accrt_pool_drop_record(pool, buffer);
     buffer = next;
   }

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "accrt/accrt.h"
@@ -25,9 +27,51 @@ static void expect_operation(accrt_status_t status, const char* operation, int l
 /* The call fails, and the record has its name. */
 #define FAILS(function, ...) expect_operation(function(__VA_ARGS__), #function, __LINE__)
 
+/* Callbacks that call the library, as callbacks may: the name of the outer call stays. */
+static bool are_callbacks_nosy;
+static int nosy_calls;
+static void be_nosy(void) {
+  accrt_caps_t caps = ACCRT_CAPS_INIT;
+  ++nosy_calls;
+  assert_int_equal(accrt_query_caps(&caps), ACCRT_OK);
+}
+static void* nosy_allocate(void* self, size_t size_bytes, size_t alignment) {
+  (void)self;
+  be_nosy();
+  void* pointer = NULL;
+  return posix_memalign(&pointer, alignment, size_bytes) == 0 ? pointer : NULL;
+}
+static void nosy_deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
+  (void)self;
+  (void)size_bytes;
+  (void)alignment;
+  be_nosy();
+  free(pointer);
+}
+static void nosy_write(void* self, uint32_t level, const char* component, const char* line) {
+  (void)self;
+  (void)level;
+  (void)component;
+  (void)line;
+  be_nosy();
+}
+static void nosy_event(void* self, const accrt_trace_event_t* event) {
+  (void)self;
+  (void)event;
+  be_nosy();
+}
+
 static accrt_instance_t* open_instance(void) {
+  static const accrt_allocator_t allocator = {NULL, nosy_allocate, nosy_deallocate};
+  static const accrt_log_sink_t log = {NULL, nosy_write, ACCRT_LOG_DEBUG, 0};
+  static const accrt_trace_sink_t trace = {NULL, nosy_event};
   accrt_instance_options_t options = ACCRT_INSTANCE_OPTIONS_INIT;
   options.host_code_policy = ACCRT_HOST_CODE_ALL;
+  if (are_callbacks_nosy) {
+    options.allocator = &allocator;
+    options.log_sink = &log;
+    options.trace_sink = &trace;
+  }
   accrt_instance_t* instance;
   assert_int_equal(accrt_instance_create(&options, &instance), ACCRT_OK);
   return instance;
@@ -272,6 +316,65 @@ static void submissions(void** state) {
   close_world(&world);
 }
 
+/* What a caller lends: memory, a reader, a key. Each way ends in a failure after a callback. */
+typedef struct lent {
+  char bytes[256];
+  int failing_read; /* that read fails, from 1 on; 0: none */
+  int reads;
+} lent_t;
+static int32_t nosy_read(void* self, uint64_t offset, void* target, uint64_t size_bytes) {
+  lent_t* lent = self;
+  be_nosy();
+  if (++lent->reads == lent->failing_read)
+    return 5;
+  memcpy(target, lent->bytes + offset, size_bytes);
+  return 0;
+}
+static void nosy_release(void* user) {
+  (void)user;
+  be_nosy();
+}
+
+static void what_callers_lend(void** state) {
+  (void)state;
+  accrt_instance_t* instance = open_instance();
+  accrt_bundle_t* bundle;
+  lent_t lent = {"no bundle", 1, 0};
+  accrt_reader_t reader = {
+      .self = &lent, .size_bytes = sizeof lent.bytes, .read = nosy_read, .close = nosy_release};
+  FAILS(accrt_bundle_open_callbacks, instance, &reader, NULL, &bundle);
+  lent.failing_read = 0;
+  FAILS(accrt_bundle_open_callbacks, instance, &reader, NULL, &bundle);
+  FAILS(accrt_bundle_open_memory, instance, lent.bytes, sizeof lent.bytes, nosy_release, NULL, NULL,
+        &bundle);
+  assert_true(nosy_calls > 0);
+
+  /* A release that comes inside of a failing call: the pool trims before it refuses. */
+  accrt_device_t* device;
+  accrt_pool_t* pool;
+  accrt_buffer_t *imported, *large;
+  assert_int_equal(accrt_instance_device_by_name(instance, "host", &device), ACCRT_OK);
+  assert_int_equal(accrt_device_pool(device, 0, &pool), ACCRT_OK);
+  assert_int_equal(
+      accrt_buffer_import(device, lent.bytes, sizeof lent.bytes, nosy_release, NULL, &imported),
+      ACCRT_OK);
+  accrt_buffer_release(imported);
+  FAILS(accrt_buffer_create, pool, UINT64_C(1) << 60, NULL, &large);
+  accrt_instance_release(instance);
+}
+
+static int nosy(void** state) {
+  (void)state;
+  are_callbacks_nosy = true;
+  return 0;
+}
+static int discreet(void** state) {
+  (void)state;
+  are_callbacks_nosy = false;
+  return 0;
+}
+#define NOSY_TEST(test) cmocka_unit_test_setup_teardown(test, nosy, discreet)
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(instances_and_packs),
@@ -281,6 +384,15 @@ int main(void) {
       cmocka_unit_test(weights_in_bundles),
       cmocka_unit_test(sessions),
       cmocka_unit_test(submissions),
+      cmocka_unit_test(what_callers_lend),
+      NOSY_TEST(instances_and_packs),
+      NOSY_TEST(bundles),
+      NOSY_TEST(programs),
+      NOSY_TEST(events_and_tensors),
+      NOSY_TEST(weights_in_bundles),
+      NOSY_TEST(sessions),
+      NOSY_TEST(submissions),
+      NOSY_TEST(what_callers_lend),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
