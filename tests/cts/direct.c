@@ -257,8 +257,8 @@ static void test_what_kernels_find(void** state) {
   d->table->list_destroy(list);
 }
 
-/* Whatever the submitting thread has done to its own, kernels round to nearest, keep denormals and trap nothing; and the thread
- * finds its own again. */
+/* Whatever the submitting thread has done to its own, before or after the queue was made, kernels
+ * round to nearest, keep denormals and trap nothing; and the thread finds its own again. */
 static void test_floating_point_environment(void** state) {
   direct_t* d = *state;
   accrt_driver_command_t command = direct_dispatch(d, &direct_calculate, NULL, 0);
@@ -267,29 +267,36 @@ static void test_floating_point_environment(void** state) {
   accrt_driver_list_t* list = direct_list(d, &command, 1, 0, 0);
   fenv_t before;
   fegetenv(&before);
-  for (int way = 0; way < 3; ++way) {
+  for (int way = 0; way < 6; ++way) {
     direct_forget_calls();
     direct_spoil_floats();
+    accrt_driver_queue_t* queue = d->queue;
+    const bool is_new = way >= 3;
+    if (is_new && d->table->queue_create(d->device, 0, &queue) != ACCRT_OK)
+      queue = NULL;
     outcome_t outcome;
-    bool ran = true;
-    if (way == 0) {
-      direct_enqueue(d, d->queue, &command, NULL, 0, NULL, 0, &outcome);
-    } else if (way == 1) {
-      direct_submit(d, d->queue, list, NULL, 0, NULL, 0, &outcome);
-    } else {
+    bool ran = queue != NULL;
+    if (ran && way % 3 == 0) {
+      direct_enqueue(d, queue, &command, NULL, 0, NULL, 0, &outcome);
+    } else if (ran && way % 3 == 1) {
+      direct_submit(d, queue, list, NULL, 0, NULL, 0, &outcome);
+    } else if (ran) {
       accrt_driver_submission_t submission = direct_submission(d, NULL, 0, NULL, 0, &outcome);
       ran = d->table->queue_run != NULL;
       if (ran)
-        ran = d->table->queue_run(d->queue, list, &submission) == ACCRT_OK;
+        ran = d->table->queue_run(queue, list, &submission) == ACCRT_OK;
     }
-    if (way < 2)
+    if (queue != NULL && way % 3 < 2)
       direct_await(d, &outcome);
     const bool kept = direct_floats_are_spoilt();
     fesetenv(&before);
+    assert_non_null(queue);
     assert_true(kept);
     if (ran)
       assert_string_equal(direct_seen.wrong, "");
     assert_int_equal(direct_seen.calls, ran ? 1 : 0);
+    if (is_new)
+      d->table->queue_destroy(queue);
   }
   d->table->list_destroy(list);
 }

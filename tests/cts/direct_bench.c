@@ -457,7 +457,8 @@ void direct_await(direct_t* bench, const outcome_t* outcome) {
     if (bench->table->device_progress == NULL || !bench->table->device_progress(bench->device))
       cts_sleep_ms(0);
     if (cts_now_ns() > deadline)
-      fail_msg("no completion within %" PRIu64 " ms", direct_patience_ns() / 1000000);
+      fail_msg("no completion within %" PRIu64 " ms (ACCRT_CTS_PATIENCE_MS)",
+               direct_patience_ns() / 1000000);
   }
 }
 

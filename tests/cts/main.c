@@ -142,8 +142,11 @@ int cts_changed_signal(void) {
 static void say_how_it_ended(int status) {
   fprintf(stderr, "cts: %s crashed: ", running_test);
   if (WIFSIGNALED(status))
-    fprintf(stderr, "the process was ended by signal %d (%s)\n", WTERMSIG(status),
-            strsignal(WTERMSIG(status)));
+    fprintf(stderr, "the process was ended by signal %d (%s)%s\n", WTERMSIG(status),
+            strsignal(WTERMSIG(status)),
+            WTERMSIG(status) == SIGFPE
+                ? ": do kernels have the floating-point environment of a caller?"
+                : "");
   else
     fprintf(stderr, "the process ended inside it with status %d\n", WEXITSTATUS(status));
   fprintf(

@@ -41,6 +41,7 @@ MUTANTS = [
     ("traces have a beginning", ".begin_ns = begin_ns,", ".begin_ns = now_ns() + 1000000,", "direct.test_each_command_is_traced"),
     # Operators
     ("operators are refused by who runs none", "if (info->commands[i].opcode != ACCRT_DRIVER_COMMAND_OPERATOR)", "if (1)", "direct.test_operators_run_or_are_refused"),
+    ("refusals name the operator", "runs no host operators ('%.255s')\", i,\n             info->commands[i].as.invoke.operation->definition->name);", "runs no host operators\", i);", "direct.test_operators_run_or_are_refused"),
     ("a refusal is recorded", 'return environment->fail(environment, ACCRT_ERROR_UNSUPPORTED, 0, NULL, "list_create", message);', "return ACCRT_ERROR_UNSUPPORTED;", "direct.test_operators_run_or_are_refused"),
     # Values, ranges, patches
     ("values take scalars", "return value->constant + submission->scalars[value->scalar];", "return value->constant;", "direct.test_copies_take_scalars"),
@@ -510,6 +511,8 @@ THREADED_MUTANTS = [
     ("contexts are current when an operator runs", "  const accrt_driver_device_t* callers = enter_context(queue->base.device);\n", "  const accrt_driver_device_t* callers = current_context;\n", "direct.test_operators_live_as_long_as_their_list"),
     ("contexts are current when a state is destroyed", "    const accrt_driver_device_t* callers = enter_context(operation->device);\n", "    const accrt_driver_device_t* callers = current_context;\n", "direct.test_operators_live_as_long_as_their_list"),
     ("contexts of callers come back", "  current_context = callers;\n", "  (void)callers;\n", "direct.test_workspaces_are_asked_for"),
+    # A thread has the floats of the thread that made it
+    ("floats of the driver's threads are the default's", "  fesetenv(FE_DFL_ENV);", "  extern int gettid(void), getpid(void);\n  if (gettid() == getpid())\n    fesetenv(FE_DFL_ENV);", "direct.test_floating_point_environment"),
     # Sentences of the header that had no mutant (docs/driver-obligations.md)
     ("lists on the caller have ended", "  if (run_all(queue, list->commands, list->command_count, submission, &error) != ACCRT_OK)\n    return report(driver, &error);", "  accrt_driver_submission_t later = *submission;\n  later.completion.done = NULL;\n  if (threaded_execute(base, list, &later) != ACCRT_OK)\n    return report(driver, &error);", "direct.test_lists_run_on_the_caller_of_idle_queues"),
     ("progress counts commands", "  job->numbered = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t threaded_execute", "direct.test_progress_counts_what_has_ended"),

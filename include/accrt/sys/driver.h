@@ -154,7 +154,8 @@ ACCRT_ASSERT_LAYOUT(accrt_driver_patch_t, value, 72);
 
 /* The kinds of commands. A minor version may add some. list_create and queue_enqueue refuse kinds
  * that the driver does not know, and queue_enqueue OPERATOR, with ACCRT_ERROR_UNSUPPORTED and a
- * message that has the number of the kind. Then nothing of it has run. A driver never skips a
+ * message that has the number of the kind. If a driver runs no operators, the message of
+ * list_create has the name of the operator. Then nothing of it has run. A driver never skips a
  * command. */
 #define ACCRT_DRIVER_COMMAND_DISPATCH 1u
 #define ACCRT_DRIVER_COMMAND_COPY 2u
@@ -314,8 +315,8 @@ typedef struct accrt_driver_table {
 
   void (*memory_info)(accrt_driver_device_t* device, uint32_t kind,
                       accrt_driver_memory_info_t* out_info);
-  /** Allocates memory. After ACCRT_ERROR_OUT_OF_DEVICE_MEMORY the runtime trims its pools and tries
-   * again. May block. */
+  /** Allocates memory. ACCRT_ERROR_OUT_OF_DEVICE_MEMORY: there is not so much, also where it is the
+   * host's. After that the runtime trims its pools and tries again. May block. */
   accrt_status_t (*memory_allocate)(accrt_driver_device_t* device, uint32_t kind,
                                     uint64_t size_bytes, accrt_driver_memory_t* out_memory);
   void (*memory_free)(accrt_driver_device_t* device, const accrt_driver_memory_t* memory);
