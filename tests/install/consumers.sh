@@ -109,6 +109,20 @@ cmake -S "$work/user" -B "$work/user/build" -DCMAKE_PREFIX_PATH="$prefix" >"$wor
 cmake --build "$work/user/build" >>"$work/user.log" || { cat "$work/user.log"; exit 1; }
 for program in shared static cplusplus write_shared write_static serve_shared serve_static; do "$work/user/build/$program"; done
 
+say "find_package names a component that is not there"
+mkdir "$work/mistyped"
+cat >"$work/mistyped/CMakeLists.txt" <<'EOF'
+cmake_minimum_required(VERSION 3.18)
+project(mistyped C)
+find_package(accrt 0.4 REQUIRED COMPONENTS serve wirte)
+EOF
+if cmake -S "$work/mistyped" -B "$work/mistyped/build" -DCMAKE_PREFIX_PATH="$prefix" >"$work/mistyped.log" 2>&1; then
+  echo "a component that does not exist was found"
+  exit 1
+fi
+tr -s ' \n' ' ' <"$work/mistyped.log" | grep -q "accrt has no component 'wirte'; there are: write, serve" ||
+  { cat "$work/mistyped.log"; exit 1; }
+
 say "pkg-config: $(pkg-config --modversion accrt)"
 # shellcheck disable=SC2046  # lists of flags
 {
