@@ -215,6 +215,8 @@ def test_version():
     (["inspekt", "x"], "did you mean 'inspect'"),
     (["help", "rnu"], "did you mean 'run'"),
     (["--json", "caps"], "the verb comes first"),
+    (["--versoin"], "did you mean '--version'"),
+    (["--hlep"], "did you mean '--help'"),
     (["caps", "--jsno"], "did you mean '--json'"),
     (["caps", "-j"], "no option -j"),
     (["caps", "--json=1"], "takes no value"),

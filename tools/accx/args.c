@@ -157,6 +157,14 @@ void accx_args_note_unused(const accx_args_t* args, const char* option) {
   }
 }
 
+const char* accx_args_first_unused(const accx_args_t* args, const char* option) {
+  for (size_t i = 0; i < args->given_count; ++i) {
+    if (strcmp(args->given[i].option->name, option) == 0 && !args->given[i].used)
+      return args->given[i].value;
+  }
+  return NULL;
+}
+
 bool accx_parse_i64(const char* text, int64_t* out_value) {
   const char* digits = text[0] == '-' ? text + 1 : text;
   if (digits[0] < '0' || digits[0] > '9')

@@ -66,6 +66,8 @@ bool accx_args_match(const accx_args_t* args, const char* option, const char* na
 /* Prints a note for each value of the option that matched no name in accx_args_match: it may be a
  * typo. */
 void accx_args_note_unused(const accx_args_t* args, const char* option);
+/* The first such value, or NULL. */
+const char* accx_args_first_unused(const accx_args_t* args, const char* option);
 /* A whole number within [minimum, maximum]. *out_value is unchanged if the option is absent. */
 int accx_args_integer(const accx_args_t* args, const char* name, int64_t minimum, int64_t maximum,
                       int64_t* out_value);

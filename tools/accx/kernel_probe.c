@@ -549,7 +549,7 @@ static int open_pack(accx_place_t* place, const char* path) {
   if (code)
     return code;
   const accrt_status_t status = accrt_kernel_pack_open(place->instance, whole, &place->pack);
-  return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", path);
+  return status == ACCRT_OK ? ACCX_OK : accx_fail_status(status, "%s", whole);
 }
 
 static int find_kernel(accx_place_t* place, const char* name, uint32_t index, const char* path) {

@@ -50,6 +50,15 @@ static int unknown_verb(const char* name) {
                    accx_near(name, names, VERB_COUNT + 1));
 }
 
+/* Before the verb. */
+static int unknown_option(const char* name) {
+  static const char* const names[] = {"--help", "--version", "--time-limit"};
+  const char* near = accx_near(name, names, sizeof names / sizeof *names);
+  if (near[0] == '\0')
+    return accx_fail(ACCX_USAGE, "the verb comes first: accx VERB [arguments] (accx help)");
+  return accx_fail(ACCX_USAGE, "there is no '%s'%s (accx help)", name, near);
+}
+
 static void print_overview(void) {
   accx_heading("usage: accx [--time-limit SECONDS] VERB [arguments]");
   fputs("Looks into .accx bundles, checks them and runs their functions.\n\n", accx_out);
@@ -160,7 +169,7 @@ static int dispatch(int argc, char** argv) {
   if (strcmp(name, "--version") == 0 || strcmp(name, "version") == 0)
     return print_version();
   if (name[0] == '-')
-    return accx_fail(ACCX_USAGE, "the verb comes first: accx VERB [arguments] (accx help)");
+    return unknown_option(name);
   const accx_verb_t* verb = find_verb(name);
   return verb ? run_verb(verb, argc - 2, argv + 2) : unknown_verb(name);
 }

@@ -462,6 +462,15 @@ static int read_options(const accx_args_t* args, accrt_dtype_t* out_dtype, uint6
   return check_renames(args);
 }
 
+/* The filter that left nothing is named: it may be a typo. */
+static int nothing_to_pack(const accx_args_t* args) {
+  const char* unused = accx_args_first_unused(args, "only");
+  if (unused)
+    return accx_fail(ACCX_FAILED, "there is nothing to pack: --only '%s' fits no name",
+                     accx_safe(unused));
+  return accx_fail(ACCX_FAILED, "there is nothing to pack");
+}
+
 static int run_pack(const accx_args_t* args) {
   pack_t pack;
   memset(&pack, 0, sizeof pack);
@@ -482,7 +491,7 @@ static int run_pack(const accx_args_t* args) {
   if (!code)
     code = order_items(&pack);
   if (!code && pack.item_count == 0)
-    code = accx_fail(ACCX_FAILED, "there is nothing to pack");
+    code = nothing_to_pack(args);
   if (!code)
     code = write_all(args, &pack, args->operands[count], most);
   if (!code) {
