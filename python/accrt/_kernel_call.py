@@ -193,7 +193,7 @@ def _check_memory(what: str, value: Any, kept: Any, dtype: str, device: Device, 
     if more > align and address % more:
         raise ValueError(f"{what}: its address is no multiple of the {more} bytes that it was compiled for")
     if address % align:
-        raise ValueError(f"{what}: its address is no multiple of the {align} bytes of a {found}: pass a copy")
+        raise ValueError(f"{what}: its address is no multiple of the {align} bytes of {found}: pass a copy")
 
 
 def _sizes(kernel: Kernel, values: Sequence, grid: Any) -> tuple[int, ...]:
@@ -212,7 +212,8 @@ def _sizes(kernel: Kernel, values: Sequence, grid: Any) -> tuple[int, ...]:
         sizes = sizes if isinstance(sizes, (tuple, list)) else (sizes,)
         least = 0
     if not 1 <= len(sizes) <= 3 or not all(hasattr(size, "__index__") for size in sizes):
-        raise TypeError(f"{where} is {sizes!r:.80}, expected 1 to 3 whole numbers, workgroups in x, y, z" if sizes is not None else describe(sizes))
+        given = sizes[0] if len(sizes) == 1 else sizes
+        raise TypeError(f"{where} is {given!r:.80}, expected 1 to 3 whole numbers, workgroups in x, y, z" if sizes is not None else describe(sizes))
     found = [_index(size) for size in sizes]
     if min(found) < least:
         raise ValueError(f"{where} is {tuple(found)}: each size is {least} or more")

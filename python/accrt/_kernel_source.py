@@ -139,7 +139,7 @@ def definition(source: Any, name: str, parameters: Any, grid: Any, entry: str = 
         found = grid(values)
         parts = tuple(found) if isinstance(found, (tuple, list)) else (found,)
         if not 1 <= len(parts) <= 3:
-            raise TypeError(f"{where}: grid is {parts!r:.80}, expected 1 to 3 whole numbers, workgroups in x, y, z")
+            raise TypeError(f"{where}: grid is {found!r:.80}, expected 1 to 3 whole numbers, workgroups in x, y, z")
         return (*parts, 1, 1)[:3]
 
     params = kerneldef.layout([param(*each) for each in known])
@@ -189,8 +189,11 @@ def _why(kernel: Any, said: str) -> str:
         values = ", ".join(p.name for p in kernel.params)
         comes = f"; its values ({values}) come in `const {kernel.producer.struct}* p = dispatch->params`" if kernel.params else ""
         return f"kernel {kernel.name}: the source has `{has}`, and a kernel's function is `{prototype_of(entry)[:-1]}`{comes}\n"
-    if re.search(rf"undefined (reference to|symbol:?) \W*{entry}\b", said):
+    other = re.search(r"(?:unknown type name|undeclared identifier) \W*(\w+_params_t)\b|\W(\w+_params_t)\W+ undeclared", said)
+    if other or re.search(rf"undefined (reference to|symbol:?) \W*{entry}\b", said):
         there = [name for name in dict.fromkeys(_DEFINES.findall(_COMMENT.sub(" ", text))) if name not in _KEYWORDS]
+        if entry in there:
+            return f"kernel {kernel.name}: the source names {other[1] or other[2]}, and the parameters of {entry} are {kernel.producer.struct}\n"
         return (f"kernel {kernel.name}: the source has no function {entry}" + (f"; it has {', '.join(there[:_FEW])}" if there else "") +
                 ": give entry=, the name of the C function\n")
     return ""

@@ -581,7 +581,7 @@ class Function:
             named, copy = {**named, "copy": copy}, False
         count = len(signature.inputs)
         if len(inputs) > count:
-            raise TypeError(f"{signature.name}() takes {count} inputs, {len(inputs)} were given; it is {signature}")
+            raise TypeError(f"{signature.name}() takes {count} input{'s'[:count != 1]}, {len(inputs)} {'was' if len(inputs) == 1 else 'were'} given; it is {signature}")
         given = dict(enumerate(inputs))
         for name, value in named.items():
             index = self.index(name)

@@ -336,7 +336,7 @@ class SandboxSession:
     def _given(self, signature: Signature, inputs: Sequence, named: Mapping[str, Any]) -> List[Any]:
         names = [argument.name for argument in signature.inputs]
         if len(inputs) > len(names):
-            raise TypeError(f"{signature.name}() takes {len(names)} inputs, {len(inputs)} were given; it is {signature}")
+            raise TypeError(f"{signature.name}() takes {len(names)} input{'s'[:len(names) != 1]}, {len(inputs)} {'was' if len(inputs) == 1 else 'were'} given; it is {signature}")
         given: List[Any] = [*inputs, *[None] * (len(names) - len(inputs))]
         for name, value in named.items():
             if name not in names or names.index(name) < len(inputs):

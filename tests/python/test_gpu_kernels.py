@@ -222,7 +222,7 @@ refused("scale: x lies on the host, and the kernel runs on cuda:0", np.zeros(n, 
 refused("y lies on cuda:1, and the kernel runs on cuda:0", x, y1, 2, n)
 refused("scale: grid is missing", x, y, 2, n, kernel=ptx)
 refused("y has elements of type i32, and the kernel takes f32", x, accrt.Tensor(y.buffer, "i32", [n]), 2, n)
-refused("its address is no multiple of the 4 bytes of a f32", x, accrt.Tensor(y.buffer, "f32", [n - 1], offset_bytes=2), 2, n)
+refused("its address is no multiple of the 4 bytes of f32", x, accrt.Tensor(y.buffer, "f32", [n - 1], offset_bytes=2), 2, n)
 
 class Torch:  # what this needs of torch: tensors on a GPU, and a stream that they are used on
     def __init__(self, tensor): self.tensor = tensor
@@ -366,7 +366,7 @@ refused("4294967296", Torch(x), Torch(y), 2, n, grid=1 << 32)
 refused("grid is (1, 1, 1, 1)", Torch(x), Torch(y), 2, n, grid=(1, 1, 1, 1))
 refused("y lies on cuda:1, and the kernel runs on cuda:0", Torch(x), Torch(y1), 2, n)
 refused("y has elements of type i32, and the kernel takes f32", Torch(x), Torch(accrt.Tensor(y.buffer, "i32", [n])), 2, n)
-refused("its address is no multiple of the 4 bytes of a f32", Torch(x), Torch(accrt.Tensor(y.buffer, "f32", [n - 1], offset_bytes=2)), 2, n)
+refused("its address is no multiple of the 4 bytes of f32", Torch(x), Torch(accrt.Tensor(y.buffer, "f32", [n - 1], offset_bytes=2)), 2, n)
 refused("strides", Torch(x, (2,)), Torch(y), 2, n)
 negative = Torch(x)
 negative.negative = True

@@ -140,7 +140,7 @@ class Module(torch.nn.Module):
 
     def forward(self, *args: Any, **named: Any) -> Any:
         if len(args) > len(self.accrt_given):
-            raise TypeError(f"{self.accrt_function}() takes {len(self.accrt_given)} inputs ({', '.join(self.accrt_given)}), {len(args)} were given")
+            raise TypeError(f"{self.accrt_function}() takes {len(self.accrt_given)} input{'s'[:len(self.accrt_given) != 1]} ({', '.join(self.accrt_given)}), {len(args)} were given")
         values = dict(zip(self.accrt_given, args))
         for name, value in named.items():
             if name not in self.accrt_given or name in values:
