@@ -89,9 +89,26 @@ def test_readme_c_example(tmp_path, user):
     assert nothing.returncode == 2 and nothing.stderr == "usage: ./readme bytelm.accx\n"
 
 
-def test_readme_c_example_has_no_warning(tmp_path):
-    (tmp_path / "readme.c").write_text(blocks("README.md", "c")[0])
-    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'include'}", "-c", "readme.c"], cwd=tmp_path, check=True)
+#: Whole C programs of all documents that need nothing but this library's headers.
+PROGRAMS = [pytest.param(program, id=f"{path.relative_to(ROOT)}-{i}")
+            for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+            for i, program in enumerate(re.findall(r"^```c(?: \S+)?\n(.*?)^```$", path.read_text(), re.M | re.S)) if re.search('#include (<accrt/|"accrt/)', program) and not re.search('#include (<cuda.h>|"model.h")', program)]
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_c_programs_have_no_warning(program, compiler, tmp_path):
+    """Neither compiler's: each sees what the other does not."""
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    (tmp_path / "program.c").write_text(program)
+    flags = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{ROOT / 'include'}"]
+    done = subprocess.run([compiler, *flags, "-c", "program.c"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_there_are_c_programs():
+    assert len(PROGRAMS) >= 10
 
 
 def test_log_c_example(tmp_path):
