@@ -25,7 +25,7 @@ static accrt_status_t pull(const writer_encoder_t* encoder, const writer_piece_t
   if (bytes->kind == ACCRT_WRITER_BYTES_MEMORY)
     memcpy(target, (const unsigned char*)bytes->data + offset, size_bytes);
   else if (bytes->kind == ACCRT_WRITER_BYTES_READER)
-    error = bytes->read(bytes->self, offset, target, size_bytes);
+    ACCRT_CALL_USER(error = bytes->read(bytes->self, offset, target, size_bytes));
   else
     error = accrt_file_read(bytes->fd, -1, bytes->offset + offset, target, size_bytes, &done);
   if (error == 0 && done == size_bytes)
@@ -428,9 +428,10 @@ typedef struct writing {
 
 static accrt_status_t emit(const writing_t* writing, uint64_t offset, const void* bytes,
                            uint64_t size_bytes) {
-  const int error = size_bytes == 0
-                        ? 0
-                        : writing->output->write(writing->output->self, offset, bytes, size_bytes);
+  const accrt_writer_output_t* output = writing->output;
+  int error = 0;
+  if (size_bytes != 0)
+    ACCRT_CALL_USER(error = output->write(output->self, offset, bytes, size_bytes));
   if (error == 0)
     return ACCRT_OK;
   return ACCRT_FAIL_ERRNO(IO, error, "writing %" PRIu64 " bytes at %" PRIu64 ": %s", size_bytes,

@@ -137,7 +137,9 @@ static accrt_status_t sign(const accrt_bundle_writer_t* writer, const accrt_key_
   const accrt_writer_signer_t* signer = &writer->signing->signer;
   unsigned char statement[ACCX_STATEMENT_BYTES];
   accx_tree_statement(record->scope, root, statement);
-  const int32_t error = signer->sign(signer->self, statement, sizeof statement, record->signature);
+  int32_t error;
+  ACCRT_CALL_USER(error =
+                      signer->sign(signer->self, statement, sizeof statement, record->signature));
   if (error == 0)
     return ACCRT_OK;
   return ACCRT_FAIL_ERRNO(IO, error, "signing the %s: %s",

@@ -99,6 +99,46 @@ static void test_failures_of_writers(void** state) {
   accrt_bundle_writer_release(writer);
 }
 
+/* Callbacks that use the libraries, as they may, and fail: the record names the outer call. */
+static void use_another_writer(void) {
+  accrt_bundle_writer_t* another;
+  assert_int_equal(accrt_bundle_writer_create(NULL, &another), ACCRT_OK);
+  accrt_bundle_writer_release(another);
+}
+static int32_t nosy_read(void* self, uint64_t offset, void* target, uint64_t size_bytes) {
+  (void)offset;
+  use_another_writer();
+  memset(target, 0, size_bytes);
+  return *(const int32_t*)self;
+}
+static int32_t nosy_write(void* self, uint64_t offset, const void* data, uint64_t size_bytes) {
+  (void)offset;
+  (void)data;
+  (void)size_bytes;
+  use_another_writer();
+  return *(const int32_t*)self;
+}
+static void test_callbacks_keep_the_name(void** state) {
+  (void)state;
+  accrt_bundle_writer_t* writer;
+  int32_t read_code = 5, write_code = 0;
+  const accrt_writer_bytes_t bytes = {
+      .size_bytes = 100, .kind = ACCRT_WRITER_BYTES_READER, .read = nosy_read, .self = &read_code};
+  const accrt_writer_output_t output = {.self = &write_code, .write = nosy_write};
+  assert_int_equal(accrt_bundle_writer_create(NULL, &writer), ACCRT_OK);
+  assert_int_equal(accrt_bundle_writer_add_asset(writer, "a", "text/plain", &bytes), ACCRT_OK);
+  for (int turn = 0; turn < 2; ++turn) {
+    accrt_error_t error = ACCRT_ERROR_INIT;
+    assert_int_equal(accrt_bundle_writer_write_callback(writer, &output), ACCRT_ERROR_IO);
+    assert_int_equal(accrt_last_error(&error), ACCRT_OK);
+    assert_string_equal(error.operation, "accrt_bundle_writer_write_callback");
+    assert_int_equal(error.driver_code, turn == 0 ? 5 : 7);
+    read_code = 0;
+    write_code = 7;
+  }
+  accrt_bundle_writer_release(writer);
+}
+
 static int32_t read_nothing(void* self, uint64_t offset, void* target, uint64_t size_bytes) {
   (void)offset;
   memset(target, 0, size_bytes);
@@ -129,6 +169,7 @@ int main(void) {
       cmocka_unit_test(test_table),
       cmocka_unit_test(test_records_of_libraries_above),
       cmocka_unit_test(test_failures_of_writers),
+      cmocka_unit_test(test_callbacks_keep_the_name),
       cmocka_unit_test(test_check_of_bytes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
