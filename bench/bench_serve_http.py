@@ -6,9 +6,9 @@ grammars cost in throughput.
 The model is the simulated one, so a step takes its time and no processor. *Streams*: so many
 clients of another process read answers as they are streamed; the processor time of the engine's
 thread and of the server's loop is divided by the tokens. The floor beside them is what the kernel
-takes to send as many bytes to as many connections, at the same times. *Grammars*: so many rows of a model with
-128,256 tokens, all without a grammar or half of them with a JSON schema (needs `llguidance`), in
-turn.
+takes to send as many bytes to as many connections, at the same times. *Grammars*: so many rows of a
+model with 128,256 tokens, all without a grammar or half of them with a JSON schema (needs
+`llguidance`), in turn.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Spec:
         if len(devices) > 1:
             return False
         if devices != {"cpu"} or any(is_fake(one) for one in given.values()):
-            return None  # sizes that the values of scalars do not fit are told where the work is done
+            return None  # sizes that do not fit scalars are refused where the work is done
         if "count" in symbols and not 0 <= symbols["count"] <= symbols.get("n", 0):
             return False
         return True if sure else None

@@ -154,7 +154,7 @@ static _Noreturn void run_child(const checking_t* checking, uint32_t index, uint
 
 static int start(const checking_t* checking, uint32_t index, child_t* child) {
   int ends[2];
-  /* O_DIRECT: in packets, so that what a kernel writes there is told from a note. */
+  /* O_DIRECT: in packets, so that a note is not mixed with what a kernel writes. */
   if (pipe2(ends, O_CLOEXEC | O_DIRECT) != 0)
     return accx_fail(ACCX_FAILED, "pipe: %s", strerror(errno));
   accx_progress_clear();
