@@ -3,6 +3,8 @@ it is for."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import random
 
 import numpy as np
@@ -11,7 +13,7 @@ import pytest
 import accrt
 import kernel_harness as kh
 from accrt.compiler import compile, Interpreter, IRError, Module, SymbolClass, TensorType, cat, passes, verify
-from accrt.compiler import ir
+from accrt.compiler import driver, ir
 from accrt.compiler.passes import fuse
 
 
@@ -484,3 +486,27 @@ def test_a_state_that_is_written_twice_is_written_as_a_whole():
     f.state_read(state).scatter(places, x * 2.0, 0).state_write(state, [0, 0])
     f.result("y", x)
     assert "accrt.state_scatter" not in names(passes.run(m), "f")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_pauses_while_functions_are_planned(monkeypatch, enabled, fails):
+    """And is as it was afterwards, also when a pass fails."""
+    seen = []
+    run = passes.run
+
+    def watched(*arguments):
+        seen.append(gc.isenabled())
+        if fails:
+            raise IRError("a pass that fails")
+        return run(*arguments)
+
+    monkeypatch.setattr(passes, "run", watched)
+    was = gc.isenabled()
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with contextlib.suppress(IRError):
+            driver._planned(block_module(), "host", True)
+        assert seen == [False] and gc.isenabled() == enabled
+    finally:
+        (gc.enable if was else gc.disable)()
