@@ -620,3 +620,22 @@ def test_junk_in_a_tokenizer_is_refused_or_taken(tmp_path, weights):
             made.metadata()
         except Refused:
             pass
+
+
+def test_a_place_in_memory_is_described_by_its_tenants_once(tmp_path, monkeypatch):
+    """Of a model of 120 layers it was a maximum within a maximum for each of them, deeper than
+    Python calls."""
+    from accrt.compiler import driver
+
+    sizes, plan = {}, driver.plan
+
+    def recorded(buffers):
+        made = plan(buffers)
+        sizes.setdefault(layers, {})[buffers.function.name] = str(made.size)
+        return made
+
+    monkeypatch.setattr(driver, "plan", recorded)
+    for layers in (2, 12):
+        c = {**tiny.CONFIGS["llama"], "num_hidden_layers": layers}
+        models.open(tiny.write_folder(tmp_path / str(layers), c, tiny.tensors(c, 1)), targets=("x86-64-v3",), output=tmp_path / f"{layers}.accx")
+    assert [len(sizes[12][name]) for name in ("step", "embed")] == [len(sizes[2][name]) for name in ("step", "embed")]

@@ -21,9 +21,18 @@ ALIGN = 256
 class _Bin:
     size: Size
     tenants: List[Storage] = field(default_factory=list)
+    #: Those of its tenants, each once: a model of many layers has the same ones in each of them.
+    sizes: List[Size] = field(default_factory=list)
 
     def free(self, storage: Storage) -> bool:
         return all(t.last < storage.first or storage.last < t.first for t in self.tenants)
+
+    def take(self, storage: Storage) -> None:
+        self.tenants.append(storage)
+        size = ex.align_up(storage.size_bytes, ALIGN)
+        if not any(ex.same(size, known) for known in self.sizes):
+            self.sizes.append(size)
+            self.size = ex.maximum(self.size, size)
 
 
 @dataclass(eq=False)
@@ -46,8 +55,7 @@ def plan(buffers: Buffers) -> Plan:
         if chosen is None:
             chosen = len(bins)
             bins.append(_Bin(0))
-        bins[chosen].tenants.append(storage)
-        bins[chosen].size = ex.maximum(bins[chosen].size, ex.align_up(storage.size_bytes, ALIGN))
+        bins[chosen].take(storage)
         where[id(storage)] = chosen
     offsets: List[Size] = []
     total: Size = 0
