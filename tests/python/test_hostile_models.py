@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import resource
 import signal
@@ -13,10 +14,12 @@ import time
 
 import pytest
 
+import family_models as family
 import tiny_models as tiny
 from accrt import models, serve
+from accrt.errors import InvalidFormatError
 from accrt.models import Refused
-from accrt.models._config import Config
+from accrt.models._config import MEANINGFUL, Config
 from accrt.serve import text
 
 LLAMA = tiny.CONFIGS["llama"]
@@ -106,6 +109,168 @@ def test_a_size_takes_no_memory_before_it_is_checked(tmp_path, monkeypatch, chan
         assert tracemalloc.get_traced_memory()[1] < 200 << 20
     finally:
         tracemalloc.stop()
+
+
+# ---- every family --------------------------------------------------------------------------------
+
+FAMILIES = sorted(family.recorded())
+#: What no key of a configuration may be.
+ODD = [0, -1, 2**31 - 1, 2**40, 10**30, 10**400, 0.5, 1e-300, float("nan"), float("inf"), True, "", "x", "\x1b[31m\n", [], [1], [[]], {}, {"a": 1}, ["full_attention"],
+       {"rope_type": "yarn", "factor": 1e-300}, {"rope_type": ["x"]}, {"rope_type": "llama3", "factor": 0}, {"full_attention": 1, "sliding_attention": {"rope_theta": "x"}}]  # fmt: skip
+
+
+def rewritten(folder, part=None, **changes):
+    """The configuration of a folder, or a part of it, with other values."""
+    config = json.loads((folder / "config.json").read_text())
+    (config if part is None else config[part]).update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def with_header(folder, tensors, content=b""):
+    header = json.dumps(tensors).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + content)
+
+
+def refused_or_read(folder):
+    """Within limits that a file of this size is far from."""
+    begin, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        opened(folder)
+    except Enough:
+        return ""
+    except Refused as error:
+        message = str(error)
+    assert all(line.isprintable() and len(line) < 1200 for line in message.splitlines()) and len(message) < 300_000
+    assert time.process_time() - begin < 30 and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20
+    return message
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_keys_with_odd_values_are_refused_or_read(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    rng = random.Random(seed)
+    folder = family.write(tmp_path / "model", name)[0]
+    config = (folder / "config.json").read_text()
+    part = "text_config" if "text_config" in family.CONFIGS[name] else None
+    keys = sorted({*family.text_of(family.CONFIGS[name]), *MEANINGFUL} - {"model_type"})
+    for _ in range(12):
+        changes = {key: rng.choice(ODD) for key in rng.sample(keys, rng.choice((1, 1, 2)))}
+        print(changes)
+        (folder / "config.json").write_text(config)
+        rewritten(folder, part, **changes)
+        refused_or_read(folder)
+
+
+@pytest.mark.parametrize("name,changes", [
+    ("mixtral", {"num_local_experts": 4096, "num_hidden_layers": 512}), ("stablelm2-12b", {"num_attention_heads": 1 << 24, "num_key_value_heads": 1 << 24, "hidden_size": 1 << 24, "head_dim": 16}),
+    ("qwen2-moe", {"num_experts": 4096, "num_hidden_layers": 512}), ("opt", {"num_hidden_layers": 4096}), ("llama", {"vocab_size": 2**31 - 1}), ("cohere2", {"num_hidden_layers": 512}),
+])  # fmt: skip
+def test_counts_without_weights_take_no_time_and_no_memory(tmp_path, monkeypatch, name, changes):
+    """A table of 2^31 tokens was made, and millions of tensors were missed one after another."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = family.write(tmp_path / "model", name)[0] if name in FAMILIES else tiny.write_folder(tmp_path / "model", LLAMA, {})
+    rewritten(folder, **changes)
+    for rows in (0, 2**31):
+        with_header(folder, {"model.embed_tokens.weight": {"dtype": "F32", "shape": [rows, 0], "data_offsets": [0, 0]}})
+        begin = time.process_time()
+        assert refused_or_read(folder)
+        assert time.process_time() - begin < 15
+
+
+def test_layers_have_an_end_that_a_message_names(folder):
+    rewritten(folder, num_hidden_layers=513)
+    refused(folder, "num_hidden_layers is 513, expected an integer from 1 to 512")
+
+
+@pytest.mark.parametrize("theta", [1e-60, 1e-300])
+def test_frequencies_that_no_f32_holds_are_refused(folder, theta):
+    rewritten(folder, rope_theta=theta, head_dim=64)
+    refused(folder, "its frequencies are not finite")
+
+
+def test_a_value_in_a_message_is_short_and_a_name_is_escaped(folder):
+    rewritten(folder, hidden_size="x" * 900_000)
+    assert len(refused(folder, "hidden_size is 'xxx", "expected an integer from 1")) < 2000
+    with_header(folder, {"a\x1b[31m\nFAKE\u202e": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}})
+    rewritten(folder, hidden_size=48)
+    assert "tensor a\\x1b[31m\\nFAKE\\u202e: this family" in refused_or_read(folder)
+
+
+# ---- packed weights ------------------------------------------------------------------------------
+
+
+def placed(**tensors):
+    """Tensors by name (dots as two underscores), each (type, shape, bytes)."""
+    header, at = {}, 0
+    for name, (dtype, shape, size) in tensors.items():
+        header[name.replace("__", ".")] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + size]}
+        at += size
+    return header, bytes(at)
+
+
+PACKED = {
+    "gptq": placed(model__a__qweight=("I32", [1, 1], 4), model__a__scales=("F16", [1, 8], 16), model__a__qzeros=("I32", [1, 1], 4)),
+    "awq": placed(model__a__qweight=("I32", [1, 1], 4), model__a__scales=("F16", [1, 8], 16), model__a__qzeros=("I32", [1, 1], 4)),
+    "fp8": placed(model__a__weight=("F8_E4M3", [2, 2], 4), model__a__weight_scale_inv=("F32", [1, 1], 4)),
+    "modelopt": placed(model__a__weight=("U8", [1, 8], 8), model__a__weight_scale=("F8_E4M3", [1, 1], 1)),
+    "compressed-tensors": placed(model__a__weight_packed=("I32", [1, 1], 4), model__a__weight_scale=("F32", [1, 1], 4), model__b__weight=("F8_E4M3", [2, 2], 4), model__b__weight_scale=("F32", [1, 1], 4)),
+}
+ENTRIES = {"gptq": ["bits", "group_size", "desc_act", "checkpoint_format"], "awq": ["bits", "group_size", "version"], "fp8": ["weight_block_size"], "modelopt": ["kv_cache_scheme"],
+           "compressed-tensors": ["format", "config_groups", "sparsity_config"]}  # fmt: skip
+FEW = [0, 3, -1, 2**31 - 1, 10**30, 4.0, float("nan"), True, "4", "x", [], [[]], {}, {"a": 1}]
+
+
+@pytest.mark.parametrize("method", PACKED)
+def test_lies_about_packed_weights_are_refused_in_words(folder, method):
+    with_header(folder, *PACKED[method])
+    odd = [{key: value} for key in ENTRIES[method] for value in FEW]
+    if method == "compressed-tensors":
+        schemes = (("num_bits", {}), ("block_structure", {"strategy": "block"}), ("strategy", {}), ("symmetric", {}))
+        odd += [{"config_groups": {"g": group}} for group in (*FEW, *({"weights": {key: value, **more}} for key, more in schemes for value in FEW))]
+    for changes in odd:
+        print(changes)
+        rewritten(folder, quantization_config={"quant_method": method, **changes})
+        assert refused_or_read(folder)
+
+
+def test_groups_of_packed_weights_have_an_end(folder):
+    tensors = {f"t{i}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(5000)}
+    with_header(folder, tensors)
+    rewritten(folder, quantization_config={"quant_method": "compressed-tensors", "config_groups": {str(i): {"format": "dense"} for i in range(10_000)}})
+    begin = time.process_time()
+    refused(folder, "quantization_config has 10000 config_groups; there may be 1024")
+    assert time.process_time() - begin < 3
+
+
+# ---- names ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("other", ["", "blk", "blk.", "blk.0", "blk.0.weight", "blk..weight", "blk.x.attn_q.weight", "a\x1b[31m"])
+def test_names_of_a_gguf_file_are_of_any_form(tmp_path, monkeypatch, other):
+    write = tiny.write_gguf
+    monkeypatch.setattr(tiny, "write_gguf", lambda path, metadata, arrays, types: write(path, metadata, {**arrays, other: arrays["output_norm.weight"]}, types))
+    family.write_gguf(tmp_path / "m.gguf", "phi4")
+    with pytest.raises((Refused, InvalidFormatError)) as caught:
+        opened(tmp_path / "m.gguf")
+    assert all(line.isprintable() for line in str(caught.value).splitlines())
+
+
+def test_two_tensors_that_become_one_weight_are_refused(tmp_path, folder, monkeypatch):
+    """The last one won, without a word."""
+    words = "two tensors of the file are this weight"
+    write, named = tiny.write_gguf, "model.layers.0.input_layernorm.weight"
+    monkeypatch.setattr(tiny, "write_gguf", lambda path, metadata, arrays, types: write(path, metadata, {**arrays, named: arrays["output_norm.weight"]}, types))
+    family.write_gguf(tmp_path / "m.gguf", "phi4")
+    assert f"tensor {named}: {words}" in refused_or_read(tmp_path / "m.gguf")
+    header, content = placed(model__a__weight=("F32", [1], 4), model__a__qweight=("I32", [1, 1], 4), model__a__scales=("F16", [1, 8], 16))
+    with_header(folder, header, content)
+    rewritten(folder, quantization_config={"quant_method": "gptq"})
+    assert f"tensor model.a.weight: {words}" in refused_or_read(folder)
+    several = family.write(tmp_path / "several", "mistral3")[0]
+    with_header(several, *placed(**{"language_model__model__norm__weight": ("F32", [1], 4), "model__language_model__norm__weight": ("F32", [1], 4)}))
+    assert f"tensor model.norm.weight: {words}" in refused_or_read(several)
 
 
 def test_a_safetensors_file_without_a_configuration_is_refused(tmp_path):

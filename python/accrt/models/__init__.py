@@ -180,12 +180,12 @@ def _build(made: "Decoder", path: str, targets: Optional[Sequence[str]], names: 
     from ..compiler import progress as compiling
     from . import _peft
 
+    module = made.build()  # first: it refuses a vocabulary that the file has no weights for
+    clock.done(f"built {module.metadata['serve.layers']} layers of {module.metadata['serve.family']}")
     beside = assets(made)
     clock.done("made the table of tokens")
-    module = made.build()
     if made.adapted:
         beside["serve.adapters"] = (json.dumps(_peft.layout_of(made)).encode(), "application/json")
-    clock.done(f"built {module.metadata['serve.layers']} layers of {module.metadata['serve.family']}")
     if check is not None:
         check(made.metadata(), beside, made.checkpoint.weights)
         clock.done("read the tokenizer, and looked at the options")

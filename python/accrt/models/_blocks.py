@@ -32,6 +32,11 @@ from ._options import KV_BYTES, Options
 
 #: The likeliest tokens that are said of each row.
 TOP = 20
+#: No published model has half as many layers.
+MOST_LAYERS = 512
+#: Points after which a model is refused at once: one that has no tensors may say that it has
+#: millions of them.
+MOST_POINTS = 4096
 #: LoRA adapters that a bundle has places for, and their rank.
 MOST_ADAPTERS, MOST_RANK = 1024, 512
 
@@ -108,7 +113,7 @@ class Decoder:
         """Reads the configuration. A family adds what it has."""
         config = self.config
         self.vocabulary, self.hidden = config.integer("vocab_size"), config.integer("hidden_size")
-        self.layers, self.heads = config.integer("num_hidden_layers", maximum=4096), config.integer("num_attention_heads")
+        self.layers, self.heads = config.integer("num_hidden_layers", maximum=MOST_LAYERS), config.integer("num_attention_heads")
         self.kv_heads = config.integer("num_key_value_heads", self.heads)
         self.head_size = config.integer("head_dim", max(self.hidden // self.heads, 1), maximum=1 << 16)
         if self.heads % self.kv_heads and not config.points:
@@ -217,6 +222,8 @@ class Decoder:
                 self.config.refuse(f"tensor {key}: it is missing")
             elif tuple(found.shape) != tuple(shape):
                 self.config.refuse(f"tensor {key}: its shape is {list(found.shape)}, expected {list(shape)}")
+            if len(self.config.points) > MOST_POINTS:
+                self._stop_if_refused()
             if found is None or tuple(found.shape) != tuple(shape):
                 found = Tensor(key, "f32", tuple(shape))
             self._used[key] = self.m.external(

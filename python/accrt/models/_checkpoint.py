@@ -231,6 +231,11 @@ def _small(path: str) -> bytes:
         raise Refused(path, [str(error)]) from None
 
 
+def twice(name: str) -> str:
+    """Of two tensors that become one: neither is chosen."""
+    return f"tensor {name}: two tensors of the file are this weight"
+
+
 def add_plain(made: Checkpoint, name: str, weight: Weight, source: str = "") -> None:
     """A tensor as it is in its file; what has no layout or a type that nothing computes with is
     refused."""
@@ -239,6 +244,8 @@ def add_plain(made: Checkpoint, name: str, weight: Weight, source: str = "") -> 
     if not layout or (layout == "plain" and dtype not in _FLOATS):
         made.points.append(f"tensor {weight.name}: its type is {weight.type_name}, which no operation reads")
         dtype = "f32"
+    if name in made.tensors:
+        made.points.append(twice(name))
     made.tensors[name] = Tensor(source or weight.name, dtype, weight.shape, layout or "plain", weight.group_elements)
 
 

@@ -24,6 +24,8 @@ MEANINGFUL: Dict[str, Sequence[Any]] = {
 #: No size of a model is larger.
 MOST = (1 << 31) - 1
 _SHOWN = 200
+#: Letters of a point that are shown of its beginning, and of its end.
+_BEGIN, _END = 500, 200
 
 
 def parsed(content: Union[str, bytes]) -> Any:
@@ -35,13 +37,21 @@ def parsed(content: Union[str, bytes]) -> Any:
         raise ValueError("lists or objects are nested too deeply") from None
 
 
+def shown(point: str) -> str:
+    """A point as a line for a terminal: names and values of a file may be of any length, and have
+    any letters in them."""
+    if len(point) > _BEGIN + _END + 5:
+        point = f"{point[:_BEGIN]} ... {point[-_END:]}"
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in point)
+
+
 class Refused(ValueError):
     """A model that cannot be made into a bundle: `points` says everything that stands against it,
     one line each. The message has the first 200."""
 
     def __init__(self, what: str, points: Sequence[str]):
-        self.what, self.points = what, tuple(points)
-        super().__init__(f"{what}: {points[0]}" if len(points) == 1 else f"{what} is refused:" + "".join(f"\n  - {point}" for point in self._lines()))
+        self.what, self.points = what, tuple(map(shown, points))
+        super().__init__(f"{what}: {self.points[0]}" if len(points) == 1 else f"{what} is refused:" + "".join(f"\n  - {point}" for point in self._lines()))
 
     def _lines(self) -> List[str]:
         """The points that are shown."""

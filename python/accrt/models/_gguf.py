@@ -63,7 +63,7 @@ def _renamed(name: str, family: Any) -> str:
              "position_embd": family.prefix + "wpe"}  # fmt: skip
     if base in heads:
         return f"{heads[base]}{dot}{end}"
-    if not base.startswith("blk."):
+    if not base.startswith("blk.") or base.count(".") < 2:
         return name
     _blk, number, part = base.split(".", 2)
     return f"{family.prefix}{family.layer_name.format(number)}.{ {**_LAYER, **family.gguf_names}.get(part, part) }{dot}{end}"

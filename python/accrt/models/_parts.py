@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Dict, Optional, TypeVar
 
-from ._checkpoint import Checkpoint
+from ._checkpoint import Checkpoint, twice
 
 #: Configurations of other parts, and beginnings of names of their tensors.
 _OTHER_KEYS = ("vision_config", "audio_config", "text_config")
@@ -23,7 +24,9 @@ def text_part(checkpoint: Checkpoint) -> Checkpoint:
     if not isinstance(text, dict):
         return checkpoint
     outer = {key: value for key, value in checkpoint.config.items() if key not in _OTHER_KEYS}
-    return replace(checkpoint, config={**outer, **text}, tensors=_named(checkpoint.tensors), kv_scales=_named(checkpoint.kv_scales))
+    kept = [name for name in map(_name, checkpoint.tensors) if name is not None]
+    points = [*checkpoint.points, *(twice(name) for name, count in Counter(kept).items() if count > 1)]
+    return replace(checkpoint, config={**outer, **text}, tensors=_named(checkpoint.tensors), kv_scales=_named(checkpoint.kv_scales), points=points)
 
 
 def _named(items: Dict[str, T]) -> Dict[str, T]:

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 from .._format import CONVENTIONS
 from ..weights import Weight, Weights
 from . import _kv_scales
-from ._checkpoint import Checkpoint, Tensor, add_plain
+from ._checkpoint import Checkpoint, Tensor, add_plain, twice
 
 #: What stands beside a weight and changes nothing of it: scales of activations, which are computed
 #: in floats here, and shapes.
@@ -41,10 +41,14 @@ def gather(made: Checkpoint, source: Weights) -> None:
 def _join(made: Checkpoint, source: Weights, given: Mapping[str, Any], reader: Callable[..., Any]) -> Dict[str, str]:
     taken: Dict[str, str] = {}
     problems: Dict[str, str] = {}
+    if reader is _compressed:
+        _check_formats(given, problems)
     for name in source:
         found = reader(made, source, given, name, problems)
         if found is not None:
             base, tensor, members = found
+            if base in made.tensors:
+                problems.setdefault(twice(base), "")
             made.tensors[base] = tensor
             taken.update(dict.fromkeys(members, base))
     made.points.extend(problems)
@@ -135,7 +139,7 @@ def _fp8(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str,
     scales = name + _TILES["scales"]
     if scales in source:
         block = given.get("weight_block_size")
-        if block is not None and list(block) != [128, 128]:
+        if block is not None and block != [128, 128]:
             problems.setdefault(f"config: quantization_config.weight_block_size is {block!r}; there is [128, 128]", "")
         return name, _scaled(made, source, weight, scales, "f8_block128", problems), (name, scales)
     return _f8(made, source, weight, problems)
@@ -159,6 +163,8 @@ def _scaled(made: Checkpoint, source: Weights, weight: Weight, scales: str, layo
     return Tensor(weight.name, _float(made), weight.shape, layout, group, components)
 
 
+#: Groups of modules of compressed-tensors. Checkpoints have one, or some tens.
+_MOST_GROUPS = 1024
 #: Formats of compressed-tensors whose tensors are read, each weight by what it has.
 _FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "dense", "mixed-precision")
 
@@ -166,7 +172,6 @@ _FORMATS = ("pack-quantized", "int-quantized", "float-quantized", "naive-quantiz
 def _compressed(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
     """compressed-tensors: INT4 and INT8 by channel or group, FP8 by tensor, channel or tile, FP4
     with scales of 16 (NVFP4) or 32 (MXFP4)."""
-    _check_formats(given, problems)
     if name.endswith(".weight" + _INT4["data"]):
         return _packed(made, source, given, name.removesuffix(_INT4["data"]), problems)
     weight = source[name]
@@ -185,6 +190,10 @@ def _groups_of(given: Mapping[str, Any]) -> List[Tuple[str, Mapping[str, Any]]]:
 
 
 def _check_formats(given: Mapping[str, Any], problems: Dict[str, str]) -> None:
+    groups = given.get("config_groups")
+    if isinstance(groups, dict) and len(groups) > _MOST_GROUPS:  # each tensor looks at all of them
+        problems.setdefault(f"config: quantization_config has {len(groups)} config_groups; there may be {_MOST_GROUPS}", "")
+        groups.clear()
     sparse = given.get("sparsity_config")
     formats = [str(given.get("format") or ""), *(name for name, _scheme in _groups_of(given)), str(sparse.get("format") or "") if isinstance(sparse, dict) else ""]
     for name in formats:
@@ -200,7 +209,7 @@ def _f8_tiles(made: Checkpoint, source: Weights, given: Mapping[str, Any], weigh
         return None
     if source[scales].shape != tuple(-(-size // 128) for size in weight.shape):
         return None
-    wrong = [tile for tile in tiles if tile is not None and list(tile) != [128, 128]]
+    wrong = [tile for tile in tiles if tile is not None and tile != [128, 128]]
     if wrong:
         problems.setdefault(f"config: quantization_config has block_structure {wrong[0]!r}; there is [128, 128]", "")
     return weight.name, _scaled(made, source, weight, scales, "f8_block128", problems), (weight.name, scales)
@@ -290,11 +299,12 @@ def _bits_of_words(source: Weights, given: Mapping[str, Any], base: str, problem
             return 32 * words // columns
         problems.setdefault(f"tensor {data.name}: {_text(data)} for rows of {columns}; INT4 and INT8 in whole words are read", "")
         return None
-    bits = {scheme.get("num_bits") for name, scheme in _groups_of(given) if name in ("", "pack-quantized")} - {None}
+    said = [scheme.get("num_bits") for name, scheme in _groups_of(given) if name in ("", "pack-quantized")]
+    bits = {one if type(one) is int else repr(one) for one in said if one is not None}
     if len(bits) > 1 or bits - {4, 8}:
         problems.setdefault(f"config: quantization_config has num_bits {', '.join(sorted(map(str, bits)))} and no {base}_shape; INT4 and INT8 in whole words are read", "")
         return None
-    return bits.pop() if bits else 4
+    return int(bits.pop()) if bits else 4
 
 
 def _modelopt(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:

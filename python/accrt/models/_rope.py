@@ -60,7 +60,9 @@ def make(config: Config, head_size: int, max_position: int) -> Rope:
     try:
         with np.errstate(all="ignore"):
             made = _KINDS[kind](theta, size, given, config, max_position)
-        if np.isfinite(made.frequencies).all() and math.isfinite(made.scale) and size >= 2:
+        with np.errstate(over="ignore"):
+            narrow = made.frequencies.astype(np.float32)
+        if np.isfinite(narrow).all() and math.isfinite(made.scale) and size >= 2:
             return made
         config.refuse(f"config: rope_scaling of type {kind!r}: its frequencies are not finite, or there are none")
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
