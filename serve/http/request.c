@@ -42,6 +42,7 @@ static int on_field(llhttp_t* parser, const char* at, size_t size) {
 static int on_field_end(llhttp_t* parser) {
   static const char* const names[HEADER_COUNT] = {[HEADER_AUTHORIZATION] = "authorization",
                                                   [HEADER_EXPECT] = "expect",
+                                                  [HEADER_HOST] = "host",
                                                   [HEADER_ORIGIN] = "origin",
                                                   [HEADER_REQUEST_HEADERS] =
                                                       "access-control-request-headers"};
@@ -51,6 +52,11 @@ static int on_field_end(llhttp_t* parser) {
     if (strlen(names[i]) == c->field_size && strncasecmp(names[i], c->field, c->field_size) == 0)
       c->header = (http_header_t)i;
   c->field_size = 0;
+  const int is_single = c->header == HEADER_HOST || c->header == HEADER_AUTHORIZATION;
+  if (is_single && c->values[c->header].size > 0) { /* a proxy may have looked at the other one */
+    accrt_http_refuse(c, 400, "invalid_request", "Host and Authorization may be there once.");
+    return HPE_USER;
+  }
   if (c->header != HEADER_OTHER) /* the last one of a name counts */
     c->values[c->header].size = 0;
   return count(c, FIELD_BYTES);

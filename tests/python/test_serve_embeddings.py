@@ -142,6 +142,15 @@ def test_a_client_that_leaves_ends_its_request():
         assert until(lambda: not slow.busy())
 
 
+def test_inputs_beyond_the_queue_are_refused_before_they_become_tokens(monkeypatch):
+    """100,000 of them took ten seconds of a worker."""
+    with serve_http.served(engine={"max_queued": 4}) as small:
+        monkeypatch.setattr(type(small.server._text), "prompt", None)
+        answer = serve_http.Answer(small.raw(serve_http.post("/v1/embeddings", {"input": ["a"] * 5})))
+        assert answer.status == 400 and "input has 5 prompts, and the queue takes 4" in answer.error["message"]
+
+
+
 def test_more_texts_than_the_queue_takes():
     with serve_http.served(engine={"max_queued": 4}) as small:
         answer = ask(small, {"input": ["x"] * 5})

@@ -184,6 +184,9 @@ REFUSED = [
     ({"prompt": "x", "top_p": 0}, "top_p", "top_p is 0, expected a number above 0"),
     ({"prompt": "x", "stop": [""]}, "stop", "none of them empty"),
     ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "has the key 'a', expected a token id"),
+    *(({"prompt": "x", "logit_bias": {key: 1}}, "logit_bias", f"has the key {key!r}, expected a token id") for key in ("01", "+1", " 1", "1_0", "\u0661", "1.0", "1e2", "-01")),
+    ({"prompt": "x", "stop": ["a", "b" * 4097]}, "stop", "stop[1] has 4097 bytes, expected at most 4096"),
+    ({"prompt": "x", "k" * 1000: 1}, "k" * 77 + "...", "unknown parameter 'kkk"),
     ({"prompt": "x", "logit_bias": {"1": 101}}, "logit_bias[1]", "is 101, expected a number from -100 to 100"),
     ({"prompt": "x", "logprobs": 21}, "logprobs", "logprobs is 21"),
     ({"prompt": "x", "stream": 1}, "stream", "stream is 1, expected true or false"),
@@ -308,6 +311,7 @@ MALFORMED = [
     (b"POST /v1/completions HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
     (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 431), (b"GET / HTTP/1.1\r\nA: " + b"b" * 70000 + b"\r\n\r\n", 431),
     (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20000 + b"\r\n", 431),
+    (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400), (get("/v1/models", "Authorization: Bearer a", "Authorization: Bearer b"), 400),
     (get("/nothing"), 404), (get("/v1/completions"), 405), (get("/health", method="DELETE"), 405),
 ]  # fmt: skip
 

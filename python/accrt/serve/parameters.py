@@ -23,6 +23,7 @@ from .adapters import name_of
 
 #: Most sequences of one request, most stop strings, most alternatives of a token.
 MOST_SEQUENCES, MOST_STOPS, MOST_LOGPROBS = 128, 16, _ffi.ACCRT_SERVE_MAX_LOGPROBS
+MOST_STOP_BYTES = 4096
 
 
 class BadParameter(InvalidArgumentError):
@@ -35,6 +36,8 @@ class BadParameter(InvalidArgumentError):
 
     def __init__(self, parameter: Optional[str], message: str, code: str = "invalid_value") -> None:
         super().__init__(message, name="ACCRT_ERROR_INVALID_ARGUMENT")
+        if parameter is not None and len(parameter) > 80:  # an unknown one has any name
+            parameter = parameter[:77] + "..."
         self.parameter, self.code = parameter, code
 
     def __reduce__(self) -> Any:
@@ -129,6 +132,10 @@ def stops(name: str, value: Any) -> Tuple[str, ...]:
         raise BadParameter(name, f"{name} is {shown(value)}, expected a string or a list of strings", "invalid_type")
     if len(found) > MOST_STOPS or not all(found) or any("\0" in one for one in found):
         raise BadParameter(name, f"{name} is {shown(value)}, expected at most {MOST_STOPS} strings, none of them empty or with a NUL in it")
+    for i, one in enumerate(found):
+        size = len(one.encode(errors="surrogatepass"))
+        if size > MOST_STOP_BYTES:
+            raise BadParameter(name, f"{name}[{i}] has {size} bytes, expected at most {MOST_STOP_BYTES}")
     return tuple(found)
 
 
@@ -140,15 +147,20 @@ def token_ids(name: str, value: Any) -> Tuple[int, ...]:
     return tuple(value)
 
 
+#: A number as JSON has it.
+_DECIMAL = re.compile("-?(0|[1-9][0-9]{0,18})")
+
+
 def biases(name: str, value: Any) -> Dict[int, float]:
     if not isinstance(value, dict):
         raise BadParameter(name, f"{name} is {shown(value)}, expected an object of token ids and numbers", "invalid_type")
     found: Dict[int, float] = {}
     for key, number in value.items():
-        try:
-            token = int(key)
-        except (TypeError, ValueError):
-            raise BadParameter(name, f"{name} has the key {shown(key)}, expected a token id") from None
+        # int() takes "+1", " 1", "1_0", 1.5 and True too, of which two would be one token
+        is_token = _DECIMAL.fullmatch(key) if isinstance(key, str) else isinstance(key, numbers.Integral) and not isinstance(key, bool)
+        if not is_token:
+            raise BadParameter(name, f"{name} has the key {shown(key)}, expected a token id")
+        token = int(key)
         if not 0 <= token < 1 << 31:
             raise BadParameter(name, f"{name} has the key {shown(key)}, expected a token id of 0 or more")
         found[token] = real(-100, 100)(f"{name}[{token}]", number)

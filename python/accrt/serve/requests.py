@@ -192,8 +192,8 @@ def completion(given: Dict[str, Any], model_text: Text, models: Sequence[str], n
 _EMBEDDING = ("input", "model", "encoding_format")
 
 
-def embed(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, size: int) -> Work:
-    """POST /v1/embeddings."""
+def embed(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns: int, size: int, most: int) -> Work:
+    """POST /v1/embeddings, of at most so many texts."""
     form = given.get("encoding_format")
     if form not in (None, "float", "base64"):
         raise BadParameter("encoding_format", f"encoding_format is {shown(form)}, expected float or base64")
@@ -205,6 +205,8 @@ def embed(given: Dict[str, Any], model_text: Text, models: Sequence[str], now_ns
     if given.get("input") is None:
         raise BadParameter("input", "input is missing", "missing_parameter")
     several, listed = embedding.inputs("input", given["input"])
+    if len(several) > most:  # before they become tokens
+        raise BadParameter("input", f"input has {len(several)} prompts, and the queue takes {most} (--max-queued)")
     ids = [model_text.prompt(one, f"input[{i}]" if listed else "input") for i, one in enumerate(several)]
     flags = _ffi.ACCRT_HTTP_BASE64 if form == "base64" else 0
     return Work([Request(one, values, now_ns) for one in ids], flags, 0, given.get("model"), None)

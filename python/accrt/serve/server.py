@@ -243,7 +243,7 @@ class Server(Handle):
         elif info.kind in (_ffi.ACCRT_HTTP_LOAD_ADAPTER, _ffi.ACCRT_HTTP_UNLOAD_ADAPTER):
             return self._answer_adapter(job, given, info.kind == _ffi.ACCRT_HTTP_LOAD_ADAPTER)
         else:
-            work = requests.embed(given, self._text, self.names, now_ns(), self.engine.model.info["embedding_size"])
+            work = requests.embed(given, self._text, self.names, now_ns(), self.engine.model.info["embedding_size"], self.engine.max_queued)
             names = "input", ""
         self._check(work, *names)
         return start(job, work)
