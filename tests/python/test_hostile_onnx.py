@@ -93,3 +93,46 @@ def test_a_link_to_weights_is_refused_as_one(tmp_path):
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     with pytest.raises((ValueError, OSError), match="link"):
         from_onnx.convert(tmp_path / "m.onnx")
+
+
+def beside(tmp_path, dims, content=bytes(64), **entries):
+    """A model whose weight w is in the file `w` beside it."""
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=dims, data_location=TensorProto.EXTERNAL)
+    for key, value in {"location": "w", **entries}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    proto = model([node("Add", ["x", "w"], ["y"])], x=(16,))
+    proto.graph.initializer.append(tensor)
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    (tmp_path / "w").write_bytes(content)
+    return tmp_path / "m.onnx"
+
+
+@pytest.mark.parametrize("dims, entries", [
+    ([16], {"length": 60}), ([16], {"offset": 4}), ([16], {"offset": 64}), ([16], {"length": 0}), ([-16], {}), ([-1], {"length": 64}), ([1 << 62, 4], {}), ([0], {}), ([4, 3], {"length": 64}),
+])  # fmt: skip
+def test_sizes_of_weights_in_other_files_are_refused_by_name(tmp_path, dims, entries):
+    with pytest.raises(ValueError, match=r"weight 'w': (it has -?\d+ bytes in 'w', expected \d+ for the dimensions|its dimensions are)"):
+        from_onnx.convert(beside(tmp_path, dims, **entries))
+    assert from_onnx.convert(beside(tmp_path, [16]))
+
+
+def test_a_file_of_weights_takes_memory_by_the_models_sizes(tmp_path):
+    """A model of 200 bytes, and a file of 1 TiB that takes no room on the disk."""
+    path = beside(tmp_path, [16])
+    os.truncate(tmp_path / "w", 1 << 40)
+    with pytest.raises(ValueError, match="weight 'w': it has 1099511627776 bytes in 'w', expected 64"):
+        from_onnx.convert(path)
+
+
+@pytest.mark.parametrize("fields, words", [
+    ({"dims": [1 << 40], "raw_data": b"xxxx"}, "it has 4 bytes, expected 4398046511104"), ({"dims": [16], "raw_data": b"x" * 65}, "it has 65 bytes, expected 64"),
+    ({"dims": [-4], "raw_data": bytes(16)}, "of which one is negative"), ({"dims": [5], "float_data": [1.0] * 4}, "cannot reshape"), ({"dims": [1], "data_type": 99}, "type 99"),
+    ({"dims": [4], "data_location": TensorProto.EXTERNAL}, "a tensor in another file"),
+])  # fmt: skip
+def test_weights_that_lie_are_refused_by_name(fields, words):
+    """Those of a model in memory open no file either."""
+    proto = model([node("Add", ["x", "w"], ["y"])])
+    proto.graph.initializer.append(TensorProto(name="w", **{"data_type": TensorProto.FLOAT, **fields}))
+    refused(proto, "weight 'w'", words)
+    value = TensorProto(name="w", **{"data_type": TensorProto.FLOAT, **fields})
+    refused(model([node("Constant", [], ["w"], value=value), node("Add", ["x", "w"], ["y"])]), words)

@@ -3,11 +3,15 @@ open whatever a model's text names."""
 
 from __future__ import annotations
 
+import math
 import os
 import stat
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 from .._files import regular
+
+#: Bytes of an element of the types that are read, by their numbers in onnx.TensorProto.DataType.
+_BYTES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 16: 2}
 
 
 def read(path: str) -> Any:
@@ -19,6 +23,7 @@ def read(path: str) -> Any:
         model = onnx.load(file, load_external_data=False)
     folder = os.path.dirname(os.path.abspath(path))
     for tensor in _tensors(model):
+        check(tensor)
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             tensor.raw_data = _bytes(tensor, folder)
             tensor.data_location = onnx.TensorProto.DEFAULT
@@ -46,7 +51,24 @@ def _tensors(model: Any) -> Iterator[Any]:
         nodes = []
 
 
+def check(tensor: Any) -> Optional[int]:
+    """The bytes that a tensor's type and dimensions ask for; None: of a type that is refused
+    elsewhere. ValueError: it has others, or dimensions that are none."""
+    import onnx
+
+    what, dims = f"weight {tensor.name!r}", list(tensor.dims)
+    if any(extent < 0 for extent in dims):
+        raise ValueError(f"{what}: its dimensions are {dims!r:.200}, of which one is negative")
+    if tensor.data_type not in _BYTES:
+        return None
+    size = math.prod(dims) * _BYTES[tensor.data_type]
+    if tensor.data_location != onnx.TensorProto.EXTERNAL and tensor.HasField("raw_data") and len(tensor.raw_data) != size:
+        raise ValueError(f"{what}: it has {len(tensor.raw_data)} bytes, expected {size} for the dimensions {dims!r:.200}")
+    return size
+
+
 def _bytes(tensor: Any, folder: str) -> bytes:
+    expected = check(tensor)
     fields = {entry.key: entry.value for entry in tensor.external_data}
     what = f"weight {tensor.name!r}"
     try:
@@ -58,7 +80,9 @@ def _bytes(tensor: Any, folder: str) -> bytes:
         if length < 0 and "length" not in fields:
             length = max(size - offset, 0)
         if offset < 0 or length < 0 or offset > size or length > size - offset:
-            raise ValueError(f"{what}: {length} bytes from {offset} on are not in {fields['location']}, which has {size}")
+            raise ValueError(f"{what}: {length} bytes from {offset} on are not in {fields['location']!r}, which has {size}")
+        if expected is not None and length != expected:  # before it takes memory
+            raise ValueError(f"{what}: it has {length} bytes in {fields['location']!r}, expected {expected} for the dimensions {list(tensor.dims)!r:.200}")
         file.seek(offset)
         data = file.read(length)
     if len(data) != length:

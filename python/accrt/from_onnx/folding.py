@@ -15,6 +15,7 @@ import numpy as np
 from ..compiler import Expr
 from ..compiler import expr as ex
 from ..from_torch.lowering import FOLDED_BYTES
+from ._external import check
 from .values import DTYPES, dtype_named, Known, known_sizes, listed, NUMPY, Unsupported
 
 #: Never folded: what they give is not the same each time, or is no tensor.
@@ -26,12 +27,21 @@ _GROWING = ("ConstantOfShape", "Expand", "Tile", "Range", "EyeLike", "OneHot", "
 INTEGERS = ("i64", "i32", "u32", "u8", "i8")
 
 
-def of_proto(tensor: Any, name: str = "", folder: str = "") -> Known:
+def of_proto(tensor: Any, name: str = "") -> Known:
     """The content of a TensorProto."""
+    import onnx
     from onnx import numpy_helper
 
+    if tensor.data_type not in onnx.TensorProto.DataType.values():
+        raise Unsupported(f"a tensor of the type {tensor.data_type}, which ONNX does not have")
     dtype_named(tensor.data_type)
-    return Known(numpy_helper.to_array(tensor, folder), name)
+    check(tensor)
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:  # which to_array would open
+        raise Unsupported("a tensor in another file: give from_onnx the path of the model, not what onnx.load made of it without its external data")
+    try:
+        return Known(numpy_helper.to_array(tensor), name)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"weight {tensor.name!r}: {error}") from None
 
 
 def constant(named: Dict[str, Any]) -> Known:
