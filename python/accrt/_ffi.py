@@ -2220,18 +2220,18 @@ _HTTP = frozenset((
 ))
 
 STRUCTS = tuple(_FIELDS)
+_this = sys.modules[__name__]  # which is not there any more while the interpreter ends
 _lock = RLock()
 _unfinished = {}
 
 
 def _make(name):
     """A struct or callback type. The lock is held: other threads see only complete types."""
-    module = sys.modules[__name__]
     if name in _CALLBACKS:
-        return _CALLBACKS[name](module)
+        return _CALLBACKS[name](_this)
     kind = _unfinished[name] = type(name, (Structure,), {"__module__": __name__})
     try:
-        kind._fields_ = _FIELDS[name](module)
+        kind._fields_ = _FIELDS[name](_this)
     finally:
         del _unfinished[name]
     return kind
@@ -2266,5 +2266,5 @@ class Library(CDLL):
             return self.http()[name]
         function = super().__getitem__(name)
         if name in _PROTOTYPES:
-            function.restype, function.argtypes = _PROTOTYPES[name](sys.modules[__name__])
+            function.restype, function.argtypes = _PROTOTYPES[name](_this)
         return function

@@ -815,3 +815,16 @@ def test_the_openai_client():
         streamed, at_once = asyncio.run(both())
         assert streamed == at_once
     assert json.dumps(streamed)
+
+
+@pytest.mark.parametrize("begun", [
+    "pieces = iter(llm.stream('x', max_tokens=4000)); next(pieces)", "pieces = iter(llm.stream_chat([{'role': 'user', 'content': 'x'}], max_tokens=4000)); next(pieces)",
+    "stream = llm.stream('x', max_tokens=4000); loop = asyncio.new_event_loop(); pieces = stream.__aiter__(); loop.run_until_complete(pieces.__anext__())",
+    "threading.Thread(target=llm.generate, args=(['x'] * 50,), kwargs={'max_tokens': 4000}, daemon=True).start()",
+    "pieces = iter(llm.stream('x', max_tokens=4000)); next(pieces); pid = os.fork(); os.waitpid(pid, 0) if pid else sys.exit(0)",
+])  # fmt: skip
+def test_a_script_that_ends_in_the_middle_says_nothing(begun):
+    """What is called for the first time then was a KeyError, told as an ignored exception."""
+    code = f"import asyncio, os, sys, threading\nfrom accrt import LLM, serve\nllm = LLM(serve.simulated(chat_template='{{{{ messages }}}}'))\ndef kept():\n    pass\n{begun}\nsys.exit(0)\n"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env=dict(os.environ, PYTHONPATH=PYTHON))
+    assert done.returncode == 0 and "accrt" not in done.stderr, done.stderr
