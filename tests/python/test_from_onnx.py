@@ -228,8 +228,8 @@ def test_files_beside_are_regular_and_beneath_the_model(tmp_path):
         external(path, location)
         with pytest.raises((OSError, ValueError), match=re.escape(wanted)):
             convert(path)
-    for fields, wanted in (({"offset": 4, "length": 64}, "64 bytes from 4 on are not in w, which has 64"), ({"offset": -1}, "bytes from -1"),
-                           ({"length": 1 << 62}, "are not in w"), ({"offset": "x"}, "no number"), ({"offset": 65}, "are not in w")):  # fmt: skip
+    for fields, wanted in (({"offset": 4, "length": 64}, "64 bytes from 4 on are not in 'w', which has 64"), ({"offset": -1}, "bytes from -1"),
+                           ({"length": 1 << 62}, "are not in 'w'"), ({"offset": "x"}, "no number"), ({"offset": 65}, "are not in 'w'")):  # fmt: skip
         external(path, "w", **fields)
         with pytest.raises(ValueError, match=wanted):
             convert(path)

@@ -21,6 +21,7 @@ from accrt.errors import InvalidFormatError
 from accrt.models import Refused
 from accrt.models._config import MEANINGFUL, Config
 from accrt.serve import text
+from accrt.serve.embedding import pooling_of
 
 LLAMA = tiny.CONFIGS["llama"]
 DEEP = ["[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000, '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"]
@@ -278,6 +279,20 @@ def test_a_safetensors_file_without_a_configuration_is_refused(tmp_path):
     (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
     with pytest.raises(Refused, match="without a configuration"):
         opened(tmp_path / "x.safetensors")
+
+
+def test_many_ids_of_ends_take_linear_time(folder):
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": list(range(60_000))}))
+    begin = time.process_time()
+    refused(folder, "eos_token_id is 320, and vocab_size 320")
+    assert time.process_time() - begin < 5  # else 9 s
+
+
+@pytest.mark.parametrize("name", ["modules.json", "1_Pooling/config.json"])
+@pytest.mark.parametrize("content", [*(text.encode() for text in DEEP), b"", b"{", b"\xff", b"9" * 5000])
+def test_files_of_sentence_transformers_that_are_no_json(name, content):
+    with pytest.raises(ValueError, match=re.escape(name) + ": "):
+        pooling_of({name: content})
 
 
 # ---- chat templates ------------------------------------------------------------------------------

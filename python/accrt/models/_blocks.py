@@ -513,11 +513,7 @@ class Decoder:
 
 def token_ids(checkpoint: Checkpoint, name: str) -> List[int]:
     """Ids of a kind: those of generation_config.json, then those of config.json that are others."""
-    found: List[int] = []
-    for _where, item in _given_ids(checkpoint, name):
-        if _is_whole(item) and item >= 0 and item not in found:
-            found.append(item)
-    return found
+    return list(dict.fromkeys(item for _where, item in _given_ids(checkpoint, name) if _is_whole(item) and item >= 0))
 
 
 def _given_ids(checkpoint: Checkpoint, name: str) -> List[Tuple[str, Any]]:

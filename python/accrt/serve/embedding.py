@@ -43,6 +43,8 @@ def pooling_of(assets: Mapping[str, bytes]) -> Pooling:
 def _read(assets: Mapping[str, bytes], name: str) -> Any:
     try:
         return json.loads(assets[name]) if name in assets else None
+    except RecursionError:
+        raise ValueError(f"{name}: lists or objects are nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{name}: it is not JSON: {error}") from None
 
