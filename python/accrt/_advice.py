@@ -6,6 +6,7 @@ from typing import Any
 
 from ._bits import BIT_TYPES, ML_DTYPES
 from ._copies import copies, fits
+from ._incoming import _is_torch
 from .errors import Error
 from .tensor import _NAMES, _TYPESTR, Tensor
 
@@ -56,11 +57,20 @@ def file_advice(path: Any) -> str:
     return f"; {advice}" if advice and os.path.exists(name) else ""
 
 
-def weight_advice(own: str) -> str:
+def _converted(own: str, value: Any) -> str:
+    """How a value becomes one of this type, which numpy has."""
+    if _is_torch(value):
+        return f"; tensor.to(torch.{_NUMPY_NAMES[own]}) converts it"
+    if isinstance(value, (bytes, bytearray)):
+        return f"; numpy.frombuffer(data, {_NUMPY_NAMES[own]!r}) takes bytes as such numbers"
+    return f"; array.astype({_NUMPY_NAMES[own]!r}) converts it"
+
+
+def weight_advice(own: str, value: Any = None) -> str:
     """For arrays of another type than the weight's."""
     if own in BIT_TYPES:
         return f"; pass an accrt.Tensor or accrt.Weight of {own}, a torch tensor, or an array of ml_dtypes.{ML_DTYPES[own]}"
-    return f"; array.astype({_NUMPY_NAMES[own]!r}) converts it" if own in _NUMPY_NAMES else ""
+    return _converted(own, value) if own in _NUMPY_NAMES else ""
 
 
 def _type_advice(own: str, got: str, argument, value: Any) -> str:
@@ -70,7 +80,7 @@ def _type_advice(own: str, got: str, argument, value: Any) -> str:
                 f"{ML_DTYPES[own]}), or a list of numbers with copy=True; if they are bits: "
                 f"call.set({argument.name!r}, array, dtype={own!r})")
     if own in _TYPESTR and typestr and not isinstance(value, Tensor):
-        return f"; array.astype({_NUMPY_NAMES[own]!r}) converts it" if argument.kind == "read" else f"; pass an array of {_NUMPY_NAMES[own]}"
+        return _converted(own, value) if argument.kind == "read" else f"; pass an array of {_NUMPY_NAMES[own]}"
     if own in BIT_TYPES:
         return f"; pass array.astype(ml_dtypes.{ML_DTYPES[own]}), a torch tensor of that type, or a list of numbers with copy=True"
     return ""

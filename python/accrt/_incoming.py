@@ -3,6 +3,7 @@ None of them is copied."""
 from __future__ import annotations
 
 import ctypes
+import sys
 from typing import TYPE_CHECKING, Any
 
 from . import _fast, _ffi, _nibbles
@@ -12,7 +13,7 @@ from ._views import (
     DTYPES, View, _CUDA, _DLPACK_NAME, _DLPACK_OLD_NAME, _DLPACK_OLD_USED, _DLPACK_USED, _FROM_CODE, _FROM_TYPESTR, _NAMES, _pyapi,
     contiguous_strides,
 )
-from .errors import UnsupportedError
+from .errors import InvalidArgumentError, UnsupportedError
 from .instance import Device
 from .memory import Buffer
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 else:
     Tensor = None  # tensor.py puts its class here, for it uses this module
 
+_TRACED = "a tensor that is traced has no memory: accrt.{0}.{1} makes a function of a bundle one of {2}'s, which can be traced"
 META = "the tensor is on torch's meta device, which has shapes and no values: pass one with memory (torch.empty_like(t, device='cpu'))"
 
 
@@ -43,19 +45,25 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
         raise BufferError(META)
     if getattr(source, "is_neg", bool)():  # torch's; DLPack cannot say it, and torch does not look
         raise BufferError("the tensor's numbers are the negatives of what lies in its memory: pass tensor.resolve_neg()")
+    if type(source).__module__.startswith("jax") and type(source).__name__.endswith("Tracer"):
+        raise BufferError(_TRACED.format("jax", "function", "JAX"))
     is_ordered = stream is not None and device.info.dlpack_device[0] == _CUDA and source.__dlpack_device__()[0] == _CUDA
     order = {"stream": stream.native or 1} if is_ordered else {}
-    capsule = _fast.capsule(source)
-    if capsule is None:
-        try:
-            capsule = source.__dlpack__(max_version=(1, 0), **order)
-        except TypeError:  # from before there were versions to ask for
-            capsule = source.__dlpack__(**order)
     try:
+        capsule = _fast.capsule(source)
+        if capsule is None:
+            try:
+                capsule = source.__dlpack__(max_version=(1, 0), **order)
+            except TypeError:  # from before there were versions to ask for
+                capsule = source.__dlpack__(**order)
         tensor = _taken(capsule, target, device, type(source).__name__)
     except UnsupportedError as error:  # it knows a type's number alone
         error.message += f": the tensor is of {source.dtype}" if hasattr(source, "dtype") else ""
         error.args = (error.message,)
+        raise
+    except (InvalidArgumentError, RuntimeError) as error:
+        if _is_torch(source) and ("data pointer" in str(error) or "pointer is NULL" in str(error)):
+            raise BufferError(_TRACED.format("torch", "operator", "torch")) from None
         raise
     if stream is None and device.info.dlpack_device[0] == _CUDA:
         # By DLPack's standard the producer has ordered its work before CUDA's legacy default
@@ -65,6 +73,11 @@ def from_dlpack(source: Any, device: Device, stream: Any = None) -> Tensor:
         wait_for_default_stream(type(source).__name__, device)
     tensor._external = source
     return tensor
+
+
+def _is_torch(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def _taken(capsule, target, device: Device, what: str) -> Tensor:

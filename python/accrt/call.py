@@ -18,7 +18,7 @@ from ._library import Handle, c_text, check, created, describe, int64, last_erro
 from ._threads import start
 from ._waits import SLICE_NS, apart, until, with_limit
 from .bundle import Signature
-from .errors import Error, PoisonedError
+from .errors import Error, PoisonedError, UnsupportedError
 from .instance import Device
 from .memory import Buffer
 from .stream import Semaphore, Stream, timeout_ns
@@ -181,6 +181,11 @@ class Call(Handle):
             except (TypeError, ValueError) as error:
                 error.args = (f"{signature.name}: {argument.name}: {error}",)
                 raise advised(error, argument, value, None, copy) from None
+            except (BufferError, UnsupportedError) as error:  # a copy would not help
+                error.args = (f"{signature.name}: {argument.name}: {error}",)
+                if isinstance(error, UnsupportedError):
+                    error.message = error.args[0]
+                raise
             if copy and argument.kind != "read" and isinstance(view.owner, ctypes.Array):
                 raise ValueError(f"{signature.name}: {argument.name} is written, and a copy would lose that: pass a contiguous array")
             if view.read_only and argument.kind not in ("read", "scalar"):

@@ -117,7 +117,7 @@ class Program(Handle):
         except TypeMismatchError as error:
             own = {constant.name: constant.dtype for constant in self.bundle.constants}
             wrong = [n for n, v in views.items() if str(error).startswith(f"weight {n!r} ") and own.get(n, "") != _NAMES[v.c.dtype]]
-            raise with_advice(error, weight_advice(own[wrong[0]]) if wrong else "") from None
+            raise with_advice(error, weight_advice(own[wrong[0]], weights[wrong[0]]) if wrong else "") from None
 
     def _weight(self, name: str) -> Tensor:
         """The memory of a weight, to be read and written in place (accrt_program_weight): the

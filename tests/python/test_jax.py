@@ -321,6 +321,18 @@ def test_gradients_that_the_backward_has_not(bundle):
           1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("how", [lambda f: f, jax.jit, jax.vmap, jax.checkpoint], ids=["eager", "jit", "vmap", "checkpoint"])
+def test_gradients_of_results_that_the_backward_does_not_take(rms, by_rows, how):
+    """The backward takes grad_y and no grad_scale: a gradient of scale is not lost in silence."""
+    x, (w, b) = random(2, 3, 16), weights()
+    for function in (rms, by_rows):
+        lost = how(jax.grad(lambda x: sum(one.sum() for one in function(x, w, b))))
+        with pytest.raises(ValueError, match="takes no grad_scale: stop the gradient of this result with jax.lax.stop_gradient"):
+            jax.block_until_ready(lost(x if how is jax.vmap else x[0]))
+        y_alone = lambda x: (lambda y, scale: (y + jax.lax.stop_gradient(scale)).sum())(*function(x, w, b))  # noqa: E731
+        assert np.isfinite(how(jax.grad(y_alone))(x if how is jax.vmap else x[0])).all()
+
+
 def test_a_backward_of_the_backward(bundle, rms):
     x, (w, b) = random(3, 16), weights()
     with pytest.raises(ValueError, match="'rms_backward' of .* has no backward: name the bundle's function"):
@@ -367,6 +379,12 @@ def test_what_does_not_fit_is_said_in_python(bundle, call, kind, text, how):
 def test_functions_that_cannot_be(bundle, make, text):
     with pytest.raises((ValueError, accrt.Error), match=text):
         make(bundle)
+
+
+def test_a_traced_array_is_refused_with_what_to_use(bundle, instance):
+    session = bundle.program().session()
+    with pytest.raises(BufferError, match="silu_mul: x: .*accrt.jax.function"):
+        jax.jit(lambda x: session.silu_mul(x, x))(random(2, 3))
 
 
 def test_a_bundle_with_states(golden_bundle, instance):

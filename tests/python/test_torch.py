@@ -218,6 +218,38 @@ def test_tensors_without_memory_are_refused_by_name(echo, device):
             act()
 
 
+@pytest.mark.parametrize("make, text", [
+    (lambda: torch.ones(16, requires_grad=True), r"weighted: x: .*detach\(\)"),
+    (lambda: torch._neg_view(torch.ones(16)), r"weighted: x: .*resolve_neg\(\)"),
+    (lambda: torch.ones(16).to_sparse(), "weighted: x: "),
+    (lambda: torch.ones(16, dtype=torch.complex64), "weighted: x: .*complex64"),
+    (lambda: torch.ones(16, device="meta"), "weighted: x: .*meta"),
+    (lambda: torch.ones(16, dtype=torch.float64), r"'x' .*tensor.to\(torch.float32\)"),
+    (lambda: b"0" * 64, r"'x' .*numpy.frombuffer\(data, 'float32'\)"),
+])  # fmt: skip
+def test_what_is_refused_is_named_with_its_argument(program, make, text):
+    with pytest.raises((BufferError, accrt.Error), match=text) as caught:
+        program.session().weighted(make())
+    assert "copy=True" not in str(caught.value)
+
+
+def test_traced_tensors_are_refused_with_what_to_use(program):
+    session = program.session()
+
+    def run(x):
+        return torch.from_dlpack(session.weighted(x * 1))
+
+    from torch._subclasses import FakeTensorMode
+
+    def fake(run, x):
+        with FakeTensorMode():
+            run(torch.ones(16))
+
+    for trace in (lambda: torch.vmap(run)(torch.ones(2, 16)), lambda: torch.func.functionalize(run)(torch.ones(16)), lambda: fake(run, None)):
+        with pytest.raises(BufferError, match="weighted: x: .*accrt.torch.operator"):
+            trace()
+
+
 def test_kernels_refuse_tensors_without_memory_by_name(instance):
     source = ("int32_t f(const accrt_kernel_environment_t* e, const accrt_kernel_dispatch_t* d, const accrt_kernel_workgroup_t* w) {\n"
               "  (void)e, (void)d, (void)w;\n  return 0;\n}\n")

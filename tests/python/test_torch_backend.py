@@ -121,6 +121,35 @@ def test_writes_and_views(compiled, caplog):
         assert said(caplog) == []
 
 
+PLACES = {
+    "apart": lambda a: (a[:3].clone(), a[3:6].clone()),
+    "beside": lambda a: (a[:3], a[3:6]),
+    "after": lambda a: (a[:3], a[2:5]),
+    "before": lambda a: (a[1:4], a[:3]),
+    "same": lambda a: (a[:3], a[:3].view(3)),
+    "within": lambda a: (a[::2], a[1:4]),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_arguments_that_overlap_see_what_is_written(compiled, seed):
+    """Written memory is read as it is afterwards, through any argument; whatever came before."""
+    import random
+
+    def model(x, y):
+        x.add_(1)
+        z = y * 2
+        y.mul_(3)
+        return z, x + y
+
+    order = random.Random(seed).choices(list(PLACES), k=8)
+    fast = compiled(model)
+    for name in order:
+        one, other = torch.arange(1.0, 7.0), torch.arange(1.0, 7.0)
+        close(fast(*PLACES[name](one)), model(*PLACES[name](other)))
+        assert torch.equal(one, other), (name, order)
+
+
 def test_results_that_are_views_are_made_by_torch_and_the_rest_by_bundles(compiled, caplog, monkeypatch):
     import accrt.torch._backend as backend
 

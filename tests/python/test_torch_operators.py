@@ -148,6 +148,18 @@ def test_forward_and_backward_beside_torch(operators, rows):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-4, atol=1e-4)
 
 
+def test_a_result_without_a_gradient_says_so(operators):
+    """rms_f32_backward takes grad_y and no grad_scale: a gradient of scale would be lost."""
+    for _ in range(3):
+        y, scale = operators["rms_f32"](*arguments())
+        assert y.requires_grad and not scale.requires_grad
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        scale.sum().backward()
+    torch._dynamo.reset()
+    y, scale = torch.compile(lambda *a: operators["rms_f32"](*a), backend="aot_eager", fullgraph=True)(*arguments())
+    assert y.requires_grad and not scale.requires_grad
+
+
 def test_gradcheck(operators):
     inputs = arguments(torch.float64, 3)
     assert torch.autograd.gradcheck(lambda *a: operators["rms_f64"](*a)[0], inputs)

@@ -234,7 +234,8 @@ class _Backward:
         self._results = list(results)
         self._sources = _backward.sources(backward._where, [a.name for a in backward._inputs], forward.__name__, [a.name for a in forward._inputs], results)
         self.gives = _backward.given(backward._where, [name for name, _t in backward._results], forward.__name__, forward._types)
-        for name in (name for source, name in self._sources if source == "grad"):
+        self._taken = [name for source, name in self._sources if source == "grad"]
+        for name in self._taken:
             self._refuse_numbers(name, results[name])
         for name in self.gives:
             self._refuse_numbers(name, forward._types[name])
@@ -251,16 +252,22 @@ class _Backward:
 
     def run(self, scalars: Mapping[str, int], kept: Any, grads: Sequence[Any]) -> dict[str, Any]:
         inputs, results = kept
+        for name, grad in zip(self._results, grads):
+            if name not in self._taken and jnp.issubdtype(grad.dtype, np.inexact) and not isinstance(grad, _ZERO):
+                raise ValueError(f"backward {self.name} takes no grad_{name}: stop the gradient of this result with jax.lax.stop_gradient({name})")
         by_name = dict(zip(self._results, map(_whole, grads)))
         places = {"grad": by_name, "input": {**scalars, **inputs}, "result": results}
         made = self._backward(*[places[source].get(name) for source, name in self._sources])
         return dict(zip(self.gives, made if isinstance(made, tuple) else (made,)))
 
 
+#: What JAX gives in place of a gradient that it knows to be zero.
+_ZERO = getattr(jax.custom_derivatives, "SymbolicZero", ())
+
+
 def _whole(grad: Any) -> Any:
     """A gradient as an array, also one that JAX knows to be zero."""
-    zero = getattr(jax.custom_derivatives, "SymbolicZero", ())
-    return jnp.zeros(grad.shape, grad.dtype) if isinstance(grad, zero) else grad
+    return jnp.zeros(grad.shape, grad.dtype) if isinstance(grad, _ZERO) else grad
 
 
 def _leads(type_: _dimensions.Type, symbol: str) -> bool:

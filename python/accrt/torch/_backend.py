@@ -11,6 +11,7 @@ import torch
 from ..bundle import Bundle
 from ..errors import Error
 from ._operator import Operator, Programs
+from ._shapes import span
 from ._weights import mark, same, Weights
 
 _log = logging.getLogger("accrt.torch")
@@ -78,7 +79,7 @@ class _Graph:
             return self.graph
         try:
             with torch.no_grad():
-                return _lowered(self.graph, args, target)
+                return _lowered(self.graph, _apart(args) if _overlap(args) else args, target)
         except Exception as error:
             # of torch.export, of many kinds: what is not covered runs in torch
             _log.warning("a graph runs in torch: %s: %s", type(error).__name__, str(error).partition("\n")[0])
@@ -100,6 +101,19 @@ class _Fixed(torch.nn.Module):
         return self.graph(*[getattr(self, f"argument{at}") if fixed else next(given) for at, fixed in enumerate(self.fixed)])
 
 
+def _overlap(args: Sequence[Any]) -> bool:
+    """Whether two arguments have memory in common, as far as their first and last bytes say."""
+    spans = sorted(span(a) for a in args if isinstance(a, torch.Tensor) and a.numel())
+    return any(after[0] < before[1] for before, after in zip(spans, spans[1:]))
+
+
+def _apart(args: Sequence[Any]) -> list[Any]:
+    """Arguments of the same kinds, each in memory of its own, to make a plan of. Their values have
+    no part in it."""
+    return [torch.empty_strided(a.shape, a.stride(), dtype=a.dtype, device=a.device, requires_grad=a.requires_grad)
+            if isinstance(a, torch.Tensor) and not isinstance(a, torch.nn.Parameter) else a for a in args]
+
+
 def _lowered(graph: torch.nn.Module, args: Sequence[Any], target: str) -> Callable[..., Any]:
     """A bundle for the whole graph, or bundles for its parts."""
     from ..from_torch import UnsupportedOperations
@@ -116,7 +130,7 @@ def _lowered(graph: torch.nn.Module, args: Sequence[Any], target: str) -> Callab
     if _shared(program.graph, results_of(program)):
         return _parts(graph, program, args, module.fixed, set())
     try:
-        return _Whole(program, args, module.fixed, target)
+        return _Whole(graph, program, args, module.fixed, target)
     except UnsupportedOperations as error:
         return _parts(graph, program, args, module.fixed, {name for name, _count, _where, _why in error.operations})
 
@@ -183,10 +197,13 @@ def _target(device: torch.device) -> tuple[str, str]:
 class _Whole:
     """One bundle that is the graph."""
 
-    def __init__(self, program: Any, args: Sequence[Any], fixed: Sequence[bool], target: str) -> None:
+    def __init__(self, graph: torch.nn.Module, program: Any, args: Sequence[Any], fixed: Sequence[bool], target: str) -> None:
         from ..compiler import compile
         from ..from_torch import convert
 
+        # A bundle reads all that it reads as it was before the call. In torch, what is written is
+        # seen through other arguments in the same memory.
+        self.graph = graph if any(map(_writes, program.graph.nodes)) else None
         content = compile(convert(program, name="graph"), targets=[target])
         made = Bundle(content)
         names = {f"argument{at}": at for at, one in enumerate(fixed) if one}
@@ -207,6 +224,8 @@ class _Whole:
     def __call__(self, *args: Any) -> Any:
         if not all(same(one, args[at]) for at, one in self.marks):
             raise _Stale
+        if self.graph is not None and _overlap(args):
+            return self.graph(*args)
         made = self.run(*[args[at] for at in self.rest], [args[at] for at in self.weights_at])
         results = map(_laid, made if isinstance(made, tuple) else (made,), self.strides)
         return tuple(next(results) if one is _Result else one for one in self.outputs)

@@ -292,8 +292,8 @@ class Operator:
         """What the function gets: contiguous and aligned; and what was written elsewhere than it
         lies, with where it was."""
         passed, back = [], []
-        written = [v.untyped_storage().data_ptr() for (_n, kind, _t, _o), v in zip(self.inputs, given) if kind == "read_write" and v is not None]
-        if len(written) != len(set(written)):
+        written = sorted(_shapes.span(v) for (_n, kind, _t, _o), v in zip(self.inputs, given) if kind == "read_write" and v is not None and v.numel())
+        if any(after[0] < before[1] for before, after in zip(written, written[1:])):
             raise ValueError(f"{self.where}: two arguments that are written share their memory")
         for (name, kind, _type, _optional), value in zip(self.inputs, given):
             if not isinstance(value, torch.Tensor):
@@ -306,7 +306,7 @@ class Operator:
             if kind == "read_write":
                 self._may_write(name, value)
                 back.append((value, plain))
-            elif value.untyped_storage().data_ptr() in written:
+            elif written and any(first < end and start < last for start, end in written for first, last in [_shapes.span(value)]):
                 # what is read stays as it was before the call
                 plain = plain.clone() if plain.data_ptr() == value.data_ptr() else plain
             passed.append(plain)
@@ -410,6 +410,7 @@ class _Backward:
         takes = _backward.sources(backward.where, [name for name, *_ in backward.inputs], forward.function, inputs, results)
         self.sources = [(source, (inputs if source == "input" else results).index(name)) for source, name in takes]
         self.gives = _backward.given(backward.where, [name for name, _t in backward.results], forward.function, (*inputs, *weights))
+        self.without_gradient = [at for at in range(len(results)) if ("grad", at) not in self.sources]
 
     def save(self, ctx: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
         saved, plain = [], []
@@ -423,6 +424,8 @@ class _Backward:
         ctx.accrt_count = len(saved)
         ctx.save_for_backward(*saved, *(inputs[-1] if self.weighted else ()))
         ctx.accrt_plain = plain
+        # A gradient of these would be lost in silence: torch says that they have none.
+        ctx.mark_non_differentiable(*[results[at] for at in self.without_gradient])
 
     def run(self, ctx: Any, grads: Sequence[Any]) -> Mapping[str, Any]:
         kept, given = ctx.saved_tensors, []

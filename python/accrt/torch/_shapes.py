@@ -41,3 +41,9 @@ def size_of(node: Any, symbols: Mapping[str, Any], present: Sequence[bool]) -> A
 def bind(where: str, types: Sequence[tuple[str, Type]], tensors: Sequence[Any], symbols: dict[str, Any]) -> None:
     """As _dimensions.bind, with torch's checks of symbolic sizes."""
     _dimensions.bind(where, types, tensors, symbols, [t is not None for t in tensors], _FUNCTIONS, torch._check_value)
+
+
+def span(value: Any) -> tuple[int, int]:
+    """The address of a tensor's first byte, and the one behind its last; equal if it has none."""
+    size = (sum((n - 1) * stride for n, stride in zip(value.shape, value.stride())) + 1) * value.element_size() if value.numel() else 0
+    return value.data_ptr(), value.data_ptr() + size
