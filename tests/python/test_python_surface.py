@@ -78,3 +78,11 @@ def test_random_work_that_is_dropped_gives_numpys_results(seed, golden_bundle, t
     ran = subprocess.run([sys.executable, stress.__file__, "--bundle", str(golden_bundle), "--pack", str(compiled(tmp_path, "tests/golden/scale_add.c")),
                           "--seed", str(seed), "--operations", "1500"], env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, f"seed {seed}: {ran.stdout[-2000:]}{ran.stderr[-6000:]}"
+
+
+@pytest.mark.parametrize("needs, package", [("accrt.compiler", "xxhash"), ("accrt.compiler", "numpy"), ("accrt.bundle_reader", "xxhash"),
+                                            ("accrt.from_onnx", "xxhash")])  # fmt: skip
+def test_a_missing_package_is_named_with_what_brings_it(needs, package):
+    code = f"import sys; sys.modules[{package!r}] = None\ntry:\n    import {needs}\nexcept ImportError as error:\n    print(error, error.name)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert package in said and "pip install 'accrt[compiler]'" in said

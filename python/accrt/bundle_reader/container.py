@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional
 
-import xxhash
+try:
+    import xxhash
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("accrt.bundle_reader needs the package 'xxhash': pip install 'accrt[compiler]'", name=error.name) from None
 
 from . import records as r
 

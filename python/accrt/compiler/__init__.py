@@ -16,6 +16,12 @@ needs numpy, xxhash and a C compiler, and for CUDA nvcc (cuda/).
 
 from __future__ import annotations
 
+try:
+    import numpy as _numpy  # noqa: F401  - looked for here, to say what brings it
+    import xxhash as _xxhash  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"accrt.compiler needs the package {error.name!r}: pip install 'accrt[compiler]'", name=error.name) from None
+
 from ..bundle_writer import Segment, SymbolClass
 from . import ops as _ops  # noqa: F401  - makes operations methods of Value and Function
 from .driver import available_targets, compile, compile_writer
