@@ -106,6 +106,34 @@ def test_what_torch_has_a_decomposition_for_beyond_its_exports(instance):
     check(Of(sampled).eval(), (some(2, 3, 4, 5), some(2, 2, 3)), instance)
 
 
+class Recurrent(torch.nn.Module):
+    """Layers that torch takes apart in several steps, between others that have a lowering."""
+
+    def __init__(self):
+        super().__init__()
+        self.before, self.after = torch.nn.Linear(4, 4), torch.nn.Linear(8, 4)
+        self.cell, self.grid = torch.nn.LSTMCell(4, 8), torch.nn.Unfold(2)
+
+    def forward(self, x, picture):
+        hidden, cell = self.cell(torch.relu(self.before(x)))
+        return self.after(hidden), cell, self.grid(picture).sum(1), F.interpolate(picture, size=(3, 5), mode="bicubic")
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_only_what_is_taken_apart_is_traced_and_once(instance, monkeypatch, trained):
+    """torch's run_decompositions traces all of a model again, which took longer than its export."""
+    from accrt import _torch_decompositions
+
+    traced, trace = [], _torch_decompositions._traced
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", lambda *_args, **_named: pytest.fail("all is traced again"))
+    monkeypatch.setattr(_torch_decompositions, "_traced", lambda node, part: traced.append(node) or trace(node, part))
+    model = Recurrent().eval().requires_grad_(trained)
+    batch = torch.export.Dim("batch", max=9)
+    check(model, (some(3, 4), some(3, 2, 6, 7)), instance, [(some(1, 4), some(1, 2, 6, 7))], dynamic_shapes=[{0: batch}, {0: batch}])
+    assert sorted({str(node.target) for node in traced}) == ["aten.im2col.default", "aten.lstm_cell.default", "aten.upsample_bicubic2d.vec"]
+    assert len(traced) == len(set(traced)), traced
+
+
 @pytest.mark.parametrize("p", [1.0, 2.0, float("inf")])
 def test_distances_of_rows(instance, p):
     check(Of(lambda x, y: torch.cdist(x, y, p=p)).eval(), (some(2, 3, 4), some(5, 4)), instance)

@@ -10,6 +10,8 @@ from __future__ import annotations
 import operator
 from typing import Any, Dict, Iterator, List, Optional
 
+from .._torch_decompositions import Table, traced
+
 #: These give the argument itself where there is nothing to do, which their schemas do not say.
 SAME = ("aten.dropout", "aten.feature_dropout", "aten.alpha_dropout", "aten.type_as")
 #: A view where the strides allow it, and a copy where not.
@@ -120,31 +122,36 @@ def touched(graph: Any) -> List[Any]:
     return [root for root in dict.fromkeys(roots) if root.op == "placeholder"]
 
 
-def flat(graph_module: Any) -> Any:
-    """The graph with the graphs in it where they are run, so that what they write is written."""
+def flat(graph_module: Any, apart: Table) -> Any:
+    """The graph with the graphs in it where they are run, so that what they write is written, and
+    with what operations are made of in the place of those that are taken apart."""
     from torch.fx import Graph
 
     graph = Graph()
-    graph.output(tuple(_copied(graph, graph_module, "", None)))
+    graph.output(tuple(_copied(graph, graph_module, "", None, apart)))
     for node in graph.nodes:  # in order, so that no chain is followed from its end
         _layout(node)
     return graph
 
 
-def _copied(graph: Any, module: Any, prefix: str, given: Optional[Iterator[Any]]) -> List[Any]:
+def _copied(graph: Any, module: Any, prefix: str, given: Optional[Iterator[Any]], apart: Table) -> List[Any]:
     """The nodes of a module's graph, in another one; what it gives."""
     from torch.fx.node import map_arg
 
     made: Dict[Any, Any] = {}
     for node in module.graph.nodes:
-        if node.op == "output":
+        parts = traced(node, apart)
+        if parts is not None:
+            of = _copied(graph, parts, "", iter([made[item] for item in node.all_input_nodes]), apart)
+            made[node] = of if isinstance(node.meta["val"], (list, tuple)) else of[0]
+        elif node.op == "output":
             return [map_arg(item, made.__getitem__) for item in node.args[0]]
-        if node.op == "placeholder" and given is not None:
+        elif node.op == "placeholder" and given is not None:
             made[node] = next(given)
         elif node.op == "call_function" and getattr(node.target, "__name__", "") in INLINED:
             at = next(i for i, a in enumerate(node.args) if getattr(a, "op", "") == "get_attr")
             rest = [map_arg(item, made.__getitem__) for item in node.args[at + 1 :]]
-            made[node] = _copied(graph, getattr(module, node.args[at].target), f"{prefix}{node.args[at].target}.", iter(rest))
+            made[node] = _copied(graph, getattr(module, node.args[at].target), f"{prefix}{node.args[at].target}.", iter(rest), apart)
         elif node.target is operator.getitem and isinstance(made.get(node.args[0]), list):
             made[node] = made[node.args[0]][node.args[1]]
         else:

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 from .. import _pt2
 from .._exporting import export
+from .._torch_decompositions import found, Table
 from ..compiler import Expr, Function, IRError, Module, State
 from ..compiler import expr as ex
 from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
@@ -89,15 +90,18 @@ def convert(
 
 
 def _converted(name: str, programs: Mapping[str, Any], given: Mapping[str, Method], maximum: int) -> Module:
-    tried: Set[Any] = set()
+    """Where operations have no lowering, what torch has for them in their place: of a file only
+    where all that are left have one or the other."""
+    apart: Table = {}
     while True:
-        module, failures = _lowered(name, programs, given, maximum)
+        module, failures = _lowered(name, programs, given, maximum, apart)
+        missing = {target for target, why in failures.found if not why}
+        more = {operation: part for operation, part in found(missing).items() if operation not in apart}
         if not failures.found:
             return module
-        parts = _decomposed(programs, failures, any(_is_doubted(m) for m in given.values()), tried)
-        if parts is None:
+        if not more or len(more) < len(missing) and any(_is_doubted(m) for m in given.values()):
             raise UnsupportedOperations(module.name, failures.listed())
-        programs = parts
+        apart.update(more)
 
 
 def _is_path(model: Any) -> bool:
@@ -109,11 +113,11 @@ def _is_doubted(method: Method) -> bool:
     return _is_path(method.model) or hasattr(method.model, "_accrt_file")
 
 
-def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Method], maximum: int) -> Tuple[Module, Failures]:
+def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Method], maximum: int, apart: Table) -> Tuple[Module, Failures]:
     module, failures = Module(name), Failures()
     shared = _Shared(module, maximum)
     parts = [
-        _Program(shared, program, module.function(function), failures, f"{function}." if len(programs) > 1 else "", methods[function])
+        _Program(shared, program, module.function(function), failures, f"{function}." if len(programs) > 1 else "", methods[function], apart)
         for function, program in programs.items()
     ]
     for part in parts:  # what one function writes is a state of all
@@ -121,32 +125,6 @@ def _lowered(name: str, programs: Mapping[str, Any], methods: Mapping[str, Metho
     for part in parts:
         part.lower()
     return module, failures
-
-
-def _decomposed(programs: Mapping[str, Any], failures: Failures, doubted: bool, tried: Set[Any]) -> Optional[Dict[str, Any]]:
-    """The programs with torch's own decompositions of what has no lowering and was not tried yet,
-    and of nothing else; None where there are none. torch calls every operation of the graph then:
-    of a file only where all that are left have a lowering or a decomposition."""
-    import torch
-    from torch._decomp import decomposition_table as others, decompositions
-
-    known = torch.export.default_decompositions()
-    missing = [target for target, why in failures.found if not why]
-    table = {}
-    for target in (target for target in missing if target.startswith("aten.")):
-        packet, _, overload = target[len("aten.") :].rpartition(".")
-        operation = getattr(getattr(torch.ops.aten, packet, None), overload, None)
-        part = known[operation] if operation in known else others.get(operation)
-        # torch's references would give operations that are not aten's
-        if part is not None and operation not in tried and (operation in known or part.__module__ == decompositions.__name__):
-            table[operation] = part
-    tried.update(table)
-    if not table or doubted and len(table) < len(set(missing)):
-        return None
-    try:
-        return {function: program.run_decompositions(table) for function, program in programs.items()}
-    except Exception:  # of many kinds: the list says what is missing
-        return None
 
 
 def _name_of(model: Any) -> str:
@@ -214,9 +192,9 @@ def _pattern_of(name: str, tensor: Any) -> int:
 class _Program:
     """One ExportedProgram, while it becomes one function."""
 
-    def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, method: Method) -> None:
+    def __init__(self, shared: _Shared, program: Any, function: Function, failures: Failures, prefix: str, method: Method, apart: Table) -> None:
         self.shared, self.program, self.function, self.failures, self.prefix = shared, program, function, failures, prefix
-        self.graph, self.dim_names = flat(program.graph_module), _dim_names(program, method.dynamic_shapes)
+        self.graph, self.dim_names = flat(program.graph_module, apart), _dim_names(program, method.dynamic_shapes)
         self.touched: List[Any] = touched(self.graph)
         self.symbols: Bound = {}
         self.bound: Dict[Tuple[str, int], Expr] = {}  # dimensions of 2 * n

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
+from .._torch_decompositions import CONTENT
 from ..compiler import Expr, Function, IRError, Module, Value
 from ..compiler import expr as ex
 from ..compiler.expr import Size
@@ -102,7 +103,7 @@ class Lowering:
     def _attribute(self, graph_module: Any, node: Any) -> Any:
         import torch
 
-        item = operator.attrgetter(node.target)(graph_module)
+        item = node.meta[CONTENT] if CONTENT in node.meta else operator.attrgetter(node.target)(graph_module)
         return Known(item, "") if isinstance(item, torch.Tensor) else item
 
     def read(self, item: Any) -> Any:

@@ -151,14 +151,14 @@ for _name in ("arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctanh"):
     lowers(f"aten.{_name}.default")(method(_name.replace("arc", "a")))
 
 
-@lowers("aten.clamp.default", "aten.clip.default", "aten.clamp_min.default", "aten.clamp.Tensor")
+@lowers("aten.clamp.default", "aten.clip.default", "aten.clamp_min.default", "aten.clamp.Tensor", "aten.clamp_min.Tensor")
 def clamp(lo: Any, x: Any, min: Any = None, max: Any = None) -> Any:
     x = lo.value(x)
     x = x if min is None else x.maximum(lo.operand(min))
     return x if max is None else x.minimum(lo.operand(max))
 
 
-@lowers("aten.clamp_max.default")
+@lowers("aten.clamp_max.default", "aten.clamp_max.Tensor")
 def clamp_max(lo: Any, x: Any, max: Any) -> Any:
     return lo.value(x).minimum(lo.operand(max))
 

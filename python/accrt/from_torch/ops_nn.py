@@ -359,7 +359,7 @@ def gather(lo: Any, x: Any, dim: int, index: Any, sparse_grad: bool = False) -> 
 lowers("aten.take_along_dim.default")(lambda lo, x, index, dim: gather(lo, x, dim, index))
 
 
-@lowers("aten.index.Tensor")
+@lowers("aten.index.Tensor", "aten._unsafe_index.Tensor")
 def index(lo: Any, x: Any, indices: Sequence[Any]) -> Any:
     """Advanced indexing: the indices are one shape after broadcasting. They become one place in the
     dimensions that they index."""

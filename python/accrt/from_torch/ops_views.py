@@ -244,7 +244,7 @@ def _put_narrow(lo: Any, whole: Any, part: Any, dim: int, start: Any, length: An
     return _put_slice(lo, whole, part, dim, *_narrowed(lo, whole, dim, start, length))
 
 
-@lowers("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes")
+@lowers("aten.split.Tensor", "aten.split_with_sizes.default", "aten.split.sizes", "aten.unsafe_split.Tensor")
 def split(lo: Any, x: Any, size: Any, dim: int = 0) -> Any:
     return lo.value(x).split(size, dim)
 

@@ -1,0 +1,111 @@
+"""torch's own decompositions of single operations, for accrt.from_torch: the graph of one where the
+operation stood. Nothing else of the model is traced again, which torch's run_decompositions does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any, Dict, Iterable, Iterator, Tuple
+
+#: Of a node: the tensor that it is, which a decomposition made.
+CONTENT = "accrt.content"
+#: By operation of torch: what takes it apart. By a graph and its node: what the node became.
+Table = Dict[Any, Any]
+
+
+def found(missing: Iterable[str]) -> Table:
+    """The decompositions that torch has of operations by name; one in place is the other one and a
+    copy."""
+    table = {}
+    for target in (target for target in missing if target.startswith("aten.")):
+        packet, _, overload = target[len("aten.") :].rpartition(".")
+        operation, part = _part(packet, overload)
+        if part is None and packet.endswith("_"):
+            _plain, whole = _part(packet[:-1], overload)
+            part = whole and functools.partial(_in_place, whole)
+        if part is not None:
+            table[operation] = part
+    return table
+
+
+def _part(packet: str, overload: str) -> Tuple[Any, Any]:
+    """An operation and its decomposition, or None."""
+    import torch
+    from torch._decomp import decomposition_table as others, decompositions
+
+    operation = getattr(getattr(torch.ops.aten, packet, None), overload, None)
+    known = torch.export.default_decompositions()
+    if operation in known:
+        return operation, known[operation]
+    part = others.get(operation)
+    # torch's references would give operations that are not aten's
+    return operation, part if part is not None and part.__module__ == decompositions.__name__ else None
+
+
+def _in_place(whole: Any, x: Any, *rest: Any, **named: Any) -> Any:
+    return x.copy_(whole(x, *rest, **named))
+
+
+def traced(node: Any, apart: Table) -> Any:
+    """The graph module of what an operation is made of: its inputs are the node's, in order, and it
+    gives a list. None where it stays whole, or torch cannot take it apart."""
+    if node.target not in apart:
+        return None
+    key = (node.graph, node)
+    if key not in apart:
+        apart[key] = _traced(node, apart[node.target])
+    return apart[key]
+
+
+def _traced(node: Any, decomposition: Any) -> Any:
+    import torch
+    from torch._guards import detect_fake_mode
+    from torch._dispatch.python import enable_python_dispatcher
+    from torch.fx.experimental.proxy_tensor import make_fx
+    from torch.fx.node import map_arg
+
+    inputs = node.all_input_nodes
+    values = [item.meta.get("val") for item in inputs]
+    mode = detect_fake_mode([node.meta.get("val"), *values])
+
+    def calculate(*given: Any) -> Any:
+        by_node = dict(zip(inputs, given))
+        made = decomposition(*map_arg(node.args, by_node.__getitem__), **map_arg(node.kwargs, by_node.__getitem__))
+        return list(made) if isinstance(made, (list, tuple)) else [made]
+
+    if mode is None or any(value is None for value in values):
+        return None
+    with mode, torch.no_grad(), _without_onednn(), enable_python_dispatcher():
+        for whole in (True, False):  # the other one takes apart what torch composes of others
+            try:
+                module = make_fx(calculate, pre_dispatch=whole)(*values)
+            except Exception:  # of many kinds: the list says what is missing
+                continue
+            if all(part.target is not node.target for part in module.graph.nodes):
+                return _with_places(module, node)
+    return None
+
+
+@contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    """Within, torch takes no layer of oneDNN for a decomposition. Its own switch warns of more than
+    that."""
+    import torch
+
+    enabled = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(enabled)
+
+
+def _with_places(module: Any, node: Any) -> Any:
+    for part in module.graph.nodes:
+        if "stack_trace" in node.meta:
+            part.meta["stack_trace"] = node.meta["stack_trace"]
+        if part.op == "get_attr":
+            tensor = getattr(module, part.target)
+            part.meta[CONTENT] = getattr(tensor, "constant", None) if hasattr(tensor, "fake_mode") else tensor
+    return module
