@@ -35,12 +35,19 @@ def _part(packet: str, overload: str) -> Tuple[Any, Any]:
     from torch._decomp import decomposition_table as others, decompositions
 
     operation = getattr(getattr(torch.ops.aten, packet, None), overload, None)
-    known = torch.export.default_decompositions()
-    if operation in known:
-        return operation, known[operation]
+    if operation in _known():
+        return operation, _known()[operation]
     part = others.get(operation)
     # torch's references would give operations that are not aten's
     return operation, part if part is not None and part.__module__ == decompositions.__name__ else None
+
+
+@functools.lru_cache(maxsize=None)
+def _known() -> Any:
+    """What torch takes apart in its exports. To make it takes a second."""
+    import torch
+
+    return torch.export.default_decompositions()
 
 
 def _in_place(whole: Any, x: Any, *rest: Any, **named: Any) -> Any:

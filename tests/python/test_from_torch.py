@@ -160,6 +160,11 @@ OPERATIONS = {
                          x.masked_scatter(x > 0, x.t().flatten()), x.masked_scatter(x[0] > 0, torch.arange(12.0).view(3, 4).to(x.dtype))), X),
     "reduced": (lambda x: (x.scatter_reduce(1, torch.tensor([[3, 1], [0, 0], [2, 3]]), x, "sum"), x.scatter_reduce(0, torch.tensor([[1, 1, 0, 2]]), x, "sum", include_self=False),
                            x.prod(), x.prod(1), (x > 0).prod(0, keepdim=True), *torch.var_mean(x, 1), *torch.std_mean(x), x.kthvalue(2, 1)[0]), X),
+    "reduced types": (lambda x: (*(x.scatter_reduce(1, torch.tensor([[3, 1, 3], [0, 0, 0]]), x, "mean", include_self=own) for own in (True, False)),
+                                *(x[0, 0].scatter_reduce(0, torch.tensor(0), x[0, 1], how, include_self=own) for how in ("amin", "amax", "sum", "mean") for own in (True, False)),
+                                *((x > 0).scatter_reduce(1, torch.tensor([[3, 1, 3], [0, 0, 0]]), x > 0.5, how) for how in ("amin", "amax", "sum", "prod")),
+                                *((x.abs() * 40).to(kind).scatter_reduce(1, torch.tensor([[3, 1, 3], [0, 0, 0]]), (x.abs() * 40 + 9).flip(0).to(kind), how)
+                                  for kind in (torch.uint8, torch.int8, torch.int32, torch.int64) for how in ("amin", "amax", "mean"))), X),
     "extremes": (lambda x: (x.scatter_reduce(1, torch.tensor([[3, 1, 3], [0, 0, 0], [2, 3, 2]]), x, "amax"), x.scatter_reduce(0, torch.tensor([[1, 1, 0, 2], [1, 1, 2, 2]]), x * 2, "amin", include_self=False),
                             (x * 9).long().scatter_reduce(1, torch.tensor([[3, 3], [1, 1], [0, 2]]), (x * 20).long(), "amin"), (x / x.clamp_min(0)).scatter_reduce(1, torch.tensor([[0, 1, 1, 1]]), x / x.clamp_max(0), "amin"),
                             x.new_full((3, 4), float("-inf")).scatter_reduce(1, torch.tensor([[0, 1, 1, 1]]), x.log(), "amax")), X),

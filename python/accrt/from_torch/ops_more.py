@@ -9,7 +9,7 @@ from ..compiler import expr as ex
 from ..compiler.ops import bags, fourier
 from ..compiler.ops.einsum import einsum as by_equation
 from ..compiler.ops.ordering import largest_last
-from .ops_math import cast, to_layout, var
+from .ops_math import cast, FLOATS, to_layout, var
 from .table import lowers
 from .values import Known, Unsupported
 
@@ -43,12 +43,23 @@ def put_mask(lo: Any, x: Value, mask: Any, at: int, values: Value, add: bool) ->
 def scatter_reduce(lo: Any, x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
     from .ops_nn import scattered
 
+    x, index, source = lo.value(x), lo.value(index), lo.value(source)
+    if x.rank == 0:
+        index, source = (item if item.rank else item.unsqueeze(0) for item in (index, source))
+        return scatter_reduce(lo, x.unsqueeze(0), 0, index, source, reduce, include_self).select(0, 0)
+    if x.dtype == "bool" or (x.dtype, reduce) == ("u8", "amin"):
+        of_truth = {"sum": "amax", "prod": "amin"}.get(reduce, reduce) if x.dtype == "bool" else reduce
+        return cast(lo, scatter_reduce(lo, cast(lo, x, "i32"), dim, index, cast(lo, source, "i32"), of_truth, include_self), x.dtype)
+    if reduce == "mean":
+        total = scatter_reduce(lo, x, dim, index, source, "sum", include_self)
+        count = scattered(lo, lo.function.full([], int(include_self), x.dtype).expand(list(x.shape)), dim, index, 1, True).maximum(1)
+        return total / count if x.dtype in FLOATS else total.div(count, rounding_mode="floor")
     if reduce == "sum":
         return scattered(lo, x if include_self else scattered(lo, x, dim, index, 0, False), dim, index, source, True)
     if reduce not in ("amax", "amin"):
         raise Unsupported(f"scatter_reduce by {reduce!r}")
-    made = scattered(lo, x, dim, *largest_last(lo.value(source), lo.value(index), lo.axis(x, dim), reduce == "amin"), False)
-    return made if not include_self else lo.value(x).maximum(made) if reduce == "amax" else lo.value(x).minimum(made)
+    made = scattered(lo, x, dim, *largest_last(source, index, lo.axis(x, dim), reduce == "amin"), False)
+    return made if not include_self else x.maximum(made) if reduce == "amax" else x.minimum(made)
 
 
 @lowers("aten.var_mean.correction")
