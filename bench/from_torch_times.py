@@ -37,9 +37,9 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
-    shares = []
-    for name in arguments.names or torch_models.MODELS:
-        model, inputs = torch_models.MODELS[name]()
+    every, shares = {**torch_models.MODELS, **torch_models.OTHERS}, []
+    for name in arguments.names or every:
+        model, inputs = every[name]()
         shapes = torch_models.dynamic_shapes(inputs, name)
         exports, conversions = [], []
         for _ in range(arguments.rounds):

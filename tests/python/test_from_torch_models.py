@@ -1,4 +1,4 @@
-"""Whole models of 38 families (torch_models.py) through accrt.from_torch: every element of every
+"""Whole models of 48 families (torch_models.py) through accrt.from_torch: every element of every
 output beside torch's float64 result, with fixed sizes, with sizes that vary, and with two sizes
 that the export never saw. A part of them, from a seed that is printed; ACCRT_TEST_ALL=1: all. Runs
 where torch and transformers are: `./dev check models`."""
@@ -33,10 +33,10 @@ def chosen(names=tuple(models.MODELS), count=6):
 
 
 @pytest.mark.parametrize("sizes", ["fixed", "vary"])
-@pytest.mark.parametrize("name", chosen())
+@pytest.mark.parametrize("name", chosen((*models.MODELS, *models.OTHERS)))
 def test_model(name, sizes, instance):
     print("seed", SEED)
-    model, inputs = models.MODELS[name]()
+    model, inputs = {**models.MODELS, **models.OTHERS}[name]()
     shapes = models.dynamic_shapes(inputs, name) if sizes == "vary" else None
     module = convert(model, inputs, dynamic_shapes=shapes)
     session = accrt.Program(accrt.Bundle(compile(module, targets=[kh.host_targets()[-1]]), instance)).session()

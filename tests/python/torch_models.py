@@ -1,5 +1,5 @@
-"""Small models of 38 families from their configurations alone, with random weights and example
-inputs: what tests export.
+"""Small models of 38 families, and of others, from their configurations alone, with random weights
+and example inputs: what tests export.
 
 MODELS[name]() gives (model, inputs by name). Sequences are inputs of integers of two dimensions; a
 decoder's own have a length of their own. FIXED says which dimension beside the batch cannot vary,
@@ -151,6 +151,40 @@ _whisper_encoder.inputs = _whisper.inputs  # type: ignore[attr-defined]
 MODELS["whisper_encoder"] = _whisper_encoder
 
 
+class Recurrent(torch.nn.Module):
+    """Layers over time, which torch writes out, in both directions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.head = torch.nn.Embedding(VOCABULARY, 16), torch.nn.Linear(32, 5)
+        self.lstm = torch.nn.LSTM(16, 16, 2, batch_first=True, bidirectional=True)
+        self.gru = torch.nn.GRU(32, 32, batch_first=True)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.gru(self.lstm(self.words(input_ids))[0])[0])
+
+
+_N = dict(n_embd=32, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=64, **TOKENS)
+#: Families that from_torch alone is tried with: those that strangers brought.
+OTHERS: Dict[str, Callable[[], Made]] = dict(
+    biogpt=_decoder("BioGptForCausalLM", "BioGptConfig"),
+    ctrl=_made("CTRLLMHeadModel", "CTRLConfig", plain, dff=64, **_N),
+    openai_gpt=_made("OpenAIGPTLMHeadModel", "OpenAIGPTConfig", lambda: dict(input_ids=ids()), **_N),
+    gpt_bigcode=_made("GPTBigCodeForCausalLM", "GPTBigCodeConfig", plain, **_N),
+    convbert=_encoder("ConvBertModel", "ConvBertConfig", embedding_size=32),
+    siglip=_made("SiglipVisionModel", "SiglipVisionConfig", image, **IMAGE),
+    dinov2=_made("Dinov2Model", "Dinov2Config", image, mlp_ratio=2, **{k: v for k, v in IMAGE.items() if k != "intermediate_size"}),
+    convnextv2=_made("ConvNextV2Model", "ConvNextV2Config", image, hidden_sizes=[8, 16], depths=[1, 1], num_stages=2),
+    segformer=_made("SegformerForSemanticSegmentation", "SegformerConfig", image, hidden_sizes=[8, 16], depths=[1, 1], num_encoder_blocks=2,
+                    num_attention_heads=[1, 2], sr_ratios=[4, 1], patch_sizes=[3, 3], strides=[2, 2], mlp_ratios=[2, 2], decoder_hidden_size=16),
+    recurrent=_plain_torch(Recurrent, lambda: dict(input_ids=ids(2, 7))),
+)  # fmt: skip
+FIXED.update(
+    recurrent="the sequence: torch writes out its layers", siglip="the picture: positions are learned", dinov2="the picture: the example's size alone is tried",
+    segformer="the picture: the example's size alone is tried", convnextv2="the picture: the example's size alone is tried",
+)
+
+
 def for_onnx(name: str, model: Any) -> None:
     """Switches of a model that torch's exporter to ONNX needs, where it fails on what the model has
     by default."""
@@ -186,7 +220,7 @@ def dynamic_shapes(inputs: Dict[str, Any], model: str = "") -> Dict[str, Any]:
     def dims(name: str, value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
             return None
-        if is_sequence(value) and model != "mamba":
+        if is_sequence(value) and model not in ("mamba", "recurrent"):
             return {0: batch, 1: more if name.startswith("decoder") else tokens}
         sizes = MORE.get(model, {}).get(name, {})
         return {0: batch, **{d: others[size] if times == 1 else times * others[size] for d, (size, times) in sizes.items()}}
@@ -212,7 +246,7 @@ def resized(inputs: Dict[str, Any], batch: int, length: int, model: str = "") ->
             for d, (size, times) in MORE.get(model, {}).get(name, {}).items():
                 shape[d] = times * sizes[size]
             return 500 * torch.rand(shape) if name == "time" else torch.randn(shape)
-        tokens = value.shape[1] if model == "mamba" else length
+        tokens = value.shape[1] if model in ("mamba", "recurrent") else length
         if "mask" not in name:
             return ids(batch, tokens)
         mask = torch.ones(batch, tokens, dtype=torch.long)
@@ -229,7 +263,7 @@ DECODERS = [name for name, make in MODELS.items() if any(w in getattr(make, "mod
 def table() -> str:
     """What varies in which models, as docs/from-torch.md has it."""
     rows: Dict[Tuple[str, str, str], list] = {}
-    for name, make in MODELS.items():
+    for name, make in {**MODELS, **OTHERS}.items():
         shapes = dynamic_shapes(make.inputs(), name)  # type: ignore[attr-defined]
         sizes = {getattr(dim, "root", dim).__name__ for dims in shapes.values() if dims for dim in dims.values()}
         order = [*NAMED, *sorted(sizes - set(NAMED))]
