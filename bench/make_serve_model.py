@@ -4,6 +4,7 @@ where people quantize it, the products of such rows are in Q5_0 and the embeddin
 
     python bench/make_serve_model.py PLACE          # PLACE/bf16, a folder of 988 MB, PLACE/q8_0.gguf, of 531 MB, PLACE/q4_k.gguf
     python bench/make_serve_model.py PLACE gguf     # the two GGUF files alone
+    python bench/make_serve_model.py PLACE experts  # PLACE/experts.gguf, of 245 MB: four layers as Qwen3-MoE has them, 64 experts in Q4_K
 
 Its vocabulary has 151,936 tokens, most of them made up. `bench/bench_serve_start.py --model`
 measures how it starts.
@@ -82,6 +83,36 @@ def write_q4_k(path, floats):
     tiny.write_gguf(path, tiny.gguf_metadata(CONFIG), arrays, types)
 
 
+EXPERTS = {"block_count": 4, "embedding_length": 1024, "feed_forward_length": 2048, "attention.head_count": 16, "attention.head_count_kv": 4, "attention.key_length": 64,
+           "attention.value_length": 64, "context_length": 4096, "attention.layer_norm_rms_epsilon": 1e-6, "rope.freq_base": 1e6, "expert_count": 64,
+           "expert_used_count": 8, "expert_feed_forward_length": 512}  # fmt: skip
+
+
+def write_experts(path, floats):
+    from accrt.layouts import quantize
+
+    hidden, wide, experts = (EXPERTS[key] for key in ("embedding_length", "expert_feed_forward_length", "expert_count"))
+    packed = quantize(floats.reshape(-1, 256), "q4_k").components["data"].data.view(np.uint8).ravel()
+    metadata = {key: value for key, value in tiny.gguf_metadata(CONFIG).items() if not key.startswith("qwen2.")}
+    metadata.update({"general.architecture": "qwen3moe", **{f"qwen3moe.{key}": value for key, value in EXPERTS.items()}})
+    sizes = {"token_embd.weight": (len(metadata["tokenizer.ggml.tokens"]), hidden), "output_norm.weight": (hidden,)}
+    for i in range(EXPERTS["block_count"]):
+        sizes.update({f"blk.{i}.{name}.weight": shape for name, shape in (
+            ("attn_norm", (hidden,)), ("attn_q", (hidden, hidden)), ("attn_k", (256, hidden)), ("attn_v", (256, hidden)), ("attn_output", (hidden, hidden)),
+            ("attn_q_norm", (64,)), ("attn_k_norm", (64,)), ("ffn_norm", (hidden,)), ("ffn_gate_inp", (experts, hidden)),
+            ("ffn_gate_exps", (experts, wide, hidden)), ("ffn_up_exps", (experts, wide, hidden)), ("ffn_down_exps", (experts, hidden, wide)),
+        )})  # fmt: skip
+    arrays, types = {}, {}
+    for name, shape in sizes.items():
+        is_plain = len(shape) == 1 or "gate_inp" in name
+        arrays[name] = values(shape, floats[: 1 << 20]) if is_plain else np.broadcast_to(np.float32(0), shape)
+        if "gate_inp" in name:  # else experts are alike, and all tokens go through the same ones
+            arrays[name] = np.random.default_rng(len(types)).standard_normal(shape).astype(np.float32) * 0.02
+        if not is_plain:
+            types[name] = (12, values((int(np.prod(shape)) // 256 * 144,), packed).tobytes())
+    tiny.write_gguf(path, metadata, arrays, types)
+
+
 def write_q8_0(path, floats):
     blocks = np.frombuffer(tiny.q8_0(floats), np.uint8)
     arrays, types = {}, {}
@@ -108,6 +139,9 @@ def main() -> int:
     place = Path(sys.argv[1])
     place.mkdir(parents=True, exist_ok=True)
     floats = (np.random.default_rng(1).standard_normal(PIECE) * 0.02).astype(np.float32)
+    if sys.argv[2:] == ["experts"]:
+        write_experts(place / "experts.gguf", floats)
+        return 0
     paths = [place / "q8_0.gguf", place / "q4_k.gguf"]
     write_q8_0(paths[0], floats)
     write_q4_k(paths[1], floats)

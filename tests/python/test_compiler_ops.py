@@ -373,5 +373,6 @@ def test_every_operation_has_a_case():
         "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last",
         # test_packed.py
         "accrt.component", "accrt.pack_quantized", "accrt.linear_quantized", "accrt.dequantize", "accrt.embedding_quantized", "accrt.embedding_packed",
+        "accrt.grouped_linear", "accrt.grouped_quantized",
     }  # fmt: skip
     assert set(ops.OPS) - used - elsewhere == set()

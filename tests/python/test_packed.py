@@ -156,6 +156,94 @@ def test_a_tied_weight_is_held_once(layout, instance):
     assert operations(alone) == ["accrt.component", "accrt.embedding_quantized"]
 
 
+def groups(rng, layout, n, as_one, experts=6, k=256, dtype="f32"):
+    """Products of rows with matrices of their own: by grouped_linear, and each by linear. `as_one`:
+    the matrices are one weight."""
+    m = Module("groups")
+    rows = m.symbol("rows", minimum=0, maximum=4096)
+    parts = [random_weight(layout, n, k, rng) for _ in range(experts)]
+    for name in ("grouped", "each"):
+        f = m.function(name)
+        x, ends = f.input("x", dtype, [rows, k]), f.input("ends", "i32", [experts])
+        if name == "each":
+            for e, q in enumerate(parts):
+                f.result(f"y{e}", x.linear(m.weight(f"w{e}", q)))
+        elif as_one:
+            joined = {role: np.concatenate([q.components[role].reshape(-1) for q in parts]) for role in parts[0].components}
+            one = encodings.Quantized(layout, (experts, n, k), joined, parts[0].group, parts[0].dtype, parts[0].types)
+            f.result("y", x.grouped_linear([m.weight("w", one)], ends))
+        else:
+            f.result("y", x.grouped_linear([m.weight(f"one{e}", q) for e, q in enumerate(parts)], ends))
+    return m, parts
+
+
+ENDS = ([3, 3, 9, 20, 150, 200], [0, 0, 1, 1, 1, 1], [40, 41, 44, 50, 60, 60], [0] * 6, [7, 2, 9, 300, 300, 300])
+
+
+@pytest.mark.parametrize("layout, n, as_one", [
+    *((name, 48, bool(encodings.LAYOUTS[name].block[1])) for name in LAYOUTS if name not in WITHOUT_KERNELS),
+    ("q4_k", 40, True), ("q8_0", 40, False),
+])  # fmt: skip
+def test_groups_of_rows_have_the_bits_of_each_product(layout, n, as_one, instance):
+    """Of matrices that are packed as one or apart, of sizes that fill panels or do not. None is
+    unpacked."""
+    rng = np.random.default_rng([kh.SEED, 31, *layout.encode()])
+    m, parts = groups(rng, layout, n, as_one)
+    named = operations(m)
+    assert "accrt.dequantize" not in named and named.count("accrt.grouped_quantized") == 1
+    assert named.count("accrt.pack_quantized") == (1 if as_one and n == 48 else len(parts)) + len(parts)
+    session, rows = load(m, instance).session(), 200
+    x = rng.standard_normal((rows, 256)).astype(np.float32)
+    for ends in ENDS:
+        got = np.array(session["grouped"](x, np.array(ends, np.int32)))
+        each = [np.array(y) for y in session["each"](x, np.array(ends, np.int32))]
+        expected, begin = np.zeros_like(got), 0
+        for e, end in enumerate(np.minimum(ends, rows)):
+            expected[begin:end] = each[e][begin:end]
+            begin = max(begin, end)
+        assert got.tobytes() == expected.tobytes(), ends
+
+
+@pytest.mark.parametrize("experts", [3, 17])
+def test_where_no_kernel_takes_groups_few_matrices_stay_packed(experts):
+    rng = np.random.default_rng([kh.SEED, 32])
+    for as_one in (True, False):
+        m, _parts = groups(rng, "q8_0", 64, as_one, experts, dtype="f16")
+        del m.functions["each"]
+        named = operations(m, "cuda")
+        assert named.count("accrt.linear_quantized") == (experts if experts <= 16 else 0)
+        assert ("accrt.grouped_matmul" in named) == ("accrt.dequantize" in named) == (experts > 16)
+
+
+def test_groups_of_plain_matrices_and_of_matrices_that_differ(instance):
+    rng, m = np.random.default_rng([kh.SEED, 33]), Module("mixed")
+    f = m.function("f")
+    x, ends = f.input("x", "f32", [m.symbol("n", minimum=1), 256]), f.input("ends", "i64", [3])
+    plain = [m.constant(f"p{e}", rng.standard_normal((32, 256)).astype(np.float32)) for e in range(3)]
+    quantized = [m.weight(f"q{e}", random_weight(layout, 32, 256, rng)) for e, layout in enumerate(("q8_0", "q4_k", "q8_0"))]
+    f.result("plain", x.grouped_linear(plain, ends))
+    f.result("mixed", x.grouped_linear(quantized, ends))
+    f.result("both", x.grouped_linear([plain[0], *quantized[:2]], ends))
+    given = rng.standard_normal((9, 256)).astype(np.float32), np.array([2, 5, 8])
+    largest = max(np.abs(encodings.dequantize(q.data) if hasattr(q.data, "layout") else q.data).max() for q in [*plain, *quantized])
+    for got, exact in zip(run(m, instance, "f", *given), Interpreter(m).run("f", *given)):
+        # 256 roundings of the sum of absolute products, and some more
+        np.testing.assert_allclose(got, exact, rtol=0, atol=272 * 2.0**-24 * largest * np.abs(given[0]).sum(1).max())
+
+
+@pytest.mark.parametrize("build, words", [
+    (lambda m, f, x: x.grouped_linear([], f.input("e", "i32", [1])), "no matrix"),
+    (lambda m, f, x: x.grouped_linear([m.constant("w", np.ones((2, 8, 4), np.float32))], f.input("e", "i32", [3])), "ends of grouped_linear"),
+    (lambda m, f, x: x.grouped_linear([m.constant("w", np.ones((8, 5), np.float32))], f.input("e", "i32", [1])), "inner dimension"),
+    (lambda m, f, x: x.grouped_linear([m.constant("w", np.ones((8, 4), np.float32)), m.constant("v", np.ones((7, 4), np.float32))], f.input("e", "i32", [2])), "matrices of"),
+])  # fmt: skip
+def test_groups_that_are_refused(build, words):
+    m = Module("wrong")
+    f = m.function("f")
+    with pytest.raises(IRError, match=words):
+        build(m, f, f.input("x", "f32", [3, 4]))
+
+
 def test_one_dimension_and_no_rows_of_x(instance):
     rng = np.random.default_rng([kh.SEED, 4])
     q = random_weight("i4_group", 24, 128, rng)

@@ -5,6 +5,7 @@ import json
 import os
 import random
 
+import family_models as family
 import kernel_harness as kh
 import pytest
 import tiny_adapters
@@ -24,13 +25,22 @@ OPTIONS = dict(page_size=8, token_buckets=(1, 4, 16, 64), row_buckets=(1, 4, 8),
 
 
 CASES = [(name, "", on) for name in ("llama", "gemma2", "qwen2") for on in kh.host_targets()] + [("llama", kv, kh.host_targets()[-1]) for kv in ("bf16", "fp8")]
+#: Experts, as they are and packed.
+CASES += [(name, "", kh.host_targets()[-1]) for name in ("mixtral", "qwen3-moe-blocks")]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)
 def opened(request, tmp_path_factory):
     name, kv_type, on = request.param
-    config = tiny.CONFIGS[name]
-    folder = tiny.write_folder(tmp_path_factory.mktemp("invariance") / "Tiny-1", config, tiny.tensors(config, 7, gain=1.0))
+    place = tmp_path_factory.mktemp("invariance")
+    if name in family.GGUF:
+        folder = place / "Tiny-1.gguf"
+        family.write_gguf(folder, name, "Q8_0")
+    elif name in family.CONFIGS:
+        folder = family.write(place / "Tiny-1", name)[0]
+    else:
+        config = tiny.CONFIGS[name]
+        folder = tiny.write_folder(place / "Tiny-1", config, tiny.tensors(config, 7, gain=1.0))
     options = models.Options(kv_type=kv_type, **OPTIONS)
     made = models.open(folder, targets=[on], options=options, output=folder.parent / "tiny.accx")
     assert made.info["serve.batch_invariant"] == "host"

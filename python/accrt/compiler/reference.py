@@ -341,6 +341,11 @@ class _Run:
         x, weight, bias, residual = (self.of(v) for v in op.operands)
         return self._epilogue(op, x @ weight.T, bias, residual)
 
+    def _accrt_grouped_quantized(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, weights, ends = (self.of(v) for v in op.operands)
+        form = op.attrs["form"]
+        return [ops.OPS["accrt.grouped_linear"].reference(x, weights.reshape(op.attrs["matrices"], form.n, form.k), ends)]
+
     def _accrt_product(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         x, weight, bias, residual = (self.of(v) for v in op.operands)
         return self._epilogue(op, x @ weight, bias, residual)

@@ -190,11 +190,27 @@ def _linear_quantized(op: Op, operands: Specs, results: Specs) -> Lowering:
     rest = {"w": ("in", 1), "bias": _in(op, 2), "residual": _in(op, 3), "out": OUT}
     if not packed.needs_codes(form):
         return named(made, x=("in", 0), **rest)
+    return _with_codes(made, x, form, rest)
+
+
+def _with_codes(made: Launch, x: TensorSpec, form: Any, rest: Dict[str, Optional[Binding]]) -> Lowering:
+    """A product behind what makes the codes of x."""
     rows = matmul.collapse_rows(x, "x")[0]
     codes = TensorType("u8", (ex.simplify(ex.constant(rows) * packed.quantized_row_bytes(form.k)),))
     first = named(packed.lower_quantize(x, rows), x=("in", 0), out=("temporary", 0))
     product = named(made, x=("temporary", 0), **rest)
     return Lowering(product.launch, product.bindings, (first,), (codes,))
+
+
+@_rule("accrt.grouped_quantized")
+def _grouped_quantized(op: Op, operands: Specs, results: Specs) -> Lowering:
+    x, _weights, ends = operands
+    form = op.attrs["form"]
+    made = packed.lower_grouped(form, op.attrs["matrices"], op.attrs["as_one"], x, results[0], ends)
+    rest = {"w": ("in", 1), "ends": ("in", 2), "out": OUT}
+    if not packed.needs_codes(form):
+        return named(made, x=("in", 0), **rest)
+    return _with_codes(made, x, form, rest)
 
 
 def roles_of(op: Op) -> Dict[str, Binding]:

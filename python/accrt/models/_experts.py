@@ -4,18 +4,12 @@ sum of what they make of it."""
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Optional, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import numpy as np
 
 from ..compiler.ir import Value
-from ..compiler.ops.shapes import cat
 from ._blocks import Decoder
-
-#: Experts of a layer that stay packed where their matrices are: each of them then takes every
-#: token. Of more, the matrices are unpacked when a program is made.
-MOST_PACKED = 16
-
 
 class WithExperts(Decoder):
     """A decoder whose MLPs are experts. `setup_experts` reads how many there are."""
@@ -44,8 +38,7 @@ class WithExperts(Decoder):
         """x [tokens, hidden] through the experts that the router chooses for each token."""
         shares, chosen = self.routed(x, f"{name}.{self.router_name}")
         name = f"{name}.{self.experts_name}"
-        through = self._through_each if self._is_packed(name) and self.experts <= MOST_PACKED else self._in_groups
-        return through(x, name, shares, chosen)
+        return self._in_groups(x, name, shares, chosen)
 
     def routed(self, x: Value, name: str) -> Tuple[Value, Value]:
         """Shares and numbers of the experts of each token, [tokens, chosen]."""
@@ -62,49 +55,23 @@ class WithExperts(Decoder):
         of_each = self.step.f.constant(self.constant("experts_of_each", np.array([self.chosen], np.int64)))
         rows = x.index_select(0, places.div(of_each, rounding_mode="floor"))
         gate, up, down = (self._all(name, part) for part in self.parts)
-        made = self.activation(rows.grouped_matmul(gate, ends)) * rows.grouped_matmul(up, ends)
-        made = made.grouped_matmul(down, ends).index_select(0, places.sort(0)[1])
+        made = self.activation(rows.grouped_linear(gate, ends)) * rows.grouped_linear(up, ends)
+        made = made.grouped_linear(down, ends).index_select(0, places.sort(0)[1])
         return (made.view([x.shape[0], self.chosen, self.hidden]) * shares.unsqueeze(-1)).sum(1)
-
-    def _through_each(self, x: Value, name: str, shares: Value, chosen: Value) -> Value:
-        """Every token through every expert, with a share of zero where it was not chosen: packed
-        matrices stay packed so."""
-        all_shares = self.step.f.full([x.shape[0], self.experts], 0.0, x.dtype).scatter(chosen, shares, 1)
-        total: Optional[Value] = None
-        for expert in range(self.experts):
-            gate, up = (x.linear(self._one(name, expert, part)) for part in self.parts[:2])
-            made = (self.activation(gate) * up).linear(self._one(name, expert, self.parts[2]))
-            made = made * all_shares.slice(1, expert, expert + 1)
-            total = made if total is None else total + made
-        assert total is not None
-        return total
 
     # -- their matrices
 
     def _shape(self, part: str) -> Sequence[int]:
         return [self.hidden, self.expert_size] if part == self.parts[2] else [self.expert_size, self.hidden]
 
-    def _is_packed(self, name: str) -> bool:
-        names = [f"{name}.{part}" if self.is_gguf else f"{name}.0.{part}" for part in self.parts]
-        found: Any = [self.checkpoint.tensors.get(self._key(f"{one}.weight")) for one in names]
-        return any(one is not None and one.layout != "plain" for one in found)
-
-    def _one(self, name: str, expert: int, part: str) -> Value:
-        f = self.step.f
-        if self.is_gguf:
-            return f.constant(self.weight(f"{name}.{part}.weight", [self.experts, *self._shape(part)])).select(0, expert)
-        return f.constant(self.weight(f"{name}.{expert}.{part}.weight", self._shape(part)))
-
-    def _all(self, name: str, part: str) -> Value:
-        """[experts, inputs, outputs]."""
-        f = self.step.f
-        if self.is_gguf:
-            key = self._key(f"{name}.{part}.weight")
-            found: Any = self.checkpoint.tensors.get(key)
-            if found is not None and found.layout != "plain":
-                # what they become when they are unpacked
-                self.checkpoint.tensors[key] = replace(found, dtype="bf16")
-            return f.constant(self.weight(f"{name}.{part}.weight", [self.experts, *self._shape(part)])).transpose(1, 2)
-        # of matrices, as a view of each would have to be looked at in every pass of the compiler
-        joined = cat([self._one(name, expert, part) for expert in range(self.experts)], 0)
-        return joined.view([self.experts, *self._shape(part)]).transpose(1, 2)
+    def _all(self, name: str, part: str) -> List[Value]:
+        """One weight [experts, outputs, inputs], or one for each expert."""
+        f, shape = self.step.f, self._shape(part)
+        if not self.is_gguf:
+            return [f.constant(self.weight(f"{name}.{expert}.{part}.weight", shape)) for expert in range(self.experts)]
+        key = self._key(f"{name}.{part}.weight")
+        found = self.checkpoint.tensors.get(key)
+        if found is not None and found.layout != "plain":
+            # what they become where they are unpacked
+            self.checkpoint.tensors[key] = replace(found, dtype="bf16")
+        return [f.constant(self.weight(f"{name}.{part}.weight", [self.experts, *shape]))]

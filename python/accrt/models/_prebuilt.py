@@ -111,9 +111,6 @@ def _decoder(
         tensors.make("rope_freqs.weight", (config["head_dim"] // 2,))
 
     class Asking(family):  # type: ignore[misc, valid-type]
-        def _is_packed(self, name: str) -> bool:
-            return bool(packing)
-
         def has(self, name: str) -> bool:
             has_biases = bool(config.get("attention_bias")) or family.__name__ in _BIASED
             is_norm = name.endswith("norm.weight") and "q_norm" not in name and not config.get("use_parallel_residual")
@@ -159,6 +156,8 @@ def every() -> Iterator[Decoder]:
         if by_type(MORE[name].get("model_type", name)).architectures:
             yield _decoder(name, _SIZES, "f32", form="gguf")
     yield _decoder("mixtral", _SIZES, "f32", ("q8_0", 0, {}), "gguf")
+    for float_type in _FLOATS:  # packed experts of a folder are joined
+        yield _decoder("mixtral", _SIZES, float_type, ("i8_channel", 0, {}))
     for head_dim in _HEADS:
         for kv_type in _FLOATS:
             yield _decoder("llama", {**_SIZES, "head_dim": head_dim}, "f32", kv_type=kv_type)

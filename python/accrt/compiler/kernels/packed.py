@@ -81,18 +81,20 @@ def _defines(form: Form) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-_PRODUCT_SYMBOLS = "m n k ldx ldc ld_residual group panels_per_group activation".split()
+_PRODUCT_SYMBOLS = "m n k ldx ldc ld_residual group panels_per_group activation packed_n matrices matrix_panels matrix_bytes ends_step".split()
 
 
 @functools.lru_cache(maxsize=None)
 def _product_kernel(kind: str, defines: Tuple[Tuple[str, str], ...], x: str, c: str) -> KernelDef:
     params = layout(
-        [reads("x"), reads("w"), reads("bias", optional=True), reads("residual", optional=True), writes("c")] + [symbol(n) for n in _PRODUCT_SYMBOLS]
+        [reads("x"), reads("w"), reads("bias", optional=True), reads("residual", optional=True), writes("c"), reads("ends", optional=True)]
+        + [symbol(n) for n in _PRODUCT_SYMBOLS]
     )
 
     def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
         panels = ex.ceildiv(v["n"], PANEL_ROWS)
-        return (ex.maximum(ex.ceildiv(panels, v["panels_per_group"]), 1), ex.maximum(ex.ceildiv(v["m"], GROUP_ROWS), 1), 1)
+        parts = v["matrices"] or ex.maximum(ex.ceildiv(v["m"], GROUP_ROWS), 1)
+        return (ex.maximum(ex.ceildiv(panels, v["panels_per_group"]), 1), parts, 1)
 
     name = f"matmul_{kind}_{x}_{c}"
     producer = CSource("packed_matmul.c", defines=(*defines, *_tags(A_TAG=x, C_TAG=c, ENTRY="accrt_" + name)), struct="packed_matmul_params_t")
@@ -133,9 +135,30 @@ def lower_product(
         "m": rows, "n": form.n, "k": form.k, "ldx": ldx, "ldc": collapse_rows(out, "out")[1],
         "ld_residual": collapse_rows(residual, "residual")[1] if residual is not None else 0, "group": form.group,
         "panels_per_group": _panels_per_group(form), "activation": ACTIVATIONS[activation],
+        "packed_n": form.n, "matrices": 0, "matrix_panels": 0, "matrix_bytes": 0, "ends_step": 0,
     }  # fmt: skip
     buffers = {"x": "x", "w": "w", "c": "out", **optional_buffers(bias, residual)}
     return launch(product_kernel(form, x.dtype, out.dtype), buffers, values)
+
+
+def packs_as_one(form: Form) -> bool:
+    """Whether the matrices of a weight of rank 3, each of which is as `form` says, are packed as
+    one: their rows one after the other."""
+    return len(form.roles) == 1 and form.n % PANEL_ROWS == 0
+
+
+def lower_grouped(form: Form, matrices: int, as_one: bool, x: TensorSpec, out: TensorSpec, ends: TensorSpec) -> Launch:
+    """Rows ends[e - 1] up to ends[e] of x by matrix e of many, each as `form` says: packed as one,
+    or one after the other. Operands: x (or what lower_quantize made of it), w, ends, out."""
+    check_host_product("x", x, out, None, None)
+    rows, ldx = collapse_rows(x, "x")
+    values = {
+        "m": rows, "n": form.n, "k": form.k, "ldx": ldx, "ldc": collapse_rows(out, "out")[1], "ld_residual": 0, "group": form.group,
+        "panels_per_group": _panels_per_group(form), "activation": ACTIVATIONS["none"], "matrices": matrices,
+        "packed_n": form.n * matrices if as_one else form.n, "matrix_panels": form.n // PANEL_ROWS if as_one else 0,
+        "matrix_bytes": 0 if as_one else packed_bytes(form), "ends_step": ends.strides[0],
+    }  # fmt: skip
+    return launch(product_kernel(form, x.dtype, out.dtype), {"x": "x", "w": "w", "c": "out", "ends": "ends"}, values)
 
 
 # ---- Making them, and taking them apart ----------------------------------------------------------

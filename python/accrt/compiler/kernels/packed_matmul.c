@@ -5,6 +5,10 @@
  * quantize_rows.c made, or for 8-bit floats x itself. A workgroup makes `panels_per_group`
  * panels of 16 columns for up to GROUP_ROWS rows; x of the grid walks panels, y rows.
  *
+ * With `ends`, w has many matrices, as a mixture of experts has them: rows ends[e - 1] up to ends[e]
+ * are multiplied with matrix e, and y of the grid walks matrices. One without rows is not read. Rows
+ * behind the last end become zeros.
+ *
  * Sums of products of codes are exact; everything else is f32, blocks in ascending order, so that a
  * row has the same bytes alone and in a batch. */
 #include "activate.h"
@@ -26,10 +30,13 @@ typedef struct {
   const float* bias;
   const c_t* residual;
   c_t* c;
+  const int64_t* ends; /* or none: one matrix takes all rows */
   int64_t m, n, k, ldx, ldc, ld_residual;
   int64_t group; /* elements of k that share a scale: a multiple of 32, or at least k */
   int64_t panels_per_group;
   int64_t activation;
+  int64_t packed_n; /* rows of what was packed as one */
+  int64_t matrices, matrix_panels, matrix_bytes, ends_step;
 } packed_matmul_params_t;
 
 #define GROUP_ROWS 64
@@ -96,14 +103,14 @@ typedef struct {
   int64_t blocks, group_blocks;
 } panel_t;
 
-ALWAYS_INLINE panel_t panel_at(const packed_matmul_params_t* p, int64_t panel) {
-  int64_t panels = ceildiv_i64(p->n, PANEL_ROWS), blocks = ceildiv_i64(p->k, BLOCK_K);
+ALWAYS_INLINE panel_t panel_at(const packed_matmul_params_t* p, const uint8_t* w, int64_t panel) {
+  int64_t panels = ceildiv_i64(p->packed_n, PANEL_ROWS), blocks = ceildiv_i64(p->k, BLOCK_K);
   int64_t groups = IS_E4M3 ? blocks : ceildiv_i64(p->k, p->group);
   int64_t scale_bytes =
       RECORD_BYTES ? ceildiv_i64(blocks, 8) * RECORD_BYTES : groups * PANEL_ROWS * SCALE_BYTES;
-  const uint8_t* scales = p->w + panels * blocks * CODES_BLOCK_BYTES(CODES);
+  const uint8_t* scales = w + panels * blocks * CODES_BLOCK_BYTES(CODES);
   const uint8_t* zeros = scales + (panels * scale_bytes + 63) / 64 * 64;
-  panel_t at = {p->w + panel * blocks * CODES_BLOCK_BYTES(CODES), scales + panel * scale_bytes,
+  panel_t at = {w + panel * blocks * CODES_BLOCK_BYTES(CODES), scales + panel * scale_bytes,
                 zeros + panel * PANEL_ROWS * (IS_E4M3 ? 4 : groups * (MINIMA ? 2 : 1)), blocks,
                 min_i64(ceildiv_i64(p->group, BLOCK_K), max_i64(blocks, 1))};
   return at;
@@ -431,19 +438,50 @@ static void finish(const packed_matmul_params_t* p, float* tile, int64_t row, in
   }
 }
 
+typedef struct {
+  int64_t begin, end;
+} range_t;
+
+/* Rows of matrix `own`. Ends that fall leave none. */
+static range_t rows_of(const packed_matmul_params_t* p, int64_t own) {
+  range_t rows = {0, 0};
+  for (int64_t e = 0; e <= own; e++) {
+    rows.begin = max_i64(rows.begin, rows.end);
+    rows.end = min_i64(p->ends[e * p->ends_step], p->m);
+  }
+  return rows;
+}
+
+static void clear_rows(const packed_matmul_params_t* p, int64_t row, int64_t column, int64_t end) {
+  for (; row < p->m; row++) {
+    for (int64_t j = column; j < end; j++)
+      p->c[row * p->ldc + j] = STORE(C_TAG)(0.0f);
+  }
+}
+
 KERNEL_ENTRY(ENTRY) {
   (void)environment;
   const packed_matmul_params_t* p = (const packed_matmul_params_t*)dispatch->params;
   float* tile = (float*)workgroup->local_memory;
-  int64_t first = workgroup->workgroup_id[0] * p->panels_per_group;
+  int64_t first = workgroup->workgroup_id[0] * p->panels_per_group,
+          own = workgroup->workgroup_id[1];
   int64_t end = min_i64(first + p->panels_per_group, ceildiv_i64(p->n, PANEL_ROWS));
-  int64_t row = part_begin(p->m, workgroup->workgroup_id[1], dispatch->workgroup_count[1]);
-  int64_t rows =
-      part_begin(p->m, workgroup->workgroup_id[1] + 1, dispatch->workgroup_count[1]) - row;
-  for (int64_t panel = first; panel < end && rows > 0; panel++) {
-    panel_t at = panel_at(p, panel);
-    PANEL_ROWS_WITH(environment)(p, &at, row, rows, tile, PANEL_ROWS);
-    finish(p, tile, row, rows, panel * PANEL_ROWS);
+  range_t rows = {part_begin(p->m, own, dispatch->workgroup_count[1]),
+                  part_begin(p->m, own + 1, dispatch->workgroup_count[1])};
+  if (p->ends)
+    rows = rows_of(p, own);
+  else
+    own = 0;
+  for (int64_t row = rows.begin; row < rows.end; row += GROUP_ROWS) {
+    int64_t count = min_i64(GROUP_ROWS, rows.end - row);
+    for (int64_t panel = first; panel < end; panel++) {
+      panel_t at = panel_at(p, p->w + own * p->matrix_bytes, own * p->matrix_panels + panel);
+      PANEL_ROWS_WITH(environment)(p, &at, row, count, tile, PANEL_ROWS);
+      finish(p, tile, row, count, panel * PANEL_ROWS);
+    }
   }
+  if (p->ends && own == p->matrices - 1)
+    clear_rows(p, max_i64(rows.begin, rows.end), first * PANEL_ROWS,
+               min_i64(end * PANEL_ROWS, p->n));
   return KERNEL_OK;
 }

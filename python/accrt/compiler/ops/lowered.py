@@ -123,6 +123,15 @@ def _infer_linear_quantized(op: Op) -> Types:
     return [TensorType(op.attrs["dtype"], x.shape[:-1] + (form.n,))]
 
 
+@define("accrt.grouped_quantized(Tensor self, Tensor packed, Tensor ends, form, matrices, as_one, dtype)")
+def _infer_grouped_quantized(op: Op) -> Types:
+    """grouped_linear with matrices as `form` says, packed as one or one after the other."""
+    x, form = op.operands[0], op.attrs["form"]
+    need_same(x.shape[-1], form.k, "inner dimension of a product")
+    need_same(op.operands[2].shape[0], op.attrs["matrices"], "ends of grouped_linear")
+    return [TensorType(op.attrs["dtype"], (x.shape[0], form.n))]
+
+
 @define("accrt.dequantize(Tensor[] components, form)")
 def _infer_dequantize(op: Op) -> Types:
     form = op.attrs["form"]

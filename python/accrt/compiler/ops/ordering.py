@@ -10,6 +10,7 @@ from ..declared import FLOATS, TensorType
 from ..ir import IRError, Op, Value
 from .indexing import check_index
 from .products import check_product_types
+from .shapes import cat
 from .schema import axis_of, define, need_same, numpy, resized, Types
 
 
@@ -223,4 +224,39 @@ def _infer_grouped(op: Op) -> Types:
     need_same(x.shape[1], weight.shape[1], "inner dimension of grouped_matmul")
     need_same(ends.shape[0], weight.shape[0], "ends of grouped_matmul")
     size: Size = weight.shape[2]
+    return [TensorType(x.dtype, (x.shape[0], size))]
+
+
+def _grouped_linear(x: Any, *rest: Any) -> Any:
+    np = numpy()
+    *weights, ends = rest
+    weight = weights[0] if weights[0].ndim == 3 else np.stack(weights)
+    return _grouped(x, weight.swapaxes(1, 2), ends)
+
+
+def _decompose_grouped_linear(op: Op) -> Value:
+    x, *weights, ends = op.operands
+    if weights[0].rank == 3:
+        return x.grouped_matmul(weights[0].transpose(1, 2), ends)
+    # of matrices, as a view of each would have to be looked at in every pass
+    joined = cat(weights, 0).view([len(weights), *weights[0].shape])
+    return x.grouped_matmul(joined.transpose(1, 2), ends)
+
+
+@define("accrt.grouped_linear(Tensor self, Tensor[] weights, Tensor ends)", reference=_grouped_linear, decompose=_decompose_grouped_linear)
+def _infer_grouped_linear(op: Op) -> Types:
+    """grouped_matmul with the transposed matrices of one weight [matrices, n, k], or with those of
+    many weights [n, k]. Quantized ones stay packed where kernels read them so."""
+    x, *weights, ends = op.operands
+    check_index(ends)
+    first = weights[0] if weights else None
+    if first is None or x.rank != 2 or ends.rank != 1 or first.rank not in (2, 3) or (first.rank == 3 and len(weights) > 1):
+        raise IRError(f"grouped_linear of {x.type} and {', '.join(str(w.type) for w in weights[:2]) or 'no matrix'} with {ends.type}")
+    for weight in weights:
+        check_product_types(x.dtype, weight.dtype, "grouped_linear")
+        if (weight.shape, weight.dtype) != (first.shape, first.dtype):
+            raise IRError(f"grouped_linear: matrices of {first.type} and of {weight.type}")
+    need_same(x.shape[1], first.shape[-1], "inner dimension of grouped_linear")
+    need_same(ends.shape[0], first.shape[0] if first.rank == 3 else len(weights), "ends of grouped_linear")
+    size: Size = first.shape[-2]
     return [TensorType(x.dtype, (x.shape[0], size))]

@@ -14,13 +14,21 @@ from ..ir import Block, Function, IRError, Module, Op, Value
 from .rewrite import rewrite
 
 
+#: Where no kernel reads them in groups, so many matrices at most stay packed.
+MOST_APART = 16
+
+
 def lower_quantized(module: Module, family: str = "host") -> None:
-    work = [_Lowering(module, f, family) for f in module.functions.values() if any(_quantized(value) for value in f.constants.values())]
+    work = [_Lowering(module, f, family) for f in module.functions.values() if _has_work(f)]
     for lowering in work:
         lowering.run()
     packed = {matrix for lowering in work for matrix in lowering.packed}
     for lowering in work:
         lowering.share_packed(packed)
+
+
+def _has_work(function: Function) -> bool:
+    return any(_quantized(value) for value in function.constants.values()) or any(op.name == "accrt.grouped_linear" for op in function.body.walk())
 
 
 def _quantized(value: Optional[Value]) -> bool:
@@ -47,6 +55,8 @@ class _Lowering:
         self.compute = module.compute.get(family, "")
         self.plain: Dict[str, Value] = {}
         self.packed: Dict[_Matrix, Value] = {}
+        #: Matrices that lie one after the other, by the first one.
+        self.together: Dict[_Matrix, Value] = {}
         self.heads: List[Op] = []
 
     def run(self) -> None:
@@ -99,7 +109,13 @@ class _Lowering:
             form = packing.form_of(op.operands[0].constant.data)
             components = self._components(_Matrix(op.operands[0].constant, None))
             return ops.build(self.function, "accrt.embedding_quantized", [*components, op.operands[1]], form)
-        return None
+        if op.name != "accrt.grouped_linear":
+            return None
+        made = self._grouped(op)
+        if made is None:
+            op.operands = [self._dequantized(v) if _quantized(v) else v for v in op.operands]
+            made = ops.OPS[op.name].decompose(op)
+        return made
 
     def _original(self, value: Value) -> Optional[Constant]:
         """The quantized constant that a value is, or was made of."""
@@ -117,6 +133,55 @@ class _Lowering:
             return None
         constant = self._original(view.operands[0])
         return None if constant is None or constant.type.rank != 3 else _Matrix(constant, view.attrs["index"] % constant.type.shape[0])
+
+    def _grouped(self, op: Op) -> Optional[Value]:
+        """On hosts one product reads all matrices. Elsewhere each of few ones takes all rows, of
+        which its own are kept."""
+        x, *weights, ends = op.operands
+        found = self._matrices(weights)
+        if not found or _quantized(x):
+            return None
+        forms = {packing.form_of(matrix.data) for matrix in found}
+        form = forms.pop()
+        if forms or packing.packed_bytes(form, self.family) is None:
+            return None
+        if self.family != "host":
+            return self._grouped_each(op, found) if len(found) <= MOST_APART else None
+        from ..kernels.packed import packs_as_one
+
+        as_one = len(weights) == 1 and packs_as_one(form)
+        if as_one:
+            matrix = _Matrix(found[0].constant, None)
+            made = self._pack(matrix, dataclasses.replace(form, n=form.n * len(found)))
+        else:
+            made = self._packed_together(found, form)
+        ends = ends if ends.dtype == "i64" else ends.to_copy("i64")
+        return ops.build(self.function, "accrt.grouped_quantized", x, made, ends, form, len(found), as_one, op.result.dtype)
+
+    def _matrices(self, weights: Sequence[Value]) -> List[_Matrix]:
+        """Those of a grouped product; none where one is no quantized matrix."""
+        constants = [self._original(weight) for weight in weights]
+        if len(constants) == 1 and constants[0] is not None and constants[0].type.rank == 3:
+            return [_Matrix(constants[0], index) for index in range(constants[0].type.shape[0])]
+        return [] if None in constants else [_Matrix(constant, None) for constant in constants]
+
+    def _packed_together(self, found: Sequence[_Matrix], form: packing.Form) -> Value:
+        if found[0] not in self.together:
+            self.together[found[0]] = self._head("aten.cat", [self._pack(matrix, form) for matrix in found], 0)
+        return self.together[found[0]]
+
+    def _grouped_each(self, op: Op, found: Sequence[_Matrix]) -> Optional[Value]:
+        x, *_weights, ends = op.operands
+        function = self.function
+        owner = function.arange(x.shape[0]).unsqueeze(1).ge(ends.unsqueeze(0)).to_copy("i64").sum(1, True)
+        total: Optional[Value] = None
+        for index, matrix in enumerate(found):
+            product = self._product(x, matrix, op.result.dtype)
+            if product is None:
+                return None
+            part = owner.eq(index).where(product, function.full([], 0, product.dtype))
+            total = part if total is None else total + part
+        return total
 
     def _product(self, x: Value, weight: Optional[_Matrix], dtype: str) -> Optional[Value]:
         if weight is None:
