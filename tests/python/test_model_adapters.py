@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import functools
 import json
+import math
+import random
 
 import numpy as np
 import pytest
 
+import family_models as family
 import kernel_harness as kh
 import test_step_programs as steps
 import tiny_adapters
@@ -16,7 +19,7 @@ import tiny_models as tiny
 
 import accrt
 from accrt import models
-from accrt.models import Options, Refused
+from accrt.models import Options, Refused, _parts
 
 OPTIONS = Options(**{**steps.OPTIONS.__dict__, "adapters": 3, "max_rank": 6})
 FAMILIES = ("llama", "llama-linear-biases", "qwen2", "qwen3", "gemma2", "phi3", "granite", "olmo2", "smollm3", "gpt2")
@@ -82,6 +85,67 @@ def test_logits_are_those_of_the_merged_model(tmp_path, name):
         assert slot < 0 or np.abs(expected - plain).max() > 0.5, "the adapter is too weak to be seen"
         for position, logits in got.items():
             np.testing.assert_allclose(logits, expected[position], rtol=0, atol=1e-3, err_msg=f"{name}, slot {slot}, position {position}")
+
+
+#: Some of the families whose numbers come from Hugging Face, others the next time.
+MORE = sorted(random.Random(kh.SEED).sample(sorted(family.CONFIGS), 4))
+#: Where adapters of a family have their own name in a checkpoint of several parts.
+PARTS = {"gemma3-images": "model.language_model.", "mistral3": "language_model.model."}
+
+
+def products_of(name, shapes):
+    """{what PEFT calls a product: (what it takes, what it gives)}: the matrices of layers, but for
+    those of experts and what is beside a shared one."""
+    found = {}
+    for key, shape in shapes.items():
+        key = _parts.text_name(key)
+        if key is not None and len(shape) == 2 and ".layers." in key and ".experts." not in key and "shared_expert_gate" not in key and "_norm." not in key:
+            found[key[: -len(".weight")]] = (shape[1], shape[0])
+    return found
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_logits_of_a_family_are_those_of_the_merged_model(tmp_path, name):
+    """Of every product that PEFT finds in it."""
+    config, rng = family.CONFIGS[name], np.random.default_rng([kh.SEED, 3])
+    folder, weights = family.write(tmp_path / "m", name)
+    program, layout = opened(folder)
+    products = products_of(name, {key: array.shape for key, array in weights.items()})
+    assert {key: tuple(sizes) for key, sizes in layout["products"].items()} == products
+    factors = {key: ((rng.standard_normal((4, taken)) / math.sqrt(taken)).astype(np.float32), (0.3 * rng.standard_normal((given, 4))).astype(np.float32))
+               for key, (taken, given) in products.items()}  # fmt: skip
+    in_file = {key.replace("model.", PARTS.get(name, "model."), 1): pair for key, pair in factors.items()}
+    adapter = models.read_adapter(tiny_adapters.write_adapter(tmp_path / "a", in_file, alpha=2.0), layout)
+    changed = dict(weights)
+    for key in weights:
+        product = (_parts.text_name(key) or "")[: -len(".weight")]
+        if product in factors and key.endswith(".weight"):
+            changed[key] = weights[key] + np.float32(0.5) * (factors[product][1] @ factors[product][0])
+    merged, _layout = opened(tiny.write_folder(tmp_path / "merged", config, changed))
+    rows = [(rng.integers(0, 320, 24), slot) for slot in (-1, 1, 1)]
+    got = logits_of(program, {1: adapter}, rows, rng, config)
+    expected = logits_of(merged, {}, [(ids, -1) for ids, _slot in rows], rng, config)
+    plain = logits_of(program, {}, [(ids, -1) for ids, _slot in rows], rng, config)
+    most = 0.0
+    for (_ids, slot), ours, theirs, before in zip(rows, got, expected, plain):
+        for position, logits in ours.items():
+            wanted = (before if slot < 0 else theirs).get(position)
+            if wanted is not None:
+                most = max(most, np.abs(logits - before[position]).max() if position in before else 0.0)
+                np.testing.assert_allclose(logits, wanted, rtol=0, atol=2e-3, err_msg=f"{name}, slot {slot}, position {position}")
+    assert most > 0.1, "the adapter is too weak to be seen"
+
+
+def test_factors_of_experts_and_of_other_parts_are_refused_by_name(tmp_path):
+    layout = {"adapters": 2, "max_rank": 8, "dtype": "f32", "products": {"model.layers.0.self_attn.q_proj": [12, 20]}}
+    pair = (np.zeros((4, 12), np.float32), np.zeros((20, 4), np.float32))
+    for name, words in (("model.layers.0.mlp.experts.3.gate_proj", "adapters do not change experts here"),
+                        ("model.vision_tower.encoder.layers.0.self_attn.q_proj", "it is of a part that does not read text")):  # fmt: skip
+        with pytest.raises(Refused, match=f"{name}.*{words}"):
+            models.read_adapter(tiny_adapters.write_adapter(tmp_path / name, {name: pair}), layout)
+    for name in ("model.language_model.layers.0.self_attn.q_proj", "language_model.model.layers.0.self_attn.q_proj"):
+        read = models.read_adapter(tiny_adapters.write_adapter(tmp_path / name, {name: pair}), layout)
+        assert set(read.tensors) == {f"lora.model.layers.0.self_attn.q_proj.{part}" for part in "ab"}
 
 
 @pytest.mark.parametrize("name", ["gptq", "int4", "int8", "fp8-rows"])

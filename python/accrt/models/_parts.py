@@ -30,12 +30,12 @@ def text_part(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def _named(items: Dict[str, T]) -> Dict[str, T]:
-    found = {name: _name(name) for name in items}
+    found = {name: text_name(name) for name in items}
     return {new: items[name] for name, new in found.items() if new is not None}
 
 
-def _name(name: str) -> Optional[str]:
-    """None: it belongs to another part."""
+def text_name(name: str) -> Optional[str]:
+    """A tensor's name in a model of text alone. None: it belongs to another part."""
     if name.startswith(_OTHERS):
         return None
     begins: Any = next((old for old in _TEXT if name.startswith(old)), "")

@@ -18,6 +18,7 @@ import numpy as np
 from .._files import read_small
 from ..errors import NotFoundError
 from ..weights import Weight, Weights
+from . import _parts
 from ._config import Refused
 
 #: Keys of adapter_config.json that change what an adapter computes, with the values that do not.
@@ -166,9 +167,13 @@ def _pairs(source: Weights, products: Mapping[str, Any], points: List[str]) -> D
     found: Dict[str, Dict[str, Weight]] = {}
     for key in source:
         match = _KEY.match(str(key))
-        product: Optional[str] = match.group(1) if match else None
-        if product is None:
+        product: Optional[str] = _parts.text_name(match.group(1)) if match else None
+        if match is None:
             points.append(f"tensor {key!s:.200}: it is no factor of a product")
+        elif product is None:
+            points.append(f"tensor {key!s:.200}: it is of a part that does not read text, which is not served")
+        elif ".experts." in product:
+            points.append(f"tensor {key!s:.200}: adapters do not change experts here")
         elif product not in products:
             points.append(f"tensor {key!s:.200}: this model has no place for an adapter of {product:.200}")
         elif match.group(2) in found.setdefault(product, {}):
