@@ -112,6 +112,13 @@ GGUF = {
     "stablelm2-12b": ("stablelm", {"rope.dimension_count": 4, "use_parallel_residual": True}),
     "glm4": ("glm4", {"rope.dimension_count": 8}),
     "exaone4-full": ("exaone4", {}),
+    "exaone4": ("exaone4", {"attention.sliding_window": 6, "attention.sliding_window_pattern": [True, True, True, False, True]}),
+    "ernie4_5": ("ernie4_5", {"rope.dimension_count": 16}),
+    "ernie4_5-biases": ("ernie4_5", {"rope.dimension_count": 8}),
+    "seed-oss": ("seed_oss", {}),
+    "glm": ("chatglm", {"rope.dimension_count": 8}),
+    "olmo3": ("olmo2", {"attention.sliding_window": 6, "attention.sliding_window_pattern": [True, True, True, False, True], "rope.scaling.type": "yarn",
+                        "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64, "rope.scaling.yarn_attn_factor": 1.2}),
     "olmoe": ("olmoe", {"expert_count": 6, "expert_used_count": 3}),
 }  # fmt: skip
 

@@ -456,8 +456,8 @@ def write_gguf(path, metadata, arrays, types=None):
             return struct.pack("<If", 6, item)
         if isinstance(item, str):
             return struct.pack("<I", 8) + text(item)
-        kind = 8 if isinstance(item[0], str) else 6 if isinstance(item[0], float) else 5
-        body = b"".join(text(one) for one in item) if kind == 8 else np.asarray(item, np.float32 if kind == 6 else np.int32).tobytes()
+        kind = 8 if isinstance(item[0], str) else 6 if isinstance(item[0], float) else 7 if isinstance(item[0], bool) else 5
+        body = b"".join(text(one) for one in item) if kind == 8 else np.asarray(item, {5: np.int32, 6: np.float32, 7: np.bool_}[kind]).tobytes()
         return struct.pack("<IIQ", 9, kind, len(item)) + body
 
     infos, parts, at = b"", [], 0

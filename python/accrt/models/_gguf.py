@@ -15,7 +15,7 @@ _KEYS = {
     "block_count": "num_hidden_layers", "embedding_length": "hidden_size", "feed_forward_length": "intermediate_size", "vocab_size": "vocab_size",
     "attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads", "attention.key_length": "head_dim",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps", "attention.layer_norm_epsilon": "layer_norm_epsilon", "context_length": "max_position_embeddings",
-    "attention.sliding_window": "sliding_window", "rope.freq_base": "rope_theta", "attn_logit_softcapping": "attn_logit_softcapping",
+    "attention.sliding_window": "sliding_window", "rope.freq_base": "rope_theta", "rope.freq_base_swa": "rope_local_base_freq", "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping", "expert_count": "num_experts",
     "expert_used_count": "num_experts_per_tok", "expert_feed_forward_length": "moe_intermediate_size",
     "expert_shared_feed_forward_length": "shared_expert_intermediate_size", "expert_weights_norm": "norm_topk_prob", "expert_weights_scale": "routed_scaling_factor",
@@ -42,7 +42,8 @@ def read(path: str, source: Weights) -> Checkpoint:
     metadata = source.metadata
     architecture = str(metadata.get("general.architecture", ""))
     try:
-        family = _registry.by_architecture(architecture, bool(metadata.get(f"{architecture}.expert_count")))
+        parts = {"experts": "expert_count", "windows": "attention.sliding_window"}
+        family = _registry.by_architecture(architecture, [part for part, key in parts.items() if metadata.get(f"{architecture}.{key}")])
     except KeyError:
         known = sorted(name for item in _registry.families() for name in item.architectures)
         raise Refused(path, [f"general.architecture is {architecture!r}; there are {', '.join(known)}"]) from None
@@ -75,6 +76,11 @@ def _configuration(made: Checkpoint, metadata: Mapping[str, Any], architecture: 
         value = metadata.get(f"{architecture}.{key}")
         if value is not None:
             config[name] = value
+    pattern = metadata.get(f"{architecture}.attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        config["layer_types"] = ["sliding_attention" if item else "full_attention" for item in pattern]
+    elif pattern is not None:
+        config["sliding_window_pattern"] = pattern
     if isinstance(config.get("num_key_value_heads"), list) or isinstance(config.get("intermediate_size"), list):
         made.points.append("metadata: layers of different sizes")
     if "vocab_size" not in config and "token_embd.weight" in source:
@@ -118,6 +124,7 @@ def _rope(made: Checkpoint, given: Mapping[str, Any]) -> None:
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORD = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _REST
+_SEED = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|" + _REST
 #: Words by case: capitals, then small letters.
 _BIG, _SMALL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _CASED = "{0}*{1}+%s|{0}+{1}*%s|{2}| ?[^\\s\\p{{L}}\\p{{N}}]+[\\r\\n/]*|{3}"
@@ -135,6 +142,7 @@ _CUTS = {
         ("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", (_WORD % "{1,3}",), False, True),
         ("dbrx smaug-bpe glm4 chatglm-bpe", (_WORD % "{1,3}",), False, False),
         ("qwen2 deepseek-r1-qwen stablelm2 hunyuan megrez", (_WORD % "",), False, False),
+        ("seed-coder", (_SEED,), False, False),
         ("tekken", (_TEKKEN,), False, True),
         ("gpt-4o llama4", (_GPT_4O,), False, False),
         ("deepseek-v3 hunyuan-dense", _DEEPSEEK, False, False),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Dict, Tuple, Type
+from typing import Dict, Sequence, Tuple, Type
 
 from ._blocks import Decoder
 from ._checkpoint import Checkpoint
@@ -30,11 +30,11 @@ def by_type(name: str) -> Type[Decoder]:
     return {type_: family for family in families() for type_ in family.types}[name]
 
 
-def by_architecture(name: str, has_experts: bool = False) -> Type[Decoder]:
-    """The family of a GGUF file's architecture. Files of some architectures may have experts, which
-    makes them another family's. KeyError: there is none."""
+def by_architecture(name: str, has: Sequence[str] = ()) -> Type[Decoder]:
+    """The family of a GGUF file's architecture. Files of some architectures may have experts, or
+    windows, which makes them another family's. KeyError: there is none."""
     known = {type_: family for family in families() for type_ in family.architectures}
-    return known[f"{name} with experts" if has_experts and f"{name} with experts" in known else name]
+    return known[next((f"{name} with {part}" for part in has if f"{name} with {part}" in known), name)]
 
 
 def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:

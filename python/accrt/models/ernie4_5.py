@@ -6,7 +6,7 @@ from ._blocks import Decoder
 
 
 class Ernie45(Decoder):
-    types = ("ernie4_5",)
+    types = architectures = ("ernie4_5",)
     defaults = {"rms_norm_eps": 1e-5, "num_key_value_heads": 2, "head_dim": 128, "max_position_embeddings": 131072, "rope_theta": 5e5}
     tied = interleaved = True
 

@@ -3,14 +3,25 @@ product."""
 
 from __future__ import annotations
 
+from typing import Tuple
+
 from ..compiler.ir import Value
 from ._blocks import Decoder
 
 
 class Glm(Decoder):
-    types = ("glm",)
+    types, architectures = ("glm",), ("chatglm",)
+    gguf_names = {"ffn_up": "mlp.gate_up_proj"}
     defaults = {"rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5, "head_dim": 128, "num_key_value_heads": 2, "max_position_embeddings": 131072}
     interleaved = True
+
+    def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
+        if not self.has(f"{name}.qkv_proj.weight"):
+            return super().qkv(x, name)
+        # GGUF files may have one product for the three
+        sizes = [count * self.head_size for count in (self.heads, self.kv_heads, self.kv_heads)]
+        q, k, v = self.linear(x, f"{name}.qkv_proj", sum(sizes)).split(sizes, -1)
+        return self.rope(self.split_heads(q, self.heads)), self.rope(self.split_heads(k, self.kv_heads)), self.split_heads(v, self.kv_heads)
 
     def mlp(self, x: Value, name: str) -> Value:
         gate, up = self.linear(x, f"{name}.gate_up_proj", 2 * self.intermediate).split([self.intermediate] * 2, -1)

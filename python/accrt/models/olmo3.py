@@ -8,9 +8,14 @@ from .olmo2 import Olmo2
 
 class Olmo3(TwoRopes, Olmo2):
     types = ("olmo3",)
-    architectures = ()
+    architectures = ("olmo2 with windows",)
     defaults = {"rms_norm_eps": 1e-5, "sliding_window": 4096}
     theta = local_theta = 5e5
+
+    def setup_rope(self) -> None:
+        if self.is_gguf:  # which has one base for both
+            self.config.values.setdefault("rope_local_base_freq", self.config.get("rope_theta", self.theta))
+        super().setup_rope()
 
     def setup(self) -> None:
         super().setup()

@@ -6,7 +6,8 @@ from ._blocks import Decoder
 
 
 class SeedOss(Decoder):
-    types = ("seed_oss",)
+    types = architectures = ("seed_oss",)
+    gguf_names = {"post_attention_norm": "post_attention_layernorm"}  # which stands before the MLP
     defaults = {"num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 524288}
 
     def setup(self) -> None:
