@@ -154,6 +154,24 @@ def test_turned_products(change):
         np.testing.assert_allclose(made.states[name], plain.states[name], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_turned_products_of_every_type_have_kernels(dtype):
+    """A model of f32 weights is built for CUDA, too: what is joined is of 16 bits."""
+    m = Module("types")
+    tokens, width = m.symbol("tokens", maximum=64), (HEADS + 2 * KV_HEADS) * SIZE
+    f = m.function("turn")
+    x, at, slots = f.input("x", dtype, [tokens, 24]), f.input("at", "i32", [tokens]), f.input("slots", "i32", [tokens])
+    y = x.linear(m.constant("w", kh.encode(np.ones((width, 24)), dtype), dtype))
+    parts = [part.view([tokens, -1, SIZE]) for part in y.split([HEADS * SIZE, KV_HEADS * SIZE, KV_HEADS * SIZE], -1)]
+    frequencies = m.constant("frequencies", np.ones(SIZE // 2, np.float32))
+    q, k = (part.rope_at(at, frequencies) for part in parts[:2])
+    for name, value in (("keys", k), ("values", parts[2])):
+        value.state_scatter(m.state(name, dtype, [3, 4, KV_HEADS, SIZE]), slots)
+    f.result("y", q)
+    assert ("accrt.turned_product" in names(joined(m), "turn")) == (dtype != "f32")
+    assert driver.kernels_of(m, "cuda")
+
+
 def test_turned_products_have_a_kernel_of_one_row():
     """And for more rows the product's kernels, with the turn behind them."""
     _work, planned = driver._planned(turned(), "cuda", True)

@@ -217,6 +217,8 @@ def _turned(op: Op, used: Dict[int, List[Any]]) -> Optional[Sequence[Value]]:
         return None
     if product.name == "accrt.product" and product.operands[3] is not None:
         return None
+    if any(value.dtype not in LOW for value in (*product.operands[:2], product.result)):
+        return None
     end = 0
     for part, value in zip(slices, op.operands[:3]):
         width = value.shape[1] * value.shape[2]
