@@ -9,7 +9,7 @@ import pytest
 
 import compiler_harness as h
 import kernel_harness as kh
-from accrt.compiler import Interpreter, IRError, Module, compile, encodings, packing, passes, quantizers
+from accrt.compiler import Interpreter, IRError, Module, compile, driver, encodings, packing, passes, quantizers
 from test_packed_kernels import error_bound, random_weight
 
 LAYOUTS = list(encodings.LAYOUTS)
@@ -229,6 +229,20 @@ def test_groups_of_plain_matrices_and_of_matrices_that_differ(instance):
     for got, exact in zip(run(m, instance, "f", *given), Interpreter(m).run("f", *given)):
         # 256 roundings of the sum of absolute products, and some more
         np.testing.assert_allclose(got, exact, rtol=0, atol=272 * 2.0**-24 * largest * np.abs(given[0]).sum(1).max())
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_a_call_copies_no_matrices(dtype, apart):
+    """They are turned when a program is made."""
+    m = Module("plain")
+    f = m.function("f")
+    x, ends = f.input("x", "f32", [m.symbol("n", minimum=1), 64]), f.input("ends", "i64", [4])
+    arrays = [kh.encode(np.ones((32, 64)), dtype)] * 4 if apart else [kh.encode(np.ones((4, 32, 64)), dtype)]
+    f.result("y", x.grouped_linear([m.constant(f"w{i}", array, dtype) for i, array in enumerate(arrays)], ends))
+    _work, planned = driver._planned(m, "host", True)
+    (commands,) = [buffers.commands for buffers, _plan in planned if not buffers.function.prepare]
+    assert [command.launch.kernel.name for command in commands if command.launch is not None] == [f"grouped_f32_{dtype}_i64"]
 
 
 @pytest.mark.parametrize("build, words", [

@@ -115,6 +115,10 @@ class _Lowering:
         if made is None:
             op.operands = [self._dequantized(v) if _quantized(v) else v for v in op.operands]
             made = ops.OPS[op.name].decompose(op)
+            turned = made.op.operands[1]
+            if self.family == "host":
+                # as the kernel reads them, once, when a program is made; not in each call
+                made = op.operands[0].grouped_matmul(turned.clone(), op.operands[-1])
         return made
 
     def _original(self, value: Value) -> Optional[Constant]:
