@@ -164,9 +164,9 @@ def expected(name):
 # ---- GGUF files ----------------------------------------------------------------------------------
 
 
-def write_gguf(path, name, types=None, changed=lambda array: array):
+def write_gguf(path, name, types=None, changed=lambda _name, array: array):
     """As llama.cpp's converter writes it: the names of tensors are those of the package gguf.
-    `types`: as tiny.write_gguf has them, for matrices."""
+    `types`: as tiny.write_gguf has them, for matrices, or a function of name and array."""
     architecture, more = GGUF[name]
     c, weights = text_of(CONFIGS[name]), draw(recorded()[name]["tensors"])
     keys = {
@@ -181,10 +181,10 @@ def write_gguf(path, name, types=None, changed=lambda array: array):
     arrays = {}
     for theirs, array in _stacked(weights).items():
         for part, converted in _converted(architecture, theirs, array, c):
-            converted = changed(converted) if converted.ndim > 1 else converted
-            arrays[recorded()[name]["gguf"].get(theirs, theirs) if part is None else part] = np.ascontiguousarray(converted)
+            called = recorded()[name]["gguf"].get(theirs, theirs) if part is None else part
+            arrays[called] = np.ascontiguousarray(changed(called, converted) if converted.ndim > 1 else converted)
     tiny.write_gguf(path, {key: value for key, value in metadata.items() if not key.startswith("gpt2.")}, arrays,
-                    {key: types for key, array in arrays.items() if types and array.ndim > 1})  # fmt: skip
+                    {key: types(key, array) if callable(types) else types for key, array in arrays.items() if types and array.ndim > 1})  # fmt: skip
 
 
 def _stacked(weights):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import json
 import random
+import re
 import sys
 
 import numpy as np
@@ -17,6 +18,8 @@ import kernel_harness as kh
 import tiny_models as tiny
 from accrt import models
 from accrt.compiler import driver
+from accrt.compiler.encodings import dequantize
+from accrt.compiler.quantizers import quantize
 from accrt.models import Refused, _registry
 from accrt.models._config import MEANINGFUL
 from test_model_folders import JUNK
@@ -43,11 +46,74 @@ def test_a_gguf_file(tmp_path, name):
     compare(*opened(tmp_path / "m.gguf", OPTIONS), name, 2e-4)
 
 
+def larger(monkeypatch, name, by=16):
+    """The model with sizes that K quants cut: each but that of the vocabulary, and numbers of heads
+    and experts, `by` times as large."""
+    sizes = ("hidden_size", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "head_dim")
+    config, (architecture, keys) = family.CONFIGS[name], family.GGUF[name]
+    text = {key: value * by if key in sizes and value else value for key, value in config.items()}
+
+    def shape_of(key, shape):
+        first = shape[0] if "embed" in key or "head" in key or re.search(r"(mlp|moe)\.gate\.", key) else shape[0] * by
+        return [1 if "shared_expert_gate" in key else first, *(size * by for size in shape[1:])]
+
+    shapes = {key: shape_of(key, shape) for key, shape in RECORDED[name]["tensors"].items()}
+    grown = {key: value * by if key in ("rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length") else value for key, value in keys.items()}
+    monkeypatch.setitem(family.CONFIGS, name, text)
+    monkeypatch.setitem(family.GGUF, name, (architecture, grown))
+    monkeypatch.setattr(family, "recorded", lambda: {name: {**RECORDED[name], "tensors": shapes}})
+
+
+def k_quant(name, array):
+    """Q4_K where its blocks fit, else Q8_0, as llama.cpp has it; the router is plain."""
+    if "ffn_gate_inp" in name or "position" in name:
+        return "F32"
+    if array.shape[-1] % 256:
+        return "Q8_0"
+    return 12, quantize(array.reshape(-1, array.shape[-1]), "q4_k").components["data"].tobytes()
+
+
+def of_k_quant(name, array):
+    stored = k_quant(name, array)
+    if stored == "F32":
+        return array
+    if stored == "Q8_0":
+        return tiny.q8_0_values(array)
+    return dequantize(quantize(array.reshape(-1, array.shape[-1]), "q4_k")).reshape(array.shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("name", sorted(random.Random(kh.SEED).sample(sorted(set(family.GGUF) - {"gemma3-file"}), 1)))
+def test_a_gguf_file_of_k_quants(tmp_path, monkeypatch, name):
+    """It computes what the numbers do that it stands for; other families the next time."""
+    larger(monkeypatch, name)
+    family.write_gguf(tmp_path / "packed.gguf", name, k_quant)
+    family.write_gguf(tmp_path / "plain.gguf", name, changed=of_k_quant)
+    ids, results = family.ids_of(family.CONFIGS[name]), []
+    for form in ("packed", "plain"):
+        program, page_size = opened(tmp_path / f"{form}.gguf", OPTIONS)
+        results.append(np.stack([result for _row, _position, result in run(program, page_size, ids, np.random.default_rng(0))]))
+        sizes = program.estimate("step")["weight_bytes"], (tmp_path / f"{form}.gguf").stat().st_size
+        assert sizes[0] < 1.1 * sizes[1], sizes
+    errors = np.linalg.norm(results[0] - results[1], axis=1) / np.linalg.norm(results[1], axis=1)
+    # Products round what they multiply to 8 bits; another expert may be chosen now and then.
+    assert np.median(errors) < 0.05 and errors.mean() < 0.15, (np.median(errors), errors.mean())
+
+
+@pytest.mark.parametrize("name", sorted(random.Random(kh.SEED).sample(sorted(family.GGUF), 2)))
+def test_a_gguf_file_of_f16(tmp_path, name):
+    """The same numbers in f16 and in f32; other families the next time."""
+    ids, results = family.ids_of(family.CONFIGS[name]), []
+    for types in ("F16", None):
+        family.write_gguf(tmp_path / f"{types}.gguf", name, types, changed=lambda _name, array: array.astype(np.float16).astype(np.float32))
+        results.append(np.stack([result for _row, _position, result in run(*opened(tmp_path / f"{types}.gguf", OPTIONS), ids, np.random.default_rng(0))]))
+    np.testing.assert_allclose(*results, rtol=0, atol=1e-3)
+
+
 def test_packed_experts(tmp_path):
     """They compute what the numbers do that they stand for, and are as large as in the file."""
     name = "qwen3-moe-blocks"
     family.write_gguf(tmp_path / "packed.gguf", name, "Q8_0")
-    family.write_gguf(tmp_path / "plain.gguf", name, changed=tiny.q8_0_values)
+    family.write_gguf(tmp_path / "plain.gguf", name, changed=lambda _name, array: tiny.q8_0_values(array))
     made = models.read(tmp_path / "packed.gguf")
     assert made.tensors["model.layers.0.mlp.experts.gate_proj.weight"].layout == "q8_0"
     ids, results, sizes = family.ids_of(family.CONFIGS[name]), [], []
@@ -88,6 +154,19 @@ def test_experts_for_cuda_are_grouped_products(tmp_path):
     assert any(kernel.name.startswith("cuda.grouped_bf16") for kernel in kernels)
     with pytest.raises(Refused, match="batch_invariant: products of experts"):
         _registry.decoder(models.read(folder), models.Options(batch_invariant=True))
+
+
+@pytest.mark.parametrize("name", sorted(random.Random(kh.SEED).sample(sorted(family.CONFIGS), 4)))
+def test_a_family_has_kernels_for_cuda(tmp_path, name):
+    """Its folder in f32 and in bf16, with and without places for adapters, and its GGUF file: every
+    operation of its functions. Other families the next time."""
+    paths = [(family.write(tmp_path / dtype, name, dtype=dtype)[0], models.Options(adapters=adapters)) for dtype, adapters in (("F32", 0), ("BF16", 3))]
+    if name in family.GGUF:
+        family.write_gguf(tmp_path / "m.gguf", name)
+        paths.append((tmp_path / "m.gguf", models.Options()))
+    for path, options in paths:
+        kernels = driver.kernels_of(_registry.decoder(models.read(path), options).build(), "cuda")
+        assert {kernel.family for kernel in kernels} == {"cuda"}, path
 
 
 @pytest.mark.parametrize("name", family.CONFIGS)
