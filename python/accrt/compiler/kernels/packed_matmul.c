@@ -5,9 +5,9 @@
  * quantize_rows.c made, or for 8-bit floats x itself. A workgroup makes `panels_per_group`
  * panels of 16 columns for up to GROUP_ROWS rows; x of the grid walks panels, y rows.
  *
- * With `ends`, w has many matrices, as a mixture of experts has them: rows ends[e - 1] up to ends[e]
- * are multiplied with matrix e, and y of the grid walks matrices. One without rows is not read. Rows
- * behind the last end become zeros.
+ * With `ends`, w has many matrices, as a mixture of experts has them: rows ends[e - 1] up to
+ * ends[e] are multiplied with matrix e, and y of the grid walks matrices. One without rows is not
+ * read. Rows behind the last end become zeros.
  *
  * Sums of products of codes are exact; everything else is f32, blocks in ascending order, so that a
  * row has the same bytes alone and in a batch. */
