@@ -32,6 +32,14 @@ def _of(model_type, **changes):
 
 _GEMMA = {"hidden_act": "absent", "hidden_activation": "gelu_pytorch_tanh", "head_dim": 16, "tie_word_embeddings": "absent"}
 _LAYER_NORMED = {"rms_norm_eps": "absent", "layer_norm_eps": 1e-5}
+_FALCON = {"hidden_act": "absent", "rms_norm_eps": "absent", "intermediate_size": "absent", "num_key_value_heads": "absent", "layer_norm_epsilon": 1e-5, "tie_word_embeddings": "absent"}
+_LATENTS = {"num_key_value_heads": 6, "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12, "moe_intermediate_size": 24}
+_GRANITE = {"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 4.0, "rope_theta": 10000.0}
+_GRANITE4 = {**_GRANITE, "hidden_size": 96, "layer_types": ["attention"] * 3, "mamba_n_heads": 12, "mamba_d_head": 16}
+_GPT = {"vocab_size": 320, "layer_norm_epsilon": 1e-5, "bos_token_id": 257, "eos_token_id": 258}
+_GPTJ = {**_GPT, "n_positions": 256, "n_embd": 96, "n_layer": 3, "n_head": 6, "rotary_dim": 8, "n_inner": None, "activation_function": "gelu_new"}
+_MINISTRAL = {"type": "yarn", "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0,
+              "mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.4}  # fmt: skip
 CONFIGS = {
     "gemma": _of("gemma", **{**_GEMMA, "hidden_act": "gelu", "hidden_activation": None}, rope_theta=10000.0),
     "gemma-new-form": _of("gemma", **_GEMMA, rope_parameters={"rope_type": "default", "rope_theta": 5000.0}, num_key_value_heads=1),
@@ -91,6 +99,69 @@ CONFIGS = {
                  "text_config": _of("mistral", head_dim=16, rope_theta=10000.0, sliding_window=None),
                  "vision_config": {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16,
                                    "image_size": 16, "patch_size": 4, "rope_theta": 10000.0}},
+    "bloom": {"model_type": "bloom", "vocab_size": 320, "n_embed": 48, "n_layer": 3, "n_head": 6, "seq_length": 96, "layer_norm_epsilon": 1e-5, "bos_token_id": 257, "eos_token_id": 258,
+              "apply_residual_connection_post_layernorm": False, "slow_but_exact": False, "pretraining_tp": 1},
+    "bloom-heads": {"model_type": "bloom", "vocab_size": 320, "hidden_size": 64, "n_layer": 2, "num_attention_heads": 8, "seq_length": 96, "bos_token_id": 257, "eos_token_id": 258},
+    "mpt": {"model_type": "mpt", "vocab_size": 320, "d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 96, "expansion_ratio": 4, "no_bias": True,
+            "attn_config": {"alibi": True, "alibi_bias_max": 8, "attn_impl": "torch", "clip_qkv": None, "qk_ln": False, "softmax_scale": None, "prefix_lm": False}},
+    "mpt-clipped": {"model_type": "mpt", "vocab_size": 320, "d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 96,
+                    "attn_config": {"alibi": True, "clip_qkv": 0.6, "softmax_scale": 0.2}},
+    "falcon-7b": _of("falcon", **_FALCON, num_attention_heads=3, multi_query=True, parallel_attn=True),
+    "falcon-40b": _of("falcon", **_FALCON, new_decoder_architecture=True, num_kv_heads=2, rope_theta=5000.0),
+    "falcon2-11b": _of("falcon", **{**_FALCON, "tie_word_embeddings": False}, new_decoder_architecture=True, num_kv_heads=3, num_ln_in_parallel_attn=1, ffn_hidden_size=80),
+    "falcon-rw": _of("falcon", **_FALCON, num_attention_heads=8, hidden_size=64, multi_query=False, parallel_attn=False, alibi=True, bias=True),
+    "deepseek-v2-lite": _of("deepseek_v2", **_LATENTS, q_lora_rank=None, n_routed_experts=6, n_shared_experts=2, num_experts_per_tok=3, first_k_dense_replace=1,
+                            topk_method="greedy", n_group=1, topk_group=1, norm_topk_prob=False, routed_scaling_factor=1.0,
+                            rope_scaling={"type": "yarn", "factor": 4, "original_max_position_embeddings": 64, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707, "mscale_all_dim": 0.707}),
+    "deepseek-v2": _of("deepseek_v2", **_LATENTS, q_lora_rank=24, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=2, first_k_dense_replace=1,
+                       topk_method="group_limited_greedy", n_group=4, topk_group=2, norm_topk_prob=False, routed_scaling_factor=16.0),
+    "deepseek-v3": _of("deepseek_v3", **_LATENTS, q_lora_rank=24, n_routed_experts=8, n_shared_experts=1, num_experts_per_tok=3, first_k_dense_replace=1, n_group=4, topk_group=2,
+                       norm_topk_prob=True, routed_scaling_factor=2.5, num_nextn_predict_layers=0,
+                       rope_scaling={"type": "yarn", "factor": 40, "original_max_position_embeddings": 64, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),
+    "deepseek-v3-halves": _of("deepseek_v3", **_LATENTS, q_lora_rank=None, n_routed_experts=4, n_shared_experts=2, num_experts_per_tok=2, first_k_dense_replace=0, n_group=1,
+                              topk_group=1, norm_topk_prob=False, routed_scaling_factor=1.0, rope_interleave=False, num_nextn_predict_layers=0),
+    "dots1": _of("dots1", head_dim=16, n_routed_experts=5, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=24, first_k_dense_replace=1, norm_topk_prob=True,
+                 routed_scaling_factor=2.0, n_group=1, topk_group=1),
+    "glm4-moe": _of("glm4_moe", head_dim=16, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=24, first_k_dense_replace=1, norm_topk_prob=True,
+                    attention_bias=True, use_qk_norm=True, partial_rotary_factor=0.5, rope_theta=10000.0, num_nextn_predict_layers=0),
+    "granitemoe": _of("granitemoe", **_GRANITE, num_local_experts=5, num_experts_per_tok=2),
+    "granitemoeshared": _of("granitemoeshared", **_GRANITE, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=40),
+    "granite4-dense": _of("granitemoehybrid", **_GRANITE4, num_local_experts=0, num_experts_per_tok=0, shared_intermediate_size=40, position_embedding_type="rope"),
+    "granite4-experts": _of("granitemoehybrid", **_GRANITE4, num_local_experts=4, num_experts_per_tok=2, shared_intermediate_size=40, position_embedding_type="nope"),
+    "gptj": {"model_type": "gptj", **_GPTJ},
+    "codegen": {"model_type": "codegen", **_GPTJ, "n_head": 8, "n_embd": 64, "n_ctx": 256},
+    "gpt-neo": {"model_type": "gpt_neo", **_GPT, "hidden_size": 48, "num_layers": 4, "num_heads": 6, "max_position_embeddings": 100, "window_size": 7, "intermediate_size": None,
+                "activation_function": "gelu_new", "attention_types": [[["global", "local"], 2]]},
+    "starcoder": {"model_type": "gpt_bigcode", **_GPT, "n_positions": 100, "n_embd": 48, "n_layer": 3, "n_head": 6, "n_inner": 80, "activation_function": "gelu_pytorch_tanh",
+                  "multi_query": True, "attention_softmax_in_fp32": True, "scale_attention_softmax_in_fp32": True},
+    "gpt-bigcode-heads": {"model_type": "gpt_bigcode", **_GPT, "n_positions": 100, "n_embd": 48, "n_layer": 2, "n_head": 3, "multi_query": False, "scale_attn_weights": False},
+    "xglm": {"model_type": "xglm", "vocab_size": 320, "d_model": 48, "ffn_dim": 80, "num_layers": 3, "attention_heads": 6, "max_position_embeddings": 100, "activation_function": "gelu",
+             "scale_embedding": True, "bos_token_id": 257, "eos_token_id": 258, "pad_token_id": 1},
+    "nemotron": _of("nemotron", rms_norm_eps="absent", norm_eps=1e-5, head_dim=16, hidden_act="relu2", partial_rotary_factor=0.5, rope_theta=10000.0),
+    "arcee": _of("arcee", hidden_act="relu2", head_dim=16, rope_scaling={"rope_type": "yarn", "factor": 5.0, "original_max_position_embeddings": 64, "beta_fast": 32.0, "beta_slow": 1.0}),
+    "apertus": _of("apertus", hidden_act="xielu", rope_theta=12000.0,
+                   rope_scaling={"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64, "low_freq_factor": 1.0, "high_freq_factor": 4.0}),
+    "helium": _of("helium", head_dim=8, rope_theta=100000.0),
+    "olmo": _of("olmo", rms_norm_eps="absent", clip_qkv=0.8, rope_theta=10000.0),
+    "persimmon": _of("persimmon", **_LAYER_NORMED, hidden_size=96, num_key_value_heads="absent", hidden_act="relu2", qk_layernorm=True, partial_rotary_factor=0.5, rope_theta=25000.0),
+    "hunyuan": _of("hunyuan_v1_dense", head_dim=16, rope_theta=10000.0, pad_token_id=0,
+                   rope_scaling={"type": "dynamic", "alpha": 100.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),
+    "ministral": _of("ministral", head_dim=16, rope_theta=10000.0, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
+    "ministral3": _of("ministral3", head_dim=16, sliding_window=None, pad_token_id=0,
+                      rope_parameters=_MINISTRAL),
+    "minicpm3": _of("minicpm3", num_key_value_heads=6, q_lora_rank=24, kv_lora_rank=20, qk_nope_head_dim=16, qk_rope_head_dim=8, scale_emb=3, dim_model_base=16, tie_word_embeddings=True),
+    "internlm3": _of("internlm3", head_dim=16, qkv_bias=True, bias=True, rope_theta=50000.0, rope_scaling={"rope_type": "dynamic", "factor": 6.0}),
+    "exaone3": _of("exaone", head_dim=8, rms_norm_eps="absent", hidden_act="absent", num_hidden_layers="absent", num_layers=3, layer_norm_epsilon=1e-5, activation_function="silu",
+                   rope_theta=500000.0),
+    "phimoe": _of("phimoe", num_local_experts=5, num_experts_per_tok=2, router_jitter_noise=0.4, attention_bias=True, lm_head_bias=True, sliding_window=200,
+                  original_max_position_embeddings=64, rope_scaling={"type": "longrope", "short_factor": [1.0 + i / 8 for i in range(4)], "long_factor": [2.0 + i for i in range(4)],
+                                                                     "short_mscale": 1.2, "long_mscale": 1.3, "original_max_position_embeddings": 64}),
+    "glm4-moe-lite": _of("glm4_moe_lite", **_LATENTS, q_lora_rank=24, n_routed_experts=5, n_shared_experts=1, num_experts_per_tok=2, norm_topk_prob=True, routed_scaling_factor=1.8,
+                         n_group=1, topk_group=1, mlp_layer_types=["dense", "sparse", "sparse"], rope_theta=10000.0),
+    "ministral3-images": {"model_type": "mistral3", "image_token_index": 10, "spatial_merge_size": 2, "multimodal_projector_bias": False, "projector_hidden_act": "gelu",
+                          "vision_feature_layer": -1, "text_config": _of("ministral3", head_dim=16, sliding_window=None, pad_token_id=0, tie_word_embeddings=True, rope_parameters=_MINISTRAL),
+                          "vision_config": {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16,
+                                            "image_size": 16, "patch_size": 4, "rope_theta": 10000.0}, "tie_word_embeddings": True},
 }  # fmt: skip
 
 #: The architecture that GGUF files name, and what they say beside what all say.
@@ -226,7 +297,9 @@ def theirs(folder, ids):
 
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
-    model, said = _auto(folder).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True)
+    # the eager attention of Falcon adds ALiBi twice, to the mask and to the scores
+    eager = json.loads((Path(folder) / "config.json").read_text())["model_type"] != "falcon"
+    model, said = _auto(folder).from_pretrained(folder, attn_implementation="eager" if eager else "sdpa", dtype=torch.float32, output_loading_info=True)
     assert not any(said[what] for what in ("missing_keys", "unexpected_keys", "mismatched_keys")), said
     model.eval()
     with torch.no_grad():

@@ -106,7 +106,10 @@ HARMLESS = {
     "attention_dropout", "attn_pdrop", "bos_token_id", "classifier_dropout", "dropout", "embd_pdrop", "embedding_dropout", "eos_token_id", "hidden_dropout", "init_std",
     "initializer_range", "is_decoder", "layerdrop", "output_router_logits", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn", "resid_pdrop", "residual_dropout",
     "router_aux_loss_coef", "router_jitter_noise", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "use_cache",
-    "_sliding_window_pattern",
+    "_sliding_window_pattern", "activation_dropout", "decoder_start_token_id", "emb_pdrop", "embed_dropout", "eod_token_id", "init_device", "resid_dropout",
+    # of layers that are refused
+    "mamba_chunk_size", "mamba_conv_bias", "mamba_d_conv", "mamba_d_head", "mamba_d_state", "mamba_expand", "mamba_n_groups", "mamba_n_heads", "mamba_proj_bias", "time_step_limit",
+    "time_step_max", "time_step_min",
 }  # fmt: skip
 
 

@@ -69,9 +69,9 @@ def test_a_family_is_added_by_a_file_alone(tmp_path, monkeypatch, weights):
 
 
 def test_all_points_come_at_once(tmp_path, weights):
-    config = changed(LLAMA, hidden_act="swishy", rope_scaling={"rope_type": "dynamic", "factor": 2.0}, num_attention_heads=0, clip_qkv=8.0)
+    config = changed(LLAMA, hidden_act="swishy", rope_scaling={"rope_type": "wavy", "factor": 2.0}, num_attention_heads=0, clip_qkv=8.0)
     found = points(tiny.write_folder(tmp_path, config, weights))
-    assert [sum(word in point for point in found) for word in ("hidden_act", "rope_type is 'dynamic'", "num_attention_heads", "clip_qkv is 8.0")] == [1, 1, 1, 1]
+    assert [sum(word in point for point in found) for word in ("hidden_act", "rope_type is 'wavy'", "num_attention_heads", "clip_qkv is 8.0")] == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("name, value", [("num_local_experts", 8), ("attn_logit_softcapping", 30.0), ("sliding_window", 128), ("layer_types", ["linear_attention"]),
@@ -118,8 +118,8 @@ def test_folders_that_are_no_models(tmp_path, weights):
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(Refused, match=r"it is \[\], expected an object"):
         models.read(tmp_path)
-    with pytest.raises(Refused, match="model_type is 'bert'; there are bytelm, .*gemma2, .*gpt2"):
-        _registry.decoder(models.read(tiny.write_folder(tmp_path / "bert", changed(LLAMA, model_type="bert"), weights)))
+    with pytest.raises(Refused, match="model_type is 'bort'; there are apertus, .*bytelm, .*gemma2, .*gpt2"):
+        _registry.decoder(models.read(tiny.write_folder(tmp_path / "bort", changed(LLAMA, model_type="bort"), weights)))
 
 
 def test_what_newcomers_name(tmp_path, weights, monkeypatch):

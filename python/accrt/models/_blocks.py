@@ -304,6 +304,15 @@ class Decoder:
     scale: Optional[float] = None
     soft_cap: Optional[float] = None
 
+    @property
+    def key_size(self) -> int:
+        """Elements of a key as it is kept."""
+        return self.head_size
+
+    @property
+    def value_size(self) -> int:
+        return self.head_size
+
     def attend(self, q: Value, k: Value, v: Value, layer: int) -> Value:
         """Writes keys and values where the step says, then attends; [tokens, heads * size]."""
         at, (keys, values) = self.step, self.cache[layer]
@@ -314,13 +323,13 @@ class Decoder:
             else:
                 value.state_scatter(state, at.slots)
         if of_keys != 1:
-            scale = of_keys * (1 / math.sqrt(self.head_size) if scale is None else scale)
+            scale = of_keys * (1 / math.sqrt(self.key_size) if scale is None else scale)
         mixed = q.paged_attention(
             keys, values, self.page_table, at.row_ids, at.row_starts, at.kv_lengths,
             scale=scale, window=self.window(layer), soft_cap=self.soft_cap,
         )  # fmt: skip
         mixed = mixed if of_values == 1 else mixed * of_values
-        return mixed.view([q.shape[0], self.heads * self.head_size])
+        return mixed.view([q.shape[0], self.heads * self.value_size])
 
     def kv_scales(self, layer: int) -> Tuple[float, float]:
         """What keys and values of a layer are divided by before they become fp8."""
@@ -412,8 +421,9 @@ class Decoder:
         longest = -(-self.max_position // options.page_size)
         for name, maximum in (("pages", 1 << 26), ("table_rows", 1 << 16), ("table_pages", longest)):
             self.sizes[name] = m.symbol(name, SymbolClass.SESSION, minimum=1, maximum=maximum)
-        shape = [self.sizes["pages"], options.page_size, self.kv_heads, self.head_size]
-        self.cache = [tuple(m.state(f"kv.{layer}.{part}", "u8" if self.kv_type == "fp8" else self.kv_type, shape) for part in "kv") for layer in range(self.layers)]
+        shape, kind = [self.sizes["pages"], options.page_size, self.kv_heads], "u8" if self.kv_type == "fp8" else self.kv_type
+        parts = (("k", self.key_size), ("v", self.value_size))
+        self.cache = [tuple(m.state(f"kv.{layer}.{part}", kind, [*shape, size]) for part, size in parts) for layer in range(self.layers)]
         self.page_table = m.state("page_table", "i32", [self.sizes["table_rows"], self.sizes["table_pages"]])
         self.last_token = m.state("last_token", "i32", [self.sizes["table_rows"]])
 
@@ -494,7 +504,7 @@ class Decoder:
             return ",".join(map(str, values))
 
         options, checkpoint = self.options, self.checkpoint
-        kv_bytes = 2 * self.layers * self.kv_heads * self.head_size * KV_BYTES[self.kv_type]
+        kv_bytes = self.layers * self.kv_heads * (self.key_size + self.value_size) * KV_BYTES[self.kv_type]
         return {
             "serve.version": "1", "serve.family": self.types[0], "serve.name": checkpoint.name, "serve.vocab_size": str(self.vocabulary),
             "serve.hidden_size": str(self.hidden), "serve.layers": str(self.layers), "serve.page_size": str(options.page_size),
@@ -537,5 +547,5 @@ def _has_free_group(layout: str) -> bool:
 
 ACTIVATIONS = {
     "silu": lambda x: x.silu(), "swish": lambda x: x.silu(), "gelu": lambda x: x.gelu(), "relu": lambda x: x.relu(), "gelu_new": lambda x: x.gelu("tanh"),
-    "gelu_pytorch_tanh": lambda x: x.gelu("tanh"), "gelu_tanh": lambda x: x.gelu("tanh"),
+    "gelu_pytorch_tanh": lambda x: x.gelu("tanh"), "gelu_tanh": lambda x: x.gelu("tanh"), "relu2": lambda x: x.relu().square(),
 }  # fmt: skip

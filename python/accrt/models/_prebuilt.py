@@ -40,8 +40,14 @@ CONFIGS: Dict[str, Dict[str, Any]] = {
     "bytelm": {"vocab_size": 256},
 }  # fmt: skip
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
+_LATENTS = {"q_lora_rank": 256, "kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64}
+_GROUPS = {"n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2,
+           "num_hidden_layers": 2}  # fmt: skip
+_GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.02, "logits_scaling": 8.0}
+#: Every head has keys of its own.
+_OWN_KEYS = {"num_key_value_heads": None}
 #: Families with biases, without a word about it in their configuration.
-_BIASED = ("GPT2", "GPTNeoX", "Phi", "Starcoder2", "Opt")
+_BIASED = ("GPT2", "GPTNeoX", "Phi", "Starcoder2", "Opt", "Bloom", "GPTJ", "CodeGen", "GPTNeo", "GPTBigCode", "Xglm", "Nemotron", "Persimmon", "Phimoe")
 #: Families whose products are those of the ones above, in all sizes and with adapters.
 MORE: Dict[str, Dict[str, Any]] = {
     "gemma": {},
@@ -64,7 +70,41 @@ MORE: Dict[str, Dict[str, Any]] = {
     "glm": {},
     "glm4": {},
     "opt": {},
+    "bloom": {**_OWN_KEYS, "layer_norm_epsilon": 1e-5},
+    "mpt": {**_OWN_KEYS, "attn_config": {"clip_qkv": 8.0}},
+    "falcon": {"num_kv_heads": 2, "new_decoder_architecture": True},
+    "falcon-rw": {"model_type": "falcon", "multi_query": False, "parallel_attn": False, "alibi": True, "attention_bias": True},
+    "deepseek_v2": {**_LATENTS, **_GROUPS, "topk_method": "group_limited_greedy", "routed_scaling_factor": 16.0},
+    "deepseek_v2-lite": {**_LATENTS, **_GROUPS, "model_type": "deepseek_v2", "q_lora_rank": None},
+    "deepseek_v3": {**_LATENTS, **_GROUPS, "norm_topk_prob": True},
+    "dots1": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.0},
+    "glm4_moe": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "use_qk_norm": True, "attention_bias": True},
+    "granitemoe": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "granitemoeshared": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 96},
+    "granitemoehybrid": {**_GRANITE, "num_local_experts": 0, "shared_intermediate_size": 96, "position_embedding_type": "rope", "layer_types": ["attention"]},
+    "gptj": {**_OWN_KEYS, "rotary_dim": 32},
+    "codegen": {**_OWN_KEYS, "rotary_dim": 32},
+    "gpt_neo": {**_OWN_KEYS, "num_hidden_layers": 2, "window_size": 64, "attention_types": [[["global", "local"], 1]]},
+    "gpt_bigcode": {},
+    "gpt_bigcode-heads": {"model_type": "gpt_bigcode", "multi_query": False},
+    "xglm": {**_OWN_KEYS},
+    "nemotron": {"norm_eps": 1e-5},
+    "arcee": {},
+    "apertus": {"hidden_act": "xielu"},
+    "helium": {},
+    "olmo": {"clip_qkv": 8.0},
+    "persimmon": {},
+    "hunyuan_v1_dense": {},
+    "ministral": {"sliding_window": 64},
+    "ministral3": {},
+    "minicpm3": {**_LATENTS, "q_lora_rank": 256},
+    "internlm3": {},
+    "exaone": {},
+    "phimoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
+    "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1},
 }  # fmt: skip
+#: What stands alone behind an adapter in them: activations, clips, splits.
+_ALONE = ("opt", "bloom", "mpt", "falcon", "falcon-rw", "deepseek_v3", "granitemoehybrid", "gptj", "arcee", "apertus", "olmo", "persimmon", "hunyuan_v1_dense")
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
           "head_dim": 64, "max_position_embeddings": 4096}  # fmt: skip
 #: Such that no product's rows fill its panels: matrices that are read together are copied together
@@ -151,7 +191,7 @@ def every() -> Iterator[Decoder]:
     for name in MORE:
         for float_type in _FLOATS:
             yield _decoder(name, _SIZES, float_type)
-            if name == "opt":  # its activation stands alone behind an adapter
+            if name in _ALONE:
                 yield _decoder(name, _SIZES, float_type, adapters=4)
         if by_type(MORE[name].get("model_type", name)).architectures:
             yield _decoder(name, _SIZES, "f32", form="gguf")

@@ -13,6 +13,28 @@ from ._config import Refused
 from ._options import Options
 
 
+_SCANS = "its layers have states that every token changes (scans, recurrences), which no operation of the step program does"
+_SINKS = "its attention has a sink in each head (a number in the sum of the softmax), which no kernel of paged attention has"
+_FOLDER = "it is computed by code that its folder brings, which is not run here"
+_TWO = "it reads a text as a whole and is no decoder alone"
+#: What stands against models that people have, by their model_type.
+UNSERVED: Dict[str, str] = {
+    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "nemotron_h", "falcon_h1", "recurrent_gemma", "rwkv", "xlstm", "qwen3_next",
+                     "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "minimax"), _SCANS),
+    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm2_vl"), "it has short convolutions over the last tokens, which no operation of the step program does"),
+    **dict.fromkeys(("gpt_oss", "mimo_v2_flash"), _SINKS),
+    **dict.fromkeys(("gemma3n", "gemma3n_text", "gemma4", "gemma4_text"), "it has embeddings in every layer, and layers that share keys and values, which no family here has"),
+    **dict.fromkeys(("llama4", "llama4_text"), "its attention sees chunks of the text and no window that moves, which no kernel of paged attention does"),
+    **dict.fromkeys(("deepseek_v32", "deepseek_v4", "glm_moe_dsa"), "its attention chooses among the keys by an index, which no kernel of paged attention does"),
+    **dict.fromkeys(("baichuan", "telechat", "telechat2", "minicpm", "phi3small", "xverse", "orion", "aquila", "deepseek", "grok-1", "dbrx", "skywork"), _FOLDER),
+    "chatglm": f"{_FOLDER}; models whose names end in -hf are of the type glm or glm4, and served",
+    "internlm": f"{_FOLDER}; InternLM 3 is served", "internlm2": f"{_FOLDER}; InternLM 3 is served", "qwen": f"{_FOLDER}; Qwen 1.5 and later are served",
+    **dict.fromkeys(("t5", "mt5", "umt5", "bart", "mbart", "pegasus", "marian", "m2m_100", "whisper", "t5gemma"), f"{_TWO}: it is an encoder and a decoder"),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "distilbert", "deberta-v2", "electra", "mpnet", "modernbert", "albert", "nomic_bert"),
+                    f"{_TWO}: it is an encoder. accrt.from_torch makes a bundle of it"),
+}  # fmt: skip
+
+
 def families() -> Tuple[Type[Decoder], ...]:
     package = __name__.rpartition(".")[0]
     found: Dict[str, Type[Decoder]] = {}
@@ -40,9 +62,12 @@ def by_architecture(name: str, has: Sequence[str] = ()) -> Type[Decoder]:
 def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
     """The family's decoder for a checkpoint. Raises Refused."""
     name = checkpoint.config.get("model_type")
+    if isinstance(name, str) and name in UNSERVED:
+        raise Refused(checkpoint.path, [f"config: model_type is {name!r}: {UNSERVED[name]}"])
     try:
         family = by_type(str(name))
     except KeyError:
         known = sorted(type_ for family in families() for type_ in family.types)
-        raise Refused(checkpoint.path, [f"config: model_type is {name!r}; there are {', '.join(known)}; another family is one short file (docs/models.md)"]) from None
+        own = f" ({_FOLDER})" if checkpoint.config.get("auto_map") else ""
+        raise Refused(checkpoint.path, [f"config: model_type is {name!r}{own}; there are {', '.join(known)}; another family is one short file (docs/models.md)"]) from None
     return family(checkpoint, options)

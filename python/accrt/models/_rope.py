@@ -1,4 +1,5 @@
-"""Frequencies of rotary embeddings, plain and scaled: linear, Llama 3, YaRN, LongRoPE."""
+"""Frequencies of rotary embeddings, plain and scaled: linear, dynamic, Llama 3, YaRN,
+LongRoPE."""
 
 from __future__ import annotations
 
@@ -79,6 +80,12 @@ def _linear(theta: float, size: int, given: Mapping[str, Any], config: Config, m
     return Rope(_plain(theta, size) / factor, stretched=int(int(config.get("max_position_embeddings", 0)) * factor))
 
 
+def _dynamic(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
+    """Frequencies that change while a text grows behind the length of training: a sequence keeps
+    its keys, so it ends there."""
+    return Rope(_plain(theta, size))
+
+
 def _llama3(theta: float, size: int, given: Mapping[str, Any], config: Config, max_position: int) -> Rope:
     """Long waves are slowed down by the factor, short ones are not, those between by a part of
     it."""
@@ -129,4 +136,4 @@ def _longrope(theta: float, size: int, given: Mapping[str, Any], config: Config,
     return Rope(_plain(theta, size) / factors, float(scale), 0 if is_long else original)
 
 
-_KINDS = {"default": _default, "linear": _linear, "llama3": _llama3, "yarn": _yarn, "longrope": _longrope}
+_KINDS = {"default": _default, "linear": _linear, "dynamic": _dynamic, "llama3": _llama3, "yarn": _yarn, "longrope": _longrope}

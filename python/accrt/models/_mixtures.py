@@ -1,0 +1,73 @@
+"""Experts as DeepSeek has them: chosen in groups, multiplied by a factor, beside experts that take
+every token, and not in the first layers."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from ..compiler.ir import Value
+from ._experts import WithExperts
+
+
+class WithGroups(WithExperts):
+    """`setup_groups` reads the configuration. As it is, a router does what that of DeepSeek V3
+    does: a sigmoid for each expert, and biases by which alone experts are chosen."""
+
+    count_key = "n_routed_experts"
+    shared_name = "shared_experts"
+    #: Whether biases choose among the shares of a sigmoid.
+    by_bias = True
+    groups = chosen_groups = 1
+    of_shares = 1.0
+
+    def setup_groups(self) -> None:
+        config = self.config
+        self.setup_experts("moe_intermediate_size")
+        self.groups, self.chosen_groups = config.integer("n_group", 1), config.integer("topk_group", 1)
+        self.shares_normed, self.of_shares = config.flag("norm_topk_prob"), config.number("routed_scaling_factor", 1.0)
+        self.shared = config.integer("n_shared_experts", 0, minimum=0, maximum=1 << 12)
+        self.first = config.integer("first_k_dense_replace", 0, minimum=0)
+        if self.experts % self.groups or self.chosen_groups > self.groups or self.chosen * self.groups > self.experts * self.chosen_groups:
+            config.refuse(f"config: n_group is {self.groups}, topk_group {self.chosen_groups}: {self.chosen} of {self.experts} experts cannot be chosen in such groups")
+            self.groups = self.chosen_groups = 1
+        if config.integer("moe_layer_freq", 1) != 1:
+            config.refuse(f"config: moe_layer_freq is {config.get('moe_layer_freq')}, which this family does not do")
+        self._leave_out_predictors()
+
+    def _leave_out_predictors(self) -> None:
+        """Layers behind the last one predict more tokens than the next; nothing else reads them."""
+        more = self.config.integer("num_nextn_predict_layers", 0, minimum=0, maximum=64)
+        names = tuple(f"{self.prefix}{self.layer_name.format(self.layers + index)}." for index in range(more))
+        self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if names and name.startswith(names))
+
+    def best_groups(self, scores: Value) -> Value:
+        """How good each group is, [tokens, groups], of [tokens, groups, experts of a group]."""
+        return scores.topk(min(2, int(scores.shape[2])), -1)[0].sum(-1)
+
+    def in_groups(self, scores: Value, outside: float) -> Value:
+        """Scores [tokens, experts], with `outside` in those groups that are not among the best."""
+        if self.groups == 1:
+            return scores
+        tokens, f = scores.shape[0], self.step.f
+        shape = [tokens, self.groups, self.experts // self.groups]
+        split = scores.view(shape)
+        chosen = self.best_groups(split).topk(self.chosen_groups, -1)[1]
+        ones = f.full([tokens, self.chosen_groups], 1.0, scores.dtype)
+        inside = f.full([tokens, self.groups], 0.0, scores.dtype).scatter(chosen, ones, 1) > 0
+        kept = inside.unsqueeze(-1).expand(shape).where(split, f.full([1, 1, 1], outside, scores.dtype))
+        return kept.view([tokens, self.experts])
+
+    def routed(self, x: Value, name: str) -> Tuple[Value, Value]:
+        scores = self.linear(x, name, self.experts, bias=False).sigmoid()
+        by = scores + self.float(self.weight(f"{name}.e_score_correction_bias", [self.experts])) if self.by_bias else scores
+        chosen = self.in_groups(by, -1e30).topk(self.chosen, -1)[1]
+        shares = scores.gather(1, chosen)
+        if self.shares_normed:
+            shares = shares / (shares.sum(-1, True) + 1e-20)
+        return (shares * self.of_shares if self.of_shares != 1 else shares), chosen
+
+    def mlp(self, x: Value, name: str) -> Value:
+        if self.step.layer < self.first:
+            return super().mlp(x, name)
+        made = self.expert_mlp(x, name)
+        return made + self.gated(x, f"{name}.{self.shared_name}", self.shared * self.expert_size) if self.shared else made

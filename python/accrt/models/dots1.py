@@ -1,0 +1,21 @@
+"""dots.llm1: Qwen 3 with the experts of DeepSeek V3, and with windows in the later layers."""
+
+from __future__ import annotations
+
+from ._mixtures import WithGroups
+from .qwen3 import Qwen3
+
+
+class Dots1(WithGroups, Qwen3):
+    types = ("dots1",)
+    architectures = ()
+    defaults = {"sliding_window": 4096, "max_window_layers": 62, "max_position_embeddings": 2048}
+
+    def setup(self) -> None:
+        super().setup()
+        config = self.config
+        config.choice("scoring_func", ("noaux_tc", "sigmoid"), "sigmoid")
+        config.choice("topk_method", ("noaux_tc",), "noaux_tc")
+        if config.get("layer_types") is not None:
+            self.windows = self.windows_of([])
+        self.setup_groups()

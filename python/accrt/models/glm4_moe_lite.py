@@ -1,0 +1,21 @@
+"""GLM-4.7 Flash: keys and values of latents, and the experts of DeepSeek V3."""
+
+from __future__ import annotations
+
+from .deepseek_v3 import DeepseekV3
+
+
+class Glm4MoeLite(DeepseekV3):
+    types = ("glm4_moe_lite",)
+    defaults = {"rms_norm_eps": 1e-5, "q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "n_routed_experts": 64,
+                "n_shared_experts": 1, "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "norm_topk_prob": True, "routed_scaling_factor": 1.8,
+                "max_position_embeddings": 202752}  # fmt: skip
+
+    def setup(self) -> None:
+        super().setup()
+        config = self.config
+        kinds = config.get("mlp_layer_types", ["dense"] * config.integer("first_k_dense_replace", 1, minimum=0, maximum=4096) + ["sparse"] * self.layers)
+        first = next((at for at, kind in enumerate(kinds) if kind == "sparse"), len(kinds)) if isinstance(kinds, list) else -1
+        if first < 0 or kinds[: self.layers] != (["dense"] * first + ["sparse"] * self.layers)[: self.layers]:
+            config.refuse(f"config: mlp_layer_types is {kinds!r:.80}; dense layers come first, then sparse ones")
+        self.first = max(first, 0)

@@ -1,0 +1,49 @@
+"""GPT-BigCode (StarCoder 1, SantaCoder): learned positions, layer norms, one product for queries,
+keys and values; all heads share one key."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+from ..compiler.ir import Value
+from ._blocks import Decoder
+
+
+class GPTBigCode(Decoder):
+    types = ("gpt_bigcode",)
+    defaults = {"layer_norm_epsilon": 1e-5, "multi_query": True, "scale_attn_weights": True, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
+    keys = {"rms_norm_eps": ("layer_norm_epsilon",), "hidden_size": ("n_embd",), "num_hidden_layers": ("n_layer",), "num_attention_heads": ("n_head",),
+            "max_position_embeddings": ("n_positions",), "intermediate_size": ("n_inner",), "hidden_act": ("activation_function",)}  # fmt: skip
+    prefix = "transformer."
+    embedding_name, final_norm, layer_name, attention_name, output_name = "wte", "ln_f", "h.{}", "attn", "c_proj"
+    ignored = (".attn.bias", ".attn.masked_bias")  # the causal mask
+    tied = True
+    act = "gelu_pytorch_tanh"
+
+    def setup(self) -> None:
+        config = self.config
+        config.values.pop("num_key_value_heads", None)  # multi_query says it
+        super().setup()
+        self.kv_heads = 1 if config.flag("multi_query", True) else self.heads
+        self.scale = None if config.flag("scale_attn_weights", True) else 1.0
+        for name in ("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"):  # as it is here
+            config.flag(name, True)
+
+    def setup_rope(self) -> None:
+        """Positions are embedded."""
+
+    def norm(self, x: Value, name: str) -> Value:
+        return self.layer_norm(x, name)
+
+    def embed(self, ids: Value) -> Value:
+        return super().embed(ids) + self.embedding(self.step.positions, "wpe", self.trained)
+
+    def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
+        size, group = self.head_size, self.heads // self.kv_heads
+        joined = self.linear(x, f"{name}.c_attn", (self.heads + 2 * self.kv_heads) * size)
+        q, k, v = joined.view([x.shape[0], self.kv_heads, (group + 2) * size]).split([group * size, size, size], -1)
+        return self.split_heads(q, self.heads), k, v
+
+    def layer(self, x: Value, name: str, index: int) -> Value:
+        x = self.attention(self.norm(x, f"{name}.ln_1"), f"{name}.attn", index) + x
+        return self.in_two(self.norm(x, f"{name}.ln_2"), f"{name}.mlp", "c_fc", "c_proj") + x

@@ -1,0 +1,38 @@
+"""Ministral 3: Mistral whose queries grow with the positions behind those of its training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..compiler.ir import Value
+from . import _rope
+from .mistral import Mistral
+
+
+class Ministral3(Mistral):
+    types = ("ministral3",)
+    defaults = {"rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 8, "max_position_embeddings": 262144,
+                "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384, "beta_fast": 32.0, "beta_slow": 1.0,
+                                    "mscale_all_dim": 1.0, "mscale": 1.0, "llama_4_scaling_beta": 0.1}}  # fmt: skip
+
+    def setup(self) -> None:
+        super().setup()
+        config = self.config
+        given: Any = _rope.settings(config)[1]
+        found = [given.get("llama_4_scaling_beta") or 0.0, given.get("original_max_position_embeddings") or self.trained]
+        if any(isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 1e30 for number in found):
+            config.refuse(f"config: llama_4_scaling_beta is {found[0]!r}, and original_max_position_embeddings {found[1]!r}, expected numbers")
+            found = [0.0, 1.0]
+        self.beta, self.original = float(found[0]), max(float(found[1]), 1.0)
+
+    def growing(self, positions: Value, original: float, beta: float) -> Value:
+        """1 up to `original` positions, then more with each time that many, [tokens, 1, 1]."""
+        f = self.step.f
+        step, by = (f.constant(self.constant(f"growing.{name}", np.array([number], np.float32))) for name, number in (("step", original), ("by", beta)))
+        return ((positions.to_copy("f32") / step).floor() + 1.0).log().view([positions.shape[0], 1, 1]) * by + 1.0
+
+    def turned(self, x: Value, name: str) -> Value:
+        turned = super().turned(x, name)
+        return turned * self.growing(self.step.positions, self.original, self.beta) if self.beta and name.endswith(".q") else turned

@@ -1,0 +1,142 @@
+"""What families have in common beside their logits (test_families.py): models that cannot be served
+are refused by what they lack; ALiBi far from the beginning and in types of 16 bits; layers and
+names that checkpoints have and models do not."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import family_models as family
+import kernel_harness as kh
+import tiny_models as tiny
+from accrt import models
+from accrt.models import Refused, _alibi, _registry
+from test_step_programs import OPTIONS, opened, run
+
+
+@pytest.mark.parametrize("kind", _registry.UNSERVED)
+def test_a_known_model_that_is_not_served_is_told_what_it_lacks(tmp_path, kind):
+    folder, _weights = family.write(tmp_path / "m", "helium")
+    (folder / "config.json").write_text(json.dumps({**family.CONFIGS["helium"], "model_type": kind}))
+    with pytest.raises(Refused) as refused:
+        _registry.decoder(models.read(folder))
+    (point,) = refused.value.points
+    assert repr(kind) in point and _registry.UNSERVED[kind] in point and "there are" not in point
+    assert kind not in {type_ for one in _registry.families() for type_ in one.types}
+
+
+def test_code_of_the_folder_is_said(tmp_path):
+    folder, _weights = family.write(tmp_path / "m", "helium")
+    (folder / "config.json").write_text(json.dumps({**family.CONFIGS["helium"], "model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}))
+    with pytest.raises(Refused, match="'own' .it is computed by code that its folder brings, which is not run here.; there are apertus"):
+        _registry.decoder(models.read(folder))
+
+
+def test_hybrids_are_refused_by_their_layers(tmp_path):
+    folder, _weights = family.write(tmp_path / "m", "granite4-dense")
+    (folder / "config.json").write_text(json.dumps({**family.CONFIGS["granite4-dense"], "layer_types": ["mamba", "attention", "mamba"]}))
+    with pytest.raises(Refused, match="layer_types has layers of Mamba 2"):
+        _registry.decoder(models.read(folder))
+
+
+# ---- ALiBi ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["bloom", "mpt", "falcon-rw"])
+def test_alibi_sees_distances_alone(tmp_path, name, monkeypatch):
+    """Positions that all begin somewhere else give the same logits: by both digits of positions."""
+    folder, _weights = family.write(tmp_path / "m", name)
+    program, page_size = opened(folder, OPTIONS)
+    ids, found = family.ids_of(family.CONFIGS[name]), []
+    step = tiny.Batches.step
+    for first in (0, 250, 40000):
+        monkeypatch.setattr(tiny.Batches, "step", step)
+        with monkeypatch.context() as patched:
+            inner = tiny.Batches.__init__
+
+            def begin(self, call, *more, first=first, inner=inner):
+                inner(self, lambda token_ids, positions, *rest: call(token_ids, positions + np.asarray(first, positions.dtype), *rest), *more)
+
+            patched.setattr(tiny.Batches, "__init__", begin)
+            found.append(np.stack([result for _row, _position, result in run(program, page_size, ids, np.random.default_rng(0))]))
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=1e-3)
+    np.testing.assert_allclose(found[2], found[0], rtol=0, atol=2e-2)  # scores of 10^4 in f32
+
+
+@pytest.mark.parametrize("name", ["bloom", "falcon-rw"])
+def test_alibi_in_16_bits(tmp_path, name):
+    """Keys in bf16 hold positions as exactly as keys in f32 do."""
+    folder, _weights = family.write(tmp_path / "m", name)
+    ids, found = family.ids_of(family.CONFIGS[name]), []
+    for kind in ("f32", "f16", "bf16"):
+        options = models.Options(**{**OPTIONS.__dict__, "kv_type": kind})
+        found.append(np.stack([result for _row, _position, result in run(*opened(folder, options), ids, np.random.default_rng(0))]))
+    spread = found[0].std()
+    for other, limit in zip(found[1:], (0.01, 0.08)):
+        assert np.abs(other - found[0]).mean() < limit * spread, (np.abs(other - found[0]).mean(), spread)
+
+
+def test_alibi_refuses_what_does_not_hold_positions(tmp_path):
+    folder, _weights = family.write(tmp_path / "m", "bloom")
+    with pytest.raises(Refused, match="keys have their positions beside them"):
+        _registry.decoder(models.read(folder), models.Options(kv_type="fp8"))
+
+
+@pytest.mark.parametrize("heads", [8, 6, 12, 16, 40])
+def test_slopes(heads):
+    """As the paper has them: a power of two, then every second one of the next."""
+    made = _alibi.slopes(heads)
+    near = 1 << (heads.bit_length() - 1)
+    assert len(made) == heads and (np.diff(made[:near]) < 0).all()
+    np.testing.assert_allclose(made[:near], [2 ** (-8 * i / near) for i in range(1, near + 1)])
+    np.testing.assert_allclose(made[near:], [2 ** (-8 * i / (2 * near)) for i in range(1, 2 * (heads - near) + 1, 2)])
+
+
+# ---- Latents and experts -------------------------------------------------------------------------
+
+
+def test_layers_that_predict_more_are_left_out(tmp_path):
+    name = "deepseek-v3"
+    config, weights = family.CONFIGS[name], family.draw(family.recorded()[name]["tensors"])
+    more = {"model.layers.3.eh_proj.weight": np.zeros((48, 96), np.float32), "model.layers.3.shared_head.norm.weight": np.ones(48, np.float32)}
+    folder = tiny.write_folder(tmp_path / "m", {**config, "num_nextn_predict_layers": 1}, {**weights, **more})
+    _registry.decoder(models.read(folder)).build()
+    folder = tiny.write_folder(tmp_path / "none", config, {**weights, **more})
+    with pytest.raises(Refused, match="tensor model.layers.3.eh_proj.weight: this family has no use for it"):
+        _registry.decoder(models.read(folder)).build()
+
+
+def test_what_a_token_takes_is_said_of_keys_and_of_values(tmp_path):
+    for name, sizes in (("deepseek-v3", 3 * 6 * (24 + 12)), ("bloom", 3 * 6 * (8 + 16 + 8)), ("helium", 3 * 2 * (8 + 8))):
+        folder, _weights = family.write(tmp_path / name, name)
+        made = _registry.decoder(models.read(folder), models.Options(kv_type="f16"))
+        assert made.metadata()["serve.kv_bytes_per_token"] == str(2 * sizes)
+
+
+@pytest.mark.parametrize("name, product", [
+    ("falcon-40b", "transformer.h.0.self_attention.query_key_value"), ("bloom", "transformer.h.0.mlp.dense_h_to_4h"), ("mpt", "transformer.blocks.1.attn.Wqkv"),
+    ("gptj", "transformer.h.2.attn.q_proj"), ("starcoder", "transformer.h.0.attn.c_attn"), ("deepseek-v2-lite", "model.layers.0.self_attn.kv_a_proj_with_mqa"),
+    ("granite4-dense", "model.layers.0.shared_mlp.input_linear"), ("minicpm3", "model.layers.0.self_attn.q_b_proj"), ("nemotron", "model.layers.0.mlp.up_proj"),
+])  # fmt: skip
+def test_adapters_have_the_names_of_peft(tmp_path, name, product):
+    folder, _weights = family.write(tmp_path / "m", name)
+    made = _registry.decoder(models.read(folder), models.Options(adapters=2, max_rank=4))
+    made.build()
+    assert product in made.adapted
+
+
+def test_names_without_a_prefix(tmp_path):
+    """As BLOOM's checkpoints are published."""
+    weights = {key.replace("transformer.", ""): array for key, array in family.draw(family.recorded()["bloom"]["tensors"]).items()}
+    _registry.decoder(models.read(tiny.write_folder(tmp_path / "m", family.CONFIGS["bloom"], weights))).build()
+
+
+@pytest.mark.parametrize("name", ["bloom", "deepseek-v2-lite"])
+def test_a_second_start_is_from_the_cache(tmp_path, name, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder, _weights = family.write(tmp_path / "m", name)
+    first, second = (models.open(folder, options=OPTIONS, targets=kh.host_targets()[-1:]) for _ in range(2))
+    assert not first.info["cached"] and second.info["cached"] and first.bundle == second.bundle
