@@ -162,6 +162,16 @@ CONFIGS = {
                           "vision_feature_layer": -1, "text_config": _of("ministral3", head_dim=16, sliding_window=None, pad_token_id=0, tie_word_embeddings=True, rope_parameters=_MINISTRAL),
                           "vision_config": {"model_type": "pixtral", "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 16,
                                             "image_size": 16, "patch_size": 4, "rope_theta": 10000.0}, "tie_word_embeddings": True},
+    "qwen2-vl": {**_of("qwen2_vl", rope_theta=1e6, rope_scaling={"type": "mrope", "mrope_section": [1, 1, 2]}, use_sliding_window=False, sliding_window=64, max_window_layers=3),
+                 "tie_word_embeddings": True, "vision_config": {"depth": 1, "embed_dim": 32, "hidden_size": 48, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2}},
+    "qwen2.5-vl": {"model_type": "qwen2_5_vl", "tie_word_embeddings": False,
+                   "text_config": _of("qwen2_5_vl_text", rope_theta=1e6, rope_scaling={"rope_type": "default", "mrope_section": [1, 1, 2]}, use_sliding_window=False),
+                   "vision_config": {"depth": 1, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 2, "intermediate_size": 48, "patch_size": 4, "fullatt_block_indexes": [0]}},
+    "qwen3-vl": {"model_type": "qwen3_vl", "tie_word_embeddings": True,
+                 "text_config": _of("qwen3_vl_text", head_dim=16, rope_theta=5e5, rope_scaling={"rope_type": "default", "mrope_interleaved": True, "mrope_section": [3, 3, 2]},
+                                    tie_word_embeddings=True),
+                 "vision_config": {"depth": 1, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 2, "intermediate_size": 48, "patch_size": 4, "num_position_embeddings": 16,
+                                   "deepstack_visual_indexes": [0]}},
 }  # fmt: skip
 
 #: The architecture that GGUF files name, and what they say beside what all say.
@@ -287,7 +297,8 @@ def _auto(folder):
     import transformers
 
     kind = json.loads((Path(folder) / "config.json").read_text())["model_type"]
-    return transformers.AutoModelForImageTextToText if kind == "mistral3" else transformers.AutoModelForCausalLM
+    sees = kind in ("mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")
+    return transformers.AutoModelForImageTextToText if sees else transformers.AutoModelForCausalLM
 
 
 def theirs(folder, ids):

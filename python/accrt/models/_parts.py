@@ -10,7 +10,7 @@ from ._checkpoint import Checkpoint, twice
 
 #: Configurations of other parts, and beginnings of names of their tensors.
 _OTHER_KEYS = ("vision_config", "audio_config", "text_config")
-_OTHERS = ("vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.")
+_OTHERS = ("vision_tower.", "model.vision_tower.", "multi_modal_projector.", "model.multi_modal_projector.", "visual.", "model.visual.")
 #: What names of the text's tensors begin with, and what they begin with in a model of text alone.
 _TEXT = {"language_model.model.": "model.", "language_model.lm_head.": "lm_head.", "model.language_model.": "model."}
 
@@ -19,10 +19,12 @@ T = TypeVar("T")
 
 def text_part(checkpoint: Checkpoint) -> Checkpoint:
     """A checkpoint as it would be of the part that reads text. One of a single part stays as it
-    is."""
+    is. A configuration may have the text's keys beside the other parts'."""
     text = checkpoint.config.get("text_config")
     if not isinstance(text, dict):
-        return checkpoint
+        if not isinstance(checkpoint.config.get("vision_config"), dict):
+            return checkpoint
+        text = {}
     outer = {key: value for key, value in checkpoint.config.items() if key not in _OTHER_KEYS}
     kept = [name for name in map(_name, checkpoint.tensors) if name is not None]
     points = [*checkpoint.points, *(twice(name) for name, count in Counter(kept).items() if count > 1)]

@@ -100,6 +100,8 @@ MORE: Dict[str, Dict[str, Any]] = {
     "minicpm3": {**_LATENTS, "q_lora_rank": 256},
     "internlm3": {},
     "exaone": {},
+    "qwen2_vl": {},
+    "qwen3_vl": {},
     "phimoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1},
 }  # fmt: skip
