@@ -73,6 +73,7 @@ MORE: Dict[str, Dict[str, Any]] = {
     "bloom": {**_OWN_KEYS, "layer_norm_epsilon": 1e-5},
     "mpt": {**_OWN_KEYS, "attn_config": {"clip_qkv": 8.0}},
     "falcon": {"num_kv_heads": 2, "new_decoder_architecture": True},
+    "falcon-7b": {"model_type": "falcon", "multi_query": True},
     "falcon-rw": {"model_type": "falcon", "multi_query": False, "parallel_attn": False, "alibi": True, "attention_bias": True},
     "deepseek_v2": {**_LATENTS, **_GROUPS, "topk_method": "group_limited_greedy", "routed_scaling_factor": 16.0},
     "deepseek_v2-lite": {**_LATENTS, **_GROUPS, "model_type": "deepseek_v2", "q_lora_rank": None},
@@ -106,7 +107,7 @@ MORE: Dict[str, Dict[str, Any]] = {
     "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1},
 }  # fmt: skip
 #: What stands alone behind an adapter in them: activations, clips, splits.
-_ALONE = ("opt", "bloom", "mpt", "falcon", "falcon-rw", "deepseek_v3", "granitemoehybrid", "gptj", "arcee", "apertus", "olmo", "persimmon", "hunyuan_v1_dense")
+_ALONE = ("opt", "bloom", "mpt", "falcon", "falcon-7b", "falcon-rw", "deepseek_v3", "granitemoehybrid", "gptj", "arcee", "apertus", "olmo", "persimmon", "hunyuan_v1_dense")
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
           "head_dim": 64, "max_position_embeddings": 4096}  # fmt: skip
 #: Such that no product's rows fill its panels: matrices that are read together are copied together
