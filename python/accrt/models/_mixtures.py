@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Tuple
 
+import numpy as np
+
 from ..compiler.ir import Value
 from ._experts import WithExperts
 
@@ -61,10 +63,19 @@ class WithGroups(WithExperts):
         scores = self.linear(x, name, self.experts, bias=False).sigmoid()
         by = scores + self.float(self.weight(f"{name}.e_score_correction_bias", [self.experts])) if self.by_bias else scores
         chosen = self.in_groups(by, -1e30).topk(self.chosen, -1)[1]
-        shares = scores.gather(1, chosen)
+        f = self.step.f
+        # tensors, so that kernels are the same for all numbers
+        many = f.constant(self.constant("experts", np.array([self.experts], np.int64)))
+        places = f.arange(x.shape[0]).unsqueeze(1) * many + chosen.to_copy("i64")
+        shares = scores.view([-1]).index_select(0, places.view([-1])).view([x.shape[0], self.chosen])
         if self.shares_normed:
             shares = shares / (shares.sum(-1, True) + 1e-20)
-        return (shares * self.of_shares if self.of_shares != 1 else shares), chosen
+        return self.multiplied(shares), chosen
+
+    def multiplied(self, shares: Value) -> Value:
+        if self.of_shares == 1:
+            return shares
+        return shares * self.step.f.constant(self.constant("of_shares", np.array([self.of_shares], np.float32)))
 
     def mlp(self, x: Value, name: str) -> Value:
         if self.step.layer < self.first:

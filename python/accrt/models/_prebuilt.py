@@ -41,8 +41,9 @@ CONFIGS: Dict[str, Dict[str, Any]] = {
 }  # fmt: skip
 _EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 96}
 _LATENTS = {"q_lora_rank": 256, "kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64}
+# What layers have in common is computed once: there is more than one of each kind.
 _GROUPS = {"n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2,
-           "num_hidden_layers": 2}  # fmt: skip
+           "num_hidden_layers": 3}  # fmt: skip
 _GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.02, "logits_scaling": 8.0}
 #: Every head has keys of its own.
 _OWN_KEYS = {"num_key_value_heads": None}
@@ -78,6 +79,7 @@ MORE: Dict[str, Dict[str, Any]] = {
     "deepseek_v2": {**_LATENTS, **_GROUPS, "topk_method": "group_limited_greedy", "routed_scaling_factor": 16.0},
     "deepseek_v2-lite": {**_LATENTS, **_GROUPS, "model_type": "deepseek_v2", "q_lora_rank": None},
     "deepseek_v3": {**_LATENTS, **_GROUPS, "norm_topk_prob": True},
+    "deepseek_v3-plain": {**_LATENTS, **_GROUPS, "model_type": "deepseek_v3", "q_lora_rank": None, "norm_topk_prob": False, "routed_scaling_factor": 1.0},
     "dots1": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.0},
     "glm4_moe": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "use_qk_norm": True, "attention_bias": True},
     "granitemoe": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2},
@@ -97,14 +99,14 @@ MORE: Dict[str, Dict[str, Any]] = {
     "persimmon": {},
     "hunyuan_v1_dense": {},
     "ministral": {"sliding_window": 64},
-    "ministral3": {},
+    "ministral3": {"num_hidden_layers": 2},
     "minicpm3": {**_LATENTS, "q_lora_rank": 256},
     "internlm3": {},
     "exaone": {},
     "qwen2_vl": {},
     "qwen3_vl": {},
     "phimoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
-    "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1},
+    "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True},
 }  # fmt: skip
 #: What stands alone behind an adapter in them: activations, clips, splits.
 _ALONE = ("opt", "bloom", "mpt", "falcon", "falcon-7b", "falcon-rw", "deepseek_v3", "granitemoehybrid", "gptj", "arcee", "apertus", "olmo", "persimmon", "hunyuan_v1_dense")

@@ -33,4 +33,4 @@ class DeepseekV2(WithLatents, WithGroups):
     def routed(self, x: Value, name: str) -> Tuple[Value, Value]:
         scores = self.in_groups(self.linear(x, name, self.experts, bias=False).softmax(-1), 0.0)
         shares, chosen = scores.topk(self.chosen, -1)
-        return (shares * self.of_shares if self.of_shares != 1 else shares), chosen
+        return self.multiplied(shares), chosen
