@@ -15,6 +15,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
 
+from rotation import pytest_collection_modifyitems, pytest_configure, pytest_runtest_makereport, pytest_terminal_summary  # noqa: E402, F401
+
 # Keys of the tests' own: what they compile is signed, and the user's folder is not touched.
 CONFIG = tempfile.TemporaryDirectory(prefix="accrt-config-")
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name

@@ -1,0 +1,77 @@
+"""Of rotating tests a run of a folder takes a part, from a seed that it says; in time all cases are
+run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rotation
+
+TESTS = """
+import pytest
+
+@pytest.mark.rotating(3)
+@pytest.mark.parametrize("kind", "xy")
+@pytest.mark.parametrize("name", range(4))
+def test_many(name, kind):
+    assert name != 2
+
+def test_one():
+    pass
+"""
+
+
+def run(folder, *arguments, **environment):
+    """The cases that were run, and what was said."""
+    plain = {key: value for key, value in os.environ.items() if not key.startswith(("ACCRT_TEST_", "PYTEST_"))}
+    done = subprocess.run([sys.executable, "-m", "pytest", "-p", "rotation", "-v", *arguments], cwd=folder, capture_output=True, text=True,
+                          env={**plain, "PYTHONPATH": str(Path(__file__).parent), **environment})  # fmt: skip
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return set(re.findall(r"::(test_\S+)", done.stdout)), done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "test_it.py").write_text(TESTS)
+    return tmp_path
+
+
+def test_a_run_takes_a_part_that_its_seed_takes_again(folder):
+    cases, said = run(folder)
+    assert len(cases) == 4 and "test_one" in cases, "three, and the test that does not rotate"
+    seed = re.search(r"the part of ACCRT_TEST_SEED=(\d+)", said)[1]
+    assert run(folder, ACCRT_TEST_SEED=seed)[0] == cases
+
+
+def test_a_failure_says_the_seed(folder):
+    seeds = (str(seed) for seed in range(1, 100))
+    said = next(said for _cases, said in (run(folder, ACCRT_TEST_SEED=seed) for seed in seeds) if "FAILED" in said)
+    assert re.search(r"one of a rotating part -*\nACCRT_TEST_SEED=\d+ takes this part again", said)
+
+
+def test_workers_choose_alike(folder):
+    pytest.importorskip("xdist")
+    cases, said = run(folder, "-n", "2")
+    assert len(cases) == 4, said
+
+
+def test_who_names_a_test_or_asks_for_all_gets_all(folder):
+    for arguments, environment in ((["test_it.py"], {}), (["-k", "many or one"], {}), ([], {"ACCRT_TEST_ALL": "1"})):
+        assert len(run(folder, *arguments, **environment)[0]) == 9
+
+
+def test_all_are_chosen_in_time(monkeypatch):
+    monkeypatch.setattr(rotation, "ALL", False)
+    chosen = set()
+    for seed in range(100):
+        monkeypatch.setattr(rotation, "SEED", seed)
+        found = rotation.part("abcdefghij", 3, "test")
+        assert len(found) == 3 and found == sorted(found)
+        chosen |= set(found)
+    assert chosen == set("abcdefghij")
