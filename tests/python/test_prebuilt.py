@@ -16,6 +16,7 @@ import pytest
 
 import family_models as more
 import kernel_harness as kh
+import rotation
 import test_step_programs as steps
 import tiny_models as tiny
 from accrt import models
@@ -29,13 +30,39 @@ pytestmark = pytest.mark.skipif(not OWN, reason="no C compiler for this machine"
 
 
 def needed(path, options=models.Options()):
-    module = _registry.decoder(models.read(path), options).build()
-    return [kernel for kernel in driver.kernels_of(module, "host") if kernel.producer is not None]
+    return _prebuilt.kernels_of(_registry.decoder(models.read(path), options))
+
+
+class Coming:
+    """What comes with the package, looked for in the models nearest to one first: most need few of
+    them, and what is missing needs all."""
+
+    def __init__(self):
+        self.rest, self.found = list(_prebuilt.every()), {}
+
+    def missing(self, made):
+        """Kernels that a model needs and that do not come."""
+        self.rest.sort(key=lambda other: sum(a != b for a, b in zip(facts(other), facts(made))))
+        kernels = _prebuilt.kernels_of(made)
+        while True:
+            left = [kernel.name for kernel in kernels if self.found.get(kernel.name) != kernel.producer]
+            if not left or not self.rest:
+                return left
+            for kernel in _prebuilt.kernels_of(self.rest.pop(0)):
+                assert self.found.setdefault(kernel.name, kernel.producer) == kernel.producer, f"two different kernels are named {kernel.name}"
+
+
+def facts(made):
+    """What most kernels of a model follow from."""
+    tensors = made.checkpoint.tensors.values()
+    layouts = sorted({(tensor.layout, tensor.group) for tensor in tensors if tensor.layout != "plain"})
+    return [made.checkpoint.form, sorted({tensor.dtype for tensor in tensors if tensor.layout == "plain"}), layouts, made.kv_type,
+            bool(made.options.adapters), made.is_tied, made.checkpoint.config.get("model_type"), made.head_size]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def all_kernels():
-    return {kernel.name: kernel.producer for kernel in _prebuilt.kernels()}
+def coming():
+    return Coming()
 
 
 def gguf(tmp_path, config, types):
@@ -44,44 +71,57 @@ def gguf(tmp_path, config, types):
     return tmp_path / "m.gguf"
 
 
+def some(rng, cases, count):
+    return cases if rotation.ALL else rng.sample(cases, count)
+
+
 def families(tmp_path, rng):
     """Some of every family, each in one type and with sizes of its own; others the next time."""
-    for name, config in rng.sample(sorted(tiny.CONFIGS.items(), key=str), 5):
+    for name, config in some(rng, sorted(tiny.CONFIGS.items(), key=str), 5):
         dtype = rng.choice(["F32", "BF16", "F16"])
         folder = tiny.write_folder(tmp_path / f"{name}-{dtype}", config, tiny.tensors(config, kh.SEED), dtype)
         yield folder, models.Options(adapters=rng.choice([0, 3]))
         if "rope_theta" in config or "n_embd" in config:
             yield gguf(tmp_path, config, dtype), models.Options()
-    for name in rng.sample(sorted(more.CONFIGS), 4):
+    for name in some(rng, sorted(more.CONFIGS), 4):
         dtype = rng.choice(["F32", "BF16", "F16"])
         yield more.write(tmp_path / f"{name}-{dtype}", name, dtype=dtype)[0], models.Options(adapters=rng.choice([0, 3]))
-    for name in rng.sample(sorted(more.GGUF), 2):
+    for name in some(rng, sorted(more.GGUF), 2):
         more.write_gguf(tmp_path / f"{name}.gguf", name)
         yield tmp_path / f"{name}.gguf", models.Options()
 
 
 def packed(tmp_path, rng):
     """Mixes of packed types, tied and not, and quantized folders with places for adapters."""
-    for mix, types in rng.sample(sorted(steps.MIXES.items()), 2):
+    for mix, types in some(rng, sorted(steps.MIXES.items()), 2):
         size = 96 if "96" in mix else 256
         config = {**tiny.CONFIGS["qwen2"], "hidden_size": size, "head_dim": size // 2, "num_attention_heads": 2, "num_key_value_heads": 1,
                   "intermediate_size": 2 * size, "tie_word_embeddings": rng.choice([True, False])}  # fmt: skip
         arrays, types, _values = steps.mixed(config, types)
         tiny.write_gguf(tmp_path / "m.gguf", tiny.gguf_metadata(config), arrays, types)
         yield tmp_path / "m.gguf", models.Options()
-    for name in rng.sample(sorted(steps.QUANTIZED), 3):
+    for name in some(rng, sorted(steps.QUANTIZED), 3):
         folder, _config, _weights = steps.quantized_folder(tmp_path / name, name, np.random.default_rng(kh.SEED))
         yield folder, models.Options(adapters=rng.choice([0, 3]))
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("several", [families, packed])
-def test_models_need_no_others(tmp_path, all_kernels, several):
+def test_models_need_no_others(tmp_path, coming, several):
     missing = {}
-    for path, options in several(tmp_path, random.Random(kh.SEED)):
-        for kernel in needed(path, options):
-            if all_kernels.get(kernel.name) != kernel.producer:
-                missing.setdefault(kernel.name, str(path))
-    assert not missing
+    for path, options in several(tmp_path, random.Random(rotation.SEED)):
+        for name in coming.missing(_registry.decoder(models.read(path), options)):
+            missing.setdefault(name, str(path))
+    assert not missing, f"ACCRT_TEST_SEED={rotation.SEED}"
+
+
+def test_processes_find_what_one_does():
+    """Each looks through some of the models."""
+    def of(kernels):
+        return {kernel.name: (kernel.producer, kernel.params, kernel.entry) for kernel in kernels}
+
+    nth = 200 + rotation.SEED % 30
+    assert of(_prebuilt.kernels(nth)) == of(kernel for made in list(_prebuilt.every())[::nth] for kernel in _prebuilt.kernels_of(made))
 
 
 @pytest.fixture(scope="module")

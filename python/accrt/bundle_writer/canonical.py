@@ -175,6 +175,8 @@ def _canonical(e: Expr) -> Expr:
 
 def simplify(size: Size) -> Size:
     """The canonical form: an int where the value is known."""
+    if type(size) is int and -(1 << 63) <= size < 1 << 63:
+        return size
     if not isinstance(size, Expr):
         return constant(size).value  # refuses what is no integer
     result = _canonical(size)
@@ -183,7 +185,17 @@ def simplify(size: Size) -> Size:
 
 def proved_equal(a: Size, b: Size) -> bool:
     """Whether both are the same for all values of the symbols. False may also mean: not known."""
-    return same(simplify(constant(a) - constant(b)), 0)
+    a, b = constant(a), constant(b)
+    if same(a, b):
+        return True
+    if a.op == b.op == "constant":
+        return False
+    return _difference_is_zero(a, b)
+
+
+@functools.lru_cache(maxsize=65536)
+def _difference_is_zero(a: Expr, b: Expr) -> bool:
+    return same(simplify(a - b), 0)
 
 
 def proved_less_equal(a: Size, b: Size) -> bool:

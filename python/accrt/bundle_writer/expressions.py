@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from numbers import Number
 from operator import index
 from typing import Any, Sequence, Set, Tuple, Union
@@ -126,10 +127,17 @@ class Expr:
         return found
 
 
+@functools.lru_cache(maxsize=None)
+def _small(number: int) -> Expr:
+    return Expr("constant", (), number)
+
+
 def constant(value: Size) -> Expr:
     """An integer as an expression; an expression as it is."""
     if isinstance(value, Expr):
         return value
+    if type(value) is int and -1024 <= value <= 65536:
+        return _small(value)
     try:
         number = index(value)
         if isinstance(value, bool) or type(value).__name__ == "bool_":

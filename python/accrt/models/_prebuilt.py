@@ -10,6 +10,11 @@ or a new way to compute in one, gets a line in CONFIGS or MORE.
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
+import dataclasses
+import itertools
+import multiprocessing
+import os
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
 
@@ -217,14 +222,39 @@ def every() -> Iterator[Decoder]:
                     yield _decoder("llama", _SIZES, float_type, (layout, group, components))
 
 
-def kernels() -> List[KernelDef]:
-    """Those that come with the package."""
+def kernels_of(made: Decoder) -> List[KernelDef]:
+    """Those of a model that come with the package."""
+    return [kernel for kernel in driver.kernels_of(made.build(), "host") if kernel.producer is not None]
+
+
+def _no_grid(values: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+    raise NotImplementedError("a kernel that is compiled, and not launched")
+
+
+def _share(first: int, step: int) -> List[KernelDef]:
+    """Kernels of every step-th model. They go to another process, so functions are left out: images
+    do not have them."""
     found: Dict[str, KernelDef] = {}
-    for made in every():
-        for kernel in driver.kernels_of(made.build(), "host"):
-            if kernel.producer is not None:
-                found.setdefault(kernel.name, kernel)
+    for made in itertools.islice(every(), first, None, step):
+        for kernel in kernels_of(made):
+            if kernel.name not in found:
+                found[kernel.name] = dataclasses.replace(kernel, grid=_no_grid, workspace_bytes=None, predicates=())
     return list(found.values())
+
+
+def kernels(every_nth: int = 1) -> List[KernelDef]:
+    """Those that come with the package, or that some of the models need, without what launches
+    them. As many processes as there are processors look for them: other ones, as a fork of one that
+    has used the library may not use it."""
+    count = os.cpu_count() or 1
+    with concurrent.futures.ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as pool:
+        shares = list(pool.map(_share, [first * every_nth for first in range(count)], [count * every_nth] * count))
+    found: Dict[str, KernelDef] = {}
+    for kernel in itertools.chain.from_iterable(shares):
+        known = found.setdefault(kernel.name, kernel)
+        if known.producer != kernel.producer:
+            raise image.ImageError(f"two different kernels are named {kernel.name!r}")
+    return [found[name] for name in sorted(found)]
 
 
 def main() -> None:
