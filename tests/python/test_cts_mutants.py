@@ -680,6 +680,13 @@ def test_the_guide_counts_the_mutants():
     assert f"in copies of these two drivers, one at a time, in {len(MUTANTS) + len(THREADED_MUTANTS)} ways" in guide
 
 
+def test_each_mutant_changes_the_driver():
+    for source, mutants in ((NULL, MUTANTS), (THREADED, THREADED_MUTANTS)):
+        for obligation, old, new, _test in mutants:
+            assert mutate(source, obligation, old, new) != whole(source), obligation
+
+
+@pytest.mark.rotating(60)
 @pytest.mark.parametrize(
     "source,obligation,old,new,test",
     [(NULL, *m) for m in MUTANTS] + [(THREADED, *m) for m in THREADED_MUTANTS],

@@ -1,6 +1,7 @@
 """Families beside the logits that Hugging Face's own code computed of them (family_models.py):
 ragged batches of prompts in pieces and of single tokens, from folders and from GGUF files; what a
-configuration asks for and a family does not do is refused by name."""
+configuration asks for and a family does not do is refused by name. A part of the families in each
+run, and all of them in `./dev soak rotating` (rotation.py)."""
 
 from __future__ import annotations
 
@@ -34,12 +35,14 @@ def compare(program, page_size, name, atol):
         np.testing.assert_allclose(result[list(family.COLUMNS)], logits[row][position], rtol=0, atol=atol, err_msg=f"row {row}, position {position}")
 
 
+@pytest.mark.rotating(8)
 @pytest.mark.parametrize("name", family.CONFIGS)
 def test_a_folder(tmp_path, name):
     folder, _weights = family.write(tmp_path / "m", name)
     compare(*opened(folder, OPTIONS), name, 2e-4)
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", family.GGUF)
 def test_a_gguf_file(tmp_path, name):
     family.write_gguf(tmp_path / "m.gguf", name)
@@ -156,7 +159,8 @@ def test_experts_for_cuda_are_grouped_products(tmp_path):
         _registry.decoder(models.read(folder), models.Options(batch_invariant=True))
 
 
-@pytest.mark.parametrize("name", sorted(random.Random(kh.SEED).sample(sorted(family.CONFIGS), 4)))
+@pytest.mark.rotating(4)
+@pytest.mark.parametrize("name", sorted(family.CONFIGS))
 def test_a_family_has_kernels_for_cuda(tmp_path, name):
     """Its folder in f32 and in bf16, with and without places for adapters, and its GGUF file: every
     operation of its functions. Other families the next time."""
@@ -169,6 +173,7 @@ def test_a_family_has_kernels_for_cuda(tmp_path, name):
         assert {kernel.family for kernel in kernels} == {"cuda"}, path
 
 
+@pytest.mark.rotating(6)
 @pytest.mark.parametrize("name", family.CONFIGS)
 def test_junk_in_a_configuration_is_refused_or_taken(tmp_path, name):
     config, rng = family.CONFIGS[name], random.Random(f"{kh.SEED} {name}")
@@ -193,6 +198,7 @@ CHANGES = {
 }  # fmt: skip
 
 
+@pytest.mark.rotating(6)
 @pytest.mark.parametrize("name", family.CONFIGS)
 def test_what_a_family_does_not_do_is_refused_by_name(tmp_path, name):
     """Each key is read by the family, or refused."""
