@@ -184,6 +184,17 @@ def host_targets() -> Sequence[str]:
     return [name for name in image.available_targets()[0] if able[name]]
 
 
+def other_cache(folder: Path) -> str:
+    """A cache of a test's own, as XDG_CACHE_HOME names it, but for kernels, which take long to
+    compile."""
+    kernels, own = image.cache_directory(), folder / "accrt"
+    own.mkdir(parents=True)
+    if kernels is not None:
+        kernels.mkdir(parents=True, exist_ok=True)
+        (own / "kernels").symlink_to(kernels)
+    return str(folder)
+
+
 _LOADED: Dict[Any, Any] = {}
 
 

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import kernel_harness as kh
 import tiny_models as tiny
 from test_whole_files import ACCX, KINDS, bundle, needs_tool, parts
 
@@ -145,7 +146,7 @@ def test_models_say_so_in_one_line(full, seed, tmp_path):
     is believed."""
     rng, cache = random.Random(f"{seed} models"), tmp_path / "disk" / "accrt"
     folder = tiny.write_folder(tmp_path / "model", tiny.CONFIGS["llama"], tiny.tensors(tiny.CONFIGS["llama"], 1))
-    environment = {"XDG_CACHE_HOME": str(tmp_path / "disk"), "XDG_CONFIG_HOME": str(tmp_path / "config"), "FULL_FOLDER": str(cache / "models")}
+    environment = {"XDG_CACHE_HOME": kh.other_cache(tmp_path / "disk"), "XDG_CONFIG_HOME": str(tmp_path / "config"), "FULL_FOLDER": str(cache / "models")}
     first = full([sys.executable, "-c", MODEL, folder], **environment)
     assert first.returncode == 0 and first.calls > 5, first.stderr
     made = Path(first.stdout.splitlines()[-1])

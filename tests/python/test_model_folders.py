@@ -19,7 +19,6 @@ import tiny_models as tiny
 
 import accrt
 from accrt import models
-from accrt.compiler.kernels import image
 from accrt.models import Options, Refused, _gguf, _registry, _rope, _tokens
 from accrt.models._config import Config
 
@@ -433,13 +432,8 @@ def test_what_a_gguf_file_says(tmp_path, weights):
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     """A cache of this test's own, but for kernels, which take long to compile."""
-    kernels, folder = image.cache_directory(), tmp_path / "cache" / "accrt"
-    folder.mkdir(parents=True)
-    if kernels is not None:
-        kernels.mkdir(parents=True, exist_ok=True)
-        (folder / "kernels").symlink_to(kernels)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return folder / "models"
+    monkeypatch.setenv("XDG_CACHE_HOME", kh.other_cache(tmp_path / "cache"))
+    return tmp_path / "cache" / "accrt" / "models"
 
 
 TARGETS = kh.host_targets()[-1:]

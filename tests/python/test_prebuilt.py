@@ -187,7 +187,7 @@ def test_a_model_is_served_without_a_compiler(folder, tmp_path):
     done = subprocess.run([sys.executable, "-c", GENERATE, BYTELM], env=bare(tmp_path, folder), capture_output=True, text=True)
     assert done.returncode == 0 and len(json.loads(done.stdout)) == 8, done.stderr
     compiled = subprocess.run([sys.executable, "-c", GENERATE, BYTELM], capture_output=True, text=True,
-                              env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "other"), "ACCRT_PREBUILT_KERNELS": ""})  # fmt: skip
+                              env={**os.environ, "XDG_CACHE_HOME": kh.other_cache(tmp_path / "other"), "ACCRT_PREBUILT_KERNELS": ""})  # fmt: skip
     assert done.stdout == compiled.stdout
 
 

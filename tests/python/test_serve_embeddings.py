@@ -18,6 +18,7 @@ np = pytest.importorskip("numpy")
 tiny = pytest.importorskip("tiny_models")
 
 import accrt  # noqa: E402
+import kernel_harness as kh  # noqa: E402
 from accrt import serve  # noqa: E402
 from accrt.serve import embedding  # noqa: E402
 from accrt.serve.parameters import BadParameter  # noqa: E402
@@ -207,7 +208,7 @@ def test_what_the_folder_says(files, expected):
 def cache(tmp_path_factory):
     """Models of one form have one bundle."""
     patch = pytest.MonkeyPatch()
-    patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    patch.setenv("XDG_CACHE_HOME", kh.other_cache(tmp_path_factory.mktemp("cache")))
     yield
     patch.undo()
 

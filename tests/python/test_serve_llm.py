@@ -22,6 +22,7 @@ import threading
 import numpy as np
 import pytest
 import serve_http
+import kernel_harness as kh
 import tiny_models as tiny
 from serve_http import TEMPLATE, Answer, descriptors, get, post, read_all, until
 
@@ -581,7 +582,7 @@ def test_options_are_looked_at_before_a_cached_model_is_loaded(folder, tmp_path,
     """LLM's too, and for a bundle that lies in the cache."""
     from accrt.serve import loading
 
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", kh.other_cache(tmp_path))
     with accrt.LLM(folder, device="host", kv_bytes=1 << 20):
         pass
     monkeypatch.setattr(loading, "_program", lambda *arguments: pytest.fail("weights are loaded"))

@@ -39,7 +39,7 @@ def loaded(tmp_path_factory, request):
     folder = tiny.write_folder(place / "Tiny-1", LLAMA, tiny.tensors(LLAMA, 7, gain=1.0))
     (folder / "chat_template.jinja").write_text(serve_http.TEMPLATE)
     patch = pytest.MonkeyPatch()
-    patch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    patch.setenv("XDG_CACHE_HOME", kh.other_cache(place / "cache"))
     request.addfinalizer(patch.undo)
     said = Said()
     out = serve.load(folder, max_length=256, kv_bytes=1 << 20, progress=said)

@@ -16,6 +16,7 @@ import sys
 import time
 
 import pytest
+import kernel_harness as kh
 import serve_http
 import tiny_models as tiny
 from serve_http import Answer, post, read_all, until
@@ -37,7 +38,8 @@ class Home:
 
     def __init__(self, place):
         self.model = tiny.write_folder(place / "model", tiny.CONFIGS["llama"], tiny.tensors(tiny.CONFIGS["llama"], 1))
-        self.cache, self.temporary, self.port, self.running = place / "cache", place / "temporary", free_port(), []
+        self.cache, self.has_own_kernels = place / "cache", True
+        self.temporary, self.port, self.running = place / "temporary", free_port(), []
         self.temporary.mkdir()
 
     def start(self):
@@ -61,9 +63,15 @@ class Home:
             client.sendall(post("/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 12, "temperature": 0, "ignore_eos": True, "logprobs": 1, **more}))
             return Answer(read_all(client)).json["choices"][0]
 
+    def takes_kernels(self):
+        """Those that were compiled before: a test that is not about compiling takes them."""
+        kh.other_cache(self.cache)
+        self.has_own_kernels = False
+
     def parts(self):
         """Files that are not whole yet, and folders of compilers."""
-        return sorted([*self.cache.rglob("*.part*"), *self.temporary.iterdir()])
+        places = [self.cache] if self.has_own_kernels else [self.cache / "accrt" / name for name in ("models", "prepared")]
+        return sorted([*(part for place in places for part in place.rglob("*.part*")), *self.temporary.iterdir()])
 
 
 @pytest.fixture
@@ -111,6 +119,7 @@ def test_killed_while_it_compiles(home, capsys):
 
 
 def test_killed_while_it_serves(home):
+    home.takes_kernels()
     process = home.up()
     first = home.ask()
     under_way = []

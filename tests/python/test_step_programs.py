@@ -176,7 +176,7 @@ def test_scales_that_are_none_are_refused_by_name(tmp_path):
 
 def test_another_scale_is_another_bundle(tmp_path, monkeypatch):
     """Though names, types and shapes are the same."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", kh.other_cache(tmp_path / "cache"))
     config, weights, made = tiny.CONFIGS["llama"], weights_of("llama"), []
     for scale in (0.5, 0.25, 0.5):
         folder = tiny.write_folder(tmp_path / "m", config, weights)
