@@ -85,6 +85,7 @@ def run_dequantize(q, target, index=None, dtype="f32"):
     return harness.run(launch, inputs, {"out": np.empty(out.shape, harness.NUMPY[dtype])}, target, threads=2)["out"]
 
 
+@pytest.mark.rotating(16)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_values_of_every_layout_are_the_registry_s(layout, target):
@@ -176,6 +177,7 @@ def check(q, target, m, rng, dx="f32", dc="f32"):
     return got
 
 
+@pytest.mark.rotating(12)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layout", PACKED)
 def test_products_are_within_their_bound(layout, target):
@@ -200,6 +202,7 @@ def test_ragged_rows_and_scales_of_other_types(layout):
         check(random_weight(layout, 21, 200, rng, e5m2=True), TARGETS[0], 3, rng)
 
 
+@pytest.mark.rotating(10)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("layout", [name for name in PACKED if not name.startswith("f8") and name != "mxfp8" and not name.endswith("nvfp4")])
 def test_rows_of_packed_weights_are_the_layout_s(layout, target):
@@ -236,6 +239,7 @@ def test_bias_activation_and_residual(target):
     np.testing.assert_allclose(both, np.maximum(plain + bias, 0) + residual, rtol=0, atol=1e-5)
 
 
+@pytest.mark.rotating(6)
 @pytest.mark.parametrize("layout", PACKED)
 def test_a_row_has_the_same_bytes_alone_and_in_a_batch_and_on_every_target(layout):
     rng = np.random.default_rng([harness.SEED, 7])
