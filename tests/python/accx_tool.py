@@ -12,7 +12,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARY = pathlib.Path(os.environ.get("ACCRT_LIBRARY", ROOT / "build" / "lib" / "libaccrt.so")).resolve()
-ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", LIBRARY.parents[1] / "bin" / "accx"))
+#: What was built with the library: `./dev test` builds with assertions, beside build/.
+BUILD = LIBRARY.parents[1]
+ACCX = pathlib.Path(os.environ.get("ACCRT_ACCX", BUILD / "bin" / "accx"))
 
 needs_tool = pytest.mark.skipif(not ACCX.exists(), reason=f"{ACCX} is not built (it needs json-c, zlib and libyaml)")
 

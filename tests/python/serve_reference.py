@@ -13,8 +13,10 @@ import subprocess
 import sys
 import time
 
+import accx_tool
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DRIVER = ROOT / "build" / "tests" / "serve.scheduler_drive"
+DRIVER = accx_tool.BUILD / "tests" / "serve.scheduler_drive"
 MOST_KEYS = 4096
 
 

@@ -20,6 +20,7 @@ import threading
 import pytest
 
 import accrt
+import accx_tool
 import random_bundles
 import writer_replay
 from accrt import _ffi, bundle_reader
@@ -31,9 +32,10 @@ from accrt.bundle_writer.target import TargetCaps
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "0")) or random.SystemRandom().randrange(1 << 32)
 ROUNDS = int(os.environ.get("ACCRT_TEST_ROUNDS", "40"))
-BUILD = pathlib.Path(os.environ.get("ACCRT_TEST_BUILD", ROOT / "build"))
+BUILD = pathlib.Path(os.environ.get("ACCRT_TEST_BUILD", accx_tool.BUILD))
+MODELS = pathlib.Path(os.environ.get("ACCRT_TEST_BUNDLES", BUILD / "models"))
 #: One of the test bundles has a weight that does not match its digest: that is not made again.
-FILES = sorted((ROOT / "tests" / "golden").glob("0.*/*.accx")) + sorted(BUILD.glob("models/*.accx")) + sorted(
+FILES = sorted((ROOT / "tests" / "golden").glob("0.*/*.accx")) + sorted(MODELS.glob("*.accx")) + sorted(
     set(BUILD.glob("tests/bundles/*.accx")) - {BUILD / "tests/bundles/damaged.accx"})  # fmt: skip
 
 

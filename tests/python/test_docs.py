@@ -9,8 +9,10 @@ import sys
 
 import pytest
 
+import accx_tool
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build"
+BUILD = accx_tool.BUILD
 MODELS = pathlib.Path(os.environ.get("ACCRT_TEST_BUNDLES", BUILD / "models"))
 PYTHON_DOCS = ["README.md", "docs/quick-start.md", "docs/python-guide.md", "docs/compiler.md"]
 
@@ -205,6 +207,7 @@ def test_readme_shell_examples():
     lines = [line for block in blocks("README.md", "sh") for line in block.splitlines() if line.startswith("build/bin/accx")]
     assert len(lines) >= 2
     for line in lines:
+        line = line.replace("build/bin/accx", str(accx_tool.ACCX))
         done = subprocess.run(line, shell=True, cwd=ROOT, env=environment(), capture_output=True, text=True)
         assert done.returncode == 0, (line, done.stderr)
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import accx_tool
 from accrt import _ffi, _library
 from accrt._library import lib
 
@@ -17,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module")
 def c_layout():
     """What tests/abi/layout.c prints, compiled here from the headers."""
-    program = pathlib.Path(os.environ.get("ACCRT_LAYOUT", ROOT / "build" / "tests" / "abi.layout"))
+    program = pathlib.Path(os.environ.get("ACCRT_LAYOUT", accx_tool.BUILD / "tests" / "abi.layout"))
     return json.loads(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
 
 

@@ -12,13 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import accx_tool
 import pytest
 from accrt import _ffi
 from accrt import bundle_writer as bw
 from accrt import trust
 
 ROOT = Path(__file__).resolve().parents[2]
-ACCX = shutil.which("accx") or str(ROOT / "build" / "bin" / "accx")
+ACCX = shutil.which("accx") or str(accx_tool.ACCX)
 SEED = bytes((0xC3 + 7 * i) & 0xFF for i in range(32))
 
 pytestmark = pytest.mark.skipif(not os.path.exists(ACCX), reason="no accx")

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 import accrt
+import accx_tool
 from accrt import bundle_writer as bw
 
 numpy = pytest.importorskip("numpy")
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build"
+BUILD = accx_tool.BUILD
 
 C_CALLS = re.compile(r"(?<![\w.>])(open|openat|creat|fopen|freopen|fdopen|opendir|fdopendir|scandir|dlopen|dlmopen|mkstemp|mkostemp|tmpfile|popen|"
                      r"execv\w*|fexecve|execl\w*|posix_spawnp?|system|shm_open|json_object_from_file|zip_open|zip_source_file\w*|"

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import accrt
+import accx_tool
 from accrt import instance, trust
 from safetensors_file import safetensors_bytes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ACCX = ROOT / "build/bin/accx"
+ACCX = accx_tool.ACCX
 BUNDLE = ROOT / "build/models/bytelm.accx"
 
 

@@ -12,6 +12,8 @@ import sys
 
 import pytest
 
+import accx_tool
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
@@ -92,7 +94,7 @@ def test_the_wheel_has_what_its_headers_cite(monkeypatch, tmp_path):
 
 
 def test_headers_cite_what_is_installed(tmp_path):
-    subprocess.run(["cmake", "--install", ROOT / "build", "--prefix", tmp_path], check=True, capture_output=True)
+    subprocess.run(["cmake", "--install", accx_tool.BUILD, "--prefix", tmp_path], check=True, capture_output=True)
     (documents,) = tmp_path.glob("share/doc/accrt")
     cited = {c for h in (tmp_path / "include").rglob("*.h") for c in re.findall(r"\bdocs/[\w./-]+\.md", h.read_text())}
     assert len(cited) >= 12 and [c for c in sorted(cited) if not (documents / c).is_file()] == []

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import accx_tool
 from accrt import _library
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = ROOT / "build"
+BUILD = accx_tool.BUILD
 PARTS = ("runtime", "loader", "format", "write", "serve", "abi", "tools", "packs", "python/accrt", "python/native")
 SOURCE = """
 #include <fcntl.h>
