@@ -96,6 +96,7 @@ WEIGHTS = ("weights", "weights of many rows", "conv1d", "conv2d", "conv2d of man
 SHORT = ("weights", "matmul", "conv2d", "sum", "layer_norm of 10^6", "softmax", "cumsum", "attention", "grouped")
 
 
+@pytest.mark.rotating(16)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 @pytest.mark.parametrize("name", CASES)
 def test_long_sums(name, dtype):

@@ -570,6 +570,7 @@ JUNK = (None, True, False, 0, -1, 1, 3, 1 << 40, 1 << 70, 0.0, -2.5, 1e308, "", 
         {"rope_type": "yarn", "factor": -1.0, "original_max_position_embeddings": -64}, {"rope_type": "linear", "factor": 0.0}, float("nan"), float("inf"))  # fmt: skip
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", ["llama", "qwen2-windows", "gemma2", "phi3-long", "granite", "smollm3-windows", "gpt2"])
 def test_junk_in_a_configuration_is_refused_or_taken(tmp_path, name):
     config, weights, rng = tiny.CONFIGS[name], tiny.tensors(tiny.CONFIGS[name], kh.SEED), random.Random(kh.SEED)

@@ -49,6 +49,7 @@ def operations(module, family="host"):
     return [op.name for function in work.functions.values() for op in function.body.walk()]
 
 
+@pytest.mark.rotating(8)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_is_usable(layout, instance):
     rng = np.random.default_rng([kh.SEED, 1])

@@ -129,6 +129,7 @@ def parts(request, monkeypatch):
     return request.param
 
 
+@pytest.mark.rotating(12)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("on", kh.host_targets())
 def test_ragged_batches(name, on, parts):
@@ -180,6 +181,7 @@ def bits(x):
     return x.view(np.uint16 if x.itemsize == 2 else np.uint32)
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size", "e4m3"])
 @pytest.mark.parametrize("on", kh.host_targets())
 def test_a_row_has_the_same_bits_alone_batched_and_in_chunks(name, on, monkeypatch):

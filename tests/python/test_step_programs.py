@@ -74,6 +74,7 @@ def differences(program, page_size, config, weights):
     return np.stack([np.abs(result - expected[row][position]) for row, position, result in run(program, page_size, ids, rng)])
 
 
+@pytest.mark.rotating(6)
 @pytest.mark.parametrize("name", tiny.CONFIGS)
 def test_a_folder(tmp_path, name):
     config, weights = tiny.CONFIGS[name], weights_of(name)
@@ -120,6 +121,7 @@ SCALE_NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("dtype", ["F32", "F16", "BF16"])
 @pytest.mark.parametrize("names", SCALE_NAMES)
 def test_scales_of_keys_and_values(tmp_path, names, dtype, monkeypatch):
@@ -194,6 +196,7 @@ def test_gemma_in_the_type_that_it_was_trained_in(tmp_path):
     compare(*opened(tiny.write_folder(tmp_path / "m", config, rounded, "BF16")), config, rounded, 1e-3)
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("name", ["llama", "llama-tied-rope3", "llama-yarn", "mistral-all", "qwen2", "qwen3", "gemma2", "phi3", "phi3-long", "granite", "olmo2", "smollm3", "gpt2"])
 def test_a_gguf_file(tmp_path, name):
     config, weights = dict(tiny.CONFIGS[name]), weights_of(name)
@@ -268,6 +271,7 @@ def mixed(config, mix):
     return arrays, types, values
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("mix", MIXES)
 def test_a_mix_of_packed_weights_is_as_large_as_its_file(tmp_path, mix, tied):
@@ -434,6 +438,7 @@ def quantized_folder(path, name, rng):
     return folder, config, weights
 
 
+@pytest.mark.rotating(6)
 @pytest.mark.parametrize("name", QUANTIZED)
 def test_a_quantized_folder(tmp_path, name):
     rng = np.random.default_rng(kh.SEED)
