@@ -85,7 +85,8 @@ def of_k_quant(name, array):
     return dequantize(quantize(array.reshape(-1, array.shape[-1]), "q4_k")).reshape(array.shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", sorted(random.Random(kh.SEED).sample(sorted(set(family.GGUF) - {"gemma3-file"}), 1)))
+@pytest.mark.rotating(1)
+@pytest.mark.parametrize("name", sorted(set(family.GGUF) - {"gemma3-file"}))
 def test_a_gguf_file_of_k_quants(tmp_path, monkeypatch, name):
     """It computes what the numbers do that it stands for; other families the next time."""
     larger(monkeypatch, name)
@@ -102,7 +103,8 @@ def test_a_gguf_file_of_k_quants(tmp_path, monkeypatch, name):
     assert np.median(errors) < 0.05 and errors.mean() < 0.15, (np.median(errors), errors.mean())
 
 
-@pytest.mark.parametrize("name", sorted(random.Random(kh.SEED).sample(sorted(family.GGUF), 2)))
+@pytest.mark.rotating(2)
+@pytest.mark.parametrize("name", sorted(family.GGUF))
 def test_a_gguf_file_of_f16(tmp_path, name):
     """The same numbers in f16 and in f32; other families the next time."""
     ids, results = family.ids_of(family.CONFIGS[name]), []

@@ -113,8 +113,6 @@ MORE: Dict[str, Dict[str, Any]] = {
     "phimoe": {"num_local_experts": 4, "num_experts_per_tok": 2},
     "glm4_moe_lite": {**_LATENTS, **_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True},
 }  # fmt: skip
-#: What stands alone behind an adapter in them: activations, clips, splits.
-_ALONE = ("opt", "bloom", "mpt", "falcon", "falcon-7b", "falcon-rw", "deepseek_v3", "granitemoehybrid", "gptj", "arcee", "apertus", "olmo", "persimmon", "hunyuan_v1_dense")
 _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 2,
           "head_dim": 64, "max_position_embeddings": 4096}  # fmt: skip
 #: Such that no product's rows fill its panels: matrices that are read together are copied together
@@ -201,8 +199,8 @@ def every() -> Iterator[Decoder]:
     for name in MORE:
         for float_type in _FLOATS:
             yield _decoder(name, _SIZES, float_type)
-            if name in _ALONE:
-                yield _decoder(name, _SIZES, float_type, adapters=4)
+            # an activation stands alone behind an adapter
+            yield _decoder(name, _SIZES, float_type, adapters=4)
         if by_type(MORE[name].get("model_type", name)).architectures:
             yield _decoder(name, _SIZES, "f32", form="gguf")
     yield _decoder("mixtral", _SIZES, "f32", ("q8_0", 0, {}), "gguf")
