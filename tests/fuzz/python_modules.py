@@ -32,7 +32,7 @@ _VALUE = {
         "isinf isnan log10 log1p log2 log_sigmoid mish relu6 sign sinh square tan trunc acos acosh asin asinh atan atanh erfc selu clone contiguous t pack sample_greedy rank dtype shape",
     "v": "matmul mm bmm add sub mul maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or "
          "bitwise_xor hypot atan2 bitwise_left_shift bitwise_right_shift floor_divide remainder div_trunc embedding",
-    "v v": "addmm where", "v v?": "linear", "v rounding?": "div", "number flag?": "pow", "sizes": "view reshape expand", "dim? dim?": "flatten",
+    "v v": "addmm where grouped_linear", "v v?": "linear", "v rounding?": "div", "number flag?": "pow", "sizes": "view reshape expand", "dim? dim?": "flatten",
     "sizes?": "permute", "dim dim": "transpose", "dim size? size? size?": "slice", "dim size": "select", "dim": "unsqueeze cumsum cumprod", "dim?": "squeeze softmax log_softmax glu", "number? number?": "clamp hardtanh softplus", "number?": "elu celu leaky_relu", "size?": "round",
     "size? dim? dim?": "diagonal", "sizes? sizes? flag?": "upsample_nearest", "sizes flag sizes?": "upsample_linear", "size ": "pixel_shuffle", "dim size size ": "unfold", "dims? number? flag?": "var",
     "size dim?": "split chunk topk", "dim size size": "narrow", "v v v? flag? number? size?": "scaled_dot_product_attention", "size? number?": "rope",
@@ -43,7 +43,7 @@ _VALUE = {
     "dims? flag?": "sum mean amax amin logsumexp", "v? v? number?": "layer_norm", "v? number?": "rms_norm", "v v number? flag?": "rope_at",
     "s s v v v v number? size? number?": "paged_attention", "s v ": "lora_shrink", "v s v": "lora_expand", "s s v": "lora_shrink2", "v s s v": "lora_expand2",
     "s s s v": "lora_shrink3", "v s s s v": "lora_expand3", "v v v size any any": "matmul_packed product", "v any": "embedding_packed",
-    "v v v any any any any": "linear_quantized conv_packed", "v v v any* ": "window group_norm_last", "v*": "sample",
+    "v v v any any any any": "linear_quantized conv_packed", "v v any any any any": "grouped_quantized", "v v v any* ": "window group_norm_last", "v*": "sample",
     "v v? v? any any any any any": "step_product", "v v v v v s s any any": "rope_scatter", "v v? v? v v v s s any any any any any": "turned_product",
     "compared": "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__", " ": "__bool__ __int__ __float__ __index__ __len__ __iter__", "index": "__getitem__",
 }

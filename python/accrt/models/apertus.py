@@ -15,7 +15,8 @@ class Apertus(Decoder):
 
     def setup(self) -> None:
         config = self.config
-        if config.get("rope_scaling") is not None or config.values.get("rope_theta") is not None:  # either form, not both
+        # either form, not both
+        if config.get("rope_scaling") is not None or config.values.get("rope_theta") is not None:
             given = self.checkpoint.config
             config.values["rope_parameters"] = given.get("rope_parameters")
         if config.choice("hidden_act", ("xielu",), "xielu") == "xielu":

@@ -26,7 +26,8 @@ class GPTBigCode(Decoder):
         super().setup()
         self.kv_heads = 1 if config.flag("multi_query", True) else self.heads
         self.scale = None if config.flag("scale_attn_weights", True) else 1.0
-        for name in ("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"):  # as it is here
+        # as it is here
+        for name in ("attention_softmax_in_fp32", "scale_attention_softmax_in_fp32"):
             config.flag(name, True)
 
     def setup_rope(self) -> None:

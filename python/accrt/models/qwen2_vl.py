@@ -1,5 +1,5 @@
-"""Qwen 2 VL and 2.5 VL, which see images: the part that reads text, which is a Qwen 2. Of a text, all
-three positions of a token are the same, as rotary embeddings of one position have it."""
+"""Qwen 2 VL and 2.5 VL, which see images: the part that reads text, which is a Qwen 2. Of a text,
+all three positions of a token are the same, as rotary embeddings of one position have it."""
 
 from __future__ import annotations
 
