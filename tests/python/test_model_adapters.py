@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import re
 
 import numpy as np
 import pytest
@@ -96,7 +97,7 @@ def products_of(name, shapes):
     found = {}
     for key, shape in shapes.items():
         key = _parts.text_name(key)
-        if key is not None and len(shape) == 2 and ".layers." in key and ".experts." not in key and "shared_expert_gate" not in key and "_norm." not in key:
+        if key is not None and len(shape) == 2 and re.search(r"\.(layers|h|blocks)\.\d+\.", key) and ".experts." not in key and "shared_expert_gate" not in key and "_norm." not in key:
             found[key[: -len(".weight")]] = (shape[1], shape[0])
     return found
 

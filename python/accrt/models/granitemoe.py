@@ -3,7 +3,7 @@ with one tensor for all experts of a layer."""
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 from ..compiler.ir import Value
 from ._experts import WithExperts
@@ -47,13 +47,10 @@ class GraniteMoe(WithExperts, Granite):
     def _shape(self, part: str) -> Sequence[int]:
         return [self.experts, self.hidden, self.expert_size] if part == self.parts[2] else [self.experts, 2 * self.expert_size, self.hidden]
 
-    def _is_packed(self, name: str) -> bool:
-        return False
-
-    def _all(self, name: str, part: str) -> Value:
+    def _all(self, name: str, part: str) -> List[Value]:
         tensor = part if part == self.parts[2] else "input_linear"
         found = self.step.f.constant(self.weight(f"{name}{tensor}.weight", self._shape(part)))
         if tensor != part:
             first = 0 if part == "gate" else self.expert_size
             found = found.slice(1, first, first + self.expert_size)
-        return found.transpose(1, 2)
+        return [found]
