@@ -164,6 +164,19 @@ def test_keys_with_odd_values_are_refused_or_read(tmp_path, monkeypatch, name):
         refused_or_read(folder)
 
 
+@pytest.mark.parametrize("name,changes,words", [
+    ("bloom-heads", {"num_attention_heads": 3}, "num_attention_heads is 3, which does not divide hidden_size, 64"),
+    ("bloom-heads", {"num_attention_heads": 2**31 - 1}, "num_attention_heads is 2147483647, expected an integer from 1 to 65536"),
+    ("mpt-clipped", {"head_dim": 2}, r"Wqkv.weight"), ("pythia", {"head_dim": 32}, r"query_key_value.weight"), ("persimmon", {"head_dim": 32}, r"query_key_value.weight"),
+    ("codegen", {"head_dim": 32}, "qkv_proj.weight"),
+])  # fmt: skip
+def test_heads_that_do_not_fit_are_refused_by_name(tmp_path, name, changes, words):
+    """Tables of 2^31 heads were made, and sizes of heads met in the compiler."""
+    folder = family.write(tmp_path / "model", name)[0]
+    rewritten(folder, **changes)
+    assert re.search(words, refused_or_read(folder))
+
+
 @pytest.mark.parametrize("name,changes", [
     ("mixtral", {"num_local_experts": 4096, "num_hidden_layers": 512}), ("stablelm2-12b", {"num_attention_heads": 1 << 24, "num_key_value_heads": 1 << 24, "hidden_size": 1 << 24, "head_dim": 16}),
     ("qwen2-moe", {"num_experts": 4096, "num_hidden_layers": 512}), ("opt", {"num_hidden_layers": 4096}), ("llama", {"vocab_size": 2**31 - 1}), ("cohere2", {"num_hidden_layers": 512}),

@@ -113,9 +113,11 @@ class Decoder:
         """Reads the configuration. A family adds what it has."""
         config = self.config
         self.vocabulary, self.hidden = config.integer("vocab_size"), config.integer("hidden_size")
-        self.layers, self.heads = config.integer("num_hidden_layers", maximum=MOST_LAYERS), config.integer("num_attention_heads")
+        self.layers, self.heads = config.integer("num_hidden_layers", maximum=MOST_LAYERS), config.integer("num_attention_heads", maximum=1 << 16)
         self.kv_heads = config.integer("num_key_value_heads", self.heads)
         self.head_size = config.integer("head_dim", max(self.hidden // self.heads, 1), maximum=1 << 16)
+        if config.values.get("head_dim") is None and self.hidden % self.heads and not config.points:
+            config.refuse(f"config: num_attention_heads is {self.heads}, which does not divide hidden_size, {self.hidden}")
         if self.heads % self.kv_heads and not config.points:
             config.refuse(f"config: num_key_value_heads is {self.kv_heads}, which does not divide num_attention_heads, {self.heads}")
         self.most = self.trained = config.integer("max_position_embeddings", 2048)

@@ -21,7 +21,7 @@ class CodeGen(GPTJ):
             self.config.refuse(f"config: n_head is {self.heads}; in this family it is a multiple of {_MACHINES}")
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        part = self.hidden // _MACHINES
-        joined = self.linear(x, f"{name}.qkv_proj", 3 * self.hidden).view([x.shape[0], _MACHINES, 3 * part])
+        part = self.heads * self.head_size // _MACHINES
+        joined = self.linear(x, f"{name}.qkv_proj", 3 * self.heads * self.head_size).view([x.shape[0], _MACHINES, 3 * part])
         q, v, k = (piece.clone().view([x.shape[0], self.heads, self.head_size]) for piece in joined.split([part] * 3, -1))
         return self.rope(q), self.rope(k), v

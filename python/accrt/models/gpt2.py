@@ -49,7 +49,7 @@ class GPT2(Decoder):
         return super().embed(ids) + self.embedding(self.step.positions, "wpe", self.trained)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        parts = self.linear(x, f"{name}.c_attn", 3 * self.hidden).split([self.hidden] * 3, -1)
+        parts = self.linear(x, f"{name}.c_attn", 3 * self.heads * self.head_size).split([self.heads * self.head_size] * 3, -1)
         q, k, v = (self.split_heads(part, self.heads) for part in parts)
         return q, k, v
 

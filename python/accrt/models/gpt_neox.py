@@ -27,9 +27,9 @@ class GPTNeoX(Decoder):
         return self.layer_norm(x, name)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        joined = self.linear(x, f"{name}.query_key_value", 3 * self.hidden)
+        joined = self.linear(x, f"{name}.query_key_value", 3 * self.heads * self.head_size)
         if self.is_gguf:  # whose rows are in the order of queries, keys, values
-            q, k, v = (self.split_heads(part, self.heads) for part in joined.split([self.hidden] * 3, -1))
+            q, k, v = (self.split_heads(part, self.heads) for part in joined.split([self.heads * self.head_size] * 3, -1))
         else:
             q, k, v = joined.view([x.shape[0], self.heads, 3 * self.head_size]).split([self.head_size] * 3, -1)
         return self.rope(q), self.rope(k), v

@@ -55,10 +55,10 @@ class Mpt(WithAlibi):
         return self.layer_norm(x, name)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        joined = self.linear(x, f"{name}.Wqkv", 3 * self.hidden)
+        joined = self.linear(x, f"{name}.Wqkv", 3 * self.heads * self.head_size)
         if self.most_of_qkv:
             joined = joined.clamp(-self.most_of_qkv, self.most_of_qkv)
-        q, k, v = (self.split_heads(part, self.heads) for part in joined.split([self.hidden] * 3, -1))
+        q, k, v = (self.split_heads(part, self.heads) for part in joined.split([self.heads * self.head_size] * 3, -1))
         return q, k, v
 
     def layer(self, x: Value, name: str, index: int) -> Value:
