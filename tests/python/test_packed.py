@@ -232,6 +232,29 @@ def test_groups_of_plain_matrices_and_of_matrices_that_differ(instance):
         np.testing.assert_allclose(got, exact, rtol=0, atol=272 * 2.0**-24 * largest * np.abs(given[0]).sum(1).max())
 
 
+def test_groups_share_some_of_their_matrices(instance):
+    """Lists of matrices that begin alike, in another order, and with one of them twice."""
+    rng, m = np.random.default_rng([kh.SEED, 34]), Module("shared")
+    f = m.function("f")
+    x, ends = f.input("x", "f32", [m.symbol("n", minimum=1), 256]), f.input("ends", "i64", [2])
+    parts = [random_weight("q8_0", 32, 256, rng) for _ in range(3)]
+    weights = [m.weight(f"w{e}", q) for e, q in enumerate(parts)]
+    for a in range(3):
+        for b in range(3):
+            f.result(f"y{a}{b}", x.grouped_linear([weights[a], weights[b]], ends))
+            f.result(f"first{a}{b}", x.grouped_linear([weights[a]], ends.slice(0, 0, 1)))
+        f.result(f"each{a}", x.linear(weights[a]))
+    x, ends = rng.standard_normal((9, 256)).astype(np.float32), np.array([4, 7])
+    made = {r.name: np.array(y) for r, y in zip(f.results, run(m, instance, "f", x, ends))}
+    for a in range(3):
+        for b in range(3):
+            expected = np.zeros((9, 32), np.float32)
+            expected[:4] = made[f"each{a}"][:4]
+            assert made[f"first{a}{b}"].tobytes() == expected.tobytes(), (a, b)
+            expected[4:7] = made[f"each{b}"][4:7]
+            assert made[f"y{a}{b}"].tobytes() == expected.tobytes(), (a, b)
+
+
 @pytest.mark.parametrize("apart", [False, True])
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
 def test_a_call_copies_no_matrices(dtype, apart):

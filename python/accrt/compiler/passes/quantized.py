@@ -55,8 +55,8 @@ class _Lowering:
         self.compute = module.compute.get(family, "")
         self.plain: Dict[str, Value] = {}
         self.packed: Dict[_Matrix, Value] = {}
-        #: Matrices that lie one after the other, by the first one.
-        self.together: Dict[_Matrix, Value] = {}
+        #: Matrices that lie one after the other.
+        self.together: Dict[Tuple[_Matrix, ...], Value] = {}
         self.heads: List[Op] = []
 
     def run(self) -> None:
@@ -170,9 +170,10 @@ class _Lowering:
         return [] if None in constants else [_Matrix(constant, None) for constant in constants]
 
     def _packed_together(self, found: Sequence[_Matrix], form: packing.Form) -> Value:
-        if found[0] not in self.together:
-            self.together[found[0]] = self._head("aten.cat", [self._pack(matrix, form) for matrix in found], 0)
-        return self.together[found[0]]
+        key = tuple(found)
+        if key not in self.together:
+            self.together[key] = self._head("aten.cat", [self._pack(matrix, form) for matrix in found], 0)
+        return self.together[key]
 
     def _grouped_each(self, op: Op, found: Sequence[_Matrix]) -> Optional[Value]:
         x, *_weights, ends = op.operands
