@@ -150,6 +150,64 @@ def test_arguments_that_overlap_see_what_is_written(compiled, seed):
         assert torch.equal(one, other), (name, order)
 
 
+def test_overlaps_that_no_write_meets_run_in_bundles(compiled, monkeypatch):
+    """Slices of one tensor are read, others are written; tensors of several others have no address."""
+    import accrt.torch._backend as backend
+
+    def model(q, k, v, keys, values, at):
+        keys[at] = k
+        values[at] = v.flip(0)
+        return torch.softmax(q @ keys.T, -1) @ values
+
+    def given():
+        rows = torch.arange(12.0).reshape(2, 6) / 8
+        kept = torch.zeros(8, 2)
+        return *rows.split(2, 1), kept[:4], kept[4:], torch.tensor([2, 0])
+
+    runs, plain = [], backend._Whole.__call__
+    monkeypatch.setattr(backend._Whole, "__call__", lambda self, *args: (runs.append(backend._overlap(args, self.written)), plain(self, *args))[1])
+    fast, one, other = compiled(model), given(), given()
+    close(fast(*one), model(*other))
+    assert torch.equal(one[3], other[3]) and torch.equal(one[4], other[4])
+    assert runs == [False]
+    kept = torch.zeros(4, 2)
+    again = *given()[:3], kept[:], kept[:], torch.tensor([2, 0])
+    same = torch.zeros(4, 2)
+    close(fast(*again), model(*given()[:3], same, same, torch.tensor([2, 0])))
+    assert torch.equal(kept, same)
+    assert runs == [False, True]
+
+
+def test_tensors_without_an_address_do_not_overlap():
+    import accrt.torch._backend as backend
+
+    class Two(torch.Tensor):
+        @staticmethod
+        def __new__(cls):
+            return torch.Tensor._make_wrapper_subclass(cls, (4,), dtype=torch.float32)
+
+        @classmethod
+        def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+            raise NotImplementedError(func)
+
+    assert not backend._overlap([Two(), Two()]) and not backend._overlap([Two(), Two(), torch.ones(4)], [0, 2])
+
+
+def test_what_functions_of_functions_write_is_seen_through_others(compiled):
+    """A graph that is taken apart before it is lowered has no operations that write."""
+
+    def model(x, y):
+        z = torch.func.vmap(lambda row: row * 2)(y)
+        x.add_(1)
+        return z + y
+
+    fast = compiled(model)
+    for shift in (3, 1):
+        one, other = torch.arange(1.0, 7.0), torch.arange(1.0, 7.0)
+        close(fast(one[:3], one[shift : shift + 3]), model(other[:3], other[shift : shift + 3]))
+        assert torch.equal(one, other), shift
+
+
 def test_results_that_are_views_are_made_by_torch_and_the_rest_by_bundles(compiled, caplog, monkeypatch):
     import accrt.torch._backend as backend
 

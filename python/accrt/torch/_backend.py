@@ -101,10 +101,26 @@ class _Fixed(torch.nn.Module):
         return self.graph(*[getattr(self, f"argument{at}") if fixed else next(given) for at, fixed in enumerate(self.fixed)])
 
 
-def _overlap(args: Sequence[Any]) -> bool:
-    """Whether two arguments have memory in common, as far as their first and last bytes say."""
-    spans = sorted(span(a) for a in args if isinstance(a, torch.Tensor) and a.numel())
-    return any(after[0] < before[1] for before, after in zip(spans, spans[1:]))
+def _overlap(args: Sequence[Any], written: Optional[Sequence[int]] = None) -> bool:
+    """Whether two arguments have memory in common, as far as their first and last bytes say; of
+    which one is among those that are written, if they are given by their places. Tensors of several
+    others (torchao's) have no address."""
+    spans = sorted((*span(a), at) for at, a in enumerate(args) if isinstance(a, torch.Tensor) and a.numel() and a.data_ptr())
+    if written is None:
+        return any(after[0] < before[1] for before, after in zip(spans, spans[1:]))
+    return any(first < end and start < last for start, end, at in spans if at in written for first, last, other in spans if other != at)
+
+
+def _written(program: Any, fixed: Sequence[bool]) -> list[int]:
+    """The places of the arguments that a graph writes."""
+    from ..from_torch.aliasing import flat, touched
+
+    names = {node.name for node in touched(flat(program.graph_module, {}))}
+    names |= {spec.target for spec in program.graph_signature.output_specs if spec.kind.name.endswith("_MUTATION")}
+    rest = iter(at for at, one in enumerate(fixed) if not one)
+    places = [(next(rest) if spec.kind.name == "USER_INPUT" else spec.target, spec) for spec in program.graph_signature.input_specs]
+    return [at if isinstance(at, int) else int(at.removeprefix("argument")) for at, spec in places
+            if (spec.arg.name in names or at in names) and (isinstance(at, int) or at.startswith("argument"))]
 
 
 def _apart(args: Sequence[Any]) -> list[Any]:
@@ -203,7 +219,7 @@ class _Whole:
 
         # A bundle reads all that it reads as it was before the call. In torch, what is written is
         # seen through other arguments in the same memory.
-        self.graph = graph if any(map(_writes, program.graph.nodes)) else None
+        self.graph, self.written = graph, _written(program, fixed)
         content = compile(convert(program, name="graph"), targets=[target])
         made = Bundle(content)
         names = {f"argument{at}": at for at, one in enumerate(fixed) if one}
@@ -224,7 +240,7 @@ class _Whole:
     def __call__(self, *args: Any) -> Any:
         if not all(same(one, args[at]) for at, one in self.marks):
             raise _Stale
-        if self.graph is not None and _overlap(args):
+        if self.written and _overlap(args, self.written):
             return self.graph(*args)
         made = self.run(*[args[at] for at in self.rest], [args[at] for at in self.weights_at])
         results = map(_laid, made if isinstance(made, tuple) else (made,), self.strides)
