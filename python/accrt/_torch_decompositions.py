@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from typing import Any, Dict, Iterable, Iterator, Tuple
 
 #: Of a node: the tensor that it is, which a decomposition made.
 CONTENT = "accrt.content"
 #: By operation of torch: what takes it apart. By a graph and its node: what the node became.
 Table = Dict[Any, Any]
+#: Held while torch's oneDNN is off: of two threads that turn it off, the second would keep it so.
+_ONEDNN = threading.RLock()
 
 
 def found(missing: Iterable[str]) -> Table:
@@ -100,12 +103,13 @@ def _without_onednn() -> Iterator[None]:
     that."""
     import torch
 
-    enabled = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(enabled)
+    with _ONEDNN:
+        enabled = torch._C._get_mkldnn_enabled()
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            yield
+        finally:
+            torch._C._set_mkldnn_enabled(enabled)
 
 
 def _with_places(module: Any, node: Any) -> Any:

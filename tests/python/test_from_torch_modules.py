@@ -5,6 +5,7 @@ Runs where torch is installed: `./dev torch-test`."""
 from __future__ import annotations
 
 import dataclasses
+import threading
 import typing
 
 import numpy as np
@@ -132,6 +133,29 @@ def test_only_what_is_taken_apart_is_traced_and_once(instance, monkeypatch, trai
     check(model, (some(3, 4), some(3, 2, 6, 7)), instance, [(some(1, 4), some(1, 2, 6, 7))], dynamic_shapes=[{0: batch}, {0: batch}])
     assert sorted({str(node.target) for node in traced}) == ["aten.im2col.default", "aten.lstm_cell.default", "aten.upsample_bicubic2d.vec"]
     assert len(traced) == len(set(traced)), traced
+
+
+def test_threads_that_take_operations_apart_leave_onednn_on():
+    """It is off within, for the whole process: what a second thread finds is not how it was."""
+    from accrt._torch_decompositions import _without_onednn
+
+    within, leave = threading.Event(), threading.Event()
+
+    def other():
+        with _without_onednn():
+            within.set()
+            leave.wait(60)
+
+    thread, before = threading.Thread(target=other), torch._C._get_mkldnn_enabled()
+    try:
+        with _without_onednn():
+            thread.start()
+            within.wait(0.2)
+        leave.set()
+        thread.join()
+        assert before and torch._C._get_mkldnn_enabled()
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 @pytest.mark.parametrize("p", [1.0, 2.0, float("inf")])
