@@ -97,6 +97,29 @@ def test_the_report_has_every_kernel_that_could_be_checked(tmp_path):
     assert lines[0].startswith("kernel good: not checked: its pack does not declare how large its memory is") and lines[1:] == ["kernel keeps_lengths: ok, 7 cases"]
 
 
+def test_kernels_are_checked_where_pipes_have_no_packets(pack, tmp_path):
+    """As in gVisor."""
+    source, shim = tmp_path / "shim.c", tmp_path / "shim.so"
+    source.write_text("""
+        #define _GNU_SOURCE
+        #include <errno.h>
+        #include <fcntl.h>
+        #include <sys/syscall.h>
+        #include <unistd.h>
+        int pipe2(int ends[2], int flags) {
+          if ((flags & O_DIRECT) == 0)
+            return (int)syscall(SYS_pipe2, ends, flags);
+          errno = EINVAL;
+          return -1;
+        }""")
+    subprocess.run(["cc", "-shared", "-fPIC", str(source), "-o", str(shim)], check=True)
+    # a sanitizer's library would have to come first
+    environment = {**os.environ, "LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {shim}".strip()}
+    for kernel, code, line in (("good", 0, "kernel good: ok, 4 cases"), ("crashes", 5, "kernel crashes crashed with signal 11 (SIGSEGV), with n=1")):
+        done = subprocess.run([str(accx_tool.ACCX), "kernel", "check", str(pack), "--kernel", kernel, *SIZES], capture_output=True, text=True, env=environment)
+        assert (done.returncode, done.stdout.splitlines()) == (code, [line]), done.stderr
+
+
 def test_json(pack):
     told = json.loads(accx_output("kernel", "check", pack, "--kernel", "writes_after", *SIZES, "--json", code=5)[0])
     assert told["ok"] is False and [kernel["name"] for kernel in told["kernels"]] == ["writes_after"]
