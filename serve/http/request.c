@@ -53,10 +53,12 @@ static int on_field_end(llhttp_t* parser) {
       c->header = (http_header_t)i;
   c->field_size = 0;
   const int is_single = c->header == HEADER_HOST || c->header == HEADER_AUTHORIZATION;
-  if (is_single && c->values[c->header].size > 0) { /* a proxy may have looked at the other one */
+  const uint32_t bit = 1u << c->header;
+  if (is_single && (c->seen & bit) != 0) { /* a proxy may have looked at the other one */
     accrt_http_refuse(c, 400, "invalid_request", "Host and Authorization may be there once.");
     return HPE_USER;
   }
+  c->seen |= bit;
   if (c->header != HEADER_OTHER) /* the last one of a name counts */
     c->values[c->header].size = 0;
   return count(c, FIELD_BYTES);
@@ -153,6 +155,7 @@ void accrt_http_request_init(http_connection_t* c) {
   for (uint32_t i = 0; i < HEADER_COUNT; ++i)
     accrt_http_text_clear(&c->values[i]);
   c->field_size = 0;
+  c->seen = 0;
   c->header_bytes = 0;
   c->begun = c->complete = c->keep = c->old_version = c->head_only = 0;
   c->route = NULL;

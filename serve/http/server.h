@@ -94,6 +94,7 @@ struct http_connection {
   char field[32];
   uint32_t field_size;
   http_header_t header;
+  uint32_t seen; /* bits of the headers that have come */
   uint64_t header_bytes;
   uint32_t begun;       /* the first byte of a request has come */
   uint32_t complete;    /* a whole request is there */

@@ -184,7 +184,7 @@ REFUSED = [
     ({"prompt": "x", "top_p": 0}, "top_p", "top_p is 0, expected a number above 0"),
     ({"prompt": "x", "stop": [""]}, "stop", "none of them empty"),
     ({"prompt": "x", "logit_bias": {"a": 1}}, "logit_bias", "has the key 'a', expected a token id"),
-    *(({"prompt": "x", "logit_bias": {key: 1}}, "logit_bias", f"has the key {key!r}, expected a token id") for key in ("01", "+1", " 1", "1_0", "\u0661", "1.0", "1e2", "-01")),
+    *(({"prompt": "x", "logit_bias": {key: 1}}, "logit_bias", f"has the key {key!r}, expected a token id") for key in ("01", "+1", " 1", "1_0", "\u0661", "1.0", "1e2", "-01", "-0", "1 ", "")),
     ({"prompt": "x", "stop": ["a", "b" * 4097]}, "stop", "stop[1] has 4097 bytes, expected at most 4096"),
     ({"prompt": "x", "k" * 1000: 1}, "k" * 77 + "...", "unknown parameter 'kkk"),
     ({"prompt": "x", "logit_bias": {"1": 101}}, "logit_bias[1]", "is 101, expected a number from -100 to 100"),
@@ -312,6 +312,8 @@ MALFORMED = [
     (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 431), (b"GET / HTTP/1.1\r\nA: " + b"b" * 70000 + b"\r\n\r\n", 431),
     (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 20000 + b"\r\n", 431),
     (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400), (get("/v1/models", "Authorization: Bearer a", "Authorization: Bearer b"), 400),
+    (b"GET /health HTTP/1.1\r\nHost:\r\nhost: b\r\n\r\n", 400), (b"GET /health HTTP/1.1\r\nHost: b\r\nHOST:\r\n\r\n", 400),
+    (get("/v1/models", "Authorization:", "Authorization: Bearer b"), 400),
     (get("/nothing"), 404), (get("/v1/completions"), 405), (get("/health", method="DELETE"), 405),
 ]  # fmt: skip
 

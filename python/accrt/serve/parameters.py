@@ -147,8 +147,8 @@ def token_ids(name: str, value: Any) -> Tuple[int, ...]:
     return tuple(value)
 
 
-#: A number as JSON has it.
-_DECIMAL = re.compile("-?(0|[1-9][0-9]{0,18})")
+#: A number as JSON has it, in the one way that it can be written.
+_DECIMAL = re.compile("0|-?[1-9][0-9]{0,18}")
 
 
 def biases(name: str, value: Any) -> Dict[int, float]:
