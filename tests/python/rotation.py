@@ -3,7 +3,7 @@
 `@pytest.mark.rotating(8)` leaves eight of a test's cases in a run of the whole folder, which is
 what `./dev test` does: others the next time, and cases that are added later are among them. The
 seed is said at the end and with each failure: ACCRT_TEST_SEED=N takes the same part again.
-ACCRT_TEST_ALL=1 takes all cases, and so does a run that names files or tests, or has `-k`.
+ACCRT_TEST_ALL=1 takes all cases, and so does a run that names files or tests, or has `-k` or `--lf`.
 `./dev soak rotating` runs all cases of all these tests.
 """
 
@@ -31,9 +31,10 @@ def part(cases: Sequence[_Case], count: int, what: str) -> List[_Case]:
     return [cases[index] for index in sorted(chosen)]
 
 
-def _is_of_folders(config: Any) -> bool:
-    """Whether the run names neither files nor tests."""
-    return not config.option.keyword and all(os.path.isdir(config.invocation_params.dir / arg) for arg in config.args)
+def _takes_all(config: Any) -> bool:
+    """Whether all are asked for, or the run names files or tests."""
+    chosen = config.option.keyword or getattr(config.option, "lf", False)
+    return ALL or bool(chosen) or not all(os.path.isdir(config.invocation_params.dir / arg) for arg in config.args)
 
 
 def pytest_configure(config: Any) -> None:
@@ -43,7 +44,7 @@ def pytest_configure(config: Any) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: Any, items: List[Any]) -> None:
     """Leaves out what is not of this run's part."""
-    if ALL or not _is_of_folders(config):
+    if _takes_all(config):
         return
     of_test: Dict[str, List[Any]] = {}
     for item in items:
@@ -60,9 +61,9 @@ def pytest_collection_modifyitems(config: Any, items: List[Any]) -> None:
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: Any) -> Iterator[None]:
     report = (yield).get_result()
-    if report.failed and item.get_closest_marker("rotating"):
+    if report.failed and item.get_closest_marker("rotating") and not _takes_all(item.config):
         report.sections.append(("one of a rotating part", f"ACCRT_TEST_SEED={SEED} takes this part again"))
 
 
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    terminalreporter.write_line("all cases of rotating tests" if ALL else f"rotating tests: the part of ACCRT_TEST_SEED={SEED}")
+def pytest_terminal_summary(terminalreporter: Any, config: Any) -> None:
+    terminalreporter.write_line("all cases of rotating tests" if _takes_all(config) else f"rotating tests: the part of ACCRT_TEST_SEED={SEED}")

@@ -63,7 +63,14 @@ def test_workers_choose_alike(folder):
 
 def test_who_names_a_test_or_asks_for_all_gets_all(folder):
     for arguments, environment in ((["test_it.py"], {}), (["-k", "many or one"], {}), ([], {"ACCRT_TEST_ALL": "1"})):
-        assert len(run(folder, *arguments, **environment)[0]) == 9
+        cases, said = run(folder, *arguments, **environment)
+        assert len(cases) == 9 and "all cases of rotating tests" in said and "ACCRT_TEST_SEED" not in said
+
+
+def test_what_failed_last_is_taken_whatever_the_seed(folder):
+    (folder / "test_it.py").write_text(TESTS.replace("name != 2", "name == 2"))
+    failed = run(folder, ACCRT_TEST_ALL="1")[0] - {"test_one", "test_many[2-x]", "test_many[2-y]"}
+    assert len(failed) == 6 and run(folder, "--lf", ACCRT_TEST_SEED="1")[0] == failed
 
 
 def test_all_are_chosen_in_time(monkeypatch):
