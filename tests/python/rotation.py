@@ -3,8 +3,8 @@
 `@pytest.mark.rotating(8)` leaves eight of a test's cases in a run of the whole folder, which is
 what `./dev test` does: others the next time, and cases that are added later are among them. The
 seed is said at the end and with each failure: ACCRT_TEST_SEED=N takes the same part again.
-ACCRT_TEST_ALL=1 takes all cases, and so does a run that names files or tests, or has `-k` or `--lf`.
-`./dev soak rotating` runs all cases of all these tests.
+ACCRT_TEST_ALL=1 takes all cases, and so does a run that names files or tests, or has `-k` or
+`--lf`. `./dev soak rotating` runs all cases of all these tests.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def test_arguments_that_overlap_see_what_is_written(compiled, seed):
 
 
 def test_overlaps_that_no_write_meets_run_in_bundles(compiled, monkeypatch):
-    """Slices of one tensor are read, others are written; tensors of several others have no address."""
+    """Slices of one tensor are read, others are written."""
     import accrt.torch._backend as backend
 
     def model(q, k, v, keys, values, at):
