@@ -140,3 +140,23 @@ def test_a_second_start_is_from_the_cache(tmp_path, name, monkeypatch):
     folder, _weights = family.write(tmp_path / "m", name)
     first, second = (models.open(folder, options=OPTIONS, targets=kh.host_targets()[-1:]) for _ in range(2))
     assert not first.info["cached"] and second.info["cached"] and first.bundle == second.bundle
+
+
+# ---- Checkpoints as they are published -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name, buffer", [
+    ("gpt-neo", "transformer.h.1.attn.attention.bias"), ("pythia", "gpt_neox.layers.0.attention.bias"), ("gptj", "transformer.h.0.attn.bias"),
+    ("codegen", "transformer.h.0.attn.causal_mask"), ("starcoder", "transformer.h.0.attn.bias"),
+])  # fmt: skip
+@pytest.mark.parametrize("kind", ["BOOL", "U8", "I64"])
+def test_masks_among_the_weights_may_be_of_any_type(tmp_path, name, buffer, kind):
+    """Causal masks were saved with GPT-Neo and Pythia, as bools: nothing reads them."""
+    folder, weights = family.write(tmp_path / "m", name)
+    stored = {key: ("F32", array) for key, array in weights.items()}
+    mask = np.tril(np.ones((1, 1, 4, 4), {"BOOL": np.bool_, "U8": np.uint8, "I64": np.int64}[kind]))
+    tiny.write_safetensors(folder / "model.safetensors", {**stored, buffer: (kind, mask)})
+    _registry.decoder(models.read(folder)).build()
+    tiny.write_safetensors(folder / "model.safetensors", {**stored, buffer + "es": (kind, mask)})
+    with pytest.raises(Refused, match=f"tensor {buffer}es: its type is .*, which no operation reads"):
+        _registry.decoder(models.read(folder)).build()

@@ -90,6 +90,7 @@ class Decoder:
         self.checkpoint, self.options = checkpoint, options
         self.config = Config({**({} if self.is_gguf else self.defaults), **checkpoint.config})
         self.config.points.extend(checkpoint.points)
+        self.config.points.extend(point for name, point in checkpoint.unread.items() if not name.endswith(self.ignored))
         for ours, others in self.keys.items():
             found = [value for value in map(self.config.get, others) if value is not None]
             if found and self.config.values.get(ours) is None:

@@ -58,6 +58,8 @@ class Checkpoint:
     weights: List[str]
     files: Dict[str, bytes]
     points: List[str] = field(default_factory=list)
+    #: What is refused of tensors, by their names, unless the family ignores them.
+    unread: Dict[str, str] = field(default_factory=dict)
     #: Tensors that stand for something else than weights of the model: nothing is lost where no
     #: family reads them.
     unused: Tuple[str, ...] = ()
@@ -242,7 +244,7 @@ def add_plain(made: Checkpoint, name: str, weight: Weight, source: str = "") -> 
     layout = _LAYOUT_NAMES.get(weight.encoding, "plain" if weight.encoding == 0 else "")
     dtype = weight.dtype or "f32"
     if not layout or (layout == "plain" and dtype not in _FLOATS):
-        made.points.append(f"tensor {weight.name}: its type is {weight.type_name}, which no operation reads")
+        made.unread[name] = f"tensor {weight.name}: its type is {weight.type_name}, which no operation reads"
         dtype = "f32"
     if name in made.tensors:
         made.points.append(twice(name))

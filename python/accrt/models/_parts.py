@@ -28,7 +28,8 @@ def text_part(checkpoint: Checkpoint) -> Checkpoint:
     outer = {key: value for key, value in checkpoint.config.items() if key not in _OTHER_KEYS}
     kept = [name for name in map(text_name, checkpoint.tensors) if name is not None]
     points = [*checkpoint.points, *(twice(name) for name, count in Counter(kept).items() if count > 1)]
-    return replace(checkpoint, config={**outer, **text}, tensors=_named(checkpoint.tensors), kv_scales=_named(checkpoint.kv_scales), points=points)
+    named = {field: _named(getattr(checkpoint, field)) for field in ("tensors", "unread", "kv_scales")}
+    return replace(checkpoint, config={**outer, **text}, points=points, **named)
 
 
 def _named(items: Dict[str, T]) -> Dict[str, T]:
