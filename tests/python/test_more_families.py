@@ -13,7 +13,9 @@ import family_models as family
 import kernel_harness as kh
 import tiny_models as tiny
 from accrt import models
-from accrt.models import Refused, _alibi, _registry
+from accrt.models import Refused, _alibi, _gguf, _registry, _rope
+from accrt.models._checkpoint import Checkpoint, Tensor
+from accrt.models._config import Config
 from test_step_programs import OPTIONS, opened, run
 
 
@@ -160,3 +162,65 @@ def test_masks_among_the_weights_may_be_of_any_type(tmp_path, name, buffer, kind
     tiny.write_safetensors(folder / "model.safetensors", {**stored, buffer + "es": (kind, mask)})
     with pytest.raises(Refused, match=f"tensor {buffer}es: its type is .*, which no operation reads"):
         _registry.decoder(models.read(folder)).build()
+
+
+@pytest.mark.parametrize("name", ["gptj", "codegen"])
+@pytest.mark.parametrize("head, turned", [(104, 30), (46, 26), (92, 52), (8, 8), (96, 64), (64, 32)])
+def test_as_many_elements_are_turned_as_are_asked_for(tmp_path, name, head, turned):
+    """Sizes whose quotient, as a float, times the head's size is below a whole number, and others."""
+    config = {**family.CONFIGS[name], "n_embd": 4 * head, "n_head": 4, "rotary_dim": turned}
+    made = _registry.by_type(config["model_type"])(Checkpoint("m", "folder", config, {}, [], {}))
+    np.testing.assert_allclose(made.rotation.frequencies, 10000.0 ** (-np.arange(0, turned, 2) / turned))
+
+
+@pytest.mark.parametrize("head, turned", [(104, 30), (46, 26), (92, 52), (96, 64), (64, 64)])
+def test_a_gguf_file_says_how_many_elements_are_turned(head, turned):
+    made = Checkpoint("m", "gguf", {"hidden_size": 4 * head, "num_attention_heads": 4}, {}, [], {})
+    _gguf._rope(made, {"dimension_count": turned})
+    assert _rope.make(Config(made.config), head, 1).frequencies.shape == (turned // 2,)
+
+
+def made_of(config, tensors=()):
+    """A decoder of a configuration. `tensors`: names that are there."""
+    return _registry.by_type(config["model_type"])(Checkpoint("m", "folder", config, {name: Tensor(name, "f32", (320, 48)) for name in tensors}, [], {}))
+
+
+def without(name, *keys, **changes):
+    return {**{key: value for key, value in family.CONFIGS[name].items() if key not in keys}, **changes}
+
+
+def test_dots_has_windows_without_a_switch():
+    """Its configuration has sliding_window and max_window_layers, and no use_sliding_window."""
+    made = made_of(without("dots1", sliding_window=6, max_window_layers=1))
+    assert [made.window(layer) for layer in range(3)] == [None, 6, 6]
+    assert [made_of(without("dots1", sliding_window=None, max_window_layers=1)).window(layer) for layer in range(3)] == [None] * 3
+    assert [made_of(without("dots1")).window(layer) for layer in range(3)] == [None] * 3
+
+
+def test_a_scaling_that_is_given_is_not_the_default():
+    """As configurations had it before rope_parameters."""
+    given = {key: value for key, value in family._MINISTRAL.items() if key != "rope_theta"}
+    new, old = made_of(without("ministral3")), made_of(without("ministral3", "rope_parameters", rope_scaling=given, rope_theta=1e6))
+    np.testing.assert_array_equal(old.rotation.frequencies, new.rotation.frequencies)
+    assert (old.beta, old.original, old.rotation.scale) == (new.beta, new.original, new.rotation.scale)
+
+
+def test_a_base_of_rotations_that_is_left_out_is_that_of_the_family():
+    """Beside a scaling, in either form."""
+    scaling = family.CONFIGS["apertus"]["rope_scaling"]
+    whole = made_of(without("apertus", rope_theta=12e6)).rotation.frequencies
+    for config in (without("apertus", "rope_theta"), without("apertus", "rope_theta", "rope_scaling", rope_parameters=scaling)):
+        np.testing.assert_array_equal(made_of(config).rotation.frequencies, whole)
+
+
+@pytest.mark.parametrize("name, outer, text, own, tied", [
+    ("qwen2-vl", True, None, False, True), ("qwen2.5-vl", True, False, False, True), ("qwen2.5-vl", None, True, False, True),
+    ("qwen2.5-vl", None, True, True, False), ("qwen3-vl", False, True, True, False), ("qwen3-vl", True, False, False, True), ("qwen2.5-vl", False, False, True, False),
+])  # fmt: skip
+def test_a_model_of_several_parts_is_tied_where_it_has_no_head(name, outer, text, own, tied):
+    """Both the model and its part for text say it, and not always the same."""
+    config = {key: value for key, value in family.CONFIGS[name].items() if key != "tie_word_embeddings"}
+    config.update({} if outer is None else {"tie_word_embeddings": outer})
+    if "text_config" in config:
+        config["text_config"] = {**config["text_config"], "tie_word_embeddings": text}
+    assert made_of(config, ["lm_head.weight"] if own else []).is_tied == tied

@@ -88,7 +88,9 @@ class Decoder:
     def __init__(self, checkpoint: Checkpoint, options: Options = Options()):
         self.is_gguf = checkpoint.form == "gguf"
         self.checkpoint, self.options = checkpoint, options
-        self.config = Config({**({} if self.is_gguf else self.defaults), **checkpoint.config})
+        # a scaling in the older form stands in place of a default one
+        defaults = {key: value for key, value in self.defaults.items() if key != "rope_parameters" or not checkpoint.config.get("rope_scaling")}
+        self.config = Config({**({} if self.is_gguf else defaults), **checkpoint.config})
         self.config.points.extend(checkpoint.points)
         self.config.points.extend(point for name, point in checkpoint.unread.items() if not name.endswith(self.ignored))
         for ours, others in self.keys.items():

@@ -37,6 +37,12 @@ def parsed(content: Union[str, bytes]) -> Any:
         raise ValueError("lists or objects are nested too deeply") from None
 
 
+def part_of(turned: int, size: int) -> float:
+    """The partial_rotary_factor by which so many elements of a head are turned: where the quotient
+    is rounded down, the product with the size would be one element less."""
+    return (turned + 0.5) / size if turned < size else turned / size
+
+
 def shown(point: str) -> str:
     """A point as a line for a terminal: names and values of a file may be of any length, and have
     any letters in them."""

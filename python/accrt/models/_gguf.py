@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from ..weights import Weights
 from ._checkpoint import Checkpoint, add_plain
-from ._config import Refused
+from ._config import Refused, part_of
 
 #: Keys of configurations by those of files, behind the architecture's name.
 _KEYS = {
@@ -104,7 +104,7 @@ def _rope(made: Checkpoint, given: Mapping[str, Any]) -> None:
     head = config.get("head_dim") or (config["hidden_size"] // heads if _is_size(heads) and _is_size(config.get("hidden_size")) else 0)
     turned = given.get("dimension_count", head)
     if _is_size(head) and turned != head:
-        config["partial_rotary_factor"] = turned / head if _is_size(turned) else turned
+        config["partial_rotary_factor"] = part_of(turned, head) if _is_size(turned) else turned
     if kind in ("linear", "yarn") or given.get("scale_linear"):
         scaling = {"rope_type": kind if kind == "yarn" else "linear", "factor": given.get("scaling.factor", given.get("scale_linear")),
                    "original_max_position_embeddings": given.get("scaling.original_context_length"),

@@ -9,15 +9,14 @@ from ._blocks import Decoder
 
 class Apertus(Decoder):
     types = ("apertus",)
-    defaults = {"rms_norm_eps": 1e-5, "max_position_embeddings": 65536, "hidden_act": "xielu",
+    defaults = {"rms_norm_eps": 1e-5, "max_position_embeddings": 65536, "hidden_act": "xielu", "rope_theta": 12e6,
                 "rope_parameters": {"rope_type": "llama3", "rope_theta": 12e6, "factor": 8.0, "original_max_position_embeddings": 8192, "low_freq_factor": 1.0,
                                     "high_freq_factor": 4.0}}  # fmt: skip
 
     def setup(self) -> None:
         config = self.config
-        # either form, not both
-        if config.get("rope_scaling") is not None or config.values.get("rope_theta") is not None:
-            given = self.checkpoint.config
+        given = self.checkpoint.config
+        if given.get("rope_scaling") is not None or given.get("rope_theta") is not None:  # either form, not both
             config.values["rope_parameters"] = given.get("rope_parameters")
         if config.choice("hidden_act", ("xielu",), "xielu") == "xielu":
             config.values["hidden_act"] = "silu"  # nothing uses it

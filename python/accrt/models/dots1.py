@@ -16,6 +16,7 @@ class Dots1(WithGroups, Qwen3):
         config = self.config
         config.choice("scoring_func", ("noaux_tc", "sigmoid"), "sigmoid")
         config.choice("topk_method", ("noaux_tc",), "noaux_tc")
-        if config.get("layer_types") is not None:
-            self.windows = self.windows_of([])
+        # no switch turns them off, as in Qwen
+        first = config.integer("max_window_layers", minimum=0)
+        self.windows = self.windows_of(["sliding_attention" if layer >= first else "full_attention" for layer in range(self.layers)])
         self.setup_groups()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ..compiler.ir import Value
 from ._blocks import Decoder
+from ._config import part_of
 
 
 class GPTJ(Decoder):
@@ -20,7 +21,7 @@ class GPTJ(Decoder):
 
     def setup_rope(self) -> None:
         turned = self.config.integer("rotary_dim", self.head_size, maximum=self.head_size)
-        self.config.values["partial_rotary_factor"] = turned / self.head_size
+        self.config.values["partial_rotary_factor"] = part_of(turned, self.head_size)
         super().setup_rope()
 
     def norm(self, x: Value, name: str) -> Value:
