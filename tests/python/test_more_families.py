@@ -224,3 +224,16 @@ def test_a_model_of_several_parts_is_tied_where_it_has_no_head(name, outer, text
     if "text_config" in config:
         config["text_config"] = {**config["text_config"], "tie_word_embeddings": text}
     assert made_of(config, ["lm_head.weight"] if own else []).is_tied == tied
+
+
+@pytest.mark.parametrize("key, value", [("rope", True), ("sliding_window_size", 128), ("qk_gn", True), ("attn_logit_softcapping", 30.0)])
+def test_attention_of_mpt_that_is_another(key, value):
+    given = family.CONFIGS["mpt"]["attn_config"]
+    with pytest.raises(Refused, match=f"attn_config.{key} is {value!r}, which this family does not do"):
+        made_of(without("mpt", attn_config={**given, key: value}))
+    made_of(without("mpt", attn_config={**given, "attn_pdrop": 0.1, "model_type": "", "rope": False, "sliding_window_size": -1, "attn_logit_softcapping": None}))
+
+
+def test_activation_of_santacoder():
+    """Another name for an approximation of GELU."""
+    made_of(without("starcoder", activation_function="gelu_fast"))

@@ -552,5 +552,5 @@ def _has_free_group(layout: str) -> bool:
 
 ACTIVATIONS = {
     "silu": lambda x: x.silu(), "swish": lambda x: x.silu(), "gelu": lambda x: x.gelu(), "relu": lambda x: x.relu(), "gelu_new": lambda x: x.gelu("tanh"),
-    "gelu_pytorch_tanh": lambda x: x.gelu("tanh"), "gelu_tanh": lambda x: x.gelu("tanh"), "relu2": lambda x: x.relu().square(),
+    "gelu_fast": lambda x: x.gelu("tanh"), "gelu_pytorch_tanh": lambda x: x.gelu("tanh"), "gelu_tanh": lambda x: x.gelu("tanh"), "relu2": lambda x: x.relu().square(),
 }  # fmt: skip

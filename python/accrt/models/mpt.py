@@ -11,7 +11,8 @@ from ..compiler.ir import Value
 from ._alibi import WithAlibi
 
 #: Keys of attn_config, and what is done of them.
-_DONE = {"alibi": (True,), "attn_type": ("multihead_attention",), "prefix_lm": (False,), "qk_ln": (False,), "attn_uses_sequence_id": (False,)}
+_DONE = {"alibi": (True,), "attn_type": ("multihead_attention",), "prefix_lm": (False,), "qk_ln": (False,), "attn_uses_sequence_id": (False,),
+         "qk_gn": (False,), "rope": (False,), "sliding_window_size": (-1,), "attn_logit_softcapping": (None,)}  # fmt: skip
 
 
 class Mpt(WithAlibi):
