@@ -237,3 +237,13 @@ def test_attention_of_mpt_that_is_another(key, value):
 def test_activation_of_santacoder():
     """Another name for an approximation of GELU."""
     made_of(without("starcoder", activation_function="gelu_fast"))
+
+
+@pytest.mark.parametrize("heads, most", [(4, 8), (4, 16), (6, 8), (6, 16), (32, 16)])
+def test_slopes_of_mpt(heads, most):
+    """As the code that the models came with has them, which transformers' has not: StoryWriter has
+    an alibi_bias_max of 16."""
+    config = without("mpt", d_model=8 * heads, n_heads=heads, attn_config={**family.CONFIGS["mpt"]["attn_config"], "alibi_bias_max": most})
+    near = {4: 4, 6: 8, 32: 32}[heads]
+    whole = [2.0 ** (-at * most / near) for at in range(1, near + 1)]
+    np.testing.assert_allclose(made_of(config).slopes, (whole if near == heads else whole[1::2] + whole[::2])[:heads])

@@ -47,6 +47,8 @@ class Mpt(WithAlibi):
         config.get("embedding_fraction")  # of gradients
         config.get("norm_type")
         self.scale, self.most_of_qkv = float(attention["softmax_scale"]), float(attention["clip_qkv"])
+        # transformers takes 8, whatever the configuration says; models with 16 (MPT-7B StoryWriter)
+        # were trained with 16
         self.setup_alibi(_slopes(self.heads, float(attention["alibi_bias_max"])))
 
     def setup_rope(self) -> None:
