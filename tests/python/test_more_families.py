@@ -167,7 +167,7 @@ def test_masks_among_the_weights_may_be_of_any_type(tmp_path, name, buffer, kind
 @pytest.mark.parametrize("name", ["gptj", "codegen"])
 @pytest.mark.parametrize("head, turned", [(104, 30), (46, 26), (92, 52), (8, 8), (96, 64), (64, 32)])
 def test_as_many_elements_are_turned_as_are_asked_for(tmp_path, name, head, turned):
-    """Sizes whose quotient, as a float, times the head's size is below a whole number, and others."""
+    """Also of sizes whose quotient, as a float, is rounded down."""
     config = {**family.CONFIGS[name], "n_embd": 4 * head, "n_head": 4, "rotary_dim": turned}
     made = _registry.by_type(config["model_type"])(Checkpoint("m", "folder", config, {}, [], {}))
     np.testing.assert_allclose(made.rotation.frequencies, 10000.0 ** (-np.arange(0, turned, 2) / turned))

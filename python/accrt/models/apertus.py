@@ -16,7 +16,8 @@ class Apertus(Decoder):
     def setup(self) -> None:
         config = self.config
         given = self.checkpoint.config
-        if given.get("rope_scaling") is not None or given.get("rope_theta") is not None:  # either form, not both
+        # either form, not both
+        if given.get("rope_scaling") is not None or given.get("rope_theta") is not None:
             config.values["rope_parameters"] = given.get("rope_parameters")
         if config.choice("hidden_act", ("xielu",), "xielu") == "xielu":
             config.values["hidden_act"] = "silu"  # nothing uses it
