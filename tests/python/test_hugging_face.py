@@ -123,25 +123,34 @@ def test_no_key_of_a_configuration_is_passed_over(kind):
 
 
 #: Sizes that no configuration leaves out, or whose tensors would be of another shape.
-SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "num_key_value_heads"}
+SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "num_key_value_heads", "n_layer", "n_head", "n_embd", "num_layers",
+         "num_heads", "num_experts_per_tok", "n_routed_experts", "text_config"}
+#: What no class has a default for that can be served.
+GIVEN = {"deepseek_v2": {"num_experts_per_tok": 6}, "dots1": {"num_experts_per_tok": 6, "n_routed_experts": 128}, "granitemoehybrid": {"layer_types": ["attention"] * 32}}
 
 
 @pytest.mark.parametrize("kind", [kind for family in _registry.families() for kind in family.types if kind not in ("bytelm", "gpt2", "gemma3", "mistral3")])
 def test_a_key_that_is_left_out_means_what_it_does_to_transformers(kind):
-    theirs = transformers.AutoConfig.for_model(kind)
-    whole = {key: value for key, value in theirs.to_dict().items() if key not in ("rope_parameters", "layer_types", "bos_token_id", "eos_token_id")}
-    made = [_registry.by_type(kind)(Checkpoint("m", "folder", {"model_type": kind, **config}, {}, [], {}))
-            for config in ({key: value for key, value in whole.items() if key in SIZES and value is not None}, whole)]  # fmt: skip
-    ours = made[0]
-    for name in ("eps", "act", "is_tied", "head_size", "trained", "scale", "soft_cap", "windows", "sliding"):
-        assert getattr(ours, name, None) == getattr(made[1], name, None), name
-    rope = theirs.to_dict().get("rope_parameters")
-    if rope:
-        full = rope.get("full_attention", rope)
-        size = int(ours.head_size * full.get("partial_rotary_factor", 1.0)) // 2 * 2
-        np.testing.assert_allclose(ours.rotation.frequencies, _rope._plain(full["rope_theta"], size))
-        if "sliding_attention" in rope:
-            np.testing.assert_allclose(ours.local.frequencies, _rope._plain(rope["sliding_attention"]["rope_theta"], size))
+    theirs = transformers.AutoConfig.for_model(kind).to_dict()
+    given = GIVEN.get(kind, {})
+    whole = {**{key: value for key, value in theirs.items() if key not in ("layer_types", "bos_token_id", "eos_token_id")}, **given}
+    left = {**{key: value for key, value in whole.items() if key in SIZES and value is not None}, **given}
+    if "text_config" in left:
+        left["text_config"] = {key: value for key, value in left["text_config"].items() if key in SIZES and value is not None}
+    ours, made = (_registry.by_type(kind)(Checkpoint("m", "folder", {"model_type": kind, **config}, {}, [], {})) for config in (left, whole))
+    for name in ("eps", "act", "is_tied", "head_size", "trained", "scale", "soft_cap", "windows", "sliding", "kv_heads", "interleaved", "value_size", "slopes", "shares_normed",
+                 "of_shares", "first", "groups", "chosen_groups", "experts", "chosen", "of_embedding", "of_residual", "divisor", "beta", "original", "near", "qk_normed"):  # fmt: skip
+        assert getattr(ours, name, None) == getattr(made, name, None), name
+    for name in ("rotation", "local"):
+        if hasattr(made, name):
+            np.testing.assert_array_equal(getattr(ours, name).frequencies, getattr(made, name).frequencies)
+            assert getattr(ours, name).scale == getattr(made, name).scale
+    rope = (theirs.get("text_config") or theirs).get("rope_parameters")
+    for part, name in (("full_attention", "rotation"), ("sliding_attention", "local")):
+        one = rope.get(part, rope if name == "rotation" else None) if rope else None
+        if one and one.get("rope_type", "default") == "default":
+            size = int(getattr(ours, "turned_size", ours.head_size) * one.get("partial_rotary_factor", 1.0)) // 2 * 2
+            np.testing.assert_allclose(getattr(ours, name).frequencies, _rope._plain(one["rope_theta"], size))
 
 
 def test_a_file_that_the_gguf_package_writes(tmp_path):

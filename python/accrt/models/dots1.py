@@ -9,7 +9,7 @@ from .qwen3 import Qwen3
 class Dots1(WithGroups, Qwen3):
     types = ("dots1",)
     architectures = ()
-    defaults = {"sliding_window": 4096, "max_window_layers": 62, "max_position_embeddings": 2048}
+    defaults = {"sliding_window": 4096, "max_window_layers": 62, "max_position_embeddings": 2048, "moe_intermediate_size": 1408}
 
     def setup(self) -> None:
         super().setup()
