@@ -126,7 +126,8 @@ def test_no_key_of_a_configuration_is_passed_over(kind):
 SIZES = {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "num_key_value_heads", "n_layer", "n_head", "n_embd", "num_layers",
          "num_heads", "num_experts_per_tok", "n_routed_experts", "text_config"}
 #: What no class has a default for that can be served.
-GIVEN = {"deepseek_v2": {"num_experts_per_tok": 6}, "dots1": {"num_experts_per_tok": 6, "n_routed_experts": 128}, "granitemoehybrid": {"layer_types": ["attention"] * 32}}
+GIVEN = {"deepseek_v2": {"num_experts_per_tok": 6}, "dots1": {"num_experts_per_tok": 6, "n_routed_experts": 128}, "granitemoehybrid": {"layer_types": ["attention"] * 32},
+         "glm4_moe": {"head_dim": 128}}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", [kind for family in _registry.families() for kind in family.types if kind not in ("bytelm", "gpt2", "gemma3", "mistral3")])

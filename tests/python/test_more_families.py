@@ -247,3 +247,9 @@ def test_slopes_of_mpt(heads, most):
     near = {4: 4, 6: 8, 32: 32}[heads]
     whole = [2.0 ** (-at * most / near) for at in range(1, near + 1)]
     np.testing.assert_allclose(made_of(config).slopes, (whole if near == heads else whole[1::2] + whole[::2])[:heads])
+
+
+def test_heads_of_latents_need_not_divide_the_hidden_size():
+    """GLM-4.7 Flash has 20 heads and a hidden size of 2048."""
+    made = made_of(without("glm4-moe-lite", num_attention_heads=5, num_key_value_heads=5))
+    assert made.hidden % made.heads and (made.head_size, made.value_size) == (24, 12)

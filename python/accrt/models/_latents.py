@@ -26,8 +26,10 @@ class WithLatents(Decoder):
     value_part = 0
 
     def setup(self) -> None:
-        super().setup()
         config = self.config
+        # heads need not divide hidden_size
+        config.values["head_dim"] = config.get("qk_rope_head_dim")
+        super().setup()
         self.q_rank, self.kv_rank = config.integer("q_lora_rank", 0, minimum=0), config.integer("kv_lora_rank")
         self.unturned, self.value_part = config.integer("qk_nope_head_dim", maximum=1 << 15), config.integer("v_head_dim", max(self.hidden // self.heads, 1), maximum=1 << 15)
         self.head_size = self.unturned + self.turned_size
