@@ -44,12 +44,26 @@ static void environment_trace(const accrt_driver_environment_t* environment,
   accrt_instance_trace(driver->instance, event);
 }
 
+static void* environment_allocate(void* self, size_t size_bytes, size_t alignment) {
+  const accrt_allocator_t* allocator = self;
+  void* memory;
+  ACCRT_CALL_USER(memory = allocator->allocate(allocator->self, size_bytes, alignment));
+  return memory;
+}
+
+static void environment_deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {
+  const accrt_allocator_t* allocator = self;
+  ACCRT_CALL_USER(allocator->deallocate(allocator->self, pointer, size_bytes, alignment));
+}
+
 static void fill_environment(accrt_open_driver_t* driver) {
   accrt_instance_t* instance = driver->instance;
+  driver->allocator =
+      (accrt_allocator_t){&instance->allocator, environment_allocate, environment_deallocate};
   driver->environment = (accrt_driver_environment_t){
       .struct_size = (uint32_t)sizeof driver->environment,
       .abi_version = ACCRT_DRIVER_ABI_VERSION,
-      .allocator = &instance->allocator,
+      .allocator = &driver->allocator,
       .executor = instance->executor.submit != NULL ? &instance->executor : NULL,
       .runtime = driver,
       .option = environment_option,

@@ -35,6 +35,7 @@ typedef struct accrt_open_driver {
   accrt_instance_t* instance;
   accrt_driver_table_t table; /* the driver's, cut or extended with NULL to our size */
   accrt_driver_t* self;       /* what the driver returned when it was opened */
+  accrt_allocator_t allocator; /* the caller's: a call of it keeps the outer call's name */
   accrt_driver_environment_t environment;
   char name[32];
   uint32_t device_count; /* valid when counted; then never changes */
