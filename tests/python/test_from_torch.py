@@ -118,6 +118,7 @@ OPERATIONS = {
     "softplus": (lambda x: F.softplus(x * 30) + F.softplus(x, beta=2, threshold=1), X), "elu": (lambda x: F.elu(x) + F.leaky_relu(x) + F.mish(x), X),
     "hard": (lambda x: F.hardswish(x) + F.relu6(x) + F.hardtanh(x) + F.hardsigmoid(x), X), "glu": (lambda x: F.glu(x), X),
     "logsigmoid": (lambda x: F.logsigmoid(x), X), "clamp": (lambda x: x.clamp(-0.5, 0.5) + x.clamp_min(0.1) + x.clamp_max(0.1), X),
+    "limits": (lambda x: (x.clamp(x.flip(0) - 0.1, x.flip(1) + 0.1), x.clamp(max=x.flip(0)), torch.ops.aten._unsafe_view(x, [x.numel()])), X),
     "gelu": (lambda x: F.gelu(x) + F.gelu(x, approximate="tanh"), X), "where": (lambda x: torch.where(x > 0, x, -2.0), X),
     "masked_fill": (lambda x: x.masked_fill(x > 0, float("-inf")), X), "bools": (lambda x: ((x > 0) & ~(x < 1)) | (x == 0) ^ (x != x), X),
     "isnan": (lambda x: (x / x.clamp_min(0)).isnan() | (1 / x.clamp_min(0)).isinf(), X),
