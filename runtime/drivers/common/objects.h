@@ -33,8 +33,8 @@ typedef struct accrt_zombie {
 typedef struct accrt_open_driver {
   struct accrt_open_driver* next;
   accrt_instance_t* instance;
-  accrt_driver_table_t table; /* the driver's, cut or extended with NULL to our size */
-  accrt_driver_t* self;       /* what the driver returned when it was opened */
+  accrt_driver_table_t table;  /* the driver's, cut or extended with NULL to our size */
+  accrt_driver_t* self;        /* what the driver returned when it was opened */
   accrt_allocator_t allocator; /* the caller's: a call of it keeps the outer call's name */
   accrt_driver_environment_t environment;
   char name[32];
