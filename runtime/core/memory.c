@@ -26,6 +26,12 @@ static void system_deallocate(void* self, void* pointer, size_t size_bytes, size
 
 const accrt_allocator_t accrt_allocator_system = {NULL, system_allocate, system_deallocate};
 
+void* accrt_allocate(const accrt_allocator_t* allocator, size_t size_bytes, size_t alignment) {
+  void* pointer;
+  ACCRT_CALL_USER(pointer = allocator->allocate(allocator->self, size_bytes, alignment));
+  return pointer;
+}
+
 accrt_status_t accrt_alloc_unset(const accrt_allocator_t* allocator, size_t size_bytes,
                                  size_t alignment, void** out_pointer) {
   *out_pointer = NULL;
@@ -35,7 +41,7 @@ accrt_status_t accrt_alloc_unset(const accrt_allocator_t* allocator, size_t size
   if (meter != NULL) {
     ACCRT_TRY(accrt_meter_take(meter, size_bytes));
   }
-  ACCRT_CALL_USER(*out_pointer = allocator->allocate(allocator->self, size_bytes, alignment));
+  *out_pointer = accrt_allocate(allocator, size_bytes, alignment);
   if (*out_pointer != NULL)
     return ACCRT_OK;
   accrt_meter_give_back(size_bytes);

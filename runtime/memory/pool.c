@@ -35,10 +35,8 @@ static accrt_status_t map_memory(accrt_pool_t* pool, uint64_t size_bytes, uint32
     return table->memory_allocate(accrt_device_driver_device(pool->device), pool->kind, size_bytes,
                                   out_memory);
   }
-  const accrt_allocator_t* allocator = allocator_of(pool);
-  void* memory;
-  ACCRT_CALL_USER(memory = allocator->allocate(allocator->self, (size_t)size_bytes,
-                                               ACCRT_POOL_SYSTEM_GRANULARITY));
+  void* memory =
+      accrt_allocate(allocator_of(pool), (size_t)size_bytes, ACCRT_POOL_SYSTEM_GRANULARITY);
   if (memory == NULL)
     return ACCRT_FAIL(OUT_OF_DEVICE_MEMORY, "could not allocate %" PRIu64 " bytes of host memory",
                       size_bytes);

@@ -45,10 +45,7 @@ static void environment_trace(const accrt_driver_environment_t* environment,
 }
 
 static void* environment_allocate(void* self, size_t size_bytes, size_t alignment) {
-  const accrt_allocator_t* allocator = self;
-  void* memory;
-  ACCRT_CALL_USER(memory = allocator->allocate(allocator->self, size_bytes, alignment));
-  return memory;
+  return accrt_allocate(self, size_bytes, alignment);
 }
 
 static void environment_deallocate(void* self, void* pointer, size_t size_bytes, size_t alignment) {

@@ -167,10 +167,8 @@ static bool claim(accrt_staging_t* staging, piece_t* out_piece) {
 /* Memory in large pages where they can be had, and there before the driver is asked to pin it: that
  * is much faster than what drivers allocate. */
 static unsigned char* take_memory(const accrt_staging_t* staging, uint64_t size_bytes) {
-  const accrt_allocator_t* allocator = allocator_of(staging);
-  unsigned char* memory;
-  ACCRT_CALL_USER(memory =
-                      allocator->allocate(allocator->self, (size_t)size_bytes, HUGE_PAGE_BYTES));
+  unsigned char* memory =
+      accrt_allocate(allocator_of(staging), (size_t)size_bytes, HUGE_PAGE_BYTES);
   if (memory == NULL)
     return NULL;
   (void)madvise(memory, (size_t)(size_bytes & ~(HUGE_PAGE_BYTES - 1)), MADV_HUGEPAGE);
