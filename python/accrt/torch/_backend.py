@@ -11,7 +11,7 @@ import torch
 from ..bundle import Bundle
 from ..errors import Error
 from ._operator import Operator, Programs
-from ._shapes import span
+from ._shapes import meet, meets, span
 from ._weights import mark, same, Weights
 
 _log = logging.getLogger("accrt.torch")
@@ -105,10 +105,10 @@ def _overlap(args: Sequence[Any], written: Optional[Sequence[int]] = None) -> bo
     """Whether two arguments have memory in common, as far as their first and last bytes say; of
     which one is among those that are written, if they are given by their places. Tensors of several
     others (torchao's) have no address."""
-    spans = sorted((*span(a), at) for at, a in enumerate(args) if isinstance(a, torch.Tensor) and a.numel() and a.data_ptr())
+    spans = {at: span(a) for at, a in enumerate(args) if isinstance(a, torch.Tensor) and a.numel() and a.data_ptr()}
     if written is None:
-        return any(after[0] < before[1] for before, after in zip(spans, spans[1:]))
-    return any(first < end and start < last for start, end, at in spans if at in written for first, last, other in spans if other != at)
+        return meet(spans.values())
+    return any(meets(spans[at], [one for other, one in spans.items() if other != at]) for at in written if at in spans)
 
 
 def _written(program: Any, fixed: Sequence[bool]) -> list[int]:

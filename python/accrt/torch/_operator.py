@@ -292,8 +292,8 @@ class Operator:
         """What the function gets: contiguous and aligned; and what was written elsewhere than it
         lies, with where it was."""
         passed, back = [], []
-        written = sorted(_shapes.span(v) for (_n, kind, _t, _o), v in zip(self.inputs, given) if kind == "read_write" and v is not None and v.numel())
-        if any(after[0] < before[1] for before, after in zip(written, written[1:])):
+        written = [_shapes.span(v) for (_n, kind, _t, _o), v in zip(self.inputs, given) if kind == "read_write" and v is not None and v.numel()]
+        if _shapes.meet(written):
             raise ValueError(f"{self.where}: two arguments that are written share their memory")
         for (name, kind, _type, _optional), value in zip(self.inputs, given):
             if not isinstance(value, torch.Tensor):
@@ -306,7 +306,7 @@ class Operator:
             if kind == "read_write":
                 self._may_write(name, value)
                 back.append((value, plain))
-            elif written and any(first < end and start < last for start, end in written for first, last in [_shapes.span(value)]):
+            elif written and _shapes.meets(_shapes.span(value), written):
                 # what is read stays as it was before the call
                 plain = plain.clone() if plain.data_ptr() == value.data_ptr() else plain
             passed.append(plain)

@@ -2,7 +2,7 @@
 symbols, which are calculated with whatever sizes are (int or torch.SymInt)."""
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -47,3 +47,14 @@ def span(value: Any) -> tuple[int, int]:
     """The address of a tensor's first byte, and the one behind its last; equal if it has none."""
     size = (sum((n - 1) * stride for n, stride in zip(value.shape, value.stride())) + 1) * value.element_size() if value.numel() else 0
     return value.data_ptr(), value.data_ptr() + size
+
+
+def meet(spans: Iterable[tuple[int, int]]) -> bool:
+    """Whether two of these spans have a byte in common."""
+    ordered = sorted(spans)
+    return any(after[0] < before[1] for before, after in zip(ordered, ordered[1:]))
+
+
+def meets(one: tuple[int, int], others: Iterable[tuple[int, int]]) -> bool:
+    """Whether a span has a byte in common with one of others."""
+    return any(first < one[1] and one[0] < last for first, last in others)
