@@ -302,6 +302,24 @@ class Decoder:
     def split_heads(self, x: Value, heads: int) -> Value:
         return x.view([x.shape[0], heads, self.head_size])
 
+    @property
+    def joined_size(self) -> int:
+        """Of one product for queries, keys and values."""
+        return (self.heads + 2 * self.kv_heads) * self.head_size
+
+    def split_in_three(self, joined: Value) -> Tuple[Value, Value, Value]:
+        """Of one product whose results are all queries, then all keys, then all values."""
+        counts = (self.heads, self.kv_heads, self.kv_heads)
+        q, k, v = (self.split_heads(part, n) for part, n in zip(joined.split([n * self.head_size for n in counts], -1), counts))
+        return q, k, v
+
+    def split_groups(self, joined: Value) -> Tuple[Value, Value, Value]:
+        """Of one product whose results are, for each key, the queries that share it, then it, then
+        its value."""
+        size, group = self.head_size, self.heads // self.kv_heads
+        q, k, v = joined.view([joined.shape[0], self.kv_heads, (group + 2) * size]).split([group * size, size, size], -1)
+        return self.split_heads(q, self.heads), k, v
+
     def window(self, layer: int) -> Optional[int]:
         """How many keys a layer sees; None: all."""
         return None

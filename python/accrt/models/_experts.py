@@ -11,6 +11,7 @@ import numpy as np
 from ..compiler.ir import Value
 from ._blocks import Decoder
 
+
 class WithExperts(Decoder):
     """A decoder whose MLPs are experts. `setup_experts` reads how many there are."""
 
@@ -37,8 +38,7 @@ class WithExperts(Decoder):
     def expert_mlp(self, x: Value, name: str) -> Value:
         """x [tokens, hidden] through the experts that the router chooses for each token."""
         shares, chosen = self.routed(x, f"{name}.{self.router_name}")
-        name = f"{name}.{self.experts_name}"
-        return self._in_groups(x, name, shares, chosen)
+        return self._in_groups(x, f"{name}.{self.experts_name}", shares, chosen)
 
     def routed(self, x: Value, name: str) -> Tuple[Value, Value]:
         """Shares and numbers of the experts of each token, [tokens, chosen]."""

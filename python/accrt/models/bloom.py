@@ -36,9 +36,7 @@ class Bloom(WithAlibi):
         return self.norm(super().embed(ids), "word_embeddings_layernorm")
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        joined = self.linear(x, f"{name}.query_key_value", 3 * self.heads * self.head_size)
-        q, k, v = joined.view([x.shape[0], self.heads, 3 * self.head_size]).split([self.head_size] * 3, -1)
-        return q, k, v
+        return self.split_groups(self.linear(x, f"{name}.query_key_value", self.joined_size))
 
     def mlp(self, x: Value, name: str) -> Value:
         return self.in_two(x, name, "dense_h_to_4h", "dense_4h_to_h")

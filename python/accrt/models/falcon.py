@@ -45,10 +45,8 @@ class Falcon(WithAlibi):
         return x if self.slopes else self.rope(x)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        size, group = self.head_size, self.heads // self.kv_heads
-        joined = self.linear(x, f"{name}.query_key_value", (self.heads + 2 * self.kv_heads) * size)
-        q, k, v = joined.view([x.shape[0], self.kv_heads, (group + 2) * size]).split([group * size, size, size], -1)
-        return self.turned(self.split_heads(q, self.heads), f"{name}.q"), self.turned(k, f"{name}.k"), v
+        q, k, v = self.split_groups(self.linear(x, f"{name}.query_key_value", self.joined_size))
+        return self.turned(q, f"{name}.q"), self.turned(k, f"{name}.k"), v
 
     def mlp(self, x: Value, name: str) -> Value:
         return self.in_two(x, name, "dense_h_to_4h", "dense_4h_to_h")

@@ -19,9 +19,8 @@ class Glm(Decoder):
         if not self.has(f"{name}.qkv_proj.weight"):
             return super().qkv(x, name)
         # GGUF files may have one product for the three
-        sizes = [count * self.head_size for count in (self.heads, self.kv_heads, self.kv_heads)]
-        q, k, v = self.linear(x, f"{name}.qkv_proj", sum(sizes)).split(sizes, -1)
-        return self.rope(self.split_heads(q, self.heads)), self.rope(self.split_heads(k, self.kv_heads)), self.split_heads(v, self.kv_heads)
+        q, k, v = self.split_in_three(self.linear(x, f"{name}.qkv_proj", self.joined_size))
+        return self.rope(q), self.rope(k), v
 
     def mlp(self, x: Value, name: str) -> Value:
         gate, up = self.linear(x, f"{name}.gate_up_proj", 2 * self.intermediate).split([self.intermediate] * 2, -1)

@@ -49,9 +49,7 @@ class GPT2(Decoder):
         return super().embed(ids) + self.embedding(self.step.positions, "wpe", self.trained)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        parts = self.linear(x, f"{name}.c_attn", 3 * self.heads * self.head_size).split([self.heads * self.head_size] * 3, -1)
-        q, k, v = (self.split_heads(part, self.heads) for part in parts)
-        return q, k, v
+        return self.split_in_three(self.linear(x, f"{name}.c_attn", self.joined_size))
 
     def layer(self, x: Value, name: str, index: int) -> Value:
         mixed = self.attend(*self.qkv(self.norm(x, f"{name}.ln_1"), f"{name}.attn"), index)

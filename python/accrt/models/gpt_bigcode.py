@@ -40,10 +40,7 @@ class GPTBigCode(Decoder):
         return super().embed(ids) + self.embedding(self.step.positions, "wpe", self.trained)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        size, group = self.head_size, self.heads // self.kv_heads
-        joined = self.linear(x, f"{name}.c_attn", (self.heads + 2 * self.kv_heads) * size)
-        q, k, v = joined.view([x.shape[0], self.kv_heads, (group + 2) * size]).split([group * size, size, size], -1)
-        return self.split_heads(q, self.heads), k, v
+        return self.split_groups(self.linear(x, f"{name}.c_attn", self.joined_size))
 
     def layer(self, x: Value, name: str, index: int) -> Value:
         x = self.attention(self.norm(x, f"{name}.ln_1"), f"{name}.attn", index) + x

@@ -27,11 +27,8 @@ class GPTNeoX(Decoder):
         return self.layer_norm(x, name)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        joined = self.linear(x, f"{name}.query_key_value", 3 * self.heads * self.head_size)
-        if self.is_gguf:  # whose rows are in the order of queries, keys, values
-            q, k, v = (self.split_heads(part, self.heads) for part in joined.split([self.heads * self.head_size] * 3, -1))
-        else:
-            q, k, v = joined.view([x.shape[0], self.heads, 3 * self.head_size]).split([self.head_size] * 3, -1)
+        joined = self.linear(x, f"{name}.query_key_value", self.joined_size)
+        q, k, v = self.split_in_three(joined) if self.is_gguf else self.split_groups(joined)
         return self.rope(q), self.rope(k), v
 
     def mlp(self, x: Value, name: str) -> Value:

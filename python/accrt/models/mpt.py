@@ -58,11 +58,10 @@ class Mpt(WithAlibi):
         return self.layer_norm(x, name)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        joined = self.linear(x, f"{name}.Wqkv", 3 * self.heads * self.head_size)
+        joined = self.linear(x, f"{name}.Wqkv", self.joined_size)
         if self.most_of_qkv:
             joined = joined.clamp(-self.most_of_qkv, self.most_of_qkv)
-        q, k, v = (self.split_heads(part, self.heads) for part in joined.split([self.heads * self.head_size] * 3, -1))
-        return q, k, v
+        return self.split_in_three(joined)
 
     def layer(self, x: Value, name: str, index: int) -> Value:
         x = self.attention(self.norm(x, f"{name}.norm_1"), f"{name}.attn", index) + x

@@ -28,8 +28,7 @@ class Persimmon(Decoder):
         return self.rope(self.layer_norm(x, f"{name}_layernorm") if self.qk_normed else x)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        joined = self.linear(x, f"{name}.query_key_value", 3 * self.heads * self.head_size)
-        q, k, v = joined.view([x.shape[0], self.heads, 3 * self.head_size]).split([self.head_size] * 3, -1)
+        q, k, v = self.split_groups(self.linear(x, f"{name}.query_key_value", self.joined_size))
         return self.turned(q, f"{name}.q"), self.turned(k, f"{name}.k"), v
 
     def mlp(self, x: Value, name: str) -> Value:

@@ -45,10 +45,8 @@ class Phi3(Decoder):
         return self.sliding or None
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        size = self.head_size
-        joined = self.linear(x, f"{name}.qkv_proj", (self.heads + 2 * self.kv_heads) * size)
-        q, k, v = joined.split([self.heads * size, self.kv_heads * size, self.kv_heads * size], -1)
-        return self.rope(self.split_heads(q, self.heads)), self.rope(self.split_heads(k, self.kv_heads)), self.split_heads(v, self.kv_heads)
+        q, k, v = self.split_in_three(self.linear(x, f"{name}.qkv_proj", self.joined_size))
+        return self.rope(q), self.rope(k), v
 
     def mlp(self, x: Value, name: str) -> Value:
         gate, up = self.linear(x, f"{name}.gate_up_proj", 2 * self.intermediate).split([self.intermediate] * 2, -1)
