@@ -15,7 +15,7 @@
 /* The allocator of the C library. Only its functions call malloc. */
 extern const accrt_allocator_t accrt_allocator_system;
 
-/* The one place that calls an allocator's allocate. NULL on failure, of which nothing is recorded. */
+/* The one place that calls an allocator's allocate. NULL: it failed. Records nothing. */
 void* accrt_allocate(const accrt_allocator_t* allocator, size_t size_bytes, size_t alignment);
 /* Zeroed memory, 16-aligned. A size of 0 returns ACCRT_OK with *out = NULL. Records
  * ACCRT_ERROR_OUT_OF_MEMORY with the size. */
