@@ -15,6 +15,7 @@ import numpy as np
 
 from ..compiler.ir import Value
 from ..compiler.ops.shapes import cat
+from . import _bf16
 from ._blocks import Decoder
 
 #: Elements beside a key, of which four are used: kernels take keys in such portions.
@@ -30,12 +31,6 @@ def slopes(heads: int, most: float = 8.0) -> np.ndarray:
     first = 2.0 ** (-most / near * np.arange(1, near + 1))
     between = 2.0 ** (-most / (2 * near) * np.arange(1, 2 * (heads - near) + 1, 2))
     return np.concatenate([first, between])
-
-
-def to_bf16(numbers: np.ndarray) -> np.ndarray:
-    """Rounded to that type, kept in f32."""
-    bits = np.asarray(numbers, np.float32).view(np.uint32).astype(np.uint64)
-    return ((bits + 0x7FFF + (bits >> np.uint64(16) & np.uint64(1))) & np.uint64(0xFFFF0000)).astype(np.uint32).view(np.float32)
 
 
 class WithAlibi(Decoder):
@@ -60,7 +55,7 @@ class WithAlibi(Decoder):
             return super().attend(q, k, v, layer)
         scale = self.head_size**-0.5 if self.scale is None else self.scale
         steep = np.asarray(self.slopes, np.float64) / scale
-        rough = to_bf16(np.float32(steep))
+        rough = _bf16.rounded(steep)
         of_head = np.zeros((1, self.heads, MORE), np.float32)
         for at, part in enumerate((rough, steep - rough)):
             of_head[0, :, at], of_head[0, :, 2 + at] = part * BASE, part

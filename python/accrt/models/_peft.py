@@ -18,7 +18,7 @@ import numpy as np
 from .._files import read_small
 from ..errors import NotFoundError
 from ..weights import Weight, Weights
-from . import _parts
+from . import _bf16, _parts
 from ._config import Refused
 
 #: Keys of adapter_config.json that change what an adapter computes, with the values that do not.
@@ -211,8 +211,7 @@ def _values(weight: Weight, points: List[str]) -> np.ndarray:
 
 def _stored(array: np.ndarray, dtype: str, product: str, points: List[str]) -> np.ndarray:
     if dtype == "bf16":
-        bits = np.ascontiguousarray(array).view(np.uint32).astype(np.uint64)
-        return ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        return _bf16.bits(array)
     with np.errstate(over="ignore"):
         made = array.astype({"f32": np.float32, "f16": np.float16}[dtype])
     if not np.isfinite(made).all():

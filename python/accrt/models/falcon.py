@@ -9,7 +9,8 @@ from typing import Tuple
 import numpy as np
 
 from ..compiler.ir import Value
-from ._alibi import WithAlibi, slopes, to_bf16
+from . import _bf16
+from ._alibi import WithAlibi, slopes
 
 
 class Falcon(WithAlibi):
@@ -36,7 +37,7 @@ class Falcon(WithAlibi):
             config.refuse("config: parallel_attn is false with new_decoder_architecture, which this family does not do")
         config.flag("bias")  # the tensors say it
         if config.flag("alibi"):  # which is multiplied with the scores, and rounded
-            self.setup_alibi(to_bf16(slopes(self.heads)).astype(np.float64) * self.head_size**-0.5)
+            self.setup_alibi(_bf16.rounded(slopes(self.heads)).astype(np.float64) * self.head_size**-0.5)
 
     def norm(self, x: Value, name: str) -> Value:
         return self.layer_norm(x, name)
