@@ -2,14 +2,20 @@
 # What `./dev check` runs beside the tests. Each part runs as its own process with its own log; all
 # run even when one fails, and the sum comes last. Sourced by dev, whose functions it uses.
 
-CHECKS="format generated lint headers gcc clang symbols size release floors wheel weights docs asan pyfuzz tsan torch interop models onnx openai"
+# These use all processors, and run one after another.
+CHECKS_IN_TURN="format generated lint headers gcc clang symbols size release floors asan tsan torch"
+# These leave a processor idle for most of their time: two run at a time, the longest first. They
+# come last, as they need what the others have built.
+CHECKS_IN_PAIRS="models wheel pyfuzz interop openai weights docs onnx"
+CHECKS="$CHECKS_IN_TURN $CHECKS_IN_PAIRS"
 # Run only when named: slow, or a matter of judgement.
 CHECKS_ON_DEMAND="tidy layouts"
 
 check_main() {
   case ${1:-} in
     list) echo "$CHECKS (and on demand: $CHECKS_ON_DEMAND)"; return 0 ;;
-    one) "check_$2"; return 0 ;;
+    one) CHECK_PART=$2; "check_$2"; return 0 ;;
+    reported) check_run "$2"; return 0 ;;
   esac
   for part in "$@"; do
     case " $CHECKS $CHECKS_ON_DEMAND " in
@@ -23,13 +29,30 @@ check_main() {
   # shellcheck disable=SC2086
   [ $# -gt 0 ] || set -- $CHECKS
   mkdir -p "$BUILD/check/logs"
-  failed='' left_out=''
+  rm -f "$BUILD"/check/logs/*.outcome
+  in_pairs=''
   for part in "$@"; do
-    check_run "$part"
+    case " $CHECKS_IN_PAIRS " in
+      *" $part "*) in_pairs="$in_pairs $part" ;;
+      *) check_run "$part" ;;
+    esac
   done
+  # shellcheck disable=SC2086  # a list of names
+  [ -z "$in_pairs" ] || printf '%s\n' $in_pairs | xargs -n 1 -P 2 "$ROOT/dev" check reported
+  failed=$(outcomes failed "$@") left_out=$(outcomes skipped "$@")
   [ -z "$failed" ] || die "failed:$failed (logs in build/check/logs)${left_out:+; skipped:$left_out}"
   if [ -z "$left_out" ]; then step "All checks passed"
   else step "All checks that could run passed; skipped:$left_out"; fi
+}
+
+# outcomes WORD PART...: those of the parts that ended so. A part without an outcome has failed.
+outcomes() {
+  word=$1
+  shift
+  for part in "$@"; do
+    outcome=$(cat "$BUILD/check/logs/$part.outcome" 2>/dev/null || echo failed)
+    [ "$outcome" != "$word" ] || printf ' %s' "$part"
+  done
 }
 
 # For a part that cannot run here: says why. It is reported as skipped, neither passed nor failed.
@@ -39,22 +62,23 @@ skip() {
   exit $SKIPPED
 }
 
-# Runs one part apart from this shell, so that its `set -e` holds, and reports in one line.
+# Runs one part apart from this shell, so that its `set -e` holds, and reports in one line. What is
+# printed of a part comes at once, as another part may report at the same time.
 check_run() {
   log=$BUILD/check/logs/$1.log
-  rm -f "$BUILD/check/failed.txt"
+  rm -f "$BUILD/check/logs/$1.failed"
   start=$(date +%s)
   code=0
   "$ROOT/dev" check one "$1" >"$log" 2>&1 || code=$?
   seconds=$(($(date +%s) - start))
   case $code in
-    0) printf '%sok%s      %-10s %4d s  %s\n' "$G" "$N" "$1" $seconds "$(tail -n 1 "$log")" ;;
-    "$SKIPPED") printf '%sskipped%s %-10s %4d s  %s\n' "$B" "$N" "$1" $seconds "$(tail -n 1 "$log")"
-      left_out="$left_out $1" ;;
-    *) printf '%sFAILED%s  %-10s %4d s\n' "$R" "$N" "$1" $seconds
-      if [ -s "$BUILD/check/failed.txt" ]; then cat "$BUILD/check/failed.txt"; else tail -n 80 "$log"; fi | sed 's/^/    | /'
-      failed="$failed $1" ;;
+    0) outcome=passed said=$(printf '%sok%s      %-10s %4d s  %s' "$G" "$N" "$1" $seconds "$(tail -n 1 "$log")") ;;
+    "$SKIPPED") outcome=skipped said=$(printf '%sskipped%s %-10s %4d s  %s' "$B" "$N" "$1" $seconds "$(tail -n 1 "$log")") ;;
+    *) outcome=failed said=$(printf '%sFAILED%s  %-10s %4d s\n' "$R" "$N" "$1" $seconds
+      if [ -s "$BUILD/check/logs/$1.failed" ]; then cat "$BUILD/check/logs/$1.failed"; else tail -n 80 "$log"; fi | sed 's/^/    | /') ;;
   esac
+  echo "$outcome" >"$BUILD/check/logs/$1.outcome"
+  printf '%s\n' "$said"
 }
 
 check_format() {
@@ -71,10 +95,15 @@ check_generated() {
 
 check_lint() { cmd_lint; }
 check_headers() { sh tests/abi/headers.sh; }
-# Nothing built here runs: what is for debuggers is left out. gcc finds some of what it warns of
-# while it optimizes. clang does not, so that it optimizes only files whose own options say so.
+# gcc finds some of what it warns of while it optimizes: what the other parts run is built here,
+# by gcc unless CC names another compiler. What clang builds does not run, so that what is for
+# debuggers is left out, and only files whose own options say so are optimized.
 check_gcc() {
-  configure_and_build "$BUILD/check/gcc" -DCMAKE_C_COMPILER=gcc -DACCRT_WERROR=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O2 -DNDEBUG"
+  configure_and_build "$BUILD" -DACCRT_WERROR=ON
+  case $("$(cached "$BUILD" CMAKE_C_COMPILER)" --version) in
+    *"Free Software Foundation"*) ;;
+    *) configure_and_build "$BUILD/check/gcc" -DCMAKE_C_COMPILER=gcc -DACCRT_WERROR=ON -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O2 -DNDEBUG" ;;
+  esac
   echo "no warnings"
 }
 check_clang() {
@@ -95,7 +124,7 @@ c_tests() {
   folder=$1
   shift
   in_tree "$@" ctest --test-dir "$folder" "$C_TESTS_AT_ONCE" --output-on-failure --output-junit "$folder/results.xml" && return 0
-  "$PY" .ci/failed_tests.py "$folder/results.xml" >"$BUILD/check/failed.txt"
+  "$PY" .ci/failed_tests.py "$folder/results.xml" >"$BUILD/check/logs/$CHECK_PART.failed"
   return 1
 }
 # The C tests once more, with what ships: `./dev test` runs them with assertions.
