@@ -213,6 +213,55 @@ def test_swap_of_weights_with_calls_in_flight(programs):
     program.swap_weights({"weight": np.arange(8, dtype=np.float32)})
 
 
+# ---- Streams -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("by", ["semaphore", "event"])
+def test_a_stream_that_holds_work_back_waits_for_a_device(instance, by):
+    """When its own semaphore is signalled, it goes on to wait for what another stream of the device
+    has not reached yet."""
+    device = instance.device(DEVICE)
+    first, second, gate, passed = accrt.Stream(device), accrt.Stream(device), accrt.Semaphore(instance), accrt.Semaphore(instance)
+    source, spare, target = (accrt.Pool(device).buffer(1 << 16) for _ in range(3))
+    for turn in range(1, 11):
+        second.wait(gate, turn)
+        for _ in range(50):
+            first.copy(spare, source)
+        first.fill(source, turn)
+        if by == "semaphore":
+            first.signal(passed, turn)
+            second.wait(passed, turn)
+        else:
+            event = accrt.Event(device)
+            first.record(event)
+            second.wait_event(event)
+        second.copy(source, target)
+        gate.signal(turn)
+        found = np.zeros(1 << 16, np.uint8)
+        second.copy(target, found)
+        second.synchronize()
+        assert (found == turn).all()
+
+
+def test_a_stream_of_the_host_waits_for_a_device(instance):
+    device, host = instance.device(DEVICE), instance.device("host")
+    first, reader, second = accrt.Stream(device), accrt.Stream(device), accrt.Stream(host)
+    passed, over = accrt.Semaphore(instance), accrt.Semaphore(instance)
+    source, spare = (accrt.Pool(device).buffer(1 << 16) for _ in range(2))
+    found = np.zeros(1 << 16, np.uint8)
+    for turn in range(1, 11):
+        for _ in range(50):
+            first.copy(spare, source)
+        first.fill(source, turn)
+        first.signal(passed, turn)
+        second.wait(passed, turn)
+        second.signal(over, turn)
+        over.wait(turn, timeout=30)
+        reader.copy(source, found)
+        reader.synchronize()
+        assert (found == turn).all()
+
+
 # ---- What is refused -----------------------------------------------------------------------------
 
 

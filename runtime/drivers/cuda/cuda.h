@@ -360,6 +360,10 @@ struct cuda_queue {
   atomic_uint_least64_t completed;
   /* The last submission that became part of a capture; relaxed: written and read by who submits. */
   atomic_uint_least64_t captured;
+  /* Waits for events that CUDA has, and how many of them are known to be over: they have no numbers.
+   * Relaxed: who uses the queue counts, the poller knows. */
+  atomic_uint_least64_t event_waits;
+  atomic_uint_least64_t event_waits_over;
   /* Set when this queue alone failed, such as by an operator in the middle of a list. Stored with
    * release after `failure`. */
   atomic_uint failed;
@@ -435,6 +439,8 @@ CUresult accrt_cuda_queue_advance(cuda_queue_t* queue);
 void accrt_cuda_queue_unref(cuda_queue_t* queue);
 /* Returns a ticket and its mark to the queue's free lists. */
 void accrt_cuda_ticket_return(cuda_queue_t* queue, struct cuda_ticket* ticket);
+/* Whether the first `waits` waits for events of the queue are known to be over. */
+bool accrt_cuda_queue_waits_over(cuda_queue_t* queue, uint64_t waits);
 /* Waits until all work that the device's queues have now has ended. */
 void accrt_cuda_device_drain(cuda_device_t* device);
 /* Sleeps for an eighth of the time already waited, at most 100 us. At first it does not sleep at
@@ -537,6 +543,7 @@ typedef struct cuda_ticket {
   cuda_mark_t* mark;
   accrt_driver_completion_t completion;
   uint64_t number;
+  uint64_t event_waits; /* of a notification: how many waits for events are before it */
   bool is_notification; /* reports the queue's failure; a failure does not skip it */
   bool is_traced;
   uint64_t stream_id;

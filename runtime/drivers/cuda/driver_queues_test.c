@@ -182,6 +182,36 @@ static void test_events(void** state) {
   f->table->queue_destroy(other);
 }
 
+/* A wait for an event has no number. A notification comes behind it all the same, also on a queue
+ * that has no other work. */
+static void test_notifications_behind_waits(void** state) {
+  fixture_t* f = *state;
+  accrt_driver_queue_t* other;
+  accrt_driver_event_t* end;
+  assert_int_equal(f->table->queue_create(f->device, 0, &other), ACCRT_OK);
+  assert_int_equal(f->table->event_create(f->device, 0, &end), ACCRT_OK);
+  accrt_driver_module_t* module = load_kernels(f);
+  told_t told = {.count = 0};
+  const accrt_driver_completion_t completion = {tell, &told};
+  for (unsigned turn = 0; turn < 3; ++turn) {
+    be_late(f, module, LATE_NS);
+    assert_int_equal(f->table->event_record(f->queue, end), ACCRT_OK);
+    assert_int_equal(f->table->event_wait(other, end), ACCRT_OK);
+    assert_int_equal(f->table->queue_notify(other, completion), ACCRT_OK);
+    const unsigned count = atomic_load(&told.count);
+    if (f->table->event_query(end) != ACCRT_OK)
+      assert_int_equal(count, 2 * turn);
+    wait_for(&told, 2 * turn + 1);
+    assert_int_equal(f->table->event_query(end), ACCRT_OK);
+    assert_int_equal(f->table->queue_notify(other, completion), ACCRT_OK);
+    wait_for(&told, 2 * turn + 2);
+  }
+  assert_int_equal(wait_all(f), ACCRT_OK);
+  f->table->module_unload(module);
+  f->table->event_destroy(end);
+  f->table->queue_destroy(other);
+}
+
 /* ---- Streams of others ---- */
 
 static void test_wrapped_stream(void** state) {
@@ -483,6 +513,7 @@ int main(void) {
       TEST(test_completions_in_order),
       cmocka_unit_test(test_traces),
       TEST(test_events),
+      TEST(test_notifications_behind_waits),
       TEST(test_wrapped_stream),
       TEST(test_wrapped_stream_of_another_device),
       TEST(test_failed_queue),

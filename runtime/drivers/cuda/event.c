@@ -76,8 +76,10 @@ accrt_status_t accrt_cuda_event_wait(accrt_driver_queue_t* opaque_queue,
   const CUresult result =
       device->api->cuStreamWaitEvent(queue->stream, event->event, CU_EVENT_WAIT_DEFAULT);
   cuda_leave(device, scope);
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS) {
+    atomic_fetch_add_explicit(&queue->event_waits, 1, memory_order_relaxed);
     return ACCRT_OK;
+  }
   return accrt_cuda_fail(device, result, "cuStreamWaitEvent",
                          "a queue of cuda:%u that waits for an event of cuda:%u", device->ordinal,
                          event->device->ordinal);

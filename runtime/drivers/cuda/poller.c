@@ -167,19 +167,36 @@ static void pop_ticket(cuda_queue_t* queue) {
   accrt_mutex_unlock(&queue->mutex);
 }
 
+/* A wait for an event has no number: the mark of a notification behind it says when it is over. */
+static CUresult look_at_waits(cuda_queue_t* queue, const cuda_ticket_t* ticket) {
+  if (accrt_cuda_queue_waits_over(queue, ticket->event_waits) || ticket->mark == NULL)
+    return CUDA_SUCCESS;
+  const CUresult result = queue->device->api->cuEventQuery(ticket->mark->event);
+  if (result == CUDA_SUCCESS)
+    atomic_store_explicit(&queue->event_waits_over, ticket->event_waits, memory_order_relaxed);
+  return result;
+}
+
+static bool has_ended(cuda_queue_t* queue, const cuda_ticket_t* ticket) {
+  /* Acquire pairs with the release in raise_completed(). */
+  return atomic_load_explicit(&queue->completed, memory_order_acquire) >= ticket->number &&
+         accrt_cuda_queue_waits_over(queue, ticket->event_waits);
+}
+
 /* True when the ticket's work has ended; `*out_broken` when the reason is a lost device. */
 static bool is_over(cuda_queue_t* queue, const cuda_ticket_t* ticket, bool* out_broken) {
   cuda_device_t* device = queue->device;
   *out_broken = false;
-  /* Acquire pairs with the release in raise_completed(). */
-  if (atomic_load_explicit(&queue->completed, memory_order_acquire) >= ticket->number)
+  if (has_ended(queue, ticket))
     return true;
   if (!cuda_device_is_lost(device)) {
-    const CUresult result = accrt_cuda_queue_advance(queue);
+    CUresult result = accrt_cuda_queue_advance(queue);
+    if (result == CUDA_SUCCESS)
+      result = look_at_waits(queue, ticket);
     if (accrt_cuda_is_fatal(result))
       accrt_cuda_device_lose(device, result, "cuEventQuery", "its work failed");
   }
-  if (atomic_load_explicit(&queue->completed, memory_order_acquire) >= ticket->number)
+  if (has_ended(queue, ticket))
     return true;
   *out_broken = cuda_device_is_lost(device);
   return *out_broken;

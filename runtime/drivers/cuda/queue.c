@@ -462,6 +462,7 @@ static accrt_status_t take_ticket(cuda_queue_t* queue, bool traced, cuda_ticket_
   ticket->mark = NULL;
   ticket->completion = (accrt_driver_completion_t){NULL, NULL};
   ticket->number = 0;
+  ticket->event_waits = 0;
   ticket->is_notification = false;
   ticket->is_traced = traced;
   /* A lost device makes no events. The poller reports the failure. */
@@ -808,11 +809,20 @@ ACCRT_RARE void accrt_cuda_device_drain(cuda_device_t* device) {
 
 /* ---- Notifications ---- */
 
+static uint64_t event_waits(cuda_queue_t* queue) {
+  return atomic_load_explicit(&queue->event_waits, memory_order_relaxed);
+}
+
+bool accrt_cuda_queue_waits_over(cuda_queue_t* queue, uint64_t waits) {
+  return atomic_load_explicit(&queue->event_waits_over, memory_order_relaxed) >= waits;
+}
+
 static bool is_idle(cuda_queue_t* queue) {
   accrt_mutex_lock(&queue->mutex);
   const bool no_tickets = queue->first_ticket == NULL && !queue->watched;
   accrt_mutex_unlock(&queue->mutex);
-  return no_tickets && !cuda_device_is_lost(queue->device) && !has_failed(queue) &&
+  return no_tickets && accrt_cuda_queue_waits_over(queue, event_waits(queue)) &&
+         !cuda_device_is_lost(queue->device) && !has_failed(queue) &&
          completed(queue) >= submitted(queue);
 }
 
@@ -836,6 +846,7 @@ accrt_status_t accrt_cuda_queue_notify(accrt_driver_queue_t* opaque,
   if (status == ACCRT_OK) {
     ticket->completion = completion;
     ticket->number = submitted(queue);
+    ticket->event_waits = event_waits(queue);
     ticket->is_notification = true;
     append_ticket(queue, ticket);
   }
