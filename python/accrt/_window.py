@@ -6,9 +6,14 @@ What an argument of a bound call costs (python/native/gpu.c), in foreign calls a
 - torch and others with DLPack's C exchange: the exchange gives address, shape, strides and a
   reference to the memory (one call, one object of ours that gives it back); two attributes say that
   it is plain; one call asks for torch's current stream, one for the session's. Where they differ, an
-  event is recorded and waited for: six short calls of CUDA's driver. One call binds.
+  event is recorded and waited for: seven short calls of CUDA's driver. One call binds.
 - CuPy and others with the CUDA array interface: one dict, which they make, with eight entries; one
   call of CUDA's driver says which GPU has the memory. The streams as above. One call binds.
+
+If the session has a stream of its own and the library's is the default stream, the event is recorded
+once, before the next submission of the session (`Gpu.order`), and not for each argument. The wait
+then covers what the default stream has by the submission. That is all that it had when the argument
+was bound, and maybe more.
 
 The call's `_views` holds what keeps the memory, until another tensor is bound and the work that was
 submitted by then is over (_in_flight.py). Where a stream is captured into a graph and is not the
@@ -25,6 +30,7 @@ from ._library import created, lib, need
 from ._system import loaded_library
 from .errors import Error
 from .instance import Device
+from .stream import Event, Stream
 
 CUDA = 2  # as DLPack numbers devices
 _REACH = 1 << 57  # bytes, from the lowest address of a tensor so far: all that processors have
@@ -68,8 +74,19 @@ def gpu_of(native: Any, session: Any) -> Any:
     gpu = session._gpu
     if gpu is None:
         pointer = session._in_flight.stream
-        gpu = session._gpu = native.Gpu(pointer, operator.index(pointer), kind, index)
+        gpu = session._gpu = native.Gpu(pointer, operator.index(pointer), kind, index, session._pointer.stream is None)
     return gpu
+
+
+def order(session: Any) -> None:
+    """What Gpu.order does, where the C part cannot: the session's stream holds work back until a
+    semaphore is signalled. It then waits for the default stream behind that work."""
+    device = session.program.device
+    event, default = Event(device), Stream.wrap(device, 0)
+    default.record(event)
+    session.stream.wait_event(event)
+    session._in_flight.keep((default, event))  # its release would wait for what it has
+    session._gpu.ordered()
 
 
 def widen(gpu: Any, device: Device) -> None:

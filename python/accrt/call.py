@@ -59,7 +59,7 @@ class Call(Handle):
     """
 
     __slots__ = ("_session", "_prepared", "_run_function", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses",
-                 "_planned", "_result_of", "_bound", "_quick")
+                 "_planned", "_result_of", "_bound", "_quick", "_order")
     _kind = "accrt_call"
 
     def __init__(self, session: Session, prepared: Prepared) -> None:
@@ -78,13 +78,15 @@ class Call(Handle):
         self._result_of = (out, ctypes.byref(out), shape, strides)
         self._run_function, self._enqueue = _shortest(self._pointer)
         self._quick = _fast.caller(self, session.program.device)  # None: everything is done here
+        # before each run: what `set` has left to do (_window.py)
+        self._order = session._gpu.order if session._gpu is not None else None
         self._forget()
 
     def close(self) -> None:
         """Gives the call back now. A run in flight goes on, and keeps the arguments' memory until
         it is over."""
         self._run_function, self._enqueue = _shortest(None)
-        self._quick = None
+        self._quick = self._order = None
         self._forget()
         super().close()
 
@@ -233,6 +235,9 @@ class Call(Handle):
         if fixed is None:
             return self._run_alone()
         # One step, and nothing of the library's is borrowed: who is alone need not be asked.
+        order = self._order
+        if order is not None and not order():
+            self._order_in_steps()
         self._running = True
         status = self._run_function(SLICE_NS)
         if status:
@@ -240,8 +245,14 @@ class Call(Handle):
         self._running = False
         return fixed
 
+    def _order_in_steps(self) -> None:
+        from ._window import order
+        order(self._session)
+
     def _run_now(self) -> Any:
-        views = self._views
+        views, order = self._views, self._order
+        if order is not None and not order():
+            self._order_in_steps()
         self._running = True
         status = self._run_function(SLICE_NS)
         if status:
@@ -278,9 +289,11 @@ class Call(Handle):
         """As calling it, with a timeout in seconds. After TimeoutError the run goes on: `wait`
         waits for it, `Session.cancel` ends it. A plan that is not made by then is given up, as the
         message says, and nothing runs: `Session.warmup` makes it ahead."""
-        views, pointer = self._views, self.handle
+        views, pointer, order = self._views, self.handle, self._order
         limit = timeout_ns(timeout)
         begin = 0 if limit == _INFINITE else time.monotonic_ns()
+        if order is not None and not order():
+            self._order_in_steps()
         self._running = True
         if limit <= SLICE_NS:
             status = lib.accrt_call_run(pointer, limit)
@@ -349,6 +362,9 @@ class Call(Handle):
         uses, views = self._uses, self._views
         if uses:
             raise in_use()
+        order = self._order
+        if order is not None and not order():
+            self._order_in_steps()
         self._submitted = True
         status = self._enqueue(None, 0, None, 0)
         if status:
@@ -359,9 +375,11 @@ class Call(Handle):
 
     @alone
     def _submit_in_steps(self, waits: Iterable[tuple[Semaphore, int]], signals: Iterable[tuple[Semaphore, int]]) -> None:
-        views = self._views
+        views, order = self._views, self._order
         if not self._planned and not self._plan_within(SLICE_NS):
             apart(self._plan)
+        if order is not None and not order():
+            self._order_in_steps()
         self._submitted = True
         wait_table, wait_count = _timepoints("waits", waits)
         signal_table, signal_count = _timepoints("signals", signals)

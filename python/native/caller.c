@@ -215,7 +215,8 @@ static PyObject* caller_call(PyObject* object, PyObject* arguments, PyObject* na
   }
   PyObject* out = PyTuple_GetItem(arguments, 1);
   if (self->call == NULL ||
-      !set_all(self, PyTuple_GetItem(arguments, 0), out, PyTuple_GetItem(arguments, 2))) {
+      !set_all(self, PyTuple_GetItem(arguments, 0), out, PyTuple_GetItem(arguments, 2)) ||
+      (self->gpu != NULL && !accrt_native_order(self->gpu))) {
     PyErr_Clear();
     Py_RETURN_NOTIMPLEMENTED;
   }

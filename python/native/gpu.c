@@ -42,6 +42,8 @@ typedef struct gpu {
   void* context;   /* the GPU's, once it is needed */
   void* event;
   pid_t process;
+  bool may_order_late; /* the stream is the session's own */
+  bool is_order_due;   /* a tensor of the default stream was bound since the last submission */
 } gpu_t;
 
 static PyObject* gpu_type;
@@ -80,12 +82,30 @@ static bool wait_for(gpu_t* self, void* own, void* producer) {
   return done;
 }
 
-/* Orders the session's stream behind one of another library; one stream needs no order. */
+/* Orders the session's stream behind one of another library; one stream needs no order. The legacy
+ * default stream is there until the process ends, so a session with a stream of its own may wait for
+ * it once, before the submission, in place of once for each argument. Another stream may be gone by
+ * then. */
 static bool order(gpu_t* self, void* producer) {
   void* own;
+  if (self->may_order_late && same_stream(producer, NULL)) {
+    self->is_order_due = true;
+    return true;
+  }
   if (accrt_native_api.stream_native(self->stream, &own) != ACCRT_OK)
     return false; /* it holds work back */
   return same_stream(own, producer) || wait_for(self, own, producer);
+}
+
+bool accrt_native_order(PyObject* gpu) {
+  gpu_t* self = (gpu_t*)gpu;
+  void* own;
+  if (!self->is_order_due)
+    return true;
+  if (accrt_native_api.stream_native(self->stream, &own) != ACCRT_OK || !wait_for(self, own, NULL))
+    return false;
+  self->is_order_due = false;
+  return true;
 }
 
 /* ---- Places ---- */
@@ -267,6 +287,20 @@ static PyObject* gpu_wanted(PyObject* object, PyObject* unused) {
   return PyLong_FromUnsignedLongLong(wanted);
 }
 
+/* order(): has the session's stream wait for the default stream, if that is due. False: Python code
+ * has to. */
+static PyObject* gpu_order(PyObject* object, PyObject* unused) {
+  (void)unused;
+  return PyBool_FromLong(accrt_native_order(object));
+}
+
+/* ordered(): Python code has done it. */
+static PyObject* gpu_ordered(PyObject* object, PyObject* unused) {
+  (void)unused;
+  ((gpu_t*)object)->is_order_due = false;
+  Py_RETURN_NONE;
+}
+
 /* use(pointer, address, base): the buffer for tensors from now on. */
 static PyObject* gpu_use(PyObject* object, PyObject* arguments) {
   gpu_t* self = (gpu_t*)object;
@@ -283,13 +317,13 @@ static PyObject* gpu_use(PyObject* object, PyObject* arguments) {
   Py_RETURN_TRUE;
 }
 
-/* Gpu(pointer, address, device_type, device_id): of a stream. */
+/* Gpu(pointer, address, device_type, device_id, may_order_late): of a stream. */
 static PyObject* gpu_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
   PyObject *pointer, *address;
-  int device_type, device_id;
+  int device_type, device_id, may_order_late;
   (void)named;
-  if (!PyArg_ParseTuple(arguments, "OO!ii", &pointer, &PyLong_Type, &address, &device_type,
-                        &device_id))
+  if (!PyArg_ParseTuple(arguments, "OO!iip", &pointer, &PyLong_Type, &address, &device_type,
+                        &device_id, &may_order_late))
     return NULL;
   void* const stream = PyLong_AsVoidPtr(address);
   if (PyErr_Occurred() != NULL)
@@ -306,6 +340,7 @@ static PyObject* gpu_new(PyTypeObject* type, PyObject* arguments, PyObject* name
   self->device_type = device_type;
   self->device_id = device_id;
   self->process = getpid();
+  self->may_order_late = may_order_late != 0;
   return (PyObject*)self;
 }
 
@@ -330,6 +365,8 @@ bool accrt_native_is_gpu(PyObject* object) {
 bool accrt_native_add_gpu(PyObject* module) {
   static PyMethodDef methods[] = {
       {"wanted", gpu_wanted, METH_NOARGS, "wanted(): what the buffer does not reach."},
+      {"order", gpu_order, METH_NOARGS, "order(): waits for the default stream, if that is due."},
+      {"ordered", gpu_ordered, METH_NOARGS, "ordered(): it is not due any more."},
       {"use", gpu_use, METH_VARARGS, "use(pointer, address, base): the buffer from now on."},
       {NULL, NULL, 0, NULL}};
   static PyType_Slot slots[] = {{Py_tp_new, NATIVE_SLOT(gpu_new)},

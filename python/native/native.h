@@ -115,10 +115,14 @@ bool accrt_native_same_stream(const void* a, const void* b);
 bool accrt_native_add_gpu(PyObject* module);
 bool accrt_native_is_gpu(PyObject* object);
 /** Puts a tensor's place in a Gpu's buffer into a view that has its shape; the Gpu's stream waits
- * for what the tensor's library has enqueued so far, if that is on another one. */
+ * for what the tensor's library has enqueued so far, if that is on another one: now, or for the
+ * default stream when accrt_native_order is called. */
 bool accrt_native_place_exchanged(PyObject* gpu, PyObject* value,
                                   const struct exchange_tensor* tensor, native_view_t* view);
 bool accrt_native_place_array(PyObject* gpu, const native_cuda_array_t* array, native_view_t* view);
+/** To be called before each submission of the session: has its stream wait for the default stream,
+ * if a tensor of that was bound since the last one. False: Python code has to do it. */
+bool accrt_native_order(PyObject* gpu);
 
 /** What a call has given: the C tensor with a reference to its buffer, until Python code asks for
  * more. A Tensor made here has nothing else. */

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import accrt
-from accrt import _fast, Pool, Stream
+from accrt import _fast, _window, Pool, Stream
 from gpu_device import DATA, DEVICE, why_not
 from test_cuda_arrays import Array, floats, SEED, values
 
@@ -334,6 +334,143 @@ def test_one_stream_that_is_captured(program, device, driver, is_quick, way):
     gc.collect()
     driver.cuStreamDestroy_v2(raw), driver.cuCtxPopCurrent_v2(ctypes.byref(context))
     driver.cuDevicePrimaryCtxRelease_v2(device.info.dlpack_device[1])
+
+
+# ---- A session with a stream of its own, and tensors of the default stream
+
+@pytest.fixture
+def records(driver):
+    """The streams on which the quick way records events, and what it is told in place of whether a
+    stream is captured."""
+    noted, refused = [], []
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    record, capturing = kind(("cuEventRecord", driver)), kind(("cuStreamIsCapturing", driver))
+    instead = {"cuEventRecord": kind(lambda event, stream: (noted.append(stream or 0), record(event, stream))[1]),
+               "cuStreamIsCapturing": kind(lambda stream, out: refused[0] if refused else capturing(stream, out))}  # fmt: skip
+    assert _window.connect(_fast.native)
+    own = {name: ctypes.cast(driver[name], ctypes.c_void_p).value for name in _window._FUNCTIONS}
+    _fast.native.connect_cuda(tuple({**own, **{name: ctypes.cast(f, ctypes.c_void_p).value for name, f in instead.items()}}.values()))
+    yield noted, refused
+    _fast.native.connect_cuda(tuple(own.values()))
+
+
+def of_default(device, way, x):
+    """A tensor of the legacy default stream, which the array interface calls 1."""
+    array = ways(device)[way](x, **({"stream": 1} if way == "interface" else {}))
+    array.other = Pool(device).buffer(16000)
+    return array
+
+
+def bound_to_default(session, device, way, n=4000):
+    """A call of a session, its argument and its result, which the quick way knows."""
+    array, out = of_default(device, way, np.zeros(n, np.float32)), of_default(device, way, np.zeros(n, np.float32))
+    call = session.affine.bind(array, out=out)
+    for value in sorted((array, out), key=lambda one: one.buffer.address):
+        for _ in range(3):
+            call.set("x", value), call.set(1, value)
+    call.set("x", array), call.set(1, out)
+    call(), call.submit()  # nothing is due
+    session.stream.synchronize()
+    return call, array, out
+
+
+@pytest.mark.parametrize("way", ["exchange", "interface"])
+def test_one_event_for_each_submission(program, device, is_quick, records, way):
+    """However many arguments are bound, and none where none is."""
+    noted, _ = records
+    session = program.session()
+    call, array, out = bound_to_default(session, device, way)
+    is_quick()
+    del noted[:]
+    for expected, bound in ((1, 1), (2, 3), (2, 0), (3, 2)):
+        for _ in range(bound):
+            call.set("x", array), call.set(1, out)
+        assert len(noted) == expected - bool(bound)
+        call.submit()
+        assert len(noted) == expected and not set(noted) - {0, 1}
+    call.set("x", array)
+    assert call() is out and len(noted) == 4
+    call.set("x", array)
+    assert call.run() is out and len(noted) == 5
+    other = session.affine.bind(array, out=out)  # one call's argument, and a submission of another one
+    call.set("x", array)
+    other.submit()
+    assert len(noted) == 6
+    call.submit()
+    assert len(noted) == 6
+    for turn in range(3):
+        session.affine(array, out=out)
+    assert len(noted) <= 9
+    session.stream.synchronize()
+
+
+@pytest.mark.parametrize("way", ["exchange", "interface"])
+def test_a_stream_that_was_given_is_ordered_at_once(program, device, is_quick, records, way):
+    """It may be captured by the time of the submission."""
+    noted, _ = records
+    call, array, out = bound_to_default(program.session(stream=Stream(device)), device, way)
+    is_quick()
+    del noted[:]
+    call.set("x", array), call.set(1, out)
+    assert len(noted) == 2
+    call.submit()
+    assert len(noted) == 2
+    call()
+
+
+@pytest.mark.parametrize("run", ["submit", "with a semaphore", "call", "run", "unbound"])
+@pytest.mark.parametrize("when", ["before", "between"])
+@pytest.mark.parametrize("way", ["exchange", "interface"])
+def test_the_default_stream_comes_first(program, device, is_quick, way, when, run):
+    """What the default stream writes before the argument is bound, and before the submission."""
+    session, default = program.session(), Stream.wrap(device, 0)
+    call, array, out = bound_to_default(session, device, way)
+    is_quick()
+    for turn in range(5):
+        x = floats(4000, seed=turn)
+        if when == "before" or run == "unbound":
+            fill_late(default, array, x)
+        call.set("x", array)
+        if when == "between" and run != "unbound":
+            fill_late(default, array, x)
+        if run == "submit":
+            call.submit()
+        elif run == "with a semaphore":
+            call.submit(signals=[(accrt.Semaphore(device.instance), 1)])
+        elif run == "call":
+            call()
+        elif run == "run":
+            call.run(timeout=30)
+        else:
+            session.affine(array, out=out)
+        session.stream.synchronize()
+        np.testing.assert_array_equal(values(accrt.Tensor(out.buffer, "f32", [4000])), on_host(x))
+
+
+@pytest.mark.parametrize("why", ["held back", "not told"])
+@pytest.mark.parametrize("way", ["exchange", "interface"])
+def test_the_default_stream_comes_first_in_many_steps(program, device, is_quick, records, way, why):
+    """Where the stream holds work back since the argument was bound, or CUDA does not say whether
+    one of the two is captured."""
+    noted, refused = records
+    session, default, gate = program.session(), Stream.wrap(device, 0), accrt.Semaphore(device.instance)
+    call, array, out = bound_to_default(session, device, way)
+    is_quick()
+    del noted[:]
+    for turn in range(1, 6):
+        x = floats(4000, seed=turn)
+        call.set("x", array)
+        if why == "held back":
+            session.stream.wait(gate, turn)
+        else:
+            refused[:] = [906]  # CUDA_ERROR_STREAM_CAPTURE_IMPLICIT
+        fill_late(default, array, x)
+        call.submit()
+        del refused[:]
+        gate.signal(turn)
+        session.stream.synchronize()
+        np.testing.assert_array_equal(values(accrt.Tensor(out.buffer, "f32", [4000])), on_host(x))
+    assert not noted
 
 
 # ---- Lifetime
