@@ -398,8 +398,11 @@ EXPORT CUresult cuMemHostRegister(void* p, size_t bytesize, unsigned int Flags) 
   const uint64_t base = (uint64_t)(uintptr_t)p;
   if (p == NULL || bytesize == 0 || Flags > 15)
     return CUDA_ERROR_INVALID_VALUE;
-  if (mapped_within(base, bytesize) != NULL)
-    return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  const area_t* present = mapped_within(base, bytesize);
+  if (present != NULL) {
+    return present->kind == AREA_PINNED ? CUDA_ERROR_INVALID_VALUE
+                                        : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+  }
   const area_t area = {.kind = AREA_REGISTERED,
                        .base = base,
                        .size_bytes = bytesize,

@@ -61,6 +61,7 @@ void section_memory(void) {
   about((CUdeviceptr)(uintptr_t)pinned);
   T(cuMemHostGetDevicePointer(&memory, pinned, 0));
   V(memory == (CUdeviceptr)(uintptr_t)pinned);
+  T(cuMemHostRegister(pinned, 5000, CU_MEMHOSTREGISTER_PORTABLE));
   T(cuMemHostGetDevicePointer(&memory, plain, 0));
   T(cuMemFree((CUdeviceptr)(uintptr_t)pinned));
   T(cuMemHostUnregister(pinned));

@@ -225,6 +225,16 @@ static void test_import_host_memory(void** state) {
   assert_error(f->table->memory_import(f->device, pages, MIB, &outer), ACCRT_ERROR_UNSUPPORTED,
                "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED");
   assert_int_equal(api->cuMemHostUnregister(pages), CUDA_SUCCESS);
+  /* Allocated by other code as pinned memory: used, and not freed. */
+  void* pinned;
+  assert_int_equal(api->cuMemHostAlloc(&pinned, MIB, 0), CUDA_SUCCESS);
+  assert_int_equal(f->table->memory_import(f->device, (char*)pinned + 512, 4096, &outer), ACCRT_OK);
+  assert_ptr_equal(outer.host_pointer, (char*)pinned + 512);
+  assert_int_equal(copy(f, outer.device_address, target.device_address, 4096), ACCRT_OK);
+  assert_int_equal(wait_all(f), ACCRT_OK);
+  assert_memory_equal((char*)pinned + 512, back, sizeof back);
+  f->table->memory_unimport(f->device, &outer);
+  assert_int_equal(api->cuMemFreeHost(pinned), CUDA_SUCCESS);
   assert_int_equal(api->cuCtxSetCurrent(NULL), CUDA_SUCCESS);
   f->table->memory_free(f->device, &target);
   free(pages);
