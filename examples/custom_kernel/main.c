@@ -15,8 +15,8 @@ static void check(accrt_status_t status) {
 }
 
 int main(int argc, char** argv) {
-  if (argc != 2 && argc != 3)
-    return fprintf(stderr, "usage: %s custom_kernel.accx [FUNCTION]\n", argv[0]), 2;
+  if (argc < 2 || argc > 4)
+    return fprintf(stderr, "usage: %s custom_kernel.accx [FUNCTION [DEVICE]]\n", argv[0]), 2;
   accrt_instance_t* instance;
   accrt_device_t* device;
   accrt_bundle_t* bundle;
@@ -24,11 +24,11 @@ int main(int argc, char** argv) {
   accrt_session_t* session;
   accrt_call_t* call;
   check(accrt_instance_create(NULL, &instance));
-  check(accrt_instance_device_by_name(instance, "host", &device));
+  check(accrt_instance_device_by_name(instance, argc == 4 ? argv[3] : "host", &device));
   check(accrt_bundle_open_path(instance, argv[1], NULL, &bundle));
   check(accrt_program_create(device, bundle, NULL, &program));
   check(accrt_session_create(program, NULL, &session));
-  check(accrt_call_create(session, argc == 3 ? argv[2] : "activate", &call));
+  check(accrt_call_create(session, argc >= 3 ? argv[2] : "activate", &call));
 
   const float x[8] = {-3, -2, -1, 0, 1, 2, 3, 4};
   float y[8];

@@ -444,8 +444,11 @@ def test_the_example_from_python_and_from_c(tmp_path):
     done = subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Werror", EXAMPLE / "main.c", f"-I{ROOT / 'include'}", str(LIBRARY),
                            "-o", tmp_path / "main"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    done = subprocess.run([tmp_path / "main", bundle], env=env, capture_output=True, text=True)
-    assert done.stdout == "0 0 0 0.5 2 4.5 8 12.5\n", done.stderr
+    for more in ((), ("activate",), ("activate", "host:0")):
+        done = subprocess.run([tmp_path / "main", bundle, *more], env=env, capture_output=True, text=True)
+        assert done.stdout == "0 0 0 0.5 2 4.5 8 12.5\n", done.stderr
+    done = subprocess.run([tmp_path / "main", bundle, "activate", "host:9"], env=env, capture_output=True, text=True)
+    assert done.returncode == 1 and "host:9" in done.stderr and done.stderr.count("\n") == 1
 
 
 def made(body, instance):
