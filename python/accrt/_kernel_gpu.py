@@ -143,7 +143,10 @@ class GpuKernel(Kernel):
                     return home
                 continue
             ask = getattr(value, "__dlpack_device__", None)
-            found = tuple(map(int, ask())) if callable(ask) else (0, 0)
+            try:
+                found = tuple(map(int, ask())) if callable(ask) else (0, 0)
+            except (ValueError, RuntimeError, BufferError):  # the argument is refused, by its name
+                continue
             if found[0] == _CUDA:
                 index = found[1]
                 break

@@ -210,7 +210,7 @@ assert (y.numpy() == 24).all()
 def refused(text, *values, kernel=scale, **more):
     try:
         kernel(*values, **more)
-    except (TypeError, ValueError, OverflowError, accrt.Error) as error:
+    except (TypeError, ValueError, BufferError, OverflowError, accrt.Error) as error:
         assert text in str(error), error
     else:
         raise AssertionError(text)
@@ -223,6 +223,12 @@ refused("y lies on cuda:1, and the kernel runs on cuda:0", x, y1, 2, n)
 refused("scale: grid is missing", x, y, 2, n, kernel=ptx)
 refused("y has elements of type i32, and the kernel takes f32", x, accrt.Tensor(y.buffer, "i32", [n]), 2, n)
 refused("its address is no multiple of the 4 bytes of f32", x, accrt.Tensor(y.buffer, "f32", [n - 1], offset_bytes=2), 2, n)
+
+class Nowhere:  # as torch's tensors of the meta device
+    def __dlpack_device__(self): raise ValueError("Unknown device type meta\\nfor Dlpack")
+    def __dlpack__(self, **more): raise AssertionError("nobody may ask for it")
+
+refused("kernel scale: x: Unknown device type meta", Nowhere(), y, 2, n)
 
 class Torch:  # what this needs of torch: tensors on a GPU, and a stream that they are used on
     def __init__(self, tensor): self.tensor = tensor
