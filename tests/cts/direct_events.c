@@ -204,7 +204,7 @@ static void test_events_are_reached_behind_what_is_before(void** state) {
   }
   memory_t memory = direct_memory(d, 128);
   const accrt_driver_binding_t binding = direct_binding(&memory);
-  accrt_driver_queue_t* other = make_queue(d);
+  accrt_driver_queue_t *other = make_queue(d), *only_waits = make_queue(d);
   accrt_driver_event_t* event = make_event(d, 0);
   const accrt_driver_command_t fill = fill_command(0, 64, 5);
   accrt_driver_command_t copy = {.opcode = ACCRT_DRIVER_COMMAND_COPY};
@@ -223,7 +223,7 @@ static void test_events_are_reached_behind_what_is_before(void** state) {
   assert_int_equal(d->table->event_synchronize(event, 0, ACCRT_WAIT_BLOCK), ACCRT_OK);
   for (uint32_t policy = ACCRT_WAIT_BLOCK; policy <= ACCRT_WAIT_SPIN; ++policy) {
     gate_t gate = {0};
-    outcome_t held, copied;
+    outcome_t held, copied, notice;
     bustle_t others;
     porter_t porter;
     memset(memory.host, 0, 128);
@@ -233,6 +233,8 @@ static void test_events_are_reached_behind_what_is_before(void** state) {
     record_event(d, d->queue, event);
     wait_event(d, other, event);
     direct_enqueue(d, other, &copy, &binding, 1, NULL, 0, &copied);
+    wait_event(d, only_waits, event);
+    direct_notify(d, only_waits, &notice);
     if (runs_beside(d)) {
       begin_bustle(d, &others);
       direct_failure.status = ACCRT_OK;
@@ -248,6 +250,7 @@ static void test_events_are_reached_behind_what_is_before(void** state) {
         assert_int_equal(direct_failure.status, ACCRT_ERROR_TIMEOUT);
       }
       assert_false(has_ended(&copied));
+      assert_false(has_ended(&notice));
       send_porter(&porter, &gate);
     }
     assert_int_equal(
@@ -262,11 +265,14 @@ static void test_events_are_reached_behind_what_is_before(void** state) {
     assert_int_equal(d->table->event_query(event), ACCRT_OK);
     direct_await(d, &copied);
     assert_int_equal(copied.status, ACCRT_OK);
+    direct_await(d, &notice);
+    assert_int_equal(notice.status, ACCRT_OK);
     for (int i = 0; i < 128; ++i)
       assert_int_equal(memory.host[i], 5);
   }
   d->table->event_destroy(event);
   d->table->queue_destroy(other);
+  d->table->queue_destroy(only_waits);
 }
 
 /* A wait is for the latest record at the time of the call; what the event is used for later does

@@ -310,6 +310,7 @@ THREADED_MUTANTS = [
     ("infinite is for ever", "  return timeout_ns > UINT64_MAX - 1 - now ? ACCRT_TIMEOUT_INFINITE : now + timeout_ns;", "  return now + timeout_ns;", "direct.test_waits_end_with_the_work_or_the_time"),
     ("waits are for what is enqueued", "    return queue->enqueued_number;\n", "    return number;\n", "direct.test_waits_end_with_the_work_or_the_time"),
     # Events
+    ("notices wait for events", "  job_t* job = take_job(queue, JOB_NOTIFY, 0);", "  if (queue->enqueued_number == queue->ended_number && queue->base.failure.status == ACCRT_OK) {\n    complete(completion, NULL);\n    return ACCRT_OK;\n  }\n  job_t* job = take_job(queue, JOB_NOTIFY, 0);", "direct.test_events_are_reached_behind_what_is_before"),
     ("queues wait for events", "  while (!job->point->reached && !is_cancelled(&queue->base))\n    wait_change(driver, ACCRT_TIMEOUT_INFINITE);\n", "", "direct.test_events_are_reached_behind_what_is_before"),
     ("records come behind the work", "  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t event_wait", "  point->reached = 1;\n  append(queue, job);\n  return ACCRT_OK;\n}\n\nstatic accrt_status_t event_wait", "direct.test_events_are_reached_behind_what_is_before"),
     ("never recorded is nothing to wait for", "  int reached = 1;\n  pthread_mutex_lock", "  int reached = event->point != NULL;\n  pthread_mutex_lock", "direct.test_events_are_reached_behind_what_is_before"),

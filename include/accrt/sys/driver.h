@@ -315,8 +315,8 @@ typedef struct accrt_driver_table {
 
   void (*memory_info)(accrt_driver_device_t* device, uint32_t kind,
                       accrt_driver_memory_info_t* out_info);
-  /** Allocates memory. ACCRT_ERROR_OUT_OF_DEVICE_MEMORY: there is not so much, also where it is the
-   * host's. After that the runtime trims its pools and tries again. May block. */
+  /** Allocates memory. ACCRT_ERROR_OUT_OF_DEVICE_MEMORY: there is not enough memory, even if it is
+   * the host's. After that the runtime trims its pools and tries again. May block. */
   accrt_status_t (*memory_allocate)(accrt_driver_device_t* device, uint32_t kind,
                                     uint64_t size_bytes, accrt_driver_memory_t* out_memory);
   void (*memory_free)(accrt_driver_device_t* device, const accrt_driver_memory_t* memory);
@@ -355,7 +355,7 @@ typedef struct accrt_driver_table {
   accrt_status_t (*queue_run)(accrt_driver_queue_t* queue, accrt_driver_list_t* list,
                               const accrt_driver_submission_t* submission);
   /** Calls `completion` when all earlier work has ended, with the record of the failure if the
-   * queue has failed. */
+   * queue has failed. A wait for an event is work too. */
   accrt_status_t (*queue_notify)(accrt_driver_queue_t* queue, accrt_driver_completion_t completion);
   /** Clears a failure. The queue has no work in flight. */
   accrt_status_t (*queue_reset)(accrt_driver_queue_t* queue);
@@ -375,13 +375,15 @@ typedef struct accrt_driver_table {
    * After a failure they return it until queue_reset. The numbers of a queue only grow, and may
    * leave gaps. */
   /** The number of the last submission up to which all have ended. It may also be a number in a
-   * gap, if all submissions before it have ended. Beside a failure, each time: the last submission
-   * that succeeded, or 0. What a reset cleared has not succeeded. Never blocks. */
+   * gap, if all submissions before it have ended. With a failure, each time: the number of the last
+   * submission that succeeded, or 0. Work whose failure was cleared by a reset has not succeeded.
+   * Never blocks. */
   accrt_status_t (*queue_progress)(accrt_driver_queue_t* queue, uint64_t* out_number);
   /** Waits on the calling thread until all submissions up to `number` have ended, of those that
-   * were enqueued before the call. For a device without ACCRT_DEVICE_FLAG_HOST_KERNELS it may wait
-   * for some later ones too, but it ends while more and more work comes. So the runtime enqueues
-   * nothing there that waits for what a thread does later: it holds such work back. Returns
+   * were enqueued before the call. For a device without ACCRT_DEVICE_FLAG_HOST_KERNELS it may also
+   * wait for some later submissions, but it ends even if more work comes all the time. So the
+   * runtime enqueues nothing there that waits for what a thread does later: it holds such work back.
+   * Returns
    * ACCRT_ERROR_TIMEOUT at the limit in any case (never with ACCRT_TIMEOUT_INFINITE).
    * @param policy ACCRT_WAIT_* of accrt/stream.h. Blocks. */
   accrt_status_t (*queue_wait)(accrt_driver_queue_t* queue, uint64_t number, uint64_t timeout_ns,
@@ -433,7 +435,7 @@ typedef struct accrt_driver_table {
    * the list to the capture, or refuses in the same way. */
   /** Wraps a native queue (CUDA: a CUstream) without owning it. ACCRT_ERROR_INVALID_ARGUMENT: a
    * queue of another device. The owner may destroy the native queue once all work of the wrapping
-   * queue has ended, and before queue_destroy is called: a driver then looks at what it knows
+   * queue has ended, even before queue_destroy is called: the driver then uses only what it knows
    * itself. */
   accrt_status_t (*queue_wrap)(accrt_driver_device_t* device, void* native,
                                accrt_driver_queue_t** out_queue);
