@@ -34,10 +34,10 @@ ACCRT_API accrt_status_t accrt_semaphore_create(accrt_instance_t* instance, uint
                                                 accrt_semaphore_t** out_semaphore);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_semaphore_t* accrt_semaphore_retain(accrt_semaphore_t* semaphore);
-/** Drops a reference; NULL is allowed. Signals that streams still have to make count as references,
- * and so do values that a device will reach. When the last of all is gone, nothing can raise the
- * value any more: streams that wait for a higher one fail with ACCRT_ERROR_CANCELLED (since 0.4).
- * Since: 0.1 */
+/** Drops a reference; NULL is allowed. A signal that a stream still has to make counts as a
+ * reference, and so does a value that a device will reach. When the last reference is gone, nothing
+ * can raise the value any more: streams that wait for a higher value fail with
+ * ACCRT_ERROR_CANCELLED (since 0.4). Since: 0.1 */
 ACCRT_API void accrt_semaphore_release(accrt_semaphore_t* semaphore);
 /** The value that the semaphore has reached.
  * @return ACCRT_OK; ACCRT_ERROR_POISONED (it failed; `*out_value` is the last value reached). Never
@@ -106,8 +106,9 @@ ACCRT_API accrt_status_t accrt_stream_create(accrt_device_t* device,
  * that no one has signalled yet gets ACCRT_ERROR_NOT_READY. While the native queue is being
  * captured, accrt_call_submit and accrt_stream_submit add their work to the owner's graph (since
  * 0.4). The code that launches it has to keep the session, the program and all memory of the work
- * alive. Other functions get ACCRT_ERROR_INVALID_STATE. So do a wait for captured work, and work
- * that is traced or that has an operator which cannot be captured. The capture stays valid.
+ * alive. Other functions get ACCRT_ERROR_INVALID_STATE. A wait for captured work gets it too,
+ * and so does work that is traced or has an operator that cannot be captured. The capture stays
+ * valid.
  * @param native a queue of this device. CUDA: NULL is the legacy default stream.
  * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (the driver has no native queues);
  *   ACCRT_ERROR_INVALID_ARGUMENT (a queue of another device); ACCRT_ERROR_OUT_OF_MEMORY.
@@ -140,7 +141,7 @@ ACCRT_API accrt_status_t accrt_stream_query(accrt_stream_t* stream);
  * comes at that time.) A stream whose device runs on the calling thread moves only inside waits.
  * @param out_submitted the last number; may be NULL.
  * @param out_issued the last number that the stream has issued to the device; work with a higher
- *   number still waits for a semaphore, or behind work that does; may be NULL.
+ *   number still waits for a semaphore, or stands behind work that waits; may be NULL.
  * @param out_completed the last number up to which all work has ended; may be NULL.
  * @return ACCRT_OK, also for a stream that has failed; ACCRT_ERROR_INVALID_ARGUMENT (stream is
  *   NULL), ACCRT_ERROR_FORKED. If this function fails, the numbers are 0. Thread-safe. Never
@@ -203,8 +204,8 @@ ACCRT_ASSERT_LAYOUT(accrt_place_t, offset_bytes, 24);
 
 /** A strided copy: extent[0] contiguous bytes, extent[1] rows, extent[2] planes. Frozen. Strides
  * are bytes between rows and between planes; a stride whose extent is 1 or less is ignored. An
- * extent of 0 copies nothing. extent[0] of one row in one plane may be ACCRT_TO_END, as in
- * accrt_stream_copy; of several it is ACCRT_ERROR_OUT_OF_RANGE. Rows of the target may not overlap:
+ * extent of 0 copies nothing. If there is one row in one plane, extent[0] may be ACCRT_TO_END, as in
+ * accrt_stream_copy; with several rows or planes, that is ACCRT_ERROR_OUT_OF_RANGE. Rows of the target may not overlap:
  * rows are at least one row apart, and planes at least the span of a plane (or the same with rows
  * and planes exchanged). Rows of the source may overlap: a stride of 0 repeats a row. */
 typedef struct accrt_copy_region {
