@@ -204,10 +204,11 @@ ACCRT_ASSERT_LAYOUT(accrt_place_t, offset_bytes, 24);
 
 /** A strided copy: extent[0] contiguous bytes, extent[1] rows, extent[2] planes. Frozen. Strides
  * are bytes between rows and between planes; a stride whose extent is 1 or less is ignored. An
- * extent of 0 copies nothing. If there is one row in one plane, extent[0] may be ACCRT_TO_END, as in
- * accrt_stream_copy; with several rows or planes, that is ACCRT_ERROR_OUT_OF_RANGE. Rows of the target may not overlap:
- * rows are at least one row apart, and planes at least the span of a plane (or the same with rows
- * and planes exchanged). Rows of the source may overlap: a stride of 0 repeats a row. */
+ * extent of 0 copies nothing. If there is one row in one plane, extent[0] may be ACCRT_TO_END, as
+ * in accrt_stream_copy; with several rows or planes, that is ACCRT_ERROR_OUT_OF_RANGE. Rows of the
+ * target may not overlap: rows are at least one row apart, and planes at least the span of a plane
+ * (or the same with rows and planes exchanged). Rows of the source may overlap: a stride of 0
+ * repeats a row. */
 typedef struct accrt_copy_region {
   uint64_t extent[3];
   uint64_t source_stride_bytes[2];

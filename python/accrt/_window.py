@@ -10,10 +10,10 @@ What an argument of a bound call costs (python/native/gpu.c), in foreign calls a
 - CuPy and others with the CUDA array interface: one dict, which they make, with eight entries; one
   call of CUDA's driver says which GPU has the memory. The streams as above. One call binds.
 
-If the session has a stream of its own and the library's is the default stream, the event is recorded
-once, before the next submission of the session (`Gpu.order`), and not for each argument. The wait
-then covers what the default stream has by the submission. That is all that it had when the argument
-was bound, and maybe more.
+If the session has a stream of its own and the library's is the default stream, the event is
+recorded once, before the next submission of the session (`Gpu.order`), and not for each argument.
+The wait then covers what the default stream has by the submission. That is all that it had when the
+argument was bound, and maybe more.
 
 The call's `_views` holds what keeps the memory, until another tensor is bound and the work that was
 submitted by then is over (_in_flight.py). Where a stream is captured into a graph and is not the

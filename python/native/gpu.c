@@ -83,9 +83,9 @@ static bool wait_for(gpu_t* self, void* own, void* producer) {
 }
 
 /* Orders the session's stream behind one of another library; one stream needs no order. The legacy
- * default stream is there until the process ends, so a session with a stream of its own may wait for
- * it once, before the submission, in place of once for each argument. Another stream may be gone by
- * then. */
+ * default stream is there until the process ends, so a session with a stream of its own may wait
+ * for it once, before the submission, in place of once for each argument. Another stream may be
+ * gone by then. */
 static bool order(gpu_t* self, void* producer) {
   void* own;
   if (self->may_order_late && same_stream(producer, NULL)) {

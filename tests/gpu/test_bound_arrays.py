@@ -392,7 +392,8 @@ def test_one_event_for_each_submission(program, device, is_quick, records, way):
     assert call() is out and len(noted) == 4
     call.set("x", array)
     assert call.run() is out and len(noted) == 5
-    other = session.affine.bind(array, out=out)  # one call's argument, and a submission of another one
+    # one call's argument, and a submission of another one
+    other = session.affine.bind(array, out=out)
     call.set("x", array)
     other.submit()
     assert len(noted) == 6

@@ -382,9 +382,8 @@ typedef struct accrt_driver_table {
   /** Waits on the calling thread until all submissions up to `number` have ended, of those that
    * were enqueued before the call. For a device without ACCRT_DEVICE_FLAG_HOST_KERNELS it may also
    * wait for some later submissions, but it ends even if more work comes all the time. So the
-   * runtime enqueues nothing there that waits for what a thread does later: it holds such work back.
-   * Returns
-   * ACCRT_ERROR_TIMEOUT at the limit in any case (never with ACCRT_TIMEOUT_INFINITE).
+   * runtime enqueues nothing there that waits for what a thread does later: it holds such work
+   * back. Returns ACCRT_ERROR_TIMEOUT at the limit in any case (never with ACCRT_TIMEOUT_INFINITE).
    * @param policy ACCRT_WAIT_* of accrt/stream.h. Blocks. */
   accrt_status_t (*queue_wait)(accrt_driver_queue_t* queue, uint64_t number, uint64_t timeout_ns,
                                uint32_t policy);

@@ -360,8 +360,8 @@ struct cuda_queue {
   atomic_uint_least64_t completed;
   /* The last submission that became part of a capture; relaxed: written and read by who submits. */
   atomic_uint_least64_t captured;
-  /* Waits for events that CUDA has, and how many of them are known to be over: they have no numbers.
-   * Relaxed: who uses the queue counts, the poller knows. */
+  /* Waits for events that CUDA has, and how many of them are known to be over: they have no
+   * numbers. Relaxed: who uses the queue counts, the poller knows. */
   atomic_uint_least64_t event_waits;
   atomic_uint_least64_t event_waits_over;
   /* Set when this queue alone failed, such as by an operator in the middle of a list. Stored with

@@ -98,8 +98,8 @@ static CUresult add_import(cuda_device_t* device, void* pointer, uint64_t size_b
     *out_import = fresh;
   }
   accrt_mutex_unlock(&driver->imports_mutex);
-  /* CUDA calls memory that other code allocated as pinned an invalid value. Check both ends. If only
-   * a part is registered, the device cannot access the rest. */
+  /* CUDA calls memory that other code allocated as pinned an invalid value. Check both ends. If
+   * only a part is registered, the device cannot access the rest. */
   if ((result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED || result == CUDA_ERROR_INVALID_VALUE) &&
       accrt_cuda_is_known(device, (uint64_t)(uintptr_t)pointer) &&
       accrt_cuda_is_known(device, (uint64_t)(uintptr_t)pointer + size_bytes - 1)) {
