@@ -169,6 +169,23 @@ def test_strides_offsets_and_shapes(operators):
         close(op(x, y), torch.nn.functional.silu(x) * y)
 
 
+def test_copies_are_made_on_the_quick_way(operators, monkeypatch):
+    """A call with a tensor that is not contiguous, misaligned or negated is one step, once its
+    shapes are known."""
+    from accrt.torch import _operator
+
+    op, base = operators["silu_mul"], torch.randn(9, 33, device="cuda")
+    x, y = torch.randn(9, 33, device="cuda"), torch.randn(9, 33, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            op(x, y)
+        op(base.T.contiguous().T, y)
+        monkeypatch.setattr(_operator.Operator, "_outputs", lambda *given: pytest.fail("it was done in many steps"))
+        for other in (base.T.contiguous().T, torch.randn(9 * 33 + 1, device="cuda")[1:].view(9, 33), torch._neg_view(base), torch.randn(9, 66, device="cuda")[:, ::2]):
+            close(op(other, y), torch.nn.functional.silu(other) * y)
+            close(op(y, other), torch.nn.functional.silu(y) * other)
+
+
 def test_parameters_and_scalars(operators):
     w = torch.nn.Parameter(torch.rand(16, device="cuda"))
     x = torch.randn(4, 16, device="cuda")

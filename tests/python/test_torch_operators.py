@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
@@ -533,3 +534,32 @@ def test_sizes_are_expressions_that_are_read_and_not_run():
     for text in ("f32[__import__('os')]", "f32[n.real]", "f32[...]", "f32[n", "f32 opaque[4]", "f8[4]", "f32['a']", "f32[[1]]", "f32[n for n in x]"):
         with pytest.raises(ValueError, match="x is "):
             _shapes.parsed("x", text)
+
+
+def test_a_gpu_call_that_is_refused_for_its_layout_is_tried_with_copies(monkeypatch):
+    """The step in C takes contiguous and aligned tensors: others are copied for it, but not in a
+    capture."""
+    from accrt.torch import _operator
+
+    given, capturing = [], [False]
+
+    def quick(*values):
+        given.append(values)
+        return "made" if all(map(_operator._is_plain, values)) else NotImplemented
+
+    class Stopped(Exception):
+        pass
+
+    def slow(_values):
+        raise Stopped
+
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing[0])
+    operator = types.SimpleNamespace(_quick=quick, weights=None, _index=slow)
+    x = torch.arange(64.0).view(8, 8)
+    for tensor, calls in ((x, 1), (x.T, 2), (torch.arange(65.0)[1:], 2), (torch._neg_view(x), 2), (None, 1)):
+        given.clear()
+        assert _operator.Operator.run_on_gpu(operator, tensor, 3) == "made" and len(given) == calls
+        assert tensor is None or torch.equal(given[-1][0], tensor)
+    capturing[0] = True
+    with pytest.raises(Stopped):
+        _operator.Operator.run_on_gpu(operator, x.T, 3)

@@ -227,6 +227,8 @@ class Operator:
         quick = self._quick
         if quick is not None:
             made = quick(*given)
+            if made is NotImplemented and not all(map(_is_plain, given)) and not torch.cuda.is_current_stream_capturing():
+                made = quick(*(_plain(v, False) if isinstance(v, torch.Tensor) else v for v in given))
             if made is not NotImplemented:
                 return made
         weights = given[-1] if self.weights is not None else None
@@ -451,6 +453,11 @@ def _plain(value: Any, copy: bool) -> Any:
     if copy or value.data_ptr() % _ALIGNED:
         return value.clone(memory_format=torch.contiguous_format)
     return value.contiguous()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether an argument goes in as it is."""
+    return not isinstance(value, torch.Tensor) or (value.is_contiguous() and value.data_ptr() % _ALIGNED == 0 and not value.is_neg())
 
 
 @functools.lru_cache(maxsize=None)
