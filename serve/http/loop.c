@@ -170,21 +170,33 @@ static void accept_clients(http_server_t* server) {
 
 /* ---- Turns ---- */
 
+/* Each connection once: one that has sent many requests at once gets its next answer in the next
+ * turn, after the others. */
 static void settle_dirty(http_server_t* server) {
-  while (server->dirty != NULL) {
-    http_connection_t* c = server->dirty;
-    server->dirty = c->next_dirty;
+  http_connection_t* list = server->dirty;
+  server->dirty = NULL;
+  while (list != NULL) {
+    http_connection_t* c = list;
+    list = c->next_dirty;
     c->next_dirty = NULL;
     c->dirty = 0;
     accrt_http_connection_settle(c);
   }
 }
 
+/* Those that are still in the list of the next turn stay for it. */
 static void free_dead(http_server_t* server) {
-  while (server->dead != NULL) {
-    http_connection_t* c = server->dead;
-    server->dead = c->next;
-    accrt_http_connection_free(c);
+  http_connection_t* list = server->dead;
+  server->dead = NULL;
+  while (list != NULL) {
+    http_connection_t* c = list;
+    list = c->next;
+    if (c->dirty != 0) {
+      c->next = server->dead;
+      server->dead = c;
+    } else {
+      accrt_http_connection_free(c);
+    }
   }
 }
 
@@ -241,7 +253,7 @@ static uint32_t wind_down(http_server_t* server) {
   if (atomic_load(&server->cutting) != 0)
     cut(server);
   free_dead(server);
-  if (server->connection_count > 0)
+  if (server->connection_count > 0 || server->dirty != NULL)
     return 0;
   say_ended(server);
   if (atomic_load(&server->stopping) == 0)
@@ -255,6 +267,8 @@ static uint32_t wind_down(http_server_t* server) {
 }
 
 static int wait_ms(const http_server_t* server) {
+  if (server->dirty != NULL)
+    return 0;
   uint64_t until = server->next_deadline_ns;
   if (server->accept_again_ns != 0 && server->accept_again_ns < until)
     until = server->accept_again_ns;

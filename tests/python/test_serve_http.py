@@ -327,6 +327,30 @@ def test_malformed_requests(server, data, status):
         assert "OPTIONS" in answer.headers["allow"]
 
 
+def test_many_requests_at_once_wait_for_their_turn(tmp_path):
+    """Clients that send thousands of requests in one go get their answers in turns, so that another
+    client waits for one of each, not for all."""
+    clients, count = 4, 8000
+    log = open(tmp_path / "log", "w+b")
+    with log, served(log_fd=log.fileno(), check_descriptors=False) as server:
+        sockets = [server.connect() for _ in range(clients)]
+        ports = {str(one.getsockname()[1]).encode() for one in sockets}
+        readers = [threading.Thread(target=read_all, args=(one,)) for one in sockets]
+        for thread in readers:
+            thread.start()
+        senders = [threading.Thread(target=one.sendall, args=(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" * (count - 1) + get("/health"),)) for one in sockets]
+        for thread in senders:
+            thread.start()
+        for thread in senders + readers:
+            thread.join()
+        for one in sockets:
+            one.close()
+        lines = [found[1] for found in re.finditer(rb':(\d+) "GET /health" 200', (tmp_path / "log").read_bytes())]
+    assert collections.Counter(lines) == {port: count for port in ports}
+    changes = sum(one != other for one, other in zip(lines, lines[1:]))
+    assert changes > clients * count / 20, changes  # 60 KiB of one client in a go: some 80
+
+
 @pytest.mark.hostile
 def test_any_cut_and_any_flipped_byte_is_answered_or_closed(server):
     whole = post(COMPLETIONS, {"prompt": "x", "max_tokens": 1})
