@@ -7,6 +7,7 @@ import functools
 import json
 import math
 import re
+import time
 
 import numpy as np
 import pytest
@@ -281,6 +282,48 @@ def test_what_tensors_are_refused_by_name(tmp_path):
     tiny_adapters.write_adapter(folder, {k: (a * 60000, b * 60000) for k, (a, b) in small().items()})
     with pytest.raises(Refused, match="too large for f16"):
         models.read_adapter(folder, {**LAYOUT, "dtype": "f16"})
+
+
+@pytest.mark.parametrize("stored", ["f32", "f16", "bf16"])
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_become_too_large_are_refused(tmp_path, stored):
+    """By the scale, or as they are rounded: an infinity would make every text of the adapter
+    nonsense."""
+    large = {k: (a, np.full_like(b, 1e20)) for k, (a, b) in small().items()}
+    with pytest.raises(Refused, match=f"too large for {stored}"):
+        models.read_adapter(tiny_adapters.write_adapter(tmp_path / "a", large, alpha=1e25), {**LAYOUT, "dtype": stored})
+    largest = {k: (np.full_like(a, np.finfo(np.float32).max), b) for k, (a, b) in small().items()}
+    folder = tiny_adapters.write_adapter(tmp_path / "b", largest)
+    if stored == "f32":
+        assert models.read_adapter(folder, LAYOUT).rank == 4
+    else:
+        with pytest.raises(Refused, match=f"too large for {stored}"):
+            models.read_adapter(folder, {**LAYOUT, "dtype": stored})
+
+
+def test_a_config_of_many_names_takes_linear_time(tmp_path):
+    """A name was compared with every key of the file, for each product."""
+    many = {f"model.layers.{i}.self_attn.q_proj": [4, 4] for i in range(400)}
+    adapter = {name: (np.ones((1, 4), np.float32), np.ones((4, 1), np.float32)) for name in many}
+    patterns = {f"k{i}": 1 for i in range(200_000)}
+    folder = tiny_adapters.write_adapter(tmp_path / "a", adapter, rank_pattern={**patterns, "q_proj": 1}, alpha_pattern={**patterns, "7.self_attn.q_proj": 3})
+    before = time.process_time()
+    made = models.read_adapter(folder, {**LAYOUT, "products": many})
+    assert len(made.tensors) == 800 and time.process_time() - before < 10  # 30 s when it was not
+
+
+def test_a_file_that_is_cut_is_no_mapping(tmp_path, monkeypatch):
+    """An adapter's folder may be another's, who can cut the file at any time: a mapping of it would
+    end the process."""
+    folder = tiny_adapters.write_adapter(tmp_path / "a", small())
+    monkeypatch.setattr(accrt.weights.Weight, "component", lambda *_: pytest.fail("it was mapped"))
+    assert models.read_adapter(folder, LAYOUT).rank == 4
+    source = accrt.Weights(folder / "adapter_model.safetensors")
+    with open(folder / "adapter_model.safetensors", "r+b") as file:
+        file.truncate(source.info.size_bytes - 8)
+    with pytest.raises(accrt.Error):
+        for name in source:
+            source[name].read(0, source[name].nbytes)
 
 
 def test_folders_that_are_none(tmp_path):

@@ -31,6 +31,7 @@ BEGINNINGS = (True, False, "gaussian", "eva", "orthogonal")
 _KEY = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.default)?\.weight\Z", re.DOTALL)
 _LIMIT = 16 << 20
 _FLOATS = ("f32", "f16", "bf16")
+_BF16_INFINITE = 0x7F80  # the bits of the exponent, all set in infinities
 
 
 @dataclass(frozen=True)
@@ -87,17 +88,18 @@ class _Config:
             return 1.0
         return float(value)
 
-    def _pattern(self, name: str, read: Any) -> Dict[str, Any]:
-        """Names, or ends of names, of products with a value of their own."""
+    def _pattern(self, name: str, read: Any) -> Dict[str, Tuple[int, Any]]:
+        """Names, or ends of names, of products with a value of their own, and their place in the
+        file: the first one counts."""
         given = self.values.get(name) or {}
         if not isinstance(given, dict):
             self.points.append(f"adapter_config.json: {name} is {json.dumps(given):.40}, expected an object")
             return {}
-        found = {}
-        for key, value in given.items():
+        found: Dict[str, Tuple[int, Any]] = {}
+        for place, (key, value) in enumerate(given.items()):
             if re.search(r"[][^$*+?(){}|\\]", key[1:] if key.startswith("^") else key):
                 self.points.append(f"adapter_config.json: {name} has the regular expression {key!r:.80}; names are read")
-            found[key] = read(value, f"{name}[{key!r:.80}]")
+            found[key] = place, read(value, f"{name}[{key!r:.80}]")
         return found
 
     def rank_of(self, product: str) -> int:
@@ -108,11 +110,11 @@ class _Config:
         return _matching(self.alphas, product, self.alpha) / (math.sqrt(rank) if self.rooted else rank)
 
 
-def _matching(pattern: Mapping[str, Any], product: str, default: Any) -> Any:
-    for key, value in pattern.items():
-        if key == "^" + product or product == key or product.endswith("." + key):
-            return value
-    return default
+def _matching(pattern: Mapping[str, Tuple[int, Any]], product: str, default: Any) -> Any:
+    """The value of the first key that is the product's name, or an end of it. A file may have
+    hundreds of thousands."""
+    names = {"^" + product, product, *(product[at.end():] for at in re.finditer(r"\.", product))}
+    return min((pattern[name] for name in names if name in pattern), default=(0, default))[1]
 
 
 def read_adapter(path: "str | os.PathLike[str]", layout: Mapping[str, Any]) -> Adapter:
@@ -129,7 +131,8 @@ def read_adapter(path: "str | os.PathLike[str]", layout: Mapping[str, Any]) -> A
         rank = config.rank_of(product)
         largest = max(largest, rank)
         if _fits(product, pair, rank, layout, points):
-            factors = {"a": _values(pair["A"], points), "b": _values(pair["B"], points).T * np.float32(config.scale_of(product))}
+            with np.errstate(over="ignore"):
+                factors = {"a": _values(pair["A"], points), "b": _values(pair["B"], points).T * np.float32(config.scale_of(product))}
             for part, array in factors.items():
                 padded = np.zeros((layout["max_rank"], array.shape[1]), np.float32)
                 padded[:rank] = array
@@ -200,9 +203,9 @@ def _fits(product: str, pair: Mapping[str, Weight], rank: int, layout: Mapping[s
 
 
 def _values(weight: Weight, points: List[str]) -> np.ndarray:
-    """As f32."""
+    """As f32. They are read: who can cut the file ends a process that looks at its mapping."""
     kind = {"f32": np.float32, "f16": np.float16, "bf16": np.uint16}[weight.dtype]
-    array = np.frombuffer(weight.memoryview(), kind).reshape(weight.shape)
+    array = np.frombuffer(weight.read(0, weight.nbytes), kind).reshape(weight.shape)
     array = np.asarray(array.astype(np.uint32) << 16, np.uint32).view(np.float32) if weight.dtype == "bf16" else array.astype(np.float32)
     if not np.isfinite(array).all():
         points.append(f"tensor {weight.name}: it has numbers that are not finite")
@@ -210,11 +213,9 @@ def _values(weight: Weight, points: List[str]) -> np.ndarray:
 
 
 def _stored(array: np.ndarray, dtype: str, product: str, points: List[str]) -> np.ndarray:
-    if dtype == "bf16":
-        return _bf16.bits(array)
     with np.errstate(over="ignore"):
-        made = array.astype({"f32": np.float32, "f16": np.float16}[dtype])
-    if not np.isfinite(made).all():
+        made = _bf16.bits(array) if dtype == "bf16" else array.astype({"f32": np.float32, "f16": np.float16}[dtype])
+    if not (made & _BF16_INFINITE != _BF16_INFINITE if dtype == "bf16" else np.isfinite(made)).all():
         points.append(f"{product}: its numbers are too large for {dtype}")
     return made
 
