@@ -264,7 +264,7 @@ class LLM:
                 self._submit_some(waiting, open_outputs, numbers, values, grammar, failures, len(outputs))
                 self._hub.pump(0.05)
                 if failures:
-                    raise _failure(failures[0])
+                    raise _failure(failures[0], grammar is not None)
         finally:
             for number in numbers if open_outputs else ():
                 self._hub.forget(number)
@@ -343,12 +343,14 @@ def _reason(event: _engine.Event, called: bool) -> Optional[str]:
     return "tool_calls" if called and event.finish_reason == "stop" else event.finish_reason
 
 
-def _failure(event: _engine.Event) -> Error:
+def _failure(event: _engine.Event, constrained: bool) -> Error:
     name = lib.accrt_status_name(event.status).decode()
     why = f"the engine failed at the request: {lib.accrt_status_text(event.status).decode()}"
     if event.status == _ffi.ACCRT_ERROR_KERNEL:
         why = ("the model failed at the request: its results are not finite numbers (its weights may have NaN or infinity), "
                "or a kernel returned an error")  # fmt: skip
+    if event.status == _ffi.ACCRT_ERROR_OUT_OF_RANGE and constrained:
+        why = "the grammar became too complex for its text"
     return errors.class_of(event.status)(f"{why} ({name})", name=name)
 
 
@@ -411,7 +413,7 @@ class Stream:
     def _next(self) -> Optional[Piece]:
         event = self._pieces.popleft()
         if event.finish_reason == "failed":
-            raise _failure(event)
+            raise _failure(event, bool(self._request.struct.constraint))
         self._ended = event.last
         text, pieces = _called(event, self._calls[event.sequence] if self._calls else None)
         if pieces:

@@ -10,6 +10,8 @@ import json
 import os
 import random
 import re
+import resource
+import signal
 import threading
 
 import pytest
@@ -99,6 +101,45 @@ def test_grammars_that_are_kept_have_a_size(llm):
     assert 1 <= len(kept) <= 17 and sum(len(text) for _, text in kept) <= 256 << 10
 
 
+ENDLESS = {
+    "conjunctions": {"guided_grammar": "start: T\nT: " + " & ".join("/x|.*a.{%d}b.*/" % i for i in range(20, 60))},
+    "patterns": {"guided_json": {"allOf": [{"type": "string", "pattern": "a.{%d}b" % i} for i in range(20, 60)]}},
+    "properties": {"guided_json": {"type": "object", "properties": {f"{i:x}": {} for i in range(20000)}}},
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_small_grammar_that_never_compiles_holds_no_worker(llm, name, capfd, monkeypatch):
+    """The first two took gigabytes in this process, without an end."""
+    monkeypatch.setattr(grammar, "TRIAL_SECONDS", 4.0)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(serve.BadParameter, match="(takes longer than 4 seconds|takes more than 512 MiB of memory) to compile") as caught:
+        llm.generate("x", **ENDLESS[name], max_tokens=3)
+    assert caught.value.code == "grammar_too_complex" and capfd.readouterr().err == ""
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100 << 10
+    assert llm.generate("x", guided_regex="a{3}", max_tokens=9).text == "aaa"
+
+
+def test_a_process_that_tries_grammars_is_replaced(monkeypatch):
+    """Without memory for its stack; and after somebody else has ended it."""
+    pytest.importorskip("llguidance")
+    with monkeypatch.context() as patch, accrt.LLM(serve.simulated()) as one:
+        patch.setattr(one.engine._compiler._helper, "_memory", grammar.TRIAL_BYTES)
+        with pytest.raises(serve.BadParameter, match="takes more than 512 MiB of memory to compile, or ended the compiler: no thread with a stack") as caught:
+            one.generate("x", guided_regex="a{2}", max_tokens=9)
+        assert caught.value.code == "grammar_too_complex"
+    with accrt.LLM(serve.simulated()) as one:
+        assert one.generate("x", guided_regex="a{2}", max_tokens=9).text == "aa"
+        helper = one.engine._compiler._helper
+        os.kill(helper._idle[0]._process.pid, signal.SIGKILL)
+        with pytest.raises(serve.BadParameter, match=r"ended the compiler: signal 9 \(SIGKILL\)"):
+            one.generate("x", guided_regex="a{3}", max_tokens=9)
+        assert one.generate("x", guided_regex="a{3}", max_tokens=9).text == "aaa"
+        pid = helper._idle[0]._process.pid
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
 @pytest.mark.parametrize("rule", ['{0}: "a" {1}', "{0}:{1}"])
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_grammar_of_nested_rules_ends_nothing(llm, rule, terminal):
@@ -153,6 +194,15 @@ def test_a_bad_grammar_is_refused_and_says_why(llm):
         with pytest.raises(serve.BadParameter, match=words) as caught:
             llm.generate("x", **given)
         assert caught.value.parameter == next(iter(given)) and "\n" not in str(caught.value)
+
+
+def test_a_grammar_that_becomes_too_complex_is_named(llm):
+    """As the server does."""
+    given = {"guided_regex": "(a|aa)*" * 1000, "max_tokens": 90}
+    with pytest.raises(accrt.OutOfRangeError, match="the grammar became too complex for its text"):
+        llm.generate("a", **given)
+    with pytest.raises(accrt.OutOfRangeError, match="the grammar became too complex for its text"):
+        list(llm.stream("a", **given))
 
 
 def test_stop_strings_penalties_and_log_probabilities(llm):

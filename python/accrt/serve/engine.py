@@ -121,6 +121,10 @@ class Engine(Handle):
         self._compiler = Compiler(model)
         super().__init__(created(lib.accrt_serve_engine_create, handle, ctypes.byref(given)))
 
+    def close(self) -> None:
+        self._compiler.close()
+        super().close()
+
     def constraint(self, grammar: Optional[Grammar]) -> Optional[Constraint]:
         """What lets only texts of a grammar through; None: anything may come."""
         return self._compiler(grammar)

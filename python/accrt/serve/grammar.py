@@ -10,19 +10,24 @@ from __future__ import annotations
 import collections
 import glob
 import importlib.machinery
+import json
 import os
 import sys
 import threading
 from typing import Optional, Tuple
 
-from .. import _ffi
+from .. import _ffi, _limited
 from .._library import Handle, created, lib, need
 from .._waits import apart
-from ..errors import InvalidFormatError, PermissionDeniedError, UnsupportedError
+from ..errors import InvalidFormatError, OutOfMemoryError, PermissionDeniedError, UnsupportedError
 from .parameters import BadParameter, Grammar
 
 _KINDS = {"json": _ffi.ACCRT_SERVE_GRAMMAR_JSON_SCHEMA, "regex": _ffi.ACCRT_SERVE_GRAMMAR_REGEX, "lark": _ffi.ACCRT_SERVE_GRAMMAR_LARK}
 _KEPT, _KEPT_BYTES = 128, 256 << 10  # what a grammar takes of memory follows from its text's size
+#: A grammar is compiled in a process of its own first, which ends at these.
+TRIAL_SECONDS, TRIAL_BYTES = 10.0, 512 << 20
+MOST_WORDS = 1000  # of its answer
+_STACK_BYTES = 1 << 30  # of the thread that compiles: serve/grammars.c
 
 
 class Constraint(Handle):
@@ -36,7 +41,7 @@ class Grammars(Handle):
     """Compiles grammars for a model's tokens, and keeps those that were used last: at most 128, of
     256 KiB of text together, or one."""
 
-    __slots__ = ("_guard", "_constraints")
+    __slots__ = ("_guard", "_constraints", "_path")
     _kind = "accrt_serve_grammars"
 
     def __init__(self, model: Handle, path: Optional[str] = None) -> None:
@@ -45,15 +50,21 @@ class Grammars(Handle):
         handle = need(model, Model)
         self._guard = threading.Lock()
         self._constraints: "collections.OrderedDict[Tuple[str, str], Constraint]" = collections.OrderedDict()
-        found = path or _library()
+        self._path = found = path or _library()
         super().__init__(apart(lambda: created(lib.accrt_serve_grammars_open, handle, found.encode() if found else None)))
 
-    def constraint(self, kind: str, text: str) -> Constraint:
+    def constraint(self, kind: str, text: str, helper: Optional[_limited.Helper] = None) -> Constraint:
+        """The compiled grammar. `helper` tries it first. What ends that is an error of _limited, or
+        OutOfMemoryError."""
         key = (kind, text)
         with self._guard:
             if key in self._constraints:
                 self._constraints.move_to_end(key)
                 return self._constraints[key]
+        if helper is not None:
+            why = helper.ask(json.dumps({"path": self._path, "kind": kind, "text": text}).encode(), 4 * MOST_WORDS, TRIAL_SECONDS)
+            if why:
+                raise OutOfMemoryError(why.decode())
         made = Constraint(apart(lambda: created(lib.accrt_serve_grammars_constraint, self.handle, _KINDS[kind], text.encode())))
         with self._guard:
             self._constraints[key] = made
@@ -77,6 +88,12 @@ class Compiler:
 
     def __init__(self, model: Handle) -> None:
         self._model, self._guard, self._grammars = model, threading.Lock(), None
+        self._helper = _limited.Helper("accrt.serve._trial", _STACK_BYTES + TRIAL_BYTES, TRIAL_SECONDS) if _limited.possible() else None
+
+    def close(self) -> None:
+        """Ends the process that tries grammars. Grammars can be compiled again."""
+        if self._helper is not None:
+            self._helper.close()
 
     def __call__(self, grammar: Optional[Grammar]) -> Optional[Constraint]:
         """The constraint of a grammar. BadParameter: the grammar is wrong, or there is nothing that
@@ -87,7 +104,12 @@ class Compiler:
             with self._guard:
                 if self._grammars is None:
                     self._grammars = Grammars(self._model)
-            return self._grammars.constraint(grammar.kind, grammar.text)
+            return self._grammars.constraint(grammar.kind, grammar.text, self._helper)
+        except _limited.Overdue:
+            raise BadParameter(grammar.parameter, f"{grammar.parameter} takes longer than {TRIAL_SECONDS:g} seconds to compile", "grammar_too_complex") from None
+        except (_limited.Ended, OutOfMemoryError) as error:
+            why = f"{grammar.parameter} takes more than {TRIAL_BYTES >> 20} MiB of memory to compile, or ended the compiler: {error}"
+            raise BadParameter(grammar.parameter, why, "grammar_too_complex") from None
         except UnsupportedError as error:
             why = "" if "no such file" in error.message.lower() else f" ({error.message})"
             raise BadParameter(grammar.parameter, f"{grammar.parameter} needs the package `llguidance`: pip install llguidance{why}", "unsupported") from None
