@@ -179,6 +179,36 @@ def seconds(data: bytes) -> float:
     return time.process_time() - begin
 
 
+GOOD_ENTRY = '"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
+
+
+@pytest.mark.parametrize("header, words", [
+    ("[" * 100000, "cannot be read"), ("{", "cannot be read"), ("[]", "its header is \\[\\], expected an object"), ("7", "its header is 7"),
+    ('{"a":1}', "expected its dtype, its shape"), ('{"a":{"dtype":["F32"],"shape":[],"data_offsets":[0,4]}}', "expected its dtype"),
+    ('{"a":{"dtype":"F32","shape":[2.0],"data_offsets":[0,8]}}', "expected its dtype"), ('{"a":{"dtype":"F32","shape":[2],"data_offsets":[0.0,8]}}', "expected its dtype"),
+    ('{"a":{"dtype":"F32","shape":[true],"data_offsets":[0,4]}}', "expected its dtype"), ('{"a":{"dtype":"F32","shape":[-1,-2],"data_offsets":[0,8]}}', "expected its dtype"),
+    ('{"a":{"dtype":"F32","shape":[2],"data_offsets":[0]}}', "expected its dtype"), ('{"a":{"dtype":"F32","shape":[2]}}', "expected its dtype"),
+    ('{"a":{"dtype":"F32","shape":[%s],"data_offsets":[0,8]}}' % ",".join(["2"] + ["1"] * 99), "of shape"),
+    ('{"a":{"dtype":"F32","shape":[4294967296,4294967296,0],"data_offsets":[0,8]}}', "of shape"), ('{"a":{"dtype":"F32","shape":[5],"data_offsets":[0,20]}}', "of shape"),
+    ("{%s,%s}" % (GOOD_ENTRY, GOOD_ENTRY), "'a' is there twice"), ("{%s,%s}" % (GOOD_ENTRY, GOOD_ENTRY.replace("a", "b", 1)), "tensors 'a' and 'b' share bytes from 0 on"),
+    ('{%s,"b":{"dtype":"U8","shape":[9],"data_offsets":[7,16]}}' % GOOD_ENTRY, "share bytes from 7 on"), ('{"__metadata__":{"a":{}}}', "expected texts by name"),
+    ('{"__metadata__":[]}', "expected texts by name"), ('{"a":{"dtype":"%s","shape":[2],"data_offsets":[0,8]}}' % ("x" * 9999), "which is not known here"),
+])  # fmt: skip
+def test_the_compilers_reader_of_safetensors(tmp_path, header, words):
+    """What libaccrt refuses by its rules, this one refuses too, in a short line of its own."""
+    from accrt.compiler import safetensors as compilers
+
+    (tmp_path / "w.safetensors").write_bytes(safetensors(header, bytes(16)))
+    with pytest.raises(compilers.SafetensorsError, match=words) as caught:
+        compilers.read(tmp_path / "w.safetensors")
+    assert len(str(caught.value)) < 1000 + len(str(tmp_path))
+    (tmp_path / "w.safetensors").write_bytes(b"")
+    with pytest.raises(compilers.SafetensorsError, match="0 bytes are no safetensors file"):
+        compilers.read(tmp_path / "w.safetensors")
+    (tmp_path / "w.safetensors").write_bytes(safetensors("{%s}" % GOOD_ENTRY, bytes(8)))
+    assert compilers.read(tmp_path / "w.safetensors")[0]["a"][1].tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("kind", ["gguf", "gguf keys", "safetensors"])
 def test_many_names_take_linear_time(kind):
     """GGUF's own reader looks for duplicates among all names before: 2^17 of them are 8 thousand

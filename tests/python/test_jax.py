@@ -353,6 +353,8 @@ def test_a_backward_of_the_backward(bundle, rms):
     (lambda f, x, w: f["rms"](x, w, v=w), TypeError, "'v' is not one of its own"),
     (lambda f, x, w: f["silu_mul"](x, x[:2]), ValueError, r"dimension 0 of y is 2, and f32\[n, k\] is needed"),
     (lambda f, x, w: f["biased"](jnp.zeros(65537, jnp.float32)), ValueError, "n is 65537, and the bundle's limit is 65536"),
+    (lambda f, x, w: f["take"](jnp.zeros((4, 8), jnp.float32), -1), ValueError, "length is -1, expected a number from 0 on"),
+    (lambda f, x, w: f["take"](jnp.zeros((4, 8), jnp.float32), -(1 << 63)), ValueError, "length is -9223372036854775808, expected a number from 0 on"),
     (lambda f, x, w: jax.jit(f["take"])(x[:, :8], 3), TypeError, "count is a scalar, on which shapes depend: inside of jax.jit name it in static"),
     (lambda f, x, w: f["take"](x[:, :8], 2.5), TypeError, "count is a scalar, and 2.5 is no whole number"),
     (lambda f, x, w: f["take"](x[:, :8], 1 << 63), OverflowError, "does not fit in 64 bits"),

@@ -150,6 +150,8 @@ class Function:
             known = self._symbols.get(name)
             if known is not None and isinstance(value, int) and value > known.maximum:
                 raise ValueError(f"{self._where}: {name} is {value}, and the bundle's limit is {known.maximum}")
+            if known is not None and isinstance(value, int) and value < min(known.minimum, 0):
+                raise ValueError(f"{self._where}: {name} is {value}, expected a number from {known.minimum} on")
         results = [(t.dtype, [_dimensions.size_of(d, symbols, present) for d in t.dims]) for _n, t in self._results]
         written = [(tensor.dtype, tensor.shape) for name, tensor in zip(names, tensors) if name in self._written]
         return [jax.ShapeDtypeStruct(tuple(shape), dtype) for dtype, shape in (*results, *written)]
