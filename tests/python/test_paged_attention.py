@@ -34,6 +34,7 @@ class Shape:
     window: Optional[int] = None
     soft_cap: Optional[float] = None
     scale: Optional[float] = None
+    sinks: bool = False
     table_rows: int = 6
     table_pages: int = 60
     pages: int = 150
@@ -49,8 +50,14 @@ def module(s: Shape) -> Module:
     f = m.function("attend")
     q = f.input("q", s.q, [tokens, s.heads, s.size])
     row_ids, starts, lengths = f.input("row_ids", "i32", [rows]), f.input("row_starts", "i32", [rows + 1]), f.input("kv_lengths", "i32", [rows])
-    f.result("y", q.paged_attention(k, v, table, row_ids, starts, lengths, scale=s.scale, window=s.window, soft_cap=s.soft_cap))
+    sinks = f.constant(m.constant("sinks", sinks_of(s))) if s.sinks else None
+    f.result("y", q.paged_attention(k, v, table, row_ids, starts, lengths, scale=s.scale, window=s.window, soft_cap=s.soft_cap, sinks=sinks))
     return m
+
+
+def sinks_of(s: Shape) -> np.ndarray:
+    """One for each head: far below the scores, among them, and far above."""
+    return np.resize(np.array([0.5, -200.0, 2.0, 9.0, -1.0, 90.0, 4.0, -np.inf], np.float32), s.heads)
 
 
 class Running:
@@ -117,8 +124,12 @@ CASES = {
     "window_units": Shape(window=300, heads=8, soft_cap=5.0),
     "soft_cap": Shape(soft_cap=1.5, scale=1.0),
     "short_table": Shape(table_pages=3),
+    "sinks": Shape(heads=14, kv_heads=2, size=64, kv="bf16", q="bf16", sinks=True),
+    "sinks_window": Shape(heads=8, kv_heads=4, size=20, value_size=12, window=128, sinks=True),
+    "sinks_capped": Shape(heads=70, kv_heads=1, size=16, kv="f16", pages=40, table_pages=20, soft_cap=5.0, scale=0.4, sinks=True),
     "e4m3": Shape(heads=14, kv_heads=2, size=64, kv="u8", window=50),
     "e4m3_16": Shape(heads=8, kv_heads=4, size=128, kv="u8", q="bf16", soft_cap=20.0),
+    "e4m3_sinks": Shape(heads=8, kv_heads=4, size=64, kv="u8", sinks=True),
 }
 
 
@@ -182,7 +193,7 @@ def bits(x):
 
 
 @pytest.mark.rotating(4)
-@pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size", "e4m3"])
+@pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size", "e4m3", "sinks", "sinks_window"])
 @pytest.mark.parametrize("on", kh.host_targets())
 def test_a_row_has_the_same_bits_alone_batched_and_in_chunks(name, on, monkeypatch):
     at, with_few_parts = Running(CASES[name], 100, on), paged.PARTS
@@ -247,7 +258,8 @@ def test_a_query_sees_no_key_after_its_own():
 
 @pytest.mark.parametrize("target", kh.host_targets())
 @pytest.mark.parametrize("kv,size,group", [("f32", 64, 4), ("bf16", 48, 7), ("f16", 20, 1)])
-def test_units_that_are_shared_out_give_the_same_bits(kv, size, group, target):
+@pytest.mark.parametrize("sinks", [False, True])
+def test_units_that_are_shared_out_give_the_same_bits(kv, size, group, target, sinks):
     """The kernels alone, with threads: parts that others join are what one workgroup makes of
     them."""
     random, pages, page_size, kv_heads, tokens = rng(size), 40, 16, 2, 9
@@ -256,10 +268,11 @@ def test_units_that_are_shared_out_give_the_same_bits(kv, size, group, target):
         "q": ch.values(random, "f32", (tokens, kv_heads * group, size)), **cache, "table": random.permutation(40).reshape(1, 40).astype(np.int32),
         "row_ids": np.zeros(2, np.int32), "row_starts": np.array([0, 1, 8], np.int32), "kv_lengths": np.array([640, 300], np.int32),
     }  # fmt: skip
+    given.update({"sinks": np.linspace(-3, 5, kv_heads * group).astype(np.float32)} if sinks else {})
     specs = {name: kh.spec_of(array, kv if name in "kv" else "f32") for name, array in given.items()}
 
     def launches(shared):
-        more = {"scale": None, "window": None, "soft_cap": None, "shared": shared}
+        more = {"scale": None, "window": None, "soft_cap": None, "shared": shared, "sinks": sinks}
         return paged.lower_paged_attention(specs["q"], specs["k"], specs["v"], specs["table"], 2, specs["q"], **more)
 
     out = {"out": np.empty_like(given["q"])}
@@ -267,12 +280,26 @@ def test_units_that_are_shared_out_give_the_same_bits(kv, size, group, target):
     first, last = launches(True)
     parts = {"partial": np.empty(tokens * kv_heads * group * 3 * paged.part_floats(size), np.float32)}
     parts = kh.run(first, given, parts, target, threads=3)
-    joined = kh.run(last, {**parts, "row_starts": given["row_starts"], "kv_lengths": given["kv_lengths"]}, out, target, threads=3)["out"]
+    joined = kh.run(last, {**parts, **{name: given[name] for name in ("row_starts", "kv_lengths", "sinks") if name in given}}, out, target, threads=3)["out"]
     np.testing.assert_array_equal(bits(joined), bits(alone))
     decoded = {name: kh.decode(cache[name], kv) for name in "kv"}
     rows = (given[name].astype(np.int64) for name in ("row_ids", "row_starts", "kv_lengths"))
-    want = ops.OPS["accrt.paged_attention"].reference(given["q"].astype(np.float64), *rows, keys=decoded["k"], values=decoded["v"], page_table=given["table"])
+    states = {"keys": decoded["k"], "values": decoded["v"], "page_table": given["table"]}
+    want = ops.OPS["accrt.paged_attention"].reference(given["q"].astype(np.float64), *rows, given.get("sinks"), **states)
     ch.assert_close(alone, want, "f32", ROUNDINGS["f32"], 2.0)
+
+
+def test_a_sink_takes_its_share_of_each_row():
+    """A sink of -inf is none, bit for bit; one that is far above all scores leaves nothing; and the
+    keys' shares are those beside a key of that score whose value is 0."""
+    at = {name: Running(s, 12) for name, s in {"none": Shape(heads=8), "sinks": Shape(heads=8, sinks=True)}.items()}
+    q, sinks = at["none"].queries(9), sinks_of(Shape(heads=8))
+    got = {name: one.run(q, [2, 1], [0, 1, 9], [700, 300]) for name, one in at.items()}
+    np.testing.assert_array_equal(bits(got["sinks"][:, np.isinf(sinks)]), bits(got["none"][:, np.isinf(sinks)]))
+    assert np.abs(got["sinks"][:, sinks == 90]).max() < 1e-30 < np.abs(got["none"][:, sinks == 90]).min()
+    for head in np.flatnonzero(np.abs(sinks) < 10):
+        share = got["sinks"][:, head] / got["none"][:, head]
+        assert (share < 1).all() and np.allclose(share, share[:, :1], rtol=1e-5)
 
 
 # ---- What tensors say is checked ----
@@ -337,7 +364,8 @@ def wrong(match, **changed):
     tensors = {"q": ("f32", [n, 4, 32]), "ids": ("i32", [r]), "starts": ("i32", [r + 1]), "lengths": ("i32", [r])}
     q, *rest = (f.input(name, *changed.get(name, given)) for name, given in tensors.items())
     with pytest.raises(IRError, match="function 'f', operation accrt.paged_attention: .*" + match):
-        q.paged_attention(k, v, table, *rest, **changed.get("more", {}))
+        more = changed.get("more", {})
+        q.paged_attention(k, v, table, *rest, **{**more, **({"sinks": f.input("sinks", *more["sinks"])} if "sinks" in more else {})})
 
 
 def test_what_does_not_fit_is_said():
@@ -353,6 +381,8 @@ def test_what_does_not_fit_is_said():
     wrong("of i32", lengths=("i64", [3]), ids=("i32", [3]), starts=("i32", [4]))
     wrong("a window of 0", more={"window": 0})
     wrong("soft_cap of -1", more={"soft_cap": -1.0})
+    for dtype, shape in (("f32", [3]), ("f16", [4]), ("f32", [4, 1])):
+        wrong(r"with sinks of .*; f32 \[4\] are needed", more={"sinks": (dtype, shape)})
 
 
 def test_there_is_a_version_for_cuda():

@@ -443,22 +443,32 @@ def _state_scatter_e4m3(op: Op, operands: Specs, results: Specs) -> Lowering:
     return named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
 
 
-PAGED_OPERANDS: Mapping[str, Binding] = {
+_PAGED_OPERANDS: Mapping[str, Binding] = {
     "q": ("in", 0), "row_ids": ("in", 1), "row_starts": ("in", 2), "kv_lengths": ("in", 3), "k": ("state", 0), "v": ("state", 1), "table": ("state", 2),
 }  # fmt: skip
 
 
+def paged_operands(operands: Specs) -> Mapping[str, Binding]:
+    return {**_PAGED_OPERANDS, **({} if operands[4] is None else {"sinks": ("in", 4)})}
+
+
 def paged_attention(
-    op: Op, operands: Specs, lower: Callable[[bool], Tuple[Launch, ...]], most_tokens: int, joins: Sequence[str], unit: int = paged.UNIT, together: int = 1
+    op: Op, operands: Specs, lower: Callable[[bool], Tuple[Launch, ...]], most_tokens: int, unit: int = paged.UNIT, together: int = 1
 ) -> Lowering:
     """Up to `most_tokens` tokens, units of `unit` keys are shared out among workgroups, and joined;
     a workgroup takes `together` of them, and writes the result itself where those are all.
-    `lower(shared)`: the launches. `joins`: which of the operands the launch that joins takes."""
-    at, (q, row_ids, row_starts, kv_lengths) = op.attrs, operands
-    for spec in (row_ids, row_starts, kv_lengths):
-        require_plain(spec)
-    v, table, tensors = at["values"].type, at["page_table"].type, PAGED_OPERANDS
-    whole = Lowering(lower(False)[0], {**tensors, "out": OUT})
+    `lower(shared)`: the launches."""
+    at, (q, *given) = op.attrs, operands
+    for spec in given:
+        if spec is not None:
+            require_plain(spec)
+    v, table = at["values"].type, at["page_table"].type
+    bound: Mapping[str, Binding] = {**paged_operands(operands), "out": OUT, "partial": ("temporary", 0)}
+
+    def lowering(made: Launch, *more: Any) -> Lowering:
+        return Lowering(made, {name: bound[name] for name in made.buffers}, *more)
+
+    whole = lowering(lower(False)[0])
     units = ex.ceildiv(ex.constant(table.shape[1]) * v.shape[1], unit)
     parts = ex.simplify(ex.constant(q.shape[0]) * q.shape[1] * units * paged.part_floats(v.shape[3]))
     many = logical_or(less_equal(most_tokens + 1, q.shape[0]), less_equal(paged.PARTS + 1, parts))
@@ -467,10 +477,7 @@ def paged_attention(
     if any(name in late for name in ex.symbols_of(one)) or (isinstance(one, int) and one):
         return whole
     first, last = lower(True)
-    joined = Lowering(
-        last, {"partial": ("temporary", 0), "out": OUT, **{name: tensors[name] for name in joins}},
-        (Lowering(first, {**tensors, "partial": ("temporary", 0), **({"out": OUT} if together > 1 else {})}),), (TensorType("f32", (ex.select(one, 0, parts),)),),
-    )  # fmt: skip
+    joined = lowering(last, (lowering(first),), (TensorType("f32", (ex.select(one, 0, parts),)),))
     return joined if isinstance(one, int) else dataclasses.replace(joined, alternatives=((one, whole),))
 
 
@@ -490,10 +497,11 @@ def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
 
     def lower(shared: bool) -> Tuple[Launch, ...]:
         return paged.lower_paged_attention(
-            q, k, v, table, operands[1].shape[0], results[0], scale=at["scale"], window=at["window"], soft_cap=at["soft_cap"], shared=shared
-        )
+            q, k, v, table, operands[1].shape[0], results[0], scale=at["scale"], window=at["window"], soft_cap=at["soft_cap"], shared=shared,
+            sinks=operands[4] is not None,
+        )  # fmt: skip
 
-    return paged_attention(op, operands, lower, paged.TOKENS, ("row_starts", "kv_lengths"))
+    return paged_attention(op, operands, lower, paged.TOKENS)
 
 
 def lora_states(op: Op) -> Tuple[List[TensorSpec], Dict[str, Binding]]:

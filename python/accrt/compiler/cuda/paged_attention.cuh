@@ -111,6 +111,17 @@ static __device__ __forceinline__ float paged_mix(float kept, float before, floa
   return __fmaf_rn(x, now, __fmul_rn(kept, before));
 }
 
+/** What the values of a row are multiplied by at the end: one by its sum. Of the sinks, one for each
+ * query head, null where there are none, the row's is a score of no value. */
+static __device__ __forceinline__ float paged_factor(float top, float total, const float* sinks,
+                                                     index_t head) {
+  if (sinks == nullptr || total == 0.0f)
+    return total == 0.0f ? 0.0f : 1.0f / total;
+  float before, now, next;
+  paged_join(top, total, sinks[head] * 1.4426950408889634f, 1.0f, before, now, next);
+  return __fdiv_rn(before, paged_mix(total, before, 1.0f, now));
+}
+
 /** Where a part lies, in floats. */
 static __device__ __forceinline__ index_t paged_part(const paged_sizes& s, index_t token,
                                                      index_t head, index_t unit) {
@@ -130,10 +141,10 @@ template <class Q, class KV, int CHUNKS, int ROWS, bool FULL>
 static __device__ __forceinline__ void
 paged_attend(paged_block<CHUNKS, ROWS>& shared, const Q* q, const KV* k, const KV* v,
              const int32_t* table, const int32_t* row_ids, const int32_t* row_starts,
-             const int32_t* kv_lengths, Q* out, float* partial, const paged_sizes& s,
-             index_t head_size, index_t pages, index_t page_size, index_t table_rows,
-             index_t table_pages, index_t q_token, index_t q_head, index_t out_token,
-             index_t out_head, float scale, float soft_cap) {
+             const int32_t* kv_lengths, const float* sinks, Q* out, float* partial,
+             const paged_sizes& s, index_t head_size, index_t pages, index_t page_size,
+             index_t table_rows, index_t table_pages, index_t q_token, index_t q_head,
+             index_t out_token, index_t out_head, float scale, float soft_cap) {
   constexpr int HEAD = 64 * CHUNKS;
   constexpr float LOG2 = 1.4426950408889634f;
   const index_t token = blockIdx.x, pieces = (s.group + ROWS - 1) / ROWS;
@@ -337,6 +348,11 @@ paged_attend(paged_block<CHUNKS, ROWS>& shared, const Q* q, const KV* k, const K
   }
   if (partial)
     return;
+  float by[ROWS];
+#pragma unroll
+  for (int r = 0; r < ROWS; r++)
+    by[r] =
+        paged_factor(top[r], total[r], sinks, kv_head * s.group + min(first_row + r, s.group - 1));
 #pragma unroll
   for (int i = 0; i < KEPT; i++) {
     const int at = threadIdx.x + i * PAGED_THREADS, d = at % HEAD;
@@ -344,9 +360,8 @@ paged_attend(paged_block<CHUNKS, ROWS>& shared, const Q* q, const KV* k, const K
     for (int r = 0; r < ROWS; r++) {
       if (at / HEAD != r || d >= s.value_size || first_row + r >= s.group)
         continue;
-      const float x = total[r] == 0.0f ? 0.0f : kept[i] * (1.0f / total[r]);
       out[token * out_token + (kv_head * s.group + first_row + r) * out_head + d] =
-          from_float<Q>(x);
+          from_float<Q>(by[r] == 0.0f ? 0.0f : kept[i] * by[r]);
     }
   }
 }
@@ -355,8 +370,8 @@ paged_attend(paged_block<CHUNKS, ROWS>& shared, const Q* q, const KV* k, const K
 template <class Q>
 static __device__ __forceinline__ void
 paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_starts,
-             const int32_t* kv_lengths, Q* out, const paged_sizes& s, index_t out_token,
-             index_t out_head, index_t most_keys, index_t table_rows) {
+             const int32_t* kv_lengths, const float* sinks, Q* out, const paged_sizes& s,
+             index_t out_token, index_t out_head, index_t most_keys, index_t table_rows) {
   __shared__ paged_place shared;
   const index_t token = blockIdx.x, head = blockIdx.y;
   const paged_place place =
@@ -370,21 +385,22 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
       top = next, total = paged_mix(total, before, part[1], now);
       x = paged_mix(x, before, part[PAGED_PART + d], now);
     }
-    out[token * out_token + head * out_head + d] =
-        from_float<Q>(total == 0.0f ? 0.0f : x * (1.0f / total));
+    const float by = paged_factor(top, total, sinks, head);
+    out[token * out_token + head * out_head + d] = from_float<Q>(by == 0.0f ? 0.0f : x * by);
   }
 }
 
 } // namespace accrt_cuda
 
 #define ACCRT_CUDA_PAGED_ATTENTION(ENTRY, Q, KV, CHUNKS, ROWS, FULL)                               \
-  extern "C" __global__ void __launch_bounds__(128) ENTRY(                                         \
-      const Q* q, const KV* k, const KV* v, const int32_t* table, const int32_t* row_ids,          \
-      const int32_t* row_starts, const int32_t* kv_lengths, Q* out, float* partial,                \
-      long long tokens, long long rows, long long group, long long kv_heads, long long value_size, \
-      long long window, long long units, long long head_size, long long pages,                     \
-      long long page_size, long long table_rows, long long table_pages, long long q_token,         \
-      long long q_head, long long out_token, long long out_head, float scale, float soft_cap) {    \
+  extern "C" __global__ void __launch_bounds__(128)                                                \
+      ENTRY(const Q* q, const KV* k, const KV* v, const int32_t* table, const int32_t* row_ids,    \
+            const int32_t* row_starts, const int32_t* kv_lengths, const float* sinks, Q* out,      \
+            float* partial, long long tokens, long long rows, long long group, long long kv_heads, \
+            long long value_size, long long window, long long units, long long head_size,          \
+            long long pages, long long page_size, long long table_rows, long long table_pages,     \
+            long long q_token, long long q_head, long long out_token, long long out_head,          \
+            float scale, float soft_cap) {                                                         \
     const bool alone = gridDim.x == 1;                                                             \
     if (alone)                                                                                     \
       accrt_cuda::allow_next();                                                                    \
@@ -395,17 +411,18 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     accrt_cuda::paged_attend<Q, KV, CHUNKS, ROWS, FULL>(                                           \
-        shared, q, k, v, table, row_ids, row_starts, kv_lengths, out, partial, sizes, head_size,   \
-        pages, page_size, table_rows, table_pages, q_token, q_head, out_token, out_head, scale,    \
-        soft_cap);                                                                                 \
+        shared, q, k, v, table, row_ids, row_starts, kv_lengths, sinks, out, partial, sizes,       \
+        head_size, pages, page_size, table_rows, table_pages, q_token, q_head, out_token,          \
+        out_head, scale, soft_cap);                                                                \
   }
 
 #define ACCRT_CUDA_PAGED_JOIN(ENTRY, Q)                                                            \
   extern "C" __global__ void __launch_bounds__(128)                                                \
       ENTRY(const float* partial, const int32_t* row_ids, const int32_t* row_starts,               \
-            const int32_t* kv_lengths, Q* out, long long tokens, long long rows, long long group,  \
-            long long kv_heads, long long value_size, long long window, long long units,           \
-            long long out_token, long long out_head, long long most_keys, long long table_rows) {  \
+            const int32_t* kv_lengths, const float* sinks, Q* out, long long tokens,               \
+            long long rows, long long group, long long kv_heads, long long value_size,             \
+            long long window, long long units, long long out_token, long long out_head,            \
+            long long most_keys, long long table_rows) {                                           \
     const bool alone = gridDim.x == 1;                                                             \
     if (alone)                                                                                     \
       accrt_cuda::allow_next();                                                                    \
@@ -414,8 +431,8 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
       accrt_cuda::allow_next();                                                                    \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
-    accrt_cuda::paged_joined<Q>(partial, row_ids, row_starts, kv_lengths, out, sizes, out_token,   \
-                                out_head, most_keys, table_rows);                                  \
+    accrt_cuda::paged_joined<Q>(partial, row_ids, row_starts, kv_lengths, sinks, out, sizes,       \
+                                out_token, out_head, most_keys, table_rows);                       \
   }
 
 #endif /* ACCRT_CUDA_PAGED_ATTENTION_CUH_ */

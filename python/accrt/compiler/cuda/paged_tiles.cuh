@@ -425,15 +425,14 @@ tiles_guess(const KV* k, const KV* v, const int32_t* table, const int32_t* row_i
   }
 }
 
-/** Eight elements of a result. */
+/** Eight elements of a result, multiplied by `by`. */
 template <class T>
 static __device__ __forceinline__ void tiles_store(T* to, bool wide, const float (&x)[8],
-                                                   float total) {
-  const float by = total == 0.0f ? 0.0f : 1.0f / total;
+                                                   float by) {
   float y[8];
 #pragma unroll
   for (int j = 0; j < 8; j++)
-    y[j] = total == 0.0f ? 0.0f : __fmul_rn(x[j], by);
+    y[j] = by == 0.0f ? 0.0f : __fmul_rn(x[j], by);
   if (wide) {
     *reinterpret_cast<uint4*>(to) = {pack_two<T>(y[0], y[1]), pack_two<T>(y[2], y[3]),
                                      pack_two<T>(y[4], y[5]), pack_two<T>(y[6], y[7])};
@@ -447,11 +446,11 @@ static __device__ __forceinline__ void tiles_store(T* to, bool wide, const float
 template <class T, class KV, int CHUNKS>
 static __device__ __forceinline__ void
 tiles_run(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v, const int32_t* table,
-          const int32_t* row_ids, const int32_t* row_starts, const int32_t* kv_lengths, T* out,
-          float* partial, const paged_sizes& s, index_t pages, index_t page_size,
-          index_t table_rows, index_t table_pages, index_t q_token, index_t q_head,
-          index_t out_token, index_t out_head, float scale, float soft_cap, index_t which,
-          index_t token, uint32_t piece) {
+          const int32_t* row_ids, const int32_t* row_starts, const int32_t* kv_lengths,
+          const float* sinks, T* out, float* partial, const paged_sizes& s, index_t pages,
+          index_t page_size, index_t table_rows, index_t table_pages, index_t q_token,
+          index_t q_head, index_t out_token, index_t out_head, float scale, float soft_cap,
+          index_t which, index_t token, uint32_t piece) {
   constexpr int HEAD = 64 * CHUNKS, TILES = 8 * CHUNKS;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const int heads = tiles_heads(s), most = TILES_ROWS / heads;
@@ -601,6 +600,8 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v, con
     const int h = c / 2;
     if (rows.high[h] == 0 || (!is_own && c != warp))
       continue;
+    const float by =
+        paged_factor(is_own ? top[h] : top[0], is_own ? total[h] : total[0], sinks, row_head[h]);
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; chunk++) {
       float x[8];
@@ -609,7 +610,7 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v, con
         x[j] = is_own ? shared.values[warp][4 * (8 * chunk + j) + c][lane] : kept[8 * chunk + j];
       tiles_store(out + row_token[h] * out_token + row_head[h] * out_head + 64 * chunk +
                       8 * (2 * t + c % 2),
-                  wide_out, x, is_own ? total[h] : total[0]);
+                  wide_out, x, by);
     }
   }
 }
@@ -683,10 +684,10 @@ template <class T, class KV, int CHUNKS>
 static __device__ __forceinline__ void
 tiles_prompts(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v,
               const int32_t* table, const int32_t* row_ids, const int32_t* row_starts,
-              const int32_t* kv_lengths, T* out, const paged_sizes& s, index_t pages,
-              index_t page_size, index_t table_rows, index_t table_pages, index_t q_token,
-              index_t q_head, index_t out_token, index_t out_head, float scale, float soft_cap,
-              index_t which) {
+              const int32_t* kv_lengths, const float* sinks, T* out, const paged_sizes& s,
+              index_t pages, index_t page_size, index_t table_rows, index_t table_pages,
+              index_t q_token, index_t q_head, index_t out_token, index_t out_head, float scale,
+              float soft_cap, index_t which) {
   __shared__ tiles_share own;
   __shared__ int sums[TILES_WARPS];
   const uint32_t pieces = ((uint32_t)s.group + TILES_ROWS - 1) / TILES_ROWS;
@@ -713,17 +714,18 @@ tiles_prompts(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v,
                s, out_token, out_head);
     return;
   }
-  tiles_run<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts, kv_lengths, out, nullptr, s,
-                           pages, page_size, table_rows, table_pages, q_token, q_head, out_token,
-                           out_head, scale, soft_cap, which, place.begin + share.index, blockIdx.y);
+  tiles_run<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts, kv_lengths, sinks, out,
+                           nullptr, s, pages, page_size, table_rows, table_pages, q_token, q_head,
+                           out_token, out_head, scale, soft_cap, which, place.begin + share.index,
+                           blockIdx.y);
 }
 
 /** x of the grid is a token, y a query head; blocks of 64 threads: there is room beside others. */
 template <class Q>
 static __device__ __forceinline__ void
 tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_starts,
-             const int32_t* kv_lengths, Q* out, const paged_sizes& s, index_t out_token,
-             index_t out_head, index_t most_keys, index_t table_rows) {
+             const int32_t* kv_lengths, const float* sinks, Q* out, const paged_sizes& s,
+             index_t out_token, index_t out_head, index_t most_keys, index_t table_rows) {
   __shared__ tiles_place shared;
   const index_t token = blockIdx.x, head = blockIdx.y;
   const tiles_place place =
@@ -743,9 +745,9 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
       top = next, total = paged_mix(total, before, part[1], now);
       x = paged_mix(x, before, part[PAGED_PART + d], now);
     }
-    const float by = total == 0.0f ? 0.0f : 1.0f / total;
+    const float by = paged_factor(top, total, sinks, head);
     out[token * out_token + head * out_head + d] =
-        from_float<Q>(total == 0.0f ? 0.0f : __fmul_rn(x, by));
+        from_float<Q>(by == 0.0f ? 0.0f : __fmul_rn(x, by));
   }
 }
 
@@ -753,12 +755,12 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
 
 #define ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)                                                   \
   const T *q, const KV *k, const KV *v, const int32_t *table, const int32_t *row_ids,              \
-      const int32_t *row_starts, const int32_t *kv_lengths, T *out, float *partial,                \
-      long long tokens, long long rows, long long group, long long kv_heads, long long value_size, \
-      long long window, long long units, long long head_size, long long pages,                     \
-      long long page_size, long long table_rows, long long table_pages, long long q_token,         \
-      long long q_head, long long out_token, long long out_head, float scale, float soft_cap,      \
-      long long which
+      const int32_t *row_starts, const int32_t *kv_lengths, const float *sinks, T *out,            \
+      float *partial, long long tokens, long long rows, long long group, long long kv_heads,       \
+      long long value_size, long long window, long long units, long long head_size,                \
+      long long pages, long long page_size, long long table_rows, long long table_pages,           \
+      long long q_token, long long q_head, long long out_token, long long out_head, float scale,   \
+      float soft_cap, long long which
 
 #define ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS)                                               \
   extern "C" __global__ void __launch_bounds__(128, 2)                                             \
@@ -776,7 +778,7 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
     (void)head_size;                                                                               \
     accrt_cuda::tiles_run<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts, kv_lengths,  \
-                                         out, partial, sizes, pages, page_size, table_rows,        \
+                                         sinks, out, partial, sizes, pages, page_size, table_rows, \
                                          table_pages, q_token, q_head, out_token, out_head, scale, \
                                          soft_cap, which, blockIdx.x, blockIdx.y);                 \
   }
@@ -790,17 +792,19 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     (void)head_size, (void)partial;                                                                \
-    accrt_cuda::tiles_prompts<T, KV, CHUNKS>(                                                      \
-        shared, q, k, v, table, row_ids, row_starts, kv_lengths, out, sizes, pages, page_size,     \
-        table_rows, table_pages, q_token, q_head, out_token, out_head, scale, soft_cap, which);    \
+    accrt_cuda::tiles_prompts<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts,          \
+                                             kv_lengths, sinks, out, sizes, pages, page_size,      \
+                                             table_rows, table_pages, q_token, q_head, out_token,  \
+                                             out_head, scale, soft_cap, which);                    \
   }
 
 #define ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T)                                                      \
   extern "C" __global__ void __launch_bounds__(accrt_cuda::TILES_JOINED)                           \
       ENTRY(const float* partial, const int32_t* row_ids, const int32_t* row_starts,               \
-            const int32_t* kv_lengths, T* out, long long tokens, long long rows, long long group,  \
-            long long kv_heads, long long value_size, long long window, long long units,           \
-            long long out_token, long long out_head, long long most_keys, long long table_rows) {  \
+            const int32_t* kv_lengths, const float* sinks, T* out, long long tokens,               \
+            long long rows, long long group, long long kv_heads, long long value_size,             \
+            long long window, long long units, long long out_token, long long out_head,            \
+            long long most_keys, long long table_rows) {                                           \
     const bool alone = gridDim.x == 1;                                                             \
     if (alone)                                                                                     \
       accrt_cuda::allow_next();                                                                    \
@@ -809,8 +813,8 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
       accrt_cuda::allow_next();                                                                    \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
-    accrt_cuda::tiles_joined<T>(partial, row_ids, row_starts, kv_lengths, out, sizes, out_token,   \
-                                out_head, most_keys, table_rows);                                  \
+    accrt_cuda::tiles_joined<T>(partial, row_ids, row_starts, kv_lengths, sinks, out, sizes,       \
+                                out_token, out_head, most_keys, table_rows);                       \
   }
 
 #endif /* ACCRT_CUDA_PAGED_TILES_CUH_ */

@@ -368,8 +368,9 @@ template <class T, class KV, int CHUNKS, int HEADS> struct walk_head {
         kept[n][c] = paged_mix(kept[n][c], before, values[n][c], now);
   }
 
-  __device__ __forceinline__ void store(T* to, bool wide) const {
+  __device__ __forceinline__ void store(T* to, bool wide, const float* sinks, index_t head) const {
     const int t = threadIdx.x % 4;
+    const float factor = paged_factor(top, total, sinks, head);
 #pragma unroll
     for (int chunk = 0; chunk < CHUNKS; chunk++)
 #pragma unroll
@@ -378,7 +379,7 @@ template <class T, class KV, int CHUNKS, int HEADS> struct walk_head {
 #pragma unroll
         for (int j = 0; j < 8; j++)
           x[j] = kept[8 * chunk + j][c];
-        tiles_store(to + 64 * chunk + 8 * (2 * t + c), wide, x, total);
+        tiles_store(to + 64 * chunk + 8 * (2 * t + c), wide, x, factor);
       }
   }
 };
@@ -386,10 +387,10 @@ template <class T, class KV, int CHUNKS, int HEADS> struct walk_head {
 template <class T, class KV, int CHUNKS, int HEADS>
 static __device__ __forceinline__ void
 walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int32_t* table,
-         const int32_t* row_ids, const int32_t* row_starts, const int32_t* kv_lengths, T* out,
-         const paged_sizes& s, index_t pages, index_t page_size, index_t table_rows,
-         index_t table_pages, index_t q_token, index_t q_head, index_t out_token, index_t out_head,
-         float scale, float soft_cap, index_t which) {
+         const int32_t* row_ids, const int32_t* row_starts, const int32_t* kv_lengths,
+         const float* sinks, T* out, const paged_sizes& s, index_t pages, index_t page_size,
+         index_t table_rows, index_t table_pages, index_t q_token, index_t q_head,
+         index_t out_token, index_t out_head, float scale, float soft_cap, index_t which) {
   typedef walk_layout<T, KV, CHUNKS, HEADS> L;
   walk_barriers& barriers = *reinterpret_cast<walk_barriers*>(memory + L::END);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
@@ -446,7 +447,7 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
         own.end_unit();
     }
     if (is_row)
-      own.store(out + item.token * out_token + head * out_head, wide_out);
+      own.store(out + item.token * out_token + head * out_head, wide_out, sinks, head);
   }
 }
 #endif
@@ -460,9 +461,10 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     (void)head_size, (void)partial;                                                                \
-    accrt_cuda::walk_run<T, KV, CHUNKS, HEADS>(                                                    \
-        memory, q, k, v, table, row_ids, row_starts, kv_lengths, out, sizes, pages, page_size,     \
-        table_rows, table_pages, q_token, q_head, out_token, out_head, scale, soft_cap, which);    \
+    accrt_cuda::walk_run<T, KV, CHUNKS, HEADS>(memory, q, k, v, table, row_ids, row_starts,        \
+                                               kv_lengths, sinks, out, sizes, pages, page_size,    \
+                                               table_rows, table_pages, q_token, q_head,           \
+                                               out_token, out_head, scale, soft_cap, which);       \
   }
 
 #define ACCRT_CUDA_PAGED_WALK_TILES(ENTRY, T, KV, CHUNKS)                                          \
@@ -476,8 +478,8 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
     (void)head_size, (void)partial;                                                                \
     for (long long item = blockIdx.x; item < tokens * kv_heads; item += gridDim.x) {               \
       accrt_cuda::tiles_run<T, KV, CHUNKS>(                                                        \
-          shared, q, k, v, table, row_ids, row_starts, kv_lengths, out, nullptr, sizes, pages,     \
-          page_size, table_rows, table_pages, q_token, q_head, out_token, out_head, scale,         \
+          shared, q, k, v, table, row_ids, row_starts, kv_lengths, sinks, out, nullptr, sizes,     \
+          pages, page_size, table_rows, table_pages, q_token, q_head, out_token, out_head, scale,  \
           soft_cap, which, item / kv_heads, (uint32_t)(item % kv_heads));                          \
       __syncthreads();                                                                             \
     }                                                                                              \

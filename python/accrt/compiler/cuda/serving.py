@@ -169,7 +169,7 @@ def _parameters(which: bool = False) -> List[Any]:
     names = "head_size pages page_size table_rows table_pages q_token q_head out_token out_head".split()
     return (
         [reads(name) for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")]
-        + [writes("out", optional=True), writes("partial", optional=True)]
+        + [reads("sinks", optional=True), writes("out", optional=True), writes("partial", optional=True)]
         + [symbol(name) for name in (*_SIZES, *names)]
         + [scalar("scale", "f32"), scalar("soft_cap", "f32")]
         + ([symbol("which")] if which else [])
@@ -247,7 +247,7 @@ def walk_kernel(q: str, kv: str, chunks: int) -> KernelDef:
 @functools.lru_cache(maxsize=None)
 def join_kernel(q: str, tiles: bool = False) -> KernelDef:
     params = (
-        [reads(name) for name in ("partial", "row_ids", "row_starts", "kv_lengths")] + [writes("out")]
+        [reads(name) for name in ("partial", "row_ids", "row_starts", "kv_lengths")] + [reads("sinks", optional=True), writes("out")]
         + [symbol(name) for name in (*_SIZES, "out_token", "out_head", "most_keys", "table_rows")]
     )  # fmt: skip
 
@@ -285,24 +285,25 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     }  # fmt: skip
 
     tensors = {name: name for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")}
+    last = {"out": "out", **({} if operands[4] is None else {"sinks": "sinks"})}
 
     def lower(shared: bool) -> Tuple[Launch, ...]:
         kernel = tiles_kernel(q.dtype, k.dtype, chunks) if tiles else attention_kernel(q.dtype, k.dtype, chunks, rows, full)
         if not shared:
-            return (launch(kernel, {**tensors, "out": "out"}, {**values, "shares": 1}),)
+            return (launch(kernel, {**tensors, **last}, {**values, "shares": 1}),)
         busy = ex.minimum(_BLOCKS_OF_ONE * ex.maximum(tokens, 1), _BLOCKS)
         shares = ex.minimum(ex.ceildiv(units, together), sizes.ceildiv(sizes.constant(busy), sizes.constant(blocks)))
-        joined = {name: name for name in ("partial", "row_ids", "row_starts", "kv_lengths", "out")}
-        parts = {"partial": "partial", **({"out": "out"} if tiles else {})}
+        joined = {**{name: name for name in ("partial", "row_ids", "row_starts", "kv_lengths")}, **last}
+        parts = {"partial": "partial", **(last if tiles else {})}
         return launch(kernel, {**tensors, **parts}, {**values, "shares": shares}), launch(join_kernel(q.dtype, tiles), joined, values)
 
     most_tokens = ex.ceildiv(_BLOCKS, kv_heads * ex.ceildiv(group, rows)) - 1
-    made = select.paged_attention(op, operands, lower, most_tokens, ("row_ids", "row_starts", "kv_lengths"), unit, together)
+    made = select.paged_attention(op, operands, lower, most_tokens, unit, together)
     if not tiles:
         return made
 
     def one(kernel: KernelDef, which: int) -> Launch:
-        return launch(kernel, {**tensors, "out": "out"}, {**values, "which": which})
+        return launch(kernel, {**tensors, **last}, {**values, "which": which})
 
     kinds, count = (q.dtype, k.dtype, chunks), operands[1].shape[0]
     prompts, walks = prompts_kernel(*kinds), walk_kernel(*kinds)
@@ -310,14 +311,14 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     if group <= _WALK_GROUP and kv_heads % _WALK_HEADS == 0:
         options.insert(0, (less_equal(tokens, count), (one(walks, _ALL),)))
         options.insert(1, (less_equal(_MANY_ROWS, count), (one(walks, _ALONE), one(prompts, _OTHERS))))
-    return _of_many(made, op, [(logical_and(less_equal(most_tokens + 1, tokens), condition), launches) for condition, launches in options])
+    return _of_many(made, op, operands, [(logical_and(less_equal(most_tokens + 1, tokens), condition), launches) for condition, launches in options])
 
 
-def _of_many(made: select.Lowering, op: Op, options: List[Tuple[Any, Tuple[Launch, ...]]]) -> select.Lowering:
+def _of_many(made: select.Lowering, op: Op, operands: select.Specs, options: List[Tuple[Any, Tuple[Launch, ...]]]) -> select.Lowering:
     """Steps of many tokens: where rows have one each, they are walked; where there are more and
     rows are many, those that have one are walked, and the others have tiles; else all have
     tiles."""
-    bound: Mapping[str, select.Binding] = {**select.PAGED_OPERANDS, "out": select.OUT}
+    bound: Mapping[str, select.Binding] = {**select.paged_operands(operands), "out": select.OUT}
     late, kept = select.late_symbols(op.block.function), []
     for condition, launches in options:
         condition = sizes.simplify(condition)

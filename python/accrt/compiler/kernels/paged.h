@@ -110,8 +110,15 @@ static __attribute__((unused)) void paged_join(float* maximum, float* sum, float
   INDEPENDENT for (int64_t d = 0; d < size; d++) out[d] = out[d] * a + unit[d] * b;
 }
 
-ALWAYS_INLINE float paged_factor(float sum) {
-  return sum == 0.0f ? 0.0f : 1.0f / sum;
+/* What the values of a row of query head `head` are multiplied by at the end. A sink is a key whose
+ * value is 0: it is in the sum alone. */
+static __attribute__((unused)) float paged_factor(float maximum, float sum, const float* sinks,
+                                                  int64_t head) {
+  if (!sinks || sum == 0.0f)
+    return sum == 0.0f ? 0.0f : 1.0f / sum;
+  float sink = sinks[head], most = sink > maximum ? sink : maximum;
+  float kept = m_exp_nonpositive(maximum - most);
+  return kept / (sum * kept + m_exp_nonpositive(sink - most));
 }
 
 #endif /* ACCRT_KERNELS_PAGED_H_ */

@@ -38,7 +38,7 @@ def attention_kernel(q: str, kv: str, head: int, group: int, shared: bool) -> Ke
     names = "head_size block_tokens pages page_size table_rows table_pages q_token q_head out_token out_head".split()
     params = layout(
         [reads("q"), reads("k"), reads("v"), reads("table"), reads("row_ids"), reads("row_starts"), reads("kv_lengths")]
-        + [writes("out", optional=True), writes("partial", optional=True)]
+        + [reads("sinks", optional=True), writes("out", optional=True), writes("partial", optional=True)]
         + [symbol(name) for name in (*_SIZES, *names)]
         + [scalar("scale", "f32"), scalar("soft_cap", "f32")]
     )
@@ -58,7 +58,7 @@ def attention_kernel(q: str, kv: str, head: int, group: int, shared: bool) -> Ke
 @functools.lru_cache(maxsize=None)
 def join_kernel(q: str, head: int) -> KernelDef:
     params = layout(
-        [reads("partial"), reads("row_starts"), reads("kv_lengths"), writes("out")]
+        [reads("partial"), reads("row_starts"), reads("kv_lengths"), reads("sinks", optional=True), writes("out")]
         + [symbol(name) for name in (*_SIZES, "out_token", "out_head")]
     )
     name = f"paged_join_{q}_h{head}"
@@ -68,11 +68,11 @@ def join_kernel(q: str, head: int) -> KernelDef:
 
 def lower_paged_attention(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, table: TensorSpec, rows: Any, out: TensorSpec, *, scale: Optional[float],
-    window: Optional[int], soft_cap: Optional[float], shared: bool,
+    window: Optional[int], soft_cap: Optional[float], shared: bool, sinks: bool = False,
 ) -> Tuple[Launch, ...]:  # fmt: skip
     """Attention of [tokens, heads, size] over states k and v [pages, page_size, kv_heads, size].
     One launch, or (`shared`) one that stores parts and one that joins them. Operands: q, k, v,
-    table, row_ids, row_starts, kv_lengths, out, partial."""
+    table, row_ids, row_starts, kv_lengths, sinks where there are any, out, partial."""
     require_contiguous_last(q, "q")
     require_contiguous_last(out, "out")
     (tokens, heads, size), value_size = q.shape, v.shape[3]
@@ -92,7 +92,8 @@ def lower_paged_attention(
     }  # fmt: skip
     tensors = {name: name for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")}
     kernel = attention_kernel(q.dtype, "e4m3" if k.dtype == "u8" else k.dtype, head, group, shared)
+    last = {"out": "out", **({"sinks": "sinks"} if sinks else {})}
     if not shared:
-        return (launch(kernel, {**tensors, "out": "out"}, values),)
-    joined = {name: name for name in ("partial", "row_starts", "kv_lengths", "out")}
+        return (launch(kernel, {**tensors, **last}, values),)
+    joined = {**{name: name for name in ("partial", "row_starts", "kv_lengths")}, **last}
     return launch(kernel, {**tensors, "partial": "partial"}, values), launch(join_kernel(q.dtype, head), joined, {**sizes, **placed})

@@ -38,6 +38,7 @@ typedef struct {
   const int32_t* row_ids;
   const int32_t* row_starts;
   const int32_t* kv_lengths;
+  const float* sinks;
   q_t* out;
   float* partial;
   union {
@@ -392,7 +393,7 @@ static void store_rows(const state_t* s) {
     int64_t head = s->kv_head * p->sizes.group + r % p->sizes.group;
     q_t* to = p->out + token * p->out_token + head * p->out_head;
     const float* from = s->out + r * HEAD;
-    float factor = paged_factor(s->sum[r]);
+    float factor = paged_factor(s->maximum[r], s->sum[r], p->sinks, head);
     INDEPENDENT for (int64_t d = 0; d < p->sizes.value_size; d++) to[d] =
         STORE(Q_TAG)(from[d] * factor);
   }

@@ -12,6 +12,7 @@ typedef struct {
   const float* partial;
   const int32_t* row_starts;
   const int32_t* kv_lengths;
+  const float* sinks;
   q_t* out;
   union {
     paged_sizes_t sizes;
@@ -36,7 +37,7 @@ static void join_head(const paged_join_params_t* p, const paged_block_t* block, 
     const float* part = p->partial + paged_part(s, token, head, unit);
     paged_join(&maximum, &sum, out, s->value_size, part[0], part[1], part + PART_HEAD);
   }
-  float factor = paged_factor(sum);
+  float factor = paged_factor(maximum, sum, p->sinks, head);
   INDEPENDENT for (int64_t d = 0; d < s->value_size; d++) to[d] = STORE(Q_TAG)(out[d] * factor);
 }
 

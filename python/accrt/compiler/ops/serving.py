@@ -215,8 +215,8 @@ def _row_of_keys(state: Any, pages: Any, length: int) -> Any:
 
 
 def _paged_attention(
-    q: Any, row_ids: Any, row_starts: Any, kv_lengths: Any, keys: Any, values: Any, page_table: Any, scale: Any = None, window: Any = None,
-    soft_cap: Any = None,
+    q: Any, row_ids: Any, row_starts: Any, kv_lengths: Any, sinks: Any = None, *, keys: Any, values: Any, page_table: Any, scale: Any = None,
+    window: Any = None, soft_cap: Any = None,
 ) -> Any:  # fmt: skip
     np = numpy()
     out = np.zeros((*q.shape[:2], values.shape[3]))
@@ -234,14 +234,16 @@ def _paged_attention(
         last, at = np.arange(length - (end - begin), length)[:, None], np.arange(length)[None, :]
         seen = (at <= last) & (at > last - (length + 1 if window is None else window))
         scores = np.where(seen, scores, -np.inf)
-        e = np.exp(scores - np.max(scores, -1, keepdims=True))
-        out[begin:end] = np.einsum("hqk,khd->qhd", e / np.sum(e, -1, keepdims=True), v)
+        beside = np.full((q.shape[1], 1, 1), -np.inf) if sinks is None else sinks[:, None, None]
+        most = np.maximum(np.max(scores, -1, keepdims=True), beside)
+        e = np.exp(scores - most)
+        out[begin:end] = np.einsum("hqk,khd->qhd", e / (np.sum(e, -1, keepdims=True) + np.exp(beside - most)), v)
     return out
 
 
 @define(
     "accrt.paged_attention(Tensor query, State keys, State values, State page_table, Tensor row_ids, Tensor row_starts, Tensor kv_lengths, "
-    "float? scale=None, int? window=None, float? soft_cap=None)",
+    "float? scale=None, int? window=None, float? soft_cap=None, Tensor? sinks=None)",
     reference=_paged_attention,
 )
 def _infer_paged_attention(op: Op) -> Types:
@@ -252,9 +254,10 @@ def _infer_paged_attention(op: Op) -> Types:
     scale belongs into `scale`, values' to the result). page_table is one of i32 [rows, pages of a
     row]. Causal: a token sees the keys up to
     its own; with a window the last `window` of these. Scores are multiplied by `scale` (1 /
-    sqrt(size)); a soft_cap c makes c * tanh(score / c) of them. Tokens of no row give zeros. A
-    page, row or length that does not fit fails the call."""
-    q, row_ids, row_starts, lengths = op.operands
+    sqrt(size)); a soft_cap c makes c * tanh(score / c) of them. sinks [heads] of f32 are scores of a
+    key whose value is 0, one for each query head, beside those of the keys. Tokens of no row give
+    zeros. A page, row or length that does not fit fails the call."""
+    q, row_ids, row_starts, lengths, sinks = op.operands
     k, v, table = (op.attrs[name] for name in ("keys", "values", "page_table"))
     for state in (k, v, table):
         check_state(op, state)
@@ -278,6 +281,8 @@ def _infer_paged_attention(op: Op) -> Types:
     _index_of(op, row_ids, "row_ids", row_ids.shape[0] if row_ids.rank else 0)
     _index_of(op, row_starts, "row_starts", ex.simplify(ex.constant(row_ids.shape[0]) + 1))
     _index_of(op, lengths, "kv_lengths", row_ids.shape[0])
+    if sinks is not None and (sinks.dtype != "f32" or list(sinks.shape) != [q.shape[1]]):
+        raise IRError(f"paged attention with sinks of {sinks.type}; f32 [{q.shape[1]}] are needed, one for each head")
     if any(value.dtype != "i32" for value in (row_ids, row_starts, lengths)):
         raise IRError("paged attention: row_ids, row_starts and kv_lengths are of i32")
     if op.attrs["window"] is not None and op.attrs["window"] < 1 or op.attrs["soft_cap"] is not None and op.attrs["soft_cap"] <= 0:

@@ -22,7 +22,7 @@ _FOLLOWING = ("aten.add", "aten.gelu", "aten.silu", "aten.relu", "aten.tanh", "a
 #: Types of 16 bits.
 LOW = ("f16", "bf16")
 #: Operands that stay as they are: masks, indices, weights of norms, sums of low-rank products.
-_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.group_norm": (1, 2), "aten.rms_norm": (1,), "accrt.rope_at": (2,), **{f"accrt.lora_expand{parts}": (1,) for parts in ("", 2, 3)}}
+_KEPT = {"aten.scaled_dot_product_attention": (3,), "aten.layer_norm": (1, 2), "aten.group_norm": (1, 2), "aten.rms_norm": (1,), "accrt.rope_at": (2,), "accrt.paged_attention": (4,), **{f"accrt.lora_expand{parts}": (1,) for parts in ("", 2, 3)}}
 
 
 def lower_precision(module: Module) -> None:
