@@ -34,6 +34,7 @@ SHAPES = (
     Shape(heads=4, kv_heads=2, size=80, q="bf16", kv="u8"), Shape(heads=32, kv_heads=8, size=128, q="bf16", kv="bf16", window=200),
     Shape(heads=32, kv_heads=8, size=64, q="bf16", kv="u8"), Shape(heads=4, kv_heads=4, size=64, q="bf16", kv="bf16", page_size=1, table_pages=700, pages=900),
     Shape(heads=64, kv_heads=8, size=64, q="bf16", kv="bf16", sinks=True), Shape(heads=64, kv_heads=8, size=64, q="bf16", kv="bf16", window=128, sinks=True),
+    Shape(heads=40, kv_heads=8, size=128, q="bf16", kv="bf16", chunk=192), Shape(heads=6, kv_heads=2, size=20, value_size=12, chunk=256),
     Shape(heads=6, kv_heads=2, size=20, value_size=12, sinks=True), Shape(heads=32, kv_heads=8, size=128, q="f16", kv="u8", soft_cap=20.0, sinks=True),
 )  # fmt: skip
 #: Tokens of each row, and its keys.
@@ -56,7 +57,7 @@ def module():
         q = f.input("q", s.q, [tokens, s.heads, s.size])
         given = f.input("row_ids", "i32", [rows]), f.input("row_starts", "i32", [rows + 1]), f.input("kv_lengths", "i32", [rows])
         sinks = f.constant(m.constant(f"sinks{i}", sinks_of(s))) if s.sinks else None
-        f.result("y", q.paged_attention(k, v, table, *given, scale=s.scale, window=s.window, soft_cap=s.soft_cap, sinks=sinks))
+        f.result("y", q.paged_attention(k, v, table, *given, scale=s.scale, window=s.window, soft_cap=s.soft_cap, sinks=sinks, chunk=s.chunk))
     pages = m.state("written", "bf16", [10, 16, 2, 24])
     f = m.function("scatter")
     f.input("x", "bf16", [tokens, 2, 24]).state_scatter(pages, f.input("slots", "i32", [tokens]))

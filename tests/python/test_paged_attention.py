@@ -35,6 +35,7 @@ class Shape:
     soft_cap: Optional[float] = None
     scale: Optional[float] = None
     sinks: bool = False
+    chunk: Optional[int] = None
     table_rows: int = 6
     table_pages: int = 60
     pages: int = 150
@@ -51,7 +52,7 @@ def module(s: Shape) -> Module:
     q = f.input("q", s.q, [tokens, s.heads, s.size])
     row_ids, starts, lengths = f.input("row_ids", "i32", [rows]), f.input("row_starts", "i32", [rows + 1]), f.input("kv_lengths", "i32", [rows])
     sinks = f.constant(m.constant("sinks", sinks_of(s))) if s.sinks else None
-    f.result("y", q.paged_attention(k, v, table, row_ids, starts, lengths, scale=s.scale, window=s.window, soft_cap=s.soft_cap, sinks=sinks))
+    f.result("y", q.paged_attention(k, v, table, row_ids, starts, lengths, scale=s.scale, window=s.window, soft_cap=s.soft_cap, sinks=sinks, chunk=s.chunk))
     return m
 
 
@@ -122,6 +123,9 @@ CASES = {
     "window_1": Shape(window=1),
     "window": Shape(window=37, kv="f16"),
     "window_units": Shape(window=300, heads=8, soft_cap=5.0),
+    "chunk": Shape(heads=10, chunk=37, kv="f16"),
+    "chunk_1": Shape(chunk=1),
+    "chunk_units": Shape(heads=8, chunk=512, sinks=True, kv="bf16", q="bf16", size=64),
     "soft_cap": Shape(soft_cap=1.5, scale=1.0),
     "short_table": Shape(table_pages=3),
     "sinks": Shape(heads=14, kv_heads=2, size=64, kv="bf16", q="bf16", sinks=True),
@@ -193,7 +197,7 @@ def bits(x):
 
 
 @pytest.mark.rotating(4)
-@pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size", "e4m3", "sinks", "sinks_window"])
+@pytest.mark.parametrize("name", ["plain", "grouped_14", "grouped_8", "one_key_head", "odd_size", "size_256", "page_1", "page_3", "window", "window_units", "soft_cap", "value_size", "e4m3", "sinks", "sinks_window", "chunk", "chunk_units"])
 @pytest.mark.parametrize("on", kh.host_targets())
 def test_a_row_has_the_same_bits_alone_batched_and_in_chunks(name, on, monkeypatch):
     at, with_few_parts = Running(CASES[name], 100, on), paged.PARTS
@@ -241,8 +245,8 @@ def test_the_table_may_be_larger_and_pages_may_lie_elsewhere():
 
 def test_a_query_sees_no_key_after_its_own():
     """Not even NaN in it."""
-    for window in (None, 20):
-        at = Running(Shape(window=window, table_pages=20), 8)
+    for more in ({}, {"window": 20}, {"chunk": 290}):
+        at = Running(Shape(**more, table_pages=20), 8)
         q = at.queries(300)
         table = np.arange(6 * 20).reshape(6, 20).astype(np.int32)
         at.put("table", table)
@@ -381,6 +385,9 @@ def test_what_does_not_fit_is_said():
     wrong("of i32", lengths=("i64", [3]), ids=("i32", [3]), starts=("i32", [4]))
     wrong("a window of 0", more={"window": 0})
     wrong("soft_cap of -1", more={"soft_cap": -1.0})
+    wrong("a chunk of 0", more={"chunk": 0})
+    wrong("a chunk of 2147483648", more={"chunk": 1 << 31})
+    wrong("a chunk of 8 and a window of 3", more={"chunk": 8, "window": 3})
     for dtype, shape in (("f32", [3]), ("f16", [4]), ("f32", [4, 1])):
         wrong(r"with sinks of .*; f32 \[4\] are needed", more={"sinks": (dtype, shape)})
 

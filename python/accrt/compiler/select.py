@@ -498,7 +498,7 @@ def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
     def lower(shared: bool) -> Tuple[Launch, ...]:
         return paged.lower_paged_attention(
             q, k, v, table, operands[1].shape[0], results[0], scale=at["scale"], window=at["window"], soft_cap=at["soft_cap"], shared=shared,
-            sinks=operands[4] is not None,
+            sinks=operands[4] is not None, chunk=at["chunk"],
         )  # fmt: skip
 
     return paged_attention(op, operands, lower, paged.TOKENS)

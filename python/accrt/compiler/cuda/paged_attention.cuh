@@ -38,6 +38,14 @@ struct paged_sizes {
   index_t tokens, rows, group, kv_heads, value_size, window, units;
 };
 
+/** The first key that the token before key `high` sees. A window below 0 is a chunk: keys from its
+ * last multiple on. */
+static __device__ __forceinline__ index_t paged_low(index_t high, index_t window) {
+  if (window < 0)
+    return high > 0 ? (uint32_t)(high - 1) / (uint32_t)-window * (uint32_t)-window : 0;
+  return window > 0 && high > window ? high - window : 0;
+}
+
 /** Which keys a token sees: [low, high) of the sequence in row `row_id` of the table. */
 struct paged_place {
   int row_id, low, high;
@@ -59,7 +67,7 @@ static __device__ __forceinline__ paged_place paged_find(const int32_t* row_ids,
     if (token < begin || token >= end)
       continue;
     const index_t high = (index_t)kv_lengths[r] - (end - begin) + (token - begin) + 1;
-    const index_t low = s.window > 0 && high > s.window ? high - s.window : 0;
+    const index_t low = paged_low(high, s.window);
     const int row = row_ids[r];
     if (row >= 0 && row < table_rows && kv_lengths[r] >= end - begin && kv_lengths[r] <= most_keys)
       *shared = {row, (int)low, (int)high};

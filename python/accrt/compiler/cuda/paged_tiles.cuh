@@ -49,7 +49,7 @@ struct tiles_place {
 
   __device__ __forceinline__ int high(int token) const { return length - count + token + 1; }
   __device__ __forceinline__ int low(int token, index_t window) const {
-    return window > 0 && high(token) > window ? high(token) - (int)window : 0;
+    return (int)paged_low(high(token), window);
   }
   /** Whether all units of the row's one tile are those of four warps. */
   __device__ __forceinline__ bool is_short(index_t window) const {

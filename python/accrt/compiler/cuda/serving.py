@@ -278,7 +278,7 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     blocks = ex.maximum(tokens, 1) * (kv_heads * ex.ceildiv(group, rows))
     values = {
         "tokens": tokens, "rows": operands[1].shape[0], "group": group, "kv_heads": kv_heads, "value_size": value_size,
-        "window": at["window"] or 0, "units": units, "head_size": size, "pages": k.shape[0], "page_size": k.shape[1],
+        "window": paged.window_of(at["window"], at["chunk"]), "units": units, "head_size": size, "pages": k.shape[0], "page_size": k.shape[1],
         "table_rows": table.shape[0], "table_pages": table.shape[1], "q_token": q.strides[0], "q_head": q.strides[1],
         "out_token": out.strides[0], "out_head": out.strides[1], "soft_cap": float(at["soft_cap"] or 0.0),
         "scale": 1.0 / math.sqrt(size) if at["scale"] is None else float(at["scale"]), "most_keys": table.shape[1] * k.shape[1], "which": _ALL,

@@ -10,7 +10,7 @@
 #define PART_HEAD 16 /* floats before a part's values: the maximum, the sum */
 #define NEGATIVE_INFINITY (-__builtin_inff())
 
-/* `window` 0: none. `units`: of the longest sequence, which parts are laid out for. */
+/* `window` 0: none; below 0: keys from the last multiple of -window on. `units`: of the longest sequence, which parts are laid out for. */
 #define PAGED_SIZES int64_t tokens, rows, group, kv_heads, value_size, window, units
 
 typedef struct {
@@ -87,6 +87,8 @@ ALWAYS_INLINE void paged_seen(const paged_sizes_t* s, const paged_block_t* block
                               int64_t* low, int64_t* high) {
   *high = block->length - block->tokens + (token - block->begin) + 1;
   *low = s->window > 0 ? max_i64(0, *high - s->window) : 0;
+  if (s->window < 0)
+    *low = (*high - 1) / -s->window * -s->window;
 }
 
 /* Where a part is stored, in floats. */

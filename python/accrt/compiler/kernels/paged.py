@@ -30,6 +30,11 @@ def part_floats(value_size: int) -> int:
     return _PART_HEAD + ex.ceildiv(value_size, 16) * 16
 
 
+def window_of(window: Optional[int], chunk: Optional[int]) -> int:
+    """What kernels take: 0 for neither, a chunk as a number below 0."""
+    return window or -(chunk or 0)
+
+
 @functools.lru_cache(maxsize=None)
 def attention_kernel(q: str, kv: str, head: int, group: int, shared: bool) -> KernelDef:
     """`head`: head size rounded up to a panel; `group`: rows of one token at least, else any.
@@ -68,7 +73,7 @@ def join_kernel(q: str, head: int) -> KernelDef:
 
 def lower_paged_attention(
     q: TensorSpec, k: TensorSpec, v: TensorSpec, table: TensorSpec, rows: Any, out: TensorSpec, *, scale: Optional[float],
-    window: Optional[int], soft_cap: Optional[float], shared: bool, sinks: bool = False,
+    window: Optional[int], soft_cap: Optional[float], shared: bool, sinks: bool = False, chunk: Optional[int] = None,
 ) -> Tuple[Launch, ...]:  # fmt: skip
     """Attention of [tokens, heads, size] over states k and v [pages, page_size, kv_heads, size].
     One launch, or (`shared`) one that stores parts and one that joins them. Operands: q, k, v,
@@ -81,7 +86,7 @@ def lower_paged_attention(
         raise ValueError(f"paged attention: head size {max(size, value_size)}, at most {MAX_HEAD} is possible")
     head, group = ex.ceildiv(max(size, value_size), PANEL) * PANEL, heads // kv_heads
     sizes = {
-        "tokens": tokens, "rows": rows, "group": group, "kv_heads": kv_heads, "value_size": value_size, "window": window or 0,
+        "tokens": tokens, "rows": rows, "group": group, "kv_heads": kv_heads, "value_size": value_size, "window": window_of(window, chunk),
         "units": ex.ceildiv(table.shape[1] * page_size, UNIT),
     }  # fmt: skip
     placed = {"out_token": out.strides[0], "out_head": out.strides[1]}

@@ -216,7 +216,7 @@ def _row_of_keys(state: Any, pages: Any, length: int) -> Any:
 
 def _paged_attention(
     q: Any, row_ids: Any, row_starts: Any, kv_lengths: Any, sinks: Any = None, *, keys: Any, values: Any, page_table: Any, scale: Any = None,
-    window: Any = None, soft_cap: Any = None,
+    window: Any = None, soft_cap: Any = None, chunk: Any = None,
 ) -> Any:  # fmt: skip
     np = numpy()
     out = np.zeros((*q.shape[:2], values.shape[3]))
@@ -232,7 +232,7 @@ def _paged_attention(
         scores = np.einsum("qhd,khd->hqk", q[begin:end], k) * factor
         scores = scores if soft_cap is None else soft_cap * np.tanh(scores / soft_cap)
         last, at = np.arange(length - (end - begin), length)[:, None], np.arange(length)[None, :]
-        seen = (at <= last) & (at > last - (length + 1 if window is None else window))
+        seen = (at <= last) & (at > last - (length + 1 if window is None else window)) & (at >= (0 if chunk is None else last // chunk * chunk))
         scores = np.where(seen, scores, -np.inf)
         beside = np.full((q.shape[1], 1, 1), -np.inf) if sinks is None else sinks[:, None, None]
         most = np.maximum(np.max(scores, -1, keepdims=True), beside)
@@ -243,7 +243,7 @@ def _paged_attention(
 
 @define(
     "accrt.paged_attention(Tensor query, State keys, State values, State page_table, Tensor row_ids, Tensor row_starts, Tensor kv_lengths, "
-    "float? scale=None, int? window=None, float? soft_cap=None, Tensor? sinks=None)",
+    "float? scale=None, int? window=None, float? soft_cap=None, Tensor? sinks=None, int? chunk=None)",
     reference=_paged_attention,
 )
 def _infer_paged_attention(op: Op) -> Types:
@@ -253,7 +253,8 @@ def _infer_paged_attention(op: Op) -> Types:
     heads, size] of f32, f16, bf16, or u8, whose bytes are floats e4m3 (state_scatter_e4m3: keys'
     scale belongs into `scale`, values' to the result). page_table is one of i32 [rows, pages of a
     row]. Causal: a token sees the keys up to
-    its own; with a window the last `window` of these. Scores are multiplied by `scale` (1 /
+    its own; with a window the last `window` of these, with a chunk those from the last multiple of
+    `chunk` on. Scores are multiplied by `scale` (1 /
     sqrt(size)); a soft_cap c makes c * tanh(score / c) of them. sinks [heads] of f32 are scores of a
     key whose value is 0, one for each query head, beside those of the keys. Tokens of no row give
     zeros. A page, row or length that does not fit fails the call."""
@@ -287,4 +288,7 @@ def _infer_paged_attention(op: Op) -> Types:
         raise IRError("paged attention: row_ids, row_starts and kv_lengths are of i32")
     if op.attrs["window"] is not None and op.attrs["window"] < 1 or op.attrs["soft_cap"] is not None and op.attrs["soft_cap"] <= 0:
         raise IRError(f"paged attention with a window of {op.attrs['window']} and a soft_cap of {op.attrs['soft_cap']}; both are more than 0")
+    window, chunk = op.attrs["window"], op.attrs["chunk"]
+    if chunk is not None and (window is not None or not 0 < chunk < 1 << 31):
+        raise IRError(f"paged attention with a chunk of {chunk} and a window of {window}; a chunk is from 1 to 2^31 - 1, and there is one of the two")
     return [TensorType(q.dtype, (q.shape[0], q.shape[1], v.type.shape[3]))]
