@@ -144,6 +144,11 @@ CONFIGS = {
     "helium": _of("helium", head_dim=8, rope_theta=100000.0),
     "olmo": _of("olmo", rms_norm_eps="absent", clip_qkv=0.8, rope_theta=10000.0),
     "persimmon": _of("persimmon", **_LAYER_NORMED, hidden_size=96, num_key_value_heads="absent", hidden_act="relu2", qk_layernorm=True, partial_rotary_factor=0.5, rope_theta=25000.0),
+    "gpt-oss": _of("gpt_oss", head_dim=16, num_hidden_layers=4, num_local_experts=5, num_experts_per_tok=3, sliding_window=6, attention_bias=True, swiglu_limit=1.5,
+                   swiglu_alpha=1.3, rope_theta=10000.0, rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "truncate": False,
+                                                                       "beta_fast": 32.0, "beta_slow": 1.0}),
+    "gpt-oss-file": _of("gpt_oss", head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=8, attention_bias=True, hidden_size=64, intermediate_size=96,
+                        rope_theta=10000.0, rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "truncate": False}),
     "hunyuan": _of("hunyuan_v1_dense", head_dim=16, rope_theta=10000.0, pad_token_id=0,
                    rope_scaling={"type": "dynamic", "alpha": 100.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),
     "ministral": _of("ministral", head_dim=16, rope_theta=10000.0, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
@@ -201,6 +206,8 @@ GGUF = {
     "olmo3": ("olmo2", {"attention.sliding_window": 6, "attention.sliding_window_pattern": [True, True, True, False, True], "rope.scaling.type": "yarn",
                         "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64, "rope.scaling.yarn_attn_factor": 1.2}),
     "olmoe": ("olmoe", {"expert_count": 6, "expert_used_count": 3}),
+    "gpt-oss-file": ("gpt-oss", {"expert_count": 4, "expert_used_count": 2, "attention.sliding_window": 8, "rope.scaling.type": "yarn", "rope.scaling.factor": 4.0,
+                                 "rope.scaling.original_context_length": 64}),
 }  # fmt: skip
 
 
@@ -242,6 +249,30 @@ def expected(name):
     return np.frombuffer(base64.b64decode(recorded()[name]["logits"]), "<f4").reshape(ROWS, LENGTH, len(COLUMNS))
 
 
+def in_mxfp4(weights):
+    """GPT-OSS as it is published: {name: (type, array)} of a file whose experts are MXFP4, and the
+    numbers that they stand for, as they are in a folder without."""
+    from accrt.compiler.encodings import dequantize
+    from accrt.compiler.quantizers import quantize
+
+    stored, plain = {}, {}
+    for name, array in weights.items():
+        if not name.endswith(("gate_up_proj", "down_proj")):
+            stored[name], plain[name] = ("F32", array), array
+            continue
+        turned = np.ascontiguousarray(array.swapaxes(1, 2))
+        packed = quantize(turned.reshape(-1, turned.shape[2]), "mxfp4")
+        codes, scales = (np.asarray(packed.components[part]).view(np.uint8) for part in ("data", "scales"))
+        blocks = (*turned.shape[:2], turned.shape[2] // 32)
+        stored[f"{name}_blocks"], stored[f"{name}_scales"] = ("U8", codes.reshape(*blocks, 16)), ("U8", scales.reshape(blocks))
+        plain[name] = np.ascontiguousarray(dequantize(packed).reshape(turned.shape).swapaxes(1, 2), np.float32)
+    return stored, plain
+
+
+#: As GPT-OSS has it.
+MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
+
+
 # ---- GGUF files ----------------------------------------------------------------------------------
 
 
@@ -273,7 +304,7 @@ def _stacked(weights):
     found = {}
     for name, array in weights.items():
         found.setdefault(re.sub(r"\.experts\.\d+\.", ".experts.", re.sub(r"\.norms\.\d+\.", ".", name)), []).append(array)
-    return {name: np.stack(arrays) if re.search(r"\.experts\.|[qk]_layernorm\.weight", name) else arrays[0] for name, arrays in found.items()}
+    return {name: np.stack(arrays) if re.search(r"\.experts\..*\.|[qk]_layernorm\.weight", name) else arrays[0] for name, arrays in found.items()}
 
 
 def _converted(architecture, name, array, config):
@@ -286,7 +317,23 @@ def _converted(architecture, name, array, config):
         return [(None, array.reshape(6, 3, -1, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape))]
     if "shared_expert_gate" in name:
         return [(None, array.reshape(-1))]
+    if architecture == "gpt-oss":
+        return _converted_gpt_oss(name, array)
     return [(None, array)]
+
+
+def _converted_gpt_oss(name, array):
+    """Biases of experts have names of their own, matrices are turned, and those of gate and up, whose
+    rows stand in turn, are two."""
+    if not name.endswith(".sinks") and ".experts." not in name:
+        return [(None, array)]
+    layer = "blk." + name.split(".")[2]
+    if name.endswith(".sinks"):
+        return [(f"{layer}.attn_sinks.weight", array)]
+    array, end = (array, "bias") if name.endswith("_bias") else (array.swapaxes(1, 2), "weight")
+    if ".gate_up_proj" not in name:
+        return [(f"{layer}.ffn_down_exps.{end}", array)]
+    return [(f"{layer}.ffn_gate_exps.{end}", array[:, ::2]), (f"{layer}.ffn_up_exps.{end}", array[:, 1::2])]
 
 
 # ---- With transformers -----------------------------------------------------------------------

@@ -57,7 +57,7 @@ def larger(monkeypatch, name, by=16):
     text = {key: value * by if key in sizes and value else value for key, value in config.items()}
 
     def shape_of(key, shape):
-        first = shape[0] if "embed" in key or "head" in key or re.search(r"(mlp|moe)\.gate\.", key) else shape[0] * by
+        first = shape[0] if re.search(r"embed|head|sinks|experts\.[a-z]|(mlp|moe)\.(gate|router)\.", key) else shape[0] * by
         return [1 if "shared_expert_gate" in key else first, *(size * by for size in shape[1:])]
 
     shapes = {key: shape_of(key, shape) for key, shape in RECORDED[name]["tensors"].items()}

@@ -96,6 +96,26 @@ def test_logits_of_families(tmp_path, name):
             np.testing.assert_allclose(result, expected[at][row][position], rtol=0, atol=2e-4, err_msg=f"{function}, row {row}, position {position}")
 
 
+def test_packed_experts_of_gpt_oss(tmp_path):
+    """What transformers unpacks of a folder in MXFP4 are the numbers that were packed, and its
+    logits those of the packed bundle but for the rounding of what is multiplied."""
+    stored, plain = families.in_mxfp4(families.draw(families.recorded()["gpt-oss-file"]["tensors"], SEED % 1000))
+    folder = tiny.write_folder(tmp_path / "m", {**families.CONFIGS["gpt-oss-file"], "quantization_config": families.MXFP4}, plain)
+    tiny.write_safetensors(folder / "model.safetensors", stored)
+    unpacked = transformers.Mxfp4Config(dequantize=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32, quantization_config=unpacked).eval()
+    for name, array in model.state_dict().items():
+        if name in plain:
+            np.testing.assert_array_equal(array.numpy(), plain[name], err_msg=name)
+    ids = families.ids_of(families.CONFIGS["gpt-oss-file"], 1)
+    with torch.no_grad():
+        expected = np.stack([model(torch.tensor(row)[None]).logits[0].numpy() for row in ids])
+    program, page_size = opened(folder, OPTIONS)
+    errors = [np.linalg.norm(result - expected[row][position]) / np.linalg.norm(expected[row][position])
+              for row, position, result in run(program, page_size, ids, np.random.default_rng(SEED))]  # fmt: skip
+    assert np.median(errors) < 0.05 and np.mean(errors) < 0.15, (SEED, np.median(errors), np.mean(errors))
+
+
 @pytest.mark.parametrize("name", families.CONFIGS)
 def test_recorded_shapes_are_those_of_transformers(name):
     assert families.shapes_of(families.CONFIGS[name]) == families.recorded()[name]["tensors"]

@@ -12,6 +12,7 @@ import pytest
 import family_models as family
 import kernel_harness as kh
 import tiny_models as tiny
+import accrt
 from accrt import models
 from accrt.models import Refused, _alibi, _gguf, _registry, _rope
 from accrt.models._checkpoint import Checkpoint, Tensor
@@ -98,6 +99,83 @@ def test_slopes(heads):
 
 
 # ---- Latents and experts -------------------------------------------------------------------------
+
+
+def published(folder, changed=lambda stored: stored):
+    """A small GPT-OSS whose experts are packed, and the weights that it stands for."""
+    stored, plain = family.in_mxfp4(family.draw(family.recorded()["gpt-oss-file"]["tensors"]))
+    tiny.write_folder(folder, {**family.CONFIGS["gpt-oss-file"], "quantization_config": family.MXFP4}, plain)
+    tiny.write_safetensors(folder / "model.safetensors", changed(stored))
+    return folder, plain
+
+
+def test_experts_in_mxfp4_stay_packed(tmp_path):
+    """They compute what the numbers do that they stand for, and are as large as in the file."""
+    packed, plain = published(tmp_path / "packed")
+    whole = tiny.write_folder(tmp_path / "plain", family.CONFIGS["gpt-oss-file"], plain)
+    made = models.read(packed).tensors["model.layers.0.mlp.experts.gate_up_proj"]
+    assert (made.layout, made.shape, made.source) == ("mxfp4", (4, 192, 64), "model.layers.0.mlp.experts.gate_up_proj")
+    ids, results, sizes = family.ids_of(family.CONFIGS["gpt-oss-file"]), [], []
+    for folder in (packed, whole):
+        program, page_size = opened(folder, OPTIONS)
+        results.append(np.stack([result for _row, _position, result in run(program, page_size, ids, np.random.default_rng(0))]))
+        sizes.append(program.estimate("step")["weight_bytes"])
+    errors = np.linalg.norm(results[0] - results[1], axis=1) / np.linalg.norm(results[1], axis=1)
+    # Products round what they multiply to 8 bits; another expert may be chosen now and then.
+    assert np.median(errors) < 0.05 and errors.mean() < 0.15, (np.median(errors), errors.mean())
+    assert sizes[0] < 0.6 * sizes[1], sizes
+
+
+@pytest.mark.parametrize("part, array, says", [
+    ("scales", None, r"gate_up_proj_blocks: beside u8\[4, 192, 2, 16\] MXFP4 has bytes \[4, 192, 2\] in model.layers.0.mlp.experts.gate_up_proj_scales"),
+    ("scales", np.zeros((4, 192, 3), np.uint8), r"MXFP4 has bytes \[4, 192, 2\]"), ("blocks", np.zeros((4, 192, 2, 8), np.uint8), r"MXFP4 has blocks u8\[experts, rows, blocks, 16\]"),
+    ("blocks", np.zeros((4, 192, 32), np.uint8), r"MXFP4 has blocks u8\[experts, rows, blocks, 16\]"),
+])  # fmt: skip
+def test_blocks_of_mxfp4_that_do_not_fit_are_said(tmp_path, part, array, says):
+    def changed(stored):
+        name = f"model.layers.0.mlp.experts.gate_up_proj_{part}"
+        return {key: ("U8", array) if key == name else value for key, value in stored.items() if key != name or array is not None}
+
+    with pytest.raises((Refused, accrt.InvalidFormatError), match=says):
+        _registry.decoder(models.read(published(tmp_path / "m", changed)[0])).build()
+
+
+#: In the form that GPT-OSS is asked in: a date, a macro, a namespace, thoughts of earlier turns that
+#: are left out, calls of tools and a channel for each message.
+CHANNELS = """
+{%- macro head(role, channel='') -%}<|start|>{{ role }}{{ '<|channel|>' + channel if channel }}<|message|>{%- endmacro -%}
+{{ head('system') }}Reasoning: {{ reasoning_effort|default('medium') }}
+Date: {{ strftime_now('%Y') }}<|end|>
+{%- set last = namespace(user=-1) %}
+{%- for message in messages if message.role == 'user' %}{% set last.user = loop.index0 %}{% endfor %}
+{%- for message in messages %}
+{%- if message.role == 'assistant' %}
+{%- if message.thinking is defined and loop.index0 > last.user %}{{ head('assistant', 'analysis') + message.thinking }}<|end|>{% endif %}
+{%- if message.tool_calls %}{% set call = message.tool_calls[0].function -%}
+<|start|>assistant to=functions.{{ call.name }}<|channel|>commentary json<|message|>{{ call.arguments|tojson }}<|call|>
+{%- else %}{{ head('assistant', 'final') + message.content }}<|end|>{% endif %}
+{%- elif message.role in ('user', 'tool') %}{{ head(message.role) + message.content }}<|end|>
+{%- else %}{{ raise_exception('no role ' + message.role) }}{% endif %}
+{%- endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"""
+
+
+def test_a_template_of_channels():
+    import datetime
+
+    from accrt import _template
+
+    def told(messages, **names):
+        asked = {"source": CHANNELS, "names": {"messages": messages, "add_generation_prompt": True, **names}}
+        return json.loads(_template.answer(json.dumps(asked).encode()))
+
+    call = {"role": "assistant", "thinking": "hm", "tool_calls": [{"function": {"name": "time", "arguments": {"zone": "Zürich"}}}]}
+    first, year = {"role": "user", "content": "hi"}, datetime.datetime.now().year
+    begin = f"<|start|>system<|message|>Reasoning: low\nDate: {year}<|end|>"
+    said = told([first, call, {"role": "tool", "content": "9"}, {"role": "assistant", "content": "nine"}], reasoning_effort="low")
+    assert said == {"text": begin + "<|start|>user<|message|>hi<|end|><|start|>assistant<|channel|>analysis<|message|>hm<|end|>"
+                    '<|start|>assistant to=functions.time<|channel|>commentary json<|message|>{"zone": "Zürich"}<|call|>'
+                    "<|start|>tool<|message|>9<|end|><|start|>assistant<|channel|>final<|message|>nine<|end|><|start|>assistant"}  # fmt: skip
+    assert "hm" not in told([call, first])["text"] and told([{"role": "x"}]) == {"says": "no role x"}
 
 
 def test_layers_that_predict_more_are_left_out(tmp_path):

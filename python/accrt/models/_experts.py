@@ -54,10 +54,13 @@ class WithExperts(Decoder):
         # a tensor, so that kernels are the same for all numbers
         of_each = self.step.f.constant(self.constant("experts_of_each", np.array([self.chosen], np.int64)))
         rows = x.index_select(0, places.div(of_each, rounding_mode="floor"))
-        gate, up, down = (self._all(name, part) for part in self.parts)
-        made = self.activation(rows.grouped_linear(gate, ends)) * rows.grouped_linear(up, ends)
-        made = made.grouped_linear(down, ends).index_select(0, places.sort(0)[1])
+        made = self.through(rows, name, ids, ends).index_select(0, places.sort(0)[1])
         return (made.view([x.shape[0], self.chosen, self.hidden]) * shares.unsqueeze(-1)).sum(1)
+
+    def through(self, rows: Value, name: str, ids: Value, ends: Value) -> Value:
+        """Rows in the order of their experts `ids`, each of which ends at `ends`, through these."""
+        gate, up, down = (self._all(name, part) for part in self.parts)
+        return (self.activation(rows.grouped_linear(gate, ends)) * rows.grouped_linear(up, ends)).grouped_linear(down, ends)
 
     # -- their matrices
 

@@ -50,6 +50,7 @@ _LATENTS = {"q_lora_rank": 256, "kv_lora_rank": 128, "qk_nope_head_dim": 64, "qk
 _GROUPS = {"n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 96, "first_k_dense_replace": 1, "n_group": 4, "topk_group": 2,
            "num_hidden_layers": 3}  # fmt: skip
 _GRANITE = {"embedding_multiplier": 12.0, "residual_multiplier": 0.25, "attention_multiplier": 0.02, "logits_scaling": 8.0}
+_GPT_OSS = {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 64, "num_hidden_layers": 2, "attention_bias": True}
 #: Every head has keys of its own.
 _OWN_KEYS = {"num_key_value_heads": None}
 #: Families with biases, without a word about it in their configuration.
@@ -87,6 +88,8 @@ MORE: Dict[str, Dict[str, Any]] = {
     "deepseek_v3-plain": {**_LATENTS, **_GROUPS, "model_type": "deepseek_v3", "q_lora_rank": None, "norm_topk_prob": False, "routed_scaling_factor": 1.0},
     "dots1": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "routed_scaling_factor": 2.0},
     "glm4_moe": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "use_qk_norm": True, "attention_bias": True},
+    "gpt_oss": _GPT_OSS,
+    "gpt_oss-packed": {"model_type": "gpt_oss", **_GPT_OSS, "quantization_config": {"quant_method": "mxfp4"}},
     "granitemoe": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2},
     "granitemoeshared": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 96},
     "granitemoehybrid": {**_GRANITE, "num_local_experts": 0, "shared_intermediate_size": 96, "position_embedding_type": "rope", "layer_types": ["attention"]},
@@ -206,6 +209,9 @@ def every() -> Iterator[Decoder]:
     yield _decoder("mixtral", _SIZES, "f32", ("q8_0", 0, {}), "gguf")
     for float_type in _FLOATS:  # packed experts of a folder are joined
         yield _decoder("mixtral", _SIZES, float_type, ("i8_channel", 0, {}))
+    for float_type in _FLOATS:
+        yield _decoder("gpt_oss-packed", _SIZES, float_type, ("mxfp4", 32, {}))
+    yield _decoder("gpt_oss", _SIZES, "f32", ("ggml_mxfp4", 0, {}), "gguf")
     for head_dim in _HEADS:
         for kv_type in _FLOATS:
             yield _decoder("llama", {**_SIZES, "head_dim": head_dim}, "f32", kv_type=kv_type)

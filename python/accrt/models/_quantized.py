@@ -15,7 +15,9 @@ from ._checkpoint import Checkpoint, Tensor, add_plain, twice
 _BESIDE = (".input_scale", ".input_global_scale", ".output_scale", ".k_scale", ".v_scale", ".q_scale", ".weight_shape", ".input_zero_point", ".kv_scale")
 _SCALES = ("f32", "f16", "bf16")
 #: What stands behind a weight's name, by role.
-_WORDS, _TILES, _ROWS, _INT4, _NVFP4, _MODELOPT = (CONVENTIONS[name] for name in ("gptq", "f8_tiles", "scaled", "int4_packed", "nvfp4_packed", "nvfp4"))
+_WORDS, _TILES, _ROWS, _INT4, _NVFP4, _MODELOPT, _BLOCKS = (
+    CONVENTIONS[name] for name in ("gptq", "f8_tiles", "scaled", "int4_packed", "nvfp4_packed", "nvfp4", "mxfp4_blocks")
+)  # fmt: skip
 
 
 def gather(made: Checkpoint, source: Weights) -> None:
@@ -325,4 +327,19 @@ def _modelopt(made: Checkpoint, source: Weights, given: Mapping[str, Any], name:
     return name, Tensor(name, _float(made), (n, 2 * k), "nvfp4", 16), (name, scales, whole)
 
 
-_METHODS = {"gptq": _gptq, "awq": _awq, "fp8": _fp8, "compressed-tensors": _compressed, "modelopt": _modelopt}
+def _mxfp4(made: Checkpoint, source: Weights, given: Mapping[str, Any], name: str, problems: Dict[str, str]) -> Found:
+    """Experts of GPT-OSS: blocks of 32 codes in 16 bytes, [experts, rows, blocks, 16]."""
+    base = name.removesuffix(_BLOCKS["data"])
+    if base == name:
+        return None
+    data, scales = source[name], base + _BLOCKS["scales"]
+    if len(data.shape) != 4 or data.shape[3] != 16 or 0 in data.shape or data.dtype != "u8":
+        problems.setdefault(f"tensor {name}: {_text(data)}; MXFP4 has blocks u8[experts, rows, blocks, 16]", "")
+        return None
+    if scales not in source or source[scales].dtype not in ("u8", "f8e8m0") or source[scales].shape != data.shape[:3]:
+        problems.setdefault(f"tensor {name}: beside {_text(data)} MXFP4 has bytes {list(data.shape[:3])} in {scales}", "")
+        return None
+    return base, Tensor(base, _float(made), (*data.shape[:2], data.shape[2] * 32), "mxfp4", 32), (name, scales)
+
+
+_METHODS = {"gptq": _gptq, "awq": _awq, "fp8": _fp8, "compressed-tensors": _compressed, "modelopt": _modelopt, "mxfp4": _mxfp4}

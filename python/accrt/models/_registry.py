@@ -14,7 +14,6 @@ from ._options import Options
 
 
 _SCANS = "its layers have states that every token changes (scans, recurrences), which no operation of the step program does"
-_SINKS = "its attention has a sink in each head (a number in the sum of the softmax), which no kernel of paged attention has"
 _FOLDER = "it is computed by code that its folder brings, which is not run here"
 _TWO = "it reads a text as a whole and is no decoder alone"
 #: What stands against models that people have, by their model_type.
@@ -22,7 +21,7 @@ UNSERVED: Dict[str, str] = {
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "nemotron_h", "falcon_h1", "recurrent_gemma", "rwkv", "xlstm", "qwen3_next",
                      "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "minimax"), _SCANS),
     **dict.fromkeys(("lfm2", "lfm2_moe", "lfm2_vl"), "it has short convolutions over the last tokens, which no operation of the step program does"),
-    **dict.fromkeys(("gpt_oss", "mimo_v2_flash"), _SINKS),
+    "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, which no family here has",
     **dict.fromkeys(("gemma3n", "gemma3n_text", "gemma4", "gemma4_text"), "it has embeddings in every layer, and layers that share keys and values, which no family here has"),
     **dict.fromkeys(("llama4", "llama4_text"), "its attention sees chunks of the text and no window that moves, which no kernel of paged attention does"),
     **dict.fromkeys(("deepseek_v32", "deepseek_v4", "glm_moe_dsa"), "its attention chooses among the keys by an index, which no kernel of paged attention does"),
