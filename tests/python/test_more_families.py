@@ -14,6 +14,7 @@ import kernel_harness as kh
 import tiny_models as tiny
 import accrt
 from accrt import models
+from accrt.compiler import driver
 from accrt.models import Refused, _alibi, _gguf, _registry, _rope
 from accrt.models._checkpoint import Checkpoint, Tensor
 from accrt.models._config import Config
@@ -176,6 +177,28 @@ def test_a_template_of_channels():
                     '<|start|>assistant to=functions.time<|channel|>commentary json<|message|>{"zone": "Zürich"}<|call|>'
                     "<|start|>tool<|message|>9<|end|><|start|>assistant<|channel|>final<|message|>nine<|end|><|start|>assistant"}  # fmt: skip
     assert "hm" not in told([call, first])["text"] and told([{"role": "x"}]) == {"says": "no role x"}
+
+
+def test_of_a_llama_4_that_takes_images_the_part_for_text(tmp_path):
+    """As it is published: tensors of the text are below language_model."""
+    config, weights = family.CONFIGS["llama4"], family.draw(family.recorded()["llama4"]["tensors"])
+    outer = {"model_type": "llama4", "text_config": config, "vision_config": {"model_type": "llama4_vision_model"}, "image_token_index": 319}
+    named = {f"language_model.{name}": array for name, array in weights.items()}
+    more = {"vision_model.class_embedding": np.zeros(8, np.float32), "multi_modal_projector.linear_1.weight": np.zeros((48, 8), np.float32)}
+    whole, alone = (_registry.decoder(models.read(tiny.write_folder(tmp_path / name, *given))) for name, given in
+                    {"whole": (outer, {**named, **more}), "alone": (config, weights)}.items())  # fmt: skip
+    kernels = [[kernel.name for kernel in driver.kernels_of(made.build(), "host")] for made in (whole, alone)]
+    assert kernels[0] == kernels[1] and len(whole.m.constants) == len(alone.m.constants)
+    assert [whole.chunk(layer) for layer in range(4)] == [10, 10, 10, None] and whole.with_experts == {1, 3}
+
+
+@pytest.mark.parametrize("changes, says", [
+    ({"moe_layers": [4]}, r"moe_layers is \[4\]"), ({"layer_types": ["chunked_attention", "sliding_attention", "full_attention", "full_attention"]}, "layer_types is .*there are chunked_attention and full_attention"),
+    ({"no_rope_layers": [1, 0]}, r"no_rope_layers is \[1, 0\]"), ({"floor_scale": 0}, "floor_scale is 0"), ({"attention_chunk_size": -1}, "attention_chunk_size is -1"),
+])  # fmt: skip
+def test_what_llama_4_does_not_do(changes, says):
+    with pytest.raises(Refused, match=says):
+        made_of(without("llama4", **changes))
 
 
 def test_layers_that_predict_more_are_left_out(tmp_path):

@@ -327,6 +327,10 @@ class Decoder:
     scale: Optional[float] = None
     soft_cap: Optional[float] = None
 
+    def chunk(self, layer: int) -> Optional[int]:
+        """A layer sees the keys from the last multiple of this on; None: all."""
+        return None
+
     def sinks(self, layer: int) -> Optional[Value]:
         """Scores [heads] of a key without a value, in a layer that has them."""
         return None
@@ -353,7 +357,7 @@ class Decoder:
             scale = of_keys * (1 / math.sqrt(self.key_size) if scale is None else scale)
         mixed = q.paged_attention(
             keys, values, self.page_table, at.row_ids, at.row_starts, at.kv_lengths,
-            scale=scale, window=self.window(layer), soft_cap=self.soft_cap, sinks=self.sinks(layer),
+            scale=scale, window=self.window(layer), soft_cap=self.soft_cap, sinks=self.sinks(layer), chunk=self.chunk(layer),
         )  # fmt: skip
         mixed = mixed if of_values == 1 else mixed * of_values
         return mixed.view([q.shape[0], self.heads * self.value_size])

@@ -22,6 +22,8 @@ class WithExperts(Decoder):
     parts: Tuple[str, str, str] = ("gate_proj", "up_proj", "down_proj")
     #: Whether the shares of the chosen experts are made to add up to 1.
     shares_normed = True
+    #: Whether shares multiply what experts take, and not what they give.
+    shares_of_inputs = False
     gguf_names = {"ffn_gate_inp": "mlp.gate", "ffn_gate_exps": "mlp.experts.gate_proj", "ffn_up_exps": "mlp.experts.up_proj", "ffn_down_exps": "mlp.experts.down_proj"}
 
     def setup_experts(self, size_key: str = "intermediate_size") -> None:
@@ -54,8 +56,10 @@ class WithExperts(Decoder):
         # a tensor, so that kernels are the same for all numbers
         of_each = self.step.f.constant(self.constant("experts_of_each", np.array([self.chosen], np.int64)))
         rows = x.index_select(0, places.div(of_each, rounding_mode="floor"))
-        made = self.through(rows, name, ids, ends).index_select(0, places.sort(0)[1])
-        return (made.view([x.shape[0], self.chosen, self.hidden]) * shares.unsqueeze(-1)).sum(1)
+        if self.shares_of_inputs:
+            rows = rows * shares.view([-1]).index_select(0, places).unsqueeze(-1)
+        made = self.through(rows, name, ids, ends).index_select(0, places.sort(0)[1]).view([x.shape[0], self.chosen, self.hidden])
+        return (made if self.shares_of_inputs else made * shares.unsqueeze(-1)).sum(1)
 
     def through(self, rows: Value, name: str, ids: Value, ends: Value) -> Value:
         """Rows in the order of their experts `ids`, each of which ends at `ends`, through these."""

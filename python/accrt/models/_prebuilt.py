@@ -90,6 +90,7 @@ MORE: Dict[str, Dict[str, Any]] = {
     "glm4_moe": {**_GROUPS, "n_group": 1, "topk_group": 1, "norm_topk_prob": True, "use_qk_norm": True, "attention_bias": True},
     "gpt_oss": _GPT_OSS,
     "gpt_oss-packed": {"model_type": "gpt_oss", **_GPT_OSS, "quantization_config": {"quant_method": "mxfp4"}},
+    "llama4_text": {"num_local_experts": 4, "num_hidden_layers": 4, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 96},
     "granitemoe": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2},
     "granitemoeshared": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 96},
     "granitemoehybrid": {**_GRANITE, "num_local_experts": 0, "shared_intermediate_size": 96, "position_embedding_type": "rope", "layer_types": ["attention"]},

@@ -23,7 +23,6 @@ UNSERVED: Dict[str, str] = {
     **dict.fromkeys(("lfm2", "lfm2_moe", "lfm2_vl"), "it has short convolutions over the last tokens, which no operation of the step program does"),
     "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, which no family here has",
     **dict.fromkeys(("gemma3n", "gemma3n_text", "gemma4", "gemma4_text"), "it has embeddings in every layer, and layers that share keys and values, which no family here has"),
-    **dict.fromkeys(("llama4", "llama4_text"), "its attention sees chunks of the text and no window that moves, which no kernel of paged attention does"),
     **dict.fromkeys(("deepseek_v32", "deepseek_v4", "glm_moe_dsa"), "its attention chooses among the keys by an index, which no kernel of paged attention does"),
     **dict.fromkeys(("baichuan", "telechat", "telechat2", "minicpm", "phi3small", "xverse", "orion", "aquila", "deepseek", "grok-1", "dbrx", "skywork"), _FOLDER),
     "chatglm": f"{_FOLDER}; models whose names end in -hf are of the type glm or glm4, and served",

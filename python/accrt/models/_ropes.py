@@ -1,8 +1,11 @@
-"""Layers with a window that have rotary embeddings of their own."""
+"""Layers with a window that have rotary embeddings of their own; queries that grow with the
+positions."""
 
 from __future__ import annotations
 
 from typing import List, Optional
+
+import numpy as np
 
 from ..compiler.ir import Value
 from . import _rope
@@ -34,3 +37,13 @@ class TwoRopes(Decoder):
         if self.windows[self.step.layer] is None:
             return super().rope(x)
         return x.rope_at(self.step.positions, self.constant("rope.local_frequencies", self.local.frequencies.astype("f4")), self.local.scale, self.interleaved)
+
+
+class Growing(Decoder):
+    """Queries may be multiplied by more, the farther they are from the beginning."""
+
+    def growing(self, positions: Value, original: float, beta: float) -> Value:
+        """1 up to `original` positions, then more with each time that many, [tokens, 1, 1]."""
+        f = self.step.f
+        step, by = (f.constant(self.constant(f"growing.{name}", np.array([number], np.float32))) for name, number in (("step", original), ("by", beta)))
+        return ((positions.to_copy("f32") / step).floor() + 1.0).log().view([positions.shape[0], 1, 1]) * by + 1.0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from ..compiler.ir import Value
 from . import _rope
+from ._ropes import Growing
 from .mistral import Mistral
 
 
-class Ministral3(Mistral):
+class Ministral3(Growing, Mistral):
     types = ("ministral3",)
     defaults = {"rms_norm_eps": 1e-5, "head_dim": 128, "num_key_value_heads": 8, "max_position_embeddings": 262144,
                 "rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16384, "beta_fast": 32.0, "beta_slow": 1.0,
@@ -26,12 +25,6 @@ class Ministral3(Mistral):
             config.refuse(f"config: llama_4_scaling_beta is {found[0]!r}, and original_max_position_embeddings {found[1]!r}, expected numbers")
             found = [0.0, 1.0]
         self.beta, self.original = float(found[0]), max(float(found[1]), 1.0)
-
-    def growing(self, positions: Value, original: float, beta: float) -> Value:
-        """1 up to `original` positions, then more with each time that many, [tokens, 1, 1]."""
-        f = self.step.f
-        step, by = (f.constant(self.constant(f"growing.{name}", np.array([number], np.float32))) for name, number in (("step", original), ("by", beta)))
-        return ((positions.to_copy("f32") / step).floor() + 1.0).log().view([positions.shape[0], 1, 1]) * by + 1.0
 
     def turned(self, x: Value, name: str) -> Value:
         turned = super().turned(x, name)

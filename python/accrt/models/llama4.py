@@ -1,0 +1,83 @@
+"""Llama 4, the part that reads text: layers whose attention sees chunks, and others without rotary
+embeddings, whose queries grow with the positions; experts that take what the router multiplies,
+beside one that takes every token."""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional, Tuple
+
+from ..compiler.ir import Value
+from ._checkpoint import Checkpoint
+from ._experts import WithExperts
+from ._options import Options
+from ._parts import text_part
+from ._ropes import FULL, Growing
+
+_CHUNKED = "chunked_attention"
+
+
+class Llama4(Growing, WithExperts):
+    types = ("llama4_text", "llama4")
+    defaults = {"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "max_position_embeddings": 131072, "num_experts_per_tok": 1,
+                "num_local_experts": 16, "intermediate_size": 8192, "intermediate_size_mlp": 16384, "attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1}  # fmt: skip
+    count_key, router_name = "num_local_experts", "router"
+    interleaved = shares_of_inputs = True
+
+    def __init__(self, checkpoint: Checkpoint, options: Options = Options()):
+        super().__init__(text_part(checkpoint), options)
+
+    def setup(self) -> None:
+        super().setup()
+        config = self.config
+        self.setup_experts()
+        self.dense_size = config.integer("intermediate_size_mlp")
+        self.qk_normed = config.flag("use_qk_norm", True)
+        self.is_growing = config.flag("attn_temperature_tuning", True)
+        self.growing_step, self.growing_by = config.number("floor_scale", minimum=1), config.number("attn_scale")
+        every = config.integer("no_rope_layer_interval", 4)
+        # 1: the layer turns queries and keys
+        self.turns = self._of_layers("no_rope_layers", (0, 1)) or [int((layer + 1) % every != 0) for layer in range(self.layers)]
+        width = config.integer("attention_chunk_size", 0, minimum=0)
+        kinds = self._of_layers("layer_types", (_CHUNKED, FULL)) or [_CHUNKED if turn else FULL for turn in self.turns]
+        self.chunks = [width or None if kind == _CHUNKED else None for kind in kinds]
+        step = config.integer("interleave_moe_layer_step", 1)
+        found: Any = config.get("moe_layers", list(range(step - 1, self.layers, step)))
+        if not isinstance(found, list) or not all(isinstance(layer, int) and 0 <= layer < self.layers for layer in found):
+            config.refuse(f"config: moe_layers is {found!r}, expected a list of layers")
+            found = []
+        self.with_experts = frozenset(found)
+
+    def _of_layers(self, name: str, known: Tuple[Any, ...]) -> List[Any]:
+        """A list that has something of each layer; [] where the configuration has none."""
+        found = self.config.get(name) or []
+        if not isinstance(found, list) or any(isinstance(item, bool) or item not in known for item in found) or 0 < len(found) < self.layers:
+            self.config.refuse(f"config: {name} is {found!r}; there are {' and '.join(map(str, known))}, one for each layer")
+            return []
+        return found[: self.layers]
+
+    def chunk(self, layer: int) -> Optional[int]:
+        return self.chunks[layer]
+
+    def turned(self, x: Value, name: str) -> Value:
+        if self.turns[self.step.layer]:
+            x = self.rope(x)
+            return x.rms_norm(None, self.eps) if self.qk_normed else x
+        if not self.is_growing or not name.endswith(".q"):
+            return x
+        return x * self.growing(self.step.positions + 1, self.growing_step, self.growing_by)
+
+    def mlp(self, x: Value, name: str) -> Value:
+        name = name.replace(".mlp", ".feed_forward")
+        if self.step.layer not in self.with_experts:
+            return self.gated(x, name, self.dense_size)
+        return self.expert_mlp(x, name) + self.gated(x, f"{name}.shared_expert", self.expert_size)
+
+    def routed(self, x: Value, name: str) -> Tuple[Value, Value]:
+        best, chosen = self.linear(x, name, self.experts, bias=False).topk(self.chosen, -1)
+        return best.sigmoid(), chosen
+
+    def through(self, rows: Value, name: str, ids: Value, ends: Value) -> Value:
+        f, size = self.step.f, self.expert_size
+        both = rows.grouped_matmul(f.constant(self.weight(f"{name}.gate_up_proj", [self.experts, self.hidden, 2 * size])), ends)
+        gate, up = both.split([size, size], -1)
+        return (self.activation(gate) * up).grouped_matmul(f.constant(self.weight(f"{name}.down_proj", [self.experts, size, self.hidden])), ends)
