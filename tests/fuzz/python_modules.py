@@ -29,12 +29,13 @@ MOST_OPS, MOST_ELEMENTS = 60, 1 << 16  # of a function; of a result that the int
 
 _VALUE = {
     "": "sqrt rsqrt reciprocal floor ceil exp log tanh erf sin cos sigmoid silu neg abs relu logical_not cosh exp2 expm1 hardsigmoid hardswish "
-        "isinf isnan log10 log1p log2 log_sigmoid mish relu6 sign sinh square tan trunc acos acosh asin asinh atan atanh erfc selu clone contiguous t pack sample_greedy rank dtype shape",
+        "isinf isnan log10 log1p log2 log_sigmoid mish relu6 sign sinh square tan trunc acos acosh asin asinh atan atanh erfc erfinv selu clone contiguous t pack sample_greedy rank dtype shape",
     "v": "matmul mm bmm add sub mul maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or "
          "bitwise_xor hypot atan2 bitwise_left_shift bitwise_right_shift floor_divide remainder div_trunc embedding",
     "v v": "addmm where grouped_linear", "v v?": "linear", "v rounding?": "div", "number flag?": "pow", "sizes": "view reshape expand", "dim? dim?": "flatten",
-    "sizes?": "permute", "dim dim": "transpose", "dim size? size? size?": "slice", "dim size": "select", "dim": "unsqueeze cumsum cumprod", "dim?": "squeeze softmax log_softmax glu", "number? number?": "clamp hardtanh softplus", "number?": "elu celu leaky_relu", "size?": "round",
-    "size? dim? dim?": "diagonal", "sizes? sizes? flag?": "upsample_nearest", "sizes flag sizes?": "upsample_linear", "size ": "pixel_shuffle", "dim size size ": "unfold", "dims? number? flag?": "var",
+    "sizes?": "permute", "dim dim": "transpose", "dim size? size? size?": "slice", "dim size": "select", "dim": "unsqueeze cumsum cumprod cummax cummin logcumsumexp", "dim?": "squeeze softmax log_softmax glu", "number? number?": "clamp hardtanh softplus", "number?": "elu celu leaky_relu", "size?": "round",
+    "size? dim? dim?": "diagonal", "sizes? sizes? flag?": "upsample_nearest", "sizes flag sizes?": "upsample_linear upsample_cubic upsample_filtered", "size? flag?": "bessel_i", "dim? flag? flag?": "median", "v size? size? flag?": "grid_sample",
+    "v? v? v v number?": "batch_norm", "size ": "pixel_shuffle", "dim size size ": "unfold", "dims? number? flag?": "var",
     "size dim?": "split chunk topk", "dim size size": "narrow", "v v v? flag? number? size?": "scaled_dot_product_attention", "size? number?": "rope",
     "v v? size? size? size? size?": "conv2d", "size size? size? size?": "max_pool2d", "size size? size?": "avg_pool2d",
     "size v? v? number?": "group_norm", "s sizes": "state_write", "s v": "state_scatter", "s v number?": "state_scatter_e4m3", "name": "write_input component",

@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 pytestmark = pytest.mark.torch
 
 import test_from_torch as others  # noqa: E402  - which needs torch
+import test_from_torch_operations as operations  # noqa: E402
 
 F, A = torch.nn.functional, torch.ops.aten
 #: Of sizes, of checks, of constants and of other packages' types, which have tests of their own:
@@ -46,7 +47,8 @@ MORE = {
                                        A.batch_norm(s, ONES, ONES, ONES, ONES, False, 0.1, 1e-5, True), A.norm.ScalarOpt_dim(x, 2, [1])),
     "pictures": lambda x, i, b, m, s, v: (A._upsample_nearest_exact1d.vec(s[0], None, [2.0]), A._upsample_nearest_exact3d.vec(v, None, [2.0] * 3),
                                           A.upsample_nearest3d.vec(v, None, [2.0] * 3), A.upsample_trilinear3d.vec(v, None, False, [2.0] * 3), A.pixel_shuffle(s, 2),
-                                          A.constant_pad_nd(x, [1, 1])),
+                                          A.constant_pad_nd(x, [1, 1]), A.grid_sampler_2d(s, s[:, 0, :2, :2].reshape(1, 1, 2, 2), 0, 0, True),
+                                          A.grid_sampler_3d(v, v[:, 0, 0, :3, :1].reshape(1, 1, 1, 1, 3), 0, 0, True)),
     "pools": lambda x, i, b, m, s, v: (A.adaptive_avg_pool2d(s, [3, 2]), A.adaptive_avg_pool3d(v, [2, 3, 2]), A.adaptive_max_pool2d(s, [3, 2])[0],
                                        A.adaptive_max_pool3d(v, [2, 3, 2])[0], A.avg_pool1d(x, [2]), A.avg_pool2d(s, [2, 2]), A.avg_pool3d(v, [2, 2, 2]),
                                        A.max_pool1d(x, [2]), A.max_pool2d(s, [2, 2]), A.max_pool3d(v, [2, 2, 2])),
@@ -59,16 +61,16 @@ MORE = {
                                          A.divide.Tensor_mode(x, x, rounding_mode="floor"), A.true_divide.Tensor(x, x), A.floor_divide.Scalar(x, 2),
                                          A.remainder.Tensor(x, x), A.rsub.Tensor(x, x), A.pow.Tensor_Tensor(x, x), A.maximum(x, x), A.minimum(x, x),
                                          A.max.other(x, x), A.min.other(x, x), A.clip(x, 0, 1)),
-    "comparisons": lambda x, i, b, m, s, v: (A.ge.Scalar(x, 0), A.le.Scalar(x, 0), A.gt.Tensor(x, x), A.le.Tensor(x, x), A.lt.Tensor(x, x), A.all(b),
+    "comparisons": lambda x, i, b, m, s, v: (A.ge.Scalar(x, 0), A.le.Scalar(x, 0), A.ge.Tensor(x, x), A.gt.Tensor(x, x), A.logical_not(b), A.le.Tensor(x, x), A.lt.Tensor(x, x), A.all(b),
                                              A.all.dims(b, [0, 1]), A.any.dims(b, [0, 1]), A.where.Scalar(b, 1.0, 2.0), A.where.ScalarSelf(b, 1.0, x),
                                              A.masked_fill.Tensor(x, b, x[0, 0]), A.histc(x, 4, 0, 1)),
     "functions": lambda x, i, b, m, s, v: (A.arccos(x), A.arccosh(x), A.arcsin(x), A.arcsinh(x), A.arctan2(x, x), A.arctanh(x), A.ceil(x), A.floor(x), A.fix(x),
-                                           A.cos(x), A.sin(x), A.tan(x), A.tanh(x), A.erf(x), A.log(x), A.relu(x), A.rsqrt(x), A.sigmoid(x), A.silu(x)),
+                                           A.cos(x), A.sin(x), A.exp(x), A.tan(x), A.tanh(x), A.erf(x), A.log(x), A.relu(x), A.rsqrt(x), A.sigmoid(x), A.silu(x)),
     "views": lambda x, i, b, m, s, v: (A.adjoint(m), A.mH(m), A.mT(m), A.numpy_T(m), A.alias(x), A.detach(x), A.contiguous(x), A.positive(x), A.ravel(x),
                                        A.view_as(x, x), A.reshape_as(x, x), A.broadcast_to(x, [2, 3, 4]), A.moveaxis.int(x, 0, 1), A.moveaxis.intlist(x, [0], [1]),
                                        A.movedim.intlist(x, [0], [1]), A.swapaxes(x, 0, 1), A.squeeze(x), A.squeeze.dims(x, [0]), A.concat([x, x]),
                                        *A.split.sizes(x, [1, 3], 1)),
-    "copies": lambda x, i, b, m, s, v: (A.lift_fresh(x), A.lift_fresh_copy(x), A.copy(x, x + 1), A.fill.Scalar(x, 2), A.fill.Tensor(x, x[0, 0]), A.zero(x),
+    "copies": lambda x, i, b, m, s, v: (A.lift_fresh(x), A.lift_fresh_copy(x), A._unsafe_index(x, [torch.tensor([1, 0])]), A.copy(x, x + 1), A.fill.Scalar(x, 2), A.fill.Tensor(x, x[0, 0]), A.zero(x),
                                         A._to_copy(x, dtype=torch.float64), A.to.device(x, "cpu", torch.float64), A.to.dtype_layout(x, dtype=torch.float64),
                                         A.to.other(x, i), A.dropout(x, 0.5, False), A.alpha_dropout(x, 0.5, False), A.feature_dropout(x, 0.5, False)),
     "sums": lambda x, i, b, m, s, v: (A.mean(x), A.std(x, True), A.std.correction(x, [0], correction=1), A.mm(m, m), A.linear(x, m), A.vdot(x[0], x[1]),
@@ -82,7 +84,8 @@ SIZES = {
                        A.arange(x.shape[0]) + x[:, 0], A.arange.start(1, 1 + x.shape[0]) + x[:, 0], A.arange.start_step(0, 2 * x.shape[0], 2) + x[:, 0]),
     "copies": lambda x: (A.lift_fresh(x), A.lift_fresh_copy(x), A.zero(x) + 1, A.fill.Scalar(x, 2), A.new_full(x, x.shape, 2) + x),
 }  # fmt: skip
-EXAMPLES = {**others.OPERATIONS, **{f"more {name}": (function, None) for name, function in MORE.items()},
+EXAMPLES = {**others.OPERATIONS, **operations.OPERATIONS, **{f"recurrent {name}": (layer, (12, 3, 4)) for name, layer in operations.LAYERS.items()},
+            **{f"more {name}": (function, None) for name, function in MORE.items()},
             **{f"sizes {name}": (function, (3, 4)) for name, function in SIZES.items()}}  # fmt: skip
 
 
@@ -130,7 +133,8 @@ def used():
 def test_operation_has_kernels_for_cuda(name, used):
     function, *shapes = EXAMPLES[name]
     sizes = {"dynamic_shapes": (({0: torch.export.Dim("rows", max=64)},),)} if name.startswith("sizes") else {}
-    assert not without_kernels(convert(others.Of(function), arguments(shapes), **sizes))
+    made = function().eval() if name.startswith("recurrent") else function
+    assert not without_kernels(convert(others.Of(made), arguments(shapes), **sizes))
 
 
 def test_the_examples_have_every_operation_of_the_table(used, request):

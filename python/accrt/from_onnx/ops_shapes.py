@@ -9,7 +9,7 @@ import numpy as np
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
 from ..compiler.ops.schema import broadcast
-from ..compiler.ops import windows
+from ..compiler.ops import ordering, windows
 from ..compiler import affine
 from ..from_torch import ops_nn as aten_nn
 from ..from_torch import ops_views as aten
@@ -209,11 +209,7 @@ def scatter_elements(lo: Any, x: Any, index: Any, updates: Any, axis: int = 0, r
     at, last = lo.axis(x, axis), lo.rank(x) - 1
     places = _natural(lo, index, x.shape[at])
     if reduction in ("none", "add"):
-        part = x
-        for d, size in enumerate(places.shape):
-            part = part if d == at or ex.same(part.shape[d], size) else part.slice(d, 0, size)
-        made = part.scatter(places, source, at, reduction == "add")
-        return made if part is x else aten_nn._put_corner(x, made)
+        return ordering.placed(x, at, places, source, reduction == "add")
     for d, (a, b) in enumerate(zip(x.shape, places.shape)):
         if d != at and not ex.same(a, b):
             if not isinstance(a, int) or not isinstance(b, int) or b > a:

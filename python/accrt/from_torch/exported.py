@@ -15,7 +15,7 @@ from .._exporting import export
 from .._torch_decompositions import found, Table
 from ..compiler import Expr, Function, IRError, Module, State
 from ..compiler import expr as ex
-from . import ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
+from . import ops_complex, ops_math, ops_more, ops_nn, ops_views  # noqa: F401  - they fill the table
 from .aliasing import flat, touched
 from .lowering import Failures, Lowering
 from .sizes import Bound, size_of, solved

@@ -19,6 +19,7 @@ from ..compiler import expr as ex
 from ..compiler.expr import Size
 from ..compiler import affine
 from .aliasing import first, whole_of, writes
+from . import ops_complex
 from .ops_views import VIEWS
 from .packed import is_quantized, refuse_expanded
 from .table import TABLE
@@ -150,6 +151,8 @@ class Lowering:
                 return folded
         if target is operator.getitem:
             return args[0][args[1]]
+        if ops_complex.is_complex([*args, *kwargs.values()]):
+            return ops_complex.lower(self, name, args, kwargs)
         if name in TABLE:
             return TABLE[name](self, *args, **kwargs)
         if name in SIZES:
@@ -213,7 +216,7 @@ class Lowering:
 
     # -- writing in place
 
-    def _note_view(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any]) -> None:
+    def _note_view(self, node: Any, name: str, args: List[Any], kwargs: Dict[str, Any], target: Any = None) -> None:
         if whole_of(node) is None:
             return
         if node.target is operator.getitem:
@@ -227,7 +230,7 @@ class Lowering:
         def take(whole: Any) -> Any:
             before, self.node = self.node, node
             try:
-                return self._lowered(node.target, name, [whole, *rest], kwargs)
+                return self._lowered(target or node.target, name, [whole, *rest], kwargs)
             finally:
                 self.node = before
 
@@ -263,11 +266,15 @@ class Lowering:
         import torch
 
         packet, _, overload = name.rpartition(".")
-        plain = f"{packet[:-1]}.{overload}"
-        target = getattr(getattr(torch.ops.aten, packet[len("aten.") : -1], None), overload, None)
+        whole = getattr(torch.ops.aten, packet[len("aten.") : -1], None)
+        overload = overload if hasattr(whole, overload) else "int"  # transpose_.default is transpose.int
+        plain, target = f"{packet[:-1]}.{overload}", getattr(whole, overload, None)
         written = [at for at, argument in enumerate(node.target._schema.arguments) if argument.alias_info is not None and argument.alias_info.is_write]
         if not name.startswith("aten.") or (plain not in TABLE and target is None) or written != [0] or first(node) is None:
             raise Unsupported("it writes in place")
+        if plain in VIEWS and torch.Tag.inplace_view in node.target.tags and plain != "aten.detach.default":
+            self.env[node] = self._lowered(target, plain, args, kwargs)
+            return self._note_view(node, plain, args, kwargs, target)
         if plain != "aten.detach.default" and torch.Tag.inplace_view in node.target.tags:
             raise Unsupported("it changes the shape of a tensor in place")
         result = args[0] if plain == "aten.detach.default" else self._lowered(target, plain, args, kwargs)
@@ -280,7 +287,8 @@ class Lowering:
         self.env[node], written = value, {node}
         while node in self.views:
             view = self.views[node]
-            self.env[view.whole] = view.put(self._current(view.whole), self.env[node])
+            both = [self._current(view.whole), self.env[node]]
+            self.env[view.whole] = ops_complex.by_parts(self, lambda _lo, *parts: view.put(*parts), *both) if ops_complex.is_complex(both) else view.put(*both)
             node = view.whole
             written.add(node)
         self._outdate(node)
@@ -344,7 +352,7 @@ class Lowering:
         return tuple(item.tensor.shape) if isinstance(item, Known) else tuple(item.shape)
 
     def dtype(self, item: Any) -> str:
-        return dtype_of(item.tensor.dtype) if isinstance(item, Known) else item.dtype
+        return item.dtype if not isinstance(item, Known) else "complex" if item.tensor.is_complex() else dtype_of(item.tensor.dtype)
 
     def rank(self, item: Any) -> int:
         return len(self.shape(item))

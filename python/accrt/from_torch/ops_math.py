@@ -501,9 +501,9 @@ def vector_norm(lo: Any, x: Any, ord: float = 2, dim: Any = None, keepdim: bool 
         return (x * x).sum(dims, keepdim).sqrt()
     if ord == 1:
         return x.abs().sum(dims, keepdim)
-    if ord == math.inf:
-        return x.abs().amax(dims, keepdim)
-    raise Unsupported(f"norm of order {ord}")
+    if ord in (math.inf, -math.inf):
+        return x.abs().amax(dims, keepdim) if ord > 0 else x.abs().amin(dims, keepdim)
+    return x.ne(0).to_copy(x.dtype).sum(dims, keepdim) if ord == 0 else (x.abs() ** ord).sum(dims, keepdim) ** (1 / ord)
 
 
 @lowers("aten.norm.ScalarOpt_dim")
@@ -564,7 +564,7 @@ def _difference(lo: Any, pattern: Any, before: Any, at: int, is_all: bool) -> An
 
 
 @lowers("aten._assert_tensor_metadata.default", "aten._assert_async.msg", "aten._assert_scalar.default", "aten.sym_constrain_range_for_size.default",
-        "aten.sym_constrain_range.default", "aten._assert_async.default")
+        "aten.sym_constrain_range.default", "aten._assert_async.default", "aten._linalg_check_errors.default")
 def asserts(lo: Any, *args: Any, **named: Any) -> Any:
     """What torch found true of the example; the compiler proves or checks sizes of its own."""
     return None

@@ -6,22 +6,15 @@ from typing import Any, Sequence
 
 from ..compiler import Value
 from ..compiler import expr as ex
-from ..compiler.ops import bags, fourier
-from ..compiler.ops.einsum import einsum as by_equation
-from ..compiler.ops.ordering import largest_last
-from .ops_math import cast, FLOATS, to_layout, var
+from ..compiler.ops import bags, fourier, linear, ordering
+from ..compiler.ops.einsum import cartesian, einsum as by_equation
+from ..compiler.ops.recurrent import recurrent
+from .ops_math import cast, FLOATS, method, to_layout, var
 from .table import lowers
 from .values import Known, Unsupported
 
 
-@lowers("aten.masked_scatter.default")
-def masked_scatter(lo: Any, x: Any, mask: Any, source: Any) -> Any:
-    """The n-th place of the mask takes the n-th element."""
-    x, source = lo.value(x), cast(lo, source, lo.dtype(x)).flatten()
-    mask = lo.value(mask).expand(list(x.shape))
-    number = mask.to_copy("i64").flatten().cumsum(0) - 1
-    last = ex.simplify(ex.constant(source.shape[0]) - 1)
-    return mask.where(source.index_select(0, number.maximum(0).minimum(last)).view(list(x.shape)), x)
+lowers("aten.masked_scatter.default")(lambda lo, x, mask, source: ordering.masked(lo.value(x), lo.value(mask), cast(lo, source, lo.dtype(x))))
 
 
 def put_mask(lo: Any, x: Value, mask: Any, at: int, values: Value, add: bool) -> Value:
@@ -41,25 +34,7 @@ def put_mask(lo: Any, x: Value, mask: Any, at: int, values: Value, add: bool) ->
 
 @lowers("aten.scatter_reduce.two")
 def scatter_reduce(lo: Any, x: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True) -> Any:
-    from .ops_nn import scattered
-
-    x, index, source = lo.value(x), lo.value(index), lo.value(source)
-    if x.rank == 0:
-        index, source = (item if item.rank else item.unsqueeze(0) for item in (index, source))
-        return scatter_reduce(lo, x.unsqueeze(0), 0, index, source, reduce, include_self).select(0, 0)
-    if x.dtype == "bool" or (x.dtype, reduce) == ("u8", "amin"):
-        of_truth = {"sum": "amax", "prod": "amin"}.get(reduce, reduce) if x.dtype == "bool" else reduce
-        return cast(lo, scatter_reduce(lo, cast(lo, x, "i32"), dim, index, cast(lo, source, "i32"), of_truth, include_self), x.dtype)
-    if reduce == "mean":
-        total = scatter_reduce(lo, x, dim, index, source, "sum", include_self)
-        count = scattered(lo, lo.function.full([], int(include_self), x.dtype).expand(list(x.shape)), dim, index, 1, True).maximum(1)
-        return total / count if x.dtype in FLOATS else total.div(count, rounding_mode="floor")
-    if reduce == "sum":
-        return scattered(lo, x if include_self else scattered(lo, x, dim, index, 0, False), dim, index, source, True)
-    if reduce not in ("amax", "amin"):
-        raise Unsupported(f"scatter_reduce by {reduce!r}")
-    made = scattered(lo, x, dim, *largest_last(source, index, lo.axis(x, dim), reduce == "amin"), False)
-    return made if not include_self else x.maximum(made) if reduce == "amax" else x.minimum(made)
+    return ordering.reduced(lo.value(x), lo.axis(x, dim), lo.value(index), lo.value(source), reduce, include_self)
 
 
 @lowers("aten.var_mean.correction")
@@ -69,8 +44,32 @@ def var_mean(lo: Any, x: Any, dim: Any = None, correction: Any = None, keepdim: 
     return [var(lo, x, dims, correction, keepdim), x.mean(dims, keepdim)]
 
 
-lowers("aten.prod.default", "aten.prod.dim_int")(lambda lo, x, dim=None, keepdim=False, dtype=None: lo.value(to_layout(lo, x, dtype)).prod(dim, keepdim))
-lowers("aten.cumprod.default")(lambda lo, x, dim, dtype=None: lo.value(to_layout(lo, x, dtype)).cumprod(dim))
+for _name, _targets in (("prod", "prod.default prod.dim_int"), ("cumprod", "cumprod.default")):
+    lowers(*(f"aten.{t}" for t in _targets.split()))(lambda lo, x, *rest, dtype=None, name=_name: getattr(lo.value(to_layout(lo, x, dtype)), name)(*rest))
+for _name in ("cummax", "cummin", "logcumsumexp", "erfinv"):
+    lowers(f"aten.{_name}.default")(method(_name))
+lowers("aten.median.default", "aten.median.dim")(method("median"))
+lowers("aten.nanmedian.default", "aten.nanmedian.dim")(lambda lo, x, dim=None, keepdim=False: lo.value(x).median(dim, keepdim, True))
+for _name, _how in (("i0", (0,)), ("special_i0e", (0, True)), ("special_i1", (1,)), ("special_i1e", (1, True))):
+    lowers(f"aten.{_name}.default")(lambda lo, x, how=_how: lo.value(x).bessel_i(*how))
+lowers("aten.special_erfinv.default")(method("erfinv"))
+lowers("aten.linalg_inv_ex.default")(lambda lo, x, check_errors=False: [linear.inverse(lo.value(x)), None])
+lowers("aten._linalg_det.default")(lambda lo, x: [linear.determinant(lo.value(x)), None, None])
+lowers("aten._linalg_slogdet.default")(lambda lo, x: [*linear.sign_and_logarithm(lo.value(x)), None, None])
+lowers("aten.linalg_cholesky_ex.default")(lambda lo, x, upper=False, check_errors=False: [linear.cholesky(lo.value(x), upper), None])
+lowers("aten.linalg_solve_triangular.default")(lambda lo, a, b, **how: linear.solve_triangular(lo.value(a), lo.value(b), **how))
+
+
+lowers("aten._linalg_solve_ex.default")(lambda lo, a, b, left=True, check_errors=False: [linear.solve(lo.value(a), lo.value(b), left), None, None, None])
+lowers("aten.cartesian_prod.default")(lambda lo, tensors: cartesian([lo.value(x) for x in tensors]))
+
+
+@lowers("aten.lstm.input", "aten.gru.input", "aten.rnn_tanh.input", "aten.rnn_relu.input")
+def recurrent_(lo: Any, x: Any, states: Any, weights: Any, biases: bool, layers: int, dropout: float, train: bool, both_ways: bool, batch_first: bool) -> Any:
+    if train and dropout > 0:
+        raise Unsupported("dropout in training mode: call model.eval() first")
+    first = [lo.value(s) for s in (states if isinstance(states, (list, tuple)) else [states])]
+    return recurrent(str(lo.node.target).split(".")[1], lo.value(x), first, [lo.value(w) for w in weights], biases, layers, both_ways, batch_first)
 
 
 @lowers("aten._cdist_forward.default")
@@ -84,19 +83,6 @@ def cdist(lo: Any, x: Any, y: Any, p: float, mode: Any = None) -> Any:
 def kthvalue(lo: Any, x: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
     at = lo.axis(x, dim)
     return [part.slice(at, k - 1, k) if keepdim else part.select(at, k - 1) for part in lo.value(x).sort(at)]
-
-
-_PARTS = ("aten.real.default", "aten.imag.default")
-
-
-@lowers("aten.fft_fftn.default")
-def fftn(lo: Any, x: Any, size: Any = None, dim: Any = None, norm: Any = None) -> Any:
-    if size is not None or norm not in (None, "backward") or any(str(user.target) not in _PARTS for user in lo.node.users):
-        raise Unsupported("a Fourier transform of another size or norm, or with a use of more than its real or imag")
-    return fourier.transformed(lo.value(x), range(lo.rank(x)) if dim is None else [lo.axis(x, d) for d in dim])
-
-
-lowers(*_PARTS)(lambda lo, x: getattr(x, str(lo.node.target).split(".")[1]) if isinstance(x, fourier.Complex) else x)
 
 
 def permuted(x: Value, indices: Sequence[Any], axes: Sequence[int]) -> Any:

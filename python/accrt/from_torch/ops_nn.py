@@ -6,9 +6,8 @@ import math
 from typing import Any, List, Optional, Sequence, Tuple
 
 from ..compiler import Value
-from ..compiler import cat as join
 from ..compiler import expr as ex
-from ..compiler.ops import windows
+from ..compiler.ops import ordering, windows
 from . import packed
 from ..compiler import affine
 from .ops_math import cast, method
@@ -86,21 +85,16 @@ def outer(lo: Any, a: Any, b: Any) -> Any:
 # ---- norms and attention
 
 
-@lowers("aten.layer_norm.default")
-def layer_norm(lo: Any, x: Any, normalized_shape: Sequence[Any], weight: Any = None, bias: Any = None, eps: float = 1e-5, cudnn_enable: bool = True) -> Any:
-    x = lo.value(x)
-    if len(normalized_shape) > 1:
-        flat = x.flatten(x.rank - len(normalized_shape))
-        made = flat.layer_norm(*(None if item is None else lo.value(item).flatten() for item in (weight, bias)), eps)
-        return made.view(list(x.shape))
-    return x.layer_norm(lo.optional(weight), lo.optional(bias), eps)
+def _normed(lo: Any, name: str, x: Any, shape: Sequence[Any], weights: Sequence[Any], eps: Any) -> Any:
+    """Over the last dimensions, as one."""
+    x, many = lo.value(x), len(shape) > 1
+    flat = x.flatten(x.rank - len(shape)) if many else x
+    made = getattr(flat, name)(*(None if item is None else lo.value(item).flatten() if many else lo.value(item) for item in weights), eps)
+    return made.view(list(x.shape)) if many else made
 
 
-@lowers("aten.rms_norm.default")
-def rms_norm(lo: Any, x: Any, normalized_shape: Sequence[Any], weight: Any = None, eps: Optional[float] = None) -> Any:
-    if len(normalized_shape) > 1:
-        raise Unsupported(f"rms_norm over {len(normalized_shape)} dimensions")
-    return lo.value(x).rms_norm(lo.optional(weight), eps)
+lowers("aten.layer_norm.default")(lambda lo, x, shape, weight=None, bias=None, eps=1e-5, cudnn_enable=True: _normed(lo, "layer_norm", x, shape, [weight, bias], eps))
+lowers("aten.rms_norm.default")(lambda lo, x, shape, weight=None, eps=None: _normed(lo, "rms_norm", x, shape, [weight], eps))
 
 
 @lowers("aten.batch_norm.default", "aten._native_batch_norm_legit_no_training.default")
@@ -110,12 +104,7 @@ def batch_norm(lo: Any, x: Any, weight: Any, bias: Any, mean: Any, variance: Any
     training, eps = (rest[0], rest[2]) if len(rest) > 2 else (False, rest[1])
     if training:
         raise Unsupported("batch_norm in training mode: call model.eval() first")
-    x = lo.value(x)
-    factor = (lo.value(variance) + eps).rsqrt()
-    factor = factor if weight is None else factor * lo.value(weight)
-    summand = -(lo.value(mean) * factor) if bias is None else lo.value(bias) - lo.value(mean) * factor
-    shape = [1, -1, *[1] * (x.rank - 2)]
-    made = x * factor.view(shape) + summand.view(shape)
+    made = lo.value(x).batch_norm(lo.optional(weight), lo.optional(bias), lo.value(mean), lo.value(variance), eps)
     return made if "legit" not in str(lo.node.target) else [made, None, None]
 
 
@@ -187,16 +176,12 @@ def _ungrouped(x: Value) -> Value:
 # ---- convolutions
 
 
-def _each(item: Any, count: int) -> List[int]:
-    return list(item) * (count if len(item) == 1 else 1) if isinstance(item, (list, tuple)) else [item] * count
-
-
 @lowers("aten.conv1d.default", "aten.conv2d.default", "aten.conv1d.padding", "aten.conv2d.padding")
 def conv(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1) -> Any:
     """One of one dimension is one of two, of height 1."""
     x, weight = lo.value(x), lo.value(weight)
     dims = weight.rank - 2
-    strides, dilations, pads = _each(stride, dims), _each(dilation, dims), _conv_pads(weight.shape[2:], padding, dilation)
+    strides, dilations, pads = windows.each(stride, dims), windows.each(dilation, dims), _conv_pads(weight.shape[2:], padding, dilation)
     unbatched = x.rank == dims + 1
     x = x.unsqueeze(0) if unbatched else x
     if dims == 1:
@@ -210,8 +195,8 @@ def conv(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, paddin
 def _conv_pads(kernel: Sequence[int], padding: Any, dilation: Any) -> List[Tuple[int, int]]:
     dims = len(kernel)
     if not isinstance(padding, str):
-        return [(p, p) for p in _each(padding, dims)]
-    total = [d * (k - 1) if padding == "same" else 0 for k, d in zip(kernel, _each(dilation, dims))]
+        return [(p, p) for p in windows.each(padding, dims)]
+    total = [d * (k - 1) if padding == "same" else 0 for k, d in zip(kernel, windows.each(dilation, dims))]
     return [(t // 2, t - t // 2) for t in total]
 
 
@@ -220,7 +205,7 @@ def conv3d(lo: Any, x: Any, weight: Any, bias: Any = None, stride: Any = 1, padd
     x, weight = lo.value(x), lo.value(weight)
     dims, unbatched = weight.rank - 2, x.rank == weight.rank - 1
     x = windows.padded(x.unsqueeze(0) if unbatched else x, _conv_pads(weight.shape[2:], padding, dilation))
-    made = windows.convolved(x, weight, _each(stride, dims), _each(dilation, dims), groups)
+    made = windows.convolved(x, weight, windows.each(stride, dims), windows.each(dilation, dims), groups)
     made = made if bias is None else made + windows.by_channel(made, lo.value(bias))
     return made.select(0, 0) if unbatched else made
 
@@ -231,7 +216,7 @@ def conv_transpose(
 ) -> Any:
     x, weight, bias = lo.value(x), lo.value(weight), lo.optional(bias)
     unbatched = x.rank == weight.rank - 1
-    numbers = [_each(item, weight.rank - 2) for item in (stride, padding, output_padding, dilation)]
+    numbers = [windows.each(item, weight.rank - 2) for item in (stride, padding, output_padding, dilation)]
     made = windows.conv_transpose(x.unsqueeze(0) if unbatched else x, weight, bias, *numbers[:3], groups, numbers[3])
     return made.select(0, 0) if unbatched else made
 
@@ -247,64 +232,13 @@ def weight_norm(lo: Any, v: Any, g: Any, dim: int = 0) -> Any:
 # ---- pooling, padding, sizes
 
 
-def _pooled_dims(lo: Any) -> int:
-    return next(d for d in (1, 2, 3) if f"{d}d" in str(lo.node.target))
-
-
-def _windows(lo: Any, x: Value, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Any:
-    """Kernel, strides, dilations, and (before, after) of each dimension; after what ceil_mode
-    adds."""
-    dims = _pooled_dims(lo)
-    kernel, dilations, pads = _each(kernel, dims), _each(dilation, dims), _each(padding, dims)
-    strides = _each(stride or kernel, dims)
-    more = [0] * dims if not ceil_mode else windows.added(x.shape[x.rank - dims :], kernel, strides, pads, dilations)
-    return kernel, strides, dilations, [(p, p + m) for p, m in zip(pads, more)], any(more)
-
-
-@lowers("aten.max_pool1d.default", "aten.max_pool2d.default", "aten.max_pool3d.default")
-def max_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Any:
-    x = lo.value(x)
-    kernel, strides, dilations, pads, _more = _windows(lo, x, kernel, stride, padding, dilation, ceil_mode)
-    if len(kernel) < 3:
-        return _pooled(x, "max_pool2d", kernel, strides, pads, dilations)
-    return windows.reduced(windows.padded(x, pads, -math.inf), kernel, strides, dilations, lambda a, b: a.maximum(b))
-
-
-def _pooled(x: Value, method: str, kernel: List[int], strides: List[int], pads: Any, *dilations: List[int]) -> Value:
-    """Of one dimension: of two, of height 1. Without a batch: a batch of one."""
-    one, unbatched = len(kernel) == 1, x.rank == len(kernel) + 1
-    x = x.unsqueeze(0) if unbatched else x
-    if one:
-        x, kernel, strides, pads, dilations = x.unsqueeze(2), [1, *kernel], [1, *strides], [(0, 0), *pads], tuple([1, *each] for each in dilations)
-    made = getattr(x, method)(kernel, strides, [size for both in pads for size in both], *dilations)
-    made = made.select(2, 0) if one else made
-    return made.select(0, 0) if unbatched else made
-
-
-@lowers("aten.avg_pool1d.default", "aten.avg_pool2d.default", "aten.avg_pool3d.default")
-def avg_pool(lo: Any, x: Any, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor: Any = None) -> Any:
-    """By the size of the window, or by how many elements are in it: never those that ceil_mode
-    adds."""
-    x = lo.value(x)
-    kernel, strides, dilations, pads, more = _windows(lo, x, kernel, stride, padding, 1, ceil_mode)
-    by_count = not divisor and (more or (any(map(any, pads)) and not count_include_pad))
-    if len(kernel) < 3 and not by_count:
-        made = _pooled(x, "avg_pool2d", kernel, strides, pads)
-        return made if not divisor else made * (math.prod(kernel) / divisor)
-    total = windows.reduced(windows.padded(x, pads), kernel, strides, dilations, lambda a, b: a + b)
-    if not by_count:
-        return total * (1 / (divisor or math.prod(kernel)))
-    return total / windows.counts(x, kernel, strides, dilations, pads, count_include_pad)
-
-
-@lowers("aten.adaptive_avg_pool1d.default", "aten.adaptive_avg_pool2d.default", "aten.adaptive_avg_pool3d.default")
-def adaptive_avg_pool(lo: Any, x: Any, size: Any) -> Any:
-    return windows.adapted(lo.value(x), _each(size, _pooled_dims(lo)), lambda part, dims: part.mean(dims, True))
-
-
-@lowers("aten.adaptive_max_pool1d.default", "aten.adaptive_max_pool2d.default", "aten.adaptive_max_pool3d.default")
-def adaptive_max_pool(lo: Any, x: Any, size: Any) -> Any:
-    return [windows.adapted(lo.value(x), _each(size, _pooled_dims(lo)), lambda part, dims: part.amax(dims, True)), None]
+for _d in (1, 2, 3):
+    lowers(f"aten.max_pool{_d}d.default")(lambda lo, x, *how, dims=_d, **named: windows.max_pool(lo.value(x), dims, *how, **named))
+    lowers(f"aten.avg_pool{_d}d.default")(lambda lo, x, *how, dims=_d, **named: windows.avg_pool(lo.value(x), dims, *how, **named))
+    lowers(f"aten.adaptive_avg_pool{_d}d.default")(
+        lambda lo, x, size, dims=_d: windows.adapted(lo.value(x), windows.each(size, dims), lambda part, along: part.mean(along, True)))  # fmt: skip
+    lowers(f"aten.adaptive_max_pool{_d}d.default")(
+        lambda lo, x, size, dims=_d: [windows.adapted(lo.value(x), windows.each(size, dims), lambda part, along: part.amax(along, True)), None])  # fmt: skip
 
 
 @lowers("aten.pad.default", "aten.constant_pad_nd.default")
@@ -314,30 +248,21 @@ def pad(lo: Any, x: Any, pads: Sequence[Any], mode: Any = "constant", value: Any
     pairs = [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1]
     if not isinstance(mode, str) or mode == "constant":
         return windows.padded(x, pairs, 0 if number is None else number)
-    if mode not in ("reflect", "replicate", "circular"):
+    if mode not in windows.PLACES:
         raise Unsupported(f"padding of mode {mode!r}")
-    for at, (before, after) in enumerate(pairs, x.rank - len(pairs)):
-        size = x.shape[at]
-        last = ex.simplify(ex.constant(size) - 1)
-        places = (lo.function.arange(ex.simplify(ex.constant(size) + before + after)) - before)
-        if mode == "circular":
-            places = places.lt(0).where(places + size, places.gt(last).where(places + ex.simplify(ex.constant(size) * -1), places))
-        elif mode == "reflect":
-            places = places.abs()
-            places = places.gt(last).where(places * -1 + ex.simplify(ex.constant(last) * 2), places)
-        else:
-            places = places.maximum(0).minimum(last)
-        x = x.index_select(at, places)
-    return x
+    return windows.continued(x, pairs, mode)
 
 
 lowers("aten.upsample_nearest1d.vec", "aten.upsample_nearest2d.vec", "aten.upsample_nearest3d.vec")(method("upsample_nearest"))
 lowers("aten.upsample_linear1d.vec", "aten.upsample_bilinear2d.vec", "aten.upsample_trilinear3d.vec")(method("upsample_linear"))
+lowers("aten.upsample_bicubic2d.vec")(method("upsample_cubic"))
+lowers("aten._upsample_bilinear2d_aa.vec")(method("upsample_filtered"))
+lowers("aten._upsample_bicubic2d_aa.vec")(lambda lo, x, size, align_corners, factors=None: lo.value(x).upsample_filtered(size, align_corners, factors, True))
+lowers("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default", "aten.grid_sampler.default")(lambda lo, x, grid, *how: lo.value(x).grid_sample(lo.value(grid), *how))
 
 
-@lowers("aten._upsample_nearest_exact1d.vec", "aten._upsample_nearest_exact2d.vec", "aten._upsample_nearest_exact3d.vec")
-def upsample_nearest_exact(lo: Any, x: Any, size: Any, factors: Any = None) -> Any:
-    return lo.value(x).upsample_nearest(size, factors, True)
+lowers("aten._upsample_nearest_exact1d.vec", "aten._upsample_nearest_exact2d.vec", "aten._upsample_nearest_exact3d.vec")(
+    lambda lo, x, size, factors=None: lo.value(x).upsample_nearest(size, factors, True))  # fmt: skip
 
 
 # ---- lookups
@@ -438,29 +363,9 @@ def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
 
 
 def scattered(lo: Any, x: Any, dim: int, index: Any, source: Any, add: bool) -> Any:
-    """Each place of the dimension takes the last of the elements that go there, or the sum of all.
-    An index that is smaller beside the dimension goes into that part of x."""
     x, index = lo.value(x), lo.value(index)
-    at = lo.axis(x, dim)
-    values = lo.value(source) if not isinstance(source, (int, float)) else lo.function.full([], source, x.dtype).expand(list(index.shape))
-    part = x
-    for d, size in enumerate(index.shape):
-        values = values if ex.same(values.shape[d], size) else values.slice(d, 0, size)
-        part = part if d == at or ex.same(part.shape[d], size) else part.slice(d, 0, size)
-    made = part.scatter(index, cast(lo, values, x.dtype), at, add)
-    return made if part is x else _put_corner(x, made)
-
-
-def _put_corner(x: Value, made: Value) -> Value:
-    """x with its first elements in each dimension replaced."""
-    for d in reversed(range(x.rank)):
-        size = made.shape[d]
-        if not ex.same(size, x.shape[d]):
-            rest = x.slice(d, size, x.shape[d])
-            for other in range(d):
-                rest = rest if ex.same(made.shape[other], x.shape[other]) else rest.slice(other, 0, made.shape[other])
-            made = join([made, rest], d)
-    return made
+    values = cast(lo, source, x.dtype) if not isinstance(source, (int, float)) else lo.function.full([], source, x.dtype).expand(list(index.shape))
+    return ordering.placed(x, lo.axis(x, dim), index, values, add)
 
 
 @lowers("aten.slice_scatter.default")

@@ -33,6 +33,13 @@ def _unfold(x: Value, dimension: int, size: int, step: int) -> Value:
     return made.permute([*(d for d in range(made.rank) if d != at + 1), at + 1])
 
 
+def cartesian(values: Sequence[Value]) -> Value:
+    """aten.cartesian_prod: rows of one element of each, the last one first to change."""
+    shape = [x.shape[0] for x in values]
+    each = [x.view([-1 if d == at else 1 for d in range(len(shape))]).expand(shape).flatten().unsqueeze(1) for at, x in enumerate(values)]
+    return shapes.cat(each, 1) if len(each) > 1 else values[0]
+
+
 Value.diagonal, Value.unfold = _diagonal, _unfold
 
 

@@ -1,34 +1,138 @@
-"""Fourier transforms of real numbers, and distances of rows: made of products and sums."""
+"""Fourier transforms of fixed and of varying sizes, and distances of rows: made of products and
+sums.
+
+A transform of n elements is a product with cosines and sines, which takes n * n operations. One of
+a fixed size n = a * b beyond SHORT is made of transforms of a and of b.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
-from ..ir import Value
+from .. import expr as ex
+from ..expr import Size
+from ..ir import Function, Value
 from . import elementwise, products, reductions, shapes  # noqa: F401  - the methods that are used here
+from .complexes import Complex, turned
 
 #: Norms that `distances` knows.
 NORMS = (1.0, 2.0, math.inf)
+#: Sizes up to here are one product.
+SHORT = 64
 
 
-class Complex(NamedTuple):
-    """Complex numbers as two tensors."""
+def _angles(function: Function, rows: Size, columns: Size, size: Size) -> Value:
+    """2 pi * row * column / size, in f64: no digit is lost."""
+    turn = function.arange(rows).unsqueeze(1) * function.arange(columns)
+    turn = turn % (size if isinstance(size, int) else function.full([], size, "i64"))
+    return turn.to_copy("f64") * (2 * math.pi) / (float(size) if isinstance(size, int) else function.full([], size, "f64"))
 
-    real: Value
-    imag: Value
+
+def _waves(x: Value, columns: Size, inverse: bool) -> Tuple[Value, Value]:
+    """Cosines and sines of a transform of x's last dimension."""
+    size = x.shape[-1]
+    wave = turned(_angles(x.function, size, columns, size))
+    return wave.real.to_copy(x.dtype), (wave.imag if inverse else -wave.imag).to_copy(x.dtype)
 
 
-def transformed(x: Value, axes: Sequence[int]) -> Complex:
-    """The discrete Fourier transform of real numbers along `axes`: products with cosines and sines,
-    for one dimension after the other."""
-    function, made = x.function, Complex(x, x * 0)
+def _parts(size: Size) -> Optional[Tuple[int, int]]:
+    """Two factors of a size that are near each other, where it has such."""
+    if not isinstance(size, int) or size <= SHORT:
+        return None
+    low = next(k for k in range(math.isqrt(size), 0, -1) if size % k == 0)
+    return (low, size // low) if low > 1 else None
+
+
+def _last(x: Complex, inverse: bool) -> Complex:
+    """The transform of the last dimension."""
+    size, parts = x.real.shape[-1], _parts(x.real.shape[-1])
+    if parts is None:
+        cosines, sines = _waves(x.real, size, inverse)
+        (a, b), (c, d) = (tuple(part.matmul(wave) for wave in (cosines, sines)) for part in x)
+        return Complex(a - d, b + c)
+    # Place a * high + b gives place c + low * d: transforms over a, turned by b * c, then over b.
+    low, high = parts
+    split = Complex(*(part.view([*part.shape[:-1], low, high]).transpose(-1, -2) for part in x))
+    real, imag = _last(split, inverse)
+    wave = turned(_angles(real.function, high, low, size))
+    cosines, sines = wave.real.to_copy(real.dtype), (wave.imag if inverse else -wave.imag).to_copy(real.dtype)
+    both = Complex(real * cosines - imag * sines, real * sines + imag * cosines)
+    made = _last(Complex(*(part.transpose(-1, -2) for part in both)), inverse)
+    return Complex(*(part.transpose(-1, -2).flatten(-2) for part in made))
+
+
+def _along(x: Complex, at: int, inverse: bool) -> Complex:
+    made = _last(Complex(*(part.transpose(at, -1) for part in x)), inverse)
+    return Complex(*(part.transpose(at, -1) for part in made))
+
+
+def _scaled(x: Any, sizes: Sequence[Size], norm: int) -> Any:
+    """As torch numbers norms: 0 as it is, 1 by the root of all elements, 2 by their number."""
+    if norm == 0:
+        return x
+    count = ex.product(sizes)
+    if isinstance(count, int):
+        factor: Any = 1 / count if norm == 2 else count**-0.5
+    else:
+        whole = (x.real if isinstance(x, Complex) else x).function.full([], count, "f64")
+        factor = (whole.reciprocal() if norm == 2 else whole.rsqrt()).to_copy((x.real if isinstance(x, Complex) else x).dtype)
+    return Complex(x.real * factor, x.imag * factor) if isinstance(x, Complex) else x * factor
+
+
+def transformed(x: Complex, axes: Sequence[int], norm: int = 0, inverse: bool = False) -> Complex:
+    """The discrete Fourier transform along `axes`, one dimension after the other."""
+    sizes = [x.real.shape[at] for at in axes]
     for at in axes:
-        place, count = function.arange(x.shape[at]), function.full([], x.shape[at], "i64")
-        angle = (place.unsqueeze(1) * place % count).to_copy("f32") * (2 * math.pi) / count.to_copy("f32")
-        (a, c), (b, s) = ([part.transpose(at, -1).matmul(turn).transpose(at, -1) for turn in (angle.cos(), angle.sin())] for part in made)
-        made = Complex(a + s, b - c)
-    return made
+        x = _along(x, at, inverse)
+    return _scaled(x, sizes, norm)
+
+
+def of_real(x: Value, axes: Sequence[int], norm: int = 0, onesided: bool = False) -> Complex:
+    """The same of real numbers; `onesided`: of the last one of the axes the first half, which the
+    other half mirrors."""
+    at, sizes = axes[-1], [x.shape[d] for d in axes]
+    moved, size = x.transpose(at, -1), x.shape[at]
+    half = ex.simplify(ex.constant(size) // 2 + 1) if onesided else size
+    if _parts(size) is None:
+        made = Complex(*(moved.matmul(wave) for wave in _waves(moved, half, False)))
+    else:
+        made = Complex(*(part.slice(-1, 0, half) for part in _last(Complex(moved, moved * 0), False)))
+    made = Complex(*(part.transpose(at, -1) for part in made))
+    return _scaled(transformed(made, axes[:-1]), sizes, norm)
+
+
+def to_real(x: Complex, axes: Sequence[int], norm: int, size: Size) -> Value:
+    """The inverse of a onesided transform, of `size` elements along the last axis."""
+    sizes: List[Size] = [*(x.real.shape[d] for d in axes[:-1]), size]
+    made, at = transformed(x, axes[:-1], 0, True), axes[-1]
+    half = ex.simplify(ex.constant(size) // 2 + 1)
+    real, imag = (_cut(part.transpose(at, -1), half) for part in made)
+    if _parts(size) is not None:
+        rest = real.function.arange(ex.simplify(ex.constant(size) - half)) * -1 + ex.simplify(ex.constant(size) - half)
+        ends = [shapes.cat([part, part.index_select(part.rank - 1, rest) * sign], -1) for part, sign in ((real, 1.0), (imag.slice(-1, 0, half), -1.0))]
+        return _scaled(_last(Complex(ends[0], _without_ends(ends[1], size)), True).real.transpose(at, -1), sizes, norm)
+    wave, k = turned(_angles(real.function, half, size, size)), real.function.arange(half).unsqueeze(1)
+    single = k.eq(0).logical_or((k * 2).eq(size))  # those that mirror themselves
+    factor = single.where(1.0, real.function.full([], 2.0, "f64"))
+    cosines, sines = ((part * factor).to_copy(real.dtype) for part in wave)
+    return _scaled((real.matmul(cosines) - imag.matmul(sines)).transpose(at, -1), sizes, norm)
+
+
+def _without_ends(imag: Value, size: Size) -> Value:
+    """Zeros where a number is its own mirror: its imaginary part does not count."""
+    k = imag.function.arange(size)
+    return k.eq(0).logical_or((k * 2).eq(size)).where(0.0, imag)
+
+
+def _cut(x: Value, size: Size) -> Value:
+    """The first places of the last dimension; zeros where it has fewer."""
+    have = x.shape[-1]
+    if ex.same(have, size):
+        return x
+    if isinstance(have, int) and isinstance(size, int) and have < size:
+        return shapes.cat([x, x.function.full([*x.shape[:-1], size - have], 0.0, x.dtype)], -1)
+    return x.slice(-1, 0, size)
 
 
 def distances(x: Value, y: Value, norm: float) -> Value:

@@ -8,7 +8,7 @@ their digits.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Optional
 
 from .. import expr as ex
 from ..declared import FLOATS
@@ -240,36 +240,15 @@ def var(x: Value, dim: Any = None, correction: Optional[float] = None, keepdim: 
     return (apart * apart).sum(dims, keepdim) / ex.simplify(ex.constant(count) - int(1 if correction is None else correction))
 
 
-def _factors(x: Value, dim: int, most: int) -> List[Value]:
-    """The parts of a dimension that is fixed and short, one element each; integers as i64, as ATen
-    multiplies them."""
-    size = x.shape[dim]
-    if not isinstance(size, int) or not 0 < size <= most:
-        raise IRError(f"function {x.function.name!r}: a product of {size} elements; it takes 1 to {most}")
-    x = x if x.dtype in FLOATS or x.dtype == "i64" else x.to_copy("i64")
-    return [x.slice(dim, i, i + 1) for i in range(size)]
-
-
 @_method
-def prod(x: Value, dim: Optional[int] = None, keepdim: bool = False) -> Value:
-    """Of 64 elements at most: neighbours first, so that errors stay small."""
-    flat = x.view([-1]) if dim is None or not x.rank else x
-    at = 0 if flat.rank == 1 else method_axis(x, dim, "prod")
-    parts = _factors(flat, at, 64)
-    while len(parts) > 1:
-        parts = [parts[i] * parts[i + 1] if i + 1 < len(parts) else parts[i] for i in range(0, len(parts), 2)]
-    return parts[0] if keepdim and dim is not None and x.rank else parts[0].select(at, 0)
-
-
-@_method
-def cumprod(x: Value, dim: int) -> Value:
-    """Of 256 elements at most."""
-    at = method_axis(x, dim, "cumprod")
-    parts = _factors(x if x.rank else x.view([1]), at, 256)
-    for i in range(1, len(parts)):
-        parts[i] = parts[i - 1] * parts[i]
-    made = shapes.cat(parts, at) if len(parts) > 1 else parts[0]
-    return made if x.rank else made.view([])
+def batch_norm(x: Value, weight: Optional[Value], bias: Optional[Value], mean: Value, variance: Value, eps: float = 1e-5) -> Value:
+    """In evaluation: one factor and one summand of each channel. Where all is weights, they are made
+    when the bundle is loaded."""
+    factor = (variance + eps).rsqrt()
+    factor = factor if weight is None else factor * weight
+    summand = -(mean * factor) if bias is None else bias - mean * factor
+    shape = [1, -1, *[1] * (x.rank - 2)]
+    return x * factor.view(shape) + summand.view(shape)
 
 
 @_method

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, List, Tuple
 
+from .. import expr as ex
 from ..expr import same, Size
 from ..declared import FLOATS, TensorType
 from ..ir import IRError, Op, Value
@@ -111,6 +112,59 @@ def largest_last(source: Value, index: Value, dim: int, least: bool) -> Tuple[Va
     values, order = turned(source).sort(dim)
     return index.gather(dim, order), turned(values)
 
+
+
+def placed(x: Value, at: int, index: Value, values: Value, add: bool) -> Value:
+    """Each place of a dimension takes the last of the elements that go there, or the sum of all. An
+    index that is smaller beside the dimension goes into that part of x."""
+    part = x
+    for d, size in enumerate(index.shape):
+        values = values if same(values.shape[d], size) else values.slice(d, 0, size)
+        part = part if d == at or same(part.shape[d], size) else part.slice(d, 0, size)
+    made = part.scatter(index, values, at, add)
+    return made if part is x else put_corner(x, made)
+
+
+def put_corner(x: Value, made: Value) -> Value:
+    """x with its first elements in each dimension replaced."""
+    for d in reversed(range(x.rank)):
+        size = made.shape[d]
+        if not same(size, x.shape[d]):
+            rest = x.slice(d, size, x.shape[d])
+            for other in range(d):
+                rest = rest if same(made.shape[other], x.shape[other]) else rest.slice(other, 0, made.shape[other])
+            made = cat([made, rest], d)
+    return made
+
+
+def reduced(x: Value, at: int, index: Value, source: Value, reduce: str, include_self: bool) -> Value:
+    """aten.scatter_reduce: sums, means and extremes of what goes to each place; of bools products."""
+    if x.rank == 0:
+        index, source = (item if item.rank else item.unsqueeze(0) for item in (index, source))
+        return reduced(x.unsqueeze(0), 0, index, source, reduce, include_self).select(0, 0)
+    if x.dtype == "bool" or (x.dtype, reduce) == ("u8", "amin"):
+        of_truth = {"sum": "amax", "prod": "amin"}.get(reduce, reduce) if x.dtype == "bool" else reduce
+        return reduced(x.to_copy("i32"), at, index, source.to_copy("i32"), of_truth, include_self).to_copy(x.dtype)
+    if reduce == "mean":
+        total = reduced(x, at, index, source, "sum", include_self)
+        ones = x.function.full([], 1, x.dtype).expand(list(index.shape))
+        count = placed(x.function.full([], int(include_self), x.dtype).expand(list(x.shape)), at, index, ones, True).maximum(1)
+        return total / count if x.dtype in FLOATS else total.div(count, rounding_mode="floor")
+    if reduce == "sum":
+        nothing = x.function.full([], 0, x.dtype).expand(list(index.shape))
+        return placed(x if include_self else placed(x, at, index, nothing, False), at, index, source, True)
+    if reduce not in ("amax", "amin"):
+        raise IRError(f"function {x.function.name!r}: scatter_reduce by {reduce!r}")
+    made = placed(x, at, *largest_last(source, index, at, reduce == "amin"), False)
+    return made if not include_self else x.maximum(made) if reduce == "amax" else x.minimum(made)
+
+
+def masked(x: Value, mask: Value, source: Value) -> Value:
+    """aten.masked_scatter: the n-th place of the mask takes the n-th element."""
+    mask, source = mask.expand(list(x.shape)), source.flatten()
+    number = mask.to_copy("i64").flatten().cumsum(0) - 1
+    last = ex.simplify(ex.constant(source.shape[0]) - 1)
+    return mask.where(source.index_select(0, number.maximum(0).minimum(last)).view(list(x.shape)), x)
 
 
 def _scatter(x: Any, index: Any, source: Any, dim: int, add: bool = False) -> Any:

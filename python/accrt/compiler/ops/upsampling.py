@@ -13,7 +13,7 @@ from ..ir import IRError, Value
 from . import elementwise, indexing, shapes  # noqa: F401  - the methods that are used here
 
 
-def _each(x: Value, sizes: Optional[Sequence[Size]], factors: Optional[Sequence[float]], resize: Callable[..., Value]) -> Value:
+def each_dimension(x: Value, sizes: Optional[Sequence[Size]], factors: Optional[Sequence[float]], resize: Callable[..., Value]) -> Value:
     """One dimension after the other: resize(x, dimension, places, factor or None)."""
     count = len(sizes if sizes is not None else factors or ())
     if any(isinstance(size, int) and size < 1 for size in sizes or ()) or any(factor is not None and not factor > 0 for factor in factors or ()):
@@ -49,29 +49,33 @@ def _upsample_nearest(self: Value, size: Optional[Sequence[Size]] = None, scale_
         places = ((places + 0.5 if exact else places) * step).floor().to_copy("i64")
         return x.index_select(at, places.minimum(ex.simplify(ex.constant(extent) - 1)))
 
-    return _each(self, size, scale_factors, resize)
+    return each_dimension(self, size, scale_factors, resize)
+
+
+def source_places(x: Value, at: int, target: Size, factor: Optional[float], align_corners: bool) -> Value:
+    """Where in a dimension each of `target` places is, in f64: no digit of a share is lost."""
+    extent = x.shape[at]
+    places = x.function.arange(target).to_copy("f64")
+    if align_corners:
+        gaps, last = ex.simplify(ex.maximum(ex.simplify(ex.constant(target) - 1), 1)), ex.simplify(ex.constant(extent) - 1)
+        return places * (_number(x, last, "f64") / _number(x, gaps, "f64"))
+    step = 1 / factor if factor else _number(x, extent, "f64") / _number(x, target, "f64")
+    return (places + 0.5) * step - 0.5
 
 
 def _upsample_linear(self: Value, size: Optional[Sequence[Size]], align_corners: bool, scale_factors: Optional[Sequence[float]] = None) -> Value:
-    """aten.upsample_linear1d, and bilinear2d, of the last dimensions. Places are calculated in f64:
-    no digit of a share is lost."""
+    """aten.upsample_linear1d, and bilinear2d, of the last dimensions."""
 
     def resize(x: Value, at: int, target: Size, factor: Optional[float]) -> Value:
-        extent = x.shape[at]
-        last = ex.simplify(ex.constant(extent) - 1)
-        places = x.function.arange(target).to_copy("f64")
-        if align_corners:
-            gaps = ex.maximum(ex.simplify(ex.constant(target) - 1), 1)
-            places = places * (_number(x, last, "f64") / _number(x, ex.simplify(gaps), "f64"))
-        else:
-            step = 1 / factor if factor else _number(x, extent, "f64") / _number(x, target, "f64")
-            places = ((places + 0.5) * step - 0.5).maximum(0.0)
+        last = ex.simplify(ex.constant(x.shape[at]) - 1)
+        places = source_places(x, at, target, factor, align_corners)
+        places = places if align_corners else places.maximum(0.0)
         low = places.floor().to_copy("i64").minimum(last)
         share = (places - low.to_copy("f64")).to_copy(x.dtype).view([-1, *[1] * (x.rank - at - 1)])
         first, second = x.index_select(at, low), x.index_select(at, (low + 1).minimum(last))
         return first + (second - first) * share
 
-    return _each(self, size, scale_factors, resize)
+    return each_dimension(self, size, scale_factors, resize)
 
 
 def _pixel_shuffle(self: Value, upscale_factor: int) -> Value:

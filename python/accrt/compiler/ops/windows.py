@@ -8,7 +8,7 @@ names.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from .. import expr as ex
 from ..expr import Size
@@ -28,6 +28,22 @@ def padded(x: Value, pads: Pads, number: Any = 0.0) -> Value:
             before, after = max(before, 0), max(after, 0)
         around = [[_filled(x, [*x.shape[:at], size, *x.shape[at + 1 :]], number)] if not ex.same(size, 0) else [] for size in (before, after)]
         x = cat([*around[0], x, *around[1]], at) if around[0] or around[1] else x
+    return x
+
+
+#: By mode, which place of a dimension of `size` stands at a place outside.
+PLACES: Dict[str, Callable[[Value, Size], Value]] = {
+    "circular": lambda places, size: places.lt(0).where(places + size, places.ge(size).where(places + ex.simplify(ex.constant(size) * -1), places)),
+    "reflect": lambda places, size: places.abs().ge(size).where(places.abs() * -1 + ex.simplify((ex.constant(size) - 1) * 2), places.abs()),
+    "replicate": lambda places, size: places.maximum(0).minimum(ex.simplify(ex.constant(size) - 1)),
+}
+
+
+def continued(x: Value, pads: Pads, mode: str) -> Value:
+    """More places before and after each of the last dimensions, which repeat others."""
+    for at, (before, after) in enumerate(pads, x.rank - len(pads)):
+        places = x.function.arange(ex.simplify(ex.constant(x.shape[at]) + before + after)) - before
+        x = x.index_select(at, PLACES[mode](places, x.shape[at]))
     return x
 
 
@@ -91,11 +107,63 @@ def adapted(x: Value, sizes: Sequence[int], reduce: Callable[[Value, List[int]],
     if all(s == 1 for s in sizes):
         return reduce(x, list(range(first, x.rank)))
     for at, wanted in enumerate(sizes, first):
-        extent = x.shape[at]
-        if not isinstance(extent, int):
-            raise IRError(f"function {x.function.name!r}: adaptive pooling of a dimension of {extent}")
-        x = cat([reduce(x.slice(at, i * extent // wanted, -(-(i + 1) * extent // wanted)), [at]) for i in range(wanted)], at)
+        extent = ex.constant(x.shape[at])
+        if ex.same(extent, wanted):
+            continue
+        if not isinstance(wanted, int):
+            raise IRError(f"function {x.function.name!r}: adaptive pooling of a dimension of {extent} to {wanted}")
+        ends = [(ex.simplify(extent * i // wanted), ex.simplify((extent * (i + 1) + (wanted - 1)) // wanted)) for i in range(wanted)]
+        x = cat([reduce(x.slice(at, start, end), [at]) for start, end in ends], at)
     return x
+
+
+def each(item: Any, count: int) -> List[int]:
+    """A number for each of `count` dimensions."""
+    return list(item) * (count if len(item) == 1 else 1) if isinstance(item, (list, tuple)) else [item] * count
+
+
+def _pools(x: Value, dims: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> Tuple[List[int], List[int], List[int], Any, bool]:
+    """Kernel, strides, dilations, and (before, after) of each dimension; after what ceil_mode
+    adds, and whether that is anything."""
+    kernel, dilations, pads = each(kernel, dims), each(dilation, dims), each(padding, dims)
+    strides = each(stride or kernel, dims)
+    more = [0] * dims if not ceil_mode else added(x.shape[x.rank - dims :], kernel, strides, pads, dilations)
+    return kernel, strides, dilations, [(p, p + m) for p, m in zip(pads, more)], any(more)
+
+
+def max_pool(x: Value, dims: int, kernel: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False) -> Value:
+    """aten.max_pool of one to three dimensions."""
+    kernel, strides, dilations, pads, _more = _pools(x, dims, kernel, stride, padding, dilation, ceil_mode)
+    if dims < 3:
+        return _pooled(x, "max_pool2d", kernel, strides, pads, dilations)
+    return reduced(padded(x, pads, -math.inf), kernel, strides, dilations, lambda a, b: a.maximum(b))
+
+
+def _pooled(x: Value, method: str, kernel: List[int], strides: List[int], pads: Any, *dilations: List[int]) -> Value:
+    """Of one dimension: of two, of height 1. Without a batch: a batch of one."""
+    one, unbatched = len(kernel) == 1, x.rank == len(kernel) + 1
+    x = x.unsqueeze(0) if unbatched else x
+    if one:
+        x, kernel, strides, pads, dilations = x.unsqueeze(2), [1, *kernel], [1, *strides], [(0, 0), *pads], tuple([1, *own] for own in dilations)
+    made = getattr(x, method)(kernel, strides, [size for both in pads for size in both], *dilations)
+    made = made.select(2, 0) if one else made
+    return made.select(0, 0) if unbatched else made
+
+
+def avg_pool(
+    x: Value, dims: int, kernel: Any, stride: Any = (), padding: Any = 0, ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: Any = None
+) -> Value:
+    """aten.avg_pool: by the size of the window, or by how many elements are in it, never those that
+    ceil_mode adds."""
+    kernel, strides, dilations, pads, more = _pools(x, dims, kernel, stride, padding, 1, ceil_mode)
+    by_count = not divisor_override and (more or (any(map(any, pads)) and not count_include_pad))
+    if dims < 3 and not by_count:
+        made = _pooled(x, "avg_pool2d", kernel, strides, pads)
+        return made if not divisor_override else made * (math.prod(kernel) / divisor_override)
+    total = reduced(padded(x, pads), kernel, strides, dilations, lambda a, b: a + b)
+    if not by_count:
+        return total * (1 / (divisor_override or math.prod(kernel)))
+    return total / counts(x, kernel, strides, dilations, pads, count_include_pad)
 
 
 def strided(x: Value, at: int, start: int, count: Size, step: int) -> Value:

@@ -1,0 +1,130 @@
+"""Inverses, determinants and factors of small matrices of a fixed size, by elimination: each step is
+an operation on all matrices of a batch."""
+
+from __future__ import annotations
+
+from typing import Any, List, Tuple
+
+from ..declared import FLOATS
+from ..ir import IRError, Value
+from . import elementwise, functions, indexing, products, reductions, shapes  # noqa: F401  - the methods that are used here
+
+#: Rows of the largest matrix: each is a step of its own.
+MOST = 32
+
+
+def _square(x: Value, what: str) -> int:
+    size = x.shape[-1] if x.rank > 1 else None
+    if not isinstance(size, int) or x.shape[-2] != size or not 0 < size <= MOST or x.dtype not in FLOATS:
+        raise IRError(f"function {x.function.name!r}: {what} of {x.type}: matrices of floats with 1 to {MOST} rows and columns, known while compiling, have one")
+    return size
+
+
+def _eye(x: Value) -> Value:
+    places = x.function.arange(x.shape[-1])
+    return places.unsqueeze(1).eq(places.unsqueeze(0)).to_copy(x.dtype).expand(list(x.shape))
+
+
+def _column(x: Value, at: int) -> Value:
+    return x.slice(-1, at, at + 1)
+
+
+def _row(x: Value, at: int) -> Value:
+    return x.slice(-2, at, at + 1)
+
+
+def _eliminated(a: Value, b: Any) -> Tuple[List[Value], List[Value], Any]:
+    """Gauss and Jordan, with the largest element of each column as its pivot: the pivots, whether
+    rows were exchanged for them, and b as it is then: the solution of a @ x = b."""
+    size, rank = a.shape[-1], a.rank
+    both = a if b is None else shapes.cat([a, b], rank - 1)
+    rows = a.function.arange(size).unsqueeze(1)
+    pivots, exchanged = [], []
+    for k in range(size):
+        column = _column(both, k)
+        lost = rows.lt(k).where(-1.0, column.abs())
+        found = lost.select(-1, 0).argmax(-1).unsqueeze(rank - 2).unsqueeze(rank - 1)  # [..., 1, 1]
+        picked = rows.eq(found)
+        row = picked.where(both, 0.0).sum([-2], True)
+        # the pivot's row takes place k, and what stood there the pivot's
+        both = rows.eq(k).where(row, picked.where(_row(both, k), both))
+        pivot = _column(row, k)
+        row = row / pivot
+        factor = rows.eq(k).where(0.0, _column(both, k))
+        both = rows.eq(k).where(row, both - factor * row)
+        pivots.append(pivot.view(list(a.shape[:-2])))
+        exchanged.append(found.ne(k).view(list(a.shape[:-2])))
+    return pivots, exchanged, None if b is None else both.slice(-1, size, both.shape[-1])
+
+
+def solve(a: Value, b: Value, left: bool = True) -> Value:
+    """x of a @ x = b, or of x @ a = b; b is a matrix, or a vector for each matrix."""
+    _square(a, "a solution")
+    if b.rank == a.rank - 1:
+        return solve(a, b.unsqueeze(b.rank)).select(-1, 0)
+    if not left:
+        return solve(a.transpose(-1, -2), b.transpose(-1, -2)).transpose(-1, -2)
+    lead = shapes_of(a, b)
+    a, b = a.expand([*lead, *a.shape[-2:]]), b.expand([*lead, *b.shape[-2:]])
+    return _eliminated(a, b)[2]
+
+
+def shapes_of(a: Value, b: Value) -> List[Any]:
+    """The leading dimensions of both."""
+    from .schema import broadcast
+
+    return list(broadcast([a.shape[:-2], b.shape[:-2]])) if a.rank > 2 or b.rank > 2 else []
+
+
+def inverse(a: Value) -> Value:
+    """The inverse of each matrix; of one without, infinities and NaN."""
+    _square(a, "the inverse")
+    return solve(a, _eye(a))
+
+
+def determinant(a: Value) -> Value:
+    """The product of the pivots, whose sign each exchange turns."""
+    _square(a, "the determinant")
+    # a column of zeros ends it: 0, where its pivot would give NaN
+    made = a.function.full(list(a.shape[:-2]), 1.0, a.dtype)
+    pivots, exchanged, _none = _eliminated(a, None)
+    for pivot, turn in zip(pivots, exchanged):
+        made = made.eq(0.0).where(made, made * turn.where(-pivot, pivot))
+    return made
+
+
+def sign_and_logarithm(a: Value) -> List[Value]:
+    """The determinant's sign, and the logarithm of its size."""
+    _square(a, "the determinant")
+    sign, total = (a.function.full(list(a.shape[:-2]), number, a.dtype) for number in (1.0, 0.0))
+    pivots, exchanged, _none = _eliminated(a, None)
+    for pivot, turn in zip(pivots, exchanged):
+        over = sign.eq(0.0)
+        sign, total = over.where(sign, sign * turn.where(-pivot, pivot).sign()), over.where(total, total + pivot.abs().log())
+    return [sign, total]
+
+
+def cholesky(a: Value, upper: bool = False) -> Value:
+    """The triangle l of which a is l @ l^T; NaN where there is none."""
+    size = _square(a, "the Cholesky factor")
+    rows, rest, columns = a.function.arange(size).unsqueeze(1), a, []
+    for k in range(size):
+        column = rows.ge(k).where(_column(rest, k), 0.0) / _column(_row(rest, k), k).sqrt()
+        rest = rest - column * column.transpose(-1, -2)
+        columns.append(column)
+    made = shapes.cat(columns, a.rank - 1) if size > 1 else columns[0]
+    return made.transpose(-1, -2) if upper else made
+
+
+def solve_triangular(a: Value, b: Value, upper: bool, left: bool = True, unitriangular: bool = False) -> Value:
+    """x of a @ x = b (or x @ a = b), of a's one triangle alone."""
+    size = _square(a, "a solution")
+    if not left:
+        return solve_triangular(a.transpose(-1, -2), b.transpose(-1, -2), not upper, True, unitriangular).transpose(-1, -2)
+    lead = shapes_of(a, b)
+    a, rest = a.expand([*lead, *a.shape[-2:]]), b.expand([*lead, *b.shape[-2:]])
+    rows, made = a.function.arange(size).unsqueeze(1), {}
+    for k in reversed(range(size)) if upper else range(size):
+        made[k] = _row(rest, k) if unitriangular else _row(rest, k) / _column(_row(a, k), k)
+        rest = (rows.lt(k) if upper else rows.gt(k)).where(rest - _column(a, k) * made[k], rest)
+    return shapes.cat([made[k] for k in range(size)], rest.rank - 2) if size > 1 else made[0]

@@ -1,0 +1,198 @@
+"""accrt.from_torch: complex numbers and Fourier transforms, recurrent layers, running extremes,
+samples of pictures, special functions and small matrices, beside torch's float64 results. Runs
+where torch is installed: `./dev torch-test`."""
+
+from __future__ import annotations
+
+import pytest
+
+from accrt.from_torch import convert, UnsupportedOperations
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.torch
+
+from test_from_torch import called, check, close, leaves, Of, SEED, session_of, some, whole  # noqa: E402  - which needs torch
+
+F, fft = torch.nn.functional, torch.fft
+X, M, PICTURE, VOLUME, LINE = (3, 4), (2, 4, 4), (2, 3, 6, 7), (1, 2, 4, 5, 6), (2, 130)
+parts = torch.view_as_real
+
+
+def complexes(x):
+    """Numbers with both parts."""
+    return torch.complex(x, x.flip(-1) * 0.5)
+
+
+def regular(m):
+    """Matrices that have inverses, with pivots out of order."""
+    return (m + 4 * torch.eye(4, dtype=m.dtype)).flip(-1)
+
+
+def definite(m):
+    return m @ m.mT + torch.eye(4, dtype=m.dtype)
+
+
+def grid(x, *size):
+    """Places inside and outside of a picture."""
+    count = 2 if x.dim() == 4 else 3
+    return torch.linspace(-1.3, 1.2, x.shape[0] * torch.Size(size).numel() * count, dtype=x.dtype).view(x.shape[0], *size, count).sin() * 1.4
+
+
+def turned(x):
+    z = complexes(x).clone()
+    z[:, 1:3] = z[:, :2] * 1j
+    z += 1
+    return z
+
+
+def transposed_in_place(x):
+    y = x.clone()
+    y.transpose_(0, 1)
+    y += 1
+    y.unsqueeze_(0)
+    y.squeeze_(0)
+    return y
+
+
+OPERATIONS = {
+    "complex arithmetic": (lambda x: [parts(z) for z in (complexes(x) * complexes(x + 1), complexes(x) / complexes(x + 2), complexes(x) / 3, 2 / complexes(x + 1), x * complexes(x),
+                                                         complexes(x) - x, 1 - complexes(x), complexes(x) + 2j, complexes(x) ** 3, complexes(x).square(), complexes(x).reciprocal(), -complexes(x))], X),
+    "complex parts": (lambda x: (complexes(x).abs(), complexes(x).angle(), complexes(x).real, complexes(x).imag, *[parts(z) for z in (
+        complexes(x).conj() * 1j, complexes(x).exp(), complexes(x + 3).log(), torch.polar(x.abs(), x), torch.conj_physical(complexes(x)), x.to(torch.complex128 if x.dtype == torch.float64 else torch.complex64))],
+        x.angle(), torch.imag(complexes(x)).sum(), parts(complexes(x).conj().resolve_conj()), complexes(x)[0].dot(complexes(x)[1]).abs(), torch.outer(complexes(x)[0], complexes(x)[1]).real), X),
+    "complex views": (lambda x: [parts(z) for z in (complexes(x).t(), complexes(x)[1:, ::2], torch.cat([complexes(x), complexes(x)]), torch.stack([complexes(x), complexes(x) * 2], 1), complexes(x).sum(0),
+                                                    complexes(x).mean(), *complexes(x).chunk(2, 1), F.pad(complexes(x), (1, 2)), complexes(x).roll(1, 0), complexes(x).flip(1), complexes(x)[torch.tensor([2, 0])],
+                                                    torch.where(x > 0, complexes(x), complexes(x) * 2), torch.view_as_complex(x.view(3, 2, 2)), complexes(x).expand(2, 3, 4), turned(x))], X),
+    "complex products": (lambda x: [parts(z) for z in (complexes(x) @ complexes(x).t(), complexes(x[0]) @ complexes(x).t(), torch.einsum("ij,kj->ik", complexes(x), complexes(x + 1)),
+                                                       torch.einsum("ij->ji", complexes(x)), torch.zeros(2, 2, dtype=torch.complex64) + complexes(x)[:2, :2])], X),
+    "rotary": (lambda x: parts(torch.view_as_complex(x.view(3, 2, 2)) * torch.polar(torch.ones(3, 2), torch.arange(6.0).view(3, 2) / 3)).flatten(1), X),
+    "fourier real": (lambda x: (parts(fft.rfft(x)), parts(fft.rfft(x, norm="ortho")), parts(fft.fft(x)), fft.irfft(fft.rfft(x), n=4), fft.irfft(fft.rfft(x), n=5), fft.irfft(fft.rfft(x)[:, :2], n=7),
+                                parts(fft.rfft2(x)), fft.irfft2(fft.rfft2(x, norm="ortho"), s=(3, 4), norm="ortho"), parts(fft.rfft(x, dim=0)), parts(fft.rfft(x, n=6)), fft.rfft(x).abs(), fft.ifftn(fft.fftn(x)).real), X),
+    "fourier complex": (lambda x: [parts(z) for z in (fft.fft(complexes(x)), fft.ifft(complexes(x)), fft.fft2(complexes(x), norm="forward"), fft.fftshift(fft.fft(complexes(x))), fft.fft(complexes(x), dim=0),)], X),
+    "fourier long": (lambda x: (parts(fft.rfft(x)), parts(fft.fft(complexes(x))), fft.irfft(complexes(x)[:, :66]), fft.irfft(complexes(x)[:, :50], n=99), fft.irfft(fft.rfft(x[:, :127]), n=127), parts(fft.ifft(complexes(x[:, :127])))), LINE),
+    "short time": (lambda x: (torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True).abs(),
+                              torch.istft(torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True), 16, 4, window=torch.hann_window(16))), LINE),
+    "running": (lambda x: (*x.cummax(1), *x.cummin(0), x.logcumsumexp(1), x.cumprod(0), *(x.round() * 1).cummax(0), *x.long().cummin(1), (x.repeat(1, 30).tanh() * 0.01 + 1).prod(1),
+                           torch.cat([x, x.log(), x], 1).cummax(1)[0], torch.cat([x[:, :1].new_full((3, 2), float("-inf")), x], 1).logcumsumexp(1)), X),
+    "medians": (lambda x: (x.median(), *x.median(1), *x.median(0, keepdim=True), torch.nanmedian(x.log()), torch.nanmedian(x.log(), 1)[0], *torch.nanmedian(x, 0), x.log().median(1)[0], (x * 9).long().median(1)[0], x.quantile(0.25, dim=1)), X),
+    "special": (lambda x: (torch.erfinv(x.tanh()), torch.erfinv(x * 1e-4), torch.special.erfinv(torch.tensor([1 - 2.0**-20, -0.999755859375, 0.5, -0.75]).to(x) + x * 0), torch.special.i0(x * 4), torch.special.i0e(x * 9), torch.special.i1(x * 4), torch.special.i1e(x * 9),
+                           torch.erfinv(torch.tensor([-1.0, 0.0, 1.0, 1.5]).to(x) + x * 0)), X),
+    "norms of several": (lambda x: (F.rms_norm(x, (3, 4), eps=1e-6), F.rms_norm(x, (3, 4), x.abs(), eps=1e-6), torch.linalg.vector_norm(x, 3, 1), torch.linalg.vector_norm(x, 0, 1),
+                                    torch.linalg.vector_norm(x, float("-inf"), 0)), X),
+    "cartesian": (lambda x: (torch.cartesian_prod(x[0], x[1]), torch.cartesian_prod(x[0], x[1], x[2, :2]), torch.cartesian_prod(x[0])), X),
+    "transposed in place": (transposed_in_place, X),
+    "sizes of pictures": (lambda x: (F.interpolate(x, (9, 5), mode="bicubic"), F.interpolate(x, scale_factor=1.7, mode="bicubic", align_corners=True), F.interpolate(x, (4, 3), mode="bilinear", antialias=True),
+                                     F.interpolate(x, (9, 4), mode="bicubic", antialias=True), F.interpolate(x, (4, 10), mode="bilinear", antialias=True, align_corners=True)), PICTURE),
+    "samples": (lambda x: [F.grid_sample(x, grid(x, 4, 5), mode=mode, padding_mode=padding, align_corners=corners)
+                           for mode in ("bilinear", "nearest", "bicubic") for padding in ("zeros", "border", "reflection") for corners in (False, True)], PICTURE),
+    "samples of volumes": (lambda x: [F.grid_sample(x, grid(x, 2, 3, 4), mode=mode, padding_mode=padding, align_corners=False) for mode in ("bilinear", "nearest") for padding in ("zeros", "border", "reflection")]
+                           + [F.interpolate(x, scale_factor=2, mode="trilinear")], VOLUME),
+    "grid": (lambda x: (F.grid_sample(x, F.affine_grid(x[:, 0, :2, :3] / 3, [2, 3, 4, 5], align_corners=False), align_corners=False), torch.ops.aten.grid_sampler(x, grid(x, 4, 5), 0, 0, False)), PICTURE),
+    "matrices": (lambda m: (torch.inverse(regular(m)), torch.linalg.det(regular(m)), *torch.linalg.slogdet(regular(m)), torch.linalg.solve(regular(m), m[..., :3]), torch.linalg.solve(regular(m), m[..., 0]),
+                            torch.linalg.solve(regular(m), m, left=False), torch.linalg.cholesky(definite(m)), torch.linalg.cholesky(definite(m), upper=True), torch.linalg.det(m * 0),
+                            *[torch.linalg.solve_triangular(regular(m).flip(-1), m, upper=upper, left=left) for upper in (False, True) for left in (False, True)],
+                            torch.linalg.solve_triangular(m / 4, m, upper=False, unitriangular=True)), M),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operation(name, instance):
+    print("seed", SEED)
+    function, shape = OPERATIONS[name]
+    check(Of(function), (some(*shape),), instance)
+
+
+@pytest.mark.parametrize("name", ["running", "medians", "cartesian"])
+def test_operation_of_any_size(name, instance):
+    """The example has 3 rows; calls have 1, 2 and 7."""
+    function = {
+        "running": lambda x: (*x.cummax(0), x.logcumsumexp(0), x.cumprod(0), x.prod(0)), "medians": lambda x: (*x.median(0), torch.nanmedian(x.log(), 0)[0]),
+        "cartesian": lambda x: torch.cartesian_prod(x[:, 0], x[0]),
+    }[name]  # fmt: skip
+    rows = torch.export.Dim("rows", max=64)
+    check(Of(lambda x: function(x)), (some(3, 4),), instance, [(some(n, 4),) for n in (1, 2, 7)], dynamic_shapes=(({0: rows},),))
+
+
+def test_pictures_of_any_size(instance):
+    """Pooled to a fixed size, transformed, and doubled, whatever the height."""
+    height = torch.export.Dim("height", min=4, max=64)
+
+    def function(x):
+        return F.adaptive_avg_pool2d(x, (3, 2)), F.adaptive_max_pool2d(x, (4, 7)), parts(torch.fft.rfft(x, dim=2, norm="ortho")), F.interpolate(x, scale_factor=2, mode="bicubic")
+
+    check(Of(function), (some(2, 3, 8, 7),), instance, [(some(2, 3, n, 7),) for n in (4, 5, 11)], dynamic_shapes=(({2: height},),))
+
+
+LAYERS = {
+    "lstm": lambda: torch.nn.LSTM(4, 6, 2, batch_first=True), "lstm both ways": lambda: torch.nn.LSTM(4, 6, 2, bidirectional=True, bias=False),
+    "lstm projected": lambda: torch.nn.LSTM(4, 6, proj_size=3, bidirectional=True), "gru": lambda: torch.nn.GRU(4, 6, 2, bidirectional=True), "gru plain": lambda: torch.nn.GRU(4, 6, bias=False, batch_first=True),
+    "rnn": lambda: torch.nn.RNN(4, 6, 2), "rnn relu": lambda: torch.nn.RNN(4, 6, nonlinearity="relu", bidirectional=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("steps", [1, 5, 40])
+@pytest.mark.parametrize("name", LAYERS)
+def test_recurrent_layers(name, steps, instance):
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    check(Of(LAYERS[name]().eval()), (some(steps, 3, 4),), instance)
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn relu"])
+def test_recurrent_layers_of_any_batch(name, instance):
+    """torch's export fixes the length. The loop's weights keep their names."""
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    layer, batch = LAYERS[name]().eval(), torch.export.Dim("batch", max=64)
+    at = 0 if name == "lstm" else 1
+    inputs = [(some(n, 12, 4) if at == 0 else some(12, n, 4),) for n in (3, 1, 7)]
+    module = check(Of(layer), inputs[0], instance, inputs[1:], dynamic_shapes=(({at: batch},),))
+    assert {f"function.{n}" for n, _ in layer.named_parameters()} <= set(module.constants)
+
+
+def test_first_states_are_inputs(instance):
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    check(_With(torch.nn.LSTM(4, 6).eval()), (some(9, 2, 4), some(1, 2, 6), some(1, 2, 6)), instance)
+
+
+class _With(torch.nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x, h, c):
+        return self.layer(x, (h, c))
+
+
+class Spectral(torch.nn.Module):
+    """A layer of a Fourier neural operator: complex weights, and a tensor of zeros that is
+    written."""
+
+    def __init__(self):
+        super().__init__()
+        self.weights = torch.nn.Parameter(torch.randn(3, 4, 3, 3, dtype=torch.cfloat))
+
+    def forward(self, x):
+        spectrum = torch.fft.rfft2(x)
+        out = torch.zeros(x.shape[0], 4, x.size(-2), x.size(-1) // 2 + 1, dtype=torch.cfloat)
+        out[:, :, :3, :3] = torch.einsum("bixy,ioxy->boxy", spectrum[:, :, :3, :3], self.weights)
+        return torch.fft.irfft2(out, s=(x.size(-2), x.size(-1)))
+
+
+def test_complex_weights(instance):
+    """Both of their parts have names."""
+    torch.manual_seed(SEED & 0x7FFFFFFF)
+    model, x = Spectral().eval(), some(2, 3, 8, 10)
+    session, module = session_of(model, (x,), instance)
+    assert {"weights.real", "weights.imag"} <= set(module.constants)
+    with torch.no_grad():
+        (wanted,) = leaves(model(x))
+    (ours,) = called(session, (x,))
+    close(ours, wanted)
+
+
+@pytest.mark.parametrize(("function", "said"), [
+    (lambda x: torch.linalg.inv(x.expand(40, 40)), "32 rows"), (lambda x: torch.linalg.eigvalsh(x[:2, :2]), "_linalg_eigh"), (lambda x: torch.complex(x, x).cumsum(0).sin().real, "complex numbers"),
+    (lambda x: (torch.complex(x, x) ** 0.5).real, "whole powers"), (lambda x: torch.complex(x, x), "Complex"),
+])  # fmt: skip
+def test_what_is_not_there_is_named(function, said):
+    with pytest.raises(UnsupportedOperations, match=said):
+        convert(Of(function), (whole(40, 1).float() if "32" in said else some(3, 4),))
