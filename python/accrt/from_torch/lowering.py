@@ -267,7 +267,7 @@ class Lowering:
 
         packet, _, overload = name.rpartition(".")
         whole = getattr(torch.ops.aten, packet[len("aten.") : -1], None)
-        overload = overload if hasattr(whole, overload) else "int"  # transpose_.default is transpose.int
+        overload = overload if hasattr(whole, overload) else "int"  # of transpose_
         plain, target = f"{packet[:-1]}.{overload}", getattr(whole, overload, None)
         written = [at for at, argument in enumerate(node.target._schema.arguments) if argument.alias_info is not None and argument.alias_info.is_write]
         if not name.startswith("aten.") or (plain not in TABLE and target is None) or written != [0] or first(node) is None:

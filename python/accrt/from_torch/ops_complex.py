@@ -1,5 +1,5 @@
-"""Lowerings of complex numbers, each two tensors: their own arithmetic, Fourier transforms, and what
-is done to each part alone."""
+"""Lowerings of complex numbers, each two tensors: their own arithmetic, Fourier transforms, and
+what is done to each part alone."""
 
 from __future__ import annotations
 

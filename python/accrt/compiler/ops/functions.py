@@ -242,8 +242,8 @@ def var(x: Value, dim: Any = None, correction: Optional[float] = None, keepdim: 
 
 @_method
 def batch_norm(x: Value, weight: Optional[Value], bias: Optional[Value], mean: Value, variance: Value, eps: float = 1e-5) -> Value:
-    """In evaluation: one factor and one summand of each channel. Where all is weights, they are made
-    when the bundle is loaded."""
+    """In evaluation: one factor and one summand of each channel. Where all is weights, they are
+    made when the bundle is loaded."""
     factor = (variance + eps).rsqrt()
     factor = factor if weight is None else factor * weight
     summand = -(mean * factor) if bias is None else bias - mean * factor

@@ -1,5 +1,5 @@
-"""Inverses, determinants and factors of small matrices of a fixed size, by elimination: each step is
-an operation on all matrices of a batch."""
+"""Inverses, determinants and factors of small matrices of a fixed size, by elimination: each step
+is an operation on all matrices of a batch."""
 
 from __future__ import annotations
 

@@ -138,7 +138,8 @@ def put_corner(x: Value, made: Value) -> Value:
 
 
 def reduced(x: Value, at: int, index: Value, source: Value, reduce: str, include_self: bool) -> Value:
-    """aten.scatter_reduce: sums, means and extremes of what goes to each place; of bools products."""
+    """aten.scatter_reduce: sums, means and extremes of what goes to each place; of bools
+    products."""
     if x.rank == 0:
         index, source = (item if item.rank else item.unsqueeze(0) for item in (index, source))
         return reduced(x.unsqueeze(0), 0, index, source, reduce, include_self).select(0, 0)

@@ -47,8 +47,8 @@ CELLS = {
 
 
 def recurrent(kind: str, x: Value, states: Sequence[Value], weights: Sequence[Value], has_biases: bool, layers: int, both_ways: bool, batch_first: bool) -> List[Value]:
-    """The outputs of the last layer [steps, batch, size], and the last states [layers * ways, batch,
-    size]. `states` begin likewise, `weights` are torch's flat list."""
+    """The outputs of the last layer [steps, batch, size], and the last states [layers * ways,
+    batch, size]. `states` begin likewise, `weights` are torch's flat list."""
     cell, ways, function = CELLS[kind], 2 if both_ways else 1, x.function
     unbatched = x.rank == 2
     x = x.unsqueeze(1) if unbatched else x.transpose(0, 1) if batch_first else x

@@ -37,8 +37,8 @@ def upsample_cubic(x: Value, size: Optional[Sequence[Size]], align_corners: bool
 
 
 def upsample_filtered(x: Value, size: Optional[Sequence[Size]], align_corners: bool, scale_factors: Optional[Sequence[float]] = None, cubic: bool = False) -> Value:
-    """aten._upsample_bilinear2d_aa, or bicubic2d_aa: each place is made of all that it covers. A
-    product with a matrix of shares."""
+    """Antialiased sizes, bilinear or bicubic: each place is made of all that it covers. A product
+    with a matrix of shares."""
 
     def resize(x: Value, at: int, target: Size, factor: Optional[float]) -> Value:
         extent, function = x.shape[at], x.function

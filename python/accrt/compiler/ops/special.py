@@ -1,4 +1,5 @@
-"""Special functions by element: the inverse of erf, and modified Bessel functions of the first kind."""
+"""Special functions by element: the inverse of erf, and modified Bessel functions of the first
+kind."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ def _narrow(x: Value, dtype: str) -> Value:
 
 
 def erfinv(x: Value) -> Value:
-    """The number whose erf is x: a first guess within 0.2 %, and three of Halley's steps. Near 1 the
-    rest up to 1 decides, so that no digit is lost."""
+    """The number whose erf is x: a first guess within 0.2 %, and three of Halley's steps. Near 1
+    the rest up to 1 decides, so that no digit is lost."""
     y, dtype = _wide(x)
     a = y.abs()
     rest = 1.0 - a
     logarithm = a.gt(0.5).where((rest * (1.0 + a)).log(), (a * a * -1.0).log1p())
-    # Winitzki: x^2 = sqrt(t^2 - l / 0.147) - t, with t = 2 / (0.147 pi) + l / 2 and l = log(1 - y^2)
+    # Winitzki: x^2 = sqrt(t^2 - l / 0.147) - t, where t = 2 / (0.147 pi) + l / 2 and
+    # l = log(1 - y^2)
     t, gap = logarithm * 0.5 + 2 / (math.pi * 0.147), logarithm * (-1 / 0.147)
     made = (gap / ((t * t + gap).sqrt() + t)).sqrt()
     for _ in range(3):
