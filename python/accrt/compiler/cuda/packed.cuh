@@ -22,6 +22,7 @@
 #define ACCRT_CUDA_PACKED_CUH_
 
 #include "packed_codes.cuh"
+#include "packed_stream.cuh"
 
 namespace accrt_cuda {
 
@@ -31,8 +32,6 @@ namespace accrt_cuda {
  * E8M0: powers of two for each unit; E4M3: 8-bit floats for each 16 k, of which none is NaN, and an
  * f32 of each row, behind all records, that these are multiplied by. */
 enum packed_scales { SCALES_STEP, SCALES_PAIR, SCALES_UNIT, SCALES_Q4K, SCALES_E8M0, SCALES_Q6K, SCALES_Q2K, SCALES_MINIMA, SCALES_E4M3 };
-
-constexpr int PACKED_STEP_K = 128;
 
 /** Whether 16 k have a scale of their own: a lane then has k = 4 t .. 4 t + 3 of both halves of a
  * unit, so that each half is one product. */
@@ -46,7 +45,9 @@ static __host__ __device__ __forceinline__ constexpr int packed_k(int scales, in
 
 /** What the sums are to be multiplied by beside the scales. */
 template <class T, int CODES, int SCALES> static __device__ __forceinline__ constexpr float packed_factor() {
-  return is_bf16<T>::value ? 1.0f : CODES == PACKED_E2M1 ? 16384.0f : CODES == PACKED_E4M3 ? 256.0f : SCALES == SCALES_Q4K ? 16777216.0f : 1.0f;
+  if (is_bf16<T>::value)
+    return SCALES == SCALES_E4M3 ? 256.0f : 1.0f;
+  return CODES == PACKED_E2M1 ? 16384.0f : CODES == PACKED_E4M3 ? 256.0f : SCALES == SCALES_Q4K ? 16777216.0f : 1.0f;
 }
 
 // ---- Records ------------------------------------------------------------------------------------
@@ -76,12 +77,6 @@ static __device__ __forceinline__ float byte_to_float(uint32_t word, int byte, f
 /** 2^(e - 127); 0 for e = 0, and an infinity for NaN, whose codes are zeros. */
 static __device__ __forceinline__ float power_of_two(uint32_t word, int byte) {
   return __uint_as_float((byte == 3 ? word >> 1 : word << (23 - 8 * byte)) & 0x7f800000u);
-}
-
-/** An e4m3 code as a float; 0x7f is 480. */
-static __device__ __forceinline__ float e4m3_to_float(uint32_t word, int byte) {
-  const uint32_t top = byte == 3 ? word : word << (24 - 8 * byte);
-  return __uint_as_float((top & 0x80000000u) | (top >> 4 & 0x07f00000u)) * 0x1p120f;
 }
 
 /** Where the parts of a record lie, and a lane's scales, of type ST, and zeros. For each g = lane /
@@ -121,8 +116,6 @@ template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_record {
       return byte_to_float(words.word[row * 2 + unit / 4], unit % 4, 8388608.0f + 128.0f);
     else if constexpr (SCALES == SCALES_Q2K)
       return byte_to_float(words.word[row * 2 + unit / 4] & 0x0f0f0f0fu, unit % 4);
-    else if constexpr (SCALES == SCALES_E4M3)
-      return e4m3_to_float(words.word[row * 2 + unit / 4], unit % 4);
     else if constexpr (SCALES == SCALES_E8M0)
       return power_of_two(words.word[row], unit);
     else if constexpr (sizeof(ST) == 4)
@@ -134,116 +127,16 @@ template <int CODES, int SCALES, class ST, bool ZEROS> struct packed_record {
   __device__ __forceinline__ uint32_t small_scales(int matrix, int unit) const {
     return add_two(permute(words.word[unit], 0x64646464u, matrix ? 0x4342u : 0x4140u), 0xe400e400u);
   }
+  /** The e4m3 scales of a row in both halves of a unit, as unpack_e2m1_scaled takes them; the code
+   * of NaN is 480. */
+  template <class T> __device__ __forceinline__ uint32_t two_scales(int row, int unit) const {
+    uint32_t two, more;
+    const uint32_t word = words.word[row * 2 + unit / 2];
+    unpack_f8<T, PACKED_E4M3>(two, more, unit % 2 ? word >> 16 : word);
+    return is_bf16<T>::value ? multiply_add_two<bf16>(two, 0x7a807a80u, 0x80008000u) : multiply_two(two, 0x5c005c00u);
+  }
   __device__ __forceinline__ uint32_t zero(int row, int unit) const {
     return zeros.word[place(row, unit) / 4] >> place(row, unit) % 4 * 8 & 255u;
-  }
-};
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define PACKED_WAIT "mbarrier.try_wait.parity"
-#define PACKED_ARRIVALS 1
-#else
-#define PACKED_WAIT "mbarrier.test_wait.parity"
-#define PACKED_ARRIVALS 32
-#endif
-
-/** Lets the compiler forget where a number comes from, so that it keeps it instead of finding it
- * again and again. */
-static __device__ __forceinline__ void keep(uint32_t& number) { asm("" : "+r"(number)); }
-template <class P> static __device__ __forceinline__ void keep(P*& pointer) { asm("" : "+l"(pointer)); }
-static __device__ __forceinline__ void* at_shared(uint32_t address) { return __cvta_shared_to_generic(address); }
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-/** Whether this is the one lane of the warp. */
-static __device__ __forceinline__ bool elected() {
-  uint32_t is;
-  asm volatile("{\n"
-               ".reg .pred p;\n"
-               "elect.sync _|p, 0xffffffff;\n"
-               "selp.u32 %0, 1, 0, p;\n"
-               "}"
-               : "=r"(is));
-  return is != 0;
-}
-#endif
-
-/** One warp's records on their way through its ring. From sm_90 on one lane asks for a record,
- * before that each lane for its part. */
-template <int BYTES> struct packed_ring {
-  const uint8_t* next;        /* the record to be asked for next */
-  uint32_t left, lane;        /* records to ask for */
-  uint32_t slot, barrier;     /* where the record in use lies, and what shows that it has arrived */
-  uint32_t end, depth, phase; /* behind the last slot; how often all slots were used, modulo 2 */
-
-  /** Asks for the first record. */
-  __device__ __forceinline__ void begin(uint32_t slots, uint32_t barriers, uint32_t count) {
-    slot = slots, barrier = barriers, depth = count, end = slots + count * BYTES, phase = 0;
-    if (lane == 0) {
-#pragma unroll 1
-      for (uint32_t i = 0; i < depth; i++)
-        asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barriers + i * 8), "n"(PACKED_ARRIVALS) : "memory");
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-      asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
-    }
-    __syncwarp();
-    ask(slot, barrier);
-  }
-
-  /** Asks for as many more as fit. */
-  __device__ __forceinline__ void fill() {
-#pragma unroll 1
-    for (uint32_t i = 1; i < depth; i++)
-      ask(slot + i * BYTES, barrier + i * 8);
-    keep(next), keep(lane), keep(end), keep(slot), keep(barrier);
-  }
-
-  /** The next record into a slot that nothing reads any more. */
-  __device__ __forceinline__ void ask(uint32_t into, uint32_t arrival) {
-    if (left == 0)
-      return;
-    left--;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    if (elected()) {
-      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(arrival), "n"(BYTES) : "memory");
-      asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(into), "l"(next), "n"(BYTES),
-                   "r"(arrival)
-                   : "memory");
-    }
-#else
-    for (uint32_t at = lane * 16; at < BYTES; at += 512)
-      copy_async(at_shared(into + at), next + at, true);
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(arrival) : "memory");
-#endif
-    next += BYTES;
-  }
-
-  /** The record that is next to be used, when it is there. */
-  __device__ __forceinline__ const uint8_t* wait() const {
-    uint32_t there;
-    do {
-      asm volatile("{\n"
-                   ".reg .pred p;\n" PACKED_WAIT ".shared.b64 p, [%1], %2;\n"
-                   "selp.u32 %0, 1, 0, p;\n"
-                   "}"
-                   : "=r"(there)
-                   : "r"(barrier), "r"(phase)
-                   : "memory");
-    } while (!there);
-    return static_cast<const uint8_t*>(at_shared(slot));
-  }
-
-  /** It has been read. */
-  __device__ __forceinline__ void release() {
-    __syncwarp();
-    ask(slot, barrier);
-    slot += BYTES;
-    barrier += 8;
-    if (slot == end) {
-      slot -= depth * BYTES;
-      barrier -= depth * 8;
-      phase ^= 1;
-    }
   }
 };
 
@@ -298,6 +191,8 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
   static constexpr bool HAS_FACTORS = SCALES == SCALES_Q4K || SCALES == SCALES_Q6K || SCALES == SCALES_Q2K;
   /* In f16 small scales are multiplied into codes, and sums of a whole step are scaled at once. */
   static constexpr bool FOLDED = SCALES == SCALES_Q4K && !is_bf16<T>::value;
+  /* Scales are multiplied into codes, and nothing is scaled. */
+  static constexpr bool DIRECT = SCALES == SCALES_E4M3;
   /* Operands that sums of x are. */
   static constexpr int SUMS = SCALES == SCALES_Q2K ? 2 : 1;
   /* Units whose sums have a scale in common. */
@@ -328,6 +223,8 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
           else
             unpack_f8<T, CODES>(pair[2 * i], pair[2 * i + 1], codes.low[half * 2 + i]);
         }
+      } else if constexpr (DIRECT) {
+        unpack_e2m1_scaled<T>(pair, codes.low[row], s.template two_scales<T>(row, unit));
       } else if constexpr (CODES == PACKED_E2M1) {
         unpack_e2m1<T>(pair, codes.low[row]);
       } else if constexpr (CODES == PACKED_IQ4) {
@@ -359,44 +256,36 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
     }
   }
 
-  typedef uint32_t x_sums_t[COLUMNS][SUMS][2];
+  /* For minima: b-operands of a step that hold sums of x, as lanes read them: [column][n][lane]. */
+  static constexpr int SUM_BYTES = HAS_MINIMA ? COLUMNS * SUMS * 32 * 8 : 0;
 
-  /** For minima: sums of x over each unit of a step (of a half: one operand for the lower halves,
-   * one for the upper), each as three bf16 that it is the sum of: rows 4 p + u of a b-operand have
-   * part p of unit u. x as a-operands, of which it does not matter what is which k, times ones in
-   * unit u's columns give them. */
-  static __device__ __forceinline__ void sum_up(x_sums_t& out, const uint4* x, int lane) {
+  /** For minima: sums of x over a unit of a step (of a half: one operand for the lower halves, one
+   * for the upper), each as the three bf16 that it is the sum of: rows 4 p + u of a b-operand have
+   * part p of unit u. x as an a-operand, of which it does not matter what is which k, times ones
+   * gives a sum to each lane of its row; lane t stores part t. */
+  static __device__ __forceinline__ void sum_up(unsigned char* out, const uint4* x, int unit, int lane) {
     const int g = lane / 4, t = lane % 4;
+    const uint32_t one = is_bf16<T>::value ? 0x3f803f80u : 0x3c003c00u, b[2] = {one, one};
+    unsigned char* const own = out + (g * 4 + t % 2 * 2 + unit / 2) * 8 + t / 2 * 4 + unit % 2 * 2;
 #pragma unroll
     for (int j = 0; j < COLUMNS; j++) {
+      const uint4 v = x[(unit * COLUMNS + j) * 32];
+      /* of a unit that is split, rows g have the lower half, and g + 8 the upper one */
+      const uint32_t a[4] = {v.x, IS_SPLIT ? v.z : v.y, IS_SPLIT ? v.y : v.z, v.w};
       float sum[4];
-#pragma unroll
-      for (int unit = 0; unit < 4; unit++) {
-        const uint4 v = x[(unit * COLUMNS + j) * 32];
-        /* of a unit that is split, rows g have the lower half, and g + 8 the upper one */
-        const uint32_t a[4] = {v.x, IS_SPLIT ? v.z : v.y, IS_SPLIT ? v.y : v.z, v.w};
-        const uint32_t one = g % 4 == unit ? (is_bf16<T>::value ? 0x3f803f80u : 0x3c003c00u) : 0u, b[2] = {one, one};
-        if (unit == 0)
-          multiply<T>(sum, a, b);
-        else
-          multiply_add<T>(sum, a, b);
-      }
+      multiply<T>(sum, a, b);
 #pragma unroll
       for (int n = 0; n < SUMS; n++) {
-        uint32_t part[3] = {0, 0, 0};
+        /* a power of two */
+        float rest = (SUMS == 2 ? sum[2 * n] : sum[0] + sum[2]) * (1.0f / packed_factor<T, CODES, SCALES>());
+        uint32_t part = 0;
 #pragma unroll
-        for (int e = 0; e < 2; e++) {
-          /* a power of two */
-          float rest = (SUMS == 2 ? sum[e + 2 * n] : sum[e] + sum[e + 2]) * (1.0f / packed_factor<T, CODES, SCALES>());
-#pragma unroll
-          for (int i = 0; i < 3; i++) {
-            const uint32_t upper = __float_as_uint(rest) & 0xffff0000u;
-            rest -= __uint_as_float(upper);
-            part[i] |= e ? upper : upper >> 16;
-          }
+        for (int i = 0; i < 3; i++) {
+          const uint32_t upper = __float_as_uint(rest) & 0xffff0000u;
+          rest -= __uint_as_float(upper);
+          part = t == i ? upper : part;
         }
-        out[j][n][0] = t < 2 ? part[0] : part[1];
-        out[j][n][1] = t < 2 ? part[2] : 0u;
+        *reinterpret_cast<uint16_t*>(own + (j * SUMS + n) * 256) = (uint16_t)(part >> 16);
       }
     }
   }
@@ -435,8 +324,7 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
   }
 
   /** to += d * part - dmin * (minima times sums of x), or part + these. */
-  static __device__ __forceinline__ void end_step(sums& to, const sums& part, const uint8_t* record, const record_t& s, const x_sums_t& x_sums,
-                                                  int lane) {
+  static __device__ __forceinline__ void end_step(sums& to, const sums& part, const uint8_t* record, const record_t& s, const uint2* x_sums, int lane) {
     const int g = lane / 4;
     constexpr int FACTOR_WORDS = SCALES == SCALES_Q6K ? record_t::ROWS / 2 : record_t::ROWS, MINIMA_WORDS = SCALES == SCALES_MINIMA ? 8 : 4;
     scale_words<FACTOR_WORDS> factors;
@@ -454,9 +342,11 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
       for (int j = 0; j < COLUMNS; j++) {
         float least[4];
         if constexpr (HAS_MINIMA) {
-          multiply<bf16>(least, a[0], x_sums[j][0]);
+          const uint2 first = x_sums[j * SUMS * 32], last = x_sums[(j * SUMS + SUMS - 1) * 32];
+          const uint32_t b[2][2] = {{first.x, first.y}, {last.x, last.y}};
+          multiply<bf16>(least, a[0], b[0]);
           if constexpr (MINIMA == 2)
-            multiply_add<bf16>(least, a[1], x_sums[j][SUMS - 1]);
+            multiply_add<bf16>(least, a[1], b[1]);
         }
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -475,6 +365,8 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
 
   /** How the floats of unpack() become elements of a row: of the lower or upper four of a lane. */
   static __device__ __forceinline__ packed_line line_of(const uint8_t* record, const record_t& s, int g, int row, int unit, int part) {
+    if constexpr (DIRECT)
+      return {packed_factor<T, CODES, SCALES>(), 0.0f};
     const float scale = s.scale(row, IS_SPLIT ? unit * 2 + part : unit) * packed_factor<T, CODES, SCALES>();
     if constexpr (SCALES == SCALES_MINIMA)
       return {scale, -half_of_word<f16>(reinterpret_cast<const uint32_t*>(record + record_t::MINIMA_AT + g * 32)[row * 2 + unit / 2], unit % 2)};
@@ -488,8 +380,9 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
     return {scale, 0.0f};
   }
 
-  /** to += record times a step of x, which lies as [unit][column][lane]. */
-  static __device__ __forceinline__ void add(sums& to, const uint8_t* record, const uint4* x, const x_sums_t& x_sums, int lane) {
+  /** to += record times a step of x, which lies as [unit][column][lane]; x and its sums from the
+   * lane's place on. */
+  static __device__ __forceinline__ void add(sums& to, const uint8_t* record, const uint4* x, const uint2* x_sums, int lane) {
     record_t s;
     s.load(record, lane / 4);
     sums part, upper, whole;
@@ -510,6 +403,11 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
         unpack(a, codes, i, s, unit);
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
+          if constexpr (DIRECT) {
+            multiply_add<T>(to.at[i][j], a[0], b[j][0]);
+            multiply_add<T>(to.at[i][j], a[1], b[j][1]);
+            continue;
+          }
           if (unit % TOGETHER == 0)
             multiply<T>(part.at[i][j], a[0], b[j][0]);
           else
@@ -520,7 +418,9 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
             multiply_add<T>(part.at[i][j], a[1], b[j][1]);
         }
       }
-      if constexpr (IS_SPLIT) {
+      if constexpr (DIRECT) {
+        continue;
+      } else if constexpr (IS_SPLIT) {
         scale_in(HAS_FACTORS ? whole : to, part, s, unit * 2);
         scale_in(HAS_FACTORS ? whole : to, upper, s, unit * 2 + 1);
       } else if (!FOLDED && unit % TOGETHER == TOGETHER - 1) {
@@ -532,88 +432,9 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
   }
 };
 
-constexpr int PACKED_BARRIER_BYTES = 1024;
-
-/** Until all warps of a slice are here. */
-template <int WARPS> static __device__ __forceinline__ void meet(int slice) {
-  if (WARPS == 1)
-    __syncwarp();
-  else
-    asm volatile("bar.sync %0, %1;" ::"r"(slice + 1), "n"(WARPS * 32) : "memory");
-}
-
-/* of a slice: one in use, three on their way, as weights are ahead of them in queues */
-constexpr int PACKED_X_STEPS = 4;
-
-/** A slice's x: steps of COLUMNS * 8 rows, brought by the slice's warps: sixteen lanes a row, a
- * lane eight elements. */
-template <class T, int COLUMNS, int GROUPS, bool IS_SPLIT> struct packed_window {
-  static constexpr int STEP_BYTES = 4 * COLUMNS * 32 * 16; /* [unit][column][lane] */
-  static constexpr int ROWS_AT_ONCE = 2 * GROUPS, TIMES = COLUMNS * 8 / ROWS_AT_ONCE;
-  uint32_t place;       /* of this thread's first elements in shared memory */
-  int row, column;      /* of x */
-  int rows, k, whole;   /* of x; steps that are copied by 16 bytes */
-  /* the rows that this thread copies; where x has none, what lies there is of no matter: columns
-   * know not of each other */
-  const T* from[TIMES];
-  const T* x;
-  int64_t ldx;
-
-  __device__ __forceinline__ void begin(uint32_t shared, int thread, const T* first, int64_t ld, int64_t m, int64_t all_k) {
-    row = thread / 16, column = thread % 16 * 8;
-    const int piece = column / 8 % 4; /* of a unit */
-    place = shared + (column / 32 * COLUMNS * 32 + row * 4 + (IS_SPLIT ? piece % 2 * 2 : piece)) * 16 + (IS_SPLIT ? piece / 2 * 8 : 0);
-    rows = (int)(m < COLUMNS * 8 ? m : COLUMNS * 8), k = (int)all_k;
-    whole = (ld | all_k) % 8 == 0 && is_aligned(first, 16) ? k / PACKED_STEP_K : 0;
-    x = first, ldx = ld;
-#pragma unroll
-    for (int i = 0; i < TIMES; i++) {
-      from[i] = x + (row + i * ROWS_AT_ONCE) * ldx + column;
-      keep(from[i]);
-    }
-    keep(place);
-  }
-
-  static __device__ __forceinline__ constexpr int offset(int i) { return (i * ROWS_AT_ONCE / 8 * 32 + i * ROWS_AT_ONCE % 8 * 4) * 16; }
-
-  /** Begins to bring a step. */
-  __device__ __forceinline__ void bring(int step) const {
-    const uint32_t to = place + step % PACKED_X_STEPS * STEP_BYTES;
-    if (step < whole) {
-#pragma unroll
-      for (int i = 0; i < TIMES; i++) {
-        if (row + i * ROWS_AT_ONCE >= rows)
-          continue;
-        const T* const eight = from[i] + step * PACKED_STEP_K;
-        if (IS_SPLIT) {
-          asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + offset(i)), "l"(eight) : "memory");
-          asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(to + offset(i) + 16), "l"(eight + 4) : "memory");
-        } else {
-          asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + offset(i)), "l"(eight) : "memory");
-        }
-      }
-    } else {
-      bring_some(to, x + column, ldx, row, rows, step * PACKED_STEP_K, k - column);
-    }
-  }
-
-  /** The same element by element, with zeros beyond k. */
-  static __device__ __noinline__ void bring_some(uint32_t to, const T* x, int64_t ldx, int row, int rows, int at, int k) {
-#pragma unroll 1
-    for (int i = 0; i < TIMES && row + i * ROWS_AT_ONCE < rows; i++) {
-      const uint16_t* const bits = reinterpret_cast<const uint16_t*>(x + (row + i * ROWS_AT_ONCE) * ldx + at);
-      uint32_t word[4] = {0, 0, 0, 0};
-#pragma unroll
-      for (int e = 0; e < 8; e++)
-        word[e / 2] |= at + e < k ? (uint32_t)bits[e] << e % 2 * 16 : 0u;
-      *static_cast<uint2*>(at_shared(to + offset(i))) = {word[0], word[1]};
-      *static_cast<uint2*>(at_shared(to + offset(i) + (IS_SPLIT ? 16 : 8))) = {word[2], word[3]};
-    }
-  }
-};
-
+/** Block `block` of `blocks` makes its tiles of w, for rows of x from row0 on. */
 template <class T, class C, class BIAS, int ACTIVATION, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS, int TILES, int SLICES, int GROUPS>
-static __device__ __forceinline__ void packed_product(const packed_arguments<T, C, BIAS>& p, unsigned char* shared) {
+static __device__ __forceinline__ void packed_product(const packed_arguments<T, C, BIAS>& p, unsigned char* shared, int64_t block, int64_t blocks, int64_t row0) {
   typedef packed_tile<T, CODES, SCALES, ST, ZEROS, COLUMNS> tile_t;
   typedef packed_window<T, COLUMNS, GROUPS, tile_t::IS_SPLIT> window_t;
   constexpr int ROWS = packed_form<CODES>::ROWS, RECORD = tile_t::record_t::BYTES, WARPS = SLICES * GROUPS, MOST = (TILES + GROUPS - 1) / GROUPS;
@@ -622,14 +443,14 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
   const int slice = warp % SLICES, group = warp / SLICES;
   const int first_tile = TILES * group / GROUPS, tiles = TILES * (group + 1) / GROUPS - first_tile;
   const int steps = (int)((p.k + PACKED_STEP_K - 1) / PACKED_STEP_K), begin = steps * slice / SLICES, end = steps * (slice + 1) / SLICES;
-  const int64_t row0 = (int64_t)blockIdx.y * COLUMNS * 8;
 
   asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(shared_bytes));
-  constexpr int X_AT = PACKED_BARRIER_BYTES, RING_AT = X_AT + PACKED_X_STEPS * SLICES * window_t::STEP_BYTES;
+  constexpr int X_AT = PACKED_BARRIER_BYTES, SUMS_AT = X_AT + PACKED_X_STEPS * SLICES * window_t::STEP_BYTES;
+  constexpr int RING_AT = SUMS_AT + 2 * SLICES * tile_t::SUM_BYTES;
   const int fit = (int)(shared_bytes - RING_AT) / (WARPS * RECORD), most = PACKED_BARRIER_BYTES / 8 / WARPS, depth = fit < most ? fit : most;
   packed_ring<RECORD> ring;
   ring.lane = lane;
-  ring.next = p.w + (((int64_t)blockIdx.x * TILES + first_tile) * steps + begin * tiles) * RECORD;
+  ring.next = p.w + ((block * TILES + first_tile) * steps + begin * tiles) * RECORD;
   ring.left = (end - begin) * tiles;
   ring.begin(shared_address(shared) + RING_AT + warp * depth * RECORD, shared_address(shared) + warp * depth * 8, depth);
   wait_for_previous(); /* which may have made x */
@@ -647,6 +468,18 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
   ring.fill(); /* not before x, which would arrive behind all these */
   uint32_t lane_x = slice_x + lane * 16;
   keep(lane_x);
+  unsigned char* const slice_sums = shared + SUMS_AT + 2 * slice * tile_t::SUM_BYTES;
+  /* A slice's warps share the units of a step. */
+  const auto sum_up = [&](int step) {
+#pragma unroll
+    for (int unit = group; unit < 4; unit += GROUPS)
+      tile_t::sum_up(slice_sums + step % 2 * tile_t::SUM_BYTES, static_cast<const uint4*>(at_shared(lane_x + step % PACKED_X_STEPS * window_t::STEP_BYTES)), unit, lane);
+  };
+  if constexpr (tile_t::HAS_MINIMA) {
+    copy_wait<PACKED_X_STEPS - 2>();
+    meet<GROUPS>(slice);
+    sum_up(begin);
+  }
 
   typename tile_t::sums sums[MOST];
 #pragma unroll
@@ -654,15 +487,18 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
     sums[i].clear();
 #pragma unroll 1
   for (int step = begin; step < end; step++) {
-    copy_wait<PACKED_X_STEPS - 2>();
+    /* the next one, too, if it is summed up */
+    copy_wait<PACKED_X_STEPS - (tile_t::HAS_MINIMA ? 3 : 2)>();
     meet<GROUPS>(slice);
     if (step + PACKED_X_STEPS - 1 < end)
       window.bring(step + PACKED_X_STEPS - 1);
     copy_commit();
     const uint4* const x = static_cast<const uint4*>(at_shared(lane_x + step % PACKED_X_STEPS * window_t::STEP_BYTES));
-    typename tile_t::x_sums_t x_sums;
-    if constexpr (tile_t::HAS_MINIMA)
-      tile_t::sum_up(x_sums, x, lane);
+    if constexpr (tile_t::HAS_MINIMA) {
+      if (step + 1 < end)
+        sum_up(step + 1);
+    }
+    const uint2* const x_sums = reinterpret_cast<const uint2*>(slice_sums + step % 2 * tile_t::SUM_BYTES) + lane;
 #pragma unroll
     for (int i = 0; i < MOST; i++) {
       if (TILES % GROUPS != 0 && i == MOST - 1 && i >= tiles)
@@ -693,7 +529,7 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
   __syncthreads();
   for (int at = threadIdx.x; at < BLOCK_ROWS * COLUMNS * 8; at += WARPS * 32) {
     const int row = at % BLOCK_ROWS, column = at / BLOCK_ROWS;
-    const int64_t n = (int64_t)blockIdx.x * BLOCK_ROWS + row, m = row0 + column;
+    const int64_t n = block * BLOCK_ROWS + row, m = row0 + column;
     if (n >= p.n || m >= p.m)
       continue;
     float value = 0.0f;
@@ -701,7 +537,7 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
     for (int i = 0; i < SLICES; i++)
       value += out[(i * COLUMNS * 8 + column) * STEP + row];
     if constexpr (SCALES == SCALES_E4M3)
-      value *= packed_factors(p.w, (int64_t)gridDim.x * TILES, steps, RECORD)[n];
+      value *= packed_factors(p.w, blocks * TILES, steps, RECORD)[n];
     value = value * packed_factor<T, CODES, SCALES>() + (p.bias ? to_float(p.bias[n]) : 0.0f);
     value = activate_as<C>(value, ACTIVATION);
     p.c[m * p.ldc + n] = from_float<C>(p.residual ? value + to_float(p.residual[m * p.ld_residual + n]) : value);
@@ -815,7 +651,7 @@ static __device__ __forceinline__ void packed_rows(const uint8_t* w, const INDEX
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                                              \
     const accrt_cuda::packed_arguments<T, C, BIAS> p = {x, w, bias, residual, c, m, n, k, ldx, ldc, ld_residual};                \
     accrt_cuda::packed_product<T, C, BIAS, accrt_cuda::ACTIVATION, accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS, COLUMNS,    \
-                               TILES, SLICES, GROUPS>(p, accrt_shared);                                                         \
+                               TILES, SLICES, GROUPS>(p, accrt_shared, blockIdx.x, gridDim.x, (int64_t)blockIdx.y * (COLUMNS) * 8); \
   }
 
 #define ACCRT_CUDA_PACKED_DEQUANTIZE(ENTRY, T, CODES, SCALES, ST, ZEROS)                                                           \

@@ -125,7 +125,9 @@ def _block(form: Form, columns: int, most_bytes: int) -> _Block:
     """As many slices as warps, steps of k and shared memory allow."""
     tiles = _block_tiles(form)
     groups = 4 if tiles >= 4 else tiles
-    x_bytes, sum_bytes, record = 8192 * columns, columns * 32 * (tiles * _rows(form) + 4), _record_bytes(form)
+    sums_of_x = 512 * {"Q4K": 1, "MINIMA": 1, "Q2K": 2}.get(_kind(form) or "", 0)
+    x_bytes = columns * (8192 + sums_of_x)
+    sum_bytes, record = columns * 32 * (tiles * _rows(form) + 4), _record_bytes(form)
     slices = _WARPS // groups
     while slices > 1 and (
         slices > ex.ceildiv(form.k, _STEP_K)

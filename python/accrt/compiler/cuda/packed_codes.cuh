@@ -229,23 +229,28 @@ static __device__ __forceinline__ void unpack_scaled(uint32_t (&out)[4], const p
 }
 
 /** Eight e2m1 codes, their bits placed as packed_prepare.cuh has it: in f16 the first two pairs are
- * one shift away. */
-template <class T> static __device__ __forceinline__ void unpack_e2m1(uint32_t (&out)[4], uint32_t w);
-template <> __device__ __forceinline__ void unpack_e2m1<f16>(uint32_t (&out)[4], uint32_t w) {
+ * one shift away. 2^-14 of the values in f16, 2^-126 in bf16. */
+template <class T> static __device__ __forceinline__ void place_e2m1(uint32_t (&out)[4], uint32_t w);
+template <> __device__ __forceinline__ void place_e2m1<f16>(uint32_t (&out)[4], uint32_t w) {
   out[0] = w & 0x8e008e00u;
   out[1] = (w << 3) & 0x8e008e00u;
   /* 66: six bits on for exponents, one for signs */
   out[2] = ((w & 0x40384038u) * 66u) & 0x8e008e00u;
   out[3] = ((w & 0x20072007u) * 516u) & 0x8e008e00u;
 }
-template <> __device__ __forceinline__ void unpack_e2m1<bf16>(uint32_t (&out)[4], uint32_t w) {
-  /* Exponents end at bit 7: 2^-126 of the value, which is too small for sums of f32. */
+template <> __device__ __forceinline__ void place_e2m1<bf16>(uint32_t (&out)[4], uint32_t w) {
+  /* exponents end at bit 7 */
   out[0] = and_or(w >> 3, 0x01c001c0u, w & 0x80008000u);
   out[1] = and_or(w, 0x01c001c0u, (w << 3) & 0x80008000u);
   out[2] = and_or(w << 3, 0x01c001c0u, (w << 1) & 0x80008000u);
   out[3] = and_or(w << 6, 0x01c001c0u, (w << 2) & 0x80008000u);
+}
+
+/** The same, in bf16 the values: 2^-126 of them is too small for sums of f32. */
+template <class T> static __device__ __forceinline__ void unpack_e2m1(uint32_t (&out)[4], uint32_t w) {
+  place_e2m1<T>(out, w);
 #pragma unroll
-  for (int j = 0; j < 4; j++)
+  for (int j = 0; j < 4 && is_bf16<T>::value; j++)
     out[j] = multiply_add_two<bf16>(out[j], 0x7e807e80u, 0x80008000u);
 }
 
@@ -297,6 +302,20 @@ static __device__ __forceinline__ void unpack_f8(uint32_t& first, uint32_t& seco
     else
       y = multiply_add_two<bf16>(and_or(b, 0x80008000u, (b >> 3) & 0x0fe00fe0u), 0x77807780u, 0x80008000u);
     (i ? second : first) = y;
+  }
+}
+
+/** Eight e2m1 codes times two scales of e4m3 (the lower half of `scales`, or the upper: four codes
+ * each), which are in f16 the scales and in bf16 2^118 of them: 2^-14 of the products in f16, 2^-8
+ * in bf16. A product has six bits, and is never below what f16 can be: all are exact. */
+template <class T> static __device__ __forceinline__ void unpack_e2m1_scaled(uint32_t (&out)[4], uint32_t w, uint32_t scales) {
+  place_e2m1<T>(out, w);
+#pragma unroll
+  for (int j = 0; j < 4; j++) {
+    if (is_bf16<T>::value)
+      out[j] = multiply_add_two<bf16>(out[j], one_of(scales, j / 2), 0x80008000u);
+    else
+      out[j] = multiply_two(out[j], one_of(scales, j / 2));
   }
 }
 
