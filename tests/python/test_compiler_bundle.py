@@ -506,6 +506,20 @@ def test_joined_weights_are_packed_without_a_copy():
     ch.compare(m, running, "f", [f32(5, 40)], roundings=64, scale=8)
 
 
+def test_two_functions_share_what_follows_from_weights():
+    """Of what one function has made at load already, more follows in the second."""
+    m = Module("shared")
+    weights = m.constant("a", kh.bf16_from(f32(1)), "bf16"), m.constant("b", f32(1))
+    for name in ("f", "g"):
+        f = m.function(name)
+        x = f.input("x", "f32", [5])
+        a, b = f.constant(weights[0]).to_copy("f32"), f.constant(weights[1])
+        f.result("y", x * a + ((b.exp() if name == "f" else b.tanh()) + a) * x)
+    running = ch.program(m)
+    for name in ("f", "g"):
+        ch.compare(m, running, name, [f32(5)], roundings=16)
+
+
 def test_extreme_values_pass_through_fused_chains():
     m = Module("extremes")
     n = m.symbol("n", maximum=99)

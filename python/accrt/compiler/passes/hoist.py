@@ -50,6 +50,7 @@ class _Hoist:
         sources = self.derived[id(op.result)]
         kind = op.name.rpartition(".")[2]
         name = f"{sources[0]}.{kind}.{hashlib.sha256((','.join(sources) + text).encode()).hexdigest()[:8]}"
+        self.origin[name] = op  # also of what another function has made
         if name in self.module.constants:
             return self.module.constants[name]
         made = self.module.function(f"prepare.{name}", prepare=True)
@@ -62,7 +63,6 @@ class _Hoist:
         made.result(name, copies[id(op.result)])
         constant = Constant(name, op.result.type, None)
         self.module.constants[name] = constant
-        self.origin[name] = op
         return constant
 
     def _made_by(self, value: Value) -> Optional[Op]:
