@@ -122,7 +122,7 @@ OPERATIONS = {
     "sandbox.SandboxSession.__getitem__": "wrong name", "sandbox.SandboxSession.__contains__": "wrong name", "sandbox.SandboxSession.__iter__": "wrong",
     # serve: engines of simulated models
     "serve.Bytes": "", "serve.Bytes.encode": "self name flag?", "serve.Bytes.special": "self name", "serve.ChatTemplate": "template any?",
-    "serve.ChatTemplate.close": "self", "serve.ChatTemplate.render": "self messages any?", "serve.Engine": "rare e.model", "serve.Engine.constraint": "self any?", "serve.Engine.submit": "self e.request",
+    "serve.ChatTemplate.close": "self", "serve.ChatTemplate.render": "self messages any?", "serve.Engine": "rare e.model", "serve.Engine.close": "self", "serve.Engine.constraint": "self any?", "serve.Engine.submit": "self e.request",
     "serve.Engine.cancel": "self size", "serve.Engine.fileno": "self", "serve.Engine.wait": "self seconds", "serve.Engine.poll": "self", "serve.Engine.stats": "self",
     "serve.Engine.drain": "self seconds", "serve.Hub": "e.engine", "serve.Hub.submit": "self e.request callback", "serve.Hub.pump": "self seconds", "serve.Hub.take": "self",
     "serve.Hub.take_if_free": "self", "serve.Hub.forget": "self size", "serve.Model": "wrong", "serve.Model.simulated": "rare", "serve.Model.info": "self",
