@@ -1,6 +1,6 @@
 """Compiled kernels in the user's cache, by the content of what they were made of. Any number of
-processes may use it at once, and one that is killed leaves no half entry. An entry begins with its
-SHA-256: what a disk has damaged is made again."""
+processes may use it at once, and one that is killed leaves no half entry. An entry begins with the
+SHA-256 of its name and its content: what a disk has damaged, or what was moved, is made again."""
 from __future__ import annotations
 
 import hashlib
@@ -28,16 +28,20 @@ def cached(key: str, make: Callable[[], bytes]) -> bytes:
     path = os.fspath(folder / key[:2] / key) if folder else ""
     try:
         entry = read_own_file(path)
-        if hashlib.sha256(entry[_DIGEST:]).digest() == entry[:_DIGEST]:
+        if _seal(key, entry[_DIGEST:]) == entry[:_DIGEST]:
             return entry[_DIGEST:]
     except OSError:
         pass
     content = make()
     try:
-        set_own_file(path, hashlib.sha256(content).digest() + content)
+        set_own_file(path, _seal(key, content) + content)
     except OSError:
         pass
     return content
+
+
+def _seal(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + content).digest()
 
 
 def digest(*parts: str) -> str:

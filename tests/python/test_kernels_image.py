@@ -241,6 +241,19 @@ def test_grids_take_symbolic_sizes():
         expr.minimum("n", 2)
 
 
+def test_an_entry_of_the_cache_is_no_others(tmp_path, monkeypatch):
+    """One under another one's name (a copy of a cache that went wrong) was linked as it was: the
+    bundle had another kernel, signed with the user's key."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    one, other = [small_kernel("one")], [small_kernel("other")]
+    good = image.build_image(one, AVAILABLE[0]), image.build_image(other, AVAILABLE[0])
+    entries = [next(p for p in tmp_path.rglob("*") if p.is_file() and p.read_bytes().endswith(content)) for content in good]
+    contents = [entry.read_bytes() for entry in entries]
+    for entry, content in zip(entries, reversed(contents)):
+        entry.write_bytes(content)
+    assert good == (image.build_image(one, AVAILABLE[0]), image.build_image(other, AVAILABLE[0]))
+
+
 @pytest.mark.parametrize("attack", ["folder", "above", "entry", "link", "fifo", "relative"])
 def test_a_cache_that_others_may_write_is_not_believed(attack, tmp_path, monkeypatch):
     """What it holds is machine code that the compiler signs with the user's key."""
@@ -250,7 +263,7 @@ def test_a_cache_that_others_may_write_is_not_believed(attack, tmp_path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     good = image.build_image(kernels, AVAILABLE[0])
     (entry,) = [p for p in (tmp_path / "cache" / "accrt" / "kernels").rglob("*") if p.is_file() and p.read_bytes().endswith(good)]
-    entry.write_bytes(hashlib.sha256(planted).digest() + planted)
+    entry.write_bytes(hashlib.sha256(entry.name.encode() + b"\0" + planted).digest() + planted)
     assert image.build_image(kernels, AVAILABLE[0]) == planted  # this user wrote it
     if attack == "folder":
         entry.parent.chmod(0o777)
