@@ -344,6 +344,10 @@ class Decoder:
     def value_size(self) -> int:
         return self.head_size
 
+    def kept(self, layer: int) -> Mapping[str, Sequence[int]]:
+        """What is kept of each token of a sequence: shapes by names."""
+        return {"k": (self.kv_heads, self.key_size), "v": (self.kv_heads, self.value_size)}
+
     def attend(self, q: Value, k: Value, v: Value, layer: int) -> Value:
         """Writes keys and values where the step says, then attends; [tokens, heads * size]."""
         at, (keys, values) = self.step, self.cache[layer]
@@ -452,9 +456,8 @@ class Decoder:
         longest = -(-self.max_position // options.page_size)
         for name, maximum in (("pages", 1 << 26), ("table_rows", 1 << 16), ("table_pages", longest)):
             self.sizes[name] = m.symbol(name, SymbolClass.SESSION, minimum=1, maximum=maximum)
-        shape, kind = [self.sizes["pages"], options.page_size, self.kv_heads], "u8" if self.kv_type == "fp8" else self.kv_type
-        parts = (("k", self.key_size), ("v", self.value_size))
-        self.cache = [tuple(m.state(f"kv.{layer}.{part}", kind, [*shape, size]) for part, size in parts) for layer in range(self.layers)]
+        lead, kind = [self.sizes["pages"], options.page_size], "u8" if self.kv_type == "fp8" else self.kv_type
+        self.cache = [tuple(m.state(f"kv.{layer}.{part}", kind, [*lead, *shape]) for part, shape in self.kept(layer).items()) for layer in range(self.layers)]
         self.page_table = m.state("page_table", "i32", [self.sizes["table_rows"], self.sizes["table_pages"]])
         self.last_token = m.state("last_token", "i32", [self.sizes["table_rows"]])
 
@@ -535,7 +538,7 @@ class Decoder:
             return ",".join(map(str, values))
 
         options, checkpoint = self.options, self.checkpoint
-        kv_bytes = self.layers * self.kv_heads * (self.key_size + self.value_size) * KV_BYTES[self.kv_type]
+        kv_bytes = sum(math.prod(shape) for layer in range(self.layers) for shape in self.kept(layer).values()) * KV_BYTES[self.kv_type]
         return {
             "serve.version": "1", "serve.family": self.types[0], "serve.name": checkpoint.name, "serve.vocab_size": str(self.vocabulary),
             "serve.hidden_size": str(self.hidden), "serve.layers": str(self.layers), "serve.page_size": str(options.page_size),

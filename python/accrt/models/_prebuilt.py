@@ -91,6 +91,8 @@ MORE: Dict[str, Dict[str, Any]] = {
     "gpt_oss": _GPT_OSS,
     "gpt_oss-packed": {"model_type": "gpt_oss", **_GPT_OSS, "quantization_config": {"quant_method": "mxfp4"}},
     "llama4_text": {"num_local_experts": 4, "num_hidden_layers": 4, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 96},
+    "lfm2": {"num_hidden_layers": 4, "full_attn_idxs": [1, 3], "block_auto_adjust_ff_dim": False},
+    "lfm2-biases": {"model_type": "lfm2", "num_hidden_layers": 4, "full_attn_idxs": [1, 3], "block_auto_adjust_ff_dim": False, "conv_bias": True, "conv_L_cache": 5},
     "granitemoe": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2},
     "granitemoeshared": {**_GRANITE, "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 96},
     "granitemoehybrid": {**_GRANITE, "num_local_experts": 0, "shared_intermediate_size": 96, "position_embedding_type": "rope", "layer_types": ["attention"]},

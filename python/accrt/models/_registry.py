@@ -20,7 +20,7 @@ _TWO = "it reads a text as a whole and is no decoder alone"
 UNSERVED: Dict[str, str] = {
     **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "nemotron_h", "falcon_h1", "recurrent_gemma", "rwkv", "xlstm", "qwen3_next",
                      "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "minimax"), _SCANS),
-    **dict.fromkeys(("lfm2", "lfm2_moe", "lfm2_vl"), "it has short convolutions over the last tokens, which no operation of the step program does"),
+    "lfm2_moe": "it has short convolutions beside experts, which no family here has; LFM2 is served", "lfm2_vl": "its part for text is not read apart; LFM2 is served",
     "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, which no family here has",
     **dict.fromkeys(("gemma3n", "gemma3n_text", "gemma4", "gemma4_text"), "it has embeddings in every layer, and layers that share keys and values, which no family here has"),
     **dict.fromkeys(("deepseek_v32", "deepseek_v4", "glm_moe_dsa"), "its attention chooses among the keys by an index, which no kernel of paged attention does"),

@@ -1,0 +1,81 @@
+"""LFM2: layers with attention among others that have a short convolution over the last tokens, whose
+inputs are kept of each token as keys are. So pages that requests share, copies of them and drafts
+that are taken back are right for convolutions, too."""
+
+from __future__ import annotations
+
+from typing import Mapping, Sequence, Tuple
+
+from ..compiler.ir import Value
+from ._blocks import Decoder
+from ._ropes import FULL
+
+_CONV = "conv"
+
+
+class Lfm2(Decoder):
+    types = ("lfm2",)
+    final_norm, output_name = "embedding_norm", "out_proj"
+    tied = True
+    keys = {"rms_norm_eps": ("norm_eps",)}
+    defaults = {"norm_eps": 1e-5, "num_key_value_heads": 8, "rope_theta": 1e6, "max_position_embeddings": 128000, "intermediate_size": 12288}
+
+    def setup(self) -> None:
+        config = self.config
+        for ours, older in (("intermediate_size", "block_ff_dim"), ("tie_word_embeddings", "tie_embedding")):
+            config.values[ours] = config.get(older, config.values.get(ours))
+        super().setup()
+        full = config.get("full_attn_idxs", list(range(self.layers)))
+        kinds = config.get("layer_types") or [FULL if isinstance(full, list) and layer in full else _CONV for layer in range(self.layers)]
+        if not isinstance(kinds, list) or len(kinds) != self.layers or any(kind not in (FULL, _CONV) for kind in kinds):
+            config.refuse(f"config: layer_types is {kinds!r}; there are {FULL} and {_CONV}, one for each layer")
+            kinds = [FULL] * self.layers
+        self.convolves = [kind == _CONV for kind in kinds]
+        self.taps = config.integer("conv_L_cache", 3, maximum=64)
+        self.has_biases = config.flag("conv_bias")
+        if any(self.convolves) and self.kv_type == "fp8":
+            config.refuse("kv_type is 'fp8'; inputs of convolutions are kept beside keys, which 8 bits do not hold")
+        multiple, factor = config.integer("block_multiple_of", 256), config.number("block_ffn_dim_multiplier", 1.0)
+        if config.flag("block_auto_adjust_ff_dim", True):
+            self.intermediate = -(-int(factor * int(2 * self.intermediate / 3)) // multiple) * multiple
+
+    def kept(self, layer: int) -> Mapping[str, Sequence[int]]:
+        return {"inputs": (self.hidden,)} if self.convolves[layer] else super().kept(layer)
+
+    def turned(self, x: Value, name: str) -> Value:
+        return self.rope(self.rms_norm(x, f"{name}_layernorm"))
+
+    def layer(self, x: Value, name: str, index: int) -> Value:
+        mixed, normed = self.convolution if self.convolves[index] else self.attention, self.norm(x, f"{name}.operator_norm")
+        x = mixed(normed, f"{name}.{_CONV if self.convolves[index] else self.attention_name}", index) + x
+        normed, name = self.norm(x, f"{name}.ffn_norm"), f"{name}.feed_forward"
+        gate, up = (self.linear(normed, f"{name}.{part}", self.intermediate) for part in ("w1", "w3"))
+        return self.linear(self.activation(gate) * up, f"{name}.w2", self.hidden) + x
+
+    def convolution(self, x: Value, name: str, layer: int) -> Value:
+        (state,) = self.cache[layer]
+        before, after, own = self.linear(x, f"{name}.in_proj", 3 * self.hidden, self.has_biases).split([self.hidden] * 3, -1)
+        taken = before * own
+        taken.state_scatter(state, self.step.slots)
+        by = self.float(self.weight(f"{name}.conv.weight", [self.hidden, 1, self.taps]))
+        made = taken * by.select(-1, self.taps - 1).view([self.hidden])
+        for back in range(1, self.taps):
+            slots, is_there = self.slots_before(back)
+            found = self.step.f.state_gather(state, slots, 2)
+            found = found if found.dtype == "f32" else found.to_copy("f32")
+            made = made + is_there.where(found, 0.0) * by.select(-1, self.taps - 1 - back).view([self.hidden])
+        if self.has_biases:
+            made = made + self.float(self.weight(f"{name}.conv.bias", [self.hidden]))
+        return self.linear(after * made, f"{name}.out_proj", self.hidden, self.has_biases)
+
+    def slots_before(self, back: int) -> Tuple[Value, Value]:
+        """Where each token's sequence has its inputs of so many tokens before, and whether there is
+        such a token; slots of others are 0."""
+        at, f, size = self.step, self.step.f, self.options.page_size
+        position = at.positions - back
+        is_there = position >= 0
+        row = at.row_ids.index_select(0, at.token_rows).to_copy("i64")
+        entry = row * self.sizes["table_pages"] + position.clamp(0, None).div(size, rounding_mode="floor").to_copy("i64")
+        page = f.state_gather(self.page_table, entry, 2).to_copy("i64")
+        nothing = f.full([1], 0, "i64")
+        return (is_there & (page >= 0)).where(page * size + position.remainder(size).to_copy("i64"), nothing), is_there.unsqueeze(1)
