@@ -1,9 +1,9 @@
 /* paged_attention.cuh - attention of ragged rows of queries over keys and values that lie in pages.
  *
- * ACCRT_CUDA_PAGED_ATTENTION(ENTRY, Q, KV, CHUNKS, ROWS, FULL): Q is the type of queries and
- * result, KV that of the pages, CHUNKS the head in pieces of 64, ROWS how many query heads of a key
- * head a block goes through the keys with. ACCRT_CUDA_PAGED_JOIN(ENTRY, Q): joins what shared units
- * gave.
+ * ACCRT_CUDA_PAGED_ATTENTION(ENTRY, Q, KV, CHUNKS, ROWS, FULL, PLAIN): Q is the type of queries
+ * and result, KV that of the pages, CHUNKS the head in pieces of 64, ROWS how many query heads of a
+ * key head a block goes through the keys with. ACCRT_CUDA_PAGED_JOIN(ENTRY, Q, PLAIN): joins what
+ * shared units gave. PLAIN: there are neither sinks nor chunks, and nothing is spent on them.
  *
  * x of the grid is a token, y a key head and some of its query heads. Keys are gone through in
  * units of 256, from key 0 of the sequence on. What a unit gives (maximum, sum, weighted values)
@@ -119,8 +119,8 @@ static __device__ __forceinline__ float paged_mix(float kept, float before, floa
   return __fmaf_rn(x, now, __fmul_rn(kept, before));
 }
 
-/** What the values of a row are multiplied by at the end: one by its sum. Of the sinks, one for each
- * query head, null where there are none, the row's is a score of no value. */
+/** What the values of a row are multiplied by at the end: one by its sum. Of the sinks, one for
+ * each query head, null where there are none, the row's is a score of no value. */
 static __device__ __forceinline__ float paged_factor(float top, float total, const float* sinks,
                                                      index_t head) {
   if (sinks == nullptr || total == 0.0f)
@@ -400,7 +400,7 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
 
 } // namespace accrt_cuda
 
-#define ACCRT_CUDA_PAGED_ATTENTION(ENTRY, Q, KV, CHUNKS, ROWS, FULL)                               \
+#define ACCRT_CUDA_PAGED_ATTENTION(ENTRY, Q, KV, CHUNKS, ROWS, FULL, PLAIN)                        \
   extern "C" __global__ void __launch_bounds__(128)                                                \
       ENTRY(const Q* q, const KV* k, const KV* v, const int32_t* table, const int32_t* row_ids,    \
             const int32_t* row_starts, const int32_t* kv_lengths, const float* sinks, Q* out,      \
@@ -416,15 +416,17 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     if (!alone)                                                                                    \
       accrt_cuda::allow_next();                                                                    \
     __shared__ accrt_cuda::paged_block<CHUNKS, ROWS> shared;                                       \
+    if (PLAIN)                                                                                     \
+      __builtin_assume(window >= 0);                                                               \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     accrt_cuda::paged_attend<Q, KV, CHUNKS, ROWS, FULL>(                                           \
-        shared, q, k, v, table, row_ids, row_starts, kv_lengths, sinks, out, partial, sizes,       \
-        head_size, pages, page_size, table_rows, table_pages, q_token, q_head, out_token,          \
-        out_head, scale, soft_cap);                                                                \
+        shared, q, k, v, table, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, out,     \
+        partial, sizes, head_size, pages, page_size, table_rows, table_pages, q_token, q_head,     \
+        out_token, out_head, scale, soft_cap);                                                     \
   }
 
-#define ACCRT_CUDA_PAGED_JOIN(ENTRY, Q)                                                            \
+#define ACCRT_CUDA_PAGED_JOIN(ENTRY, Q, PLAIN)                                                     \
   extern "C" __global__ void __launch_bounds__(128)                                                \
       ENTRY(const float* partial, const int32_t* row_ids, const int32_t* row_starts,               \
             const int32_t* kv_lengths, const float* sinks, Q* out, long long tokens,               \
@@ -437,10 +439,12 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     accrt_cuda::wait_for_previous();                                                               \
     if (!alone)                                                                                    \
       accrt_cuda::allow_next();                                                                    \
+    if (PLAIN)                                                                                     \
+      __builtin_assume(window >= 0);                                                               \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
-    accrt_cuda::paged_joined<Q>(partial, row_ids, row_starts, kv_lengths, sinks, out, sizes,       \
-                                out_token, out_head, most_keys, table_rows);                       \
+    accrt_cuda::paged_joined<Q>(partial, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, \
+                                out, sizes, out_token, out_head, most_keys, table_rows);           \
   }
 
 #endif /* ACCRT_CUDA_PAGED_ATTENTION_CUH_ */

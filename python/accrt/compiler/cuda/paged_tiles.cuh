@@ -1,10 +1,11 @@
 /* paged_tiles.cuh - paged_attention.cuh for 16-bit queries and pages of the same type or of e4m3,
  * by tensor cores: heads of 64 or 128.
  *
- * ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS): T is the type of queries and result, KV that of the
- * pages, CHUNKS the head in pieces of 64. `which` says for which tokens.
- * ACCRT_CUDA_PAGED_PROMPTS(ENTRY, T, KV, CHUNKS): the same by fewer blocks, where tokens are many.
- * ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T): joins what shared units gave.
+ * ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS, PLAIN): T is the type of queries and result, KV
+ * that of the pages, CHUNKS the head in pieces of 64. `which` says for which tokens.
+ * ACCRT_CUDA_PAGED_PROMPTS(ENTRY, T, KV, CHUNKS, PLAIN): the same by fewer blocks, where tokens are
+ * many. ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T, PLAIN): joins what shared units gave. PLAIN is as
+ * there.
  *
  * A tile has up to 16 rows: some tokens of one sequence, times the query heads of a key head. A
  * warp takes a tile through a unit of 128 keys, in steps of 32 (16 where heads have 128), and the
@@ -762,12 +763,14 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
       long long q_token, long long q_head, long long out_token, long long out_head, float scale,   \
       float soft_cap, long long which
 
-#define ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS)                                               \
+#define ACCRT_CUDA_PAGED_TILES(ENTRY, T, KV, CHUNKS, PLAIN)                                        \
   extern "C" __global__ void __launch_bounds__(128, 2)                                             \
       ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
     const bool alone = gridDim.x == 1;                                                             \
     if (alone)                                                                                     \
       accrt_cuda::allow_next();                                                                    \
+    if (PLAIN)                                                                                     \
+      __builtin_assume(window >= 0);                                                               \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     accrt_cuda::tiles_guess<KV, CHUNKS>(k, v, table, row_ids, row_starts, kv_lengths, sizes,       \
@@ -777,28 +780,30 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
       accrt_cuda::allow_next();                                                                    \
     __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
     (void)head_size;                                                                               \
-    accrt_cuda::tiles_run<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts, kv_lengths,  \
-                                         sinks, out, partial, sizes, pages, page_size, table_rows, \
-                                         table_pages, q_token, q_head, out_token, out_head, scale, \
-                                         soft_cap, which, blockIdx.x, blockIdx.y);                 \
+    accrt_cuda::tiles_run<T, KV, CHUNKS>(                                                          \
+        shared, q, k, v, table, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, out,     \
+        partial, sizes, pages, page_size, table_rows, table_pages, q_token, q_head, out_token,     \
+        out_head, scale, soft_cap, which, blockIdx.x, blockIdx.y);                                 \
   }
 
-#define ACCRT_CUDA_PAGED_PROMPTS(ENTRY, T, KV, CHUNKS)                                             \
+#define ACCRT_CUDA_PAGED_PROMPTS(ENTRY, T, KV, CHUNKS, PLAIN)                                      \
   extern "C" __global__ void __launch_bounds__(128, 2)                                             \
       ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
+    if (PLAIN)                                                                                     \
+      __builtin_assume(window >= 0);                                                               \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     (void)head_size, (void)partial;                                                                \
     accrt_cuda::tiles_prompts<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts,          \
-                                             kv_lengths, sinks, out, sizes, pages, page_size,      \
-                                             table_rows, table_pages, q_token, q_head, out_token,  \
-                                             out_head, scale, soft_cap, which);                    \
+                                             kv_lengths, PLAIN ? nullptr : sinks, out, sizes,      \
+                                             pages, page_size, table_rows, table_pages, q_token,   \
+                                             q_head, out_token, out_head, scale, soft_cap, which); \
   }
 
-#define ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T)                                                      \
+#define ACCRT_CUDA_PAGED_TILES_JOIN(ENTRY, T, PLAIN)                                               \
   extern "C" __global__ void __launch_bounds__(accrt_cuda::TILES_JOINED)                           \
       ENTRY(const float* partial, const int32_t* row_ids, const int32_t* row_starts,               \
             const int32_t* kv_lengths, const float* sinks, T* out, long long tokens,               \
@@ -811,10 +816,12 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     accrt_cuda::wait_for_previous();                                                               \
     if (!alone)                                                                                    \
       accrt_cuda::allow_next();                                                                    \
+    if (PLAIN)                                                                                     \
+      __builtin_assume(window >= 0);                                                               \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
-    accrt_cuda::tiles_joined<T>(partial, row_ids, row_starts, kv_lengths, sinks, out, sizes,       \
-                                out_token, out_head, most_keys, table_rows);                       \
+    accrt_cuda::tiles_joined<T>(partial, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, \
+                                out, sizes, out_token, out_head, most_keys, table_rows);           \
   }
 
 #endif /* ACCRT_CUDA_PAGED_TILES_CUH_ */

@@ -1,10 +1,10 @@
 /* paged_walk.cuh - paged_tiles.cuh for steps in which sequences have one token each, as in
  * decoding: few blocks walk all tokens, and what is read next is always on its way.
  *
- * ACCRT_CUDA_PAGED_WALK(ENTRY, T, KV, CHUNKS, HEADS): T is the type of queries and result, KV that
- * of the pages, CHUNKS the head in pieces of 64; for key heads that are a multiple of HEADS and
- * groups of up to 8 query heads. Needs bulk copies (sm_90).
- * ACCRT_CUDA_PAGED_WALK_TILES(ENTRY, T, KV, CHUNKS): the same by paged_tiles.cuh.
+ * ACCRT_CUDA_PAGED_WALK(ENTRY, T, KV, CHUNKS, HEADS, PLAIN): T is the type of queries and result,
+ * KV that of the pages, CHUNKS the head in pieces of 64; for key heads that are a multiple of HEADS
+ * and groups of up to 8 query heads. Needs bulk copies (sm_90).
+ * ACCRT_CUDA_PAGED_WALK_TILES(ENTRY, T, KV, CHUNKS, PLAIN): the same by paged_tiles.cuh.
  *
  * An item is a token and HEADS key heads; blocks take items in turn, as many as the machine holds.
  * In a block some warps ask for keys and values, STEP keys at a time: the HEADS heads of a key lie
@@ -454,33 +454,37 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
 
 } // namespace accrt_cuda
 
-#define ACCRT_CUDA_PAGED_WALK(ENTRY, T, KV, CHUNKS, HEADS)                                         \
+#define ACCRT_CUDA_PAGED_WALK(ENTRY, T, KV, CHUNKS, HEADS, PLAIN)                                  \
   extern "C" __global__ void __launch_bounds__(32 * (HEADS + (CHUNKS == 1 ? 4 : 2)), 8 / HEADS)    \
       ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
     extern __shared__ __align__(128) unsigned char memory[];                                       \
+    if (PLAIN)                                                                                     \
+      __builtin_assume(window >= 0);                                                               \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     (void)head_size, (void)partial;                                                                \
-    accrt_cuda::walk_run<T, KV, CHUNKS, HEADS>(memory, q, k, v, table, row_ids, row_starts,        \
-                                               kv_lengths, sinks, out, sizes, pages, page_size,    \
-                                               table_rows, table_pages, q_token, q_head,           \
-                                               out_token, out_head, scale, soft_cap, which);       \
+    accrt_cuda::walk_run<T, KV, CHUNKS, HEADS>(                                                    \
+        memory, q, k, v, table, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, out,     \
+        sizes, pages, page_size, table_rows, table_pages, q_token, q_head, out_token, out_head,    \
+        scale, soft_cap, which);                                                                   \
   }
 
-#define ACCRT_CUDA_PAGED_WALK_TILES(ENTRY, T, KV, CHUNKS)                                          \
+#define ACCRT_CUDA_PAGED_WALK_TILES(ENTRY, T, KV, CHUNKS, PLAIN)                                   \
   extern "C" __global__ void __launch_bounds__(128, 2)                                             \
       ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
+    if (PLAIN)                                                                                     \
+      __builtin_assume(window >= 0);                                                               \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
     (void)head_size, (void)partial;                                                                \
     for (long long item = blockIdx.x; item < tokens * kv_heads; item += gridDim.x) {               \
       accrt_cuda::tiles_run<T, KV, CHUNKS>(                                                        \
-          shared, q, k, v, table, row_ids, row_starts, kv_lengths, sinks, out, nullptr, sizes,     \
-          pages, page_size, table_rows, table_pages, q_token, q_head, out_token, out_head, scale,  \
-          soft_cap, which, item / kv_heads, (uint32_t)(item % kv_heads));                          \
+          shared, q, k, v, table, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, out,   \
+          nullptr, sizes, pages, page_size, table_rows, table_pages, q_token, q_head, out_token,   \
+          out_head, scale, soft_cap, which, item / kv_heads, (uint32_t)(item % kv_heads));         \
       __syncthreads();                                                                             \
     }                                                                                              \
   }

@@ -176,6 +176,15 @@ def _parameters(which: bool = False) -> List[Any]:
     )
 
 
+def _flag(value: bool) -> str:
+    return str(value).lower()
+
+
+def _more(plain: bool) -> str:
+    """Of the names of kernels that take sinks and chunks: those that do not are as fast as they can be."""
+    return "" if plain else "_more"
+
+
 def _attention_grid(rows: int) -> Callable[[Mapping[str, Any]], Grid]:
     """A block for each token and `rows` query heads of a key head."""
 
@@ -186,36 +195,36 @@ def _attention_grid(rows: int) -> Callable[[Mapping[str, Any]], Grid]:
 
 
 @functools.lru_cache(maxsize=None)
-def attention_kernel(q: str, kv: str, chunks: int, rows: int, full: bool) -> KernelDef:
+def attention_kernel(q: str, kv: str, chunks: int, rows: int, full: bool, plain: bool) -> KernelDef:
     """`chunks`: of 64 of the head; `rows`: query heads that go through the keys together; `full`:
     heads fill their chunks, so that keys are loaded 16 bytes at a time."""
-    name = f"paged_attention_{q}_{kv}_{chunks}_{rows}" + ("" if full else "_part")
+    name = f"paged_attention_{q}_{kv}_{chunks}_{rows}" + ("" if full else "_part") + _more(plain)
     return entry_kernel(
-        name, "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_ATTENTION", (TYPES[q], _KV_TYPES[kv], chunks, rows, str(full).lower()),
+        name, "paged_attention", "paged_attention.cuh", "ACCRT_CUDA_PAGED_ATTENTION", (TYPES[q], _KV_TYPES[kv], chunks, rows, _flag(full), _flag(plain)),
         _parameters(), _attention_grid(rows), 128
     )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=None)
-def tiles_kernel(q: str, kv: str, chunks: int) -> KernelDef:
-    name = f"paged_tiles_{q}{'' if q == kv else '_' + kv}_{chunks}"
+def tiles_kernel(q: str, kv: str, chunks: int, plain: bool) -> KernelDef:
+    name = f"paged_tiles_{q}{'' if q == kv else '_' + kv}_{chunks}{_more(plain)}"
     return entry_kernel(
-        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES", (TYPES[q], _KV_TYPES[kv], chunks), _parameters(True),
+        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES", (TYPES[q], _KV_TYPES[kv], chunks, _flag(plain)), _parameters(True),
         _attention_grid(TILE_ROWS), 128
     )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=None)
-def prompts_kernel(q: str, kv: str, chunks: int) -> KernelDef:
+def prompts_kernel(q: str, kv: str, chunks: int, plain: bool) -> KernelDef:
     """tiles_kernel for many tokens: a block has a tile for each warp."""
-    name = f"paged_prompts_{q}{'' if q == kv else '_' + kv}_{chunks}"
+    name = f"paged_prompts_{q}{'' if q == kv else '_' + kv}_{chunks}{_more(plain)}"
 
     def grid(v: Mapping[str, Any]) -> Grid:
         tokens_each = TILE_ROWS // min(v["group"], TILE_ROWS) * _TILE_WARPS
         return (ex.ceildiv(v["tokens"], tokens_each) + v["rows"] + 1, v["kv_heads"] * ex.ceildiv(v["group"], TILE_ROWS), 1)
 
     return entry_kernel(
-        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_PROMPTS", (TYPES[q], _KV_TYPES[kv], chunks), _parameters(True), grid, 32 * _TILE_WARPS
+        name, "paged_attention", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_PROMPTS", (TYPES[q], _KV_TYPES[kv], chunks, _flag(plain)), _parameters(True), grid, 32 * _TILE_WARPS
     )
 
 
@@ -227,25 +236,25 @@ def _walk_shared(kv: str, chunks: int) -> int:
 
 
 @functools.lru_cache(maxsize=None)
-def walk_kernel(q: str, kv: str, chunks: int) -> KernelDef:
+def walk_kernel(q: str, kv: str, chunks: int, plain: bool) -> KernelDef:
     """For rows of one token: blocks that stay, and walk all tokens."""
-    name = f"paged_walk_{q}{'' if q == kv else '_' + kv}_{chunks}"
+    name = f"paged_walk_{q}{'' if q == kv else '_' + kv}_{chunks}{_more(plain)}"
     entry, types = "accrt_" + name, f"{TYPES[q]}, {_KV_TYPES[kv]}, {chunks}"
-    plain = CudaSource("paged_walk.cuh", text=f"ACCRT_CUDA_PAGED_WALK_TILES({entry}, {types})\n", flags=FLAGS)
-    own = CudaSource("paged_walk.cuh", text=f"ACCRT_CUDA_PAGED_WALK({entry}, {types}, {_WALK_HEADS})\n", flags=FLAGS)
+    tiles = CudaSource("paged_walk.cuh", text=f"ACCRT_CUDA_PAGED_WALK_TILES({entry}, {types}, {_flag(plain)})\n", flags=FLAGS)
+    own = CudaSource("paged_walk.cuh", text=f"ACCRT_CUDA_PAGED_WALK({entry}, {types}, {_WALK_HEADS}, {_flag(plain)})\n", flags=FLAGS)
     threads = (32 * (_WALK_HEADS + (4 if chunks == 1 else 2)), 1, 1)
 
     def grid(v: Mapping[str, Any]) -> Grid:
         return (ex.maximum(ex.minimum(v["tokens"] * (v["kv_heads"] // _WALK_HEADS), _WALK_BLOCKS), 1), 1, 1)
 
     return KernelDef(
-        "cuda." + name, "paged_attention", plain, layout(_parameters(True)), grid, entry=entry, family="cuda", block=(128, 1, 1),
+        "cuda." + name, "paged_attention", tiles, layout(_parameters(True)), grid, entry=entry, family="cuda", block=(128, 1, 1),
         specials=(CudaVariant("sm_90", own, threads, (0, 0, 0), _walk_shared(kv, chunks), entry),), traits=TRAITS,
     )  # fmt: skip
 
 
 @functools.lru_cache(maxsize=None)
-def join_kernel(q: str, tiles: bool = False) -> KernelDef:
+def join_kernel(q: str, tiles: bool, plain: bool) -> KernelDef:
     params = (
         [reads(name) for name in ("partial", "row_ids", "row_starts", "kv_lengths")] + [reads("sinks", optional=True), writes("out")]
         + [symbol(name) for name in (*_SIZES, "out_token", "out_head", "most_keys", "table_rows")]
@@ -257,7 +266,7 @@ def join_kernel(q: str, tiles: bool = False) -> KernelDef:
     name, file, macro = (
         ("paged_tiles_join", "paged_tiles.cuh", "ACCRT_CUDA_PAGED_TILES_JOIN") if tiles else ("paged_join", "paged_attention.cuh", "ACCRT_CUDA_PAGED_JOIN")
     )
-    return entry_kernel(f"{name}_{q}", "paged_attention", file, macro, (TYPES[q],), params, grid, 64 if tiles else 128)
+    return entry_kernel(f"{name}_{q}{_more(plain)}", "paged_attention", file, macro, (TYPES[q], _flag(plain)), params, grid, 64 if tiles else 128)
 
 
 @select.rule("accrt.paged_attention", "cuda")
@@ -285,17 +294,18 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     }  # fmt: skip
 
     tensors = {name: name for name in ("q", "k", "v", "table", "row_ids", "row_starts", "kv_lengths")}
+    plain = operands[4] is None and at["chunk"] is None
     last = {"out": "out", **({} if operands[4] is None else {"sinks": "sinks"})}
 
     def lower(shared: bool) -> Tuple[Launch, ...]:
-        kernel = tiles_kernel(q.dtype, k.dtype, chunks) if tiles else attention_kernel(q.dtype, k.dtype, chunks, rows, full)
+        kernel = tiles_kernel(q.dtype, k.dtype, chunks, plain) if tiles else attention_kernel(q.dtype, k.dtype, chunks, rows, full, plain)
         if not shared:
             return (launch(kernel, {**tensors, **last}, {**values, "shares": 1}),)
         busy = ex.minimum(_BLOCKS_OF_ONE * ex.maximum(tokens, 1), _BLOCKS)
         shares = ex.minimum(ex.ceildiv(units, together), sizes.ceildiv(sizes.constant(busy), sizes.constant(blocks)))
         joined = {**{name: name for name in ("partial", "row_ids", "row_starts", "kv_lengths")}, **last}
         parts = {"partial": "partial", **(last if tiles else {})}
-        return launch(kernel, {**tensors, **parts}, {**values, "shares": shares}), launch(join_kernel(q.dtype, tiles), joined, values)
+        return launch(kernel, {**tensors, **parts}, {**values, "shares": shares}), launch(join_kernel(q.dtype, tiles, plain), joined, values)
 
     most_tokens = ex.ceildiv(_BLOCKS, kv_heads * ex.ceildiv(group, rows)) - 1
     made = select.paged_attention(op, operands, lower, most_tokens, unit, together)
@@ -305,7 +315,7 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     def one(kernel: KernelDef, which: int) -> Launch:
         return launch(kernel, {**tensors, **last}, {**values, "which": which})
 
-    kinds, count = (q.dtype, k.dtype, chunks), operands[1].shape[0]
+    kinds, count = (q.dtype, k.dtype, chunks, plain), operands[1].shape[0]
     prompts, walks = prompts_kernel(*kinds), walk_kernel(*kinds)
     options: List[Tuple[Any, Tuple[Launch, ...]]] = [(1, (one(prompts, _ALL),))]
     if group <= _WALK_GROUP and kv_heads % _WALK_HEADS == 0:

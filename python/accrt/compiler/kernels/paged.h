@@ -10,7 +10,8 @@
 #define PART_HEAD 16 /* floats before a part's values: the maximum, the sum */
 #define NEGATIVE_INFINITY (-__builtin_inff())
 
-/* `window` 0: none; below 0: keys from the last multiple of -window on. `units`: of the longest sequence, which parts are laid out for. */
+/* `window` 0: none; below 0: keys from the last multiple of -window on. `units`: of the longest
+ * sequence, which parts are laid out for. */
 #define PAGED_SIZES int64_t tokens, rows, group, kv_heads, value_size, window, units
 
 typedef struct {
