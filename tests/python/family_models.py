@@ -332,8 +332,8 @@ def _converted(architecture, name, array, config):
 
 
 def _converted_gpt_oss(name, array):
-    """Biases of experts have names of their own, matrices are turned, and those of gate and up, whose
-    rows stand in turn, are two."""
+    """Biases of experts have names of their own, matrices are turned, and those of gate and up,
+    whose rows stand in turn, are two."""
     if not name.endswith(".sinks") and ".experts." not in name:
         return [(None, array)]
     layer = "blk." + name.split(".")[2]

@@ -141,8 +141,8 @@ def test_blocks_of_mxfp4_that_do_not_fit_are_said(tmp_path, part, array, says):
         _registry.decoder(models.read(published(tmp_path / "m", changed)[0])).build()
 
 
-#: In the form that GPT-OSS is asked in: a date, a macro, a namespace, thoughts of earlier turns that
-#: are left out, calls of tools and a channel for each message.
+#: In the form that GPT-OSS is asked in: a date, a macro, a namespace, thoughts of earlier turns
+#: that are left out, calls of tools and a channel for each message.
 CHANNELS = """
 {%- macro head(role, channel='') -%}<|start|>{{ role }}{{ '<|channel|>' + channel if channel }}<|message|>{%- endmacro -%}
 {{ head('system') }}Reasoning: {{ reasoning_effort|default('medium') }}

@@ -31,7 +31,8 @@ class GptOss(WithExperts):
         self.windows = self.windows_of([FULL if layer % 2 else SLIDING for layer in range(self.layers)])
 
     def setup_rope(self) -> None:
-        if self.is_gguf and isinstance(self.config.get("rope_scaling"), dict):  # which has no word for it
+        # a GGUF file has no word for it
+        if self.is_gguf and isinstance(self.config.get("rope_scaling"), dict):
             self.config.values["rope_scaling"]["truncate"] = False
         super().setup_rope()
 
@@ -75,6 +76,7 @@ class GptOss(WithExperts):
         if not self.is_turned:
             return x.grouped_matmul(f.constant(self.weight(name, [self.experts, inputs, size])), ends)
         found = self.checkpoint.tensors.get(key)
-        if found is not None and found.layout != "plain":  # what they become where they are unpacked
+        if found is not None and found.layout != "plain":
+            # what they become where they are unpacked
             self.checkpoint.tensors[key] = replace(found, dtype="bf16")
         return x.grouped_linear([f.constant(self.weight(name, [self.experts, size, inputs]))], ends)

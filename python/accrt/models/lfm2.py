@@ -1,6 +1,6 @@
-"""LFM2: layers with attention among others that have a short convolution over the last tokens, whose
-inputs are kept of each token as keys are. So pages that requests share, copies of them and drafts
-that are taken back are right for convolutions, too."""
+"""LFM2: layers with attention among others that have a short convolution over the last tokens,
+whose inputs are kept of each token as keys are. So pages that requests share, copies of them and
+drafts that are taken back are right for convolutions, too."""
 
 from __future__ import annotations
 

@@ -181,7 +181,7 @@ def _flag(value: bool) -> str:
 
 
 def _more(plain: bool) -> str:
-    """Of the names of kernels that take sinks and chunks: those that do not are as fast as they can be."""
+    """Of the names of kernels that take sinks and chunks; the others spend nothing on them."""
     return "" if plain else "_more"
 
 

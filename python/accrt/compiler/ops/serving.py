@@ -255,8 +255,8 @@ def _infer_paged_attention(op: Op) -> Types:
     row]. Causal: a token sees the keys up to
     its own; with a window the last `window` of these, with a chunk those from the last multiple of
     `chunk` on. Scores are multiplied by `scale` (1 /
-    sqrt(size)); a soft_cap c makes c * tanh(score / c) of them. sinks [heads] of f32 are scores of a
-    key whose value is 0, one for each query head, beside those of the keys. Tokens of no row give
+    sqrt(size)); a soft_cap c makes c * tanh(score / c) of them. sinks [heads] of f32 are scores of
+    a key whose value is 0, one for each query head, beside those of the keys. Tokens of no row give
     zeros. A page, row or length that does not fit fails the call."""
     q, row_ids, row_starts, lengths, sinks = op.operands
     k, v, table = (op.attrs[name] for name in ("keys", "values", "page_table"))
