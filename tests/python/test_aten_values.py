@@ -121,6 +121,18 @@ CASES["argmax.keepdim"] = Case([real(6, 8)], method("argmax", 1, True), lambda x
 for _name in "log_softmax logsumexp var".split():
     CASES[_name] = Case([ROWS], method(_name, 1), functools.partial(lambda x, f: f(x, 1), f=getattr(torch, _name)), scale=4)
     CASES[_name + ".finite"] = Case([real(6, 8)], method(_name, 1), functools.partial(lambda x, f: f(x, 1), f=getattr(torch, _name)), scale=8)
+for _name in ("cummax", "cummin", "median"):
+    CASES[_name] = Case([ROWS], functools.partial(lambda x, n: getattr(x, n)(1)[0], n=_name), functools.partial(lambda x, f: f(x, 1)[0], f=getattr(torch, _name)))
+CASES["cummax.places"] = Case([real(6, 8)], lambda x: x.cummax(0)[1], lambda x: torch.cummax(x, 0)[1])
+CASES["median.places"] = Case([real(6, 7)], lambda x: x.median(1)[1], lambda x: torch.median(x, 1)[1])
+CASES["logcumsumexp"] = Case([ROWS], method("logcumsumexp", 1), lambda x: torch.logcumsumexp(x, 1), scale=8)
+CASES["cumprod.long"] = Case([real(3, 300) * 0.1 + 1], method("cumprod", 1), lambda x: torch.cumprod(x, 1), scale=300)
+CASES["erfinv"] = Case([np.array([0.0, 1e-30, 1e-6, 0.1, -0.5, 0.6, -0.9, 0.999, 1.0, -1.0, 1.5, NAN])], method("erfinv"), torch.erfinv, ("f32", "f16", "bf16"), 8)
+CASES["bessel_i"] = Case([np.array([0.0, 1e-6, 0.5, -3.0, 7.9, 9.9, 10.1, -30.0, 80.0, NAN])], method("bessel_i"), torch.special.i0, ("f32", "f64"), 32)
+CASES["bessel_i.1"] = Case([np.array([0.0, 1e-6, 0.5, -3.0, 7.9, 9.9, 10.1, -30.0, 500.0, NAN])], method("bessel_i", 1, True), torch.special.i1e, ("f32", "f64"), 32)
+CASES["upsample_cubic"] = Case([real(1, 2, 3, 5)], method("upsample_cubic", [7, 4], False), lambda x: F.interpolate(x, (7, 4), mode="bicubic"), scale=16)
+CASES["upsample_filtered"] = Case([real(1, 2, 6, 5)], method("upsample_filtered", [2, 4], False),
+                                  lambda x: F.interpolate(x, (2, 4), mode="bilinear", antialias=True), ("f32", "f64"), 16)  # fmt: skip
 CASES["hypot"] = Case(PAIRS, method("hypot"), torch.hypot)
 CASES["glu"] = Case([ROWS], method("glu"), F.glu, scale=4)
 CASES["diagonal"] = Case([ROWS], method("diagonal", 1), lambda x: torch.diagonal(x, 1))

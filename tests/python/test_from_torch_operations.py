@@ -74,7 +74,7 @@ OPERATIONS = {
                               torch.istft(torch.stft(x, 16, 4, window=torch.hann_window(16), return_complex=True), 16, 4, window=torch.hann_window(16))), LINE),
     "running": (lambda x: (*x.cummax(1), *x.cummin(0), x.logcumsumexp(1), x.cumprod(0), *(x.round() * 1).cummax(0), *x.long().cummin(1), (x.repeat(1, 30).tanh() * 0.01 + 1).prod(1),
                            torch.cat([x, x.log(), x], 1).cummax(1)[0], torch.cat([x[:, :1].new_full((3, 2), float("-inf")), x], 1).logcumsumexp(1)), X),
-    "medians": (lambda x: (x.median(), *x.median(1), *x.median(0, keepdim=True), torch.nanmedian(x.log()), torch.nanmedian(x.log(), 1)[0], *torch.nanmedian(x, 0), x.log().median(1)[0], (x * 9).long().median(1)[0], x.quantile(0.25, dim=1)), X),
+    "medians": (lambda x: (x.median(), *x.median(1), *x.median(0, keepdim=True), torch.nanmedian(x.log()), torch.nanmedian(x.log(), 1)[0], *torch.nanmedian(x, 0), x.log().median(1)[0], (x * 9).long().median(1)[0]), X),
     "special": (lambda x: (torch.erfinv(x.tanh()), torch.erfinv(x * 1e-4), torch.special.erfinv(torch.tensor([1 - 2.0**-20, -0.999755859375, 0.5, -0.75]).to(x) + x * 0), torch.special.i0(x * 4), torch.special.i0e(x * 9), torch.special.i1(x * 4), torch.special.i1e(x * 9),
                            torch.erfinv(torch.tensor([-1.0, 0.0, 1.0, 1.5]).to(x) + x * 0)), X),
     "norms of several": (lambda x: (F.rms_norm(x, (3, 4), eps=1e-6), F.rms_norm(x, (3, 4), x.abs(), eps=1e-6), torch.linalg.vector_norm(x, 3, 1), torch.linalg.vector_norm(x, 0, 1),

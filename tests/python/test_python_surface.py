@@ -44,6 +44,7 @@ def tensor(size, dtype="f32"):
     (lambda: tensor(4).upsample_nearest([0]), compiler.IRError, "sizes and factors are above 0"),
     (lambda: tensor(4).upsample_linear([0], False), compiler.IRError, "sizes and factors are above 0"),
     (lambda: tensor(4).upsample_nearest(None, [0.0]), compiler.IRError, "sizes and factors are above 0"),
+    (lambda: tensor(1).bessel_i(2), compiler.IRError, "orders 0 and 1"), (lambda: tensor(4).grid_sample(tensor(4), 3), compiler.IRError, "samples of"),
     (lambda: tensor(4).pixel_shuffle(0), compiler.IRError, "pixel_shuffle: its factor"),
     (lambda: tensor(4).pixel_shuffle(2), compiler.IRError, "expected four dimensions"),
     (lambda: tensor(4).celu(0.0), compiler.IRError, "celu: alpha is 0.0"),

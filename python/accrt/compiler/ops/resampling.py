@@ -71,6 +71,8 @@ def grid_sample(x: Value, grid: Value, mode: int = 0, padding: int = 0, align_co
     dims, function = x.rank - 2, x.function
     if dims not in (2, 3) or grid.rank != x.rank or not ex.same(grid.shape[-1], dims):
         raise IRError(f"function {function.name!r}: samples of {x.type} at {grid.type}")
+    if mode not in (0, 1, 2) or padding not in (0, 1, 2):
+        raise IRError(f"function {function.name!r}: samples of mode {mode} and padding {padding}: 0, 1 and 2 are there")
     if mode == 2 and dims == 3:
         raise IRError(f"function {function.name!r}: cubic samples of {x.type}: of two dimensions they are there")
     batch, channels, *sizes = x.shape

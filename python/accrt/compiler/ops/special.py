@@ -7,7 +7,7 @@ import math
 from typing import Tuple
 
 from ..declared import FLOATS
-from ..ir import Value
+from ..ir import IRError, Value
 from . import elementwise, functions  # noqa: F401  - the methods that are used here
 
 
@@ -26,6 +26,8 @@ def erfinv(x: Value) -> Value:
     """The number whose erf is x: a first guess within 0.2 %, and three of Halley's steps. Near 1
     the rest up to 1 decides, so that no digit is lost."""
     y, dtype = _wide(x)
+    if y.dtype == "f64":
+        raise IRError(f"function {x.function.name!r}: erfinv of f64: there is one of f32, f16 and bf16")
     a = y.abs()
     rest = 1.0 - a
     logarithm = a.gt(0.5).where((rest * (1.0 + a)).log(), (a * a * -1.0).log1p())
@@ -45,6 +47,8 @@ def bessel_i(x: Value, order: int = 0, scaled: bool = False) -> Value:
     """The modified Bessel function of the first kind, of order 0 or 1; `scaled`: by exp(-|x|). Its
     series for small numbers, its asymptotic one for large ones."""
     y, dtype = _wide(x)
+    if order not in (0, 1):
+        raise IRError(f"function {x.function.name!r}: bessel_i of order {order}: orders 0 and 1 are there")
     a = y.abs()
     border, terms, far_terms = (20.0, 52, 24) if y.dtype == "f64" else (10.0, 26, 12)
     near = a.minimum(border)
