@@ -9,7 +9,7 @@ from ..compiler import expr as ex
 from ..compiler.ops import bags, fourier, linear, ordering
 from ..compiler.ops.einsum import cartesian, einsum as by_equation
 from ..compiler.ops.recurrent import recurrent
-from .ops_math import cast, FLOATS, method, to_layout, var
+from .ops_math import cast, method, to_layout, var
 from .table import lowers
 from .values import Known, Unsupported
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, List, Optional, Sequence, Tuple
 
 from ..compiler import Value
