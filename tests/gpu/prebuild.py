@@ -14,6 +14,7 @@ sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
 
 import test_bits  # noqa: E402
 import test_convolutions  # noqa: E402
+import test_experts  # noqa: E402
 import test_external  # noqa: E402
 import test_fast  # noqa: E402
 import test_invariance  # noqa: E402
@@ -41,6 +42,7 @@ MODULES = {
     "bits_packed": test_bits.module_packed,
     **{f"external_{dtype}": functools.partial(test_external.module, dtype) for dtype in test_external.DTYPES},
     "convolutions": test_convolutions.module,
+    **test_experts.SUITES,
     "external_ranks": test_external.ranks_module,
     "experts": test_external.experts_module,
     **{f"invariant_{name}": functools.partial(test_invariance.module, name) for name in test_invariance.CONFIGS},

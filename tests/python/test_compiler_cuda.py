@@ -49,7 +49,7 @@ def test_every_operation_has_cuda_kernels():
 
 
 #: What passes of hosts alone make: packed weights.
-HOSTS_ALONE = {"accrt.pack", "accrt.matmul_packed", "accrt.grouped_quantized"}
+HOSTS_ALONE = {"accrt.pack", "accrt.matmul_packed"}
 
 
 def test_whatever_hosts_have_a_kernel_for_has_one_on_cuda():

@@ -205,15 +205,42 @@ def test_groups_of_rows_have_the_bits_of_each_product(layout, n, as_one, instanc
         assert got.tobytes() == expected.tobytes(), ends
 
 
-@pytest.mark.parametrize("experts", [3, 17])
-def test_where_no_kernel_takes_groups_few_matrices_stay_packed(experts):
+@pytest.mark.parametrize("experts", [3, 17, 128])
+@pytest.mark.parametrize("layout, n, one", [("q8_0", 64, True), ("q4_k", 96, True), ("q4_k", 40, False), ("ggml_nvfp4", 64, False)])
+def test_matrices_of_groups_stay_packed_on_cuda(layout, n, one, experts):
+    """However many; as one where blocks end with each."""
     rng = np.random.default_rng([kh.SEED, 32])
     for as_one in (True, False):
-        m, _parts = groups(rng, "q8_0", 64, as_one, experts, dtype="f16")
+        m, parts = groups(rng, layout, n, as_one, experts, dtype="bf16")
         del m.functions["each"]
         named = operations(m, "cuda")
-        assert named.count("accrt.linear_quantized") == (experts if experts <= 16 else 0)
-        assert ("accrt.grouped_matmul" in named) == ("accrt.dequantize" in named) == (experts > 16)
+        assert "accrt.dequantize" not in named and "accrt.grouped_matmul" not in named
+        assert named.count("accrt.grouped_quantized") == 1 and named.count("accrt.pack_quantized") == (1 if as_one and one else experts)
+        form = packing.grouped_form(packing.form_of(parts[0]), experts, "cuda")
+        assert packing.packs_as_one(form, "cuda") == (one and len(form.roles) == 1)
+        kernels = {kernel.name for kernel in driver.kernels_of(m, "cuda") if kernel.op == "grouped_quantized"}
+        assert len(kernels) == 2 and all(name.startswith("cuda.packed_groups_") for name in kernels)
+
+
+def test_matrices_that_meet_f32_stay_packed_on_cuda_where_it_computes_in_16_bits():
+    rng = np.random.default_rng([kh.SEED, 34])
+    for compute in ("", "bf16"):
+        m, _parts = groups(rng, "q4_0", 64, True, 20)
+        del m.functions["each"]
+        m.compute["cuda"] = compute
+        named = operations(m, "cuda")
+        assert ("accrt.grouped_quantized" in named) == bool(compute) and ("accrt.dequantize" in named) == (not compute)
+
+
+@pytest.mark.parametrize("invariant", [False, True])
+def test_a_batch_invariant_product_of_groups_has_one_kernel(invariant):
+    """Whatever the number of rows."""
+    rng = np.random.default_rng([kh.SEED, 35])
+    m, _parts = groups(rng, "q4_0", 64, True, 8, dtype="bf16")
+    del m.functions["each"]
+    m.batch_invariant = invariant
+    kernels = [kernel for kernel in driver.kernels_of(m, "cuda") if kernel.op == "grouped_quantized"]
+    assert len(kernels) == (1 if invariant else 2)
 
 
 def test_groups_of_plain_matrices_and_of_matrices_that_differ(instance):
@@ -376,4 +403,4 @@ def test_blocks_of_cuda_kernels_fit_the_machines():
                 for most in packed._SHARED_BYTES.values():
                     block = packed._block(form, columns, most)
                     assert block.shared_bytes <= most and block.warps <= 16 and block.groups * block.slices == block.warps, (form, block)
-                    assert block.shared_bytes >= 1024 + block.slices * 8192 * columns + block.warps * record
+                    assert block.shared_bytes >= packed._BARRIER_BYTES + block.slices * 8192 * columns + block.warps * record

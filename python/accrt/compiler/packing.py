@@ -30,7 +30,8 @@ _KERNELS = {
 @dataclass(frozen=True)
 class Form:
     """A quantized weight [*lead, n, k]. `roles`: its components and their types, ascending;
-    `group`: elements of a row that share a scale."""
+    `group`: elements of a row that share a scale; `tiles`: of rows, in a block of a CUDA kernel,
+    where they are not those that n alone asks for."""
 
     layout: str
     n: int
@@ -39,6 +40,7 @@ class Form:
     dtype: str
     roles: Tuple[Tuple[str, str], ...]
     lead: Tuple[int, ...] = ()
+    tiles: int = 0
 
     @property
     def shape(self) -> Tuple[int, ...]:
@@ -51,7 +53,7 @@ class Form:
     @property
     def name(self) -> str:
         """For texts: different forms have different names."""
-        return f"{self.layout}{list(self.shape)}/{self.group} {self.dtype} " + " ".join(f"{role}:{type_}" for role, type_ in self.roles)
+        return f"{self.layout}{list(self.shape)}/{self.group}{f' in blocks of {self.tiles}' if self.tiles else ''} {self.dtype} " + " ".join(f"{role}:{type_}" for role, type_ in self.roles)
 
     @property
     def groups(self) -> int:
@@ -108,6 +110,27 @@ def packed_bytes(form: Form, family: str) -> Optional[int]:
     from .cuda import packed as cuda_packed
 
     return cuda_packed.packed_bytes(form)
+
+
+def grouped_form(form: Form, matrices: int, family: str) -> Form:
+    """The form of each of many matrices that a grouped product reads packed."""
+    if family == "host":
+        return form
+    from .cuda import packed as cuda_packed
+
+    return cuda_packed.grouped_form(form, matrices)
+
+
+def packs_as_one(form: Form, family: str) -> bool:
+    """Whether the matrices of a weight of rank 3, each of which is as `form` says, are packed as
+    one: their rows one after the other."""
+    if family == "host":
+        from .kernels import packed
+
+        return packed.packs_as_one(form)
+    from .cuda import packed as cuda_packed
+
+    return cuda_packed.packs_as_one(form)
 
 
 def has_rows(form: Form, family: str) -> bool:

@@ -21,6 +21,7 @@
 #ifndef ACCRT_CUDA_PACKED_CUH_
 #define ACCRT_CUDA_PACKED_CUH_
 
+#include "groups.cuh"
 #include "packed_codes.cuh"
 #include "packed_stream.cuh"
 
@@ -544,6 +545,34 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
   }
 }
 
+// ---- Products of groups of rows -----------------------------------------------------------------
+
+/** Rows ends[e - 1] up to ends[e] of x by matrix e, as a mixture of experts takes them. x of the
+ * grid walks tiles of COLUMNS * 8 rows, each of one matrix: rows / (COLUMNS * 8) + matrices + 1 of
+ * them are enough; y blocks of w. A matrix is `matrix_bytes` behind the one before it, and is not
+ * read if it has no rows. Rows behind the last end become zeros. */
+template <class T, class C, class INDEX, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS, int TILES, int SLICES, int GROUPS>
+static __device__ __forceinline__ void packed_groups_product(packed_arguments<T, C, C> p, unsigned char* shared, const INDEX* ends, int64_t ends_step,
+                                                             int64_t matrices, int64_t matrix_bytes) {
+  wait_for_previous();
+  allow_next();
+  const group_t g = find_group(ends, ends_step, matrices, p.m, blockIdx.x, COLUMNS * 8);
+  if (g.begin >= g.end)
+    return;
+  p.x += g.begin * p.ldx, p.c += g.begin * p.ldc, p.m = g.end - g.begin;
+  if (g.matrix < matrices) {
+    p.w += g.matrix * matrix_bytes;
+    packed_product<T, C, C, NONE, CODES, SCALES, ST, ZEROS, COLUMNS, TILES, SLICES, GROUPS>(p, shared, blockIdx.y, gridDim.y, 0);
+    return;
+  }
+  constexpr int BLOCK_ROWS = TILES * packed_form<CODES>::ROWS;
+  for (int at = threadIdx.x; at < BLOCK_ROWS * p.m; at += SLICES * GROUPS * 32) {
+    const int64_t n = (int64_t)blockIdx.y * BLOCK_ROWS + at % BLOCK_ROWS;
+    if (n < p.n)
+      p.c[at / BLOCK_ROWS * p.ldc + n] = from_float<C>(0.0f);
+  }
+}
+
 // ---- The weight itself, for products of many rows -----------------------------------------------
 
 /** All of w as T, [n, k]: each warp a record at a time. */
@@ -652,6 +681,16 @@ static __device__ __forceinline__ void packed_rows(const uint8_t* w, const INDEX
     const accrt_cuda::packed_arguments<T, C, BIAS> p = {x, w, bias, residual, c, m, n, k, ldx, ldc, ld_residual};                \
     accrt_cuda::packed_product<T, C, BIAS, accrt_cuda::ACTIVATION, accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS, COLUMNS,    \
                                TILES, SLICES, GROUPS>(p, accrt_shared, blockIdx.x, gridDim.x, (int64_t)blockIdx.y * (COLUMNS) * 8); \
+  }
+
+#define ACCRT_CUDA_PACKED_GROUPED(ENTRY, T, C, INDEX, CODES, SCALES, ST, ZEROS, COLUMNS, TILES, SLICES, GROUPS)                     \
+  extern "C" __global__ void __launch_bounds__((SLICES) * (GROUPS) * 32, 1)                                                     \
+      ENTRY(const T* x, const uint8_t* w, const INDEX* ends, C* out, int64_t rows, int64_t n, int64_t k, int64_t matrices,      \
+            int64_t x_row, int64_t out_row, int64_t ends_step, int64_t matrix_bytes) {                                          \
+    extern __shared__ __align__(128) unsigned char accrt_shared[];                                                              \
+    const accrt_cuda::packed_arguments<T, C, C> p = {x, w, nullptr, nullptr, out, rows, n, k, x_row, out_row, 0};                \
+    accrt_cuda::packed_groups_product<T, C, INDEX, accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS, COLUMNS, TILES, SLICES,     \
+                                      GROUPS>(p, accrt_shared, ends, ends_step, matrices, matrix_bytes);                        \
   }
 
 #define ACCRT_CUDA_PACKED_DEQUANTIZE(ENTRY, T, CODES, SCALES, ST, ZEROS)                                                           \

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, Mapping, Optional, Tuple
+from typing import Any, Callable, Mapping, Optional, Tuple
 
 from .. import select
 from ..declared import TensorType
@@ -36,6 +36,11 @@ _WARPS, _BARRIER_BYTES = 16, 1024
 _SHARED_BYTES = {"sm_90": 227 << 10, "": 99 << 10}
 #: Bytes of a weight that a block has on their way, or somewhat more: with many more x comes late.
 _AHEAD_BYTES = 96 << 10
+#: Of products of groups: matrices that a step of one token reads; what a block costs beside
+#: reading, in elements of k of a tile.
+_READ_TOGETHER, _BLOCK_COST = 8, 4096
+#: Rows of a matrix, on average, up to which 8 rows are made at a time instead of 16.
+_FEW_OF_EACH = 4
 
 
 def _kind(form: Form) -> Optional[str]:
@@ -58,15 +63,41 @@ def _rows(form: Form) -> int:
     return 16 if form.codes in _BYTES else 32
 
 
+def _counts(form: Form) -> Tuple[int, ...]:
+    """How many tiles a block may have."""
+    return (1, 2, 4, 7, 8, 14, 16) if form.codes in _BYTES else (1, 2, 4, 7, 8)
+
+
 def _block_tiles(form: Form) -> int:
     """Tiles of a block: so that blocks fill the machine evenly."""
+    if form.tiles:
+        return form.tiles
     tiles = ex.ceildiv(form.n, _rows(form))
 
     def waste(count: int) -> Tuple[float, int]:
         waves = ex.ceildiv(ex.ceildiv(tiles, count), _MULTIPROCESSORS)
         return (round(waves * count * _MULTIPROCESSORS / tiles, 2), -count)
 
-    return min((1, 2, 4, 7, 8, 14, 16) if form.codes in _BYTES else (1, 2, 4, 7, 8), key=waste)
+    return min(_counts(form), key=waste)
+
+
+def grouped_form(form: Form, matrices: int) -> Form:
+    """The form of each of many matrices of which a product reads some: of a step of one token eight
+    are read, if there are as many. Blocks end with a matrix where that is possible."""
+    tiles, read = ex.ceildiv(form.n, _rows(form)), min(matrices, _READ_TOGETHER)
+
+    def time(count: int) -> Tuple[int, int]:
+        waves = ex.ceildiv(ex.ceildiv(tiles, count) * read, _MULTIPROCESSORS)
+        return (waves * (count * form.k + _BLOCK_COST), -count)
+
+    counts = [count for count in _counts(form) if tiles % count == 0] if form.n % _rows(form) == 0 else _counts(form)
+    return dataclasses.replace(form, tiles=min(counts, key=time))
+
+
+def packs_as_one(form: Form) -> bool:
+    """Whether the matrices of a weight of rank 3, each of which is as `form` says, are packed as
+    one: their rows one after the other. Factors of rows would lie behind all of them."""
+    return len(form.roles) == 1 and form.scales != "e4m3" and form.n % (_rows(form) * _block_tiles(form)) == 0
 
 
 def _record_bytes(form: Form) -> int:
@@ -144,8 +175,6 @@ _SYMBOLS = "m n k ldx ldc ld_residual".split()
 
 @functools.lru_cache(maxsize=None)
 def _product_kernel(form: Form, x: str, c: str, bias: str, activation: str, here: _Block, there: _Block) -> KernelDef:
-    """`here` on sm_90, `there` elsewhere."""
-
     def unit(block: _Block) -> Tuple[str, CudaSource]:
         shape = f"{block.columns}x{block.tiles}x{block.slices}x{block.groups}"
         entry = f"accrt_packed_{_text(form)}_{x}_{c}_{bias or c}_{activation}_{shape}"
@@ -156,11 +185,16 @@ def _product_kernel(form: Form, x: str, c: str, bias: str, activation: str, here
         return (ex.maximum(ex.ceildiv(v["n"], _rows(form) * here.tiles), 1), ex.maximum(ex.ceildiv(v["m"], 8 * here.columns), 1), 1)
 
     params = [reads("x"), reads("w"), reads("bias", optional=True), reads("residual", optional=True), writes("c"), *(symbol(n) for n in _SYMBOLS)]
+    return _either(unit, "matmul_quantized", params, grid, here, there)
+
+
+def _either(unit: Callable[[_Block], Tuple[str, CudaSource]], what: str, params: Any, grid: Any, here: _Block, there: _Block) -> KernelDef:
+    """`here` on sm_90, `there` elsewhere."""
     entry, source = unit(there)
     own_entry, own_source = unit(here)
     own = CudaVariant("sm_90", own_source, (32 * here.warps, 1, 1), (0, 0, 0), here.shared_bytes, own_entry)
     return KernelDef(
-        f"cuda.{own_entry[6:]}", "matmul_quantized", source, layout(params), grid, entry=entry, family="cuda", block=(32 * there.warps, 1, 1),
+        f"cuda.{own_entry[6:]}", what, source, layout(params), grid, entry=entry, family="cuda", block=(32 * there.warps, 1, 1),
         local_memory_bytes=there.shared_bytes, arch=("sm_80", "ptx"), specials=(own,), traits=TRAITS,
     )  # fmt: skip
 
@@ -188,6 +222,52 @@ def lower_few(
     }  # fmt: skip
     buffers = {"x": "x", "w": "w", "c": "out", **optional_buffers(bias, residual)}
     return launch(kernel, buffers, values)
+
+
+_GROUPED_SYMBOLS = "rows n k matrices x_row out_row ends_step matrix_bytes".split()
+
+
+@functools.lru_cache(maxsize=None)
+def _grouped_kernel(form: Form, x: str, c: str, index: str, here: _Block, there: _Block) -> KernelDef:
+    def unit(block: _Block) -> Tuple[str, CudaSource]:
+        shape = f"{block.columns}x{block.tiles}x{block.slices}x{block.groups}"
+        entry = f"accrt_packed_groups_{_text(form)}_{x}_{c}_{index}_{shape}"
+        arguments = (entry, TYPES[x], TYPES[c], f"int{index[1:]}_t", *_arguments(form), *shape.split("x"))
+        return entry, CudaSource("packed.cuh", text=f"ACCRT_CUDA_PACKED_GROUPED({', '.join(arguments)})\n", flags=FLAGS)
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        return (v["rows"] // (8 * here.columns) + v["matrices"] + 1, ex.maximum(ex.ceildiv(v["n"], _rows(form) * here.tiles), 1), 1)
+
+    params = [reads("x"), reads("w"), reads("ends"), writes("out"), *(symbol(n) for n in _GROUPED_SYMBOLS)]
+    return _either(unit, "grouped_quantized", params, grid, here, there)
+
+
+def lower_groups(form: Form, matrices: int, x: TensorSpec, ends: TensorSpec, out: TensorSpec, columns: int) -> Launch:
+    """Rows ends[e - 1] up to ends[e] of x by matrix e of many, each as `form` says, 8 * columns
+    rows at a time. Packed as one and one after the other is the same. Operands: x, w, ends, out."""
+    if x.dtype not in products.OPERANDS or out.dtype not in (x.dtype, "f32"):
+        raise ValueError(f"product: types {x.dtype} and {out.dtype}: f16 or bf16 are needed")
+    if not (ex.equal(x.strides[1], 1) and ex.equal(out.strides[1], 1)):
+        raise ValueError("grouped product: rows are contiguous")
+    blocks = (_block(form, columns, _SHARED_BYTES[arch]) for arch in ("sm_90", ""))
+    values = {
+        "rows": x.shape[0], "n": form.n, "k": form.k, "matrices": matrices, "x_row": x.strides[0], "out_row": out.strides[0],
+        "ends_step": ends.strides[0], "matrix_bytes": packed_bytes(form),
+    }  # fmt: skip
+    return launch(_grouped_kernel(_same(form), x.dtype, out.dtype, ends.dtype, *blocks), {name: name for name in ("x", "w", "ends", "out")}, values)
+
+
+@select.rule("accrt.grouped_quantized", "cuda")
+def _grouped(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    x, _weights, ends = operands
+    form, matrices = op.attrs["form"], op.attrs["matrices"]
+
+    def made(columns: int) -> Launch:
+        return lower_groups(form, matrices, x, ends, results[0], columns)
+
+    # one kernel alone, where bits must not depend on how many rows there are
+    few = 0 if select.is_batch_invariant(op) else products.at_most(x.shape[0], _FEW_OF_EACH * matrices)
+    return select.named(products.resolved([(few, made(1)), (1, made(2))]), x=("in", 0), w=("in", 1), ends=("in", 2), out=select.OUT)
 
 
 @functools.lru_cache(maxsize=None)

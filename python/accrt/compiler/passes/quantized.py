@@ -14,15 +14,11 @@ from ..ir import Block, Function, IRError, Module, Op, Value
 from .rewrite import rewrite
 
 
-#: Where no kernel reads them in groups, so many matrices at most stay packed.
-MOST_APART = 16
-
-
 def lower_quantized(module: Module, family: str = "host") -> None:
     work = [_Lowering(module, f, family) for f in module.functions.values() if _has_work(f)]
     for lowering in work:
         lowering.run()
-    packed = {matrix for lowering in work for matrix in lowering.packed}
+    packed = {matrix for lowering in work for matrix, tiles in lowering.packed if not tiles}
     for lowering in work:
         lowering.share_packed(packed)
 
@@ -54,9 +50,10 @@ class _Lowering:
         #: What f32 work is done in, where it is not done as it is written.
         self.compute = module.compute.get(family, "")
         self.plain: Dict[str, Value] = {}
-        self.packed: Dict[_Matrix, Value] = {}
+        #: By matrices and the tiles of a block (packing.Form).
+        self.packed: Dict[Tuple[_Matrix, int], Value] = {}
         #: Matrices that lie one after the other.
-        self.together: Dict[Tuple[_Matrix, ...], Value] = {}
+        self.together: Dict[Tuple[Tuple[_Matrix, ...], int], Value] = {}
         self.heads: List[Op] = []
 
     def run(self) -> None:
@@ -139,28 +136,39 @@ class _Lowering:
         return None if constant is None or constant.type.rank != 3 else _Matrix(constant, view.attrs["index"] % constant.type.shape[0])
 
     def _grouped(self, op: Op) -> Optional[Value]:
-        """On hosts one product reads all matrices. Elsewhere each of few ones takes all rows, of
-        which its own are kept."""
+        """One product reads all matrices."""
         x, *weights, ends = op.operands
         found = self._matrices(weights)
         if not found or _quantized(x):
             return None
         forms = {packing.form_of(matrix.data) for matrix in found}
         form = forms.pop()
-        if forms or packing.packed_bytes(form, self.family) is None:
+        low = self._taken(x, form)
+        if forms or not low:
             return None
-        if self.family != "host":
-            return self._grouped_each(op, found) if len(found) <= MOST_APART else None
-        from ..kernels.packed import packs_as_one
-
-        as_one = len(weights) == 1 and packs_as_one(form)
+        form = packing.grouped_form(form, len(found), self.family)
+        as_one = len(weights) == 1 and packing.packs_as_one(form, self.family)
         if as_one:
             matrix = _Matrix(found[0].constant, None)
             made = self._pack(matrix, dataclasses.replace(form, n=form.n * len(found)))
         else:
             made = self._packed_together(found, form)
         ends = ends if ends.dtype == "i64" else ends.to_copy("i64")
-        return ops.build(self.function, "accrt.grouped_quantized", x, made, ends, form, len(found), as_one, op.result.dtype)
+        x, result = self._lowered(x, low, op.result.dtype)
+        y = ops.build(self.function, "accrt.grouped_quantized", x, made, ends, form, len(found), as_one, result)
+        return y if result == op.result.dtype else y.to_copy(op.result.dtype)
+
+    def _taken(self, x: Value, form: packing.Form) -> str:
+        """The type that x has in a product with a packed weight; none: there is no such product."""
+        taken = packing.activations(form, self.family)
+        low = self.compute if x.dtype == "f32" and self.compute in taken else x.dtype
+        return low if low in taken and packing.packed_bytes(form, self.family) is not None else ""
+
+    @staticmethod
+    def _lowered(x: Value, low: str, dtype: str) -> Tuple[Value, str]:
+        """x in a type, and the type that a product has then, which is to be `dtype`."""
+        result = low if dtype == "f32" and low != x.dtype else dtype
+        return x if x.dtype == low else x.to_copy(low), result
 
     def _matrices(self, weights: Sequence[Value]) -> List[_Matrix]:
         """Those of a grouped product; none where one is no quantized matrix."""
@@ -170,35 +178,19 @@ class _Lowering:
         return [] if None in constants else [_Matrix(constant, None) for constant in constants]
 
     def _packed_together(self, found: Sequence[_Matrix], form: packing.Form) -> Value:
-        key = tuple(found)
+        key = (tuple(found), form.tiles)
         if key not in self.together:
             self.together[key] = self._head("aten.cat", [self._pack(matrix, form) for matrix in found], 0)
         return self.together[key]
-
-    def _grouped_each(self, op: Op, found: Sequence[_Matrix]) -> Optional[Value]:
-        x, *_weights, ends = op.operands
-        function = self.function
-        owner = function.arange(x.shape[0]).unsqueeze(1).ge(ends.unsqueeze(0)).to_copy("i64").sum(1, True)
-        total: Optional[Value] = None
-        for index, matrix in enumerate(found):
-            product = self._product(x, matrix, op.result.dtype)
-            if product is None:
-                return None
-            part = owner.eq(index).where(product, function.full([], 0, product.dtype))
-            total = part if total is None else total + part
-        return total
 
     def _product(self, x: Value, weight: Optional[_Matrix], dtype: str) -> Optional[Value]:
         if weight is None:
             return None
         form = packing.form_of(weight.data)
-        taken = packing.activations(form, self.family)
-        low = self.compute if x.dtype == "f32" and self.compute in taken else x.dtype
-        if low not in taken or packing.packed_bytes(form, self.family) is None:
+        low = self._taken(x, form)
+        if not low:
             return None
-        flat = x if x.rank > 1 else x.unsqueeze(0)
-        flat = flat if flat.dtype == low else flat.to_copy(low)
-        result = low if dtype == "f32" and low != x.dtype else dtype
+        flat, result = self._lowered(x if x.rank > 1 else x.unsqueeze(0), low, dtype)
         y = ops.build(self.function, "accrt.linear_quantized", flat, self._pack(weight, form), None, None, form, form.n, "none", result)
         y = y if result == dtype else y.to_copy(dtype)
         return y if x.rank > 1 else y.squeeze(0)
@@ -227,9 +219,10 @@ class _Lowering:
         return self._head("aten.slice", whole, 0, matrix.index * size, (matrix.index + 1) * size)
 
     def _pack(self, matrix: _Matrix, form: packing.Form) -> Value:
-        if matrix not in self.packed:
-            self.packed[matrix] = self._head("accrt.pack_quantized", self._components(matrix), form, self.family)
-        return self.packed[matrix]
+        key = (matrix, form.tiles)
+        if key not in self.packed:
+            self.packed[key] = self._head("accrt.pack_quantized", self._components(matrix), form, self.family)
+        return self.packed[key]
 
     def _dequantized(self, weight: Value) -> Value:
         name = weight.constant.name
