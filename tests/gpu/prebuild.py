@@ -45,7 +45,7 @@ MODULES = {
     **test_experts.SUITES,
     "external_ranks": test_external.ranks_module,
     "experts": test_external.experts_module,
-    **{f"invariant_{name}": functools.partial(test_invariance.module, name) for name in test_invariance.CONFIGS},
+    **{f"invariant_{name}": functools.partial(test_invariance.module, name) for name in test_invariance.NAMES},
     "jaxed": test_jax_functions.module,
     "lora": test_lora.module,
     "next_token": test_next_token.module,

@@ -1,6 +1,6 @@
 """Bundles that are made batch-invariant, on a GPU: the same tokens and the same log probabilities,
 bit for bit, alone, among others, in chunks, after preemption and after a hit of the cache; with
-adapters and without."""
+adapters and without; models of experts too, plain and packed."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, os.pardir, "python")]
 
+import family_models as family  # noqa: E402
 import test_ops  # noqa: E402
 import tiny_adapters  # noqa: E402
 import tiny_models as tiny  # noqa: E402
@@ -24,11 +25,20 @@ import tiny_models as tiny  # noqa: E402
 #: enough that an algorithm would share them out.
 WIDE = {**tiny.CONFIGS["llama"], "hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64}
 CONFIGS = {"wide": WIDE, "qwen2": tiny.CONFIGS["qwen2"], "gemma2": tiny.CONFIGS["gemma2"], "adapted": WIDE}
+#: Of the families' tests: a folder, and a GGUF file whose matrices stay packed.
+EXPERTS = {"experts": ("mixtral", ""), "packed_experts": ("qwen3-moe-blocks", "Q8_0")}
+NAMES = (*CONFIGS, *EXPERTS)
 PLACES, RANK = 3, 5
 SEED = int(os.environ.get("ACCRT_TEST_SEED", "20261128"))
 
 
 def written(name, path):
+    if name in EXPERTS:
+        config, packed = EXPERTS[name]
+        if packed:
+            family.write_gguf(path / "m.gguf", config, packed)
+            return path / "m.gguf", {}
+        return family.write(path / "m", config, dtype="BF16")
     config = CONFIGS[name]
     weights = {key: tiny.to_bf16(array) for key, array in tiny.tensors(config, SEED, gain=1.0).items()}
     return tiny.write_folder(path / "m", config, weights, "BF16"), weights
@@ -49,7 +59,7 @@ def module(name):
         return decoder(name, written(name, pathlib.Path(path))[0]).build()
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(scope="module", params=NAMES)
 def opened(request, tmp_path_factory):
     """(name, program, {adapter: tensors})"""
     name = request.param

@@ -156,9 +156,18 @@ def test_experts_give_a_request_the_same_bits_in_any_batch(tmp_path, name):
 def test_experts_for_cuda_are_grouped_products(tmp_path):
     folder, _weights = family.write(tmp_path / "m", "mixtral", dtype="BF16")
     kernels = driver.kernels_of(_registry.decoder(models.read(folder)).build(), "cuda")
-    assert any(kernel.name.startswith("cuda.grouped_bf16") for kernel in kernels)
-    with pytest.raises(Refused, match="batch_invariant: products of experts"):
-        _registry.decoder(models.read(folder), models.Options(batch_invariant=True))
+    assert {kernel.name for kernel in kernels if kernel.op == "grouped_matmul"} == {"cuda.grouped_bf16_i64_nk_64", "cuda.grouped_bf16_i64_nk_128"}
+
+
+def test_batch_invariant_experts_have_one_kernel_for_cuda(tmp_path):
+    """Plain ones and packed ones."""
+    folder, _weights = family.write(tmp_path / "m", "mixtral", dtype="BF16")
+    path = tmp_path / "m.gguf"
+    family.write_gguf(path, "qwen3-moe-blocks", "Q8_0")
+    for given, wanted in ((folder, r"cuda\.grouped_bf16_i64_nk_64"), (path, r"cuda\.packed_groups_s8_\w+_bf16_bf16_i64_2x\w+")):
+        made = _registry.decoder(models.read(given), models.Options(batch_invariant=True)).build()
+        names = {kernel.name for kernel in driver.kernels_of(made, "cuda") if kernel.op in ("grouped_matmul", "grouped_quantized")}
+        assert names and all(re.fullmatch(wanted, name) for name in names), names
 
 
 @pytest.mark.rotating(4)

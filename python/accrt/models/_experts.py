@@ -34,8 +34,6 @@ class WithExperts(Decoder):
         if self.chosen > self.experts:
             config.refuse(f"config: num_experts_per_tok is {self.chosen}, and there are {self.experts} experts")
             self.chosen = self.experts
-        if self.options.batch_invariant:
-            config.refuse("batch_invariant: products of experts have not been proved to have the same bits on GPUs")
 
     def expert_mlp(self, x: Value, name: str) -> Value:
         """x [tokens, hidden] through the experts that the router chooses for each token."""

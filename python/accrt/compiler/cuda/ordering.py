@@ -374,7 +374,8 @@ def _grouped(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
     v.update(ends_step=ends.strides[0], w_matrix=w.strides[0], w_row=w.strides[2] if w_is_nk else w.strides[1])
     buffers = {"x": "x", "w": "w", "ends": "ends", "out": "out"}
     if x.dtype == w.dtype and x.dtype in OPERANDS:
-        small = at_most(v["rows"], sizes.simplify(sizes.constant(v["matrices"]) * SMALL_GROUP))
+        # one kernel alone, where bits must not depend on how many rows there are
+        small = 1 if select.is_batch_invariant(op) else at_most(v["rows"], sizes.simplify(sizes.constant(v["matrices"]) * SMALL_GROUP))
         options = [(condition, launch(grouped_tiles(x.dtype, ends.dtype, size, w_is_nk), buffers, v)) for condition, size in ((small, 64), (1, 128))]
         made = resolved(options)
     else:
