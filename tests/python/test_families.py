@@ -19,8 +19,6 @@ import kernel_harness as kh
 import tiny_models as tiny
 from accrt import models
 from accrt.compiler import driver
-from accrt.compiler.encodings import dequantize
-from accrt.compiler.quantizers import quantize
 from accrt.models import Refused, _registry
 from accrt.models._config import MEANINGFUL
 from test_model_folders import JUNK
@@ -49,49 +47,14 @@ def test_a_gguf_file(tmp_path, name):
     compare(*opened(tmp_path / "m.gguf", OPTIONS), name, 2e-4)
 
 
-def larger(monkeypatch, name, by=16):
-    """The model with sizes that K quants cut: each but that of the vocabulary, and numbers of heads
-    and experts, `by` times as large."""
-    sizes = ("hidden_size", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "head_dim")
-    config, (architecture, keys) = family.CONFIGS[name], family.GGUF[name]
-    text = {key: value * by if key in sizes and value else value for key, value in config.items()}
-
-    def shape_of(key, shape):
-        first = shape[0] if re.search(r"embed|head|sinks|experts\.[a-z]|(mlp|moe)\.(gate|router)\.", key) else shape[0] * by
-        return [1 if "shared_expert_gate" in key else first, *(size * by for size in shape[1:])]
-
-    shapes = {key: shape_of(key, shape) for key, shape in RECORDED[name]["tensors"].items()}
-    grown = {key: value * by if key in ("rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length") else value for key, value in keys.items()}
-    monkeypatch.setitem(family.CONFIGS, name, text)
-    monkeypatch.setitem(family.GGUF, name, (architecture, grown))
-    monkeypatch.setattr(family, "recorded", lambda: {name: {**RECORDED[name], "tensors": shapes}})
-
-
-def k_quant(name, array):
-    """Q4_K where its blocks fit, else Q8_0, as llama.cpp has it; the router is plain."""
-    if "ffn_gate_inp" in name or "position" in name:
-        return "F32"
-    if array.shape[-1] % 256:
-        return "Q8_0"
-    return 12, quantize(array.reshape(-1, array.shape[-1]), "q4_k").components["data"].tobytes()
-
-
-def of_k_quant(name, array):
-    stored = k_quant(name, array)
-    if stored == "F32":
-        return array
-    if stored == "Q8_0":
-        return tiny.q8_0_values(array)
-    return dequantize(quantize(array.reshape(-1, array.shape[-1]), "q4_k")).reshape(array.shape).astype(np.float32)
-
-
 @pytest.mark.rotating(1)
-@pytest.mark.parametrize("name", sorted(set(family.GGUF) - {"gemma3-file"}))
-def test_a_gguf_file_of_k_quants(tmp_path, monkeypatch, name):
-    """It computes what the numbers do that it stands for; other families the next time."""
-    larger(monkeypatch, name)
-    family.write_gguf(tmp_path / "packed.gguf", name, k_quant)
-    family.write_gguf(tmp_path / "plain.gguf", name, changed=of_k_quant)
+@pytest.mark.parametrize("name", family.OF_K_QUANTS)
+def test_a_gguf_file_of_k_quants(tmp_path, name):
+    """It computes what the numbers do that it stands for, at sizes that K quants cut; other
+    families the next time."""
+    with family.larger(name, 16):
+        family.write_gguf(tmp_path / "packed.gguf", name, family.k_quant)
+        family.write_gguf(tmp_path / "plain.gguf", name, changed=family.of_k_quant)
     ids, results = family.ids_of(family.CONFIGS[name]), []
     for form in ("packed", "plain"):
         program, page_size = opened(tmp_path / f"{form}.gguf", OPTIONS)

@@ -277,7 +277,8 @@ def _gpt2(c, w, ids):
 def to_bf16(array):
     """Rounded to bf16, as f32."""
     bits = np.ascontiguousarray(array, np.float32).view(np.uint32).astype(np.uint64)
-    return ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return rounded.reshape(np.shape(array))  # also of a single number
 
 
 def _stored(array, dtype):

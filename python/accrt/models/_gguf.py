@@ -19,8 +19,10 @@ _KEYS = {
     "final_logit_softcapping": "final_logit_softcapping", "expert_count": "num_experts",
     "expert_used_count": "num_experts_per_tok", "expert_feed_forward_length": "moe_intermediate_size",
     "expert_shared_feed_forward_length": "shared_expert_intermediate_size", "expert_weights_norm": "norm_topk_prob", "expert_weights_scale": "routed_scaling_factor",
+    "expert_group_count": "n_group", "expert_group_used_count": "topk_group", "attention.q_lora_rank": "q_lora_rank", "attention.kv_lora_rank": "kv_lora_rank",
     "attention.clamp_kqv": "clip_qkv", "logit_scale": "logit_scale",
     "embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier", "attention.scale": "attention_multiplier",
+    "expert_shared_count": "n_shared_experts", "leading_dense_block_count": "first_k_dense_replace", "nextn_predict_layers": "num_nextn_predict_layers",
     "use_parallel_residual": "use_parallel_residual", "attention.max_alibi_bias": "alibi",
 }  # fmt: skip
 #: Beginnings of names, behind "blk.N.".
@@ -29,6 +31,8 @@ _LAYER = {
     "attn_qkv": "self_attn.qkv_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
     "ffn_norm": "post_attention_layernorm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
 }  # fmt: skip
+#: Of expert_gating_func: a share of each expert by itself.
+_SIGMOID = 2
 #: What becomes of the rows of a text's tokens, by `pooling_type`, as sentence-transformers call it.
 _POOLINGS = {1: "mean", 2: "cls_token", 3: "lasttoken", 4: "rank"}
 _KINDS = {"tokenizer.ggml.bos_token_id": "bos_token_id", "tokenizer.ggml.padding_token_id": "pad_token_id"}
@@ -42,8 +46,9 @@ def read(path: str, source: Weights) -> Checkpoint:
     metadata = source.metadata
     architecture = str(metadata.get("general.architecture", ""))
     try:
-        parts = {"experts": "expert_count", "windows": "attention.sliding_window"}
-        family = _registry.by_architecture(architecture, [part for part, key in parts.items() if metadata.get(f"{architecture}.{key}")])
+        given = {"experts": "expert_count", "windows": "attention.sliding_window", "sigmoids": "expert_gating_func"}
+        parts = {part: metadata.get(f"{architecture}.{key}") for part, key in given.items()}
+        family = _registry.by_architecture(architecture, [part for part, value in parts.items() if (value == _SIGMOID if part == "sigmoids" else value)])
     except KeyError:
         known = sorted(name for item in _registry.families() for name in item.architectures)
         raise Refused(path, [f"general.architecture is {architecture!r}; there are {', '.join(known)}"]) from None
@@ -65,7 +70,7 @@ def _renamed(name: str, family: Any) -> str:
     if base in heads:
         return f"{heads[base]}{dot}{end}"
     if not base.startswith("blk.") or base.count(".") < 2:
-        return name
+        return f"{family.prefix}{family.gguf_names[base]}{dot}{end}" if base in family.gguf_names else name
     _blk, number, part = base.split(".", 2)
     return f"{family.prefix}{family.layer_name.format(number)}.{ {**_LAYER, **family.gguf_names}.get(part, part) }{dot}{end}"
 
@@ -81,17 +86,34 @@ def _configuration(made: Checkpoint, metadata: Mapping[str, Any], architecture: 
         config["layer_types"] = ["sliding_attention" if item else "full_attention" for item in pattern]
     elif pattern is not None:
         config["sliding_window_pattern"] = pattern
+    more = config.get("num_nextn_predict_layers")
+    if _is_size(more) and _is_size(config.get("num_hidden_layers")):
+        config["num_hidden_layers"] -= more  # files count them
     if isinstance(config.get("num_key_value_heads"), list) or isinstance(config.get("intermediate_size"), list):
         made.points.append("metadata: layers of different sizes")
     if "vocab_size" not in config and "token_embd.weight" in source:
         config["vocab_size"] = source["token_embd.weight"].shape[0]
     given = {key[len(architecture) + 6 :]: value for key, value in metadata.items() if key.startswith(f"{architecture}.rope.")}
     _rope(made, given)
+    if config.get("kv_lora_rank"):
+        _latents(config, metadata, architecture)
     for key, name in _KINDS.items():
         if key in metadata:
             config[name] = metadata[key]
     ends = [metadata[key] for key in _ENDS if isinstance(metadata.get(key), int)]
     config["eos_token_id"] = list(dict.fromkeys(ends))
+
+
+def _latents(config: Dict[str, Any], metadata: Mapping[str, Any], architecture: str) -> None:
+    """Sizes of heads where keys and values are made of latents: newer files have those of latents
+    under the plain names."""
+    key, value = (metadata.get(f"{architecture}.attention.{part}_length_mla", metadata.get(f"{architecture}.attention.{part}_length")) for part in ("key", "value"))
+    turned, by = metadata.get(f"{architecture}.rope.dimension_count"), metadata.get(f"{architecture}.rope.scaling.yarn_log_multiplier")
+    for name in ("head_dim", "partial_rotary_factor", "num_key_value_heads"):
+        config.pop(name, None)
+    config.update(qk_rope_head_dim=turned, v_head_dim=value, qk_nope_head_dim=key - turned if _is_size(key) and _is_size(turned) else None)
+    if isinstance(config.get("rope_scaling"), dict) and isinstance(by, float):
+        config["rope_scaling"].update(mscale=10 * by, mscale_all_dim=10 * by)
 
 
 def _is_size(value: Any) -> bool:
@@ -132,6 +154,11 @@ _TEKKEN = _CASED.format(_BIG, _SMALL, r"\p{N}", _REST) % ("", "")
 _GPT_4O = _CASED.format(_BIG, _SMALL, r"\p{N}{1,3}", _REST) % (_ENDINGS + "?", _ENDINGS + "?")
 _DEEPSEEK = (r"\p{N}{1,3}", "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+",
              r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|" + _REST)  # fmt: skip
+_KANJI = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"
+_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _KANJI, r"\p{N}")
+#: Letters that have a case, then signs.
+_DEEPSEEK_LLM = (r"[\r\n]", r"\s?[\p{Lu}\p{Ll}\p{Lt}]+", "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+", r"\s+$", _KANJI, r"\p{N}+")
+_BLOOM = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 _GPT_2: Tuple[str, ...] = ()  # the cut that ByteLevel makes by itself
 _DIGITS = (r"\p{N}",)  # each digit by itself, then as GPT-2
 #: How text is cut before merges, by tokenizer.ggml.pre: the names that share a cut, its patterns,
@@ -146,10 +173,19 @@ _CUTS = {
         ("tekken", (_TEKKEN,), False, True),
         ("gpt-4o llama4", (_GPT_4O,), False, False),
         ("deepseek-v3 hunyuan-dense", _DEEPSEEK, False, False),
+        ("deepseek-llm", _DEEPSEEK_LLM, False, False),
+        ("deepseek-coder", _DEEPSEEK_CODER, False, False),
+        ("falcon", _GPT_2, True, False),
+        ("bloom poro-chat gpt3-finnish", (_BLOOM,), False, False),
         ("smollm starcoder refact command-r codeshell exaone minerva-7b", _DIGITS, True, False),
         ("gpt-2 gpt2 default phi-2 mpt olmo jais trillion granite-docling exaone4", _GPT_2, True, False),
     )
     for name in names.split()
+}  # fmt: skip
+#: What Falcon's has before the cut, and behind it, where letters stand for bytes.
+_AROUND: Dict[str, Tuple[List[Any], List[Any]]] = {
+    "falcon": ([{"type": "Punctuation", "behavior": "Contiguous"}],
+               [{"type": "Digits", "individual_digits": False}, {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated", "invert": False}]),
 }  # fmt: skip
 
 
@@ -228,11 +264,12 @@ def _bytes_bpe(vocabulary: Dict[str, int], metadata: Mapping[str, Any], points: 
         points.append(f"metadata: tokenizer.ggml.pre is {pre!r}; there are {', '.join(_CUTS)}")
     patterns, then_bytes, whole_first = _CUTS.get(pre, (_GPT_2, True, False))
     bytes_ = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": then_bytes}
+    before, behind = _AROUND.get(pre, ([], []))
     splits = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False} for pattern in patterns]
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
              "byte_fallback": False, "ignore_merges": whole_first, "vocab": vocabulary, "merges": metadata.get("tokenizer.ggml.merges") or []}  # fmt: skip
     return {"normalizer": {"type": "NFC"} if pre == "qwen2" else None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
-            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*splits, bytes_]} if splits else bytes_, "model": model}  # fmt: skip
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*before, *splits, bytes_, *behind]} if splits or before else bytes_, "model": model}  # fmt: skip
 
 
 def _pieces_bpe(vocabulary: Dict[str, int], texts: List[str], metadata: Mapping[str, Any]) -> Dict[str, Any]:

@@ -24,6 +24,9 @@ class WithLatents(Decoder):
     """Queries, too, may be made of latents."""
 
     value_part = 0
+    gguf_names = {"attn_q_a": "self_attn.q_a_proj", "attn_q_b": "self_attn.q_b_proj", "attn_q_a_norm": "self_attn.q_a_layernorm",
+                  "attn_kv_a_mqa": "self_attn.kv_a_proj_with_mqa", "attn_kv_a_norm": "self_attn.kv_a_layernorm", "attn_kv_b": "self_attn.kv_b_proj",
+                  "attn_k_b": "self_attn.k_b_proj", "attn_v_b": "self_attn.v_b_proj"}  # fmt: skip
 
     def setup(self) -> None:
         config = self.config
@@ -69,7 +72,19 @@ class WithLatents(Decoder):
             q = self.linear(x, f"{name}.q_proj", heads * self.head_size)
         q, q_turned = self.split_heads(q, heads).split([self.unturned, turned], -1)
         made, k_turned = self.linear(x, f"{name}.kv_a_proj_with_mqa", self.kv_rank + turned).split([self.kv_rank, turned], -1)
-        both = self.linear(self.latent(made, f"{name}.kv_a_layernorm"), f"{name}.kv_b_proj", heads * (self.unturned + self.value_part))
-        k, v = both.view([tokens, heads, self.unturned + self.value_part]).split([self.unturned, self.value_part], -1)
+        k, v = self.keys_and_values(self.latent(made, f"{name}.kv_a_layernorm"), name)
         k_turned = self.rope(k_turned.view([tokens, 1, turned])).expand([tokens, heads, turned])
         return cat([q, self.rope(q_turned)], -1), cat([k, k_turned], -1), v
+
+    def keys_and_values(self, latent: Value, name: str) -> Tuple[Value, Value]:
+        """Of all heads, [tokens, heads, size]: of keys the part that is not turned."""
+        tokens, heads, sizes = latent.shape[0], self.heads, [self.unturned, self.value_part]
+        if self.has(f"{name}.kv_b_proj.weight") or not self.is_gguf:
+            k, v = self.linear(latent, f"{name}.kv_b_proj", heads * sum(sizes)).view([tokens, heads, sum(sizes)]).split(sizes, -1)
+            return k, v
+        # newer files have a matrix for each head, and that of keys the other way round
+        f, rows = self.step.f, latent.unsqueeze(0)
+        by_key = f.constant(self.weight(f"{name}.k_b_proj.weight", [heads, self.kv_rank, sizes[0]]))
+        by_value = f.constant(self.weight(f"{name}.v_b_proj.weight", [heads, sizes[1], self.kv_rank]))
+        k, v = (rows.expand([heads, tokens, self.kv_rank]).matmul(by).permute([1, 0, 2]) for by in (by_key, by_value.permute([0, 2, 1])))
+        return k, v

@@ -20,6 +20,8 @@ class WithGroups(WithExperts):
     #: Whether biases choose among the shares of a sigmoid.
     by_bias = True
     groups = chosen_groups = 1
+    gguf_names = {**WithExperts.gguf_names, "exp_probs_b": "mlp.gate.e_score_correction", "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
+                  "ffn_up_shexp": "mlp.shared_experts.up_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"}  # fmt: skip
     of_shares = 1.0
 
     def setup_groups(self) -> None:
@@ -61,7 +63,7 @@ class WithGroups(WithExperts):
 
     def routed(self, x: Value, name: str) -> Tuple[Value, Value]:
         scores = self.linear(x, name, self.experts, bias=False).sigmoid()
-        by = scores + self.float(self.weight(f"{name}.e_score_correction_bias", [self.experts])) if self.by_bias else scores
+        by = scores + self.float(self.weight(f"{name}.e_score_correction{'.' if self.is_gguf else '_'}bias", [self.experts])) if self.by_bias else scores
         chosen = self.in_groups(by, -1e30).topk(self.chosen, -1)[1]
         f = self.step.f
         # tensors, so that kernels are the same for all numbers

@@ -126,6 +126,8 @@ _SIZES = {"vocab_size": 512, "hidden_size": 512, "intermediate_size": 768, "num_
 _ODD_SIZES = {**_SIZES, "vocab_size": 333, "hidden_size": 48, "intermediate_size": 80, "num_attention_heads": 6, "head_dim": 8}
 _GPT2_NAMES = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head", "max_position_embeddings": "n_positions",
                "vocab_size": "vocab_size"}  # fmt: skip
+#: As configurations of GGUF files have them.
+_GGUF_NAMES = {"num_local_experts": "num_experts", "n_routed_experts": "num_experts", "shared_intermediate_size": "shared_expert_intermediate_size"}
 #: Heads of other sizes.
 _HEADS = (32, 64, 80, 96, 128, 160, 192, 256)
 _FLOATS = ("f32", "bf16", "f16")
@@ -154,8 +156,8 @@ def _decoder(
     if name == "gpt2":
         sizes = {_GPT2_NAMES[key]: value for key, value in sizes.items() if key in _GPT2_NAMES}
     config = {"model_type": name, **sizes, **{**CONFIGS, **MORE}[name]}
-    if form == "gguf" and "num_local_experts" in config:
-        config["num_experts"] = config.pop("num_local_experts")
+    if form == "gguf":
+        config = {_GGUF_NAMES.get(key, key): value for key, value in config.items()}
     if config["model_type"] == "phi3":
         del config["head_dim"]
     family = by_type(config["model_type"])

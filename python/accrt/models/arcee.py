@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ..compiler.ir import Value
-from ._blocks import Decoder
+from .llama import Llama
 
 
-class Arcee(Decoder):
-    types = ("arcee",)
+class Arcee(Llama):
+    types = architectures = ("arcee",)
     defaults = {"rms_norm_eps": 1e-5, "max_position_embeddings": 4096}
     act = "relu2"
 

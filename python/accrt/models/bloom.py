@@ -10,7 +10,7 @@ from ._alibi import WithAlibi, slopes
 
 
 class Bloom(WithAlibi):
-    types = ("bloom",)
+    types = architectures = ("bloom",)
     defaults = {"layer_norm_epsilon": 1e-5}
     keys = {"rms_norm_eps": ("layer_norm_epsilon",), "hidden_size": ("n_embed", "n_embd"), "num_hidden_layers": ("n_layer",),
             "num_attention_heads": ("n_head",), "max_position_embeddings": ("seq_length",)}  # fmt: skip
@@ -18,6 +18,8 @@ class Bloom(WithAlibi):
     embedding_name, final_norm, layer_name, attention_name, output_name = "word_embeddings", "ln_f", "h.{}", "self_attention", "dense"
     tied = True
     act = "gelu_pytorch_tanh"
+    gguf_names = {"token_embd_norm": "word_embeddings_layernorm", "attn_qkv": "self_attention.query_key_value", "attn_output": "self_attention.dense",
+                  "ffn_up": "mlp.dense_h_to_4h", "ffn_down": "mlp.dense_4h_to_h"}  # fmt: skip
 
     def setup(self) -> None:
         super().setup()
@@ -36,7 +38,8 @@ class Bloom(WithAlibi):
         return self.norm(super().embed(ids), "word_embeddings_layernorm")
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        return self.split_groups(self.linear(x, f"{name}.query_key_value", self.joined_size))
+        joined = self.linear(x, f"{name}.query_key_value", self.joined_size)
+        return self.split_in_three(joined) if self.is_gguf else self.split_groups(joined)
 
     def mlp(self, x: Value, name: str) -> Value:
         return self.in_two(x, name, "dense_h_to_4h", "dense_4h_to_h")

@@ -11,7 +11,8 @@ from ._mixtures import WithGroups
 
 
 class DeepseekV2(WithLatents, WithGroups):
-    types = ("deepseek_v2",)
+    types, architectures = ("deepseek_v2",), ("deepseek2",)
+    gguf_names = {**WithGroups.gguf_names, **WithLatents.gguf_names}
     defaults = {"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_routed_experts": 64,
                 "n_shared_experts": 2, "moe_intermediate_size": 1407}  # fmt: skip
     interleaved = True
@@ -19,7 +20,7 @@ class DeepseekV2(WithLatents, WithGroups):
     def setup(self) -> None:
         super().setup()
         config = self.config
-        in_groups = config.choice("topk_method", ("greedy", "group_limited_greedy"), "greedy") != "greedy"
+        in_groups = config.choice("topk_method", ("greedy", "group_limited_greedy"), "group_limited_greedy" if self.is_gguf else "greedy") != "greedy"
         config.choice("scoring_func", ("softmax",), "softmax")
         self.setup_groups()
         if not in_groups:

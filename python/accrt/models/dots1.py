@@ -8,7 +8,7 @@ from .qwen3 import Qwen3
 
 class Dots1(WithGroups, Qwen3):
     types = ("dots1",)
-    architectures = ()
+    architectures = ("dots1",)
     defaults = {"sliding_window": 4096, "max_window_layers": 62, "max_position_embeddings": 2048, "moe_intermediate_size": 1408}
 
     def setup(self) -> None:
@@ -17,6 +17,6 @@ class Dots1(WithGroups, Qwen3):
         config.choice("scoring_func", ("noaux_tc", "sigmoid"), "sigmoid")
         config.choice("topk_method", ("noaux_tc",), "noaux_tc")
         # no switch turns them off, as in Qwen
-        first = config.integer("max_window_layers", minimum=0)
+        first = config.integer("max_window_layers", self.layers, minimum=0)
         self.windows = self.windows_of(["sliding_attention" if layer >= first else "full_attention" for layer in range(self.layers)])
         self.setup_groups()

@@ -6,7 +6,7 @@ from .deepseek_v3 import DeepseekV3
 
 
 class Glm4MoeLite(DeepseekV3):
-    types = ("glm4_moe_lite",)
+    types, architectures = ("glm4_moe_lite",), ()  # files are of DeepSeek's
     defaults = {"rms_norm_eps": 1e-5, "q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "n_routed_experts": 64,
                 "n_shared_experts": 1, "num_experts_per_tok": 4, "moe_intermediate_size": 1536, "norm_topk_prob": True, "routed_scaling_factor": 1.8,
                 "max_position_embeddings": 202752}  # fmt: skip

@@ -10,7 +10,7 @@ from ._blocks import Decoder
 
 
 class GPTBigCode(Decoder):
-    types = ("gpt_bigcode",)
+    types, architectures = ("gpt_bigcode",), ("starcoder",)
     defaults = {"layer_norm_epsilon": 1e-5, "multi_query": True, "scale_attn_weights": True, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
     keys = {"rms_norm_eps": ("layer_norm_epsilon",), "hidden_size": ("n_embd",), "num_hidden_layers": ("n_layer",), "num_attention_heads": ("n_head",),
             "max_position_embeddings": ("n_positions",), "intermediate_size": ("n_inner",), "hidden_act": ("activation_function",)}  # fmt: skip
@@ -19,6 +19,7 @@ class GPTBigCode(Decoder):
     ignored = (".attn.bias", ".attn.masked_bias")  # the causal mask
     tied = True
     act = "gelu_pytorch_tanh"
+    gguf_names = {"attn_norm": "ln_1", "attn_qkv": "attn.c_attn", "attn_output": "attn.c_proj", "ffn_norm": "ln_2", "ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"}
 
     def setup(self) -> None:
         config = self.config

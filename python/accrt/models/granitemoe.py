@@ -12,14 +12,17 @@ from .granite import Granite
 
 class GraniteMoe(WithExperts, Granite):
     types = ("granitemoe", "granitemoeshared")
-    architectures = ()
+    architectures: Tuple[str, ...] = ("granitemoe",)
+    gguf_names = {"ffn_gate_inp": "block_sparse_moe.router.layer", "ffn_gate_exps": "block_sparse_moe.experts.gate", "ffn_up_exps": "block_sparse_moe.experts.up",
+                  "ffn_down_exps": "block_sparse_moe.experts.output_linear", "ffn_gate_shexp": "shared_mlp.gate", "ffn_up_shexp": "shared_mlp.up",
+                  "ffn_down_shexp": "shared_mlp.output_linear"}  # fmt: skip
     defaults = {"num_local_experts": 8, "num_experts_per_tok": 2}
     count_key, router_name, experts_name = "num_local_experts", "router.layer", ""
     parts = ("gate", "up", "output_linear")
 
     def setup(self) -> None:
         super().setup()
-        self.shared_size = self.config.integer("shared_intermediate_size", 0, minimum=0)
+        self.shared_size = self.config.integer("shared_expert_intermediate_size" if self.is_gguf else "shared_intermediate_size", 0, minimum=0)
         self.setup_mixture()
 
     def setup_mixture(self) -> None:
@@ -39,15 +42,22 @@ class GraniteMoe(WithExperts, Granite):
         return made + self.shared(x, f"{name}.shared_mlp") if self.shared_size else made
 
     def shared(self, x: Value, name: str) -> Value:
-        gate, up = self.linear(x, f"{name}.input_linear", 2 * self.shared_size).split([self.shared_size] * 2, -1)
+        if self.is_gguf:  # whose files have both parts
+            gate, up = (self.linear(x, f"{name}.{part}", self.shared_size) for part in ("gate", "up"))
+        else:
+            gate, up = self.linear(x, f"{name}.input_linear", 2 * self.shared_size).split([self.shared_size] * 2, -1)
         return self.linear(self.activation(gate) * up, f"{name}.output_linear", self.hidden)
 
     # -- their matrices
 
     def _shape(self, part: str) -> Sequence[int]:
+        if self.is_gguf:
+            return super()._shape(part)
         return [self.experts, self.hidden, self.expert_size] if part == self.parts[2] else [self.experts, 2 * self.expert_size, self.hidden]
 
     def _all(self, name: str, part: str) -> List[Value]:
+        if self.is_gguf:
+            return super()._all(f"{name}experts", part)
         tensor = part if part == self.parts[2] else "input_linear"
         found = self.step.f.constant(self.weight(f"{name}{tensor}.weight", self._shape(part)))
         if tensor != part:

@@ -10,7 +10,7 @@ from .granitemoe import GraniteMoe
 
 
 class GraniteMoeHybrid(GraniteMoe):
-    types = ("granitemoehybrid",)
+    types, architectures = ("granitemoehybrid",), ()
     defaults = {"num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 1024}
 
     def setup(self) -> None:

@@ -11,7 +11,8 @@ from ._blocks import Decoder
 
 
 class HunyuanDense(Decoder):
-    types = ("hunyuan_v1_dense",)
+    types, architectures = ("hunyuan_v1_dense",), ("hunyuan-dense",)
+    gguf_names = {"attn_q_norm": "self_attn.query_layernorm", "attn_k_norm": "self_attn.key_layernorm"}
     defaults = {"rms_norm_eps": 1e-5}
 
     def setup(self) -> None:

@@ -16,7 +16,7 @@ _DONE = {"alibi": (True,), "attn_type": ("multihead_attention",), "prefix_lm": (
 
 
 class Mpt(WithAlibi):
-    types = ("mpt",)
+    types = architectures = ("mpt",)
     defaults = {"layer_norm_epsilon": 1e-5, "d_model": 2048, "n_heads": 16, "n_layers": 24, "max_seq_len": 2048, "vocab_size": 50368}
     keys = {"rms_norm_eps": ("layer_norm_epsilon",), "hidden_size": ("d_model",), "num_hidden_layers": ("n_layers",), "num_attention_heads": ("n_heads",),
             "max_position_embeddings": ("max_seq_len",)}  # fmt: skip
@@ -24,6 +24,7 @@ class Mpt(WithAlibi):
     embedding_name, final_norm, layer_name, attention_name, output_name = "wte", "norm_f", "blocks.{}", "attn", "out_proj"
     tied = True
     act = "gelu"
+    gguf_names = {"attn_norm": "norm_1", "attn_qkv": "attn.Wqkv", "attn_output": "attn.out_proj", "ffn_norm": "norm_2", "ffn_up": "ffn.up_proj", "ffn_down": "ffn.down_proj"}
 
     def setup(self) -> None:
         super().setup()
@@ -32,6 +33,8 @@ class Mpt(WithAlibi):
         if not isinstance(given, dict):
             config.refuse(f"config: attn_config is {given!r}, expected an object")
             given = {}
+        if self.is_gguf:
+            given = {"alibi_bias_max": config.get("alibi"), "clip_qkv": config.get("clip_qkv")}
         attention: Dict[str, Any] = {key: value for key, value in given.items() if value is not None}
         for key, done in _DONE.items():
             if attention.get(key, done[0]) not in done:

@@ -10,7 +10,8 @@ from ._blocks import Decoder
 
 
 class Qwen2(Decoder):
-    types = architectures = ("qwen2",)
+    # of files of models that see images, the part for text
+    types, architectures = ("qwen2",), ("qwen2", "qwen2vl")
     defaults = {"max_window_layers": 28, "sliding_window": 4096, "max_position_embeddings": 32768}
 
     def setup(self) -> None:

@@ -10,7 +10,7 @@ from .qwen2 import Qwen2
 
 
 class Qwen3(Qwen2):
-    types = architectures = ("qwen3",)
+    types, architectures = ("qwen3",), ("qwen3", "qwen3vl")
     defaults = {**Qwen2.defaults, "head_dim": 128}
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:

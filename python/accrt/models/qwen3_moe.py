@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Tuple
+
 from ..compiler.ir import Value
 from ._experts import WithExperts
 from .qwen3 import Qwen3
@@ -9,7 +11,7 @@ from .qwen3 import Qwen3
 
 class Qwen3Moe(WithExperts, Qwen3):
     types = ("qwen3_moe",)
-    architectures = ("qwen3moe",)
+    architectures: Tuple[str, ...] = ("qwen3moe", "qwen3vlmoe")
     defaults = {"sliding_window": 4096, "num_key_value_heads": 4, "num_local_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
                 "max_position_embeddings": 32768}  # fmt: skip
     qk_normed = True
