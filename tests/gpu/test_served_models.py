@@ -57,15 +57,16 @@ class Served:
         rng = np.random.default_rng(seed)
         return rng, tiny.Batches(lambda *arrays: np.array(self.call(function, *arrays).tolist()), 16, PAGES, ROWS, LENGTH // 16, rng)
 
-    def whole(self, ids, function="step"):
-        """[(row, position, result)] of every position that a step ended at."""
+    def whole(self, ids, function="step", padded=lambda work: SIZES):
+        """[(row, position, result)] of every position that a step ended at. `padded`: the sizes of
+        a step of that work."""
         rng, batches = self.batches(kh.SEED, function)
         found = []
         while min(batches.done) < LENGTH:
             chosen = [r for r in rng.permutation(ROWS)[: rng.integers(1, ROWS + 1)] if batches.done[r] < LENGTH]
             work = [(int(r), int(min(rng.choice([1, 1, 2, 7, 12]), LENGTH - batches.done[r]))) for r in chosen]
             if work:
-                results = batches.step(work, ids, **SIZES)
+                results = batches.step(work, ids, **padded(work))
                 found += [(row, batches.done[row] - 1, result) for (row, _count), result in zip(work, results)]
         return found
 
