@@ -261,8 +261,10 @@ class Bench:
 
         if not hasattr(self, "_session"):
             program = accrt.Bundle(self.bundle).program(device=accrt.default_instance().device(self.device), weights=[accrt.Weights(self.folder / "model.safetensors")])
-            self._session = program.session({"pages": REQUESTS * 32, "table_rows": REQUESTS, "table_pages": 32})
-            self._table = np.random.default_rng(1).permutation(REQUESTS * 32).astype(np.int32).reshape(REQUESTS, 32)
+            # As many columns as the engine's table has: kernels are chosen by that.
+            self._table = np.zeros((REQUESTS, self.config["max_position_embeddings"] // page), np.int32)
+            self._table[:, :32] = np.random.default_rng(1).permutation(REQUESTS * 32).reshape(REQUESTS, 32)
+            self._session = program.session({"pages": REQUESTS * 32, "table_rows": REQUESTS, "table_pages": self._table.shape[1]})
             state = self._session.state("page_table")
             self._session.stream.copy(self._table, state.buffer, self._table.nbytes, target_offset=state.offset_bytes)
         session, pool, i32 = self._session, accrt.Pool(self._session.stream.device), np.int32
