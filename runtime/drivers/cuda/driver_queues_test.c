@@ -212,6 +212,44 @@ static void test_notifications_behind_waits(void** state) {
   f->table->queue_destroy(other);
 }
 
+/* Work behind a notification does not hold it back, also where it stands behind a wait. */
+static void test_notifications_before_later_work(void** state) {
+  fixture_t* f = *state;
+  accrt_driver_queue_t *own = f->queue, *other;
+  accrt_driver_event_t* end;
+  assert_int_equal(f->table->queue_create(f->device, 0, &other), ACCRT_OK);
+  assert_int_equal(f->table->event_create(f->device, 0, &end), ACCRT_OK);
+  accrt_driver_memory_t memory = memory_of(f, ACCRT_MEMORY_DEVICE);
+  accrt_driver_module_t* module = load_kernels(f);
+  told_t told = {.count = 0};
+  const accrt_driver_completion_t completion = {tell, &told}, nobody = {NULL, NULL};
+  atomic_bool gate = false;
+  be_late(f, module, LATE_NS);
+  assert_int_equal(f->table->event_record(own, end), ACCRT_OK);
+  assert_int_equal(f->table->event_wait(other, end), ACCRT_OK);
+  assert_int_equal(f->table->queue_notify(other, completion), ACCRT_OK);
+  assert_int_equal(api_of(f)->cuLaunchHostFunc(((cuda_queue_t*)other)->stream, hold_stream, &gate),
+                   CUDA_SUCCESS);
+  const uint64_t number = f->number;
+  f->queue = other;
+  f->number = 0;
+  assert_int_equal(fill(f, memory.device_address, 64, 1, 4, nobody), ACCRT_OK);
+  const uint64_t deadline_ns = accrt_deadline_ns(PATIENCE_NS / 2);
+  while (atomic_load(&told.count) == 0 && accrt_deadline_left_ns(deadline_ns) > 0)
+    usleep(100);
+  const unsigned count = atomic_load(&told.count);
+  atomic_store(&gate, true);
+  assert_int_equal(wait_all(f), ACCRT_OK);
+  f->queue = own;
+  f->number = number;
+  assert_int_equal(count, 1);
+  assert_int_equal(wait_all(f), ACCRT_OK);
+  f->table->module_unload(module);
+  f->table->memory_free(f->device, &memory);
+  f->table->event_destroy(end);
+  f->table->queue_destroy(other);
+}
+
 /* ---- Streams of others ---- */
 
 static void test_wrapped_stream(void** state) {
@@ -514,6 +552,7 @@ int main(void) {
       cmocka_unit_test(test_traces),
       TEST(test_events),
       TEST(test_notifications_behind_waits),
+      TEST(test_notifications_before_later_work),
       TEST(test_wrapped_stream),
       TEST(test_wrapped_stream_of_another_device),
       TEST(test_failed_queue),

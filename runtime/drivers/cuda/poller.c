@@ -191,7 +191,7 @@ static bool is_over(cuda_queue_t* queue, const cuda_ticket_t* ticket, bool* out_
     return true;
   if (!cuda_device_is_lost(device)) {
     CUresult result = accrt_cuda_queue_advance(queue);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY) /* later work may go on */
       result = look_at_waits(queue, ticket);
     if (accrt_cuda_is_fatal(result))
       accrt_cuda_device_lose(device, result, "cuEventQuery", "its work failed");
@@ -217,6 +217,7 @@ static bool serve(cuda_poller_t* poller, cuda_queue_t* queue) {
       return true;
     }
     pop_ticket(queue);
+    queue->head_number = UINT64_MAX; /* the next ticket may have the same number */
     finish(poller, queue, ticket, broken);
   }
 }
