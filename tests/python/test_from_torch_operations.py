@@ -4,8 +4,11 @@ where torch is installed: `./dev torch-test`."""
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
+import accrt
 from accrt.from_torch import convert, UnsupportedOperations
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -54,7 +57,40 @@ def transposed_in_place(x):
     return y
 
 
+def written_by_parts(x):
+    """Writes through views of the parts, and of numbers."""
+    a, b, c, d, e, pairs = complexes(x).clone(), complexes(x).clone(), complexes(x).clone(), complexes(x).clone(), complexes(x).clone(), x.clone().view(3, 2, 2)
+    a.real.add_(1)
+    a.imag.mul_(3)
+    parts(b)[..., 0] = 5
+    torch.view_as_complex(pairs).mul_(1j)
+    c[1] = 2.0
+    c[..., 0] = 0
+    d.masked_fill_(x > 0, 0)
+    e.zero_()
+    return [*map(parts, (a, b, c, d, e)), pairs]
+
+
+def beside_real(x):
+    """Real numbers and tensors, and integers, beside complex numbers."""
+    z, whole = complexes(x), (x > 0).long()
+    joined = torch.where(x > 0, z, 1.0), torch.where(x > 0, 1.0, z), torch.where(x > 0, z, 1j), F.pad(z, (1, 1), value=1.0), torch.cat([z, whole]), torch.stack([z, whole])
+    infinite = torch.tensor([1.0, math.inf], dtype=x.dtype).to(z.dtype) * x.sum().sign() ** 2
+    return [*map(parts, joined), infinite.real, parts(z.to(z.dtype)), torch.zeros_like(z, dtype=x.dtype), torch.ones_like(z)[0].real]
+
+
+def solved(m):
+    vectors = m[0, :, 0]
+    return torch.linalg.solve(regular(m), vectors), torch.linalg.solve(regular(m), m[0, :, :2]), torch.linalg.solve(regular(m), m[:, :, 0]), torch.linalg.solve(regular(m)[:1], m[:1, :, 0])
+
+
 OPERATIONS = {
+    "written by parts": (written_by_parts, X),
+    "beside real numbers": (beside_real, X),
+    "vectors transformed": (lambda x: (parts(fft.rfft(x[0])), parts(fft.fft(complexes(x)[0])), fft.irfft(complexes(x)[0]), parts(fft.ifft(complexes(x)[1]))), X),
+    "solutions of vectors": (solved, (3, 4, 4)),
+    "upper factors": (lambda m: (torch.linalg.cholesky(definite(m).triu(), upper=True), torch.linalg.cholesky(definite(m).tril())), (2, 4, 4)),
+    "to one place": (lambda x: [F.interpolate(x, size=size, mode=mode, align_corners=True, antialias=True) for mode in ("bilinear", "bicubic") for size in ((1, 1), (1, 9))], (2, 1, 6, 7)),
     "complex arithmetic": (lambda x: [parts(z) for z in (complexes(x) * complexes(x + 1), complexes(x) / complexes(x + 2), complexes(x) / 3, 2 / complexes(x + 1), x * complexes(x),
                                                          complexes(x) - x, 1 - complexes(x), complexes(x) + 2j, complexes(x) ** 3, complexes(x).square(), complexes(x).reciprocal(), -complexes(x))], X),
     "complex parts": (lambda x: (complexes(x).abs(), complexes(x).angle(), complexes(x).real, complexes(x).imag, *[parts(z) for z in (
@@ -121,6 +157,30 @@ def test_pictures_of_any_size(instance):
         return F.adaptive_avg_pool2d(x, (3, 2)), F.adaptive_max_pool2d(x, (4, 7)), parts(torch.fft.rfft(x, dim=2, norm="ortho")), F.interpolate(x, scale_factor=2, mode="bicubic")
 
     check(Of(function), (some(2, 3, 8, 7),), instance, [(some(2, 3, n, 7),) for n in (4, 5, 11)], dynamic_shapes=(({2: height},),))
+
+
+def test_sixteen_bits_do_not_overflow_between(instance, tmp_path):
+    """Squares and running products beyond f16's range, whose results are not."""
+    x = torch.tensor([[200.0] * 4, [300.0, 300.0, 0.001, 0.001]]).half()
+    model = Of(lambda x: (F.normalize(x, dim=-1), torch.linalg.vector_norm(x, 3, dim=-1), x.cumprod(-1)))
+    accrt.from_torch(model, (x,), tmp_path / "m.accx")
+    found = accrt.load(tmp_path / "m.accx").forward(x)
+    for one, reference in zip(found, model(x)):
+        one, reference = torch.from_dlpack(one).double(), reference.double()
+        finite = reference.isfinite()
+        assert torch.equal(one[~finite], reference[~finite]) and torch.allclose(one[finite], reference[finite], rtol=2e-3)
+
+
+def test_the_median_of_nothing(instance, tmp_path):
+    x = torch.empty(0, 3)
+    accrt.from_torch(Of(lambda x: (x.median(), x.nanmedian())), (x,), tmp_path / "m.accx")
+    assert all(math.isnan(float(one)) for one in accrt.load(tmp_path / "m.accx").forward(x))
+
+
+def test_pictures_of_bytes_are_refused(tmp_path):
+    """Shares of places are no bytes."""
+    with pytest.raises(Exception, match="pictures of u8 by shares of places; cast them to f32 first"):
+        accrt.from_torch(Of(lambda x: F.interpolate(x, size=(5, 5), mode="bicubic")), (torch.zeros(1, 1, 3, 3, dtype=torch.uint8),), tmp_path / "m.accx")
 
 
 LAYERS = {

@@ -237,7 +237,7 @@ class Lowering:
         def put(whole: Any, part: Any, *number: int) -> Any:
             return VIEWS[name](self, whole, part, *number, *rest, **kwargs) if name in VIEWS else self._scattered(take, whole, part, *number)
 
-        self._add_view(node, View(first(node), take, put))
+        self._add_view(node, View(first(node), take, ops_complex.complexes.PUTS.get(name, put)))
 
     def same(self, node: Any, other: Any) -> Any:
         """Makes a placeholder the tensor that another one is; its value, until it is read."""
@@ -288,7 +288,7 @@ class Lowering:
         while node in self.views:
             view = self.views[node]
             both = [self._current(view.whole), self.env[node]]
-            self.env[view.whole] = ops_complex.by_parts(self, lambda _lo, *parts: view.put(*parts), *both) if ops_complex.is_complex(both) else view.put(*both)
+            self.env[view.whole] = ops_complex.by_parts(self, lambda _lo, *parts: view.put(*parts), *both) if ops_complex.is_complex(both) and view.put not in ops_complex.complexes.PUTS.values() else view.put(*both)
             node = view.whole
             written.add(node)
         self._outdate(node)

@@ -9,7 +9,7 @@ from typing import Any, Callable, Sequence
 from ..compiler import Value
 from ..compiler.ops import complexes, fourier
 from ..compiler.ops.complexes import Complex
-from .ops_math import FLOATS
+from .ops_math import cast, FLOATS
 from .table import lowers, TABLE
 from .values import Known, Unsupported
 
@@ -18,7 +18,9 @@ EACH = frozenset(
     "view reshape _unsafe_view flatten unflatten view_as reshape_as ravel permute transpose t mT swapaxes swapdims movedim moveaxis unsqueeze squeeze expand "
     "expand_as broadcast_to slice select narrow split split_with_sizes chunk unbind cat concat stack repeat roll flip sum mean neg index index_select gather "
     "clone contiguous alias detach pad constant_pad_nd diagonal where cumsum tril triu copy lift_fresh lift_fresh_copy unfold index_put slice_scatter "
-    "select_scatter".split())  # fmt: skip
+    "select_scatter zero fill masked_fill".split())  # fmt: skip
+#: Of these, from which argument on a number stands for elements, and not for a place.
+FILLS = {"where": 1, "pad": 3, "constant_pad_nd": 2, "fill": 1, "masked_fill": 2}
 CASTS = ("to", "_to_copy", "type_as")
 #: What makes tensors of a type, which may be a complex one.
 MADE = (*CASTS, "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty")
@@ -53,15 +55,16 @@ def _part(item: Any, at: int) -> Any:
 
 def by_parts(lo: Any, function: Callable[..., Any], *args: Any, **named: Any) -> Any:
     """What a lowering gives of the real and of the imaginary parts."""
-    given = [_zeroed(lo, item) for item in _whole(lo, args)]
-    real, imag = (function(lo, *_part(given, at), **named) for at in (0, 1))
+    given, named = [_zeroed(lo, item) for item in _whole(lo, args)], {key: complexes.of_number(item) if key == "value" else item for key, item in named.items()}
+    real, imag = (function(lo, *_part(given, at), **{key: _part(item, at) for key, item in named.items()}) for at in (0, 1))
     return [Complex(*both) for both in zip(real, imag)] if isinstance(real, list) else Complex(real, imag)
 
 
 def _zeroed(lo: Any, item: Any) -> Any:
     """Real numbers beside complex ones as complex ones."""
     if isinstance(item, list) and is_complex(item):
-        return [_zeroed(lo, part) for part in item]
+        dtype = next(part.real.dtype for part in item if isinstance(part, Complex))
+        return [complexes.of(cast(lo, part, dtype)) if isinstance(part, (Known, Value)) else _zeroed(lo, part) for part in item]
     is_real = isinstance(item, (Known, Value)) and lo.dtype(item) in FLOATS
     return complexes.of(lo.value(item)) if is_real else item
 
@@ -74,6 +77,8 @@ def lower(lo: Any, name: str, args: Sequence[Any], kwargs: Any) -> Any:
     """An operation that has complex numbers among its arguments."""
     word = name.split(".")[1]
     given = _whole(lo, list(args))
+    if name in ("aten._assert_tensor_metadata.default", "aten.sym_size.int"):
+        return given[0].shape[args[1]] if name == "aten.sym_size.int" else None
     if word in complexes.ARITHMETIC:
         return complexes.ARITHMETIC[word](*_values(lo, given), **kwargs)
     if word in PRODUCTS:
@@ -83,10 +88,14 @@ def lower(lo: Any, name: str, args: Sequence[Any], kwargs: Any) -> Any:
     if word in MADE and name in TABLE:
         asks = any(map(_wants, [*args, *kwargs.values()]))
         made = TABLE[name](lo, *_part(given, 0), **{key: _part(item, 0) for key, item in kwargs.items()})
-        real_asked = word in CASTS and not asks and any(str(item).startswith("torch.") for item in [*args, kwargs.get("dtype")])
-        return made if real_asked else Complex(lo.value(made), given[0].imag if word in CASTS and isinstance(given[0], Complex) else lo.value(made) * 0)
+        if not asks and any(str(item).startswith("torch.") for item in [*args, kwargs.get("dtype")]):
+            return made  # a real type
+        made = lo.value(made)
+        return Complex(made, cast(lo, given[0].imag, made.dtype)) if word in CASTS and isinstance(given[0], Complex) else complexes.of(made)
     if word not in EACH or name not in TABLE:
         raise Unsupported("of complex numbers" if name in TABLE else "")
+    if word in FILLS:
+        args = [*args[: FILLS[word]], *(complexes.of(lo.value(item)) if isinstance(item, (Known, Value)) and not is_complex(item) else complexes.of_number(item) for item in args[FILLS[word] :])]
     return by_parts(lo, TABLE[name], *args, **kwargs)
 
 

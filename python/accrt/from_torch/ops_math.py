@@ -495,7 +495,9 @@ lowers("aten.std.default")(lambda lo, x, unbiased=True: std(lo, x, None, int(unb
 
 @lowers("aten.linalg_vector_norm.default")
 def vector_norm(lo: Any, x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Any:
-    x = lo.value(x)
+    x = lo.value(to_layout(lo, x, dtype))
+    if x.dtype in ("f16", "bf16"):
+        return cast(lo, vector_norm(lo, cast(lo, x, "f32"), ord, dim, keepdim), x.dtype)
     dims = _dims(lo, x, dim)
     if ord == 2:
         return (x * x).sum(dims, keepdim).sqrt()

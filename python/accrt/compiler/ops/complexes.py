@@ -29,8 +29,13 @@ def of(x: Any) -> Complex:
     if isinstance(x, Complex):
         return x
     if isinstance(x, Value):
-        return Complex(x, x * 0)
+        return Complex(x, x.function.full(list(x.shape), 0, x.dtype))
     return Complex(x.real, x.imag)
+
+
+def of_number(x: Any) -> Any:
+    """A number as a complex one; what is none as it is."""
+    return of(x) if isinstance(x, (int, float, complex)) else x
 
 
 def _real(x: Any) -> bool:
@@ -90,7 +95,7 @@ def by_equation(equation: str, operands: Sequence[Any], path: Any = None) -> Com
 
 
 def power(a: Any, exponent: Any) -> Complex:
-    """To a whole power of 0 to 64: by products."""
+    """To a whole power of 1 to 64: by products."""
     if not isinstance(exponent, (int, float)) or exponent != int(exponent) or not 0 < exponent <= 64:
         raise IRError(f"complex numbers to the power of {exponent}: whole powers of 1 to 64 are there")
     made = a
@@ -119,3 +124,12 @@ for _same, _as in (("multiply", "mul"), ("divide", "div"), ("true_divide", "div"
 def pairs(x: Complex) -> Value:
     """The two parts side by side, as a last dimension of 2."""
     return shapes.cat([part.unsqueeze(part.rank) for part in x], x.real.rank)
+
+
+#: What writes through views that are not of each part alone: the whole, with the view's content.
+PUTS: Dict[str, Callable[[Any, Any], Any]] = {
+    "aten.real.default": lambda whole, part: Complex(part, whole.imag),
+    "aten.imag.default": lambda whole, part: Complex(whole.real, part),
+    "aten.view_as_real.default": lambda _whole, part: ARITHMETIC["view_as_complex"](part),
+    "aten.view_as_complex.default": lambda _whole, part: pairs(part),
+}

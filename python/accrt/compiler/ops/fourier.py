@@ -14,7 +14,7 @@ from .. import expr as ex
 from ..expr import Size
 from ..ir import Function, Value
 from . import elementwise, products, reductions, shapes  # noqa: F401  - the methods that are used here
-from .complexes import Complex, turned
+from .complexes import Complex, of, turned
 
 #: Norms that `distances` knows.
 NORMS = (1.0, 2.0, math.inf)
@@ -36,6 +36,10 @@ def _waves(x: Value, columns: Size, inverse: bool) -> Tuple[Value, Value]:
     return wave.real.to_copy(x.dtype), (wave.imag if inverse else -wave.imag).to_copy(x.dtype)
 
 
+def _product(x: Value, wave: Value) -> Value:
+    return x.matmul(wave) if x.rank > 1 else x.unsqueeze(0).matmul(wave).select(0, 0)
+
+
 def _parts(size: Size) -> Optional[Tuple[int, int]]:
     """Two factors of a size that are near each other, where it has such."""
     if not isinstance(size, int) or size <= SHORT:
@@ -49,7 +53,7 @@ def _last(x: Complex, inverse: bool) -> Complex:
     size, parts = x.real.shape[-1], _parts(x.real.shape[-1])
     if parts is None:
         cosines, sines = _waves(x.real, size, inverse)
-        (a, b), (c, d) = (tuple(part.matmul(wave) for wave in (cosines, sines)) for part in x)
+        (a, b), (c, d) = (tuple(_product(part, wave) for wave in (cosines, sines)) for part in x)
         return Complex(a - d, b + c)
     # Place a * high + b gives place c + low * d: transforms over a, turned by b * c, then over b.
     low, high = parts
@@ -95,9 +99,9 @@ def of_real(x: Value, axes: Sequence[int], norm: int = 0, onesided: bool = False
     moved, size = x.transpose(at, -1), x.shape[at]
     half = ex.simplify(ex.constant(size) // 2 + 1) if onesided else size
     if _parts(size) is None:
-        made = Complex(*(moved.matmul(wave) for wave in _waves(moved, half, False)))
+        made = Complex(*(_product(moved, wave) for wave in _waves(moved, half, False)))
     else:
-        made = Complex(*(part.slice(-1, 0, half) for part in _last(Complex(moved, moved * 0), False)))
+        made = Complex(*(part.slice(-1, 0, half) for part in _last(of(moved), False)))
     made = Complex(*(part.transpose(at, -1) for part in made))
     return _scaled(transformed(made, axes[:-1]), sizes, norm)
 
@@ -116,7 +120,7 @@ def to_real(x: Complex, axes: Sequence[int], norm: int, size: Size) -> Value:
     single = k.eq(0).logical_or((k * 2).eq(size))  # those that mirror themselves
     factor = single.where(1.0, real.function.full([], 2.0, "f64"))
     cosines, sines = ((part * factor).to_copy(real.dtype) for part in wave)
-    return _scaled((real.matmul(cosines) - imag.matmul(sines)).transpose(at, -1), sizes, norm)
+    return _scaled((_product(real, cosines) - _product(imag, sines)).transpose(at, -1), sizes, norm)
 
 
 def _without_ends(imag: Value, size: Size) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, List, Tuple
 
+from .. import expr as ex
 from ..declared import FLOATS
 from ..ir import IRError, Value
 from . import elementwise, functions, indexing, products, reductions, shapes  # noqa: F401  - the methods that are used here
@@ -60,7 +61,7 @@ def _eliminated(a: Value, b: Any) -> Tuple[List[Value], List[Value], Any]:
 def solve(a: Value, b: Value, left: bool = True) -> Value:
     """x of a @ x = b, or of x @ a = b; b is a matrix, or a vector for each matrix."""
     _square(a, "a solution")
-    if b.rank == a.rank - 1:
+    if b.rank == 1 or (b.rank == a.rank - 1 and ex.same_shape(tuple(b.shape), tuple(a.shape[:-1]))):
         return solve(a, b.unsqueeze(b.rank)).select(-1, 0)
     if not left:
         return solve(a.transpose(-1, -2), b.transpose(-1, -2)).transpose(-1, -2)
@@ -107,6 +108,7 @@ def sign_and_logarithm(a: Value) -> List[Value]:
 def cholesky(a: Value, upper: bool = False) -> Value:
     """The triangle l of which a is l @ l^T; NaN where there is none."""
     size = _square(a, "the Cholesky factor")
+    a = a.transpose(-1, -2) if upper else a
     rows, rest, columns = a.function.arange(size).unsqueeze(1), a, []
     for k in range(size):
         column = rows.ge(k).where(_column(rest, k), 0.0) / _column(_row(rest, k), k).sqrt()

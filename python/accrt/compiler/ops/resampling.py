@@ -55,6 +55,8 @@ def upsample_filtered(x: Value, size: Optional[Sequence[Size]], align_corners: b
 
 def _ratio(x: Value, extent: Size, target: Size, factor: Optional[float], align_corners: bool) -> Any:
     """Places of the input for each of the result."""
+    if align_corners and ex.same(target, 1):
+        return 0.0
     if align_corners:
         extent, target = ex.simplify(ex.constant(extent) - 1), ex.simplify(ex.maximum(ex.simplify(ex.constant(target) - 1), 1))
     if isinstance(extent, int) and isinstance(target, int):
@@ -123,6 +125,7 @@ def _padded(x: Value, size: Size, padding: int, align_corners: bool) -> Value:
         low, span = (0.0, last) if align_corners else (-0.5, _float(x.function, size, x.dtype))
         if ex.same(size, 1) and align_corners:
             return x * 0.0
+        span = span.maximum(1.0) if isinstance(span, Value) else span  # 0 where there is one place
         apart = (x - low).abs()
         turns = (apart / span).floor()
         over = apart - turns * span

@@ -39,6 +39,8 @@ def _running(x: Value, dim: int, name: str, both: Callable[[Value, Value], Value
 
 def cumprod(x: Value, dim: int) -> Value:
     """Products of the elements up to each place; of integers and bools i64."""
+    if x.dtype in ("f16", "bf16"):  # what lies between may be beyond their range
+        return cumprod(x.to_copy("f32"), dim).to_copy(x.dtype)
     return _running(x if x.dtype in FLOATS or x.dtype == "i64" else x.to_copy("i64"), dim, "cumprod", lambda a, b: a * b)
 
 
@@ -81,6 +83,8 @@ def median(x: Value, dim: Optional[int] = None, keepdim: bool = False, without_n
     """The lower one of the middle elements, and with `dim` its place. NaN where one is there, or of
     those that are no NaN."""
     flat = x.flatten() if dim is None or not x.rank else x
+    if dim is None and x.dtype in FLOATS and ex.same(flat.shape[0], 0):
+        return x.function.full([], math.nan, x.dtype)
     at = 0 if flat.rank == 1 else method_axis(x, dim, "median")
     values, places = flat.sort(at)
     size = ex.constant(flat.shape[at])

@@ -9,6 +9,7 @@ from typing import Any, Callable, Optional, Sequence
 from .. import arguments
 from .. import expr as ex
 from ..expr import Size
+from ..declared import FLOATS
 from ..ir import IRError, Value
 from . import elementwise, indexing, shapes  # noqa: F401  - the methods that are used here
 
@@ -54,6 +55,8 @@ def _upsample_nearest(self: Value, size: Optional[Sequence[Size]] = None, scale_
 
 def source_places(x: Value, at: int, target: Size, factor: Optional[float], align_corners: bool) -> Value:
     """Where in a dimension each of `target` places is, in f64: no digit of a share is lost."""
+    if x.dtype not in FLOATS:
+        raise IRError(f"function {x.function.name!r}: pictures of {x.dtype} by shares of places; cast them to f32 first")
     extent = x.shape[at]
     places = x.function.arange(target).to_copy("f64")
     if align_corners:
