@@ -314,6 +314,17 @@ def test_a_base_of_rotations_that_is_left_out_is_that_of_the_family():
         np.testing.assert_array_equal(made_of(config).rotation.frequencies, whole)
 
 
+@pytest.mark.parametrize("form", ["rope_scaling", "rope_parameters"])
+def test_gpt_oss_has_a_base_of_its_own(form):
+    """Where it is left out beside a scaling; and one that is given alone is taken."""
+    scaling = {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 4096}
+    whole, left_out, given = (made_of(without("gpt-oss", "rope_theta", "rope_scaling", **keys)).rotation.frequencies for keys in (
+        {"rope_theta": 150000.0, form: scaling}, {form: scaling}, {"rope_theta": 1000.0}))  # fmt: skip
+    np.testing.assert_array_equal(left_out, whole)
+    expected = made_of(without("gpt-oss", "rope_theta", "rope_scaling", rope_theta=1000.0, rope_scaling=scaling)).rotation.frequencies
+    np.testing.assert_array_equal(given, expected)
+
+
 @pytest.mark.parametrize("name, outer, text, own, tied", [
     ("qwen2-vl", True, None, False, True), ("qwen2.5-vl", True, False, False, True), ("qwen2.5-vl", None, True, False, True),
     ("qwen2.5-vl", None, True, True, False), ("qwen3-vl", False, True, True, False), ("qwen3-vl", True, False, False, True), ("qwen2.5-vl", False, False, True, False),

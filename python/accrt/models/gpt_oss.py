@@ -18,7 +18,7 @@ class GptOss(WithExperts):
     architectures = ("gpt-oss",)
     defaults = {"head_dim": 64, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "sliding_window": 128, "max_position_embeddings": 131072, "num_local_experts": 128,
                 "num_experts_per_tok": 4, "intermediate_size": 2880,
-                "rope_parameters": {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                "rope_theta": 150000.0, "rope_parameters": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
                                     "original_max_position_embeddings": 4096}}  # fmt: skip
     count_key, router_name = "num_local_experts", "router"
     gguf_names = {**WithExperts.gguf_names, "ffn_gate_inp": "mlp.router", "post_attention_norm": "post_attention_layernorm", "attn_sinks": "self_attn.sinks"}
