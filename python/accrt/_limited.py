@@ -23,6 +23,10 @@ _LENGTH = struct.Struct("<Q")
 _PROGRAM = "import sys; sys.path = sys.argv[4:]; from accrt._limited import serve; serve(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))"
 
 
+class NotStarted(RuntimeError):
+    """The process could not be started."""
+
+
 class Overdue(RuntimeError):
     """The answer took longer than its limit."""
 
@@ -48,8 +52,9 @@ def signal_name(number: int) -> str:
 
 
 def possible() -> bool:
-    """Whether this Python can start itself: one that is embedded may not know its program."""
-    return bool(sys.executable)
+    """Whether this Python can start itself: one that is embedded may not know its program, and that
+    of a frozen application is the application."""
+    return bool(sys.executable) and not getattr(sys, "frozen", False)
 
 
 def _end(process: "subprocess.Popen[bytes]", owner: int) -> None:
@@ -72,15 +77,25 @@ class _Process:
     def __init__(self, module: str, memory: int, seconds: float) -> None:
         folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
         paths = dict.fromkeys([folder, *(path for path in sys.path if os.path.isabs(path))])
-        self._process = subprocess.Popen([sys.executable, "-c", _PROGRAM, module, str(memory), str(seconds), *paths],
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)  # fmt: skip
+        try:
+            self._process = subprocess.Popen([sys.executable, "-c", _PROGRAM, module, str(memory), str(seconds), *paths],
+                                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)  # fmt: skip
+        except OSError as error:
+            raise NotStarted(f"{sys.executable} cannot be started: {error}") from None
         self.owner, self.since = os.getpid(), monotonic()
         self.end = weakref.finalize(self, _end, self._process, self.owner)
         try:
             self._frame(monotonic() + _START_SECONDS, 0)
+        except (Overdue, Oversized, Ended) as error:
+            self.end()
+            raise NotStarted(f"{sys.executable} did not become a helper process: {error}") from None
         except BaseException:
             self.end()
             raise
+
+    def has_ended(self) -> bool:
+        """Whether it has ended, by itself or by a signal."""
+        return self._process.poll() is not None
 
     def ask(self, question: bytes, seconds: float, most: int) -> bytes:
         assert self._process.stdin is not None
@@ -126,11 +141,12 @@ class Helper:
     def __init__(self, module: str, memory: int, seconds: float) -> None:
         self._module, self._memory, self._seconds = module, memory, seconds
         self._idle: List[_Process] = []
+        self._closed = False
         self._lock = threading.Lock()
 
     def ask(self, question: bytes, most: int, seconds: Optional[float] = None) -> bytes:
-        """An answer of at most `most` bytes. Raises Overdue, Oversized, Ended. Whatever ends the
-        wait, Ctrl-C say, ends the process."""
+        """An answer of at most `most` bytes. Raises NotStarted, Overdue, Oversized, Ended. Whatever
+        ends the wait, Ctrl-C say, ends the process."""
         process = self._take()
         try:
             answer = process.ask(question, self._seconds if seconds is None else seconds, most)
@@ -139,7 +155,7 @@ class Helper:
             raise
         process.since = monotonic()
         with self._lock:
-            keep = len(self._idle) < (os.cpu_count() or 1)
+            keep = not self._closed and len(self._idle) < (os.cpu_count() or 1)
             if keep:
                 self._idle.append(process)
         if not keep:
@@ -149,21 +165,22 @@ class Helper:
     def close(self) -> None:
         """Ends the processes that wait for a question. Another question starts another one."""
         with self._lock:
-            idle, self._idle = self._idle, []
+            idle, self._idle, self._closed = self._idle, [], True
         for process in idle:
             process.end()
 
     def _take(self) -> _Process:
-        while True:
-            with self._lock:
-                if not self._idle:
-                    break
-                process = self._idle.pop()
-            if process.owner == os.getpid():
-                if monotonic() - process.since < _IDLE_SECONDS:
-                    return process
+        """The process that answered last, or a new one. Processes that have ended, or have had no
+        question for long, are cleared away. Those of a parent process are left to it."""
+        with self._lock:
+            self._closed = False
+            idle = [process for process in self._idle if process.owner == os.getpid()]
+            fit = [process for process in idle if monotonic() - process.since < _IDLE_SECONDS and not process.has_ended()]
+            self._idle = fit[:-1]
+        for process in idle:
+            if process not in fit:
                 process.end()
-        return _Process(self._module, self._memory, self._seconds)
+        return fit[-1] if fit else _Process(self._module, self._memory, self._seconds)
 
 
 # ---- In the process ------------------------------------------------------------------------------

@@ -84,6 +84,8 @@ class Nvrtc:
         question = json.dumps([self.path, text, name, entry, list(options), cubin]).encode()
         try:
             found = _helper().ask(question, IMAGE_BYTES, COMPILE_SECONDS)
+        except _limited.NotStarted as error:
+            raise CompileError(f"{name}: there is no process to run NVRTC in: {error}") from None
         except _limited.Overdue:
             raise CompileError(f"{name}: NVRTC takes longer than {COMPILE_SECONDS:g} seconds") from None
         except _limited.Oversized as error:

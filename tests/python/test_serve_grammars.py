@@ -12,7 +12,9 @@ import random
 import re
 import resource
 import signal
+import sys
 import threading
+import time
 
 import pytest
 import serve_http
@@ -131,13 +133,30 @@ def test_a_process_that_tries_grammars_is_replaced(monkeypatch):
     with accrt.LLM(serve.simulated()) as one:
         assert one.generate("x", guided_regex="a{2}", max_tokens=9).text == "aa"
         helper = one.engine._compiler._helper
-        os.kill(helper._idle[0]._process.pid, signal.SIGKILL)
-        with pytest.raises(serve.BadParameter, match=r"ended the compiler: signal 9 \(SIGKILL\)"):
-            one.generate("x", guided_regex="a{3}", max_tokens=9)
+        process = helper._idle[0]
+        os.kill(process._process.pid, signal.SIGKILL)
+        while not process.has_ended():
+            time.sleep(0.01)
         assert one.generate("x", guided_regex="a{3}", max_tokens=9).text == "aaa"
         pid = helper._idle[0]._process.pid
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_grammars_of_others_leave_their_memory(llm):
+    """Each takes some 9 MiB: together they took the 512 MiB that one may take."""
+    for i in range(80):
+        words = " & ".join("/x|.*a.{%d}b.*/" % (i + k) for k in range(6))
+        assert llm.generate("x", guided_grammar=f"start: T\nT: {words}", max_tokens=1).token_ids
+
+
+@pytest.mark.parametrize("program, said", [("/nonexistent/python", "No such file"), ("/bin/true", "did not become a helper process: exit code 0")])
+def test_a_process_that_cannot_be_started_is_not_the_client_s_fault(monkeypatch, program, said):
+    pytest.importorskip("llguidance")
+    with accrt.LLM(serve.simulated()) as one:
+        monkeypatch.setattr(sys, "executable", program)
+        with pytest.raises(accrt.errors.NotReadyError, match=f"no process to compile guided_regex in: .*{said}"):
+            one.generate("x", guided_regex="a{2}", max_tokens=9)
 
 
 @pytest.mark.parametrize("rule", ['{0}: "a" {1}', "{0}:{1}"])

@@ -28,4 +28,6 @@ def answer(question: bytes) -> bytes:
         pass
     except Error as error:
         return error.message[:MOST_WORDS].encode()
+    finally:
+        _grammars(asked["path"]).forget()  # the next one has all of the memory
     return b""

@@ -61,6 +61,7 @@ _STATUS = {
     _ffi.ACCRT_ERROR_UNSUPPORTED: (400, "unsupported"),
     _ffi.ACCRT_ERROR_TIMEOUT: (504, "deadline"),
     _ffi.ACCRT_ERROR_INVALID_STATE: (503, "draining"),
+    _ffi.ACCRT_ERROR_NOT_READY: (503, "not_ready"),
     _ffi.ACCRT_ERROR_OUT_OF_MEMORY: (503, "overloaded"),
     _ffi.ACCRT_ERROR_POISONED: (503, "engine_failed"),
 }
