@@ -84,7 +84,9 @@ def _tensor(path: object, name: str, entry: Any, content: mmap.mmap, base: int) 
         raise SafetensorsError(f"{path}: tensor {name!r:.{_SHOWN}} has the type {kind_name:.{_SHOWN}}, which is not known here")
     dtype, kind = _DTYPES[kind_name]
     begin, end = place
-    count = math.prod(shape) if len(shape) <= _MOST_DIMENSIONS else -1
+    # numpy makes no array of larger dimensions, be one of them 0
+    fits = len(shape) <= _MOST_DIMENSIONS and math.prod(max(size, 1) for size in shape) < 1 << 58
+    count = math.prod(shape) if fits else -1
     if not begin <= end <= len(content) - base or end - begin != count * np.dtype(kind).itemsize:
         raise SafetensorsError(f"{path}: tensor {name!r:.{_SHOWN}} of shape {shape!r:.{_SHOWN}} lies at [{begin}, {end})")
     if count == 0:
