@@ -69,14 +69,16 @@ class WithExperts(Decoder):
     def _shape(self, part: str) -> Sequence[int]:
         return [self.hidden, self.expert_size] if part == self.parts[2] else [self.expert_size, self.hidden]
 
+    def as_unpacked(self, key: str) -> None:
+        """Packed matrices have the type that they get where they are unpacked."""
+        found = self.checkpoint.tensors.get(key)
+        if found is not None and found.layout != "plain":
+            self.checkpoint.tensors[key] = replace(found, dtype="bf16")
+
     def _all(self, name: str, part: str) -> List[Value]:
         """One weight [experts, outputs, inputs], or one for each expert."""
         f, shape = self.step.f, self._shape(part)
         if not self.is_gguf:
             return [f.constant(self.weight(f"{name}.{expert}.{part}.weight", shape)) for expert in range(self.experts)]
-        key = self._key(f"{name}.{part}.weight")
-        found = self.checkpoint.tensors.get(key)
-        if found is not None and found.layout != "plain":
-            # what they become where they are unpacked
-            self.checkpoint.tensors[key] = replace(found, dtype="bf16")
+        self.as_unpacked(self._key(f"{name}.{part}.weight"))
         return [f.constant(self.weight(f"{name}.{part}.weight", [self.experts, *shape]))]

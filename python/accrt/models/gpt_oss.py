@@ -3,7 +3,6 @@ matrices for gate and up have their rows in turn."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Optional, Tuple
 
 import numpy as np
@@ -72,11 +71,8 @@ class GptOss(WithExperts):
     def _product(self, x: Value, name: str, size: int, ends: Value) -> Value:
         """Packed matrices and those of GGUF files are [experts, outputs, inputs], plain ones of a
         folder [experts, inputs, outputs]."""
-        f, key, inputs = self.step.f, self._key(name), int(x.shape[-1])
+        f, inputs = self.step.f, int(x.shape[-1])
         if not self.is_turned:
             return x.grouped_matmul(f.constant(self.weight(name, [self.experts, inputs, size])), ends)
-        found = self.checkpoint.tensors.get(key)
-        if found is not None and found.layout != "plain":
-            # what they become where they are unpacked
-            self.checkpoint.tensors[key] = replace(found, dtype="bf16")
+        self.as_unpacked(self._key(name))
         return x.grouped_linear([f.constant(self.weight(name, [self.experts, size, inputs]))], ends)
