@@ -81,7 +81,7 @@ class _Process:
             self._process = subprocess.Popen([sys.executable, "-c", _PROGRAM, module, str(memory), str(seconds), *paths],
                                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True)  # fmt: skip
         except OSError as error:
-            raise NotStarted(f"{sys.executable} cannot be started: {error}") from None
+            raise NotStarted(f"no helper process can be started with {sys.executable}: {error}") from None
         self.owner, self.since = os.getpid(), monotonic()
         self.end = weakref.finalize(self, _end, self._process, self.owner)
         try:

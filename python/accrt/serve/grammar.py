@@ -19,7 +19,7 @@ from typing import Optional, Tuple
 from .. import _ffi, _limited
 from .._library import Handle, created, lib, need
 from .._waits import apart
-from ..errors import InvalidFormatError, NotReadyError, OutOfMemoryError, PermissionDeniedError, UnsupportedError
+from ..errors import InvalidFormatError, OutOfMemoryError, PermissionDeniedError, UnsupportedError
 from .parameters import BadParameter, Grammar
 
 _KINDS = {"json": _ffi.ACCRT_SERVE_GRAMMAR_JSON_SCHEMA, "regex": _ffi.ACCRT_SERVE_GRAMMAR_REGEX, "lark": _ffi.ACCRT_SERVE_GRAMMAR_LARK}
@@ -110,8 +110,6 @@ class Compiler:
                 if self._grammars is None:
                     self._grammars = Grammars(self._model)
             return self._grammars.constraint(grammar.kind, grammar.text, self._helper)
-        except _limited.NotStarted as error:
-            raise NotReadyError(f"there is no process to compile {grammar.parameter} in: {error}") from None
         except _limited.Overdue:
             raise BadParameter(grammar.parameter, f"{grammar.parameter} takes longer than {TRIAL_SECONDS:g} seconds to compile", "grammar_too_complex") from None
         except (_limited.Ended, OutOfMemoryError) as error:

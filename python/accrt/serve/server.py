@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from .. import _ffi
 from .._library import Handle, check, created, lib, need, struct
+from .._limited import NotStarted
 from .._waits import apart
 from ..errors import AlreadyExistsError, Error, NotFoundError, NotReadyError
 from . import options as given_options
@@ -61,7 +62,6 @@ _STATUS = {
     _ffi.ACCRT_ERROR_UNSUPPORTED: (400, "unsupported"),
     _ffi.ACCRT_ERROR_TIMEOUT: (504, "deadline"),
     _ffi.ACCRT_ERROR_INVALID_STATE: (503, "draining"),
-    _ffi.ACCRT_ERROR_NOT_READY: (503, "not_ready"),
     _ffi.ACCRT_ERROR_OUT_OF_MEMORY: (503, "overloaded"),
     _ffi.ACCRT_ERROR_POISONED: (503, "engine_failed"),
 }
@@ -218,6 +218,8 @@ class Server(Handle):
         except BadParameter as error:
             code = error.code
             fail(job, 404 if code == "model_not_found" else 400, str(error), error.parameter, code)
+        except NotStarted as error:
+            fail(job, 503, str(error), None, "overloaded")
         except UnicodeError as error:
             fail(job, 400, f"a text cannot be encoded: {error}", None, "invalid_value")
         except Error as error:

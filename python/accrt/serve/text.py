@@ -8,7 +8,6 @@ import numbers
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from .. import _limited
-from ..errors import NotReadyError
 from . import tools
 from .embedding import Pooling
 from .parameters import BadParameter, shown, unicode
@@ -94,8 +93,6 @@ class ChatTemplate:
         with_these = "" if names is None else " with these messages"
         try:
             (kind, said), = json.loads(self._helper.ask(question, RENDERED_BYTES, RENDER_SECONDS)).items()
-        except _limited.NotStarted as error:
-            raise NotReadyError(f"there is no process to run the chat template in: {error}") from None
         except _limited.Overdue:
             return "late", f"takes longer than {RENDER_SECONDS:g} seconds{with_these}"
         except _limited.Oversized:
