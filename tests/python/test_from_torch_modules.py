@@ -131,7 +131,7 @@ def test_only_what_is_taken_apart_is_traced_and_once(instance, monkeypatch, trai
     model = Recurrent().eval().requires_grad_(trained)
     batch = torch.export.Dim("batch", max=9)
     check(model, (some(3, 4), some(3, 2, 6, 7)), instance, [(some(1, 4), some(1, 2, 6, 7))], dynamic_shapes=[{0: batch}, {0: batch}])
-    assert sorted({str(node.target) for node in traced}) == ["aten.im2col.default", "aten.lstm_cell.default", "aten.upsample_bicubic2d.vec"]
+    assert sorted({str(node.target) for node in traced}) == ["aten.im2col.default", "aten.lstm_cell.default"]
     assert len(traced) == len(set(traced)), traced
 
 
@@ -229,7 +229,7 @@ def test_a_decomposition_that_changes_nothing_ends(monkeypatch):
         convert(Of(torch.special.bessel_j0).eval(), (some(3),))
 
 
-@pytest.mark.parametrize("function", [torch.erfinv, torch.lgamma, torch.special.bessel_j1, torch.fft.rfft, torch.linalg.det])
+@pytest.mark.parametrize("function", [torch.lgamma, torch.digamma, torch.special.bessel_j1, torch.linalg.eigvalsh])
 def test_what_is_missing_has_the_name_that_the_model_has(function):
     with pytest.raises(UnsupportedOperations) as caught:
         convert(Of(function).eval(), (some(4, 4),))

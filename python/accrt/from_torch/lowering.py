@@ -23,7 +23,7 @@ from . import ops_complex
 from .ops_views import VIEWS
 from .packed import is_quantized, refuse_expanded
 from .table import TABLE
-from .values import array_of, dtype_of, free_name, Known, Missing, MISSING, number_of, short, Unsupported
+from .values import array_of, dtype_of, free_name, Known, Missing, MISSING, no_type, number_of, short, Unsupported
 
 #: What folding may make out of smaller things, in bytes: masks and tables of positions stay
 #: operations when they are larger.
@@ -315,7 +315,7 @@ class Lowering:
         dimensions."""
         if isinstance(item, Value):
             return item
-        if isinstance(item, Known):
+        if isinstance(item, Known) and not item.tensor.is_complex():
             return self._constant(item)
         if isinstance(item, bool):
             return self.function.full([], item, dtype or "bool")
@@ -323,7 +323,7 @@ class Lowering:
             return self.function.full([], item, dtype or "i64")
         if isinstance(item, float):
             return self.function.full([], item, dtype or "f32")
-        raise Unsupported(f"an argument of type {type(item).__name__}")
+        raise no_type("complex64", "return view_as_real") if ops_complex.is_complex(item) else Unsupported(f"an argument of type {type(item).__name__}")
 
     def optional(self, item: Any) -> Optional[Value]:
         return None if item is None else self.value(item)

@@ -23,7 +23,7 @@ EACH = frozenset(
 FILLS = {"where": 1, "pad": 3, "constant_pad_nd": 2, "fill": 1, "masked_fill": 2}
 CASTS = ("to", "_to_copy", "type_as")
 #: What makes tensors of a type, which may be a complex one.
-MADE = (*CASTS, "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "empty_like", "new_zeros", "new_ones", "new_empty")
+MADE = (*CASTS, "zeros", "ones", "full", "empty", "zeros_like", "ones_like", "empty_like", "full_like", "new_zeros", "new_ones", "new_empty")
 PRODUCTS = ("matmul", "mm", "bmm", "mv", "dot", "outer")
 COMPLEX = ("_fft_c2c", "_fft_c2r")
 

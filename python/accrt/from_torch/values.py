@@ -75,10 +75,10 @@ DTYPES = {
 }  # fmt: skip
 
 
-def no_type(name: str) -> Unsupported:
+def no_type(name: str, advice: str = "") -> Unsupported:
     """Why tensors of a type are refused, and what they can be in its place."""
     wider = {"int16": "int32", "uint16": "int32", "uint64": "int64"}.get(name.lower())
-    return Unsupported(f"tensors of {name}, which bundles do not have" + (f": cast them to {wider}" if wider else ""))
+    return Unsupported(f"tensors of {name}, which bundles do not have" + (f": {advice}" if advice else f": cast them to {wider}" if wider else ""))
 
 
 def dtype_of(dtype: Any) -> str:
