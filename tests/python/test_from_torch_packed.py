@@ -87,8 +87,8 @@ def test_what_torchao_quantized_stays_packed(name, shape, dtype, instance, monke
     from torchao.kernel import intmm
     from torchao.quantization import quantize_
 
-    # On processors with VNNI and without AMX, torchao adds 128 to codes of activations, and takes it
-    # back by the sums of the weight's codes, for which these would be expanded.
+    # On processors with VNNI and without AMX, torchao adds 128 to codes of activations, and takes
+    # it back by the sums of the weight's codes, for which these would be expanded.
     monkeypatch.setattr(intmm, "_cpu_is_vnni_supported", lambda: False, raising=False)
 
     made = model().to(getattr(torch, dtype))
