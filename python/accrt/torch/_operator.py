@@ -442,8 +442,12 @@ def _lies_well(value: Any) -> bool:
     """Whether the function takes it as it is, on the host."""
     if type(value) is not torch.Tensor:
         return not isinstance(value, torch.Tensor)
-    return (value.layout == torch.strided and value.device.type == "cpu" and value.is_contiguous() and value.data_ptr() % _ALIGNED == 0
-            and not value.requires_grad and not value.is_neg())
+    return value.layout == torch.strided and value.device.type == "cpu" and not value.requires_grad and _lies_whole(value)
+
+
+def _lies_whole(value: Any) -> bool:
+    """Whether a tensor's elements lie one after the other, as they are, from an aligned address."""
+    return bool(value.is_contiguous() and value.data_ptr() % _ALIGNED == 0 and not value.is_neg())
 
 
 def _plain(value: Any, copy: bool) -> Any:
@@ -457,7 +461,7 @@ def _plain(value: Any, copy: bool) -> Any:
 
 def _is_plain(value: Any) -> bool:
     """Whether an argument goes in as it is."""
-    return not isinstance(value, torch.Tensor) or (value.is_contiguous() and value.data_ptr() % _ALIGNED == 0 and not value.is_neg())
+    return not isinstance(value, torch.Tensor) or _lies_whole(value)
 
 
 @functools.lru_cache(maxsize=None)

@@ -14,7 +14,7 @@ from .. import expr as ex
 from ..expr import Size
 from ..ir import Function, Value
 from . import elementwise, products, reductions, shapes  # noqa: F401  - the methods that are used here
-from .complexes import Complex, of, turned
+from .complexes import Complex, multiplied, of, turned
 
 #: Norms that `distances` knows.
 NORMS = (1.0, 2.0, math.inf)
@@ -31,8 +31,12 @@ def _angles(function: Function, rows: Size, columns: Size, size: Size) -> Value:
 
 def _waves(x: Value, columns: Size, inverse: bool) -> Tuple[Value, Value]:
     """Cosines and sines of a transform of x's last dimension."""
-    size = x.shape[-1]
-    wave = turned(_angles(x.function, size, columns, size))
+    return _waves_of(x, x.shape[-1], columns, x.shape[-1], inverse)
+
+
+def _waves_of(x: Value, rows: Size, columns: Size, size: Size, inverse: bool) -> Tuple[Value, Value]:
+    """The same of so many rows and columns, in x's type."""
+    wave = turned(_angles(x.function, rows, columns, size))
     return wave.real.to_copy(x.dtype), (wave.imag if inverse else -wave.imag).to_copy(x.dtype)
 
 
@@ -58,10 +62,7 @@ def _last(x: Complex, inverse: bool) -> Complex:
     # Place a * high + b gives place c + low * d: transforms over a, turned by b * c, then over b.
     low, high = parts
     split = Complex(*(part.view([*part.shape[:-1], low, high]).transpose(-1, -2) for part in x))
-    real, imag = _last(split, inverse)
-    wave = turned(_angles(real.function, high, low, size))
-    cosines, sines = wave.real.to_copy(real.dtype), (wave.imag if inverse else -wave.imag).to_copy(real.dtype)
-    both = Complex(real * cosines - imag * sines, real * sines + imag * cosines)
+    both = multiplied(_last(split, inverse), Complex(*_waves_of(x.real, high, low, size, inverse)))
     made = _last(Complex(*(part.transpose(-1, -2) for part in both)), inverse)
     return Complex(*(part.transpose(-1, -2).flatten(-2) for part in made))
 
@@ -75,13 +76,13 @@ def _scaled(x: Any, sizes: Sequence[Size], norm: int) -> Any:
     """As torch numbers norms: 0 as it is, 1 by the root of all elements, 2 by their number."""
     if norm == 0:
         return x
-    count = ex.product(sizes)
+    count, like = ex.product(sizes), x.real if isinstance(x, Complex) else x
     if isinstance(count, int):
         factor: Any = 1 / count if norm == 2 else count**-0.5
     else:
-        whole = (x.real if isinstance(x, Complex) else x).function.full([], count, "f64")
-        factor = (whole.reciprocal() if norm == 2 else whole.rsqrt()).to_copy((x.real if isinstance(x, Complex) else x).dtype)
-    return Complex(x.real * factor, x.imag * factor) if isinstance(x, Complex) else x * factor
+        whole = like.function.full([], count, "f64")
+        factor = (whole.reciprocal() if norm == 2 else whole.rsqrt()).to_copy(like.dtype)
+    return multiplied(x, factor) if isinstance(x, Complex) else x * factor
 
 
 def transformed(x: Complex, axes: Sequence[int], norm: int = 0, inverse: bool = False) -> Complex:
