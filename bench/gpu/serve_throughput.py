@@ -43,6 +43,10 @@ SHAPES = {
 COMMON = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "num_key_value_heads": 8, "max_position_embeddings": 16384,
           "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "hidden_act": "silu", "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}  # fmt: skip
 REQUESTS, NEW = 256, 128
+#: A gap this long lies between two steps; kernels of one graph follow one another within 0.5 us.
+BETWEEN_STEPS_NS = 1000
+#: New tokens of transformers' two timed calls: the time between tokens is the difference's.
+PEER_TOKENS = (20, 120)
 #: Numbers that weights repeat after: odd, so that no row of a matrix is another's, which would
 #: give many tokens the same logit.
 PIECE = (1 << 22) + 1
@@ -316,9 +320,10 @@ class Bench:
             found = sorted((e.start_ns(), e.duration_ns(), e.name()) for e in seen.profiler.kineto_results.events() if "CUDA" in str(e.device_type()))
             first, last = found[0][0], found[-1][0]
             found = [e for e in found if first + 0.4 * (last - first) <= e[0] <= first + 0.9 * (last - first)]
-            busy, end, sums, gaps = 0, found[0][0], {}, {}
+            busy, between, end, sums, gaps = 0, 0, found[0][0], {}, {}
             for at, took, name in found:
                 if at > end:
+                    between += at - end if at - end >= BETWEEN_STEPS_NS else 0
                     count, total = gaps.get(name, (0, 0))
                     gaps[name] = (count + 1, total + at - end)
                 busy += max(0, at + took - max(at, end))
@@ -327,6 +332,7 @@ class Bench:
                 sums[name] = (count + 1, total + took)
             span = end - found[0][0]
             self.table.add("idle", f"device idle while {rows} decode (profiled)", 100 * (1 - busy / span), "%", f"{len(found)} kernels and copies in {span / 1e6:.1f} ms")
+            self.table.add("idle", "of it between steps (gaps of 1 us and more)", 100 * between / span, "%")
             for name, (count, total) in sorted(sums.items(), key=lambda item: -item[1][1])[:14]:
                 print(f"#   {100 * total / span:5.1f} % {total / count / 1e3:9.2f} us x {count:6d}  {name[:110]}", flush=True)
             for name, (count, total) in sorted(gaps.items(), key=lambda item: -item[1][1])[:6]:
@@ -491,17 +497,17 @@ class Bench:
         for what, cache in (("dynamic cache", {}), ("static cache, compiled", {"cache_implementation": "static"})):
             try:
                 begin = time.perf_counter()
-                model.generate(prompt, max_new_tokens=8, **common, **cache)
-                model.generate(prompt, max_new_tokens=8, **common, **cache)
+                for count in (*PEER_TOKENS, *PEER_TOKENS):  # a static cache of each size is compiled for itself
+                    model.generate(prompt, max_new_tokens=count, **common, **cache)
                 torch.cuda.synchronize()
                 warm = time.perf_counter() - begin
                 took = []
-                for count in (20, 120):
+                for count in PEER_TOKENS:
                     begin = time.perf_counter()
                     model.generate(prompt, max_new_tokens=count, **common, **cache)
                     torch.cuda.synchronize()
                     took.append(time.perf_counter() - begin)
-                self.table.add("peer", f"transformers, one request, between tokens, {what}", (took[1] - took[0]) / 100 * 1e3, "ms", f"after {warm:.1f} s")
+                self.table.add("peer", f"transformers, one request, between tokens, {what}", (took[1] - took[0]) / (PEER_TOKENS[1] - PEER_TOKENS[0]) * 1e3, "ms", f"after {warm:.1f} s")
             except Exception as error:  # a peer that fails is said, and the rest goes on
                 print(f"peer     {what}: {type(error).__name__}: {str(error)[:300]}", flush=True)
         try:
