@@ -497,7 +497,8 @@ class Bench:
         for what, cache in (("dynamic cache", {}), ("static cache, compiled", {"cache_implementation": "static"})):
             try:
                 begin = time.perf_counter()
-                for count in (*PEER_TOKENS, *PEER_TOKENS):  # a static cache of each size is compiled for itself
+                # A static cache of each size is compiled for itself.
+                for count in (*PEER_TOKENS, *PEER_TOKENS):
                     model.generate(prompt, max_new_tokens=count, **common, **cache)
                 torch.cuda.synchronize()
                 warm = time.perf_counter() - begin

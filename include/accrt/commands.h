@@ -116,9 +116,9 @@ ACCRT_API accrt_status_t accrt_kernel_info(accrt_kernel_t* kernel, accrt_kernel_
 typedef struct accrt_kernel_argument {
   /** ACCRT_KERNEL_PARAM_* of the parameter: BUFFER, TENSOR, SCALAR, SYMBOL or WORKSPACE */
   uint32_t kind;
-  /** recorded commands: index into the binding table, or ACCRT_BINDING_NONE to use `buffer`. 0 is a
-   * binding: a list with bindings refuses an argument that has both a binding and memory of its
-   * own */
+  /** recorded commands: index into the binding table, or ACCRT_BINDING_NONE to use `buffer`. 0 is
+   * the first binding, not "none": a list with bindings refuses an argument that has a binding and
+   * a buffer or pointer */
   uint32_t binding;
   /** BUFFER, TENSOR, WORKSPACE. NULL: the host address `pointer` (devices with host memory). If
    * `pointer` is NULL too, an optional parameter is absent */
@@ -217,7 +217,7 @@ ACCRT_ASSERT_LAYOUT(accrt_binding_t, size_bytes, 32);
 /** The predecessors of a command: it starts when all of them have ended. They are indices that
  * earlier record functions returned. Frozen. */
 typedef struct accrt_predecessors {
-  const uint32_t* commands; /**< `count` indices; may be NULL if that is not their number */
+  const uint32_t* commands; /**< `count` indices; NULL if there are none, or AFTER_PREVIOUS */
   uint32_t count;    /**< 0: no predecessors; ACCRT_AFTER_PREVIOUS: the last recorded command */
   uint32_t reserved; /**< 0 */
 } accrt_predecessors_t;
@@ -255,8 +255,9 @@ ACCRT_API accrt_status_t accrt_commands_invoke(
     accrt_commands_t* commands, accrt_kernel_t* operation, const accrt_kernel_argument_t* arguments,
     uint32_t argument_count, uint32_t argument_size_bytes, const accrt_predecessors_t* predecessors,
     uint32_t* out_index);
-/** Records a strided copy. extent[0] of one row may be ACCRT_TO_END if a buffer, not a binding,
- * says where that is: the source, or the target if the source is host memory.
+/** Records a strided copy. If the copy has one row, extent[0] may be ACCRT_TO_END: to the end of
+ * the source's buffer, or of the target's buffer if the source is host memory. That buffer must be
+ * given here; a binding's size is not known yet.
  * @return as accrt_commands_dispatch; ACCRT_ERROR_OVERFLOW; ACCRT_ERROR_INVALID_ARGUMENT (the
  *   target's rows overlap); ACCRT_ERROR_ALIASED (source and target overlap). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_copy(accrt_commands_t* commands,
@@ -283,8 +284,8 @@ ACCRT_API accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint
 ACCRT_API accrt_status_t accrt_commands_marker(accrt_commands_t* commands, const char* text,
                                                const accrt_predecessors_t* predecessors,
                                                uint32_t* out_index);
-/** Ends recording and makes the list ready. From then on the list does not change, and any thread
- * may submit it.
+/** Ends recording and makes the list ready. Afterwards the list does not change, and any thread may
+ * submit it.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (already finalized); ACCRT_ERROR_OUT_OF_MEMORY; the
  *   driver's statuses. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_finalize(accrt_commands_t* commands);

@@ -100,8 +100,8 @@ typedef struct accrt_trace_event {
   const char* name; /**< operation, kernel or function */
 } accrt_trace_event_t;
 ACCRT_ASSERT_LAYOUT(accrt_trace_event_t, name, 48);
-/** Frozen. A trace sink. The library calls it from any thread, never under a lock. It must be
- * quick. */
+/** Frozen. A trace sink. The library calls it from any thread, never under a lock. It must return
+ * quickly, because the traced work waits for it. */
 typedef struct accrt_trace_sink {
   void* self;
   void (*event)(void* self, const accrt_trace_event_t* event);
@@ -274,7 +274,8 @@ ACCRT_API accrt_status_t accrt_caps_parse(const char* text, size_t size_bytes,
 #define ACCRT_DEVICE_FLAG_HOST_MEMORY 1u
 #define ACCRT_DEVICE_FLAG_TIMESTAMPS 2u   /**< events can measure time */
 #define ACCRT_DEVICE_FLAG_HOST_KERNELS 4u /**< runs host workgroup kernels */
-/** no threads: work runs inside waits; in a wait with a limit, a thread of the instance runs it */
+/** the device has no threads: work runs inside waits, on the waiting thread; if the wait has a
+ * limit, a thread of the instance runs it */
 #define ACCRT_DEVICE_FLAG_CALLER_RUNS 8u
 /** an enqueue function may run the work before it returns. Since: 0.4 */
 #define ACCRT_DEVICE_FLAG_ENQUEUE_RUNS 16u

@@ -26,8 +26,9 @@ typedef struct accrt_pool_options {
 ACCRT_ASSERT_LAYOUT(accrt_pool_options_t, label, 40);
 #define ACCRT_POOL_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_pool_options_t)
 
-/** Makes a pool on a device. The pool grows by mapping memory, and keeps it until accrt_pool_trim.
- * The last reference frees all of it (buffers retain their pool). Thread-safe.
+/** Makes a pool on a device. The pool takes memory from the driver as it grows, and keeps it until
+ * accrt_pool_trim. A buffer retains its pool; when the last reference to the pool is released, all
+ * its memory goes back to the driver. Thread-safe.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_UNSUPPORTED (the device has no memory of
  *   that kind). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_pool_create(accrt_device_t* device,
@@ -77,8 +78,8 @@ typedef struct accrt_pool_entry {
 } accrt_pool_entry_t;
 ACCRT_ASSERT_LAYOUT(accrt_pool_entry_t, label, 96);
 /** Lists the pool's buffers. `entries` may be NULL if `capacity` is 0. `out_count` gets the full
- * number in any case.
- * @param entry_size_bytes sizeof(accrt_pool_entry_t). Thread-safe. Since: 0.1 */
+ * number in any case. Thread-safe.
+ * @param entry_size_bytes sizeof(accrt_pool_entry_t). Since: 0.1 */
 ACCRT_API accrt_status_t accrt_pool_snapshot(accrt_pool_t* pool, accrt_pool_entry_t* entries,
                                              uint32_t capacity, uint32_t entry_size_bytes,
                                              uint32_t* out_count);
@@ -140,7 +141,7 @@ typedef struct accrt_buffer_info {
   uint64_t id;
   uint64_t size_bytes;
   uint64_t device_address;
-  void* host_pointer; /**< NULL: the host needs accrt_buffer_map, if it can reach it */
+  void* host_pointer; /**< NULL: accrt_buffer_map gives one, if the host can reach the memory */
   uint64_t alignment_bytes;
 } accrt_buffer_info_t;
 ACCRT_ASSERT_LAYOUT(accrt_buffer_info_t, alignment_bytes, 56);
@@ -173,14 +174,14 @@ typedef struct accrt_memory_handle {
 } accrt_memory_handle_t;
 ACCRT_ASSERT_LAYOUT(accrt_memory_handle_t, bytes, 96);
 #define ACCRT_MEMORY_HANDLE_INIT ACCRT_STRUCT_INIT(accrt_memory_handle_t)
-/** Exports a buffer that was made with an ACCRT_BUFFER_FLAG_EXPORT_* flag. `kind` must match the
- * flag. Thread-safe.
+/** Exports a buffer that was made with an ACCRT_BUFFER_FLAG_EXPORT_* flag. `kind` must be the
+ * flag's kind. Thread-safe.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (made without a flag, or with the other one);
  *   ACCRT_ERROR_UNSUPPORTED; the driver's statuses. Since: 0.2 */
 ACCRT_API accrt_status_t accrt_buffer_export(accrt_buffer_t* buffer, uint32_t kind,
                                              accrt_memory_handle_t* out_handle);
-/** Opens memory that another process exported. The caller keeps the handle's file descriptor.
- * Thread-safe, may block.
+/** Opens memory that another process exported. The handle's file descriptor stays the caller's, to
+ * be closed by the caller. Thread-safe, may block.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (kind); ACCRT_ERROR_UNSUPPORTED;
  *   ACCRT_ERROR_OUT_OF_MEMORY; the driver's statuses. Since: 0.2 */
 ACCRT_API accrt_status_t accrt_buffer_import_handle(accrt_device_t* device,
@@ -188,8 +189,8 @@ ACCRT_API accrt_status_t accrt_buffer_import_handle(accrt_device_t* device,
                                                     accrt_buffer_t** out_buffer);
 
 /** Releases the caller's reference in stream order: this stream's next allocation may use the
- * memory without a wait. No other stream may be using the buffer. Only success consumes the
- * reference.
+ * memory without a wait. No other stream may be using the buffer. On failure the reference stays
+ * the caller's.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (other references, or used on another stream).
  *   Since: 0.1 */
 ACCRT_API accrt_status_t accrt_stream_free(accrt_stream_t* stream, accrt_buffer_t* buffer);

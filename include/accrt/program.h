@@ -67,10 +67,10 @@ ACCRT_API accrt_program_t* accrt_program_retain(accrt_program_t* program);
 ACCRT_API void accrt_program_release(accrt_program_t* program);
 /** The program's bundle, lent. Since: 0.1 */
 ACCRT_API accrt_bundle_t* accrt_program_bundle(accrt_program_t* program);
-/** Gives the variant that the program chose for a kernel of the bundle: the best one that asks
- * nothing of the arguments, or else the best. A call whose arguments fit a better one uses that.
- * One line of text says why the program did not choose the others (`text` and sizes as in
- * accrt_bundle_argument_type_text).
+/** Gives the variant that the program chose for a kernel of the bundle. It is the best variant
+ * without conditions on the arguments; if every variant has conditions, it is the best of all. A
+ * call uses a better variant if its arguments meet that variant's conditions. One line of text says
+ * why each other variant was not chosen (`text` and sizes as in accrt_bundle_argument_type_text).
  * @param kernel index of the kernel in the bundle.
  * @return ACCRT_OK; ACCRT_ERROR_OUT_OF_RANGE (no such kernel, or a text that is longer than
  *   capacity_bytes); ACCRT_ERROR_NO_VARIANT (no function for the device uses the kernel).
@@ -94,8 +94,8 @@ ACCRT_API accrt_status_t accrt_program_swap_weights(accrt_program_t* program,
                                                     uint32_t weight_count,
                                                     uint32_t weight_size_bytes);
 
-/** As accrt_program_swap_weights, within a budget: reading, copying and prepare functions end at
- * its limits.
+/** As accrt_program_swap_weights, within a budget. Reading, copying and prepare functions stop when
+ * a limit of the budget is reached.
  * @param budget copied; NULL for the defaults.
  * @return as accrt_program_swap_weights; ACCRT_ERROR_BUDGET, ACCRT_ERROR_TIMEOUT,
  *   ACCRT_ERROR_CANCELLED. On failure all weights stay as they were. Thread-safe. Blocks.
@@ -130,13 +130,14 @@ ACCRT_API accrt_status_t accrt_program_load_weights_within(
     accrt_program_t* program, accrt_weights_t* const* weights, uint32_t weight_count,
     const char* const* names, uint32_t name_count, uint32_t flags, const accrt_budget_t* budget);
 
-/** The memory of a weight on a device with memory of its own, to be read and written in place: what
- * is written there is what later calls of all sessions compute with. The caller orders writes with
- * calls, by streams.
+/** Gives the memory of a weight, to be read and written in place. Only devices with memory of their
+ * own have such memory. Later calls of all sessions compute with what you write there. Order your
+ * writes with calls by streams.
  * @param name of a constant that no prepare function makes.
  * @param out_tensor row-major, without strides; on failure unchanged. Its buffer is lent until the
- *   weight is replaced or the program is released: retain the buffer to keep its memory, and with
- *   it that of the program's other weights. Its shape is lent by the program.
+ *   weight is replaced or the program is released. To keep the memory for longer, retain the
+ *   buffer; this keeps the memory of the program's other weights too. Its shape is lent by the
+ *   program.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (the message has similar names); ACCRT_ERROR_UNSUPPORTED
  *   (it has an encoding, a prepare function reads it, no function for the device does, or it lies
  *   in memory of the bundle or of a source). Thread-safe. Never blocks. Since: 0.4 */
@@ -167,12 +168,12 @@ typedef struct accrt_session_options {
   uint32_t reserved;          /**< 0 */
   const char* label;          /**< names the session's memory in snapshots; copied; may be NULL */
   /* Since 0.4 */
-  /** for each plan that the session makes; its `cancel` must outlive the session; NULL: the
+  /** limits each plan that the session makes; its `cancel` must outlive the session; NULL: the
    * defaults */
   const accrt_budget_t* budget;
-  /** for making the session: limits its memory (with its states, on a device that uses host memory)
-   * and the time to fill the states. NULL: the limits that `budget` has; a limit of 0 there, and a
-   * `budget` of NULL, are no limit here */
+  /** limits accrt_session_create itself: its memory (on devices that use host memory, states
+   * included) and the time to fill the states. NULL: the limits of `budget` hold; where `budget` is
+   * NULL, or its limit is 0, there is no limit */
   const accrt_budget_t* creation_budget;
 } accrt_session_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_session_options_t, creation_budget, 80);
@@ -191,23 +192,24 @@ ACCRT_API accrt_status_t accrt_session_create(accrt_program_t* program,
 ACCRT_API accrt_session_t* accrt_session_retain(accrt_session_t* session);
 /** Drops a reference; NULL is allowed; calls in flight keep what they need. Since: 0.1 */
 ACCRT_API void accrt_session_release(accrt_session_t* session);
-/** Makes a session of the same program, with the same adapter and a copy of the state. It waits for
- * all earlier calls; the copy is complete when it returns.
- * @param options as accrt_session_create; symbols must be absent or equal; may be NULL. A budget
- *   that is NULL is that of the session. No budget limits the copy.
+/** Makes a session of the same program, with the same adapter and a copy of the state. The function
+ * waits for all earlier calls, and returns when the copy is complete.
+ * @param options as accrt_session_create; may be NULL. A symbol may be missing; if it is there, its
+ *   value must be the session's. If `budget` is NULL, the new session has the budget of the old
+ *   one. The copy itself has no limit.
  * @return as accrt_session_create; ACCRT_ERROR_POISONED. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_clone(accrt_session_t* session,
                                              const accrt_session_options_t* options,
                                              accrt_session_t** out_session);
-/** Waits for calls in flight, then fills the state with its initial value and clears a failure of
- * the session and of its own stream. All of that is done when it returns.
+/** Waits for calls in flight, then fills the state with its initial value, and clears a failure of
+ * the session and of the session's own stream. The function returns when all of this is done.
  * @return ACCRT_OK; ACCRT_ERROR_POISONED (the caller's stream has failed);
  *   ACCRT_ERROR_OUT_OF_MEMORY; ACCRT_ERROR_DEVICE_LOST. Blocks. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_reset(accrt_session_t* session);
 /** Cancels all work that was submitted to the session, as accrt_stream_cancel does. The session is
  * then poisoned until accrt_session_reset. Any thread may call this, even while another is in a
  * call of the session.
- * @return ACCRT_OK (also without work in flight: nothing happens then); ACCRT_ERROR_INVALID_STATE
+ * @return ACCRT_OK (if no work is in flight, nothing happens); ACCRT_ERROR_INVALID_STATE
  *   (the session uses a stream of the caller, which may have other work: cancel that stream). Never
  *   blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_session_cancel(accrt_session_t* session);
@@ -225,12 +227,12 @@ ACCRT_API accrt_status_t accrt_session_state(accrt_session_t* session, const cha
                                              accrt_tensor_t* out_tensor, int64_t* shape,
                                              int64_t* strides);
 /** Uses the caller's buffer as the storage of a state, from the next call on. The buffer's contents
- * become the state. The session retains the buffer. With NULL the session uses storage of its own
- * again, which is filled with the initial value when this returns.
+ * become the state. The session retains the buffer. NULL: the session uses storage of its own
+ * again; the function returns when this storage has the initial value.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_OUT_OF_RANGE (the buffer is too small: both
  *   sizes); ACCRT_ERROR_INVALID_ARGUMENT (a buffer of another device);
- *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Blocks if `buffer` is NULL, also on earlier calls.
- *   Since: 0.1 */
+ *   ACCRT_ERROR_OUT_OF_DEVICE_MEMORY. Blocks if `buffer` is NULL: it then waits for earlier calls
+ *   too. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_session_bind_state(accrt_session_t* session, const char* name,
                                                   accrt_buffer_t* buffer, uint64_t offset_bytes);
 
@@ -277,11 +279,11 @@ ACCRT_ASSERT_LAYOUT(accrt_adapter_options_t, scale, 32);
 #define ACCRT_ADAPTER_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_adapter_options_t)
 
 /** Loads an adapter (LoRA): tensors of a source for optional inputs of the bundle. The bundle lists
- * the names of its adapter tensors; the source has a tensor of that name, or of that name after
- * "base_model.model.". The tensors are copied to the device once. A tensor that the bundle marks is
- * multiplied by alpha / rank (one product in f32, rounded to nearest even to the tensor's type). Of
- * two names that differ only in lora_A and lora_B, the source must have both or none. The adapter
- * retains the program, not the source. Thread-safe. Blocks.
+ * the names of its adapter tensors. The source names a tensor in the same way, or with
+ * "base_model.model." before the name. The tensors are copied to the device once. A tensor that the
+ * bundle marks is multiplied by alpha / rank (one product in f32, rounded to nearest even to the
+ * tensor's type). If two names differ only in lora_A and lora_B, the source must have both tensors
+ * or none of them. The adapter retains the program, not the source. Thread-safe. Blocks.
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND (half of a pair; a tensor that the bundle does not list;
  *   no tensor that it lists); ACCRT_ERROR_TYPE_MISMATCH, ACCRT_ERROR_SHAPE_MISMATCH (the tensor,
@@ -297,9 +299,9 @@ ACCRT_API accrt_adapter_t* accrt_adapter_retain(accrt_adapter_t* adapter);
 /** Drops a reference; NULL is allowed; sessions and calls in flight keep what they need.
  * Since: 0.3 */
 ACCRT_API void accrt_adapter_release(accrt_adapter_t* adapter);
-/** Sets the session's adapter; NULL: the base model. From the next run on, calls take the adapter's
- * tensors for inputs that the caller has not bound. Calls in flight do not change. The session
- * retains the adapter. Sessions may share an adapter or have different ones.
+/** Sets the session's adapter; NULL: the base model. From the next run on, the adapter's tensors
+ * are the values of inputs that the caller has not bound. Calls in flight do not change. The
+ * session retains the adapter. Sessions may share an adapter or have different ones.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (an adapter of another program). Since: 0.3 */
 ACCRT_API accrt_status_t accrt_session_set_adapter(accrt_session_t* session,
                                                    accrt_adapter_t* adapter);
@@ -336,11 +338,11 @@ ACCRT_API accrt_status_t accrt_call_set_scalar(accrt_call_t* call, uint32_t inde
 /** Runs the call and waits. Without a time limit, on an idle stream, the calling thread does the
  * work if the device allows it. With a limit, other threads do the work, and the function returns
  * at the limit. The run then goes on: keep its memory until it has ended (accrt_call_wait); later
- * calls of the session run after it. The limit also covers the time to make a plan: at the limit
- * the work on the plan ends, and the next run begins it again. accrt_session_warmup makes a plan
- * without a limit. A plan of up to some thousand commands is made even if the limit passes
- * meanwhile. A repeated run with the same symbol values allocates nothing and takes only the
- * stream's lock, if the caller passes the storage for results.
+ * calls of the session run after it. The limit also covers the time to make a plan. At the limit,
+ * the work on the plan is given up, and the next run starts the plan from the beginning.
+ * accrt_session_warmup makes a plan without a limit. A plan of a few thousand commands or fewer is
+ * finished even if the limit passes meanwhile. A repeated run with the same symbol values allocates
+ * nothing and takes no lock but the stream's, if the caller has bound storage for the results.
  * @param timeout_ns 0: enqueues the run and polls once.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (an input that is not bound: its name);
  *   ACCRT_ERROR_SHAPE_MISMATCH (function, input, dimension, symbol and its range);
@@ -353,11 +355,11 @@ ACCRT_API accrt_status_t accrt_call_set_scalar(accrt_call_t* call, uint32_t inde
  *   limit passed while the plan was made: nothing has run, and accrt_call_wait waits for the run
  *   before. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_run(accrt_call_t* call, uint64_t timeout_ns);
-/** Runs the call for at most timeout_ns. It is for callers that do something else in between and
- * come back with accrt_call_wait, as an interpreter does to look for signals. If the last measured
- * run of the same plan took less than an eighth of the limit, the calling thread does the work, so
- * that a short run costs no more than without a limit. A run that takes much longer than the one
- * before it may therefore exceed the limit, once.
+/** Runs the call, and waits for it for at most timeout_ns. It is for callers that must do something
+ * else in between, such as an interpreter that looks for signals; they call accrt_call_wait
+ * afterwards. If the last measured run of the same plan took less than an eighth of the limit, the
+ * calling thread does the work, so that a short run costs no more than without a limit. A run that
+ * takes much longer than the one before it may therefore exceed the limit, once.
  * @return as accrt_call_run, but ACCRT_ERROR_NOT_READY if the run goes on. ACCRT_ERROR_TIMEOUT then
  *   means that the plan was not made in time (this limit, or a budget's), and nothing has run.
  *   Since: 0.4 */
@@ -368,16 +370,16 @@ ACCRT_API accrt_status_t accrt_call_attempt(accrt_call_t* call, uint64_t timeout
  *   ACCRT_ERROR_DEVICE_LOST (the session's failure); ACCRT_ERROR_POISONED (the run failed, and a
  *   reset has cleared the record). Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_call_wait(accrt_call_t* call, uint64_t timeout_ns);
-/** Makes the plan for what is bound to the call now, unless it is made; runs nothing. For callers
- * that enqueue runs and must not work for long while they do. The limit is kept as accrt_call_run
+/** Makes the plan for the present bindings, unless the session has it already. Runs nothing. It is
+ * for callers whose accrt_call_submit must return quickly. The limit is kept as accrt_call_run
  * keeps it.
  * @return as accrt_call_run, for errors found before the launch; ACCRT_ERROR_TIMEOUT: the plan was
  *   not made in time. Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_call_plan(accrt_call_t* call, uint64_t timeout_ns);
 /** Enqueues a run. It waits for `waits`, runs, and signals `signals`; if it fails, the semaphores
  * of `signals` fail. It never blocks on the device. Another run of the same call may be in flight;
- * results that the runtime allocates are then new ones. May block: a plan that is not made is made
- * here, without a limit but the session's budget (accrt_call_plan).
+ * this run then gets new buffers for results that the runtime allocates. The function may block to
+ * make the plan, which only the session's budget limits; accrt_call_plan makes it beforehand.
  * @return as accrt_call_run, for errors found before the launch. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_call_submit(accrt_call_t* call, const accrt_timepoint_t* waits,
                                            uint32_t wait_count, const accrt_timepoint_t* signals,
