@@ -10,10 +10,37 @@ typedef struct shape {
   CUgraphExec exec;
 } shape_t;
 
-static void run_shape(void* opaque, int count) {
-  shape_t* s = opaque;
-  for (int i = 0; i < count; ++i)
-    CHECK(p_cuGraphLaunch(s->exec, s->stream));
+#define MOST_ROUNDS 9
+
+/* What launches of one graph took, in microseconds. */
+typedef struct shape_times {
+  double done[MOST_ROUNDS], submit[MOST_ROUNDS];
+} shape_times_t;
+
+/* Launches each graph in turn, `warmup` rounds that are not counted and `rounds` that are. */
+static void measure(shape_t* shapes, shape_times_t* times, int count, int warmup, int rounds) {
+  for (int r = -warmup; r < rounds; ++r) {
+    for (int i = 0; i < count; ++i) {
+      CHECK(p_cuStreamSynchronize(shapes[i].stream));
+      const double t0 = floor_now_us();
+      CHECK(p_cuGraphLaunch(shapes[i].exec, shapes[i].stream));
+      const double t1 = floor_now_us();
+      CHECK(p_cuStreamSynchronize(shapes[i].stream));
+      if (r >= 0)
+        times[i].done[r] = floor_now_us() - t0, times[i].submit[r] = t1 - t0;
+    }
+  }
+}
+
+/* Prints the median of each graph, named by its number of chains, and destroys the graphs. */
+static void report(shape_t* shapes, shape_times_t* times, const int* widths, int count,
+                   int rounds) {
+  for (int i = 0; i < count; ++i) {
+    printf("  %d: %.1f (%.1f)", widths[i], floor_median(times[i].done, rounds),
+           floor_median(times[i].submit, rounds));
+    CHECK(p_cuGraphExecDestroy(shapes[i].exec));
+  }
+  printf("\n");
 }
 
 /* `node_count` kernels in `branches` chains between a first and a last node. */
@@ -54,28 +81,13 @@ static void branches(CUstream stream) {
          "of 7\n");
   for (int g = 0; g < 4; ++g) {
     for (int c = 0; c < 5; ++c) {
-      double done[5][7], submit[5][7];
+      shape_times_t times[5];
       shape_t s[5];
       for (int w = 0; w < 5; ++w)
         shape_init(&s[w], stream, 32, widths[w], grids[g], cycles[c]);
-      for (int r = -1; r < 7; ++r) {
-        for (int w = 0; w < 5; ++w) {
-          CHECK(p_cuStreamSynchronize(stream));
-          const double t0 = floor_now_us();
-          run_shape(&s[w], 1);
-          const double t1 = floor_now_us();
-          CHECK(p_cuStreamSynchronize(stream));
-          if (r >= 0)
-            done[w][r] = floor_now_us() - t0, submit[w][r] = t1 - t0;
-        }
-      }
+      measure(s, times, 5, 1, 7);
       printf("grid %3u, %5u cycles:", grids[g], cycles[c]);
-      for (int w = 0; w < 5; ++w) {
-        printf("  %d: %.1f (%.1f)", widths[w], floor_median(done[w], 7),
-               floor_median(submit[w], 7));
-        CHECK(p_cuGraphExecDestroy(s[w].exec));
-      }
-      printf("\n");
+      report(s, times, widths, 5, 7);
     }
   }
   fflush(stdout);
@@ -122,28 +134,13 @@ static void chains(CUstream stream) {
   for (int n = 0; n < 3; ++n) {
     for (int head = 0; head < 3; ++head) {
       shape_t s[9];
-      double done[9][9], submit[9][9];
+      shape_times_t times[9];
       int used = 0;
       for (int w = 0; w < 9 && widths[w] <= counts[n]; ++w, ++used)
         chains_init(&s[w], stream, work, out, counts[n], widths[w], head);
-      for (int r = -2; r < 9; ++r) {
-        for (int w = 0; w < used; ++w) {
-          CHECK(p_cuStreamSynchronize(stream));
-          const double t0 = floor_now_us();
-          run_shape(&s[w], 1);
-          const double t1 = floor_now_us();
-          CHECK(p_cuStreamSynchronize(stream));
-          if (r >= 0)
-            done[w][r] = floor_now_us() - t0, submit[w][r] = t1 - t0;
-        }
-      }
+      measure(s, times, used, 2, 9);
       printf("%4d %-20s:", counts[n], heads[head]);
-      for (int w = 0; w < used; ++w) {
-        printf("  %d: %.1f (%.1f)", widths[w], floor_median(done[w], 9),
-               floor_median(submit[w], 9));
-        CHECK(p_cuGraphExecDestroy(s[w].exec));
-      }
-      printf("\n");
+      report(s, times, widths, used, 9);
     }
   }
 }
@@ -161,7 +158,7 @@ static void layered(CUstream stream) {
   for (int gi = 0; gi < 3; ++gi) {
     for (int c = 0; c < 3; ++c) {
       shape_t s[2];
-      double done[2][9];
+      shape_times_t times[2];
       for (int k = 0; k < 2; ++k) {
         CUgraph g;
         CUgraphNode last = NULL;
@@ -180,18 +177,9 @@ static void layered(CUstream stream) {
         CHECK(p_cuGraphUpload(s[k].exec, stream));
         s[k].stream = stream;
       }
-      for (int r = -1; r < 9; ++r) {
-        for (int k = 0; k < 2; ++k) {
-          CHECK(p_cuStreamSynchronize(stream));
-          const double t0 = floor_now_us();
-          run_shape(&s[k], 1);
-          CHECK(p_cuStreamSynchronize(stream));
-          if (r >= 0)
-            done[k][r] = floor_now_us() - t0;
-        }
-      }
+      measure(s, times, 2, 1, 9);
       printf("grid %3u, %5u cycles: chain %.1f branches %.1f\n", grids[gi], cycles[c],
-             floor_median(done[0], 9), floor_median(done[1], 9));
+             floor_median(times[0].done, 9), floor_median(times[1].done, 9));
     }
   }
 }
