@@ -8,7 +8,6 @@
 
 #define MAX_SEQUENCES 1024u
 #define MAX_STOPS 1024u
-#define MAX_STOP_BYTES 4096u
 #define MAX_BIASES 1048576u
 
 /* ---- Checks ---- */
@@ -154,9 +153,9 @@ static accrt_status_t check_stops(const accrt_serve_request_t* request,
   for (uint32_t i = 0; i < request->stop_string_count; ++i) {
     ACCSV_NOT_NULL(request->stop_strings[i]);
     const size_t size = strlen(request->stop_strings[i]);
-    if (size == 0 || size > MAX_STOP_BYTES)
+    if (size == 0 || size > ACCRT_SERVE_MAX_STOP_BYTES)
       return ACCSV_FAIL(OUT_OF_RANGE, "stop_strings[%" PRIu32 "] has %zu bytes, not 1 to %u", i,
-                        size, MAX_STOP_BYTES);
+                        size, ACCRT_SERVE_MAX_STOP_BYTES);
   }
   return ACCRT_OK;
 }

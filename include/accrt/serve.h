@@ -67,6 +67,8 @@ ACCRT_API uint64_t accrt_serve_now_ns(void);
 #define ACCRT_SERVE_MAX_LOGPROBS 20u
 /** Most drafts of a sequence in a step. */
 #define ACCRT_SERVE_MAX_DRAFTS 32u
+/** Most bytes of a stop string of a request. */
+#define ACCRT_SERVE_MAX_STOP_BYTES 4096u
 
 /** What a model can do. All its pointers are lent: valid while the model is. */
 typedef struct accrt_serve_model_info {

@@ -23,7 +23,6 @@ from .adapters import name_of
 
 #: Most sequences of one request, most stop strings, most alternatives of a token.
 MOST_SEQUENCES, MOST_STOPS, MOST_LOGPROBS = 128, 16, _ffi.ACCRT_SERVE_MAX_LOGPROBS
-MOST_STOP_BYTES = 4096
 
 
 class BadParameter(InvalidArgumentError):
@@ -134,8 +133,8 @@ def stops(name: str, value: Any) -> Tuple[str, ...]:
         raise BadParameter(name, f"{name} is {shown(value)}, expected at most {MOST_STOPS} strings, none of them empty or with a NUL in it")
     for i, one in enumerate(found):
         size = len(one.encode(errors="surrogatepass"))
-        if size > MOST_STOP_BYTES:
-            raise BadParameter(name, f"{name}[{i}] has {size} bytes, expected at most {MOST_STOP_BYTES}")
+        if size > _ffi.ACCRT_SERVE_MAX_STOP_BYTES:
+            raise BadParameter(name, f"{name}[{i}] has {size} bytes, expected at most {_ffi.ACCRT_SERVE_MAX_STOP_BYTES}")
     return tuple(found)
 
 
