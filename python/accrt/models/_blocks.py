@@ -37,6 +37,8 @@ MOST_LAYERS = 512
 #: Points after which a model is refused at once: one that has no tensors may say that it has
 #: millions of them.
 MOST_POINTS = 4096
+#: Kinds of layers, as configurations name them.
+FULL, SLIDING = "full_attention", "sliding_attention"
 #: LoRA adapters that a bundle has places for, and their rank.
 MOST_ADAPTERS, MOST_RANK = 1024, 512
 
@@ -135,13 +137,19 @@ class Decoder:
     def windows_of(self, default: Sequence[str]) -> List[Optional[int]]:
         """The window of each layer, as layer_types says it; `default`: where a configuration does
         not."""
-        config = self.config
-        width, kinds = config.integer("sliding_window", 0, minimum=0), config.get("layer_types") or list(default)
-        known = ("full_attention", "sliding_attention")
-        if not isinstance(kinds, list) or len(kinds) != self.layers or any(kind not in known for kind in kinds):
-            config.refuse(f"config: layer_types is {kinds!r}; there are {' and '.join(known)}, one for each layer")
-            kinds = [known[0]] * self.layers
-        return [width or None if kind == "sliding_attention" else None for kind in kinds]
+        width = self.config.integer("sliding_window", 0, minimum=0)
+        kinds = self.of_layers("layer_types", (FULL, SLIDING), default)
+        return [width or None if kind == SLIDING else None for kind in kinds]
+
+    def of_layers(self, name: str, known: Sequence[Any], default: Sequence[Any], may_be_longer: bool = False) -> List[Any]:
+        """A list that has one of `known` for each layer; `default`: where a configuration has
+        none."""
+        found = self.config.get(name) or list(default)
+        if not isinstance(found, list) or any(isinstance(item, bool) or item not in known for item in found) or not (
+                self.layers <= len(found) if may_be_longer else self.layers == len(found)):
+            self.config.refuse(f"config: {name} is {found!r}; there are {' and '.join(map(str, known))}, one for each layer")
+            return [known[0]] * self.layers
+        return found[: self.layers]
 
     def setup_rope(self) -> None:
         self.rotation = _rope.make(self.config, self.head_size, self.options.max_position or 1)
@@ -295,9 +303,26 @@ class Decoder:
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
         """Queries, keys and values, [tokens, heads, size]."""
-        sizes = (("q_proj", self.heads), ("k_proj", self.kv_heads), ("v_proj", self.kv_heads))
-        q, k, v = (self.split_heads(self.linear(x, f"{name}.{part}", heads * self.head_size), heads) for part, heads in sizes)
+        sizes = (("q", self.heads), ("k", self.kv_heads), ("v", self.kv_heads))
+        q, k, v = (self.split_heads(self.projected(x, f"{name}.{part}", heads * self.head_size), heads) for part, heads in sizes)
         return self.turned(q, f"{name}.q"), self.turned(k, f"{name}.k"), v
+
+    #: Whether queries, keys and values have biases; None: where the checkpoint has them.
+    qkv_bias: Optional[bool] = None
+    #: Whether all queries of a token, and all its keys, have one norm before they are split.
+    all_heads_normed = False
+    #: What bounds queries, keys and values, on both sides; 0: nothing does.
+    most_of_qkv = 0.0
+
+    def projected(self, x: Value, name: str, size: int) -> Value:
+        """All queries, keys or values, [tokens, heads * size]."""
+        made = self.linear(x, f"{name}_proj", size, self.qkv_bias)
+        if self.all_heads_normed and not name.endswith(".v"):
+            made = self.rms_norm(made, f"{name}_norm")
+        return self.bounded(made)
+
+    def bounded(self, x: Value) -> Value:
+        return x.clamp(-self.most_of_qkv, self.most_of_qkv) if self.most_of_qkv else x
 
     def split_heads(self, x: Value, heads: int) -> Value:
         return x.view([x.shape[0], heads, self.head_size])

@@ -9,9 +9,7 @@ import numpy as np
 
 from ..compiler.ir import Value
 from . import _rope
-from ._blocks import Decoder
-
-FULL, SLIDING = "full_attention", "sliding_attention"
+from ._blocks import FULL, SLIDING, Decoder
 
 
 class TwoRopes(Decoder):

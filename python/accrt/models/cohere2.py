@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Optional
 
 from ..compiler.ir import Value
+from ._blocks import FULL, SLIDING
 from .cohere import Cohere
 
 
@@ -16,7 +17,7 @@ class Cohere2(Cohere):
     def setup(self) -> None:
         super().setup()
         every = self.config.integer("sliding_window_pattern", 4)
-        self.windows = self.windows_of(["sliding_attention" if (layer + 1) % every else "full_attention" for layer in range(self.layers)])
+        self.windows = self.windows_of([SLIDING if (layer + 1) % every else FULL for layer in range(self.layers)])
 
     def window(self, layer: int) -> Optional[int]:
         return self.windows[layer]

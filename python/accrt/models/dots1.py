@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._blocks import FULL, SLIDING
 from ._mixtures import WithGroups
 from .qwen3 import Qwen3
 
@@ -18,5 +19,5 @@ class Dots1(WithGroups, Qwen3):
         config.choice("topk_method", ("noaux_tc",), "noaux_tc")
         # no switch turns them off, as in Qwen
         first = config.integer("max_window_layers", self.layers, minimum=0)
-        self.windows = self.windows_of(["sliding_attention" if layer >= first else "full_attention" for layer in range(self.layers)])
+        self.windows = self.windows_of([SLIDING if layer >= first else FULL for layer in range(self.layers)])
         self.setup_groups()

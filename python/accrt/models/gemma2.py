@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import List, Optional
 
 from ..compiler.ir import Value
+from ._blocks import FULL, SLIDING
 from .gemma import Gemma
 
 
@@ -29,7 +30,7 @@ class Gemma2(Gemma):
 
     def layer_types(self) -> List[str]:
         """Where a configuration does not have them."""
-        return ["full_attention" if layer % 2 else "sliding_attention" for layer in range(self.layers)]
+        return [FULL if layer % 2 else SLIDING for layer in range(self.layers)]
 
     def window(self, layer: int) -> Optional[int]:
         return self.windows[layer]

@@ -7,10 +7,11 @@ from __future__ import annotations
 from typing import List
 
 from ..compiler.ir import Value
+from ._blocks import FULL, SLIDING
 from ._checkpoint import Checkpoint
 from ._options import Options
 from ._parts import text_part
-from ._ropes import FULL, SLIDING, TwoRopes
+from ._ropes import TwoRopes
 from .gemma2 import Gemma2
 
 

@@ -8,8 +8,8 @@ from typing import Optional, Tuple
 import numpy as np
 
 from ..compiler.ir import Value
+from ._blocks import FULL, SLIDING
 from ._experts import WithExperts
-from ._ropes import FULL, SLIDING
 
 
 class GptOss(WithExperts):

@@ -7,8 +7,7 @@ from __future__ import annotations
 from typing import Mapping, Sequence, Tuple
 
 from ..compiler.ir import Value
-from ._blocks import Decoder
-from ._ropes import FULL
+from ._blocks import FULL, Decoder
 
 _CONV = "conv"
 
@@ -26,10 +25,7 @@ class Lfm2(Decoder):
             config.values[ours] = config.get(older, config.values.get(ours))
         super().setup()
         full = config.get("full_attn_idxs", list(range(self.layers)))
-        kinds = config.get("layer_types") or [FULL if isinstance(full, list) and layer in full else _CONV for layer in range(self.layers)]
-        if not isinstance(kinds, list) or len(kinds) != self.layers or any(kind not in (FULL, _CONV) for kind in kinds):
-            config.refuse(f"config: layer_types is {kinds!r}; there are {FULL} and {_CONV}, one for each layer")
-            kinds = [FULL] * self.layers
+        kinds = self.of_layers("layer_types", (FULL, _CONV), [FULL if isinstance(full, list) and layer in full else _CONV for layer in range(self.layers)])
         self.convolves = [kind == _CONV for kind in kinds]
         self.taps = config.integer("conv_L_cache", 3, maximum=64)
         self.has_biases = config.flag("conv_bias")

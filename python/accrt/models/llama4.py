@@ -4,14 +4,15 @@ beside one that takes every token."""
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 from ..compiler.ir import Value
+from ._blocks import FULL
 from ._checkpoint import Checkpoint
 from ._experts import WithExperts
 from ._options import Options
 from ._parts import text_part
-from ._ropes import FULL, Growing
+from ._ropes import Growing
 
 _CHUNKED = "chunked_attention"
 
@@ -36,9 +37,9 @@ class Llama4(Growing, WithExperts):
         self.growing_step, self.growing_by = config.number("floor_scale", minimum=1), config.number("attn_scale")
         every = config.integer("no_rope_layer_interval", 4)
         # 1: the layer turns queries and keys
-        self.turns = self._of_layers("no_rope_layers", (0, 1)) or [int((layer + 1) % every != 0) for layer in range(self.layers)]
+        self.turns = self.of_layers("no_rope_layers", (0, 1), [int((layer + 1) % every != 0) for layer in range(self.layers)], may_be_longer=True)
         width = config.integer("attention_chunk_size", 0, minimum=0)
-        kinds = self._of_layers("layer_types", (_CHUNKED, FULL)) or [_CHUNKED if turn else FULL for turn in self.turns]
+        kinds = self.of_layers("layer_types", (_CHUNKED, FULL), [_CHUNKED if turn else FULL for turn in self.turns], may_be_longer=True)
         self.chunks = [width or None if kind == _CHUNKED else None for kind in kinds]
         step = config.integer("interleave_moe_layer_step", 1)
         found: Any = config.get("moe_layers", list(range(step - 1, self.layers, step)))
@@ -46,14 +47,6 @@ class Llama4(Growing, WithExperts):
             config.refuse(f"config: moe_layers is {found!r}, expected a list of layers")
             found = []
         self.with_experts = frozenset(found)
-
-    def _of_layers(self, name: str, known: Tuple[Any, ...]) -> List[Any]:
-        """A list that has something of each layer; [] where the configuration has none."""
-        found = self.config.get(name) or []
-        if not isinstance(found, list) or any(isinstance(item, bool) or item not in known for item in found) or 0 < len(found) < self.layers:
-            self.config.refuse(f"config: {name} is {found!r}; there are {' and '.join(map(str, known))}, one for each layer")
-            return []
-        return found[: self.layers]
 
     def chunk(self, layer: int) -> Optional[int]:
         return self.chunks[layer]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from ._blocks import Decoder
+from ._blocks import FULL, SLIDING, Decoder
 
 
 class Ministral(Decoder):
@@ -13,7 +13,7 @@ class Ministral(Decoder):
 
     def setup(self) -> None:
         super().setup()
-        self.windows = self.windows_of(["sliding_attention" if self.config.get("sliding_window") else "full_attention"] * self.layers)
+        self.windows = self.windows_of([SLIDING if self.config.get("sliding_window") else FULL] * self.layers)
 
     def window(self, layer: int) -> Optional[int]:
         return self.windows[layer]

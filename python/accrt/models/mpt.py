@@ -61,10 +61,7 @@ class Mpt(WithAlibi):
         return self.layer_norm(x, name)
 
     def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        joined = self.linear(x, f"{name}.Wqkv", self.joined_size)
-        if self.most_of_qkv:
-            joined = joined.clamp(-self.most_of_qkv, self.most_of_qkv)
-        return self.split_in_three(joined)
+        return self.split_in_three(self.bounded(self.linear(x, f"{name}.Wqkv", self.joined_size)))
 
     def layer(self, x: Value, name: str, index: int) -> Value:
         x = self.attention(self.norm(x, f"{name}.norm_1"), f"{name}.attn", index) + x

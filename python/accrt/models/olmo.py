@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Tuple
-
 from ..compiler.ir import Value
 from ._blocks import Decoder
 
@@ -18,11 +16,3 @@ class Olmo(Decoder):
 
     def norm(self, x: Value, name: str) -> Value:
         return x.layer_norm(None, None, 1e-5)
-
-    def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        sizes = (("q_proj", self.heads), ("k_proj", self.kv_heads), ("v_proj", self.kv_heads))
-        made = [self.linear(x, f"{name}.{part}", heads * self.head_size) for part, heads in sizes]
-        if self.most_of_qkv:
-            made = [y.clamp(-self.most_of_qkv, self.most_of_qkv) for y in made]
-        q, k, v = (self.split_heads(y, heads) for y, (_part, heads) in zip(made, sizes))
-        return self.rope(q), self.rope(k), v

@@ -3,8 +3,6 @@ keys before they are split into heads."""
 
 from __future__ import annotations
 
-from typing import Tuple
-
 from ..compiler.ir import Value
 from ._blocks import Decoder
 
@@ -13,13 +11,7 @@ class Olmo2(Decoder):
     types = architectures = ("olmo2",)
     defaults = {"rms_norm_eps": 1e-5}
     gguf_names = {"post_attention_norm": "post_attention_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
-
-    def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        sizes = (("q_proj", self.heads), ("k_proj", self.kv_heads), ("v_proj", self.kv_heads))
-        q, k, v = (self.linear(x, f"{name}.{part}", heads * self.head_size) for part, heads in sizes)
-        q, k = self.rms_norm(q, f"{name}.q_norm"), self.rms_norm(k, f"{name}.k_norm")
-        q, k, v = (self.split_heads(y, heads) for y, (_part, heads) in zip((q, k, v), sizes))
-        return self.rope(q), self.rope(k), v
+    all_heads_normed = True
 
     def layer(self, x: Value, name: str, index: int) -> Value:
         x = self.norm(self.attention(x, f"{name}.self_attn", index), f"{name}.post_attention_layernorm") + x

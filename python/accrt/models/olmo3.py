@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ._ropes import FULL, SLIDING, TwoRopes
+from ._blocks import FULL, SLIDING
+from ._ropes import TwoRopes
 from .olmo2 import Olmo2
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Tuple
-
 from ..compiler.ir import Value
-from .qwen2 import Qwen2
+from ._blocks import FULL, SLIDING
 from .qwen3_moe import Qwen3Moe
 
 
@@ -21,15 +19,12 @@ class Qwen2Moe(Qwen3Moe):
     def setup(self) -> None:
         super().setup()
         self.shared_size = self.config.integer("shared_expert_intermediate_size", self.intermediate if self.is_gguf else None)
-        self.has_biases = self.config.flag("qkv_bias", True)
+        self.qkv_bias = True if self.config.flag("qkv_bias", True) else None
 
     def setup_windows(self) -> None:
         first = self.config.integer("max_window_layers", self.layers, minimum=0)
         if self.config.flag("use_sliding_window"):
-            self.windows = self.windows_of(["sliding_attention" if layer % 2 == 0 and layer < first else "full_attention" for layer in range(self.layers)])
-
-    def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        return Qwen2.qkv(self, x, name) if self.has_biases else super().qkv(x, name)
+            self.windows = self.windows_of([SLIDING if layer % 2 == 0 and layer < first else FULL for layer in range(self.layers)])
 
     def turned(self, x: Value, name: str) -> Value:
         return self.rope(x)

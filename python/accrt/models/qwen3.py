@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Tuple
-
 from ..compiler.ir import Value
-from ._blocks import Decoder
 from .qwen2 import Qwen2
 
 
 class Qwen3(Qwen2):
     types, architectures = ("qwen3",), ("qwen3", "qwen3vl")
     defaults = {**Qwen2.defaults, "head_dim": 128}
-
-    def qkv(self, x: Value, name: str) -> Tuple[Value, Value, Value]:
-        return Decoder.qkv(self, x, name)
+    qkv_bias = None
 
     def turned(self, x: Value, name: str) -> Value:
         return self.rope(self.rms_norm(x, f"{name}_norm"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from ..compiler.ir import Value
+from ._blocks import FULL, SLIDING
 from .llama import Llama
 
 
@@ -18,13 +19,10 @@ class SmolLM3(Llama):
         config = self.config
         every = config.integer("no_rope_layer_interval", 4)
         # 1: the layer turns queries and keys
-        turns = config.get("no_rope_layers", [int((layer + 1) % every != 0) for layer in range(self.layers)])
-        if not isinstance(turns, list) or len(turns) < self.layers or any(turn not in (0, 1) for turn in turns):
-            config.refuse(f"config: no_rope_layers is {turns!r}, expected a 0 or a 1 for each of {self.layers} layers")
-            turns = [1] * self.layers
+        turns = self.of_layers("no_rope_layers", (0, 1), [int((layer + 1) % every != 0) for layer in range(self.layers)], may_be_longer=True)
         self.unturned = {f"{self.layer_name.format(i)}.{self.attention_name}.{part}" for i in range(self.layers) for part in "qk" if not turns[i]}
         sliding = config.flag("use_sliding_window")
-        windows = self.windows_of(["full_attention" if turn or not sliding else "sliding_attention" for turn in turns[: self.layers]])
+        windows = self.windows_of([FULL if turn or not sliding else SLIDING for turn in turns])
         self.windows = windows if sliding else [None] * self.layers
 
     def window(self, layer: int) -> Optional[int]:
