@@ -15,13 +15,22 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
 
-from rotation import pytest_collection_modifyitems, pytest_configure, pytest_runtest_makereport, pytest_terminal_summary  # noqa: E402, F401
+import cost  # noqa: E402
+import rotation  # noqa: E402
+from rotation import pytest_collection_modifyitems, pytest_runtest_makereport, pytest_terminal_summary  # noqa: E402, F401
 
 # Keys of the tests' own: what they compile is signed, and the user's folder is not touched.
 CONFIG = tempfile.TemporaryDirectory(prefix="accrt-config-")
 os.environ["XDG_CONFIG_HOME"] = CONFIG.name
 for variable in ("ACCRT_TRUST", "ACCRT_TRUST_KEYS"):
     os.environ.pop(variable, None)
+
+
+
+def pytest_configure(config) -> None:
+    rotation.pytest_configure(config)
+    cost.register(config)
+
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
