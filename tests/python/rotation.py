@@ -3,15 +3,22 @@
 `@pytest.mark.rotating(8)` leaves eight of a test's cases in a run of the whole folder, which is
 what `./dev test` does: others the next time, and cases that are added later are among them. The
 seed is said at the end and with each failure: ACCRT_TEST_SEED=N takes the same part again.
+`rotating(8, by="kind")` leaves the cases of eight values of that parameter, the same ones in all
+tests of the file that say so: what is made once for each value is made eight times.
 ACCRT_TEST_ALL=1 takes all cases, and so does a run that names files or tests, or has `-k` or
 `--lf`. `./dev soak rotating` runs all cases of all these tests.
+
+`pytestmark = pytest.mark.one_target` in a file whose tests are parametrized by the targets of this
+machine leaves each case once: with the target that the seed gives to the file. A case that is there
+for one target alone stays.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from typing import Any, Dict, Iterator, List, Sequence, TypeVar
+import re
+from typing import Any, Dict, Iterator, List, Sequence, Set, TypeVar
 
 import pytest
 
@@ -38,7 +45,34 @@ def _takes_all(config: Any) -> bool:
 
 
 def pytest_configure(config: Any) -> None:
-    config.addinivalue_line("markers", "rotating(count): so many of the cases in a run of the whole folder (tests/python/rotation.py)")
+    config.addinivalue_line("markers", "rotating(count, by=None): so many of the cases, or cases of so many values of a parameter, in a run of the whole folder (tests/python/rotation.py)")
+    config.addinivalue_line("markers", "one_target: each case with one of this machine's targets in a run of the whole folder")
+
+
+def asked(request: Any, parameter: str) -> List[Any]:
+    """Values of a parameter in this run's tests of the file, for a fixture that makes something for
+    each of them."""
+    calls = [item.callspec for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    return list(dict.fromkeys(call.params[parameter] for call in calls if parameter in call.params))
+
+
+_TARGET = re.compile(r"x86-64-v\d+|aarch64")
+
+
+def _of_other_targets(items: Sequence[Any]) -> Set[Any]:
+    """Cases that are there once more, with the target of their file."""
+    # of a file, of a case without its target: by target
+    targets: Dict[str, Dict[str, Dict[str, Any]]] = {}
+    for item in items:
+        found = _TARGET.findall(item.name)
+        if item.get_closest_marker("one_target") and len(found) == 1:
+            targets.setdefault(item.path.name, {}).setdefault(_TARGET.sub("", item.nodeid), {})[found[0]] = item
+    out = set()
+    for name, cases in targets.items():
+        known = sorted({target for case in cases.values() for target in case})
+        (chosen,) = part(known, 1, f"target of {name}")
+        out |= {item for case in cases.values() if chosen in case for target, item in case.items() if target != chosen}
+    return out
 
 
 @pytest.hookimpl(trylast=True)
@@ -46,14 +80,19 @@ def pytest_collection_modifyitems(config: Any, items: List[Any]) -> None:
     """Leaves out what is not of this run's part."""
     if _takes_all(config):
         return
+    out = _of_other_targets(items)
     of_test: Dict[str, List[Any]] = {}
     for item in items:
-        if item.get_closest_marker("rotating"):
+        if item.get_closest_marker("rotating") and item not in out:
             of_test.setdefault(f"{item.path.name}::{item.originalname}", []).append(item)
-    out = set()
     for what, cases in of_test.items():
-        count = cases[0].get_closest_marker("rotating").args[0]
-        out |= set(cases) - set(part(cases, count, what))
+        mark = cases[0].get_closest_marker("rotating")
+        if by := mark.kwargs.get("by"):
+            what = f"{cases[0].path.name} {by}"
+            chosen = part(sorted({str(case.callspec.params[by]) for case in cases}), mark.args[0], what)
+            out |= {case for case in cases if str(case.callspec.params[by]) not in chosen}
+        else:
+            out |= set(cases) - set(part(cases, mark.args[0], what))
     config.hook.pytest_deselected(items=[item for item in items if item in out])
     items[:] = [item for item in items if item not in out]
 
@@ -61,7 +100,8 @@ def pytest_collection_modifyitems(config: Any, items: List[Any]) -> None:
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: Any) -> Iterator[None]:
     report = (yield).get_result()
-    if report.failed and item.get_closest_marker("rotating") and not _takes_all(item.config):
+    rotates = item.get_closest_marker("rotating") or item.get_closest_marker("one_target")
+    if report.failed and rotates and not _takes_all(item.config):
         report.sections.append(("one of a rotating part", f"ACCRT_TEST_SEED={SEED} takes this part again"))
 
 

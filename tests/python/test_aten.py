@@ -17,6 +17,7 @@ import kernel_harness as kh
 from accrt.compiler import Interpreter, Module
 from accrt.compiler.ir import IRError
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 INTS = ("bool", "i8", "u8", "i32", "i64")
 FLOATS = ("f16", "bf16", "f32", "f64")
 

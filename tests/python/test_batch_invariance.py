@@ -11,6 +11,7 @@ import kernel_harness as kh
 from accrt.compiler import Module, compile
 from accrt.compiler.quantizers import quantize
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 9, 13, 14, 15, 16, 17, 28, 29, 31, 33, 64, 65, 112, 113, 120)
 ROWS = COUNTS[-1]
 

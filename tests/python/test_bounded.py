@@ -65,6 +65,7 @@ def assert_linear(what: str, numbers: list[int]) -> None:
     assert four - two <= 2.25 * max(two - one, 0) + few, f"{what}: {numbers} for n, 2n, 4n"
 
 
+@pytest.mark.rotating(9, by="kind")
 @needs_count
 @pytest.mark.parametrize("work", ["open", "find", "program"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,6 +101,7 @@ def assert_time_is_linear(what: str, work, files: list) -> None:
     raise AssertionError(f"{what}: {tried} s for eight times n, 8n")
 
 
+@pytest.mark.rotating(9, by="kind")
 @pytest.mark.parametrize("kind", KINDS)
 def test_time_of_the_python_reader_grows_with_the_file(written, kind):
     from accrt import bundle_reader
@@ -152,6 +154,7 @@ def test_time_of_a_text_grows_with_it(tmp_path, kind):
     assert_time_is_linear(kind, build, files)
 
 
+@pytest.mark.rotating(9, by="kind")
 @needs_tool
 @pytest.mark.parametrize("kind", KINDS)
 def test_time_of_a_bundles_text_grows_with_it(written, tmp_path, kind):

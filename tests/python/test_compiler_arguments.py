@@ -14,6 +14,7 @@ import compiler_harness as ch
 import kernel_harness as kh
 import numpy as np
 import pytest
+import rotation
 from accrt.bundle_writer import BundleError
 from accrt.compiler import CSource, Interpreter, IRError, KernelDef, Module, SymbolClass, TensorType, available_targets, cat, ceildiv, compile, minimum
 from accrt.compiler.arguments import DTYPES
@@ -559,11 +560,10 @@ TWO = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TWO)
-def test_two_data_types_are_converted_by_rule_or_refused(name):
-    """Each pair, with weights and with inputs: an IRError of the operation before any C is made, or
-    the reference's numbers."""
-    m, built, kept = Module("m"), [], 0
+def two_data_types(name):
+    """The operation with each pair of types, with weights and with inputs: a module with those that
+    there are."""
+    m = Module("m")
     for a, b, weights in itertools.product(DTYPES, DTYPES, (False, True)):
         f = m.function(f"{a}.{b}.{weights}", internal=True)
         f.internal = False
@@ -575,11 +575,25 @@ def test_two_data_types_are_converted_by_rule_or_refused(name):
             del m.functions[f.name]
             continue
         f.result("y", y)
-        built.append(f)
-    kept = {f.name.rpartition(".")[0] for f in built}
+    m.states.clear() if name != "state" else None
+    return m
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_two_data_types_are_converted_by_rule_or_refused(name):
+    """Each pair: an IRError of the operation before any C is made, or an operation."""
+    kept = {one.rpartition(".")[0] for one in two_data_types(name).functions}
     wanted = {"f32.f32", "f64.f64"} if name not in ("gather", "embedding") else {"i64.f32"}
     assert wanted <= kept and ("f32.f64" in kept) == (name in ("where", "logical", "add")) and len(kept) < 100 or name in ("logical", "where")
-    m.states.clear() if name != "state" else None
+
+
+@pytest.mark.rotating(6)
+@pytest.mark.parametrize("name", TWO)
+def test_two_data_types_give_the_numbers_of_the_reference(name):
+    """Each pair that there is; of many, a part."""
+    m = two_data_types(name)
+    built = rotation.part(list(m.functions.values()), 8, f"two data types of {name}")
+    m.functions = {f.name: f for f in built}
     running = ch.program(m)
     random = np.random.default_rng(kh.SEED)
     for f in built:

@@ -10,6 +10,7 @@ import pytest
 
 import compiler_harness as ch
 import kernel_harness as kh
+import rotation
 from accrt.compiler import Interpreter, Module, cat, passes
 from accrt.compiler import expr as ex
 from accrt.compiler import ops
@@ -297,12 +298,10 @@ def suite(request):
     """All cases of this run as functions of one module, compiled once."""
     m = Module("ops")
     sizes = [m.symbol(name, maximum=1 << 16) for name in ("n", "m")]
-    asked = {item.callspec.params["name"] for item in request.session.items if item.path == request.path and hasattr(item, "callspec")}
-    for name, (build, *_rest) in CASES.items():
-        if name in asked:
-            f = m.function(name)
-            f.result("y", build(f, *sizes))
-            _bind_sizes(f, sizes)
+    for name in rotation.asked(request, "name"):
+        f = m.function(name)
+        f.result("y", CASES[name][0](f, *sizes))
+        _bind_sizes(f, sizes)
     return m, ch.program(m)
 
 

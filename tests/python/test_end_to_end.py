@@ -17,7 +17,7 @@ import pathlib
 import shutil
 import sys
 import time
-from typing import Dict, Tuple
+from typing import Dict, Iterable, Tuple
 
 import numpy as np
 import pytest
@@ -25,6 +25,7 @@ import pytest
 import accrt
 import compiler_harness as h
 import kernel_harness as kh
+import rotation
 from accrt import bundle_writer as bw
 from accrt import trust
 from accrt.compiler import Module, compile, encodings, packing
@@ -175,13 +176,13 @@ def make_files(folder: pathlib.Path, fresh: bool = False) -> Dict[str, np.ndarra
     return values
 
 
-def module(dtype: str, by_file: bool = True) -> Module:
-    """A function for each case, whose weight is in a file beside the bundle, or in what is
+def module(dtype: str, by_file: bool = True, names: Iterable[str] = tuple(CASES)) -> Module:
+    """A function for each of the cases, whose weight is in a file beside the bundle, or in what is
     given."""
     m = Module(f"files_{dtype}")
     rows = m.symbol("rows", minimum=1, maximum=4096)
-    for name, case in CASES.items():
-        f = m.function(name)
+    for name in names:
+        f, case = m.function(name), CASES[name]
         w = m.external(
             name, dtype, case.shape, layout=case.layout, group=case.group, components=dict(case.types), by_name=True,
             file=case.file if by_file else "", tensor=case.tensor,
@@ -224,11 +225,12 @@ ROWS = (1, 5, 33)
 def made(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     values = make_files(folder, request.param == "new")
-    compile(module("f32"), folder / "model.accx", targets=[h.target()])
+    compile(module("f32", names=rotation.asked(request, "name")), folder / "model.accx", targets=[h.target()])
     instance = accrt.Instance(host_code="all", options={"host.threads": 2})
     return accrt.Bundle(folder / "model.accx", instance).program().session(), values
 
 
+@pytest.mark.rotating(8)
 @pytest.mark.parametrize("name", CASES)
 def test_files_to_results(made, name):
     session, values = made
@@ -257,9 +259,9 @@ def inline(source: accrt.Weights) -> bw.BundleWriter:
     return pack
 
 
-def check_encrypted(folder: pathlib.Path, bundle_path: pathlib.Path, device: str, dtype: str, rows, bound) -> None:
-    """Weights at rest encrypted in a pack, bound to a program on the device; and not without the
-    key."""
+def check_encrypted(folder: pathlib.Path, bundle_path: pathlib.Path, device: str, dtype: str, rows, bound, names: Iterable[str] = tuple(CASES)) -> None:
+    """Weights at rest encrypted in a pack, bound to a program on the device, which has functions of
+    those names; and not without the key."""
     values = make_files(folder)
     instance = accrt.default_instance("all")
     pack = inline(accrt.Weights(folder / "model.gguf", instance))
@@ -275,8 +277,8 @@ def check_encrypted(folder: pathlib.Path, bundle_path: pathlib.Path, device: str
         bundle.program(instance.device(device), weights=[accrt.Weights(accrt.Bundle(folder / "sealed.accx", instance)), foreign])
     sealed = accrt.Weights(accrt.Bundle(folder / "sealed.accx", instance, key=lambda _id: SECRET))
     session = bundle.program(instance.device(device), weights=[sealed, foreign]).session()
-    for name, case in CASES.items():
-        if case.file == "model.gguf":
+    for name in names:
+        if CASES[name].file == "model.gguf":
             check(session, name, values[name], dtype, rows, bound)
 
 
@@ -290,8 +292,10 @@ def has_crypto() -> bool:
 
 @pytest.mark.skipif(not has_crypto(), reason="there is no libcrypto")
 def test_encrypted_weights(tmp_path):
-    m = module("f32", by_file=False)
-    compile(m, tmp_path / "model.accx", targets=[h.target()])
-    check_encrypted(tmp_path / "w", tmp_path / "model.accx", "host", "f32", ROWS, host_bound)
+    """Which layouts does not matter here: three that are encrypted and one that is not."""
+    of_gguf = [name for name in CASES if CASES[name].file == "model.gguf"]
+    names = [*rotation.part(of_gguf, 3, "encrypted weights"), next(name for name in CASES if name not in of_gguf)]
+    compile(module("f32", by_file=False, names=names), tmp_path / "model.accx", targets=[h.target()])
+    check_encrypted(tmp_path / "w", tmp_path / "model.accx", "host", "f32", ROWS, host_bound, names)
 
 

@@ -8,6 +8,7 @@ import kernel_harness as harness
 from accrt.compiler.kernels import attention as at
 from accrt.compiler.kernels.kerneldef import TensorSpec
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 TARGETS = harness.host_targets()
 RNG = np.random.default_rng(harness.SEED)
 

@@ -10,6 +10,7 @@ from accrt.compiler.kernels import conv, matmul
 from accrt.compiler.kernels.kerneldef import TensorSpec
 from accrt.compiler.ops.convolutions import window_of
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 TARGETS = harness.host_targets()
 RNG = np.random.default_rng(harness.SEED)
 HALF_ULP = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-9}

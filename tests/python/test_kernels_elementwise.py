@@ -11,6 +11,7 @@ from accrt.compiler.kernels import elementwise as ew
 from accrt.compiler.kernels import tensor_ops
 from accrt.compiler.kernels.kerneldef import TensorSpec
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 N = ew.Node
 TARGETS = harness.host_targets()
 RNG = np.random.default_rng(harness.SEED)

@@ -9,6 +9,7 @@ import kernel_harness as harness
 from accrt.compiler.kernels import matmul as mm
 from accrt.compiler.kernels.kerneldef import TensorSpec
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 TARGETS = harness.host_targets()
 RNG = np.random.default_rng(harness.SEED)
 HALF_ULP = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-9, "f64": 2.0**-53}

@@ -7,6 +7,7 @@ import kernel_harness as harness
 from accrt.compiler.kernels import tensor_ops as ops
 from accrt.compiler.kernels.kerneldef import TensorSpec
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 TARGETS = harness.host_targets()
 RNG = np.random.default_rng(harness.SEED)
 # A few roundings of the type that results are stored in; those of f32 sums over some hundred

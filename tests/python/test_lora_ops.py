@@ -11,6 +11,7 @@ import kernel_harness as kh
 from accrt.compiler import Interpreter, IRError, Module, available_targets, bufferize, cat, compile, passes
 from accrt.compiler.kernels import lora as lowering
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 ADAPTERS, TYPES = 5, ("f32", "f16", "bf16")
 #: Roundings of f32 sums, relative to the largest that comes of them.
 ROUNDINGS = 16

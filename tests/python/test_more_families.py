@@ -70,6 +70,7 @@ def test_alibi_sees_distances_alone(tmp_path, name, monkeypatch):
     np.testing.assert_allclose(found[2], found[0], rtol=0, atol=2e-2)  # scores of 10^4 in f32
 
 
+@pytest.mark.rotating(1)
 @pytest.mark.parametrize("name", ["bloom", "falcon-rw"])
 def test_alibi_in_16_bits(tmp_path, name):
     """Keys in bf16 hold positions as exactly as keys in f32 do."""

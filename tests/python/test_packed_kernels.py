@@ -16,6 +16,7 @@ from accrt.compiler import encodings, packing, quantizers
 from accrt.compiler.kernels import packed
 from accrt.compiler.kernels.kerneldef import TensorSpec
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 TARGETS = harness.host_targets()
 HALF_ULP = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-9}
 LAYOUTS = list(encodings.LAYOUTS)

@@ -15,6 +15,7 @@ from accrt.compiler import Interpreter, IRError, Module, SymbolClass, ops
 from accrt.compiler.kernels import paged
 from accrt.compiler.ops.serving import e4m3_codes, e4m3_values
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 ROUNDINGS = {"f32": 24, "f16": 4, "bf16": 4}
 
 

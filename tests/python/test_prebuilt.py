@@ -105,7 +105,7 @@ def packed(tmp_path, rng):
         yield folder, models.Options(adapters=rng.choice([0, 3]))
 
 
-@pytest.mark.rotating(2)
+@pytest.mark.rotating(1)
 @pytest.mark.parametrize("several", [families, packed])
 def test_models_need_no_others(tmp_path, coming, several):
     missing = {}

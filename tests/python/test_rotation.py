@@ -49,6 +49,74 @@ def test_a_run_takes_a_part_that_its_seed_takes_again(folder):
     assert run(folder, ACCRT_TEST_SEED=seed)[0] == cases
 
 
+KINDS = """
+import pytest
+
+@pytest.mark.rotating(2, by="kind")
+@pytest.mark.parametrize("kind", "abcdefg")
+@pytest.mark.parametrize("work", "xyz")
+def test_one(kind, work):
+    pass
+
+@pytest.mark.rotating(2, by="kind")
+@pytest.mark.parametrize("kind", "abcdefg")
+def test_other(kind):
+    pass
+"""
+
+
+def test_tests_of_a_file_take_the_same_values(tmp_path):
+    (tmp_path / "test_it.py").write_text(KINDS)
+    chosen = set()
+    for seed in map(str, range(1, 5)):
+        cases = run(tmp_path, ACCRT_TEST_SEED=seed)[0]
+        kinds = {re.search(r"\[(?:\w-)?(\w)\]", case)[1] for case in cases}
+        assert len(kinds) == 2 and cases == {f"test_one[{work}-{kind}]" for work in "xyz" for kind in kinds} | {f"test_other[{kind}]" for kind in kinds}
+        chosen |= kinds
+    assert len(chosen) > 2
+
+
+TARGETS = """
+import pytest
+
+pytestmark = pytest.mark.one_target
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+@pytest.mark.parametrize("name", "ab")
+def test_many(name, target):
+    pass
+
+@pytest.fixture(params=["c-x86-64-v3", "c-x86-64-v4", "d-x86-64-v4"])
+def made(request):
+    return request.param
+
+def test_fixture(made):
+    pass
+
+@pytest.mark.parametrize("words", ["x86-64-v3,x86-64-v4"])
+def test_both(words):
+    pass
+
+def test_none():
+    pass
+"""
+
+
+def test_a_file_takes_one_target_that_its_seed_takes_again(tmp_path):
+    (tmp_path / "test_it.py").write_text(TARGETS)
+    always = {"test_none", "test_both[x86-64-v3,x86-64-v4]", "test_fixture[d-x86-64-v4]"}
+    found = {}
+    for seed in map(str, range(1, 9)):
+        cases = run(tmp_path, ACCRT_TEST_SEED=seed)[0]
+        assert always <= cases
+        (found[seed],) = {re.search(r"v[34]", case)[0] for case in cases - always}
+        assert {case.replace(found[seed], "*") for case in cases - always} == {"test_many[a-x86-64-*]", "test_many[b-x86-64-*]", "test_fixture[c-x86-64-*]"}
+    assert set(found.values()) == {"v3", "v4"}
+    seed = next(seed for seed in found if found[seed] == "v3")
+    assert run(tmp_path, ACCRT_TEST_SEED=seed)[0] == run(tmp_path, ACCRT_TEST_SEED=seed)[0]
+    assert len(run(tmp_path, "test_it.py")[0]) == len(run(tmp_path, ACCRT_TEST_ALL="1")[0]) == 9
+
+
 def test_a_failure_says_the_seed(folder):
     seeds = (str(seed) for seed in range(1, 100))
     said = next(said for _cases, said in (run(folder, ACCRT_TEST_SEED=seed) for seed in seeds) if "FAILED" in said)

@@ -17,6 +17,7 @@ from accrt.compiler.kernels import sampling as lowering
 from accrt.compiler.kernels.kerneldef import TensorSpec
 from accrt.compiler.ops import sampling
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 NAMES = ("logits", "temperature", "top_k", "top_p", "min_p", "seed", "position", "edit_starts", "edit_tokens", "edit_multiply", "edit_add", "mask_rows", "mask_bits")
 NEAR = 1e-4
 

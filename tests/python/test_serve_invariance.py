@@ -20,6 +20,7 @@ from accrt.models._blocks import Decoder
 from accrt.serve.engine import Engine as SimulatedEngine
 from accrt.serve.engine import Model
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
 FLAGS = _ffi.ACCRT_SERVE_SEED | _ffi.ACCRT_SERVE_LOGPROBS | _ffi.ACCRT_SERVE_IGNORE_EOS
 OPTIONS = dict(page_size=8, token_buckets=(1, 4, 16, 64), row_buckets=(1, 4, 8), sample_buckets=(1, 4, 8), change_buckets=(4, 16), edit_buckets=(1, 40))
 

@@ -13,6 +13,8 @@ import kernel_harness as kh
 from accrt.compiler import Interpreter, IRError, Module, SymbolClass
 from accrt.compiler.ops.serving import e4m3_values
 
+pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
+
 
 def rng(*more):
     return np.random.default_rng([kh.SEED, *more])
