@@ -21,7 +21,7 @@ def model(tmp_path_factory):
         f = m.function(f"twice_{dtype}")
         x = f.input("x", dtype, [n, k])
         f.result("y", x + x)
-    compile(m, path)
+    compile(m, path, targets=["host"])
     return accrt.load(path, host_code="all")
 
 

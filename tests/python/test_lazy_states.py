@@ -18,7 +18,7 @@ def program():
     g = m.function("get")
     g.result("y", g.state_gather(cache, g.input("slots", "i32", [3])))
     # whose pool has nothing that was used before
-    return accrt.Bundle(compile(m), accrt.Instance(host_code="all")).program()
+    return accrt.Bundle(compile(m, targets=["host"]), accrt.Instance(host_code="all")).program()
 
 
 def resident():

@@ -9,6 +9,7 @@ import pytest
 
 import compiler_harness as h
 import kernel_harness as kh
+import rotation
 from accrt.compiler import Interpreter, IRError, Module, compile, driver, encodings, packing, passes, quantizers
 from test_packed_kernels import error_bound, random_weight
 
@@ -361,9 +362,10 @@ def test_patterns_and_their_mistakes():
         compile(m, targets=[h.target()], external={"b": ""})
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("dtype", ("f32", "f16"))
 def test_modules_with_every_layout_compile_for_cuda(dtype):
-    """What runs them is tests/gpu."""
+    """What runs them is tests/gpu. A run takes some of the layouts."""
     from accrt.compiler.cuda import nvcc
 
     if not nvcc.available_targets()[0]:
@@ -373,7 +375,7 @@ def test_modules_with_every_layout_compile_for_cuda(dtype):
     f = m.function("f")
     x = f.input("x", dtype, [m.symbol("n", minimum=1, maximum=64), 512])
     index = f.input("index", "i32", [4])
-    for layout in LAYOUTS if dtype == "f16" else ("q4_k", "gptq_v1"):
+    for layout in rotation.part(LAYOUTS, 6, "layouts for CUDA") if dtype == "f16" else ("q4_k", "gptq_v1"):
         q = random_weight(layout, 40, 512, rng)
         w = m.weight(layout, encodings.Quantized(q.layout, q.shape, q.components, q.group, dtype, q.types))
         f.result("y." + layout, x.linear(w))

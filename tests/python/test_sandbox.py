@@ -242,7 +242,7 @@ def test_updated_inputs_and_threads_that_take_turns(tmp_path):
     function = module.function("twice")
     x = function.input("x", "f32", [n])
     function.result("y", x + x)
-    compile(module, tmp_path / "m.accx")
+    compile(module, tmp_path / "m.accx", targets=["host"])
     expected = {s: np.random.default_rng(s).standard_normal(100 + s).astype(np.float32) for s in range(4)}
     wrong = []
 

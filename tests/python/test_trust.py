@@ -115,7 +115,7 @@ def test_without_a_home_it_runs_in_this_process_alone(tmp_path, monkeypatch):
     f.result("y", x + x)
     before = accrt.Instance(options={"host.threads": 1})
     with pytest.warns(UserWarning, match="not signed"):
-        compile(m, tmp_path / "m.accx")
+        compile(m, tmp_path / "m.accx", targets=["host"])
     assert trust.report(accrt.Bundle(tmp_path / "m.accx"))["signatures"] == []
     values = np.arange(4, dtype=np.float32)
     assert accrt.Program(accrt.Bundle(tmp_path / "m.accx", before)).session().twice(values).tolist() == [0, 2, 4, 6]
