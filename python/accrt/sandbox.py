@@ -19,6 +19,7 @@ import stat
 import struct
 import threading
 import time
+import weakref
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TYPE_CHECKING, Tuple, Union
 
 from . import _ffi, errors
@@ -169,6 +170,7 @@ class SandboxSession:
     # ---- the process
 
     def _start(self, files: List[int], arguments: List[str]) -> None:
+        _sessions.add(self)
         self._socket, its = socket.socketpair()
         report, its_report = os.pipe()
         self._report = os.fdopen(report, "rb", buffering=0)
@@ -453,6 +455,19 @@ class SandboxSession:
     def __repr__(self) -> str:
         state = self.confinement if self._process is not None else self._why or "closed"
         return f"<accrt.sandbox.SandboxSession of {self.bundle.info['name']!r}: {state}>"
+
+
+_sessions: "weakref.WeakSet[SandboxSession]" = weakref.WeakSet()
+
+
+def _let_go() -> None:
+    """In a process that was forked: it may outlive the owner of the sandboxes, whose end Linux
+    tells them when no copy of the descriptors is left."""
+    for session in list(_sessions):
+        session.close()
+
+
+os.register_at_fork(after_in_child=_let_go)
 
 
 def _checked(file: int, trust: Optional[str]) -> Bundle:

@@ -1,5 +1,5 @@
 /* sandbox_kernel.c - a kernel that does honest work for mode 0, and for others what hostile code would try, by raw system calls. y[i] = x[i]
- * + mode where a call came back. With AT_LOAD it tries as soon as it is loaded. */
+ * + mode where a call came back; x[0] is the number of another process. With AT_LOAD it tries as soon as it is loaded. */
 #include "accrt/kernel.h"
 
 ACCRT_KERNEL_DEFINE_MEMORY_FUNCTIONS()
@@ -102,11 +102,11 @@ static void forget_how_to_end(void) {
 #endif
 
 /* What it gains is added to the results. */
-static int64_t attack(int64_t mode) {
+static int64_t attack(int64_t mode, int64_t process) {
   int64_t gained = 0;
   static const char path[] = "/etc/passwd", program[] = "/bin/true";
   static const char* const argv[] = {program, 0};
-  static char memory[256];
+  static char memory[256], pages[4096] __attribute__((aligned(4096)));
   static long vector[2] = {(long)memory, 8};
   static const long second[2] = {1, 0}, long_time[2] = {1000, 0};
   switch (mode) {
@@ -226,6 +226,22 @@ static int64_t attack(int64_t mode) {
     for (;;)
       call(230, 1, 0, (long)long_time, 0, 0);
     break; /* outlives its owner */
+  case 43:
+    gained = call(228, (long)(int)(~(unsigned)process << 3 | 2), (long)memory, 0, 0, 0) == 0;
+    break; /* clock_gettime: another process's processor time */
+  case 44:
+    gained = call(302, process, 7, 0, (long)memory, 0) == 0;
+    break; /* prlimit64: another process's limits */
+  case 45:
+    gained = call(204, process, 128, (long)memory, 0, 0) > 0;
+    break; /* sched_getaffinity: another process's processors */
+  case 46:
+    gained = call(28, (long)pages, 4096, 12 /* MADV_MERGEABLE */, 0, 0) == 0;
+    break; /* its pages beside those of others */
+  case 47:
+    gained = call(228, 0, (long)memory, 0, 0, 0) == 0 && call(228, 2, (long)memory, 0, 0, 0) == 0 &&
+             call(302, 0, 7, 0, (long)memory, 0) == 0 && call(204, 0, 128, (long)memory, 0, 0) > 0;
+    break; /* the same of itself: that works */
   default:
     break;
   }
@@ -238,7 +254,7 @@ static int32_t attack_kernel(const accrt_kernel_environment_t* environment,
   (void)environment;
   (void)workgroup;
   const attack_params_t* p = dispatch->params;
-  const int64_t gained = attack(p->mode);
+  const int64_t gained = attack(p->mode, p->n > 0 ? p->x[0] : 0);
   for (int64_t i = 0; i < p->n; i++)
     p->y[i] = p->x[i] + p->mode + gained;
   return 0;
@@ -276,7 +292,7 @@ accrt_kernel_pack_query(uint32_t max_abi, const accrt_kernel_environment_t* envi
     return 0;
   accrt_kernel_bind(environment);
 #ifdef AT_LOAD
-  (void)attack(2);
+  (void)attack(2, 0);
 #endif
   return &table;
 }

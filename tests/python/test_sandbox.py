@@ -93,6 +93,18 @@ def test_attacks_are_refused_and_named(hostile, mode, said):
             confined.f(X, 0)
 
 
+def test_code_learns_nothing_of_other_processes_by_their_numbers(hostile):
+    """Their processor time, limits and processors, which Linux tells without a right to them; and
+    what memory they have, where pages are joined with equal ones."""
+    other = np.array([os.getpid(), 0], np.int64)
+    with accrt.load(hostile, sandbox=True) as confined:
+        for mode in (43, 45, 46):
+            assert np.array_equal(confined.f(other, mode), other + mode), mode
+        assert np.array_equal(confined.f(other, 47), other + 48)  # of itself it may ask
+        with pytest.raises(accrt.PermissionDeniedError, match=r"a system call \(302\)"):
+            confined.f(other, 44)
+
+
 def test_the_attacks_do_something_without_a_sandbox(hostile):
     """So that the test above means something: open comes back, and execve replaces the process."""
     code = ("import sys, numpy as np, accrt; s = accrt.load(sys.argv[1], trust='all', options={'host.threads': 0});"
@@ -141,15 +153,39 @@ def test_a_parent_that_dies_takes_the_sandbox_along(hostile, mode):
     assert os.path.exists(f"/proc/{pid}")
     parent.kill()
     parent.wait()
+    assert has_ended(pid), f"process {pid} lives on"
+
+
+def has_ended(pid: int) -> bool:
+    """Within five seconds; nobody may have asked yet."""
     for _ in range(100):
         try:
-            state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+            if pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
         except FileNotFoundError:
-            return
-        if state == "Z":  # ended, and nobody has asked
-            return
+            return True
         threading.Event().wait(0.05)
-    pytest.fail(f"process {pid} lives on")
+    return False
+
+
+@pytest.mark.parametrize("mode", [31, 42])
+def test_a_parents_other_children_do_not_keep_the_sandbox(hostile, mode):
+    """A forked child has copies of all descriptors, and may live longer than its parent."""
+    code = ("import os, sys, threading, time, numpy as np, accrt; s = accrt.load(sys.argv[1], sandbox=True);"
+            "threading.Thread(target=lambda: s.f(np.zeros(1, np.int64), int(sys.argv[2])), daemon=True).start(); time.sleep(0.5)\n"
+            "pid = os.fork()\n"
+            "if pid == 0:\n    os.close(1); time.sleep(60); os._exit(0)\n"
+            "print(s._process.pid, pid, flush=True); time.sleep(60)")
+    parent = subprocess.Popen([sys.executable, "-W", "ignore", "-c", code, str(hostile), str(mode)], stdout=subprocess.PIPE, text=True,
+                              env={**os.environ, "PYTHONPATH": str(ROOT / "python")})
+    pid, other = map(int, parent.stdout.readline().split())
+    try:
+        parent.kill()
+        parent.wait()
+        assert os.path.exists(f"/proc/{other}")
+        assert has_ended(pid), f"process {pid} lives on"
+    finally:
+        os.kill(other, signal.SIGKILL)
 
 
 def test_what_a_sandbox_has(hostile):
