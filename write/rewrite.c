@@ -197,10 +197,18 @@ static accrt_status_t make_header(output_t* output) {
   return put_header(output, &minimum);
 }
 
+static int resize(int fd, uint64_t size_bytes) {
+  if (accrt_file_passes_limit(fd, 0, size_bytes))
+    return EFBIG;
+  return ftruncate(fd, (off_t)size_bytes) == 0 ? 0 : errno;
+}
+
 static accrt_status_t write_all(output_t* output) {
-  if (ftruncate(output->fd, (off_t)output->header.file_size_bytes) != 0) {
-    return ACCRT_FAIL_ERRNO(IO, errno, "%s: could not be made %" PRIu64 " bytes long: %s",
-                            output->path, output->header.file_size_bytes, strerror(errno));
+  const uint64_t size_bytes = output->header.file_size_bytes;
+  const int error = resize(output->fd, size_bytes);
+  if (error != 0) {
+    return ACCRT_FAIL_ERRNO(IO, error, "%s: could not be made %" PRIu64 " bytes long: %s",
+                            output->path, size_bytes, strerror(error));
   }
   for (uint32_t i = 0; i < output->count; ++i) {
     const accx_section_t* section = &output->table[i];

@@ -146,7 +146,11 @@ def _take_leftover_folders(prefix: str) -> None:
     import shutil
     import tempfile
     place = tempfile.gettempdir()
-    for entry in os.listdir(place):
+    try:
+        entries = os.listdir(place)
+    except OSError:  # a folder that can be written but not read
+        return
+    for entry in entries:
         if not entry.startswith(prefix):
             continue
         path = os.path.join(place, entry)

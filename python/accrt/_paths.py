@@ -1,6 +1,7 @@
 """Where a user's files are, and whether others can write to them."""
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import Optional
@@ -48,6 +49,8 @@ def why_not_private(path: str, *owners: int) -> str:
 def make_private_folder(path: str) -> None:
     """With those above it that are missing, each for this user alone, whatever the umask. Raises
     OSError."""
+    if not os.path.isabs(path):
+        raise FileNotFoundError(errno.ENOENT, "it is not an absolute path", path)
     missing = []
     while not os.path.isdir(path):
         missing.append(path)

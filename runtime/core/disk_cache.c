@@ -101,15 +101,20 @@ static bool read_header(int file, const struct stat* facts, const accrt_cache_ke
          (uint64_t)facts->st_size == sizeof *out_header + out_header->size_bytes;
 }
 
+/* Without memory for it, an entry is neither read nor damaged. */
 static bool read_entry(const accrt_allocator_t* allocator, int file, const struct stat* facts,
-                       const accrt_cache_key_t* key, void** out_data, size_t* out_size_bytes) {
+                       const accrt_cache_key_t* key, void** out_data, size_t* out_size_bytes,
+                       bool* out_damaged) {
   entry_header_t header;
+  *out_damaged = true;
   if (!read_header(file, facts, key, &header))
     return false;
   void* data = NULL;
   const size_t size_bytes = (size_t)header.size_bytes;
-  if (accrt_alloc_unset(allocator, size_bytes, 16, &data) != ACCRT_OK)
+  if (accrt_alloc_unset(allocator, size_bytes, 16, &data) != ACCRT_OK) {
+    *out_damaged = false;
     return false;
+  }
   unsigned char digest[16];
   if (read_whole(file, sizeof header, data, size_bytes)) {
     accrt_hash128_of(data, size_bytes, digest);
@@ -142,11 +147,12 @@ bool accrt_disk_cache_get(const accrt_allocator_t* allocator, const char* folder
   const int file = accrt_open_file(AT_FDCWD, path, O_NOFOLLOW, &facts);
   if (file < 0)
     return false;
-  const bool good = read_entry(allocator, file, &facts, key, out_data, out_size_bytes);
+  bool damaged;
+  const bool good = read_entry(allocator, file, &facts, key, out_data, out_size_bytes, &damaged);
   if (good) {
     /* marks it as used; fails harmlessly in a folder without write access */
     (void)futimens(file, NULL);
-  } else {
+  } else if (damaged) {
     (void)unlink(path);
   }
   close(file);
@@ -177,35 +183,65 @@ static bool is_leftover(const char* name) {
   return strncmp(name, ".accrt-", 7) == 0;
 }
 
-/* Finds the least recently used entry (`oldest`, "" for none), and returns the size of all
- * entries. */
-static uint64_t survey(DIR* entries, char oldest[NAME_BYTES]) {
-  uint64_t total_bytes = 0;
-  struct timespec oldest_time = {0, 0};
+typedef struct entry {
+  struct timespec used;
+  uint64_t size_bytes;
+  char name[NAME_BYTES];
+} entry_t;
+
+typedef struct survey {
+  entry_t* entries;
+  size_t count;
+  size_t capacity;
+  uint64_t total_bytes;
+} survey_t;
+
+static int order_of_use(const void* a, const void* b) {
+  const struct timespec* x = &((const entry_t*)a)->used;
+  const struct timespec* y = &((const entry_t*)b)->used;
+  if (x->tv_sec != y->tv_sec)
+    return x->tv_sec < y->tv_sec ? -1 : 1;
+  return (x->tv_nsec > y->tv_nsec) - (x->tv_nsec < y->tv_nsec);
+}
+
+/* Lists all entries that there is memory for. An entry that was used when the clock was ahead would
+ * stay longer than any that is used from now on: its time is taken as unknown. */
+static void take_survey(DIR* folder, survey_t* survey) {
   struct timespec now = {0, 0};
   (void)clock_gettime(CLOCK_REALTIME, &now);
-  oldest[0] = '\0';
-  rewinddir(entries);
-  for (const struct dirent* entry = readdir(entries); entry != NULL; entry = readdir(entries)) {
+  for (const struct dirent* file = readdir(folder); file != NULL; file = readdir(folder)) {
     struct stat facts;
-    if ((!is_ours(entry->d_name) && !is_leftover(entry->d_name)) ||
-        fstatat(dirfd(entries), entry->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) {
+    if ((!is_ours(file->d_name) && !is_leftover(file->d_name)) ||
+        fstatat(dirfd(folder), file->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0) {
       continue;
     }
-    if (is_leftover(entry->d_name)) {
+    if (is_leftover(file->d_name)) {
       if (facts.st_mtim.tv_sec + STALE_SECONDS < now.tv_sec)
-        (void)unlinkat(dirfd(entries), entry->d_name, 0);
+        (void)unlinkat(dirfd(folder), file->d_name, 0);
       continue;
     }
-    total_bytes += (uint64_t)facts.st_size;
-    const struct timespec time = facts.st_mtim;
-    if (oldest[0] == '\0' || time.tv_sec < oldest_time.tv_sec ||
-        (time.tv_sec == oldest_time.tv_sec && time.tv_nsec < oldest_time.tv_nsec)) {
-      oldest_time = time;
-      memcpy(oldest, entry->d_name, strlen(entry->d_name) + 1);
-    }
+    survey->total_bytes += (uint64_t)facts.st_size;
+    if (ACCRT_GROW(&accrt_allocator_system, survey->count + 1, &survey->entries,
+                   &survey->capacity) != ACCRT_OK)
+      continue;
+    entry_t* entry = &survey->entries[survey->count++];
+    entry->used = facts.st_mtim;
+    if (facts.st_mtim.tv_sec > now.tv_sec + STALE_SECONDS)
+      entry->used = (struct timespec){0, 0};
+    entry->size_bytes = (uint64_t)facts.st_size;
+    memcpy(entry->name, file->d_name, strlen(file->d_name) + 1);
   }
-  return total_bytes;
+}
+
+static void remove_oldest(int folder, survey_t* survey, uint64_t limit_bytes) {
+  if (survey->total_bytes <= limit_bytes || survey->count == 0)
+    return;
+  qsort(survey->entries, survey->count, sizeof *survey->entries, order_of_use);
+  for (size_t i = 0; i < survey->count && survey->total_bytes > limit_bytes; ++i) {
+    if (unlinkat(folder, survey->entries[i].name, 0) != 0 && errno != ENOENT)
+      break;
+    survey->total_bytes -= survey->entries[i].size_bytes;
+  }
 }
 
 static void shrink(const char* folder, uint64_t limit_bytes) {
@@ -216,11 +252,13 @@ static void shrink(const char* folder, uint64_t limit_bytes) {
       close(file);
     return;
   }
-  char oldest[NAME_BYTES];
-  while (survey(entries, oldest) > limit_bytes && oldest[0] != '\0') {
-    if (unlinkat(dirfd(entries), oldest, 0) != 0 && errno != ENOENT)
-      break;
-  }
+  const accrt_error_t saved = *accrt_error_current();
+  survey_t survey = {NULL, 0, 0, 0};
+  take_survey(entries, &survey);
+  remove_oldest(dirfd(entries), &survey, limit_bytes);
+  accrt_free_array(&accrt_allocator_system, survey.entries, survey.capacity,
+                   sizeof *survey.entries);
+  (void)accrt_error_restore(&saved);
   closedir(entries);
 }
 
@@ -245,7 +283,8 @@ bool accrt_disk_cache_put(const char* folder, const accrt_cache_key_t* key, cons
                           size_t size_bytes, uint64_t limit_bytes) {
   char path[PATH_BYTES];
   accrt_put_t put;
-  if (!entry_path(folder, key, path) || size_bytes == 0 || size_bytes > MAX_ENTRY_BYTES)
+  if (!entry_path(folder, key, path) || size_bytes == 0 || size_bytes > MAX_ENTRY_BYTES ||
+      sizeof(entry_header_t) + size_bytes > limit_bytes)
     return false;
   make_folder(folder);
   if (!is_private(folder) || accrt_put_begin(&put, path, "", 0600, ACCRT_PUT_OF_ALL) != 0)

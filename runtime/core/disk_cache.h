@@ -24,8 +24,9 @@ accrt_cache_key_t accrt_disk_cache_key(const void* source, uint64_t size_bytes, 
 bool accrt_disk_cache_get(const accrt_allocator_t* allocator, const char* folder,
                           const accrt_cache_key_t* key, void** out_data, size_t* out_size_bytes);
 /* Adds an entry, whole or not at all, even when other processes write too or this process dies.
- * Then removes the least recently used entries until the folder holds at most limit_bytes. Returns
- * false when it could not; callers may ignore that. */
+ * Then removes the least recently used entries until the folder holds at most limit_bytes. An entry
+ * that is larger itself is not written. Returns false when it could not; callers may ignore
+ * that. */
 bool accrt_disk_cache_put(const char* folder, const accrt_cache_key_t* key, const void* data,
                           size_t size_bytes, uint64_t limit_bytes);
 

@@ -12,8 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/core/memory.h"
@@ -194,6 +196,91 @@ static void test_bounded_by_use(void** state) {
   assert_true(has(folder, &a, "machine code"));
   assert_false(has(folder, &b, "machine code"));
   assert_true(has(folder, &c, "machine code"));
+}
+
+/* The clock was ahead for a while: entries of that time are not the last that were used. */
+static void test_times_that_are_to_come(void** state) {
+  const folder_t* folder = *state;
+  const accrt_cache_key_t a = key_of("a"), b = key_of("b"), c = key_of("c"), d = key_of("d");
+  assert_true(put(folder, &a, "machine code", 152));
+  assert_true(put(folder, &b, "machine code", 152));
+  set_time(folder, &a, time(NULL) + 400 * 86400);
+  set_time(folder, &b, time(NULL) + 300 * 86400);
+  assert_true(put(folder, &c, "machine code", 152));
+  assert_true(has(folder, &c, "machine code"));
+  assert_true(put(folder, &d, "machine code", 152));
+  assert_true(has(folder, &c, "machine code"));
+  assert_true(has(folder, &d, "machine code"));
+  assert_int_equal(each(folder, NULL), 2);
+}
+
+/* What the folder can never hold drives nothing else out. */
+static void test_entries_beyond_the_limit(void** state) {
+  const folder_t* folder = *state;
+  const accrt_cache_key_t a = key_of("a"), b = key_of("b");
+  assert_true(put(folder, &a, "machine code", 152));
+  char large[100];
+  memset(large, 'l', sizeof large - 1);
+  large[sizeof large - 1] = '\0';
+  assert_false(put(folder, &b, large, 152));
+  assert_false(put(folder, &b, large, 0));
+  assert_true(has(folder, &a, "machine code"));
+  assert_int_equal(each(folder, NULL), 1);
+}
+
+/* A large entry may drive out many small ones: each is looked at once. */
+static void test_many_entries_are_removed(void** state) {
+  const folder_t* folder = *state;
+  enum { COUNT = 4000 };
+  char path[512];
+  for (int i = 0; i < COUNT; ++i) {
+    snprintf(path, sizeof path, "%s/%064x.entry", folder->path, (unsigned)i);
+    const int fd = open(path, O_WRONLY | O_CREAT, 0600);
+    assert_int_equal(write(fd, "machine code", 12), 12);
+    close(fd);
+  }
+  const accrt_cache_key_t key = key_of("a");
+  const clock_t begin = clock();
+  assert_true(put(folder, &key, "machine code", 80));
+  const double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+  printf("%d entries were removed in %.3f s of processor time\n", COUNT, seconds);
+  assert_true(seconds < 1);
+  assert_int_equal(each(folder, NULL), 1);
+}
+
+static void* no_memory(void* self, size_t size_bytes, size_t alignment) {
+  (void)self, (void)size_bytes, (void)alignment;
+  return NULL;
+}
+
+/* What is there and cannot be read now is not damaged. */
+static void test_entries_stay_without_memory(void** state) {
+  const folder_t* folder = *state;
+  const accrt_allocator_t none = {NULL, no_memory, NULL};
+  const accrt_cache_key_t key = key_of("a");
+  void* data;
+  size_t size_bytes;
+  assert_true(put(folder, &key, "machine code", NO_LIMIT));
+  assert_false(accrt_disk_cache_get(&none, folder->path, &key, &data, &size_bytes));
+  assert_true(has(folder, &key, "machine code"));
+}
+
+/* The system's limit of file sizes ends who passes it (SIGXFSZ). An entry is not worth that. */
+static void test_limit_of_file_sizes(void** state) {
+  const folder_t* folder = *state;
+  const accrt_cache_key_t key = key_of("a");
+  const pid_t child = fork();
+  if (child == 0) {
+    const struct rlimit limit = {40, 40};
+    (void)signal(SIGXFSZ, SIG_DFL);
+    (void)setrlimit(RLIMIT_FSIZE, &limit);
+    _exit(put(folder, &key, "machine code", NO_LIMIT) ? 1 : 0);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+  assert_int_equal(each(folder, NULL), 0);
 }
 
 static void test_strangers_are_left_alone(void** state) {
@@ -399,6 +486,11 @@ int main(void) {
       IN_FOLDER(test_damage_is_found_and_removed),
       IN_FOLDER(test_key_is_checked),
       IN_FOLDER(test_bounded_by_use),
+      IN_FOLDER(test_times_that_are_to_come),
+      IN_FOLDER(test_entries_beyond_the_limit),
+      IN_FOLDER(test_many_entries_are_removed),
+      IN_FOLDER(test_entries_stay_without_memory),
+      IN_FOLDER(test_limit_of_file_sizes),
       IN_FOLDER(test_strangers_are_left_alone),
       IN_FOLDER(test_others_are_not_believed),
       cmocka_unit_test(test_no_folder),

@@ -5,8 +5,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -66,7 +69,20 @@ int accrt_file_read(int fd, int direct_fd, uint64_t offset, void* target, uint64
   return read_all(fd, offset, bytes, size_bytes, out_done);
 }
 
+bool accrt_file_passes_limit(int fd, int64_t offset, uint64_t size_bytes) {
+  struct rlimit limit;
+  struct stat facts;
+  if (size_bytes == 0 || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode))
+    return false;
+  const int64_t begin = offset < 0 ? (int64_t)lseek(fd, 0, SEEK_CUR) : offset;
+  return begin >= 0 &&
+         (size_bytes > limit.rlim_cur || (uint64_t)begin > limit.rlim_cur - size_bytes);
+}
+
 int accrt_file_write(int fd, int64_t offset, const void* bytes, uint64_t size_bytes) {
+  if (accrt_file_passes_limit(fd, offset, size_bytes))
+    return EFBIG;
   for (uint64_t done = 0; done < size_bytes;) {
     const void* at = (const unsigned char*)bytes + done;
     const uint64_t left = size_bytes - done;

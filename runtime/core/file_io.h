@@ -4,6 +4,7 @@
 #ifndef ACCRT_RUNTIME_CORE_FILE_IO_H_
 #define ACCRT_RUNTIME_CORE_FILE_IO_H_
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Returns a descriptor of the same file for reads that bypass the page cache; -1 if the file does
@@ -16,7 +17,13 @@ int accrt_file_open_direct(int fd);
 int accrt_file_read(int fd, int direct_fd, uint64_t offset, void* target, uint64_t size_bytes,
                     uint64_t* out_done);
 /* Writes all bytes at `offset`, or with -1 at the file's position, which advances. Returns 0 or
- * errno, EIO if the file accepts nothing. After a failure some bytes may be written. Blocks. */
+ * errno: EIO if the file accepts nothing, EFBIG before anything is written if the file would become
+ * larger than the system's limit (RLIMIT_FSIZE). After another failure some bytes may be written.
+ * Blocks. */
 int accrt_file_write(int fd, int64_t offset, const void* bytes, uint64_t size_bytes);
+
+/* True if so many bytes at `offset` (-1: at the file's position) would make the file larger than the
+ * system's limit (RLIMIT_FSIZE). The system sends SIGXFSZ then, which ends the process. */
+bool accrt_file_passes_limit(int fd, int64_t offset, uint64_t size_bytes);
 
 #endif /* ACCRT_RUNTIME_CORE_FILE_IO_H_ */

@@ -8,8 +8,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/core/file_io.h"
@@ -142,6 +145,36 @@ static void what_cannot_be_written(void** state) {
   (void)close(full);
 }
 
+/* Passing the system's limit of file sizes would end the process (SIGXFSZ). */
+static void limits_of_file_sizes(void** state) {
+  (void)state;
+  const pid_t child = fork();
+  if (child == 0) {
+    char path[] = "/tmp/accrt-file-XXXXXX";
+    const struct rlimit limit = {8, 8};
+    const int fd = mkstemp(path), null = open("/dev/null", O_WRONLY);
+    int pipe_ends[2];
+    if (fd < 0 || null < 0 || unlink(path) != 0 || pipe(pipe_ends) != 0)
+      _exit(1);
+    (void)signal(SIGXFSZ, SIG_DFL);
+    (void)setrlimit(RLIMIT_FSIZE, &limit);
+    if (accrt_file_write(fd, -1, "abcdefgh", 8) != 0 || accrt_file_write(fd, -1, "", 0) != 0)
+      _exit(2);
+    if (accrt_file_write(fd, -1, "i", 1) != EFBIG || accrt_file_write(fd, 7, "hi", 2) != EFBIG)
+      _exit(3);
+    if (accrt_file_write(fd, INT64_MAX, "i", 1) != EFBIG || accrt_file_write(fd, 0, "A", 1) != 0)
+      _exit(4);
+    if (accrt_file_write(null, -1, "0123456789", 10) != 0 ||
+        accrt_file_write(pipe_ends[1], -1, "0123456789", 10) != 0)
+      _exit(5);
+    _exit(0);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_true(WIFEXITED(status));
+  assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(reads_parts),
@@ -149,6 +182,7 @@ int main(void) {
       cmocka_unit_test(what_cannot_be_read),
       cmocka_unit_test(writes_at_a_place_or_in_order),
       cmocka_unit_test(what_cannot_be_written),
+      cmocka_unit_test(limits_of_file_sizes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import tiny_models as tiny
 from test_whole_files import ACCX, KINDS, bundle, needs_tool, parts
 
 import accrt
-from accrt import _kernel_cache, trust
+from accrt import _files, _kernel_cache, trust
 
 np = pytest.importorskip("numpy")
 
@@ -66,6 +67,7 @@ def some(rng, calls, count):
 PREPARE = "import sys; import test_forged_digests as t; assert t.run(sys.argv[1], **{'prepare.cache': sys.argv[2]}) == t.HONEST"
 KERNELS = """
 import sys
+import tempfile
 from accrt import _kernel_cache
 made = []
 assert _kernel_cache.cached("0" * 64, lambda: made.append(1) or b"code" * 9999) == b"code" * 9999
@@ -132,6 +134,7 @@ def test_tools_say_so_in_one_line_and_keep_the_old_file(full, seed, tmp_path, ki
 
 MODEL = """
 import sys
+import tempfile
 from accrt import models
 try:
     print(models.open(sys.argv[1], targets=("x86-64-v3",)).bundle)
@@ -175,3 +178,60 @@ def test_the_cache_of_kernels_is_read_where_it_cannot_be_written(tmp_path, monke
     assert _kernel_cache.cached("1" * 64, lambda: b"a") == b"a"
     monkeypatch.setattr(_kernel_cache, "set_own_file", None)
     assert _kernel_cache.cached("1" * 64, lambda: b"b") == b"a"
+
+
+HOMELESS = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+from accrt import _kernel_cache
+from accrt.compiler.cuda import nvcc
+assert _kernel_cache.cache_directory() is None
+assert _kernel_cache.cached("0" * 64, lambda: b"code") == b"code"
+nvcc._note_version("none")
+"""
+
+
+@pytest.mark.parametrize("home", ["here", "~nobody.of.this.name"])
+def test_work_goes_on_where_there_is_no_home(tmp_path, home):
+    """As for a user whom a container has no name for: the search for a folder that is there ends."""
+    environment = {**os.environ, "HOME": home, "XDG_CACHE_HOME": "cache"}
+    done = subprocess.run([sys.executable, "-c", HOMELESS], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and not os.listdir(tmp_path), done.stderr
+
+
+def test_a_bundle_that_is_removed_while_it_is_looked_at_is_made_again(tmp_path):
+    from accrt import models
+
+    assert models._whole(str(tmp_path / "model.accx")) is None
+
+
+def test_leftovers_are_not_looked_for_where_nothing_can_be_listed(tmp_path, monkeypatch):
+    """As in a /tmp that users may write and not read."""
+    def refused(path):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(os, "listdir", refused)
+    with _files.temporary_folder("accrt-blind-") as folder:
+        assert os.path.isdir(folder)
+
+
+TAKEN = """
+import sys, time
+from accrt import _kernel_cache
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    for i in range(8):
+        assert _kernel_cache.cached(f"{i:064x}", lambda: bytes([i]) * 5000) == bytes([i]) * 5000
+"""
+
+
+def test_a_cache_whose_folder_is_taken_away_while_it_is_used(tmp_path):
+    """By a user who clears it: nothing fails, and nothing of another entry comes back."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    runs = [subprocess.Popen([sys.executable, "-c", TAKEN], env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    while any(run.poll() is None for run in runs):
+        shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+        time.sleep(0.01)
+    assert all(run.communicate()[1] == "" and run.returncode == 0 for run in runs)

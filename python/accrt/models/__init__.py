@@ -121,15 +121,16 @@ def _decoder(checkpoint: Checkpoint, options: Options) -> "Decoder":
 
 
 def _whole(path: str) -> Optional[Dict[str, str]]:
-    """The metadata of a bundle in the cache; None: a disk has damaged it, and it is made again."""
+    """The metadata of a bundle in the cache; None: a disk has damaged it, or it was removed
+    meanwhile, and it is made again."""
     from ..bundle import Bundle
-    from ..errors import DataCorruptError, InvalidFormatError
+    from ..errors import DataCorruptError, InvalidFormatError, NotFoundError
 
     try:
         with Bundle(path) as bundle:
             bundle.verify()
             return bundle.metadata
-    except (DataCorruptError, InvalidFormatError):
+    except (DataCorruptError, InvalidFormatError, NotFoundError):
         return None
 
 
