@@ -58,8 +58,14 @@ _ALIASES = {"max_new_tokens": "max_tokens", "max_output_tokens": "max_tokens", "
             "repeat_penalty": "repetition_penalty", "random_seed": "seed", "do_sample": "temperature", "temp": "temperature"}  # fmt: skip
 
 
+_MOST_NAME = 200
+
+
 def near(name: str, known: Sequence[str]) -> Optional[str]:
-    """The name that was probably meant."""
+    """The name that was probably meant. A long one is none that a person wrote, and a search for it
+    takes 60 times its memory."""
+    if len(name) > _MOST_NAME:
+        return None
     snake = "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).replace("-", "_").lstrip("_")
     for one in (name, snake):
         if one != name and one in known:

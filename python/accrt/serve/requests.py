@@ -48,9 +48,17 @@ _CHAT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "max_complet
 _COMPLETION = ("prompt", "echo", "best_of")
 
 
+#: Lists and objects of a body, or as many brackets in its texts. Each list takes up to some hundred
+#: bytes of memory, of three of the body. A text of so many brackets fits no model.
+MOST_BRACKETS = 1 << 19
+
+
 def parse(body: bytes) -> Dict[str, Any]:
     if not body.strip():
         raise BadParameter(None, "the body is empty, expected a JSON object", "invalid_json")
+    brackets = body.count(b"[") + body.count(b"{")
+    if brackets > MOST_BRACKETS:
+        raise BadParameter(None, f"the body has {brackets} lists and objects, expected at most {MOST_BRACKETS}")
     try:
         given = json.loads(body, parse_constant=_no_constant)
     except RecursionError:
