@@ -18,7 +18,7 @@ import family_models as family
 import tiny_models as tiny
 from accrt import models, serve
 from accrt.errors import InvalidFormatError
-from accrt.models import Refused
+from accrt.models import Refused, _tokens
 from accrt.models._config import MEANINGFUL, Config
 from accrt.serve import text
 from accrt.serve.embedding import pooling_of
@@ -81,6 +81,18 @@ def test_a_tokenizer_of_another_form_is_refused_or_read(folder, changes):
     with pytest.raises((Refused, Enough)) as caught:
         opened(folder)
     assert isinstance(caught.value, Enough) or "tokenizer.json: " in str(caught.value)
+
+
+@pytest.mark.parametrize("part, name", [("decoder", "decoders"), ("pre_tokenizer", "pretokenizers")])
+def test_sequences_in_a_tokenizer_may_be_deep(part, name):
+    """As deep as JSON is read, which may be deeper than Python calls."""
+    for inner, found in (({"type": "ByteLevel"}, b" "), ({"type": "Fuse"}, "\u0120".encode())):
+        for _ in range(100_000):
+            inner = {"type": "Sequence", name: [inner]}
+        tokenizer = {**TOKENIZER, "decoder": None, "pre_tokenizer": None, part: inner, "model": {"type": "BPE", "vocab": {"\u0120": 0}}, "added_tokens": []}
+        assert _tokens.of_tokenizer(tokenizer, 1)[0] == [found]
+        while "type" in inner and name in inner:  # a thing so deep is taken apart, not collected
+            inner = inner.pop(name)[0]
 
 
 def test_what_stands_against_it_has_an_end(folder):
@@ -204,6 +216,13 @@ def test_frequencies_that_no_f32_holds_are_refused(folder, theta):
     refused(folder, "its frequencies are not finite")
 
 
+@pytest.mark.parametrize("kind", ["linear", "yarn"])
+@pytest.mark.parametrize("factor", [1e9, 1e300])
+def test_a_factor_that_makes_sequences_without_end_is_refused(folder, kind, factor):
+    rewritten(folder, rope_scaling={"rope_type": kind, "factor": factor, "original_max_position_embeddings": 2048}, max_position_embeddings=2048)
+    refused(folder, f"rope_scaling of type '{kind}': its factor gives ", "positions, expected at most 2147483647")
+
+
 def test_a_value_in_a_message_is_short_and_a_name_is_escaped(folder):
     rewritten(folder, hidden_size="x" * 900_000)
     assert len(refused(folder, "hidden_size is 'xxx", "expected an integer from 1")) < 2000
@@ -228,10 +247,11 @@ PACKED = {
     "gptq": placed(model__a__qweight=("I32", [1, 1], 4), model__a__scales=("F16", [1, 8], 16), model__a__qzeros=("I32", [1, 1], 4)),
     "awq": placed(model__a__qweight=("I32", [1, 1], 4), model__a__scales=("F16", [1, 8], 16), model__a__qzeros=("I32", [1, 1], 4)),
     "fp8": placed(model__a__weight=("F8_E4M3", [2, 2], 4), model__a__weight_scale_inv=("F32", [1, 1], 4)),
+    "mxfp4": placed(model__a_blocks=("U8", [2, 2, 1, 16], 64), model__a_scales=("U8", [2, 2, 1], 4), model__b_blocks=("U8", [2, 1, 16], 32), model__c_blocks=("F32", [1, 1, 1, 16], 64)),
     "modelopt": placed(model__a__weight=("U8", [1, 8], 8), model__a__weight_scale=("F8_E4M3", [1, 1], 1)),
     "compressed-tensors": placed(model__a__weight_packed=("I32", [1, 1], 4), model__a__weight_scale=("F32", [1, 1], 4), model__b__weight=("F8_E4M3", [2, 2], 4), model__b__weight_scale=("F32", [1, 1], 4)),
 }
-ENTRIES = {"gptq": ["bits", "group_size", "desc_act", "checkpoint_format"], "awq": ["bits", "group_size", "version"], "fp8": ["weight_block_size"], "modelopt": ["kv_cache_scheme"],
+ENTRIES = {"gptq": ["bits", "group_size", "desc_act", "checkpoint_format"], "awq": ["bits", "group_size", "version"], "fp8": ["weight_block_size"], "mxfp4": ["modules_to_not_convert", "group_size"], "modelopt": ["kv_cache_scheme"],
            "compressed-tensors": ["format", "config_groups", "sparsity_config"]}  # fmt: skip
 FEW = [0, 3, -1, 2**31 - 1, 10**30, 4.0, float("nan"), True, "4", "x", [], [[]], {}, {"a": 1}]
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, Mapping, Tuple
 
 import numpy as np
 
-from ._config import Config
+from ._config import Config, MOST
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,12 @@ def make(config: Config, head_size: int, max_position: int) -> Rope:
             made = _KINDS[kind](theta, size, given, config, max_position)
         with np.errstate(over="ignore"):
             narrow = made.frequencies.astype(np.float32)
-        if np.isfinite(narrow).all() and math.isfinite(made.scale) and size >= 2:
+        if made.stretched > MOST:
+            config.refuse(f"config: rope_scaling of type {kind!r}: its factor gives {float(made.stretched):g} positions, expected at most {MOST}")
+        elif np.isfinite(narrow).all() and math.isfinite(made.scale) and size >= 2:
             return made
-        config.refuse(f"config: rope_scaling of type {kind!r}: its frequencies are not finite, or there are none")
+        else:
+            config.refuse(f"config: rope_scaling of type {kind!r}: its frequencies are not finite, or there are none")
     except (ArithmeticError, KeyError, TypeError, ValueError) as error:
         config.refuse(f"config: rope_scaling of type {kind!r}: {error!r}")
     return Rope(_plain(theta, max(size, 2)))

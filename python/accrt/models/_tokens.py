@@ -73,13 +73,18 @@ def _is_token(text: Any, at: Any) -> bool:
 
 
 def _parts(item: Any) -> List[Mapping[str, Any]]:
-    """A decoder or pre-tokenizer, or those of a sequence."""
-    if not isinstance(item, dict):
-        return []
-    for name in ("decoders", "pretokenizers"):
-        if isinstance(item.get(name), list):
-            return [part for inner in item[name] for part in _parts(inner)]
-    return [item]
+    """A decoder or pre-tokenizer, or those of a sequence, however deep."""
+    found, rest = [], [item]
+    while rest:
+        one = rest.pop()
+        if not isinstance(one, dict):
+            continue
+        inner = next((one[name] for name in ("decoders", "pretokenizers") if isinstance(one.get(name), list)), None)
+        if inner is None:
+            found.append(one)
+        else:
+            rest.extend(reversed(inner))
+    return found
 
 
 def _bytes_of(text: str, is_bytes: bool, prefix: Any) -> bytes:
