@@ -510,3 +510,14 @@ def test_the_collector_pauses_while_functions_are_planned(monkeypatch, enabled, 
         assert seen == [False] and gc.isenabled() == enabled
     finally:
         (gc.enable if was else gc.disable)()
+
+
+def test_weights_that_meet_again_are_gone_through_once():
+    """40 steps, each of which has what is before it twice: not 2^40 ways."""
+    m = Module("m")
+    f = m.function("forward")
+    x, w = f.input("x", "f32", [4]), f.constant(m.constant("w", np.ones(4, dtype=np.float32)))
+    for _ in range(1200):  # nor as deep as Python goes
+        w = w * w + w * 0.5 - w
+    f.result("y", x + w)
+    passes.run(m, passes.PIPELINE)

@@ -81,16 +81,16 @@ class _Hoist:
     def _needed(self, op: Op) -> List[Op]:
         """The operation and those that it follows from, in order."""
         found: List[Op] = []
-
-        def visit(item: Op) -> None:
-            for value in item.operands:
-                made_by = None if value is None else self._made_by(value)
-                if made_by is not None:
-                    visit(made_by)
-            if item not in found:
+        met, open_ = {id(op)}, [(op, iter(op.operands))]
+        while open_:
+            item, operands = open_[-1]
+            made_by = next((by for by in (self._made_by(v) for v in operands if v is not None) if by is not None and id(by) not in met), None)
+            if made_by is None:
                 found.append(item)
-
-        visit(op)
+                open_.pop()
+            else:
+                met.add(id(made_by))
+                open_.append((made_by, iter(made_by.operands)))
         return found
 
 
