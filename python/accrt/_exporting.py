@@ -1,16 +1,22 @@
 """Calls torch.export as accrt.from_torch needs it: results of a dataclass get the names of its
-fields, a model whose code asks for a tensor's values is refused by the line that asks, and what the
-model writes keeps the values that it has before the export."""
+fields, a model whose code asks for a tensor's values is refused by the line that asks, torch's own
+checks of values are left out, and what the model writes keeps the values that it has before the
+export."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import gc
 import os
+import threading
 import traceback
 import types
 from typing import Any, Iterator, List, Optional, Set, Tuple
+
+#: Held while torch's own checks are off, which are switched for all threads.
+_CHECKS = threading.RLock()
 
 
 def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) -> Any:
@@ -23,21 +29,45 @@ def export(model: Any, args: Tuple[Any, ...], kwargs: Any, dynamic_shapes: Any) 
     import torch
     from ._torch_quantized import kept_packed
     from .from_torch.values import UnsupportedOperations
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     before = [(bits, bits.clone()) for bits in map(_bits, _others(model))]
     hook = model.register_forward_hook(lambda _module, _inputs, output: _plain(output)) if hasattr(model, "register_forward_hook") else None
     try:
-        with torch.no_grad(), kept_packed(model):
+        with torch.no_grad(), kept_packed(model), _without_checks():
             return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False)
     except GuardOnDataDependentSymNode as error:
         where, line = _place(error) or ("", "")
         why = f"a branch, a loop or a size depends on the content of a tensor: {line}"
         raise UnsupportedOperations(type(model).__name__, [("aten.item.default", 1, where, why)]) from error
+    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+        where, line = _place(error) or ("", "")
+        what = "value" if isinstance(error, DataDependentOutputException) else "size"
+        why = f"its {what} depends on the content of a tensor, which torch does not export: {line}"
+        raise UnsupportedOperations(type(model).__name__, [(str(error.func), 1, where, why)]) from error
     finally:
         if hook is not None:
             hook.remove()
         _restore(before)
+
+
+@contextlib.contextmanager
+def _without_checks() -> Iterator[None]:
+    """Within, torch.distributions do not look whether their numbers are valid, and the decoder of
+    torch.nn does not look whether a mask is the causal one, which is a hint only: torch.export
+    would refuse both, as they branch on values."""
+    from torch.distributions import Distribution
+    from torch.nn.modules import transformer
+
+    with _CHECKS:
+        validates, is_causal = Distribution._validate_args, transformer._detect_is_causal_mask
+        Distribution._validate_args = False
+        transformer._detect_is_causal_mask = lambda mask, given=None, size=None: given is True
+        try:
+            yield
+        finally:
+            Distribution._validate_args, transformer._detect_is_causal_mask = validates, is_causal
 
 
 def _restore(before: List[Tuple[Any, Any]]) -> None:

@@ -251,3 +251,23 @@ def test_a_file_is_read_without_asking_for_each_records_fields(tmp_path, monkeyp
     assert records and len(records) == len(set(records))
     assert serialize.typing is typing
     assert [str(node) for node in read.graph.nodes] == [str(node) for node in program.graph.nodes]
+
+
+def test_distributions_and_decoders(instance):
+    """torch.distributions check their numbers, and a decoder looks whether its mask is causal,
+    which torch does not export; the switch is as it was afterwards."""
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.decoder = torch.nn.TransformerDecoder(torch.nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), 1)
+
+        def forward(self, x, memory):
+            normal = torch.distributions.Normal(x, x.exp())
+            mask = torch.nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype)
+            kl = torch.distributions.kl_divergence(normal, torch.distributions.Normal(torch.zeros_like(x), torch.ones_like(x)))
+            return normal.log_prob(memory[:, :5]), kl, torch.distributions.Categorical(logits=x).entropy(), self.decoder(x, memory, tgt_mask=mask)
+
+    before = torch.distributions.Distribution._validate_args, torch.nn.modules.transformer._detect_is_causal_mask
+    check(Model().eval(), (some(2, 5, 8), some(2, 6, 8)), instance)
+    assert (torch.distributions.Distribution._validate_args, torch.nn.modules.transformer._detect_is_causal_mask) == before
