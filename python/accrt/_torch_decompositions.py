@@ -9,6 +9,18 @@ import functools
 import threading
 from typing import Any, Dict, Iterable, Iterator, Tuple
 
+_SIZED = "its size is known to the call alone: calculate it in your program"
+_RANDOM = "random numbers: make them in your program, and pass them in"
+#: What to do instead of an operation that neither torch nor a lowering takes apart.
+INSTEAD: Dict[str, str] = {
+    **dict.fromkeys(("nonzero", "masked_select", "unique_consecutive", "_unique2", "unique_dim", "unique_dim_consecutive"), _SIZED),
+    **dict.fromkeys(("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "bernoulli", "multinomial", "normal", "uniform", "exponential"), _RANDOM),
+    **dict.fromkeys(("linalg_lu", "linalg_lu_factor_ex", "linalg_ldl_factor_ex"), "torch.linalg.solve, inv, det, slogdet and cholesky are there"),
+    **dict.fromkeys(("geqrf", "linalg_householder_product", "ormqr"), "torch.linalg.qr is there"),
+    "bincount": "its size is known to the call alone: torch.zeros(n, dtype=torch.long).scatter_add(0, x, torch.ones_like(x)) has n places",
+    "linalg_eig": "eigenvalues of matrices that are not symmetric: calculate them in your program; torch.linalg.eigh of symmetric ones is there",
+    "linalg_lstsq": "torch.linalg.pinv(a) @ b is there",
+}
 #: Of a node: the tensor that it is, which a decomposition made.
 CONTENT = "accrt.content"
 #: By operation of torch: what takes it apart. By a graph and its node: what the node became.

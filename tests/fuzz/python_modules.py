@@ -29,7 +29,7 @@ MOST_OPS, MOST_ELEMENTS = 60, 1 << 16  # of a function; of a result that the int
 
 _VALUE = {
     "": "sqrt rsqrt reciprocal floor ceil exp log tanh erf sin cos sigmoid silu neg abs relu logical_not cosh exp2 expm1 hardsigmoid hardswish "
-        "isinf isnan log10 log1p log2 log_sigmoid mish relu6 sign sinh square tan trunc acos acosh asin asinh atan atanh erfc erfinv selu clone contiguous t pack sample_greedy rank dtype shape",
+        "isinf isnan log10 log1p log2 log_sigmoid mish relu6 sign sinh square tan trunc acos acosh asin asinh atan atanh erfc erfinv lgamma digamma selu clone contiguous t pack sample_greedy rank dtype shape",
     "v": "matmul mm bmm add sub mul maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor bitwise_and bitwise_or "
          "bitwise_xor hypot atan2 bitwise_left_shift bitwise_right_shift floor_divide remainder div_trunc embedding",
     "v v": "addmm where grouped_linear", "v v?": "linear", "v rounding?": "div", "number flag?": "pow", "sizes": "view reshape expand", "dim? dim?": "flatten",
@@ -40,7 +40,7 @@ _VALUE = {
     "v v? size? size? size? size?": "conv2d", "size size? size? size?": "max_pool2d", "size size? size?": "avg_pool2d",
     "size v? v? number?": "group_norm", "s sizes": "state_write", "s v": "state_scatter", "s v number?": "state_scatter_e4m3", "name": "write_input component",
     "approximate?": "gelu", "dtype": "to_copy", "v v v? number?": "rms_norm_backward layer_norm_backward",
-    "v dim?": "softmax_backward", "dim v": "index_select gather", "dim? flag?": "sort argmax prod", "v v dim flag?": "scatter", "v v ": "grouped_matmul",
+    "v dim?": "softmax_backward", "dim v": "index_select gather", "dim? flag?": "sort argmax prod mode", "v v dim flag?": "scatter", "v v ": "grouped_matmul",
     "dims? flag?": "sum mean amax amin logsumexp", "v? v? number?": "layer_norm", "v? number?": "rms_norm", "v v number? flag?": "rope_at",
     "s s v v v v number? size? number?": "paged_attention", "s v ": "lora_shrink", "v s v": "lora_expand", "s s v": "lora_shrink2", "v s s v": "lora_expand2",
     "s s s v": "lora_shrink3", "v s s s v": "lora_expand3", "v v v size any any": "matmul_packed product", "v any": "embedding_packed",

@@ -130,6 +130,10 @@ CASES["cumprod.long"] = Case([real(3, 300) * 0.1 + 1], method("cumprod", 1), lam
 CASES["erfinv"] = Case([np.array([0.0, 1e-30, 1e-6, 0.1, -0.5, 0.6, -0.9, 0.999, 1.0, -1.0, 1.5, NAN])], method("erfinv"), torch.erfinv, ("f32", "f16", "bf16"), 8)
 CASES["bessel_i"] = Case([np.array([0.0, 1e-6, 0.5, -3.0, 7.9, 9.9, 10.1, -30.0, 80.0, NAN])], method("bessel_i"), torch.special.i0, ("f32", "f64"), 32)
 CASES["bessel_i.1"] = Case([np.array([0.0, 1e-6, 0.5, -3.0, 7.9, 9.9, 10.1, -30.0, 500.0, NAN])], method("bessel_i", 1, True), torch.special.i1e, ("f32", "f64"), 32)
+_GAMMA = np.array([0.0, 1e-30, 1e-3, 0.1, -0.5, -0.9, 0.999, 1.0, 2.0, -1.0, 1.5, 9.9, -7.3, 80.0, 1e6, np.inf, NAN])
+CASES["lgamma"] = Case([_GAMMA], method("lgamma"), torch.lgamma, ("f32", "f16", "bf16"), 2)
+CASES["digamma"] = Case([_GAMMA], method("digamma"), torch.digamma, ("f32", "f16", "bf16"), 2)
+CASES["mode"] = Case([real(6, 8).round()], lambda x: x.mode(1)[0], lambda x: torch.mode(x, 1)[0])
 CASES["upsample_cubic"] = Case([real(1, 2, 3, 5)], method("upsample_cubic", [7, 4], False), lambda x: F.interpolate(x, (7, 4), mode="bicubic"), scale=16)
 CASES["upsample_filtered"] = Case([real(1, 2, 6, 5)], method("upsample_filtered", [2, 4], False),
                                   lambda x: F.interpolate(x, (2, 4), mode="bilinear", antialias=True), ("f32", "f64"), 16)  # fmt: skip

@@ -84,7 +84,78 @@ def solved(m):
     return torch.linalg.solve(regular(m), vectors), torch.linalg.solve(regular(m), m[0, :, :2]), torch.linalg.solve(regular(m), m[:, :, 0]), torch.linalg.solve(regular(m)[:1], m[:1, :, 0])
 
 
+def symmetric(m):
+    return m + m.mT
+
+
+def by_eigenvalues(m):
+    """What does not depend on the signs of eigenvectors."""
+    values, vectors = torch.linalg.eigh(symmetric(m))
+    own, upper = symmetric(m).tril(), torch.linalg.eigh(symmetric(m).triu(), UPLO="U")[1]
+    return values, vectors.abs(), vectors @ torch.diag_embed(values.exp()) @ vectors.mT, torch.linalg.eigvalsh(own), upper.abs(), torch.linalg.eigh(m[..., :1, :1])[0]
+
+
+def by_singular_values(m):
+    wide = m[..., :2, :]
+    found = [torch.linalg.svd(x, full_matrices=full) for x in (m, wide, wide.mT) for full in (False, True)]
+    whole = [u[..., : s.shape[-1]] * s.unsqueeze(-2) @ v[..., : s.shape[-1], :] for u, s, v in found]
+    # of one column, the second half of which is 0: all columns are orthogonal ones
+    low = torch.linalg.svd(torch.cat([m[..., :1], m[..., :1] * 2, m[..., :2] * 0], -1))
+    ones = [x.mT @ x for u, _s, v in [*found, low] for x in (u, v.mT)]
+    return [*whole, *(s for _u, s, _v in found), *ones, low[1], torch.linalg.svdvals(m), torch.linalg.pinv(regular(m)), torch.linalg.matrix_norm(m, 2), torch.linalg.matrix_norm(m, "nuc")]
+
+
+def by_factors(m):
+    zero = torch.cat([m[..., :1] * 0, m[..., 1:]], -1)
+    factors = [part for x in (m, m[..., :3], m[..., :3, :], zero) for mode in ("reduced", "complete") for part in torch.linalg.qr(x, mode=mode)]
+    lower = torch.linalg.cholesky(definite(m))
+    return [*factors, torch.linalg.qr(m, mode="r")[1], torch.cholesky_solve(m[..., :2], lower), torch.cholesky_solve(m, lower.mT, upper=True), torch.cholesky_inverse(lower),
+            torch.matrix_exp(m), torch.matrix_exp(-30 * definite(m)), torch.matrix_exp(m * 0)]  # fmt: skip
+
+
+def of_gamma(x):
+    more = torch.tensor([-2.5, -1.0, 0.0, 1e-5, 1.0, 2.0, 3.5, 60.0, 1e4, math.inf, math.nan]).to(x) + 0 * x.sum()
+    return torch.lgamma(x * 6), torch.digamma(x * 6), torch.lgamma(more), torch.digamma(more), torch.distributions.Beta(x.abs() + 0.1, 2.0).log_prob(x.sigmoid())
+
+
+def with_signs(x):
+    holes = torch.where(x > 0.5, math.nan, x)
+    return (torch.fmax(holes, x.flip(0)), torch.fmin(holes, x.flip(0)), torch.copysign(x, holes.flip(0)), torch.copysign(x, -1.0), torch.signbit(x), torch.signbit(x * 0 * x.sign()), torch.signbit((x * 9).long()),
+            x.round(decimals=1), (x * 300).round(decimals=-2), torch.fmax((x * 9).long(), (x * 9).long().flip(0)))  # fmt: skip
+
+
+def of_modes(x):
+    whole = (x * 2).round()
+    # of longer rows torch names any of the places
+    return (*whole.mode(1), *whole.long().mode(0, keepdim=True), whole.repeat(1, 3).mode()[0])
+
+
+def beside_infinities(x):
+    """Samples of pictures that are infinite at their edges."""
+    x = torch.cat([x[:, :, :1] * 0 + math.inf, x[:, :, 1:-1], x[:, :, :1] * 0 - math.inf], 2)
+    return [F.grid_sample(x, grid(x, 4, 5), mode=mode, padding_mode=padding) for mode in ("bilinear", "nearest", "bicubic") for padding in ("zeros", "border", "reflection")]
+
+
+def by_zero(x):
+    z, none = complexes(x), complexes(torch.where(x > 0, x, 0.0))
+    return [parts(q) for q in (z / none, x / none, z * 0 / none)]
+
+
 OPERATIONS = {
+    "eigenvalues": (by_eigenvalues, M),
+    "singular values": (by_singular_values, M),
+    "factors": (by_factors, M),
+    "of gamma": (of_gamma, X),
+    "with signs": (with_signs, X),
+    "modes": (of_modes, (5, 6)),
+    "beside infinities": (beside_infinities, PICTURE),
+    "complex by zero": (by_zero, X),
+    "fewer places around": (lambda x: [F.pad(x, pads, mode=mode) for mode in ("circular", "reflect", "replicate") for pads in ((1, -2, 0, 0), (-1, 2, 1, -1), (-2, -1, 3, 2))], PICTURE),
+    "diagonals written": (lambda m: (torch.diagonal_scatter(m[0], m[1, 0]), torch.diagonal_scatter(m, m[0, :2, :3], 1, 1, 2)), M),
+    "added at places": (lambda x: (x.scatter(1, (x > 0).long(), 1.5, reduce="add"), x.scatter(1, (x > 0).long(), x * 2, reduce="add")), X),
+    "distances": (lambda x: (torch.cdist(x, x + 1, p=3.0), torch.cdist(x, x.flip(0), p=0.0), torch.cdist(x, x + 1, p=math.inf), F.pdist(x), F.pdist(x, 1.0), F.pdist(x[:1])), X),
+    "bilinear": (lambda x: (F.bilinear(x, x[:, :3], x.repeat(2, 1)[:5, :4, None] * x[0, :3]), F.bilinear(x[0], x[1], torch.ones(2, 4, 4).to(x), torch.ones(2).to(x)), F.rrelu(x), torch.atleast_2d(x[0]),
+                            torch.atleast_1d(x[0, 0]), F.multi_margin_loss(x, torch.tensor([0, 1, 3]))), X),
     "written by parts": (written_by_parts, X),
     "beside real numbers": (beside_real, X),
     "vectors transformed": (lambda x: (parts(fft.rfft(x[0])), parts(fft.fft(complexes(x)[0])), fft.irfft(complexes(x)[0]), parts(fft.ifft(complexes(x)[1]))), X),
@@ -250,7 +321,8 @@ def test_complex_weights(instance):
 
 
 @pytest.mark.parametrize(("function", "said"), [
-    (lambda x: torch.linalg.inv(x.expand(40, 40)), "32 rows"), (lambda x: torch.linalg.eigvalsh(x[:2, :2]), "_linalg_eigh"), (lambda x: torch.complex(x, x).cumsum(0).sin().real, "complex numbers"),
+    (lambda x: torch.linalg.inv(x.expand(40, 40)), "32 rows"), (lambda x: torch.linalg.eigvalsh(x.expand(40, 40)), "1 to 32 rows"), (lambda x: torch.linalg.eigvals(x[:2, :2]).abs(), "not symmetric"),
+    (lambda x: torch.bincount(x[0].long()), "scatter_add"), (lambda x: x + torch.randn_like(x), "pass them in"), (lambda x: F.adaptive_max_pool2d(x[None], 2, return_indices=True), "beside its first result"), (lambda x: torch.linalg.svdvals(x.expand(40, 40)), "1 to 32, known"), (lambda x: torch.complex(x, x).cumsum(0).sin().real, "complex numbers"),
     (lambda x: (torch.complex(x, x) ** 0.5).real, "whole powers"), (lambda x: torch.complex(x, x), "tensors of complex64, which bundles do not have: return view_as_real"),
 ])  # fmt: skip
 def test_what_is_not_there_is_named(function, said):

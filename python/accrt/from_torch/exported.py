@@ -340,6 +340,8 @@ class _Program:
                 lowering.value(value).write_input(spec.target)
             elif spec.kind == OutputKind.USER_OUTPUT:
                 name = next(own)
+                if value is None and type(spec.arg).__name__ == "TensorArgument":
+                    self.failures.add(f"result {name!r}", "what the operation gives beside its first result has no lowering")
                 if value is not None and not isinstance(value, (bool, int, float, str)):
                     try:
                         self.function.result(name, lowering.value(value))

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
-from .._torch_decompositions import CONTENT
+from .._torch_decompositions import CONTENT, INSTEAD
 from ..compiler import Expr, Function, IRError, Module, Value
 from ..compiler import expr as ex
 from ..compiler.expr import Size
@@ -157,7 +157,7 @@ class Lowering:
             return TABLE[name](self, *args, **kwargs)
         if name in SIZES:
             return SIZES[name](*args) if not self._is_real(name, args) else REALS[name](*(self.value(a).to_copy("f64") for a in args))
-        raise Unsupported("")
+        raise Unsupported(INSTEAD.get("".join(name.split(".")[1:2]).rstrip("_"), ""))
 
     def _of_parameters(self, name: str, args: List[Any], kwargs: Dict[str, Any]) -> Any:
         """What is made of parameters is made when the bundle is loaded: they keep their names, and

@@ -9,7 +9,7 @@ from typing import Any, Callable, Optional, Sequence
 from ..compiler import Expr, Value
 from ..compiler import expr as ex
 from ..compiler import affine
-from .ops_views import cat, slice_
+from .ops_views import cat, dropout, slice_
 from .table import lowers
 from .values import dtype_of, Known, number_of, Unsupported
 
@@ -144,6 +144,7 @@ def abs_(lo: Any, x: Any) -> Any:
 
 
 lowers("aten.fix.default")(method("trunc"))
+lowers("aten.rrelu.default")(lambda lo, x, low=1 / 8, high=1 / 3, training=False, generator=None: dropout(lo, lo.value(x).leaky_relu((low + high) / 2), 1.0, training))
 lowers("aten.sgn.default")(method("sign"))
 lowers("aten.hypot.default")(_binary(lambda a, b: a.hypot(b)))
 lowers("aten.atan2.default", "aten.arctan2.default")(_binary(lambda a, b: a.atan2(b)))

@@ -6,7 +6,7 @@ from typing import Any, Sequence
 
 from ..compiler import Value
 from ..compiler import expr as ex
-from ..compiler.ops import bags, fourier, linear, ordering
+from ..compiler.ops import bags, factors, fourier, linear, ordering, special
 from ..compiler.ops.einsum import cartesian, einsum as by_equation
 from ..compiler.ops.recurrent import recurrent
 from .ops_math import cast, method, to_layout, var
@@ -46,7 +46,7 @@ def var_mean(lo: Any, x: Any, dim: Any = None, correction: Any = None, keepdim: 
 
 for _name, _targets in (("prod", "prod.default prod.dim_int"), ("cumprod", "cumprod.default")):
     lowers(*(f"aten.{t}" for t in _targets.split()))(lambda lo, x, *rest, dtype=None, name=_name: getattr(lo.value(to_layout(lo, x, dtype)), name)(*rest))
-for _name in ("cummax", "cummin", "logcumsumexp", "erfinv"):
+for _name in ("cummax", "cummin", "logcumsumexp", "erfinv", "lgamma", "digamma", "mode"):
     lowers(f"aten.{_name}.default")(method(_name))
 lowers("aten.median.default", "aten.median.dim")(method("median"))
 lowers("aten.nanmedian.default", "aten.nanmedian.dim")(lambda lo, x, dim=None, keepdim=False: lo.value(x).median(dim, keepdim, True))
@@ -58,8 +58,20 @@ lowers("aten._linalg_det.default")(lambda lo, x: [linear.determinant(lo.value(x)
 lowers("aten._linalg_slogdet.default")(lambda lo, x: [*linear.sign_and_logarithm(lo.value(x)), None, None])
 lowers("aten.linalg_cholesky_ex.default")(lambda lo, x, upper=False, check_errors=False: [linear.cholesky(lo.value(x), upper), None])
 lowers("aten.linalg_solve_triangular.default")(lambda lo, a, b, **how: linear.solve_triangular(lo.value(a), lo.value(b), **how))
-
-
+lowers("aten.cholesky_solve.default")(lambda lo, b, a, upper=False: linear.cholesky_solve(lo.value(b), lo.value(a), upper))
+lowers("aten.cholesky_inverse.default")(lambda lo, a, upper=False: linear.cholesky_inverse(lo.value(a), upper))
+lowers("aten.fmax.default")(lambda lo, x, y: special.extreme(lo.value(x), lo.value(y), False))
+lowers("aten.fmin.default")(lambda lo, x, y: special.extreme(lo.value(x), lo.value(y), True))
+lowers("aten.copysign.Tensor", "aten.copysign.Scalar")(lambda lo, x, y: special.with_sign(lo.value(x), lo.value(y)))
+lowers("aten.signbit.default")(lambda lo, x: special.has_sign(lo.value(x)))
+lowers("aten.round.decimals")(lambda lo, x, *, decimals=0: special.rounded(lo.value(x), decimals))
+lowers("aten._linalg_eigh.default")(lambda lo, x, half="L", vectors=True: [*factors.eigh(lo.value(x), half == "U", vectors), None])
+lowers("aten._linalg_svd.default")(lambda lo, x, full=False, vectors=True, driver=None: factors.svd(lo.value(x), full, vectors))
+lowers("aten.linalg_pinv.atol_rtol_tensor")(
+    lambda lo, x, *, atol=None, rtol=None, hermitian=False: factors.pseudo_inverse(lo.value(x), lo.optional(atol), lo.optional(rtol)))  # fmt: skip
+lowers("aten.linalg_matrix_exp.default")(lambda lo, x: factors.exponential(lo.value(x)))
+lowers("aten.linalg_qr.default")(lambda lo, x, mode="reduced": factors.qr(lo.value(x), mode == "complete"))
+lowers("aten.diagonal_scatter.default")(lambda lo, x, part, *how, **named: lo._scattered(lambda whole: lo.value(whole).diagonal(*how, **named), x, part))
 lowers("aten._linalg_solve_ex.default")(lambda lo, a, b, left=True, check_errors=False: [linear.solve(lo.value(a), lo.value(b), left), None, None, None])
 lowers("aten.cartesian_prod.default")(lambda lo, tensors: cartesian([lo.value(x) for x in tensors]))
 
@@ -72,11 +84,8 @@ def recurrent_(lo: Any, x: Any, states: Any, weights: Any, biases: bool, layers:
     return recurrent(str(lo.node.target).split(".")[1], lo.value(x), first, [lo.value(w) for w in weights], biases, layers, both_ways, batch_first)
 
 
-@lowers("aten._cdist_forward.default")
-def cdist(lo: Any, x: Any, y: Any, p: float, mode: Any = None) -> Any:
-    if p not in fourier.NORMS:
-        raise Unsupported(f"cdist of norm {p}")
-    return fourier.distances(lo.value(x), lo.value(y), p)
+lowers("aten._cdist_forward.default")(lambda lo, x, y, p, mode=None: fourier.distances(lo.value(x), lo.value(y), p))
+lowers("aten._pdist_forward.default")(lambda lo, x, p=2.0: fourier.distances_between(lo.value(x), p))
 
 
 @lowers("aten.kthvalue.default")

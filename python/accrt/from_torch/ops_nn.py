@@ -7,6 +7,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 from ..compiler import Value
 from ..compiler import expr as ex
 from ..compiler.ops import ordering, windows
+from ..compiler.ops.einsum import bilinear
 from . import packed
 from ..compiler import affine
 from .ops_math import cast, method
@@ -24,7 +25,7 @@ def linear(lo: Any, x: Any, weight: Any, bias: Any = None) -> Any:
     return x.linear(weight, lo.optional(bias))
 
 
-@lowers("aten.mm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default")
+@lowers("aten.mm.default", "aten.matmul.default", "aten.mv.default", "aten.dot.default", "aten.vdot.default", "aten.bmm.default")
 def matmul(lo: Any, a: Any, b: Any) -> Any:
     made = packed.product(lo, a)
     if made is not None:
@@ -40,31 +41,12 @@ def matmul(lo: Any, a: Any, b: Any) -> Any:
     return a.matmul(b)
 
 
-@lowers("aten.bmm.default")
-def bmm(lo: Any, a: Any, b: Any) -> Any:
-    return lo.value(a).matmul(lo.value(b))
-
-
-@lowers("aten.addmv.default")
-def addmv(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    made = matmul(lo, a, b) * alpha
-    return made if beta == 0 else made + lo.value(bias) * beta
-
-
-@lowers("aten.addmm.default")
+@lowers("aten.addmv.default", "aten.addmm.default", "aten.baddbmm.default")
 def addmm(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    bias, a, b = lo.value(bias), lo.value(a), lo.value(b)
-    if alpha == 1 and beta == 1:
-        return bias.addmm(a, b)
-    product = a.matmul(b)
-    return (product if alpha == 1 else product * alpha) + (bias if beta == 1 else bias * beta)
-
-
-@lowers("aten.baddbmm.default")
-def baddbmm(lo: Any, bias: Any, a: Any, b: Any, beta: Any = 1, alpha: Any = 1) -> Any:
-    product = lo.value(a).matmul(lo.value(b))
-    product = product if alpha == 1 else product * alpha
-    return product if beta == 0 else product + (lo.value(bias) if beta == 1 else lo.value(bias) * beta)
+    if alpha == 1 and beta == 1 and "addmm" in str(lo.node.target):
+        return lo.value(bias).addmm(lo.value(a), lo.value(b))
+    made = matmul(lo, a, b) if alpha == 1 else matmul(lo, a, b) * alpha
+    return made if beta == 0 else made + (lo.value(bias) if beta == 1 else lo.value(bias) * beta)
 
 
 @lowers("transformers.grouped_mm_fallback.default", "aten._grouped_mm.default")
@@ -76,9 +58,8 @@ def grouped_mm(lo: Any, x: Any, weight: Any, offs: Any = None, bias: Any = None,
     return x.grouped_matmul(weight, ends)
 
 
-@lowers("aten.outer.default")
-def outer(lo: Any, a: Any, b: Any) -> Any:
-    return lo.value(a).unsqueeze(1) * lo.value(b).unsqueeze(0)
+lowers("aten.outer.default")(lambda lo, a, b: lo.value(a).unsqueeze(1) * lo.value(b).unsqueeze(0))
+lowers("aten.bilinear.default")(lambda lo, x, y, weight, bias=None: bilinear(lo.value(x), lo.value(y), lo.value(weight), lo.optional(bias)))
 
 
 # ---- norms and attention
@@ -356,9 +337,11 @@ def index_put(lo: Any, x: Any, *rest: Any, **named: Any) -> Any:
     return flat.scatter(place if place.rank == 1 else place.view([size]), values, at, bool(add)).view(list(x.shape))
 
 
-@lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default")
-def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any) -> Any:
-    return scattered(lo, x, dim, index, source, "scatter_add" in str(lo.node.target))
+@lowers("aten.scatter.src", "aten.scatter.value", "aten.scatter_add.default", "aten.scatter.reduce", "aten.scatter.value_reduce")
+def scatter(lo: Any, x: Any, dim: int, index: Any, source: Any, reduce: Any = None) -> Any:
+    if reduce not in (None, "add"):
+        raise Unsupported(f"scatter by {reduce!r}")
+    return scattered(lo, x, dim, index, source, reduce is not None or "scatter_add" in str(lo.node.target))
 
 
 def scattered(lo: Any, x: Any, dim: int, index: Any, source: Any, add: bool) -> Any:

@@ -52,6 +52,10 @@ def flatten(lo: Any, x: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     return lo.value(x).flatten(start_dim, end_dim)
 
 
+for _least in (1, 2):
+    lowers(f"aten.atleast_{_least}d.default")(lambda lo, x, least=_least: lo.value(x).view([*[1] * (least - lo.rank(x)), *lo.shape(x)]))
+
+
 @lowers("aten.unflatten.int")
 def unflatten(lo: Any, x: Any, dim: int, sizes: Sequence[Any]) -> Any:
     x, at = lo.value(x), lo.axis(x, dim)

@@ -52,7 +52,8 @@ def multiplied(a: Any, b: Any) -> Complex:
 
 
 def divided(a: Any, b: Any) -> Complex:
-    """a / b; the divisor's larger part comes out first, so that no square of it overflows."""
+    """a / b; the divisor's larger part comes out first, so that no square of it overflows. By 0
+    each part is divided alone, as torch does."""
     if _real(b):
         real, imag = of(a)
         return Complex(real / b, imag / b)
@@ -61,9 +62,10 @@ def divided(a: Any, b: Any) -> Complex:
         size = c * c + d * d
         return multiplied(Complex(p, q), Complex(c / size, -d / size))
     top = c.abs().maximum(d.abs())
+    none = top.eq(0.0)
     c, d, p, q = c / top, d / top, p / top, q / top
     size = c * c + d * d
-    return Complex((p * c + q * d) / size, (q * c - p * d) / size)
+    return Complex(none.where(p, (p * c + q * d) / size), none.where(q, (q * c - p * d) / size))
 
 
 def added(a: Any, b: Any, alpha: Any = 1) -> Complex:

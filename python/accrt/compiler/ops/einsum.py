@@ -92,3 +92,13 @@ def einsum(equation: str, operands: Sequence[Value]) -> Value:
         made, have = (x, term) if made is None else _product(made, have, x, term, kept)
     assert made is not None
     return made.permute([have.index(c) for c in result]) if have != result else made
+
+
+def bilinear(x: Value, y: Value, weight: Value, bias: Optional[Value] = None) -> Value:
+    """[..., o]: the sum over i and j of x[..., i] * weight[o, i, j] * y[..., j]."""
+    if x.rank == 1:
+        return bilinear(x.unsqueeze(0), y.unsqueeze(0), weight, bias).select(0, 0)
+    outputs, first, second = weight.shape
+    each = x.matmul(weight.permute([1, 0, 2]).view([first, ex.product([outputs, second])])).view([*x.shape[:-1], outputs, second])
+    made = (each * y.unsqueeze(y.rank - 1)).sum([-1])
+    return made if bias is None else made + bias

@@ -12,12 +12,10 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 from .. import expr as ex
 from ..expr import Size
-from ..ir import Function, Value
-from . import elementwise, products, reductions, shapes  # noqa: F401  - the methods that are used here
+from ..ir import Function, IRError, Value
+from . import elementwise, functions, indexing, ordering, products, reductions, shapes  # noqa: F401  - the methods that are used here
 from .complexes import Complex, multiplied, of, turned
 
-#: Norms that `distances` knows.
-NORMS = (1.0, 2.0, math.inf)
 #: Sizes up to here are one product.
 SHORT = 64
 
@@ -143,4 +141,22 @@ def _cut(x: Value, size: Size) -> Value:
 def distances(x: Value, y: Value, norm: float) -> Value:
     """[..., i, j]: the norm of row i of x less row j of y."""
     gap = x.unsqueeze(x.rank - 1) - y.unsqueeze(y.rank - 2)
-    return gap.square().sum([-1]).sqrt() if norm == 2 else gap.abs().sum([-1]) if norm == 1 else gap.abs().amax([-1])
+    if norm in (1, 2):
+        return gap.square().sum([-1]).sqrt() if norm == 2 else gap.abs().sum([-1])
+    if norm == math.inf:
+        return gap.abs().amax([-1])
+    return gap.ne(0.0).to_copy(gap.dtype).sum([-1]) if norm == 0 else (gap.abs() ** norm).sum([-1]) ** (1 / norm)
+
+
+def distances_between(x: Value, norm: float) -> Value:
+    """aten.pdist: the norm of each row less each later one."""
+    rows = x.shape[0]
+    if not isinstance(rows, int):
+        raise IRError(f"function {x.function.name!r}: distances between the rows of {x.type}: how many there are is known to the call alone")
+    pairs = [(i, j) for i in range(rows) for j in range(i + 1, rows)]
+    if not pairs:
+        return x.function.full([0], 0.0, x.dtype)
+    function, made = x.function, distances(x, x, norm).flatten()
+    first, second = (function.arange(rows).unsqueeze(1 - d).expand([rows, rows]).flatten() for d in (0, 1))
+    order = first.lt(second).where(first * rows + second, rows * rows).sort(0)[0].slice(0, 0, len(pairs))
+    return made.index_select(0, order)

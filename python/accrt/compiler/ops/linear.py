@@ -130,3 +130,15 @@ def solve_triangular(a: Value, b: Value, upper: bool, left: bool = True, unitria
         made[k] = _row(rest, k) if unitriangular else _row(rest, k) / _column(_row(a, k), k)
         rest = (rows.lt(k) if upper else rows.gt(k)).where(rest - _column(a, k) * made[k], rest)
     return shapes.cat([made[k] for k in range(size)], rest.rank - 2) if size > 1 else made[0]
+
+
+def cholesky_inverse(a: Value, upper: bool = False) -> Value:
+    """The inverse of l @ l^T, where a is l, or l^T."""
+    _square(a, "the inverse")
+    return cholesky_solve(_eye(a), a, upper)
+
+
+def cholesky_solve(b: Value, a: Value, upper: bool = False) -> Value:
+    """x of l @ l^T @ x = b, where a is l, or l^T."""
+    first, second = (a.transpose(-1, -2), a) if upper else (a, a.transpose(-1, -2))
+    return solve_triangular(second, solve_triangular(first, b, False), True)

@@ -98,8 +98,9 @@ def grid_sample(x: Value, grid: Value, mode: int = 0, padding: int = 0, align_co
             index = index + place.to_copy("i64").maximum(0).minimum(last) * step
             step = ex.simplify(ex.constant(step) * size)
         taken = rows.index_select(0, index.flatten()).view([batch, *out, channels])
-        weight = (inside.to_copy(x.dtype) if share is None else inside.where(share, 0.0) if padding == 0 else share) if padding == 0 or share is not None else None
-        part = taken if weight is None else taken * (weight if weight.dtype == x.dtype else weight.to_copy(x.dtype)).unsqueeze(len(out) + 1)
+        part = taken if share is None else taken * (share if share.dtype == x.dtype else share.to_copy(x.dtype)).unsqueeze(len(out) + 1)
+        # what lies outside is not looked at: it may be infinite where it is looked up instead
+        part = inside.unsqueeze(len(out) + 1).where(part, 0.0)
         total = part if total is None else total + part
     return total.permute([0, x.rank - 1, *range(1, x.rank - 1)])
 

@@ -101,6 +101,23 @@ def median(x: Value, dim: Optional[int] = None, keepdim: bool = False, without_n
     return made if keepdim and x.rank else [part.select(at, 0) for part in made]
 
 
+def mode(x: Value, dim: int = -1, keepdim: bool = False) -> Parts:
+    """The most frequent element, the least of several, and the last place of it: sorted, it ends
+    the first one of the longest runs."""
+    if not x.rank:
+        return [x, x.function.full([], 0, "i64")]
+    at = method_axis(x, dim, "mode")
+    values, places = x.sort(at)
+    size = x.shape[at]
+    order = x.function.arange(size).view([-1, *[1] * (x.rank - at - 1)])
+    last = ex.simplify(ex.constant(size) - 1)
+    before = shapes.cat([values.slice(at, 0, 1), values.slice(at, 0, last)], at)
+    first = values.ne(before).where(order, 0)
+    longest = (order - first.cummax(at)[0]).argmax(at, True)
+    made = [part.gather(at, longest) for part in (values, places)]
+    return made if keepdim else [part.select(at, 0) for part in made]
+
+
 def prod(x: Value, dim: Optional[int] = None, keepdim: bool = False) -> Value:
     """Of 64 elements at most neighbours first, so that errors stay small; of more the last of their
     running products."""
@@ -119,5 +136,5 @@ def prod(x: Value, dim: Optional[int] = None, keepdim: bool = False) -> Value:
     return parts[0] if keepdim and dim is not None and x.rank else parts[0].select(at, 0)
 
 
-for _function in (cumprod, logcumsumexp, cummax, cummin, median, prod):
+for _function in (cumprod, logcumsumexp, cummax, cummin, median, mode, prod):
     setattr(Value, _function.__name__, _function)

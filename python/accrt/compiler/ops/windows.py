@@ -40,8 +40,12 @@ PLACES: Dict[str, Callable[[Value, Size], Value]] = {
 
 
 def continued(x: Value, pads: Pads, mode: str) -> Value:
-    """More places before and after each of the last dimensions, which repeat others."""
+    """More places before and after each of the last dimensions, which repeat others. Circular ones
+    repeat what fewer places leave, the others what was there before."""
     for at, (before, after) in enumerate(pads, x.rank - len(pads)):
+        if mode == "circular" and any(isinstance(pad, int) and pad < 0 for pad in (before, after)):
+            x = x.slice(at, max(-before, 0), ex.simplify(ex.constant(x.shape[at]) - max(-after, 0)))
+            before, after = max(before, 0), max(after, 0)
         places = x.function.arange(ex.simplify(ex.constant(x.shape[at]) + before + after)) - before
         x = x.index_select(at, PLACES[mode](places, x.shape[at]))
     return x
