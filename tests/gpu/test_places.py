@@ -202,6 +202,15 @@ for _dtype in ("f32", "f16", "bf16", "f64"):
                     f.add(f"accrt.{kind}_backward", [f.input("g", d, [a, n]), f.input("x", d, [a, n]), f.input("w", d, [n])], {"eps": 1e-3}).results
                 )
             )
+    for _kind in ("rms_norm", "layer_norm"):
+        case(f"{_kind}_backward_{_dtype}_of_any", ((1, 1, 1), (700, 33, 1), (300, 512, 1), (5, 4096, 1), (3, 4104, 1), (2, 8200, 1), (2, 8201, 1)), gradient, _roundings, 32)(
+            lambda f, a, b, c, count, d=_dtype, kind=_kind: list(
+                f.add(f"accrt.{kind}_backward", [f.input("g", d, [a, b]), f.input("x", d, [a, b]), f.input("w", d, [b])], {"eps": 1e-3}).results
+            )
+        )
+    case(f"softmax_{_dtype}_of_any", ((1, 1, 1), (5, 8, 1), (3, 1000, 1), (700, 33, 1), (9, 1032, 1), (2, 9000, 1), (0, 4, 1)), gradient, _roundings, 64)(
+        lambda f, a, b, c, count, d=_dtype: [f.input("x", d, [a, b]).softmax(-1)]
+    )
     case(f"softmax_backward_{_dtype}", ((1, 1, 1), (5, 8, 1), (3, 1000, 1), (700, 33, 1), (2, 9000, 1), (0, 4, 1)), gradient, _roundings, 4000)(
         lambda f, a, b, c, count, d=_dtype: list(f.add("accrt.softmax_backward", [f.input("g", d, [a, b]), f.input("r", d, [a, b])], {"dim": -1}).results)
     )

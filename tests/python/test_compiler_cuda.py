@@ -16,7 +16,7 @@ import kernel_harness as kh
 import test_compiler_ops as cases
 from accrt.compiler import CSource, CudaSource, Interpreter, KernelDef, Module, SymbolClass, TensorType, available_targets, compile
 from accrt.compiler import driver, passes
-from accrt.compiler.cuda import convolutions, nvcc, stream
+from accrt.compiler.cuda import convolutions, gradients, norms, nvcc, stream
 from accrt.compiler.kernels import image, kerneldef
 from accrt.compiler.ops import cat
 
@@ -129,18 +129,30 @@ def test_lines_with_an_index_of_their_own_are_added_in_one_launch():
     assert names[2:] == ["cuda.sort_count_i64_place2", "cuda.sort_pass_i64_place2_first", "cuda.sort_pass_i64_place2_last", "cuda.scatter_sorted_add_f32_i64"]
 
 
-@pytest.mark.parametrize("n, wanted", [(384, "layer_norm_backward_bf16_bf16_4"), (8192, "layer_norm_backward_bf16_bf16_32"), (8193, None)])
-def test_gradients_of_norms_go_through_the_rows_once(n, wanted):
+@pytest.mark.parametrize("n", (384, 4096, 4097, 20000, None))
+def test_gradients_of_norms_go_through_the_rows_once(n):
+    """Rows of any length, known or not, have a kernel: no chain of simpler operations with values
+    between them."""
     m = Module("gradients")
     f = m.function("f")
-    rows = m.symbol("rows")
+    rows, n = m.symbol("rows"), n or m.symbol("n", minimum=1)
     given = [f.input("g", "bf16", [rows, n]), f.input("x", "bf16", [rows, n]), f.input("w", "bf16", [n])]
     for index, made in enumerate(f.add("accrt.layer_norm_backward", given, {"eps": 1e-5}).results):
         f.result(f"y{index}", made)
     _work, planned = driver._planned(m, "cuda", True)
-    names = [c.launch.kernel.name for b, _p in planned for c in b.commands if c.launch is not None]
-    assert wanted is None or (names[0] == "cuda." + wanted and len(names) == 3)
-    assert wanted is not None or not any("backward" in name for name in names)
+    first, *sums = [c.launch for b, _p in planned for c in b.commands if c.launch is not None]
+    short, long = (f"cuda.layer_norm_backward_bf16_bf16_{each}" for each in (256, 512))
+    wanted = [short, long] if not isinstance(n, int) else [short] if n <= 4096 else [long]
+    assert [choice.kernel.name for choice in first.choices()] == wanted
+    assert len(sums) == 2 and all("reduce_sum" in one.kernel.name for one in sums)
+
+
+def test_short_rows_share_a_block():
+    """A softmax whose rows may have any length has no more blocks than its rows keep busy."""
+    for n, rows, blocks in ((512, 8192, 1024), (1024, 8192, 1024), (1032, 8192, 2048), (8192, 100, 100), (100_000, 7, 7), (4, 0, 1)):
+        assert norms.softmax_grid("bf16")({"n": n, "rows": rows})[0] == blocks
+    for n, rows, blocks in ((256, 16, 2), (512, 4096, 264), (2048, 100, 50), (4096, 100, 100), (20000, 100, 100), (64, 0, 1)):
+        assert gradients.norm_blocks(rows, n) == blocks
 
 
 def test_experts_have_the_type_that_a_module_asks_for():

@@ -1,7 +1,8 @@
-"""Records of the gradients of norms and softmax (gradients.cu)."""
+"""Records of the gradients of norms (norm_backward.cu) and softmax (softmax_backward.cu)."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, Dict, Mapping, Tuple
 
@@ -10,26 +11,39 @@ from ..declared import TensorType
 from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels import gradients as host
-from ..kernels.kerneldef import KernelDef, launch, reads, scalar, symbol, writes
+from ..kernels.kerneldef import DTYPE_SIZES, KernelDef, launch, reads, scalar, symbol, writes
 from . import tensor_ops
+from .norms import FLAGS, row_warps, softmax_grid
+from .products import at_most
 from .tensor_ops import make_kernel
 
 #: Blocks that go through the rows of a norm: two for each multiprocessor of the largest GPUs.
 BLOCKS = 264
-#: Columns of a thread.
-_EACH = (1, 4, 16, 32)
-_THREADS = 256
+#: norm_backward.cu: threads of a block and columns that each may have, for rows up to 4096 elements
+#: and for longer ones; and bytes of shared memory for rows that are on their way.
+_SHORT, _LONG, _LONG_F64, _AHEAD_BYTES = (256, 16), (512, 16), (512, 8), 65536
 
 
 @functools.lru_cache(maxsize=None)
-def norm_backward_kernel(kind: str, x: str, weight: str, each: int, blocks: int) -> KernelDef:
+def norm_backward_kernel(kind: str, x: str, weight: str, threads: int, each: int) -> KernelDef:
     """kind: layer_norm or rms_norm."""
     sums = [writes("weight_sums"), writes("bias_sums", optional=True)]
     numbers = [symbol(n) for n in ("rows", "n", "grad_row", "x_row", "out_row")]
     params = [reads("grad"), reads("x"), reads("weight"), writes("out"), *sums, *numbers, scalar("epsilon", "f64")]
-    tags = {"KIND": "RMS" if kind == "rms_norm" else "LAYER", "X_TAG": x, "W_TAG": weight, "EACH": str(each)}
-    name = f"{kind}_backward_{x}_{weight}_{each}{'' if blocks == BLOCKS else f'_{blocks}'}"
-    return make_kernel(name, kind + "_backward", "gradients.cu", params, lambda v: (blocks, 1, 1), **tags)
+    row_bytes = threads * each * 2 * DTYPE_SIZES[x]
+    ahead = min(_AHEAD_BYTES // row_bytes, 2)
+    tags = {"KIND": "RMS" if kind == "rms_norm" else "LAYER", "X_TAG": x, "W_TAG": weight, "THREADS": str(threads), "EACH": str(each)}
+    return make_kernel(
+        f"{kind}_backward_{x}_{weight}_{threads}", kind + "_backward", "norm_backward.cu", params, lambda v: (norm_blocks(v["rows"], v["n"]), 1, 1),
+        (threads, 1, 1), row_bytes * ahead, FLAGS, ROWS_AHEAD=str(ahead), **tags,
+    )  # fmt: skip
+
+
+def norm_blocks(rows: Any, n: Any) -> Any:
+    """As many as rows keep busy, which a block has side by side where they are short."""
+    threads, each = _SHORT
+    warps = threads // 32
+    return ex.maximum(ex.minimum(ex.ceildiv(rows * row_warps(ex.ceildiv(n, 32 * each), warps), warps), BLOCKS), 1)
 
 
 def _norm_backward(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
@@ -38,13 +52,12 @@ def _norm_backward(op: Op, operands: select.Specs, results: select.Specs) -> sel
     grad, x, weight = operands
     kind = "rms_norm" if op.name == "accrt.rms_norm_backward" else "layer_norm"
     made, _sums = host.lower_norm_backward(kind, grad, x, weight, results[0], op.attrs["eps"])
-    n, rows = x.shape[-1], made.values["rows"]
-    if not ex.is_static(n) or not 0 < n <= _THREADS * _EACH[-1]:
-        raise ValueError(f"{op.name}: rows of {n} elements; 1 to {_THREADS * _EACH[-1]} are possible")
-    each = next(e for e in _EACH if n <= _THREADS * e)
-    blocks = min(max(rows, 1), BLOCKS) if ex.is_static(rows) else BLOCKS
-    sums = TensorType("f64" if x.dtype == "f64" else "f32", (blocks, n))
-    first = launch(norm_backward_kernel(kind, x.dtype, weight.dtype, each, blocks), made.buffers, {k: v for k, v in made.values.items() if k != "group"})
+    n, values = x.shape[-1], {k: v for k, v in made.values.items() if k != "group"}
+    sums = TensorType("f64" if x.dtype == "f64" else "f32", (norm_blocks(values["rows"], n), n))
+    ways = (_LONG_F64, _LONG_F64) if x.dtype == "f64" else (_SHORT, _LONG)
+    short, long = (launch(norm_backward_kernel(kind, x.dtype, weight.dtype, *way), made.buffers, values) for way in ways)
+    fits = at_most(n, _SHORT[0] * _SHORT[1])
+    first = (short if fits else long) if ex.is_static(fits) else long if short == long else dataclasses.replace(long, alternatives=((fits, short),))
     bindings: Dict[str, select.Binding] = {"grad": ("in", 0), "x": ("in", 1), "weight": ("in", 2), "out": select.OUT, "weight_sums": ("temporary", 0)}
     if len(results) == 3:
         bindings["bias_sums"] = ("temporary", 1)
@@ -61,11 +74,8 @@ select.rule("accrt.layer_norm_backward", "cuda")(_norm_backward)
 
 @functools.lru_cache(maxsize=None)
 def softmax_backward_kernel(x: str) -> KernelDef:
-    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
-        return (ex.maximum(ex.minimum(v["rows"], 1 << 20), 1), 1, 1)
-
     params = [reads("grad"), reads("result"), writes("out")] + [symbol(n) for n in ("rows", "n", "grad_row", "result_row", "out_row")]
-    return make_kernel(f"softmax_backward_{x}", "softmax_backward", "gradients.cu", params, grid, KIND="SOFTMAX", X_TAG=x, W_TAG=x, EACH="1")
+    return make_kernel(f"softmax_backward_{x}", "softmax_backward", "softmax_backward.cu", params, softmax_grid(x), flags=FLAGS, X_TAG=x)
 
 
 @select.rule("accrt.softmax_backward", "cuda")

@@ -27,6 +27,8 @@ _MULTIPROCESSORS = 132
 #: so they have 64 or 96.
 _NORM_THREADS, _NORM_WARP_THREADS = 1024, 640
 _NORM_CHUNKS, _SOFTMAX_CHUNKS = 2, 4
+#: Of blocks for rows of any length.
+_SOFTMAX_THREADS, _NORM_SHARED_THREADS = 256, 512
 #: They wait for what is ahead of them before they touch memory, so they may be on the machine
 #: before it has ended.
 TRAITS = TRAIT_DETERMINISTIC | TRAIT_OVERLAPS_PREVIOUS
@@ -43,10 +45,10 @@ def entry_kernel(name: str, op: str, file: str, macro: str, arguments: Tuple[Any
 
 
 def row_shape(n: Any, dtype: str, chunks: int) -> Tuple[int, int, int]:
-    """Threads for a row, vectors of 16 bytes that each keeps (about `chunks` in rows of a block),
-    and the length where it is known and one that fits."""
+    """Threads for a row (0: the kernel looks at its length), vectors of 16 bytes that each keeps
+    (about `chunks` in rows of a block), and the length where it is known and one that fits."""
     if not ex.is_static(n):
-        return 1024 // chunks, chunks, 0
+        return 0, chunks, 0
     vectors = max(1, ex.ceildiv(n * DTYPE_SIZES[dtype], 16))
     if vectors <= 64:
         return 32, ex.ceildiv(vectors, 32), n
@@ -55,6 +57,31 @@ def row_shape(n: Any, dtype: str, chunks: int) -> Tuple[int, int, int]:
         threads *= 2
     kept = ex.ceildiv(vectors, threads)
     return (threads, kept, n) if kept <= chunks else (threads, chunks, 0)
+
+
+def row_warps(pieces: Any, most: int) -> Any:
+    """Warps of a row of so many pieces, of which each warp has one: a power of two."""
+    warps, power = 1, 1
+    while power < most:
+        warps = warps + power * ex.minimum(ex.maximum(pieces - power, 0), 1)
+        power *= 2
+    return warps
+
+
+def shared_grid(x: str, threads: int, chunks: int, most: int) -> Any:
+    """Blocks for rows of any length, which have as many of their warps as they are long."""
+    warps = threads // 32
+
+    def grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
+        pieces = ex.ceildiv(v["n"] * DTYPE_SIZES[x], 16 * 32 * chunks)
+        blocks = ex.ceildiv(v["rows"] * row_warps(pieces, warps), warps)
+        return (ex.maximum(ex.minimum(blocks, most), 1), 1, 1)
+
+    return grid
+
+
+def softmax_grid(x: str) -> Any:
+    return shared_grid(x, _SOFTMAX_THREADS, _SOFTMAX_CHUNKS, 1 << 20)
 
 
 def _row_grid(threads: int, resident: int = 0) -> Any:
@@ -77,10 +104,12 @@ def _block(threads: int) -> int:
 def norm_kernel(kind: str, x: str, weight: str, threads: int, chunks: int, n: int) -> KernelDef:
     params = [reads("x"), reads("weight", optional=True), reads("bias", optional=True), writes("out")]
     params += [symbol(n) for n in ("rows", "n", "x_row", "out_row")] + [scalar("epsilon", "f64")]
-    blocks = max(1, (_NORM_WARP_THREADS if threads == 32 else _NORM_THREADS) // _block(threads))
+    block = _block(threads) if threads else _NORM_SHARED_THREADS
+    blocks = max(1, (_NORM_WARP_THREADS if threads == 32 else _NORM_THREADS) // block)
+    grid = _row_grid(threads, blocks) if threads else shared_grid(x, block, chunks, blocks * _MULTIPROCESSORS)
     arguments = (TYPES[x], TYPES[weight], int(kind == "rms_norm"), threads, chunks, n, blocks)
     name = f"{kind}_{x}_{weight}_{threads}x{chunks}_{n}"
-    return entry_kernel(name, kind, "norm.cuh", "ACCRT_CUDA_NORM", arguments, params, _row_grid(threads, blocks), _block(threads))
+    return entry_kernel(name, kind, "norm.cuh", "ACCRT_CUDA_NORM", arguments, params, grid, block)
 
 
 def lower_norm(
@@ -115,8 +144,8 @@ def softmax_kernel(x: str, threads: int, chunks: int, n: int) -> KernelDef:
     names = ("rows", "n", "x_row", "out_row", "mask_row", "mask_rows", "mask_rows_each", "logarithm")
     params = [reads("x"), reads("mask", optional=True), writes("out")] + [symbol(n) for n in names]
     arguments = (TYPES[x], "uint8_t", threads, chunks, n)
-    name = f"softmax_{x}_{threads}x{chunks}_{n}"
-    return entry_kernel(name, "softmax", "softmax.cuh", "ACCRT_CUDA_SOFTMAX", arguments, params, _row_grid(threads), _block(threads))
+    grid, block = (_row_grid(threads), _block(threads)) if threads else (softmax_grid(x), _SOFTMAX_THREADS)
+    return entry_kernel(f"softmax_{x}_{threads}x{chunks}_{n}", "softmax", "softmax.cuh", "ACCRT_CUDA_SOFTMAX", arguments, params, grid, block)
 
 
 def lower_softmax(x: TensorSpec, out: TensorSpec, logarithm: bool = False) -> Launch:

@@ -164,6 +164,33 @@ static __device__ __forceinline__ float block_join(float x, float* scratch) {
   return warp_join<JOIN>(x);
 }
 
+/** Over the `lanes` threads of a row, in all of them: THREADS where that is known, else as many of
+ * the WARPS warps of the block, a power of two, as the row has, and every thread of the block comes
+ * here. `scratch` may be used again after the next barrier. */
+template <class JOIN, int THREADS, int WARPS>
+static __device__ __forceinline__ float row_join(float x, int lanes, float* scratch) {
+  if (THREADS > 0)
+    return block_join<JOIN, THREADS>(x, scratch);
+  x = warp_join<JOIN>(x);
+  if (lanes == 32)
+    return x;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % WARPS, warps = lanes / 32;
+  if (threadIdx.x % 32 == 0)
+    scratch[warp] = x;
+  __syncthreads();
+  x = lane < warps ? scratch[warp / warps * warps + lane] : JOIN::neutral();
+  return warp_join<JOIN, WARPS>(x);
+}
+
+/** Threads of a row of n elements, of which each may have EACH: as few warps of the THREADS threads
+ * of a block as that takes, a power of two. */
+template <int EACH, int THREADS> static __device__ __forceinline__ int row_lanes(int64_t n) {
+  int lanes = 32;
+  while (lanes < THREADS && lanes * EACH < n)
+    lanes *= 2;
+  return lanes;
+}
+
 /** 2^x to 2 ulp; results below 2^-126 are zero. */
 static __device__ __forceinline__ float fast_exp2(float x) {
   float y;

@@ -32,13 +32,17 @@ def make_kernel(
     params: Sequence[Param],
     grid: Any,
     threads: Tuple[int, int, int] = (256, 1, 1),
+    shared_bytes: int = 0,
+    flags: Tuple[str, ...] = (),
     **tags: str,
 ) -> KernelDef:
     """A kernel of a file here, instantiated with tags; its entry follows from its name."""
     entry = "accrt_" + name
-    source = CudaSource(file, defines=(*tags.items(), ("ENTRY", entry)))
+    source = CudaSource(file, defines=(*tags.items(), ("ENTRY", entry)), flags=flags)
     traits = elementwise.TRAITS
-    return KernelDef("cuda." + name, op, source, layout(params), grid, traits=traits, entry=entry, family="cuda", block=threads)
+    return KernelDef(
+        "cuda." + name, op, source, layout(params), grid, traits=traits, entry=entry, family="cuda", block=threads, local_memory_bytes=shared_bytes
+    )  # fmt: skip
 
 
 # ---- Copies --------------------------------------------------------------------------------------
