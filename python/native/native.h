@@ -156,6 +156,8 @@ bool accrt_native_add_shim(PyObject* module);
 bool accrt_native_add_direct(PyObject* module);
 /** Whether nothing is set up in this thread that torch's dispatcher would ask. */
 bool accrt_native_is_quiet(void);
+/** As above, and gradients are recorded where they are wanted: this thread has set up nothing. */
+bool accrt_native_is_bare(void);
 /** Calls an operator without the dispatcher: its result; NULL, maybe with an exception: nothing has
  * happened, and the dispatcher is to be asked.
  * @param shims for processors and for GPUs; others than objects of the class Shim: there is none.

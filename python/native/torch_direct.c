@@ -44,6 +44,11 @@ bool accrt_native_is_quiet(void) {
   return is_known && !dispatcher.has_watchers() && !dispatcher.has_function_mode();
 }
 
+bool accrt_native_is_bare(void) {
+  const dispatch_state_t* now = thread_state();
+  return now != NULL && now->added == 0 && now->removed == 0 && accrt_native_is_quiet();
+}
+
 /* ---- Reading the arguments ---- */
 
 /* Where the tensors of a call are: `kind` is DLPack's number; 0: there was none so far. */

@@ -86,6 +86,7 @@ typedef struct entry {
   PyObject* watched;    /* called in place of inner under a transform or with a forward level */
   PyObject* transforms; /* a function: whether there is a transform */
   PyObject* levels;     /* the dict of torch.autograd.forward_ad */
+  PyObject* graded;     /* called in place of all of this where a gradient is wanted; or None */
 } entry_t;
 
 typedef enum asks { ASKS_NOTHING, ASKS_GRADIENT, ASKS_UNKNOWN } asks_t;
@@ -125,12 +126,12 @@ static bool gives_false(PyObject* function) {
   return is_true == 0;
 }
 
-/* Whether no gradient of any argument is wanted, and all are known. */
-static bool wants_none(const entry_t* self, PyObject* given, PyObject* named) {
+/* What the arguments of a call ask for. */
+static asks_t asks_of_call(const entry_t* self, PyObject* given, PyObject* named) {
   if (named != NULL && PyDict_Size(named) != 0)
-    return false;
+    return ASKS_UNKNOWN;
   const asks_t asks = asks_of_values(self, given, 0);
-  return asks == ASKS_NOTHING || (asks == ASKS_GRADIENT && gives_false(self->is_wanted));
+  return asks == ASKS_GRADIENT && gives_false(self->is_wanted) ? ASKS_NOTHING : asks;
 }
 
 /* Whether nothing looks into calls: no mode, no transform. */
@@ -162,9 +163,18 @@ static PyObject* dispatch(const entry_t* self, PyObject* given, PyObject* named,
   return result;
 }
 
+/* Whether torch's code for gradients would do no more than `graded` does. */
+static bool is_graded(const entry_t* self, asks_t asks) {
+  return asks == ASKS_GRADIENT && self->graded != Py_None && PyErr_Occurred() == NULL &&
+         accrt_native_is_bare() && gives_false(self->transforms);
+}
+
 static PyObject* entry_call(PyObject* object, PyObject* given, PyObject* named) {
   const entry_t* self = (const entry_t*)object;
-  const bool is_plain = !has_level(self) && wants_none(self, given, named);
+  const asks_t asks = has_level(self) ? ASKS_UNKNOWN : asks_of_call(self, given, named);
+  const bool is_plain = asks == ASKS_NOTHING;
+  if (is_graded(self, asks))
+    return PyObject_CallObject(self->graded, given);
   PyObject* result =
       is_plain && accrt_native_is_quiet() ? accrt_native_call_directly(self->shims, given) : NULL;
   if (result != NULL)
@@ -187,13 +197,13 @@ static PyObject* entry_call(PyObject* object, PyObject* given, PyObject* named) 
 }
 
 /* Entry(inner, below, Tensor, Parameter, is_grad_enabled, (three functions), (two Shims), watched,
- * transforms, levels) */
+ * transforms, levels, graded) */
 static PyObject* entry_new(PyTypeObject* type, PyObject* arguments, PyObject* named) {
-  PyObject* all[13];
+  PyObject* all[14];
   (void)named;
-  if (!PyArg_ParseTuple(arguments, "OOOOO(OOO)(OO)OOO!", &all[0], &all[1], &all[2], &all[3],
+  if (!PyArg_ParseTuple(arguments, "OOOOO(OOO)(OO)OOO!O", &all[0], &all[1], &all[2], &all[3],
                         &all[4], &all[5], &all[6], &all[7], &all[8], &all[9], &all[10], &all[11],
-                        &PyDict_Type, &all[12]))
+                        &PyDict_Type, &all[12], &all[13]))
     return NULL;
   allocfunc allocate = (allocfunc)(uintptr_t)PyType_GetSlot(type, Py_tp_alloc);
   entry_t* self = (entry_t*)allocate(type, 0);
@@ -210,6 +220,7 @@ static PyObject* entry_new(PyTypeObject* type, PyObject* arguments, PyObject* na
   self->watched = all[10];
   self->transforms = all[11];
   self->levels = all[12];
+  self->graded = all[13];
   return (PyObject*)self;
 }
 
@@ -228,7 +239,7 @@ static void entry_free(PyObject* object) {
   PyObject* const kept[] = {self->inner,     self->below,     self->plain[0],  self->plain[1],
                             self->is_wanted, self->states[0], self->states[1], self->states[2],
                             self->shims[0],  self->shims[1],  self->watched,   self->transforms,
-                            self->levels};
+                            self->levels,    self->graded};
   for (size_t i = 0; i < sizeof kept / sizeof *kept; ++i)
     Py_XDECREF(kept[i]);
   freefunc free_object = (freefunc)(uintptr_t)PyType_GetSlot(type, Py_tp_free);

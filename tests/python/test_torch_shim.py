@@ -289,6 +289,45 @@ def test_gradients_are_there_where_they_are_wanted(operators, runs):
         operators["silu_mul"](EIGHT.clone().requires_grad_(), EIGHT).sum().backward()
 
 
+def test_gradients_need_no_dispatcher(operators, runs):
+    """A plain call that wants gradients is one autograd.Function around what calls without
+    gradients are; where anything looks into calls, torch's code for gradients is asked as before.
+    Both give the same bits."""
+    from accrt.torch import _shim
+
+    op, calls = operators["rms_f32"], []
+    learned(op, arguments(grad=False), runs)
+    if not _shim._knows_the_dispatcher():
+        pytest.skip("calls take torch's dispatcher")
+
+    def both():
+        given = arguments()
+        y, scale = op(*given)
+        calls.append(type(y.grad_fn).__name__)
+        assert not scale.requires_grad
+        return y, *torch.autograd.grad(y, given, torch.ones_like(y))
+
+    plain = both()
+    before = len(runs)
+    both()
+    assert len(runs) == before, "the kernels in C take the function and its backward"
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        watched = both()
+    assert all(map(torch.equal, plain, watched))
+    assert [name.startswith("Graded_") for name in calls] == [True, True, False]
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (kept.append(t), t)[1], lambda t: t):
+        assert all(map(torch.equal, plain, both()))
+    assert kept, "what is saved goes through hooks"
+    with torch._C._AutoDispatchBelowAutograd():
+        assert op(*arguments())[0].grad_fn is None
+    x = arguments()
+    with pytest.raises(RuntimeError, match="rms_f32_backward.* has no backward"):
+        torch.autograd.grad(torch.autograd.grad(op(*x)[0].sum(), x[0], create_graph=True)[0].sum(), x[0])
+    with pytest.raises((ValueError, TypeError), match="is needed"):
+        op(x[0], x[1][:3], x[2])
+
+
 def test_modes_see_the_operator(operators, runs):
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.overrides import TorchFunctionMode

@@ -249,12 +249,13 @@ def enter(overload: Any, has_autograd: bool, kernels: Optional[Kernels], operato
     if not has_autograd or None in states:
         below, states = None, [bool] * 3
     shims = kernels.shims() if kernels is not None and _fast.native is not None else (None, None)
+    graded = _transforms.graded(operator, overload, plan)
     for one in (overload, overload._overloadpacket):
         inner = one._op
         watched = _transforms.watched(operator, inner, plan)
         one._op = watched if _fast.native is None else _fast.native.Entry(
             inner, below, torch.Tensor, torch.nn.Parameter, torch.is_grad_enabled, tuple(states), shims, watched, _transforms.is_transformed,
-            vars(_transforms.forward_ad))
+            vars(_transforms.forward_ad), graded)
         with contextlib.suppress(AttributeError):
             # torch.jit.script knows operators by what is called
             torch.jit._builtins._register_builtin(one._op, overload._schema.name)

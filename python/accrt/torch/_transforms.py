@@ -1,4 +1,4 @@
-"""torch.func's transforms and forward-mode gradients of an operator.
+"""Gradients of an operator that Python calls: plain ones, torch.func's transforms, forward mode.
 
 Under a transform, Python calls an operator as a torch.autograd.Function, which torch.func knows how
 to differentiate and to map; torch refuses what `torch.library.register_autograd` makes there. A
@@ -52,6 +52,35 @@ def watched(operator: "Operator", inner: Callable[..., Any], plan: Optional[Any]
     return call
 
 
+def graded(operator: "Operator", call: Callable[..., Any], plan: Optional[Any]) -> Optional[Callable[..., Any]]:
+    """What is called where a gradient is wanted and nothing else looks into calls: what
+    `torch.library.register_autograd` does, without the dispatcher in between. None: it has to be
+    torch's.
+
+    call: the operator, which leaves out gradients where they are off.
+    """
+    if plan is None or operator.weights is not None:
+        return None
+    names = [name for name, *_ in operator.inputs]
+
+    # Without setup_context: torch binds arguments by a signature there, as slow as all the rest.
+    def forward(ctx: Any, *given: Any) -> Any:
+        made = call(*given)
+        plan.save(ctx, given, made if isinstance(made, tuple) else (made,))
+        return made
+
+    def backward(ctx: Any, *grads: Any) -> Any:
+        found = plan.run(ctx, grads)
+        return tuple([found.get(name) for name in names])
+
+    return _class("Graded", operator, forward=forward, backward=backward).apply
+
+
+def _class(word: str, operator: "Operator", **methods: Callable[..., Any]) -> Any:
+    name = "_".join([word, *operator.name.split("::")])
+    return type(name, (torch.autograd.Function,), {key: staticmethod(value) for key, value in methods.items()})
+
+
 def _in_order(names: Sequence[str], given: Sequence[Any], named: Mapping[str, Any]) -> Optional[tuple[Any, ...]]:
     """All arguments; None: torch says what is wrong with them."""
     if len(given) > len(names) or set(named) & set(names[:len(given)]) or not set(named) <= set(names):
@@ -95,6 +124,4 @@ def _function(operator: "Operator", inner: Callable[..., Any], plan: Optional[An
     def jvp(ctx: Any, *tangents: Any) -> Any:
         _refuse_forward_mode(operator.where)
 
-    made = {"forward": forward, "setup_context": setup_context, "backward": backward, "vmap": vmap, "jvp": jvp}
-    name = "_".join(["Transformed", *operator.name.split("::")])
-    return type(name, (torch.autograd.Function,), {key: staticmethod(value) for key, value in made.items()})
+    return _class("Transformed", operator, forward=forward, setup_context=setup_context, backward=backward, vmap=vmap, jvp=jvp)
