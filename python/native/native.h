@@ -164,6 +164,8 @@ bool accrt_native_is_bare(void);
  * @param values plain tensors that want no gradient, numbers, None.
  */
 PyObject* accrt_native_call_directly(PyObject* const shims[2], PyObject* values);
+/** The same of any values, if they are as those of the latest direct call were. */
+PyObject* accrt_native_call_again(PyObject* const shims[2], PyObject* values);
 /** Adds what XLA calls, and the functions that make it. */
 bool accrt_native_add_xla(PyObject* module);
 

@@ -171,12 +171,18 @@ static bool is_graded(const entry_t* self, asks_t asks) {
 
 static PyObject* entry_call(PyObject* object, PyObject* given, PyObject* named) {
   const entry_t* self = (const entry_t*)object;
-  const asks_t asks = has_level(self) ? ASKS_UNKNOWN : asks_of_call(self, given, named);
+  const bool is_leveled = has_level(self), is_quiet = !is_leveled && accrt_native_is_quiet();
+  PyObject* result = is_quiet && (named == NULL || PyDict_Size(named) == 0)
+                         ? accrt_native_call_again(self->shims, given)
+                         : NULL;
+  if (result != NULL)
+    return result;
+  PyErr_Clear();
+  const asks_t asks = is_leveled ? ASKS_UNKNOWN : asks_of_call(self, given, named);
   const bool is_plain = asks == ASKS_NOTHING;
   if (is_graded(self, asks))
     return PyObject_CallObject(self->graded, given);
-  PyObject* result =
-      is_plain && accrt_native_is_quiet() ? accrt_native_call_directly(self->shims, given) : NULL;
+  result = is_plain && is_quiet ? accrt_native_call_directly(self->shims, given) : NULL;
   if (result != NULL)
     return result;
   PyErr_Clear();

@@ -97,7 +97,7 @@ static bool same_sizes(const sizes_t* a, const sizes_t* b) {
          (count == 0 || memcmp(a->shape, b->shape, count * sizeof *a->shape) == 0);
 }
 
-static const known_shapes_t* find_known(const shim_t* shim, const given_t* given) {
+static known_shapes_t* find_known(const shim_t* shim, const given_t* given) {
   for (size_t k = 0; k < shim->known_count; ++k) {
     size_t i = 0;
     while (i < shim->inputs_count && same_sizes(&shim->known[k]->inputs[i], &given[i].sizes))
@@ -117,11 +117,19 @@ static lane_t* find_lane(shim_t* shim, const void* stream) {
   return NULL;
 }
 
-lane_t* accrt_native_take_lane(shim_t* shim, const given_t* given, place_t* place, sizes_t* results,
-                               PyObject** out_specs) {
+known_shapes_t* accrt_native_find_known(shim_t* shim, const given_t* given) {
+  pthread_mutex_lock(&shim->mutex);
+  known_shapes_t* known = find_known(shim, given);
+  pthread_mutex_unlock(&shim->mutex);
+  return known;
+}
+
+lane_t* accrt_native_take_lane(shim_t* shim, const known_shapes_t* known, const given_t* given,
+                               place_t* place, sizes_t* results, PyObject** out_specs) {
   lane_t* lane = NULL;
   pthread_mutex_lock(&shim->mutex);
-  const known_shapes_t* known = find_known(shim, given);
+  if (known == NULL)
+    known = find_known(shim, given);
   if (known != NULL)
     lane = find_lane(shim, place->stream);
   if (lane != NULL) {
@@ -261,7 +269,7 @@ static bool run_known(shim_t* shim, torch_value_t* stack) {
   if (!read_given(shim, stack, given) ||
       (shim->is_gpu && !accrt_native_shim_stream(shim, &place.stream)))
     return false;
-  lane_t* lane = accrt_native_take_lane(shim, given, &place, sizes, NULL);
+  lane_t* lane = accrt_native_take_lane(shim, NULL, given, &place, sizes, NULL);
   if (lane == NULL)
     return false;
   accrt_call_t* call = lane->call;
@@ -524,19 +532,30 @@ static PyObject* holder_learn(PyObject* object, PyObject* arguments) {
     shim->known_count += shim->known_count < MOST_KNOWN ? 1 : 0;
   }
   pthread_mutex_unlock(&shim->mutex);
+  if (shim->latest == before)
+    shim->latest = NULL;
   PyObject* old_specs = before != NULL ? before->specs : NULL;
+  PyObject* old_check = before != NULL ? before->check : NULL;
   free(before);
   Py_XDECREF(old_specs);
+  Py_XDECREF(old_check);
   Py_RETURN_TRUE;
 }
 
-/* make_with(maker): makes the results of Python's calls, of what `learn` was given. */
-static PyObject* holder_make_with(PyObject* object, PyObject* maker) {
+/* make_with(maker, checker): makes the results of Python's calls, of what `learn` was given; makes
+ * a function of a call's arguments that says whether others are as these, or None. */
+static PyObject* holder_make_with(PyObject* object, PyObject* arguments) {
   shim_t* shim = ((const holder_t*)object)->shim;
-  PyObject* before = shim->maker;
+  PyObject *maker, *checker;
+  if (!PyArg_ParseTuple(arguments, "OO", &maker, &checker))
+    return NULL;
+  PyObject* const before[] = {shim->maker, shim->checker};
   Py_INCREF(maker);
+  Py_INCREF(checker);
   shim->maker = maker;
-  Py_XDECREF(before);
+  shim->checker = checker;
+  Py_XDECREF(before[0]);
+  Py_XDECREF(before[1]);
   Py_RETURN_NONE;
 }
 
@@ -613,7 +632,7 @@ bool accrt_native_add_shim(PyObject* module) {
       {NULL, NULL, 0, NULL}};
   static PyMethodDef methods[] = {
       {"learn", holder_learn, METH_VARARGS, "learn(inputs, results, specs): of new shapes."},
-      {"make_with", holder_make_with, METH_O, "make_with(maker): of results, for Python."},
+      {"make_with", holder_make_with, METH_VARARGS, "make_with(maker, checker): for Python."},
       {"window", holder_window, METH_VARARGS, "window(kept, buffer, base, index)"},
       {"lacks_lane", holder_lacks_lane, METH_O, "lacks_lane(stream): whether one may be added."},
       {"add_lane", holder_add_lane, METH_VARARGS, "add_lane(kept, call, stream)"},

@@ -27,11 +27,13 @@ typedef struct sizes {
 } sizes_t;
 
 /* Shapes of inputs that were seen, and those of the results. `specs`: what the maker is called with
- * for each result, a tuple of tuples; or NULL. */
+ * for each result, a tuple of tuples; or NULL. `check`: says whether tensors are as those of a call
+ * were, in all that torch's dispatcher looks at; NULL: there was no such call; None: nothing does. */
 typedef struct known_shapes {
   sizes_t inputs[MOST_INPUTS];
   sizes_t results[MOST_RESULTS];
   PyObject* specs;
+  PyObject* check;
 } known_shapes_t;
 
 /* A tensor that an input of a call is bound to. */
@@ -59,7 +61,9 @@ typedef struct shim {
   bool is_gpu;
   size_t inputs_count, results_count;
   declared_t inputs[MOST_INPUTS], results[MOST_RESULTS];
-  PyObject* maker; /* makes a result for Python callers, on the current device; or NULL */
+  PyObject* maker;        /* makes a result for Python callers, on the current device; or NULL */
+  PyObject* checker;      /* of arguments that are plain tensors: what is in `check`; or NULL */
+  known_shapes_t* latest; /* of a call of Python's; under the interpreter's lock, as what learns */
   int (*is_capturing)(void* stream, int* out_status); /* cuStreamIsCapturing */
 
   pthread_mutex_t mutex;        /* of what follows */
@@ -94,10 +98,13 @@ bool accrt_native_is_contiguous(const sizes_t* sizes, const int64_t* strides);
 bool accrt_native_shim_stream(const shim_t* shim, void** out_stream);
 /** The results' shapes, and a lane that is the caller's until it is given back. NULL: these shapes
  * are new, or there is no lane.
+ * @param known    the shapes, for who knows them and has the interpreter's lock; NULL: look for them.
  * @param out_specs a new reference or NULL, for who has the interpreter's lock; others give NULL.
  */
-lane_t* accrt_native_take_lane(shim_t* shim, const given_t* given, place_t* place, sizes_t* results,
-                               PyObject** out_specs);
+lane_t* accrt_native_take_lane(shim_t* shim, const known_shapes_t* known, const given_t* given,
+                               place_t* place, sizes_t* results, PyObject** out_specs);
+/** The shapes of a call; NULL: they are new. For who has the interpreter's lock. */
+known_shapes_t* accrt_native_find_known(shim_t* shim, const given_t* given);
 void accrt_native_give_lane(lane_t* lane, bool has_failed);
 /** Binds an argument. False: the library does not take it. */
 bool accrt_native_bind_tensor(const shim_t* shim, const place_t* place, accrt_call_t* call,

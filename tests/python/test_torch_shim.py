@@ -328,6 +328,56 @@ def test_gradients_need_no_dispatcher(operators, runs):
         op(x[0], x[1][:3], x[2])
 
 
+def test_arguments_like_those_before_are_checked_at_once(bundle, operators, runs, monkeypatch):
+    """One question for all tensors of a plain call, in place of two for each; whatever differs is
+    asked for as before."""
+    from accrt.torch import _shim
+
+    if not _shim._knows_the_dispatcher():
+        pytest.skip("calls take torch's dispatcher")
+    if _shim._check(EIGHT) is None:
+        pytest.skip("torch has no check of a call's arguments")
+    answers, real = [], _shim._check
+
+    def counting(*given):
+        check = real(*given)
+        return check and (lambda *values: (answers.append(check(*values)), answers[-1])[1])
+
+    monkeypatch.setattr(_shim, "_check", counting)
+    made = registered(bundle, "accrt_checked")
+    op, (a, b) = made["silu_mul"], (EIGHT.clone(), EIGHT + 1)
+    wanted = torch.nn.functional.silu(a) * b
+    learned(op, (a, b), runs)
+    op(a, b)
+    answers.clear()
+    for x, y in ((a, b), (a.clone(), b), (torch.cat([a, a])[3:], b)):
+        torch.testing.assert_close(op(x, y), wanted)
+    assert answers == [True] * 3
+    for x, y in ((torch._neg_view(-a), b), (a.t().contiguous().t(), b), (torch.nn.Parameter(a, requires_grad=False), b), (a[:2], b[:2])):
+        answers.clear()
+        torch.testing.assert_close(op(x, y), torch.nn.functional.silu(x) * y)
+        assert answers[0] is False
+    with torch.inference_mode():
+        assert op(a.clone(), b).is_inference()
+    with pytest.raises(TypeError, match="is needed"):
+        op(a.double(), b)
+    norm = made["rms_f32"]
+    given = arguments(grad=False)
+    for _ in range(3):
+        learned(norm, given, runs)
+    assert norm(given[0].requires_grad_(), *given[1:])[0].grad_fn is not None
+    with torch.no_grad():
+        assert norm(*given)[0].grad_fn is None
+    threads = [threading.Thread(target=lambda: [op(a, b) for _ in range(300)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for rows in range(1, 60):  # more shapes than are remembered, meanwhile
+        op(a[:1].expand(rows, 8).contiguous(), b[:1].expand(rows, 8).contiguous())
+    for thread in threads:
+        thread.join()
+    torch.testing.assert_close(op(a, b), wanted)
+
+
 def test_modes_see_the_operator(operators, runs):
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.overrides import TorchFunctionMode

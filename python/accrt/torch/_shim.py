@@ -115,6 +115,16 @@ def _maker(kind: str) -> Optional[Callable[..., torch.Tensor]]:
     return getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), f"_empty_strided_{kind}", None)
 
 
+def _check(*given: Any) -> Optional[Callable[..., bool]]:
+    """Says whether arguments are as these are, which want no gradient: torch's check of compiled
+    code's, which asks for the class, all keys of the dispatcher, type, device, shape and strides."""
+    guards = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
+    if guards is None or not all(isinstance(v, torch.Tensor) and not v.requires_grad and not v.is_neg() for v in given):
+        return None
+    shapes, strides = [list(v.shape) for v in given], [list(v.stride()) for v in given]
+    return guards(*given, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides).check
+
+
 _probe: Optional[torch.library.Library] = None
 
 
@@ -175,7 +185,7 @@ class Kernels:
             library.impl(name, operator.run_on_gpu, "CUDA")
         for shim, place in ((self._host, "cpu"), (self._gpu, "cuda")):
             if shim is not None and _maker(place) is not None:
-                shim.make_with(_maker(place))
+                shim.make_with(_maker(place), _check)
 
     def shims(self) -> tuple[Any, Any]:
         """What may be called without torch's dispatcher: on processors, on GPUs."""
