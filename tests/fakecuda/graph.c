@@ -25,6 +25,8 @@ struct CUgraphExec_st {
   uint32_t count;
   uint32_t capacity;
   task_t* last;
+  task_t* upload; /* the latest; NULL: none */
+  CUstream upload_stream;
   unsigned long long flags;
 };
 
@@ -622,6 +624,7 @@ EXPORT CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
   }
   exec_clear(hGraphExec);
   task_release(hGraphExec->last);
+  task_release(hGraphExec->upload);
   free(hGraphExec);
   return CUDA_SUCCESS;
 }
@@ -635,7 +638,15 @@ EXPORT CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
   if (!exec_is_live(hGraphExec))
     return CUDA_ERROR_INVALID_VALUE;
   op_t op = {.kind = OP_EMPTY};
-  return stream_enqueue(stream, &op);
+  const CUresult enqueued = stream_enqueue(stream, &op);
+  if (enqueued == CUDA_SUCCESS) {
+    task_release(hGraphExec->upload);
+    hGraphExec->upload = stream->last;
+    hGraphExec->upload_stream = stream;
+    if (stream->last != NULL)
+      task_retain(stream->last);
+  }
+  return enqueued;
 }
 
 void event_set_task(CUevent event, task_t* task);
@@ -655,6 +666,14 @@ static task_t* exec_task(const exec_node_t* node, CUcontext context) {
   if (!is_idle)
     op_clone(&op, &node->op);
   return task_create(node->context != NULL ? node->context : context, &op);
+}
+
+/* CUDA promises an order behind earlier launches and the stream's earlier work, not behind an upload
+ * on another stream. */
+static void check_upload(CUgraphExec exec, CUstream stream) {
+  if (exec->upload != NULL && exec->upload_stream != stream && !task_is_done(exec->upload))
+    fake_complain("executable graph %p is launched before its upload on another stream has ended",
+                  (void*)exec);
 }
 
 /* All tasks between two empty ones, so that the stream has one end to follow. */
@@ -700,8 +719,10 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
   }
   if (stream == stream->context->legacy)
     result = capture_implicit(stream->context);
-  if (result == CUDA_SUCCESS)
+  if (result == CUDA_SUCCESS) {
+    check_upload(hGraphExec, stream);
     exec_launch(hGraphExec, stream);
+  }
   return result;
 }
 

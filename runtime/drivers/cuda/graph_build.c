@@ -358,13 +358,18 @@ accrt_status_t accrt_cuda_instance_build(cuda_instance_t* instance,
 void accrt_cuda_instance_upload(cuda_instance_t* instance) {
   cuda_device_t* device = instance->device;
   CUstream stream;
-  /* A failure does no harm: the first launch uploads the graphs. */
+  /* A failure does no harm: the first launch uploads the graphs. Launches come on other streams,
+   * and CUDA does not promise that they wait for this upload, so this function waits for it. */
   if (accrt_cuda_stream_take(device, &stream) != ACCRT_OK)
     return;
   bool broken = false;
   for (uint32_t i = 0; i < instance->plan->segment_count && !broken; ++i) {
     if (instance->execs[i] != NULL)
       broken = device->api->cuGraphUpload(instance->execs[i], stream) != CUDA_SUCCESS;
+  }
+  if (device->api->cuStreamSynchronize(stream) != CUDA_SUCCESS) {
+    broken = true;
+    accrt_cuda_instance_clear(instance); /* the first submission makes them again */
   }
   accrt_cuda_stream_return(device, stream, broken);
 }
