@@ -42,7 +42,7 @@ _VALUE = {
     "approximate?": "gelu", "dtype": "to_copy", "v v v? number?": "rms_norm_backward layer_norm_backward",
     "v dim?": "softmax_backward", "dim v": "index_select gather", "dim? flag?": "sort argmax prod mode", "v v dim flag?": "scatter", "v v ": "grouped_matmul",
     "dims? flag?": "sum mean amax amin logsumexp", "v? v? number?": "layer_norm", "v? number?": "rms_norm", "v v number? flag?": "rope_at",
-    "s s v v v v number? size? number?": "paged_attention", "s v ": "lora_shrink", "v s v": "lora_expand", "s s v": "lora_shrink2", "v s s v": "lora_expand2",
+    "s s v v v v number? size? number?": "paged_attention", "v v v s s v v v size v?": "paged_scan", "s v ": "lora_shrink", "v s v": "lora_expand", "s s v": "lora_shrink2", "v s s v": "lora_expand2",
     "s s s v": "lora_shrink3", "v s s s v": "lora_expand3", "v v v size any any": "matmul_packed product", "v any": "embedding_packed",
     "v v v any any any any": "linear_quantized conv_packed", "v v any any any any": "grouped_quantized", "v v v any* ": "window group_norm_last", "v*": "sample",
     "v v? v? any any any any any": "step_product", "v v v v v s s any any": "rope_scatter", "v v? v? v v v s s any any any any any": "turned_product",

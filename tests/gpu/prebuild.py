@@ -26,6 +26,7 @@ import test_ops  # noqa: E402
 import test_places  # noqa: E402
 import test_quantized  # noqa: E402
 import test_safe  # noqa: E402
+import test_scans  # noqa: E402
 import test_served_engine  # noqa: E402
 import test_served_models  # noqa: E402
 import test_serving  # noqa: E402
@@ -52,6 +53,7 @@ MODULES = {
     "next_token_measured": test_next_token.measured_module,
     "places": test_places.module,
     "safe": test_safe.module,
+    "scans": test_scans.module,
     "serving": test_serving.module,
     "steps": test_steps.module,
     "token_adapters": test_token_adapters.module,

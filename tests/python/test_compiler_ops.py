@@ -368,6 +368,7 @@ def test_every_operation_has_a_case():
         "accrt.rope_at", "accrt.state_scatter", "accrt.state_scatter_e4m3", "accrt.state_gather", "aten.argmax", "aten.topk",
         "aten.cumsum", "aten.sort", "accrt.scatter", "accrt.grouped_matmul",  # test_ordering.py
         "accrt.paged_attention",  # test_paged_attention.py
+        "accrt.paged_scan",  # test_paged_scan.py
         # test_lora_ops.py
         *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),
         "accrt.sample",  # test_sampling.py

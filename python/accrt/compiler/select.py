@@ -24,7 +24,7 @@ from . import ops
 from .declared import TensorType
 from .ir import IRError, Op
 from .verifier import late_symbols
-from .kernels import attention, conv, elementwise, gradients, lora, matmul, ordering, packed, paged, sampling, tensor_ops
+from .kernels import attention, conv, elementwise, gradients, lora, matmul, ordering, packed, paged, sampling, scan, tensor_ops
 from .kernels.kerneldef import FAMILIES, KernelDef, Launch, TensorSpec
 from .kernels.kerneldef import launch as make_launch
 
@@ -502,6 +502,21 @@ def _paged_attention(op: Op, operands: Specs, results: Specs) -> Lowering:
         )  # fmt: skip
 
     return paged_attention(op, operands, lower, paged.TOKENS)
+
+
+@_rule("accrt.paged_scan")
+def _paged_scan(op: Op, operands: Specs, results: Specs) -> Lowering:
+    return paged_scan(op, operands, results, scan.scan_kernel)
+
+
+def paged_scan(op: Op, operands: Specs, results: Specs, make_kernel: Callable[..., KernelDef]) -> Lowering:
+    """`make_kernel`: the kernel of a size of keys."""
+    for spec in operands[4:7]:
+        require_plain(spec)
+    states, table = (contiguous(op.attrs[name].type) for name in ("states", "page_table"))
+    made = scan.lower_scan(operands, states, table, results[0], op.attrs["page_size"], make_kernel)
+    bindings = {name: ("in", index) for index, name in enumerate(scan.READ) if name in made.buffers}
+    return Lowering(made, {**bindings, "states": ("state", 0), "table": ("state", 1), "out": OUT})
 
 
 def lora_states(op: Op) -> Tuple[List[TensorSpec], Dict[str, Binding]]:

@@ -12,8 +12,8 @@ operation; schema.py has what they share.
 """
 
 from . import (
-    attention, convolutions, effects, einsum, elementwise, factors, functions, gradients, indexing, lora, lowered, ordering, products, reductions, resampling, sampling, scans, serving,
-    shapes, special, upsampling,
+    attention, convolutions, effects, einsum, elementwise, factors, functions, gradients, indexing, lora, lowered, ordering, paged_scan, products, reductions,
+    resampling, sampling, scans, serving, shapes, special, upsampling,
 )  # fmt: skip
 from .attention import causal_offset, window_mask
 from .schema import OPS, OpDef, axes_of, axis_of, build, define, infer, states_of
