@@ -72,6 +72,7 @@ static accrt_status_t complete_options(accrt_serve_options_t* options,
   if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
   ACCRT_TRY(complete_speculation(options));
+  ACCRT_TRY(accsv_check_drafts(options->num_speculative_tokens, info));
   if ((options->flags & ACCRT_SERVE_ENGINE_BATCH_INVARIANT) != 0 &&
       (info->flags & ACCRT_SERVE_MODEL_BATCH_INVARIANT) == 0)
     return ACCSV_FAIL(UNSUPPORTED,
@@ -153,7 +154,8 @@ static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
       .quantum = options->fair_tokens,
       .seed = random_seed(),
       .lookup = {options->prompt_lookup_min, options->prompt_lookup_max, random_seed()},
-      .copy_tokens = info->min_copy_tokens};
+      .copy_tokens = info->min_copy_tokens,
+      .states_of_pages = (info->flags & ACCRT_SERVE_MODEL_STATES_OF_PAGES) != 0};
   ACCRT_TRY(accsv_scheduler_init(&engine->scheduler, &engine->allocator, &limits));
   engine->scheduler.drop = accsv_engine_drop;
   engine->scheduler.self = engine;

@@ -114,6 +114,58 @@ static void test_a_row_that_comes_back_elsewhere(void** state) {
   random_state = own;
 }
 
+/* ---- States of pages ---- */
+
+/* Two requests of one prompt: the second takes no page that the first fills in the same step, and
+ * a later one takes all full pages. */
+static void test_states_of_pages(void** state) {
+  (void)state;
+  for (uint32_t round = 0; round < 4; ++round) {
+    static output_t outputs[3];
+    accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+    simulation.eos = -1;
+    simulation.page_size = 4;
+    simulation.max_tokens = 256;
+    simulation.flags = (round & 1) != 0 ? ACCRT_SERVE_MODEL_STATES_OF_PAGES : 0;
+    simulation.flags |= (round & 2) != 0 ? ACCRT_SERVE_MODEL_OVERLAP : 0;
+    accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
+    memset(outputs, 0, sizeof outputs);
+    for (uint32_t i = 0; i < 3; ++i) {
+      int32_t prompt[41];
+      for (int32_t k = 0; k < 41; ++k)
+        prompt[k] = 7 + k;
+      accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
+      request.prompt = prompt;
+      request.prompt_count = 41;
+      request.max_new_tokens = 3;
+      request.user_data = &outputs[i];
+      (void)submit(engine, &request);
+      if (i > 0)
+        run(engine);
+    }
+    check_empty(engine);
+    assert_int_equal(stats_of(engine).cached_tokens, (round & 1) != 0 ? 40 : 80);
+    assert_memory_equal(outputs[0].tokens, outputs[1].tokens, sizeof outputs[0].tokens);
+    assert_memory_equal(outputs[0].tokens, outputs[2].tokens, sizeof outputs[0].tokens);
+    accrt_serve_engine_release(engine);
+  }
+}
+
+static void test_no_drafts_where_tokens_cannot_be_taken_back(void** state) {
+  (void)state;
+  accrt_serve_simulation_t simulation = ACCRT_SERVE_SIMULATION_INIT;
+  simulation.flags = ACCRT_SERVE_MODEL_STATES_OF_PAGES;
+  accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
+  const int32_t prompt[] = {1, 2};
+  accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
+  request.prompt = prompt;
+  request.prompt_count = 2;
+  request.num_speculative_tokens = 3;
+  uint64_t id;
+  assert_int_equal(accrt_serve_engine_submit(engine, &request, &id), ACCRT_ERROR_UNSUPPORTED);
+  accrt_serve_engine_release(engine);
+}
+
 /* ---- Pages that fit in part ---- */
 
 /* Runs a prompt of hello's first tokens and 40 others, and returns how many of it the cache had. */
@@ -516,12 +568,19 @@ static void test_threads(void** state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_one_request),    cmocka_unit_test(test_partial_hits),
-      cmocka_unit_test(test_company),        cmocka_unit_test(test_a_row_that_comes_back_elsewhere),
-      cmocka_unit_test(test_refusals),       cmocka_unit_test(test_cancel_in_each_state),
-      cmocka_unit_test(test_cancel_frees),   cmocka_unit_test(test_deadlines),
-      cmocka_unit_test(test_shared_prompts), cmocka_unit_test(test_fairness),
+      cmocka_unit_test(test_one_request),
+      cmocka_unit_test(test_partial_hits),
+      cmocka_unit_test(test_company),
+      cmocka_unit_test(test_a_row_that_comes_back_elsewhere),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_cancel_in_each_state),
+      cmocka_unit_test(test_cancel_frees),
+      cmocka_unit_test(test_deadlines),
+      cmocka_unit_test(test_shared_prompts),
+      cmocka_unit_test(test_fairness),
       cmocka_unit_test(test_threads),
+      cmocka_unit_test(test_states_of_pages),
+      cmocka_unit_test(test_no_drafts_where_tokens_cannot_be_taken_back),
   };
   return cmocka_run_group_tests(tests, begin_tests, end_tests);
 }

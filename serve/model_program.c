@@ -568,6 +568,8 @@ static accrt_status_t info(void* self, accrt_serve_model_info_t* out_info) {
   out_info->flags = model->is_host ? 0 : ACCRT_SERVE_MODEL_OVERLAP;
   if (model->is_host ? description->host_invariant : description->invariant)
     out_info->flags |= ACCRT_SERVE_MODEL_BATCH_INVARIANT;
+  if (description->states_of_pages)
+    out_info->flags |= ACCRT_SERVE_MODEL_STATES_OF_PAGES;
   out_info->name = description->name;
   out_info->vocab_size = description->vocab_size;
   out_info->page_size = description->page_size;

@@ -483,8 +483,8 @@ static accrt_status_t check_limit(const char* name, uint64_t value, uint64_t mos
 
 /* What is a slip, or would take the machine's memory. */
 static accrt_status_t check_limits(const accrt_serve_simulation_t* options) {
-  const uint32_t known =
-      ACCRT_SERVE_MODEL_OVERLAP | ACCRT_SERVE_MODEL_BATCH_INVARIANT | ACCRT_SERVE_VALIDATE;
+  const uint32_t known = ACCRT_SERVE_MODEL_OVERLAP | ACCRT_SERVE_MODEL_BATCH_INVARIANT |
+                         ACCRT_SERVE_MODEL_STATES_OF_PAGES | ACCRT_SERVE_VALIDATE;
   if ((options->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", options->flags);
   ACCRT_TRY(check_limit("vocab_size", options->vocab_size, MOST_TOKENS));

@@ -160,6 +160,16 @@ static accrt_status_t check_stops(const accrt_serve_request_t* request,
   return ACCRT_OK;
 }
 
+accrt_status_t accsv_check_drafts(uint32_t drafts, const accrt_serve_model_info_t* info) {
+  if (drafts == 0 || (info->flags & ACCRT_SERVE_MODEL_STATES_OF_PAGES) == 0)
+    return ACCRT_OK;
+  return ACCSV_FAIL(
+      UNSUPPORTED,
+      "num_speculative_tokens is %" PRIu32
+      ", and this model's layers have states that cannot be taken back: 0 is possible",
+      drafts);
+}
+
 accrt_status_t accsv_request_check(accrt_serve_request_t* request,
                                    const accrt_serve_model_info_t* info) {
   const uint32_t known = ACCRT_SERVE_IGNORE_EOS | ACCRT_SERVE_SEED | ACCRT_SERVE_LOGPROBS |
@@ -169,6 +179,7 @@ accrt_status_t accsv_request_check(accrt_serve_request_t* request,
   if ((request->flags & ~known) != 0)
     return ACCSV_FAIL(INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known", request->flags);
   ACCRT_TRY(check_scores(request));
+  ACCRT_TRY(accsv_check_drafts(request->num_speculative_tokens, info));
   ACCRT_TRY(request->embed != 0 ? check_embed(request, info) : check_lengths(request, info));
   ACCRT_TRY(check_tokens("prompt", request->prompt, request->prompt_count, info));
   ACCRT_TRY(check_numbers(request));

@@ -59,6 +59,8 @@ static inline accsv_generation_t* accsv_generation_of(const accsv_sequence_t* se
   return (accsv_generation_t*)(uintptr_t)sequence;
 }
 
+/* So many drafts are refused where a model cannot take tokens back. */
+accrt_status_t accsv_check_drafts(uint32_t drafts, const accrt_serve_model_info_t* info);
 /* Checks a request against the model and fills in what is 0 for a default. `request` is this
  * library's copy of the caller's struct. */
 accrt_status_t accsv_request_check(accrt_serve_request_t* request,

@@ -449,6 +449,9 @@ static uint32_t find_hits(const accsv_scheduler_t* scheduler, accsv_sequence_t* 
                                             sequence->tokens + (size_t)hits * page_size);
     if (block == ACCSV_NO_BLOCK)
       break;
+    if (scheduler->limits.states_of_pages &&
+        scheduler->pool.blocks[block].written == scheduler->prefix.step)
+      break;
     chain = accsv_prefix_chain(&scheduler->prefix, block);
     sequence->blocks[hits++] = block;
     in_list += scheduler->pool.blocks[block].list == ACCSV_LIST_FREE;

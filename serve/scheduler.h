@@ -23,6 +23,7 @@ typedef struct accsv_limits {
   accsv_lookup_t lookup; /* of drafts */
   /* Least tokens of a page of the cache that are worth a copy; 0: none is made. */
   uint32_t copy_tokens;
+  bool states_of_pages; /* what a step fills, only later ones read */
 } accsv_limits_t;
 
 /* A sequence's part in a step: tokens [start, start + count). The logits of the last ones are its

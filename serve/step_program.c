@@ -115,11 +115,14 @@ static accrt_status_t read_table(accrt_bundle_t* bundle, accsv_description_t* ou
 accrt_status_t accsv_description_read(accrt_bundle_t* bundle, accsv_description_t* out) {
   *out = (accsv_description_t){0};
   uint64_t version, eos[ACCSV_MOST_EOS];
+  uint32_t states_of_pages;
   ACCRT_TRY(read_number(bundle, "serve.version", UINT32_MAX, &version));
-  if (version != 1)
+  if (version > 2)
     return ACCSV_FAIL(VERSION_MISMATCH,
-                      "a step program of version %" PRIu64 "; this library runs version 1",
+                      "a step program of version %" PRIu64 "; this library runs versions 1 and 2",
                       version);
+  ACCRT_TRY(read_if_there(bundle, "serve.states_of_pages", &states_of_pages));
+  out->states_of_pages = states_of_pages != 0;
   ACCRT_TRY(find_value(bundle, "serve.name", &out->name));
   ACCRT_TRY(read_size(bundle, "serve.vocab_size", &out->vocab_size));
   ACCRT_TRY(read_size(bundle, "serve.page_size", &out->page_size));

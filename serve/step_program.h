@@ -26,6 +26,7 @@ typedef struct accsv_description {
   uint32_t adapters;    /* places; 0: none */
   uint32_t hidden_size; /* of the rows that `embed` gives; 0: there is no such function */
   bool copies_rows;     /* it has a function for that */
+  bool states_of_pages; /* a page says what all tokens up to its last one have made */
   bool has_plain;       /* it has a step without adapters beside the one with places for them */
   bool host_invariant;  /* on hosts a row's results do not depend on what else is in a step */
   bool invariant;       /* nor on other devices */

@@ -106,6 +106,10 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, min_copy_tokens, 104);
 /** the results of a row are the same, bit for bit, whatever other rows its step has, and however
  * its tokens are divided among steps */
 #define ACCRT_SERVE_MODEL_BATCH_INVARIANT 2u
+/** the model keeps something of each page that says what all tokens up to the page's last one have
+ * made: tokens cannot be taken back, so there are no drafts, and a page that a step fills is shared
+ * by later steps only. Since: 0.4 */
+#define ACCRT_SERVE_MODEL_STATES_OF_PAGES 4u
 
 /** every sample is a plain argmax: the model ignores the arrays of parameters and edits */
 #define ACCRT_SERVE_STEP_GREEDY 1u
