@@ -28,7 +28,16 @@ SHAPES = (
 JOINED = (
     ("bf16", "bf16", 2048, 16, (2048, 512, 512)), ("f32", "f32", 33, 5, (70, 33)), ("f16", "bf16", 64, 70, (5, 300, 7)),
     ("bf16", "bf16", 72, 24, (40, 88, 16)), ("f16", "bf16", 64, 70, (8, 304, 16)),
+    ("bf16", "bf16", 96, 70, (64, 8, 120)),
 )  # fmt: skip
+#: What a gate of two parts becomes: type, size, rank, columns of each part, activation.
+GATED = (("bf16", 96, 16, 1088, "silu"), ("f16", 40, 9, 72, "gelu"), ("bf16", 33, 20, 13, "silu"))
+
+
+def gate(both, columns, activation):
+    """activation(first half) * (second half), as models have it."""
+    first, second = (both.slice(-1, at, at + columns) for at in (0, columns))
+    return (getattr(first, activation)().to_copy("f32") * second.to_copy("f32")).to_copy(both.dtype)
 
 
 def module():
@@ -45,14 +54,23 @@ def module():
         given, y, index = f.input("x", x, [n, size]), f.input("y", x, [n, sum(parts)]), f.input("index", "i32", [n])
         shrink, expand = (f"lora_{half}{len(parts)}" for half in ("shrink", "expand"))
         f.result("y", getattr(y, expand)(getattr(given, shrink)(*states[0], index), *states[1], index))
+    for i, (x, size, rank, out, activation) in enumerate(GATED):
+        states = [[m.state(f"{name}{i}.{k}", x, [ADAPTERS, rank, n]) for k in range(2)] for name, n in (("e", size), ("g", out))]
+        f = m.function(f"gated{i}")
+        given, y, index = f.input("x", x, [n, size]), f.input("y", x, [n, 2 * out]), f.input("index", "i32", [n])
+        f.result("y", gate(y.lora_expand2(given.lora_shrink2(*states[0], index), *states[1], index), out, activation))
+        # The same without adapters, by the kernels that a model without places has.
+        f = m.function(f"plain{i}")
+        f.result("y", gate(f.input("y", x, [n, 2 * out]).linear(m.constant(f"one{i}", kh.encode(np.eye(2 * out), x), x)), out, activation))
     return m
 
 
-NAMES = [f"f{i}" for i in range(len(SHAPES))] + [f"joined{i}" for i in range(len(JOINED))]
+CASES = {f"{kind}{i}": case for kind, cases in (("f", SHAPES), ("joined", JOINED), ("gated", GATED)) for i, case in enumerate(cases)}
+NAMES = list(CASES)
 
 
 def types_of(name):
-    return SHAPES[int(name[1:])][0] if name[0] == "f" else JOINED[int(name[6:])][0]
+    return CASES[name][0]
 
 
 class Running:
@@ -85,6 +103,13 @@ class Running:
         dtype = types_of(name)
         return np.asarray(self.session[name](self.tensor(x, dtype), self.tensor(y, dtype), self.tensor(index, "i32")).tolist(), np.float64)
 
+    def kept(self, name, y):
+        """What tokens without an adapter have."""
+        dtype = types_of(name)
+        if not name.startswith("gated"):
+            return kh.decode(y, dtype)
+        return np.asarray(self.session["plain" + name[5:]](self.tensor(y, dtype)).tolist(), np.float64)
+
     def given(self, name, tokens):
         dtype, (size, out) = types_of(name), (i.value.shape[1] for i in self.m.functions[name].inputs[:2])
         x, y = (ch.values(self.random, dtype, (tokens, n), -1.0, 1.0) for n in (size, out))
@@ -99,14 +124,18 @@ def running():
     return Running()
 
 
-@pytest.mark.parametrize("tokens", [1, 7, 300])
+def near(got, want, dtype):
+    bound = max(1.0, np.abs(want).max()) * (32 * 2.0**-23 + {"f32": 0.0, "f16": 2.0**-10, "bf16": 2.0**-7}[dtype])
+    return np.abs(got - want).max() <= bound
+
+
+@pytest.mark.parametrize("tokens", [1, 7, 256, 300])
 @pytest.mark.parametrize("name", NAMES)
 def test_random_shapes(running, name, tokens):
     x, y, index = running.given(name, tokens)
     got, want = running.run(name, x, y, index), running.oracle.run(name, x, y, index)[0]
-    bound = max(1.0, np.abs(want).max()) * (32 * 2.0**-23 + {"f32": 0.0, "f16": 2.0**-10, "bf16": 2.0**-7}[types_of(name)])
-    assert np.abs(got - want).max() <= bound
-    assert np.array_equal(got[index < 0], kh.decode(y, types_of(name))[index < 0])
+    assert near(got, want, types_of(name))
+    assert np.array_equal(got[index < 0], running.kept(name, y)[index < 0])
     for i in range(0, tokens, 17):
         assert np.array_equal(running.run(name, x[i : i + 1], y[i : i + 1], index[i : i + 1])[0], got[i])
 
@@ -116,8 +145,18 @@ def test_one_adapter_of_all_tokens(running, name):
     x, y, index = running.given(name, 200)
     index[:] = 2
     got, want = running.run(name, x, y, index), running.oracle.run(name, x, y, index)[0]
-    bound = max(1.0, np.abs(want).max()) * (32 * 2.0**-23 + {"f32": 0.0, "f16": 2.0**-10, "bf16": 2.0**-7}[types_of(name)])
-    assert np.abs(got - want).max() <= bound
+    assert near(got, want, types_of(name))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prompts_beside_rows(running, name):
+    """Pieces of one adapter, of many, and of none."""
+    x, y, index = running.given(name, 700)
+    index[300:500], index[500:620], index[620:] = 3, -1, 1
+    got, want = running.run(name, x, y, index), running.oracle.run(name, x, y, index)[0]
+    assert near(got, want, types_of(name))
+    assert np.array_equal(got[index < 0], running.kept(name, y)[index < 0])
+    assert np.array_equal(running.run(name, x[400:410], y[400:410], index[400:410]), got[400:410])
 
 
 def test_an_adapter_outside_is_none(running):

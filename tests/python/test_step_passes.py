@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernel_harness as kh
-from accrt.compiler import Interpreter, Module, driver, passes
+from accrt.compiler import Interpreter, IRError, Module, driver, passes
 
 SEED = [kh.SEED, 72]
 TOKENS, HEADS, KV_HEADS, SIZE = 5, 4, 2, 16
@@ -99,6 +99,66 @@ def test_products(change):
     x = np.random.default_rng(SEED).standard_normal((TOKENS, 24)).astype(np.float32)
     for a, b in zip(Interpreter(m).run("mlp", x), Interpreter(work).run("mlp", x)):
         np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
+
+
+def adapted(change=""):
+    """Gate and up with an adapter for each token, as a decoder's layer has them."""
+    m, random = Module("adapted"), np.random.default_rng(SEED)
+    f = m.function("mlp")
+    tokens = m.symbol("tokens", maximum=64)
+    x, index = f.input("x", "f32", [tokens, 24]), f.input("index", "i32", [tokens])
+    gate, up = (m.constant(name, random.standard_normal((40, 24)).astype(np.float32)) for name in ("gate", "up"))
+    kind = "f32" if change == "f32 factors" else "bf16"
+    states = {name: m.state(name, kind, [3, 4, 24 if name[0] == "a" else 40]) for name in ("a.gate", "b.gate", "a.up", "b.up")}
+    a, b = (x.linear(w).lora_expand(x.lora_shrink(states[f"a.{w.name}"], index), states[f"b.{w.name}"], index) for w in (gate, up))
+    if change == "gate used":
+        f.result("gate", a)
+    if change == "other half":
+        a, b = b, a
+    mixed = a.silu() * (b + 1.0 if change == "up changed" else b)
+    f.result("y", mixed.linear(m.constant("down", random.standard_normal((24, 40)).astype(np.float32))))
+    m.compute["cuda"], m.batch_invariant = "bf16", change == "invariant"
+    return m
+
+
+@pytest.mark.parametrize("change", ("", "invariant", "f32 factors", "gate used", "other half", "up changed"))
+def test_adapted_gates(change):
+    m = adapted(change)
+    work = joined(m)
+    found = names(work, "mlp")
+    gates = [op.attrs["gate"] for op in work.functions["mlp"].body.walk() if op.name == "accrt.lora_pair2"]
+    assert gates == {"": ["silu"], "invariant": ["silu"], "f32 factors": []}.get(change, [None]), (change, found)
+    groups = [op for op in work.functions["mlp"].body.walk() if op.name == "accrt.token_groups"]
+    assert len(groups) == (change != "f32 factors") and work.functions["mlp"].body.ops[: len(groups)] == groups
+    random, both = np.random.default_rng(SEED), [Interpreter(m), Interpreter(work)]
+    for name, state in m.states.items():
+        content = random.standard_normal(both[0].states[name].shape)
+        for one in both:
+            one.states[name][...] = kh.decode(kh.encode(content, state.type.dtype), state.type.dtype)
+    given = random.standard_normal((TOKENS, 24)).astype(np.float32), np.array([2, -1, 0, 2, 1], np.int32)[:TOKENS]
+    for one, other in zip(*(interpreter.run("mlp", *given) for interpreter in both)):
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-9)
+
+
+def test_token_groups():
+    """Each token stands once, with its adapter, in order; records are full but for the last one of
+    an adapter, and as many as may be needed."""
+    m = Module("groups")
+    f = m.function("f")
+    f.result("groups", f.input("index", "i32", [m.symbol("n", maximum=4096)]).token_groups(adapters=5))
+    random = np.random.default_rng(SEED)
+    for tokens in (0, 1, 31, 33, 300, 1500):
+        index = random.integers(-2, 7, tokens).astype(np.int32)
+        group = np.where((index < 0) | (index >= 5), -1, index)
+        (got,) = Interpreter(m).run("f", index)
+        assert got.shape == (-(-tokens // 32) + 6, 36)
+        own = [(int(record[0]), record[4 : 4 + int(record[1])].astype(int).tolist()) for record in got if record[1]]
+        assert [adapter for adapter, _tokens in own] == [a for a in (0, 1, 2, 3, 4, -1) for _ in range(-(-np.count_nonzero(group == a) // 32))]
+        for a in range(-1, 5):
+            mine = [tokens for adapter, tokens in own if adapter == a]
+            assert [t for tokens in mine for t in tokens] == np.flatnonzero(group == a).tolist() and all(len(tokens) == 32 for tokens in mine[:-1])
+    with pytest.raises(IRError, match="1025"):
+        f.input("more", "i32", [3]).token_groups(adapters=1025)
 
 
 def turned(change=""):

@@ -18,6 +18,7 @@ from .arguments import integer, near
 from .encodings import Quantized, dequantize
 from .declared import FLOATS, Constant
 from .ir import Block, Function, IRError, Module, Op, Value
+from .ops.lora import FACTORS, SECOND_FACTORS
 
 NUMPY = {
     "bool": np.bool_, "i8": np.int8, "u8": np.uint8, "i32": np.int32, "u32": np.uint32, "i64": np.int64, "f16": np.float64,
@@ -358,6 +359,18 @@ class _Run:
             return self._epilogue(op, x @ weight, bias, None)
         first, second = np.split(x @ weight, 2, -1)
         return [self._activated(first, op.attrs["activation"]) * second]
+
+    def _accrt_lora_pair(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        y, x, index = (self.of(v) for v in op.operands[:3])
+        first, second = ([self.interpreter.states[op.attrs[name].name] for name in names if name in op.attrs] for names in (FACTORS, SECOND_FACTORS))
+        shrunk = ops.OPS["accrt.lora_shrink2"].reference(x, index, **dict(zip(FACTORS, first)))
+        made = ops.OPS["accrt.lora_expand2"].reference(y, shrunk, index, **dict(zip(FACTORS, second)))
+        if op.attrs["gate"] is None:
+            return [made]
+        gate, up = np.split(made, 2, -1)
+        return [self._activated(gate, op.attrs["gate"]) * up]
+
+    _accrt_lora_pair2 = _accrt_lora_pair3 = _accrt_lora_pair
 
     def _accrt_turned_product(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         x, weight, norm, bias, *given = (None if v is None else self.of(v) for v in op.operands)

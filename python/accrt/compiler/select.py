@@ -622,7 +622,7 @@ def _check_grid(op: Op, kernel: KernelDef, grid: Any) -> None:
 #: Operations whose result may take the memory of an operand: element i is read before element i is
 #: written.
 IN_PLACE = ("accrt.elementwise", "aten.layer_norm", "aten.rms_norm", "aten.softmax", "accrt.softmax_backward", "accrt.rope", "accrt.rope_at",
-            "accrt.lora_expand", "accrt.lora_expand2", "accrt.lora_expand3")  # fmt: skip
+            "accrt.lora_expand", "accrt.lora_expand2", "accrt.lora_expand3", "accrt.lora_pair", "accrt.lora_pair2", "accrt.lora_pair3")  # fmt: skip
 #: Products whose result may take the memory of the residual that they add.
 PRODUCTS = ("accrt.matmul_packed", "accrt.product", "accrt.linear_quantized", "accrt.conv_packed", "accrt.window",
             "accrt.group_norm_last")  # fmt: skip

@@ -6,42 +6,31 @@
 // itself, and takes several at once, so that factors are read once for them.
 //
 // SHRINK 1: out[t][r] = sum over k of x[t][k] * factors[index[t]][r][k], zeros where there is none.
-// y of the grid walks rows by one for each warp of a block. With TILES warps share k among
-// themselves, and blocks have 512 threads; else a warp makes one row for TOKENS tokens at a time,
-// and they have 256.
+// y of the grid walks rows by one for each warp of a block, which makes it for TOKENS tokens at a
+// time; blocks have 256 threads.
 // SHRINK 0: out[t][n] = y[t][n] + sum over r of shrunk[t][r] * factors[index[t]][r][n]; in place,
-// tokens without an adapter are not touched. With TILES blocks have 256 threads, and a warp 64
-// columns; else they have 128, and a thread COLUMNS. y of the grid walks columns by a block's.
+// tokens without an adapter are not touched. Blocks have 128 threads, a thread COLUMNS; y of the
+// grid walks columns by a block's.
 // Of several parts the second has its rows, or its columns, behind those of the first.
 //
-// Instantiated with SHRINK, X_TAG (x, or y and out), F_TAG (factors), TILES (both have 16 bits; of
-// SHRINK 1 both are the same type) and ENTRY. TILES is for what is aligned; the rest goes without.
-// Adds up in f32, in an order that no other token changes.
+// Instantiated with SHRINK, X_TAG (x, or y and out), F_TAG (factors) and ENTRY; types of 16 bits
+// have lora_tiles.cuh. Adds up in f32, in an order that no other token changes.
 #include "common.cuh"
-#if TILES
-#include "lora_tiles.cuh"
-#endif
 
 typedef TYPE(X_TAG) x_t;
 typedef TYPE(F_TAG) factor_t;
 
 #if SHRINK
 #define TOKENS 4
-#define THREADS (TILES ? 512 : 256)
+#define THREADS 256
 #define ROWS (THREADS / 32)
 #else
 #define TOKENS 8
-#define THREADS (TILES ? 256 : 128)
+#define THREADS 128
 #endif
-#define PIECE 64                           // tokens; as lora.py has it
-#define LISTED (TILES ? 4 * PIECE : PIECE) // of a piece, at most
+#define PIECE 64 // tokens; as lora.py has it
 
-// Tokens of a piece: with TILES few tokens are one, whose adapters' factors are read once.
-DEVICE index_t piece_of_tokens() {
-  return TILES && gridDim.z == 1 ? LISTED : PIECE;
-}
-
-// Those of the tokens [first, last), at most LISTED, that have the block's adapter, in their order.
+// Those of the tokens [first, last), at most PIECE, that have the block's adapter, in their order.
 // Returns how many there are; the same for all threads.
 DEVICE int collect(const int32_t* index, index_t step, index_t adapters, index_t first,
                    index_t last, int* list) {
@@ -117,44 +106,6 @@ DEVICE void shrink_row(const x_t* x, index_t x_row, const int* list, int listed,
   }
 }
 
-#if TILES
-// The same for up to MS * 16 tokens by ROWS rows from `row` on: warps share k, and meet.
-template <int MS>
-DEVICE void shrink_tiled(const x_t* x, index_t x_row, const int* list, int listed,
-                         const factor_t* const (&from)[2], index_t size, float* out, index_t all,
-                         index_t row) {
-  __shared__ float parts[THREADS / 32][16 * 16];
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const x_t* own[2 * MS];
-  float sums[MS][2][4] = {};
-#pragma unroll
-  for (int m = 0; m < 2 * MS; m++) {
-    const int t = 8 * m + lane / 4;
-    own[m] = x + list[t < listed ? t : listed - 1] * x_row;
-  }
-  shrink_tiles<MS>(own, from, size, warp, THREADS / 32, lane, sums);
-#pragma unroll
-  for (int m = 0; m < MS; m++) {
-    __syncthreads(); // the sums before have been read
-#pragma unroll
-    for (int n = 0; n < 2; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        parts[warp][(lane / 4 + i / 2 * 8) * 16 + 8 * n + lane % 4 * 2 + i % 2] = sums[m][n][i];
-    }
-    __syncthreads();
-    const int t = 16 * m + (int)threadIdx.x / 16;
-    if (threadIdx.x >= 16 * 16 || t >= listed || row + threadIdx.x % 16 >= all)
-      continue;
-    float sum = 0.0f;
-#pragma unroll
-    for (int i = 0; i < THREADS / 32; i++)
-      sum += parts[i][threadIdx.x];
-    out[list[t] * all + row + threadIdx.x % 16] = sum;
-  }
-}
-#endif
-
 // The row of factors of the block's adapter that makes a row of the result, NULL for none.
 DEVICE const factor_t* factors_of(index_t row, index_t parts, index_t rank, index_t adapters,
                                   index_t size, const factor_t* factors, const factor_t* factors1,
@@ -164,38 +115,20 @@ DEVICE const factor_t* factors_of(index_t row, index_t parts, index_t rank, inde
   const bool is = part < parts && (index_t)blockIdx.x < adapters;
   return is ? own + ((index_t)blockIdx.x * rank + row % rank) * size : NULL;
 }
-#define FACTORS_OF(row) factors_of(row, parts, rank, adapters, size, factors, factors1, factors2)
 
 extern "C" __global__ void __launch_bounds__(THREADS)
     ENTRY(const x_t* x, const factor_t* factors, const factor_t* factors1, const factor_t* factors2,
           const int32_t* index, float* out, index_t tokens, index_t adapters, index_t rank,
           index_t parts, index_t size, index_t x_row, index_t index_step) {
   begin_kernel();
-  __shared__ int list[LISTED];
+  __shared__ int list[PIECE];
   const index_t all = parts * rank, first_row = (index_t)blockIdx.y * ROWS;
-#if TILES
-  const bool tiled = size % 8 == 0 && x_row % 8 == 0 && is_aligned<x_t, 8>(x) &&
-                     is_aligned<factor_t, 8>(factors) && is_aligned<factor_t, 8>(factors1) &&
-                     is_aligned<factor_t, 8>(factors2) && (index_t)blockIdx.x < adapters;
-  const int g = threadIdx.x % 32 / 4;
-  const factor_t* const pair[2] = {FACTORS_OF(first_row + g), FACTORS_OF(first_row + g + 8)};
-#endif
-  const index_t row = first_row + threadIdx.x / 32, piece = piece_of_tokens();
-  const factor_t* const from = FACTORS_OF(row);
-  for (index_t first = blockIdx.z * piece; first < tokens; first += gridDim.z * piece) {
+  const index_t row = first_row + threadIdx.x / 32;
+  const factor_t* const from =
+      factors_of(row, parts, rank, adapters, size, factors, factors1, factors2);
+  for (index_t first = blockIdx.z * PIECE; first < tokens; first += gridDim.z * PIECE) {
     const int count =
-        collect(index, index_step, adapters, first, min_index(first + piece, tokens), list);
-#if TILES
-    for (int at = 0; tiled && at < count; at += PIECE) {
-      if (count - at <= 16)
-        shrink_tiled<1>(x, x_row, list + at, count - at, pair, size, out, all, first_row);
-      else
-        shrink_tiled<PIECE / 16>(x, x_row, list + at, min(count - at, PIECE), pair, size, out, all,
-                                 first_row);
-    }
-    if (tiled)
-      continue;
-#endif
+        collect(index, index_step, adapters, first, min_index(first + PIECE, tokens), list);
     shrink_row(x, x_row, list, count, from, size, out, all, row);
   }
 }
@@ -298,59 +231,13 @@ DEVICE void expand_columns(const expand_t& given, const int* list, int count, in
   }
 }
 
-#if TILES
-typedef vector_t<x_t, 8> piece_t;
-
-// 64 columns of the warp from `column` on, for up to 16 tokens.
-DEVICE void expand_tiled(const expand_t& given, const int* list, int count, index_t column) {
-  const int lane = threadIdx.x % 32, g = lane / 4;
-  const int own[2] = {list[g < count ? g : count - 1], list[g + 8 < count ? g + 8 : count - 1]};
-  const index_t columns = column + 16 * (lane % 4); // of y and out
-  // Row g or g + 8, the first or the second eight columns: asked for first, and used last.
-  piece_t y[4] = {};
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-    if (columns + i % 2 * 8 < given.all)
-      y[i] = *(const piece_t*)(given.y + own[i / 2] * given.y_row + columns + i % 2 * 8);
-  }
-  float sums[8][4] = {};
-  const int last = given.part_of(min_index(column + 64, given.all) - 1);
-  for (int part = given.part_of(column); part <= last; part++) {
-    const bool is = column + 8 * g < given.all && given.part_of(column + 8 * g) == part;
-    const float* shrunk = given.shrunk + part * given.rank;
-    const float* const rows[2] = {shrunk + own[0] * given.shrunk_row,
-                                  shrunk + own[1] * given.shrunk_row};
-    expand_tiles<factor_t>(rows, is ? given.at(part, 0, column + 8 * g) : NULL, given.rank,
-                           given.size(part), lane, sums);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; i++) {
-#pragma unroll
-    for (int j = 0; j < 8; j++)
-      y[i].at[j] = STORE(X_TAG)(LOAD(X_TAG)(y[i].at[j]) + sums[j][i]);
-    if (g + i / 2 * 8 < count && columns + i % 2 * 8 < given.all)
-      *(piece_t*)(given.out + own[i / 2] * given.out_row + columns + i % 2 * 8) = y[i];
-  }
-}
-
-// Whether rows and parts are whole pieces of eight numbers.
-DEVICE bool in_pieces(const expand_t& given) {
-  bool is = given.y_row % 8 == 0 && given.out_row % 8 == 0 && is_aligned<x_t, 8>(given.y) &&
-            is_aligned<x_t, 8>(given.out);
-#pragma unroll
-  for (int k = 0; k < 3; k++)
-    is = is && given.sizes[k] % 8 == 0 && is_aligned<factor_t, 8>(given.factors[k]);
-  return is;
-}
-#endif
-
-extern "C" __global__ void __launch_bounds__(THREADS, TILES ? 2 : 1)
+extern "C" __global__ void __launch_bounds__(THREADS)
     ENTRY(const x_t* y, const float* shrunk, const factor_t* factors, const factor_t* factors1,
           const factor_t* factors2, const int32_t* index, x_t* out, index_t tokens,
           index_t adapters, index_t rank, index_t size, index_t size1, index_t size2, index_t y_row,
           index_t out_row, index_t shrunk_row, index_t index_step) {
   begin_kernel();
-  __shared__ int list[LISTED];
+  __shared__ int list[PIECE];
   const expand_t given = {y,
                           shrunk,
                           {factors, factors1, factors2},
@@ -363,24 +250,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, TILES ? 2 : 1)
                           out_row,
                           shrunk_row,
                           (index_t)blockIdx.x};
-  const index_t first_column = (index_t)blockIdx.y * THREADS * COLUMNS; // 64 of each warp
+  const index_t first_column = (index_t)blockIdx.y * THREADS * COLUMNS;
   const bool is_none = (index_t)blockIdx.x == adapters;
   if (is_none && y == out && y_row == out_row)
     return;
-#if TILES
-  const bool tiled = in_pieces(given) && !is_none;
-#endif
-  const index_t piece = piece_of_tokens();
-  for (index_t first = blockIdx.z * piece; first < tokens; first += gridDim.z * piece) {
+  for (index_t first = blockIdx.z * PIECE; first < tokens; first += gridDim.z * PIECE) {
     const int count =
-        collect(index, index_step, adapters, first, min_index(first + piece, tokens), list);
-#if TILES
-    const index_t column = first_column + threadIdx.x / 32 * 64;
-    for (int at = 0; tiled && column < given.all && at < count; at += 16)
-      expand_tiled(given, list + at, min(count - at, 16), column);
-    if (tiled)
-      continue;
-#endif
+        collect(index, index_step, adapters, first, min_index(first + PIECE, tokens), list);
     for (int at = 0; at < count; at += TOKENS)
       expand_columns(given, list + at, min(count - at, TOKENS), first_column, is_none);
   }

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any, List, Tuple
 
+from .. import expr as ex
 from ..declared import State, TensorType
 from ..ir import IRError, Op, Value
 from .effects import check_state
@@ -128,3 +129,63 @@ for _count in range(2, MOST_PARTS + 1):
         need_same(y.shape[1], sum(shape[2] for shape in shapes), "lora_expand of several states, columns")
         need_same(shrunk.shape[1], sum(shape[1] for shape in shapes), "lora_expand of several states, rank")
         return [y.type]
+
+
+# ---- Both halves: what the pass join_adapter_halves makes of them for CUDA -----------------------
+
+#: Names of the states of the second factors beside FACTORS.
+SECOND_FACTORS = ("second", "second1", "second2")
+#: Tokens of a record of token_groups, numbers of a record, and adapters at most.
+RECORD_TOKENS, RECORD, RECORD_ADAPTERS = 32, 36, 1024
+
+
+def _token_groups(index: Any, adapters: int) -> Any:
+    np = numpy()
+    index = np.asarray(index, np.int64)
+    group = np.where((index < 0) | (index >= adapters), adapters, index)
+    out = np.zeros((-(-len(index) // RECORD_TOKENS) + adapters + 1, RECORD), np.int32)
+    at = 0
+    for one in range(adapters + 1):
+        tokens = np.flatnonzero(group == one)
+        for first in range(0, len(tokens), RECORD_TOKENS):
+            own = tokens[first : first + RECORD_TOKENS]
+            out[at, :2] = one if one < adapters else -1, len(own)
+            out[at, 4:] = own[-1]
+            out[at, 4 : 4 + len(own)] = own
+            at += 1
+    return out
+
+
+@define("accrt.token_groups(Tensor self, int adapters)", reference=_token_groups)
+def _infer_token_groups(op: Op) -> Types:
+    """Tokens sorted by adapter: records of adapter (-1: none), count, two numbers that mean
+    nothing, and up to 32 tokens in their order, the last one again in places that are left over.
+    Records of no tokens end it."""
+    (index,) = op.operands
+    if index.dtype != "i32" or index.rank != 1:
+        raise IRError(f"token_groups of {index.type}; i32 [tokens] is needed")
+    if not 0 < op.attrs["adapters"] <= RECORD_ADAPTERS:
+        raise IRError(f"token_groups of {op.attrs['adapters']} adapters; 1 to {RECORD_ADAPTERS} are possible")
+    return [TensorType("i32", (ex.ceildiv(index.shape[0], RECORD_TOKENS) + (op.attrs["adapters"] + 1), RECORD))]
+
+
+for _count in range(1, MOST_PARTS + 1):
+    _states = ", ".join(f"State {name}" for names in (FACTORS, SECOND_FACTORS) for name in names[:_count])
+
+    @define(f"accrt.lora_pair{'' if _count == 1 else _count}(Tensor self, Tensor input, {_states}, Tensor index, Tensor groups, gate)")
+    def _infer_pair(op: Op) -> Types:
+        """lora_expand of lora_shrink of an input. `groups`: token_groups of the index. `gate`: an
+        activation of the first part's columns, which are multiplied by those of the second; None:
+        columns as they are."""
+        y, x, index, _groups = op.operands
+        sides = [[op.attrs[name] for name in names if name in op.attrs] for names in (FACTORS, SECOND_FACTORS)]
+        shapes = [[_factors(op, state, value, index, "lora_pair") for state in states] for value, states in zip((x, y), sides)]
+        for state in sides[0]:
+            _need_size(state, x, state.type.shape[2], "lora_pair")
+        need_same(y.shape[1], sum(shape[2] for shape in shapes[1]), "lora_pair, columns")
+        if any(shape[1] != shapes[0][0][1] for side in shapes for shape in side):
+            raise IRError("lora_pair of several states: they have one rank")
+        if op.attrs["gate"] is None:
+            return [y.type]
+        need_same(y.shape[1], 2 * shapes[1][0][2], "lora_pair, columns of a gate")
+        return [TensorType(y.dtype, (y.shape[0], shapes[1][0][2]))]

@@ -13,7 +13,7 @@ from typing import Callable, Dict, List, Optional, Sequence, Tuple
 from ..ir import Module
 from ..verifier import verify, verify_adapters, verify_optional
 from .convolutions import fold_channels, form_convolutions
-from .cuda import form_products, join_products, join_rotations, join_turned_products, lower_precision
+from .cuda import form_products, join_adapter_halves, join_products, join_rotations, join_turned_products, lower_precision
 from .decompose import decompose
 from .external import digest_of, leave_out
 from .fuse import fuse_elementwise, fuse_epilogues
@@ -61,6 +61,7 @@ CUDA_PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("tidy", tidy),
     ("join_rotations", join_rotations),
     ("fuse_epilogues", fuse_epilogues),
+    ("join_adapter_halves", join_adapter_halves),
     ("join_products", join_products),
     ("join_turned_products", join_turned_products),
     ("fuse_elementwise", fuse_elementwise),
@@ -94,6 +95,6 @@ def run(
 
 
 __all__: List[str] = [
-    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fold_channels", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapters", "join_products", "join_rotations", "join_turned_products", "lower_precision",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fold_channels", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapter_halves", "join_adapters", "join_products", "join_rotations", "join_turned_products", "lower_precision",
     "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "scatter_states", "snapshot_views", "tidy",
 ]  # fmt: skip

@@ -3,11 +3,12 @@ with weights as they lie."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .. import ops
 from ..declared import FLOATS
 from ..ir import Block, Function, Module, Op, Value
+from ..ops.lora import FACTORS, RECORD_ADAPTERS, SECOND_FACTORS
 from .fuse import activation_of
 from .rewrite import constant_derived, rewrite, uses
 
@@ -19,6 +20,9 @@ _LOWERED = (
 )  # fmt: skip
 #: Calculated in the lower type where an operand has it already.
 _FOLLOWING = ("aten.add", "aten.gelu", "aten.silu", "aten.relu", "aten.tanh", "aten.sigmoid", "aten.cat", "aten.index_select", "aten.max_pool2d", "aten.avg_pool2d")
+#: Ranks, rounded up to 16, of the parts that a block of the second half of an adapter's product
+#: has: two with a gate, else one. As lora_tiles.cuh has it.
+MOST_RANKS = 256
 #: Types of 16 bits.
 LOW = ("f16", "bf16")
 #: Operands that stay as they are: masks, indices, weights of norms, sums of low-rank products.
@@ -112,26 +116,94 @@ def join_products(module: Module) -> None:
 
 
 def _with_gate(op: Op, used: Dict[int, List[Any]]) -> Optional[Sequence[Value]]:
-    """activation(first half) * (second half), of a product's columns."""
+    """A gate of a product's columns."""
+    for product, activation in _gates(op, used, "accrt.product"):
+        if any(v is not None for v in product.operands[2:]) or product.attrs["activation"] != "none":
+            continue
+        attrs = {**product.attrs, "columns": product.attrs["columns"] // 2, "activation": activation, "eps": None, "gated": True}
+        return [op.block.function.add("accrt.step_product", [*product.operands[:2], None, None], attrs).result]
+    return None
+
+
+def join_adapter_halves(module: Module) -> None:
+    """Both halves of what adapters add to a product become one operation behind it, with the gate
+    that follows: a kernel beside the product takes multiprocessors from it. Tokens are sorted by
+    adapter once for all of them."""
+    for function in [f for f in module.functions.values() if not f.prepare]:
+        groups: Groups = {}
+        for join in (_adapted_gate, _adapted):
+            used = uses(function)
+            rewrite(function, lambda op, join=join, used=used: join(op, used, groups))
+            from .tidy import _remove_unused
+
+            _remove_unused(function)
+        for value in groups.values():
+            _as_early_as_possible(value.op)
+
+
+def _as_early_as_possible(op: Op) -> None:
+    """Behind what makes its operand; first where that stands outside the block."""
+    others = [other for other in op.block.ops if other is not op]
+    source = op.operands[0].op
+    place = others.index(source) + 1 if source in others else 0
+    op.block.ops = [*others[:place], op, *others[place:]]
+
+
+Groups = Dict[Tuple[int, int, int], Value]
+
+
+def _adapted_gate(op: Op, used: Dict[int, List[Any]], groups: Groups) -> Optional[Sequence[Value]]:
+    for expand, activation in _gates(op, used, "accrt.lora_expand2"):
+        if expand.attrs["factors"].type.shape[2] == expand.attrs["factors1"].type.shape[2]:
+            return _both_halves(op, expand, used, activation, groups)
+    return None
+
+
+def _adapted(op: Op, used: Dict[int, List[Any]], groups: Groups) -> Optional[Sequence[Value]]:
+    return _both_halves(op, op, used, None, groups) if op.name.startswith("accrt.lora_expand") else None
+
+
+def _both_halves(op: Op, expand: Op, used: Dict[int, List[Any]], gate: Optional[str], groups: Groups) -> Optional[Sequence[Value]]:
+    """Where a block holds what is between them."""
+    y, shrunk, index = expand.operands
+    shrink, parts = shrunk.op, expand.name[len("accrt.lora_expand") :]
+    if shrink is None or shrink.name != "accrt.lora_shrink" + parts or shrink.block is not op.block or len(used[id(shrunk)]) != 1:
+        return None
+    x = shrink.operands[0]
+    first, second = ([o.attrs[name] for name in FACTORS if name in o.attrs] for o in (shrink, expand))
+    kinds = {x.dtype, y.dtype, *(state.type.dtype for state in (*first, *second))}
+    ranks = {state.type.shape[1] for state in (*first, *second)}
+    if shrink.operands[1] is not index or len(kinds) != 1 or not kinds <= set(LOW) or len(ranks) != 1:
+        return None
+    counts = {state.type.shape[0] for state in (*first, *second)}
+    adapters = min((count for count in counts if isinstance(count, int)), default=0)
+    if len(counts) != 1 or not 0 < adapters <= RECORD_ADAPTERS or (2 if gate else 1) * -(-min(ranks) // 16) * 16 > MOST_RANKS:
+        return None
+    function, key = op.block.function, (id(op.block), id(index), adapters)
+    if key not in groups:
+        groups[key] = function.add("accrt.token_groups", [index], {"adapters": adapters}).result
+    attrs = {"gate": gate, **dict(zip(FACTORS, first)), **dict(zip(SECOND_FACTORS, second))}
+    return [function.add("accrt.lora_pair" + parts, [y, x, index, groups[key]], attrs).result]
+
+
+def _gates(op: Op, used: Dict[int, List[Any]], name: str) -> Iterator[Tuple[Op, str]]:
+    """Operations `name` of whose columns the value is activation(first half) * (second half), used
+    for nothing else, and the activation."""
     times = op.operands[0].op if op.name == "aten._to_copy" and op.result.dtype in LOW else op
     if times is None or times.name != "aten.mul" or op.result.dtype not in LOW or (times is not op and len(used[id(times.result)]) != 1):
-        return None
+        return
     for gate, up in (times.operands, times.operands[::-1]):
         gate, up = _lowered(gate), _lowered(up)
         active = gate.op
-        if active is None or activation_of(active) is None or up.op is None:
+        activation = None if active is None else activation_of(active)
+        if active is None or activation is None or up.op is None:
             continue
         halves = active.operands[0].op, up.op
-        product = halves[0].operands[0].op if halves[0] is not None and halves[0].name == "aten.slice" else None
-        if product is None or product.name != "accrt.product" or product.block is not op.block or op.result.dtype != product.result.dtype:
+        source = halves[0].operands[0].op if halves[0] is not None and halves[0].name == "aten.slice" else None
+        if source is None or source.name != name or source.block is not op.block or op.result.dtype != source.result.dtype:
             continue
-        if any(v is not None for v in product.operands[2:]) or product.attrs["activation"] != "none" or not _are_halves(product, halves):
-            continue
-        if len(used[id(product.result)]) != 2 or any(len(used[id(half.result)]) != 1 for half in halves):
-            continue
-        attrs = {**product.attrs, "columns": product.attrs["columns"] // 2, "activation": activation_of(active), "eps": None, "gated": True}
-        return [op.block.function.add("accrt.step_product", [*product.operands[:2], None, None], attrs).result]
-    return None
+        if len(used[id(source.result)]) == 2 and all(len(used[id(half.result)]) == 1 for half in halves) and _are_halves(source, halves):
+            yield source, activation
 
 
 def _lowered(value: Value) -> Value:
@@ -141,7 +213,7 @@ def _lowered(value: Value) -> Value:
 
 
 def _are_halves(product: Op, halves: Sequence[Op]) -> bool:
-    columns = product.attrs["columns"]
+    columns = product.result.shape[-1]
     for half, bounds in zip(halves, ((0, columns // 2), (columns // 2, columns))):
         if half.name != "aten.slice" or half.operands[0] is not product.result or half.attrs["step"] != 1 or columns % 2:
             return False
