@@ -28,7 +28,8 @@ typedef struct sizes {
 
 /* Shapes of inputs that were seen, and those of the results. `specs`: what the maker is called with
  * for each result, a tuple of tuples; or NULL. `check`: says whether tensors are as those of a call
- * were, in all that torch's dispatcher looks at; NULL: there was no such call; None: nothing does. */
+ * were, in all that torch's dispatcher looks at; NULL: there was no such call; None: nothing
+ * does. */
 typedef struct known_shapes {
   sizes_t inputs[MOST_INPUTS];
   sizes_t results[MOST_RESULTS];
@@ -98,7 +99,7 @@ bool accrt_native_is_contiguous(const sizes_t* sizes, const int64_t* strides);
 bool accrt_native_shim_stream(const shim_t* shim, void** out_stream);
 /** The results' shapes, and a lane that is the caller's until it is given back. NULL: these shapes
  * are new, or there is no lane.
- * @param known    the shapes, for who knows them and has the interpreter's lock; NULL: look for them.
+ * @param known    the shapes, for who knows them and has the interpreter's lock; or NULL.
  * @param out_specs a new reference or NULL, for who has the interpreter's lock; others give NULL.
  */
 lane_t* accrt_native_take_lane(shim_t* shim, const known_shapes_t* known, const given_t* given,

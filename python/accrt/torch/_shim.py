@@ -116,8 +116,8 @@ def _maker(kind: str) -> Optional[Callable[..., torch.Tensor]]:
 
 
 def _check(*given: Any) -> Optional[Callable[..., bool]]:
-    """Says whether arguments are as these are, which want no gradient: torch's check of compiled
-    code's, which asks for the class, all keys of the dispatcher, type, device, shape and strides."""
+    """Says whether arguments are as these, which want no gradient: torch's check of compiled
+    code's. It asks for the class, the dispatcher's keys, type, device, shape and strides."""
     guards = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
     if guards is None or not all(isinstance(v, torch.Tensor) and not v.requires_grad and not v.is_neg() for v in given):
         return None
