@@ -3,7 +3,8 @@ backward, alone and as a block.
 
     ./dev bench torch_operators                              this processor, needs torch in .venv and a C++ compiler
     python bench/bench_torch_operators.py --device cuda      a GPU
-    ... --quick: small shapes alone; --only NAME...; --seconds S: for each case; --plot FOLDER: only draws what a run has saved, as SVG
+    ... --quick: small shapes alone; --only NAME...; --seconds S: for each case; --plot FOLDER: only draws what a run has saved, as SVG;
+        --kernels: what a GPU does in a call, kernel by kernel, as torch.profiler has it
 
 All three run interleaved in one process, in an order that turns around. The times are those of
 calls that return when the work is done. A backward is that of the sum of the result times a tensor
@@ -102,6 +103,26 @@ def measured(torch, made, seconds):
     return {peer: common.summary(samples) for peer, samples in times.items()}
 
 
+def kernels(torch, made, calls=5):
+    """By peer: (us of a call, launches of a call, name) of each kernel on the GPU, from the longest
+    down. One that was put on the GPU ahead of its turn has its wait in its time."""
+    found = {}
+    for peer, call in made.items():
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA, torch.profiler.ProfilerActivity.CPU]) as profile:
+            for _ in range(calls):
+                call()
+        events = [e for e in profile.key_averages() if e.device_type == torch.autograd.DeviceType.CUDA]
+        found[peer] = sorted(((e.self_device_time_total / calls, e.count / calls, e.key) for e in events), reverse=True)
+    return found
+
+
+def show_kernels(torch, made):
+    for peer, found in kernels(torch, made).items():
+        print(f"      {peer:24} {sum(us for us, _n, _name in found):8.1f} us on the GPU, {sum(n for _us, n, _name in found):.0f} launches")
+        for us, launches, name in found[:16]:
+            print(f"        {us:8.1f} us {launches:4.0f} x {name[:100]}", flush=True)
+
+
 def row(title, rows, more=""):
     text = "  ".join(f"{peer} {rows[peer]['median_s'] * 1e6:9.1f} us" for peer in PEERS)
     print(f"  {title:44} {text}  accrt / torch.compile {rows['accrt']['median_s'] / rows['torch.compile']['median_s']:5.2f}{more}", flush=True)
@@ -129,6 +150,8 @@ def measure(arguments):
                     entry = {"operator": name, "dtype": dtype, "shape": list(shape), "backward": backward, "bytes": moved(name, tensors, backward), "times": times}
                     results["operators"].append(entry)
                     row(f"{name} {dtype} {list(shape)}{' + backward' if backward else ''}", times)
+                    if arguments.kernels:
+                        show_kernels(torch, made)
                     save(results)
     for dtype in [d for d in arguments.dtypes if d != "f16"] if "block" in arguments.only else ():
         for batch, length, width in ((1, 128, 256), (4, 256, 512))[:1 if arguments.quick else None] if device == "cpu" else ((1, 512, 1024), (8, 1024, 2048)):
@@ -142,6 +165,8 @@ def measure(arguments):
                 results["blocks"].append({"dtype": dtype, "shape": [batch, length, width], "backward": backward, "times": times})
                 row(f"block {dtype} {[batch, length, width]}{' + backward' if backward else ''}", times,
                     f", compiled {times['accrt in torch.compile']['median_s'] / times['torch.compile']['median_s']:5.2f}")
+                if arguments.kernels:
+                    show_kernels(torch, made)
                 save(results)
     print(f"  -> {common.RESULTS}")
 
@@ -238,6 +263,7 @@ def main():
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--threads", type=int, default=1, help="of each peer, on a processor")
+    parser.add_argument("--kernels", action="store_true")
     parser.add_argument("--bundle", type=pathlib.Path, help="of the example, if it is compiled already")
     parser.add_argument("--plot", type=pathlib.Path)
     parser.add_argument("--source", type=pathlib.Path, default=common.RESULTS / "torch_operators_1.json", help="with --plot: the saved run")
