@@ -249,6 +249,7 @@ def check(got: np.ndarray, wanted: "torch.Tensor", dtype: str, scale: float, whe
     np.testing.assert_allclose(got.astype(np.float64), exact, rtol=4 * tolerance, atol=tolerance * scale, err_msg=where)
 
 
+@pytest.mark.rotating(4, by="dtype")
 @pytest.mark.parametrize("dtype, label", [(dtype, label) for dtype in TYPES for label, case in CASES.items() if dtype in case.types])
 def test_values_beside_torch(dtype, label):
     case, (module, program) = CASES[label], made(dtype)

@@ -53,7 +53,7 @@ def same(call, columns):
         assert call(x[:count]).tobytes() == alone[:count].tobytes(), f"{count} rows at once"
 
 
-@pytest.mark.rotating(8)
+@pytest.mark.rotating(5)
 @pytest.mark.parametrize("on", kh.host_targets())
 @pytest.mark.parametrize("name", CASES)
 def test_rows_alone_and_together(name, on):
@@ -65,7 +65,7 @@ def test_rows_alone_and_together(name, on):
     same(lambda x: session.run("f", x)[0], columns)
 
 
-@pytest.mark.rotating(4)
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("on", kh.host_targets())
 @pytest.mark.parametrize("layout", QUANTIZED)
 def test_rows_of_products_with_quantized_weights(layout, on):

@@ -587,7 +587,7 @@ def test_two_data_types_are_converted_by_rule_or_refused(name):
     assert wanted <= kept and ("f32.f64" in kept) == (name in ("where", "logical", "add")) and len(kept) < 100 or name in ("logical", "where")
 
 
-@pytest.mark.rotating(6)
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("name", TWO)
 def test_two_data_types_give_the_numbers_of_the_reference(name):
     """Each pair that there is; of many, a part."""

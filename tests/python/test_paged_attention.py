@@ -145,7 +145,7 @@ def parts(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.rotating(12)
+@pytest.mark.rotating(6)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("on", kh.host_targets())
 def test_ragged_batches(name, on, parts):
