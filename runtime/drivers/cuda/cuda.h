@@ -71,11 +71,18 @@ accrt_status_t accrt_cuda_symbols_load(const accrt_driver_environment_t* environ
 
 /* ---- Options (options.c) ---- */
 
+/* Where PTX may come from: the driver's compiler in this process, the folder of compiled PTX alone,
+ * or nowhere. */
+#define CUDA_PTX_COMPILE 0u
+#define CUDA_PTX_CACHED 1u
+#define CUDA_PTX_OFF 2u
+
 typedef struct cuda_options {
   const char* library_path;   /* "cuda.library"; default libcuda.so.1 */
   const char* cache_path;     /* "cuda.cache"; NULL: compiled PTX is not stored on disk */
   uint64_t cache_limit_bytes; /* "cuda.cache_mib" */
   bool virtual_memory;        /* "cuda.virtual_memory" */
+  uint32_t ptx;               /* "cuda.ptx": CUDA_PTX_* */
   uint32_t max_graphs; /* "cuda.graphs": limit of instantiated graphs of lists and launches */
 } cuda_options_t;
 

@@ -97,6 +97,7 @@ static void test_bad_options(void** state) {
   check_option("cuda.graphs", "");
   check_option("cuda.graphs", "99999999999999999999");
   check_option("cuda.virtual_memory", "maybe");
+  check_option("cuda.ptx", "");
 }
 
 static void test_versions(void** state) {
@@ -537,6 +538,49 @@ static void test_compiled_ptx_is_kept(void** state) {
   assert_int_equal(system(command), 0);
 }
 
+/* What a driver with `ptx` says to the kernels' PTX, and how often CUDA compiled it. */
+static accrt_status_t load_with(const char* ptx, const char* cache, uint64_t* out_compiled) {
+  options[0][0] = "cuda.ptx";
+  options[0][1] = ptx;
+  options[1][0] = cache != NULL ? "cuda.cache" : NULL;
+  options[1][1] = cache;
+  void* held;
+  set_up(&held);
+  fixture_t* f = held;
+  size_t size_bytes;
+  void* text = read_file(KERNELS, &size_bytes);
+  accrt_driver_module_t* module = NULL;
+  const uint64_t before = count("cuLinkCreate");
+  const accrt_status_t status = load(f, IMAGE_PTX, text, size_bytes, &module);
+  *out_compiled = count("cuLinkCreate") - before;
+  if (status == ACCRT_OK)
+    f->table->module_unload(module);
+  else
+    assert_error(status, ACCRT_ERROR_UNTRUSTED, "cuda.ptx is '");
+  free(text);
+  tear_down(&held);
+  return status;
+}
+
+/* A process that may not compile takes what another one has compiled. */
+static void test_ptx_is_compiled_where_it_may_be(void** state) {
+  (void)state;
+  char folder[] = "/tmp/accrt-cuda-XXXXXX", inner[64], command[128];
+  uint64_t compiled;
+  assert_non_null(mkdtemp(folder));
+  snprintf(inner, sizeof inner, "%s/ptx", folder);
+  assert_int_equal(load_with("cached", NULL, &compiled), ACCRT_ERROR_UNTRUSTED);
+  assert_int_equal(load_with("cached", inner, &compiled), ACCRT_ERROR_UNTRUSTED);
+  assert_int_equal(compiled, 0);
+  assert_int_equal(load_with("compile", inner, &compiled), ACCRT_OK);
+  assert_int_equal(compiled, 1);
+  assert_int_equal(load_with("cached", inner, &compiled), ACCRT_OK);
+  assert_int_equal(load_with("off", inner, &compiled), ACCRT_ERROR_UNTRUSTED);
+  assert_int_equal(compiled, 0);
+  snprintf(command, sizeof command, "rm -r %s", folder);
+  assert_int_equal(system(command), 0);
+}
+
 int main(void) {
   if (!find_stand_in()) {
     printf("skipped: libcuda.so.1 is not the stand-in\n");
@@ -568,6 +612,7 @@ int main(void) {
       TEST(test_declarations_are_checked),
       TEST(test_images_are_checked),
       cmocka_unit_test(test_compiled_ptx_is_kept),
+      cmocka_unit_test(test_ptx_is_compiled_where_it_may_be),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

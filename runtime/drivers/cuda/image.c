@@ -310,17 +310,17 @@ bool accrt_cuda_fatbin_check(const void* data, uint64_t size_bytes,
   return true;
 }
 
-bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor) {
+bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor,
+                            bool compiles) {
   fatbin_reader_t reader;
   fatbin_entry_t entry;
   accrt_image_fault_t fault;
   if (!open_fatbin(data, size_bytes, &reader, &fault))
     return false;
   while (reader.at < reader.end && next_entry(&reader, &entry, &fault)) {
-    if (entry.kind != ENTRY_PTX && entry.kind != ENTRY_ELF)
-      return true; /* of an unknown kind */
     if (entry.kind == ENTRY_ELF ? accrt_cuda_arch_fits(entry.arch, major, minor)
-                                : (int)entry.arch <= major * 10 + minor) {
+                                : compiles && (entry.kind != ENTRY_PTX || /* of an unknown kind */
+                                               (int)entry.arch <= major * 10 + minor)) {
       return true;
     }
   }

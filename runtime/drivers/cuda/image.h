@@ -21,8 +21,9 @@ bool accrt_cuda_arch_fits(uint32_t arch, int major, int minor);
 /* The `.target` of PTX source: 90 for "sm_90" and "sm_90a". False when there is none. */
 bool accrt_cuda_ptx_arch(const char* text, uint64_t size_bytes, uint32_t* out_arch);
 /* True when a checked fatbin has anything for compute capability major.minor: machine code that
- * fits, PTX that can be compiled, or an entry of an unknown kind. */
-bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor);
+ * fits; where CUDA may compile, also PTX that can be compiled, or an entry of an unknown kind. */
+bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor,
+                            bool compiles);
 /* Lists the readable entries of a fatbin as "sm_80, sm_90, compute_90"; "" when it has none. */
 void accrt_cuda_fatbin_list(const void* data, uint64_t size_bytes, char* out_text, size_t capacity);
 

@@ -229,15 +229,18 @@ static void test_fatbin_fits(void** state) {
   unsigned char bytes[2048];
   const test_cubin_t cubin = test_cubin(80);
   size_t size = test_fatbin_add(bytes, 0, 2, 80, 0, &cubin, sizeof cubin);
-  assert_true(accrt_cuda_fatbin_fits(bytes, size, 8, 6));
-  assert_false(accrt_cuda_fatbin_fits(bytes, size, 9, 0));
+  assert_true(accrt_cuda_fatbin_fits(bytes, size, 8, 6, true));
+  assert_false(accrt_cuda_fatbin_fits(bytes, size, 9, 0, true));
   size = test_fatbin_add(bytes, size, 1, 90, 0, "", 1);
-  assert_true(accrt_cuda_fatbin_fits(bytes, size, 9, 0));
-  assert_true(accrt_cuda_fatbin_fits(bytes, size, 10, 0));
-  assert_false(accrt_cuda_fatbin_fits(bytes, size, 7, 5));
+  assert_true(accrt_cuda_fatbin_fits(bytes, size, 9, 0, true));
+  assert_true(accrt_cuda_fatbin_fits(bytes, size, 10, 0, true));
+  assert_true(accrt_cuda_fatbin_fits(bytes, size, 8, 6, false)); /* without a compiler */
+  assert_false(accrt_cuda_fatbin_fits(bytes, size, 9, 0, false));
+  assert_false(accrt_cuda_fatbin_fits(bytes, size, 7, 5, true));
   size = test_fatbin_add(bytes, size, 77, 0, 0, "", 1);
   assert_true(check(bytes, size));
-  assert_true(accrt_cuda_fatbin_fits(bytes, size, 7, 5));
+  assert_true(accrt_cuda_fatbin_fits(bytes, size, 7, 5, true));
+  assert_false(accrt_cuda_fatbin_fits(bytes, size, 7, 5, false));
 }
 
 /* ---- Real ones ---- */

@@ -111,17 +111,28 @@ static void log_cache_failure(const cuda_device_t* device) {
   device->environment->log(device->environment, ACCRT_LOG_WARNING, line);
 }
 
+static accrt_status_t refuse_ptx(const cuda_device_t* device, const accrt_driver_image_t* image) {
+  return accrt_cuda_refuse(
+      device->environment, ACCRT_ERROR_UNTRUSTED, "module_load",
+      "PTX '%s' is not compiled here: cuda.ptx is '%s'%s", image->name,
+      device->driver->options.ptx == CUDA_PTX_OFF ? "off" : "cached",
+      device->driver->options.ptx == CUDA_PTX_OFF ? "" : " and cuda.cache has not the result");
+}
+
 static accrt_status_t get_compiled(cuda_device_t* device, const accrt_driver_image_t* image,
                                    cubin_t* out_cubin) {
   const cuda_options_t* options = &device->driver->options;
-  if (options->cache_path == NULL)
-    return compile_source(device, image, out_cubin);
+  const bool compiles = options->ptx == CUDA_PTX_COMPILE;
+  if (options->cache_path == NULL || options->ptx == CUDA_PTX_OFF)
+    return compiles ? compile_source(device, image, out_cubin) : refuse_ptx(device, image);
   const accrt_cache_key_t key = accrt_disk_cache_key(image->data, image->size_bytes, device->arch,
                                                      device->driver->version, COMPILE_OPTIONS);
   if (accrt_disk_cache_get(device->allocator, options->cache_path, &key, &out_cubin->data,
                            &out_cubin->size_bytes)) {
     return ACCRT_OK;
   }
+  if (!compiles)
+    return refuse_ptx(device, image);
   const accrt_status_t status = compile_source(device, image, out_cubin);
   if (status == ACCRT_OK &&
       !accrt_disk_cache_put(options->cache_path, &key, out_cubin->data, out_cubin->size_bytes,
@@ -157,8 +168,13 @@ static accrt_status_t check_fatbin(const cuda_device_t* device, const accrt_driv
   if (!accrt_cuda_fatbin_check(image->data, image->size_bytes, &fault))
     return refuse_image(device, image, &fault);
   if (accrt_cuda_fatbin_fits(image->data, image->size_bytes, device->compute_major,
-                             device->compute_minor)) {
+                             device->compute_minor,
+                             device->driver->options.ptx == CUDA_PTX_COMPILE)) {
     return ACCRT_OK;
+  }
+  if (accrt_cuda_fatbin_fits(image->data, image->size_bytes, device->compute_major,
+                             device->compute_minor, true)) {
+    return refuse_ptx(device, image);
   }
   accrt_cuda_fatbin_list(image->data, image->size_bytes, list, sizeof list);
   return accrt_cuda_refuse(device->environment, ACCRT_ERROR_NO_VARIANT, "module_load",

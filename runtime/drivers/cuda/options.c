@@ -14,7 +14,10 @@
 #define MAX_GRAPHS 65536u
 
 const char* const accrt_cuda_option_keys[] = {
-    "cuda.library", "cuda.cache", "cuda.cache_mib", "cuda.virtual_memory", "cuda.graphs", NULL};
+    "cuda.library", "cuda.cache", "cuda.cache_mib", "cuda.virtual_memory", "cuda.graphs",
+    "cuda.ptx",     NULL};
+
+static const char* const ptx_words[] = {"compile", "cached", "off"};
 
 static accrt_status_t read_number(const accrt_driver_environment_t* environment, const char* key,
                                   uint32_t minimum, uint32_t maximum, uint32_t* value) {
@@ -47,6 +50,21 @@ static accrt_status_t read_switch(const accrt_driver_environment_t* environment,
                            "option %s is '%s': expected on or off", key, text);
 }
 
+static accrt_status_t read_ptx(const accrt_driver_environment_t* environment, uint32_t* value) {
+  const char* text = environment->option(environment, "cuda.ptx");
+  *value = CUDA_PTX_COMPILE;
+  if (text == NULL)
+    return ACCRT_OK;
+  for (uint32_t i = 0; i < sizeof ptx_words / sizeof ptx_words[0]; ++i) {
+    if (strcmp(text, ptx_words[i]) != 0)
+      continue;
+    *value = i;
+    return ACCRT_OK;
+  }
+  return accrt_cuda_refuse(environment, ACCRT_ERROR_INVALID_ARGUMENT, OPERATION,
+                           "option cuda.ptx is '%s': expected compile, cached or off", text);
+}
+
 /* Treats "" as absent, because callers pass on environment variables. */
 static const char* read_text(const accrt_driver_environment_t* environment, const char* key,
                              const char* otherwise) {
@@ -66,6 +84,8 @@ accrt_status_t accrt_cuda_options_read(const accrt_driver_environment_t* environ
     status = read_number(environment, "cuda.graphs", 1, MAX_GRAPHS, &out_options->max_graphs);
   if (status == ACCRT_OK)
     status = read_switch(environment, "cuda.virtual_memory", &out_options->virtual_memory);
+  if (status == ACCRT_OK)
+    status = read_ptx(environment, &out_options->ptx);
   out_options->cache_limit_bytes = (uint64_t)cache_mib << 20;
   return status;
 }
