@@ -623,6 +623,13 @@ static accrt_status_t applicable_failure(cuda_queue_t* queue, uint64_t number,
   return report_failure(queue, queue->failure.status, queue->failure.operation);
 }
 
+static accrt_status_t fail_work(cuda_queue_t* queue, CUresult result, const char* call) {
+  return accrt_cuda_fail(queue->device, result, call,
+                         "work on cuda:%u failed; submission %llu is the first that had not ended; "
+                         "compute-sanitizer can name the kernel, a new process can use the device",
+                         queue->device->ordinal, (unsigned long long)completed(queue) + 1);
+}
+
 /* Requires the current context, relaxed. If the stream is busy, it leaves a mark for the next
  * query. On a wrapped stream that mark is behind all submitted work, because the owner may destroy
  * the stream afterwards. */
@@ -637,9 +644,7 @@ static accrt_status_t poll_queue(cuda_queue_t* queue, uint64_t number) {
   }
   if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY)
     return ACCRT_OK;
-  return accrt_cuda_fail(queue->device, result, "cuEventQuery",
-                         "work on cuda:%u failed; submission %llu is the first that had not ended",
-                         queue->device->ordinal, (unsigned long long)completed(queue) + 1);
+  return fail_work(queue, result, "cuEventQuery");
 }
 
 accrt_status_t accrt_cuda_queue_progress(accrt_driver_queue_t* opaque, uint64_t* out_number) {
@@ -761,9 +766,7 @@ static accrt_status_t wait_here(const wait_t* wait) {
                              (unsigned long long)wait->number,
                              (unsigned long long)wait->timeout_ns);
   }
-  return accrt_cuda_fail(queue->device, result, call,
-                         "work on cuda:%u failed; submission %llu is the first that had not ended",
-                         queue->device->ordinal, (unsigned long long)completed(queue) + 1);
+  return fail_work(queue, result, call);
 }
 
 accrt_status_t accrt_cuda_queue_wait(accrt_driver_queue_t* opaque, uint64_t number,
