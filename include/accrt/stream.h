@@ -88,8 +88,13 @@ typedef struct accrt_stream_options {
   int32_t priority; /**< higher is more urgent; 0 is normal; clamped to the device's range */
   const accrt_chain_t* next;
   const char* label; /**< copied, up to 63 bytes; may be NULL */
+  /** 0: the device gets all work at once. N: the runtime holds work back until at most N - 1 pieces
+   * of work before it are not complete, so that accrt_stream_cancel can drop it. A piece is a copy,
+   * a fill, a launch, a submission of commands or a segment of a call. Take 2 or more, or the
+   * device is idle between them. Since: 0.4 */
+  uint64_t ahead;
 } accrt_stream_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_stream_options_t, label, 24);
+ACCRT_ASSERT_LAYOUT(accrt_stream_options_t, ahead, 32);
 #define ACCRT_STREAM_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_stream_options_t)
 
 /** Makes a stream: a queue whose work runs in order.
@@ -162,10 +167,11 @@ ACCRT_API accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_
  * the stream is poisoned with that record until accrt_stream_reset. Work that has not begun, or
  * that waits for a semaphore, is dropped; later signals and notifications fail with the record.
  * Running work stops before its next command, on the host before its next workgroup, if the driver
- * can do that (docs/driver-guide.md: queue_cancel). CUDA cannot: work that was submitted to the
- * device runs to its end. The record has the number of the first submission that was not complete
- * and, if the device was stopped, how far it came. Keep the memory of the work until a wait without
- * a limit, or accrt_stream_reset, has returned. Any thread may call this.
+ * can do that (docs/driver-guide.md: queue_cancel). CUDA cannot: work that the device has runs to
+ * its end; `ahead` of accrt_stream_options_t keeps that little. The record has the number of the
+ * first submission that was not complete and, if the device was stopped, how far it came. Keep the
+ * memory of the work until a wait without a limit, or accrt_stream_reset, has returned. Any thread
+ * may call this.
  * @return ACCRT_OK (also without work in flight, or after an earlier failure; nothing happens
  *   then). Never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_stream_cancel(accrt_stream_t* stream);

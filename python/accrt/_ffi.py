@@ -682,6 +682,7 @@ _FIELDS = {
         ("priority", c_int32),
         ("next", POINTER(m.accrt_chain)),
         ("label", c_char_p),
+        ("ahead", c_uint64),
     ],
     "accrt_place": lambda m: [
         ("buffer", m.accrt_buffer_p),

@@ -111,8 +111,16 @@ class Stream(Handle):
     __slots__ = ("device", "_in_flight")
     _kind = "accrt_stream"
 
-    def __init__(self, device: Device, priority: int = 0, label: str = "") -> None:
-        options = struct(_ffi.accrt_stream_options, priority=number(priority, "priority", 32, signed=True), label=c_text(label))
+    def __init__(self, device: Device, priority: int = 0, label: str = "", *, ahead: int = 0) -> None:
+        """
+        Args:
+            priority: higher is more urgent; 0 is normal.
+            label: shown in messages and traces.
+            ahead: so many pieces of work (copies, launches, calls) at most does the device have at
+                a time, 2 or more where it is not to be idle between them; `cancel` drops the
+                others. 0: it gets all work at once.
+        """
+        options = struct(_ffi.accrt_stream_options, priority=number(priority, "priority", 32, signed=True), label=c_text(label), ahead=number(ahead, "ahead"))
         self._setup(created(lib.accrt_stream_create, need(device, Device), ctypes.byref(options)), device)
 
     def _setup(self, pointer, device: Device, in_flight: InFlight | None = None) -> None:
@@ -196,7 +204,8 @@ class Stream(Handle):
     def cancel(self) -> None:
         """Ends what was submitted and is not complete: it fails with CancelledError, on hosts
         before its next workgroup; what has not begun is dropped, and semaphores that it would have
-        signalled fail. `reset` makes the stream usable again. What a GPU was given runs to its end.
+        signalled fail. `reset` makes the stream usable again. What a GPU was given runs to its end:
+        `ahead` keeps that little.
         Any thread may call this; nothing happens when nothing is under way."""
         check(lib.accrt_stream_cancel(self.handle))
 

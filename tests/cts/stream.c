@@ -63,6 +63,47 @@ static void test_ids_and_device(void** state) {
     accrt_stream_release(streams[i]);
 }
 
+/* Streams that give the device few pieces of work at a time do the same in the same order. What they
+ * hold is dropped by a cancel, and they go on after a reset. */
+static void test_work_is_held_back(void** state) {
+  cts_t* cts = *state;
+  for (uint32_t ahead = 1; ahead <= 3; ++ahead) {
+    uint32_t copies[50], last = 7;
+    accrt_stream_t* stream;
+    accrt_semaphore_t* gate;
+    accrt_error_t error = ACCRT_ERROR_INIT;
+    accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
+    options.ahead = ahead;
+    OK(accrt_stream_create(cts->device, &options, &stream));
+    OK(accrt_semaphore_create(cts->instance, 0, &gate));
+    accrt_buffer_t* buffer = cts_buffer(cts, 4);
+    const accrt_place_t at = cts_at(buffer, 0), end = cts_host(&last);
+    for (int round = 0; round < 3; ++round) {
+      for (uint32_t i = 0; i < 50; ++i) {
+        const accrt_place_t out = cts_host(&copies[i]);
+        OK(accrt_stream_fill(stream, &at, 4, i, 4));
+        OK(accrt_stream_copy(stream, &at, &out, 4));
+      }
+      cts_sync(stream);
+      for (uint32_t i = 0; i < 50; ++i)
+        assert_int_equal(copies[i], i);
+      OK(accrt_stream_wait(stream, gate, 1)); /* nobody signals */
+      for (uint32_t i = 0; i < 10; ++i)
+        OK(accrt_stream_fill(stream, &at, 4, 100 + i, 4));
+      OK(accrt_stream_cancel(stream));
+      OK(accrt_stream_error(stream, &error));
+      assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
+      OK(accrt_stream_reset(stream));
+      OK(accrt_stream_copy(stream, &at, &end, 4));
+      cts_sync(stream);
+      assert_int_equal(last, 49);
+    }
+    accrt_buffer_release(buffer);
+    accrt_semaphore_release(gate);
+    accrt_stream_release(stream);
+  }
+}
+
 static void test_order(void** state) {
   cts_t* cts = *state;
   uint32_t copies[200];
@@ -494,6 +535,7 @@ const cts_test_t cts_stream_tests[] = {
     CTS_P(test_idle_stream, 0),
     CTS_P(test_ids_and_device, 0),
     CTS_P(test_order, 0),
+    CTS_P(test_work_is_held_back, 0),
     CTS_P(test_wait_policies, 0),
     CTS_P(test_release_with_work_in_flight, 0),
     CTS_P(test_release_with_work_that_never_starts, 0),

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -205,6 +206,116 @@ static void test_parts_that_wait_for_a_gate_are_dropped(void** state) {
   close_place(&p);
 }
 
+/* ---- Streams that hold work back ---- */
+
+/* Cancels when some of the parts have ended; says how many ran. */
+static unsigned cancel_some(place_t* p, accrt_stream_t* stream, accrt_buffer_t** buffers) {
+  accrt_error_t error = ACCRT_ERROR_INIT;
+  accrt_semaphore_t* after;
+  OK(accrt_semaphore_create(p->instance, 0, &after));
+  for (int i = 0; i < PARTS; ++i)
+    fill(stream, buffers[i], 0);
+  OK(accrt_stream_synchronize(stream, PATIENCE, ACCRT_WAIT_BLOCK));
+  demand("delay_us=20000");
+  for (int i = 0; i < PARTS; ++i) {
+    const accrt_binding_t binding = {.buffer = buffers[i], .size_bytes = ACCRT_TO_END};
+    OK(accrt_stream_submit(stream, p->commands, &binding, 1, (uint32_t)sizeof binding));
+    if (i == 1)
+      OK(accrt_stream_signal(stream, after, 1));
+  }
+  assert_int_equal(accrt_stream_query(stream), ACCRT_ERROR_NOT_READY);
+  OK(accrt_semaphore_wait(after, 1, PATIENCE, ACCRT_WAIT_BLOCK));
+  OK(accrt_stream_signal(stream, after, 2));
+  OK(accrt_stream_cancel(stream));
+  /* who waits is told at once */
+  assert_int_equal(accrt_semaphore_wait(after, 2, PATIENCE, ACCRT_WAIT_BLOCK),
+                   ACCRT_ERROR_POISONED);
+  assert_int_equal(accrt_stream_synchronize(stream, 0, ACCRT_WAIT_BLOCK), ACCRT_ERROR_POISONED);
+  OK(accrt_stream_error(stream, &error));
+  assert_int_equal(error.status, ACCRT_ERROR_CANCELLED);
+  assert_true(error.submission > 0);
+  OK(accrt_stream_reset(stream));
+  demand("reset");
+  unsigned ran = 0;
+  for (unsigned i = 0; i < PARTS; ++i) {
+    const uint32_t word = word_of(stream, buffers[i]);
+    assert_true(word == 2 || word == 0); /* whole parts alone */
+    assert_true(word == 0 || ran == i);  /* in order */
+    ran += word == 2;
+  }
+  accrt_semaphore_release(after);
+  return ran;
+}
+
+/* The same without a gate of the caller's; and the stream does as much after a reset. */
+static void test_streams_hold_work_back(void** state) {
+  (void)state;
+  place_t p;
+  accrt_pool_t* pool;
+  accrt_device_t* device;
+  accrt_stream_t* stream;
+  accrt_buffer_t* buffers[PARTS];
+  accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
+  options.ahead = AHEAD;
+  open_place(&p);
+  OK(accrt_instance_device_by_name(p.instance, "cuda:0", &device));
+  OK(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
+  OK(accrt_stream_create(device, &options, &stream));
+  for (int i = 0; i < PARTS; ++i)
+    OK(accrt_buffer_create(pool, WORDS * 4, NULL, &buffers[i]));
+  for (int round = 0; round < 3; ++round) {
+    const unsigned ran = cancel_some(&p, stream, buffers);
+    assert_true(ran >= 2 && ran < PARTS / 2);
+  }
+  for (int i = 0; i < PARTS; ++i)
+    fill(stream, buffers[i], (uint32_t)i);
+  for (int i = 0; i < PARTS; ++i) {
+    assert_int_equal(word_of(stream, buffers[i]), i);
+    accrt_buffer_release(buffers[i]);
+  }
+  accrt_stream_release(stream);
+  close_place(&p);
+}
+
+enum { THREADS = 4, EACH = 100 };
+
+typedef struct filler {
+  accrt_stream_t* stream;
+  accrt_buffer_t* buffer;
+} filler_t;
+
+static void* fill_often(void* user) {
+  const filler_t* own = user;
+  const accrt_place_t target = {.buffer = own->buffer};
+  for (uint32_t i = 1; i <= EACH; ++i)
+    assert_int_equal(accrt_stream_fill(own->stream, &target, WORDS * 4, i, 4), ACCRT_OK);
+  return NULL;
+}
+
+static void test_threads_share_a_stream_that_holds_back(void** state) {
+  (void)state;
+  place_t p;
+  accrt_device_t* device;
+  accrt_stream_t* stream;
+  pthread_t threads[THREADS];
+  filler_t fillers[THREADS];
+  accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
+  options.ahead = 1;
+  open_place(&p);
+  OK(accrt_instance_device_by_name(p.instance, "cuda:0", &device));
+  OK(accrt_stream_create(device, &options, &stream));
+  for (int i = 0; i < THREADS; ++i) {
+    fillers[i] = (filler_t){stream, p.filled[i]};
+    assert_int_equal(pthread_create(&threads[i], NULL, fill_often, &fillers[i]), 0);
+  }
+  for (int i = 0; i < THREADS; ++i)
+    assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < THREADS; ++i)
+    assert_int_equal(word_of(stream, p.filled[i]), EACH);
+  accrt_stream_release(stream);
+  close_place(&p);
+}
+
 static int check_misuse(void** state) {
   (void)state;
   assert_int_equal(complaints(), 0);
@@ -215,6 +326,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(test_what_the_device_has_runs_to_its_end, check_misuse),
       cmocka_unit_test_teardown(test_parts_that_wait_for_a_gate_are_dropped, check_misuse),
+      cmocka_unit_test_teardown(test_streams_hold_work_back, check_misuse),
+      cmocka_unit_test_teardown(test_threads_share_a_stream_that_holds_back, check_misuse),
   };
   return cmocka_run_group_tests(tests, set_up_group, NULL);
 }

@@ -412,6 +412,33 @@ def test_cancelled_calls_say_so(long_call):
     assert (y == 3).all()
 
 
+def test_streams_hold_work_back(long_call):
+    """With `ahead` calls are as before; what is behind them is dropped by a cancel."""
+    import accrt
+    session, call, _ = long_call
+    stream = accrt.Stream(session.program.device, label="held", ahead=2)
+    with pytest.raises(OverflowError, match="ahead is -1"):
+        accrt.Stream(session.program.device, ahead=-1)
+    counts = [np.zeros(1, np.int32) for _ in range(20)]
+    buffer = accrt.Pool(session.program.device).buffer(4)
+    for i, count in enumerate(counts):
+        stream.fill(buffer, i, 4)
+        stream.copy(buffer, count, 4)
+    stream.synchronize()
+    assert [int(count[0]) for count in counts] == list(range(20))
+    never = accrt.Semaphore(session.program.device.instance)
+    stream.wait(never, 1)
+    stream.fill(buffer, 7, 4)
+    stream.cancel()
+    with pytest.raises(accrt.CancelledError) as caught:
+        stream.synchronize()
+    assert caught.value.submission
+    stream.reset()
+    stream.copy(buffer, counts[0], 4)
+    stream.synchronize()
+    assert counts[0][0] == 19
+
+
 def test_cancelled_streams_fail_what_they_would_have_signalled(long_call):
     import accrt
     session, call, _ = long_call

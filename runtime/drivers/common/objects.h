@@ -215,7 +215,7 @@ struct accrt_stream {
   accrt_fence_t* fence;
   bool foreign;         /* a queue of the caller: work cannot be held back */
   bool traces;          /* every number has a listener: its end is traced */
-  bool listens;         /* the same, or because the driver reports no numbers */
+  bool listens;         /* the same, or the driver reports no numbers, or work is held back */
   bool outside;         /* threads that wait may not do so in the driver: see stream_wait.c */
   bool native;          /* the driver's own events may be used */
   atomic_uint poisoned; /* as `failed`, to be read without the lock */
@@ -267,6 +267,11 @@ struct accrt_stream {
   uint64_t way_open; /* the value that the job raises it to */
   bool way_asked;    /* the job is queued, and holds the stream */
   accrt_job_t way_job;
+  /* Streams with `ahead`: the number of their submissions that ended; an internal reference. NULL:
+   * the device gets all work at once. */
+  accrt_semaphore_t* ahead_semaphore;
+  uint64_t ahead;
+  atomic_uint_least64_t ahead_count; /* of submissions whose end raises the semaphore */
   atomic_bool active;     /* there are operations: an internal reference is held for them */
   uint64_t failed_number; /* the first operation that failed; all from it on are poisoned */
   uint64_t dropped_first; /* numbers that ended in failure before the last reset; 0 to 0: none */

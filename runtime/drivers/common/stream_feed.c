@@ -691,9 +691,8 @@ static accrt_status_t enqueue_operation(accrt_stream_t* stream, const accrt_requ
   return status;
 }
 
-accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
-                                         const accrt_driver_command_t* command,
-                                         const accrt_stream_work_t* work, uint64_t* out_number) {
+static accrt_status_t enqueue_now(accrt_stream_t* stream, const accrt_driver_command_t* command,
+                                  const accrt_stream_work_t* work, uint64_t* out_number) {
   accrt_status_t status;
   if (accrt_device_is_lost(stream->device))
     return accrt_device_fail_lost(stream->device);
@@ -706,6 +705,35 @@ accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
     again = again && status == ACCRT_OK;
   }
   return status;
+}
+
+static accrt_status_t enqueue_ahead(accrt_stream_t* stream, uint32_t kind, uint64_t value) {
+  const accrt_request_t request = {
+      .kind = kind, .name = "ahead", .semaphore = stream->ahead_semaphore, .value = value};
+  return accrt_stream_enqueue(stream, &request, NULL);
+}
+
+/* On a stream with `ahead`, work waits in the runtime until enough of the work before it has ended.
+ * Threads that submit at the same time may count as one; the device then gets a little more. */
+ACCRT_RARE static accrt_status_t enqueue_held(accrt_stream_t* stream,
+                                              const accrt_driver_command_t* command,
+                                              const accrt_stream_work_t* work,
+                                              uint64_t* out_number) {
+  const uint64_t count = atomic_load_explicit(&stream->ahead_count, memory_order_relaxed) + 1;
+  if (count > stream->ahead && accrt_timeline_reach(&stream->ahead_semaphore->timeline,
+                                                    count - stream->ahead) != ACCRT_REACH_REACHED)
+    ACCRT_TRY(enqueue_ahead(stream, ACCRT_OP_WAIT, count - stream->ahead));
+  ACCRT_TRY(enqueue_now(stream, command, work, out_number));
+  if (enqueue_ahead(stream, ACCRT_OP_SIGNAL, count) == ACCRT_OK)
+    raise(&stream->ahead_count, count);
+  return ACCRT_OK;
+}
+
+accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
+                                         const accrt_driver_command_t* command,
+                                         const accrt_stream_work_t* work, uint64_t* out_number) {
+  return stream->ahead_semaphore != NULL ? enqueue_held(stream, command, work, out_number)
+                                         : enqueue_now(stream, command, work, out_number);
 }
 
 accrt_status_t accrt_stream_enqueue(accrt_stream_t* stream, const accrt_request_t* request,

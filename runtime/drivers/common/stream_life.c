@@ -152,6 +152,7 @@ ACCRT_RARE static void free_stream(accrt_stream_t* stream) {
   accrt_fence_release(stream->fence);
   accrt_point_unref(stream->sync_point);
   accrt_semaphore_unref(stream->way);
+  accrt_semaphore_unref(stream->ahead_semaphore);
   free_retained(stream, stream->retained, stream->retained_capacity);
   accrt_op_free(stream, stream->mark);
   while (stream->spares != NULL)
@@ -265,9 +266,13 @@ static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_opt
       accrt_alloc_aligned(allocator, sizeof(accrt_stream_t), _Alignof(accrt_stream_t), &memory));
   accrt_stream_t* stream = memory;
   fill_stream(stream, device, options->label);
+  stream->ahead = options->ahead;
+  stream->listens |= options->ahead != 0;
   accrt_status_t status = accrt_fence_create(allocator, stream->id, &stream->fence);
   if (status == ACCRT_OK)
     status = accrt_op_make(stream, &stream->mark);
+  if (status == ACCRT_OK && options->ahead != 0)
+    status = accrt_semaphore_make(device->instance, 0, &stream->ahead_semaphore);
   if (status == ACCRT_OK)
     status = open_queue(stream, options->priority, native);
   if (status != ACCRT_OK) {

@@ -111,6 +111,10 @@ typedef struct ended {
 static void settle_signal(accrt_stream_t* stream, const ended_t* ended) {
   accrt_semaphore_t* semaphore = ended->references.semaphore;
   uint64_t present;
+  if (semaphore == stream->ahead_semaphore) { /* counts dropped work as well */
+    accrt_timeline_advance(&semaphore->timeline, ended->value);
+    return;
+  }
   if (ended->failed) {
     accrt_semaphore_fail_with(semaphore, &ended->error);
     return;
