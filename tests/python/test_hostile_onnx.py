@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import time
 
 import pytest
@@ -136,3 +137,43 @@ def test_weights_that_lie_are_refused_by_name(fields, words):
     refused(proto, "weight 'w'", words)
     value = TensorProto(name="w", **{"data_type": TensorProto.FLOAT, **fields})
     refused(model([node("Constant", [], ["w"], value=value), node("Add", ["x", "w"], ["y"])]), words)
+
+
+N = 1 << 15
+#: Nodes that make much of little, all of it known: k is 4 GiB and more.
+GROWING = {
+    "Pad": ([node("Pad", ["c", "p"], ["k"])], {"c": np.ones(1, "f4"), "p": np.array([0, 1 << 30])}),
+    "Add": ([node("Add", ["c", "d"], ["k"])], {"c": np.ones((N, 1), "f4"), "d": np.ones((1, N), "f4")}),
+    "MatMul": ([node("MatMul", ["c", "d"], ["k"])], {"c": np.ones((N, 1), "f4"), "d": np.ones((1, N), "f4")}),
+    "Gather": ([node("Gather", ["c", "i"], ["k"])], {"c": np.ones((1, N), "f4"), "i": np.zeros(N, "i8")}),
+    "HannWindow": ([node("HannWindow", ["n"], ["k"])], {"n": np.array(1 << 30)}),
+    "Resize": ([node("Resize", ["c", "", "s"], ["k"])], {"c": np.ones((1, 1, 1, 1), "f4"), "s": np.array([1, 1, N, N], "f4")}),
+    "Concat": ([node("Concat", ["c"] * 4000, ["k"], axis=0)], {"c": np.ones(1 << 18, "f4")}),
+    "ConvTranspose": ([node("ConvTranspose", ["c", "w"], ["k"], strides=[N, N])], {"c": np.ones((1, 1, 2, 2), "f4"), "w": np.ones((1, 1, 1, 1), "f4")}),
+    "MelWeightMatrix": ([node("MelWeightMatrix", ["a", "n", "r", "l", "h"], ["k"])],
+                        {"a": np.array(1 << 14), "n": np.array(1 << 17), "r": np.array(8000), "l": np.float32(0), "h": np.float32(4000)}),
+    "Concat, in a chain": ([node("Concat", [f"k{i}" if i else "c"] * 2, [f"k{i + 1}" if i < 11 else "k"], axis=0) for i in range(12)], {"c": np.ones(1 << 18, "f4")}),
+    "sizes": ([node("Shape", ["x"], ["h"]), node("Add", ["h", "c"], ["k"])], {"c": np.ones((1 << 22, 1), "i8")}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GROWING)
+def test_what_is_known_is_not_calculated_beyond_all_sizes(name):
+    """What such a model makes of itself while it is read: nothing but errors, or nothing."""
+    nodes, numbers = GROWING[name]
+    before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    rest = [node("ReduceSum", ["k"], ["s"], keepdims=0), node("Cast", ["s"], ["z"], to=TensorProto.FLOAT), node("Add", ["x", "z"], ["y"])]
+    try:
+        from_onnx.convert(model([*nodes, *rest], numbers=numbers))
+    except ValueError as error:
+        assert "no lowering for" in str(error)
+    assert time.process_time() - begin < 20
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 512 << 10, "KiB"
+
+
+def test_chains_of_weights_are_calculated_within_their_bytes():
+    """A weight's types and shapes change at no cost when the model runs."""
+    weight = np.arange(1 << 21, dtype=np.float16)
+    made = from_onnx.convert(model([node("Cast", ["c"], ["k"], to=TensorProto.FLOAT), node("Reshape", ["k", "s"], ["m"]), node("ReduceSum", ["m"], ["z"], keepdims=0),
+                                    node("Add", ["x", "z"], ["y"])], numbers={"c": weight, "s": np.array([-1, 4])}))  # fmt: skip
+    assert len(made.functions) == 1

@@ -98,6 +98,7 @@ class _Graph:
             self.failures.add("sparse weights", "")
         for tensor in graph.initializer:
             env[tensor.name] = self._weight(tensor)
+            self.lowering.add_weight(env[tensor.name])
         for given in graph.input:
             if given.name in self.constants:
                 env[given.name] = Known(np.asarray(self.constants.pop(given.name)))

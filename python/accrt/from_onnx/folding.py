@@ -7,6 +7,7 @@ expressions as elements, so numpy moves them as it moves numbers.
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -22,8 +23,13 @@ from .values import DTYPES, dtype_named, Known, known_sizes, listed, NUMPY, Unsu
 NOT_FOLDED = (
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout", "Loop", "Scan", "If",
 )  # fmt: skip
-#: These make large tensors out of small ones.
-_GROWING = ("ConstantOfShape", "Expand", "Tile", "Range", "EyeLike", "OneHot", "Pad", "Resize")
+#: Elements of inputs whose values are given to ONNX's inference of shapes: they may be sizes.
+_FEW = 64
+#: Most elements of an array of sizes: each is an object of Python's.
+MOST_SIZES = 1 << 16
+#: Bytes of memory that all folded results may have: so many, and so often the bytes of the weights. A
+#: chain of nodes can double what it is given in each.
+SPARE_BYTES, SPARE_TIMES = 64 << 20, 8
 INTEGERS = ("i64", "i32", "u32", "u8", "i8")
 
 
@@ -78,8 +84,10 @@ def _evaluated(lo: Any, node: Any, name: str, inputs: Sequence[Any], named: Dict
     """What onnx's reference evaluator gives."""
     from onnx.reference import ReferenceEvaluator
 
-    most = max(FOLDED_BYTES, 2 * sum(i.array.nbytes for i in inputs if i is not None))
-    if name in _GROWING and _grown(name, inputs) > most:
+    given_bytes = sum({id(i.array): i.array.nbytes for i in inputs if i is not None}.values())
+    most = min(max(FOLDED_BYTES, 2 * given_bytes), lo.spare)
+    size = _inferred(lo, node, inputs)
+    if (size > most * 2 if size is not None else name not in _NO_LARGER or given_bytes > most):
         return None
     given = {n: i.array for n, i in zip(node.input, inputs) if i is not None}
     try:
@@ -88,21 +96,36 @@ def _evaluated(lo: Any, node: Any, name: str, inputs: Sequence[Any], named: Dict
         return None
     if any(not isinstance(m, (np.ndarray, np.generic)) or np.asarray(m).nbytes > most or str(np.asarray(m).dtype) not in NUMPY.values() for m in made):
         return None
+    lo.spare -= sum(np.asarray(m).nbytes for m in made)
     return [Known(np.asarray(m)) for m in made]
 
 
-def _grown(name: str, inputs: Sequence[Any]) -> int:
-    """Bytes, about, of what an operation makes."""
-    first = inputs[0].array
-    if name == "ConstantOfShape":
-        return 8 * int(np.prod(first.astype(np.float64)))
-    if name == "Range":
-        return int(8 * abs(inputs[1].array.item() - first.item()) / max(abs(inputs[2].array.item()), 1e-9))
-    if name in ("Expand", "Tile"):
-        return int(first.nbytes * np.prod(np.maximum(inputs[1].array, 1).astype(np.float64)))
-    if name == "OneHot":
-        return int(8 * first.size * inputs[1].array.reshape(-1)[0])
-    return 0
+#: What follows from the values of an input, and is no larger than it.
+_NO_LARGER = ("NonZero", "Compress", "Unique")
+
+
+def _inferred(lo: Any, node: Any, inputs: Sequence[Any]) -> Optional[int]:
+    """Bytes of a node's results, with 8 for each element, as ONNX infers their shapes before
+    anything is calculated; None: it cannot."""
+    from onnx import defs, helper, numpy_helper, shape_inference
+
+    types, data = {}, {}
+    try:
+        for name, item in zip(node.input, inputs):
+            if item is None:
+                continue
+            dtype = np.dtype(np.int64) if item.is_symbolic else item.array.dtype
+            types[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(dtype), item.array.shape)
+            if not item.is_symbolic and item.array.size <= _FEW:
+                data[name] = numpy_helper.from_array(np.ascontiguousarray(item.array).reshape(item.array.shape), name)
+        schema = defs.get_schema(node.op_type, lo._version(node), "")
+        made = shape_inference.infer_node_outputs(schema, lo._with_attributes(node), types, data)
+        shapes = [made[name].tensor_type.shape.dim for name in node.output if name and made[name].tensor_type.HasField("shape")]
+    except Exception:  # of many kinds: what it does not know
+        return None
+    if len(shapes) != sum(map(bool, node.output)) or not all(dim.HasField("dim_value") for shape in shapes for dim in shape):
+        return None
+    return sum(8 * math.prod(dim.dim_value for dim in shape) for shape in shapes)
 
 
 # ---- arrays of sizes
@@ -126,6 +149,8 @@ def _of_sizes(lo: Any, name: str, inputs: Sequence[Any], named: Dict[str, Any]) 
     if name not in FOLDS:
         return None
     try:
+        if max(_inferred(lo, lo.node, inputs) or 0, *(8 * i.array.size for i in inputs if i is not None)) > 8 * MOST_SIZES:
+            return None
         arrays = [None if i is None else _objects(i) for i in inputs]
         made = FOLDS[name](lo, *arrays, **named)
     except (_Open, TypeError, ValueError, IndexError, ArithmeticError):

@@ -44,6 +44,12 @@ class Lowering(Common):
         self.inside: List[str] = []  # operations that are lowered as others now
         self.bound: Dict[str, Any] = {}  # attributes of the function that is inlined now
         self.nodes = 0
+        self.spare = folding.SPARE_BYTES  # what folding may still take
+
+    def add_weight(self, weight: Any) -> None:
+        """A weight of the model's, which folding may take more memory for."""
+        if isinstance(weight, Known):
+            self.spare += folding.SPARE_TIMES * weight.array.nbytes
 
     # -- the graph
 
@@ -98,7 +104,10 @@ class Lowering(Common):
         if name == "If":
             return self._branch(node, inputs[0], named)
         if name == "Constant":
-            return [folding.constant(named)]
+            known = folding.constant(named)
+            if not self.inside:  # a function has it once, however often it is called
+                self.add_weight(known)
+            return [known]
         if own is not None:
             return self._inlined(own, name, inputs, node, named)
         folded = folding.folded(self, node, name, inputs, named)
@@ -165,6 +174,8 @@ class Lowering(Common):
         before = dict(self.env)
         for tensor in graph.initializer:
             self.env[tensor.name] = folding.of_proto(tensor)
+            if not self.inside:
+                self.add_weight(self.env[tensor.name])
         self.run_graph(graph.node)
         results = [self.find(output.name) for output in graph.output]
         self.env, self.node = before, node
