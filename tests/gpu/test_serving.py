@@ -36,10 +36,13 @@ SHAPES = (
     Shape(heads=64, kv_heads=8, size=64, q="bf16", kv="bf16", sinks=True), Shape(heads=64, kv_heads=8, size=64, q="bf16", kv="bf16", window=128, sinks=True),
     Shape(heads=40, kv_heads=8, size=128, q="bf16", kv="bf16", chunk=192), Shape(heads=6, kv_heads=2, size=20, value_size=12, chunk=256),
     Shape(heads=6, kv_heads=2, size=20, value_size=12, sinks=True), Shape(heads=32, kv_heads=8, size=128, q="f16", kv="u8", soft_cap=20.0, sinks=True),
+    Shape(heads=32, kv_heads=8, size=64, q="bf16", kv="bf16", page_size=16, table_pages=190, pages=200), Shape(heads=16, kv_heads=2, size=128, q="f16", kv="u8", page_size=16, table_pages=256, pages=270, window=3900),
+    Shape(heads=64, kv_heads=8, size=64, q="bf16", kv="bf16", table_pages=190, pages=200, chunk=1800, sinks=True),
 )  # fmt: skip
 #: Tokens of each row, and its keys.
 BATCHES = (
     ((1,), (1,)), ((1,), (700,)), ((5, 0, 1, 300), (5, 0, 256, 301)), ((1,) * 6, (257, 1, 513, 16, 700, 255)), ((64,), (600,)), ((0, 0), (0, 0)),
+    ((1, 1, 1, 1), (4096, 1025, 1024, 2100)),
 )  # fmt: skip
 #: Tokens of many rows: one each, in part, and among prompts.
 MANY = {"decoding": (1,) * 290 + (0,) * 10, "some": (1,) * 70 + (0,) * 5, "mixed": (1,) * 45 + (37, 0, 5) + (1,) * 45}

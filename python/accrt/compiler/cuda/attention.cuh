@@ -23,7 +23,7 @@
 #ifndef ACCRT_CUDA_ATTENTION_CUH_
 #define ACCRT_CUDA_ATTENTION_CUH_
 
-#include "tensorcore.cuh"
+#include "cluster.cuh"
 
 namespace accrt_cuda {
 
@@ -550,41 +550,6 @@ __host__ __device__ constexpr int attention_few_keys(int head) { return head > 6
 __host__ __device__ constexpr int attention_few_shared_bytes(int head) {
   return attention_few_warps(head) * FEW_STAGES * 2 * attention_few_keys(head) * 2 *
          attention_pitch(head);
-}
-
-/** This block's place in its cluster; alone where there is none. */
-static __device__ __forceinline__ uint2 cluster_place() {
-  uint2 place = make_uint2(0, 1);
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(place.x));
-  asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(place.y));
-#endif
-  return place;
-}
-
-static __device__ __forceinline__ void cluster_barrier() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;\n"
-               "barrier.cluster.wait.acquire.aligned;" ::
-                   : "memory");
-#else
-  __syncthreads();
-#endif
-}
-
-/** A float of the shared memory of block `rank` of the cluster. */
-static __device__ __forceinline__ float cluster_read(const float* at, uint32_t rank) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  uint32_t address;
-  float value;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-               : "=r"(address)
-               : "r"(shared_address(at)), "r"(rank));
-  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
-  return value;
-#else
-  return *at;
-#endif
 }
 
 /** Shares of a row that a warp has made: [FEW_ROWS][HEAD] of values, then maxima, then sums. */

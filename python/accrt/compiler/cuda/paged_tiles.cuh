@@ -476,6 +476,7 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v, con
   if (index % (is_own ? TILES_WARPS * most : most) != 0 ||
       (partial && is_direct && blockIdx.z != 0))
     return;
+  const int share = partial ? (int)blockIdx.z : 0, shares = partial ? (int)gridDim.z : 1;
   const int first = is_own ? index + warp * most : 0, last = min(first + most, place.count);
   if (first >= last)
     return; // such warps wait for no others
@@ -528,8 +529,8 @@ tiles_run(tiles_block<CHUNKS>& shared, const T* q, const KV* k, const KV* v, con
   for (int n = 0; n < TILES; n++)
     kept[n] = 0.0f;
   bool has_begun = false;
-  for (int unit = low / TILES_UNIT / each * each + (int)blockIdx.z * each + across;
-       (unit - across) * TILES_UNIT < high; unit += (int)gridDim.z * each) {
+  for (int unit = low / TILES_UNIT / each * each + share * each + across;
+       (unit - across) * TILES_UNIT < high; unit += shares * each) {
     tiles_part<CHUNKS> part;
     tiles_attend<T, KV, CHUNKS>(part, shared.slots[warp], query, rows, k + kv_head * HEAD,
                                 v + kv_head * HEAD, s.kv_heads * HEAD, own_pages, pages,

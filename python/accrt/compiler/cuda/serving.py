@@ -159,6 +159,11 @@ TILE_ROWS, _TILE_UNIT, _TILE_UNITS, _TILE_WARPS = 16, 128, 4, 4
 _WALK_HEADS, _WALK_STAGES, _WALK_GROUP = 4, 3, 8
 #: Its blocks that a multiprocessor holds, and multiprocessors.
 _WALK_BLOCKS = 8 // _WALK_HEADS * 132
+#: As paged_one.cuh has them: blocks of a key head, query heads of one, and rows of parts.
+_ONE_BLOCKS, _ONE_GROUP, _ONE_PARTS = 8, 8, 24
+#: Keys that a row of the page table has room for, up to which it is taken: with so many key heads
+#: it is faster up to some 7,000 keys and at most 5 % of a step slower up to the second number.
+_ONE_HEADS, _ONE_KEYS, _ONE_MOST = 8, 4096, 16384
 #: Which tokens a launch is for: all, those that are the only one of their row, all but those.
 _ALL, _ALONE, _OTHERS = range(3)
 #: Rows from which, in steps with prompts, tokens of rows that decode have a launch of their own.
@@ -253,6 +258,28 @@ def walk_kernel(q: str, kv: str, chunks: int, plain: bool) -> KernelDef:
     )  # fmt: skip
 
 
+def _one_shared(chunks: int) -> int:
+    """As one_block has it."""
+    head = 64 * chunks
+    return _TILE_UNIT * ((head + 8) * 2 + 16 + 32 + 2) + _ONE_PARTS * (head + 2) * 4 + 16
+
+
+@functools.lru_cache(maxsize=None)
+def one_kernel(q: str, kv: str, chunks: int, plain: bool) -> KernelDef:
+    """For one token: the blocks of a key head are a cluster, and join what they have made."""
+    name = f"paged_one_{q}{'' if q == kv else '_' + kv}_{chunks}{_more(plain)}"
+    entry, types = "accrt_" + name, f"{TYPES[q]}, {_KV_TYPES[kv]}, {chunks}, {_flag(plain)}"
+    tiles, own = (CudaSource("paged_one.cuh", text=f"ACCRT_CUDA_PAGED_{macro}({entry}, {types})\n", flags=FLAGS) for macro in ("ONE_TILES", "ONE"))
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (1, v["kv_heads"], _ONE_BLOCKS)
+
+    return KernelDef(
+        "cuda." + name, "paged_attention", tiles, layout(_parameters(True)), grid, entry=entry, family="cuda", block=(128, 1, 1),
+        specials=(CudaVariant("sm_90", own, (128, 1, 1), (1, 1, _ONE_BLOCKS), _one_shared(chunks), entry),), traits=TRAITS,
+    )  # fmt: skip
+
+
 @functools.lru_cache(maxsize=None)
 def join_kernel(q: str, tiles: bool, plain: bool) -> KernelDef:
     params = (
@@ -321,7 +348,11 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     if group <= _WALK_GROUP and kv_heads % _WALK_HEADS == 0:
         options.insert(0, (less_equal(tokens, count), (one(walks, _ALL),)))
         options.insert(1, (less_equal(_MANY_ROWS, count), (one(walks, _ALONE), one(prompts, _OTHERS))))
-    return _of_many(made, op, operands, [(logical_and(less_equal(most_tokens + 1, tokens), condition), launches) for condition, launches in options])
+    chosen = [(logical_and(less_equal(most_tokens + 1, tokens), condition), launches) for condition, launches in options]
+    if group <= _ONE_GROUP:
+        is_fast = less_equal(table.shape[1] * k.shape[1], _ONE_MOST if kv_heads >= _ONE_HEADS else _ONE_KEYS)
+        chosen.insert(0, (logical_and(less_equal(tokens, 1), is_fast), (one(one_kernel(*kinds), _ALL),)))
+    return _of_many(made, op, operands, chosen)
 
 
 def _of_many(made: select.Lowering, op: Op, operands: select.Specs, options: List[Tuple[Any, Tuple[Launch, ...]]]) -> select.Lowering:
@@ -334,7 +365,7 @@ def _of_many(made: select.Lowering, op: Op, operands: select.Specs, options: Lis
         condition = sizes.simplify(condition)
         if any(name in late for name in sizes.symbols_of(condition)) or (isinstance(condition, int) and not condition):
             continue
-        *before, last = (select.Lowering(made, bound) for made in launches)
+        *before, last = (select.Lowering(made, {name: bound[name] for name in made.buffers}) for made in launches)
         chosen = dataclasses.replace(last, before=tuple(before))
         if isinstance(condition, int):
             return dataclasses.replace(chosen, alternatives=tuple(kept))
