@@ -35,9 +35,14 @@ PRODUCTS = {
 TURNED = {
     "llama": ("bf16", 32, 8, 64, 64, 2048, True, False, False), "qwen": ("bf16", 14, 2, 64, 64, 896, True, True, False),
     "plain": ("f16", 6, 3, 128, 128, 4096, False, False, False), "pairs": ("f16", 5, 1, 40, 24, 333, True, True, True), "small": ("bf16", 2, 1, 8, 8, 77, False, True, False),
+    "many": ("bf16", 128, 8, 64, 64, 136, True, False, False),
 }  # fmt: skip
 ROWS = (1, 2, 7, 8, 9, 16, 17, 70)
 SEED = [kh.SEED, 71]
+
+
+def frequencies_of(size):
+    return (10000.0 ** (-np.arange(size // 2) / (size // 2))).astype(np.float32)
 
 
 def module():
@@ -61,7 +66,9 @@ def module():
         keys, values = (m.state(f"{part}.turned_{name}", dtype, [PAGES, PAGE, kv_heads, width]) for part, width in (("k", size), ("v", value_size)))
         f = m.function("turned_" + name)
         x, at = f.input("x", dtype, [tokens, inner]), f.input("positions", "i32", [tokens])
-        frequencies, slots = f.input("frequencies", "f32", [size // 2]), f.input("slots", "i32", [tokens])
+        slots, frequencies = f.input("slots", "i32", [tokens]), f.constant(m.constant(f"turned_{name}.frequencies", frequencies_of(size)))
+        if name == "qwen":
+            frequencies = f.input("frequencies", "f32", [size // 2])
         width = (heads + kv_heads) * size + kv_heads * value_size
         weight = m.constant(f"turned_{name}.w", kh.encode(np.resize(random.standard_normal(10007) / np.sqrt(inner), (width, inner)), dtype), dtype)
         b = m.constant(f"turned_{name}.b", kh.encode(random.standard_normal(width), dtype), dtype) if bias else None
@@ -181,7 +188,7 @@ def test_products_turned_and_written(running, name, rows):
     dtype, heads, kv_heads, size, value_size, inner, _norm, _bias, _interleaved = TURNED[name]
     random, parts = running.random, (("k", size), ("v", value_size))
     x, at = ch.values(random, dtype, (rows, inner)), random.integers(0, 1 << 17, rows).astype(np.int32)
-    frequencies = (10000.0 ** (-np.arange(size // 2) / (size // 2))).astype(np.float32)
+    frequencies = [(frequencies_of(size), "f32")] * (name == "qwen")
     slots = random.permutation(PAGES * PAGE)[:rows].astype(np.int32)
     outside = random.random(rows) < (0.5 if rows == 1 else 0.2)
     given = np.where(outside, random.choice([-1, -7, PAGES * PAGE, 1 << 30], rows), slots).astype(np.int32)
@@ -193,12 +200,12 @@ def test_products_turned_and_written(running, name, rows):
             running.oracle.states[f"{part}.turned_{name}"][...] = before
 
     def ran(r):
-        got = running.run("turned_" + name, (x[r], dtype), (at[r], "i32"), (frequencies, "f32"), (given[r], "i32"))
+        got = running.run("turned_" + name, (x[r], dtype), (at[r], "i32"), (given[r], "i32"), *frequencies)
         return got, [running.state(f"{part}.turned_{name}", dtype, (PAGES * PAGE, kv_heads, width)) for part, width in parts]
 
     put()
     got, states = ran(slice(0, rows))
-    want = running.oracle.run("turned_" + name, x, at, frequencies, np.where(outside, -1, slots).astype(np.int32))[0]
+    want = running.oracle.run("turned_" + name, x, at, np.where(outside, -1, slots).astype(np.int32), *(item for item, _dtype in frequencies))[0]
     # As products with a norm, and a turn of what they have rounded.
     epsilon = {"f16": 2.0**-10, "bf16": 2.0**-7}[dtype] * 4
     assert np.abs(got - want).max() <= epsilon * np.abs(want).max(), (name, rows, SEED)

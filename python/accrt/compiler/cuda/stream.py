@@ -35,7 +35,7 @@ _MOST_ROW_SHARED, _LEAST_RING = 101_376, 48 << 10
 #: the second.
 _LARGE_SHARED, _LARGE_THREADS = (118_784, 130_048), 704
 #: Bytes of weights that a block asks for before its row where it has few in all.
-_FIRST = 48 << 10
+_FIRST = 96 << 10
 #: Rows of the weight from this length on have 16 warps, others 8.
 _LONG = 4096
 
@@ -282,7 +282,7 @@ def _turned_launch(op: Op, a: TensorSpec, operands: select.Specs, out: TensorSpe
         return None
     values = {
         "m": a.shape[0], "n": n, "lda": a.strides[0], "ldb": layout_of_b(weight)[1], "heads": heads, "kv_heads": keys.shape[-2], "size": size, "value_size": value_size,
-        "rows": ex.product(select.contiguous(keys).shape[:-2]), "out_head": out.strides[1], "interleaved": int(op.attrs["interleaved"]), "form": form.number(),
+        "rows": ex.product(select.contiguous(keys).shape[:-2]), "out_head": out.strides[1], "interleaved": int(op.attrs["interleaved"]), "form": form.number() | _is_constant(op.operands[5]) << 36,
         "epsilon": op.attrs["eps"] or 0.0, "scale": float(op.attrs["scale"]),
     }  # fmt: skip
     names = ["a", "b", "positions", "frequencies", "slots", "keys", "values", "out"] + ["bias"] * (bias is not None) + ["norm"] * (norm is not None)

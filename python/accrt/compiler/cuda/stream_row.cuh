@@ -17,7 +17,9 @@
  * ACCRT_CUDA_STREAM_ROW_TURNED(ENTRY, T, BIAS, WARPS, NORM, K, RING, FIRST, THREADS): columns
  * are queries, keys and values of one token. Queries and keys are turned by the token's position,
  * and keys and values written to states, as rope_scatter.cu does it. A block makes 8 columns: those
- * of 4 pairs, or of values.
+ * of 4 pairs, or of values. Where bit 36 of `form` says that frequencies are constants, too, what
+ * its first tiles are turned by is calculated before the kernel ahead has ended: the position may
+ * be written at this time, so it is a guess that is looked at again.
  *
  * All shared memory is dynamic: the ring, the row (normed where NORM), sums of two tiles. */
 #ifndef ACCRT_CUDA_STREAM_ROW_CUH_
@@ -50,6 +52,7 @@ template <class T> struct stream_turn {
   int64_t rows;
   bool interleaved;
   float scale;
+  bool is_constant; // frequencies, and all that the product reads but its row
 
   /** Column g of the eight that a block makes from `first` on. */
   __device__ __forceinline__ int64_t column(int64_t first, int g) const {
@@ -57,6 +60,11 @@ template <class T> struct stream_turn {
       return first + g;
     const int head = (int)first / size, at = (int)first % size / 2;
     return (int64_t)head * size + at + g % 4 + g / 4 * (size / 2);
+  }
+  /** Of a column of queries or keys, the pair that it is of. */
+  __device__ __forceinline__ int pair(int64_t n) const {
+    const int at = (int)n % size;
+    return interleaved ? at / 2 : at % (size / 2);
   }
 };
 
@@ -69,6 +77,41 @@ static __device__ __forceinline__ void stream_angle(int position, float frequenc
   r = fma(turns, -2.4492935982947064e-16, r);
   sincosf((float)r, sine, cosine);
 }
+
+/** What the columns of a block's first tiles are turned by, in one warp: lane 8 * i + g has column
+ * g of tile i, and of tile i + 4. */
+template <class T> struct stream_turns {
+  static constexpr int TILES = 8;
+  float frequency[2], sine[2], cosine[2];
+  int position;
+
+  /** Reads what they are made of. */
+  __device__ __forceinline__ void find(const stream_turn<T>& turn, int64_t begin, int64_t across,
+                                       int tiles) {
+    position = __ldcg(turn.positions);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const int tile = 4 * i + (int)threadIdx.x % 32 / 8;
+      frequency[i] = 0.0f;
+      if (tile >= tiles)
+        continue;
+      const int64_t n = turn.column(begin + tile * across, threadIdx.x % 8);
+      if (n < (int64_t)(turn.heads + turn.kv_heads) * turn.size)
+        frequency[i] = __ldcg(turn.frequencies + turn.pair(n));
+    }
+  }
+  __device__ __forceinline__ void make(int tiles) {
+    stream_angle(position, frequency[0], &sine[0], &cosine[0]);
+    if (tiles > 4)
+      stream_angle(position, frequency[1], &sine[1], &cosine[1]);
+  }
+  /** Of tile `tile`, to lanes 0 to 7; by the whole warp. */
+  __device__ __forceinline__ void take(int tile, float* to_sine, float* to_cosine) const {
+    const int from = tile % 4 * 8 + (int)threadIdx.x % 8;
+    *to_sine = __shfl_sync(0xffffffffu, tile < 4 ? sine[0] : sine[1], from);
+    *to_cosine = __shfl_sync(0xffffffffu, tile < 4 ? cosine[0] : cosine[1], from);
+  }
+};
 
 template <int WARPS, int COLUMNS, bool GATED, int K, int RING> struct stream_row_block {
   static constexpr int PIECES = COLUMNS == 16 || GATED ? 2 : 1;
@@ -162,10 +205,18 @@ stream_one(const stream_arguments<T, C, BIAS>& p, const stream_turn<T>& turn, bo
     if (at < K)
       own_norm[i] = p.norm[at];
   }
+  const bool turns = TURNED && threadIdx.x < 32, guesses = turns && turn.is_constant;
+  stream_turns<T> angles = {};
+  if (guesses) {
+    angles.find(turn, begin, across, tiles);
+    angles.make(tiles);
+  }
   if (constant)
     wait_for_previous();
   if (p.m < 1)
     return;
+  const int position = turns ? __ldcg(turn.positions) : 0;
+  const int64_t to_row = turns ? __ldcg(turn.slots) : 0;
   if (NORM) {
     stream_norm_row<WARPS, true>(p, p.a, row, own_norm, &shared.sums[1][0][0], a_wide);
   } else {
@@ -177,22 +228,22 @@ stream_one(const stream_arguments<T, C, BIAS>& p, const stream_turn<T>& turn, bo
   for (int i = FIRST; i < RING; i++)
     ask(i);
   __syncthreads();
-  const bool turns = TURNED && threadIdx.x < COLUMNS;
-  const int position = turns ? turn.positions[0] : 0;
-  const int64_t to_row = turns ? turn.slots[0] : 0;
-  int slot = 0, parity = 0;
+  if (turns && (!guesses || position != angles.position)) {
+    angles.find(turn, begin, across, tiles);
+    angles.make(tiles);
+  }
+  int slot = 0, parity = 0, tile = 0;
 #pragma unroll 1
-  for (int64_t column0 = begin; column0 < p.n; column0 += across, parity ^= 1) {
+  for (int64_t column0 = begin; column0 < p.n; column0 += across, parity ^= 1, tile++) {
     const int64_t n = TURNED ? turn.column(column0, threadIdx.x % 8) : column0 + threadIdx.x;
     const bool is_mine = threadIdx.x < COLUMNS && n < p.n;
     const float bias = is_mine && p.bias ? to_float(p.bias[n]) : 0.0f;
     const float residual = is_mine && p.residual ? to_float(p.residual[n]) : 0.0f;
     float sine = 0.0f, cosine = 1.0f;
-    if (turns && n < (int64_t)(turn.heads + turn.kv_heads) * turn.size) {
-      const int at = (int)n % turn.size;
-      const int pair = turn.interleaved ? at / 2 : at % (turn.size / 2);
-      stream_angle(position, turn.frequencies[pair], &sine, &cosine);
-    }
+    if (turns && tile < stream_turns<T>::TILES)
+      angles.take(tile, &sine, &cosine);
+    else if (turns && n < (int64_t)(turn.heads + turn.kv_heads) * turn.size)
+      stream_angle(angles.position, turn.frequencies[turn.pair(n)], &sine, &cosine);
     float sum[4] = {};
 #pragma unroll 1
     for (int i = 0; i < STEPS; i += BATCH) {
@@ -274,10 +325,20 @@ stream_one(const stream_arguments<T, C, BIAS>& p, const stream_turn<T>& turn, bo
             int64_t value_size, int64_t rows, int64_t out_head, int64_t interleaved, int64_t form, \
             float epsilon, float scale) {                                                          \
     extern __shared__ __align__(16) unsigned char accrt_shared[];                                  \
-    const accrt_cuda::stream_turn<T> turn = {                                                      \
-        positions,     slots,     frequencies,     keys,          values, (int)heads,              \
-        (int)kv_heads, (int)size, (int)value_size, (int)out_head, rows,   interleaved != 0,        \
-        scale};                                                                                    \
+    const accrt_cuda::stream_turn<T> turn = {positions,                                            \
+                                             slots,                                                \
+                                             frequencies,                                          \
+                                             keys,                                                 \
+                                             values,                                               \
+                                             (int)heads,                                           \
+                                             (int)kv_heads,                                        \
+                                             (int)size,                                            \
+                                             (int)value_size,                                      \
+                                             (int)out_head,                                        \
+                                             rows,                                                 \
+                                             interleaved != 0,                                     \
+                                             scale,                                                \
+                                             (form >> 34 & 5) == 5};                               \
     accrt_cuda::stream_one<T, T, BIAS, accrt_cuda::NONE, WARPS, 8, false, NORM, K, RING, FIRST,    \
                            true>(                                                                  \
         {a, b, bias, nullptr, norm, out, m, n, K, lda, ldb, n, 0, epsilon}, turn, form >> 34 & 1,  \
