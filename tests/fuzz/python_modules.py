@@ -46,7 +46,7 @@ _VALUE = {
     "s s s v": "lora_shrink3", "v s s s v": "lora_expand3",
     "v s s v v any": "lora_pair", "v s s s s v v any": "lora_pair2", "v s s s s s s v v any": "lora_pair3", "v v v size any any": "matmul_packed product", "v any": "embedding_packed",
     "v v v any any any any": "linear_quantized conv_packed", "v v any any any any": "grouped_quantized", "v v v any* ": "window group_norm_last", "v*": "sample",
-    "v v? v? any any any any any": "step_product", "v v v v v s s any any": "rope_scatter", "v v? v? v v v s s any any any any any": "turned_product",
+    "v v? v? any any any any any": "step_product", "v v v v v s s any any": "rope_scatter", "v v v v v v v s s": "step_tokens", "s s s v v v v? v any any any any": "walked_attention", "v s": "greedy", "v v? v? v v v s s any any any any any": "turned_product",
     "compared": "__eq__ __ne__ __lt__ __le__ __gt__ __ge__ __contains__", " ": "__bool__ __int__ __float__ __index__ __len__ __iter__", "index": "__getitem__",
 }
 _RECORDS = {

@@ -1,6 +1,6 @@
 """What passes join for a step of few rows, on a GPU: rotations with the writing of keys and values,
-and products with the norm before them and the gate after them; against the float64 reference, and
-a row bit for bit against itself among others."""
+products with the norm before them and the gate after them, and both ends of a step; against the
+float64 reference, and a row bit for bit against itself among others."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import compiler_harness as ch  # noqa: E402
 import kernel_harness as kh  # noqa: E402
 import test_ops  # noqa: E402
 from accrt.compiler import Interpreter, Module  # noqa: E402
+from accrt.compiler.ops import OPS  # noqa: E402
 
 PAGES, PAGE = 10, 16
 #: Type, heads, key heads, size, value size, pairs, interleaved.
@@ -38,6 +39,9 @@ TURNED = {
     "many": ("bf16", 128, 8, 64, 64, 136, True, False, False),
 }  # fmt: skip
 ROWS = (1, 2, 7, 8, 9, 16, 17, 70)
+#: Type and size of a row of the embedding.
+EMBEDDINGS = {"wide": ("bf16", 24), "odd": ("f16", 7), "raised": ("f32", 9)}
+VOCABULARY, LOGITS, TABLE = 100, 20011, (40, 6)
 SEED = [kh.SEED, 71]
 
 
@@ -90,6 +94,23 @@ def module():
         b = m.constant(f"{name}.bias", kh.encode(random.standard_normal(n), dtype), dtype) if bias else None
         y = getattr(x.linear(weights[0]), gate)() * x.linear(weights[1]) if gate else x.linear(weights[0], b)
         f.result("y", y + f.input("residual", dtype, [tokens, n]) if residual else y)
+    rows, changes = m.symbol("rows", maximum=512), m.symbol("changes", maximum=512)
+    last, table = m.state("last", "i32", [TABLE[0]]), m.state("table", "i32", TABLE)
+    keys, values = (m.state(f"first.{part}", "bf16", [PAGES, PAGE, 4, 64]) for part in "kv")
+    for name, (dtype, size) in EMBEDDINGS.items():
+        f = m.function("first_" + name)
+        given, token_rows, row_ids = f.input("given", "i32", [tokens]), f.input("token_rows", "i32", [tokens]), f.input("row_ids", "i32", [rows])
+        slots, pages = (f.input(name, "i32", [changes]) for name in ("slots", "pages"))
+        pages.state_scatter(table, slots)
+        ids = (given < 0).where(f.state_gather(last, row_ids.index_select(0, token_rows)), given).clamp(0, VOCABULARY - 1)
+        f.result("y", f.constant(m.constant(f"embedding.{name}", kh.encode(random.standard_normal((VOCABULARY, size)), dtype), dtype)).embedding(ids))
+        starts, lengths = f.input("row_starts", "i32", [rows + 1]), f.input("kv_lengths", "i32", [rows])
+        f.result("attended", f.input("q", "bf16", [tokens, 8, 64]).paged_attention(keys, values, table, row_ids, starts, lengths))
+    f = m.function("greedy")
+    logits, slots = f.input("logits", "f32", [rows, LOGITS]), f.input("slots", "i32", [rows])
+    token = logits.sample_greedy()
+    token.state_scatter(last, slots)
+    f.result("token", token)
     return m
 
 
@@ -117,6 +138,10 @@ class Running:
     def run(self, function, *given):
         """`given`: arrays with their types."""
         return np.asarray(self.session[function](*(self.tensor(x, dtype) for x, dtype in given)).tolist(), np.float64)
+
+    def run_all(self, function, *given):
+        found = self.session[function](*(self.tensor(x, dtype) for x, dtype in given))
+        return [np.asarray(x.tolist(), np.float64) for x in found]
 
     def put(self, name, content):
         state = self.session.state(name)
@@ -220,3 +245,78 @@ def test_products_turned_and_written(running, name, rows):
         assert np.array_equal(alone[0], got[r]), (name, rows, r, SEED)
         for own, among in zip(kept, states):
             assert outside[r] or np.array_equal(own[given[r]], among[given[r]]), (name, rows, r, SEED)
+
+
+@pytest.mark.parametrize("tokens", (1, 2, 300))
+@pytest.mark.parametrize("name", EMBEDDINGS)
+def test_the_first_rows_of_a_step(running, name, tokens):
+    """What is outside is row 0 of the batch, token 0, or not written."""
+    dtype, size = EMBEDDINGS[name]
+    random, rows = running.random, 5
+    last, table = random.integers(-3, VOCABULARY + 9, TABLE[0]).astype(np.int32), random.integers(0, 99, TABLE).astype(np.int32)
+    running.put("last", last)
+    running.put("table", table)
+    given = np.where(random.random(tokens) < 0.5, -1, random.integers(0, VOCABULARY + 50, tokens)).astype(np.int32)
+    token_rows, row_ids = random.integers(-1, rows + 1, tokens).astype(np.int32), random.integers(-1, TABLE[0] + 1, rows).astype(np.int32)
+    row_ids[0] = 3
+    slots = random.permutation(np.arange(-4, TABLE[0] * TABLE[1] + 4))[:70].astype(np.int32)
+    pages = random.integers(0, 1 << 20, 70).astype(np.int32)
+    nothing = [(np.zeros(rows + 1, np.int32), "i32"), (np.zeros(rows, np.int32), "i32"), (np.zeros((tokens, 8, 64), np.uint16), "bf16")]
+    got, attended = running.run_all("first_" + name, *((x, "i32") for x in (given, token_rows, row_ids, slots, pages)), *nothing)
+    assert not attended.any()
+    own = np.where((token_rows >= 0) & (token_rows < rows), row_ids[np.clip(token_rows, 0, rows - 1)], 0)
+    before = np.where((own >= 0) & (own < TABLE[0]), last[np.clip(own, 0, TABLE[0] - 1)], 0)
+    ids = np.clip(np.where(given < 0, before, given), 0, VOCABULARY - 1)
+    weight = kh.decode(running.m.constants[f"embedding.{name}"].data, dtype).reshape(VOCABULARY, size)
+    np.testing.assert_array_equal(got, weight[ids], err_msg=str((name, tokens, SEED)))
+    inside = (slots >= 0) & (slots < table.size)
+    table.reshape(-1)[slots[inside]] = pages[inside]
+    np.testing.assert_array_equal(running.state("table", "i32", TABLE), table, err_msg=str((name, tokens, SEED)))
+
+
+@pytest.mark.parametrize("rows", (1, 3, 64, 65))
+def test_the_last_tokens_of_a_step(running, rows):
+    """Of few rows by pieces, of more each by a block; of equal ones the first."""
+    random = running.random
+    logits = random.standard_normal((rows, LOGITS)).astype(np.float32)
+    most = random.integers(0, LOGITS - 8200, rows)
+    logits[np.arange(rows), most] = logits[np.arange(rows), most + 8192] = 9.0
+    before = random.integers(0, 99, TABLE[0]).astype(np.int32)
+    running.put("last", before)
+    slots = np.resize(np.array([7, -1, TABLE[0], 0, TABLE[0] - 1, -9, 1 << 30], np.int32), rows)
+    slots[7:] = -1
+    got = running.run("greedy", (logits, "f32"), (slots, "i32"))
+    np.testing.assert_array_equal(got, most, err_msg=str((rows, SEED)))
+    inside = (slots >= 0) & (slots < TABLE[0])
+    before[slots[inside]] = most[inside]
+    np.testing.assert_array_equal(running.state("last", "i32", TABLE[:1]), before, err_msg=str((rows, SEED)))
+
+
+@pytest.mark.parametrize("counts", ([1] * 300, [1] * 3, [1], [1] * 200 + [0] * 9, [1] * 70 + [40, 0, 5] + [1] * 30), ids=len)
+def test_tokens_in_the_order_of_their_keys(running, counts):
+    """Of any lengths, and with rows that have more tokens or none; the same bits alone."""
+    random, rows = running.random, len(counts)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    tokens, most = int(starts[-1]), TABLE[1] * PAGE
+    table = random.integers(0, PAGES, TABLE).astype(np.int32)
+    running.put("table", table)
+    parts = [ch.values(random, "bf16", (PAGES, PAGE, 4, 64)) for _ in "kv"]
+    for part, content in zip("kv", parts):
+        running.put(f"first.{part}", content)
+    row_ids, lengths = random.integers(0, TABLE[0], rows).astype(np.int32), np.maximum(random.integers(1, most + 1, rows), counts).astype(np.int32)
+    q, none = ch.values(random, "bf16", (tokens, 8, 64)), np.full(1, -1, np.int32)
+
+    def attended(q, row_ids, starts, lengths):
+        given = [(np.zeros(len(q), np.int32), "i32")] * 2 + [(x, "i32") for x in (row_ids, none, none, starts, lengths)]
+        return running.run_all("first_wide", *given, (q, "bf16"))[1]
+
+    got = attended(q, row_ids, starts, lengths)
+    reference = OPS["accrt.paged_attention"].reference
+    keys, values = (kh.decode(x, "bf16").reshape(PAGES, PAGE, 4, 64) for x in parts)
+    want = reference(kh.decode(q, "bf16").reshape(q.shape), row_ids, starts, lengths, keys=keys, values=values, page_table=table)
+    assert np.abs(got - want).max() <= 4 * 2.0**-7 * max(1.0, np.abs(want).max()), (counts, SEED)
+    for r in {0, rows // 2, max(r for r in range(rows) if counts[r])}:
+        begin, end = starts[r], starts[r + 1]
+        if begin < end:
+            alone = attended(q[begin:end], row_ids[r : r + 1], np.array([0, end - begin], np.int32), lengths[r : r + 1])
+            assert np.array_equal(alone, got[begin:end]), (counts, r, SEED)

@@ -372,8 +372,8 @@ def test_every_operation_has_a_case():
         # test_lora_ops.py
         *(f"accrt.lora_{half}{parts}" for half in ("shrink", "expand") for parts in ("", 2, 3)),
         "accrt.sample",  # test_sampling.py
-        "accrt.step_product", "accrt.rope_scatter", "accrt.turned_product",  # test_step_passes.py
         # test_step_passes.py
+        "accrt.step_product", "accrt.rope_scatter", "accrt.turned_product", "accrt.step_tokens", "accrt.walked_attention", "accrt.greedy",
         "accrt.lora_pair", "accrt.lora_pair2", "accrt.lora_pair3", "accrt.token_groups",
         # made by passes
         "accrt.elementwise", "accrt.pack", "accrt.matmul_packed", "accrt.product", "accrt.conv_packed", "accrt.window", "accrt.group_norm_last",

@@ -281,3 +281,71 @@ def test_few_rows_have_kernels_of_their_own():
         assert alone[0][0].startswith("cuda.stream_row_"), made
         assert all(few[0][0].startswith("cuda.stream_bf16_") for few in (one, two)), made
         assert last is None or many[-1] == [last], many
+
+
+def ends(change=""):
+    """Both ends of a step, as models/_blocks.py has them."""
+    m, random = Module("ends"), np.random.default_rng(SEED)
+    tokens, rows, changes = (m.symbol(name, maximum=64) for name in ("tokens", "rows", "changes"))
+    last, table = m.state("last", "i32", [8]), m.state("table", "i32", [8, 3])
+    f = m.function("first")
+    given, token_rows, row_ids = f.input("given", "i32", [tokens]), f.input("token_rows", "i32", [tokens]), f.input("row_ids", "i32", [rows])
+    slots, pages = (f.input(name, "i32", [changes]) for name in ("slots", "pages"))
+    if change != "no write":
+        pages.state_scatter(last if change == "one state" else table, slots)
+    if change == "state read":
+        f.result("read", f.state_gather(table, row_ids))
+    ids = (given < (1 if change == "not zero" else 0)).where(f.state_gather(last, row_ids.index_select(0, token_rows)), given)
+    ids = ids.clamp(0, 8 if change == "most" else 9)
+    if change == "ids used":
+        f.result("ids", ids)
+    weight = f.constant(m.constant("weight", random.standard_normal((10, 4)).astype(np.float32)))
+    f.result("x", (weight * 2.0 if change == "made weight" else weight).embedding(ids))
+    if change != "no attention":
+        keys, values = (m.state(name, "f32", [3, 4, 1, 16]) for name in ("keys", "values"))
+        starts, lengths = f.input("row_starts", "i32", [rows + 1]), f.input("kv_lengths", "i32", [rows])
+        own = f.input("other_rows", "i32", [rows]) if change == "other rows" else row_ids
+        f.result("y", f.input("q", "f32", [tokens, 2, 16]).paged_attention(keys, values, table, own, starts, lengths, window=3))
+    f = m.function("greedy")
+    logits, slots = f.input("logits", "f32", [rows, 50]), f.input("slots", "i32", [rows])
+    token = logits.sample_greedy()
+    token.state_scatter(last, slots)
+    if change == "token used":
+        f.result("next", token + 1)
+    f.result("token", token)
+    return m
+
+
+ENDS = ("", "no write", "one state", "state read", "not zero", "most", "ids used", "made weight", "token used", "no attention", "other rows")
+
+
+@pytest.mark.parametrize("change", ENDS)
+def test_both_ends_of_a_step(change):
+    m = ends(change)
+    work = joined(m)
+    first, greedy = names(work, "first"), names(work, "greedy")
+    assert (first == ["accrt.step_tokens", "accrt.walked_attention"]) == (change in ("", "token used")), first
+    assert ("accrt.paged_attention" in first) == (change not in ("", "token used", "no attention")), first
+    assert (greedy == ["accrt.greedy"]) == (change != "token used"), greedy
+    random = np.random.default_rng(SEED)
+    plain, made = Interpreter(m), Interpreter(work)
+    state = random.integers(-2, 12, 8).astype(np.int32)
+    arrays = [np.array(x, np.int32) for x in ([-1, 4, -1, 99], [0, 1, 2, 1], [5, 0, 7], [3, -1, 4], [2, 1, 0])]
+    if change != "no attention":
+        arrays += [np.array([0, 1, 2, 4], np.int32), np.array([5, 1, 9], np.int32)] + [np.array([1, 2, 3], np.int32)] * (change == "other rows")
+        arrays.append(random.standard_normal((4, 2, 16)).astype(np.float32))
+    logits, slots = random.standard_normal((3, 50)).astype(np.float32), np.array([6, -1, 0], np.int32)
+    for running in (plain, made):
+        running.states["last"][...] = state
+        for name in ("keys", "values") if change != "no attention" else ():
+            running.states[name][...] = np.random.default_rng(SEED).standard_normal(running.states[name].shape)
+    for function, given in (("first", arrays), ("greedy", [logits, slots])):
+        for a, b in zip(plain.run(function, *given), made.run(function, *given)):
+            np.testing.assert_array_equal(a, b)
+        for name in ("last", "table"):
+            np.testing.assert_array_equal(plain.states[name], made.states[name])
+
+
+def test_each_end_of_a_step_has_few_kernels():
+    found = {k.name for k in driver.kernels_of(ends(), "cuda") if "paged" not in k.name}
+    assert found <= {"cuda.step_tokens", "cuda.argmax_token_f32", "cuda.argmax_part_f32", "cuda.argmax_join_token"}

@@ -384,6 +384,28 @@ class _Run:
     def _accrt_rope_scatter(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
         return self._turned_and_written(op, *(self.of(value) for value in op.operands))
 
+    def _accrt_step_tokens(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        given, weight, rows, row_ids, pages, slots, starts, lengths = (self.of(value) for value in op.operands)
+        states = self.interpreter.states
+        ops.OPS["accrt.state_scatter"].reference(pages, slots, states[op.attrs["page_table"].name])
+        ids = np.where(given < 0, states[op.attrs["last"].name].reshape(-1)[row_ids[rows]], given)
+        alone = np.arange(len(given))[: len(lengths)]
+        keys = np.zeros(len(given), np.int64)
+        keys[alone] = np.where((starts[alone] == alone) & (starts[alone + 1] == alone + 1), lengths[alone], 0)
+        return [weight[np.clip(ids, 0, len(weight) - 1)], np.argsort(-keys, kind="stable").astype(np.int32)]
+
+    def _accrt_walked_attention(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        q, row_ids, row_starts, kv_lengths, sinks = (None if v is None else self.of(v) for v in op.operands[:5])
+        states = {name: self.interpreter.states[op.attrs[name].name] for name in ("keys", "values", "page_table")}
+        more = {name: op.attrs[name] for name in ("scale", "window", "soft_cap", "chunk")}
+        return [ops.OPS["accrt.paged_attention"].reference(q, row_ids, row_starts, kv_lengths, sinks, **states, **more)]
+
+    def _accrt_greedy(self, op: Op, inductions: List[int]) -> List[np.ndarray]:
+        x, slots = (self.of(value) for value in op.operands)
+        token = ops.OPS["aten.argmax"].reference(x, -1).astype(np.int32)
+        ops.OPS["accrt.state_scatter"].reference(token, slots, self.interpreter.states[op.attrs["last"].name])
+        return [token]
+
     def _turned_and_written(
         self, op: Op, q: np.ndarray, k: np.ndarray, v: np.ndarray, positions: np.ndarray, frequencies: np.ndarray, slots: np.ndarray
     ) -> List[np.ndarray]:

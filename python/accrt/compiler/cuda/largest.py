@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple
 
 from .. import expr as sizes
 from .. import ops, select
@@ -14,7 +14,7 @@ from ..declared import TensorType
 from ..ir import Op
 from ..kernels import expr as ex
 from ..kernels import sampling, tensor_ops
-from ..kernels.kerneldef import CudaSource, KernelDef, launch, layout, reads, symbol, workspace, writes
+from ..kernels.kerneldef import CudaSource, KernelDef, TensorSpec, launch, layout, reads, symbol, updates, workspace, writes
 from . import elementwise
 from .norms import FLOATS
 from .tensor_ops import make_kernel
@@ -23,6 +23,8 @@ from .tensor_ops import make_kernel
 THREADS = 512
 #: Of few rows each is shared out: rows up to this, pieces of this many elements.
 _FEW, _PIECE = 64, 8192
+#: Definitions of topk.cu.
+_TOKENS: Tuple[Dict[str, str], Dict[str, str]] = ({}, {"TOKENS": "1"})
 
 
 def _last(op: Op) -> None:
@@ -35,10 +37,16 @@ def _row_grid(v: Mapping[str, Any]) -> Tuple[Any, Any, Any]:
     return (ex.maximum(v["rows"], 1), 1, 1)
 
 
+def _places(tokens: bool) -> List[Any]:
+    """What places are written to: tokens to a state as well."""
+    return [writes("out")] + ([reads("slots"), updates("state"), symbol("state_rows")] if tokens else [])
+
+
 @functools.lru_cache(maxsize=None)
-def argmax_kernel(x: str) -> KernelDef:
-    params = [reads("x"), writes("out")] + [symbol(n) for n in ("rows", "n", "x_row", "out_row")]
-    return make_kernel(f"argmax_{x}", "argmax", "topk.cu", params, _row_grid, (THREADS, 1, 1), X_TAG=x, ONE="1")
+def argmax_kernel(x: str, tokens: bool = False) -> KernelDef:
+    params = [reads("x"), *_places(tokens)] + [symbol(n) for n in ("rows", "n", "x_row", "out_row")]
+    name = f"argmax_{'token_' if tokens else ''}{x}"
+    return make_kernel(name, "argmax", "topk.cu", params, _row_grid, (THREADS, 1, 1), X_TAG=x, ONE="1", **_TOKENS[tokens])
 
 
 @functools.lru_cache(maxsize=None)
@@ -53,9 +61,10 @@ def argmax_part(x: str) -> KernelDef:
 
 
 @functools.lru_cache(maxsize=None)
-def argmax_join() -> KernelDef:
-    params = [reads("partial"), writes("out")] + [symbol(n) for n in ("rows", "pieces", "out_row")]
-    return make_kernel("argmax_join", "argmax", "topk.cu", params, _row_grid, (THREADS, 1, 1), X_TAG="f32", ONE="3")
+def argmax_join(tokens: bool = False) -> KernelDef:
+    params = [reads("partial"), *_places(tokens)] + [symbol(n) for n in ("rows", "pieces", "out_row")]
+    name = f"argmax_join{'_token' if tokens else ''}"
+    return make_kernel(name, "argmax", "topk.cu", params, _row_grid, (THREADS, 1, 1), X_TAG="f32", ONE="3", **_TOKENS[tokens])
 
 
 @select.rule("aten.argmax", "cuda")
@@ -63,20 +72,37 @@ def _argmax(op: Op, operands: select.Specs, results: select.Specs) -> select.Low
     _last(op)
     if op.attrs["keepdim"]:
         raise ValueError("argmax: kernels do not keep the dimension")
-    made = tensor_ops.lower_argmax(operands[0], results[0])
-    x, v = operands[0].dtype, made.values
-    whole = select.named(launch(argmax_kernel(x), {"x": "x", "out": "out"}, v), x=("in", 0), out=select.OUT)
+    return _largest(op, operands[0], tensor_ops.lower_argmax(operands[0], results[0]).values)
+
+
+@select.rule("accrt.greedy", "cuda")
+def _greedy(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    """As on hosts, but that a slot outside writes nothing."""
+    x, slots = operands
+    select.require_plain(slots)
+    size = sizes.product(op.attrs["last"].type.shape)
+    values = {"rows": x.shape[0], "n": x.shape[1], "x_row": x.strides[0], "out_row": 1, "state_rows": size}
+    return _largest(op, x, values, slots=("in", 1), state=("state", 0))
+
+
+def _largest(op: Op, spec: TensorSpec, v: Mapping[str, Any], **given: select.Binding) -> select.Lowering:
+    """The places of the largest of rows. `given`: where tokens go."""
+    x, tokens = spec.dtype, bool(given)
+    names = {name: name for name in ("out", *given)}
+    more = {name: v[name] for name in ("state_rows", "rows", "out_row") if name in v}
+    to: Dict[str, select.Binding] = {"out": select.OUT, **given}
+    whole = select.Lowering(launch(argmax_kernel(x, tokens), {"x": "x", **names}, v), {"x": ("in", 0), **to})
     pieces = sizes.ceildiv(sizes.constant(v["n"]), _PIECE)
     alone = sizes.simplify(logical_or(less_equal(pieces, 1), less_equal(_FEW + 1, v["rows"])))
     late = select.late_symbols(op.block.function)
     if any(name in late for name in sizes.symbols_of(alone)) or (isinstance(alone, int) and alone):
         return whole
     first = launch(argmax_part(x), {"x": "x", "partial": "partial"}, {"rows": v["rows"], "n": v["n"], "x_row": v["x_row"], "piece": _PIECE})
-    last = launch(argmax_join(), {"partial": "partial", "out": "out"}, {"rows": v["rows"], "pieces": pieces, "out_row": v["out_row"]})
+    last = launch(argmax_join(tokens), {"partial": "partial", **names}, {**more, "pieces": pieces})
     parts = select.Lowering(first, {"x": ("in", 0), "partial": ("temporary", 0)})
     size = sizes.simplify(pieces * v["rows"])
     made = select.Lowering(
-        last, {"partial": ("temporary", 0), "out": select.OUT}, (parts,), (TensorType("i64", (size if isinstance(alone, int) else sizes.select(alone, 0, size),)),)
+        last, {"partial": ("temporary", 0), **to}, (parts,), (TensorType("i64", (size if isinstance(alone, int) else sizes.select(alone, 0, size),)),)
     )
     return made if isinstance(alone, int) else dataclasses.replace(made, alternatives=((alone, whole),))
 

@@ -4,9 +4,12 @@
  * ACCRT_CUDA_PAGED_WALK(ENTRY, T, KV, CHUNKS, HEADS, PLAIN): T is the type of queries and result,
  * KV that of the pages, CHUNKS the head in pieces of 64; for key heads that are a multiple of HEADS
  * and groups of up to 8 query heads. Needs bulk copies (sm_90).
- * ACCRT_CUDA_PAGED_WALK_TILES(ENTRY, T, KV, CHUNKS, PLAIN): the same by paged_tiles.cuh.
+ * ACCRT_CUDA_PAGED_WALK_TILES(ENTRY, T, KV, CHUNKS, PLAIN): the same by paged_tiles.cuh, in any
+ * order.
  *
  * An item is a token and HEADS key heads; blocks take items in turn, as many as the machine holds.
+ * `order`, where there is one, has the tokens in descending order of their keys: blocks take items
+ * there and back, so that who has begun with a long one ends with a short one.
  * In a block some warps ask for keys and values, STEP keys at a time: the HEADS heads of a key lie
  * side by side, and are one bulk copy each for keys and values. (A warp asks for its lanes one
  * after another, some 60 cycles each, so that one warp is not enough.) STAGES such steps are under
@@ -121,14 +124,11 @@ struct walk_item {
 };
 
 /** As tiles_find, by a warp. */
-static __device__ __forceinline__ walk_item walk_find(const int32_t* row_ids,
-                                                      const int32_t* row_starts,
-                                                      const int32_t* kv_lengths,
-                                                      const paged_sizes& s, uint32_t item,
-                                                      uint32_t heads, index_t most_keys,
-                                                      index_t table_rows, index_t which) {
-  const uint32_t across = (uint32_t)s.kv_heads / heads;
-  const int token = (int)(item / across), lane = threadIdx.x % 32;
+static __device__ __forceinline__ walk_item
+walk_find(const int32_t* row_ids, const int32_t* row_starts, const int32_t* kv_lengths,
+          const paged_sizes& s, int token, uint32_t part, uint32_t heads, index_t most_keys,
+          index_t table_rows, index_t which) {
+  const int lane = threadIdx.x % 32;
   tiles_place place = {-1, 0, 0, 0};
   if (token < s.rows)
     place = tiles_of_row(row_ids, row_starts, kv_lengths, token, most_keys, table_rows);
@@ -145,7 +145,7 @@ static __device__ __forceinline__ walk_item walk_find(const int32_t* row_ids,
   const bool is_wanted = which != TILES_ALONE || place.count == 1;
   const int own = token - place.begin;
   return {token,
-          (index_t)(item % across * heads),
+          (index_t)(part * heads),
           place.row_id,
           place.low(own, s.window),
           place.row_id < 0 ? 0 : place.high(own),
@@ -390,7 +390,8 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
          const int32_t* row_ids, const int32_t* row_starts, const int32_t* kv_lengths,
          const float* sinks, T* out, const paged_sizes& s, index_t pages, index_t page_size,
          index_t table_rows, index_t table_pages, index_t q_token, index_t q_head,
-         index_t out_token, index_t out_head, float scale, float soft_cap, index_t which) {
+         index_t out_token, index_t out_head, float scale, float soft_cap, index_t which,
+         const int32_t* order) {
   typedef walk_layout<T, KV, CHUNKS, HEADS> L;
   walk_barriers& barriers = *reinterpret_cast<walk_barriers*>(memory + L::END);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4;
@@ -404,14 +405,28 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
   __syncthreads();
   wait_for_previous();
   allow_next();
-  const uint32_t items = (uint32_t)s.tokens * ((uint32_t)s.kv_heads / HEADS);
+  const uint32_t across = (uint32_t)s.kv_heads / HEADS, items = (uint32_t)s.tokens * across;
+  /* Of round r, there and back; behind the last one where there is none. */
+  const auto at_round = [&](uint32_t r) {
+    return r * gridDim.x + (r % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+  };
+  const auto token_of = [&](uint32_t at) {
+    const uint32_t token = at / across;
+    return (int)(at >= items || !order ? token : order[token]);
+  };
   const index_t most_keys = table_pages * page_size;
   walk_turn turn = {0, 0};
   if (warp >= HEADS) {
     asm volatile("fence.proxy.async;" ::: "memory"); // what kernels before this one wrote
-    for (uint32_t at = blockIdx.x; at < items; at += gridDim.x) {
-      const walk_item item =
-          walk_find(row_ids, row_starts, kv_lengths, s, at, HEADS, most_keys, table_rows, which);
+    int next = token_of(at_round(0));
+    for (uint32_t r = 0; r * gridDim.x < items; r++) {
+      const uint32_t at = at_round(r);
+      const int token = next;
+      next = token_of(at_round(r + 1));
+      if (at >= items)
+        continue;
+      const walk_item item = walk_find(row_ids, row_starts, kv_lengths, s, token, at % across,
+                                       HEADS, most_keys, table_rows, which);
       if (item.row_id < 0 || !item.is_wanted)
         continue;
       const index_t row = s.kv_heads * L::HEAD * (index_t)sizeof(KV);
@@ -427,9 +442,15 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
   const bool wide_in = is_aligned(q, 16) && q_token % 8 == 0 && q_head % 8 == 0;
   const bool is_row = g < s.group;
   walk_head<T, KV, CHUNKS, HEADS> own;
-  for (uint32_t at = blockIdx.x; at < items; at += gridDim.x) {
-    const walk_item item =
-        walk_find(row_ids, row_starts, kv_lengths, s, at, HEADS, most_keys, table_rows, which);
+  int next = token_of(at_round(0));
+  for (uint32_t r = 0; r * gridDim.x < items; r++) {
+    const uint32_t at = at_round(r);
+    const int token = next;
+    next = token_of(at_round(r + 1));
+    if (at >= items)
+      continue;
+    const walk_item item = walk_find(row_ids, row_starts, kv_lengths, s, token, at % across, HEADS,
+                                     most_keys, table_rows, which);
     if (!item.is_wanted)
       continue;
     const index_t head = (item.first_head + warp) * s.group + g;
@@ -456,7 +477,7 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
 
 #define ACCRT_CUDA_PAGED_WALK(ENTRY, T, KV, CHUNKS, HEADS, PLAIN)                                  \
   extern "C" __global__ void __launch_bounds__(32 * (HEADS + (CHUNKS == 1 ? 4 : 2)), 8 / HEADS)    \
-      ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
+      ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV), const int32_t* order) {                      \
     extern __shared__ __align__(128) unsigned char memory[];                                       \
     if (PLAIN)                                                                                     \
       __builtin_assume(window >= 0);                                                               \
@@ -466,12 +487,12 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
     accrt_cuda::walk_run<T, KV, CHUNKS, HEADS>(                                                    \
         memory, q, k, v, table, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, out,     \
         sizes, pages, page_size, table_rows, table_pages, q_token, q_head, out_token, out_head,    \
-        scale, soft_cap, which);                                                                   \
+        scale, soft_cap, which, order);                                                            \
   }
 
 #define ACCRT_CUDA_PAGED_WALK_TILES(ENTRY, T, KV, CHUNKS, PLAIN)                                   \
   extern "C" __global__ void __launch_bounds__(128, 2)                                             \
-      ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
+      ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV), const int32_t* order) {                      \
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
@@ -479,7 +500,7 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
       __builtin_assume(window >= 0);                                                               \
     const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
                                            value_size, window, units};                             \
-    (void)head_size, (void)partial;                                                                \
+    (void)head_size, (void)partial, (void)order;                                                   \
     for (long long item = blockIdx.x; item < tokens * kv_heads; item += gridDim.x) {               \
       accrt_cuda::tiles_run<T, KV, CHUNKS>(                                                        \
           shared, q, k, v, table, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, out,   \

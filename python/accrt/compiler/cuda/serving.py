@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, Callable, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Tuple
 
 from .. import expr as sizes
 from .. import select
@@ -142,6 +142,41 @@ def _state_scatter_e4m3(op: Op, operands: select.Specs, results: select.Specs) -
     return select.named(made, x=("in", 0), slots=("in", 1), state=("state", 0))
 
 
+# ---- What a step begins with ---------------------------------------------------------------------
+
+_STEP_READ = ("given", "weight", "rows", "row_ids", "pages", "slots", "starts", "lengths")
+#: As step_tokens.cu has it: tokens that it makes an order of.
+_MOST_ORDERED = 1024
+
+
+@functools.lru_cache(maxsize=None)
+def step_tokens_kernel() -> KernelDef:
+    names = "tokens vocabulary row_bytes batch_rows changes table_rows table_size".split()
+
+    def grid(v: Mapping[str, Any]) -> Grid:
+        return (ex.maximum(ex.ceildiv(v["tokens"] * v["row_bytes"], 16 * 256), 1), 1, 1)
+
+    params = [reads(name) for name in (*_STEP_READ, "last")] + [updates("table"), writes("out"), writes("order")] + [symbol(n) for n in names]
+    return make_kernel("step_tokens", "step_tokens", "step_tokens.cu", params, grid)
+
+
+@select.rule("accrt.step_tokens", "cuda")
+def _step_tokens(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
+    """As on hosts, but that what is outside gives 0, and a slot outside writes nothing."""
+    for spec in (*operands, *results):
+        select.require_plain(spec)
+    given, weight, _rows, row_ids, pages = operands[:5]
+    sizes_of = {name: ex.product(op.attrs[name].type.shape) for name in ("last", "page_table")}
+    values = {
+        "tokens": given.shape[0], "vocabulary": weight.shape[0], "row_bytes": weight.shape[1] * weight.element_size, "batch_rows": row_ids.shape[0],
+        "changes": pages.shape[0], "table_rows": sizes_of["last"], "table_size": sizes_of["page_table"],
+    }  # fmt: skip
+    names = (*_STEP_READ, "last", "table", "out", "order")
+    bindings: Dict[str, select.Binding] = {name: ("in", i) for i, name in enumerate(_STEP_READ)}
+    bindings.update(last=("state", 0), table=("state", 1), out=("out", 0), order=("out", 1))
+    return select.Lowering(launch(step_tokens_kernel(), {name: name for name in names}, values), bindings)
+
+
 # ---- Attention over pages ------------------------------------------------------------------------
 
 _SIZES = ("tokens", "rows", "group", "kv_heads", "value_size", "window", "units")
@@ -253,7 +288,8 @@ def walk_kernel(q: str, kv: str, chunks: int, plain: bool) -> KernelDef:
         return (ex.maximum(ex.minimum(v["tokens"] * (v["kv_heads"] // _WALK_HEADS), _WALK_BLOCKS), 1), 1, 1)
 
     return KernelDef(
-        "cuda." + name, "paged_attention", tiles, layout(_parameters(True)), grid, entry=entry, family="cuda", block=(128, 1, 1),
+        "cuda." + name, "paged_attention", tiles, layout([*_parameters(True), reads("order", optional=True)]), grid, entry=entry, family="cuda",
+        block=(128, 1, 1),
         specials=(CudaVariant("sm_90", own, threads, (0, 0, 0), _walk_shared(kv, chunks), entry),), traits=TRAITS,
     )  # fmt: skip
 
@@ -296,6 +332,7 @@ def join_kernel(q: str, tiles: bool, plain: bool) -> KernelDef:
     return entry_kernel(f"{name}_{q}{_more(plain)}", "paged_attention", file, macro, (TYPES[q], _flag(plain)), params, grid, 64 if tiles else 128)
 
 
+@select.rule("accrt.walked_attention", "cuda")
 @select.rule("accrt.paged_attention", "cuda")
 def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> select.Lowering:
     at, q, out = op.attrs, operands[0], results[0]
@@ -347,7 +384,10 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
     options: List[Tuple[Any, Tuple[Launch, ...]]] = [(1, (one(prompts, _ALL),))]
     if group <= _WALK_GROUP and kv_heads % _WALK_HEADS == 0:
         options.insert(0, (less_equal(tokens, count), (one(walks, _ALL),)))
-        options.insert(1, (less_equal(_MANY_ROWS, count), (one(walks, _ALONE), one(prompts, _OTHERS))))
+        if len(operands) > 5:
+            ordered = launch(walks, {**tensors, **last, "order": "order"}, values)
+            options.insert(0, (logical_and(less_equal(tokens, _MOST_ORDERED), less_equal(tokens, count)), (ordered,)))
+        options.insert(-1, (less_equal(_MANY_ROWS, count), (one(walks, _ALONE), one(prompts, _OTHERS))))
     chosen = [(logical_and(less_equal(most_tokens + 1, tokens), condition), launches) for condition, launches in options]
     if group <= _ONE_GROUP:
         is_fast = less_equal(table.shape[1] * k.shape[1], _ONE_MOST if kv_heads >= _ONE_HEADS else _ONE_KEYS)
@@ -359,7 +399,7 @@ def _of_many(made: select.Lowering, op: Op, operands: select.Specs, options: Lis
     """Steps of many tokens: where rows have one each, they are walked; where there are more and
     rows are many, those that have one are walked, and the others have tiles; else all have
     tiles."""
-    bound: Mapping[str, select.Binding] = {**select.paged_operands(operands), "out": select.OUT}
+    bound: Mapping[str, select.Binding] = {**select.paged_operands(operands), "order": ("in", 5), "out": select.OUT}
     late, kept = select.late_symbols(op.block.function), []
     for condition, launches in options:
         condition = sizes.simplify(condition)

@@ -2,7 +2,8 @@
 // place of the largest alone; of equal ones the lower place first. NaN is larger than all else.
 //
 // Instantiated with X_TAG, ONE and ENTRY. ONE is 1 for argmax, and where rows are few 2 for its
-// first part and 3 for its second. A block of 512 threads has one row, or (2) a piece of one; k is
+// first part and 3 for its second. With TOKENS places are of 32 bits, and are written to
+// state[slots[row]] as well. A block of 512 threads has one row, or (2) a piece of one; k is
 // at most 512. Where k is more than n, the rest is not written: a device cannot fail one dispatch.
 #define NAN_BITS 0x7FC00000u
 #include "largest.cuh"
@@ -21,6 +22,18 @@ static __device__ __forceinline__ row_key_t largest_of_thread(const row_t& r) {
   return best ? key_of(best, place) : 0;
 }
 
+#if TOKENS
+#define PLACES int32_t *out, const int32_t *slots, int32_t *state, index_t state_rows
+#define PUT(KEY)                                                                                   \
+  const int32_t token = (int32_t)id_of_key(KEY), slot = slots[row];                                \
+  out[row * out_row] = token;                                                                      \
+  if (slot >= 0 && slot < state_rows)                                                              \
+  state[slot] = token
+#else
+#define PLACES long long* out
+#define PUT(KEY) out[row * out_row] = id_of_key(KEY)
+#endif
+
 #if ONE == 2
 extern "C" __global__ void __launch_bounds__(THREADS)
     ENTRY(const x_t* x, row_key_t* partial, index_t rows, index_t n, index_t x_row, index_t piece) {
@@ -38,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 }
 #elif ONE == 3
 extern "C" __global__ void __launch_bounds__(THREADS)
-    ENTRY(const row_key_t* partial, long long* out, index_t rows, index_t pieces, index_t out_row) {
+    ENTRY(const row_key_t* partial, PLACES, index_t rows, index_t pieces, index_t out_row) {
   begin_kernel();
   __shared__ shared_t s;
   const index_t row = blockIdx.x;
@@ -50,12 +63,13 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     best = key > best ? key : best;
   }
   best = largest_of_block(best, s);
-  if (threadIdx.x == 0)
-    out[row * out_row] = id_of_key(best);
+  if (threadIdx.x == 0) {
+    PUT(best);
+  }
 }
 #elif ONE
 extern "C" __global__ void __launch_bounds__(THREADS)
-    ENTRY(const x_t* x, long long* out, index_t rows, index_t n, index_t x_row, index_t out_row) {
+    ENTRY(const x_t* x, PLACES, index_t rows, index_t n, index_t x_row, index_t out_row) {
   begin_kernel();
   __shared__ shared_t s;
   const index_t row = blockIdx.x;
@@ -63,8 +77,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     return;
   const row_t r = {x + row * x_row, n, nullptr, nullptr, nullptr, 0};
   const row_key_t key = largest_of_block(largest_of_thread(r), s);
-  if (threadIdx.x == 0)
-    out[row * out_row] = id_of_key(key);
+  if (threadIdx.x == 0) {
+    PUT(key);
+  }
 }
 #else
 extern "C" __global__ void __launch_bounds__(THREADS)

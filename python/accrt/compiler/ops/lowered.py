@@ -90,6 +90,45 @@ def _infer_turned_product(op: Op) -> Types:
     return [TensorType(op.attrs["dtype"], x.shape[:-1] + (op.attrs["heads"], size))]
 
 
+@define(
+    "accrt.step_tokens(Tensor self, Tensor other, Tensor rows, Tensor row_ids, Tensor pages, Tensor slots, Tensor row_starts, Tensor kv_lengths, State last, State! page_table)",
+    effect=True,
+)
+def _infer_step_tokens(op: Op) -> Types:
+    """Rows of a weight `other` by ids; an id below 0 is last[row_ids[rows]], and others than those
+    of the weight become its first or its last. Before that, `pages` are written into the page table
+    at `slots`, as state_scatter writes them. And an order of the tokens for walked_attention: rows
+    of many keys first."""
+    given, weight, rows, row_ids, pages, slots, _row_starts, kv_lengths = op.operands
+    need_same(given.shape[0], rows.shape[0], "rows of tokens")
+    need_same(pages.shape[0], slots.shape[0], "slots of pages")
+    need_same(row_ids.shape[0], kv_lengths.shape[0], "lengths of rows")
+    if any(value.dtype != "i32" or value.rank != 1 for value in op.operands if value is not weight):
+        raise IRError(f"tokens of a step: ids of {given.type}, rows of {rows.type} and {row_ids.type}, {pages.type} at {slots.type}; i32 of one axis are needed")
+    return [TensorType(weight.dtype, (given.shape[0], weight.shape[1])), TensorType("i32", (given.shape[0],))]
+
+
+@define(
+    "accrt.walked_attention(Tensor query, State keys, State values, State page_table, Tensor row_ids, Tensor row_starts, Tensor kv_lengths, "
+    "Tensor? sinks, Tensor order, scale, window, soft_cap, chunk)"
+)
+def _infer_walked_attention(op: Op) -> Types:
+    """paged_attention; where each row has one token, tokens are taken in an order, on which the
+    result does not depend."""
+    q, order = op.operands[0], op.operands[5]
+    need_same(q.shape[0], order.shape[0], "order of tokens")
+    return [TensorType(q.dtype, (q.shape[0], q.shape[1], op.attrs["values"].type.shape[3]))]
+
+
+@define("accrt.greedy(Tensor self, Tensor slots, State! last)", effect=True)
+def _infer_greedy(op: Op) -> Types:
+    """The place of the largest of each row, i32, which is written into a state at `slots`, as
+    state_scatter writes it."""
+    x, slots = op.operands
+    need_same(x.shape[0], slots.shape[0], "slots of tokens")
+    return [TensorType("i32", x.shape[:1])]
+
+
 # ---- Quantized weights: what passes/quantized.py makes of operations on them ---------------------
 
 

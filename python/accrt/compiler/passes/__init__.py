@@ -23,6 +23,7 @@ from .matmul import merge_linears, pack_weights
 from .quantized import lower_quantized, quantize_weights
 from .snapshot import snapshot_views
 from .states import scatter_states
+from .steps import join_step_ends
 from .tidy import clone, tidy
 
 Pass = Callable[[Module], None]
@@ -64,6 +65,7 @@ CUDA_PIPELINE: Tuple[Tuple[str, Pass], ...] = (
     ("join_adapter_halves", join_adapter_halves),
     ("join_products", join_products),
     ("join_turned_products", join_turned_products),
+    ("join_step_ends", join_step_ends),
     ("fuse_elementwise", fuse_elementwise),
     ("hoist_constants", hoist_constants),
     ("tidy", tidy),
@@ -95,6 +97,6 @@ def run(
 
 
 __all__: List[str] = [
-    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fold_channels", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapter_halves", "join_adapters", "join_products", "join_rotations", "join_turned_products", "lower_precision",
+    "CUDA_PIPELINE", "PIPELINE", "PIPELINES", "clone", "decompose", "digest_of", "fold_channels", "form_convolutions", "fuse_elementwise", "form_products", "fuse_epilogues", "hoist_constants", "join_adapter_halves", "join_adapters", "join_products", "join_rotations", "join_step_ends", "join_turned_products", "lower_precision",
     "leave_out", "lower_quantized", "merge_linears", "pack_weights", "quantize_weights", "run", "scatter_states", "snapshot_views", "tidy",
 ]  # fmt: skip
