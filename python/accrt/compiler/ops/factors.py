@@ -181,7 +181,7 @@ def qr(a: Value, complete: bool = False) -> List[Value]:
     _need(a, "QR factors", least)
     rows, columns = a.shape[-2:]
     scale = _scale(a)
-    function, rank, r = a.function, a.rank, a / scale
+    function, r = a.function, a / scale
     if complete and not isinstance(rows, int):
         raise IRError(f"function {function.name!r}: all QR factors of {a.type}: how many rows it has is known to the call alone")
     down, reflectors = function.arange(rows).unsqueeze(1), []
