@@ -543,15 +543,16 @@ static PyObject* holder_learn(PyObject* object, PyObject* arguments) {
 }
 
 /* make_with(maker, checker): makes the results of Python's calls, of what `learn` was given; makes
- * a function of a call's arguments that says whether others are as these, or None. */
+ * a function of a call's arguments that says whether others are as these, or None. It stays as it
+ * is where none is given. */
 static PyObject* holder_make_with(PyObject* object, PyObject* arguments) {
   shim_t* shim = ((const holder_t*)object)->shim;
-  PyObject *maker, *checker;
-  if (!PyArg_ParseTuple(arguments, "OO", &maker, &checker))
+  PyObject *maker, *checker = shim->checker;
+  if (!PyArg_ParseTuple(arguments, "O|O", &maker, &checker))
     return NULL;
   PyObject* const before[] = {shim->maker, shim->checker};
   Py_INCREF(maker);
-  Py_INCREF(checker);
+  Py_XINCREF(checker);
   shim->maker = maker;
   shim->checker = checker;
   Py_XDECREF(before[0]);
