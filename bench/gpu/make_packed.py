@@ -1,5 +1,5 @@
-"""Compiles packed_LAYOUT.accx for gpu_packed.py: products of f16 rows with quantized weights whose
-bytes are given at load. Usage: make_packed.py FOLDER
+"""Compiles packed_LAYOUT.accx for gpu_packed.py and experts_LAYOUT.accx for gpu_experts.py:
+products of rows with quantized weights whose bytes are given at load. Usage: make_packed.py FOLDER
 
 A bundle has a function for each copy of a weight, with 1 to 16 rows: `product0` is x W^T of the
 constant w0. Constants are outside the bundle, so it is small. Needs nvcc.
@@ -14,6 +14,8 @@ from accrt.compiler import Module, available_targets, compile
 from accrt.compiler.encodings import LAYOUTS, Quantized
 
 N, K, COPIES, ROWS = 28672, 8192, 3, (1, 4, 8, 16)
+#: Matrices of gpu_experts.py, and their layouts.
+EXPERTS, EXPERT_N, EXPERT_K, EXPERT_LAYOUTS = 128, 768, 2048, ("q4_k", "q6_k")
 #: layout: elements of a row that share a scale, where that is free.
 CHOSEN = {"i4_group": 128, "q4_k": 0, "mxfp4": 0, "nvfp4": 0, "f8_channel": 0, "q8_0": 0, "q6_k": 0, "q5_k": 0, "q5_0": 0, "q3_k": 0, "iq4_nl": 0}
 #: Where blocks have scales of f16.
@@ -60,6 +62,22 @@ def module(layout: str) -> Module:
     return m
 
 
+def experts_module(layout: str) -> Module:
+    """`packed`: rows by the matrices of their groups; `plain`: the same with bf16 matrices."""
+    m = Module("experts_" + layout)
+    rows = m.symbol("rows", minimum=1, maximum=1 << 17)
+    for name in ("packed", "plain"):
+        f = m.function(name)
+        x = f.input("x", "bf16", [rows, EXPERT_K])
+        if name == "packed":
+            matrices = m.external("w", "bf16", (EXPERTS, EXPERT_N, EXPERT_K), layout=layout, by_name=True)
+            f.result("y", x.grouped_linear([matrices], f.input("ends", "i64", [EXPERTS])))
+        else:
+            matrices = f.input("w", "bf16", [EXPERTS, EXPERT_N, EXPERT_K])
+            f.result("y", x.grouped_matmul(matrices.transpose(1, 2), f.input("ends", "i64", [EXPERTS])))
+    return m
+
+
 def main() -> None:
     if not available_targets(["cuda"]):
         print("no nvcc: packed products are not compiled")
@@ -67,6 +85,10 @@ def main() -> None:
     for layout in CHOSEN:
         path = os.path.join(sys.argv[1], f"packed_{layout}.accx")
         compile(module(layout), path, targets=["sm_90", "ptx"])
+        print(f"{path}: {os.path.getsize(path) >> 10} KiB")
+    for layout in EXPERT_LAYOUTS:
+        path = os.path.join(sys.argv[1], f"experts_{layout}.accx")
+        compile(experts_module(layout), path, targets=["sm_90", "ptx"])
         print(f"{path}: {os.path.getsize(path) >> 10} KiB")
 
 

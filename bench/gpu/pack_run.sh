@@ -86,7 +86,7 @@ run_bench() {
     case $b in
       *gpu_load.py) modules="numpy torch safetensors" ;;
       *gpu_minilm.py) modules="numpy torch transformers" ;;
-      *gpu_packed.py | *gpu_rows.py | *gpu_sample.py) modules="numpy torch" ;;
+      *gpu_experts.py | *gpu_packed.py | *gpu_rows.py | *gpu_sample.py) modules="numpy torch" ;;
       *) modules= ;;
     esac
     # shellcheck disable=SC2086  # a list of names

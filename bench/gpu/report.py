@@ -10,7 +10,9 @@ import json
 import pathlib
 import sys
 
-ORDER = ("gpu_launch", "gpu_commands", "gpu_objects", "gpu_transfer", "gpu_load", "gpu_start", "gpu_python", "gpu_minilm", "gpu_rows", "gpu_packed")
+ORDER = (
+    "gpu_launch", "gpu_commands", "gpu_objects", "gpu_transfer", "gpu_load", "gpu_start", "gpu_python", "gpu_minilm", "gpu_rows", "gpu_packed", "gpu_experts"
+)  # fmt: skip
 
 
 def number(value: float) -> str:

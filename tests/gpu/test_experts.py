@@ -46,6 +46,9 @@ def _cases():
     yield 128, 96, 256, "bf16", "q4_k", True
     yield 128, 40, 128, "f16", "mxfp4", False
     yield 17, 48, 128, "bf16", "ggml_nvfp4", True
+    # blocks of 32 and 64 rows of x, whose last tiles are none of the matrix
+    for layout in ("q4_k", "q6_k", "q2_k", "q4_1", "nvfp4", "q8_0", "ct_i4_asym"):
+        yield 8, 296, 512, "f16" if layout in ("nvfp4", "ct_i4_asym") else "bf16", layout, False
     # several blocks of many tiles, and all slices of k
     yield 8, 1408, 2048, "bf16", "q4_0", True
     yield 8, 520, 1536, "f16", "mxfp4", False

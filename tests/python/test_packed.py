@@ -223,6 +223,16 @@ def test_matrices_of_groups_stay_packed_on_cuda(layout, n, one, experts):
         assert len(kernels) == 2 and all(name.startswith("cuda.packed_groups_") for name in kernels)
 
 
+@pytest.mark.parametrize("layout", ["q4_k", "q6_k", "ggml_nvfp4", "q8_0"])
+def test_groups_of_many_rows_have_large_blocks_on_cuda(layout):
+    """8 rows for few of each matrix, 32 and 64 for more, where matrices have eight tiles."""
+    rng = np.random.default_rng([kh.SEED, 36])
+    m, _parts = groups(rng, layout, 296, False, 8, dtype="bf16")
+    del m.functions["each"]
+    kernels = [kernel for kernel in driver.kernels_of(m, "cuda") if kernel.op == "grouped_quantized"]
+    assert sorted(kernel.name.rsplit("_", 1)[1].split("x")[0] for kernel in kernels) == ["1", "4", "8"]
+
+
 def test_matrices_that_meet_f32_stay_packed_on_cuda_where_it_computes_in_16_bits():
     rng = np.random.default_rng([kh.SEED, 34])
     for compute in ("", "bf16"):

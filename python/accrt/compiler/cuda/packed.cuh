@@ -433,9 +433,11 @@ template <class T, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS> str
   }
 };
 
-/** Block `block` of `blocks` makes its tiles of w, for rows of x from row0 on. */
+/** Block `block` makes its tiles of the `all_tiles` of w, for rows of x from row0 on. With more
+ * than two COLUMNS each group has one tile, and blocks may have more tiles than is left of w: these
+ * are its last one again, and go nowhere. */
 template <class T, class C, class BIAS, int ACTIVATION, int CODES, int SCALES, class ST, bool ZEROS, int COLUMNS, int TILES, int SLICES, int GROUPS>
-static __device__ __forceinline__ void packed_product(const packed_arguments<T, C, BIAS>& p, unsigned char* shared, int64_t block, int64_t blocks, int64_t row0) {
+static __device__ __forceinline__ void packed_product(const packed_arguments<T, C, BIAS>& p, unsigned char* shared, int64_t block, int64_t all_tiles, int64_t row0) {
   typedef packed_tile<T, CODES, SCALES, ST, ZEROS, COLUMNS> tile_t;
   typedef packed_window<T, COLUMNS, GROUPS, tile_t::IS_SPLIT> window_t;
   constexpr int ROWS = packed_form<CODES>::ROWS, RECORD = tile_t::record_t::BYTES, WARPS = SLICES * GROUPS, MOST = (TILES + GROUPS - 1) / GROUPS;
@@ -451,7 +453,9 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
   const int fit = (int)(shared_bytes - RING_AT) / (WARPS * RECORD), most = PACKED_BARRIER_BYTES / 8 / WARPS, depth = fit < most ? fit : most;
   packed_ring<RECORD> ring;
   ring.lane = lane;
-  ring.next = p.w + ((block * TILES + first_tile) * steps + begin * tiles) * RECORD;
+  static_assert(COLUMNS <= 2 || TILES == GROUPS, "tiles that are left out are whole streams");
+  const int64_t stream = block * TILES + first_tile;
+  ring.next = p.w + ((COLUMNS > 2 && stream >= all_tiles ? all_tiles - 1 : stream) * steps + begin * tiles) * RECORD;
   ring.left = (end - begin) * tiles;
   ring.begin(shared_address(shared) + RING_AT + warp * depth * RECORD, shared_address(shared) + warp * depth * 8, depth);
   wait_for_previous(); /* which may have made x */
@@ -538,7 +542,7 @@ static __device__ __forceinline__ void packed_product(const packed_arguments<T, 
     for (int i = 0; i < SLICES; i++)
       value += out[(i * COLUMNS * 8 + column) * STEP + row];
     if constexpr (SCALES == SCALES_E4M3)
-      value *= packed_factors(p.w, blocks * TILES, steps, RECORD)[n];
+      value *= packed_factors(p.w, all_tiles, steps, RECORD)[n];
     value = value * packed_factor<T, CODES, SCALES>() + (p.bias ? to_float(p.bias[n]) : 0.0f);
     value = activate_as<C>(value, ACTIVATION);
     p.c[m * p.ldc + n] = from_float<C>(p.residual ? value + to_float(p.residual[m * p.ld_residual + n]) : value);
@@ -561,8 +565,12 @@ static __device__ __forceinline__ void packed_groups_product(packed_arguments<T,
     return;
   p.x += g.begin * p.ldx, p.c += g.begin * p.ldc, p.m = g.end - g.begin;
   if (g.matrix < matrices) {
+    typedef packed_record<CODES, SCALES, ST, ZEROS> record_t;
+    const int64_t steps = (p.k + PACKED_STEP_K - 1) / PACKED_STEP_K;
+    const int64_t tile_bytes = steps * record_t::BYTES + (SCALES == SCALES_E4M3 ? 4 * packed_form<CODES>::ROWS : 0);
+    const int64_t all_tiles = COLUMNS > 2 ? matrix_bytes / tile_bytes : (int64_t)gridDim.y * TILES;
     p.w += g.matrix * matrix_bytes;
-    packed_product<T, C, C, NONE, CODES, SCALES, ST, ZEROS, COLUMNS, TILES, SLICES, GROUPS>(p, shared, blockIdx.y, gridDim.y, 0);
+    packed_product<T, C, C, NONE, CODES, SCALES, ST, ZEROS, COLUMNS, TILES, SLICES, GROUPS>(p, shared, blockIdx.y, all_tiles, 0);
     return;
   }
   constexpr int BLOCK_ROWS = TILES * packed_form<CODES>::ROWS;
@@ -680,7 +688,7 @@ static __device__ __forceinline__ void packed_rows(const uint8_t* w, const INDEX
     extern __shared__ __align__(128) unsigned char accrt_shared[];                                                              \
     const accrt_cuda::packed_arguments<T, C, BIAS> p = {x, w, bias, residual, c, m, n, k, ldx, ldc, ld_residual};                \
     accrt_cuda::packed_product<T, C, BIAS, accrt_cuda::ACTIVATION, accrt_cuda::CODES, accrt_cuda::SCALES, ST, ZEROS, COLUMNS,    \
-                               TILES, SLICES, GROUPS>(p, accrt_shared, blockIdx.x, gridDim.x, (int64_t)blockIdx.y * (COLUMNS) * 8); \
+                               TILES, SLICES, GROUPS>(p, accrt_shared, blockIdx.x, (int64_t)gridDim.x * (TILES), (int64_t)blockIdx.y * (COLUMNS) * 8); \
   }
 
 #define ACCRT_CUDA_PACKED_GROUPED(ENTRY, T, C, INDEX, CODES, SCALES, ST, ZEROS, COLUMNS, TILES, SLICES, GROUPS)                     \

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import Any, Callable, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 from .. import select
 from ..declared import TensorType
@@ -39,8 +39,9 @@ _AHEAD_BYTES = 96 << 10
 #: Of products of groups: matrices that a step of one token reads; what a block costs beside
 #: reading, in elements of k of a tile.
 _READ_TOGETHER, _BLOCK_COST = 8, 4096
-#: Rows of a matrix, on average, up to which 8 rows are made at a time instead of 16.
-_FEW_OF_EACH = 4
+#: Rows of a matrix, on average, up to which 8 rows are made at a time, and up to which 32 are
+#: instead of 64. Tiles of a block that makes so many.
+_FEW_OF_EACH, _SOME_OF_EACH, _WIDE_GROUPS = 4, 30, 8
 
 
 def _kind(form: Form) -> Optional[str]:
@@ -152,12 +153,16 @@ class _Block:
         return self.slices * self.groups
 
 
+def _sums_of_x(form: Form) -> int:
+    """Bytes of sums for minima, of 8 rows of x."""
+    return 512 * {"Q4K": 1, "MINIMA": 1, "Q2K": 2}.get(_kind(form) or "", 0)
+
+
 def _block(form: Form, columns: int, most_bytes: int) -> _Block:
     """As many slices as warps, steps of k and shared memory allow."""
     tiles = _block_tiles(form)
     groups = 4 if tiles >= 4 else tiles
-    sums_of_x = 512 * {"Q4K": 1, "MINIMA": 1, "Q2K": 2}.get(_kind(form) or "", 0)
-    x_bytes = columns * (8192 + sums_of_x)
+    x_bytes = columns * (8192 + _sums_of_x(form))
     sum_bytes, record = columns * 32 * (tiles * _rows(form) + 4), _record_bytes(form)
     slices = _WARPS // groups
     while slices > 1 and (
@@ -168,6 +173,22 @@ def _block(form: Form, columns: int, most_bytes: int) -> _Block:
     each = slices * groups * record
     depth = max(1, min((most_bytes - _BARRIER_BYTES - slices * x_bytes) // each, ex.ceildiv(_AHEAD_BYTES, each)))
     return _Block(columns, tiles, slices, groups, _BARRIER_BYTES + max(slices * x_bytes + depth * each, slices * sum_bytes))
+
+
+def _wide_block(form: Form, columns: int, most_bytes: int) -> Optional[_Block]:
+    """One for many rows of x, a tile for each group; None where records lie otherwise, or there are
+    too few of them."""
+    tiles, groups = ex.ceildiv(form.n, _rows(form)), _WIDE_GROUPS
+    if _block_tiles(form) > 4 or tiles < groups or form.k < 2 * _STEP_K:
+        return None
+    x_bytes, each = columns * (8192 + _sums_of_x(form)), groups * _record_bytes(form)
+    slices, sum_bytes = 2 if columns == 4 else 1, columns * 32 * (groups * _rows(form) + 4)
+    while slices > 1 and _BARRIER_BYTES + slices * (x_bytes + each) > most_bytes:
+        slices //= 2
+    depth = min((most_bytes - _BARRIER_BYTES - slices * x_bytes) // (slices * each), ex.ceildiv(_AHEAD_BYTES, slices * each))
+    if depth < 1:
+        return None
+    return _Block(columns, groups, slices, groups, _BARRIER_BYTES + slices * max(x_bytes + depth * each, sum_bytes))
 
 
 _SYMBOLS = "m n k ldx ldc ld_residual".split()
@@ -242,19 +263,22 @@ def _grouped_kernel(form: Form, x: str, c: str, index: str, here: _Block, there:
     return _either(unit, "grouped_quantized", params, grid, here, there)
 
 
-def lower_groups(form: Form, matrices: int, x: TensorSpec, ends: TensorSpec, out: TensorSpec, columns: int) -> Launch:
+def lower_groups(form: Form, matrices: int, x: TensorSpec, ends: TensorSpec, out: TensorSpec, columns: int) -> Optional[Launch]:
     """Rows ends[e - 1] up to ends[e] of x by matrix e of many, each as `form` says, 8 * columns
-    rows at a time. Packed as one and one after the other is the same. Operands: x, w, ends, out."""
+    rows at a time; None where there is no kernel for so many. Packed as one and one after the other
+    is the same. Operands: x, w, ends, out."""
     if x.dtype not in products.OPERANDS or out.dtype not in (x.dtype, "f32"):
         raise ValueError(f"product: types {x.dtype} and {out.dtype}: f16 or bf16 are needed")
     if not (ex.equal(x.strides[1], 1) and ex.equal(out.strides[1], 1)):
         raise ValueError("grouped product: rows are contiguous")
-    blocks = (_block(form, columns, _SHARED_BYTES[arch]) for arch in ("sm_90", ""))
+    here, there = ((_wide_block if columns > 2 else _block)(form, columns, _SHARED_BYTES[arch]) for arch in ("sm_90", ""))
+    if here is None or there is None:
+        return None
     values = {
         "rows": x.shape[0], "n": form.n, "k": form.k, "matrices": matrices, "x_row": x.strides[0], "out_row": out.strides[0],
         "ends_step": ends.strides[0], "matrix_bytes": packed_bytes(form),
     }  # fmt: skip
-    return launch(_grouped_kernel(_same(form), x.dtype, out.dtype, ends.dtype, *blocks), {name: name for name in ("x", "w", "ends", "out")}, values)
+    return launch(_grouped_kernel(_same(form), x.dtype, out.dtype, ends.dtype, here, there), {name: name for name in ("x", "w", "ends", "out")}, values)
 
 
 @select.rule("accrt.grouped_quantized", "cuda")
@@ -262,12 +286,16 @@ def _grouped(op: Op, operands: select.Specs, results: select.Specs) -> select.Lo
     x, _weights, ends = operands
     form, matrices = op.attrs["form"], op.attrs["matrices"]
 
-    def made(columns: int) -> Launch:
-        return lower_groups(form, matrices, x, ends, results[0], columns)
+    def upto(rows: Optional[int], columns: int) -> List[Tuple[Any, Launch]]:
+        """The kernel for so many rows of a matrix on average; None: for any number."""
+        made = lower_groups(form, matrices, x, ends, results[0], columns)
+        return [] if made is None else [(1 if rows is None else products.at_most(x.shape[0], rows * matrices), made)]
 
     # one kernel alone, where bits must not depend on how many rows there are
-    few = 0 if select.is_batch_invariant(op) else products.at_most(x.shape[0], _FEW_OF_EACH * matrices)
-    return select.named(products.resolved([(few, made(1)), (1, made(2))]), x=("in", 0), w=("in", 1), ends=("in", 2), out=select.OUT)
+    options = upto(None, 2)
+    if not select.is_batch_invariant(op):
+        options = [*upto(_FEW_OF_EACH, 1), *upto(_SOME_OF_EACH, 4), *(upto(None, 8) or options)]
+    return select.named(products.resolved(options), x=("in", 0), w=("in", 1), ends=("in", 2), out=select.OUT)
 
 
 @functools.lru_cache(maxsize=None)
