@@ -31,7 +31,7 @@ JOINED = (
     ("bf16", "bf16", 96, 70, (64, 8, 120)),
 )  # fmt: skip
 #: What a gate of two parts becomes: type, size, rank, columns of each part, activation.
-GATED = (("bf16", 96, 16, 1088, "silu"), ("f16", 40, 9, 72, "gelu"), ("bf16", 33, 20, 13, "silu"))
+GATED = (("bf16", 96, 16, 1088, "silu"), ("f16", 40, 9, 72, "gelu"), ("bf16", 33, 20, 13, "silu"), ("bf16", 80, 70, 136, "silu"))
 
 
 def gate(both, columns, activation):
@@ -148,11 +148,12 @@ def test_one_adapter_of_all_tokens(running, name):
     assert near(got, want, types_of(name))
 
 
+@pytest.mark.parametrize("tokens", [700, 2500])
 @pytest.mark.parametrize("name", NAMES)
-def test_prompts_beside_rows(running, name):
+def test_prompts_beside_rows(running, name, tokens):
     """Pieces of one adapter, of many, and of none."""
-    x, y, index = running.given(name, 700)
-    index[300:500], index[500:620], index[620:] = 3, -1, 1
+    x, y, index = running.given(name, tokens)
+    index[300:500], index[500:620], index[620:1900] = 3, -1, 1
     got, want = running.run(name, x, y, index), running.oracle.run(name, x, y, index)[0]
     assert near(got, want, types_of(name))
     assert np.array_equal(got[index < 0], running.kept(name, y)[index < 0])

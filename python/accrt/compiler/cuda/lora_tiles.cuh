@@ -117,8 +117,8 @@ static __device__ __noinline__ uint4 load_singly(const uint16_t* at, int count) 
   uint32_t word[4];
 #pragma unroll
   for (int i = 0; i < 4; i++)
-    word[i] = (2 * i < count ? at[2 * i] : 0) |
-              (uint32_t)(2 * i + 1 < count ? at[2 * i + 1] : 0) << 16;
+    word[i] = (2 * i < count ? at[2 * i] : 0) | (uint32_t)(2 * i + 1 < count ? at[2 * i + 1] : 0)
+                                                    << 16;
   return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
@@ -156,7 +156,9 @@ static __device__ __forceinline__ void set_word(uint4& piece, int i, uint32_t wo
   (i == 0 ? piece.x : i == 1 ? piece.y : i == 2 ? piece.z : piece.w) = word;
 }
 
-static __device__ __forceinline__ int padded_rank(int rank) { return (rank + 15) / 16 * 16; }
+static __device__ __forceinline__ int padded_rank(int rank) {
+  return (rank + 15) / 16 * 16;
+}
 
 // ---- The first half -----------------------------------------------------------------------------
 
@@ -179,7 +181,7 @@ static __device__ __forceinline__ void
 shrink_tiles(const T* const (&x)[2 * MS], const T* const (&factors)[2 * PARTS], int size, int warp,
              int lane, float (&sums)[MS][2 * PARTS][4]) {
   constexpr int STEP = 32 * LORA_SPLITS * LORA_SHRINK_WARPS;
-#pragma unroll(MS * PARTS == 1 ? 4 : MS * PARTS < 4 ? 2 : 1)
+#pragma unroll(MS* PARTS < 3 ? 2 : 1)
   for (int first = 32 * warp; first < size; first += STEP) {
     const int at = first + 8 * (lane % 4), left = size - at;
     uint4 f[2 * PARTS], own[2 * MS];
@@ -204,9 +206,7 @@ shrink_tiles(const T* const (&x)[2 * MS], const T* const (&factors)[2 * PARTS], 
   }
 }
 
-template <int PARTS> struct lora_shrink_memory {
-  float sums[LORA_SHRINK_WARPS][PARTS][16 * 16];
-};
+template <int PARTS> struct lora_shrink_memory { float sums[LORA_SHRINK_WARPS][PARTS][16 * 16]; };
 
 template <int MS, int PARTS, bool WIDE, class T>
 static __device__ __forceinline__ void shrink_record(const lora_shrink_t<T>& p,
@@ -346,10 +346,8 @@ template <> struct shrunk_piece<f16> {
   __device__ __forceinline__ void add(float (&sums)[4], const uint4 (&f)[4], int j) const {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-      const uint32_t b0 =
-          __float_as_uint(half_of_word<f16>(word_of(f[2 * i], j / 2), j % 2));
-      const uint32_t b1 =
-          __float_as_uint(half_of_word<f16>(word_of(f[2 * i + 1], j / 2), j % 2));
+      const uint32_t b0 = __float_as_uint(half_of_word<f16>(word_of(f[2 * i], j / 2), j % 2));
+      const uint32_t b1 = __float_as_uint(half_of_word<f16>(word_of(f[2 * i + 1], j / 2), j % 2));
       multiply(sums, high[i], b0, b1);
       multiply(sums, low[i], b0, b1);
     }
@@ -363,6 +361,42 @@ template <> struct shrunk_piece<f16> {
   }
 };
 
+static __device__ __noinline__ float silu_alone(float x) {
+  return activate(x, SILU);
+}
+
+/** activate_as of eight numbers, to the same bits. SILU's quotients are found as a division does,
+ * but all at once: divisions are branches. */
+template <class T, int ACTIVATION>
+static __device__ __forceinline__ void activate_all(float (&x)[8]) {
+  if constexpr (ACTIVATION != SILU) {
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      x[i] = activate_as<T>(x[i], ACTIVATION);
+  } else {
+    float made[8];
+    bool is_apart = false;
+#pragma unroll
+    for (int i = 0; i < 8; i++) {
+      const float divisor = 1.0f + __expf(-x[i]), magnitude = fabsf(x[i]);
+      float inverse;
+      asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(divisor));
+      inverse = fmaf(inverse, fmaf(-divisor, inverse, 1.0f), inverse);
+      const float near = x[i] * inverse, nearer = fmaf(inverse, fmaf(-divisor, near, x[i]), near);
+      made[i] = fmaf(inverse, fmaf(-divisor, nearer, x[i]), nearer);
+      is_apart = is_apart || !(magnitude > 0x1p-100f && magnitude < 64.0f);
+    }
+    if (is_apart) {
+#pragma unroll
+      for (int i = 0; i < 8; i++)
+        made[i] = silu_alone(x[i]);
+    }
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+      x[i] = made[i];
+  }
+}
+
 struct alignas(16) lora_expand_memory {
   float shrunk[LORA_TOKENS * (LORA_RANKS + 8)];
 };
@@ -374,36 +408,41 @@ template <bool WIDE, bool GATE, int ACTIVATION, class T> struct expand_tile {
   const int32_t* record;
   int adapter, count, part, column, lane;
   uint4 y[NP][4], f[NP][4]; // y: of row g or g + 8, the first or the second eight columns
+  int tokens[2];            // of rows g and g + 8
 
-  /** Rows g and g + 8 of 16 tokens. */
-  __device__ __forceinline__ int token(int m, int i) const {
-    return __ldcg(record + 4 + 16 * m + 8 * i + lane / 4);
-  }
+  /** y of 16 tokens. WIDE: columns behind the last one are its last eight again, and go nowhere. */
   __device__ __forceinline__ void load(int m) {
-    const int at = column + 16 * (lane % 4);
+    const int at = column + 16 * (lane % 4), size = p.size(part);
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+      tokens[i] = __ldcg(record + 4 + 16 * m + 8 * i + lane / 4);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const T* const row = p.y + token(m, i / 2) * p.y_row + at + i % 2 * 8;
+      const int own = at + i % 2 * 8, near = WIDE ? min(own, size - 8) : own;
+      const T* const from = p.y + tokens[i / 2] * p.y_row + near + p.begin(part);
 #pragma unroll
       for (int k = 0; k < NP; k++)
-        y[k][i] = load_eight<WIDE>(row + p.begin(part + k), p.size(part) - at - i % 2 * 8);
+        y[k][i] = load_eight<WIDE>(from + k * size, WIDE ? 8 : size - own);
     }
   }
   /** The factors' ranks that shrunk_piece has, of the lane's own eight columns. */
   __device__ __forceinline__ void load_factors(int rank) {
-    const int own = column + lane / 4 * 8, size = p.size(part);
+    const int own = column + lane / 4 * 8, size = p.size(part), first = rank + lane % 4 * 2;
+    const int near = WIDE ? min(own, size - 8) : own;
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int r = rank + lane % 4 * 2 + i % 2 + i / 2 * 8;
+    for (int k = 0; k < NP; k++) {
+      const T* const from = p.of(part + k) + ((int64_t)adapter * p.rank + first) * size + near;
 #pragma unroll
-      for (int k = 0; k < NP; k++)
-        f[k][i] = load_eight<WIDE>(p.of(part + k) + ((int64_t)adapter * p.rank + r) * size + own,
-                                   r < p.rank ? size - own : 0);
+      for (int i = 0; i < 4; i++) {
+        const int r = i % 2 + i / 2 * 8;
+        const bool inside = p.rank % 16 == 0 || first + r < p.rank;
+        f[k][i] = load_eight<WIDE>(from + r * size, !inside ? 0 : WIDE ? 8 : size - own);
+      }
     }
   }
   /** The tile's numbers, and their end. */
   __device__ __forceinline__ void finish(int m, const float* shrunk, int step) {
-    const int padded = padded_rank(p.rank), at = column + 16 * (lane % 4);
+    const int padded = padded_rank(p.rank), at = column + 16 * (lane % 4), size = p.size(part);
     const float* const own = shrunk + (16 * m + lane / 4) * step + lane % 4 * 2;
     shrunk_piece<T> piece[NP];
 #pragma unroll
@@ -424,24 +463,25 @@ template <bool WIDE, bool GATE, int ACTIVATION, class T> struct expand_tile {
           piece[k].add(sums[k][1], f[k], j + 1);
         }
       }
+      float made[8];
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        float two[2];
+      for (int i = 0; i < 8; i++)
+        made[i] = half_of_word<T>(word_of(y[0][i / 2], j / 2), i % 2) + sums[0][i % 2][i / 2];
+      if constexpr (GATE) {
+        activate_all<T, ACTIVATION>(made);
 #pragma unroll
-        for (int k = 0; k < 2; k++) {
-          two[k] = half_of_word<T>(word_of(y[0][i], j / 2), k) + sums[0][k][i];
-          if constexpr (GATE)
-            two[k] = activate_as<T>(two[k], ACTIVATION) *
-                     (half_of_word<T>(word_of(y[1][i], j / 2), k) + sums[1][k][i]);
-        }
-        set_word(y[0][i], j / 2, pack_two<T>(two[0], two[1]));
+        for (int i = 0; i < 8; i++)
+          made[i] *= half_of_word<T>(word_of(y[1][i / 2], j / 2), i % 2) + sums[1][i % 2][i / 2];
       }
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        set_word(y[0][i], j / 2, pack_two<T>(made[2 * i], made[2 * i + 1]));
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      T* const row = p.out + token(m, i / 2) * p.out_row + p.begin(part) + at + i % 2 * 8;
+      T* const row = p.out + tokens[i / 2] * p.out_row + p.begin(part) + at + i % 2 * 8;
       if (16 * m + 8 * (i / 2) + lane / 4 < count)
-        store_eight<WIDE>(row, y[0][i], p.size(part) - at - i % 2 * 8);
+        store_eight<WIDE>(row, y[0][i], size - at - i % 2 * 8);
     }
   }
   static __device__ __forceinline__ void read(shrunk_piece<T>& piece, const float* own, int step) {
@@ -488,9 +528,13 @@ static __device__ __forceinline__ void expand_record(const lora_expand_t<T>& p,
                                                      int count, int part, int column) {
   constexpr int NP = GATE ? 2 : 1;
   const int step = NP * padded_rank(p.rank) + 8;
-  expand_tile<WIDE, GATE, ACTIVATION, T> tile = {
-      p,    p.groups + (int64_t)blockIdx.x * LORA_RECORD, adapter, count, part, column,
-      (int)threadIdx.x % 32};
+  expand_tile<WIDE, GATE, ACTIVATION, T> tile = {p,
+                                                 p.groups + (int64_t)blockIdx.x * LORA_RECORD,
+                                                 adapter,
+                                                 count,
+                                                 part,
+                                                 column,
+                                                 (int)threadIdx.x % 32};
   if (WIDE) { // what a kernel before the one that is waited for has written
     if (adapter >= 0)
       tile.load_factors(0);
@@ -551,7 +595,7 @@ static __device__ __forceinline__ void lora_expand(const lora_expand_t<T>& p) {
 
 /* Of y nothing is read: this kernel stands behind the one that makes it, and not beside it. */
 #define ACCRT_CUDA_LORA_SHRINK(ENTRY, T, PARTS)                                                    \
-  extern "C" __global__ void __launch_bounds__(32 * LORA_SHRINK_WARPS, 2)                          \
+  extern "C" __global__ void __launch_bounds__(32 * LORA_SHRINK_WARPS, (PARTS) < 3 ? 3 : 2)        \
       ENTRY(const T* y, const T* x, const T* factors, const T* factors1, const T* factors2,        \
             const int32_t* groups, float* out, int64_t records, int64_t rank, int64_t size,        \
             int64_t x_row) {                                                                       \
@@ -567,15 +611,10 @@ static __device__ __forceinline__ void lora_expand(const lora_expand_t<T>& p) {
       ENTRY(const T* y, const float* shrunk, const T* factors, const T* factors1,                  \
             const T* factors2, const int32_t* groups, T* out, int64_t records, int64_t rank,       \
             int64_t size, int64_t size1, int64_t size2, int64_t y_row, int64_t out_row) {          \
-    const accrt_cuda::lora_expand_t<T> given = {y,                                                 \
-                                                shrunk,                                            \
-                                                {factors, factors1, factors2},                     \
-                                                groups,                                            \
-                                                out,                                               \
-                                                (int)rank,                                         \
-                                                {(int)size, (int)size1, (int)size2},               \
-                                                y_row,                                             \
-                                                out_row};                                          \
+    const accrt_cuda::lora_expand_t<T> given = {                                                   \
+        y,      shrunk,    {factors, factors1, factors2},       groups,                            \
+        out,    (int)rank, {(int)size, (int)size1, (int)size2}, y_row,                             \
+        out_row};                                                                                  \
     accrt_cuda::lora_expand<PARTS, GATE, accrt_cuda::ACTIVATION>(given);                           \
   }
 
