@@ -240,7 +240,7 @@ def test_names_without_a_prefix(tmp_path):
 
 @pytest.mark.parametrize("name", ["bloom", "deepseek-v2-lite"])
 def test_a_second_start_is_from_the_cache(tmp_path, name, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", kh.other_cache(tmp_path / "cache"))
     folder, _weights = family.write(tmp_path / "m", name)
     first, second = (models.open(folder, options=OPTIONS, targets=kh.host_targets()[-1:]) for _ in range(2))
     assert not first.info["cached"] and second.info["cached"] and first.bundle == second.bundle
