@@ -1,4 +1,4 @@
-"""Whole models of 48 families (torch_models.py) through accrt.from_torch: every element of every
+"""Whole models of 49 families (torch_models.py) through accrt.from_torch: every element of every
 output beside torch's float64 result, with fixed sizes, with sizes that vary, and with two sizes
 that the export never saw. A part of them, from a seed that is printed; ACCRT_TEST_ALL=1: all. Runs
 where torch and transformers are: `./dev check models`."""
