@@ -264,6 +264,12 @@ def test_no_code_of_a_file_runs(tmp_path, name):
     assert "antigravity" not in sys.modules
 
 
+def test_guards_of_a_file_do_not_run(tmp_path):
+    """torch keeps conditions on inputs as texts, which a module of the program would execute."""
+    (tmp_path / "model.pt2").write_bytes(of_json(MODEL, lambda value: value.update(guards_code=[f"{evil()} == 0"])))
+    assert list(convert(tmp_path / "model.pt2").functions) == ["forward"] and not mark.exists()
+
+
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damaged_files_are_one_line(tmp_path, capfd, name):
     message = refused(tmp_path, DAMAGED[name]())

@@ -369,3 +369,16 @@ def test_options_are_refused():
 
     with pytest.raises(ValueError, match="has no options, mode was given"):
         accrt.torch.backend(torch.fx.symbolic_trace(torch.nn.ReLU()), [], mode="x")
+
+
+def test_numbers_that_only_look_the_same_have_plans_of_their_own():
+    """As torch.fx gives them to who calls the backend itself: 0.0 equals -0.0, and nan nothing."""
+    from accrt.torch._backend import backend
+
+    graph, x = torch.fx.symbolic_trace(lambda x, s: x / s), torch.ones(3)
+    made = backend(graph, [x, 0.0])
+    with torch.no_grad():
+        for s in (0.0, -0.0, float("nan"), float("nan"), 2.0, -0.0):
+            (y,) = made(x, s)
+            assert torch.equal(y.nan_to_num(7.0), (x / s).nan_to_num(7.0)), s
+    assert len(made.plans) == 4
