@@ -22,8 +22,8 @@ int accrt_file_read(int fd, int direct_fd, uint64_t offset, void* target, uint64
  * Blocks. */
 int accrt_file_write(int fd, int64_t offset, const void* bytes, uint64_t size_bytes);
 
-/* True if so many bytes at `offset` (-1: at the file's position) would make the file larger than the
- * system's limit (RLIMIT_FSIZE). The system sends SIGXFSZ then, which ends the process. */
+/* True if so many bytes at `offset` (-1: at the file's position) would make the file larger than
+ * the system's limit (RLIMIT_FSIZE). The system sends SIGXFSZ then, which ends the process. */
 bool accrt_file_passes_limit(int fd, int64_t offset, uint64_t size_bytes);
 
 #endif /* ACCRT_RUNTIME_CORE_FILE_IO_H_ */

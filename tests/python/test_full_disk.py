@@ -193,7 +193,7 @@ nvcc._note_version("none")
 
 @pytest.mark.parametrize("home", ["here", "~nobody.of.this.name"])
 def test_work_goes_on_where_there_is_no_home(tmp_path, home):
-    """As for a user whom a container has no name for: the search for a folder that is there ends."""
+    """As for a user without a name in a container: the search for a folder that is there ends."""
     environment = {**os.environ, "HOME": home, "XDG_CACHE_HOME": "cache"}
     done = subprocess.run([sys.executable, "-c", HOMELESS], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and not os.listdir(tmp_path), done.stderr

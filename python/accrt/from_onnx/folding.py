@@ -27,8 +27,8 @@ NOT_FOLDED = (
 _FEW = 64
 #: Most elements of an array of sizes: each is an object of Python's.
 MOST_SIZES = 1 << 16
-#: Bytes of memory that all folded results may have: so many, and so often the bytes of the weights. A
-#: chain of nodes can double what it is given in each.
+#: Bytes of memory that all folded results may have: so many, and so often the bytes of the weights.
+#: A chain of nodes can double what it is given in each.
 SPARE_BYTES, SPARE_TIMES = 64 << 20, 8
 INTEGERS = ("i64", "i32", "u32", "u8", "i8")
 

@@ -45,8 +45,9 @@ class _Graph:
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
             raise RuntimeError("torch.compile(backend='accrt') runs inference alone, and arguments or parameters require grad: call the model under "
                                "torch.no_grad(). For training there is accrt.torch.operator with a backward")
+        # numbers by their bits: 0.0 is -0.0, and nan is not nan
         key = tuple((tuple(a.shape), a.stride(), a.dtype, a.device.type, isinstance(a, torch.nn.Parameter)) if isinstance(a, torch.Tensor)
-                    else (type(a), a.hex() if isinstance(a, float) else a) for a in args)  # 0.0 is -0.0, and nan is not nan
+                    else (type(a), a.hex() if isinstance(a, float) else a) for a in args)
         plan = self.plans.get(key)
         while True:
             if plan is None:
