@@ -40,6 +40,7 @@ _FALCON = {"hidden_act": "absent", "rms_norm_eps": "absent", "intermediate_size"
 _LATENTS = {"num_key_value_heads": 6, "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12, "moe_intermediate_size": 24}
 _GRANITE = {"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 4.0, "rope_theta": 10000.0}
 _GRANITE4 = {**_GRANITE, "hidden_size": 96, "layer_types": ["attention"] * 3, "mamba_n_heads": 12, "mamba_d_head": 16}
+_MAMBA = {"mamba_n_heads": 12, "mamba_d_state": 16, "mamba_n_groups": 1, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 16}
 _GPT = {"vocab_size": 320, "layer_norm_epsilon": 1e-5, "bos_token_id": 257, "eos_token_id": 258}
 _GPTJ = {**_GPT, "n_positions": 256, "n_embd": 96, "n_layer": 3, "n_head": 6, "rotary_dim": 8, "n_inner": None, "activation_function": "gelu_new"}
 _MINISTRAL = {"type": "yarn", "rope_type": "yarn", "rope_theta": 1e6, "factor": 16.0, "original_max_position_embeddings": 16, "beta_fast": 32.0, "beta_slow": 1.0,
@@ -162,6 +163,28 @@ CONFIGS = {
                                                                        "beta_fast": 32.0, "beta_slow": 1.0}),
     "gpt-oss-file": _of("gpt_oss", head_dim=16, num_local_experts=4, num_experts_per_tok=2, sliding_window=8, attention_bias=True, hidden_size=64, intermediate_size=96,
                         rope_theta=10000.0, rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64, "truncate": False}),
+    "lfm2-moe": _of("lfm2_moe", rms_norm_eps="absent", hidden_act="absent", norm_eps=1e-5, num_hidden_layers=5, moe_intermediate_size=24, num_experts=5, num_experts_per_tok=2,
+                    num_dense_layers=1, layer_types=["conv", "conv", "full_attention", "conv", "full_attention"], tie_word_embeddings=True, routed_scaling_factor=1.5,
+                    rope_parameters={"rope_type": "default", "rope_theta": 20000.0}),
+    "granite4-mamba": _of("granitemoehybrid", **{**_GRANITE4, "layer_types": ["mamba", "attention", "mamba"], **_MAMBA}, num_local_experts=0, num_experts_per_tok=0,
+                          shared_intermediate_size=40, position_embedding_type="nope"),
+    "granite4-mamba-experts": _of("granitemoehybrid", **{**_GRANITE4, "layer_types": ["mamba", "mamba", "attention"], **_MAMBA, "mamba_n_groups": 3}, num_local_experts=4,
+                                  num_experts_per_tok=2, shared_intermediate_size=40, position_embedding_type="nope"),
+    "bamba": _of("bamba", **{**_MAMBA, "mamba_d_head": 16, "mamba_n_heads": 6}, attn_layer_indices=[1], rope_theta=10000.0),
+    "falcon-h1": _of("falcon_h1", **{**_MAMBA, "mamba_n_heads": 8}, head_dim=16, mamba_d_head=8, mamba_d_ssm=64, mamba_rms_norm=False, projectors_bias=False, key_multiplier=0.4,
+                     lm_head_multiplier=0.3, embedding_multiplier=5.6, mlp_multipliers=[0.9, 0.3], attention_out_multiplier=0.9, attention_in_multiplier=1.1,
+                     ssm_multipliers=[0.7, 0.5, 0.35, 0.9, 1.2], ssm_in_multiplier=1.25, ssm_out_multiplier=0.5, rope_theta=100000.0),
+    "falcon-h1-normed": _of("falcon_h1", **{**_MAMBA, "mamba_n_heads": 8}, head_dim=16, mamba_d_head=8, mamba_d_ssm=64, mamba_rms_norm=True, mamba_norm_before_gate=False,
+                            projectors_bias=True, mamba_conv_bias=False),
+    "mamba2": {"model_type": "mamba2", "vocab_size": 320, "hidden_size": 48, "num_hidden_layers": 3, "num_heads": 6, "head_dim": 16, "state_size": 16, "n_groups": 2, "expand": 2,
+               "conv_kernel": 4, "layer_norm_epsilon": 1e-5, "bos_token_id": 257, "eos_token_id": 258, "pad_token_id": 1, "tie_word_embeddings": True, "chunk_size": 16},
+    "qwen3-next": _of("qwen3_next", head_dim=16, num_hidden_layers=4, partial_rotary_factor=0.5, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=8,
+                      linear_value_head_dim=16, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40, rope_theta=10000.0),
+    "qwen3.5": _of("qwen3_5_text", head_dim=16, num_hidden_layers=4, linear_num_value_heads=6, linear_num_key_heads=2, linear_key_head_dim=12, linear_value_head_dim=8,
+                   rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": True}),
+    "qwen3.5-moe": _of("qwen3_5_moe_text", head_dim=16, num_hidden_layers=4, partial_rotary_factor=0.25, linear_num_value_heads=4, linear_num_key_heads=2, linear_key_head_dim=8,
+                       linear_value_head_dim=16, num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, shared_expert_intermediate_size=40, intermediate_size="absent",
+                       full_attention_interval=2),
     "hunyuan": _of("hunyuan_v1_dense", head_dim=16, rope_theta=10000.0, pad_token_id=0,
                    rope_scaling={"type": "dynamic", "alpha": 100.0, "factor": 1.0, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}),
     "ministral": _of("ministral", head_dim=16, rope_theta=10000.0, sliding_window=6, layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
@@ -329,7 +352,7 @@ MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.sel
 #: or tokens.
 _SIZES = ("hidden_size", "intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size", "shared_intermediate_size", "head_dim", "d_model", "n_embd",
           "n_embed", "n_inner", "ffn_dim", "ffn_hidden_size", "word_embed_proj_dim", "rotary_dim", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim",
-          "v_head_dim", "mamba_d_head", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
+          "v_head_dim", "mamba_d_head", "mamba_d_ssm", "linear_key_head_dim", "linear_value_head_dim", "rope.dimension_count", "expert_feed_forward_length", "expert_shared_feed_forward_length",
           *(f"attention.{key}" for key in ("kv_lora_rank", "q_lora_rank", "key_length", "value_length", "key_length_mla", "value_length_mla")))  # fmt: skip
 
 

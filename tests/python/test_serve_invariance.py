@@ -28,6 +28,8 @@ OPTIONS = dict(page_size=8, token_buckets=(1, 4, 16, 64), row_buckets=(1, 4, 8),
 CASES = [(name, "", on) for name in ("llama", "gemma2", "qwen2") for on in kh.host_targets()] + [("llama", kv, kh.host_targets()[-1]) for kv in ("bf16", "fp8")]
 #: Experts, as they are and packed.
 CASES += [(name, "", kh.host_targets()[-1]) for name in ("mixtral", "qwen3-moe-blocks")]
+#: Scans, whose states stand at the ends of pages.
+CASES += [(name, "", kh.host_targets()[-1]) for name in ("granite4-mamba", "falcon-h1", "qwen3-next")]
 
 
 @pytest.fixture(scope="module", params=CASES, ids="-".join)

@@ -17,7 +17,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--target", action="append", help="host (this machine), x86-64-v3, cuda, ... (default: all that can be built here, which may take minutes); may be given several times")
     parser.add_argument("--kv-type", default="", help="type of keys and values: f32, f16, bf16 or fp8 (default: 16 bits if the weights have 16 bits)")
     parser.add_argument("--max-position", type=int, default=0, help="tokens of the longest sequence (default: what the model was made for)")
-    parser.add_argument("--page-size", type=int, default=16, help="tokens on a page of the KV cache (default: 16)")
+    parser.add_argument("--page-size", type=int, default=0, help="tokens on a page of the KV cache (default: 16, and more for models whose layers have scans)")
     parser.add_argument("--adapters", type=int, default=0, help="places for LoRA adapters (default: 0)")
     parser.add_argument("--max-rank", type=int, default=16, help="the largest rank of adapters (default: 16)")
     parser.add_argument("--adapter-targets", default="", help="ends of the names of the products that adapters change, as q_proj,v_proj (default: all)")

@@ -17,7 +17,7 @@ grouped heads, rotary embeddings.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -32,6 +32,8 @@ from ._options import KV_BYTES, Options
 
 #: The likeliest tokens that are said of each row.
 TOP = 20
+#: Tokens of a page, where nothing asks for more.
+PAGE = 16
 #: No published model has half as many layers.
 MOST_LAYERS = 512
 #: Points after which a model is refused at once: one that has no tensors may say that it has
@@ -107,6 +109,7 @@ class Decoder:
         if not any(name.startswith(self.prefix) for name in checkpoint.tensors):
             self.prefix = ""
         self.setup()
+        self.options = replace(options, page_size=options.page_size or self.fitting_page)
         self._check_vocabulary()
         self._check_options()
         self.config.check_unread()
@@ -373,6 +376,20 @@ class Decoder:
         """What is kept of each token of a sequence: shapes by names."""
         return {"k": (self.kv_heads, self.key_size), "v": (self.kv_heads, self.value_size)}
 
+    def kept_of_pages(self, layer: int) -> Mapping[str, Sequence[int]]:
+        """What is kept once for each page, of f32: what a layer knows of all tokens up to the last
+        one of the page that was written."""
+        return {}
+
+    @property
+    def keeps_of_pages(self) -> bool:
+        return any(self.kept_of_pages(layer) for layer in range(self.layers))
+
+    @property
+    def fitting_page(self) -> int:
+        """Tokens of a page, where the options do not say it."""
+        return PAGE
+
     def attend(self, q: Value, k: Value, v: Value, layer: int) -> Value:
         """Writes keys and values where the step says, then attends; [tokens, heads * size]."""
         at, (keys, values) = self.step, self.cache[layer]
@@ -461,7 +478,8 @@ class Decoder:
         if self.options.adapters:
             self._forward("step_plain", "the same for steps in which no row has an adapter", "logits", self.head, False)
         self._update_pages()
-        self._copy_rows()
+        if not self.keeps_of_pages:  # what a page knows of all its tokens says nothing of a part of them
+            self._copy_rows()
         self._samplers()
         self._check_all_used()
         if self.options.adapters and not self.adapted:
@@ -483,6 +501,7 @@ class Decoder:
             self.sizes[name] = m.symbol(name, SymbolClass.SESSION, minimum=1, maximum=maximum)
         lead, kind = [self.sizes["pages"], options.page_size], "u8" if self.kv_type == "fp8" else self.kv_type
         self.cache = [tuple(m.state(f"kv.{layer}.{part}", kind, [*lead, *shape]) for part, shape in self.kept(layer).items()) for layer in range(self.layers)]
+        self.page_states = [tuple(m.state(f"kv.{layer}.{part}", "f32", [lead[0], *shape]) for part, shape in self.kept_of_pages(layer).items()) for layer in range(self.layers)]
         self.page_table = m.state("page_table", "i32", [self.sizes["table_rows"], self.sizes["table_pages"]])
         self.last_token = m.state("last_token", "i32", [self.sizes["table_rows"]])
 
@@ -564,8 +583,9 @@ class Decoder:
 
         options, checkpoint = self.options, self.checkpoint
         kv_bytes = sum(math.prod(shape) for layer in range(self.layers) for shape in self.kept(layer).values()) * KV_BYTES[self.kv_type]
+        kv_bytes += -(-4 * sum(math.prod(shape) for layer in range(self.layers) for shape in self.kept_of_pages(layer).values()) // options.page_size)
         return {
-            "serve.version": "1", "serve.family": self.types[0], "serve.name": checkpoint.name, "serve.vocab_size": str(self.vocabulary),
+            "serve.version": "2" if self.keeps_of_pages else "1", "serve.family": self.types[0], "serve.name": checkpoint.name, "serve.vocab_size": str(self.vocabulary),
             "serve.hidden_size": str(self.hidden), "serve.layers": str(self.layers), "serve.page_size": str(options.page_size),
             "serve.max_position": str(self.max_position), "serve.kv_type": self.kv_type, "serve.kv_bytes_per_token": str(kv_bytes),
             "serve.bos": numbers(token_ids(checkpoint, "bos_token_id")), "serve.eos": numbers(token_ids(checkpoint, "eos_token_id")),
@@ -576,6 +596,7 @@ class Decoder:
             # tests/gpu/test_invariance.py
             "serve.batch_invariant": "all" if options.batch_invariant else "host",
             **({} if self.generates else {"serve.generates": "0"}),
+            **({"serve.states_of_pages": "1"} if self.keeps_of_pages else {}),
             **({"serve.adapters": str(options.adapters), "serve.adapter_rank": str(options.max_rank)} if options.adapters else {}),
         }  # fmt: skip
 

@@ -23,6 +23,8 @@ class WithGroups(WithExperts):
     gguf_names = {**WithExperts.gguf_names, "exp_probs_b": "mlp.gate.e_score_correction", "ffn_gate_shexp": "mlp.shared_experts.gate_proj",
                   "ffn_up_shexp": "mlp.shared_experts.up_proj", "ffn_down_shexp": "mlp.shared_experts.down_proj"}  # fmt: skip
     of_shares = 1.0
+    #: What is added to the sum of the shares of a token.
+    beside_shares = 1e-20
 
     def setup_groups(self) -> None:
         config = self.config
@@ -63,7 +65,7 @@ class WithGroups(WithExperts):
 
     def routed(self, x: Value, name: str) -> Tuple[Value, Value]:
         scores = self.linear(x, name, self.experts, bias=False).sigmoid()
-        by = scores + self.float(self.weight(f"{name}.e_score_correction{'.' if self.is_gguf else '_'}bias", [self.experts])) if self.by_bias else scores
+        by = scores + self.float(self.weight(self.bias_of(name), [self.experts])) if self.by_bias else scores
         chosen = self.in_groups(by, -1e30).topk(self.chosen, -1)[1]
         f = self.step.f
         # tensors, so that kernels are the same for all numbers
@@ -71,8 +73,12 @@ class WithGroups(WithExperts):
         places = f.arange(x.shape[0]).unsqueeze(1) * many + chosen.to_copy("i64")
         shares = scores.view([-1]).index_select(0, places.view([-1])).view([x.shape[0], self.chosen])
         if self.shares_normed:
-            shares = shares / (shares.sum(-1, True) + 1e-20)
+            shares = shares / (shares.sum(-1, True) + self.beside_shares)
         return self.multiplied(shares), chosen
+
+    def bias_of(self, name: str) -> str:
+        """The biases of a router."""
+        return f"{name}.e_score_correction{'.' if self.is_gguf else '_'}bias"
 
     def multiplied(self, shares: Value) -> Value:
         if self.of_shares == 1:

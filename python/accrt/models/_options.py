@@ -17,12 +17,13 @@ KV_BYTES = {"f32": 4, "f16": 2, "bf16": 2, "fp8": 1}
 
 @dataclass(frozen=True)
 class Options:
-    """How a bundle is made. `kv_type` "": of 16 bits where the weights are; `max_position` 0: what
-    the model was made for. `adapters`: places for LoRA adapters of rank `max_rank` at most, in
-    products whose names end so, or all. `batch_invariant`: on GPUs too, a request's results have
-    the same bits whatever else is in a step (on hosts they always have)."""
+    """How a bundle is made. `page_size` 0: 16, or more where a model keeps something of each page.
+    `kv_type` "": of 16 bits where the weights are; `max_position` 0: what the model was made for.
+    `adapters`: places for LoRA adapters of rank `max_rank` at most, in products whose names end so,
+    or all. `batch_invariant`: on GPUs too, a request's results have the same bits whatever else is
+    in a step (on hosts they always have)."""
 
-    page_size: int = 16
+    page_size: int = 0
     kv_type: str = ""
     max_position: int = 0
     token_buckets: Tuple[int, ...] = TOKENS

@@ -3,6 +3,7 @@ what they read."""
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import pkgutil
 from typing import Dict, Sequence, Tuple, Type
@@ -18,9 +19,9 @@ _FOLDER = "it is computed by code that its folder brings, which is not run here"
 _TWO = "it reads a text as a whole and is no decoder alone"
 #: What stands against models that people have, by their model_type.
 UNSERVED: Dict[str, str] = {
-    **dict.fromkeys(("mamba", "mamba2", "falcon_mamba", "jamba", "bamba", "zamba", "zamba2", "nemotron_h", "falcon_h1", "recurrent_gemma", "rwkv", "xlstm", "qwen3_next",
-                     "qwen3_5", "qwen3_5_text", "qwen3_5_moe", "qwen3_5_moe_text", "kimi_linear", "bailing_hybrid", "olmo_hybrid", "minimax"), _SCANS),
-    "lfm2_moe": "it has short convolutions beside experts, which no family here has; LFM2 is served", "lfm2_vl": "its part for text is not read apart; LFM2 is served",
+    **dict.fromkeys(("mamba", "falcon_mamba", "jamba", "zamba", "zamba2", "nemotron_h", "recurrent_gemma", "rwkv", "xlstm",
+                     "kimi_linear", "bailing_hybrid", "olmo_hybrid", "minimax"), _SCANS),
+    "lfm2_vl": "its part for text is not read apart; LFM2 is served",
     "mimo_v2_flash": "its layers with windows have other numbers of key heads than those without, which no family here has",
     **dict.fromkeys(("gemma3n", "gemma3n_text", "gemma4", "gemma4_text"), "it has embeddings in every layer, and layers that share keys and values, which no family here has"),
     **dict.fromkeys(("deepseek_v32", "deepseek_v4", "glm_moe_dsa"), "its attention chooses among the keys by an index, which no kernel of paged attention does"),
@@ -67,5 +68,9 @@ def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
     except KeyError:
         known = sorted(type_ for family in families() for type_ in family.types)
         own = f" ({_FOLDER})" if checkpoint.config.get("auto_map") else ""
+        if name is None:
+            raise Refused(checkpoint.path, ["config: there is no model_type: config.json is not that of a model, or of another form"]) from None
+        near = difflib.get_close_matches(str(name), known, 1)
+        own += f" (is it {near[0]!r}?)" if near and not own else ""
         raise Refused(checkpoint.path, [f"config: model_type is {name!r}{own}; there are {', '.join(known)}; another family is one short file (docs/models.md)"]) from None
     return family(checkpoint, options)

@@ -1,25 +1,28 @@
-"""Granite 4, the models whose layers all have attention: a Granite whose MLP is called the shared
-one, with or without experts beside it, and with or without rotary embeddings."""
+"""Granite 4: layers with attention among others with mixers of Mamba 2, a Granite whose MLP is
+called the shared one, with or without experts beside it, and with or without rotary embeddings."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..compiler.ir import Value
+from ._scans import FULL, LINEAR, WithMamba2
 from .granitemoe import GraniteMoe
 
 
-class GraniteMoeHybrid(GraniteMoe):
+class GraniteMoeHybrid(WithMamba2, GraniteMoe):
     types, architectures = ("granitemoehybrid",), ()
     defaults = {"num_local_experts": 8, "num_experts_per_tok": 2, "shared_intermediate_size": 1024}
 
     def setup(self) -> None:
         config = self.config
-        kinds: Any = config.get("layer_types", config.get("layers_block_type"))
-        if not isinstance(kinds, list) or any(kind not in ("attention", "full_attention") for kind in kinds):
-            config.refuse("config: layer_types has layers of Mamba 2, whose scan over a state no operation of the step does; all-attention models are served")
+        key = "layer_types" if config.get("layer_types") is not None else "layers_block_type"
         self.turns = config.get("position_embedding_type") == "rope"
         super().setup()
+        self.kinds = self.kinds_of(key, {"mamba": LINEAR, "attention": FULL}, [LINEAR] * self.layers)
+        if LINEAR in self.kinds:
+            self.setup_mamba()
+
+    def scans(self, layer: int) -> bool:
+        return self.kinds[layer] == LINEAR
 
     def setup_mixture(self) -> None:
         self.experts = self.config.integer("num_local_experts", 0, minimum=0, maximum=1 << 12)
@@ -30,6 +33,9 @@ class GraniteMoeHybrid(GraniteMoe):
 
     def turned(self, x: Value, name: str) -> Value:
         return self.rope(x) if self.turns else x
+
+    def attention(self, x: Value, name: str, layer: int) -> Value:
+        return self.mamba(x, f"{self.layer_name.format(layer)}.mamba", layer) if self.scans(layer) else super().attention(x, name, layer)
 
     def mixed(self, x: Value, name: str) -> Value:
         return super().mixed(x, name) if self.experts else self.shared(x, f"{name}.shared_mlp")

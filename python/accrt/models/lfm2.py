@@ -44,9 +44,11 @@ class Lfm2(Decoder):
     def layer(self, x: Value, name: str, index: int) -> Value:
         mixed, normed = self.convolution if self.convolves[index] else self.attention, self.norm(x, f"{name}.operator_norm")
         x = mixed(normed, f"{name}.{_CONV if self.convolves[index] else self.attention_name}", index) + x
-        normed, name = self.norm(x, f"{name}.ffn_norm"), f"{name}.feed_forward"
-        gate, up = (self.linear(normed, f"{name}.{part}", self.intermediate) for part in ("w1", "w3"))
-        return self.linear(self.activation(gate) * up, f"{name}.w2", self.hidden) + x
+        return self.feed_forward(self.norm(x, f"{name}.ffn_norm"), f"{name}.feed_forward") + x
+
+    def feed_forward(self, x: Value, name: str) -> Value:
+        gate, up = (self.linear(x, f"{name}.{part}", self.intermediate) for part in ("w1", "w3"))
+        return self.linear(self.activation(gate) * up, f"{name}.w2", self.hidden)
 
     def convolution(self, x: Value, name: str, layer: int) -> Value:
         (state,) = self.cache[layer]

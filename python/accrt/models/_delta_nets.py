@@ -1,0 +1,75 @@
+"""Layers with gated delta nets, as Qwen 3 Next and 3.5 have them, among others whose attention has a
+gate behind it; norms that multiply by 1 + their weight."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import numpy as np
+
+from ..compiler.ir import Value
+from ..compiler.ops import cat
+from ._scans import FULL, LINEAR, WithScans
+
+
+class WithDeltaNets(WithScans):
+    """Layers with gated delta nets, and attention whose product for queries has a gate, too."""
+
+    scans_name = "linear_attn"
+
+    def setup_delta_nets(self) -> None:
+        config = self.config
+        every = config.integer("full_attention_interval", 4)
+        self.kinds = self.kinds_of("layer_types", {}, [FULL if (layer + 1) % every == 0 else LINEAR for layer in range(self.layers)])
+        self.net_heads, self.net_keys = config.integer("linear_num_value_heads", 32, maximum=1 << 16), config.integer("linear_num_key_heads", 16, maximum=1 << 16)
+        self.net_key, self.net_value = config.integer("linear_key_head_dim", 128, maximum=1 << 12), config.integer("linear_value_head_dim", 128, maximum=1 << 12)
+        if self.net_heads % self.net_keys:
+            config.refuse(f"config: linear_num_key_heads is {self.net_keys}, which does not divide linear_num_value_heads, {self.net_heads}")
+            self.net_keys = self.net_heads
+        channels = 2 * self.net_keys * self.net_key + self.net_heads * self.net_value
+        self.setup_scans(self.net_heads, self.net_value, self.net_key, channels, config.integer("linear_conv_kernel_dim", 4, maximum=64))
+
+    def scans(self, layer: int) -> bool:
+        return self.kinds[layer] == LINEAR
+
+    def norm(self, x: Value, name: str) -> Value:
+        return x.rms_norm(self.float(self.weight(f"{name}.weight", [int(x.shape[-1])])) + 1.0, self.eps)
+
+    def turned(self, x: Value, name: str) -> Value:
+        return self.rope(self.norm(x, f"{name}_norm"))
+
+    def attention(self, x: Value, name: str, layer: int) -> Value:
+        if self.scans(layer):
+            return self.delta_net(x, f"{self.layer_name.format(layer)}.{self.scans_name}", layer)
+        size, tokens = self.head_size, x.shape[0]
+        q, gate = self.linear(x, f"{name}.q_proj", 2 * self.heads * size).view([tokens, self.heads, 2 * size]).split([size, size], -1)
+        k, v = (self.split_heads(self.linear(x, f"{name}.{part}", self.kv_heads * size), self.kv_heads) for part in ("k_proj", "v_proj"))
+        made = self.attend(self.turned(q, f"{name}.q"), self.turned(k, f"{name}.k"), v, layer)
+        return self.linear(made * gate.sigmoid().view([tokens, self.heads * size]), f"{name}.{self.output_name}", self.hidden)
+
+    def of_net(self, x: Value, name: str) -> Tuple[Value, Value, Value, Value]:
+        """Channels of the convolution, the gate [tokens, heads, size], and what makes beta and the
+        decay, [tokens, heads]."""
+        tokens, keys, heads = x.shape[0], self.net_keys, self.net_heads
+        each = heads // keys * self.net_value
+        made = self.linear(x, f"{name}.in_proj_qkvz", 2 * keys * self.net_key + 2 * heads * self.net_value, False)
+        q, k, v, gate = made.view([tokens, keys, -1]).split([self.net_key, self.net_key, each, each], -1)
+        beta, steps = self.linear(x, f"{name}.in_proj_ba", 2 * heads, False).view([tokens, keys, -1]).split([heads // keys] * 2, -1)
+        mixed = cat([q.view([tokens, keys * self.net_key]), k.view([tokens, keys * self.net_key]), v.view([tokens, heads * self.net_value])], -1)
+        return mixed, gate.view([tokens, heads, self.net_value]), beta.view([tokens, heads]), steps.view([tokens, heads])
+
+    def of_length_1(self, x: Value) -> Value:
+        return x / (x.square().sum(-1, True) + 1e-6).sqrt()
+
+    def delta_net(self, x: Value, name: str, layer: int) -> Value:
+        tokens, heads, own = x.shape[0], self.net_heads, self.net_keys * self.net_key
+        mixed, gate, beta, steps = self.of_net(x, name)
+        mixed = self.activation(self.convolved(mixed, f"{name}.conv1d", layer, False))
+        q, k, v = mixed.split([own, own, heads * self.net_value], -1)
+        q, k = (self.of_length_1(one.view([tokens, self.net_keys, self.net_key])) for one in (q, k))
+        steps = (steps + self.float(self.weight(f"{name}.dt_bias", [heads]))).softplus()
+        decay = (steps * (self.float(self.weight(f"{name}.A_log", [heads])).exp() * -1.0)).exp()
+        scale = self.step.f.constant(self.constant("of_queries", np.array([self.net_key**-0.5], np.float32)))
+        made = self.scan(q * scale, k, v.view([tokens, heads, self.net_value]), decay.unsqueeze(-1), layer, beta.sigmoid())
+        made = self.rms_norm(made, f"{name}.norm") * gate.silu()
+        return self.linear(made.view([tokens, heads * self.net_value]), f"{name}.out_proj", self.hidden, False)

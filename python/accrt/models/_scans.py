@@ -1,0 +1,191 @@
+"""Layers whose sequences have a state that every token changes: Mamba 2 and gated delta nets.
+
+A page has the state behind its last token, and a convolution's last inputs, beside keys and values
+(docs/decisions/states-of-scans.md)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from ..compiler.ir import Value
+from ._blocks import Decoder
+
+#: Bytes of a page's states that a token of it may take, and tokens of the largest page.
+_OF_A_TOKEN, _LARGEST_PAGE = 1 << 15, 1024
+LINEAR, FULL = "linear_attention", "full_attention"
+
+
+class WithScans(Decoder):
+    """A decoder of whose layers some have scans: `scans` says which, after `setup_scans`."""
+
+    def setup_scans(self, heads: int, value_size: int, key_size: int, channels: int, taps: int) -> None:
+        """The size of a state, and the channels and the reach of the convolution before it."""
+        self.scan_shape, self.channels, self.taps = (heads, value_size, key_size), channels, taps
+
+    def scans(self, layer: int) -> bool:
+        return True
+
+    def attends(self, layer: int) -> bool:
+        return not self.scans(layer)
+
+    def kinds_of(self, key: str, others: Mapping[str, str], default: Sequence[str]) -> List[str]:
+        """LINEAR or FULL for each layer, as a list of the configuration says it. `others`: further
+        names of these."""
+        known = {LINEAR: LINEAR, FULL: FULL, **others}
+        kinds: Any = self.config.get(key) or list(default)
+        if not isinstance(kinds, list) or len(kinds) != self.layers or any(not isinstance(kind, str) or kind not in known for kind in kinds):
+            self.config.refuse(f"config: {key} is {kinds!r}; there are {', '.join(known)}, one for each layer")
+            kinds = [FULL] * self.layers
+        return [known[kind] for kind in kinds]
+
+    # -- what is kept
+
+    def kept(self, layer: int) -> Mapping[str, Sequence[int]]:
+        return super().kept(layer) if self.attends(layer) else {}
+
+    def kept_of_pages(self, layer: int) -> Mapping[str, Sequence[int]]:
+        if not self.scans(layer):
+            return {}
+        return {**({"inputs": (self.taps - 1, self.channels)} if self.taps > 1 else {}), "scan": self.scan_shape}
+
+    @property
+    def fitting_page(self) -> int:
+        """So large that states take few bytes for each of its tokens."""
+        states = 4 * sum(math.prod(shape) for layer in range(self.layers) for shape in self.kept_of_pages(layer).values())
+        page = super().fitting_page
+        while page < min(_LARGEST_PAGE, self.max_position) and states > page * _OF_A_TOKEN:
+            page *= 2
+        return page
+
+    # -- what is computed
+
+    def convolved(self, x: Value, name: str, layer: int, has_bias: bool) -> Value:
+        """x [tokens, channels] and the inputs of the tokens before, by weights of each channel. A
+        row's own inputs are at hand, those before it in the page of the token before."""
+        taps, channels = self.taps, self.channels
+        by = self.float(self.weight(f"{name}.weight", [channels, 1, taps]))
+        made = x * by.select(-1, taps - 1).view([channels])
+        if taps > 1:
+            (state,) = (state for state in self.page_states[layer] if state.name.endswith(".inputs"))
+            inputs = [x, *(self._before(x, back, state) for back in range(1, taps))]
+            for back in range(1, taps):
+                made = made + inputs[back] * by.select(-1, taps - 1 - back).view([channels])
+            page, is_last = self._ends()
+            for back in range(taps - 1):
+                inputs[back].state_scatter(state, is_last.where(page * self.number("taps", taps - 1) + back, self.step.f.full([1], -1, "i64")))
+        return made + self.float(self.weight(f"{name}.bias", [channels])) if has_bias else made
+
+    def number(self, name: str, number: int) -> Value:
+        """A number as a tensor, so that kernels are the same for all numbers."""
+        return self.step.f.constant(self.constant(name, np.array([number], np.int64)))
+
+    def _before(self, x: Value, back: int, state: Any) -> Value:
+        """The inputs of so many tokens before each one; of none, zeros."""
+        at, f, size = self.step, self.step.f, self.number("page_size", self.options.page_size)
+        token, row = f.arange(x.shape[0]), at.token_rows.to_copy("i64")
+        first = at.row_starts.index_select(0, row).to_copy("i64")
+        is_own = token - back >= first
+        position = at.positions.to_copy("i64")
+        # of the token before the row, and how many tokens before that one
+        last = position - (token - first) - 1
+        beyond = last - position + back
+        entry = at.row_ids.index_select(0, row).to_copy("i64") * self.sizes["table_pages"] + last.clamp(0, None).div(size, rounding_mode="floor")
+        page = f.state_gather(self.page_table, entry, 2).to_copy("i64")
+        is_there = (last >= 0) & (beyond >= 0) & (position >= back) & (page >= 0)
+        slot = is_there.where(page * self.number("taps", self.taps - 1) + beyond, f.full([1], 0, "i64"))
+        found = is_there.unsqueeze(1).where(f.state_gather(state, slot, 2), 0.0)
+        return is_own.unsqueeze(1).where(x.index_select(0, (token - back).clamp(0, None)), found)
+
+    def _ends(self) -> Tuple[Value, Value]:
+        """The page of each token, and whether the page's states are those behind this token: that
+        of the row's end or the page's."""
+        at, f, size = self.step, self.step.f, self.number("page_size", self.options.page_size)
+        slot, token = at.slots.to_copy("i64"), f.arange(at.slots.shape[0])
+        end = at.row_starts.index_select(0, at.token_rows.to_copy("i64") + 1).to_copy("i64")
+        ends = (token + 1).eq(end) | (slot + 1).remainder(size).eq(0)
+        return slot.div(size, rounding_mode="floor"), (slot >= 0) & ends
+
+    def scan(self, query: Value, key: Value, value: Value, decay: Value, layer: int, beta: Any = None) -> Value:
+        at = self.step
+        (state,) = (state for state in self.page_states[layer] if state.name.endswith(".scan"))
+        return query.paged_scan(key, value, decay, state, self.page_table, at.row_ids, at.row_starts, at.kv_lengths, self.options.page_size, beta)
+
+    def norm_of_groups(self, x: Value, groups: int, name: str) -> Value:
+        """x [tokens, size], normed in so many parts, and multiplied by weights of the whole."""
+        tokens, size = x.shape[0], int(x.shape[-1])
+        ones = self.step.f.constant(self.constant(f"ones.{size // groups}", np.ones(size // groups, np.float32)))
+        return x.view([tokens, groups, size // groups]).rms_norm(ones, self.eps).view([tokens, size]) * self.float(self.weight(f"{name}.weight", [size]))
+
+
+class WithMamba2(WithScans):
+    """Mixers of Mamba 2. `setup_mamba` reads the configuration."""
+
+    #: What keys of the configuration are called.
+    mamba_keys = {"heads": "mamba_n_heads", "head_size": "mamba_d_head", "groups": "mamba_n_groups", "state_size": "mamba_d_state", "taps": "mamba_d_conv",
+                  "expand": "mamba_expand", "conv_bias": "mamba_conv_bias", "bias": "mamba_proj_bias"}  # fmt: skip
+    #: Names of the norm within a mixer, of weights that are no matrices.
+    ignored: Tuple[str, ...] = (*Decoder.ignored, ".mamba.mup_vector")
+    norm_first = False
+    mamba_normed = True
+
+    def setup_mamba(self, inner: int = 0) -> None:
+        config, keys = self.config, self.mamba_keys
+        self.inner = inner or int(config.number(keys["expand"], 2) * self.hidden)
+        self.mamba_heads = config.integer(keys["heads"], 128, maximum=1 << 16)
+        size = config.get(keys["head_size"], "auto")
+        if size == "auto":
+            config.values[keys["head_size"]] = max(self.inner // self.mamba_heads, 1)
+        self.mamba_head_size = config.integer(keys["head_size"], maximum=1 << 16)
+        self.groups, self.state_size = config.integer(keys["groups"], 1, maximum=1 << 16), config.integer(keys["state_size"], 256, maximum=1 << 12)
+        self.conv_bias, self.mamba_bias = config.flag(keys["conv_bias"], True), config.flag(keys["bias"])
+        self.setup_step_limits()
+        if self.mamba_heads * self.mamba_head_size != self.inner or self.mamba_heads % self.groups or self.inner % self.groups:
+            config.refuse(f"config: {self.mamba_heads} heads of {self.mamba_head_size} in {self.groups} groups ({keys['heads']}, {keys['head_size']}, {keys['groups']}) "
+                          f"are not the {self.inner} channels of its mixers")  # fmt: skip
+            self.mamba_heads, self.mamba_head_size, self.groups = 1, self.inner, 1
+        channels = self.inner + 2 * self.groups * self.state_size
+        self.setup_scans(self.mamba_heads, self.mamba_head_size, self.state_size, channels, config.integer(keys["taps"], 4, maximum=64))
+
+    def setup_step_limits(self) -> None:
+        """transformers 5 saves an infinity as an object."""
+        given: Any = self.config.get("time_step_limit", [0.0, math.inf])
+        numbers = [math.inf if one == {"__float__": "Infinity"} else one for one in given] if isinstance(given, list) else []
+        if len(numbers) != 2 or any(isinstance(one, bool) or not isinstance(one, (int, float)) or not 0 <= one for one in numbers):
+            self.config.refuse(f"config: time_step_limit is {given!r}, expected two numbers from 0 on")
+            numbers = [0.0, math.inf]
+        self.step_limits = numbers
+
+    def taken(self, x: Value) -> Value:
+        """What the first product of a mixer made, as it is used."""
+        return x
+
+    def mamba(self, x: Value, name: str, layer: int) -> Value:
+        tokens, heads, own = x.shape[0], self.mamba_heads, self.groups * self.state_size
+        made = self.taken(self.linear(x, f"{name}.in_proj", self.inner + self.channels + heads, self.mamba_bias))
+        gate, mixed, steps = made.split([self.inner, self.channels, heads], -1)
+        mixed = self.activation(self.convolved(mixed, f"{name}.conv1d", layer, self.conv_bias))
+        mixed, key, query = mixed.split([self.inner, own, own], -1)
+        query, key = (one.view([tokens, self.groups, self.state_size]) for one in (query, key))
+        steps = (steps + self.float(self.weight(f"{name}.dt_bias", [heads]))).softplus()
+        low, high = self.step_limits
+        if low > 0 or high < math.inf:
+            steps = steps.clamp(low if low > 0 else None, high if high < math.inf else None)
+        decay = (steps * (self.float(self.weight(f"{name}.A_log", [heads])).exp() * -1.0)).exp()
+        value = mixed.view([tokens, heads, self.mamba_head_size])
+        result = self.scan(query, key, value * steps.unsqueeze(-1), decay.unsqueeze(-1), layer)
+        result = (result + value * self.float(self.weight(f"{name}.D", [heads])).view([heads, 1])).view([tokens, self.inner])
+        return self.linear(self.gated_norm(result, gate, f"{name}.norm"), f"{name}.out_proj", self.hidden, self.out_bias)
+
+    @property
+    def out_bias(self) -> bool:
+        return self.mamba_bias
+
+    def gated_norm(self, x: Value, gate: Value, name: str) -> Value:
+        if not self.mamba_normed:
+            return x * gate.silu()
+        if self.norm_first:
+            return self.norm_of_groups(x, self.groups, name) * gate.silu()
+        return self.norm_of_groups(x * gate.silu(), self.groups, name)
