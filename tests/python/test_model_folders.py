@@ -140,6 +140,39 @@ def test_what_newcomers_name(tmp_path, weights, monkeypatch):
         models.read(folder)
 
 
+def test_mistakes_with_folders_are_said_in_one_line(tmp_path, weights):
+    """What people do with folders, and what they are to do then."""
+    def said(path):
+        with pytest.raises(Refused) as caught:
+            _registry.decoder(models.read(path)).build()
+        assert len(caught.value.points) == 1
+        return caught.value.points[0]
+
+    folder = tiny.write_folder(tmp_path / "cut", LLAMA, weights, shards=2)
+    part = folder / "model-00002-of-00002.safetensors"
+    whole = part.read_bytes()
+    part.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(accrt.Error, match=re.escape(f"{part} has {len(whole) // 2} bytes and says that it has {len(whole)}: it is cut short. Download it again")):
+        models.read(folder)
+    folder = tiny.write_folder(tmp_path / "bare", LLAMA, weights)
+    (folder / "config.json").unlink()
+    assert said(folder) == "there is no config.json beside model.safetensors: the model's own folder has one"
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "org/base"}))
+    (folder / "model.safetensors").rename(folder / "adapter_model.safetensors")
+    assert said(folder).startswith("it is an adapter and no model: give the folder of the model that it is for (org/base), and the adapter beside it (--adapter NAME=")
+    assert "config: model_type is 'lama' (is it 'llama'?); there are" in said(tiny.write_folder(tmp_path / "near", changed(LLAMA, model_type="lama"), weights))
+    assert said(tiny.write_folder(tmp_path / "none", changed(LLAMA, model_type=None), weights)).startswith("config: there is no model_type")
+
+
+def test_the_tokenizer_of_another_model_is_refused(tmp_path, weights):
+    tokenizer = tiny.byte_tokenizer()
+    tokenizer["model"]["vocab"].update({f"x{at}": at for at in range(400, 500)})
+    folder = tiny.write_folder(tmp_path / "m", LLAMA, weights)
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(Refused, match="tokenizer.json: it has tokens up to the id 499, and the model 320 tokens: it is another model's"):
+        models.assets(_registry.decoder(models.read(folder)))
+
+
 def test_a_vocabulary_beyond_the_embedding_takes_no_memory(tmp_path, weights):
     found = points(tiny.write_folder(tmp_path, changed(LLAMA, vocab_size=2_000_000_000), weights))
     assert any("vocab_size is 2000000000, and tensor model.embed_tokens.weight has" in point for point in found)
@@ -552,7 +585,7 @@ def test_the_command(tmp_path, cache, weights):
 
 
 @pytest.mark.parametrize("wrong, said", {
-    "--target hots": "no target 'hots'; did you mean 'host'", "--kv-type f31": "kv_type is 'f31'", "--page-size 0": "page_size is 0",
+    "--target hots": "no target 'hots'; did you mean 'host'", "--kv-type f31": "kv_type is 'f31'", "--page-size 3": "page_size is 3",
     "--max-position -3": "max_position is -3", "--adapters -1": "-1 adapters", "-o none/m.accx": "none/m.accx: no such file",
 }.items())  # fmt: skip
 def test_the_command_with_a_mistake(tmp_path, cache, weights, wrong, said):

@@ -26,6 +26,8 @@ from ._config import Refused, parsed
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "generation_config.json",
                    "modules.json", "1_Pooling/config.json")
 _LIMIT = 256 << 20
+#: What says that it is larger is no file that was cut short.
+_LARGEST_FILE = 1 << 44
 _FLOATS = ("f32", "f16", "bf16")
 _LAYOUT_NAMES = {number: name for name, (number, *_facts) in _format.LAYOUTS.items() if number > _format.Encoding.OPAQUE}
 
@@ -190,6 +192,7 @@ def _folder(path: str) -> Checkpoint:
         what = f"weights are read from safetensors files, not from {others[0]}: save_pretrained of transformers writes them" if others else "there are no weights: no model.safetensors, and no index of its parts"
         raise Refused(path, [what]) from None
     except (InvalidFormatError, IoError):
+        _stop_if_cut(path)
         only = os.path.join(path, "model.safetensors")
         if os.path.isdir(only):
             raise Refused(path, ["model.safetensors is a folder, expected a file"]) from None
@@ -203,12 +206,37 @@ def _folder(path: str) -> Checkpoint:
     return made
 
 
+def _stop_if_cut(path: str) -> None:
+    """A download that was broken off is the likeliest reason why weights cannot be read."""
+    for file in sorted(os.path.join(path, name) for name in os.listdir(path) if name.endswith(".safetensors")):
+        size, whole = 0, 0
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError, LookupError):
+            size = os.path.getsize(file)
+            beginning = 8 + int.from_bytes(read_beginning(file, min(size, 8)), "little")
+            header = parsed(read_beginning(file, beginning)[8:]) if 8 < beginning <= min(size, _LIMIT) else {}
+            whole = max([beginning, *(beginning + item["data_offsets"][1] for key, item in header.items() if key != "__metadata__")])
+        if size < whole <= _LARGEST_FILE:
+            raise InvalidFormatError(f"{file} has {size} bytes and says that it has {whole}: it is cut short. Download it again") from None
+
+
 def _folder_of_one(path: str) -> Checkpoint:
     """A folder without config.json may have one file that has everything."""
+    if os.path.exists(os.path.join(path, "adapter_config.json")):
+        base = None
+        with contextlib.suppress(ValueError, AttributeError):
+            base = parsed(_small(os.path.join(path, "adapter_config.json"))).get("base_model_name_or_path")
+        own = f" ({base})" if base else ""
+        raise Refused(path, [f"it is an adapter and no model: give the folder of the model that it is for{own}, and the adapter beside it (--adapter NAME={path} of accrt-serve)"])
     found = sorted(name for name in os.listdir(path) if name.endswith((".gguf", ".safetensors")))
-    if len(found) == 1:
+    if len(found) == 1 and (found[0].endswith(".gguf") or _has_configuration(os.path.join(path, found[0]))):
         return replace(read(os.path.join(path, found[0])), called=os.path.basename(path))
+    if len(found) == 1:
+        raise Refused(path, [f"there is no config.json beside {found[0]}: the model's own folder has one"])
     raise Refused(path, ["there is no config.json" + (f", and more than one file of weights: name one of {', '.join(found)}" if found else "")])
+
+
+def _has_configuration(path: str) -> bool:
+    return "architecture" in open_weights(path).metadata
 
 
 def _file(path: str, source: Weights) -> Checkpoint:
