@@ -79,7 +79,8 @@ class Running:
         self.row_pages = -(-LENGTH // s.page_size)
         self.sizes = {"pages": ROWS * self.row_pages + 1, "table_rows": ROWS, "table_pages": self.row_pages}
         self.session = ch.session(ch.program(self.m, on), **self.sizes)
-        self.session.state("states").view(np.float32)[...] = np.nan  # what a page holds before it is written is never read
+        # what a page holds before it is written is never read
+        self.session.state("states").view(np.float32)[...] = np.nan
         self.table = self.random.permutation(ROWS * self.row_pages).astype(np.int32).reshape(ROWS, -1)
         self.set_table()
         self.given = inputs(s, self.random, ROWS, LENGTH)

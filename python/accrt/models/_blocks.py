@@ -478,7 +478,8 @@ class Decoder:
         if self.options.adapters:
             self._forward("step_plain", "the same for steps in which no row has an adapter", "logits", self.head, False)
         self._update_pages()
-        if not self.keeps_of_pages:  # what a page knows of all its tokens says nothing of a part of them
+        # what a page knows of all its tokens says nothing of a part of them
+        if not self.keeps_of_pages:
             self._copy_rows()
         self._samplers()
         self._check_all_used()

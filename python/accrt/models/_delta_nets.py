@@ -1,5 +1,5 @@
-"""Layers with gated delta nets, as Qwen 3 Next and 3.5 have them, among others whose attention has a
-gate behind it; norms that multiply by 1 + their weight."""
+"""Layers with gated delta nets, as Qwen 3 Next and 3.5 have them, among others whose attention has
+a gate behind it; norms that multiply by 1 + their weight."""
 
 from __future__ import annotations
 
