@@ -60,7 +60,7 @@ def step(layouts, tied):
 
 @needs_tools
 @test_standin.needs_stand_in
-@pytest.mark.rotating(3)
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("mix, tied", [(mix, True) for mix in MIXES] + [("Q4_K_M", False), ("Q3_K_M", False)])
 def test_a_mix_takes_a_tenth_more_than_its_file_at_most(mix, tied, tmp_path):
     m, stored = step(MIXES[mix], tied)
