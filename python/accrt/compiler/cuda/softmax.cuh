@@ -140,12 +140,12 @@ softmax(const X* x, const MASK* mask, X* out, int64_t rows, int64_t n, int64_t x
         int64_t out_row, int64_t mask_row, int64_t mask_rows, int64_t mask_rows_each,
         int64_t logarithm, float (*scratch)[32]) {
   constexpr int COUNT = 16 / sizeof(X);
+  wait_for_previous();
+  allow_next();
   const int lanes = THREADS > 0 ? THREADS : row_lanes<CHUNKS * COUNT, SOFTMAX_THREADS>(n);
   const int thread = threadIdx.x % lanes, side_by_side = softmax_block<THREADS>::threads / lanes;
   const bool wide = (uint32_t)(n | x_row | out_row) % COUNT == 0 && n <= lanes * CHUNKS * COUNT &&
                     (N == 0 || n == N) && is_aligned(x, 16) && is_aligned(out, 16);
-  wait_for_previous();
-  allow_next();
   int64_t r = (int64_t)blockIdx.x * side_by_side + threadIdx.x / lanes;
   do {
     /* A row that is not there has no elements, and meets the others at the barriers. */
