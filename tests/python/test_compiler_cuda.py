@@ -16,6 +16,7 @@ import kernel_harness as kh
 import test_compiler_ops as cases
 from accrt.compiler import CSource, CudaSource, Interpreter, KernelDef, Module, SymbolClass, TensorType, available_targets, compile
 from accrt.compiler import driver, passes
+from accrt.compiler import expr as ex
 from accrt.compiler.cuda import convolutions, gradients, norms, nvcc, stream
 from accrt.compiler.kernels import image, kerneldef
 from accrt.compiler.ops import cat
@@ -462,6 +463,26 @@ def test_a_state_is_shared_by_both_versions():
     assert [s["name"] for s in bundle.states] == ["total"]
     assert [f.target for f in bundle.functions] == ["", "cuda"]
     assert available_targets(["cuda"]) == ["sm_80", "sm_90", "ptx"]
+
+
+@needs_nvcc
+def test_sums_of_weights_are_added_up_as_they_were_written():
+    """Short rows, and as many as a call has: the kernel that adds up the sums of blocks reads as
+    many rows as there are blocks."""
+    m = Module("gradients")
+    rows = m.symbol("rows", maximum=1 << 17)
+    f = m.function("backward")
+    g, x, w = f.input("g", "f32", [rows, 7]), f.input("x", "f32", [rows, 7]), f.input("w", "f32", [7])
+    for i, result in enumerate(f.add("accrt.layer_norm_backward", [g, x, w], {"eps": 1e-3}).results):
+        f.result(f"y{i}", result)
+    _work, planned = driver._planned(m, "cuda", True)
+    made = [c.launch for b, _p in planned for c in b.commands if c.launch is not None]
+    first, adding = made[0], made[1:]
+    assert len(adding) == 2 and all("reduce_sum" in k.kernel.name for k in adding)
+    for count in (1, 3, 8, 9, 5000):
+        blocks = ex.evaluate(first.kernel.grid(first.values)[0], {"rows": count})
+        assert blocks == min((count + 7) // 8, 264)
+        assert [ex.evaluate(k.values["r0"], {"rows": count}) * ex.evaluate(k.values["r1"], {"rows": count}) for k in adding] == [blocks] * 2
 
 
 @needs_nvcc

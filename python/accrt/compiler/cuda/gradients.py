@@ -63,7 +63,7 @@ def _norm_backward(op: Op, operands: select.Specs, results: select.Specs) -> sel
         bindings["bias_sums"] = ("temporary", 1)
     last = []
     for at, spec in enumerate(results[1:]):
-        added = tensor_ops.lower_reduce("sum", select.contiguous(sums), spec, [0])
+        added = tensor_ops.lower_reduce("sum", select.contiguous(sums), spec, [0], at_once=True)
         last.append(select.Lowering(added.launch, {"x": ("temporary", at), "out": ("out", at + 1)}))
     return select.Lowering(last[-1].launch, last[-1].bindings, (select.Lowering(first, bindings), *last[:-1]), (sums,) * len(last))
 

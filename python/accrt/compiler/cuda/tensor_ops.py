@@ -124,9 +124,10 @@ def reduce_kernel(op: str, x: str, out: str, lanes: int, across: bool, pieces: i
     return make_kernel(name, op, "reduce.cu", params, grid, **tags)
 
 
-def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -> select.Lowering:
+def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int], at_once: bool = False) -> select.Lowering:
     """sum, mean, max or min of x over `axes`; out lacks them. Operands: x, out. The kept axes join
-    into three and the reduced ones into two."""
+    into three and the reduced ones into two. A long axis of few results is cut into pieces, by a
+    kernel of its own before; `at_once`: by one kernel, for axes that are never long."""
     kept = [axis for axis in range(x.rank) if axis not in axes]
     collapse = host_elementwise.collapse
     k_shape, (k_x, k_out) = collapse([x.shape[a] for a in kept], [[x.strides[a] for a in kept], list(out.strides)])
@@ -135,7 +136,7 @@ def lower_reduce(op: str, x: TensorSpec, out: TensorSpec, axes: Sequence[int]) -
         raise ValueError(f"{op}: axes {list(axes)} of shape {x.shape} do not join into two reduced and three kept ones")
     results, elements = ex.product(k_shape), r_shape[-1]
     few = ex.is_static(results) and results <= FEW_RESULTS and len(r_shape) == 1
-    if not few or (ex.is_static(elements) and elements < MANY_ELEMENTS):
+    if at_once or not few or (ex.is_static(elements) and elements < MANY_ELEMENTS):
         made = _reduce_launch(op, (x.dtype, out.dtype), k_shape, r_shape, (k_x, k_out, r_x), ex.product(r_shape))
         return select.named(made, x=("in", 0), out=select.OUT)
     partial = "f32" if out.dtype in ("f16", "bf16") else out.dtype
