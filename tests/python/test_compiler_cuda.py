@@ -466,6 +466,21 @@ def test_a_state_is_shared_by_both_versions():
 
 
 @needs_nvcc
+@pytest.mark.parametrize("targets, kv_heads, pages, taken", [(["sm_90"], 8, 8192, True), (["sm_90"], 2, 256, True), (["sm_90"], 2, 257, False), (["sm_80", "sm_90"], 8, 256, False), (["ptx"], 8, 256, False)])
+def test_attention_of_one_token_is_one_kernel_where_there_are_clusters(targets, kv_heads, pages, taken):
+    m = Module("decode")
+    states = [m.state(n, "bf16", [pages, 16, kv_heads, 64]) for n in "kv"]
+    table = m.state("table", "i32", [1, pages])
+    f = m.function("attend")
+    q = f.input("q", "bf16", [1, 4 * kv_heads, 64])
+    given = f.input("row_ids", "i32", [1]), f.input("row_starts", "i32", [2]), f.input("kv_lengths", "i32", [1])
+    f.result("y", q.paged_attention(*states, table, *given))
+    _work, planned = driver._planned(m, "cuda", True, targets)
+    names = [c.launch.kernel.name for b, _p in planned for c in b.commands if c.launch is not None]
+    assert any("paged_one" in name for name in names) == taken, names
+
+
+@needs_nvcc
 def test_sums_of_weights_are_added_up_as_they_were_written():
     """Short rows, and as many as a call has: the kernel that adds up the sums of blocks reads as
     many rows as there are blocks."""

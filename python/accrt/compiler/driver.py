@@ -96,7 +96,7 @@ def compile_writer(module: Module, targets: Optional[Sequence[str]] = None, targ
     for family, wanted in module_targets.items():
         if wanted:
             strict = demanded or family == "host" or not module_targets["host"]
-            versions.append(Version(family, wanted, *_planned(module, family, strict)))
+            versions.append(Version(family, wanted, *_planned(module, family, strict, wanted)))
     return Emitter(module, versions, caps).run()
 
 
@@ -125,11 +125,12 @@ def _runs(target: str, arch: str) -> bool:
     return target == arch
 
 
-def _planned(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
+def _planned(module: Module, family: str, strict: bool, targets: Sequence[str] = ()) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
     """The module after the family's passes, and its functions planned, callees before callers. Not
-    strict: functions that have no kernels, and those that call them, are left out."""
+    strict: functions that have no kernels, and those that call them, are left out. `targets`: what
+    it is compiled for, for choices that do well on some targets alone."""
     with progress.part("functions", family), _without_collections():
-        return _planned_functions(module, family, strict)
+        return _planned_functions(module, family, strict, targets)
 
 
 @contextlib.contextmanager
@@ -145,7 +146,7 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-def _planned_functions(module: Module, family: str, strict: bool) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
+def _planned_functions(module: Module, family: str, strict: bool, targets: Sequence[str]) -> Tuple[Module, List[Tuple[Buffers, Plan]]]:
     count = len(module.functions)
     progress.report(0, count)
     try:
@@ -154,6 +155,7 @@ def _planned_functions(module: Module, family: str, strict: bool) -> Tuple[Modul
         if strict:
             raise
         return module, []
+    work.targets = tuple(targets)
     planned: List[Tuple[Buffers, Plan]] = []
     touched: Dict[str, Mapping[str, str]] = {}
     for function in _callees_first(work):

@@ -504,6 +504,8 @@ class Module:
         #: On CUDA, whether products give a row the same bits whatever the number of rows: by one
         #: kernel for all. On hosts they always do.
         self.batch_invariant = False
+        #: What the module is compiled for, while it is.
+        self.targets: Tuple[str, ...] = ()
 
     def _new(self, table: Mapping[str, Any], name: str, what: str) -> None:
         if not arguments.text(name, f"the name of a {what}") or name in table:

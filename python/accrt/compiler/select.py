@@ -90,6 +90,12 @@ def lower(op: Op, operands: Specs, results: Specs, family: str = "host") -> Lowe
     raise ValueError("; ".join(reasons) or f"no {family} kernel does {op.name}")
 
 
+def has_clusters(op: Op) -> bool:
+    """Whether all devices that it is compiled for have clusters of blocks."""
+    targets = op.results[0].function.module.targets
+    return bool(targets) and set(targets) <= {"sm_90"}
+
+
 def is_batch_invariant(op: Op) -> bool:
     """Whether the module asks for products whose rows do not depend on how many there are."""
     return op.results[0].function.module.batch_invariant

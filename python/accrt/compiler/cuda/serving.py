@@ -196,9 +196,9 @@ _WALK_HEADS, _WALK_STAGES, _WALK_GROUP = 4, 3, 8
 _WALK_BLOCKS = 8 // _WALK_HEADS * 132
 #: As paged_one.cuh has them: blocks of a key head, query heads of one, and rows of parts.
 _ONE_BLOCKS, _ONE_GROUP, _ONE_PARTS = 8, 8, 24
-#: Keys that a row of the page table has room for, up to which it is taken: with so many key heads
-#: it is faster up to some 7,000 keys and at most 5 % of a step slower up to the second number.
-_ONE_HEADS, _ONE_KEYS, _ONE_MOST = 8, 4096, 16384
+#: Where all devices have clusters it is taken with so many key heads, and with fewer where a row of
+#: the page table has room for so many keys at most.
+_ONE_HEADS, _ONE_KEYS = 8, 4096
 #: Which tokens a launch is for: all, those that are the only one of their row, all but those.
 _ALL, _ALONE, _OTHERS = range(3)
 #: Rows from which, in steps with prompts, tokens of rows that decode have a launch of their own.
@@ -389,9 +389,11 @@ def _paged_attention(op: Op, operands: select.Specs, results: select.Specs) -> s
             options.insert(0, (logical_and(less_equal(tokens, _MOST_ORDERED), less_equal(tokens, count)), (ordered,)))
         options.insert(-1, (less_equal(_MANY_ROWS, count), (one(walks, _ALONE), one(prompts, _OTHERS))))
     chosen = [(logical_and(less_equal(most_tokens + 1, tokens), condition), launches) for condition, launches in options]
-    if group <= _ONE_GROUP:
-        is_fast = less_equal(table.shape[1] * k.shape[1], _ONE_MOST if kv_heads >= _ONE_HEADS else _ONE_KEYS)
-        chosen.insert(0, (logical_and(less_equal(tokens, 1), is_fast), (one(one_kernel(*kinds), _ALL),)))
+    if group <= _ONE_GROUP and select.has_clusters(op):
+        is_one: Any = less_equal(tokens, 1)
+        if kv_heads < _ONE_HEADS:
+            is_one = logical_and(is_one, less_equal(table.shape[1] * k.shape[1], _ONE_KEYS))
+        chosen.insert(0, (is_one, (one(one_kernel(*kinds), _ALL),)))
     return _of_many(made, op, operands, chosen)
 
 
