@@ -104,7 +104,7 @@ endif()
 set(ACCRT_HOT_SOURCES
     "runtime/core/(context|guard|sync)"
     "runtime/memory/buffer"
-    "runtime/drivers/common/(event|launch|point|stream_(feed|life|op|settle|wait)|timeline)"
+    "runtime/drivers/common/(event|launch|point|stream_(feed|op|settle|wait)|timeline)"
     "runtime/drivers/cuda/(event|graph_patch|launch|queue)"
     "runtime/drivers/host/(list|queue|run|units|workers)"
     "runtime/program/(call|expr|plan_cache|run)")

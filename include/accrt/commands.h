@@ -284,8 +284,8 @@ ACCRT_API accrt_status_t accrt_commands_barrier(accrt_commands_t* commands, uint
 ACCRT_API accrt_status_t accrt_commands_marker(accrt_commands_t* commands, const char* text,
                                                const accrt_predecessors_t* predecessors,
                                                uint32_t* out_index);
-/** Ends recording and makes the list ready. Afterwards the list does not change, and any thread may
- * submit it.
+/** Ends recording and makes the list ready. May block: CUDA uploads the list's graphs. Afterwards
+ * the list does not change, and any thread may submit it.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_STATE (already finalized); ACCRT_ERROR_OUT_OF_MEMORY; the
  *   driver's statuses. Since: 0.1 */
 ACCRT_API accrt_status_t accrt_commands_finalize(accrt_commands_t* commands);

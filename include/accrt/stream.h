@@ -88,10 +88,12 @@ typedef struct accrt_stream_options {
   int32_t priority; /**< higher is more urgent; 0 is normal; clamped to the device's range */
   const accrt_chain_t* next;
   const char* label; /**< copied, up to 63 bytes; may be NULL */
-  /** 0: the device gets all work at once. N: the runtime holds work back until at most N - 1 pieces
-   * of work before it are not complete, so that accrt_stream_cancel can drop it. A piece is a copy,
-   * a fill, a launch, a submission of commands or a segment of a call. Take 2 or more, or the
-   * device is idle between them. Since: 0.4 */
+  /** 0: the device gets all work at once. N: the device has at most N pieces of work at a time. The
+   * runtime holds the others, so that accrt_stream_cancel and accrt_stream_reset drop them. A piece
+   * is a copy, a fill, a launch, a submission of commands or a segment of a call; it takes up to
+   * three submission numbers, two of which traces call "ahead". With 1 the device is idle between
+   * pieces. Large copies of plain host memory do not count: a cancel ends them anyway.
+   * Since: 0.4 */
   uint64_t ahead;
 } accrt_stream_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_stream_options_t, ahead, 32);
@@ -122,8 +124,8 @@ ACCRT_API accrt_status_t accrt_stream_wrap(accrt_device_t* device, void* native,
                                            accrt_stream_t** out_stream);
 /** The native queue under a stream (CUDA: its CUstream), lent, for other libraries. What they
  * enqueue runs after all work that the stream has submitted to the device.
- * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED; ACCRT_ERROR_NOT_READY (the stream holds work that
- *   waits for a semaphore). Since: 0.2 */
+ * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED; ACCRT_ERROR_NOT_READY (the stream holds work back:
+ *   it waits for a semaphore, or for `ahead` of accrt_stream_options_t). Since: 0.2 */
 ACCRT_API accrt_status_t accrt_stream_native(accrt_stream_t* stream, void** out_native);
 /** Adds a reference; returns its argument. Since: 0.1 */
 ACCRT_API accrt_stream_t* accrt_stream_retain(accrt_stream_t* stream);
@@ -146,7 +148,8 @@ ACCRT_API accrt_status_t accrt_stream_query(accrt_stream_t* stream);
  * comes at that time.) A stream whose device runs on the calling thread moves only inside waits.
  * @param out_submitted the last number; may be NULL.
  * @param out_issued the last number that the stream has issued to the device; work with a higher
- *   number still waits for a semaphore, or stands behind work that waits; may be NULL.
+ *   number still waits for a semaphore or for `ahead`, or stands behind work that waits; may be
+ *   NULL.
  * @param out_completed the last number up to which all work has ended; may be NULL.
  * @return ACCRT_OK, also for a stream that has failed; ACCRT_ERROR_INVALID_ARGUMENT (stream is
  *   NULL), ACCRT_ERROR_FORKED. If this function fails, the numbers are 0. Thread-safe. Never
@@ -168,10 +171,10 @@ ACCRT_API accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_
  * that waits for a semaphore, is dropped; later signals and notifications fail with the record.
  * Running work stops before its next command, on the host before its next workgroup, if the driver
  * can do that (docs/driver-guide.md: queue_cancel). CUDA cannot: work that the device has runs to
- * its end; `ahead` of accrt_stream_options_t keeps that little. The record has the number of the
- * first submission that was not complete and, if the device was stopped, how far it came. Keep the
- * memory of the work until a wait without a limit, or accrt_stream_reset, has returned. Any thread
- * may call this.
+ * its end; `ahead` of accrt_stream_options_t limits how much that is. The record has the number of
+ * the first submission that was not complete and, if the device was stopped, how far it came. Keep
+ * the memory of the work until a wait without a limit, or accrt_stream_reset, has returned. Any
+ * thread may call this.
  * @return ACCRT_OK (also without work in flight, or after an earlier failure; nothing happens
  *   then). Never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_stream_cancel(accrt_stream_t* stream);

@@ -116,9 +116,8 @@ class Stream(Handle):
         Args:
             priority: higher is more urgent; 0 is normal.
             label: shown in messages and traces.
-            ahead: so many pieces of work (copies, launches, calls) at most does the device have at
-                a time, 2 or more where it is not to be idle between them; `cancel` drops the
-                others. 0: it gets all work at once.
+            ahead: the most pieces of work (copies, launches, calls) that the device has at a time.
+                `cancel` drops the others. With 1 the device is idle between pieces. 0: no limit.
         """
         options = struct(_ffi.accrt_stream_options, priority=number(priority, "priority", 32, signed=True), label=c_text(label), ahead=number(ahead, "ahead"))
         self._setup(created(lib.accrt_stream_create, need(device, Device), ctypes.byref(options)), device)
@@ -204,9 +203,8 @@ class Stream(Handle):
     def cancel(self) -> None:
         """Ends what was submitted and is not complete: it fails with CancelledError, on hosts
         before its next workgroup; what has not begun is dropped, and semaphores that it would have
-        signalled fail. `reset` makes the stream usable again. What a GPU was given runs to its end:
-        `ahead` keeps that little.
-        Any thread may call this; nothing happens when nothing is under way."""
+        signalled fail. `reset` makes the stream usable again. What a GPU was given runs to its end;
+        `ahead` limits how much that is. Any thread may call this; nothing happens when nothing is under way."""
         check(lib.accrt_stream_cancel(self.handle))
 
     def reset(self) -> None:

@@ -104,6 +104,35 @@ static void test_work_is_held_back(void** state) {
   }
 }
 
+/* What `ahead` alone holds back still runs when the stream and the instance are released. */
+static void test_release_with_work_held_back(void** state) {
+  enum { PIECES = 20 };
+  uint32_t copies[PIECES] = {0};
+  accrt_instance_t* instance = NULL;
+  accrt_device_t* device;
+  accrt_pool_t* pool;
+  accrt_buffer_t* buffer;
+  accrt_stream_t* stream;
+  accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
+  options.ahead = 1;
+  OK(cts_instance_create(*state, &instance));
+  OK(accrt_instance_device_by_name(instance, cts_settings.device, &device));
+  OK(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
+  OK(accrt_buffer_create(pool, 4, NULL, &buffer));
+  OK(accrt_stream_create(device, &options, &stream));
+  const accrt_place_t at = cts_at(buffer, 0);
+  for (uint32_t i = 0; i < PIECES; ++i) {
+    const accrt_place_t out = cts_host(&copies[i]);
+    OK(accrt_stream_fill(stream, &at, 4, i + 1, 4));
+    OK(accrt_stream_copy(stream, &at, &out, 4));
+  }
+  accrt_buffer_release(buffer);
+  accrt_stream_release(stream);
+  accrt_instance_release(instance);
+  for (uint32_t i = 0; i < PIECES; ++i)
+    assert_int_equal(copies[i], i + 1);
+}
+
 static void test_order(void** state) {
   cts_t* cts = *state;
   uint32_t copies[200];
@@ -536,6 +565,7 @@ const cts_test_t cts_stream_tests[] = {
     CTS_P(test_ids_and_device, 0),
     CTS_P(test_order, 0),
     CTS_P(test_work_is_held_back, 0),
+    CTS_P(test_release_with_work_held_back, 0),
     CTS_P(test_wait_policies, 0),
     CTS_P(test_release_with_work_in_flight, 0),
     CTS_P(test_release_with_work_that_never_starts, 0),

@@ -158,7 +158,7 @@ static accrt_status_t begin_record(accrt_event_t* event, const accrt_stream_t* s
 }
 
 /* Takes a refused record back, unless another came meanwhile. */
-static void undo_record(accrt_event_t* event, const latest_t* old, const latest_t* new) {
+ACCRT_RARE static void undo_record(accrt_event_t* event, const latest_t* old, const latest_t* new) {
   accrt_mutex_lock(&event->lock);
   const bool undone = event->generation == new->generation;
   if (undone)
@@ -385,7 +385,8 @@ accrt_status_t accrt_event_synchronize(accrt_event_t* event, uint64_t timeout_ns
 }
 
 /* Time of the latest record. */
-static accrt_status_t get_time(accrt_event_t* event, const char* what, uint64_t* out_time_ns) {
+ACCRT_RARE static accrt_status_t get_time(accrt_event_t* event, const char* what,
+                                          uint64_t* out_time_ns) {
   if ((event->flags & ACCRT_EVENT_FLAG_TIMING) == 0)
     return ACCRT_FAIL(INVALID_STATE, "the %s event was made without timing", what);
   ACCRT_TRY(query(event));
@@ -429,7 +430,7 @@ ACCRT_RARE accrt_status_t accrt_event_elapsed(accrt_event_t* start, accrt_event_
   return status;
 }
 
-static accrt_status_t error_of_native(accrt_event_t* event, accrt_error_t* out_error) {
+ACCRT_RARE static accrt_status_t error_of_native(accrt_event_t* event, accrt_error_t* out_error) {
   const accrt_error_t saved = *accrt_error_current();
   (void)query_native(event);
   (void)accrt_error_restore(&saved);

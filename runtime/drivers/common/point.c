@@ -42,7 +42,7 @@ static accrt_point_t* take_spare(accrt_device_t* device) {
   return point;
 }
 
-static accrt_status_t make_point(accrt_device_t* device, accrt_point_t** out_point) {
+ACCRT_RARE static accrt_status_t make_point(accrt_device_t* device, accrt_point_t** out_point) {
   accrt_point_t* point;
   ACCRT_TRY(ACCRT_NEW(&device->instance->allocator, &point));
   accrt_status_t status = table_of(device)->event_create(device->driver_device, 0, &point->event);
@@ -105,7 +105,7 @@ static void pause_a_little(void) {
   accrt_futex_wait(&unshared, 0, PAUSE_NS);
 }
 
-void accrt_device_close_points(accrt_device_t* device) {
+ACCRT_RARE void accrt_device_close_points(accrt_device_t* device) {
   /* Acquire pairs with the release in point_done. What a device has ends without the
    * host. */
   while (atomic_load_explicit(&accrt_upper_device(device)->armed, memory_order_acquire) != 0)
@@ -150,7 +150,7 @@ static accrt_point_t* cut(accrt_semaphore_t* semaphore, accrt_point_t* last) {
   return first;
 }
 
-static void drop_chain(accrt_point_t* point) {
+ACCRT_RARE static void drop_chain(accrt_point_t* point) {
   while (point != NULL) {
     accrt_point_t* next = point->next;
     point->next = NULL;
@@ -159,7 +159,7 @@ static void drop_chain(accrt_point_t* point) {
   }
 }
 
-void accrt_semaphore_drop_points(accrt_semaphore_t* semaphore) {
+ACCRT_RARE void accrt_semaphore_drop_points(accrt_semaphore_t* semaphore) {
   accrt_mutex_lock(&semaphore->point_lock);
   accrt_point_t* chain = cut(semaphore, NULL);
   accrt_mutex_unlock(&semaphore->point_lock);
@@ -187,7 +187,8 @@ accrt_point_t* accrt_semaphore_point(accrt_semaphore_t* semaphore, uint64_t valu
 }
 
 /* The semaphore was raised from elsewhere, and the stream's signal came too late. */
-static void fail_late(const accrt_semaphore_t* semaphore, accrt_point_t* point, uint64_t present) {
+ACCRT_RARE static void fail_late(const accrt_semaphore_t* semaphore, accrt_point_t* point,
+                                 uint64_t present) {
   accrt_stream_t* stream = accrt_fence_stream(point->fence);
   if (stream == NULL)
     return;
@@ -220,7 +221,8 @@ static void reached(accrt_semaphore_t* semaphore, accrt_point_t* point) {
 }
 
 /* What stands before the point on its stream has failed; `error` says how. Inside a context. */
-static void failed(accrt_semaphore_t* semaphore, accrt_point_t* point, const accrt_error_t* error) {
+ACCRT_RARE static void failed(accrt_semaphore_t* semaphore, accrt_point_t* point,
+                              const accrt_error_t* error) {
   accrt_mutex_lock(&semaphore->point_lock);
   const bool linked = is_linked(semaphore, point);
   accrt_mutex_unlock(&semaphore->point_lock);

@@ -15,7 +15,8 @@
 
 /* ---- Failure ---- */
 
-void accrt_stream_fail(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error) {
+ACCRT_RARE void accrt_stream_fail(accrt_stream_t* stream, uint64_t number,
+                                  const accrt_error_t* error) {
   ACCRT_ASSERT_HELD(&stream->lock);
   if (!stream->failed || number < stream->failed_number) {
     stream->failed_number = number;
@@ -42,7 +43,8 @@ void accrt_stream_fail(accrt_stream_t* stream, uint64_t number, const accrt_erro
   atomic_store_explicit(&stream->poisoned, 1, memory_order_release);
 }
 
-void accrt_stream_add_detail(accrt_stream_t* stream, uint64_t number, const accrt_error_t* error) {
+ACCRT_RARE void accrt_stream_add_detail(accrt_stream_t* stream, uint64_t number,
+                                        const accrt_error_t* error) {
   ACCRT_ASSERT_HELD(&stream->lock);
   if (error->status != ACCRT_ERROR_CANCELLED || !stream->failed ||
       stream->failed_number != number || stream->error.status != ACCRT_ERROR_CANCELLED)

@@ -14,7 +14,7 @@
 
 /* ---- Asking the driver ---- */
 
-void accrt_stream_found_failure(accrt_stream_t* stream, uint64_t ended) {
+ACCRT_RARE void accrt_stream_found_failure(accrt_stream_t* stream, uint64_t ended) {
   const accrt_error_t error = *accrt_error_current();
   accrt_device_note_status(stream->device, error.status);
   /* What has failed is known; a driver may also say how far all went well. */
@@ -27,7 +27,7 @@ void accrt_stream_found_failure(accrt_stream_t* stream, uint64_t ended) {
   accrt_context_leave();
 }
 
-void accrt_stream_fail_now(accrt_stream_t* stream, const accrt_error_t* error) {
+ACCRT_RARE void accrt_stream_fail_now(accrt_stream_t* stream, const accrt_error_t* error) {
   accrt_mutex_lock(&stream->lock);
   if (!stream->failed)
     accrt_stream_fail(stream, accrt_stream_first_failed(stream, error, 0), error);
@@ -138,7 +138,7 @@ static uint64_t last_operation(accrt_stream_t* stream, uint64_t number, bool* ou
   return last;
 }
 
-static void sleep_a_little(uint64_t limit_ns) {
+ACCRT_RARE static void sleep_a_little(uint64_t limit_ns) {
   atomic_uint unshared;
   atomic_init(&unshared, 0);
   accrt_futex_wait(&unshared, 0, limit_ns < IDLE_PAUSE_NS ? limit_ns : IDLE_PAUSE_NS);
@@ -497,7 +497,7 @@ accrt_status_t accrt_stream_outcome(accrt_stream_t* stream, uint64_t first, uint
 
 /* The first submission that is not complete, and the name of what it is where that is known; 0:
  * there is none. Under the lock. */
-static uint64_t first_incomplete(accrt_stream_t* stream, const char** out_name) {
+ACCRT_RARE static uint64_t first_incomplete(accrt_stream_t* stream, const char** out_name) {
   ACCRT_ASSERT_HELD(&stream->lock);
   if (stream->inline_number != 0)
     return stream->inline_number;
@@ -532,7 +532,7 @@ ACCRT_RARE static bool fail_cancelled(accrt_stream_t* stream) {
   return true;
 }
 
-accrt_status_t accrt_inner_stream_cancel(accrt_stream_t* stream) {
+ACCRT_RARE accrt_status_t accrt_inner_stream_cancel(accrt_stream_t* stream) {
   ACCRT_CHECK(stream);
   accrt_stream_refresh(stream);
   accrt_context_enter();
@@ -550,7 +550,7 @@ accrt_status_t accrt_inner_stream_cancel(accrt_stream_t* stream) {
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_stream_cancel(accrt_stream_t* stream) {
+ACCRT_RARE accrt_status_t accrt_stream_cancel(accrt_stream_t* stream) {
   ACCRT_ENTER_INNER(accrt_inner_stream_cancel(stream));
 }
 
@@ -569,7 +569,7 @@ ACCRT_RARE static void drop_deferred(accrt_stream_t* stream, const char* operati
   accrt_context_leave();
 }
 
-static bool is_idle(accrt_stream_t* stream) {
+ACCRT_RARE static bool is_idle(accrt_stream_t* stream) {
   accrt_stream_refresh(stream);
   accrt_mutex_lock(&stream->lock);
   const bool idle = !stream->busy && !accrt_stream_is_owned(stream) && !stream->settling &&
@@ -581,7 +581,7 @@ static bool is_idle(accrt_stream_t* stream) {
   return idle;
 }
 
-void accrt_stream_wait_idle(accrt_stream_t* stream) {
+ACCRT_RARE void accrt_stream_wait_idle(accrt_stream_t* stream) {
   while (!is_idle(stream)) {
     if (accrt_stream_is_behind(stream) && !is_poisoned(stream) &&
         stream->table->queue_wait != NULL) {
@@ -598,13 +598,28 @@ void accrt_stream_wait_idle(accrt_stream_t* stream) {
   }
 }
 
-void accrt_stream_abandon(accrt_stream_t* stream) {
+/* Whether the runtime holds work back for `ahead` alone: that work goes on by itself. A wait of the
+ * caller's may never end. */
+ACCRT_RARE static bool goes_on(accrt_stream_t* stream) {
+  accrt_mutex_lock(&stream->lock);
+  const accrt_op_t* head = stream->deferred.head;
+  const bool on = stream->ahead_semaphore != NULL && !stream->failed && head != NULL &&
+                  (head->kind != ACCRT_OP_WAIT || head->semaphore == stream->ahead_semaphore);
+  accrt_mutex_unlock(&stream->lock);
+  return on;
+}
+
+ACCRT_RARE void accrt_stream_abandon(accrt_stream_t* stream) {
+  while (goes_on(stream)) {
+    accrt_stream_refresh(stream);
+    pause_a_little(stream, ACCRT_TIMEOUT_INFINITE);
+  }
   drop_deferred(stream, "accrt_instance_release",
                 "dropped: the instance ended before the semaphore was signalled");
   accrt_stream_wait_idle(stream);
 }
 
-static accrt_status_t reset_queue(accrt_stream_t* stream) {
+ACCRT_RARE static accrt_status_t reset_queue(accrt_stream_t* stream) {
   if (accrt_device_is_lost(stream->device))
     return accrt_device_fail_lost(stream->device);
   const accrt_status_t status = stream->table->queue_reset(stream->queue);
@@ -613,7 +628,7 @@ static accrt_status_t reset_queue(accrt_stream_t* stream) {
 }
 
 /* The stream is sound again. Under the lock. */
-static void clear_failure(accrt_stream_t* stream) {
+ACCRT_RARE static void clear_failure(accrt_stream_t* stream) {
   ACCRT_ASSERT_HELD(&stream->lock);
   stream->failed = false;
   atomic_store_explicit(&stream->poisoned, 0, memory_order_relaxed);
