@@ -310,8 +310,7 @@ bool accrt_cuda_fatbin_check(const void* data, uint64_t size_bytes,
   return true;
 }
 
-bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor,
-                            bool compiles) {
+bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor) {
   fatbin_reader_t reader;
   fatbin_entry_t entry;
   accrt_image_fault_t fault;
@@ -319,12 +318,35 @@ bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, in
     return false;
   while (reader.at < reader.end && next_entry(&reader, &entry, &fault)) {
     if (entry.kind == ENTRY_ELF ? accrt_cuda_arch_fits(entry.arch, major, minor)
-                                : compiles && (entry.kind != ENTRY_PTX || /* of an unknown kind */
-                                               (int)entry.arch <= major * 10 + minor)) {
+                                : entry.kind != ENTRY_PTX || /* of an unknown kind */
+                                      (int)entry.arch <= major * 10 + minor) {
       return true;
     }
   }
   return false;
+}
+
+const void* accrt_cuda_fatbin_code(const void* data, uint64_t size_bytes, int major, int minor) {
+  fatbin_reader_t reader;
+  fatbin_entry_t entry;
+  accrt_image_fault_t fault;
+  const void* best = NULL;
+  uint32_t best_arch = 0;
+  bool is_code = true, fits = false;
+  if (!open_fatbin(data, size_bytes, &reader, &fault))
+    return NULL;
+  while (reader.at < reader.end && next_entry(&reader, &entry, &fault)) {
+    if (entry.kind != ENTRY_ELF) {
+      is_code = false;
+    } else if (accrt_cuda_arch_fits(entry.arch, major, minor)) {
+      fits = true;
+      if (!entry.is_compressed && entry.arch >= best_arch) {
+        best = entry.payload;
+        best_arch = entry.arch;
+      }
+    }
+  }
+  return is_code && fits ? data : best;
 }
 
 static size_t append(char* text, size_t capacity, size_t length, const char* kind, uint32_t arch) {

@@ -21,9 +21,13 @@ bool accrt_cuda_arch_fits(uint32_t arch, int major, int minor);
 /* The `.target` of PTX source: 90 for "sm_90" and "sm_90a". False when there is none. */
 bool accrt_cuda_ptx_arch(const char* text, uint64_t size_bytes, uint32_t* out_arch);
 /* True when a checked fatbin has anything for compute capability major.minor: machine code that
- * fits; where CUDA may compile, also PTX that can be compiled, or an entry of an unknown kind. */
-bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor,
-                            bool compiles);
+ * fits, PTX that CUDA can compile, or an entry of an unknown kind. */
+bool accrt_cuda_fatbin_fits(const void* data, uint64_t size_bytes, int major, int minor);
+/* What of a checked fatbin may be loaded where CUDA must compile nothing: all of it if it has
+ * machine code alone, some of which fits; else the newest cubin in it that fits and is not
+ * compressed. NULL: neither. CUDA is not given PTX beside a cubin: it may find that the cubin does
+ * not run, and compile. */
+const void* accrt_cuda_fatbin_code(const void* data, uint64_t size_bytes, int major, int minor);
 /* Lists the readable entries of a fatbin as "sm_80, sm_90, compute_90"; "" when it has none. */
 void accrt_cuda_fatbin_list(const void* data, uint64_t size_bytes, char* out_text, size_t capacity);
 

@@ -229,18 +229,38 @@ static void test_fatbin_fits(void** state) {
   unsigned char bytes[2048];
   const test_cubin_t cubin = test_cubin(80);
   size_t size = test_fatbin_add(bytes, 0, 2, 80, 0, &cubin, sizeof cubin);
-  assert_true(accrt_cuda_fatbin_fits(bytes, size, 8, 6, true));
-  assert_false(accrt_cuda_fatbin_fits(bytes, size, 9, 0, true));
+  assert_true(accrt_cuda_fatbin_fits(bytes, size, 8, 6));
+  assert_false(accrt_cuda_fatbin_fits(bytes, size, 9, 0));
   size = test_fatbin_add(bytes, size, 1, 90, 0, "", 1);
-  assert_true(accrt_cuda_fatbin_fits(bytes, size, 9, 0, true));
-  assert_true(accrt_cuda_fatbin_fits(bytes, size, 10, 0, true));
-  assert_true(accrt_cuda_fatbin_fits(bytes, size, 8, 6, false)); /* without a compiler */
-  assert_false(accrt_cuda_fatbin_fits(bytes, size, 9, 0, false));
-  assert_false(accrt_cuda_fatbin_fits(bytes, size, 7, 5, true));
+  assert_true(accrt_cuda_fatbin_fits(bytes, size, 9, 0));
+  assert_true(accrt_cuda_fatbin_fits(bytes, size, 10, 0));
+  assert_false(accrt_cuda_fatbin_fits(bytes, size, 7, 5));
   size = test_fatbin_add(bytes, size, 77, 0, 0, "", 1);
   assert_true(check(bytes, size));
-  assert_true(accrt_cuda_fatbin_fits(bytes, size, 7, 5, true));
-  assert_false(accrt_cuda_fatbin_fits(bytes, size, 7, 5, false));
+  assert_true(accrt_cuda_fatbin_fits(bytes, size, 7, 5));
+}
+
+/* Where CUDA must compile nothing, it is not given PTX, not even beside a cubin that fits. */
+static void test_fatbin_code(void** state) {
+  (void)state;
+  unsigned char bytes[4096];
+  const test_cubin_t older = test_cubin(80), newer = test_cubin(86);
+  const size_t one = test_fatbin_add(bytes, 0, 2, 80, 0, &older, sizeof older);
+  assert_ptr_equal(accrt_cuda_fatbin_code(bytes, one, 8, 6), bytes); /* code alone: all of it */
+  assert_null(accrt_cuda_fatbin_code(bytes, one, 9, 0));
+  const size_t two = test_fatbin_add(bytes, one, 2, 86, 0, &newer, sizeof newer);
+  const size_t size = test_fatbin_add(bytes, two, 1, 80, 0, "", 1);
+  assert_true(check(bytes, size));
+  const void* code = accrt_cuda_fatbin_code(bytes, size, 8, 6);
+  assert_memory_equal(code, &newer, sizeof newer);
+  assert_ptr_equal(code, bytes + two - sizeof newer);
+  code = accrt_cuda_fatbin_code(bytes, size, 8, 0);
+  assert_memory_equal(code, &older, sizeof older);
+  assert_null(accrt_cuda_fatbin_code(bytes, size, 9, 0)); /* PTX fits, and is not for this */
+  const size_t packed = test_fatbin_add(bytes, 0, 2, 80, 0x2000, "compressed", 10);
+  assert_ptr_equal(accrt_cuda_fatbin_code(bytes, packed, 8, 0), bytes);
+  const size_t both = test_fatbin_add(bytes, packed, 1, 80, 0, "", 1);
+  assert_null(accrt_cuda_fatbin_code(bytes, both, 8, 0)); /* cannot be taken apart */
 }
 
 /* ---- Real ones ---- */
@@ -370,7 +390,8 @@ int main(void) {
       cmocka_unit_test(test_arch_fits),        cmocka_unit_test(test_ptx_arch),
       cmocka_unit_test(test_fatbins_that_lie), cmocka_unit_test(test_compressed_entries),
       cmocka_unit_test(test_fatbin_list),      cmocka_unit_test(test_fatbin_fits),
-      cmocka_unit_test(test_kept_images),      cmocka_unit_test(test_compiled_images),
+      cmocka_unit_test(test_fatbin_code),      cmocka_unit_test(test_kept_images),
+      cmocka_unit_test(test_compiled_images),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static accrt_status_t refuse_ptx(const cuda_device_t* device, const accrt_driver
       device->environment, ACCRT_ERROR_UNTRUSTED, "module_load",
       "PTX '%s' is not compiled here: cuda.ptx is '%s'%s", image->name,
       device->driver->options.ptx == CUDA_PTX_OFF ? "off" : "cached",
-      device->driver->options.ptx == CUDA_PTX_OFF ? "" : " and cuda.cache has not the result");
+      device->driver->options.ptx == CUDA_PTX_OFF ? "" : " and cuda.cache does not have the result");
 }
 
 static accrt_status_t get_compiled(cuda_device_t* device, const accrt_driver_image_t* image,
@@ -162,19 +162,22 @@ static accrt_status_t check_cubin(const cuda_device_t* device, const accrt_drive
                            device->ordinal, device->arch);
 }
 
+/* What CUDA is given of a fatbin; NULL: it would have to compile, and may not. */
+static const void* code_of_fatbin(const cuda_device_t* device, const accrt_driver_image_t* image) {
+  return device->driver->options.ptx == CUDA_PTX_COMPILE
+             ? image->data
+             : accrt_cuda_fatbin_code(image->data, image->size_bytes, device->compute_major,
+                                      device->compute_minor);
+}
+
 static accrt_status_t check_fatbin(const cuda_device_t* device, const accrt_driver_image_t* image) {
   char list[200];
   accrt_image_fault_t fault;
   if (!accrt_cuda_fatbin_check(image->data, image->size_bytes, &fault))
     return refuse_image(device, image, &fault);
   if (accrt_cuda_fatbin_fits(image->data, image->size_bytes, device->compute_major,
-                             device->compute_minor,
-                             device->driver->options.ptx == CUDA_PTX_COMPILE)) {
-    return ACCRT_OK;
-  }
-  if (accrt_cuda_fatbin_fits(image->data, image->size_bytes, device->compute_major,
-                             device->compute_minor, true)) {
-    return refuse_ptx(device, image);
+                             device->compute_minor)) {
+    return code_of_fatbin(device, image) != NULL ? ACCRT_OK : refuse_ptx(device, image);
   }
   accrt_cuda_fatbin_list(image->data, image->size_bytes, list, sizeof list);
   return accrt_cuda_refuse(device->environment, ACCRT_ERROR_NO_VARIANT, "module_load",
@@ -213,6 +216,8 @@ static accrt_status_t load(cuda_device_t* device, const accrt_driver_image_t* im
   if (image->kind == IMAGE_PTX) {
     ACCRT_TRY(get_compiled(device, image, &cubin));
     code = cubin.data;
+  } else if (image->kind == IMAGE_FATBIN) {
+    code = code_of_fatbin(device, image);
   }
   const CUresult result =
       device->api->cuLibraryLoadData(out_library, code, NULL, NULL, 0, NULL, NULL, 0);

@@ -185,7 +185,8 @@ static inline bool test_check_and_read(const unsigned char* image, size_t size, 
     abort();
   if (good && fatbin) {
     accrt_cuda_fatbin_list(image, size, list, sizeof list);
-    (void)accrt_cuda_fatbin_fits(image, size, 9, 0, true);
+    (void)accrt_cuda_fatbin_fits(image, size, 9, 0);
+    (void)accrt_cuda_fatbin_code(image, size, 9, 0);
     sink = test_read_fatbin(image);
   } else if (good) {
     sink = test_read_cubin(image) + accrt_cuda_cubin_arch(image);
