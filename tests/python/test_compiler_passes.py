@@ -117,6 +117,21 @@ def test_work_of_a_smaller_shape_is_not_repeated_when_it_is_dear():
     assert [str(op.result.type) for op in work.functions["f"].body.walk()] == ["f32[8]", "f32[64, 8]"]
 
 
+@pytest.mark.parametrize("pipeline", ["PIPELINE", "CUDA_PIPELINE"])
+def test_what_weights_make_is_told_apart_by_how_it_is_made(pipeline):
+    """The same operations of the same types, with other operands: two constants."""
+    m = Module("m")
+    f = m.function("f")
+    first = f.constant(m.constant("w1", f32(4, 4))).softmax(-1)
+    second = f.constant(m.constant("w2", f32(4, 4))).cumsum(-1)
+    product, x = first.matmul(second), f.input("x", "f32", [4])
+    f.result("p", x + product.matmul(first).sum([0]))
+    f.result("q", x + product.matmul(second).sum([0]))
+    work, a = passes.run(m, getattr(passes, pipeline)), f32(4)
+    for got, want in zip(Interpreter(work).run("f", a), Interpreter(m).run("f", a)):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
 # ---- Chains that read the same -------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ make constants."""
 from __future__ import annotations
 
 import hashlib
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from .. import ops
 from ..declared import Constant
@@ -46,7 +46,9 @@ class _Hoist:
         """The constant that stands for an operation's result, made by a prepare function of its
         own."""
         needed = self._needed(op)
-        text = "|".join(_text(item) for item in needed)
+        # What is made on the way has the name of its place: two steps of one type are two.
+        places = {id(v): f"%{i}.{k}" for i, item in enumerate(needed) for k, v in enumerate(item.results)}
+        text = "|".join(_text(item, lambda v: places.get(self._source(v))) for item in needed)
         sources = self.derived[id(op.result)]
         kind = op.name.rpartition(".")[2]
         name = f"{sources[0]}.{kind}.{hashlib.sha256((','.join(sources) + text).encode()).hexdigest()[:8]}"
@@ -94,8 +96,8 @@ class _Hoist:
         return found
 
 
-def _text(op: Op) -> str:
+def _text(op: Op, place: Callable[[Value], Optional[str]]) -> str:
     from ..printer import attribute_text
 
-    operands = ",".join("none" if v is None else (v.constant.name if v.constant else str(v.type)) for v in op.operands)
+    operands = ",".join("none" if v is None else place(v) or (v.constant.name if v.constant else str(v.type)) for v in op.operands)
     return f"{op.name}({operands};{','.join(f'{k}={attribute_text(v)}' for k, v in op.attrs.items())})"
