@@ -205,7 +205,8 @@ stream_one(const stream_arguments<T, C, BIAS>& p, const stream_turn<T>& turn, bo
     if (at < K)
       own_norm[i] = p.norm[at];
   }
-  const bool turns = TURNED && threadIdx.x < 32, guesses = turns && turn.is_constant;
+  const bool turns = TURNED && threadIdx.x < 32,
+             guesses = turns && turn.is_constant && p.m > 0; /* of no rows nothing is there */
   stream_turns<T> angles = {};
   if (guesses) {
     angles.find(turn, begin, across, tiles);

@@ -14,13 +14,32 @@ Used = Dict[int, List[Any]]
 
 
 class _Known:
-    """Of a function before it is rewritten: uses of values, and operations of attention. `gone`:
-    those that another has taken in."""
+    """Of a function before it is rewritten: uses of values, operations in order and those of
+    attention, and which states a value is a view of. `gone`: those that another has taken in."""
 
     def __init__(self, function: Function):
         self.used: Used = uses(function)
-        self.attention = [op for op in function.body.walk() if op.name == "accrt.paged_attention"]
+        self.order = list(function.body.walk())
+        self.attention = [op for op in self.order if op.name == "accrt.paged_attention"]
+        self.views: Dict[int, Set[int]] = {}
+        for op in self.order:
+            if op.name == "accrt.state_read":
+                self.views[id(op.result)] = {id(op.attrs["state"])}
+            elif ops.OPS[op.name].view:
+                self.views.update({id(v): set().union(*(self._states(x) for x in op.operands)) for v in op.results})
         self.gone: Set[int] = set()
+
+    def _states(self, value: Optional[Value]) -> Set[int]:
+        return self.views.get(id(value), set())
+
+    def touches_between(self, first: Op, last: Op, state: Any) -> bool:
+        """Whether an operation between two reads or writes a state: to move the one to the other
+        would change what it finds there, or what is found behind it."""
+        places = {id(op): i for i, op in enumerate(self.order)}
+        for op in self.order[places[id(first)] + 1 : places[id(last)]]:
+            if op.regions or any(s is state for s, _ in ops.states_of(op)) or any(id(state) in self._states(v) for v in op.operands):
+                return True
+        return False
 
 
 def join_step_ends(module: Module) -> None:
@@ -68,6 +87,8 @@ def _first(op: Op, known: _Known) -> Optional[Sequence[Value]]:
     if read is None or read.name != "accrt.state_read" or its_rows is None or not all(map(_is_index, (*its_rows.operands, picked.operands[0]))):
         return None
     write, attention = _last_write(op, read), _attention(known, its_rows.operands[0])
+    if write is not None and known.touches_between(write, op, write.attrs["state"]):
+        return None
     if write is None or attention is None or not all(map(_is_index, write.operands)) or op.result.dtype != weight.dtype or weight.constant is None:
         return None
     op.block.ops.remove(write)
@@ -124,6 +145,8 @@ def _greedy(op: Op, known: _Known) -> Optional[Sequence[Value]]:
         return None
     state = writes[0].attrs["state"]
     if state.type.dtype != "i32" or any(user not in (None, writes[0]) for user in used[id(op.result)]):
+        return None
+    if known.touches_between(op, writes[0], state):
         return None
     known.gone.add(id(writes[0]))
     return [op.block.function.add("accrt.greedy", [x, writes[0].operands[1]], {"last": state}).result]
