@@ -61,13 +61,17 @@ def _without_checks() -> Iterator[None]:
     from torch.nn.modules import transformer
 
     with _CHECKS:
-        validates, is_causal = Distribution._validate_args, transformer._detect_is_causal_mask
-        Distribution._validate_args = False
-        transformer._detect_is_causal_mask = lambda mask, given=None, size=None: given is True
+        # Private names, which another torch may not have.
+        changed = [(Distribution, "_validate_args", False), (transformer, "_detect_is_causal_mask", lambda mask, given=None, size=None: given is True)]
+        before = [(owner, name, getattr(owner, name)) for owner, name, _new in changed if hasattr(owner, name)]
+        for owner, name, new in changed:
+            if hasattr(owner, name):
+                setattr(owner, name, new)
         try:
             yield
         finally:
-            Distribution._validate_args, transformer._detect_is_causal_mask = validates, is_causal
+            for owner, name, old in before:
+                setattr(owner, name, old)
 
 
 def _restore(before: List[Tuple[Any, Any]]) -> None:

@@ -102,7 +102,8 @@ def by_singular_values(m):
     # of one column, the second half of which is 0: all columns are orthogonal ones
     low = torch.linalg.svd(torch.cat([m[..., :1], m[..., :1] * 2, m[..., :2] * 0], -1))
     ones = [x.mT @ x for u, _s, v in [*found, low] for x in (u, v.mT)]
-    return [*whole, *(s for _u, s, _v in found), *ones, low[1], torch.linalg.svdvals(m), torch.linalg.pinv(regular(m)), torch.linalg.matrix_norm(m, 2), torch.linalg.matrix_norm(m, "nuc")]
+    return [*whole, *(s for _u, s, _v in found), *ones, low[1], torch.linalg.svdvals(m), torch.linalg.pinv(regular(m)),
+            torch.linalg.pinv(m[..., :1] @ m[..., :1].mT, atol=torch.zeros((), dtype=m.dtype)), torch.linalg.pinv(definite(m).tril(), hermitian=True), torch.linalg.matrix_norm(m, 2), torch.linalg.matrix_norm(m, "nuc")]
 
 
 def by_factors(m):
@@ -121,7 +122,7 @@ def of_gamma(x):
 def with_signs(x):
     holes = torch.where(x > 0.5, math.nan, x)
     return (torch.fmax(holes, x.flip(0)), torch.fmin(holes, x.flip(0)), torch.copysign(x, holes.flip(0)), torch.copysign(x, -1.0), torch.signbit(x), torch.signbit(x * 0 * x.sign()), torch.signbit((x * 9).long()),
-            x.round(decimals=1), (x * 300).round(decimals=-2), torch.fmax((x * 9).long(), (x * 9).long().flip(0)))  # fmt: skip
+            torch.copysign((x * 9).long(), x.flip(0)), torch.copysign(x.half(), x.flip(0)), x.round(decimals=1), (x * 300).round(decimals=-2), torch.fmax((x * 9).long(), (x * 9).long().flip(0)))  # fmt: skip
 
 
 def of_modes(x):

@@ -66,9 +66,10 @@ lowers("aten.copysign.Tensor", "aten.copysign.Scalar")(lambda lo, x, y: special.
 lowers("aten.signbit.default")(lambda lo, x: special.has_sign(lo.value(x)))
 lowers("aten.round.decimals")(lambda lo, x, *, decimals=0: special.rounded(lo.value(x), decimals))
 lowers("aten._linalg_eigh.default")(lambda lo, x, half="L", vectors=True: [*factors.eigh(lo.value(x), half == "U", vectors), None])
-lowers("aten._linalg_svd.default")(lambda lo, x, full=False, vectors=True, driver=None: factors.svd(lo.value(x), full, vectors))
+lowers("aten._linalg_svd.default")(
+    lambda lo, x, full=False, vectors=True, driver=None: factors.svd(lo.value(x), full) if vectors else [None, *factors.svd(lo.value(x), full, False), None])  # fmt: skip
 lowers("aten.linalg_pinv.atol_rtol_tensor")(
-    lambda lo, x, *, atol=None, rtol=None, hermitian=False: factors.pseudo_inverse(lo.value(x), lo.optional(atol), lo.optional(rtol)))  # fmt: skip
+    lambda lo, x, *, atol=None, rtol=None, hermitian=False: factors.pseudo_inverse(lo.value(x), lo.optional(atol), lo.optional(rtol), hermitian))  # fmt: skip
 lowers("aten.linalg_matrix_exp.default")(lambda lo, x: factors.exponential(lo.value(x)))
 lowers("aten.linalg_qr.default")(lambda lo, x, mode="reduced": factors.qr(lo.value(x), mode == "complete"))
 lowers("aten.diagonal_scatter.default")(lambda lo, x, part, *how, **named: lo._scattered(lambda whole: lo.value(whole).diagonal(*how, **named), x, part))

@@ -74,13 +74,18 @@ def _scale(x: Value) -> Value:
     return most.eq(0.0).where(1.0, most)
 
 
+def _mirrored(a: Value, upper: bool) -> Value:
+    """The symmetric matrix that one triangle says."""
+    rows = a.function.arange(a.shape[-1])
+    own = rows.unsqueeze(1).le(rows.unsqueeze(0)) if upper else rows.unsqueeze(1).ge(rows.unsqueeze(0))
+    return own.where(a, a.transpose(-1, -2))
+
+
 def eigh(a: Value, upper: bool = False, vectors: bool = True) -> List[Value]:
     """Eigenvalues of symmetric matrices, of whose one triangle is read, from the least to the
     largest; and the vectors as columns, in each of which the largest element is positive."""
     size = linear._square(a, "eigenvalues")
-    rows = a.function.arange(size)
-    own = rows.unsqueeze(1).le(rows.unsqueeze(0)) if upper else rows.unsqueeze(1).ge(rows.unsqueeze(0))
-    a = own.where(a, a.transpose(-1, -2))
+    a = _mirrored(a, upper)
     if size == 1:
         return [a.select(-1, 0), a * 0.0 + 1.0]
     scale = _scale(a)
@@ -154,13 +159,16 @@ def svd(a: Value, full: bool = True, vectors: bool = True) -> List[Value]:
     return [shapes.cat([own, *more], rank - 1) if more else own, found * scale.select(-1, 0), (right * sign).transpose(-1, -2)]
 
 
-def pseudo_inverse(a: Value, absolute: Optional[Value] = None, relative: Optional[Value] = None) -> Value:
+def pseudo_inverse(a: Value, absolute: Optional[Value] = None, relative: Optional[Value] = None, symmetric: bool = False) -> Value:
     """V * S^-1 * U^T, without singular values that are not above the tolerances; the relative one
-    is by default as many units of the type's precision as the larger side has places."""
-    u, found, v = svd(a, False)
-    if relative is None and absolute is None:
+    is by default as many units of the type's precision as the larger side has places, or 0 beside
+    an absolute one above 0."""
+    u, found, v = svd(_mirrored(a, False) if symmetric else a, False)
+    if relative is None:
         most = a.function.full([], ex.simplify(ex.maximum(*a.shape[-2:])), "f64")
         relative = most * (2.0**-52 if a.dtype == "f64" else 2.0**-23)
+        if absolute is not None:
+            relative = absolute.gt(0.0).where(0.0, relative)
     least = found.amax([-1], True)
     limits = [least * _beside(relative, least)] if relative is not None else []
     limits += [_beside(absolute, least)] if absolute is not None else []

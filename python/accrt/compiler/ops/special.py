@@ -126,8 +126,10 @@ def has_sign(x: Value) -> Value:
 
 
 def with_sign(x: Value, y: Value) -> Value:
-    """x with the sign of y."""
-    size = (x if x.dtype in FLOATS else x.to_copy("f32")).abs()
+    """x with the sign of y, in the type of both."""
+    dtype = x.maximum(y).dtype
+    wanted = dtype if dtype in FLOATS else "f32"
+    size = (x if x.dtype == wanted else x.to_copy(wanted)).abs()
     return has_sign(y).where(-size, size)
 
 
