@@ -87,7 +87,7 @@ def _evaluated(lo: Any, node: Any, name: str, inputs: Sequence[Any], named: Dict
     given_bytes = sum({id(i.array): i.array.nbytes for i in inputs if i is not None}.values())
     most = min(max(FOLDED_BYTES, 2 * given_bytes), lo.spare)
     size = _inferred(lo, node, inputs)
-    if (size > most * 2 if size is not None else name not in _NO_LARGER or given_bytes > most):
+    if (size > most if size is not None else name not in _NO_LARGER or given_bytes > most):
         return None
     given = {n: i.array for n, i in zip(node.input, inputs) if i is not None}
     try:
@@ -105,8 +105,8 @@ _NO_LARGER = ("NonZero", "Compress", "Unique")
 
 
 def _inferred(lo: Any, node: Any, inputs: Sequence[Any]) -> Optional[int]:
-    """Bytes of a node's results, with 8 for each element, as ONNX infers their shapes before
-    anything is calculated; None: it cannot."""
+    """Bytes of a node's results, as ONNX infers their types and shapes before anything is
+    calculated; None: it cannot."""
     from onnx import defs, helper, numpy_helper, shape_inference
 
     types, data = {}, {}
@@ -120,12 +120,14 @@ def _inferred(lo: Any, node: Any, inputs: Sequence[Any]) -> Optional[int]:
                 data[name] = numpy_helper.from_array(np.ascontiguousarray(item.array).reshape(item.array.shape), name)
         schema = defs.get_schema(node.op_type, lo._version(node), "")
         made = shape_inference.infer_node_outputs(schema, lo._with_attributes(node), types, data)
-        shapes = [made[name].tensor_type.shape.dim for name in node.output if name and made[name].tensor_type.HasField("shape")]
+        found = [made[name].tensor_type for name in node.output if name and made[name].tensor_type.HasField("shape")]
+        shapes = [one.shape.dim for one in found]
+        item_bytes = [helper.tensor_dtype_to_np_dtype(one.elem_type).itemsize for one in found]
     except Exception:  # of many kinds: what it does not know
         return None
     if len(shapes) != sum(map(bool, node.output)) or not all(dim.HasField("dim_value") for shape in shapes for dim in shape):
         return None
-    return sum(8 * math.prod(dim.dim_value for dim in shape) for shape in shapes)
+    return sum(size * math.prod(dim.dim_value for dim in shape) for size, shape in zip(item_bytes, shapes))
 
 
 # ---- arrays of sizes
