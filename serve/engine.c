@@ -142,6 +142,7 @@ static accrt_status_t make_waiting(accrt_serve_engine_t* engine) {
 static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
   const accrt_serve_model_info_t* info = &engine->model->info;
   const accrt_serve_options_t* options = &engine->options;
+  const bool has_states = (info->flags & ACCRT_SERVE_MODEL_STATES_OF_PAGES) != 0;
   const accsv_limits_t limits = {
       .pages = info->page_count,
       .page_size = info->page_size,
@@ -154,8 +155,8 @@ static accrt_status_t make_scheduler(accrt_serve_engine_t* engine) {
       .quantum = options->fair_tokens,
       .seed = random_seed(),
       .lookup = {options->prompt_lookup_min, options->prompt_lookup_max, random_seed()},
-      .copy_tokens = info->min_copy_tokens,
-      .states_of_pages = (info->flags & ACCRT_SERVE_MODEL_STATES_OF_PAGES) != 0};
+      .copy_tokens = has_states ? 0 : info->min_copy_tokens, /* a part of a page has no state */
+      .states_of_pages = has_states};
   ACCRT_TRY(accsv_scheduler_init(&engine->scheduler, &engine->allocator, &limits));
   engine->scheduler.drop = accsv_engine_drop;
   engine->scheduler.self = engine;

@@ -128,15 +128,17 @@ static void test_states_of_pages(void** state) {
     simulation.max_tokens = 256;
     simulation.flags = (round & 1) != 0 ? ACCRT_SERVE_MODEL_STATES_OF_PAGES : 0;
     simulation.flags |= (round & 2) != 0 ? ACCRT_SERVE_MODEL_OVERLAP : 0;
+    /* Parts of pages are not copied, although the model could: they have no state. */
+    simulation.min_copy_tokens = round & 1;
     accrt_serve_engine_t* engine = make_engine(&simulation, NULL);
     memset(outputs, 0, sizeof outputs);
     for (uint32_t i = 0; i < 3; ++i) {
-      int32_t prompt[41];
-      for (int32_t k = 0; k < 41; ++k)
+      int32_t prompt[43];
+      for (int32_t k = 0; k < 43; ++k)
         prompt[k] = 7 + k;
       accrt_serve_request_t request = ACCRT_SERVE_REQUEST_INIT;
       request.prompt = prompt;
-      request.prompt_count = 41;
+      request.prompt_count = 43;
       request.max_new_tokens = 3;
       request.user_data = &outputs[i];
       (void)submit(engine, &request);

@@ -376,6 +376,9 @@ static inline void schedule_one(round_t* round, accsv_sequence_t* sequence) {
   part->draws = part->decodes = true;
 }
 
+/* Tokens that prompts get in a step whatever the limit of time is: pages may have 1,024. */
+#define LEAST_CHUNK 16u
+
 /* What is left of the step for prompts, now that those that decode have their tokens. */
 static void limit_prompts(round_t* round) {
   const accsv_scheduler_t* scheduler = round->scheduler;
@@ -384,8 +387,10 @@ static void limit_prompts(round_t* round) {
   uint32_t left = scheduler->mixed_tokens > round->plan->count
                       ? scheduler->mixed_tokens - round->plan->count
                       : 0;
-  if (left < scheduler->limits.page_size)
-    left = scheduler->limits.page_size;
+  const uint32_t page_size = scheduler->limits.page_size;
+  const uint32_t least = page_size < LEAST_CHUNK ? page_size : LEAST_CHUNK;
+  if (left < least)
+    left = least;
   if (round->budget > left)
     round->budget = left;
 }

@@ -408,8 +408,8 @@ typedef struct accrt_serve_options {
   uint32_t num_speculative_tokens;
   uint64_t seed; /**< of requests without a seed; 0: a random one */
   /** target time of a step in which a sequence samples tokens. The engine measures steps, and makes
-   * chunks of prompts only as large as fits, but at least a page. 0: no limit, and the content of a
-   * step does not depend on time */
+   * chunks of prompts only as large as fits, but at least 16 tokens (or a page, if that is less).
+   * 0: no limit, and the content of a step does not depend on time */
   uint64_t max_step_ns;
   /** to guess, the engine looks for the last tokens of the text at an earlier place: for at most
    * `prompt_lookup_max` of them (0: 4) and at least `prompt_lookup_min` (0: 2, or the maximum if

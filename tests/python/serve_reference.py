@@ -330,7 +330,7 @@ class Scheduler:
             else:
                 chunks.append(s)
         if self.parts:
-            self.budget = min(self.budget, max(self.mixed - len(self.parts), self.page_size))
+            self.budget = min(self.budget, max(self.mixed - len(self.parts), min(self.page_size, 16)))
         for i, s in enumerate(chunks):
             if s.state == "running":
                 self.schedule(s, len(chunks) - i - 1)

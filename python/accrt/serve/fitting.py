@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from .. import _ffi
 from . import options as given_options
 from .engine import Engine, Model
 
@@ -78,7 +79,8 @@ def _check_engine(given: Mapping[str, Any], rows: int, tokens: int, metadata: Ma
         reason = "of a model that does not say otherwise" if place.is_host else f"on {place.name}, of a bundle that was made without it,"
         raise ValueError(f"batch_invariant is asked for, and results {reason} depend on what else is in a step")
     if options:
-        with Model.simulated(max_rows=min(rows, _MOST_ROWS), max_tokens=min(tokens, _MOST_TOKENS)) as model, Engine(model, **options):
+        flags = _ffi.ACCRT_SERVE_MODEL_STATES_OF_PAGES if metadata.get("serve.states_of_pages") else 0
+        with Model.simulated(max_rows=min(rows, _MOST_ROWS), max_tokens=min(tokens, _MOST_TOKENS), flags=flags) as model, Engine(model, **options):
             pass
 
 
