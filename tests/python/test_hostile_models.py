@@ -11,6 +11,7 @@ import signal
 import struct
 import threading
 import time
+import tracemalloc
 
 import pytest
 
@@ -174,6 +175,19 @@ def test_keys_with_odd_values_are_refused_or_read(tmp_path, monkeypatch, name):
         (folder / "config.json").write_text(config)
         rewritten(folder, part, **changes)
         refused_or_read(folder)
+
+
+def test_a_long_model_type_is_not_compared_with_the_known_ones(tmp_path):
+    """Comparing took 48 bytes of memory for each letter."""
+    folder = family.write(tmp_path / "model", FAMILIES[0])[0]
+    rewritten(folder, model_type="x" * (4 << 20))
+    tracemalloc.start()
+    try:
+        said = refused_or_read(folder)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "model_type is 'xxx" in said and len(said) < 20000 and peak < 100 << 20, (len(said), peak)
 
 
 @pytest.mark.parametrize("name,changes,words", [

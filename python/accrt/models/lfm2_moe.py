@@ -3,8 +3,6 @@ layers."""
 
 from __future__ import annotations
 
-from typing import Tuple
-
 from ..compiler.ir import Value
 from ._mixtures import WithGroups
 from .lfm2 import Lfm2
