@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Dict, Mapping, Tuple
+from typing import Any, Dict
 
 from .. import ops, select
 from ..declared import TensorType
