@@ -204,7 +204,8 @@ class Stream(Handle):
         """Ends what was submitted and is not complete: it fails with CancelledError, on hosts
         before its next workgroup; what has not begun is dropped, and semaphores that it would have
         signalled fail. `reset` makes the stream usable again. What a GPU was given runs to its end;
-        `ahead` limits how much that is. Any thread may call this; nothing happens when nothing is under way."""
+        `ahead` limits how much that is. Any thread may call this; nothing happens when nothing is
+        under way."""
         check(lib.accrt_stream_cancel(self.handle))
 
     def reset(self) -> None:
