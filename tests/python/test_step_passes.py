@@ -310,6 +310,8 @@ def ends(change=""):
     logits, slots = f.input("logits", "f32", [rows, 50]), f.input("slots", "i32", [rows])
     held = f.state_read(last) if change == "read between" else None
     token = logits.sample_greedy()
+    if change == "loop":
+        f.result("turned", f.repeat(3, [logits], lambda _i, x: [x * 2])[0])
     if held is not None:  # what was there before the token
         f.result("before", held + 1)
     token.state_scatter(last, slots)
@@ -319,7 +321,7 @@ def ends(change=""):
     return m
 
 
-ENDS = ("", "no write", "one state", "state read", "not zero", "most", "ids used", "made weight", "token used", "no attention", "other rows", "read between")
+ENDS = ("", "no write", "one state", "state read", "not zero", "most", "ids used", "made weight", "token used", "no attention", "other rows", "read between", "loop")
 
 
 @pytest.mark.parametrize("change", ENDS)
@@ -327,9 +329,9 @@ def test_both_ends_of_a_step(change):
     m = ends(change)
     work = joined(m)
     first, greedy = names(work, "first"), names(work, "greedy")
-    assert (first == ["accrt.step_tokens", "accrt.walked_attention"]) == (change in ("", "token used", "read between")), first
-    assert ("accrt.paged_attention" in first) == (change not in ("", "token used", "no attention", "read between")), first
-    assert ("accrt.greedy" in greedy) == (change not in ("token used", "read between")), greedy
+    assert (first == ["accrt.step_tokens", "accrt.walked_attention"]) == (change in ("", "token used", "read between", "loop")), first
+    assert ("accrt.paged_attention" in first) == (change not in ("", "token used", "no attention", "read between", "loop")), first
+    assert ("accrt.greedy" in greedy) == (change not in ("token used", "read between", "loop")), greedy
     random = np.random.default_rng(SEED)
     plain, made = Interpreter(m), Interpreter(work)
     state = random.integers(-2, 12, 8).astype(np.int32)

@@ -25,7 +25,7 @@ class _Known:
         for op in self.order:
             if op.name == "accrt.state_read":
                 self.views[id(op.result)] = {id(op.attrs["state"])}
-            elif ops.OPS[op.name].view:
+            elif op.name in ops.OPS and ops.OPS[op.name].view:
                 self.views.update({id(v): set().union(*(self._states(x) for x in op.operands)) for v in op.results})
         self.gone: Set[int] = set()
 
