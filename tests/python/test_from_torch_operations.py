@@ -111,7 +111,7 @@ def by_factors(m):
     factors = [part for x in (m, m[..., :3], m[..., :3, :], zero) for mode in ("reduced", "complete") for part in torch.linalg.qr(x, mode=mode)]
     lower = torch.linalg.cholesky(definite(m))
     return [*factors, torch.linalg.qr(m, mode="r")[1], torch.cholesky_solve(m[..., :2], lower), torch.cholesky_solve(m, lower.mT, upper=True), torch.cholesky_inverse(lower),
-            torch.matrix_exp(m), torch.matrix_exp(-30 * definite(m)), torch.matrix_exp(m * 0)]  # fmt: skip
+            torch.matrix_exp(m), torch.matrix_exp(-3 * definite(m)), torch.matrix_exp(m * 0)]  # fmt: skip
 
 
 def of_gamma(x):
