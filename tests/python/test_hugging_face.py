@@ -127,13 +127,14 @@ HARMLESS = {
     "initializer_range", "is_decoder", "layerdrop", "output_router_logits", "pad_token_id", "pretraining_tp", "reorder_and_upcast_attn", "resid_pdrop", "residual_dropout",
     "router_aux_loss_coef", "router_jitter_noise", "summary_activation", "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj", "use_cache",
     "_sliding_window_pattern", "activation_dropout", "decoder_start_token_id", "emb_pdrop", "embed_dropout", "eod_token_id", "init_device", "resid_dropout",
-    # of layers that are refused
+    "chunk_size", "num_logits_to_keep", "rescale_prenorm_residual", "residual_in_fp32", "time_step_floor", "time_step_rank", "z_loss_coefficient",
+    # of layers that some families refuse
     "mamba_chunk_size", "mamba_conv_bias", "mamba_d_conv", "mamba_d_head", "mamba_d_state", "mamba_expand", "mamba_n_groups", "mamba_n_heads", "mamba_proj_bias", "time_step_limit",
     "time_step_max", "time_step_min",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [kind for family in _registry.families() for kind in family.types if kind not in ("bytelm", "gemma3", "llama4", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl")])
+@pytest.mark.parametrize("kind", [kind for family in _registry.families() for kind in family.types if kind not in ("bytelm", "gemma3", "llama4", "mistral3", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "qwen3_5_moe")])
 def test_no_key_of_a_configuration_is_passed_over(kind):
     """Each that transformers knows for a family is named by the family, or refused, or harmless."""
     family = _registry.by_type(kind)

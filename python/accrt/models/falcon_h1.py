@@ -25,8 +25,8 @@ class FalconH1(WithMamba2):
         self.out_has_bias = config.flag("projectors_bias")
         self.of_parts = self._numbers("ssm_multipliers", 5)
         self.of_gate, self.of_down = self._numbers("mlp_multipliers", 2)
-        for name in ("lm_head", "embedding", "key", "attention_out", "attention_in", "ssm_in", "ssm_out"):
-            setattr(self, f"of_{name}", config.number(f"{name}_multiplier", 1.0, minimum=-1e30))
+        for name in ("lm_head_multiplier", "embedding_multiplier", "key_multiplier", "attention_out_multiplier", "attention_in_multiplier", "ssm_in_multiplier", "ssm_out_multiplier"):
+            setattr(self, "of_" + name.replace("_multiplier", ""), config.number(name, 1.0, minimum=-1e30))
 
     def _numbers(self, key: str, count: int) -> List[float]:
         given: Any = self.config.get(key) or [1.0] * count
