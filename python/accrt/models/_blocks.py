@@ -17,7 +17,7 @@ grouped heads, rotary embeddings.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -61,6 +61,8 @@ class Step:
     token_adapters: Optional[Value] = None
     #: Which layer is being made.
     layer: int = 0
+    #: What a layer has made that others take as well, by what it is.
+    shared: Dict[Any, Any] = field(default_factory=dict)
 
 
 class Decoder:
@@ -382,13 +384,27 @@ class Decoder:
         return {}
 
     @property
+    def page_bytes(self) -> int:
+        """Of what is kept once for each page."""
+        return 4 * sum(math.prod(shape) for layer in range(self.layers) for shape in self.kept_of_pages(layer).values())
+
+    @property
     def keeps_of_pages(self) -> bool:
-        return any(self.kept_of_pages(layer) for layer in range(self.layers))
+        return self.page_bytes > 0
 
     @property
     def fitting_page(self) -> int:
         """Tokens of a page, where the options do not say it."""
         return PAGE
+
+    def page_of(self, position: Value, size: Any) -> Value:
+        """The page, i64, of a position of each token's row, for pages of so many tokens; -1: there
+        is none. Positions below 0 are taken as 0."""
+        at, f = self.step, self.step.f
+        # not the rows that the ids of tokens are looked up by: passes/steps.py takes those in
+        row = at.row_ids.index_select(0, at.token_rows.to_copy("i64")).to_copy("i64")
+        place = position.clamp(0, None).div(size, rounding_mode="floor").to_copy("i64")
+        return f.state_gather(self.page_table, row * self.sizes["table_pages"] + place, 2).to_copy("i64")
 
     def attend(self, q: Value, k: Value, v: Value, layer: int) -> Value:
         """Writes keys and values where the step says, then attends; [tokens, heads * size]."""
@@ -584,7 +600,7 @@ class Decoder:
 
         options, checkpoint = self.options, self.checkpoint
         kv_bytes = sum(math.prod(shape) for layer in range(self.layers) for shape in self.kept(layer).values()) * KV_BYTES[self.kv_type]
-        kv_bytes += -(-4 * sum(math.prod(shape) for layer in range(self.layers) for shape in self.kept_of_pages(layer).values()) // options.page_size)
+        kv_bytes += -(-self.page_bytes // options.page_size)
         return {
             "serve.version": "2" if self.keeps_of_pages else "1", "serve.family": self.types[0], "serve.name": checkpoint.name, "serve.vocab_size": str(self.vocabulary),
             "serve.hidden_size": str(self.hidden), "serve.layers": str(self.layers), "serve.page_size": str(options.page_size),

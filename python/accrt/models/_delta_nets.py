@@ -9,7 +9,8 @@ import numpy as np
 
 from ..compiler.ir import Value
 from ..compiler.ops import cat
-from ._scans import FULL, LINEAR, WithScans
+from ._blocks import FULL
+from ._scans import LINEAR, WithScans
 
 
 class WithDeltaNets(WithScans):
@@ -28,9 +29,6 @@ class WithDeltaNets(WithScans):
             self.net_keys = self.net_heads
         channels = 2 * self.net_keys * self.net_key + self.net_heads * self.net_value
         self.setup_scans(self.net_heads, self.net_value, self.net_key, channels, config.integer("linear_conv_kernel_dim", 4, maximum=64))
-
-    def scans(self, layer: int) -> bool:
-        return self.kinds[layer] == LINEAR
 
     def norm(self, x: Value, name: str) -> Value:
         return x.rms_norm(self.float(self.weight(f"{name}.weight", [int(x.shape[-1])])) + 1.0, self.eps)
@@ -67,9 +65,8 @@ class WithDeltaNets(WithScans):
         mixed = self.activation(self.convolved(mixed, f"{name}.conv1d", layer, False))
         q, k, v = mixed.split([own, own, heads * self.net_value], -1)
         q, k = (self.of_length_1(one.view([tokens, self.net_keys, self.net_key])) for one in (q, k))
-        steps = (steps + self.float(self.weight(f"{name}.dt_bias", [heads]))).softplus()
-        decay = (steps * (self.float(self.weight(f"{name}.A_log", [heads])).exp() * -1.0)).exp()
+        decay = self.decay(self.steps(steps, name, heads), name, heads)
         scale = self.step.f.constant(self.constant("of_queries", np.array([self.net_key**-0.5], np.float32)))
-        made = self.scan(q * scale, k, v.view([tokens, heads, self.net_value]), decay.unsqueeze(-1), layer, beta.sigmoid())
+        made = self.scan(q * scale, k, v.view([tokens, heads, self.net_value]), decay, layer, beta.sigmoid())
         made = self.rms_norm(made, f"{name}.norm") * gate.silu()
         return self.linear(made.view([tokens, heads * self.net_value]), f"{name}.out_proj", self.hidden, False)

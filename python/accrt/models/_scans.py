@@ -11,22 +11,25 @@ from typing import Any, List, Mapping, Sequence, Tuple
 import numpy as np
 
 from ..compiler.ir import Value
-from ._blocks import Decoder
+from ._blocks import Decoder, FULL
 
 #: Bytes of a page's states that a token of it may take, and tokens of the largest page.
 _OF_A_TOKEN, _LARGEST_PAGE = 1 << 15, 1024
-LINEAR, FULL = "linear_attention", "full_attention"
+LINEAR = "linear_attention"
 
 
 class WithScans(Decoder):
-    """A decoder of whose layers some have scans: `scans` says which, after `setup_scans`."""
+    """A decoder of whose layers some have scans, after `setup_scans`."""
+
+    #: FULL or LINEAR for each layer; where nothing is said, all have scans.
+    kinds: Sequence[str] = ()
 
     def setup_scans(self, heads: int, value_size: int, key_size: int, channels: int, taps: int) -> None:
         """The size of a state, and the channels and the reach of the convolution before it."""
         self.scan_shape, self.channels, self.taps = (heads, value_size, key_size), channels, taps
 
     def scans(self, layer: int) -> bool:
-        return True
+        return not self.kinds or self.kinds[layer] == LINEAR
 
     def attends(self, layer: int) -> bool:
         return not self.scans(layer)
@@ -34,12 +37,8 @@ class WithScans(Decoder):
     def kinds_of(self, key: str, others: Mapping[str, str], default: Sequence[str]) -> List[str]:
         """LINEAR or FULL for each layer, as a list of the configuration says it. `others`: further
         names of these."""
-        known = {LINEAR: LINEAR, FULL: FULL, **others}
-        kinds: Any = self.config.get(key) or list(default)
-        if not isinstance(kinds, list) or len(kinds) != self.layers or any(not isinstance(kind, str) or kind not in known for kind in kinds):
-            self.config.refuse(f"config: {key} is {kinds!r}; there are {', '.join(known)}, one for each layer")
-            kinds = [FULL] * self.layers
-        return [known[kind] for kind in kinds]
+        known = {FULL: FULL, LINEAR: LINEAR, **others}
+        return [known[kind] for kind in self.of_layers(key, list(known), default)]
 
     # -- what is kept
 
@@ -54,9 +53,8 @@ class WithScans(Decoder):
     @property
     def fitting_page(self) -> int:
         """So large that states take few bytes for each of its tokens."""
-        states = 4 * sum(math.prod(shape) for layer in range(self.layers) for shape in self.kept_of_pages(layer).values())
         page = super().fitting_page
-        while page < min(_LARGEST_PAGE, self.max_position) and states > page * _OF_A_TOKEN:
+        while page < min(_LARGEST_PAGE, self.max_position) and self.page_bytes > page * _OF_A_TOKEN:
             page *= 2
         return page
 
@@ -69,7 +67,7 @@ class WithScans(Decoder):
         by = self.float(self.weight(f"{name}.weight", [channels, 1, taps]))
         made = x * by.select(-1, taps - 1).view([channels])
         if taps > 1:
-            (state,) = (state for state in self.page_states[layer] if state.name.endswith(".inputs"))
+            state = self._state(layer, "inputs")
             inputs = [x, *(self._before(x, back, state) for back in range(1, taps))]
             for back in range(1, taps):
                 made = made + inputs[back] * by.select(-1, taps - 1 - back).view([channels])
@@ -78,26 +76,34 @@ class WithScans(Decoder):
                 inputs[back].state_scatter(state, is_last.where(page * self.number("taps", taps - 1) + back, self.step.f.full([1], -1, "i64")))
         return made + self.float(self.weight(f"{name}.bias", [channels])) if has_bias else made
 
+    def _state(self, layer: int, part: str) -> Any:
+        return next(state for state in self.page_states[layer] if state.name == f"kv.{layer}.{part}")
+
     def number(self, name: str, number: int) -> Value:
         """A number as a tensor, so that kernels are the same for all numbers."""
         return self.step.f.constant(self.constant(name, np.array([number], np.int64)))
 
     def _before(self, x: Value, back: int, state: Any) -> Value:
         """The inputs of so many tokens before each one; of none, zeros."""
-        at, f, size = self.step, self.step.f, self.number("page_size", self.options.page_size)
-        token, row = f.arange(x.shape[0]), at.token_rows.to_copy("i64")
-        first = at.row_starts.index_select(0, row).to_copy("i64")
+        f, places = self.step.f, self.step.shared
+        if "before" not in places:
+            places["before"] = self._before_rows()
+        token, first, position, last, page = places["before"]
         is_own = token - back >= first
-        position = at.positions.to_copy("i64")
-        # of the token before the row, and how many tokens before that one
-        last = position - (token - first) - 1
-        beyond = last - position + back
-        entry = at.row_ids.index_select(0, row).to_copy("i64") * self.sizes["table_pages"] + last.clamp(0, None).div(size, rounding_mode="floor")
-        page = f.state_gather(self.page_table, entry, 2).to_copy("i64")
+        beyond = last - position + back  # how many tokens before the row's last one
         is_there = (last >= 0) & (beyond >= 0) & (position >= back) & (page >= 0)
         slot = is_there.where(page * self.number("taps", self.taps - 1) + beyond, f.full([1], 0, "i64"))
         found = is_there.unsqueeze(1).where(f.state_gather(state, slot, 2), 0.0)
         return is_own.unsqueeze(1).where(x.index_select(0, (token - back).clamp(0, None)), found)
+
+    def _before_rows(self) -> Tuple[Value, ...]:
+        """Of each token: its place in the step, the first place of its row, its position, that of
+        the token before the row in this step, and the page of that one."""
+        at, size = self.step, self.number("page_size", self.options.page_size)
+        token, position = at.f.arange(at.positions.shape[0]), at.positions.to_copy("i64")
+        first = at.row_starts.index_select(0, at.token_rows.to_copy("i64")).to_copy("i64")
+        last = position - (token - first) - 1
+        return token, first, position, last, self.page_of(last, size)
 
     def _ends(self) -> Tuple[Value, Value]:
         """The page of each token, and whether the page's states are those behind this token: that
@@ -110,8 +116,15 @@ class WithScans(Decoder):
 
     def scan(self, query: Value, key: Value, value: Value, decay: Value, layer: int, beta: Any = None) -> Value:
         at = self.step
-        (state,) = (state for state in self.page_states[layer] if state.name.endswith(".scan"))
-        return query.paged_scan(key, value, decay, state, self.page_table, at.row_ids, at.row_starts, at.kv_lengths, self.options.page_size, beta)
+        return query.paged_scan(key, value, decay, self._state(layer, "scan"), self.page_table, at.row_ids, at.row_starts, at.kv_lengths, self.options.page_size, beta)
+
+    def steps(self, x: Value, name: str, heads: int) -> Value:
+        """The length of each head's step."""
+        return (x + self.float(self.weight(f"{name}.dt_bias", [heads]))).softplus()
+
+    def decay(self, steps: Value, name: str, heads: int) -> Value:
+        """What of a state is left after such steps, [tokens, heads, 1]."""
+        return (steps * (self.float(self.weight(f"{name}.A_log", [heads])).exp() * -1.0)).exp().unsqueeze(-1)
 
     def norm_of_groups(self, x: Value, groups: int, name: str) -> Value:
         """x [tokens, size], normed in so many parts, and multiplied by weights of the whole."""
@@ -169,13 +182,13 @@ class WithMamba2(WithScans):
         mixed = self.activation(self.convolved(mixed, f"{name}.conv1d", layer, self.conv_bias))
         mixed, key, query = mixed.split([self.inner, own, own], -1)
         query, key = (one.view([tokens, self.groups, self.state_size]) for one in (query, key))
-        steps = (steps + self.float(self.weight(f"{name}.dt_bias", [heads]))).softplus()
+        steps = self.steps(steps, name, heads)
         low, high = self.step_limits
         if low > 0 or high < math.inf:
             steps = steps.clamp(low if low > 0 else None, high if high < math.inf else None)
-        decay = (steps * (self.float(self.weight(f"{name}.A_log", [heads])).exp() * -1.0)).exp()
+        decay = self.decay(steps, name, heads)
         value = mixed.view([tokens, heads, self.mamba_head_size])
-        result = self.scan(query, key, value * steps.unsqueeze(-1), decay.unsqueeze(-1), layer)
+        result = self.scan(query, key, value * steps.unsqueeze(-1), decay, layer)
         result = (result + value * self.float(self.weight(f"{name}.D", [heads])).view([heads, 1])).view([tokens, self.inner])
         return self.linear(self.gated_norm(result, gate, f"{name}.norm"), f"{name}.out_proj", self.hidden, self.out_bias)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..compiler.ir import Value
-from ._scans import FULL, LINEAR, WithMamba2
+from ._blocks import FULL
+from ._scans import LINEAR, WithMamba2
 
 
 class Bamba(WithMamba2):
@@ -26,9 +27,6 @@ class Bamba(WithMamba2):
         self.kinds = [FULL if layer in attends else LINEAR for layer in range(self.layers)]
         config.get("layer_types")  # what these say again
         self.setup_mamba()
-
-    def scans(self, layer: int) -> bool:
-        return self.kinds[layer] == LINEAR
 
     def layer(self, x: Value, name: str, index: int) -> Value:
         normed = self.norm(x, f"{name}.input_layernorm")

@@ -4,7 +4,8 @@ called the shared one, with or without experts beside it, and with or without ro
 from __future__ import annotations
 
 from ..compiler.ir import Value
-from ._scans import FULL, LINEAR, WithMamba2
+from ._blocks import FULL
+from ._scans import LINEAR, WithMamba2
 from .granitemoe import GraniteMoe
 
 
@@ -20,9 +21,6 @@ class GraniteMoeHybrid(WithMamba2, GraniteMoe):
         self.kinds = self.kinds_of(key, {"mamba": LINEAR, "attention": FULL}, [LINEAR] * self.layers)
         if LINEAR in self.kinds:
             self.setup_mamba()
-
-    def scans(self, layer: int) -> bool:
-        return self.kinds[layer] == LINEAR
 
     def setup_mixture(self) -> None:
         self.experts = self.config.integer("num_local_experts", 0, minimum=0, maximum=1 << 12)

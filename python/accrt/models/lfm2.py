@@ -58,7 +58,9 @@ class Lfm2(Decoder):
         by = self.float(self.weight(f"{name}.conv.weight", [self.hidden, 1, self.taps]))
         made = taken * by.select(-1, self.taps - 1).view([self.hidden])
         for back in range(1, self.taps):
-            slots, is_there = self.slots_before(back)
+            if back not in self.step.shared:
+                self.step.shared[back] = self.slots_before(back)
+            slots, is_there = self.step.shared[back]
             found = self.step.f.state_gather(state, slots, 2)
             found = found if found.dtype == "f32" else found.to_copy("f32")
             made = made + is_there.where(found, 0.0) * by.select(-1, self.taps - 1 - back).view([self.hidden])
@@ -69,11 +71,8 @@ class Lfm2(Decoder):
     def slots_before(self, back: int) -> Tuple[Value, Value]:
         """Where each token's sequence has its inputs of so many tokens before, and whether there is
         such a token; slots of others are 0."""
-        at, f, size = self.step, self.step.f, self.options.page_size
-        position = at.positions - back
+        size = self.options.page_size
+        position = self.step.positions - back
         is_there = position >= 0
-        row = at.row_ids.index_select(0, at.token_rows).to_copy("i64")
-        entry = row * self.sizes["table_pages"] + position.clamp(0, None).div(size, rounding_mode="floor").to_copy("i64")
-        page = f.state_gather(self.page_table, entry, 2).to_copy("i64")
-        nothing = f.full([1], 0, "i64")
+        page, nothing = self.page_of(position, size), self.step.f.full([1], 0, "i64")
         return (is_there & (page >= 0)).where(page * size + position.remainder(size).to_copy("i64"), nothing), is_there.unsqueeze(1)
