@@ -11,6 +11,7 @@ from ..ir import Block, Function, Module, Op, Value
 from ..ops.lora import FACTORS, RECORD_ADAPTERS, SECOND_FACTORS
 from .fuse import activation_of
 from .rewrite import constant_derived, rewrite, uses
+from .tidy import rewrite_tidily
 
 #: Calculated in the lower type whatever their operands are: their kernels add up in f32.
 _LOWERED = (
@@ -109,10 +110,7 @@ def join_products(module: Module) -> None:
             continue
         for join in (_with_gate, _with_norm, _with_cast):
             used = uses(function)
-            rewrite(function, lambda op, join=join, used=used: join(op, used))
-            from .tidy import _remove_unused
-
-            _remove_unused(function)
+            rewrite_tidily(function, lambda op, join=join, used=used: join(op, used))
 
 
 def _with_gate(op: Op, used: Dict[int, List[Any]]) -> Optional[Sequence[Value]]:
@@ -133,10 +131,7 @@ def join_adapter_halves(module: Module) -> None:
         groups: Groups = {}
         for join in (_adapted_gate, _adapted):
             used = uses(function)
-            rewrite(function, lambda op, join=join, used=used: join(op, used, groups))
-            from .tidy import _remove_unused
-
-            _remove_unused(function)
+            rewrite_tidily(function, lambda op, join=join, used=used: join(op, used, groups))
         for value in groups.values():
             _as_early_as_possible(value.op)
 
@@ -272,10 +267,7 @@ def join_turned_products(module: Module) -> None:
         return
     for function in [f for f in module.functions.values() if not f.prepare]:
         used = uses(function)
-        rewrite(function, lambda op, used=used: _turned(op, used))
-        from .tidy import _remove_unused
-
-        _remove_unused(function)
+        rewrite_tidily(function, lambda op, used=used: _turned(op, used))
 
 
 def _turned(op: Op, used: Dict[int, List[Any]]) -> Optional[Sequence[Value]]:

@@ -12,6 +12,7 @@ from ..ir import Function, Module, Op, Value
 from ..kernels import elementwise as ew
 from ..select import PRODUCTS
 from .rewrite import constant_derived, rewrite, uses
+from .tidy import remove_unused, rewrite_tidily
 
 MAX_INPUTS = 8
 MAX_NODES = 48
@@ -56,10 +57,7 @@ def _fuse_one_round(function: Function) -> bool:
 
     taken: set = set()
     pending = {id(block): list(block.ops) for block in function.body.blocks()}
-    rewrite(function, visit)
-    from .tidy import _remove_unused
-
-    _remove_unused(function)
+    rewrite_tidily(function, visit)
     return bool(changed)
 
 
@@ -108,9 +106,7 @@ def fuse_elementwise(module: Module) -> None:
         _as_programs(function)
         _merge(function)
         _join_all(function)
-        from .tidy import _remove_unused
-
-        _remove_unused(function)
+        remove_unused(function)
 
 
 def _as_programs(function: Function) -> None:

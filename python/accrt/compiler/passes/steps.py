@@ -8,7 +8,8 @@ from typing import Any, Dict, List, Optional, Sequence, Set
 from .. import expr as ex
 from .. import ops
 from ..ir import Function, Module, Op, Value
-from .rewrite import rewrite, uses
+from .rewrite import uses
+from .tidy import rewrite_tidily
 
 Used = Dict[int, List[Any]]
 
@@ -20,6 +21,7 @@ class _Known:
     def __init__(self, function: Function):
         self.used: Used = uses(function)
         self.order = list(function.body.walk())
+        self.places = {id(op): place for place, op in enumerate(self.order)}
         self.attention = [op for op in self.order if op.name == "accrt.paged_attention"]
         self.views: Dict[int, Set[int]] = {}
         for op in self.order:
@@ -35,8 +37,7 @@ class _Known:
     def touches_between(self, first: Op, last: Op, state: Any) -> bool:
         """Whether an operation between two reads or writes a state: to move the one to the other
         would change what it finds there, or what is found behind it."""
-        places = {id(op): i for i, op in enumerate(self.order)}
-        for op in self.order[places[id(first)] + 1 : places[id(last)]]:
+        for op in self.order[self.places[id(first)] + 1 : self.places[id(last)]]:
             if op.regions or any(s is state for s, _ in ops.states_of(op)) or any(id(state) in self._states(v) for v in op.operands):
                 return True
         return False
@@ -46,10 +47,7 @@ def join_step_ends(module: Module) -> None:
     for function in [f for f in module.functions.values() if not f.prepare]:
         for join in (_first, _walked, _greedy):
             known = _Known(function)
-            rewrite(function, lambda op, join=join, known=known: join(op, known))
-            from .tidy import _remove_unused
-
-            _remove_unused(function)
+            rewrite_tidily(function, lambda op, join=join, known=known: join(op, known))
 
 
 def _made_by(value: Value, name: str, used: Used) -> Optional[Op]:

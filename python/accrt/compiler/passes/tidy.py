@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from .. import expr as ex
 from .. import ops
 from ..ir import Block, Function, Module, Op, Result, Value
-from .rewrite import mutable_root, rewrite, uses
+from .rewrite import mutable_root, rewrite, uses, Visit
 
 
 def clone(module: Module) -> Module:
@@ -62,7 +62,7 @@ def tidy(module: Module) -> None:
     for function in module.functions.values():
         rewrite(function, _identity)
         _share(function)
-        _remove_unused(function)
+        remove_unused(function)
 
 
 def _identity(op: Op) -> Optional[Sequence[Value]]:
@@ -127,7 +127,13 @@ def _share(function: Function) -> None:
     rewrite(function, visit)
 
 
-def _remove_unused(function: Function) -> None:
+def rewrite_tidily(function: Function, visit: Visit) -> None:
+    """Rewrites a function, and removes what nothing uses any more."""
+    rewrite(function, visit)
+    remove_unused(function)
+
+
+def remove_unused(function: Function) -> None:
     while True:
         used = uses(function)
         removed = False
