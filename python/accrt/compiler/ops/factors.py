@@ -165,20 +165,19 @@ def pseudo_inverse(a: Value, absolute: Optional[Value] = None, relative: Optiona
     an absolute one above 0."""
     u, found, v = svd(_mirrored(a, False) if symmetric else a, False)
     if relative is None:
-        most = a.function.full([], ex.simplify(ex.maximum(*a.shape[-2:])), "f64")
-        relative = most * (2.0**-52 if a.dtype == "f64" else 2.0**-23)
+        places = a.function.full([], ex.simplify(ex.maximum(*a.shape[-2:])), "f64")
+        relative = places * (2.0**-52 if a.dtype == "f64" else 2.0**-23)
         if absolute is not None:
             relative = absolute.gt(0.0).where(0.0, relative)
-    least = found.amax([-1], True)
-    limits = [least * _beside(relative, least)] if relative is not None else []
-    limits += [_beside(absolute, least)] if absolute is not None else []
-    kept = found.gt(limits[0] if len(limits) == 1 else limits[0].maximum(limits[1]))
+    most = found.amax([-1], True)
+    limit = most * _beside(relative, most)
+    kept = found.gt(limit if absolute is None else limit.maximum(_beside(absolute, most)))
     shares = kept.where(kept.where(found, 1.0).reciprocal(), 0.0)
     return (v.transpose(-1, -2) * shares.unsqueeze(a.rank - 2)).matmul(u.transpose(-1, -2))
 
 
-def _beside(limit: Value, least: Value) -> Value:
-    limit = limit if limit.dtype == least.dtype else limit.to_copy(least.dtype)
+def _beside(limit: Value, found: Value) -> Value:
+    limit = limit if limit.dtype == found.dtype else limit.to_copy(found.dtype)
     return limit.unsqueeze(limit.rank) if limit.rank else limit
 
 
