@@ -6,7 +6,7 @@ import ctypes
 import functools
 import os
 from operator import index as _index
-from typing import Any, Callable, Iterable, TypeVar
+from typing import Any, Callable, Iterable, List, TypeVar
 
 from . import _ffi, errors
 from ._system import check_search
@@ -137,14 +137,24 @@ def from_record(record: _ffi.accrt_error, status: int) -> errors.Error:
     return errors.make(status, lib.accrt_status_name(status).decode(), record)
 
 
+#: Letters of names that are compared with others. A longer one is none that a person wrote, and a
+#: search for it takes 60 times its memory.
+MOST_COMPARED = 200
+
+
+def close(name: str, known: Iterable[str]) -> List[str]:
+    """The known name that was probably meant, or none."""
+    import difflib
+    return difflib.get_close_matches(name, known, 1) if len(name) <= MOST_COMPARED else []
+
+
 def known_options(where: str, options: Iterable[str], *takers: Callable[..., Any]) -> None:
     """TypeError: a keyword argument that none of the functions has, with the nearest."""
-    import difflib
     import inspect
     known = {name for taker in takers for name, p in inspect.signature(taker).parameters.items() if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
     for name in options:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
+            near = close(name, known)
             raise TypeError(f"{where}() got an unexpected keyword argument {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
 
 

@@ -8,7 +8,6 @@ names, and the files of the tokenizer. No weight is read, their names, types and
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from .. import _format
 from .._files import read_beginning, read_small
+from .._library import close
 from ..errors import InvalidFormatError, IoError, NotFoundError
 from ..weights import Weight, Weights
 from ._config import Refused, parsed
@@ -150,7 +150,7 @@ def _meant(given: str) -> str:
     """What may have been meant by a path at which there is nothing."""
     folder, name = os.path.split(os.path.abspath(given))
     with contextlib.suppress(OSError):
-        near = difflib.get_close_matches(name, os.listdir(folder), 1)
+        near = close(name, os.listdir(folder))
         if near:
             return f"; is it {near[0]}?"
     if re.fullmatch(r"[\w-]+/[\w.-]+", given) and not os.path.isdir(folder):

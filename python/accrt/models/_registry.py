@@ -3,11 +3,11 @@ what they read."""
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from typing import Dict, Sequence, Tuple, Type
 
+from .._library import close
 from ._blocks import Decoder
 from ._checkpoint import Checkpoint
 from ._config import Refused
@@ -58,11 +58,6 @@ def by_architecture(name: str, has: Sequence[str] = ()) -> Type[Decoder]:
     return known[next((f"{name} with {part}" for part in has if f"{name} with {part}" in known), name)]
 
 
-#: Names that are longer are not compared with those that are known: that takes a list of all their
-#: letters.
-_LONGEST_NAME = 200
-
-
 def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
     """The family's decoder for a checkpoint. Raises Refused."""
     name = checkpoint.config.get("model_type")
@@ -75,7 +70,7 @@ def decoder(checkpoint: Checkpoint, options: Options = Options()) -> Decoder:
         own = f" ({_FOLDER})" if checkpoint.config.get("auto_map") else ""
         if name is None:
             raise Refused(checkpoint.path, ["config: there is no model_type: config.json is not that of a model, or of another form"]) from None
-        near = difflib.get_close_matches(name, known, 1) if isinstance(name, str) and len(name) <= _LONGEST_NAME else []
+        near = close(name, known) if isinstance(name, str) else []
         own += f" (is it {near[0]!r}?)" if near and not own else ""
         raise Refused(checkpoint.path, [f"config: model_type is {name!r}{own}; there are {', '.join(known)}; another family is one short file (docs/models.md)"]) from None
     return family(checkpoint, options)

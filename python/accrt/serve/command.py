@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import os
 import re
@@ -13,6 +12,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
 
+from .._library import close
 from . import engine as engine_module
 from . import loading as load_module
 from . import options as given_options
@@ -77,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """In one line, with the option that was meant."""
         unknown = re.match(r"unrecognized arguments: (--[^ =]+)", message)
-        near = difflib.get_close_matches(unknown[1], self._option_string_actions, 1) if unknown else []
+        near = close(unknown[1], self._option_string_actions) if unknown else []
         self.exit(2, f"{self.prog}: {message}" + (f"; is it {near[0]}?" if near else "; --help lists all options") + "\n")
 
 

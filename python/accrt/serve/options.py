@@ -3,13 +3,12 @@ them is checked before anything is made."""
 
 from __future__ import annotations
 
-import difflib
 import math
 import numbers
 import os
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-from .._library import number, shown
+from .._library import close, number, shown
 
 #: name -> (default, help)
 Table = Mapping[str, Tuple[Any, str]]
@@ -26,7 +25,7 @@ def known(given: Mapping[str, Any], tables: Sequence[Table], whose: str) -> None
     names = [name for table in tables for name in table]
     for name in given:
         if name not in names:
-            near = difflib.get_close_matches(name, names, 1)
+            near = close(name, names)
             hint = f"did you mean {near[0]!r}? T" if near else "t"
             raise TypeError(f"{whose} has no option {name!r}; {hint}here are {', '.join(names)}")
 

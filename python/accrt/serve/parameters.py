@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import array
 import ctypes
-import difflib
 import hashlib
 import json
 import math
@@ -18,6 +17,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import _ffi
+from .._library import close, MOST_COMPARED
 from ..errors import InvalidArgumentError
 from .adapters import name_of
 
@@ -58,13 +58,9 @@ _ALIASES = {"max_new_tokens": "max_tokens", "max_output_tokens": "max_tokens", "
             "repeat_penalty": "repetition_penalty", "random_seed": "seed", "do_sample": "temperature", "temp": "temperature"}  # fmt: skip
 
 
-_MOST_NAME = 200
-
-
 def near(name: str, known: Sequence[str]) -> Optional[str]:
-    """The name that was probably meant. A long one is none that a person wrote, and a search for it
-    takes 60 times its memory."""
-    if len(name) > _MOST_NAME:
+    """The name that was probably meant."""
+    if len(name) > MOST_COMPARED:
         return None
     snake = "".join("_" + letter.lower() if letter.isupper() else letter for letter in name).replace("-", "_").lstrip("_")
     for one in (name, snake):
@@ -72,7 +68,7 @@ def near(name: str, known: Sequence[str]) -> Optional[str]:
             return one
         if _ALIASES.get(one) in known:
             return _ALIASES[one]
-    found = difflib.get_close_matches(snake, known, 1) or [one for one in known if len(snake) > 3 and (snake in one or one in snake and len(one) > 3)]
+    found = close(snake, known) or [one for one in known if len(snake) > 3 and (snake in one or one in snake and len(one) > 3)]
     return found[0] if found else None
 
 
