@@ -37,6 +37,11 @@ constexpr int PAGED_THREADS = 32 * PAGED_WARPS, PAGED_KEYS = 4 * PAGED_WARPS;
 struct paged_sizes {
   index_t tokens, rows, group, kv_heads, value_size, window, units;
 };
+/** `sizes`, of an entry's parameters. PLAIN: there are no chunks. */
+#define ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                              \
+  if (PLAIN)                                                                                       \
+    __builtin_assume(window >= 0);                                                                 \
+  const accrt_cuda::paged_sizes sizes = {tokens, rows, group, kv_heads, value_size, window, units};
 
 /** The first key that the token before key `high` sees. A window below 0 is a chunk: keys from its
  * last multiple on. */
@@ -416,10 +421,7 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     if (!alone)                                                                                    \
       accrt_cuda::allow_next();                                                                    \
     __shared__ accrt_cuda::paged_block<CHUNKS, ROWS> shared;                                       \
-    if (PLAIN)                                                                                     \
-      __builtin_assume(window >= 0);                                                               \
-    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
-                                           value_size, window, units};                             \
+    ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                                  \
     accrt_cuda::paged_attend<Q, KV, CHUNKS, ROWS, FULL>(                                           \
         shared, q, k, v, table, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, out,     \
         partial, sizes, head_size, pages, page_size, table_rows, table_pages, q_token, q_head,     \
@@ -439,10 +441,7 @@ paged_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     accrt_cuda::wait_for_previous();                                                               \
     if (!alone)                                                                                    \
       accrt_cuda::allow_next();                                                                    \
-    if (PLAIN)                                                                                     \
-      __builtin_assume(window >= 0);                                                               \
-    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
-                                           value_size, window, units};                             \
+    ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                                  \
     accrt_cuda::paged_joined<Q>(partial, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, \
                                 out, sizes, out_token, out_head, most_keys, table_rows);           \
   }

@@ -423,10 +423,7 @@ one_run(one_block<typename tiles_elements<T, KV>::type, CHUNKS>& shared, const T
       ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV)) {                                            \
     extern __shared__ __align__(16) unsigned char memory[];                                        \
     accrt_cuda::allow_next();                                                                      \
-    if (PLAIN)                                                                                     \
-      __builtin_assume(window >= 0);                                                               \
-    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
-                                           value_size, window, units};                             \
+    ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                                  \
     (void)head_size, (void)partial, (void)which, (void)q_token, (void)out_token;                   \
     typedef accrt_cuda::one_block<accrt_cuda::tiles_elements<T, KV>::type, CHUNKS> block;          \
     accrt_cuda::one_run<T, KV, CHUNKS>(*reinterpret_cast<block*>(memory), q, k, v, table, row_ids, \
@@ -441,10 +438,7 @@ one_run(one_block<typename tiles_elements<T, KV>::type, CHUNKS>& shared, const T
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
-    if (PLAIN)                                                                                     \
-      __builtin_assume(window >= 0);                                                               \
-    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
-                                           value_size, window, units};                             \
+    ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                                  \
     (void)head_size, (void)partial;                                                                \
     if (blockIdx.z == 0)                                                                           \
       accrt_cuda::tiles_run<T, KV, CHUNKS>(                                                        \

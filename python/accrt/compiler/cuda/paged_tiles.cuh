@@ -770,10 +770,7 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     const bool alone = gridDim.x == 1;                                                             \
     if (alone)                                                                                     \
       accrt_cuda::allow_next();                                                                    \
-    if (PLAIN)                                                                                     \
-      __builtin_assume(window >= 0);                                                               \
-    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
-                                           value_size, window, units};                             \
+    ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                                  \
     accrt_cuda::tiles_guess<KV, CHUNKS>(k, v, table, row_ids, row_starts, kv_lengths, sizes,       \
                                         pages, page_size, table_rows, table_pages);                \
     accrt_cuda::wait_for_previous();                                                               \
@@ -793,10 +790,7 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
-    if (PLAIN)                                                                                     \
-      __builtin_assume(window >= 0);                                                               \
-    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
-                                           value_size, window, units};                             \
+    ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                                  \
     (void)head_size, (void)partial;                                                                \
     accrt_cuda::tiles_prompts<T, KV, CHUNKS>(shared, q, k, v, table, row_ids, row_starts,          \
                                              kv_lengths, PLAIN ? nullptr : sinks, out, sizes,      \
@@ -817,10 +811,7 @@ tiles_joined(const float* partial, const int32_t* row_ids, const int32_t* row_st
     accrt_cuda::wait_for_previous();                                                               \
     if (!alone)                                                                                    \
       accrt_cuda::allow_next();                                                                    \
-    if (PLAIN)                                                                                     \
-      __builtin_assume(window >= 0);                                                               \
-    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
-                                           value_size, window, units};                             \
+    ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                                  \
     accrt_cuda::tiles_joined<T>(partial, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, \
                                 out, sizes, out_token, out_head, most_keys, table_rows);           \
   }

@@ -416,8 +416,8 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
   };
   const index_t most_keys = table_pages * page_size;
   walk_turn turn = {0, 0};
-  if (warp >= HEADS) {
-    asm volatile("fence.proxy.async;" ::: "memory"); // what kernels before this one wrote
+  /* The block's items, which those that ask and those that compute take in the same order. */
+  const auto for_each = [&](const auto& take) {
     int next = token_of(at_round(0));
     for (uint32_t r = 0; r * gridDim.x < items; r++) {
       const uint32_t at = at_round(r);
@@ -427,32 +427,29 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
         continue;
       const walk_item item = walk_find(row_ids, row_starts, kv_lengths, s, token, at % across,
                                        HEADS, most_keys, table_rows, which);
-      if (item.row_id < 0 || !item.is_wanted)
-        continue;
+      if (item.is_wanted)
+        take(item);
+    }
+  };
+  if (warp >= HEADS) {
+    asm volatile("fence.proxy.async;" ::: "memory"); // what kernels before this one wrote
+    for_each([&](const walk_item& item) {
+      if (item.row_id < 0)
+        return;
       const index_t row = s.kv_heads * L::HEAD * (index_t)sizeof(KV);
       const index_t first = item.first_head * L::HEAD * (index_t)sizeof(KV);
       walk_ask<L>(memory, barriers, turn, item, warp - HEADS,
                   reinterpret_cast<const unsigned char*>(k) + first,
                   reinterpret_cast<const unsigned char*>(v) + first, row,
                   table + (index_t)item.row_id * table_pages, pages, (uint32_t)page_size);
-    }
+    });
     return;
   }
   const bool wide_out = is_aligned(out, 16) && out_token % 8 == 0 && out_head % 8 == 0;
   const bool wide_in = is_aligned(q, 16) && q_token % 8 == 0 && q_head % 8 == 0;
   const bool is_row = g < s.group;
   walk_head<T, KV, CHUNKS, HEADS> own;
-  int next = token_of(at_round(0));
-  for (uint32_t r = 0; r * gridDim.x < items; r++) {
-    const uint32_t at = at_round(r);
-    const int token = next;
-    next = token_of(at_round(r + 1));
-    if (at >= items)
-      continue;
-    const walk_item item = walk_find(row_ids, row_starts, kv_lengths, s, token, at % across, HEADS,
-                                     most_keys, table_rows, which);
-    if (!item.is_wanted)
-      continue;
+  for_each([&](const walk_item& item) {
     const index_t head = (item.first_head + warp) * s.group + g;
     own.load(q + item.token * q_token + head * q_head, is_row, wide_in, scale);
     const int begin = item.low / L::STEP * L::STEP;
@@ -469,7 +466,7 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
     }
     if (is_row)
       own.store(out + item.token * out_token + head * out_head, wide_out, sinks, head);
-  }
+  });
 }
 #endif
 
@@ -479,10 +476,7 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
   extern "C" __global__ void __launch_bounds__(32 * (HEADS + (CHUNKS == 1 ? 4 : 2)), 8 / HEADS)    \
       ENTRY(ACCRT_CUDA_PAGED_TILES_PARAMETERS(T, KV), const int32_t* order) {                      \
     extern __shared__ __align__(128) unsigned char memory[];                                       \
-    if (PLAIN)                                                                                     \
-      __builtin_assume(window >= 0);                                                               \
-    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
-                                           value_size, window, units};                             \
+    ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                                  \
     (void)head_size, (void)partial;                                                                \
     accrt_cuda::walk_run<T, KV, CHUNKS, HEADS>(                                                    \
         memory, q, k, v, table, row_ids, row_starts, kv_lengths, PLAIN ? nullptr : sinks, out,     \
@@ -496,10 +490,7 @@ walk_run(unsigned char* memory, const T* q, const KV* k, const KV* v, const int3
     accrt_cuda::wait_for_previous();                                                               \
     accrt_cuda::allow_next();                                                                      \
     __shared__ accrt_cuda::tiles_block<CHUNKS> shared;                                             \
-    if (PLAIN)                                                                                     \
-      __builtin_assume(window >= 0);                                                               \
-    const accrt_cuda::paged_sizes sizes = {tokens,     rows,   group, kv_heads,                    \
-                                           value_size, window, units};                             \
+    ACCRT_CUDA_PAGED_SIZES(PLAIN)                                                                  \
     (void)head_size, (void)partial, (void)order;                                                   \
     for (long long item = blockIdx.x; item < tokens * kv_heads; item += gridDim.x) {               \
       accrt_cuda::tiles_run<T, KV, CHUNKS>(                                                        \
