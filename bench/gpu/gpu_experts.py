@@ -21,10 +21,10 @@ import time
 import accrt
 import numpy as np
 from accrt.compiler import encodings
-from gpu_packed import DEVICE, RESULTS, option, safetensors, timed
+from gpu_packed import COPIED, DEVICE, RESULTS, device_copy, option, safetensors, sampled
 from make_packed import EXPERTS, EXPERT_K, EXPERT_LAYOUTS, EXPERT_N, weight
 
-CHOSEN, COPIED, SIDE = 8, 1 << 30, 8192
+CHOSEN, SIDE = 8, 8192
 
 
 def routed(random: np.random.Generator, tokens: int) -> np.ndarray:
@@ -62,13 +62,8 @@ def main() -> int:
     random = np.random.default_rng(seed)
     theirs = torch.cuda.Stream()
     stream = accrt.Stream.wrap(device, theirs)
-    source, target = (torch.ones(COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
+    copy = device_copy(torch, theirs)
     square = torch.randn(SIDE, SIDE, device="cuda").bfloat16()
-
-    def copy() -> None:
-        with torch.cuda.stream(theirs):
-            for _ in range(4):
-                target.copy_(source)
 
     def product() -> None:
         with torch.cuda.stream(theirs):
@@ -123,12 +118,7 @@ def main() -> int:
             add("torch._grouped_mm", tokens, lambda tokens=tokens, calls=calls: grouped(tokens, calls), calls, 2 * EXPERT_N * EXPERT_K)
     except Exception as error:  # noqa: BLE001 - a peer that is not there is no failure
         print(f"torch._grouped_mm: left out: {type(error).__name__}: {str(error)[:150]}")
-    samples: dict[str, list[float]] = {name: [] for name in entries}
-    for turn in range(rounds + 2):
-        for name, (run, count) in entries.items():
-            taken = timed(torch, theirs, copy, run) / count
-            if turn >= 2:
-                samples[name].append(taken)
+    samples = sampled(torch, theirs, copy, entries, rounds)
     speed = 2 * COPIED / statistics.median(samples.pop("copy"))  # bytes in a microsecond
     rate = 2.0 * SIDE**3 / statistics.median(samples.pop("square"))
     print(f"  a device copy reads and writes {speed / 1e6:.2f} TB/s; a product of {SIDE} makes {rate / 1e6:.0f} TFLOP/s")

@@ -85,6 +85,30 @@ def timed(torch, stream, before, run) -> float:
     return begin.elapsed_time(end) * 1e3
 
 
+def device_copy(torch, stream):
+    """Enqueues four copies of COPIED bytes to a stream."""
+    source, target = (torch.ones(COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
+
+    def copy() -> None:
+        with torch.cuda.stream(stream):
+            for _ in range(4):
+                target.copy_(source)
+
+    return copy
+
+
+def sampled(torch, stream, before, entries: dict, rounds: int) -> dict[str, list[float]]:
+    """Microseconds of one call, as often as there are rounds; all in turn. entries: by name, what
+    enqueues calls, and how many."""
+    samples: dict[str, list[float]] = {name: [] for name in entries}
+    for turn in range(rounds + 2):
+        for name, (run, count) in entries.items():
+            taken = timed(torch, stream, before, run) / count
+            if turn >= 2:
+                samples[name].append(taken)
+    return samples
+
+
 class Layout:
     """The calls of a layout, checked. `run(rows)` enqueues CALLS of them."""
 
@@ -151,12 +175,7 @@ def main() -> int:
     torch.manual_seed(seed)
     theirs = torch.cuda.Stream()
     stream = accrt.Stream.wrap(device, theirs)
-    source, target = (torch.ones(COPIED, dtype=torch.uint8, device="cuda") for _ in range(2))
-
-    def copy() -> None:
-        with torch.cuda.stream(theirs):
-            for _ in range(4):
-                target.copy_(source)
+    copy = device_copy(torch, theirs)
 
     def replay(graph) -> None:
         with torch.cuda.stream(theirs):
@@ -177,12 +196,7 @@ def main() -> int:
             sizes[key] = (N * K // 2 + K // 128 * N * 4, None)
     except Exception as error:  # noqa: BLE001 - a peer that is not there is no failure
         print(f"tinygemm: left out: {type(error).__name__}: {str(error)[:150]}")
-    samples: dict[str, list[float]] = {name: [] for name in entries}
-    for turn in range(rounds + 2):
-        for name, (run, count) in entries.items():
-            taken = timed(torch, theirs, copy, run) / count
-            if turn >= 2:
-                samples[name].append(taken)
+    samples = sampled(torch, theirs, copy, entries, rounds)
     speed = 2 * COPIED / statistics.median(samples.pop("copy"))  # bytes in a microsecond
     print(f"  a device copy reads and writes {speed / 1e6:.2f} TB/s")
     table = [{"name": "device copy (torch), read and written", "median": speed / 1e6, "unit": "TB/s"}]
