@@ -175,6 +175,8 @@ static bool are_like_latest(const shim_t* shim, PyObject* values) {
   PyObject* check = latest->check;
   Py_INCREF(check);
   PyObject* same = PyObject_CallObject(check, values);
+  if (same == NULL)
+    PyErr_Clear();
   Py_DECREF(check);
   Py_XDECREF(same);
   return same == Py_True && shim->latest == latest;

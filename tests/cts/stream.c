@@ -63,8 +63,8 @@ static void test_ids_and_device(void** state) {
     accrt_stream_release(streams[i]);
 }
 
-/* Streams that give the device few pieces of work at a time do the same in the same order. What they
- * hold is dropped by a cancel, and they go on after a reset. */
+/* Streams that give the device few pieces of work at a time do the same in the same order. What
+ * they hold is dropped by a cancel, and they go on after a reset. */
 static void test_work_is_held_back(void** state) {
   cts_t* cts = *state;
   for (uint32_t ahead = 1; ahead <= 3; ++ahead) {

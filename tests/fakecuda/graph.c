@@ -668,8 +668,8 @@ static task_t* exec_task(const exec_node_t* node, CUcontext context) {
   return task_create(node->context != NULL ? node->context : context, &op);
 }
 
-/* CUDA promises an order behind earlier launches and the stream's earlier work, not behind an upload
- * on another stream. */
+/* CUDA promises an order behind earlier launches and the stream's earlier work, not behind an
+ * upload on another stream. */
 static void check_upload(CUgraphExec exec, CUstream stream) {
   if (exec->upload != NULL && exec->upload_stream != stream && !task_is_done(exec->upload))
     fake_complain("executable graph %p is launched before its upload on another stream has ended",

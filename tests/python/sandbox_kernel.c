@@ -1,5 +1,6 @@
-/* sandbox_kernel.c - a kernel that does honest work for mode 0, and for others what hostile code would try, by raw system calls. y[i] = x[i]
- * + mode where a call came back; x[0] is the number of another process. With AT_LOAD it tries as soon as it is loaded. */
+/* sandbox_kernel.c - a kernel that does honest work for mode 0, and for others what hostile code
+ * would try, by raw system calls. y[i] = x[i] + mode where a call came back; x[0] is the number of
+ * another process. With AT_LOAD it tries as soon as it is loaded. */
 #include "accrt/kernel.h"
 
 ACCRT_KERNEL_DEFINE_MEMORY_FUNCTIONS()

@@ -230,8 +230,8 @@ static void add(list_t* list, uint16_t code, uint32_t value, uint8_t if_true, ui
 #define PART(n, half)                                                                              \
   ((uint32_t)(offsetof(struct seccomp_data, args) + 8u * (uint32_t)(n) + 4u * (half)))
 
-/* Some calls take another process by its number. Code in
- * here must learn nothing about other processes. */
+/* Some calls take another process by its number. Code in here must learn nothing about other
+ * processes. */
 static void keep_to_itself(list_t* list) {
   static const int clocks[] = {SYS_clock_gettime, SYS_clock_getres, SYS_clock_nanosleep};
   const uint32_t number = offsetof(struct seccomp_data, nr);

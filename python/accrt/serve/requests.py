@@ -48,8 +48,8 @@ _CHAT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "max_complet
 _COMPLETION = ("prompt", "echo", "best_of")
 
 
-#: Lists and objects of a body, or as many brackets in its texts. Three bytes of a body can
-#: become a list that takes some hundred bytes of memory. A text of so many brackets fits no model.
+#: Lists and objects of a body, or as many brackets in its texts. Three bytes of a body can become a
+#: list that takes some hundred bytes of memory. A text of so many brackets fits no model.
 MOST_BRACKETS = 1 << 19
 
 

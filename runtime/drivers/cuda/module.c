@@ -113,11 +113,10 @@ static void log_cache_failure(const cuda_device_t* device) {
 
 static accrt_status_t refuse_ptx(const cuda_device_t* device, const accrt_driver_image_t* image) {
   return accrt_cuda_refuse(device->environment, ACCRT_ERROR_UNTRUSTED, "module_load",
-                           "PTX '%s' is not compiled here: cuda.ptx is '%s'%s", image->name,
-                           device->driver->options.ptx == CUDA_PTX_OFF ? "off" : "cached",
+                           "PTX '%s' is not compiled here: cuda.ptx is %s", image->name,
                            device->driver->options.ptx == CUDA_PTX_OFF
-                               ? ""
-                               : " and cuda.cache does not have the result");
+                               ? "'off'"
+                               : "'cached' and cuda.cache does not have the result");
 }
 
 static accrt_status_t get_compiled(cuda_device_t* device, const accrt_driver_image_t* image,
