@@ -165,13 +165,33 @@ static bool run_unlocked(const shim_t* shim, accrt_call_t* call) {
 
 /* ---- Arguments as they were before ---- */
 
+/* Where the tensors of a call lie whose arguments may be as those of the latest call were. False:
+ * there is no check of those (one was no tensor, for example), or one of these cannot be read. */
+static bool read_places(const shim_t* shim, PyObject* values, device_t* device, given_t* out) {
+  const known_shapes_t* latest = shim->latest;
+  if (latest == NULL || latest->check == NULL || latest->check == Py_None ||
+      PyTuple_Size(values) != (Py_ssize_t)shim->inputs_count)
+    return false;
+  for (size_t i = 0; i < shim->inputs_count; ++i) {
+    exchange_tensor_t lent;
+    if (accrt_native_borrow(PyTuple_GetItem(values, (Py_ssize_t)i), &lent) == ACCRT_DTYPE_NONE ||
+        !is_same_device(device, &lent))
+      return false;
+    out[i].tensor = NULL;
+    out[i].data = lent.data != NULL ? (char*)lent.data + lent.byte_offset : NULL;
+    out[i].sizes.rank = latest->inputs[i].rank;
+    memcpy(out[i].sizes.shape, latest->inputs[i].shape,
+           out[i].sizes.rank * sizeof *out[i].sizes.shape);
+  }
+  return device->kind != 0;
+}
+
 /* Whether the arguments are as those of the latest call were: tensors without a gradient and not
  * negated, of the same types, shapes, strides and device. One call of torch's own check of compiled
- * code's arguments is less than two questions for each tensor. */
+ * code's arguments is less than two questions for each tensor. It ends the process if a tensor has
+ * no strides (nested, sparse): read_places refuses those before. */
 static bool are_like_latest(const shim_t* shim, PyObject* values) {
   const known_shapes_t* latest = shim->latest;
-  if (latest == NULL || latest->check == NULL || latest->check == Py_None)
-    return false;
   PyObject* check = latest->check;
   Py_INCREF(check);
   PyObject* same = PyObject_CallObject(check, values);
@@ -180,22 +200,6 @@ static bool are_like_latest(const shim_t* shim, PyObject* values) {
   Py_DECREF(check);
   Py_XDECREF(same);
   return same == Py_True && shim->latest == latest;
-}
-
-/* Where the tensors of such a call lie. */
-static bool read_places(const shim_t* shim, PyObject* values, device_t* device, given_t* out) {
-  for (size_t i = 0; i < shim->inputs_count; ++i) {
-    exchange_tensor_t lent;
-    if (accrt_native_borrow(PyTuple_GetItem(values, (Py_ssize_t)i), &lent) == ACCRT_DTYPE_NONE ||
-        !is_same_device(device, &lent))
-      return false;
-    out[i].tensor = NULL;
-    out[i].data = lent.data != NULL ? (char*)lent.data + lent.byte_offset : NULL;
-    out[i].sizes.rank = shim->latest->inputs[i].rank;
-    memcpy(out[i].sizes.shape, shim->latest->inputs[i].shape,
-           out[i].sizes.rank * sizeof *out[i].sizes.shape);
-  }
-  return device->kind != 0;
 }
 
 /* After a call that was found to be plain: the next one with such arguments is known by `check`.
@@ -258,10 +262,8 @@ PyObject* accrt_native_call_again(PyObject* const shims[2], PyObject* values) {
   for (size_t i = 0; i < 2; ++i) {
     device_t device = {0};
     shim_t* shim = accrt_native_shim_of(shims[i]);
-    if (shim != NULL && are_like_latest(shim, values))
-      return read_places(shim, values, &device, given)
-                 ? call_read(shim, values, shim->latest, device, given)
-                 : NULL;
+    if (shim != NULL && read_places(shim, values, &device, given) && are_like_latest(shim, values))
+      return call_read(shim, values, shim->latest, device, given);
   }
   return NULL;
 }

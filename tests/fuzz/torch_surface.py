@@ -129,7 +129,7 @@ SPECS = {
     "silu_mul": Spec([("x", F32, ("n", "k"), "read"), ("y", F32, ("n", "k"), "read")], lambda x, y: (F.silu(x) * y,), least={"k": 1}),
     "two": Spec([("x", F64, ("n", 8), "read")], lambda x: (x + 1.0, torch.cat([x, x], 0))),
     "add_one": Spec([("x", F32, ("n", 8), "write"), ("by", F32, (8,), "read")], lambda x, by: (x + by,)),
-    "take": Spec([("x", F32, ("n", 8), "read"), ("count", None, (), "scalar")], lambda x, count: (x[:count],)),
+    "take": Spec([("x", F32, ("n", 8), "read"), ("count", None, (), "scalar")], lambda x, count: (x[: int(count)],)),
     "biased": Spec([("x", F32, ("n",), "read"), ("b", F32, ("n",), "optional")], lambda x, b: (x * 2.0 if b is None else x + b,)),
     "half": Spec([("x", BF16, ("n", 8), "read"), ("y2", BF16, ("n", 8), "read")], lambda x, y: (x + y,), rtol=1e-2),
     "given": Spec([("x", F32, ("n", 8), "read")], lambda x: (x * 3.0,)),

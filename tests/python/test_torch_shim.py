@@ -378,6 +378,22 @@ def test_arguments_like_those_before_are_checked_at_once(bundle, operators, runs
     torch.testing.assert_close(op(a, b), wanted)
 
 
+def test_tensors_without_strides_are_refused_after_plain_calls(operators, runs):
+    """torch's check of a call's arguments ends the process where a tensor has no strides."""
+    op, (a, b) = operators["silu_mul"], (EIGHT.clone(), EIGHT + 1)
+    learned(op, (a, b), runs)
+    for _ in range(2):
+        op(a, b)
+    others = [a.to_sparse(), a.to_sparse_csr(), torch.nested.nested_tensor([a[0], a[1, :3]]), torch.nested.nested_tensor([a[0], a[1, :3]], layout=torch.jagged)]
+    if torch.backends.mkldnn.is_available():
+        others.append(a.to_mkldnn())
+    for other in others:
+        for given in ((other, b), (a, other), (other, other)):
+            with pytest.raises((RuntimeError, TypeError, ValueError, NotImplementedError)):
+                op(*given)
+        torch.testing.assert_close(op(a, b), torch.nn.functional.silu(a) * b)
+
+
 def test_modes_see_the_operator(operators, runs):
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.overrides import TorchFunctionMode
