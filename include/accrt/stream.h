@@ -95,8 +95,14 @@ typedef struct accrt_stream_options {
    * pieces. Large copies of plain host memory do not count: a cancel ends them anyway.
    * Since: 0.4 */
   uint64_t ahead;
+  /** 0: a submission of commands, and a segment of a call, is one piece. N: it is divided into
+   * pieces of at most N commands, which run one after the other, so that a cancel ends it between
+   * two pieces. This needs `ahead`. The first submission of a list makes its pieces, which then
+   * take as much memory as the list. No work of another thread comes between the pieces of a list.
+   * Since: 0.4 */
+  uint64_t commands_per_piece;
 } accrt_stream_options_t;
-ACCRT_ASSERT_LAYOUT(accrt_stream_options_t, ahead, 32);
+ACCRT_ASSERT_LAYOUT(accrt_stream_options_t, commands_per_piece, 40);
 #define ACCRT_STREAM_OPTIONS_INIT ACCRT_STRUCT_INIT(accrt_stream_options_t)
 
 /** Makes a stream: a queue whose work runs in order.
@@ -171,10 +177,10 @@ ACCRT_API accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error_
  * that waits for a semaphore, is dropped; later signals and notifications fail with the record.
  * Running work stops before its next command, on the host before its next workgroup, if the driver
  * can do that (docs/driver-guide.md: queue_cancel). CUDA cannot: work that the device has runs to
- * its end; `ahead` of accrt_stream_options_t limits how much that is. The record has the number of
- * the first submission that was not complete and, if the device was stopped, how far it came. Keep
- * the memory of the work until a wait without a limit, or accrt_stream_reset, has returned. Any
- * thread may call this.
+ * its end. `ahead` and `commands_per_piece` of accrt_stream_options_t limit how much that is. The
+ * record has the number of the first submission that was not complete and, if the device was
+ * stopped, how far it came. Keep the memory of the work until a wait without a limit, or
+ * accrt_stream_reset, has returned. Any thread may call this.
  * @return ACCRT_OK (also without work in flight, or after an earlier failure; nothing happens
  *   then). Never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_stream_cancel(accrt_stream_t* stream);

@@ -683,6 +683,7 @@ _FIELDS = {
         ("next", POINTER(m.accrt_chain)),
         ("label", c_char_p),
         ("ahead", c_uint64),
+        ("commands_per_piece", c_uint64),
     ],
     "accrt_place": lambda m: [
         ("buffer", m.accrt_buffer_p),

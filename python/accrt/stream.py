@@ -111,15 +111,21 @@ class Stream(Handle):
     __slots__ = ("device", "_in_flight")
     _kind = "accrt_stream"
 
-    def __init__(self, device: Device, priority: int = 0, label: str = "", *, ahead: int = 0) -> None:
+    def __init__(self, device: Device, priority: int = 0, label: str = "", *, ahead: int = 0, commands_per_piece: int = 0) -> None:
         """
         Args:
             priority: higher is more urgent; 0 is normal.
             label: shown in messages and traces.
             ahead: the most pieces of work (copies, launches, calls) that the device has at a time.
                 `cancel` drops the others. With 1 the device is idle between pieces. 0: no limit.
+            commands_per_piece: with `ahead`, the most commands of a call that are one piece, so
+                that `cancel` ends a long call between two pieces. 0: a call is one piece.
+
+        Raises:
+            InvalidArgumentError: `commands_per_piece` without `ahead`.
         """
-        options = struct(_ffi.accrt_stream_options, priority=number(priority, "priority", 32, signed=True), label=c_text(label), ahead=number(ahead, "ahead"))
+        options = struct(_ffi.accrt_stream_options, priority=number(priority, "priority", 32, signed=True), label=c_text(label), ahead=number(ahead, "ahead"),
+                         commands_per_piece=number(commands_per_piece, "commands_per_piece"))
         self._setup(created(lib.accrt_stream_create, need(device, Device), ctypes.byref(options)), device)
 
     def _setup(self, pointer, device: Device, in_flight: InFlight | None = None) -> None:
@@ -202,10 +208,10 @@ class Stream(Handle):
 
     def cancel(self) -> None:
         """Ends what was submitted and is not complete: it fails with CancelledError, on hosts
-        before its next workgroup; what has not begun is dropped, and semaphores that it would have
-        signalled fail. `reset` makes the stream usable again. What a GPU was given runs to its end;
-        `ahead` limits how much that is. Any thread may call this; nothing happens when nothing is
-        under way."""
+        before its next workgroup. What has not begun is dropped, and semaphores that it would have
+        signalled fail. `reset` makes the stream usable again. What a GPU has runs to its end;
+        `ahead` and `commands_per_piece` limit how much that is. Any thread may call this. Nothing
+        happens when nothing is under way."""
         check(lib.accrt_stream_cancel(self.handle))
 
     def reset(self) -> None:

@@ -6,7 +6,7 @@
 
 /* ---- Life ---- */
 
-static void destroy(accrt_call_t* call) {
+ACCRT_RARE static void destroy(accrt_call_t* call) {
   accrt_session_t* session = call->session;
   const accrt_program_t* program = call->program;
   const accrt_allocator_t* allocator = program->allocator;
@@ -53,8 +53,8 @@ static accrt_status_t allocate(accrt_call_t* call) {
   return status;
 }
 
-accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
-                                 accrt_call_t** out_call) {
+ACCRT_RARE accrt_status_t accrt_call_create(accrt_session_t* session, const char* function,
+                                            accrt_call_t** out_call) {
   if (out_call != NULL)
     *out_call = NULL;
   ACCRT_ENTER(out_call, session);

@@ -98,7 +98,7 @@ static accrt_status_t fail_timeout(const accrt_call_t* call, uint64_t timeout_ns
 }
 
 /* What the session failed with, or `status` when it did not. */
-static accrt_status_t report_failure(accrt_session_t* session, accrt_status_t status) {
+ACCRT_RARE static accrt_status_t report_failure(accrt_session_t* session, accrt_status_t status) {
   accrt_session_look(session);
   /* What failed, rather than that something has. Acquire pairs with the release in
    * accrt_session_fail. */
@@ -134,11 +134,18 @@ static accrt_status_t wait_stream(const accrt_call_t* call, uint64_t timeout_ns)
 
 /* Enqueues a run with the copies around it. `*out_enqueued`: the run is under way, whatever has
  * become of the copies behind it. */
+ACCRT_RARE static accrt_status_t divide(const accrt_call_t* call, accrt_stream_work_t* work) {
+  const accrt_driver_list_info_t info = accrt_plan_list_info(call->plan);
+  return accrt_pieces_add(call->session->stream, &info, &call->plan->divided, work);
+}
+
 static accrt_status_t enqueue(accrt_call_t* call, accrt_stream_work_t* work, bool* out_enqueued) {
   accrt_session_t* session = call->session;
   const bool is_traced = accrt_stream_traces(session->stream);
   accrt_run_t* run = NULL;
   *out_enqueued = false;
+  if (accrt_stream_divides(session->stream))
+    ACCRT_TRY(divide(call, work));
   if (is_traced)
     ACCRT_TRY(accrt_session_take_run(session, &run));
   if (run != NULL) {
@@ -355,8 +362,9 @@ static accrt_status_t execute(accrt_call_t* call) {
 /* The run is enqueued and its signals are not: no waiter may hang. When that is
  * because the run has failed already, the submission itself was good, and the failure is where it
  * belongs. */
-static accrt_status_t give_up_signals(accrt_call_t* call, const accrt_timepoint_t* signals,
-                                      uint32_t count, accrt_status_t status) {
+ACCRT_RARE static accrt_status_t give_up_signals(accrt_call_t* call,
+                                                 const accrt_timepoint_t* signals, uint32_t count,
+                                                 accrt_status_t status) {
   const accrt_error_t own = *accrt_error_current();
   accrt_error_t error = ACCRT_ERROR_INIT;
   (void)accrt_inner_stream_error(call->session->stream, &error);

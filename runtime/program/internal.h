@@ -23,6 +23,7 @@
 #include "runtime/core/pack.h"
 #include "runtime/core/sync.h"
 #include "runtime/drivers/common/internal.h"
+#include "runtime/drivers/common/pieces.h"
 #include "runtime/program/expr.h"
 #include "runtime/program/zone.h"
 
@@ -354,6 +355,8 @@ typedef struct accrt_plan {
   uint32_t function;
   accrt_zone_t zone;         /* memory of all fields below except the list */
   accrt_driver_list_t* list; /* NULL when the function runs no command */
+  accrt_divided_t divided;   /* of the list */
+  uint32_t* binding_flags;   /* by binding */
   accrt_driver_command_t* commands;
   uint32_t command_count;
   uint32_t binding_count;
@@ -380,6 +383,8 @@ typedef struct accrt_plan {
 } accrt_plan_t;
 
 accrt_status_t accrt_plan_create(const accrt_plan_request_t* request, accrt_plan_t** out_plan);
+/* What the driver's list of a plan is made of. */
+accrt_driver_list_info_t accrt_plan_list_info(const accrt_plan_t* plan);
 void accrt_plan_release(accrt_plan_t* plan);
 static inline void accrt_plan_retain(accrt_plan_t* plan) {
   accrt_object_retain(&plan->object);

@@ -173,6 +173,16 @@ static accrt_status_t copy_values(accrt_plan_builder_t* builder) {
   return status;
 }
 
+accrt_driver_list_info_t accrt_plan_list_info(const accrt_plan_t* plan) {
+  return (accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                    .command_count = plan->command_count,
+                                    .commands = plan->commands,
+                                    .binding_count = plan->binding_count,
+                                    .scalar_count = plan->scalar_count,
+                                    .binding_flags = plan->binding_flags,
+                                    .name = accrt_function_name(plan->program, plan->function)};
+}
+
 static accrt_status_t create_list(accrt_plan_builder_t* builder) {
   accrt_plan_t* plan = builder->plan;
   if (plan->command_count == 0)
@@ -184,14 +194,8 @@ static accrt_status_t create_list(accrt_plan_builder_t* builder) {
   /* Every binding except a call's arguments stays the same between calls. */
   for (uint32_t i = 0; i < plan->binding_count; ++i)
     flags[i] = plan->bindings[i].kind != ACCRT_PLAN_ARGUMENT ? ACCRT_DRIVER_BINDING_STABLE : 0;
-  const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
-                                         .command_count = plan->command_count,
-                                         .commands = plan->commands,
-                                         .binding_count = plan->binding_count,
-                                         .scalar_count = plan->scalar_count,
-                                         .binding_flags = flags,
-                                         .name =
-                                             accrt_function_name(builder->program, plan->function)};
+  plan->binding_flags = flags;
+  const accrt_driver_list_info_t info = accrt_plan_list_info(plan);
   return accrt_device_driver_table(device)->list_create(accrt_device_driver_device(device), &info,
                                                         &plan->list);
 }
@@ -295,6 +299,7 @@ accrt_status_t accrt_plan_create(const accrt_plan_request_t* request, accrt_plan
 void accrt_plan_release(accrt_plan_t* plan) {
   if (plan == NULL || !accrt_object_release(&plan->object))
     return;
+  accrt_pieces_free(plan->program->device, &plan->divided);
   if (plan->list != NULL)
     accrt_device_driver_table(plan->program->device)->list_destroy(plan->list);
   accrt_zone_deinit(&plan->zone);

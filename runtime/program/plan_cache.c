@@ -71,7 +71,7 @@ static accrt_plan_t* find(const accrt_session_t* session, uint32_t function, con
   return NULL;
 }
 
-static accrt_status_t grow(accrt_session_t* session) {
+ACCRT_RARE static accrt_status_t grow(accrt_session_t* session) {
   if (session->plan_count < session->plan_capacity)
     return ACCRT_OK;
   const accrt_allocator_t* allocator = session->program->allocator;
@@ -94,7 +94,7 @@ static accrt_status_t grow(accrt_session_t* session) {
   return ACCRT_OK;
 }
 
-static void evict_oldest(accrt_session_t* session) {
+ACCRT_RARE static void evict_oldest(accrt_session_t* session) {
   accrt_plan_t** oldest = NULL;
   for (uint32_t i = 0; i < session->plan_capacity; ++i) {
     for (accrt_plan_t** place = &session->plans[i]; *place != NULL; place = &(*place)->next) {
@@ -126,9 +126,10 @@ ACCRT_RARE void accrt_session_drop_plans(accrt_session_t* session) {
   session->plan_count = 0;
 }
 
-static accrt_status_t make_plan(accrt_session_t* session, const accrt_plan_request_t* request,
-                                const int64_t* key, uint32_t key_count, uint64_t hash,
-                                accrt_plan_t** out_plan) {
+ACCRT_RARE static accrt_status_t make_plan(accrt_session_t* session,
+                                           const accrt_plan_request_t* request, const int64_t* key,
+                                           uint32_t key_count, uint64_t hash,
+                                           accrt_plan_t** out_plan) {
   ACCRT_TRY(grow(session));
   accrt_plan_t* plan;
   ACCRT_TRY(accrt_plan_create(request, &plan));

@@ -329,6 +329,7 @@ int main(void) {
   printf(", \"next\": [%zu, %zu]", offsetof(accrt_stream_options_t, next), sizeof(((accrt_stream_options_t*)0)->next));
   printf(", \"label\": [%zu, %zu]", offsetof(accrt_stream_options_t, label), sizeof(((accrt_stream_options_t*)0)->label));
   printf(", \"ahead\": [%zu, %zu]", offsetof(accrt_stream_options_t, ahead), sizeof(((accrt_stream_options_t*)0)->ahead));
+  printf(", \"commands_per_piece\": [%zu, %zu]", offsetof(accrt_stream_options_t, commands_per_piece), sizeof(((accrt_stream_options_t*)0)->commands_per_piece));
   printf("}}\n");
   printf(",\"accrt_place\": {\"size\": %zu, \"fields\": {", sizeof(accrt_place_t));
   printf("\"buffer\": [%zu, %zu]", offsetof(accrt_place_t, buffer), sizeof(((accrt_place_t*)0)->buffer));

@@ -83,6 +83,78 @@ static void test_chain(void** state) {
   accrt_commands_release(commands);
 }
 
+static accrt_stream_t* dividing_stream(cts_t* cts, uint64_t ahead, uint64_t commands_per_piece) {
+  accrt_stream_t* stream = NULL;
+  accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
+  options.ahead = ahead;
+  options.commands_per_piece = commands_per_piece;
+  OK(accrt_stream_create(cts->device, &options, &stream));
+  return stream;
+}
+
+/* A list in pieces does what the whole list does, whatever the size of the pieces. */
+static void test_lists_in_pieces(void** state) {
+  cts_t* cts = *state;
+  static const uint64_t sizes[] = {1, 3, 50, 99, 100, UINT64_MAX};
+  accrt_commands_t* commands = append_list(cts, 100);
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; ++i) {
+    accrt_stream_t* stream = dividing_stream(cts, 1 + i % 3, sizes[i]);
+    accrt_buffer_t* log = zeroed(cts, 4 * 301);
+    const accrt_binding_t binding = bind(log);
+    OK(submit(stream, commands, &binding, 1));
+    OK(run(stream, commands, &binding, 1));
+    OK(submit(stream, commands, &binding, 1));
+    cts_sync(stream);
+    check_log(cts, log, 100, 3);
+    accrt_buffer_release(log);
+    accrt_stream_release(stream);
+  }
+  accrt_commands_release(commands);
+}
+
+enum { SHARERS = 3, SHARED_LISTS = 20, SHARED_COMMANDS = 7 };
+
+typedef struct sharer {
+  accrt_stream_t* stream;
+  accrt_commands_t* commands;
+  accrt_binding_t binding;
+} sharer_t;
+
+static void* submit_often(void* user) {
+  const sharer_t* own = user;
+  for (int i = 0; i < SHARED_LISTS; ++i)
+    assert_int_equal(submit(own->stream, own->commands, &own->binding, 1), ACCRT_OK);
+  return NULL;
+}
+
+/* Nothing of another thread comes between the pieces of a list. */
+static void test_lists_in_pieces_stay_together(void** state) {
+  cts_t* cts = *state;
+  pthread_t threads[SHARERS];
+  accrt_stream_t* stream = dividing_stream(cts, 2, 2);
+  accrt_commands_t* commands = append_list(cts, SHARED_COMMANDS);
+  accrt_buffer_t* log = zeroed(cts, 4 * (SHARERS * SHARED_LISTS * SHARED_COMMANDS + 1));
+  sharer_t own = {stream, commands, bind(log)};
+  for (int i = 0; i < SHARERS; ++i)
+    assert_int_equal(pthread_create(&threads[i], NULL, submit_often, &own), 0);
+  for (int i = 0; i < SHARERS; ++i)
+    assert_int_equal(pthread_join(threads[i], NULL), 0);
+  cts_sync(stream);
+  check_log(cts, log, SHARED_COMMANDS, SHARERS * SHARED_LISTS);
+  accrt_buffer_release(log);
+  accrt_commands_release(commands);
+  accrt_stream_release(stream);
+}
+
+/* Pieces need `ahead`: without it, the device would get all of them at once. */
+static void test_pieces_need_ahead(void** state) {
+  cts_t* cts = *state;
+  accrt_stream_t* stream;
+  accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
+  options.commands_per_piece = 4;
+  FAILS(INVALID_ARGUMENT, accrt_stream_create(cts->device, &options, &stream));
+}
+
 static void test_run_behind_other_work(void** state) {
   cts_t* cts = *state;
   accrt_commands_t* commands = append_list(cts, 10);
@@ -624,6 +696,9 @@ static void test_null_arguments(void** state) {
 const cts_test_t cts_command_tests[] = {
     CTS_P(test_chain, CTS_NEEDS_KERNELS),
     CTS_P(test_run_behind_other_work, CTS_NEEDS_KERNELS),
+    CTS_P(test_lists_in_pieces, CTS_NEEDS_KERNELS),
+    CTS_P(test_lists_in_pieces_stay_together, CTS_NEEDS_KERNELS),
+    CTS_N(test_pieces_need_ahead, 0),
     CTS_P(test_empty_list, 0),
     CTS_P(test_random_graphs, CTS_NEEDS_KERNELS),
     CTS_P(test_barrier_and_marker, CTS_NEEDS_KERNELS),

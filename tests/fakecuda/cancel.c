@@ -277,6 +277,61 @@ static void test_streams_hold_work_back(void** state) {
   close_place(&p);
 }
 
+/* One list of PARTS fills, each of one word, on a stream that divides lists. */
+static void test_lists_end_between_pieces(void** state) {
+  (void)state;
+  place_t p;
+  accrt_pool_t* pool;
+  accrt_device_t* device;
+  accrt_stream_t* stream;
+  accrt_buffer_t* buffer;
+  accrt_commands_t* commands;
+  uint32_t words[PARTS];
+  accrt_stream_options_t options = ACCRT_STREAM_OPTIONS_INIT;
+  options.ahead = AHEAD;
+  options.commands_per_piece = 4;
+  open_place(&p);
+  OK(accrt_instance_device_by_name(p.instance, "cuda:0", &device));
+  OK(accrt_device_pool(device, ACCRT_MEMORY_DEVICE, &pool));
+  OK(accrt_stream_create(device, &options, &stream));
+  OK(accrt_buffer_create(pool, sizeof words, NULL, &buffer));
+  OK(accrt_commands_create(device, 1, &commands));
+  for (uint32_t i = 0; i < PARTS; ++i) {
+    const accrt_binding_place_t target = {.binding = 0, .place.offset_bytes = 4 * i};
+    OK(accrt_commands_fill(commands, &target, 4, 1 + i, 4, NULL, NULL));
+  }
+  OK(accrt_commands_finalize(commands));
+  const accrt_binding_t binding = {.buffer = buffer, .size_bytes = ACCRT_TO_END};
+  const accrt_place_t place = {.buffer = buffer}, host = {.pointer = words};
+  for (int round = 0; round < 3; ++round) {
+    OK(accrt_stream_fill(stream, &place, sizeof words, 0, 4));
+    OK(accrt_stream_synchronize(stream, PATIENCE, ACCRT_WAIT_BLOCK));
+    demand("delay_us=20000");
+    OK(accrt_stream_submit(stream, commands, &binding, 1, (uint32_t)sizeof binding));
+    OK(accrt_stream_cancel(stream));
+    OK(accrt_stream_reset(stream));
+    demand("reset");
+    OK(accrt_stream_copy(stream, &place, &host, sizeof words));
+    OK(accrt_stream_synchronize(stream, PATIENCE, ACCRT_WAIT_BLOCK));
+    uint32_t ran = 0;
+    while (ran < PARTS && words[ran] == 1 + ran)
+      ++ran;
+    assert_int_equal(ran % 4, 0);
+    assert_true(ran > 0 && ran < PARTS / 2);
+    for (uint32_t i = ran; i < PARTS; ++i)
+      assert_int_equal(words[i], 0);
+    OK(accrt_stream_submit(stream, commands, &binding, 1, (uint32_t)sizeof binding));
+    OK(accrt_stream_copy(stream, &place, &host, sizeof words));
+    OK(accrt_stream_synchronize(stream, PATIENCE, ACCRT_WAIT_BLOCK));
+    for (uint32_t i = 0; i < PARTS; ++i)
+      assert_int_equal(words[i], 1 + i);
+  }
+  accrt_commands_release(commands);
+  accrt_buffer_release(buffer);
+  accrt_stream_release(stream);
+  close_place(&p);
+}
+
 enum { THREADS = 4, EACH = 100 };
 
 typedef struct filler {
@@ -327,6 +382,7 @@ int main(void) {
       cmocka_unit_test_teardown(test_what_the_device_has_runs_to_its_end, check_misuse),
       cmocka_unit_test_teardown(test_parts_that_wait_for_a_gate_are_dropped, check_misuse),
       cmocka_unit_test_teardown(test_streams_hold_work_back, check_misuse),
+      cmocka_unit_test_teardown(test_lists_end_between_pieces, check_misuse),
       cmocka_unit_test_teardown(test_threads_share_a_stream_that_holds_back, check_misuse),
   };
   return cmocka_run_group_tests(tests, set_up_group, NULL);

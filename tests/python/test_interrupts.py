@@ -439,6 +439,37 @@ def test_streams_hold_work_back(long_call):
     assert counts[0][0] == 19
 
 
+def test_calls_in_pieces(long_call):
+    """A session whose stream divides calls gives the same results; a cancel ends a call between two
+    pieces."""
+    import accrt
+    session, _call, _ = long_call
+    program = session.program
+    with pytest.raises(accrt.InvalidArgumentError, match="commands_per_piece is 2 and `ahead` is 0"):
+        accrt.Stream(program.device, commands_per_piece=2)
+    stream = accrt.Stream(program.device, ahead=1, commands_per_piece=1)
+    divided = program.session(stream=stream)
+    x, wanted, y = np.full(1000, 3, np.float32), np.zeros(1000, np.float32), np.zeros(1000, np.float32)
+    program.session().steps.bind(x, wanted, 7).run()
+    call = divided.steps.bind(x, y, 7)
+    call.run()
+    assert wanted.any()
+    np.testing.assert_array_equal(y, wanted)
+    for _ in range(3):
+        call.submit()
+    never = accrt.Semaphore(program.device.instance)
+    call.submit(waits=[(never, 1)])
+    stream.cancel()
+    with pytest.raises(accrt.CancelledError):
+        call.wait()
+    stream.reset()
+    divided.reset()
+    y[:] = 0
+    call.submit()
+    call.wait()
+    np.testing.assert_array_equal(y, wanted)
+
+
 def test_cancelled_streams_fail_what_they_would_have_signalled(long_call):
     import accrt
     session, call, _ = long_call

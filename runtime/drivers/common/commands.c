@@ -50,6 +50,7 @@ accrt_status_t accrt_commands_create(accrt_device_t* device, uint32_t binding_co
 static void destroy(accrt_zombie_t* zombie) {
   accrt_commands_t* commands = (accrt_commands_t*)zombie;
   const accrt_allocator_t* allocator = &commands->instance->allocator;
+  accrt_pieces_free(commands->device, &commands->divided);
   if (commands->list != NULL)
     commands->device->table->list_destroy(commands->list);
   /* After the list, which calls the destroy functions of its operators. */
@@ -676,11 +677,7 @@ static accrt_status_t create_list(accrt_commands_t* commands) {
   uint32_t* flags = memory;
   if (count > commands->binding_count)
     flags[commands->binding_count] = ACCRT_DRIVER_BINDING_STABLE;
-  const accrt_driver_list_info_t info = {.struct_size = (uint32_t)sizeof info,
-                                         .command_count = (uint32_t)commands->count,
-                                         .commands = commands->commands,
-                                         .binding_count = count,
-                                         .binding_flags = flags};
+  const accrt_driver_list_info_t info = accrt_commands_info(commands, flags);
   accrt_status_t status =
       commands->device->table->list_create(commands->device->driver_device, &info, &commands->list);
   accrt_free_array(allocator, memory, count, sizeof(uint32_t));

@@ -5,6 +5,7 @@
 #define ACCRT_RUNTIME_DRIVERS_COMMON_COMMANDS_H_
 
 #include "runtime/drivers/common/objects.h"
+#include "runtime/drivers/common/pieces.h"
 
 /* Memory of one command: parameter block, patches, predecessors, text. */
 typedef struct blob {
@@ -44,6 +45,7 @@ struct accrt_commands {
   accrt_guard_t guard; /* of recording */
   bool finalized;
   accrt_driver_list_t* list;
+  accrt_divided_t divided; /* of the list */
   accrt_driver_command_t* commands;
   size_t count, capacity;
   blob_t* blobs;
@@ -66,6 +68,16 @@ struct accrt_commands {
 /* What the driver's list is given at a submission: the caller's bindings, then the workspace. */
 static inline uint32_t accrt_commands_table_count(const accrt_commands_t* commands) {
   return commands->binding_count + (commands->workspace_bytes != 0);
+}
+
+/* What the driver's list is made of. flags: by binding; NULL: none. */
+static inline accrt_driver_list_info_t accrt_commands_info(const accrt_commands_t* commands,
+                                                           const uint32_t* flags) {
+  return (accrt_driver_list_info_t){.struct_size = (uint32_t)sizeof(accrt_driver_list_info_t),
+                                    .command_count = (uint32_t)commands->count,
+                                    .commands = commands->commands,
+                                    .binding_count = accrt_commands_table_count(commands),
+                                    .binding_flags = flags};
 }
 
 /* Two ranges of bytes have one in common; their ends fit 64 bits. */

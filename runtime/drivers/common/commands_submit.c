@@ -172,15 +172,19 @@ static accrt_status_t enqueue_list(accrt_stream_t* stream, accrt_commands_t* com
                                    const accrt_binding_t* bindings,
                                    const accrt_driver_binding_t* table, uint64_t* out_number) {
   ACCRT_TRY(prepare_uses(stream, commands, bindings));
-  const accrt_stream_work_t work = {.list = commands->list,
-                                    .bindings = table,
-                                    .scalars = NULL,
-                                    .binding_count = accrt_commands_table_count(commands),
-                                    .scalar_count = 0,
-                                    .name = "accrt_stream_submit",
-                                    .completion = {NULL, NULL},
-                                    .retained_class = &accrt_retained_commands,
-                                    .retained = commands};
+  accrt_stream_work_t work = {.list = commands->list,
+                              .bindings = table,
+                              .scalars = NULL,
+                              .binding_count = accrt_commands_table_count(commands),
+                              .scalar_count = 0,
+                              .name = "accrt_stream_submit",
+                              .completion = {NULL, NULL},
+                              .retained_class = &accrt_retained_commands,
+                              .retained = commands};
+  if (stream->commands_per_piece != 0) {
+    const accrt_driver_list_info_t info = accrt_commands_info(commands, NULL);
+    ACCRT_TRY(accrt_pieces_add(stream, &info, &commands->divided, &work));
+  }
   const accrt_status_t status = accrt_stream_enqueue_work(stream, NULL, &work, out_number);
   if (status == ACCRT_OK)
     note_uses(stream, commands, bindings, *out_number);

@@ -13,8 +13,8 @@
 #include "runtime/core/struct.h"
 #include "runtime/drivers/common/objects.h"
 
-accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
-                                  accrt_event_t** out_event) {
+ACCRT_RARE accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
+                                             accrt_event_t** out_event) {
   if (out_event != NULL)
     *out_event = NULL;
   ACCRT_ENTER(out_event, device);
@@ -43,7 +43,7 @@ accrt_status_t accrt_event_create(accrt_device_t* device, uint32_t flags,
   return ACCRT_OK;
 }
 
-static void destroy(accrt_zombie_t* zombie) {
+ACCRT_RARE static void destroy(accrt_zombie_t* zombie) {
   accrt_event_t* event = (accrt_event_t*)zombie;
   if (event->native != NULL)
     event->device->table->event_destroy(event->native);

@@ -46,6 +46,9 @@ typedef struct accrt_stream_work {
   const accrt_retained_class_t*
       retained_class; /* of `retained`, until the work has ended; NULL: nothing */
   void* retained;
+  /* The list in pieces, which are enqueued in its place (pieces.h); 0: it is not divided. */
+  accrt_driver_list_t* const* pieces;
+  uint32_t piece_count;
 } accrt_stream_work_t;
 
 /* Internal references hold the object and not the instance, for what ends with it. */
@@ -65,6 +68,8 @@ static inline accrt_status_t accrt_buffer_note_use(accrt_buffer_t* buffer, accrt
 
 /* The end of every submission is traced. */
 bool accrt_stream_traces(const accrt_stream_t* stream);
+/* Lists are enqueued in pieces (pieces.h). */
+bool accrt_stream_divides(const accrt_stream_t* stream);
 /* What became of the submissions `first` to `last`, as far as is known: ACCRT_OK when all have
  * ended well, ACCRT_ERROR_NOT_READY, or ACCRT_ERROR_POISONED with the failure's own record in
  * `out_error`. Makes no record. */

@@ -169,8 +169,8 @@ static accrt_status_t make_launch(accrt_device_t* device, accrt_kernel_t* kernel
   return ACCRT_OK;
 }
 
-accrt_status_t accrt_launch_create(accrt_device_t* device, accrt_kernel_t* kernel,
-                                   accrt_launch_t** out_launch) {
+ACCRT_RARE accrt_status_t accrt_launch_create(accrt_device_t* device, accrt_kernel_t* kernel,
+                                              accrt_launch_t** out_launch) {
   if (out_launch != NULL)
     *out_launch = NULL;
   ACCRT_ENTER(out_launch, device, kernel);
@@ -197,7 +197,7 @@ static void destroy(accrt_zombie_t* zombie) {
   accrt_free(&launch->device->instance->allocator, launch, launch->size_bytes);
 }
 
-void accrt_launch_release(accrt_launch_t* launch) {
+ACCRT_RARE void accrt_launch_release(accrt_launch_t* launch) {
   if (launch == NULL || accrt_forked())
     return;
   accrt_device_t* device = launch->device;

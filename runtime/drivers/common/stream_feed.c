@@ -729,10 +729,51 @@ ACCRT_RARE static accrt_status_t enqueue_held(accrt_stream_t* stream,
   return ACCRT_OK;
 }
 
+/* A piece could not be enqueued, and pieces before it were: the stream fails, and none of it runs
+ * any more when this returns. So the caller may treat the work as refused. */
+ACCRT_RARE static accrt_status_t end_divided(accrt_stream_t* stream) {
+  const accrt_error_t error = *accrt_error_current();
+  accrt_context_enter();
+  accrt_stream_fail_now(stream, &error);
+  accrt_context_leave();
+  (void)accrt_inner_stream_synchronize(stream, ACCRT_TIMEOUT_INFINITE, ACCRT_WAIT_BLOCK);
+  return accrt_error_restore(&error);
+}
+
+ACCRT_RARE static accrt_status_t
+enqueue_pieces(accrt_stream_t* stream, const accrt_stream_work_t* work, uint64_t* out_number) {
+  accrt_stream_work_t piece = *work;
+  piece.completion = (accrt_driver_completion_t){NULL, NULL};
+  for (uint32_t i = 0; i < work->piece_count; ++i) {
+    piece.list = work->pieces[i];
+    if (i + 1 == work->piece_count)
+      piece.completion = work->completion;
+    const accrt_status_t status = enqueue_held(stream, NULL, &piece, out_number);
+    if (status != ACCRT_OK)
+      return i == 0 ? status : end_divided(stream);
+  }
+  return ACCRT_OK;
+}
+
+/* Where lists are divided, no work of another thread comes between the pieces of one. */
+ACCRT_RARE static accrt_status_t enqueue_whole(accrt_stream_t* stream,
+                                               const accrt_driver_command_t* command,
+                                               const accrt_stream_work_t* work,
+                                               uint64_t* out_number) {
+  if (stream->commands_per_piece == 0)
+    return enqueue_held(stream, command, work, out_number);
+  accrt_mutex_lock(&stream->divide_lock);
+  const accrt_status_t status = work != NULL && work->piece_count != 0
+                                    ? enqueue_pieces(stream, work, out_number)
+                                    : enqueue_held(stream, command, work, out_number);
+  accrt_mutex_unlock(&stream->divide_lock);
+  return status;
+}
+
 accrt_status_t accrt_stream_enqueue_work(accrt_stream_t* stream,
                                          const accrt_driver_command_t* command,
                                          const accrt_stream_work_t* work, uint64_t* out_number) {
-  return stream->ahead_semaphore != NULL ? enqueue_held(stream, command, work, out_number)
+  return stream->ahead_semaphore != NULL ? enqueue_whole(stream, command, work, out_number)
                                          : enqueue_now(stream, command, work, out_number);
 }
 

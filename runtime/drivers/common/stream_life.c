@@ -244,6 +244,7 @@ static accrt_status_t open_queue(accrt_stream_t* stream, int32_t priority, void*
 static void fill_stream(accrt_stream_t* stream, accrt_device_t* device, const char* label) {
   accrt_object_init(&stream->object);
   accrt_mutex_init(&stream->lock, ACCRT_LOCK_STREAM);
+  accrt_mutex_init(&stream->divide_lock, ACCRT_LOCK_STREAM_DIVIDE);
   accrt_timeline_init(&stream->timeline, 0);
   stream->device = device;
   stream->instance = device->instance;
@@ -267,6 +268,8 @@ static accrt_status_t make_stream(accrt_device_t* device, const accrt_stream_opt
   accrt_stream_t* stream = memory;
   fill_stream(stream, device, options->label);
   stream->ahead = options->ahead;
+  stream->commands_per_piece =
+      options->commands_per_piece < UINT32_MAX ? (uint32_t)options->commands_per_piece : UINT32_MAX;
   stream->listens |= options->ahead != 0;
   accrt_status_t status = accrt_fence_create(allocator, stream->id, &stream->fence);
   if (status == ACCRT_OK)
@@ -294,6 +297,9 @@ ACCRT_RARE static accrt_status_t open_stream(accrt_device_t* device,
     return accrt_device_fail_lost(device);
   accrt_stream_options_t local;
   ACCRT_TRY(accrt_struct_read("accrt_stream_options_t", options, &local, sizeof local));
+  if (local.commands_per_piece != 0 && local.ahead == 0)
+    return ACCRT_FAIL(INVALID_ARGUMENT, "commands_per_piece is %" PRIu64 " and `ahead` is 0",
+                      local.commands_per_piece);
   if (native != NULL && device->table->queue_wrap == NULL)
     return ACCRT_FAIL(UNSUPPORTED, "%s has no native queues", device->info.name);
   accrt_instance_reap_zombies(device->instance);

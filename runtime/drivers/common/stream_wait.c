@@ -466,6 +466,10 @@ ACCRT_RARE accrt_status_t accrt_stream_error(accrt_stream_t* stream, accrt_error
 
 /* ---- For sessions ---- */
 
+bool accrt_stream_divides(const accrt_stream_t* stream) {
+  return stream->commands_per_piece != 0;
+}
+
 bool accrt_stream_traces(const accrt_stream_t* stream) {
   return stream->traces;
 }

@@ -64,7 +64,7 @@ typedef struct life {
   accrt_device_t* device;
   accrt_pool_t* pool;
   accrt_buffer_t *buffer, *import;
-  accrt_stream_t *stream, *second;
+  accrt_stream_t *stream, *second, *dividing;
   accrt_semaphore_t *gate, *done;
   accrt_event_t* event;
   accrt_kernel_pack_t* pack;
@@ -91,6 +91,10 @@ static accrt_status_t make_all(life_t* life, test_allocator_t* allocator, uint32
   TRY(accrt_buffer_import(life->device, words, 16, NULL, NULL, &life->import));
   TRY(accrt_stream_create(life->device, NULL, &life->stream));
   TRY(accrt_stream_create(life->device, NULL, &life->second));
+  accrt_stream_options_t pieces = ACCRT_STREAM_OPTIONS_INIT;
+  pieces.ahead = 1;
+  pieces.commands_per_piece = 2;
+  TRY(accrt_stream_create(life->device, &pieces, &life->dividing));
   TRY(accrt_semaphore_create(life->instance, 0, &life->gate));
   TRY(accrt_semaphore_create(life->instance, 0, &life->done));
   TRY(accrt_event_create(life->device, ACCRT_EVENT_FLAG_TIMING, &life->event));
@@ -148,6 +152,9 @@ static accrt_status_t use_all(life_t* life) {
   TRY(accrt_semaphore_signal(life->gate, 1));
   TRY(accrt_semaphore_wait(life->done, 1, FOREVER, ACCRT_WAIT_BLOCK));
   TRY(accrt_stream_run(life->stream, life->commands, &binding, 1, sizeof binding, FOREVER));
+  TRY(accrt_stream_submit(life->dividing, life->commands, &binding, 1, sizeof binding));
+  TRY(accrt_stream_submit(life->dividing, life->commands, &binding, 1, sizeof binding));
+  TRY(accrt_stream_synchronize(life->dividing, FOREVER, ACCRT_WAIT_BLOCK));
   TRY(accrt_dlpack_export(&tensor, 0, &life->exported));
   TRY(accrt_stream_synchronize(life->second, FOREVER, ACCRT_WAIT_BLOCK));
 out:
@@ -164,6 +171,7 @@ static void release_all(life_t* life) {
   accrt_event_release(life->event);
   accrt_semaphore_release(life->done);
   accrt_semaphore_release(life->gate);
+  accrt_stream_release(life->dividing);
   accrt_stream_release(life->second);
   accrt_stream_release(life->stream);
   accrt_buffer_release(life->import);

@@ -7,8 +7,8 @@
 
 #define SPIN_BEFORE_SLEEP_NS UINT64_C(25000)
 
-accrt_status_t accrt_cuda_event_create(accrt_driver_device_t* opaque, uint32_t flags,
-                                       accrt_driver_event_t** out_event) {
+ACCRT_RARE accrt_status_t accrt_cuda_event_create(accrt_driver_device_t* opaque, uint32_t flags,
+                                                  accrt_driver_event_t** out_event) {
   cuda_device_t* device = (cuda_device_t*)opaque;
   *out_event = NULL;
   if (cuda_device_is_lost(device))
@@ -32,7 +32,7 @@ accrt_status_t accrt_cuda_event_create(accrt_driver_device_t* opaque, uint32_t f
   return ACCRT_OK;
 }
 
-void accrt_cuda_event_destroy(accrt_driver_event_t* opaque) {
+ACCRT_RARE void accrt_cuda_event_destroy(accrt_driver_event_t* opaque) {
   cuda_event_t* event = (cuda_event_t*)opaque;
   cuda_device_t* device = event->device;
   const cuda_scope_t scope = cuda_enter(device);

@@ -186,10 +186,7 @@ static void free_tickets(const cuda_device_t* device, cuda_ticket_t* ticket) {
   }
 }
 
-void accrt_cuda_queue_unref(cuda_queue_t* queue) {
-  /* Acquire and release: the writes of every user happen before the free. */
-  if (atomic_fetch_sub_explicit(&queue->references, 1, memory_order_acq_rel) != 1)
-    return;
+ACCRT_RARE static void free_queue(cuda_queue_t* queue) {
   cuda_device_t* device = queue->device;
   const cuda_scope_t scope = cuda_enter(device);
   const CUstreamCaptureMode mode = cuda_relax(device);
@@ -203,6 +200,12 @@ void accrt_cuda_queue_unref(cuda_queue_t* queue) {
   cuda_unrelax(device, mode);
   cuda_leave(device, scope);
   accrt_free_aligned(device->allocator, queue, sizeof *queue, _Alignof(cuda_queue_t));
+}
+
+void accrt_cuda_queue_unref(cuda_queue_t* queue) {
+  /* Acquire and release: the writes of every user happen before the free. */
+  if (atomic_fetch_sub_explicit(&queue->references, 1, memory_order_acq_rel) == 1)
+    free_queue(queue);
 }
 
 void accrt_cuda_queue_destroy(accrt_driver_queue_t* opaque) {

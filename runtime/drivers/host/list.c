@@ -342,9 +342,10 @@ out:
   return status;
 }
 
-accrt_status_t accrt_host_list_create(host_device_t* device, const accrt_driver_command_t* commands,
-                                      uint32_t command_count, uint32_t binding_count,
-                                      uint32_t scalar_count, host_list_t** out_list) {
+ACCRT_RARE accrt_status_t accrt_host_list_create(host_device_t* device,
+                                                 const accrt_driver_command_t* commands,
+                                                 uint32_t command_count, uint32_t binding_count,
+                                                 uint32_t scalar_count, host_list_t** out_list) {
   *out_list = NULL;
   host_list_t* list;
   ACCRT_TRY(accrt_alloc(device->allocator, sizeof *list, (void**)&list));
@@ -370,7 +371,7 @@ accrt_status_t accrt_host_list_create(host_device_t* device, const accrt_driver_
   return ACCRT_OK;
 }
 
-void accrt_host_list_destroy(host_list_t* list) {
+ACCRT_RARE void accrt_host_list_destroy(host_list_t* list) {
   const accrt_allocator_t* allocator = list->device->allocator;
   /* Acquire pairs with the release in accrt_host_list_return. */
   free_instance(list, atomic_load_explicit(&list->cached, memory_order_acquire));

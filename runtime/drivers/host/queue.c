@@ -39,10 +39,7 @@ static void free_entry(const host_device_t* device, host_entry_t* entry) {
   accrt_free(device->allocator, entry, sizeof *entry);
 }
 
-static void drop_reference(host_queue_t* queue) {
-  /* Acq_rel pairs with itself: every user's writes happen before the free. */
-  if (atomic_fetch_sub_explicit(&queue->references, 1, memory_order_acq_rel) != 1)
-    return;
+ACCRT_RARE static void free_queue(host_queue_t* queue) {
   host_device_t* device = queue->device;
   while (queue->free_entries != NULL) {
     host_entry_t* entry = queue->free_entries;
@@ -51,6 +48,12 @@ static void drop_reference(host_queue_t* queue) {
   }
   accrt_host_scratch_close(device, &queue->scratch);
   accrt_free(device->allocator, queue, sizeof *queue);
+}
+
+static void drop_reference(host_queue_t* queue) {
+  /* Acq_rel pairs with itself: every user's writes happen before the free. */
+  if (atomic_fetch_sub_explicit(&queue->references, 1, memory_order_acq_rel) == 1)
+    free_queue(queue);
 }
 
 void accrt_host_queue_destroy(host_queue_t* queue) {
