@@ -112,7 +112,7 @@ static void test_lists_in_pieces(void** state) {
   accrt_commands_release(commands);
 }
 
-enum { SHARERS = 3, SHARED_LISTS = 20, SHARED_COMMANDS = 7 };
+enum { SHARERS = 3, SHARED_LISTS = 200, SHARED_COMMANDS = 7 };
 
 typedef struct sharer {
   accrt_stream_t* stream;
