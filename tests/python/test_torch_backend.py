@@ -178,6 +178,24 @@ def test_overlaps_that_no_write_meets_run_in_bundles(compiled, monkeypatch):
     assert runs == [False, True]
 
 
+def test_inference_tensors_are_written_in_their_mode_alone(compiled, caplog):
+    """As torch has it; and a call that torch refuses leaves no plan that runs in torch."""
+    import accrt.torch
+
+    graph = torch.fx.symbolic_trace(lambda x: (x.add_(1).mul(2),))
+    made = accrt.torch.backend(graph, [torch.zeros(4)])
+    with torch.inference_mode():
+        refused, kept = torch.zeros(4), torch.zeros(4)
+    with torch.no_grad():
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="Inplace update to inference tensor"):
+                made(refused)
+            assert (made(torch.zeros(4))[0] == 2).all()
+    with torch.inference_mode():
+        assert (made(kept)[0] == 2).all() and (kept == 1).all()
+    assert said(caplog) == [] and [type(plan).__name__ for plan in made.plans.values()] == ["_Whole"]
+
+
 def test_tensors_without_an_address_do_not_overlap():
     import accrt.torch._backend as backend
 

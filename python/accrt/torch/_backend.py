@@ -80,7 +80,8 @@ class _Graph:
             return self.graph
         try:
             with torch.no_grad():
-                return _lowered(self.graph, _apart(args) if _overlap(args) else args, target)
+                # torch.export would write to inference tensors, which torch refuses outside of its mode
+                return _lowered(self.graph, _apart(args) if _overlap(args) or any(a.is_inference() for a in tensors) else args, target)
         except Exception as error:
             # of torch.export, of many kinds: what is not covered runs in torch
             _log.warning("a graph runs in torch: %s: %s", type(error).__name__, str(error).partition("\n")[0])
@@ -110,6 +111,12 @@ def _overlap(args: Sequence[Any], written: Optional[Sequence[int]] = None) -> bo
     if written is None:
         return meet(spans.values())
     return any(meets(spans[at], [one for other, one in spans.items() if other != at]) for at in written if at in spans)
+
+
+def _frozen(args: Sequence[Any], written: Sequence[int]) -> bool:
+    """Whether torch refuses to write one of these arguments: an inference tensor, outside of its
+    mode."""
+    return not torch.is_inference_mode_enabled() and any(args[at].is_inference() for at in written)
 
 
 def _written(program: Any, fixed: Sequence[bool]) -> list[int]:
@@ -241,7 +248,7 @@ class _Whole:
     def __call__(self, *args: Any) -> Any:
         if not all(same(one, args[at]) for at, one in self.marks):
             raise _Stale
-        if self.written and _overlap(args, self.written):
+        if self.written and (_overlap(args, self.written) or _frozen(args, self.written)):
             return self.graph(*args)
         made = self.run(*[args[at] for at in self.rest], [args[at] for at in self.weights_at])
         results = map(_laid, made if isinstance(made, tuple) else (made,), self.strides)
