@@ -8,7 +8,7 @@
 #include "python/native/exchange.h"
 #include "python/native/torch_shim.h"
 
-enum { MOST_STATES = 4 };
+enum { MOST_STATES = 4, MOST_PATIENCE = 1023 };
 enum { EXCHANGE_CUDA = 2 };
 
 /* What the dispatcher adds to and takes from the keys of all calls of a thread: two sets of keys,
@@ -199,21 +199,41 @@ static bool are_like_latest(const shim_t* shim, PyObject* values) {
     PyErr_Clear();
   Py_DECREF(check);
   Py_XDECREF(same);
-  return same == Py_True && shim->latest == latest;
+  if (same != Py_True || shim->latest != latest)
+    return false;
+  shim->latest->misses = 0;
+  return true;
+}
+
+/* Whether a check is to be made of a call's arguments: there is none, or it keeps saying no. The
+ * first call may have been of another kind than those that follow (in torch.inference_mode, or of
+ * tensors that want a gradient). Between kinds that alternate, few calls make one. */
+static bool is_check_due(const shim_t* shim, known_shapes_t* known) {
+  if (known == NULL || shim->checker == NULL || known->check == NULL)
+    return known != NULL && shim->checker != NULL;
+  if (shim->latest != known || ++known->misses <= known->patience)
+    return false;
+  known->misses = 0;
+  known->patience = known->patience < MOST_PATIENCE ? 2 * known->patience + 1 : MOST_PATIENCE;
+  return true;
 }
 
 /* After a call that was found to be plain: the next one with such arguments is known by `check`.
  * What was seen may be replaced while Python code runs. */
 static void learn_check(shim_t* shim, const given_t* given, PyObject* values) {
   known_shapes_t* known = accrt_native_find_known(shim, given);
-  if (known != NULL && known->check == NULL && shim->checker != NULL) {
+  if (is_check_due(shim, known)) {
     PyObject* check = PyObject_CallObject(shim->checker, values);
     PyErr_Clear();
     known = accrt_native_find_known(shim, given);
-    if (known != NULL && known->check == NULL && check != NULL)
+    PyObject* before = check;
+    if (known != NULL && check != NULL) {
+      before = known->check;
       known->check = check;
-    else
-      Py_XDECREF(check);
+    }
+    shim->latest = known;
+    Py_XDECREF(before);
+    return;
   }
   shim->latest = known;
 }

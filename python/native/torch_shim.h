@@ -29,12 +29,14 @@ typedef struct sizes {
 /* Shapes of inputs that were seen, and those of the results. `specs`: what the maker is called with
  * for each result, a tuple of tuples; or NULL. `check`: says whether tensors are as those of a call
  * were, in all that torch's dispatcher looks at; NULL: there was no such call; None: nothing
- * does. */
+ * does. `misses`: calls with these shapes, one behind the other, that it said no to or that it was
+ * not there for; after `patience` of them it is made again. */
 typedef struct known_shapes {
   sizes_t inputs[MOST_INPUTS];
   sizes_t results[MOST_RESULTS];
   PyObject* specs;
   PyObject* check;
+  uint32_t misses, patience;
 } known_shapes_t;
 
 /* A tensor that an input of a call is bound to. */

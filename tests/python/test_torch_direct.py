@@ -310,6 +310,44 @@ def test_a_result_that_cannot_be_made_goes_to_the_dispatcher(operators, direct):
     assert is_direct(direct, op, EIGHT)[0]
 
 
+@pytest.mark.parametrize("first", ("in inference mode", "that want a gradient", "that are parameters"))
+def test_a_check_that_keeps_failing_is_made_again(operators, first):
+    """torch's check of arguments is made of the first plain call. Where those that follow are of
+    another kind, one of them makes it again; kinds that alternate make few."""
+    from accrt.torch import _operator, _shim
+
+    op, host = operators["silu_mul"], _operator._registered[f"{SPACE}::silu_mul"]._kernels._host
+    direct, made, said, maker = [], [], [], _shim._maker("cpu")
+
+    def checker(*given):
+        check = _shim._check(*given)
+        made.append(check)
+        return check and (lambda *others: (said.append(check(*others)), said[-1])[1])
+
+    host.make_with(lambda *given: (direct.append(given), maker(*given))[1], checker)
+    try:
+        rows = {"in inference mode": 31, "that want a gradient": 32, "that are parameters": 33}[first]
+        # torch's check says no to one tensor in two places
+        plain, others = (torch.rand(rows, 8), torch.rand(rows, 8)), (torch.rand(rows, 8), torch.rand(rows, 8))
+        if first != "in inference mode":
+            others = [torch.nn.Parameter(one, requires_grad=first == "that want a gradient") for one in others]
+        mode = torch.inference_mode if first == "in inference mode" else torch.no_grad
+        with mode():
+            learned(op, others, direct)
+            torch.testing.assert_close(op(*others), silu_mul(*others))
+        for _ in range(20):
+            torch.testing.assert_close(op(*plain), silu_mul(*plain))
+        assert len(said) >= 10 and all(said[-10:]), (made, said)
+        before = len(made)
+        for _ in range(3000):
+            op(*plain)
+            with mode():
+                op(*others)
+        assert len(made) - before <= 12
+    finally:
+        host.make_with(maker, _shim._check)
+
+
 def test_nothing_is_kept(operators, direct):
     op = operators["silu_mul"]
     x = torch.randn(3, 8)
