@@ -28,8 +28,6 @@
 #define MIB (UINT64_C(1) << 20)
 #define PATIENCE_NS UINT64_C(5000000000)
 #define LATE_NS UINT64_C(20000000)
-/* Longer than a busy machine keeps a thread from running: a wait begun meanwhile times out. */
-#define VERY_LATE_NS UINT64_C(500000000)
 
 /* ---- The stand-in ---- */
 
