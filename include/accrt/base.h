@@ -32,9 +32,9 @@
  *   it may call the library unless a comment forbids it.
  * Sizes. ACCRT_TO_END as the size of a range in a buffer or a binding means "from the offset to its
  *   end", in every function that takes such a size: copies of one row, fills, reads of files, maps,
- *   bindings, kernel arguments. It is refused, as a size that does not fit, where the end is not
- *   known: plain host memory, a binding of a list that is being recorded, copies of several rows, a
- *   size to allocate, a size of a file.
+ *   bindings, kernel arguments. ACCRT_TO_END is refused, like a size that does not fit, where the
+ *   end is not known: plain host memory, a binding of a list that is being recorded, copies of
+ *   several rows, a size to allocate, a size of a file.
  * Time. `timeout_ns`: 0 polls, ACCRT_TIMEOUT_INFINITE waits without a limit, any other value counts
  *   from the call.
  */
@@ -90,8 +90,8 @@
   X(OUT_OF_MEMORY, 7, "no host memory is left")                                                    \
   X(OUT_OF_DEVICE_MEMORY, 8, "no device memory is left, or a pool's limit is reached")             \
   X(TIMEOUT, 9, "the deadline passed")                                                             \
-  X(NOT_READY, 10, "a poll found that it is not complete yet")                                     \
-  X(CANCELLED, 11, "failed on purpose by its owner")                                               \
+  X(NOT_READY, 10, "a poll found that the work is not complete yet")                               \
+  X(CANCELLED, 11, "the work was cancelled")                                                       \
   X(PERMISSION_DENIED, 12, "a policy or the operating system forbids it")                          \
   X(IO, 13, "reading or writing a file failed")                                                    \
   X(INVALID_FORMAT, 14, "a file or image violates its format")                                     \

@@ -35,9 +35,9 @@ ACCRT_ASSERT_LAYOUT(accrt_bundle_options_t, budget, 48);
 
 /** Opens a bundle from a file. The file is mapped, so that host devices use weights in place. A
  * bundle does not change and is thread-safe. While it is open you may replace (rename over) or
- * unlink the file. You may not truncate or write to it: the operating system ends a program
- * (SIGBUS) that reads mapped weights which are gone. Everything but the weights is read and checked
- * at open.
+ * unlink the file. You may not truncate or write to it: if a program reads mapped weights that are
+ * gone from the file, the operating system ends it (SIGBUS). Everything but the weights is read and
+ * checked at open.
  * @param options NULL for the defaults.
  * @return ACCRT_OK; ACCRT_ERROR_NOT_FOUND; ACCRT_ERROR_IO (errno in driver_code);
  *   ACCRT_ERROR_INVALID_FORMAT (the message has the section, the record and the offending values);
@@ -366,7 +366,7 @@ typedef struct accrt_location_info {
   uint32_t line; /**< from 1; 0: not known */
   void* next;    /**< NULL */
   const char* file;
-  const char* name;  /**< of the thing at that place */
+  const char* name;  /**< of the operation or layer at that place */
   uint32_t column;   /**< from 1; 0: not known */
   uint32_t reserved; /**< 0 */
 } accrt_location_info_t;

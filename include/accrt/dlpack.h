@@ -1,7 +1,7 @@
 /* accrt/dlpack.h - tensors from and to other libraries through DLPack, without a copy.
  *
- * It names the structs of dlpack.h (github.com/dmlc/dlpack) and does not include it. Who includes
- * both needs no cast.
+ * It names the structs of dlpack.h (github.com/dmlc/dlpack) and does not include it. A file that
+ * includes both needs no cast.
  */
 #ifndef ACCRT_DLPACK_H_
 #define ACCRT_DLPACK_H_
@@ -14,9 +14,9 @@ struct DLManagedTensorVersioned;
 struct DLManagedTensor;
 
 /** Imports a DLPack tensor (of major version 1) without a copy. Memory of the host (kDLCPU,
- * kDLCUDAHost, kDLROCMHost) is taken for every device, other memory for the device that has it. A
- * type of 4 bits and 2 lanes, as torch has float4_e2m1fn_x2, becomes twice as many elements in the
- * last dimension, whose stride has to be 1.
+ * kDLCUDAHost, kDLROCMHost) can be imported for every device, other memory only for the device that
+ * has it. A type of 4 bits and 2 lanes, as torch has float4_e2m1fn_x2, becomes twice as many
+ * elements in the last dimension, whose stride must be 1.
  * @param managed On success the library owns it: it calls the deleter once, on any thread, when the
  *   last reference and the last use on a stream are gone. On failure the caller still owns it.
  * @param out_tensor a view of it. The caller owns its buffer:
@@ -38,8 +38,8 @@ ACCRT_API accrt_status_t accrt_dlpack_import(accrt_device_t* device,
 ACCRT_API accrt_status_t accrt_dlpack_export(const accrt_tensor_t* tensor, uint32_t read_only,
                                              struct DLManagedTensorVersioned** out_managed);
 
-/** Imports a tensor of DLPack before 1.0 (DLManagedTensor) without a copy: JAX gives these. Such a
- * tensor cannot say that it is read-only: the caller has to know.
+/** Imports a tensor of DLPack before 1.0 (DLManagedTensor) without a copy. JAX makes such tensors.
+ * They cannot say that they are read-only: the caller must know it.
  * @param managed owned as in accrt_dlpack_import.
  * @param out_tensor, shape, strides as in accrt_dlpack_import.
  * @return as accrt_dlpack_import, without ACCRT_ERROR_VERSION_MISMATCH. Thread-safe. Since: 0.4 */

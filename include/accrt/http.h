@@ -8,8 +8,9 @@
  *
  * Link `-laccrt_http -laccrt_serve -laccrt`. The rules of accrt/base.h hold here too.
  * docs/server.md describes the answers, the limits and the metrics. Handles are validated as in
- * accrt/serve.h: a server is if its options, its engine or the environment ask for it. Also a job
- * that is answered twice, or not, is then told. The environment alone asks for accrt_http_calls_t.
+ * accrt/serve.h. A server is validated if its options, its engine or the environment ask for it. A
+ * job that is answered twice, or not at all, is then reported, too. An accrt_http_calls_t is
+ * validated only if the environment asks for it.
  */
 #ifndef ACCRT_HTTP_H_
 #define ACCRT_HTTP_H_
@@ -28,12 +29,13 @@ typedef struct accrt_http_options {
   const accrt_chain_t* next;
   const accrt_allocator_t* allocator; /**< copied; NULL: the C library's */
   const char* host;                   /**< a name or address to listen at; NULL: "127.0.0.1" */
-  uint32_t port;                      /**< 0: one that is free (accrt_http_server_port) */
-  int32_t log_fd;      /**< a line for each request is written here; -1: none. It is not closed */
-  const char* model;   /**< the model's name in answers. Required */
-  const char* api_key; /**< what /v1/... asks for as `Authorization: Bearer`; NULL: nothing */
-  const char*
-      cors_origin;  /**< who may call from a browser, or "*"; NULL: this server's page alone */
+  uint32_t port;                      /**< 0: a free one (accrt_http_server_port tells it) */
+  int32_t log_fd;    /**< gets a line for each request; -1: none. The library does not close it */
+  const char* model; /**< the model's name in answers. Required */
+  /** the key that /v1/... and /tokenize need as `Authorization: Bearer`; NULL: none */
+  const char* api_key;
+  /** the origin that may call from a browser, or "*"; NULL: only this server's page */
+  const char* cors_origin;
   const char* page; /**< HTML for `/`, of page_bytes bytes; NULL: none */
   uint64_t page_bytes;
   uint32_t max_model_tokens; /**< shown by /v1/models; 0: not shown */
@@ -44,11 +46,12 @@ typedef struct accrt_http_options {
   uint64_t max_header_bytes; /**< 65,536: path and headers; more get 431 */
   uint64_t max_body_bytes;   /**< 16 MiB: one request's body; more get 413 */
   uint64_t max_held_bytes;   /**< 256 MiB: bodies of all requests; more get 503 */
-  uint64_t
-      max_output_bytes; /**< 1 MiB: what a stream's client may leave unread; then it is closed */
+  /** 1 MiB: unread output of a stream; beyond it, the connection is closed */
+  uint64_t max_output_bytes;
   uint64_t request_timeout_ns; /**< 30 s: from a request's first byte to its last; then 408 */
   uint64_t idle_timeout_ns;    /**< 75 s: a connection without a request is then closed */
-  uint64_t stall_timeout_ns; /**< 30 s: a client that takes nothing of its answer is then closed */
+  /** 30 s: if a client takes nothing of its answer, its connection is then closed */
+  uint64_t stall_timeout_ns;
   /** 30 s: /health fails when work waits and the engine made no step for so long */
   uint64_t health_timeout_ns;
 } accrt_http_options_t;
@@ -69,7 +72,7 @@ ACCRT_API accrt_http_server_t* accrt_http_server_retain(accrt_http_server_t* ser
 /** Drops a reference. The last one closes every connection, and ends the thread and waits for it.
  * Jobs from accrt_http_next must have been answered before. Since: 0.4 */
 ACCRT_API void accrt_http_server_release(accrt_http_server_t* server);
-/** The port that it listens at; 0 for NULL. Never blocks. Since: 0.4 */
+/** The port that the server listens at; 0 for NULL. Never blocks. Since: 0.4 */
 ACCRT_API uint32_t accrt_http_server_port(const accrt_http_server_t* server);
 
 /** Ends the server gracefully: it stops listening, closes idle connections, refuses new requests
@@ -82,7 +85,7 @@ ACCRT_API accrt_status_t accrt_http_server_drain(accrt_http_server_t* server, ui
 typedef struct accrt_http_counts {
   uint32_t connections;
   uint32_t queued; /**< requests that wait for a worker */
-  uint32_t jobs;   /**< requests that are not answered yet, those included */
+  uint32_t jobs;   /**< requests that are not answered yet, with those that wait for a worker */
   uint32_t draining;
   uint64_t held_bytes; /**< of bodies */
 } accrt_http_counts_t;
@@ -127,8 +130,8 @@ ACCRT_API accrt_status_t accrt_http_job_info(accrt_http_job_t* job,
 #define ACCRT_HTTP_USAGE 2u    /**< a last chunk of a stream has the usage */
 #define ACCRT_HTTP_LOGPROBS 4u /**< the answer has log probabilities */
 #define ACCRT_HTTP_ONE_CALL 8u /**< calls of tools after the first one are dropped */
-#define ACCRT_HTTP_ECHO_LOGPROBS                                                                   \
-  16u /**< of completions: those of the prompt come before those of the choice */
+/** completions: log probabilities of the prompt come before those of the choice */
+#define ACCRT_HTTP_ECHO_LOGPROBS 16u
 #define ACCRT_HTTP_PROMPT_LOGPROBS 32u /**< the answer has `prompt_logprobs`; not for streams */
 #define ACCRT_HTTP_BASE64 64u /**< embeddings are the bytes of floats in base64, not numbers */
 
@@ -146,8 +149,8 @@ typedef struct accrt_http_format {
   const char* model;     /**< NULL: the server's */
   uint64_t created;      /**< seconds since 1970; 0: now */
   uint32_t top_logprobs; /**< alternatives shown for each token */
-  uint32_t
-      tools; /**< ACCRT_HTTP_TOOLS_*: calls in a chat's text become tool_calls; 0: it is text */
+  /** ACCRT_HTTP_TOOLS_*: calls in a chat's text become tool_calls; 0: they stay text */
+  uint32_t tools;
   /** text put before each choice of a completion (`echo`), one for each request: NULL there is the
    * text of the prompt's tokens. NULL: none */
   const char* const* prefixes;
@@ -163,9 +166,9 @@ ACCRT_ASSERT_LAYOUT(accrt_http_format_t, reserved, 64);
  * @param requests `count` pointers, at least 1; all have the same `n`; those of a job of
  *   ACCRT_HTTP_EMBEDDING have `embed`, others have not. Copied; user_data is the server's own.
  *   Together they have at most 65,536 choices.
- * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job counts as answered); what
- *   accrt_serve_engine_submit returns: then the job is not answered, and nothing of it runs. Since:
- *   0.4 */
+ * @return ACCRT_OK; ACCRT_ERROR_CANCELLED (the client has left: the job counts as answered); a
+ *   status of accrt_serve_engine_submit: the job is then not answered, and nothing of it runs.
+ *   Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_start(accrt_http_job_t* job,
                                           const accrt_serve_request_t* const* requests,
                                           uint32_t count, const accrt_http_format_t* format);
@@ -176,7 +179,7 @@ typedef struct accrt_http_failure {
   uint32_t status; /**< HTTP's, 400 to 599 */
   const accrt_chain_t* next;
   const char* message;
-  const char* type;      /**< NULL: by the status */
+  const char* type;      /**< NULL: chosen by the status */
   const char* parameter; /**< the offending one */
   const char* code;
 } accrt_http_failure_t;
@@ -212,7 +215,8 @@ typedef struct accrt_http_call_news {
 } accrt_http_call_news_t;
 ACCRT_ASSERT_LAYOUT(accrt_http_call_news_t, reserved, 40);
 
-/** @param form ACCRT_HTTP_TOOLS_*; @param most calls beyond are dropped; 0: none are.
+/** Makes an object that finds calls of tools in one text.
+ * @param form ACCRT_HTTP_TOOLS_*; @param most how many calls are kept; 0: all.
  * @param out_calls owned.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT; ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_calls_create(uint32_t form, uint32_t most,
@@ -224,10 +228,9 @@ ACCRT_API void accrt_http_calls_release(accrt_http_calls_t* calls);
 /** Takes the next bytes of the text, which must be complete UTF-8 characters. The result does not
  * depend on where the text is divided.
  * @param text `text_bytes` bytes; may be NULL if there are none. @param last not 0: the text has
- *   ended, so that the beginning of a call that is not complete is given as text. No push may
- *   follow.
+ *   ended; if a call is not complete then, its beginning is given as text. No push may follow.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT; ACCRT_ERROR_INVALID_STATE (the text has ended);
- *   ACCRT_ERROR_OUT_OF_MEMORY: nothing more can be taken. Since: 0.4 */
+ *   ACCRT_ERROR_OUT_OF_MEMORY (the object then takes no more text). Since: 0.4 */
 ACCRT_API accrt_status_t accrt_http_calls_push(accrt_http_calls_t* calls, const char* text,
                                                uint64_t text_bytes, uint32_t last,
                                                accrt_http_call_news_t* out_news);

@@ -295,8 +295,8 @@ typedef int32_t (*accrt_kernel_workgroup_fn_t)(const accrt_kernel_environment_t*
 /** Bundles may call it by the pack's name. The author of the bundle then chooses its arguments, so
  * the kernel checks every number before use, and stays within the lengths of its BUFFERs and
  * WORKSPACEs, which it must declare (ACCRT_KERNEL_PARAM_FLAG_LENGTH). The runtime checks views of
- * TENSORs. Only programs can call a kernel without this trait. It matters for kernels and operators
- * of packs that are registered or installed, not for images inside bundles. Since 0.3 */
+ * TENSORs. Only programs can call a kernel without this trait. The trait matters for kernels and
+ * operators of packs that are registered or installed, not for images inside bundles. Since 0.3 */
 #define ACCRT_KERNEL_TRAIT_BUNDLES_MAY_CALL (1u << 7)
 
 /** One kernel. Append-only; `struct_size` is the pack's. */

@@ -95,7 +95,7 @@ typedef struct accrt_layout_tensor {
   uint32_t group_elements; /**< layouts with a free group size; else 0 */
   uint32_t rank;           /**< at least 1; 0 for PLAIN alone */
   uint32_t reserved;       /**< 0 */
-  const int64_t* shape;    /**< of the weight, in elements, whatever its storage */
+  const int64_t* shape;    /**< of the weight, in elements; not the shape of its storage */
   accrt_layout_component_t components[5]; /**< by role */
 } accrt_layout_tensor_t;
 ACCRT_ASSERT_LAYOUT(accrt_layout_tensor_t, components, 160);

@@ -20,11 +20,12 @@
  *
  * Handles can be validated: checked before they are used. A handle that was released, is of another
  * type, or is released twice is then ACCRT_ERROR_INVALID_ARGUMENT with the function that made it,
- * and a line on standard error (docs/concepts.md). What a validated handle makes or lends is
- * validated, too. Three things ask for it: ACCRT_SERVE_VALIDATE in the flags with which a handle is
- * made; for a model of a program, the option validate.handles of the program's instance;
- * ACCRT_VALIDATE=handles in the environment, for handles that come from no other one. Where only
- * the environment can ask, another word there is ACCRT_ERROR_INVALID_ARGUMENT.
+ * and a line on standard error (docs/concepts.md). Handles that a validated handle makes or lends
+ * are validated, too. One of three things asks for validation: ACCRT_SERVE_VALIDATE in the flags
+ * with which a handle is made; for a model of a program, the option validate.handles of the
+ * program's instance; for handles that are made from no other handle, ACCRT_VALIDATE=handles in the
+ * environment. If only the environment can ask, another word in ACCRT_VALIDATE is
+ * ACCRT_ERROR_INVALID_ARGUMENT.
  */
 #ifndef ACCRT_SERVE_H_
 #define ACCRT_SERVE_H_
@@ -44,7 +45,8 @@ typedef struct accrt_serve_grammars accrt_serve_grammars_t;
 ACCRT_API uint32_t accrt_serve_version(void);
 
 /** Flag in `flags` of the functions of models and constraints, and of the options of models,
- * engines and servers: the handle that is made of them is validated, and so is what it makes. */
+ * engines and servers: the handle that is made with them is validated, and so are the handles that
+ * it makes. */
 #define ACCRT_SERVE_VALIDATE 0x80000000u
 
 /* ---- Time ---- */
@@ -85,16 +87,16 @@ typedef struct accrt_serve_model_info {
   uint32_t row_pages;  /**< pages that a row of the page table has room for */
   uint32_t eos_count;
   const int32_t* eos; /**< tokens that end a sequence unless a request ignores them */
-  /** the bytes that each token stands for, as docs/serving.md describes; NULL: unknown. Then events
-   * have no text */
+  /** the bytes that each token stands for, as docs/serving-model.md describes; NULL: unknown. Then
+   * events have no text */
   const void* token_bytes;
   uint64_t token_bytes_size_bytes;
   uint64_t kv_bytes_per_token; /**< device memory of one token's keys and values; 0: unknown */
   uint32_t adapter_count;      /**< LoRA adapters that it has places for */
-  uint32_t max_samples;    /**< most samples of a step; at least max_rows; 0: as many as those */
-  uint32_t embedding_size; /**< numbers of an embedding; 0: it gives none */
+  uint32_t max_samples;        /**< most samples of a step; at least max_rows; 0: max_rows */
+  uint32_t embedding_size;     /**< numbers of an embedding; 0: the model gives none */
   /** least tokens of a page whose keys and values are worth a copy to another page (`copy_count` of
-   * a step); 0: it copies none */
+   * a step); 0: the model copies none */
   uint32_t min_copy_tokens;
 } accrt_serve_model_info_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, min_copy_tokens, 104);
@@ -103,12 +105,12 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, min_copy_tokens, 104);
 /** the engine may submit a step before it has waited for the previous step. The model replaces
  * token id -1 by the last token that was sampled for the row */
 #define ACCRT_SERVE_MODEL_OVERLAP 1u
-/** the results of a row are the same, bit for bit, whatever other rows its step has, and however
- * its tokens are divided among steps */
+/** the results of a row do not depend, in any bit, on the other rows of its step, nor on how its
+ * tokens are divided among steps */
 #define ACCRT_SERVE_MODEL_BATCH_INVARIANT 2u
-/** the model keeps something of each page that says what all tokens up to the page's last one have
- * made: tokens cannot be taken back, so there are no drafts, and a page that a step fills is shared
- * by later steps only. Since: 0.4 */
+/** the model keeps a state for each page, which all tokens up to the page's last one have made. So
+ * tokens cannot be taken back, and there are no drafts. Only later steps share a page that a step
+ * fills. Since: 0.4 */
 #define ACCRT_SERVE_MODEL_STATES_OF_PAGES 4u
 
 /** every sample is a plain argmax: the model ignores the arrays of parameters and edits */
@@ -123,9 +125,9 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_model_info_t, min_copy_tokens, 104);
  * occurs twice. Frozen. */
 typedef struct accrt_serve_edits {
   const int32_t* tokens; /**< [count] */
-  /** [count]: a logit above 0 is divided by it, another multiplied; 1: neither */
+  /** [count]: a logit above 0 is divided by it, any other is multiplied by it; 1: no change */
   const float* multiply;
-  const float* add; /**< [count]: then added; -infinity bans the token */
+  const float* add; /**< [count]: then added to the logit; -infinity bans the token */
   uint32_t count;
   uint32_t reserved; /**< 0 */
 } accrt_serve_edits_t;
@@ -154,7 +156,7 @@ typedef struct accrt_serve_step {
   const uint64_t* row_keys;    /**< [row_count]: identifies the sequence; for tests only */
   const int32_t* change_slots; /**< [change_count]: row * row_pages + index */
   const int32_t* change_pages; /**< [change_count]: the new page of that entry */
-  const int32_t* sample_tokens; /**< [sample_count]: index of the token whose logits count */
+  const int32_t* sample_tokens; /**< [sample_count]: index of the token whose logits are sampled */
   /** [sample_count]: the row of the page table whose last token this becomes; -1: none */
   const int32_t* sample_rows;
   const float* temperature;         /**< [sample_count]; 0: argmax */
@@ -170,7 +172,7 @@ typedef struct accrt_serve_step {
    * their tokens come after all others */
   uint32_t embed_row_count;
   uint32_t embed_count;
-  const int32_t* embed_tokens; /**< [embed_count]: index of the token whose hidden row counts */
+  const int32_t* embed_tokens; /**< [embed_count]: index of the token whose hidden row is given */
   /** [copy_count]: before the step computes anything, the model copies keys and values of
    * `copy_tokens[i]` slots, from slot `copy_from[i]` on to slot `copy_to[i]` on. The source slots
    * lie in one page, and earlier steps have written them. No other copy of the step, and no other
@@ -207,7 +209,8 @@ typedef struct accrt_serve_results {
   const int32_t* ranks;      /**< [sample_count]: 1 for the most probable token; may be NULL */
   const int32_t* top_tokens; /**< [sample_count * top_count], the most probable first */
   const float* top_logprobs; /**< [sample_count * top_count] */
-  const float* embeddings;   /**< [embed_count * embedding_size]: what the head would be given */
+  /** [embed_count * embedding_size]: hidden rows, as the head gets them */
+  const float* embeddings;
 } accrt_serve_results_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_results_t, embeddings, 64);
 
@@ -253,10 +256,10 @@ typedef struct accrt_serve_model_functions {
 ACCRT_ASSERT_LAYOUT(accrt_serve_model_functions_t, set_adapter, 88);
 #define ACCRT_SERVE_MODEL_FUNCTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_model_functions_t)
 
-/** Makes a model of the caller's functions. `functions` is copied. If it fails, `destroy` is not
- * called.
- * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (what `info` gives is inconsistent);
- *   ACCRT_ERROR_OUT_OF_MEMORY; what `info` returns. Since: 0.4 */
+/** Makes a model of the caller's functions. `functions` is copied. If this function fails,
+ * `destroy` is not called.
+ * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (`info` gives values that do not fit together);
+ *   ACCRT_ERROR_OUT_OF_MEMORY; the status of `info`. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_model_wrap(const accrt_serve_model_functions_t* functions,
                                                 accrt_serve_model_t** out_model);
 /** Adds a reference; returns its argument. Since: 0.4 */
@@ -280,15 +283,15 @@ typedef struct accrt_serve_program_options {
   uint32_t struct_size;
   uint32_t flags; /**< 0 or ACCRT_SERVE_VALIDATE */
   const accrt_chain_t* next;
-  uint32_t max_rows;   /**< sequences at once; 0: what the bundle can */
-  uint32_t max_tokens; /**< tokens of a step; 0: what the bundle can */
-  uint32_t max_length; /**< tokens of a sequence; 0: what the bundle can */
+  uint32_t max_rows;   /**< sequences at once; 0: the bundle's maximum */
+  uint32_t max_tokens; /**< tokens of a step; 0: the bundle's maximum */
+  uint32_t max_length; /**< tokens of a sequence; 0: the bundle's maximum */
   uint32_t pages;      /**< for keys and values; 0: as many as `kv_bytes` holds */
   /** memory for keys and values. 0: on hosts a quarter of the memory, at most 1 GiB; on a device
    * with memory of its own four times the program's weights, but at least 1 GiB and at least what
-   * one sequence of max_length takes, and never more than nine tenths of that memory, less what
-   * the process has there and what a step takes. Never more pages are made than max_rows
-   * sequences of max_length have */
+   * one sequence of max_length takes, and never more than nine tenths of that memory, less what the
+   * process already uses there and what a step needs. There are never more pages than max_rows
+   * sequences of max_length can use */
   uint64_t kv_bytes;
 } accrt_serve_program_options_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_program_options_t, kv_bytes, 40);
@@ -304,14 +307,14 @@ typedef struct accrt_serve_memory {
   uint64_t state_bytes;     /**< of the session: keys and values, and the page table */
   uint64_t transient_bytes; /**< of the largest step */
   uint64_t result_bytes;    /**< of the largest step */
-  uint64_t weight_bytes;    /**< of the program, which is there already */
+  uint64_t weight_bytes;    /**< of the program; already allocated */
   uint32_t max_samples;     /**< of a step */
   uint32_t reserved;        /**< 0 */
 } accrt_serve_memory_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_memory_t, reserved, 80);
 #define ACCRT_SERVE_MEMORY_INIT ACCRT_STRUCT_INIT(accrt_serve_memory_t)
 
-/** Says how much memory accrt_serve_model_open_program would take. It keeps nothing.
+/** Tells how much memory accrt_serve_model_open_program would allocate. Nothing stays allocated.
  * @param options NULL for the defaults.
  * @return as accrt_serve_model_open_program. Thread-safe. Blocks: it makes a plan. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_program_memory(accrt_device_t* device,
@@ -353,11 +356,11 @@ typedef struct accrt_serve_simulation {
   /** places for adapters. A tensor of an adapter may have any name; its bytes change the next
    * token */
   uint32_t adapter_count;
-  uint32_t max_samples; /**< 0: 512, as far as max_tokens goes, and at least max_rows */
+  uint32_t max_samples; /**< 0: the smaller of 512 and max_tokens, but at least max_rows */
   /** above 0: a token depends only on the one before it, so that texts repeat themselves; but one
    * of this many tokens depends on all tokens before it */
   uint32_t repeat;
-  uint32_t embedding_size;  /**< at most 4,096; 0: it gives no embeddings */
+  uint32_t embedding_size;  /**< at most 4,096; 0: no embeddings */
   uint32_t min_copy_tokens; /**< as in the model's info */
 } accrt_serve_simulation_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_simulation_t, min_copy_tokens, 96);
@@ -383,8 +386,8 @@ ACCRT_API accrt_status_t accrt_serve_model_create_simulated(const accrt_serve_si
 #define ACCRT_SERVE_ENGINE_NO_CACHE 2u
 /** wait for each step before the next one is scheduled, even if the model could overlap them */
 #define ACCRT_SERVE_ENGINE_NO_OVERLAP 4u
-/** a request with a seed gets the same tokens and log probabilities, bit for bit, whatever else
- * runs: the model must have ACCRT_SERVE_MODEL_BATCH_INVARIANT */
+/** a request with a seed gets the same tokens and log probabilities, bit for bit, alone and beside
+ * any other requests: the model must have ACCRT_SERVE_MODEL_BATCH_INVARIANT */
 #define ACCRT_SERVE_ENGINE_BATCH_INVARIANT 8u
 
 /** Options of accrt_serve_engine_create. Zeros are good defaults. */
@@ -394,8 +397,8 @@ typedef struct accrt_serve_options {
   const accrt_chain_t* next;
   const accrt_allocator_t* allocator; /**< copied; NULL: the C library's */
   const accrt_serve_clock_t* clock;   /**< copied; NULL: accrt_serve_now_ns */
-  uint32_t max_step_tokens;           /**< tokens of a step; 0: what the model can */
-  uint32_t max_running;               /**< sequences at once; 0: what the model can */
+  uint32_t max_step_tokens;           /**< tokens of a step; 0: the model's maximum */
+  uint32_t max_running;               /**< sequences at once; 0: the model's maximum */
   uint32_t max_chunk_tokens;  /**< of one prompt in a step; 0: as many as the step has room for */
   uint32_t max_queued;        /**< requests that wait; 0: 1024 */
   uint64_t max_queued_tokens; /**< prompt tokens of requests that wait; 0: no limit */
@@ -408,8 +411,8 @@ typedef struct accrt_serve_options {
   uint32_t num_speculative_tokens;
   uint64_t seed; /**< of requests without a seed; 0: a random one */
   /** target time of a step in which a sequence samples tokens. The engine measures steps, and makes
-   * chunks of prompts only as large as fits, but at least 16 tokens (or a page, if that is less).
-   * 0: no limit, and the content of a step does not depend on time */
+   * chunks of prompts so small that a step keeps to this time, but at least 16 tokens (or a page,
+   * if that is less). 0: no limit, and the content of a step does not depend on time */
   uint64_t max_step_ns;
   /** to guess, the engine looks for the last tokens of the text at an earlier place: for at most
    * `prompt_lookup_max` of them (0: 4) and at least `prompt_lookup_min` (0: 2, or the maximum if
@@ -430,11 +433,11 @@ ACCRT_API accrt_status_t accrt_serve_engine_create(accrt_serve_model_t* model,
                                                    accrt_serve_engine_t** out_engine);
 /** Adds a reference; returns its argument. Since: 0.4 */
 ACCRT_API accrt_serve_engine_t* accrt_serve_engine_retain(accrt_serve_engine_t* engine);
-/** The flags of its options. ACCRT_SERVE_VALIDATE is among them if the engine is validated, for
- * whatever reason. 0 for NULL. Thread-safe, never blocks. Since: 0.4 */
+/** The flags of its options. ACCRT_SERVE_VALIDATE is among them if the engine is validated, no
+ * matter what asked for it. 0 for NULL. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API uint32_t accrt_serve_engine_flags(accrt_serve_engine_t* engine);
 /** Drops a reference; NULL is allowed. The last one ends the engine's thread after its step, drops
- * all requests without events, and frees. Blocks. Since: 0.4 */
+ * all requests without sending events, and frees the engine. Blocks. Since: 0.4 */
 ACCRT_API void accrt_serve_engine_release(accrt_serve_engine_t* engine);
 /** The engine's model, lent. Since: 0.4 */
 ACCRT_API accrt_serve_model_t* accrt_serve_engine_model(accrt_serve_engine_t* engine);
@@ -466,7 +469,7 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_constraint_functions_t, destroy, 64);
 #define ACCRT_SERVE_CONSTRAINT_FUNCTIONS_INIT ACCRT_STRUCT_INIT(accrt_serve_constraint_functions_t)
 
 /** Makes a constraint of the caller's functions, for any number of requests. `functions` is copied.
- * If it fails, `destroy` is not called.
+ * If this function fails, `destroy` is not called.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (a function is missing);
  *   ACCRT_ERROR_OUT_OF_MEMORY. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_constraint_create(
@@ -482,19 +485,19 @@ ACCRT_API void accrt_serve_constraint_release(accrt_serve_constraint_t* constrai
 #define ACCRT_SERVE_GRAMMAR_REGEX 2u /**< as Rust's crate `regex` has it; the whole text matches */
 #define ACCRT_SERVE_GRAMMAR_LARK 3u  /**< llguidance's variant of Lark's grammars */
 
-/** Opens llguidance, a library of its own that computes masks of grammars, for a model's tokens.
+/** Opens llguidance, a separate library that computes masks of grammars, for a model's tokens.
  * Retains the model.
- * @param path the library: an absolute path, or a name without slashes, which the system looks
- *   for; NULL: `libllguidance.so`. The Python package `llguidance` has it as its extension module,
- *   which a process with Python can open. It is opened as kernel packs are: the file and the
- *   folders above it belong to root, to this user or to the owner of this library's file, and
+ * @param path the library: an absolute path, or a name without slashes, which the system looks for;
+ *   NULL: `libllguidance.so`. The Python package `llguidance` has it as its extension module, which
+ *   a process with Python can open. The library is checked like a kernel pack: the file and the
+ *   folders above it must belong to root, to this user or to the owner of this library's file, and
  *   no other user may write to them.
  * @return ACCRT_OK; ACCRT_ERROR_UNSUPPORTED (there is no such library, it lacks a function, or the
  *   model has no token bytes); ACCRT_ERROR_INVALID_ARGUMENT (a relative path);
  *   ACCRT_ERROR_PERMISSION_DENIED (others may write to the library or to a folder above it, or
  *   LD_LIBRARY_PATH leads to it through a folder that is no absolute path or that others may write
- *   to); ACCRT_ERROR_IO (the path cannot be looked at); ACCRT_ERROR_INVALID_FORMAT (token bytes
- *   that it refuses); ACCRT_ERROR_OUT_OF_MEMORY. Blocks: it reads the vocabulary. Since: 0.4 */
+ *   to); ACCRT_ERROR_IO (the path cannot be examined); ACCRT_ERROR_INVALID_FORMAT (token bytes that
+ *   llguidance refuses); ACCRT_ERROR_OUT_OF_MEMORY. Blocks: it reads the vocabulary. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_grammars_open(accrt_serve_model_t* model, const char* path,
                                                    accrt_serve_grammars_t** out_grammars);
 /** Adds a reference; returns its argument. Since: 0.4 */
@@ -537,8 +540,8 @@ ACCRT_API accrt_status_t accrt_serve_engine_load_adapter(
  *   ACCRT_ERROR_NOT_READY (requests use it still). Blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_unload_adapter(accrt_serve_engine_t* engine,
                                                            const char* name, uint64_t timeout_ns);
-/** Writes the names that requests may have now, each with its NUL, in the order of their places. As
- * many bytes as fit.
+/** Writes the names that requests may have now, each with its NUL, in the order of their places. It
+ * writes as many bytes as fit.
  * @param names may be NULL if capacity_bytes is 0; @param out_size_bytes the size of all names;
  *   @param out_count how many there are. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engine, char* names,
@@ -547,18 +550,18 @@ ACCRT_API accrt_status_t accrt_serve_engine_adapters(accrt_serve_engine_t* engin
 
 /* ---- Requests ---- */
 
-#define ACCRT_SERVE_IGNORE_EOS 1u /**< the model's end tokens end nothing */
+#define ACCRT_SERVE_IGNORE_EOS 1u /**< the model's end tokens do not end a sequence */
 #define ACCRT_SERVE_SEED 2u       /**< `seed` is set */
 #define ACCRT_SERVE_LOGPROBS 4u   /**< events have log probabilities */
 #define ACCRT_SERVE_NO_CACHE 8u   /**< the request shares no pages with other requests */
 #define ACCRT_SERVE_KEEP_STOP 16u /**< a stop string that was found is part of the text */
-#define ACCRT_SERVE_SPECIAL                                                                        \
-  32u /**< special tokens are part of the text, but for those that end it */
+/** special tokens are part of the text, except those that end it */
+#define ACCRT_SERVE_SPECIAL 32u
 #define ACCRT_SERVE_PROMPT_LOGPROBS                                                                \
   64u /**< an event has the log probabilities of the prompt's own tokens */
 #define ACCRT_SERVE_SCORE_ONLY                                                                     \
   128u /**< with ACCRT_SERVE_PROMPT_LOGPROBS and max_new_tokens 0: nothing is generated */
-#define ACCRT_SERVE_NO_SPECULATION 256u /**< no drafts, whatever the engine's options say */
+#define ACCRT_SERVE_NO_SPECULATION 256u /**< no drafts, even if the engine's options ask for them */
 
 /** the embedding is not divided by its norm */
 #define ACCRT_SERVE_EMBED_RAW 512u
@@ -578,8 +581,8 @@ typedef struct accrt_serve_bias {
 } accrt_serve_bias_t;
 ACCRT_ASSERT_LAYOUT(accrt_serve_bias_t, bias, 8);
 
-/** What to generate. All zero but the size, the prompt and max_new_tokens is greedy decoding. What
- * it points to is copied. */
+/** What to generate. If all fields but the size, the prompt and max_new_tokens are zero, decoding
+ * is greedy. Everything that the struct points to is copied. */
 typedef struct accrt_serve_request {
   uint32_t struct_size;
   uint32_t flags; /**< ACCRT_SERVE_* above */
@@ -587,12 +590,12 @@ typedef struct accrt_serve_request {
   const int32_t* prompt;      /**< token ids */
   uint32_t prompt_count;      /**< at least 1 */
   uint32_t max_new_tokens;    /**< 0: as many as the model's length allows */
-  uint32_t min_new_tokens;    /**< no end token and no stop token before */
+  uint32_t min_new_tokens;    /**< no end token and no stop token comes before this many */
   uint32_t n;                 /**< sequences of this prompt; 0: 1 */
   const int32_t* stop_tokens; /**< end a sequence, and are its last token */
   uint32_t stop_token_count;
   uint32_t stop_string_count;
-  const char* const* stop_strings; /**< UTF-8; one that appears ends a sequence before it */
+  const char* const* stop_strings; /**< UTF-8; the text ends before the first one that appears */
   float temperature;               /**< 0: argmax */
   float top_p;                     /**< 0, 1: off */
   float min_p;                     /**< 0: off */
@@ -602,10 +605,10 @@ typedef struct accrt_serve_request {
   float frequency_penalty;         /**< the same for each time that the token was drawn */
   uint32_t bias_count;
   const accrt_serve_bias_t* biases; /**< no token twice */
-  uint64_t seed; /**< with ACCRT_SERVE_SEED: the same tokens each time, whatever else runs */
+  uint64_t seed; /**< with ACCRT_SERVE_SEED: the same tokens each time, beside any other requests */
   uint32_t top_logprobs; /**< alternatives of each token, with ACCRT_SERVE_LOGPROBS */
   int32_t priority;      /**< ACCRT_SERVE_PRIORITY_FIRST to _LAST */
-  uint64_t tenant;       /**< whom it is for: tenants share the engine fairly */
+  uint64_t tenant;       /**< the user that it is for: tenants share the engine fairly */
   /** on the engine's clock; 0: none. The request ends at that time. If it still waits, it ends as
    * soon as it could no longer be complete in time, judged by the last requests */
   uint64_t deadline_ns;
@@ -617,10 +620,10 @@ typedef struct accrt_serve_request {
    * only where a sequence may end, and end it even with ACCRT_SERVE_IGNORE_EOS or before
    * min_new_tokens if nothing else may come */
   accrt_serve_constraint_t* constraint;
-  const char* adapter; /**< the name of one that is loaded; NULL: none */
+  const char* adapter; /**< the name of a loaded adapter; NULL: none */
   /** alternatives of each of the prompt's tokens, with ACCRT_SERVE_PROMPT_LOGPROBS */
   uint32_t prompt_top_logprobs;
-  uint32_t num_speculative_tokens; /**< as the engine's option; 0: what that says */
+  uint32_t num_speculative_tokens; /**< as the engine's option; 0: the engine's value */
   /** ACCRT_SERVE_EMBED_*: nothing is generated, and the prompt's embedding comes with the event
    * that ends the request. 0: the prompt is continued */
   uint32_t embed;
@@ -674,8 +677,8 @@ typedef struct accrt_serve_logprob {
 ACCRT_ASSERT_LAYOUT(accrt_serve_logprob_t, logprob, 8);
 
 /** An event of a sequence. The tokens and the text of all its events, one after the other, are its
- * output. Text is valid UTF-8. Text that may be part of a stop string is held back until more
- * tokens decide it, so tokens may come before their text. */
+ * output. Text is valid UTF-8. Text that may be part of a stop string is held back until later
+ * tokens show whether it is, so tokens may come before their text. */
 typedef struct accrt_serve_event {
   uint32_t struct_size;
   uint32_t kind; /**< ACCRT_SERVE_EVENT_* */
@@ -695,8 +698,8 @@ typedef struct accrt_serve_event {
   uint32_t finish_reason; /**< ACCRT_SERVE_FINISH_*; 0: it goes on */
   int32_t stop_token;     /**< the token that ended it; -1: none did */
   int32_t stop_string;    /**< index of the stop string that ended it; -1: none did */
-  /** of ACCRT_SERVE_EVENT_FAILED. ACCRT_ERROR_KERNEL: a kernel failed, or the model gave what is no
-   * token, or numbers that are not finite (its weights have NaN or infinity, say) */
+  /** of ACCRT_SERVE_EVENT_FAILED. ACCRT_ERROR_KERNEL: a kernel failed, or the model gave an invalid
+   * token, or numbers that are not finite (for example, if its weights have NaN or infinity) */
   accrt_status_t status;
   uint32_t prompt_tokens; /**< in the last event of a sequence: tokens of the prompt */
   uint32_t cached_tokens; /**< of prompt_tokens: those in the cache when the sequence began */
@@ -773,8 +776,8 @@ typedef struct accrt_serve_stats {
   uint64_t refused;   /**< requests that found the queue full */
   uint64_t finished_stop, finished_length, finished_cancelled, finished_deadline, finished_failed;
   uint64_t preemptions;
-  uint64_t prompt_tokens;   /**< of all sequences that were admitted, for the first time */
-  uint64_t cached_tokens;   /**< those of them that the cache had */
+  uint64_t prompt_tokens; /**< of all sequences, counted when each is admitted for the first time */
+  uint64_t cached_tokens; /**< those of them that the cache had */
   uint64_t computed_tokens; /**< tokens of all steps */
   uint64_t output_tokens;
   uint64_t wasted_tokens; /**< sampled after a sequence's end was found, or lost to failures */
@@ -784,8 +787,9 @@ typedef struct accrt_serve_stats {
   accrt_serve_histogram_t first_token; /**< from submission until the first token */
   accrt_serve_histogram_t next_token;  /**< between tokens of a sequence */
   accrt_serve_histogram_t total_time;  /**< from submission until the end of a sequence */
-  uint64_t hopeless;      /**< of finished_deadline: never begun, since it could not end in time */
-  uint64_t queue_ns;      /**< until all that waits has begun, at the pace of late; 0: not known */
+  uint64_t hopeless; /**< of finished_deadline: never begun, since it could not end in time */
+  /** estimate of the time until all waiting requests have begun; 0: not known */
+  uint64_t queue_ns;
   uint32_t step_tokens;   /**< of a step in which a sequence draws tokens, by max_step_ns; 0: any */
   uint32_t adapters;      /**< that are loaded */
   uint64_t adapter_loads; /**< that succeeded */
@@ -802,8 +806,8 @@ ACCRT_ASSERT_LAYOUT(accrt_serve_stats_t, copied_tokens, 1104);
 /** Fills `out_stats` as of the end of the last step. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_stats(accrt_serve_engine_t* engine,
                                                   accrt_serve_stats_t* out_stats);
-/** Writes what the engine has as JSON: its limits, its figures, and a line for each request
- * (number, state, tenant, priority, lengths, age). As much as fits, NUL-terminated.
+/** Writes the engine's state as JSON: its limits, its figures, and a line for each request (number,
+ * state, tenant, priority, lengths, age). It writes as much as fits, NUL-terminated.
  * @param text may be NULL if capacity_bytes is 0; @param out_size_bytes the size of the whole text
  *   with its NUL. Thread-safe, never blocks. Since: 0.4 */
 ACCRT_API accrt_status_t accrt_serve_engine_snapshot(accrt_serve_engine_t* engine, char* text,

@@ -3,9 +3,9 @@
  * Nothing here depends on devices or programs. Add the parts of a bundle to a writer in any order,
  * then write it, as often as you like. docs/accx-format.md specifies the bytes;
  * docs/bundle-writer.md explains by example. Encoding is canonical: the same content gives the same
- * bytes, in whatever order symbols, constants, states, kernels, images, functions and metadata were
- * added. (The order of arguments, commands, variants and components has a meaning: they keep the
- * order of adding.)
+ * bytes. The order in which symbols, constants, states, kernels, images, functions and metadata
+ * were added does not matter. (The order of arguments, commands, variants and components has a
+ * meaning: they keep the order of adding.)
  *
  * Ids. Each part that was added has an accrt_writer_id_t in that writer. 0 is no id: if a field
  *   says "or 0", its comment says what 0 means. An id of another kind, or an id that does not
@@ -505,7 +505,7 @@ typedef struct accrt_writer_operand {
   accrt_writer_id_t value;    /**< SYMBOL: an expression */
   accrt_writer_range_t range; /**< BUFFER, TENSOR, WORKSPACE */
   uint64_t bits;              /**< SCALAR: little-endian, in the low bytes, the others 0 */
-  accrt_dtype_t dtype;        /**< TENSOR: this and what follows */
+  accrt_dtype_t dtype;        /**< TENSOR: this field and those below */
   uint32_t rank;
   accrt_writer_id_t shape[8];
   accrt_writer_id_t strides[8]; /**< in elements; all 0: row-major */
@@ -561,9 +561,9 @@ ACCRT_ASSERT_LAYOUT(accrt_writer_command_t, flags, 168);
  * flag, such readers skip the command. */
 #define ACCRT_WRITER_COMMAND_REQUIRED 1u
 #define ACCRT_WRITER_COMMAND_INIT ACCRT_STRUCT_INIT(accrt_writer_command_t)
-/** Adds a command to a block. It starts when the commands in `after`, and all commands before the
- * last BARRIER, have ended; without either, when the block starts. Commands that access the same
- * bytes without such an order may run at the same time.
+/** Adds a command to a block. The command starts when the commands in `after`, and all commands
+ * before the last BARRIER, have ended; without either, when the block starts. Commands that access
+ * the same bytes without such an order may run at the same time.
  * @param out_id may be the memory that `after` points to. Since: 0.3 */
 ACCRT_API accrt_status_t accrt_bundle_writer_add_command(accrt_bundle_writer_t* writer,
                                                          accrt_writer_id_t block,
@@ -606,7 +606,7 @@ typedef struct accrt_writer_section {
   uint32_t reserved;          /**< 0 */
 } accrt_writer_section_t;
 ACCRT_ASSERT_LAYOUT(accrt_writer_section_t, reserved, 88);
-/** Only for a type that this library does not know. A reader that does not know it either refuses
+/** Only for a type that this library does not know. A reader that does not know the type refuses
  * the file. */
 #define ACCRT_WRITER_SECTION_REQUIRED 1u
 #define ACCRT_WRITER_SECTION_INIT ACCRT_STRUCT_INIT(accrt_writer_section_t)
@@ -641,7 +641,7 @@ ACCRT_ASSERT_LAYOUT(accrt_writer_signer_t, public_key, 48);
 ACCRT_API accrt_status_t accrt_bundle_writer_set_signer(accrt_bundle_writer_t* writer,
                                                         const accrt_writer_signer_t* signer);
 /** The code root of the bundle that was last written or checked: SHA-256 over all that says what
- * runs (docs/accx-format.md). The signature of the code is one of it.
+ * runs (docs/accx-format.md). The signature of the code signs this root.
  * @param out_root 32 bytes; zeros after a failure.
  * @return ACCRT_OK; ACCRT_ERROR_INVALID_ARGUMENT (NULL); ACCRT_ERROR_INVALID_STATE (nothing was
  *   written or checked since a signer was set). Never blocks. Since: 0.4 */
