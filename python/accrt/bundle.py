@@ -23,8 +23,8 @@ class Bundle(Handle):
         source: a path, an open file descriptor (int), or bytes-like memory (kept alive).
         instance: default: the process's own. verify: "default", "full" (all digests now) or
             "no-data".
-        key: for encrypted weights: called once with the key's id (16 bytes), returns its 32 bytes,
-            or None.
+        key: a function, for encrypted weights. It is called once with the key's id (16 bytes), and
+            returns the key's 32 bytes, or None.
         budget: what opening it may cost (accrt.Budget); default: limits in proportion to the file.
     Raises:
         BudgetError, TimeoutError, CancelledError: opening it passed a limit of the budget.
@@ -81,7 +81,7 @@ class Bundle(Handle):
 
     def program(self, device=None, variant: str = "", weights=(), by_name: bool = False, rank: int = 0,
                 degree: int = 0):
-        """A Program of it: see there."""
+        """Makes a Program of the bundle; the arguments are those of Program."""
         from .program import Program
         return Program(self, device, variant, weights, by_name, rank, degree)
 
@@ -135,7 +135,7 @@ class Bundle(Handle):
 
     @property
     def assets(self) -> dict[str, Asset]:
-        """What came along: a tokenizer, a license."""
+        """Files that the bundle carries, such as a tokenizer or a license."""
         out = {}
         for i in range(self.info["asset_count"]):
             raw = filled(_ffi.accrt_asset_info, lib.accrt_bundle_asset, self.handle, i)
@@ -152,8 +152,8 @@ class Bundle(Handle):
         return out
 
     def constant_bytes(self, name: str) -> memoryview:
-        """The bytes of a stored weight, read-only, without a copy. They stay while the view
-        does."""
+        """The bytes of a stored weight, read-only, without a copy. They are valid as long as the
+        view."""
         index, data, size = ctypes.c_uint32(), ctypes.c_void_p(), ctypes.c_uint64()
         with listing(lambda: [constant.name for constant in self.constants], name):
             check(lib.accrt_bundle_find_constant(self.handle, c_text(name), ctypes.byref(index)))

@@ -54,8 +54,8 @@ class Call(Handle):
     """A function with its arguments bound, to be run many times: one foreign call each. Made by
     `Function.bind`.
 
-    Runs as `call()`; the results come back as from the function. Rebind with `set`. Externally
-    synchronized with its session.
+    `call()` runs it and returns the results as the function does. `set` binds other arguments. Use
+    a call, and other calls of its session, from one thread at a time.
     """
 
     __slots__ = ("_session", "_prepared", "_run_function", "_views", "_outputs", "_fixed", "_running", "_submitted", "_enqueue", "_in_flight", "_uses",
@@ -83,8 +83,8 @@ class Call(Handle):
         self._forget()
 
     def close(self) -> None:
-        """Gives the call back now. A run in flight goes on, and keeps the arguments' memory until
-        it is over."""
+        """Releases the call now. A run in flight goes on, and keeps the arguments' memory until it
+        is complete."""
         self._run_function, self._enqueue = _shortest(None)
         self._quick = self._order = None
         self._forget()
@@ -124,8 +124,8 @@ class Call(Handle):
 
         Args:
             dtype: take an array's elements as this type ("bf16" for bits held in uint16).
-            copy: copy what cannot be used as it lies (strided, of the other byte order, misaligned,
-                lists of numbers). Only for what is read.
+            copy: copy arrays that cannot be used in place (strided, of the other byte order,
+                misaligned) and lists of numbers. Only for arguments that are only read.
         """
         quick = self._quick
         if quick is not None and dtype is None and copy is False:
@@ -286,9 +286,9 @@ class Call(Handle):
 
     @alone
     def run(self, timeout: float | None = None) -> Any:
-        """As calling it, with a timeout in seconds. After TimeoutError the run goes on: `wait`
-        waits for it, `Session.cancel` ends it. A plan that is not made by then is given up, as the
-        message says, and nothing runs: `Session.warmup` makes it ahead."""
+        """Runs the call, with a timeout in seconds. After TimeoutError the run goes on: `wait`
+        waits for it, `Session.cancel` ends it. If the plan is not complete at the limit, it is
+        given up, the message says so, and nothing runs; `Session.warmup` makes the plan ahead."""
         views, pointer, order = self._views, self.handle, self._order
         limit = timeout_ns(timeout)
         begin = 0 if limit == _INFINITE else time.monotonic_ns()
@@ -309,8 +309,8 @@ class Call(Handle):
 
     @alone
     def wait(self, timeout: float | None = None) -> None:
-        """Waits for the latest run, however it was started. Raises TimeoutError, or what the run
-        failed with."""
+        """Waits for the latest run, however it was started. Raises TimeoutError, or the run's
+        failure."""
         self._go_on(_ffi.ACCRT_ERROR_NOT_READY, self._views, timeout_ns(timeout))
         self._running = self._submitted = False
 
@@ -350,9 +350,9 @@ class Call(Handle):
 
     def submit(self, waits: Iterable[tuple[Semaphore, int]] = (), signals: Iterable[tuple[Semaphore, int]] = ()) -> None:
         """Enqueues a run that waits for and signals (semaphore, value) pairs. Never blocks on the
-        device. The arguments' memory lives until it is complete, also when the call is dropped or
-        bound anew; leave what is in it as it is. A plan that is not made is made first; Ctrl-C ends
-        that wait."""
+        device. The arguments' memory lives until the run is complete, even if the call is dropped
+        or bound again; do not change its contents until then. If there is no plan yet, it is made
+        first; Ctrl-C ends that wait."""
         if waits or signals or not self._planned:
             self._submit_in_steps(waits, signals)
             return
@@ -429,9 +429,9 @@ class Call(Handle):
 
     @alone
     def results(self) -> Any:
-        """The latest run's results: one alone, several as a tuple. After `submit` they are there at
-        once: reading their values (numpy, `tolist`, printing, DLPack) waits for the session's
-        stream first."""
+        """The latest run's results: one Tensor, or several as a tuple. You may take them right
+        after `submit`: reading their values (numpy, `tolist`, printing, DLPack) waits for the
+        session's stream first."""
         return self._results()
 
     def _results(self) -> Any:
@@ -523,7 +523,7 @@ class Function:
 
     `f(*inputs, out=None, **named_inputs)` waits and returns the result (a tuple when there are
     several) as accrt.Tensor. `out=` takes an array (or a tuple with one for each result, None to
-    have it allocated) and is returned. `copy=True` copies inputs that cannot be used as they lie:
+    have it allocated) and is returned. `copy=True` copies inputs that cannot be used in place:
     strided, of the other byte order, misaligned, lists of numbers.
 
     For type checkers a result is a Tensor, because only the bundle says how many there are; a tuple
@@ -541,8 +541,8 @@ class Function:
         return self._prepared.index(name)
 
     def bind(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Call:
-        """A Call with these arguments bound, to be run many times. Later changes of the arrays'
-        contents are seen, but not those of what copy=True has copied."""
+        """A Call with these arguments bound, to be run many times. A run sees later changes of the
+        arrays' contents, but not of arrays that copy=True has copied."""
         call = Call(self.session, self._prepared)
         self._bind(call, inputs, out, named, copy)
         return call
@@ -579,11 +579,11 @@ class Function:
     async def call_async(self, *inputs: Any, out: _Out, copy: Any = False, **named: Any) -> _Out: ...
 
     async def call_async(self, *inputs: Any, out: Any = None, copy: Any = False, **named: Any) -> Any:
-        """As calling it, awaited in an asyncio event loop: no thread is blocked. A plan that takes
-        long is made on another thread. A task that is cancelled meanwhile leaves it to that thread,
-        which makes it to its end or to that of the session's budget (by default 2^26 steps, some
-        seconds; Budget.cancel() ends it): until then the session is in use, and then it has the
-        plan. Nothing has run.
+        """Calls the function from an asyncio event loop, without blocking a thread. If a plan takes
+        long, another thread makes it. If the task is cancelled meanwhile, that thread goes on until
+        the plan is complete or the session's budget is used up (by default 2^26 steps, some
+        seconds; Budget.cancel() ends it). Until then the session is in use. The function has not
+        run.
 
         Raises what a plain call raises. After `Session.cancel` that is CancelledError, which is not
         asyncio's: the task that awaits is not cancelled."""

@@ -71,8 +71,7 @@ for _name, _status in list(vars(_ffi).items()):
 
 
 class MissingFileError(_CLASSES[_ffi.ACCRT_ERROR_NOT_FOUND], FileNotFoundError):
-    """ACCRT_ERROR_NOT_FOUND, where what is missing is a file: a NotFoundError and a
-    FileNotFoundError.
+    """ACCRT_ERROR_NOT_FOUND for a missing file. It is a NotFoundError and a FileNotFoundError.
 
     Attributes:
         filename (str): the path that does not exist. errno (int), strerror (str): the system's.
@@ -88,8 +87,8 @@ class MissingFileError(_CLASSES[_ffi.ACCRT_ERROR_NOT_FOUND], FileNotFoundError):
 
 
 class CancelledWorkError(_CLASSES[_ffi.ACCRT_ERROR_POISONED], _CLASSES[_ffi.ACCRT_ERROR_CANCELLED]):
-    """ACCRT_ERROR_POISONED, where what is waited for was cancelled: a PoisonedError and a
-    CancelledError."""
+    """ACCRT_ERROR_POISONED, because the work that you wait for was cancelled. It is a PoisonedError
+    and a CancelledError."""
 
     status = _ffi.ACCRT_ERROR_POISONED
 

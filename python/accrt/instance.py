@@ -91,8 +91,8 @@ class Instance(Handle):
         return sink
 
     def device(self, name: str = "host") -> Device:
-        """A device by name: "host", "host:1", "cuda:0". Raises NotFoundError with the list of those
-        there are."""
+        """A device by name: "host", "host:1", "cuda:0". Raises NotFoundError, whose message lists
+        the devices."""
         if not isinstance(name, str):
             raise TypeError(f"a device's name is {shown(name)}, expected a str; there are "
                             + ", ".join(repr(device.name) for device in self.devices()))
@@ -179,8 +179,8 @@ class Device(Handle):
         return self.info.name
 
     def enable_peer(self, peer: Device) -> None:
-        """Lets work of this device reach memory of `peer`, one way. Raises NotImplementedError's
-        kin where there is no path."""
+        """Lets work of this device reach memory of `peer`, one way. Raises UnsupportedError, a
+        NotImplementedError, if there is no path."""
         both = (self.handle, need(peer, Device, "peer"))
         apart(lambda: check(lib.accrt_device_enable_peer(*both)))
 
@@ -194,8 +194,8 @@ _defaults: dict[str | None, Instance] = {}
 
 
 def default_instance(trust: str | None = None, host_code: str | None = None) -> Instance:
-    """The process's instance for a policy, made on first use, and anew when it has been closed. In
-    a child forked after that: ForkedError, like everything."""
+    """The process's instance for a policy. It is made at first use, and again after it was closed.
+    In a child that was forked after that, this raises ForkedError, as everything does."""
     trust = policy_of(trust, host_code)
     with _default_lock:
         if trust not in _defaults or _defaults[trust]._pointer is None:

@@ -52,8 +52,8 @@ class DeviceKernel(_DeviceKernel):
             "i64", ...
         block: threads of a workgroup in x, y, z. shared_bytes: dynamic shared memory. cluster:
             workgroups of a cluster.
-        cooperative: all workgroups run at once. overlaps_previous: it waits for the kernel ahead of
-            it itself.
+        cooperative: all workgroups run at once. overlaps_previous: the kernel itself waits for the
+            previous one.
     """
 
     __slots__ = ()
@@ -179,12 +179,12 @@ class Kernel:
     (`Kernel.from_c`), of CUDA C++ (`Kernel.from_cuda`), or of a device's machine code
     (`Kernel.from_module`). Keeps the pack's code, also when the pack is closed.
 
-    `kernel(*values, grid=None, stream=None, **named)` checks what it is given, launches, and waits:
-    arrays, tensors and Buffers for memory, numbers for the rest, in the kernel's order or by name.
-    `grid` is the workgroups in x, y, z; a kernel from source knows them itself. With a stream it is
-    enqueued there and not waited for; with torch's or CuPy's tensors on a GPU it is enqueued on
-    that library's current stream, as its own work is. What is wrong with an argument is one error
-    before anything runs.
+    `kernel(*values, grid=None, stream=None, **named)` checks the values, launches, and waits.
+    Values are arrays, tensors and Buffers for memory, and numbers for the rest, in the kernel's
+    order or by name. `grid` is the workgroups in x, y, z; a kernel from source knows them itself.
+    With a stream, the kernel is enqueued there, and the call does not wait; with torch's or CuPy's
+    tensors on a GPU it is enqueued on that library's current stream, as its own work is. A wrong
+    argument is one error, before anything runs.
 
     Attributes:
         pack (KernelPack). name (str). parameters: (name, kind, size in bytes) of each.
@@ -259,7 +259,7 @@ class Kernel:
     @classmethod
     def from_pack(cls, source: str | os.PathLike | bytes, name: str = "", instance: Instance | None = None) -> Kernel:
         """A kernel of a compiled pack: a shared object (a path) or a freestanding image (bytes).
-        name: not needed where it has one."""
+        name: may be left out if the pack has only one kernel."""
         from .instance import default_instance
         pack = KernelPack(instance if instance is not None else default_instance(), source)
         if name:
@@ -285,9 +285,9 @@ class Kernel:
 
         Args:
             source: CUDA C++ text, or the path of a file. parameters, grid: as for `from_c`; without
-                a grid, each call says it.
-            entry: the function in the source, where it is not the name: a template's instance, as
-                "scale<float>", has a name too.
+                a grid, each call must pass one.
+            entry: the function in the source, if it differs from the name. An instance of a
+                template, such as "scale<float>", needs a name, too.
             block: threads of a block in x, y, z. shared_bytes: dynamic shared memory. cluster,
                 cooperative: as in DeviceKernel.
             options: more for NVRTC, as ["--use_fast_math"]. arch: compile for these now ("sm_90");
@@ -305,8 +305,8 @@ class Kernel:
                    entry: str = "", cluster: Sequence[int] = (), cooperative: bool = False, instance: Instance | None = None) -> Kernel:
         """A kernel of GPUs from a cubin or fatbin: bytes, the path of a file, or a dict with one
         for each architecture ({"sm_90": ...}). The rest is as for `from_cuda`; `entry` is the
-        symbol in the image, where it is not the name. Each parameter is checked against the image
-        when it is loaded."""
+        symbol in the image, if it differs from the name. Each parameter is checked against the
+        image when it is loaded."""
         from ._kernel_gpu import from_image
         return from_image(image, name, parameters, grid, block, shared_bytes, entry, cluster, cooperative, instance, False)
 
@@ -347,16 +347,16 @@ class Kernel:
 
     def check(self, *values, grid: Sequence[int] | int | None = None, isolated: bool = False, seconds: float | None = 10.0, **named) -> list[str]:
         """Runs a kernel of a host several times with copies of these arguments, between red zones,
-        and says what is amiss, a line each: writes outside of an argument or to one that is read,
-        reads outside, results that differ between runs or in a recorded list, written arguments
-        that are not written as a whole, and anything of this with sizes of 0. An empty list:
-        nothing.
+        and returns a list with one line for each fault: writes outside of an argument or to one
+        that is read, reads outside, results that differ between runs or in a recorded list, written
+        arguments that are not written as a whole, and any of these with sizes of 0. An empty list
+        means that there is no fault.
 
         Args:
             isolated: in a process of its own, so that a crash is a finding too, and a run that
-                takes longer than `seconds` (None: no limit). Each argument is there also laid at
-                the edge of pages that nothing may touch. Otherwise a kernel that crashes takes this
-                process along.
+                takes longer than `seconds` (None: no limit). Each argument then also lies at the
+                edge of inaccessible pages. Without `isolated`, a kernel that crashes ends this
+                process.
         """
         from ._kernel_check import check
         return check(self, values, grid, named, isolated, seconds)
@@ -541,9 +541,9 @@ class Launch(Handle):
 
     def on(self, stream: Stream, grid: Sequence[int]) -> Callable[..., None]:
         """A function that launches on `stream` with this grid: `fire(*values)`, an address (int)
-        for memory and a number for each scalar, in the kernel's order. Nothing is checked, and
-        nothing keeps the memory alive but the caller. Scalars of kernels that
-        `KernelPack.of_module` did not describe are given as the bits of an unsigned int."""
+        for memory and a number for each scalar, in the kernel's order. Nothing is checked, and the
+        caller must keep the memory alive. Scalars of kernels that `KernelPack.of_module` did not
+        describe are given as the bits of an unsigned int."""
         need(stream, Stream)
         layout = self._layout()
         block = (ctypes.c_char * max(layout.size, 1)).from_address(lib.accrt_launch_params(self.handle))
@@ -676,8 +676,8 @@ class Commands(Handle):
 
     def run(self, stream: Stream, *bindings) -> None:
         """Submits and waits; on an idle stream the calling thread does the work of a list whose
-        latest run was short. Ctrl-C ends the wait, and the run goes on: `Stream.cancel` ends
-        that."""
+        latest run was short. Ctrl-C ends the wait, and the run goes on; `Stream.cancel` ends the
+        run."""
         need(stream, Stream)
         table, keep = self._bindings(bindings)
         # Who does the work cannot leave it, nor who waits without a limit.

@@ -29,7 +29,7 @@ _NAMES = {value: name for name, value in DTYPES.items()}
 
 @dataclass(frozen=True)
 class Info:
-    """What is known of a layout."""
+    """Facts about a layout."""
     id: int
     name: str
     free_group: bool
@@ -53,7 +53,7 @@ def layout_id(layout: int | str) -> int:
 
 
 def info(layout: int | str) -> Info:
-    """What is known of a layout, by id or name."""
+    """Facts about a layout, by its id or name."""
     raw = struct(_ffi.accrt_layout_info)
     check(lib.accrt_layout_info(layout_id(layout), ctypes.byref(raw)))
     return Info(
@@ -73,7 +73,7 @@ def all_layouts() -> list[Info]:
 
 @dataclass(eq=False)
 class Component:
-    """Bytes of one component, and their data type. Equal where both are."""
+    """Bytes of one component, and their data type. Two components are equal if both are."""
     dtype: str
     data: np.ndarray
 
@@ -138,8 +138,8 @@ def component_size(layout: int | str, shape: Sequence[int], role: str, dtype: st
 
 
 def dequantize(packed: Packed, first: int = 0, count: int | None = None) -> np.ndarray:
-    """Rows [first, first + count) as f32, exactly; all of them, in the weight's shape, when nothing
-    is said."""
+    """Rows [first, first + count) as f32, exactly; all of them, in the weight's shape, without
+    `first` and `count`."""
     components = {role: Component(c.dtype, np.ascontiguousarray(c.data)) for role, c in packed.components.items()}
     tensor, _keep = _tensor(packed.layout, packed.shape, packed.dtype, packed.group_elements, components)
     columns = packed.shape[-1] if packed.shape else 1
@@ -154,8 +154,8 @@ def dequantize(packed: Packed, first: int = 0, count: int | None = None) -> np.n
 
 @dataclass(frozen=True)
 class Report:
-    """What quantizing lost. Decibels and shares are of squares; the weighted ones count inputs by
-    their importance."""
+    """The error of quantizing. Decibels and shares are of squares; the weighted ones count inputs
+    by their importance."""
     elements: int
     amax: float
     max_error: float
@@ -182,9 +182,9 @@ def quantize(weight: np.ndarray, layout: int | str, *, group_elements: int = 0, 
 
     `importance`: K numbers by which squared errors count, e.g. the mean square of each input
     channel's activations. `search` (the default when there is an importance): scales that make the
-    error least. `data` and `scales`: their types where the layout leaves a choice.
+    error least. `data` and `scales`: the types of these components, if the layout leaves a choice.
     `group_elements`: of layouts with a free group size (0: 128). `dtype`: the type that the weight
-    had; plain: the one that it gets."""
+    had; for the layout `plain`, the type that it gets."""
     known = info(layout)
     if known.free_group and group_elements == 0:
         group_elements = 128

@@ -64,7 +64,7 @@ class Completion:
 
     @property
     def message(self) -> Message:
-        """What a conversation goes on with."""
+        """The message to append to the conversation."""
         made: Message = {"role": "assistant", "content": self.text}
         return {**made, "tool_calls": self.tool_calls} if self.tool_calls else made
 
@@ -73,7 +73,7 @@ class Completion:
 
 
 class Output:
-    """What came of a prompt. `text`, `token_ids` and `finish_reason` are those of the first
+    """The result of a prompt. `text`, `token_ids` and `finish_reason` are those of the first
     continuation."""
 
     def __init__(self, prompt: Optional[Prompt], prompt_token_ids: Sequence[int], n: int, asked: Optional[Asked] = None) -> None:
@@ -111,7 +111,7 @@ class Output:
 
 
 class Piece:
-    """News of a stream: the text and tokens that are new."""
+    """A piece of a stream: new text and new tokens."""
 
     def __init__(self, event: _engine.Event, text: Optional[str] = None, tool_calls: Sequence[Dict[str, Any]] = (), called: bool = False) -> None:
         self.index, self.text, self.token_ids = event.sequence, event.text if text is None else text, list(event.tokens)
@@ -166,16 +166,16 @@ class LLM:
     def load_adapter(self, name: str, folder: "str | os.PathLike[str]") -> None:
         """Loads a PEFT folder under a name, for `generate(..., adapter=name)`. Other requests go on
         meanwhile. The model needs places: LLM(..., adapters=4, max_rank=16). Raises
-        accrt.models.Refused with everything that stands against the adapter."""
+        accrt.models.Refused with all reasons if the adapter does not fit."""
         self._adapters.load(name, folder)
 
     def unload_adapter(self, name: str, timeout: float = 30.0) -> None:
-        """Takes an adapter away when the requests that have it have ended. NotReadyError: they go
-        on after so many seconds; it stays."""
+        """Removes an adapter when the requests that use it have ended. NotReadyError: they have not
+        ended after so many seconds, and the adapter stays."""
         self._adapters.unload(name, timeout)
 
     def close(self) -> None:
-        """Ends the engine; what is under way ends with it."""
+        """Ends the engine and all its requests."""
         self._engine.close()
         self._loaded.text.close()
 
@@ -210,8 +210,8 @@ class LLM:
     ) -> Any:  # fmt: skip
         """Answers a conversation, or each of several. `tools`, `tool_choice` and
         `parallel_tool_calls` are OpenAI's: the calls that the model writes are `output.tool_calls`,
-        and `output.message` is what the conversation goes on with. `chat_template_kwargs` are names
-        for the model's chat template, as {"enable_thinking": False}."""
+        and `output.message` is the message to append to the conversation. `chat_template_kwargs`
+        are variables for the model's chat template, as {"enable_thinking": False}."""
         asked = self._asked(tools, tool_choice, parallel_tool_calls)
         values, grammar, extra = self._with_tools(asked, _checked(parameters, "stream_chat"), chat_template_kwargs)
         if not isinstance(messages, (list, tuple)):
@@ -380,7 +380,8 @@ def _collector(output: Output, open_outputs: set, failures: list) -> Any:
 
 
 class Stream:
-    """Pieces of one request as they come. Leaving it, or collecting it, ends the request."""
+    """Pieces of one request as they come. The request ends when the loop is left or the object is
+    collected."""
 
     def __init__(self, llm: LLM, prompt: Sequence[int], values: Dict[str, Any], grammar: Optional[Grammar], asked: Optional[Asked] = None) -> None:
         self._llm, self._pieces, self._ended = llm, collections.deque(), False

@@ -42,7 +42,7 @@ class Pool(Handle):
         return {n: getattr(raw, n) for n, _ in raw._fields_ if n not in ("struct_size", "reserved", "next")}
 
     def snapshot(self) -> list[PoolEntry]:
-        """Who holds what."""
+        """The pool's buffers, with their labels and sizes."""
         count = ctypes.c_uint32()
         size = ctypes.sizeof(_ffi.accrt_pool_entry)
         check(lib.accrt_pool_snapshot(self.handle, None, 0, size, ctypes.byref(count)))
@@ -58,8 +58,8 @@ class Pool(Handle):
         apart(lambda: check(lib.accrt_pool_trim(pool, keep)))
 
     def buffer(self, size_bytes: int, alignment_bytes: int = 0, label: str = "") -> Buffer:
-        """Allocates. Contents are undefined. Raises OutOfDeviceMemoryError, which says who holds
-        what."""
+        """Allocates a buffer, whose contents are undefined. Raises OutOfDeviceMemoryError, whose
+        message lists the buffers."""
         options = struct(_ffi.accrt_buffer_options, alignment_bytes=number(alignment_bytes, "alignment_bytes"), label=c_text(label))
         size_bytes = number(size_bytes, "size_bytes")
         return Buffer(created(lib.accrt_buffer_create, self.handle, size_bytes, ctypes.byref(options)), self.device)
@@ -75,8 +75,8 @@ class Buffer(Handle):
     Views and arrays of the memory keep it, also when the buffer is closed.
 
     Attributes:
-        device (Device | None): whose memory it is, where that is known. stream (Stream | None):
-            work that is still filling it.
+        device (Device | None): the device that has the memory, if known. stream (Stream | None): a
+            stream whose work may still fill it.
         read_only (bool): the memory's owner forbids writing (DLPack).
     """
 
@@ -121,8 +121,7 @@ class Buffer(Handle):
         return info
 
     def close(self) -> None:
-        """Gives the reference back now. What is known of the memory (its size, its kind) can still
-        be asked for."""
+        """Releases the reference now. The memory's size and kind can still be read."""
         if self._pointer is not None and self._known is None:
             with contextlib.suppress(Error):  # in a forked child
                 self._info  # noqa: B018 - before the handle goes
@@ -138,7 +137,7 @@ class Buffer(Handle):
 
     @property
     def address(self) -> int:
-        """What kernels get."""
+        """The address that kernels get."""
         return self._info.device_address
 
     @property
@@ -151,7 +150,7 @@ class Buffer(Handle):
 
     def memoryview(self) -> memoryview:
         """The bytes, writable unless the memory is read-only, without a copy. The view keeps the
-        memory. Order it against streams yourself."""
+        memory. You must order its use with streams yourself."""
         pointer = self.handle
         if not self.size_bytes:
             return memoryview(b"")
@@ -163,8 +162,8 @@ class Buffer(Handle):
         return view.toreadonly() if self._read_only else view
 
     def read(self, offset: int = 0, size: int | None = None) -> memoryview:
-        """Bytes for the host to read: the memory itself where the host reaches it, else a copy,
-        made and waited for here."""
+        """Bytes that the host can read: the memory itself if the host reaches it, else a copy,
+        which this call makes and waits for."""
         offset = index(offset)
         size = self.size_bytes - offset if size is None else index(size)
         if not 0 <= offset <= offset + size <= self.size_bytes:

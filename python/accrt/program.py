@@ -44,9 +44,9 @@ class Program(Handle):
             best.
         weights: accrt.Weights or a path, or several in the order in which they are searched, for
             constants that are not in the bundle.
-        by_name: any bytes of the right type and shape will do for these: digests are not compared.
-        rank, degree: of a bundle whose weights are parts of tensors that ranks share: which of how
-            many this is. It reads the bytes of its rank alone.
+        by_name: accept any bytes of the right type and shape for these: digests are not compared.
+        rank, degree: for a bundle whose weights are divided among ranks: the number of this rank,
+            and of all ranks. Only the bytes of this rank are read.
         budget: what making it may cost (accrt.Budget); default: limits in proportion to the bundle.
     Raises:
         BudgetError, TimeoutError, CancelledError: making it passed a limit of the budget.
@@ -145,8 +145,8 @@ class Program(Handle):
                      budget: _budgets.Budget | None = None) -> None:
         """Replaces weights by those of accrt.Weights or paths (one, or several in the order in
         which they are searched), all or none, between calls. names: constants to replace; None: all
-        that are not in the bundle (ValueError when it has them all, which would load nothing).
-        by_name: digests are not compared. budget: as of swap_weights."""
+        that are not in the bundle (ValueError if the bundle has all of them, because nothing would
+        be loaded). by_name: digests are not compared. budget: as of swap_weights."""
         from .weights import handles
         sources, count = handles(weights, self.bundle.instance)
         if names is None and not self.bundle._reads_weights():
@@ -166,10 +166,10 @@ class Program(Handle):
 
         Args:
             source: accrt.Weights, or what Weights() takes: an adapter's file, or PEFT's folder with
-                `adapter_config.json` and `adapter_model.safetensors`. What the config beside a file
-                says of alpha, rank and rslora is used unless it is given.
-            alpha: of slots that are scaled by alpha / rank. scale: the factor itself. partial: pass
-                over tensors without a slot.
+                `adapter_config.json` and `adapter_model.safetensors`. Alpha, rank and rslora come
+                from the config beside the file, unless you pass them.
+            alpha: for adapter tensors that are scaled by alpha / rank. scale: this factor itself.
+                partial: ignore tensors for which the bundle has no input.
         """
         return Adapter(self, source, alpha, scale, partial)
 
@@ -202,9 +202,9 @@ def load(path: Any, device: str = "host", trust: str | None = None, symbols: Map
 
     Args:
         path: the .accx file. device: its name. symbols: values of session symbols.
-        trust, keys: whose machine code may run, as Instance() takes them. What you have compiled
-            yourself runs; "all" runs whatever the bundle holds: only for bundles that you trust as
-            much as this program.
+        trust, keys: whose machine code may run, as Instance() takes them. Code that you have
+            compiled runs. "all" runs any code of the bundle: use it only for bundles that you trust
+            as much as this program.
         options: driver options, e.g. {"host.threads": 2}; a new instance is then made.
         key: gives the key of encrypted weights, as Bundle() takes it. host_code: an older name of
             trust.

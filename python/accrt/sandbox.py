@@ -95,11 +95,11 @@ class SandboxSession:
     Arguments are anything that numpy makes an array of, results are new numpy arrays (bf16 and
     8-bit floats as their bits), a tuple when there are several; inputs that a function updates are
     updated in place. Host device only. Threads take turns. A context manager; when it is closed or
-    collected its process ends. It belongs to the process that made it: one that was forked from
-    that cannot call it.
+    collected its process ends. It belongs to the process that made it; a forked child of that
+    process cannot call it.
 
-    What ends a call before its answer is here (Ctrl-C, another exception, a limit) ends the sandbox
-    too: later calls are InvalidStateError and say why.
+    If a call ends before its answer is here (by Ctrl-C, another exception, a limit), the sandbox
+    ends too. Later calls raise InvalidStateError with the reason.
 
     Args:
         source: the bundle's path or an open file descriptor, whose file is opened again for
@@ -112,16 +112,16 @@ class SandboxSession:
         timeout: seconds that loading, and then each call, may take, whatever the code does
             meanwhile; None: no limit.
         weak: run it where the kernel has no Landlock, too: seccomp alone.
-        trust: "all" (default): the sandbox is the fence. "signed", "no-host-code": as without one,
-            and then in the sandbox.
+        trust: "all" (default): any code runs, in the sandbox. "signed", "no-host-code": the policy
+            is checked first, as without a sandbox.
     Raises:
         UnsupportedError: this machine has no sandbox; the message says what is missing.
         UntrustedError: `trust` does not allow the bundle's code.
         PermissionDeniedError: the code asked for something that the sandbox does not allow; it was
-            ended. As do calls.
+            ended. Calls raise this, too.
         TimeoutError: a limit of time is reached. OutOfMemoryError: a call's results are larger than
             memory_mib.
-        ValueError: a limit that is none.
+        ValueError: a limit that would limit nothing.
     """
 
     def __init__(self, source, weights: Sequence[Union[str, "os.PathLike[str]"]] = (), symbols: Optional[Mapping[str, int]] = None,
@@ -181,8 +181,8 @@ class SandboxSession:
             os.close(its_report)
 
     def close(self) -> None:
-        """Ends the process. Closing twice is fine. In a process that was forked from its owner's it
-        lets go of its copy alone."""
+        """Ends the process. Closing twice is fine. In a forked child it releases only the child's
+        copy."""
         process, self._process = getattr(self, "_process", None), None
         for end in (getattr(self, "_socket", None), getattr(self, "_report", None)):
             if end is not None:

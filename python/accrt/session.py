@@ -36,9 +36,9 @@ def symbol_values(symbols: Mapping[str, int] | None, bundle: Bundle | None = Non
 
 
 class Session(Handle):
-    """What runs: state (a KV cache), memory, plans. Functions of the bundle are its attributes:
-    `session.encode(x)`. Those that have the name of one of the methods here are its items, as all
-    are: `session["close"](x)`.
+    """The state (such as a KV cache), memory and plans of a program. Functions of the bundle are
+    its attributes: `session.encode(x)`. They are its items, too, for functions that have the name
+    of a method: `session["close"](x)`.
 
     Calls on a session are ordered. Use a session from one thread at a time; many sessions run at
     once.
@@ -83,8 +83,8 @@ class Session(Handle):
         self._gpu = None     # what places tensors of others on its device (_window.py)
 
     def close(self) -> None:
-        """Gives the session back now, with the calls that it keeps; those that `bind` made keep it
-        in use until they are closed."""
+        """Releases the session now, with the calls that it keeps. Calls that `bind` made keep it in
+        use until they are closed."""
         # a call from here on says that the session is closed
         calls, self._calls = getattr(self, "_calls", None) or {}, {}
         for call in list(calls.values()):  # not those that threads are in
@@ -92,7 +92,7 @@ class Session(Handle):
         super().close()
 
     def clone(self, stream: Stream | None = None, label: str = "") -> Session:
-        """Waits for calls in flight; a new session with a copy of the state."""
+        """Waits for calls in flight, and makes a new session with a copy of the state."""
         options = self._options(None, stream, None, 0, label, None)
         handle = apart(lambda: created(lib.accrt_session_clone, self.handle, ctypes.byref(options)))
         other = Session.__new__(Session)
@@ -110,8 +110,8 @@ class Session(Handle):
 
     @property
     def adapter(self) -> Adapter | None:
-        """The adapter whose tensors the session's calls have for inputs that are not given; None:
-        the base model. Set it between calls: those in flight keep theirs."""
+        """The adapter; None: the base model. Calls use its tensors for inputs that you do not pass.
+        Set it between calls: calls in flight keep the adapter that they have."""
         return self._adapter
 
     @adapter.setter
@@ -127,14 +127,14 @@ class Session(Handle):
         apart(lambda: check(lib.accrt_session_reset(self.handle)))
 
     def cancel(self) -> None:
-        """Ends what was submitted to the session and is not complete: it fails with CancelledError,
-        on hosts before its next workgroup, and the session is poisoned until `reset`. What has not
-        begun is dropped; semaphores that it would have signalled fail. What a GPU was given runs to
-        its end. Any thread may call this, also while another is in a call; nothing happens when
-        nothing is under way.
+        """Ends submitted work that is not complete. The work fails with CancelledError, on hosts
+        before its next workgroup, and the session is poisoned until `reset`. Work that has not
+        begun is dropped, and semaphores that it would have signalled fail. Work that a GPU already
+        has runs to its end. Any thread may call this, even while another is in a call. If no work
+        is in flight, nothing happens.
 
         Raises:
-            InvalidStateError: the session was made with a stream: cancel that.
+            InvalidStateError: the session was made with a stream; cancel the stream instead.
         """
         check(lib.accrt_session_cancel(self.handle))
 
@@ -153,8 +153,8 @@ class Session(Handle):
 
     @alone
     def bind_state(self, name: str, buffer: Buffer | None, offset_bytes: int = 0) -> None:
-        """Uses `buffer` as a state's storage from the next call on; None goes back to storage of
-        its own, reset, which waits for calls in flight."""
+        """Uses `buffer` as a state's storage from the next call on. None: the session uses storage
+        of its own again, with the initial value; this waits for calls in flight."""
         if isinstance(buffer, Buffer) and buffer.read_only:
             raise ValueError(f"state {name}: a buffer over memory that is read-only")
         state = (self.handle, c_text(name), allowed(buffer, Buffer), number(offset_bytes, "offset_bytes"))

@@ -63,12 +63,12 @@ class Semaphore(Handle):
 
     def wait(self, value: int, timeout: float | None = None, policy: str = "block") -> None:
         """Waits until `value` is reached. Raises TimeoutError (NotReadyError for timeout 0) or
-        PoisonedError: CancelledWorkError, where the work that would have signalled it was
-        cancelled. The GIL is released meanwhile, and Ctrl-C ends the wait."""
+        PoisonedError (CancelledWorkError if the work that would have signalled it was cancelled).
+        The GIL is released meanwhile, and Ctrl-C ends the wait."""
         check(until(lib.accrt_semaphore_wait, timeout_ns(timeout), self.handle, number(value, "value"), tail=(_policy(policy),)))
 
     def fail(self, message: str = "cancelled", status: int = _ffi.ACCRT_ERROR_CANCELLED) -> None:
-        """Fails it for ever: how work that waits for it is cancelled."""
+        """Fails the semaphore for ever. Use it to cancel work that waits for the semaphore."""
         check(lib.accrt_semaphore_fail(self.handle, number(status, "status", 32, signed=True), c_text(message)))
 
     @property
@@ -188,8 +188,8 @@ class Stream(Handle):
         return True
 
     def synchronize(self, timeout: float | None = None, policy: str = "block") -> None:
-        """Waits for everything enqueued. Raises TimeoutError, or what the stream failed with.
-        Ctrl-C ends the wait, and the work goes on: `cancel` ends that."""
+        """Waits for all enqueued work. Raises TimeoutError, or the stream's failure. Ctrl-C ends
+        the wait, and the work goes on; `cancel` ends the work."""
         limit, tail = timeout_ns(timeout), (_policy(policy),)
         status = until(lib.accrt_stream_synchronize, limit, self.handle, tail=tail)
         if status == _ffi.ACCRT_ERROR_POISONED and limit == _ffi.ACCRT_TIMEOUT_INFINITE:
@@ -207,24 +207,25 @@ class Stream(Handle):
         return failure(lib.accrt_stream_error, self.handle)
 
     def cancel(self) -> None:
-        """Ends what was submitted and is not complete: it fails with CancelledError, on hosts
-        before its next workgroup. What has not begun is dropped, and semaphores that it would have
-        signalled fail. `reset` makes the stream usable again. What a GPU has runs to its end;
-        `ahead` and `commands_per_piece` limit how much that is. Any thread may call this. Nothing
-        happens when nothing is under way."""
+        """Ends submitted work that is not complete. The work fails with CancelledError, on hosts
+        before its next workgroup. Work that has not begun is dropped, and semaphores that it would
+        have signalled fail. `reset` makes the stream usable again. Work that a GPU already has runs
+        to its end; `ahead` and `commands_per_piece` limit how much that is. Any thread may call
+        this. If no work is in flight, nothing happens."""
         check(lib.accrt_stream_cancel(self.handle))
 
     def reset(self) -> None:
-        """Clears a failure; what was not run is dropped. Waits for what still runs."""
+        """Clears a failure. Drops work that has not run, and waits for work that still runs."""
         apart(lambda: check(lib.accrt_stream_reset(self.handle)))
         self._in_flight.look()
 
     def wait(self, semaphore: Semaphore, value: int) -> None:
-        """All that follows waits until the semaphore reaches `value`; it may be signalled later."""
+        """Later work on the stream waits until the semaphore reaches `value`. The signal may come
+        later."""
         check(lib.accrt_stream_wait(self.handle, need(semaphore, Semaphore), number(value, "value")))
 
     def signal(self, semaphore: Semaphore, value: int) -> None:
-        """Raises the semaphore when all before is complete."""
+        """Raises the semaphore to `value` when all earlier work is complete."""
         check(lib.accrt_stream_signal(self.handle, need(semaphore, Semaphore), number(value, "value")))
 
     def record(self, event: Event) -> None:

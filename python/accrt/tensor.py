@@ -38,10 +38,10 @@ _PARTS = frozenset(("_buffer", "_pointer", "_offset_bytes", "_dtype", "_shape", 
 class Tensor:
     """A tensor in memory of the runtime. Results of functions are of this kind.
 
-    Goes into numpy (`numpy.asarray`, `.numpy()`), torch and others (`from_dlpack`) without a copy,
-    keeps its memory alive, and goes into functions of the runtime. `==`, `!=`, `<`, `<=`, `>`, `>=`
-    compare by element and give numpy arrays of bool; `x in t` looks for a value. The hash is of the
-    object, as torch's is.
+    numpy (`numpy.asarray`, `.numpy()`), torch and others (`from_dlpack`) use its memory without a
+    copy, and functions of the runtime take it. It keeps its memory alive. `==`, `!=`, `<`, `<=`,
+    `>`, `>=` compare by element and give numpy arrays of bool; `x in t` looks for a value. The hash
+    is of the object, as torch's is.
 
     Attributes:
         shape (tuple[int, ...]). dtype (str): short name, "f32". strides (tuple[int, ...]): in
@@ -218,10 +218,10 @@ class Tensor:
         return self.buffer.read(self.offset_bytes, self.nbytes)
 
     def numpy(self) -> NDArray[Any]:
-        """The tensor as a numpy array: it shares the memory where the host reaches it, and is a
-        copy of a device's. bf16 and f8 come as ml_dtypes' types when that package is there, else as
-        their bits (uint16, uint8): `numpy.asarray(t, numpy.float32)` has the values either way.
-        Types of 4 bits come as a copy, of ml_dtypes' types, with an element in each byte."""
+        """The tensor as a numpy array: it shares memory that the host reaches, and copies other
+        memory. bf16 and f8 come as ml_dtypes' types when that package is there, else as their bits
+        (uint16, uint8): `numpy.asarray(t, numpy.float32)` has the values either way. Types of 4
+        bits come as a copy, of ml_dtypes' types, with an element in each byte."""
         return self.__array__()
 
     def __array_ufunc__(self, ufunc: numpy.ufunc, method: str, *inputs: Any, out: Any = (), **named: Any) -> Any:
@@ -275,8 +275,8 @@ class Tensor:
         return found is not NotImplemented and bool(found.any())
 
     def memoryview(self) -> memoryview:
-        """The elements as a memoryview of contiguous tensors, without a copy; the bytes, of types
-        that memoryview lacks (f16 before Python 3.12)."""
+        """The elements of a contiguous tensor as a memoryview, without a copy. For types that
+        memoryview lacks (f16 before Python 3.12) it has the bytes."""
         if self.strides != contiguous_strides(self.shape):
             raise ValueError("the tensor is not contiguous")
         self._buffer._settle()
@@ -288,8 +288,8 @@ class Tensor:
         return raw.cast(code, self.shape) if self.shape else raw.cast(code)
 
     def tolist(self) -> Any:
-        """The elements as nested lists of numbers; one number of a tensor without dimensions. Any
-        strides, any memory."""
+        """The elements as nested lists of numbers; for a tensor without dimensions, one number. It
+        works for all strides and all memory."""
         if self.dtype not in _VIEW_CODES or self.size == 0 or self.strides != contiguous_strides(self.shape):
             return _values.nested(self)
         raw = self._read()

@@ -51,7 +51,7 @@ def folder() -> Optional[str]:
 
 
 def paths(keys: Union[None, Path, Iterable[Path]] = None) -> Optional[str]:
-    """What an instance is to trust, as option trust.keys takes it: `keys`, or else
+    """The keys that an instance should trust, in the form of the option trust.keys: `keys`, or else
     $ACCRT_TRUST_KEYS and the user's folder."""
     if keys is not None:
         one = isinstance(keys, (str, os.PathLike))
@@ -94,23 +94,23 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> "SigningKey":
-        """A new one."""
+        """Makes a new key."""
         key = _ffi.accrt_key()
         check(lib.accrt_key_generate(_plain_instance().handle, ctypes.byref(key)))
         return cls(bytes(key.bytes))
 
     @classmethod
     def read(cls, path: Path) -> "SigningKey":
-        """From a PEM file that no other user may read."""
+        """Reads a key from a PEM file that no other user may read."""
         return cls(_read(path, _ffi.ACCRT_KEY_PRIVATE))
 
     def write(self, path: Path) -> None:
-        """To a new file, for this user alone. The file is there as a whole or not at all, and
-        replaces nothing."""
+        """Writes the key to a new file that only this user can read. The file is complete or not
+        there, and replaces no other file."""
         _write(path, _ffi.ACCRT_KEY_PRIVATE, bytes(self._private.bytes))
 
     def write_public(self, path: Path) -> None:
-        """The public key to a new file."""
+        """Writes the public key to a new file."""
         _write(path, _ffi.ACCRT_KEY_PUBLIC, self.public_key)
 
     def sign(self, message: bytes) -> bytes:
@@ -176,8 +176,8 @@ def _remember(key: bytes, root: bytes) -> None:
 
 
 def trust_code(code_root: bytes) -> None:
-    """Lets code with this root (`BundleWriter.code_root`) run in this process: what it has just
-    made itself and could not sign."""
+    """Lets code with this root (`BundleWriter.code_root`) run in this process. Use it for code that
+    the process has just made and could not sign."""
     _remember(b"", bytes(_key(code_root).bytes))
 
 
@@ -196,7 +196,7 @@ def apply(instance) -> None:
 # ---- how far keys are trusted
 
 class TrustedKey(NamedTuple):
-    """A key of the user's folder, and what holds of it now."""
+    """A key of the user's folder, and how far it is trusted now."""
 
     name: str
     key: bytes
@@ -213,8 +213,8 @@ class TrustedKey(NamedTuple):
 
 
 def keys() -> List[TrustedKey]:
-    """The keys of `folder()` that can be read, by name, with their roles and ends. What is wrong
-    with the others, `accx trust list` says."""
+    """The keys of `folder()` that can be read, by name, with their roles and ends. `accx trust
+    list` says what is wrong with the others."""
     place = folder()
     names = sorted(os.listdir(place)) if place and os.path.isdir(place) else []
     out = []
@@ -331,7 +331,7 @@ def set_role(key: Union[bytes, Path], role: str) -> None:
 
     Args:
         key: its name in the user's folder, its file, or its 32 bytes.
-    Instances that were made before do not see it; nor the other changes below.
+    Instances that exist already do not see this change, nor those of the functions below.
     """
     if role not in _SCOPES:
         raise ValueError(f"role is {role!r}, expected one of {', '.join(map(repr, _SCOPES))}")
@@ -340,23 +340,23 @@ def set_role(key: Union[bytes, Path], role: str) -> None:
 
 
 def expire(key: Union[bytes, Path], until: Union[None, int, float, str, "datetime.datetime", "datetime.date"]) -> None:
-    """Until when a key's signatures count: a date (to its end, UTC), a datetime, seconds since
-    1970, or None. As `accx trust expire`."""
+    """Sets the time until which a key's signatures count: a date (to its end, UTC), a datetime,
+    seconds since 1970, or None. As `accx trust expire`."""
     start = f"key {_find(key).hex()} not-after "
     _change_rules(start, "" if until is None else start + _time(until))
 
 
 def revoke(key: Union[bytes, Path], reason: str = "") -> None:
-    """From now on no signature of this key counts; that is never taken back. As `accx trust
-    revoke`."""
+    """Revokes a key: from now on none of its signatures counts. This cannot be undone. As `accx
+    trust revoke`."""
     import time
     reason = _one_line(reason, "reason", spaces=True)
     _change_rules("", f"key {_find(key).hex()} revoked {_time(time.time())}{' ' if reason else ''}{reason}")
 
 
 def floor(name: str, version: int, lower: bool = False) -> None:
-    """No bundle whose metadata says `name` runs below `version` (metadata too). As `accx trust
-    floor`.
+    """Sets the lowest version of a bundle that may run. Its name and version are in its metadata.
+    As `accx trust floor`.
 
     Raises:
         ValueError: the floor is above that already, without `lower`.
@@ -411,7 +411,7 @@ def encrypt(path: Path, output: Path, secret_key: bytes) -> None:
 
 
 def decrypt(path: Path, output: Path, secret_key: bytes) -> None:
-    """The way back."""
+    """Writes an encrypted bundle with its weights decrypted."""
     from .bundle import Bundle
     with Bundle(path, _plain_instance(), key=lambda _id: secret_key) as bundle:
         handle = bundle.handle
@@ -419,8 +419,8 @@ def decrypt(path: Path, output: Path, secret_key: bytes) -> None:
 
 
 def key_id(secret_key: bytes) -> bytes:
-    """What names a key in encrypted bundles: 16 bytes, which the callback `key=` of `accrt.Bundle`
-    is asked for."""
+    """The id of a key in encrypted bundles: 16 bytes. The callback `key=` of `accrt.Bundle` gets
+    it."""
     out = (ctypes.c_uint8 * 16)()
     check(lib.accrt_key_id(_plain_instance().handle, ctypes.byref(_key(secret_key)), out))
     return bytes(out)

@@ -29,7 +29,7 @@ _METADATA_CODES = ("B", "b", "H", "h", "I", "i", "f", "?", "", "", "Q", "q", "d"
 
 
 class WeightsInfo(NamedTuple):
-    """What a source of weights is. kind: "accx", "safetensors" or "gguf"; version: of GGUF."""
+    """Facts about a source of weights. kind: "accx", "safetensors" or "gguf"; version: of GGUF."""
 
     name: str
     kind: str
@@ -44,8 +44,8 @@ class Weight:
     and keep the source open.
 
     Attributes:
-        name, shape. dtype: "f32", ... or "" where a quantized type does not say. type_name: as its
-            file calls the type.
+        name, shape. dtype: "f32", ... or "" if a quantized type does not name one. type_name: the
+            type's name in its file.
         encoding: layout id, 0 for plain elements. group_elements: of layouts with a free group
             size. nbytes: all components.
     """
@@ -88,7 +88,8 @@ class Weight:
         return self.component(0)[2]
 
     def read(self, offset_bytes: int, size_bytes: int, component: int = 0) -> bytes:
-        """A part of a component's bytes, read from the file: for little of much."""
+        """A part of a component's bytes, read from the file. Use it to read a small part of a large
+        tensor."""
         size_bytes = number(size_bytes, "size_bytes")
         if size_bytes > self.nbytes:
             raise OutOfRangeError(f"{size_bytes} bytes of a tensor of {self.nbytes}")
@@ -131,9 +132,9 @@ class Weight:
         return (decoded(array, bits) if bits else array).astype(dtype)
 
     def dequantize(self) -> NDArray[Any]:
-        """The values as an f32 numpy array, by the formula of its layout (docs/layouts.md). Of this
-        tensor alone: scales that a checkpoint keeps in a tensor beside it are not looked for; `accx
-        pack` joins them."""
+        """The values as an f32 numpy array, by the formula of its layout (docs/layouts.md). It uses
+        this tensor alone, and not scales that a checkpoint keeps in another tensor; `accx pack`
+        joins such tensors."""
         import numpy
         from . import layouts
         parts = {role: layouts.Component(dtype, numpy.frombuffer(view, numpy.uint8))
@@ -151,9 +152,9 @@ class Weights(Handle, Mapping):
 
     Args:
         source: a path (a file, an index of files, a folder), an open file descriptor (int), an
-            accrt.Bundle, or bytes-like memory (kept alive). What it holds decides how it is read.
-        one_file: the file alone, no set. follow_links: the further files of a set may be symbolic
-            links, as download caches have them.
+            accrt.Bundle, or bytes-like memory (kept alive). Its content decides how it is read.
+        one_file: open only this file, not a set. follow_links: the other files of a set may be
+            symbolic links, as in download caches.
         verify: of .accx files, as for Bundle.
     Raises:
         InvalidFormatError, VersionMismatchError, DataCorruptError, NotFoundError, IoError,

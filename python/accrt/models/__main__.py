@@ -21,7 +21,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
     parser.add_argument("--adapters", type=int, default=0, help="places for LoRA adapters (default: 0)")
     parser.add_argument("--max-rank", type=int, default=16, help="the largest rank of adapters (default: 16)")
     parser.add_argument("--adapter-targets", default="", help="ends of the names of the products that adapters change, as q_proj,v_proj (default: all)")
-    parser.add_argument("--batch-invariant", action="store_true", help="on GPUs too, a request's results have the same bits whatever else is in a step")
+    parser.add_argument("--batch-invariant", action="store_true", help="a request's results have the same bits alone and beside others, on GPUs too")
     given = parser.parse_args(arguments)
     targets = tuple(filter(None, given.adapter_targets.split(",")))
     options = Options(

@@ -32,8 +32,8 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "seed": (0, "seed for requests that have none; 0: a random one"),
     "num_speculative_tokens": (0, "for requests that do not set it: how many tokens a step guesses from the request's own text; 0: none"),
     "prompt_lookup_max": (0, "to guess, look for at most this many last tokens at an earlier place of the text (32 at most); 0: 4"),
-    "prompt_lookup_min": (0, "and for at least this many; 0: 2, or --prompt-lookup-max if that is less"),
-    "batch_invariant": (False, "the same bits for a request whatever else is in a step; a bundle for GPUs that does not promise it is refused"),
+    "prompt_lookup_min": (0, "look for at least this many last tokens; 0: 2, or --prompt-lookup-max if that is less"),
+    "batch_invariant": (False, "a request gets the same bits alone and beside others; a bundle for GPUs that does not promise this is refused"),
 }
 _REASONS = {0: None, _ffi.ACCRT_SERVE_FINISH_STOP: "stop", _ffi.ACCRT_SERVE_FINISH_LENGTH: "length",
             _ffi.ACCRT_SERVE_FINISH_CANCELLED: "cancelled", _ffi.ACCRT_SERVE_FINISH_DEADLINE: "deadline",

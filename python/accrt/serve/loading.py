@@ -101,8 +101,7 @@ def load(
     weights: Any = None, chat_template: Any = None, prepare: int = 1, kv_dtype: Optional[str] = None, adapters: int = 0, max_rank: int = 16,
     adapter_targets: Optional[str] = None, tool_parser: Optional[str] = None, wanted: fitting.Wanted = fitting.Wanted(),
 ) -> Loaded:  # fmt: skip
-    """A model that can be served. What can be wrong with the options is looked at before anything
-    is compiled or loaded.
+    """A model that can be served. All options are checked before anything is compiled or loaded.
 
     Args:
         model (str, os.PathLike): a folder with config.json, a .gguf file, or a bundle (.accx) with
@@ -110,12 +109,12 @@ def load(
         progress: called with what was done (str), and how many seconds it took (float). If it has
             methods `begins` and `goes_on`, these get (str) what begins that may take long, and how
             far it is.
-        kv_dtype (str): a bundle has its own.
+        kv_dtype (str): not for a bundle, which has its own.
         device (str), kv_bytes (int), max_rows (int), max_length (int), weights (str, or a list of
             paths), chat_template (path), tool_parser (str), prepare (int): as for accrt-serve.
         adapters (int), max_rank (int), adapter_targets (str): places for LoRA adapters; a bundle
         has its own.
-        wanted: what the model is for: what of it cannot work is refused as early.
+        wanted: what the model is for; anything that cannot work is refused equally early.
     Raises:
         TypeError, ValueError, OverflowError: an option. OSError: a file. accrt.models.Refused: the
             model. accrt.Error: what the library says.

@@ -21,9 +21,9 @@ _PLANS = 64  # of one graph: one for each set of shapes
 def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
     """The backend, as torch.compile calls it.
 
-    A graph is compiled when it is first called with arguments of these shapes. What has no lowering
-    runs in torch, the rest in bundles. Inference alone: a call that would need gradients is a
-    RuntimeError. The logger "accrt.torch" says (INFO) what runs in torch, and why.
+    A graph is compiled when it is first called with arguments of these shapes. Operations without a
+    lowering run in torch, the rest in bundles. It is for inference alone: a call that would need
+    gradients is a RuntimeError. The logger "accrt.torch" says (INFO) what runs in torch, and why.
     """
     if options:
         raise ValueError(f"the backend accrt has no options, {', '.join(options)} was given")

@@ -26,9 +26,9 @@ class Module(torch.nn.Module):
     bundle's weights, under their names.
 
     The parameters are the memory that the program reads, on the host and, after `to("cuda")`, on a
-    GPU, so that changes are there at once; where the program has a copy or a packed form, the next
-    call makes it anew (docs/torch.md has the cases). What is written through `.data` is seen there
-    after `refresh()`. Quantized weights and weights outside of the bundle stay in it.
+    GPU, so changes take effect at once. If the program has a copy or a packed form of a weight, the
+    next call makes it again (docs/torch.md has the cases); there, writes through `.data` take
+    effect after `refresh()`. Quantized weights and weights outside of the bundle stay in it.
 
     Args:
         bundle: a path, or an accrt.Bundle. function: its name; default: "forward", or the only one.
@@ -134,8 +134,8 @@ class Module(torch.nn.Module):
         return super().load_state_dict(state_dict, *args, **named)
 
     def refresh(self) -> None:
-        """What the program has besides the parameters' memory, as packed forms, is made anew by the
-        next call: after writes that torch does not count, through `.data`."""
+        """Lets the next call make again what the program has besides the parameters' memory, such
+        as packed forms. Call it after writes through `.data`, which torch does not count."""
         self.accrt_weights.forget()
 
     def forward(self, *args: Any, **named: Any) -> Any:
