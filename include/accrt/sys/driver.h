@@ -68,7 +68,7 @@ ACCRT_ASSERT_LAYOUT(accrt_driver_environment_t, reserved, 72);
 
 /** Called once when the work that it belongs to has ended. `error` is NULL if status is ACCRT_OK,
  * else valid during the call. `time_ns`: when the device reached that point, on the monotonic
- * clock. It never blocks. */
+ * clock. The function never blocks. */
 typedef void (*accrt_driver_done_fn_t)(void* user, accrt_status_t status,
                                        const accrt_error_t* error, uint64_t time_ns);
 typedef struct accrt_driver_completion {
@@ -153,10 +153,10 @@ typedef struct accrt_driver_patch {
 ACCRT_ASSERT_LAYOUT(accrt_driver_patch_t, value, 72);
 
 /* The kinds of commands. A minor version may add some. list_create and queue_enqueue refuse kinds
- * that the driver does not know, and queue_enqueue OPERATOR, with ACCRT_ERROR_UNSUPPORTED and a
- * message that has the number of the kind. If a driver runs no operators, the message of
- * list_create has the name of the operator. Then nothing of it has run. A driver never skips a
- * command. */
+ * that the driver does not know, with ACCRT_ERROR_UNSUPPORTED and a message that has the number of
+ * the kind. queue_enqueue refuses OPERATOR in the same way. If a driver runs no operators, the
+ * message of list_create has the name of the operator. Of a refused list or command, nothing has
+ * run. A driver never skips a command. */
 #define ACCRT_DRIVER_COMMAND_DISPATCH 1u
 #define ACCRT_DRIVER_COMMAND_COPY 2u
 #define ACCRT_DRIVER_COMMAND_FILL 3u
@@ -375,14 +375,14 @@ typedef struct accrt_driver_table {
    * After a failure they return it until queue_reset. The numbers of a queue only grow, and may
    * leave gaps. */
   /** The number of the last submission up to which all have ended. It may also be a number in a
-   * gap, if all submissions before it have ended. With a failure, each time: the number of the last
-   * submission that succeeded, or 0. Work whose failure was cleared by a reset has not succeeded.
-   * Never blocks. */
+   * gap, if all submissions before it have ended. After a failure, each call gives the number of
+   * the last submission that succeeded, or 0. Work whose failure was cleared by a reset has not
+   * succeeded. Never blocks. */
   accrt_status_t (*queue_progress)(accrt_driver_queue_t* queue, uint64_t* out_number);
   /** Waits on the calling thread until all submissions up to `number` have ended, of those that
    * were enqueued before the call. For a device without ACCRT_DEVICE_FLAG_HOST_KERNELS it may also
    * wait for some later submissions, but it ends even if more work comes all the time. So the
-   * runtime enqueues nothing there that waits for what a thread does later: it holds such work
+   * runtime enqueues no work there that waits for a later action of a thread: it holds such work
    * back. Returns ACCRT_ERROR_TIMEOUT at the limit in any case (never with ACCRT_TIMEOUT_INFINITE).
    * @param policy ACCRT_WAIT_* of accrt/stream.h. Blocks. */
   accrt_status_t (*queue_wait)(accrt_driver_queue_t* queue, uint64_t number, uint64_t timeout_ns,
