@@ -16,7 +16,7 @@ ACCRT_BEGIN
 #define ACCRT_WEIGHTS_KIND_SAFETENSORS 2u /**< one file, or the files of an index */
 #define ACCRT_WEIGHTS_KIND_GGUF 3u        /**< version 2 or 3, one file or a split set */
 
-/** only this file: refuse an index; open one part of a split GGUF set by itself */
+/** only this file: refuse an index; open one part of a split GGUF set alone */
 #define ACCRT_WEIGHTS_FLAG_ONE_FILE 1u
 /** the other files of a set may be symbolic links, as in download caches */
 #define ACCRT_WEIGHTS_FLAG_FOLLOW_LINKS 2u
