@@ -84,6 +84,59 @@ def test_a_tokenizer_of_another_form_is_refused_or_read(folder, changes):
     assert isinstance(caught.value, Enough) or "tokenizer.json: " in str(caught.value)
 
 
+def tokenizer_of(**changes):
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}
+    content = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None,
+               "decoder": None, "model": model, **changes}  # fmt: skip
+    return text.Tokenizer(json.dumps(content).encode())
+
+
+CUT = {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}
+FILLED = {"strategy": {"Fixed": 10**9}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 1, "pad_type_id": 0, "pad_token": "b"}
+
+
+@pytest.mark.parametrize("changes", [{"truncation": CUT}, {"truncation": {**CUT, "max_length": 1, "stride": 5}}, {"padding": FILLED}, {"truncation": CUT, "padding": FILLED}])
+def test_a_tokenizer_cuts_no_prompt_and_fills_none_up(changes):
+    assert tokenizer_of(**changes).encode("abbaab") == [2, 1, 0, 2]
+
+
+REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}
+TWICE = {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}] * 70000, "pair": [], "special_tokens": {}}
+
+
+@pytest.mark.parametrize("changes, times", [
+    ({"normalizer": {"type": "Sequence", "normalizers": [REPLACE] * 3}}, 10**9),
+    ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Sequence", "normalizers": [REPLACE] * 2}, {**REPLACE, "pattern": {"Regex": ""}}]}}, 1001 * 10**6),
+    ({"normalizer": REPLACE, "post_processor": {"type": "Sequence", "processors": [TWICE]}}, 7 * 10**7),
+])  # fmt: skip
+def test_a_tokenizer_that_lengthens_texts_without_end_is_not_followed(changes, times):
+    with pytest.raises(serve.parameters.BadParameter, match=f"a text of 3 characters is too long for this model's tokenizer, which can make it {times} times as long"):
+        tokenizer_of(**changes).encode("aaa")
+
+
+def test_honest_normalizers_are_followed():
+    steps = [{"type": "Prepend", "prepend": "\u2581"}, {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]
+    assert text.growth({"type": "Sequence", "normalizers": steps}) == 3
+    assert tokenizer_of(normalizer={"type": "Sequence", "normalizers": steps}).encode("ab") == [2]
+
+
+def test_panics_of_a_tokenizer_are_told_in_a_line(capfd):
+    cycle = {"type": "BPE", "vocab": {"a": 0, "aa": 1}, "merges": ["a a", "aa a"]}
+    missing = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "x", "type_id": 0}}], "pair": [], "special_tokens": {}}
+    with pytest.raises((ValueError, text.TokenizerError), match="^[ -~]*$"):
+        tokenizer_of(model=cycle).encode("aaaa")
+    for changes in ({"post_processor": missing}, {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}}):
+        with pytest.raises((ValueError, text.TokenizerError), match="^[ -~]*$"):
+            tokenizer_of(**changes).encode("a" * 40 + "b")
+
+
+@pytest.mark.parametrize("source", ["{{ raise_exception('\x1b[2Jevil\nline') }}", "{{ raise_exception('\u202e') }}", "{% for", "{{ '\x1b[2J' | nothing('\n') }}"])
+def test_what_a_template_says_is_one_printable_line(source):
+    with pytest.raises(ValueError) as caught:
+        text.ChatTemplate(source).render([{"role": "user", "content": "a"}])
+    assert str(caught.value).isprintable(), repr(str(caught.value))
+
+
 @pytest.mark.parametrize("part, name", [("decoder", "decoders"), ("pre_tokenizer", "pretokenizers")])
 def test_sequences_in_a_tokenizer_may_be_deep(part, name):
     """As deep as JSON is read, which may be deeper than Python calls."""

@@ -22,7 +22,7 @@ from . import requests
 from .adapters import Adapters
 from .engine import Engine, now_ns
 from .parameters import BadParameter, Limits, shown
-from .text import Text
+from .text import Text, TokenizerError
 
 #: How a server is set up: names, defaults and helps are those of accrt-serve. Times are in seconds.
 OPTIONS: Dict[str, Tuple[Any, str]] = {
@@ -220,6 +220,8 @@ class Server(Handle):
             fail(job, 404 if code == "model_not_found" else 400, str(error), error.parameter, code)
         except NotStarted as error:
             fail(job, 503, str(error), None, "overloaded")
+        except TokenizerError as error:
+            fail(job, 500, str(error), None, "tokenizer_failed")
         except UnicodeError as error:
             fail(job, 400, f"a text cannot be encoded: {error}", None, "invalid_value")
         except Error as error:

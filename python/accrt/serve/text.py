@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import numbers
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -24,6 +25,37 @@ class Bytes:
         return None
 
 
+class TokenizerError(RuntimeError):
+    """The tokenizer of a model failed at a text: its file is wrong."""
+
+
+def one_line(said: str) -> str:
+    """What a file of a model says of itself, for a message: its control characters are shown."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in said)
+
+
+#: Bytes that a tokenizer may make of a text before it makes tokens. Honest ones make at most some
+#: bytes of a character, and the package aborts the process where memory ends.
+MOST_NORMALIZED = 64 << 20
+
+
+def growth(part: Any) -> int:
+    """By how much a normalizer or a post-processor can lengthen a text, at most."""
+    if not isinstance(part, dict):
+        return 1
+    for inner in ("normalizers", "processors"):
+        if isinstance(part.get(inner), list):
+            return math.prod(map(growth, part[inner]))
+    if part.get("type") == "Replace" and isinstance(part.get("content"), str):
+        pattern, size = part.get("pattern"), len(part["content"].encode(errors="surrogatepass"))
+        replaced = pattern.get("String") if isinstance(pattern, dict) else None
+        # an expression may match nothing between two characters
+        return max(1, -(-size // len(replaced.encode(errors="surrogatepass")))) if isinstance(replaced, str) and replaced else 1 + size
+    if part.get("type") == "TemplateProcessing" and isinstance(part.get("single"), list):
+        return max(1, sum(isinstance(one, dict) and "Sequence" in one for one in part["single"]))
+    return 1
+
+
 class Tokenizer:
     """A tokenizer.json, read by Hugging Face's `tokenizers`."""
 
@@ -34,12 +66,27 @@ class Tokenizer:
             raise ImportError("this model's text becomes tokens with the package `tokenizers`: pip install 'accrt[serve]'") from None
         try:
             self._inner = tokenizers.Tokenizer.from_buffer(content)
-        except Exception as error:  # noqa: BLE001 - it raises nothing more special
+            # A prompt is never cut without a word, nor filled up to a length that the file says.
+            self._inner.no_truncation()
+            self._inner.no_padding()
+        except BaseException as error:  # noqa: BLE001 - it raises nothing more special; a panic of Rust is no Exception
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
             words = " ".join(str(error).split()).replace("Cannot instantiate Tokenizer from buffer: ", "")
-            raise ValueError(f"tokenizer.json: {words}") from None
+            raise ValueError(f"tokenizer.json: {one_line(words)}") from None
+        said = json.loads(content)  # which is JSON that is not deep: the package has read it
+        self._growth = growth(said.get("normalizer")) * growth(said.get("post_processor"))
 
     def encode(self, text: str, special: bool = True) -> List[int]:
-        return self._inner.encode(text, add_special_tokens=special).ids
+        if len(text) * self._growth > MOST_NORMALIZED:
+            raise BadParameter(None, f"a text of {len(text)} characters is too long for this model's tokenizer, which can make it {self._growth} times as long",
+                               "context_length_exceeded")  # fmt: skip
+        try:
+            return self._inner.encode(text, add_special_tokens=special).ids
+        except BaseException as error:  # noqa: BLE001 - as above
+            if isinstance(error, (KeyboardInterrupt, SystemExit, MemoryError)):
+                raise
+            raise TokenizerError(f"the model's tokenizer failed at a text of {len(text)} characters: {one_line(str(error))}") from None
 
     def special(self, text: str) -> Optional[int]:
         number = self._inner.token_to_id(text)
@@ -72,13 +119,13 @@ class ChatTemplate:
         self._names = {name: _name(value) for name, value in (config or {}).items() if name.endswith("_token")}
         kind, said = self._ask(None)
         if kind != "text":
-            raise ValueError(f"the chat template cannot be read: {said if kind == 'unreadable' else 'it ' + said}")
+            raise ValueError(f"the chat template cannot be read: {one_line(said if kind == 'unreadable' else 'it ' + said)}")
 
     def render(self, messages: Sequence[Dict[str, Any]], extra: Optional[Dict[str, Any]] = None) -> str:
         kind, said = self._ask({**self._names, "add_generation_prompt": True, **(extra or {}), "messages": list(messages)})
         if kind == "text":
             return said
-        raise BadParameter("messages", f"the model's chat template {said}", "chat_template")
+        raise BadParameter("messages", f"the model's chat template {one_line(said)}", "chat_template")
 
     def close(self) -> None:
         """Ends its process. The template can be used again."""
