@@ -96,6 +96,7 @@ class CancelledWorkError(_CLASSES[_ffi.ACCRT_ERROR_POISONED], _CLASSES[_ffi.ACCR
 __all__ += ["MissingFileError", "CancelledWorkError"]
 _CANCELLED_WORK = re.compile(r"(semaphore|stream) \d+ failed: ACCRT_ERROR_CANCELLED in ")
 _NO_SUCH_FILE = ": no such file"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextlib.contextmanager
@@ -112,8 +113,8 @@ def named_files() -> Iterator[None]:
     except OSError as error:
         if isinstance(error, Error) or error.filename is None:
             raise
-        status = _ffi.ACCRT_ERROR_IO
-        raise _CLASSES[status](f"{_path(error)}: could not be opened: {error.strerror}", name="ACCRT_ERROR_IO", driver_code=error.errno,
+        status, done = _ffi.ACCRT_ERROR_IO, "written" if error.errno in _NO_ROOM else "opened"
+        raise _CLASSES[status](f"{_path(error)}: could not be {done}: {error.strerror}", name="ACCRT_ERROR_IO", driver_code=error.errno,
                                driver_name=errno.errorcode.get(error.errno or 0, "")) from None
 
 

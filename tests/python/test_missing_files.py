@@ -2,14 +2,18 @@
 the package takes a path."""
 from __future__ import annotations
 
+import errno
 import json
+import os
 import pickle
+import re
 
 import pytest
 
 import accrt
 from accrt import trust
 from accrt.compiler import Module, compile, safetensors
+from accrt.errors import named_files
 
 
 def scale() -> Module:
@@ -113,3 +117,10 @@ def test_other_things_that_are_missing_are_no_files(golden_bundle):
     with pytest.raises(accrt.NotFoundError) as caught:
         session.function("nothing")
     assert not isinstance(caught.value, FileNotFoundError)
+
+
+@pytest.mark.parametrize("number, done", [("ENOSPC", "written"), ("EDQUOT", "written"), ("EFBIG", "written"), ("EACCES", "opened"), ("EIO", "opened")])
+def test_a_disk_without_room_is_not_called_a_file_that_cannot_be_opened(number, done):
+    code = getattr(errno, number)
+    with pytest.raises(accrt.IoError, match=f"x.accx: could not be {done}: {re.escape(os.strerror(code))}"), named_files():
+        raise OSError(code, os.strerror(code), "x.accx")
