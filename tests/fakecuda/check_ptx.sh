@@ -28,11 +28,20 @@ if [ "$(build_id "$ptx")" != "$(build_id "$work/new.ptx")" ]; then
   compare_entries
 fi
 cmp -s "$ptx" "$work/new.ptx" && exit
-# On a busy machine nvcc leaves parts of its work out, and each run makes another PTX.
-compile "$work/again.ptx"
-cmp -s "$ptx" "$work/again.ptx" && exit
-if ! cmp -s "$work/new.ptx" "$work/again.ptx"; then
-  echo "nvcc makes another PTX in each run here: $ptx is compared by its entries alone"
+# On a busy machine nvcc leaves parts of its work out. Each run makes another PTX then, or the same
+# one again.
+is_busy() { awk -v processors="$(nproc)" '{ exit !($1 > processors) }' /proc/loadavg 2>/dev/null; }
+for _ in 1 2 3; do
+  compile "$work/again.ptx"
+  cmp -s "$ptx" "$work/again.ptx" && exit
+  if ! cmp -s "$work/new.ptx" "$work/again.ptx"; then
+    echo "nvcc makes another PTX in each run here: $ptx is compared by its entries alone"
+    compare_entries
+  fi
+  is_busy || break
+done
+if is_busy; then
+  echo "nvcc made the same other PTX four times on a busy machine: $ptx is compared by its entries alone"
   compare_entries
 fi
 diff -u "$ptx" "$work/new.ptx"
