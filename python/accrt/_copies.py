@@ -9,9 +9,10 @@ import ctypes
 import struct
 from typing import Any, Sequence
 
-from . import _nibbles
+from . import _ffi, _nibbles
 from ._bits import refuse_masked
-from ._library import describe, lib, shown
+from ._library import check, describe, lib, shown
+from ._library import struct as struct_of
 from .memory import Pool
 from .tensor import (_CODES, _CPU, _DLPACK_NAME, _FROM_CODE, _NAMES, DTYPES, Tensor, View, _array_dtype, _pyapi, _same_size, as_view,
                      contiguous_strides, dtype_id, extent, from_dlpack)
@@ -51,7 +52,12 @@ def fits(view: View) -> bool:
     for d in shape:
         size *= d
     least = 16 if size >= 16 else max(lib.accrt_dtype_bits(tensor.dtype) // 8, 1)
-    return bool(tensor.buffer) or (tensor.data or 0) % least == 0
+    begin = tensor.data or 0
+    if tensor.buffer:
+        info = struct_of(_ffi.accrt_buffer_info)
+        check(lib.accrt_buffer_info(tensor.buffer, ctypes.byref(info)))
+        begin = info.device_address + tensor.offset_bytes
+    return begin % least == 0
 
 
 def _from_interface(value: Any, dtype: int | None) -> View:

@@ -21,6 +21,9 @@ def model(tmp_path_factory):
         f = m.function(f"twice_{dtype}")
         x = f.input("x", dtype, [n, k])
         f.result("y", x + x)
+    f = m.function("line_f32")
+    x = f.input("x", "f32", [n])
+    f.result("y", x + x)
     compile(m, path, targets=["host"])
     return accrt.load(path, host_code="all")
 
@@ -61,6 +64,20 @@ def test_strided_tensors(model):
     tensor = accrt.from_dlpack(base, model.program.device)
     for key in ((slice(None, None, 2), slice(None, None, -3)), (slice(1, 5), slice(2, 7)), (slice(0, 0), slice(None, None, 2))):
         assert np.array_equal(model.twice_f32(tensor[key], copy=True).numpy(), 2 * base[key])
+
+
+def test_tensors_off_the_alignment(model):
+    base = np.arange(41, dtype=np.float32)
+    given = {"a Tensor": accrt.from_dlpack(base, model.program.device)[1:]}
+    try:
+        import torch
+        given["torch's"] = torch.from_numpy(base)[1:]
+    except ImportError:
+        pass
+    for name, value in given.items():
+        assert np.array_equal(model.line_f32(value, copy=True).numpy(), 2 * base[1:]), name
+        with pytest.raises(accrt.Error, match="is not a multiple of 16; give copy=True to have it copied"):
+            model.line_f32(value)
 
 
 def test_lists_and_numbers(model):
