@@ -93,6 +93,16 @@ def test_bags_of_several_sizes(instance):
     check(Model().eval(), args, instance, [(whole(6, most=2), torch.tensor([0, 0, 1, 6]), torch.tensor([0, 0, 0, 6]), some(6))])
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_as_many_bags_as_the_call_says(instance, last):
+    torch.manual_seed(1)
+    bag = torch.nn.EmbeddingBag(9, 4, mode="sum", include_last_offset=last).eval()
+    shapes = ({0: torch.export.Dim("ids", max=64)}, {0: torch.export.Dim("bags", min=3, max=16)})
+    session, _module = session_of(bag, (whole(6), torch.tensor([0, 2, 6])), instance, dynamic_shapes=shapes)
+    for ids, offsets in ((whole(9), torch.tensor([0, 2, 2, 5, 9])), (whole(2, most=3), torch.tensor([0, 2, 2]))):
+        close(np.asarray(session.forward(ids.numpy(), offsets.numpy())), bag.double()(ids, offsets).detach())
+
+
 def test_bags_that_have_no_lowering_are_named():
     with pytest.raises(UnsupportedOperations, match="embedding_bag of mode 'max'"):
         convert(torch.nn.EmbeddingBag(9, 4, mode="max").eval(), (whole(6), torch.tensor([0, 2, 2, 5])))

@@ -108,6 +108,6 @@ def embedding_bag(lo: Any, weight: Any, indices: Any, offsets: Any, scale: bool 
     begins, count = offsets.tensor[: len(offsets.tensor) - last].tolist() if isinstance(offsets, Known) else [], lo.shape(indices)[0]
     size = count // max(len(begins), 1) if begins and isinstance(count, int) else 0
     even = size > 0 and begins == list(range(0, count, size))
-    at = None if even else lo.value(offsets).slice(0, 0, lo.shape(offsets)[0] - last)
+    at = None if even else lo.value(offsets).slice(0, 0, lo.shape(offsets)[0] - int(last))
     weights = None if weights is None else lo.value(weights)
     return [bags.embedding_bag(lo.value(weight), lo.value(indices), at, bags.MODES[mode], weights, padding, size), None, None, None]
