@@ -21,10 +21,10 @@ device uses its driver's, or else the one without a target. Device code says how
     kernel.variant(bundle.pack("accrt.cublaslt"), entry="matmul", driver="cuda", arch_kind="portable")  # an installed pack
 
 Sizes are `int` or `Expr`: symbols and what `+ - * // %`, `ceildiv`, `minimum`, `maximum`, `select`,
-`equal`, `less` ... make of them. Encoding is canonical: the same content gives the same bytes, in
-whatever order symbols, constants, states, kernels, functions, images and metadata were declared
-(arguments, commands and variants are ordered by meaning). Mistakes raise BundleError, which names
-the function, command, kernel, parameter or argument.
+`equal`, `less` ... make of them. Encoding is canonical: the same content gives the same bytes. The
+order in which symbols, constants, states, kernels, functions, images and metadata were declared
+does not matter (that of arguments, commands and variants has a meaning). Mistakes raise
+BundleError, which names the function, command, kernel, parameter or argument.
 
 The parts are kept in Python; writing hands them to the C writer (libaccrt_write.so,
 accrt/write/bundle_writer.h), which encodes and checks them. Numpy is not needed.

@@ -24,7 +24,7 @@ class File:
 
 @dataclass(frozen=True)
 class Segment:
-    """A run of a split axis that is cut on its own: among the ranks, `replicas` of which share a
+    """A range of a split axis that is divided among the ranks separately; `replicas` ranks share a
     part."""
 
     begin: int

@@ -101,7 +101,7 @@ ARGUMENT_ACCESS = {"read": READ, "read_write": READ_WRITE, "donated": DONATED}
 
 
 class Command:
-    """One command of a block; given as `after` to commands that must follow it."""
+    """One command of a block. Pass it as `after` to commands that must follow it."""
 
     def __init__(self, block: "Block", opcode: int, name: str, after: Iterable["Command"]):
         self.block, self.opcode, self.name = block, opcode, name
@@ -122,14 +122,14 @@ class Command:
         return f"function {self.block.function.name!r}, command {self.index} ({kind}{label})"
 
     def at(self, location: "Location") -> "Command":
-        """Says where it comes from (`BundleWriter.location`): for traces and messages. Gives the
-        command back."""
+        """Says where the command comes from (`BundleWriter.location`), for traces and messages.
+        Returns the command."""
         self.location = location
         return self
 
     @property
     def body(self) -> "Block":
-        """Of a repeat: what is repeated."""
+        """The block that a repeat runs."""
         return self.fields["block"]
 
     @property
@@ -138,7 +138,7 @@ class Command:
 
     @property
     def otherwise(self) -> "Block":
-        """Of a branch: the else block, made when first asked for."""
+        """The else block of a branch; made when it is first used."""
         if self.fields["else"] is None:
             self.fields["else"] = Block(self.block.function)
         return self.fields["else"]
@@ -275,9 +275,10 @@ class Block:
                          target_stride=steps[1])  # fmt: skip
 
     def check(self, offset: Size, size: Size, limit: Size, slot: Slot, *, after: Iterable[Command] = (), name: str = "") -> Command:
-        """Demands at each call that `size` elements from `offset` on lie in a dimension of `limit`:
-        else the call is refused before anything runs, with `name`, which should say of what. It is
-        a copy of nothing within `slot`, which must be writable, and costs no command."""
+        """Checks at each call that `size` elements from `offset` on lie in a dimension of `limit`.
+        If they do not, the call is refused before anything runs; the message has `name`, which
+        should say what is checked. The check is a copy of no bytes within `slot`, which must be
+        writable, and costs no command."""
         where = self._where("check", name)
         left = constant(limit) - offset - size
         sizes = [constant(0), constant(offset), left, constant(size), constant(limit)]
@@ -303,7 +304,7 @@ class Block:
         return self._add(Opcode.FILL, name, after, target=target, pattern=pattern, pattern_bytes=pattern_bytes)
 
     def barrier(self, *, name: str = "") -> Command:
-        """All commands after it follow all before it."""
+        """All later commands wait for all earlier ones."""
         return self._add(Opcode.BARRIER, name, ())
 
     def call(
@@ -356,8 +357,8 @@ class Block:
         self, opcode: int, data: bytes, *, after: Iterable[Command] = (), name: str = "", required: bool = False
     ) -> Command:
         """A command that this writer does not know, by its own fields. A reader that does not know
-        it passes over it, or, where it is `required`, does not run the function, which must have a
-        required feature that says so."""
+        the command skips it. If it is `required`, such a reader does not run the function, which
+        must then have a required feature."""
         where = self._where(f"opcode {opcode}", name)
         if opcode in _OPCODE_WORDS or not 0 < opcode <= 0xFFFF or len(data) % 8:
             raise BundleError(f"{where}: {len(data)} bytes; opcodes from {len(OPCODES)} up, bytes in multiples of 8")
@@ -476,8 +477,9 @@ class Function:
         return self._argument(self.results, made, "result")
 
     def source(self, name: str, value: Constant) -> Slot:
-        """Of a prepare function: adds the stored or external constant that it reads. The slot is
-        the constant's first component; `constant(value, component)` gives those of the others."""
+        """For a prepare function: adds a stored or external constant that the function reads. The
+        slot is the constant's first component; `constant(value, component)` gives those of the
+        others."""
         if not self.prepare or value.prepared:
             raise BundleError(f"function {self.name!r}, source {name!r}: prepare functions read constants stored in the bundle")
         dims = tuple(constant(size) for size in value.shape)
@@ -485,7 +487,7 @@ class Function:
         return self._argument(self.inputs, made, "source")
 
     def product(self, name: str, value: Constant) -> Slot:
-        """Of a prepare function: adds the prepared constant that it makes."""
+        """For a prepare function: adds a prepared constant that the function makes."""
         if not self.prepare or not value.prepared:
             raise BundleError(f"function {self.name!r}, product {name!r}: prepare functions make prepared constants")
         dims = tuple(constant(size) for size in value.shape)

@@ -162,8 +162,8 @@ class Kernel:
 
         Device code (CUBIN, PTX, FATBIN) needs `block`, the threads of a workgroup, and may have a
         `cluster` of workgroups, dynamic shared memory, and `launch_traits`: TRAIT_COOPERATIVE (all
-        workgroups run at once), TRAIT_OVERLAPS_PREVIOUS (it may start before the kernel ahead of it
-        has ended, and waits for that itself). Nothing else has them.
+        workgroups run at once), TRAIT_OVERLAPS_PREVIOUS (the kernel may start before the previous
+        one has ended, and itself waits for it). Nothing else has them.
 
         `required_features`: bits of the format at variant scope; a reader that does not know one
         never chooses the variant."""

@@ -85,9 +85,10 @@ class BundleWriter:
 
     def __init__(self, target_caps: Any = None) -> None:
         """`target_caps`: what the readers can do: the JSON of `accx caps` on their machine (its
-        path, text or dictionary), or `accrt.caps()`. What they cannot do is written in an older way
-        that means the same, where there is one, and else refused by name (TargetError) before
-        anything is written. docs/contract.md says which is which."""
+        path, text or dictionary), or `accrt.caps()`. If they lack a feature, the writer uses an
+        older form with the same meaning; if there is none, it refuses the feature by name
+        (TargetError) before it writes anything. docs/contract.md says which features have an older
+        form."""
         self._target = TargetCaps.of(target_caps) if target_caps is not None else None
         self._metadata: Dict[str, str] = {}
         self._symbols: Dict[str, Symbol] = {}
@@ -311,8 +312,8 @@ class BundleWriter:
         self, name: str, kind: FileKind, *, size_bytes: int = 0, digest: Optional[bytes] = None, sha256: Optional[bytes] = None
     ) -> File:  # fmt: skip
         """Declares a file beside the bundle, by its bare name. `size_bytes` 0: any; `digest`:
-        XXH3-128 of the whole file, which finds damage; `sha256`: with a digest, that of the whole
-        file: then it cannot be replaced."""
+        XXH3-128 of the whole file, which finds damage; `sha256`: with a digest, the SHA-256 of the
+        whole file, so that a replaced file is noticed."""
         self._new(self._files, name, "file")
         bare = name not in (".", "..") and not any(c in "/\\\x7f" or c < " " for c in name)
         if not bare or len(name.encode()) > MAX_FILE_NAME_BYTES or (digest is not None and len(digest) != 16):
@@ -338,10 +339,10 @@ class BundleWriter:
         size_bytes: int = 0,
     ) -> Constant:
         """Declares a weight outside the bundle: `tensor` (the constant's name by default) in
-        `file`, or in whatever is given at load. `digest`: XXH3-128 of its components' bytes one
-        after another; None: any bytes of the right name and type. `sha256`: with a digest, that of
-        the same bytes: a digest alone can be forged. Quantized: the data types of `components` by
-        role, where the layout leaves a choice. OPAQUE: `size_bytes`."""
+        `file`, or in a source that is given at load. `digest`: XXH3-128 of its components' bytes
+        one after another; None: any bytes of the right name and type. `sha256`: with a digest, that
+        of the same bytes: a digest alone can be forged. Quantized: the data types of `components`
+        by role, where the layout leaves a choice. OPAQUE: `size_bytes`."""
         self._new(self._constants, name, "constant")
         where = f"constant {name!r}"
         check_name(tensor, f"{where}, tensor")
@@ -380,10 +381,10 @@ class BundleWriter:
     def shard(
         self, value: Constant, degree: int, *, axis: Optional[int] = None, extent: int = 0, segments: Sequence[Segment] = ()
     ) -> None:
-        """Says which part of a tensor that `degree` ranks share a constant is. Without an axis each
-        rank has all of it. Else the full tensor has `extent` elements along it, in `segments` (one,
-        without replicas, by default) that are cut on their own, and the constant's shape is what
-        one rank has."""
+        """Says which part of a tensor a constant is; `degree` ranks share the tensor. Without an
+        axis, each rank has the whole tensor. Otherwise the full tensor has `extent` elements along
+        the axis, in `segments` (one, without replicas, by default) that are divided separately, and
+        the constant has the shape of one rank's part."""
         where = f"shard of constant {value.name!r}"
         if self._constants.get(value.name) is not value or any(s.constant is value for s in self._shards):
             raise BundleError(f"{where}: it belongs to another bundle, or has a shard")
@@ -424,7 +425,8 @@ class BundleWriter:
         self._adapters[slot] = Adapter(slot, input, bool(scaled))
 
     def asset(self, name: str, data: Any, *, media_type: str = "") -> None:
-        """Adds a file that comes along: a tokenizer, a license. A reader may ignore it."""
+        """Adds a file that the bundle carries, such as a tokenizer or a license. A reader may
+        ignore it."""
         self._new(self._assets, name, "asset")
         self._assets[name] = Asset(name, bytes(data), media_type)
 
@@ -442,9 +444,9 @@ class BundleWriter:
         self, type: int, name: str, data: bytes, *, record_bytes: int = 0, record_count: int = 0, required: bool = False
     ) -> None:
         """Adds a section by its bytes: a vendor's (from 0x10000 up), one that this writer does not
-        know, or one about the finished file (tree, leaves, signatures, encryption, tags). Beside
-        encryption also data, as large as constants make it: it stands for their bytes, and has what
-        encryption makes of the zeros between them."""
+        know, or one about the finished file (tree, leaves, signatures, encryption, tags). With a
+        section `encryption` you may add `data` too, of the size that the constants need: it
+        replaces their bytes, and has the encrypted zeros between them."""
         known = {number: known_name for known_name, (number, _size) in SECTIONS.items()}
         if type in known and (known[type] not in _GIVEN or known[type] != name):
             raise BundleError(f"section {name!r}: type {type} is section {known[type]!r}, which the writer makes itself")

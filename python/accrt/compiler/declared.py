@@ -76,8 +76,8 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Shard:
-    """What each of `degree` ranks has of a tensor: all of it, or (with an axis) its part of each of
-    `segments`, which are cut on their own; by default there is one, the whole axis."""
+    """The part of a tensor that each of `degree` ranks has: all of it, or (with an axis) a part of
+    each of `segments`, which are divided separately; by default there is one, the whole axis."""
 
     degree: int
     axis: Optional[int] = None
@@ -94,10 +94,10 @@ class Shard:
 
 @dataclass(frozen=True)
 class External:
-    """Where the bytes of a weight are that the bundle does not hold. `file`: the bare name of a
-    file beside the bundle (Module.file); none: whatever is given at load. `tensor`: its name there,
-    where that is another. `digest`: XXH3-128 of its bytes, and no others are taken (`sha256`: none
-    that were forged, either); with `by_name` the name and the type are enough."""
+    """Where the bytes of a weight outside the bundle are. `file`: the bare name of a file beside
+    the bundle (Module.file); none: any source that is given at load. `tensor`: the weight's name
+    there, if it differs. `digest`: only bytes with this XXH3-128 are accepted (with `sha256`,
+    forged bytes are refused, too); with `by_name`, the name and the type are enough."""
 
     file: str = ""
     tensor: str = ""

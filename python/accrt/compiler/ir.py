@@ -280,8 +280,8 @@ class Function:
     ) -> Value:  # fmt: skip
         """Adds a tensor input. A dimension that is a bare symbol binds it. `access`: read,
         read_write or donated. An optional one may be left out by the caller: use it only inside
-        `cond(f.present(value), ...)`. `adapter`: the tensor that it takes of a LoRA adapter's file,
-        where a session has one; `scaled`: alpha / rank is multiplied in."""
+        `cond(f.present(value), ...)`. `adapter`: the tensor of a LoRA adapter's file that the input
+        gets if the session has an adapter; `scaled`: the tensor is multiplied by alpha / rank."""
         self._new_name(name, [i.name for i in self.inputs], "input")
         where = f"function {self.name!r}, input {name!r}"
         optional, scaled = arguments.flag(optional, f"{where}: optional"), arguments.flag(scaled, f"{where}: scaled")
@@ -299,7 +299,7 @@ class Function:
         return value
 
     def present(self, value: Value) -> Expr:
-        """1 where the caller gave an optional input, else 0: for conditions."""
+        """1 if the caller passed the optional input, else 0; for conditions."""
         for index, i in enumerate(self.inputs):
             if i.value is value and i.optional:
                 return ex.present(index)
@@ -390,8 +390,9 @@ class Function:
         self, count: Size, carried: Sequence[Value], body: Callable[..., Sequence[Value]]
     ) -> List[Value]:
         """Runs `body(index, *carried)` `count` times (an expression of SPECIALIZE and SESSION
-        symbols); what it returns is carried to the next run and, at last, returned. The index is an
-        expression; it may stand in slices, selects, scalars and offsets."""
+        symbols); what it returns is carried to the next run; the values of the last run are
+        returned. The index is an expression; it may stand in slices, selects, scalars and
+        offsets."""
         where = f"function {self.name!r}, repeat"
         count = arguments.size(count, f"{where}: count")
         carried = [self.needed_value(value, f"{where}: carried[{i}]") for i, value in enumerate(arguments.listed(carried, f"{where}: carried", "values"))]
@@ -467,9 +468,8 @@ class Function:
         """Runs a user's KernelDef, or an accrt.Kernel from source or a GPU's machine code. Its
         buffers are bound in order: those that it reads to `operands`, those that it writes to
         `results`; `values`: its symbols and scalars by name. A buffer that it reads, or reads and
-        writes, may be a state: it is read and written where it lies. `reference(*operands,
-        **values)`: the same in numpy, for the interpreter; a state is an array there, which it
-        changes."""
+        writes, may be a state: it is read and written in place. `reference(*operands, **values)`:
+        the same in numpy, for the interpreter; a state is an array there, which it changes."""
         where = f"function {self.name!r}, kernel"
         offered, kernel = kernel, getattr(kernel, "definition", kernel)
         if not hasattr(kernel, "params") or not hasattr(kernel, "grid"):
@@ -488,7 +488,7 @@ class Function:
 
 
 class Module:
-    """What a bundle is made from."""
+    """The program and the weights that a bundle is made from."""
 
     def __init__(self, name: str = "module"):
         self.name = arguments.name(name, "the module's name")
@@ -562,8 +562,8 @@ class Module:
         return self._constant(Constant(name, TensorType(dtype, tuple(data.shape)), data))
 
     def weight(self, name: str, quantized: Any) -> Constant:
-        """Adds a quantized weight (encodings.Quantized). Operations take it as they take a plain
-        one of its type and shape."""
+        """Adds a quantized weight (encodings.Quantized). Operations take it like a plain weight of
+        its type and shape."""
         if not hasattr(quantized, "components"):
             more = _TORCHS if hasattr(quantized, "detach") else "plain arrays are added by constant()"
             raise IRError(f"constant {name!r}: a {type(quantized).__name__} is no Quantized; {more}")
@@ -573,8 +573,8 @@ class Module:
         self, name: str, kind: Union[str, FileKind] = "", *, size_bytes: int = 0, digest: Optional[bytes] = None,
         sha256: Optional[bytes] = None,
     ) -> str:  # fmt: skip
-        """Says what is known of a file that weights lie in: its kind ("safetensors", "gguf",
-        "accx"; by default what its name ends in), size, digest, and SHA-256."""
+        """Describes a file with weights: its kind ("safetensors", "gguf", "accx"; by default the
+        end of its name), size, digest, and SHA-256."""
         self._new(self.files, name, "file")
         wanted = kind if isinstance(kind, FileKind) else (kind or name.rpartition(".")[2]).upper()
         try:
@@ -591,8 +591,8 @@ class Module:
     ) -> Constant:  # fmt: skip
         """Adds a weight whose bytes are outside the bundle and not known here (External says
         where). `shape` is that of the tensor; with a shard the weight is a rank's part of it.
-        `layout`: its encoding, with `group` where that is free and the types of `components` by
-        role where they are."""
+        `layout`: its encoding; `group` and the types of `components` by role, if the layout leaves
+        them free."""
         where = f"constant {name!r}"
         full = tuple(arguments.integer(size, f"{where}: shape[{i}]", 0) for i, size in enumerate(arguments.listed(shape, f"{where}: shape")))
         if (digest is None) != by_name or (digest is not None and (not isinstance(digest, bytes) or len(digest) != 16 or not any(digest))):
@@ -630,9 +630,9 @@ class Module:
         return made
 
     def function(self, name: str, *, internal: bool = False, prepare: bool = False, doc: str = "") -> Function:
-        """Adds a function. Callers reach it as `session.name(...)`; of a name that a session has
-        itself, or that is no name in Python, as `session["name"](...)`, which a warning says
-        here."""
+        """Adds a function. Callers reach it as `session.name(...)`. If a session has an attribute
+        of this name, or if it is no name in Python, they use `session["name"](...)`, and a warning
+        here says so."""
         self._new(self.functions, name, "function")
         if not internal and not prepare and (name in RESERVED_NAMES or name.startswith("_") or not name.isidentifier() or keyword.iskeyword(name)):
             what = "a session has an attribute of this name" if name in RESERVED_NAMES else "this is no name of an attribute"
