@@ -396,6 +396,7 @@ CUTS = {
     "llama-bpe": ["Don", "'t", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
     "smaug-bpe": ["Don", "'t", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
     "qwen2": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
+    "qwen35": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
     "tekken": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
     "seed-coder": ["Don", "'t", " STOPWords", " ", "2", "0", "2", "4", " x", "_y", "/", "\n", " ", " (", "a", ")", " ", " end"],
     "gpt-4o": ["Don't", " STOPWords", " ", "202", "4", " x", "_y", "/\n", " ", " (", "a", ")", " ", " end"],
@@ -416,6 +417,17 @@ def test_gguf_tokenizers_cut_texts_as_the_originals(pre):
     cutter = tokenizers.Tokenizer.from_str(json.dumps(made)).pre_tokenizer
     assert [CUT[begin:end] for _, (begin, end) in cutter.pre_tokenize_str(CUT)] == CUTS[pre]
     assert made["model"]["ignore_merges"] == (pre in ("llama-bpe", "tekken"))
+
+
+def test_marks_are_parts_of_words_in_qwen_3_5():
+    """The vowels of Devanagari are marks; Qwen 2 cuts before them."""
+    tokenizers = pytest.importorskip("tokenizers")
+    text = "\u0915\u0940\u0924\u0947"
+    for pre, expected in (("qwen35", [text]), ("qwen2", ["\u0915", "\u0940\u0924", "\u0947"])):
+        made = _gguf.tokenizer_files(tiny.gguf_metadata(LLAMA, {"tokenizer.ggml.pre": pre}), [])["tokenizer.json"].decode()
+        cutter = tokenizers.Tokenizer.from_str(made)
+        assert [text[begin:end] for _, (begin, end) in cutter.pre_tokenizer.pre_tokenize_str(text)] == expected
+        assert cutter.normalizer.normalize_str("e\u0301") == "\u00e9"
 
 
 def test_every_cut_of_gguf_is_a_pattern():

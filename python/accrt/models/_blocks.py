@@ -41,6 +41,8 @@ MOST_LAYERS = 512
 MOST_POINTS = 4096
 #: Kinds of layers, as configurations name them.
 FULL, SLIDING = "full_attention", "sliding_attention"
+#: Of a GGUF file: what frequencies of rotary embeddings are divided by.
+_DIVISORS = "rope_freqs.weight"
 #: LoRA adapters that a bundle has places for, and their rank.
 MOST_ADAPTERS, MOST_RANK = 1024, 512
 
@@ -72,6 +74,11 @@ class Decoder:
     #: Where the layers of a GGUF file and their parts are called something else than in Llama:
     #: beginnings of names, Hugging Face's by GGUF's.
     gguf_names: Mapping[str, str] = {}
+    #: Keys of the configuration by those of GGUF files, behind the architecture's name, where they
+    #: are others than _gguf.py has; "": what this family has no use for.
+    gguf_keys: Mapping[str, str] = {}
+    #: What layer_types calls the layers for which a GGUF file says that they have 0 key heads.
+    gguf_keyless = ""
     #: What every name begins with. Files of the model without its head leave it out.
     prefix = "model."
     #: Names that end so are no weights of the model.
@@ -196,6 +203,13 @@ class Decoder:
         if self.config.points:
             raise Refused(self.checkpoint.path, self.config.points)
 
+    def leave_out_predictors(self) -> None:
+        """Layers behind the last one predict more tokens than the next; nothing else reads
+        them."""
+        more = self.config.integer("num_nextn_predict_layers", 0, minimum=0, maximum=64)
+        names = tuple(f"{self.prefix}{self.layer_name.format(self.layers + index)}." for index in range(more))
+        self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if names and name.startswith(names))
+
     @property
     def generates(self) -> bool:
         """False of a decoder without a head, as models for embeddings are published: the bundle's
@@ -228,7 +242,7 @@ class Decoder:
         return self._key(name) in self.checkpoint.tensors
 
     def _key(self, name: str) -> str:
-        return name if name.startswith(self.head_name) else self.prefix + name
+        return name if name.startswith(self.head_name) or name == _DIVISORS else self.prefix + name
 
     def weight(self, name: str, shape: Sequence[int]) -> Constant:
         """A weight of the checkpoint, which must have this shape. What is missing or different is
@@ -300,7 +314,12 @@ class Decoder:
         return x.rope_at(self.step.positions, self.frequencies(), self.rotation.scale, self.interleaved)
 
     def frequencies(self) -> Any:
-        return self.constant("rope.frequencies", self.rotation.frequencies.astype(np.float32))
+        """GGUF files have the scaling of Llama 3 as a tensor of what each frequency is divided
+        by."""
+        plain = self.constant("rope.frequencies", self.rotation.frequencies.astype(np.float32))
+        if _DIVISORS not in self.checkpoint.tensors:
+            return plain
+        return self.step.f.constant(plain) / self.float(self.weight(_DIVISORS, [len(self.rotation.frequencies)]))
 
     def turned(self, x: Value, name: str) -> Value:
         """Queries or keys as attention takes them."""

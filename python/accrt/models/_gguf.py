@@ -53,7 +53,7 @@ def read(path: str, source: Weights) -> Checkpoint:
         known = sorted(name for item in _registry.families() for name in item.architectures)
         raise Refused(path, [f"general.architecture is {architecture!r}; there are {', '.join(known)}"]) from None
     made = Checkpoint(path, "gguf", {"model_type": family.types[0]}, {}, [path], {})
-    _configuration(made, metadata, architecture, source)
+    _configuration(made, metadata, architecture, source, family)
     for name in source:
         add_plain(made, _renamed(name, family), source[name], name)
     made.files.update(tokenizer_files(metadata, made.points))
@@ -65,6 +65,8 @@ def read(path: str, source: Weights) -> Checkpoint:
 
 def _renamed(name: str, family: Any) -> str:
     base, dot, end = name.rpartition(".")
+    if name.startswith("blk.") and name.count(".") == 2:
+        base, dot, end = name, "", ""
     heads = {"token_embd": family.prefix + family.embedding_name, "output_norm": family.prefix + family.final_norm, "output": family.head_name,
              "position_embd": family.prefix + "wpe"}  # fmt: skip
     if base in heads:
@@ -72,15 +74,19 @@ def _renamed(name: str, family: Any) -> str:
     if not base.startswith("blk.") or base.count(".") < 2:
         return f"{family.prefix}{family.gguf_names[base]}{dot}{end}" if base in family.gguf_names else name
     _blk, number, part = base.split(".", 2)
-    return f"{family.prefix}{family.layer_name.format(number)}.{ {**_LAYER, **family.gguf_names}.get(part, part) }{dot}{end}"
+    names = {**_LAYER, **family.gguf_names}
+    found = names.get(f"{part}.{end}") or f"{names.get(part, part)}{dot}{end}"
+    return f"{family.prefix}{family.layer_name.format(number)}.{found}"
 
 
-def _configuration(made: Checkpoint, metadata: Mapping[str, Any], architecture: str, source: Weights) -> None:
+def _configuration(made: Checkpoint, metadata: Mapping[str, Any], architecture: str, source: Weights, family: Any) -> None:
     config = made.config
-    for key, name in _KEYS.items():
+    for key, name in {**_KEYS, **family.gguf_keys}.items():
         value = metadata.get(f"{architecture}.{key}")
-        if value is not None:
+        if value is not None and name:
             config[name] = value
+    if metadata.get(f"{architecture}.attention.causal") is False:
+        made.points.append(f"metadata: {architecture}.attention.causal is false; models whose tokens see the text behind them are not served")
     pattern = metadata.get(f"{architecture}.attention.sliding_window_pattern")
     if isinstance(pattern, list):
         config["layer_types"] = ["sliding_attention" if item else "full_attention" for item in pattern]
@@ -89,6 +95,8 @@ def _configuration(made: Checkpoint, metadata: Mapping[str, Any], architecture: 
     more = config.get("num_nextn_predict_layers")
     if _is_size(more) and _is_size(config.get("num_hidden_layers")):
         config["num_hidden_layers"] -= more  # files count them
+    if family.gguf_keyless and isinstance(config.get("num_key_value_heads"), list):
+        _kinds(config, family.gguf_keyless)
     if isinstance(config.get("num_key_value_heads"), list) or isinstance(config.get("intermediate_size"), list):
         made.points.append("metadata: layers of different sizes")
     if "vocab_size" not in config and "token_embd.weight" in source:
@@ -102,6 +110,15 @@ def _configuration(made: Checkpoint, metadata: Mapping[str, Any], architecture: 
             config[name] = metadata[key]
     ends = [metadata[key] for key in _ENDS if isinstance(metadata.get(key), int)]
     config["eos_token_id"] = list(dict.fromkeys(ends))
+
+
+def _kinds(config: Dict[str, Any], keyless: str) -> None:
+    """Key heads of each layer, 0 of those without attention, as one number and kinds of layers."""
+    from ._blocks import FULL
+
+    counts = config["num_key_value_heads"]
+    if all(count == 0 or _is_size(count) for count in counts) and len({count for count in counts if count}) == 1:
+        config.update(num_key_value_heads=max(counts), layer_types=[FULL if count else keyless for count in counts])
 
 
 def _latents(config: Dict[str, Any], metadata: Mapping[str, Any], architecture: str) -> None:
@@ -146,6 +163,8 @@ def _rope(made: Checkpoint, given: Mapping[str, Any]) -> None:
 _ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _REST = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORD = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|" + _REST
+#: Marks are parts of words.
+_MARKED = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|" + _REST
 _SEED = _ENDINGS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|" + _REST
 #: Words by case: capitals, then small letters.
 _BIG, _SMALL = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
@@ -169,6 +188,7 @@ _CUTS = {
         ("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", (_WORD % "{1,3}",), False, True),
         ("dbrx smaug-bpe glm4 chatglm-bpe", (_WORD % "{1,3}",), False, False),
         ("qwen2 deepseek-r1-qwen stablelm2 hunyuan megrez", (_WORD % "",), False, False),
+        ("qwen35", (_MARKED,), False, False),
         ("seed-coder", (_SEED,), False, False),
         ("tekken", (_TEKKEN,), False, True),
         ("gpt-4o llama4", (_GPT_4O,), False, False),
@@ -268,7 +288,7 @@ def _bytes_bpe(vocabulary: Dict[str, int], metadata: Mapping[str, Any], points: 
     splits = [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False} for pattern in patterns]
     model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None, "fuse_unk": False,
              "byte_fallback": False, "ignore_merges": whole_first, "vocab": vocabulary, "merges": metadata.get("tokenizer.ggml.merges") or []}  # fmt: skip
-    return {"normalizer": {"type": "NFC"} if pre == "qwen2" else None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+    return {"normalizer": {"type": "NFC"} if pre in ("qwen2", "qwen35") else None, "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
             "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*before, *splits, bytes_, *behind]} if splits or before else bytes_, "model": model}  # fmt: skip
 
 

@@ -38,13 +38,7 @@ class WithGroups(WithExperts):
             self.groups = self.chosen_groups = 1
         if config.integer("moe_layer_freq", 1) != 1:
             config.refuse(f"config: moe_layer_freq is {config.get('moe_layer_freq')}, which this family does not do")
-        self._leave_out_predictors()
-
-    def _leave_out_predictors(self) -> None:
-        """Layers behind the last one predict more tokens than the next; nothing else reads them."""
-        more = self.config.integer("num_nextn_predict_layers", 0, minimum=0, maximum=64)
-        names = tuple(f"{self.prefix}{self.layer_name.format(self.layers + index)}." for index in range(more))
-        self.checkpoint.unused += tuple(name for name in self.checkpoint.tensors if names and name.startswith(names))
+        self.leave_out_predictors()
 
     def best_groups(self, scores: Value) -> Value:
         """How good each group is, [tokens, groups], of [tokens, groups, experts of a group]."""

@@ -6,7 +6,7 @@ A page has the state behind its last token, and a convolution's last inputs, bes
 from __future__ import annotations
 
 import math
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -16,6 +16,20 @@ from ._blocks import Decoder, FULL
 #: Bytes of a page's states that a token of it may take, and tokens of the largest page.
 _OF_A_TOKEN, _LARGEST_PAGE = 1 << 15, 1024
 LINEAR = "linear_attention"
+#: The size of values of all heads, which GGUF files say.
+_INNER = "ssm_inner_size"
+
+
+def names_in_files(scan: str) -> Dict[str, str]:
+    """What GGUF files call the parts of such a layer's `scan`. A has another name, since it is
+    another number than A_log: -exp(A_log)."""
+    parts = {"ssm_in": "in_proj", "ssm_conv1d": "conv1d", "ssm_dt.bias": "dt_bias", "ssm_a": "A", "ssm_d": "D", "ssm_norm": "norm", "ssm_out": "out_proj"}
+    return {theirs: f"{scan}.{ours}" for theirs, ours in parts.items()}
+
+
+def keys_in_files(taps: str, heads: str, groups: str, state_size: str) -> Dict[str, str]:
+    """Keys of the configuration by those of GGUF files."""
+    return {"ssm.conv_kernel": taps, "ssm.time_step_rank": heads, "ssm.group_count": groups, "ssm.state_size": state_size, "ssm.inner_size": _INNER}
 
 
 class WithScans(Decoder):
@@ -64,7 +78,7 @@ class WithScans(Decoder):
         """x [tokens, channels] and the inputs of the tokens before, by weights of each channel. A
         row's own inputs are at hand, those before it in the page of the token before."""
         taps, channels = self.taps, self.channels
-        by = self.float(self.weight(f"{name}.weight", [channels, 1, taps]))
+        by = self.float(self.weight(f"{name}.weight", [channels, taps] if self.is_gguf else [channels, 1, taps]))
         made = x * by.select(-1, taps - 1).view([channels])
         if taps > 1:
             state = self._state(layer, "inputs")
@@ -122,15 +136,24 @@ class WithScans(Decoder):
         """The length of each head's step."""
         return (x + self.float(self.weight(f"{name}.dt_bias", [heads]))).softplus()
 
+    def numbers(self, name: str, size: int) -> Value:
+        """Small weights, of which GGUF files may have rows."""
+        found = self.checkpoint.tensors.get(self._key(name))
+        shape = found.shape if self.is_gguf and found is not None and math.prod(found.shape) == size else [size]
+        made = self.float(self.weight(name, shape))
+        return made if len(shape) == 1 else made.view([size])
+
     def decay(self, steps: Value, name: str, heads: int) -> Value:
         """What of a state is left after such steps, [tokens, heads, 1]."""
+        if self.is_gguf:
+            return (steps * self.numbers(f"{name}.A", heads)).exp().unsqueeze(-1)
         return (steps * (self.float(self.weight(f"{name}.A_log", [heads])).exp() * -1.0)).exp().unsqueeze(-1)
 
     def norm_of_groups(self, x: Value, groups: int, name: str) -> Value:
         """x [tokens, size], normed in so many parts, and multiplied by weights of the whole."""
         tokens, size = x.shape[0], int(x.shape[-1])
         ones = self.step.f.constant(self.constant(f"ones.{size // groups}", np.ones(size // groups, np.float32)))
-        return x.view([tokens, groups, size // groups]).rms_norm(ones, self.eps).view([tokens, size]) * self.float(self.weight(f"{name}.weight", [size]))
+        return x.view([tokens, groups, size // groups]).rms_norm(ones, self.eps).view([tokens, size]) * self.numbers(f"{name}.weight", size)
 
 
 class WithMamba2(WithScans):
@@ -146,6 +169,8 @@ class WithMamba2(WithScans):
 
     def setup_mamba(self, inner: int = 0) -> None:
         config, keys = self.config, self.mamba_keys
+        if self.is_gguf:
+            inner = config.integer(_INNER)
         self.inner = inner or int(config.number(keys["expand"], 2) * self.hidden)
         self.mamba_heads = config.integer(keys["heads"], 128, maximum=1 << 16)
         size = config.get(keys["head_size"], "auto")
@@ -153,7 +178,7 @@ class WithMamba2(WithScans):
             config.values[keys["head_size"]] = max(self.inner // self.mamba_heads, 1)
         self.mamba_head_size = config.integer(keys["head_size"], maximum=1 << 16)
         self.groups, self.state_size = config.integer(keys["groups"], 1, maximum=1 << 16), config.integer(keys["state_size"], 256, maximum=1 << 12)
-        self.conv_bias, self.mamba_bias = config.flag(keys["conv_bias"], True), config.flag(keys["bias"])
+        self.conv_bias, self.mamba_bias = config.flag(keys["conv_bias"], True), config.flag(keys["bias"]) or (None if self.is_gguf else False)
         self.setup_step_limits()
         if self.mamba_heads * self.mamba_head_size != self.inner or self.mamba_heads % self.groups or self.inner % self.groups:
             config.refuse(f"config: {self.mamba_heads} heads of {self.mamba_head_size} in {self.groups} groups ({keys['heads']}, {keys['head_size']}, {keys['groups']}) "
@@ -179,7 +204,7 @@ class WithMamba2(WithScans):
         tokens, heads, own = x.shape[0], self.mamba_heads, self.groups * self.state_size
         made = self.taken(self.linear(x, f"{name}.in_proj", self.inner + self.channels + heads, self.mamba_bias))
         gate, mixed, steps = made.split([self.inner, self.channels, heads], -1)
-        mixed = self.activation(self.convolved(mixed, f"{name}.conv1d", layer, self.conv_bias))
+        mixed = self.activation(self.convolved(mixed, f"{name}.conv1d", layer, self.has(f"{name}.conv1d.bias") if self.is_gguf else self.conv_bias))
         mixed, key, query = mixed.split([self.inner, own, own], -1)
         query, key = (one.view([tokens, self.groups, self.state_size]) for one in (query, key))
         steps = self.steps(steps, name, heads)
@@ -189,16 +214,16 @@ class WithMamba2(WithScans):
         decay = self.decay(steps, name, heads)
         value = mixed.view([tokens, heads, self.mamba_head_size])
         result = self.scan(query, key, value * steps.unsqueeze(-1), decay, layer)
-        result = (result + value * self.float(self.weight(f"{name}.D", [heads])).view([heads, 1])).view([tokens, self.inner])
+        result = (result + value * self.numbers(f"{name}.D", heads).view([heads, 1])).view([tokens, self.inner])
         return self.linear(self.gated_norm(result, gate, f"{name}.norm"), f"{name}.out_proj", self.hidden, self.out_bias)
 
     @property
-    def out_bias(self) -> bool:
+    def out_bias(self) -> Optional[bool]:
         return self.mamba_bias
 
     def gated_norm(self, x: Value, gate: Value, name: str) -> Value:
-        if not self.mamba_normed:
+        if not (self.has(f"{name}.weight") if self.is_gguf else self.mamba_normed):
             return x * gate.silu()
-        if self.norm_first:
+        if self.norm_first and not self.is_gguf:
             return self.norm_of_groups(x, self.groups, name) * gate.silu()
         return self.norm_of_groups(x * gate.silu(), self.groups, name)

@@ -3,16 +3,20 @@ multiplied by numbers of the configuration."""
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, List, Optional
 
 import numpy as np
 
 from ..compiler.ir import Value
-from ._scans import WithMamba2
+from ._scans import WithMamba2, keys_in_files, names_in_files
 
 
 class FalconH1(WithMamba2):
-    types = ("falcon_h1",)
+    types, architectures = ("falcon_h1",), ("falcon-h1",)
+    # files have the numbers that multiply parts in their matrices
+    gguf_names = {**names_in_files("mamba"), "ffn_norm": "pre_ff_layernorm", "ffn_norm.": "pre_ff_layernorm.weight", "ffn_gate": "feed_forward.gate_proj",
+                  "ffn_up": "feed_forward.up_proj", "ffn_down": "feed_forward.down_proj"}  # fmt: skip
+    gguf_keys = keys_in_files("mamba_d_conv", "mamba_n_heads", "mamba_n_groups", "mamba_d_state")
     final_norm = "final_layernorm"
     defaults = {"num_key_value_heads": 8, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "intermediate_size": 14336, "mamba_d_ssm": 1024}
 
@@ -39,8 +43,8 @@ class FalconH1(WithMamba2):
         return True
 
     @property
-    def out_bias(self) -> bool:
-        return self.out_has_bias
+    def out_bias(self) -> Optional[bool]:
+        return None if self.is_gguf else self.out_has_bias
 
     def times(self, x: Value, name: str) -> Value:
         """A tensor, so that kernels are the same for all numbers."""
@@ -57,6 +61,8 @@ class FalconH1(WithMamba2):
         return self.rope(self.times(x, "key") if name.endswith(".k") else x)
 
     def taken(self, x: Value) -> Value:
+        if self.is_gguf:
+            return x
         own = self.groups * self.state_size
         sizes = (self.inner, self.inner, own, own, self.mamba_heads)
         by = np.concatenate([np.full(size, number, np.float32) for size, number in zip(sizes, self.of_parts)])

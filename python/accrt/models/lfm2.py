@@ -13,7 +13,13 @@ _CONV = "conv"
 
 
 class Lfm2(Decoder):
-    types = ("lfm2",)
+    types: Tuple[str, ...] = ("lfm2",)
+    architectures: Tuple[str, ...] = ("lfm2",)
+    gguf_names = {"token_embd_norm": "embedding_norm", "attn_norm": "operator_norm", "ffn_norm": "ffn_norm", "attn_q_norm": "self_attn.q_layernorm",
+                  "attn_k_norm": "self_attn.k_layernorm", "attn_output": "self_attn.out_proj", "shortconv.conv": "conv.conv", "shortconv.in_proj": "conv.in_proj",
+                  "shortconv.out_proj": "conv.out_proj", "ffn_gate": "feed_forward.w1", "ffn_up": "feed_forward.w3", "ffn_down": "feed_forward.w2"}  # fmt: skip
+    gguf_keys = {"shortconv.l_cache": "conv_L_cache"}
+    gguf_keyless = _CONV
     final_norm, output_name = "embedding_norm", "out_proj"
     tied = True
     keys = {"rms_norm_eps": ("norm_eps",)}
@@ -32,7 +38,7 @@ class Lfm2(Decoder):
         if any(self.convolves) and self.kv_type == "fp8":
             config.refuse("kv_type is 'fp8'; inputs of convolutions are kept beside keys, which 8 bits do not hold")
         multiple, factor = config.integer("block_multiple_of", 256), config.number("block_ffn_dim_multiplier", 1.0)
-        if config.flag("block_auto_adjust_ff_dim", True):
+        if config.flag("block_auto_adjust_ff_dim", not self.is_gguf):
             self.intermediate = -(-int(factor * int(2 * self.intermediate / 3)) // multiple) * multiple
 
     def kept(self, layer: int) -> Mapping[str, Sequence[int]]:
@@ -55,7 +61,7 @@ class Lfm2(Decoder):
         before, after, own = self.linear(x, f"{name}.in_proj", 3 * self.hidden, self.has_biases).split([self.hidden] * 3, -1)
         taken = before * own
         taken.state_scatter(state, self.step.slots)
-        by = self.float(self.weight(f"{name}.conv.weight", [self.hidden, 1, self.taps]))
+        by = self.float(self.weight(f"{name}.conv.weight", [self.hidden, self.taps] if self.is_gguf else [self.hidden, 1, self.taps]))
         made = taken * by.select(-1, self.taps - 1).view([self.hidden])
         for back in range(1, self.taps):
             if back not in self.step.shared:

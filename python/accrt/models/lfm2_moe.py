@@ -10,7 +10,10 @@ from .lfm2 import Lfm2
 
 class Lfm2Moe(WithGroups, Lfm2):
     types = ("lfm2_moe",)
-    architectures = ()
+    architectures = ("lfm2moe",)
+    gguf_names = {**Lfm2.gguf_names, "ffn_gate_inp": "feed_forward.gate", "ffn_gate_exps": "feed_forward.experts.w1", "ffn_up_exps": "feed_forward.experts.w3",
+                  "ffn_down_exps": "feed_forward.experts.w2", "exp_probs_b.bias": "feed_forward.expert_bias"}  # fmt: skip
+    gguf_keys = {**Lfm2.gguf_keys, "leading_dense_block_count": "num_dense_layers"}
     count_key = "num_experts"
     parts = ("w1", "w3", "w2")
     defaults = {**Lfm2.defaults, "intermediate_size": 7168, "moe_intermediate_size": 1792, "num_experts": 32, "num_experts_per_tok": 4, "num_dense_layers": 2,
@@ -22,8 +25,8 @@ class Lfm2Moe(WithGroups, Lfm2):
         config = self.config
         self.setup_experts("moe_intermediate_size")
         self.first = config.integer("num_dense_layers", minimum=0)
-        self.shares_normed, self.of_shares = config.flag("norm_topk_prob"), config.number("routed_scaling_factor", 1.0)
-        self.by_bias = config.flag("use_expert_bias")
+        self.shares_normed, self.of_shares = config.flag("norm_topk_prob", self.is_gguf), config.number("routed_scaling_factor", 1.0)
+        self.by_bias = config.flag("use_expert_bias", self.is_gguf)
 
     def bias_of(self, name: str) -> str:
         return name.replace(f".{self.router_name}", ".expert_bias")

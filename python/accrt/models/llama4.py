@@ -15,10 +15,16 @@ from ._parts import text_part
 from ._ropes import Growing
 
 _CHUNKED = "chunked_attention"
+#: So many experts has the model whose queries and keys have no norms (Maverick).
+_WITHOUT_NORMS = 128
 
 
 class Llama4(Growing, WithExperts):
-    types = ("llama4_text", "llama4")
+    types, architectures = ("llama4_text", "llama4"), ("llama4",)
+    gguf_names = {"ffn_gate": "feed_forward.gate_proj", "ffn_up": "feed_forward.up_proj", "ffn_down": "feed_forward.down_proj", "ffn_gate_inp": "feed_forward.router",
+                  **{f"ffn_{part}_exps": f"feed_forward.experts.{part}_proj" for part in ("gate", "up", "down")},
+                  **{f"ffn_{part}_shexp": f"feed_forward.shared_expert.{part}_proj" for part in ("gate", "up", "down")}}  # fmt: skip
+    gguf_keys = {"feed_forward_length": "intermediate_size_mlp", "expert_feed_forward_length": "intermediate_size", "interleave_moe_layer_step": "interleave_moe_layer_step"}
     defaults = {"head_dim": 128, "num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 5e5, "max_position_embeddings": 131072, "num_experts_per_tok": 1,
                 "num_local_experts": 16, "intermediate_size": 8192, "intermediate_size_mlp": 16384, "attention_chunk_size": 8192, "floor_scale": 8192, "attn_scale": 0.1}  # fmt: skip
     count_key, router_name = "num_local_experts", "router"
@@ -31,6 +37,8 @@ class Llama4(Growing, WithExperts):
         super().setup()
         config = self.config
         self.setup_experts()
+        if self.is_gguf:
+            self._setup_file()
         self.dense_size = config.integer("intermediate_size_mlp")
         self.qk_normed = config.flag("use_qk_norm", True)
         self.is_growing = config.flag("attn_temperature_tuning", True)
@@ -47,6 +55,13 @@ class Llama4(Growing, WithExperts):
             config.refuse(f"config: moe_layers is {found!r}, expected a list of layers")
             found = []
         self.with_experts = frozenset(found)
+
+    def _setup_file(self) -> None:
+        """What files do not say, and all published models have."""
+        config = self.config
+        config.values.update(attention_chunk_size=8192, floor_scale=8192, attn_scale=0.1, use_qk_norm=self.experts != _WITHOUT_NORMS)
+        if config.get("sliding_window") is not None:
+            config.refuse(f"metadata: attention.sliding_window is {config.get('sliding_window')}, which is not known of Llama 4")
 
     def chunk(self, layer: int) -> Optional[int]:
         return self.chunks[layer]
@@ -70,6 +85,8 @@ class Llama4(Growing, WithExperts):
         return best.sigmoid(), chosen
 
     def through(self, rows: Value, name: str, ids: Value, ends: Value) -> Value:
+        if self.is_gguf:
+            return super().through(rows, name, ids, ends)
         f, size = self.step.f, self.expert_size
         both = rows.grouped_matmul(f.constant(self.weight(f"{name}.gate_up_proj", [self.experts, self.hidden, 2 * size])), ends)
         gate, up = both.split([size, size], -1)

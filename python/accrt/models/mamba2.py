@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from ..compiler.ir import Value
-from ._scans import WithMamba2
+from ._scans import WithMamba2, keys_in_files, names_in_files
 
 
 class Mamba2(WithMamba2):
-    types = ("mamba2",)
+    types = architectures = ("mamba2",)
     prefix, embedding_name, final_norm = "backbone.", "embeddings", "norm_f"
     keys = {"rms_norm_eps": ("layer_norm_epsilon",), "num_attention_heads": ("num_heads",)}
     mamba_keys = {"heads": "num_heads", "head_size": "head_dim", "groups": "n_groups", "state_size": "state_size", "taps": "conv_kernel", "expand": "expand",
                   "conv_bias": "use_conv_bias", "bias": "use_bias"}  # fmt: skip
+    gguf_names = {"attn_norm": "norm", **names_in_files("mixer")}
+    # of those, numbers of heads and sizes of MLPs are 0
+    gguf_keys = {**keys_in_files("conv_kernel", "num_heads", "n_groups", "state_size"), "attention.head_count": "", "feed_forward_length": ""}
     defaults = {"num_heads": 128, "head_dim": 64, "n_groups": 8, "state_size": 128, "layer_norm_epsilon": 1e-5, "max_position_embeddings": 1 << 20}
 
     def setup(self) -> None:

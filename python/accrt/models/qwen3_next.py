@@ -11,7 +11,9 @@ from .qwen2_moe import Qwen2Moe
 
 class Qwen3Next(WithDeltaNets, Qwen2Moe):
     types: Tuple[str, ...] = ("qwen3_next",)
-    architectures = ()
+    architectures: Tuple[str, ...] = ("qwen3next",)
+    gguf_names = {**Qwen2Moe.gguf_names, **WithDeltaNets.gguf_names}
+    shares_normed = True
     defaults = {"num_key_value_heads": 2, "head_dim": 256, "partial_rotary_factor": 0.25, "max_position_embeddings": 32768, "intermediate_size": 5632, "num_experts": 512,
                 "num_experts_per_tok": 10, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "norm_topk_prob": True, "rms_norm_eps": 1e-6}  # fmt: skip
 
