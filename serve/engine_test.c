@@ -252,6 +252,7 @@ static void test_refusals(void** state) {
     assert_string_equal(record.operation, "accrt_serve_engine_submit");                            \
   } while (0)
   const int32_t outside[] = {1, 256}, negative[] = {-1};
+  static const int32_t many[1025];
   const accrt_serve_bias_t bias = {3, NAN}, far_bias = {999, 1};
   const char* const empty[] = {""};
   REFUSED(INVALID_ARGUMENT, bad.struct_size = 8);
@@ -277,6 +278,7 @@ static void test_refusals(void** state) {
   REFUSED(OUT_OF_RANGE, bad.biases = &bias; bad.bias_count = 1);
   REFUSED(OUT_OF_RANGE, bad.biases = &far_bias; bad.bias_count = 1);
   REFUSED(OUT_OF_RANGE, bad.stop_tokens = outside; bad.stop_token_count = 2);
+  REFUSED(OUT_OF_RANGE, bad.stop_tokens = many; bad.stop_token_count = 1025);
   REFUSED(OUT_OF_RANGE, bad.stop_strings = empty; bad.stop_string_count = 1);
   REFUSED(TIMEOUT, bad.deadline_ns = 1);
   (void)submit(engine, &good);

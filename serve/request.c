@@ -142,14 +142,16 @@ static accrt_status_t check_biases(const accrt_serve_request_t* request,
 
 static accrt_status_t check_stops(const accrt_serve_request_t* request,
                                   const accrt_serve_model_info_t* info) {
+  if (request->stop_string_count > MAX_STOPS || request->stop_token_count > MAX_STOPS)
+    return ACCSV_FAIL(OUT_OF_RANGE,
+                      "%" PRIu32 " stop strings and %" PRIu32 " stop tokens; at most %u of each",
+                      request->stop_string_count, request->stop_token_count, MAX_STOPS);
   ACCRT_TRY(check_tokens("stop_tokens", request->stop_tokens, request->stop_token_count, info));
   if (request->stop_string_count == 0)
     return ACCRT_OK;
   ACCSV_NOT_NULL(request->stop_strings);
   if (info->token_bytes == NULL)
     return ACCSV_FAIL(UNSUPPORTED, "stop strings: the model does not know its tokens' text");
-  if (request->stop_string_count > MAX_STOPS || request->stop_token_count > MAX_STOPS)
-    return ACCSV_FAIL(OUT_OF_RANGE, "more than %u stop strings or stop tokens", MAX_STOPS);
   for (uint32_t i = 0; i < request->stop_string_count; ++i) {
     ACCSV_NOT_NULL(request->stop_strings[i]);
     const size_t size = strlen(request->stop_strings[i]);

@@ -587,14 +587,14 @@ typedef struct accrt_serve_request {
   uint32_t struct_size;
   uint32_t flags; /**< ACCRT_SERVE_* above */
   const accrt_chain_t* next;
-  const int32_t* prompt;      /**< token ids */
-  uint32_t prompt_count;      /**< at least 1 */
-  uint32_t max_new_tokens;    /**< 0: as many as the model's length allows */
-  uint32_t min_new_tokens;    /**< no end token and no stop token comes before this many */
-  uint32_t n;                 /**< sequences of this prompt; 0: 1 */
-  const int32_t* stop_tokens; /**< end a sequence, and are its last token */
-  uint32_t stop_token_count;
-  uint32_t stop_string_count;
+  const int32_t* prompt;           /**< token ids */
+  uint32_t prompt_count;           /**< at least 1 */
+  uint32_t max_new_tokens;         /**< 0: as many as the model's length allows */
+  uint32_t min_new_tokens;         /**< no end token and no stop token comes before this many */
+  uint32_t n;                      /**< sequences of this prompt; 0: 1 */
+  const int32_t* stop_tokens;      /**< end a sequence, and are its last token */
+  uint32_t stop_token_count;       /**< at most 1,024 */
+  uint32_t stop_string_count;      /**< at most 1,024 */
   const char* const* stop_strings; /**< UTF-8; the text ends before the first one that appears */
   float temperature;               /**< 0: argmax */
   float top_p;                     /**< 0, 1: off */

@@ -8,8 +8,9 @@ import tracemalloc
 
 import pytest
 
-from accrt.serve import requests
-from accrt.serve.parameters import BadParameter, checked, near
+from accrt.serve import requests, tools
+from accrt.serve.parameters import BadParameter, checked, near, shown
+from accrt.serve.text import template_names
 
 MIB = 1 << 20
 
@@ -48,6 +49,73 @@ def test_lists_and_objects_of_a_body_are_counted(part):
 
     seconds, size = cost(refused)
     assert size < MIB and seconds < 5, (seconds, size)
+
+
+@pytest.mark.parametrize("names", [b'"%d":1,', b'"%d" :1,', b'"":%d,'])
+def test_names_of_a_body_are_counted(names):
+    body = b'{"logit_bias":{' + b"".join(names % i for i in range(1 << 20)) + b'"":1}}'
+
+    def refused():
+        with pytest.raises(BadParameter, match="the body has 1048578 names, expected at most 524288"):
+            requests.parse(body)
+
+    seconds, size = cost(refused)
+    assert size < MIB and seconds < 2, (seconds, size)
+
+
+@pytest.mark.parametrize("name, value, words", [
+    ("logit_bias", {str(i): 1 for i in range(500000)}, "logit_bias has 500000 tokens, expected at most 1024"),
+    ("logit_bias", {i: 1 for i in range(1025)}, "logit_bias has 1025 tokens, expected at most 1024"),
+    ("stop_token_ids", [1] * 5000000, "stop_token_ids has 5000000 tokens, expected at most 1024"),
+    ("stop_token_ids", (1,) * 1025, "stop_token_ids has 1025 tokens, expected at most 1024"),
+])  # fmt: skip
+def test_tokens_that_the_engine_looks_at_in_each_step_are_few(name, value, words):
+    def refused():
+        with pytest.raises(BadParameter) as error:
+            checked({name: value})
+        assert error.value.message == words and error.value.parameter == name
+
+    seconds, size = cost(refused)
+    assert size < MIB and seconds < 1, (seconds, size)
+    few = list(range(1024))
+    assert checked({name: {str(i): 1 for i in few} if name == "logit_bias" else few})[name] == ({i: 1 for i in few} if name == "logit_bias" else tuple(few))
+
+
+LONG = [[1.5] * 3000000, [[[7] * 3000000]], {"a": {"b": [1] * 3000000}}, "a" * 30 * MIB, {f"k{i}": i for i in range(300000)}, ([""] * 3000000,)]
+
+
+@pytest.mark.parametrize("value", LONG, ids=range(len(LONG)))
+def test_a_long_value_is_shown_by_its_beginning(value):
+    seconds, size = cost(lambda: shown(value))
+    assert size < MIB and seconds < 0.5, (seconds, size)
+    assert shown(value) == repr(value)[:77] + "..."
+
+
+@pytest.mark.parametrize("value", [1, None, True, 1.5, "a", "'\n", [], {}, (), (1,), [[]], {"a": [1, {"b": None}]}, list(range(26)), list(range(27)), "a" * 78, "a" * 79, "a" * 81,
+                                   {1: 2, (1, 2): 3}, [[[[1]]]] * 20, "[" * 100, ["a" * 90] * 90, {"a" * 79 + "b": 1, "a" * 79 + "c": 1}])  # fmt: skip
+def test_short_values_are_shown_whole(value):
+    whole = repr(value)
+    assert shown(value) == (whole if len(whole) <= 80 else whole[:77] + "...")
+
+
+def test_names_for_a_chat_template_are_few():
+    with pytest.raises(BadParameter, match="chat_template_kwargs has 257 names, expected at most 256"):
+        template_names({f"k{i}": 1 for i in range(257)})
+    assert len(template_names({f"k{i}": 1 for i in range(256)})) == 256
+
+
+@pytest.mark.parametrize("stop, where", [("\ud800", "stop"), (["a", "\udfff"], r"stop\[1\]")])
+def test_halves_of_surrogate_pairs_are_named(stop, where):
+    with pytest.raises(BadParameter, match=f"{where} has half of a surrogate pair at character 0, which is no text"):
+        checked({"stop": stop})
+
+
+def test_tools_whose_calls_are_forced_have_the_limit_of_a_schema():
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "string"} for i in range(10000)}}
+    given = {"tools": [{"type": "function", "function": {"name": "f", "parameters": wide}}]}
+    assert tools.asked(given, "hermes").grammar(lambda text: None, None) is None
+    with pytest.raises(BadParameter, match="tools makes a grammar of [0-9]+ bytes, expected at most 262144"):
+        tools.asked({**given, "tool_choice": "required"}, "hermes").grammar(lambda text: None, None)
 
 
 def test_large_honest_bodies_are_taken():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import ctypes
 import hashlib
+import itertools
 import json
 import math
 import numbers
@@ -23,6 +24,10 @@ from .adapters import name_of
 
 #: Most sequences of one request, most stop strings, most alternatives of a token.
 MOST_SEQUENCES, MOST_STOPS, MOST_LOGPROBS = 128, 16, _ffi.ACCRT_SERVE_MAX_LOGPROBS
+
+#: Most tokens in `stop_token_ids`, and in `logit_bias`. The engine looks at them for each token that
+#: it makes, and others wait meanwhile.
+MOST_TOKENS = 1024
 
 
 class BadParameter(InvalidArgumentError):
@@ -43,13 +48,28 @@ class BadParameter(InvalidArgumentError):
         return BadParameter, (self.parameter, self.message, self.code)
 
 
+_SHOWN = 80
+
+
+def _begin(value: Any, left: List[int]) -> Any:
+    """As much of JSON as its first 80 letters need: a body may be one list of a million numbers."""
+    left[0] -= 1
+    if type(value) is str:
+        return value[:_SHOWN]
+    if type(value) in (list, tuple):
+        return type(value)([_begin(one, left) for one in itertools.takewhile(lambda _: left[0] > 0, value)])
+    if type(value) is dict:
+        return {_begin(key, left): _begin(value[key], left) for key in itertools.takewhile(lambda _: left[0] > 0, value)}
+    return value
+
+
 def shown(value: Any) -> str:
     """A value in a message: short."""
     try:
-        text = repr(value)
+        text = repr(_begin(value, [_SHOWN]))
     except (RecursionError, ValueError):  # nested too deeply; an integer with too many digits
         return f"a value of type {type(value).__name__}"
-    return text if len(text) <= 80 else text[:77] + "..."
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 #: What other programs call our parameters.
@@ -134,13 +154,20 @@ def stops(name: str, value: Any) -> Tuple[str, ...]:
     if len(found) > MOST_STOPS or not all(found) or any("\0" in one for one in found):
         raise BadParameter(name, f"{name} is {shown(value)}, expected at most {MOST_STOPS} strings, none of them empty or with a NUL in it")
     for i, one in enumerate(found):
-        size = len(one.encode(errors="surrogatepass"))
+        size = len(unicode(f"{name}[{i}]" if found is value else name, one).encode())
         if size > _ffi.ACCRT_SERVE_MAX_STOP_BYTES:
             raise BadParameter(name, f"{name}[{i}] has {size} bytes, expected at most {_ffi.ACCRT_SERVE_MAX_STOP_BYTES}")
     return tuple(found)
 
 
+def _few(name: str, value: Any) -> None:
+    """Refuses more tokens than the engine may look at, before anything looks at them."""
+    if isinstance(value, (list, tuple, dict)) and len(value) > MOST_TOKENS:
+        raise BadParameter(name, f"{name} has {len(value)} tokens, expected at most {MOST_TOKENS}")
+
+
 def token_ids(name: str, value: Any) -> Tuple[int, ...]:
+    _few(name, value)
     if not isinstance(value, (list, tuple)) or not all(isinstance(one, int) and not isinstance(one, bool) for one in value):
         raise BadParameter(name, f"{name} is {shown(value)}, expected a list of token ids", "invalid_type")
     if any(not 0 <= one < 1 << 31 for one in value):
@@ -155,6 +182,7 @@ _DECIMAL = re.compile("0|-?[1-9][0-9]{0,18}")
 def biases(name: str, value: Any) -> Dict[int, float]:
     if not isinstance(value, dict):
         raise BadParameter(name, f"{name} is {shown(value)}, expected an object of token ids and numbers", "invalid_type")
+    _few(name, value)
     found: Dict[int, float] = {}
     for key, number in value.items():
         # int() takes "+1", " 1", "1_0", 1.5 and True too, of which two would be one token
@@ -198,9 +226,9 @@ WHITESPACE = "[ \\t\\n\\r]{0,20}"
 _MOST_BYTES = {"json": 256 << 10, "regex": 16 << 10, "lark": 64 << 10}
 
 
-def _limited(grammar: Grammar) -> Grammar:
-    """The grammar, if it is not too large to be compiled for a request."""
-    size, most = len(grammar.text.encode(errors="surrogatepass")), _MOST_BYTES[grammar.kind]
+def limited(grammar: Grammar, kind: str) -> Grammar:
+    """The grammar, if it is not too large to be compiled for a request. `kind`: whose limit it has."""
+    size, most = len(grammar.text.encode(errors="surrogatepass")), _MOST_BYTES[kind]
     if size > most:
         raise BadParameter(grammar.parameter, f"{grammar.parameter} makes a grammar of {size} bytes, expected at most {most}")
     return grammar
@@ -241,7 +269,7 @@ def json_schema(name: str, value: Any) -> Grammar:
         raise BadParameter(name, f"{name} is {shown(value)}, expected a JSON schema: an object", "invalid_type")
     if isinstance(value, dict) and "x-guidance" not in value:
         value = {**value, "x-guidance": {"whitespace_pattern": WHITESPACE}}
-    grammar = _limited(Grammar(name, "json", unicode(name, _json_text(name, value))))
+    grammar = limited(Grammar(name, "json", unicode(name, _json_text(name, value))), "json")
     expressions(name, value)
     return grammar
 
@@ -259,7 +287,7 @@ def _pattern(kind: str) -> Callable[[str, Any], Grammar]:
     def check(name: str, value: Any) -> Grammar:
         if "\0" in text(name, value):
             raise BadParameter(name, f"{name} has a NUL in it")
-        grammar = _limited(Grammar(name, kind, value))
+        grammar = limited(Grammar(name, kind, value), kind)
         return grammar._replace(text=_ascii_digits(value)) if kind == "regex" else grammar
 
     return check
@@ -268,7 +296,7 @@ def _pattern(kind: str) -> Callable[[str, Any], Grammar]:
 def choices(name: str, value: Any) -> Grammar:
     if not isinstance(value, (list, tuple)) or not value or not all(isinstance(one, str) and one for one in value):
         raise BadParameter(name, f"{name} is {shown(value)}, expected a list of texts, none of them empty", "invalid_type")
-    return _limited(Grammar(name, "lark", "start: " + " | ".join(_json_text(name, unicode(name, one)) for one in value)))
+    return limited(Grammar(name, "lark", "start: " + " | ".join(_json_text(name, unicode(name, one)) for one in value)), "lark")
 
 
 _FORMS: Dict[str, Callable[[str, Any], Grammar]] = {"json": json_schema, "regex": _pattern("regex"), "choice": choices, "grammar": _pattern("lark")}

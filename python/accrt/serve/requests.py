@@ -48,9 +48,10 @@ _CHAT = ("messages", "tools", "tool_choice", "parallel_tool_calls", "max_complet
 _COMPLETION = ("prompt", "echo", "best_of")
 
 
-#: Lists and objects of a body, or as many brackets in its texts. Three bytes of a body can become a
-#: list that takes some hundred bytes of memory. A text of so many brackets fits no model.
-MOST_BRACKETS = 1 << 19
+#: Lists and objects of a body, and names in its objects; or as many brackets or colons in its texts.
+#: Three bytes of a body can become a list that takes some hundred bytes of memory, and six a name. A
+#: text of so many brackets or colons fits no model.
+MOST_BRACKETS = MOST_NAMES = 1 << 19
 
 
 def parse(body: bytes) -> Dict[str, Any]:
@@ -59,6 +60,9 @@ def parse(body: bytes) -> Dict[str, Any]:
     brackets = body.count(b"[") + body.count(b"{")
     if brackets > MOST_BRACKETS:
         raise BadParameter(None, f"the body has {brackets} lists and objects, expected at most {MOST_BRACKETS}")
+    names = body.count(b":")
+    if names > MOST_NAMES:
+        raise BadParameter(None, f"the body has {names} names, expected at most {MOST_NAMES}")
     try:
         given = json.loads(body, parse_constant=_no_constant)
     except RecursionError:

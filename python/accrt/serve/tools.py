@@ -12,7 +12,7 @@ import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from .. import _ffi
-from .parameters import WHITESPACE, BadParameter, Grammar, expressions, flag, shown
+from .parameters import WHITESPACE, BadParameter, Grammar, expressions, flag, limited, shown
 
 
 class Form(NamedTuple):
@@ -63,7 +63,7 @@ class Asked(NamedTuple):
                                "unsupported")  # fmt: skip
         expressions("tools", [function.get("parameters") for function in self.choices])
         lines = [f"start: calls | %json {other.text}" if other is not None else "start: calls", *self._calls(special)]
-        return Grammar("tools", "lark", "\n".join(lines))
+        return limited(Grammar("tools", "lark", "\n".join(lines)), "json")
 
     def _calls(self, special: Any) -> List[str]:
         form = self.form
