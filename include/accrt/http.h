@@ -45,7 +45,9 @@ typedef struct accrt_http_options {
   uint32_t retry_after_s;
   uint64_t max_header_bytes; /**< 65,536: path and headers; more get 431 */
   uint64_t max_body_bytes;   /**< 16 MiB: one request's body; more get 413 */
-  uint64_t max_held_bytes;   /**< 256 MiB: bodies of all requests; more get 503 */
+  /** 256 MiB: bodies of all requests; more get 503. All answers that are not sent yet have the same
+   * limit: beyond it the largest one ends, with 400 or 503, or is cut off if its head is sent */
+  uint64_t max_held_bytes;
   /** 1 MiB: unread output of a stream; beyond it, the connection is closed */
   uint64_t max_output_bytes;
   uint64_t request_timeout_ns; /**< 30 s: from a request's first byte to its last; then 408 */
@@ -87,7 +89,7 @@ typedef struct accrt_http_counts {
   uint32_t queued; /**< requests that wait for a worker */
   uint32_t jobs;   /**< requests that are not answered yet, with those that wait for a worker */
   uint32_t draining;
-  uint64_t held_bytes; /**< of bodies */
+  uint64_t held_bytes; /**< of bodies, and of answers that are not sent yet */
 } accrt_http_counts_t;
 ACCRT_ASSERT_LAYOUT(accrt_http_counts_t, held_bytes, 24);
 

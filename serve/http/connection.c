@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 enum { INPUT_BYTES = 64 * 1024, READS_AT_ONCE = 4, WRITES_AT_ONCE = 4 };
+typedef struct accrt_http_job http_job_t;
 static const uint64_t linger_ns = 2 * HTTP_SECOND_NS;
 
 static void set(int fd, int level, int option, int value) {
@@ -62,6 +63,13 @@ void accrt_http_connection_free(http_connection_t* c) {
   accrt_http_free(allocator, c, sizeof *c);
 }
 
+/* What its answer takes: what waits to be sent, and what is not written yet. */
+static void count_answer(http_connection_t* c) {
+  const uint64_t bytes = c->fd < 0 ? 0 : c->out.size + (c->job != NULL ? c->job->unsent_bytes : 0);
+  atomic_fetch_add(&c->server->answer_bytes, bytes - c->answer_bytes);
+  c->answer_bytes = bytes;
+}
+
 void accrt_http_connection_close(http_connection_t* c) {
   http_server_t* server = c->server;
   if (c->fd < 0)
@@ -76,6 +84,7 @@ void accrt_http_connection_close(http_connection_t* c) {
   }
   close(c->fd);
   c->fd = -1;
+  count_answer(c);
   if (c->previous != NULL)
     c->previous->next = c->next;
   else
@@ -93,6 +102,55 @@ void accrt_http_connection_abort(http_connection_t* c) {
   const struct linger at_once = {.l_onoff = 1, .l_linger = 0};
   (void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
   accrt_http_connection_close(c);
+}
+
+static http_connection_t* largest_answer(const http_server_t* server) {
+  http_connection_t* found = NULL;
+  for (http_connection_t* c = server->connections; c != NULL; c = c->next)
+    if (found == NULL || c->answer_bytes > found->answer_bytes)
+      found = c;
+  return found;
+}
+
+/* A client that was told of success already can only be cut off. */
+static void end_large(http_connection_t* c) {
+  http_server_t* server = c->server;
+  http_job_t* job = c->job;
+  if (job == NULL || job->head_sent != 0) {
+    ++server->metrics.stalled;
+    accrt_http_connection_abort(c);
+    return;
+  }
+  char message[160];
+  const uint32_t alone = c->answer_bytes > server->max_held_bytes / 2;
+  snprintf(message, sizeof message,
+           alone
+               ? "The answer has more than %llu bytes: ask for fewer choices or log probabilities "
+                 "in one request, or for a stream."
+               : "The server holds more than %llu bytes of answers.",
+           (unsigned long long)(alone ? server->max_held_bytes / 2 : server->max_held_bytes));
+  const http_failure_t failure = {.status = alone ? 400 : 503,
+                                  .code = alone ? "answer_too_large" : "overloaded",
+                                  .message = message};
+  ++server->metrics.ended[HTTP_ENDED_ABORT];
+  accrt_http_answer_failure(c, &failure);
+  if (c->job == job) /* an aborted connection has left it already */
+    accrt_http_job_finish(job);
+  count_answer(c);
+}
+
+void accrt_http_connection_grew(http_connection_t* c) {
+  http_server_t* server = c->server;
+  count_answer(c);
+  while (server->answer_bytes > server->max_held_bytes) {
+    http_connection_t* largest = largest_answer(server);
+    if (largest == NULL)
+      return;
+    const uint64_t before = largest->answer_bytes;
+    end_large(largest);
+    if (largest->fd >= 0 && largest->answer_bytes >= before) /* no answer can be smaller */
+      return;
+  }
 }
 
 void accrt_http_connection_touch(http_connection_t* c) {
@@ -203,6 +261,7 @@ static uint32_t send_some(http_connection_t* c) {
 /* The request is answered: the next one, or the end. */
 static void next_request(http_connection_t* c) {
   http_server_t* server = c->server;
+  count_answer(c);
   if (c->keep == 0) {
     if (c->complete != 0 && c->early.size == 0) {
       accrt_http_connection_close(c);
@@ -262,13 +321,8 @@ static uint32_t resume(http_connection_t* c) {
   return 1;
 }
 
-void accrt_http_connection_settle(http_connection_t* c) {
-  if (c->fd < 0)
-    return;
-  if (c->out.failed != 0) {
-    accrt_http_connection_abort(c);
-    return;
-  }
+/* Sends, and goes on with what can be. */
+static void settle(http_connection_t* c) {
   if (!send_some(c) || c->phase == HTTP_READING || c->phase == HTTP_LINGERING)
     return;
   const uint32_t more = resume(c);
@@ -284,6 +338,18 @@ void accrt_http_connection_settle(http_connection_t* c) {
     accrt_http_watch(c, EPOLLRDHUP | (more != 0 ? EPOLLOUT : 0));
     accrt_http_deadline(c, UINT64_MAX);
   }
+}
+
+void accrt_http_connection_settle(http_connection_t* c) {
+  if (c->fd < 0)
+    return;
+  if (c->out.failed != 0) {
+    accrt_http_connection_abort(c);
+    return;
+  }
+  settle(c);
+  if (c->job == NULL || c->job->settled != 0) /* else a worker may count there */
+    accrt_http_connection_grew(c);
 }
 
 void accrt_http_connection_late(http_connection_t* c) {

@@ -45,7 +45,8 @@ static int on_field_end(llhttp_t* parser) {
                                                   [HEADER_HOST] = "host",
                                                   [HEADER_ORIGIN] = "origin",
                                                   [HEADER_REQUEST_HEADERS] =
-                                                      "access-control-request-headers"};
+                                                      "access-control-request-headers",
+                                                  [HEADER_CONTENT_ENCODING] = "content-encoding"};
   http_connection_t* c = of(parser);
   c->header = HEADER_OTHER;
   for (uint32_t i = HEADER_OTHER + 1; i < HEADER_COUNT; ++i)
@@ -98,8 +99,15 @@ static int on_headers(llhttp_t* parser) {
     accrt_http_refuse(c, 413, "body_too_large", "The body is too large.");
     return -1;
   }
-  const http_text_t* expect = &c->values[HEADER_EXPECT];
   const int has_body = (has_length && parser->content_length > 0) || (parser->flags & F_CHUNKED);
+  const http_text_t* encoding = &c->values[HEADER_CONTENT_ENCODING];
+  if (has_body && encoding->size > 0 &&
+      (encoding->size != 8 || strncasecmp(encoding->data, "identity", 8) != 0)) {
+    accrt_http_refuse(c, 415, "unsupported_encoding",
+                      "The body is encoded (Content-Encoding), which is not supported.");
+    return -1;
+  }
+  const http_text_t* expect = &c->values[HEADER_EXPECT];
   if (has_body && expect->size == 12 && strncasecmp(expect->data, "100-continue", 12) == 0) {
     accrt_http_put_text(&c->out, "HTTP/1.1 100 Continue\r\n\r\n");
     accrt_http_connection_touch(c);

@@ -312,7 +312,7 @@ accrt_status_t accrt_http_server_counts(http_server_t* server, accrt_http_counts
                                       .queued = server->queued,
                                       .jobs = server->jobs_alive,
                                       .draining = server->draining,
-                                      .held_bytes = server->held_bytes};
+                                      .held_bytes = server->held_bytes + server->answer_bytes};
   accsv_unlock(&server->lock);
   return ACCRT_OK;
 }

@@ -70,6 +70,7 @@ typedef enum http_header {
   HEADER_HOST,
   HEADER_ORIGIN,
   HEADER_REQUEST_HEADERS,
+  HEADER_CONTENT_ENCODING,
   HEADER_COUNT
 } http_header_t;
 
@@ -106,6 +107,7 @@ struct http_connection {
 
   http_text_t out;
   size_t sent;
+  uint64_t answer_bytes; /* of the server's, those of this answer */
   struct accrt_http_job* job;
 
   /* For the log and the measures. */
@@ -209,7 +211,7 @@ struct accrt_http_job {
   uint32_t next_choice; /* whose turn it is to be written */
   http_text_t before;   /* of each chunk: up to the list of choices */
 
-  size_t unsent_bytes;   /* in the choices */
+  size_t unsent_bytes;   /* in the choices; the worker's until the engine has the requests */
   uint64_t prompt_bytes; /* of that, at most: log probabilities of prompts */
   uint32_t head_sent;
   uint32_t done; /* nothing more will be sent */
@@ -280,6 +282,7 @@ struct accrt_http_server {
   uint32_t ended;            /* nothing comes any more */
   _Atomic uint32_t flights;
   _Atomic uint64_t held_bytes;
+  _Atomic uint64_t answer_bytes; /* of all connections; the loop's, which others read */
   accsv_lock_t submitting;
 };
 
@@ -310,6 +313,9 @@ void accrt_http_connection_touch(http_connection_t* connection);
 void accrt_http_connection_settle(http_connection_t* connection);
 /* Closes it so that the client learns that its answer is not whole. */
 void accrt_http_connection_abort(http_connection_t* connection);
+/* Its answer has grown. If all answers take more than they may, the largest ones end, which may be
+ * this one: its job is gone then. */
+void accrt_http_connection_grew(http_connection_t* connection);
 
 /* ---- request.c: from bytes to a request ---- */
 

@@ -155,6 +155,13 @@ static void add(http_job_t* job, http_choice_t* choice, const accrt_serve_event_
   job->output_tokens += event->token_count;
 }
 
+/* 0: all answers together took too much, and this one was ended for it. */
+static uint32_t has_room(http_job_t* job) {
+  http_connection_t* c = job->connection;
+  accrt_http_connection_grew(c);
+  return c->job == job;
+}
+
 /* Sends what a stream's choice has, as far as its client takes it. */
 static void pass_on(http_job_t* job, uint32_t index) {
   const http_choice_t* choice = &job->choices[index];
@@ -174,18 +181,20 @@ static void pass_on(http_job_t* job, uint32_t index) {
 /* Log probabilities of the prompt, which all choices of the request have. */
 static void deliver_prompt(http_job_t* job, const http_part_t* part,
                            const accrt_serve_event_t* event) {
-  const http_connection_t* c = job->connection;
+  http_connection_t* c = job->connection;
   for (uint32_t i = 0; c->job == job && i < job->choices_per_part; ++i) {
     const uint32_t index = part->index * job->choices_per_part + i;
     http_choice_t* choice = &job->choices[index];
-    const size_t before = accrt_http_choice_bytes(choice);
+    const size_t before = accrt_http_choice_bytes(choice) + choice->prompt.size;
     if ((job->flags & ACCRT_HTTP_ECHO_LOGPROBS) != 0 && job->kind == ACCRT_HTTP_COMPLETION)
       accrt_http_put_prompt_logprobs(job, choice, event);
     if ((job->flags & ACCRT_HTTP_PROMPT_LOGPROBS) != 0 && i == 0)
       accrt_http_put_vllm_logprobs(job, &choice->prompt, event);
-    job->unsent_bytes += accrt_http_choice_bytes(choice) - before;
-    job->prompt_bytes += accrt_http_choice_bytes(choice) - before;
-    pass_on(job, index);
+    const size_t more = accrt_http_choice_bytes(choice) + choice->prompt.size - before;
+    job->unsent_bytes += more;
+    job->prompt_bytes += more;
+    if (has_room(job))
+      pass_on(job, index);
   }
 }
 
@@ -208,6 +217,8 @@ static void deliver(http_job_t* job, http_part_t* part, const accrt_serve_event_
   add(job, choice, event);
   if (event->finish_reason != 0)
     finish(job, part, choice, event);
+  if (!has_room(job))
+    return;
   if (is_lost(choice)) {
     accrt_http_connection_abort(job->connection);
   } else if ((job->flags & ACCRT_HTTP_STREAM) == 0) {

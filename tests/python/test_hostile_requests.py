@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import time
 import tracemalloc
+import zlib
 
 import pytest
 
 from accrt.serve import requests, tools
 from accrt.serve.parameters import BadParameter, checked, near, shown
 from accrt.serve.text import template_names
+from serve_http import need_server, post, read_all, served, until
+
+need_server()
 
 MIB = 1 << 20
 
@@ -116,6 +120,64 @@ def test_tools_whose_calls_are_forced_have_the_limit_of_a_schema():
     assert tools.asked(given, "hermes").grammar(lambda text: None, None) is None
     with pytest.raises(BadParameter, match="tools makes a grammar of [0-9]+ bytes, expected at most 262144"):
         tools.asked({**given, "tool_choice": "required"}, "hermes").grammar(lambda text: None, None)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "br", "gzip, identity", "zstd", "x" * 5000])
+def test_encoded_bodies_are_refused_by_name(coding):
+    bomb = zlib.compress(b" " * 64 * MIB)
+    with served() as server:
+        answer = server.raw(post("/v1/completions", bomb, f"Content-Encoding: {coding}"))
+        assert answer.startswith(b"HTTP/1.1 415 Unsupported Media Type") and b'"code":"unsupported_encoding"' in answer, answer
+        plain = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 2}, "Content-Encoding: Identity"))
+        assert plain.startswith(b"HTTP/1.1 200 "), plain
+
+
+LARGE = {"prompt": ["ab"] * 16, "n": 16, "max_tokens": 100, "ignore_eos": True}
+
+
+@pytest.mark.parametrize("body", [
+    {**LARGE, "logprobs": 20}, {**LARGE, "logprobs": 20, "stream": True}, {**LARGE, "prompt": ["ab" * 400] * 16, "echo": True, "logprobs": 20},
+    {**LARGE, "prompt": ["ab" * 400] * 16, "echo": True, "logprobs": 20, "stream": True}, {**LARGE, "prompt": ["ab" * 400] * 16, "prompt_logprobs": 20},
+])  # fmt: skip
+def test_an_answer_that_is_too_large_ends_alone(body):
+    with served(max_held_bytes=MIB, max_output_bytes=16 * MIB) as server:
+        with server.connect(receive_bytes=4096) as client:
+            client.sendall(post("/v1/completions", body))
+            most = 0
+
+            def ended():
+                nonlocal most
+                most = max(most, server.server.counts()["held_bytes"])
+                return server.engine.stats()["submitted"] > 0 and not server.busy()
+
+            assert until(ended)
+            assert most < 3 * MIB, most
+            other = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 3}))
+            assert other.startswith(b"HTTP/1.1 200 "), other
+            answer = read_all(client)
+        if body.get("stream"):  # cut off: the last chunk is missing
+            assert not answer.endswith(b"0\r\n\r\n"), answer[-80:]
+        else:
+            assert answer.startswith(b"HTTP/1.1 400 ") and b'"code":"answer_too_large"' in answer, answer[:300]
+            assert b"The answer has more than 524288 bytes: ask for fewer choices or log probabilities" in answer
+
+
+def test_answers_that_nobody_reads_are_bounded_together():
+    body = {**LARGE, "max_tokens": 32, "logprobs": 20}  # some 6 MiB, of which sockets take a part
+    with served(max_held_bytes=8 * MIB) as server:
+        clients = [server.connect(receive_bytes=4096) for _ in range(8)]
+        most = 0
+        for client in clients:
+            submitted = server.engine.stats()["submitted"]
+            client.sendall(post("/v1/completions", body))
+            assert until(lambda: server.engine.stats()["submitted"] > submitted and not server.busy() and server.server.counts()["jobs"] == 0)
+            most = max(most, server.server.counts()["held_bytes"])
+            other = server.raw(post("/v1/completions", {"prompt": "x", "max_tokens": 3}))
+            assert other.startswith(b"HTTP/1.1 200 "), other
+        assert 4 * MIB < most < 12 * MIB, most
+        assert until(lambda: server.server.counts()["held_bytes"] <= 8 * MIB)
+        for client in clients:
+            client.close()
 
 
 def test_large_honest_bodies_are_taken():

@@ -35,7 +35,7 @@ OPTIONS: Dict[str, Tuple[Any, str]] = {
     "retry_after": (1, "fewest seconds in Retry-After; more if the queue is longer"),
     "max_header_bytes": (65536, "most bytes of a request's path and headers; longer ones get 431"),
     "max_body_bytes": (16 << 20, "most bytes of a request's body; longer ones get 413"),
-    "max_held_bytes": (256 << 20, "most bytes of the bodies of all requests; others get 503"),
+    "max_held_bytes": (256 << 20, "most bytes of the bodies of all requests; others get 503. As many of all answers that are not sent yet; beyond it the largest ends"),
     "max_output_bytes": (1 << 20, "most bytes that a stream's client may leave unread; then its connection is closed"),
     "request_timeout": (30.0, "longest time from a request's first byte to its last; then 408"),
     "idle_timeout": (75.0, "a connection without a request is closed after this time"),
