@@ -65,16 +65,20 @@ def objects(build):
                     yield source, os.path.join(folder, name)
 
 
-def symbols(path):
-    """The global symbols that an object defines, and those that it uses."""
-    text = subprocess.run(["nm", "-g", path], check=True, capture_output=True, text=True).stdout
-    defined, used = set(), set()
-    for words in map(str.split, text.splitlines()):
+def symbols(build):
+    """By source: the global symbols that its object defines, and those that it uses. One process
+    reads all objects."""
+    sources = {path: source for source, path in objects(build)}
+    found = {source: (set(), set()) for source in sources.values()}
+    text = subprocess.run(["nm", "-g", "-A", *sources], check=True, capture_output=True, text=True).stdout if sources else ""
+    for line in text.splitlines():
+        path, _, rest = line.rpartition(":")
+        (defined, used), words = found[sources[path]], rest.split()
         if len(words) == 2 and words[0] in "Uw":
             used.add(words[1])
         elif len(words) == 3:
             defined.add(words[2])
-    return defined, used
+    return found
 
 
 def public_functions():
@@ -184,7 +188,7 @@ def main():
     parser.add_argument("--graph", action="store_true")
     parser.add_argument("--circles", action="store_true")
     arguments = parser.parse_args()
-    files = {source: symbols(path) for source, path in objects(arguments.build)}
+    files = symbols(arguments.build)
     if not files:
         sys.exit(f"floors: no objects of the libraries under {arguments.build}")
     public = public_functions()

@@ -17,7 +17,7 @@ import pytest  # noqa: E402
 
 import cost  # noqa: E402
 import rotation  # noqa: E402
-from rotation import pytest_collection_modifyitems, pytest_runtest_makereport, pytest_terminal_summary  # noqa: E402, F401
+from rotation import pytest_collection_modifyitems, pytest_runtest_makereport, pytest_terminal_summary, quick_kernels  # noqa: E402, F401
 
 # Keys of the tests' own: what they compile is signed, and the user's folder is not touched.
 CONFIG = tempfile.TemporaryDirectory(prefix="accrt-config-")

@@ -11,13 +11,19 @@ ACCRT_TEST_ALL=1 takes all cases, and so does a run that names files or tests, o
 `pytestmark = pytest.mark.one_target` in a file whose tests are parametrized by the targets of this
 machine leaves each case once: with the target that the seed gives to the file. A case that is there
 for one target alone stays.
+
+`pytestmark = pytest.mark.quick_kernels` in a file whose tests are not about kernels: a run of the
+whole folder compiles its kernels with -O1, but for one such file, by the seed.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import random
 import re
+import shlex
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Set, TypeVar
 
 import pytest
@@ -47,6 +53,7 @@ def _takes_all(config: Any) -> bool:
 def pytest_configure(config: Any) -> None:
     config.addinivalue_line("markers", "rotating(count, by=None): so many of the cases, or cases of so many values of a parameter, in a run of the whole folder (tests/python/rotation.py)")
     config.addinivalue_line("markers", "one_target: each case with one of this machine's targets in a run of the whole folder")
+    config.addinivalue_line("markers", "quick_kernels: kernels are compiled with -O1 in a run of the whole folder")
 
 
 def asked(request: Any, parameter: str) -> List[Any]:
@@ -54,6 +61,25 @@ def asked(request: Any, parameter: str) -> List[Any]:
     each of them."""
     calls = [item.callspec for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
     return list(dict.fromkeys(call.params[parameter] for call in calls if parameter in call.params))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_kernels(request: Any) -> Iterator[None]:
+    """Kernels of a file with that mark are compiled quickly: in its tests, and in what they
+    start."""
+    files = sorted({item.path.name for item in request.session.items if item.get_closest_marker("quick_kernels")})
+    variable = f"ACCRT_KERNEL_CC_{platform.machine().upper()}"
+    as_asked = _takes_all(request.config) or variable in os.environ or request.path.name in part(files, 1, "optimized kernels")
+    if request.path.name not in files or as_asked:
+        yield
+        return
+    from accrt.compiler.kernels import image
+
+    os.environ[variable] = f"sh {shlex.quote(str(Path(__file__).with_name('quick_cc.sh')))}"
+    image.find_compiler.cache_clear()
+    yield
+    del os.environ[variable]
+    image.find_compiler.cache_clear()
 
 
 _TARGET = re.compile(r"x86-64-v\d+|aarch64")

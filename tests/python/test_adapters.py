@@ -15,6 +15,8 @@ from accrt import bundle_writer as bw
 from accrt.compiler import IRError, Module, SymbolClass, compile
 from safetensors_file import safetensors_bytes
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 N, K, MAX_RANK = 24, 40, 16
 SLOTS = "layers.0.q_proj.lora_{}.weight"
 

@@ -233,6 +233,7 @@ def test_activations_at_infinity(name, dtype):
     np.testing.assert_array_equal(y.astype(np.float64), [*AT_INFINITY[name], np.nan])
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("target", kh.host_targets())
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_compiled_activations_at_infinity(dtype, target):

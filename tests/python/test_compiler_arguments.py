@@ -587,12 +587,12 @@ def test_two_data_types_are_converted_by_rule_or_refused(name):
     assert wanted <= kept and ("f32.f64" in kept) == (name in ("where", "logical", "add")) and len(kept) < 100 or name in ("logical", "where")
 
 
-@pytest.mark.rotating(3)
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("name", TWO)
 def test_two_data_types_give_the_numbers_of_the_reference(name):
     """Each pair that there is; of many, a part."""
     m = two_data_types(name)
-    built = rotation.part(list(m.functions.values()), 8, f"two data types of {name}")
+    built = rotation.part(list(m.functions.values()), 6, f"two data types of {name}")
     m.functions = {f.name: f for f in built}
     running = ch.program(m)
     random = np.random.default_rng(kh.SEED)

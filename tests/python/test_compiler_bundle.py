@@ -439,6 +439,7 @@ def test_bf16_weights_are_exact():
         ch.compare(m, running, "f", [f32(rows, 48)], roundings=64, scale=16)
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f64", "i32"])
 def test_weights_of_every_type(dtype):
     m = Module("typed")

@@ -117,6 +117,7 @@ def hostile(stub, monkeypatch):
     return stub
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("what, message", [
     ("no end", "takes longer than 2 seconds"), ("no sleep", "takes longer than 2 seconds"), ("all memory", "NVRTC: another|may take 256 MiB of memory"), ("a crash", r"ended its process: signal 6 \(SIGABRT\)"),
     ("an exit", "ended its process: exit code 0"), ("a close", "ended its process|takes longer than 2 seconds"), ("a print", None)])  # fmt: skip

@@ -687,7 +687,7 @@ def test_each_mutant_changes_the_driver():
             assert mutate(source, obligation, old, new) != whole(source), obligation
 
 
-@pytest.mark.rotating(60)
+@pytest.mark.rotating(30)
 @pytest.mark.parametrize(
     "source,obligation,old,new,test",
     [(NULL, *m) for m in MUTANTS] + [(THREADED, *m) for m in THREADED_MUTANTS],

@@ -32,6 +32,8 @@ from accrt.compiler import Module, compile, encodings, packing
 from safetensors_file import safetensors_bytes
 from test_packed_kernels import error_bound
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "weights" / "golden"
 SECRET = bytes(range(32))
 

@@ -16,6 +16,8 @@ from test_packed import operations
 from test_packed_kernels import error_bound, random_weight
 from safetensors_file import safetensors_bytes
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 TARGETS = [h.target()]
 
 
@@ -91,6 +93,7 @@ def test_left_out_by_digest_and_by_file(tmp_path, instance):
     assert passes.leave_out(m, {"w": None}).constants["w"].external is None and m.constants["w"].external is None
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("layout", ["q4_k", "i4_group", "mxfp4", "f8_channel"])
 def test_what_the_tool_quantizes_is_what_was_left_out(layout, tmp_path, instance):
     """`accx quantize` of the same weights gives the bytes that the compiler's digest is of, with
@@ -109,6 +112,7 @@ def test_what_the_tool_quantizes_is_what_was_left_out(layout, tmp_path, instance
     close(quantize(w, layout), x, np.asarray(bundle.program().session().f(x)))
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("layout", ["q8_0", "q4_k", "i4_group", "i4_group_asym", "mxfp4", "f8_channel", "i8_channel", "gptq_v1", "awq", "nvfp4"])
 def test_quantized_from_a_pack(layout, tmp_path, instance):
     rng = np.random.default_rng([kh.SEED, 22])
@@ -191,6 +195,7 @@ def test_what_is_declared_wrongly():
         compile(linear(data=np.zeros((4, 4), np.float32)), targets=TARGETS, external={"w": External(shard=Shard(2, 0))})
 
 
+@pytest.mark.rotating(5)
 @pytest.mark.parametrize("layout", quantizers.makes())
 def test_experts(layout, instance, tmp_path):
     """Weights of three dimensions: a batch of products takes them dequantized; a product with one

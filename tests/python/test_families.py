@@ -24,6 +24,8 @@ from accrt.models._config import MEANINGFUL
 from test_model_folders import JUNK
 from test_step_programs import OPTIONS, opened, run
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 RECORDED = family.recorded()
 
 

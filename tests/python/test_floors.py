@@ -73,7 +73,7 @@ def test_the_tool_and_the_text_form_stand_on_public_functions():
 
 
 def test_circles_lie_in_one_folder():
-    files = {source: floors.symbols(path) for source, path in floors.objects(accx_tool.BUILD)}
+    files = floors.symbols(accx_tool.BUILD)
     circles = floors.circles_of(floors.arrows(files))
     assert [c for c in circles if len({pathlib.PurePath(f).parent for f in c}) > 1] == []
     assert circles or not files

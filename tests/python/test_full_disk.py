@@ -20,6 +20,8 @@ from test_whole_files import ACCX, KINDS, bundle, needs_tool, parts
 import accrt
 from accrt import _files, _kernel_cache, trust
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 np = pytest.importorskip("numpy")
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -34,6 +34,7 @@ def arguments(name):
     return x if name == "log1p" else np.concatenate([x, rng.uniform(-80, 20, 500)])
 
 
+@pytest.mark.rotating(15)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "bf16"])
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_small_results_are_right(name, dtype):

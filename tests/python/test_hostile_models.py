@@ -24,6 +24,8 @@ from accrt.models._config import MEANINGFUL, Config
 from accrt.serve import text
 from accrt.serve.embedding import pooling_of
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 LLAMA = tiny.CONFIGS["llama"]
 DEEP = ["[" * 100_000 + "]" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000, '{"x": ' + "[" * 100_000 + "]" * 100_000 + "}"]
 TOKENIZER = tiny.byte_tokenizer()
@@ -212,6 +214,7 @@ def refused_or_read(folder):
     return message
 
 
+@pytest.mark.rotating(24)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_keys_with_odd_values_are_refused_or_read(tmp_path, monkeypatch, name):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -447,6 +450,7 @@ def peak_of_children():
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
 
 
+@pytest.mark.rotating(8)
 @pytest.mark.parametrize("source", LARGE)
 def test_the_memory_of_a_template_has_an_end(monkeypatch, source):
     """In a process of its own, and as an answer."""

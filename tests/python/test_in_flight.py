@@ -23,6 +23,7 @@ def pack(tmp_path_factory):
     return out
 
 
+@pytest.mark.rotating(15)
 @pytest.mark.parametrize("name", sorted(in_flight.SCENARIOS))
 def test_in_flight(name, golden_bundle, pack):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_PERTURB_": "165"}

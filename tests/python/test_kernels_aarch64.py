@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(bool(REASON), reason=f"aarch64 images are not tr
 TARGET = "aarch64"
 
 
+@pytest.mark.rotating(4)
 @pytest.mark.parametrize("op", ["atan", "erfc", "exp", "expm1", "log", "log1p", "tanh", "erf", "gelu", "silu"])
 def test_functions(op):
     functions.test_function_error_is_bounded(op, TARGET)
@@ -96,15 +97,17 @@ def test_arithmetic_gives_the_same_bytes_as_here():
     np.testing.assert_array_equal(here, there)
 
 
+@pytest.mark.rotating(2)
 @pytest.mark.parametrize("layout", ["q4_k", "q8_0", "i4_group_asym", "mxfp4", "f8_channel"])
 def test_quantized_weights(layout):
     packed.test_values_of_every_layout_are_the_registry_s(layout, TARGET)
     packed.test_products_are_within_their_bound(layout, TARGET)
 
 
-def test_attention_over_pages():
-    pages.test_units_that_are_shared_out_give_the_same_bits("bf16", 48, 7, TARGET, True)
-    pages.test_units_that_are_shared_out_give_the_same_bits("f32", 64, 4, TARGET, False)
+@pytest.mark.rotating(1)
+@pytest.mark.parametrize("case", [("bf16", 48, 7, True), ("f32", 64, 4, False)])
+def test_attention_over_pages(case):
+    pages.test_units_that_are_shared_out_give_the_same_bits(*case[:3], TARGET, case[3])
 
 
 def test_sampling():

@@ -60,6 +60,7 @@ def random(shape, dtype="f32"):
     return harness.encode(RNG.standard_normal(shape), dtype)
 
 
+@pytest.mark.rotating(5)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "batch,heads,kv_heads,q_len,capacity,live,size,value_size,causal,dtype",
@@ -86,6 +87,7 @@ def test_shapes(batch, heads, kv_heads, q_len, capacity, live, size, value_size,
     np.testing.assert_allclose(got, exact, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
+@pytest.mark.rotating(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("mask_dtype", ["bool", "f32", "f16"])
 @pytest.mark.parametrize("mask_shape", [(2, 1, 1, 70), (2, 4, 33, 70), (1, 4, 1, 1), (70,), (33, 1)])

@@ -129,6 +129,7 @@ def windowed(kind, x, dtype, window, target, **given):
     return harness.run(launch, {"x": x, **given}, {"out": out}, target, threads=2)["out"]
 
 
+@pytest.mark.rotating(1)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16", "f16"])
 def test_windows(dtype, target):

@@ -155,6 +155,7 @@ def test_reductions_of_other_floats(dtype, out, target):
             np.testing.assert_allclose(got, exact, rtol=RTOL[out], atol=300 * (1e-15 if dtype == "f64" else 2e-7))
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype,out", [("i32", "i64"), ("u8", "i64"), ("i8", "i64"), ("bool", "i64"), ("i32", "i32"), ("i64", "i64")])
 def test_integer_reductions_are_exact(dtype, out, target):

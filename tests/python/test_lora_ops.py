@@ -3,6 +3,8 @@ place, and bit for bit in other batches."""
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,7 @@ class Running:
         return got
 
 
+@pytest.mark.rotating(12)
 @pytest.mark.parametrize("size,out,rank", [(96, 80, 8), (1, 1, 1), (33, 1100, 5), (2048, 64, 16), (17, 130, 3)])
 @pytest.mark.parametrize("x", TYPES)
 @pytest.mark.parametrize("factors", TYPES)
@@ -238,12 +241,13 @@ def test_the_kernels_alone(target):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * rank)
 
 
-def test_there_is_a_version_for_cuda():
+@pytest.mark.rotating(2)
+@pytest.mark.parametrize("made", [*(functools.partial(module, *types) for types in (("f32", "bf16"), ("bf16", "bf16"), ("f16", "f16"))), joined_module],
+                         ids=range(4))  # fmt: skip
+def test_there_is_a_version_for_cuda(made):
     if "sm_90" not in available_targets():
         pytest.skip("no nvcc here")
-    for x, factors in (("f32", "bf16"), ("bf16", "bf16"), ("f16", "f16")):
-        assert compile(module(x, factors), targets=["sm_90"])
-    assert compile(joined_module(), targets=["sm_90"])
+    assert compile(made(), targets=["sm_90"])
 
 
 @pytest.mark.parametrize("count", [2, 3])

@@ -22,6 +22,8 @@ import accrt
 from accrt import models
 from accrt.models import Options, Refused, _parts
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 OPTIONS = Options(**{**steps.OPTIONS.__dict__, "adapters": 3, "max_rank": 6})
 FAMILIES = ("llama", "llama-linear-biases", "qwen2", "qwen3", "gemma2", "phi3", "granite", "olmo2", "smollm3", "gpt2")
 

@@ -22,6 +22,8 @@ from accrt import models
 from accrt.models import Options, Refused, _gguf, _registry, _rope, _tokens
 from accrt.models._config import Config
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 LLAMA = tiny.CONFIGS["llama"]
 
 

@@ -192,11 +192,11 @@ def cosines(a, b):
 @needs_minilm
 @pytest.mark.rotating(1)
 def test_minilm_on_two_hundred_sentences(minilm):
-    """Of which a run takes fifty, and always the longest."""
+    """Of which a run takes 25, and always the longest."""
     session, reference, model = minilm
     tokenizer = model.tokenizer(256)
     *texts, last = sentences(200)
-    texts = [*rotation.part(texts, 49, "sentences"), last]
+    texts = [*rotation.part(texts, 24, "sentences"), last]
     longest = 0
     for first in range(0, len(texts), 25):
         part = texts[first : first + 25]

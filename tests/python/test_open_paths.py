@@ -302,6 +302,7 @@ print(good, bad)
 """
 
 
+@pytest.mark.rotating(6)
 @pytest.mark.parametrize("kind", ["accx:open", "accx:full", "accx:weights", "accx:weights-full", "accx:read", "accx:view",
                                   "accx:program", "accx:diff", "accx:quantize", "accx:reader", "safetensors:weights", "safetensors:read",
                                   "safetensors:external", "safetensors:each", "safetensors:quantize", "gguf:weights", "gguf:read",

@@ -89,6 +89,7 @@ def test_cumsum_of_views_and_of_no_dimension():
 # ---- sort ----
 
 
+@pytest.mark.rotating(8)
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", TYPES)
 def test_sort(dtype, descending):
@@ -119,6 +120,7 @@ def test_long_lines_are_sorted():
 # ---- scatter ----
 
 
+@pytest.mark.rotating(20)
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize("index", ["i32", "i64", "u8"])
 @pytest.mark.parametrize("dtype", ["f32", "f16", "i64", "u8", "bool"])

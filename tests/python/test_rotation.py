@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import accrt
 import rotation
 
 TESTS = """
@@ -150,3 +151,39 @@ def test_all_are_chosen_in_time(monkeypatch):
         assert len(found) == 3 and found == sorted(found)
         chosen |= set(found)
     assert chosen == set("abcdefghij")
+
+
+QUICK = """
+import os, platform, subprocess, sys
+import pytest
+
+pytestmark = pytest.mark.quick_kernels
+CHILD = "from accrt.compiler.kernels import image; print(image.find_compiler('x86-64-v3' if 'x86' in __import__('platform').machine() else 'aarch64').command)"
+
+@pytest.fixture(scope="module")
+def early():
+    return os.environ.get(f"ACCRT_KERNEL_CC_{platform.machine().upper()}", "")
+
+def test_it(early):
+    told = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True).stdout
+    assert ("quick_cc.sh" in early) == ("quick_cc.sh" in told)
+    print("quick" if early else "as asked")
+"""
+
+
+def test_files_that_are_not_about_kernels_compile_them_quickly(tmp_path):
+    """But for one file, by the seed; and where all is asked for, none."""
+    for name in "abc":
+        (tmp_path / f"test_{name}.py").write_text(QUICK)
+    (tmp_path / "test_plain.py").write_text(QUICK.replace("pytestmark =", "mark ="))
+    path = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(Path(accrt.__file__).parents[1])])}
+    said = run(tmp_path, "-s", **path)[1]
+    assert (said.count("quick\n"), said.count("as asked\n")) == (2, 2), said
+    assert run(tmp_path, "-s", ACCRT_TEST_ALL="1", **path)[1].count("as asked\n") == 4
+
+
+def test_the_quick_compiler_optimizes_less():
+    """Its own option is the last, so that it counts; all others are passed on."""
+    command = ["sh", str(Path(__file__).with_name("quick_cc.sh")), "-###", "-O3", "-DGIVEN=1", "-c", "it.c"]
+    said = subprocess.run(command, capture_output=True, text=True).stderr
+    assert re.findall(r"-O\d", said)[-1] == "-O1" and "GIVEN=1" in said

@@ -19,6 +19,8 @@ import accrt
 from accrt import _ffi, models
 from accrt._library import check, lib
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 LLAMA = tiny.CONFIGS["llama"]
 SIZES = {"page_size": 8, "token_buckets": (1, 4, 16, 64), "row_buckets": (1, 8), "sample_buckets": (1, 8), "change_buckets": (4, 16), "edit_buckets": (1, 40)}
 OPTIONS = models.Options(**SIZES, adapters=3, max_rank=6)

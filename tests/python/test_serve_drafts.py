@@ -15,7 +15,7 @@ from test_serve_program import generate
 import accrt
 from accrt import _ffi, models, serve
 
-pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
+pytestmark = [pytest.mark.one_target, pytest.mark.quick_kernels]
 LLAMA = tiny.CONFIGS["llama"]
 FLAGS = _ffi.ACCRT_SERVE_SEED | _ffi.ACCRT_SERVE_IGNORE_EOS
 INVARIANT = {"flags": _ffi.ACCRT_SERVE_ENGINE_BATCH_INVARIANT}

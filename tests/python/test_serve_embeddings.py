@@ -12,6 +12,8 @@ import pytest
 import serve_http
 from serve_http import Answer, post, until
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 serve_http.need_server()
 
 np = pytest.importorskip("numpy")

@@ -31,6 +31,8 @@ serve_http.need_server()
 import accrt  # noqa: E402
 from accrt import serve  # noqa: E402
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 PYTHON = str(pathlib.Path(serve_http.__file__).parents[2] / "python")
 GREEDY = {"max_tokens": 24, "temperature": 0, "seed": 1}
 

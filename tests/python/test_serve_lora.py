@@ -22,6 +22,8 @@ import tiny_models as tiny  # noqa: E402
 import accrt  # noqa: E402
 from accrt import models, serve  # noqa: E402
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 LLAMA = tiny.CONFIGS["llama"]
 GREEDY = {"max_tokens": 12, "temperature": 0, "ignore_eos": True}
 

@@ -18,7 +18,7 @@ from accrt import _ffi, models
 from accrt._library import check
 from accrt.models._blocks import Decoder
 
-pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
+pytestmark = [pytest.mark.one_target, pytest.mark.quick_kernels]
 LLAMA = tiny.CONFIGS["llama"]
 FLAGS = _ffi.ACCRT_SERVE_SEED | _ffi.ACCRT_SERVE_LOGPROBS | _ffi.ACCRT_SERVE_IGNORE_EOS
 INVARIANT = _ffi.ACCRT_SERVE_ENGINE_BATCH_INVARIANT

@@ -17,6 +17,8 @@ import accrt
 from accrt import _ffi, models
 from accrt._library import check, lib, struct
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 LLAMA = tiny.CONFIGS["llama"]
 
 

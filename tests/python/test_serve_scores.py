@@ -17,7 +17,7 @@ from accrt import _ffi, models, serve
 from accrt.serve.engine import Engine as SimulatedEngine
 from accrt.serve.engine import Model
 
-pytestmark = pytest.mark.one_target  # of this machine's, in a run of the whole folder
+pytestmark = [pytest.mark.one_target, pytest.mark.quick_kernels]
 LLAMA = tiny.CONFIGS["llama"]
 SCORED = _ffi.ACCRT_SERVE_PROMPT_LOGPROBS | _ffi.ACCRT_SERVE_IGNORE_EOS | _ffi.ACCRT_SERVE_SEED
 ONLY = SCORED | _ffi.ACCRT_SERVE_SCORE_ONLY

@@ -15,6 +15,8 @@ serve_http.need_server()
 from accrt import serve  # noqa: E402
 from accrt.serve import text, tools  # noqa: E402
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 #: Parameters of one length, so that a random model ends.
 WEATHER = {"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": {
     "type": "object", "properties": {"place": {"type": "string", "maxLength": 4}, "days": {"type": "integer", "minimum": 1, "maximum": 9}},

@@ -21,6 +21,8 @@ from accrt.compiler.ops.serving import e4m3_codes, e4m3_values
 from accrt.models import Options
 from test_packed_kernels import random_weight
 
+pytestmark = pytest.mark.quick_kernels  # in a run of the whole folder
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TARGETS = kh.host_targets()[-1:]
 LENGTH, ROWS, PAGES = 64, 5, 40
