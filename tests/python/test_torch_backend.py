@@ -400,3 +400,31 @@ def test_numbers_that_only_look_the_same_have_plans_of_their_own():
             (y,) = made(x, s)
             assert torch.equal(y.nan_to_num(7.0), (x / s).nan_to_num(7.0)), s
     assert len(made.plans) == 4
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_autocast_around_a_call_has_torchs_types(compiled, caplog, whole):
+    """Also of a graph of which a part runs in torch."""
+    net = network()
+    model = net if whole else lambda x: torch.polygamma(1, net(x).float().abs() + 1) * 2 + net(x)  # noqa: E731
+    fast, x = compiled(model), torch.randn(5, 8)
+    with torch.no_grad():
+        plain = fast(x)
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", dtype):
+                made, wanted = fast(x), model(x)
+            assert made.dtype == wanted.dtype
+            torch.testing.assert_close(made, wanted, rtol=2e-2, atol=2e-2)
+        assert torch.equal(fast(x), plain)
+    assert set(said(caplog)) == (set() if whole else {"aten.polygamma.default runs in torch"})
+
+
+def test_a_dropout_that_is_off_stays_in_the_bundle(compiled, caplog):
+    """With dynamic=True torch gives its probability as a tensor."""
+    net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.Dropout(0.3), torch.nn.ReLU()).eval()
+    fast = compiled(net, dynamic=True)
+    with torch.no_grad():
+        for rows in (3, 5):
+            x = torch.randn(rows, 8)
+            close(fast(x), net(x))
+    assert said(caplog) == []

@@ -2,9 +2,10 @@
 table, and run on torch's own memory."""
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional, Sequence, Tuple
 
 import torch
 
@@ -15,6 +16,8 @@ from ._shapes import meet, meets, span
 from ._weights import mark, same, Weights
 
 _log = logging.getLogger("accrt.torch")
+_F = torch.nn.functional
+_DROPOUTS = {_F.dropout, _F.alpha_dropout, _F.feature_alpha_dropout, _F.dropout1d, _F.dropout2d, _F.dropout3d}
 _PLANS = 64  # of one graph: one for each set of shapes
 
 
@@ -30,6 +33,23 @@ def backend(graph: torch.fx.GraphModule, example_inputs: Sequence[Any], **option
     return _Graph(graph)
 
 
+_Casts = Sequence[Tuple[str, Optional[torch.dtype]]]  # torch.autocast: on which kinds of devices, to which type
+
+
+def _casts() -> _Casts:
+    """How torch.autocast is set here."""
+    return tuple((kind, torch.get_autocast_dtype(kind)) for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind))
+
+
+@contextlib.contextmanager
+def _casting(casts: _Casts) -> Iterator[None]:
+    """torch.autocast set like this; off where the type is None."""
+    with contextlib.ExitStack() as stack:
+        for kind, dtype in casts:
+            stack.enter_context(torch.autocast(kind, dtype, enabled=dtype is not None, cache_enabled=False))
+        yield
+
+
 class _Stale(Exception):
     """A plan was made of parameters that have changed since, in a way that it cannot follow."""
 
@@ -38,21 +58,22 @@ class _Graph:
     """A graph of torch, and what runs it, by the shapes of its arguments."""
 
     def __init__(self, graph: torch.fx.GraphModule) -> None:
-        self.graph, self.plans = graph, {}
+        self.graph, self.plans = _without_idle_dropouts(graph), {}
         self._making = threading.RLock()
 
     def __call__(self, *args: Any) -> Any:
         if torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in args):
             raise RuntimeError("torch.compile(backend='accrt') runs inference alone, and arguments or parameters require grad: call the model under "
                                "torch.no_grad(). For training there is accrt.torch.operator with a backward")
+        casts = _casts()
         # numbers by their bits: 0.0 is -0.0, and nan is not nan
-        key = tuple((tuple(a.shape), a.stride(), a.dtype, a.device.type, isinstance(a, torch.nn.Parameter)) if isinstance(a, torch.Tensor)
+        key = casts, *((tuple(a.shape), a.stride(), a.dtype, a.device.type, isinstance(a, torch.nn.Parameter)) if isinstance(a, torch.Tensor)
                     else (type(a), a.hex() if isinstance(a, float) else a) for a in args)
         plan = self.plans.get(key)
         while True:
             if plan is None:
                 with self._making:
-                    plan = self.plans.get(key) or self._made(args)
+                    plan = self.plans.get(key) or self._made(args, casts)
                     if len(self.plans) < _PLANS:
                         self.plans[key] = plan
             try:
@@ -63,7 +84,7 @@ class _Graph:
                         del self.plans[key]
                 plan = None
 
-    def _made(self, args: Sequence[Any]) -> Callable[..., Any]:
+    def _made(self, args: Sequence[Any], casts: _Casts) -> Callable[..., Any]:
         if len(self.plans) >= _PLANS:
             _log.warning("a graph has been called with %d sets of shapes: further ones run in torch", _PLANS)
             return self.graph
@@ -79,28 +100,46 @@ class _Graph:
             _log.warning("a graph runs in torch: %s", why_not)
             return self.graph
         try:
-            with torch.no_grad():
+            with torch.no_grad(), _casting([(kind, None) for kind, _dtype in casts]):
                 # torch.export would write to inference tensors, which torch refuses outside of its mode
-                return _lowered(self.graph, _apart(args) if _overlap(args) or any(a.is_inference() for a in tensors) else args, target)
+                return _lowered(self.graph, _apart(args) if _overlap(args) or any(a.is_inference() for a in tensors) else args, casts, target)
         except Exception as error:
             # of torch.export, of many kinds: what is not covered runs in torch
             _log.warning("a graph runs in torch: %s: %s", type(error).__name__, str(error).partition("\n")[0])
             return self.graph
 
 
+def _without_idle_dropouts(graph: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """The graph without dropouts that are off. With dynamic=True their probabilities are tensors,
+    whose range torch.export would check."""
+    idle = [node for node in graph.graph.nodes if node.op == "call_function" and node.target in _DROPOUTS
+            and (node.args[2:3] or (node.kwargs.get("training"),))[0] is False]
+    for node in idle:
+        used = node.all_input_nodes
+        node.replace_all_uses_with(used[0])
+        graph.graph.erase_node(node)
+        for number in used[1:]:
+            if not number.users and (number.op, number.target) == ("call_method", "item"):
+                graph.graph.erase_node(number)
+    if idle:
+        graph.recompile()
+    return graph
+
+
 class _Fixed(torch.nn.Module):
     """A graph whose parameters stand in it, so that they become weights of the bundle."""
 
-    def __init__(self, graph: torch.nn.Module, args: Sequence[Any]) -> None:
+    def __init__(self, graph: torch.nn.Module, args: Sequence[Any], casts: _Casts) -> None:
         super().__init__()
-        self.graph, self.fixed = graph, [isinstance(a, torch.nn.Parameter) for a in args]
+        self.graph, self.casts, self.fixed = graph, casts, [isinstance(a, torch.nn.Parameter) for a in args]
         for at, value in enumerate(args):
             if self.fixed[at]:
                 self.register_parameter(f"argument{at}", torch.nn.Parameter(value.detach(), requires_grad=False))
 
     def forward(self, *rest: Any) -> Any:
         given = iter(rest)
-        return self.graph(*[getattr(self, f"argument{at}") if fixed else next(given) for at, fixed in enumerate(self.fixed)])
+        with _casting(self.casts):
+            return self.graph(*[getattr(self, f"argument{at}") if fixed else next(given) for at, fixed in enumerate(self.fixed)])
 
 
 def _overlap(args: Sequence[Any], written: Optional[Sequence[int]] = None) -> bool:
@@ -138,11 +177,11 @@ def _apart(args: Sequence[Any]) -> list[Any]:
             if isinstance(a, torch.Tensor) and not isinstance(a, torch.nn.Parameter) else a for a in args]
 
 
-def _lowered(graph: torch.nn.Module, args: Sequence[Any], target: str) -> Callable[..., Any]:
+def _lowered(graph: torch.nn.Module, args: Sequence[Any], casts: _Casts, target: str) -> Callable[..., Any]:
     """A bundle for the whole graph, or bundles for its parts."""
     from ..from_torch import UnsupportedOperations
 
-    module = _Fixed(graph, args)
+    module = _Fixed(graph, args, casts)
     rest = tuple(a for a, fixed in zip(args, module.fixed) if not fixed)
     program = torch.export.export(module, rest, strict=False)
     if not all(_is_operation(n) for n in program.graph.nodes):
@@ -317,7 +356,8 @@ def _parts(graph: torch.nn.Module, program: Any, args: Sequence[Any], fixed: Seq
         for name, at in tensors:
             if getattr(divided, name, None) is not None and getattr(divided, name).data_ptr() != given[at].data_ptr():
                 return graph(*given)  # other parameters than those that the parts were made of
-        made = divided(*[given[at] for at in rest])
+        with _casting([(kind, None) for kind, _dtype in _casts()]):  # its casts are operations
+            made = divided(*[given[at] for at in rest])
         return tuple(made) if isinstance(made, (list, tuple)) else (made,)
 
     return run
