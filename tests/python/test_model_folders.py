@@ -82,6 +82,19 @@ def test_what_changes_results_and_is_not_done(tmp_path, weights, name, value):
     assert point == f"config: {name} is {value!r}, which this family does not do"
 
 
+@pytest.mark.parametrize("older, points_of", [({"type": "linear", "factor": 4.0}, ["rope_type is 'linear' in rope_scaling and 'default' in rope_parameters"]),
+                                              ({"rope_type": "default", "rope_theta": 1e4}, []), ({"factor": 4.0}, [])])  # fmt: skip
+def test_two_forms_of_rotary_settings_must_agree(tmp_path, weights, older, points_of):
+    """A scaling that was added to a configuration of transformers 5 had no effect."""
+    config = changed(LLAMA, rope_scaling=older, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+    folder = tiny.write_folder(tmp_path, config, weights)
+    if not points_of:
+        assert _registry.decoder(models.read(folder))
+        return
+    (point,) = points(folder)
+    assert point == f"config: {points_of[0]}: leave one of the two out"
+
+
 def test_neutral_values_are_taken(tmp_path, weights):
     config = changed(LLAMA, num_local_experts=0, sliding_window=None, partial_rotary_factor=1.0, mlp_bias=False, rope_scaling=None, clip_qkv=None)
     assert _registry.decoder(models.read(tiny.write_folder(tmp_path, config, weights)))

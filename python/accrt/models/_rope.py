@@ -35,8 +35,12 @@ def settings(config: Config) -> Tuple[float, Dict[str, Any]]:
         found = config.get(name, {})
         if not isinstance(found, dict):
             config.refuse(f"config: {name} is {found!r}, expected an object")
-        given.update(found if isinstance(found, dict) else {})
-    given["rope_type"] = str(given.get("rope_type", given.get("type")) or "default")
+            continue
+        found = {**({"rope_type": found["type"]} if "type" in found else {}), **{key: value for key, value in found.items() if key != "type"}}
+        for key in sorted(key for key in found.keys() & given.keys() if found[key] != given[key]):
+            config.refuse(f"config: {key} is {given[key]!r} in rope_scaling and {found[key]!r} in rope_parameters: leave one of the two out")
+        given.update(found)
+    given["rope_type"] = str(given.get("rope_type") or "default")
     if given["rope_type"] == "su":
         given["rope_type"] = "longrope"
     if not given.get("original_max_position_embeddings"):
