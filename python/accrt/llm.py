@@ -187,7 +187,7 @@ class LLM:
 
     @never_raises
     def __repr__(self) -> str:
-        return f"<accrt.LLM {self.name}>"
+        return f"<accrt.LLM {self.name}{', closed' if self._engine._pointer is None else ''}>"
 
     # ---- all at once ----
 

@@ -261,8 +261,11 @@ static http_failure_t fault_of(const http_connection_t* c) {
             "There is nothing at this path. Of OpenAI's API there are /v1/chat/completions, "
             "/v1/completions, /v1/embeddings and /v1/models; a client's base_url ends with /v1."};
   if (!is_allowed(c))
-    return (http_failure_t){
-        .status = 405, .code = "unknown_method", .message = "This path has other methods."};
+    return (http_failure_t){.status = 405,
+                            .code = "unknown_method",
+                            .message = (c->route->method_bits & HTTP_BIT_POST)
+                                           ? "This path takes POST, with a body."
+                                           : "This path takes GET, without a body."};
   if (c->route->needs_key != 0 && !has_key(c))
     return (http_failure_t){.status = 401,
                             .code = "invalid_api_key",

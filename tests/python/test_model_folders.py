@@ -562,6 +562,11 @@ def test_an_option_that_is_not_there_is_said_in_one_line(capsys):
         with pytest.raises(SystemExit) as ended:
             main(["simulated:", *given])
         assert ended.value.code == 2 and capsys.readouterr().err == f"accrt-serve: {said}\n"
+    from accrt.models.__main__ import main as make
+
+    with pytest.raises(SystemExit) as ended:
+        make(["folder", "--max-positon", "64"])
+    assert ended.value.code == 2 and capsys.readouterr().err == "python -m accrt.models: unrecognized arguments: --max-positon 64; is it --max-position?\n"
 
 
 @pytest.mark.parametrize("name", ["numpy", "xxhash"])

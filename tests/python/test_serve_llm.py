@@ -220,6 +220,12 @@ def test_a_stream_is_for_one_loop(llm, first, second, whole):
     assert until(lambda: llm.engine.stats()["running"] == 0)
 
 
+def test_a_closed_model_prints_that_it_is_closed():
+    with accrt.LLM(serve.simulated()) as model:
+        assert repr(model) == f"<accrt.LLM {model.name}>"
+    assert repr(model) == f"<accrt.LLM {model.name}, closed>"
+
+
 def test_a_loop_that_is_closed_with_a_stream_hurts_nobody():
     """Its pieces go nowhere: its request ends, and the thread that takes all events goes on."""
     with accrt.LLM(serve.simulated(step_ns=1_000_000)) as model:

@@ -13,6 +13,8 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from .._advice import file_advice
+from .._arguments import Parser, need_place
 from . import command_line
 from .arguments import IRError
 from .ir import Module
@@ -27,7 +29,7 @@ def read(path: str, name: str = "", maximum: int = 1 << 16, sizes: Optional[Mapp
     raise, ImportError, OSError, ValueError."""
     suffix = os.path.splitext(path)[1].lower()
     if suffix not in (*CONVERTERS, ".py"):
-        raise ValueError(f"{path}: expected a model in .pt2 (torch.export.save), .onnx or .py")
+        raise ValueError(f"{path}: expected a model in .pt2 (torch.export.save), .onnx or .py{file_advice(path)}")
     if not os.path.isfile(path):
         raise FileNotFoundError(f"{path}: there is no such file")
     if sizes and suffix != ".onnx":
@@ -96,7 +98,7 @@ def _sizes(items: Optional[List[str]], parser: argparse.ArgumentParser) -> Dict[
 
 
 def main(program: str = "accrt.compiler") -> None:
-    parser = argparse.ArgumentParser(prog=f"python -m {program}", description="Compiles a model into a bundle. The model is a .pt2 file (torch.export.save), an .onnx file, or a .py file with a function build() that returns a Module.")
+    parser = Parser(prog=f"python -m {program}", description="Compiles a model into a bundle. The model is a .pt2 file (torch.export.save), an .onnx file, or a .py file with a function build() that returns a Module.")
     parser.add_argument("model", nargs="+", help="the model's file; several become functions with the files' names: prefill.pt2 decode.pt2")
     parser.add_argument("--name", default="", help="name of the bundle (default: the file's; of several: model)")
     parser.add_argument("--maximum", type=int, default=1 << 16, help="the largest size of dimensions that vary and have no maximum of their own (default: %(default)s)")
@@ -107,6 +109,10 @@ def main(program: str = "accrt.compiler") -> None:
     sys.argv[0] = program
     quantize, sizes = _pairs(arguments.quantize, parser), _sizes(arguments.size, parser)
     command_line.targets(arguments)
+    try:
+        need_place(arguments.output)
+    except OSError as problem:
+        sys.exit(f"{program}: {problem}")
     begin = time.monotonic()
     # What is imported and read stays until the end: to look through it for garbage, again and again
     # and once more at the end, took a tenth of a build.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from typing import List, Optional
 
+from .._arguments import Parser
 from . import Options, Refused, open as open_model
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m accrt.models", description=__doc__)
+    parser = Parser(prog="python -m accrt.models", description=__doc__)
     parser.add_argument("model", help="a folder with config.json, or a .gguf file")
     parser.add_argument("-o", "--output", help="where the bundle is written (default: the user's cache)")
     parser.add_argument("--target", action="append", help="host (this machine), x86-64-v3, cuda, ... (default: all that can be built here, which may take minutes); may be given several times")

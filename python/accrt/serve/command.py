@@ -10,9 +10,9 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, List, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from .._library import close
+from .._arguments import Parser
 from . import engine as engine_module
 from . import loading as load_module
 from . import options as given_options
@@ -73,17 +73,9 @@ def _unit(name: str, kind: type) -> str:
     return {int: "N", float: "SECONDS"}.get(kind, "TEXT")
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """In one line, with the option that was meant."""
-        unknown = re.match(r"unrecognized arguments: (--[^ =]+)", message)
-        near = close(unknown[1], self._option_string_actions) if unknown else []
-        self.exit(2, f"{self.prog}: {message}" + (f"; is it {near[0]}?" if near else "; --help lists all options") + "\n")
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="accrt-serve", description="Serves a model over HTTP, with OpenAI's interface.",
-                                     epilog="docs/server.md describes answers, limits and metrics.")  # fmt: skip
+    parser = Parser(prog="accrt-serve", description="Serves a model over HTTP, with OpenAI's interface.",
+                    epilog="docs/server.md describes answers, limits and metrics.")  # fmt: skip
     parser.add_argument("model", help="a folder with config.json, a .gguf file, or a bundle (.accx)")
     for title, options in (("server", server_module.OPTIONS), ("engine", engine_module.OPTIONS), ("model", load_module.OPTIONS)):
         group = parser.add_argument_group(title)

@@ -54,7 +54,7 @@ def _one(name: str, value: Any, default: Any) -> Any:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {shown(value)}, expected a string")
     if not value or "\0" in value:
-        raise ValueError(f"{name} is {value!r}, expected a text" + (" without a NUL" if value else ""))
+        raise ValueError(f"{name} is {value!r}, expected a text " + ("without a NUL" if value else "that is not empty"))
     return value
 
 
