@@ -107,12 +107,17 @@ ACCRT_RARE static accrt_status_t report_failure(accrt_session_t* session, accrt_
   return status;
 }
 
+/* `last_submission` of a run that failed on the calling thread: its stream did not fail. */
+#define FAILED_HERE UINT64_MAX
+
 /* Waits for the latest run, and for the copies behind it. `timeout_ns` is what the caller gave,
  * `left_ns` what is left of it. */
 static accrt_status_t wait_run(accrt_call_t* call, uint64_t timeout_ns, uint64_t left_ns) {
   accrt_session_t* session = call->session;
   if (call->last_submission == 0)
     return ACCRT_OK;
+  if (call->last_submission == FAILED_HERE)
+    return report_failure(session, ACCRT_FAIL(POISONED, "the run failed before a reset"));
   const accrt_status_t status =
       accrt_stream_wait_over(session->stream, call->last_submission, left_ns);
   if (status == ACCRT_ERROR_TIMEOUT || status == ACCRT_ERROR_NOT_READY)
@@ -237,6 +242,8 @@ static accrt_status_t run_here(accrt_call_t* call, const accrt_stream_work_t* wo
     ACCRT_TRY(
         accrt_session_check(call->session)); /* it may be the session's own work that failed */
   } else if (!is_refusal(status)) {
+    call->ran = true;
+    call->last_submission = FAILED_HERE;
     (void)accrt_session_fail(call->session, accrt_error_current());
   }
   return status;

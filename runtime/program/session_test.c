@@ -322,6 +322,26 @@ static accrt_status_t fail_with(accrt_call_t* call, int64_t code) {
   return run(call);
 }
 
+/* The failure of a run is that of a wait for it, however it ran and whatever ran before. */
+static void waits_tell_of_failed_runs(void** state) {
+  FIXTURE(f);
+  static const uint64_t limits_ns[] = {ACCRT_TIMEOUT_INFINITE, UINT64_C(60000000000)};
+  for (size_t i = 0; i < sizeof limits_ns / sizeof limits_ns[0]; ++i) {
+    accrt_call_t* call = make_call(f->session, "fail");
+    for (int round = 0; round < 2; ++round) { /* in the second one a run has succeeded before */
+      OK(set_number(call, "code", 13));
+      FAILS(accrt_call_run(call, limits_ns[i]), KERNEL, "asked to fail");
+      FAILS(accrt_call_wait(call, ACCRT_TIMEOUT_INFINITE), KERNEL, "asked to fail");
+      assert_int_equal(accrt_error_current()->driver_code, 13);
+      OK(accrt_session_reset(f->session));
+      FAILS(accrt_call_wait(call, ACCRT_TIMEOUT_INFINITE), POISONED, NULL);
+      OK(fail_with(call, 0));
+      OK(accrt_call_wait(call, ACCRT_TIMEOUT_INFINITE));
+    }
+    accrt_call_release(call);
+  }
+}
+
 static void poisons_until_reset(void** state) {
   FIXTURE(f);
   accrt_call_t* call = make_call(f->session, "fail");
@@ -790,6 +810,7 @@ int main(void) {
       FIXTURE_TEST(clones),
       FIXTURE_TEST(state_is_there_when_a_function_returns),
       FIXTURE_TEST(new_state_does_not_wait_for_calls),
+      FIXTURE_TEST(waits_tell_of_failed_runs),
       FIXTURE_TEST(poisons_until_reset),
       FIXTURE_TEST(reports_failures_of_submitted_calls),
       FIXTURE_TEST(leaves_a_given_stream_alone),
