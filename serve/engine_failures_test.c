@@ -72,6 +72,8 @@ typedef enum wrong {
   WRONG_NO_TOKENS,
   WRONG_NO_TOP_TOKENS,
   WRONG_NO_TOP_LOGPROBS,
+  WRONG_NO_LOGPROBS,
+  WRONG_NO_ALTERNATIVES,
   WRONG_COUNT
 } wrong_t;
 static wrong_t wrong;
@@ -88,8 +90,8 @@ static accrt_status_t wrong_wait(void* self, uint64_t number, accrt_serve_result
   for (uint32_t i = 0; i < 4096; ++i)
     tokens[i] = wrong == WRONG_NEGATIVE ? -1 : wrong == WRONG_ABOVE ? 256 : 65;
   out_results->tokens = wrong == WRONG_NO_TOKENS ? NULL : tokens;
-  out_results->logprobs = logprobs;
-  out_results->top_count = wrong >= WRONG_NO_TOP_TOKENS ? 1 : 0;
+  out_results->logprobs = wrong == WRONG_NO_LOGPROBS ? NULL : logprobs;
+  out_results->top_count = wrong >= WRONG_NO_TOP_TOKENS && wrong != WRONG_NO_ALTERNATIVES ? 1 : 0;
   out_results->top_tokens = wrong == WRONG_NO_TOP_TOKENS ? NULL : tokens;
   out_results->top_logprobs = wrong == WRONG_NO_TOP_LOGPROBS ? NULL : logprobs;
   return ACCRT_OK;

@@ -423,6 +423,8 @@ static void note_pace(accrt_serve_engine_t* engine, const accsv_plan_t* plan, ui
 /* Arrays that a model may not leave out. */
 static bool are_complete(const accsv_plan_t* plan, const accrt_serve_results_t* results) {
   return (results->tokens != NULL || plan->samples == 0) &&
+         (results->logprobs != NULL || !plan->logprobs) &&
+         (results->top_count != 0 || plan->top_count == 0) &&
          (results->top_count == 0 ||
           (results->top_tokens != NULL && results->top_logprobs != NULL));
 }
@@ -471,6 +473,8 @@ static accrt_status_t begin_step(accrt_serve_engine_t* engine, accsv_plan_t* pla
   if (plan->fresh)
     note_parts(engine, plan, now_ns);
   accsv_batch_lay(&engine->batch, plan, &step);
+  plan->logprobs = (step.flags & ACCRT_SERVE_STEP_LOGPROBS) != 0;
+  plan->top_count = step.top_count;
   const bool masked = (step.flags & ACCRT_SERVE_STEP_MASKS) != 0;
   const bool known = engine->in_flight++ == 0;
   ++engine->figures.steps;
