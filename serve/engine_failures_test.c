@@ -147,7 +147,11 @@ static void test_model_without_masks(void** state) {
   accrt_serve_model_t* model;
   assert_int_equal(accrt_serve_model_wrap(&functions, &model), ACCRT_OK);
   accrt_serve_engine_t* engine;
+  uint32_t left = 9;
+  assert_int_equal(accrt_serve_model_prepare(model, &left), ACCRT_OK); /* nothing to prepare */
   assert_int_equal(accrt_serve_engine_create(model, NULL, &engine), ACCRT_OK);
+  assert_int_equal(accrt_serve_model_prepare(model, &left), ACCRT_ERROR_INVALID_STATE);
+  assert_int_equal(left, 0);
   accrt_serve_request_t request = hello_request(4, NULL);
   request.constraint = rhyming;
   assert_int_equal(accrt_serve_engine_submit(engine, &request, NULL), ACCRT_ERROR_UNSUPPORTED);

@@ -93,12 +93,12 @@ accrt_status_t accrt_serve_model_prepare(accrt_serve_model_t* model, uint32_t* o
   ACCSV_NOT_NULL(out_left);
   *out_left = 0;
   ACCSV_NOT_NULL(model);
-  if (model->functions.prepare == NULL)
-    return ACCRT_OK;
   /* Pairs with the release below, and with that of an engine that lets go of the model. */
   if (atomic_exchange_explicit(&model->taken, true, memory_order_acquire))
     return ACCSV_FAIL(INVALID_STATE, "the model has an engine");
-  const accrt_status_t status = model->functions.prepare(model->functions.self, out_left);
+  const accrt_status_t status = model->functions.prepare != NULL
+                                    ? model->functions.prepare(model->functions.self, out_left)
+                                    : ACCRT_OK;
   atomic_store_explicit(&model->taken, false, memory_order_release);
   return status;
 }
