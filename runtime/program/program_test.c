@@ -254,6 +254,15 @@ static void swap_refuses(void** state) {
   accrt_weight_t weights[2] = {{"weight", tensor_of(fresh, ACCRT_DTYPE_F32, 1, &n)},
                                {"weight", tensor_of(fresh, ACCRT_DTYPE_F32, 1, &n)}};
   const uint32_t size = sizeof weights[0];
+  const uint32_t cancel = 1;
+  accrt_budget_t budget = ACCRT_BUDGET_INIT;
+  budget.cancel = &cancel;
+  FAILS(accrt_program_swap_weights_within(f->program, weights, 1, size, &budget), CANCELLED,
+        "replacing weights of");
+  budget.cancel = NULL;
+  budget.timeout_ns = 1;
+  FAILS(accrt_program_swap_weights_within(f->program, weights, 1, size, &budget), TIMEOUT,
+        "longer than its limit of 1 ns");
   weights[1].name = "wieght";
   FAILS(accrt_program_swap_weights(f->program, weights, 2, size), NOT_FOUND,
         "did you mean 'weight'");

@@ -247,6 +247,7 @@ static accrt_status_t check_weight(const accx_constant_t* constant, const accrt_
 static accrt_status_t replace(accrt_program_t* program, const accrt_weight_t* weight,
                               accrt_weight_set_t* weights, uint8_t* changed) {
   uint32_t index = 0;
+  ACCRT_TRY(accrt_checkpoint());
   ACCRT_TRY(accrt_program_find_stored(program, weight->name, &index));
   const accx_constant_t* constant = &program->tables->constants[index];
   if (constant->component_count != 1) {
