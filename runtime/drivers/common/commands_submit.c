@@ -24,7 +24,7 @@ accrt_status_t accrt_binding_resolve(accrt_device_t* device, const accrt_binding
     return ACCRT_FAIL(UNSUPPORTED, "%s: %s does not take plain host pointers", what,
                       device->info.name);
   } else if (size_bytes == ACCRT_TO_END) {
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: a host pointer needs a size", what);
+    return ACCRT_FAIL(OUT_OF_RANGE, "%s: a host pointer needs a size", what);
   }
   const accrt_place_t place = {binding->buffer, binding->pointer, binding->offset_bytes};
   const accrt_status_t status =

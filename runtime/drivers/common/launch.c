@@ -106,7 +106,7 @@ static accrt_status_t resolve_buffer(const accrt_packing_t* packing,
                       packing->device->info.name);
   }
   if (to_end)
-    return ACCRT_FAIL(INVALID_ARGUMENT, "%s: a host pointer needs a size", name);
+    return ACCRT_FAIL(OUT_OF_RANGE, "%s: a host pointer needs a size", name);
   return accrt_place_resolve(packing->device, &place, argument->size_bytes, name, out_address);
 }
 

@@ -198,7 +198,7 @@ static void test_launch_needs_sizes_of_pointers(void** state) {
       value_argument(ACCRT_KERNEL_PARAM_SCALAR, 1)};
   arguments[0].pointer = &word;
   assert_int_equal(accrt_stream_launch(stream, add, one, arguments, 2, ARG_BYTES),
-                   ACCRT_ERROR_INVALID_ARGUMENT);
+                   ACCRT_ERROR_OUT_OF_RANGE);
   assert_says("a host pointer needs a size");
   arguments[0].size_bytes = sizeof word;
   assert_int_equal(accrt_stream_launch(stream, add, one, arguments, 2, ARG_BYTES), ACCRT_OK);

@@ -290,7 +290,9 @@ accrt_status_t accrt_fill_check(uint64_t offset_bytes, uint64_t size_bytes,
     return ACCRT_FAIL(INVALID_ARGUMENT, "pattern_bytes %" PRIu32 " is not 1, 2, 4 or 8",
                       pattern_bytes);
   }
-  if (offset_bytes % pattern_bytes == 0 && size_bytes % pattern_bytes == 0)
+  /* ACCRT_TO_END is left where the end is not known: it is refused as a size that does not fit. */
+  if (offset_bytes % pattern_bytes == 0 &&
+      (size_bytes % pattern_bytes == 0 || size_bytes == ACCRT_TO_END))
     return ACCRT_OK;
   return ACCRT_FAIL(INVALID_ARGUMENT,
                     "offset %" PRIu64 " and size %" PRIu64

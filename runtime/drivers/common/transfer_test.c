@@ -206,6 +206,13 @@ static void test_to_the_end(void** state) {
   assert_int_equal(accrt_stream_fill(stream, &past, ACCRT_TO_END, 9, 1), ACCRT_ERROR_OUT_OF_RANGE);
   assert_int_equal(accrt_stream_fill(stream, &memory, ACCRT_TO_END, 9, 1),
                    ACCRT_ERROR_OUT_OF_RANGE); /* in no buffer */
+  for (uint32_t pattern_bytes = 1; pattern_bytes <= 8; pattern_bytes *= 2) {
+    const accrt_place_t behind = {a, NULL, 72};
+    assert_int_equal(accrt_stream_fill(stream, &behind, ACCRT_TO_END, 9, pattern_bytes),
+                     ACCRT_ERROR_OUT_OF_RANGE);
+    assert_int_equal(accrt_stream_fill(stream, &memory, ACCRT_TO_END, 9, pattern_bytes),
+                     ACCRT_ERROR_OUT_OF_RANGE);
+  }
   assert_int_equal(accrt_stream_copy(stream, &at, &target, ACCRT_TO_END), ACCRT_OK); /* 24 bytes */
   assert_true(in_b[7] == 2 && in_b[8] == 7 && in_b[31] == 7 && in_b[32] == 2);
   assert_int_equal(accrt_stream_copy(stream, &at, &memory, ACCRT_TO_END), ACCRT_OK);
