@@ -46,6 +46,9 @@ static accrt_status_t check_symbol(const accrt_bundle_writer_t* writer,
   if (symbol->symbol_class > ACCX_SYMBOL_SESSION)
     return WRITER_FAIL(writer, INVALID_ARGUMENT, "there is no class %" PRIu32,
                        symbol->symbol_class);
+  if ((symbol->flags & ~ACCRT_WRITER_SYMBOL_ZERO_MAXIMUM) != 0)
+    return WRITER_FAIL(writer, INVALID_ARGUMENT, "flags 0x%" PRIx32 " are not known",
+                       symbol->flags);
   if (symbol->minimum < 0 || symbol->minimum > symbol->maximum ||
       symbol->maximum > ACCX_MAX_SYMBOL_VALUE || symbol->divisor < 1 ||
       symbol->maximum / symbol->divisor * symbol->divisor < symbol->minimum) {

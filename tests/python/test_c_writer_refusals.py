@@ -229,6 +229,7 @@ REFUSED = [
     ("location named by no text", lambda p: p.out("add_location", b"f", 0, 0, b"\x80"), I, "the name is not UTF-8"),
     # Symbols
     ("symbol of class 4", lambda p: p.symbol(symbol_class=4), I, "there is no class 4"),
+    ("symbol with unknown flags", lambda p: p.symbol(flags=2), I, "flags 0x2 are not known"),
     ("symbol below 0", lambda p: p.symbol(minimum=-1), I, "range \\[-1, "),
     ("symbol above the limit", lambda p: p.symbol(maximum=(1 << 48) + 1), I, "maximum <= 2\\^48"),
     ("symbol of negative divisor", lambda p: p.symbol(divisor=-2), I, "in multiples of -2"),
