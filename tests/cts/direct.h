@@ -42,6 +42,7 @@ typedef struct direct {
   accrt_device_info_t info;
   uint32_t memory_kind;
   memory_t memories[DIRECT_MAX_MEMORY];
+  bool imports; /* they are the host's, imported */
   uint32_t memory_count;
   atomic_long live;        /* allocations */
   atomic_long allocations; /* so far */

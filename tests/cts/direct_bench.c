@@ -267,11 +267,18 @@ static bool has_what_is_needed(const direct_t* bench, uint32_t needs) {
   return (needs & CTS_NEEDS_HOST_MEMORY) == 0 || (flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0;
 }
 
-/* The kind whose memory the host reaches as well as the device. */
-static uint32_t find_memory_kind(const direct_t* bench) {
+/* The kind whose memory the host reaches as well as the device. Drivers need not have PINNED memory:
+ * host memory is imported then. False: the driver cannot do that either. */
+static bool find_memory_kind(direct_t* bench) {
+  accrt_driver_memory_info_t info = {.struct_size = (uint32_t)sizeof info};
+  bench->memory_kind = ACCRT_MEMORY_DEVICE;
   if ((bench->info.flags & ACCRT_DEVICE_FLAG_HOST_MEMORY) != 0)
-    return ACCRT_MEMORY_DEVICE;
-  return ACCRT_MEMORY_PINNED;
+    return true;
+  bench->table->memory_info(bench->device, ACCRT_MEMORY_PINNED, &info);
+  if (info.supported == 1)
+    bench->memory_kind = ACCRT_MEMORY_PINNED;
+  bench->imports = info.supported != 1;
+  return !bench->imports || bench->table->memory_import != NULL;
 }
 
 static uint64_t begun_ns; /* the test's beginning */
@@ -305,7 +312,8 @@ bool direct_set_up(direct_t* bench, uint32_t needs) {
   bench->table->device_info(bench->device, &bench->info);
   if (!has_what_is_needed(bench, needs))
     return false;
-  bench->memory_kind = find_memory_kind(bench);
+  if (!find_memory_kind(bench))
+    return false;
   assert_int_equal(bench->table->queue_create(bench->device, 0, &bench->queue), ACCRT_OK);
   return true;
 }
@@ -313,8 +321,14 @@ bool direct_set_up(direct_t* bench, uint32_t needs) {
 void direct_tear_down(direct_t* bench) {
   if (bench->queue != NULL)
     bench->table->queue_destroy(bench->queue);
-  for (uint32_t i = 0; i < bench->memory_count; ++i)
-    bench->table->memory_free(bench->device, &bench->memories[i].own);
+  for (uint32_t i = 0; i < bench->memory_count; ++i) {
+    if (bench->imports) {
+      bench->table->memory_unimport(bench->device, &bench->memories[i].own);
+      free(bench->memories[i].host);
+    } else {
+      bench->table->memory_free(bench->device, &bench->memories[i].own);
+    }
+  }
   if (bench->device != NULL)
     bench->table->device_close(bench->device);
   if (bench->driver != NULL)
@@ -334,13 +348,21 @@ memory_t direct_memory(direct_t* bench, uint64_t size_bytes) {
   bench->table->memory_info(bench->device, bench->memory_kind, &info);
   assert_int_equal(info.supported, 1);
   const uint64_t unit = info.granularity_bytes;
+  const uint64_t whole_bytes = (size_bytes + unit - 1) / unit * unit;
   memory_t* memory = &bench->memories[bench->memory_count];
-  assert_int_equal(bench->table->memory_allocate(bench->device, bench->memory_kind,
-                                                 (size_bytes + unit - 1) / unit * unit,
-                                                 &memory->own),
-                   ACCRT_OK);
+  if (bench->imports) {
+    void* own = NULL;
+    assert_int_equal(posix_memalign(&own, 4096, (size_t)whole_bytes), 0);
+    assert_int_equal(bench->table->memory_import(bench->device, own, whole_bytes, &memory->own),
+                     ACCRT_OK);
+    memory->host = own;
+  } else {
+    assert_int_equal(
+        bench->table->memory_allocate(bench->device, bench->memory_kind, whole_bytes, &memory->own),
+        ACCRT_OK);
+    memory->host = memory->own.host_pointer;
+  }
   ++bench->memory_count;
-  memory->host = memory->own.host_pointer;
   assert_non_null(memory->host);
   memset(memory->host, 0, (size_t)memory->own.size_bytes);
   return *memory;

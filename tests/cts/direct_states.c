@@ -236,7 +236,8 @@ static void* make_things(void* user) {
     self->is_right &= is_right;
     if (is_right)
       direct_await(d, &outcome);
-    self->is_right &= ((unsigned char*)memory.host_pointer)[63] == byte;
+    self->is_right &=
+        memory.host_pointer == NULL || ((unsigned char*)memory.host_pointer)[63] == byte;
     if (HAS(d, event_create)) {
       accrt_driver_event_t* event = NULL;
       self->is_right &= d->table->event_create(d->device, 0, &event) == ACCRT_OK &&

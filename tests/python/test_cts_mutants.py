@@ -668,6 +668,21 @@ def test_the_driver_that_is_mutated_passes(source, mutants, tmp_path):
     assert passed, said[-3000:]
 
 
+def test_memory_that_the_host_does_not_reach_is_enough(tmp_path):
+    """PINNED and HOST memory are optional, and so is a host pointer of DEVICE memory."""
+    text = NULL.read_text()
+    for old, new in (
+        ("ACCRT_DEVICE_FLAG_HOST_MEMORY | ", ""),
+        ("\n                    ACCRT_DEVICE_FLAG_HOST_KERNELS | ", " "),
+        ("kind == ACCRT_MEMORY_DEVICE || kind == ACCRT_MEMORY_PINNED || kind == ACCRT_MEMORY_HOST", "kind == ACCRT_MEMORY_DEVICE"),
+        ("out_memory->host_pointer = pointer", "out_memory->host_pointer = NULL"),
+    ):
+        assert old in text, old
+        text = text.replace(old, new, 1)
+    passed, said = run(build(tmp_path, text, "apart"), "direct.", "copy", "memory")
+    assert passed, said[-3000:]
+
+
 def test_each_mutant_has_a_test_and_a_name_of_its_own():
     listed = set(subprocess.run([str(SUITE), "--list"], capture_output=True, text=True, check=True).stdout.split())
     mutants = MUTANTS + THREADED_MUTANTS
