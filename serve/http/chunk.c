@@ -378,13 +378,23 @@ static void put_usage(const http_job_t* job, http_text_t* text) {
                         (unsigned long long)job->cached_tokens);
 }
 
-/* One server-sent event. HTTP/1.1 gets it as a chunk of its own. */
+/* One server-sent event. HTTP/1.1 gets it as a chunk of its own, whose size comes first. It is
+ * written by hand: snprintf takes a third of what an event takes. */
 static void put_event(http_connection_t* c, const char* data, size_t size) {
-  if (c->old_version == 0)
-    accrt_http_put_format(&c->out, "%zx\r\n", size + 8);
-  accrt_http_put(&c->out, "data: ", 6);
+  static const char before[] = "data: ", after[] = "\n\n", digits[] = "0123456789abcdef";
+  enum { BEFORE = sizeof before - 1, AFTER = sizeof after - 1 };
+  char head[2 * sizeof size + 2];
+  size_t first = sizeof head;
+  if (c->old_version == 0) {
+    head[--first] = '\n';
+    head[--first] = '\r';
+    for (size_t left = BEFORE + size + AFTER; left != 0; left /= 16)
+      head[--first] = digits[left % 16];
+  }
+  accrt_http_put(&c->out, head + first, sizeof head - first);
+  accrt_http_put(&c->out, before, BEFORE);
   accrt_http_put(&c->out, data, size);
-  accrt_http_put(&c->out, "\n\n", 2);
+  accrt_http_put(&c->out, after, AFTER);
   if (c->old_version == 0)
     accrt_http_put(&c->out, "\r\n", 2);
 }

@@ -82,18 +82,12 @@ static char* room(http_text_t* text, size_t count) {
   return data + text->size;
 }
 
-void accrt_http_put(http_text_t* text, const void* bytes, size_t size) {
-  if (size == 0)
-    return;
+void accrt_http_put_grown(http_text_t* text, const void* bytes, size_t size) {
   char* place = room(text, size);
   if (place == NULL)
     return;
   memcpy(place, bytes, size);
   text->size += size;
-}
-
-void accrt_http_put_text(http_text_t* text, const char* words) {
-  accrt_http_put(text, words, strlen(words));
 }
 
 void accrt_http_put_format(http_text_t* text, const char* format, ...) {

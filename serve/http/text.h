@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* `failed` says that memory ran out: what was put since then is missing, and the text is not
  * used. */
@@ -29,8 +30,23 @@ void accrt_http_text_drop(http_text_t* text, size_t count);
 /* Moves the bytes of `from` to `to`, whose own are dropped. */
 void accrt_http_text_move(http_text_t* to, http_text_t* from);
 
-void accrt_http_put(http_text_t* text, const void* bytes, size_t size);
-void accrt_http_put_text(http_text_t* text, const char* words);
+/* accrt_http_put where there is no room yet. */
+void accrt_http_put_grown(http_text_t* text, const void* bytes, size_t size);
+/* Inline, as the next one is: an event of a stream is a dozen short pieces whose sizes are known
+ * where they are put. */
+static inline void accrt_http_put(http_text_t* text, const void* bytes, size_t size) {
+  if (size == 0)
+    return;
+  if (text->failed != 0 || size > text->capacity - text->size) {
+    accrt_http_put_grown(text, bytes, size);
+    return;
+  }
+  memcpy(text->data + text->size, bytes, size);
+  text->size += size;
+}
+static inline void accrt_http_put_text(http_text_t* text, const char* words) {
+  accrt_http_put(text, words, strlen(words));
+}
 void accrt_http_put_format(http_text_t* text, const char* format, ...)
     __attribute__((format(printf, 2, 3)));
 void accrt_http_put_u64(http_text_t* text, uint64_t number);
