@@ -18,9 +18,9 @@ import hashlib
 import importlib
 import json
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
+from .._files import read_small
 from .._progress import Clock, Progress
 from ._checkpoint import Checkpoint, Header, header, open_weights, read
 from ._config import Refused
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 #: Of what is made here. Sources are part of the key, so it need not change with them.
 VERSION = 1
+#: Files that are part of the key.
+_SOURCES, _LARGEST_SOURCE = (".py", ".c", ".h", ".cu", ".cuh"), 1 << 24
 #: What may end the making of a bundle: it is given the metadata, the assets and the paths of the
 #: weights.
 Check = Callable[[Dict[str, str], Dict[str, Tuple[bytes, str]], Sequence[str]], None]
@@ -80,7 +82,7 @@ def open(
     signer = _signer()
     names = _targets(targets)
     folder = _cache_folder(_key(found or _facts(read_yet), options, names, signer)) if output is None else None
-    path = os.fspath(output) if output is not None else str(folder / "model.accx") if folder is not None else ""
+    path = os.fspath(output) if output is not None else os.path.join(folder, "model.accx") if folder is not None else ""
     if not path:
         raise OSError("there is no place for bundles: neither XDG_CACHE_HOME nor HOME is a path. output= names one")
     facts: Optional[Dict[str, str]] = None
@@ -99,7 +101,7 @@ def open(
         else:
             cached = _cached_or_built(made, folder, targets, names, signer is not None, clock, check)
     is_folder = read_yet is not None and read_yet.form == "folder"
-    tokenizer = read_yet.path if is_folder else str(folder or os.path.dirname(os.path.abspath(path)))
+    tokenizer = read_yet.path if is_folder else folder or os.path.dirname(os.path.abspath(path))
     if output is not None and not is_folder:
         tokenizer = ""  # what the bundle has as assets
     weights = [found.path] if found is not None else list(read_yet.weights)
@@ -241,23 +243,24 @@ def _facts(checkpoint: Checkpoint) -> List[Any]:
 
 def _sources_digest() -> bytes:
     """Of everything that writes: another version of it makes another bundle."""
-    digest, package = hashlib.sha256(), Path(__file__).resolve().parents[1]
+    digest, package = hashlib.sha256(), os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
     for part in ("compiler", "models", "bundle_writer"):
-        for path in sorted((package / part).rglob("*")):
-            if path.suffix in (".py", ".c", ".h", ".cu", ".cuh") and path.is_file():
-                digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+        # not by pathlib: each start of a server reads these
+        found = [os.path.join(folder, name) for folder, _folders, names in os.walk(os.path.join(package, part)) for name in names if name.endswith(_SOURCES)]
+        for path in sorted(found):
+            digest.update(f"{path[len(package) + 1 :]}\0".encode() + read_small(path, _LARGEST_SOURCE))
     return digest.digest()
 
 
-def _cache_folder(key: str) -> Optional[Path]:
+def _cache_folder(key: str) -> Optional[str]:
     from .._paths import user_folder
 
     folder = user_folder("XDG_CACHE_HOME", "~/.cache")
-    return Path(folder) / "models" / key if folder else None
+    return os.path.join(folder, "models", key) if folder else None
 
 
 def _cached_or_built(
-    made: "Decoder", folder: Path, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: Clock,
+    made: "Decoder", folder: str, targets: Optional[Sequence[str]], names: Sequence[str], signed: bool, clock: Clock,
     check: "Optional[Check]",
 ) -> bool:  # fmt: skip
     """Whether it was there. One process makes it, others that come meanwhile wait for that one. A
@@ -267,28 +270,28 @@ def _cached_or_built(
 
     from .._paths import make_private_folder, set_own_file
 
-    make_private_folder(str(folder))
+    make_private_folder(folder)
     _need_private(folder)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        path = folder / "model.accx"
-        if signed and path.is_file() and _whole(str(path)) is not None:
+        path = os.path.join(folder, "model.accx")
+        if signed and os.path.isfile(path) and _whole(path) is not None:
             clock.done("found it in the cache")
             return True
         for name, content in made.checkpoint.files.items() if made.checkpoint.form != "folder" else ():
-            make_private_folder(str((folder / name).parent))
-            set_own_file(str(folder / name), content)
-        _build(made, str(path), targets, names, clock, check)
+            make_private_folder(os.path.dirname(os.path.join(folder, name)))
+            set_own_file(os.path.join(folder, name), content)
+        _build(made, path, targets, names, clock, check)
         return False
     finally:
         os.close(lock)
 
 
-def _need_private(folder: Path) -> None:
+def _need_private(folder: str) -> None:
     from .._paths import is_private
 
-    if not is_private(str(folder)):
+    if not is_private(folder):
         raise PermissionError(f"{folder}: another user may write to it or to a folder above it")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import pathlib
 import re
 import socket
 import threading
@@ -13,6 +12,7 @@ import traceback
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from .. import _ffi
+from .._files import read_small
 from .._library import Handle, check, created, lib, need, struct
 from .._limited import NotStarted
 from .._waits import apart
@@ -317,7 +317,7 @@ def _line(text: str) -> bytes:
 
 
 def _page() -> bytes:
-    return (pathlib.Path(__file__).parent / "page.html").read_bytes()
+    return read_small(os.path.join(os.path.dirname(__file__), "page.html"), 1 << 20)
 
 
 __all__: List[str] = ["OPTIONS", "Server"]
